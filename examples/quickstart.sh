@@ -58,6 +58,7 @@ data=$work/permitd
 echo
 echo "== Starting permitd --data-dir $data"
 : >"$work/permitd.out" # it may be read before permitd starts
+export PERMITD_ALLOW_ROOT=true # only here: a trial in a temporary directory
 "$build/permitd" --data-dir "$data" --listen 127.0.0.1:0 >"$work/permitd.out" 2>"$work/permitd.log" &
 permitd_pid=$!
 for _ in $(seq 1800); do
@@ -158,9 +159,10 @@ echo "gzip --test has found no fault."
 
 cat <<END
 
-To start permitd for good, on a MariaDB of its own:
+To start permitd for good, on a MariaDB of its own, as root:
 
-    $build/permitd --data-dir /var/lib/permitd
+    useradd --system permitd
+    $build/permitd --data-dir /var/lib/permitd      # becomes the user permitd
 
 and then, from any program or cron job on this machine:
 

@@ -26,7 +26,7 @@ libevent-2.1-7t64|libevent-2.1-7     # the loop and connections of HTTP
 libjson-c5                           # reading JSON
 libinih1                             # the settings file
 libuuid1                             # keys that the server generates
-libssl3t64|libssl3                   # SHA-256 of requests
+libssl3t64|libssl3                   # SHA-256 of requests, and TLS
 libcurl4t64|libcurl4                 # permitctl and libpermit; the liveness probe
 '
 build_packages='
@@ -50,7 +50,7 @@ libclang-rt-dev                      # libFuzzer and the sanitizers of clang, wh
 clang-format-14|clang-format         # checks the layout of the code; only version 14 does
 galera-4                             # a cluster of three nodes, in the suite galera
 patch                                # applies the faults of tests/sim/mutants
-openssl                              # certificates of the database, in the suite store
+openssl                              # certificates, in the suites store and http
 debootstrap                          # a root with a MySQL server (tests/mysql/root.sh)
 curl                                 # runs the commands of README.md
 jq                                   # checks docs/openapi.json

@@ -12,9 +12,13 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "api/access.h"
 #include "api/hooks.h"
+#include "api/principals.h"
+#include "api/routes.h"
 #include "api/service.h"
 #include "base/clock.h"
 #include "base/config.h"
@@ -22,6 +26,7 @@
 #include "base/log.h"
 #include "base/map.h"
 #include "base/memory.h"
+#include "base/user.h"
 #include "base/uuid.h"
 #include "core/name.h"
 #include "engine/engine.h"
@@ -39,11 +44,18 @@
 /* ---- settings ---- */
 
 struct settings {
-    char *listen;
+    struct config_list listen;
     bool insecure;
+    char *tls_certificate;
+    char *tls_key;
+    char *tls_client_ca;
+    int64_t tls_handshakes;
+    char *credentials;
     char *advertise;
     char *allowed_hosts;
     char *data_dir;
+    char *user;
+    bool allow_root;
     char *database;
     char *database_password;
     bool unsafe_multi_writer;
@@ -55,7 +67,10 @@ struct settings {
     int64_t max_wait_ms;
     int64_t max_waiters;
     int64_t max_semaphore_waiters;
+    int64_t max_owner_waiters;
+    int64_t max_waiting_bytes;
     int64_t max_semaphores;
+    int64_t max_slots;
     int64_t wait_poll_ms;
     int64_t backfill_bound_ms;
     int64_t request_timeout_ms;
@@ -81,23 +96,65 @@ static const char *const log_formats[] = {"text", "json", NULL};
 /* docs/config.md is printed from this table (permitd --print-config-markdown). */
 static const struct config_row setting_rows[] = {
     {.name = "listen",
-     .type = CONFIG_TEXT,
+     .type = CONFIG_LIST,
      .offset = AT(listen),
      .default_text = "127.0.0.1:7070",
-     .placeholder = "ADDRESS:PORT",
-     .help = "Address and port of the HTTP server. Port 0 chooses a free port and prints it."},
+     .placeholder = "ADDRESS",
+     .help = "Where the HTTP server listens: ADDRESS:PORT or http://ADDRESS:PORT, https://ADDRESS:PORT for TLS, or "
+             "unix:PATH for a Unix socket. May be given several times, or with commas between the addresses. Addresses "
+             "other than loopback require https and credentials. Port 0 chooses a free port and prints it."},
     {.name = "insecure",
      .type = CONFIG_BOOL,
      .offset = AT(insecure),
      .default_text = "false",
-     .help = "Allow addresses other than loopback. Any client that can connect is served, without credentials."},
+     .help = "Listen on addresses other than loopback without TLS or without credentials. Every client that can "
+             "connect there may do everything, or can be overheard. The log warns of it each hour."},
+    {.name = "tls_certificate",
+     .type = CONFIG_TEXT,
+     .offset = AT(tls_certificate),
+     .flags = CONFIG_RELOADABLE,
+     .placeholder = "FILE",
+     .help = "Certificate (PEM) of the https listeners, followed by the certificates of its authorities. SIGHUP reads "
+             "the file again."},
+    {.name = "tls_key",
+     .type = CONFIG_TEXT,
+     .offset = AT(tls_key),
+     .flags = CONFIG_RELOADABLE,
+     .placeholder = "FILE",
+     .help =
+         "Private key (PEM) of tls_certificate. Only the user of permitd may read the file; a group may read one of "
+         "root. SIGHUP reads the file again."},
+    {.name = "tls_client_ca",
+     .type = CONFIG_TEXT,
+     .offset = AT(tls_client_ca),
+     .flags = CONFIG_RELOADABLE,
+     .placeholder = "FILE",
+     .help = "Certificates (PEM) of the authorities of clients. With it clients may authenticate by a certificate; a "
+             "certificate of another authority is refused. SIGHUP reads the file again."},
+    {.name = "tls_handshakes",
+     .type = CONFIG_NUMBER,
+     .offset = AT(tls_handshakes),
+     .default_text = "200",
+     .min = 1,
+     .max = 100000,
+     .flags = CONFIG_RELOADABLE,
+     .help = "Maximum number of TLS handshakes that begin in a second; the clients beyond it wait. A handshake costs "
+             "the time of about ten requests, so that this limit keeps clients that all connect at once from delaying "
+             "the others."},
+    {.name = "credentials",
+     .type = CONFIG_TEXT,
+     .offset = AT(credentials),
+     .placeholder = "FILE",
+     .help =
+         "File that says who may do what (security.md). Its mode is 0600 or stricter. It is read again on SIGHUP; "
+         "while it has a mistake, what was read before stays. Without this setting every client may do everything."},
     {.name = "advertise",
      .type = CONFIG_TEXT,
      .offset = AT(advertise),
      .placeholder = "URL",
      .help =
          "Address under which this permitd is listed (GET /v1/servers): where people and programs on other machines "
-         "reach it. By default the URL of the listener."},
+         "reach it. By default the URL of the first listener."},
     {.name = "allowed_hosts",
      .type = CONFIG_TEXT,
      .offset = AT(allowed_hosts),
@@ -110,12 +167,23 @@ static const struct config_row setting_rows[] = {
      .offset = AT(data_dir),
      .placeholder = "DIR",
      .help = "Run on a private MariaDB in this directory, which is created if it is missing."},
+    {.name = "user",
+     .type = CONFIG_TEXT,
+     .offset = AT(user),
+     .placeholder = "NAME",
+     .help = "User that permitd becomes, with its MariaDB, if it is started as root. By default the owner of the data "
+             "directory; a new one is given to the user permitd or mysql."},
+    {.name = "allow_root",
+     .type = CONFIG_BOOL,
+     .offset = AT(allow_root),
+     .default_text = "false",
+     .help = "Let the private MariaDB run as root, in a data directory of root. Only for containers and trials."},
     {.name = "database",
      .type = CONFIG_TEXT,
      .offset = AT(database),
      .placeholder = "URL",
-     .help = "Run on your own MariaDB or MySQL: mysql://user:password@host:port/name, also with ?socket=PATH and "
-             "ssl_ca=FILE."},
+     .help = "Run on your own MariaDB or MySQL: mysql://user:password@host:port/name, also with ?socket=PATH, "
+             "ssl_ca=FILE or ssl=verify, ssl_cert=FILE and ssl_key=FILE."},
     {.name = "database_password",
      .type = CONFIG_TEXT,
      .offset = AT(database_password),
@@ -187,8 +255,8 @@ static const struct config_row setting_rows[] = {
      .min = 0,
      .max = 1000000,
      .flags = CONFIG_RELOADABLE,
-     .help =
-         "Maximum number of waiting acquires; more are answered 429. Each also needs a connection (max_connections)."},
+     .help = "Maximum number of requests that wait at this permitd; more are answered 429. Each client that waits also "
+             "needs a connection (max_connections)."},
     {.name = "max_semaphore_waiters",
      .type = CONFIG_NUMBER,
      .offset = AT(max_semaphore_waiters),
@@ -196,7 +264,24 @@ static const struct config_row setting_rows[] = {
      .min = 0,
      .max = 1000000,
      .flags = CONFIG_RELOADABLE,
-     .help = "Maximum number of waiting acquires for one semaphore."},
+     .help = "Maximum number of requests that wait for one semaphore, at all permitd together; more are answered 429."},
+    {.name = "max_owner_waiters",
+     .type = CONFIG_NUMBER,
+     .offset = AT(max_owner_waiters),
+     .default_text = "0",
+     .min = 0,
+     .max = 1000000,
+     .flags = CONFIG_RELOADABLE,
+     .help = "Maximum number of requests of one owner that wait at this permitd; more are answered 429. Requests "
+             "without an owner are not counted. 0: no limit."},
+    {.name = "max_waiting_bytes",
+     .type = CONFIG_SIZE,
+     .offset = AT(max_waiting_bytes),
+     .default_text = "64MiB",
+     .min = 1LL << 20,
+     .max = 1LL << 40,
+     .flags = CONFIG_RELOADABLE,
+     .help = "Memory for the slots that the requests that wait at this permitd name; more are answered 429."},
     {.name = "max_semaphores",
      .type = CONFIG_NUMBER,
      .offset = AT(max_semaphores),
@@ -206,14 +291,25 @@ static const struct config_row setting_rows[] = {
      .flags = CONFIG_RELOADABLE,
      .help = "Approximate number of semaphores, retired ones included, at which templates stop creating more: an "
              "acquire that needs a new one is answered 429. PUT has no such limit."},
+    {.name = "max_slots",
+     .type = CONFIG_NUMBER,
+     .offset = AT(max_slots),
+     .default_text = "10000000",
+     .min = 0,
+     .max = 1000000000000,
+     .flags = CONFIG_RELOADABLE,
+     .help =
+         "Approximate number of units of all slotted semaphores; each is a row of about 70 bytes. A PUT that needs "
+         "more, and an acquire that would create such a semaphore from a template, are answered 429. 0: unlimited."},
     {.name = "wait_poll",
      .type = CONFIG_DURATION,
      .offset = AT(wait_poll_ms),
-     .default_text = "50ms",
+     .default_text = "20ms",
      .min = 5,
      .max = 60 * 1000,
      .flags = CONFIG_RELOADABLE,
-     .help = "Interval at which semaphores with waiters are checked for units that another permitd has freed."},
+     .help = "Interval at which a permitd with waiting clients reads its mail: the requests that another permitd has "
+             "granted, or that it has to try again."},
     {.name = "backfill_bound",
      .type = CONFIG_DURATION,
      .offset = AT(backfill_bound_ms),
@@ -325,15 +421,16 @@ static const struct config_table setting_table = {
     .environment_ignored = permitctl_variables,
 };
 
-enum action { ACTION_SERVE, ACTION_CHECK, ACTION_HELP, ACTION_VERSION, ACTION_MARKDOWN };
+enum action { ACTION_SERVE, ACTION_CHECK, ACTION_HELP, ACTION_VERSION, ACTION_MARKDOWN, ACTION_ROUTES };
 
 /* Flags that are not settings. */
 static const struct {
     const char *flag;
     enum action action;
 } action_flags[] = {
-    {"--check", ACTION_CHECK},     {"--help", ACTION_HELP}, {"-h", ACTION_HELP},
-    {"--version", ACTION_VERSION}, {"-V", ACTION_VERSION},  {"--print-config-markdown", ACTION_MARKDOWN},
+    {"--check", ACTION_CHECK},         {"--help", ACTION_HELP}, {"-h", ACTION_HELP},
+    {"--version", ACTION_VERSION},     {"-V", ACTION_VERSION},  {"--print-config-markdown", ACTION_MARKDOWN},
+    {"--print-routes", ACTION_ROUTES}, /* for the tests */
 };
 
 struct command_line {
@@ -380,6 +477,7 @@ static bool command_line_scan(struct command_line *line, struct buf *message)
 static bool load_arguments(const struct command_line *line, struct settings *settings, struct buf *message)
 {
     struct command_line ignored = {0};
+    config_begin_source(&setting_table, settings);
     for (int i = 1; i < line->argc; i++) {
         if (take_action_flag(&ignored, line->argv[i]) || strncmp(line->argv[i], "--config=", 9) == 0)
             continue;
@@ -489,14 +587,14 @@ static void signals_fill(sigset_t *ret_signals)
 }
 
 /*
- * Blocks or unblocks the signals. They are blocked until the loop can handle them, because a stop in the middle of the
- * start would leave a mariadbd running.
+ * Blocks the signals, which the loop reads when it runs. Otherwise a stop in the middle of the start would leave a
+ * mariadbd running.
  */
-static void mask_signals(int how)
+static void block_signals(void)
 {
     sigset_t held;
     signals_fill(&held);
-    pthread_sigmask(how, &held, NULL);
+    pthread_sigmask(SIG_BLOCK, &held, NULL);
 }
 
 /*
@@ -525,29 +623,92 @@ static bool wait_for_embedded(struct permitd *permitd)
 {
     if (permitd->line.action == ACTION_CHECK) {
         wait_for_private_server_or_signal(permitd);
-    } else {
-        mask_signals(SIG_UNBLOCK);
-        bool ran = server_run_until(permitd->server, private_server_begun_fd(permitd->embedded));
-        mask_signals(SIG_BLOCK);
-        if (!ran) {
-            buf_append_text(&permitd->message, "no memory");
-            return false;
-        }
+    } else if (!server_run_until(permitd->server, private_server_begun_fd(permitd->embedded))) {
+        buf_append_text(&permitd->message, "no memory");
+        return false;
     }
     if (permitd->stopping)
         buf_append_text(&permitd->message, "stopped before the private MariaDB answered");
     return !permitd->stopping && private_server_wait(permitd->embedded, &permitd->message);
 }
 
+/* Gives both services a table of principals, whose reference it takes over, and drops the table before it. */
+static void use_principals(struct permitd *permitd, struct principals *principals)
+{
+    struct principals *before = atomic_exchange(&permitd->service.principals, principals);
+    atomic_store(&permitd->body_service.principals, principals);
+    principals_unref(before);
+}
+
+/* Loads the credentials for the start. `user`: the file must belong to this user or to root. */
+static bool open_credentials(struct permitd *permitd, uid_t user)
+{
+    if (!permitd->settings.credentials)
+        return true;
+    struct principals *principals = principals_load_of(permitd->settings.credentials, user, &permitd->message);
+    if (principals)
+        use_principals(permitd, principals);
+    return principals;
+}
+
+/*
+ * Loads the credentials before anything else is done. If permitd may still become the owner of the data directory, the
+ * file may belong to any user: open_database loads it again as the final user, who must be able to read it at a reload.
+ */
+static bool open_credentials_first(struct permitd *permitd)
+{
+    struct stat file;
+    bool is_final = geteuid() != 0 || !permitd->settings.data_dir;
+    bool is_known = permitd->settings.credentials && stat(permitd->settings.credentials, &file) == 0;
+    return open_credentials(permitd, !is_final && is_known ? file.st_uid : geteuid());
+}
+
+static struct data_dir_user data_dir_user_of(const struct settings *settings)
+{
+    return (struct data_dir_user){.name = settings->user, .allow_root = settings->allow_root};
+}
+
+/* On a database of somebody else's, only a named user takes the rights of root away. */
+static bool become_named_user(struct permitd *permitd)
+{
+    uid_t uid;
+    gid_t gid;
+    if (!permitd->settings.user || geteuid() != 0 || permitd->settings.data_dir)
+        return true;
+    return user_find(permitd->settings.user, &uid, &gid, &permitd->message) && user_become(uid, gid, &permitd->message);
+}
+
+/* Only root can become another user. */
+static bool check_user(struct permitd *permitd)
+{
+    uid_t uid;
+    gid_t gid;
+    const char *user = permitd->settings.user;
+    if (!user || geteuid() == 0)
+        return true;
+    if (!user_find(user, &uid, &gid, &permitd->message))
+        return false;
+    if (uid != geteuid())
+        buf_printf(&permitd->message, "only root can become the user %s", user);
+    return uid == geteuid();
+}
+
 static bool open_database(struct permitd *permitd)
 {
     struct settings *settings = &permitd->settings;
     permitd->doctor.unsafe_multi_writer = settings->unsafe_multi_writer;
+    if (!become_named_user(permitd))
+        return false;
     if (settings->data_dir) {
-        if (!private_server_open(settings->data_dir, &permitd->embedded, &permitd->message))
+        const struct data_dir_user user = data_dir_user_of(settings);
+        if (!private_server_open(settings->data_dir, &user, &permitd->embedded, &permitd->message))
             return false;
         permitd->address = private_server_address(permitd->embedded);
-        return wait_for_embedded(permitd);
+        bool ready = open_credentials(permitd, geteuid()) && wait_for_embedded(permitd);
+        if (ready && geteuid() == 0)
+            log_write(LOG_WARN, "the private MariaDB runs as root, as allow_root says: a fault in it has all rights",
+                      NULL);
+        return ready;
     }
     if (!database_address_parse(settings->database, &permitd->own_address, &permitd->message))
         return false;
@@ -663,7 +824,8 @@ static struct engine_settings engine_settings_of(struct permitd *permitd)
         .failover_hold_ms = settings->failover_hold_ms,
         .plan = {.retention_us = settings->retention_ms * US_PER_MS,
                  .tombstone_us = TOMBSTONE_MS * (int64_t)US_PER_MS,
-                 .default_ttl_ms = settings->default_ttl_ms},
+                 .default_ttl_ms = settings->default_ttl_ms,
+                 .max_slots = settings->max_slots},
         .retention_rows = (uint64_t)settings->retention_rows,
         .open_store = open_store,
         .open_context = permitd,
@@ -676,6 +838,8 @@ static struct engine_settings engine_settings_of(struct permitd *permitd)
         .liveness_interval_ms = settings->liveness_interval_ms,
         .max_waiters = (size_t)settings->max_waiters,
         .max_semaphore_waiters = (size_t)settings->max_semaphore_waiters,
+        .max_owner_waiters = (size_t)settings->max_owner_waiters,
+        .max_waiting_bytes = (size_t)settings->max_waiting_bytes,
         .max_semaphores = (uint64_t)settings->max_semaphores,
         .wait_poll_ms = settings->wait_poll_ms,
         .backfill_bound_ms = settings->backfill_bound_ms,
@@ -686,8 +850,13 @@ static struct server_settings server_settings_of(struct permitd *permitd)
 {
     const struct settings *settings = &permitd->settings;
     return (struct server_settings){
-        .listen = settings->listen,
-        .any_address = settings->insecure,
+        .listen = (const char *const *)settings->listen.texts,
+        .insecure = settings->insecure,
+        .has_credentials = settings->credentials != NULL,
+        .tls = {.certificate = settings->tls_certificate,
+                .key = settings->tls_key,
+                .client_ca = settings->tls_client_ca},
+        .tls_handshakes = settings->tls_handshakes,
         .max_connections = permitd->max_connections,
         .max_connections_per_address = settings->max_connections_per_address,
         .max_memory = settings->max_memory,
@@ -720,12 +889,38 @@ static void service_take_settings(struct service *service, const struct settings
     service->allowed_hosts = settings->allowed_hosts;
 }
 
+/*
+ * Reads the credentials again, even if the settings cannot be read: a mistake there must not keep a credential that was
+ * taken away.
+ */
+static void reload_credentials(struct permitd *permitd)
+{
+    const char *path = permitd->settings.credentials;
+    struct buf message;
+    if (!path)
+        return;
+    buf_init(&message, 16 * 1024);
+    struct principals *principals = principals_load(path, &message);
+    permitd->service.credentials_reload_failed = !principals;
+    if (principals) {
+        char count[24];
+        snprintf(count, sizeof count, "%zu", principals_count(principals));
+        use_principals(permitd, principals);
+        server_end_waits(permitd->server, access_may_wait);
+        log_write(LOG_INFO, "credentials reloaded", "principals", count, NULL);
+    } else {
+        log_write(LOG_ERROR, "credentials reload failed, the earlier ones stay", "why", buf_text(&message), NULL);
+    }
+    buf_release(&message);
+}
+
 static void on_reload(void *context)
 {
     struct permitd *permitd = context;
     struct settings fresh = {0};
     struct buf message;
     buf_init(&message, 16 * 1024);
+    reload_credentials(permitd);
     if (settings_load(&permitd->line, &fresh, &message)) {
         config_reload(&setting_table, &permitd->settings, &fresh, &message);
         configure_log(&permitd->settings);
@@ -775,6 +970,10 @@ static bool open_services(struct permitd *permitd)
 {
     service_init(permitd, &permitd->service);
     service_init(permitd, &permitd->body_service);
+    struct access *access = access_new();
+    if (!access)
+        return false;
+    permitd->service.access = permitd->body_service.access = access;
     struct server_settings settings = server_settings_of(permitd);
     return server_open(&settings, &permitd->server, &permitd->message);
 }
@@ -807,16 +1006,25 @@ static bool open_probe(struct permitd *permitd)
 /* Starts permitd. The listener is opened before the database is started, so that an unusable address fails early. */
 static bool start(struct permitd *permitd)
 {
-    return open_services(permitd) && open_probe(permitd) && catch_signals(permitd) && open_database(permitd) &&
-           prepare_database(permitd) && start_engine(permitd);
+    return open_services(permitd) && open_credentials_first(permitd) && open_probe(permitd) && catch_signals(permitd) &&
+           open_database(permitd) && prepare_database(permitd) && start_engine(permitd);
 }
 
 /* Runs --check. An existing private database is started for it; a missing one is not created. */
 static bool check(struct permitd *permitd)
 {
     const char *data_dir = permitd->settings.data_dir;
+    struct server_settings settings = server_settings_of(permitd);
+    const struct data_dir_user user = data_dir_user_of(&permitd->settings);
     bool is_made = true;
-    if (data_dir && !data_dir_check(data_dir, &is_made, &permitd->message))
+    if (!server_check(&settings, &permitd->message))
+        return false;
+    if (!open_credentials_first(permitd))
+        return false;
+    if (permitd->service.principals)
+        printf("credentials: %zu principals in %s\n", principals_count(permitd->service.principals),
+               permitd->settings.credentials);
+    if (data_dir && !data_dir_check(data_dir, &user, &is_made, &permitd->message))
         return false;
     if (is_made)
         return open_database(permitd) && prepare_database(permitd);
@@ -826,9 +1034,10 @@ static bool check(struct permitd *permitd)
 
 static void serve(struct permitd *permitd)
 {
-    printf("permitd: listening on %s\n", server_url(permitd->server));
+    const char *url;
+    for (size_t i = 0; (url = server_url_at(permitd->server, i)); i++)
+        printf("permitd: listening on %s\n", url);
     fflush(stdout);
-    mask_signals(SIG_UNBLOCK);
     server_run(permitd->server);
     engine_stop(permitd->engine);
     server_flush(permitd->server);
@@ -842,6 +1051,8 @@ static void stop(struct permitd *permitd)
     server_free(permitd->server);
     if (permitd->engine)
         engine_free(permitd->engine);
+    access_free(permitd->service.access);
+    use_principals(permitd, NULL);
     probe_free(permitd->probe);
     private_server_stop(permitd->embedded);
     database_address_release(&permitd->own_address);
@@ -852,7 +1063,7 @@ static void stop(struct permitd *permitd)
 static bool run(struct permitd *permitd)
 {
     signal(SIGPIPE, SIG_IGN);
-    mask_signals(SIG_BLOCK);
+    block_signals();
     configure_log(&permitd->settings);
     raise_file_limit(permitd);
     map_seed(random_u64(), random_u64());
@@ -861,8 +1072,8 @@ static bool run(struct permitd *permitd)
         buf_append_text(&permitd->message, "cannot initialize the database library");
         return false;
     }
-    bool started =
-        check_one_database(permitd) && (permitd->line.action == ACTION_CHECK ? check(permitd) : start(permitd));
+    bool started = check_one_database(permitd) && check_user(permitd) &&
+                   (permitd->line.action == ACTION_CHECK ? check(permitd) : start(permitd));
     if (started && permitd->line.action == ACTION_SERVE)
         serve(permitd);
     stop(permitd);
@@ -892,6 +1103,7 @@ static bool run_action(struct permitd *permitd)
     case ACTION_HELP: print_help(); return true;
     case ACTION_VERSION: printf("permitd %s\n", PERMIT_VERSION); return true;
     case ACTION_MARKDOWN: config_print_markdown(&setting_table, stdout); return true;
+    case ACTION_ROUTES: routes_print(stdout); return true;
     case ACTION_CHECK:
     case ACTION_SERVE: break;
     }

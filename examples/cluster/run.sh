@@ -9,6 +9,9 @@
 # that a client has seen survives the loss of db1. All permitd have one address of the database, the symbolic link
 # primary.sock. After a failover it leads to db2. It has the part of a floating address, a proxy or a DNS name.
 #
+# Jobs that wait stand in one queue, in rows of the database. A job whose permitd is killed asks again at another, under
+# its key, and has the place that it had.
+#
 # The jobs (job.sh) record when they begin and end; check.awk compares these intervals at the end.
 set -uo pipefail
 # shellcheck source=examples/lib/permitd.sh
@@ -22,6 +25,7 @@ database="mysql://permitd@/permitd?socket=$work/primary.sock"
 names=(archive mail wiki shop files photos chat forum ledger music maps)
 declare -A expected=([ledger]=3) # exit status; otherwise 0
 declare -A job=()             # pids of permitctl run
+leader=                       # number of the MariaDB to which primary.sock leads
 server=() port=()             # of MariaDB: pids, ports
 permitd=() address=()         # of permitd: pids of those that are alive, HOST:PORT
 as_root=()
@@ -140,6 +144,7 @@ replicate() {
 
 # lead_to NUMBER: from now on, the address of the database leads there.
 lead_to() {
+    leader=$1
     ln -s "db$1.sock" "$work/primary.new"
     mv -T "$work/primary.new" "$work/primary.sock"
 }
@@ -178,8 +183,22 @@ all_readyz() {
     done
 }
 
+# The queue, in its order: a line "NAME PLACE" for each waiting job. It is read from the rows; clients see it in
+# GET /v1/semaphores/backups/waiters.
+places() {
+    query "$leader" "SELECT external_id, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', place) FROM permitd.permit_request
+        WHERE state = 3 ORDER BY place, id"
+}
+
+# waiting_at NUMBER: prints the number of jobs whose client waits at this permitd.
 waiting_at() {
-    "$permitctl" --url "http://${address[$1]}" --json semaphore get backups | sed -n 's/.*"waiting":\([0-9]*\).*/\1/p'
+    query "$leader" "SELECT COUNT(*) FROM permitd.permit_request r JOIN permitd.server s ON s.id = r.server_id
+        WHERE r.state = 3 AND s.address LIKE '%${address[$1]}'"
+}
+
+# places_kept QUEUE NUMBER: whether all jobs of this queue wait in their places again, none of them at that permitd.
+places_kept() {
+    [ "$(places)" = "$1" ] && [ "$(waiting_at "$2")" = 0 ] && all_others_wait "$(wc -l <<<"$1")"
 }
 
 # Sets most to the number of the permitd, among these, at which most jobs wait, and waits to the number of jobs.
@@ -192,13 +211,14 @@ most_waited_at() {
     done
 }
 
+# all_others_wait COUNT: whether so many jobs wait, with a client, at a permitd that is alive.
 all_others_wait() {
     local number count sum=0
     for number in "${!permitd[@]}"; do
         count=$(waiting_at "$number")
         sum=$((sum + ${count:-0}))
     done
-    [ "$sum" -eq $((${#names[@]} - capacity)) ]
+    [ "$sum" -eq "$1" ]
 }
 
 renewed() { "$permitctl" renew "$1" --ttl 60s >/dev/null; }
@@ -257,14 +277,18 @@ for name in "${names[@]}"; do
     [ "$name" != archive ] || await "the first backup begins" begun 1
 done
 await "$capacity jobs run" begun "$capacity"
-await "the other jobs wait" all_others_wait
+await "the other jobs wait" all_others_wait $((${#names[@]} - capacity))
+say "They stand in one queue, at whichever permitd they wait:$(places | awk '{ printf " %s", $1 }')"
 
 # ---- A permitd is killed ----
 
 most_waited_at 1 2 3
 killed=$most
 say "SIGKILL: permitd$killed. $waits of the $((${#names[@]} - capacity)) waiting jobs wait there. They go on at the others."
+queue=$(places)
 permitd_kill "$killed"
+await_claim "places were kept: the jobs of permitd$killed wait at the others, and the queue is the same" \
+    places_kept "$queue" "$killed"
 stage 1
 await_claim "with permitd$killed dead, the other two let the next jobs run" begun $((capacity + 2))
 permitd_run "$killed"
@@ -301,7 +325,10 @@ others=()
 for number in 1 2 3; do [ "$number" = "$killed" ] || others+=("$number"); done
 most_waited_at "${others[@]}"
 say "SIGKILL: permitd$most, for good. $waits of the $((${#names[@]} - capacity - 4)) waiting jobs wait there."
+queue=$(places)
 permitd_kill "$most"
+await_claim "places were kept again: after a failover, and with permitd$most dead, the queue is the same" \
+    places_kept "$queue" "$most"
 stage 3
 await_claim "with permitd$most dead, the other two let the next jobs run" begun $((capacity + 6))
 

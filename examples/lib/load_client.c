@@ -22,7 +22,8 @@ enum {
 };
 
 struct connection {
-    int fd;      /* -1: closed */
+    int fd; /* -1: closed */
+    unsigned port;
     char *input; /* the part of an answer read so far */
     size_t input_length;
     char *output; /* the part of a request that the socket has not taken yet; NULL: none */
@@ -204,6 +205,11 @@ void load_close_sending(struct load_pool *pool, unsigned number)
     shutdown(pool->connections[number].fd, SHUT_WR);
 }
 
+void load_set_port(struct load_pool *pool, unsigned number, unsigned port)
+{
+    pool->connections[number].port = port;
+}
+
 /* ---- exchanges ---- */
 
 /* Sends as much as the socket takes now and keeps the rest. If the connection is broken, reading from it will tell. */
@@ -225,7 +231,7 @@ void load_send(struct load_pool *pool, unsigned number, const char *bytes, size_
     connection->sent_us = load_now_us();
     if (connection->fd < 0) {
         uint32_t source = pool->settings.many_sources ? next_source() : 0;
-        connection->fd = load_connect(pool->address, pool->settings.port, source, SOCK_NONBLOCK);
+        connection->fd = load_connect(pool->address, connection->port, source, SOCK_NONBLOCK);
         if (connection->fd < 0)
             fail("socket");
         watch(pool, connection, EPOLL_CTL_ADD, EPOLLIN);
@@ -309,7 +315,7 @@ struct load_pool *load_pool_open(const struct load_settings *settings)
     pool->first_wake_us = INT64_MAX;
     pool->connections = must(calloc(settings->count, sizeof(pool->connections[0])));
     for (unsigned i = 0; i < settings->count; i++)
-        pool->connections[i].fd = -1;
+        pool->connections[i] = (struct connection){.fd = -1, .port = settings->port};
     pool->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     if (pool->epoll_fd < 0)
         fail("epoll_create1");

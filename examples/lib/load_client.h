@@ -89,6 +89,8 @@ bool load_pool_connect(struct load_pool *pool);
 /* Waits at most `ms` for events, and handles them and the timers that are due. */
 void load_pool_step(struct load_pool *pool, int ms);
 
+/* From its next connection on, this number is connected to this port of the host. */
+void load_set_port(struct load_pool *pool, unsigned number, unsigned port);
 /* Sends a request, on a new connection if none is open. The previous request must have been answered. */
 void load_send(struct load_pool *pool, unsigned number, const char *bytes, size_t length);
 /* Closes the connection without a call of `answered`, or only its sending side. */

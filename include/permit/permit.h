@@ -33,25 +33,38 @@
  *
  * Several servers.  options.url may list several permitd on one database, separated by commas. A client tries them in a
  * random order of its own, and stays at the server that answered last. A server that cannot be reached, that closes the
- * connection or times out without an answer, or that is stopping, is followed immediately by the next one. Only when
- * all have failed does the client pause as above. After another failure that a retry may change, such as PERMIT_BUSY, it
- * pauses and then tries the next server. All tries of a call have the same key and nonce, so nothing is granted twice.
- * The wait of an acquire goes on at another server for the rest of its time, there at the end of the queue. A server
- * that hangs costs one try: a third of timeout_ms at first, and for a renewer a third of the time left.
+ * connection or times out without an answer, or that is stopping, is followed immediately by the next one; so is a
+ * wait that ends with PERMIT_OUTCOME_UNKNOWN. Only when all have failed does the client pause as above. After another
+ * failure that a retry may change, such as PERMIT_BUSY, it pauses and then tries the next server. All tries of a call
+ * have the same key and nonce, so nothing is granted twice. The wait of an acquire goes on at another server for the
+ * rest of its time, in the same place of the queue. A server that hangs costs one try: a third of timeout_ms at first,
+ * and for a renewer a third of the time left. A wait notices a server whose machine is lost after 8 s, in time for its
+ * place, but a process that hangs only after the end of its piece: its place is then usually gone, unless wait_piece_ms
+ * is a few seconds.
  *
- * Waiting.  An acquire with wait_ms waits in the server, in order of arrival, and is answered as soon as it is granted.
- * The library cuts a long wait into pieces (wait_piece_ms), each one call, so that proxies do not close an idle
- * connection. The request keeps its place in the queue because the next piece with the same key follows immediately.
- * The place belongs to one permitd: a proxy in front of several should send a client to the same one. With several
- * servers in options.url a piece is at most a third of the remaining wait, but not under a second. A client that
- * disconnects loses its place immediately. A process that was suspended while waiting may find its grant already
- * expired. With a random key the library queues again, at the end. With the caller's own key it returns PERMIT_ENDED.
+ * Waiting.  An acquire with wait_ms waits in the queue of its semaphores, in order of priority and arrival, and is
+ * answered as soon as it is granted. The library cuts a long wait into pieces (wait_piece_ms), each one call, so that
+ * proxies do not close an idle connection. All permitd of one database share the queue: the next piece with the same
+ * key, at the same or at another server, finds the request in its place. A place without a call is passed over, and is
+ * kept for 10 s. With several servers in options.url a piece is at most a third of the remaining wait, but not under a
+ * second. If another client asks for the same key at another server, the place moves there; this call then follows it.
+ * A process that was suspended while waiting may find that its place is gone, or that its grant has expired. With a
+ * random key the library queues again, at the end. With the caller's own key it does so too if the place is gone, and
+ * returns PERMIT_ENDED if the grant has expired.
  *
  * Time.  Durations are in milliseconds. Points in time (names end in _until_us) are microseconds of CLOCK_BOOTTIME,
  * which also counts the time during which the machine was suspended. A permit is proved to be held until
  * `held_until_us`, which is counted from BEFORE the answered call was sent. The server never expires it earlier,
  * whatever the delay of the network. (A failover of the database may take up to 5 s off: fence the store.) After a
  * suspension, the calls and the thread of this library notice within a second how much time has passed.
+ *
+ * Credentials.  options.token or options.token_file, and options.cert with options.key; the program says where they
+ * are, since the library reads no environment and no settings of the user. A renewer uses those of its client. A token
+ * or password goes to another machine only over https, unless options.insecure is set. PERMIT_UNAUTHENTICATED (401) and
+ * PERMIT_FORBIDDEN (403) are final; a renewer tries again until the proof of its hold ends, since a token_file may have
+ * changed meanwhile. The certificate of the server is always verified. A certificate that is refused, on either side,
+ * ends a call without retries: PERMIT_NO_SERVER, and nothing was carried out. The files of TLS are read again for each
+ * new connection (ca: after a minute).
  *
  * Threads.  Only one thread at a time uses a client; several clients may be used at the same time. A renewer has its
  * own thread and connection. The library changes no signal handler and blocks all signals in its thread; over https,
@@ -81,7 +94,11 @@ extern "C" {
 #define PERMIT_SERVERS_MAX 16
 
 /* wait_ms: until the request is granted. */
-#define PERMIT_FOREVER   INT64_MAX
+#define PERMIT_FOREVER INT64_MAX
+
+/* The highest priority of an acquire that waits. */
+#define PERMIT_MAX_PRIORITY 9
+
 /* ttl_ms: until it is released; in results: no ttl. */
 #define PERMIT_TTL_NONE  (-1)
 /* ttl_ms of an acquire: held while its owner, which must be named, sends heartbeats (PUT /v1/owners/{owner}). */
@@ -96,10 +113,25 @@ struct permit_client;
 
 /* A zero member means its default. */
 struct permit_client_options {
-    const char *url;    /* "http://host:port", https too, without ? or #; NULL: PERMIT_DEFAULT_URL. Several servers: up
-                           to PERMIT_SERVERS_MAX different urls with commas between them, without space; a comma that
-                           is part of a url is written %2C. */
-    const char *token;  /* credential of printable ASCII without space, sent as a bearer token; NULL: none */
+    /*
+     * "http://host:port", https too, without ? or #, or "unix:/path" of a socket; NULL: PERMIT_DEFAULT_URL. Several
+     * servers: up to PERMIT_SERVERS_MAX different urls with commas between them, without space; a comma that is part of
+     * a url is written %2C (the path of a socket has none).
+     */
+    const char *url;
+    const char *token; /* credential of printable ASCII without space, sent as a bearer token; NULL: none */
+    /*
+     * File with the token as its only line, instead of `token`; NULL: none. Other users must not be able to read it;
+     * its group may. A file that has changed is read again before the next call: replace it by rename.
+     */
+    const char *token_file;
+    /* PEM file of the authorities that may sign the certificate of a server; NULL: those that the machine trusts. */
+    const char *ca;
+    /* PEM file with the certificate of this client, and those up to its authority; NULL: none. */
+    const char *cert;
+    /* PEM file with its key, without passphrase, private like token_file; NULL: the key is in the file `cert`. */
+    const char *key;
+    bool insecure;      /* send a credential over http to another machine, too: everyone on the way can read it */
     int64_t timeout_ms; /* of one try, from connecting to the end of the answer; default 15000, at most INT_MAX. If
                            the call may be repeated, the first try gets a third of it and the second two thirds. */
     int64_t retry_ms;   /* time for retries without a usable answer; default 5000, -1: one try only, or one at each
@@ -111,11 +143,19 @@ struct permit_client_options {
 
 /*
  * Creates a client; does not connect yet. options may be NULL. PERMIT_INVALID: invalid url or timeout_ms;
- * PERMIT_UNAUTHENTICATED: invalid token; PERMIT_NO_MEMORY. The caller frees it with permit_client_free. For a message
- * about an invalid url see permit_urls_check.
+ * PERMIT_UNAUTHENTICATED: invalid token or token_file; PERMIT_NO_MEMORY. The caller frees it with permit_client_free.
+ * PERMIT_INVALID also means: a file cannot be used, a key without its certificate, or a token, or a password in the
+ * url, that would be sent over http to another machine (one whose name is not localhost, *.localhost or a loopback
+ * address) without `insecure`. For the reason see permit_options_check.
  */
 enum permit_status permit_client_new(const struct permit_client_options *options,
                                      struct permit_client **ret_client) PERMIT_MUST_CHECK;
+/*
+ * Checks the options as permit_client_new does, with the same result. On failure writes a sentence to `message`, which
+ * has `size` bytes, without a part of the token, such as "the token file /etc/permit/token is empty".
+ */
+enum permit_status permit_options_check(const struct permit_client_options *options, char *message,
+                                        size_t size) PERMIT_MUST_CHECK;
 /* Replaces the cancel_fd of the options for later calls; 0: none. */
 void permit_client_set_cancel_fd(struct permit_client *client, int cancel_fd);
 /* Frees the client. Accepts NULL. Releases no permits on the server. */
@@ -195,19 +235,19 @@ struct permit_held {
 struct permit_request {
     char *external_id;     /* the key */
     char *owner;           /* NULL: none */
-    bool held;             /* ACQUIRED, not RELEASED */
+    bool held;             /* ACQUIRED, not WAITING or RELEASED */
     bool replayed;         /* acquire: the server had granted it before this try */
     bool yours;            /* acquire: the grant belongs to a try with the nonce of this call. False: another client
                               holds the permits under this key; do not use, renew or release them. */
     bool already_released; /* release: it had already ended */
-    char *end_reason;      /* "released", "expired", ...; NULL while held */
+    char *end_reason;      /* "released", "expired", ...; NULL while it waits or is held */
     struct permit_held *permits;
     size_t permit_count;
     int64_t ttl_ms;        /* or PERMIT_TTL_NONE, PERMIT_TTL_OWNER */
     char *acquired_at;     /* RFC 3339, UTC, by the server's clock; NULL: never held */
     char *confirmed_at;    /* NULL: not confirmed */
     char *expires_at;      /* NULL: does not expire, or has ended */
-    char *ended_at;        /* NULL while held */
+    char *ended_at;        /* NULL while it waits or is held */
     int64_t held_until_us; /* proved to be held until this time (see Time); INT64_MAX: does not expire; 0: not held */
 };
 
@@ -237,6 +277,8 @@ struct permit_acquire_options {
      */
     void (*waiting)(void *context, enum permit_status status, const char *message);
     void *waiting_context;
+    int priority; /* 0 to PERMIT_MAX_PRIORITY: the place in the queue while it waits; each step counts as 30 s of
+                     waiting. PERMIT_INVALID if it is above the max_priority of a semaphore */
 };
 
 /*

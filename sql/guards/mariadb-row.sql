@@ -10,8 +10,12 @@
 --         SET NEW.permit_token = IF(NEW.permit_token BETWEEN OLD.permit_token
 --                 AND (TIMESTAMPDIFF(SECOND, '2026-01-01', UTC_TIMESTAMP()) + 86400) * 1024000,
 --             NEW.permit_token, permit_fence_row('report', NEW.permit_token, OLD.permit_token));
+--     CREATE TRIGGER report_permit_fence_new BEFORE INSERT ON report FOR EACH ROW
+--         SET NEW.permit_token = IF(NEW.permit_token
+--                 BETWEEN 0 AND (TIMESTAMPDIFF(SECOND, '2026-01-01', UTC_TIMESTAMP()) + 86400) * 1024000,
+--             NEW.permit_token, permit_fence_row('report', NEW.permit_token, NULL));
 --
--- (The trigger refuses tokens larger than any issued so far, as mariadb.sql explains: one would lock out all writers of
+-- (Both triggers refuse tokens larger than any issued so far, as mariadb.sql explains: one would lock out all writers of
 -- the row.) Loading the file again, as the same user, keeps grants. It does not load if another user owns the function.
 --
 -- If the server writes a binary log, creating functions and triggers requires SUPER or
@@ -24,7 +28,7 @@
 -- SQLSTATE PF001: stale token; a newer holder has written this row. Stop writing. SQLSTATE PF002: invalid token. In both
 -- cases the statement has changed no row.
 --
--- Not guarded: rows that no newer holder has written yet; writes that set no token; INSERT; DELETE (add the condition
+-- Not guarded: rows that no newer holder has written yet; writes that set no token; new rows; DELETE (add the condition
 -- AND permit_token <= 57), REPLACE, TRUNCATE.
 
 SET @permit_fence_stranger = (
@@ -47,7 +51,8 @@ DROP FUNCTION IF EXISTS /*!80000 permit_fence_row */ /*M!100600 permit_fence_of_
 
 DELIMITER //
 
--- Called by the trigger of a table if the token of a row would decrease or is invalid. Never returns.
+-- Called by a trigger of a table if the token of a row would decrease or is invalid. Never returns. `newer` is NULL in
+-- INSERT.
 CREATE /*M!100600 OR REPLACE */ FUNCTION permit_fence_row(of_table VARCHAR(64), with_token DECIMAL(20), newer DECIMAL(20)) RETURNS INT
 NO SQL
 BEGIN

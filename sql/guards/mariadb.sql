@@ -42,12 +42,15 @@ SET @permit_fence_stranger = (
     SELECT 'permit_fence is there, and is no such table'
       FROM information_schema.TABLES t
      WHERE t.TABLE_SCHEMA = DATABASE() AND t.TABLE_NAME = 'permit_fence'
-       AND (t.TABLE_TYPE = 'BASE TABLE' AND t.ENGINE = 'InnoDB'
-            AND (SELECT GROUP_CONCAT(c.COLUMN_NAME, ' ', c.DATA_TYPE, ' ', c.IS_NULLABLE, c.EXTRA
+       AND (t.TABLE_TYPE = 'BASE TABLE' AND t.ENGINE = 'InnoDB' AND t.CREATE_OPTIONS NOT LIKE '%partitioned%'
+            AND (SELECT GROUP_CONCAT(c.COLUMN_NAME, ' ', REPLACE(c.COLUMN_TYPE, '(20)', ''), ' ', c.IS_NULLABLE, c.EXTRA,
+                                     IF(COALESCE(c.COLUMN_DEFAULT, '') IN ('', '''''', '0x'), '', c.COLUMN_DEFAULT)
                                      ORDER BY c.ORDINAL_POSITION SEPARATOR ', ')
                    FROM information_schema.COLUMNS c
                   WHERE c.TABLE_SCHEMA = DATABASE() AND c.TABLE_NAME = 'permit_fence')
-                = 'semaphore varbinary NO, slot bigint NO, resource varbinary NO, token bigint NO'
+                = 'semaphore varbinary(255) NO, slot bigint unsigned NO0, resource varbinary(255) NO, token bigint unsigned NO'
+            AND (SELECT GROUP_CONCAT(k.CONSTRAINT_TYPE) FROM information_schema.TABLE_CONSTRAINTS k
+                  WHERE k.TABLE_SCHEMA = DATABASE() AND k.TABLE_NAME = 'permit_fence') = 'PRIMARY KEY'
             AND (SELECT GROUP_CONCAT(i.INDEX_NAME, ' ', i.COLUMN_NAME ORDER BY i.INDEX_NAME, i.SEQ_IN_INDEX
                                      SEPARATOR ', ')
                    FROM information_schema.STATISTICS i

@@ -6,7 +6,8 @@
 --     GRANT USAGE ON SCHEMA permit TO app;         -- writers need no right to the table
 --
 -- Loading it again, as the same user, keeps marks and grants. It does not load, and changes nothing, if the schema
--- permit, or anything in it, belongs to another user: code of that user would run with the loader's rights.
+-- permit, or anything in it, belongs to another user, if one of its tables has a trigger, or if another user has the right
+-- to create objects in it: code of that user would run with the loader's rights.
 --
 -- A writer calls it first in the transaction of its write, with the values of its grant:
 --
@@ -29,28 +30,43 @@
 --     CREATE TRIGGER permit_fence BEFORE UPDATE ON report FOR EACH ROW
 --         WHEN ((NEW.permit_token BETWEEN OLD.permit_token AND permit.fence_limit()) IS NOT TRUE)
 --         EXECUTE FUNCTION permit.fence_row();
+--     CREATE TRIGGER permit_fence_new BEFORE INSERT ON report FOR EACH ROW
+--         WHEN ((NEW.permit_token BETWEEN 0 AND permit.fence_limit()) IS NOT TRUE) EXECUTE FUNCTION permit.fence_row();
 --
 -- and in each write, which need not be in a transaction:
 --
 --     UPDATE report SET ..., permit_token = 57 WHERE id = 7;
 --
--- Not guarded: rows that no newer holder has written yet; writes that set no token; INSERT; DELETE (add the condition
+-- (The second trigger refuses an impossible token in a new row, which would be closed for good.)
+--
+-- Not guarded: rows that no newer holder has written yet; writes that set no token; new rows; DELETE (add the condition
 -- AND permit_token <= 57), TRUNCATE.
 
 BEGIN;
 
 SET LOCAL search_path = pg_catalog, pg_temp;
 
--- Creates the schema, or checks that everything in it belongs to the loader.
+-- Refuses to load where a user other than the loader owns the schema or anything in it, where a table in it has a trigger
+-- (its function, or one that its condition calls, would run with the loader's rights), and where another user could still
+-- create one. Otherwise creates what is missing. The default rights of new schemas and tables do not hold for these two.
 DO $$
 DECLARE
-  stranger text;
+  loader CONSTANT oid := (SELECT r.oid FROM pg_roles r WHERE r.rolname = current_user);
+  fault text;
+  grantee text;
 BEGIN
   IF to_regnamespace('permit') IS NULL THEN
     CREATE SCHEMA permit;
-    RETURN;
+    FOR grantee IN SELECT CASE g.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(g.grantee)) END
+                     FROM pg_namespace n, aclexplode(n.nspacl) AS g
+                    WHERE n.oid = 'permit'::regnamespace AND g.grantee <> loader AND g.privilege_type = 'CREATE' LOOP
+      EXECUTE 'REVOKE CREATE ON SCHEMA permit FROM ' || grantee;
+    END LOOP;
   END IF;
-  SELECT format('%s belongs to %s', found.what, pg_get_userbyid(found.owner)) INTO stranger
+
+  SELECT CASE WHEN found.owner IS NULL THEN found.what
+              ELSE format('%s belongs to %s, not to %s', found.what, pg_get_userbyid(found.owner), current_user) END
+    INTO fault
     FROM (SELECT 'the schema permit', n.nspowner FROM pg_namespace n WHERE n.oid = 'permit'::regnamespace
           UNION ALL
           SELECT c.oid::regclass::text, c.relowner FROM pg_class c
@@ -60,25 +76,41 @@ BEGIN
           UNION ALL
           SELECT t.oid::regtype::text, t.typowner FROM pg_type t WHERE t.typnamespace = 'permit'::regnamespace
           UNION ALL
-          SELECT format('the trigger %s of %s', g.tgname, g.tgrelid::regclass), p.proowner
-            FROM pg_trigger g JOIN pg_class c ON c.oid = g.tgrelid JOIN pg_proc p ON p.oid = g.tgfoid
-           WHERE c.relnamespace = 'permit'::regnamespace AND NOT g.tgisinternal) AS found (what, owner)
-   WHERE found.owner <> (SELECT r.oid FROM pg_roles r WHERE r.rolname = current_user)
+          SELECT format('%s has a trigger, %s', g.tgrelid::regclass, g.tgname), NULL
+            FROM pg_trigger g JOIN pg_class c ON c.oid = g.tgrelid
+           WHERE c.relnamespace = 'permit'::regnamespace AND NOT g.tgisinternal
+          UNION ALL
+          SELECT format('%s has the right %s on %s', CASE g.grantee WHEN 0 THEN 'PUBLIC' ELSE pg_get_userbyid(g.grantee) END,
+                        g.privilege_type, held.what), NULL
+            FROM (SELECT 'the schema permit', n.nspacl FROM pg_namespace n WHERE n.oid = 'permit'::regnamespace
+                  UNION ALL
+                  SELECT c.oid::regclass::text, c.relacl FROM pg_class c WHERE c.relnamespace = 'permit'::regnamespace)
+                   AS held (what, rights), aclexplode(held.rights) AS g
+           WHERE g.grantee <> loader AND g.privilege_type IN ('CREATE', 'TRIGGER')) AS found (what, owner)
+   WHERE found.owner IS DISTINCT FROM loader
    LIMIT 1;
-  IF stranger IS NOT NULL THEN
-    RAISE EXCEPTION '%, not to %: the fencing guard is not loaded, nothing was changed', stranger, current_user
-      USING HINT = 'If you loaded the guard as that user before, load it as that user again. If not, find out why it is there.';
+  IF fault IS NOT NULL THEN
+    RAISE EXCEPTION '%: the fencing guard is not loaded, nothing was changed', fault
+      USING HINT = 'If you loaded the guard as another user before, load it as that user again. A right that should not be '
+                   'there can be revoked. If you do not know where it comes from, find out first.';
+  END IF;
+
+  IF to_regclass('permit.fence') IS NULL THEN
+    -- Rows are small, few, and updated in place (HOT): half of each page stays free for that.
+    CREATE TABLE permit.fence (
+      semaphore text COLLATE "C" NOT NULL,
+      slot bigint NOT NULL DEFAULT 0,
+      resource text COLLATE "C" NOT NULL DEFAULT '',
+      token bigint NOT NULL,
+      PRIMARY KEY (semaphore, slot, resource)
+    ) WITH (fillfactor = 50);
+    FOR grantee IN SELECT DISTINCT CASE g.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(g.grantee)) END
+                     FROM pg_class c, aclexplode(c.relacl) AS g
+                    WHERE c.oid = 'permit.fence'::regclass AND g.grantee <> loader LOOP
+      EXECUTE 'REVOKE ALL ON permit.fence FROM ' || grantee;
+    END LOOP;
   END IF;
 END $$;
-
--- Rows are small, few, and updated in place (HOT): half of each page stays free for that.
-CREATE TABLE IF NOT EXISTS permit.fence (
-  semaphore text COLLATE "C" NOT NULL,
-  slot bigint NOT NULL DEFAULT 0,
-  resource text COLLATE "C" NOT NULL DEFAULT '',
-  token bigint NOT NULL,
-  PRIMARY KEY (semaphore, slot, resource)
-) WITH (fillfactor = 50);
 
 COMMENT ON TABLE permit.fence IS 'newest token of each place written under a permit';
 COMMENT ON COLUMN permit.fence.semaphore IS 'name of the semaphore';
@@ -184,7 +216,7 @@ BEGIN
   ON CONFLICT (semaphore, slot, resource) DO UPDATE SET token = excluded.token WHERE f.token < excluded.token;
 END $$;
 
--- Called by the trigger of a table if the token of a row would decrease or is invalid. Never returns.
+-- Called by a trigger of a table if the token of a row would decrease or is invalid. Never returns. In INSERT, OLD is null.
 CREATE OR REPLACE FUNCTION permit.fence_row() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN

@@ -6,6 +6,7 @@
  */
 #include <assert.h>
 
+#include "api/access.h"
 #include "api/json_in.h"
 #include "api/operations.h"
 #include "api/problem.h"
@@ -103,6 +104,7 @@ static bool batch_submit(struct exchange *exchange)
         struct batch_item *item = &call->batch->items[i];
         if (item->http_status)
             continue; /* refused already */
+        access_mark(exchange, &item->operation);
         op_init(&item->op, &item->operation, exchange->deadline, item_decided);
         enum permit_status status = engine_submit(exchange->service->engine, &item->op);
         if (status != PERMIT_OK)

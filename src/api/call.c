@@ -20,6 +20,7 @@ struct batch_items *call_make_batch(struct call *call, size_t count)
 void call_clear(struct exchange *exchange)
 {
     struct call *call = call_of(exchange);
+    access_end_call(exchange);
     if (call->batch) {
         buf_release(&call->batch->pieces);
         pthread_mutex_destroy(&call->batch->mutex);

@@ -8,6 +8,7 @@
 
 #include <pthread.h>
 
+#include "api/access.h"
 #include "engine/engine.h"
 #include "http/exchange.h"
 
@@ -40,6 +41,7 @@ struct batch_items {
 
 struct call {
     struct exchange exchange;
+    struct caller caller;
     int64_t wait_ms; /* maximum wait of an acquire; 0: no wait */
     union {
         struct query engine_query;

@@ -5,6 +5,7 @@
  */
 #include <stdio.h>
 
+#include "api/call.h"
 #include "api/operations.h"
 #include "api/problem.h"
 #include "api/queries.h"
@@ -81,6 +82,7 @@ bool fence_bump(struct exchange *exchange)
     enum permit_status status = operation_read_reason(exchange, &bump->reason);
     if (status != PERMIT_OK)
         return operation_refuse(exchange, status);
+    call_of(exchange)->caller.why = bump->reason;
     bump->hold_ms = exchange->service->failover_hold_ms;
     return query_submit(exchange, QUERY_OPERATOR, bump_work, bump);
 }

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* Endpoints for operators: health, readiness, metrics, API description. */
+#include "api/access.h"
 #include "api/json_out.h"
 #include "api/openapi.h"
+#include "api/principals.h"
 #include "api/problem.h"
 #include "api/queries.h"
 #include "api/routes.h"
@@ -18,11 +20,18 @@ static void append_member(struct buf *out, const char *name, int64_t number)
     buf_append_i64(out, number);
 }
 
-/* Answers that the process is alive, independently of the database, with the times that keys are kept. */
+/*
+ * Answers that the process is alive, independently of the database, with the times that keys are kept. Who is not known
+ * gets no details.
+ */
 bool ops_health(struct exchange *exchange)
 {
     const struct service *service = exchange->service;
     struct buf *out = &exchange->answer.body;
+    if (!access_is_known(exchange)) {
+        buf_append_text(out, "{\"status\":\"ok\"}");
+        return true;
+    }
     buf_append_text(out, "{\"status\":\"ok\",\"version\":\"" PERMIT_VERSION "\"");
     append_member(out, "uptime_ms", (clock_mono() - service->started_at) / US_PER_MS);
     append_member(out, "retention_ms", service->retention_ms);
@@ -41,18 +50,18 @@ static void ready_work(struct query *query, struct store *store, enum permit_sta
     struct query_time time;
     if (status == PERMIT_OK)
         status = store->queries->clock(store, &time);
-    if (engine_refusal(exchange->service->engine, refusal))
-        problem_answer(exchange, PERMIT_DATABASE_UNAVAILABLE, refusal);
-    else if (status == PERMIT_OK)
+    bool refuses = engine_refusal(exchange->service->engine, refusal);
+    const char *detail = refuses ? refusal : store ? store->message : NULL;
+    if (status == PERMIT_OK && !refuses)
         buf_append_text(&exchange->answer.body, "{\"status\":\"ready\"}");
     else
-        problem_answer(exchange, PERMIT_DATABASE_UNAVAILABLE, store ? store->message : NULL);
+        problem_answer(exchange, PERMIT_DATABASE_UNAVAILABLE, access_is_known(exchange) ? detail : NULL);
     exchange_finish(exchange);
 }
 
 /*
  * Answers whether permitd can serve: the database is reachable, has our tables and, as far as the engine has checked,
- * is safe (P14).
+ * is safe (P14). The reason is only for clients that are known.
  */
 bool ops_ready(struct exchange *exchange)
 {
@@ -72,42 +81,40 @@ static void append_number(struct buf *out, const char *metric, const char *type,
     buf_printf(out, "%s %llu\n", metric, (unsigned long long)number);
 }
 
-static int64_t capacity_of(struct engine *engine, const struct semaphore *semaphore)
+static int64_t capacity_of(const struct semaphore *semaphore)
 {
-    (void)engine;
     return semaphore->capacity;
 }
 
-static int64_t in_use_of(struct engine *engine, const struct semaphore *semaphore)
+static int64_t in_use_of(const struct semaphore *semaphore)
 {
-    (void)engine;
     return semaphore->in_use;
 }
 
-static int64_t waiting_of(struct engine *engine, const struct semaphore *semaphore)
+static int64_t waiting_of(const struct semaphore *semaphore)
 {
-    return (int64_t)engine_waiting(engine, semaphore->name).count;
+    return semaphore->waiting;
 }
 
 static const struct {
     const char *metric;
     const char *help;
-    int64_t (*value)(struct engine *engine, const struct semaphore *semaphore);
+    int64_t (*value)(const struct semaphore *semaphore);
 } semaphore_gauges[] = {
     {"permitd_semaphore_capacity", "Units of the semaphore.", capacity_of},
     {"permitd_semaphore_in_use", "Units held.", in_use_of},
-    {"permitd_semaphore_waiting", "Requests waiting in this process.", waiting_of},
+    {"permitd_semaphore_waiting", "Requests waiting for it, at all permitd of the database.", waiting_of},
 };
 
 /* Labels need no escaping: names have neither quote, backslash nor line end (name.h). */
-static void append_semaphores(struct buf *out, struct engine *engine, const struct semaphore_row *rows, size_t count)
+static void append_semaphores(struct buf *out, const struct semaphore_row *rows, size_t count)
 {
     for (size_t g = 0; g < ARRAY_LENGTH(semaphore_gauges); g++) {
         append_head(out, semaphore_gauges[g].metric, "gauge", semaphore_gauges[g].help);
         for (size_t i = 0; i < count; i++) {
             struct bytes name = rows[i].semaphore.name;
             buf_printf(out, "%s{semaphore=\"%.*s\"} %lld\n", semaphore_gauges[g].metric, (int)name.length, name.data,
-                       (long long)semaphore_gauges[g].value(engine, &rows[i].semaphore));
+                       (long long)semaphore_gauges[g].value(&rows[i].semaphore));
         }
     }
 }
@@ -137,7 +144,7 @@ static void append_all_semaphores(struct exchange *exchange, struct store *store
         store->queries->semaphores(store, (struct bytes){0}, (struct bytes){0}, limit, &exchange->arena, &rows, &count,
                                    &following, &time) == PERMIT_OK &&
         !following.data)
-        append_semaphores(out, exchange->service->engine, rows, count);
+        append_semaphores(out, rows, count);
 }
 
 static void append_owners(struct buf *out, struct store *store)
@@ -161,6 +168,9 @@ static void append_server(struct buf *out, const struct server_counts *counts)
                   counts->yielded);
     append_number(out, "permitd_http_crowded_total", "counter",
                   "Connections refused with 429 (max_connections_per_address).", counts->crowded);
+    append_number(out, "permitd_http_guessing_total", "counter",
+                  "Connections closed after too many requests without a valid credential from their address.",
+                  counts->guessing);
     append_number(out, "permitd_http_buffered_bytes", "gauge", "Memory of requests and answers, small pieces excluded.",
                   counts->buffered);
     append_number(out, "permitd_http_memory_refused_total", "counter",
@@ -172,6 +182,41 @@ static void append_server(struct buf *out, const struct server_counts *counts)
     append_number(out, "permitd_http_late_total", "counter", "Requests answered because they timed out.", counts->late);
 }
 
+static void append_tls(struct buf *out, const struct server_counts *counts)
+{
+    if (!counts->tls_until)
+        return;
+    append_head(out, "permitd_tls_certificate_until_seconds", "gauge",
+                "Time in seconds since 1970 at which the certificate of the https listeners ends.");
+    buf_printf(out, "permitd_tls_certificate_until_seconds %lld\n", (long long)counts->tls_until);
+    append_head(out, "permitd_tls_handshakes_total", "counter", "TLS handshakes by result.");
+    for (enum handshake_result result = 0; result < HANDSHAKE_RESULTS; result++)
+        buf_printf(out, "permitd_tls_handshakes_total{result=\"%s\"} %llu\n", handshake_result_word(result),
+                   (unsigned long long)counts->handshakes[result]);
+    append_number(out, "permitd_tls_reload_failed_total", "counter",
+                  "Times that the files of TLS could not be loaded again; the loaded ones stay.",
+                  counts->tls_reload_failed);
+}
+
+/* On the loop's thread. */
+static void append_credentials(struct buf *out, const struct service *service)
+{
+    const struct principals *principals = service->principals;
+    if (!principals)
+        return;
+    int64_t now = clock_wall() / US_PER_SECOND;
+    int64_t until = principals_until(principals, now);
+    append_number(out, "permitd_credentials_reload_failed", "gauge",
+                  "1 while the credentials file has a mistake, and what was read before it is used.",
+                  service->credentials_reload_failed);
+    append_number(out, "permitd_principals", "gauge", "Principals of the credentials file.",
+                  principals_count(principals));
+    if (until < INT64_MAX)
+        append_number(out, "permitd_credential_until_seconds", "gauge", "Time until the next token ends.",
+                      (uint64_t)(until - now));
+    access_write_metrics(service->access, out);
+}
+
 #define METRICS_TYPE "text/plain; version=0.0.4; charset=utf-8"
 
 static void metrics_work(struct query *query, struct store *store, enum permit_status status)
@@ -179,12 +224,13 @@ static void metrics_work(struct query *query, struct store *store, enum permit_s
     struct exchange *exchange = query_exchange(query);
     struct answer *answer = &exchange->answer;
     engine_metrics(exchange->service->engine, &answer->body);
-    struct waiting waiting = engine_waiting(exchange->service->engine, (struct bytes){0});
-    append_number(&answer->body, "permitd_waiting", "gauge", "Requests waiting in this process, for any semaphore.",
-                  waiting.count);
-    append_head(&answer->body, "permitd_oldest_wait_seconds", "gauge", "Age of the oldest wait.");
+    struct waiting waiting = engine_waiting(exchange->service->engine);
+    append_number(&answer->body, "permitd_waiting", "gauge",
+                  "Requests whose clients wait at this permitd, for any semaphore.", waiting.count);
+    append_head(&answer->body, "permitd_oldest_wait_seconds", "gauge", "Age of the oldest wait at this permitd.");
     buf_printf(&answer->body, "permitd_oldest_wait_seconds %.3f\n", (double)waiting.oldest_ms / (double)MS_PER_SECOND);
     append_server(&answer->body, exchange->context);
+    append_tls(&answer->body, exchange->context);
     if (status == PERMIT_OK) {
         append_all_semaphores(exchange, store);
         append_owners(&answer->body, store);
@@ -199,10 +245,12 @@ bool ops_metrics(struct exchange *exchange)
     if (!counts)
         return problem_answer(exchange, PERMIT_BUSY, NULL);
     server_counts(exchange->server, counts);
+    append_credentials(&exchange->answer.body, exchange->service);
     if (exchange->service->engine)
         return query_submit_always(exchange, QUERY_OPERATOR, metrics_work, counts);
     append_number(&exchange->answer.body, "permitd_database_up", "gauge", "1 while the database is usable.", 0);
     append_server(&exchange->answer.body, counts);
+    append_tls(&exchange->answer.body, counts);
     exchange->answer.content_type = METRICS_TYPE;
     return true;
 }

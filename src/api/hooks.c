@@ -2,6 +2,7 @@
 #include "api/hooks.h"
 
 #include "api/abandoned_grant.h"
+#include "api/access.h"
 #include "api/call.h"
 #include "api/json_out.h"
 #include "api/problem.h"
@@ -39,6 +40,7 @@ const struct server_hooks api_hooks = {
     .refuse = problem_write,
     .time_out = time_out,
     .abandon = abandon,
+    .end_session = access_end_session,
     .undelivered = abandoned_grants_release,
     .clear = call_clear,
 };

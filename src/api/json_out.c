@@ -174,12 +174,20 @@ static void write_deadline(struct buf *out, const struct request *request, const
     write_expiry(out, request_expires_at(request), clock, now);
 }
 
+/* Writes ,"unclaimed":true for a grant that no client has been told. */
+static void write_unclaimed(struct buf *out, const struct request *request)
+{
+    if (request->state == REQUEST_ACQUIRED && request->server_id)
+        write_member_bool(out, "unclaimed", true);
+}
+
 void write_request_begin(struct buf *out, const struct request *request, const struct bytes *names,
                          const uint64_t *floors, const struct lease_clock *clock, utc_us now)
 {
     buf_append_text(out, "{\"external_id\":");
     write_text(out, request->external_id);
     write_member_text(out, "state", bytes_of(request_state_word(request->state)));
+    write_unclaimed(out, request);
     if (request->owner.length)
         write_member_text(out, "owner", request->owner);
     write_permits(out, request, names, floors);
@@ -225,7 +233,9 @@ static void write_settings(struct buf *out, const struct semaphore *semaphore)
         write_member_text(out, "paused_reason", semaphore->paused_reason);
 }
 
-void write_semaphore_begin(struct buf *out, const struct semaphore *semaphore, uint64_t floor, struct waiting waiting)
+/* floor 0, oldest_wait_ms -1: not written. */
+static void write_semaphore_members(struct buf *out, const struct semaphore *semaphore, uint64_t floor,
+                                    int64_t oldest_wait_ms)
 {
     buf_append_text(out, "{\"name\":");
     write_text(out, semaphore->name);
@@ -233,8 +243,9 @@ void write_semaphore_begin(struct buf *out, const struct semaphore *semaphore, u
     write_member_i64(out, "capacity", semaphore->capacity);
     write_member_i64(out, "in_use", semaphore->in_use);
     write_member_i64(out, "available", max_i64(0, semaphore->capacity - semaphore->in_use));
-    write_member_i64(out, "waiting", (int64_t)waiting.count);
-    write_member_i64(out, "oldest_wait_ms", waiting.oldest_ms);
+    write_member_i64(out, "waiting", semaphore->waiting);
+    if (oldest_wait_ms >= 0)
+        write_member_i64(out, "oldest_wait_ms", oldest_wait_ms);
     write_member_u64(out, "next_token", semaphore->next_permit_id);
     if (floor)
         write_member_u64(out, "floor", floor);
@@ -245,9 +256,27 @@ void write_semaphore_begin(struct buf *out, const struct semaphore *semaphore, u
         write_member_bool(out, "retired", true);
 }
 
-void write_semaphore(struct buf *out, const struct semaphore *semaphore, uint64_t floor, struct waiting waiting)
+void write_semaphore_begin(struct buf *out, const struct semaphore *semaphore)
 {
-    write_semaphore_begin(out, semaphore, floor, waiting);
+    write_semaphore_members(out, semaphore, 0, -1);
+}
+
+void write_semaphore(struct buf *out, const struct semaphore *semaphore)
+{
+    write_semaphore_begin(out, semaphore);
+    buf_append_char(out, '}');
+}
+
+/* Returns the time since a moment of the lease clock. */
+static int64_t elapsed_ms(utc_us since, const struct query_time *time)
+{
+    return max_i64(0, (lease_time(&time->clock, time->now) - since) / US_PER_MS);
+}
+
+void write_semaphore_row(struct buf *out, const struct semaphore_row *row, const struct query_time *time)
+{
+    int64_t oldest_wait_ms = row->waiting_since == NEVER ? 0 : elapsed_ms(row->waiting_since, time);
+    write_semaphore_members(out, &row->semaphore, row->floor, oldest_wait_ms);
     buf_append_char(out, '}');
 }
 
@@ -287,6 +316,7 @@ void write_holder(struct buf *out, const struct holder_row *holder, const struct
     write_text(out, request->external_id);
     if (request->owner.length)
         write_member_text(out, "owner", request->owner);
+    write_unclaimed(out, request);
     write_permit(out, &holder->permit);
     write_member_time(out, "acquired_at", lease_to_wall(&time->clock, request->acquired_at));
     write_member_time(out, "confirmed_at", lease_to_wall(&time->clock, request->confirmed_at));
@@ -325,12 +355,37 @@ void write_keys(struct buf *out, const char *name, const struct bytes *keys, siz
     buf_append_char(out, ']');
 }
 
-void write_wait(struct buf *out, const struct waiter_row *waiter, utc_us now)
+/* Writes the end of a wait as `name` and `name`_in_ms. */
+static void write_wait_end(struct buf *out, const char *name, const char *name_in_ms, const struct request *request,
+                           const struct query_time *time)
 {
-    write_member_time(out, "since", waiter->since);
-    write_member_i64(out, "waited_ms", max_i64(0, (now - waiter->since) / US_PER_MS));
-    write_member_time(out, "deadline", waiter->deadline);
-    write_member_i64(out, "deadline_in_ms", max_i64(0, (waiter->deadline - now) / US_PER_MS));
+    utc_us end = deadline_to_wall(request->waiting_until, &time->clock, time->now);
+    write_member_time(out, name, end);
+    write_member_i64(out, name_in_ms, max_i64(0, (end - time->now) / US_PER_MS));
+}
+
+/* Writes since when a request waits, and its priority. */
+static void write_wait_begin(struct buf *out, const struct request *request, const struct query_time *time)
+{
+    write_member_i64(out, "priority", request->priority);
+    write_member_time(out, "since", lease_to_wall(&time->clock, request->waiting_since));
+    write_member_i64(out, "waited_ms", elapsed_ms(request->waiting_since, time));
+}
+
+/* Writes the permitd at which the client of a waiting request is, or that no client asks for it. */
+static void write_client(struct buf *out, const struct request *request, bool kept)
+{
+    if (kept)
+        write_member_bool(out, "kept", true);
+    else
+        write_member_u64(out, "server", request->server_id);
+}
+
+void write_wait(struct buf *out, const struct request *request, bool kept, const struct query_time *time)
+{
+    write_wait_begin(out, request, time);
+    write_wait_end(out, "deadline", "deadline_in_ms", request, time);
+    write_client(out, request, kept);
 }
 
 static void write_named(struct buf *out, const char *name, const struct want *want)
@@ -356,32 +411,60 @@ void write_choice(struct buf *out, const struct want *want)
         write_member_bool(out, "adjacent", true);
 }
 
-static void write_wants(struct buf *out, const struct want *wants, size_t count)
+/* Writes ,"permits":[...] of a waiting request. positions NULL: without its places. */
+static void write_wants(struct buf *out, const struct request *request, const struct queue_position *positions)
 {
     write_name(out, "permits");
     buf_append_char(out, '[');
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < request->want_count; i++) {
+        const struct want *want = &request->wants[i];
         buf_append_text(out, i ? ",{\"semaphore\":" : "{\"semaphore\":");
-        write_text(out, wants[i].semaphore);
-        write_member_i64(out, "count", wants[i].count);
-        write_choice(out, &wants[i]);
+        write_text(out, want->semaphore);
+        write_member_i64(out, "count", want->count);
+        write_choice(out, want);
+        if (positions)
+            write_position(out, &positions[i]);
         buf_append_char(out, '}');
     }
     buf_append_char(out, ']');
 }
 
-void write_waiter(struct buf *out, const struct waiter_row *waiter, utc_us now)
+void write_position(struct buf *out, const struct queue_position *position)
 {
+    write_member_u64(out, "place", position->ahead + 1);
+    write_member_u64(out, "ahead_count", position->ahead);
+    if (position->more)
+        write_member_bool(out, "ahead_more", true);
+    write_keys(out, "ahead", position->keys, position->key_count);
+}
+
+void write_waiter(struct buf *out, const struct waiter_row *waiter, const struct query_time *time)
+{
+    const struct request *request = &waiter->request;
     buf_append_text(out, "{\"external_id\":");
-    write_text(out, waiter->external_id);
-    if (waiter->owner.length)
-        write_member_text(out, "owner", waiter->owner);
-    write_wants(out, waiter->wants, waiter->want_count);
-    write_wait(out, waiter, now);
-    write_member_i64(out, "place", (int64_t)waiter->place);
+    write_text(out, request->external_id);
+    if (request->owner.length)
+        write_member_text(out, "owner", request->owner);
+    write_wants(out, request, NULL);
+    write_wait(out, request, waiter->kept, time);
+    write_member_u64(out, "place", waiter->kept ? waiter->number + 1 : waiter->number);
     if (waiter->behind.data)
         write_member_text(out, "behind", waiter->behind);
     buf_append_char(out, '}');
+}
+
+void write_waiting_begin(struct buf *out, const struct request *request, const struct queue_position *positions,
+                         bool kept, const struct query_time *time)
+{
+    buf_append_text(out, "{\"external_id\":");
+    write_text(out, request->external_id);
+    write_member_text(out, "state", bytes_of(request_state_word(request->state)));
+    if (request->owner.length)
+        write_member_text(out, "owner", request->owner);
+    write_wants(out, request, positions);
+    write_wait_begin(out, request, time);
+    write_wait_end(out, "until", "until_in_ms", request, time);
+    write_client(out, request, kept);
 }
 
 void write_longest_holders(struct buf *out, const struct blocking_holder *holders, size_t count, utc_us now)

@@ -27,10 +27,12 @@ void write_request_begin(struct buf *out, const struct request *request, const s
 void write_overdue(struct buf *out, const struct request *request, const struct lease_clock *clock, utc_us now);
 /* Writes ,"suspect":... for a held request: true if its owner may not be alive (owners.h). */
 void write_suspect(struct buf *out, const struct request *request, bool suspect);
-/* Writes a semaphore without its closing brace. floor 0: not written. */
-void write_semaphore_begin(struct buf *out, const struct semaphore *semaphore, uint64_t floor, struct waiting waiting);
+/* Writes a semaphore as the answer to a change of it, without its closing brace. */
+void write_semaphore_begin(struct buf *out, const struct semaphore *semaphore);
 /* Like write_semaphore_begin, with the closing brace. */
-void write_semaphore(struct buf *out, const struct semaphore *semaphore, uint64_t floor, struct waiting waiting);
+void write_semaphore(struct buf *out, const struct semaphore *semaphore);
+/* Writes a semaphore as queries answer it, with its floor and the age of its first wait. */
+void write_semaphore_row(struct buf *out, const struct semaphore_row *row, const struct query_time *time);
 /* Writes a template. */
 void write_template(struct buf *out, const struct template *template);
 /* Writes an entry of /holders. */
@@ -39,10 +41,15 @@ void write_holder(struct buf *out, const struct holder_row *holder, const struct
 void write_slot(struct buf *out, const struct slot_list_row *slot, const struct query_time *time);
 /* Writes an entry of /events. */
 void write_event(struct buf *out, const struct event_row *event);
-/* Writes an entry of /waiters. now: this machine's clock. */
-void write_waiter(struct buf *out, const struct waiter_row *waiter, utc_us now);
-/* Writes ,"since":... and the times that a waiter has waited and has left. now: this machine's clock. */
-void write_wait(struct buf *out, const struct waiter_row *waiter, utc_us now);
+/* Writes an entry of /waiters. */
+void write_waiter(struct buf *out, const struct waiter_row *waiter, const struct query_time *time);
+/* Writes ,"priority":... and the times and the server of a wait. kept: no client asks for the request. */
+void write_wait(struct buf *out, const struct request *request, bool kept, const struct query_time *time);
+/* Writes ,"place":... and the requests before it. */
+void write_position(struct buf *out, const struct queue_position *position);
+/* Writes a WAITING request. positions has one element per want; NULL: without its places. */
+void write_waiting_begin(struct buf *out, const struct request *request, const struct queue_position *positions,
+                         bool kept, const struct query_time *time);
 /* Writes ,"name":["key",...] */
 void write_keys(struct buf *out, const char *name, const struct bytes *keys, size_t count);
 /* Writes ,"name":true */

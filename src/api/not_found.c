@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 
+#include "api/access.h"
 #include "api/problem.h"
 #include "api/service.h"
 #include "core/name.h"
@@ -41,11 +42,23 @@ static void write_not_found(struct exchange *exchange, size_t kind, struct bytes
     (void)problem_answer(exchange, kinds[kind].status, detail);
 }
 
+/* A name out of scope is not told, and no key or owner, because these may be of other principals. */
+static bool may_be_named(const struct scope *scope, size_t kind, struct bytes name)
+{
+    switch (kinds[kind].kind) {
+    case NEAREST_SEMAPHORE: return scope_covers(scope, name);
+    case NEAREST_TEMPLATE: return scope_covers_prefix(scope, name);
+    default: return !scope;
+    }
+}
+
 static struct nearest find_nearest(struct exchange *exchange, struct store *store, size_t kind, struct bytes name)
 {
     struct nearest nearest = {0};
     if (store && store->queries->nearest(store, kinds[kind].kind, name, &exchange->arena, &nearest) != PERMIT_OK)
         return (struct nearest){0}; /* the answer is correct without it */
+    if (!may_be_named(access_scope(exchange), kind, nearest.name))
+        nearest.name = (struct bytes){0};
     return nearest;
 }
 

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 
+#include "api/access.h"
 #include "api/json_in.h"
 #include "api/json_out.h"
 #include "api/not_found.h"
@@ -30,9 +31,11 @@ struct acquire_form {
     struct ttl ttl;
     struct wire_list permits;
     int64_t wait_ms;
+    int64_t priority;
 };
 
-/* One table for both forms: `op` is first, only in a batch; `wait` is last, never in a batch. */
+/* One table for both forms: `op` is first, only in a batch; `wait` and `priority` are last, never in a batch. */
+enum { ALONE_MEMBERS = 2 };
 static const struct wire_member acquire_members[] = {
     /* name, type, required, value, given, min, max, choices, expected */
     {"op", WIRE_TEXT, true, offsetof(struct acquire_form, op), 0, 0, 64, NULL, "a text"},
@@ -44,9 +47,11 @@ static const struct wire_member acquire_members[] = {
     {"ttl", WIRE_HOLD, false, offsetof(struct acquire_form, ttl), 0, 1, DURATION_MAX_MS, NULL, TTL_EXPECTED},
     {"wait", WIRE_DURATION, false, offsetof(struct acquire_form, wait_ms), 0, 0, DURATION_MAX_MS, NULL,
      "a duration such as \"30s\", a number of seconds, or 0 for no wait"},
+    {"priority", WIRE_INTEGER, false, offsetof(struct acquire_form, priority), 0, 0, PRIORITY_MAX, NULL,
+     "a whole number from 0 to 9"},
 };
 static const struct wire_table acquire_alone = {acquire_members + 1, ARRAY_LENGTH(acquire_members) - 1};
-static const struct wire_table acquire_batched = {acquire_members, ARRAY_LENGTH(acquire_members) - 1};
+static const struct wire_table acquire_batched = {acquire_members, ARRAY_LENGTH(acquire_members) - ALONE_MEMBERS};
 
 struct key_form {
     struct bytes op;
@@ -109,12 +114,15 @@ static enum permit_status read_acquire(struct exchange *exchange, struct bytes o
     if (status == PERMIT_OK)
         status = wants_read(exchange, &form.permits, operation);
     if (status == PERMIT_OK)
+        status = access_check_wants(exchange, operation, &exchange->service->message);
+    if (status == PERMIT_OK)
         status = choose_key(exchange, form.external_id, header_key, item);
     if (status != PERMIT_OK)
         return status;
     operation->owner = form.owner;
     operation->nonce = form.nonce;
     operation->ttl = form.ttl;
+    operation->priority = (int)form.priority;
     if (!in_batch)
         call_of(exchange)->wait_ms = form.wait_ms;
     if (form.ttl.kind == TTL_OWNER && !form.owner.length) {
@@ -407,10 +415,7 @@ static bool write_success(struct buf *out, const struct batch_item *item, const 
     case OP_SEMAPHORE_LABELS:
     case OP_SEMAPHORE_PAUSE:
     case OP_SEMAPHORE_RESUME:
-    case OP_SEMAPHORE_RETIRE:
-        write_semaphore(out, outcome->semaphore, 0,
-                        engine_waiting(item->exchange->service->engine, outcome->semaphore->name));
-        break;
+    case OP_SEMAPHORE_RETIRE: write_semaphore(out, outcome->semaphore); break;
     case OP_EXPIRE:
     case OP_KIND_COUNT: return false;
     }
@@ -488,6 +493,7 @@ bool operation_submit_to(struct exchange *exchange, void (*decided)(struct op *o
 {
     struct call *call = call_of(exchange);
     struct batch_item *item = &call->first;
+    access_mark(exchange, &item->operation);
     item->exchange = exchange;
     call->item_count = 1;
     exchange->may_wait = call->wait_ms > 0;

@@ -42,7 +42,7 @@ enum permit_status operation_public_status(enum permit_status status);
  */
 enum permit_status operation_read_acquire(struct exchange *exchange, struct bytes header_key,
                                           struct batch_item *item) MUST_CHECK;
-/* Read an operation of a batch, which has a member `op` and no `wait`. */
+/* Read an operation of a batch, which has a member `op`, and neither `wait` nor `priority`. */
 enum permit_status operation_read_batched_acquire(struct exchange *exchange, struct bytes object,
                                                   struct batch_item *item) MUST_CHECK;
 enum permit_status operation_read_batched_release(struct exchange *exchange, struct bytes object,

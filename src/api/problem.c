@@ -43,6 +43,7 @@ void problem_head(struct answer *answer, enum permit_status status, int64_t retr
     answer->http_status = permit_status_http(status);
     answer->content_type = PROBLEM_CONTENT_TYPE;
     answer->retry_after_ms = problem_retry_ms(status, retry_after_ms);
+    answer->authenticate = status == PERMIT_UNAUTHENTICATED ? "Bearer" : NULL;
     answer->etag[0] = '\0';
 }
 

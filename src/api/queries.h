@@ -7,6 +7,7 @@
 #define API_QUERIES_H
 
 #include "api/call.h"
+#include "store/query.h"
 
 enum { LIST_DEFAULT_LIMIT = 100, LIST_MAX_LIMIT = 1000 };
 
@@ -28,8 +29,12 @@ enum permit_status query_begin_change(struct exchange *exchange) MUST_CHECK;
 /* Answers a query that failed with this status. store NULL: the query had no store. */
 void query_refuse(struct exchange *exchange, struct store *store, enum permit_status status);
 
-/* Writes the answer of GET /v1/requests/{external_id}. Writes nothing unless it returns PERMIT_OK. */
-enum permit_status request_show(struct exchange *exchange, struct store *store);
+/*
+ * Writes a request as GET /v1/requests/{external_id} answers it. Writes nothing unless it returns PERMIT_OK. names and
+ * time are those of the query that has read it.
+ */
+enum permit_status request_write(struct exchange *exchange, struct store *store, const struct request *request,
+                                 const struct bytes *names, const struct query_time *time) MUST_CHECK;
 
 /* Reads a whole number from a query parameter; `fallback` if absent. False: the exchange's answer is the refusal. */
 bool param_number(struct exchange *exchange, size_t index, const char *name, uint64_t min, uint64_t max,

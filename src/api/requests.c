@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* /v1/requests: acquire, get, list, renew, confirm, release, force-release. */
+#include "api/access.h"
 #include "api/json_out.h"
 #include "api/operations.h"
 #include "api/owners.h"
@@ -103,35 +104,68 @@ bool request_renew(struct exchange *exchange)
     return operation_submit(exchange);
 }
 
-static void write_queried(struct buf *out, const struct request *request, const struct bytes *names,
+/* Operators see who made a request. */
+static void write_principal(struct exchange *exchange, const struct request *request)
+{
+    if (request->principal.length && access_has(exchange, RIGHT_OPERATE))
+        write_member_text(&exchange->answer.body, "principal", request->principal);
+}
+
+static void write_queried(struct exchange *exchange, const struct request *request, const struct bytes *names,
                           const struct query_time *time, bool suspect)
 {
+    struct buf *out = &exchange->answer.body;
     write_request_begin(out, request, names, NULL, &time->clock, time->now);
     write_overdue(out, request, &time->clock, time->now);
     write_suspect(out, request, suspect);
+    write_principal(exchange, request);
     buf_append_char(out, '}');
 }
 
-enum permit_status request_show(struct exchange *exchange, struct store *store)
+static void write_waiting(struct exchange *exchange, const struct request *request,
+                          const struct queue_position *positions, bool kept, const struct query_time *time)
+{
+    write_waiting_begin(&exchange->answer.body, request, positions, kept, time);
+    write_principal(exchange, request);
+    buf_append_char(&exchange->answer.body, '}');
+}
+
+enum permit_status request_write(struct exchange *exchange, struct store *store, const struct request *request,
+                                 const struct bytes *names, const struct query_time *time)
+{
+    struct queue_position *positions;
+    const bool *suspect;
+    bool kept;
+    enum permit_status status;
+    if (request->state == REQUEST_WAITING) {
+        status = store->queries->ahead(store, request, &exchange->arena, &positions, &kept);
+        if (status == PERMIT_OK)
+            write_waiting(exchange, request, positions, kept, time);
+    } else {
+        status = suspects_find(exchange, store, request, 1, sizeof *request, &suspect);
+        if (status == PERMIT_OK)
+            write_queried(exchange, request, names, time, *suspect);
+    }
+    return status;
+}
+
+static enum permit_status show(struct exchange *exchange, struct store *store)
 {
     struct request request;
     struct bytes *names;
     struct query_time time;
-    const bool *suspect;
     enum permit_status status =
         store->queries->request(store, exchange->path_values[0], &exchange->arena, &request, &names, &time);
-    if (status == PERMIT_OK)
-        status = suspects_find(exchange, store, &request, 1, sizeof request, &suspect);
-    if (status == PERMIT_OK)
-        write_queried(&exchange->answer.body, &request, names, &time, *suspect);
-    return status;
+    if (status == PERMIT_OK && !access_covers_request(access_scope(exchange), &request, names))
+        status = PERMIT_UNKNOWN_REQUEST;
+    return status == PERMIT_OK ? request_write(exchange, store, &request, names, &time) : status;
 }
 
 static void get_work(struct query *query, struct store *store, enum permit_status status)
 {
     struct exchange *exchange = query_exchange(query);
     if (status == PERMIT_OK)
-        status = request_show(exchange, store);
+        status = show(exchange, store);
     if (status != PERMIT_OK)
         query_refuse(exchange, store, status);
     exchange_finish(exchange);
@@ -204,27 +238,39 @@ static enum permit_status read_piece(struct store *store, const struct list_para
     return status;
 }
 
+/* Writes the requests that are in the caller's scope. *first: none has been written yet. */
 static enum permit_status write_piece(struct exchange *exchange, struct store *store, const struct piece *piece,
-                                      bool first)
+                                      bool *first)
 {
     const bool *suspects;
-    struct buf *out = &exchange->answer.body;
+    const struct scope *scope = access_scope(exchange);
     enum permit_status status =
         suspects_find(exchange, store, piece->requests, piece->count, sizeof *piece->requests, &suspects);
     for (size_t i = 0; status == PERMIT_OK && i < piece->count; i++) {
-        if (i || !first)
-            buf_append_char(out, ',');
-        write_queried(out, &piece->requests[i], piece->names[i], &piece->time, suspects[i]);
+        const struct request *request = &piece->requests[i];
+        if (!access_covers_request(scope, request, piece->names[i]))
+            continue;
+        if (!*first)
+            buf_append_char(&exchange->answer.body, ',');
+        *first = false;
+        if (request->state == REQUEST_WAITING)
+            write_waiting(exchange, request, NULL, !request->server_id, &piece->time);
+        else
+            write_queried(exchange, request, piece->names[i], &piece->time, suspects[i]);
     }
     return status;
 }
 
-/* Returns how many more rows fit into the page if they are as large as the rows so far. */
+/*
+ * Returns how many more rows fit into the page if they are as large as the rows so far. Rows out of scope count as
+ * rows, so that a page is a bounded amount of work.
+ */
 static unsigned rows_to_read(const struct buf *page, unsigned rows, unsigned left)
 {
     if (rows == 0)
         return left < FIRST_ROWS ? left : FIRST_ROWS;
-    size_t fit = page->length < PAGE_BYTES ? (PAGE_BYTES - page->length) / (page->length / rows) : 0;
+    size_t row = page->length / rows > 0 ? page->length / rows : 1;
+    size_t fit = page->length < PAGE_BYTES ? (PAGE_BYTES - page->length) / row : 0;
     return fit < left ? (unsigned)fit : left;
 }
 
@@ -239,6 +285,7 @@ static void list_work(struct query *query, struct store *store, enum permit_stat
     struct list_params question = *asked;
     struct buf *out = &exchange->answer.body;
     struct piece piece = {.next = 1};
+    bool first = true;
     unsigned rows = 0;
     unsigned limit = 0;
     arena_init(&piece.arena, PIECE_CHUNK, PIECE_MEMORY);
@@ -249,7 +296,7 @@ static void list_work(struct query *query, struct store *store, enum permit_stat
             break;
         status = read_piece(store, &question, limit, &piece);
         if (status == PERMIT_OK)
-            status = write_piece(exchange, store, &piece, rows == 0);
+            status = write_piece(exchange, store, &piece, &first);
         rows += (unsigned)piece.count;
         question.filter.after = piece.next;
     }
@@ -270,8 +317,10 @@ static bool read_state(struct exchange *exchange, struct bytes word, int *ret_st
         *ret_state = REQUEST_ACQUIRED;
     else if (bytes_equal(word, BYTES("RELEASED")))
         *ret_state = REQUEST_RELEASED;
+    else if (bytes_equal(word, BYTES("WAITING")))
+        *ret_state = REQUEST_WAITING;
     else if (word.data)
-        return !problem_answer(exchange, PERMIT_INVALID, "state must be ACQUIRED or RELEASED");
+        return !problem_answer(exchange, PERMIT_INVALID, "state must be WAITING, ACQUIRED or RELEASED");
     return true;
 }
 
@@ -301,6 +350,9 @@ bool request_list(struct exchange *exchange)
         return problem_answer(exchange, PERMIT_INVALID, "owner must be printable ASCII without space");
     if (semaphore.data && !name_is_semaphore(semaphore))
         return problem_answer(exchange, PERMIT_INVALID, "semaphore must be a semaphore's name");
+    if (semaphore.data &&
+        access_check_semaphore(exchange, RIGHT_LOOK, semaphore, &exchange->service->message) != PERMIT_OK)
+        return problem_answer(exchange, PERMIT_FORBIDDEN, buf_text(&exchange->service->message));
     question->filter.owner = owner;
     question->filter.semaphore = semaphore;
     if (!read_state(exchange, exchange->query_values[2], &question->filter.state) ||

@@ -14,6 +14,7 @@
  * engine. It holds no lock of the engine. Only the force-releases of a page may be decided by several threads: shared
  * members are atomic, and the thread that decides the last one starts the next step.
  */
+#include "api/access.h"
 #include "api/json_out.h"
 #include "api/operations.h"
 #include "api/problem.h"
@@ -75,6 +76,7 @@ static const char *failure_reason(const struct eviction *eviction, enum permit_s
     case PERMIT_BUSY: return "timed out or overloaded";
     case PERMIT_TOO_MANY: return "too many pending calls (max_pending)";
     case PERMIT_UNKNOWN_SEMAPHORE: return "another client has retired it meanwhile";
+    case PERMIT_FORBIDDEN: return "a holder also holds semaphores on which you do not have the right operate";
     case PERMIT_IN_USE: return eviction->retiring ? "permits are still held" : "it was resumed meanwhile";
     case PERMIT_OUTCOME_UNKNOWN:
         return eviction->retiring ? "it may or may not have been retired"
@@ -89,7 +91,7 @@ static const char *failure_reason(const struct eviction *eviction, enum permit_s
  */
 static enum permit_status reported_status(const struct eviction *eviction, enum permit_status status)
 {
-    bool as_it_is = status == PERMIT_UNKNOWN_SEMAPHORE || status == PERMIT_IN_USE ||
+    bool as_it_is = status == PERMIT_UNKNOWN_SEMAPHORE || status == PERMIT_IN_USE || status == PERMIT_FORBIDDEN ||
                     (status == PERMIT_OUTCOME_UNKNOWN && eviction->retiring);
     return as_it_is ? status : PERMIT_UNFINISHED;
 }
@@ -133,8 +135,7 @@ static void on_retired(struct op *op, const struct decision *decision)
         return;
     }
     const struct semaphore *semaphore = decision->outcome->semaphore;
-    write_semaphore_begin(&eviction->exchange->answer.body, semaphore, 0,
-                          engine_waiting(engine_of(eviction), semaphore->name));
+    write_semaphore_begin(&eviction->exchange->answer.body, semaphore);
     finish_answer(eviction);
 }
 
@@ -145,6 +146,7 @@ static void retire(struct eviction *eviction)
     item->exchange = eviction->exchange;
     item->operation = (struct operation){
         .kind = OP_SEMAPHORE_RETIRE, .semaphore = eviction->exchange->path_values[0], .why = eviction->reason};
+    access_mark(eviction->exchange, &item->operation);
     op_init(&item->op, &item->operation, eviction->stop_at, on_retired);
     enum permit_status status = engine_submit(engine_of(eviction), &item->op);
     if (status != PERMIT_OK)
@@ -203,6 +205,7 @@ static void end_holders(struct eviction *eviction, const struct holder_row *hold
         item->exchange = eviction->exchange;
         item->operation = (struct operation){
             .kind = OP_FORCE_RELEASE, .external_id = holders[submitted].request.external_id, .why = eviction->reason};
+        access_mark(eviction->exchange, &item->operation);
         op_init(&item->op, &item->operation, eviction->stop_at, holder_decided);
         status = engine_submit(engine_of(eviction), &item->op);
         submitted += status == PERMIT_OK;

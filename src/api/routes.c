@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "api/routes.h"
 
+#include "api/access.h"
 #include "api/problem.h"
 #include "api/service.h"
 #include "core/name.h"
@@ -10,77 +11,97 @@
 
 enum { KIB = 1024, EMPTY_BODY = KIB, USUAL_BODY = 256 * KIB };
 
+/* Rights of routes that more than one role has. */
+enum {
+    RIGHT_LOOK_OR_FENCE = RIGHT_LOOK | RIGHT_FENCE,
+    RIGHT_ANY = RIGHT_ALL,
+};
+
+#define ROUTE(method, right, path, handle, max_body, ...)                                                              \
+    {                                                                                                                  \
+        METHOD_##method, RIGHT_##right, path, handle, max_body,                                                        \
+        {                                                                                                              \
+            __VA_ARGS__                                                                                                \
+        }                                                                                                              \
+    }
+
 /*
  * {semaphore}, {prefix}, {external_id} and {owner} stand for one segment of the path. The path is split before it is
  * percent-decoded. The values are checked here. The most frequent routes come first.
  */
 /* clang-format off */
 static const struct route routes[] = {
-    /* method        path                                           handler                body             query parameters */
-    {METHOD_POST,    "/v1/requests",                                request_acquire,       USUAL_BODY,      {NULL}},
-    {METHOD_DELETE,  "/v1/requests/{external_id}",                  request_release,       0,               {"confirmed"}},
-    {METHOD_POST,    "/v1/requests/{external_id}/renew",            request_renew,         USUAL_BODY,      {NULL}},
-    {METHOD_POST,    "/v1/requests/{external_id}/confirm",          request_confirm,       EMPTY_BODY,      {NULL}},
-    {METHOD_POST,    "/v1/batch",                                   request_batch,         SERVER_MAX_BODY, {NULL}},
-    {METHOD_GET,     "/v1/requests/{external_id}",                  request_get,           0,               {NULL}},
-    {METHOD_GET,     "/v1/requests/{external_id}/why",              request_why,           0,               {NULL}},
-    {METHOD_GET,     "/v1/requests",                                request_list,          0,
-                                                        {"owner", "semaphore", "state", "at", "after", "limit"}},
-    {METHOD_POST,    "/v1/requests/{external_id}/force-release",    request_force_release, USUAL_BODY,      {NULL}},
-    {METHOD_GET,     "/v1/semaphores/{semaphore}",                  semaphore_get,         0,               {NULL}},
-    {METHOD_GET,     "/v1/semaphores/{semaphore}/fence",            semaphore_fence,       0,               {"token", "slot"}},
-    {METHOD_GET,     "/v1/semaphores/{semaphore}/holders",          semaphore_holders,     0,               {"after", "limit"}},
-    {METHOD_GET,     "/v1/semaphores/{semaphore}/waiters",          semaphore_waiters,     0,               {"after", "limit"}},
-    {METHOD_GET,     "/v1/semaphores/{semaphore}/slots",            semaphore_slots,       0,
-                                                        {"state", "prefix", "after", "limit"}},
-    {METHOD_GET,     "/v1/semaphores/{semaphore}/events",           semaphore_events,      0,               {"after", "limit"}},
-    {METHOD_GET,     "/v1/semaphores",                              semaphore_list,        0,
-                                                        {"prefix", "after", "limit"}},
-    {METHOD_PUT,     "/v1/semaphores/{semaphore}",                  semaphore_put,         USUAL_BODY,      {NULL}},
-    {METHOD_PUT,     "/v1/semaphores/{semaphore}/slots",            semaphore_labels,      SERVER_MAX_BODY, {"from"}},
-    {METHOD_DELETE,  "/v1/semaphores/{semaphore}",                  semaphore_retire,      0,               {"force", "reason"}},
-    {METHOD_POST,    "/v1/semaphores/{semaphore}/pause",            semaphore_pause,       USUAL_BODY,      {NULL}},
-    {METHOD_POST,    "/v1/semaphores/{semaphore}/resume",           semaphore_resume,      EMPTY_BODY,      {NULL}},
-    {METHOD_PUT,     "/v1/templates/{prefix}",                      template_put,        USUAL_BODY,      {NULL}},
-    {METHOD_GET,     "/v1/templates/{prefix}",                      template_get,          0,               {NULL}},
-    {METHOD_DELETE,  "/v1/templates/{prefix}",                      template_delete,       0,               {NULL}},
-    {METHOD_GET,     "/v1/templates",                               template_list,         0,
-                                                        {"prefix", "after", "limit"}},
-    {METHOD_POST,    "/v1/fence/bump",                              fence_bump,            USUAL_BODY,      {NULL}},
-    {METHOD_PUT,     "/v1/owners/{owner}",                          owner_put,             USUAL_BODY,      {NULL}},
-    {METHOD_GET,     "/v1/owners/{owner}",                          owner_get,             0,               {NULL}},
-    {METHOD_DELETE,  "/v1/owners/{owner}",                          owner_delete,          0,               {NULL}},
-    {METHOD_GET,     "/v1/servers",                                 servers_list,          0,               {NULL}},
-    {METHOD_GET,     "/v1/doctor",                                  ops_doctor,            0,               {NULL}},
-    {METHOD_GET,     "/healthz",                                    ops_health,            0,               {NULL}},
-    {METHOD_GET,     "/readyz",                                     ops_ready,             0,               {NULL}},
-    {METHOD_GET,     "/metrics",                                    ops_metrics,           0,               {NULL}},
-    {METHOD_GET,     "/openapi.json",                               ops_openapi,           0,               {NULL}},
+    /*    method  right          path                                          handler                 body             query parameters */
+    ROUTE(POST,   USE,           "/v1/requests",                                 request_acquire,        USUAL_BODY,      NULL),
+    ROUTE(DELETE, USE,           "/v1/requests/{external_id}",                   request_release,        0,               "confirmed"),
+    ROUTE(POST,   USE,           "/v1/requests/{external_id}/renew",             request_renew,          USUAL_BODY,      NULL),
+    ROUTE(POST,   USE,           "/v1/requests/{external_id}/confirm",           request_confirm,        EMPTY_BODY,      NULL),
+    ROUTE(POST,   USE,           "/v1/batch",                                    request_batch,          SERVER_MAX_BODY, NULL),
+    ROUTE(GET,    LOOK,          "/v1/requests/{external_id}",                   request_get,            0,               NULL),
+    ROUTE(GET,    LOOK,          "/v1/requests/{external_id}/why",               request_why,            0,               NULL),
+    ROUTE(GET,    LOOK,          "/v1/requests",                                 request_list,           0,               "owner", "semaphore", "state", "at", "after", "limit"),
+    ROUTE(POST,   OPERATE,       "/v1/requests/{external_id}/force-release",     request_force_release,  USUAL_BODY,      NULL),
+    ROUTE(GET,    LOOK,          "/v1/semaphores/{semaphore}",                   semaphore_get,          0,               NULL),
+    ROUTE(GET,    LOOK_OR_FENCE, "/v1/semaphores/{semaphore}/fence",             semaphore_fence,        0,               "token", "slot"),
+    ROUTE(GET,    LOOK,          "/v1/semaphores/{semaphore}/holders",           semaphore_holders,      0,               "after", "limit"),
+    ROUTE(GET,    LOOK,          "/v1/semaphores/{semaphore}/waiters",           semaphore_waiters,      0,               "after", "limit"),
+    ROUTE(GET,    LOOK,          "/v1/semaphores/{semaphore}/slots",             semaphore_slots,        0,               "state", "prefix", "after", "limit"),
+    ROUTE(GET,    LOOK,          "/v1/semaphores/{semaphore}/events",            semaphore_events,       0,               "after", "limit"),
+    ROUTE(GET,    LOOK,          "/v1/semaphores",                               semaphore_list,         0,               "prefix", "after", "limit"),
+    ROUTE(PUT,    OPERATE,       "/v1/semaphores/{semaphore}",                   semaphore_put,          USUAL_BODY,      NULL),
+    ROUTE(PUT,    OPERATE,       "/v1/semaphores/{semaphore}/slots",             semaphore_labels,       SERVER_MAX_BODY, "from"),
+    ROUTE(DELETE, OPERATE,       "/v1/semaphores/{semaphore}",                   semaphore_retire,       0,               "force", "reason"),
+    ROUTE(POST,   OPERATE,       "/v1/semaphores/{semaphore}/pause",             semaphore_pause,        USUAL_BODY,      NULL),
+    ROUTE(POST,   OPERATE,       "/v1/semaphores/{semaphore}/resume",            semaphore_resume,       EMPTY_BODY,      NULL),
+    ROUTE(PUT,    OPERATE,       "/v1/templates/{prefix}",                       template_put,           USUAL_BODY,      NULL),
+    ROUTE(GET,    LOOK,          "/v1/templates/{prefix}",                       template_get,           0,               NULL),
+    ROUTE(DELETE, OPERATE,       "/v1/templates/{prefix}",                       template_delete,        0,               NULL),
+    ROUTE(GET,    LOOK,          "/v1/templates",                                template_list,          0,               "prefix", "after", "limit"),
+    ROUTE(POST,   ADMIN,         "/v1/fence/bump",                               fence_bump,             USUAL_BODY,      NULL),
+    ROUTE(PUT,    USE,           "/v1/owners/{owner}",                           owner_put,              USUAL_BODY,      NULL),
+    ROUTE(GET,    LOOK,          "/v1/owners/{owner}",                           owner_get,              0,               NULL),
+    ROUTE(DELETE, USE,           "/v1/owners/{owner}",                           owner_delete,           0,               NULL),
+    ROUTE(GET,    ADMIN,         "/v1/servers",                                  servers_list,           0,               NULL),
+    ROUTE(GET,    ADMIN,         "/v1/doctor",                                   ops_doctor,             0,               NULL),
+    ROUTE(GET,    ANY,           "/v1/whoami",                                   access_whoami,          0,               NULL),
+    ROUTE(GET,    OPEN,          "/healthz",                                     ops_health,             0,               NULL),
+    ROUTE(GET,    OPEN,          "/readyz",                                      ops_ready,              0,               NULL),
+    ROUTE(GET,    METRICS,       "/metrics",                                     ops_metrics,            0,               NULL),
+    ROUTE(GET,    OPEN,          "/openapi.json",                                ops_openapi,            0,               NULL),
 };
 /* clang-format on */
 
 static const struct route_table table = {routes, ARRAY_LENGTH(routes)};
 
-/* Which values a path parameter may have. */
+/* Which values a path parameter may have, and how the scope of the caller covers it; NULL: it is in every scope. */
 static const struct {
     const char *parameter;
     bool (*is_valid)(struct bytes value);
+    enum permit_status (*check)(const struct exchange *exchange, unsigned rights, struct bytes value,
+                                struct buf *message);
     const char *expected;
 } path_parameters[] = {
-    {"{semaphore}", name_is_semaphore, "a semaphore's name is 1 to 255 bytes of A-Z a-z 0-9 . _ : @ - , not . or .."},
-    {"{prefix}", name_is_semaphore, "a prefix is 1 to 255 bytes of A-Z a-z 0-9 . _ : @ - , not . or .."},
-    {"{external_id}", name_is_key, "an external_id is 1 to 255 bytes of printable ASCII without space, not . or .."},
-    {"{owner}", name_is_key, "an owner is 1 to 255 bytes of printable ASCII without space, not . or .."},
+    {"{semaphore}", name_is_semaphore, access_check_semaphore,
+     "a semaphore's name is 1 to 255 bytes of A-Z a-z 0-9 . _ : @ - , not . or .."},
+    {"{prefix}", name_is_semaphore, access_check_prefix,
+     "a prefix is 1 to 255 bytes of A-Z a-z 0-9 . _ : @ - , not . or .."},
+    {"{external_id}", name_is_key, NULL,
+     "an external_id is 1 to 255 bytes of printable ASCII without space, not . or .."},
+    {"{owner}", name_is_key, NULL, "an owner is 1 to 255 bytes of printable ASCII without space, not . or .."},
 };
 
 static enum permit_status check_path_value(const struct exchange *exchange, const struct route *route,
                                            struct buf *message)
 {
     for (size_t i = 0; i < ARRAY_LENGTH(path_parameters); i++) {
-        if (!strstr(route->path, path_parameters[i].parameter) || path_parameters[i].is_valid(exchange->path_values[0]))
+        struct bytes value = exchange->path_values[0];
+        if (!strstr(route->path, path_parameters[i].parameter))
             continue;
-        buf_append_text(message, path_parameters[i].expected);
-        return PERMIT_INVALID;
+        if (!path_parameters[i].is_valid(value)) {
+            buf_append_text(message, path_parameters[i].expected);
+            return PERMIT_INVALID;
+        }
+        return path_parameters[i].check ? path_parameters[i].check(exchange, route->right, value, message) : PERMIT_OK;
     }
     return PERMIT_OK;
 }
@@ -91,7 +112,8 @@ static enum permit_status check_available(const struct exchange *exchange, const
 {
     const struct service *service = exchange->service;
     char sentence[STORE_MESSAGE_SIZE];
-    bool needs_none = route->handle == ops_health || route->handle == ops_openapi || route->handle == ops_metrics;
+    bool needs_none = route->handle == ops_health || route->handle == ops_openapi || route->handle == access_whoami ||
+                      route->handle == ops_metrics;
     if (needs_none || !service->is_unavailable || !service->is_unavailable(service->is_unavailable_context, sentence))
         return PERMIT_OK;
     buf_append_text(message, sentence);
@@ -113,20 +135,36 @@ static bool check_origin(struct exchange *exchange)
     return status == PERMIT_OK || !problem_answer(exchange, status, buf_text(&service->message));
 }
 
+/*
+ * Refuses a request without a valid credential, unless its route is open: every cause has the same answer. The
+ * connection is closed after it.
+ */
+static bool check_credential(struct exchange *exchange)
+{
+    struct bytes segment;
+    const struct route *route = exchange->service->principals ? router_find(&table, exchange, &segment) : NULL;
+    bool open = route && route->right == RIGHT_OPEN;
+    return access_admit(exchange, open) || !problem_answer(exchange, PERMIT_UNAUTHENTICATED, NULL);
+}
+
 /* If the route takes no body, the body is still read, because the refusal of the route is clearer than "too large". */
 bool routes_admit(struct exchange *exchange, size_t *ret_body_max)
 {
     struct bytes segment;
     const struct route *route = exchange->has_body ? router_find(&table, exchange, &segment) : NULL;
     *ret_body_max = route && route->max_body ? route->max_body : USUAL_BODY;
-    return check_origin(exchange);
+    return check_origin(exchange) && check_credential(exchange);
 }
 
 /* Reads what the route describes, and checks it before the handler runs. */
 static enum permit_status check(struct exchange *exchange, const struct route *route, struct bytes segment,
                                 struct buf *message)
 {
-    enum permit_status status = router_read_path(exchange, segment, message);
+    enum permit_status status = access_check_right(exchange, route->right, message);
+    if (status != PERMIT_OK)
+        return status;
+    access_audit(exchange, route);
+    status = router_read_path(exchange, segment, message);
     if (status == PERMIT_OK && segment.data)
         status = check_path_value(exchange, route, message);
     if (status == PERMIT_OK)
@@ -147,4 +185,17 @@ bool routes_handle(struct exchange *exchange)
     if (status != PERMIT_OK)
         return problem_answer(exchange, status, message->length ? buf_text(message) : NULL);
     return !route || route->handle(exchange);
+}
+
+void routes_print(FILE *to)
+{
+    static const char *const methods[] = {
+        [METHOD_GET] = "GET", [METHOD_PUT] = "PUT", [METHOD_POST] = "POST", [METHOD_DELETE] = "DELETE"};
+    for (size_t i = 0; i < ARRAY_LENGTH(routes); i++) {
+        fprintf(to, "%s %s", methods[routes[i].method], routes[i].path);
+        for (unsigned right = 1; right <= RIGHT_METRICS; right <<= 1)
+            if (routes[i].right & right)
+                fprintf(to, " %s", right_word(right));
+        fputc('\n', to);
+    }
 }

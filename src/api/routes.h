@@ -3,15 +3,24 @@
 #ifndef API_ROUTES_H
 #define API_ROUTES_H
 
+#include <stdio.h>
+
 #include "http/exchange.h"
 
 /*
  * Called when the headers are complete. Sets *ret_body_max to the body size accepted for the method and path. False:
- * the exchange's answer refuses the host that the request names or the page that sent it (origin.h).
+ * the exchange's answer refuses the host that the request names or the page that sent it (origin.h), or the credential
+ * (access.h).
  */
 bool routes_admit(struct exchange *exchange, size_t *ret_body_max) MUST_CHECK;
 /* Finds the route, checks query parameters, size and type of the body, and calls the handler. */
 bool routes_handle(struct exchange *exchange);
+
+/*
+ * Prints a line for each route: method, path, and the rights of which a client needs one; none: the route is open. For
+ * the tests, which try all rights on all routes.
+ */
+void routes_print(FILE *to);
 
 /* The handlers. exchange.h documents their result. */
 bool request_acquire(struct exchange *exchange); /* requests.c */
@@ -44,7 +53,8 @@ bool fence_bump(struct exchange *exchange);      /* fence.c */
 bool owner_put(struct exchange *exchange);       /* owners.c */
 bool owner_get(struct exchange *exchange);
 bool owner_delete(struct exchange *exchange);
-bool ops_health(struct exchange *exchange); /* health.c */
+bool access_whoami(struct exchange *exchange); /* whoami.c */
+bool ops_health(struct exchange *exchange);    /* health.c */
 bool ops_ready(struct exchange *exchange);
 bool ops_metrics(struct exchange *exchange);
 bool ops_openapi(struct exchange *exchange);

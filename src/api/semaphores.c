@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "api/access.h"
 #include "api/json_in.h"
 #include "api/json_out.h"
 #include "api/labels.h"
@@ -14,7 +15,6 @@
 #include "api/routes.h"
 #include "api/semaphores.h"
 #include "api/service.h"
-#include "base/clock.h"
 
 /* ---- PUT ---- */
 
@@ -167,8 +167,7 @@ static void get_work(struct query *query, struct store *store, enum permit_statu
     if (status == PERMIT_OK)
         status = store->queries->semaphore(store, exchange->path_values[0], &exchange->arena, &row, &time);
     if (status == PERMIT_OK) {
-        write_semaphore(&answer->body, &row.semaphore, row.floor,
-                        engine_waiting(exchange->service->engine, row.semaphore.name));
+        write_semaphore_row(&answer->body, &row, &time);
         snprintf(answer->etag, sizeof answer->etag, "\"%" PRIu64 "\"", row.semaphore.config_version);
     } else {
         query_refuse(exchange, store, status);
@@ -187,32 +186,60 @@ struct page {
     uint64_t limit;
 };
 
-static void list_work(struct query *query, struct store *store, enum permit_status status)
+/* A page of the list of semaphores while it is written. */
+struct semaphore_list {
+    const struct list_page *page;
+    size_t written;
+    struct bytes next; /* `after` of the next page, if there is one */
+    bool cut;          /* the part that was written last goes on in the next page */
+};
+
+/* Writes the semaphores of one part of the caller's scope, as far as they fit into the page. */
+static enum permit_status write_part(struct exchange *exchange, struct store *store, const struct scope_entry *part,
+                                     struct semaphore_list *list)
 {
-    struct exchange *exchange = query_exchange(query);
-    const struct list_page *page = exchange->context;
     struct semaphore_row *rows;
     struct bytes following;
     size_t count;
     struct query_time time;
-    if (status == PERMIT_OK)
-        status = store->queries->semaphores(store, page->prefix, page->after, (unsigned)page->limit, &exchange->arena,
-                                            &rows, &count, &following, &time);
-    if (status == PERMIT_OK) {
-        list_begin(exchange, "semaphores");
-        for (size_t i = 0; i < count; i++) {
-            if (i)
-                buf_append_char(&exchange->answer.body, ',');
-            write_semaphore(&exchange->answer.body, &rows[i].semaphore, rows[i].floor,
-                            engine_waiting(exchange->service->engine, rows[i].semaphore.name));
-        }
-        if (following.data)
-            list_end_with_next(exchange, following);
-        else
-            list_end(exchange);
-    } else {
-        query_refuse(exchange, store, status);
+    enum permit_status status =
+        store->queries->semaphores(store, part->text, list->page->after, (unsigned)(list->page->limit - list->written),
+                                   &exchange->arena, &rows, &count, &following, &time);
+    if (status != PERMIT_OK)
+        return status;
+    for (size_t i = 0; i < count; i++) {
+        if (!part->is_prefix && !bytes_equal(rows[i].semaphore.name, part->text))
+            break; /* the exact name comes first */
+        if (list->written++)
+            buf_append_char(&exchange->answer.body, ',');
+        write_semaphore_row(&exchange->answer.body, &rows[i], &time);
+        list->next = rows[i].semaphore.name;
     }
+    list->cut = part->is_prefix && following.data;
+    if (list->cut)
+        list->next = following;
+    return PERMIT_OK;
+}
+
+/* Reads the parts of the caller's scope one after the other, so that `next` is in scope too. */
+static void list_work(struct query *query, struct store *store, enum permit_status status)
+{
+    struct exchange *exchange = query_exchange(query);
+    struct semaphore_list list = {.page = exchange->context};
+    struct scope_walk walk = {.scope = access_scope(exchange), .prefix = list.page->prefix, .after = list.page->after};
+    struct scope_entry part;
+    list_begin(exchange, "semaphores");
+    bool more = scope_walk_next(&walk, &part);
+    while (status == PERMIT_OK && more && !list.cut && list.written < list.page->limit) {
+        status = write_part(exchange, store, &part, &list);
+        more = list.cut || scope_walk_next(&walk, &part);
+    }
+    if (status != PERMIT_OK)
+        query_refuse(exchange, store, status);
+    else if (more)
+        list_end_with_next(exchange, list.next);
+    else
+        list_end(exchange);
     exchange_finish(exchange);
 }
 
@@ -251,47 +278,86 @@ static void holders_work(struct query *query, struct store *store, enum permit_s
     exchange_finish(exchange);
 }
 
-/* Reads a page of waiters. The waitlist is in memory; only the database knows whether the semaphore exists. */
-static enum permit_status read_waiters(struct exchange *exchange, struct store *store, struct waiter_row **ret_rows,
-                                       size_t *ret_count, bool *ret_more)
+/* A page of a queue: at most `limit` waiters after a place. */
+struct waiter_page {
+    struct waiter_place after;
+    uint64_t limit;
+};
+
+/* Parses `after` of a page of waiters, which waiters_work wrote: "PLACE.ID.NUMBER"; absent: the first page. */
+static bool parse_waiter_place(struct bytes after, struct waiter_place *ret_place)
 {
-    const struct page *page = exchange->context;
-    struct semaphore_row semaphore;
-    struct query_time time;
-    enum permit_status status =
-        store->queries->semaphore(store, exchange->path_values[0], &exchange->arena, &semaphore, &time);
-    if (status != PERMIT_OK)
-        return status;
-    return engine_waiters(exchange->service->engine, exchange->path_values[0], page->after_number, page->limit,
-                          &exchange->arena, ret_rows, ret_count, ret_more)
-               ? PERMIT_OK
-               : PERMIT_NO_MEMORY;
+    uint64_t numbers[3] = {0};
+    size_t parts = 0, digits = 0;
+    for (size_t i = 0; i <= after.length; i++) {
+        char byte = i < after.length ? after.data[i] : '.';
+        if (byte == '.' && digits > 0 && parts < ARRAY_LENGTH(numbers)) {
+            parts++;
+            digits = 0;
+        } else if (byte >= '0' && byte <= '9' && ++digits < 19 && parts < ARRAY_LENGTH(numbers)) {
+            numbers[parts] = numbers[parts] * 10 + (uint64_t)(byte - '0');
+        } else {
+            return !after.data;
+        }
+    }
+    *ret_place = (struct waiter_place){.place = (utc_us)numbers[0], .request_id = numbers[1], .number = numbers[2]};
+    return parts == ARRAY_LENGTH(numbers);
+}
+
+/* A waiter is shown with the semaphores that the caller may see. */
+static void keep_wants_in_scope(const struct scope *scope, struct request *request)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < request->want_count; i++)
+        if (scope_covers(scope, request->wants[i].semaphore))
+            request->wants[count++] = request->wants[i];
+    request->want_count = count;
 }
 
 static void waiters_work(struct query *query, struct store *store, enum permit_status status)
 {
     struct exchange *exchange = query_exchange(query);
+    const struct waiter_page *page = exchange->context;
     struct waiter_row *rows;
     size_t count;
     bool more;
+    struct query_time time;
     if (status == PERMIT_OK)
-        status = read_waiters(exchange, store, &rows, &count, &more);
+        status = store->queries->waiters(store, exchange->path_values[0], &page->after, (unsigned)page->limit,
+                                         &exchange->arena, &rows, &count, &more, &time);
     if (status == PERMIT_OK) {
-        utc_us now = clock_wall();
-        buf_append_text(&exchange->answer.body, "{\"scope\":\"process\",\"waiters\":[");
+        buf_append_text(&exchange->answer.body, "{\"scope\":\"database\",\"waiters\":[");
         for (size_t i = 0; i < count; i++) {
             if (i)
                 buf_append_char(&exchange->answer.body, ',');
-            write_waiter(&exchange->answer.body, &rows[i], now);
+            keep_wants_in_scope(access_scope(exchange), &rows[i].request);
+            write_waiter(&exchange->answer.body, &rows[i], &time);
         }
-        if (more)
-            list_end_with_next_number(exchange, rows[count - 1].number);
-        else
+        if (more) {
+            const struct waiter_row *last = &rows[count - 1];
+            char next[3 * 20 + 3];
+            snprintf(next, sizeof next, "%" PRIu64 ".%" PRIu64 ".%" PRIu64, (uint64_t)last->request.place,
+                     last->request.id, last->number);
+            list_end_with_next(exchange, bytes_of(next));
+        } else {
             list_end(exchange);
+        }
     } else {
         query_refuse(exchange, store, status);
     }
     exchange_finish(exchange);
+}
+
+bool semaphore_waiters(struct exchange *exchange)
+{
+    struct waiter_page *page = arena_alloc(&exchange->arena, sizeof *page);
+    if (!page)
+        return problem_answer(exchange, PERMIT_BUSY, NULL);
+    if (!parse_waiter_place(exchange->query_values[0], &page->after))
+        return problem_answer(exchange, PERMIT_INVALID, "after must be the next of the page before");
+    if (!param_number(exchange, 1, "limit", 1, LIST_MAX_LIMIT, LIST_DEFAULT_LIMIT, &page->limit))
+        return true;
+    return query_submit(exchange, QUERY_LIST, waiters_work, page);
 }
 
 /* Lists events newest first, because an operator asks for the latest changes. */
@@ -321,7 +387,7 @@ static void events_work(struct query *query, struct store *store, enum permit_st
     exchange_finish(exchange);
 }
 
-/* Submits the query for a page of /holders, /waiters or /events, which continues after a number. */
+/* Submits the query for a page of /holders or /events, which continues after a number. */
 static bool numbered_page(struct exchange *exchange, query_work *work)
 {
     struct page *page = arena_alloc(&exchange->arena, sizeof *page);
@@ -336,11 +402,6 @@ static bool numbered_page(struct exchange *exchange, query_work *work)
 bool semaphore_holders(struct exchange *exchange)
 {
     return numbered_page(exchange, holders_work);
-}
-
-bool semaphore_waiters(struct exchange *exchange)
-{
-    return numbered_page(exchange, waiters_work);
 }
 
 bool semaphore_events(struct exchange *exchange)

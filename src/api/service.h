@@ -9,14 +9,17 @@
 
 #include "engine/engine.h"
 
+struct access;
 struct doctor_options;
+struct principals;
 
 struct service {
     struct engine *engine; /* NULL while permitd starts */
     /* Returns true while the database cannot be used, with the reason. */
     bool (*is_unavailable)(void *context, char ret_sentence[STORE_MESSAGE_SIZE]);
     void *is_unavailable_context;
-    struct buf message; /* buffer for messages of the handlers */
+    struct buf message;    /* buffer for messages of the handlers */
+    struct access *access; /* counters of authentication */
     mono_us started_at;
     _Atomic int64_t retention_ms;
     _Atomic int64_t retention_rows;
@@ -27,6 +30,13 @@ struct service {
     unsigned metrics_semaphores;
     const char *allowed_hosts; /* host names that URLs may have beside localhost, separated by commas; NULL: none.
                                   Only the loop reads it */
+    /*
+     * Who may do what; NULL: no credentials are configured, and every client may do everything. The loop's thread
+     * exchanges the table, and only it may use this member: whatever outlives a call of a handler there takes a reference
+     * (principals_ref).
+     */
+    struct principals *_Atomic principals;
+    bool credentials_reload_failed; /* the last one: `principals` is older than the file. Only the loop reads it */
     const struct doctor_options *doctor;
     const char *database; /* "private" or "external"; for /healthz */
 };

@@ -8,6 +8,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "api/access.h"
 #include "api/json_out.h"
 #include "api/operations.h"
 #include "api/problem.h"
@@ -122,29 +123,48 @@ bool template_get(struct exchange *exchange)
     return query_submit(exchange, QUERY_ROW, get_work, NULL);
 }
 
+/* Writes the templates of one part of the caller's scope. *ret_more: it has more than fit into the page. */
+static enum permit_status write_part(struct exchange *exchange, struct store *store, struct bytes begins,
+                                     size_t *written, struct bytes *ret_last, bool *ret_more)
+{
+    const struct list_page *page = exchange->context;
+    struct template *templates;
+    size_t count;
+    size_t room = page->limit - *written;
+    enum permit_status status =
+        store->templates->list(store, begins, page->after, (unsigned)room + 1, &exchange->arena, &templates, &count);
+    if (status != PERMIT_OK)
+        return status;
+    for (size_t i = 0; i < count && i < room; i++) {
+        if ((*written)++)
+            buf_append_char(&exchange->answer.body, ',');
+        write_template(&exchange->answer.body, &templates[i]);
+        *ret_last = templates[i].prefix;
+    }
+    *ret_more = count > room;
+    return PERMIT_OK;
+}
+
+/* A template is in scope if all names that begin with its prefix are: exact names of the scope have no templates. */
 static void list_work(struct query *query, struct store *store, enum permit_status status)
 {
     struct exchange *exchange = query_exchange(query);
     const struct list_page *page = exchange->context;
-    struct template *templates;
-    size_t count;
-    if (status == PERMIT_OK)
-        status = store->templates->list(store, page->prefix, page->after, (unsigned)page->limit + 1, &exchange->arena,
-                                        &templates, &count);
-    if (status == PERMIT_OK) {
-        list_begin(exchange, "templates");
-        for (size_t i = 0; i < count && i < page->limit; i++) {
-            if (i)
-                buf_append_char(&exchange->answer.body, ',');
-            write_template(&exchange->answer.body, &templates[i]);
-        }
-        if (count > page->limit)
-            list_end_with_next(exchange, templates[page->limit - 1].prefix);
-        else
-            list_end(exchange);
-    } else {
+    struct scope_walk walk = {.scope = access_scope(exchange), .prefix = page->prefix, .after = page->after};
+    struct scope_entry part;
+    struct bytes last = {0};
+    size_t written = 0;
+    bool more = false;
+    list_begin(exchange, "templates");
+    while (status == PERMIT_OK && !more && scope_walk_next(&walk, &part))
+        if (part.is_prefix)
+            status = write_part(exchange, store, part.text, &written, &last, &more);
+    if (status != PERMIT_OK)
         query_refuse(exchange, store, status);
-    }
+    else if (more)
+        list_end_with_next(exchange, last);
+    else
+        list_end(exchange);
     exchange_finish(exchange);
 }
 

@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * GET /v1/requests/{external_id}/why: explains why a request waits, with the holders and waiters in its way. The
- * waitlist is in memory, capacity and holders are in the database, so the answer is not a consistent snapshot. It is
- * for people.
+ * GET /v1/requests/{external_id}/why: explains why a request waits, with the holders and waiters in its way. Queues,
+ * capacity and holders are read one after the other, so the answer is not a consistent snapshot. It is for people.
  */
 #include <stdio.h>
 
+#include "api/access.h"
 #include "api/json_out.h"
 #include "api/problem.h"
 #include "api/queries.h"
 #include "api/routes.h"
 #include "api/service.h"
-#include "base/clock.h"
 #include "core/name.h"
 #include "store/query.h"
 
@@ -57,7 +56,7 @@ static enum permit_status write_holders(struct exchange *exchange, struct store 
 }
 
 static enum permit_status write_waiting_for(struct exchange *exchange, struct store *store, const struct want *want,
-                                            const struct waiters_ahead *place)
+                                            const struct queue_position *position)
 {
     struct buf *out = &exchange->answer.body;
     buf_append_text(out, "{\"semaphore\":");
@@ -67,31 +66,33 @@ static enum permit_status write_waiting_for(struct exchange *exchange, struct st
     enum permit_status status = write_semaphore_state(exchange, store, want->semaphore);
     if (status != PERMIT_OK)
         return status;
-    write_member_i64(out, "place", (int64_t)place->ahead + 1);
-    write_member_i64(out, "ahead_count", (int64_t)place->ahead);
-    write_keys(out, "ahead", place->ahead_keys, place->ahead_key_count);
+    write_position(out, position);
     status = write_holders(exchange, store, want->semaphore);
     buf_append_char(out, '}');
     return status;
 }
 
-static enum permit_status write_why(struct exchange *exchange, struct store *store, const struct waiter_row *waiter,
-                                    const struct waiters_ahead *places)
+static enum permit_status write_why(struct exchange *exchange, struct store *store, const struct request *request,
+                                    const struct query_time *time)
 {
     struct buf *out = &exchange->answer.body;
-    enum permit_status status = PERMIT_OK;
+    struct queue_position *positions;
+    bool kept;
+    enum permit_status status = store->queries->ahead(store, request, &exchange->arena, &positions, &kept);
+    if (status != PERMIT_OK)
+        return status;
     buf_append_text(out, "{\"external_id\":");
-    write_text(out, waiter->external_id);
+    write_text(out, request->external_id);
     buf_append_text(out, ",\"state\":\"WAITING\"");
-    if (waiter->owner.length)
-        write_member_text(out, "owner", waiter->owner);
-    buf_append_text(out, ",\"scope\":\"process\"");
-    write_wait(out, waiter, clock_wall());
+    if (request->owner.length)
+        write_member_text(out, "owner", request->owner);
+    buf_append_text(out, ",\"scope\":\"database\"");
+    write_wait(out, request, kept, time);
     buf_append_text(out, ",\"waiting_for\":[");
-    for (size_t i = 0; i < waiter->want_count && status == PERMIT_OK; i++) {
+    for (size_t i = 0; i < request->want_count && status == PERMIT_OK; i++) {
         if (i)
             buf_append_char(out, ',');
-        status = write_waiting_for(exchange, store, &waiter->wants[i], &places[i]);
+        status = write_waiting_for(exchange, store, &request->wants[i], &positions[i]);
     }
     buf_append_text(out, "]}");
     return status;
@@ -99,13 +100,17 @@ static enum permit_status write_why(struct exchange *exchange, struct store *sto
 
 static enum permit_status explain(struct exchange *exchange, struct store *store)
 {
-    struct waiter_row waiter;
-    struct waiters_ahead *places;
+    struct request request;
+    struct bytes *names;
+    struct query_time time;
     enum permit_status status =
-        engine_find_waiter(exchange->service->engine, exchange->path_values[0], &exchange->arena, &waiter, &places);
-    if (status == PERMIT_OK)
-        return write_why(exchange, store, &waiter, places);
-    return status == PERMIT_UNKNOWN_REQUEST ? request_show(exchange, store) : status;
+        store->queries->request(store, exchange->path_values[0], &exchange->arena, &request, &names, &time);
+    if (status == PERMIT_OK && !access_covers_request(access_scope(exchange), &request, names))
+        status = PERMIT_UNKNOWN_REQUEST;
+    if (status != PERMIT_OK)
+        return status;
+    return request.state == REQUEST_WAITING ? write_why(exchange, store, &request, &time)
+                                            : request_write(exchange, store, &request, names, &time);
 }
 
 static void why_work(struct query *query, struct store *store, enum permit_status status)
@@ -115,8 +120,7 @@ static void why_work(struct query *query, struct store *store, enum permit_statu
     if (status == PERMIT_OK)
         status = explain(exchange, store);
     if (status == PERMIT_UNKNOWN_REQUEST) {
-        snprintf(detail, sizeof detail,
-                 "no request \"%.*s\" is held, ended or waiting at this server; it may be waiting at another one",
+        snprintf(detail, sizeof detail, "no request \"%.*s\" waits, is held, or has ended",
                  (int)exchange->path_values[0].length, exchange->path_values[0].data);
         problem_answer(exchange, status, detail);
     } else if (status != PERMIT_OK) {

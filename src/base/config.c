@@ -92,6 +92,46 @@ static bool set_text(const struct config_row *row, char **text, const char *valu
     return true;
 }
 
+static void list_free(struct config_list *list)
+{
+    for (size_t i = 0; i < list->count; i++)
+        free(list->texts[i]);
+    free(list->texts);
+    *list = (struct config_list){0};
+}
+
+static bool list_add(struct config_list *list, struct bytes text)
+{
+    char **texts = realloc(list->texts, (list->count + 2) * sizeof *texts);
+    if (!texts)
+        return false;
+    list->texts = texts;
+    texts[list->count] = strndup(text.data, text.length);
+    if (!texts[list->count])
+        return false;
+    texts[++list->count] = NULL;
+    return true;
+}
+
+/* Adds the texts of `value`, which commas separate. An empty text is an error. */
+static bool set_list(struct config_list *list, const char *value)
+{
+    static const char blanks[] = " \t";
+    if (list->complete)
+        list_free(list);
+    for (const char *at = value;; at++) {
+        at += strspn(at, blanks);
+        struct bytes text = {at, strcspn(at, ",")};
+        at += text.length;
+        while (text.length && strchr(blanks, text.data[text.length - 1]))
+            text.length--;
+        if (!text.length || !list_add(list, text))
+            return false;
+        if (!*at)
+            return true;
+    }
+}
+
 static bool in_range(const struct config_row *row, int64_t value)
 {
     return value >= row->min && value <= row->max;
@@ -102,6 +142,7 @@ static bool set_value(const struct config_row *row, void *settings, const char *
     int64_t number;
     switch (row->type) {
     case CONFIG_TEXT: return set_text(row, member(row, settings), value);
+    case CONFIG_LIST: return set_list(member(row, settings), value);
     case CONFIG_BOOL: return parse_bool(value, member(row, settings));
     case CONFIG_NUMBER:
         if (!parse_number(value, &number) || !in_range(row, number))
@@ -135,6 +176,7 @@ static void append_expected(const struct config_row *row, struct buf *message)
     char most[DURATION_TEXT_SIZE];
     switch (row->type) {
     case CONFIG_TEXT: buf_append_text(message, "a non-empty text"); return;
+    case CONFIG_LIST: buf_append_text(message, "texts separated by commas, none of them empty"); return;
     case CONFIG_BOOL: buf_append_text(message, "true or false"); return;
     case CONFIG_NUMBER:
         buf_printf(message, "a whole number from %lld to %lld", (long long)row->min, (long long)row->max);
@@ -302,10 +344,12 @@ bool config_init(const struct config_table *table, void *settings, struct buf *m
 {
     for (size_t i = 0; i < table->count; i++) {
         const struct config_row *row = &table->rows[i];
-        if (!row->default_text && row->type == CONFIG_TEXT) {
+        if (row->type == CONFIG_LIST)
+            *(struct config_list *)member(row, settings) = (struct config_list){0};
+        if (!row->default_text && row->type == CONFIG_TEXT)
             *(char **)member(row, settings) = NULL;
+        if (!row->default_text && (row->type == CONFIG_TEXT || row->type == CONFIG_LIST))
             continue;
-        }
         if (!row->default_text || !set_value(row, settings, row->default_text)) {
             buf_printf(message, "%s: its default cannot be set: no memory, or a mistake in the table", row->name);
             return false;
@@ -321,7 +365,16 @@ void config_release(const struct config_table *table, void *settings)
             char **text = member(&table->rows[i], settings);
             free(*text);
             *text = NULL;
+        } else if (table->rows[i].type == CONFIG_LIST) {
+            list_free(member(&table->rows[i], settings));
         }
+}
+
+void config_begin_source(const struct config_table *table, void *settings)
+{
+    for (size_t i = 0; i < table->count; i++)
+        if (table->rows[i].type == CONFIG_LIST)
+            ((struct config_list *)member(&table->rows[i], settings))->complete = true;
 }
 
 /* ---- file ---- */
@@ -369,7 +422,8 @@ static int handle_line(void *context, const char *section, const char *name, con
     if (file->failed)
         return 0;
     const struct config_row *row = find_row(file->table, file_name, bytes_of(name));
-    if (row && *section == '\0' && !file->seen[row - file->table->rows]) {
+    bool once = row && row->type != CONFIG_LIST;
+    if (row && *section == '\0' && (!once || !file->seen[row - file->table->rows])) {
         file->seen[row - file->table->rows] = true;
         char shown[4096];
         snprintf(shown, sizeof shown, "%s, line %d: %s", file->path, file->line, name);
@@ -408,6 +462,7 @@ static bool parse_file(struct ini_file *file)
 bool config_load_file(const struct config_table *table, void *settings, const char *path, struct buf *message)
 {
     struct ini_file file = {.table = table, .settings = settings, .path = path, .message = message};
+    config_begin_source(table, settings);
     file.seen = calloc(table->count + 1, sizeof *file.seen);
     file.stream = fopen(path, "re");
     bool loaded = false;
@@ -453,6 +508,7 @@ static bool load_variable(const struct config_table *table, void *settings, cons
 bool config_load_environment(const struct config_table *table, void *settings, struct buf *message)
 {
     size_t prefix = strlen(table->environment_prefix);
+    config_begin_source(table, settings);
     for (char **variable = environ; variable && *variable; variable++)
         if (strncmp(*variable, table->environment_prefix, prefix) == 0 && strchr(*variable, '=') &&
             !load_variable(table, settings, *variable + prefix, message))
@@ -502,6 +558,7 @@ static size_t member_size(const struct config_row *row)
     switch (row->type) {
     case CONFIG_TEXT:
     case CONFIG_CHOICE: return sizeof(char *);
+    case CONFIG_LIST: return sizeof(struct config_list);
     case CONFIG_BOOL: return sizeof(bool);
     case CONFIG_NUMBER:
     case CONFIG_DURATION:
@@ -510,8 +567,18 @@ static size_t member_size(const struct config_row *row)
     return sizeof(int64_t);
 }
 
+static bool same_list(const struct config_list *a, const struct config_list *b)
+{
+    for (size_t i = 0; i < a->count && a->count == b->count; i++)
+        if (strcmp(a->texts[i], b->texts[i]) != 0)
+            return false;
+    return a->count == b->count;
+}
+
 static bool same_value(const struct config_row *row, void *a, void *b)
 {
+    if (row->type == CONFIG_LIST)
+        return same_list(member(row, a), member(row, b));
     if (row->type != CONFIG_TEXT)
         return memcmp(member(row, a), member(row, b), member_size(row)) == 0;
     const char *text_a = *(char **)member(row, a);
@@ -519,10 +586,10 @@ static bool same_value(const struct config_row *row, void *a, void *b)
     return text_a && text_b ? strcmp(text_a, text_b) == 0 : text_a == text_b;
 }
 
-/* Swaps the members, so that each struct still owns one text. */
+/* Swaps the members, so that each struct still owns one text or list. */
 static void swap_value(const struct config_row *row, void *a, void *b)
 {
-    char saved[sizeof(int64_t)];
+    char saved[sizeof(struct config_list)];
     memcpy(saved, member(row, a), member_size(row));
     memcpy(member(row, a), member(row, b), member_size(row));
     memcpy(member(row, b), saved, member_size(row));
@@ -545,8 +612,11 @@ void config_reload(const struct config_table *table, void *settings, void *fresh
 
 static void print_placeholder(const struct config_row *row, const char *separator, struct buf *out)
 {
-    static const char *const words[] = {
-        [CONFIG_TEXT] = "TEXT", [CONFIG_NUMBER] = "N", [CONFIG_DURATION] = "TIME", [CONFIG_SIZE] = "SIZE"};
+    static const char *const words[] = {[CONFIG_TEXT] = "TEXT",
+                                        [CONFIG_LIST] = "TEXT",
+                                        [CONFIG_NUMBER] = "N",
+                                        [CONFIG_DURATION] = "TIME",
+                                        [CONFIG_SIZE] = "SIZE"};
     if (row->placeholder)
         buf_append_text(out, row->placeholder);
     else if (row->type == CONFIG_CHOICE)

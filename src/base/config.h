@@ -20,6 +20,15 @@ enum config_type {
     CONFIG_DURATION, /* int64_t in milliseconds, between min and max (in ms) */
     CONFIG_SIZE,     /* int64_t in bytes, between min and max (in bytes): 256MiB, 2GiB, 1048576 */
     CONFIG_CHOICE,   /* const char *, one of the words in `choices`; points into the table */
+    CONFIG_LIST,     /* struct config_list: several texts. A source gives one per line or flag, or several separated by
+                        commas; a later source replaces the whole list */
+};
+
+/* A list of texts, from malloc. */
+struct config_list {
+    char **texts; /* NULL-terminated; NULL: empty */
+    size_t count;
+    bool complete; /* its source has been read: the next text begins a new list */
 };
 
 enum config_flags {
@@ -53,13 +62,15 @@ struct config_table {
  * (message).
  */
 bool config_init(const struct config_table *table, void *settings, struct buf *message) MUST_CHECK;
-/* Frees the text members and sets them to NULL. */
+/* Frees the texts and lists and sets them to NULL. */
 void config_release(const struct config_table *table, void *settings);
 
 /* Loads a source of settings. False: `message` names the setting, the given value and the expected form. */
 bool config_load_file(const struct config_table *table, void *settings, const char *path,
                       struct buf *message) MUST_CHECK;
 bool config_load_environment(const struct config_table *table, void *settings, struct buf *message) MUST_CHECK;
+/* Begins a new source: the next text of a list replaces the whole list. Called before the first argument is parsed. */
+void config_begin_source(const struct config_table *table, void *settings);
 /*
  * Parses one command-line argument, as --name=value or --name value. *index points to the argument and is moved to its
  * value if that is a separate argument.

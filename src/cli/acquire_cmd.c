@@ -20,7 +20,7 @@ static int drain_signals(int fd)
 
 bool acquire_cmd_release(const struct cli *cli, const char *key, int signal_fd)
 {
-    struct permit_client_options options = cli->server;
+    struct permit_client_options options = cli->found.client;
     struct permit_client *client;
     options.timeout_ms = RELEASE_TIMEOUT_MS;
     options.retry_ms = 1; /* only a try without an answer is repeated */
@@ -113,6 +113,7 @@ bool acquire_cmd_run(struct cli *cli, const struct acquire_cmd *cmd, struct perm
                    : given->wait_ms == CLI_UNSET ? cmd->wait_ms
                                                  : given->wait_ms,
         .wait_piece_ms = given->wait_piece_ms == CLI_UNSET ? 0 : given->wait_piece_ms,
+        .priority = (int)given->priority,
         .cancel_fd = cmd->signal_fd,
         .waiting = given->verbose || isatty(STDERR_FILENO) ? print_wait_reason : NULL,
         .waiting_context = last_reason,

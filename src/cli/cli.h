@@ -7,6 +7,7 @@
 #include <sys/select.h>
 
 #include "base/base.h"
+#include "cli/server_options.h"
 #include "core/semaphore.h"
 #include "permit/permit.h"
 
@@ -41,6 +42,11 @@ union setting_option {
 struct cli_options {
     const char *url;
     const char *token;
+    const char *token_file;
+    const char *ca;
+    const char *cert;
+    const char *key;
+    bool insecure;
     bool json;
     bool help;
     bool version;
@@ -53,12 +59,14 @@ struct cli_options {
     int64_t ttl_ms; /* PERMIT_TTL_NONE: no ttl; PERMIT_TTL_OWNER: held by heartbeat */
     int64_t wait_ms;
     int64_t wait_piece_ms;
+    int64_t priority;
     bool no_wait;
     const char *id;
     const char *owner;
     int64_t exit_code;
     const char *on_lost;
     const char *report;
+    bool keep_credential;
 
     union setting_option settings[SETTING_COUNT];
     const char *labels; /* name of a file */
@@ -73,6 +81,9 @@ struct cli_options {
     const char *reason;
     bool confirmed;
     bool force;
+    const char *role;
+    const char *semaphores; /* scope of a principal */
+    const char *until;
     bool yes;
 
     int64_t interval_ms; /* top: refresh interval */
@@ -85,8 +96,8 @@ struct cli {
     struct cli_options options;
     char **words; /* after the verb; for `run` the command, ended by NULL */
     int word_count;
-    struct permit_client_options server;
-    struct permit_client *client; /* of `server` */
+    struct server_options found;
+    struct permit_client *client; /* of `found`; NULL in a verb that connects by itself */
     fd_set inherited;             /* descriptors that were open when permitctl started */
 };
 
@@ -114,7 +125,7 @@ enum verb_bit {
     VERB_TEMPLATE_DELETE = 1 << 8,
     VERB_HOLDERS = 1 << 9,
     VERB_FENCE = 1 << 10,
-    VERB_DOCTOR = 1 << 11,
+    VERB_PLAIN = 1 << 11, /* a verb without options of its own */
     VERB_CONFIRM = 1 << 12,
     VERB_FORCE = 1 << 13,
     VERB_REQUESTS = 1 << 14,
@@ -130,9 +141,14 @@ enum verb_bit {
     VERB_SLOTS = 1 << 24,
     VERB_TEMPLATE = 1 << 25,
     VERB_SEMAPHORE_DELETE = 1 << 26,
-    VERB_SERVERS = 1 << 27,
+    VERB_LOGIN = 1 << 27,
+    VERB_LOGOUT = 1 << 28,
+    VERB_TOKEN_MAKE = 1 << 29,
+    VERB_TOKEN_CHECK = 1 << 30,
 };
-#define VERB_ANY (~0U)
+#define VERB_ANY          (~0U)
+/* Verbs that call no server, or connect by themselves. */
+#define VERBS_UNCONNECTED (VERB_LOGIN | VERB_LOGOUT | VERB_TOKEN_MAKE | VERB_TOKEN_CHECK)
 
 /* Runs permitctl. Returns its exit status. */
 int cli_main(int argc, char **argv);
@@ -188,6 +204,11 @@ int verb_waiters(struct cli *cli);
 int verb_why(struct cli *cli);
 int verb_top(struct cli *cli);
 int verb_fence_check(struct cli *cli);
+int verb_token_make(struct cli *cli);
+int verb_token_check(struct cli *cli);
+int verb_login(struct cli *cli);
+int verb_logout(struct cli *cli);
+int verb_whoami(struct cli *cli);
 int verb_servers(struct cli *cli);
 int verb_doctor(struct cli *cli);
 int verb_fence_bump(struct cli *cli);

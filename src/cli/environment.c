@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/buf.h"
+#include "cli/server_options.h"
 #include "core/name.h"
 
 /* Linux limits one variable to 128 KiB, and all of them with the arguments to a quarter of the stack, mostly 2 MiB. */
@@ -135,6 +136,41 @@ static void remove_inherited(void)
         *kept = NULL;
 }
 
+/* Copies the list of urls to `to`, which is as large, without users and passwords. */
+static void copy_without_passwords(const char *urls, char *to)
+{
+    while (*urls) {
+        const char *authority = strstr(urls, "://");
+        size_t scheme = authority ? (size_t)(authority - urls) + 3 : strcspn(urls, ",");
+        size_t whole = strcspn(urls + scheme, ",/");
+        const char *at = memrchr(urls + scheme, '@', whole);
+        size_t secret = at ? (size_t)(at + 1 - (urls + scheme)) : 0;
+        size_t rest = strcspn(urls + scheme, ",") - secret;
+        rest += urls[scheme + secret + rest] == ',';
+        memcpy(to, urls, scheme);
+        memcpy(to + scheme, urls + scheme + secret, rest);
+        urls += scheme + secret + rest;
+        to += scheme + rest;
+    }
+    *to = '\0';
+}
+
+static void remove_credentials(struct variables *variables)
+{
+    for (const char *const *name = server_options_variables; *name; name++)
+        (void)unsetenv(*name);
+    const char *urls = getenv("PERMITD_URL");
+    if (!urls || !strchr(urls, '@'))
+        return;
+    char *shown = malloc(strlen(urls) + 1);
+    if (shown) {
+        copy_without_passwords(urls, shown);
+        variables->failed |= setenv("PERMITD_URL", shown, 1) != 0;
+    }
+    variables->failed |= !shown;
+    free(shown);
+}
+
 static bool write_all(int fd, const char *text, size_t length)
 {
     while (length) {
@@ -174,10 +210,13 @@ static bool write_grant_file(struct environment *environment, const char *grant_
     return written && closed;
 }
 
-bool environment_set(struct environment *environment, const struct permit_request *request, const char *grant_json)
+bool environment_set(struct environment *environment, const struct permit_request *request, const char *grant_json,
+                     bool keep_credential)
 {
     struct variables variables = {.free_bytes = TOTAL_BYTES};
     remove_inherited();
+    if (!keep_credential)
+        remove_credentials(&variables);
     set_always(&variables, "PERMIT_REQUEST", request->external_id);
     set_permits(&variables, request);
     if (!set_if_it_fits(&variables, "PERMIT_GRANT", grant_json)) {

@@ -169,13 +169,19 @@ static bool any_row_has(struct json_object *array, const char *member)
     return false;
 }
 
-/* Omits columns of labels if no row has one: most semaphores have no labels. */
+/* Most semaphores have no labels, and most queues no kept places. */
+static bool is_rare(const char *member)
+{
+    return strncmp(member, "label", strlen("label")) == 0 || strcmp(member, "kept") == 0;
+}
+
+/* Omits rare columns if no row has a value in them. */
 static size_t choose_columns(struct json_object *array, const struct json_column *all, size_t count,
                              struct json_column ret_columns[COLUMNS_MAX])
 {
     size_t chosen = 0;
     for (size_t i = 0; i < count && chosen < COLUMNS_MAX; i++)
-        if (strncmp(all[i].member, "label", strlen("label")) != 0 || any_row_has(array, all[i].member))
+        if (!is_rare(all[i].member) || any_row_has(array, all[i].member))
             ret_columns[chosen++] = all[i];
     return chosen;
 }

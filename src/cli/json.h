@@ -14,7 +14,7 @@
 /*
  * A column of a table, or a line of a description: its heading and its member. Members that end in _ms are printed as
  * 10m; ages and times left (..._in_ms, waited_ms, oldest_wait_ms) by span_format; permits as "backups network:3
- * hall(A1,A2)". A table omits columns of labels if no row has a label.
+ * hall(A1,A2)". A table omits a column of labels, and that of kept places, if no row has one.
  */
 struct json_column {
     const char *heading;

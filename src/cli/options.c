@@ -60,6 +60,9 @@ static const struct option options[] = {
     {0, "wait-piece", "TIME", ACQUIRES, OPTION_DURATION, AT(wait_piece_ms), 100,
      "maximum length of one waiting call (default: 60s); must be below the timeout of any proxy; the place in the "
      "queue is kept"},
+    {0, "priority", "0-9", ACQUIRES, OPTION_INTEGER, AT(priority), 0,
+     "priority while it waits (default: 0); each step counts as 30 s of waiting. A semaphore may allow less "
+     "(max_priority)"},
     {'n', "no-wait", NULL, ACQUIRES, OPTION_FLAG, AT(no_wait), 0, "do not wait"},
     {'E', "conflict-exit-code", "N", ACQUIRES, OPTION_INTEGER, AT(exit_code), 0, "exit with N instead of 75"},
     {'t', "ttl", "TIME", ACQUIRES | VERB_RENEW | VERB_BEAT, OPTION_HOLD, AT(ttl_ms), 1,
@@ -74,6 +77,10 @@ static const struct option options[] = {
      "when the permit is lost: TERM and KILL 5 s later (the default), KILL immediately, or only report it"},
     {0, "report", "FILE", VERB_RUN, OPTION_TEXT, AT(report), 0,
      "write a JSON object with times, token, slots and exit status"},
+    {0, "keep-credential", NULL, VERB_RUN, OPTION_FLAG, AT(keep_credential), 0,
+     "leave the credential in the environment of the command (default: PERMIT_CREDENTIAL and PERMIT_CREDENTIAL_FILE "
+     "are "
+     "removed)"},
     {'v', "verbose", NULL, ACQUIRES, OPTION_FLAG, AT(verbose), 0,
      "report on stderr why it waits (always on a terminal); run: also how long it waited and ran"},
     SEMAPHORE_SETTINGS(SETTING_OPTION) /* all that a PUT has, except labels */
@@ -84,9 +91,10 @@ static const struct option options[] = {
     {0, "prefix", "TEXT", VERB_SLOTS, OPTION_TEXT, AT(prefix), 0, "only slots whose label has this prefix"},
     {0, "state", "free|held", VERB_SLOTS, OPTION_CHOICE, AT(state), 0, "only free or only held slots"},
     {'s', "semaphore", "NAME", VERB_REQUESTS, OPTION_TEXT, AT(semaphore), 0,
-     "only requests that hold or held units of it"},
+     "only requests that wait for, hold or held units of it"},
     {0, "owner", "OWNER", VERB_REQUESTS, OPTION_TEXT, AT(owner), 0, "only requests of this owner"},
-    {0, "state", "held|released", VERB_REQUESTS, OPTION_CHOICE, AT(state), 0, "only held or only ended requests"},
+    {0, "state", "waiting|held|released", VERB_REQUESTS, OPTION_CHOICE, AT(state), 0,
+     "only waiting, only held or only ended requests"},
     {0, "at", "TIME", VERB_REQUESTS, OPTION_TEXT, AT(at), 0,
      "requests that held the semaphore at this time: 02:14, \"2026-11-21 02:14\" (time of this machine), "
      "2026-11-21T02:14:00Z"},
@@ -95,6 +103,12 @@ static const struct option options[] = {
     {0, "reason", "TEXT", VERB_FORCE | VERB_PAUSE | VERB_BUMP | VERB_SEMAPHORE_DELETE, OPTION_TEXT, AT(reason), 0,
      "reason, which is recorded"},
     {0, "confirmed", NULL, VERB_RELEASE, OPTION_FLAG, AT(confirmed), 0, "release a confirmed request, too (a refund)"},
+    {0, "role", "look|use|operate|admin|fence|metrics", VERB_TOKEN_MAKE, OPTION_CHOICE, AT(role), 0,
+     "role of a new principal (default: make only the line of the token, for a section that is there)"},
+    {0, "semaphores", "NAMES", VERB_TOKEN_MAKE, OPTION_TEXT, AT(semaphores), 0,
+     "its scope: names, with spaces between them; prefixes end in *. Not for admin and metrics, which have all"},
+    {0, "until", "DATE", VERB_TOKEN_MAKE, OPTION_TEXT, AT(until), 0,
+     "last day of the token, such as 2027-01-31, in UTC (default: it does not end)"},
     {'y', "yes", NULL, VERB_BUMP, OPTION_FLAG, AT(yes), 0, "do not ask for confirmation"},
     {'i', "interval", "TIME", VERB_TOP, OPTION_DURATION, AT(interval_ms), 100, "refresh interval (default: 1s)"},
     {'1', "once", NULL, VERB_TOP, OPTION_FLAG, AT(once), 0,
@@ -103,11 +117,19 @@ static const struct option options[] = {
      OPTION_INTEGER, AT(limit), 1, "maximum number of rows (default: all)"},
     {0, "slot", "N", VERB_FENCE, OPTION_INTEGER, AT(slot), 1, "check whether the token is live on this slot"},
     {0, "url", "URL", VERB_ANY, OPTION_TEXT, AT(url), 0,
-     "the server (PERMITD_URL, or " PERMIT_DEFAULT_URL
+     "the server, also https://HOST:PORT or unix:/PATH (PERMITD_URL, that of permitctl login, or " PERMIT_DEFAULT_URL
      "); several on one database, with commas between them: the first that answers, in random order, and another one "
      "when it fails"},
+    {0, "token-file", "FILE", VERB_ANY, OPTION_TEXT, AT(token_file), 0,
+     "file with the credential as its only line (PERMIT_CREDENTIAL_FILE)"},
     {0, "token", "TEXT", VERB_ANY, OPTION_TEXT, AT(token), 0,
-     "credential (PERMITD_TOKEN is safer: other users cannot see it)"},
+     "credential (PERMIT_CREDENTIAL is safer: other users cannot see it)"},
+    {0, "ca", "FILE", VERB_ANY, OPTION_TEXT, AT(ca), 0,
+     "authorities that may sign the server's certificate (PERMIT_CA; default: those that the machine trusts)"},
+    {0, "cert", "FILE", VERB_ANY, OPTION_TEXT, AT(cert), 0, "certificate to identify with"},
+    {0, "key", "FILE", VERB_ANY, OPTION_TEXT, AT(key), 0, "its key (default: in the file of --cert)"},
+    {0, "insecure", NULL, VERB_ANY, OPTION_FLAG, AT(insecure), 0,
+     "send the credential also over http to another machine: everyone on the way can read it"},
     {0, "json", NULL, VERB_ANY, OPTION_FLAG, AT(json), 0, "print the server's answer as JSON"},
     {'h', "help", NULL, VERB_ANY, OPTION_FLAG, AT(help), 0, "print this"},
     {'V', "version", NULL, VERB_ANY, OPTION_FLAG, AT(version), 0, "print the version"},
@@ -117,9 +139,10 @@ static const char exit_codes[] =
     "\nExit status:\n"
     "   0  done (run: the command's own status, 128 + N if signal N ended it)\n"
     "   1  fence bump: not confirmed, nothing was done\n"
-    "  64  the command line is wrong\n"
-    "  65  refused by the server; a retry will not help\n"
-    "  69  no server available: unreachable, not permitd, busy, stopping, or its database is unavailable\n"
+    "  64  the command line is wrong, or a file of the credential or for TLS cannot be used\n"
+    "  65  refused by the server; a retry will not help. token check: the file has a mistake\n"
+    "  69  no server available: unreachable, its certificate refused, not permitd, busy, stopping, or its database is\n"
+    "      unavailable\n"
     "  71  this machine is out of memory, processes or descriptors, or a file cannot be written\n"
     "  75  not granted in time (-E changes it): no capacity, a paused semaphore, too many waiting or pending\n"
     "      requests, too many semaphores for a template to create one more; or another client holds that --id\n"
@@ -430,6 +453,10 @@ static bool check_words(const struct cli *cli)
         return false;
     if (cli->options.exit_code > 255) {
         (void)cli_error(CLI_USAGE, "--conflict-exit-code: expected 0 to 255");
+        return false;
+    }
+    if (cli->options.priority > PERMIT_MAX_PRIORITY) {
+        (void)cli_error(CLI_USAGE, "--priority: expected 0 to %d", PERMIT_MAX_PRIORITY);
         return false;
     }
     if (cli->options.wait_piece_ms > INT_MAX) {

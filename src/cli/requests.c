@@ -19,11 +19,24 @@ void request_print(const char *body)
         {"expires", "expires_at"},  {"overdue", "overdue"},
         {"suspect", "suspect"},     {"confirmed", "confirmed_at"},
         {"ended", "ended_at"},      {"ended before", "already_released"},
+        {"unclaimed", "unclaimed"}, {"priority", "priority"},
+        {"since", "since"},         {"waiting for", "waited_ms"},
+        {"until", "until"},         {"server", "server"},
+        {"kept", "kept"},
     };
     static const struct json_column permits[] = {
         {"SEMAPHORE", "semaphore"}, {"COUNT", "count"}, {"TOKEN", "token"}, {"SLOTS", "slots"}, {"LABELS", "labels"}};
+    static const struct json_column wants[] = {
+        {"SEMAPHORE", "semaphore"}, {"COUNT", "count"}, {"PLACE", "place"}, {"AHEAD", "ahead_count"}};
+    struct json_object *request = json_read(body);
+    const char *state = json_text_of(request, "state");
+    bool waits = state && strcmp(state, "WAITING") == 0;
     json_print_lines(body, lines, ARRAY_LENGTH(lines));
-    json_print_table(body, "permits", permits, ARRAY_LENGTH(permits));
+    if (waits)
+        json_print_table(body, "permits", wants, ARRAY_LENGTH(wants));
+    else
+        json_print_table(body, "permits", permits, ARRAY_LENGTH(permits));
+    json_free(request);
 }
 
 int verb_acquire(struct cli *cli)
@@ -79,10 +92,18 @@ int verb_requests(struct cli *cli)
         {"STATE", "state"},     {"ENDED AS", "end_reason"}, {"OWNER", "owner"},     {"SINCE", "acquired_at"},
         {"UNTIL", "ended_at"},  {"EXPIRES", "expires_at"},  {"OVERDUE", "overdue"}, {"SUSPECT", "suspect"},
         {"PERMITS", "permits"}, {"KEY", "external_id"}};
+    static const struct json_column waiting_columns[] = {
+        {"STATE", "state"},     {"OWNER", "owner"},    {"PRIORITY", "priority"}, {"WAITED", "waited_ms"},
+        {"SINCE", "since"},     {"UNTIL", "until"},    {"SERVER", "server"},     {"KEPT", "kept"},
+        {"PERMITS", "permits"}, {"KEY", "external_id"}};
     static const struct list_view view = {"requests", columns, ARRAY_LENGTH(columns)};
+    static const struct list_view waiting_view = {"requests", waiting_columns, ARRAY_LENGTH(waiting_columns)};
     const struct cli_options *given = &cli->options;
     char at[TIME_TEXT_SIZE];
-    const char *state = !given->state ? NULL : strcmp(given->state, "held") == 0 ? "ACQUIRED" : "RELEASED";
+    const char *state = !given->state                           ? NULL
+                        : strcmp(given->state, "held") == 0     ? "ACQUIRED"
+                        : strcmp(given->state, "released") == 0 ? "RELEASED"
+                                                                : "WAITING";
     if (given->at && !time_parse(given->at, time(NULL), at))
         return cli_error(CLI_USAGE, "--at %s: expected 02:14, \"2026-11-21 02:14\" or 2026-11-21T02:14:00Z", given->at);
     if (given->at && (!given->semaphore || state))
@@ -93,7 +114,9 @@ int verb_requests(struct cli *cli)
     bool whole = list_add_parameter(&path, "semaphore", given->semaphore) &&
                  list_add_parameter(&path, "owner", given->owner) && list_add_parameter(&path, "state", state) &&
                  list_add_parameter(&path, "at", given->at ? at : NULL);
-    int code = whole ? list_print(cli, buf_text(&path), &view) : cli_error(CLI_USAGE, "longer than any name");
+    bool only_waiting = state && strcmp(state, "WAITING") == 0;
+    int code = whole ? list_print(cli, buf_text(&path), only_waiting ? &waiting_view : &view)
+                     : cli_error(CLI_USAGE, "longer than any name");
     buf_release(&path);
     return code;
 }

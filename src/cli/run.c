@@ -365,7 +365,8 @@ static int run_with_permit(struct run *run)
     int code = CLI_NO_START;
     if (given->verbose)
         print_grant(run);
-    if (!environment_set(&run->environment, run->request, permit_client_answer(run->cli->client)))
+    if (!environment_set(&run->environment, run->request, permit_client_answer(run->cli->client),
+                         given->keep_credential))
         (void)cli_error(code,
                         "cannot create the environment of the command (a long grant needs a file in TMPDIR, %s): %s",
                         environment_directory(), strerror(errno));

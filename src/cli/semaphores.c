@@ -318,9 +318,10 @@ int verb_slots(struct cli *cli)
 
 int verb_waiters(struct cli *cli)
 {
-    static const struct json_column columns[] = {{"PLACE", "place"},     {"KEY", "external_id"},  {"OWNER", "owner"},
-                                                 {"PERMITS", "permits"}, {"WAITED", "waited_ms"}, {"UNTIL", "deadline"},
-                                                 {"BEHIND", "behind"}};
+    static const struct json_column columns[] = {
+        {"PLACE", "place"},       {"KEY", "external_id"},  {"OWNER", "owner"},    {"PERMITS", "permits"},
+        {"PRIORITY", "priority"}, {"WAITED", "waited_ms"}, {"UNTIL", "deadline"}, {"SERVER", "server"},
+        {"KEPT", "kept"},         {"BEHIND", "behind"}};
     static const struct list_view view = {"waiters", columns, ARRAY_LENGTH(columns)};
     return print_list(cli, "/waiters?", &view);
 }

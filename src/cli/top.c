@@ -393,11 +393,11 @@ static int show_live(struct top *top)
         return cli_error(CLI_NO_START, "no descriptors left");
     permit_client_free(cli->client);
     cli->client = NULL;
-    cli->server.cancel_fd = screen.events;
-    cli->server.timeout_ms = LIVE_TIMEOUT_MS;
-    cli->server.retry_ms = -1;
+    cli->found.client.cancel_fd = screen.events;
+    cli->found.client.timeout_ms = LIVE_TIMEOUT_MS;
+    cli->found.client.retry_ms = -1;
     int code = CLI_NO_START;
-    if (permit_client_new(&cli->server, &cli->client) == PERMIT_OK)
+    if (permit_client_new(&cli->found.client, &cli->client) == PERMIT_OK)
         code = draw(top, &screen) ? refresh_until_end(top, &screen) : CLI_NO_START;
     screen_close(&screen);
     return code;

@@ -9,7 +9,7 @@
 #include "cli/json.h"
 #include "cli/settings.h"
 
-enum { MESSAGE_MAX = 8192, SENTENCE_MAX = 512 };
+enum { MESSAGE_MAX = 8192 };
 
 static const char run_more[] =
     ". permitctl renews the permit while the\n"
@@ -54,11 +54,20 @@ static const char put_more[] =
     ". Options that are not given keep their value.\n"
     "Labels are sent in pages of 1000: the first page together with the other options, the rest after it";
 
+static const char token_make_more[] =
+    ". The token is printed on standard output, once;\n"
+    "what belongs into the credentials file of permitd, on standard error. No server is contacted.\n"
+    "\n"
+    "A new principal:     permitctl token make shop --role use --semaphores 'shop:* hall' > token 2>> credentials\n"
+    "Its next token:      permitctl token make shop --until 2027-01-31 > token\n"
+    "\n"
+    "Reload permitd (SIGHUP) after a change of the file";
+
 static const char top_more[] =
     ": semaphores with waiters first, then the fullest. OLDEST WAIT\n"
-    "is the age of the oldest wait, OLDEST HOLD the age of the oldest hold. q quits, any other\n"
-    "key refreshes. If the server does not answer, top retries. With --json it prints one\n"
-    "table, like --once";
+    "is how long the head of the queue has waited (with priorities another request may have\n"
+    "waited longer), OLDEST HOLD the age of the oldest hold. q quits, any other key refreshes.\n"
+    "If the server does not answer, top retries. With --json it prints one table, like --once";
 
 /*
  * name  arguments  bit  least words  most words  takes a command  function  help  more
@@ -132,10 +141,26 @@ static const struct verb verbs[] = {
      "Raises the tokens of all semaphores above every token issued so far",
      ". Needed after an older\n"
      "copy of the database was restored. Grants stop for a few seconds. On a terminal it asks first"},
-    {"servers", "", VERB_SERVERS, 0, 0, false, verb_servers, "Lists the permitd that run on the database",
+    {"login", "URL [--token-file FILE]", VERB_LOGIN, 1, 1, false, verb_login,
+     "Saves the URL of a server and the credential for it",
+     ". Reads the token from the terminal, or else\n"
+     "from standard input, asks the server to whom it belongs, and writes ~/.config/permit/config (or permit/config "
+     "in\n"
+     "XDG_CONFIG_HOME), which only this user can read. --ca, --cert and --key are saved, too. An empty line: no "
+     "token,\n"
+     "as for a Unix socket whose server knows the user"},
+    {"logout", "", VERB_LOGOUT, 0, 0, false, verb_logout, "Removes the file that login has written", NULL},
+    {"whoami", "", VERB_PLAIN, 0, 0, false, verb_whoami, "Shows whom the server takes this client for, and the rights",
+     NULL},
+    {"token make", "NAME [--role ROLE --semaphores NAMES] [--until DATE]", VERB_TOKEN_MAKE, 1, 1, false,
+     verb_token_make, "Makes a token for the principal NAME", token_make_more},
+    {"token check", "FILE", VERB_TOKEN_CHECK, 1, 1, false, verb_token_check, "Checks a credentials file of permitd",
+     " and lists its principals, without a server.\n"
+     "UNTIL: when the first of its tokens ends. Exit status 65: the file has a mistake, and permitd would refuse it"},
+    {"servers", "", VERB_PLAIN, 0, 0, false, verb_servers, "Lists the permitd that run on the database",
      ": address, version, and how many requests\n"
      "wait there. THIS: the one that answers. A dead one (ALIVE no) is listed for ten more seconds"},
-    {"doctor", "", VERB_DOCTOR, 0, 0, false, verb_doctor, "Reports unsafe database settings",
+    {"doctor", "", VERB_PLAIN, 0, 0, false, verb_doctor, "Reports unsafe database settings",
      " and how to fix them.\n"
      "Exit status 65 if permitd refuses to serve because of one"},
 };
@@ -208,7 +233,9 @@ int cli_fail(struct cli *cli, enum permit_status status)
         json_print_problem(status, message);
     int code = cli_error(cli_exit_of(cli, status), "%s: %s", permit_status_word(status),
                          *message ? message : permit_status_title(status));
-    if (status == PERMIT_NO_SERVER && !cli->server.url)
+    if (status == PERMIT_UNAUTHENTICATED)
+        server_options_explain_refusal(&cli->found);
+    if (status == PERMIT_NO_SERVER && !cli->found.client.url)
         (void)cli_error(code, "no server was named, so that was the default: --url or PERMITD_URL names another");
     return code;
 }
@@ -242,27 +269,21 @@ static int run_verb(struct cli *cli)
         options_print_help(cli->verb, cli->group, stdout);
         return CLI_OK;
     }
-    const char *url = cli->options.url ? cli->options.url : getenv("PERMITD_URL");
-    const char *token = cli->options.token ? cli->options.token : getenv("PERMITD_TOKEN");
-    cli->server = (struct permit_client_options){.url = url && *url ? url : NULL, .token = token, .retry_ms = 2000};
-    if (cli->verb->bit == VERB_RUN)
-        cli->server.retry_ms = 5000; /* outlives a restart of the server; a person at a terminal waits less */
-    else if (cli->verb->bit == VERB_SEMAPHORE_DELETE)
-        cli->server.retry_ms = -1; /* the verb handles each answer itself (semaphores.c) */
-    enum permit_status status = permit_client_new(&cli->server, &cli->client);
-    if (status == PERMIT_INVALID) {
-        char message[SENTENCE_MAX];
-        (void)!permit_urls_check(url, message, sizeof(message));
-        return cli_error(CLI_USAGE, "the URL of the server (%s) %s", cli->options.url ? "--url" : "PERMITD_URL",
-                         message);
+    int code = CLI_OK;
+    if (!(cli->verb->bit & VERBS_UNCONNECTED)) {
+        code = server_options_find(&cli->found, &cli->options);
+        cli->found.client.retry_ms = 2000;
+        if (cli->verb->bit == VERB_RUN)
+            cli->found.client.retry_ms = 5000; /* outlives a restart of the server; a person at a terminal waits less */
+        else if (cli->verb->bit == VERB_SEMAPHORE_DELETE)
+            cli->found.client.retry_ms = -1; /* the verb handles each answer itself (semaphores.c) */
+        if (code == CLI_OK)
+            code = server_options_connect(&cli->found, &cli->client);
     }
-    if (status == PERMIT_UNAUTHENTICATED)
-        return cli_error(CLI_USAGE, "the token (%s) must be printable ASCII without space",
-                         cli->options.token ? "--token" : "PERMITD_TOKEN");
-    if (status)
-        return cli_error(CLI_NO_START, "%s", permit_status_title(status));
-    int code = cli->verb->run(cli);
+    if (code == CLI_OK)
+        code = cli->verb->run(cli);
     permit_client_free(cli->client);
+    server_options_release(&cli->found);
     return code;
 }
 

@@ -18,7 +18,8 @@ static void print_place(struct json_object *entry)
     for (size_t i = 0; i < named; i++)
         buf_printf(&line, "%s %s", i ? "," : ", behind", json_item_text(entry, "ahead", i));
     if (ahead > (int64_t)named)
-        buf_printf(&line, " and %lld more", (long long)ahead - (long long)named);
+        buf_printf(&line, " and %lld%s more", (long long)ahead - (long long)named,
+                   json_true_of(entry, "ahead_more") ? " or" : "");
     escape_control_chars(line.data, line.length);
     (void)printf("\n%s\n", buf_text(&line));
     buf_release(&line);
@@ -57,9 +58,10 @@ static void print_entry(struct json_object *entry)
 
 static void print_why(const char *body)
 {
-    static const struct json_column lines[] = {{"key", "external_id"},       {"state", "state"}, {"owner", "owner"},
-                                               {"waiting for", "waited_ms"}, {"since", "since"}, {"until", "deadline"},
-                                               {"in", "deadline_in_ms"}};
+    static const struct json_column lines[] = {
+        {"key", "external_id"},       {"state", "state"}, {"owner", "owner"},    {"priority", "priority"},
+        {"waiting for", "waited_ms"}, {"since", "since"}, {"until", "deadline"}, {"in", "deadline_in_ms"},
+        {"server", "server"},         {"kept", "kept"}};
     struct json_object *answer = json_read(body);
     if (json_length_of(answer, "waiting_for") == 0) {
         request_print(body);

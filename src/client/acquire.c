@@ -146,7 +146,7 @@ static bool pause_before_next(struct wait *wait, enum permit_status status)
         return pause_for_capacity(wait, status);
     }
     bool wait_was_cut = wait->state.asked_wait_ms > 0 && reply->sent && !reply->status && !reply->timed_out;
-    if (status == PERMIT_SHUTTING_DOWN || wait_was_cut)
+    if (status == PERMIT_SHUTTING_DOWN || status == PERMIT_OUTCOME_UNKNOWN || wait_was_cut)
         wait->reachable = true;
     if (wait->reachable && wait->until > clock_boot())
         patience_ms = max_i64(patience_ms, OUTAGE_MS);

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/escape.h"
 #include "client/wire.h"
 
 enum {
@@ -37,35 +38,108 @@ void permit_client_set_cancel_fd(struct permit_client *client, int cancel_fd)
 static bool set_options(struct permit_client *client, const struct permit_client_options *given)
 {
     struct permit_client_options *options = &client->options;
-    *options = given ? *given : (struct permit_client_options){.url = NULL};
-    bool wants_token = options->token != NULL;
-    options->url = copy(options->url ? options->url : PERMIT_DEFAULT_URL);
-    options->token = copy(options->token);
+    *options = *given;
+    options->token = options->token_file = NULL;
+    options->url = copy(given->url ? given->url : PERMIT_DEFAULT_URL);
+    options->ca = copy(given->ca);
+    options->cert = copy(given->cert);
+    options->key = copy(given->key);
     if (options->timeout_ms <= 0)
         options->timeout_ms = TIMEOUT_MS;
     if (options->retry_ms == 0)
         options->retry_ms = RETRY_MS;
     permit_client_set_cancel_fd(client, options->cancel_fd);
-    return options->url && (options->token || !wants_token);
+    return options->url && !options->ca == !given->ca && !options->cert == !given->cert && !options->key == !given->key;
 }
 
-enum permit_status permit_client_new(const struct permit_client_options *options, struct permit_client **ret_client)
+/* Opens the servers. On failure appends a sentence to `message`. */
+static enum permit_status open_servers(struct permit_client *client, struct buf *message)
 {
-    if (options && options->timeout_ms > INT_MAX)
-        return PERMIT_INVALID;
+    const struct permit_client_options *options = &client->options;
+    const struct http_options http = {.url = options->url,
+                                      .token = client->credential.token,
+                                      .ca = options->ca,
+                                      .cert = options->cert,
+                                      .key = options->key};
+    struct buf about_url;
+    buf_init(&about_url, MESSAGE_MAX_BYTES);
+    enum permit_status status = servers_open(&client->servers, &http, &about_url);
+    if (about_url.length)
+        buf_printf(message, "the url %s", buf_text(&about_url));
+    buf_release(&about_url);
+    if (status || options->insecure)
+        return status;
+    const struct http *exposed = servers_find_exposed(&client->servers);
+    if (!exposed)
+        return PERMIT_OK;
+    buf_printf(message, "the credential would be sent in the clear to another machine, %s: use https (or insecure)",
+               http_url(exposed));
+    return PERMIT_INVALID;
+}
+
+/* Creates a client with this credential, NULL: that of the options. On failure appends a sentence to `message`. */
+static enum permit_status client_new(const struct permit_client_options *options, const struct credential *credential,
+                                     struct buf *message, struct permit_client **ret_client)
+{
     struct permit_client *client = calloc(1, sizeof(*client));
     if (!client)
         return PERMIT_NO_MEMORY;
     buf_init(&client->message, MESSAGE_MAX_BYTES);
     http_reply_init(&client->reply);
     client->max_wait_ms = INT64_MAX;
-    enum permit_status status = PERMIT_NO_MEMORY;
-    if (set_options(client, options))
-        status = servers_open(&client->servers, client->options.url, client->options.token, &client->message);
+    enum permit_status status = set_options(client, options) ? PERMIT_OK : PERMIT_NO_MEMORY;
+    if (!status && options->timeout_ms > INT_MAX) {
+        buf_printf(message, "timeout_ms must be at most %d", INT_MAX);
+        status = PERMIT_INVALID;
+    }
+    if (!status)
+        status = credential ? credential_copy(&client->credential, credential)
+                            : credential_open(&client->credential, options, message);
+    if (!status)
+        status = credential_check_files(options, message);
+    if (!status)
+        status = open_servers(client, message);
     if (status)
         permit_client_free(client);
     else
         *ret_client = client;
+    return status;
+}
+
+static const struct permit_client_options defaults = {.url = NULL};
+
+enum permit_status permit_client_new(const struct permit_client_options *options, struct permit_client **ret_client)
+{
+    struct buf unused;
+    buf_init(&unused, 0);
+    enum permit_status status = client_new(options ? options : &defaults, NULL, &unused, ret_client);
+    buf_release(&unused);
+    return status;
+}
+
+enum permit_status client_copy(const struct permit_client *client, struct permit_client **ret_client)
+{
+    struct buf unused;
+    buf_init(&unused, 0);
+    enum permit_status status = client_new(&client->options, &client->credential, &unused, ret_client);
+    buf_release(&unused);
+    return status;
+}
+
+enum permit_status permit_options_check(const struct permit_client_options *options, char *message, size_t size)
+{
+    struct buf sentence;
+    struct permit_client *client = NULL;
+    buf_init(&sentence, MESSAGE_MAX_BYTES);
+    enum permit_status status = client_new(options ? options : &defaults, NULL, &sentence, &client);
+    permit_client_free(client);
+    if (status && !sentence.length)
+        buf_append_text(&sentence, permit_status_title(status));
+    if (!sentence.broken)
+        escape_control_chars(sentence.data, sentence.length);
+    if (size)
+        (void)snprintf(message, size, "%s", buf_text(&sentence));
+    buf_release(&sentence);
     return status;
 }
 
@@ -76,8 +150,11 @@ void permit_client_free(struct permit_client *client)
     servers_release(&client->servers);
     http_reply_release(&client->reply);
     buf_release(&client->message);
+    credential_release(&client->credential);
     free((char *)client->options.url);
-    free((char *)client->options.token);
+    free((char *)client->options.ca);
+    free((char *)client->options.cert);
+    free((char *)client->options.key);
     free(client->key);
     free(client);
 }
@@ -201,6 +278,7 @@ static void report_failure(struct permit_client *client, enum permit_status stat
 static void note_try(const struct permit_client *client, struct call_state *state, enum permit_status status)
 {
     const struct http_reply *reply = &client->reply;
+    state->untrusted = reply->untrusted ? state->untrusted + 1 : 0;
     if (reply->timed_out) {
         state->silences++;
         state->round_was_silent = true;
@@ -224,6 +302,8 @@ enum permit_status client_try(struct permit_client *client, struct http_call *ca
     int64_t given_ms = call->timeout_ms;
     if (!given_ms)
         call->timeout_ms = client_try_ms(client, state);
+    if (credential_refresh(&client->credential))
+        servers_set_token(&client->servers, client->credential.token);
     if (state->failures == 0)
         servers_clear_failures(&client->servers);
     state->sent = clock_boot();
@@ -248,10 +328,16 @@ static int64_t random_between(int64_t from, int64_t to)
     return to > from ? from + (int64_t)(random_u64() % (uint64_t)(to - from)) : from;
 }
 
+/* Returns true if the last answer has a Retry-After. */
+static bool retry_was_said(const struct permit_client *client)
+{
+    return client->reply.status && client->reply.retry_after_ms > 0;
+}
+
 int64_t client_pause_ms(const struct permit_client *client, unsigned failures)
 {
     int64_t said = client->reply.retry_after_ms;
-    if (client->reply.status && said > 0)
+    if (retry_was_said(client))
         return random_between(said, said + said / 4);
     int64_t rounds = max_i64(1, (int64_t)(failures / client->servers.count));
     int64_t pause = min_i64(FIRST_PAUSE_MS << min_i64(rounds, PAUSE_DOUBLINGS), MAX_PAUSE_MS);
@@ -275,7 +361,9 @@ bool client_next_server(struct permit_client *client, struct call_state *state, 
 {
     state->silent_elsewhere |= client->reply.timed_out && client->servers.count > 1;
     servers_next(&client->servers);
-    bool is_gone = status == PERMIT_NO_SERVER || status == PERMIT_SHUTTING_DOWN;
+    /* A wait that ended so goes on elsewhere, before its place is given up: the request may have moved there. */
+    bool wait_moved = status == PERMIT_OUTCOME_UNKNOWN && state->asked_wait_ms > 0;
+    bool is_gone = status == PERMIT_NO_SERVER || status == PERMIT_SHUTTING_DOWN || wait_moved;
     if (is_gone && ++state->gone < client->servers.count)
         return true;
     if (!state->round_was_silent)
@@ -294,13 +382,17 @@ bool client_pause(struct permit_client *client, struct call_state *state, enum p
         state->failing_since = min_i64(now, moment_after(state->sent, state->asked_wait_ms));
     if (client_next_server(client, state, status))
         return client_sleep(0, cancel_fd);
+    if (state->untrusted >= client->servers.count)
+        return false;
     boot_us end = moment_after(state->failing_since, patience_ms);
     if (state->silences)
         return patience_ms >= 0 && (state->silences < MIN_TRIES || now < end) && client_sleep(0, cancel_fd);
+    if (now >= end)
+        return false;
     int64_t pause_ms = client_pause_ms(client, state->failures);
-    /* Gives up rather than ask earlier than Retry-After says. */
-    return now < end && moment_after(now, pause_ms) <= moment_after(end, MS_PER_SECOND) &&
-           client_sleep(pause_ms, cancel_fd);
+    if (retry_was_said(client)) /* gives up rather than ask earlier */
+        return moment_after(now, pause_ms) <= moment_after(end, MS_PER_SECOND) && client_sleep(pause_ms, cancel_fd);
+    return client_sleep(min_i64(pause_ms, (end - now) / US_PER_MS + 1), cancel_fd); /* the last try is at the end */
 }
 
 bool client_retry_may_help(enum permit_status status)

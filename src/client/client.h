@@ -9,6 +9,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/uuid.h"
+#include "client/credential.h"
 #include "client/http.h"
 #include "client/servers.h"
 #include "permit/permit.h"
@@ -20,7 +21,9 @@ enum {
 };
 
 struct permit_client {
-    struct permit_client_options options; /* defaults filled in; the client owns the strings */
+    struct permit_client_options options; /* defaults filled in; the client owns the strings; token and token_file are
+                                             NULL: see `credential` */
+    struct credential credential;
     struct servers servers;
     struct http_reply reply;
     struct buf message;
@@ -40,12 +43,16 @@ struct call_state {
     size_t gone;           /* servers that failed in this round, each tried without a pause after the one before */
     bool round_was_silent; /* a try of this round timed out */
     unsigned silences;     /* tries that timed out since the last answer, or the last round without one */
+    size_t untrusted;      /* tries in a row that ended because of a certificate */
 };
 
+/* Creates a client with the options, credential and order of retries of another one, for another thread. */
+enum permit_status client_copy(const struct permit_client *client, struct permit_client **ret_client) MUST_CHECK;
+
 /*
- * A call with several servers goes in rounds. A try that finds no server, or one that is stopping, is followed
- * immediately by a try at the next server. The round ends when every server has failed, or with another failure; then
- * comes the pause. With one server each try is a round.
+ * A call with several servers goes in rounds. A try that finds no server, or one that is stopping, or a wait of unknown
+ * outcome, is followed immediately by a try at the next server. The round ends when every server has failed, or with
+ * another failure; then comes the pause. With one server each try is a round.
  */
 
 /*
@@ -65,7 +72,7 @@ bool client_next_server(struct permit_client *client, struct call_state *state, 
 /*
  * Goes on to the next server after a failed try of a call that may be repeated, and sleeps between two rounds. Returns
  * false if there is no next try: tries have failed for patience_ms (-1: no retries) and the round is over, the pause
- * would end too late, or cancel_fd is readable. After a silent round the next one follows immediately; silence ends a
+ * would end too late, cancel_fd is readable, or a certificate was refused at every server. After a silent round the next one follows immediately; silence ends a
  * call after MIN_TRIES tries at the earliest.
  */
 bool client_pause(struct permit_client *client, struct call_state *state, enum permit_status status,

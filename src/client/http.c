@@ -1,23 +1,33 @@
 /* SPDX-License-Identifier: MIT */
 #include "client/http.h"
 
+#include <arpa/inet.h>
 #include <ctype.h>
 #include <curl/curl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "client/credential.h"
 
 enum {
     ANSWER_MAX_BYTES = 64 * 1024 * 1024,
     CONNECT_TIMEOUT_MS = 5000,
     POLL_MS = 1000,
-    KEEPALIVE_SECONDS = 20,
-    TOKEN_MAX_BYTES = 15 * 1024
+    KEEPALIVE_SECONDS = 4, /* a silent connection is probed after this time */
+    UNANSWERED_MS = 8000,  /* a connection is broken if the other machine has not answered for this time: less than the
+                              time for which the place of a waiting request is kept */
+    CA_CACHE_SECONDS = 60, /* libcurl keeps the authorities that it has read for so long */
 };
+
+/* The host of a Unix socket in the header Host, which permitd always accepts. */
+#define UNIX_URL "http://localhost"
 
 struct http {
     CURL *easy;
@@ -27,6 +37,10 @@ struct http {
     char *url;
     char *shown_url; /* without user and password */
     char *address;   /* like shown_url, with the port, and with the host in lower case */
+    char *socket;    /* path of a Unix socket; NULL: none */
+    bool is_clear;   /* http to another machine */
+    bool has_token;
+    bool has_password; /* in the url */
     struct buf target;
     pid_t process;   /* that created it */
     bool unanswered; /* the last exchange had no answer: its connection may be dead */
@@ -38,12 +52,19 @@ static void curl_set_up(void)
     (void)curl_global_init(CURL_GLOBAL_DEFAULT);
 }
 
-/* Opens the socket close-on-exec: programs that the caller starts do not inherit it. */
+/*
+ * Opens the socket close-on-exec: programs that the caller starts do not inherit it. TCP finds out soon that the other
+ * machine is gone; without TCP_USER_TIMEOUT it would try for a quarter of an hour.
+ */
 static curl_socket_t socket_open(void *context, curlsocktype purpose, struct curl_sockaddr *address)
 {
     (void)context;
     (void)purpose;
-    return socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+    int fd = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+    unsigned unanswered_ms = UNANSWERED_MS;
+    if (fd >= 0) /* a socket that is not TCP refuses this */
+        (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &unanswered_ms, sizeof unanswered_ms);
+    return fd;
 }
 
 /* libcurl calls this before each request that it sends, also when it repeats one by itself. */
@@ -100,12 +121,61 @@ static void lower_host(char *url)
         *at = (char)tolower((unsigned char)*at);
 }
 
+/* Returns true if a connection to this host does not leave the machine. */
+static bool host_is_local(const char *host)
+{
+    static const char domain[] = ".localhost";
+    struct in_addr address;
+    size_t length = strlen(host);
+    if (inet_pton(AF_INET, host, &address) == 1)
+        return (ntohl(address.s_addr) >> 24) == 127;
+    return strcasecmp(host, domain + 1) == 0 || strcmp(host, "[::1]") == 0 ||
+           (length >= sizeof(domain) && strcasecmp(host + length - strlen(domain), domain) == 0);
+}
+
+/* Notes who could read along what is sent to this url, and whether it has a password. */
+static enum permit_status read_exposure(struct http *http, CURLU *parts)
+{
+    char *scheme = NULL, *host = NULL, *user = NULL, *password = NULL;
+    if (curl_url_get(parts, CURLUPART_SCHEME, &scheme, 0) != CURLUE_OK ||
+        curl_url_get(parts, CURLUPART_HOST, &host, 0) != CURLUE_OK) {
+        curl_free(scheme);
+        return PERMIT_NO_MEMORY;
+    }
+    http->is_clear = strcmp(scheme, "http") == 0 && !host_is_local(host);
+    http->has_password = curl_url_get(parts, CURLUPART_USER, &user, 0) == CURLUE_OK ||
+                         curl_url_get(parts, CURLUPART_PASSWORD, &password, 0) == CURLUE_OK;
+    curl_free(scheme);
+    curl_free(host);
+    curl_free(user);
+    curl_free(password);
+    return PERMIT_OK;
+}
+
+/* Accepts "unix:" and an absolute path that fits into an address. */
+static enum permit_status set_unix_url(struct http *http, const char *url)
+{
+    const char *path = url + strlen("unix:");
+    struct sockaddr_un address;
+    if (*path != '/' || strpbrk(path, "?#") || strlen(path) >= sizeof(address.sun_path))
+        return PERMIT_INVALID;
+    http->url = strdup(UNIX_URL);
+    http->shown_url = strdup(url);
+    http->address = strdup(url);
+    http->socket = strdup(path);
+    return http->url && http->shown_url && http->address && http->socket ? PERMIT_OK : PERMIT_NO_MEMORY;
+}
+
 static enum permit_status set_url(struct http *http, const char *url)
 {
+    if (strncmp(url, "unix:", strlen("unix:")) == 0)
+        return set_unix_url(http, url);
     CURLU *parts = curl_url();
     if (!parts)
         return PERMIT_NO_MEMORY;
     enum permit_status status = url_is_usable(parts, url) ? PERMIT_OK : PERMIT_INVALID;
+    if (!status)
+        status = read_exposure(http, parts);
     if (!status) {
         http->url = strdup(url);
         http->shown_url = without_password(parts, 0);
@@ -120,43 +190,50 @@ static enum permit_status set_url(struct http *http, const char *url)
     return PERMIT_OK;
 }
 
-/*
- * Appends a line to both header lists, `bare` NULL: only to the list for calls with a body. Returns false if out of
- * memory.
- */
-static bool add_header(struct http *http, const char *bare, const char *with_body)
+/* Appends a line, NULL: none. Returns false if out of memory. */
+static bool add_header(struct curl_slist **list, const char *line)
 {
-    struct curl_slist *longer = bare ? curl_slist_append(http->headers_bare, bare) : http->headers_bare;
-    if (bare && !longer)
-        return false;
-    http->headers_bare = longer;
-    longer = curl_slist_append(http->headers_body, with_body);
+    struct curl_slist *longer = line ? curl_slist_append(*list, line) : *list;
     if (longer)
-        http->headers_body = longer;
-    return longer != NULL;
+        *list = longer;
+    return !line || longer;
 }
 
-/* Accepts printable ASCII without space, as in all credentials (RFC 6750, RFC 7235). */
-static bool token_is_usable(const char *token)
+enum permit_status http_set_token(struct http *http, const char *token)
 {
-    const char *at = token;
-    while (*at > ' ' && *at < 0x7f)
-        at++;
-    return !*at && at - token <= TOKEN_MAX_BYTES;
-}
-
-static enum permit_status add_headers(struct http *http, const char *token)
-{
+    struct curl_slist *bare = NULL, *body = NULL;
     char line[sizeof("Authorization: Bearer ") + TOKEN_MAX_BYTES];
+    const char *authorization = token ? line : NULL;
+    (void)snprintf(line, sizeof(line), "Authorization: Bearer %s", token ? token : "");
     /* An empty value makes libcurl omit a header that it sends by default. */
-    if (!add_header(http, "Content-Type:", "Content-Type: application/json") || !add_header(http, NULL, "Expect:"))
+    bool added = add_header(&bare, "Content-Type:") && add_header(&bare, authorization) &&
+                 add_header(&body, "Content-Type: application/json") && add_header(&body, "Expect:") &&
+                 add_header(&body, authorization);
+    explicit_bzero(line, sizeof(line));
+    curl_slist_free_all(added ? http->headers_bare : bare);
+    curl_slist_free_all(added ? http->headers_body : body);
+    if (!added)
         return PERMIT_NO_MEMORY;
-    if (!token || !*token)
-        return PERMIT_OK;
-    if (!token_is_usable(token))
-        return PERMIT_UNAUTHENTICATED;
-    (void)snprintf(line, sizeof(line), "Authorization: Bearer %s", token);
-    return add_header(http, line, line) ? PERMIT_OK : PERMIT_NO_MEMORY;
+    http->headers_bare = bare;
+    http->headers_body = body;
+    http->has_token = token != NULL;
+    return PERMIT_OK;
+}
+
+/* Sets what depends on the options. libcurl copies the strings. Returns false if out of memory. */
+static bool set_given_options(struct http *http, const struct http_options *options)
+{
+    CURL *easy = http->easy;
+    /* A key with a passphrase fails, as nobody is there to type it. */
+    bool set = !http->socket || curl_easy_setopt(easy, CURLOPT_UNIX_SOCKET_PATH, http->socket) == CURLE_OK;
+    if (options->ca) /* and no other authority, so also none of libcurl's default directory */
+        set = set && curl_easy_setopt(easy, CURLOPT_CAINFO, options->ca) == CURLE_OK &&
+              curl_easy_setopt(easy, CURLOPT_CAPATH, NULL) == CURLE_OK;
+    if (options->cert)
+        set = set && curl_easy_setopt(easy, CURLOPT_SSLCERT, options->cert) == CURLE_OK &&
+              curl_easy_setopt(easy, CURLOPT_SSLKEY, options->key ? options->key : options->cert) == CURLE_OK &&
+              curl_easy_setopt(easy, CURLOPT_KEYPASSWD, "") == CURLE_OK;
+    return set;
 }
 
 static void set_fixed_options(struct http *http)
@@ -168,12 +245,16 @@ static void set_fixed_options(struct http *http)
     /* "." and ".." are names like others; the server refuses them. */
     curl_easy_setopt(easy, CURLOPT_PATH_AS_IS, 1L);
     curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+    curl_easy_setopt(easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
+#if LIBCURL_VERSION_NUM >= 0x075700
+    curl_easy_setopt(easy, CURLOPT_CA_CACHE_TIMEOUT, (long)CA_CACHE_SECONDS);
+#endif
     curl_easy_setopt(easy, CURLOPT_PROXY, "");
     curl_easy_setopt(easy, CURLOPT_USERAGENT, "libpermit/" PERMIT_VERSION);
     curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)CONNECT_TIMEOUT_MS);
     /*
-     * The connection is silent while a call waits. Keep-alive stops middleboxes from dropping it, and detects a dead
-     * server.
+     * The connection is silent while a call waits. Keep-alive stops middleboxes from dropping it, and detects a lost
+     * machine.
      */
     curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);
     curl_easy_setopt(easy, CURLOPT_TCP_KEEPIDLE, (long)KEEPALIVE_SECONDS);
@@ -184,7 +265,7 @@ static void set_fixed_options(struct http *http)
     curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, append_body);
 }
 
-enum permit_status http_new(const char *url, const char *token, struct http **ret_http)
+enum permit_status http_new(const struct http_options *options, struct http **ret_http)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     (void)pthread_once(&once, curl_set_up);
@@ -193,13 +274,13 @@ enum permit_status http_new(const char *url, const char *token, struct http **re
         return PERMIT_NO_MEMORY;
     buf_init(&http->target, 16 * 1024);
     http->process = getpid();
-    enum permit_status status = set_url(http, url);
+    enum permit_status status = set_url(http, options->url);
     if (!status)
-        status = add_headers(http, token);
+        status = http_set_token(http, options->token);
     if (!status) {
         http->easy = curl_easy_init();
         http->multi = curl_multi_init();
-        status = http->easy && http->multi ? PERMIT_OK : PERMIT_NO_MEMORY;
+        status = http->easy && http->multi && set_given_options(http, options) ? PERMIT_OK : PERMIT_NO_MEMORY;
     }
     if (status) {
         http_free(http);
@@ -224,12 +305,18 @@ void http_free(struct http *http)
     free(http->url);
     free(http->shown_url);
     free(http->address);
+    free(http->socket);
     free(http);
 }
 
 const char *http_url(const struct http *http)
 {
     return http->shown_url;
+}
+
+bool http_exposes_credential(const struct http *http)
+{
+    return http->is_clear && (http->has_token || http->has_password);
 }
 
 bool http_same_server(const struct http *a, const struct http *b)
@@ -290,6 +377,48 @@ static enum end run_exchange(struct http *http, const struct http_call *call)
     return END_DONE;
 }
 
+/* Returns true if the server has ended the handshake because of this client's certificate, or because it has none. */
+static bool client_is_refused(CURLcode result, const char *error)
+{
+    bool in_handshake = result == CURLE_SSL_CONNECT_ERROR || result == CURLE_RECV_ERROR || result == CURLE_SEND_ERROR;
+    return in_handshake && strstr(error, " alert ") && (strstr(error, "certificate") || strstr(error, "unknown ca"));
+}
+
+/* Says which certificate or file is meant, before libcurl's reason; and what helps. */
+static void explain_tls(struct http *http, CURLcode result, struct http_reply *reply)
+{
+    enum { NO_ISSUER = 20, NO_LEAF_ISSUER = 21, SELF_SIGNED = 18, SELF_SIGNED_IN_CHAIN = 19 }; /* X509_V_ERR_... */
+    static const char *const prefixes[] = {"SSL certificate problem: ", "SSL: "};
+    const char *before = "", *after = "";
+    char why[sizeof(reply->error)];
+    long verified = 0;
+    (void)snprintf(why, sizeof(why), "%s", reply->error);
+    reply->untrusted = true;
+    if (result == CURLE_PEER_FAILED_VERIFICATION) {
+        (void)curl_easy_getinfo(http->easy, CURLINFO_SSL_VERIFYRESULT, &verified);
+        before = "the server's certificate is refused: ";
+        if (verified == NO_ISSUER || verified == NO_LEAF_ISSUER || verified == SELF_SIGNED ||
+            verified == SELF_SIGNED_IN_CHAIN)
+            after = "; the option ca names the file of its authority";
+    } else if (result == CURLE_SSL_CERTPROBLEM) {
+        before = "the certificate or key of this client cannot be used: ";
+    } else if (result == CURLE_SSL_CACERT_BADFILE) {
+        before = "the file of authorities cannot be used: ";
+    } else if (client_is_refused(result, why)) {
+        before = "the server refuses the certificate of this client, or requires one: ";
+    } else {
+        reply->untrusted = false;
+        if (result == CURLE_SSL_CONNECT_ERROR && strstr(why, "wrong version number"))
+            after = "; the server may speak http, not https";
+    }
+    const char *rest = why;
+    for (size_t i = 0; i < ARRAY_LENGTH(prefixes); i++)
+        if (strncmp(rest, prefixes[i], strlen(prefixes[i])) == 0)
+            rest += strlen(prefixes[i]);
+    (void)snprintf(reply->error, sizeof(reply->error), "%s%.*s%s", before,
+                   (int)(sizeof(reply->error) - strlen(before) - strlen(after) - 1), rest, after);
+}
+
 /* Describes an exchange that libcurl has ended without an answer. */
 static void read_failure(struct http *http, CURLcode result, struct http_reply *reply)
 {
@@ -299,6 +428,10 @@ static void read_failure(struct http *http, CURLcode result, struct http_reply *
     reply->os_error = (int)error;
     if (!reply->error[0])
         (void)snprintf(reply->error, sizeof(reply->error), "%s", curl_easy_strerror(result));
+    explain_tls(http, result, reply);
+    /* Nothing is carried out before the handshake has succeeded; TLS 1.3 lets a client send its request earlier. */
+    if (reply->untrusted)
+        reply->sent = reply->sent_twice = false;
 }
 
 static void read_answer(struct http *http, struct http_reply *reply)

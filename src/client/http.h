@@ -28,20 +28,33 @@ struct http_reply {
     bool sent_twice;        /* libcurl repeated the request; the first copy may have been carried out */
     bool timed_out;         /* no answer within timeout_ms */
     bool cancelled;
-    int os_error; /* errno of a failed connect; 0: another failure, or none */
+    bool untrusted; /* TLS: the certificate of the server or of this client was refused, or cannot be used */
+    int os_error;   /* errno of a failed connect; 0: another failure, or none */
     char error[256];
 };
 
+/* The strings are copied; all but `url` may be NULL. */
+struct http_options {
+    const char *url;
+    const char *token; /* printable ASCII without space, at most TOKEN_MAX_BYTES */
+    const char *ca;    /* file of authorities; NULL: those of the machine */
+    const char *cert;  /* file of this client's certificate */
+    const char *key;   /* file of its key; NULL: it is in the file of the certificate */
+};
+
 /*
- * Copies the strings. Errors: PERMIT_INVALID: the url is not http(s)://host..., or has a query or fragment.
- * PERMIT_UNAUTHENTICATED: the token is too long, or has a byte that is not printable ASCII, or a space.
- * PERMIT_NO_MEMORY.
+ * PERMIT_INVALID: the url is not http(s)://host... or unix:/path, or has a query or fragment. PERMIT_NO_MEMORY. Reads
+ * the files when it connects.
  */
-enum permit_status http_new(const char *url, const char *token, struct http **ret_http) MUST_CHECK;
+enum permit_status http_new(const struct http_options *options, struct http **ret_http) MUST_CHECK;
+/* Replaces the token for later exchanges. PERMIT_NO_MEMORY: unchanged. */
+enum permit_status http_set_token(struct http *http, const char *token) MUST_CHECK;
 /* Accepts NULL. In a child of fork the connections stay open: they belong to the parent. */
 void http_free(struct http *http);
 /* The url without user and password, for messages. */
 const char *http_url(const struct http *http);
+/* Returns true if a token or a password is sent to another machine without TLS. */
+bool http_exposes_credential(const struct http *http);
 /* Returns true if both urls lead to the same host, port and path; the text of two host names is compared. */
 bool http_same_server(const struct http *a, const struct http *b);
 /* Returns false in a child of fork: parent and child would get each other's answers on a shared connection. */

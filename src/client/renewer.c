@@ -19,6 +19,9 @@
 /* Renewals of a request held by heartbeat extend nothing, but report its end. */
 enum { EVERY_WITHOUT_TTL_MS = 600000, EVERY_BY_OWNER_MS = 10000 };
 
+/* Pause after a refused credential. permitd closes an address to all its clients for a while after ten a second. */
+enum { REFUSED_PAUSE_MS = 1000 };
+
 struct permit_renewer {
     struct permit_client *client;
     struct permit_renewer_options options;
@@ -76,15 +79,19 @@ static enum permit_status renew_once(struct permit_renewer *renewer, struct call
 
 /*
  * Returns the time of the next try. It counts from before the last try was sent, so a slow try uses up its pause. After a
- * failure the next try goes to the next server, without a pause if this one is gone.
+ * failure the next try goes to the next server, without a pause if this one is gone. The pauses become shorter before the
+ * end of the hold, but not after a refused credential.
  */
 static boot_us next_try(struct permit_renewer *renewer, struct call_state *state, enum permit_status status,
                         int64_t limit_ms)
 {
     int64_t pause_ms = renewer->options.every_ms;
+    bool is_refused = status == PERMIT_UNAUTHENTICATED || status == PERMIT_FORBIDDEN;
     state->failures = status ? state->failures + 1 : 0;
     if (status && client_next_server(renewer->client, state, status))
         pause_ms = 0;
+    else if (is_refused)
+        pause_ms = REFUSED_PAUSE_MS;
     else if (status)
         pause_ms = min_i64(pause_ms, min_i64(limit_ms, client_pause_ms(renewer->client, state->failures)));
     return moment_after(state->sent, pause_ms);
@@ -161,8 +168,7 @@ enum permit_status permit_renewer_start(const struct permit_client *client, cons
     renewer->process = getpid();
     atomic_init(&renewer->held_until, request->held_until_us);
     renewer->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    enum permit_status status =
-        renewer->stop_fd < 0 ? PERMIT_NO_MEMORY : permit_client_new(&client->options, &renewer->client);
+    enum permit_status status = renewer->stop_fd < 0 ? PERMIT_NO_MEMORY : client_copy(client, &renewer->client);
     if (!status)
         servers_start_at(&renewer->client->servers, client->servers.list[client->servers.current].http);
     if (!status && !client_request_path(request->external_id, "/renew", renewer->path))

@@ -7,7 +7,8 @@
 #include "base/escape.h"
 #include "base/uuid.h"
 
-static const char form[] = "must be http://HOST:PORT, without ? or #";
+static const char form[] = "must be http://HOST:PORT, https://HOST:PORT or unix:/PATH, without ? or #";
+static const char separators[] = "separate urls by commas, without space";
 
 /*
  * Describes an invalid entry. Its text may be a part of a password that contains a comma, so it is shown only if the
@@ -18,6 +19,8 @@ static enum permit_status refuse_entry(const char *urls, size_t number, const ch
     size_t start = message->length;
     if (!*entry)
         buf_printf(message, "has an empty entry %zu", number);
+    else if (strpbrk(entry, " \t\r\n"))
+        buf_printf(message, "has white space in entry %zu: %s", number, separators);
     else if (strchr(urls, '@'))
         buf_printf(message, "has an invalid entry %zu: it %s", number, form);
     else
@@ -36,13 +39,15 @@ static size_t number_of_same(const struct servers *servers, const struct http *h
     return 0;
 }
 
-static enum permit_status add_entry(struct servers *servers, const char *urls, const char *entry, const char *token,
+static enum permit_status add_entry(struct servers *servers, const struct http_options *options, const char *entry,
                                     struct buf *message)
 {
     struct http *http = NULL;
-    enum permit_status status = http_new(entry, token, &http);
+    struct http_options of_entry = *options;
+    of_entry.url = entry;
+    enum permit_status status = http_new(&of_entry, &http);
     if (status == PERMIT_INVALID)
-        return refuse_entry(urls, servers->count + 1, entry, message);
+        return refuse_entry(options->url, servers->count + 1, entry, message);
     if (status)
         return status;
     size_t same = number_of_same(servers, http);
@@ -66,28 +71,28 @@ static void shuffle(struct servers *servers)
     }
 }
 
-enum permit_status servers_open(struct servers *servers, const char *urls, const char *token, struct buf *message)
+enum permit_status servers_open(struct servers *servers, const struct http_options *options, struct buf *message)
 {
     *servers = (struct servers){.count = 0};
     size_t entries = 1;
-    for (const char *at = urls; (at = strchr(at, ',')); at++)
+    for (const char *at = options->url; (at = strchr(at, ',')); at++)
         entries++;
     if (entries > PERMIT_SERVERS_MAX) {
         buf_printf(message, "has %zu entries, more than %d", entries, PERMIT_SERVERS_MAX);
         return PERMIT_INVALID;
     }
     if (entries == 1) {
-        enum permit_status status = http_new(urls, token, &servers->list[0].http);
+        enum permit_status status = http_new(options, &servers->list[0].http);
         servers->count = status ? 0 : 1;
         if (status == PERMIT_INVALID)
-            buf_append_text(message, form);
+            buf_printf(message, strpbrk(options->url, " \t\r\n;") ? "%s; %s" : "%s", form, separators);
         return status;
     }
-    char *copy = strdup(urls);
+    char *copy = strdup(options->url);
     enum permit_status status = copy ? PERMIT_OK : PERMIT_NO_MEMORY;
     char *rest = copy;
     for (char *entry; !status && (entry = strsep(&rest, ","));)
-        status = add_entry(servers, urls, entry, token, message);
+        status = add_entry(servers, options, entry, message);
     free(copy);
     if (!status)
         shuffle(servers);
@@ -99,6 +104,20 @@ void servers_release(struct servers *servers)
     for (size_t i = 0; i < servers->count; i++)
         http_free(servers->list[i].http);
     *servers = (struct servers){.count = 0};
+}
+
+const struct http *servers_find_exposed(const struct servers *servers)
+{
+    for (size_t i = 0; i < servers->count; i++)
+        if (http_exposes_credential(servers->list[i].http))
+            return servers->list[i].http;
+    return NULL;
+}
+
+void servers_set_token(struct servers *servers, const char *token)
+{
+    for (size_t i = 0; i < servers->count; i++)
+        (void)!http_set_token(servers->list[i].http, token);
 }
 
 struct server *servers_current(struct servers *servers)
@@ -141,7 +160,8 @@ enum permit_status permit_urls_check(const char *urls, char *message, size_t siz
     struct servers servers;
     struct buf sentence;
     buf_init(&sentence, 1024);
-    enum permit_status status = servers_open(&servers, urls ? urls : PERMIT_DEFAULT_URL, NULL, &sentence);
+    const struct http_options options = {.url = urls ? urls : PERMIT_DEFAULT_URL};
+    enum permit_status status = servers_open(&servers, &options, &sentence);
     (void)snprintf(message, size, "%s", buf_text(&sentence));
     buf_release(&sentence);
     servers_release(&servers);

@@ -24,12 +24,16 @@ struct servers {
 };
 
 /*
- * Opens the servers of a list "URL[,URL]...", in random order; connects to none. PERMIT_INVALID: appends to `message`
- * the rest of a sentence about the list, which names the entry: "must be ...". Other errors: see http_new.
- * servers_release is needed in any case.
+ * Opens the servers of a list "URL[,URL]...", the url of the options, in random order; connects to none.
+ * PERMIT_INVALID: appends to `message` the rest of a sentence about the list, which names the entry: "must be ...".
+ * Other errors: see http_new. servers_release is needed in any case.
  */
-enum permit_status servers_open(struct servers *servers, const char *urls, const char *token,
+enum permit_status servers_open(struct servers *servers, const struct http_options *options,
                                 struct buf *message) MUST_CHECK;
+/* Returns the first server that would get a credential in the clear, over http on another machine. NULL: none. */
+const struct http *servers_find_exposed(const struct servers *servers);
+/* Replaces the token of all servers for later exchanges; some keep theirs if out of memory. */
+void servers_set_token(struct servers *servers, const char *token);
 /* Accepts a zeroed object. */
 void servers_release(struct servers *servers);
 

@@ -107,7 +107,8 @@ bool wire_write_acquire(const struct permit_acquire_options *options, const char
     bool whole = body && add_text(body, "external_id", external_id) && add_text(body, "owner", options->owner) &&
                  add_text(body, "nonce", nonce) &&
                  add(body, "permits", wants_value(options->permits, options->permit_count)) &&
-                 add_duration(body, "ttl", options->ttl_ms) && add_duration(body, "wait", wait_ms);
+                 add_duration(body, "ttl", options->ttl_ms) && add_duration(body, "wait", wait_ms) &&
+                 (!options->priority || add(body, "priority", json_object_new_int(options->priority)));
     return finish(body, whole, out);
 }
 

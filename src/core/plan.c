@@ -10,14 +10,14 @@
 
 /*
  * Phases of a batch, in order of decision. Operations that free units come first, so that the same batch grants the
- * units. Waiters come before new requests.
+ * units. Requests that wait come before new ones: the walk decides them all between PHASE_ASK and PHASE_NEW.
  */
 enum phase {
     PHASE_END,
     PHASE_RENEW,
     PHASE_CONFIRM,
     PHASE_EXPIRE,
-    PHASE_WAITER,
+    PHASE_ASK,
     PHASE_NEW,
     PHASE_ADMINISTRATIVE,
     PHASE_COUNT
@@ -59,17 +59,25 @@ bool operation_ends_request(enum operation_kind kind)
 
 /* ---- shortfalls ---- */
 
+static bool asks_for_units(const struct operation *operation)
+{
+    return operation->kind == OP_ACQUIRE && operation->wait != WAIT_GONE;
+}
+
 /*
- * Returns the units that all acquires of the batch want of one semaphore. RANK_BEHIND is left out: it gets no new
- * grant.
+ * Returns the units that all acquires of the batch want of one semaphore. Waiters that no operation names may come
+ * first: a unit for each of those that are read.
  */
-static int64_t units_wanted(const struct operation *const *operations, size_t operation_count, uint64_t semaphore_id)
+static int64_t units_wanted(const struct operation *const *operations, size_t operation_count,
+                            const struct semaphore *semaphore)
 {
     int64_t wanted = 0;
     for (size_t i = 0; i < operation_count; i++)
-        for (size_t j = 0; operations[i]->queue_rank != RANK_BEHIND && j < operations[i]->want_count; j++)
-            if (operations[i]->wants[j].semaphore_id == semaphore_id)
+        for (size_t j = 0; asks_for_units(operations[i]) && j < operations[i]->want_count; j++)
+            if (operations[i]->wants[j].semaphore_id == semaphore->id)
                 wanted += min_i64(operations[i]->wants[j].count, COUNTED_MAX_CAPACITY);
+    if (wanted > 0)
+        wanted += min_i64(semaphore->waiting, QUEUE_READ_MAX);
     return min_i64(wanted, COUNTED_MAX_CAPACITY);
 }
 
@@ -99,7 +107,7 @@ static int64_t due_holders_named(const struct view *view, uint64_t semaphore_id,
 static bool wants_adjacent(const struct operation *const *operations, size_t operation_count, uint64_t semaphore_id)
 {
     for (size_t i = 0; i < operation_count; i++)
-        for (size_t j = 0; operations[i]->queue_rank != RANK_BEHIND && j < operations[i]->want_count; j++)
+        for (size_t j = 0; asks_for_units(operations[i]) && j < operations[i]->want_count; j++)
             if (operations[i]->wants[j].semaphore_id == semaphore_id && operations[i]->wants[j].adjacent)
                 return true;
     return false;
@@ -120,7 +128,7 @@ size_t plan_shortfalls(const struct view *view, const struct operation *const *o
     size_t count = 0;
     for (size_t i = 0; i < view->semaphore_count; i++) {
         const struct semaphore *semaphore = &view->semaphores[i];
-        int64_t wanted = semaphore->next_due_at > now ? 0 : units_wanted(operations, operation_count, semaphore->id);
+        int64_t wanted = semaphore->next_due_at > now ? 0 : units_wanted(operations, operation_count, semaphore);
         if (wanted == 0)
             continue;
         int64_t missing = max_i64(0, wanted - (semaphore->capacity - semaphore->in_use));
@@ -131,6 +139,81 @@ size_t plan_shortfalls(const struct view *view, const struct operation *const *o
             shortfall.units = max_i64(shortfall.units, semaphore->in_use);
         if (shortfall.units > 0 || shortfall.named)
             ret_shortfalls[count++] = shortfall;
+    }
+    return count;
+}
+
+/* ---- queues to read ---- */
+
+static int compare_key_and_row(const void *key, const void *row)
+{
+    return bytes_compare(*(const struct bytes *)key, ((const struct request *)row)->external_id);
+}
+
+/* Returns the row with this key; NULL: not in the view. */
+static const struct request *find_request(const struct view *view, struct bytes external_id)
+{
+    if (view->request_count == 0)
+        return NULL;
+    return bsearch(&external_id, view->requests, view->request_count, sizeof *view->requests, compare_key_and_row);
+}
+
+/* Adds the units that the end of this request frees. */
+static void add_freed(const struct view *view, const struct request *request, int64_t *freed)
+{
+    for (size_t i = 0; request->state == REQUEST_ACQUIRED && i < request->permit_count; i++) {
+        size_t index = view_semaphore_index(view, request->permits[i].semaphore_id);
+        if (index < view->semaphore_count)
+            freed[index] += request->permits[i].count;
+    }
+}
+
+/* Returns true if a grant from the queue of this semaphore is possible, if units are free. */
+static bool may_grant_waiters(const struct semaphore *semaphore)
+{
+    return semaphore->waiting > 0 && semaphore->capacity > 0 && semaphore->retired_at == NEVER &&
+           !semaphore->paused_reason.data;
+}
+
+size_t plan_queue_reads(const struct view *view, const struct operation *const *operations, size_t operation_count,
+                        const struct plan_settings *settings, struct queue_read *ret_reads, bool *ret_servers)
+{
+    utc_us now = lease_time(&view->clock, view->now);
+    bool waiting = false;
+    *ret_servers = false;
+    /*
+     * An administrative operation is alone and changes its semaphore only: the slots that it reads must not be
+     * replaced, and a grant beside it would be decided by the row before the change.
+     */
+    if (operation_count == 1 && operation_is_administrative(operations[0]->kind))
+        return 0;
+    for (size_t i = 0; i < view->semaphore_count; i++)
+        waiting |= may_grant_waiters(&view->semaphores[i]);
+    for (size_t i = 0; i < view->request_count; i++)
+        *ret_servers |= view->requests[i].state == REQUEST_WAITING || view->requests[i].server_id != 0;
+    if (!waiting || now < view->grants_from)
+        return 0;
+    /* A request that is counted twice makes the read larger than it need be. */
+    int64_t freed[BATCH_MAX_SEMAPHORES] = {0};
+    assert(view->semaphore_count <= BATCH_MAX_SEMAPHORES);
+    for (size_t i = 0; i < view->request_count; i++)
+        if (view->requests[i].due_at <= now)
+            add_freed(view, &view->requests[i], freed);
+    for (size_t i = 0; i < operation_count; i++) {
+        const struct request *request =
+            operation_ends_request(operations[i]->kind) ? find_request(view, operations[i]->external_id) : NULL;
+        if (request)
+            add_freed(view, request, freed);
+    }
+    size_t count = 0;
+    for (size_t i = 0; i < view->semaphore_count; i++) {
+        const struct semaphore *semaphore = &view->semaphores[i];
+        int64_t free = min_i64(semaphore->capacity, semaphore->capacity - semaphore->in_use + freed[i]);
+        if (may_grant_waiters(semaphore) && free > 0)
+            ret_reads[count++] = (struct queue_read){.semaphore = i,
+                                                     .free = free,
+                                                     .fifo = semaphore->queue == QUEUE_FIFO,
+                                                     .aged = now - settings->backfill_bound_us};
     }
     return count;
 }
@@ -156,8 +239,8 @@ static enum permit_status copy_semaphores(struct planner *planner)
     struct semaphore *copies = arena_array(planner->arena, view->semaphore_count, sizeof *copies);
     planner->images = arena_array(planner->arena, view->semaphore_count + 1, sizeof *planner->images);
     planner->slot_views = arena_array(planner->arena, view->semaphore_count, sizeof *planner->slot_views);
-    planner->reserved = arena_array(planner->arena, view->semaphore_count, sizeof *planner->reserved);
-    if (!copies || !planner->images || !planner->slot_views || !planner->reserved)
+    planner->queues = arena_array(planner->arena, view->semaphore_count, sizeof *planner->queues);
+    if (!copies || !planner->images || !planner->slot_views || !planner->queues)
         return PERMIT_NO_MEMORY;
     for (size_t i = 0; i < view->semaphore_count; i++) {
         copies[i] = view->semaphores[i];
@@ -199,6 +282,12 @@ static void add_key_of_row(struct planner *planner, const struct request *before
     *copy = *before;
     planner->keys[planner->key_count++] =
         (struct key){.external_id = copy->external_id, .request = copy, .before = before};
+    planner->waiter_count += before->state == REQUEST_WAITING;
+    for (size_t i = 0; before->state == REQUEST_WAITING && i < before->want_count; i++) {
+        const struct semaphore_image *image = planner_image(planner, before->wants[i].semaphore_id);
+        if (image)
+            planner_queue(planner, image)->wanted += before->wants[i].count;
+    }
 }
 
 /* Collects the keys of operations and rows in byte order, by merging the two ascending lists. */
@@ -262,13 +351,23 @@ static enum permit_status allocate_events(struct planner *planner)
     return planner->events ? PERMIT_OK : PERMIT_NO_MEMORY;
 }
 
-static enum phase phase_of(const struct operation *operation)
+/*
+ * Returns the phase of an operation by its kind. An acquire of a request that waits is PHASE_ASK, and so is that of a
+ * waiter whose row is gone.
+ */
+static enum phase phase_of(const struct planner *planner, const struct operation *operation, const struct key *key)
 {
-    bool waiter = operation->queue_rank == RANK_WAITER || operation->queue_rank == RANK_AGED;
-    return waiter ? PHASE_WAITER : kinds[operation->kind].phase;
+    if (operation->kind != OP_ACQUIRE)
+        return kinds[operation->kind].phase;
+    if (key->request)
+        return key->request->state == REQUEST_WAITING ? PHASE_ASK : PHASE_NEW;
+    return operation_is_reentry(planner, operation) ? PHASE_ASK : PHASE_NEW;
 }
 
-/* Assigns each operation its phase, by kind and place, but never before an earlier operation on the same key. */
+/*
+ * Assigns each operation its phase, but never before an earlier operation on the same key. An ask is answered by the
+ * walk, so that other operations follow it only after the walk.
+ */
 static enum permit_status assign_phases(struct planner *planner, enum phase **ret_phases)
 {
     enum phase *phases = arena_array(planner->arena, planner->operation_count, sizeof *phases);
@@ -276,26 +375,60 @@ static enum permit_status assign_phases(struct planner *planner, enum phase **re
     if (!phases || !key_phases)
         return PERMIT_NO_MEMORY;
     for (size_t i = 0; i < planner->operation_count; i++) {
-        phases[i] = phase_of(planner->operations[i]);
-        if (!planner->key_of[i])
+        const struct key *key = planner->key_of[i];
+        const struct operation *operation = planner->operations[i];
+        if (!key) {
+            phases[i] = kinds[operation->kind].phase;
             continue;
-        enum phase *key_phase = &key_phases[planner->key_of[i] - planner->keys];
+        }
+        enum phase *key_phase = &key_phases[key - planner->keys];
+        phases[i] = phase_of(planner, operation, key);
         if (phases[i] < *key_phase)
             phases[i] = *key_phase;
+        if (phases[i] == PHASE_ASK && operation->kind != OP_ACQUIRE)
+            phases[i] = PHASE_NEW;
         *key_phase = phases[i];
     }
     *ret_phases = phases;
     return PERMIT_OK;
 }
 
+/* Decides an acquire before the walk, or moves it to PHASE_NEW. */
+static enum permit_status plan_before_walk(struct planner *planner, size_t index, enum phase *phase)
+{
+    struct key *key = planner->key_of[index];
+    if (key->needs || (key->request && key->request->state != REQUEST_WAITING))
+        return plan_operation(planner, index);
+    bool is_new;
+    enum permit_status status = plan_ask(planner, &planner->outcomes[index], key, planner->operations[index], &is_new);
+    if (is_new)
+        *phase = PHASE_NEW;
+    return status;
+}
+
+/*
+ * Decides all operations. In PHASE_NEW, an operation that comes after another one on its key may free units or take a
+ * waiter out of its queue: then the waiters are walked again, before the next new request. An administrative operation
+ * changes its semaphore only.
+ */
 static enum permit_status decide_all(struct planner *planner)
 {
     enum phase *phases = NULL;
     enum permit_status status = assign_phases(planner, &phases);
-    for (int phase = 0; phase < PHASE_COUNT; phase++)
-        for (size_t i = 0; i < planner->operation_count && status == PERMIT_OK; i++)
-            if ((int)phases[i] == phase)
-                status = plan_operation(planner, i);
+    for (enum phase phase = 0; phase < PHASE_COUNT && status == PERMIT_OK; phase++) {
+        if (phase == PHASE_NEW && !operation_is_administrative(planner->operations[0]->kind))
+            status = queue_walk(planner);
+        for (size_t i = 0; i < planner->operation_count && status == PERMIT_OK; i++) {
+            if (phases[i] != phase)
+                continue;
+            status = phase == PHASE_ASK ? plan_before_walk(planner, i, &phases[i]) : plan_operation(planner, i);
+            for (size_t j = i + 1; phases[i] > phase && j < planner->operation_count; j++)
+                if (planner->key_of[j] == planner->key_of[i] && phases[j] < phases[i])
+                    phases[j] = phases[i]; /* it follows the one that is a new request after all */
+            if (status == PERMIT_OK && phase == PHASE_NEW && planner->walk_again)
+                status = queue_walk(planner);
+        }
+    }
     return status;
 }
 
@@ -307,11 +440,18 @@ static int compare_request_ids(const void *a, const void *b)
                        &((const struct request_change *)b)->request->id);
 }
 
-/* Collects inserts in byte order of the keys, as they are listed, then updates in order of id. */
+/*
+ * Collects inserts in byte order of the keys, as they are listed, then updates and deletions in order of id. A waiter
+ * that was granted and released in one batch is written as a grant that has ended.
+ */
 static enum permit_status collect_requests(struct planner *planner, struct changes *changes)
 {
-    changes->requests = arena_array(planner->arena, planner->key_count, sizeof *changes->requests);
-    if (!changes->requests)
+    size_t removed = 0;
+    for (size_t i = 0; i < planner->key_count; i++)
+        removed += planner->keys[i].removed;
+    struct request *copies = arena_array(planner->arena, removed, sizeof *copies);
+    changes->requests = arena_array(planner->arena, planner->key_count + removed, sizeof *changes->requests);
+    if (!changes->requests || !copies)
         return PERMIT_NO_MEMORY;
     for (size_t i = 0; i < planner->key_count; i++)
         if (planner->keys[i].insert)
@@ -320,9 +460,15 @@ static enum permit_status collect_requests(struct planner *planner, struct chang
     size_t inserts = changes->request_count;
     for (size_t i = 0; i < planner->key_count; i++) {
         const struct key *key = &planner->keys[i];
-        if (!key->insert && key->changed)
+        if (key->removed) {
+            *copies = *key->before;
             changes->requests[changes->request_count++] =
-                (struct request_change){.request = key->request, .before = key->before, .ends = key->ends};
+                (struct request_change){.request = copies++, .before = key->before, .remove = true};
+        } else if (!key->insert && key->changed) {
+            bool grants = key->before->state == REQUEST_WAITING && key->request->permit_count > 0;
+            changes->requests[changes->request_count++] = (struct request_change){
+                .request = key->request, .before = key->before, .ends = key->ends && !grants, .grants = grants};
+        }
     }
     qsort(changes->requests + inserts, changes->request_count - inserts, sizeof *changes->requests,
           compare_request_ids);
@@ -405,8 +551,9 @@ static void raise_next_due(struct planner *planner)
     }
 }
 
-static enum permit_status collect_changes(struct planner *planner, struct changes *changes)
+static enum permit_status collect_changes(struct planner *planner, struct plan *plan)
 {
+    struct changes *changes = &plan->changes;
     raise_next_due(planner);
     *changes = (struct changes){.semaphores = planner->images,
                                 .semaphore_count = planner->image_count,
@@ -418,10 +565,15 @@ static enum permit_status collect_changes(struct planner *planner, struct change
     enum permit_status status = collect_requests(planner, changes);
     if (status == PERMIT_OK)
         status = collect_slots(planner, changes);
-    changes->empty = changes->request_count == 0;
+    if (status == PERMIT_OK)
+        status = collect_places(planner, changes);
+    if (status == PERMIT_OK)
+        status = collect_mail(planner, plan);
+    changes->empty = changes->request_count == 0 && changes->mail_count == 0;
     for (size_t i = 0; i < planner->image_count; i++)
         changes->empty &= !planner->images[i].changed;
-    assert(!changes->empty || (changes->slot_count == 0 && changes->label_count == 0 && changes->event_count == 0));
+    assert(!changes->empty || (changes->slot_count == 0 && changes->label_count == 0 && changes->event_count == 0 &&
+                               changes->place_count == 0));
     return status;
 }
 
@@ -444,9 +596,9 @@ enum permit_status plan_batch(const struct view *view, const struct operation *c
     planner.outcomes = plan.outcomes;
     enum permit_status status = plan.outcomes ? copy_semaphores(&planner) : PERMIT_NO_MEMORY;
     if (status == PERMIT_OK)
-        status = planner_fill_slot_views(&planner);
-    if (status == PERMIT_OK)
         status = collect_keys(&planner);
+    if (status == PERMIT_OK)
+        status = planner_fill_slot_views(&planner);
     if (status == PERMIT_OK)
         status = collect_due(&planner);
     if (status == PERMIT_OK)
@@ -454,9 +606,12 @@ enum permit_status plan_batch(const struct view *view, const struct operation *c
     if (status == PERMIT_OK)
         status = decide_all(&planner);
     if (status == PERMIT_OK)
-        status = collect_changes(&planner, &plan.changes);
+        status = collect_changes(&planner, &plan);
     if (status != PERMIT_OK)
         return status;
+    plan.granted = planner.granted;
+    plan.granted_count = planner.granted_count;
+    plan.read_more = planner.read_more;
     plan.ids_used = planner.ids.next - ids.next;
     memcpy(plan.ended, planner.ended, sizeof plan.ended);
     *ret_plan = plan;

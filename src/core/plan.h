@@ -9,6 +9,7 @@
 
 #include "core/lease_time.h"
 #include "core/request.h"
+#include "core/scope.h"
 
 enum operation_kind {
     OP_ACQUIRE,
@@ -31,12 +32,12 @@ bool operation_is_administrative(enum operation_kind kind);
 /* Returns true for release, force-release and expire: they end the request of the key. */
 bool operation_ends_request(enum operation_kind kind);
 
-/* The queue rank of an acquire when its batch begins. */
-enum queue_rank {
-    RANK_NEW,    /* new request, after all waiters */
-    RANK_BEHIND, /* new request behind a waiter that is not in this batch: gets no new grant */
-    RANK_WAITER, /* a waiter: decided before new requests, waiters in the order given */
-    RANK_AGED,   /* a waiter older than backfill_bound: later operations do not get the units it needs */
+/* How an acquire waits if it does not fit. */
+enum wait_mode {
+    WAIT_NO,   /* it is refused */
+    WAIT_ASK,  /* it enters the queue, or stays in it */
+    WAIT_LAST, /* the wait ends with this decision: its place is kept, but nobody asks for it (server_id 0) */
+    WAIT_GONE, /* its client has gone: as WAIT_LAST, and it is granted nothing, because it leaves first (P17) */
 };
 
 /* An operation to decide. Immutable while a batch runs; strings belong to its creator. */
@@ -45,20 +46,32 @@ struct operation {
     struct bytes external_id; /* the key; unused if administrative */
     struct bytes owner;
     struct bytes principal;
+    /*
+     * The semaphores that its client may use; NULL: all. release, renew and confirm find no request that holds or waits
+     * for another one (PERMIT_UNKNOWN_REQUEST); force-release refuses it (PERMIT_FORBIDDEN); an acquire is not told what
+     * such a request is. The wants of an acquire are in scope.
+     */
+    const struct scope *scope;
     struct bytes why;                  /* force-release, pause: the given reason; PUT: the template that creates the
                                           semaphore */
     bool allow_confirmed;              /* release: also release a confirmed request (a refund) */
     enum end_reason expire_as;         /* expire: END_EXPIRED: end it if it is due (the row tells expired from
-                                          stale); END_OWNER_DEAD: end it whatever its deadline */
+                                          stale); END_OWNER_DEAD: end it whatever its deadline; END_NEVER_HELD:
+                                          as END_EXPIRED, and remove it if it waits at a dead server */
     struct ttl ttl;                    /* acquire, renew */
     unsigned char digest[DIGEST_SIZE]; /* acquire */
     struct bytes nonce;                /* acquire: stored with the grant, not part of the digest; length 0: none */
     struct want *wants;                /* acquire: sorted by name */
     size_t want_count;
-    enum queue_rank queue_rank; /* acquire; set by the engine */
-    bool waits;                 /* acquire: if it does not fit it stays in the waitlist, so later operations may have to
-                               stay behind it; set by the engine */
-    struct bytes semaphore;     /* administrative */
+    int priority;           /* acquire */
+    enum wait_mode wait;    /* acquire; set by the engine, and so is all down to `entered` */
+    int64_t wait_us;        /* WAIT_ASK: time until its wait ends */
+    utc_us place, since;    /* a waiter that this process knows: its place, and since when it waits; if its row is
+                                   gone, it is entered again with these. 0: it never waited here */
+    uint64_t mailed;        /* id of the request in the mail that led to this operation, deleted with it; 0: none */
+    bool entered;           /* it waits here already. If a client asks for it at another living server now, it has
+                                   moved there: PERMIT_OUTCOME_UNKNOWN */
+    struct bytes semaphore; /* administrative */
     const struct semaphore_change *change; /* OP_SEMAPHORE_PUT */
 };
 
@@ -90,6 +103,7 @@ struct slot_row {
     utc_us due_at;
     int64_t grace_ms;
     bool without_ttl; /* no ttl: due_at is when the request becomes stale, a deadline not shown to the client */
+    /* An unclaimed grant (its request has a server_id) has grace_ms 0 and a deadline that is shown. */
 };
 
 /* Rows of the slots of a locked semaphore that the batch names; ascending by number, no duplicates. */
@@ -104,6 +118,22 @@ struct owner_state {
     bool alive;
 };
 
+/*
+ * The part of a locked semaphore's queue that was read. Its waiters are among the requests of the view: the first
+ * QUEUE_READ_MAX that want no more than may be free, or that may let nobody pass (under `fifo`: simply the first ones).
+ * A deeper read has 16 times as many.
+ */
+enum { QUEUE_READ_MAX = 64, QUEUE_DEPTH_MAX = 2 };
+struct queue_view {
+    utc_us beyond_place; /* with `beyond`: the place where the read ended, because more may follow. A request there, */
+    uint64_t beyond;     /* or behind it, cannot be decided in this batch. 0: the part is complete */
+};
+
+static inline size_t queue_read_max(unsigned depth)
+{
+    return (size_t)QUEUE_READ_MAX << (4 * depth);
+}
+
 /* The rows read under the locks. */
 struct view {
     struct semaphore *semaphores;    /* locked, ascending by id */
@@ -114,13 +144,17 @@ struct view {
                                         (lease clock); initially the row's next_due_at, more exact after due holders
                                         were read */
     size_t semaphore_count;
-    struct request *requests; /* requests with a key of the batch, and due holders; ascending by external_id, with
-                                 all their permits */
+    struct request *requests; /* requests with a key of the batch, due holders, and waiters; ascending by external_id,
+                                 with all their permits or wants */
     size_t request_count;
     struct owner_state *owners; /* owners named by the batch that exist */
     size_t owner_count;
     struct lease_clock clock;
-    utc_us now; /* the database's clock, read after the locks */
+    utc_us now;                /* the database's clock, read after the locks */
+    struct queue_view *queues; /* one per semaphore; NULL: no queue was read */
+    const uint64_t *servers;   /* ids of the servers that are alive, ascending; valid if has_servers */
+    size_t server_count;
+    bool has_servers; /* store_read_waiters has run */
     uint64_t epoch;
     utc_us grants_from; /* lease clock; no grants before this time, after a failover */
     bool same_server;   /* the database server is the one recorded in `cluster`; if false, the view must not be used */
@@ -162,6 +196,9 @@ struct outcome {
     bool already_released;             /* release, force-release */
     bool may_wait;                     /* acquire, refused: the refusal is temporary (no capacity, paused, a
                                           failover) */
+    bool waits;                        /* acquire, refused, WAIT_ASK: after COMMIT `request` waits, with a place and
+                                          this server's id, unless a later operation of the batch
+                                          ends it; its client is not answered */
     const struct request *request;     /* the row after this operation; NULL: the answer is about no row */
     const struct semaphore *semaphore; /* PUT and other administrative operations: the semaphore after it */
     const struct shortage *shortages;  /* no_capacity: in the order of the wants */
@@ -169,6 +206,13 @@ struct outcome {
     const char *detail;    /* free text for the answer; NULL: the status's title */
     const uint64_t *needs; /* put_back: ids of all semaphores to lock, ascending */
     size_t need_count;
+    /*
+     * It waits, and lacks only units that are kept for waiters that this batch cannot decide: ids of the semaphores
+     * with which a batch decides them all, ascending. wider_count 0: there is no such set, or it is
+     * too large.
+     */
+    const uint64_t *wider;
+    size_t wider_count;
 };
 
 /* A request row to be written. */
@@ -177,6 +221,24 @@ struct request_change {
     const struct request *before; /* the row as read; NULL: insert */
     bool insert;                  /* INSERT; else UPDATE by id */
     bool ends;                    /* changes from ACQUIRED to RELEASED, with its permits */
+    bool grants;                  /* changes from WAITING to ACQUIRED: its permits are inserted */
+    bool remove;                  /* DELETE: it waited, and no client asks for it */
+};
+
+/* A row of `waiter` to be inserted or deleted. */
+struct place_change {
+    uint64_t semaphore_id;
+    utc_us place;
+    uint64_t request_id;
+    int64_t count; /* units that it wants */
+    bool remove;
+};
+
+/* A row of `mail`: the permitd has to look at this request. Another's mail is inserted, one's own is deleted. */
+struct mail {
+    uint64_t server_id;
+    uint64_t request_id;
+    bool remove; /* DELETE; else INSERT, unless it is there */
 };
 
 /* A slot row to be written. */
@@ -224,24 +286,45 @@ struct changes {
     size_t request_count;
     struct slot_change *slots; /* ascending by semaphore_id, number; each once */
     size_t slot_count;
-    const struct label_change
-        *labels; /* ascending by number; all of one semaphore. A label may move from one slot to another */
+    /* Ascending by number; all of one semaphore. A label may move from one slot to another. */
+    const struct label_change *labels;
     size_t label_count;
     const struct event *events; /* in order of occurrence */
     size_t event_count;
+    const struct place_change *places; /* deletions first; each part ascending by semaphore_id, place, request_id */
+    size_t place_count;
+    const struct mail *mail; /* deletions first; each part ascending by server_id, request_id, each once */
+    size_t mail_count;
     utc_us wall_now; /* the database's clock, for events */
     bool empty;
 };
 
+/* Returns the number of slot rows that the changes create; rows that exist already may be among them. */
+int64_t changes_new_slots(const struct changes *changes);
+
 struct plan_settings {
-    int64_t retention_us;   /* lifetime of an ended request before it may be deleted; 7 days */
-    int64_t tombstone_us;   /* same for a tombstone; 1 hour */
-    int64_t default_ttl_ms; /* default_ttl of a semaphore created without one */
+    int64_t retention_us;      /* lifetime of an ended request before it may be deleted; 7 days */
+    int64_t tombstone_us;      /* same for a tombstone; 1 hour */
+    int64_t default_ttl_ms;    /* default_ttl of a semaphore created without one */
+    int64_t backfill_bound_us; /* a waiter that has waited longer lets nobody pass */
+    /* Places in the queue of one semaphore that clients ask for; more: PERMIT_TOO_MANY. */
+    int64_t max_semaphore_waiters;
+    int64_t max_slots;  /* slots of all semaphores; more: PERMIT_TOO_MANY. 0: unlimited */
+    int64_t slots;      /* approximate number of slots of all semaphores before the batch */
+    uint64_t server_id; /* of this permitd; 0: it has none, and no acquire can wait */
 };
 
 struct plan {
     struct outcome *outcomes; /* one per operation, in the order given */
     struct changes changes;
+    struct outcome *granted; /* grants to waiters of this process (`here`) that no operation of the batch names:
+                                created, with the request; to be answered after COMMIT */
+    size_t granted_count;
+    const uint64_t *calls; /* ids of requests that wait at this permitd, and that it has to look at: mail to itself */
+    size_t call_count;
+    uint64_t read_more; /* a bit per semaphore of the view: units stay free although requests wait beyond the part of
+                           its queue that was read, because those that were read are in nobody's way. The batch should
+                           be planned again with a deeper read; else all that is free is kept for those beyond */
     uint64_t ids_used;
     unsigned ended[END_REASON_COUNT]; /* number of requests this batch ends, by reason; tombstones count as
                                          END_NEVER_HELD */
@@ -262,18 +345,32 @@ struct shortfall {
 size_t plan_shortfalls(const struct view *view, const struct operation *const *operations, size_t operation_count,
                        struct shortfall *ret_shortfalls);
 
+/* A part of the queue of a locked semaphore to read. */
+struct queue_read {
+    size_t semaphore; /* index into the view's semaphores */
+    int64_t free;     /* units that may be free in this batch, above 0: waiters that want more cannot be granted, but
+                         under `fifo` they are read too */
+    bool fifo;
+    utc_us aged;    /* not `fifo`: those that wait since then or longer are read too: they let nobody pass */
+    unsigned depth; /* at most QUEUE_DEPTH_MAX: how far to read (queue_read_max) */
+};
+
+/*
+ * Finds the queues that must be read, after the locks and after due holders were read, and before the plan: a locked
+ * semaphore has waiters, and units of it may be free in this batch. ret_reads has space for one per semaphore of the
+ * view; their depth is 0. Returns their number. *ret_servers: the batch has a row that waits, or an unclaimed grant, so
+ * the living servers must be read even if no queue is (store_read_waiters with 0 reads). An administrative operation
+ * changes its semaphore only: it reads none.
+ */
+size_t plan_queue_reads(const struct view *view, const struct operation *const *operations, size_t operation_count,
+                        const struct plan_settings *settings, struct queue_read *ret_reads, bool *ret_servers);
+
 /*
  * Decides a batch.
  *
- * Order of decision: releases, renewals, confirms, expiries, then waiters, then new requests; in each group in order of
- * arrival. An operation is never decided before an earlier one on its key. Releases come before waiters so that the
- * batch that frees units also grants them.
- *
- * Queue order: on a semaphore with queue `fifo`, no later acquire gets a unit after a waiter (waits) was refused for
- * lack of capacity. With `backfill` this holds only after a RANK_AGED was refused. A waiter that is put back blocks
- * its semaphores for later acquires in any case. A waiter that is refused because a semaphore is paused or closed
- * (capacity 0) blocks no other acquire. Neither does a waiter for specific slots (want_is_specific of any of its wants),
- * but waiters that do block others block it too.
+ * Order of decision: releases, renewals, confirms, expiries, then waiters in the order of their places, then new
+ * requests; in each group in order of arrival. An operation is never decided before an earlier one on its key. Releases
+ * come before waiters so that the batch that frees units also grants them. docs/design.md, "The queue", has the rules.
  *
  * An acquire that does not fit ends due holders, the longest due first, as many as it needs: for specific slots the
  * holders of these slots, for adjacent slots the holders in the lowest run that is free or due. If it would still not

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Decides acquires: replay of a key, capacity (also by ending due holders), queue order, grant. */
+/* Decides acquires: replay of a key, claim of a grant, capacity (also by ending due holders), grant. */
 #include "core/planner.h"
 
 #include <assert.h>
@@ -29,28 +29,50 @@ struct request *request_new(struct planner *planner, const struct operation *ope
 }
 
 /* Describes the request of a key that is used again for a different one. Names only semaphores that are locked here. */
-static const char *reused_sentence(struct planner *planner, const struct request *request)
+const char *reused_sentence(struct planner *planner, const struct request *request, const struct scope *scope)
 {
+    if (planner_out_of_scope(planner, request, scope))
+        return NULL;
     enum { NAMED_MAX = 3 };
     const char *text = "the key stands for another request:";
     size_t named = 0;
-    for (size_t i = 0; text && i < request->permit_count && named < NAMED_MAX; i++) {
-        const struct permit *permit = &request->permits[i];
-        const struct semaphore_image *image = planner_image(planner, permit->semaphore_id);
+    bool waits = request->state == REQUEST_WAITING;
+    size_t count = waits ? request->want_count : request->permit_count;
+    for (size_t i = 0; text && i < count && named < NAMED_MAX; i++) {
+        uint64_t semaphore_id = waits ? request->wants[i].semaphore_id : request->permits[i].semaphore_id;
+        int64_t units = waits ? request->wants[i].count : request->permits[i].count;
+        const struct semaphore_image *image = planner_image(planner, semaphore_id);
         if (!image)
             continue;
         struct bytes name = image->semaphore->name;
-        text = planner_sentence(planner, "%s%s %lld of %.*s", text, named++ ? "," : "", (long long)permit->count,
+        text = planner_sentence(planner, "%s%s %lld of %.*s", text, named++ ? "," : "", (long long)units,
                                 (int)name.length, name.data);
     }
-    if (text && named < request->permit_count)
-        text = planner_sentence(planner, "%s%s units of %zu other semaphores", text, named ? ", and" : "",
-                                request->permit_count - named);
+    if (text && named < count)
+        text =
+            planner_sentence(planner, "%s%s units of %zu other semaphores", text, named ? ", and" : "", count - named);
     if (text && request->owner.length)
         text = planner_sentence(planner, "%s, owner %.*s", text, (int)request->owner.length, request->owner.data);
     if (text && request->ttl_ms > 0)
         text = planner_sentence(planner, "%s, ttl %lld ms", text, (long long)request->ttl_ms);
     return text;
+}
+
+void claim(struct planner *planner, struct key *key)
+{
+    struct request *request = key->request;
+    struct hold_limits limits = limits_of_request(planner, request);
+    if (request->server_id != planner->settings->server_id)
+        send_mail(planner, request->server_id, request->id);
+    request->server_id = 0;
+    if (request->confirmed_at == NEVER)
+        request->due_at = due_from(planner->now, request->ttl_ms, request->grace_ms, limits.max_hold_ms);
+    key->changed = true;
+    for (size_t i = 0; i < request->permit_count; i++) {
+        struct semaphore_image *image = planner_image(planner, request->permits[i].semaphore_id);
+        image->semaphore->next_due_at = min_i64(image->semaphore->next_due_at, request->due_at);
+        image_touch(image);
+    }
 }
 
 /*
@@ -60,9 +82,13 @@ static const char *reused_sentence(struct planner *planner, const struct request
 static enum permit_status plan_replay(struct planner *planner, struct outcome *outcome, struct key *key,
                                       const struct operation *operation)
 {
-    const struct request *request = key->request;
+    struct request *request = key->request;
+    if (operation->wait == WAIT_GONE) { /* an unclaimed grant ends by itself */
+        outcome_refuse(outcome, PERMIT_NO_CAPACITY, NULL);
+        return PERMIT_OK;
+    }
     if (request->has_digest && memcmp(request->digest, operation->digest, DIGEST_SIZE) != 0) {
-        outcome_refuse(outcome, PERMIT_KEY_REUSED, reused_sentence(planner, request));
+        outcome_refuse(outcome, PERMIT_KEY_REUSED, reused_sentence(planner, request, operation->scope));
         return PERMIT_OK;
     }
     if (!planner_has_locked_all(planner, request))
@@ -72,6 +98,12 @@ static enum permit_status plan_replay(struct planner *planner, struct outcome *o
         outcome_refuse(outcome, PERMIT_ENDED, NULL);
         return outcome_assert(planner, outcome, request);
     }
+    if (request->state == REQUEST_ACQUIRED && request->server_id) {
+        request->nonce = arena_copy(planner->arena, operation->nonce);
+        claim(planner, key);
+        outcome->created = true;
+        return request->nonce.data ? outcome_assert(planner, outcome, request) : PERMIT_NO_MEMORY;
+    }
     if (request->state == REQUEST_RELEASED)
         outcome_refuse(outcome, PERMIT_ENDED, NULL);
     else
@@ -79,28 +111,39 @@ static enum permit_status plan_replay(struct planner *planner, struct outcome *o
     return outcome_assert_again(planner, outcome, key);
 }
 
-/* Returns the reason for which a want can never be granted as it is, regardless of free units; PERMIT_OK: none. */
-static enum permit_status want_refusal(struct planner *planner, const struct want *want, size_t index,
-                                       const char **ret_detail)
+/* The wants of a row name their semaphores by id only. */
+enum permit_status want_unit_refusal(struct planner *planner, const struct want *want, const char **ret_detail)
 {
     const struct semaphore_image *image = planner_image(planner, want->semaphore_id);
     *ret_detail = NULL;
-    if (!image || !bytes_equal(image->semaphore->name, want->semaphore) || image->semaphore->retired_at != NEVER)
+    if (!image || image->semaphore->retired_at != NEVER)
         return PERMIT_UNKNOWN_SEMAPHORE;
     const struct semaphore *semaphore = image->semaphore;
+    if (want->semaphore.length && !bytes_equal(semaphore->name, want->semaphore))
+        return PERMIT_UNKNOWN_SEMAPHORE;
     if (semaphore->kind == KIND_SLOTTED && want->count > SLOTS_MAX_COUNT) {
         *ret_detail = planner_sentence(planner, "%.*s: %lld asked; count is at most %d for a slotted semaphore",
-                                       (int)want->semaphore.length, want->semaphore.data, (long long)want->count,
+                                       (int)semaphore->name.length, semaphore->name.data, (long long)want->count,
                                        SLOTS_MAX_COUNT);
         return PERMIT_INVALID;
     }
     /* Capacity 0 means closed, which is temporary: no_capacity. */
     if (semaphore->capacity > 0 && want->count > semaphore->capacity) {
-        *ret_detail = planner_sentence(planner, "%.*s: %lld asked, its capacity is %lld", (int)want->semaphore.length,
-                                       want->semaphore.data, (long long)want->count, (long long)semaphore->capacity);
+        *ret_detail = planner_sentence(planner, "%.*s: %lld asked, its capacity is %lld", (int)semaphore->name.length,
+                                       semaphore->name.data, (long long)want->count, (long long)semaphore->capacity);
         return PERMIT_NEVER_SATISFIABLE;
     }
-    return want_is_specific(want) ? planner_resolve_want(planner, want, index, ret_detail) : PERMIT_OK;
+    return PERMIT_OK;
+}
+
+/* Returns the reason for which a want can never be granted as it is, regardless of free units; PERMIT_OK: none. */
+static enum permit_status want_refusal(struct planner *planner, const struct want *want, size_t index,
+                                       const char **ret_detail)
+{
+    enum permit_status status = want_unit_refusal(planner, want, ret_detail);
+    if (status != PERMIT_OK || !want_is_specific(want))
+        return status;
+    return planner_resolve_want(planner, want, index, ret_detail);
 }
 
 static bool owner_is_alive(const struct planner *planner, struct bytes owner)
@@ -138,20 +181,19 @@ static enum permit_status check_wants(struct planner *planner, const struct oper
 
 /* ---- capacity ---- */
 
-/* Returns true if earlier waiters come first for this semaphore, so its free units are not for this operation. */
-static bool is_behind(const struct planner *planner, const struct operation *operation,
-                      const struct semaphore_image *image)
+/* Returns true if earlier waiters come first. An operation that was put back comes before new requests only. */
+static bool is_reserved(const struct planner *planner, const struct semaphore_image *image)
 {
-    return operation->queue_rank == RANK_BEHIND || planner_is_reserved(planner, image);
+    const struct queue_state *queue = planner_queue(planner, image);
+    return queue->reserved || (queue->put_back && !planner->walking);
 }
 
-/* Returns the number of missing units; 0 or less: it fits. INT64_MAX: ending holders does not help. */
-static int64_t units_missing(struct planner *planner, const struct operation *operation, const struct want *want)
+int64_t units_missing(struct planner *planner, const struct want *want)
 {
     const struct semaphore_image *image = planner_image(planner, want->semaphore_id);
-    if (is_behind(planner, operation, image))
+    if (is_reserved(planner, image))
         return INT64_MAX;
-    return want->count - (image->semaphore->capacity - image->semaphore->in_use);
+    return want->count + planner_queue(planner, image)->kept - (image->semaphore->capacity - image->semaphore->in_use);
 }
 
 /* The deficit of one want while due holders are selected. The want fits if neither number is above 0. */
@@ -165,7 +207,7 @@ static enum permit_status find_deficit(struct planner *planner, const struct ope
                                        struct deficit *ret_deficit)
 {
     const struct want *want = &operation->wants[index];
-    struct deficit deficit = {.units = units_missing(planner, operation, want)};
+    struct deficit deficit = {.units = units_missing(planner, want)};
     if (planner_slots_missing(planner, want, index) > 0 && deficit.units != INT64_MAX) {
         enum permit_status status = planner_slots_to_reclaim(planner, want, index, &deficit.to_reclaim);
         if (status != PERMIT_OK)
@@ -252,12 +294,8 @@ static enum permit_status select_due_holders(struct planner *planner, const stru
     return PERMIT_OK;
 }
 
-/*
- * Ends due holders so that the operation fits. If one of them also holds semaphores that are not locked, the operation
- * is put back with the larger set.
- */
-static enum permit_status end_due_holders(struct planner *planner, struct outcome *outcome, struct key *key,
-                                          const struct operation *operation)
+/* Ends due holders so that the operation fits, or finds that not all their semaphores are locked. */
+static enum permit_status end_due_holders(struct planner *planner, const struct operation *operation, struct fit *fit)
 {
     struct key **chosen = arena_array(planner->arena, planner->due_count, sizeof *chosen);
     if (!chosen)
@@ -267,10 +305,15 @@ static enum permit_status end_due_holders(struct planner *planner, struct outcom
     if (status != PERMIT_OK)
         return status;
     for (size_t i = 0; i < count; i++)
-        if (!planner_has_locked_all(planner, chosen[i]->request))
-            return outcome_put_back(planner, outcome, key, operation, chosen, count);
+        if (!planner_has_locked_all(planner, chosen[i]->request)) {
+            fit->unlocked = chosen;
+            fit->unlocked_count = count;
+            return PERMIT_OK;
+        }
+    bool walk_again = planner->walk_again; /* the units are for this operation */
     for (size_t i = 0; i < count; i++)
         end_request(planner, chosen[i], due_reason(chosen[i]->request));
+    planner->walk_again = walk_again;
     return PERMIT_OK;
 }
 
@@ -278,21 +321,22 @@ static enum permit_status end_due_holders(struct planner *planner, struct outcom
 static bool is_short(struct planner *planner, const struct operation *operation, size_t index)
 {
     const struct want *want = &operation->wants[index];
-    return units_missing(planner, operation, want) > 0 || planner_slots_missing(planner, want, index) > 0;
+    return units_missing(planner, want) > 0 || planner_slots_missing(planner, want, index) > 0;
 }
 
-static enum permit_status describe_shortage(struct planner *planner, const struct operation *operation, size_t index,
-                                            struct shortage *ret_shortage)
+enum permit_status describe_shortage(struct planner *planner, const struct operation *operation, size_t index,
+                                     struct shortage *ret_shortage)
 {
     const struct want *want = &operation->wants[index];
     const struct semaphore_image *image = planner_image(planner, want->semaphore_id);
     const struct semaphore *semaphore = image->semaphore;
+    bool kept = planner_queue(planner, image)->kept > 0 && want->count <= semaphore->capacity - semaphore->in_use;
     *ret_shortage = (struct shortage){.semaphore_id = semaphore->id,
                                       .semaphore = semaphore->name,
                                       .capacity = semaphore->capacity,
                                       .in_use = semaphore->in_use,
                                       .requested = want->count,
-                                      .behind = is_behind(planner, operation, image)};
+                                      .behind = kept || is_reserved(planner, image)};
     return want->choice == CHOOSE_NAMED ? planner_taken_slots(planner, want, index, ret_shortage) : PERMIT_OK;
 }
 
@@ -300,8 +344,7 @@ static enum permit_status describe_shortage(struct planner *planner, const struc
  * Checks the capacity. Returns PERMIT_OK if everything fits, else PERMIT_NO_CAPACITY with each semaphore that falls
  * short.
  */
-static enum permit_status check_capacity(struct planner *planner, const struct operation *operation,
-                                         struct outcome *outcome)
+static enum permit_status check_capacity(struct planner *planner, const struct operation *operation, struct fit *fit)
 {
     size_t short_count = 0;
     for (size_t i = 0; i < operation->want_count; i++)
@@ -311,41 +354,26 @@ static enum permit_status check_capacity(struct planner *planner, const struct o
     struct shortage *shortages = arena_array(planner->arena, short_count, sizeof *shortages);
     if (!shortages)
         return PERMIT_NO_MEMORY;
-    outcome->shortages = shortages;
+    fit->shortages = shortages;
     for (size_t i = 0; i < operation->want_count; i++)
         if (is_short(planner, operation, i)) {
-            enum permit_status status = describe_shortage(planner, operation, i, &shortages[outcome->shortage_count++]);
+            enum permit_status status = describe_shortage(planner, operation, i, &shortages[fit->shortage_count++]);
             if (status != PERMIT_OK)
                 return status;
         }
-    assert(outcome->shortage_count == short_count);
+    assert(fit->shortage_count == short_count);
     return PERMIT_NO_CAPACITY;
 }
 
 /* Returns true if a semaphore is closed (capacity 0): it grants no units, however many are released. */
-static bool any_closed(struct planner *planner, const struct operation *operation)
+bool any_closed(struct planner *planner, const struct operation *operation)
 {
-    for (size_t i = 0; i < operation->want_count; i++)
-        if (planner_image(planner, operation->wants[i].semaphore_id)->semaphore->capacity == 0)
-            return true;
-    return false;
-}
-
-/*
- * Reserves free units after a waiter was refused for lack of capacity: later acquires get none of them on a semaphore
- * with queue `fifo`; with `backfill` only if the waiter is RANK_AGED. A waiter for a closed semaphore and a waiter for
- * specific slots block no other acquire.
- */
-static void reserve_for_waiter(struct planner *planner, const struct operation *operation)
-{
-    if (!operation->waits || any_closed(planner, operation) ||
-        wants_are_specific(operation->wants, operation->want_count))
-        return;
     for (size_t i = 0; i < operation->want_count; i++) {
-        uint64_t semaphore_id = operation->wants[i].semaphore_id;
-        if (operation->queue_rank == RANK_AGED || planner_image(planner, semaphore_id)->semaphore->queue == QUEUE_FIFO)
-            planner_reserve(planner, semaphore_id);
+        const struct semaphore_image *image = planner_image(planner, operation->wants[i].semaphore_id);
+        if (image && image->semaphore->capacity == 0)
+            return true;
     }
+    return false;
 }
 
 /*
@@ -389,39 +417,52 @@ static bool grant_permit(struct planner *planner, const struct want *want, size_
     return semaphore->kind == KIND_COUNTED || planner_take_slots(planner, want, index, key, permit);
 }
 
-static enum permit_status grant(struct planner *planner, struct outcome *outcome, struct key *key,
-                                const struct operation *operation, const struct hold_limits *limits)
+struct request *request_of_acquire(struct planner *planner, struct key *key, const struct operation *operation)
 {
     struct request *request = request_new(planner, operation);
+    if (!request)
+        return NULL;
+    request->has_digest = true;
+    memcpy(request->digest, operation->digest, DIGEST_SIZE);
+    key->request = request;
+    key->insert = true;
+    return request;
+}
+
+enum permit_status grant(struct planner *planner, struct key *key, const struct operation *operation,
+                         const struct hold_limits *limits, uint64_t unclaimed_at)
+{
+    struct request *request = key->request ? key->request : request_of_acquire(planner, key, operation);
     struct permit *permits = arena_array(planner->arena, operation->want_count, sizeof *permits);
     if (!request || !permits)
         return PERMIT_NO_MEMORY;
-    request->has_digest = true;
-    memcpy(request->digest, operation->digest, DIGEST_SIZE);
     request->state = REQUEST_ACQUIRED;
     request->acquired_at = planner->now;
     request->grace_ms = limits->grace_ms;
+    request->server_id = unclaimed_at;
     switch (operation->ttl.kind) {
     case TTL_ABSENT: request->ttl_ms = limits->default_ttl_ms; break;
     case TTL_DURATION: request->ttl_ms = operation->ttl.ms; break;
     case TTL_UNLIMITED: request->ttl_ms = TTL_NONE; break;
     case TTL_OWNER: request->ttl_ms = TTL_BY_OWNER; break;
     }
-    request->due_at = due_from(planner->now, request->ttl_ms, limits->grace_ms, limits->max_hold_ms);
+    request->due_at = unclaimed_at ? planner->now + PLACE_KEPT_US
+                                   : due_from(planner->now, request->ttl_ms, limits->grace_ms, limits->max_hold_ms);
     request->permits = permits;
     request->permit_count = operation->want_count;
     for (size_t i = 0; i < operation->want_count; i++)
         if (!grant_permit(planner, &operation->wants[i], i, key, request->due_at, &permits[i]))
             return PERMIT_NO_MEMORY;
-    key->request = request;
-    key->insert = true;
-    outcome->created = true;
-    return outcome_assert(planner, outcome, request);
+    key->changed = true;
+    return PERMIT_OK;
 }
 
-/* Returns a reason other than capacity to refuse a new request. */
-static enum permit_status check_new_request(struct planner *planner, const struct operation *operation,
-                                            struct hold_limits *limits, const char **ret_detail)
+/*
+ * Returns a reason other than capacity to refuse a request. The owners of all acquires of the batch were read, so one
+ * that is missing does not exist.
+ */
+enum permit_status check_request(struct planner *planner, const struct operation *operation, struct hold_limits *limits,
+                                 const char **ret_detail)
 {
     enum permit_status status = check_wants(planner, operation, limits, ret_detail);
     if (status != PERMIT_OK)
@@ -438,32 +479,70 @@ static enum permit_status check_new_request(struct planner *planner, const struc
     return PERMIT_OK;
 }
 
+enum permit_status acquire_fit(struct planner *planner, const struct operation *operation, struct fit *ret_fit)
+{
+    struct fit fit = {.limits = NO_HOLD_LIMITS};
+    fit.status = check_request(planner, operation, &fit.limits, &fit.detail);
+    if (fit.status == PERMIT_OK && planner->due_count)
+        fit.status = end_due_holders(planner, operation, &fit);
+    if (fit.status == PERMIT_OK && fit.unlocked_count == 0)
+        fit.status = check_capacity(planner, operation, &fit);
+    if (fit.status == PERMIT_OK && fit.unlocked_count == 0 && !slots_suffice(planner, operation)) {
+        fit.status = PERMIT_INTERNAL;
+        fit.detail = "the slot rows of a semaphore do not match its in_use";
+    }
+    *ret_fit = fit;
+    return fit.status == PERMIT_NO_MEMORY ? PERMIT_NO_MEMORY : PERMIT_OK;
+}
+
+/* The highest priority is a setting of each semaphore. A request that is entered again keeps the place that it had. */
+static const char *priority_refusal(struct planner *planner, const struct operation *operation)
+{
+    for (size_t i = 0; operation->wait == WAIT_ASK && i < operation->want_count; i++) {
+        const struct semaphore_image *image = planner_image(planner, operation->wants[i].semaphore_id);
+        if (image && image->semaphore->retired_at == NEVER && operation->priority > image->semaphore->max_priority)
+            return planner_sentence(planner, "%.*s: priority is at most %lld", (int)image->semaphore->name.length,
+                                    image->semaphore->name.data, (long long)image->semaphore->max_priority);
+    }
+    return NULL;
+}
+
+static enum permit_status plan_new(struct planner *planner, struct outcome *outcome, struct key *key,
+                                   const struct operation *operation)
+{
+    if (operation->wait == WAIT_GONE) {
+        outcome_refuse(outcome, PERMIT_NO_CAPACITY, NULL);
+        return PERMIT_OK;
+    }
+    const char *refusal = priority_refusal(planner, operation);
+    if (refusal) {
+        outcome_refuse(outcome, PERMIT_INVALID, refusal);
+        return PERMIT_OK;
+    }
+    struct fit fit;
+    enum permit_status status = acquire_fit(planner, operation, &fit);
+    if (status != PERMIT_OK)
+        return status;
+    if (fit.unlocked_count)
+        return outcome_put_back(planner, outcome, key, operation, fit.unlocked, fit.unlocked_count);
+    if (fit.status == PERMIT_OK) {
+        outcome->created = true;
+        status = grant(planner, key, operation, &fit.limits, 0);
+        return status == PERMIT_OK ? outcome_assert(planner, outcome, key->request) : status;
+    }
+    outcome_refuse(outcome, fit.status, fit.detail);
+    outcome->shortages = fit.shortages;
+    outcome->shortage_count = fit.shortage_count;
+    outcome->may_wait = refusal_may_wait(fit.status);
+    return outcome->may_wait && operation->wait == WAIT_ASK ? queue_enter(planner, outcome, key, operation) : PERMIT_OK;
+}
+
 enum permit_status plan_acquire(struct planner *planner, struct outcome *outcome, struct key *key,
                                 const struct operation *operation)
 {
-    if (key->request)
+    if (key->request && key->request->state != REQUEST_WAITING)
         return plan_replay(planner, outcome, key, operation);
-    struct hold_limits limits = NO_HOLD_LIMITS;
-    const char *detail;
-    enum permit_status status = check_new_request(planner, operation, &limits, &detail);
-    if (status == PERMIT_OK && planner->due_count)
-        status = end_due_holders(planner, outcome, key, operation);
-    if (outcome->put_back)
-        return PERMIT_OK;
-    if (status == PERMIT_OK)
-        status = check_capacity(planner, operation, outcome);
-    if (status == PERMIT_NO_MEMORY)
-        return status;
-    if (status == PERMIT_OK && !slots_suffice(planner, operation)) {
-        status = PERMIT_INTERNAL;
-        detail = "the slot rows of a semaphore do not match its in_use";
-    }
-    if (status == PERMIT_OK)
-        return grant(planner, outcome, key, operation, &limits);
-    if (status == PERMIT_NO_CAPACITY)
-        reserve_for_waiter(planner, operation);
-    outcome_refuse(outcome, status, detail);
-    /* PERMIT_BUSY of a new request means that the epoch was just raised. */
-    outcome->may_wait = status == PERMIT_NO_CAPACITY || status == PERMIT_PAUSED || status == PERMIT_BUSY;
-    return PERMIT_OK;
+    bool is_new;
+    enum permit_status status = plan_ask(planner, outcome, key, operation, &is_new);
+    return status == PERMIT_OK && is_new ? plan_new(planner, outcome, key, operation) : status;
 }

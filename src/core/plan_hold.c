@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Decides the operations on a held request: renew, confirm, release, expire, force-release. */
+/* Decides the operations on a request that is held or waits: renew, confirm, release, expire, force-release. */
 #include "core/planner.h"
 
 #include <assert.h>
@@ -35,7 +35,7 @@ utc_us due_from(utc_us now, int64_t ttl_ms, int64_t grace_ms, int64_t max_hold_m
     return now + US_PER_MS * (ttl_ms == TTL_NONE ? max_hold_ms : ttl_ms + grace_ms);
 }
 
-static struct hold_limits limits_of_request(struct planner *planner, const struct request *request)
+struct hold_limits limits_of_request(struct planner *planner, const struct request *request)
 {
     struct hold_limits limits = NO_HOLD_LIMITS;
     for (size_t i = 0; i < request->permit_count; i++)
@@ -61,6 +61,9 @@ void end_request(struct planner *planner, struct key *key, enum end_reason reaso
         assert(image);
         image->semaphore->in_use -= permit->count;
         image_touch(image);
+        struct queue_state *queue = planner_queue(planner, image);
+        queue->freed = true;
+        queue->due_units -= request->due_at <= planner->now ? permit->count : 0;
         if (image->semaphore->kind == KIND_SLOTTED)
             planner_free_slots(planner, image, permit);
     }
@@ -68,13 +71,15 @@ void end_request(struct planner *planner, struct key *key, enum end_reason reaso
     request->end_reason = reason;
     request->ended_at = planner->now;
     request->due_at = planner->now + planner->settings->retention_us;
+    request->server_id = 0;
     key->changed = key->ends = true;
     planner->ended[reason]++;
+    planner->walk_again = true;
 }
 
 enum end_reason due_reason(const struct request *request)
 {
-    return request->ttl_ms == TTL_NONE ? END_STALE : END_EXPIRED;
+    return request->ttl_ms == TTL_NONE && !request->server_id ? END_STALE : END_EXPIRED;
 }
 
 /*
@@ -105,6 +110,10 @@ enum permit_status plan_release(struct planner *planner, struct outcome *outcome
         return plan_tombstone(planner, outcome, key, operation);
     if (!planner_has_locked_all(planner, key->request))
         return outcome_put_back(planner, outcome, key, operation, NULL, 0);
+    if (planner_out_of_scope(planner, key->request, operation->scope)) {
+        outcome_refuse(outcome, PERMIT_UNKNOWN_REQUEST, NULL);
+        return PERMIT_OK;
+    }
     if (key->request->state == REQUEST_RELEASED) {
         outcome->already_released = true;
         return outcome_assert_again(planner, outcome, key);
@@ -115,8 +124,27 @@ enum permit_status plan_release(struct planner *planner, struct outcome *outcome
             "the request is confirmed; to release it anyway, use ?confirmed=true or permitctl release --confirmed");
         return outcome_assert_again(planner, outcome, key);
     }
-    end_request(planner, key, END_RELEASED);
+    if (key->request->state == REQUEST_WAITING)
+        waiter_release(planner, key);
+    else
+        end_request(planner, key, END_RELEASED);
     return outcome_assert(planner, outcome, key->request);
+}
+
+/*
+ * Refuses an operator who may not change all semaphores of the request; one who may change none of them is not told
+ * that it exists. Returns false if the scope covers it.
+ */
+static bool refuse_force(struct planner *planner, struct outcome *outcome, const struct request *request,
+                         const struct scope *scope)
+{
+    size_t count = request->state == REQUEST_WAITING ? request->want_count : request->permit_count;
+    size_t out_of_scope = planner_out_of_scope(planner, request, scope);
+    if (out_of_scope == count && count)
+        outcome_refuse(outcome, PERMIT_UNKNOWN_REQUEST, NULL);
+    else if (out_of_scope)
+        outcome_refuse(outcome, PERMIT_FORBIDDEN, "needs the right operate on all semaphores of the request");
+    return out_of_scope > 0;
 }
 
 enum permit_status plan_force_release(struct planner *planner, struct outcome *outcome, struct key *key,
@@ -129,16 +157,41 @@ enum permit_status plan_force_release(struct planner *planner, struct outcome *o
     }
     if (!planner_has_locked_all(planner, request))
         return outcome_put_back(planner, outcome, key, operation, NULL, 0);
+    if (refuse_force(planner, outcome, request, operation->scope))
+        return PERMIT_OK;
     if (request->state == REQUEST_RELEASED) {
         outcome->already_released = true;
         return outcome_assert_again(planner, outcome, key);
     }
-    end_request(planner, key, END_FORCED);
-    for (size_t i = 0; i < request->permit_count; i++)
+    bool waits = request->state == REQUEST_WAITING;
+    size_t count = waits ? request->want_count : request->permit_count;
+    for (size_t i = 0; i < count; i++)
         record_event(
-            planner, planner_image(planner, request->permits[i].semaphore_id),
+            planner, planner_image(planner, waits ? request->wants[i].semaphore_id : request->permits[i].semaphore_id),
             (struct event){
                 .who = operation->principal, .what = "forced", .from = request->external_id, .why = operation->why});
+    if (waits)
+        waiter_release(planner, key);
+    else
+        end_request(planner, key, END_FORCED);
+    return outcome_assert(planner, outcome, request);
+}
+
+/*
+ * Removes the place of a request that waits: no client has asked for it for long enough, or (END_NEVER_HELD) the
+ * server at which its client waited is dead. Then the answer has the row that was removed.
+ */
+static enum permit_status expire_waiter(struct planner *planner, struct outcome *outcome, struct key *key,
+                                        const struct operation *operation)
+{
+    const struct request *request = key->request;
+    bool abandoned =
+        operation->expire_as == END_NEVER_HELD && request->server_id && !server_is_alive(planner, request->server_id);
+    if (operation->expire_as == END_OWNER_DEAD || (!abandoned && request->due_at > planner->now))
+        return PERMIT_OK;
+    if (!planner_has_locked_all(planner, request))
+        return outcome_put_back(planner, outcome, key, operation, NULL, 0);
+    waiter_remove(planner, key);
     return outcome_assert(planner, outcome, request);
 }
 
@@ -152,6 +205,8 @@ enum permit_status plan_expire(struct planner *planner, struct outcome *outcome,
     const struct request *request = key->request;
     if (!request || request->state == REQUEST_RELEASED)
         return PERMIT_OK;
+    if (request->state == REQUEST_WAITING)
+        return expire_waiter(planner, outcome, key, operation);
     bool owner_dead = operation->expire_as == END_OWNER_DEAD && request->confirmed_at == NEVER;
     if (!owner_dead && !request_is_due(planner, request))
         return PERMIT_OK;
@@ -165,18 +220,22 @@ enum permit_status plan_expire(struct planner *planner, struct outcome *outcome,
 
 /*
  * The common checks of renew and confirm. True: the request is held and its semaphores are locked. False: the outcome
- * is 404, put back, or 410 with the end reason.
+ * is 404, put back, or 410 with the end reason. A request that waits holds nothing: 404.
  */
 static bool check_held(struct planner *planner, struct outcome *outcome, struct key *key,
                        const struct operation *operation, enum permit_status *ret_status)
 {
     *ret_status = PERMIT_OK;
-    if (!key->request) {
+    if (!key->request || key->request->state == REQUEST_WAITING) {
         outcome_refuse(outcome, PERMIT_UNKNOWN_REQUEST, NULL);
         return false;
     }
     if (!planner_has_locked_all(planner, key->request)) {
         *ret_status = outcome_put_back(planner, outcome, key, operation, NULL, 0);
+        return false;
+    }
+    if (planner_out_of_scope(planner, key->request, operation->scope)) {
+        outcome_refuse(outcome, PERMIT_UNKNOWN_REQUEST, NULL);
         return false;
     }
     if (key->request->state == REQUEST_RELEASED) {
@@ -214,6 +273,8 @@ enum permit_status plan_renew(struct planner *planner, struct outcome *outcome, 
     }
     request->renewals++;
     key->changed = true;
+    if (request->server_id)
+        claim(planner, key);
     if (request->confirmed_at == NEVER) {
         if (ttl.kind == TTL_DURATION || ttl.kind == TTL_UNLIMITED)
             request->ttl_ms = ttl.kind == TTL_UNLIMITED ? TTL_NONE : ttl.ms;
@@ -232,6 +293,8 @@ enum permit_status plan_confirm(struct planner *planner, struct outcome *outcome
         return status;
     if (key->request->confirmed_at != NEVER)
         return outcome_assert_again(planner, outcome, key);
+    if (key->request->server_id)
+        claim(planner, key);
     key->request->confirmed_at = planner->now;
     key->request->due_at = NEVER;
     key->changed = true;

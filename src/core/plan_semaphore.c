@@ -87,6 +87,40 @@ static void adapt_slot_rows(struct semaphore_image *image, int64_t before)
     }
 }
 
+static int64_t new_slots(const struct semaphore_image *image)
+{
+    return image->slots_to ? (int64_t)image->slots_to - image->slots_from + 1 : 0;
+}
+
+int64_t changes_new_slots(const struct changes *changes)
+{
+    int64_t count = 0;
+    for (size_t i = 0; i < changes->semaphore_count; i++)
+        count += changes->semaphores[i].changed ? new_slots(&changes->semaphores[i]) : 0;
+    return count;
+}
+
+/* Returns a refusal if the new capacity needs more slots than max_slots leaves, together with the batch so far. */
+static const char *slots_refusal(struct planner *planner, const struct semaphore *semaphore, int64_t before)
+{
+    const struct plan_settings *settings = planner->settings;
+    int64_t more = semaphore->kind == KIND_SLOTTED ? semaphore->capacity - before : 0;
+    int64_t left = settings->max_slots - settings->slots;
+    char text[200];
+    if (!settings->max_slots || more <= 0)
+        return NULL;
+    for (size_t i = 0; i < planner->image_count; i++)
+        left -= new_slots(&planner->images[i]);
+    if (more <= left)
+        return NULL;
+    int length = snprintf(text, sizeof text,
+                          "%lld more slots are needed, and max_slots (%lld for all semaphores) leaves %lld; "
+                          "\"kind\":\"counted\" needs none",
+                          (long long)more, (long long)settings->max_slots, (long long)max_i64(0, left));
+    struct bytes copy = arena_copy(planner->arena, (struct bytes){text, (size_t)length + 1});
+    return copy.data ? copy.data : "max_slots is reached";
+}
+
 /* ---- events ---- */
 
 static struct bytes number_text(struct planner *planner, int64_t number)
@@ -197,6 +231,8 @@ enum permit_status plan_put(struct planner *planner, struct outcome *outcome, co
     apply_settings(semaphore, change, !in_service);
     refusal = settings_refusal(semaphore, change);
     enum permit_status status = refusal ? PERMIT_INVALID : PERMIT_OK;
+    if (!refusal && (refusal = slots_refusal(planner, semaphore, before.capacity)))
+        status = PERMIT_TOO_MANY;
     if (!refusal && change->has_labels)
         status = planner_change_labels(planner, image, change, &refusal);
     if (status != PERMIT_OK) {

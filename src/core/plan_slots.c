@@ -22,6 +22,17 @@ static size_t held_slots(const struct view *view, uint64_t semaphore_id)
     return held;
 }
 
+/*
+ * Returns the maximum number of slot changes caused by grants to waiters that no operation names: their units are free,
+ * or are freed by the rows that were read.
+ */
+static size_t slot_changes_of_waiters(const struct planner *planner, size_t index, size_t held)
+{
+    const struct semaphore *semaphore = &planner->view->semaphores[index];
+    int64_t free = max_i64(0, semaphore->capacity - semaphore->in_use) + (int64_t)held;
+    return 2 * (size_t)min_i64(planner->queues[index].wanted, free);
+}
+
 static uint32_t unread_from(const struct semaphore *semaphore, const struct free_slots *read)
 {
     if (read->complete)
@@ -118,7 +129,8 @@ enum permit_status planner_fill_slot_views(struct planner *planner)
             continue;
         if (!fill_slot_view(planner, i))
             return PERMIT_NO_MEMORY;
-        slot_changes += held_slots(view, view->semaphores[i].id);
+        size_t held = held_slots(view, view->semaphores[i].id);
+        slot_changes += held + slot_changes_of_waiters(planner, i, held);
     }
     for (size_t i = 0; i < view->request_count; i++)
         for (size_t j = 0; view->requests[i].state == REQUEST_ACQUIRED && j < view->requests[i].permit_count; j++)

@@ -9,31 +9,30 @@
 
 /* ---- locked semaphores ---- */
 
-struct semaphore_image *planner_image(struct planner *planner, uint64_t semaphore_id)
+size_t view_semaphore_index(const struct view *view, uint64_t semaphore_id)
 {
     size_t low = 0;
-    size_t high = planner->view->semaphore_count;
+    size_t high = view->semaphore_count;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        if (planner->images[middle].semaphore->id < semaphore_id)
+        if (view->semaphores[middle].id < semaphore_id)
             low = middle + 1;
         else
             high = middle;
     }
-    bool found = low < planner->view->semaphore_count && planner->images[low].semaphore->id == semaphore_id;
-    return found ? &planner->images[low] : NULL;
+    return low < view->semaphore_count && view->semaphores[low].id == semaphore_id ? low : view->semaphore_count;
 }
 
-void planner_reserve(struct planner *planner, uint64_t semaphore_id)
+/* The images of locked semaphores are in the order of the view. */
+struct semaphore_image *planner_image(struct planner *planner, uint64_t semaphore_id)
 {
-    const struct semaphore_image *image = planner_image(planner, semaphore_id);
-    if (image)
-        planner->reserved[image - planner->images] = true;
+    size_t index = view_semaphore_index(planner->view, semaphore_id);
+    return index < planner->view->semaphore_count ? &planner->images[index] : NULL;
 }
 
-bool planner_is_reserved(const struct planner *planner, const struct semaphore_image *image)
+struct queue_state *planner_queue(const struct planner *planner, const struct semaphore_image *image)
 {
-    return planner->reserved[image - planner->images];
+    return &planner->queues[image - planner->images];
 }
 
 void image_touch(struct semaphore_image *image)
@@ -49,7 +48,26 @@ bool planner_has_locked_all(struct planner *planner, const struct request *reque
     for (size_t i = 0; i < request->permit_count; i++)
         if (!planner_image(planner, request->permits[i].semaphore_id))
             return false;
+    for (size_t i = 0; request->state == REQUEST_WAITING && i < request->want_count; i++)
+        if (!planner_image(planner, request->wants[i].semaphore_id))
+            return false;
     return true;
+}
+
+static bool covers_locked(struct planner *planner, const struct scope *scope, uint64_t semaphore_id)
+{
+    const struct semaphore_image *image = planner_image(planner, semaphore_id);
+    return image && scope_covers(scope, image->semaphore->name);
+}
+
+size_t planner_out_of_scope(struct planner *planner, const struct request *request, const struct scope *scope)
+{
+    size_t count = 0;
+    for (size_t i = 0; scope && i < request->permit_count; i++)
+        count += !covers_locked(planner, scope, request->permits[i].semaphore_id);
+    for (size_t i = 0; scope && request->state == REQUEST_WAITING && i < request->want_count; i++)
+        count += !covers_locked(planner, scope, request->wants[i].semaphore_id);
+    return count;
 }
 
 const struct request *planner_request(const struct planner *planner, struct bytes external_id)
@@ -119,6 +137,8 @@ static size_t add_semaphores(uint64_t *ids, size_t count, const struct request *
 {
     for (size_t i = 0; request && i < request->permit_count; i++)
         ids[count++] = request->permits[i].semaphore_id;
+    for (size_t i = 0; request && request->state == REQUEST_WAITING && i < request->want_count; i++)
+        ids[count++] = request->wants[i].semaphore_id;
     return count;
 }
 
@@ -135,8 +155,12 @@ enum permit_status outcome_put_back(struct planner *planner, struct outcome *out
             needs[count++] = operation->wants[i].semaphore_id;
     for (size_t i = 0; i < other_count; i++)
         count = add_semaphores(needs, count, others[i]->request);
-    for (size_t i = 0; operation->waits && i < operation->want_count; i++)
-        planner_reserve(planner, operation->wants[i].semaphore_id);
+    bool waits = operation->wait == WAIT_ASK || operation->wait == WAIT_LAST;
+    for (size_t i = 0; waits && i < operation->want_count; i++) {
+        const struct semaphore_image *image = planner_image(planner, operation->wants[i].semaphore_id);
+        if (image)
+            planner_queue(planner, image)->put_back = true;
+    }
     outcome->put_back = true;
     outcome->needs = key->needs = needs;
     outcome->need_count = key->need_count = u64_sort_unique(needs, count);

@@ -2,8 +2,9 @@
 /*
  * Shared by the files of plan_batch only. plan.c runs the batch and collects the result. planner.c has the row images
  * and the ways to finish an outcome. plan_slots.c tracks free slots and resolves the slots of an acquire.
- * plan_acquire.c decides acquires. plan_hold.c decides the operations on a held request (renew, confirm, release,
- * expire, force-release). plan_semaphore.c decides administrative operations, plan_labels.c their labels.
+ * plan_acquire.c decides acquires. plan_queue.c decides the requests that wait. plan_hold.c decides the operations on a
+ * request that is held or waits (renew, confirm, release, expire, force-release). plan_semaphore.c decides
+ * administrative operations, plan_labels.c their labels.
  */
 #ifndef CORE_PLANNER_H
 #define CORE_PLANNER_H
@@ -22,8 +23,16 @@ struct slot_view {
     size_t labelled_count;
 };
 
+/* An acquire of the batch that asks for a waiting request, until it is answered for good. */
+struct ask {
+    const struct operation *operation;
+    struct outcome *outcome;
+    struct ask *next;
+};
+
 /*
- * One external_id of an operation or a due holder: its row, if it exists, and whether an operation on it was put back.
+ * One external_id of an operation, a due holder or a waiter: its row, if it exists, and whether an operation on it was
+ * put back.
  */
 struct key {
     struct bytes external_id;
@@ -32,8 +41,27 @@ struct key {
     bool insert;
     bool changed;
     bool ends;
+    bool removed;          /* the row `before` is deleted; there may be a new one (insert) */
+    struct ask *asks;      /* the request waits: the acquires of the batch that ask for it, in order of arrival */
     const uint64_t *needs; /* set if an operation was put back; all later operations on this key are put back too */
     size_t need_count;
+};
+
+/* The units of one locked semaphore that later requests of the batch may have, and the state of its queue. */
+struct queue_state {
+    bool put_back;     /* reserved for an operation that was put back: no new request gets its units in this batch */
+    bool reserved;     /* reserved for an earlier waiter: later requests get none of its free units */
+    int64_t kept;      /* units kept for earlier waiters that may fit and cannot be decided in this batch */
+    bool tentative;    /* reserved only for such waiters, and for those that lack only what is kept for these */
+    int64_t due_units; /* units of due holders, which an acquire may end; valid in a walk */
+    int64_t wanted;    /* units that all waiters want */
+    bool freed;        /* permits of it were ended in this batch */
+    bool opened;       /* a waiter that was in the way of later ones has left, or does not fit elsewhere */
+    bool settled;      /* reserved for a waiter that was read: no request beyond it gets units of it */
+    bool has_beyond;   /* requests from this place on cannot be decided: queue_view.beyond, or enough were granted */
+    utc_us beyond_place;
+    uint64_t beyond_id;
+    unsigned granted; /* waiters that were granted in this batch */
 };
 
 struct planner {
@@ -47,8 +75,19 @@ struct planner {
     struct semaphore_image *images; /* locked ones, plus space for one new semaphore */
     size_t image_count;
     struct slot_view *slot_views; /* one per locked semaphore */
-    bool *reserved;               /* one per locked semaphore: its free units are reserved for an earlier waiter;
-                                     later operations get none */
+    struct queue_state *queues;   /* one per locked semaphore */
+    const struct key **keepers;   /* waiters of this walk that reserve or keep units until a batch with more locks: a
+                                     semaphore of theirs is not locked, or they lack only units kept for such ones */
+    size_t keeper_count;
+    size_t waiter_count; /* requests that wait, or did when the batch began */
+    bool walking;        /* waiters are being decided */
+    uint64_t read_more;  /* plan.read_more */
+    bool walk_again;     /* units were freed, or a waiter has left, since the last walk */
+    bool no_memory;      /* mail could not be recorded; collect_mail returns the failure */
+    struct mail *mail;   /* in any order, with duplicates; mail to this server is a call */
+    size_t mail_count, mail_room;
+    struct outcome *granted; /* see struct plan */
+    size_t granted_count;
     struct slots named[REQUEST_MAX_SEMAPHORES]; /* for each want for specific slots of the current acquire: the
                                                    numbers of its named slots; empty if it names none */
     struct key *keys;                           /* ascending by external_id */
@@ -66,17 +105,22 @@ struct planner {
     unsigned ended[END_REASON_COUNT];
 };
 
+/* Returns the index of a locked semaphore in view->semaphores; semaphore_count: not locked, or no such row. */
+size_t view_semaphore_index(const struct view *view, uint64_t semaphore_id);
 /* Returns the image of a locked semaphore; NULL: not locked, or no such row. */
 struct semaphore_image *planner_image(struct planner *planner, uint64_t semaphore_id);
-/* Reserves the free units of a locked semaphore for a waiter; does nothing if it is not locked. */
-void planner_reserve(struct planner *planner, uint64_t semaphore_id);
-bool planner_is_reserved(const struct planner *planner, const struct semaphore_image *image);
+struct queue_state *planner_queue(const struct planner *planner, const struct semaphore_image *image);
 /* Returns the image of the row with this key; NULL: not among the rows of the batch. */
 const struct request *planner_request(const struct planner *planner, struct bytes external_id);
 /* Marks the semaphore as changed; its version rises once per batch. */
 void image_touch(struct semaphore_image *image);
-/* Returns true if all semaphores of the request are locked; only then may the request be changed. */
+/* Returns true if all semaphores of the request are locked, also those it waits for; only then may it be changed. */
 bool planner_has_locked_all(struct planner *planner, const struct request *request);
+/*
+ * Returns the number of semaphores of the request that the scope does not cover, also those it waits for. One that is
+ * not locked counts as not covered: its name is not known. scope NULL: 0.
+ */
+size_t planner_out_of_scope(struct planner *planner, const struct request *request, const struct scope *scope);
 
 /* ---- plan_slots.c ---- */
 
@@ -111,6 +155,99 @@ enum permit_status planner_taken_slots(struct planner *planner, const struct wan
 bool planner_take_slots(struct planner *planner, const struct want *want, size_t index, const struct key *key,
                         struct permit *permit) MUST_CHECK;
 
+/* ---- plan_acquire.c ---- */
+
+/* The combined limits of all semaphores of a request: the smallest ttls and max_hold, the largest grace. */
+struct hold_limits {
+    int64_t default_ttl_ms;
+    int64_t max_ttl_ms; /* -1: none */
+    int64_t max_hold_ms;
+    int64_t grace_ms;
+};
+#define NO_HOLD_LIMITS ((struct hold_limits){INT64_MAX, -1, INT64_MAX, 0})
+
+/* The check of an acquire against the rows: it fits, or the reason why not. */
+struct fit {
+    enum permit_status status; /* PERMIT_OK: it fits; else a refusal, with the next three as in struct outcome */
+    const char *detail;
+    const struct shortage *shortages;
+    size_t shortage_count;
+    struct hold_limits limits;
+    struct key **unlocked; /* it fits only if these due holders end, and not all their semaphores are locked */
+    size_t unlocked_count;
+};
+
+/*
+ * Checks if the acquire can be granted now; ends due holders if that makes it fit. All its semaphores are locked, or
+ * the refusal says which does not exist. Fills planner->named for the grant. Only PERMIT_NO_MEMORY is a failure.
+ */
+enum permit_status acquire_fit(struct planner *planner, const struct operation *operation,
+                               struct fit *ret_fit) MUST_CHECK;
+/* Returns the reason other than capacity to refuse a request, which has its detail; PERMIT_OK: none. */
+enum permit_status check_request(struct planner *planner, const struct operation *operation, struct hold_limits *limits,
+                                 const char **ret_detail) MUST_CHECK;
+/* Makes the row of an acquire that has none. NULL: out of memory. */
+struct request *request_of_acquire(struct planner *planner, struct key *key,
+                                   const struct operation *operation) MUST_CHECK;
+/*
+ * Returns the reason for which a want of a locked semaphore can never be granted, whatever slots it names; PERMIT_OK:
+ * none.
+ */
+enum permit_status want_unit_refusal(struct planner *planner, const struct want *want, const char **ret_detail);
+/* Returns the number of missing units; 0 or less: it fits. INT64_MAX: ending holders does not help. */
+int64_t units_missing(struct planner *planner, const struct want *want);
+/* Describes what a want lacks, in the arena. */
+enum permit_status describe_shortage(struct planner *planner, const struct operation *operation, size_t index,
+                                     struct shortage *ret_shortage) MUST_CHECK;
+bool any_closed(struct planner *planner, const struct operation *operation);
+/*
+ * Returns true if a refusal is temporary. PERMIT_BUSY of an acquire means that the epoch was just raised.
+ */
+static inline bool refusal_may_wait(enum permit_status status)
+{
+    return status == PERMIT_NO_CAPACITY || status == PERMIT_PAUSED || status == PERMIT_BUSY;
+}
+/*
+ * Grants the permits to a new request, or to one that waits. `unclaimed_at`: the server at which its client waits,
+ * which has to claim it; 0: it is claimed.
+ */
+enum permit_status grant(struct planner *planner, struct key *key, const struct operation *operation,
+                         const struct hold_limits *limits, uint64_t unclaimed_at) MUST_CHECK;
+/*
+ * Returns the sentence that refuses the key for a different request. NULL: out of memory, or the request is not in the
+ * scope.
+ */
+const char *reused_sentence(struct planner *planner, const struct request *request, const struct scope *scope);
+/* Claims an unclaimed grant: its ttl counts from now. */
+void claim(struct planner *planner, struct key *key);
+
+/* ---- plan_queue.c ---- */
+
+/* Returns true if the server is alive. 0 is no server; if the living servers were not read, all others are alive. */
+bool server_is_alive(const struct planner *planner, uint64_t server_id);
+/* Records mail to the server of this request, or a call if it is this one. */
+void send_mail(struct planner *planner, uint64_t server_id, uint64_t request_id);
+/* Returns true for the acquire of a waiter that this process knows; it is entered again if its row is gone. */
+bool operation_is_reentry(const struct planner *planner, const struct operation *operation);
+/*
+ * Decides an acquire whose key waits or has no row, as far as that is possible before the walk, which answers it.
+ * *ret_new: it is a new request, to be decided after the walk.
+ */
+enum permit_status plan_ask(struct planner *planner, struct outcome *outcome, struct key *key,
+                            const struct operation *operation, bool *ret_new) MUST_CHECK;
+/* Enters a new request that was refused (outcome->status) into the queue, or refuses that too. */
+enum permit_status queue_enter(struct planner *planner, struct outcome *outcome, struct key *key,
+                               const struct operation *operation) MUST_CHECK;
+/* Decides all requests that wait. Does nothing if there are none. */
+enum permit_status queue_walk(struct planner *planner) MUST_CHECK;
+/* The request ends before it was granted: it is RELEASED as never held, and its server is told. */
+void waiter_release(struct planner *planner, struct key *key);
+/* Removes the row and its places; its server is told. */
+void waiter_remove(struct planner *planner, struct key *key);
+/* Collects the places, the mail and the calls. */
+enum permit_status collect_places(struct planner *planner, struct changes *changes) MUST_CHECK;
+enum permit_status collect_mail(struct planner *planner, struct plan *plan) MUST_CHECK;
+
 /* ---- plan_labels.c ---- */
 
 /* Fills planner->labels with the changes for `image`. PERMIT_INVALID, PERMIT_IN_USE: *ret_detail says why. */
@@ -134,7 +271,7 @@ enum permit_status outcome_assert_again(struct planner *planner, struct outcome 
 /*
  * Puts the operation back into the queue. `needs` lists the semaphores of the operation, of the row of its key and of
  * `others`, whose requests must end first (NULL with 0). Later operations on the key are put back too. If the operation
- * waits, the units it wants are reserved for it in this batch.
+ * waits, its semaphores are reserved for it in this batch.
  */
 enum permit_status outcome_put_back(struct planner *planner, struct outcome *outcome, struct key *key,
                                     const struct operation *operation, struct key *const *others,
@@ -152,16 +289,9 @@ enum end_reason due_reason(const struct request *request);
 /* Ends a held request. All its semaphores must be locked. */
 void end_request(struct planner *planner, struct key *key, enum end_reason reason);
 
-/* The combined limits of all semaphores of a request: the smallest ttls and max_hold, the largest grace. */
-struct hold_limits {
-    int64_t default_ttl_ms;
-    int64_t max_ttl_ms; /* -1: none */
-    int64_t max_hold_ms;
-    int64_t grace_ms;
-};
-#define NO_HOLD_LIMITS ((struct hold_limits){INT64_MAX, -1, INT64_MAX, 0})
-
 void limits_add(struct hold_limits *limits, const struct semaphore *semaphore);
+/* Returns the combined limits of the semaphores of a held request, all of which are locked. */
+struct hold_limits limits_of_request(struct planner *planner, const struct request *request);
 /* Returns the reason to refuse a ttl; NULL: allowed. */
 const char *ttl_refusal(struct ttl ttl, const struct hold_limits *limits);
 /* Returns the due_at of a request granted or renewed now; NEVER: no deadline of its own. */

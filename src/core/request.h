@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The rows of requests and permits as structs, and the contents of a client's request. A request holds permits of one or more
- * semaphores, all or none; its key is the external_id.
+ * The rows of requests and permits as structs, and the contents of a client's request. A request holds permits of one
+ * or more semaphores, all or none; its key is the external_id.
  */
 #ifndef CORE_REQUEST_H
 #define CORE_REQUEST_H
@@ -18,7 +18,11 @@ enum {
 };
 
 /* The numbers below are stored in rows: never change one. */
-enum request_state { REQUEST_ACQUIRED = 1, REQUEST_RELEASED = 2 }; /* one way: ACQUIRED to RELEASED */
+enum request_state {
+    REQUEST_ACQUIRED = 1,
+    REQUEST_RELEASED = 2, /* one way: neither of the others follows it */
+    REQUEST_WAITING = 3,  /* becomes ACQUIRED, or RELEASED as never_held, or its row is deleted */
+};
 enum end_reason {
     END_NONE = 0, /* still held */
     END_RELEASED = 1,
@@ -26,7 +30,7 @@ enum end_reason {
     END_OWNER_DEAD = 3,
     END_STALE = 4,
     END_FORCED = 5,
-    END_NEVER_HELD = 6, /* a tombstone: the release came before the acquire */
+    END_NEVER_HELD = 6, /* a tombstone: the release came before the acquire, or before the grant */
     END_REASON_COUNT
 };
 
@@ -47,28 +51,7 @@ struct permit {
 #define TTL_NONE     (-1LL) /* until released, or stale */
 #define TTL_BY_OWNER 0LL    /* as long as the owner's heartbeat; has no deadline of its own */
 
-/* A row of `permit_request` with its permits. Times are lease clock. */
-struct request {
-    uint64_t id;
-    struct bytes external_id;
-    struct bytes owner;     /* length 0: none */
-    struct bytes principal; /* the authenticated client, if credentials are configured; length 0: unknown */
-    struct bytes nonce;     /* nonce of the granted acquire; length 0: none. Never shown */
-    bool has_digest;        /* a tombstone has none */
-    unsigned char digest[DIGEST_SIZE];
-    enum request_state state;
-    enum end_reason end_reason;
-    int64_t ttl_ms; /* or TTL_NONE, TTL_BY_OWNER */
-    utc_us due_at;  /* held: when permitd may end it; ended: when it may be deleted; NEVER: neither */
-    int64_t grace_ms;
-    utc_us confirmed_at; /* NEVER: not confirmed */
-    uint32_t renewals;
-    uint32_t replays;
-    utc_us acquired_at; /* NEVER: never held */
-    utc_us ended_at;    /* NEVER: still held */
-    struct permit *permits;
-    size_t permit_count;
-};
+struct want;
 
 /* The ttl of a request, as sent. */
 enum ttl_kind {
@@ -81,6 +64,63 @@ enum ttl_kind {
 struct ttl {
     enum ttl_kind kind;
     int64_t ms;
+};
+
+enum { PRIORITY_MAX = 9 };
+/* The waiting time that one step of priority is worth. */
+#define PRIORITY_STEP_US (30LL * US_PER_SECOND)
+/*
+ * How long a place is kept that no client asks for, and how long a grant lasts that its client has not claimed. Lease
+ * clock.
+ */
+#define PLACE_KEPT_US    (10LL * US_PER_SECOND)
+
+/*
+ * A row of `permit_request` with its permits. Times are lease clock.
+ *
+ * A WAITING request has no permits. It has a place in the queue of each semaphore that it wants: a row of `waiter`.
+ * `server_id` is the permitd at which its client waits; 0: no client asks for it. Then it is in nobody's way, and after
+ * due_at its rows are deleted. A request whose server is dead counts as one without a server.
+ *
+ * An ACQUIRED request with a server_id is unclaimed: a batch granted it on behalf of a client that waits at that
+ * server, and no client has been told. It is due PLACE_KEPT_US after the grant. The answer to its client claims it:
+ * server_id becomes 0, and the ttl counts from then.
+ */
+struct request {
+    uint64_t id;
+    struct bytes external_id;
+    struct bytes owner;     /* length 0: none */
+    struct bytes principal; /* the authenticated client, if credentials are configured; length 0: unknown */
+    struct bytes nonce;     /* nonce of the granted acquire; length 0: none. Never shown */
+    bool has_digest;        /* a tombstone has none */
+    unsigned char digest[DIGEST_SIZE];
+    enum request_state state;
+    enum end_reason end_reason;
+    int64_t ttl_ms; /* or TTL_NONE, TTL_BY_OWNER */
+    utc_us due_at;  /* held: when permitd may end it; ended or waiting: when it may be deleted; NEVER: neither */
+    int64_t grace_ms;
+    utc_us confirmed_at; /* NEVER: not confirmed */
+    uint32_t renewals;
+    uint32_t replays;
+    utc_us acquired_at; /* NEVER: never held */
+    utc_us ended_at;    /* NEVER: still held */
+    struct permit *permits;
+    size_t permit_count;
+
+    uint64_t server_id; /* WAITING: where its client waits; ACQUIRED: unclaimed since then; 0: neither */
+    int priority;       /* 0 to PRIORITY_MAX */
+    utc_us place;       /* order in all its queues, ties by id: lease clock at entry - priority * PRIORITY_STEP_US */
+    utc_us waiting_since, waiting_until;
+    struct bytes wanted; /* WAITING: ttl and wants in canonical form (wants_encode); data NULL: none */
+    struct ttl ttl;      /* WAITING: as asked; decoded from `wanted` */
+    struct want *wants;  /* WAITING: the same; their semaphore names are empty */
+    size_t want_count;
+    /* Not in the row; set by the engine for the plan, of a request that waits at this server (waitlist_mark_here). */
+    bool here;               /* a client waits for it, so a grant can be answered at once */
+    struct bytes here_nonce; /* of the acquire of that client; valid if `here` */
+    bool asks_later; /* an operation of this server asks for it after this transaction, because its batch runs in
+                        parts, or because it is tried again after an unknown outcome. So it is in the way of others,
+                        and is not granted here */
 };
 
 /* The free slots that a permit takes. Counted semaphores use CHOOSE_LOWEST. */
@@ -122,12 +162,25 @@ enum permit_status want_sort_named(struct want *want) MUST_CHECK;
  */
 bool request_digest(struct bytes owner, struct ttl ttl, const struct want *wants, size_t want_count,
                     unsigned char ret_digest[DIGEST_SIZE]) MUST_CHECK;
+
+/*
+ * Encodes the ttl and the wants of a waiting request, by semaphore id, in a canonical form, so that any permitd can
+ * decide it. The bytes are stored in rows: never change the form. Every want has its semaphore_id. Returns the form in
+ * the arena; data NULL: out of memory.
+ */
+struct bytes wants_encode(struct ttl ttl, const struct want *wants, size_t want_count, struct arena *arena);
+/*
+ * Decodes it into the arena, wants ascending by semaphore id; their names are empty. PERMIT_INTERNAL: not a canonical
+ * form; PERMIT_NO_MEMORY. The outputs are then untouched. The result points into `form`.
+ */
+enum permit_status wants_decode(struct bytes form, struct arena *arena, struct ttl *ret_ttl, struct want **ret_wants,
+                                size_t *ret_want_count) MUST_CHECK;
 /* Sorts by name. PERMIT_INVALID: duplicate semaphore. */
 enum permit_status wants_sort(struct want *wants, size_t want_count) MUST_CHECK;
 
 /*
- * Returns the client's deadline (lease clock): due_at without the grace; NEVER if there is none or the request has
- * ended.
+ * Returns the client's deadline (lease clock): due_at without the grace, which that of an unclaimed grant does not
+ * have; NEVER if there is none, or the request waits or has ended.
  */
 utc_us request_expires_at(const struct request *request);
 #endif

@@ -88,7 +88,10 @@ enum {
       "waitlist order: fifo, or backfill (a request that fits may pass one that does not)")                            \
     X(max_waiters, int64_t, max_waiters, INTEGER_OR_NONE, SETTING_EVENT, 0, 1000000, SETTING_NONE, NULL,               \
       "a whole number from 0 to 1000000, or \"none\"",                                                                 \
-      0, "max-waiters", "N", "maximum number of requests that wait for it at one server; none: no limit")              \
+      0, "max-waiters", "N", "maximum number of requests that wait for it; none: no limit")                            \
+    X(max_priority, int64_t, max_priority, INTEGER, SETTING_EVENT, 0, 9, 9, NULL,                                      \
+      "a whole number from 0 to 9",                                                                                    \
+      0, "max-priority", "N", "highest priority that a waiting request may have")                                      \
     X(note, struct bytes, note, TEXT, 0, 0, 1000, 0, NULL,                                                             \
       "a text of at most 1000 bytes",                                                                                  \
       0, "note", "TEXT", "free text")
@@ -113,6 +116,7 @@ struct semaphore {
     struct bytes name;
     SEMAPHORE_SETTINGS(SETTING_MEMBER)
     int64_t in_use;
+    int64_t waiting; /* places in its queue that a client asks for: its WAITING requests with a server_id */
     uint64_t next_permit_id;
     uint64_t version;
     uint64_t config_version;

@@ -78,10 +78,16 @@ void decide_refusal(struct engine *engine, struct refusal *refusal, struct holde
             .taken_count = shortage->taken_count,
             .holders = holders[i] ? holders[i]->rows : NULL,
             .holder_count = holders[i] ? holders[i]->count : 0,
-            .ahead = refusal->aheads ? refusal->aheads[i].count : 0,
-            .ahead_keys = refusal->aheads ? refusal->aheads[i].keys : NULL,
-            .ahead_key_count = refusal->aheads ? refusal->aheads[i].key_count : 0,
+            .ahead = refusal->aheads[i],
         };
+        if (refusal->ahead_keys[i]) {
+            blocking[i].ahead_keys = refusal->ahead_keys[i];
+            blocking[i].ahead_key_count = refusal->ahead_key_counts[i];
+        } else if (holders[i]) {
+            blocking[i].ahead_keys = holders[i]->waiters;
+            blocking[i].ahead_key_count =
+                (size_t)min_i64((int64_t)holders[i]->waiter_count, (int64_t)refusal->aheads[i]);
+        }
     }
     struct outcome outcome = {
         .status = PERMIT_NO_CAPACITY, .shortages = refusal->shortages, .shortage_count = refusal->count};
@@ -99,6 +105,5 @@ void decide_refusal(struct engine *engine, struct refusal *refusal, struct holde
     for (size_t i = 0; i < refusal->count; i++)
         holders_unref(holders[i]);
     pthread_mutex_unlock(&engine->mutex);
-    free(refusal->aheads);
     free(refusal);
 }

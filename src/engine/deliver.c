@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "engine/waitlist_policy.h"
+#include "engine/waitlist.h"
 #include "engine/worker.h"
 
 enum { MAX_PUT_BACKS = 3 }; /* of an acquire */
@@ -22,9 +22,12 @@ static void record_tokens_and_deadlines(struct engine *engine, const struct plan
             entry->tokens_seen = semaphore->next_permit_id;
     }
     utc_us earliest = NEVER;
-    for (size_t i = 0; i < plan->changes.request_count && plan->changes.requests[i].insert; i++)
-        if (plan->changes.requests[i].request->state == REQUEST_ACQUIRED)
-            earliest = min_i64(earliest, plan->changes.requests[i].request->due_at);
+    for (size_t i = 0; i < plan->changes.request_count; i++) {
+        const struct request_change *change = &plan->changes.requests[i];
+        if ((change->insert || change->before->state == REQUEST_WAITING) && !change->remove &&
+            change->request->state != REQUEST_RELEASED)
+            earliest = min_i64(earliest, change->request->due_at);
+    }
     if (earliest >= engine->next_expiry_at)
         return;
     engine->next_expiry_at = earliest;
@@ -154,6 +157,15 @@ static void copy_taken(struct shortage *shortage, struct taken_slot **slots, cha
     *slots += shortage->taken_count;
 }
 
+/* How many requests waited for the semaphore when the batch read it. */
+static size_t waiting_at(const struct view *view, uint64_t semaphore_id)
+{
+    for (size_t i = 0; i < view->semaphore_count; i++)
+        if (view->semaphores[i].id == semaphore_id)
+            return (size_t)view->semaphores[i].waiting;
+    return 0;
+}
+
 /* NULL: out of memory. */
 static struct refusal *refusal_new(struct op *op, const struct view *view, const struct outcome *outcome)
 {
@@ -167,13 +179,16 @@ static struct refusal *refusal_new(struct op *op, const struct view *view, const
     struct taken_slot *slots = (struct taken_slot *)((char *)refusal + fixed);
     char *texts = (char *)(slots + taken_count);
     refusal->op = op;
-    refusal->aheads = NULL;
     refusal->clock = view->clock;
     refusal->now = view->now;
     refusal->retry_after_ms = retry_after_shortage(view, outcome);
     refusal->count = outcome->shortage_count;
+    refusal->since = clock_mono();
+    refusal->has_place = op->waited || (outcome->request && outcome->request->state == REQUEST_WAITING);
     for (size_t i = 0; i < outcome->shortage_count; i++) {
         refusal->shortages[i] = outcome->shortages[i];
+        refusal->ahead_keys[i] = NULL;
+        refusal->aheads[i] = waiting_at(view, outcome->shortages[i].semaphore_id);
         refusal->shortages[i].semaphore = own_name(op->operation, outcome->shortages[i].semaphore);
         assert(refusal->shortages[i].semaphore.data);
         copy_taken(&refusal->shortages[i], &slots, &texts);
@@ -193,8 +208,7 @@ static void refuse_no_capacity(struct engine *engine, struct op *op, const struc
     }
     struct holders *holders[REQUEST_MAX_SEMAPHORES];
     pthread_mutex_lock(&engine->mutex);
-    waitlist_note_ahead(engine, refusal);
-    bool known = take_fresh_holders(engine, outcome, clock_mono(), holders);
+    bool known = !refusal->has_place && take_fresh_holders(engine, outcome, clock_mono(), holders);
     if (!known) {
         list_append(&engine->refusals, &refusal->node);
         pthread_cond_signal(&engine->lanes[QUERY_ROW].wake);
@@ -266,15 +280,6 @@ struct op_result {
 
 static const char busy_sentence[] = "the semaphores it needs are busy";
 
-/* Returns true if queue order blocked the acquire at one of its semaphores. */
-static bool was_behind(const struct outcome *outcome)
-{
-    for (size_t i = 0; i < outcome->shortage_count; i++)
-        if (outcome->shortages[i].behind)
-            return true;
-    return false;
-}
-
 /*
  * Moves clients that a creation from template may help from `answered` back to resolve. When a semaphore is retired,
  * its waiters are answered so, and the next acquire creates it again; that acquire may be a client that joined a waiter
@@ -291,131 +296,158 @@ static void retry_joined_clients(struct engine *engine, const struct outcome *ou
     }
 }
 
+/* Returns true if the request could wait but for the id of this server, which has none at present. */
+static bool cannot_enter(const struct op *op, const struct outcome *outcome)
+{
+    return op->operation->wait == WAIT_ASK && outcome->may_wait && !outcome->waits;
+}
+
 /* The op of a waiter: puts it back, parks it again, or collects the clients to be answered. Caller holds the mutex. */
-static void deliver_waiter(struct engine *engine, struct op *op, const struct outcome *outcome,
+static void deliver_waiter(struct engine *engine, struct op *op, const struct view *view, const struct outcome *outcome,
                            struct op_result *ret_result)
 {
     struct waiter *waiter = waiter_of(op);
     ret_result->disposition = REQUEUED;
-    if (outcome->put_back && (put_back(engine, op, outcome) || waitlist_retry_later(engine, waiter)))
+    if (outcome->put_back && put_back(engine, op, outcome))
         return;
-    bool refused = outcome->put_back || outcome->may_wait;
-    if (!outcome->put_back)
-        update_caches(engine, op, outcome);
     ret_result->disposition = ANSWERED;
-    ret_result->status = outcome->put_back ? PERMIT_BUSY : PERMIT_OK;
-    ret_result->detail = outcome->put_back ? busy_sentence : NULL;
-    if (refused && engine->queue.waiters.closed)
+    if (outcome->put_back || cannot_enter(op, outcome)) {
+        ret_result->status = PERMIT_OUTCOME_UNKNOWN;
+        waitlist_retry_later(engine, waiter, &ret_result->answered);
+        return;
+    }
+    update_caches(engine, op, outcome);
+    if (outcome->may_wait && engine->queue.waiters.closed)
         ret_result->status = PERMIT_SHUTTING_DOWN;
-    if (refused && outcome->status == PERMIT_BUSY)
-        waitlist_wake_later(engine, waiter);
-    waiter->behind = was_behind(outcome);
-    waitlist_settle(engine, waiter, refused, &ret_result->answered);
+    waitlist_record_settings(waiter, view);
+    waitlist_settle(engine, waiter, outcome->waits ? outcome->request : NULL, &ret_result->answered);
+    if (outcome->wider_count)
+        queue_wake_wider(&engine->queue, waiter, outcome->wider, outcome->wider_count);
     retry_joined_clients(engine, outcome, &ret_result->answered);
 }
 
-/* P6: wakes the waiter with a key that was released, so that it finds the tombstone. */
-static void wake_released(struct queue *queue, const struct op *op)
+/*
+ * Wakes the first waiter of a semaphore that an operator has changed: the batch of the change grants no waiter, and may
+ * have made some hopeless. The waiter's batch walks the queue; the net of the wait poll finds the others. Caller holds
+ * the mutex.
+ */
+static void wake_after_change(struct engine *engine, const struct outcome *outcome)
 {
-    struct waiter *waiter =
-        op->operation->kind == OP_RELEASE ? waiters_find(&queue->waiters, op->operation->external_id) : NULL;
-    if (waiter && waiter_has_clients(waiter))
-        queue_wake(queue, waiter);
+    const struct semaphore_entry *entry =
+        outcome->semaphore ? semaphore_cache_find(&engine->queue.semaphores, outcome->semaphore->id) : NULL;
+    if (entry && !list_empty(&entry->waiters))
+        waitlist_wake(engine, LIST_ENTRY(entry->waiters.next, struct wait_place, node)->waiter);
+}
+
+/*
+ * Wakes the waiter with the key of an op that is decided: the op may have ended its row. The waiter's batch answers its
+ * clients then. Caller holds the mutex.
+ */
+static void wake_same_key(struct engine *engine, const struct operation *operation)
+{
+    struct waiter *waiter = waiters_find(&engine->queue.waiters, operation->external_id);
+    if (waiter)
+        waitlist_wake(engine, waiter);
+}
+
+/* Sets the result of an op that is neither queued again nor parked. Caller holds the mutex. */
+static void set_result(struct worker *worker, const struct op *op, const struct outcome *outcome,
+                       struct op_result *ret_result)
+{
+    ret_result->disposition = REFUSED;
+    if (outcome->put_back) {
+        ret_result->status = may_put_back(op) ? PERMIT_BUSY : PERMIT_NO_CAPACITY;
+        ret_result->detail = busy_sentence;
+    } else if (outcome->waits) { /* its client has left, or out of memory: its row waits until it is left or removed */
+        ret_result->status = PERMIT_OUTCOME_UNKNOWN;
+    } else if (outcome->may_wait && op->wait_refusal == WAIT_REFUSED_CLOSED) {
+        ret_result->status = PERMIT_SHUTTING_DOWN;
+    } else if (outcome->may_wait && op->wait_refusal != WAIT_ALLOWED) {
+        ret_result->status = PERMIT_TOO_MANY;
+        ret_result->detail = waitlist_refusal_reason(worker->engine, op, worker->arena);
+    } else {
+        ret_result->disposition = DECIDED;
+    }
 }
 
 /* Enters the outcome of one op in the queue and the caches. Caller holds the engine's mutex. */
-static void deliver_op(struct worker *worker, struct op *op, const struct outcome *outcome,
+static void deliver_op(struct worker *worker, struct op *op, const struct view *view, const struct outcome *outcome,
                        struct op_result *ret_result)
 {
     struct engine *engine = worker->engine;
     assert(!op->queued);
     list_init(&ret_result->answered);
     if (op->is_waiter_op) {
-        deliver_waiter(engine, op, outcome, ret_result);
+        deliver_waiter(engine, op, view, outcome, ret_result);
         return;
     }
     bool back = outcome->put_back && put_back(engine, op, outcome);
     if (!outcome->put_back)
         update_caches(engine, op, outcome);
+    ret_result->disposition = REQUEUED;
     if (template_may_help(op, outcome)) {
         op_resolve_again(engine, op);
-        ret_result->disposition = REQUEUED;
         return;
     }
-    if (!back)
-        queue_forget_key(&engine->queue, op);
-    bool may_wait = !back && (outcome->put_back ? op->operation->kind == OP_ACQUIRE : outcome->may_wait);
-    if (back || (may_wait && waitlist_park(engine, op, worker->batch.taken_at, &ret_result->status))) {
-        ret_result->disposition = REQUEUED;
-        if (op->waiter && (outcome->put_back || outcome->status == PERMIT_BUSY))
-            waitlist_wake_later(engine, op->waiter);
-        if (op->waiter)
-            op->waiter->behind |= was_behind(outcome);
+    if (!outcome->put_back && cannot_enter(op, outcome)) {
+        queue_await_server_id(&engine->queue, op);
+        if (engine_server_id(engine))
+            queue_have_server_id(&engine->queue);
         return;
     }
-    ret_result->disposition = outcome->put_back || ret_result->status != PERMIT_OK ? REFUSED : DECIDED;
-    if (outcome->put_back && ret_result->status == PERMIT_OK) {
-        ret_result->status = may_put_back(op) ? PERMIT_BUSY : PERMIT_NO_CAPACITY;
-        ret_result->detail = busy_sentence;
+    if (back)
+        return;
+    queue_forget_key(&engine->queue, op);
+    if (outcome->waits && waitlist_park(engine, op, outcome->request)) {
+        waitlist_record_settings(op->waiter, view);
+        if (outcome->wider_count)
+            queue_wake_wider(&engine->queue, op->waiter, outcome->wider, outcome->wider_count);
+        return;
     }
-    if (ret_result->status == PERMIT_TOO_MANY)
-        ret_result->detail = waitlist_full_reason(engine, op, worker->arena);
-    wake_released(&engine->queue, op);
+    if (operation_is_administrative(op->operation->kind) && outcome->status == PERMIT_OK)
+        wake_after_change(engine, outcome);
+    wake_same_key(engine, op->operation);
+    set_result(worker, op, outcome, ret_result);
 }
 
 /*
- * Sets which waiters for specific slots to wake, for each semaphore of the run. A change by another server shows only
- * as a new version. After a change of settings, all of them: they may have been refused before it. Call it before the
- * cached versions are updated.
+ * Takes the waiters that the run has granted from the waitlist, with their clients in `answered`, one list per grant;
+ * wakes those that it calls. Caller holds the engine's mutex.
  */
-static void collect_specific_to_wake(struct engine *engine, const struct run *run, enum wake_specific *ret_wake)
+static void deliver_waiters(struct engine *engine, const struct plan *plan, struct list *answered)
 {
-    const struct changes *changes = &run->plan.changes;
-    for (size_t i = 0; i < changes->semaphore_count; i++) {
-        const struct semaphore_image *image = &changes->semaphores[i];
-        const struct semaphore_entry *entry = semaphore_cache_find(&engine->queue.semaphores, image->semaphore->id);
-        if (entry && image->settings)
-            ret_wake[i] = WAKE_ALL;
-        else
-            ret_wake[i] = !entry || entry->version == image->expected_version ? WAKE_FREED : WAKE_STALE;
+    for (size_t i = 0; i < plan->granted_count; i++) {
+        list_init(&answered[i]);
+        waitlist_take_granted(engine, plan->granted[i].request, &answered[i]);
+        cache_grant(engine, plan->granted[i].request);
     }
+    for (size_t i = 0; i < plan->call_count; i++) {
+        struct waiter *waiter = waiters_find_id(&engine->queue.waiters, plan->calls[i]);
+        if (waiter)
+            waitlist_wake(engine, waiter);
+    }
+    waitlist_wake_called(engine);
 }
 
-/*
- * Wakes waiters of each semaphore of the run. Waiters for specific slots include those of this batch: a slot may have
- * been freed after they were planned. Caller holds the engine's mutex.
- */
-static void wake_waiters(struct engine *engine, const struct run *run, const enum wake_specific *wake)
+/* Counts the slots that the run has created, for max_slots. */
+static void record_slots(struct engine *engine, const struct plan *plan)
 {
-    const struct changes *changes = &run->plan.changes;
-    for (size_t i = 0; i < changes->semaphore_count; i++) {
-        const struct semaphore_image *image = &changes->semaphores[i];
-        struct semaphore_entry *entry = semaphore_cache_find(&engine->queue.semaphores, image->semaphore->id);
-        if (!entry)
-            continue;
-        waitlist_wake_next(engine, entry);
-        if (wake[i] != WAKE_FREED || image->changed)
-            waitlist_wake_specific(engine, entry, wake[i], changes);
-        else if (entry->free_units_uncertain) /* a waiter that may have been ahead of them has left */
-            waitlist_wake_specific(engine, entry, WAKE_FREED, NULL);
-    }
+    int64_t count = changes_new_slots(&plan->changes);
+    if (count == 0)
+        return;
+    atomic_fetch_add(&engine->slots, (uint64_t)count);
+    atomic_store(&engine->recount_slots, true);
 }
 
 /* Enters the run in the queue and the caches; sets the result of each op. Caller holds the engine's mutex. */
-static void deliver_ops(struct worker *worker, struct run *run, struct op_result *results)
+static void deliver_ops(struct worker *worker, struct run *run, struct op_result *results, struct list *answered)
 {
     struct engine *engine = worker->engine;
-    enum wake_specific wake[BATCH_MAX_SEMAPHORES + 1];
-    assert(run->plan.changes.semaphore_count <= ARRAY_LENGTH(wake));
-    utc_us now = lease_time(&run->view.clock, run->view.now);
     record_tokens_and_deadlines(engine, &run->plan);
-    collect_specific_to_wake(engine, run, wake);
-    for (size_t i = 0; i < run->plan.changes.semaphore_count; i++)
-        waitlist_observe(engine, run->plan.changes.semaphores[i].semaphore, now);
+    record_slots(engine, &run->plan);
     for (size_t i = 0; i < run->count; i++)
-        deliver_op(worker, run->ops[i], &run->plan.outcomes[i], &results[i]);
-    wake_waiters(engine, run, wake);
-    waitlist_reschedule(engine);
+        deliver_op(worker, run->ops[i], &run->view, &run->plan.outcomes[i], &results[i]);
+    deliver_waiters(engine, &run->plan, answered);
 }
 
 static void decide_result(struct worker *worker, struct run *run, struct op *op, const struct outcome *outcome,
@@ -432,10 +464,10 @@ static void decide_result(struct worker *worker, struct run *run, struct op *op,
  * asked after it.
  */
 static void decide_answered(struct worker *worker, struct run *run, const struct outcome *outcome,
-                            struct op_result *result, const uint64_t *floors)
+                            const struct op_result *result, struct list *answered, const uint64_t *floors)
 {
     struct outcome told = *outcome;
-    list_for_each (node, next, &result->answered) {
+    list_for_each (node, next, answered) {
         list_remove(node);
         decide_result(worker, run, LIST_ENTRY(node, struct op, node), &told, result, floors);
         told.replayed = told.replayed || told.created;
@@ -450,24 +482,30 @@ void deliver(struct worker *worker, struct run *run, bool release_prelocks)
     for (int reason = 0; reason < END_REASON_COUNT; reason++)
         metrics_add(&engine->metrics.ended[reason], run->plan.ended[reason]);
     struct op_result *results = arena_array(worker->arena, run->count, sizeof *results);
+    struct list *granted = arena_array(worker->arena, run->plan.granted_count, sizeof *granted);
     pthread_mutex_lock(&engine->mutex);
     uint64_t *floors = copy_floors(worker, &run->view);
-    bool complete = results && floors;
+    bool complete = results && floors && granted;
     if (complete)
-        deliver_ops(worker, run, results);
+        deliver_ops(worker, run, results, granted);
     else
         for (size_t i = 0; i < run->count; i++)
             queue_forget_key(&engine->queue, run->ops[i]);
     if (release_prelocks)
         queue_finish(&engine->queue, &worker->batch);
     pthread_mutex_unlock(&engine->mutex);
+    if (!complete) /* the waiters that it has granted ask, and find that */
+        waitlist_cancel_grants(engine, &run->plan);
     for (size_t i = 0; i < run->count; i++) {
         const struct outcome *outcome = &run->plan.outcomes[i];
         if (!complete)
             op_fail(engine, run->ops[i], PERMIT_NO_MEMORY, NULL);
         else if (results[i].disposition == ANSWERED)
-            decide_answered(worker, run, outcome, &results[i], floors);
+            decide_answered(worker, run, outcome, &results[i], &results[i].answered, floors);
         else if (results[i].disposition != REQUEUED)
             decide_result(worker, run, run->ops[i], outcome, &results[i], floors);
     }
+    for (size_t i = 0; complete && i < run->plan.granted_count; i++)
+        decide_answered(worker, run, &run->plan.granted[i], &(struct op_result){0}, &granted[i], floors);
+    run->plan.granted_count = 0;
 }

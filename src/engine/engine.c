@@ -3,13 +3,14 @@
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "engine/liveness.h"
 #include "engine/owners.h"
 #include "engine/state.h"
 #include "engine/task.h"
-#include "engine/waitlist_policy.h"
+#include "engine/waitlist.h"
 
 enum { MAX_QUERIES = 10000 };
 
@@ -88,6 +89,7 @@ bool engine_start(const struct engine_settings *settings, struct engine **ret_en
     }
     engine->settings = *settings;
     engine->recount_semaphores = true;
+    engine->recount_slots = true;
     metrics_init(&engine->metrics);
     queue_init(&engine->queue, settings->key_cache_entries);
     list_init(&engine->refusals);
@@ -116,6 +118,16 @@ static void wake_all(struct engine *engine)
     owners_wake(engine->owners);
 }
 
+/* Gives the waits some seconds to end by a write. If the database hangs, the places end with this server. */
+static void end_waits(struct engine *engine)
+{
+    enum { STEP_MS = 5, MAX_MS = 5000 };
+    mono_us until = clock_mono() + MAX_MS * US_PER_MS;
+    engine_end_waits(engine);
+    while (!engine_waits_ended(engine) && clock_mono() < until)
+        nanosleep(&(struct timespec){.tv_nsec = STEP_MS * 1000000L}, NULL);
+}
+
 /* Joins the workers before the readers, because a refusal of a worker still goes through a reader. */
 void engine_stop(struct engine *engine)
 {
@@ -123,7 +135,7 @@ void engine_stop(struct engine *engine)
     if (!engine)
         return;
     list_init(&left);
-    engine_end_waits(engine);
+    end_waits(engine);
     atomic_store(&engine->stopping, true);
     wake_all(engine);
     join_tasks(engine, QUERY_LANE_COUNT);
@@ -270,6 +282,8 @@ void engine_reload(struct engine *engine, const struct engine_settings *settings
     engine->settings.retention_rows = settings->retention_rows;
     engine->settings.liveness_interval_ms = settings->liveness_interval_ms;
     engine->settings.max_waiters = settings->max_waiters;
+    engine->settings.max_owner_waiters = settings->max_owner_waiters;
+    engine->settings.max_waiting_bytes = settings->max_waiting_bytes;
     engine->settings.max_semaphore_waiters = settings->max_semaphore_waiters;
     engine->settings.max_semaphores = settings->max_semaphores;
     engine->settings.wait_poll_ms = settings->wait_poll_ms;

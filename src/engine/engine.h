@@ -45,8 +45,8 @@ struct blocking {
     size_t holder_count;
     const struct taken_slot *taken; /* held slots among the specific slots requested; times of the lease clock */
     size_t taken_count;
-    size_t ahead;                   /* waiters of this process that are ahead */
-    const struct bytes *ahead_keys; /* external_ids of the first of them, at most 3 */
+    size_t ahead;                   /* waiters that are ahead, at any server */
+    const struct bytes *ahead_keys; /* external_ids of the first of them, at most 3; as old as the holders */
     size_t ahead_key_count;
 };
 
@@ -78,8 +78,17 @@ enum engine_bound {
  */
 #define ENGINE_MAX_NAMED (32UL * 1024 * 1024)
 
+/* Why an acquire may not wait. */
+enum wait_refusal {
+    WAIT_ALLOWED,
+    WAIT_REFUSED_CLOSED, /* engine_end_waits */
+    WAIT_REFUSED_MAX,    /* max_waiters */
+    WAIT_REFUSED_OWNER,  /* max_owner_waiters */
+    WAIT_REFUSED_BYTES,  /* max_waiting_bytes */
+};
+
 struct op {
-    struct operation *operation; /* owned by the caller; the engine sets the ids of its wants and its queue rank */
+    struct operation *operation; /* owned by the caller; the engine sets the ids of its wants and how it waits */
     void (*decided)(struct op *op, const struct decision *decision);
     mono_us deadline;        /* the engine stops trying; from then on the caller may answer without a decision */
     mono_us wait_until;      /* acquire: end of its wait for units; 0: it does not wait. Earlier than the deadline,
@@ -100,6 +109,8 @@ struct op {
     bool heads_key;                   /* it is linked in by_key */
     bool resolved;                    /* `entries` is complete */
     bool counts_as_end;               /* release, renewal, confirm or expiry: BOUND_ENDS applies */
+    bool asked_to_wait;               /* a batch has asked for a place for it, perhaps with an unknown outcome */
+    enum wait_refusal wait_refusal;   /* set by each batch */
     size_t named_size;                /* bytes of the slots that it names; counted until it is decided */
     bool queued;                      /* it is in a list of the queue, not with a worker */
     bool is_waiter_op;                /* it is the op of a waiter */
@@ -171,11 +182,13 @@ struct engine_settings {
     const char *version;           /* the same */
     const struct task_kind *tasks; /* the tasks beside workers and readers (tasks/tasks.h) */
     size_t task_count;
-    size_t max_waiters;           /* in this process; more are answered too_many */
-    size_t max_semaphore_waiters; /* of one semaphore in this process; more are answered too_many */
+    size_t max_waiters;           /* whose clients are at this server; more are answered too_many */
+    size_t max_owner_waiters;     /* the same of one owner, or principal without owners; 0: no limit */
+    size_t max_waiting_bytes;     /* of the slots that waiting requests name */
+    size_t max_semaphore_waiters; /* in the queue of one semaphore; more are answered too_many */
     uint64_t max_semaphores;      /* templates create no more above this approximate number */
-    int64_t wait_poll_ms;         /* time between two wait polls for units that other servers have freed */
-    int64_t backfill_bound_ms;    /* age above which a waiter blocks all behind it under `backfill` */
+    int64_t wait_poll_ms;         /* time between two polls of this server's mail */
+    int64_t backfill_bound_ms;    /* age above which a waiter lets nobody pass under `backfill` */
 };
 
 void op_init(struct op *op, struct operation *operation, mono_us deadline,
@@ -197,47 +210,20 @@ enum permit_status engine_submit(struct engine *engine, struct op *op) MUST_CHEC
  * stays valid. If that batch refuses it for lack of capacity, it is not parked.
  */
 bool engine_abandon(struct engine *engine, struct op *op);
-/* Answers all waiters shutting_down. From then on an acquire that would have to wait is answered shutting_down. */
+/*
+ * Begins to end all waits: each gives up its place by a write, and is then answered shutting_down. From then on an
+ * acquire that would have to wait is answered shutting_down.
+ */
 void engine_end_waits(struct engine *engine);
-
-/* A waiter of this process, copied into the caller's arena. Times are of this machine's clock. */
-struct waiter_row {
-    struct bytes external_id;
-    struct bytes owner; /* empty: none */
-    struct want *wants;
-    size_t want_count;
-    utc_us since;
-    utc_us deadline;
-    uint64_t number;     /* ascending in queue order: `after` of the next page */
-    size_t place;        /* position in the waitlist; 1: first */
-    struct bytes behind; /* external_id of the waiter directly ahead; data NULL: none */
-};
-/*
- * Lists the waiters of this semaphore behind number `after`, in queue order: at most `limit`, or fewer if they name
- * many slots. *ret_more: more waiters follow. False: out of memory.
- */
-bool engine_waiters(struct engine *engine, struct bytes semaphore, uint64_t after, size_t limit, struct arena *arena,
-                    struct waiter_row **ret_rows, size_t *ret_count, bool *ret_more) MUST_CHECK;
-
-/* The waiters ahead of a waiter at one of its semaphores. */
-struct waiters_ahead {
-    size_t ahead;             /* their number */
-    struct bytes *ahead_keys; /* external_ids of the first of them, at most 10 */
-    size_t ahead_key_count;
-};
-/*
- * Finds a waiter by its key; ret_places has one element per want. PERMIT_UNKNOWN_REQUEST: no waiter of this process has
- * that key.
- */
-enum permit_status engine_find_waiter(struct engine *engine, struct bytes external_id, struct arena *arena,
-                                      struct waiter_row *ret_row, struct waiters_ahead **ret_places) MUST_CHECK;
+/* Returns true if no request waits at this server any more. */
+bool engine_waits_ended(struct engine *engine);
 
 struct waiting {
     size_t count;
-    int64_t oldest_ms; /* how long the first waiter has waited; 0: no waiter */
+    int64_t oldest_ms; /* how long the first has waited here; 0: none waits */
 };
-/* Counts the waiters of a semaphore in this process; empty name: of all semaphores. */
-struct waiting engine_waiting(struct engine *engine, struct bytes semaphore);
+/* Counts the requests whose clients wait at this server. */
+struct waiting engine_waiting(struct engine *engine);
 
 /* ---- queries ---- */
 
@@ -289,8 +275,8 @@ bool engine_owner_in_doubt(struct engine *engine, struct bytes owner);
 
 /*
  * Applies the settings that may change at any time: request_timeout_ms, max_pending, max_pending_ends,
- * failover_hold_ms, plan, retention_rows, liveness_interval_ms, max_waiters, max_semaphore_waiters, max_semaphores,
- * wait_poll_ms, backfill_bound_ms. Ignores the others.
+ * failover_hold_ms, plan, retention_rows, liveness_interval_ms, max_waiters, max_owner_waiters, max_waiting_bytes,
+ * max_semaphore_waiters, max_semaphores, wait_poll_ms, backfill_bound_ms. Ignores the others.
  */
 void engine_reload(struct engine *engine, const struct engine_settings *settings);
 

@@ -9,10 +9,12 @@ enum { SEMAPHORE_CACHE_MAX = 100000 };
 
 void queue_init(struct queue *queue, size_t max_directory)
 {
-    *queue = (struct queue){0};
+    *queue = (struct queue){.batch_max = BATCH_MAX_OPERATIONS, .grows_at = NEVER};
     list_init(&queue->woken);
     list_init(&queue->pending);
     list_init(&queue->unresolved);
+    list_init(&queue->homeless);
+    list_init(&queue->running);
     template_creates_init(&queue->creations);
     semaphore_cache_init(&queue->semaphores, SEMAPHORE_CACHE_MAX);
     waiters_init(&queue->waiters);
@@ -93,9 +95,22 @@ static bool resolve_wants(struct queue *queue, struct op *op)
     return true;
 }
 
+/* The key waits at this server: finds the semaphores of its waiter. */
+static bool resolve_waiter(struct op *op, const struct waiter *waiter)
+{
+    if (!alloc_entries(op, waiter->place_count))
+        return false;
+    for (size_t i = 0; i < waiter->place_count; i++)
+        op->entries[op->entry_count++] = waiter->places[i].entry;
+    return true;
+}
+
 /* Another operation: finds the semaphores of its key in the key cache. */
 static bool resolve_key(struct queue *queue, struct op *op)
 {
+    const struct waiter *waiter = waiters_find(&queue->waiters, op->operation->external_id);
+    if (waiter)
+        return resolve_waiter(op, waiter);
     const struct key_entry *entry = key_cache_find(&queue->key_cache, op->operation->external_id);
     uint64_t ids[BATCH_MAX_SEMAPHORES];
     assert(!entry || entry->count <= BATCH_MAX_SEMAPHORES);
@@ -148,6 +163,21 @@ static void add_to_key(struct queue *queue, struct op *op)
 struct op *queue_before_on_key(const struct op *op)
 {
     return op->keyed && !op->heads_key ? LIST_ENTRY(op->same_key.prev, struct op, same_key) : NULL;
+}
+
+bool queue_asks_for(const struct queue *queue, struct bytes external_id)
+{
+    struct map_node *node = queue->keys.count ? map_find(&queue->keys, external_id) : NULL;
+    if (!node)
+        return false;
+    const struct op *head = MAP_ENTRY(node, struct op, by_key);
+    const struct op *op = head;
+    do {
+        if (op->asked_to_wait && !op->is_waiter_op)
+            return true;
+        op = LIST_ENTRY(op->same_key.next, struct op, same_key);
+    } while (op != head);
+    return false;
 }
 
 void queue_forget_key(struct queue *queue, struct op *op)
@@ -255,28 +285,34 @@ void queue_put_back(struct queue *queue, struct op *op)
     (void)claim_prelocks(op);
 }
 
-void queue_wake(struct queue *queue, struct waiter *waiter)
+/* Queues the op of a waiter, which has its semaphores. A waiter that is woken is not among those to be woken. */
+static void wake(struct queue *queue, struct waiter *waiter)
 {
-    struct op *op = &waiter->op;
-    if (waiter->woken || !alloc_entries(op, waiter->place_count))
-        return;
-    for (size_t i = 0; i < waiter->place_count; i++)
-        op->entries[op->entry_count++] = waiter->places[i].entry;
-    op->resolved = true;
-    op->put_backs = 0;
+    list_remove(&waiter->call);
+    waiter->op.resolved = true;
     waiter->woken = true;
     queue->waiters.woken++;
-    add_to_key(queue, op);
-    queue_put_back(queue, op);
+    waiter->places[0].entry->woken++;
+    add_to_key(queue, &waiter->op);
+    queue_put_back(queue, &waiter->op);
 }
 
-bool queue_wake_next(struct queue *queue, struct semaphore_entry *entry, mono_us aged_since)
+void queue_wake(struct queue *queue, struct waiter *waiter)
 {
-    struct waiter *waiter = waiters_next(entry, aged_since);
-    if (!waiter)
-        return false;
-    queue_wake(queue, waiter);
-    return true;
+    if (waiter->woken || !resolve_waiter(&waiter->op, waiter))
+        return;
+    waiter->op.put_backs = 0;
+    wake(queue, waiter);
+}
+
+void queue_wake_wider(struct queue *queue, struct waiter *waiter, const uint64_t *semaphore_ids, size_t count)
+{
+    enum { MAX_WIDER = 3 };
+    if (waiter->woken || waiter->op.put_backs >= MAX_WIDER ||
+        !queue_set_entries(queue, &waiter->op, semaphore_ids, count))
+        return;
+    waiter->op.put_backs++;
+    wake(queue, waiter);
 }
 
 void queue_take_out(struct queue *queue, struct op *op)
@@ -310,6 +346,16 @@ void queue_await_creation(struct queue *queue, struct template_create *creation,
 {
     put_unresolved(queue, op, &creation->clients);
     op->creation = creation;
+}
+
+void queue_await_server_id(struct queue *queue, struct op *op)
+{
+    put_unresolved(queue, op, &queue->homeless);
+}
+
+void queue_have_server_id(struct queue *queue)
+{
+    list_append_all(&queue->unresolved, &queue->homeless);
 }
 
 void queue_resolve_again(struct queue *queue, struct template_create *creation)
@@ -365,20 +411,17 @@ static int64_t slots_moved_by(const struct op *op)
     return slots;
 }
 
-bool batch_has_slots_for(const struct batch *batch, const struct op *op)
+static bool batch_has_slots_for(const struct batch *batch, const struct op *op)
 {
     return batch->op_count == 0 || batch->slots + slots_moved_by(op) <= BATCH_MAX_SLOTS;
 }
 
-void batch_add(struct batch *batch, struct op *op)
+/* Adds an op to a batch, and takes the pre-locks of its semaphores, which are free or held by the batch. */
+static void batch_add(struct batch *batch, struct op *op)
 {
     assert(!op->queued && batch->op_count < BATCH_MAX_OPERATIONS);
     batch->ops[batch->op_count++] = op;
     batch->slots += slots_moved_by(op);
-    if (op->is_waiter_op) {
-        waiter_of(op)->taken_at = batch->taken_at;
-        waiter_take_nonce(waiter_of(op));
-    }
     for (size_t i = 0; i < op->entry_count; i++) {
         if (op->entries[i]->prelock_holder == batch)
             continue;
@@ -402,27 +445,79 @@ static bool take_from(struct queue *queue, struct batch *batch, struct list *lis
         }
         queue_take_out(queue, op);
         batch_add(batch, op);
-        if (alone || batch->op_count == BATCH_MAX_PENDING)
+        if (alone || batch->op_count >= queue->batch_max)
             return true;
     }
     return false;
 }
 
-bool queue_take(struct queue *queue, struct batch *batch, mono_us now, mono_us aged_since)
+void queue_halve_batches(struct queue *queue, size_t operation_count, mono_us now)
+{
+    size_t half = operation_count / 2;
+    if (half < queue->batch_max)
+        queue->batch_max = half < BATCH_MAX_LEAST ? BATCH_MAX_LEAST : half;
+    queue->grows_at = now + BATCH_GROWS_MS * US_PER_MS;
+}
+
+static void grow_batches(struct queue *queue, mono_us now)
+{
+    if (now < queue->grows_at)
+        return;
+    queue->batch_max *= 2;
+    queue->grows_at = now + BATCH_GROWS_MS * US_PER_MS;
+    if (queue->batch_max < BATCH_MAX_OPERATIONS)
+        return;
+    queue->batch_max = BATCH_MAX_OPERATIONS;
+    queue->grows_at = NEVER;
+}
+
+bool queue_take(struct queue *queue, struct batch *batch, mono_us now)
 {
     assert(batch->op_count == 0 && batch->entry_count == 0);
     queue->pass++;
+    grow_batches(queue, now);
     batch->taken_at = now;
     if (!take_from(queue, batch, &queue->woken))
         (void)take_from(queue, batch, &queue->pending);
-    if (batch->op_count && !operation_is_administrative(batch->ops[0]->operation->kind))
-        batch_add_waiters(queue, batch, aged_since);
-    return batch->op_count > 0;
+    if (batch->op_count == 0)
+        return false;
+    batch->number = ++queue->batches;
+    list_append(&queue->running, &batch->node);
+    return true;
+}
+
+bool queue_have_ended(const struct queue *queue, uint64_t number)
+{
+    return list_empty(&queue->running) || LIST_ENTRY(queue->running.next, struct batch, node)->number > number;
+}
+
+static bool is_needed(const struct semaphore_entry *entry, struct op *const *ops, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        for (size_t j = 0; j < ops[i]->entry_count; j++)
+            if (ops[i]->entries[j] == entry)
+                return true;
+    return false;
+}
+
+void queue_release_others(struct batch *batch, struct op *const *ops, size_t count)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < batch->entry_count; i++) {
+        if (is_needed(batch->entries[i], ops, count))
+            batch->entries[kept++] = batch->entries[i];
+        else
+            batch->entries[i]->prelock_holder = NULL;
+    }
+    batch->entry_count = kept;
 }
 
 void queue_finish(struct queue *queue, struct batch *batch)
 {
     (void)queue;
+    if (batch->number)
+        list_remove(&batch->node);
+    batch->number = 0;
     for (size_t i = 0; i < batch->entry_count; i++)
         batch->entries[i]->prelock_holder = NULL;
     batch->entry_count = 0;
@@ -446,6 +541,7 @@ void queue_take_expired(struct queue *queue, mono_us now, struct list *ret_expir
     take_expired_from(queue, &queue->woken, now, ret_expired);
     take_expired_from(queue, &queue->pending, now, ret_expired);
     take_expired_from(queue, &queue->unresolved, now, ret_expired);
+    take_expired_from(queue, &queue->homeless, now, ret_expired);
     list_for_each (node, next, &queue->creations.all)
         take_expired_from(queue, &LIST_ENTRY(node, struct template_create, node)->clients, now, ret_expired);
 }
@@ -453,5 +549,5 @@ void queue_take_expired(struct queue *queue, mono_us now, struct list *ret_expir
 bool queue_empty(const struct queue *queue)
 {
     return list_empty(&queue->woken) && list_empty(&queue->pending) && list_empty(&queue->unresolved) &&
-           list_empty(&queue->creations.all);
+           list_empty(&queue->homeless) && list_empty(&queue->creations.all);
 }

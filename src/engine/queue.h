@@ -18,6 +18,7 @@ struct queue {
     struct list woken;                 /* ops of woken waiters, ascending by arrival */
     struct list pending;               /* resolved ops, ascending by arrival */
     struct list unresolved;            /* ops whose semaphores are unknown */
+    struct list homeless;              /* unresolved ops that have to wait, while this server has no id */
     struct template_creates creations; /* creations from templates, each with a list of ops that wait for it */
     struct semaphore_cache semaphores;
     struct waiters waiters;
@@ -27,6 +28,10 @@ struct queue {
     uint64_t pass;        /* number of calls of queue_take */
     size_t acquire_count; /* queued ops without counts_as_end, in all lists */
     size_t end_count;     /* queued ops with counts_as_end */
+    uint64_t batches;     /* number of the newest batch */
+    struct list running;  /* batches that hold pre-locks, by `node`, in order of their numbers */
+    size_t batch_max;     /* operations per batch: fewer for some time after a batch was too large */
+    mono_us grows_at;     /* when batch_max doubles; NEVER: it is BATCH_MAX_OPERATIONS */
 };
 
 /*
@@ -41,11 +46,13 @@ struct batch {
     struct semaphore_entry *entries[BATCH_MAX_SEMAPHORES];
     size_t entry_count;
     mono_us taken_at;
+    uint64_t number;  /* 0: it is not taken */
+    struct list node; /* in queue->running */
 };
 enum {
-    BATCH_MAX_WAITERS = 64, /* waiters of one semaphore that join a batch without having been woken */
-    BATCH_MAX_PENDING = BATCH_MAX_OPERATIONS - BATCH_MAX_WAITERS,
     BATCH_MAX_SLOTS = 10000, /* about 65 ms in MariaDB */
+    BATCH_MAX_LEAST = 8,     /* least batch_max: the session may have been lost for another reason */
+    BATCH_GROWS_MS = 30000,  /* time after which batch_max doubles */
 };
 
 void queue_init(struct queue *queue, size_t max_directory);
@@ -72,10 +79,19 @@ struct op *queue_before_on_key(const struct op *op);
 void queue_resolve(struct queue *queue, struct op *op);
 /* Queues an op, which is not in the queue, at the end of the ops that wait for a creation; clears its semaphores. */
 void queue_await_creation(struct queue *queue, struct template_create *creation, struct op *op);
+/* Queues an op, which is not in the queue, until this server has an id. */
+void queue_await_server_id(struct queue *queue, struct op *op);
+/* Moves these ops to the unresolved ones. */
+void queue_have_server_id(struct queue *queue);
 /* Moves the ops that waited for the creation to the front of the unresolved ops, before later ops of their keys. */
 void queue_resolve_again(struct queue *queue, struct template_create *creation);
 /* Clears the semaphores of an op that is not in the queue. */
 void op_drop_entries(struct op *op);
+/*
+ * Returns true if an op that is not decided yet asks for the key later, and may have entered it in the queue before.
+ * Ops of waiters do not count.
+ */
+bool queue_asks_for(const struct queue *queue, struct bytes external_id);
 /* Removes a decided op from the order of its key. Safe to repeat. */
 void queue_forget_key(struct queue *queue, struct op *op);
 /* Moves up to `max` unresolved operations to `ret_ops`; returns their number. */
@@ -85,26 +101,29 @@ size_t queue_take_unresolved(struct queue *queue, struct op **ret_ops, size_t ma
  * memory.
  */
 void queue_wake(struct queue *queue, struct waiter *waiter);
-/* Wakes the first waiter of the semaphore that may fit (waiters_next); false: none. */
-bool queue_wake_next(struct queue *queue, struct semaphore_entry *entry, mono_us aged_since);
+/*
+ * The same with other semaphores (ascending ids), which include its own, after a batch that could not decide it without
+ * them. Does nothing after MAX_WIDER such batches in a row.
+ */
+void queue_wake_wider(struct queue *queue, struct waiter *waiter, const uint64_t *semaphore_ids, size_t count);
 /* Removes an op from the list of the queue that it is in. */
 void queue_take_out(struct queue *queue, struct op *op);
 /*
- * Fills an empty batch with the operations that can run now; false: none. Takes woken waiters first, then the other
- * operations in order of arrival, then the waiters of its semaphores that may fit into the units that its releases
- * free. Waiters are first in the batch. A waiter that arrived at or before `aged_since` blocks all behind it.
+ * A batch of so many operations took longer than the session may: the next ones have half as many at most. Else all
+ * servers may lose the same batch by turns, each while the others wait for its locks.
  */
-bool queue_take(struct queue *queue, struct batch *batch, mono_us now, mono_us aged_since) MUST_CHECK;
-/* Returns true if the op does not exceed BATCH_MAX_SLOTS. This and batch_add are for queue.c and batch_waiters.c. */
-bool batch_has_slots_for(const struct batch *batch, const struct op *op);
-/* Adds an op to a batch, and takes the pre-locks of its semaphores, which are free or held by the batch. */
-void batch_add(struct batch *batch, struct op *op);
+void queue_halve_batches(struct queue *queue, size_t operation_count, mono_us now);
 /*
- * Adds waiters to a batch that has its other operations, and sets the queue rank of its acquires. In batch_waiters.c.
+ * Fills an empty batch with the operations that can run now; false: none. Takes woken waiters first, then the other
+ * operations in order of arrival.
  */
-void batch_add_waiters(struct queue *queue, struct batch *batch, mono_us aged_since);
+bool queue_take(struct queue *queue, struct batch *batch, mono_us now) MUST_CHECK;
 /* Releases the pre-locks of the batch and empties it. */
 void queue_finish(struct queue *queue, struct batch *batch);
+/* Releases the pre-locks of the batch that none of these operations needs. */
+void queue_release_others(struct batch *batch, struct op *const *ops, size_t count);
+/* Returns true if all batches up to this number have ended. */
+bool queue_have_ended(const struct queue *queue, uint64_t number);
 /* Moves the ops past their deadline (with NEVER: all ops) to `ret_expired`. */
 void queue_take_expired(struct queue *queue, mono_us now, struct list *ret_expired);
 bool queue_empty(const struct queue *queue);

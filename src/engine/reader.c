@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Readers: one task per lane of queries, so that a query delays neither a batch nor a query of another lane. The reader of QUERY_ROW also reads the holders for no_capacity answers.
+ * Readers: one task per lane of queries, so that a query delays neither a batch nor a query of another lane. The reader
+ * of QUERY_ROW also reads the holders and the places for no_capacity answers.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -9,6 +10,8 @@
 #include "engine/state.h"
 #include "engine/task.h"
 #include "store/query.h"
+
+enum { PLACES_WITHIN_US = 100000 }; /* a refusal that has waited for longer is told without its places */
 
 struct reader {
     struct task *task;
@@ -65,17 +68,22 @@ static void run_query(struct reader *reader, struct query *query)
 
 /* ---- holders ---- */
 
-/* Copies the rows of a query. NULL: out of memory. */
-static struct holders *holders_new(const struct holder_row *rows, size_t count, const struct lease_clock *clock)
+/* Copies the rows of the queries. NULL: out of memory. */
+static struct holders *holders_new(const struct holder_row *rows, size_t count, const struct bytes *waiters,
+                                   size_t waiter_count, const struct lease_clock *clock)
 {
     size_t strings = 0;
     for (size_t i = 0; i < count; i++)
         strings += rows[i].request.external_id.length + rows[i].request.owner.length;
+    for (size_t i = 0; i < waiter_count; i++)
+        strings += waiters[i].length;
     struct holders *holders = malloc(sizeof *holders + strings);
     if (!holders)
         return NULL;
-    *holders = (struct holders){.references = 1, .read_at = clock_mono(), .count = count};
+    *holders = (struct holders){.references = 1, .read_at = clock_mono(), .count = count, .waiter_count = waiter_count};
     char *at = holders->strings;
+    for (size_t i = 0; i < waiter_count; i++)
+        holders->waiters[i] = copy_string(&at, waiters[i]);
     for (size_t i = 0; i < count; i++)
         holders->rows[i] = (struct blocking_holder){
             .external_id = copy_string(&at, rows[i].request.external_id),
@@ -91,14 +99,19 @@ static struct holders *read_holders(struct reader *reader, struct bytes semaphor
 {
     struct holder_row *rows;
     size_t count;
+    struct bytes *waiters;
+    size_t waiter_count;
     struct query_time time;
     struct task *task = reader->task;
     arena_clear(&task->arena);
-    if (connect_store(task) != PERMIT_OK ||
-        task->store->queries->holders(task->store, semaphore, 0, HOLDERS_MAX, &task->arena, &rows, &count, &time) !=
+    if (connect_store(task) != PERMIT_OK)
+        return NULL;
+    const struct store_queries *queries = task->store->queries;
+    if (queries->holders(task->store, semaphore, 0, HOLDERS_MAX, &task->arena, &rows, &count, &time) != PERMIT_OK ||
+        queries->queue_head(task->store, semaphore, FIRST_WAITERS_MAX, &task->arena, &waiters, &waiter_count) !=
             PERMIT_OK)
         return NULL;
-    return holders_new(rows, count, &time.clock);
+    return holders_new(rows, count, waiters, waiter_count, &time.clock);
 }
 
 /* Returns the cached holders with a reference for the caller. NULL: none, or not fresh. */
@@ -128,7 +141,41 @@ static void share_holders(struct engine *engine, uint64_t semaphore_id, struct h
     pthread_mutex_unlock(&engine->mutex);
 }
 
-/* Reads the holders that are not cached, and decides the refusal. */
+/*
+ * Sets how many requests stand before the places of the refused request, and the keys of the first. On failure the
+ * refusal keeps the numbers of the batch, which count all that wait. The keys are in the reader's arena.
+ */
+static void read_places(struct reader *reader, struct refusal *refusal)
+{
+    static const struct bytes none;
+    struct request request;
+    struct bytes *names;
+    struct query_time time;
+    struct queue_position *positions;
+    bool kept;
+    struct task *task = reader->task;
+    arena_clear(&task->arena);
+    if (connect_store(task) != PERMIT_OK)
+        return;
+    const struct store_queries *queries = task->store->queries;
+    if (queries->request(task->store, refusal->op->operation->external_id, &task->arena, &request, &names, &time) !=
+            PERMIT_OK ||
+        request.state != REQUEST_WAITING ||
+        queries->ahead(task->store, &request, &task->arena, &positions, &kept) != PERMIT_OK)
+        return;
+    for (size_t i = 0; i < refusal->count; i++)
+        for (size_t j = 0; j < request.want_count; j++)
+            if (request.wants[j].semaphore_id == refusal->shortages[i].semaphore_id) {
+                refusal->aheads[i] = positions[j].ahead;
+                refusal->ahead_keys[i] = positions[j].key_count ? positions[j].keys : &none;
+                refusal->ahead_key_counts[i] = positions[j].key_count;
+            }
+}
+
+/*
+ * Reads the holders that are not cached, and decides the refusal. The wait of a crowd may end at once: then most refusals
+ * do without their places, because each has to be told before its kept place is removed.
+ */
 static void run_refusal(struct reader *reader, struct refusal *refusal)
 {
     struct holders *holders[REQUEST_MAX_SEMAPHORES] = {NULL};
@@ -142,6 +189,9 @@ static void run_refusal(struct reader *reader, struct refusal *refusal)
         if (holders[i])
             share_holders(reader->engine, shortage->semaphore_id, holders[i]);
     }
+    bool is_early = clock_mono() - refusal->since < PLACES_WITHIN_US;
+    if (refusal->has_place && is_early && !atomic_load(&reader->engine->stopping))
+        read_places(reader, refusal);
     decide_refusal(reader->engine, refusal, holders);
 }
 

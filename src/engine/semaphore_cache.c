@@ -84,13 +84,13 @@ struct semaphore_entry *semaphore_cache_get(struct semaphore_cache *cache, uint6
     entry = calloc(1, sizeof *entry);
     if (!entry)
         return NULL;
-    semaphore_reset(&entry->row, 0);
     entry->id = id;
     entry->floor = 1;
     entry->floor_stale = true;
-    entry->due_at = entry->wake_at = NEVER;
     list_init(&entry->waiters);
     list_init(&entry->waited_for);
+    list_init(&entry->calls);
+    list_init(&entry->has_calls);
     if (!map_insert(&cache->by_id, &entry->by_id, (struct bytes){(const char *)&entry->id, sizeof entry->id})) {
         free(entry);
         return NULL;

@@ -1,26 +1,27 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Semaphore cache: the data that this process has of a semaphore: its id, name, kind, floor, last row and longest
- * holders, its pre-lock, and its waitlist. Unused entries are evicted when the cache is full. The caller locks.
+ * Semaphore cache: the data that this process has of a semaphore: its id, name, kind, floor, longest holders, its
+ * pre-lock, and its waitlist. Unused entries are evicted when the cache is full. The caller locks.
  */
 #ifndef ENGINE_SEMAPHORE_CACHE_H
 #define ENGINE_SEMAPHORE_CACHE_H
 
-#include "base/heap.h"
 #include "base/list.h"
 #include "base/map.h"
 #include "core/request.h"
 #include "engine/engine.h"
 
-enum { HOLDERS_MAX = 10 };
+enum { HOLDERS_MAX = 10, FIRST_WAITERS_MAX = 3 };
 
-/* The longest holders of a semaphore at one moment. Immutable; reference-counted under the engine's mutex. */
+/* The longest holders and first waiters of a semaphore at one moment. Immutable; reference-counted under the mutex. */
 struct holders {
     unsigned references;
     mono_us read_at;
+    size_t waiter_count;
+    struct bytes waiters[FIRST_WAITERS_MAX]; /* external_ids */
     size_t count;
     struct blocking_holder rows[HOLDERS_MAX];
-    char strings[]; /* the strings of the rows */
+    char strings[]; /* the strings of rows and waiters */
 };
 
 struct semaphore_entry {
@@ -38,28 +39,11 @@ struct semaphore_entry {
     bool floor_stale;           /* an operation on it was decided since the floor was read */
     struct holders *holders;    /* NULL: never read */
 
-    /* The last row that this process has read: a hint for the waitlist, never the basis of a grant. */
-    uint64_t version;          /* 0: no row read */
-    struct semaphore row;      /* without strings; the initial settings until a row is read */
-    int64_t free_units;        /* free units; 0 while it is paused */
-    bool closed;               /* paused, or capacity 0: no unit can be granted */
-    bool free_units_uncertain; /* more units may be free than `room`: a holder may be due, or a waiter has left */
-    mono_us due_at;            /* earliest time at which a holder may be due */
-    mono_us wake_at;           /* time to wake its waiters without a new row; NEVER: none */
-
-    struct list waiters;    /* waitlist: struct wait_place, in order of arrival */
-    size_t waiter_count;    /* waiters with clients */
-    size_t specific_count;  /* waiters for specific slots, with or without clients */
-    struct list waited_for; /* in waiters->cache while the waitlist is not empty */
-    struct heap_node due;   /* at the earlier of due_at and wake_at while the waitlist is not empty */
-
-    /* Set when a batch takes the pre-lock; used while waiters join the batch. */
-    uint64_t taken_version;     /* `version` at that time */
-    int64_t units_for_waiters;  /* units for further waiters of the batch */
-    int64_t units_spent_before; /* units that waiters from other waitlists have spent already */
-    bool freeing;               /* a request on it ends in the batch */
-    bool waiter_skipped;        /* a waiter is left out, or blocked in the batch: later acquires get no new grant */
-    uint64_t skipped_arrival;   /* of that waiter */
+    struct list waiters;    /* of this server: struct wait_place, in the order of the queue */
+    struct list waited_for; /* in waiters->entries while that is not empty */
+    struct list calls;      /* struct waiter, whose first semaphore this is: those to be woken when fewer are awake */
+    struct list has_calls;  /* in waiters->called while one of them may be woken */
+    size_t woken;           /* waiters, whose first semaphore this is, in the queue or in a batch */
 };
 
 struct semaphore_cache {

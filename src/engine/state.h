@@ -30,8 +30,10 @@ struct engine {
 
     atomic_uint_least64_t server_id;  /* engine_server_id; written by the task `server membership` only */
     atomic_uint_least64_t semaphores; /* approximate: the last count by retention, plus those created since */
+    atomic_uint_least64_t slots;      /* the same of slots */
     atomic_size_t named_size;         /* bytes of the slots that undecided operations name */
 
+    atomic_bool recount_slots;      /* retention counts the slots again, because a semaphore has grown */
     atomic_bool recount_semaphores; /* retention counts the semaphores again, because a template has created one */
 
     pthread_mutex_t mutex;
@@ -43,7 +45,7 @@ struct engine {
     struct lane lanes[QUERY_LANE_COUNT];
     struct list refusals; /* struct refusal: no_capacity answers whose holders the reader of QUERY_ROW reads */
     unsigned idle_workers;
-    mono_us next_poll_at;  /* the wait poll sleeps until then; NEVER: no waiters; 0: it is awake */
+    mono_us next_poll_at;  /* the wait poll sleeps until then; NEVER: nothing waits; 0: it is awake */
     utc_us next_expiry_at; /* lease clock: the earliest deadline known to the expiry task */
     unsigned expiring;     /* expire operations of the expiry task that are not decided */
     bool resolving;        /* a worker resolves; one at a time, so that operations on one key stay in order */
@@ -65,15 +67,6 @@ void decide_status(struct engine *engine, struct op *op, enum permit_status stat
 /* Counts the decision and calls `decided`. Call queue_forget_key first. Caller does not hold the mutex. */
 void decide(struct engine *engine, struct op *op, struct decision *decision);
 
-/* The waiters ahead of a refused acquire at one semaphore; counted up to a limit. */
-enum { AHEAD_KEYS_MAX = 3, AHEAD_KEY_SIZE = 256 };
-struct ahead {
-    size_t count;
-    size_t key_count;
-    struct bytes keys[AHEAD_KEYS_MAX]; /* external_ids of the first ones, in `text` */
-    char text[AHEAD_KEYS_MAX][AHEAD_KEY_SIZE];
-};
-
 /* A no_capacity answer that may wait for the reader. Owns copies of the data from the memory of the plan. */
 struct refusal {
     struct list node;
@@ -81,7 +74,11 @@ struct refusal {
     struct lease_clock clock;
     utc_us now;
     int64_t retry_after_ms;
-    struct ahead *aheads; /* one per shortage; NULL: no waiters, or out of memory */
+    mono_us since;                         /* decision of the refusal */
+    size_t aheads[REQUEST_MAX_SEMAPHORES]; /* one per shortage: number of requests that wait before it */
+    bool has_place;                        /* it has places itself: the reader reads the requests before these */
+    const struct bytes *ahead_keys[REQUEST_MAX_SEMAPHORES]; /* of the first of them; NULL: those of the holders */
+    size_t ahead_key_counts[REQUEST_MAX_SEMAPHORES];
     size_t count;
     struct shortage shortages[]; /* names point into the op's operation; held slots and their strings follow */
 };

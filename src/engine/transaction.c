@@ -47,8 +47,11 @@ enum permit_status transaction_run(struct transaction *transaction)
         status = transaction->attempt(transaction);
         if (status == PERMIT_OK)
             return status;
-        if (status == PERMIT_DATABASE_LOST)
-            losses += clock_mono() - began < LONG_TRY_MS * US_PER_MS ? 1 : LOSSES_TOGETHER;
+        bool is_long = clock_mono() - began >= LONG_TRY_MS * US_PER_MS;
+        if (status == PERMIT_DATABASE_LOST) {
+            losses += is_long ? LOSSES_TOGETHER : 1;
+            transaction->was_too_long |= is_long;
+        }
         transaction->failed(transaction, status);
         if (!retries(transaction, status, count == 1 || transaction->is_indivisible, tries, losses))
             return status;

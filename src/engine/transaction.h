@@ -22,6 +22,7 @@ struct transaction {
     void (*failed)(struct transaction *transaction, enum permit_status status);
     bool is_indivisible;  /* it cannot be split, so it is tried as a single operation is */
     bool waits_for_locks; /* a lock time-out is tried again until the deadlines; `attempt` may change it */
+    bool was_too_long;    /* set: a try has lost the connection after LONG_TRY_MS; it may have been too large */
     bool gives_up_losses; /* a single operation that has lost the connection twice fails, because others wait for it */
 };
 

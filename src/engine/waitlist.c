@@ -2,34 +2,59 @@
 #include "engine/waitlist.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
+#include "engine/state.h"
+
 enum {
-    DUE_AGAIN_US = 100000,             /* due holders that have not ended are checked again after this time */
-    KEPT_MAX = 10000,                  /* waiters without clients; further ones are freed immediately */
-    NAMED_KEPT_MAX = 16 * 1024 * 1024, /* bytes; above this, no waiter that names slots is kept without clients */
+    WOKEN_MAX = 1000,      /* waiters of one semaphore that ask at the same time; one row lock may delay them all */
+    TRY_LATER_US = 500000, /* delay after a batch that did not decide a waiter */
+};
+
+/* Number of requests that wait here and are counted under one name (counted_owner). */
+struct owner_waiters {
+    struct map_node by_name;
+    size_t count;
+    char name[];
 };
 
 void waiters_init(struct waiters *waiters)
 {
     *waiters = (struct waiters){0};
     list_init(&waiters->all);
+    list_init(&waiters->called);
     list_init(&waiters->entries);
 }
+
+static void waiter_free(struct waiters *waiters, struct waiter *waiter);
 
 void waiters_release(struct waiters *waiters)
 {
     list_for_each (node, next, &waiters->all)
-        waiters_remove(waiters, LIST_ENTRY(node, struct waiter, node));
+        waiter_free(waiters, LIST_ENTRY(node, struct waiter, node));
     map_release(&waiters->by_key);
-    heap_release(&waiters->wait_ends);
-    heap_release(&waiters->dues);
+    map_release(&waiters->by_id);
+    map_release(&waiters->owners);
+    heap_release(&waiters->wake_ats);
 }
 
 struct waiter *waiters_find(const struct waiters *waiters, struct bytes external_id)
 {
     struct map_node *node = waiters->by_key.count ? map_find(&waiters->by_key, external_id) : NULL;
     return node ? MAP_ENTRY(node, struct waiter, by_key) : NULL;
+}
+
+static struct bytes id_bytes(const uint64_t *id)
+{
+    return (struct bytes){(const char *)id, sizeof *id};
+}
+
+struct waiter *waiters_find_id(const struct waiters *waiters, uint64_t request_id)
+{
+    struct map_node *node = waiters->by_id.count ? map_find(&waiters->by_id, id_bytes(&request_id)) : NULL;
+    return node ? MAP_ENTRY(node, struct waiter, by_id) : NULL;
 }
 
 /* ---- a waiter and its places ---- */
@@ -52,15 +77,6 @@ static size_t named_count(const struct operation *operation)
     for (size_t i = 0; i < operation->want_count; i++)
         count += operation->wants[i].named_count;
     return count;
-}
-
-static struct bytes copy_string(char **at, struct bytes string)
-{
-    struct bytes copy = {*at, string.length};
-    if (string.length)
-        memcpy(*at, string.data, string.length);
-    *at += string.length;
-    return copy;
 }
 
 /* Copies a want; its slots go to *named and its strings to *at, which both advance. */
@@ -96,9 +112,7 @@ static struct waiter *waiter_new(struct semaphore_cache *cache, const struct op 
     struct waiter *waiter = malloc(fixed + strings_size(asked));
     if (!waiter)
         return NULL;
-    *waiter = (struct waiter){
-        .operation = *asked, .place_count = count, .is_specific = wants_are_specific(asked->wants, count)};
-    waiter->named_size = wants_named_size(asked->wants, count);
+    *waiter = (struct waiter){.operation = *asked, .place_count = count, .wanted_size = op->named_size};
     struct operation *operation = &waiter->operation;
     char *at = (char *)waiter + fixed;
     operation->wants = (struct want *)(waiter->places + count);
@@ -106,7 +120,9 @@ static struct waiter *waiter_new(struct semaphore_cache *cache, const struct op 
     operation->external_id = copy_string(&at, asked->external_id);
     operation->owner = copy_string(&at, asked->owner);
     operation->principal = copy_string(&at, asked->principal);
-    operation->nonce = (struct bytes){0}; /* until waiter_take_nonce */
+    operation->nonce = (struct bytes){0}; /* until waitlist_prepare */
+    if (asked->scope)                     /* it may end before the waiter does, and its clients may differ in theirs */
+        operation->scope = &scope_of_nothing;
     for (size_t i = 0; i < count; i++) {
         operation->wants[i] = copy_want(&named, &at, &asked->wants[i]);
         waiter->places[i] = (struct wait_place){.waiter = waiter,
@@ -120,132 +136,304 @@ static struct waiter *waiter_new(struct semaphore_cache *cache, const struct op 
     }
     qsort(waiter->places, count, sizeof *waiter->places, compare_places);
     list_init(&waiter->node);
+    list_init(&waiter->call);
     list_init(&waiter->clients);
+    list_init(&waiter->op.node);
+    waiter->op.operation = operation;
+    waiter->op.is_waiter_op = true;
+    waiter->op.arrival = op->arrival;
     return waiter;
 }
 
-/* Adds the place to the waitlist of its semaphore in order of arrival, nearly always at the end. */
-static void join_waitlist(struct waiters *waiters, struct wait_place *place)
+/* Returns true if `waiter` stands behind `other` in the queue. */
+static bool stands_behind(const struct waiter *waiter, const struct waiter *other)
+{
+    return waiter->place != other->place ? waiter->place > other->place : waiter->request_id > other->request_id;
+}
+
+/* Adds the place to the list of its semaphore in the order of the queue, nearly always at the end. */
+static void join_entry(struct waiters *waiters, struct wait_place *place)
 {
     struct semaphore_entry *entry = place->entry;
     struct list *at = &entry->waiters;
     while (at->prev != &entry->waiters &&
-           LIST_ENTRY(at->prev, struct wait_place, node)->waiter->op.arrival > place->waiter->op.arrival)
+           stands_behind(LIST_ENTRY(at->prev, struct wait_place, node)->waiter, place->waiter))
         at = at->prev;
     list_insert_before(at, &place->node);
-    entry->specific_count += place->waiter->is_specific;
     if (!list_empty(&entry->waited_for))
         return;
     list_append(&waiters->entries, &entry->waited_for);
     waiters->entry_count++;
-    (void)!heap_add(&waiters->dues, &entry->due,
-                    min_i64(entry->due_at, entry->wake_at)); /* out of memory: the expiry task must suffice */
 }
 
-/* Removes the place from the waitlist of its semaphore. */
-static void leave_waitlist(struct waiters *waiters, struct wait_place *place)
+static void leave_entry(struct waiters *waiters, struct wait_place *place)
 {
     struct semaphore_entry *entry = place->entry;
-    assert(!list_empty(&place->node));
     list_remove(&place->node);
-    entry->specific_count -= place->waiter->is_specific;
     if (!list_empty(&entry->waiters))
         return;
     list_remove(&entry->waited_for);
     waiters->entry_count--;
-    heap_remove(&waiters->dues, &entry->due);
 }
 
-/*
- * Updates the counts when the first client joins (`asked`) or the last one leaves. A waiter without clients blocks no
- * other, so free units become uncertain.
- */
-static void update_counts(struct waiters *waiters, struct waiter *waiter, bool asked)
+/* The name under which max_owner_waiters counts an acquire; length 0: it is not counted. */
+static struct bytes counted_owner(const struct operation *operation)
 {
-    assert(asked ? waiters->kept > 0 : waiters->count > 0);
-    waiters->count += asked ? 1 : (size_t)-1;
-    waiters->kept -= asked ? 1 : (size_t)-1;
-    for (size_t i = 0; i < waiter->place_count; i++) {
-        struct semaphore_entry *entry = waiter->places[i].entry;
-        assert(asked || entry->waiter_count > 0);
-        entry->waiter_count += asked ? 1 : (size_t)-1;
-        if (!asked && entry->free_units > 0)
-            entry->free_units_uncertain = true;
+    return operation->owner.length ? operation->owner : operation->principal;
+}
+
+static struct owner_waiters *owner_find(const struct waiters *waiters, struct bytes name)
+{
+    struct map_node *node = name.length && waiters->owners.count ? map_find(&waiters->owners, name) : NULL;
+    return node ? MAP_ENTRY(node, struct owner_waiters, by_name) : NULL;
+}
+
+/* Out of memory: the waiter is not counted. */
+static void count_owner(struct waiters *waiters, struct bytes name)
+{
+    struct owner_waiters *owner = owner_find(waiters, name);
+    if (!owner && name.length) {
+        owner = malloc(sizeof *owner + name.length);
+        if (!owner)
+            return;
+        *owner = (struct owner_waiters){0};
+        memcpy(owner->name, name.data, name.length);
+        if (!map_insert(&waiters->owners, &owner->by_name, (struct bytes){owner->name, name.length})) {
+            free(owner);
+            return;
+        }
     }
+    if (owner)
+        owner->count++;
 }
 
-void waiter_record_refusal(struct waiter *waiter)
+static void uncount_owner(struct waiters *waiters, struct bytes name)
 {
-    bool behind = waiter->operation.queue_rank == RANK_BEHIND;
-    for (size_t i = 0; i < waiter->place_count; i++) {
-        struct semaphore_entry *entry = waiter->places[i].entry;
-        waiter->places[i].refused_at = behind ? entry->taken_version : entry->version;
-    }
+    struct owner_waiters *owner = owner_find(waiters, name);
+    if (!owner || --owner->count > 0)
+        return;
+    map_remove(&waiters->owners, &owner->by_name);
+    free(owner);
 }
 
-struct waiter *waiters_add(struct waiters *waiters, struct semaphore_cache *cache, struct op *op, mono_us now)
+/* Creates the waiter of an op whose row waits; it has no client yet. NULL: out of memory. */
+static struct waiter *waiters_add(struct engine *engine, const struct op *op, const struct request *request)
 {
-    assert(!waiters_find(waiters, op->operation->external_id));
-    struct waiter *waiter = waiter_new(cache, op);
+    struct waiters *waiters = &engine->queue.waiters;
+    struct waiter *waiter = waiter_new(&engine->queue.semaphores, op);
     if (!waiter)
         return NULL;
-    waiter->op.operation = &waiter->operation;
-    waiter->op.arrival = op->arrival;
-    waiter->op.is_waiter_op = true;
-    waiter->since = op->arrived_at;
-    list_init(&waiter->op.node);
+    waiter->engine = engine;
+    waiter->request_id = request->id;
+    waiter->place = request->place;
+    waiter->since = request->waiting_since;
+    waiter->parked_at = clock_mono();
     if (!map_insert(&waiters->by_key, &waiter->by_key, waiter->operation.external_id))
         goto err_made;
-    if (!heap_add(&waiters->wait_ends, &waiter->wait_end, now))
-        goto err_inserted;
-    struct list *at = &waiters->all;
-    while (at->prev != &waiters->all && LIST_ENTRY(at->prev, struct waiter, node)->op.arrival > op->arrival)
-        at = at->prev;
-    list_insert_before(at, &waiter->node);
-    waiter_record_refusal(waiter);
+    if (!map_insert(&waiters->by_id, &waiter->by_id, id_bytes(&waiter->request_id)))
+        goto err_by_key;
+    if (!heap_add(&waiters->wake_ats, &waiter->wake_at, NEVER))
+        goto err_by_id;
+    list_append(&waiters->all, &waiter->node);
     for (size_t i = 0; i < waiter->place_count; i++)
-        join_waitlist(waiters, &waiter->places[i]);
-    waiters->kept++;
-    waiters->named_size += waiter->named_size;
-    waiters_add_client(waiters, waiter, op);
+        join_entry(waiters, &waiter->places[i]);
+    waiters->wanted_size += waiter->wanted_size;
+    count_owner(waiters, counted_owner(&waiter->operation));
     return waiter;
 
-err_inserted:
+err_by_id:
+    map_remove(&waiters->by_id, &waiter->by_id);
+err_by_key:
     map_remove(&waiters->by_key, &waiter->by_key);
 err_made:
     free(waiter);
     return NULL;
 }
 
-void waiters_remove(struct waiters *waiters, struct waiter *waiter)
+static struct semaphore_entry *first_semaphore(const struct waiter *waiter)
 {
-    assert(!waiter_has_clients(waiter) && waiters->kept > 0);
+    return waiter->places[0].entry;
+}
+
+/* Puts the semaphore into the rotation if a waiter of it is to be woken and may be, else takes it out. */
+static void update_called(struct waiters *waiters, struct semaphore_entry *entry)
+{
+    if (list_empty(&entry->calls) || entry->woken >= WOKEN_MAX)
+        list_remove(&entry->has_calls);
+    else if (list_empty(&entry->has_calls))
+        list_append(&waiters->called, &entry->has_calls);
+}
+
+static void waiter_free(struct waiters *waiters, struct waiter *waiter)
+{
+    assert(!waiter_has_clients(waiter) && !waiter->woken);
+    list_remove(&waiter->call);
+    update_called(waiters, first_semaphore(waiter));
     for (size_t i = 0; i < waiter->place_count; i++)
-        leave_waitlist(waiters, &waiter->places[i]);
-    heap_remove(&waiters->wait_ends, &waiter->wait_end);
+        leave_entry(waiters, &waiter->places[i]);
+    uncount_owner(waiters, counted_owner(&waiter->operation));
+    heap_remove(&waiters->wake_ats, &waiter->wake_at);
     map_remove(&waiters->by_key, &waiter->by_key);
+    map_remove(&waiters->by_id, &waiter->by_id);
     list_remove(&waiter->node);
-    waiters->kept--;
-    waiters->named_size -= waiter->named_size;
+    waiters->wanted_size -= waiter->wanted_size;
     free(waiter);
+}
+
+/* Takes over a row that was entered again: it has another id. */
+static void waiter_follow_row(struct waiters *waiters, struct waiter *waiter, const struct request *request)
+{
+    if (request->id != waiter->request_id) {
+        map_remove(&waiters->by_id, &waiter->by_id);
+        waiter->request_id = request->id;
+        (void)!map_insert(&waiters->by_id, &waiter->by_id,
+                          id_bytes(&waiter->request_id)); /* it has just lost an entry */
+    }
+    waiter->place = request->place;
+    waiter->operation.priority = request->priority; /* its place is that of its entry */
+    waiter->since = request->waiting_since;
 }
 
 /* ---- clients ---- */
 
-void waiters_add_client(struct waiters *waiters, struct waiter *waiter, struct op *op)
+/* The latest end of the wait of a client; its row gets this end. 0: no clients. */
+static mono_us latest_end(const struct waiter *waiter)
 {
-    assert(!op->waiter && !op->queued);
-    if (!waiter_has_clients(waiter))
-        update_counts(waiters, waiter, true);
-    list_append(&waiter->clients, &op->node);
-    op->waiter = waiter;
-    waiter->op.deadline = op->deadline > waiter->op.deadline ? op->deadline : waiter->op.deadline;
-    if (waiter->woken && stage_is_sent(&waiter->op.stage))
-        (void)!stage_send(&op->stage); /* cannot fail: it joins now, and is not answered */
-    waiters_schedule(waiters, waiter, 0);
+    mono_us last = 0;
+    list_for_each (node, next, &waiter->clients)
+        last = max_i64(last, LIST_ENTRY(node, struct op, node)->wait_until);
+    return last;
 }
 
-void waiter_take_nonce(struct waiter *waiter)
+/* Schedules the next wake: when the wait of a client ends, but not after `at`. */
+static void schedule(struct waiters *waiters, struct waiter *waiter, mono_us at)
+{
+    list_for_each (node, next, &waiter->clients)
+        at = min_i64(at, LIST_ENTRY(node, struct op, node)->wait_until);
+    heap_move(&waiters->wake_ats, &waiter->wake_at, at);
+}
+
+static void add_client(struct waiters *waiters, struct waiter *waiter, struct op *op)
+{
+    assert(!op->waiter && !op->queued);
+    waiters->count += !waiter_has_clients(waiter);
+    list_append(&waiter->clients, &op->node);
+    op->waiter = waiter;
+    op->waited = true;
+    (void)!stage_send(&op->stage); /* cannot fail: the client is not answered */
+    waiter->op.deadline = max_i64(waiter->op.deadline, op->deadline);
+    schedule(waiters, waiter, NEVER);
+}
+
+static void remove_client(struct waiters *waiters, struct op *op)
+{
+    struct waiter *waiter = op->waiter;
+    list_remove(&op->node);
+    op->waiter = NULL;
+    waiters->count -= !waiter_has_clients(waiter);
+}
+
+/* Moves the clients whose wait had ended by `until` (NEVER: all) to ret_answered. */
+static void take_clients(struct waiters *waiters, struct waiter *waiter, mono_us until, struct list *ret_answered)
+{
+    list_for_each (node, next, &waiter->clients) {
+        struct op *op = LIST_ENTRY(node, struct op, node);
+        if (op->wait_until > until)
+            continue;
+        remove_client(waiters, op);
+        list_append(ret_answered, &op->node);
+    }
+}
+
+enum permit_status waitlist_join(struct engine *engine, struct waiter *waiter, struct op *op)
+{
+    struct waiters *waiters = &engine->queue.waiters;
+    assert(!waiter_in_batch(waiter));
+    if (waiters->closed)
+        return PERMIT_SHUTTING_DOWN;
+    if (memcmp(waiter->operation.digest, op->operation->digest, DIGEST_SIZE) != 0)
+        return PERMIT_KEY_REUSED;
+    if (op->wait_until == 0)
+        op->wait_until = op->arrived_at; /* the next batch decides */
+    op->joined_since_batch = true;
+    op->arrival = waiter->op.arrival; /* for the case that it is queued on its own later */
+    add_client(waiters, waiter, op);
+    if (op->wait_until > waiter->row_until || op->wait_until <= op->arrived_at)
+        waitlist_wake(engine, waiter); /* else its row would be removed too early */
+    waitlist_reschedule(engine);
+    return PERMIT_OK;
+}
+
+/* ---- limits ---- */
+
+/* The waiters that a batch may add before one of its acquires. */
+struct entering {
+    struct op *const *ops; /* the operations of the batch before it */
+    size_t op_count;
+    size_t count;
+    size_t named_size;
+};
+
+/* Returns true if the batch asks for a place for the acquire, and no waiter stands for it. */
+static bool op_enters(const struct waiters *waiters, const struct op *op)
+{
+    return op->operation->wait == WAIT_ASK && op->operation->kind == OP_ACQUIRE && !op->is_waiter_op &&
+           !waiters_find(waiters, op->operation->external_id);
+}
+
+static bool owner_is_full(const struct engine *engine, const struct op *op, const struct entering *before)
+{
+    const struct waiters *waiters = &engine->queue.waiters;
+    size_t most = engine->settings.max_owner_waiters;
+    struct bytes name = counted_owner(op->operation);
+    const struct owner_waiters *owner = owner_find(waiters, name);
+    size_t count = owner ? owner->count : 0;
+    if (!most || !name.length)
+        return false;
+    for (size_t i = 0; i < before->op_count && count < most; i++)
+        count += op_enters(waiters, before->ops[i]) && bytes_equal(counted_owner(before->ops[i]->operation), name);
+    return count >= most;
+}
+
+/* The limit that keeps an acquire from waiting. `enters` false: its key waits here, so it joins that waiter. */
+static enum wait_refusal refusal_of(const struct engine *engine, const struct op *op, bool enters,
+                                    const struct entering *before)
+{
+    const struct waiters *waiters = &engine->queue.waiters;
+    const struct engine_settings *settings = &engine->settings;
+    if (waiters->closed)
+        return WAIT_REFUSED_CLOSED;
+    if (!enters)
+        return WAIT_ALLOWED;
+    if (waiters->count + before->count >= settings->max_waiters)
+        return WAIT_REFUSED_MAX;
+    if (owner_is_full(engine, op, before))
+        return WAIT_REFUSED_OWNER;
+    if (op->named_size && waiters->wanted_size + before->named_size + op->named_size > settings->max_waiting_bytes)
+        return WAIT_REFUSED_BYTES;
+    return WAIT_ALLOWED;
+}
+
+const char *waitlist_refusal_reason(const struct engine *engine, const struct op *op, struct arena *arena)
+{
+    enum { SIZE = 200 };
+    char *sentence = arena_alloc(arena, SIZE);
+    const struct engine_settings *settings = &engine->settings;
+    if (sentence && op->wait_refusal == WAIT_REFUSED_MAX)
+        snprintf(sentence, SIZE, "too many waiting requests (max_waiters is %zu)", settings->max_waiters);
+    else if (sentence && op->wait_refusal == WAIT_REFUSED_OWNER)
+        snprintf(sentence, SIZE, "too many waiting requests of this %s (max_owner_waiters is %zu)",
+                 op->operation->owner.length ? "owner" : "principal", settings->max_owner_waiters);
+    else if (sentence)
+        snprintf(sentence, SIZE, "waiting requests name too many slots (max_waiting_bytes is %zu)",
+                 settings->max_waiting_bytes);
+    return sentence;
+}
+
+/* ---- batches ---- */
+
+/* A grant is answered to the first client as new, so the batch writes its nonce. */
+static void take_nonce(struct waiter *waiter)
 {
     if (!waiter_has_clients(waiter))
         return;
@@ -255,202 +443,358 @@ void waiter_take_nonce(struct waiter *waiter)
     waiter->operation.nonce = (struct bytes){waiter->nonce, nonce.length};
 }
 
-mono_us waiter_wait_end(const struct waiter *waiter)
+static void prepare_waiter(const struct waiters *waiters, struct waiter *waiter, mono_us now)
 {
-    mono_us first = NEVER;
-    list_for_each (node, next, &waiter->clients)
-        first = min_i64(first, LIST_ENTRY(node, struct op, node)->wait_until);
-    return first;
-}
-
-/* Returns true if the waiter may be kept without clients. */
-static bool may_keep_without_clients(const struct waiters *waiters, const struct waiter *waiter)
-{
-    return waiters->kept <= KEPT_MAX && (!waiter->named_size || waiters->named_size <= NAMED_KEPT_MAX);
-}
-
-void waiters_schedule(struct waiters *waiters, struct waiter *waiter, mono_us keep_until)
-{
-    if (waiter_has_clients(waiter))
-        heap_move(&waiters->wait_ends, &waiter->wait_end, waiter_wait_end(waiter));
-    else if (waiter->woken || (keep_until && may_keep_without_clients(waiters, waiter)))
-        heap_move(&waiters->wait_ends, &waiter->wait_end, keep_until);
-    else
-        waiters_remove(waiters, waiter);
-}
-
-void waiters_remove_client(struct waiters *waiters, struct op *op, mono_us keep_until)
-{
-    struct waiter *waiter = op->waiter;
-    assert(waiter);
-    list_remove(&op->node);
-    op->waiter = NULL;
+    struct operation *operation = &waiter->operation;
+    mono_us until = latest_end(waiter);
+    take_nonce(waiter);
+    waiter->taken_at = now;
+    operation->entered = true;
+    operation->place = waiter->place;
+    operation->since = waiter->since;
+    operation->mailed = waiter->has_mail ? waiter->request_id : 0;
+    operation->wait_us = max_i64(0, until - now);
+    operation->wait = waiters->closed || operation->wait_us == 0 ? WAIT_LAST : WAIT_ASK;
     if (!waiter_has_clients(waiter))
-        update_counts(waiters, waiter, false);
-    waiters_schedule(waiters, waiter, keep_until);
+        operation->wait = WAIT_GONE;
+    if (operation->wait == WAIT_ASK)
+        waiter->row_until = until;
 }
 
-void waiters_take_clients(struct waiters *waiters, struct waiter *waiter, mono_us until, struct list *ret_answered)
+void waitlist_prepare(struct engine *engine, struct batch *batch)
 {
-    bool asked = waiter_has_clients(waiter);
-    list_for_each (node, next, &waiter->clients) {
-        struct op *op = LIST_ENTRY(node, struct op, node);
-        if (op->wait_until > until)
+    struct entering before = {.ops = batch->ops};
+    for (size_t i = 0; i < batch->op_count; i++) {
+        struct op *op = batch->ops[i];
+        struct operation *operation = op->operation;
+        before.op_count = i;
+        if (operation->kind != OP_ACQUIRE)
             continue;
-        list_remove(node);
-        list_append(ret_answered, node);
-        op->waiter = NULL;
-    }
-    if (asked && !waiter_has_clients(waiter))
-        update_counts(waiters, waiter, false);
-}
-
-/* ---- free units ---- */
-
-static void schedule_due(struct waiters *waiters, struct semaphore_entry *entry)
-{
-    if (entry->due.place)
-        heap_move(&waiters->dues, &entry->due, min_i64(entry->due_at, entry->wake_at));
-}
-
-void waiters_wake_at(struct waiters *waiters, struct semaphore_entry *entry, mono_us at)
-{
-    entry->wake_at = min_i64(entry->wake_at, at);
-    schedule_due(waiters, entry);
-}
-
-void waiters_clear_wake(struct waiters *waiters, struct semaphore_entry *entry)
-{
-    entry->due_at = entry->wake_at = NEVER;
-    schedule_due(waiters, entry);
-    waiters_mark_uncertain(entry);
-}
-
-/*
- * Wakes immediately the waiters that can never be granted, because the semaphore is retired or too small, so that they
- * are answered.
- */
-static void wake_unsatisfiable(struct waiters *waiters, struct semaphore_entry *entry, bool retired, mono_us now)
-{
-    list_for_each (node, next, &entry->waiters) {
-        struct wait_place *place = LIST_ENTRY(node, struct wait_place, node);
-        bool unsatisfiable = retired || (entry->row.capacity > 0 && place->count > entry->row.capacity);
-        if (unsatisfiable && waiter_has_clients(place->waiter))
-            heap_move(&waiters->wait_ends, &place->waiter->wait_end, now);
+        if (op->is_waiter_op) {
+            prepare_waiter(&engine->queue.waiters, waiter_of(op), batch->taken_at);
+            continue;
+        }
+        operation->wait_us = max_i64(0, op->wait_until - batch->taken_at);
+        /* An earlier try, or a copy of the call at another server, may have entered it: its wait ends by a write. */
+        operation->wait = op->asked_to_wait || op->wait_until > op->arrived_at ? WAIT_LAST : WAIT_NO;
+        op->wait_refusal = WAIT_ALLOWED;
+        if (operation->wait_us == 0)
+            continue;
+        bool enters = !waiters_find(&engine->queue.waiters, operation->external_id);
+        op->wait_refusal = refusal_of(engine, op, enters, &before);
+        if (op->wait_refusal != WAIT_ALLOWED)
+            continue;
+        operation->wait = WAIT_ASK;
+        op->asked_to_wait = true;
+        before.count += enters;
+        before.named_size += enters ? op->named_size : 0;
     }
 }
 
-/* Schedules a wake at the other semaphores of its waiters, where these no longer block waiters that fit. */
-static void wake_unblocked(struct waiters *waiters, struct semaphore_entry *entry, mono_us now)
+/* Ends the part of the waiter in the queue or in a batch. */
+static void leave_batch(struct queue *queue, struct waiter *waiter)
 {
-    list_for_each (node, next, &entry->waiters) {
-        struct waiter *waiter = LIST_ENTRY(node, struct wait_place, node)->waiter;
-        for (size_t i = 0; i < waiter->place_count; i++)
-            if (waiter->places[i].entry != entry)
-                waiters_wake_at(waiters, waiter->places[i].entry, now);
-    }
+    assert(waiter->woken && !waiter->op.queued && queue->waiters.woken > 0);
+    queue_forget_key(queue, &waiter->op);
+    op_drop_entries(&waiter->op);
+    waiter->woken = false;
+    queue->waiters.woken--;
+    first_semaphore(waiter)->woken--;
+    update_called(&queue->waiters, first_semaphore(waiter));
+    stage_reopen(&waiter->op.stage);
 }
 
-void waiters_update_row(struct waiters *waiters, struct semaphore_entry *entry, const struct semaphore *row,
-                        mono_us due_at, mono_us now)
+/* The row names an earlier id of this server, which has taken a new one while the batch ran. */
+static bool row_is_of_another_server(const struct engine *engine, const struct request *request)
 {
-    bool retired = row->retired_at != NEVER;
-    bool changed =
-        row->capacity != entry->row.capacity || retired; /* also from 0, at which an acquire of any count waits */
-    entry->version = row->version;
-    entry->row = *row;
-    entry->row.name = entry->row.note = entry->row.paused_reason = (struct bytes){0}; /* they are the caller's */
-    entry->free_units = row->paused_reason.data ? 0 : row->capacity - row->in_use;
-    bool was_closed = entry->closed;
-    entry->closed = row->paused_reason.data || row->capacity == 0;
-    entry->due_at = due_at <= now ? now + DUE_AGAIN_US : due_at;
-    if (list_empty(&entry->waiters))
+    uint64_t server_id = engine_server_id(engine);
+    return server_id && request->server_id != server_id;
+}
+
+static void waiter_decided(struct op *op, const struct decision *decision);
+
+bool waitlist_park(struct engine *engine, struct op *op, const struct request *request)
+{
+    struct waiters *waiters = &engine->queue.waiters;
+    assert(!op->queued && !op->keyed);
+    struct waiter *waiter = waiters_find(waiters, op->operation->external_id);
+    if (!waiter) {
+        waiter = waiters_add(engine, op, request);
+        if (!waiter)
+            return false;
+        waiter->op.decided = waiter_decided;
+    }
+    waiter_follow_row(waiters, waiter, request);
+    bool has_left = op->wait_until == 0; /* engine_abandon, while the batch ran */
+    if (has_left) {
+        schedule(waiters, waiter, NEVER);
+    } else {
+        waiter->row_until = max_i64(waiter->row_until, op->wait_until);
+        op_drop_entries(op);
+        add_client(waiters, waiter, op);
+    }
+    if (has_left || waiters->closed || row_is_of_another_server(engine, request))
+        waitlist_wake(engine, waiter);
+    waitlist_reschedule(engine);
+    return !has_left;
+}
+
+void waitlist_record_settings(struct waiter *waiter, const struct view *view)
+{
+    for (size_t i = 0; i < waiter->place_count; i++)
+        for (size_t j = 0; j < view->semaphore_count; j++)
+            if (view->semaphores[j].id == waiter->places[i].entry->id)
+                waiter->places[i].config_version = view->semaphores[j].config_version;
+}
+
+void waitlist_settle(struct engine *engine, struct waiter *waiter, const struct request *waits,
+                     struct list *ret_answered)
+{
+    struct waiters *waiters = &engine->queue.waiters;
+    leave_batch(&engine->queue, waiter);
+    waiter->has_mail = false;
+    take_clients(waiters, waiter, waits ? waiter->taken_at : NEVER, ret_answered);
+    if (!waits) {
+        waiter_free(waiters, waiter);
         return;
-    schedule_due(waiters, entry);
-    if (changed)
-        wake_unsatisfiable(waiters, entry, retired, now);
-    if (entry->closed && !was_closed)
-        wake_unblocked(waiters, entry, now);
-}
-
-void waiters_mark_uncertain(struct semaphore_entry *entry)
-{
-    entry->free_units_uncertain = true;
-}
-
-bool waiter_is_aged(const struct waiter *waiter, mono_us aged_since)
-{
-    return waiter->since <= aged_since;
-}
-
-/*
- * A waiter on a paused semaphore, or on one with capacity 0, blocks no other waiter; nor does a waiter for specific
- * slots.
- */
-bool waiter_blocks_others(const struct waiter *waiter, const struct semaphore_entry *entry, mono_us aged_since)
-{
-    if (waiter->is_specific)
-        return false;
-    for (size_t i = 0; i < waiter->place_count; i++)
-        if (waiter->places[i].entry->closed)
-            return false;
-    return entry->row.queue == QUEUE_FIFO || waiter_is_aged(waiter, aged_since);
-}
-
-static const struct want *want_of(const struct waiter *waiter, const struct semaphore_entry *entry)
-{
-    const struct want *want = waiter->operation.wants;
-    while (want->semaphore_id != entry->id)
-        want++;
-    assert(want < waiter->operation.wants + waiter->operation.want_count);
-    return want;
-}
-
-bool waiter_can_use(const struct waiter *waiter, const struct semaphore_entry *entry, const struct permit *freed)
-{
-    const struct want *want = want_of(waiter, entry);
-    if (want->choice == CHOOSE_LOWEST)
-        return true;
-    for (uint32_t i = 0; i < freed->slots.count; i++)
-        if ((entry->version && freed->slots.numbers[i] > entry->row.capacity) ||
-            want_names_slot(want, freed->slots.numbers[i], freed->labels ? freed->labels[i] : (struct bytes){0}))
-            return true;
-    return false;
-}
-
-static bool may_fit(const struct waiter *waiter)
-{
-    for (size_t i = 0; i < waiter->place_count; i++) {
-        const struct semaphore_entry *entry = waiter->places[i].entry;
-        if (!entry->free_units_uncertain && waiter->places[i].count > entry->free_units)
-            return false;
     }
-    return true;
+    waiter_follow_row(waiters, waiter, waits);
+    list_for_each (node, next, &waiter->clients)
+        LIST_ENTRY(node, struct op, node)->joined_since_batch = false;
+    schedule(waiters, waiter, NEVER);
+    bool of_another = row_is_of_another_server(engine, waits);
+    if (waiter->wake_again || waiters->closed || !waiter_has_clients(waiter) || of_another)
+        waitlist_wake(engine, waiter);
+    waitlist_reschedule(engine);
 }
 
-static bool has_news(const struct waiter *waiter)
+void waitlist_retry_later(struct engine *engine, struct waiter *waiter, struct list *ret_answered)
 {
-    for (size_t i = 0; i < waiter->place_count; i++)
-        if (waiter->places[i].entry->free_units_uncertain ||
-            waiter->places[i].entry->version != waiter->places[i].refused_at)
-            return true;
-    return false;
+    struct waiters *waiters = &engine->queue.waiters;
+    mono_us now = clock_mono();
+    leave_batch(&engine->queue, waiter);
+    take_clients(waiters, waiter, waiters->closed ? NEVER : now, ret_answered);
+    if (!waiter_has_clients(waiter) && (waiters->closed || now > waiter->row_until + PLACE_KEPT_US)) {
+        waiter_free(waiters, waiter);
+        return;
+    }
+    schedule(waiters, waiter, now + TRY_LATER_US);
+    waitlist_reschedule(engine);
 }
 
-struct waiter *waiters_next(const struct semaphore_entry *entry, mono_us aged_since)
+/* Ends a batch of a waiter's op that did not reach a plan. */
+static void waiter_decided(struct op *op, const struct decision *decision)
 {
-    if (entry->free_units <= 0 && !entry->free_units_uncertain)
-        return NULL;
-    list_for_each (node, next, &entry->waiters) {
-        struct waiter *waiter = LIST_ENTRY(node, struct wait_place, node)->waiter;
-        if (!waiter_has_clients(waiter) || waiter->is_specific)
+    struct engine *engine = waiter_of(op)->engine;
+    struct list answered;
+    (void)decision;
+    list_init(&answered);
+    pthread_mutex_lock(&engine->mutex);
+    waitlist_retry_later(engine, waiter_of(op), &answered);
+    pthread_mutex_unlock(&engine->mutex);
+    list_for_each (node, next, &answered) {
+        list_remove(node);
+        decide(engine, LIST_ENTRY(node, struct op, node), &(struct decision){.status = PERMIT_OUTCOME_UNKNOWN});
+    }
+}
+
+/* ---- grants by batches that do not name the waiter ---- */
+
+void waitlist_mark_here(struct engine *engine, uint64_t server_id, struct arena *arena, struct view *view)
+{
+    pthread_mutex_lock(&engine->mutex);
+    for (size_t i = 0; i < view->request_count; i++) {
+        struct request *request = &view->requests[i];
+        if (request->state != REQUEST_WAITING || request->server_id != server_id)
             continue;
-        if (waiter->woken)
-            return NULL; /* its batch is first, and the waiters behind it join that batch */
-        if (may_fit(waiter) && has_news(waiter))
-            return waiter;
-        if (waiter_blocks_others(waiter, entry, aged_since))
-            return NULL;
+        const struct waiter *waiter = waiters_find(&engine->queue.waiters, request->external_id);
+        bool clients = waiter && waiter_has_clients(waiter);
+        bool in_batch = clients && waiter_in_batch(waiter);
+        request->asks_later = in_batch || (!clients && queue_asks_for(&engine->queue, request->external_id));
+        if (!clients || in_batch)
+            continue;
+        const struct op *client = LIST_ENTRY(waiter->clients.next, struct op, node);
+        request->here_nonce = arena_copy(arena, client->operation->nonce);
+        request->here = request->here_nonce.data != NULL; /* out of memory: its own batch grants it */
     }
-    return NULL;
+    pthread_mutex_unlock(&engine->mutex);
+}
+
+void waitlist_begin_grants(struct engine *engine, const struct plan *plan)
+{
+    if (plan->granted_count == 0)
+        return;
+    pthread_mutex_lock(&engine->mutex);
+    for (size_t i = 0; i < plan->granted_count; i++) {
+        struct waiter *waiter = waiters_find(&engine->queue.waiters, plan->granted[i].request->external_id);
+        if (waiter)
+            waiter->in_grant = true;
+    }
+    pthread_mutex_unlock(&engine->mutex);
+}
+
+void waitlist_cancel_grants(struct engine *engine, const struct plan *plan)
+{
+    pthread_mutex_lock(&engine->mutex);
+    for (size_t i = 0; i < plan->granted_count; i++) {
+        struct waiter *waiter = waiters_find(&engine->queue.waiters, plan->granted[i].request->external_id);
+        if (!waiter)
+            continue;
+        waiter->in_grant = false;
+        schedule(&engine->queue.waiters, waiter, NEVER);
+        waitlist_wake(engine, waiter);
+    }
+    waitlist_reschedule(engine);
+    pthread_mutex_unlock(&engine->mutex);
+}
+
+void waitlist_take_granted(struct engine *engine, const struct request *request, struct list *ret_answered)
+{
+    struct waiters *waiters = &engine->queue.waiters;
+    struct waiter *waiter = waiters_find(waiters, request->external_id);
+    if (!waiter)
+        return;
+    waiter->in_grant = false;
+    take_clients(waiters, waiter, NEVER, ret_answered);
+    if (waiter_in_batch(waiter)) /* its op is past its deadline, and about to be decided (waiter_decided) */
+        return;
+    if (waiter->woken) {
+        queue_take_out(&engine->queue, &waiter->op);
+        leave_batch(&engine->queue, waiter);
+    }
+    waiter_free(waiters, waiter);
+}
+
+/* ---- waking ---- */
+
+/* False: out of memory; it is woken later. */
+static bool wake_now(struct engine *engine, struct waiter *waiter)
+{
+    struct waiters *waiters = &engine->queue.waiters;
+    list_remove(&waiter->call);
+    waiter->wake_again = false;
+    if (!waiter_has_clients(waiter))
+        waiter->op.deadline = clock_mono() + engine->settings.request_timeout_ms * US_PER_MS;
+    queue_wake(&engine->queue, waiter);
+    mono_us at = waiter->woken ? NEVER : clock_mono() + TRY_LATER_US; /* its batch schedules it again */
+    heap_move(&waiters->wake_ats, &waiter->wake_at, at);
+    update_called(waiters, first_semaphore(waiter));
+    return waiter->woken;
+}
+
+static void signal_worker(struct engine *engine)
+{
+    if (engine->idle_workers)
+        pthread_cond_signal(&engine->work);
+}
+
+void waitlist_wake(struct engine *engine, struct waiter *waiter)
+{
+    struct semaphore_entry *entry = first_semaphore(waiter);
+    if (waiter->woken) {
+        waiter->wake_again = waiter->wake_again || waiter_in_batch(waiter);
+        return;
+    }
+    if (waiter->has_mail) {
+        if (wake_now(engine, waiter))
+            signal_worker(engine);
+        return;
+    }
+    if (list_empty(&waiter->call))
+        list_append(&entry->calls, &waiter->call);
+    update_called(&engine->queue.waiters, entry);
+    waitlist_wake_called(engine);
+}
+
+void waitlist_wake_called(struct engine *engine)
+{
+    struct list *called = &engine->queue.waiters.called;
+    bool woken = false;
+    while (!list_empty(called)) {
+        struct semaphore_entry *entry = LIST_ENTRY(called->next, struct semaphore_entry, has_calls);
+        list_remove(&entry->has_calls); /* wake_now puts it back at the end of the rotation */
+        if (list_empty(&entry->calls))  /* queue_wake_wider has woken its last one */
+            continue;
+        if (!wake_now(engine, LIST_ENTRY(entry->calls.next, struct waiter, call)))
+            break;
+        woken = true;
+    }
+    if (woken)
+        signal_worker(engine);
+}
+
+void waitlist_wake_all(struct engine *engine)
+{
+    list_for_each (node, next, &engine->queue.waiters.all)
+        waitlist_wake(engine, LIST_ENTRY(node, struct waiter, node));
+}
+
+void waitlist_reschedule(struct engine *engine)
+{
+    const struct waiters *waiters = &engine->queue.waiters;
+    const struct heap_node *first = heap_first(&waiters->wake_ats);
+    mono_us next = first ? first->time : NEVER;
+    if (waiters->count) /* the wait poll does not poll without waiters */
+        next = min_i64(next, clock_mono() + engine->settings.wait_poll_ms * US_PER_MS);
+    if (next < engine->next_poll_at)
+        pthread_cond_signal(&engine->poll_wake);
+}
+
+/* ---- for the caller of the engine ---- */
+
+bool engine_abandon(struct engine *engine, struct op *op)
+{
+    struct queue *queue = &engine->queue;
+    pthread_mutex_lock(&engine->mutex);
+    struct waiter *waiter = op->waiter;
+    bool in_batch = waiter ? waiter_in_batch(waiter) : !op->queued;
+    if (in_batch) {
+        op->wait_until = 0; /* the running batch is its last: it must not wait without a client */
+    } else if (waiter) {
+        remove_client(&queue->waiters, op);
+        if (!waiter_has_clients(waiter))
+            waitlist_wake(engine, waiter);
+    } else {
+        queue_take_out(queue, op);
+        queue_forget_key(queue, op);
+        op_drop_entries(op);
+    }
+    pthread_mutex_unlock(&engine->mutex);
+    if (!in_batch) {
+        atomic_fetch_sub(&engine->named_size, op->named_size);
+        metrics_wait(&engine->metrics, WAIT_ABANDONED, 0);
+    }
+    return !in_batch;
+}
+
+void engine_end_waits(struct engine *engine)
+{
+    pthread_mutex_lock(&engine->mutex);
+    engine->queue.waiters.closed = true;
+    waitlist_wake_all(engine);
+    pthread_mutex_unlock(&engine->mutex);
+}
+
+bool engine_waits_ended(struct engine *engine)
+{
+    pthread_mutex_lock(&engine->mutex);
+    bool ended = list_empty(&engine->queue.waiters.all);
+    pthread_mutex_unlock(&engine->mutex);
+    return ended;
+}
+
+struct waiting engine_waiting(struct engine *engine)
+{
+    struct waiting waiting = {0};
+    pthread_mutex_lock(&engine->mutex);
+    waiting.count = engine->queue.waiters.count;
+    list_for_each (node, next, &engine->queue.waiters.all) {
+        const struct waiter *waiter = LIST_ENTRY(node, struct waiter, node);
+        if (waiter_has_clients(waiter)) {
+            waiting.oldest_ms = (clock_mono() - waiter->parked_at) / US_PER_MS;
+            break;
+        }
+    }
+    pthread_mutex_unlock(&engine->mutex);
+    return waiting;
 }

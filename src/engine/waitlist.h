@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The waitlists. A waiter is a parked acquire; it has a place in the waitlist of each of its semaphores. The clients of
- * a waiter are the ops that wait for its answer: usually one; several if a request is repeated under the same key; none
- * for some seconds after a wait has ended, so that a client can wait in several shorter requests. A waiter without
- * clients blocks no other request.
+ * The waitlist: a cache of the requests that wait at this server, with the clients to answer. The queue itself is rows
+ * (docs/design.md, "The queue"): any batch of any server may grant a waiter, and no decision is taken from this cache.
  *
- *                      +------ it does not fit -------+
- *     acquire that     v                              |
- *     does not fit -> parked -- woken (queue_wake) -> in the queue -> in a batch -> granted or finally refused: freed
+ *                          +------ it still waits -------+
+ *     acquire that waits   v                             |
+ *     after its batch -> parked -- woken (it asks) -> in the queue -> in a batch -> decided: freed
+ *                          |
+ *                          +-- granted by a batch that did not name it (waitlist_take_granted): freed
  *
- * A waiter is woken when its semaphores may have enough free units and have changed since its last refusal
- * (waiters_next), and when the wait of a client has ended (wait_ends).
+ * A woken waiter asks by an ordinary acquire with its key. It is woken when it has mail or a call, when the wait of a
+ * client has ended, when its last client has left (its place is then left by a write), when the net of the wait poll
+ * finds it, and when its row may be gone.
  *
- * For a waiter for specific slots (want_is_specific), counts do not show whether it fits. It blocks no other waiter, is
- * skipped where waiters are taken in queue order, and is woken when a slot that it can use may have been freed
- * (waitlist_wake_specific).
+ * A parked client's stage is SENT: its row can be granted at any time, so an answer without a decision is
+ * outcome_unknown.
  *
- * No threads, no clock, no database; the caller locks.
+ * The caller holds the engine's mutex, except where a comment says otherwise.
  */
 #ifndef ENGINE_WAITLIST_H
 #define ENGINE_WAITLIST_H
@@ -25,52 +25,60 @@
 #include "core/name.h"
 #include "engine/semaphore_cache.h"
 
-/* The place of a waiter in the waitlist of one semaphore. */
+struct batch;
+
+/* A waiter at one of its semaphores. */
 struct wait_place {
-    struct list node; /* in entry->waiters */
+    struct list node; /* in entry->waiters, in the order of the queue */
     struct waiter *waiter;
     struct semaphore_entry *entry;
-    int64_t count;       /* units that it requests */
-    uint64_t refused_at; /* version of the semaphore at its last refusal */
+    int64_t count;           /* units that it wants */
+    uint64_t config_version; /* of the semaphore, in the batch that has decided last that the waiter waits */
 };
 
 struct waiter {
     struct engine *engine;
-    struct op op; /* the op that goes into batches */
+    struct op op; /* the op that asks */
     struct operation operation;
     struct list node; /* in waiters->all */
+    struct list call; /* in the calls of its first semaphore: it must be woken */
     struct map_node by_key;
-    struct list clients;         /* its clients: struct op, by `node`, in order of arrival */
+    struct map_node by_id;       /* its key is the bytes of request_id */
+    struct list clients;         /* struct op, by `node`, in order of arrival */
     char nonce[NONCE_MAX_BYTES]; /* bytes of operation.nonce */
-    struct heap_node wait_end;   /* earliest end of the wait of a client; without clients: when it is freed */
-    mono_us since;
-    mono_us taken_at;  /* when its last batch was taken */
-    bool woken;        /* its op is in the queue or in a batch */
-    bool is_specific;  /* it requests specific slots */
-    bool behind;       /* its last refusal was for queue order: any change of a semaphore may help */
-    size_t named_size; /* bytes of the slots that it names */
+    struct heap_node wake_at; /* when it is woken next: the wait of a client ends, or a failed batch is tried again */
+    uint64_t request_id;
+    utc_us place, since; /* of its row */
+    mono_us parked_at;   /* since when it is here */
+    mono_us row_until;   /* end of the wait by its row */
+    mono_us taken_at;    /* when its last batch was taken */
+    bool woken;          /* its op is in the queue or in a batch */
+    bool wake_again;     /* it must be woken once more after its batch */
+    bool has_mail;       /* its batch deletes the mail */
+    bool in_grant;       /* a batch that does not name it is granting it */
+    size_t wanted_size;  /* bytes of the slots that it names */
     size_t place_count;
     struct wait_place places[]; /* ascending by semaphore id; the wants and their strings follow */
 };
 
 struct waiters {
     struct map by_key;
-    struct list all;     /* waiters in order of arrival */
+    struct map by_id;
+    struct map owners;   /* struct owner_waiters */
+    struct list all;     /* waiters in order of `parked_at` */
+    struct list called;  /* struct semaphore_entry with waiters that may be woken, in rotation */
     struct list entries; /* by `waited_for`: cache entries with waiters */
     size_t entry_count;
-    struct heap wait_ends; /* waiters, by `wait_end` */
-    struct heap dues;      /* cache entries with waiters, by `due` */
-    size_t count;          /* waiters with clients */
-    size_t kept;           /* waiters without clients */
-    size_t woken;          /* waiters in the queue or in a batch */
-    size_t named_size;     /* bytes of the slots that all waiters name */
-    bool closed;           /* no acquire may begin to wait */
+    struct heap wake_ats; /* waiters, by `wake_at` */
+    size_t count;         /* waiters with clients */
+    size_t woken;         /* waiters in the queue or in a batch */
+    size_t wanted_size;   /* of all waiters */
+    bool closed;          /* the waits end; no acquire may begin to wait */
 };
 
 void waiters_init(struct waiters *waiters);
-/* Frees all waiters; none may have a client. */
+/* Frees all waiters; none has a client. */
 void waiters_release(struct waiters *waiters);
-
 static inline struct waiter *waiter_of(struct op *op)
 {
     return CONTAINER_OF(op, struct waiter, op);
@@ -80,70 +88,77 @@ static inline bool waiter_has_clients(const struct waiter *waiter)
     return !list_empty(&waiter->clients);
 }
 
-/* Returns true if the waiter is in a batch, which may have read its rows already: no client may join it then (P6). */
+/* Returns true if a batch decides it now: no client may join or leave, and nothing may be concluded from its row. */
 static inline bool waiter_in_batch(const struct waiter *waiter)
 {
-    return waiter->woken && !waiter->op.queued;
+    return waiter->in_grant || (waiter->woken && !waiter->op.queued);
 }
 
-/*
- * Records a refusal at the present version of its semaphores. If the waiter was blocked by queue order (RANK_BEHIND),
- * records the versions at which the batch was filled instead, because these decided the queue order.
- */
-void waiter_record_refusal(struct waiter *waiter);
-/* NULL: no waiter has this key. */
+/* NULL: no waiter has this key, or this request id. */
 struct waiter *waiters_find(const struct waiters *waiters, struct bytes external_id);
-/*
- * Creates a waiter for an acquire that does not fit, with a copy of its operation; the op becomes the first client.
- * NULL: out of memory, and nothing has changed.
- */
-struct waiter *waiters_add(struct waiters *waiters, struct semaphore_cache *cache, struct op *op,
-                           mono_us now) MUST_CHECK;
-/* Adds a client, whose operation has the same digest. */
-void waiters_add_client(struct waiters *waiters, struct waiter *waiter, struct op *op);
-/* Removes a client. Its waiter, if it has no other client, is kept until `keep_until`; 0: it is freed. */
-void waiters_remove_client(struct waiters *waiters, struct op *op, mono_us keep_until);
-/*
- * Copies the nonce of the first client into the operation of the waiter: a grant is answered to that client as new.
- * Call it when a batch begins, because the client that created the waiter may have disconnected since.
- */
-void waiter_take_nonce(struct waiter *waiter);
-/* Moves the clients whose wait had ended by `until` (NEVER: all) to ret_answered; keeps the waiter. */
-void waiters_take_clients(struct waiters *waiters, struct waiter *waiter, mono_us until, struct list *ret_answered);
-/*
- * Schedules the waiter after waiters_take_clients or a refusal; without clients as in waiters_remove_client. May free
- * it.
- */
-void waiters_schedule(struct waiters *waiters, struct waiter *waiter, mono_us keep_until);
-/* The earliest end of the wait of a client; NEVER: no clients. */
-mono_us waiter_wait_end(const struct waiter *waiter);
-/* Removes the waiter, which has no clients, from all lists and frees it. */
-void waiters_remove(struct waiters *waiters, struct waiter *waiter);
+struct waiter *waiters_find_id(const struct waiters *waiters, uint64_t request_id);
 
-/* ---- free units ---- */
+/* ---- in ---- */
 
-/* Stores a row of the semaphore that was read just now; due_at: its next_due_at by this machine's clock. */
-void waiters_update_row(struct waiters *waiters, struct semaphore_entry *entry, const struct semaphore *row,
-                        mono_us due_at, mono_us now);
-/* Schedules a wake of its waiters at this time, without a new row. */
-void waiters_wake_at(struct waiters *waiters, struct semaphore_entry *entry, mono_us at);
-/* Clears that schedule until the next row is stored, and marks the free units as uncertain. */
-void waiters_clear_wake(struct waiters *waiters, struct semaphore_entry *entry);
-/* Marks the free units as uncertain: waiters may be woken although the cached row has no free units. */
-void waiters_mark_uncertain(struct semaphore_entry *entry);
+/* Adds the op as a client of the waiter with its key. Any status but PERMIT_OK refuses the op. */
+enum permit_status waitlist_join(struct engine *engine, struct waiter *waiter, struct op *op);
 /*
- * The first waiter that may fit and was not refused at the present versions; NULL: none, or a waiter ahead of it is
- * woken already or blocks it. `aged_since`: as in queue_take.
+ * Sets how the acquires of a batch wait: whether they enter the queue, stay in it, or leave it. An acquire that may not
+ * enter because of a limit gets op->wait_refusal.
  */
-struct waiter *waiters_next(const struct semaphore_entry *entry, mono_us aged_since);
+void waitlist_prepare(struct engine *engine, struct batch *batch);
 /*
- * Returns true if a waiter for specific slots may be able to use the slots of this permit once it is freed: a slot that
- * the waiter names, or one beyond the capacity. After the capacity was lowered, held slots beyond it count as units in
- * use, so that the semaphore can be full while the named slot is free.
+ * Parks an acquire whose request waits after COMMIT (outcome->waits). False: out of memory, or its client has left or
+ * its wait has ended meanwhile; the caller decides it, and the waitlist gives up its place.
  */
-bool waiter_can_use(const struct waiter *waiter, const struct semaphore_entry *entry, const struct permit *freed);
-/* Returns true if the waiter blocks the waiters behind it at this semaphore although it does not fit. */
-bool waiter_blocks_others(const struct waiter *waiter, const struct semaphore_entry *entry, mono_us aged_since);
-/* Returns true if the waiter arrived at or before `aged_since`. */
-bool waiter_is_aged(const struct waiter *waiter, mono_us aged_since);
+bool waitlist_park(struct engine *engine, struct op *op, const struct request *request) MUST_CHECK;
+/* Records the settings by which a batch has decided that the waiter waits. */
+void waitlist_record_settings(struct waiter *waiter, const struct view *view);
+/* The limit behind op->wait_refusal, as a message in the arena. NULL: out of memory. */
+const char *waitlist_refusal_reason(const struct engine *engine, const struct op *op, struct arena *arena);
+
+/* ---- out ---- */
+
+/*
+ * Ends a waiter's part in a batch. `waits`: its row still waits, as `request` says; then only those clients are to be
+ * answered whose wait had ended when the batch began. Else it is decided: all are, and it is freed.
+ */
+void waitlist_settle(struct engine *engine, struct waiter *waiter, const struct request *waits,
+                     struct list *ret_answered);
+/*
+ * Parks the waiter again after a batch that did not decide it, and wakes it some time later. Moves the clients that
+ * cannot wait for that to ret_answered; they are answered outcome_unknown. Frees it if its row cannot exist any more.
+ */
+void waitlist_retry_later(struct engine *engine, struct waiter *waiter, struct list *ret_answered);
+/*
+ * For the view of a batch: marks the requests that wait here and can be answered (request->here), and those for which
+ * an operation asks later. Memory comes from the arena. Takes the mutex.
+ */
+void waitlist_mark_here(struct engine *engine, uint64_t server_id, struct arena *arena, struct view *view);
+/* Before the packet with COMMIT: marks the waiters that the plan grants. Takes the mutex. */
+void waitlist_begin_grants(struct engine *engine, const struct plan *plan);
+/*
+ * After a packet that failed: takes the marks back, and wakes the waiters, because it may have been written. Takes the
+ * mutex.
+ */
+void waitlist_cancel_grants(struct engine *engine, const struct plan *plan);
+/*
+ * After COMMIT: moves the clients of a granted waiter to ret_answered, and frees the waiter. If its op is just being
+ * timed out, the waiter is parked again without clients; it asks later, and is freed then.
+ */
+void waitlist_take_granted(struct engine *engine, const struct request *request, struct list *ret_answered);
+
+/* ---- waking ---- */
+
+/*
+ * Wakes the waiter now; if too many of its first semaphore are awake, when fewer are; if it is in a batch, after that. One
+ * with mail is woken now in any case: it may be granted already, and its grant ends if it does not ask in time.
+ */
+void waitlist_wake(struct engine *engine, struct waiter *waiter);
+/* Wakes waiters of waiters->called, one of each semaphore by turns, until too many of each are awake. */
+void waitlist_wake_called(struct engine *engine);
+/* Wakes all waiters: their rows may be gone, or name an earlier id of this server. */
+void waitlist_wake_all(struct engine *engine);
+/* Wakes the wait poll if it must run earlier than planned. */
+void waitlist_reschedule(struct engine *engine);
 #endif

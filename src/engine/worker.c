@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "engine/failover.h"
-#include "engine/waitlist_policy.h"
+#include "engine/waitlist.h"
 
 enum {
     ID_BLOCK = 10000,
@@ -74,8 +74,7 @@ size_t run_drop_late(struct transaction *transaction, enum permit_status status)
             op_fail(worker->engine, op, PERMIT_SHUTTING_DOWN, NULL);
         else if (refusing)
             op_fail(worker->engine, op, PERMIT_DATABASE_UNAVAILABLE, refusal);
-        else if (op->deadline <= now || (op->is_waiter_op ? waitlist_all_answered(worker->engine, waiter_of(op))
-                                                          : stage_is_answered(&op->stage)))
+        else if (op->deadline <= now || stage_is_answered(&op->stage))
             op_fail(worker->engine, op, status, NULL);
         else
             run->ops[kept++] = op;
@@ -116,16 +115,15 @@ static size_t collect_entries(const struct run *run, struct semaphore_entry **re
 /*
  * Adds the slots that one acquire must see to the set. `named` is large enough for the specific slots of all acquires.
  */
-static void add_slots_wanted(struct slots_wanted *set, struct slot_name *named, const struct want *want,
-                             enum queue_rank place)
+static void add_slots_wanted(struct slots_wanted *set, struct slot_name *named, const struct want *want)
 {
     if (want->named_count) {
         memcpy(named + set->named_count, want->named, want->named_count * sizeof *named);
         set->named_count += want->named_count;
     }
     bool all = want->adjacent && !want->named_count;
-    if (place != RANK_BEHIND) /* a named slot may be among the free slots read, and is then lost to the others */
-        set->free += all ? SLOTS_MAX_CAPACITY : min_i64(want->count, SLOTS_MAX_COUNT);
+    /* A named slot may be among the free slots read, and is then lost to the others. */
+    set->free += all ? SLOTS_MAX_CAPACITY : min_i64(want->count, SLOTS_MAX_COUNT);
 }
 
 static size_t count_named(const struct run *run, uint64_t semaphore_id)
@@ -155,7 +153,7 @@ static bool slots_wanted(struct worker *worker, const struct run *run, uint64_t 
         const struct operation *operation = run->ops[i]->operation;
         for (size_t j = 0; j < operation->want_count; j++)
             if (operation->wants[j].semaphore_id == semaphore_id)
-                add_slots_wanted(&set, named, &operation->wants[j], operation->queue_rank);
+                add_slots_wanted(&set, named, &operation->wants[j]);
     }
     set.free = min_i64(set.free, SLOTS_MAX_CAPACITY);
     set.named = named;
@@ -214,6 +212,72 @@ static enum permit_status lock_rows(struct worker *worker, struct run *run)
     return set.owners ? store_lock(worker->store, &set, worker->arena, &run->view) : PERMIT_NO_MEMORY;
 }
 
+/* Reads these parts of queues, and the living servers, in one or two more packets. */
+static enum permit_status read_waiters(struct worker *worker, struct run *run, const struct queue_read *reads,
+                                       size_t count, uint64_t server_id)
+{
+    struct slots_wanted *slots = arena_array(worker->arena, count, sizeof *slots);
+    if (!slots)
+        return PERMIT_NO_MEMORY;
+    for (size_t i = 0; i < count; i++) {
+        const struct semaphore *semaphore = &run->view.semaphores[reads[i].semaphore];
+        slots[i] = (struct slots_wanted){0};
+        if (semaphore->kind == KIND_SLOTTED && !slots_wanted(worker, run, semaphore->id, &slots[i]))
+            return PERMIT_NO_MEMORY;
+    }
+    enum permit_status status = store_read_waiters(worker->store, reads, slots, count, worker->arena, &run->view);
+    if (status == PERMIT_OK)
+        waitlist_mark_here(worker->engine, server_id, worker->arena, &run->view);
+    return status;
+}
+
+/* Makes the reads of these semaphores deeper, a bit each; false: none may be, because that would be too much. */
+static bool read_deeper(struct queue_read *reads, size_t count, uint64_t semaphores)
+{
+    const size_t most = 4 * queue_read_max(QUEUE_DEPTH_MAX);
+    size_t waiters = 0;
+    bool any = false;
+    for (size_t i = 0; i < count; i++)
+        waiters += queue_read_max(reads[i].depth);
+    for (size_t i = 0; i < count; i++) {
+        if (!(semaphores >> reads[i].semaphore & 1) || reads[i].depth == QUEUE_DEPTH_MAX)
+            continue;
+        size_t more = queue_read_max(reads[i].depth + 1) - queue_read_max(reads[i].depth);
+        if (waiters + more > most)
+            continue;
+        waiters += more;
+        reads[i].depth++;
+        any = true;
+    }
+    return any;
+}
+
+/*
+ * Reads the waiters that the batch may grant, and plans it. Nothing is read if no semaphore has waiters with units to
+ * grant and no key of the batch waits. If those that were read are all in nobody's way, then more of them are read.
+ */
+static enum permit_status plan_with_waiters(struct worker *worker, struct run *run,
+                                            const struct operation *const *operations,
+                                            const struct plan_settings *settings)
+{
+    struct queue_read *reads = arena_array(worker->arena, run->view.semaphore_count, sizeof *reads);
+    if (!reads)
+        return PERMIT_NO_MEMORY;
+    bool servers = false;
+    size_t count = plan_queue_reads(&run->view, operations, run->count, settings, reads, &servers);
+    bool read = count > 0 || servers;
+    enum permit_status status = PERMIT_OK;
+    for (int round = 0;; round++) {
+        if (read)
+            status = read_waiters(worker, run, reads, count, settings->server_id);
+        if (status == PERMIT_OK)
+            status = plan_batch(&run->view, operations, run->count, worker->ids, settings, worker->arena, &run->plan);
+        bool again = status == PERMIT_OK && run->plan.read_more && round < 2 * QUEUE_DEPTH_MAX;
+        if (!again || !read_deeper(reads, count, run->plan.read_more))
+            return status;
+    }
+}
+
 /*
  * Plans the run. Reads due holders before, in one more query, if a requested semaphore has a deficit and its
  * next_due_at has passed. Consumes the ids even if the transaction fails, because its outcome may be unknown.
@@ -228,13 +292,17 @@ static enum permit_status make_plan(struct worker *worker, struct run *run)
         operations[i] = run->ops[i]->operation;
     pthread_mutex_lock(&worker->engine->mutex);
     struct plan_settings settings = worker->engine->settings.plan;
+    settings.backfill_bound_us = worker->engine->settings.backfill_bound_ms * US_PER_MS;
+    settings.max_semaphore_waiters = (int64_t)worker->engine->settings.max_semaphore_waiters;
     pthread_mutex_unlock(&worker->engine->mutex);
+    settings.server_id = engine_server_id(worker->engine);
+    settings.slots = (int64_t)atomic_load(&worker->engine->slots);
     enum permit_status status = PERMIT_OK;
     size_t count = plan_shortfalls(&run->view, operations, run->count, shortfalls);
     if (count)
         status = store_read_due(worker->store, shortfalls, count, worker->arena, &run->view);
     if (status == PERMIT_OK)
-        status = plan_batch(&run->view, operations, run->count, worker->ids, &settings, worker->arena, &run->plan);
+        status = plan_with_waiters(worker, run, operations, &settings);
     if (status == PERMIT_OK)
         worker->ids.next += run->plan.ids_used;
     assert(status != PERMIT_OK || run->plan.ids_used <= run->count);
@@ -242,16 +310,19 @@ static enum permit_status make_plan(struct worker *worker, struct run *run)
 }
 
 /*
- * P22: marks the operations that the packet writes as sent: those neither put back, nor refused while they may wait.
- * False: a client was answered since the batch began; the packet must not be sent.
+ * P22: marks the operations that the packet writes as sent: those that are not put back, and not refused without a
+ * place in the queue; a last decision may give up a place. False: a client was answered since the batch began; the
+ * packet must not be sent. The clients of waiters are marked since they were parked.
  */
-static bool mark_sent(struct worker *worker, struct run *run)
+static bool mark_sent(struct run *run)
 {
     bool sendable = true;
-    for (size_t i = 0; i < run->count && sendable; i++)
-        if (!run->plan.outcomes[i].put_back && !run->plan.outcomes[i].may_wait)
-            sendable = run->ops[i]->is_waiter_op ? waitlist_mark_sent(worker->engine, waiter_of(run->ops[i]))
-                                                 : stage_send(&run->ops[i]->stage);
+    for (size_t i = 0; i < run->count && sendable; i++) {
+        const struct outcome *outcome = &run->plan.outcomes[i];
+        bool writes = !outcome->may_wait || outcome->waits || run->ops[i]->operation->wait == WAIT_LAST;
+        if (!outcome->put_back && writes)
+            sendable = stage_send(&run->ops[i]->stage);
+    }
     return sendable;
 }
 
@@ -263,8 +334,9 @@ static enum permit_status write_changes(struct worker *worker, struct run *run)
 {
     if (run->plan.changes.empty)
         return store_rollback(worker->store);
-    if (!mark_sent(worker, run))
+    if (!mark_sent(run))
         return PERMIT_CONFLICT;
+    waitlist_begin_grants(worker->engine, &run->plan);
     run->applied = true;
     return store_apply(worker->store, &run->plan.changes);
 }
@@ -307,6 +379,14 @@ static bool one_semaphore(const struct run *run)
     return true;
 }
 
+/* Ends a try that failed: its plan is void. */
+static void cancel_grants(struct run *run)
+{
+    if (run->applied && run->plan.granted_count)
+        waitlist_cancel_grants(run->worker->engine, &run->plan);
+    run->plan.granted_count = 0;
+}
+
 /*
  * One try of a batch. A lock time-out after the semaphores were locked (`applied`) concerns a row of one operation; then
  * the batch is split at once, so that the row does not delay the others.
@@ -315,6 +395,7 @@ static enum permit_status try_run(struct transaction *transaction)
 {
     struct run *run = CONTAINER_OF(transaction, struct run, transaction);
     struct worker *worker = run->worker;
+    cancel_grants(run);
     arena_clear(worker->arena);
     run->applied = false;
     enum permit_status status = task_connect(worker->task);
@@ -329,37 +410,89 @@ static enum permit_status try_run(struct transaction *transaction)
     if (status == PERMIT_OK)
         status = write_changes(worker, run);
     if (status == PERMIT_LOCK_TIMEOUT)
-        transaction->waits_for_locks = !run->applied && one_semaphore(run);
+        transaction->waits_for_locks = !run->waits_once && !run->applied && one_semaphore(run);
     return status;
 }
 
 /* ---- a batch until it is decided ---- */
 
-static void run_until_decided(struct worker *worker, struct op **ops, size_t count, bool release_prelocks);
+enum run_mode {
+    RUN_WHOLE,     /* a whole batch: its pre-locks are released when it is decided */
+    RUN_PART,      /* a part of one */
+    RUN_PART_ONCE, /* the same, and a row lock is waited for only once, because other parts wait */
+};
+
+static size_t run_until_decided(struct worker *worker, struct op **ops, size_t count, enum run_mode mode);
+
+/* Moves the operations that have the same first semaphore as the first one to the front; returns their number. */
+static size_t group_by_semaphore(struct op **ops, size_t count)
+{
+    const struct semaphore_entry *entry = ops[0]->entry_count ? ops[0]->entries[0] : NULL;
+    size_t size = 1;
+    for (size_t i = 1; i < count; i++) {
+        struct op *op = ops[i];
+        if ((op->entry_count ? op->entries[0] : NULL) != entry)
+            continue;
+        ops[i] = ops[size];
+        ops[size++] = op;
+    }
+    return size;
+}
+
+/*
+ * Releases the pre-locks that these operations, which are left of a run, do not need, so that another worker can go on.
+ * A part of a batch does not know what the other parts need.
+ */
+static void release_other_prelocks(const struct run *run, struct op *const *ops, size_t count)
+{
+    struct worker *worker = run->worker;
+    struct engine *engine = worker->engine;
+    if (!run->is_whole)
+        return;
+    pthread_mutex_lock(&engine->mutex);
+    queue_release_others(&worker->batch, ops, count);
+    if (engine->idle_workers && !queue_empty(&engine->queue))
+        pthread_cond_signal(&engine->work);
+    pthread_mutex_unlock(&engine->mutex);
+}
 
 /*
  * After a lock timeout: runs the operations that share their first semaphore together, so that one locked row delays
- * only them.
+ * only them. First each group waits for its locks once; then those that did not get them wait until their deadlines.
  */
 static void run_by_semaphore(struct worker *worker, struct run *run)
 {
-    for (size_t first = 0, next; first < run->count; first = next) {
-        const struct semaphore_entry *entry = run->ops[first]->entry_count ? run->ops[first]->entries[0] : NULL;
-        next = first + 1;
-        for (size_t i = next; i < run->count; i++) {
-            struct op *op = run->ops[i];
-            if ((op->entry_count ? op->entries[0] : NULL) != entry)
-                continue;
-            run->ops[i] = run->ops[next];
-            run->ops[next++] = op;
-        }
-        run_until_decided(worker, &run->ops[first], next - first, false);
+    struct op **ops = run->ops;
+    const size_t count = run->count;
+    size_t left = 0; /* operations that did not get their locks; they stand before those that have not run */
+    for (size_t first = 0, next; first < count; first = next) {
+        next = first + group_by_semaphore(ops + first, count - first);
+        bool alone = next - first == count;
+        size_t stay = run_until_decided(worker, ops + first, next - first, alone ? RUN_PART : RUN_PART_ONCE);
+        memmove(ops + next - stay - left, ops + first - left, (left + stay) * sizeof *ops);
+        left += stay;
+        release_other_prelocks(run, ops + next - left, count - next + left);
+    }
+    for (size_t first = count - left, next; first < count; first = next) {
+        next = first + group_by_semaphore(ops + first, count - first);
+        (void)run_until_decided(worker, ops + first, next - first, RUN_PART);
+        release_other_prelocks(run, ops + next, count - next);
     }
 }
 
 static void run_failed(struct transaction *transaction, enum permit_status status)
 {
     worker_record_failure(CONTAINER_OF(transaction, struct run, transaction)->worker, status, "batch attempt failed");
+}
+
+/* Makes the next batches smaller after one that took too long. */
+static void avoid_long_batches(struct worker *worker, const struct run *run, size_t operation_count)
+{
+    if (!run->transaction.was_too_long || operation_count < 2)
+        return;
+    pthread_mutex_lock(&worker->engine->mutex);
+    queue_halve_batches(&worker->engine->queue, operation_count, clock_mono());
+    pthread_mutex_unlock(&worker->engine->mutex);
 }
 
 /* Splits the run, so that only the operation that causes the error fails. A single one fails. */
@@ -371,29 +504,40 @@ static void run_split(struct worker *worker, struct run *run, enum permit_status
         run_fail_all(worker, run, status);
     } else {
         for (size_t i = 0; i < run->count; i++)
-            run_until_decided(worker, &run->ops[i], 1, false);
+            (void)run_until_decided(worker, &run->ops[i], 1, RUN_PART);
     }
 }
 
-/* Runs these operations until all are decided, put back or parked. `release_prelocks`: as in deliver. */
-static void run_until_decided(struct worker *worker, struct op **ops, size_t count, bool release_prelocks)
+/*
+ * Runs these operations until all are decided, put back or parked. RUN_PART_ONCE: returns how many are left, because
+ * they did not get their locks; they are moved to the front.
+ */
+static size_t run_until_decided(struct worker *worker, struct op **ops, size_t count, enum run_mode mode)
 {
     struct run run = {
         .transaction = {.drop_late = run_drop_late, .attempt = try_run, .failed = run_failed},
         .worker = worker,
         .ops = ops,
         .count = count,
+        .waits_once = mode == RUN_PART_ONCE,
+        .is_whole = mode == RUN_WHOLE,
     };
     enum permit_status status = transaction_run(&run.transaction);
+    avoid_long_batches(worker, &run, count);
+    if (run.count == 0 || status != PERMIT_OK)
+        cancel_grants(&run);
     if (run.count == 0)
-        return;
+        return 0;
+    if (status == PERMIT_LOCK_TIMEOUT && run.waits_once && !run.applied)
+        return run.count;
     if (status != PERMIT_OK) {
         run_split(worker, &run, status);
-        return;
+        return 0;
     }
     worker_recovered(worker);
     metrics_batch(&worker->engine->metrics, run.count);
-    deliver(worker, &run, release_prelocks);
+    deliver(worker, &run, mode == RUN_WHOLE);
+    return 0;
 }
 
 /* ---- the task ---- */
@@ -412,7 +556,7 @@ static bool wait_for_work(struct engine *engine)
 
 static void run_batch(struct worker *worker)
 {
-    run_until_decided(worker, worker->batch.ops, worker->batch.op_count, true);
+    (void)run_until_decided(worker, worker->batch.ops, worker->batch.op_count, RUN_WHOLE);
     pthread_mutex_lock(&worker->engine->mutex);
     queue_finish(&worker->engine->queue, &worker->batch); /* deliver has done it, unless the batch ran in parts */
     pthread_mutex_unlock(&worker->engine->mutex);
@@ -435,9 +579,9 @@ static void check_session(struct worker *worker)
  * all other cases the remaining operations wait for a running batch, and its worker takes them next. To wake another
  * worker for them would take longer than the answers that this worker writes first.
  */
-static bool batch_was_full(const struct batch *batch)
+static bool batch_was_full(const struct engine *engine, const struct batch *batch)
 {
-    return batch->op_count >= BATCH_MAX_PENDING || batch->entry_count == BATCH_MAX_SEMAPHORES ||
+    return batch->op_count >= engine->queue.batch_max || batch->entry_count == BATCH_MAX_SEMAPHORES ||
            operation_is_administrative(batch->ops[0]->operation->kind);
 }
 
@@ -448,11 +592,13 @@ static void work_once(struct worker *worker)
     size_t count =
         engine->resolving ? 0 : queue_take_unresolved(&engine->queue, worker->batch.ops, BATCH_MAX_OPERATIONS);
     mono_us now = clock_mono();
-    bool taken = count == 0 && queue_take(&engine->queue, &worker->batch, now, waitlist_aged_since(engine, now));
+    bool taken = count == 0 && queue_take(&engine->queue, &worker->batch, now);
+    if (taken)
+        waitlist_prepare(engine, &worker->batch);
     if (count == 0 && !taken && wait_for_work(engine))
         return;
     engine->resolving |= count > 0;
-    bool wake = taken && batch_was_full(&worker->batch) && engine->idle_workers;
+    bool wake = taken && batch_was_full(engine, &worker->batch) && engine->idle_workers;
     pthread_mutex_unlock(&engine->mutex);
     if (wake)
         pthread_cond_signal(&engine->work);

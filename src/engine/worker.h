@@ -31,7 +31,9 @@ struct run {
     size_t count;
     struct view view;
     struct plan plan;
-    bool applied; /* the last try locked all semaphores and began to write */
+    bool applied;    /* the last try locked all semaphores and began to write */
+    bool waits_once; /* a lock time-out before that ends the run */
+    bool is_whole;   /* it has all operations of the batch that are not decided */
 };
 
 /* Resolves operations: looks up their semaphores in the database and queues them; or decides them. */

@@ -13,9 +13,11 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "http/parser.h"
+#include "http/tls.h"
 
 enum {
-    ACCEPT_MAX = 64,                 /* connections accepted in one callback */
+    FIRST_MS = 10000,                /* time for the handshake and the first request */
+    RECORD_MAX = 16 * 1024,          /* bytes of a TLS record */
     LINGER_MS = 2000,                /* time that a connection is LINGERING */
     LINGER_BYTES = 16 * 1024 * 1024, /* input that is dropped in that time; more closes the connection */
 };
@@ -29,14 +31,23 @@ static void close_watch_release(struct connection *connection)
     connection->close_watch = NULL;
 }
 
+static void resume_reading(struct connection *connection)
+{
+    if (!connection->paused)
+        return;
+    connection->paused = false;
+    if (event_add(connection->readable, NULL) != 0)
+        connection->ended = true; /* out of memory: it cannot be read any more */
+    else if (connection->tls)
+        event_active(connection->readable, EV_READ, 0); /* the session may have input that the socket has not */
+}
+
 void connection_move(struct connection *connection, enum connection_state state)
 {
     assert(connection->state != CONNECTION_CLOSED);
     if (state == CONNECTION_READING || state == CONNECTION_LINGERING) {
         close_watch_release(connection);
-        if (connection->paused && event_add(connection->readable, NULL) != 0)
-            connection->ended = true; /* out of memory: it cannot be read any more */
-        connection->paused = false;
+        resume_reading(connection);
     }
     list_remove(&connection->node);
     list_remove(&connection->of_peer);
@@ -71,9 +82,18 @@ void connection_close(struct connection *connection)
     detach_exchange(connection);
     close_watch_release(connection);
     buf_release(&connection->ahead);
+    list_remove(&connection->of_new);
     event_free(connection->readable);
-    bufferevent_free(connection->bev); /* also closes the descriptor */
-    connection->bev = NULL;
+    if (connection->writable)
+        event_free(connection->writable);
+    if (connection->output)
+        evbuffer_free(connection->output);
+    if (connection->tls)
+        tls_end(connection->tls);
+    tls_free(connection->tls);
+    connection->client.certificate_names = NULL; /* the session had them */
+    connection->client.certificate_name_count = 0;
+    close(connection->fd);
     connection_move(connection, CONNECTION_CLOSED);
 }
 
@@ -87,6 +107,8 @@ void connections_dispose(struct server *server)
         assert(!connection->exchange);
         list_remove(&connection->node);
         peer_leave(&server->peers, connection->peer);
+        if (connection->client.session)
+            server->settings.hooks->end_session(connection->client.session);
         free(connection);
         server->connection_count--;
     }
@@ -103,12 +125,35 @@ static void close_older(struct server *server, enum connection_state state, mono
     }
 }
 
+/* Closes connections without a complete first request in time. */
+static void close_slow_newcomers(struct server *server)
+{
+    list_for_each (node, following, &server->newcomers) {
+        struct connection *connection = LIST_ENTRY(node, struct connection, of_new);
+        if (connection->first_by > server->now)
+            return;
+        if (connection->state == CONNECTION_HANDSHAKING)
+            handshake_time_out(connection);
+        else
+            connection_close(connection);
+    }
+}
+
+void connection_is_new(struct connection *connection)
+{
+    list_remove(&connection->of_new);
+    connection->first_by = connection->server->now + FIRST_MS * (mono_us)US_PER_MS;
+    list_append(&connection->server->newcomers, &connection->of_new);
+}
+
 void connections_sweep(struct server *server)
 {
+    close_slow_newcomers(server);
     mono_us idle_since = server->now - server->settings.idle_timeout_ms * US_PER_MS;
     close_older(server, CONNECTION_READING, idle_since);
     close_older(server, CONNECTION_SENDING, idle_since);
     close_older(server, CONNECTION_LINGERING, server->now - LINGER_MS * (mono_us)US_PER_MS);
+    peers_forgive(&server->peers, &server->failing_peers, server->now);
 }
 
 /* ---- reading ---- */
@@ -173,8 +218,8 @@ void connection_watch_close(struct connection *connection)
 {
     if (connection->close_watch || !connection->paused || !exchange_waits(connection->exchange))
         return;
-    connection->close_watch = event_new(connection->server->base, bufferevent_getfd(connection->bev), EV_CLOSED,
-                                        on_client_closed, connection);
+    connection->close_watch =
+        event_new(connection->server->base, connection->fd, EV_CLOSED, on_client_closed, connection);
     if (connection->close_watch && event_add(connection->close_watch, NULL) != 0)
         close_watch_release(connection);
 }
@@ -208,6 +253,22 @@ static size_t read_size(const struct connection *connection)
 }
 
 /*
+ * As recv. Of a session always a whole record is read: the rest of one would stay in the session, and no event would
+ * report it.
+ */
+static ssize_t receive_now(struct connection *connection, char *data)
+{
+    if (!connection->tls)
+        return recv(connection->fd, data, read_size(connection), MSG_DONTWAIT);
+    ssize_t got = tls_read(connection->tls, data, RECORD_MAX);
+    if (tls_wants_output(connection->tls)) {
+        connection_await_output(connection, true);
+        errno = EAGAIN;
+    }
+    return got;
+}
+
+/*
  * Reads from the socket directly: a bufferevent would first query the number of available bytes and allocate memory for
  * them.
  */
@@ -215,9 +276,14 @@ static void on_readable(evutil_socket_t fd, short what, void *context)
 {
     struct connection *connection = context;
     struct server *server = connection->server;
-    (void)what;
+    (void)fd, (void)what;
     server->now = clock_mono();
-    ssize_t got = recv(fd, server->input, read_size(connection), MSG_DONTWAIT);
+    if (connection->state == CONNECTION_HANDSHAKING) {
+        handshake_continue(connection);
+        connections_dispose(server);
+        return;
+    }
+    ssize_t got = receive_now(connection, server->input);
     struct bytes input = {server->input, got > 0 ? (size_t)got : 0};
     if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) {
         client_closed(connection);
@@ -238,43 +304,28 @@ static void answer_written(struct connection *connection)
     if (!connection->closes) {
         connection_move(connection, CONNECTION_READING);
     } else if (more_comes && !connection->ended) {
-        shutdown(bufferevent_getfd(connection->bev), SHUT_WR);
+        if (connection->tls)
+            tls_end(connection->tls);
+        shutdown(connection->fd, SHUT_WR);
         connection_move(connection, CONNECTION_LINGERING);
     } else {
         connection_close(connection);
     }
 }
 
-static void on_written(struct bufferevent *bev, void *context)
-{
-    struct connection *connection = context;
-    struct server *server = connection->server;
-    (void)bev;
-    server->now = clock_mono();
-    if (connection->state == CONNECTION_SENDING) {
-        answer_written(connection);
-        connection_read(connection);
-    }
-    connections_dispose(server);
-}
-
-/* The output cannot be written: closes the connection. */
-static void on_broken(struct bufferevent *bev, short what, void *context)
-{
-    struct connection *connection = context;
-    struct server *server = connection->server;
-    (void)bev, (void)what;
-    server->now = clock_mono();
-    connection_close(connection);
-    connections_dispose(server);
-}
-
-bool connection_client_closed(const struct connection *connection)
+bool connection_client_closed(struct connection *connection)
 {
     char byte;
     if (connection->ended)
         return true;
-    ssize_t got = recv(bufferevent_getfd(connection->bev), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    if (connection->tls) {
+        bool pending;
+        bool closed = tls_client_closed(connection->tls, &pending);
+        if (pending && !connection->paused)
+            event_active(connection->readable, EV_READ, 0);
+        return closed;
+    }
+    ssize_t got = recv(connection->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
     return got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
 }
 
@@ -310,7 +361,7 @@ static bool output_body(struct evbuffer *output, struct buf *body, size_t from)
 }
 
 /* Sends head and body. A small answer is sent as one piece, which costs the kernel less than two. */
-static ssize_t send_now(int fd, struct bytes head, struct bytes body)
+static ssize_t send_plain(int fd, struct bytes head, struct bytes body)
 {
     enum { SMALL = 2048 };
     char all[SMALL];
@@ -324,32 +375,127 @@ static ssize_t send_now(int fd, struct bytes head, struct bytes body)
     return send(fd, all, head.length + body.length, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
+/* The same through a session: one record. A longer answer is left to `output`. */
+static ssize_t send_record(struct connection *connection, struct bytes head, struct bytes body)
+{
+    char all[RECORD_MAX];
+    size_t length = head.length + body.length;
+    if (length > sizeof all)
+        return 0;
+    memcpy(all, head.data, head.length);
+    if (body.length)
+        memcpy(all + head.length, body.data, body.length);
+    ssize_t sent = tls_write(connection->tls, all, length);
+    if (sent < 0)
+        connection->output_piece = length;
+    return sent;
+}
+
+/* Writes the next piece of `output` and removes it. Returns as send. */
+static ssize_t send_output(struct connection *connection)
+{
+    struct evbuffer *output = connection->output;
+    if (!connection->tls)
+        return evbuffer_write(output, connection->fd);
+    size_t length = connection->output_piece;
+    if (!length) {
+        length = evbuffer_get_contiguous_space(output);
+        length = length < RECORD_MAX ? length : RECORD_MAX;
+    }
+    const unsigned char *data = evbuffer_pullup(output, (ev_ssize_t)length);
+    if (!data) {
+        errno = ENOMEM;
+        return -1;
+    }
+    ssize_t sent = tls_write(connection->tls, data, length);
+    connection->output_piece = sent < 0 ? length : 0;
+    if (sent > 0)
+        evbuffer_drain(output, (size_t)sent);
+    return sent;
+}
+
+/* Writes `output` as far as the socket accepts it. Returns true if nothing is left. Closes a broken connection. */
+static bool flush_output(struct connection *connection)
+{
+    while (connection->output && evbuffer_get_length(connection->output)) {
+        if (send_output(connection) > 0)
+            continue;
+        if (errno == EAGAIN || errno == EINTR)
+            connection_await_output(connection, true);
+        else
+            connection_close(connection);
+        return false;
+    }
+    connection_await_output(connection, false);
+    return connection->state != CONNECTION_CLOSED;
+}
+
+static void on_writable(evutil_socket_t fd, short what, void *context)
+{
+    struct connection *connection = context;
+    struct server *server = connection->server;
+    (void)fd, (void)what;
+    server->now = clock_mono();
+    if (connection->state == CONNECTION_HANDSHAKING) {
+        handshake_continue(connection);
+    } else if (flush_output(connection)) {
+        if (connection->tls && !connection->paused && !connection->ended)
+            event_active(connection->readable, EV_READ, 0); /* reading may have waited for it */
+        if (connection->state == CONNECTION_SENDING) {
+            answer_written(connection);
+            connection_read(connection);
+        }
+    }
+    connections_dispose(server);
+}
+
+void connection_await_output(struct connection *connection, bool await)
+{
+    if (!await) {
+        if (connection->writable)
+            event_del(connection->writable);
+        return;
+    }
+    if (!connection->writable)
+        connection->writable =
+            event_new(connection->server->base, connection->fd, EV_WRITE | EV_PERSIST, on_writable, connection);
+    if (!connection->writable || event_add(connection->writable, NULL) != 0)
+        connection_close(connection);
+}
+
 /*
- * Writes head and body: now, as far as the socket accepts them, and the rest later through the bufferevent. Returns
- * true if all is written. An answer is sent completely or not at all: if there is no memory for the rest, the
- * connection is closed and the client has to repeat the request.
+ * Writes head and body: now, as far as the socket accepts them, and the rest later. Returns true if all is written. An
+ * answer is sent completely or not at all: if there is no memory for the rest, the connection is closed and the client
+ * has to repeat the request.
  */
 static bool write_all(struct connection *connection, struct bytes head, struct buf *body)
 {
-    struct evbuffer *output = bufferevent_get_output(connection->bev);
     size_t length = body ? body->length : 0;
+    struct bytes all_of_body = {body ? body->data : NULL, length};
     size_t sent = 0;
-    if (!evbuffer_get_length(output)) { /* else earlier output still waits; a write error shows again with the rest */
-        ssize_t now =
-            send_now(bufferevent_getfd(connection->bev), head, (struct bytes){body ? body->data : NULL, length});
+    bool waits = connection->output && evbuffer_get_length(connection->output);
+    if (!waits) { /* else earlier output is first; a write error shows again with the rest */
+        ssize_t now = connection->tls ? send_record(connection, head, all_of_body)
+                                      : send_plain(connection->fd, head, all_of_body);
         sent = now > 0 ? (size_t)now : 0;
     }
     if (sent == head.length + length)
         return true;
-    bool kept = true;
-    if (sent < head.length) {
-        kept = evbuffer_add(output, head.data + sent, head.length - sent) == 0;
+    if (!connection->output)
+        connection->output = evbuffer_new();
+    bool kept = connection->output != NULL;
+    if (kept && sent < head.length) {
+        kept = evbuffer_add(connection->output, head.data + sent, head.length - sent) == 0;
         sent = head.length;
     }
     if (kept && sent < head.length + length)
-        kept = output_body(output, body, sent - head.length);
+        kept = output_body(connection->output, body, sent - head.length);
     if (!kept)
         connection_close(connection);
+    else if (connection->tls)
+        return flush_output(connection);
+    else
+        connection_await_output(connection, true);
     return false;
 }
 
@@ -367,176 +513,15 @@ void connection_answer(struct connection *connection, struct bytes head, struct 
         connection_move(connection, CONNECTION_SENDING);
 }
 
-/* ---- accepting ---- */
+/* ---- opening ---- */
 
-/* Returns true if the server accepts no more connections. Short memory never stops the first ALWAYS_ACCEPTED. */
-static bool server_is_full(const struct server *server)
+bool connection_open(struct connection *connection)
 {
-    enum { ALWAYS_ACCEPTED = 1000 };
-    return (int64_t)server->connection_count >= server->settings.max_connections ||
-           (server->memory_short && server->connection_count >= ALWAYS_ACCEPTED);
-}
-
-void server_resume_accepting(struct server *server)
-{
-    if (!server->accept_paused || server->stopping || event_add(server->acceptable, NULL) != 0)
-        return; /* out of memory: the tick tries again */
-    server->accept_paused = false;
-}
-
-static void pause_accepting(struct server *server)
-{
-    event_del(server->acceptable);
-    server->accept_paused = true;
-}
-
-/* Returns the connection to close for a new one: the longest lingering one, else the longest idle one. NULL: none. */
-static struct connection *longest_idle(struct server *server)
-{
-    static const enum connection_state states[] = {CONNECTION_LINGERING, CONNECTION_READING};
-    for (size_t i = 0; i < ARRAY_LENGTH(states); i++)
-        if (!list_empty(&server->connections[states[i]]))
-            return LIST_ENTRY(server->connections[states[i]].next, struct connection, node);
-    return NULL;
-}
-
-/* Limits a log line to one per second. */
-static bool is_log_limited(const struct server *server, mono_us *until)
-{
-    if (server->now < *until)
+    connection->readable =
+        event_new(connection->server->base, connection->fd, EV_READ | EV_PERSIST, on_readable, connection);
+    if (connection->readable && event_add(connection->readable, NULL) == 0)
         return true;
-    *until = server->now + US_PER_SECOND;
-    return false;
-}
-
-/* Counts and logs that the server is full. New clients wait in the backlog without an answer. */
-static void log_full(struct server *server)
-{
-    char connections[24];
-    server->counts.full++;
-    if (is_log_limited(server, &server->full_quiet_until))
-        return;
-    snprintf(connections, sizeof connections, "%zu", server->connection_count);
-    log_write(LOG_WARN,
-              server->memory_short ? "max_memory reached, new connections wait"
-                                   : "max_connections reached, new connections wait",
-              "connections", connections, NULL);
-}
-
-/* Creates a connection. Takes over the descriptor. NULL: out of memory; the descriptor is closed. */
-static struct connection *connection_new(struct server *server, int fd, const struct sockaddr_storage *address)
-{
-    struct connection *connection = calloc(1, sizeof *connection);
-    if (!connection)
-        goto err_accepted;
-    connection->server = server;
-    buf_init(&connection->ahead, 2 * READ_AHEAD + INPUT_SIZE);
-    connection->ahead.budget = &server->receiving;
-    list_init(&connection->node);
-    list_init(&connection->of_peer);
-    connection->peer = peer_join(&server->peers, address);
-    if (!connection->peer)
-        goto err_allocated;
-    connection->readable = event_new(server->base, fd, EV_READ | EV_PERSIST, on_readable, connection);
-    if (!connection->readable || event_add(connection->readable, NULL) != 0)
-        goto err_joined;
-    connection->bev = bufferevent_socket_new(server->base, fd, BEV_OPT_CLOSE_ON_FREE);
-    if (!connection->bev)
-        goto err_joined;
-    bufferevent_setcb(connection->bev, NULL, on_written, on_broken, connection);
-    return connection;
-
-err_joined:
     if (connection->readable)
         event_free(connection->readable);
-    peer_leave(&server->peers, connection->peer);
-err_allocated:
-    free(connection);
-err_accepted:
-    close(fd);
-    return NULL;
-}
-
-static int64_t peer_limit(const struct server_settings *settings)
-{
-    enum { PEER_SHARE = 4 };
-    int64_t most = settings->max_connections_per_address;
-    return most ? most : max_i64(1, settings->max_connections / PEER_SHARE);
-}
-
-/* Answers 429: max_connections_per_address is reached and none of the peer's connections is idle. */
-static void refuse_crowded(struct connection *connection)
-{
-    struct server *server = connection->server;
-    struct exchange *exchange = exchange_take(connection);
-    char sentence[128];
-    server->counts.crowded++;
-    if (!exchange) {
-        connection_close(connection);
-        return;
-    }
-    snprintf(sentence, sizeof sentence, "too many connections from this address (max_connections_per_address is %lld)",
-             (long long)peer_limit(&server->settings));
-    exchange_refuse(exchange, PERMIT_TOO_MANY, sentence);
-}
-
-/* Starts a new connection. Closes `yields` for it, or an idle connection of the same peer if the peer has too many. */
-static void connection_begin(struct connection *connection, struct connection *victim)
-{
-    struct server *server = connection->server;
-    struct peer *peer = connection->peer;
-    bool crowded = (int64_t)peer->connections > peer_limit(&server->settings);
-    if (crowded)
-        victim = list_empty(&peer->idle) ? NULL : LIST_ENTRY(peer->idle.next, struct connection, of_peer);
-    server->connection_count++;
-    server->counts.accepted++;
-    connection_move(connection, CONNECTION_READING);
-    if (victim) {
-        server->counts.yielded++;
-        connection_close(victim);
-    } else if (crowded) {
-        refuse_crowded(connection);
-    }
-}
-
-/* Stops accepting after an error such as no free file descriptor. The tick tries again. */
-static void accept_failed(struct server *server, int error)
-{
-    if (error == EAGAIN || error == EINTR || error == ECONNABORTED)
-        return;
-    pause_accepting(server);
-    if (!is_log_limited(server, &server->accept_quiet_until))
-        log_write(LOG_WARN, "cannot accept a connection", "error", strerror(error), NULL);
-}
-
-/* Accepts one connection. False: none can be accepted now. */
-static bool accept_one(struct server *server)
-{
-    struct sockaddr_storage address;
-    socklen_t length = sizeof address;
-    struct connection *victim = NULL;
-    if (server_is_full(server) && !(victim = longest_idle(server))) {
-        pause_accepting(server);
-        log_full(server);
-        return false;
-    }
-    int fd = accept4(server->listen_fd, (struct sockaddr *)&address, &length, SOCK_NONBLOCK | SOCK_CLOEXEC);
-    if (fd < 0) {
-        accept_failed(server, errno);
-        return false;
-    }
-    struct connection *connection = connection_new(server, fd, &address);
-    if (connection)
-        connection_begin(connection, victim);
-    return true;
-}
-
-void connections_accept(evutil_socket_t fd, short what, void *context)
-{
-    struct server *server = context;
-    (void)fd, (void)what;
-    server->now = clock_mono();
-    for (int i = 0; i < ACCEPT_MAX && accept_one(server); i++)
-        ;
-    connections_dispose(server);
+    return false;
 }

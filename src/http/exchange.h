@@ -20,6 +20,7 @@
 #define HTTP_EXCHANGE_H
 
 #include <stdatomic.h>
+#include <sys/types.h>
 
 #include "base/arena.h"
 #include "base/buf.h"
@@ -41,12 +42,28 @@ enum {
     ETAG_SIZE = 64,
 };
 
+enum client_transport { CLIENT_TCP, CLIENT_TLS, CLIENT_UNIX };
+
+/*
+ * What a connection says about its client. Owned by the connection: an exchange may use it while `admit` or `handle`
+ * runs on the loop, never later and never off the loop.
+ */
+struct client {
+    enum client_transport transport;
+    uid_t uid;                      /* CLIENT_UNIX: of the peer */
+    const char **certificate_names; /* CLIENT_TLS: the names of its verified certificate, "DNS:a.example", "CN=a" */
+    size_t certificate_name_count;
+    char address[64]; /* for the log: "10.0.0.7:51234", "unix:1000" */
+    void *session;    /* state of the hooks; the hook end_session frees it */
+};
+
 /* An answer. The body is JSON unless content_type says otherwise. */
 struct answer {
     int http_status;
     struct buf body;
     const char *content_type; /* constant text */
     const char *allow;        /* value of Allow, for 405 and OPTIONS; in the arena or constant */
+    const char *authenticate; /* value of WWW-Authenticate; constant text; NULL: none */
     char etag[ETAG_SIZE];     /* "": no ETag */
     int64_t retry_after_ms;   /* 0: no Retry-After */
     bool must_arrive; /* only this answer has the key of a grant: `undelivered` is called if no client gets it */
@@ -71,6 +88,7 @@ struct off_loop {
 struct exchange {
     struct server *server;
     struct service *service;   /* state of the handlers, which the server only passes on */
+    struct client *client;     /* of its connection */
     char id[EXCHANGE_ID_SIZE]; /* X-Request-Id */
 
     /*

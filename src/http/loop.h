@@ -2,8 +2,10 @@
 /*
  * Internals of the server, for the files that use libevent on its loop. No other file includes this header.
  *
- *    server.c      start, stop, listening, the tick
- *    connection.c  connections, from accept to close
+ *    server.c      start, stop, the tick
+ *    listen.c      listeners: opens them and accepts connections
+ *    connection.c  connections, until they are closed
+ *    handshake.c   handshakes of TLS
  *    receive.c     receives requests
  *    bodies.c      runs handlers of large bodies, off the loop
  *    send.c        sends answers
@@ -15,17 +17,18 @@
 #define HTTP_LOOP_H
 
 #include <event2/buffer.h>
-#include <event2/bufferevent.h>
 #include <event2/event.h>
 #include <pthread.h>
 #include <time.h>
 
 #include "base/budget.h"
+#include "http/address.h"
 #include "http/peer.h"
 #include "http/server.h"
 
 enum {
     MAX_SIGNALS = 4,
+    LISTENERS_MAX = 16,
     DATE_SIZE = 40,
     READ_AHEAD = 4096,      /* bytes of later requests that are read in advance; at this number reading pauses */
     INPUT_SIZE = 16 * 1024, /* bytes of a body that one read takes, so that no connection delays the others for long */
@@ -34,13 +37,17 @@ enum {
 /*
  * State of a connection. Each state is a list of the server, ordered by the time of entry.
  *
- *    READING    receives a request or waits for one; an idle connection is READING
- *    DECIDING   the engine has the exchange; input that arrives is read in advance up to a limit
- *    SENDING    the answer is not completely in the socket; nothing is read
- *    LINGERING  the last answer is sent; further input is dropped, so that the client can read the answer
- *    CLOSED     freed at the end of the callback
+ *    HANDSHAKING  TLS: no complete handshake yet; the client may not have sent anything
+ *    QUEUED       TLS: the client waits until its handshake may begin; nothing is read
+ *    READING      receives a request or waits for one; an idle connection is READING
+ *    DECIDING     the engine has the exchange; input that arrives is read in advance up to a limit
+ *    SENDING      the answer is not completely in the socket; nothing is read
+ *    LINGERING    the last answer is sent; further input is dropped, so that the client can read the answer
+ *    CLOSED       freed at the end of the callback
  */
 enum connection_state {
+    CONNECTION_HANDSHAKING,
+    CONNECTION_QUEUED,
     CONNECTION_READING,
     CONNECTION_DECIDING,
     CONNECTION_SENDING,
@@ -53,15 +60,23 @@ struct connection {
     enum connection_state state;
     struct list node;    /* on server->connections[state] */
     struct list of_peer; /* on peer->idle while READING */
+    struct list of_new;  /* on server->newcomers until the first request is complete, if that time is limited */
+    mono_us first_by;    /* on server->newcomers: end of that time */
     struct server *server;
     struct peer *peer;
-    struct bufferevent *bev;   /* writes output that the socket does not accept immediately */
+    struct client client;
+    int fd;
+    struct tls *tls;           /* NULL: plain HTTP, or the handshake has not begun */
+    struct evbuffer *output;   /* what the socket has not accepted yet; NULL: nothing */
+    size_t output_piece;       /* TLS: bytes of `output` that must be written as one piece, because a try has failed */
+    struct event *writable;    /* pending while the socket is to accept something; NULL: not needed until now */
     struct event *readable;    /* pending unless reading is paused or the client has closed its side */
     struct buf ahead;          /* input that was read in advance */
     struct event *close_watch; /* reports the client's close while reading is paused; NULL: not needed */
     struct exchange *exchange; /* receives its request, or is with the engine; NULL: no request has begun */
     mono_us since;             /* time of the last change of state */
     size_t dropped;            /* bytes read while LINGERING */
+    bool may_begin;            /* its handshake may begin */
     bool paused;               /* reading is paused: `ahead` has READ_AHEAD bytes or more */
     bool more;                 /* more input followed the last request that was read */
     bool closes;               /* close the connection after the answer that is being sent */
@@ -81,17 +96,34 @@ struct bodies {
     bool stopping;
 };
 
+struct listener {
+    struct server *server;
+    struct listen_address address;
+    int fd;
+    struct event *acceptable;
+    char url[ADDRESS_URL_SIZE];
+    dev_t device; /* of a Unix socket: identifies it at the end, when it is removed */
+    ino_t inode;
+};
+
+/* A signal that the loop reads from a descriptor; it is blocked in all threads. */
+struct signal_watch {
+    int fd;
+    struct event *readable;
+    void (*called)(void *context);
+    void *context;
+};
+
 struct server {
     struct server_settings settings;
     struct event_base *base;
-    int listen_fd;
-    struct event *acceptable;
+    struct listener listeners[LISTENERS_MAX];
+    size_t listener_count;
     bool accept_paused; /* accepting is paused until server_resume_accepting */
     struct event *tick;
     struct event *woken;
-    struct event *signals[MAX_SIGNALS];
+    struct signal_watch signals[MAX_SIGNALS];
     size_t signal_count;
-    char url[128];
 
     mono_us now; /* time of the current callback */
     char input[INPUT_SIZE];
@@ -99,6 +131,13 @@ struct server {
     struct list connections[CONNECTION_STATES];
     size_t connection_count;
     struct map peers;
+    struct list failing_peers;
+
+    struct tls_context *tls;  /* for new connections; NULL: no TLS */
+    struct list newcomers;    /* connections whose first request is not complete, by first_by */
+    struct event *turn;       /* the next turn of the loop */
+    unsigned handshake_steps; /* in this turn */
+    mono_us handshake_at;     /* when the next handshake may begin */
 
     struct budget receiving; /* memory of requests being received */
     struct budget answering; /* memory of requests being handled, and of answers */
@@ -128,16 +167,45 @@ struct server {
     mono_us full_quiet_until;   /* next time that the log may report a full server */
     mono_us accept_quiet_until; /* the same for failed accepts */
     mono_us memory_quiet_until; /* the same for max_memory */
+    mono_us insecure_quiet_until;
+    mono_us handshake_quiet_until;
     bool stopping;
     mono_us stop_by;
 };
 
-/* ---- connection.c ---- */
+/* ---- listen.c ---- */
 
-/* Accepts pending connections, at most ACCEPT_MAX in one callback. */
-void connections_accept(evutil_socket_t fd, short what, void *server);
+/* Opens the listeners of the settings. On false `message` has the reason, unless there is no memory. */
+bool listeners_open(struct server *server, struct buf *message) MUST_CHECK;
+void listeners_pause(struct server *server);
+/* Closes the listeners and removes their Unix sockets. */
+void listeners_close(struct server *server);
+/* Warns each hour of listeners that serve other machines without protection. */
+void listeners_warn(struct server *server);
 /* Resumes accepting if it is paused and the server is not stopping. */
 void server_resume_accepting(struct server *server);
+
+/* Returns true if a line was logged in the last second. *until is the state of the line. */
+bool server_log_is_limited(const struct server *server, mono_us *until);
+
+/* ---- handshake.c ---- */
+
+bool handshakes_open(struct server *server) MUST_CHECK;
+/* The connection is HANDSHAKING and its socket is ready. */
+void handshake_continue(struct connection *connection);
+/* Lets handshakes of QUEUED connections begin. Each tick calls it. */
+void handshakes_release(struct server *server);
+/* Closes a connection whose handshake has taken too long. */
+void handshake_time_out(struct connection *connection);
+
+/* ---- connection.c ---- */
+
+/* Begins to read a new connection on its descriptor. False: out of memory. */
+bool connection_open(struct connection *connection) MUST_CHECK;
+/* Limits the time until the connection's first request is complete. The time begins now. */
+void connection_is_new(struct connection *connection);
+/* Begins or ends to wait until the socket accepts output. Out of memory: the connection is closed. */
+void connection_await_output(struct connection *connection, bool await);
 /* Moves the connection to a state and restarts its time in the state. */
 void connection_move(struct connection *connection, enum connection_state state);
 /*
@@ -157,7 +225,7 @@ void connection_answer(struct connection *connection, struct bytes head, struct 
  */
 void connection_watch_close(struct connection *connection);
 /* Returns true if the client has closed its side. Checks the socket too, because the loop may not have read it yet. */
-bool connection_client_closed(const struct connection *connection);
+bool connection_client_closed(struct connection *connection);
 /*
  * Closes the connection. It is freed at the end of the callback. An exchange that is with the engine continues without
  * it.

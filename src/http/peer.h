@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Peers: the client addresses, with the connections of each. */
+/* Peers: the addresses of clients, and the users of clients on Unix sockets, with the connections of each. */
 #ifndef HTTP_PEER_H
 #define HTTP_PEER_H
+
+#include <sys/types.h>
 
 #include "base/list.h"
 #include "base/map.h"
@@ -13,13 +15,26 @@ enum { PEER_ADDRESS_SIZE = 16 };
 struct peer {
     struct map_node by_address;
     unsigned char address[PEER_ADDRESS_SIZE]; /* an IPv6 address (IPv4 is mapped); of IPv6 only the first 64 bits are
-                                                 kept */
+                                                 kept; a user is an address that no client has */
     size_t connections;
-    struct list idle; /* idle connections, longest idle first: `of_peer` of struct connection */
+    struct list idle;  /* idle connections, longest idle first: `of_peer` of struct connection */
+    struct list node;  /* on the server's list of failing peers; a peer on it is kept without connections */
+    unsigned failures; /* requests without a valid credential since failing_since */
+    mono_us failing_since;
+    mono_us closed_until; /* new connections are closed until then; 0: they are not */
 };
 
-/* Returns the peer of this address and adds a connection to it. NULL: out of memory. */
-struct peer *peer_join(struct map *peers, const struct sockaddr_storage *address) MUST_CHECK;
-/* Removes a connection from the peer. Frees the peer with its last connection. */
+/* Requests without a valid credential in one second, after which new connections are closed for a second. */
+enum { PEER_MAX_FAILURES = 10 };
+
+/* Returns the peer of this address (a Unix socket: of this user) and adds a connection to it. NULL: out of memory. */
+struct peer *peer_join(struct map *peers, const struct sockaddr_storage *address, uid_t uid) MUST_CHECK;
+/* Removes a connection from the peer. Frees the peer with its last connection, unless it is failing. */
 void peer_leave(struct map *peers, struct peer *peer);
+/* Counts a request without a valid credential, and puts the peer on the list of failing peers. */
+void peer_count_failure(struct list *failing, struct peer *peer, mono_us now);
+/* Returns true if new connections of the peer are closed at this time. */
+bool peer_is_closed(const struct peer *peer, mono_us now) MUST_CHECK;
+/* Takes peers off the list whose last failures are forgotten. Frees those without connections. */
+void peers_forgive(struct map *peers, struct list *failing, mono_us now);
 #endif

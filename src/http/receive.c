@@ -5,6 +5,7 @@
 #include <assert.h>
 #include <stdio.h>
 
+#include "base/clock.h"
 #include "http/parser.h"
 
 enum {
@@ -45,6 +46,7 @@ struct exchange *exchange_take(struct connection *connection)
     }
     exchange->server = server;
     exchange->service = server->settings.service;
+    exchange->client = &connection->client;
     exchange->connection = connection;
     connection->exchange = exchange;
     request_id_make(server, exchange->id);
@@ -119,6 +121,26 @@ void exchange_client_disconnected(struct server *server, struct exchange *exchan
     exchange_recycle(server, exchange);
 }
 
+void server_count_failure(struct exchange *exchange)
+{
+    struct server *server = exchange->server;
+    peer_count_failure(&server->failing_peers, exchange->connection->peer, server->now);
+}
+
+void server_end_waits(struct server *server, bool (*may_wait)(struct exchange *exchange))
+{
+    server->now = clock_mono();
+    list_for_each (node, following, &server->connections[CONNECTION_DECIDING]) {
+        struct exchange *exchange = LIST_ENTRY(node, struct connection, node)->exchange;
+        if (!exchange || !exchange_waits(exchange) || may_wait(exchange) || !server->settings.hooks->abandon(exchange))
+            continue;
+        assert(server->counts.exchanges > 0);
+        server->counts.exchanges--;
+        exchange_refuse(exchange, PERMIT_UNAUTHENTICATED, NULL);
+    }
+    connections_dispose(server);
+}
+
 void exchange_handed_over(struct server *server, struct exchange *exchange)
 {
     exchange_drop_request(exchange);
@@ -160,6 +182,7 @@ static void refuse_large(struct exchange *exchange)
 static void handle(struct server *server, struct exchange *exchange)
 {
     assert(exchange->parser->state == READ_NO_MORE);
+    list_remove(&exchange->connection->of_new);
     read_head(exchange);
     exchange->body = (struct bytes){exchange->parser->body.data, exchange->parser->body.length};
     exchange->arrived_at = server->now;

@@ -13,6 +13,7 @@
 
 struct route {
     enum http_method method;
+    unsigned right;   /* what the client needs; the table's owner gives it a meaning */
     const char *path; /* may have one parameter, {name}, which stands for one segment */
     bool (*handle)(struct exchange *exchange);
     size_t max_body;                           /* 0: no body allowed */

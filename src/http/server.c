@@ -2,23 +2,20 @@
 #include "http/server.h"
 
 #include <errno.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
+#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/uuid.h"
-#include "http/address.h"
 #include "http/loop.h"
+#include "http/tls.h"
 
-enum {
-    TICK_MS = 100, /* maximum delay until an expired deadline is noticed */
-    BACKLOG = 4096,
-};
+enum { TICK_MS = 100 /* maximum delay until an expired deadline is noticed */ };
 
 /* ---- the tick ---- */
 
@@ -59,9 +56,11 @@ static void on_tick(evutil_socket_t fd, short what, void *context)
     server->now = clock_mono();
     date_update(server);
     time_out_exchanges(server);
+    handshakes_release(server);
     connections_sweep(server);
     connections_dispose(server);
     memory_watch(server);
+    listeners_warn(server);
     server_resume_accepting(server);
     if (!server->stopping)
         return;
@@ -83,40 +82,6 @@ static void on_woken(evutil_socket_t fd, short what, void *context)
     bodies_drain(server);
     outbox_drain(server);
     connections_dispose(server);
-}
-
-/* Returns a listening socket, or -1 with errno. On Linux, accepted sockets inherit TCP_NODELAY. */
-static int listen_at(const struct sockaddr_storage *address, socklen_t length)
-{
-    int on = 1;
-    int fd = socket(address->ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (fd < 0)
-        return -1;
-    if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
-        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) == 0 &&
-        bind(fd, (const struct sockaddr *)address, length) == 0 && listen(fd, BACKLOG) == 0)
-        return fd;
-    int error = errno;
-    close(fd);
-    errno = error;
-    return -1;
-}
-
-static bool open_listener(struct server *server, struct buf *message)
-{
-    struct sockaddr_storage address;
-    socklen_t length;
-    if (!address_parse(server->settings.listen, server->settings.any_address, &address, &length, message))
-        return false;
-    server->listen_fd = listen_at(&address, length);
-    if (server->listen_fd < 0) {
-        buf_printf(message, "cannot listen on %s: %s%s", server->settings.listen, strerror(errno),
-                   errno == EADDRINUSE ? "; another program uses the port" : "");
-        return false;
-    }
-    address_url(server->listen_fd, server->url, sizeof server->url);
-    server->acceptable = event_new(server->base, server->listen_fd, EV_READ | EV_PERSIST, connections_accept, server);
-    return server->acceptable && event_add(server->acceptable, NULL) == 0;
 }
 
 static bool open_events(struct server *server)
@@ -148,13 +113,39 @@ static struct event_base *open_base(void)
 static void server_init(struct server *server, const struct server_settings *settings)
 {
     server->settings = *settings;
-    server->listen_fd = server->wake_fd = -1;
+    server->wake_fd = -1;
     server->outbox_end = &server->outbox;
     server->id_seed = (uint32_t)random_u64();
     for (size_t i = 0; i < CONNECTION_STATES; i++)
         list_init(&server->connections[i]);
+    list_init(&server->newcomers);
+    list_init(&server->failing_peers);
     buf_init(&server->scratch, 16 * 1024);
     pthread_mutex_init(&server->outbox_mutex, NULL);
+}
+
+static bool has_tls(const struct server_tls *files)
+{
+    return files->certificate || files->key || files->client_ca;
+}
+
+/* Loads the files of TLS, if there are any. On false the loaded ones stay, and `message` has the reason. */
+static bool load_tls(struct server *server, const struct server_tls *files, struct buf *message)
+{
+    struct tls_context *fresh = has_tls(files) || server->tls ? tls_context_load(files, message) : NULL;
+    if (!fresh)
+        return !has_tls(files) && !server->tls;
+    tls_context_free(server->tls);
+    server->tls = fresh;
+    server->counts.tls_until = tls_context_until(fresh);
+    return true;
+}
+
+bool server_check(const struct server_settings *settings, struct buf *message)
+{
+    struct tls_context *context = has_tls(&settings->tls) ? tls_context_load(&settings->tls, message) : NULL;
+    tls_context_free(context);
+    return context || !has_tls(&settings->tls);
 }
 
 bool server_open(const struct server_settings *settings, struct server **ret_server, struct buf *message)
@@ -166,7 +157,8 @@ bool server_open(const struct server_settings *settings, struct server **ret_ser
     }
     server_init(server, settings);
     server->base = open_base();
-    if (server->base && open_events(server) && bodies_start(server) && open_listener(server, message)) {
+    if (server->base && open_events(server) && handshakes_open(server) && bodies_start(server) &&
+        load_tls(server, &settings->tls, message) && listeners_open(server, message)) {
         server->now = clock_mono();
         memory_watch(server);
         date_update(server);
@@ -181,33 +173,40 @@ bool server_open(const struct server_settings *settings, struct server **ret_ser
 
 const char *server_url(const struct server *server)
 {
-    return server->url;
+    return server->listeners[0].url;
 }
 
-struct signal_call {
-    void (*called)(void *context);
-    void *context;
-};
-
-static void on_signal(evutil_socket_t number, short what, void *context)
+const char *server_url_at(const struct server *server, size_t index)
 {
-    const struct signal_call *call = context;
-    (void)number, (void)what;
-    call->called(call->context);
+    return index < server->listener_count ? server->listeners[index].url : NULL;
+}
+
+static void on_signal(evutil_socket_t fd, short what, void *context)
+{
+    const struct signal_watch *watch = context;
+    struct signalfd_siginfo received;
+    (void)what;
+    if (read(fd, &received, sizeof received) == (ssize_t)sizeof received)
+        watch->called(watch->context);
 }
 
 bool server_on_signal(struct server *server, int number, void (*called)(void *context), void *context)
 {
-    static struct signal_call calls[MAX_SIGNALS];
+    sigset_t one;
     if (server->signal_count == MAX_SIGNALS)
         return false;
-    struct signal_call *call = &calls[server->signal_count];
-    *call = (struct signal_call){called, context};
-    struct event *event = evsignal_new(server->base, number, on_signal, call);
-    if (!event || event_add(event, NULL) != 0)
+    sigemptyset(&one);
+    sigaddset(&one, number);
+    if (pthread_sigmask(SIG_BLOCK, &one, NULL) != 0 || signal(number, SIG_DFL) == SIG_ERR)
+        return false; /* SIG_DFL: a signal that is ignored, as by nohup, would not be read */
+    struct signal_watch *watch = &server->signals[server->signal_count];
+    *watch = (struct signal_watch){
+        .fd = signalfd(-1, &one, SFD_NONBLOCK | SFD_CLOEXEC), .called = called, .context = context};
+    if (watch->fd < 0)
         return false;
-    server->signals[server->signal_count++] = event;
-    return true;
+    server->signal_count++;
+    watch->readable = event_new(server->base, watch->fd, EV_READ | EV_PERSIST, on_signal, watch);
+    return watch->readable && event_add(watch->readable, NULL) == 0;
 }
 
 void server_run(struct server *server)
@@ -243,7 +242,7 @@ void server_stop(struct server *server, int64_t grace_ms)
         return;
     server->stopping = true;
     server->stop_by = clock_mono() + grace_ms * US_PER_MS;
-    event_del(server->acceptable);
+    listeners_pause(server);
 }
 
 void server_flush(struct server *server)
@@ -260,6 +259,14 @@ void server_reload(struct server *server, const struct server_settings *settings
     server->settings.max_memory = settings->max_memory;
     server->settings.idle_timeout_ms = settings->idle_timeout_ms;
     server->settings.request_timeout_ms = settings->request_timeout_ms;
+    server->settings.tls_handshakes = settings->tls_handshakes;
+    struct buf message;
+    buf_init(&message, 4096);
+    if (!load_tls(server, &settings->tls, &message)) {
+        server->counts.tls_reload_failed++;
+        log_write(LOG_ERROR, "TLS reload failed, the certificate in use stays", "why", buf_text(&message), NULL);
+    }
+    buf_release(&message);
 }
 
 void server_free(struct server *server)
@@ -275,6 +282,7 @@ void server_free(struct server *server)
             connection_close(LIST_ENTRY(node, struct connection, node));
     }
     connections_dispose(server);
+    peers_forgive(&server->peers, &server->failing_peers, INT64_MAX);
     map_release(&server->peers);
     heap_release(&server->under_way);
     while (server->free_exchanges) {
@@ -282,15 +290,17 @@ void server_free(struct server *server)
         server->free_exchanges = exchange->next;
         exchange_free(exchange);
     }
-    event_release(server->acceptable);
+    listeners_close(server);
     event_release(server->woken);
     event_release(server->tick);
-    for (size_t i = 0; i < server->signal_count; i++)
-        event_release(server->signals[i]);
+    event_release(server->turn);
+    tls_context_free(server->tls);
+    for (size_t i = 0; i < server->signal_count; i++) {
+        event_release(server->signals[i].readable);
+        close(server->signals[i].fd);
+    }
     if (server->base)
         event_base_free(server->base); /* frees also the events that connections left in it */
-    if (server->listen_fd >= 0)
-        close(server->listen_fd);
     if (server->wake_fd >= 0)
         close(server->wake_fd);
     pthread_mutex_destroy(&server->outbox_mutex);

@@ -7,8 +7,11 @@
  *  connection  Accepted until closed. There are at most max_connections, and max_connections_per_address from one
  *              address. At these limits the longest idle connection is closed for a new one. If none is idle, accepting
  *              stops until a connection closes (max_connections), or the new connection is answered 429 (per address).
+ *              Clients on Unix sockets are counted by user instead of by address.
  *              A connection without a complete request within idle_timeout after its last answer is closed, whether it
  *              is idle or slow; so is a connection whose client does not read its answer in that time.
+ *  TLS         A connection of an https listener begins with a handshake. Handshakes are rationed (handshake.c). A
+ *              client has 10 seconds for the handshake and its first request.
  *  exchange    One at a time on a connection. A few KiB of pipelined requests are read in advance; the rest stays in
  *              the socket.
  *  memory      Requests and answers share the memory that max_memory leaves beside the rest of the process. Beyond it,
@@ -21,6 +24,22 @@
 #include "permit/status.h"
 
 enum { SERVER_MAX_BODY = 1024 * 1024 /* largest body of any route */ };
+
+/* How a TLS handshake has ended; also the label `result` of permitd_tls_handshakes_total. */
+enum handshake_result {
+    HANDSHAKE_OK,
+    HANDSHAKE_CLOSED,                 /* the client has disconnected */
+    HANDSHAKE_TIMED_OUT,              /* no complete handshake within 10 seconds */
+    HANDSHAKE_PLAIN_HTTP,             /* the client does not speak TLS */
+    HANDSHAKE_PROTOCOL,               /* no common version or cipher, or malformed */
+    HANDSHAKE_REFUSED_BY_CLIENT,      /* the client does not trust the server's certificate, or it has another reason */
+    HANDSHAKE_CERTIFICATE_UNKNOWN_CA, /* the client's certificate is not of tls_client_ca */
+    HANDSHAKE_CERTIFICATE_EXPIRED,
+    HANDSHAKE_CERTIFICATE_INVALID, /* the client's certificate has another fault */
+    HANDSHAKE_RESULTS,
+};
+/* Returns the word of a result, such as "plain_http". */
+const char *handshake_result_word(enum handshake_result result);
 
 /* Hooks of the server for its requests. They run on the loop's thread; `handle` also on the thread of large bodies. */
 struct server_hooks {
@@ -46,13 +65,26 @@ struct server_hooks {
     bool (*abandon)(struct exchange *exchange);
     /* The exchange is finished, its answer is marked must_arrive, and no client has got any answer. */
     void (*undelivered)(struct exchange *exchange);
+    /* Frees client->session. Called when the connection is freed, if the session is not NULL. */
+    void (*end_session)(void *session);
     /* Resets what follows the exchange in its object, before the exchange is used again or freed. */
     void (*clear)(struct exchange *exchange);
 };
 
+/* Paths of PEM files; NULL: none. */
+struct server_tls {
+    const char *certificate; /* of the server, followed by those of its authorities */
+    const char *key;
+    const char *client_ca; /* certificates of the authorities of clients; NULL: clients are not asked for any */
+};
+
 struct server_settings {
-    const char *listen; /* "127.0.0.1:7070", "[::1]:0" */
-    bool any_address;   /* allow addresses other than loopback */
+    const char *const *listen; /* NULL-terminated: "127.0.0.1:7070", "https://[::]:7443", "unix:/run/permitd.sock"; read
+                                  only by server_open */
+    bool insecure;             /* serve other machines without TLS or without credentials */
+    bool has_credentials;      /* the hooks serve no client without a credential */
+    struct server_tls tls;     /* read only by server_open, server_reload and server_check */
+    int64_t tls_handshakes;    /* per second */
     int64_t max_connections;
     int64_t max_connections_per_address; /* 0: a quarter of max_connections */
     int64_t max_memory;                  /* resident bytes of the whole process */
@@ -64,14 +96,19 @@ struct server_settings {
 };
 
 /*
- * Opens the listener; clients can connect, but nothing is served yet. Settings are copied. On false `message` has the
+ * Opens the listeners; clients can connect, but nothing is served yet. Settings are copied. On false `message` has the
  * reason.
  */
 bool server_open(const struct server_settings *settings, struct server **ret_server, struct buf *message) MUST_CHECK;
-/* The URL of the listener, such as "http://127.0.0.1:7070". */
+/* Checks the files of TLS without opening anything. On false `message` has the reason. */
+bool server_check(const struct server_settings *settings, struct buf *message) MUST_CHECK;
+/* Returns the URL of the first listener, such as "http://127.0.0.1:7070". */
 const char *server_url(const struct server *server);
+/* Returns the URL of a listener, in the order of the setting; NULL: there is none at this index. */
+const char *server_url_at(const struct server *server, size_t index);
 /*
- * Calls `called` on the loop's thread when the process receives the signal. False: out of memory, or too many signals.
+ * Calls `called` on the loop's thread when the process receives the signal, which is blocked in this thread and those it
+ * creates from then on. It stays pending while the loop does not run. False: out of memory, or too many signals.
  */
 bool server_on_signal(struct server *server, int number, void (*called)(void *context), void *context) MUST_CHECK;
 /* Serves until server_stop is called and all answers are sent, but at most grace_ms after that call. */
@@ -85,10 +122,24 @@ bool server_run_until(struct server *server, int fd) MUST_CHECK;
 void server_stop(struct server *server, int64_t grace_ms);
 /* Sends answers that were finished since server_run returned. Does not block. */
 void server_flush(struct server *server);
-/* Applies changed max_memory, timeouts and connection limits. Called on the loop's thread. */
+/*
+ * Applies changed max_memory, timeouts and limits, and loads the files of TLS again. If they cannot be used, the loaded
+ * ones stay. Open connections go on with what they began with. Called on the loop's thread.
+ */
 void server_reload(struct server *server, const struct server_settings *settings);
 /* Closes everything. No exchange may still be with the engine. Accepts NULL. */
 void server_free(struct server *server);
+
+/*
+ * Called by `admit` for a request without a valid credential. After PEER_MAX_FAILURES (peer.h) of them in a second, new
+ * connections from its address are closed for a second.
+ */
+void server_count_failure(struct exchange *exchange);
+/*
+ * Ends the wait of every exchange that `may_wait` does not allow: it is abandoned and answered PERMIT_UNAUTHENTICATED.
+ * `may_wait` may read what the handler has set. Called on the loop's thread.
+ */
+void server_end_waits(struct server *server, bool (*may_wait)(struct exchange *exchange));
 
 /* Counters for metrics, read on the loop's thread. */
 struct server_counts {
@@ -97,11 +148,15 @@ struct server_counts {
     uint64_t full;           /* times that accepting stopped because the server was full and no connection was idle */
     uint64_t yielded;        /* idle connections closed for a new one */
     uint64_t crowded;        /* refused because of max_connections_per_address */
+    uint64_t guessing;       /* closed because of failures from their address (server_count_failure) */
     uint64_t buffered;       /* bytes of requests and answers now, pieces of up to BUDGET_SMALL excluded */
     uint64_t memory_refused; /* times that max_memory refused memory to a request or an answer */
     uint64_t exchanges;      /* currently being handled */
     uint64_t answers[6];     /* by class of HTTP status; [0] is unused */
     uint64_t late;           /* timeout answers */
+    uint64_t handshakes[HANDSHAKE_RESULTS];
+    uint64_t tls_reload_failed; /* times that the files of TLS could not be loaded again */
+    int64_t tls_until;          /* seconds since 1970 at which the certificate ends; 0: there is no TLS */
 };
 void server_counts(const struct server *server, struct server_counts *ret_counts);
 #endif

@@ -5,13 +5,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <fnmatch.h>
-#include <grp.h>
 #include <limits.h>
-#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "base/user.h"
 
 /* Appends "cannot open DIR/NAME: No such file or directory" for errno. `name` NULL: DIR itself. Returns false. */
 static bool append_errno(struct buf *message, const char *doing, const char *directory, const char *name)
@@ -152,16 +152,85 @@ static bool belongs_to_another(const char *directory, const struct stat *info, s
     return true;
 }
 
-/* Switches the process to the user and its groups; a user without a passwd entry gets only the directory's group. */
-static bool become_user(uid_t uid, gid_t gid, struct buf *message)
+/* Returns true if the directory has no entry but lost+found. */
+static bool is_empty(int fd)
 {
-    const struct passwd *user = getpwuid(uid);
-    bool grouped = user ? initgroups(user->pw_name, user->pw_gid) == 0 && setgid(user->pw_gid) == 0
-                        : setgroups(0, NULL) == 0 && setgid(gid) == 0;
-    if (grouped && setuid(uid) == 0)
+    struct contents contents;
+    return contents_read(fd, &contents) && contents.entry_shown[0] == '\0';
+}
+
+/* Finds the user that gets a new directory of root. False, without a message: there is none. */
+static bool new_owner(const struct data_dir_user *user, uid_t *ret_uid, gid_t *ret_gid, struct buf *message)
+{
+    static const char *const usual[] = {"permitd", "mysql"};
+    struct buf ignored;
+    bool found = false;
+    if (user->name)
+        return user_find(user->name, ret_uid, ret_gid, message);
+    buf_init(&ignored, 1000);
+    for (size_t i = 0; i < ARRAY_LENGTH(usual) && !found; i++)
+        found = user_find(usual[i], ret_uid, ret_gid, &ignored);
+    buf_release(&ignored);
+    return found;
+}
+
+/*
+ * For root: decides which user permitd and mariadbd run as. `owner` is that of the directory, 0 if it is missing;
+ * `is_new`: it is missing or empty. *ret_uid is 0 only with allow_root.
+ */
+static bool choose_user(const char *directory, uid_t owner, gid_t group, bool is_new, const struct data_dir_user *user,
+                        uid_t *ret_uid, gid_t *ret_gid, struct buf *message)
+{
+    uid_t named = 0;
+    gid_t named_group = 0;
+    *ret_uid = owner;
+    *ret_gid = group;
+    if (user->name && !user_find(user->name, &named, &named_group, message))
+        return false;
+    if (user->name && named == 0)
+        buf_append_text(message, "user must not be root: MariaDB does not run as root");
+    else if (owner != 0 && user->name && owner != named)
+        buf_printf(message, "%s belongs to user %u, not to %s", directory, owner, user->name);
+    else if (owner != 0 || (user->allow_root && !user->name))
         return true;
-    buf_printf(message, "cannot become user %u, the owner of the directory: %s", uid, strerrordesc_np(errno));
+    else if (!is_new)
+        buf_printf(message,
+                   "%s belongs to root, and MariaDB does not run as root: give it to a user (chown -R %s %s), or, in a "
+                   "container, start permitd with --allow-root",
+                   directory, user->name ? user->name : "NAME", directory);
+    else if (new_owner(user, ret_uid, ret_gid, message) && *ret_uid != 0)
+        return true;
+    else
+        buf_append_text(message, "MariaDB does not run as root: name a user with --user NAME (useradd --system permitd "
+                                 "makes one), or, in a container, start permitd with --allow-root");
     return false;
+}
+
+/* The user must be able to reach the directory; those above it may be closed to it. */
+static bool is_reachable(const char *directory, struct buf *message)
+{
+    if (access(directory, R_OK | W_OK | X_OK) == 0)
+        return true;
+    buf_printf(message, "user %u cannot use %s: %s; the directories above it must be open to this user", geteuid(),
+               directory, strerrordesc_np(errno));
+    return false;
+}
+
+/* For root: gives a new directory to the user, and becomes the user. Nothing happens with allow_root. */
+static bool become_owner(const struct data_dir *dir, const struct stat *info, const struct data_dir_user *user,
+                         struct buf *message)
+{
+    uid_t uid;
+    gid_t gid;
+    if (geteuid() != 0)
+        return true;
+    if (!choose_user(dir->path, info->st_uid, info->st_gid, is_empty(dir->fd), user, &uid, &gid, message))
+        return false;
+    if (uid == 0)
+        return true;
+    if (uid != info->st_uid && fchown(dir->fd, uid, gid) != 0)
+        return append_errno(message, "change the owner of", dir->path, NULL);
+    return user_become(uid, gid, message) && is_reachable(dir->path, message);
 }
 
 /* Removes the access of other users: MariaDB's root account needs no password over the socket. */
@@ -171,9 +240,15 @@ static bool remove_others_access(int fd, const char *directory, const struct sta
            append_errno(message, "close to others", directory, NULL);
 }
 
-bool data_dir_take(const char *directory, struct data_dir *ret_dir, struct buf *message)
+bool data_dir_take(const char *directory, const struct data_dir_user *user, struct data_dir *ret_dir,
+                   struct buf *message)
 {
     struct stat info;
+    uid_t uid;
+    gid_t gid;
+    if (geteuid() == 0 && access(directory, F_OK) != 0 && errno == ENOENT &&
+        !choose_user(directory, 0, 0, true, user, &uid, &gid, message))
+        return false; /* before the directory is there */
     if (mkdir(directory, 0700) != 0 && errno != EEXIST)
         return append_errno(message, "make the directory", directory, NULL);
     struct data_dir dir = {.fd = directory_open(directory, &info, message)};
@@ -182,8 +257,7 @@ bool data_dir_take(const char *directory, struct data_dir *ret_dir, struct buf *
     dir.path = realpath(directory, NULL);
     if (!dir.path)
         (void)append_errno(message, "look at", directory, NULL);
-    else if (!belongs_to_another(dir.path, &info, message) &&
-             (geteuid() != 0 || info.st_uid == 0 || become_user(info.st_uid, info.st_gid, message)) &&
+    else if (!belongs_to_another(dir.path, &info, message) && become_owner(&dir, &info, user, message) &&
              data_dir_is_usable(dir.fd, dir.path, message) && remove_others_access(dir.fd, dir.path, &info, message) &&
              data_dir_is_usable(dir.fd, dir.path, message)) { /* again, now that no other user can add entries */
         *ret_dir = dir;
@@ -193,15 +267,19 @@ bool data_dir_take(const char *directory, struct data_dir *ret_dir, struct buf *
     return false;
 }
 
-bool data_dir_check(const char *directory, bool *ret_database, struct buf *message)
+bool data_dir_check(const char *directory, const struct data_dir_user *user, bool *ret_database, struct buf *message)
 {
     struct stat info;
+    uid_t uid;
+    gid_t gid;
     if (access(directory, F_OK) != 0 && errno == ENOENT) {
         *ret_database = false;
-        return true;
+        return geteuid() != 0 || choose_user(directory, 0, 0, true, user, &uid, &gid, message);
     }
     int fd = directory_open(directory, &info, message);
-    bool fit = fd >= 0 && !belongs_to_another(directory, &info, message) && data_dir_is_usable(fd, directory, message);
+    bool fit =
+        fd >= 0 && !belongs_to_another(directory, &info, message) && data_dir_is_usable(fd, directory, message) &&
+        (geteuid() != 0 || choose_user(directory, info.st_uid, info.st_gid, is_empty(fd), user, &uid, &gid, message));
     if (fit)
         *ret_database = data_dir_has_database(fd);
     if (fd >= 0)

@@ -15,18 +15,27 @@ struct data_dir {
     char *path; /* absolute, without links; for messages and for mariadbd's options; malloc'ed */
 };
 
+/* Which user root becomes, before it creates or opens a file in the directory. */
+struct data_dir_user {
+    const char *name; /* NULL: the owner of the directory; if it is new, the user permitd or mysql */
+    bool allow_root;  /* root stays root if the directory is root's and no user is named */
+};
+
 /*
  * Takes the directory: creates it with mode 0700 if it is missing, opens it, and removes the access of other users.
  * Returns false, and changes nothing in it, unless it belongs to this user and is empty or permitd's own
  * (data_dir_is_usable). If permitd runs as root, the whole process first becomes the owner of the directory, for good:
- * from then on a link or file in it reaches no further than its owner could. Release with data_dir_release.
+ * from then on a link or file in it reaches no further than its owner could. A new or empty directory of root is given to
+ * `user` first; one of root with contents is refused without allow_root. Release with data_dir_release.
  */
-bool data_dir_take(const char *directory, struct data_dir *ret_dir, struct buf *message) MUST_CHECK;
+bool data_dir_take(const char *directory, const struct data_dir_user *user, struct data_dir *ret_dir,
+                   struct buf *message) MUST_CHECK;
 /*
  * Sets *ret_database to true if the directory contains a database; false also if it is missing. Returns false, with a
  * message, if data_dir_take would refuse the directory because of its contents or its owner. Changes nothing.
  */
-bool data_dir_check(const char *directory, bool *ret_database, struct buf *message) MUST_CHECK;
+bool data_dir_check(const char *directory, const struct data_dir_user *user, bool *ret_database,
+                    struct buf *message) MUST_CHECK;
 /* Closes the directory and frees the path. Accepts one that is not open. */
 void data_dir_release(struct data_dir *dir);
 

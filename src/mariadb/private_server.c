@@ -382,7 +382,7 @@ static const char *const server_options[] = {
 static bool server_spawn(struct private_server *embedded)
 {
     char data[PATH_MAX], temporary[PATH_MAX], socket[PATH_MAX], pid_file[PATH_MAX];
-    char user[] = "--user=root";
+    char user[] = "--user=root"; /* mariadbd demands it of root */
     char *arguments[ARRAY_LENGTH(server_options) + 8] = {
         embedded->program, (char[]){"--no-defaults"}, data, temporary, socket, pid_file};
     size_t count = 6;
@@ -631,12 +631,13 @@ static void private_server_free(struct private_server *embedded)
     free(embedded);
 }
 
-bool private_server_open(const char *directory, struct private_server **ret_embedded, struct buf *message)
+bool private_server_open(const char *directory, const struct data_dir_user *user, struct private_server **ret_embedded,
+                         struct buf *message)
 {
     struct private_server *embedded = private_server_new();
     if (!embedded || embedded->stop_fd < 0 || embedded->begun_fd < 0)
         buf_append_text(message, "no memory or no file descriptor for the private MariaDB");
-    else if (data_dir_take(directory, &embedded->dir, message) && paths_make(embedded, message) &&
+    else if (data_dir_take(directory, user, &embedded->dir, message) && paths_make(embedded, message) &&
              lock_take(embedded, message) && log_open(embedded, message) &&
              data_dir_make(&embedded->dir, TEMPORARY, message) && programs_find(embedded, message) &&
              address_make(embedded, message) && supervisor_start(embedded, message)) {
@@ -652,10 +653,11 @@ int private_server_begun_fd(const struct private_server *embedded)
     return embedded->begun_fd;
 }
 
-bool private_server_start(const char *directory, struct private_server **ret_embedded, struct buf *message)
+bool private_server_start(const char *directory, const struct data_dir_user *user, struct private_server **ret_embedded,
+                          struct buf *message)
 {
     struct private_server *embedded;
-    if (!private_server_open(directory, &embedded, message))
+    if (!private_server_open(directory, user, &embedded, message))
         return false;
     if (private_server_wait(embedded, message)) {
         *ret_embedded = embedded;

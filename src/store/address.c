@@ -18,6 +18,8 @@ void database_address_release(struct database_address *address)
     free(address->password);
     free(address->database);
     free(address->ssl_ca);
+    free(address->ssl_cert);
+    free(address->ssl_key);
     *address = (struct database_address){.port = 0};
 }
 
@@ -127,17 +129,38 @@ static bool parse_user(struct database_address *address, struct bytes text, stru
 
 static bool parse_parameter(struct database_address *address, struct bytes text, struct buf *message)
 {
+    const struct {
+        const char *name;
+        char **member;
+    } parts[] = {
+        {"socket", &address->socket},
+        {"ssl_ca", &address->ssl_ca},
+        {"ssl_cert", &address->ssl_cert},
+        {"ssl_key", &address->ssl_key},
+    };
     struct bytes name;
     struct bytes value = text;
     if (text.length == 0)
         return true;
     if (cut_front(&value, '=', &name)) {
-        if (bytes_equal(name, BYTES("socket")))
-            return set_part(&address->socket, value, "socket", message);
-        if (bytes_equal(name, BYTES("ssl_ca")))
-            return set_part(&address->ssl_ca, value, "ssl_ca", message);
+        for (size_t i = 0; i < ARRAY_LENGTH(parts); i++)
+            if (bytes_equal(name, bytes_of(parts[i].name)))
+                return set_part(parts[i].member, value, parts[i].name, message);
+        if (bytes_equal(name, BYTES("ssl")) && bytes_equal(value, BYTES("verify")))
+            return address->ssl_verify = true;
     }
-    return refuse(message, "the only parameters are socket=PATH and ssl_ca=FILE");
+    return refuse(message,
+                  "the only parameters are socket=PATH, ssl=verify, ssl_ca=FILE, ssl_cert=FILE and ssl_key=FILE");
+}
+
+/* A certificate without a check of the server would be shown to any server. */
+static bool check_tls(const struct database_address *address, struct buf *message)
+{
+    if (!address->ssl_cert != !address->ssl_key)
+        return refuse(message, "ssl_cert and ssl_key are given together");
+    if (address->ssl_cert && !address->ssl_ca && !address->ssl_verify)
+        return refuse(message, "ssl_cert needs ssl_ca=FILE or ssl=verify, so that the server is checked too");
+    return true;
 }
 
 static bool parse_parameters(struct database_address *address, struct bytes rest, struct buf *message)
@@ -167,7 +190,7 @@ static bool parse_parts(struct database_address *address, struct bytes rest, str
         return false;
     if (!address->database || strlen(address->database) > 64 || strchr(address->database, '`'))
         return refuse(message, "the database name must have 1 to 64 characters without `");
-    return true;
+    return check_tls(address, message);
 }
 
 bool database_address_parse(const char *url, struct database_address *ret_address, struct buf *message)

@@ -26,7 +26,7 @@ enum {
     "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY;"
 
 /* Indexes of differences[]. */
-enum { UNITS, PERMITS_OF_ENDED, SLOTS_OF_OTHERS, SLOTS_OUT_OF_PLACE, PERMITS_WITH_ODD_SLOTS };
+enum { UNITS, PERMITS_OF_ENDED, SLOTS_OF_OTHERS, SLOTS_OUT_OF_PLACE, PERMITS_WITH_ODD_SLOTS, PLACES };
 
 /* ---- sending ---- */
 
@@ -39,15 +39,20 @@ static enum permit_status send_text(struct session *session, struct buf *sql)
 
 /* ---- a semaphore ---- */
 
+/* Walks the whole queue, whose length is bounded, and the primary key of each request. */
+#define PLACES_OF_SEMAPHORE                                                                                            \
+    "SELECT STRAIGHT_JOIN COUNT(r.server_id) FROM waiter w FORCE INDEX (PRIMARY)"                                      \
+    " JOIN permit_request r FORCE INDEX (PRIMARY) ON r.id=w.permit_request_id WHERE w.semaphore_id=s.id"
+
 static enum permit_status read_semaphore(struct audit *audit, uint64_t after)
 {
     struct buf sql;
     struct row_reader reader = {.arena = audit->arena};
     buf_init(&sql, SQL_MAX);
-    buf_append_text(&sql, ONE_VIEW AUDIT_SELECT
-                    "id,name,kind,capacity,in_use FROM semaphore FORCE INDEX (PRIMARY) WHERE id>");
+    buf_append_text(&sql, ONE_VIEW AUDIT_SELECT "s.id,s.name,s.kind,s.capacity,s.in_use,s.waiting,(" PLACES_OF_SEMAPHORE
+                                                ") FROM semaphore s FORCE INDEX (PRIMARY) WHERE s.id>");
     buf_append_u64(&sql, after);
-    buf_append_text(&sql, " ORDER BY id LIMIT 1");
+    buf_append_text(&sql, " ORDER BY s.id LIMIT 1");
     enum permit_status status = send_text(session_of(audit->store), &sql);
     for (int i = 0; i < 2 && status == PERMIT_OK; i++)
         status = session_next(session_of(audit->store));
@@ -57,6 +62,8 @@ static enum permit_status read_semaphore(struct audit *audit, uint64_t after)
         audit->semaphore.kind = (enum semaphore_kind)row_u64(&reader);
         audit->semaphore.capacity = row_i64(&reader);
         audit->semaphore.in_use = row_i64(&reader);
+        audit->semaphore.waiting = row_i64(&reader);
+        audit->places = row_i64(&reader);
     }
     return session_end(session_of(audit->store), reader.broken ? PERMIT_NO_MEMORY : status);
 }
@@ -192,6 +199,7 @@ static enum permit_status report_drift(struct audit *audit, struct audit_result 
     for (uint32_t number = 1; audit->holders && number <= SLOTS_MAX_CAPACITY; number++)
         audit->differences[SLOTS_OF_OTHERS] += audit->holders[number] != 0; /* a permit names it, but it has no row */
     audit->differences[UNITS] = audit->semaphore.in_use - audit->held;
+    audit->differences[PLACES] = audit->semaphore.waiting - audit->places;
     for (size_t i = 0; i < AUDIT_NUMBERS; i++)
         drifts |= audit->differences[i] != 0;
     struct audit_drift *drift = drifts ? arena_alloc(audit->arena, sizeof *drift) : NULL;
@@ -205,7 +213,11 @@ static enum permit_status report_drift(struct audit *audit, struct audit_result 
     snprintf(drift->subject, sizeof drift->subject, "%s", audit->semaphore.name.data);
     int length = snprintf(drift->sentence, sizeof drift->sentence, "in_use is %lld, its held permits have %lld units",
                           (long long)audit->semaphore.in_use, (long long)audit->held);
-    for (size_t i = UNITS + 1; i < AUDIT_NUMBERS; i++)
+    if (audit->differences[PLACES])
+        length += snprintf(drift->sentence + length, sizeof drift->sentence - (size_t)length,
+                           "; waiting is %lld, clients ask for %lld places in its queue",
+                           (long long)audit->semaphore.waiting, (long long)audit->places);
+    for (size_t i = UNITS + 1; i < PLACES; i++)
         if (audit->differences[i])
             length += snprintf(drift->sentence + length, sizeof drift->sentence - (size_t)length, "; %lld %s",
                                (long long)audit->differences[i], drift_texts[i]);

@@ -13,7 +13,7 @@
 
 struct store;
 
-enum { AUDIT_SUBJECT_SIZE = 256, AUDIT_SENTENCE_SIZE = 400, AUDIT_NUMBERS = 5, AUDIT_PAGE = 500 };
+enum { AUDIT_SUBJECT_SIZE = 256, AUDIT_SENTENCE_SIZE = 600, AUDIT_NUMBERS = 6, AUDIT_PAGE = 500 };
 
 /* A mismatch: of a semaphore, or of an ACQUIRED request without its permits. */
 struct audit_drift {
@@ -32,6 +32,7 @@ struct audit_result {
 /*
  * Audit of one semaphore, page by page. It checks that
  * - in_use is the sum of its ACQUIRED permits;
+ * - waiting is the number of places in its queue that a client asks for;
  * - a slot is held by the permit that names it and by no other, and is out of service if and only if its number is
  *   above the capacity;
  * - no ACQUIRED permit belongs to an ended request.
@@ -46,8 +47,9 @@ struct audit {
     struct arena *arena;
     enum { AUDIT_PERMITS, AUDIT_SLOTS, AUDIT_REQUESTS, AUDIT_DONE } step;
     bool in_view;               /* a read view is open; the server keeps old row versions until it closes */
-    struct semaphore semaphore; /* id, name, kind, capacity, in_use; id 0: no semaphore is left */
+    struct semaphore semaphore; /* id, name, kind, capacity, in_use, waiting; id 0: no semaphore is left */
     int64_t held;               /* units of its ACQUIRED permits */
+    int64_t places;             /* places in its queue whose request has a server_id */
     int64_t differences[AUDIT_NUMBERS];
     uint64_t *holders; /* by slot number: token of the permit that names the slot; NULL: a counted semaphore */
     uint64_t last;     /* token or slot number after which the next page starts */

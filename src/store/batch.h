@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The packets of a batch: the text of the first one (lock and read) and of the last one (write and commit), and the
- * readers of the results. Internal to mysql_store.c. Each packet is one round trip; only batch_read_due sends others
- * between them. All functions that append SQL set sql->broken on failure.
+ * readers of the results. Internal to mysql_store.c. Each packet is one round trip; only batch_read_due and
+ * batch_read_waiters send others between them. All functions that append SQL set sql->broken on failure.
  */
 #ifndef STORE_BATCH_H
 #define STORE_BATCH_H
@@ -33,6 +33,17 @@ int batch_compare_keys(const void *a, const void *b);
 /* Reads the due holders of semaphores that lack units, as store_read_due says. `sql` is scratch. */
 enum permit_status batch_read_due(struct session *session, const struct shortfall *shortfalls, size_t count,
                                   struct buf *sql, struct arena *arena, struct view *view) MUST_CHECK;
+
+/*
+ * Reads the slots that the set names or wants free, once more, into the semaphores of the view, whose free_slots and
+ * named_slots are empty. At least one semaphore; its names are sorted. `sql` is scratch.
+ */
+enum permit_status batch_read_slots(struct session *session, const struct lock_set *set, struct buf *sql,
+                                    struct arena *arena, struct view *view) MUST_CHECK;
+/* Reads parts of queues, as store_read_waiters says. `sql` is scratch. */
+enum permit_status batch_read_waiters(struct session *session, const struct queue_read *reads,
+                                      const struct slots_wanted *slots, size_t count, struct buf *sql,
+                                      struct arena *arena, struct view *view) MUST_CHECK;
 
 /* Appends a SELECT of the request ids of these tokens. */
 void batch_tokens_sql(uint64_t semaphore_id, const uint64_t *tokens, size_t count, struct buf *sql);

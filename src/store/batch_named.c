@@ -11,12 +11,12 @@
 enum { KEYS_A_STATEMENT = 500 };
 
 /* Walks the given index, then the primary keys of the permit and the request that hold the slot. */
-static const char select_slots[] =
-    "SELECT l.number,l.label,l.permit_id,l.retired,r.external_id,r.due_at,r.grace_ms,r.ttl_ms"
-    " FROM slot l FORCE INDEX (%s) LEFT JOIN permit p FORCE INDEX (PRIMARY)"
-    " ON p.semaphore_id=l.semaphore_id AND p.id=l.permit_id"
-    " LEFT JOIN permit_request r FORCE INDEX (PRIMARY) ON r.id=p.permit_request_id"
-    " WHERE l.semaphore_id=";
+static const char select_slots[] = "SELECT l.number,l.label,l.permit_id,l.retired,r.external_id,r.due_at,"
+                                   "IF(r.server_id IS NULL,r.grace_ms,0),IF(r.server_id IS NULL,r.ttl_ms,0)"
+                                   " FROM slot l FORCE INDEX (%s) LEFT JOIN permit p FORCE INDEX (PRIMARY)"
+                                   " ON p.semaphore_id=l.semaphore_id AND p.id=l.permit_id"
+                                   " LEFT JOIN permit_request r FORCE INDEX (PRIMARY) ON r.id=p.permit_request_id"
+                                   " WHERE l.semaphore_id=";
 
 /* ---- names without duplicates ---- */
 

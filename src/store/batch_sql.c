@@ -4,7 +4,8 @@
  * - semaphores, in ascending id order, by a compare-and-set: if it misses, NULL goes into a NOT NULL column, which is
  *   error 1048 in strict mode and stops the packet before COMMIT;
  * - events;
- * - new requests, sorted by the bytes of external_id, and their permits;
+ * - requests and places that are deleted, mail;
+ * - new requests, sorted by the bytes of external_id, new places, and the permits of grants;
  * - permits that end, slots, labels;
  * - changed requests, by primary key.
  */
@@ -59,6 +60,14 @@ static void guarded_sql(struct guard *guard, const char *column, const char *con
     buf_append_text(sql, ",NULL)");
 }
 
+/* Checks the last statement now: a mismatch is error 1242 (subquery returns two rows). DO would ignore the error. */
+static void check_guard_sql(struct guard *guard, struct buf *sql)
+{
+    if (guard->pending)
+        buf_printf(sql, "SET @guard=IF(ROW_COUNT()=%zu,0,(SELECT 1 UNION SELECT 2));", guard->rows);
+    guard->pending = false;
+}
+
 static void comma_sql(struct buf *sql, size_t index)
 {
     if (index > 0)
@@ -66,6 +75,17 @@ static void comma_sql(struct buf *sql, size_t index)
 }
 
 /* ---- semaphores ---- */
+
+/* Returns true if the batch changes a request that waits: otherwise no semaphore's `waiting` has changed. */
+static bool changes_queues(const struct changes *changes)
+{
+    for (size_t i = 0; i < changes->request_count; i++) {
+        const struct request_change *change = &changes->requests[i];
+        if (change->request->state == REQUEST_WAITING || (change->before && change->before->state == REQUEST_WAITING))
+            return true;
+    }
+    return changes->place_count > 0;
+}
 
 /* Appends the name=value pairs that every batch writes. */
 static void usage_sql(const struct semaphore_image *image, struct buf *sql)
@@ -103,13 +123,17 @@ static void insert_semaphore_sql(const struct semaphore_image *image, struct buf
     buf_append_char(sql, ';');
 }
 
-static void update_semaphore_sql(const struct semaphore_image *image, struct buf *sql)
+static void update_semaphore_sql(const struct semaphore_image *image, bool queue, struct buf *sql)
 {
     assert(image->semaphore->version == image->expected_version + 1);
     buf_append_text(sql, "UPDATE semaphore SET version=IF(version=");
     buf_append_u64(sql, image->expected_version);
     buf_append_text(sql, ",version+1,NULL),");
     usage_sql(image, sql);
+    if (queue) {
+        buf_append_text(sql, ",waiting=");
+        buf_append_i64(sql, image->semaphore->waiting);
+    }
     if (image->settings)
         settings_sql(image->semaphore, sql);
     buf_append_text(sql, " WHERE id=");
@@ -166,6 +190,7 @@ static void events_sql(const struct changes *changes, struct buf *sql)
 
 static void semaphores_sql(const struct changes *changes, struct buf *sql)
 {
+    bool queue = changes_queues(changes);
     for (size_t i = 0; i < changes->semaphore_count; i++) {
         const struct semaphore_image *image = &changes->semaphores[i];
         if (!image->changed)
@@ -173,7 +198,7 @@ static void semaphores_sql(const struct changes *changes, struct buf *sql)
         if (image->insert)
             insert_semaphore_sql(image, sql);
         else
-            update_semaphore_sql(image, sql);
+            update_semaphore_sql(image, queue, sql);
         if (image->drop_labels)
             buf_printf(
                 sql, "UPDATE slot FORCE INDEX (PRIMARY) SET label=NULL WHERE semaphore_id=%llu AND label IS NOT NULL;",
@@ -187,6 +212,19 @@ static void semaphores_sql(const struct changes *changes, struct buf *sql)
 }
 
 /* ---- new requests and their permits ---- */
+
+static utc_us time_or_never(utc_us time)
+{
+    return time ? time : NEVER;
+}
+
+static void id_or_null_sql(struct buf *sql, int64_t id)
+{
+    if (id)
+        buf_append_i64(sql, id);
+    else
+        buf_append_text(sql, "NULL");
+}
 
 /* Appends the values of a new row, a grant or a tombstone. The other columns have their defaults. */
 static void request_values_sql(const struct request *request, struct buf *sql)
@@ -214,38 +252,69 @@ static void request_values_sql(const struct request *request, struct buf *sql)
     sql_bytes(sql, request->nonce);
 }
 
-static bool is_plain_grant(const struct request *request)
+/* The INSERTs of new requests, from the shortest to the longest. */
+enum insert_kind {
+    INSERT_GRANTS, /* plain grants */
+    INSERT_OTHERS, /* tombstones, and grants that later operations of the same batch have changed */
+    INSERT_QUEUE,  /* those that wait, have waited or have a priority */
+    INSERT_KIND_COUNT
+};
+
+static enum insert_kind insert_kind(const struct request *request)
 {
-    return request->state == REQUEST_ACQUIRED && request->renewals == 0 && request->replays == 0 &&
-           request->confirmed_at == NEVER;
+    if (request->state == REQUEST_WAITING || request->server_id || request->priority ||
+        time_or_never(request->place) != NEVER)
+        return INSERT_QUEUE;
+    bool plain = request->state == REQUEST_ACQUIRED && request->renewals == 0 && request->replays == 0 &&
+                 request->confirmed_at == NEVER;
+    return plain ? INSERT_GRANTS : INSERT_OTHERS;
 }
 
-#define NEW_REQUEST_COLUMNS "id,external_id,digest,owner,principal,ttl_ms,due_at,grace_ms,acquired_at,nonce"
+#define NEW_REQUEST_COLUMNS   "id,external_id,digest,owner,principal,ttl_ms,due_at,grace_ms,acquired_at,nonce"
+#define OTHER_REQUEST_COLUMNS NEW_REQUEST_COLUMNS ",state,end_reason,renewals,replays,ended_at,confirmed_at"
 
-/*
- * Appends one INSERT for all plain grants, or, if `plain` is false, a longer one for the few other new requests, which
- * later operations of the same batch have changed.
- */
-static void insert_requests_sql(const struct changes *changes, size_t count, bool plain, struct buf *sql)
+static const char *const insert_beginnings[] = {
+    [INSERT_GRANTS] = "INSERT INTO permit_request (" NEW_REQUEST_COLUMNS ") VALUES ",
+    [INSERT_OTHERS] = "INSERT INTO permit_request (" OTHER_REQUEST_COLUMNS ") VALUES ",
+    [INSERT_QUEUE] = "INSERT INTO permit_request (" OTHER_REQUEST_COLUMNS
+                     ",priority,place,waiting_since,waiting_until,server_id,wanted) VALUES ",
+};
+
+static void queue_values_sql(const struct request *request, struct buf *sql)
+{
+    buf_printf(sql, ",%d,", request->priority);
+    sql_time(sql, time_or_never(request->place));
+    buf_append_char(sql, ',');
+    sql_time(sql, time_or_never(request->waiting_since));
+    buf_append_char(sql, ',');
+    sql_time(sql, time_or_never(request->waiting_until));
+    buf_append_char(sql, ',');
+    id_or_null_sql(sql, (int64_t)request->server_id);
+    buf_append_char(sql, ',');
+    sql_bytes_or_null(sql, request->state == REQUEST_WAITING ? request->wanted : (struct bytes){0});
+}
+
+/* Appends one INSERT for all new requests of this kind. */
+static void insert_requests_sql(const struct changes *changes, size_t count, enum insert_kind kind, struct buf *sql)
 {
     size_t rows = 0;
     for (size_t i = 0; i < count; i++) {
         const struct request *request = changes->requests[i].request;
-        if (is_plain_grant(request) != plain)
+        if (insert_kind(request) != kind)
             continue;
         if (rows == 0)
-            buf_append_text(sql, plain ? "INSERT INTO permit_request (" NEW_REQUEST_COLUMNS ") VALUES "
-                                       : "INSERT INTO permit_request (" NEW_REQUEST_COLUMNS
-                                         ",state,end_reason,renewals,replays,ended_at,confirmed_at) VALUES ");
+            buf_append_text(sql, insert_beginnings[kind]);
         comma_sql(sql, rows++);
         request_values_sql(request, sql);
-        if (!plain) {
+        if (kind != INSERT_GRANTS) {
             buf_printf(sql, ",%d,%d,%u,%u,", (int)request->state, (int)request->end_reason, request->renewals,
                        request->replays);
             sql_ended(sql, request->ended_at);
             buf_append_char(sql, ',');
             sql_time(sql, request->confirmed_at);
         }
+        if (kind == INSERT_QUEUE)
+            queue_values_sql(request, sql);
         buf_append_char(sql, ')');
     }
     if (rows)
@@ -285,10 +354,17 @@ static void permit_values_sql(const struct request *request, const struct permit
     buf_append_char(sql, ')');
 }
 
-static bool any_labels(const struct changes *changes, size_t count)
+/* Returns true if the permits of the request are inserted: it is new, or it waited. */
+static bool has_new_permits(const struct request_change *change)
 {
-    for (size_t i = 0; i < count; i++)
-        for (size_t j = 0; j < changes->requests[i].request->permit_count; j++)
+    return change->insert || change->grants;
+}
+
+static bool any_labels(const struct changes *changes)
+{
+    for (size_t i = 0; i < changes->request_count; i++)
+        for (size_t j = 0; has_new_permits(&changes->requests[i]) && j < changes->requests[i].request->permit_count;
+             j++)
             if (changes->requests[i].request->permits[j].labels)
                 return true;
     return false;
@@ -296,13 +372,13 @@ static bool any_labels(const struct changes *changes, size_t count)
 
 #define NEW_PERMIT_COLUMNS "semaphore_id,id,permit_request_id,count,slots,state"
 
-static void insert_permits_sql(const struct changes *changes, size_t count, struct buf *sql)
+static void insert_permits_sql(const struct changes *changes, struct buf *sql)
 {
     size_t rows = 0;
-    bool labels = any_labels(changes, count);
-    for (size_t i = 0; i < count; i++) {
+    bool labels = any_labels(changes);
+    for (size_t i = 0; i < changes->request_count; i++) {
         const struct request *request = changes->requests[i].request;
-        for (size_t j = 0; j < request->permit_count; j++) {
+        for (size_t j = 0; has_new_permits(&changes->requests[i]) && j < request->permit_count; j++) {
             size_t row = rows++ % ROWS_A_STATEMENT;
             if (row == 0)
                 buf_append_text(sql, rows > 1 ? ";" : "");
@@ -338,8 +414,8 @@ static size_t collect_ended(const struct changes *changes, struct permit_key *re
     size_t count = 0;
     for (size_t i = 0; i < changes->request_count; i++) {
         const struct request *request = changes->requests[i].request;
-        for (size_t j = 0; changes->requests[i].ends && !changes->requests[i].insert && j < request->permit_count;
-             j++) {
+        for (size_t j = 0;
+             changes->requests[i].ends && !has_new_permits(&changes->requests[i]) && j < request->permit_count; j++) {
             if (ret_keys)
                 ret_keys[count] = (struct permit_key){request->permits[j].semaphore_id, request->permits[j].token};
             count++;
@@ -508,6 +584,66 @@ static int64_t value_ended_at(const struct request *request)
     return request->ended_at;
 }
 
+static int64_t value_grace_ms(const struct request *request)
+{
+    return request->grace_ms;
+}
+
+static int64_t value_acquired_at(const struct request *request)
+{
+    return request->acquired_at;
+}
+
+static int64_t value_priority(const struct request *request)
+{
+    return request->priority;
+}
+
+static int64_t value_place(const struct request *request)
+{
+    return time_or_never(request->place);
+}
+
+static int64_t value_waiting_since(const struct request *request)
+{
+    return time_or_never(request->waiting_since);
+}
+
+static int64_t value_waiting_until(const struct request *request)
+{
+    return time_or_never(request->waiting_until);
+}
+
+static int64_t value_server_id(const struct request *request)
+{
+    return (int64_t)request->server_id;
+}
+
+static struct bytes value_wanted(const struct request *request)
+{
+    return request->state == REQUEST_WAITING ? request->wanted : (struct bytes){0};
+}
+
+static struct bytes value_digest(const struct request *request)
+{
+    return request->has_digest ? (struct bytes){(const char *)request->digest, DIGEST_SIZE} : (struct bytes){0};
+}
+
+static struct bytes value_owner(const struct request *request)
+{
+    return request->owner;
+}
+
+static struct bytes value_principal(const struct request *request)
+{
+    return request->principal;
+}
+
+static struct bytes value_nonce(const struct request *request)
+{
+    return request->nonce;
+}
+
 /*
  * The columns of permit_request that an operation may change. Counters are incremented, not set: a tombstone has no
  * semaphore whose lock would stop another permitd from counting at the same time. A counter wraps around to 0: if it
@@ -526,12 +662,32 @@ static const struct {
     {",renewals=4294967295&renewals+", value_renewals, buf_append_i64, true},
     {",replays=4294967295&replays+", value_replays, buf_append_i64, true},
     {",ended_at=", value_ended_at, sql_ended, false},
+    /* Below: only of requests that wait, and of unclaimed grants. */
+    {",grace_ms=", value_grace_ms, buf_append_i64, false},
+    {",acquired_at=", value_acquired_at, sql_time, false},
+    {",priority=", value_priority, buf_append_i64, false},
+    {",place=", value_place, sql_time, false},
+    {",waiting_since=", value_waiting_since, sql_time, false},
+    {",waiting_until=", value_waiting_until, sql_time, false},
+    {",server_id=", value_server_id, id_or_null_sql, false},
 };
+
+/* The same for columns of bytes: a grant has a nonce of its own, and a place may be taken over with another content. */
+static const struct {
+    const char *assign;
+    struct bytes (*value)(const struct request *request);
+    bool nullable; /* data NULL is NULL, else an empty value */
+} byte_columns[] = {
+    {",wanted=", value_wanted, true},        {",digest=", value_digest, true}, {",owner=", value_owner, false},
+    {",principal=", value_principal, false}, {",nonce=", value_nonce, false},
+};
+enum { BYTE_COLUMN_BITS = 16 }; /* bit of byte_columns[0] in row_update.differing */
+static_assert(ARRAY_LENGTH(columns) <= BYTE_COLUMN_BITS, "each column has a bit of its own");
 
 /* A row to update. */
 struct row_update {
     const struct request_change *change;
-    unsigned differing; /* bit n: columns[n] differs from the row that was read */
+    unsigned differing; /* bit n: columns[n] differs from the row that was read; from BYTE_COLUMN_BITS: byte_columns */
 };
 
 /* Returns the value to write: the new value, or the increment of a counter. */
@@ -552,9 +708,15 @@ static int compare_updates(const struct row_update *left, const struct row_updat
     int order = compare_i64(left->differing, right->differing);
     if (!order)
         order = compare_i64(left->change->request->state, right->change->request->state);
+    if (!order)
+        order = compare_i64(left->change->before->state, right->change->before->state);
     for (size_t i = 0; i < ARRAY_LENGTH(columns) && !order; i++)
         if (left->differing & 1u << i)
             order = compare_i64(written_value(left->change, i), written_value(right->change, i));
+    for (size_t i = 0; i < ARRAY_LENGTH(byte_columns) && !order; i++)
+        if (left->differing & 1u << (BYTE_COLUMN_BITS + i))
+            order = bytes_compare(byte_columns[i].value(left->change->request),
+                                  byte_columns[i].value(right->change->request));
     return order;
 }
 
@@ -569,41 +731,72 @@ static int compare_updates_and_ids(const void *a, const void *b)
            (left->change->request->id < right->change->request->id);
 }
 
+/* By enum request_state. */
+static const char *const state_values[] = {[REQUEST_ACQUIRED] = "1", [REQUEST_RELEASED] = "2", [REQUEST_WAITING] = "3"};
+static const char *const state_conditions[] = {
+    [REQUEST_ACQUIRED] = "state=1", [REQUEST_RELEASED] = "state=2", [REQUEST_WAITING] = "state=3"};
+
+static unsigned differing_columns(const struct request_change *change)
+{
+    unsigned differing = 0;
+    for (size_t c = 0; c < ARRAY_LENGTH(columns); c++)
+        if (columns[c].value(change->request) != columns[c].value(change->before))
+            differing |= 1u << c;
+    for (size_t c = 0; c < ARRAY_LENGTH(byte_columns); c++) {
+        struct bytes after = byte_columns[c].value(change->request), before = byte_columns[c].value(change->before);
+        if ((byte_columns[c].nullable && !after.data != !before.data) || !bytes_equal(after, before))
+            differing |= 1u << (BYTE_COLUMN_BITS + c);
+    }
+    return differing;
+}
+
+static void assignments_sql(const struct row_update *update, struct buf *sql)
+{
+    for (size_t c = 0; c < ARRAY_LENGTH(columns); c++) {
+        if (!(update->differing & 1u << c))
+            continue;
+        buf_append_text(sql, columns[c].assign);
+        columns[c].write(sql, written_value(update->change, c));
+    }
+    for (size_t c = 0; c < ARRAY_LENGTH(byte_columns); c++) {
+        if (!(update->differing & 1u << (BYTE_COLUMN_BITS + c)))
+            continue;
+        struct bytes value = byte_columns[c].value(update->change->request);
+        buf_append_text(sql, byte_columns[c].assign);
+        if (byte_columns[c].nullable)
+            sql_bytes_or_null(sql, value);
+        else
+            sql_bytes(sql, value);
+    }
+}
+
 /*
  * Appends one UPDATE for all rows with the same new values; usually one for all releases of the batch. It fails if a
- * row is no longer in the state it was read in; state changes only from ACQUIRED to RELEASED. Without the index hint
- * the server scans the table if the list names most of it, and waits for the locks of other rows.
+ * row is no longer in the state it was read in. Without the index hint the server scans the table if the list names
+ * most of it, and waits for the locks of other rows.
  */
 static void update_requests_sql(const struct changes *changes, size_t inserts, struct arena *arena, struct guard *guard,
                                 struct buf *sql)
 {
-    size_t count = changes->request_count - inserts;
-    struct row_update *updates = arena_array(arena, count, sizeof *updates);
+    size_t count = 0;
+    struct row_update *updates = arena_array(arena, changes->request_count - inserts, sizeof *updates);
     if (!updates) {
         sql->broken = true;
         return;
     }
-    for (size_t i = 0; i < count; i++) {
-        const struct request_change *change = &changes->requests[inserts + i];
+    for (size_t i = inserts; i < changes->request_count; i++) {
+        const struct request_change *change = &changes->requests[i];
+        if (change->remove)
+            continue;
         assert(!change->insert && change->before && change->before->id == change->request->id);
-        updates[i] = (struct row_update){.change = change};
-        for (size_t c = 0; c < ARRAY_LENGTH(columns); c++)
-            if (columns[c].value(change->request) != columns[c].value(change->before))
-                updates[i].differing |= 1u << c;
+        updates[count++] = (struct row_update){.change = change, .differing = differing_columns(change)};
     }
     qsort(updates, count, sizeof *updates, compare_updates_and_ids);
     for (size_t first = 0, next; first < count; first = next) {
         const struct request_change *change = updates[first].change;
-        bool held = change->before->state == REQUEST_ACQUIRED;
-        bool stays_held = change->request->state == REQUEST_ACQUIRED;
         buf_append_text(sql, "UPDATE permit_request FORCE INDEX (PRIMARY) SET ");
-        guarded_sql(guard, "state", held ? "state=1" : "state=2", stays_held ? "1" : "2", sql);
-        for (size_t c = 0; c < ARRAY_LENGTH(columns); c++) {
-            if (!(updates[first].differing & 1u << c))
-                continue;
-            buf_append_text(sql, columns[c].assign);
-            columns[c].write(sql, written_value(change, c));
-        }
+        guarded_sql(guard, "state", state_conditions[change->before->state], state_values[change->request->state], sql);
+        assignments_sql(&updates[first], sql);
         buf_append_text(sql, " WHERE id IN (");
         size_t end = statement_end(first, count);
         for (next = first; next < end && compare_updates(&updates[first], &updates[next]) == 0; next++) {
@@ -612,7 +805,111 @@ static void update_requests_sql(const struct changes *changes, size_t inserts, s
         }
         buf_append_text(sql, ");");
         /* Retention takes no semaphore lock, so it may have deleted rows that had ended before. Their answer stands. */
-        *guard = (struct guard){held, next - first};
+        *guard = (struct guard){change->before->state != REQUEST_RELEASED, next - first};
+    }
+}
+
+/* ---- queues and mail ---- */
+
+/* Deletes requests that waited. This comes before the INSERTs: a key may be entered anew in the same batch. */
+static void delete_requests_sql(const struct changes *changes, size_t inserts, struct guard *guard, struct buf *sql)
+{
+    size_t rows = 0;
+    for (size_t i = inserts; i < changes->request_count; i++) {
+        if (!changes->requests[i].remove)
+            continue;
+        buf_append_text(sql, rows == 0 ? "DELETE r FROM permit_request r FORCE INDEX (PRIMARY) WHERE r.state=3"
+                                         " AND r.id IN ("
+                                       : ",");
+        buf_append_u64(sql, changes->requests[i].request->id);
+        if (++rows == ROWS_A_STATEMENT) {
+            buf_append_text(sql, ");");
+            *guard = (struct guard){true, rows};
+            check_guard_sql(guard, sql);
+            rows = 0;
+        }
+    }
+    if (rows == 0)
+        return;
+    buf_append_text(sql, ");");
+    *guard = (struct guard){true, rows};
+    check_guard_sql(guard, sql);
+}
+
+/* Appends the row's primary key as conditions that are a range each: a list of row constructors would be a scan. */
+static void delete_places_sql(const struct changes *changes, size_t count, struct guard *guard, struct buf *sql)
+{
+    for (size_t first = 0, end; first < count; first = end) {
+        end = statement_end(first, count);
+        buf_append_text(sql, "DELETE w FROM waiter w FORCE INDEX (PRIMARY) WHERE ");
+        for (size_t i = first; i < end; i++) {
+            const struct place_change *place = &changes->places[i];
+            buf_append_text(sql, i > first ? " OR (w.semaphore_id=" : "(w.semaphore_id=");
+            buf_append_u64(sql, place->semaphore_id);
+            buf_append_text(sql, " AND w.place=");
+            sql_time(sql, place->place);
+            buf_append_text(sql, " AND w.permit_request_id=");
+            buf_append_u64(sql, place->request_id);
+            buf_append_char(sql, ')');
+        }
+        buf_append_char(sql, ';');
+        *guard = (struct guard){true, end - first};
+        check_guard_sql(guard, sql);
+    }
+}
+
+static void insert_places_sql(const struct changes *changes, size_t first, struct buf *sql)
+{
+    for (size_t end; first < changes->place_count; first = end) {
+        end = statement_end(first, changes->place_count);
+        buf_append_text(sql, "INSERT INTO waiter (semaphore_id,place,permit_request_id,count) VALUES ");
+        for (size_t i = first; i < end; i++) {
+            const struct place_change *place = &changes->places[i];
+            assert(!place->remove);
+            comma_sql(sql, i - first);
+            buf_append_char(sql, '(');
+            buf_append_u64(sql, place->semaphore_id);
+            buf_append_char(sql, ',');
+            sql_time(sql, place->place);
+            buf_append_char(sql, ',');
+            buf_append_u64(sql, place->request_id);
+            buf_append_char(sql, ',');
+            buf_append_i64(sql, place->count);
+            buf_append_char(sql, ')');
+        }
+        buf_append_char(sql, ';');
+    }
+}
+
+/*
+ * Mail is not guarded: its server may have read and deleted it, and mail that is there already serves. The lists are
+ * ascending, so that batches lock the rows in one order.
+ */
+static void mail_sql(const struct changes *changes, struct buf *sql)
+{
+    for (size_t first = 0, end; first < changes->mail_count; first = end) {
+        const struct mail *mail = &changes->mail[first];
+        end = statement_end(first, changes->mail_count);
+        if (mail->remove)
+            buf_printf(sql,
+                       "DELETE m FROM mail m FORCE INDEX (PRIMARY) WHERE m.server_id=%llu AND m.permit_request_id IN (",
+                       (unsigned long long)mail->server_id);
+        else
+            buf_append_text(sql, "INSERT INTO mail (server_id,permit_request_id) VALUES ");
+        for (size_t i = first; i < end; i++) {
+            const struct mail *other = &changes->mail[i];
+            if (other->remove != mail->remove || (mail->remove && other->server_id != mail->server_id)) {
+                end = i;
+                break;
+            }
+            comma_sql(sql, i - first);
+            if (mail->remove)
+                buf_append_u64(sql, other->request_id);
+            else
+                buf_printf(sql, "(%llu,%llu)", (unsigned long long)other->server_id,
+                           (unsigned long long)other->request_id);
+        }
+        buf_append_text(sql, mail->remove ? ");" : " ON DUPLICATE KEY UPDATE server_id=VALUES(server_id);");
     }
 }
 
@@ -622,17 +919,22 @@ void batch_apply_sql(const struct changes *changes, struct arena *arena, struct 
     size_t inserts = 0;
     while (inserts < changes->request_count && changes->requests[inserts].insert)
         inserts++;
+    size_t places_removed = 0;
+    while (places_removed < changes->place_count && changes->places[places_removed].remove)
+        places_removed++;
     semaphores_sql(changes, sql);
     events_sql(changes, sql);
-    insert_requests_sql(changes, inserts, true, sql);
-    insert_requests_sql(changes, inserts, false, sql);
-    insert_permits_sql(changes, inserts, sql);
+    delete_requests_sql(changes, inserts, &guard, sql);
+    delete_places_sql(changes, places_removed, &guard, sql);
+    mail_sql(changes, sql);
+    for (enum insert_kind kind = 0; kind < INSERT_KIND_COUNT; kind++)
+        insert_requests_sql(changes, inserts, kind, sql);
+    insert_places_sql(changes, places_removed, sql);
+    insert_permits_sql(changes, sql);
     end_permits_sql(changes, arena, &guard, sql);
     move_slots_sql(changes, &guard, sql);
     changed_labels_sql(changes, &guard, sql);
     update_requests_sql(changes, inserts, arena, &guard, sql);
-    /* Checks the last UPDATE: a mismatch is error 1242 (subquery returns two rows). DO would ignore the error. */
-    if (guard.pending)
-        buf_printf(sql, "SET @guard=IF(ROW_COUNT()=%zu,0,(SELECT 1 UNION SELECT 2));", guard.rows);
+    check_guard_sql(&guard, sql);
     buf_append_text(sql, "COMMIT");
 }

@@ -73,15 +73,21 @@ static void slots_sql(uint64_t semaphore_id, int64_t wanted, struct buf *sql)
     buf_append_char(sql, ';');
 }
 
-void batch_lock_sql(const struct lock_set *set, const char *identity, struct buf *sql)
+/* Appends the statements that read free slots of the set's semaphores. */
+static void free_slots_sql(const struct lock_set *set, struct buf *sql)
 {
-    buf_append_text(sql, "BEGIN;");
-    lock_sql(set, sql);
     for (size_t i = 0; i < set->semaphore_count; i++) {
         assert(i == 0 || set->semaphore_ids[i - 1] < set->semaphore_ids[i]);
         if (set->slots_wanted[i].free > 0)
             slots_sql(set->semaphore_ids[i], set->slots_wanted[i].free, sql);
     }
+}
+
+void batch_lock_sql(const struct lock_set *set, const char *identity, struct buf *sql)
+{
+    buf_append_text(sql, "BEGIN;");
+    lock_sql(set, sql);
+    free_slots_sql(set, sql);
     batch_named_sql(set, sql);
     if (set->owner_count) {
         buf_append_text(sql, lock_owners);
@@ -223,6 +229,37 @@ static enum permit_status read_slots_of(struct session *session, struct arena *a
     return PERMIT_OK;
 }
 
+/* Steps to the results of these statements and reads them. */
+static enum permit_status read_free_slots(struct session *session, const struct lock_set *set, struct arena *arena,
+                                          struct view *view)
+{
+    enum permit_status status = PERMIT_OK;
+    for (size_t i = 0; i < set->semaphore_count && status == PERMIT_OK; i++) {
+        if (set->slots_wanted[i].free <= 0)
+            continue;
+        status = session_next(session);
+        if (status == PERMIT_OK)
+            status = read_slots_of(session, arena, set->semaphore_ids[i], set->slots_wanted[i].free, view);
+    }
+    return status;
+}
+
+enum permit_status batch_read_slots(struct session *session, const struct lock_set *set, struct buf *sql,
+                                    struct arena *arena, struct view *view)
+{
+    buf_clear(sql);
+    buf_append_text(sql, "DO 0;"); /* the readers step to each of their statements */
+    free_slots_sql(set, sql);
+    batch_named_sql(set, sql);
+    buf_append_text(sql, "DO 0");
+    enum permit_status status = session_send_buf(session, sql);
+    if (status == PERMIT_OK)
+        status = read_free_slots(session, set, arena, view);
+    if (status == PERMIT_OK)
+        status = batch_read_named(session, set, arena, view);
+    return session_end(session, status);
+}
+
 static enum permit_status read_owners(struct session *session, const struct lock_set *set, struct arena *arena,
                                       struct view *view)
 {
@@ -249,13 +286,8 @@ static enum permit_status read_results(struct session *session, const struct loc
         status = session_next(session);
     if (status == PERMIT_OK)
         status = read_semaphores(session, arena, locks ? session_affected(session) : 0, view);
-    for (size_t i = 0; i < set->semaphore_count && status == PERMIT_OK; i++) {
-        if (set->slots_wanted[i].free <= 0)
-            continue;
-        status = session_next(session);
-        if (status == PERMIT_OK)
-            status = read_slots_of(session, arena, set->semaphore_ids[i], set->slots_wanted[i].free, view);
-    }
+    if (status == PERMIT_OK)
+        status = read_free_slots(session, set, arena, view);
     if (status == PERMIT_OK)
         status = batch_read_named(session, set, arena, view);
     if (status == PERMIT_OK && set->owner_count)

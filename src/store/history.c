@@ -204,9 +204,10 @@ enum permit_status query_held_at(struct store *store, const struct held_filter *
         if (status == PERMIT_OK)
             status = walk_back(&walk, end, arena, &found);
     }
+    bool cut; /* never: they have held, so none of them waits */
     if (status == PERMIT_OK)
-        status =
-            query_requests_by_id(session, found.ids, found.count, arena, ret_requests, ret_names, ret_count, ret_time);
+        status = query_requests_by_id(session, found.ids, found.count, arena, ret_requests, ret_names, ret_count, &cut,
+                                      ret_time);
     if (status == PERMIT_OK)
         status = sort_as_walked(&found, arena, ret_requests, ret_names, ret_count);
     *ret_next = found.next;

@@ -8,8 +8,10 @@
 #include <assert.h>
 #include <inttypes.h>
 #include <mysql.h>
+#include <openssl/x509.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "base/uuid.h"
 #include "store/dialect.h"
@@ -419,6 +421,11 @@ uint64_t session_affected(const struct session *session)
     return session->affected;
 }
 
+bool session_warned(const struct session *session)
+{
+    return session->mysql && mysql_warning_count(session->mysql) > 0;
+}
+
 static bool session_has_more(const struct session *session)
 {
     return session->packet_status == PERMIT_OK && session->mysql &&
@@ -741,14 +748,43 @@ static void session_restrict_plugins(struct session *session)
 #endif
 }
 
-/* With ssl_ca: requires TLS and a server certificate with the server's name. Without: restricts the plugins. */
+/*
+ * Names the authorities of the system. The client libraries differ in what they take if none are named. As in other
+ * programs, SSL_CERT_FILE and SSL_CERT_DIR in the environment replace them.
+ */
+static void session_set_system_authorities(MYSQL *mysql)
+{
+    const char *file = getenv(X509_get_default_cert_file_env());
+    const char *directory = getenv(X509_get_default_cert_dir_env());
+    if (!file && !directory) {
+        file = X509_get_default_cert_file();
+        directory = X509_get_default_cert_dir();
+    }
+    if (file && access(file, R_OK) == 0) /* Debian has the directory only */
+        mysql_options(mysql, MYSQL_OPT_SSL_CA, file);
+    if (directory)
+        mysql_options(mysql, MYSQL_OPT_SSL_CAPATH, directory);
+}
+
+/*
+ * With ssl_ca or ssl=verify: requires TLS and a server certificate with the server's name. Otherwise restricts the
+ * plugins.
+ */
 static void session_set_tls(struct session *session)
 {
-    if (!session->address->ssl_ca) {
+    const struct database_address *address = session->address;
+    if (!address->ssl_ca && !address->ssl_verify) {
         session_restrict_plugins(session);
         return;
     }
-    mysql_options(session->mysql, MYSQL_OPT_SSL_CA, session->address->ssl_ca);
+    if (address->ssl_ca)
+        mysql_options(session->mysql, MYSQL_OPT_SSL_CA, address->ssl_ca);
+    else
+        session_set_system_authorities(session->mysql);
+    if (address->ssl_cert) {
+        mysql_options(session->mysql, MYSQL_OPT_SSL_CERT, address->ssl_cert);
+        mysql_options(session->mysql, MYSQL_OPT_SSL_KEY, address->ssl_key);
+    }
 #ifdef LIBMARIADB
     client_bool on = 1;
     mysql_options(session->mysql, MYSQL_OPT_SSL_ENFORCE, &on);
@@ -773,10 +809,10 @@ static enum permit_status session_open(struct session *session)
     const char *database = session->use == STORE_ADMIN ? NULL : address->database;
     if (!mysql_real_connect(session->mysql, address->socket ? NULL : address->host, address->user, address->password,
                             database, address->port, address->socket, CLIENT_MULTI_STATEMENTS))
-        return session_fail(session,
-                            mysql_errno(session->mysql) == PLUGIN_REFUSED
-                                ? "the server asks for a plugin that may reveal the password, which needs ssl_ca"
-                                : "cannot connect to the database");
+        return session_fail(
+            session, mysql_errno(session->mysql) == PLUGIN_REFUSED
+                         ? "the server asks for a plugin that may reveal the password, which needs ssl_ca or ssl=verify"
+                         : "cannot connect to the database");
     session->clustered = false;
     session->mariadb = strstr(mysql_get_server_info(session->mysql), "MariaDB") != NULL;
     return PERMIT_OK;

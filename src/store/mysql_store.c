@@ -95,15 +95,15 @@ static void resolve_sql(const struct resolve *resolve, struct buf *sql)
         buf_append_char(sql, ',');
         sql_bytes(sql, resolve->names[i].name);
     }
-    buf_append_text(sql, ");SELECT r.external_id,p.semaphore_id,IF(p.slots='',0,p.count)"
+    buf_append_text(sql, ");SELECT r.external_id,p.semaphore_id,IF(p.slots='',0,p.count),r.wanted"
                          " FROM permit_request r FORCE INDEX (permit_request_external_id)"
-                         " JOIN permit p FORCE INDEX (permit_request) ON p.permit_request_id=r.id"
+                         " LEFT JOIN permit p FORCE INDEX (permit_request) ON p.permit_request_id=r.id"
                          " WHERE r.external_id IN (''");
     for (size_t i = 0; i < resolve->key_count; i++) {
         buf_append_char(sql, ',');
         sql_bytes(sql, resolve->keys[i].external_id);
     }
-    buf_append_text(sql, ") ORDER BY r.external_id,p.semaphore_id");
+    buf_append_char(sql, ')');
 }
 
 /* Stores the result of one key in all elements with that key. */
@@ -114,6 +114,7 @@ static enum permit_status set_key_result(struct resolve *resolve, struct bytes e
     if (!copy)
         return PERMIT_NO_MEMORY;
     memcpy(copy, ids, count * sizeof *copy);
+    count = u64_sort_unique(copy, count);
     for (size_t i = 0; i < resolve->key_count; i++)
         if (bytes_equal(resolve->keys[i].external_id, external_id)) {
             resolve->keys[i].ret_semaphore_ids = copy;
@@ -123,6 +124,19 @@ static enum permit_status set_key_result(struct resolve *resolve, struct bytes e
     return PERMIT_OK;
 }
 
+/* The semaphores of a request that waits are those that it wants. */
+static enum permit_status read_wanted_ids(struct bytes wanted, struct arena *arena, uint64_t *ids, size_t *count)
+{
+    struct ttl ttl;
+    struct want *wants;
+    size_t want_count;
+    enum permit_status status = wants_decode(wanted, arena, &ttl, &wants, &want_count);
+    for (size_t i = 0; status == PERMIT_OK && i < want_count && *count < REQUEST_MAX_SEMAPHORES; i++)
+        ids[(*count)++] = wants[i].semaphore_id;
+    return status;
+}
+
+/* The rows of a request are adjacent: one per permit, or one without a permit. */
 static enum permit_status read_keys(struct session *session, struct resolve *resolve, struct arena *arena)
 {
     uint64_t ids[REQUEST_MAX_SEMAPHORES];
@@ -138,9 +152,11 @@ static enum permit_status read_keys(struct session *session, struct resolve *res
             slots = 0;
         }
         key = row.columns[0];
-        if (count < REQUEST_MAX_SEMAPHORES)
+        if (row.columns[1].data && count < REQUEST_MAX_SEMAPHORES)
             ids[count++] = column_u64(row.columns[1]);
         slots += column_i64(row.columns[2]);
+        if (status == PERMIT_OK && row.columns[3].data)
+            status = read_wanted_ids(row.columns[3], arena, ids, &count);
     }
     if (status == PERMIT_OK && count)
         status = set_key_result(resolve, key, ids, count, slots, arena);
@@ -186,6 +202,14 @@ static enum permit_status read_due(struct store *store, const struct shortfall *
 {
     struct mysql_store *mysql = mysql_store_of(store);
     return batch_read_due(mysql->session, shortfalls, count, &mysql->sql, arena, view);
+}
+
+static enum permit_status read_waiters(struct store *store, const struct queue_read *reads,
+                                       const struct slots_wanted *slots, size_t count, struct arena *arena,
+                                       struct view *view)
+{
+    struct mysql_store *mysql = mysql_store_of(store);
+    return batch_read_waiters(mysql->session, reads, slots, count, &mysql->sql, arena, view);
 }
 
 static enum permit_status apply(struct store *store, const struct changes *changes)
@@ -353,19 +377,30 @@ static enum permit_status read_due_page(struct session *session, struct due_page
 }
 
 /* Walks permit_request_due from the start of the page. NULL (never due) sorts before all times, so it is not walked. */
+static void due_sql(const struct due_page *page, enum request_state state, struct buf *sql)
+{
+    buf_printf(sql,
+               "SELECT r.external_id,r.id,r.due_at FROM permit_request r FORCE INDEX (permit_request_due)"
+               " WHERE r.state=%d AND r.due_at>=",
+               (int)state);
+    sql_time(sql, page->after_due_at);
+    buf_append_text(sql, " AND NOT (r.id<=");
+    buf_append_u64(sql, page->after_id);
+    buf_append_text(sql, " AND r.due_at=");
+    sql_time(sql, page->after_due_at);
+    buf_printf(sql, ") ORDER BY r.due_at,r.id LIMIT %zu", page->limit);
+}
+
+/* Reads a page of each state, and merges them: one range of the index cannot have two states in order of due_at. */
 static enum permit_status due(struct store *store, struct due_page *page, struct arena *arena)
 {
     struct mysql_store *mysql = mysql_store_of(store);
     buf_clear(&mysql->sql);
-    buf_append_text(&mysql->sql,
-                    "SELECT r.external_id,r.id,r.due_at FROM permit_request r FORCE INDEX (permit_request_due)"
-                    " WHERE r.state=1 AND r.due_at>=");
-    sql_time(&mysql->sql, page->after_due_at);
-    buf_append_text(&mysql->sql, " AND NOT (r.id<=");
-    buf_append_u64(&mysql->sql, page->after_id);
-    buf_append_text(&mysql->sql, " AND r.due_at=");
-    sql_time(&mysql->sql, page->after_due_at);
-    buf_printf(&mysql->sql, ") ORDER BY r.due_at,r.id LIMIT %zu;" SELECT_CLOCK, page->limit);
+    buf_append_char(&mysql->sql, '(');
+    due_sql(page, REQUEST_ACQUIRED, &mysql->sql);
+    buf_append_text(&mysql->sql, ") UNION ALL (");
+    due_sql(page, REQUEST_WAITING, &mysql->sql);
+    buf_printf(&mysql->sql, ") ORDER BY due_at,id LIMIT %zu;" SELECT_CLOCK, page->limit);
     enum permit_status status = send_sql(mysql);
     if (status == PERMIT_OK)
         status = read_due_page(mysql->session, page, arena);
@@ -397,6 +432,50 @@ static enum permit_status semaphores(struct store *store, const uint64_t *ids, s
     if (status == PERMIT_OK)
         status = read_semaphores(mysql->session, count, arena, ret_page);
     return session_end(mysql->session, status);
+}
+
+/* Walks the primary key. */
+static enum permit_status mail(struct store *store, uint64_t server_id, uint64_t after, size_t limit,
+                               struct arena *arena, uint64_t **ret_request_ids, size_t *ret_count)
+{
+    struct mysql_store *mysql = mysql_store_of(store);
+    uint64_t *ids = arena_array(arena, limit + 1, sizeof *ids);
+    struct session_row row;
+    size_t count = 0;
+    if (!ids)
+        return PERMIT_NO_MEMORY;
+    buf_clear(&mysql->sql);
+    buf_printf(&mysql->sql,
+               "SELECT permit_request_id FROM mail FORCE INDEX (PRIMARY) WHERE server_id=%llu"
+               " AND permit_request_id>%llu ORDER BY permit_request_id LIMIT %zu",
+               (unsigned long long)server_id, (unsigned long long)after, limit);
+    enum permit_status status = send_sql(mysql);
+    while (status == PERMIT_OK && count < limit && session_row(mysql->session, &row))
+        ids[count++] = column_u64(row.columns[0]);
+    status = session_end(mysql->session, status);
+    if (status != PERMIT_OK)
+        return status;
+    *ret_request_ids = ids;
+    *ret_count = count;
+    return PERMIT_OK;
+}
+
+/* Each statement is a transaction of its own. */
+static enum permit_status drop_mail(struct store *store, uint64_t server_id, const uint64_t *request_ids, size_t count)
+{
+    enum { KEYS_A_STATEMENT = 500 };
+    struct mysql_store *mysql = mysql_store_of(store);
+    enum permit_status status = PERMIT_OK;
+    for (size_t i = 0; i < count && status == PERMIT_OK; i += KEYS_A_STATEMENT) {
+        buf_clear(&mysql->sql);
+        buf_printf(&mysql->sql,
+                   "DELETE m FROM mail m FORCE INDEX (PRIMARY) WHERE m.server_id=%llu AND m.permit_request_id IN (",
+                   (unsigned long long)server_id);
+        sql_ids(&mysql->sql, request_ids + i, count - i < KEYS_A_STATEMENT ? count - i : KEYS_A_STATEMENT);
+        buf_append_char(&mysql->sql, ')');
+        status = session_end(mysql->session, send_sql(mysql));
+    }
+    return status;
 }
 
 static enum permit_status raise_epoch(struct store *store, enum epoch_cause cause, uint64_t seen, int64_t hold_ms)
@@ -451,12 +530,15 @@ static const struct store_methods methods = {
     .resolve = resolve,
     .lock = lock,
     .read_due = read_due,
+    .read_waiters = read_waiters,
     .apply = apply,
     .rollback = rollback,
     .reserve_ids = reserve_ids,
     .floors = floors,
     .tick = tick,
     .due = due,
+    .mail = mail,
+    .drop_mail = drop_mail,
     .semaphores = semaphores,
     .raise_epoch = raise_epoch,
     .bump_epoch = bump_epoch,

@@ -14,12 +14,15 @@ struct database_address {
     char *user;
     char *password;
     char *database;
-    char *ssl_ca;
+    char *ssl_ca;    /* authorities that the server's certificate is checked against; requires TLS */
+    bool ssl_verify; /* the same with the authorities of the system, if there is no ssl_ca */
+    char *ssl_cert;  /* certificate of this client, with its chain, and its key: both or none; only with TLS */
+    char *ssl_key;
 };
 
 /*
- * Parses mysql://user:password@host:port/database?socket=...&ssl_ca=... (or mariadb://). All parts but the database are
- * optional. Parts are percent-encoded. On failure returns false with a message that quotes no part of the URL;
+ * Parses mysql://user:password@host:port/database?socket=... (or mariadb://), also with ssl_ca, ssl_cert, ssl_key (files)
+ * and ssl=verify. All parts but the database are optional. Parts are percent-encoded. On failure returns false with a message that quotes no part of the URL;
  * *ret_address is untouched.
  */
 bool database_address_parse(const char *url, struct database_address *ret_address, struct buf *message) MUST_CHECK;

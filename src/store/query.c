@@ -8,9 +8,18 @@
 
 #include "store/query_packet.h"
 
-enum { PREFIX_MAX = 255 }; /* maximum length of a name or label in bytes */
+enum {
+    PREFIX_MAX = 255, /* maximum length of a name or label in bytes */
+    NAMES_A_STATEMENT = 500,
+};
 
-#define ALL_OF_SEMAPHORE "SELECT " ROW_SEMAPHORE_COLUMNS "," ROW_FLOOR " FROM semaphore s FORCE INDEX (semaphore_name)"
+/* Since when the head of the queue of `semaphore` s waits; NULL: no request waits. Walks the kept places before it. */
+#define HEAD_SINCE                                                                                                     \
+    "IF(s.waiting=0,NULL,(SELECT h.waiting_since FROM waiter w FORCE INDEX (PRIMARY) JOIN permit_request h"            \
+    " FORCE INDEX (PRIMARY) ON h.id=w.permit_request_id WHERE w.semaphore_id=s.id AND h.server_id IS NOT NULL"         \
+    " ORDER BY w.place,w.permit_request_id LIMIT 1))"
+#define ALL_OF_SEMAPHORE                                                                                               \
+    "SELECT " ROW_SEMAPHORE_COLUMNS "," ROW_FLOOR "," HEAD_SINCE " FROM semaphore s FORCE INDEX (semaphore_name)"
 
 /* ---- packets ---- */
 
@@ -58,6 +67,7 @@ static enum permit_status run_semaphores(struct session *session, struct buf *sq
     for (size_t i = 0; i < count && row_step(&reader, session); i++) {
         row_semaphore(&reader, &rows[i].semaphore);
         rows[i].floor = row_u64(&reader);
+        rows[i].waiting_since = row_time(&reader);
     }
     *ret_rows = rows;
     *ret_count = count;
@@ -238,8 +248,7 @@ static enum permit_status read_holders(struct session *session, struct arena *ar
     return PERMIT_OK;
 }
 
-/* Appends a SELECT of the id of the semaphore with this name, if it is not retired. */
-static void sql_semaphore_id(struct buf *sql, struct bytes name)
+void query_semaphore_sql(struct buf *sql, struct bytes name)
 {
     buf_append_text(sql, "SELECT id FROM semaphore FORCE INDEX (semaphore_name) WHERE retired_at IS NULL AND name=");
     sql_bytes(sql, name);
@@ -261,12 +270,12 @@ static enum permit_status query_holders(struct store *store, struct bytes semaph
     struct holder_row *rows = NULL;
     size_t count = 0;
     buf_init(&sql, QUERY_SQL_MAX);
-    sql_semaphore_id(&sql, semaphore);
+    query_semaphore_sql(&sql, semaphore);
     buf_append_text(&sql, ";SELECT STRAIGHT_JOIN " ROW_PERMIT_COLUMNS "," ROW_REQUEST_COLUMNS
                           " FROM permit p FORCE INDEX (permit_state)"
                           " JOIN permit_request r FORCE INDEX (PRIMARY) ON r.id=p.permit_request_id"
                           " WHERE p.state=1 AND p.semaphore_id=(");
-    sql_semaphore_id(&sql, semaphore);
+    query_semaphore_sql(&sql, semaphore);
     buf_append_text(&sql, ") AND p.id>");
     buf_append_u64(&sql, after);
     buf_printf(&sql, " ORDER BY p.id LIMIT %u;" SQL_CLOCK, limit);
@@ -291,12 +300,14 @@ static enum permit_status query_holders(struct store *store, struct bytes semaph
 
 /*
  * Selects requests with all their permits and the names of their semaphores; the rows of a request are adjacent. The
- * permits are sorted by name here: the server would need a temporary table, and on disk because of permit.labels.
+ * permits are sorted by name here: the server would need a temporary table, and on disk because of permit.labels. The
+ * last column is `wanted`, or NULL if query_wants has to read it.
  */
-#define ALL_OF_REQUEST                                                                                                 \
-    "SELECT STRAIGHT_JOIN " ROW_REQUEST_COLUMNS "," ROW_PERMIT_COLUMNS ",s.name FROM permit_request r %s"              \
-    " LEFT JOIN permit p FORCE INDEX (permit_request) ON p.permit_request_id=r.id"                                     \
-    " LEFT JOIN semaphore s FORCE INDEX (PRIMARY) ON s.id=p.semaphore_id WHERE "
+#define ALL_OF_REQUEST(wanted, index)                                                                                  \
+    "SELECT STRAIGHT_JOIN " ROW_REQUEST_COLUMNS_WITH(                                                                  \
+        "NULL") "," ROW_PERMIT_COLUMNS ",s.name," wanted " FROM permit_request r FORCE INDEX (" index ")"              \
+                " LEFT JOIN permit p FORCE INDEX (permit_request) ON p.permit_request_id=r.id"                         \
+                " LEFT JOIN semaphore s FORCE INDEX (PRIMARY) ON s.id=p.semaphore_id WHERE "
 
 /* The requests read so far. Each array has one element per row of the result, which is always enough. */
 struct request_list {
@@ -312,11 +323,13 @@ static void request_list_add_row(struct request_list *list, struct row_reader *r
     uint64_t id = column_u64(reader->row.columns[0]);
     if (list->count == 0 || list->requests[list->count - 1].id != id) {
         row_request(reader, &list->requests[list->count]);
+        reader->at = ROW_REQUEST_COUNT + ROW_PERMIT_COUNT + 1;
+        list->requests[list->count].wanted = row_bytes(reader);
         list->requests[list->count].permits = list->free_permits;
         list->names[list->count++] = list->free_names;
     }
     reader->at = ROW_REQUEST_COUNT;
-    if (!reader->row.columns[ROW_REQUEST_COUNT].data) /* a tombstone has no permits */
+    if (!reader->row.columns[ROW_REQUEST_COUNT].data) /* a tombstone or a request that waits has no permits */
         return;
     row_permit(reader, list->free_permits++);
     *list->free_names++ = row_bytes(reader);
@@ -369,6 +382,128 @@ static enum permit_status run_requests(struct session *session, struct buf *sql,
     return query_packet_end(session, sql, status);
 }
 
+/* ---- requests that wait ---- */
+
+/* Reads one request with wants of any size. */
+static enum permit_status read_request(struct session *session, uint64_t id, struct arena *arena,
+                                       struct request_list *ret_list)
+{
+    struct buf sql;
+    struct query_time time;
+    buf_init(&sql, QUERY_SQL_MAX);
+    buf_printf(&sql, ALL_OF_REQUEST("r.wanted", "PRIMARY") "r.id=%llu;" SQL_CLOCK, (unsigned long long)id);
+    return run_requests(session, &sql, arena, ret_list, &time);
+}
+
+/* Decodes what a request asks for. Sets it to zero if it is gone. */
+static enum permit_status take_wants(struct session *session, struct request *request, struct bytes **names,
+                                     struct arena *arena)
+{
+    if (request->state == REQUEST_WAITING && !request->wanted.data) {
+        struct request_list list;
+        enum permit_status status = read_request(session, request->id, arena, &list);
+        if (status != PERMIT_OK)
+            return status;
+        *request = list.count ? list.requests[0] : (struct request){0};
+        *names = list.count ? list.names[0] : NULL;
+    }
+    if (request->state != REQUEST_WAITING)
+        return PERMIT_OK;
+    return row_decode_wanted(request->wanted, arena, request) ? PERMIT_OK : PERMIT_NO_MEMORY;
+}
+
+/* The size of a request's wants on a page: its slots, and a name of a semaphore for each. */
+static size_t wants_size(const struct request *request)
+{
+    return wants_named_size(request->wants, request->want_count) +
+           request->want_count * (sizeof request->wants[0] + PREFIX_MAX);
+}
+
+struct semaphore_name {
+    uint64_t id;
+    struct bytes name;
+};
+
+static int compare_name_ids(const void *a, const void *b)
+{
+    const struct semaphore_name *left = a;
+    const struct semaphore_name *right = b;
+    return (left->id > right->id) - (left->id < right->id);
+}
+
+/* Reads the names of the semaphores; ids ascending. *ret_count: found names, ascending by id. */
+static enum permit_status read_names(struct session *session, const uint64_t *ids, size_t count, struct arena *arena,
+                                     struct semaphore_name *names, size_t *ret_count)
+{
+    enum permit_status status = PERMIT_OK;
+    *ret_count = 0;
+    for (size_t i = 0; i < count && status == PERMIT_OK; i += NAMES_A_STATEMENT) {
+        struct row_reader reader = {.arena = arena};
+        struct buf sql;
+        buf_init(&sql, QUERY_SQL_MAX);
+        buf_append_text(&sql, "SELECT id,name FROM semaphore FORCE INDEX (PRIMARY) WHERE id IN (");
+        sql_ids(&sql, ids + i, count - i < NAMES_A_STATEMENT ? count - i : NAMES_A_STATEMENT);
+        buf_append_text(&sql, ") ORDER BY id");
+        status = session_send_buf(session, &sql);
+        while (status == PERMIT_OK && *ret_count < count && row_step(&reader, session)) {
+            names[*ret_count].id = row_u64(&reader);
+            names[(*ret_count)++].name = row_bytes(&reader);
+        }
+        if (status == PERMIT_OK && reader.broken)
+            status = PERMIT_NO_MEMORY;
+        status = query_packet_end(session, &sql, status);
+    }
+    return status;
+}
+
+/* Sets the names of all wants, and sorts the wants of each request by name. */
+static enum permit_status name_wants(struct session *session, struct request *requests, struct bytes **names,
+                                     size_t count, struct arena *arena)
+{
+    size_t want_count = 0, id_count = 0, name_count;
+    for (size_t i = 0; i < count; i++)
+        want_count += requests[i].want_count;
+    if (want_count == 0)
+        return PERMIT_OK;
+    uint64_t *ids = arena_array(arena, want_count, sizeof *ids);
+    struct semaphore_name *found = arena_array(arena, want_count, sizeof *found);
+    struct bytes *free_names = arena_array(arena, want_count, sizeof *free_names);
+    if (!ids || !found || !free_names)
+        return PERMIT_NO_MEMORY;
+    for (size_t i = 0; i < count; i++)
+        for (size_t j = 0; j < requests[i].want_count; j++)
+            ids[id_count++] = requests[i].wants[j].semaphore_id;
+    enum permit_status status = read_names(session, ids, u64_sort_unique(ids, id_count), arena, found, &name_count);
+    for (size_t i = 0; i < count && status == PERMIT_OK; i++) {
+        struct request *request = &requests[i];
+        for (size_t j = 0; j < request->want_count; j++) {
+            const struct semaphore_name key = {.id = request->wants[j].semaphore_id};
+            const struct semaphore_name *name = bsearch(&key, found, name_count, sizeof key, compare_name_ids);
+            request->wants[j].semaphore = name ? name->name : BYTES("");
+        }
+        if (request->want_count == 0)
+            continue;
+        status = wants_sort(request->wants, request->want_count) == PERMIT_OK ? PERMIT_OK : PERMIT_INTERNAL;
+        names[i] = free_names;
+        for (size_t j = 0; j < request->want_count; j++)
+            *free_names++ = request->wants[j].semaphore;
+    }
+    return status;
+}
+
+enum permit_status query_wants(struct session *session, struct request *requests, struct bytes **names, size_t *count,
+                               struct arena *arena)
+{
+    enum permit_status status = PERMIT_OK;
+    size_t done = 0;
+    for (size_t size = 0; done < *count && size <= QUERY_WANTS_MAX && status == PERMIT_OK; done++) {
+        status = take_wants(session, &requests[done], &names[done], arena);
+        size += status == PERMIT_OK ? wants_size(&requests[done]) : 0;
+    }
+    *count = done;
+    return status == PERMIT_OK ? name_wants(session, requests, names, done, arena) : status;
+}
+
 static enum permit_status query_request(struct store *store, struct bytes external_id, struct arena *arena,
                                         struct request *ret_request, struct bytes **ret_names,
                                         struct query_time *ret_time)
@@ -377,13 +512,15 @@ static enum permit_status query_request(struct store *store, struct bytes extern
     struct buf sql;
     struct request_list list;
     buf_init(&sql, QUERY_SQL_MAX);
-    buf_printf(&sql, ALL_OF_REQUEST "r.external_id=", "FORCE INDEX (permit_request_external_id)");
+    buf_append_text(&sql, ALL_OF_REQUEST("r.wanted", "permit_request_external_id") "r.external_id=");
     sql_bytes(&sql, external_id);
     buf_append_text(&sql, ";" SQL_CLOCK);
     enum permit_status status = run_requests(session, &sql, arena, &list, ret_time);
+    if (status == PERMIT_OK)
+        status = query_wants(session, list.requests, list.names, &list.count, arena);
     if (status != PERMIT_OK)
         return status;
-    if (list.count == 0)
+    if (list.count == 0 || list.requests[0].id == 0)
         return PERMIT_UNKNOWN_REQUEST;
     *ret_request = list.requests[0];
     *ret_names = list.names[0];
@@ -392,21 +529,31 @@ static enum permit_status query_request(struct store *store, struct bytes extern
 
 enum permit_status query_requests_by_id(struct session *session, const uint64_t *ids, size_t count, struct arena *arena,
                                         struct request **ret_requests, struct bytes ***ret_names, size_t *ret_count,
-                                        struct query_time *ret_time)
+                                        bool *ret_cut, struct query_time *ret_time)
 {
     struct buf sql;
     struct request_list list;
     buf_init(&sql, QUERY_SQL_MAX);
-    buf_printf(&sql, ALL_OF_REQUEST "r.id IN (0", "FORCE INDEX (PRIMARY)");
+    buf_append_text(&sql, ALL_OF_REQUEST(QUERY_INLINE_WANTED, "PRIMARY") "r.id IN (0");
     for (size_t i = 0; i < count; i++)
         buf_printf(&sql, ",%llu", (unsigned long long)ids[i]);
     buf_append_text(&sql, ") ORDER BY r.id;" SQL_CLOCK);
     enum permit_status status = run_requests(session, &sql, arena, &list, ret_time);
+    size_t found = list.count;
+    if (status == PERMIT_OK)
+        status = query_wants(session, list.requests, list.names, &list.count, arena);
     if (status != PERMIT_OK)
         return status;
+    size_t kept = 0;
+    for (size_t i = 0; i < list.count; i++)
+        if (list.requests[i].id) {
+            list.requests[kept] = list.requests[i];
+            list.names[kept++] = list.names[i];
+        }
+    *ret_cut = list.count < found;
     *ret_requests = list.requests;
     *ret_names = list.names;
-    *ret_count = list.count;
+    *ret_count = kept;
     return PERMIT_OK;
 }
 
@@ -480,6 +627,9 @@ const struct store_queries mysql_queries = {
     .semaphores = query_semaphores,
     .semaphore_sums = query_semaphore_sums,
     .holders = query_holders,
+    .waiters = query_waiters,
+    .ahead = query_ahead,
+    .queue_head = query_queue_head,
     .request = query_request,
     .requests = query_requests,
     .fence = query_fence,

@@ -13,8 +13,16 @@
 
 struct store;
 
-/* Maximum number of rows that one call walks to fill a page: about 50 ms. */
-enum { QUERY_WALK_MAX = 20000 };
+enum {
+    /* Maximum number of rows that one call walks to fill a page, or to count: about 50 ms. */
+    QUERY_WALK_MAX = 20000,
+    /*
+     * A page with waiting requests ends after this many bytes of their wants, but never before its first request: one
+     * request may name very many labels.
+     */
+    QUERY_WANTS_MAX = 1 << 20,
+    QUERY_AHEAD_KEYS = 10, /* keys in a queue_position */
+};
 
 /* The clock, read with every list; converts stored times to the database's clock. */
 struct query_time {
@@ -24,12 +32,36 @@ struct query_time {
 
 struct semaphore_row {
     struct semaphore semaphore;
-    uint64_t floor; /* smallest live token; next_permit_id if none */
+    uint64_t floor;       /* smallest live token; next_permit_id if none */
+    utc_us waiting_since; /* since when the head of its queue waits; NEVER: no request waits */
 };
 
 struct holder_row {
     struct request request; /* without its permits */
     struct permit permit;   /* its permit of the queried semaphore */
+};
+
+/* A position in the queue of a semaphore. A zeroed one is before the first waiter. */
+struct waiter_place {
+    utc_us place;
+    uint64_t request_id;
+    uint64_t number; /* number of waiters up to here that a client asks for */
+};
+
+/* A request in the queue of the queried semaphore. */
+struct waiter_row {
+    struct request request; /* WAITING, with all its wants and their semaphore names */
+    bool kept;              /* no client asks for it: server_id is 0, or its server is dead. Others pass it then */
+    uint64_t number;        /* 1: the head. Kept: that of the last one before it that is not kept, 0: none is */
+    struct bytes behind;    /* key of the last one before it that is not kept; data NULL: none is */
+};
+
+/* The position of a waiting request in the queue of one of its semaphores. It counts only waiters that are not kept. */
+struct queue_position {
+    uint64_t ahead;     /* number of waiters before it; at most QUERY_WALK_MAX are counted for all its queues */
+    bool more;          /* there may be more than `ahead` */
+    struct bytes *keys; /* the first of them, at most QUERY_AHEAD_KEYS */
+    size_t key_count;
 };
 
 /* The state of a token. */
@@ -131,14 +163,36 @@ struct store_queries {
                                   struct arena *arena, struct holder_row **ret_rows, size_t *ret_count,
                                   struct query_time *ret_time);
     /*
-     * Reads one request with its permits. (*ret_names)[i] is the semaphore name of permit i. PERMIT_UNKNOWN_REQUEST: it
-     * does not exist.
+     * Lists the queue of a semaphore in its order, after the place `after`, kept places included; at most `limit`, and
+     * at most QUERY_WANTS_MAX bytes. The numbers continue that of `after`. *ret_more: `after` of the next page is the
+     * place, id and number of the last row. PERMIT_UNKNOWN_SEMAPHORE: it does not exist or is retired.
+     */
+    enum permit_status (*waiters)(struct store *store, struct bytes semaphore, const struct waiter_place *after,
+                                  unsigned limit, struct arena *arena, struct waiter_row **ret_rows, size_t *ret_count,
+                                  bool *ret_more, struct query_time *ret_time);
+    /*
+     * Finds what stands before a WAITING request that `request` or `requests` has read. *ret_positions has one element
+     * per want, in their order. *ret_kept: no client asks for it.
+     */
+    enum permit_status (*ahead)(struct store *store, const struct request *request, struct arena *arena,
+                                struct queue_position **ret_positions, bool *ret_kept);
+    /*
+     * Reads the keys of the first waiters of a semaphore that are not kept, at most `limit`. An unknown or retired name
+     * has none.
+     */
+    enum permit_status (*queue_head)(struct store *store, struct bytes semaphore, unsigned limit, struct arena *arena,
+                                     struct bytes **ret_keys, size_t *ret_count);
+    /*
+     * Reads one request with its permits. (*ret_names)[i] is the semaphore name of permit i. A WAITING request has
+     * wants instead, sorted by semaphore name, each with its name; (*ret_names)[i] is that of want i.
+     * PERMIT_UNKNOWN_REQUEST: it does not exist.
      */
     enum permit_status (*request)(struct store *store, struct bytes external_id, struct arena *arena,
                                   struct request *ret_request, struct bytes **ret_names, struct query_time *ret_time);
     /*
-     * Lists requests in order of request id, each with its permits. (*ret_names)[i][j] is the semaphore name of permit
-     * j of request i. *ret_next is `after` of the next page; 0: no more. A page may be empty and still have a next one.
+     * Lists requests in order of request id, each with its permits or wants, as `request` does. (*ret_names)[i][j] is
+     * the semaphore name of permit or want j of request i. *ret_next is `after` of the next page; 0: no more. A page
+     * may be empty and still have a next one. It ends early at QUERY_WANTS_MAX.
      */
     enum permit_status (*requests)(struct store *store, const struct request_filter *filter, struct arena *arena,
                                    struct request **ret_requests, struct bytes ***ret_names, size_t *ret_count,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The common parts of queries: a query is one packet with its rows and, last, the clock. Internal to query.c,
- * request_list.c, slot_list.c, nearest.c, history.c and owners.c.
+ * request_list.c, queue_list.c, slot_list.c, nearest.c, history.c and owners.c.
  */
 #ifndef STORE_QUERY_PACKET_H
 #define STORE_QUERY_PACKET_H
@@ -21,22 +21,45 @@ enum permit_status query_packet_end(struct session *session, struct buf *sql, en
 /* Returns the number of rows of the current statement. */
 size_t query_packet_rows(const struct session *session);
 
-/* Appends a SELECT of the id of the semaphore with this name, retired or not. */
+/* Appends a SELECT of the id of the semaphore with this name, if it is not retired. */
+void query_semaphore_sql(struct buf *sql, struct bytes name);
+/* The same, retired or not. */
 void query_any_semaphore_sql(struct buf *sql, struct bytes name);
 /*
  * Appends AND conditions that are true if `column` begins with `prefix`: a range from the prefix to its successor, the
  * prefix whose last byte below 0xff is incremented. An empty prefix appends nothing.
  */
 void query_prefix_sql(struct buf *sql, const char *column, struct bytes prefix);
-/* Reads the requests with these ids that still exist, in order of id, in the form of query_requests. */
+/*
+ * Reads the requests with these ids that still exist, in order of id, in the form of query_requests. *ret_cut: the page
+ * ended before the last of them, at QUERY_WANTS_MAX.
+ */
 enum permit_status query_requests_by_id(struct session *session, const uint64_t *ids, size_t count, struct arena *arena,
                                         struct request **ret_requests, struct bytes ***ret_names, size_t *ret_count,
-                                        struct query_time *ret_time) MUST_CHECK;
+                                        bool *ret_cut, struct query_time *ret_time) MUST_CHECK;
+
+/* The expression of `wanted` in a list: larger wants are read each by itself, so that a page is bounded in bytes. */
+#define QUERY_INLINE_WANTED "IF(LENGTH(r.wanted)<=512,r.wanted,NULL)"
+/*
+ * Completes a page of requests in which those that wait have `wanted` by QUERY_INLINE_WANTED. Sets their wants and
+ * names; names has an element for each request. Reduces *count at QUERY_WANTS_MAX; the last of them waits then. A
+ * request with larger wants may have changed meanwhile: it is then as it is now, with its permits; zeroed if it is
+ * gone.
+ */
+enum permit_status query_wants(struct session *session, struct request *requests, struct bytes **names, size_t *count,
+                               struct arena *arena) MUST_CHECK;
 
 /* Methods of mysql_queries that are not in query.c. */
 enum permit_status query_requests(struct store *store, const struct request_filter *filter, struct arena *arena,
                                   struct request **ret_requests, struct bytes ***ret_names, size_t *ret_count,
                                   uint64_t *ret_next, struct query_time *ret_time);
+enum permit_status query_waiters(struct store *store, struct bytes semaphore, const struct waiter_place *after,
+                                 unsigned limit, struct arena *arena, struct waiter_row **ret_rows, size_t *ret_count,
+                                 bool *ret_more, struct query_time *ret_time);
+enum permit_status query_ahead(struct store *store, const struct request *request, struct arena *arena,
+                               struct queue_position **ret_positions, bool *ret_kept);
+enum permit_status query_queue_head(struct store *store, struct bytes semaphore, unsigned limit, struct arena *arena,
+                                    struct bytes **ret_keys, size_t *ret_count);
 enum permit_status query_held_at(struct store *store, const struct held_filter *filter, struct arena *arena,
                                  struct request **ret_requests, struct bytes ***ret_names, size_t *ret_count,
                                  uint64_t *ret_next, struct query_time *ret_time);

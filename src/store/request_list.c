@@ -3,7 +3,7 @@
  * The list of requests by owner, semaphore and state. A filter may match few of many requests, and most filters have no
  * index of their own. So the list walks requests in order of id, along the index that excludes most of the others, and
  * a page ends after QUERY_WALK_MAX requests, full or not. If a semaphore or a state has few requests, the list reads
- * and sorts all of them instead.
+ * and sorts all of them instead. It always reads and sorts the whole queue of a semaphore, which is bounded.
  */
 #include "store/query_packet.h"
 
@@ -47,6 +47,48 @@ static size_t ids_left(const struct id_walk *walk)
 }
 
 /* ---- few matches ---- */
+
+/* A SELECT of ids after the walked ones. */
+struct steps {
+    uint64_t last; /* maximum id */
+    bool matching; /* true: only requests that match the filter; false: every request of the walk */
+    size_t limit;
+    size_t offset;
+};
+
+static void steps_sql(const struct id_walk *walk, const struct steps *steps, const char *id, struct buf *sql)
+{
+    buf_printf(sql, " AND %s>%llu AND %s<=%llu ORDER BY %s LIMIT %zu OFFSET %zu", id, (unsigned long long)walk->walked,
+               id, (unsigned long long)steps->last, id, steps->limit, steps->offset);
+}
+
+/* Returns true if only waiting requests of a semaphore may match. */
+static bool is_in_queue(const struct id_walk *walk)
+{
+    return walk->semaphore_id && walk->filter->state == REQUEST_WAITING && !walk->filter->owner.data;
+}
+
+/* Walks the whole queue of the semaphore and sorts it. */
+static void steps_of_queue_sql(const struct id_walk *walk, const struct steps *steps, struct buf *sql)
+{
+    buf_printf(sql, "SELECT w.permit_request_id AS id FROM waiter w FORCE INDEX (PRIMARY) WHERE w.semaphore_id=%llu",
+               (unsigned long long)walk->semaphore_id);
+    steps_sql(walk, steps, "w.permit_request_id", sql);
+}
+
+/* Returns true if waiting requests of a semaphore match as well as those with permits of it. */
+static bool has_queue(const struct id_walk *walk, const struct steps *steps)
+{
+    return walk->semaphore_id && !walk->filter->state && steps->matching;
+}
+
+/* Adds them to a SELECT of permits that begins with '('. */
+static void and_queue_sql(const struct id_walk *walk, const struct steps *steps, struct buf *sql)
+{
+    buf_append_text(sql, ") UNION ALL (");
+    steps_of_queue_sql(walk, steps, sql);
+    buf_printf(sql, ") ORDER BY id LIMIT %zu", steps->limit);
+}
 
 /*
  * Appends FROM and WHERE for the filters that have an index of their own, which is not in order of id. Returns the
@@ -94,9 +136,12 @@ static enum permit_status take_few(struct session *session, struct id_walk *walk
     size_t count;
     buf_init(&from, QUERY_SQL_MAX);
     buf_init(&sql, QUERY_SQL_MAX);
+    const struct steps all = {.last = UINT64_MAX, .matching = true, .limit = ids_left(walk)};
     const char *id = few_sql(walk, &from);
-    buf_printf(&sql, "SELECT %s%s AND %s>%llu ORDER BY %s LIMIT %zu", id, buf_text(&from), id,
-               (unsigned long long)walk->walked, id, ids_left(walk));
+    buf_printf(&sql, "%sSELECT %s AS id%s", has_queue(walk, &all) ? "(" : "", id, buf_text(&from));
+    steps_sql(walk, &all, id, &sql);
+    if (has_queue(walk, &all))
+        and_queue_sql(walk, &all, &sql);
     buf_release(&from);
     enum permit_status status = read_numbers(session, &sql, walk->ids + walk->count, ids_left(walk), &count);
     walk->count += count;
@@ -106,25 +151,16 @@ static enum permit_status take_few(struct session *session, struct id_walk *walk
 
 /* ---- the walk ---- */
 
-/* A SELECT of ids after the walked ones. */
-struct steps {
-    uint64_t last; /* maximum id */
-    bool matching; /* true: only requests that match the filter; false: every request of the walk */
-    size_t limit;
-    size_t offset;
-};
-
-static void steps_sql(const struct id_walk *walk, const struct steps *steps, const char *id, struct buf *sql)
-{
-    buf_printf(sql, " AND %s>%llu AND %s<=%llu ORDER BY %s LIMIT %zu OFFSET %zu", id, (unsigned long long)walk->walked,
-               id, (unsigned long long)steps->last, id, steps->limit, steps->offset);
-}
-
 /* Walks permit_request_owner, which has the requests of one owner and one state in order of id. */
 static void steps_of_owner_sql(const struct id_walk *walk, const struct steps *steps, int state, struct buf *sql)
 {
     buf_append_text(sql, "SELECT STRAIGHT_JOIN r.id FROM permit_request r FORCE INDEX (permit_request_owner)");
-    if (steps->matching && walk->semaphore_id)
+    if (steps->matching && walk->semaphore_id && state == REQUEST_WAITING)
+        buf_printf(sql,
+                   " JOIN waiter w FORCE INDEX (PRIMARY) ON w.semaphore_id=%llu AND w.place=r.place"
+                   " AND w.permit_request_id=r.id",
+                   (unsigned long long)walk->semaphore_id);
+    else if (steps->matching && walk->semaphore_id)
         buf_printf(sql,
                    " JOIN permit p FORCE INDEX (permit_request) ON p.permit_request_id=r.id AND p.semaphore_id=%llu",
                    (unsigned long long)walk->semaphore_id);
@@ -143,14 +179,21 @@ static void walk_sql(const struct id_walk *walk, const struct steps *steps, stru
         steps_of_owner_sql(walk, steps, REQUEST_ACQUIRED, sql);
         buf_append_text(sql, ") UNION ALL (");
         steps_of_owner_sql(walk, steps, REQUEST_RELEASED, sql);
+        buf_append_text(sql, ") UNION ALL (");
+        steps_of_owner_sql(walk, steps, REQUEST_WAITING, sql);
         buf_printf(sql, ")) u ORDER BY id LIMIT %zu", steps->limit);
+    } else if (is_in_queue(walk)) {
+        steps_of_queue_sql(walk, steps, sql);
     } else if (walk->semaphore_id) {
-        buf_append_text(sql, "SELECT p.permit_request_id FROM permit p FORCE INDEX (permit_request) WHERE 1");
+        buf_append_text(sql, has_queue(walk, steps) ? "(" : "");
+        buf_append_text(sql, "SELECT p.permit_request_id AS id FROM permit p FORCE INDEX (permit_request) WHERE 1");
         if (steps->matching)
             buf_printf(sql, " AND p.semaphore_id=%llu", (unsigned long long)walk->semaphore_id);
         if (steps->matching && state)
             buf_printf(sql, " AND p.state=%d", state);
         steps_sql(walk, steps, "p.permit_request_id", sql);
+        if (has_queue(walk, steps))
+            and_queue_sql(walk, steps, sql);
     } else {
         buf_append_text(sql, "SELECT r.id FROM permit_request r FORCE INDEX (PRIMARY) WHERE 1");
         if (steps->matching && state)
@@ -159,19 +202,22 @@ static void walk_sql(const struct id_walk *walk, const struct steps *steps, stru
     }
 }
 
-/* Walks the next `steps` requests; up to twice as many for an owner with requests of both states. */
+/* Walks the next `steps` requests; up to three times as many for an owner with requests of all states. */
 static enum permit_status walk_next(struct session *session, struct id_walk *walk, unsigned steps)
 {
     struct buf sql;
-    uint64_t last;
+    uint64_t last = UINT64_MAX;
     size_t count;
-    buf_init(&sql, QUERY_SQL_MAX);
-    walk_sql(walk, &(struct steps){.last = UINT64_MAX, .limit = 1, .offset = steps - 1}, &sql);
-    enum permit_status status = read_numbers(session, &sql, &last, 1, &count);
+    enum permit_status status = PERMIT_OK;
+    if (!is_in_queue(walk)) {
+        buf_init(&sql, QUERY_SQL_MAX);
+        walk_sql(walk, &(struct steps){.last = UINT64_MAX, .limit = 1, .offset = steps - 1}, &sql);
+        status = read_numbers(session, &sql, &last, 1, &count);
+        if (status == PERMIT_OK && count == 0)
+            last = UINT64_MAX;
+    }
     if (status != PERMIT_OK)
         return status;
-    if (count == 0)
-        last = UINT64_MAX;
     buf_init(&sql, QUERY_SQL_MAX);
     walk_sql(walk, &(struct steps){.last = last, .matching = true, .limit = ids_left(walk)}, &sql);
     status = read_numbers(session, &sql, walk->ids + walk->count, ids_left(walk), &count);
@@ -218,5 +264,9 @@ enum permit_status query_requests(struct store *store, const struct request_filt
     bool full = walk.count > filter->limit;
     size_t count = full ? filter->limit : walk.count;
     *ret_next = full ? walk.ids[count - 1] : walk.walked == UINT64_MAX ? 0 : walk.walked;
-    return query_requests_by_id(session, walk.ids, count, arena, ret_requests, ret_names, ret_count, ret_time);
+    bool cut = false;
+    status = query_requests_by_id(session, walk.ids, count, arena, ret_requests, ret_names, ret_count, &cut, ret_time);
+    if (status == PERMIT_OK && cut && *ret_count)
+        *ret_next = (*ret_requests)[*ret_count - 1].id;
+    return status;
 }

@@ -69,6 +69,7 @@ void row_semaphore(struct row_reader *reader, struct semaphore *ret_semaphore)
     ret_semaphore->id = row_u64(reader);
     ret_semaphore->name = row_bytes(reader);
     ret_semaphore->in_use = row_i64(reader);
+    ret_semaphore->waiting = row_i64(reader);
     ret_semaphore->next_permit_id = row_u64(reader);
     ret_semaphore->version = row_u64(reader);
     ret_semaphore->config_version = row_u64(reader);
@@ -100,6 +101,20 @@ void row_request(struct row_reader *reader, struct request *ret_request)
     ret_request->acquired_at = row_time(reader);
     ret_request->ended_at = row_time(reader);
     ret_request->nonce = row_bytes(reader);
+    ret_request->priority = (int)row_i64(reader);
+    ret_request->place = row_time(reader);
+    ret_request->waiting_since = row_time(reader);
+    ret_request->waiting_until = row_time(reader);
+    ret_request->server_id = row_u64(reader);
+    struct bytes wanted = row_bytes(reader);
+    if (wanted.data && ret_request->state == REQUEST_WAITING)
+        reader->broken |= !row_decode_wanted(wanted, reader->arena, ret_request);
+}
+
+bool row_decode_wanted(struct bytes wanted, struct arena *arena, struct request *request)
+{
+    request->wanted = wanted;
+    return wants_decode(wanted, arena, &request->ttl, &request->wants, &request->want_count) == PERMIT_OK;
 }
 
 void row_permit(struct row_reader *reader, struct permit *ret_permit)

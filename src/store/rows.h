@@ -17,14 +17,20 @@
 
 /* Columns of `semaphore` s, for row_semaphore; the last are its settings. */
 #define ROW_SEMAPHORE_COLUMNS                                                                                          \
-    "s.id,s.name,s.in_use,s.next_permit_id,s.version,s.config_version,s.next_due_at,s.first_free,s.paused_reason,"     \
+    "s.id,s.name,s.in_use,s.waiting,s.next_permit_id,s.version,s.config_version,s.next_due_at,s.first_free,s.paused_"  \
+    "reason,"                                                                                                          \
     "s.retired_at" SEMAPHORE_SETTINGS(ROW_SEMAPHORE_SETTING)
 #define ROW_SEMAPHORE_SETTING(name, c_type, member, ...) ",s." #member
 
-/* Columns of `permit_request` r, for row_request. */
-#define ROW_REQUEST_COLUMNS                                                                                            \
+/*
+ * Columns of `permit_request` r, for row_request. The last is `wanted`; it may be large, so a list selects another
+ * expression for it.
+ */
+#define ROW_REQUEST_COLUMNS_WITH(wanted)                                                                               \
     "r.id,r.external_id,r.digest,r.owner,r.principal,r.state,r.end_reason,r.ttl_ms,r.due_at,r.grace_ms,"               \
-    "r.confirmed_at,r.renewals,r.replays,r.acquired_at,r.ended_at,r.nonce"
+    "r.confirmed_at,r.renewals,r.replays,r.acquired_at,r.ended_at,r.nonce,r.priority,r.place,r.waiting_since,"         \
+    "r.waiting_until,r.server_id," wanted
+#define ROW_REQUEST_COLUMNS ROW_REQUEST_COLUMNS_WITH("r.wanted")
 
 /* Columns of `permit` p, for row_permit. */
 #define ROW_PERMIT_COLUMNS "p.semaphore_id,p.id,p.count,p.slots,p.labels"
@@ -38,7 +44,7 @@
     "COALESCE((SELECT f.id FROM permit f FORCE INDEX (permit_state) WHERE f.semaphore_id=s.id AND f.state=1"           \
     " ORDER BY f.id LIMIT 1),s.next_permit_id)"
 
-enum { ROW_REQUEST_COUNT = 16, ROW_PERMIT_COUNT = 5 };
+enum { ROW_REQUEST_COUNT = 22, ROW_PERMIT_COUNT = 5 };
 
 struct row_reader {
     struct session_row row;
@@ -63,7 +69,9 @@ struct bytes row_bytes(struct row_reader *reader);
 void row_semaphore(struct row_reader *reader, struct semaphore *ret_semaphore);
 /* Reads the columns of all settings, in the order of the table. */
 void row_settings(struct row_reader *reader, struct semaphore *ret_semaphore);
-/* Does not set the permits. */
+/* Does not set the permits. Decodes `wanted` of a request that waits, unless it is NULL. */
 void row_request(struct row_reader *reader, struct request *ret_request);
+/* Sets wanted, ttl and wants of a request that waits. False: out of memory, or a malformed value. */
+bool row_decode_wanted(struct bytes wanted, struct arena *arena, struct request *request) MUST_CHECK;
 void row_permit(struct row_reader *reader, struct permit *ret_permit);
 #endif

@@ -6,7 +6,10 @@
 #include "store/mysql_methods.h"
 #include "store/rows.h"
 
-enum { SQL_MAX = 64 * 1024 };
+enum {
+    SQL_MAX = 64 * 1024,
+    MAIL_A_STATEMENT = 1000, /* rows of mail that one statement deletes */
+};
 
 /* The row of this permitd, while it is alive. */
 static void self_sql(const struct server_self *self, struct buf *sql)
@@ -205,22 +208,89 @@ static enum permit_status servers_declare_dead(struct store *store, const struct
     return status;
 }
 
-/* Walks the rows of the dead, oldest first. NULL (alive) sorts before all times, so it is not walked. */
+/*
+ * Deletes a piece of the mail of servers that are dead since then or gone; a batch may have mailed to one after its row
+ * was deleted. The ids of servers that have mail are read with one seek each.
+ */
+static enum permit_status remove_mail(struct session *session, utc_us until, struct buf *sql)
+{
+    uint64_t ids[SERVERS_OTHERS_MAX];
+    size_t count = 0;
+    struct session_row row;
+    buf_append_text(sql, "SELECT m.server_id FROM (SELECT DISTINCT server_id FROM mail FORCE INDEX (PRIMARY)) m"
+                         " LEFT JOIN server v FORCE INDEX (PRIMARY) ON v.id=m.server_id"
+                         " WHERE v.id IS NULL OR v.dead_at<=");
+    sql_time(sql, until);
+    buf_printf(sql, " LIMIT %d", SERVERS_OTHERS_MAX);
+    enum permit_status status = session_send_buf(session, sql);
+    while (status == PERMIT_OK && count < SERVERS_OTHERS_MAX && session_row(session, &row))
+        ids[count++] = column_u64(row.columns[0]);
+    status = session_end(session, status);
+    for (size_t i = 0; i < count && status == PERMIT_OK; i++) {
+        buf_clear(sql);
+        buf_printf(sql, "DELETE FROM mail WHERE server_id=%llu ORDER BY permit_request_id LIMIT %d",
+                   (unsigned long long)ids[i], MAIL_A_STATEMENT);
+        status = session_end(session, session_send_buf(session, sql));
+    }
+    buf_clear(sql);
+    return status;
+}
+
+/*
+ * Walks the rows of the dead, oldest first. NULL (alive) sorts before all times, so it is not walked. Requests that
+ * still wait at such a server need not keep its row: servers_abandoned finds them without it.
+ */
 static enum permit_status servers_remove_dead(struct store *store, utc_us until)
 {
     struct buf sql;
     buf_init(&sql, SQL_MAX);
+    enum permit_status status = remove_mail(session_of(store), until, &sql);
+    if (status != PERMIT_OK) {
+        buf_release(&sql);
+        return status;
+    }
     buf_append_text(&sql, "DELETE FROM server WHERE dead_at<=");
     sql_time(&sql, until);
     buf_printf(&sql, " ORDER BY dead_at LIMIT %d", SERVERS_OTHERS_MAX);
     return run_sql(session_of(store), &sql);
 }
 
+/* Walks the waiting requests and the primary key of the server of each: called only after a death. */
+static enum permit_status servers_abandoned(struct store *store, utc_us until, size_t limit, struct arena *arena,
+                                            struct bytes **ret_external_ids, size_t *ret_count)
+{
+    struct session *session = session_of(store);
+    struct buf sql;
+    struct bytes *keys = arena_array(arena, limit + 1, sizeof *keys);
+    struct row_reader reader = {.arena = arena, .broken = !keys};
+    size_t count = 0;
+    buf_init(&sql, SQL_MAX);
+    buf_append_text(&sql, "SELECT STRAIGHT_JOIN r.external_id FROM permit_request r FORCE INDEX (permit_request_due)"
+                          " LEFT JOIN server v FORCE INDEX (PRIMARY) ON v.id=r.server_id"
+                          " WHERE r.state=3 AND r.server_id IS NOT NULL AND (v.id IS NULL OR v.dead_at<=");
+    sql_time(&sql, until);
+    buf_printf(&sql, ") LIMIT %zu", limit);
+    enum permit_status status = session_send_buf(session, &sql);
+    buf_release(&sql);
+    while (status == PERMIT_OK && count < limit && row_step(&reader, session))
+        keys[count++] = row_bytes(&reader);
+    if (status == PERMIT_OK && reader.broken)
+        status = PERMIT_NO_MEMORY;
+    status = session_end(session, status);
+    if (status != PERMIT_OK)
+        return status;
+    *ret_external_ids = keys;
+    *ret_count = count;
+    return PERMIT_OK;
+}
+
 static enum permit_status servers_leave(struct store *store, const struct server_self *self)
 {
     struct buf sql;
     buf_init(&sql, SQL_MAX);
-    buf_append_text(&sql, "DELETE FROM server");
+    buf_append_text(&sql, "DELETE FROM mail WHERE server_id=(SELECT id FROM server FORCE INDEX (PRIMARY)");
+    self_sql(self, &sql);
+    buf_append_text(&sql, ");DELETE FROM server");
     self_sql(self, &sql);
     return run_sql(session_of(store), &sql);
 }
@@ -264,6 +334,7 @@ const struct store_servers mysql_servers = {
     .heartbeat = servers_heartbeat,
     .declare_dead = servers_declare_dead,
     .remove_dead = servers_remove_dead,
+    .abandoned = servers_abandoned,
     .leave = servers_leave,
     .list = servers_list,
 };

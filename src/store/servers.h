@@ -13,6 +13,7 @@
 
 #include "base/arena.h"
 #include "base/base.h"
+#include "core/request.h"
 #include "permit/status.h"
 
 struct store;
@@ -24,9 +25,6 @@ enum {
     SERVERS_OTHERS_MAX = 100, /* rows that one call reads, declares dead or deletes */
     SERVERS_LIST_MAX = 1000,
 };
-
-/* How long a dead permitd stays in the table, on the lease clock. */
-#define PLACE_KEPT_US (10LL * US_PER_SECOND)
 
 /*
  * Names the row of one permitd. `since` tells it from a row that has the same id after an older copy of the database
@@ -67,8 +65,8 @@ struct server_row {
 struct store_servers {
     /*
      * Inserts a row with a new id, on a STORE_WORKER. ret_self->id is 0 if the database is another server than the one
-     * in `cluster`, and in the hold after the epoch has risen: as a token, an id could be given twice then. PERMIT_DATABASE_LOST: a row
-     * may be left behind, which then dies.
+     * in `cluster`, and in the hold after the epoch has risen: as a token, an id could be given twice then.
+     * PERMIT_DATABASE_LOST: a row may be left behind, which then dies.
      */
     enum permit_status (*join)(struct store *store, struct bytes address, struct bytes version,
                                struct server_self *ret_self);
@@ -83,6 +81,13 @@ struct store_servers {
                                        bool *ret_declared);
     /* Deletes at most SERVERS_OTHERS_MAX rows that were declared dead until this time of the lease clock. */
     enum permit_status (*remove_dead)(struct store *store, utc_us until);
+    /*
+     * Reads the keys of at most `limit` requests that wait at a permitd that was declared dead until this time of the
+     * lease clock, or whose row is gone; in the arena. The caller removes their places by OP_EXPIRE with expire_as
+     * END_NEVER_HELD.
+     */
+    enum permit_status (*abandoned)(struct store *store, utc_us until, size_t limit, struct arena *arena,
+                                    struct bytes **ret_external_ids, size_t *ret_count);
     /* Deletes the row. */
     enum permit_status (*leave)(struct store *store, const struct server_self *self);
     /* Lists at most SERVERS_LIST_MAX permitd in order of their ids, the dead ones included. */

@@ -20,6 +20,7 @@
  *     store_reserve_ids    ids for new rows, in a transaction of its own; only when the worker's block runs out
  *     store_lock           BEGIN; locks the semaphores; reads the rows that the plan needs into a view
  *     store_read_due       adds the due holders of semaphores that lack units; only if there may be any
+ *     store_read_waiters   adds the waiters that may be granted; only if there may be any
  *     store_apply          writes the plan's changes; COMMIT
  *     store_rollback       instead of store_apply if there is nothing to write, and after any failure
  *
@@ -109,14 +110,14 @@ struct lock_set {
     bool all_slots;              /* with semaphore_name: reads all its slots into named_slots */
 };
 
-/* A held request with a deadline, read without locks by the expiry task. */
+/* A held request with a deadline, or a place that nobody asks for, read without locks by the expiry task. */
 struct due_request {
     struct bytes external_id;
     uint64_t id;
     utc_us due_at;
 };
 
-/* A page of held requests with a deadline, due or not, in order of (due_at, id). */
+/* A page of held or waiting requests with a deadline, due or not, in order of (due_at, id). */
 struct due_page {
     utc_us after_due_at; /* the page starts after (after_due_at, after_id); 0: at the first request */
     uint64_t after_id;
@@ -167,6 +168,8 @@ struct store_methods {
     enum permit_status (*resolve)(struct store *, struct resolve *, struct arena *);
     enum permit_status (*lock)(struct store *, const struct lock_set *, struct arena *, struct view *);
     enum permit_status (*read_due)(struct store *, const struct shortfall *, size_t, struct arena *, struct view *);
+    enum permit_status (*read_waiters)(struct store *, const struct queue_read *, const struct slots_wanted *, size_t,
+                                       struct arena *, struct view *);
     enum permit_status (*apply)(struct store *, const struct changes *);
     enum permit_status (*rollback)(struct store *);
     enum permit_status (*reserve_ids)(struct store *, uint64_t, struct id_range *, uint64_t *);
@@ -174,6 +177,8 @@ struct store_methods {
     enum permit_status (*tick)(struct store *, struct tick *);
     enum permit_status (*due)(struct store *, struct due_page *, struct arena *);
     enum permit_status (*semaphores)(struct store *, const uint64_t *, size_t, struct arena *, struct semaphore_page *);
+    enum permit_status (*mail)(struct store *, uint64_t, uint64_t, size_t, struct arena *, uint64_t **, size_t *);
+    enum permit_status (*drop_mail)(struct store *, uint64_t, const uint64_t *, size_t);
     enum permit_status (*raise_epoch)(struct store *, enum epoch_cause, uint64_t, int64_t);
     enum permit_status (*bump_epoch)(struct store *, int64_t, struct bytes, uint64_t *, int64_t *);
     enum permit_status (*doctor)(struct store *, struct doctor_report *);
@@ -256,6 +261,25 @@ static inline enum permit_status store_read_due(struct store *store, const struc
 }
 
 /*
+ * Reads, in the transaction of store_lock, parts of the queues of locked semaphores, with the wants of each waiter, and
+ * the ids of the living servers. Adds the waiters to view->requests, except those that are there; fills view->queues
+ * and view->servers. A place that no client asks for, because its request has no server_id or its server is dead, is
+ * passed over. `slots` has one element per read: the free slots and the named slots that the operations of the
+ * batch want (as in the lock_set); this call reads the free slots again, and as many more of them as the waiters want
+ * (at most read->free; all free slots if one wants adjacent ones), and also the slots that the waiters name, and
+ * replaces free_slots and named_slots of these semaphores. A queue whose waiters name very many slots is cut
+ * (queue_view.beyond), and so is one in which very many rows were looked at. It may be called again, with deeper reads
+ * of the same queues.
+ */
+static inline enum permit_status store_read_waiters(struct store *store, const struct queue_read *reads,
+                                                    const struct slots_wanted *slots, size_t count, struct arena *arena,
+                                                    struct view *view)
+{
+    assert(store->in_batch && count <= view->semaphore_count);
+    return store->methods->read_waiters(store, reads, slots, count, arena, view);
+}
+
+/*
  * Writes all changes and commits. PERMIT_OK: they are durable. `changes` must not be empty; for an empty plan call
  * store_rollback. PERMIT_DATABASE_LOST: the outcome is unknown.
  */
@@ -296,6 +320,22 @@ static inline enum permit_status store_floors(struct store *store, const uint64_
 {
     assert(!store->in_batch && count > 0);
     return store->methods->floors(store, semaphore_ids, count, ret_floors);
+}
+
+/* Reads at most `limit` request ids above `after` from the mail of this server, in the arena; ascending. */
+static inline enum permit_status store_mail(struct store *store, uint64_t server_id, uint64_t after, size_t limit,
+                                            struct arena *arena, uint64_t **ret_request_ids, size_t *ret_count)
+{
+    assert(!store->in_batch);
+    return store->methods->mail(store, server_id, after, limit, arena, ret_request_ids, ret_count);
+}
+
+/* Deletes mail of this server; what is gone already is no failure. At least one id. */
+static inline enum permit_status store_drop_mail(struct store *store, uint64_t server_id, const uint64_t *request_ids,
+                                                 size_t count)
+{
+    assert(!store->in_batch && count > 0);
+    return store->methods->drop_mail(store, server_id, request_ids, count);
 }
 
 /*

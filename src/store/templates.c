@@ -106,6 +106,20 @@ static enum permit_status templates_count_semaphores(struct store *store, uint64
     return session_end(session, status);
 }
 
+/* The slots of a semaphore are numbered from 1 without gaps. The highest of each is one seek in the primary key. */
+static enum permit_status templates_count_slots(struct store *store, uint64_t *ret_count)
+{
+    struct session *session = session_of(store);
+    struct session_row row;
+    enum permit_status status = session_send(
+        session,
+        BYTES(
+            "SELECT COALESCE(SUM(highest), 0) FROM (SELECT MAX(number) AS highest FROM slot GROUP BY semaphore_id) s"));
+    if (status == PERMIT_OK && session_row(session, &row))
+        *ret_count = column_u64(row.columns[0]);
+    return session_end(session, status);
+}
+
 /* ---- transactions ---- */
 
 /* Begins a transaction, locks the row and reads it. */
@@ -331,4 +345,5 @@ const struct store_templates mysql_templates = {
     .get = templates_get,
     .list = templates_list,
     .count_semaphores = templates_count_semaphores,
+    .count_slots = templates_count_slots,
 };

@@ -38,5 +38,7 @@ struct store_templates {
                                struct arena *arena, struct template **ret_templates, size_t *ret_count);
     /* Counts the semaphores, retired ones included, up to `max`. Reads that many index entries. */
     enum permit_status (*count_semaphores)(struct store *store, uint64_t max, uint64_t *ret_count);
+    /* Counts the slots, those above a capacity included. One seek for each slotted semaphore. */
+    enum permit_status (*count_slots)(struct store *store, uint64_t *ret_count);
 };
 #endif

@@ -59,16 +59,15 @@ static void expiry_decided(struct op *op, const struct decision *decision)
     free(expiry);
 }
 
-/* Submits the expiry of a request. False: the engine refuses it, or out of memory. */
-static bool submit(struct engine *engine, struct bytes external_id)
+bool expiry_submit(struct engine *engine, struct bytes external_id, enum end_reason expire_as)
 {
     struct expiry *expiry = malloc(sizeof *expiry + external_id.length);
     if (!expiry)
         return false;
     memcpy(expiry->key, external_id.data, external_id.length);
     expiry->engine = engine;
-    expiry->operation = (struct operation){
-        .kind = OP_EXPIRE, .external_id = {expiry->key, external_id.length}, .expire_as = END_EXPIRED};
+    expiry->operation =
+        (struct operation){.kind = OP_EXPIRE, .external_id = {expiry->key, external_id.length}, .expire_as = expire_as};
     op_init(&expiry->op, &expiry->operation, clock_mono() + DEADLINE_MS * US_PER_MS, expiry_decided);
     pthread_mutex_lock(&engine->mutex);
     engine->expiring++;
@@ -110,7 +109,7 @@ static utc_us expire_page(struct expiry_round *round, const struct due_page *pag
             round->after_due_at = 0;
             return request->due_at + (page->ret_now - due_until);
         }
-        if (!submit(round->engine, request->external_id))
+        if (!expiry_submit(round->engine, request->external_id, END_EXPIRED))
             return page->ret_now + REFUSED_PAUSE_MS * US_PER_MS;
         round->after_due_at = request->due_at;
         round->after_id = request->id;

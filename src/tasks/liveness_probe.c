@@ -26,6 +26,7 @@ enum {
 struct probe {
     char *url;     /* contains PLACEHOLDER */
     char *ca_file; /* NULL: the certificates of the system */
+    bool in_path;  /* PLACEHOLDER is in the path, not only in the query */
     bool loopback; /* the host is this machine, so no proxy is used */
     bool failing;  /* the last calls were not answered, which is logged */
 };
@@ -95,6 +96,7 @@ struct probe *probe_new(const char *url, const char *ca_file, struct buf *messag
         probe_free(probe);
         return NULL;
     }
+    probe->in_path = memmem(url, strcspn(url, "?"), PLACEHOLDER, strlen(PLACEHOLDER)) != NULL;
     const char *fault = url_fault(url, &probe->loopback);
     if (fault)
         buf_printf(message, "liveness_url: %s", fault);
@@ -151,6 +153,17 @@ static CURL *call_open(struct call *call, const struct probe *probe)
         curl_easy_setopt(easy, CURLOPT_CAPATH, NULL); /* no certificates of the system */
     }
     return easy;
+}
+
+/*
+ * Returns true if the name can be one segment of a path. Encoded as %2F, a slash leads many services and proxies to
+ * another path; `.` and `..` cannot be encoded at all. An owner could choose such a name to be judged by the answer
+ * to another URL.
+ */
+static bool is_segment(struct bytes name)
+{
+    return !memchr(name.data, '/', name.length) && !memchr(name.data, '\\', name.length) &&
+           !bytes_equal(name, BYTES(".")) && !bytes_equal(name, BYTES(".."));
 }
 
 static void append_url(struct buf *out, const char *url, const char *owner)
@@ -220,15 +233,20 @@ void probe_ask_all(void *context, struct probe_question *questions, size_t count
     struct probe *probe = context;
     struct call calls[CALLS_MAX] = {0};
     CURLM *multi = curl_multi_init();
-    size_t next = 0, running = 0, answered = 0;
+    size_t next = 0, running = 0, askable = 0, answered = 0;
     const char *error = "no memory";
     int ignored;
     for (size_t i = 0; i < count; i++)
         questions[i].ret_answer = PROBE_UNKNOWN;
     for (;;) {
         for (size_t i = 0; i < CALLS_MAX; i++)
-            while (!calls[i].question && next < count)
-                running += call_begin(&calls[i], probe, multi, &questions[next++]);
+            while (!calls[i].question && next < count) {
+                struct probe_question *question = &questions[next++];
+                if (probe->in_path && !is_segment(question->owner))
+                    continue;
+                askable++;
+                running += call_begin(&calls[i], probe, multi, question);
+            }
         if (!running || atomic_load(stopping) || curl_multi_poll(multi, NULL, 0, STOP_CHECK_MS, NULL) ||
             curl_multi_perform(multi, &ignored))
             break;
@@ -240,7 +258,7 @@ void probe_ask_all(void *context, struct probe_question *questions, size_t count
             answered += !failure;
         }
     }
-    if (count && !atomic_load(stopping))
+    if (askable && !atomic_load(stopping))
         log_change(probe, answered == 0, error);
     for (size_t i = 0; i < CALLS_MAX; i++) {
         if (!calls[i].easy)

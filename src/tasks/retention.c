@@ -10,9 +10,11 @@
 #include "store/templates.h"
 #include "tasks/tasks.h"
 
-#define IDLE_PAUSE_US    (3LL * US_PER_SECOND) /* pause when nothing is left; less than the session's wait_timeout */
-#define FAILURE_PAUSE_US (1LL * US_PER_SECOND) /* pause after a failure */
-#define LOAD_WINDOW_US   (US_PER_SECOND / 2)   /* minimum time over which the commits of others are counted */
+#define SLOT_COUNT_SOON_US (10LL * US_PER_SECOND)  /* between two counts of the slots while semaphores grow */
+#define SLOT_COUNT_LATE_US (600LL * US_PER_SECOND) /* else */
+#define IDLE_PAUSE_US      (3LL * US_PER_SECOND) /* pause when nothing is left; less than the session's wait_timeout */
+#define FAILURE_PAUSE_US   (1LL * US_PER_SECOND) /* pause after a failure */
+#define LOAD_WINDOW_US     (US_PER_SECOND / 2)   /* minimum time over which the commits of others are counted */
 enum { FIRST_ROWS = 100, LOCKED_PAUSE_US = 200 * 1000 };
 
 struct retention {
@@ -26,6 +28,8 @@ struct retention {
     uint64_t commits;     /* of all sessions, at load_at */
     uint64_t own_commits; /* of this task since load_at */
     double load;          /* commits of others per second */
+
+    mono_us slots_counted_at; /* 0: never */
 };
 
 static uint64_t retention_rows(struct engine *engine)
@@ -104,6 +108,26 @@ static enum permit_status recount_semaphores(struct retention *walk)
     return status;
 }
 
+/*
+ * Counts the slots for max_slots: soon after a semaphore has grown here, and now and then because it may have grown at
+ * another permitd. The limit is approximate. A count that fails, as with very many semaphores, does not hold up retention.
+ */
+static void recount_slots(struct retention *walk)
+{
+    struct engine *engine = walk->task->engine;
+    mono_us passed = clock_mono() - walk->slots_counted_at;
+    uint64_t count = 0;
+    bool due = atomic_load(&engine->recount_slots) ? passed >= SLOT_COUNT_SOON_US : passed >= SLOT_COUNT_LATE_US;
+    if (walk->slots_counted_at && !due)
+        return;
+    atomic_store(&engine->recount_slots, false);
+    walk->slots_counted_at = clock_mono();
+    if (walk->task->store->templates->count_slots(walk->task->store, &count) == PERMIT_OK)
+        atomic_store(&engine->slots, count);
+    else
+        atomic_store(&engine->recount_slots, true);
+}
+
 static void run_batch(struct retention *walk, enum retention_kind kind)
 {
     struct task *task = walk->task;
@@ -120,6 +144,8 @@ static void run_batch(struct retention *walk, enum retention_kind kind)
         status = measure_load(walk);
     if (status == PERMIT_OK)
         status = recount_semaphores(walk);
+    if (status == PERMIT_OK)
+        recount_slots(walk);
     if (status == PERMIT_OK)
         status = task->store->retention->batch(task->store, &work, &task->arena, &result);
     (void)task_record_status(task, status);

@@ -11,6 +11,7 @@
 
 #include "base/log.h"
 #include "engine/state.h"
+#include "engine/waitlist.h"
 #include "tasks/tasks.h"
 
 enum { HEARTBEAT_MS = 1000, RETRY_MS = 500 };
@@ -20,10 +21,20 @@ struct membership {
     struct server_self self; /* id 0: it has not joined */
 };
 
+/* With a new id, all waiters ask again: their rows name the old id, or are gone. */
 static void set_self(struct membership *membership, struct server_self self)
 {
+    struct engine *engine = membership->task->engine;
     membership->self = self;
-    atomic_store(&membership->task->engine->server_id, self.id);
+    atomic_store(&engine->server_id, self.id);
+    if (self.id == 0)
+        return;
+    pthread_mutex_lock(&engine->mutex);
+    waitlist_wake_all(engine);
+    queue_have_server_id(&engine->queue);
+    if (engine->idle_workers)
+        pthread_cond_signal(&engine->work);
+    pthread_mutex_unlock(&engine->mutex);
 }
 
 static void log_id(enum log_level level, const char *sentence, uint64_t id)
@@ -67,12 +78,35 @@ static enum permit_status declare_dead(struct store *store, const struct server_
     return status;
 }
 
+/*
+ * Removes the places and the rows that the servers that died until `until` have left: first the places, a part each
+ * time, by ordinary operations of the engine; when none is left, the rows.
+ */
+static enum permit_status bury(struct membership *membership, utc_us until)
+{
+    enum { PLACES_MAX = 500 };
+    struct task *task = membership->task;
+    struct bytes *keys;
+    size_t count;
+    arena_clear(&task->arena);
+    enum permit_status status =
+        task->store->servers->abandoned(task->store, until, PLACES_MAX, &task->arena, &keys, &count);
+    if (status != PERMIT_OK)
+        return status;
+    if (count == 0)
+        return task->store->servers->remove_dead(task->store, until);
+    for (size_t i = 0; i < count; i++)
+        if (!expiry_submit(task->engine, keys[i], END_NEVER_HELD))
+            break;
+    return PERMIT_OK;
+}
+
 /* A permitd that finds itself dead takes a new id. */
 static enum permit_status heartbeat(struct membership *membership)
 {
     struct task *task = membership->task;
     struct server_heartbeat heartbeat = {
-        .waiting = engine_waiting(task->engine, (struct bytes){0}).count,
+        .waiting = engine_waiting(task->engine).count,
     };
     enum permit_status status = task->store->servers->heartbeat(task->store, &membership->self, &heartbeat);
     if (status != PERMIT_OK)
@@ -85,7 +119,7 @@ static enum permit_status heartbeat(struct membership *membership)
     status = declare_dead(task->store, &heartbeat);
     utc_us until = heartbeat.ret_now - PLACE_KEPT_US;
     if (status == PERMIT_OK && heartbeat.ret_oldest_death <= until)
-        status = task->store->servers->remove_dead(task->store, until);
+        status = bury(membership, until);
     return status;
 }
 

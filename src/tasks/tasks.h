@@ -9,6 +9,12 @@ enum { TASK_COUNT = 8 };
 /* For the settings of the engine. */
 extern const struct task_kind tasks_all[TASK_COUNT];
 
+/*
+ * Submits an expire operation; copies the key. `expire_as` as in struct operation. False: the engine refuses it, or out
+ * of memory.
+ */
+bool expiry_submit(struct engine *engine, struct bytes external_id, enum end_reason expire_as) MUST_CHECK;
+
 /* The bodies, each in the file of its name. They return when the engine stops. */
 void clock_tick_run(struct task *task);
 void expiry_run(struct task *task);

@@ -1,19 +1,30 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Wait poll: the task that wakes a waiter when the wait of a client has ended (for a last batch), and the first waiter of
- * a semaphore when its next holder is due. Because other servers free units too, it also reads the versions of all
- * semaphores with waiters every wait_poll, up to PAGE in one query. It sleeps while there are no waiters.
+ * Wait poll: the task of the requests that wait at this server (docs/design.md, "The queue"). It wakes a waiter when the
+ * wait of a client has ended, and when it has mail: it reads this server's mail every wait_poll. Once a second the net
+ * reads the semaphores with waiters, and wakes those that seem to fit or can never be granted: it catches changes that
+ * no mail announced. The task sleeps while nothing waits.
  */
 #include <time.h>
 
 #include "base/clock.h"
-#include "engine/waitlist_policy.h"
+#include "engine/state.h"
+#include "engine/waitlist.h"
 #include "tasks/tasks.h"
 
 enum {
-    WOKEN_MAX = 1000, /* woken and undecided waiters; ends of waits are handled while there are fewer */
-    RETRY_US = 2000,  /* delay until the next try while there are more, or out of memory */
-    PAGE = 500,       /* semaphores per query */
+    MAIL_MAX = 1000,              /* per poll; the rest is read by the next one */
+    PAGE = 500,                   /* semaphores per query */
+    NET_US = US_PER_SECOND,       /* time between two reads of all semaphores with waiters */
+    NET_SPECIFIC_MAX = 10,        /* waiters for specific slots that are woken per semaphore and round */
+    NET_WALK_MAX = 1000,          /* waiters of one semaphore that are considered per round */
+    IDLE_POLL_US = US_PER_SECOND, /* the mail of clients that have left is dropped */
+};
+
+/* Mail for a request that is not known here. */
+struct unknown_mail {
+    uint64_t request_id;
+    uint64_t batch; /* number of the newest batch when it was read first */
 };
 
 struct wait_poll {
@@ -21,147 +32,218 @@ struct wait_poll {
     struct engine *engine;
     unsigned server_generation; /* engine->server_generation at the last poll */
     mono_us polled_at;
+    mono_us net_at; /* when the semaphores were read last */
+    uint64_t
+        mail_after; /* the next poll reads on behind this request id: mail for a locked semaphore may stay for long */
+    struct unknown_mail unknown[MAIL_MAX];
+    size_t unknown_count;
 };
 
 /* ---- the clock ---- */
 
-/*
- * Wakes the waiters with a client whose wait has ended; frees those without clients. Returns true if one was woken.
- * Caller holds the engine's mutex.
- */
-static bool wake_by_time(struct engine *engine, mono_us now)
+/* Wakes the waiters whose time has come. Caller holds the engine's mutex. */
+static void wake_by_time(struct engine *engine, mono_us now)
 {
     struct waiters *waiters = &engine->queue.waiters;
-    bool woken = false;
     struct heap_node *first;
-    while ((first = heap_first(&waiters->wait_ends)) && first->time <= now && waiters->woken < WOKEN_MAX) {
-        struct waiter *waiter = HEAP_ENTRY(first, struct waiter, wait_end);
-        if (!waiter_has_clients(waiter) && !waiter->woken) {
-            waiters_remove(waiters, waiter);
-            continue;
-        }
-        queue_wake(&engine->queue, waiter);
-        /* Its batch schedules it again. Out of memory, it was not woken. */
-        heap_move(&waiters->wait_ends, first, waiter->woken ? NEVER : now + RETRY_US);
-        woken = true;
+    while ((first = heap_first(&waiters->wake_ats)) && first->time <= now) {
+        struct waiter *waiter = HEAP_ENTRY(first, struct waiter, wake_at);
+        heap_move(&waiters->wake_ats, first, NEVER); /* its batch schedules it again */
+        waitlist_wake(engine, waiter);
     }
-    return woken;
+}
+
+/* ---- mail ---- */
+
+/*
+ * Returns true if mail for a request that is not known here may be dropped, because its client has left. The batch that
+ * entered the request may not have been delivered yet, so the mail stays until all batches that ran when it was read
+ * first have ended. Caller holds the engine's mutex.
+ */
+static bool may_drop(const struct wait_poll *poll, uint64_t request_id)
+{
+    for (size_t i = 0; i < poll->unknown_count; i++)
+        if (poll->unknown[i].request_id == request_id)
+            return queue_have_ended(&poll->engine->queue, poll->unknown[i].batch);
+    return false;
 }
 
 /*
- * Wakes waiters of semaphores whose holder may be due, or that have a scheduled wake. Returns true if one was woken.
- * Caller holds the engine's mutex.
+ * Wakes the waiters that have mail; their batches delete it. A waiter whose batch runs is left to the next poll. Fills
+ * ret_drop with the mail to be deleted. Caller holds the engine's mutex.
  */
-static bool wake_by_due(struct engine *engine, mono_us now)
+static size_t deliver_mail(struct wait_poll *poll, const uint64_t *ids, size_t count, uint64_t *ret_drop)
 {
-    struct heap *dues = &engine->queue.waiters.dues;
-    bool woken = false;
-    struct heap_node *first;
-    while ((first = heap_first(dues)) && first->time <= now) {
-        struct semaphore_entry *entry = HEAP_ENTRY(first, struct semaphore_entry, due);
-        if (entry->wake_at <= now)
-            waitlist_wake_specific(engine, entry, WAKE_ALL, NULL);
-        waiters_clear_wake(&engine->queue.waiters, entry);
-        woken |= queue_wake_next(&engine->queue, entry, waitlist_aged_since(engine, now));
+    struct engine *engine = poll->engine;
+    struct unknown_mail unknown[MAIL_MAX];
+    size_t unknown_count = 0;
+    size_t drop_count = 0;
+    for (size_t i = 0; i < count; i++) {
+        struct waiter *waiter = waiters_find_id(&engine->queue.waiters, ids[i]);
+        if (waiter && !waiter_in_batch(waiter)) {
+            waiter->has_mail = true;
+            waitlist_wake(engine, waiter);
+        } else if (!waiter && may_drop(poll, ids[i])) {
+            ret_drop[drop_count++] = ids[i];
+        } else if (!waiter) {
+            uint64_t batch = engine->queue.batches;
+            for (size_t j = 0; j < poll->unknown_count; j++)
+                if (poll->unknown[j].request_id == ids[i])
+                    batch = poll->unknown[j].batch;
+            unknown[unknown_count++] = (struct unknown_mail){ids[i], batch};
+        }
     }
-    return woken;
+    memcpy(poll->unknown, unknown, unknown_count * sizeof *unknown);
+    poll->unknown_count = unknown_count;
+    return drop_count;
 }
 
-/* ---- polling ---- */
+static enum permit_status try_mail(struct task *task, uint64_t server_id, uint64_t after, uint64_t **ret_ids,
+                                   size_t *ret_count)
+{
+    arena_clear(&task->arena);
+    enum permit_status status = task_connect(task);
+    return status == PERMIT_OK ? store_mail(task->store, server_id, after, MAIL_MAX, &task->arena, ret_ids, ret_count)
+                               : status;
+}
+
+/*
+ * Retries once after a lost connection: while nothing waits here the session is idle, and the server ends it after some
+ * seconds.
+ */
+static enum permit_status read_mail(struct task *task, uint64_t server_id, uint64_t after, uint64_t **ret_ids,
+                                    size_t *ret_count)
+{
+    enum permit_status status = try_mail(task, server_id, after, ret_ids, ret_count);
+    return status == PERMIT_DATABASE_LOST ? try_mail(task, server_id, after, ret_ids, ret_count) : status;
+}
+
+/* Reads the mail of this server. Caller holds the engine's mutex, which is released meanwhile. */
+static void poll_mail(struct wait_poll *poll)
+{
+    struct task *task = poll->task;
+    struct engine *engine = poll->engine;
+    uint64_t server_id = engine_server_id(engine);
+    uint64_t drop[MAIL_MAX];
+    uint64_t *ids = NULL;
+    size_t count = 0;
+    poll->polled_at = clock_mono();
+    if (server_id == 0)
+        return;
+    pthread_mutex_unlock(&engine->mutex);
+    enum permit_status status = read_mail(task, server_id, poll->mail_after, &ids, &count);
+    pthread_mutex_lock(&engine->mutex);
+    size_t drop_count = status == PERMIT_OK ? deliver_mail(poll, ids, count, drop) : 0;
+    poll->mail_after = count == MAIL_MAX ? ids[count - 1] : 0;
+    pthread_mutex_unlock(&engine->mutex);
+    if (drop_count)
+        status = store_drop_mail(task->store, server_id, drop, drop_count);
+    (void)task_record_status(task, status);
+    pthread_mutex_lock(&engine->mutex);
+}
+
+/* ---- the net ---- */
 
 /* Takes the next semaphores with waiters, in rotation; returns their number. Caller holds the engine's mutex. */
 static size_t next_page(struct waiters *waiters, size_t max, uint64_t *ret_ids)
 {
     size_t count = 0;
-    for (size_t checked = 0; checked < max; checked++) {
+    for (; count < max; count++) {
         struct list *node = waiters->entries.next;
-        const struct semaphore_entry *entry = LIST_ENTRY(node, struct semaphore_entry, waited_for);
+        ret_ids[count] = LIST_ENTRY(node, struct semaphore_entry, waited_for)->id;
         list_remove(node);
         list_append(&waiters->entries, node);
-        if (entry->waiter_count)
-            ret_ids[count++] = entry->id;
     }
     return count;
 }
 
-static enum permit_status try_page(struct wait_poll *poll, const uint64_t *ids, size_t count,
-                                   struct semaphore_page *ret_page)
+static bool is_specific(const struct waiter *waiter)
 {
-    struct task *task = poll->task;
-    arena_clear(&task->arena);
-    enum permit_status status = task_connect(task);
-    return status == PERMIT_OK ? store_semaphores(task->store, ids, count, &task->arena, ret_page) : status;
+    return wants_are_specific(waiter->operation.wants, waiter->operation.want_count);
 }
 
 /*
- * Reads one page. Retries once after a lost connection: without waiters the session is idle, and the server ends it
- * after some seconds.
+ * Wakes the waiters of one semaphore that can never be granted, the first that seems to fit, and some that want specific
+ * slots, of which the number of free units says nothing. A change of the settings may have taken such slots away, or
+ * their labels. Caller holds the engine's mutex.
  */
-static enum permit_status read_page(struct wait_poll *poll, const uint64_t *ids, size_t count,
-                                    struct semaphore_page *ret_page)
+static void wake_for_row(struct engine *engine, const struct semaphore *row)
 {
-    enum permit_status status = try_page(poll, ids, count, ret_page);
-    if (status == PERMIT_DATABASE_LOST)
-        status = try_page(poll, ids, count, ret_page);
-    (void)task_record_status(poll->task, status);
-    return status;
-}
-
-/*
- * Stores the rows of a page and wakes waiters. Ignores a row if a batch of this process has read a newer one, or is
- * running. Caller holds the engine's mutex.
- */
-static void store_page(struct engine *engine, const struct semaphore_page *page)
-{
-    for (size_t i = 0; i < page->count; i++) {
-        const struct semaphore *row = &page->rows[i];
-        struct semaphore_entry *entry = semaphore_cache_find(&engine->queue.semaphores, row->id);
-        if (!entry || list_empty(&entry->waited_for) || entry->prelock_holder || row->version <= entry->version)
-            continue;
-        waitlist_observe(engine, row, page->now);
-        waitlist_wake_next(engine, entry);
-        waitlist_wake_specific(engine, entry, WAKE_ALL, NULL);
+    const struct semaphore_entry *entry = semaphore_cache_find(&engine->queue.semaphores, row->id);
+    bool retired = row->retired_at != NEVER;
+    int64_t free_units = row->paused_reason.data ? 0 : row->capacity - row->in_use;
+    size_t specific = 0;
+    size_t walked = 0;
+    bool found = free_units <= 0;
+    if (!entry)
+        return;
+    list_for_each (node, next, &entry->waiters) {
+        const struct wait_place *place = LIST_ENTRY(node, struct wait_place, node);
+        bool hopeless = retired || (row->capacity > 0 && place->count > row->capacity);
+        if (walked++ >= NET_WALK_MAX && !retired)
+            return;
+        bool changed = place->config_version != row->config_version && is_specific(place->waiter);
+        if (hopeless || changed) {
+            waitlist_wake(engine, place->waiter);
+        } else if (free_units >= place->count && is_specific(place->waiter)) {
+            if (specific++ < NET_SPECIFIC_MAX)
+                waitlist_wake(engine, place->waiter);
+        } else if (!found && free_units >= place->count) {
+            found = true;
+            waitlist_wake(engine, place->waiter);
+        }
     }
 }
 
-/*
- * Polls all semaphores with waiters, one page per query. Caller holds the engine's mutex, which is released meanwhile.
- */
-static void poll_versions(struct wait_poll *poll)
+/* Reads all semaphores with waiters, a page per query. Caller holds the engine's mutex, which is released meanwhile. */
+static void cast_net(struct wait_poll *poll)
 {
+    struct task *task = poll->task;
     struct engine *engine = poll->engine;
     struct waiters *waiters = &engine->queue.waiters;
-    poll->polled_at = clock_mono();
+    poll->net_at = clock_mono();
     unsigned generation = atomic_load(&engine->server_generation);
-    if (generation != poll->server_generation) /* after a failover or a restore the cached versions mean nothing */
-        waitlist_invalidate(engine);
+    if (generation != poll->server_generation) /* after a failover or a restore, rows may be gone */
+        waitlist_wake_all(engine);
     poll->server_generation = generation;
     size_t left = waiters->entry_count;
     while (left > 0 && waiters->entry_count > 0 && !atomic_load(&engine->stopping)) {
         uint64_t ids[PAGE];
-        size_t checked = left < PAGE ? left : PAGE;
-        size_t count = next_page(waiters, checked < waiters->entry_count ? checked : waiters->entry_count, ids);
-        left -= checked;
-        if (count == 0)
-            continue;
+        size_t max = left < PAGE ? left : PAGE;
+        size_t count = next_page(waiters, max < waiters->entry_count ? max : waiters->entry_count, ids);
         struct semaphore_page page;
+        left -= max;
         pthread_mutex_unlock(&engine->mutex);
-        bool read = read_page(poll, ids, count, &page) == PERMIT_OK;
+        arena_clear(&task->arena);
+        enum permit_status status = task_connect(task);
+        if (status == PERMIT_OK)
+            status = store_semaphores(task->store, ids, count, &task->arena, &page);
+        (void)task_record_status(task, status);
         pthread_mutex_lock(&engine->mutex);
-        if (!read)
+        if (status != PERMIT_OK)
             return;
-        store_page(engine, &page);
+        for (size_t i = 0; i < page.count; i++)
+            wake_for_row(engine, &page.rows[i]);
     }
 }
 
 /* ---- the task ---- */
 
-/* The time of the next poll; NEVER: no waiters. */
+static bool anything_waits(const struct engine *engine)
+{
+    return !list_empty(&engine->queue.waiters.all);
+}
+
 static mono_us next_poll(const struct wait_poll *poll)
 {
-    const struct engine *engine = poll->engine;
-    bool any = engine->queue.waiters.count > 0;
-    return any ? poll->polled_at + engine->settings.wait_poll_ms * US_PER_MS : NEVER;
+    if (anything_waits(poll->engine))
+        return poll->polled_at + poll->engine->settings.wait_poll_ms * US_PER_MS;
+    return poll->unknown_count ? poll->polled_at + IDLE_POLL_US : NEVER;
+}
+
+static mono_us next_net(const struct wait_poll *poll)
+{
+    return anything_waits(poll->engine) ? poll->net_at + NET_US : NEVER;
 }
 
 /* Sleeps until this time or a change (waitlist_reschedule). Caller holds the engine's mutex. */
@@ -177,32 +259,22 @@ static void sleep_until(struct engine *engine, mono_us until)
     engine->next_poll_at = 0; /* awake */
 }
 
-static mono_us next_time(const struct wait_poll *poll, mono_us now)
-{
-    const struct waiters *waiters = &poll->engine->queue.waiters;
-    const struct heap_node *wait_end = heap_first(&waiters->wait_ends);
-    const struct heap_node *due = heap_first(&waiters->dues);
-    mono_us next = next_poll(poll);
-    if (wait_end)
-        next = min_i64(next, wait_end->time <= now ? now + RETRY_US : wait_end->time);
-    return due ? min_i64(next, due->time) : next;
-}
-
 void wait_poll_run(struct task *task)
 {
     struct engine *engine = task->engine;
-    struct wait_poll poll = {.task = task, .engine = engine};
+    struct wait_poll poll = {.task = task, .engine = engine, .polled_at = clock_mono(), .net_at = clock_mono()};
     pthread_mutex_lock(&engine->mutex);
     while (!task_stopping(task)) {
         mono_us now = clock_mono();
-        bool woken = wake_by_time(engine, now);
-        woken |= wake_by_due(engine, now);
-        if (woken && engine->idle_workers)
-            pthread_cond_signal(&engine->work);
+        wake_by_time(engine, now);
+        waitlist_wake_called(engine);
+        const struct heap_node *first = heap_first(&engine->queue.waiters.wake_ats);
         if (next_poll(&poll) <= now)
-            poll_versions(&poll);
+            poll_mail(&poll);
+        else if (next_net(&poll) <= now)
+            cast_net(&poll);
         else
-            sleep_until(engine, next_time(&poll, now));
+            sleep_until(engine, min_i64(first ? first->time : NEVER, min_i64(next_poll(&poll), next_net(&poll))));
     }
     pthread_mutex_unlock(&engine->mutex);
 }

@@ -1,11 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# Measures permitd against the naive design, or the ends of permits, waiting, the examples, the fencing guards, HTTP,
-# lists, or databases, and prints the figures as Markdown.
+# Measures permitd against the naive design, or the ends of permits, waiting, the queue, the examples, the fencing
+# guards, HTTP, lists, or databases, and prints the figures as Markdown.
 #
 #     tests/bench/run.sh [--quick] [--write] [--rounds N] [--seconds S] [--held N]
 #     tests/bench/run.sh ends [--quick] [--write] [PART ...]
 #     tests/bench/run.sh waiting [--quick] [--write] [PART ...]
+#     tests/bench/run.sh queue [--quick] [--write] [--before PERMITD] [PART ...]
 #     tests/bench/run.sh examples [--quick] [--write] [NAME ...]
 #     tests/bench/run.sh guards [--quick] [--write] [STORE ...]
 #     tests/bench/run.sh reader --against PERMITD [--write] [--rounds N] [--seconds S]
@@ -14,6 +15,8 @@
 #     tests/bench/run.sh clean [--rows N] [--seconds S] [--clients N] [--limit SECONDS]
 #
 # databases  MariaDB and MySQL, each without and with its binary log, alternately; the MySQL of tests/mysql/root.sh
+# queue    one queue over several permitd, against another permitd, built before: turns, crowd, latency, cost, killed,
+#          parked, hot
 # reader   the cost of reading HTTP, alternately with another permitd, built before
 # clean    the cost of retention: deletes 5,000,000 ended requests while the hot benchmark runs (about 40 minutes)
 # --quick  one short round with fewer permits held: a trial, not for figures
@@ -35,6 +38,11 @@ ends)
 waiting)
     program=bench_waiting
     marks=waiting
+    shift
+    ;;
+queue)
+    program=bench_queue
+    marks=queue
     shift
     ;;
 examples)

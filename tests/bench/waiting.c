@@ -111,7 +111,7 @@ static void print_crowd(const struct numbers *numbers, struct figures *figures)
     print_target(
         text("%u clients wait for %u units, each holds one for %u ms", asked->clients, asked->capacity, asked->hold_ms),
         "order kept, every client served, none twice",
-        text("all granted in the order of the waitlist, once each, in %.1f s", crowd->seconds), true, 0);
+        text("all granted in the order of the queue, once each, in %.1f s", crowd->seconds), true, 0);
     print_target(
         "the same: a unit lies idle, from the answer to a release to the answer to the next holder",
         "at most 5 ms (median)",

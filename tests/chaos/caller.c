@@ -112,6 +112,43 @@ void make_semaphores(const struct facts *facts, unsigned port)
     kit_http_close(&http);
 }
 
+void make_fifo(const struct queue_facts *queues, size_t count, unsigned port)
+{
+    struct kit_http http = kit_http(port);
+    for (size_t i = 0; i < count; i++) {
+        char path[PATH_SIZE];
+        struct reply reply;
+        if (!queues[i].fifo)
+            continue;
+        snprintf(path, sizeof(path), "/v1/semaphores/%s", queues[i].name);
+        if (!kit_http_put(&http, path, "{\"queue\":\"fifo\"}", &reply) || reply.status != 200)
+            kit_fail("PUT %s: %d %s", path, reply.status, reply.body);
+        reply_release(&reply);
+    }
+    kit_http_close(&http);
+}
+
+struct ask *asks_of_history(const struct history *history, const struct world *world, size_t *ret_count)
+{
+    struct ask *asks = calloc(history->count + 1, sizeof(asks[0]));
+    size_t count = 0;
+    KIT_CHECK(asks);
+    for (size_t i = 0; i < history->count; i++) {
+        const struct call *call = &history->calls[i];
+        if (call->kind != CALL_ACQUIRE || !call->wait_us)
+            continue;
+        asks[count] = (struct ask){.port = call->port,
+                                   .status = call->status,
+                                   .cut = !call->status,
+                                   .wait_us = call->wait_us,
+                                   .sent_us = call->sent_us,
+                                   .answered_us = call->answered_us};
+        key_name(world, call->key, asks[count++].key);
+    }
+    *ret_count = count;
+    return asks;
+}
+
 /* ---- meaning of an answer ---- */
 
 static void read_slots(const char *body, size_t permit, struct share *share)
@@ -159,6 +196,8 @@ static void read_shares(const struct facts *facts, const char *body, struct call
 
 static enum call_says meaning_of(enum call_kind kind, int status, const char *body)
 {
+    if (status == 200 && kit_json_text_is(body, "state", "WAITING"))
+        return kind == CALL_QUERY ? SAYS_UNKNOWN : SAYS_NOTHING; /* neither held nor ended */
     if (status == 200 || status == 201)
         return kit_json_text_is(body, "state", "RELEASED") ? SAYS_ENDED
                : kind == CALL_RELEASE                      ? SAYS_NOTHING
@@ -255,7 +294,7 @@ static void start_call(struct caller *caller, unsigned at, const struct request 
 static void print_unexpected(struct world *world, const struct request *request, const struct call *call,
                              const struct reply *reply)
 {
-    bool strange = call->status >= 500 && !(world->faults && call->status == 503);
+    bool strange = call->status >= 500 && !((world->faults || call->wait_us) && call->status == 503);
     if (!strange || atomic_fetch_add(&world->complaints, 1) >= COMPLAINTS_MAX)
         return;
     fprintf(stderr, "%s %s after %lld ms: %d %.400s\n", request->method, request->path,
@@ -267,6 +306,7 @@ static enum call_says finish_call(struct caller *caller, unsigned at, const stru
     struct reply reply;
     (void)kit_http_receive(&caller->http[at], request->method, &reply);
     call->answered_us = kit_now_us();
+    call->port = caller->http[at].port;
     call->status = reply.status;
     if (reply.status && reply.body_length < 2) /* an answer has a body */
         kit_fail("%s %s: answered %d without a body", request->method, request->path, reply.status);
@@ -283,8 +323,10 @@ static struct call new_call(enum call_kind kind, const struct job *job)
 {
     struct call call = {
         .kind = kind, .key = job->key, .lease_us = (int64_t)job->ttl_ms * 1000, .sent_us = kit_now_us()};
-    if (kind == CALL_ACQUIRE)
+    if (kind == CALL_ACQUIRE) {
         set_wanted_shares(job, &call);
+        call.wait_us = (int64_t)job->wait_ms * 1000;
+    }
     return call;
 }
 
@@ -365,6 +407,7 @@ struct batch_reply {
     struct caller *caller;
     struct operation *operations;
     size_t count;
+    unsigned port;
     int64_t sent_us;
     int64_t answered_us;
 };
@@ -373,6 +416,7 @@ static void record(struct batch_reply *batch, size_t at, int status, const char 
 {
     struct operation *operation = &batch->operations[at];
     struct call call = new_call(operation->kind, operation->job);
+    call.port = batch->port;
     call.sent_us = batch->sent_us;
     call.answered_us = batch->answered_us;
     call.status = operation->status = status;
@@ -406,9 +450,11 @@ void caller_batch(struct caller *caller, unsigned at, struct operation *operatio
         length += (size_t)operation_text(caller->world, &operations[i], text + length, size - length);
     }
     snprintf(text + length, size - length, "]}");
-    struct batch_reply batch = {.caller = caller, .operations = operations, .count = count, .sent_us = kit_now_us()};
+    struct kit_http *http = connection_to(caller, at);
+    struct batch_reply batch = {
+        .caller = caller, .operations = operations, .count = count, .port = http->port, .sent_us = kit_now_us()};
     struct reply reply;
-    (void)kit_http_post(connection_to(caller, at), "/v1/batch", text, &reply);
+    (void)kit_http_post(http, "/v1/batch", text, &reply);
     batch.answered_us = kit_now_us();
     if (reply.status != 200)
         for (size_t i = 0; i < count; i++)

@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 
 #include "checkers.h"
+#include "order.h"
 #include "testkit.h"
 
 enum { PERMITD_MAX = 4, RECENT_JOBS = 256 };
@@ -91,4 +92,8 @@ void key_name(const struct world *world, unsigned key, char *text);
 int semaphore_number(const struct facts *facts, const char *name);
 /* Creates all semaphores of the facts with PUT. */
 void make_semaphores(const struct facts *facts, unsigned port);
+/* Sets the queue of those semaphores that are to have fifo; the others have backfill. */
+void make_fifo(const struct queue_facts *queues, size_t count, unsigned port);
+/* The acquires with a wait. The caller frees the list. */
+struct ask *asks_of_history(const struct history *history, const struct world *world, size_t *ret_count);
 #endif

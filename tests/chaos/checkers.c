@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define UNCLAIMED_US 10000000LL /* PLACE_KEPT_US of src/core/request.h */
+
 static int64_t earlier(int64_t a, int64_t b)
 {
     return a < b ? a : b;
@@ -50,10 +52,19 @@ static void key_learn_lease(struct key_summary *key, const struct call *call, co
         key->lease_end = later(key->lease_end, lease_end(facts, call->sent_us, call->lease_us));
 }
 
-/* Call it when all calls have been read. */
+/*
+ * A grant to a waiter may be made by a batch that does not answer it. It ends after UNCLAIMED_US unless an answer claims
+ * it, and the answer to a query does not (docs/design.md, "The queue"). No such grant follows a refusal (P22). Call it when all calls have been read.
+ */
 static int64_t key_held_until(const struct key_summary *key, const struct facts *facts)
 {
-    if (!key->lease_us || key->first_asked == INT64_MAX)
+    if (key->first_asked == INT64_MAX)
+        return key->release_sent;
+    if (key->waited && !key->claimed && !key->refused) {
+        int64_t us = key->lease_us ? earlier(key->lease_us, UNCLAIMED_US) : UNCLAIMED_US;
+        return earlier(lease_end(facts, key->first_asked, us), key->release_sent);
+    }
+    if (!key->lease_us)
         return key->release_sent;
     return earlier(later(lease_end(facts, key->first_asked, key->lease_us), key->lease_end), key->release_sent);
 }
@@ -79,6 +90,9 @@ static void key_learn(struct key_summary *key, const struct call *call, const st
         key->release_sent = earlier(key->release_sent, call->sent_us);
     if (call->says == SAYS_ENDED)
         key->end_known = earlier(key->end_known, call->answered_us);
+    key->waited |= call->kind == CALL_ACQUIRE && call->wait_us;
+    key->refused |= call->kind == CALL_ACQUIRE && call->says == SAYS_NO_CAPACITY;
+    key->claimed |= call->says == SAYS_HELD && call->kind != CALL_QUERY;
     if (call->says == SAYS_HELD)
         key_learn_lease(key, call, facts);
     if (call->says == SAYS_HELD && call->answered_us < key->first_known) {
@@ -458,6 +472,8 @@ static bool status_allowed(const struct call *call, bool faults)
     for (const int *status = allowed[call->kind]; *status; status++)
         if (*status == call->status)
             return true;
+    if (call->kind == CALL_ACQUIRE && call->wait_us && call->status == 503)
+        return true; /* the key was asked for at another permitd, and its place went there */
     return faults && (call->status == 0 || call->status == 429 || call->status == 503);
 }
 

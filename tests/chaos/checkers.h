@@ -11,7 +11,7 @@
 
 #include "history.h"
 
-enum { MESSAGE_SIZE = 256 };
+enum { MESSAGE_SIZE = 384 };
 
 enum { LEAPS_MAX = 256 };
 

@@ -278,6 +278,29 @@ Test(ends, unanswered_grant_may_have_expired_before_the_answer)
     cr_assert_not(run(check_ends, &early));
 }
 
+/* P17: what is granted to a waiter that nobody answers is held for ten seconds only, whatever its ttl. */
+Test(ends, unclaimed_grant_ends_before_its_ttl)
+{
+    struct story late = {{CALL(CALL_ACQUIRE, SAYS_NOTHING, 503, 0, 1, 5000000),
+                          CALL(CALL_QUERY, SAYS_ENDED, 200, 0, 11000000, 11000001)}};
+    late.calls[0].lease_us = 3600000000;
+    struct story without_wait = late;
+    late.calls[0].wait_us = 200000;
+    struct story early = late, claimed = late, seen = late, refused = late;
+    early.calls[1].answered_us = 9000000;
+    claimed.calls[2] = seen.calls[2] = (struct call)HELD(0, 5000001, 6000000, {ONE, 1, 5});
+    seen.calls[2].kind = CALL_QUERY;
+    claimed.calls[2].lease_us = 3600000000;
+    refused.calls[2] = (struct call)CALL(CALL_ACQUIRE, SAYS_NO_CAPACITY, 423, 0, 5000001, 6000000);
+    refused.calls[2].lease_us = 3600000000;
+    cr_assert(run(check_ends, &late));
+    cr_assert_not(run(check_ends, &early));
+    cr_assert_not(run(check_ends, &without_wait));
+    cr_assert_not(run(check_ends, &claimed));
+    cr_assert(run(check_ends, &seen));
+    cr_assert_not(run(check_ends, &refused));
+}
+
 static bool ends_after_a_step(const struct history *history, const struct facts *ignored, char message[MESSAGE_SIZE])
 {
     struct facts stepped = *ignored;

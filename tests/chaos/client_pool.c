@@ -26,6 +26,8 @@ static void client_set_state(struct client_pool *client_pool, struct client *cli
 
 static void client_gone(struct client_pool *client_pool, struct client *client)
 {
+    if (client->state == CLIENT_ASKING || client->state == CLIENT_LEAVING)
+        client_pool->turns[client->turn].gone_us = kit_now_us();
     client_set_state(client_pool, client, CLIENT_GONE, -1);
     load_close(client_pool->connections, client->number);
     client_pool->gone++;
@@ -69,7 +71,7 @@ static struct turn *turn_new(struct client_pool *client_pool, struct client *cli
 
 static void client_ask(struct client_pool *client_pool, struct client *client)
 {
-    char body[TEXT_SIZE], key[2 * CLIENT_POOL_KEY] = "", wait[32] = "";
+    char body[TEXT_SIZE], key[2 * CLIENT_POOL_KEY] = "", wait[64] = "";
     client->key[0] = 0;
     if (!client->without_key) {
         snprintf(client->key, sizeof(client->key), "%s-%u-%u", client_pool->name, client->number, client->round);
@@ -77,6 +79,8 @@ static void client_ask(struct client_pool *client_pool, struct client *client)
     }
     if (client->wait)
         snprintf(wait, sizeof(wait), ",\"wait\":\"%s\"", client->wait);
+    if (client->priority)
+        snprintf(wait + strlen(wait), sizeof(wait) - strlen(wait), ",\"priority\":%u", client->priority);
     snprintf(body, sizeof(body), "{%s\"owner\":\"client_pool\",\"permits\":[{\"semaphore\":\"%s\",\"count\":%u}]%s}",
              key, client->semaphore, client->count, wait);
     struct turn *turn = turn_new(client_pool, client);
@@ -89,6 +93,16 @@ void client_pool_ask(struct client_pool *client_pool, struct client *client)
 {
     if (client->state == CLIENT_IDLE)
         client_ask(client_pool, client);
+}
+
+void client_pool_ask_again(struct client_pool *client_pool, struct client *client, unsigned port)
+{
+    KIT_CHECK(client->state == CLIENT_GONE || client->state == CLIENT_IDLE);
+    client_pool->gone -= client->state == CLIENT_GONE;
+    load_close(client_pool->connections, client->number);
+    load_set_port(client_pool->connections, client->number, port);
+    client->round = client_pool->turns[client->turn].round;
+    client_ask(client_pool, client);
 }
 
 void client_pool_ask_all(struct client_pool *client_pool)
@@ -209,6 +223,11 @@ static void client_answered(void *context, unsigned number, const struct load_an
 
 struct client_pool *client_pool_open(const char *name, unsigned port, unsigned count)
 {
+    return client_pool_open_at(name, &port, 1, count);
+}
+
+struct client_pool *client_pool_open_at(const char *name, const unsigned *ports, size_t port_count, unsigned count)
+{
     struct client_pool *client_pool = calloc(1, sizeof(*client_pool));
     KIT_CHECK(client_pool);
     snprintf(client_pool->name, sizeof(client_pool->name), "%s", name);
@@ -218,12 +237,14 @@ struct client_pool *client_pool_open(const char *name, unsigned port, unsigned c
     for (unsigned i = 0; i < count; i++)
         client_pool->clients[i] = (struct client){.number = i, .count = 1, .rounds = 1, .leave_ms = -1};
     client_pool->connections = load_pool_open(&(struct load_settings){.host = "127.0.0.1",
-                                                                      .port = port,
+                                                                      .port = ports[0],
                                                                       .count = count,
                                                                       .many_sources = true,
                                                                       .answered = client_answered,
                                                                       .woken = client_woken,
                                                                       .context = client_pool});
+    for (unsigned i = 0; i < count; i++)
+        load_set_port(client_pool->connections, i, ports[i % port_count]);
     if (!load_pool_connect(client_pool->connections))
         kit_fail("client_pool: %s: cannot connect %u clients", name, count);
     return client_pool;
@@ -253,6 +274,33 @@ bool client_pool_run(struct client_pool *client_pool, int64_t until_us)
         client_pool_step(client_pool, left_us > 1000000 ? 1000 : (int)(left_us / 1000) + 1);
     }
     return true;
+}
+
+static int64_t wait_us_of(const char *wait)
+{
+    char *unit;
+    int64_t number = wait ? strtoll(wait, &unit, 10) : 0;
+    return !wait ? 0 : !strcmp(unit, "ms") ? number * 1000 : !strcmp(unit, "m") ? number * 60000000 : number * 1000000;
+}
+
+struct ask client_pool_ask_of(const struct client_pool *client_pool, const struct turn *turn)
+{
+    struct ask ask = {.status = turn->status,
+                      .cut = !turn->status && turn->gone_us,
+                      .wait_us = wait_us_of(client_pool->clients[turn->client].wait),
+                      .sent_us = turn->asked_us,
+                      .answered_us = turn->status ? turn->answered_us : turn->gone_us};
+    snprintf(ask.key, sizeof(ask.key), "%s-%u-%u", client_pool->name, turn->client, turn->round);
+    return ask;
+}
+
+struct ask *client_pool_asks(const struct client_pool *client_pool)
+{
+    struct ask *asks = calloc(client_pool->turn_count + 1, sizeof(asks[0]));
+    KIT_CHECK(asks);
+    for (size_t i = 0; i < client_pool->turn_count; i++)
+        asks[i] = client_pool_ask_of(client_pool, &client_pool->turns[i]);
+    return asks;
 }
 
 size_t client_pool_count(const struct client_pool *client_pool, int status, const char *word)

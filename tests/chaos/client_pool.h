@@ -15,6 +15,7 @@
 #define CLIENT_POOL_H
 
 #include "load_client.h"
+#include "order.h"
 #include "testkit.h"
 
 enum { CLIENT_POOL_WORD = 24, CLIENT_POOL_KEY = 64 };
@@ -26,7 +27,8 @@ struct turn {
     int status;                  /* of the answer to the acquire; 0: no answer */
     char word[CLIENT_POOL_WORD]; /* last part of the problem type of a refusal */
     bool replayed;
-    bool left; /* the client closed its connection, or its sending side, before the answer */
+    int64_t gone_us; /* when the connection ended without an answer */
+    bool left;       /* the client closed its connection, or its sending side, before the answer */
     uint64_t token;
     unsigned slot; /* first slot; 0: counted semaphore */
     int64_t asked_us;
@@ -49,6 +51,7 @@ struct client {
     const char *semaphore;
     unsigned count;   /* units, default 1 */
     const char *wait; /* such as "60s"; NULL: does not wait */
+    unsigned priority;
     unsigned rounds;  /* default 1; idle after the last round */
     unsigned hold_ms; /* 0: releases immediately */
     int leave_ms;     /* closes its connection if there is no answer by then; -1: never */
@@ -81,12 +84,18 @@ struct client_pool {
 
 /* Connects `count` clients, and reads one answer on each connection. Ends the process if that fails. */
 struct client_pool *client_pool_open(const char *name, unsigned port, unsigned count);
+/* The same for several permitd: the clients are connected to them by turns. */
+struct client_pool *client_pool_open_at(const char *name, const unsigned *ports, size_t port_count, unsigned count);
 /* Closes all connections and frees everything. Accepts NULL. */
 void client_pool_close(struct client_pool *client_pool);
 /* Sends the first acquire of an idle client. */
 void client_pool_ask(struct client_pool *client_pool, struct client *client);
 /* Sends the first acquire of all clients in the order of their numbers, and reads answers from time to time. */
 void client_pool_ask_all(struct client_pool *client_pool);
+/*
+ * Asks again with the key of the client's latest turn, at this port: for a client that is gone, or idle after a refusal.
+ */
+void client_pool_ask_again(struct client_pool *client_pool, struct client *client, unsigned port);
 /*
  * Closes the connection of the client in any state. If the client has no key, it closes only the sending side: it reads
  * the answer of permitd, because the grant could not be found later, and is gone after that.
@@ -96,6 +105,10 @@ void client_pool_leave(struct client_pool *client_pool, struct client *client);
 bool client_pool_run(struct client_pool *client_pool, int64_t until_us);
 /* Waits at most `ms` for one event, and handles it. */
 void client_pool_step(struct client_pool *client_pool, int ms);
+/* The acquire of a turn for the checkers of C8. Its wait is the one that the client has now, such as "60s". */
+struct ask client_pool_ask_of(const struct client_pool *client_pool, const struct turn *turn);
+/* The same for all turns. The caller frees the list. */
+struct ask *client_pool_asks(const struct client_pool *client_pool);
 /* Number of turns with this status; word NULL: any. */
 size_t client_pool_count(const struct client_pool *client_pool, int status, const char *word);
 #endif

@@ -12,6 +12,7 @@ struct fixture {
     struct kit_permitd *permitd[PERMITD_MAX];
     size_t count;
     struct kit_sql *sql;      /* in UTC; used by the thread that started the fixture */
+    bool one_queue;           /* its database has the queue in rows; false: a build from before */
     const char *const *flags; /* flags of each permitd, NULL-terminated; may be NULL */
 };
 
@@ -37,9 +38,9 @@ double fixture_metric(const struct fixture *fixture, const char *name);
 int64_t fixture_clock_us(struct fixture *fixture);
 /* Number of deadlocks since the server started; -1 if the server does not count them. */
 int64_t fixture_deadlocks(struct fixture *fixture);
-/* Number of acquires that wait for the semaphore now, at all permitd. */
+/* Number of requests that wait for the semaphore now and that a client asks for, at all permitd. */
 size_t fixture_waiting(const struct fixture *fixture, const char *semaphore);
-/* Waits until `count` acquires wait; ends the process after `ms`. */
+/* Waits until `count` requests wait; ends the process after `ms`. */
 void fixture_await_waiting(const struct fixture *fixture, const char *semaphore, size_t count, int ms);
 /* Number of requests held now, by the rows. */
 int64_t fixture_held(struct fixture *fixture);

@@ -46,9 +46,11 @@ struct call {
     enum call_kind kind;
     enum call_says says;
     unsigned key;
+    unsigned port;       /* of the permitd that was called */
     int status;          /* HTTP; 0: no answer */
     int64_t sent_us;     /* before the first byte was sent */
     int64_t answered_us; /* after the last byte came */
+    int64_t wait_us;     /* acquires: the longest wait; 0: none */
     int64_t lease_us;    /* lease of a new grant or a renewal, counted from sent_us; 0: held until released */
     size_t share_count;  /* SAYS_HELD: the permits; other acquires: the requested units, without tokens */
     struct share shares[SHARES_MAX]; /* ascending by semaphore */

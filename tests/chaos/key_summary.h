@@ -22,6 +22,9 @@ struct key_summary {
     int64_t ended_unheard;    /* first answer of an acquire that says ended */
     int64_t held_until;       /* surely held from first_known until this time */
     bool open;                /* an acquire without an answer may have been granted */
+    bool waited;              /* an acquire asked to wait, so that it may have been granted unclaimed */
+    bool refused;             /* an acquire was answered "no capacity" */
+    bool claimed;             /* a call that claims such a grant was answered with SAYS_HELD */
     const struct call *held;  /* the call answered at first_known */
     const struct call *asked; /* any acquire */
 };

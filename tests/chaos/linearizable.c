@@ -14,10 +14,11 @@
 #include <time.h>
 
 #include "linear.h"
+#include "queue_watch.h"
 #include "rows.h"
 
 /* AUDIT_MS: the audit rests thirty times as long as it runs, so it is very slow on a slow machine. */
-enum { CLIENTS_MAX = 256, WAIT_MOST_MS = 200, AUDIT_MS = 300000 };
+enum { CLIENTS_MAX = 256, WAIT_MOST_MS = 200, AUDIT_MS = 300000, KEPT_MS = 60000, LOOK_MS = 5 };
 
 static const struct semaphore_facts semaphores[] = {
     {"one-a", 1, true}, {"one-b", 1, false},  {"two-a", 2, true},    {"two-b", 2, false},
@@ -25,6 +26,12 @@ static const struct semaphore_facts semaphores[] = {
 };
 
 enum { SEMAPHORES = sizeof(semaphores) / sizeof(semaphores[0]) };
+
+static const struct queue_facts queues[SEMAPHORES] = {
+    {"one-a", false, BACKFILL_BOUND_US},   {"one-b", false, BACKFILL_BOUND_US},  {"two-a", true, BACKFILL_BOUND_US},
+    {"two-b", false, BACKFILL_BOUND_US},   {"two-c", false, BACKFILL_BOUND_US},  {"seven-a", false, BACKFILL_BOUND_US},
+    {"seven-b", false, BACKFILL_BOUND_US}, {"seven-c", true, BACKFILL_BOUND_US},
+};
 
 struct run {
     struct world world;
@@ -190,6 +197,28 @@ static void judge(const struct history *history, const struct facts *facts, cons
            counts.rough, counts.skipped);
 }
 
+/* C8, and that no place stays when nobody asks for it. */
+static void judge_order(const struct run *run, struct queue_watch *watch, const struct history *history,
+                        struct kit_sql *sql)
+{
+    char message[MESSAGE_SIZE] = "";
+    struct order_counts counts = {0, 0};
+    size_t ask_count;
+    struct order order = queue_watch_stop(watch);
+    struct ask *asks = asks_of_history(history, &run->world, &ask_count);
+    order_limit(&order, asks, ask_count);
+    if (!check_order(&order, &counts, message))
+        kit_fail("right: %s", message);
+    if (!counts.judged)
+        kit_fail("right: no waiter was seen while others were granted");
+    if (!rows_await_no_places(sql, KEPT_MS))
+        kit_fail("right: %lld places are left though nobody waits", (long long)rows_places(sql));
+    printf("right: %zu pairs of a grant and a waiter in the order of the queue, %zu rightly passed\n", counts.judged,
+           counts.passed);
+    free(asks);
+    order_release(&order);
+}
+
 static void judge_rows(struct kit_sql *sql)
 {
     char message[MESSAGE_SIZE] = "";
@@ -254,13 +283,17 @@ static void run_all(struct run *run, struct kit_database *database)
         permitd[i] = kit_permitd_start(&(struct kit_permitd_options){.database = database->url});
         atomic_store(&run->world.ports[i], permitd[i]->port);
     }
+    static struct queue_watch watch;
     make_semaphores(&run->world.facts, permitd[0]->port);
+    make_fifo(queues, SEMAPHORES, permitd[0]->port);
+    queue_watch_start(&watch, database, queues, SEMAPHORES, LOOK_MS);
     int64_t start = kit_now_us();
     struct history history = run_clients(run);
     double seconds = (double)(kit_now_us() - start) / 1e6;
 
     struct kit_sql *sql = kit_sql_open(database->socket, "permitd");
     judge_rows(sql);
+    judge_order(run, &watch, &history, sql);
     rows_record(sql, &run->world, 0, atomic_load(&run->world.next_key), &history);
     /* Keys that were neither granted nor released have no row. */
     unsigned counts[SAYS_COUNT] = {0};
@@ -281,9 +314,9 @@ static void run_all(struct run *run, struct kit_database *database)
            counts[SAYS_NO_CAPACITY], counts[SAYS_ENDED]);
     /*
      * Statuses, capacity, keys, tokens, ends, one order, replay, kept grants, expiry; the rows before and after; the
-     * full capacity; the audit.
+     * full capacity; the audit; the order of the queues; no place is left.
      */
-    printf("right: 13 passed, 0 failed: ok\n");
+    printf("right: 15 passed, 0 failed: ok\n");
     history_release(&history);
 }
 

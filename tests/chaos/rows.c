@@ -46,7 +46,7 @@ static void take_row(void *context, char **columns)
 {
     struct looking *looking = context;
     long key = key_number(looking, columns[0]);
-    if (key < 0)
+    if (key < 0 || !strcmp(columns[1], "3")) /* a waiting request is neither held nor ended */
         return;
     struct call *call = &looking->calls[(unsigned)key - looking->from];
     call->says = !strcmp(columns[1], "1") ? SAYS_HELD : SAYS_ENDED;
@@ -151,15 +151,23 @@ static void take_entry_row(void *context, char **columns)
 struct ledger rows_read(struct kit_sql *sql, const struct world *world)
 {
     struct reading reading = {.keys = {.world = world, .to = UINT32_MAX}};
-    kit_sql_each(sql,
-                 "SELECT r.external_id, r.state, r.end_reason, r.confirmed_at IS NOT NULL, r.renewals, "
-                 "r.ttl_ms, " MICROSECONDS("r.acquired_at") ", IF(r.ended_at < '9999-12-31', " MICROSECONDS(
-                     "r.ended_at") ", NULL), "
-                                   "s.name, p.id, p.count, p.slots, p.state FROM permit_request r "
-                                   "LEFT JOIN permit p ON p.permit_request_id = r.id LEFT JOIN semaphore s ON s.id = "
-                                   "p.semaphore_id "
-                                   "ORDER BY r.id, p.semaphore_id",
-                 take_entry_row, &reading);
+    kit_sql_each(
+        sql,
+        "SELECT r.external_id, r.state, r.end_reason, r.confirmed_at IS NOT NULL, r.renewals, "
+        "IF(r.server_id IS NULL, r.ttl_ms, LEAST(r.ttl_ms, 10000)), " MICROSECONDS(
+            "r.acquired_at") ", IF(r.ended_at < '9999-12-31', " MICROSECONDS("r.ended_at") ", NULL), "
+                                                                                           "s.name, p.id, p.count, "
+                                                                                           "p.slots, p.state FROM "
+                                                                                           "permit_request r "
+                                                                                           "LEFT JOIN permit p ON "
+                                                                                           "p.permit_request_id = r.id "
+                                                                                           "LEFT JOIN semaphore s ON "
+                                                                                           "s.id = "
+                                                                                           "p.semaphore_id WHERE "
+                                                                                           "r.state <> 3 "
+                                                                                           "ORDER BY r.id, "
+                                                                                           "p.semaphore_id",
+        take_entry_row, &reading);
     end_entry(&reading);
     return reading.ledger;
 }
@@ -171,34 +179,69 @@ int64_t rows_lease_time(struct kit_sql *sql)
                                                                                                         "FROM cluster");
 }
 
+int64_t rows_places(struct kit_sql *sql)
+{
+    return kit_sql_number(sql, "SELECT COUNT(*) FROM waiter");
+}
+
+static bool has_no_places(void *context)
+{
+    return rows_places(context) == 0;
+}
+
+bool rows_await_no_places(struct kit_sql *sql, int ms)
+{
+    return kit_wait_until(has_no_places, sql, ms);
+}
+
 /* ---- consistency of the tables ---- */
 
 struct rule {
     const char *what;
     const char *count; /* counts the rows that break the rule */
+    bool queue;        /* needs the queue in rows, which a permitd from before, of a benchmark, has not */
 };
 
 static const struct rule rules[] = {
     {"in_use differs from the permits held",
      "SELECT COUNT(*) FROM semaphore s LEFT JOIN (SELECT semaphore_id, SUM(count) AS held FROM permit WHERE state = 1 "
-     "GROUP BY semaphore_id) p ON p.semaphore_id = s.id WHERE s.in_use <> COALESCE(p.held, 0)"},
-    {"in_use is above the capacity", "SELECT COUNT(*) FROM semaphore WHERE in_use > capacity"},
+     "GROUP BY semaphore_id) p ON p.semaphore_id = s.id WHERE s.in_use <> COALESCE(p.held, 0)",
+     false},
+    {"in_use is above the capacity", "SELECT COUNT(*) FROM semaphore WHERE in_use > capacity", false},
     {"a permit has no request, or one in another state",
      "SELECT COUNT(*) FROM permit p LEFT JOIN permit_request r ON r.id = p.permit_request_id "
-     "WHERE r.id IS NULL OR r.state <> p.state"},
+     "WHERE r.id IS NULL OR r.state <> p.state",
+     false},
     {"a held request has no permits",
      "SELECT COUNT(*) FROM permit_request r LEFT JOIN permit p ON p.permit_request_id = r.id "
-     "WHERE r.state = 1 AND p.id IS NULL"},
+     "WHERE r.state = 1 AND p.id IS NULL",
+     false},
     {"a slot names a permit that is not held",
      "SELECT COUNT(*) FROM slot t LEFT JOIN permit p ON p.semaphore_id = t.semaphore_id AND p.id = t.permit_id "
-     "WHERE t.permit_id <> 0 AND (p.id IS NULL OR p.state <> 1)"},
+     "WHERE t.permit_id <> 0 AND (p.id IS NULL OR p.state <> 1)",
+     false},
     {"a permit has a wrong number of slots",
      "SELECT COUNT(*) FROM permit p JOIN semaphore s ON s.id = p.semaphore_id AND s.kind = 1 LEFT JOIN "
      "(SELECT semaphore_id, permit_id, COUNT(*) AS units FROM slot WHERE permit_id <> 0 "
      "GROUP BY semaphore_id, permit_id) t ON t.semaphore_id = p.semaphore_id AND t.permit_id = p.id "
-     "WHERE p.state = 1 AND p.count <> COALESCE(t.units, 0)"},
+     "WHERE p.state = 1 AND p.count <> COALESCE(t.units, 0)",
+     false},
+    {"`waiting` differs from the places that are asked for",
+     "SELECT COUNT(*) FROM semaphore s LEFT JOIN (SELECT w.semaphore_id, COUNT(*) AS places FROM waiter w JOIN "
+     "permit_request r ON r.id = w.permit_request_id WHERE r.server_id IS NOT NULL GROUP BY w.semaphore_id) q "
+     "ON q.semaphore_id = s.id WHERE s.waiting <> COALESCE(q.places, 0)",
+     true},
+    {"a place has no request that waits with it",
+     "SELECT COUNT(*) FROM waiter w LEFT JOIN permit_request r ON r.id = w.permit_request_id "
+     "WHERE r.id IS NULL OR r.state <> 3 OR r.place <> w.place",
+     true},
+    {"a waiting request has no place or no wants, or holds permits",
+     "SELECT COUNT(*) FROM permit_request r WHERE r.state = 3 AND (r.wanted IS NULL OR r.due_at IS NULL OR "
+     "NOT EXISTS (SELECT 1 FROM waiter w WHERE w.permit_request_id = r.id) OR "
+     "EXISTS (SELECT 1 FROM permit p WHERE p.permit_request_id = r.id))",
+     true},
     {"a token is not below its semaphore's next_permit_id",
-     "SELECT COUNT(*) FROM permit p JOIN semaphore s ON s.id = p.semaphore_id WHERE p.id >= s.next_permit_id"},
+     "SELECT COUNT(*) FROM permit p JOIN semaphore s ON s.id = p.semaphore_id WHERE p.id >= s.next_permit_id", false},
 };
 
 static const struct rule past_rules[] = {
@@ -209,20 +252,26 @@ static const struct rule past_rules[] = {
      "FROM permit p JOIN permit_request r ON r.id = p.permit_request_id WHERE r.acquired_at IS NOT NULL "
      "UNION ALL SELECT p.semaphore_id, r.ended_at, -p.count FROM permit p JOIN permit_request r "
      "ON r.id = p.permit_request_id WHERE r.acquired_at IS NOT NULL) e "
-     "JOIN semaphore s ON s.id = e.semaphore_id) x WHERE x.held > x.capacity"},
+     "JOIN semaphore s ON s.id = e.semaphore_id) x WHERE x.held > x.capacity",
+     false},
     {"a later token was granted earlier",
      "SELECT COUNT(*) FROM (SELECT r.acquired_at, LAG(r.acquired_at) OVER (PARTITION BY p.semaphore_id ORDER BY p.id) "
      "AS before_it FROM permit p JOIN permit_request r ON r.id = p.permit_request_id) x "
-     "WHERE x.acquired_at < x.before_it"},
+     "WHERE x.acquired_at < x.before_it",
+     false},
     {"a request expired before its ttl was over",
      "SELECT COUNT(*) FROM permit_request WHERE end_reason = 2 AND renewals = 0 AND "
-     "TIMESTAMPDIFF(MICROSECOND, acquired_at, ended_at) < ttl_ms * 1000"},
+     "server_id IS NULL AND " /* else no client was told of the grant */
+     "TIMESTAMPDIFF(MICROSECOND, acquired_at, ended_at) < ttl_ms * 1000",
+     true},
 };
 
 static bool rules_hold(struct kit_sql *sql, const struct rule *list, size_t length, char message[MESSAGE_SIZE])
 {
+    bool queue = kit_sql_number(sql, "SELECT COUNT(*) FROM information_schema.tables WHERE "
+                                     "table_schema = 'permitd' AND table_name = 'waiter'") == 1;
     for (size_t i = 0; i < length; i++) {
-        long long count = kit_sql_number(sql, "%s", list[i].count);
+        long long count = list[i].queue && !queue ? 0 : kit_sql_number(sql, "%s", list[i].count);
         if (count) {
             snprintf(message, MESSAGE_SIZE, "%s, %lld times", list[i].what, count);
             return false;

@@ -14,6 +14,7 @@
  */
 #include "storm.h"
 #include "linear.h"
+#include "queue_watch.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -26,7 +27,9 @@ enum {
     AGAIN_MS = 15000, /* P13 */
     NEVER_MS = 60000, /* anything later counts as lost; generous for slow machines */
     CALM_MS = 600000, /* limit for the operations of one fault */
-    LATE_MS = 60000,  /* longest delay of expiry during faults; generous for slow machines */
+    KEPT_MS = 60000,  /* until a place that nobody asks for is gone; generous for slow machines */
+    LOOK_MS = 10,
+    LATE_MS = 60000, /* longest delay of expiry during faults; generous for slow machines */
 };
 
 static const struct semaphore_facts semaphores[] = {
@@ -34,6 +37,12 @@ static const struct semaphore_facts semaphores[] = {
     {"nine-b", 9, false}, {"fifty-a", 50, true}, {"wide", 1000, false},
 };
 enum { SEMAPHORES = sizeof(semaphores) / sizeof(semaphores[0]) };
+
+static const struct queue_facts queues[SEMAPHORES] = {
+    {"one-a", true, BACKFILL_BOUND_US},    {"one-b", false, BACKFILL_BOUND_US}, {"two-a", false, BACKFILL_BOUND_US},
+    {"seven-a", false, BACKFILL_BOUND_US}, {"nine-b", true, BACKFILL_BOUND_US}, {"fifty-a", false, BACKFILL_BOUND_US},
+    {"wide", false, BACKFILL_BOUND_US},
+};
 
 struct run {
     struct storm storm;
@@ -46,6 +55,8 @@ struct run {
     unsigned counts[64]; /* finished faults by kind */
     unsigned done;       /* finished faults */
     struct linear_counts order;
+    struct queue_watch watch;
+    struct order_counts queue_order;
     int64_t latest_us;  /* longest time held beyond a lease, on the lease clock */
     int64_t slowest_us; /* longest time until all served again */
     const char *slowest;
@@ -218,6 +229,26 @@ static void acquire_everything(struct run *run, struct history *history)
     history_join(history, &caller.history);
 }
 
+/* C8, and that no place stays when nobody asks for it. */
+static void judge_order(struct run *run, const struct history *history)
+{
+    char message[MESSAGE_SIZE] = "";
+    size_t ask_count;
+    struct order order = queue_watch_stop(&run->watch);
+    struct ask *asks = asks_of_history(history, &run->storm.world, &ask_count);
+    order_limit(&order, asks, ask_count);
+    if (!check_order(&order, &run->queue_order, message))
+        kit_fail("storm: %s", message);
+    if (!run->queue_order.judged)
+        kit_fail("storm: no waiter was seen while others were granted");
+    free(asks);
+    order_release(&order);
+    struct kit_sql *sql = kit_sql_open(run->storm.database->socket, "permitd");
+    if (!rows_await_no_places(sql, KEPT_MS))
+        kit_fail("storm: %lld places are left though nobody waits", (long long)rows_places(sql));
+    kit_sql_close(sql);
+}
+
 /* Call it when all unconfirmed requests have expired. quiet_us: the end of the last fault. */
 static void judge(struct run *run, const struct history *history, int64_t quiet_us)
 {
@@ -272,12 +303,14 @@ static void print_counts(const struct run *run, const struct history *history, d
         writes, stale, (double)run->latest_us / 1e6);
     printf("  %zu grants and ends put in one order, %zu roughly, %zu not decided\n", run->order.placed,
            run->order.rough, run->order.skipped);
+    printf("  %zu pairs of a grant and a waiter in the order of the queue, %zu rightly passed\n",
+           run->queue_order.judged, run->queue_order.passed);
     printf("  mariadbd ended by itself: %u\n", run->storm.database_deaths);
     printf("  packets struck on their way: %u\n", strikes);
     printf("storm: all served again within %.1f s at most (%s); %d were asked\n", (double)run->slowest_us / 1e6,
            run->slowest, AGAIN_MS / 1000);
     /* Each fault after which all served; the checkers of judge, and the full capacity. */
-    printf("storm: %u passed, 0 failed: ok\n", run->done + 13);
+    printf("storm: %u passed, 0 failed: ok\n", run->done + 15);
 }
 
 static void run_all(struct run *run)
@@ -291,6 +324,8 @@ static void run_all(struct run *run)
         storm_start_permitd(storm, i);
     }
     make_semaphores(&storm->world.facts, storm->permitd[0]->port);
+    make_fifo(queues, SEMAPHORES, storm->permitd[0]->port);
+    queue_watch_start(&run->watch, storm->database, queues, SEMAPHORES, LOOK_MS);
     int64_t start = kit_now_us();
     for (unsigned i = 0; i < run->clients; i++) {
         clients[i] = (struct client){.storm = storm};
@@ -309,6 +344,7 @@ static void run_all(struct run *run)
     acquire_everything(run, &history);
     if (run->history_path)
         history_write(&history, semaphores, run->history_path);
+    judge_order(run, &history);
     judge(run, &history, quiet_us);
     print_counts(run, &history, seconds);
     history_release(&history);

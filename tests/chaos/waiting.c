@@ -145,6 +145,14 @@ static const struct part parts[] = {
     {"changes", waiting_changes, 6},
     {"changes_elsewhere", waiting_changes_elsewhere, 6},
     {"pieces", waiting_pieces, 6},
+    {"turns", waiting_turns, 7},
+    {"kept_killed", waiting_kept_killed, 8},
+    {"kept_stopped", waiting_kept_stopped, 8},
+    {"kept_frozen", waiting_kept_frozen, 9},
+    {"kept_thawed", waiting_kept_thawed, 9},
+    {"twice", waiting_twice, 10},
+    {"priorities", waiting_priorities, 10},
+    {"changes_queue", waiting_changes_queue, 10},
 };
 
 int main(int argc, char **argv)

@@ -23,4 +23,13 @@ waiting_part waiting_changes;           /* capacity raised and lowered, pause, r
 waiting_part waiting_changes_elsewhere; /* the same through another permitd */
 waiting_part waiting_together;          /* several semaphores, several permitd */
 waiting_part waiting_pieces;            /* the same key in two connections, and in several shorter waits */
+
+waiting_part waiting_turns;         /* a crowd takes units by turns at one permitd, others wait at another */
+waiting_part waiting_kept_killed;   /* SIGKILL of a permitd; its waiters come again at another */
+waiting_part waiting_kept_stopped;  /* SIGTERM */
+waiting_part waiting_kept_frozen;   /* SIGSTOP until it counts as dead; its waiters leave it */
+waiting_part waiting_kept_thawed;   /* the same, but they stay */
+waiting_part waiting_twice;         /* the same keys at two permitd */
+waiting_part waiting_priorities;    /* priorities at two permitd */
+waiting_part waiting_changes_queue; /* shrink, pause, retirement with waiters at two permitd */
 #endif

@@ -8,6 +8,7 @@
 
 #include "client_pool.h"
 #include "fixture.h"
+#include "queue_watch.h"
 #include "spread.h"
 
 /* Longest wait for anything here; after that it counts as lost. */
@@ -19,7 +20,8 @@ struct crowd_numbers {
     unsigned clients;
     unsigned capacity;
     unsigned hold_ms;
-    unsigned rounds; /* of each client, in the second half, where a served client asks again */
+    unsigned rounds;   /* of each client, in the second half, where a served client asks again; 0: no second half */
+    unsigned permitds; /* the clients are connected to them by turns; 0: one */
 };
 
 struct crowd_figures {
@@ -52,6 +54,83 @@ struct latency_figures {
 /* Per round one client holds and one waits. Measures from sending the release to the answer of the waiter. */
 void latency_measure(unsigned rounds, struct latency_figures *ret_figures);
 void latency_release(struct latency_figures *figures);
+
+/* ---- crowds at some permitd while a client waits at another ---- */
+
+struct turns_numbers {
+    unsigned permitds; /* the crowd is connected to all but the last, by turns */
+    unsigned clients;  /* of the crowd: each acquires, waits, releases, again and again */
+    unsigned waits;    /* times that one client waits at the last permitd */
+    const char *wait;
+    bool fifo;
+};
+
+struct turns_figures {
+    struct duration_set before; /* each time: grants to the crowd from its entry to its grant; not a time */
+    struct duration_set waited;
+    size_t served, refused; /* of the waits */
+    size_t grants;          /* to the crowd, in all */
+    double seconds;
+};
+
+/*
+ * One unit. With the queue in rows the order of all grants is checked (C8), and `before` is counted by the rows; without
+ * it, by the answers.
+ */
+void turns_measure(const struct turns_numbers *numbers, struct turns_figures *ret_figures);
+void turns_release(struct turns_figures *figures);
+
+/* ---- a permitd that ends while clients wait there ---- */
+
+enum kept_fault {
+    KEPT_KILLED,  /* SIGKILL */
+    KEPT_STOPPED, /* SIGTERM */
+    KEPT_FROZEN,  /* SIGSTOP until it counts as dead; the clients leave it */
+    KEPT_THAWED,  /* the same, but its clients stay, and it goes on after that */
+    KEPT_FAULTS
+};
+
+struct kept_numbers {
+    enum kept_fault fault;
+    unsigned waiters; /* at the permitd that ends */
+    unsigned others;  /* at the other one */
+    bool fifo;
+};
+
+struct kept_figures {
+    double back_seconds;   /* from the end until all wait again */
+    double served_seconds; /* from the first grant to the last */
+    struct order_counts order;
+    double database_us; /* CPU per waiter while they come again */
+};
+
+/*
+ * All wait for one unit by turns; the fault happens; the clients come again at the other permitd under their keys; the
+ * unit is released. Ends the process if a place is lost, the order is not that of the places, or a waiter is not served.
+ */
+void kept_measure(const struct kept_numbers *numbers, struct kept_figures *ret_figures);
+
+/* ---- the cost of a hand-over ---- */
+
+enum cost_kind {
+    COST_PLAIN, /* units for all: nobody waits */
+    COST_SAME,  /* each release hands over to a waiter at the same permitd */
+    COST_OTHER, /* the releases go to another permitd than the acquires */
+};
+
+struct cost_numbers {
+    enum cost_kind kind;
+    unsigned clients;
+    unsigned capacity; /* if some wait */
+    double seconds;
+};
+
+struct cost_figures {
+    double rate;                    /* acquires with their releases, a second */
+    double permitd_us, database_us; /* CPU for an acquire with its release */
+};
+
+void cost_measure(const struct cost_numbers *numbers, struct cost_figures *ret_figures);
 
 /* ---- one request for many units among requests for one ---- */
 

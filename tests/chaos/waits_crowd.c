@@ -17,7 +17,10 @@ struct cpu {
 
 static struct cpu cpu_now(const struct fixture *fixture)
 {
-    return (struct cpu){process_cpu_us(fixture->permitd[0]->pid), process_cpu_us(fixture->database->pid)};
+    struct cpu sum = {0, process_cpu_us(fixture->database->pid)};
+    for (size_t i = 0; i < fixture->count; i++)
+        sum.permitd_us += process_cpu_us(fixture->permitd[i]->pid);
+    return sum;
 }
 
 static void cpu_add_since(struct cpu *sum, const struct fixture *fixture, struct cpu start)
@@ -131,7 +134,7 @@ static struct turn *turns_granted(const struct client_pool *client_pool, size_t 
     return turns;
 }
 
-static void check_order(const struct turn *turns, const unsigned *order, size_t count)
+static void check_queue(const struct turn *turns, const unsigned *order, size_t count)
 {
     for (size_t i = 0; i < count; i++)
         if (turns[i].client != order[i])
@@ -237,7 +240,7 @@ static struct cpu once_run(struct fixture *fixture, struct client_pool *client_p
     cpu_add_since(&sum, fixture, start);
 
     struct turn *turns = turns_granted(client_pool, from);
-    check_order(turns, order, client_pool->count);
+    check_queue(turns, order, client_pool->count);
     slots_seen(turns, client_pool->count, numbers->capacity, &figures->idle_seen, &figures->handed);
     for (unsigned i = 0; i < client_pool->count; i++)
         duration_set_add(&figures->waited, turns[i].answered_us - turns[i].asked_us);
@@ -272,10 +275,12 @@ static struct cpu steady_run(struct fixture *fixture, struct client_pool *client
 static void measure_all(struct fixture *fixture, struct client_pool *client_pool, const struct crowd_numbers *numbers,
                         struct crowd_figures *figures)
 {
-    double clients = numbers->clients, steady = clients * numbers->rounds;
+    double clients = numbers->clients, steady = clients * (numbers->rounds ? numbers->rounds : 1);
     struct cpu plain = plain_run(fixture, client_pool, numbers);
     struct cpu once = once_run(fixture, client_pool, numbers, figures);
-    struct cpu again = steady_run(fixture, client_pool, numbers, figures);
+    struct cpu again = {0, 0};
+    if (numbers->rounds)
+        again = steady_run(fixture, client_pool, numbers, figures);
     figures->plain_permitd_us = (double)plain.permitd_us / clients;
     figures->plain_database_us = (double)plain.database_us / clients;
     figures->permitd_us = (double)once.permitd_us / clients;
@@ -287,13 +292,17 @@ static void measure_all(struct fixture *fixture, struct client_pool *client_pool
 
 void crowd_measure(const struct crowd_numbers *numbers, struct crowd_figures *ret_figures)
 {
-    struct fixture fixture = fixture_start(1, false);
+    size_t permitds = numbers->permitds ? numbers->permitds : 1;
+    struct fixture fixture = fixture_start(permitds, false);
+    unsigned ports[PERMITD_MAX];
     char body[64];
     *ret_figures = (struct crowd_figures){.seconds = 0};
     snprintf(body, sizeof(body), "{\"capacity\":%u}", numbers->capacity);
     fixture_semaphore(&fixture, "hot", body);
     fixture_semaphore(&fixture, "plain", body);
-    struct client_pool *client_pool = client_pool_open("crowd", fixture.permitd[0]->port, numbers->clients);
+    for (size_t i = 0; i < permitds; i++)
+        ports[i] = fixture.permitd[i]->port;
+    struct client_pool *client_pool = client_pool_open_at("crowd", ports, permitds, numbers->clients);
     measure_all(&fixture, client_pool, numbers, ret_figures);
     client_pool_close(client_pool);
     fixture_stop(&fixture);

@@ -18,7 +18,7 @@
 enum { SPARE_FILES = 600, PERMITDS_MAX = PERMITD_MAX };
 
 /* Orders to a process of clients; it answers with one byte when it is done. */
-enum order { ORDER_OPEN = 'o', ORDER_ASK = 'a', ORDER_CLOSE = 'c', ORDER_END = 'e' };
+enum park_order { ORDER_OPEN = 'o', ORDER_ASK = 'a', ORDER_CLOSE = 'c', ORDER_END = 'e' };
 
 struct client_process {
     pid_t pid;
@@ -106,7 +106,7 @@ struct park {
     unsigned pair;
 };
 
-static void order_all(struct park *park, enum order order)
+static void order_all(struct park *park, enum park_order order)
 {
     char byte = (char)order;
     for (size_t i = 0; i < park->fixture.count; i++)

@@ -108,6 +108,7 @@ free_address() {
 
 # serve_at ADDRESS FLAG...: starts a permitd, on the database of the previous one if there is one. Fails if it does not
 # serve. A new database is created first; no test requires this to be fast.
+export PERMITD_ALLOW_ROOT=true # tests in a container run as root, and so do their servers
 serve_at() {
     : >"$dir/permitd.out" # remove the line of the previous one, which says that it serves
     "$permitd" --data-dir "$dir/server" --listen "$@" >"$dir/permitd.out" 2>"$dir/permitd.err" &

@@ -14,7 +14,9 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -88,7 +90,7 @@ struct script {
     const struct line *lines;
     size_t count;
     int listener;
-    char url[64];
+    char url[128];
     pthread_t thread;
     atomic_size_t served;
     atomic_bool unexpected;
@@ -179,20 +181,26 @@ static void *serve(void *context)
     return NULL;
 }
 
-static void script_start(struct script *script, const struct line *lines, size_t count)
+/* Serves at this address, and writes the address that the listener has then. */
+static void script_start_at(struct script *script, const struct line *lines, size_t count, struct sockaddr *address,
+                            socklen_t length)
 {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t length = sizeof(address);
     memset(script, 0, sizeof(*script));
     script->lines = lines;
     script->count = count;
-    script->listener = socket(AF_INET, SOCK_STREAM, 0);
-    if (bind(script->listener, (struct sockaddr *)&address, sizeof(address)) != 0 || listen(script->listener, 8) != 0 ||
-        getsockname(script->listener, (struct sockaddr *)&address, &length) != 0)
+    script->listener = socket(address->sa_family, SOCK_STREAM, 0);
+    if (bind(script->listener, address, length) != 0 || listen(script->listener, 8) != 0 ||
+        getsockname(script->listener, address, &length) != 0)
         abort();
-    (void)snprintf(script->url, sizeof(script->url), "http://127.0.0.1:%u", (unsigned)ntohs(address.sin_port));
     if (pthread_create(&script->thread, NULL, serve, script) != 0)
         abort();
+}
+
+static void script_start(struct script *script, const struct line *lines, size_t count)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    script_start_at(script, lines, count, (struct sockaddr *)&address, sizeof(address));
+    (void)snprintf(script->url, sizeof(script->url), "http://127.0.0.1:%u", (unsigned)ntohs(address.sin_port));
 }
 
 /* Returns true if every line was requested as expected. */
@@ -1159,6 +1167,191 @@ static void invalid_options_are_refused(void)
     permit_client_free(client);
 }
 
+/* ---- Credentials ---- */
+
+static char scratch[] = "/tmp/permit-libpermit.XXXXXX"; /* a directory for the tests' files */
+
+static const char *const scratch_files[] = {"token", "file", "socket"};
+
+/* Returns the path of a file in the scratch directory; the text is valid until the next call. */
+static const char *scratch_path(const char *name)
+{
+    static char path[sizeof(scratch) + 32];
+    (void)snprintf(path, sizeof(path), "%s/%s", scratch, name);
+    return path;
+}
+
+/* Replaces the file as a program should that rotates a token: by rename. */
+static void write_scratch(const char *name, const char *text, mode_t mode)
+{
+    char temporary[sizeof(scratch) + 32];
+    (void)snprintf(temporary, sizeof(temporary), "%s", scratch_path("temporary"));
+    FILE *file = fopen(temporary, "w");
+    if (!file || fputs(text, file) == EOF || fclose(file) != 0 || chmod(temporary, mode) != 0 ||
+        rename(temporary, scratch_path(name)) != 0)
+        abort();
+}
+
+static struct permit_client *client_with_file(const char *url, const char *token_file)
+{
+    struct permit_client *client = NULL;
+    if (permit_client_new(&(struct permit_client_options){.url = url, .token_file = token_file, .retry_ms = -1},
+                          &client))
+        abort();
+    return client;
+}
+
+static void token_file_is_read_again_after_a_change(void)
+{
+    SCRIPT(script, {ANSWER, 200, SHOWN, "Authorization: Bearer first\r\n"},
+           {ANSWER, 200, SHOWN, "Authorization: Bearer second\r\n"},
+           {ANSWER, 200, SHOWN, "Authorization: Bearer second\r\n"},
+           {ANSWER, 200, SHOWN, "Authorization: Bearer second\r\n"},
+           {ANSWER, 200, SHOWN, "Authorization: Bearer third\r\n"});
+    write_scratch("token", "first\r\n", 0640);
+    struct permit_client *client = client_with_file(script.url, scratch_path("token"));
+    check(permit_call(client, "GET", "/v1/requests/k", NULL) == PERMIT_OK, "a token from a file");
+    write_scratch("token", "second", 0600);
+    check(permit_call(client, "GET", "/v1/requests/k", NULL) == PERMIT_OK, "which has changed");
+    write_scratch("token", "\n", 0600);
+    check(permit_call(client, "GET", "/v1/requests/k", NULL) == PERMIT_OK, "an empty file changes nothing");
+    (void)unlink(scratch_path("token"));
+    check(permit_call(client, "GET", "/v1/requests/k", NULL) == PERMIT_OK, "nor does one that is gone");
+    write_scratch("token", "third\n", 0600);
+    check(permit_call(client, "GET", "/v1/requests/k", NULL) == PERMIT_OK, "until a token is there again");
+    permit_client_free(client);
+    check(script_end(&script), "each sent with the token of its time");
+}
+
+static void renewer_uses_the_token_of_its_client(void)
+{
+    SCRIPT(script, {ANSWER, 201, BRIEF_GRANT, "Authorization: Bearer first\r\n"},
+           {ANSWER, 200, BRIEF_GRANT, "Authorization: Bearer first\r\n"},
+           {ANSWER, 401, PROBLEM("unauthenticated", ""), "Authorization: Bearer first\r\n"},
+           {ANSWER, 410, PROBLEM("ended", ""), "Authorization: Bearer second\r\n"});
+    write_scratch("token", "first", 0600);
+    struct permit_client *client = client_with_file(script.url, scratch_path("token"));
+    struct permit_request *request = NULL;
+    struct permit_renewer *renewer = NULL;
+    struct loss loss = {.calls = 0};
+    struct permit_renewer_options options = {.every_ms = 100, .lost = on_lost, .context = &loss};
+    if (acquire(client, 0, &request) || permit_renewer_start(client, request, &options, &renewer))
+        abort();
+    permit_client_free(client);
+    while (atomic_load(&script.served) < 3)
+        usleep(1000);
+    write_scratch("token", "second", 0600);
+    check(wait_for_loss(&loss, LONG_MS) && loss.status == PERMIT_ENDED,
+          "a renewer goes on after a 401, with the new token of the file");
+    permit_renewer_stop(renewer);
+    permit_request_free(request);
+    check(script_end(&script), "and begins with that of its client");
+    check(script.at[3] - script.at[2] >= 990, "a second after the refusal");
+}
+
+static void check_refused(const struct permit_client_options *options, enum permit_status expected, const char *reason)
+{
+    char message[512] = "";
+    bool right = try_options(options) == expected &&
+                 permit_options_check(options, message, sizeof(message)) == expected && strstr(message, reason);
+    if (!right)
+        printf("# %s\n", message);
+    check(right, reason);
+}
+
+static void files_that_cannot_be_used_are_refused(void)
+{
+    const char *path = scratch_path("file");
+    check_refused(&(struct permit_client_options){.token = "a", .token_file = path}, PERMIT_INVALID,
+                  "token and token_file exclude each other");
+    check_refused(&(struct permit_client_options){.token_file = path}, PERMIT_UNAUTHENTICATED,
+                  "/file cannot be read: No such file or directory");
+    write_scratch("file", "a token", 0600);
+    check_refused(&(struct permit_client_options){.token_file = path}, PERMIT_UNAUTHENTICATED,
+                  "/file must have one line of printable ASCII without space");
+    write_scratch("file", "a\nb\n", 0600);
+    check_refused(&(struct permit_client_options){.token_file = path}, PERMIT_UNAUTHENTICATED,
+                  "must have one line of printable ASCII");
+    write_scratch("file", "\n", 0600);
+    check_refused(&(struct permit_client_options){.token_file = path}, PERMIT_UNAUTHENTICATED, "/file is empty");
+    write_scratch("file", "secret", 0604);
+    check_refused(&(struct permit_client_options){.token_file = path}, PERMIT_UNAUTHENTICATED,
+                  "/file can be read or changed by other users (mode 604)");
+    check_refused(&(struct permit_client_options){.cert = path, .key = path}, PERMIT_INVALID,
+                  "the key /tmp/permit-libpermit");
+    check_refused(&(struct permit_client_options){.cert = path}, PERMIT_INVALID,
+                  "the certificate with its key /tmp/permit-libpermit");
+    write_scratch("file", "secret", 0620);
+    check_refused(&(struct permit_client_options){.token_file = path}, PERMIT_UNAUTHENTICATED, "(mode 620)");
+    check_refused(&(struct permit_client_options){.key = path}, PERMIT_INVALID, "/file needs its certificate (cert)");
+    check_refused(&(struct permit_client_options){.ca = "/nowhere"}, PERMIT_INVALID,
+                  "the file of authorities (ca) /nowhere cannot be read: No such file or directory");
+    check_refused(&(struct permit_client_options){.cert = "/nowhere"}, PERMIT_INVALID,
+                  "the certificate (cert) /nowhere");
+    check_refused(&(struct permit_client_options){.token_file = "/nowhere\x1b[31m"}, PERMIT_UNAUTHENTICATED,
+                  "/nowhere?[31m");
+    check_refused(&(struct permit_client_options){.timeout_ms = (int64_t)INT_MAX + 1}, PERMIT_INVALID,
+                  "timeout_ms must be at most");
+    check_refused(&(struct permit_client_options){.url = "http://a,h"}, PERMIT_INVALID,
+                  "the url has an invalid entry 2, h: it must be");
+}
+
+static void credential_stays_off_the_network_in_the_clear(void)
+{
+    static const char *const exposed[] = {"http://192.0.2.1:7070",    "http://permit.example",
+                                          "http://128.0.0.1",         "http://[2001:db8::1]:7070",
+                                          "http://localhost.example", "http://127.0.0.1:1,http://192.0.2.1",
+                                          "http://0.0.0.0:7070"};
+    static const char *const safe[] = {
+        "https://192.0.2.1:7070",  "http://127.0.0.1:7070",  "http://127.9.9.9",
+        "http://[::1]:7070",       "http://localhost",       "http://LocalHost:7070",
+        "http://permit.localhost", "unix:/run/permitd.sock", "https://a,unix:/x,http://localhost"};
+    for (size_t i = 0; i < sizeof(exposed) / sizeof(exposed[0]); i++) {
+        check_refused(&(struct permit_client_options){.url = exposed[i], .token = "secret"}, PERMIT_INVALID,
+                      "the credential would be sent in the clear to another machine, http://");
+        check(try_options(&(struct permit_client_options){.url = exposed[i], .token = "secret", .insecure = true}) ==
+                  PERMIT_OK,
+              "unless it is to be so");
+        check(try_options(&(struct permit_client_options){.url = exposed[i]}) == PERMIT_OK, "or there is none");
+    }
+    for (size_t i = 0; i < sizeof(safe) / sizeof(safe[0]); i++)
+        check(try_options(&(struct permit_client_options){.url = safe[i], .token = "secret"}) == PERMIT_OK, safe[i]);
+    check_refused(&(struct permit_client_options){.url = "http://ann:sesame@192.0.2.1"}, PERMIT_INVALID,
+                  "another machine, http://192.0.2.1:");
+    check(try_options(&(struct permit_client_options){.url = "http://ann:sesame@localhost"}) == PERMIT_OK,
+          "a password to this machine");
+}
+
+static void unix_socket_is_a_server(void)
+{
+    static const struct line lines[] = {{ANSWER, 200, SHOWN, "GET /v1/requests/k HTTP/1.1\r\nHost: localhost\r\n"},
+                                        {ANSWER, 200, SHOWN, "Authorization: Bearer secret\r\n"}};
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    struct permit_client *client = NULL;
+    struct permit_request *request = NULL;
+    struct script script;
+    (void)snprintf(address.sun_path, sizeof(address.sun_path), "%s", scratch_path("socket"));
+    script_start_at(&script, lines, 2, (struct sockaddr *)&address, sizeof(address));
+    (void)snprintf(script.url, sizeof(script.url), "unix:%s", scratch_path("socket"));
+    client = client_of(&script, 0);
+    check(permit_show(client, "k", &request) == PERMIT_OK, "a server at a Unix socket");
+    permit_request_free(request);
+    check(permit_show(client, "k", &request) == PERMIT_OK && script.connections == 1, "on one connection");
+    permit_request_free(request);
+    check(strcmp(permit_client_url(client), script.url) == 0, "named by its url");
+    permit_client_free(client);
+    check(script_end(&script), "with the Host localhost, and the credential");
+    client = hasty_client_of(&script, 0);
+    check(permit_show(client, "k", &request) == PERMIT_NO_SERVER && strstr(permit_client_message(client), "unix:/tmp/"),
+          "a socket without a server");
+    permit_client_free(client);
+    static const char *const invalid[] = {"unix:", "unix:run/x", "unix:/a?b", "unix:/a#b",
+                                          "unix:/234567890123456789012345678901234567890123456789012345678901234567890"
+                                          "123456789012345678901234567890123456789012"};
+    for (size_t i = 0; i < sizeof(invalid) / sizeof(invalid[0]); i++)
+        check(try_options(&(struct permit_client_options){.url = invalid[i]}) == PERMIT_INVALID, invalid[i]);
+}
+
 /* ---- Several servers ---- */
 
 /* Writes a url where connections are refused, as long as the returned socket stays open. */
@@ -1353,14 +1546,21 @@ static void invalid_lists_are_refused(void)
         const char *says;
     } cases[] = {
         {"http://a:1,http://b:2", ""},
-        {"http://h/?a=b", "must be http://HOST:PORT, without ? or #"},
+        {"http://h/?a=b", "must be http://HOST:PORT, https://HOST:PORT or unix:/PATH, without ? or #"},
         {"http://a:1,", "has an empty entry 2"},
         {",http://a:1", "has an empty entry 1"},
         {"http://a:1,,http://b:1", "has an empty entry 2"},
-        {"http://a:1,ftp://b", "has an invalid entry 2, ftp://b: it must be http://HOST:PORT, without ? or #"},
-        {"http://a:1, http://b:1", "has an invalid entry 2,  http://b:1: it must be http://HOST:PORT, without ? or #"},
-        {"http://a:1,x\x1b[31m", "has an invalid entry 2, x?[31m: it must be http://HOST:PORT, without ? or #"},
-        {"http://ann:se,same@b:1", "has an invalid entry 1: it must be http://HOST:PORT, without ? or #"},
+        {"http://a:1,ftp://b", "has an invalid entry 2, ftp://b: it must be http://HOST:PORT, https://HOST:PORT or "
+                               "unix:/PATH, without ? or #"},
+        {"http://a:1, http://b:1", "has white space in entry 2: separate urls by commas, without space"},
+        {"http://a:1 http://b:1", "must be http://HOST:PORT, https://HOST:PORT or unix:/PATH, without ? or #; separate "
+                                  "urls by commas, without space"},
+        {"http://a:1;http://b:1", "must be http://HOST:PORT, https://HOST:PORT or unix:/PATH, without ? or #; separate "
+                                  "urls by commas, without space"},
+        {"http://a:1,x\x1b[31m", "has an invalid entry 2, x?[31m: it must be http://HOST:PORT, https://HOST:PORT or "
+                                 "unix:/PATH, without ? or #"},
+        {"http://ann:se,same@b:1",
+         "has an invalid entry 1: it must be http://HOST:PORT, https://HOST:PORT or unix:/PATH, without ? or #"},
         {"http://a:80,http://b,http://ann:sesame@A/", "has the same server in entries 1 and 3: http://A"},
         {"1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17", "has 17 entries, more than 16"},
     };
@@ -1606,6 +1806,8 @@ int main(int argc, char **argv)
     if (argc != 2)
         return 64;
     (void)setvbuf(stdout, NULL, _IOLBF, 0);
+    if (!mkdtemp(scratch))
+        abort();
     grant_is_read_completely();
     specific_slots_are_requested_and_read();
     lost_answer_is_requested_again();
@@ -1646,6 +1848,11 @@ int main(int argc, char **argv)
     client_belongs_to_its_process();
     renewer_belongs_to_its_process();
     invalid_options_are_refused();
+    token_file_is_read_again_after_a_change();
+    renewer_uses_the_token_of_its_client();
+    files_that_cannot_be_used_are_refused();
+    credential_stays_off_the_network_in_the_clear();
+    unix_socket_is_a_server();
     order_of_servers_is_random();
     refusing_server_is_followed_by_the_next();
     dead_servers_are_named();
@@ -1665,5 +1872,8 @@ int main(int argc, char **argv)
     permitctl_accepts_any_numbers(argv[1]);
     permitctl_reports_a_refusal_of_a_proxy(argv[1]);
     permitctl_reports_an_answer_of_another_server(argv[1]);
+    for (size_t i = 0; i < sizeof(scratch_files) / sizeof(scratch_files[0]); i++)
+        (void)unlink(scratch_path(scratch_files[i]));
+    (void)rmdir(scratch);
     return failures > 0;
 }

@@ -91,13 +91,13 @@ check "--help lists the exit statuses" contains "$out" "76"
 for verb in run acquire release renew show "semaphore put" "semaphore get" "semaphore list" "semaphore delete" holders \
     "template put" "template get" "template list" "template delete" \
     slots "fence check" "fence bump" confirm force-release requests "semaphore pause" "semaphore resume" "semaphore events" \
-    waiters why top servers doctor "owner beat" "owner show" "owner gone"; do
+    waiters why top servers doctor login logout whoami "token make" "token check" "owner beat" "owner show" "owner gone"; do
     # shellcheck disable=SC2086
     call "$permitctl" $verb --help
     check "$verb --help explains itself" contains "$code $out" "0 Usage: permitctl $verb "
     check "$verb --help has no example that ends in a full stop" not grep -q ': *permitctl .*\.$' <<<"$out"
 done
-for group in semaphore template owner fence; do
+for group in semaphore template owner fence token; do
     call "$permitctl" $group --help
     check "$group --help lists the verbs that begin so" contains "$code $(xargs <<<"$out")" "0 Usage: permitctl $group VERB"
     check "and no other" test "$(sed '1,/^Verbs/d' <<<"$out" | grep -cv "^  $group ")" = 0
@@ -135,17 +135,17 @@ check "and the command has not run" test ! -e "$dir/never"
 for url in 'http://h:7070/?a=b' 'http://h#x' 'ftp://ann:sesame@h' 'http://ann:sesame@h:port' 'http://ann:sesame@h?x'; do
     call "$permitctl" --url "$url" show k
     check "--url $url: 64, and nothing of it is repeated" \
-        test "$code $err" = "64 permitctl: the URL of the server (--url) must be http://HOST:PORT, without ? or #"
+        test "$code $err" = "64 permitctl: the URL of the server (--url) must be http://HOST:PORT, https://HOST:PORT or unix:/PATH, without ? or #"
 done
 call env PERMITD_URL='ftp://ann:sesame@h' "$permitctl" show k
-check "so of PERMITD_URL" test "$code $err" = "64 permitctl: the URL of the server (PERMITD_URL) must be http://HOST:PORT, without ? or #"
+check "so of PERMITD_URL" test "$code $err" = "64 permitctl: the URL of the server (PERMITD_URL) must be http://HOST:PORT, https://HOST:PORT or unix:/PATH, without ? or #"
 list_refused() {
     call "$permitctl" --url "$1" show k
     check "--url $1: 64, and the entry is named" test "$code $err" = "64 permitctl: the URL of the server (--url) $2"
 }
 list_refused http://a:1, "has an empty entry 2"
-list_refused http://a:1,h:2 "has an invalid entry 2, h:2: it must be http://HOST:PORT, without ? or #"
-list_refused http://a:1,http://ann:sesame@b:x "has an invalid entry 2: it must be http://HOST:PORT, without ? or #"
+list_refused http://a:1,h:2 "has an invalid entry 2, h:2: it must be http://HOST:PORT, https://HOST:PORT or unix:/PATH, without ? or #"
+list_refused http://a:1,http://ann:sesame@b:x "has an invalid entry 2: it must be http://HOST:PORT, https://HOST:PORT or unix:/PATH, without ? or #"
 list_refused http://a:1,http://b:2,http://A:1/ "has the same server in entries 1 and 3: http://A:1"
 list_refused "$(seq -s , 17)" "has 17 entries, more than 16"
 call env PERMITD_URL=,http://a:1 "$permitctl" show k
@@ -155,8 +155,8 @@ for token in $'a\r\nX-Evil: 1' $'a\n' 'a b' $'a\x1b'; do
     check "a token that would end its header: 64" \
         test "$code $err" = "64 permitctl: the token (--token) must be printable ASCII without space"
 done
-call env PERMITD_TOKEN=$'a\r\nX-Evil: 1' "$permitctl" show k
-check "so of PERMITD_TOKEN" contains "$code $err" "64 permitctl: the token (PERMITD_TOKEN)"
+call env PERMIT_CREDENTIAL=$'a\r\nX-Evil: 1' "$permitctl" show k
+check "so of PERMIT_CREDENTIAL" contains "$code $err" "64 permitctl: the token (PERMIT_CREDENTIAL)"
 call "$permitctl" --url http://ann:sesame@127.0.0.1:1/ show k
 check "a server that does not answer is named without user and password" contains "$code $err" "69 permitctl: no_server: http://127.0.0.1:1: "
 check "which are not printed" not grep -q -e sesame -e ann "$dir/err"

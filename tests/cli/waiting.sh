@@ -34,7 +34,7 @@ check "with owner, permits, and the request ahead" test "$(jq -r '.waiters[-2] |
     xargs)" = "ann@db2 4 first"
 call "$permitctl" waiters backups
 check "waiters prints a table" contains "$out" "PLACE"
-check "with permits and the request ahead" grep -Eq '^3 +third .* backups +[0-9.]+s .*Z +second *$' "$dir/out"
+check "with permits and the request ahead" grep -Eq '^3 +third .* backups +0 +[0-9.]+s .*Z +[0-9]+ +second *$' "$dir/out"
 call "$permitctl" waiters network
 check "a request for two semaphores is in both queues" grep -Eq '^1 +second +ann@db2 +backups network:4 ' "$dir/out"
 call "$permitctl" --json waiters backups --limit 1
@@ -42,6 +42,9 @@ check "--limit" test "$(jq '.waiters | length' <<<"$out")" = 1
 call "$permitctl" waiters nothing
 check "of an unknown semaphore: 65" contains "$code $err" "65 permitctl: unknown_semaphore"
 
+call "$permitctl" requests --state waiting
+check "requests --state waiting has no columns of holds" grep -Eq '^STATE +OWNER +PRIORITY +WAITED +SINCE +UNTIL +SERVER +PERMITS +KEY$' "$dir/out"
+check "it has the times of each wait, and its permitd" grep -Eq '^WAITING +ann@db2 +0 +[0-9.]+s +20.*Z +20.*Z +[0-9]+ +backups network:4 +second$' "$dir/out"
 call "$permitctl" why second
 check "why shows the owner" test "$code $(sed -n 's/^owner *//p' "$dir/out")" = "0 ann@db2"
 check "its place, and the request ahead" grep -Eq '^backups +place 2, behind first$' "$dir/out"

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "contract.h"
 
+#include <stdio.h>
+
 #include "store/audit.h"
 #include "store/owners.h"
 #include "store/query.h"
@@ -21,6 +23,15 @@ static struct semaphore semaphore_named(struct fixture *fixture, struct bytes na
     MUST_OK(fixture->store, store_semaphores(fixture->store, &resolved.ret_id, 1, &fixture->arena, &page));
     MUST(page.count == 1 && page.rows[0].id == resolved.ret_id);
     return page.rows[0];
+}
+
+/* The lease clock. */
+static utc_us lease_now(struct fixture *fixture)
+{
+    const uint64_t nobody = 999999;
+    struct semaphore_page page;
+    MUST_OK(fixture->store, store_semaphores(fixture->store, &nobody, 1, &fixture->arena, &page));
+    return page.now;
 }
 
 static void is_used(struct fixture *fixture, int64_t alpha, int64_t beta)
@@ -220,6 +231,12 @@ static void tasks_find_nothing_to_do(struct fixture *one, struct fixture *two)
     MUST(semaphores == 2);
     MUST_OK(store, store->templates->count_semaphores(store, 1, &semaphores));
     MUST(semaphores == 1);
+    uint64_t slots;
+    MUST_OK(store, store->templates->count_slots(store, &slots));
+    semaphore_make(one, "alpha", KIND_SLOTTED, 10); /* it has 3 */
+    uint64_t more;
+    MUST_OK(store, store->templates->count_slots(store, &more));
+    MUST(more == slots + 7);
     const struct retention_task due = {.kind = RETENTION_DUE, .rows = 100, .retention_rows = 1000000};
     struct retention_result deleted;
     MUST_OK(store, store->retention->batch(store, &due, &two->arena, &deleted));
@@ -289,6 +306,523 @@ static void servers_join_live_and_leave(struct fixture *one, struct fixture *two
     MUST(!heartbeat.ret_alive);
 }
 
+/* ---- queues ---- */
+
+enum { CASE_WANTS_MAX = 2, MINUTE_US = 60 * US_PER_SECOND };
+
+/* Joins as a permitd; `one` has raised the epoch of a new database. */
+static uint64_t join_server(struct fixture *fixture)
+{
+    struct server_self self;
+    MUST_OK(fixture->store, store_raise_epoch(fixture->store, EPOCH_SERVER, 0, 0));
+    MUST_OK(fixture->store, fixture->store->servers->join(fixture->store, BYTES("http://a"), BYTES("1.0"), &self));
+    MUST(self.id != 0);
+    return self.id;
+}
+
+/* Locks the semaphores of the wants and reads the key. */
+static void lock_wants(struct fixture *fixture, const char *key, struct want *wants, size_t count)
+{
+    struct operation acquire = acquire_of(key, wants, count);
+    arena_clear(&fixture->arena);
+    struct lock_set set = lock_set_of(fixture, &acquire);
+    MUST_OK(fixture->store, store_lock(fixture->store, &set, &fixture->arena, &fixture->view));
+    MUST(fixture->view.semaphore_count == count);
+}
+
+/* The changes of one batch to one request, besides its semaphores. The lists may be empty. */
+struct queue_write {
+    struct request_change change;
+    const struct place_change *places;
+    size_t place_count;
+    const struct mail *mail;
+    size_t mail_count;
+    int64_t waiting; /* added to `waiting` of each semaphore */
+    int64_t in_use;  /* the same for in_use */
+    int64_t tokens;
+};
+
+/* Writes it, with all locked semaphores. */
+static void write_queue(struct fixture *fixture, struct queue_write *write)
+{
+    struct semaphore_image images[CASE_WANTS_MAX];
+    struct view *view = &fixture->view;
+    for (size_t i = 0; i < view->semaphore_count; i++) {
+        images[i] = (struct semaphore_image){
+            .semaphore = &view->semaphores[i], .expected_version = view->semaphores[i].version, .changed = true};
+        view->semaphores[i].version++;
+        view->semaphores[i].waiting += write->waiting;
+        view->semaphores[i].in_use += write->in_use;
+        view->semaphores[i].next_permit_id += (uint64_t)write->tokens;
+    }
+    const struct changes changes = {
+        .semaphores = images,
+        .semaphore_count = view->semaphore_count,
+        .requests = &write->change,
+        .request_count = write->change.request != NULL,
+        .places = write->places,
+        .place_count = write->place_count,
+        .mail = write->mail,
+        .mail_count = write->mail_count,
+        .wall_now = view->now,
+    };
+    MUST_OK(fixture->store, store_apply(fixture->store, &changes));
+}
+
+/* A request that waits in `place`, in the arena of the fixture; wants as locked. */
+static struct request *waiting_request(struct fixture *fixture, const char *key, struct want *wants, size_t count,
+                                       utc_us place, uint64_t server_id)
+{
+    const struct ttl ttl = {.kind = TTL_DURATION, .ms = 5000};
+    struct request *request = arena_alloc(&fixture->arena, sizeof *request);
+    MUST(request);
+    *request = (struct request){
+        .id = fixture->ids.next++,
+        .external_id = bytes_of(key),
+        .owner = BYTES("tester"),
+        .has_digest = true,
+        .digest = {1},
+        .state = REQUEST_WAITING,
+        .due_at = place + 2 * (utc_us)MINUTE_US,
+        .confirmed_at = NEVER,
+        .acquired_at = NEVER,
+        .ended_at = NEVER,
+        .server_id = server_id,
+        .priority = 3,
+        .place = place,
+        .waiting_since = place + 3 * PRIORITY_STEP_US,
+        .waiting_until = place + (utc_us)MINUTE_US,
+        .wanted = wants_encode(ttl, wants, count, &fixture->arena),
+        .ttl = ttl,
+        .wants = wants,
+        .want_count = count,
+    };
+    MUST(request->wanted.data);
+    return request;
+}
+
+/* Enters the queues of the wants. Returns the id of the request. */
+static uint64_t enter(struct fixture *fixture, const char *key, struct want *wants, size_t count, utc_us place,
+                      uint64_t server_id)
+{
+    struct place_change places[CASE_WANTS_MAX];
+    lock_wants(fixture, key, wants, count);
+    struct request *request = waiting_request(fixture, key, wants, count, place, server_id);
+    for (size_t i = 0; i < count; i++)
+        places[i] = (struct place_change){fixture->view.semaphores[i].id, place, request->id, wants[i].count, false};
+    struct queue_write write = {.change = {.request = request, .insert = true},
+                                .places = places,
+                                .place_count = count,
+                                .waiting = server_id != 0};
+    uint64_t id = request->id;
+    write_queue(fixture, &write);
+    return id;
+}
+
+static uint64_t enter_beta(struct fixture *fixture, const char *key, int64_t count, utc_us place, uint64_t server_id)
+{
+    struct want beta[] = {{.semaphore = BYTES("beta"), .count = count}};
+    return enter(fixture, key, beta, 1, place, server_id);
+}
+
+/* A time of the lease clock that is not near the present, in whole microseconds. */
+static utc_us some_time(int64_t minutes)
+{
+    return 1795251600LL * US_PER_SECOND + 123456 + minutes * (utc_us)MINUTE_US;
+}
+
+static const struct request *find_request(const struct view *view, const char *key)
+{
+    for (size_t i = 0; i < view->request_count; i++)
+        if (bytes_equal(view->requests[i].external_id, bytes_of(key)))
+            return &view->requests[i];
+    return NULL;
+}
+
+/* Locks beta and reads its queue. */
+static void read_beta_deep(struct fixture *fixture, int64_t free, bool fifo, utc_us aged, unsigned depth)
+{
+    struct want beta[] = {{.semaphore = BYTES("beta"), .count = 1}};
+    const struct queue_read read = {.semaphore = 0, .free = free, .fifo = fifo, .aged = aged, .depth = depth};
+    const struct slots_wanted none = {0};
+    lock_wants(fixture, "nobody", beta, 1);
+    MUST_OK(fixture->store, store_read_waiters(fixture->store, &read, &none, 1, &fixture->arena, &fixture->view));
+    MUST(fixture->view.queues && fixture->view.has_servers);
+}
+
+static void read_beta(struct fixture *fixture, int64_t free, bool fifo)
+{
+    read_beta_deep(fixture, free, fifo, 0, 0);
+}
+
+static void waiting_request_is_read_with_its_wants(struct fixture *one, struct fixture *two)
+{
+    struct slot_name names[] = {{.number = 2}, {.number = 3}};
+    struct want wants[] = {
+        {.semaphore = BYTES("alpha"), .count = 1, .choice = CHOOSE_ANY_OF, .named = names, .named_count = 2},
+        {.semaphore = BYTES("beta"), .count = 4}};
+    uint64_t server = join_server(one);
+    uint64_t version = semaphore_named(two, BYTES("beta")).version;
+    uint64_t id = enter(one, "k", wants, 2, some_time(0), server);
+    MUST(semaphore_named(two, BYTES("beta")).version > version);
+    MUST(semaphore_named(two, BYTES("alpha")).waiting == 1 && semaphore_named(two, BYTES("beta")).waiting == 1);
+    lock_wants(two, "k", wants, 2);
+    MUST(two->view.request_count == 1);
+    const struct request *request = &two->view.requests[0];
+    MUST(request->id == id && request->state == REQUEST_WAITING && request->permit_count == 0);
+    MUST(request->server_id == server && request->priority == 3 && request->place == some_time(0));
+    MUST(request->waiting_since == some_time(0) + 3 * PRIORITY_STEP_US && request->waiting_until == some_time(1));
+    MUST(request->due_at == some_time(2) && request->acquired_at == NEVER && request->ended_at == NEVER);
+    MUST(request->ttl.kind == TTL_DURATION && request->ttl.ms == 5000 && request->want_count == 2);
+    MUST(request->wants[0].semaphore_id == two->view.semaphores[0].id && request->wants[0].named_count == 2);
+    MUST(request->wants[0].named[1].number == 3 && request->wants[0].choice == CHOOSE_ANY_OF);
+    MUST(request->wants[1].semaphore_id == two->view.semaphores[1].id && request->wants[1].count == 4);
+    MUST_OK(two->store, store_rollback(two->store));
+    struct resolve_key key = {.external_id = BYTES("k")};
+    struct resolve resolve = {.keys = &key, .key_count = 1};
+    MUST_OK(two->store, store_resolve(two->store, &resolve, &two->arena));
+    MUST(key.ret_count == 2 && key.ret_semaphore_ids[0] == two->view.semaphores[0].id);
+    MUST(key.ret_semaphore_ids[1] == two->view.semaphores[1].id && key.ret_slots == 0);
+}
+
+/* `big` heads the queue; `kept` has no client. Equal places are in order of id. Each waits since 90 s after its place. */
+static void queue_is_read_in_order_without_kept_places(struct fixture *one, struct fixture *two)
+{
+    utc_us since = 3 * PRIORITY_STEP_US;
+    uint64_t server = join_server(one);
+    enter_beta(one, "z-second", 2, some_time(1), server);
+    enter_beta(one, "big", 5, some_time(0), server);
+    enter_beta(one, "kept", 2, some_time(-1), 0);
+    enter_beta(one, "a-third", 1, some_time(1), server);
+    MUST(semaphore_named(two, BYTES("beta")).waiting == 3);
+    read_beta_deep(two, 1, false, some_time(0) + since - 1, 0);
+    MUST(two->view.server_count == 1 && two->view.servers[0] == server);
+    MUST(two->view.request_count == 1 && two->view.queues[0].beyond == 0);
+    MUST(bytes_equal(two->view.requests[0].external_id, BYTES("a-third")));
+    MUST(two->view.requests[0].want_count == 1 && two->view.requests[0].wants[0].count == 1);
+    MUST_OK(two->store, store_rollback(two->store));
+    read_beta(two, 2, false);
+    MUST(two->view.request_count == 2 && find_request(&two->view, "z-second"));
+    MUST_OK(two->store, store_rollback(two->store));
+    read_beta_deep(two, 1, false, some_time(0) + since, 0);
+    MUST(two->view.request_count == 2 && find_request(&two->view, "big"));
+    MUST_OK(two->store, store_rollback(two->store));
+    read_beta(two, 1, true);
+    MUST(two->view.request_count == 3 && find_request(&two->view, "big") && find_request(&two->view, "z-second"));
+    MUST(!find_request(&two->view, "kept"));
+    for (size_t i = 1; i < two->view.request_count; i++)
+        MUST(bytes_compare(two->view.requests[i - 1].external_id, two->view.requests[i].external_id) < 0);
+    MUST_OK(two->store, store_rollback(two->store));
+}
+
+static void request_of_the_batch_is_in_the_view_once(struct fixture *one, struct fixture *two)
+{
+    struct want beta[] = {{.semaphore = BYTES("beta"), .count = 1}};
+    const struct queue_read read = {.semaphore = 0, .free = 5};
+    const struct slots_wanted none = {0};
+    uint64_t server = join_server(one);
+    enter_beta(one, "a", 1, some_time(0), server);
+    enter_beta(one, "b", 1, some_time(1), server);
+    lock_wants(two, "b", beta, 1);
+    MUST(two->view.request_count == 1);
+    MUST_OK(two->store, store_read_waiters(two->store, &read, &none, 1, &two->arena, &two->view));
+    MUST(two->view.request_count == 2 && two->view.queues[0].beyond == 0);
+    MUST_OK(two->store, store_rollback(two->store));
+}
+
+/* Reads the queue of beta, which is locked and was read, from its beginning. */
+static void read_again(struct fixture *fixture, bool fifo, unsigned depth)
+{
+    const struct queue_read read = {.semaphore = 0, .free = 1, .fifo = fifo, .aged = 0, .depth = depth};
+    const struct slots_wanted none = {0};
+    MUST_OK(fixture->store, store_read_waiters(fixture->store, &read, &none, 1, &fixture->arena, &fixture->view));
+}
+
+static void long_queue_is_read_up_to_one_beyond(struct fixture *one, struct fixture *two)
+{
+    static char keys[QUEUE_READ_MAX + 2][8];
+    uint64_t server = join_server(one), beyond = 0;
+    for (int i = 0; i < QUEUE_READ_MAX + 2; i++) {
+        (void)snprintf(keys[i], sizeof keys[i], "w%d", i);
+        uint64_t id = enter_beta(one, keys[i], 1, some_time(i), server);
+        beyond = i == QUEUE_READ_MAX ? id : beyond;
+    }
+    for (int fifo = 0; fifo <= 1; fifo++) {
+        read_beta(two, 1, fifo);
+        MUST(two->view.queues[0].beyond == beyond && two->view.request_count == QUEUE_READ_MAX + 1);
+        MUST(two->view.queues[0].beyond_place == some_time(QUEUE_READ_MAX));
+        MUST(find_request(&two->view, keys[0]) && find_request(&two->view, keys[QUEUE_READ_MAX]));
+        read_again(two, fifo, 1);
+        MUST(two->view.queues[0].beyond == 0 && two->view.request_count == QUEUE_READ_MAX + 2);
+        MUST_OK(two->store, store_rollback(two->store));
+    }
+}
+
+static void slots_of_waiters_are_read(struct fixture *one, struct fixture *two)
+{
+    struct slot_name third = {.number = 3};
+    struct want named[] = {
+        {.semaphore = BYTES("alpha"), .count = 1, .choice = CHOOSE_NAMED, .named = &third, .named_count = 1}};
+    struct want alpha[] = {{.semaphore = BYTES("alpha"), .count = 1}};
+    const struct queue_read read = {.semaphore = 0, .free = 2};
+    const struct slots_wanted none = {0};
+    uint64_t server = join_server(one);
+    enter(one, "named", named, 1, some_time(0), server);
+    lock_wants(two, "nobody", alpha, 1);
+    MUST_OK(two->store, store_read_waiters(two->store, &read, &none, 1, &two->arena, &two->view));
+    MUST(two->view.free_slots[0].count == 1); /* one unit is wanted */
+    MUST_OK(two->store, store_rollback(two->store));
+    enter(one, "any", alpha, 1, some_time(1), server);
+    lock_wants(two, "nobody", alpha, 1);
+    MUST_OK(two->store, store_read_waiters(two->store, &read, &none, 1, &two->arena, &two->view));
+    MUST(two->view.free_slots[0].count == 2 && two->view.free_slots[0].numbers[1] == 2);
+    MUST(two->view.named_slots[0].count == 1 && two->view.named_slots[0].rows[0].number == 3);
+    MUST(two->view.named_slots[0].rows[0].permit_id == 0);
+    MUST_OK(two->store, store_rollback(two->store));
+}
+
+static void living_servers_are_read_without_a_queue(struct fixture *one, struct fixture *two)
+{
+    struct want beta[] = {{.semaphore = BYTES("beta"), .count = 1}};
+    uint64_t server = join_server(one);
+    lock_wants(two, "nobody", beta, 1);
+    MUST(!two->view.has_servers);
+    MUST_OK(two->store, store_read_waiters(two->store, NULL, NULL, 0, &two->arena, &two->view));
+    MUST(two->view.has_servers && two->view.server_count == 1 && two->view.servers[0] == server);
+    MUST(!two->view.queues || two->view.queues[0].beyond == 0);
+    MUST_OK(two->store, store_rollback(two->store));
+}
+
+/* Reads a request that waits in beta and locks beta. */
+static struct request *lock_waiting(struct fixture *fixture, const char *key, struct want *beta)
+{
+    lock_wants(fixture, key, beta, 1);
+    MUST(fixture->view.request_count == 1 && fixture->view.requests[0].state == REQUEST_WAITING);
+    struct request *after = arena_alloc(&fixture->arena, sizeof *after);
+    MUST(after);
+    *after = fixture->view.requests[0];
+    return after;
+}
+
+static void waiter_is_granted_on_behalf_of_another_server(struct fixture *one, struct fixture *two)
+{
+    struct want beta[] = {{.semaphore = BYTES("beta"), .count = 4}};
+    uint64_t server = join_server(one);
+    uint64_t id = enter_beta(one, "k", 4, some_time(0), server);
+    struct request *after = lock_waiting(two, "k", beta);
+    const struct semaphore *semaphore = &two->view.semaphores[0];
+    struct permit permit = {.semaphore_id = semaphore->id, .token = semaphore->next_permit_id, .count = 4};
+    after->state = REQUEST_ACQUIRED;
+    after->wanted = (struct bytes){0};
+    after->ttl_ms = 5000;
+    after->acquired_at = some_time(5);
+    after->due_at = some_time(5) + PLACE_KEPT_US;
+    after->permits = &permit;
+    after->permit_count = 1;
+    const struct place_change gone = {semaphore->id, some_time(0), id, 4, true};
+    const struct mail mail = {server, id, false};
+    struct queue_write write = {.change = {.request = after, .before = &two->view.requests[0], .grants = true},
+                                .places = &gone,
+                                .place_count = 1,
+                                .mail = &mail,
+                                .mail_count = 1,
+                                .waiting = -1,
+                                .in_use = 4,
+                                .tokens = 1};
+    write_queue(two, &write);
+    struct semaphore row = semaphore_named(one, BYTES("beta"));
+    MUST(row.waiting == 0 && row.in_use == 4);
+    lock_wants(one, "k", beta, 1);
+    const struct request *granted = find_request(&one->view, "k");
+    MUST(granted && granted->state == REQUEST_ACQUIRED && granted->want_count == 0 && granted->permit_count == 1);
+    MUST(granted->permits[0].count == 4 && granted->acquired_at == some_time(5) && granted->ttl_ms == 5000);
+    MUST(granted->server_id == server && granted->place == some_time(0) && granted->priority == 3);
+    MUST(granted->due_at == some_time(5) + PLACE_KEPT_US);
+    MUST_OK(one->store, store_rollback(one->store));
+    read_beta(one, 10, true);
+    MUST(one->view.request_count == 0);
+    MUST_OK(one->store, store_rollback(one->store));
+    uint64_t *ids;
+    size_t count;
+    MUST_OK(one->store, store_mail(one->store, server, 0, 10, &one->arena, &ids, &count));
+    MUST(count == 1 && ids[0] == id);
+}
+
+static void kept_place_is_due_and_may_be_entered_again(struct fixture *one, struct fixture *two)
+{
+    struct want beta[] = {{.semaphore = BYTES("beta"), .count = 4}};
+    uint64_t server = join_server(one);
+    enter_beta(one, "k", 4, some_time(0), server);
+    struct request *after = lock_waiting(two, "k", beta);
+    after->server_id = 0;
+    after->due_at = some_time(-9);
+    struct queue_write leave = {.change = {.request = after, .before = &two->view.requests[0]}, .waiting = -1};
+    write_queue(two, &leave);
+    MUST(semaphore_named(one, BYTES("beta")).waiting == 0);
+    struct due_page page = {.limit = 2};
+    MUST_OK(one->store, store_due(one->store, &page, &one->arena));
+    MUST(page.ret_count == 1 && bytes_equal(page.ret_requests[0].external_id, BYTES("k")));
+    MUST(page.ret_requests[0].due_at == some_time(-9));
+    after = lock_waiting(two, "k", beta);
+    MUST(after->server_id == 0 && after->place == some_time(0));
+    after->server_id = server;
+    after->waiting_until = some_time(7);
+    struct queue_write back = {.change = {.request = after, .before = &two->view.requests[0]}, .waiting = 1};
+    write_queue(two, &back);
+    read_beta(one, 4, false);
+    MUST(one->view.request_count == 1 && one->view.requests[0].waiting_until == some_time(7));
+    MUST(one->view.semaphores[0].waiting == 1);
+    MUST_OK(one->store, store_rollback(one->store));
+}
+
+static void due_requests_of_both_states_are_in_order(struct fixture *one, struct fixture *two)
+{
+    struct want beta[] = {{.semaphore = BYTES("beta"), .count = 1}};
+    struct operation held = acquire_of("held", beta, 1);
+    held.ttl = (struct ttl){.kind = TTL_DURATION, .ms = 30000};
+    utc_us now = lease_now(one);
+    MUST(batch_run(one, &held)->status == PERMIT_OK);
+    enter_beta(one, "soon", 1, now - 3 * (utc_us)MINUTE_US, 1); /* due 2 minutes after its place */
+    enter_beta(one, "late", 1, now, 1);
+    static const char *const order[] = {"soon", "held", "late"};
+    struct due_page page = {.limit = 1};
+    for (size_t i = 0; i < ARRAY_LENGTH(order); i++) {
+        MUST_OK(two->store, store_due(two->store, &page, &two->arena));
+        MUST(page.ret_count == 1 && bytes_equal(page.ret_requests[0].external_id, bytes_of(order[i])));
+        page.after_due_at = page.ret_requests[0].due_at;
+        page.after_id = page.ret_requests[0].id;
+    }
+    MUST_OK(two->store, store_due(two->store, &page, &two->arena));
+    MUST(page.ret_count == 0);
+}
+
+/* The place of one content gives way to another under the same key, in one batch. */
+static void removed_place_gives_way_to_its_key(struct fixture *one, struct fixture *two)
+{
+    struct want beta[] = {{.semaphore = BYTES("beta"), .count = 4}};
+    uint64_t server = join_server(one);
+    uint64_t id = enter_beta(one, "k", 4, some_time(0), 0);
+    (void)lock_waiting(two, "k", beta);
+    beta[0].count = 2;
+    struct request *anew = waiting_request(two, "k", beta, 1, some_time(1), server);
+    struct request_change requests[] = {
+        {.request = anew, .insert = true},
+        {.request = &two->view.requests[0], .before = &two->view.requests[0], .remove = true}};
+    struct place_change places[] = {{two->view.semaphores[0].id, some_time(0), id, 4, true},
+                                    {two->view.semaphores[0].id, some_time(1), anew->id, 2, false}};
+    struct semaphore_image image = {
+        .semaphore = &two->view.semaphores[0], .expected_version = two->view.semaphores[0].version++, .changed = true};
+    two->view.semaphores[0].waiting++;
+    const struct changes changes = {.semaphores = &image,
+                                    .semaphore_count = 1,
+                                    .requests = requests,
+                                    .request_count = 2,
+                                    .places = places,
+                                    .place_count = 2};
+    MUST_OK(two->store, store_apply(two->store, &changes));
+    uint64_t new_id = anew->id;
+    read_beta(one, 10, true);
+    MUST(one->view.request_count == 1 && one->view.requests[0].id == new_id);
+    MUST(one->view.requests[0].wants[0].count == 2 && one->view.semaphores[0].waiting == 1);
+    MUST_OK(one->store, store_rollback(one->store));
+}
+
+static void place_that_is_gone_fails_the_batch(struct fixture *one, struct fixture *two)
+{
+    struct want beta[] = {{.semaphore = BYTES("beta"), .count = 4}};
+    uint64_t id = enter_beta(one, "k", 4, some_time(0), 0);
+    (void)lock_waiting(two, "k", beta);
+    struct request_change removed = {
+        .request = &two->view.requests[0], .before = &two->view.requests[0], .remove = true};
+    const struct place_change place = {two->view.semaphores[0].id, some_time(1), id, 4, true}; /* another place */
+    struct semaphore_image image = {
+        .semaphore = &two->view.semaphores[0], .expected_version = two->view.semaphores[0].version++, .changed = true};
+    const struct changes changes = {.semaphores = &image,
+                                    .semaphore_count = 1,
+                                    .requests = &removed,
+                                    .request_count = 1,
+                                    .places = &place,
+                                    .place_count = 1};
+    MUST(store_apply(two->store, &changes) == PERMIT_INTERNAL);
+    MUST_OK(two->store, store_rollback(two->store));
+    (void)lock_waiting(one, "k", beta);
+    MUST_OK(one->store, store_rollback(one->store));
+}
+
+/* Writes mail with a semaphore that does not change otherwise. */
+static void write_mail(struct fixture *fixture, const struct mail *mail, size_t count)
+{
+    struct want beta[] = {{.semaphore = BYTES("beta"), .count = 1}};
+    struct queue_write write = {.mail = mail, .mail_count = count};
+    lock_wants(fixture, "nobody", beta, 1);
+    write_queue(fixture, &write);
+}
+
+static void mail_is_read_and_deleted_by_its_server(struct fixture *one, struct fixture *two)
+{
+    static const struct mail mail[] = {{7, 70, false}, {7, 71, false}, {8, 70, false}};
+    static const struct mail again[] = {{7, 70, true}, {7, 72, true}, {7, 71, false}, {7, 73, false}};
+    static const uint64_t dropped[] = {73, 99};
+    uint64_t *ids;
+    size_t count;
+    MUST_OK(two->store, store_mail(two->store, 7, 0, 10, &two->arena, &ids, &count));
+    MUST(count == 0);
+    write_mail(one, mail, ARRAY_LENGTH(mail));
+    MUST_OK(two->store, store_mail(two->store, 7, 0, 10, &two->arena, &ids, &count));
+    MUST(count == 2 && ids[0] == 70 && ids[1] == 71);
+    MUST_OK(two->store, store_mail(two->store, 7, 0, 1, &two->arena, &ids, &count));
+    MUST(count == 1 && ids[0] == 70);
+    MUST_OK(two->store, store_mail(two->store, 7, 70, 10, &two->arena, &ids, &count));
+    MUST(count == 1 && ids[0] == 71);
+    write_mail(one, again, ARRAY_LENGTH(again));
+    MUST_OK(two->store, store_mail(two->store, 7, 0, 10, &two->arena, &ids, &count));
+    MUST(count == 2 && ids[0] == 71 && ids[1] == 73);
+    MUST_OK(two->store, store_drop_mail(two->store, 7, dropped, ARRAY_LENGTH(dropped)));
+    MUST_OK(two->store, store_mail(two->store, 7, 0, 10, &two->arena, &ids, &count));
+    MUST(count == 1 && ids[0] == 71);
+    MUST_OK(two->store, store_mail(two->store, 8, 0, 10, &two->arena, &ids, &count));
+    MUST(count == 1 && ids[0] == 70);
+}
+
+static void places_at_dead_servers_are_abandoned(struct fixture *one, struct fixture *two)
+{
+    enum { GONE = 999999 };
+    const struct store_servers *servers = two->store->servers;
+    struct server_heartbeat heartbeat = {0};
+    struct bytes *keys;
+    size_t count;
+    bool declared = false;
+    uint64_t living = join_server(one), dead = join_server(two);
+    enter_beta(one, "living", 1, some_time(0), living);
+    enter_beta(one, "dead", 1, some_time(1), dead);
+    enter_beta(one, "gone", 1, some_time(2), GONE);
+    enter_beta(one, "kept", 1, some_time(3), 0);
+    MUST_OK(two->store, servers->abandoned(two->store, some_time(0), 10, &two->arena, &keys, &count));
+    MUST(count == 1 && bytes_equal(keys[0], BYTES("gone")));
+    const struct server_other other = {.id = dead, .ticks = heartbeat.ret_ticks};
+    MUST_OK(two->store, servers->declare_dead(two->store, &other, some_time(10), &declared));
+    MUST(declared);
+    read_beta(one, 10, true);
+    MUST(one->view.request_count == 1 && find_request(&one->view, "living"));
+    MUST_OK(one->store, store_rollback(one->store));
+    MUST_OK(two->store, servers->abandoned(two->store, some_time(9), 10, &two->arena, &keys, &count));
+    MUST(count == 1);
+    MUST_OK(two->store, servers->abandoned(two->store, some_time(10), 10, &two->arena, &keys, &count));
+    MUST(count == 2);
+    MUST_OK(two->store, servers->abandoned(two->store, some_time(10), 1, &two->arena, &keys, &count));
+    MUST(count == 1);
+    const struct mail mail[] = {{living, 1, false}, {dead, 2, false}};
+    uint64_t *ids;
+    write_mail(one, mail, ARRAY_LENGTH(mail));
+    MUST_OK(two->store, servers->remove_dead(two->store, some_time(10)));
+    MUST_OK(two->store, store_mail(two->store, dead, 0, 10, &two->arena, &ids, &count));
+    MUST(count == 0);
+    MUST_OK(two->store, store_mail(two->store, living, 0, 10, &two->arena, &ids, &count));
+    MUST(count == 1);
+    MUST_OK(two->store, servers->abandoned(two->store, some_time(10), 10, &two->arena, &keys, &count));
+    MUST(count == 2);
+}
+
 const struct contract_case contract_cases[] = {
     {"grant_and_release_are_seen_by_another_store", grant_and_release_are_seen_by_another_store},
     {"replay_reads_the_grant", replay_reads_the_grant},
@@ -306,5 +840,18 @@ const struct contract_case contract_cases[] = {
     {"epoch_rises_for_the_server_that_saw_it", epoch_rises_for_the_server_that_saw_it},
     {"tick_sees_tokens_that_would_be_issued_again", tick_sees_tokens_that_would_be_issued_again},
     {"servers_join_live_and_leave", servers_join_live_and_leave},
+    {"waiting_request_is_read_with_its_wants", waiting_request_is_read_with_its_wants},
+    {"queue_is_read_in_order_without_kept_places", queue_is_read_in_order_without_kept_places},
+    {"request_of_the_batch_is_in_the_view_once", request_of_the_batch_is_in_the_view_once},
+    {"long_queue_is_read_up_to_one_beyond", long_queue_is_read_up_to_one_beyond},
+    {"slots_of_waiters_are_read", slots_of_waiters_are_read},
+    {"living_servers_are_read_without_a_queue", living_servers_are_read_without_a_queue},
+    {"waiter_is_granted_on_behalf_of_another_server", waiter_is_granted_on_behalf_of_another_server},
+    {"kept_place_is_due_and_may_be_entered_again", kept_place_is_due_and_may_be_entered_again},
+    {"due_requests_of_both_states_are_in_order", due_requests_of_both_states_are_in_order},
+    {"removed_place_gives_way_to_its_key", removed_place_gives_way_to_its_key},
+    {"place_that_is_gone_fails_the_batch", place_that_is_gone_fails_the_batch},
+    {"mail_is_read_and_deleted_by_its_server", mail_is_read_and_deleted_by_its_server},
+    {"places_at_dead_servers_are_abandoned", places_at_dead_servers_are_abandoned},
 };
 const size_t contract_case_count = ARRAY_LENGTH(contract_cases);

@@ -78,12 +78,14 @@ broken_installed_links() {
 # The part of config.md that permitd prints.
 written_settings() { sed -n '/<!-- settings: begin/,/<!-- settings: end/p' docs/config.md | sed '1d;$d'; }
 
-# of_permitd COMMAND: its output. $url and $directory belong to a permitd that runs for the duration of the command.
+# of_permitd COMMAND [FLAG...]: its output. $url and $directory belong to a permitd that runs for the duration of the command,
+# with these flags.
 of_permitd() {
-    local directory permitd url
+    local directory permitd url command=$1
+    shift
     directory=$(mktemp -d) || return 1
     touch "$directory/out"
-    "$build/permitd" --data-dir "$directory/data" --listen 127.0.0.1:0 >"$directory/out" 2>"$directory/err" &
+    PERMITD_ALLOW_ROOT=true "$build/permitd" --data-dir "$directory/data" --listen 127.0.0.1:0 "$@" >"$directory/out" 2>"$directory/err" &
     permitd=$!
     for ((tries = 0; tries < 1800; tries++)); do
         url=$(sed -n 's/^permitd: listening on //p' "$directory/out")
@@ -91,7 +93,7 @@ of_permitd() {
         sleep 0.1
     done
     [ -n "$url" ] || cat "$directory/err"
-    "$@"
+    "$command"
     kill $permitd
     wait $permitd || echo "permitd ended with $?"
     rm -rf "$directory"
@@ -104,8 +106,19 @@ minute() {
     bash "$directory/commands"
 }
 
+# With TLS, and with credentials of which one ends, so that every metric is there.
+of_permitd_with_credentials() {
+    local token=pmt_0123456789012345678901234567890123456789abc file
+    file=$(mktemp) || return 1
+    openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout "$file.key" -out "$file.pem" -days 2 \
+        -subj /CN=docs 2>/dev/null
+    printf '[docs]\nrole = admin\ntoken = sha256:%s until 9999-12-31\n' "$(printf %s $token | sha256sum | cut -d ' ' -f 1)" >"$file"
+    of_permitd "$1" --credentials "$file" --tls-certificate "$file.pem" --tls-key "$file.key"
+    rm -f "$file" "$file.key" "$file.pem"
+}
+
 # "permitd_waiting gauge" for each metric: from /metrics, and from operating.md.
-served_metrics() { curl -s "$url/metrics" | sed -n 's/^# TYPE //p'; }
+served_metrics() { curl -s -H "Authorization: Bearer $token" "$url/metrics" | sed -n 's/^# TYPE //p'; }
 written_metrics() { sed -nE 's/^\| `(permitd_[a-z_]+)` \| (counter|gauge|histogram) \|.*/\1 \2/p' docs/operating.md; }
 
 check "openapi.json is JSON of OpenAPI 3.1" jq -e '.openapi | startswith("3.1")' $api
@@ -122,6 +135,13 @@ check "every operation has the answers of group [A]" \
         | ("400", "403", "405", "413", "421", "422", "429", "500", "503") | select($has[.] == null) | $id + " lacks " + .' $api)"
 check "openapi.json carries the version of the code" same_lines "$(jq -r .info.version $api)" "$("$build/permitctl" --version | cut -d " " -f 2)"
 check "protocol.md and openapi.json know the same routes" same_lines "$(protocol_routes)" "$(api_routes)"
+# "GET /v1/semaphores/{} look": from openapi.json, and from the server's table of routes.
+api_rights() {
+    jq -r '.paths | to_entries[] | .key as $p | .value | to_entries[] | select(.key != "parameters")
+           | [(.key | ascii_upcase), ($p | gsub("{[^}]*}"; "{}"))] + .value."x-rights" | join(" ")' $api
+}
+code_rights() { "$build/permitd" --print-routes | sed 's/{[^}]*}/{}/'; }
+check "openapi.json has the rights of the table of routes" same_lines "$(api_rights)" "$(code_rights)"
 check "protocol.md and openapi.json know the same problems" same_lines "$(protocol_problems)" "$(api_problems)"
 check "each problem has the status it has in the code" \
     nothing "$(comm -23 <(protocol_problem_statuses | sort) <(code_problem_statuses | sort))"
@@ -141,7 +161,7 @@ check "tests/suites has every suite that is built" nothing "$(forgotten_suites)"
 check "the minute of curl in README.md is answered as it says" \
     same_lines "$(of_permitd minute)" "201 201 200 423 200 200 200 200 "
 check "operating.md has each metric that is served, and no other" \
-    same_lines "$(written_metrics)" "$(of_permitd served_metrics)"
+    same_lines "$(written_metrics)" "$(of_permitd_with_credentials served_metrics)"
 
 echo "docs: $passed passed, $failed failed"
 [ "$failed" -eq 0 ]

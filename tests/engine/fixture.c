@@ -81,6 +81,6 @@ static const char *key_summaries(const struct batch *batch)
 
 const char *take(struct batch *batch)
 {
-    (void)!queue_take(&queue, batch, 0, -1);
+    (void)!queue_take(&queue, batch, 0);
     return key_summaries(batch);
 }

@@ -205,7 +205,7 @@ Test(queue, administrative_operations_run_alone)
     acquire("k2", "a");
     cr_assert_str_eq(take(&first), "k1");
     queue_finish(&queue, &first);
-    cr_assert(queue_take(&queue, &first, 0, -1));
+    cr_assert(queue_take(&queue, &first, 0));
     cr_assert_eq(first.op_count, 1);
     cr_assert_eq(first.ops[0], &put->op);
     cr_assert_str_eq(take(&second), "");
@@ -268,4 +268,21 @@ Test(entries, unused_entries_are_evicted_when_full)
     cr_assert_eq(semaphore_cache_find(&entries, 1), used);
     used->waiting = 0;
     semaphore_cache_release(&entries);
+}
+
+/* P23: else a batch that takes longer than a session may is tried again and again, in turn by all servers. */
+Test(queue, batches_are_smaller_for_some_time_after_one_that_took_too_long)
+{
+    static const char *const keys[] = {"k1", "k2", "k3", "k4", "k5", "k6", "k7", "k8",
+                                       "k9", "ka", "kb", "kc", "kd", "ke", "kf", "kg"};
+    queue_halve_batches(&queue, 18, 1000);
+    for (size_t i = 0; i < ARRAY_LENGTH(keys); i++)
+        acquire(keys[i], "a");
+    cr_assert(queue_take(&queue, &first, 2000));
+    cr_assert_eq(first.op_count, 9);
+    queue_finish(&queue, &first);
+    for (size_t i = 0; i < 9; i++)
+        acquire(keys[i], "a");
+    cr_assert(queue_take(&queue, &first, 1000 + BATCH_GROWS_MS * US_PER_MS));
+    cr_assert_eq(first.op_count, 16);
 }

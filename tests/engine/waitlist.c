@@ -1,648 +1,736 @@
 /* SPDX-License-Identifier: MIT */
-/* The waitlist: parked requests, wakes, and waiters that join a batch. Without threads, clock or database. */
+/* The waitlist: which waiters ask, when, and how; which clients are answered. Without threads, clock or database. */
 #include <criterion/criterion.h>
+#include <sched.h>
 #include <stdio.h>
+#include <time.h>
 
+#include "base/clock.h"
+#include "engine/state.h"
+#include "engine/waitlist.h"
+#include "engine/worker.h"
 #include "fixture.h"
 
-/* Times in microseconds. No waiter is aged unless a test says so. */
-enum { LONG_AGO = 10, NOW = 1000, LATER = 2000, YOUNG = LONG_AGO - 1 };
+enum { SERVER = 7 };
 
+static struct engine engine;
+static struct batch batch;
 static struct list answered;
-
-static struct semaphore_entry *entry_of(const char *name)
-{
-    return semaphore_cache_find_name(&queue.semaphores, bytes_of(name));
-}
-
-/* Updates the cache from the row of a semaphore as a batch saw it; each call has a new version. */
-static void learn(const char *name, int64_t capacity, int64_t in_use)
-{
-    struct semaphore_entry *entry = entry_of(name);
-    const struct semaphore row = {.id = entry->id,
-                                  .capacity = capacity,
-                                  .in_use = in_use,
-                                  .version = entry->version + 1,
-                                  .queue = entry->row.queue,
-                                  .retired_at = NEVER};
-    waiters_update_row(&queue.waiters, entry, &row, NEVER, NOW);
-}
+static struct arena arena;
 
 static void begin(void)
 {
-    fixture_begin();
+    arena_init(&arena, 1024, 65536);
+    engine = (struct engine){.settings = {.max_pending = OPS,
+                                          .max_waiters = OPS,
+                                          .max_waiting_bytes = 1024 * 1024,
+                                          .wait_poll_ms = 20,
+                                          .request_timeout_ms = 10000},
+                             .server_id = SERVER};
+    pthread_mutex_init(&engine.mutex, NULL);
+    pthread_cond_init(&engine.work, NULL);
+    pthread_cond_init(&engine.poll_wake, NULL);
+    queue_init(&engine.queue, DIRECTORY);
+    semaphore_cache_put(&engine.queue.semaphores, 1, BYTES("a"), KIND_SLOTTED, 1);
+    semaphore_cache_put(&engine.queue.semaphores, 2, BYTES("b"), KIND_COUNTED, 1);
+    batch = (struct batch){0};
     list_init(&answered);
-    learn("a", 4, 4);
-    learn("b", 4, 4);
-    learn("c", 4, 4);
 }
 
-/* Releases the remaining waiters. */
-static void end(void)
+static void drop_answered(void)
 {
-    list_for_each (node, next, &queue.waiters.all) {
-        struct waiter *waiter = LIST_ENTRY(node, struct waiter, node);
-        waiters_take_clients(&queue.waiters, waiter, NEVER, &answered);
-        queue_forget_key(&queue, &waiter->op);
-    }
     list_for_each (node, next, &answered)
         list_remove(node);
-    fixture_end();
 }
 
-TestSuite(waiters, .init = begin, .fini = end);
-
-static struct waiter *place(struct asked *one)
+/* Frees the remaining waiters, as a stop does that cannot reach the database. */
+static void end(void)
 {
-    op_init(&one->op, &one->operation, NEVER, fixture_decided);
-    one->op.arrival = ++queue.arrivals;
-    one->op.wait_until = LATER;
-    one->op.arrived_at = LONG_AGO;
-    struct waiter *waiter = waiters_add(&queue.waiters, &queue.semaphores, &one->op, NOW);
-    cr_assert_not_null(waiter);
-    return waiter;
-}
-
-/* Parks an acquire that waits until LATER, for `count` units of each of the semaphores, one letter each. */
-static struct waiter *park(const char *key, const char *semaphores, int64_t count)
-{
-    struct asked *one = fixture_op();
-    one->operation = (struct operation){.kind = OP_ACQUIRE, .external_id = bytes_of(key), .wants = one->wants};
-    for (; *semaphores; semaphores++)
-        one->wants[one->operation.want_count++] = (struct want){
-            .semaphore = {semaphores, 1},
-            .semaphore_id = semaphore_cache_find_name(&queue.semaphores, (struct bytes){semaphores, 1})->id,
-            .count = count};
-    return place(one);
-}
-
-/* Parks an acquire of one specific slot of one semaphore, by its number or its label. */
-static struct waiter *park_for_slot(const char *key, const char *semaphore, struct slot_name *slot)
-{
-    struct asked *one = fixture_op();
-    one->operation =
-        (struct operation){.kind = OP_ACQUIRE, .external_id = bytes_of(key), .wants = one->wants, .want_count = 1};
-    one->wants[0] = (struct want){.semaphore = bytes_of(semaphore),
-                                  .semaphore_id = entry_of(semaphore)->id,
-                                  .count = 1,
-                                  .choice = CHOOSE_NAMED,
-                                  .named = slot,
-                                  .named_count = 1};
-    return place(one);
-}
-
-/* Adds a release of a key that holds `count` units of one semaphore. */
-static struct op *release_of(const char *key, const char *semaphore, int64_t count)
-{
-    const struct share share = {entry_of(semaphore)->id, count};
-    key_cache_put(&queue.key_cache, bytes_of(key), &share, 1);
-    return release(key);
-}
-
-/* Finishes a batch that has refused its waiters. */
-static void refuse_waiters(struct batch *batch)
-{
-    for (size_t i = 0; i < batch->op_count; i++) {
-        struct op *op = batch->ops[i];
-        if (!op->is_waiter_op)
-            continue;
-        waiter_of(op)->woken = false;
-        for (size_t j = 0; j < waiter_of(op)->place_count; j++)
-            waiter_of(op)->places[j].refused_at = waiter_of(op)->places[j].entry->version;
-        queue_forget_key(&queue, op);
+    struct list left;
+    list_init(&left);
+    for (size_t i = 0; i < batch.op_count; i++)
+        if (batch.ops[i]->is_waiter_op)
+            waitlist_settle(&engine, waiter_of(batch.ops[i]), NULL, &answered);
+    queue_finish(&engine.queue, &batch);
+    engine_end_waits(&engine);
+    queue_take_expired(&engine.queue, NEVER, &left);
+    list_for_each (node, next, &left) {
+        struct op *op = LIST_ENTRY(node, struct op, node);
+        list_remove(node);
+        queue_forget_key(&engine.queue, op);
+        if (op->is_waiter_op)
+            waitlist_retry_later(&engine, waiter_of(op), &answered);
+        else
+            op_drop_entries(op);
     }
-    queue_finish(&queue, batch);
+    drop_answered();
+    cr_assert(engine_waits_ended(&engine));
+    arena_release(&arena);
+    queue_release(&engine.queue);
+    pthread_cond_destroy(&engine.poll_wake);
+    pthread_cond_destroy(&engine.work);
+    pthread_mutex_destroy(&engine.mutex);
 }
 
-Test(waiters, batch_that_frees_a_unit_takes_the_first_waiter)
+TestSuite(waitlist, .init = begin, .fini = end);
+
+/* Fills an acquire of one unit of a that waits for a minute. It is static: the end of the test still uses it. */
+static void ask(struct asked *asked, const char *key)
 {
-    park("w1", "a", 1);
-    park("w2", "a", 1);
-    release_of("held", "a", 1);
-    cr_assert_str_eq(take(&first), "w1 held");
+    *asked = (struct asked){.wants = {{.semaphore = BYTES("a"), .semaphore_id = 1, .count = 1}}};
+    asked->operation =
+        (struct operation){.kind = OP_ACQUIRE, .external_id = bytes_of(key), .wants = asked->wants, .want_count = 1};
+    op_init(&asked->op, &asked->operation, NEVER, fixture_decided);
+    asked->op.arrived_at = clock_mono();
+    asked->op.wait_until = asked->op.arrived_at + 60LL * US_PER_SECOND;
 }
 
-Test(waiters, waiters_that_fit_the_freed_units_join_the_batch)
+/* The row of a request that waits at this server, as its batch wrote it. */
+static struct request row_of(uint64_t id, utc_us place)
 {
-    park("w1", "a", 1);
-    park("w2", "a", 2);
-    park("w3", "a", 1);
-    release_of("held", "a", 3);
-    cr_assert_str_eq(take(&first), "w1 w2 held");
+    return (struct request){
+        .id = id, .state = REQUEST_WAITING, .server_id = SERVER, .place = place, .waiting_since = place};
 }
 
-Test(waiters, unknown_holder_is_expected_to_free_one_unit)
+static struct waiter *park_row(struct asked *asked, uint64_t id)
 {
-    park("w1", "a", 1);
-    park("w2", "a", 1);
-    const struct share share = {1, 0};
-    key_cache_put(&queue.key_cache, BYTES("held"), &share, 1);
-    release("held");
-    cr_assert_str_eq(take(&first), "w1 held");
+    const struct request row = row_of(id, (utc_us)id);
+    cr_assert(waitlist_park(&engine, &asked->op, &row));
+    return asked->op.waiter;
 }
 
-Test(waiters, fitting_waiter_passes_under_backfill)
+/* Takes a batch as a worker does. Returns the mode in which its first operation waits. */
+static enum wait_mode take_batch(void)
 {
-    park("w1", "a", 3);
-    park("w2", "a", 1);
-    release_of("held", "a", 1);
-    cr_assert_str_eq(take(&first), "w2 held");
+    cr_assert(queue_take(&engine.queue, &batch, clock_mono()));
+    waitlist_prepare(&engine, &batch);
+    return batch.ops[0]->operation->wait;
 }
 
-Test(waiters, no_waiter_passes_the_first_under_fifo)
+static void finish_batch(void)
 {
-    entry_of("a")->row.queue = QUEUE_FIFO;
-    park("w1", "a", 3);
-    park("w2", "a", 1);
-    release_of("held", "a", 1);
-    cr_assert_str_eq(take(&first), "held");
+    queue_finish(&engine.queue, &batch);
 }
 
-Test(waiters, no_waiter_passes_an_aged_one)
+static size_t count_answered(void)
 {
-    park("w1", "a", 3);
-    park("w2", "a", 1);
-    release_of("held", "a", 1);
-    cr_assert(queue_take(&queue, &first, NOW, LONG_AGO));
-    cr_assert_eq(first.op_count, 1);
+    size_t count = 0;
+    list_for_each (node, next, &answered)
+        count++;
+    return count;
 }
 
-Test(waiters, new_request_is_behind_a_skipped_waiter)
+Test(waitlist, clients_with_one_key_share_one_waiter)
 {
-    park("w1", "a", 1);
-    struct op *newcomer = acquire("new", "a");
-    struct op *elsewhere = acquire("other", "b");
-    cr_assert_str_eq(take(&first), "new other");
-    cr_assert_eq(newcomer->operation->queue_rank, RANK_BEHIND);
-    cr_assert_eq(elsewhere->operation->queue_rank, RANK_NEW);
+    static struct asked one, other, third;
+    ask(&one, "k1");
+    ask(&other, "k1");
+    ask(&third, "k1");
+    third.operation.digest[0] = 1;
+    struct waiter *waiter = park_row(&one, 1);
+    cr_assert_eq(park_row(&other, 1), waiter);
+    cr_assert_eq(engine.queue.waiters.count, 1);
+    cr_assert_eq(waitlist_join(&engine, waiter, &third.op), PERMIT_KEY_REUSED);
 }
 
-Test(waiters, new_request_may_pass_a_waiter_that_does_not_fit)
+/* The request may have to go on without the waiter, if the semaphore was retired and a template creates it again. */
+Test(waitlist, joining_client_takes_the_arrival_of_the_waiter)
 {
-    park("w1", "a", 3);
-    learn("a", 4, 3);
-    struct op *newcomer = acquire("new", "a");
-    cr_assert_str_eq(take(&first), "new");
-    cr_assert_eq(newcomer->operation->queue_rank, RANK_NEW);
+    static struct asked one, again;
+    ask(&one, "k1");
+    ask(&again, "k1");
+    one.op.arrival = 7;
+    (void)park_row(&one, 1);
+    cr_assert_eq(engine_submit(&engine, &again.op), PERMIT_OK);
+    cr_assert_eq(again.op.waiter, one.op.waiter);
+    cr_assert_eq(again.op.arrival, 7);
 }
 
-Test(waiters, waiters_precede_new_requests_in_order_of_arrival)
+/* Its row would be removed when the first client's wait is over. */
+Test(waitlist, client_that_waits_longer_makes_the_waiter_ask)
 {
-    struct waiter *w1 = park("w1", "a", 1);
-    struct waiter *w2 = park("w2", "a", 1);
-    queue_wake(&queue, w2);
-    struct op *newcomer = acquire("new", "a");
-    learn("a", 4, 1);
-    cr_assert_str_eq(take(&first), "w1 w2 new");
-    cr_assert_eq(w1->operation.queue_rank, RANK_WAITER);
-    cr_assert_eq(w2->operation.queue_rank, RANK_WAITER);
-    cr_assert_eq(newcomer->operation->queue_rank, RANK_NEW);
-    cr_assert(w1->operation.waits);
-    cr_assert_not(newcomer->operation->waits);
+    static struct asked one, shorter, longer;
+    ask(&one, "k1");
+    ask(&shorter, "k1");
+    ask(&longer, "k1");
+    shorter.op.wait_until = one.op.wait_until - US_PER_SECOND;
+    longer.op.wait_until = one.op.wait_until + US_PER_SECOND;
+    struct waiter *waiter = park_row(&one, 1);
+    cr_assert_eq(engine_submit(&engine, &shorter.op), PERMIT_OK);
+    cr_assert_not(waiter->woken);
+    cr_assert_eq(engine_submit(&engine, &longer.op), PERMIT_OK);
+    cr_assert(waiter->woken);
+    cr_assert_eq(take_batch(), WAIT_ASK);
+    cr_assert_eq(waiter->operation.wait_us, longer.op.wait_until - batch.taken_at);
 }
 
-Test(waiters, expiring_waiter_does_not_take_units_of_the_first)
+/* P22: its row can be granted by any server, so an answer without a decision is outcome_unknown. */
+Test(waitlist, parked_client_cannot_be_answered_without_a_decision)
 {
-    struct waiter *w1 = park("w1", "a", 2);
-    struct waiter *w2 = park("w2", "a", 2);
-    queue_wake(&queue, w2);
-    release_of("held", "a", 2);
-    cr_assert_str_eq(take(&first), "w1 w2 held");
-    cr_assert_eq(w1->operation.queue_rank, RANK_WAITER);
-    cr_assert_eq(w2->operation.queue_rank, RANK_WAITER);
+    static struct asked one;
+    ask(&one, "k1");
+    (void)park_row(&one, 1);
+    cr_assert_not(stage_answer(&one.op.stage));
 }
 
-Test(waiters, expiring_first_waiter_is_decided_alone)
+/* P6: the request that the batch has read may have ended when a client repeats it. */
+Test(waitlist, request_during_a_batch_is_not_answered_by_that_batch)
 {
-    struct waiter *w1 = park("w1", "a", 2);
-    park("w2", "a", 2);
-    queue_wake(&queue, w1);
-    release_of("held", "a", 2);
-    cr_assert_str_eq(take(&first), "w1 held");
+    static struct asked one, again;
+    ask(&one, "k1");
+    ask(&again, "k1");
+    struct waiter *waiter = park_row(&one, 1);
+    waitlist_wake(&engine, waiter);
+    cr_assert_eq(take_batch(), WAIT_ASK);
+    cr_assert_eq(engine_submit(&engine, &again.op), PERMIT_OK);
+    cr_assert_null(again.op.waiter);
+    waitlist_settle(&engine, waiter, NULL, &answered);
+    finish_batch();
+    cr_assert_eq(count_answered(), 1);
+    cr_assert_eq(answered.next, &one.op.node);
+    cr_assert(engine_abandon(&engine, &again.op));
 }
 
-Test(waiters, expiring_waiter_does_not_overtake)
+Test(waitlist, only_clients_whose_wait_has_ended_are_answered)
 {
-    entry_of("a")->row.queue = QUEUE_FIFO;
-    struct waiter *w1 = park("w1", "a", 1);
-    park("w2", "a", 3);
-    struct waiter *w3 = park("w3", "a", 1);
-    learn("a", 4, 3);
-    queue_wake(&queue, w1);
-    queue_wake(&queue, w3);
-    release_of("held", "a", 1);
-    cr_assert_str_eq(take(&first), "w1 w3 held");
-    cr_assert_eq(w1->operation.queue_rank, RANK_WAITER);
-    cr_assert_eq(w3->operation.queue_rank, RANK_BEHIND);
+    static struct asked one, other;
+    ask(&one, "k1");
+    ask(&other, "k1");
+    struct waiter *waiter = park_row(&one, 1);
+    (void)park_row(&other, 1);
+    other.op.wait_until = other.op.arrived_at;
+    waitlist_wake(&engine, waiter);
+    cr_assert_eq(take_batch(), WAIT_ASK); /* for the other client */
+    const struct request row = row_of(1, 1);
+    waitlist_settle(&engine, waiter, &row, &answered);
+    finish_batch();
+    cr_assert_eq(count_answered(), 1);
+    cr_assert_eq(answered.next, &other.op.node);
+    cr_assert_eq(one.op.waiter, waiter);
+    cr_assert_not(waiter->woken);
 }
 
-Test(waiters, new_request_put_back_precedes_later_waiters)
+Test(waitlist, last_decision_ends_the_wait)
 {
-    struct op *newcomer = acquire("new", "a");
-    newcomer->wait_until = LATER;
-    cr_assert_str_eq(take(&first), "new");
-    queue_finish(&queue, &first);
-    struct waiter *waiter = park("w1", "a", 1);
-    newcomer->put_backs = 1;
-    queue_put_back(&queue, newcomer);
-    learn("a", 4, 2);
-    cr_assert_str_eq(take(&first), "new w1");
-    cr_assert_eq(newcomer->operation->queue_rank, RANK_WAITER);
-    cr_assert_eq(waiter->operation.queue_rank, RANK_WAITER);
+    static struct asked one;
+    ask(&one, "k1");
+    struct waiter *waiter = park_row(&one, 1);
+    one.op.wait_until = one.op.arrived_at;
+    waitlist_wake(&engine, waiter);
+    cr_assert_eq(take_batch(), WAIT_LAST);
+    cr_assert(waiter->operation.entered);
 }
 
-/* While x is created from a template, another client begins to wait for a. The first request still precedes it. */
-static struct op *acquire_overtaken(const char *key, const char *by, int64_t count)
+/* P17: a waiter that left before its batch began holds nothing. */
+Test(waitlist, waiter_without_clients_leaves_by_a_write)
 {
-    const uint64_t ids[] = {entry_of("a")->id, 4};
-    struct op *op = acquire(key, "ax");
+    static struct asked one;
+    ask(&one, "k1");
+    struct waiter *waiter = park_row(&one, 1);
+    cr_assert(engine_abandon(&engine, &one.op));
+    cr_assert_eq(engine.queue.waiters.count, 0);
+    cr_assert(waiter->woken);
+    cr_assert_eq(take_batch(), WAIT_GONE);
+    waitlist_settle(&engine, waiter, NULL, &answered);
+    finish_batch();
+    cr_assert_null(waiters_find(&engine.queue.waiters, BYTES("k1")));
+}
+
+Test(waitlist, client_that_comes_back_before_the_leave_keeps_waiting)
+{
+    static struct asked one, again;
+    ask(&one, "k1");
+    ask(&again, "k1");
+    (void)park_row(&one, 1);
+    cr_assert(engine_abandon(&engine, &one.op));
+    cr_assert_eq(engine_submit(&engine, &again.op), PERMIT_OK);
+    cr_assert_eq(take_batch(), WAIT_ASK);
+}
+
+/* The client left while the batch that entered its request ran. */
+Test(waitlist, acquire_without_client_is_entered_only_to_leave)
+{
+    static struct asked one;
+    ask(&one, "k1");
+    one.op.wait_until = 0;
+    const struct request row = row_of(1, 1);
+    cr_assert_not(waitlist_park(&engine, &one.op, &row));
+    cr_assert_eq(take_batch(), WAIT_GONE);
+}
+
+/* ---- grants by other batches ---- */
+
+/* A grant by a batch that does not name the waiter. It is static: the end of the test still uses the op. */
+static struct {
+    struct asked asked;
+    struct request row;
+    struct outcome outcome;
+    struct plan plan;
+} granted;
+
+/* Parks k1, which the plan of `granted` grants. */
+static struct waiter *park_granted(void)
+{
+    ask(&granted.asked, "k1");
+    granted.row = row_of(1, 1);
+    granted.row.external_id = BYTES("k1");
+    granted.outcome = (struct outcome){.created = true, .request = &granted.row};
+    granted.plan = (struct plan){.granted = &granted.outcome, .granted_count = 1};
+    return park_row(&granted.asked, 1);
+}
+
+Test(waitlist, granted_waiter_is_taken_even_if_it_is_about_to_ask)
+{
+    struct waiter *waiter = park_granted();
+    struct view view = {.requests = &granted.row, .request_count = 1};
+    waitlist_mark_here(&engine, SERVER, &arena, &view);
+    cr_assert(granted.row.here);
+    waitlist_begin_grants(&engine, &granted.plan);
+    waitlist_wake(&engine, waiter);
+    waitlist_take_granted(&engine, &granted.row, &answered);
+    cr_assert_eq(count_answered(), 1);
+    cr_assert(queue_empty(&engine.queue));
+    cr_assert_null(waiters_find(&engine.queue.waiters, BYTES("k1")));
+}
+
+/* The clock tick takes the op out of the queue, and decides it in a later turn of the mutex. */
+Test(waitlist, granted_waiter_is_taken_even_if_it_is_being_timed_out)
+{
+    struct waiter *waiter = park_granted();
+    struct list expired;
+    list_init(&expired);
+    waitlist_begin_grants(&engine, &granted.plan);
+    waitlist_wake(&engine, waiter);
+    queue_take_expired(&engine.queue, NEVER, &expired);
+    waitlist_take_granted(&engine, &granted.row, &answered);
+    cr_assert_eq(count_answered(), 1);
+    list_remove(&waiter->op.node);
+    decide_status(&engine, &waiter->op, PERMIT_BUSY, NULL);
+    cr_assert_eq(waiters_find(&engine.queue.waiters, BYTES("k1")), waiter); /* it asks later, and is freed then */
+    cr_assert(!waiter->woken && !waiter->in_grant && waiter->wake_at.time < NEVER);
+}
+
+Test(waitlist, only_waiters_of_this_server_with_clients_are_here)
+{
+    static struct asked one, other, third;
+    struct request rows[] = {row_of(1, 1), row_of(2, 2), row_of(3, 3)};
+    const char *keys[] = {"k1", "k2", "k3"};
+    struct asked *asked[] = {&one, &other, &third};
+    for (size_t i = 0; i < 3; i++) {
+        rows[i].external_id = bytes_of(keys[i]);
+        ask(asked[i], keys[i]);
+        (void)park_row(asked[i], i + 1);
+    }
+    rows[1].server_id = SERVER + 1;
+    cr_assert(engine_abandon(&engine, &third.op));
+    struct view view = {.requests = rows, .request_count = 3};
+    waitlist_mark_here(&engine, SERVER, &arena, &view);
+    cr_assert(rows[0].here);
+    cr_assert_not(rows[1].here);
+    cr_assert_not(rows[2].here);
+}
+
+/* P20: a batch with an unknown outcome has entered it. Else the batches of this server would let others pass it. */
+Test(waitlist, acquire_that_is_tried_again_asks_later)
+{
+    static struct asked one, without_wait;
+    struct request rows[] = {row_of(1, 1), row_of(2, 2)};
+    ask(&one, "k1");
+    ask(&without_wait, "k2");
+    rows[0].external_id = BYTES("k1");
+    rows[1].external_id = BYTES("k2");
+    without_wait.op.wait_until = 0;
+    cr_assert_eq(engine_submit(&engine, &one.op), PERMIT_OK);
+    cr_assert_eq(engine_submit(&engine, &without_wait.op), PERMIT_OK);
+    cr_assert_eq(take_batch(), WAIT_ASK);
+    struct view view = {.requests = rows, .request_count = 2};
+    waitlist_mark_here(&engine, SERVER, &arena, &view);
+    cr_expect(rows[0].asks_later && !rows[0].here);
+    cr_expect(!rows[1].asks_later && !rows[1].here);
+    queue_forget_key(&engine.queue, &one.op);
+    queue_forget_key(&engine.queue, &without_wait.op);
+    waitlist_mark_here(&engine, SERVER, &arena, &view);
+    cr_expect_not(rows[0].asks_later);
+    finish_batch();
+    op_drop_entries(&one.op);
+    op_drop_entries(&without_wait.op);
+}
+
+/* The packet may have been written although it failed: the waiter asks, and finds its grant. */
+Test(waitlist, waiter_of_a_failed_grant_asks)
+{
+    struct waiter *waiter = park_granted();
+    waitlist_begin_grants(&engine, &granted.plan);
+    cr_assert_not(engine_abandon(&engine, &granted.asked.op)); /* its answer goes out, or its end */
+    waitlist_cancel_grants(&engine, &granted.plan);
+    cr_assert(waiter->woken);
+    cr_assert_eq(take_batch(), WAIT_LAST);
+}
+
+/* P18: the waiter must not count as being in that batch for ever. */
+Test(waitlist, waiter_whose_grant_cannot_be_delivered_asks)
+{
+    struct waiter *waiter = park_granted();
+    struct arena no_memory;
+    arena_init(&no_memory, 0, 0);
+    struct worker worker = {.engine = &engine, .arena = &no_memory};
+    struct run run = {.worker = &worker, .plan = granted.plan};
+    waitlist_begin_grants(&engine, &run.plan);
+    deliver(&worker, &run, false);
+    cr_assert_not(waiter_in_batch(waiter));
+    cr_assert(waiter->woken);
+    cr_assert_eq(take_batch(), WAIT_ASK);
+    arena_release(&no_memory);
+}
+
+/* ---- waking ---- */
+
+/* M32: the event may be later than the rows that the batch has read. */
+Test(waitlist, wake_during_a_batch_makes_the_waiter_ask_again)
+{
+    static struct asked one;
+    ask(&one, "k1");
+    struct waiter *waiter = park_row(&one, 1);
+    waitlist_wake(&engine, waiter);
+    (void)take_batch();
+    waitlist_wake(&engine, waiter);
+    const struct request row = row_of(1, 1);
+    waitlist_settle(&engine, waiter, &row, &answered);
+    finish_batch();
+    cr_assert(waiter->woken);
+}
+
+/* It had to wait until fewer are awake, and a batch has woken it with more semaphores before that. */
+Test(waitlist, wake_during_a_batch_counts_also_after_a_late_call)
+{
+    enum { MANY = 1000000 };
+    const uint64_t semaphore_ids[] = {1, 2};
+    static struct asked one;
+    ask(&one, "k1");
+    struct waiter *waiter = park_row(&one, 1);
+    struct semaphore_entry *entry = semaphore_cache_find(&engine.queue.semaphores, 1);
+    entry->woken += MANY;
+    waitlist_wake(&engine, waiter);
+    cr_assert(!waiter->woken);
+    queue_wake_wider(&engine.queue, waiter, semaphore_ids, 2);
+    entry->woken -= MANY;
+    (void)take_batch();
+    waitlist_wake(&engine, waiter);
+    waitlist_wake_called(&engine);
+    const struct request row = row_of(1, 1);
+    waitlist_settle(&engine, waiter, &row, &answered);
+    finish_batch();
+    cr_assert(waiter->woken);
+}
+
+/* P17: a lock on one semaphore's row may keep all its woken waiters in the queue. */
+Test(waitlist, waiters_of_one_semaphore_delay_neither_others_nor_one_with_mail)
+{
+    enum { MANY = 1000000 };
+    static struct asked one, other, mailed;
+    ask(&one, "k1");
+    ask(&mailed, "k2");
+    ask(&other, "k3");
+    other.wants[0] = (struct want){.semaphore = BYTES("b"), .semaphore_id = 2, .count = 1};
+    struct waiter *waiting = park_row(&one, 1);
+    struct waiter *called = park_row(&mailed, 2);
+    struct waiter *elsewhere = park_row(&other, 3);
+    struct semaphore_entry *entry = semaphore_cache_find(&engine.queue.semaphores, 1);
+    entry->woken += MANY;
+    called->has_mail = true;
+    waitlist_wake(&engine, waiting);
+    waitlist_wake(&engine, called);
+    waitlist_wake(&engine, elsewhere);
+    cr_expect(!waiting->woken && called->woken && elsewhere->woken);
+    entry->woken -= MANY;
+    (void)take_batch();
+    waitlist_settle(&engine, called, NULL, &answered);
+    waitlist_settle(&engine, elsewhere, NULL, &answered);
+    finish_batch();
+    waitlist_wake_called(&engine);
+    cr_expect(waiting->woken); /* its turn has come */
+}
+
+Test(waitlist, mail_is_deleted_by_the_batch_that_asks)
+{
+    static struct asked one;
+    ask(&one, "k1");
+    struct waiter *waiter = park_row(&one, 5);
+    waiter->has_mail = true;
+    waitlist_wake(&engine, waiter);
+    (void)take_batch();
+    cr_assert_eq(waiter->operation.mailed, 5);
+    const struct request row = row_of(5, 5);
+    waitlist_settle(&engine, waiter, &row, &answered);
+    finish_batch();
+    waitlist_wake(&engine, waiter);
+    (void)take_batch();
+    cr_assert_eq(waiter->operation.mailed, 0);
+}
+
+/* The wait poll compares: a shrink may have taken away the slots that the waiter named. */
+Test(waitlist, place_has_the_settings_of_the_last_batch)
+{
+    static struct asked one;
+    ask(&one, "k1");
+    struct waiter *waiter = park_row(&one, 1);
+    struct semaphore semaphore = {.id = waiter->places[0].entry->id, .config_version = 7};
+    waitlist_record_settings(waiter, &(struct view){.semaphores = &semaphore, .semaphore_count = 1});
+    cr_assert_eq(waiter->places[0].config_version, 7);
+}
+
+/* A failover lost the row; it was entered again, under another id. */
+Test(waitlist, waiter_follows_its_row_to_another_id)
+{
+    static struct asked one;
+    ask(&one, "k1");
+    struct waiter *waiter = park_row(&one, 5);
+    waitlist_wake(&engine, waiter);
+    (void)take_batch();
+    cr_assert_eq(waiter->operation.place, 5);
+    struct request row = row_of(9, 5);
+    waitlist_settle(&engine, waiter, &row, &answered);
+    finish_batch();
+    cr_assert_null(waiters_find_id(&engine.queue.waiters, 5));
+    cr_assert_eq(waiters_find_id(&engine.queue.waiters, 9), waiter);
+}
+
+/* This server was declared dead while the batch ran, and has another id. */
+Test(waitlist, row_with_an_old_server_id_makes_the_waiter_ask)
+{
+    static struct asked one;
+    ask(&one, "k1");
+    atomic_store(&engine.server_id, SERVER + 1);
+    struct waiter *waiter = park_row(&one, 1);
+    cr_assert(waiter->woken);
+}
+
+Test(waitlist, undecided_waiter_asks_again_later)
+{
+    static struct asked one;
+    ask(&one, "k1");
+    struct waiter *waiter = park_row(&one, 1);
+    waitlist_wake(&engine, waiter);
+    (void)take_batch();
+    waitlist_retry_later(&engine, waiter, &answered);
+    finish_batch();
+    cr_assert_eq(count_answered(), 0);
+    cr_assert(waiter->wake_at.time < one.op.wait_until);
+}
+
+Test(waitlist, waiters_of_a_semaphore_are_in_the_order_of_the_queue)
+{
+    static struct asked asked[3];
+    const uint64_t ids[] = {5, 3, 4};
+    char keys[3][4];
+    for (size_t i = 0; i < 3; i++) {
+        snprintf(keys[i], sizeof keys[i], "k%zu", i);
+        ask(&asked[i], keys[i]);
+        (void)park_row(&asked[i], ids[i]);
+    }
+    const struct semaphore_entry *entry = semaphore_cache_find(&engine.queue.semaphores, 1);
+    uint64_t id = 3;
+    list_for_each (node, next, &entry->waiters)
+        cr_assert_eq(LIST_ENTRY(node, struct wait_place, node)->waiter->request_id, id++);
+    cr_assert_eq(id, 6);
+}
+
+/* ---- limits ---- */
+
+/* Submits an acquire; returns why it may not wait. */
+static enum wait_refusal refusal_of_next(struct asked *asked, const char *key)
+{
+    ask(asked, key);
+    asked->operation.owner = BYTES("o1");
+    cr_assert_eq(engine_submit(&engine, &asked->op), PERMIT_OK);
+    enum wait_mode mode = take_batch();
+    cr_assert_eq(mode == WAIT_ASK, asked->op.wait_refusal == WAIT_ALLOWED);
+    queue_forget_key(&engine.queue, &asked->op);
+    finish_batch();
+    return asked->op.wait_refusal;
+}
+
+Test(waitlist, limits_keep_an_acquire_from_waiting)
+{
+    static struct asked one, other;
+    ask(&one, "k1");
+    one.operation.owner = BYTES("o1");
+    one.op.named_size = 1000;
+    (void)park_row(&one, 1);
+    cr_expect_eq(refusal_of_next(&other, "k2"), WAIT_ALLOWED);
+    op_drop_entries(&other.op);
+    engine.settings.max_owner_waiters = 1;
+    cr_expect_eq(refusal_of_next(&other, "k2"), WAIT_REFUSED_OWNER);
+    op_drop_entries(&other.op);
+    engine.settings.max_waiters = 1;
+    cr_expect_eq(refusal_of_next(&other, "k2"), WAIT_REFUSED_MAX);
+    op_drop_entries(&other.op);
+    engine.settings.max_waiters = 2;
+    engine.settings.max_owner_waiters = 0;
+    engine.settings.max_waiting_bytes = 1000;
+    cr_expect_eq(refusal_of_next(&other, "k2"), WAIT_ALLOWED); /* it names no slots */
+    op_drop_entries(&other.op);
+    engine_end_waits(&engine);
+    ask(&other, "k3");
+    cr_assert_eq(engine_submit(&engine, &other.op), PERMIT_OK);
+    cr_assert(queue_take(&engine.queue, &batch, clock_mono()));
+    waitlist_prepare(&engine, &batch);
+    cr_expect_eq(batch.ops[0]->operation->wait, WAIT_LAST); /* the waiter's */
+    cr_expect_eq(other.op.wait_refusal, WAIT_REFUSED_CLOSED);
+    waitlist_settle(&engine, waiters_find(&engine.queue.waiters, BYTES("k1")), NULL, &answered);
+    queue_forget_key(&engine.queue, &other.op);
+    finish_batch();
+    op_drop_entries(&other.op);
+}
+
+/* A batch may add many waiters at once. */
+Test(waitlist, limit_of_an_owner_counts_within_a_batch)
+{
+    static struct asked asked[4];
+    const char *keys[] = {"k1", "k2", "k3", "k4"};
+    const enum wait_refusal expected[] = {WAIT_ALLOWED, WAIT_ALLOWED, WAIT_REFUSED_OWNER, WAIT_ALLOWED};
+    engine.settings.max_owner_waiters = 2;
+    for (size_t i = 0; i < 4; i++) {
+        ask(&asked[i], keys[i]);
+        asked[i].operation.owner = i < 3 ? BYTES("o1") : BYTES("o2");
+        cr_assert_eq(engine_submit(&engine, &asked[i].op), PERMIT_OK);
+    }
+    (void)take_batch();
+    for (size_t i = 0; i < 4; i++) {
+        cr_expect_eq(asked[i].op.wait_refusal, expected[i], "%s", keys[i]);
+        queue_forget_key(&engine.queue, &asked[i].op);
+    }
+    finish_batch();
+    for (size_t i = 0; i < 4; i++)
+        op_drop_entries(&asked[i].op);
+}
+
+/* It came while the batch ran that made the waiter, so it could not join it. */
+Test(waitlist, copy_of_an_acquire_that_waits_here_joins_it_at_any_limit)
+{
+    static struct asked one, copy;
+    ask(&one, "k1");
+    ask(&copy, "k1");
+    engine.settings.max_waiters = 1;
+    cr_assert_eq(engine_submit(&engine, &copy.op), PERMIT_OK);
+    struct waiter *waiter = park_row(&one, 1);
+    cr_assert_eq(take_batch(), WAIT_ASK);
+    cr_expect_eq(copy.op.wait_refusal, WAIT_ALLOWED);
+    queue_forget_key(&engine.queue, &copy.op);
+    finish_batch();
+    cr_expect_eq(park_row(&copy, 1), waiter);
+}
+
+/* P20: else it would end the wait of its key at another server. */
+Test(waitlist, acquire_without_a_wait_that_joined_a_waiter_asks_for_no_place_later)
+{
+    static struct asked one, copy;
     struct op *taken;
-    op->wait_until = LATER;
-    cr_assert_eq(queue_take_unresolved(&queue, &taken, 1), 1);
-    cr_assert_eq(taken, op);
-    (void)park(by, "a", count);
-    semaphore_cache_put(&queue.semaphores, 4, BYTES("x"), KIND_SLOTTED, 1);
-    learn("x", 1, 0);
-    for (size_t i = 0; i < ARRAY_LENGTH(ids); i++)
-        op->operation->wants[i].semaphore_id = ids[i];
-    cr_assert(queue_set_entries(&queue, op, ids, ARRAY_LENGTH(ids)));
-    queue_put_back(&queue, op);
-    return op;
+    ask(&one, "k1");
+    ask(&copy, "k1");
+    copy.op.wait_until = 0;
+    struct waiter *waiter = park_row(&one, 1);
+    cr_assert_eq(engine_submit(&engine, &copy.op), PERMIT_OK);
+    cr_assert_eq(copy.op.waiter, waiter);
+    cr_assert_eq(take_batch(), WAIT_ASK);
+    waitlist_settle(&engine, waiter, NULL, &answered);
+    finish_batch();
+    cr_assert_eq(count_answered(), 2);
+    list_remove(&copy.op.node);
+    op_resolve_again(&engine, &copy.op);
+    cr_assert_eq(queue_take_unresolved(&engine.queue, &taken, 1), 1);
+    (void)queue_add(&engine.queue, taken);
+    cr_expect_eq(take_batch(), WAIT_NO);
+    queue_forget_key(&engine.queue, &copy.op);
+    finish_batch();
+    op_drop_entries(&copy.op);
 }
 
-Test(waiters, request_overtaken_during_a_creation_is_not_behind)
+Test(waitlist, acquires_that_need_the_servers_id_are_resolved_when_it_has_one)
 {
-    entry_of("a")->row.queue = QUEUE_FIFO;
-    struct op *op = acquire_overtaken("new", "w1", 3);
-    learn("a", 4, 3);
-    cr_assert_str_eq(take(&first), "new");
-    cr_assert_eq(op->operation->queue_rank, RANK_WAITER);
+    static struct asked one;
+    struct op *taken;
+    ask(&one, "k1");
+    cr_assert_eq(engine_submit(&engine, &one.op), PERMIT_OK);
+    (void)take_batch();
+    finish_batch();
+    queue_await_server_id(&engine.queue, &one.op);
+    cr_assert_eq(queue_take_unresolved(&engine.queue, &taken, 1), 0);
+    queue_have_server_id(&engine.queue);
+    cr_assert_eq(queue_take_unresolved(&engine.queue, &taken, 1), 1);
+    queue_forget_key(&engine.queue, &one.op);
 }
 
-Test(waiters, overtaken_request_is_decided_before_its_overtaker)
-{
-    entry_of("a")->row.queue = QUEUE_FIFO;
-    struct op *op = acquire_overtaken("new", "w1", 3);
-    struct op *later = acquire("later", "a");
-    queue_wake(&queue, waiters_find(&queue.waiters, BYTES("w1")));
-    learn("a", 4, 3);
-    cr_assert_str_eq(take(&first), "new w1 later");
-    cr_assert_eq(op->operation->queue_rank, RANK_WAITER);
-    cr_assert_eq(later->operation->queue_rank, RANK_NEW);
-}
+/* ---- creations ---- */
 
-/* The waiter's client has disconnected; only its place is kept. */
-Test(waiters, waiter_without_clients_is_no_overtaker)
-{
-    struct op *op = acquire_overtaken("new", "w1", 3);
-    struct waiter *waiter = waiters_find(&queue.waiters, BYTES("w1"));
-    waiters_remove_client(&queue.waiters, LIST_ENTRY(waiter->clients.next, struct op, node), LATER);
-    cr_assert_str_eq(take(&first), "new");
-    cr_assert_eq(op->operation->queue_rank, RANK_NEW);
-}
+static enum permit_status reported_status;
 
-Test(waiters, waiter_of_two_semaphores_needs_units_of_both)
+static void record_status(struct op *op, const struct decision *decision)
 {
-    park("w1", "ab", 1);
-    release_of("held", "a", 1);
-    cr_assert_str_eq(take(&first), "held");
-    queue_finish(&queue, &first);
-    learn("a", 4, 3);
-    cr_assert_null(waiters_next(entry_of("a"), YOUNG));
-    release_of("other", "b", 1);
-    cr_assert_str_eq(take(&first), "w1 other");
-    cr_assert_eq(entry_of("a")->prelock_holder, &first, "the batch has both of its semaphores");
-}
-
-Test(waiters, waiter_with_another_busy_semaphore_is_not_passed)
-{
-    learn("b", 4, 3);
-    acquire("busy", "b");
-    cr_assert_str_eq(take(&second), "busy");
-    struct waiter *waiter = park("w1", "ab", 1);
-    park("w2", "a", 1);
-    release_of("held", "a", 1);
-    cr_assert_str_eq(take(&first), "held");
-    cr_assert(waiter->woken, "it goes first into a later batch");
-    queue_finish(&queue, &first);
-    queue_finish(&queue, &second);
-    learn("a", 4, 3);
-    cr_assert_str_eq(take(&first), "w1");
-}
-
-Test(waiters, waiter_is_woken_by_units_it_was_not_refused)
-{
-    struct waiter *waiter = park("w1", "a", 2);
-    cr_assert_null(waiters_next(entry_of("a"), YOUNG), "there is none");
-    learn("a", 4, 3);
-    cr_assert_null(waiters_next(entry_of("a"), YOUNG), "not enough");
-    learn("a", 4, 2);
-    cr_assert_eq(waiters_next(entry_of("a"), YOUNG), waiter);
-    cr_assert(queue_wake_next(&queue, entry_of("a"), YOUNG));
-    cr_assert_str_eq(take(&first), "w1");
-    refuse_waiters(&first);
-    cr_assert_null(waiters_next(entry_of("a"), YOUNG), "it was refused as things are");
-    waiters_mark_uncertain(entry_of("a"));
-    cr_assert_eq(waiters_next(entry_of("a"), YOUNG), waiter, "there may be more room than memory knows");
-}
-
-Test(waiters, waiter_without_clients_keeps_its_place_and_blocks_none)
-{
-    struct waiter *w1 = park("w1", "a", 1);
-    park("w2", "a", 1);
-    waiters_take_clients(&queue.waiters, w1, LATER, &answered);
-    waiters_schedule(&queue.waiters, w1, LATER + 10);
-    cr_assert_eq(queue.waiters.count, 1);
-    release_of("held", "a", 1);
-    cr_assert_str_eq(take(&first), "w2 held");
-    refuse_waiters(&first);
-    struct asked *again = fixture_op();
-    again->operation = (struct operation){.kind = OP_ACQUIRE, .external_id = BYTES("w1")};
-    op_init(&again->op, &again->operation, NEVER, fixture_decided);
-    again->op.wait_until = LATER;
-    cr_assert_eq(waiters_find(&queue.waiters, BYTES("w1")), w1);
-    waiters_add_client(&queue.waiters, w1, &again->op);
-    cr_assert_eq(queue.waiters.count, 2);
-    release_of("held2", "a", 1);
-    cr_assert_str_eq(take(&first), "w1 held2");
-}
-
-Test(waiters, only_clients_with_expired_waits_are_answered)
-{
-    struct waiter *waiter = park("w1", "a", 1);
-    struct asked *other = fixture_op();
-    other->operation = (struct operation){.kind = OP_ACQUIRE, .external_id = BYTES("w1")};
-    op_init(&other->op, &other->operation, NEVER, fixture_decided);
-    other->op.wait_until = NOW;
-    waiters_add_client(&queue.waiters, waiter, &other->op);
-    cr_assert_eq(waiter_wait_end(waiter), NOW, "the sooner of the two");
-    waiters_take_clients(&queue.waiters, waiter, NOW, &answered);
-    cr_assert_eq(answered.next, &other->op.node);
-    cr_assert_eq(answered.prev, &other->op.node);
-    waiters_schedule(&queue.waiters, waiter, 0);
-    cr_assert_eq(waiter->wait_end.time, LATER);
-}
-
-Test(waiters, leaving_waiter_unblocks_the_next)
-{
-    entry_of("a")->row.queue = QUEUE_FIFO;
-    struct waiter *waiter = park("w1", "a", 3);
-    struct waiter *behind = park("w2", "a", 1);
-    learn("a", 4, 3);
-    cr_assert_null(waiters_next(entry_of("a"), YOUNG));
-    waiters_remove_client(&queue.waiters, LIST_ENTRY(waiter->clients.next, struct op, node), 0);
-    cr_assert_null(waiters_find(&queue.waiters, BYTES("w1")));
-    cr_assert_eq(waiters_next(entry_of("a"), YOUNG), behind, "it stood in the way");
-}
-
-Test(waiters, unsatisfiable_waiter_is_decided_immediately)
-{
-    struct waiter *small = park("w1", "a", 1);
-    struct waiter *large = park("w2", "a", 3);
-    learn("a", 2, 2);
-    cr_assert_eq(small->wait_end.time, LATER);
-    cr_assert_eq(large->wait_end.time, NOW);
-}
-
-/* While the semaphore is closed (capacity 0), a request may wait for it. */
-Test(waiters, unsatisfiable_waiter_is_decided_when_a_semaphore_opens)
-{
-    learn("a", 0, 0);
-    struct waiter *small = park("w1", "a", 1);
-    struct waiter *large = park("w2", "a", 3);
-    learn("a", 2, 2);
-    cr_assert_eq(small->wait_end.time, LATER);
-    cr_assert_eq(large->wait_end.time, NOW);
-}
-
-Test(waiters, batch_takes_at_most_64_waiters_of_one_semaphore)
-{
-    enum { MANY = 70 };
-    static char keys[MANY][8];
-    for (int i = 0; i < MANY; i++) {
-        snprintf(keys[i], sizeof keys[i], "w%d", i);
-        park(keys[i], "a", 1);
-    }
-    learn("a", 1000, 0);
-    cr_assert(queue_wake_next(&queue, entry_of("a"), YOUNG));
-    cr_assert(queue_take(&queue, &first, NOW, YOUNG));
-    cr_assert_eq(first.op_count, BATCH_MAX_WAITERS + 1, "the one that was woken, and 64");
-    cr_assert(entry_of("a")->waiter_skipped);
-}
-
-/* The cached values were old when the batch was filled: the waiter ahead may not block the new one at all. */
-Test(waiters, waiter_behind_by_stale_values_is_woken_again)
-{
-    park("w1", "a", 3);
-    struct op *newcomer = acquire("new", "a");
-    cr_assert_str_eq(take(&first), "new");
-    cr_assert_eq(newcomer->operation->queue_rank, RANK_BEHIND, "for all we know nothing is free");
-    learn("a", 4, 3);
-    newcomer->operation->wants[0].semaphore_id = 1;
-    newcomer->wait_until = LATER;
-    queue_forget_key(&queue, newcomer);
-    struct waiter *waiter = waiters_add(&queue.waiters, &queue.semaphores, newcomer, NOW);
-    queue_finish(&queue, &first);
-    cr_assert_eq(waiters_next(entry_of("a"), YOUNG), waiter);
-}
-
-/* w2 is in the batch, behind a waiter of b; no waiter of a may pass it. */
-Test(waiters, no_waiter_passes_one_blocked_at_another_semaphore)
-{
-    entry_of("a")->row.queue = entry_of("b")->row.queue = QUEUE_FIFO;
-    park("w1", "b", 3);
-    struct waiter *w2 = park("w2", "ab", 1);
-    struct waiter *w3 = park("w3", "a", 1);
-    learn("b", 4, 3);
-    queue_wake(&queue, w2);
-    struct op *newcomer = acquire("new", "a");
-    release_of("held", "a", 3);
-    cr_assert_str_eq(take(&first), "w2 w3 new held");
-    cr_assert_eq(w2->operation.queue_rank, RANK_BEHIND);
-    cr_assert_eq(w3->operation.queue_rank, RANK_BEHIND);
-    cr_assert_eq(newcomer->operation->queue_rank, RANK_BEHIND);
-}
-
-Test(waiters, waiter_with_a_paused_semaphore_blocks_none)
-{
-    entry_of("a")->row.queue = QUEUE_FIFO;
-    park("w1", "ab", 1);
-    struct waiter *w2 = park("w2", "a", 1);
-    entry_of("b")->closed = true;
-    learn("a", 4, 3);
-    cr_assert_eq(waiters_next(entry_of("a"), YOUNG), w2);
-    struct op *newcomer = acquire("new", "a");
-    release_of("held", "a", 1);
-    cr_assert_str_eq(take(&first), "w2 new held");
-    cr_assert_eq(w2->operation.queue_rank, RANK_WAITER);
-    cr_assert_eq(newcomer->operation->queue_rank, RANK_NEW);
-}
-
-Test(waiters, pause_unblocks_the_waiters_behind)
-{
-    entry_of("a")->row.queue = QUEUE_FIFO;
-    park("w1", "ab", 1);
-    park("w2", "a", 1);
-    const struct semaphore paused = {.id = entry_of("b")->id,
-                                     .capacity = 4,
-                                     .version = 9,
-                                     .queue = QUEUE_BACKFILL,
-                                     .paused_reason = BYTES("a reason"),
-                                     .retired_at = NEVER};
-    waiters_update_row(&queue.waiters, entry_of("b"), &paused, NEVER, NOW);
-    cr_assert_eq(heap_first(&queue.waiters.dues), &entry_of("a")->due, "the wait poll wakes the waiter");
-    cr_assert_eq(entry_of("a")->due.time, NOW);
+    (void)op;
+    reported_status = decision->status;
 }
 
 /*
- * w2 is found at c, which the batch visits before a, and takes there the units that the first waiter of a cannot use.
+ * A later operation on the key may have arrived after another client created the semaphore, so it must be resolved
+ * again.
  */
-Test(waiters, waiter_found_at_another_semaphore_is_not_behind_a_passable_one)
+Test(waitlist, later_operation_on_a_key_is_not_refused_by_an_earlier_creation)
 {
-    learn("a", 4, 3);
-    park("w1", "ab", 1);
-    struct waiter *w2 = park("w2", "ac", 1);
-    release_of("held", "c", 1);
-    cr_assert_str_eq(take(&first), "w2 held");
-    cr_assert_eq(w2->operation.queue_rank, RANK_WAITER);
+    const struct template template = {.prefix = BYTES("x"), .settings = {.kind = KIND_SLOTTED}};
+    static struct asked one, later;
+    struct op *taken[3];
+    ask(&one, "k1");
+    ask(&later, "k1");
+    one.wants[0].semaphore = later.wants[0].semaphore = BYTES("x1");
+    one.op.decided = record_status;
+    cr_assert_eq(engine_submit(&engine, &one.op), PERMIT_OK);
+    cr_assert_eq(engine_submit(&engine, &later.op), PERMIT_OK);
+    cr_assert_eq(queue_take_unresolved(&engine.queue, taken, 3), 2);
+    cr_assert(template_create_join(&engine, &one.op, BYTES("x1"), &template));
+    cr_assert(template_create_follow_key(&engine, &later.op));
+    struct op *creation = &one.op.creation->op;
+    cr_assert(queue_take(&engine.queue, &batch, clock_mono()));
+    cr_assert_eq(batch.ops[0], creation);
+    queue_finish(&engine.queue, &batch);
+    creation->decided(creation, &(struct decision){.status = PERMIT_INVALID, .detail = "kind cannot change"});
+    cr_assert_eq(reported_status, PERMIT_INVALID);
+    cr_assert(later.op.queued && !later.op.creation);
+    cr_assert_eq(queue_take_unresolved(&engine.queue, taken, 3), 1);
+    cr_assert_eq(taken[0], &later.op);
+    queue_forget_key(&engine.queue, &later.op);
 }
 
-Test(waiters, waiter_found_at_another_semaphore_follows_one_that_takes_its_units)
+/* The wait poll without clients: it sleeps. */
+static void *sleep_until_woken(void *woken)
 {
-    learn("a", 4, 3);
-    struct waiter *w1 = park("w1", "a", 1);
-    struct waiter *w2 = park("w2", "ac", 1);
-    release_of("held", "c", 1);
-    cr_assert_str_eq(take(&first), "w1 w2 held");
-    cr_assert_eq(w1->operation.queue_rank, RANK_WAITER);
-    cr_assert_eq(w2->operation.queue_rank, RANK_WAITER);
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += 20;
+    pthread_mutex_lock(&engine.mutex);
+    engine.next_poll_at = clock_mono() + 10LL * US_PER_SECOND;
+    *(bool *)woken = pthread_cond_timedwait(&engine.poll_wake, &engine.mutex, &until) == 0;
+    pthread_mutex_unlock(&engine.mutex);
+    return NULL;
 }
 
-/* It has the entry of b because a due holder of a holds b as well. */
-Test(waiters, waiter_put_back_with_another_semaphore_is_behind_none_there)
+/* P17: from then on permitd polls its mail every wait_poll. */
+Test(waitlist, first_waiter_wakes_the_wait_poll)
 {
-    const uint64_t wider[] = {entry_of("a")->id, entry_of("b")->id};
-    entry_of("b")->row.queue = QUEUE_FIFO;
-    park("w1", "b", 3);
-    struct waiter *w2 = park("w2", "a", 1);
-    learn("b", 4, 3);
-    queue_wake(&queue, w2);
-    cr_assert_str_eq(take(&first), "w2");
-    queue_finish(&queue, &first);
-    cr_assert(queue_set_entries(&queue, &w2->op, wider, 2));
-    queue_put_back(&queue, &w2->op);
-    cr_assert_str_eq(take(&first), "w2");
-    cr_assert_eq(w2->operation.queue_rank, RANK_WAITER);
-}
-
-/* ---- specific slots ---- */
-
-Test(waiters, waiter_for_a_specific_slot_blocks_none)
-{
-    struct slot_name seat = {.number = 1};
-    entry_of("a")->row.queue = QUEUE_FIFO;
-    park_for_slot("w1", "a", &seat);
-    park("w2", "a", 1);
-    learn("a", 4, 3);
-    cr_assert_eq(waiters_next(entry_of("a"), LONG_AGO + 1), waiters_find(&queue.waiters, BYTES("w2")));
-    acquire("n1", "a");
-    cr_assert_str_eq(take(&first), "w2 n1");
-}
-
-Test(waiters, waiter_for_a_specific_slot_joins_a_batch_that_ends_a_holder)
-{
-    struct slot_name seat = {.number = 1};
-    park_for_slot("w1", "a", &seat);
-    release_of("held", "a", 1);
-    acquire("n1", "a");
-    cr_assert_str_eq(take(&first), "w1 held n1");
-}
-
-Test(waiters, freed_slot_is_usable_by_the_waiter_that_names_it)
-{
-    uint32_t numbers[] = {2, 3};
-    struct bytes labels[] = {BYTES(""), BYTES("A3")};
-    const struct permit freed = {.slots = {numbers, 2}, .labels = labels};
-    const struct permit unlabelled = {.slots = {numbers, 2}};
-    struct slot_name one = {.number = 1}, two = {.number = 2}, three = {.label = BYTES("A3")};
-    struct waiter *w1 = park_for_slot("w1", "a", &one);
-    struct waiter *w2 = park_for_slot("w2", "a", &two);
-    struct waiter *w3 = park_for_slot("w3", "a", &three);
-    cr_assert_not(waiter_can_use(w1, entry_of("a"), &freed));
-    cr_assert(waiter_can_use(w2, entry_of("a"), &freed));
-    cr_assert(waiter_can_use(w3, entry_of("a"), &freed));
-    cr_assert_not(waiter_can_use(w3, entry_of("a"), &unlabelled));
-}
-
-/*
- * The capacity is 2, and both units are slots held since before it was lowered: slot 1 is free, and the semaphore is
- * full.
- */
-Test(waiters, slot_beyond_the_capacity_is_usable_by_every_waiter_for_slots)
-{
-    uint32_t numbers[] = {4, 5};
-    const struct permit freed = {.slots = {numbers, 2}};
-    struct slot_name one = {.number = 1};
-    struct waiter *w1 = park_for_slot("w1", "a", &one);
-    learn("a", 5, 2);
-    cr_assert_not(waiter_can_use(w1, entry_of("a"), &freed));
-    learn("a", 2, 2);
-    cr_assert(waiter_can_use(w1, entry_of("a"), &freed));
-}
-
-Test(waiters, slot_names_are_copied)
-{
-    char label[] = "A1";
-    struct slot_name seat = {.label = {label, 2}};
-    struct waiter *w1 = park_for_slot("w1", "a", &seat);
-    label[0] = 'B';
-    seat.number = 9;
-    cr_assert(want_names_slot(w1->operation.wants, 7, BYTES("A1")));
-    cr_assert_eq(entry_of("a")->specific_count, 1);
-}
-
-/* Parks an acquire of any of 1,000 slots with long labels: 264,000 bytes. */
-static struct waiter *park_for_many(const char *key)
-{
-    enum { MANY = 1000, LENGTH = 240 };
-    static char labels[MANY][LENGTH + 1];
-    static struct slot_name names[MANY];
-    for (int i = 0; i < MANY; i++) {
-        snprintf(labels[i], sizeof labels[i], "%0*d", LENGTH, i);
-        names[i].label = (struct bytes){labels[i], LENGTH};
+    static struct asked one;
+    pthread_t watcher;
+    bool woken = false;
+    bool sleeps = false;
+    ask(&one, "k1");
+    pthread_create(&watcher, NULL, sleep_until_woken, &woken);
+    while (!sleeps) {
+        sched_yield();
+        pthread_mutex_lock(&engine.mutex);
+        sleeps = engine.next_poll_at > 0;
+        if (sleeps)
+            (void)park_row(&one, 1);
+        pthread_mutex_unlock(&engine.mutex);
     }
-    struct asked *one = fixture_op();
-    one->operation =
-        (struct operation){.kind = OP_ACQUIRE, .external_id = bytes_of(key), .wants = one->wants, .want_count = 1};
-    one->wants[0] = (struct want){.semaphore = BYTES("a"),
-                                  .semaphore_id = entry_of("a")->id,
-                                  .count = 1,
-                                  .choice = CHOOSE_ANY_OF,
-                                  .named = names,
-                                  .named_count = MANY};
-    return place(one);
-}
-
-static bool is_kept_when_it_leaves(const char *key)
-{
-    struct waiter *waiter = waiters_find(&queue.waiters, bytes_of(key));
-    waiters_remove_client(&queue.waiters, LIST_ENTRY(waiter->clients.next, struct op, node), LATER + 10);
-    return waiters_find(&queue.waiters, bytes_of(key)) != NULL;
-}
-
-Test(waiters, places_with_many_slot_names_are_kept_while_few)
-{
-    enum { FEW = 60, MORE = 70, KEY_SIZE = 8 };
-    static char keys[MORE][KEY_SIZE];
-    for (int i = 0; i < MORE; i++) {
-        snprintf(keys[i], KEY_SIZE, "w%d", i);
-        (void)park_for_many(keys[i]);
-    }
-    (void)park("usual", "a", 1);
-    cr_expect(is_kept_when_it_leaves("usual"));
-    for (int i = MORE - 1; i > FEW; i--)
-        (void)is_kept_when_it_leaves(keys[i]);
-    cr_expect_eq(queue.waiters.named_size, 63 * 264000, "%zu bytes are named", queue.waiters.named_size);
-    cr_expect(is_kept_when_it_leaves(keys[0]));
-    cr_expect_eq(queue.waiters.named_size, 63 * 264000, "%zu bytes are named", queue.waiters.named_size);
+    pthread_join(watcher, NULL);
+    cr_assert(woken);
 }

@@ -48,21 +48,27 @@ static void feed_database(const char *text, struct buf *message)
     MUST(!address.host && !address.socket && !address.user && !address.password && !address.database);
 }
 
-/* Without --insecure only loopback is accepted. */
-static void feed_listen(const char *text, bool any_address, struct buf *message)
+static void feed_listen(const char *text, struct buf *message)
 {
-    struct sockaddr_storage address;
-    socklen_t length = 0;
-    bool taken = address_parse(text, any_address, &address, &length, message);
+    struct listen_address address;
+    char url[ADDRESS_URL_SIZE];
+    bool taken = address_parse(text, &address, message);
     MUST(taken == (message->length == 0));
     if (!taken)
         return;
-    const struct sockaddr_in *in = (const void *)&address;
-    const struct sockaddr_in6 *in6 = (const void *)&address;
-    bool is_in = address.ss_family == AF_INET && length == sizeof *in;
-    MUST(is_in || (address.ss_family == AF_INET6 && length == sizeof *in6));
-    if (!any_address)
-        MUST(is_in ? (ntohl(in->sin_addr.s_addr) & 0xff000000) == 0x7f000000 : IN6_IS_ADDR_LOOPBACK(&in6->sin6_addr));
+    const struct sockaddr_in *in = (const void *)&address.socket;
+    const struct sockaddr_in6 *in6 = (const void *)&address.socket;
+    if (address.transport == CLIENT_UNIX) {
+        MUST(address.socket.ss_family == AF_UNIX && address_is_local(&address) && address_path(&address)[0] == '/');
+        address_url(-1, &address, url);
+        MUST(strcmp(url, text) == 0);
+        return;
+    }
+    MUST((address.transport == CLIENT_TLS) == (strncmp(text, "https://", 8) == 0));
+    bool is_in = address.socket.ss_family == AF_INET && address.length == sizeof *in;
+    MUST(is_in || (address.socket.ss_family == AF_INET6 && address.length == sizeof *in6));
+    MUST(address_is_local(&address) ==
+         (is_in ? (ntohl(in->sin_addr.s_addr) & 0xff000000) == 0x7f000000 : IN6_IS_ADDR_LOOPBACK(&in6->sin6_addr)));
 }
 
 static void feed_probe(const char *text, struct buf *message)
@@ -82,7 +88,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     buf_init(&message, MESSAGE_MAX);
     switch (choice) {
     case 'l':
-    case 'a': feed_listen(text, choice == 'a', &message); break;
+    case 'a': feed_listen(text, &message); break;
     case 'p': feed_probe(text, &message); break;
     default: feed_database(text, &message);
     }

@@ -24,11 +24,22 @@ static size_t answers_left;
 static unsigned exchanges;
 
 /* The client uses `http` for its exchanges only. */
-enum permit_status http_new(const char *url, const char *token, struct http **ret_http)
+enum permit_status http_new(const struct http_options *options, struct http **ret_http)
 {
-    (void)token;
-    *ret_http = (struct http *)(void *)strdup(url);
+    *ret_http = (struct http *)(void *)strdup(options->url);
     return *ret_http ? PERMIT_OK : PERMIT_NO_MEMORY;
+}
+
+enum permit_status http_set_token(struct http *http, const char *token)
+{
+    (void)http, (void)token;
+    return PERMIT_OK;
+}
+
+bool http_exposes_credential(const struct http *http)
+{
+    (void)http;
+    return false;
 }
 
 const char *http_url(const struct http *http)

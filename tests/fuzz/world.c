@@ -45,10 +45,21 @@ void exchange_finish(struct exchange *exchange)
     world.finished++;
 }
 
+void server_count_failure(struct exchange *exchange)
+{
+    (void)exchange;
+}
+
 void server_counts(const struct server *server, struct server_counts *ret_counts)
 {
     (void)server;
     *ret_counts = (struct server_counts){.connections = 1};
+}
+
+const char *handshake_result_word(enum handshake_result result)
+{
+    (void)result;
+    return "ok";
 }
 
 const char openapi_text[] = "{\"openapi\":\"3.1.0\"}";
@@ -146,7 +157,8 @@ static void check_acquire(const struct operation *operation)
         MUST(i == 0 || bytes_compare(operation->wants[i - 1].semaphore, want->semaphore) < 0);
     }
     MUST(!operation->owner.data || reference_key(operation->owner));
-    MUST(operation->queue_rank == RANK_NEW && !operation->waits); /* set by the engine */
+    MUST(operation->priority >= 0 && operation->priority <= PRIORITY_MAX);
+    MUST(operation->wait == WAIT_NO && !operation->wait_us && !operation->place); /* set by the engine */
     MUST(request_digest(operation->owner, operation->ttl, operation->wants, operation->want_count, digest));
     MUST(memcmp(digest, operation->digest, sizeof digest) == 0);
 }
@@ -508,56 +520,10 @@ void engine_bound_sentence(struct engine *engine, enum engine_bound bound, char 
     snprintf(ret_sentence, STORE_MESSAGE_SIZE, "full: %.*s", (int)world_text(255).length, world_text(255).data);
 }
 
-struct waiting engine_waiting(struct engine *engine, struct bytes semaphore)
+struct waiting engine_waiting(struct engine *engine)
 {
     (void)engine;
-    return (struct waiting){.count = semaphore.length, .oldest_ms = 4711};
-}
-
-static struct waiter_row make_waiter(struct bytes key, struct arena *arena)
-{
-    struct want *wants = arena_array(arena, 1, sizeof *wants);
-    MUST(wants);
-    wants[0] = (struct want){.semaphore = BYTES("backups"), .count = 1};
-    return (struct waiter_row){
-        .external_id = key,
-        .owner = world_text(255),
-        .wants = wants,
-        .want_count = 1,
-        .since = world_now,
-        .deadline = NEVER,
-        .number = 1,
-        .place = 1,
-        .behind = world_text(255),
-    };
-}
-
-bool engine_waiters(struct engine *engine, struct bytes semaphore, uint64_t after, size_t limit, struct arena *arena,
-                    struct waiter_row **ret_rows, size_t *ret_count, bool *ret_more)
-{
-    (void)engine;
-    MUST(reference_semaphore(semaphore) && limit >= 1 && limit <= 1000);
-    *ret_rows = arena_array(arena, 2, sizeof **ret_rows);
-    MUST(*ret_rows);
-    (*ret_rows)[0] = make_waiter(world_text(255), arena);
-    (*ret_rows)[1] = make_waiter(BYTES("job-42"), arena);
-    *ret_count = limit < 2 ? limit : 2;
-    *ret_more = after % 2;
-    return true;
-}
-
-enum permit_status engine_find_waiter(struct engine *engine, struct bytes external_id, struct arena *arena,
-                                      struct waiter_row *ret_row, struct waiters_ahead **ret_places)
-{
-    (void)engine;
-    MUST(reference_key(external_id));
-    if (world.decided != PERMIT_OK || external_id.length % 2)
-        return PERMIT_UNKNOWN_REQUEST;
-    *ret_row = make_waiter(external_id, arena);
-    *ret_places = arena_array(arena, 1, sizeof **ret_places);
-    MUST(*ret_places);
-    **ret_places = (struct waiters_ahead){.ahead = 1, .ahead_keys = &ret_row->external_id, .ahead_key_count = 1};
-    return PERMIT_OK;
+    return (struct waiting){.count = world.text.length, .oldest_ms = 4711};
 }
 
 uint64_t engine_server_id(const struct engine *engine)

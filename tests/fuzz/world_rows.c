@@ -38,12 +38,44 @@ static struct semaphore make_semaphore(struct bytes name)
         .queue = QUEUE_FIFO,
         .capacity = COUNTED_MAX_CAPACITY,
         .in_use = world.text.length % 3 ? 1 : COUNTED_MAX_CAPACITY + 1,
+        .waiting = INT64_MAX,
+        .max_priority = 9,
         .next_permit_id = UINT64_MAX,
         .config_version = UINT64_MAX,
         .max_ttl_ms = -1,
         .paused_reason = paused_reason(name),
         .note = world_text(1000),
         .retired_at = NEVER,
+    };
+}
+
+/* A waiting request. A kept one waits at no server. */
+static struct request make_waiting(struct bytes key, struct arena *arena)
+{
+    static const struct slot_name slot = {.number = 3};
+    struct want *wants = arena_array(arena, 2, sizeof *wants);
+    MUST(wants);
+    wants[0] = (struct want){.semaphore = BYTES("backups"), .count = 1, .choice = CHOOSE_NAMED, .named_count = 1};
+    wants[0].named = arena_alloc(arena, sizeof slot);
+    MUST(wants[0].named);
+    *wants[0].named = slot;
+    wants[1] = (struct want){.semaphore = BYTES("network"), .count = COUNTED_MAX_CAPACITY, .adjacent = true};
+    return (struct request){
+        .id = 7,
+        .external_id = key,
+        .owner = world_text(255),
+        .state = REQUEST_WAITING,
+        .server_id = world.text.length % 2 ? UINT64_MAX : 0,
+        .priority = PRIORITY_MAX,
+        .place = world_now - 9 * PRIORITY_STEP_US,
+        .waiting_since = world_now,
+        .waiting_until = world_now + 1,
+        .due_at = NEVER,
+        .confirmed_at = NEVER,
+        .acquired_at = NEVER,
+        .ended_at = NEVER,
+        .wants = wants,
+        .want_count = 2,
     };
 }
 
@@ -54,6 +86,7 @@ static struct request make_request(struct bytes key)
         .external_id = key,
         .owner = world_text(255),
         .state = world.text.length % 2 ? REQUEST_ACQUIRED : REQUEST_RELEASED,
+        .server_id = world.text.length % 5,
         .end_reason = world.text.length % 2 ? END_NONE : END_NEVER_HELD,
         .ttl_ms = world.text.length % 3 ? TTL_BY_OWNER : 1000,
         .due_at = world_now,
@@ -80,7 +113,7 @@ static enum permit_status query_semaphore(struct store *store, struct bytes name
     MUST(store && reference_semaphore(name));
     if (ends() != PERMIT_OK)
         return ends();
-    *ret_row = (struct semaphore_row){.semaphore = make_semaphore(name), .floor = 1};
+    *ret_row = (struct semaphore_row){.semaphore = make_semaphore(name), .floor = 1, .waiting_since = world_now};
     set_time(ret_time);
     return PERMIT_OK;
 }
@@ -95,7 +128,7 @@ static enum permit_status query_semaphores(struct store *store, struct bytes pre
         return ends();
     *ret_rows = make_rows(arena, limit, sizeof **ret_rows, ret_count);
     for (size_t i = 0; i < *ret_count; i++)
-        (*ret_rows)[i].semaphore = make_semaphore(BYTES("backups"));
+        (*ret_rows)[i] = (struct semaphore_row){.semaphore = make_semaphore(BYTES("backups")), .waiting_since = NEVER};
     *ret_next = *ret_count == limit ? BYTES("backups") : (struct bytes){0};
     set_time(ret_time);
     return PERMIT_OK;
@@ -134,6 +167,39 @@ static void make_permits(struct arena *arena, struct request *request, struct by
     (*ret_names)[0] = BYTES("backups");
 }
 
+static enum permit_status query_waiters(struct store *store, struct bytes semaphore, const struct waiter_place *after,
+                                        unsigned limit, struct arena *arena, struct waiter_row **ret_rows,
+                                        size_t *ret_count, bool *ret_more, struct query_time *ret_time)
+{
+    MUST(store && reference_semaphore(semaphore) && limit >= 1 && limit <= 1000);
+    MUST(after->place >= 0 && after->place <= 999999999999999999 && after->request_id <= 999999999999999999);
+    if (ends() != PERMIT_OK)
+        return ends();
+    *ret_rows = make_rows(arena, limit, sizeof **ret_rows, ret_count);
+    for (size_t i = 0; i < *ret_count; i++)
+        (*ret_rows)[i] = (struct waiter_row){
+            .request = make_waiting(world_text(255), arena),
+            .kept = world.text.length % 2 == 0,
+            .number = after->number + i,
+            .behind = i ? world_text(255) : (struct bytes){0},
+        };
+    *ret_more = *ret_count == limit;
+    set_time(ret_time);
+    return PERMIT_OK;
+}
+
+static enum permit_status query_ahead(struct store *store, const struct request *request, struct arena *arena,
+                                      struct queue_position **ret_positions, bool *ret_kept)
+{
+    MUST(store && request->state == REQUEST_WAITING && request->want_count == 2);
+    *ret_positions = arena_array(arena, request->want_count, sizeof **ret_positions);
+    MUST(*ret_positions);
+    (*ret_positions)[0] = (struct queue_position){
+        .ahead = QUERY_WALK_MAX, .more = true, .keys = &request->wants->semaphore, .key_count = 1};
+    *ret_kept = request->server_id == 0;
+    return PERMIT_OK;
+}
+
 static enum permit_status query_request(struct store *store, struct bytes external_id, struct arena *arena,
                                         struct request *ret_request, struct bytes **ret_names,
                                         struct query_time *ret_time)
@@ -141,8 +207,13 @@ static enum permit_status query_request(struct store *store, struct bytes extern
     MUST(store && reference_key(external_id));
     if (ends() != PERMIT_OK)
         return ends();
-    *ret_request = make_request(external_id);
-    make_permits(arena, ret_request, ret_names);
+    if (external_id.length % 3 == 0) {
+        *ret_request = make_waiting(external_id, arena);
+        *ret_names = NULL;
+    } else {
+        *ret_request = make_request(external_id);
+        make_permits(arena, ret_request, ret_names);
+    }
     set_time(ret_time);
     return PERMIT_OK;
 }
@@ -153,6 +224,10 @@ static void make_requests(struct arena *arena, unsigned limit, struct request **
     *ret_requests = make_rows(arena, limit, sizeof **ret_requests, ret_count);
     *ret_names = make_rows(arena, limit, sizeof **ret_names, ret_count);
     for (size_t i = 0; i < *ret_count; i++) {
+        if (i == 1) {
+            (*ret_requests)[i] = make_waiting(world_text(255), arena);
+            continue;
+        }
         (*ret_requests)[i] = make_request(world_text(255));
         make_permits(arena, &(*ret_requests)[i], &(*ret_names)[i]);
     }
@@ -165,7 +240,8 @@ static enum permit_status query_requests(struct store *store, const struct reque
     MUST(store && filter->limit >= 1 && filter->limit <= 1000 && filter->after <= INT64_MAX);
     MUST(!filter->owner.data || reference_key(filter->owner));
     MUST(!filter->semaphore.data || reference_semaphore(filter->semaphore));
-    MUST(filter->state == 0 || filter->state == REQUEST_ACQUIRED || filter->state == REQUEST_RELEASED);
+    MUST(filter->state == 0 || filter->state == REQUEST_ACQUIRED || filter->state == REQUEST_RELEASED ||
+         filter->state == REQUEST_WAITING);
     if (ends() != PERMIT_OK)
         return ends();
     make_requests(arena, filter->limit, ret_requests, ret_names, ret_count);
@@ -409,6 +485,8 @@ static const struct store_queries queries = {
     .semaphore = query_semaphore,
     .semaphores = query_semaphores,
     .semaphore_sums = query_semaphore_sums,
+    .waiters = query_waiters,
+    .ahead = query_ahead,
     .holders = query_holders,
     .request = query_request,
     .requests = query_requests,

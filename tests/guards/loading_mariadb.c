@@ -28,6 +28,20 @@ static const struct trap {
     {"mariadb.sql", "CREATE TABLE permit_fence (" COLUMNS ")", "permit_fence is there, and is no such table"},
     {"mariadb.sql", TABLE "; ALTER TABLE permit_fence ADD UNIQUE KEY (token)",
      "permit_fence is there, and is no such table"},
+    {"mariadb.sql",
+     "CREATE TABLE names (name VARBINARY(255) PRIMARY KEY) ENGINE=InnoDB;"
+     "CREATE TABLE permit_fence (" COLUMNS ", PRIMARY KEY (semaphore, slot, resource),"
+     " FOREIGN KEY (semaphore) REFERENCES names (name) ON DELETE CASCADE) ENGINE=InnoDB",
+     "permit_fence is there, and is no such table"},
+    {"mariadb.sql", TABLE "; ALTER TABLE permit_fence ADD CHECK (token < 10)",
+     "permit_fence is there, and is no such table"},
+    {"mariadb.sql", TABLE "; ALTER TABLE permit_fence ALTER slot SET DEFAULT 7",
+     "permit_fence is there, and is no such table"},
+    {"mariadb.sql", TABLE "; ALTER TABLE permit_fence MODIFY token BIGINT NOT NULL",
+     "permit_fence is there, and is no such table"},
+    {"mariadb.sql", TABLE "; ALTER TABLE permit_fence MODIFY semaphore VARBINARY(3) NOT NULL",
+     "permit_fence is there, and is no such table"},
+    {"mariadb.sql", TABLE " PARTITION BY KEY (semaphore) PARTITIONS 2", "permit_fence is there, and is no such table"},
     {"mariadb.sql", TABLE "; CREATE TRIGGER gift BEFORE INSERT ON permit_fence FOR EACH ROW SET NEW.token = 1",
      "permit_fence has a trigger gift of evil@localhost"},
     {"mariadb.sql",
@@ -152,6 +166,26 @@ static void check_grants(const struct store *store)
         kit_fail("mariadb: the marks are lost");
 }
 
+/* In a database of its own, the guard is called in transactions of another one, whose users cannot reach its objects. */
+static void check_own_database(const struct store *store)
+{
+    new_database(store, "shop");
+    run_as(store, "root", NULL, "DROP DATABASE IF EXISTS permit; CREATE DATABASE permit");
+    must_load(store, "mariadb.sql", "permit");
+    run_as(store, "root", NULL, "GRANT EXECUTE ON PROCEDURE permit.permit_fence TO evil@localhost");
+    MYSQL *evil = connect_as(store, "evil", "shop");
+    state_is(evil, "CREATE TABLE report (id INT PRIMARY KEY) ENGINE=InnoDB", "00000");
+    state_is(evil, "BEGIN; CALL permit.permit_fence('backups', '3', 57); INSERT INTO report VALUES (1); COMMIT",
+             "00000");
+    state_is(evil, "CALL permit.permit_fence('backups', '3', 56)", "PF001");
+    state_is(evil, "DROP TABLE permit.permit_fence", "42000");
+    state_is(evil, "CREATE VIEW permit.other AS SELECT 1", "42000");
+    state_is(evil, "CREATE TRIGGER permit.gift BEFORE INSERT ON permit.permit_fence FOR EACH ROW SET NEW.token = 1",
+             "42000");
+    state_is(evil, "DROP PROCEDURE permit.permit_fence", "42000");
+    mysql_close(evil);
+}
+
 /* A trigger on a table. The writer has rights to that table only. */
 static void check_row_grants(const struct store *store)
 {
@@ -164,11 +198,17 @@ static void check_row_grants(const struct store *store)
            " SET NEW.permit_token = IF(NEW.permit_token BETWEEN OLD.permit_token"
            " AND (TIMESTAMPDIFF(SECOND, '2026-01-01', UTC_TIMESTAMP()) + 86400) * 1024000,"
            " NEW.permit_token, permit_fence_row('report', NEW.permit_token, OLD.permit_token));"
-           "GRANT SELECT, UPDATE ON granted.report TO app@localhost");
+           "CREATE TRIGGER report_permit_fence_new BEFORE INSERT ON report FOR EACH ROW"
+           " SET NEW.permit_token = IF(NEW.permit_token"
+           " BETWEEN 0 AND (TIMESTAMPDIFF(SECOND, '2026-01-01', UTC_TIMESTAMP()) + 86400) * 1024000,"
+           " NEW.permit_token, permit_fence_row('report', NEW.permit_token, NULL));"
+           "GRANT SELECT, INSERT, UPDATE ON granted.report TO app@localhost");
     MYSQL *app = connect_as(store, "app", "granted");
     state_is(app, "UPDATE report SET permit_token = 57 WHERE id = 7", "00000");
     state_is(app, "UPDATE report SET permit_token = 56 WHERE id = 7", "PF001");
     state_is(app, "UPDATE report SET permit_token = 9007199254740991 WHERE id = 7", "PF002");
+    state_is(app, "INSERT INTO report VALUES (8, 9007199254740991)", "PF002");
+    state_is(app, "INSERT INTO report VALUES (8, 57)", "00000");
     mysql_close(app);
 }
 
@@ -202,6 +242,7 @@ void loading_mariadb(struct store *store)
     for (size_t i = 0; i < sizeof(traps) / sizeof(traps[0]); i++)
         check_trap(store, &traps[i]);
     check_grants(store);
+    check_own_database(store);
     check_row_grants(store);
     check_character_sets(store);
     printf("mariadb    loading: %zu traps refused, grants kept\n", sizeof(traps) / sizeof(traps[0]));

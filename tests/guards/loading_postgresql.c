@@ -39,7 +39,18 @@ static const struct trap {
     {"",
      "CREATE SCHEMA mine; CREATE FUNCTION mine.gift" GIFT
      "CREATE TRIGGER gift BEFORE INSERT ON permit.fence FOR EACH ROW EXECUTE FUNCTION mine.gift()",
-     "the trigger gift of permit.fence belongs to evil"},
+     "permit.fence has a trigger, gift"},
+    /* the trigger's function belongs to the loader, that of its condition does not */
+    {"",
+     "CREATE SCHEMA mine; CREATE FUNCTION mine.gift() RETURNS boolean LANGUAGE plpgsql AS"
+     " $$ BEGIN ALTER ROLE evil SUPERUSER; RETURN false; END $$;"
+     "CREATE TRIGGER gift BEFORE INSERT OR UPDATE ON permit.fence FOR EACH ROW WHEN (mine.gift())"
+     " EXECUTE FUNCTION permit.fence_row()",
+     "permit.fence has a trigger, gift"},
+    /* rights with which a user could create such objects at any time later */
+    {"", "SELECT 1", "evil has the right TRIGGER on permit.fence"},
+    {"CREATE SCHEMA permit; GRANT ALL ON SCHEMA permit TO PUBLIC", "SELECT 1",
+     "PUBLIC has the right CREATE on the schema permit"},
 };
 
 static PGconn *connect_as(const struct store *store, const char *user, const char *database)
@@ -173,6 +184,25 @@ static void check_grants(const struct store *store)
     must_refuse(store, "postgres", "granted", "the schema permit belongs to keeper, not to postgres");
 }
 
+/* Rights that each new table and schema gives away do not reach the marks; rights that were granted to them stay. */
+static void check_default_rights(const struct store *store)
+{
+    new_database(store, "given");
+    run_as(store, "keeper", "given",
+           "ALTER DEFAULT PRIVILEGES GRANT ALL ON TABLES TO evil, PUBLIC;"
+           "ALTER DEFAULT PRIVILEGES GRANT ALL ON SCHEMAS TO evil, PUBLIC");
+    must_load(store, "keeper", "given");
+    PGconn *evil = connect_as(store, "evil", "given");
+    state_is(evil, "SELECT permit.fence('backups', '3', 57)", "");
+    state_is(evil, "UPDATE permit.fence SET token = 1", "42501");
+    state_is(evil, "CREATE FUNCTION permit.fence(a text, b text, c int) RETURNS int LANGUAGE sql AS 'SELECT 1'",
+             "42501");
+    PQfinish(evil);
+    run_as(store, "keeper", "given", "GRANT SELECT ON permit.fence TO app");
+    must_load(store, "keeper", "given");
+    run_as(store, "app", "given", "SELECT token FROM permit.fence");
+}
+
 /* A trigger on a table of app. The writer has rights to that table only. */
 static void check_row_grants(const struct store *store)
 {
@@ -183,11 +213,16 @@ static void check_row_grants(const struct store *store)
            "CREATE TRIGGER permit_fence BEFORE UPDATE ON app.report FOR EACH ROW"
            " WHEN ((NEW.permit_token BETWEEN OLD.permit_token AND permit.fence_limit()) IS NOT TRUE)"
            " EXECUTE FUNCTION permit.fence_row();"
-           "GRANT SELECT, UPDATE ON app.report TO writer");
+           "CREATE TRIGGER permit_fence_new BEFORE INSERT ON app.report FOR EACH ROW"
+           " WHEN ((NEW.permit_token BETWEEN 0 AND permit.fence_limit()) IS NOT TRUE)"
+           " EXECUTE FUNCTION permit.fence_row();"
+           "GRANT SELECT, INSERT, UPDATE ON app.report TO writer");
     PGconn *writer = connect_as(store, "writer", "granted");
     state_is(writer, "UPDATE app.report SET permit_token = 57 WHERE id = 7", "");
     state_is(writer, "UPDATE app.report SET permit_token = 56 WHERE id = 7", "PF001");
     state_is(writer, "UPDATE app.report SET permit_token = 9007199254740991 WHERE id = 7", "PF002");
+    state_is(writer, "INSERT INTO app.report VALUES (8, 9007199254740991)", "PF002");
+    state_is(writer, "INSERT INTO app.report VALUES (8, 57)", "");
     PQfinish(writer);
 }
 
@@ -201,6 +236,7 @@ void loading_postgresql(struct store *store)
         free(database);
     }
     check_grants(store);
+    check_default_rights(store);
     check_row_grants(store);
     printf("postgresql loading: %zu traps refused, grants kept\n", sizeof(traps) / sizeof(traps[0]));
 }

@@ -54,6 +54,32 @@ static void take(struct session *session, const struct step *step)
         kit_fail("%s: after %s the row has %" PRIi64 " and token %" PRIi64, session->store->name, text, number, token);
 }
 
+/* A new row may have any token that can exist by now. The row of the number that was refused can be written. */
+static void check_inserts(struct session *session)
+{
+    char text[200];
+    const struct {
+        const char *token;
+        int64_t written; /* instead of `token`, if it is not 0 */
+        enum verdict expected;
+    } rows[] = {{"9223372036854775807", 0, INVALID},
+                {NULL, BEYOND, INVALID},
+                {"-1", 0, INVALID},
+                {NULL, NEWEST, PASSED},
+                {"57", 0, PASSED},
+                {"0", 0, PASSED}};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char written[32];
+        snprintf(written, sizeof(written), "%" PRIi64, token_of(rows[i].written));
+        snprintf(text, sizeof(text), "INSERT INTO fenced (id, number, permit_token) VALUES (%zu, 0, %s)", 100 + i,
+                 rows[i].token ? rows[i].token : written);
+        enum verdict verdict = session->store->kind->run(session, text);
+        if (verdict != rows[i].expected)
+            kit_fail("%s: %s: verdict %d instead of %d", session->store->name, text, verdict, rows[i].expected);
+    }
+    session_run(session, "INSERT INTO fenced (id, number) VALUES (200, 0)");
+}
+
 /* A column as in the head of the script. Without strict mode MariaDB would store an impossible value as 0. */
 static void check_mariadb(struct session *session)
 {
@@ -74,6 +100,7 @@ void guard_rows(struct store *store)
     for (size_t i = 0; i < STEPS; i++)
         take(&session, &steps[i]);
     KIT_CHECK(store->kind->number(&session, "SELECT permit_token FROM fenced WHERE id = 2") == 62);
+    check_inserts(&session);
     if (store->kind == &store_mariadb)
         check_mariadb(&session);
     session_close(&session);

@@ -34,7 +34,11 @@ static const struct sql_words words = {"CALL permit_fence",
     "CREATE TRIGGER %s_permit_fence BEFORE UPDATE ON %s FOR EACH ROW"                                                  \
     " SET NEW.permit_token = IF(NEW.permit_token BETWEEN OLD.permit_token"                                             \
     " AND (TIMESTAMPDIFF(SECOND, '2026-01-01', UTC_TIMESTAMP()) + 86400) * 1024000,"                                   \
-    " NEW.permit_token, permit_fence_row('%s', NEW.permit_token, OLD.permit_token))"
+    " NEW.permit_token, permit_fence_row('%s', NEW.permit_token, OLD.permit_token));"                                  \
+    "CREATE TRIGGER %s_permit_fence_new BEFORE INSERT ON %s FOR EACH ROW"                                              \
+    " SET NEW.permit_token = IF(NEW.permit_token"                                                                      \
+    " BETWEEN 0 AND (TIMESTAMPDIFF(SECOND, '2026-01-01', UTC_TIMESTAMP()) + 86400) * 1024000,"                         \
+    " NEW.permit_token, permit_fence_row('%s', NEW.permit_token, NULL))"
 
 static enum verdict judge(struct session *session)
 {
@@ -134,8 +138,8 @@ static void load(const struct store *store, const char *script)
 static struct store *start(bool durable)
 {
     /* A writer that is stopped inside a transaction must not keep its locks. */
-    static const char *const common[] = {"--idle-transaction-timeout=1", "--innodb-buffer-pool-size=512M", NULL};
-    static const char *const transient[] = {"--innodb-print-all-deadlocks=1", "--idle-transaction-timeout=1",
+    static const char *const common[] = {"--loose-idle-transaction-timeout=1", "--innodb-buffer-pool-size=512M", NULL};
+    static const char *const transient[] = {"--innodb-print-all-deadlocks=1", "--loose-idle-transaction-timeout=1",
                                             "--innodb-buffer-pool-size=512M", "--innodb-flush-log-at-trx-commit=2",
                                             NULL};
     struct kit_database *database = kit_database_start(durable ? common : transient);
@@ -151,8 +155,8 @@ static struct store *start(bool durable)
     load(store, "mariadb-row.sql");
     session_open(&session, store);
     session_run(&session, "%s", SQL_TABLES);
-    session_run(&session, TRIGGER, "last", "last", "last");
-    session_run(&session, TRIGGER, "fenced", "fenced", "fenced");
+    session_run(&session, TRIGGER, "last", "last", "last", "last", "last", "last");
+    session_run(&session, TRIGGER, "fenced", "fenced", "fenced", "fenced", "fenced", "fenced");
     session_close(&session);
     return store;
 }

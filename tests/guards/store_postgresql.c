@@ -43,7 +43,9 @@ static const struct sql_words words = {"SELECT permit.fence",
 #define TRIGGER                                                                                                        \
     "CREATE TRIGGER permit_fence BEFORE UPDATE ON %s FOR EACH ROW"                                                     \
     " WHEN ((NEW.permit_token BETWEEN OLD.permit_token AND permit.fence_limit()) IS NOT TRUE)"                         \
-    " EXECUTE FUNCTION permit.fence_row()"
+    " EXECUTE FUNCTION permit.fence_row();"                                                                            \
+    "CREATE TRIGGER permit_fence_new BEFORE INSERT ON %s FOR EACH ROW"                                                 \
+    " WHEN ((NEW.permit_token BETWEEN 0 AND permit.fence_limit()) IS NOT TRUE) EXECUTE FUNCTION permit.fence_row()"
 
 static enum verdict judge(struct session *session, const PGresult *result)
 {
@@ -212,8 +214,8 @@ static void make_shop(struct store *store)
     session_open(&session, store);
     run_file(&session, "postgresql.sql");
     session_run(&session, "%s", SQL_TABLES);
-    session_run(&session, TRIGGER, "last");
-    session_run(&session, TRIGGER, "fenced");
+    session_run(&session, TRIGGER, "last", "last");
+    session_run(&session, TRIGGER, "fenced", "fenced");
     session_close(&session);
 }
 

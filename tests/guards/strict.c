@@ -8,6 +8,12 @@ bool strict_rule_holds(void)
 {
     uint64_t marks[] = {5, 0, 7};
     size_t at = 99;
+    const uint64_t beyond = permit_fence_token_limit() + 100 * UINT64_C(1024000); /* the clock goes on meanwhile */
+    if (permit_fence_pass(beyond, marks, 3, &at) || at != 0 || marks[0] != 5 || marks[1] != 0)
+        return false;
+    if (permit_fence_pass(0, marks + 1, 1, &at) || at != 0 || marks[1] != 0)
+        return false;
+    at = 99;
     if (permit_fence_pass(6, marks, 3, &at) || at != 2 || marks[0] != 5 || marks[1] != 0)
         return false;
     return permit_fence_pass(7, marks, 3, &at) && marks[0] == 7 && marks[1] == 7 && marks[2] == 7;

@@ -28,6 +28,14 @@ extern const char *const patient_flags[];
  * in the shared server: "own0" for the first.
  */
 struct kit_permitd *own_permitd(const char *const *flags);
+/* Asserts that permitd exits with status 1 and a message that contains `part`. */
+void refuses_to_start(const struct kit_permitd_options *options, const char *part);
+/* The same for two arguments. */
+void refuses_flags(const char *first, const char *second, const char *part);
+/* Returns the URL of the permitd's next listener: the second one at the first call. */
+const char *next_url(const struct kit_permitd *permitd);
+/* Runs a shell command. Returns its standard output and standard error; *ret_status (may be NULL) is its exit status. */
+const char *run_shell(int *ret_status, const char *format, ...) KIT_PRINTF(2, 3);
 /* Returns how often `sentence` occurs in the permitd's log. */
 size_t log_count(const struct kit_permitd *permitd, const char *sentence);
 

@@ -249,12 +249,14 @@ static const char *long_hall(struct talk *talk)
 static size_t count_waiters(struct talk *talk, const char *semaphore)
 {
     size_t count = 0;
-    const char *after = "0";
-    while (after) {
-        say(talk, 200, "GET", text("/v1/semaphores/%s/waiters?limit=1000&after=%s", semaphore, after), NULL);
+    const char *path = text("/v1/semaphores/%s/waiters?limit=1000", semaphore);
+    for (const char *page = path; page;) {
+        say(talk, 200, "GET", page, NULL);
         cr_assert_lt(talk->reply.body_length, 2 * MIB);
         count += (size_t)kit_json_length(talk->reply.body, "waiters");
-        after = kit_json_has(talk->reply.body, "next") ? kept(kit_json_text(talk->reply.body, "next")) : NULL;
+        char *next = kit_json_text(talk->reply.body, "next");
+        page = next ? text("%s&after=%s", path, next) : NULL;
+        free(next);
     }
     return count;
 }

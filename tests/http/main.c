@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "fixture.h"
@@ -79,6 +80,35 @@ struct kit_permitd *own_permitd(const char *const *flags)
     return kit_permitd_start(&options);
 }
 
+const char *next_url(const struct kit_permitd *permitd)
+{
+    static const char start[] = "permitd: listening on ";
+    char line[256];
+    size_t length = 0;
+    while (length < sizeof line - 1 && read(permitd->stdout_fd, line + length, 1) == 1 && line[length] != '\n')
+        length++;
+    line[length] = '\0';
+    cr_assert(strncmp(line, start, strlen(start)) == 0, "%s", line);
+    return text("%s", line + strlen(start));
+}
+
+void refuses_to_start(const struct kit_permitd_options *options, const char *part)
+{
+    struct kit_permitd *permitd = kit_permitd_spawn(options);
+    int status = kit_permitd_wait_end(permitd, 120000);
+    char *log = kit_read_file(permitd->log_path);
+    cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == 1, "status %d: %s", status, log);
+    cr_assert(strstr(log, "permitd: ") && strstr(log, part), "no \"%s\" in: %s", part, log);
+    free(log);
+    kit_permitd_kill(permitd);
+}
+
+void refuses_flags(const char *first, const char *second, const char *part)
+{
+    const char *flags[] = {first, second, NULL};
+    refuses_to_start(&(struct kit_permitd_options){.flags = flags}, part);
+}
+
 size_t log_count(const struct kit_permitd *permitd, const char *sentence)
 {
     char *log = kit_read_file(permitd->log_path);
@@ -119,6 +149,26 @@ const char *fresh_name(const char *name)
 {
     static int count;
     return text("%s-%s-%d", name, process_name(), count++);
+}
+
+const char *run_shell(int *ret_status, const char *format, ...)
+{
+    enum { OUTPUT_MAX = 256 * 1024 };
+    static char output[OUTPUT_MAX];
+    char *command = NULL;
+    va_list arguments;
+    va_start(arguments, format);
+    cr_assert_geq(vasprintf(&command, format, arguments), 0);
+    va_end(arguments);
+    FILE *stream = popen(text("{ %s\n} 2>&1", command), "re");
+    cr_assert_not_null(stream);
+    size_t length = fread(output, 1, sizeof output - 1, stream);
+    output[length] = '\0';
+    int status = pclose(stream);
+    if (ret_status)
+        *ret_status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    free(command);
+    return text("%s", output);
 }
 
 struct talk talk_to(unsigned port)

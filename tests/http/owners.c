@@ -740,7 +740,7 @@ Test(probe, two_definite_answers_end_the_requests_of_a_dead_owner, .timeout = 30
     struct kit_permitd *permitd = permitd_with_probe(text("http://127.0.0.1:%u/jobs/{owner}", liveness->port));
     struct talk talk = talk_to(permitd->port);
     const char *name = fresh_semaphore(&talk, "{\"capacity\":10}");
-    const char *alive = acquire(&talk, name, "alive/1?", "1h");
+    const char *alive = acquire(&talk, name, "alive:1?", "1h");
     const char *dead = acquire(&talk, name, "dead", "1h");
     const char *also = acquire(&talk, name, "dead", "none");
     const char *gone = acquire(&talk, name, "gone%", "1h");
@@ -752,7 +752,7 @@ Test(probe, two_definite_answers_end_the_requests_of_a_dead_owner, .timeout = 30
     ends_as(&talk, also, "owner_dead");
     ends_as(&talk, gone, "owner_dead");
     cr_assert_geq(times_asked(liveness, "gone%25"), 2, "the name is percent-encoded");
-    wait_asked(liveness, "alive%2F1%3F", 3);
+    wait_asked(liveness, "alive%3A1%3F", 3);
     /* An answer that takes longer than 5 s does not count; the owner may be suspect until the next one. */
     cr_assert(kit_wait_until(is_not_suspect, &(struct held_request){&talk, alive}, PATIENCE_MS));
     is_held(&talk, nobody);

@@ -107,6 +107,38 @@ Test(refusals, operations_of_a_timed_out_batch_are_never_granted, .timeout = 300
     scene_end(&scene);
 }
 
+static bool is_held(void *context)
+{
+    struct talk *talk = context;
+    tell(talk, "GET", "/v1/requests/t", NULL);
+    reply_release(&talk->reply);
+    return kit_http_receive(&talk->http, "GET", &talk->reply) && talk->reply.status == 200;
+}
+
+/* P23: a locked row delays the operations of its semaphore only, also those that came together with others. */
+Test(refusals, locked_row_delays_only_its_part_of_a_batch, .timeout = 300)
+{
+    struct scene scene = scene_set("2m");
+    struct talk other = talk_to(scene.permitd->port);
+    say_until(&scene.talk, 200, "PUT", "/v1/semaphores/free", "{\"capacity\":100}");
+    say_until(&scene.talk, 200, "PUT", "/v1/semaphores/u", "{\"capacity\":100}");
+    lock_row(&scene, lock_semaphore);
+    (void)kit_sql_number(scene.locker, "SELECT id FROM semaphore WHERE name = 'u' FOR UPDATE");
+    tell(&scene.talk, "POST", "/v1/batch",
+         "{\"operations\":[{\"op\":\"acquire\",\"external_id\":\"k\",\"permits\":[{\"semaphore\":\"s\"}]},"
+         "{\"op\":\"acquire\",\"external_id\":\"l\",\"permits\":[{\"semaphore\":\"s\"},{\"semaphore\":\"free\"}]},"
+         "{\"op\":\"acquire\",\"external_id\":\"m\",\"permits\":[{\"semaphore\":\"u\"}]},"
+         "{\"op\":\"acquire\",\"external_id\":\"t\",\"permits\":[{\"semaphore\":\"free\"}]}]}");
+    cr_assert(kit_wait_until(is_held, &other, LONG_MS));
+    cr_assert(kit_wait_until(statement_waits, scene.locker, LONG_MS)); /* each part waits for its own row now */
+    kit_sql_run(scene.locker, "ROLLBACK");
+    hear(&scene.talk, 200, NULL);
+    for (int i = 0; i < 4; i++)
+        cr_expect_eq(number_of(&scene.talk, text("results.%d.status", i)), 201, "%s", scene.talk.reply.body);
+    talk_end(&other);
+    scene_end(&scene);
+}
+
 Test(refusals, busy_heartbeat_is_never_written, .timeout = 300)
 {
     struct scene scene = scene_set("500ms"); /* permitd waits 1 s for the row of an owner */

@@ -336,6 +336,14 @@ static bool one_waits(void *context)
     return metric_of(talk, "permitd_waiting") == 1;
 }
 
+/* A client that has left is first forgotten, then its place is given up by a write. */
+static bool nobody_is_in_the_queue(void *context)
+{
+    struct talk *talk = context;
+    say(talk, 200, "GET", "/v1/semaphores/s", NULL);
+    return number_of(talk, "waiting") == 0;
+}
+
 Test(reading, large_acquire_waits_is_granted_and_replayed, .timeout = 300)
 {
     struct kit_permitd *permitd = own_permitd(NULL);
@@ -367,8 +375,7 @@ Test(reading, large_acquire_leaves_the_waitlist_with_its_client, .timeout = 300)
         talk_end(&one);
         cr_assert(kit_wait_until(none_waits, &talk, LONG_MS));
     }
-    say(&talk, 200, "GET", "/v1/semaphores/s", NULL);
-    cr_assert_eq(number_of(&talk, "waiting"), 0);
+    cr_assert(kit_wait_until(nobody_is_in_the_queue, &talk, LONG_MS));
     talk_end(&talk);
     kit_permitd_stop(permitd);
 }

@@ -11,24 +11,6 @@
 
 #include "fixture.h"
 
-/* Asserts that permitd exits with status 1 and a message that contains `part`. */
-static void refuses(const struct kit_permitd_options *options, const char *part)
-{
-    struct kit_permitd *permitd = kit_permitd_spawn(options);
-    int status = kit_permitd_wait_end(permitd, 120000);
-    char *log = kit_read_file(permitd->log_path);
-    cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == 1, "status %d: %s", status, log);
-    cr_assert(strstr(log, "permitd: ") && strstr(log, part), "no \"%s\" in: %s", part, log);
-    free(log);
-    kit_permitd_kill(permitd);
-}
-
-static void refuses_flags(const char *first, const char *second, const char *part)
-{
-    const char *flags[] = {first, second, NULL};
-    refuses(&(struct kit_permitd_options){.flags = flags}, part);
-}
-
 static void write_file(const char *path, const char *content)
 {
     FILE *file = fopen(path, "w");
@@ -49,17 +31,24 @@ Test(start, invalid_settings_end_it_with_a_message, .timeout = 300)
     refuses_flags("--advertise", "http://a b", "advertise: 1 to 255 bytes");
     refuses_flags("--listen", "0.0.0.0:0", "--insecure");
     refuses_flags("--listen", "[::]:0", "--insecure");
+    refuses_flags("--listen", "http://0.0.0.0:0", "requires https:// and credentials");
+    refuses_flags("--listen", "https://0.0.0.0:0", "requires https:// and credentials");
     refuses_flags("--listen", "localhost", "listen must be");
+    refuses_flags("--listen", "ftp://127.0.0.1:0", "listen must be");
+    refuses_flags("--listen", "unix:relative", "must be absolute");
+    refuses_flags("--listen", "127.0.0.1:0,,127.0.0.1:0", "--listen: invalid value");
     refuses_flags("--listen", "127.0.0.1:70000", "listen must be");
-    refuses(&(struct kit_permitd_options){.database = "nonsense"}, "mysql://");
-    refuses(&(struct kit_permitd_options){.database = "mysql://root@127.0.0.1:1/x"}, "cannot be used");
-    refuses(&(struct kit_permitd_options){.listen = text("127.0.0.1:%u", shared_port())},
-            "another program uses the port");
+    refuses_flags("--user", "no-such-user", "there is no user no-such-user");
+    refuses_flags("--user", "root", geteuid() ? "only root can become" : "user must not be root");
+    refuses_to_start(&(struct kit_permitd_options){.database = "nonsense"}, "mysql://");
+    refuses_to_start(&(struct kit_permitd_options){.database = "mysql://root@127.0.0.1:1/x"}, "cannot be used");
+    refuses_to_start(&(struct kit_permitd_options){.listen = text("127.0.0.1:%u", shared_port())},
+                     "another program uses the port");
 }
 
 Test(start, data_directory_in_use_is_refused, .timeout = 300)
 {
-    refuses(&(struct kit_permitd_options){.data_dir = shared_directory()}, "in use by another permitd");
+    refuses_to_start(&(struct kit_permitd_options){.data_dir = shared_directory()}, "in use by another permitd");
 }
 
 /* Starts permitd twice, as a supervisor would: the second start must refuse as the first did. */
@@ -73,8 +62,8 @@ Test(start, foreign_table_ends_it_and_is_left_unchanged, .timeout = 300)
         struct kit_sql *sql = own_sql(tables[i]);
         kit_sql_run(sql, "CREATE TABLE %s (id INT)", tables[i]);
         for (int times = 0; times < 2; times++)
-            refuses(&(struct kit_permitd_options){.database = own_url(tables[i])},
-                    text("has a table `%s` that is not permitd's", tables[i]));
+            refuses_to_start(&(struct kit_permitd_options){.database = own_url(tables[i])},
+                             text("has a table `%s` that is not permitd's", tables[i]));
         cr_assert_eq(kit_sql_number(sql, "SELECT COUNT(*) FROM information_schema.COLUMNS"
                                          " WHERE TABLE_SCHEMA = DATABASE()"),
                      1, "something was made or altered");
@@ -141,7 +130,8 @@ Test(start, permitd_as_root_follows_no_symlink_of_another_user, .timeout = 600)
         cr_assert_eq(symlink(victim, link), 0);
         cr_assert_eq(lchown(link, NOBODY, NOBODY), 0);
         if (rows[i].refused)
-            refuses(&(struct kit_permitd_options){.data_dir = directory}, text("%s: it is a symbolic link", link));
+            refuses_to_start(&(struct kit_permitd_options){.data_dir = directory},
+                             text("%s: it is a symbolic link", link));
         else
             kit_permitd_stop(kit_permitd_start(&(struct kit_permitd_options){.data_dir = directory}));
         victim_is_untouched(victim, rows[i].directory, rows[i].entry);
@@ -150,6 +140,61 @@ Test(start, permitd_as_root_follows_no_symlink_of_another_user, .timeout = 600)
         free(victim);
     }
     free(directory);
+}
+
+/* Returns the user of a process. */
+static uid_t user_of(pid_t pid)
+{
+    struct stat info;
+    cr_assert_eq(stat(text("/proc/%d", (int)pid), &info), 0);
+    return info.st_uid;
+}
+
+static pid_t mariadbd_of(const struct kit_permitd *permitd)
+{
+    char *pid = kit_read_file(text("%s/mariadb.pid", permitd->data_dir));
+    cr_assert_not_null(pid);
+    long number = strtol(pid, NULL, 10);
+    free(pid);
+    return (pid_t)number;
+}
+
+Test(start, mariadbd_runs_as_the_named_user_and_not_as_root, .timeout = 600)
+{
+    static const char *const as_nobody[] = {"--user=nobody", "--allow-root=false", NULL};
+    static const char *const as_root[] = {"--allow-root=false", NULL};
+    if (geteuid() != 0)
+        cr_skip_test("only root can become another user");
+    setenv("ASAN_OPTIONS", "detect_leaks=0", 1); /* LeakSanitizer cannot check a process that changed its user */
+    cr_assert_eq(chmod(kit_directory(), 0711), 0);
+    struct kit_permitd *permitd = kit_permitd_start(&(struct kit_permitd_options){.flags = as_nobody});
+    char *directory = strdup(permitd->data_dir);
+    cr_expect_eq(user_of(permitd->pid), NOBODY);
+    cr_expect_eq(user_of(mariadbd_of(permitd)), NOBODY);
+    kit_permitd_stop(permitd);
+    /* Without the name, and without permission for root: the directory has an owner now. */
+    permitd = kit_permitd_start(&(struct kit_permitd_options){.data_dir = directory, .flags = as_root});
+    cr_expect_eq(user_of(mariadbd_of(permitd)), NOBODY);
+    kit_permitd_stop(permitd);
+    /* A directory that an earlier version used as root. */
+    cr_assert_eq(chown(directory, 0, 0), 0);
+    refuses_to_start(&(struct kit_permitd_options){.data_dir = directory, .flags = as_root},
+                     "belongs to root, and MariaDB does not run as root");
+    refuses_to_start(&(struct kit_permitd_options){.data_dir = directory, .flags = as_nobody}, "chown -R nobody");
+    free(directory);
+}
+
+Test(start, permission_for_root_is_logged, .timeout = 600)
+{
+    static const char *const flags[] = {"--allow-root", NULL};
+    if (geteuid() != 0)
+        cr_skip_test("not root");
+    struct kit_permitd *permitd = kit_permitd_start(&(struct kit_permitd_options){.flags = flags});
+    cr_expect_eq(user_of(mariadbd_of(permitd)), 0);
+    char *log = kit_read_file(permitd->log_path);
+    cr_expect(strstr(log, "the private MariaDB runs as root"), "%s", log);
+    free(log);
+    kit_permitd_stop(permitd);
 }
 
 /* Runs permitd --check on the directory and asserts its exit status. Returns its standard output and standard error. */

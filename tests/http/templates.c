@@ -418,6 +418,62 @@ Test(first_use, is_limited_by_max_semaphores, .timeout = 300)
     kit_permitd_stop(permitd);
 }
 
+/* ---- max_slots ---- */
+
+Test(max_slots, is_the_limit_of_all_slotted_semaphores, .timeout = 300)
+{
+    static const char *const flags[] = {"--max-slots", "1000", NULL};
+    struct kit_permitd *permitd = own_permitd(flags);
+    struct talk talk = talk_to(permitd->port);
+    const char *one = fresh_name("s"), *two = fresh_name("s"), *three = fresh_name("t");
+    say(&talk, 201, "PUT", semaphore_path(one), "{\"capacity\":600}");
+    refused(&talk, 429, "too_many", "PUT", semaphore_path(two), "{\"capacity\":401}");
+    text_is(&talk, "detail",
+            "401 more slots are needed, and max_slots (1000 for all semaphores) leaves 400; \"kind\":\"counted\" needs "
+            "none");
+    say(&talk, 404, "GET", semaphore_path(two), NULL);
+    refused(&talk, 429, "too_many", "PUT", semaphore_path(one), "{\"capacity\":1001}");
+    say(&talk, 200, "GET", semaphore_path(one), NULL);
+    cr_assert_eq(number_of(&talk, "capacity"), 600);
+    say(&talk, 201, "PUT", semaphore_path(two), "{\"capacity\":1000000, \"kind\":\"counted\"}");
+    say(&talk, 200, "PUT", semaphore_path(one), "{\"capacity\":1000}");
+    say(&talk, 200, "PUT", semaphore_path(one), "{\"capacity\":1}"); /* its rows stay */
+    say(&talk, 201, "PUT", "/v1/templates/t", "{\"capacity\":1}");
+    refused(&talk, 429, "too_many", "POST", "/v1/requests", acquire_body(fresh_name("k"), three));
+    refused(&talk, 429, "too_many", "PUT", semaphore_path(three), "{\"capacity\":1}");
+    say(&talk, 200, "PUT", semaphore_path(one), "{\"note\":\"no more slots\"}");
+    talk_end(&talk);
+    kit_permitd_stop(permitd);
+}
+
+static bool put_is_refused(void *context)
+{
+    struct talk *talk = context;
+    reply_release(&talk->reply);
+    (void)kit_http_call(&talk->http, "PUT", semaphore_path(fresh_name("s")), NULL, "{\"capacity\":1}", &talk->reply);
+    return talk->reply.status == 429;
+}
+
+/* Slots that are there when permitd starts count, retired or not. */
+Test(max_slots, earlier_slots_are_counted, .timeout = 300)
+{
+    static const char *const flags[] = {"--max-slots", "1000", NULL};
+    struct kit_permitd_options options = {.database = own_url("earlier_slots")};
+    struct kit_permitd *permitd = kit_permitd_start(&options);
+    struct talk talk = talk_to(permitd->port);
+    const char *one = fresh_name("s");
+    say(&talk, 201, "PUT", semaphore_path(one), "{\"capacity\":2000}");
+    say(&talk, 200, "DELETE", semaphore_path(one), NULL);
+    talk_end(&talk);
+    kit_permitd_stop(permitd);
+    options.flags = flags;
+    permitd = kit_permitd_start(&options);
+    talk = talk_to(permitd->port);
+    cr_assert(kit_wait_until(put_is_refused, &talk, PATIENCE_MS));
+    talk_end(&talk);
+    kit_permitd_stop(permitd);
+}
+
 /* ---- blocked creation ---- */
 
 /* A permitd whose creation of "held" is blocked by an uncommitted row of another session. */

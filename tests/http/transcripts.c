@@ -662,7 +662,7 @@ Test(not_found, unknown_key_is_named_by_why)
     struct talk talk = talk_to(shared_port());
     const char *key = fresh_name("k");
     refused(&talk, 404, "unknown_request", "GET", text("%s/why", request_path(key)), NULL);
-    detail_has(&talk, text("no request \"%s\" is held, ended or waiting at this server", key));
+    detail_has(&talk, text("no request \"%s\" waits, is held, or has ended", key));
     talk_end(&talk);
 }
 

@@ -96,7 +96,8 @@ Test(waiting, ends_when_the_unit_is_released, .timeout = 300)
     struct talk one = join_waitlist(&talk, key, name, 1, "10m", 1);
     cr_assert_geq(number_of(&talk, "oldest_wait_ms"), 0);
     cr_assert_eq(number_of(&talk, "in_use"), 1);
-    refused(&talk, 404, "unknown_request", "GET", request_path(key), NULL);
+    say(&talk, 200, "GET", request_path(key), NULL);
+    text_is(&talk, "state", "WAITING");
     release(&talk, held);
     hear(&one, 201, NULL);
     text_is(&one, "external_id", key);
@@ -244,7 +245,9 @@ Test(waiting, expired_wait_names_holders_and_waiters_ahead, .timeout = 300)
     cr_assert_eq(kit_json_length(two.reply.body, "blocking.0.ahead"), 1);
     text_is(&two, "blocking.0.ahead.0", first);
     text_is(&two, "detail", text("%s: 2 of 2 in use, 1 asked, 1 waits before it, held longest by %s", name, held));
-    refused(&two, 404, "unknown_request", "GET", request_path(second), NULL);
+    say(&two, 200, "GET", request_path(second), NULL); /* its place is kept */
+    text_is(&two, "state", "WAITING");
+    cr_assert(kit_json_true(two.reply.body, "kept"), "%s", two.reply.body);
     talk_end(&two);
     release(&talk, held);
     hear(&one, 201, NULL);
@@ -470,10 +473,10 @@ Test(waiting, ends_with_the_connection, .timeout = 300)
     wait_for_waiting(&talk, name, 0);
     talk_end(&line[2]);
     release(&talk, held);
-    for (int i = 0; i < 3; i++)
-        refused(&talk, 404, "unknown_request", "GET", request_path(keys[i]), NULL);
     say(&talk, 200, "GET", semaphore_path(name), NULL);
     cr_assert_eq(number_of(&talk, "in_use"), 0);
+    for (int i = 0; i < 3; i++) /* their places are kept for 10 s */
+        say_until(&talk, 404, "GET", request_path(keys[i]), NULL);
     talk_end(&talk);
 }
 
@@ -624,14 +627,14 @@ Test(waiting, is_listed_in_pages, .timeout = 300)
     const char *path = text("%s/waiters", semaphore_path(name)), *keys[COUNT];
     struct talk line[COUNT];
     say(&talk, 200, "GET", path, NULL);
-    text_is(&talk, "scope", "process");
+    text_is(&talk, "scope", "database");
     cr_assert_eq(kit_json_length(talk.reply.body, "waiters"), 0);
     acquire(&talk, fresh_name("k"), name, 9);
     for (int i = 0; i < COUNT; i++)
         line[i] = join_waitlist(&talk, keys[i] = fresh_name("k"), name, i + 1, "10m", i + 1);
-    const char *next = "0";
+    const char *next = NULL;
     for (int i = 0; i < COUNT; i += 2) {
-        say(&talk, 200, "GET", text("%s?limit=2&after=%s", path, next), NULL);
+        say(&talk, 200, "GET", text("%s?limit=2%s%s", path, next ? "&after=" : "", next ? next : ""), NULL);
         long shown = kit_json_length(talk.reply.body, "waiters");
         cr_assert_eq(shown, i + 1 < COUNT ? 2 : 1, "%s", talk.reply.body);
         for (long j = 0; j < shown; j++) {
@@ -641,6 +644,9 @@ Test(waiting, is_listed_in_pages, .timeout = 300)
             cr_assert_eq(number_of(&talk, text("waiters.%ld.place", j)), i + j + 1);
             cr_assert_gt(number_of(&talk, text("waiters.%ld.deadline_in_ms", j)), 0);
             cr_assert_geq(number_of(&talk, text("waiters.%ld.waited_ms", j)), 0);
+            cr_assert_eq(number_of(&talk, text("waiters.%ld.priority", j)), 0);
+            cr_assert_gt(number_of(&talk, text("waiters.%ld.server", j)), 0);
+            cr_assert_not(kit_json_has(talk.reply.body, text("waiters.%ld.kept", j)), "%s", talk.reply.body);
             if (i + j)
                 text_is(&talk, text("waiters.%ld.behind", j), keys[i + j - 1]);
             else
@@ -658,6 +664,10 @@ Test(waiting, is_listed_in_pages, .timeout = 300)
     refused(&talk, 404, "unknown_semaphore", "GET", "/v1/semaphores/never-made/waiters", NULL);
     refused(&talk, 422, "invalid", "GET", text("%s?limit=0", path), NULL);
     refused(&talk, 422, "invalid", "GET", text("%s?before=1", path), NULL);
+    static const char *const afters[] = {"",     "0",      "1.2",    "1.2.3.4",
+                                         "1..3", "-1.2.3", "1.2.3x", "1.2.9999999999999999999"};
+    for (size_t i = 0; i < sizeof afters / sizeof afters[0]; i++)
+        refused(&talk, 422, "invalid", "GET", text("%s?after=%s", path, afters[i]), NULL);
     refused(&talk, 405, "method_not_allowed", "PUT", path, "{}");
     talk_end(&talk);
 }
@@ -683,7 +693,7 @@ Test(waiting, is_explained_by_why, .timeout = 300)
     say(&talk, 200, "GET", path, NULL);
     text_is(&talk, "external_id", key);
     text_is(&talk, "state", "WAITING");
-    text_is(&talk, "scope", "process");
+    text_is(&talk, "scope", "database");
     text_is(&talk, "owner", "me");
     cr_assert_gt(number_of(&talk, "deadline_in_ms"), 0);
     cr_assert(kit_json_has(talk.reply.body, "since") && kit_json_has(talk.reply.body, "deadline"));
@@ -811,10 +821,10 @@ Test(waiting, is_limited_by_max_waiters_and_max_semaphore_waiters, .timeout = 30
 }
 
 /* The semaphore's latest event. */
-static void last_event_is(struct talk *talk, const char *name, const char *from, const char *to)
+static void last_event_is(struct talk *talk, const char *name, const char *what, const char *from, const char *to)
 {
     say(talk, 200, "GET", text("%s/events?limit=1", semaphore_path(name)), NULL);
-    text_is(talk, "events.0.what", "max_waiters");
+    text_is(talk, "events.0.what", what);
     text_is(talk, "events.0.from", from);
     text_is(talk, "events.0.to", to);
 }
@@ -840,7 +850,7 @@ Test(waiting, is_limited_by_max_waiters_of_the_semaphore, .timeout = 300)
     cr_assert_eq(number_of(&talk, "max_waiters"), 1);
     cr_assert_eq(number_of(&talk, "waiting"), 2);
     cr_assert_eq(number_of(&talk, "config_version"), 2);
-    last_event_is(&talk, name, "none", "1");
+    last_event_is(&talk, name, "max_waiters", "none", "1");
     refused_beyond(&talk, name, 1);
     refused(&talk, 423, "no_capacity", "POST", "/v1/requests", acquire_body(NULL, name, 1, NULL));
 
@@ -853,7 +863,7 @@ Test(waiting, is_limited_by_max_waiters_of_the_semaphore, .timeout = 300)
 
     say(&talk, 200, "PUT", semaphore_path(name), "{\"max_waiters\":\"none\"}");
     cr_assert_not(kit_json_has(talk.reply.body, "max_waiters"), "%s", talk.reply.body);
-    last_event_is(&talk, name, "0", "none");
+    last_event_is(&talk, name, "max_waiters", "0", "none");
     struct talk third = join_waitlist(&talk, fresh_name("k"), name, 1, "10m", 2);
     talk_end(&first);
     talk_end(&second);
@@ -888,6 +898,111 @@ Test(waiting, max_waiters_is_a_whole_number_or_none)
         refused(&talk, 422, "invalid", "PUT", semaphore_path(name), text("{\"max_waiters\":%s}", values[i]));
         text_is(&talk, "detail", "max_waiters must be a whole number from 0 to 1000000, or \"none\"");
     }
+    talk_end(&talk);
+}
+
+Test(waiting, is_limited_by_max_owner_waiters, .timeout = 300)
+{
+    struct kit_permitd *permitd = own_permitd((const char *const[]){"--max-owner-waiters", "1", NULL});
+    struct talk talk = talk_to(permitd->port);
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":0}");
+    const char *of_ann = text("{\"owner\":\"ann\",\"permits\":[{\"semaphore\":\"%s\"}],\"wait\":\"10m\"}", name);
+    struct talk one = talk_to(permitd->port);
+    tell(&one, "POST", "/v1/requests", of_ann);
+    wait_for_waiting(&talk, name, 1);
+    refused(&talk, 429, "too_many", "POST", "/v1/requests", of_ann);
+    text_is(&talk, "detail", "too many waiting requests of this owner (max_owner_waiters is 1)");
+    struct talk two = join_waitlist(&talk, fresh_name("k"), name, 1, "10m", 2); /* without an owner */
+    talk_end(&one);
+    talk_end(&two);
+    talk_end(&talk);
+    kit_permitd_stop(permitd);
+}
+
+/* ---- priority ---- */
+
+/* Sends an acquire with a priority that waits, and returns once the semaphore has n waiters. */
+static struct talk join_with_priority(struct talk *talk, const char *key, const char *name, int priority, int64_t n)
+{
+    struct talk one = talk_to(talk->http.port);
+    tell(&one, "POST", "/v1/requests", text("{\"priority\":%d,%s", priority, acquire_body(key, name, 1, "10m") + 1));
+    wait_for_waiting(talk, name, n);
+    return one;
+}
+
+Test(waiting, higher_priority_stands_before_earlier_waiters, .timeout = 300)
+{
+    struct talk talk = talk_to(shared_port());
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":1,\"queue\":\"fifo\"}");
+    const char *held = fresh_name("k"), *low = fresh_name("low"), *high = fresh_name("high");
+    acquire(&talk, held, name, 1);
+    struct talk first = join_waitlist(&talk, low, name, 1, "10m", 1);
+    struct talk second = join_with_priority(&talk, high, name, 9, 2);
+    say(&talk, 200, "GET", request_path(low), NULL);
+    text_is(&talk, "state", "WAITING");
+    cr_assert_eq(number_of(&talk, "priority"), 0);
+    cr_assert_eq(number_of(&talk, "permits.0.place"), 2);
+    cr_assert_eq(number_of(&talk, "permits.0.ahead_count"), 1);
+    text_is(&talk, "permits.0.ahead.0", high);
+    cr_assert_gt(number_of(&talk, "until_in_ms"), 0);
+    cr_assert_gt(number_of(&talk, "server"), 0);
+    say(&talk, 200, "GET", text("%s/waiters", semaphore_path(name)), NULL);
+    text_is(&talk, "waiters.0.external_id", high);
+    cr_assert_eq(number_of(&talk, "waiters.0.priority"), 9);
+    text_is(&talk, "waiters.1.behind", high);
+    say(&talk, 200, "GET", text("/v1/requests?state=WAITING&semaphore=%s", name), NULL);
+    cr_assert_eq(kit_json_length(talk.reply.body, "requests"), 2);
+    text_is(&talk, "requests.0.permits.0.semaphore", name);
+    cr_assert_not(kit_json_has(talk.reply.body, "requests.0.permits.0.place"), "%s", talk.reply.body);
+    refused(&talk, 404, "unknown_request", "POST", text("%s/renew", request_path(low)), NULL);
+    refused(&talk, 404, "unknown_request", "POST", text("%s/confirm", request_path(low)), NULL);
+    release(&talk, held);
+    hear(&second, 201, NULL);
+    release(&talk, high);
+    hear(&first, 201, NULL);
+    talk_end(&first);
+    talk_end(&second);
+    talk_end(&talk);
+}
+
+Test(waiting, priority_is_part_of_neither_digest_nor_batch, .timeout = 300)
+{
+    struct talk talk = talk_to(shared_port());
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":1}");
+    const char *key = fresh_name("k");
+    const char *body = acquire_body(key, name, 1, NULL);
+    say(&talk, 201, "POST", "/v1/requests", text("{\"priority\":9,%s", body + 1));
+    say(&talk, 200, "POST", "/v1/requests", text("{\"priority\":3,%s", body + 1));
+    say(&talk, 200, "POST", "/v1/requests", body);
+    say(&talk, 200, "POST", "/v1/batch", text("{\"operations\":[{\"op\":\"acquire\",\"priority\":1,%s]}", body + 1));
+    cr_assert_eq(number_of(&talk, "results.0.status"), 422);
+    talk_end(&talk);
+}
+
+Test(waiting, priority_is_a_whole_number_up_to_max_priority, .timeout = 300)
+{
+    static const char *const values[] = {"-1", "10", "1.5", "\"1\"", "null", "true"};
+    struct talk talk = talk_to(shared_port());
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":1}");
+    const char *path = semaphore_path(name);
+    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
+        refused(&talk, 422, "invalid", "POST", "/v1/requests",
+                text("{\"priority\":%s,%s", values[i], acquire_body(NULL, name, 1, "1s") + 1));
+        text_is(&talk, "detail", "priority must be a whole number from 0 to 9");
+        refused(&talk, 422, "invalid", "PUT", path, text("{\"max_priority\":%s}", values[i]));
+        text_is(&talk, "detail", "max_priority must be a whole number from 0 to 9");
+    }
+    say(&talk, 200, "PUT", path, "{\"max_priority\":3}");
+    cr_assert_eq(number_of(&talk, "max_priority"), 3);
+    last_event_is(&talk, name, "max_priority", "9", "3");
+    refused(&talk, 422, "invalid", "POST", "/v1/requests",
+            text("{\"priority\":4,%s", acquire_body(NULL, name, 1, "10m") + 1));
+    say(&talk, 201, "POST", "/v1/requests", text("{\"priority\":3,%s", acquire_body(NULL, name, 1, "10m") + 1));
+    const char *prefix = text("%s:", fresh_name("t"));
+    say(&talk, 201, "PUT", text("/v1/templates/%s", prefix), "{\"capacity\":1,\"max_priority\":0}");
+    cr_assert_eq(number_of(&talk, "max_priority"), 0);
+    refused(&talk, 422, "invalid", "POST", "/v1/requests",
+            text("{\"priority\":1,%s", acquire_body(NULL, text("%sone", prefix), 1, "10m") + 1));
     talk_end(&talk);
 }
 

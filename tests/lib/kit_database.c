@@ -449,6 +449,16 @@ size_t kit_sql_each(struct kit_sql *sql, const char *statement, void (*visit)(vo
     return count;
 }
 
+bool kit_sql_try_each(struct kit_sql *sql, const char *statement, void (*visit)(void *context, char **columns),
+                      void *context)
+{
+    MYSQL_RES *result = mysql_query(sql->mysql, statement) ? NULL : mysql_store_result(sql->mysql);
+    for (MYSQL_ROW row; result && (row = mysql_fetch_row(result));)
+        visit(context, row);
+    mysql_free_result(result);
+    return result != NULL;
+}
+
 struct first_number {
     bool seen;
     int64_t value;

@@ -195,12 +195,15 @@ void kit_show_logs(void)
 
 void kit_fail(const char *format, ...)
 {
+    enum { SIZE = 4096 };
+    char message[SIZE];
     va_list arguments;
     va_start(arguments, format);
-    vfprintf(stderr, format, arguments);
+    (void)vsnprintf(message, sizeof message, format, arguments);
     va_end(arguments);
-    fputc('\n', stderr);
+    fprintf(stderr, "%s\n", message);
     kit_show_logs();
+    fprintf(stderr, "---- %s\n", message); /* once more, because the logs may be all that is left of a long output */
     exit(1);
 }
 

@@ -169,7 +169,7 @@ void kit_database_await_end(struct kit_database *database);
 /* Sends SIGTERM, waits for the end, and frees it. */
 void kit_database_stop(struct kit_database *database);
 
-/* Direct SQL over a Unix socket as root, on one connection. A failure ends the process, except in kit_sql_try. */
+/* Direct SQL over a Unix socket as root, on one connection. A failure ends the process, except in kit_sql_try and kit_sql_try_each. */
 struct kit_sql;
 struct kit_sql *kit_sql_open(const char *socket, const char *database);
 /* Returns NULL if it cannot connect. */
@@ -187,6 +187,9 @@ int64_t kit_sql_lock_waits(struct kit_sql *sql, const char *database);
 /* Calls visit for each row; columns are text, NULL for NULL. Returns the number of rows. */
 size_t kit_sql_each(struct kit_sql *sql, const char *statement, void (*visit)(void *context, char **columns),
                     void *context);
+/* The same for a server that may fail: returns false, without a call of visit, if the statement fails. */
+bool kit_sql_try_each(struct kit_sql *sql, const char *statement, void (*visit)(void *context, char **columns),
+                      void *context);
 
 /*
  * ---- HTTP/1.1 over a plain socket to 127.0.0.1, kept alive. It connects by itself, also after the server has closed

@@ -85,9 +85,12 @@ static void leave(struct call *call)
 {
     if (engine_abandon(world.servers[call->process].engine, &call->op)) {
         oracle_client_left(call);
+        if (call->client)
+            call->client->lost = call->story;
         call_free(call);
     } else {
         call->wait_until = 0; /* the running batch decides it, so it does not wait any longer */
+        call->left = true;
     }
 }
 
@@ -129,6 +132,7 @@ struct call *call_new(int process, struct story *story, enum operation_kind kind
     call->operation.wants = call->wants;
     call->operation.want_count = story->want_count;
     call->operation.ttl = story->ttl;
+    call->operation.priority = dice_once_in(3) ? (int)dice_between(0, dice_once_in(3) ? PRIORITY_MAX : 2) : 0;
     memcpy(call->operation.digest, story->digest, DIGEST_SIZE);
     length = snprintf(call->nonce, sizeof call->nonce, "%llu", (unsigned long long)call->number);
     call->operation.nonce = (struct bytes){call->nonce, (size_t)length};
@@ -158,6 +162,7 @@ bool call_send(struct call *call, int64_t wait_us)
     enum permit_status status = engine_submit(server->engine, &call->op);
     if (status == PERMIT_OK)
         return true;
+    call->waited = false; /* refused at the door: whether the key waits is not said */
     on_decided(&call->op, &(struct decision){.status = status});
     return false;
 }
@@ -280,8 +285,8 @@ static enum action choose_action(const struct story *story)
 
 static int64_t choose_wait(void)
 {
-    if (dice_once_in(profile.low_load ? 2 : 30))
-        return dice_between(1, WAIT_MAX_MS) * US_PER_MS;
+    if (dice_once_in(profile.low_load || profile.deaths ? 2 : 30))
+        return dice_between(1, profile.wait_max_ms) * US_PER_MS;
     return dice_once_in(4) ? dice_between(1000, 300000) : dice_between(1000, 30000);
 }
 
@@ -291,10 +296,11 @@ static bool may_forget(const struct story *story)
     return !story->confirm_sent || story->end_answered || story->lost;
 }
 
+/* *ret_wait_us above 0: it waits. */
 static struct call *make_call(struct story *story, int process, int64_t *ret_wait_us)
 {
     struct call *call;
-    enum action action = choose_action(story);
+    enum action action = *ret_wait_us ? ACQUIRE_WAIT : choose_action(story);
     if (story->confirm_sent && dice_once_in(3))
         action = RELEASE;
     *ret_wait_us = 0;
@@ -327,7 +333,8 @@ static struct call *make_call(struct story *story, int process, int64_t *ret_wai
 static void act(struct timer *timer)
 {
     struct client *client = CONTAINER_OF(timer, struct client, timer);
-    int process = server_any();
+    bool there = profile.lopsided && (client - world.clients) % 4 != 0;
+    int process = there ? server_rather(0) : server_any();
     if (world.quiet)
         return;
     if (process < 0) {
@@ -337,8 +344,10 @@ static void act(struct timer *timer)
     struct story **place = &world.stories[dice_between(0, world.story_count - 1)];
     if ((*place)->calls > 12 && may_forget(*place))
         *place = story_begin();
-    int64_t wait_us;
-    struct call *call = make_call(*place, process, &wait_us);
+    struct story *lost = dice_once_in(2) ? client->lost : NULL;
+    int64_t wait_us = lost != NULL;
+    struct call *call = make_call(lost ? lost : *place, process, &wait_us);
+    client->lost = NULL;
     if (!call) {
         if (may_forget(*place))
             *place = story_begin();

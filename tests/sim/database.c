@@ -18,7 +18,7 @@ static struct db_key *buckets[BUCKETS];
 
 /* ---- undo ---- */
 
-enum undo_kind { UNDO_KEY, UNDO_SEMAPHORE, UNDO_TEMPLATE, UNDO_SERVER, UNDO_GLOBALS };
+enum undo_kind { UNDO_KEY, UNDO_SEMAPHORE, UNDO_TEMPLATE, UNDO_SERVER, UNDO_MAIL, UNDO_GLOBALS };
 
 /* A row as it was before a commit. */
 struct undo {
@@ -32,6 +32,7 @@ struct undo {
         struct db_semaphore_row semaphore;
         struct template_row template;
         struct db_server_row server;
+        struct db_mail mail;
         struct globals globals;
     } before;
 };
@@ -59,6 +60,7 @@ static void journal_row(enum undo_kind kind, void *object)
     case UNDO_SEMAPHORE: undo->before.semaphore = ((struct db_semaphore *)object)->row; break;
     case UNDO_TEMPLATE: undo->before.template = ((struct db_template *)object)->row; break;
     case UNDO_SERVER: undo->before.server = ((struct db_server *)object)->row; break;
+    case UNDO_MAIL: undo->before.mail = *(struct db_mail *)object; break;
     default: undo->before.globals = database.globals; break;
     }
     list_append(&journal, &undo->node);
@@ -152,6 +154,14 @@ size_t database_count_semaphores(void)
     return count;
 }
 
+uint64_t database_count_slots(void)
+{
+    uint64_t count = 0;
+    for (size_t i = 0; i < database.semaphore_count; i++)
+        count += database.semaphores[i].row.exists ? database.semaphores[i].row.slot_rows : 0;
+    return count;
+}
+
 struct bytes label_text(uint8_t label)
 {
     static char texts[SLOTS_MAX + 1][4];
@@ -212,27 +222,61 @@ struct db_key *database_key(struct bytes external_id)
     return *bucket = key;
 }
 
-/* Updates the list of held keys after a change of the row. */
-static void update_held(struct db_key *key)
+/* Updates a list of keys after a change of the row. `at` is the key's index in it plus 1; 0: it is not in it. */
+static void update_list(struct db_key *key, bool listed, struct db_key ***list, size_t *count, size_t *room,
+                        size_t offset)
 {
-    bool held = row_is_held(&key->row);
-    if (held == (key->held_at > 0))
+    size_t *at = (size_t *)((char *)key + offset);
+    if (listed == (*at > 0))
         return;
-    if (held) {
-        if (database.held_count == database.held_room) {
-            database.held_room = database.held_room ? 2 * database.held_room : 64;
-            database.held = realloc(database.held, database.held_room * sizeof(struct db_key *));
-            if (!database.held)
+    if (listed) {
+        if (*count == *room) {
+            *room = *room ? 2 * *room : 64;
+            *list = realloc(*list, *room * sizeof(struct db_key *));
+            if (!*list)
                 abort();
         }
-        database.held[database.held_count++] = key;
-        key->held_at = database.held_count;
+        (*list)[(*count)++] = key;
+        *at = *count;
         return;
     }
-    struct db_key *last = database.held[--database.held_count];
-    database.held[key->held_at - 1] = last;
-    last->held_at = key->held_at;
-    key->held_at = 0;
+    struct db_key *last = (*list)[--*count];
+    (*list)[*at - 1] = last;
+    *(size_t *)((char *)last + offset) = *at;
+    *at = 0;
+}
+
+static void update_lists(struct db_key *key)
+{
+    update_list(key, row_is_held(&key->row), &database.held, &database.held_count, &database.held_room,
+                offsetof(struct db_key, held_at));
+    update_list(key, row_is_waiting(&key->row) || key->row.place_count > 0, &database.waiting, &database.waiting_count,
+                &database.waiting_room, offsetof(struct db_key, waiting_at));
+}
+
+struct db_key *database_waiting(uint64_t request_id)
+{
+    for (size_t i = 0; i < database.waiting_count; i++)
+        if (row_is_waiting(&database.waiting[i]->row) && database.waiting[i]->row.request.id == request_id)
+            return database.waiting[i];
+    return NULL;
+}
+
+int compare_places(const struct request *a, const struct request *b)
+{
+    int order = (a->place > b->place) - (a->place < b->place);
+    return order ? order : (a->id > b->id) - (a->id < b->id);
+}
+
+void row_decode_wants(struct request *request, struct arena *arena)
+{
+    bool counted = allocations_count(false); /* the memory of the database */
+    request->wanted = arena_copy(arena, request->wanted);
+    enum permit_status status =
+        wants_decode(request->wanted, arena, &request->ttl, &request->wants, &request->want_count);
+    allocations_count(counted);
+    if (status != PERMIT_OK)
+        violation("P20", "what %.*s wants cannot be read", (int)request->external_id.length, request->external_id.data);
 }
 
 /* ---- locks ---- */
@@ -278,6 +322,8 @@ struct transaction *transaction_begin(void)
     if (!transaction)
         abort();
     transaction->number = ++number;
+    transaction->process = process_current();
+    transaction->began_at = sim_now();
     list_append(&database.open, &transaction->node);
     return transaction;
 }
@@ -368,25 +414,53 @@ void transaction_free(struct transaction *transaction)
 
 /* ---- statements ---- */
 
-static bool same_state(const struct request_change *change, const struct request_row *row)
+/* Version and locks exclude a change since the row was read, also of columns that no guard names. */
+static bool is_as_read(const struct request_change *change, const struct request_row *row)
 {
-    return row->request.state == change->before->state;
+    const struct request *before = change->before;
+    return row->request.state == before->state &&
+           (before->state == REQUEST_RELEASED ||
+            (row->request.id == before->id && row->request.server_id == before->server_id &&
+             row->request.due_at == before->due_at && row->request.waiting_until == before->waiting_until));
 }
 
 /*
- * The guards of an UPDATE: a request that is no longer in the state it was read in raises an error. An ended request
- * may be deleted meanwhile.
+ * The guards of an UPDATE or DELETE: a request that is no longer in the state it was read in raises an error. An ended
+ * request may be deleted meanwhile.
  */
 static bool request_guard_holds(const struct request_change *change, const struct request_row *row)
 {
-    bool held = change->before->state == REQUEST_ACQUIRED;
     if (!row->exists)
-        return !held;
-    if (!same_state(change, row))
+        return change->before->state == REQUEST_RELEASED;
+    if (!is_as_read(change, row))
         return false;
+    if (change->remove || change->grants)
+        return row->request.state == REQUEST_WAITING && row->request.permit_count == 0;
     for (size_t i = 0; change->ends && i < change->request->permit_count; i++)
         if (row->permit_states[i] != REQUEST_ACQUIRED)
             return false;
+    return true;
+}
+
+static size_t find_place(const struct request_row *row, const struct place_change *change)
+{
+    size_t i = 0;
+    while (i < row->place_count &&
+           (row->places[i].semaphore_id != change->semaphore_id || row->places[i].request_id != change->request_id ||
+            row->places[i].place != change->place))
+        i++;
+    return i;
+}
+
+/* DELETE counts its rows. */
+static bool deleted_places_exist(const struct changes *changes)
+{
+    for (size_t i = 0; i < changes->place_count; i++) {
+        const struct place_change *change = &changes->places[i];
+        const struct db_key *key = change->remove ? database_waiting(change->request_id) : NULL;
+        if (change->remove && (!key || find_place(&key->row, change) == key->row.place_count))
+            return false;
+    }
     return true;
 }
 
@@ -433,7 +507,16 @@ static bool guards_hold(const struct changes *changes)
         if (change->number == 0 || change->number > row->slot_rows || row->slots[change->number] == change->permit_id)
             return false;
     }
-    return changes->label_count == 0 || labels_hold(changes);
+    return deleted_places_exist(changes) && (changes->label_count == 0 || labels_hold(changes));
+}
+
+/* True if the row of the key is deleted before it is inserted anew. */
+static bool removes(const struct changes *changes, const struct db_key *key)
+{
+    for (size_t i = 0; i < changes->request_count; i++)
+        if (changes->requests[i].remove && bytes_equal(changes->requests[i].request->external_id, key->external_id))
+            return true;
+    return false;
 }
 
 /* The unique index on names: the second insert waits, and then finds the first. The same for an id. */
@@ -481,7 +564,7 @@ enum permit_status transaction_write(struct transaction *transaction, const stru
         enum permit_status status = transaction_lock_key(transaction, key);
         if (status != PERMIT_OK)
             return status;
-        if (change->insert && key->row.exists) {
+        if (change->insert && key->row.exists && !removes(changes, key)) {
             database.duplicates++;
             return PERMIT_CONFLICT;
         }
@@ -501,6 +584,7 @@ static void write_settings(struct db_semaphore *semaphore, const struct semaphor
         row->id = was.id;
         row->kind = was.kind;
         row->version = was.version;
+        row->waiting = was.waiting;
     }
     if (row->paused_reason.data)
         row->paused_reason = BYTES("paused");
@@ -514,7 +598,17 @@ static void write_settings(struct db_semaphore *semaphore, const struct semaphor
         semaphore->row.in_service = image->retire_from - 1;
 }
 
-static void write_semaphore(const struct semaphore_image *image)
+/* True if the batch changes a request that waits: otherwise no statement writes `waiting`. */
+static bool changes_queues(const struct changes *changes)
+{
+    bool any = changes->place_count > 0;
+    for (size_t i = 0; i < changes->request_count; i++)
+        any |= changes->requests[i].request->state == REQUEST_WAITING ||
+               (changes->requests[i].before && changes->requests[i].before->state == REQUEST_WAITING);
+    return any;
+}
+
+static void write_semaphore(const struct semaphore_image *image, bool queue)
 {
     struct db_semaphore *semaphore =
         image->insert ? database_semaphore_named(image->semaphore->name) : database_semaphore(image->semaphore->id);
@@ -528,6 +622,8 @@ static void write_semaphore(const struct semaphore_image *image)
         row->version++;
     }
     row->in_use = image->semaphore->in_use;
+    if (queue || image->insert)
+        row->waiting = image->semaphore->waiting;
     row->next_permit_id = image->semaphore->next_permit_id;
     row->next_due_at = image->semaphore->next_due_at;
     row->first_free = image->semaphore->first_free;
@@ -535,17 +631,10 @@ static void write_semaphore(const struct semaphore_image *image)
         write_settings(semaphore, image);
 }
 
-static void insert_request(struct db_key *key, const struct request *request)
+static void write_permits(struct request_row *row, const struct request *request)
 {
-    struct request_row *row = &key->row;
-    memset(row, 0, sizeof *row);
-    row->exists = true;
-    row->request = *request;
-    row->request.external_id = key->external_id;
-    row->request.owner = row->request.principal = (struct bytes){key->text, 0};
-    memcpy(row->nonce, request->nonce.data, request->nonce.length);
-    row->request.nonce = (struct bytes){row->nonce, request->nonce.length};
     row->request.permits = row->permits;
+    row->request.permit_count = request->permit_count;
     for (size_t i = 0; i < request->permit_count; i++) {
         row->permits[i] = request->permits[i];
         row->permit_states[i] = request->state;
@@ -556,6 +645,49 @@ static void insert_request(struct db_key *key, const struct request *request)
         row->permits[i].slots.numbers = row->numbers[i];
         row->permits[i].labels = NULL; /* stored in `labels` */
     }
+}
+
+/* Copies the texts of the image, which do not outlive its batch. */
+static void write_texts(struct request_row *row, const struct request *request)
+{
+    if (request->wanted.length > WANTED_MAX)
+        violation("P20", "a request wants %zu bytes", request->wanted.length);
+    row->request.nonce = (struct bytes){row->nonce, request->nonce.length};
+    memmove(row->nonce, request->nonce.data, request->nonce.length);
+    row->request.wanted = (struct bytes){0};
+    if (request->state == REQUEST_WAITING && request->wanted.data) {
+        row->request.wanted = (struct bytes){row->wanted, request->wanted.length};
+        memmove(row->wanted, request->wanted.data, request->wanted.length);
+    }
+}
+
+static utc_us time_or_never(utc_us time)
+{
+    return time ? time : NEVER;
+}
+
+/* NULL in the columns of a request that has never waited. */
+static void write_place_times(struct request *row, const struct request *request)
+{
+    row->place = time_or_never(request->place);
+    row->waiting_since = time_or_never(request->waiting_since);
+    row->waiting_until = time_or_never(request->waiting_until);
+}
+
+static void insert_request(struct db_key *key, const struct request *request)
+{
+    struct request_row *row = &key->row;
+    memset(row, 0, sizeof *row);
+    row->exists = true;
+    row->request = *request;
+    row->request.external_id = key->external_id;
+    row->request.owner = row->request.principal = (struct bytes){key->text, 0};
+    row->request.wants = NULL;
+    row->request.want_count = 0;
+    row->request.here = false; /* not a column */
+    write_place_times(&row->request, request);
+    write_texts(row, request);
+    write_permits(row, request);
     if (request->id > database.globals.last_id)
         database.globals.last_id = request->id; /* as an index it is not undone, which only makes it larger */
 }
@@ -576,19 +708,132 @@ static void update_request(struct db_key *key, const struct request_change *chan
     row->renewals += after->renewals - before->renewals;
     row->replays += after->replays - before->replays;
     row->ended_at = after->ended_at != before->ended_at ? after->ended_at : row->ended_at;
+    row->server_id = after->server_id != before->server_id ? after->server_id : row->server_id;
+    if (before->state == REQUEST_WAITING) {
+        row->priority = after->priority;
+        write_place_times(row, after);
+        row->acquired_at = after->acquired_at;
+        row->grace_ms = after->grace_ms;
+        row->has_digest = after->has_digest;
+        memcpy(row->digest, after->digest, DIGEST_SIZE);
+    }
+    write_texts(&key->row, after);
+    if (change->grants)
+        write_permits(&key->row, after);
     for (size_t i = 0; change->ends && i < row->permit_count; i++)
         key->row.permit_states[i] = REQUEST_RELEASED;
+}
+
+/* Records the row before the first change of this commit. */
+static void touch_key(struct db_key *key)
+{
+    for (struct list *node = journal.prev; node != &journal; node = node->prev) {
+        const struct undo *undo = LIST_ENTRY(node, struct undo, node);
+        if (undo->lsn != database.lsn)
+            break;
+        if (undo->object == key)
+            return;
+    }
+    journal_row(UNDO_KEY, key);
 }
 
 static void write_request(const struct request_change *change)
 {
     struct db_key *key = database_key(change->request->external_id);
-    journal_row(UNDO_KEY, key);
+    touch_key(key);
     if (change->insert)
         insert_request(key, change->request);
     else
         update_request(key, change);
-    update_held(key);
+    update_lists(key);
+}
+
+static void remove_request(const struct request_change *change)
+{
+    struct db_key *key = database_key(change->request->external_id);
+    touch_key(key);
+    if (key->row.place_count > 0)
+        violation("P20", "the row of %s is deleted, its places are not", key->text);
+    memset(&key->row, 0, sizeof key->row);
+    update_lists(key);
+}
+
+static void delete_place(const struct place_change *change)
+{
+    struct db_key *key = database_waiting(change->request_id);
+    struct request_row *row = &key->row;
+    touch_key(key);
+    row->places[find_place(row, change)] = row->places[row->place_count - 1];
+    row->place_count--;
+}
+
+static void insert_place(const struct place_change *change)
+{
+    struct db_key *key = database_waiting(change->request_id);
+    if (!key)
+        violation("P20", "a place is written for request %llu, which does not wait",
+                  (unsigned long long)change->request_id);
+    touch_key(key);
+    struct request_row *row = &key->row;
+    for (size_t i = 0; i < row->place_count; i++)
+        if (row->places[i].semaphore_id == change->semaphore_id)
+            violation("P20", "%s gets two places at one semaphore", key->text);
+    if (row->place_count == ROW_PERMITS_MAX)
+        violation("P20", "%s gets too many places", key->text);
+    row->places[row->place_count++] = (struct place_row){.semaphore_id = change->semaphore_id,
+                                                         .place = change->place,
+                                                         .request_id = change->request_id,
+                                                         .count = change->count};
+}
+
+static void write_places(const struct changes *changes, bool removed)
+{
+    for (size_t i = 0; i < changes->place_count; i++) {
+        const struct place_change *change = &changes->places[i];
+        if (change->remove != removed)
+            continue;
+        if (removed)
+            delete_place(change);
+        else
+            insert_place(change);
+    }
+}
+
+static struct db_mail *find_mail(uint64_t server_id, uint64_t request_id)
+{
+    for (size_t i = 0; i < MAIL_MAX; i++) {
+        struct db_mail *mail = &database.mail[i];
+        if (mail->exists && mail->server_id == server_id && mail->request_id == request_id)
+            return mail;
+    }
+    return NULL;
+}
+
+static struct db_mail *new_mail(void)
+{
+    for (size_t i = 0; i < MAIL_MAX; i++)
+        if (!database.mail[i].exists)
+            return &database.mail[i];
+    violation("P17", "there are %d rows of mail, which nobody deletes", MAIL_MAX);
+}
+
+static void write_mail_row(struct db_mail *mail, struct db_mail row)
+{
+    journal_row(UNDO_MAIL, mail);
+    *mail = row;
+}
+
+/* Mail that is gone already is no failure, and neither is mail that is there already. */
+static void write_mail(const struct changes *changes)
+{
+    for (size_t i = 0; i < changes->mail_count; i++) {
+        const struct mail *change = &changes->mail[i];
+        struct db_mail *mail = find_mail(change->server_id, change->request_id);
+        if (change->remove && mail)
+            write_mail_row(mail, (struct db_mail){0});
+        else if (!change->remove && !mail)
+            write_mail_row(new_mail(), (struct db_mail){true, change->server_id, change->request_id});
+    }
 }
 
 static void write_slots(const struct changes *changes)
@@ -627,15 +872,34 @@ static void show_to_oracle(uint64_t lsn)
         }
 }
 
+const struct request_row *database_before(const struct db_key *key)
+{
+    for (struct list *node = journal.prev; node != &journal; node = node->prev) {
+        const struct undo *undo = LIST_ENTRY(node, struct undo, node);
+        if (undo->lsn != database.lsn)
+            break;
+        if (undo->object == key)
+            return &undo->before.request;
+    }
+    return NULL;
+}
+
 static void write_changes(const struct changes *changes)
 {
     for (size_t i = 0; i < changes->semaphore_count; i++)
         if (changes->semaphores[i].changed)
-            write_semaphore(&changes->semaphores[i]);
+            write_semaphore(&changes->semaphores[i], changes_queues(changes));
     write_slots(changes);
     write_labels(changes);
+    write_places(changes, true);
     for (size_t i = 0; i < changes->request_count; i++)
-        write_request(&changes->requests[i]);
+        if (changes->requests[i].remove)
+            remove_request(&changes->requests[i]);
+    for (size_t i = 0; i < changes->request_count; i++)
+        if (!changes->requests[i].remove)
+            write_request(&changes->requests[i]);
+    write_places(changes, false);
+    write_mail(changes);
 }
 
 static void write_template(struct db_template *template, const struct template_row *row)
@@ -655,6 +919,8 @@ void transaction_commit(struct transaction *transaction)
         write_changes(transaction->changes);
     }
     show_to_oracle(transaction->lsn);
+    if (!transaction->template)
+        queue_committed(transaction);
     end(transaction);
     trim_journal();
 }
@@ -699,6 +965,20 @@ uint64_t database_commit_server(struct db_server *server, const struct db_server
     return database.lsn;
 }
 
+uint64_t database_drop_mail(uint64_t server_id, const uint64_t *request_ids, size_t count)
+{
+    database.lsn++;
+    database.commits++;
+    for (size_t i = 0; i < count; i++)
+        if (find_mail(server_id, request_ids[i]))
+            write_mail_row(find_mail(server_id, request_ids[i]), (struct db_mail){0});
+    for (size_t i = 0; !request_ids && i < MAIL_MAX; i++)
+        if (database.mail[i].exists && database.mail[i].server_id == server_id)
+            write_mail_row(&database.mail[i], (struct db_mail){0});
+    trim_journal();
+    return database.lsn;
+}
+
 void database_flushed(uint64_t lsn)
 {
     if (lsn > database.durable_lsn)
@@ -725,7 +1005,7 @@ static void undo(struct undo *undo, bool failover)
         struct db_key *key = undo->object;
         struct request_row undone = key->row;
         key->row = undo->before.request;
-        update_held(key);
+        update_lists(key);
         oracle_undone(key, &undone, failover);
         break;
     }
@@ -738,6 +1018,7 @@ static void undo(struct undo *undo, bool failover)
         oracle_template_changed(undo->object);
         break;
     case UNDO_SERVER: ((struct db_server *)undo->object)->row = undo->before.server; break;
+    case UNDO_MAIL: *(struct db_mail *)undo->object = undo->before.mail; break;
     default: {
         uint64_t last_id = database.globals.last_id;
         database.globals = undo->before.globals;

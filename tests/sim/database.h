@@ -27,6 +27,8 @@ enum {
     SLOTS_MAX = 24,
     ROW_PERMITS_MAX = 3,
     ROW_SLOTS_MAX = 4,
+    WANTED_MAX = 512,
+    MAIL_MAX = 4096, /* rows of `mail` */
     KEY_SIZE = 32,
 };
 
@@ -97,10 +99,21 @@ struct db_server {
     struct db_server_row row;
 };
 
-/* A row of `permit_request` and its rows of `permit`. */
+/* A row of `waiter`. */
+struct place_row {
+    uint64_t semaphore_id;
+    utc_us place;
+    uint64_t request_id;
+    int64_t count;
+};
+
+/* A row of `permit_request`, its rows of `permit`, and the rows of `waiter` of the key. */
 struct request_row {
     bool exists;
-    struct request request; /* strings belong to the key, permits are below */
+    struct request request; /* strings belong to the key, permits are below; wants are not decoded */
+    char wanted[WANTED_MAX];
+    struct place_row places[ROW_PERMITS_MAX];
+    size_t place_count;
     struct permit permits[ROW_PERMITS_MAX];
     uint32_t numbers[ROW_PERMITS_MAX][ROW_SLOTS_MAX];
     uint8_t labels[ROW_PERMITS_MAX][ROW_SLOTS_MAX]; /* as at the grant */
@@ -116,8 +129,16 @@ struct db_key {
     struct bytes external_id;
     struct row_lock lock;
     struct request_row row;
-    size_t held_at; /* index in database.held plus 1; 0: not held */
+    size_t held_at;    /* index in database.held plus 1; 0: not held */
+    size_t waiting_at; /* the same in database.waiting */
     struct story *story;
+};
+
+/* A row of `mail`, and its place in the table, which another row may have later. */
+struct db_mail {
+    bool exists;
+    uint64_t server_id;
+    uint64_t request_id;
 };
 
 /* The values that exist once. */
@@ -150,9 +171,12 @@ struct transaction {
     const struct changes *changes; /* the write in progress */
     struct db_template *template;  /* the same for a template */
     struct template_row template_row;
-    mono_us read_at; /* when it read the clock used by its plan */
-    int64_t jumps;   /* oracle_jumps_over() at that time */
-    uint64_t lsn;    /* of its commit */
+    int process;      /* that has begun it */
+    mono_us began_at; /* before its locks */
+    mono_us read_at;  /* when it read the clock used by its plan */
+    utc_us read_time; /* lease clock at that time */
+    int64_t jumps;    /* oracle_jumps_over() at that time */
+    uint64_t lsn;     /* of its commit */
 };
 
 extern struct database {
@@ -161,9 +185,12 @@ extern struct database {
     struct db_template templates[TEMPLATES_MAX];
     size_t template_count;
     struct db_server servers[SERVERS_MAX];
+    struct db_mail mail[MAIL_MAX];
     struct globals globals;
     struct db_key **held; /* keys of held requests */
     size_t held_count, held_room;
+    struct db_key **waiting; /* keys that wait or have places */
+    size_t waiting_count, waiting_room;
     struct list open;     /* open transactions */
     uint64_t server;      /* identity of the running server */
     uint64_t start;       /* incremented by each crash or failover; older sessions are lost */
@@ -184,6 +211,7 @@ void database_add_template(const char *prefix);
 struct db_template *database_template_for(struct bytes name);
 /* Number of semaphore rows, including retired ones. */
 size_t database_count_semaphores(void);
+uint64_t database_count_slots(void);
 /* The entry of this key; creates it if needed. */
 struct db_key *database_key(struct bytes external_id);
 struct db_semaphore *database_semaphore(uint64_t id);
@@ -193,6 +221,16 @@ static inline bool row_is_held(const struct request_row *row)
 {
     return row->exists && row->request.state == REQUEST_ACQUIRED;
 }
+static inline bool row_is_waiting(const struct request_row *row)
+{
+    return row->exists && row->request.state == REQUEST_WAITING;
+}
+/* Decodes what the row wants into row->request, in the arena. */
+void row_decode_wants(struct request *request, struct arena *arena);
+/* The key of the waiting request with this id, or NULL. */
+struct db_key *database_waiting(uint64_t request_id);
+/* Orders waiting requests by place, ties by id. */
+int compare_places(const struct request *a, const struct request *b);
 
 struct transaction *transaction_begin(void);
 /*
@@ -233,6 +271,10 @@ struct db_server *database_server(uint64_t id);
 struct db_server *database_new_server(void);
 /* Commits the row in a transaction of its own: inserts, changes or (exists is false) deletes it. Returns its lsn. */
 uint64_t database_commit_server(struct db_server *server, const struct db_server_row *row);
+/* Commits the deletion of mail of this server in a transaction of its own; ids NULL: all its mail. Returns its lsn. */
+uint64_t database_drop_mail(uint64_t server_id, const uint64_t *request_ids, size_t count);
+/* The row of the key before the latest commit; NULL: that commit has not changed it. */
+const struct request_row *database_before(const struct db_key *key);
 /* Makes all commits up to this lsn durable. */
 void database_flushed(uint64_t lsn);
 

@@ -7,8 +7,9 @@
 
 enum {
     COMMIT_US_MAX = 60,
-    SESSION_TIME_OUT_US = 7000000,
-    LATE_US_MAX = 6000, /* of a late flush */
+    LATE_US_MAX = 6000,        /* of a late flush */
+    ANSWER_LATE_ONCE_IN = 300, /* answers to a COMMIT */
+    ANSWER_US_MAX = 60000,
 };
 
 /* ---- resolve ---- */
@@ -30,14 +31,19 @@ static void resolve_key(struct resolve_key *key, struct arena *arena)
     const struct request_row *row = &database_key(key->external_id)->row;
     if (!row->exists)
         return;
-    uint64_t *ids = arena_array(arena, row->request.permit_count, sizeof *ids);
+    uint64_t *ids = arena_array(arena, 2 * ROW_PERMITS_MAX, sizeof *ids);
     for (size_t i = 0; i < row->request.permit_count; i++) {
-        ids[i] = row->request.permits[i].semaphore_id;
+        ids[key->ret_count++] = row->request.permits[i].semaphore_id;
         key->ret_slots += row->request.permits[i].slots.count;
     }
-    qsort(ids, row->request.permit_count, sizeof *ids, compare_u64);
+    if (row_is_waiting(row)) {
+        struct request request = row->request;
+        row_decode_wants(&request, arena);
+        for (size_t i = 0; i < request.want_count; i++)
+            ids[key->ret_count++] = request.wants[i].semaphore_id;
+    }
+    qsort(ids, key->ret_count, sizeof *ids, compare_u64);
     key->ret_semaphore_ids = ids;
-    key->ret_count = row->request.permit_count;
 }
 
 enum permit_status fake_batch_resolve(struct store *store, struct resolve *what, struct arena *arena)
@@ -80,10 +86,12 @@ static struct bytes *copy_labels(const struct permit *permit, const uint8_t *of_
     return labels;
 }
 
-static void copy_request(const struct request_row *row, struct arena *arena, struct request *ret_request)
+void fake_batch_copy_request(const struct request_row *row, struct arena *arena, struct request *ret_request)
 {
     *ret_request = row->request;
     ret_request->nonce = arena_copy(arena, row->request.nonce);
+    if (row_is_waiting(row))
+        row_decode_wants(ret_request, arena);
     ret_request->permits = arena_array(arena, row->request.permit_count, sizeof *ret_request->permits);
     for (size_t i = 0; i < row->request.permit_count; i++) {
         ret_request->permits[i] = row->permits[i];
@@ -103,7 +111,7 @@ static void read_keys(const struct lock_set *set, struct arena *arena, struct vi
             there = bytes_equal(view->requests[j].external_id, set->keys[i]);
         const struct request_row *row = &database_key(set->keys[i])->row;
         if (row->exists && !there)
-            copy_request(row, arena, &view->requests[view->request_count++]);
+            fake_batch_copy_request(row, arena, &view->requests[view->request_count++]);
     }
     if (view->request_count > 1)
         qsort(view->requests, view->request_count, sizeof *view->requests, compare_keys);
@@ -247,6 +255,7 @@ enum permit_status fake_batch_lock(struct store *store, const struct lock_set *s
     read_keys(set, arena, &view);
     read_clock(&view);
     fake->transaction->read_at = sim_now();
+    fake->transaction->read_time = lease_time(&view.clock, view.now);
     fake->transaction->jumps = oracle_jumps_over();
     status = call_leave(fake);
     if (status == PERMIT_OK)
@@ -270,16 +279,18 @@ static bool row_has(const struct request *request, uint64_t semaphore_id)
     return false;
 }
 
-/* Held requests with a deadline, sorted by it: of one semaphore, or of all (0). */
 size_t fake_batch_sort_due(uint64_t semaphore_id, struct arena *arena, struct db_key ***ret_keys)
 {
     size_t count = 0;
-    struct db_key **keys = arena_array(arena, database.held_count, sizeof *keys);
+    struct db_key **keys = arena_array(arena, database.held_count + database.waiting_count, sizeof *keys);
     for (size_t i = 0; i < database.held_count; i++) {
         const struct request *request = &database.held[i]->row.request;
         if (request->due_at != NEVER && (semaphore_id == 0 || row_has(request, semaphore_id)))
             keys[count++] = database.held[i];
     }
+    for (size_t i = 0; i < database.waiting_count && semaphore_id == 0; i++)
+        if (row_is_waiting(&database.waiting[i]->row) && database.waiting[i]->row.request.due_at != NEVER)
+            keys[count++] = database.waiting[i];
     qsort(keys, count, sizeof(struct db_key *), compare_due);
     *ret_keys = keys;
     return count;
@@ -299,7 +310,8 @@ static void read_due_named(const struct named_slots *named, utc_us now, struct a
     for (size_t i = 0; i < named->count; i++)
         if (named->rows[i].permit_id && named->rows[i].due_at <= now &&
             !in_view(view, view->request_count, named->rows[i].holder))
-            copy_request(&database_key(named->rows[i].holder)->row, arena, &view->requests[view->request_count++]);
+            fake_batch_copy_request(&database_key(named->rows[i].holder)->row, arena,
+                                    &view->requests[view->request_count++]);
 }
 
 /*
@@ -328,7 +340,7 @@ enum permit_status fake_batch_read_due(struct store *store, const struct shortfa
             if (row->request.due_at > now || room-- <= 0)
                 bound = row->request.due_at;
             else if (!in_view(view, view->request_count, row->request.external_id))
-                copy_request(row, arena, &view->requests[view->request_count++]);
+                fake_batch_copy_request(row, arena, &view->requests[view->request_count++]);
         }
         view->next_due[shortfalls[i].semaphore] = bound;
         if (shortfalls[i].named)
@@ -339,10 +351,153 @@ enum permit_status fake_batch_read_due(struct store *store, const struct shortfa
     return call_leave(fake);
 }
 
+/* ---- waiters ---- */
+
+size_t fake_queue_read_max = QUEUE_READ_MAX;
+
+struct waiter_list {
+    const struct request_row **rows;
+    size_t count;
+};
+
+static int compare_rows(const void *a, const void *b)
+{
+    const struct request_row *left = *(const struct request_row *const *)a;
+    const struct request_row *right = *(const struct request_row *const *)b;
+    return compare_places(&left->request, &right->request);
+}
+
+static const struct place_row *place_at(const struct request_row *row, uint64_t semaphore_id)
+{
+    for (size_t i = 0; i < row->place_count; i++)
+        if (row->places[i].semaphore_id == semaphore_id)
+            return &row->places[i];
+    return NULL;
+}
+
+/* The queue of a semaphore as far as clients ask at living permitd, in the order of places. */
+static struct waiter_list list_queue(uint64_t semaphore_id, struct arena *arena)
+{
+    struct waiter_list list = {.rows = arena_array(arena, database.waiting_count, sizeof *list.rows)};
+    for (size_t i = 0; i < database.waiting_count; i++) {
+        const struct request_row *row = &database.waiting[i]->row;
+        const struct db_server *server = row_is_waiting(row) ? database_server(row->request.server_id) : NULL;
+        if (server && server->row.dead_at == NEVER && place_at(row, semaphore_id))
+            list.rows[list.count++] = row;
+    }
+    if (list.count)
+        qsort(list.rows, list.count, sizeof *list.rows, compare_rows);
+    return list;
+}
+
+static void add_waiter(const struct request_row *row, struct arena *arena, struct view *view)
+{
+    if (!in_view(view, view->request_count, row->request.external_id))
+        fake_batch_copy_request(row, arena, &view->requests[view->request_count++]);
+}
+
+/* The first that want no more than is free, or may let nobody pass; under `fifo` simply the first. */
+static void read_queue(const struct queue_read *read, struct arena *arena, struct view *view)
+{
+    uint64_t semaphore_id = view->semaphores[read->semaphore].id;
+    struct waiter_list list = list_queue(semaphore_id, arena);
+    struct queue_view *queue = &view->queues[read->semaphore];
+    size_t room = fake_queue_read_max * (queue_read_max(read->depth) / QUEUE_READ_MAX);
+    queue->beyond = 0;
+    for (size_t i = 0; i < list.count && !queue->beyond; i++) {
+        const struct request *request = &list.rows[i]->request;
+        bool small = place_at(list.rows[i], semaphore_id)->count <= read->free;
+        if (!read->fifo && !small && request->waiting_since > read->aged)
+            continue;
+        add_waiter(list.rows[i], arena, view);
+        if (room-- == 0)
+            *queue = (struct queue_view){.beyond_place = request->place, .beyond = request->id};
+    }
+}
+
+/*
+ * The slots that the waiters of the view name at this semaphore, and those given; as many free ones as may be granted,
+ * all for adjacent slots.
+ */
+static struct slots_wanted want_slots(const struct view *view, size_t at, const struct slots_wanted *given,
+                                      int64_t free, struct arena *arena)
+{
+    struct slot_name *names =
+        arena_array(arena, given->named_count + view->request_count * ROW_SLOTS_MAX, sizeof *names);
+    int64_t capacity = view->semaphores[at].capacity;
+    bool adjacent = false;
+    int64_t units = 0;
+    struct slots_wanted wanted = {.named = names, .named_count = given->named_count};
+    if (given->named_count)
+        memcpy(names, given->named, given->named_count * sizeof *names);
+    for (size_t i = 0; i < view->request_count; i++)
+        for (size_t j = 0; j < view->requests[i].want_count; j++) {
+            const struct want *want = &view->requests[i].wants[j];
+            if (view->requests[i].state != REQUEST_WAITING || want->semaphore_id != view->semaphores[at].id)
+                continue;
+            adjacent |= want->adjacent;
+            units += want->count;
+            if (want->named_count)
+                memcpy(&names[wanted.named_count], want->named, want->named_count * sizeof *names);
+            wanted.named_count += want->named_count;
+        }
+    wanted.free = adjacent ? capacity + 1 : max_i64(given->free, min_i64(given->free + min_i64(free, units), capacity));
+    return wanted;
+}
+
+static int compare_server_ids(const void *a, const void *b)
+{
+    return compare_u64(a, b);
+}
+
+static void read_servers(struct arena *arena, struct view *view)
+{
+    uint64_t *ids = arena_array(arena, SERVERS_MAX, sizeof *ids);
+    view->server_count = 0;
+    for (size_t i = 0; i < SERVERS_MAX; i++)
+        if (database.servers[i].row.exists && database.servers[i].row.dead_at == NEVER)
+            ids[view->server_count++] = database.servers[i].row.id;
+    qsort(ids, view->server_count, sizeof *ids, compare_server_ids);
+    view->servers = ids;
+    view->has_servers = true;
+}
+
+enum permit_status fake_batch_read_waiters(struct store *store, const struct queue_read *reads,
+                                           const struct slots_wanted *slots, size_t count, struct arena *arena,
+                                           struct view *view)
+{
+    struct fake_store *fake = fake_of(store);
+    enum permit_status status = call_enter(fake);
+    if (status != PERMIT_OK)
+        return status;
+    struct request *all = arena_array(arena, view->request_count + database.waiting_count, sizeof *all);
+    if (view->request_count)
+        memcpy(all, view->requests, view->request_count * sizeof *all);
+    view->requests = all;
+    view->queues = arena_array(arena, view->semaphore_count + 1, sizeof *view->queues);
+    for (size_t i = 0; i < count; i++)
+        read_queue(&reads[i], arena, view);
+    for (size_t i = 0; i < count; i++) {
+        size_t at = reads[i].semaphore;
+        const struct db_semaphore_row *row = &database_semaphore(view->semaphores[at].id)->row;
+        struct slots_wanted wanted = want_slots(view, at, &slots[i], reads[i].free, arena);
+        if (row->semaphore.kind == KIND_COUNTED)
+            continue;
+        view->free_slots[at] = (struct free_slots){0};
+        view->named_slots[at] = (struct named_slots){0};
+        read_slots(row, wanted.free, arena, &view->free_slots[at]);
+        if (wanted.named_count)
+            read_named(row, &wanted, arena, &view->named_slots[at]);
+    }
+    read_servers(arena, view);
+    if (view->request_count > 1)
+        qsort(view->requests, view->request_count, sizeof *view->requests, compare_keys);
+    return call_leave(fake);
+}
+
 /* ---- step 3 ---- */
 
 /* Runs a COMMIT that was sent: makes it visible first, then durable. */
-
 static enum permit_status commit(struct fake_store *fake)
 {
     struct transaction *transaction = fake->transaction;
@@ -364,6 +519,8 @@ static enum permit_status commit(struct fake_store *fake)
     }
     transaction_free(transaction);
     fake->transaction = NULL;
+    if (changes && dice_once_in(ANSWER_LATE_ONCE_IN)) /* others see the rows, and act on them, before */
+        fiber_sleep(dice_between(0, ANSWER_US_MAX));
     return call_leave(fake);
 }
 
@@ -393,7 +550,7 @@ enum permit_status fake_batch_apply(struct store *store, const struct changes *c
         return call_lose(fake, false);
     }
     status = transaction_write(fake->transaction, changes);
-    if (status == PERMIT_INTERNAL)
+    if (status == PERMIT_INTERNAL && !run_is_contract())
         violation("P1", "a guard of the statements raised: rows have changed since they were locked");
     if (status == PERMIT_DATABASE_LOST)
         return call_lose(fake, false);

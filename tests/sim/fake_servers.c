@@ -106,11 +106,42 @@ static enum permit_status remove_dead(struct store *store, utc_us until)
     enum permit_status status = call_enter(fake);
     uint64_t lsn = 0;
     for (size_t i = 0; i < SERVERS_MAX && status == PERMIT_OK; i++)
-        if (database.servers[i].row.exists && database.servers[i].row.dead_at <= until)
+        if (database.servers[i].row.exists && database.servers[i].row.dead_at <= until) {
+            (void)database_drop_mail(database.servers[i].row.id, NULL, 0);
             lsn = database_commit_server(&database.servers[i], &(struct db_server_row){0});
+        }
+    for (size_t i = 0; i < MAIL_MAX && status == PERMIT_OK; i++)
+        if (database.mail[i].exists && !database_server(database.mail[i].server_id))
+            lsn = database_drop_mail(database.mail[i].server_id, NULL, 0);
     if (status != PERMIT_OK)
         return status;
     return lsn ? call_flush(fake, lsn) : call_leave(fake);
+}
+
+static bool is_abandoned(const struct request *request, utc_us until)
+{
+    const struct db_server *server = database_server(request->server_id);
+    return request->state == REQUEST_WAITING && request->server_id && (!server || server->row.dead_at <= until);
+}
+
+static enum permit_status abandoned(struct store *store, utc_us until, size_t limit, struct arena *arena,
+                                    struct bytes **ret_external_ids, size_t *ret_count)
+{
+    struct fake_store *fake = fake_of(store);
+    enum permit_status status = call_enter(fake);
+    if (status != PERMIT_OK)
+        return status;
+    struct bytes *keys = arena_array(arena, database.waiting_count, sizeof *keys);
+    size_t count = 0;
+    for (size_t i = 0; i < database.waiting_count && count < limit; i++)
+        if (database.waiting[i]->row.exists && is_abandoned(&database.waiting[i]->row.request, until))
+            keys[count++] = arena_copy(arena, database.waiting[i]->external_id);
+    status = call_leave(fake);
+    if (status != PERMIT_OK)
+        return status;
+    *ret_external_ids = keys;
+    *ret_count = count;
+    return PERMIT_OK;
 }
 
 static enum permit_status leave(struct store *store, const struct server_self *self)
@@ -120,7 +151,10 @@ static enum permit_status leave(struct store *store, const struct server_self *s
     if (status != PERMIT_OK)
         return status;
     struct db_server *server = find(self);
-    return server ? call_flush(fake, database_commit_server(server, &(struct db_server_row){0})) : call_leave(fake);
+    if (!server)
+        return call_leave(fake);
+    (void)database_drop_mail(self->id, NULL, 0);
+    return call_flush(fake, database_commit_server(server, &(struct db_server_row){0}));
 }
 
 static int compare_ids(const void *a, const void *b)
@@ -158,5 +192,6 @@ const struct store_servers fake_servers = {
     .heartbeat = heartbeat,
     .declare_dead = declare_dead,
     .remove_dead = remove_dead,
+    .abandoned = abandoned,
     .leave = leave,
 };

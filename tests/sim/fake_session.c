@@ -121,6 +121,10 @@ static struct changes *copy_changes(const struct changes *changes, struct arena 
         *request = *from->request;
         request->external_id = arena_copy(arena, from->request->external_id);
         request->nonce = arena_copy(arena, from->request->nonce);
+        if (request->wanted.data)
+            request->wanted = arena_copy(arena, from->request->wanted);
+        request->wants = NULL;
+        request->want_count = 0;
         request->permits = arena_array(arena, request->permit_count, sizeof *request->permits);
         for (size_t j = 0; j < request->permit_count; j++) {
             struct permit *permit = &request->permits[j];
@@ -138,6 +142,14 @@ static struct changes *copy_changes(const struct changes *changes, struct arena 
     }
     if (changes->slot_count)
         memcpy(copy->slots, changes->slots, changes->slot_count * sizeof *copy->slots);
+    struct place_change *places = arena_array(arena, changes->place_count, sizeof *places);
+    struct mail *mail = arena_array(arena, changes->mail_count, sizeof *mail);
+    if (changes->place_count)
+        memcpy(places, changes->places, changes->place_count * sizeof *places);
+    if (changes->mail_count)
+        memcpy(mail, changes->mail, changes->mail_count * sizeof *mail);
+    copy->places = places;
+    copy->mail = mail;
     return copy;
 }
 

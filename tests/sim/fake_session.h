@@ -9,6 +9,8 @@
 #include "database.h"
 #include "fake_store.h"
 
+enum { SESSION_TIME_OUT_US = 7000000 }; /* until a session gives up a statement */
+
 struct zombie;
 
 struct fake_store {
@@ -56,6 +58,9 @@ enum permit_status fake_batch_lock(struct store *store, const struct lock_set *s
                                    struct view *ret_view);
 enum permit_status fake_batch_read_due(struct store *store, const struct shortfall *shortfalls, size_t count,
                                        struct arena *arena, struct view *view);
+enum permit_status fake_batch_read_waiters(struct store *store, const struct queue_read *reads,
+                                           const struct slots_wanted *slots, size_t count, struct arena *arena,
+                                           struct view *view);
 enum permit_status fake_batch_apply(struct store *store, const struct changes *changes);
 enum permit_status fake_templates_match(struct fake_store *fake, struct resolve_name *names, size_t count,
                                         struct arena *arena);
@@ -63,6 +68,11 @@ enum permit_status fake_templates_match(struct fake_store *fake, struct resolve_
 void fake_batch_begin(struct fake_store *fake);
 enum permit_status fake_batch_commit(struct fake_store *fake);
 uint64_t fake_batch_floor_of(const struct db_semaphore *semaphore);
-/* Held requests with a deadline, sorted by it: of one semaphore, or of all (0). */
+/* Copies the row as queries read it, with its permits, and with its wants if it waits. */
+void fake_batch_copy_request(const struct request_row *row, struct arena *arena, struct request *ret_request);
+/* The most waiters that a read of a queue returns without one beyond; at most QUEUE_READ_MAX. A deeper read
+   returns as many times more as queue_read_max says. */
+extern size_t fake_queue_read_max;
+/* Held requests with a deadline, sorted by it: of one semaphore, or (0) of all and those that wait. */
 size_t fake_batch_sort_due(uint64_t semaphore_id, struct arena *arena, struct db_key ***ret_keys);
 #endif

@@ -144,6 +144,34 @@ static enum permit_status semaphores(struct store *store, const uint64_t *ids, s
     return call_leave(fake);
 }
 
+static enum permit_status mail(struct store *store, uint64_t server_id, uint64_t after, size_t limit,
+                               struct arena *arena, uint64_t **ret_request_ids, size_t *ret_count)
+{
+    struct fake_store *fake = fake_of(store);
+    enum permit_status status = call_enter(fake);
+    if (status != PERMIT_OK)
+        return status;
+    uint64_t *ids = arena_array(arena, MAIL_MAX, sizeof *ids);
+    size_t count = 0;
+    for (size_t i = 0; i < MAIL_MAX; i++)
+        if (database.mail[i].exists && database.mail[i].server_id == server_id && database.mail[i].request_id > after)
+            ids[count++] = database.mail[i].request_id;
+    qsort(ids, count, sizeof *ids, compare_u64);
+    status = call_leave(fake);
+    if (status != PERMIT_OK)
+        return status;
+    *ret_request_ids = ids;
+    *ret_count = count < limit ? count : limit;
+    return PERMIT_OK;
+}
+
+static enum permit_status drop_mail(struct store *store, uint64_t server_id, const uint64_t *request_ids, size_t count)
+{
+    struct fake_store *fake = fake_of(store);
+    enum permit_status status = call_enter(fake);
+    return status == PERMIT_OK ? call_flush(fake, database_drop_mail(server_id, request_ids, count)) : status;
+}
+
 /* As in src/store/epoch.c. */
 static uint64_t next_epoch(void)
 {
@@ -182,6 +210,7 @@ static const struct store_methods methods = {
     .resolve = fake_batch_resolve,
     .lock = fake_batch_lock,
     .read_due = fake_batch_read_due,
+    .read_waiters = fake_batch_read_waiters,
     .apply = fake_batch_apply,
     .rollback = fake_session_rollback,
     .reserve_ids = reserve_ids,
@@ -189,6 +218,8 @@ static const struct store_methods methods = {
     .tick = tick,
     .due = due,
     .semaphores = semaphores,
+    .mail = mail,
+    .drop_mail = drop_mail,
     .raise_epoch = raise_epoch,
     .ping = ping,
     .free = fake_store_free,

@@ -7,6 +7,7 @@
 #include "fake_tasks.h"
 
 #include "fake_session.h"
+#include "oracle.h"
 #include "store/audit.h"
 #include "store/owners.h"
 #include "store/query.h"
@@ -81,7 +82,117 @@ static enum permit_status holders(struct store *store, struct bytes name, uint64
     return call_leave(fake);
 }
 
-const struct store_queries fake_queries = {.clock = clock_now, .holders = holders};
+static int compare_waiters(const void *a, const void *b)
+{
+    return compare_places(&(*(struct db_key *const *)a)->row.request, &(*(struct db_key *const *)b)->row.request);
+}
+
+/*
+ * The keys of the queue of a semaphore in its order, without kept places. `before`: only those that stand before this
+ * request; NULL: all.
+ */
+static size_t list_queue(uint64_t semaphore_id, const struct request *before, struct arena *arena,
+                         struct db_key ***ret_keys)
+{
+    struct db_key **keys = arena_array(arena, database.waiting_count, sizeof *keys);
+    size_t count = 0;
+    for (size_t i = 0; i < database.waiting_count; i++) {
+        struct db_key *key = database.waiting[i];
+        bool stands = queue_is_asked(key) && (!before || compare_places(&key->row.request, before) < 0);
+        for (size_t j = 0; stands && j < key->row.place_count; j++)
+            if (key->row.places[j].semaphore_id == semaphore_id)
+                keys[count++] = key;
+    }
+    if (count)
+        qsort(keys, count, sizeof(struct db_key *), compare_waiters);
+    *ret_keys = keys;
+    return count;
+}
+
+static struct bytes *copy_keys(struct db_key *const *keys, size_t count, struct arena *arena)
+{
+    struct bytes *texts = arena_array(arena, count, sizeof *texts);
+    for (size_t i = 0; i < count; i++)
+        texts[i] = arena_copy(arena, keys[i]->external_id);
+    return texts;
+}
+
+static enum permit_status queue_head(struct store *store, struct bytes name, unsigned limit, struct arena *arena,
+                                     struct bytes **ret_keys, size_t *ret_count)
+{
+    struct fake_store *fake = fake_of(store);
+    enum permit_status status = call_enter(fake);
+    if (status != PERMIT_OK)
+        return status;
+    const struct db_semaphore *semaphore = database_semaphore_named(name);
+    struct db_key **keys = NULL;
+    size_t count = semaphore ? list_queue(semaphore->row.semaphore.id, NULL, arena, &keys) : 0;
+    *ret_count = count < limit ? count : limit;
+    *ret_keys = copy_keys(keys, *ret_count, arena);
+    return call_leave(fake);
+}
+
+static enum permit_status ahead(struct store *store, const struct request *request, struct arena *arena,
+                                struct queue_position **ret_positions, bool *ret_kept)
+{
+    struct fake_store *fake = fake_of(store);
+    enum permit_status status = call_enter(fake);
+    if (status != PERMIT_OK)
+        return status;
+    struct queue_position *positions = arena_array(arena, request->want_count, sizeof *positions);
+    for (size_t i = 0; i < request->want_count; i++) {
+        struct db_key **keys;
+        size_t count = list_queue(request->wants[i].semaphore_id, request, arena, &keys);
+        size_t key_count = count < QUERY_AHEAD_KEYS ? count : QUERY_AHEAD_KEYS;
+        positions[i] =
+            (struct queue_position){.ahead = count, .keys = copy_keys(keys, key_count, arena), .key_count = key_count};
+    }
+    const struct db_server *server = database_server(request->server_id);
+    *ret_positions = positions;
+    *ret_kept = !server || server->row.dead_at != NEVER;
+    return call_leave(fake);
+}
+
+static int compare_wants(const void *a, const void *b)
+{
+    return bytes_compare(((const struct want *)a)->semaphore, ((const struct want *)b)->semaphore);
+}
+
+static struct bytes semaphore_name(uint64_t id)
+{
+    return database_semaphore(id)->row.semaphore.name;
+}
+
+static enum permit_status read_request(struct store *store, struct bytes external_id, struct arena *arena,
+                                       struct request *ret_request, struct bytes **ret_names,
+                                       struct query_time *ret_time)
+{
+    struct fake_store *fake = fake_of(store);
+    enum permit_status status = call_enter(fake);
+    if (status != PERMIT_OK)
+        return status;
+    const struct request_row *row = &database_key(external_id)->row;
+    if (!row->exists)
+        return call_leave(fake) == PERMIT_OK ? PERMIT_UNKNOWN_REQUEST : PERMIT_DATABASE_LOST;
+    struct request request;
+    fake_batch_copy_request(row, arena, &request);
+    for (size_t i = 0; i < request.want_count; i++)
+        request.wants[i].semaphore = semaphore_name(request.wants[i].semaphore_id);
+    if (request.want_count)
+        qsort(request.wants, request.want_count, sizeof *request.wants, compare_wants);
+    struct bytes *names = arena_array(arena, request.want_count + request.permit_count, sizeof *names);
+    for (size_t i = 0; i < request.want_count; i++)
+        names[i] = request.wants[i].semaphore;
+    for (size_t i = 0; i < request.permit_count; i++)
+        names[i] = semaphore_name(request.permits[i].semaphore_id);
+    *ret_request = request;
+    *ret_names = names;
+    read_time(ret_time);
+    return call_leave(fake);
+}
+
+const struct store_queries fake_queries = {
+    .clock = clock_now, .holders = holders, .queue_head = queue_head, .ahead = ahead, .request = read_request};
 
 /* ---- owners ---- */
 
@@ -143,7 +254,13 @@ static enum permit_status count_semaphores(struct store *store, uint64_t max, ui
     return read_nothing(store);
 }
 
-const struct store_templates fake_templates = {.count_semaphores = count_semaphores};
+static enum permit_status count_slots(struct store *store, uint64_t *ret_count)
+{
+    *ret_count = database_count_slots();
+    return read_nothing(store);
+}
+
+const struct store_templates fake_templates = {.count_semaphores = count_semaphores, .count_slots = count_slots};
 
 /* ---- audit ---- */
 

@@ -97,7 +97,8 @@ static void inject_fault(struct timer *timer)
         return;
     struct server *server = &world.servers[dice_between(0, profile.engines - 1)];
     bool can = server->engine && !server->stopping && !server->paused;
-    switch (profile.calm ? ADMINISTER : dice_between(0, ADMINISTER)) {
+    int64_t kind = profile.deaths ? dice_between(0, 3) : dice_between(0, ADMINISTER);
+    switch (profile.calm || (profile.deaths && dice_once_in(4)) ? ADMINISTER : kind) {
     case 0:
     case 1:
         if (server->engine)
@@ -131,7 +132,8 @@ static void inject_fault(struct timer *timer)
         if (profile.capacity_changes)
             administer_one();
     }
-    timer_set(&faults_state.next, sim_now() + dice_between(0, dice_once_in(4) ? 50000 : 1500000));
+    int64_t most = profile.deaths ? 6 * US_PER_SECOND : 1500000;
+    timer_set(&faults_state.next, sim_now() + dice_between(0, dice_once_in(4) ? 50000 : most));
 }
 
 struct provocation {

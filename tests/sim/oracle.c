@@ -17,12 +17,7 @@ enum { STEPS = 600, STEP_SIZE = 200 };
  * does.
  */
 #define ANSWER_US (14LL * US_PER_SECOND)
-/* All permitd know a change by another permitd after this time. */
-#define KNOWN_US  (200LL * US_PER_MS)
-/*
- * In a calm run no request passes a waiter that is older than this. A worker that has refused an acquire may stand
- * still for 30 ms after a mutex (threads.c) before it reports that, and perhaps once more.
- */
+/* In a calm run a request that is answered later than this has waited. */
 #define PARKED_US (70LL * US_PER_MS)
 
 struct profile profile;
@@ -34,7 +29,7 @@ bool steps_wanted;
 
 static const struct transaction *committing;
 
-static mono_us wait_ended_at[PROCESSES_MAX]; /* of the last waiter there */
+static mono_us wait_ended_at; /* of the last waiter */
 
 static char steps[STEPS][STEP_SIZE];
 static unsigned step_count;
@@ -190,6 +185,12 @@ void oracle_commits(const struct transaction *transaction)
             if (database_semaphore(request->permits[j].semaphore_id)->lock.holder != transaction)
                 violation("P2", "%.*s is changed by a transaction that has not locked all its semaphores",
                           (int)request->external_id.length, request->external_id.data);
+        const struct request_row *row = &database_key(request->external_id)->row;
+        for (size_t j = 0; j < row->place_count; j++)
+            if (!database_semaphore(row->places[j].semaphore_id) ||
+                database_semaphore(row->places[j].semaphore_id)->lock.holder != transaction)
+                violation("P2", "%s waits, and is changed by a transaction that has not locked all its semaphores",
+                          database_key(request->external_id)->text);
     }
     counts.labelled += changes->label_count > 0;
 }
@@ -258,81 +259,83 @@ static void check_choice(const struct story *story, const struct want *want, con
     }
 }
 
+/* The permit of this want; of a request that has waited, permits are in the order of semaphore ids. */
+static size_t permit_of(const struct story *story, size_t want, const struct request *request)
+{
+    size_t i = 0;
+    while (i < request->permit_count && request->permits[i].semaphore_id != story->semaphores[want]->row.semaphore.id)
+        i++;
+    return i;
+}
+
 static void check_grant_is_whole(const struct story *story, const struct request_row *row)
 {
     if (row->request.permit_count != story->want_count)
         violation("P2", "%s was granted %zu permits of %zu", story->key->text, row->request.permit_count,
                   story->want_count);
     for (size_t i = 0; i < row->request.permit_count; i++) {
-        const struct permit *permit = &row->permits[i];
+        size_t at = permit_of(story, i, &row->request);
+        const struct permit *permit = &row->permits[at];
         const struct db_semaphore *semaphore = story->semaphores[i];
         bool slotted = semaphore->row.semaphore.kind == KIND_SLOTTED;
-        if (permit->semaphore_id != semaphore->row.semaphore.id || !row_in_service(&semaphore->row))
+        if (at == row->request.permit_count || !row_in_service(&semaphore->row))
             violation("P2", "%s was granted units of another semaphore than %s", story->key->text, semaphore->name);
         if (permit->count != story->wants[i].count || permit->slots.count != (slotted ? permit->count : 0))
             violation("P2", "%s was granted other units than it asked for", story->key->text);
-        check_choice(story, &story->wants[i], &semaphore->row, row, i);
+        check_choice(story, &story->wants[i], &semaphore->row, row, at);
         if (permit->token <= semaphore->max_token)
             violation("P9", "%s was granted token %llu of %s, of which %llu was out already", story->key->text,
                       (unsigned long long)permit->token, semaphore->name, (unsigned long long)semaphore->max_token);
     }
 }
 
-/* Returns true for an earlier waiter of this process that is held up only by missing units. */
-static bool waits_before(const struct call *waiter, const struct call *call, const struct db_semaphore *wanted)
+static bool same_digest(const struct call *call, const struct request_row *row)
 {
-    bool wants = false;
-    if (waiter->operation.kind != OP_ACQUIRE || waiter->number >= call->number || waiter->other_payload ||
-        waiter->wait_until < sim_now() + PARKED_US || waiter->story->key->row.exists || waiter->story == call->story ||
-        story_is_specific(waiter->story))
-        return false;
-    mono_us came_at = call->story->waited_at[call->process]; /* an ended wait keeps its place */
-    if (waiter->sent_at > (came_at ? came_at : call->sent_at) - PARKED_US)
-        return false;
-    for (size_t i = 0; i < waiter->story->want_count; i++) {
-        const struct db_semaphore *semaphore = waiter->story->semaphores[i];
-        const struct semaphore *row = &semaphore->row.semaphore;
-        bool changing = semaphore->set_at && sim_now() - semaphore->set_at < KNOWN_US;
-        if (changing || row->paused_reason.data || row->capacity < waiter->story->wants[i].count)
-            return false;
-        wants |= semaphore == wanted;
-    }
-    return wants;
+    return memcmp(call->operation.digest, row->request.digest, DIGEST_SIZE) == 0;
 }
 
-/* fifo: no request passes the first waiter of the same permitd. */
-static void check_order(const struct call *call)
+/* The only acquire that can have led to this grant, or NULL. */
+static struct call *only_acquire(const struct story *story, const struct request_row *row,
+                                 const struct request_row *before)
 {
-    for (size_t i = 0; i < call->story->want_count; i++) {
-        const struct db_semaphore *semaphore = call->story->semaphores[i];
-        if (semaphore->row.semaphore.queue != QUEUE_FIFO)
-            continue;
-        const struct list *calls = run_calls(call->process);
-        for (const struct list *node = calls->next; node != calls; node = node->next) {
-            const struct call *waiter = LIST_ENTRY(node, struct call, node);
-            if (waits_before(waiter, call, semaphore))
-                violation("P17", "%s passed %s, which has waited for %s for %lld ms", call->story->key->text,
-                          waiter->story->key->text, semaphore->name,
-                          (long long)(sim_now() - waiter->sent_at) / US_PER_MS);
-        }
-    }
+    if (story->unknown || list_empty(&story->acquires) || story->acquires.next->next != &story->acquires)
+        return NULL;
+    struct call *call = LIST_ENTRY(story->acquires.next, struct call, of_key);
+    bool waits_there = before->exists && oracle_server_process(before->request.server_id) == call->process &&
+                       call->wait_until > sim_now();
+    bool by_itself = committing->process == call->process && row->request.server_id == 0;
+    return same_digest(call, row) && (waits_there || by_itself) ? call : NULL;
 }
 
-static void granted(struct db_key *key, struct story *story)
+/* P22, P17: some acquire asks for it; or it waited by its row, and its permitd does not yet know that its client left. */
+static void check_is_asked(const struct db_key *key, const struct story *story, const struct request_row *before)
 {
-    step("%s is granted, due at %lld", key->text, (long long)(key->row.request.due_at - SIM_WALL_BASE));
+    const struct request_row *row = &key->row;
+    if (story->unknown)
+        return;
+    for (const struct list *node = story->acquires.next; node != &story->acquires; node = node->next)
+        if (same_digest(LIST_ENTRY(node, struct call, of_key), row))
+            return;
+    bool waited = row_is_waiting(before) && before->request.server_id;
+    if (waited && row->request.server_id)
+        return; /* unclaimed, so it ends soon */
+    if (story->left_at && story->left_at >= committing->began_at)
+        return;
+    violation(waited ? "P17" : "P5", "%s is granted, but all its acquires were refused or have left", key->text);
+}
+
+static void granted(struct db_key *key, struct story *story, const struct request_row *before)
+{
+    step("%s is granted, due at %lld%s", key->text, (long long)(key->row.request.due_at - SIM_WALL_BASE),
+         key->row.request.server_id ? ", unclaimed" : "");
     if (!story->lost && story->grant_answered)
         violation("P3", "%s is granted again", key->text);
     if (!story->lost && story->end_answered)
         violation("P6", "%s is granted after an answer said that it has ended", key->text);
-    if (list_empty(&story->acquires) && !story->unknown)
-        violation("P5", "%s is granted, but all its acquires were refused or have left", key->text);
-    if (!story->unknown && story->acquires.next->next == &story->acquires) {
-        struct call *call = LIST_ENTRY(story->acquires.next, struct call, of_key);
+    check_is_asked(key, story, before);
+    struct call *call = only_acquire(story, &key->row, before);
+    if (call)
         call->ran_alone = true;
-        if (profile.calm)
-            check_order(call);
-    }
     check_grant_is_whole(story, &key->row);
     story->held_from = sim_now();
     story->extended_at = committing->read_at;
@@ -355,48 +358,86 @@ static void check_expiry(const struct story *story, const struct request *reques
                   (long long)request->grace_ms);
 }
 
-static void ended(struct db_key *key, struct story *story)
+/* P17: a grant that no client has claimed ends after the time for which its place is kept, and not before. */
+static void check_unclaimed_end(const struct story *story)
+{
+    int64_t held_us = sim_now() - story->extended_at + JUMP_US * (clock_jumps - story->jumps);
+    if (!story->lost && story->extended_at != NEVER && held_us < PLACE_KEPT_US)
+        violation("P17", "%s expired unclaimed after %lld us", story->key->text,
+                  (long long)(sim_now() - story->extended_at));
+}
+
+static void ended(struct db_key *key, struct story *story, const struct request_row *before)
 {
     const struct request *request = &key->row.request;
+    bool expired = request->end_reason == END_EXPIRED || request->end_reason == END_STALE;
     step("%s ends: %s", key->text, end_reason_word(request->end_reason));
     story->held_until = sim_now();
-    if (request->end_reason == END_EXPIRED || request->end_reason == END_STALE)
+    if (expired && row_is_held(before) && before->request.server_id)
+        check_unclaimed_end(story);
+    else if (expired)
         check_expiry(story, request);
     else if (!story->release_sent)
         violation("P6", "%s is released, but no release was sent", key->text);
+}
+
+/* A renewal, or a claim: the ttl counts from now. */
+static void extended(struct db_key *key, struct story *story, const char *how)
+{
+    step("%s is %s, due at %lld, read at %lld", key->text, how, (long long)(key->row.request.due_at - SIM_WALL_BASE),
+         (long long)committing->read_at);
+    story->extended_at = committing->read_at;
+    story->jumps = committing->jumps;
+}
+
+static void check_permits_kept(const struct db_key *key, const struct request_row *before)
+{
+    const struct request_row *row = &key->row;
+    bool had = before->exists && before->request.acquired_at != NEVER;
+    for (size_t i = 0; row->exists && i < row->request.permit_count; i++) {
+        if (row->permit_states[i] != row->request.state)
+            violation("P2", "%s has ended in part", key->text);
+        if (had && before->permits[i].token != row->permits[i].token)
+            violation("P3", "%s has another token than before", key->text);
+    }
 }
 
 void oracle_changed(struct db_key *key, const struct request_row *before)
 {
     const struct request_row *row = &key->row;
     struct story *story = key->story;
+    bool was_held = row_is_held(before);
     if (before->exists && before->request.state == REQUEST_RELEASED && row_is_held(row))
         violation("P11", "%s is held again after its end", key->text);
-    if (before->exists && !row->exists)
+    if (before->exists && !row->exists && !row_is_waiting(before))
         violation("P3", "%s is deleted", key->text);
-    for (size_t i = 0; row->exists && i < row->request.permit_count; i++) {
-        if (row->permit_states[i] != row->request.state)
-            violation("P2", "%s has ended in part", key->text);
-        if (before->exists && before->permits[i].token != row->permits[i].token)
-            violation("P3", "%s has another token than before", key->text);
-    }
+    if (before->exists && row->exists && before->request.id != row->request.id && !row_is_waiting(before))
+        violation("P3", "the row of %s is replaced by another", key->text);
+    check_permits_kept(key, before);
     if (before->exists && before->request.state == REQUEST_RELEASED && row->request.due_at != before->request.due_at)
         violation("P11", "%s is renewed after its end", key->text);
     if (!story) /* no client of the simulation asked for it (contract_cases.c) */
         return;
-    bool was_held = row_is_held(before);
-    if (!before->exists && row->request.acquired_at != NEVER) { /* possibly released in the same batch */
-        granted(key, story);
+    if (row->exists && row->request.digest[DIGEST_SIZE - 1])
+        story->other_at = sim_now();
+    if ((!before->exists || row_is_waiting(before)) && row->exists && row->request.acquired_at != NEVER) {
+        granted(key, story, before); /* possibly released in the same batch */
         was_held = true;
     }
+    if (row_is_waiting(row))
+        step("%s waits at server %llu, place %lld", key->text, (unsigned long long)row->request.server_id,
+             (long long)(row->request.place - SIM_WALL_BASE));
+    if (row_is_waiting(before) && !row->exists)
+        step("%s waits no longer", key->text);
     if (was_held && !row_is_held(row))
-        ended(key, story);
-    if (before->exists && row->request.renewals > before->request.renewals) {
-        step("%s is renewed, due at %lld, read at %lld", key->text, (long long)(row->request.due_at - SIM_WALL_BASE),
-             (long long)committing->read_at);
-        story->extended_at = committing->read_at;
-        story->jumps = committing->jumps;
-    }
+        ended(key, story, before);
+    if (row_is_waiting(before) && row->exists && row->request.state == REQUEST_RELEASED && !was_held &&
+        !story->release_sent)
+        violation("P6", "%s is released while it waits, but no release was sent", key->text);
+    if (row_is_held(before) && before->request.server_id && row_is_held(row) && !row->request.server_id)
+        extended(key, story, "claimed");
+    if (before->exists && row->request.renewals > before->request.renewals)
+        extended(key, story, "renewed");
 }
 
 /* Labels are unique in a semaphore. */
@@ -418,7 +459,7 @@ static void check_semaphore(const struct db_semaphore *semaphore)
     bool slotted = row->kind == KIND_SLOTTED;
     int64_t held = 0;
     int64_t slots = 0;
-    if (!semaphore->row.exists)
+    if (!semaphore->row.exists || run_is_contract()) /* whose cases write rows of their own */
         return;
     check_labels(semaphore);
     for (size_t i = 0; i < database.held_count; i++) {
@@ -453,7 +494,8 @@ static void check_semaphore(const struct db_semaphore *semaphore)
 static void check_labels_kept(const struct db_semaphore *semaphore, const struct db_semaphore_row *before)
 {
     for (uint32_t number = 1; number <= before->slot_rows; number++)
-        if (semaphore->row.labels[number] != before->labels[number] && semaphore->row.slots[number])
+        if (semaphore->row.labels[number] != before->labels[number] && semaphore->row.slots[number] &&
+            semaphore->row.slots[number] == before->slots[number])
             violation("P10", "the label of slot %u of %s has changed, which is held", number, semaphore->name);
 }
 
@@ -488,6 +530,7 @@ void oracle_rows_agree(void)
 {
     for (size_t i = 0; i < database.semaphore_count; i++)
         check_semaphore(&database.semaphores[i]);
+    queue_rows_agree();
 }
 
 /* P4: a crash undoes nothing that was answered. A failover to a copy that is behind may lose anything. */
@@ -507,11 +550,11 @@ void oracle_undone(struct db_key *key, const struct request_row *undone, bool fa
         story->lost = true;
     if (story->lost)
         return;
-    if (story->grant_answered && !key->row.exists)
+    if (story->grant_answered && (!key->row.exists || row_is_waiting(&key->row)))
         violation("P4", "the answered grant of %s was undone by a crash", key->text);
     if (key->row.exists && key->row.request.renewals < story->renewals_answered)
         violation("P4", "the answered renewal of %s was undone by a crash", key->text);
-    if (story->end_answered && (!key->row.exists || row_is_held(&key->row)))
+    if (story->end_answered && (!key->row.exists || key->row.request.state != REQUEST_RELEASED))
         violation("P4", "the answered end of %s was undone by a crash", key->text);
 }
 
@@ -554,14 +597,12 @@ void oracle_sent(struct call *call)
     list_init(&call->of_key);
     if (!story)
         return;
-    if (acquires && !call->other_payload)
+    if (acquires)
         list_append(&story->acquires, &call->of_key);
     if (!story->first_sent_at)
         story->first_sent_at = sim_now();
     if (call->operation.kind == OP_RELEASE || call->operation.kind == OP_FORCE_RELEASE)
         story->release_sent = true;
-    if (call->wait_until && !story->waited_at[call->process])
-        story->waited_at[call->process] = sim_now();
     counts.waited += acquires && call->wait_until;
 }
 
@@ -579,7 +620,7 @@ static void check_held(const struct call *call, const char *what)
 
 static void record_end(struct story *story)
 {
-    if (!story->key->row.exists || row_is_held(&story->key->row))
+    if (!story->key->row.exists || story->key->row.request.state != REQUEST_RELEASED)
         violation("P6", "%s is answered as ended, but has not ended", story->key->text);
     if (!story->end_answered)
         story->end_answered_at = sim_now();
@@ -587,9 +628,13 @@ static void record_end(struct story *story)
 }
 
 /* The slots of the answer, which must have the labels they had at the grant. */
-static uint32_t answered_slot_bits(const struct story *story, size_t index, const struct permit *permit)
+static uint32_t answered_slot_bits(const struct story *story, const struct permit *permit)
 {
+    const struct request *row = &story->key->row.request;
     uint32_t slots = 0;
+    size_t index = 0;
+    while (index + 1 < row->permit_count && row->permits[index].semaphore_id != permit->semaphore_id)
+        index++;
     for (uint32_t i = 0; i < permit->slots.count; i++) {
         struct bytes label = label_text(story->key->row.labels[index][i]);
         if (permit->labels ? !bytes_equal(permit->labels[i], label) : label.length > 0)
@@ -619,16 +664,20 @@ static void record_grant(struct call *call, const struct request *request)
 {
     struct story *story = call->story;
     check_held(call, "the acquire");
-    if (call->other_payload)
+    if (!same_digest(call, &story->key->row))
         violation("P3", "another request under the key %s was granted", story->key->text);
-    for (size_t i = 0; i < request->permit_count; i++) {
+    for (size_t i = 0; i < story->want_count; i++) {
         struct db_semaphore *semaphore = story->semaphores[i];
-        if (story->grant_answered && story->tokens[i] != request->permits[i].token)
+        size_t at = permit_of(story, i, request);
+        if (at == request->permit_count)
+            violation("P2", "%s is answered without its units of %s", story->key->text, semaphore->name);
+        const struct permit *permit = &request->permits[at];
+        if (story->grant_answered && story->tokens[i] != permit->token)
             violation("P3", "%s is answered with another token", story->key->text);
-        story->tokens[i] = request->permits[i].token;
-        story->slots[i] = answered_slot_bits(story, i, &request->permits[i]);
-        if (request->permits[i].token > semaphore->max_token)
-            semaphore->max_token = request->permits[i].token;
+        story->tokens[i] = permit->token;
+        story->slots[i] = answered_slot_bits(story, permit);
+        if (permit->token > semaphore->max_token)
+            semaphore->max_token = permit->token;
     }
     if (!story->grant_answered)
         story->grant_answered_at = sim_now();
@@ -660,14 +709,13 @@ static int64_t units_due(const struct semaphore *semaphore, const struct call *c
     return units;
 }
 
-/* Returns true if other waiters exist, or existed when its batch began, including those whose clients have left. */
+/* Returns true if others wait, or have waited since the call was sent. */
 static bool others_wait(const struct call *call)
 {
-    if (wait_ended_at[call->process] >= call->sent_at)
+    if (wait_ended_at >= call->sent_at)
         return true;
-    const struct list *calls = run_calls(call->process);
-    for (const struct list *node = calls->next; node != calls; node = node->next)
-        if (LIST_ENTRY(node, struct call, node) != call && LIST_ENTRY(node, struct call, node)->waited)
+    for (size_t i = 0; i < database.waiting_count; i++)
+        if (database.waiting[i]->story != call->story)
             return true;
     return false;
 }
@@ -697,6 +745,8 @@ static void check_never_satisfiable(const struct call *call)
     for (size_t i = 0; i < story->want_count; i++) {
         const struct db_semaphore *semaphore = story->semaphores[i];
         bool changed = semaphore->set_at && semaphore->set_at >= call->sent_at;
+        if (call->waited && call->operation.priority > semaphore->row.semaphore.max_priority)
+            return;
         if (changed || !row_in_service(&semaphore->row) || want_is_unsatisfiable(&story->wants[i], &semaphore->row))
             return;
     }
@@ -729,7 +779,11 @@ static void acquire_answered(struct call *call, const struct decision *decision)
         check_never_satisfiable(call);
     if (status != PERMIT_OK)
         names_refused(call, decision);
-    if (status == PERMIT_KEY_REUSED && !call->other_payload)
+    if (says_nothing_was_done(status) && !call->left)
+        queue_refused(call, status);
+    if (call->left) /* its permitd gives its place up after this batch */
+        story->left_at = sim_now();
+    if (status == PERMIT_KEY_REUSED && !call->other_payload && story->other_at < call->sent_at)
         violation("P3", "%s is answered that its key belongs to another request", story->key->text);
     if (permit_status_retry(status) == PERMIT_RETRY_SAME)
         story->unknown++;
@@ -768,7 +822,7 @@ void oracle_answered(struct call *call, const struct decision *decision)
          decision->detail ? decision->detail : "");
     counts.told[call->operation.kind][decision->status]++;
     if (call->waited)
-        wait_ended_at[call->process] = sim_now();
+        wait_ended_at = sim_now();
     if (sim_now() > call->op.deadline - SIM_MONO_BASE + ANSWER_US + call->excused_us)
         violation("P13", "#%llu is answered %lld ms after its deadline", (unsigned long long)call->number,
                   (long long)(sim_now() - (call->op.deadline - SIM_MONO_BASE)) / US_PER_MS);
@@ -790,16 +844,15 @@ void oracle_answered(struct call *call, const struct decision *decision)
 void oracle_result_unknown(struct call *call)
 {
     list_remove(&call->of_key);
-    if (call->story && call->operation.kind == OP_ACQUIRE && !call->other_payload)
+    if (call->story && call->operation.kind == OP_ACQUIRE)
         call->story->unknown++;
 }
 
 void oracle_client_left(struct call *call)
 {
     step("#%llu left", (unsigned long long)call->number);
-    wait_ended_at[call->process] = sim_now();
+    wait_ended_at = sim_now();
     list_remove(&call->of_key);
     counts.abandoned++;
-    if (!call->story->lost && call->ran_alone)
-        violation("P17", "%s left before its batch began, and its acquire was carried out", call->story->key->text);
+    call->story->left_at = sim_now();
 }

@@ -38,8 +38,10 @@ struct call {
     mono_us wait_until;          /* 0: does not wait */
     bool waited;                 /* it has waited, even if its client has left */
     bool ran_alone;              /* when its key was granted this was the only acquire that can have done it */
+    bool left;                   /* its client left while its batch ran */
     bool other_payload;          /* a different request under the same key */
     mono_us servable_since;      /* P17: could be granted since; 0: cannot */
+    mono_us decided_since;       /* P17: waits, but its row does not wait at its permitd, since */
     mono_us unsatisfiable_since; /* P17: can never be granted since; 0: can */
     int64_t excused_us;          /* time during which its process was stopped */
     bool answered_late;          /* the HTTP loop answered at the deadline, without a decision */
@@ -77,6 +79,14 @@ struct story {
     bool confirm_sent;
     bool lost; /* a failover has lost a part of it */
 
+    /* Of its last place in the queue. */
+    uint64_t place_id; /* of its row; 0: it has had none */
+    utc_us place, place_since;
+    mono_us asked_at;       /* last commit by which its row waits */
+    mono_us client_seen_at; /* when a client was last seen to wait for it; calm runs only */
+    mono_us left_at;        /* when a client has last left */
+    mono_us other_at;       /* when its row was last that of another request under the same key */
+
     struct list acquires; /* struct call: pending acquires */
     unsigned unknown;     /* number of acquires without a known result */
     bool surely_held;     /* counted in `sure` */
@@ -96,6 +106,10 @@ struct profile {
     size_t most_requests;    /* a larger write exceeds the time limit of the session; 0: no limit */
     bool clock_steps;
     bool failovers;
+    bool deaths;   /* permitd are killed, stopped or paused for long, and clients wait for long */
+    bool lopsided; /* most clients call one permitd */
+    int64_t backfill_bound_ms;
+    int64_t wait_max_ms;
     int engines;
 };
 extern struct profile profile;
@@ -150,6 +164,30 @@ void oracle_server_seen(uint64_t id);
 void oracle_server_dies(const struct db_server_row *row);
 /* Waits until the table has exactly the running permitd. Inside a fiber, when no more faults happen. */
 void oracle_servers_settle(void);
+
+/* The process of the permitd that has this id; -1: there is none any more. */
+int oracle_server_process(uint64_t id);
+/* The process that has taken this id, even if it was killed since then. */
+int oracle_server_joined_by(uint64_t id);
+/* When it was declared dead; NEVER: it was not. */
+mono_us oracle_server_died_at(uint64_t id);
+
+/* ---- oracle_queue.c: the rows of the queue (P17, P20, P21, P22, C8) ---- */
+
+/* Called after the commit is visible. */
+void queue_committed(const struct transaction *transaction);
+/* Checks the consistency of all rows of the queue. */
+void queue_rows_agree(void);
+/* A client was answered that its acquire has done nothing. */
+void queue_refused(const struct call *call, enum permit_status status);
+/* True if the key waits at a permitd that is alive. */
+bool queue_is_asked(const struct db_key *key);
+/* True if no waiter that blocks it stands before it. */
+bool queue_is_first(const struct db_key *key);
+/* Checks that the waiting rows have clients; in a calm run. */
+void queue_watch(void);
+/* Waits until no place is left. Inside a fiber, when all clients have gone. */
+void queue_settles(void);
 
 /* ---- calls ---- */
 

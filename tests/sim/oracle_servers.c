@@ -16,6 +16,9 @@ enum { IDS_MAX = 4096 };
 /* An id that a permitd was answered to have. */
 static struct used_id {
     uint64_t id;
+    int process;
+    uint64_t starts; /* of the process, when it joined */
+    mono_us died_at; /* when it was declared dead; NEVER: it was not */
     mono_us seen_at; /* when its last heartbeat was answered; 0: never */
     int64_t jumps;   /* oracle_jumps() at that time; a failover counts as one */
 } used[IDS_MAX];
@@ -36,7 +39,27 @@ void oracle_server_joined(uint64_t id)
         violation("P20", "server id %llu is given twice", (unsigned long long)id);
     if (used_count == IDS_MAX)
         violation("P20", "permitd take new ids all the time");
-    used[used_count++] = (struct used_id){.id = id};
+    used[used_count++] = (struct used_id){
+        .id = id, .process = process_current(), .starts = world.servers[process_current()].starts, .died_at = NEVER};
+}
+
+int oracle_server_process(uint64_t id)
+{
+    const struct used_id *own = id ? find(id) : NULL;
+    bool runs = own && world.servers[own->process].engine && world.servers[own->process].starts == own->starts;
+    return runs ? own->process : -1;
+}
+
+int oracle_server_joined_by(uint64_t id)
+{
+    const struct used_id *own = id ? find(id) : NULL;
+    return own ? own->process : -1;
+}
+
+mono_us oracle_server_died_at(uint64_t id)
+{
+    const struct used_id *own = find(id);
+    return own ? own->died_at : NEVER;
 }
 
 void oracle_server_seen(uint64_t id)
@@ -50,14 +73,17 @@ void oracle_server_seen(uint64_t id)
 
 void oracle_server_dies(const struct db_server_row *row)
 {
-    const struct used_id *own = find(row->id);
+    struct used_id *own = find(row->id);
     uint64_t behind = database.globals.ticks - row->ticks;
-    if (behind < SERVER_DEAD_TICKS)
+    if (behind < SERVER_DEAD_TICKS && !run_is_contract())
         violation("P20", "server %llu is declared dead %llu ticks after it wrote its own", (unsigned long long)row->id,
                   (unsigned long long)behind);
-    if (own && own->seen_at && own->jumps == oracle_jumps() && sim_now() - own->seen_at < ALIVE_US)
+    if (own && own->seen_at && !run_is_contract() && own->jumps == oracle_jumps() &&
+        sim_now() - own->seen_at < ALIVE_US)
         violation("P20", "server %llu is declared dead %lld ms after its last heartbeat", (unsigned long long)row->id,
                   (long long)(sim_now() - own->seen_at) / US_PER_MS);
+    if (own)
+        own->died_at = sim_now();
 }
 
 /* Returns true if each row is that of a running permitd, alive, and each running permitd has one. */

@@ -31,6 +31,8 @@ void run_seed(uint64_t seed, uint64_t operations, struct result *result);
 
 /* Runs the cases of tests/contract on the fake store; returns the exit status. */
 int run_contract(void);
+/* True in such a case: rows that contradict each other are not a fault of permitd. */
+bool run_is_contract(void);
 
 /* For the oracle: ends the process with the result for its parent. */
 void run_violated(const char *promise, const char *text) __attribute__((noreturn));

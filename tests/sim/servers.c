@@ -7,7 +7,11 @@
 
 int server_any(void)
 {
-    int first = (int)dice_between(0, profile.engines - 1);
+    return server_rather((int)dice_between(0, profile.engines - 1));
+}
+
+int server_rather(int first)
+{
     for (int i = 0; i < profile.engines; i++) {
         const struct server *server = &world.servers[(first + i) % profile.engines];
         if (server->engine && !server->stopping && !server->paused)
@@ -46,9 +50,10 @@ static void start_server(int process)
         .task_count = TASK_COUNT,
         .max_waiters = dice_once_in(6) ? 5 : 1000,
         .max_semaphore_waiters = dice_once_in(6) ? 2 : 1000,
+        .max_waiting_bytes = dice_once_in(6) ? 1000 : (size_t)1 << 20,
         .max_semaphores = profile.max_semaphores,
         .wait_poll_ms = 50,
-        .backfill_bound_ms = dice_between(50, 2000),
+        .backfill_bound_ms = profile.backfill_bound_ms,
     };
     int before = process_current();
     process_enter(process, server_any_skew());
@@ -94,9 +99,11 @@ void server_kill(struct server *server)
     list_for_each (node, next, &server->calls) {
         struct call *call = LIST_ENTRY(node, struct call, node);
         oracle_result_unknown(call);
+        if (call->client && call->wait_until)
+            call->client->lost = call->story;
         call_free(call);
     }
-    timer_set(&server->back, sim_now() + dice_between(0, 2 * US_PER_SECOND));
+    timer_set(&server->back, sim_now() + dice_between(0, (profile.deaths ? 9 : 2) * US_PER_SECOND));
 }
 
 static void *stop_body(void *context)
@@ -123,7 +130,8 @@ void server_stop(struct server *server)
 
 void server_pause(struct server *server)
 {
-    int64_t us = dice_once_in(6) ? dice_between(US_PER_SECOND, 8 * US_PER_SECOND) : dice_between(50000, US_PER_SECOND);
+    bool lasts = profile.deaths || dice_once_in(6);
+    int64_t us = lasts ? dice_between(US_PER_SECOND, 8 * US_PER_SECOND) : dice_between(50000, US_PER_SECOND);
     step("p%d is paused for %lld ms", server_number(server), (long long)us / US_PER_MS);
     world.result->pauses++;
     server->paused = true;

@@ -15,6 +15,7 @@ enum {
     CLIENTS_MAX = 40,
     STORIES_MAX = 64,
     WAIT_MAX_MS = 3000,
+    WAIT_LONG_MS = 15000, /* of profile.deaths */
     TTL_MAX_MS = 12000,
     GRACE_MAX_MS = 500,
 };
@@ -22,6 +23,7 @@ enum {
 struct client {
     struct timer timer; /* its next call */
     struct call *call;  /* the call it waits for */
+    struct story *lost; /* it waited for this key and has lost the answer; it may come back for it */
 };
 
 struct server {
@@ -72,6 +74,8 @@ void operators_cover_all(void);
 void servers_begin(void);
 /* The number of a server that accepts calls, or -1. */
 int server_any(void);
+/* The same, if it can be this one. */
+int server_rather(int process);
 int server_number(const struct server *server);
 /* A random allowed difference of clocks. */
 int64_t server_any_skew(void);

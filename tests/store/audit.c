@@ -112,6 +112,24 @@ Test(audit, in_use_other_than_the_sum_is_found)
     cr_assert_eq(semaphore_after(0).drifts->differences[0], 1);
 }
 
+/* A place that no client asks for is not counted. */
+Test(audit, waiting_other_than_the_places_is_found)
+{
+    must_run(session, "INSERT INTO permit_request (id, external_id, state, place, server_id) VALUES"
+                      " (20001, 'w1', 3, '2026-11-21', 4), (20002, 'w2', 3, '2026-11-21', 4),"
+                      " (20003, 'w3', 3, '2026-11-21', NULL);"
+                      "INSERT INTO waiter VALUES (2, '2026-11-21', 20001, 1), (2, '2026-11-21', 20002, 1),"
+                      " (2, '2026-11-21', 20003, 1), (30, '2026-11-21', 20001, 1);"
+                      "UPDATE semaphore SET waiting = 2 WHERE id = 2; UPDATE semaphore SET waiting = 1 WHERE id = 30");
+    cr_assert_eq(semaphore_after(1).drift_count, 0);
+    cr_assert_eq(semaphore_after(2).drift_count, 0);
+    must_run(session, "UPDATE semaphore SET waiting = 3 WHERE id = 2; UPDATE semaphore SET waiting = 0 WHERE id = 30");
+    finds(1, "seats",
+          "in_use is 5, its held permits have 5 units; waiting is 3, clients ask for 2 places in its queue");
+    finds(2, "empty",
+          "in_use is 0, its held permits have 0 units; waiting is 0, clients ask for 1 places in its queue");
+}
+
 Test(audit, slots_without_their_permit_are_found)
 {
     static const struct {

@@ -2,6 +2,7 @@
 /* Data directories: the entries that permitd accepts in a directory that it takes, and links in it. */
 #include <criterion/criterion.h>
 #include <fcntl.h>
+#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -108,7 +109,7 @@ static struct data_dir taken(const char *directory)
     struct data_dir dir;
     struct buf message;
     buf_init(&message, 8000);
-    cr_assert(data_dir_take(directory, &dir, &message), "%s", buf_text(&message));
+    cr_assert(data_dir_take(directory, &root_is_allowed, &dir, &message), "%s", buf_text(&message));
     buf_release(&message);
     return dir;
 }
@@ -118,7 +119,7 @@ static void refuses_to_take(const char *directory, const char *part)
     struct data_dir dir;
     struct buf message;
     buf_init(&message, 8000);
-    cr_assert_not(data_dir_take(directory, &dir, &message));
+    cr_assert_not(data_dir_take(directory, &root_is_allowed, &dir, &message));
     cr_assert(strstr(buf_text(&message), part), "%s", buf_text(&message));
     buf_release(&message);
 }
@@ -223,5 +224,124 @@ Test(data_dir, root_switches_to_the_owner_permanently)
     cr_assert_eq(fstat(dir.fd, &info), 0);
     cr_assert_eq(info.st_mode & 0777U, 0700);
     data_dir_release(&dir);
+    free(directory);
+}
+
+/* Who gets the directory of root, for this user (--user) and allow_root. The test process becomes that user. */
+static void expect_owner(const struct data_dir_user *user, const char *entry, uid_t expected)
+{
+    struct data_dir dir;
+    struct buf message;
+    struct stat info;
+    char *directory = temporary_directory();
+    cr_assert_eq(chmod(getenv("PERMIT_STORE_TEST_DIRECTORY"), 0711), 0);
+    if (entry)
+        entry_make(directory, entry);
+    buf_init(&message, 8000);
+    cr_assert(data_dir_take(directory, user, &dir, &message), "%s", buf_text(&message));
+    cr_assert_eq(fstat(dir.fd, &info), 0);
+    cr_assert_eq(info.st_uid, expected);
+    cr_assert_eq(geteuid(), expected);
+    cr_assert(data_dir_make(&dir, "tmp", &message), "%s", buf_text(&message));
+    data_dir_release(&dir);
+    buf_release(&message);
+    free(directory);
+}
+
+Test(data_dir, new_directory_of_root_is_given_to_the_named_user)
+{
+    if (geteuid() != 0)
+        cr_skip_test("only root can become another user");
+    expect_owner(&(struct data_dir_user){.name = "nobody"}, NULL, NOBODY);
+}
+
+Test(data_dir, named_user_is_taken_even_if_root_is_allowed)
+{
+    if (geteuid() != 0)
+        cr_skip_test("only root can become another user");
+    expect_owner(&(struct data_dir_user){.name = "nobody", .allow_root = true}, "lost+found/", NOBODY);
+}
+
+Test(data_dir, root_stays_root_only_if_it_is_allowed)
+{
+    if (geteuid() != 0)
+        cr_skip_test("not root");
+    expect_owner(&root_is_allowed, NULL, 0);
+    expect_owner(&root_is_allowed, "lock", 0);
+}
+
+/* Refused, and nothing in it is changed: what root's mariadbd has written belongs to root. */
+Test(data_dir, used_directory_of_root_is_refused_with_the_remedy)
+{
+    const struct {
+        struct data_dir_user user;
+        const char *part;
+    } rows[] = {
+        {{.name = NULL}, "belongs to root, and MariaDB does not run as root: give it to a user (chown -R NAME "},
+        {{.name = "nobody"}, "(chown -R nobody "},
+        {{.name = "nobody", .allow_root = true}, "(chown -R nobody "},
+        {{.name = "root"}, "user must not be root"},
+        {{.name = "no-such-user"}, "there is no user no-such-user"},
+    };
+    if (geteuid() != 0)
+        cr_skip_test("not root");
+    for (size_t i = 0; i < ARRAY_LENGTH(rows); i++) {
+        bool has_database = true;
+        struct data_dir dir;
+        struct stat info;
+        struct buf message;
+        char *directory = temporary_directory();
+        entry_make(directory, "lock");
+        buf_init(&message, 8000);
+        cr_expect_not(data_dir_take(directory, &rows[i].user, &dir, &message));
+        cr_expect(strstr(buf_text(&message), rows[i].part), "%s", buf_text(&message));
+        buf_clear(&message);
+        cr_expect_not(data_dir_check(directory, &rows[i].user, &has_database, &message));
+        cr_expect(strstr(buf_text(&message), rows[i].part), "%s", buf_text(&message));
+        cr_expect(stat(directory, &info) == 0 && info.st_uid == 0);
+        cr_expect_eq(geteuid(), 0);
+        buf_release(&message);
+        free(directory);
+    }
+}
+
+Test(data_dir, directory_of_another_than_the_named_user_is_refused)
+{
+    struct data_dir dir;
+    struct buf message;
+    if (geteuid() != 0)
+        cr_skip_test("only root can give a directory away");
+    char *directory = temporary_directory();
+    buf_init(&message, 8000);
+    cr_assert_eq(chown(directory, 4711, 4711), 0);
+    cr_expect_not(data_dir_take(directory, &(struct data_dir_user){.name = "nobody"}, &dir, &message));
+    cr_expect(strstr(buf_text(&message), "belongs to user 4711, not to nobody"), "%s", buf_text(&message));
+    buf_release(&message);
+    free(directory);
+}
+
+/* Without a name, the users permitd and mysql are tried. A refused directory that is missing is not made. */
+Test(data_dir, missing_directory_is_given_to_a_user_or_not_made)
+{
+    struct data_dir dir;
+    struct buf message;
+    char path[4096];
+    if (geteuid() != 0)
+        cr_skip_test("not root");
+    char *directory = temporary_directory();
+    snprintf(path, sizeof path, "%s/new", directory);
+    buf_init(&message, 8000);
+    cr_assert_eq(chmod(getenv("PERMIT_STORE_TEST_DIRECTORY"), 0711), 0);
+    cr_assert_eq(chmod(directory, 0711), 0);
+    if (getpwnam("permitd") || getpwnam("mysql")) {
+        cr_assert(data_dir_take(path, &(struct data_dir_user){.name = NULL}, &dir, &message), "%s", buf_text(&message));
+        cr_expect_neq(geteuid(), 0);
+        data_dir_release(&dir);
+    } else {
+        cr_expect_not(data_dir_take(path, &(struct data_dir_user){.name = NULL}, &dir, &message));
+        cr_expect(strstr(buf_text(&message), "--user NAME"), "%s", buf_text(&message));
+        cr_expect_neq(access(path, F_OK), 0);
+    }
+    buf_release(&message);
     free(directory);
 }

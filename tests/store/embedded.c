@@ -28,7 +28,7 @@ static struct private_server *started(const char *directory)
     struct private_server *embedded = NULL;
     struct buf message;
     buf_init(&message, 8000);
-    bool good = private_server_start(directory, &embedded, &message);
+    bool good = private_server_start(directory, &root_is_allowed, &embedded, &message);
     cr_assert(good, "%s", buf_text(&message));
     buf_release(&message);
     return embedded;
@@ -39,7 +39,7 @@ static void refused(const char *directory, const char *expected)
     struct private_server *embedded = NULL;
     struct buf message;
     buf_init(&message, 8000);
-    cr_assert_not(private_server_start(directory, &embedded, &message));
+    cr_assert_not(private_server_start(directory, &root_is_allowed, &embedded, &message));
     cr_assert(strstr(buf_text(&message), expected), "%s", buf_text(&message));
     buf_release(&message);
 }
@@ -193,7 +193,7 @@ static pid_t parent_start(const char *directory, pid_t *ret_server)
         struct buf message;
         struct private_server *embedded = NULL;
         buf_init(&message, 8000);
-        if (!private_server_start(directory, &embedded, &message))
+        if (!private_server_start(directory, &root_is_allowed, &embedded, &message))
             _exit(1);
         pid_t server = private_server_pid(embedded);
         if (write(ready[1], &server, sizeof server) != sizeof server)
@@ -327,7 +327,7 @@ Test(embedded, failed_start_is_explained_by_the_log)
     struct private_server *embedded = NULL;
     struct buf message;
     buf_init(&message, 8000);
-    cr_assert_not(private_server_start(directory, &embedded, &message));
+    cr_assert_not(private_server_start(directory, &root_is_allowed, &embedded, &message));
     cr_assert(strstr(buf_text(&message), "did not start"), "%s", buf_text(&message));
     cr_assert(strstr(buf_text(&message), "ERROR"), "%s", buf_text(&message));
     buf_release(&message);
@@ -344,7 +344,7 @@ Test(embedded, failed_creation_is_explained_by_its_cause)
     struct buf message;
     buf_init(&message, 8000);
     cr_assert_eq(setrlimit(RLIMIT_NOFILE, &few_files), 0);
-    cr_assert_not(private_server_start(directory, &embedded, &message));
+    cr_assert_not(private_server_start(directory, &root_is_allowed, &embedded, &message));
     cr_expect(strstr(buf_text(&message), "could not create a database"), "%s", buf_text(&message));
     cr_expect(strstr(buf_text(&message), "ERROR"), "%s", buf_text(&message));
     cr_expect_null(strstr(buf_text(&message), "mariadb.org"), "%s", buf_text(&message));

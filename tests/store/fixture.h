@@ -6,6 +6,7 @@
 #ifndef SUPPORT_H
 #define SUPPORT_H
 
+#include "mariadb/data_dir.h"
 #include "store/mysql_methods.h"
 
 /* Returns a new database of the shared server, with the schema in it. Valid until the test ends. */
@@ -58,4 +59,6 @@ const char *sent_statement(const char *beginning);
  * Creates a directory, mode 0700, which is removed with its contents when the test run ends. The caller frees the name.
  */
 char *temporary_directory(void);
+/* For data directories of tests, which run as root or as another user. */
+extern const struct data_dir_user root_is_allowed;
 #endif

@@ -137,19 +137,21 @@ static void relay_start(struct relay *relay)
 
 /* --- logging in --- */
 
-/* Logs in over TCP through the relay, with this password and CA file (NULL: no TLS). */
-static enum permit_status log_in(const char *password, const char *ssl_ca, bool *ret_encrypted)
+/* Logs in over TCP through the relay, with this password and the TLS parameters of `tls`. */
+static enum permit_status log_in_with(const char *password, const struct database_address *tls, bool *ret_encrypted)
 {
     static struct relay relay;
     relay_start(&relay);
-    char *ca = ssl_ca ? made("%s/%s", directory, ssl_ca) : NULL;
     struct database_address address = {
         .host = (char[]){"127.0.0.1"},
         .port = relay.port,
         .user = (char[]){"permitd"},
         .password = (char *)(uintptr_t)password,
         .database = (char[]){"permitd"},
-        .ssl_ca = ca,
+        .ssl_ca = tls->ssl_ca,
+        .ssl_verify = tls->ssl_verify,
+        .ssl_cert = tls->ssl_cert,
+        .ssl_key = tls->ssl_key,
     };
     struct session *session = session_new(&address, STORE_WORKER);
     enum permit_status status = session_connect(session);
@@ -167,7 +169,15 @@ static enum permit_status log_in(const char *password, const char *ssl_ca, bool 
     close(relay.listener);
     cr_assert_gt(relay.heard_length, 0);
     cr_expect_null(memmem(relay.heard, relay.heard_length, password, strlen(password)), "the password was sent");
-    free(ca);
+    return status;
+}
+
+/* The same with this CA file (NULL: no TLS). */
+static enum permit_status log_in(const char *password, const char *ssl_ca, bool *ret_encrypted)
+{
+    struct database_address tls = {.ssl_ca = ssl_ca ? made("%s/%s", directory, ssl_ca) : NULL};
+    enum permit_status status = log_in_with(password, &tls, ret_encrypted);
+    free(tls.ssl_ca);
     return status;
 }
 
@@ -205,6 +215,75 @@ Test(login, user_that_requires_tls_needs_the_authority)
     cr_assert_eq(log_in(PASSWORD, "cert.pem", &encrypted), PERMIT_OK);
     cr_assert(encrypted);
     kit_sql_close(sql);
+}
+
+/* Makes NAME.pem and NAME.key, signed by the authority cert.pem, which the server trusts too. */
+static void client_certificate_make(const char *name)
+{
+    char *command =
+        made("cd '%s' && openssl req -newkey rsa:2048 -nodes -keyout %s.key -out %s.csr -subj /CN=%s &&"
+             " openssl x509 -req -in %s.csr -CA cert.pem -CAkey cert.key -CAcreateserial -days 9 -out %s.pem",
+             directory, name, name, name, name, name);
+    char *quiet = made("{ %s; } 2>/dev/null", command);
+    cr_assert_eq(system(quiet), 0, "%s", command);
+    free(command);
+    free(quiet);
+}
+
+Test(login, user_that_requires_a_certificate_needs_one_of_the_authority)
+{
+    struct kit_sql *sql = kit_sql_open(database->socket, NULL);
+    bool encrypted = false;
+    client_certificate_make("client");
+    kit_sql_run(sql, "ALTER USER permitd@'127.0.0.1' REQUIRE SUBJECT '/CN=client'");
+    cr_assert_eq(log_in(PASSWORD, "cert.pem", &encrypted), PERMIT_DATABASE_UNAVAILABLE);
+    struct database_address tls = {.ssl_ca = made("%s/cert.pem", directory)};
+    struct database_address foreign = tls, mixed = tls, missing = tls;
+    tls.ssl_cert = made("%s/client.pem", directory);
+    tls.ssl_key = made("%s/client.key", directory);
+    foreign.ssl_cert = made("%s/other.pem", directory);
+    foreign.ssl_key = made("%s/other.key", directory);
+    mixed.ssl_cert = tls.ssl_cert;
+    mixed.ssl_key = foreign.ssl_key;
+    missing.ssl_cert = tls.ssl_cert;
+    missing.ssl_key = (char[]){"/nonexistent/client.key"};
+    cr_assert_eq(log_in_with(PASSWORD, &tls, &encrypted), PERMIT_OK);
+    cr_assert(encrypted);
+    cr_assert_eq(log_in_with(PASSWORD, &foreign, &encrypted), PERMIT_DATABASE_UNAVAILABLE);
+    cr_assert_neq(log_in_with(PASSWORD, &mixed, &encrypted), PERMIT_OK);
+    cr_assert_neq(log_in_with(PASSWORD, &missing, &encrypted), PERMIT_OK);
+    kit_sql_close(sql);
+    free(tls.ssl_ca);
+    free(tls.ssl_cert);
+    free(tls.ssl_key);
+    free(foreign.ssl_cert);
+    free(foreign.ssl_key);
+}
+
+/* The authorities of the system are those that the environment names, or those of the machine, which know no test. */
+Test(login, server_is_verified_with_the_authorities_of_the_system)
+{
+    const struct database_address tls = {.ssl_verify = true};
+    char *file = made("%s/cert.pem", directory);
+    char *other = made("%s/other.pem", directory);
+    bool encrypted = false;
+    cr_assert_eq(log_in_with(PASSWORD, &tls, &encrypted), PERMIT_DATABASE_UNAVAILABLE);
+    (void)setenv("SSL_CERT_FILE", other, 1);
+    cr_assert_eq(log_in_with(PASSWORD, &tls, &encrypted), PERMIT_DATABASE_UNAVAILABLE);
+    (void)setenv("SSL_CERT_FILE", file, 1);
+    cr_assert_eq(log_in_with(PASSWORD, &tls, &encrypted), PERMIT_OK);
+    cr_assert(encrypted);
+    (void)unsetenv("SSL_CERT_FILE");
+    char *command =
+        made("cd '%s' && mkdir authorities && cp cert.pem authorities/ && openssl rehash authorities", directory);
+    cr_assert_eq(system(command), 0);
+    char *authorities = made("%s/authorities", directory);
+    (void)setenv("SSL_CERT_DIR", authorities, 1);
+    cr_assert_eq(log_in_with(PASSWORD, &tls, &encrypted), PERMIT_OK);
+    free(authorities);
+    free(command);
+    free(other);
+    free(file);
 }
 
 /* Over the socket: the schema, the doctor's checks, and the locks of a batch. */

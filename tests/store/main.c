@@ -262,6 +262,8 @@ static int run_with_mysql(int argc, char **argv)
     return result;
 }
 
+const struct data_dir_user root_is_allowed = {.allow_root = true};
+
 /* Runs the tests on permitd's private MariaDB, with its settings. */
 static int run_with_mariadb(int argc, char **argv, const char *directory)
 {
@@ -269,7 +271,7 @@ static int run_with_mariadb(int argc, char **argv, const char *directory)
     struct buf message;
     buf_init(&message, 8000);
     char *shared = text_made("%s/shared", directory, 0, 0);
-    if (!private_server_start(shared, &embedded, &message)) {
+    if (!private_server_start(shared, &root_is_allowed, &embedded, &message)) {
         fprintf(stderr, "the shared MariaDB: %s\n", buf_text(&message));
         return 2;
     }

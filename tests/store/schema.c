@@ -217,6 +217,63 @@ Test(schema, migration_continues_after_a_kill_at_any_statement, .timeout = 600)
     free(expected);
 }
 
+/* The first statement of a migration, by its number; the number of statements before it. */
+static size_t statements_before(const struct script *script, unsigned version)
+{
+    size_t count = 0;
+    while (count < script->count && script->statements[count].migration->version < version)
+        count++;
+    return count;
+}
+
+/*
+ * The columns of queues come to a database with rows, while an older permitd runs on: what it sends names none of them.
+ */
+Test(schema, queues_come_to_rows_that_exist)
+{
+    static const char older[] =
+        "INSERT INTO permit_request (id,external_id,digest,owner,principal,ttl_ms,due_at,grace_ms,acquired_at,nonce)"
+        " VALUES (%d,'k%d',REPEAT('d',32),'o','',1000,'2026-11-21',0,'2026-11-21','');"
+        "INSERT INTO permit (semaphore_id,id,permit_request_id,count,slots,state) VALUES (1,%d,%d,1,'',1);"
+        "UPDATE semaphore SET version=IF(version=%d,version+1,NULL),in_use=%d,next_permit_id=%d WHERE id=1";
+    struct script script = read_script();
+    size_t before = statements_before(&script, 7);
+    struct session *session = leave_begun(&script, before, before);
+    struct buf message;
+    char sql[1000];
+    must_run(session, "INSERT INTO semaphore (id,name,kind,capacity,default_ttl_ms,max_hold_ms,max_waiters)"
+                      " VALUES (1,'s',2,10,1,1,5);"
+                      "INSERT INTO template (prefix,length,kind,capacity,default_ttl_ms,max_hold_ms)"
+                      " VALUES ('t',1,2,10,1,1)");
+    (void)snprintf(sql, sizeof sql, older, 1, 1, 1, 1, 1, 1, 2);
+    must_run(session, sql);
+    buf_init(&message, 4000);
+    cr_assert_eq(apply(script.begun, &message), PERMIT_OK, "%s", buf_text(&message));
+    buf_release(&message);
+    (void)snprintf(sql, sizeof sql, older, 2, 2, 2, 2, 2, 2, 3);
+    must_run(session, sql);
+    must_run(session,
+             "UPDATE permit SET state=IF(state=1,2,NULL) WHERE semaphore_id=1 AND id=1;"
+             "UPDATE permit_request SET state=IF(state=1,2,NULL),end_reason=1 WHERE id=1;"
+             "INSERT INTO semaphore SET id=2,version=1,name='s2',kind=2,capacity=1,default_ttl_ms=1,max_hold_ms=1");
+    cr_assert_str_eq(text_of(session, "SELECT GROUP_CONCAT(CONCAT_WS(',',waiting,max_priority) ORDER BY id) FROM"
+                                      " semaphore"),
+                     "0,9,0,9");
+    cr_assert_eq(number_of(session, "SELECT max_priority FROM template"), 9);
+    struct arena arena;
+    struct request request;
+    struct bytes *names;
+    struct query_time now;
+    struct store *store = opened(script.begun, STORE_READER);
+    arena_init(&arena, 1 << 16, 1 << 20);
+    cr_assert_eq(store->queries->request(store, BYTES("k2"), &arena, &request, &names, &now), PERMIT_OK);
+    cr_assert(request.state == REQUEST_ACQUIRED && request.permit_count == 1 && request.server_id == 0);
+    cr_assert(request.place == NEVER && request.waiting_since == NEVER && request.want_count == 0);
+    arena_release(&arena);
+    store_free(store);
+    drop_database(session, script.begun);
+}
+
 /* ---- tables of another program ---- */
 
 /* Asserts that two starts, as by a supervisor, and a read of the version refuse the database and change nothing. */

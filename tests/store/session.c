@@ -317,6 +317,23 @@ Test(address, parts_may_be_given_or_omitted)
     }
 }
 
+Test(address, tls_parameters_are_read)
+{
+    struct database_address address;
+    struct buf message;
+    buf_init(&message, 1000);
+    cr_assert(database_address_parse("mysql://h/d?ssl=verify", &address, &message));
+    cr_assert(address.ssl_verify && !address.ssl_ca && !address.ssl_cert && !address.ssl_key);
+    database_address_release(&address);
+    cr_assert(database_address_parse("mysql://h/d?ssl_key=/a%20key&ssl_cert=/cert&ssl_ca=/ca", &address, &message));
+    cr_assert(!address.ssl_verify);
+    cr_assert_str_eq(address.ssl_key, "/a key");
+    cr_assert_str_eq(address.ssl_cert, "/cert");
+    cr_assert_str_eq(address.ssl_ca, "/ca");
+    database_address_release(&address);
+    buf_release(&message);
+}
+
 Test(address, invalid_url_is_refused_with_a_message)
 {
     static const char *const urls[] = {
@@ -334,6 +351,13 @@ Test(address, invalid_url_is_refused_with_a_message)
         "mysql://u%00@h/d",
         "mysql://h/d?tls=1",
         "mysql://h/d?socket",
+        "mysql://h/d?ssl=1",
+        "mysql://h/d?ssl",
+        "mysql://h/d?ssl=",
+        "mysql://h/d?ssl_cert=/c&ssl_key=/k",
+        "mysql://h/d?ssl=verify&ssl_cert=/c",
+        "mysql://h/d?ssl_ca=/ca&ssl_key=/k",
+        "mysql://h/d?ssl_ca=/ca&ssl_cert=/%zz&ssl_key=/k",
         "mysql://h/a%60b",
         "mysql://u:p@q@h/d",
         "mysql://u:1/q@h/d",

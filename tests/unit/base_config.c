@@ -11,6 +11,7 @@ struct settings {
     char *listen;
     char *data_dir;
     char *password;
+    struct config_list hosts;
     bool insecure;
     int64_t workers;
     int64_t timeout_ms;
@@ -37,6 +38,12 @@ static const struct config_row rows[] = {
      .offset = AT(password),
      .flags = CONFIG_SECRET | CONFIG_RELOADABLE,
      .help = "Password of the database."},
+    {.name = "hosts",
+     .type = CONFIG_LIST,
+     .offset = AT(hosts),
+     .default_text = "first",
+     .flags = CONFIG_RELOADABLE,
+     .help = "Names."},
     {.name = "insecure",
      .type = CONFIG_BOOL,
      .offset = AT(insecure),
@@ -220,6 +227,38 @@ Test(config, empty_text_unsets_a_setting)
     cr_expect_str_eq(settings.data_dir, "/srv");
     cr_assert(load_text("data_dir =\n"));
     cr_expect_null(settings.data_dir);
+}
+
+static void hosts_are(size_t count, const char *const *expected)
+{
+    cr_assert_eq(settings.hosts.count, count, "%zu texts", settings.hosts.count);
+    for (size_t i = 0; i < count; i++)
+        cr_expect_str_eq(settings.hosts.texts[i], expected[i]);
+    cr_expect_null(settings.hosts.texts[count]);
+}
+
+#define HOSTS(...) hosts_are(ARRAY_LENGTH(((const char *[]){__VA_ARGS__})), (const char *[]){__VA_ARGS__})
+
+Test(config, list_is_replaced_as_a_whole_by_a_later_source)
+{
+    HOSTS("first");
+    cr_assert(load_text("hosts = a\nworkers = 3\nhosts = b, c\n"), "%s", buf_text(&message));
+    HOSTS("a", "b", "c");
+    cr_assert(load_variable("UNITTEST_HOSTS", "d ,e"));
+    HOSTS("d", "e");
+    cr_assert(load_variable("UNITTEST_WORKERS", "4"), "a source without the list keeps it");
+    HOSTS("d", "e");
+    config_begin_source(&table, &settings);
+    cr_assert(FLAGS("--hosts", "f", "--workers=3", "--hosts=g"));
+    HOSTS("f", "g");
+}
+
+Test(config, empty_text_in_a_list_is_refused)
+{
+    cr_expect(!load_text("hosts = a,,b\n"));
+    expect_said("line 1: hosts: invalid value 'a,,b'; expected texts separated by commas");
+    cr_expect(!load_text("hosts =\n"));
+    cr_expect(!load_variable("UNITTEST_HOSTS", "a,"));
 }
 
 Test(config, secret_is_never_printed)
@@ -435,6 +474,19 @@ Test(config, release_accepts_any_state)
     config_release(&table, &settings);
     config_release(&table, &settings);
     config_release(&table, NULL);
+}
+
+Test(config, reload_replaces_a_list)
+{
+    struct settings fresh = {0};
+    char *argv[] = {"--hosts=a,b"};
+    int index = 0;
+    cr_assert(config_init(&table, &fresh, &message));
+    config_begin_source(&table, &fresh);
+    cr_assert(config_load_argument(&table, &fresh, 1, argv, &index, &message));
+    reload(&fresh);
+    HOSTS("a", "b");
+    cr_expect_str_eq(buf_text(&message), "");
 }
 
 static char *printed(void (*print)(const struct config_table *, FILE *))

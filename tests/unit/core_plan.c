@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Properties of a plan that plan_model cannot see: the memory it points into, and queue order, one small batch a test.
+ * Properties of a plan that plan_model cannot see: the memory it points into, and the queue, one small batch a test.
  */
 #include <criterion/criterion.h>
+#include <stdio.h>
 
 #include "base/buf.h"
 #include "core/plan.h"
@@ -51,21 +52,27 @@ Test(plan_memory, answer_points_into_its_own_operation_only)
     arena_release(&arena);
 }
 
-/* ---- queue order ---- */
+/* ---- the queue ---- */
 
-enum { A, B, C, SEMAPHORES, LINES_MAX = 8, HOLDERS_MAX = 4 };
+enum { A, B, C, SEMAPHORES, LINES_MAX = 8, ROWS_MAX = 80 };
+enum { HERE = 1, ELSEWHERE = 2, DEAD = 3, KEPT = 0, FIRST_ID = 11, NEW_ID = 1000 };
 #define NOW (1000 * US_PER_SECOND)
 
 /*
  * The rows of one batch: semaphores a and b, which are locked, and c, which is not. By default counted, backfill,
- * capacity 1 and free; a test sets the differences.
+ * capacity 1 and free; a test sets the differences. Servers 1 (this one) and 2 are alive, and 3 is dead.
  */
 struct scene {
     struct semaphore semaphores[SEMAPHORES];
-    struct request holders[HOLDERS_MAX];
-    struct permit permits[HOLDERS_MAX][SEMAPHORES];
-    size_t holder_count;
+    struct request rows[ROWS_MAX];
+    struct permit permits[ROWS_MAX][SEMAPHORES];
+    struct want wants[ROWS_MAX][SEMAPHORES];
+    size_t row_count;
+    struct request sorted[ROWS_MAX];
+    struct queue_view queues[SEMAPHORES];
+    struct owner_state owner;
     utc_us grants_from;
+    struct plan_settings settings;
     struct arena arena;
     struct plan plan;
 };
@@ -76,7 +83,13 @@ static void scene_init(void)
 {
     static const char names[] = "abc";
     memset(&scene, 0, sizeof scene);
-    arena_init(&scene.arena, 4096, 1 << 20);
+    arena_init(&scene.arena, 4096, 4 << 20);
+    scene.settings = (struct plan_settings){.retention_us = 1,
+                                            .tombstone_us = 1,
+                                            .default_ttl_ms = 1,
+                                            .backfill_bound_us = 30 * US_PER_SECOND,
+                                            .max_semaphore_waiters = 100,
+                                            .server_id = HERE};
     for (unsigned i = 0; i < SEMAPHORES; i++)
         scene.semaphores[i] = (struct semaphore){.id = i + 1,
                                                  .name = {&names[i], 1},
@@ -87,6 +100,8 @@ static void scene_init(void)
                                                  .default_ttl_ms = 1000,
                                                  .max_ttl_ms = -1,
                                                  .max_hold_ms = 1000,
+                                                 .max_waiters = SETTING_NONE,
+                                                 .max_priority = 9,
                                                  .retired_at = NEVER,
                                                  .next_due_at = NEVER};
 }
@@ -97,15 +112,19 @@ static void scene_release(void)
 }
 
 TestSuite(plan_waiting, .init = scene_init, .fini = scene_release);
+TestSuite(plan_scope, .init = scene_init, .fini = scene_release);
+TestSuite(plan_queue, .init = scene_init, .fini = scene_release);
 
-static void hold(const char *key, int64_t a, int64_t b, int64_t c, utc_us due_at)
+/* Adds a holder with id FIRST_ID + number of rows before it. */
+static struct request *hold(const char *key, int64_t a, int64_t b, int64_t c, utc_us due_at)
 {
     const int64_t counts[SEMAPHORES] = {a, b, c};
-    struct request *holder = &scene.holders[scene.holder_count];
-    struct permit *permits = scene.permits[scene.holder_count++];
-    *holder = (struct request){.id = scene.holder_count,
+    struct request *holder = &scene.rows[scene.row_count];
+    struct permit *permits = scene.permits[scene.row_count++];
+    *holder = (struct request){.id = FIRST_ID + scene.row_count - 1,
                                .external_id = bytes_of(key),
                                .state = REQUEST_ACQUIRED,
+                               .has_digest = true,
                                .ttl_ms = 1000,
                                .due_at = due_at,
                                .permits = permits,
@@ -117,21 +136,60 @@ static void hold(const char *key, int64_t a, int64_t b, int64_t c, utc_us due_at
         scene.semaphores[i].in_use += counts[i];
         scene.semaphores[i].next_due_at = min_i64(scene.semaphores[i].next_due_at, due_at);
     }
+    return holder;
+}
+
+/* Adds a request that waits at a server since one second, with its place in seconds before now. */
+static struct request *waiter(const char *key, uint64_t server_id, int64_t seconds, int64_t a, int64_t b, int64_t c)
+{
+    const int64_t counts[SEMAPHORES] = {a, b, c};
+    struct request *request = &scene.rows[scene.row_count];
+    struct want *wants = scene.wants[scene.row_count++];
+    *request = (struct request){.id = FIRST_ID + scene.row_count - 1,
+                                .external_id = bytes_of(key),
+                                .owner = BYTES(""),
+                                .nonce = BYTES(""),
+                                .state = REQUEST_WAITING,
+                                .has_digest = true,
+                                .ttl_ms = TTL_NONE,
+                                .server_id = server_id,
+                                .place = NOW - seconds * US_PER_SECOND,
+                                .waiting_since = NOW - US_PER_SECOND,
+                                .waiting_until = NOW + 5 * US_PER_SECOND,
+                                .due_at = NOW + (server_id ? 15 : 5) * US_PER_SECOND,
+                                .wanted = BYTES("form"),
+                                .wants = wants,
+                                .here = server_id == HERE,
+                                .confirmed_at = NEVER,
+                                .acquired_at = NEVER,
+                                .ended_at = NEVER};
+    for (unsigned i = 0; i < SEMAPHORES; i++) {
+        if (counts[i])
+            wants[request->want_count++] = (struct want){.semaphore_id = i + 1, .count = counts[i]};
+        scene.semaphores[i].waiting += counts[i] && server_id;
+    }
+    return request;
 }
 
 /* An operation, in order of arrival, and its expected outcome: see outcome_print. */
 struct line {
     enum operation_kind kind;
     const char *key;
-    enum queue_rank queue_rank;
-    bool waits;
+    enum wait_mode wait;
     int64_t a, b;
     const char *expected;
+    int priority;
+    bool entered; /* with a place 100 s ago, since 50 s ago */
+    bool other;   /* other content under the same key */
+    uint64_t mailed;
+    enum end_reason expire_as;
+    const struct scope *scope;
+    const char *detail; /* expected; NULL: any */
 };
 
 /*
  * Prints "granted", "replayed" or "put_back"; else the status, followed by each shortage, with < if other requests are
- * before it.
+ * before it, "waits", and "wider" with the semaphores that it is told to lock.
  */
 static void outcome_print(const struct outcome *outcome, struct buf *out)
 {
@@ -143,21 +201,38 @@ static void outcome_print(const struct outcome *outcome, struct buf *out)
     for (size_t i = 0; i < outcome->shortage_count; i++)
         buf_printf(out, " %.*s%s", (int)outcome->shortages[i].semaphore.length, outcome->shortages[i].semaphore.data,
                    outcome->shortages[i].behind ? "<" : "");
+    buf_append_text(out, outcome->waits ? " waits" : "");
+    for (size_t i = 0; i < outcome->wider_count; i++)
+        buf_printf(out, "%s%c", i ? "" : " wider ", "?abc"[outcome->wider[i]]);
+}
+
+static int compare_keys(const void *a, const void *b)
+{
+    return bytes_compare(((const struct request *)a)->external_id, ((const struct request *)b)->external_id);
 }
 
 static struct view scene_view(utc_us *next_due)
 {
     static struct free_slots no_slots[SEMAPHORES];
     static struct named_slots unnamed[SEMAPHORES];
+    static const uint64_t servers[] = {HERE, ELSEWHERE};
     for (unsigned i = 0; i < SEMAPHORES; i++)
         next_due[i] = scene.semaphores[i].next_due_at;
+    memcpy(scene.sorted, scene.rows, sizeof scene.sorted);
+    qsort(scene.sorted, scene.row_count, sizeof *scene.sorted, compare_keys);
     return (struct view){.semaphores = scene.semaphores,
                          .free_slots = no_slots,
                          .named_slots = unnamed,
                          .next_due = next_due,
                          .semaphore_count = C,
-                         .requests = scene.holders,
-                         .request_count = scene.holder_count,
+                         .requests = scene.sorted,
+                         .request_count = scene.row_count,
+                         .owners = &scene.owner,
+                         .owner_count = scene.owner.name.length > 0,
+                         .queues = scene.queues,
+                         .servers = servers,
+                         .server_count = 2,
+                         .has_servers = true,
                          .clock = {NOW, 0},
                          .now = NOW,
                          .grants_from = scene.grants_from};
@@ -168,10 +243,20 @@ static void make_operation(const struct line *line, struct want *wants, struct o
     *operation = (struct operation){.kind = line->kind,
                                     .external_id = bytes_of(line->key),
                                     .owner = BYTES(""),
-                                    .principal = BYTES(""),
+                                    .principal = BYTES("who"),
+                                    .nonce = BYTES(""),
+                                    .why = BYTES("why"),
+                                    .digest = {line->other},
                                     .wants = wants,
-                                    .queue_rank = line->queue_rank,
-                                    .waits = line->waits};
+                                    .wait = line->wait,
+                                    .wait_us = 20 * US_PER_SECOND,
+                                    .priority = line->priority,
+                                    .entered = line->entered,
+                                    .place = line->entered ? NOW - 100 * US_PER_SECOND : 0,
+                                    .since = line->entered ? NOW - 50 * US_PER_SECOND : 0,
+                                    .mailed = line->mailed,
+                                    .expire_as = line->expire_as,
+                                    .scope = line->scope};
     if (line->a)
         wants[operation->want_count++] =
             (struct want){.semaphore = BYTES("a"), .semaphore_id = A + 1, .count = line->a};
@@ -187,19 +272,22 @@ static void expect(const struct line *lines, size_t count)
     struct want wants[LINES_MAX][2];
     utc_us next_due[SEMAPHORES];
     struct view view = scene_view(next_due);
-    struct plan_settings settings = {.retention_us = 1, .tombstone_us = 1, .default_ttl_ms = 1};
     struct buf got;
     buf_init(&got, 1000);
     for (size_t i = 0; i < count; i++) {
         make_operation(&lines[i], wants[i], &operations[i]);
         pointers[i] = &operations[i];
     }
-    cr_assert_eq(plan_batch(&view, pointers, count, (struct id_range){100, 200}, &settings, &scene.arena, &scene.plan),
+    cr_assert_eq(plan_batch(&view, pointers, count, (struct id_range){NEW_ID, NEW_ID + 100}, &scene.settings,
+                            &scene.arena, &scene.plan),
                  PERMIT_OK);
     for (size_t i = 0; i < count; i++) {
         outcome_print(&scene.plan.outcomes[i], &got);
         cr_expect_str_eq(buf_text(&got), lines[i].expected, "%s: expected %s, got %s", lines[i].key, lines[i].expected,
                          buf_text(&got));
+        const char *detail = scene.plan.outcomes[i].detail;
+        if (lines[i].detail)
+            cr_expect_str_eq(detail ? detail : "", lines[i].detail, "%s", lines[i].key);
     }
     buf_release(&got);
 }
@@ -209,31 +297,120 @@ static void expect(const struct line *lines, size_t count)
         static const struct line lines[] = {__VA_ARGS__};                                                              \
         expect(lines, ARRAY_LENGTH(lines));                                                                            \
     } while (0)
-#define WAITS true
 
-Test(plan_waiting, waiters_are_granted_before_new_requests_in_the_order_given)
+/*
+ * Prints what is written and who is told, in words with a space between them:
+ *
+ *   +k1:WAITING@1   inserted, with its state, and its server if it has one
+ *   k1:ACQUIRED     changed; !k1:ACQUIRED: it is granted; -k1: deleted
+ *   +a/11 -a/11     places by request id
+ *   2/11            mail to server 2 about request 11; -1/11: deleted
+ *   call/11         a call
+ *   told/k1         a grant to a client of this process that no operation names
+ */
+static void changes_print(struct buf *out)
 {
-    scene.semaphores[A].capacity = 2;
-    EXPECT({OP_ACQUIRE, "k1", RANK_NEW, false, 1, 0, "no_capacity a"},
-           {OP_ACQUIRE, "k4", RANK_WAITER, WAITS, 1, 0, "granted"},
-           {OP_ACQUIRE, "k3", RANK_AGED, WAITS, 1, 0, "granted"},
-           {OP_ACQUIRE, "k2", RANK_WAITER, WAITS, 1, 0, "no_capacity a"});
+    const struct changes *changes = &scene.plan.changes;
+    for (size_t i = 0; i < changes->request_count; i++) {
+        const struct request_change *change = &changes->requests[i];
+        const struct request *request = change->request;
+        const char *mark = change->insert ? "+" : change->remove ? "-" : change->grants ? "!" : "";
+        buf_printf(out, " %s%.*s", mark, (int)request->external_id.length, request->external_id.data);
+        if (change->remove)
+            continue;
+        buf_printf(out, ":%s", request_state_word(request->state));
+        if (request->server_id)
+            buf_printf(out, "@%llu", (unsigned long long)request->server_id);
+    }
+    for (size_t i = 0; i < changes->place_count; i++) {
+        const struct place_change *place = &changes->places[i];
+        buf_printf(out, " %c%c/%llu", place->remove ? '-' : '+', "?abc"[place->semaphore_id],
+                   (unsigned long long)place -> request_id);
+    }
+    for (size_t i = 0; i < changes->mail_count; i++)
+        buf_printf(out, " %s%llu/%llu", changes->mail[i].remove ? "-" : "",
+                   (unsigned long long)changes->mail[i].server_id, (unsigned long long)changes->mail[i].request_id);
+    for (size_t i = 0; i < scene.plan.call_count; i++)
+        buf_printf(out, " call/%llu", (unsigned long long)scene.plan.calls[i]);
+    for (size_t i = 0; i < scene.plan.granted_count; i++) {
+        cr_expect(scene.plan.granted[i].created);
+        buf_printf(out, " told/%.*s", (int)scene.plan.granted[i].request->external_id.length,
+                   scene.plan.granted[i].request->external_id.data);
+    }
 }
 
-Test(plan_waiting, released_units_are_granted_to_a_waiter_in_the_same_batch)
+static void expect_changes(const char *expected)
+{
+    struct buf got;
+    buf_init(&got, 4000);
+    changes_print(&got);
+    const char *text = buf_text(&got);
+    cr_expect_str_eq(text[0] == ' ' ? text + 1 : text, expected, "expected %s, got%s", expected, text);
+    cr_expect_eq(scene.plan.changes.empty, expected[0] == 0 || strncmp(expected, "call", 4) == 0);
+    buf_release(&got);
+}
+
+/* Returns the row of this semaphore after the batch. */
+static const struct semaphore *after(unsigned semaphore)
+{
+    return scene.plan.changes.semaphores[semaphore].semaphore;
+}
+
+/* Returns the written row of this key; NULL: it is not written. */
+static const struct request *written(const char *key)
+{
+    for (size_t i = 0; i < scene.plan.changes.request_count; i++) {
+        const struct request_change *change = &scene.plan.changes.requests[i];
+        if (!change->remove && bytes_equal(change->request->external_id, bytes_of(key)))
+            return change->request;
+    }
+    return NULL;
+}
+
+/* ---- who comes first ---- */
+
+Test(plan_waiting, waiters_are_granted_before_new_requests_in_the_order_of_their_places)
+{
+    scene.semaphores[A].capacity = 3;
+    waiter("k2", ELSEWHERE, 1, 1, 0, 0);
+    waiter("k4", HERE, 3, 1, 0, 0);
+    waiter("k3", ELSEWHERE, 2, 1, 0, 0);
+    EXPECT({OP_ACQUIRE, "k1", WAIT_NO, 1, 0, .expected = "no_capacity a"});
+    expect_changes("!k2:ACQUIRED@2 !k4:ACQUIRED !k3:ACQUIRED@2 -a/12 -a/13 -a/11 2/11 2/13 told/k4");
+    cr_expect_eq(written("k4")->permits[0].token, 1);
+    cr_expect_eq(written("k3")->permits[0].token, 2);
+    cr_expect_eq(written("k2")->permits[0].token, 3);
+    cr_expect_eq(after(A)->waiting, 0);
+    cr_expect_eq(after(A)->in_use, 3);
+    cr_expect_eq(after(A)->version, 1);
+}
+
+Test(plan_waiting, waiters_with_equal_places_are_granted_in_the_order_of_their_ids)
+{
+    waiter("k2", ELSEWHERE, 1, 1, 0, 0);
+    waiter("k1", ELSEWHERE, 1, 1, 0, 0);
+    EXPECT({OP_ACQUIRE, "k3", WAIT_NO, 1, 0, .expected = "no_capacity a"});
+    expect_changes("!k2:ACQUIRED@2 -a/11 2/11");
+}
+
+Test(plan_waiting, released_units_are_granted_to_a_waiter_of_another_server_in_the_same_batch)
 {
     hold("k1", 1, 0, 0, NEVER);
-    EXPECT({OP_ACQUIRE, "k2", RANK_WAITER, WAITS, 1, 0, "granted"},
-           {OP_ACQUIRE, "k3", RANK_NEW, WAITS, 1, 0, "no_capacity a"}, {OP_RELEASE, "k1", 0, false, 0, 0, "ok"});
+    waiter("k2", ELSEWHERE, 1, 1, 0, 0);
+    EXPECT({OP_ACQUIRE, "k3", WAIT_ASK, 1, 0, .expected = "no_capacity a waits"},
+           {OP_RELEASE, "k1", 0, 0, 0, .expected = "ok"});
+    expect_changes("+k3:WAITING@1 k1:RELEASED !k2:ACQUIRED@2 -a/12 +a/1000 2/12");
+    cr_expect_eq(after(A)->waiting, 1);
 }
 
 Test(plan_waiting, fitting_request_passes_a_waiter_under_backfill)
 {
     scene.semaphores[A].capacity = 3;
     hold("k1", 1, 0, 0, NEVER);
-    EXPECT({OP_ACQUIRE, "k2", RANK_WAITER, WAITS, 3, 0, "no_capacity a"},
-           {OP_ACQUIRE, "k3", RANK_WAITER, WAITS, 1, 0, "granted"},
-           {OP_ACQUIRE, "k4", RANK_NEW, false, 1, 0, "granted"});
+    waiter("k2", ELSEWHERE, 2, 3, 0, 0);
+    waiter("k3", ELSEWHERE, 1, 1, 0, 0);
+    EXPECT({OP_ACQUIRE, "k4", WAIT_NO, 1, 0, .expected = "granted"});
+    expect_changes("+k4:ACQUIRED !k3:ACQUIRED@2 -a/13 2/13");
 }
 
 Test(plan_waiting, no_request_passes_a_waiter_under_fifo)
@@ -241,9 +418,10 @@ Test(plan_waiting, no_request_passes_a_waiter_under_fifo)
     scene.semaphores[A].queue = QUEUE_FIFO;
     scene.semaphores[A].capacity = 3;
     hold("k1", 1, 0, 0, NEVER);
-    EXPECT({OP_ACQUIRE, "k2", RANK_WAITER, WAITS, 3, 0, "no_capacity a"},
-           {OP_ACQUIRE, "k3", RANK_WAITER, WAITS, 1, 0, "no_capacity a<"},
-           {OP_ACQUIRE, "k4", RANK_NEW, false, 1, 0, "no_capacity a<"});
+    waiter("k2", ELSEWHERE, 2, 3, 0, 0);
+    waiter("k3", ELSEWHERE, 1, 1, 0, 0);
+    EXPECT({OP_ACQUIRE, "k4", WAIT_NO, 1, 0, .expected = "no_capacity a<"});
+    expect_changes("");
 }
 
 Test(plan_waiting, only_new_requests_that_wait_block_others_under_fifo)
@@ -251,10 +429,12 @@ Test(plan_waiting, only_new_requests_that_wait_block_others_under_fifo)
     scene.semaphores[A].queue = QUEUE_FIFO;
     scene.semaphores[A].capacity = 3;
     hold("k1", 1, 0, 0, NEVER);
-    EXPECT({OP_ACQUIRE, "k2", RANK_NEW, false, 3, 0, "no_capacity a"},
-           {OP_ACQUIRE, "k3", RANK_NEW, WAITS, 1, 0, "granted"},
-           {OP_ACQUIRE, "k4", RANK_NEW, WAITS, 2, 0, "no_capacity a"},
-           {OP_ACQUIRE, "k5", RANK_NEW, WAITS, 1, 0, "no_capacity a<"});
+    EXPECT({OP_ACQUIRE, "k2", WAIT_NO, 3, 0, .expected = "no_capacity a"},
+           {OP_ACQUIRE, "k3", WAIT_ASK, 1, 0, .expected = "granted"},
+           {OP_ACQUIRE, "k4", WAIT_ASK, 2, 0, .expected = "no_capacity a waits"},
+           {OP_ACQUIRE, "k5", WAIT_ASK, 1, 0, .expected = "no_capacity a< waits"},
+           {OP_ACQUIRE, "k6", WAIT_NO, 1, 0, .expected = "no_capacity a<"});
+    cr_expect_eq(after(A)->waiting, 2);
 }
 
 Test(plan_waiting, waiter_is_not_passed_on_any_of_its_semaphores_under_fifo)
@@ -262,66 +442,186 @@ Test(plan_waiting, waiter_is_not_passed_on_any_of_its_semaphores_under_fifo)
     scene.semaphores[B].queue = QUEUE_FIFO;
     scene.semaphores[A].capacity = 3;
     hold("k1", 3, 0, 0, NEVER);
-    EXPECT({OP_ACQUIRE, "k2", RANK_WAITER, WAITS, 1, 1, "no_capacity a"},
-           {OP_ACQUIRE, "k3", RANK_WAITER, WAITS, 0, 1, "no_capacity b<"},
-           {OP_ACQUIRE, "k4", RANK_NEW, false, 1, 1, "no_capacity a b<"});
+    waiter("k2", ELSEWHERE, 2, 1, 1, 0);
+    waiter("k3", HERE, 1, 0, 1, 0);
+    EXPECT({OP_ACQUIRE, "k4", WAIT_NO, 1, 1, .expected = "no_capacity a b<"},
+           {OP_ACQUIRE, "k3", WAIT_NO, 0, 1, .expected = "no_capacity b<"});
+    expect_changes("");
+}
+
+/* Trace "fifo: w (S1, S2) heads S2's queue": who leaves a queue is a reason to grant. */
+Test(plan_waiting, waiter_behind_a_head_whose_wait_ends_is_granted_in_that_batch)
+{
+    scene.semaphores[B].queue = QUEUE_FIFO;
+    hold("k1", 1, 0, 0, NEVER);
+    waiter("k2", HERE, 2, 1, 1, 0);
+    waiter("k3", ELSEWHERE, 1, 0, 1, 0);
+    EXPECT({OP_ACQUIRE, "k2", WAIT_LAST, 1, 1, .expected = "no_capacity a"});
+    expect_changes("k2:WAITING !k3:ACQUIRED@2 -b/13 2/13");
+    cr_expect_eq(written("k2")->due_at, NOW + PLACE_KEPT_US);
+    cr_expect_eq(after(A)->waiting, 0);
+    cr_expect_eq(after(B)->waiting, 0);
+}
+
+/* P22: else another permitd grants it after this refusal. A client that still waits there asks again. */
+Test(plan_waiting, last_decision_ends_the_wait_at_another_server_too)
+{
+    hold("k1", 1, 0, 0, NEVER);
+    waiter("k2", ELSEWHERE, 2, 1, 0, 0);
+    EXPECT({OP_ACQUIRE, "k2", WAIT_LAST, 1, 0, .expected = "no_capacity a"});
+    expect_changes("k2:WAITING 2/12");
+    cr_expect_eq(written("k2")->server_id, 0);
+    cr_expect_eq(after(A)->waiting, 0);
+}
+
+Test(plan_waiting, waiter_behind_a_head_that_is_released_or_removed_is_granted_in_that_batch)
+{
+    scene.semaphores[A].queue = QUEUE_FIFO;
+    scene.semaphores[A].capacity = 2;
+    hold("k1", 1, 0, 0, NEVER);
+    waiter("k2", ELSEWHERE, 3, 2, 0, 0);
+    waiter("k3", DEAD, 2, 2, 0, 0);
+    waiter("k4", ELSEWHERE, 1, 1, 0, 0);
+    EXPECT({OP_RELEASE, "k2", 0, 0, 0, .expected = "ok"},
+           {OP_EXPIRE, "k3", .expected = "ok", .expire_as = END_NEVER_HELD});
+    expect_changes("k2:RELEASED -k3 !k4:ACQUIRED@2 -a/12 -a/13 -a/14 2/12 2/14");
 }
 
 Test(plan_waiting, no_request_passes_an_aged_waiter_on_any_of_its_semaphores)
 {
-    hold("k1", 1, 0, 0, NEVER);
-    EXPECT({OP_ACQUIRE, "k2", RANK_WAITER, WAITS, 0, 1, "granted"}, {OP_RELEASE, "k1", 0, false, 0, 0, "ok"},
-           {OP_ACQUIRE, "k3", RANK_AGED, WAITS, 1, 1, "no_capacity b"},
-           {OP_ACQUIRE, "k4", RANK_WAITER, WAITS, 1, 0, "no_capacity a<"},
-           {OP_ACQUIRE, "k5", RANK_NEW, false, 1, 1, "no_capacity a< b<"});
-}
-
-Test(plan_waiting, new_request_behind_an_absent_waiter_gets_no_new_grant)
-{
+    scene.semaphores[A].capacity = 2;
     hold("k1", 0, 1, 0, NEVER);
-    EXPECT({OP_ACQUIRE, "k2", RANK_BEHIND, false, 1, 1, "no_capacity a< b<"},
-           {OP_ACQUIRE, "k1", RANK_BEHIND, false, 0, 1, "replayed"},
-           {OP_ACQUIRE, "k3", RANK_BEHIND, false, 2, 0, "never_satisfiable"},
-           {OP_ACQUIRE, "k4", RANK_BEHIND, WAITS, 1, 0, "no_capacity a<"},
-           {OP_ACQUIRE, "k5", RANK_NEW, false, 1, 0, "granted"});
+    waiter("k3", ELSEWHERE, 1, 1, 1, 0)->waiting_since = NOW - 30 * US_PER_SECOND;
+    waiter("k4", ELSEWHERE, 0, 1, 0, 0);
+    EXPECT({OP_ACQUIRE, "k5", WAIT_NO, 1, 1, .expected = "no_capacity a< b<"});
+    expect_changes("");
 }
 
-Test(plan_waiting, waiter_behind_an_absent_waiter_is_not_passed_under_fifo)
+Test(plan_waiting, waiter_that_is_not_aged_yet_is_passed)
 {
-    scene.semaphores[A].queue = QUEUE_FIFO;
-    EXPECT({OP_ACQUIRE, "k2", RANK_BEHIND, WAITS, 1, 0, "no_capacity a<"},
-           {OP_ACQUIRE, "k3", RANK_NEW, false, 1, 0, "no_capacity a<"});
+    scene.semaphores[A].capacity = 2;
+    hold("k1", 0, 1, 0, NEVER);
+    waiter("k3", ELSEWHERE, 1, 1, 1, 0)->waiting_since = NOW - 30 * US_PER_SECOND + 1;
+    EXPECT({OP_ACQUIRE, "k5", WAIT_NO, 1, 0, .expected = "granted"});
 }
 
-Test(plan_waiting, waiter_for_a_paused_semaphore_blocks_none)
+/* P20: one number orders all, fixed at entry, so that whoever has waited long enough stands first. */
+Test(plan_waiting, priority_counts_as_waiting_time)
 {
-    scene.semaphores[A].queue = QUEUE_FIFO;
-    scene.semaphores[B].paused_reason = BYTES("repair");
-    EXPECT({OP_ACQUIRE, "k2", RANK_AGED, WAITS, 1, 1, "paused"}, {OP_ACQUIRE, "k3", RANK_NEW, false, 1, 0, "granted"});
+    hold("k0", 1, 0, 0, NEVER);
+    EXPECT({OP_ACQUIRE, "k1", WAIT_ASK, 1, 0, .expected = "no_capacity a waits", .priority = 9});
+    cr_expect_eq(written("k1")->place, NOW - 9 * PRIORITY_STEP_US);
+    cr_expect_eq(written("k1")->waiting_since, NOW);
+    cr_expect_eq(written("k1")->waiting_until, NOW + 20 * US_PER_SECOND);
+    cr_expect_eq(written("k1")->due_at, NOW + 20 * US_PER_SECOND + PLACE_KEPT_US);
+    cr_expect_eq(written("k1")->priority, 9);
+    cr_expect_not_null(written("k1")->wanted.data);
 }
 
-Test(plan_waiting, waiter_for_a_closed_semaphore_blocks_none)
+Test(plan_waiting, waiter_of_high_priority_is_granted_first_and_never_passes_one_that_waited_for_longer)
 {
-    scene.semaphores[A].queue = QUEUE_FIFO;
-    scene.semaphores[B].capacity = 0;
-    EXPECT({OP_ACQUIRE, "k2", RANK_AGED, WAITS, 1, 1, "no_capacity b"},
-           {OP_ACQUIRE, "k3", RANK_NEW, false, 1, 0, "granted"});
+    waiter("k1", ELSEWHERE, 60, 1, 0, 0);         /* priority 0, waits since 60 s */
+    waiter("k2", ELSEWHERE, 1 + 9 * 30, 1, 0, 0); /* priority 9, since 1 s */
+    waiter("k3", ELSEWHERE, 9 * 30 + 2, 1, 0, 0); /* priority 0, since 272 s */
+    EXPECT({OP_ACQUIRE, "k4", WAIT_NO, 1, 0, .expected = "no_capacity a"});
+    expect_changes("!k3:ACQUIRED@2 -a/13 2/13");
 }
 
-Test(plan_waiting, unsatisfiable_waiter_blocks_none)
+Test(plan_waiting, priority_above_the_limit_of_a_semaphore_is_refused_even_if_it_fits)
+{
+    scene.semaphores[B].max_priority = 4;
+    EXPECT({OP_ACQUIRE, "k1", WAIT_ASK, 1, 1, .expected = "invalid", .priority = 5},
+           {OP_ACQUIRE, "k2", WAIT_ASK, 1, 1, .expected = "granted", .priority = 4});
+    cr_expect_str_eq(scene.plan.outcomes[0].detail, "b: priority is at most 4");
+}
+
+/* ---- waiters that are in nobody's way ---- */
+
+Test(plan_waiting, waiter_for_a_paused_closed_or_retired_semaphore_blocks_none)
+{
+    for (int i = 0; i < 3; i++) {
+        scene_release();
+        scene_init();
+        scene.semaphores[A].queue = QUEUE_FIFO;
+        if (i == 0)
+            scene.semaphores[B].paused_reason = BYTES("repair");
+        scene.semaphores[B].capacity = i == 1 ? 0 : 1;
+        scene.semaphores[B].retired_at = i == 2 ? 1 : NEVER;
+        waiter("k2", ELSEWHERE, 90, 1, 1, 0)->waiting_since = 0;
+        EXPECT({OP_ACQUIRE, "k3", WAIT_NO, 1, 0, .expected = "granted"});
+        expect_changes("+k3:ACQUIRED");
+    }
+}
+
+/* Each permitd ends its own waiters that a change of the semaphore concerns. */
+Test(plan_waiting, unsatisfiable_waiter_blocks_none_and_is_ended_by_its_own_server)
 {
     scene.semaphores[A].queue = QUEUE_FIFO;
-    scene.semaphores[B].retired_at = 1;
-    EXPECT({OP_ACQUIRE, "k2", RANK_AGED, WAITS, 1, 1, "unknown_semaphore"},
-           {OP_ACQUIRE, "k3", RANK_AGED, WAITS, 2, 0, "never_satisfiable"},
-           {OP_ACQUIRE, "k4", RANK_NEW, false, 1, 0, "granted"});
+    waiter("k2", ELSEWHERE, 3, 2, 0, 0);
+    waiter("k3", HERE, 2, 2, 0, 0);
+    EXPECT({OP_ACQUIRE, "k3", WAIT_ASK, 2, 0, .expected = "never_satisfiable"},
+           {OP_ACQUIRE, "k4", WAIT_NO, 1, 0, .expected = "granted"});
+    expect_changes("+k4:ACQUIRED k3:WAITING");
+    cr_expect_not(scene.plan.outcomes[0].may_wait);
 }
+
+Test(plan_waiting, shrink_pause_and_retire_change_the_semaphore_only)
+{
+    static const struct semaphore_change change = {.has_capacity = true, .capacity = 0};
+    struct operation put = {.kind = OP_SEMAPHORE_PUT, .semaphore = BYTES("a"), .change = &change};
+    const struct operation *operations[] = {&put};
+    utc_us next_due[SEMAPHORES];
+    waiter("k2", HERE, 2, 1, 0, 0);
+    struct view view = scene_view(next_due);
+    cr_assert_eq(plan_batch(&view, operations, 1, (struct id_range){1, 2}, &scene.settings, &scene.arena, &scene.plan),
+                 PERMIT_OK);
+    cr_expect_eq(scene.plan.changes.request_count, 0);
+    cr_expect_eq(scene.plan.changes.place_count, 0);
+    cr_expect_eq(after(A)->waiting, 1);
+}
+
+Test(plan_waiting, place_that_nobody_asks_for_is_in_nobodys_way)
+{
+    scene.semaphores[A].queue = QUEUE_FIFO;
+    scene.semaphores[A].capacity = 2;
+    hold("k1", 1, 0, 0, NEVER);
+    waiter("k2", KEPT, 9, 2, 0, 0);
+    waiter("k3", DEAD, 8, 1, 0, 0);
+    waiter("k4", HERE, 7, 1, 0, 0)->here = false; /* its client has left, and that is on its way */
+    EXPECT({OP_ACQUIRE, "k5", WAIT_NO, 1, 0, .expected = "granted"});
+    expect_changes("+k5:ACQUIRED");
+}
+
+/* Its client has left; a copy of the key that does not wait asks for it in this batch only. */
+Test(plan_waiting, ask_without_a_wait_does_not_block_those_behind_it)
+{
+    scene.semaphores[A].queue = QUEUE_FIFO;
+    scene.semaphores[A].capacity = 2;
+    hold("k1", 1, 0, 0, NEVER);
+    waiter("k2", HERE, 9, 2, 0, 0)->here = false;
+    waiter("k3", ELSEWHERE, 8, 1, 0, 0);
+    EXPECT({OP_ACQUIRE, "k2", WAIT_NO, 2, 0, .expected = "no_capacity a"});
+    expect_changes("!k3:ACQUIRED@2 -a/13 2/13");
+}
+
+Test(plan_waiting, nothing_is_granted_before_the_end_of_a_failover_hold)
+{
+    scene.grants_from = NOW + 1;
+    waiter("k1", ELSEWHERE, 2, 1, 0, 0);
+    waiter("k2", HERE, 1, 1, 0, 0);
+    EXPECT({OP_ACQUIRE, "k2", WAIT_ASK, 1, 0, .expected = "busy waits"},
+           {OP_ACQUIRE, "k3", WAIT_ASK, 1, 0, .expected = "busy waits"});
+    expect_changes("+k3:WAITING@1 k2:WAITING@1 +a/1000");
+}
+
+/* ---- due holders ---- */
 
 Test(plan_waiting, waiter_ends_due_holders_before_a_new_request_does)
 {
     hold("k1", 1, 0, 0, NOW);
-    EXPECT({OP_ACQUIRE, "k3", RANK_NEW, false, 1, 0, "no_capacity a"},
-           {OP_ACQUIRE, "k2", RANK_WAITER, WAITS, 1, 0, "granted"});
+    waiter("k2", ELSEWHERE, 1, 1, 0, 0);
+    EXPECT({OP_ACQUIRE, "k3", WAIT_NO, 1, 0, .expected = "no_capacity a"});
+    expect_changes("k1:RELEASED !k2:ACQUIRED@2 -a/12 2/12");
     cr_expect_eq(scene.plan.ended[END_EXPIRED], 1);
 }
 
@@ -331,47 +631,45 @@ Test(plan_waiting, due_holders_are_not_ended_for_a_request_that_is_refused)
     scene.semaphores[A].queue = QUEUE_FIFO;
     hold("k1", 1, 0, 0, NOW);
     hold("k2", 0, 1, 0, NEVER);
-    EXPECT({OP_ACQUIRE, "k3", RANK_WAITER, WAITS, 1, 1, "no_capacity b"},
-           {OP_ACQUIRE, "k4", RANK_WAITER, WAITS, 2, 0, "no_capacity a<"},
-           {OP_ACQUIRE, "k5", RANK_BEHIND, WAITS, 2, 0, "no_capacity a<"});
-    cr_expect(scene.plan.changes.empty);
-}
-
-Test(plan_waiting, due_holders_are_not_read_for_a_request_behind_a_waiter)
-{
-    struct want want = {.semaphore = BYTES("a"), .semaphore_id = A + 1, .count = 1};
-    struct operation acquire = {.kind = OP_ACQUIRE, .wants = &want, .want_count = 1, .queue_rank = RANK_WAITER};
-    const struct operation *operations[] = {&acquire};
-    struct shortfall shortfalls[SEMAPHORES];
-    utc_us next_due[SEMAPHORES];
-    hold("k1", 1, 0, 0, NOW);
-    struct view view = scene_view(next_due);
-    view.request_count = 0;
-    cr_expect_eq(plan_shortfalls(&view, operations, 1, shortfalls), 1);
-    acquire.queue_rank = RANK_BEHIND;
-    cr_expect_eq(plan_shortfalls(&view, operations, 1, shortfalls), 0);
+    waiter("k3", HERE, 2, 1, 1, 0);
+    EXPECT({OP_ACQUIRE, "k3", WAIT_NO, 1, 1, .expected = "no_capacity b"},
+           {OP_ACQUIRE, "k4", WAIT_NO, 2, 0, .expected = "no_capacity a<"});
+    expect_changes("");
 }
 
 Test(plan_waiting, waiter_put_back_blocks_all_its_semaphores)
 {
     hold("k1", 1, 0, 1, NOW);
-    EXPECT({OP_ACQUIRE, "k2", RANK_WAITER, WAITS, 1, 1, "put_back"},
-           {OP_ACQUIRE, "k3", RANK_WAITER, WAITS, 0, 1, "no_capacity b<"},
-           {OP_ACQUIRE, "k4", RANK_NEW, false, 1, 0, "no_capacity a<"});
-    cr_expect(scene.plan.changes.empty);
+    waiter("k2", HERE, 1, 1, 1, 0)->waiting_until = NOW + 20 * US_PER_SECOND;
+    EXPECT({OP_ACQUIRE, "k2", WAIT_ASK, 1, 1, .expected = "put_back"},
+           {OP_ACQUIRE, "k3", WAIT_NO, 0, 1, .expected = "no_capacity b<"},
+           {OP_ACQUIRE, "k4", WAIT_NO, 1, 0, .expected = "no_capacity a<"});
+    expect_changes("");
+    cr_expect_eq(scene.plan.outcomes[0].need_count, 3);
+}
+
+/* The due holder also holds c, which is not locked: the waiter's own server locks all three. */
+Test(plan_waiting, waiter_that_needs_more_locks_keeps_its_units_and_is_called)
+{
+    hold("k1", 1, 0, 1, NOW);
+    waiter("k2", ELSEWHERE, 2, 1, 1, 0);
+    EXPECT({OP_ACQUIRE, "k3", WAIT_NO, 0, 1, .expected = "no_capacity b<"});
+    expect_changes("2/12");
 }
 
 Test(plan_waiting, request_put_back_without_a_wait_is_passed)
 {
     hold("k1", 1, 0, 1, NOW);
-    EXPECT({OP_ACQUIRE, "k2", RANK_NEW, false, 1, 1, "put_back"}, {OP_ACQUIRE, "k3", RANK_NEW, false, 0, 1, "granted"});
+    EXPECT({OP_ACQUIRE, "k2", WAIT_NO, 1, 1, .expected = "put_back"},
+           {OP_ACQUIRE, "k3", WAIT_NO, 0, 1, .expected = "granted"});
 }
 
 Test(plan_waiting, waiter_behind_its_key_put_back_blocks_all_its_semaphores)
 {
     hold("k1", 0, 0, 1, NEVER);
-    EXPECT({OP_RELEASE, "k1", 0, false, 0, 0, "put_back"}, {OP_ACQUIRE, "k1", RANK_WAITER, WAITS, 1, 0, "put_back"},
-           {OP_ACQUIRE, "k2", RANK_NEW, false, 1, 0, "no_capacity a<"});
+    EXPECT({OP_RELEASE, "k1", 0, 0, 0, .expected = "put_back"},
+           {OP_ACQUIRE, "k1", WAIT_ASK, 1, 0, .expected = "put_back"},
+           {OP_ACQUIRE, "k2", WAIT_NO, 1, 0, .expected = "no_capacity a<"});
 }
 
 Test(plan_waiting, replay_is_answered_even_if_units_are_reserved)
@@ -379,15 +677,684 @@ Test(plan_waiting, replay_is_answered_even_if_units_are_reserved)
     scene.semaphores[A].queue = QUEUE_FIFO;
     scene.semaphores[A].capacity = 2;
     hold("k1", 1, 0, 0, NEVER);
-    EXPECT({OP_ACQUIRE, "k2", RANK_WAITER, WAITS, 2, 0, "no_capacity a"},
-           {OP_ACQUIRE, "k1", RANK_WAITER, WAITS, 1, 0, "replayed"},
-           {OP_ACQUIRE, "k1", RANK_NEW, false, 1, 0, "replayed"});
+    waiter("k2", ELSEWHERE, 1, 2, 0, 0);
+    EXPECT({OP_ACQUIRE, "k1", WAIT_ASK, 1, 0, .expected = "replayed"},
+           {OP_ACQUIRE, "k1", WAIT_NO, 1, 0, .expected = "replayed"});
 }
 
-Test(plan_waiting, release_of_a_waiting_key_writes_a_tombstone_and_ends_the_waiter)
+/* ---- waiters that cannot be decided ---- */
+
+/* Trace "w waits for S1 and S2; A commits the release of S1": w's own server is mailed by the transaction that freed S1. */
+Test(plan_queue, waiter_that_also_wants_an_unlocked_semaphore_keeps_its_units_and_its_server_is_told)
 {
-    EXPECT({OP_RELEASE, "k1", 0, false, 0, 0, "ok"}, {OP_ACQUIRE, "k1", RANK_WAITER, WAITS, 1, 0, "ended"});
+    scene.semaphores[A].capacity = 2;
+    hold("k1", 2, 0, 0, NEVER);
+    waiter("k2", ELSEWHERE, 3, 1, 0, 1);
+    waiter("k3", HERE, 2, 1, 0, 1);
+    EXPECT({OP_RELEASE, "k1", 0, 0, 0, .expected = "ok"},
+           {OP_ACQUIRE, "k4", WAIT_NO, 1, 0, .expected = "no_capacity a<"});
+    expect_changes("k1:RELEASED 2/12 call/13");
+}
+
+Test(plan_queue, units_are_kept_only_from_those_behind)
+{
+    scene.semaphores[A].capacity = 3;
+    waiter("k1", ELSEWHERE, 3, 1, 0, 0);
+    waiter("k2", ELSEWHERE, 2, 1, 0, 1);
+    waiter("k3", ELSEWHERE, 1, 2, 0, 0);
+    EXPECT({OP_ACQUIRE, "k4", WAIT_NO, 1, 0, .expected = "granted"},
+           {OP_ACQUIRE, "k5", WAIT_NO, 1, 0, .expected = "no_capacity a<"});
+    expect_changes("+k4:ACQUIRED !k1:ACQUIRED@2 -a/11 2/11 2/12");
+}
+
+Test(plan_queue, waiter_that_lacks_units_of_a_locked_semaphore_is_not_called)
+{
+    scene.semaphores[B].queue = QUEUE_FIFO;
+    hold("k1", 1, 0, 0, NEVER);
+    waiter("k2", ELSEWHERE, 2, 1, 1, 1);
+    EXPECT({OP_ACQUIRE, "k3", WAIT_NO, 0, 1, .expected = "no_capacity b<"});
+    expect_changes("");
+}
+
+Test(plan_queue, undecided_waiter_for_a_paused_semaphore_keeps_nothing)
+{
+    scene.semaphores[A].paused_reason = BYTES("repair");
+    waiter("k2", ELSEWHERE, 2, 1, 1, 1);
+    EXPECT({OP_ACQUIRE, "k3", WAIT_NO, 0, 1, .expected = "granted"});
+    expect_changes("+k3:ACQUIRED");
+}
+
+/* A batch that frees a unit by ending a due holder passes no waiter that may fit then. */
+Test(plan_queue, units_of_due_holders_count_for_a_waiter_that_cannot_be_decided)
+{
+    hold("k1", 1, 0, 0, NOW);
+    waiter("k2", ELSEWHERE, 2, 1, 0, 1);
+    EXPECT({OP_ACQUIRE, "k3", WAIT_NO, 1, 0, .expected = "no_capacity a"});
+    expect_changes("2/12");
+}
+
+/* The queue was read as far as to this row. */
+static void cut_queue(unsigned semaphore, unsigned row)
+{
+    scene.queues[semaphore] = (struct queue_view){.beyond_place = scene.rows[row].place, .beyond = scene.rows[row].id};
+}
+
+Test(plan_queue, waiter_beyond_the_part_that_was_read_is_called_and_keeps_all_units)
+{
+    scene.semaphores[A].capacity = 5;
+    waiter("k1", ELSEWHERE, 3, 1, 0, 0);
+    waiter("k2", ELSEWHERE, 2, 1, 0, 0);
+    waiter("k3", ELSEWHERE, 1, 1, 0, 0);
+    cut_queue(A, 1);
+    EXPECT({OP_ACQUIRE, "k3", WAIT_NO, 1, 0, .expected = "no_capacity a<"},
+           {OP_ACQUIRE, "k4", WAIT_NO, 1, 0, .expected = "no_capacity a<"});
+    expect_changes("!k1:ACQUIRED@2 -a/11 2/11 2/12");
+}
+
+/* k1 is in nobody's way: the unit may be for one who was not read. */
+Test(plan_queue, more_is_read_if_units_stay_free_before_those_beyond)
+{
+    scene.semaphores[B].paused_reason = BYTES("repair");
+    waiter("k1", ELSEWHERE, 3, 1, 1, 0);
+    waiter("k2", ELSEWHERE, 2, 2, 0, 0);
+    cut_queue(A, 1);
+    EXPECT({OP_ACQUIRE, "k3", WAIT_NO, 1, 0, .expected = "no_capacity a<"});
+    cr_expect_eq(scene.plan.read_more, 1 << A);
+    expect_changes("");
+}
+
+Test(plan_queue, no_more_is_read_if_all_units_are_granted)
+{
+    waiter("k1", ELSEWHERE, 3, 1, 0, 0);
+    waiter("k2", ELSEWHERE, 2, 1, 0, 0);
+    cut_queue(A, 1);
+    EXPECT({OP_ACQUIRE, "k3", WAIT_NO, 1, 0, .expected = "no_capacity a<"});
+    cr_expect_eq(scene.plan.read_more, 0);
+    expect_changes("!k1:ACQUIRED@2 -a/11 2/11");
+}
+
+/* Nobody passes k1, which was read, so it does not matter who follows. */
+Test(plan_queue, no_more_is_read_behind_a_waiter_that_lets_nobody_pass)
+{
+    scene.semaphores[A].capacity = 2;
+    hold("k0", 1, 0, 0, NEVER);
+    waiter("k1", ELSEWHERE, 3, 2, 0, 0)->waiting_since = NOW - 30 * US_PER_SECOND;
+    waiter("k2", ELSEWHERE, 2, 1, 0, 0);
+    cut_queue(A, 2);
+    EXPECT({OP_ACQUIRE, "k3", WAIT_NO, 1, 0, .expected = "no_capacity a<"});
+    cr_expect_eq(scene.plan.read_more, 0);
+    scene.rows[1].waiting_since = NOW;
+    EXPECT({OP_ACQUIRE, "k3", WAIT_NO, 1, 0, .expected = "no_capacity a<"});
+    cr_expect_eq(scene.plan.read_more, 1 << A);
+    scene.semaphores[A].queue = QUEUE_FIFO;
+    EXPECT({OP_ACQUIRE, "k3", WAIT_NO, 1, 0, .expected = "no_capacity a<"});
+    cr_expect_eq(scene.plan.read_more, 0);
+}
+
+/* The search has ended before it found anybody. */
+Test(plan_queue, nobody_is_decided_beyond_a_part_without_waiters)
+{
+    scene.queues[A] = (struct queue_view){.beyond_place = INT64_MIN, .beyond = 1};
+    EXPECT({OP_ACQUIRE, "k1", WAIT_NO, 1, 0, .expected = "no_capacity a<"});
+    cr_expect_eq(scene.plan.read_more, 1 << A);
+}
+
+Test(plan_queue, waiter_with_ttl_owner_is_granted_by_its_own_server)
+{
+    waiter("k1", ELSEWHERE, 3, 1, 0, 0)->ttl = (struct ttl){TTL_OWNER, 0};
+    EXPECT({OP_ACQUIRE, "k2", WAIT_NO, 1, 0, .expected = "no_capacity a<"});
+    expect_changes("2/11");
+}
+
+Test(plan_queue, waiter_with_a_dead_owner_is_in_nobodys_way)
+{
+    scene.owner = (struct owner_state){BYTES("o"), false};
+    struct request *request = waiter("k1", ELSEWHERE, 3, 1, 0, 0);
+    request->ttl = (struct ttl){TTL_OWNER, 0};
+    request->owner = BYTES("o");
+    EXPECT({OP_ACQUIRE, "k2", WAIT_NO, 1, 0, .expected = "granted"});
+    expect_changes("+k2:ACQUIRED");
+}
+
+/* ---- units that are kept for others ---- */
+
+Test(plan_queue, waiter_is_told_what_to_lock_if_units_are_reserved_for_one_that_cannot_be_decided)
+{
+    scene.semaphores[A].queue = QUEUE_FIFO;
+    waiter("k1", ELSEWHERE, 1, 1, 0, 1);
+    EXPECT({OP_ACQUIRE, "k2", WAIT_ASK, 1, 0, .expected = "no_capacity a< waits wider ac"});
+    expect_changes("+k2:WAITING@1 +a/1000 2/11");
+}
+
+/* P17: k2 lacks only the unit of b that is reserved for k1, so it may fit, or be in nobody's way. */
+Test(plan_queue, waiter_is_told_what_to_lock_for_all_those_before_it)
+{
+    scene.semaphores[A].queue = QUEUE_FIFO;
+    scene.semaphores[B].queue = QUEUE_FIFO;
+    waiter("k1", ELSEWHERE, 2, 0, 1, 1);
+    waiter("k2", ELSEWHERE, 1, 1, 1, 0);
+    EXPECT({OP_ACQUIRE, "k3", WAIT_ASK, 1, 0, .expected = "no_capacity a< waits wider abc"});
+}
+
+Test(plan_queue, waiter_behind_one_that_does_not_fit_locks_no_more)
+{
+    scene.semaphores[A].queue = QUEUE_FIFO;
+    scene.semaphores[B].queue = QUEUE_FIFO;
+    hold("k0", 0, 1, 0, NEVER);
+    waiter("k1", ELSEWHERE, 2, 0, 1, 1);
+    waiter("k2", ELSEWHERE, 1, 1, 1, 0);
+    EXPECT({OP_ACQUIRE, "k3", WAIT_ASK, 1, 1, .expected = "no_capacity a< b< waits"});
+}
+
+Test(plan_queue, waiter_that_lacks_units_of_holders_locks_no_more)
+{
+    scene.semaphores[A].queue = QUEUE_FIFO;
+    hold("k0", 1, 0, 0, NEVER);
+    waiter("k1", ELSEWHERE, 1, 1, 0, 1);
+    EXPECT({OP_ACQUIRE, "k2", WAIT_ASK, 1, 0, .expected = "no_capacity a< waits"});
+}
+
+/* ---- unclaimed grants ---- */
+
+/* Trace "B's host dies with its clients": an unclaimed grant is due after place_kept. */
+Test(plan_queue, grant_on_behalf_of_another_server_is_due_until_it_is_claimed)
+{
+    waiter("k1", ELSEWHERE, 3, 1, 0, 0);
+    EXPECT({OP_ACQUIRE, "k2", WAIT_NO, 1, 0, .expected = "no_capacity a"});
+    const struct request *request = written("k1");
+    cr_expect_eq(request->due_at, NOW + PLACE_KEPT_US);
+    cr_expect_eq(request->ttl_ms, 1000);
+    cr_expect_eq(request->acquired_at, NOW);
+    cr_expect_null(request->wanted.data);
+    cr_expect_eq(after(A)->next_due_at, NOW + PLACE_KEPT_US);
+}
+
+static struct request *unclaimed(const char *key, uint64_t server_id, utc_us due_at)
+{
+    struct request *request = hold(key, 1, 0, 0, due_at);
+    request->server_id = server_id;
+    return request;
+}
+
+Test(plan_queue, claim_sets_the_deadline_to_the_ttl_from_then)
+{
+    unclaimed("k1", HERE, NOW + 3 * US_PER_SECOND);
+    EXPECT({OP_ACQUIRE, "k1", WAIT_ASK, 1, 0, .expected = "granted", .entered = true, .mailed = 11});
+    expect_changes("k1:ACQUIRED -1/11");
+    cr_expect_eq(written("k1")->due_at, NOW + US_PER_SECOND);
+    cr_expect_eq(after(A)->next_due_at, NOW + US_PER_SECOND);
+    cr_expect_eq(after(A)->version, 1);
+}
+
+Test(plan_queue, claim_at_another_server_tells_the_first)
+{
+    unclaimed("k1", ELSEWHERE, NOW + 3 * US_PER_SECOND);
+    EXPECT({OP_ACQUIRE, "k1", WAIT_NO, 1, 0, .expected = "granted"},
+           {OP_ACQUIRE, "k1", WAIT_NO, 1, 0, .expected = "replayed"});
+    expect_changes("k1:ACQUIRED 2/11");
+}
+
+Test(plan_queue, grant_whose_client_has_gone_is_not_claimed)
+{
+    unclaimed("k1", HERE, NOW + 3 * US_PER_SECOND);
+    EXPECT({OP_ACQUIRE, "k1", WAIT_GONE, 1, 0, .expected = "no_capacity"});
+    expect_changes("");
+}
+
+Test(plan_queue, renew_and_confirm_claim)
+{
+    unclaimed("k1", ELSEWHERE, NOW + 3 * US_PER_SECOND);
+    EXPECT({OP_RENEW, "k1", 0, 0, 0, .expected = "ok"});
+    expect_changes("k1:ACQUIRED 2/11");
+    cr_expect_eq(written("k1")->due_at, NOW + US_PER_SECOND);
+    EXPECT({OP_CONFIRM, "k1", 0, 0, 0, .expected = "ok"});
+    expect_changes("k1:ACQUIRED 2/11");
+    cr_expect_eq(written("k1")->due_at, NEVER);
+}
+
+Test(plan_queue, unclaimed_grant_that_is_due_ends_as_expired)
+{
+    unclaimed("k1", HERE, NOW)->ttl_ms = TTL_NONE;
+    EXPECT({OP_ACQUIRE, "k1", WAIT_ASK, 1, 0, .expected = "ended"},
+           {OP_ACQUIRE, "k2", WAIT_NO, 1, 0, .expected = "granted"});
+    cr_expect_eq(written("k1")->end_reason, END_EXPIRED);
+    cr_expect_eq(written("k1")->server_id, 0);
+}
+
+Test(plan_queue, grant_to_an_operation_is_claimed)
+{
+    waiter("k1", HERE, 3, 1, 0, 0);
+    EXPECT({OP_ACQUIRE, "k1", WAIT_ASK, 1, 0, .expected = "granted"},
+           {OP_ACQUIRE, "k1", WAIT_ASK, 1, 0, .expected = "replayed"});
+    expect_changes("!k1:ACQUIRED -a/11");
+    cr_expect_eq(written("k1")->due_at, NOW + US_PER_SECOND);
+}
+
+Test(plan_queue, grant_to_a_copy_at_another_server_tells_the_first)
+{
+    waiter("k1", ELSEWHERE, 3, 1, 0, 0);
+    EXPECT({OP_ACQUIRE, "k1", WAIT_NO, 1, 0, .expected = "granted"});
+    expect_changes("!k1:ACQUIRED -a/11 2/11");
+}
+
+/* ---- asks ---- */
+
+Test(plan_queue, ask_that_changes_nothing_writes_nothing)
+{
+    hold("k0", 1, 0, 0, NEVER);
+    waiter("k1", HERE, 3, 1, 0, 0)->waiting_until = NOW + 20 * US_PER_SECOND;
+    EXPECT({OP_ACQUIRE, "k1", WAIT_ASK, 1, 0, .expected = "no_capacity a waits", .entered = true});
+    expect_changes("");
+    cr_expect(scene.plan.outcomes[0].may_wait);
+}
+
+Test(plan_queue, mail_is_deleted_with_its_operation_unless_that_is_put_back)
+{
+    hold("k0", 1, 0, 0, NEVER);
+    waiter("k1", HERE, 3, 1, 0, 0)->waiting_until = NOW + 20 * US_PER_SECOND;
+    waiter("k2", HERE, 3, 1, 0, 1)->waiting_until = NOW + 20 * US_PER_SECOND;
+    EXPECT({OP_ACQUIRE, "k1", WAIT_ASK, 1, 0, .expected = "no_capacity a waits", .entered = true, .mailed = 12},
+           {OP_ACQUIRE, "k2", WAIT_ASK, 1, 0, .expected = "put_back", .entered = true, .mailed = 13});
+    expect_changes("-1/12");
+}
+
+Test(plan_queue, later_end_of_the_wait_is_written)
+{
+    hold("k0", 1, 0, 0, NEVER);
+    waiter("k1", HERE, 3, 1, 0, 0);
+    EXPECT({OP_ACQUIRE, "k1", WAIT_ASK, 1, 0, .expected = "no_capacity a waits"});
+    expect_changes("k1:WAITING@1");
+    cr_expect_eq(written("k1")->waiting_until, NOW + 20 * US_PER_SECOND);
+    cr_expect_eq(written("k1")->due_at, NOW + 20 * US_PER_SECOND + PLACE_KEPT_US);
+    cr_expect_eq(written("k1")->waiting_since, NOW - US_PER_SECOND);
+}
+
+Test(plan_queue, kept_place_is_found_again)
+{
+    hold("k0", 1, 0, 0, NEVER);
+    waiter("k1", KEPT, 3, 1, 0, 0)->waiting_until = NOW + 60 * US_PER_SECOND;
+    EXPECT({OP_ACQUIRE, "k1", WAIT_ASK, 1, 0, .expected = "no_capacity a waits"});
+    expect_changes("k1:WAITING@1");
+    cr_expect_eq(written("k1")->place, NOW - 3 * US_PER_SECOND);
+    cr_expect_eq(written("k1")->waiting_until, NOW + 20 * US_PER_SECOND);
+    cr_expect_eq(after(A)->waiting, 1);
+    cr_expect_eq(after(A)->version, 1);
+}
+
+/* Trace "w waits at A, asks again at B": the first copy is told by mail. */
+Test(plan_queue, waiter_moves_with_its_place_to_the_server_that_asks)
+{
+    hold("k0", 1, 0, 0, NEVER);
+    waiter("k1", ELSEWHERE, 3, 1, 0, 0);
+    EXPECT({OP_ACQUIRE, "k1", WAIT_ASK, 1, 0, .expected = "no_capacity a waits"});
+    expect_changes("k1:WAITING@1 2/12");
+    cr_expect_eq(scene.semaphores[A].waiting, 1);
+}
+
+Test(plan_queue, copy_that_waited_here_has_moved)
+{
+    waiter("k1", ELSEWHERE, 3, 1, 0, 0);
+    EXPECT({OP_ACQUIRE, "k1", WAIT_ASK, 1, 0, .expected = "outcome_unknown", .entered = true, .mailed = 11});
+    expect_changes("!k1:ACQUIRED@2 -a/11 -1/11 2/11"); /* it fits, and is granted where it waits now */
+}
+
+/* Trace "a stopped permitd comes back": it has a new id, and takes the places of its old one. */
+Test(plan_queue, waiter_of_a_dead_server_goes_on_in_its_place)
+{
+    hold("k0", 1, 0, 0, NEVER);
+    waiter("k1", DEAD, 3, 1, 0, 0);
+    EXPECT({OP_ACQUIRE, "k1", WAIT_ASK, 1, 0, .expected = "no_capacity a waits", .entered = true});
+    expect_changes("k1:WAITING@1");
+    cr_expect_eq(written("k1")->place, NOW - 3 * US_PER_SECOND);
+}
+
+Test(plan_queue, ask_without_a_wait_changes_no_place)
+{
+    hold("k0", 1, 0, 0, NEVER);
+    waiter("k1", KEPT, 3, 1, 0, 0);
+    waiter("k2", ELSEWHERE, 3, 1, 0, 0);
+    EXPECT({OP_ACQUIRE, "k1", WAIT_NO, 1, 0, .expected = "no_capacity a"},
+           {OP_ACQUIRE, "k2", WAIT_NO, 1, 0, .expected = "no_capacity a"});
+    expect_changes("");
+}
+
+/* P22, trace "w waits at B, its time ends": a wait ends by a write, and a later batch grants it nothing. */
+Test(plan_queue, last_decision_ends_the_wait_by_a_write)
+{
+    hold("k0", 1, 0, 0, NEVER);
+    waiter("k1", HERE, 3, 1, 0, 0);
+    EXPECT({OP_ACQUIRE, "k1", WAIT_LAST, 1, 0, .expected = "no_capacity a", .entered = true});
+    expect_changes("k1:WAITING");
+    cr_expect_eq(after(A)->waiting, 0);
+    cr_expect_eq(after(A)->version, 1);
+}
+
+Test(plan_queue, last_decision_grants_if_it_fits)
+{
+    waiter("k1", HERE, 3, 1, 0, 0);
+    EXPECT({OP_ACQUIRE, "k1", WAIT_LAST, 1, 0, .expected = "granted", .entered = true});
+    expect_changes("!k1:ACQUIRED -a/11");
+}
+
+/* P17: a waiter that left before its batch began holds nothing. */
+Test(plan_queue, waiter_whose_client_has_gone_leaves_before_it_is_decided)
+{
+    waiter("k1", HERE, 3, 1, 0, 0)->here = false;
+    waiter("k2", ELSEWHERE, 2, 1, 0, 0);
+    EXPECT({OP_ACQUIRE, "k1", WAIT_GONE, 1, 0, .expected = "no_capacity"});
+    expect_changes("k1:WAITING !k2:ACQUIRED@2 -a/12 2/12");
+    cr_expect_eq(written("k1")->due_at, NOW + PLACE_KEPT_US);
+}
+
+Test(plan_queue, client_that_left_takes_nothing_from_its_copy_elsewhere)
+{
+    hold("k0", 1, 0, 0, NEVER);
+    waiter("k1", ELSEWHERE, 3, 1, 0, 0);
+    EXPECT({OP_ACQUIRE, "k1", WAIT_GONE, 1, 0, .expected = "no_capacity"},
+           {OP_ACQUIRE, "k2", WAIT_GONE, 1, 0, .expected = "no_capacity"});
+    expect_changes("");
+}
+
+/* Trace "a kept place; the key is asked again with other content": a place nobody asks for gives way. */
+Test(plan_queue, kept_place_gives_way_to_other_content)
+{
+    hold("k0", 1, 0, 0, NEVER);
+    waiter("k1", KEPT, 3, 1, 0, 0);
+    waiter("k2", DEAD, 3, 1, 0, 0);
+    EXPECT({OP_ACQUIRE, "k1", WAIT_ASK, 1, 0, .expected = "no_capacity a waits", .other = true},
+           {OP_ACQUIRE, "k2", WAIT_NO, 0, 1, .expected = "granted", .other = true});
+    expect_changes("+k1:WAITING@1 +k2:ACQUIRED -k1 -k2 -a/12 -a/13 +a/1000");
+    cr_expect_eq(after(A)->waiting, 1);
+    cr_expect_eq(written("k1")->place, NOW);
+}
+
+Test(plan_queue, place_that_is_asked_for_does_not_give_way)
+{
+    hold("k0", 1, 0, 0, NEVER);
+    waiter("k1", ELSEWHERE, 3, 1, 0, 0);
+    EXPECT({OP_ACQUIRE, "k1", WAIT_ASK, 1, 0, .expected = "key_reused", .other = true});
+    expect_changes("");
+    cr_expect_str_eq(scene.plan.outcomes[0].detail, "the key stands for another request: 1 of a");
+}
+
+/* Trace "failover: w's row is gone": it is entered again, in its place. */
+Test(plan_queue, waiter_whose_row_is_gone_is_entered_again_in_its_place)
+{
+    hold("k0", 1, 0, 0, NEVER);
+    EXPECT({OP_ACQUIRE, "k1", WAIT_ASK, 1, 0, .expected = "no_capacity a waits", .entered = true});
+    expect_changes("+k1:WAITING@1 +a/1000");
+    cr_expect_eq(written("k1")->place, NOW - 100 * US_PER_SECOND);
+    cr_expect_eq(written("k1")->waiting_since, NOW - 50 * US_PER_SECOND);
+}
+
+Test(plan_queue, waiter_that_is_entered_again_takes_the_place_of_other_content)
+{
+    waiter("k1", DEAD, 200, 1, 0, 0);
+    waiter("k2", ELSEWHERE, 3, 1, 0, 0);
+    EXPECT({OP_ACQUIRE, "k1", WAIT_ASK, 1, 0, .expected = "granted", .entered = true, .other = true});
+    expect_changes("+k1:ACQUIRED -k1 -a/11");
+}
+
+Test(plan_queue, waiter_that_is_entered_again_is_granted_in_its_place)
+{
+    waiter("k2", ELSEWHERE, 3, 1, 0, 0);
+    EXPECT({OP_ACQUIRE, "k1", WAIT_ASK, 1, 0, .expected = "granted", .entered = true});
+    expect_changes("+k1:ACQUIRED");
+    cr_expect_eq(after(A)->waiting, 1);
+}
+
+Test(plan_queue, waiter_that_is_entered_again_for_its_last_decision_keeps_its_place)
+{
+    hold("k0", 1, 0, 0, NEVER);
+    EXPECT({OP_ACQUIRE, "k1", WAIT_LAST, 1, 0, .expected = "no_capacity a", .entered = true});
+    expect_changes("+k1:WAITING +a/1000");
+    cr_expect_eq(after(A)->waiting, 0);
+}
+
+Test(plan_queue, waiter_that_can_never_be_granted_is_not_entered_again)
+{
+    EXPECT({OP_ACQUIRE, "k1", WAIT_ASK, 2, 0, .expected = "never_satisfiable", .entered = true});
+    cr_expect_eq(scene.plan.changes.request_count, 0);
+    cr_expect_eq(scene.plan.changes.place_count, 0);
+    cr_expect_eq(after(A)->waiting, 0);
+}
+
+Test(plan_queue, full_queue_is_refused_with_its_limit)
+{
+    hold("k0", 1, 1, 0, NEVER);
+    scene.semaphores[A].max_waiters = 1;
+    scene.settings.max_semaphore_waiters = 2;
+    EXPECT({OP_ACQUIRE, "k1", WAIT_ASK, 1, 0, .expected = "no_capacity a waits"},
+           {OP_ACQUIRE, "k2", WAIT_ASK, 1, 1, .expected = "too_many"},
+           {OP_ACQUIRE, "k3", WAIT_NO, 1, 0, .expected = "no_capacity a"},
+           {OP_ACQUIRE, "k4", WAIT_ASK, 0, 1, .expected = "no_capacity b waits"},
+           {OP_ACQUIRE, "k5", WAIT_ASK, 0, 1, .expected = "no_capacity b waits"},
+           {OP_ACQUIRE, "k6", WAIT_ASK, 0, 1, .expected = "too_many"});
+    cr_expect_str_eq(scene.plan.outcomes[1].detail, "too many waiting requests for a (its max_waiters is 1)");
+    cr_expect_str_eq(scene.plan.outcomes[5].detail, "too many waiting requests for b (max_semaphore_waiters is 2)");
+    cr_expect_not(scene.plan.outcomes[1].may_wait);
+}
+
+Test(plan_queue, no_request_waits_at_a_server_without_an_id)
+{
+    hold("k0", 1, 0, 0, NEVER);
+    waiter("k2", ELSEWHERE, 2, 1, 0, 0);
+    scene.settings.server_id = 0;
+    EXPECT({OP_ACQUIRE, "k1", WAIT_ASK, 1, 0, .expected = "no_capacity a"},
+           {OP_ACQUIRE, "k2", WAIT_ASK, 1, 0,
+            .expected = "no_capacity a"}); /* and does not wait: the engine tries again */
+    expect_changes("");
+}
+
+Test(plan_queue, ask_is_put_back_until_all_its_semaphores_are_locked)
+{
+    waiter("k1", KEPT, 2, 1, 0, 1);
+    EXPECT({OP_ACQUIRE, "k1", WAIT_ASK, 1, 0, .expected = "put_back"},
+           {OP_ACQUIRE, "k2", WAIT_NO, 1, 0, .expected = "no_capacity a<"});
+    cr_expect_eq(scene.plan.outcomes[0].need_count, 2);
+    expect_changes("");
+}
+
+Test(plan_queue, waiter_put_back_does_not_delay_those_before_it)
+{
+    scene.semaphores[A].capacity = 2;
+    waiter("k1", ELSEWHERE, 3, 1, 0, 0);
+    waiter("k2", HERE, 2, 1, 0, 1)->waiting_until = NOW + 20 * US_PER_SECOND;
+    waiter("k3", ELSEWHERE, 1, 1, 0, 0);
+    EXPECT({OP_ACQUIRE, "k2", WAIT_ASK, 1, 0, .expected = "put_back", .entered = true});
+    expect_changes("!k1:ACQUIRED@2 -a/11 2/11");
+}
+
+/* ---- other operations on a key that waits ---- */
+
+Test(plan_queue, release_of_a_waiting_key_ends_the_waiter)
+{
+    hold("k0", 1, 0, 0, NEVER);
+    waiter("k1", ELSEWHERE, 2, 1, 0, 0);
+    waiter("k2", HERE, 2, 1, 0, 0);
+    waiter("k3", KEPT, 2, 1, 0, 0);
+    EXPECT({OP_RELEASE, "k1", 0, 0, 0, .expected = "ok"}, {OP_FORCE_RELEASE, "k2", 0, 0, 0, .expected = "ok"},
+           {OP_RELEASE, "k3", 0, 0, 0, .expected = "ok"}, {OP_ACQUIRE, "k1", WAIT_ASK, 1, 0, .expected = "ended"});
+    expect_changes("k1:RELEASED k2:RELEASED k3:RELEASED -a/12 -a/13 -a/14 2/12 call/13");
+    cr_expect_eq(written("k1")->end_reason, END_NEVER_HELD);
+    cr_expect_eq(written("k1")->due_at, NOW + 1);
+    cr_expect_null(written("k1")->wanted.data);
+    cr_expect_eq(scene.plan.ended[END_NEVER_HELD], 3);
+    cr_expect_eq(scene.plan.changes.event_count, 1);
+    cr_expect_eq(after(A)->waiting, 0);
+}
+
+Test(plan_queue, release_of_an_unknown_key_writes_a_tombstone)
+{
+    EXPECT({OP_RELEASE, "k1", 0, 0, 0, .expected = "ok"}, {OP_ACQUIRE, "k1", WAIT_ASK, 1, 0, .expected = "ended"});
     cr_expect_eq(scene.plan.ended[END_NEVER_HELD], 1);
+}
+
+Test(plan_queue, waiting_key_cannot_be_renewed_or_confirmed)
+{
+    hold("k0", 1, 0, 0, NEVER);
+    waiter("k1", ELSEWHERE, 2, 1, 0, 0);
+    EXPECT({OP_RENEW, "k1", 0, 0, 0, .expected = "unknown_request"},
+           {OP_CONFIRM, "k1", 0, 0, 0, .expected = "unknown_request"});
+    expect_changes("");
+}
+
+Test(plan_queue, place_is_removed_when_it_was_kept_for_long_enough)
+{
+    hold("k0", 1, 0, 0, NEVER);
+    waiter("k1", KEPT, 2, 1, 0, 0)->due_at = NOW;
+    waiter("k2", KEPT, 2, 1, 0, 0)->due_at = NOW + 1;
+    waiter("k3", ELSEWHERE, 2, 1, 0, 0)->due_at = NOW;
+    waiter("k4", HERE, 2, 1, 0, 0)->due_at = NOW;
+    EXPECT({OP_EXPIRE, "k1", .expected = "ok", .expire_as = END_EXPIRED},
+           {OP_EXPIRE, "k2", .expected = "ok", .expire_as = END_EXPIRED},
+           {OP_EXPIRE, "k3", .expected = "ok", .expire_as = END_EXPIRED},
+           {OP_EXPIRE, "k4", .expected = "ok", .expire_as = END_EXPIRED});
+    expect_changes("-k1 -k3 -k4 -a/12 -a/14 -a/15 2/14 call/15");
+    cr_expect_not_null(scene.plan.outcomes[0].request);
+    cr_expect_null(scene.plan.outcomes[1].request);
+    cr_expect_eq(after(A)->waiting, 0);
+}
+
+Test(plan_queue, place_of_a_dead_server_is_removed_and_those_of_others_stay)
+{
+    hold("k0", 1, 0, 0, NEVER);
+    waiter("k1", DEAD, 2, 1, 0, 0);
+    waiter("k2", KEPT, 2, 1, 0, 0);
+    waiter("k3", ELSEWHERE, 2, 1, 0, 0);
+    waiter("k4", DEAD, 2, 1, 0, 0);
+    EXPECT({OP_EXPIRE, "k1", .expected = "ok", .expire_as = END_NEVER_HELD},
+           {OP_EXPIRE, "k2", .expected = "ok", .expire_as = END_NEVER_HELD},
+           {OP_EXPIRE, "k3", .expected = "ok", .expire_as = END_NEVER_HELD},
+           {OP_EXPIRE, "k4", .expected = "ok", .expire_as = END_OWNER_DEAD});
+    expect_changes("-k1 -a/12");
+    cr_expect_eq(after(A)->waiting, 2);
+}
+
+/* ---- several operations on a key that waits ---- */
+
+Test(plan_queue, key_that_is_refused_and_asked_again_in_one_batch_has_one_place)
+{
+    hold("k0", 1, 0, 0, NEVER);
+    EXPECT({OP_ACQUIRE, "k1", WAIT_ASK, 1, 0, .expected = "no_capacity a waits"},
+           {OP_ACQUIRE, "k1", WAIT_ASK, 1, 0, .expected = "no_capacity a waits"},
+           {OP_ACQUIRE, "k1", WAIT_ASK, 1, 0, .expected = "key_reused", .other = true});
+    expect_changes("+k1:WAITING@1 +a/1000");
+    cr_expect_eq(after(A)->waiting, 1);
+}
+
+Test(plan_queue, release_after_the_ask_of_its_key_is_decided_after_the_grant)
+{
+    waiter("k1", HERE, 2, 1, 0, 0);
+    waiter("k2", ELSEWHERE, 1, 1, 0, 0);
+    EXPECT({OP_ACQUIRE, "k1", WAIT_ASK, 1, 0, .expected = "granted"}, {OP_RELEASE, "k1", 0, 0, 0, .expected = "ok"},
+           {OP_ACQUIRE, "k3", WAIT_NO, 1, 0, .expected = "no_capacity a"});
+    expect_changes("!k1:RELEASED !k2:ACQUIRED@2 -a/11 -a/12 2/12");
+    cr_expect_eq(after(A)->in_use, 1);
+}
+
+/* The second operation frees a unit after the walk: the waiter gets it before the new request does. */
+Test(plan_queue, waiter_gets_units_that_a_late_release_frees)
+{
+    hold("k1", 1, 0, 0, NEVER);
+    waiter("k2", HERE, 1, 1, 0, 0);
+    EXPECT({OP_ACQUIRE, "k2", WAIT_ASK, 1, 0, .expected = "granted"},
+           {OP_ACQUIRE, "k1", WAIT_NO, 1, 0, .expected = "replayed"}, {OP_RELEASE, "k1", 0, 0, 0, .expected = "ok"},
+           {OP_ACQUIRE, "k3", WAIT_ASK, 1, 0, .expected = "no_capacity a waits"});
+    expect_changes("+k3:WAITING@1 k1:RELEASED !k2:ACQUIRED -a/12 +a/1000");
+}
+
+/* ---- what must be read ---- */
+
+static size_t queue_reads(const struct line *line, struct queue_read *reads, bool *servers)
+{
+    struct want wants[2];
+    struct operation operation;
+    const struct operation *operations[] = {&operation};
+    utc_us next_due[SEMAPHORES];
+    struct view view = scene_view(next_due);
+    make_operation(line, wants, &operation);
+    return plan_queue_reads(&view, operations, 1, &scene.settings, reads, servers);
+}
+
+Test(plan_queue, queue_is_read_if_units_may_be_free)
+{
+    static const struct line release = {.kind = OP_RELEASE, .key = "k1"};
+    static const struct line other = {.kind = OP_RENEW, .key = "k1"};
+    struct queue_read reads[SEMAPHORES];
+    bool servers;
+    scene.semaphores[A].capacity = 5;
+    scene.semaphores[A].queue = QUEUE_FIFO;
+    hold("k1", 3, 1, 0, NEVER);
+    struct request *second = hold("k2", 2, 0, 0, NOW + 1);
+    cr_expect_eq(queue_reads(&release, reads, &servers), 0);
+    cr_expect_not(servers);
+    scene.semaphores[A].waiting = 1;
+    cr_expect_eq(queue_reads(&other, reads, &servers), 0);
+    cr_assert_eq(queue_reads(&release, reads, &servers), 1);
+    cr_expect(reads[0].semaphore == A && reads[0].free == 3 && reads[0].fifo);
+    second->due_at = NOW;
+    cr_assert_eq(queue_reads(&other, reads, &servers), 1);
+    cr_expect_eq(reads[0].free, 2);
+    scene.semaphores[B].waiting = 1;
+    cr_assert_eq(queue_reads(&release, reads, &servers), 2);
+    cr_expect(reads[1].semaphore == B && reads[1].free == 1 && !reads[1].fifo);
+    cr_expect(reads[1].aged == NOW - 30 * US_PER_SECOND && reads[1].depth == 0);
+    scene.semaphores[A].paused_reason = BYTES("repair");
+    scene.semaphores[B].retired_at = 1;
+    cr_expect_eq(queue_reads(&release, reads, &servers), 0);
+    cr_expect_not(servers);
+    waiter("k3", KEPT, 1, 1, 0, 0);
+    cr_expect_eq(queue_reads(&release, reads, &servers), 0);
+    cr_expect(servers);
+}
+
+Test(plan_queue, no_queue_is_read_before_the_end_of_a_failover_hold)
+{
+    static const struct line release = {.kind = OP_RELEASE, .key = "k1"};
+    struct queue_read reads[SEMAPHORES];
+    bool servers;
+    scene.semaphores[A].waiting = 1;
+    cr_expect_eq(queue_reads(&release, reads, &servers), 1);
+    scene.grants_from = NOW + 1;
+    cr_expect_eq(queue_reads(&release, reads, &servers), 0);
+}
+
+Test(plan_queue, due_holders_are_read_for_those_who_want_units_and_for_the_waiters_before_them)
+{
+    struct want want = {.semaphore = BYTES("a"), .semaphore_id = A + 1, .count = 1};
+    struct operation acquire = {.kind = OP_ACQUIRE, .wants = &want, .want_count = 1};
+    const struct operation *operations[] = {&acquire};
+    struct shortfall shortfalls[SEMAPHORES];
+    utc_us next_due[SEMAPHORES];
+    hold("k1", 1, 0, 0, NOW);
+    struct view view = scene_view(next_due);
+    view.request_count = 0;
+    cr_expect_eq(plan_shortfalls(&view, operations, 1, shortfalls), 1);
+    cr_expect_eq(shortfalls[0].units, 1);
+    scene.semaphores[A].waiting = 2;
+    cr_expect_eq(plan_shortfalls(&view, operations, 1, shortfalls), 1);
+    cr_expect_eq(shortfalls[0].units, 3);
+    acquire.wait = WAIT_GONE;
+    cr_expect_eq(plan_shortfalls(&view, operations, 1, shortfalls), 0);
+}
+
+/* Half of the waiters also want a semaphore that is not locked. */
+Test(plan_queue, all_waiters_that_were_read_are_granted_or_called)
+{
+    static char keys[ROWS_MAX][8];
+    scene.semaphores[A].capacity = 64;
+    hold("k0", 64, 0, 0, NEVER);
+    for (unsigned i = 0; i < QUEUE_READ_MAX; i++) {
+        snprintf(keys[i], sizeof keys[i], "w%02u", i);
+        waiter(keys[i], ELSEWHERE, 100 - i, 1, 0, i % 2);
+    }
+    EXPECT({OP_RELEASE, "k0", 0, 0, 0, .expected = "ok"},
+           {OP_ACQUIRE, "x", WAIT_NO, 1, 0, .expected = "no_capacity a<"});
+    cr_expect_eq(after(A)->in_use, 32);
+    cr_expect_eq(after(A)->waiting, 32);
+    cr_expect_eq(scene.plan.changes.mail_count, 64);
+    cr_expect_eq(scene.plan.changes.place_count, 32);
 }
 
 /* ---- refusals that allow a wait ---- */
@@ -402,10 +1369,9 @@ static bool may_wait(int64_t a)
                                 .wants = &want,
                                 .want_count = 1};
     const struct operation *operations[] = {&acquire};
-    struct plan_settings settings = {.retention_us = 1, .tombstone_us = 1, .default_ttl_ms = 1};
     utc_us next_due[SEMAPHORES];
     struct view view = scene_view(next_due);
-    cr_assert_eq(plan_batch(&view, operations, 1, (struct id_range){1, 2}, &settings, &scene.arena, &scene.plan),
+    cr_assert_eq(plan_batch(&view, operations, 1, (struct id_range){1, 2}, &scene.settings, &scene.arena, &scene.plan),
                  PERMIT_OK);
     return scene.plan.outcomes[0].may_wait;
 }
@@ -443,4 +1409,87 @@ Test(plan_waiting, granted_and_unsatisfiable_requests_do_not_wait)
     cr_expect_not(may_wait(1));
     hold("k9", 1, 0, 0, NEVER);
     cr_expect_not(may_wait(1));
+}
+
+/* ---- scopes ---- */
+
+static const struct scope_entry entry_a = {{"a", 1}, false};
+static const struct scope only_a = {&entry_a, 1};
+
+Test(plan_scope, request_with_a_semaphore_out_of_scope_is_not_found)
+{
+    hold("k1", 0, 1, 0, NEVER);
+    hold("k2", 1, 1, 0, NEVER);
+    waiter("k3", ELSEWHERE, 1, 1, 1, 0);
+    EXPECT({OP_RELEASE, "k1", .expected = "unknown_request", .scope = &only_a},
+           {OP_RELEASE, "k2", .expected = "unknown_request", .scope = &only_a},
+           {OP_RELEASE, "k3", .expected = "unknown_request", .scope = &only_a},
+           {OP_RENEW, "k1", .expected = "unknown_request", .scope = &only_a},
+           {OP_CONFIRM, "k2", .expected = "unknown_request", .scope = &only_a});
+    expect_changes("");
+}
+
+Test(plan_scope, request_in_scope_is_decided_as_without_one)
+{
+    scene.semaphores[A].capacity = 2;
+    hold("k1", 1, 0, 0, NEVER);
+    hold("k2", 1, 0, 0, NEVER);
+    EXPECT({OP_RENEW, "k1", .expected = "ok", .scope = &only_a}, {OP_CONFIRM, "k1", .expected = "ok", .scope = &only_a},
+           {OP_RELEASE, "k2", .expected = "ok", .scope = &only_a});
+    expect_changes("k1:ACQUIRED k2:RELEASED");
+}
+
+Test(plan_scope, request_that_has_ended_out_of_scope_is_not_found)
+{
+    struct request *ended = hold("k1", 0, 1, 0, NEVER);
+    ended->state = REQUEST_RELEASED;
+    ended->end_reason = END_RELEASED;
+    EXPECT({OP_RELEASE, "k1", .expected = "unknown_request", .scope = &only_a},
+           {OP_RENEW, "k1", .expected = "unknown_request", .scope = &only_a});
+    expect_changes("");
+}
+
+Test(plan_scope, release_of_an_unknown_key_is_a_tombstone)
+{
+    EXPECT({OP_RELEASE, "k1", .expected = "ok", .scope = &only_a});
+    expect_changes("+k1:RELEASED");
+}
+
+Test(plan_scope, scope_of_a_semaphore_that_is_not_locked_is_decided_under_its_lock)
+{
+    hold("k1", 1, 0, 1, NEVER);
+    EXPECT({OP_RELEASE, "k1", .expected = "put_back", .scope = &only_a});
+}
+
+Test(plan_scope, forced_release_needs_all_semaphores)
+{
+    scene.semaphores[A].capacity = 2;
+    hold("k1", 0, 1, 0, NEVER);
+    hold("k2", 1, 1, 0, NEVER);
+    hold("k3", 1, 0, 0, NEVER);
+    EXPECT({OP_FORCE_RELEASE, "k1", .expected = "unknown_request", .scope = &only_a},
+           {OP_FORCE_RELEASE, "k2", .expected = "forbidden", .scope = &only_a,
+            .detail = "needs the right operate on all semaphores of the request"},
+           {OP_FORCE_RELEASE, "k3", .expected = "ok", .scope = &only_a});
+    expect_changes("k3:RELEASED");
+}
+
+Test(plan_scope, reused_key_out_of_scope_is_not_described)
+{
+    hold("k1", 0, 1, 0, NEVER);
+    hold("k2", 1, 0, 0, NEVER);
+    waiter("k3", ELSEWHERE, 1, 0, 1, 0);
+    EXPECT({OP_ACQUIRE, "k1", WAIT_NO, 1, 0, .expected = "key_reused", .other = true, .scope = &only_a, .detail = ""},
+           {OP_ACQUIRE, "k2", WAIT_NO, 2, 0, .expected = "key_reused", .other = true, .scope = &only_a,
+            .detail = "the key stands for another request: 1 of a, ttl 1000 ms"},
+           {OP_ACQUIRE, "k3", WAIT_NO, 1, 0, .expected = "key_reused", .other = true, .scope = &only_a, .detail = ""});
+    expect_changes("");
+}
+
+Test(plan_scope, place_out_of_scope_that_no_client_asks_for_does_not_give_way)
+{
+    waiter("k1", KEPT, 1, 0, 1, 0);
+    waiter("k2", KEPT, 1, 1, 0, 0);
+    EXPECT({OP_ACQUIRE, "k1", WAIT_NO, 1, 0, .expected = "key_reused", .other = true, .scope = &only_a, .detail = ""},
+           {OP_ACQUIRE, "k2", WAIT_NO, 1, 0, .expected = "granted", .other = true, .scope = &only_a});
 }

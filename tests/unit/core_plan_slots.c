@@ -53,6 +53,8 @@ static void scene_init(void)
                                     .default_ttl_ms = 60000,
                                     .max_ttl_ms = -1,
                                     .max_hold_ms = 60000,
+                                    .max_waiters = SETTING_NONE,
+                                    .max_priority = 9,
                                     .retired_at = NEVER,
                                     .next_due_at = NEVER};
     scene.read_max = SLOTS_MAX;
@@ -116,8 +118,7 @@ struct line {
     const char *key;
     const char *want; /* "2", "named 1 A2", "2 of 1 2 A3", "2 adjacent", "2 adjacent of 1 2 3" */
     const char *expected;
-    enum queue_rank queue_rank;
-    bool waits;
+    enum wait_mode wait;
 };
 
 static struct bytes next_word(const char **at)
@@ -161,6 +162,59 @@ static void print_slots(const struct permit *permit, struct buf *out)
     }
 }
 
+/* Adds a request that waits at another server for slots; `seconds`: its place before now. */
+static struct request *wait_elsewhere(const char *key, int64_t seconds, const char *wanted)
+{
+    static struct slot_name names[HOLDERS_MAX][NAMES_MAX];
+    static struct want wants[HOLDERS_MAX][2];
+    size_t at = scene.holder_count++;
+    memset(names[at], 0, sizeof names[at]);
+    read_want(wanted, names[at], &wants[at][0]);
+    wants[at][0].semaphore = (struct bytes){0};
+    scene.holders[at] = (struct request){.id = at + 1,
+                                         .external_id = bytes_of(key),
+                                         .owner = BYTES(""),
+                                         .nonce = BYTES(""),
+                                         .state = REQUEST_WAITING,
+                                         .has_digest = true,
+                                         .server_id = 2,
+                                         .place = NOW - seconds * US_PER_SECOND,
+                                         .waiting_since = NOW - US_PER_SECOND,
+                                         .wants = wants[at],
+                                         .want_count = 1,
+                                         .confirmed_at = NEVER,
+                                         .acquired_at = NEVER,
+                                         .ended_at = NEVER};
+    scene.hall.waiting++;
+    return &scene.holders[at];
+}
+
+/* The same, for a waiter that also wants a unit of a semaphore that is not locked. */
+static void wait_for_two(const char *key, int64_t seconds, const char *wanted)
+{
+    struct request *request = wait_elsewhere(key, seconds, wanted);
+    request->wants[1] = (struct want){.semaphore_id = ELSEWHERE, .count = 1};
+    request->want_count = 2;
+}
+
+/* Prints "granted 1 2" for each grant to a waiter, and "mail 3" for each mail, by request id. */
+static void expect_waiters(const char *expected)
+{
+    const struct changes *changes = &scene.plan.changes;
+    struct buf got;
+    buf_init(&got, 1000);
+    for (size_t i = 0; i < changes->request_count; i++)
+        if (changes->requests[i].grants) {
+            buf_printf(&got, "%.*s:", (int)changes->requests[i].request->external_id.length,
+                       changes->requests[i].request->external_id.data);
+            print_slots(&changes->requests[i].request->permits[0], &got);
+            buf_append_text(&got, "; ");
+        }
+    for (size_t i = 0; i < changes->mail_count; i++)
+        buf_printf(&got, "mail %llu; ", (unsigned long long)changes->mail[i].request_id);
+    cr_expect_str_eq(buf_text(&got), expected, "expected %s, got %s", expected, buf_text(&got));
+    buf_release(&got);
+}
 /* Prints "granted 1 2", with labels "granted 1=A1 2="; "no_capacity 1=A1 of k1 until 60", in seconds from now. */
 static void print_outcome(const struct outcome *outcome, struct buf *out)
 {
@@ -219,7 +273,12 @@ static void plan(const struct operation *operations, size_t count)
     struct free_slots free_slots;
     struct named_slots named;
     struct view view = scene_view(&next_due, &free_slots, &named);
-    struct plan_settings settings = {.retention_us = 1, .tombstone_us = 1, .default_ttl_ms = 1};
+    struct plan_settings settings = {.retention_us = 1,
+                                     .tombstone_us = 1,
+                                     .default_ttl_ms = 1,
+                                     .backfill_bound_us = 30 * US_PER_SECOND,
+                                     .max_semaphore_waiters = 100,
+                                     .server_id = 1};
     for (size_t i = 0; i < count; i++)
         pointers[i] = &operations[i];
     cr_assert_eq(plan_batch(&view, pointers, count, (struct id_range){100, 200}, &settings, &scene.arena, &scene.plan),
@@ -239,8 +298,7 @@ static void expect(const struct line *lines, size_t count)
                                            .owner = BYTES(""),
                                            .principal = BYTES(""),
                                            .wants = &wants[i],
-                                           .queue_rank = lines[i].queue_rank,
-                                           .waits = lines[i].waits};
+                                           .wait = lines[i].wait};
         if (lines[i].want)
             read_want(lines[i].want, names[i], &wants[i]);
         operations[i].want_count = lines[i].want != NULL;
@@ -271,8 +329,7 @@ static void expect_detail(size_t index, const char *detail)
 Test(plan_slots, named_slots_are_granted_by_number_and_by_label)
 {
     label_all();
-    EXPECT({OP_ACQUIRE, "k1", "named 5 A2", "granted 2=A2 5=A5", 0, 0},
-           {OP_ACQUIRE, "k2", "2", "granted 1=A1 3=A3", 0, 0});
+    EXPECT({OP_ACQUIRE, "k1", "named 5 A2", "granted 2=A2 5=A5", 0}, {OP_ACQUIRE, "k2", "2", "granted 1=A1 3=A3", 0});
     cr_expect_eq(scene.plan.changes.slot_count, 4);
     cr_expect_eq(scene.plan.changes.semaphores[0].semaphore->in_use, 4);
     cr_expect_eq(scene.plan.changes.semaphores[0].semaphore->first_free, 4);
@@ -284,8 +341,8 @@ Test(plan_slots, named_slots_are_granted_together_or_refused_with_their_holders)
     HOLD("k1", LATER, 1, 3);
     hold("k2", NEVER, (const uint32_t[]){4, 0})->confirmed_at = NOW;
     EXPECT({OP_ACQUIRE, "k3", "named 2 3 4 A1",
-            "no_capacity 1=A1 of k1/1 until 55, 3=A3 of k1/1 until 55, 4=A4 of k2/2", 0, 0},
-           {OP_ACQUIRE, "k4", "named 2", "granted 2=A2", 0, 0});
+            "no_capacity 1=A1 of k1/1 until 55, 3=A3 of k1/1 until 55, 4=A4 of k2/2", 0},
+           {OP_ACQUIRE, "k4", "named 2", "granted 2=A2", 0});
     cr_expect_eq(scene.plan.outcomes[0].shortages[0].requested, 4);
     cr_expect(scene.plan.outcomes[0].may_wait);
 }
@@ -297,15 +354,15 @@ Test(plan_slots, holders_outside_the_batch_are_known_from_the_slots)
     HOLD("k3", LATER, 3);
     scene.rows[2].without_ttl = true;
     scene.due_unread = true;
-    EXPECT({OP_ACQUIRE, "k4", "named 1 2 3", "no_capacity 1 of k1/1 until 55, 2 of k2/2, 3 of k3/3", 0, 0});
+    EXPECT({OP_ACQUIRE, "k4", "named 1 2 3", "no_capacity 1 of k1/1 until 55, 2 of k2/2, 3 of k3/3", 0});
 }
 
 Test(plan_slots, one_request_of_a_batch_gets_a_named_slot_and_others_see_it)
 {
-    EXPECT({OP_ACQUIRE, "k1", "named 2", "granted 2", 0, 0},
-           {OP_ACQUIRE, "k2", "named 2", "no_capacity 2 of k1/57 until 60", 0, 0},
-           {OP_ACQUIRE, "k3", "named 1 2", "no_capacity 2 of k1/57 until 60", 0, 0},
-           {OP_ACQUIRE, "k4", "1", "granted 1", 0, 0});
+    EXPECT({OP_ACQUIRE, "k1", "named 2", "granted 2", 0},
+           {OP_ACQUIRE, "k2", "named 2", "no_capacity 2 of k1/57 until 60", 0},
+           {OP_ACQUIRE, "k3", "named 1 2", "no_capacity 2 of k1/57 until 60", 0},
+           {OP_ACQUIRE, "k4", "1", "granted 1", 0});
 }
 
 Test(plan_slots, named_slot_freed_in_the_batch_is_granted_with_its_label)
@@ -313,17 +370,17 @@ Test(plan_slots, named_slot_freed_in_the_batch_is_granted_with_its_label)
     label_all();
     HOLD("k1", LATER, 2, 6);
     scene.rows[5].label = (struct bytes){0}; /* only the permit has its label */
-    EXPECT({OP_ACQUIRE, "k2", "named 2", "granted 2=A2", 0, 0}, {OP_ACQUIRE, "k3", "named 6", "granted 6=A6", 0, 0},
-           {OP_RELEASE, "k1", NULL, "ok", 0, 0});
+    EXPECT({OP_ACQUIRE, "k2", "named 2", "granted 2=A2", 0}, {OP_ACQUIRE, "k3", "named 6", "granted 6=A6", 0},
+           {OP_RELEASE, "k1", NULL, "ok", 0});
 }
 
 Test(plan_slots, named_slot_beyond_the_read_slots_keeps_first_free_a_lower_bound)
 {
     scene.read_max = 1;
-    EXPECT({OP_ACQUIRE, "k1", "named 1", "granted 1", 0, 0});
+    EXPECT({OP_ACQUIRE, "k1", "named 1", "granted 1", 0});
     cr_expect_eq(scene.plan.changes.semaphores[0].semaphore->first_free, 2);
     scene.hall.first_free = 1;
-    EXPECT({OP_ACQUIRE, "k1", "named 6", "granted 6", 0, 0});
+    EXPECT({OP_ACQUIRE, "k1", "named 6", "granted 6", 0});
     cr_expect_eq(scene.plan.changes.semaphores[0].semaphore->first_free, 1);
 }
 
@@ -332,12 +389,12 @@ Test(plan_slots, missing_slots_are_never_satisfiable)
     label_all();
     set_capacity(6, 7);
     scene.rows[6].label = BYTES("A7");
-    EXPECT({OP_ACQUIRE, "k1", "named 1 7", "never_satisfiable", 0, 0},
-           {OP_ACQUIRE, "k2", "named A7", "never_satisfiable", 0, 0},
-           {OP_ACQUIRE, "k3", "named A8", "never_satisfiable", 0, 0},
-           {OP_ACQUIRE, "k4", "1 of A1 A8", "never_satisfiable", 0, 0},
-           {OP_ACQUIRE, "k5", "3 of 1 2", "never_satisfiable", 0, 0},
-           {OP_ACQUIRE, "k6", "2 adjacent of 1 3 5", "never_satisfiable", 0, 0});
+    EXPECT({OP_ACQUIRE, "k1", "named 1 7", "never_satisfiable", 0},
+           {OP_ACQUIRE, "k2", "named A7", "never_satisfiable", 0},
+           {OP_ACQUIRE, "k3", "named A8", "never_satisfiable", 0},
+           {OP_ACQUIRE, "k4", "1 of A1 A8", "never_satisfiable", 0},
+           {OP_ACQUIRE, "k5", "3 of 1 2", "never_satisfiable", 0},
+           {OP_ACQUIRE, "k6", "2 adjacent of 1 3 5", "never_satisfiable", 0});
     expect_detail(0, "hall: no slot 7; the capacity is 6");
     expect_detail(1, "hall: A7 is out of service");
     expect_detail(2, "hall: no slot with label A8");
@@ -349,23 +406,22 @@ Test(plan_slots, missing_slots_are_never_satisfiable)
 Test(plan_slots, slot_named_twice_is_invalid)
 {
     label_all();
-    EXPECT({OP_ACQUIRE, "k1", "named 2 A2", "invalid", 0, 0}, {OP_ACQUIRE, "k2", "1 of 2 A2", "invalid", 0, 0});
+    EXPECT({OP_ACQUIRE, "k1", "named 2 A2", "invalid", 0}, {OP_ACQUIRE, "k2", "1 of 2 A2", "invalid", 0});
     expect_detail(0, "hall: slot 2 is named twice, by its number and by its label");
 }
 
 Test(plan_slots, counted_semaphore_has_no_slots)
 {
     scene.hall.kind = KIND_COUNTED;
-    EXPECT({OP_ACQUIRE, "k1", "named 2", "invalid", 0, 0}, {OP_ACQUIRE, "k2", "1 of 1 2", "invalid", 0, 0},
-           {OP_ACQUIRE, "k3", "2 adjacent", "invalid", 0, 0});
+    EXPECT({OP_ACQUIRE, "k1", "named 2", "invalid", 0}, {OP_ACQUIRE, "k2", "1 of 1 2", "invalid", 0},
+           {OP_ACQUIRE, "k3", "2 adjacent", "invalid", 0});
     expect_detail(0, "hall is counted: it has no slots");
 }
 
 Test(plan_slots, closed_semaphore_may_open_again)
 {
     set_capacity(0, 6);
-    EXPECT({OP_ACQUIRE, "k1", "named 2 A9", "no_capacity", 0, 0},
-           {OP_ACQUIRE, "k2", "2 adjacent", "no_capacity", 0, 0});
+    EXPECT({OP_ACQUIRE, "k1", "named 2 A9", "no_capacity", 0}, {OP_ACQUIRE, "k2", "2 adjacent", "no_capacity", 0});
     cr_expect(scene.plan.outcomes[0].may_wait);
 }
 
@@ -377,7 +433,7 @@ Test(plan_slots, free_named_slot_is_not_granted_over_the_capacity)
     for (size_t i = 3; i < 6; i++)
         scene.rows[i].due_at = LATER;
     scene.hall.first_free = FIRST_FREE_SHRUNK;
-    EXPECT({OP_ACQUIRE, "k2", "named 1", "no_capacity", 0, 0});
+    EXPECT({OP_ACQUIRE, "k2", "named 1", "no_capacity", 0});
 }
 
 /* ---- any_of, adjacent ---- */
@@ -386,29 +442,28 @@ Test(plan_slots, any_of_takes_the_lowest_free_slots)
 {
     label_all();
     HOLD("k1", LATER, 2);
-    EXPECT({OP_ACQUIRE, "k2", "2 of A5 2 4 3", "granted 3=A3 4=A4", 0, 0},
-           {OP_ACQUIRE, "k3", "2 of 2 3 4 5", "no_capacity", 0, 0},
-           {OP_ACQUIRE, "k4", "1 of 2 5", "granted 5=A5", 0, 0});
+    EXPECT({OP_ACQUIRE, "k2", "2 of A5 2 4 3", "granted 3=A3 4=A4", 0},
+           {OP_ACQUIRE, "k3", "2 of 2 3 4 5", "no_capacity", 0}, {OP_ACQUIRE, "k4", "1 of 2 5", "granted 5=A5", 0});
 }
 
 Test(plan_slots, adjacent_slots_are_the_lowest_run)
 {
     HOLD("k1", LATER, 2);
-    EXPECT({OP_ACQUIRE, "k2", "2 adjacent", "granted 3 4", 0, 0}, {OP_ACQUIRE, "k3", "3 adjacent", "no_capacity", 0, 0},
-           {OP_ACQUIRE, "k4", "1 adjacent", "granted 1", 0, 0}, {OP_ACQUIRE, "k5", "2 adjacent", "granted 5 6", 0, 0});
+    EXPECT({OP_ACQUIRE, "k2", "2 adjacent", "granted 3 4", 0}, {OP_ACQUIRE, "k3", "3 adjacent", "no_capacity", 0},
+           {OP_ACQUIRE, "k4", "1 adjacent", "granted 1", 0}, {OP_ACQUIRE, "k5", "2 adjacent", "granted 5 6", 0});
 }
 
 Test(plan_slots, adjacent_slots_are_found_within_a_list)
 {
     HOLD("k1", LATER, 3);
-    EXPECT({OP_ACQUIRE, "k2", "2 adjacent of 1 3 4 6 5", "granted 4 5", 0, 0},
-           {OP_ACQUIRE, "k3", "2 adjacent of 2 3 6", "no_capacity", 0, 0});
+    EXPECT({OP_ACQUIRE, "k2", "2 adjacent of 1 3 4 6 5", "granted 4 5", 0},
+           {OP_ACQUIRE, "k3", "2 adjacent of 2 3 6", "no_capacity", 0});
 }
 
 Test(plan_slots, labels_are_present_if_any_slot_of_the_permit_has_one)
 {
     scene.rows[1].label = BYTES("B");
-    EXPECT({OP_ACQUIRE, "k1", "1", "granted 1", 0, 0}, {OP_ACQUIRE, "k2", "2", "granted 2=B 3=", 0, 0});
+    EXPECT({OP_ACQUIRE, "k1", "1", "granted 1", 0}, {OP_ACQUIRE, "k2", "2", "granted 2=B 3=", 0});
 }
 
 /* ---- due holders ---- */
@@ -417,7 +472,7 @@ Test(plan_slots, only_the_due_holder_of_the_named_slot_is_ended)
 {
     HOLD("k1", NOW - 2, 1);
     HOLD("k2", NOW - 1, 2, 3);
-    EXPECT({OP_ACQUIRE, "k3", "named 3", "granted 3", 0, 0});
+    EXPECT({OP_ACQUIRE, "k3", "named 3", "granted 3", 0});
     cr_expect_eq(scene.plan.ended[END_EXPIRED], 1);
     cr_expect_eq(scene.plan.changes.request_count, 2);
 }
@@ -426,7 +481,7 @@ Test(plan_slots, no_holder_is_ended_if_another_named_slot_stays_held)
 {
     HOLD("k1", NOW - 2, 1);
     HOLD("k2", LATER, 2);
-    EXPECT({OP_ACQUIRE, "k3", "named 1 2", "no_capacity 1 of k1/1 until -5, 2 of k2/2 until 55", 0, 0});
+    EXPECT({OP_ACQUIRE, "k3", "named 1 2", "no_capacity 1 of k1/1 until -5, 2 of k2/2 until 55", 0});
     cr_expect(scene.plan.changes.empty);
 }
 
@@ -435,7 +490,7 @@ Test(plan_slots, any_of_ends_only_as_many_due_holders_as_needed)
     HOLD("k1", NOW - 1, 1);
     HOLD("k2", NOW - 3, 2);
     HOLD("k3", NOW - 2, 3);
-    EXPECT({OP_ACQUIRE, "k4", "2 of 1 3 4", "granted 3 4", 0, 0});
+    EXPECT({OP_ACQUIRE, "k4", "2 of 1 3 4", "granted 3 4", 0});
     cr_expect_eq(scene.plan.ended[END_EXPIRED], 1);
 }
 
@@ -445,8 +500,7 @@ Test(plan_slots, due_holder_between_adjacent_slots_is_ended)
     HOLD("k2", LATER, 2);
     HOLD("k3", NOW - 1, 4);
     HOLD("k4", LATER, 6);
-    EXPECT({OP_ACQUIRE, "k5", "3 adjacent", "granted 3 4 5", 0, 0},
-           {OP_ACQUIRE, "k6", "2 adjacent", "no_capacity", 0, 0});
+    EXPECT({OP_ACQUIRE, "k5", "3 adjacent", "granted 3 4 5", 0}, {OP_ACQUIRE, "k6", "2 adjacent", "no_capacity", 0});
     cr_expect_eq(scene.plan.ended[END_EXPIRED], 1);
 }
 
@@ -455,7 +509,7 @@ Test(plan_slots, units_over_a_lowered_capacity_come_from_any_due_holder)
     HOLD("k1", NOW - 1, 4, 5, 6);
     set_capacity(3, 6);
     scene.hall.first_free = FIRST_FREE_SHRUNK;
-    EXPECT({OP_ACQUIRE, "k2", "named 1", "granted 1", 0, 0});
+    EXPECT({OP_ACQUIRE, "k2", "named 1", "granted 1", 0});
     cr_expect_eq(scene.plan.ended[END_EXPIRED], 1);
 }
 
@@ -464,7 +518,7 @@ Test(plan_slots, due_holder_with_an_unlocked_semaphore_puts_the_request_back)
     struct request *holder = HOLD("k1", NOW - 1, 2);
     scene.permits[0][1] = (struct permit){.semaphore_id = ELSEWHERE, .token = 1, .count = 1};
     holder->permit_count = 2;
-    EXPECT({OP_ACQUIRE, "k2", "named 2", "put_back", 0, 0}, {OP_ACQUIRE, "k3", "named 1", "granted 1", 0, 0});
+    EXPECT({OP_ACQUIRE, "k2", "named 2", "put_back", 0}, {OP_ACQUIRE, "k3", "named 1", "granted 1", 0});
     cr_expect_eq(scene.plan.outcomes[0].need_count, 2);
 }
 
@@ -510,17 +564,63 @@ Test(plan_slots, waiter_for_specific_slots_blocks_no_free_slots)
 {
     scene.hall.queue = QUEUE_FIFO;
     HOLD("k1", LATER, 2);
-    EXPECT({OP_ACQUIRE, "k2", "named 2", "no_capacity 2 of k1/1 until 55", RANK_AGED, true},
-           {OP_ACQUIRE, "k3", "5 adjacent", "no_capacity", RANK_AGED, true},
-           {OP_ACQUIRE, "k4", "1", "granted 1", RANK_NEW, false});
+    EXPECT({OP_ACQUIRE, "k2", "named 2", "no_capacity 2 of k1/1 until 55", WAIT_ASK},
+           {OP_ACQUIRE, "k3", "5 adjacent", "no_capacity", WAIT_ASK}, {OP_ACQUIRE, "k4", "1", "granted 1", WAIT_NO});
 }
 
 Test(plan_slots, waiter_for_specific_slots_is_behind_waiters_for_any)
 {
     scene.hall.queue = QUEUE_FIFO;
     HOLD("k1", LATER, 2);
-    EXPECT({OP_ACQUIRE, "k2", "6", "no_capacity", RANK_WAITER, true},
-           {OP_ACQUIRE, "k3", "named 1", "no_capacity behind", RANK_WAITER, true});
+    EXPECT({OP_ACQUIRE, "k2", "6", "no_capacity", WAIT_ASK},
+           {OP_ACQUIRE, "k3", "named 1", "no_capacity behind", WAIT_ASK});
+}
+
+Test(plan_slots, waiters_for_specific_slots_are_granted_what_they_name)
+{
+    label_all();
+    HOLD("k1", LATER, 2, 3);
+    wait_elsewhere("w1", 3, "named A2 3");
+    wait_elsewhere("w2", 2, "2 adjacent of 1 2 3 4 5");
+    wait_elsewhere("w3", 1, "1");
+    EXPECT({OP_RELEASE, "k1", NULL, "ok", 0}, {OP_ACQUIRE, "k2", "1", "granted 6=A6", WAIT_NO});
+    expect_waiters("w1: 2=A2 3=A3; w2: 4=A4 5=A5; w3: 1=A1; mail 2; mail 3; mail 4; ");
+    cr_expect_eq(scene.plan.changes.slot_count, 6);
+}
+
+Test(plan_slots, waiter_for_specific_slots_keeps_nothing_even_if_it_is_aged)
+{
+    scene.hall.queue = QUEUE_FIFO;
+    HOLD("k1", LATER, 2);
+    wait_elsewhere("w1", 9, "named 2 3")->waiting_since = 0;
+    EXPECT({OP_ACQUIRE, "k2", "named 3", "granted 3", WAIT_NO});
+    expect_waiters("");
+}
+
+Test(plan_slots, waiter_for_specific_slots_and_an_unlocked_semaphore_is_called_if_a_slot_of_it_is_freed)
+{
+    label_all();
+    HOLD("k1", LATER, 2, 3);
+    wait_for_two("w1", 3, "named A2");
+    wait_for_two("w2", 2, "1 of 4 5");
+    wait_for_two("w3", 1, "2 adjacent");
+    EXPECT({OP_RELEASE, "k1", NULL, "ok", 0},
+           {OP_ACQUIRE, "k2", "6", "granted 1=A1 2=A2 3=A3 4=A4 5=A5 6=A6", WAIT_NO});
+    expect_waiters("mail 2; mail 4; ");
+}
+
+Test(plan_slots, waiter_for_specific_slots_is_not_called_if_none_is_freed)
+{
+    wait_for_two("w1", 3, "named 2");
+    EXPECT({OP_ACQUIRE, "k2", "named 2", "granted 2", WAIT_NO});
+    expect_waiters("");
+}
+
+Test(plan_slots, waiter_for_a_label_that_is_gone_is_in_nobodys_way)
+{
+    wait_elsewhere("w1", 3, "named B7");
+    EXPECT({OP_ACQUIRE, "k2", "1", "granted 1", WAIT_NO});
+    expect_waiters("");
 }
 
 /* ---- labels ---- */

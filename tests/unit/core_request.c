@@ -110,6 +110,162 @@ Test(request, shown_deadline_excludes_the_grace)
     cr_expect_eq(request_expires_at(&request), NEVER);
 }
 
+Test(request, deadline_of_an_unclaimed_grant_has_no_grace)
+{
+    struct request request = {.state = REQUEST_ACQUIRED,
+                              .server_id = 7,
+                              .ttl_ms = TTL_NONE,
+                              .due_at = 100 * US_PER_SECOND,
+                              .grace_ms = 5000,
+                              .confirmed_at = NEVER};
+    cr_expect_eq(request_expires_at(&request), 100 * US_PER_SECOND);
+    request.state = REQUEST_WAITING;
+    cr_expect_eq(request_expires_at(&request), NEVER);
+}
+
+/* ---- the form of a waiting request in its row ---- */
+
+static struct arena arena;
+
+static void arena_begin(void)
+{
+    arena_init(&arena, 4096, 4 << 20);
+}
+
+static void arena_end(void)
+{
+    arena_release(&arena);
+}
+
+TestSuite(request_form, .init = arena_begin, .fini = arena_end);
+
+static void expect_same_want(const struct want *got, const struct want *want)
+{
+    cr_expect_eq(got->semaphore.length, 0);
+    cr_expect_eq(got->semaphore_id, want->semaphore_id);
+    cr_expect_eq(got->count, want->count);
+    cr_expect_eq(got->choice, want->choice);
+    cr_expect_eq(got->adjacent, want->adjacent);
+    cr_assert_eq(got->named_count, want->named_count);
+    for (size_t i = 0; i < want->named_count; i++) {
+        cr_expect_eq(got->named[i].number, want->named[i].number);
+        cr_expect(bytes_equal(got->named[i].label, want->named[i].label));
+    }
+}
+
+/* Every kind of ttl with every choice of slots; the wants are encoded in the order of names, and read in that of ids. */
+Test(request_form, requests_are_read_as_they_were_written)
+{
+    static char long_label[LABEL_MAX_BYTES];
+    memset(long_label, 'x', sizeof long_label);
+    struct slot_name numbers[] = {{.number = 1}, {.number = 7}, {.number = SLOTS_MAX_CAPACITY}};
+    struct slot_name mixed[] = {
+        {.number = 2}, {.label = BYTES("A1")}, {.label = BYTES("A2")}, {.label = {long_label, sizeof long_label}}};
+    const struct want wants[] = {
+        {BYTES("a"), UINT64_MAX, 3, CHOOSE_NAMED, false, numbers, 3},
+        {BYTES("b"), 4, COUNTED_MAX_CAPACITY, CHOOSE_LOWEST, false, NULL, 0},
+        {BYTES("c"), 5, 2, CHOOSE_LOWEST, true, NULL, 0},
+        {BYTES("d"), 3, 2, CHOOSE_ANY_OF, false, mixed, 4},
+        {BYTES("e"), 2, 2, CHOOSE_ANY_OF, true, numbers, 3},
+        {BYTES("f"), 1, 4, CHOOSE_NAMED, false, mixed, 4},
+    };
+    static const size_t by_id[] = {5, 4, 3, 1, 2, 0};
+    static const struct ttl ttls[] = {
+        {TTL_ABSENT, 0}, {TTL_DURATION, 1}, {TTL_DURATION, DURATION_MAX_MS}, {TTL_UNLIMITED, 0}, {TTL_OWNER, 0}};
+    for (size_t i = 0; i < ARRAY_LENGTH(ttls); i++) {
+        struct bytes form = wants_encode(ttls[i], wants, ARRAY_LENGTH(wants), &arena);
+        struct ttl ttl;
+        struct want *got;
+        size_t count;
+        cr_assert_not_null(form.data);
+        cr_assert_eq(wants_decode(form, &arena, &ttl, &got, &count), PERMIT_OK);
+        cr_expect_eq(ttl.kind, ttls[i].kind);
+        cr_expect_eq(ttl.ms, ttls[i].ms);
+        cr_assert_eq(count, ARRAY_LENGTH(wants));
+        for (size_t j = 0; j < count; j++)
+            expect_same_want(&got[j], &wants[by_id[j]]);
+        struct bytes again = wants_encode(ttl, got, count, &arena);
+        cr_expect(bytes_equal(again, form));
+    }
+}
+
+/* The form is stored in rows, so its bytes never change. */
+Test(request_form, bytes_are_fixed)
+{
+    struct slot_name names[] = {{.number = 258}, {.label = BYTES("A1")}};
+    const struct want want = {BYTES("a"), 7, 2, CHOOSE_NAMED, false, names, 2};
+    static const char expected[] = "\1\1"
+                                   "\0\0\0\0\0\0\3\350"
+                                   "\1"
+                                   "\0\0\0\0\0\0\0\7"
+                                   "\0\0\0\0\0\0\0\2"
+                                   "\1\0"
+                                   "\0\2"
+                                   "\0\0\1\2"
+                                   "\0\0\0\0"
+                                   "\2A1";
+    struct bytes form = wants_encode((struct ttl){TTL_DURATION, 1000}, &want, 1, &arena);
+    cr_expect(bytes_equal(form, (struct bytes){expected, sizeof expected - 1}));
+}
+
+/* A form that decodes is the only one of its request: so no byte of it is without a meaning. */
+static void expect_canonical_or_refused(struct bytes form)
+{
+    struct ttl ttl = {TTL_OWNER, 77};
+    struct want *wants = NULL;
+    size_t count = 99;
+    enum permit_status status = wants_decode(form, &arena, &ttl, &wants, &count);
+    if (status == PERMIT_OK) {
+        struct bytes again = wants_encode(ttl, wants, count, &arena);
+        cr_assert(bytes_equal(again, form));
+        return;
+    }
+    cr_assert_eq(status, PERMIT_INTERNAL);
+    cr_assert(ttl.kind == TTL_OWNER && ttl.ms == 77 && !wants && count == 99);
+}
+
+Test(request_form, damaged_bytes_are_refused_or_the_form_of_another_request)
+{
+    struct slot_name names[] = {{.number = 2}, {.number = 9}, {.label = BYTES("A1")}, {.label = BYTES("B")}};
+    const struct want wants[] = {{BYTES("a"), 7, 2, CHOOSE_ANY_OF, true, names, 4},
+                                 {BYTES("b"), 9, 5, CHOOSE_LOWEST, false, NULL, 0}};
+    struct bytes form = wants_encode((struct ttl){TTL_DURATION, 1000}, wants, 2, &arena);
+    char copy[256];
+    for (size_t length = 0; length < form.length; length++) {
+        struct bytes part = {form.data, length};
+        struct ttl ttl;
+        struct want *got;
+        size_t count;
+        cr_assert_eq(wants_decode(part, &arena, &ttl, &got, &count), PERMIT_INTERNAL);
+    }
+    for (size_t i = 0; i < form.length; i++)
+        for (int byte = 0; byte < 256; byte++) {
+            memcpy(copy, form.data, form.length);
+            copy[i] = (char)byte;
+            expect_canonical_or_refused((struct bytes){copy, form.length});
+            arena_clear(&arena);
+            form = wants_encode((struct ttl){TTL_DURATION, 1000}, wants, 2, &arena);
+        }
+    memcpy(copy, form.data, form.length);
+    copy[form.length] = 0;
+    expect_canonical_or_refused((struct bytes){copy, form.length + 1});
+    expect_canonical_or_refused((struct bytes){NULL, 0});
+}
+
+Test(request_form, no_memory_is_no_damage)
+{
+    const struct want want = {BYTES("a"), 7, 2, CHOOSE_LOWEST, false, NULL, 0};
+    struct bytes form = wants_encode((struct ttl){TTL_ABSENT, 0}, &want, 1, &arena);
+    struct arena empty;
+    struct ttl ttl;
+    struct want *wants;
+    size_t count;
+    arena_init(&empty, 16, 16);
+    cr_expect_null(wants_encode((struct ttl){TTL_ABSENT, 0}, &want, 1, &empty).data);
+    cr_expect_eq(wants_decode(form, &empty, &ttl, &wants, &count), PERMIT_NO_MEMORY);
+    arena_release(&empty);
+}
+
 Test(request, every_kind_state_and_reason_has_its_word)
 {
     cr_expect_str_eq(semaphore_kind_word(KIND_SLOTTED), "slotted");
@@ -118,6 +274,7 @@ Test(request, every_kind_state_and_reason_has_its_word)
     cr_expect_str_eq(semaphore_queue_word(QUEUE_FIFO), "fifo");
     cr_expect_str_eq(request_state_word(REQUEST_ACQUIRED), "ACQUIRED");
     cr_expect_str_eq(request_state_word(REQUEST_RELEASED), "RELEASED");
+    cr_expect_str_eq(request_state_word(REQUEST_WAITING), "WAITING");
     cr_expect_null(end_reason_word(END_NONE));
     cr_expect_str_eq(end_reason_word(END_RELEASED), "released");
     cr_expect_str_eq(end_reason_word(END_EXPIRED), "expired");

@@ -279,8 +279,28 @@ Test(probe, statuses_are_judged, .timeout = 60)
 Test(probe, name_is_percent_encoded, .timeout = 60)
 {
     struct service *service = service_start(NULL);
-    cr_expect_eq(ask_service(service, "dead/../a?b#c%{}-._~"), PROBE_DEAD);
-    cr_expect_str_eq(service->request, "GET /jobs/dead%2F..%2Fa%3Fb%23c%25%7B%7D-._~ HTTP/1.1");
+    cr_expect_eq(ask_service(service, "dead..a?b#c%2F{}-._~"), PROBE_DEAD);
+    cr_expect_str_eq(service->request, "GET /jobs/dead..a%3Fb%23c%252F%7B%7D-._~ HTTP/1.1");
+    service_stop(service);
+}
+
+/* A slash in it is a separator to services that decode %2F: the answer would be that of another URL. */
+Test(probe, name_that_is_no_segment_of_a_path_is_not_asked_about, .timeout = 60)
+{
+    static const char *const names[] = {"dead/1", "../jobs/dead", "dead\\1", ".", ".."};
+    char url[256];
+    struct service *service = service_start(NULL);
+    for (size_t i = 0; i < ARRAY_LENGTH(names); i++)
+        cr_expect_eq(ask_service(service, names[i]), PROBE_UNKNOWN, "%s", names[i]);
+    cr_expect_eq(service->accepted, 0);
+    struct buf message;
+    buf_init(&message, 1000);
+    (void)snprintf(url, sizeof url, "http://127.0.0.1:%u/jobs?owner={owner}", service->port);
+    struct probe *probe = probe_new(url, NULL, &message);
+    (void)ask(probe, "../jobs/dead");
+    cr_expect_str_eq(service->request, "GET /jobs?owner=..%2Fjobs%2Fdead HTTP/1.1");
+    probe_free(probe);
+    buf_release(&message);
     service_stop(service);
 }
 

@@ -62,7 +62,7 @@ static bool script_holds(struct bench *bench, const struct script *script)
         return true;
     if (!script_run(&bench->resplit, &bench->split.script))
         return false;
-    bench->was_split = !bench->run.cut_short && !bench->resplit.cut_short && !bench->run.kept_by_put_back;
+    bench->was_split = !bench->run.cut_short && !bench->resplit.cut_short;
     return !bench->was_split || split_equal(&bench->run, &bench->resplit, &bench->split, problem);
 }
 
@@ -121,17 +121,20 @@ static void report(struct bench *bench)
 
 struct totals {
     unsigned long long operations, batches, put_backs, created, reclaims, split;
-    unsigned long long waited, served, behind, held_up;  /* acquires that wait */
-    unsigned long long specific, had, neighbours, taken; /* acquires of specific slots */
+    unsigned long long waits, asked, served, here, elsewhere, called, told, behind; /* acquires that wait */
+    unsigned long long specific, had, neighbours, taken;                            /* acquires of specific slots */
     unsigned long long statuses[PERMIT_STATUS_COUNT], ended[END_REASON_COUNT], kinds[OP_KIND_COUNT];
 };
 
-static void count_waiting(const struct decided *decided, struct totals *totals)
+static void count_waiting(const struct run *run, const struct decided *decided, struct totals *totals)
 {
-    bool waiter = decided->stand.place == RANK_WAITER || decided->stand.place == RANK_AGED;
-    totals->waited += waiter;
-    totals->served += waiter && decided->verdict.created;
-    totals->held_up += is_held_up(decided);
+    if (decided->step == MODEL_STEPS) {
+        totals->here++;
+        return;
+    }
+    totals->waits += decided->verdict.waits;
+    totals->asked += decided->rank == 4 && run->script->steps[decided->step].kind == OP_ACQUIRE;
+    totals->served += decided->rank == 4 && decided->verdict.created;
     for (unsigned i = 0; i < decided->verdict.shortage_count; i++)
         if (decided->verdict.shortages[i].behind)
             totals->behind++;
@@ -139,9 +142,12 @@ static void count_waiting(const struct decided *decided, struct totals *totals)
 
 static void count_specific(const struct run *run, const struct decided *decided, struct totals *totals)
 {
+    if (decided->step == MODEL_STEPS)
+        return;
     const struct step *step = &run->script->steps[decided->step];
-    totals->specific += decided->is_specific;
-    totals->had += decided->is_specific && decided->verdict.created;
+    bool specific = step_is_specific(step);
+    totals->specific += specific;
+    totals->had += specific && decided->verdict.created;
     for (unsigned i = 0; i < step->want_count; i++)
         totals->neighbours += decided->verdict.created && step->wants[i].adjacent && step->wants[i].count > 1;
     for (unsigned i = 0; i < decided->verdict.shortage_count; i++)
@@ -153,14 +159,18 @@ static void count_run(const struct run *run, struct totals *totals)
     totals->operations += run->decided_count;
     totals->batches += run->batches;
     totals->reclaims += run->reclaims;
+    totals->elsewhere += run->granted_elsewhere;
+    totals->called += run->called;
+    totals->told += run->told;
     for (unsigned i = 0; i < END_REASON_COUNT; i++)
         totals->ended[i] += run->ended[i];
     for (unsigned i = 0; i < run->decided_count; i++) {
         const struct verdict *verdict = &run->decided[i].verdict;
         totals->created += verdict->created && verdict->has_request;
         totals->statuses[verdict->status]++;
-        totals->kinds[run->script->steps[run->decided[i].step].kind]++;
-        count_waiting(&run->decided[i], totals);
+        if (run->decided[i].step < MODEL_STEPS)
+            totals->kinds[run->script->steps[run->decided[i].step].kind]++;
+        count_waiting(run, &run->decided[i], totals);
         count_specific(run, &run->decided[i], totals);
     }
     for (unsigned i = 0; i < run->script->count; i++)
@@ -171,11 +181,12 @@ static void print_totals(const struct totals *totals)
 {
     fprintf(stderr,
             "plan_model: %llu operations in %llu batches, %llu put back, %llu granted (%llu in place of others); "
-            "waiters tried %llu, served %llu, without room %llu, units kept for others %llu; certain slots asked %llu, "
+            "answers that go on waiting %llu, asks %llu, served %llu; waiters granted without an ask: here %llu, "
+            "unclaimed %llu; called %llu, told %llu, units kept for others %llu; certain slots asked %llu, "
             "had %llu (%llu neighbours), %llu named and taken; %llu sequences split;",
-            totals->operations, totals->batches, totals->put_backs, totals->created, totals->reclaims, totals->waited,
-            totals->served, totals->held_up, totals->behind, totals->specific, totals->had, totals->neighbours,
-            totals->taken, totals->split);
+            totals->operations, totals->batches, totals->put_backs, totals->created, totals->reclaims, totals->waits,
+            totals->asked, totals->served, totals->here, totals->elsewhere, totals->called, totals->told,
+            totals->behind, totals->specific, totals->had, totals->neighbours, totals->taken, totals->split);
     for (unsigned i = 0; i < OP_KIND_COUNT; i++)
         fprintf(stderr, " %s %llu", operation_kind_word((enum operation_kind)i), totals->kinds[i]);
     fprintf(stderr, "; ended");

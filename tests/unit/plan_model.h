@@ -2,12 +2,14 @@
 /*
  * plan_batch() against a slow, obvious model. A `script` is a sequence of operations as they arrive, with the batches
  * that they arrive in. script_run() feeds it to plan_batch() on plain rows in memory, and to the model one operation
- * at a time in the order that core/plan.h promises, and reports where the two differ.
+ * or waiter at a time in the order that core/plan.h promises, and reports where the two differ.
  *
  *     plan_model_reference.c   the model of docs/design.md and docs/protocol.md; open points follow plan.c and are
  *                              marked by a comment
+ *     plan_model_queue.c       the part of the model that is about waiting
  *     plan_model_rows.c        the tables: the rows a batch reads, and its changes written as SQL would
- *     plan_model_run.c         batches, put-backs, waiters, decision order, comparison
+ *     plan_model_places.c      the tables of waiting requests: waiter and mail
+ *     plan_model_run.c         batches, put-backs, decision order, comparison
  *     plan_model_order.c       the order of grants, checked by the outcomes alone
  *     plan_model_text.c        operations and outcomes as text, both ways
  *     plan_model_generate.c    seeded scripts
@@ -32,12 +34,17 @@ enum {
     MODEL_OWNERS = 4, /* the first is none */
     MODEL_NONCES = 4, /* the first is none */
     MODEL_REASONS = 3,
-    MODEL_EVENTS = 6, /* events of one operation: the settings that a PUT may change */
+    MODEL_EVENTS = 8, /* events of one operation: the settings that a PUT may change */
     MODEL_EVENT_TEXT = 24,
     MODEL_NAMES = 4,     /* slots that a want may name */
     MODEL_READ = 64,     /* slots of one semaphore that a batch may name */
     MODEL_LABELS = 10,   /* the first is none; also the most labels of one operation, plus one */
     MODEL_LABELLED = 16, /* slots below this number may have one */
+    MODEL_SERVERS = 4,   /* ids of permitd; 0 is none */
+    MODEL_PLACES = MODEL_KEYS * MODEL_WANTS,
+    MODEL_MAIL = MODEL_KEYS * MODEL_SERVERS * 4,
+    MODEL_ASKS = 16,  /* asks of a key in one batch */
+    MODEL_IDS = 4096, /* request ids of a script */
 };
 
 /* Names are indexes: the model knows semaphores and keys only by their index. */
@@ -57,6 +64,8 @@ struct moment {
     utc_us grants_from;    /* lease clock: no grants before this time after a failover */
     unsigned owners_known; /* a bit per owner that has ever sent a heartbeat */
     unsigned owners_alive; /* a bit per owner whose last heartbeat still counts */
+    unsigned server;       /* the permitd that runs the batch; 0: one without an id */
+    unsigned servers_dead; /* a bit per server */
 };
 
 /* The start of the clock in all scripts. */
@@ -77,12 +86,6 @@ struct model_want {
     unsigned name_count;
 };
 
-/* The place of an acquire in a batch. */
-struct wait_place {
-    enum queue_rank place;
-    bool waits;
-};
-
 /* One operation, and its arrival. */
 struct step {
     enum operation_kind kind;
@@ -101,15 +104,18 @@ struct step {
     unsigned labels[MODEL_LABELS]; /* labels, put: the labels of `change`, which has all else */
     unsigned label_count;
 
-    struct wait_place stand; /* acquire: in its first batch */
-    unsigned patience;       /* acquire: it waits, and is tried so many more times while its refusals are temporary */
-    unsigned aged_at;        /* PLACE_AGED from this try on (the first is 0); 0: never */
-    bool new_batch;          /* it is not in the batch of the step before */
-    bool stale;              /* not an acquire: the key cache has `stale_locks` instead of the true ones */
-    unsigned stale_locks;    /* a bit per semaphore */
-    unsigned more_locks;     /* additional locks, a bit per semaphore */
-    unsigned extra_slots;    /* number of free slots read beyond the number requested */
-    unsigned due_cut;        /* most due holders read for a semaphore; 0: all that may be needed */
+    enum wait_mode wait;  /* acquire */
+    int64_t wait_us;      /* acquire, WAIT_ASK */
+    int priority;         /* acquire */
+    bool anew;            /* acquire: by a client that does not wait at this server yet */
+    bool mailed;          /* acquire: because of mail for its key, if there is any */
+    bool vanished;        /* the client of its key has left the server before, without a word */
+    bool new_batch;       /* it is not in the batch of the step before */
+    bool stale;           /* not an acquire: the key cache has `stale_locks` instead of the true ones */
+    unsigned stale_locks; /* a bit per semaphore */
+    unsigned more_locks;  /* additional locks, a bit per semaphore */
+    unsigned extra_slots; /* number of free slots read beyond the number requested */
+    unsigned due_cut;     /* most due holders read for a semaphore; 0: all that may be needed */
     bool walks_due;       /* due holders are found by walking all due requests, which says less about later deadlines */
     struct moment moment; /* earliest time; never goes back within a script */
 };
@@ -117,7 +123,8 @@ struct step {
 struct script {
     struct step steps[MODEL_STEPS];
     unsigned count;
-    unsigned max_waiters; /* waiters in one batch; requests behind a skipped waiter are PLACE_BEHIND; 0: no limit */
+    unsigned max_waiters; /* plan_settings.max_semaphore_waiters; 0: no limit */
+    unsigned queue_cut;   /* waiters read of a queue, in place of QUEUE_READ_MAX; 0: as there */
 };
 
 /* Fills in the derived members: the digest. */
@@ -147,9 +154,13 @@ struct model_request {
     utc_us acquired_at, ended_at;
     unsigned owner;
     unsigned nonce; /* of the acquire that was granted */
-    uint64_t order; /* of grants */
     struct model_permit permits[MODEL_WANTS];
     unsigned permit_count;
+
+    unsigned server; /* waiting: where its client waits; held: unclaimed; 0: neither */
+    int priority;
+    utc_us place, since, until;
+    uint64_t entry; /* order of rows with equal places, or deadlines */
 };
 
 struct model_semaphore {
@@ -160,26 +171,9 @@ struct model_semaphore {
     int64_t capacity;
     uint64_t next_token;
     uint64_t config_version;
-    int64_t default_ttl_ms, max_ttl_ms, grace_ms, max_hold_ms;
+    int64_t default_ttl_ms, max_ttl_ms, grace_ms, max_hold_ms, max_waiters, max_priority;
     struct bytes note;
     struct bytes paused_reason; /* data NULL: not paused */
-};
-
-/* A waiter that was refused in this batch. */
-struct model_waiter {
-    const struct step *step;
-    bool keeps_all; /* aged, or put back */
-};
-
-struct model {
-    struct model_semaphore semaphores[MODEL_SEMAPHORES];
-    unsigned labels[MODEL_SEMAPHORES][MODEL_LABELLED];
-    struct model_request requests[MODEL_KEYS];
-    uint64_t grants;
-    unsigned ended[END_REASON_COUNT];
-    struct model_waiter waiters[MODEL_STEPS];
-    unsigned waiter_count;
-    unsigned unread; /* a bit per key: due holders that a limited read has missed; usually 0 */
 };
 
 /* An operator's command, as an event. */
@@ -210,7 +204,7 @@ struct model_shortage {
 /* The result of an operation, in the model's terms. Outcomes of the plan are converted to this form. */
 struct verdict {
     enum permit_status status;
-    bool created, replayed, already_released, may_wait;
+    bool created, replayed, already_released, may_wait, waits;
     bool has_request;
     struct model_request request; /* without `content` */
     bool has_semaphore;
@@ -220,6 +214,63 @@ struct verdict {
     unsigned shortage_count;
     struct model_event events[MODEL_EVENTS]; /* those of a forced release are in order of the semaphores */
     unsigned event_count;
+    bool put_back; /* undecided: nothing else counts but `needs`, a bit per semaphore to lock */
+    unsigned needs;
+};
+
+/* What the model is told of a batch: its time, and what was read for it. Keys, semaphores, owners: a bit each. */
+struct model_batch {
+    struct moment moment;
+    unsigned locks;
+    unsigned owners;  /* owners whose rows were read */
+    unsigned waiters; /* waiting keys that were read */
+    bool has_servers; /* it was read which servers are dead */
+    unsigned here;    /* keys whose clients wait at this process */
+    unsigned here_nonce[MODEL_KEYS];
+    unsigned beyond[MODEL_SEMAPHORES]; /* the key beyond which the queue was not read; MODEL_KEYS: none */
+    int64_t max_waiters;
+};
+
+/* An acquire of the batch that asks for a waiter, as long as it may still be granted. */
+struct model_ask {
+    const struct step *step;
+    struct verdict *verdict;
+};
+
+/* The batch as far as it is decided. */
+struct model_walk {
+    struct model_request beyond[MODEL_SEMAPHORES]; /* the requests of model_batch.beyond, as they were read */
+    struct model_ask asks[MODEL_KEYS][MODEL_ASKS]; /* in the order of arrival */
+    unsigned ask_count[MODEL_KEYS];
+    unsigned put_back;                      /* keys: an operation is put back, and so are all later ones */
+    unsigned entered;                       /* keys that were entered in this batch */
+    bool again;                             /* something has happened for which the waiters are decided again */
+    bool reserved[MODEL_SEMAPHORES];        /* nobody later gets a unit */
+    bool settled[MODEL_SEMAPHORES];         /* not for one beyond the part of the queue that was read */
+    unsigned read_more;                     /* semaphores: units stay free, and more may wait than were read */
+    bool walking;                           /* waiters are being decided */
+    bool put_back_for[MODEL_SEMAPHORES];    /* nor here, because an operation that waits is put back */
+    int64_t kept[MODEL_SEMAPHORES];         /* units that are kept back */
+    bool freed[MODEL_SEMAPHORES];           /* a holder has ended */
+    bool opened[MODEL_SEMAPHORES];          /* a waiter is in the way of those behind it no longer */
+    unsigned freed_slots[MODEL_SEMAPHORES]; /* a bit per slot below 32 */
+    unsigned mail[MODEL_SERVERS];           /* keys */
+    unsigned calls;                         /* keys */
+    unsigned granted[MODEL_KEYS]; /* keys of clients here that no operation asks for, in the order of the grants */
+    unsigned granted_count;
+    unsigned unclaimed;                /* keys */
+    struct verdict grants[MODEL_KEYS]; /* of these two */
+};
+
+struct model {
+    struct model_semaphore semaphores[MODEL_SEMAPHORES];
+    unsigned labels[MODEL_SEMAPHORES][MODEL_LABELLED];
+    struct model_request requests[MODEL_KEYS];
+    uint64_t entries;
+    unsigned ended[END_REASON_COUNT];
+    unsigned unread; /* a bit per key: due holders that were not read */
+    struct model_batch batch;
+    struct model_walk walk;
 };
 
 extern const struct plan_settings model_settings;
@@ -227,16 +278,65 @@ extern const struct plan_settings model_settings;
 /* T = clamp(now, tick_at, tick_at + 5 s) - offset */
 utc_us model_time(const struct moment *moment);
 int64_t model_in_use(const struct model *model, unsigned semaphore);
-/* Returns a bit per semaphore of each request that the operation would touch now. */
-unsigned model_touches(const struct model *model, const struct step *step, const struct wait_place *stand,
-                       const struct moment *moment);
-/* Runs one operation. `step` must outlive the model. */
-void model_do(struct model *model, const struct step *step, const struct wait_place *stand, const struct moment *moment,
-              struct verdict *ret_verdict);
-/* Puts the operation back undecided; if it waits, it keeps its place. */
-void model_put_back(struct model *model, const struct step *step, const struct wait_place *stand);
-/* Begins a batch: no waiter blocks another request. */
-void model_begin_batch(struct model *model);
+/* Returns the semaphores of each request that the operation would touch now. */
+unsigned model_touches(const struct model *model, const struct step *step);
+/* Begins a batch. */
+void model_begin_batch(struct model *model, const struct model_batch *batch);
+/* Runs one operation that is not an ask. `step` must outlive the model. */
+void model_do(struct model *model, const struct step *step, struct verdict *ret_verdict);
+/* Leaves an operation undecided, with more semaphores to lock. The verdict says whether it has to be. */
+bool model_puts_back(struct model *model, const struct step *step, unsigned touched, struct verdict *ret_verdict);
+
+/* ---- the model's queue ---- */
+
+/* Returns true if the acquire is decided with the waiters: its key waits, or it is entered again. */
+bool model_is_ask(const struct model *model, const struct step *step, bool enters_again);
+/*
+ * An ask, before the walk. `place`, `since`: as its server knows them, 0: it does not. True: the walk decides it, and
+ * sets the verdict, possibly several times. False: the verdict says it, or *ret_new: it is a new request.
+ */
+bool model_ask(struct model *model, const struct step *step, bool entered, utc_us place, utc_us since,
+               struct verdict *verdict, bool *ret_new);
+/* Decides all waiters that were read, one by one. */
+void model_walk(struct model *model);
+
+/* ---- between the parts of the model ---- */
+
+bool is_specific(const struct model_want *want);
+bool same_content(const struct step *a, const struct step *b);
+/* Checks whether a request may be granted at all, whatever is free. */
+enum permit_status request_possible(const struct model *model, const struct step *step);
+/* Grants if it fits, also by ending due holders. PERMIT_NO_CAPACITY: with the shortages. */
+enum permit_status try_to_grant(struct model *model, const struct step *step, struct verdict *verdict);
+/* Returns the semaphores of the due holders that would be ended for it. */
+unsigned due_touched(const struct model *model, const struct step *step);
+unsigned semaphores_of(const struct model_request *request);
+/* Returns the units that are missing; `ended`: if these requests are ended. */
+int64_t missing_without(const struct model *model, const struct model_want *want, unsigned ended);
+/* Returns the due holders that were read. */
+unsigned all_due(const struct model *model, utc_us now);
+void find_shortage(const struct model *model, const struct model_want *want, struct model_shortage *ret_shortage);
+bool is_reserved(const struct model *model, unsigned semaphore);
+bool is_short_of(const struct model *model, const struct model_want *want);
+void answer_request(struct verdict *verdict, const struct model_request *request);
+/* Returns when a grant ends that is made, or claimed, now. */
+utc_us deadline_of_grant(const struct model *model, const struct model_request *request);
+unsigned wants_of(const struct step *step);
+bool is_waiting(const struct model_request *request);
+bool is_alive(const struct model *model, unsigned server);
+/* Returns true if nobody asks for the place of a waiter: the key may be used for another request. */
+bool gives_way(const struct model *model, const struct model_request *request);
+bool priority_is_allowed(const struct model *model, const struct step *step);
+/* Enters a new request, that does not fit, in the queues. */
+void enter(struct model *model, const struct step *step, utc_us place, utc_us since, struct verdict *verdict);
+/* A waiter is refused for lack of units: what it takes from everybody later. */
+void reserve_for(struct model *model, unsigned key, const struct step *step);
+/* The row of a waiter goes; its server is told. */
+void remove_place(struct model *model, unsigned key);
+/* A waiter that is asked for leaves the queue: those behind it may fit. */
+void open_way(struct model *model, const struct model_request *request);
+/* Tells the server of a waiter that something has happened to it. */
+void tell_server(struct model *model, unsigned key);
 
 /* ---- the tables ---- */
 
@@ -252,6 +352,11 @@ struct rows {
     unsigned slot_rows[MODEL_SEMAPHORES]; /* number of the first slot without a row */
     struct request requests[MODEL_KEYS];  /* id 0: no such row; permits below */
     struct permit permits[MODEL_KEYS][MODEL_WANTS];
+    struct place_change places[MODEL_PLACES]; /* rows of `waiter`, in no order */
+    unsigned place_count;
+    struct mail mail[MODEL_MAIL]; /* in no order */
+    unsigned mail_count;
+    unsigned char key_of_id[MODEL_IDS];
     uint64_t last_tokens[MODEL_SEMAPHORES]; /* the largest ever granted */
     uint64_t next_id;
     struct arena arena; /* the permits' slots */
@@ -278,6 +383,9 @@ struct rows_read {
     bool all_slots;  /* all slots are named */
     unsigned owners; /* a bit per owner that an acquire depends on */
     unsigned due_cut;
+    unsigned queue_cut;
+    unsigned here; /* a bit per key */
+    unsigned here_nonce[MODEL_KEYS];
     bool walks_due;
     struct moment moment;
 };
@@ -286,6 +394,21 @@ bool rows_view(const struct rows *rows, const struct rows_read *read, struct are
 /* Reads the due holders of semaphores with missing units, as src/store/batch_due.c does. */
 bool rows_read_due(const struct rows *rows, const struct rows_read *read, const struct shortfall *shortfalls,
                    size_t count, struct arena *arena, struct view *view) MUST_CHECK;
+/* Reads parts of queues, as store_read_waiters does. */
+bool rows_read_waiters(const struct rows *rows, struct rows_read *read, const struct queue_read *reads, size_t count,
+                       struct arena *arena, struct view *view) MUST_CHECK;
+/* Reads the slots of the semaphore that is at `at` in the view. */
+bool rows_read_slots(const struct rows *rows, const struct rows_read *read, unsigned index, struct arena *arena,
+                     struct view *view, size_t at) MUST_CHECK;
+/* Reads the requests of the view again, those of `keys` (a bit each). */
+bool rows_read_requests(const struct rows *rows, const struct rows_read *read, unsigned keys, struct arena *arena,
+                        struct view *view) MUST_CHECK;
+/* Writes the changes of places and mail, and checks that the places are those of the requests that wait. */
+bool rows_write_places(struct rows *rows, const struct changes *changes) MUST_CHECK;
+bool rows_write_mail(struct rows *rows, const struct changes *changes) MUST_CHECK;
+bool rows_check_places(struct rows *rows) MUST_CHECK;
+/* Returns the id of mail of a server for a key; 0: none. */
+uint64_t rows_mail_of(const struct rows *rows, unsigned server, unsigned key);
 /* Returns the checksum of all data that the view points to: it must be the same before and after plan_batch. */
 uint64_t view_checksum(const struct view *view);
 /* Writes the changes, checks each as SQL would, and checks that all rows agree. False: see rows->problem. */
@@ -295,32 +418,34 @@ void rows_request(const struct rows *rows, const struct request *request, struct
 
 /* ---- running a script ---- */
 
-/* An operation in the order of decision; a waiter is decided several times. */
+/* An operation, or the grant to a waiter, in the order of decision. */
 struct decided {
-    unsigned step;
+    unsigned step;  /* MODEL_STEPS: a waiter that no operation of the batch asks for */
     unsigned batch; /* number of the batch */
     int rank;
     unsigned locks; /* locks of its batch */
-    struct wait_place stand;
     struct moment moment;
     struct verdict verdict;
-    bool is_specific; /* it wants specific slots */
 };
 
-/* An operation in the queue. */
+/* An operation put back. */
 struct arrival {
     unsigned step;
-    unsigned locks;    /* a bit per semaphore */
-    unsigned tries;    /* number of refusals */
-    bool waits_here;   /* it is in the waitlist: it waits and was refused or put back */
-    bool is_behind;    /* a waiter for the same units is not in its batch */
-    bool was_put_back; /* by its last batch */
+    unsigned locks; /* a bit per semaphore */
 };
 
-/* Operations put back and waiters, in order of arrival. */
+/* In order of arrival. */
 struct queue {
     struct arrival arrivals[MODEL_STEPS];
     unsigned count;
+};
+
+/* What a server knows of a key whose client waits there. */
+struct known {
+    bool here;
+    unsigned nonce; /* of its client */
+    const struct step *content;
+    utc_us place, since;
 };
 
 struct run {
@@ -329,37 +454,35 @@ struct run {
     struct arena arena;
     const struct script *script;
     struct queue queue;
+    struct known known[MODEL_SERVERS][MODEL_KEYS];
+    uint64_t asked_before[MODEL_KEYS];    /* server_id of the requests that waited before the batch; 0: none */
+    struct buf *notes;                    /* for transcripts, one per step: what else a batch did; NULL: no notes */
     struct verdict verdicts[MODEL_STEPS]; /* final result of each step */
     unsigned put_backs[MODEL_STEPS];
     bool wrote[MODEL_STEPS]; /* the batch that decided it wrote changes */
     struct decided decided[MODEL_STEPS];
     unsigned decided_count;
     unsigned batches;
-    unsigned ended[END_REASON_COUNT]; /* as counted by the plans */
-    unsigned reclaims;                /* acquires for which due holders were ended */
-    unsigned kept_by_put_back;        /* operations blocked by a waiter that was put back */
-    bool cut_short;                   /* a due holder that might be needed was not read */
+    unsigned ended[END_REASON_COUNT];                                 /* as counted by the plans */
+    unsigned reclaims;                                                /* acquires for which due holders were ended */
+    unsigned long long granted_here, granted_elsewhere, called, told; /* of waiters: for the totals */
+    bool cut_short; /* a due holder that might be needed was not read */
 };
 
 void run_init(struct run *run);
 void run_release(struct run *run);
 /* Runs a script. False: plan and model differ, or a rule was broken; see run->rows.problem. */
 bool script_run(struct run *run, const struct script *script) MUST_CHECK;
-/* Returns the rank of decision within a batch, which depends on kind and place alone. */
-int step_rank(const struct step *step, const struct wait_place *stand);
 bool step_wants(const struct step *step, unsigned semaphore);
 /* Returns true if the step wants specific slots of any semaphore. */
 bool step_is_specific(const struct step *step);
+/* Remembers the rows before a batch, for order_holds. */
+void order_note(struct run *run);
 /*
- * Checks the decisions from number `first` on, of one batch: no operation was granted before an earlier one that
- * precedes it.
+ * Checks the grants of the last batch: none was made before a waiter that it must not pass. `several`: keys with
+ * several operations in the batch.
  */
-bool order_holds(struct run *run, unsigned first) MUST_CHECK;
-/*
- * Returns true if the acquire waits for any slots and was refused for lack of free units, not because a semaphore that
- * it wants is closed.
- */
-bool is_held_up(const struct decided *decided);
+bool order_holds(struct run *run, const struct changes *changes, unsigned several) MUST_CHECK;
 bool step_is_administrative(const struct step *step);
 /* Returns true if equal; else adds a line with the difference to `problem`. */
 bool verdict_equal(const struct verdict *expected, const struct verdict *got, struct buf *problem) MUST_CHECK;
@@ -371,9 +494,8 @@ bool verdict_equal(const struct verdict *expected, const struct verdict *got, st
  * "expire k1 owner_dead", "force_release k1 why=1", "put a capacity=2 counted", "pause a why=1", "retire a". A leading
  * ~ is an empty set of locks from a stale directory; "walks" and "cut=1" say how an acquire's batch reads due holders;
  * "a:2@1,3,L4" is any two of these, "a@1,L2" exactly these, "a:2~" and "a:2~@1,2,3" adjacent; "labels a from=2
- * labels=L1,-,L3" and "put a labels=L1" name slots. "waiter", "aged", "behind" is its place in its first batch, "waits"
- * that it waits for one batch, "patience=2" that it is tried twice more as a waiter, "aged_at=2" from which try on
- * as an aged one. False: syntax error.
+ * labels=L1,-,L3" and "put a labels=L1" name slots. "wait=5s" is WAIT_ASK, "last" and "gone" the other modes;
+ * "priority=3", "anew", "mailed", "vanished": see struct step. False: syntax error.
  */
 bool step_parse(const char *text, struct step *ret_step) MUST_CHECK;
 void step_print(const struct step *step, struct buf *out);
@@ -391,11 +513,11 @@ void script_generate(uint64_t seed, struct script *ret_script);
 struct split {
     struct script script;
     unsigned repeats[MODEL_STEPS]; /* of each step: number of the decision that it repeats */
-    bool again[MODEL_STEPS];       /* the step is only repeated at the head of a batch, because it still waits */
 };
 /*
  * Fills a split with the operations of a run, in the order of their decisions, in other batches that lead to the same
- * order. A waiter that was refused in one batch comes first in the next. False: too many steps.
+ * order. False: too many steps, or there is waiting: a batch that frees two units may grant another waiter than two
+ * batches that free one each.
  */
 bool split_run(const struct run *run, uint64_t seed, struct split *ret_split);
 /* Checks that each operation of the other run ended as in the first; else *problem names the first difference. */

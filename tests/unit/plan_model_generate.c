@@ -7,8 +7,6 @@
 #include "plan_model.h"
 #include "random.h"
 
-enum { PATIENCE_MAX = 4 };
-
 struct mixture {
     uint64_t random;
     unsigned semaphores;                                   /* names used; not all are created */
@@ -16,10 +14,14 @@ struct mixture {
     unsigned weights[OP_KIND_COUNT];                       /* of operations */
     unsigned batch_percent, stale_percent, moment_percent; /* of arrival */
     unsigned cut_percent, walk_percent;                    /* of reads of due holders */
-    unsigned wait_percent, aged_percent, behind_percent;   /* of places in the queue */
-    unsigned fifo_percent;                                 /* of semaphores */
-    unsigned specific_percent;                             /* of wants for specific slots */
-    bool hasty;                                            /* all deadlines are within seconds */
+    unsigned wait_percent;                                 /* of acquires that may wait */
+    unsigned again_percent;                                /* of acquires for a key that may wait */
+    unsigned server_percent;                               /* of changes of the server */
+    unsigned priority_percent;
+    unsigned queues_percent;   /* of small capacities and counts, so that requests queue */
+    unsigned fifo_percent;     /* of semaphores */
+    unsigned specific_percent; /* of wants for specific slots */
+    bool hasty;                /* all deadlines are within seconds */
     bool crowd;
     struct step usual[MODEL_KEYS]; /* usual content of each key */
     unsigned asked[8];             /* keys of recent acquires */
@@ -58,6 +60,8 @@ static struct ttl random_ttl(struct mixture *mixture)
 static int64_t random_count(struct mixture *mixture)
 {
     unsigned dice = mixture->crowd ? 10 + below(mixture, 30) : below(mixture, 40);
+    if (percent(mixture, mixture->queues_percent))
+        return 1 + below(mixture, percent(mixture, 60) ? 1 : 3);
     if (dice == 0)
         return 1001;
     return dice < 3 ? 4 + below(mixture, 6) : 1 + below(mixture, dice < 25 ? 1 : 3);
@@ -114,16 +118,24 @@ static unsigned known_key(struct mixture *mixture)
     return count && percent(mixture, 75) ? mixture->asked[below(mixture, count)] : below(mixture, mixture->keys);
 }
 
-static void random_stand(struct mixture *mixture, struct step *step)
+/* How the acquire waits: most ask; a wait that goes on may end, its client may go or come to another server. */
+static void random_wait(struct mixture *mixture, bool again, struct step *step)
 {
-    step->stand = (struct wait_place){percent(mixture, mixture->behind_percent) ? RANK_BEHIND : RANK_NEW, false};
-    step->patience = percent(mixture, mixture->wait_percent) ? 1 + below(mixture, PATIENCE_MAX) : 0;
-    step->aged_at = step->patience && percent(mixture, mixture->aged_percent) ? 1 + below(mixture, step->patience) : 0;
+    unsigned dice = below(mixture, 100);
+    if (!percent(mixture, mixture->wait_percent))
+        return;
+    step->wait = !again || dice < 60 ? WAIT_ASK : dice < 75 ? WAIT_LAST : dice < 90 ? WAIT_GONE : WAIT_NO;
+    step->wait_us = US_PER_SECOND / 2 * (1 + below(mixture, 20));
+    step->priority = percent(mixture, mixture->priority_percent) ? (int)below(mixture, PRIORITY_MAX + 1) : 0;
+    step->anew = percent(mixture, 10);
+    step->mailed = percent(mixture, 40);
+    step->vanished = percent(mixture, 5);
 }
 
 static void random_acquire(struct mixture *mixture, struct step *step)
 {
-    unsigned key = percent(mixture, 10) ? known_key(mixture) : below(mixture, mixture->keys);
+    bool again = percent(mixture, mixture->again_percent);
+    unsigned key = again ? known_key(mixture) : below(mixture, mixture->keys);
     mixture->asked[mixture->asked_count++ % ARRAY_LENGTH(mixture->asked)] = key;
     if (percent(mixture, 90))
         *step = mixture->usual[key];
@@ -132,7 +144,7 @@ static void random_acquire(struct mixture *mixture, struct step *step)
     step->extra_slots = percent(mixture, 20) ? below(mixture, 3) : 0;
     step->due_cut = percent(mixture, mixture->cut_percent) ? 1 + below(mixture, 2) : 0;
     step->walks_due = percent(mixture, mixture->walk_percent);
-    random_stand(mixture, step);
+    random_wait(mixture, again, step);
 }
 
 static void random_known(struct mixture *mixture, enum operation_kind kind, struct step *step)
@@ -141,12 +153,13 @@ static void random_known(struct mixture *mixture, enum operation_kind kind, stru
     step->stale = percent(mixture, mixture->stale_percent);
     step->stale_locks = step->stale && percent(mixture, 50) ? below(mixture, 1U << mixture->semaphores) : 0;
     step->more_locks = percent(mixture, 5) ? below(mixture, 1U << mixture->semaphores) : 0;
+    step->vanished = mixture->wait_percent && percent(mixture, 8);
     if (kind == OP_RENEW)
         step->ttl = random_ttl(mixture);
     if (kind == OP_RELEASE)
         step->allow_confirmed = percent(mixture, 30);
     if (kind == OP_EXPIRE)
-        step->expire_as = percent(mixture, 70) ? END_EXPIRED : END_OWNER_DEAD;
+        step->expire_as = percent(mixture, 60) ? END_EXPIRED : percent(mixture, 50) ? END_OWNER_DEAD : END_NEVER_HELD;
     if (kind == OP_FORCE_RELEASE)
         step->reason = 1 + below(mixture, MODEL_REASONS - 1);
 }
@@ -156,6 +169,8 @@ static void random_known(struct mixture *mixture, enum operation_kind kind, stru
 static int64_t random_capacity(struct mixture *mixture)
 {
     static const int64_t capacities[] = {0, 1, 1, 2, 2, 3, 4, 5, 7, 9};
+    if (percent(mixture, mixture->queues_percent))
+        return 2 + below(mixture, 4);
     if (mixture->specific_percent && percent(mixture, 60))
         return 3 + below(mixture, 7);
     return capacities[below(mixture, ARRAY_LENGTH(capacities))];
@@ -214,6 +229,10 @@ static void random_put(struct mixture *mixture, struct step *step)
     change->kind = percent(mixture, 50) ? KIND_COUNTED : KIND_SLOTTED;
     change->has_queue = percent(mixture, 10);
     change->queue = percent(mixture, 50) ? QUEUE_FIFO : QUEUE_BACKFILL;
+    change->has_max_waiters = mixture->wait_percent && percent(mixture, 10);
+    change->max_waiters = (int64_t)below(mixture, 5) - 1;
+    change->has_max_priority = mixture->priority_percent && percent(mixture, 10);
+    change->max_priority = below(mixture, PRIORITY_MAX + 1);
     change->has_note = percent(mixture, 10);
     change->note = notes[below(mixture, ARRAY_LENGTH(notes))];
     random_times(mixture, change);
@@ -278,6 +297,7 @@ static void random_moment(struct mixture *mixture, struct moment *moment)
     }
     moment->owners_known |= percent(mixture, 10) ? 2U << below(mixture, MODEL_OWNERS - 1) : 0;
     moment->owners_alive ^= percent(mixture, 10) ? 2U << below(mixture, MODEL_OWNERS - 1) : 0;
+    moment->servers_dead ^= percent(mixture, 4) ? 2U << below(mixture, MODEL_SERVERS - 1) : 0;
 }
 
 /* A mixture in which all requests want the same few units and few are released: units come from due holders. */
@@ -295,14 +315,33 @@ static void crowd(struct mixture *mixture)
     mixture->moment_percent = 60 + below(mixture, 40);
 }
 
-/* A mixture of many waiters for units that are freed one by one. */
+/* A mixture of many waiters, of one or several servers, for units that are freed one by one. */
 static void waiting(struct mixture *mixture)
 {
     mixture->wait_percent = 40 + below(mixture, 61);
-    mixture->aged_percent = percent(mixture, 50) ? below(mixture, 70) : 0;
-    mixture->behind_percent = percent(mixture, 30) ? below(mixture, 30) : 0;
+    mixture->again_percent = 10 + below(mixture, 50);
     mixture->fifo_percent = percent(mixture, 60) ? 20 + below(mixture, 81) : 0;
+    mixture->server_percent = percent(mixture, 75) ? 10 + below(mixture, 80) : 0;
+    mixture->priority_percent = percent(mixture, 50) ? below(mixture, 60) : 0;
     mixture->weights[OP_RELEASE] += 2 + below(mixture, 4);
+    mixture->weights[OP_EXPIRE] += 1;
+}
+
+/* A mixture in which most requests wait for long, come again, and are released: queues of many places. */
+static void long_queues(struct mixture *mixture)
+{
+    waiting(mixture);
+    mixture->wait_percent = 80 + below(mixture, 21);
+    mixture->semaphores = 1 + below(mixture, 3);
+    mixture->keys = 12 + below(mixture, MODEL_KEYS - 11);
+    mixture->hasty = mixture->crowd = percent(mixture, 30);
+    mixture->weights[OP_ACQUIRE] = 12;
+    mixture->weights[OP_RELEASE] = 6;
+    mixture->weights[OP_RENEW] = mixture->weights[OP_CONFIRM] = mixture->weights[OP_FORCE_RELEASE] = 1;
+    mixture->weights[OP_SEMAPHORE_PUT] = percent(mixture, 30);
+    mixture->weights[OP_SEMAPHORE_PAUSE] = mixture->weights[OP_SEMAPHORE_RESUME] = percent(mixture, 15);
+    mixture->weights[OP_SEMAPHORE_RETIRE] = 0;
+    mixture->queues_percent = 95;
 }
 
 static void random_mixture(struct mixture *mixture)
@@ -319,12 +358,15 @@ static void random_mixture(struct mixture *mixture)
     mixture->weights[OP_SEMAPHORE_PAUSE] = percent(mixture, 20);
     mixture->weights[OP_SEMAPHORE_RESUME] = 2 * mixture->weights[OP_SEMAPHORE_PAUSE];
     mixture->weights[OP_SEMAPHORE_RETIRE] = percent(mixture, 30);
+    mixture->again_percent = 10;
     mixture->hasty = percent(mixture, 70);
     if (percent(mixture, 45))
         crowd(mixture);
     if (percent(mixture, 60))
         waiting(mixture);
-    mixture->specific_percent = percent(mixture, 35) ? 15 + below(mixture, 75) : 0;
+    if (percent(mixture, 35))
+        long_queues(mixture);
+    mixture->specific_percent = percent(mixture, mixture->queues_percent ? 15 : 35) ? 15 + below(mixture, 75) : 0;
     mixture->weights[OP_SEMAPHORE_LABELS] = mixture->specific_percent ? below(mixture, 3) : 0;
     mixture->cut_percent = percent(mixture, 12) ? below(mixture, 80) : 0;
     mixture->walk_percent = percent(mixture, 30) ? below(mixture, 100) : 0;
@@ -368,10 +410,12 @@ static void random_step(struct mixture *mixture, struct step *step)
 void script_generate(uint64_t seed, struct script *ret_script)
 {
     struct mixture mixture = {.random = seed};
-    struct moment moment = {.now = MODEL_START, .clock = {MODEL_START, 0}, .owners_known = 6, .owners_alive = 2};
+    struct moment moment = {
+        .now = MODEL_START, .clock = {MODEL_START, 0}, .owners_known = 6, .owners_alive = 2, .server = 1};
     random_mixture(&mixture);
     ret_script->count = 0;
-    ret_script->max_waiters = mixture.wait_percent && percent(&mixture, 30) ? 1 + below(&mixture, 3) : 0;
+    ret_script->max_waiters = mixture.wait_percent && percent(&mixture, 10) ? 1 + below(&mixture, 4) : 0;
+    ret_script->queue_cut = mixture.wait_percent && percent(&mixture, 30) ? 1 + below(&mixture, 3) : 0;
     for (unsigned i = mixture.semaphores; i-- > 0;) /* ids in another order than names */
         if (percent(&mixture, 90))
             first_put(&mixture, i, &ret_script->steps[ret_script->count++]);
@@ -381,6 +425,8 @@ void script_generate(uint64_t seed, struct script *ret_script)
     for (unsigned i = 0; i < count; i++) {
         if (ret_script->steps[i].new_batch && percent(&mixture, mixture.moment_percent))
             random_moment(&mixture, &moment);
+        if (ret_script->steps[i].new_batch && percent(&mixture, mixture.server_percent))
+            moment.server = percent(&mixture, 3) ? 0 : 1 + below(&mixture, MODEL_SERVERS - 1);
         ret_script->steps[i].moment = moment;
         if (ret_script->steps[i].kind == OP_ACQUIRE)
             ret_script->steps[i].nonce = i % MODEL_NONCES;

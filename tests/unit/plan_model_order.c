@@ -1,145 +1,119 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The order of grants, checked by the outcomes alone, without the model. Each check is a rule of core/plan.h, or a
- * promise.
+ * The order of grants, checked by the rows alone, without the model (P20): under `fifo` no request is granted before
+ * one that stands before it and whose server is alive; and a new request is never granted what the
+ * first waiter could have had.
  */
 #include "plan_model.h"
 
 #define FAIL(run, ...) return buf_printf(&(run)->rows.problem, __VA_ARGS__), false
 
-/* A closed semaphore counts as short, too. */
-bool is_held_up(const struct decided *decided)
+void order_note(struct run *run)
 {
-    bool closed = false;
-    for (unsigned i = 0; i < decided->verdict.shortage_count; i++)
-        closed |= decided->verdict.shortages[i].capacity == 0;
-    return decided->stand.waits && !decided->is_specific && decided->verdict.status == PERMIT_NO_CAPACITY && !closed;
+    for (unsigned key = 0; key < MODEL_KEYS; key++)
+        run->asked_before[key] =
+            run->rows.requests[key].state == REQUEST_WAITING ? run->rows.requests[key].server_id : 0;
 }
 
-static const struct step *step_of(const struct run *run, const struct decided *decided)
+/* Returns true if the request waited before the batch and still does, for any slots of open semaphores. */
+static bool still_waits(const struct run *run, unsigned key)
 {
-    return &run->script->steps[decided->step];
-}
-
-/* Returns true if both steps want a semaphore that grants strictly in order; all do if the first has aged. */
-static bool share(const struct run *run, const struct step *first, bool aged, const struct step *second)
-{
-    for (unsigned i = 0; i < MODEL_SEMAPHORES; i++)
-        if (step_wants(first, i) && step_wants(second, i) && (aged || run->rows.semaphores[i].queue == QUEUE_FIFO))
-            return true;
-    return false;
-}
-
-/*
- * On a semaphore with queue fifo no request gets a unit after a waiter was refused for lack of free units; with
- * backfill only after a PLACE_AGED waiter was. Nothing new is granted to PLACE_BEHIND.
- */
-static bool none_passes_within(struct run *run, unsigned first, unsigned at)
-{
-    const struct decided *served = &run->decided[at];
-    if (served->stand.place == RANK_BEHIND)
-        FAIL(run, "step %u is granted, and a waiter before it is not here", served->step);
-    for (unsigned i = first; i < at; i++) {
-        const struct decided *other = &run->decided[i];
-        if (is_held_up(other) && share(run, step_of(run, other), other->stand.place == RANK_AGED, step_of(run, served)))
-            FAIL(run, "step %u passes step %u", served->step, other->step);
+    const struct request *row = &run->rows.requests[key];
+    const struct moment *moment = &run->model.batch.moment;
+    uint64_t server = run->asked_before[key];
+    bool here = server != moment->server || (run->model.batch.here >> key & 1);
+    if (!server || !here || (moment->servers_dead >> server & 1) || row->state != REQUEST_WAITING || !row->server_id ||
+        (moment->servers_dead >> row->server_id & 1) || row->ttl.kind == TTL_OWNER || row->ttl.kind == TTL_UNLIMITED)
+        return false;
+    for (size_t i = 0; i < row->want_count; i++) {
+        const struct want *want = &row->wants[i];
+        const struct semaphore *semaphore = &run->rows.semaphores[rows_semaphore(&run->rows, want->semaphore_id)];
+        if (want_is_specific(want) || semaphore->capacity < want->count || semaphore->paused_reason.data ||
+            semaphore->retired_at != NEVER)
+            return false;
+        if (row->ttl.kind == TTL_DURATION && semaphore->max_ttl_ms >= 0 && row->ttl.ms > semaphore->max_ttl_ms)
+            return false;
     }
     return true;
 }
 
-/* Returns the last decision about a step; there must be one. */
-static const struct decided *last_decision(const struct run *run, unsigned step)
-{
-    unsigned at = run->decided_count - 1;
-    while (run->decided[at].step != step)
-        at--;
-    return &run->decided[at];
-}
-
-/*
- * Independent of batches: under fifo no later request is granted while an earlier waiter was refused for lack of free
- * units. Exempt are waiters decided later because an earlier operation on their key was.
- */
-static bool none_passes_the_queue(struct run *run, const struct decided *served)
-{
-    for (unsigned i = 0; i < run->queue.count; i++) {
-        const struct arrival *waiter = &run->queue.arrivals[i];
-        if (!waiter->waits_here || waiter->was_put_back || waiter->step >= served->step)
-            continue;
-        const struct step *step = &run->script->steps[waiter->step];
-        const struct decided *last = last_decision(run, waiter->step);
-        bool in_turn = last->rank == step_rank(step, &last->stand);
-        if (in_turn && is_held_up(last) && share(run, step, false, step_of(run, served)))
-            FAIL(run, "step %u is served, and step %u waits", served->step, waiter->step);
-    }
-    return true;
-}
-
-static int64_t units_of(const struct decided *decided, unsigned semaphore)
+static int64_t units_of(const struct request *request, uint64_t semaphore_id)
 {
     int64_t units = 0;
-    for (unsigned i = 0; i < decided->verdict.request.permit_count; i++)
-        if (decided->verdict.request.permits[i].semaphore == semaphore)
-            units += decided->verdict.request.permits[i].count;
+    for (size_t i = 0; i < request->permit_count; i++)
+        if (request->permits[i].semaphore_id == semaphore_id)
+            units += request->permits[i].count;
     return units;
 }
 
-/* Returns true if the waiter would have fit without the grant to the new request. */
-static bool would_fit_without(const struct run *run, const struct decided *waiter, const struct decided *newcomer)
+static bool share_a_fifo(const struct run *run, const struct request *waiter, const struct request *granted)
 {
-    for (unsigned i = 0; i < waiter->verdict.shortage_count; i++) {
-        const struct model_shortage *shortage = &waiter->verdict.shortages[i];
-        const struct semaphore *row = &run->rows.semaphores[shortage->semaphore];
-        int64_t room = row->capacity - row->in_use + units_of(newcomer, shortage->semaphore);
-        if (shortage->behind || room < shortage->requested)
-            return false;
-    }
-    return true;
-}
-
-/*
- * M24: new requests planned before waiters. Judged by the rows at the end of the batch, so nothing may be freed
- * meanwhile.
- */
-static bool waiters_come_first(struct run *run, unsigned first, unsigned at)
-{
-    const struct decided *newcomer = &run->decided[at];
-    for (unsigned i = first; i < run->decided_count && newcomer->stand.place == RANK_NEW; i++) {
-        const struct decided *other = &run->decided[i];
-        bool waiter = (other->stand.place == RANK_WAITER || other->stand.place == RANK_AGED) && !other->is_specific;
-        if (waiter && other->verdict.status == PERMIT_NO_CAPACITY && would_fit_without(run, other, newcomer))
-            FAIL(run, "step %u has just arrived and is served, and step %u waits for that", newcomer->step,
-                 other->step);
-    }
-    return true;
-}
-
-/*
- * Returns true if the batch has two operations on one key: the later one may be decided out of the order of its kind,
- * and end an earlier grant.
- */
-static bool any_key_twice(const struct run *run, unsigned first)
-{
-    unsigned seen = 0;
-    for (unsigned i = first; i < run->decided_count; i++) {
-        const struct step *step = step_of(run, &run->decided[i]);
-        if (seen >> step->key & 1)
+    for (size_t i = 0; i < waiter->want_count; i++) {
+        uint64_t id = waiter->wants[i].semaphore_id;
+        if (units_of(granted, id) && run->rows.semaphores[rows_semaphore(&run->rows, id)].queue == QUEUE_FIFO)
             return true;
-        seen |= 1U << step->key;
     }
     return false;
 }
 
-bool order_holds(struct run *run, unsigned first)
+/* Returns true if the waiter would fit now without the grant, and does not because of it. */
+static bool is_robbed(const struct run *run, const struct request *waiter, const struct request *granted)
 {
-    bool frees_late = any_key_twice(run, first);
-    for (unsigned at = first; at < run->decided_count; at++) {
-        const struct decided *decided = &run->decided[at];
-        if (!decided->verdict.created || !decided->verdict.has_request)
-            continue;
-        if (!none_passes_within(run, first, at) || !none_passes_the_queue(run, decided) ||
-            (!frees_late && !waiters_come_first(run, first, at)))
+    bool fits = true;
+    bool would_fit = true;
+    for (size_t i = 0; i < waiter->want_count; i++) {
+        const struct want *want = &waiter->wants[i];
+        const struct semaphore *row = &run->rows.semaphores[rows_semaphore(&run->rows, want->semaphore_id)];
+        int64_t free = row->capacity - row->in_use;
+        fits = fits && free >= want->count;
+        would_fit = would_fit && free + units_of(granted, want->semaphore_id) >= want->count;
+    }
+    return would_fit && !fits;
+}
+
+static bool stands_before(const struct request *waiter, const struct request *granted)
+{
+    return granted->place == 0 || waiter->place < granted->place ||
+           (waiter->place == granted->place && waiter->id < granted->id);
+}
+
+static bool share(const struct request *a, const struct request *b)
+{
+    for (size_t i = 0; i < a->want_count; i++)
+        for (size_t j = 0; j < b->want_count; j++)
+            if (a->wants[i].semaphore_id == b->wants[j].semaphore_id)
+                return true;
+    return false;
+}
+
+/* Returns true if no request that waits stands before this one in a queue: then no other one is in its way. */
+static bool is_head(const struct run *run, unsigned key)
+{
+    const struct request *rows = run->rows.requests;
+    for (unsigned i = 0; i < MODEL_KEYS; i++)
+        if (i != key && rows[i].state == REQUEST_WAITING && share(&rows[i], &rows[key]) &&
+            stands_before(&rows[i], &rows[key]))
             return false;
+    return true;
+}
+
+bool order_holds(struct run *run, const struct changes *changes, unsigned several)
+{
+    for (size_t i = 0; i < changes->request_count; i++) {
+        const struct request_change *change = &changes->requests[i];
+        const struct request *granted = change->request;
+        bool grants = change->grants || (change->insert && granted->state == REQUEST_ACQUIRED);
+        for (unsigned key = 0; grants && key < MODEL_KEYS; key++) {
+            const struct request *waiter = &run->rows.requests[key];
+            if ((several >> key & 1) || !still_waits(run, key)) /* it may have left and come back in between */
+                continue;
+            if (stands_before(waiter, granted) && share_a_fifo(run, waiter, granted))
+                FAIL(run, "%.*s passes %s under fifo", (int)granted->external_id.length, granted->external_id.data,
+                     key_name(key).data);
+            if (granted->place == 0 && several == 0 && is_head(run, key) && is_robbed(run, waiter, granted))
+                FAIL(run, "%.*s has just arrived and is granted what %s waits for", (int)granted->external_id.length,
+                     granted->external_id.data, key_name(key).data);
+        }
     }
     return true;
 }

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The model: semaphores, requests, permits and slots, one operation at a time, without stored sums. It knows no locks,
- * versions or lower bounds, and of batches only the waiters refused earlier in the same batch. "Open:" marks points
- * that the documents leave open; there it follows plan.c, so it proves only that the result does not depend on the
- * batches.
+ * The model: semaphores, requests, permits and slots, one operation at a time, without stored sums. It knows no
+ * versions or lower bounds. "Open:" marks points that the documents leave open; there it follows plan.c, so it proves
+ * only that the result does not depend on the batches. plan_model_queue.c has what is about waiting.
  */
 #include <assert.h>
 #include <stdio.h>
@@ -14,6 +13,8 @@ const struct plan_settings model_settings = {
     .retention_us = 7LL * 24 * 3600 * US_PER_SECOND,
     .tombstone_us = 3600LL * US_PER_SECOND,
     .default_ttl_ms = DEFAULT_TTL_MS,
+    .backfill_bound_us = 6LL * US_PER_SECOND,
+    .max_semaphore_waiters = 1000,
 };
 
 utc_us model_time(const struct moment *moment)
@@ -67,9 +68,14 @@ static bool holds(const struct model_request *request, unsigned semaphore)
     return false;
 }
 
-static unsigned semaphores_of(const struct model_request *request)
+static utc_us now_of(const struct model *model)
 {
-    unsigned semaphores = 0;
+    return model_time(&model->batch.moment);
+}
+
+unsigned semaphores_of(const struct model_request *request)
+{
+    unsigned semaphores = is_waiting(request) ? wants_of(request->content) : 0;
     for (unsigned i = 0; i < request->permit_count; i++)
         semaphores |= 1U << request->permits[i].semaphore;
     return semaphores;
@@ -86,7 +92,7 @@ static void write_again(struct model_request *request, utc_us now)
         request->replays++;
 }
 
-static void answer_request(struct verdict *verdict, const struct model_request *request)
+void answer_request(struct verdict *verdict, const struct model_request *request)
 {
     verdict->has_request = true;
     verdict->request = *request;
@@ -138,7 +144,15 @@ static utc_us due_at(utc_us now, int64_t ttl_ms, int64_t grace_ms, int64_t max_h
 
 static void end(struct model *model, struct model_request *request, enum end_reason reason, utc_us now)
 {
+    for (unsigned i = 0; i < request->permit_count; i++) {
+        const struct model_permit *permit = &request->permits[i];
+        model->walk.freed[permit->semaphore] = true;
+        for (unsigned j = 0; j < permit->slot_count; j++)
+            model->walk.freed_slots[permit->semaphore] |= 1U << permit->slots[j] % 32;
+    }
+    model->walk.again = true;
     request->state = REQUEST_RELEASED;
+    request->server = 0;
     request->end_reason = reason;
     request->ended_at = now;
     request->due_at = now + model_settings.retention_us;
@@ -148,7 +162,7 @@ static void end(struct model *model, struct model_request *request, enum end_rea
 /* Stale: no ttl, not confirmed, held longer than max_hold. All other due requests are expired. */
 static void end_due(struct model *model, struct model_request *request, utc_us now)
 {
-    end(model, request, request->ttl_ms == TTL_NONE ? END_STALE : END_EXPIRED, now);
+    end(model, request, request->ttl_ms == TTL_NONE && !request->server ? END_STALE : END_EXPIRED, now);
 }
 
 static void add_event(const struct model *model, struct verdict *verdict, unsigned semaphore, const char *what,
@@ -162,57 +176,9 @@ static void add_event(const struct model *model, struct verdict *verdict, unsign
     snprintf(event->to, sizeof event->to, "%s", to);
 }
 
-/* ---- queue order ---- */
-
-void model_begin_batch(struct model *model)
-{
-    model->waiter_count = 0;
-}
-
-/* A waiter that is put back blocks its semaphores for all requests behind it. */
-void model_put_back(struct model *model, const struct step *step, const struct wait_place *stand)
-{
-    if (stand->waits)
-        model->waiters[model->waiter_count++] = (struct model_waiter){step, true};
-}
-
-/*
- * A waiter that is refused because a semaphore is paused or closed (capacity 0) blocks no other request, nor does a
- * waiter for specific slots.
- */
-static void block_semaphores(struct model *model, const struct step *step, const struct wait_place *stand)
-{
-    for (unsigned i = 0; i < step->want_count; i++)
-        if (model->semaphores[step->wants[i].semaphore].capacity == 0)
-            return;
-    if (stand->waits && !step_is_specific(step))
-        model->waiters[model->waiter_count++] = (struct model_waiter){step, stand->place == RANK_AGED};
-}
-
-/*
- * On a semaphore with queue fifo no request gets a unit after a waiter was refused for lack of free units; with
- * backfill only after a PLACE_AGED waiter was. A request behind an absent waiter gets no unit.
- */
-static bool is_behind(const struct model *model, const struct wait_place *stand, unsigned semaphore)
-{
-    bool behind = stand->place == RANK_BEHIND;
-    for (unsigned i = 0; i < model->waiter_count; i++)
-        if (model->waiters[i].keeps_all || model->semaphores[semaphore].queue == QUEUE_FIFO)
-            behind |= step_wants(model->waiters[i].step, semaphore);
-    return behind;
-}
-
-static bool any_is_behind(const struct model *model, const struct step *step, const struct wait_place *stand)
-{
-    for (unsigned i = 0; i < step->want_count; i++)
-        if (is_behind(model, stand, step->wants[i].semaphore))
-            return true;
-    return false;
-}
-
 /* ---- specific slots ---- */
 
-static bool is_specific(const struct model_want *want)
+bool is_specific(const struct model_want *want)
 {
     return want->choice != CHOOSE_LOWEST || want->adjacent;
 }
@@ -304,6 +270,8 @@ static enum permit_status names_possible(const struct model *model, const struct
 /* Returns expires_at as shown to the client. */
 static utc_us shown_deadline(const struct model_request *request)
 {
+    if (request->server)
+        return request->due_at; /* unclaimed: it has no grace */
     bool told = request->ttl_ms != TTL_NONE && request->ttl_ms != TTL_BY_OWNER && request->confirmed_at == NEVER;
     return told ? request->due_at - request->grace_ms * 1000 : NEVER;
 }
@@ -331,9 +299,10 @@ static void find_taken(const struct model *model, const struct model_want *want,
 /* ---- free units ---- */
 
 /* Returns the units of a want that are missing if these requests (a bit per key) are ended. */
-static int64_t missing_without(const struct model *model, const struct model_want *want, unsigned ended)
+int64_t missing_without(const struct model *model, const struct model_want *want, unsigned ended)
 {
-    int64_t missing = want->count + model_in_use(model, want->semaphore) - model->semaphores[want->semaphore].capacity;
+    int64_t missing = want->count + model_in_use(model, want->semaphore) + model->walk.kept[want->semaphore] -
+                      model->semaphores[want->semaphore].capacity;
     for (unsigned key = 0; key < MODEL_KEYS; key++)
         for (unsigned i = 0; (ended >> key & 1) && i < model->requests[key].permit_count; i++)
             if (model->requests[key].permits[i].semaphore == want->semaphore)
@@ -392,14 +361,14 @@ static bool would_help(const struct model *model, const struct step *step, unsig
     return false;
 }
 
-/* Open: at equal deadlines the earlier grant comes first. */
+/* Open: at equal deadlines the earlier row comes first. */
 static bool due_longer(const struct model_request *a, const struct model_request *b)
 {
-    return a->due_at != b->due_at ? a->due_at < b->due_at : a->order < b->order;
+    return a->due_at != b->due_at ? a->due_at < b->due_at : a->entry < b->entry;
 }
 
 /* Returns a bit per key. */
-static unsigned all_due(const struct model *model, utc_us now)
+unsigned all_due(const struct model *model, utc_us now)
 {
     unsigned due = 0;
     for (unsigned key = 0; key < MODEL_KEYS; key++)
@@ -426,12 +395,12 @@ static unsigned longest_due(const struct model *model, const struct step *step, 
  * the units. Open: the longest due first, only as many as needed, and none if the whole request does not fit even then,
  * or is behind others.
  */
-static unsigned due_in_the_way(const struct model *model, const struct step *step, const struct wait_place *stand,
-                               utc_us now)
+static unsigned due_in_the_way(const struct model *model, const struct step *step, utc_us now)
 {
     unsigned ended = 0;
-    if (any_is_behind(model, step, stand))
-        return 0;
+    for (unsigned i = 0; i < step->want_count; i++)
+        if (is_reserved(model, step->wants[i].semaphore))
+            return 0;
     while (any_is_missing(model, step, ended, all_due(model, now))) {
         unsigned key = longest_due(model, step, now, ended);
         if (key == MODEL_KEYS)
@@ -453,7 +422,7 @@ static bool same_want(const struct model_want *a, const struct model_want *b)
 }
 
 /* The digest covers owner, ttl as sent, and the permits sorted by name, each with its count or set of slots. */
-static bool same_content(const struct step *a, const struct step *b)
+bool same_content(const struct step *a, const struct step *b)
 {
     bool same = a->owner == b->owner && a->ttl.kind == b->ttl.kind && a->want_count == b->want_count;
     if (a->ttl.kind == TTL_DURATION)
@@ -463,12 +432,28 @@ static bool same_content(const struct step *a, const struct step *b)
     return same;
 }
 
+/* The first answer about a grant that was made for a client at another server, or here while no operation asked. */
+static void claim(struct model *model, unsigned key)
+{
+    struct model_request *request = &model->requests[key];
+    if (request->server == 0)
+        return;
+    if (request->server != model->batch.moment.server)
+        tell_server(model, key);
+    request->server = 0;
+    request->due_at = deadline_of_grant(model, request);
+}
+
 /*
  * The digest is compared before the state; a tombstone has none. A replay of a due request ends it and is answered 410.
  */
 static void acquire_again(struct model *model, const struct step *step, utc_us now, struct verdict *verdict)
 {
     struct model_request *request = &model->requests[step->key];
+    if (step->wait == WAIT_GONE) { /* an unclaimed grant ends by itself */
+        verdict->status = PERMIT_NO_CAPACITY;
+        return;
+    }
     if (request->content && !same_content(request->content, step)) {
         verdict->status = PERMIT_KEY_REUSED;
         return;
@@ -476,6 +461,10 @@ static void acquire_again(struct model *model, const struct step *step, utc_us n
     if (is_due(request, now)) {
         end_due(model, request, now);
         verdict->status = PERMIT_ENDED;
+    } else if (is_held(request) && request->server) {
+        claim(model, step->key);
+        request->nonce = step->nonce;
+        verdict->created = true;
     } else {
         write_again(request, now);
         verdict->replayed = is_held(request);
@@ -500,22 +489,31 @@ static enum permit_status want_possible(const struct model *model, const struct 
     return names ? names_possible(model, want) : PERMIT_OK;
 }
 
-static void find_shortages(const struct model *model, const struct step *step, const struct wait_place *stand,
-                           struct verdict *verdict)
+bool is_short_of(const struct model *model, const struct model_want *want)
 {
-    for (unsigned i = 0; i < step->want_count; i++) {
-        struct model_shortage shortage = {
-            .semaphore = step->wants[i].semaphore,
-            .capacity = model->semaphores[step->wants[i].semaphore].capacity,
-            .in_use = model_in_use(model, step->wants[i].semaphore),
-            .requested = step->wants[i].count,
-            .behind = is_behind(model, stand, step->wants[i].semaphore),
-        };
-        find_taken(model, &step->wants[i], &shortage);
-        if (shortage.behind || shortage.in_use + shortage.requested > shortage.capacity ||
-            slots_missing(model, &step->wants[i], 0, 0) > 0)
-            verdict->shortages[verdict->shortage_count++] = shortage;
-    }
+    return is_reserved(model, want->semaphore) || missing_without(model, want, 0) > 0 ||
+           slots_missing(model, want, 0, 0) > 0;
+}
+
+void find_shortage(const struct model *model, const struct model_want *want, struct model_shortage *ret_shortage)
+{
+    struct model_shortage shortage = {
+        .semaphore = want->semaphore,
+        .capacity = model->semaphores[want->semaphore].capacity,
+        .in_use = model_in_use(model, want->semaphore),
+        .requested = want->count,
+    };
+    bool kept = model->walk.kept[want->semaphore] > 0 && shortage.in_use + shortage.requested <= shortage.capacity;
+    shortage.behind = kept || is_reserved(model, want->semaphore);
+    find_taken(model, want, &shortage);
+    *ret_shortage = shortage;
+}
+
+static void find_shortages(const struct model *model, const struct step *step, struct verdict *verdict)
+{
+    for (unsigned i = 0; i < step->want_count; i++)
+        if (is_short_of(model, &step->wants[i]))
+            find_shortage(model, &step->wants[i], &verdict->shortages[verdict->shortage_count++]);
 }
 
 /* A count gets the lowest free slots of those meant, with their current labels. */
@@ -544,40 +542,50 @@ static struct model_permit give_permit(struct model *model, const struct model_w
     return permit;
 }
 
-static void grant(struct model *model, const struct step *step, const struct moment *moment,
-                  const struct limits *limits, struct verdict *verdict)
+utc_us deadline_of_grant(const struct model *model, const struct model_request *request)
 {
-    struct model_request request = {
-        .exists = true,
-        .content = step,
-        .state = REQUEST_ACQUIRED,
-        .ttl_ms = step->ttl.kind == TTL_ABSENT      ? limits->default_ttl_ms
-                  : step->ttl.kind == TTL_DURATION  ? step->ttl.ms
-                  : step->ttl.kind == TTL_UNLIMITED ? TTL_NONE
-                                                    : TTL_BY_OWNER,
-        .grace_ms = limits->grace_ms,
-        .confirmed_at = NEVER,
-        .acquired_at = model_time(moment),
-        .ended_at = NEVER,
-        .owner = step->owner,
-        .nonce = step->nonce,
-        .order = model->grants++,
-    };
-    request.due_at = due_at(request.acquired_at, request.ttl_ms, request.grace_ms, limits->max_hold_ms);
+    unsigned semaphores[MODEL_WANTS];
+    for (unsigned i = 0; i < request->permit_count; i++)
+        semaphores[i] = request->permits[i].semaphore;
+    struct limits limits = limits_of(model, semaphores, request->permit_count);
+    return due_at(now_of(model), request->ttl_ms, request->grace_ms, limits.max_hold_ms);
+}
+
+/* Makes the request held. A place, and the times of waiting, stay for the record. */
+static void grant(struct model *model, const struct step *step, struct verdict *verdict)
+{
+    struct model_request *request = &model->requests[step->key];
+    unsigned semaphores[MODEL_WANTS];
     for (unsigned i = 0; i < step->want_count; i++)
-        request.permits[request.permit_count++] = give_permit(model, &step->wants[i], moment->epoch);
-    model->requests[step->key] = request;
+        semaphores[i] = step->wants[i].semaphore;
+    struct limits limits = limits_of(model, semaphores, step->want_count);
+    if (!request->exists)
+        *request = (struct model_request){
+            .content = step, .owner = step->owner, .nonce = step->nonce, .entry = ++model->entries};
+    request->exists = true;
+    request->state = REQUEST_ACQUIRED;
+    request->ttl_ms = step->ttl.kind == TTL_ABSENT      ? limits.default_ttl_ms
+                      : step->ttl.kind == TTL_DURATION  ? step->ttl.ms
+                      : step->ttl.kind == TTL_UNLIMITED ? TTL_NONE
+                                                        : TTL_BY_OWNER;
+    request->grace_ms = limits.grace_ms;
+    request->confirmed_at = request->ended_at = NEVER;
+    request->acquired_at = now_of(model);
+    for (unsigned i = 0; i < step->want_count; i++)
+        request->permits[request->permit_count++] = give_permit(model, &step->wants[i], model->batch.moment.epoch);
+    request->server = 0;
+    request->due_at = deadline_of_grant(model, request);
     verdict->created = true;
-    answer_request(verdict, &request);
+    answer_request(verdict, request);
 }
 
 /*
- * Checks whether a new request may be granted at all, whatever is free. Open: the order of checks: the first impossible
- * want (by name), the ttl, a pause, the owner, the hold after a failover.
+ * Open: the order of checks: the first impossible want (by name), the ttl, a priority above the limit, a pause, the
+ * owner, the hold after a failover.
  */
-static enum permit_status new_request_possible(const struct model *model, const struct step *step,
-                                               const struct moment *moment, struct limits *ret_limits)
+enum permit_status request_possible(const struct model *model, const struct step *step)
 {
+    const struct moment *moment = &model->batch.moment;
     unsigned semaphores[MODEL_WANTS];
     bool paused = false;
     for (unsigned i = 0; i < step->want_count; i++) {
@@ -587,56 +595,93 @@ static enum permit_status new_request_possible(const struct model *model, const 
         semaphores[i] = step->wants[i].semaphore;
         paused = paused || model->semaphores[semaphores[i]].paused_reason.data;
     }
-    *ret_limits = limits_of(model, semaphores, step->want_count);
-    if (!ttl_is_allowed(step->ttl, ret_limits))
+    struct limits limits = limits_of(model, semaphores, step->want_count);
+    if (!ttl_is_allowed(step->ttl, &limits))
         return PERMIT_INVALID;
     if (paused)
         return PERMIT_PAUSED;
     bool owner_is_alive = step->owner && (moment->owners_known & moment->owners_alive) >> step->owner & 1;
     if (step->ttl.kind == TTL_OWNER && !owner_is_alive)
         return PERMIT_UNKNOWN_OWNER;
-    return model_time(moment) < moment->grants_from ? PERMIT_BUSY : PERMIT_OK;
+    return now_of(model) < moment->grants_from ? PERMIT_BUSY : PERMIT_OK;
+}
+
+unsigned due_touched(const struct model *model, const struct step *step)
+{
+    unsigned touched = 0;
+    unsigned ended = due_in_the_way(model, step, now_of(model));
+    for (unsigned key = 0; key < MODEL_KEYS; key++)
+        if (ended >> key & 1)
+            touched |= semaphores_of(&model->requests[key]);
+    return touched;
+}
+
+enum permit_status try_to_grant(struct model *model, const struct step *step, struct verdict *verdict)
+{
+    utc_us now = now_of(model);
+    enum permit_status status = request_possible(model, step);
+    if (status != PERMIT_OK)
+        return status;
+    unsigned ended = due_in_the_way(model, step, now);
+    bool again = model->walk.again;
+    for (unsigned key = 0; key < MODEL_KEYS; key++)
+        if (ended >> key & 1)
+            end_due(model, &model->requests[key], now);
+    model->walk.again = again; /* their units are for this one */
+    find_shortages(model, step, verdict);
+    if (verdict->shortage_count > 0)
+        return PERMIT_NO_CAPACITY;
+    grant(model, step, verdict);
+    return PERMIT_OK;
 }
 
 /*
  * A request may wait for temporary conditions: lack of free units, a closed semaphore, a pause, the hold after a
  * failover.
  */
-static void acquire(struct model *model, const struct step *step, const struct wait_place *stand,
-                    const struct moment *moment, struct verdict *verdict)
+static void acquire(struct model *model, const struct step *step, struct verdict *verdict)
 {
-    utc_us now = model_time(moment);
     if (model->requests[step->key].exists) {
-        acquire_again(model, step, now, verdict);
+        acquire_again(model, step, now_of(model), verdict);
         return;
     }
-    struct limits limits;
-    verdict->status = new_request_possible(model, step, moment, &limits);
-    verdict->may_wait = verdict->status == PERMIT_PAUSED || verdict->status == PERMIT_BUSY;
-    if (verdict->status != PERMIT_OK)
-        return;
-    unsigned ended = due_in_the_way(model, step, stand, now);
-    for (unsigned key = 0; key < MODEL_KEYS; key++)
-        if (ended >> key & 1)
-            end_due(model, &model->requests[key], now);
-    find_shortages(model, step, stand, verdict);
-    if (verdict->shortage_count == 0) {
-        grant(model, step, moment, &limits, verdict);
+    if (step->wait == WAIT_GONE) {
+        verdict->status = PERMIT_NO_CAPACITY;
         return;
     }
-    verdict->status = PERMIT_NO_CAPACITY;
-    verdict->may_wait = true;
-    block_semaphores(model, step, stand);
+    verdict->status = priority_is_allowed(model, step) ? try_to_grant(model, step, verdict) : PERMIT_INVALID;
+    verdict->may_wait =
+        verdict->status == PERMIT_PAUSED || verdict->status == PERMIT_BUSY || verdict->status == PERMIT_NO_CAPACITY;
+    if (verdict->may_wait && step->wait == WAIT_ASK)
+        enter(model, step, 0, 0, verdict);
 }
 
 /* ---- release and expire ---- */
 
+/* A key that is released while it waits is never granted. */
+static void end_waiting(struct model *model, unsigned key)
+{
+    struct model_request *request = &model->requests[key];
+    tell_server(model, key);
+    open_way(model, request);
+    model->walk.again = true;
+    model->walk.ask_count[key] = 0;
+    request->state = REQUEST_RELEASED;
+    request->end_reason = END_NEVER_HELD;
+    request->server = 0;
+    request->ended_at = now_of(model);
+    request->due_at = now_of(model) + model_settings.tombstone_us;
+    model->ended[END_NEVER_HELD]++;
+}
+
 /* A confirmed request: 409 unless ?confirmed=true. Unknown key: a tombstone is written. */
-static void release(struct model *model, const struct step *step, const struct moment *moment, struct verdict *verdict)
+static void release(struct model *model, const struct step *step, struct verdict *verdict)
 {
     struct model_request *request = &model->requests[step->key];
-    utc_us now = model_time(moment);
-    if (!request->exists) {
+    utc_us now = now_of(model);
+    if (is_waiting(request)) {
+        end_waiting(model, step->key);
+    } else if (!request->exists) {
         *request = (struct model_request){.exists = true,
                                           .state = REQUEST_RELEASED,
                                           .end_reason = END_NEVER_HELD,
@@ -659,16 +704,20 @@ static void release(struct model *model, const struct step *step, const struct m
 }
 
 /* An operator's command with a reason, which is recorded, also for a confirmed request. */
-static void force_release(struct model *model, const struct step *step, const struct moment *moment,
-                          struct verdict *verdict)
+static void force_release(struct model *model, const struct step *step, struct verdict *verdict)
 {
     struct model_request *request = &model->requests[step->key];
-    utc_us now = model_time(moment);
+    utc_us now = now_of(model);
     if (!request->exists) {
         verdict->status = PERMIT_UNKNOWN_REQUEST;
         return;
     }
-    if (is_held(request)) {
+    for (unsigned i = 0; i < MODEL_SEMAPHORES; i++)
+        if (is_waiting(request) && step_wants(request->content, i))
+            add_event(model, verdict, i, "forced", key_name(step->key).data, "", reason_text(step->reason));
+    if (is_waiting(request)) {
+        end_waiting(model, step->key);
+    } else if (is_held(request)) {
         end(model, request, END_FORCED, now);
         for (unsigned i = 0; i < MODEL_SEMAPHORES; i++)
             if (holds(request, i))
@@ -688,10 +737,23 @@ static bool expires(const struct model_request *request, const struct step *step
     return is_due(request, now);
 }
 
-static void expire(struct model *model, const struct step *step, const struct moment *moment, struct verdict *verdict)
+/* A place that leaks is removed when it is due, and that of a dead server before. */
+static bool expires_place(const struct model *model, const struct step *step)
+{
+    const struct model_request *request = &model->requests[step->key];
+    bool abandoned = step->expire_as == END_NEVER_HELD && request->server && !is_alive(model, request->server);
+    return is_waiting(request) && step->expire_as != END_OWNER_DEAD && (request->due_at <= now_of(model) || abandoned);
+}
+
+static void expire(struct model *model, const struct step *step, struct verdict *verdict)
 {
     struct model_request *request = &model->requests[step->key];
-    utc_us now = model_time(moment);
+    utc_us now = now_of(model);
+    if (expires_place(model, step)) {
+        answer_request(verdict, request);
+        remove_place(model, step->key);
+        return;
+    }
     if (!expires(request, step, now))
         return;
     if (step->expire_as == END_OWNER_DEAD)
@@ -706,7 +768,7 @@ static void expire(struct model *model, const struct step *step, const struct mo
 /* Succeeds until RELEASED is written; afterwards 410 with the end reason. */
 static bool still_held(struct model_request *request, utc_us now, struct verdict *verdict)
 {
-    if (!request->exists) {
+    if (!request->exists || is_waiting(request)) {
         verdict->status = PERMIT_UNKNOWN_REQUEST;
     } else if (request->state == REQUEST_RELEASED) {
         verdict->status = PERMIT_ENDED;
@@ -729,10 +791,10 @@ static bool ttl_fits(const struct model_request *request, struct ttl ttl)
  * and max_hold are the current ones, and a ttl that is kept (none was given) may exceed a max_ttl that was lowered
  * since.
  */
-static void renew(struct model *model, const struct step *step, const struct moment *moment, struct verdict *verdict)
+static void renew(struct model *model, const struct step *step, struct verdict *verdict)
 {
     struct model_request *request = &model->requests[step->key];
-    utc_us now = model_time(moment);
+    utc_us now = now_of(model);
     if (!still_held(request, now, verdict))
         return;
     unsigned semaphores[MODEL_WANTS];
@@ -743,6 +805,7 @@ static void renew(struct model *model, const struct step *step, const struct mom
         verdict->status = PERMIT_INVALID;
         return;
     }
+    claim(model, step->key);
     if (request->confirmed_at == NEVER) {
         if (step->ttl.kind == TTL_DURATION || step->ttl.kind == TTL_UNLIMITED)
             request->ttl_ms = step->ttl.kind == TTL_DURATION ? step->ttl.ms : TTL_NONE;
@@ -755,12 +818,13 @@ static void renew(struct model *model, const struct step *step, const struct mom
 }
 
 /* Makes a hold permanent (a sale). */
-static void confirm(struct model *model, const struct step *step, const struct moment *moment, struct verdict *verdict)
+static void confirm(struct model *model, const struct step *step, struct verdict *verdict)
 {
     struct model_request *request = &model->requests[step->key];
-    utc_us now = model_time(moment);
+    utc_us now = now_of(model);
     if (!still_held(request, now, verdict))
         return;
+    claim(model, step->key);
     if (request->confirmed_at != NEVER) {
         write_again(request, now);
     } else {
@@ -772,32 +836,30 @@ static void confirm(struct model *model, const struct step *step, const struct m
 
 /* ---- locks ---- */
 
-static unsigned acquire_touches(const struct model *model, const struct step *step, const struct wait_place *stand,
-                                const struct moment *moment)
+static unsigned acquire_touches(const struct model *model, const struct step *step)
 {
     const struct model_request *request = &model->requests[step->key];
-    if (request->exists)
-        return request->content && !same_content(request->content, step) ? 0 : semaphores_of(request);
-    struct limits limits;
-    unsigned touched = 0;
-    if (new_request_possible(model, step, moment, &limits) != PERMIT_OK)
+    bool reused = request->exists && request->content && !same_content(request->content, step);
+    if (step->wait == WAIT_GONE && (reused || !is_waiting(request)))
         return 0;
-    unsigned ended = due_in_the_way(model, step, stand, model_time(moment));
-    for (unsigned key = 0; key < MODEL_KEYS; key++)
-        if (ended >> key & 1)
-            touched |= semaphores_of(&model->requests[key]);
-    return touched;
+    if (is_waiting(request))
+        return !reused || gives_way(model, request) ? semaphores_of(request) : 0;
+    if (request->exists)
+        return reused ? 0 : semaphores_of(request);
+    bool possible = priority_is_allowed(model, step) && request_possible(model, step) == PERMIT_OK;
+    return possible ? due_touched(model, step) : 0;
 }
 
-unsigned model_touches(const struct model *model, const struct step *step, const struct wait_place *stand,
-                       const struct moment *moment)
+unsigned model_touches(const struct model *model, const struct step *step)
 {
     const struct model_request *request = &model->requests[step->key];
     if (step_is_administrative(step))
         return 0;
     if (step->kind == OP_ACQUIRE)
-        return acquire_touches(model, step, stand, moment);
-    if (step->kind == OP_EXPIRE && !expires(request, step, model_time(moment)))
+        return acquire_touches(model, step);
+    if ((step->kind == OP_RENEW || step->kind == OP_CONFIRM) && is_waiting(request))
+        return 0; /* it holds nothing */
+    if (step->kind == OP_EXPIRE && !expires(request, step, now_of(model)) && !expires_place(model, step))
         return 0;
     return semaphores_of(request);
 }
@@ -825,6 +887,8 @@ static struct model_semaphore created_semaphore(const struct model_semaphore *ol
         .config_version = old->config_version,
         .default_ttl_ms = DEFAULT_TTL_MS,
         .max_ttl_ms = -1,
+        .max_waiters = -1,
+        .max_priority = PRIORITY_MAX,
         .max_hold_ms = DEFAULT_MAX_HOLD_MS,
     };
     /* Open: a max_ttl below the default of 10 minutes lowers default_ttl too if none is given. */
@@ -841,6 +905,8 @@ static void take_members(struct model_semaphore *semaphore, const struct semapho
     semaphore->max_ttl_ms = change->has_max_ttl ? change->max_ttl_ms : semaphore->max_ttl_ms;
     semaphore->grace_ms = change->has_grace ? change->grace_ms : semaphore->grace_ms;
     semaphore->max_hold_ms = change->has_max_hold ? change->max_hold_ms : semaphore->max_hold_ms;
+    semaphore->max_waiters = change->has_max_waiters ? change->max_waiters : semaphore->max_waiters;
+    semaphore->max_priority = change->has_max_priority ? change->max_priority : semaphore->max_priority;
     semaphore->note = change->has_note ? change->note : semaphore->note;
 }
 
@@ -894,6 +960,8 @@ static void record_put(const struct model *model, const struct model_semaphore *
     if (before->queue != after->queue)
         add_event(model, verdict, index, "queue", before->queue == QUEUE_FIFO ? "fifo" : "backfill",
                   after->queue == QUEUE_FIFO ? "fifo" : "backfill", (struct bytes){0});
+    record_number(model, verdict, index, "max_waiters", before->max_waiters, after->max_waiters);
+    record_number(model, verdict, index, "max_priority", before->max_priority, after->max_priority);
 }
 
 static bool label_is_free(const struct model *model, unsigned index, int64_t capacity, const struct step *step,
@@ -959,6 +1027,7 @@ static bool is_as_before(const struct model_semaphore *a, const struct model_sem
 {
     return a->capacity == b->capacity && a->queue == b->queue && a->default_ttl_ms == b->default_ttl_ms &&
            a->max_ttl_ms == b->max_ttl_ms && a->grace_ms == b->grace_ms && a->max_hold_ms == b->max_hold_ms &&
+           a->max_waiters == b->max_waiters && a->max_priority == b->max_priority &&
            (a->note.data != NULL) == (b->note.data != NULL) && bytes_equal(a->note, b->note);
 }
 
@@ -1050,17 +1119,16 @@ static void retire(struct model *model, const struct step *step, struct verdict 
     answer_semaphore(model, step->semaphore, verdict);
 }
 
-void model_do(struct model *model, const struct step *step, const struct wait_place *stand, const struct moment *moment,
-              struct verdict *ret_verdict)
+void model_do(struct model *model, const struct step *step, struct verdict *ret_verdict)
 {
     memset(ret_verdict, 0, sizeof *ret_verdict);
     switch (step->kind) {
-    case OP_ACQUIRE: acquire(model, step, stand, moment, ret_verdict); break;
-    case OP_RELEASE: release(model, step, moment, ret_verdict); break;
-    case OP_RENEW: renew(model, step, moment, ret_verdict); break;
-    case OP_CONFIRM: confirm(model, step, moment, ret_verdict); break;
-    case OP_EXPIRE: expire(model, step, moment, ret_verdict); break;
-    case OP_FORCE_RELEASE: force_release(model, step, moment, ret_verdict); break;
+    case OP_ACQUIRE: acquire(model, step, ret_verdict); break;
+    case OP_RELEASE: release(model, step, ret_verdict); break;
+    case OP_RENEW: renew(model, step, ret_verdict); break;
+    case OP_CONFIRM: confirm(model, step, ret_verdict); break;
+    case OP_EXPIRE: expire(model, step, ret_verdict); break;
+    case OP_FORCE_RELEASE: force_release(model, step, ret_verdict); break;
     case OP_SEMAPHORE_PUT: put(model, step, ret_verdict); break;
     case OP_SEMAPHORE_PAUSE:
     case OP_SEMAPHORE_RESUME: pause_or_resume(model, step, ret_verdict); break;

@@ -89,6 +89,7 @@ void rows_init(struct rows *rows)
 {
     memset(rows, 0, sizeof *rows);
     rows->next_id = 1;
+    memset(rows->key_of_id, MODEL_KEYS, sizeof rows->key_of_id);
     arena_init(&rows->arena, 16384, 1 << 24);
     buf_init(&rows->problem, 1 << 20);
 }
@@ -101,6 +102,8 @@ void rows_clear(struct rows *rows)
     memset(rows->semaphores, 0, sizeof rows->semaphores);
     memset(rows->requests, 0, sizeof rows->requests);
     memset(rows->last_tokens, 0, sizeof rows->last_tokens);
+    memset(rows->key_of_id, MODEL_KEYS, sizeof rows->key_of_id);
+    rows->place_count = rows->mail_count = 0;
     rows->next_id = 1;
     arena_clear(&rows->arena);
     buf_clear(&rows->problem);
@@ -125,6 +128,8 @@ unsigned rows_semaphores_of_key(const struct rows *rows, unsigned key)
     unsigned semaphores = 0;
     for (size_t i = 0; i < rows->requests[key].permit_count; i++)
         semaphores |= 1U << rows_semaphore(rows, rows->permits[key][i].semaphore_id);
+    for (size_t i = 0; i < rows->requests[key].want_count; i++)
+        semaphores |= 1U << rows_semaphore(rows, rows->requests[key].wants[i].semaphore_id);
     return semaphores;
 }
 
@@ -184,14 +189,15 @@ static bool read_named(const struct rows *rows, const struct rows_read *read, un
             continue;
         unsigned key = holder_of(rows, index, row->permit_id);
         const struct request *holder = key < MODEL_KEYS ? &rows->requests[key] : NULL;
-        named.rows[named.count++] = (struct slot_row){.number = number,
-                                                      .label = label_text(row->label),
-                                                      .permit_id = row->permit_id,
-                                                      .retired = row->retired,
-                                                      .holder = holder ? holder->external_id : (struct bytes){0},
-                                                      .due_at = holder ? holder->due_at : NEVER,
-                                                      .grace_ms = holder ? holder->grace_ms : 0,
-                                                      .without_ttl = holder && holder->ttl_ms == TTL_NONE};
+        named.rows[named.count++] =
+            (struct slot_row){.number = number,
+                              .label = label_text(row->label),
+                              .permit_id = row->permit_id,
+                              .retired = row->retired,
+                              .holder = holder ? holder->external_id : (struct bytes){0},
+                              .due_at = holder ? holder->due_at : NEVER,
+                              .grace_ms = holder && !holder->server_id ? holder->grace_ms : 0,
+                              .without_ttl = holder && !holder->server_id && holder->ttl_ms == TTL_NONE};
     }
     *ret_named = named;
     return named.rows != NULL;
@@ -202,6 +208,16 @@ static int compare_semaphores(const void *a, const void *b)
     uint64_t left = (*(const struct semaphore *const *)a)->id;
     uint64_t right = (*(const struct semaphore *const *)b)->id;
     return (left > right) - (left < right);
+}
+
+bool rows_read_slots(const struct rows *rows, const struct rows_read *read, unsigned index, struct arena *arena,
+                     struct view *view, size_t at)
+{
+    if (rows->semaphores[index].kind == KIND_SLOTTED && read->slots_wanted[index] > 0 &&
+        !read_slots(rows, index, read->slots_wanted[index], arena, &view->free_slots[at]))
+        return false;
+    return !(read->name_count[index] || read->all_slots) ||
+           read_named(rows, read, index, arena, &view->named_slots[at]);
 }
 
 static bool view_semaphores(const struct rows *rows, const struct rows_read *read, struct arena *arena,
@@ -222,18 +238,15 @@ static bool view_semaphores(const struct rows *rows, const struct rows_read *rea
         unsigned index = (unsigned)(locked[i] - rows->semaphores);
         view->semaphores[i] = *locked[i];
         view->next_due[i] = locked[i]->next_due_at;
-        if (locked[i]->kind == KIND_SLOTTED && read->slots_wanted[index] > 0 &&
-            !read_slots(rows, index, read->slots_wanted[index], arena, &view->free_slots[i]))
-            return false;
-        if ((read->name_count[index] || read->all_slots) &&
-            !read_named(rows, read, index, arena, &view->named_slots[i]))
+        if (!rows_read_slots(rows, read, index, arena, view, i))
             return false;
     }
     return true;
 }
 
 /* Reads the requests in ascending order of their keys, with copies of their permits. `keys`: a bit per key. */
-static bool view_requests(const struct rows *rows, unsigned keys, struct arena *arena, struct view *view)
+bool rows_read_requests(const struct rows *rows, const struct rows_read *read, unsigned keys, struct arena *arena,
+                        struct view *view)
 {
     view->requests = arena_array(arena, MODEL_KEYS, sizeof *view->requests);
     view->request_count = 0;
@@ -249,6 +262,14 @@ static bool view_requests(const struct rows *rows, unsigned keys, struct arena *
             return false;
         for (size_t j = 0; j < request->permit_count; j++) /* a read has them in the database's order */
             request->permits[j] = rows->permits[key][request->permit_count - 1 - j];
+        request->wants = NULL;
+        request->want_count = 0;
+        request->here = request->state == REQUEST_WAITING && (read->here >> key & 1);
+        if (request->here)
+            request->here_nonce = nonce_text(read->here_nonce[key]);
+        if (request->wanted.data &&
+            wants_decode(request->wanted, arena, &request->ttl, &request->wants, &request->want_count) != PERMIT_OK)
+            return false;
     }
     return true;
 }
@@ -269,7 +290,7 @@ bool rows_view(const struct rows *rows, const struct rows_read *read, struct are
                         .epoch = read->moment.epoch,
                         .grants_from = read->moment.grants_from,
                         .same_server = true};
-    if (!view_semaphores(rows, read, arena, &view) || !view_requests(rows, read->keys, arena, &view) ||
+    if (!view_semaphores(rows, read, arena, &view) || !rows_read_requests(rows, read, read->keys, arena, &view) ||
         !view_owners(read, arena, &view))
         return false;
     *ret_view = view;
@@ -343,7 +364,7 @@ bool rows_read_due(const struct rows *rows, const struct rows_read *read, const 
         if (shortfalls[i].named)
             keys |= due_named(rows, read, view, shortfalls[i].semaphore);
     }
-    return view_requests(rows, keys, arena, view);
+    return rows_read_requests(rows, read, keys, arena, view);
 }
 
 static uint64_t mix(uint64_t sum, const void *data, size_t length)
@@ -371,6 +392,8 @@ uint64_t view_checksum(const struct view *view)
         sum = mix(sum, view->named_slots[i].rows, view->named_slots[i].count * sizeof(struct slot_row));
     }
     for (size_t i = 0; i < view->request_count; i++)
+        sum = mix(sum, view->requests[i].wants, view->requests[i].want_count * sizeof(struct want));
+    for (size_t i = 0; i < view->request_count; i++)
         for (size_t j = 0; j < view->requests[i].permit_count; j++) {
             const struct permit *permit = &view->requests[i].permits[j];
             sum = mix(mix(sum, permit, sizeof *permit), permit->slots.numbers, permit->slots.count * sizeof(uint32_t));
@@ -390,6 +413,7 @@ static void write_usage(struct semaphore *row, const struct semaphore *image)
     row->next_permit_id = image->next_permit_id;
     row->next_due_at = image->next_due_at;
     row->first_free = image->first_free;
+    row->waiting = image->waiting;
 }
 
 /* Writes the columns that are written only with `settings`. */
@@ -402,6 +426,8 @@ static void write_settings(struct semaphore *row, const struct semaphore *image)
     row->max_ttl_ms = image->max_ttl_ms;
     row->grace_ms = image->grace_ms;
     row->max_hold_ms = image->max_hold_ms;
+    row->max_waiters = image->max_waiters;
+    row->max_priority = image->max_priority;
     row->paused_reason = image->paused_reason;
     row->note = image->note;
     row->retired_at = image->retired_at;
@@ -413,7 +439,8 @@ static bool semaphores_equal(const struct semaphore *a, const struct semaphore *
            a->capacity == b->capacity && a->in_use == b->in_use && a->next_permit_id == b->next_permit_id &&
            a->version == b->version && a->config_version == b->config_version && a->next_due_at == b->next_due_at &&
            a->first_free == b->first_free && a->default_ttl_ms == b->default_ttl_ms && a->max_ttl_ms == b->max_ttl_ms &&
-           a->grace_ms == b->grace_ms && a->max_hold_ms == b->max_hold_ms && bytes_equal(a->note, b->note) &&
+           a->grace_ms == b->grace_ms && a->max_hold_ms == b->max_hold_ms && a->max_waiters == b->max_waiters &&
+           a->max_priority == b->max_priority && a->waiting == b->waiting && bytes_equal(a->note, b->note) &&
            bytes_equal(a->paused_reason, b->paused_reason) && !a->paused_reason.data == !b->paused_reason.data &&
            a->retired_at == b->retired_at;
 }
@@ -506,6 +533,25 @@ static bool copy_permits(struct rows *rows, unsigned key, const struct request *
             permit->labels[j] = label_text(label_index(image->permits[i].labels[j]));
     }
     rows->requests[key].permits = rows->permits[key];
+    rows->requests[key].permit_count = image->permit_count;
+    return true;
+}
+
+/* Keeps what a waiting request wants, as the bytes of its column say. */
+static bool copy_wanted(struct rows *rows, unsigned key, const struct request *image)
+{
+    struct request *row = &rows->requests[key];
+    row->wanted = (struct bytes){0};
+    row->wants = NULL;
+    row->want_count = 0;
+    if ((image->wanted.data != NULL) != (image->state == REQUEST_WAITING))
+        FAIL("%s: state %d, `wanted` has %zu bytes", key_name(key).data, (int)image->state, image->wanted.length);
+    if (!image->wanted.data)
+        return true;
+    row->wanted = arena_copy(&rows->arena, image->wanted);
+    if (!row->wanted.data ||
+        wants_decode(row->wanted, &rows->arena, &row->ttl, &row->wants, &row->want_count) != PERMIT_OK)
+        FAIL("%s: `wanted` cannot be decoded", key_name(key).data);
     return true;
 }
 
@@ -547,13 +593,15 @@ static void keep_strings(struct request *row)
     row->principal = bytes_equal(row->principal, BYTES("someone")) ? BYTES("someone") : nobody;
 }
 
-/* A confirmed request is neither due nor stale; an ended one has a time of deletion. */
+/* A confirmed request is neither due nor stale; an ended or waiting one has a time of deletion. */
 static bool check_deadline(struct rows *rows, unsigned key)
 {
     const struct request *row = &rows->requests[key];
-    bool forever = row->confirmed_at != NEVER || row->ttl_ms == TTL_BY_OWNER;
+    bool forever = (row->confirmed_at != NEVER || row->ttl_ms == TTL_BY_OWNER) && !row->server_id;
     if (row->state == REQUEST_ACQUIRED ? forever != (row->due_at == NEVER) : row->due_at == NEVER)
         FAIL("%s: due_at %lld does not fit its state", key_name(key).data, (long long)row->due_at);
+    if (row->state == REQUEST_RELEASED && row->server_id)
+        FAIL("%s has ended, and has a server", key_name(key).data);
     return true;
 }
 
@@ -565,9 +613,13 @@ static bool insert_request(struct rows *rows, const struct request_change *chang
     for (unsigned i = 0; i < MODEL_KEYS; i++)
         if (rows->requests[i].id == change->request->id)
             FAIL("request id %llu twice", U(change->request->id));
+    if (change->request->id >= MODEL_IDS)
+        FAIL("request id %llu is too large for the test", U(change->request->id));
+    rows->key_of_id[change->request->id] = (unsigned char)key;
     *row = *change->request;
     keep_strings(row);
-    return copy_permits(rows, key, change->request) && check_tokens(rows, key, seen) && check_deadline(rows, key);
+    return copy_wanted(rows, key, change->request) && copy_permits(rows, key, change->request) &&
+           check_tokens(rows, key, seen) && check_deadline(rows, key);
 }
 
 /* Compares the row with `before`, the row as it was read: an UPDATE writes only the differences. */
@@ -576,16 +628,25 @@ static bool is_as_read(const struct request *row, const struct request *before)
     return before && before->id == row->id && before->state == row->state && before->end_reason == row->end_reason &&
            before->ttl_ms == row->ttl_ms && before->due_at == row->due_at && before->renewals == row->renewals &&
            before->replays == row->replays && before->confirmed_at == row->confirmed_at &&
-           before->ended_at == row->ended_at;
+           before->ended_at == row->ended_at && before->server_id == row->server_id &&
+           before->waiting_until == row->waiting_until && before->place == row->place;
 }
 
 /* Writes the columns of an UPDATE; `state` changes one way only. */
-static bool update_request(struct rows *rows, const struct request_change *change, unsigned key)
+static bool update_request(struct rows *rows, const struct request_change *change, unsigned key, uint64_t *seen)
 {
     struct request *row = &rows->requests[key];
     const struct request *image = change->request;
-    enum request_state before = change->ends ? REQUEST_ACQUIRED : image->state;
-    if (row->id != image->id || row->state != before || (change->ends && image->state != REQUEST_RELEASED))
+    bool leaves_queue = row->state == REQUEST_WAITING && image->state == REQUEST_RELEASED;
+    enum request_state before = change->ends     ? REQUEST_ACQUIRED
+                                : change->grants ? REQUEST_WAITING
+                                : leaves_queue   ? REQUEST_WAITING
+                                                 : image->state;
+    enum request_state after = change->ends ? REQUEST_RELEASED : image->state;
+    if (change->grants && image->state == REQUEST_RELEASED)
+        after = REQUEST_RELEASED; /* granted, and released in the same batch */
+    if (row->id != image->id || row->state != before || image->state != after ||
+        (change->grants && image->state == REQUEST_WAITING))
         FAIL("%s: id %llu in state %d becomes id %llu in state %d, ends %d", key_name(key).data, U(row->id),
              (int)row->state, U(image->id), (int)image->state, change->ends);
     if (!is_as_read(row, change->before))
@@ -598,7 +659,27 @@ static bool update_request(struct rows *rows, const struct request_change *chang
     row->due_at = image->due_at;
     row->confirmed_at = image->confirmed_at;
     row->ended_at = image->ended_at;
-    return check_deadline(rows, key);
+    row->nonce = image->nonce;
+    row->server_id = image->server_id;
+    keep_strings(row);
+    row->waiting_until = image->waiting_until;
+    if (change->grants) {
+        row->acquired_at = image->acquired_at;
+        row->grace_ms = image->grace_ms;
+        if (!copy_permits(rows, key, image) || !check_tokens(rows, key, seen))
+            return false;
+    }
+    return copy_wanted(rows, key, image) && check_deadline(rows, key);
+}
+
+static bool remove_request(struct rows *rows, const struct request_change *change, unsigned key)
+{
+    struct request *row = &rows->requests[key];
+    if (row->id != change->request->id || row->state != REQUEST_WAITING || !is_as_read(row, change->before))
+        FAIL("%s: id %llu is deleted, the row is %llu in state %d", key_name(key).data, U(change->request->id),
+             U(row->id), (int)row->state);
+    *row = (struct request){0};
+    return true;
 }
 
 /* Inserts come first, ascending by external_id; updates follow, ascending by id. */
@@ -615,6 +696,11 @@ static bool write_requests(struct rows *rows, const struct changes *changes)
 {
     uint64_t seen[MODEL_SEMAPHORES];
     memcpy(seen, rows->last_tokens, sizeof seen);
+    for (size_t i = 0; i < changes->request_count; i++) { /* the store deletes first */
+        int key = key_index(changes->requests[i].request->external_id);
+        if (changes->requests[i].remove && (key < 0 || !remove_request(rows, &changes->requests[i], (unsigned)key)))
+            return false;
+    }
     for (size_t i = 0; i < changes->request_count; i++) {
         const struct request_change *change = &changes->requests[i];
         if (i > 0 && !in_order(change - 1, change))
@@ -622,8 +708,9 @@ static bool write_requests(struct rows *rows, const struct changes *changes)
         int key = key_index(change->request->external_id);
         if (key < 0)
             FAIL("a request of unknown key is written");
-        if (!(change->insert ? insert_request(rows, change, (unsigned)key, seen)
-                             : update_request(rows, change, (unsigned)key)))
+        if (change->remove)
+            continue;
+        if (!(change->insert ? insert_request : update_request)(rows, change, (unsigned)key, seen))
             return false;
     }
     memcpy(rows->last_tokens, seen, sizeof seen);
@@ -748,11 +835,39 @@ static bool check_semaphore(struct rows *rows, unsigned index)
 
 static bool check_empty(struct rows *rows, const struct changes *changes)
 {
-    bool changed = changes->request_count > 0 || changes->slot_count > 0 || changes->label_count > 0;
+    bool changed = changes->request_count > 0 || changes->slot_count > 0 || changes->label_count > 0 ||
+                   changes->place_count > 0 || changes->mail_count > 0;
     for (size_t i = 0; i < changes->semaphore_count; i++)
         changed |= changes->semaphores[i].changed;
     if (changes->empty == changed)
         FAIL("changes are marked %s", changes->empty ? "empty and are not" : "as some and are none");
+    return true;
+}
+
+static bool is_written(const struct changes *changes, uint64_t semaphore_id)
+{
+    for (size_t i = 0; i < changes->semaphore_count; i++)
+        if (changes->semaphores[i].semaphore->id == semaphore_id)
+            return changes->semaphores[i].changed;
+    return false;
+}
+
+/* A change of a place, or from or to no server, raises the version of all semaphores of the request. */
+static bool check_versions(struct rows *rows, const struct changes *changes)
+{
+    for (size_t i = 0; i < changes->place_count; i++)
+        if (!is_written(changes, changes->places[i].semaphore_id))
+            FAIL("a place of %c changes, and not its version",
+                 'a' + rows_semaphore(rows, changes->places[i].semaphore_id));
+    for (size_t i = 0; i < changes->request_count; i++) {
+        const struct request *before = changes->requests[i].before;
+        const struct request *after = changes->requests[i].request;
+        bool changes_server = before && !before->server_id != !after->server_id;
+        for (size_t j = 0; changes_server && j < before->want_count; j++)
+            if (!is_written(changes, before->wants[j].semaphore_id))
+                FAIL("%.*s gets or loses its server, and no version rises", (int)after->external_id.length,
+                     after->external_id.data);
+    }
     return true;
 }
 
@@ -767,8 +882,9 @@ bool rows_apply(struct rows *rows, const struct plan *plan)
             (changes->requests[i].request->id < rows->next_id || changes->requests[i].request->id >= end))
             FAIL("request id %llu is not of [%llu, %llu)", U(changes->requests[i].request->id), U(rows->next_id),
                  U(end));
-    if (!write_semaphores(rows, changes) || !write_requests(rows, changes) || !write_slots(rows, changes) ||
-        !write_labels(rows, changes))
+    if (!check_versions(rows, changes) || !write_semaphores(rows, changes) || !write_requests(rows, changes) ||
+        !write_slots(rows, changes) || !write_labels(rows, changes) || !rows_write_places(rows, changes) ||
+        !rows_write_mail(rows, changes) || !rows_check_places(rows))
         return false;
     rows->next_id = end;
     for (unsigned i = 0; i < MODEL_SEMAPHORES; i++)
@@ -808,6 +924,11 @@ void rows_request(const struct rows *rows, const struct request *request, struct
         .owner = (unsigned)owner_index(request->owner),
         .nonce = (unsigned)nonce_index(request->nonce),
         .permit_count = (unsigned)min_i64((int64_t)request->permit_count, MODEL_WANTS),
+        .server = (unsigned)request->server_id,
+        .priority = request->priority,
+        .place = request->place,
+        .since = request->waiting_since,
+        .until = request->waiting_until,
     };
     for (unsigned i = 0; i < ret_request->permit_count; i++)
         rows_permit(rows, &request->permits[i], &ret_request->permits[i]);

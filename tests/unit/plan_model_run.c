@@ -1,21 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Runs a script: gathers operations into batches as an engine would (operations put back come first, with the locks
- * they need; waiters join every batch; administrative operations run alone), plans, compares each outcome with the
- * model's in the order of decision, and writes the changes.
+ * they need; administrative operations run alone), plans, compares each outcome with the model's in the order of
+ * decision, and writes the changes. Each batch belongs to one of several permitd, which all use the same rows.
  */
 #include <stdlib.h>
 
 #include "plan_model.h"
 
 /* Each put-back adds locks, or follows another operation of the key. */
-enum { MAX_PUT_BACKS = 2 * MODEL_SEMAPHORES, LAST_RANK = 6 };
+enum { MAX_PUT_BACKS = 2 * MODEL_SEMAPHORES, RANK_ASK = 4, RANK_REST = 5 };
 
 struct batch {
     struct arrival arrivals[MODEL_STEPS];
     unsigned count;
     struct moment moment;
-    struct wait_place stands[MODEL_STEPS];
     struct operation operations[MODEL_STEPS];
     struct want wants[MODEL_STEPS][MODEL_WANTS];
     struct slot_name names[MODEL_STEPS][MODEL_WANTS][MODEL_NAMES];
@@ -23,8 +22,15 @@ struct batch {
     struct semaphore_change change;
     struct rows_read read;
     int ranks[MODEL_STEPS];
+    struct plan_settings settings;
+    unsigned order[MODEL_STEPS]; /* the operations in the order of decision */
+    unsigned decided;
+    bool has_servers;
+    unsigned waiters; /* a bit per waiting key that was read */
+    unsigned beyond[MODEL_SEMAPHORES];
     unsigned locked;
-    unsigned searched; /* a bit per semaphore with all its due holders read */
+    unsigned read_more; /* semaphores of which the plan would read more waiters */
+    unsigned searched;  /* a bit per semaphore with all its due holders read */
 };
 
 #define FAIL(run, ...) return buf_printf(&(run)->rows.problem, __VA_ARGS__), false
@@ -48,9 +54,11 @@ static void run_clear(struct run *run, const struct script *script)
     memset(&run->model, 0, sizeof run->model);
     memset(run->put_backs, 0, sizeof run->put_backs);
     memset(run->ended, 0, sizeof run->ended);
+    memset(run->known, 0, sizeof run->known);
     run->script = script;
     run->decided_count = run->batches = 0;
-    run->reclaims = run->kept_by_put_back = 0;
+    run->reclaims = 0;
+    run->granted_here = run->granted_elsewhere = run->called = run->told = 0;
     run->queue.count = 0;
     run->cut_short = false;
 }
@@ -61,8 +69,22 @@ bool step_is_administrative(const struct step *step)
            step->kind == OP_SEMAPHORE_RESUME || step->kind == OP_SEMAPHORE_RETIRE;
 }
 
-/* The order is releases, renewals, confirms, expiries, waiters, new requests. */
-int step_rank(const struct step *step, const struct wait_place *stand)
+/* Returns what the server of the batch knows of a client that waits there for the key; NULL: nothing. */
+static const struct known *known_of(const struct run *run, const struct step *step)
+{
+    const struct known *known = &run->known[run->model.batch.moment.server][step->key];
+    bool knows = known->here && !step->anew && step->kind == OP_ACQUIRE && same_content(known->content, step);
+    return knows ? known : NULL;
+}
+
+static bool enters_again(const struct run *run, const struct step *step)
+{
+    bool waits = step->wait == WAIT_ASK || step->wait == WAIT_LAST;
+    return waits && known_of(run, step) && run->model.batch.moment.server != 0;
+}
+
+/* The order is releases, renewals, confirms, expiries, asks, the walk, and the rest. */
+static int step_rank(const struct run *run, const struct step *step)
 {
     switch (step->kind) {
     case OP_RELEASE:
@@ -70,8 +92,8 @@ int step_rank(const struct step *step, const struct wait_place *stand)
     case OP_RENEW: return 1;
     case OP_CONFIRM: return 2;
     case OP_EXPIRE: return 3;
-    case OP_ACQUIRE: return stand->place == RANK_WAITER || stand->place == RANK_AGED ? 4 : 5;
-    default: return LAST_RANK;
+    case OP_ACQUIRE: return model_is_ask(&run->model, step, enters_again(run, step)) ? RANK_ASK : RANK_REST;
+    default: return RANK_REST;
     }
 }
 
@@ -88,18 +110,6 @@ static unsigned locks_of_step(const struct run *run, const struct step *step)
     for (unsigned i = 0; i < step->want_count; i++)
         locks |= 1U << step->wants[i].semaphore;
     return locks;
-}
-
-/* An acquire in the waitlist is a waiter from then on. */
-static struct wait_place stand_of(const struct step *step, const struct arrival *arrival)
-{
-    struct wait_place stand = {step->stand.place, step->stand.waits || arrival->tries < step->patience};
-    bool aged = stand.place == RANK_AGED || (step->aged_at && arrival->tries >= step->aged_at);
-    if (arrival->waits_here)
-        stand.place = aged ? RANK_AGED : RANK_WAITER;
-    else if (arrival->is_behind)
-        stand.place = RANK_BEHIND;
-    return stand;
 }
 
 static void make_want(const struct run *run, const struct model_want *asked, struct slot_name *names, struct want *want)
@@ -129,7 +139,7 @@ static const struct semaphore_change *make_change(const struct step *step, struc
 static void make_operation(const struct run *run, unsigned index, struct batch *batch)
 {
     const struct step *step = &run->script->steps[batch->arrivals[index].step];
-    const struct wait_place *stand = &batch->stands[index];
+    const struct known *known = known_of(run, step);
     struct operation *operation = &batch->operations[index];
     struct want *wants = batch->wants[index];
     *operation = (struct operation){.kind = step->kind, .principal = BYTES("someone")};
@@ -148,8 +158,14 @@ static void make_operation(const struct run *run, unsigned index, struct batch *
     memcpy(operation->digest, step->digest, DIGEST_SIZE);
     operation->wants = wants;
     operation->want_count = step->want_count;
-    operation->queue_rank = stand->place;
-    operation->waits = stand->waits;
+    operation->priority = step->priority;
+    operation->wait = step->wait;
+    operation->wait_us = step->wait_us;
+    operation->entered = step->kind == OP_ACQUIRE && known;
+    operation->place = operation->entered ? known->place : 0;
+    operation->since = operation->entered ? known->since : 0;
+    if (step->mailed)
+        operation->mailed = rows_mail_of(&run->rows, batch->moment.server, step->key);
     for (unsigned i = 0; i < step->want_count; i++)
         make_want(run, &step->wants[i], batch->names[index][i], &wants[i]);
 }
@@ -179,6 +195,12 @@ static void batch_read(const struct run *run, const struct batch *batch, struct 
     struct rows_read *read = ret_read;
     memset(read, 0, sizeof *read);
     read->moment = batch->moment;
+    read->queue_cut = run->script->queue_cut;
+    for (unsigned key = 0; key < MODEL_KEYS; key++) {
+        const struct known *known = &run->known[batch->moment.server][key];
+        read->here |= (unsigned)known->here << key;
+        read->here_nonce[key] = known->nonce;
+    }
     for (unsigned i = 0; i < batch->count; i++) {
         const struct step *step = &run->script->steps[batch->arrivals[i].step];
         read->locks |= batch->arrivals[i].locks;
@@ -191,21 +213,19 @@ static void batch_read(const struct run *run, const struct batch *batch, struct 
             read->due_cut = step->due_cut;
         read->walks_due |= step->walks_due;
         for (unsigned j = 0; step->kind == OP_ACQUIRE && j < step->want_count; j++)
-            if (batch->stands[i].place != RANK_BEHIND || step->wants[j].name_count)
-                read_want(&step->wants[j], step->extra_slots, read);
+            read_want(&step->wants[j], step->extra_slots, read);
     }
 }
 
-/* An operation is never decided before an earlier one on its key. */
-static void rank_batch(const struct run *run, struct batch *batch)
+/* Returns the rank of an operation now: it is never decided before an earlier one on its key. */
+static int rank_of(const struct run *run, const struct batch *batch, unsigned index)
 {
-    for (unsigned i = 0; i < batch->count; i++) {
-        const struct step *step = &run->script->steps[batch->arrivals[i].step];
-        batch->ranks[i] = step_rank(step, &batch->stands[i]);
-        for (unsigned j = 0; j < i && !step_is_administrative(step); j++)
-            if (run->script->steps[batch->arrivals[j].step].key == step->key && batch->ranks[j] > batch->ranks[i])
-                batch->ranks[i] = batch->ranks[j];
-    }
+    const struct step *step = &run->script->steps[batch->arrivals[index].step];
+    int rank = step_rank(run, step);
+    for (unsigned i = 0; i < index && !step_is_administrative(step); i++)
+        if (run->script->steps[batch->arrivals[i].step].key == step->key && batch->ranks[i] > rank)
+            rank = batch->ranks[i];
+    return rank == RANK_ASK && step->kind != OP_ACQUIRE ? RANK_REST : rank;
 }
 
 /* ---- comparing ---- */
@@ -227,6 +247,7 @@ static void verdict_of(const struct run *run, const struct outcome *outcome, str
     verdict->replayed = outcome->replayed;
     verdict->already_released = outcome->already_released;
     verdict->may_wait = outcome->may_wait;
+    verdict->waits = outcome->waits;
     if (outcome->request) {
         verdict->has_request = true;
         rows_request(&run->rows, outcome->request, &verdict->request);
@@ -261,6 +282,8 @@ static void verdict_add_semaphore(const struct semaphore *semaphore, struct verd
         .max_ttl_ms = semaphore->max_ttl_ms,
         .grace_ms = semaphore->grace_ms,
         .max_hold_ms = semaphore->max_hold_ms,
+        .max_waiters = semaphore->max_waiters,
+        .max_priority = semaphore->max_priority,
         .note = semaphore->note,
         .paused_reason = semaphore->paused_reason,
     };
@@ -357,6 +380,11 @@ static bool requests_equal(const struct model_request *expected, const struct mo
     DIFFERS(ended_at, "%ld");
     DIFFERS(owner, "%u");
     DIFFERS(nonce, "%u");
+    DIFFERS(server, "%u");
+    DIFFERS(priority, "%d");
+    DIFFERS(place, "%ld");
+    DIFFERS(since, "%ld");
+    DIFFERS(until, "%ld");
     DIFFERS(permit_count, "%u");
     for (unsigned i = 0; i < expected->permit_count; i++)
         if (!permits_equal(&expected->permits[i], permit_of(got, expected->permits[i].semaphore), problem))
@@ -377,6 +405,8 @@ static bool settings_equal(const struct model_semaphore *expected, const struct 
     DIFFERS(max_ttl_ms, "%ld");
     DIFFERS(grace_ms, "%ld");
     DIFFERS(max_hold_ms, "%ld");
+    DIFFERS(max_waiters, "%ld");
+    DIFFERS(max_priority, "%ld");
     if (!bytes_equal(expected->note, got->note))
         return buf_append_text(problem, "note differs"), false;
     if (!expected->paused_reason.data != !got->paused_reason.data ||
@@ -407,6 +437,7 @@ bool verdict_equal(const struct verdict *expected, const struct verdict *got, st
     DIFFERS(replayed, "%d");
     DIFFERS(already_released, "%d");
     DIFFERS(may_wait, "%d");
+    DIFFERS(waits, "%d");
     DIFFERS(has_request, "%d");
     DIFFERS(has_semaphore, "%d");
     DIFFERS(in_use, "%ld");
@@ -437,16 +468,6 @@ static void name_step(struct run *run, const struct batch *batch, unsigned index
     step_print(&run->script->steps[batch->arrivals[index].step], &run->rows.problem);
 }
 
-/* Returns true if an earlier operation on its key was put back in this batch. */
-static bool follows_put_back(const struct run *run, const struct batch *batch, const struct plan *plan, unsigned index)
-{
-    for (unsigned i = 0; i < index; i++)
-        if (plan->outcomes[i].put_back &&
-            run->script->steps[batch->arrivals[i].step].key == run->script->steps[batch->arrivals[index].step].key)
-            return true;
-    return false;
-}
-
 static unsigned needs_of(const struct run *run, const struct outcome *outcome)
 {
     unsigned needs = 0;
@@ -455,41 +476,26 @@ static unsigned needs_of(const struct run *run, const struct outcome *outcome)
     return needs;
 }
 
-static unsigned semaphores_wanted(const struct run *run, const struct step *step)
-{
-    unsigned wanted = 0;
-    for (unsigned i = 0; i < step->want_count; i++)
-        if (run->rows.semaphores[step->wants[i].semaphore].id)
-            wanted |= 1U << step->wants[i].semaphore;
-    return wanted;
-}
-
 /*
  * An operation that would touch a request with an unlocked semaphore is put back with all the locks it needs; no other
- * operation is put back. Checked at the moment of the decision, when the model is at the same point.
+ * operation is put back.
  */
-static bool check_locks(struct run *run, const struct batch *batch, const struct plan *plan, unsigned index)
+static bool compare_put_back(struct run *run, const struct batch *batch, const struct plan *plan, unsigned index)
 {
     const struct outcome *outcome = &plan->outcomes[index];
-    const struct step *step = &run->script->steps[batch->arrivals[index].step];
-    unsigned touched = model_touches(&run->model, step, &batch->stands[index], &batch->moment);
-    bool follows = follows_put_back(run, batch, plan, index);
-    bool must = follows || (touched & ~batch->locked) != 0;
-    if (outcome->put_back != must)
-        FAIL(run, "put back: %d; it touches %02x of %02x", outcome->put_back, touched, batch->locked);
-    if (!must)
+    const struct verdict *verdict = &run->verdicts[batch->arrivals[index].step];
+    if (outcome->put_back != verdict->put_back)
+        FAIL(run, "put back: %d, expected %d, with %02x of %02x", outcome->put_back, verdict->put_back, verdict->needs,
+             batch->locked);
+    if (!outcome->put_back)
         return true;
     for (size_t i = 0; i < outcome->need_count; i++)
         if (rows_semaphore(&run->rows, outcome->needs[i]) < 0 || (i > 0 && outcome->needs[i - 1] >= outcome->needs[i]))
             FAIL(run, "needs are not ids of semaphores, ascending");
-    if (follows)
-        touched = rows_semaphores_of_key(&run->rows, step->key);
-    if (needs_of(run, outcome) != (touched | semaphores_wanted(run, step)))
-        FAIL(run, "put back with %02x for %02x", needs_of(run, outcome), touched | semaphores_wanted(run, step));
-    if (++run->put_backs[batch->arrivals[index].step] > MAX_PUT_BACKS * (1 + step->patience))
+    if (needs_of(run, outcome) != verdict->needs)
+        FAIL(run, "put back with %02x for %02x", needs_of(run, outcome), verdict->needs);
+    if (++run->put_backs[batch->arrivals[index].step] > MAX_PUT_BACKS)
         FAIL(run, "put back for ever");
-    model_put_back(&run->model, step, &batch->stands[index]);
-    run->kept_by_put_back += batch->stands[index].waits;
     return true;
 }
 
@@ -503,8 +509,8 @@ static bool is_deletable(const struct request *request, const struct moment *mom
 static bool check_written(struct run *run, const struct outcome *outcome, const struct moment *moment,
                           const struct changes *changes)
 {
-    if (!outcome->request || is_deletable(outcome->request, moment))
-        return true;
+    if (!outcome->request || is_deletable(outcome->request, moment) || outcome->request->state == REQUEST_WAITING)
+        return true; /* no client is answered with a place */
     for (size_t i = 0; i < changes->request_count; i++)
         if (bytes_equal(changes->requests[i].request->external_id, outcome->request->external_id))
             return true;
@@ -520,29 +526,27 @@ static bool check_identity(struct run *run, const struct step *step, const struc
     if (!bytes_equal(request->external_id, key_name(step->key)) || !bytes_equal(request->principal, BYTES("someone")))
         FAIL(run, "the request is somebody else's");
     bool tombstone = request->end_reason == END_NEVER_HELD;
-    if (request->has_digest == tombstone ||
+    if ((!request->has_digest && !tombstone) ||
         (step->kind == OP_ACQUIRE && !tombstone && memcmp(request->digest, step->digest, DIGEST_SIZE) != 0))
         FAIL(run, "the digest is not that of the acquire");
     return true;
 }
 
-static bool remember_decision(struct run *run, const struct batch *batch, unsigned index)
+static bool remember_decision(struct run *run, const struct batch *batch, unsigned step, int rank,
+                              const struct verdict *verdict)
 {
-    unsigned step = batch->arrivals[index].step;
     if (run->decided_count == MODEL_STEPS)
         FAIL(run, "too many decisions");
     run->decided[run->decided_count++] = (struct decided){.step = step,
                                                           .batch = run->batches,
-                                                          .rank = batch->ranks[index],
+                                                          .rank = rank,
                                                           .locks = batch->locked,
-                                                          .stand = batch->stands[index],
                                                           .moment = batch->moment,
-                                                          .verdict = run->verdicts[step],
-                                                          .is_specific = step_is_specific(&run->script->steps[step])};
+                                                          .verdict = *verdict};
     return true;
 }
 
-/* `*event_at` is the first event of the plan without an operation so far; it moves past the events of this one. */
+/* Compares an outcome with that of the model. `*event_at` is the first event of the plan without an operation so far. */
 static bool compare_outcome(struct run *run, const struct batch *batch, const struct plan *plan, unsigned index,
                             size_t *event_at)
 {
@@ -550,9 +554,6 @@ static bool compare_outcome(struct run *run, const struct batch *batch, const st
     const struct step *step = &run->script->steps[at];
     const struct outcome *outcome = &plan->outcomes[index];
     struct verdict got;
-    unsigned due = run->model.ended[END_EXPIRED] + run->model.ended[END_STALE];
-    model_do(&run->model, step, &batch->stands[index], &batch->moment, &run->verdicts[at]);
-    run->reclaims += run->verdicts[at].created && due < run->model.ended[END_EXPIRED] + run->model.ended[END_STALE];
     verdict_of(run, outcome, &got);
     if (outcome->semaphore)
         verdict_add_semaphore(outcome->semaphore, &got);
@@ -560,8 +561,9 @@ static bool compare_outcome(struct run *run, const struct batch *batch, const st
         if (!verdict_add_event(run, &plan->changes, &plan->changes.events[(*event_at)++], &got))
             return false;
     run->wrote[at] = !plan->changes.empty;
-    return remember_decision(run, batch, index) && verdict_equal(&run->verdicts[at], &got, &run->rows.problem) &&
-           check_identity(run, step, outcome) && check_written(run, outcome, &batch->moment, &plan->changes);
+    return remember_decision(run, batch, at, batch->ranks[index], &run->verdicts[at]) &&
+           verdict_equal(&run->verdicts[at], &got, &run->rows.problem) && check_identity(run, step, outcome) &&
+           check_written(run, outcome, &batch->moment, &plan->changes);
 }
 
 /* next_due_at alone is written only if it says due and no holder is. */
@@ -577,19 +579,27 @@ static bool only_next_due(const struct run *run, const struct batch *batch, cons
             row->next_permit_id != image->next_permit_id || row->first_free != image->first_free)
             return false;
     }
-    return changes->request_count == 0 && changes->slot_count == 0 && changes->event_count == 0;
+    return changes->request_count == 0 && changes->slot_count == 0 && changes->event_count == 0 &&
+           changes->place_count == 0 && changes->mail_count == 0;
 }
 
-/* Checks that nothing is written without an answer that asserts it, except that an outdated next_due_at may rise. */
+/*
+ * Checks that an answer that asserts a state is written, and that a batch without waiters writes nothing without such an
+ * answer, except that an outdated next_due_at may rise.
+ */
 static bool check_needed(struct run *run, const struct batch *batch, const struct plan *plan)
 {
     bool asserts = false;
+    bool waiting = batch->waiters != 0 || run->model.walk.entered != 0;
     for (unsigned i = 0; i < batch->count; i++) {
         const struct outcome *outcome = &plan->outcomes[i];
         bool forgotten = outcome->request && is_deletable(outcome->request, &batch->moment);
-        asserts |= !outcome->put_back && ((outcome->request && !forgotten) || outcome->semaphore);
+        asserts |=
+            !outcome->put_back &&
+            ((outcome->request && !forgotten && outcome->request->state != REQUEST_WAITING) || outcome->semaphore);
+        waiting |= outcome->waits || batch->operations[i].mailed;
     }
-    if (asserts ? plan->changes.empty : !plan->changes.empty && !only_next_due(run, batch, &plan->changes))
+    if (asserts ? plan->changes.empty : !waiting && !plan->changes.empty && !only_next_due(run, batch, &plan->changes))
         FAIL(run, "answers that assert a state: %d, changes empty: %d", asserts, plan->changes.empty);
     return true;
 }
@@ -603,22 +613,184 @@ static void queue_insert(struct queue *queue, const struct arrival *arrival)
     queue->arrivals[at] = *arrival;
 }
 
-/* Queues operations that were put back, and waiters that may still wait. */
+/* Queues the operations that were put back, and remembers whose clients wait at this server. */
 static void collect_queue(struct run *run, const struct batch *batch, const struct plan *plan)
 {
     for (unsigned i = 0; i < batch->count; i++) {
         const struct outcome *outcome = &plan->outcomes[i];
+        const struct step *step = &run->script->steps[batch->arrivals[i].step];
         struct arrival arrival = batch->arrivals[i];
-        bool goes_on = outcome->may_wait && arrival.tries < run->script->steps[arrival.step].patience;
-        if (!outcome->put_back && !goes_on)
-            continue;
-        arrival.was_put_back = outcome->put_back;
-        if (outcome->put_back)
+        if (outcome->put_back) {
             arrival.locks |= needs_of(run, outcome);
-        else
-            arrival.tries++;
-        arrival.waits_here |= goes_on || batch->stands[i].waits;
-        queue_insert(&run->queue, &arrival);
+            queue_insert(&run->queue, &arrival);
+        } else if (step->kind == OP_ACQUIRE) {
+            struct known *known = &run->known[batch->moment.server][step->key];
+            known->here = outcome->waits;
+            known->content = step;
+            known->nonce = (step->nonce + step->mailed) % MODEL_NONCES; /* another client may join the first one */
+            if (outcome->waits) {
+                known->place = outcome->request->place;
+                known->since = outcome->request->waiting_since;
+            }
+        }
+    }
+    for (size_t i = 0; i < plan->granted_count; i++)
+        run->known[batch->moment.server][key_index(plan->granted[i].request->external_id)].here = false;
+}
+
+/* Decides an operation by the model, unless it has to be put back. */
+static void decide_one(struct run *run, struct batch *batch, unsigned index)
+{
+    unsigned at = batch->arrivals[index].step;
+    const struct step *step = &run->script->steps[at];
+    struct verdict *verdict = &run->verdicts[at];
+    unsigned due = run->model.ended[END_EXPIRED] + run->model.ended[END_STALE];
+    const struct operation *operation = &batch->operations[index];
+    bool is_new = true;
+    batch->order[batch->decided++] = index;
+    if (model_puts_back(&run->model, step, model_touches(&run->model, step), verdict))
+        return;
+    if (model_is_ask(&run->model, step, enters_again(run, step)))
+        (void)model_ask(&run->model, step, operation->entered, operation->place, operation->since, verdict, &is_new);
+    if (is_new)
+        model_do(&run->model, step, verdict);
+    run->reclaims += verdict->created && due < run->model.ended[END_EXPIRED] + run->model.ended[END_STALE];
+}
+
+/* Hears an ask before the walk; changes its rank if it is a new request after all. */
+static void hear_ask(struct run *run, struct batch *batch, unsigned index)
+{
+    unsigned at = batch->arrivals[index].step;
+    const struct step *step = &run->script->steps[at];
+    struct verdict *verdict = &run->verdicts[at];
+    const struct operation *operation = &batch->operations[index];
+    unsigned touched = is_waiting(&run->model.requests[step->key]) ? model_touches(&run->model, step) : 0;
+    bool is_new = false;
+    bool is_put_back = model_puts_back(&run->model, step, touched, verdict);
+    if (!is_put_back && !model_is_ask(&run->model, step, enters_again(run, step)))
+        is_new = true; /* the place gave way to an operation before */
+    else if (!is_put_back)
+        (void)model_ask(&run->model, step, operation->entered, operation->place, operation->since, verdict, &is_new);
+    if (!is_new) {
+        batch->order[batch->decided++] = index;
+        return;
+    }
+    for (unsigned i = index; i < batch->count; i++) /* later operations on the key follow it */
+        if (run->script->steps[batch->arrivals[i].step].key == step->key && batch->ranks[i] == RANK_ASK)
+            batch->ranks[i] = RANK_REST;
+}
+
+/* Compares the grants to waiters whose clients are here, and no operation asks for them. */
+static bool compare_granted(struct run *run, const struct batch *batch, const struct plan *plan)
+{
+    const struct model_walk *walk = &run->model.walk;
+    if (plan->granted_count != walk->granted_count)
+        FAIL(run, "%zu waiters of this process are granted, %u were expected", plan->granted_count,
+             walk->granted_count);
+    for (unsigned i = 0; i < walk->granted_count; i++) {
+        struct verdict got;
+        unsigned key = walk->granted[i];
+        verdict_of(run, &plan->granted[i], &got);
+        if (!remember_decision(run, batch, MODEL_STEPS, RANK_ASK, &walk->grants[key]) ||
+            !verdict_equal(&walk->grants[key], &got, &run->rows.problem))
+            FAIL(run, " in the grant to %s", key_name(key).data);
+        if (key_index(plan->granted[i].request->external_id) != (int)key)
+            FAIL(run, "a waiter is granted, and not %s", key_name(key).data);
+    }
+    run->granted_here += walk->granted_count;
+    run->granted_elsewhere += (unsigned)__builtin_popcount(walk->unclaimed);
+    return true;
+}
+
+static bool compare_calls(struct run *run, const struct plan *plan)
+{
+    unsigned calls = 0;
+    for (size_t i = 0; i < plan->call_count; i++)
+        calls |= 1U << run->rows.key_of_id[plan->calls[i]] % 32;
+    run->called += plan->call_count;
+    if (calls != run->model.walk.calls)
+        FAIL(run, "calls %08x, expected %08x", calls, run->model.walk.calls);
+    return true;
+}
+
+/* Mail to others is inserted; the mail of the operations is deleted, unless they are put back. */
+static bool compare_mail(struct run *run, const struct batch *batch, const struct plan *plan)
+{
+    unsigned mail[MODEL_SERVERS] = {0};
+    size_t removed = 0;
+    for (size_t i = 0; i < plan->changes.mail_count; i++) {
+        const struct mail *row = &plan->changes.mail[i];
+        unsigned key = row->request_id < MODEL_IDS ? run->rows.key_of_id[row->request_id] : MODEL_KEYS;
+        bool expected = false;
+        for (unsigned j = 0; row->remove && j < batch->count; j++)
+            expected |= batch->operations[j].mailed == row->request_id && !plan->outcomes[j].put_back;
+        if (row->remove && (!expected || row->server_id != batch->moment.server))
+            FAIL(run, "mail %lu of server %lu is deleted", row->request_id, row->server_id);
+        removed += row->remove;
+        if (!row->remove && (row->server_id == 0 || row->server_id >= MODEL_SERVERS || key == MODEL_KEYS))
+            FAIL(run, "mail %lu to server %lu", row->request_id, row->server_id);
+        if (!row->remove)
+            mail[row->server_id] |= 1U << key;
+    }
+    for (unsigned j = 0; j < batch->count; j++) {
+        uint64_t id = plan->outcomes[j].put_back ? 0 : batch->operations[j].mailed;
+        bool first = id != 0;
+        for (unsigned k = 0; k < j; k++)
+            first = first && (batch->operations[k].mailed != id || plan->outcomes[k].put_back);
+        removed -= first;
+    }
+    if (removed != 0)
+        FAIL(run, "mail of an operation is not deleted");
+    for (unsigned i = 1; i < MODEL_SERVERS; i++) {
+        run->told += (unsigned)__builtin_popcount(mail[i]);
+        if (mail[i] != run->model.walk.mail[i])
+            FAIL(run, "mail to server %u: %08x, expected %08x", i, mail[i], run->model.walk.mail[i]);
+    }
+    return true;
+}
+
+/* Writes, for a transcript, what the batch did to waiters besides the outcomes of its operations. */
+static void note_walk(struct run *run, const struct batch *batch)
+{
+    const struct model_walk *walk = &run->model.walk;
+    struct buf *notes = &run->notes[batch->arrivals[batch->count - 1].step];
+    unsigned granted = walk->unclaimed;
+    for (unsigned i = 0; i < walk->granted_count; i++)
+        granted |= 1U << walk->granted[i];
+    for (unsigned key = 0; key < MODEL_KEYS; key++)
+        if (granted >> key & 1) {
+            buf_printf(notes, "; %s: ", key_name(key).data);
+            verdict_print(&walk->grants[key], notes);
+        }
+    for (unsigned server = 1; server < MODEL_SERVERS; server++)
+        for (unsigned key = 0; key < MODEL_KEYS; key++)
+            if (walk->mail[server] >> key & 1)
+                buf_printf(notes, "; mail %u %s", server, key_name(key).data);
+    for (unsigned key = 0; key < MODEL_KEYS; key++)
+        if (walk->calls >> key & 1)
+            buf_printf(notes, "; call %s", key_name(key).data);
+}
+
+/* Decides the batch by the model. */
+static void decide_batch(struct run *run, struct batch *batch)
+{
+    batch->decided = 0;
+    for (int rank = 0; rank <= RANK_REST; rank++) {
+        for (unsigned i = 0; rank == RANK_ASK && i < batch->count; i++)
+            if (batch->ranks[i] >= RANK_ASK) /* a key may not wait any more */
+                batch->ranks[i] = rank_of(run, batch, i);
+        if (rank == RANK_REST)
+            model_walk(&run->model);
+        for (unsigned i = 0; i < batch->count; i++) {
+            if (batch->ranks[i] != rank)
+                continue;
+            if (rank == RANK_ASK)
+                hear_ask(run, batch, i);
+            else
+                decide_one(run, batch, i);
+            if (rank == RANK_REST && run->model.walk.again)
+                model_walk(&run->model);
+        }
     }
 }
 
@@ -626,25 +798,22 @@ static void collect_queue(struct run *run, const struct batch *batch, const stru
 static bool compare_outcomes(struct run *run, const struct batch *batch, const struct plan *plan)
 {
     size_t event_at = 0;
-    model_begin_batch(&run->model);
-    for (int rank = 0; rank <= LAST_RANK; rank++)
-        for (unsigned i = 0; i < batch->count; i++) {
-            if (batch->ranks[i] != rank)
-                continue;
-            if (!check_locks(run, batch, plan, i) ||
-                (!plan->outcomes[i].put_back && !compare_outcome(run, batch, plan, i, &event_at))) {
-                buf_append_text(&run->rows.problem, " at ");
-                name_step(run, batch, i);
-                return false;
-            }
+    for (unsigned i = 0; i < batch->decided; i++) {
+        unsigned index = batch->order[i];
+        if (!compare_put_back(run, batch, plan, index) ||
+            (!plan->outcomes[index].put_back && !compare_outcome(run, batch, plan, index, &event_at))) {
+            buf_append_text(&run->rows.problem, " at ");
+            name_step(run, batch, index);
+            return false;
         }
+    }
     if (event_at != plan->changes.event_count)
         FAIL(run, "%zu events, %zu were expected", plan->changes.event_count, event_at);
     for (unsigned i = 0; i < END_REASON_COUNT; i++)
         run->ended[i] += plan->ended[i];
     if (memcmp(run->ended, run->model.ended, sizeof run->ended) != 0)
         FAIL(run, "the counters of what ended");
-    return true;
+    return compare_granted(run, batch, plan) && compare_calls(run, plan) && compare_mail(run, batch, plan);
 }
 
 /*
@@ -673,19 +842,74 @@ static bool check_touched(struct run *run, const struct batch *batch, const stru
             if (!(batch->locked >> rows_semaphore(&run->rows, request->permits[j].semaphore_id) & 1))
                 FAIL(run, "%.*s is written without all its locks", (int)request->external_id.length,
                      request->external_id.data);
+        for (size_t j = 0; j < request->want_count; j++)
+            if (!(batch->locked >> rows_semaphore(&run->rows, request->wants[j].semaphore_id) & 1))
+                FAIL(run, "%.*s waits, and is written without all its locks", (int)request->external_id.length,
+                     request->external_id.data);
     }
     return true;
 }
 
+/* A queue is read if it has waiters, and units of it may be free; never if it is closed, paused or retired. */
+static bool check_queue_reads(struct run *run, const struct batch *batch, const struct view *view,
+                              const struct queue_read *reads, size_t count, bool servers)
+{
+    if (step_is_administrative(&run->script->steps[batch->arrivals[0].step])) {
+        if (count || servers)
+            FAIL(run, "an administrative operation reads a queue");
+        return true;
+    }
+    bool read[MODEL_SEMAPHORES] = {false};
+    bool waits = false;
+    for (size_t i = 0; i < view->request_count; i++)
+        waits |= view->requests[i].state == REQUEST_WAITING || view->requests[i].server_id != 0;
+    if (waits != servers)
+        FAIL(run, "a row of the batch waits: %d, servers are read: %d", waits, servers);
+    for (size_t i = 0; i < count; i++) {
+        const struct semaphore *row = &view->semaphores[reads[i].semaphore];
+        read[reads[i].semaphore] = true;
+        if (row->waiting == 0 || row->paused_reason.data || row->retired_at != NEVER || row->capacity == 0 ||
+            reads[i].free < 1 || reads[i].free > row->capacity || reads[i].free < row->capacity - row->in_use ||
+            reads[i].fifo != (row->queue == QUEUE_FIFO))
+            FAIL(run, "the queue of %.*s is read, %ld free", (int)row->name.length, row->name.data, reads[i].free);
+    }
+    for (size_t i = 0; i < view->semaphore_count; i++) {
+        const struct semaphore *row = &view->semaphores[i];
+        bool open = !row->paused_reason.data && row->retired_at == NEVER &&
+                    lease_time(&view->clock, view->now) >= view->grants_from;
+        if (!read[i] && open && row->waiting > 0 && row->capacity > row->in_use)
+            FAIL(run, "the queue of %.*s is not read", (int)row->name.length, row->name.data);
+    }
+    return true;
+}
+
+/* Notes the waiters of the view, and where the queues are cut. */
+static void note_waiters(const struct run *run, struct batch *batch, const struct view *view)
+{
+    batch->waiters = 0;
+    for (unsigned i = 0; i < MODEL_SEMAPHORES; i++)
+        batch->beyond[i] = MODEL_KEYS;
+    for (size_t i = 0; i < view->request_count; i++)
+        if (view->requests[i].state == REQUEST_WAITING)
+            batch->waiters |= 1U << key_index(view->requests[i].external_id);
+    for (size_t i = 0; view->queues && i < view->semaphore_count; i++)
+        if (view->queues[i].beyond)
+            batch->beyond[rows_semaphore(&run->rows, view->semaphores[i].id)] =
+                run->rows.key_of_id[view->queues[i].beyond];
+}
+
 /*
- * Reads the rows of a batch. A limited read of due holders may lead to a refusal although others are due, so the model
- * is told which holders were not read. A read without a limit must be enough for the outcome.
+ * Reads the rows of a batch. Due holders are read for the operations of the batch, and a read may be limited; so the
+ * model is told which holders were not read. A read without a limit must be enough for the outcomes of a batch that
+ * reads no waiters.
  */
 static bool read_batch(struct run *run, struct batch *batch, const struct operation *const *operations,
                        struct view *ret_view)
 {
     struct rows_read *read = &batch->read;
     struct shortfall shortfalls[MODEL_SEMAPHORES];
+    struct queue_read reads[MODEL_SEMAPHORES];
+    bool servers = false;
     batch_read(run, batch, read);
     batch->locked = read->locks;
     run->model.unread = 0;
@@ -701,10 +925,50 @@ static bool read_batch(struct run *run, struct batch *batch, const struct operat
     for (size_t i = 0; i < count && read->due_cut; i++)
         if (shortfalls[i].units > read->due_cut)
             run->model.unread = ~0U;
+    size_t read_count = plan_queue_reads(ret_view, operations, batch->count, &batch->settings, reads, &servers);
+    if (!check_queue_reads(run, batch, ret_view, reads, read_count, servers))
+        return false;
+    if ((read_count || servers) && !rows_read_waiters(&run->rows, read, reads, read_count, &run->arena, ret_view))
+        FAIL(run, "no memory");
+    batch->has_servers = ret_view->has_servers;
+    note_waiters(run, batch, ret_view);
+    if (batch->waiters)
+        run->model.unread = ~0U;
     for (size_t i = 0; i < ret_view->request_count; i++)
         run->model.unread &= ~(1U << key_index(ret_view->requests[i].external_id));
     run->cut_short |= run->model.unread != 0;
     return true;
+}
+
+/* Tells the model of the batch, and the batch of its settings. */
+static void begin_batch(struct run *run, struct batch *batch)
+{
+    const struct rows_read *read = &batch->read;
+    struct model_batch facts = {.moment = batch->moment,
+                                .locks = batch->locked,
+                                .owners = read->owners,
+                                .waiters = batch->waiters,
+                                .has_servers = batch->has_servers,
+                                .here = read->here,
+                                .max_waiters = batch->settings.max_semaphore_waiters};
+    memcpy(facts.here_nonce, read->here_nonce, sizeof facts.here_nonce);
+    memcpy(facts.beyond, batch->beyond, sizeof facts.beyond);
+    model_begin_batch(&run->model, &facts);
+    for (unsigned i = 0; i < batch->count; i++)
+        batch->ranks[i] = rank_of(run, batch, i);
+}
+
+/* Returns the keys (a bit each) with several operations in the batch: the later ones may free units after the walk. */
+static unsigned keys_with_several(const struct run *run, const struct batch *batch)
+{
+    unsigned seen = 0;
+    unsigned several = 0;
+    for (unsigned i = 0; i < batch->count; i++) {
+        unsigned key = 1U << run->script->steps[batch->arrivals[i].step].key;
+        several |= seen & key;
+        seen |= key;
+    }
+    return several;
 }
 
 static bool run_batch(struct run *run, struct batch *batch)
@@ -712,31 +976,54 @@ static bool run_batch(struct run *run, struct batch *batch)
     const struct operation *operations[MODEL_STEPS];
     struct view view;
     struct plan plan;
-    unsigned first = run->decided_count;
     run->batches++;
     arena_clear(&run->arena);
+    batch->settings = model_settings;
+    batch->settings.server_id = batch->moment.server;
+    if (run->script->max_waiters)
+        batch->settings.max_semaphore_waiters = run->script->max_waiters;
+    run->model.batch.moment = batch->moment;
     for (unsigned i = 0; i < batch->count; i++) {
         const struct step *step = &run->script->steps[batch->arrivals[i].step];
-        batch->stands[i] = stand_of(step, &batch->arrivals[i]);
+        if (step->vanished)
+            run->known[batch->moment.server][step->key].here = false;
+    }
+    for (unsigned i = 0; i < batch->count; i++) {
         make_operation(run, i, batch);
         operations[i] = &batch->operations[i];
     }
-    rank_batch(run, batch);
     if (!read_batch(run, batch, operations, &view))
         return false;
+    begin_batch(run, batch);
     uint64_t before = view_checksum(&view);
     struct id_range ids = {run->rows.next_id, run->rows.next_id + batch->count};
-    enum permit_status status = plan_batch(&view, operations, batch->count, ids, &model_settings, &run->arena, &plan);
+    enum permit_status status = plan_batch(&view, operations, batch->count, ids, &batch->settings, &run->arena, &plan);
     if (status != PERMIT_OK)
         FAIL(run, "plan_batch: %s", permit_status_word(status));
     if (view_checksum(&view) != before)
         FAIL(run, "the view was modified");
     if (plan.ids_used > batch->count)
         FAIL(run, "%lu ids used", plan.ids_used);
+    batch->read_more = 0;
+    for (size_t i = 0; i < view.semaphore_count; i++)
+        if (plan.read_more >> i & 1)
+            batch->read_more |= 1U << rows_semaphore(&run->rows, view.semaphores[i].id);
+    for (size_t i = 0; i < plan.changes.request_count; i++)
+        if (plan.changes.requests[i].insert && plan.changes.requests[i].request->id < MODEL_IDS)
+            run->rows.key_of_id[plan.changes.requests[i].request->id] =
+                (unsigned char)key_index(plan.changes.requests[i].request->external_id);
+    order_note(run);
+    decide_batch(run, batch);
+    if (!compare_outcomes(run, batch, &plan))
+        return false;
+    if (batch->read_more != run->model.walk.read_more)
+        FAIL(run, "more of the queues %x is to be read, not of %x", batch->read_more, run->model.walk.read_more);
+    if (run->notes)
+        note_walk(run, batch);
     collect_queue(run, batch, &plan);
-    return compare_outcomes(run, batch, &plan) && check_needed(run, batch, &plan) &&
-           check_touched(run, batch, &plan.changes) && rows_apply(&run->rows, &plan) && check_searched(run, batch) &&
-           order_holds(run, first);
+    return check_needed(run, batch, &plan) && check_touched(run, batch, &plan.changes) &&
+           rows_apply(&run->rows, &plan) && check_searched(run, batch) &&
+           order_holds(run, &plan.changes, keys_with_several(run, batch));
 }
 
 /* ---- the script ---- */
@@ -757,39 +1044,6 @@ bool step_is_specific(const struct step *step)
     return is_specific;
 }
 
-static unsigned wants_of(const struct step *step)
-{
-    unsigned wants = 0;
-    for (unsigned i = 0; i < step->want_count; i++)
-        wants |= 1U << step->wants[i].semaphore;
-    return wants;
-}
-
-/*
- * Takes from the queue the operations put back, and the first waiters, as many as one batch may have. Returns a bit per
- * semaphore of the waiters left out.
- */
-static unsigned take_queue(struct run *run, struct batch *batch)
-{
-    struct queue *queue = &run->queue;
-    unsigned left_out = 0;
-    unsigned waiters = 0;
-    unsigned left = 0;
-    for (unsigned i = 0; i < queue->count; i++) {
-        struct arrival *arrival = &queue->arrivals[i];
-        if (!arrival->waits_here || waiters < run->script->max_waiters || run->script->max_waiters == 0) {
-            waiters += arrival->waits_here;
-            batch->arrivals[batch->count++] = *arrival;
-        } else {
-            const struct step *step = &run->script->steps[arrival->step];
-            left_out |= step_is_specific(step) ? 0 : wants_of(step); /* blocks no free units */
-            queue->arrivals[left++] = *arrival;
-        }
-    }
-    queue->count = left;
-    return left_out;
-}
-
 static void take_step(const struct run *run, unsigned at, struct batch *batch)
 {
     const struct step *step = &run->script->steps[at];
@@ -798,33 +1052,25 @@ static void take_step(const struct run *run, unsigned at, struct batch *batch)
         batch->moment = step->moment;
 }
 
-static bool any_put_back(const struct queue *queue)
-{
-    bool any = false;
-    for (unsigned i = 0; i < queue->count; i++)
-        any |= queue->arrivals[i].was_put_back;
-    return any;
-}
-
 /*
- * Takes the next batch: the queue, and the steps that arrive with the one at `at`. An administrative step runs alone,
- * after all operations put back. Returns the position in the script.
+ * Takes the next batch: the operations put back, and the steps that arrive with the one at `at`. An administrative step
+ * runs alone, after all operations put back. Returns the position in the script.
  */
 static unsigned take_batch(struct run *run, unsigned at, struct batch *batch)
 {
     const struct step *steps = run->script->steps;
     unsigned count = run->script->count;
-    bool waits_for_others = any_put_back(&run->queue);
+    bool put_back = run->queue.count > 0;
     batch->count = 0;
-    if (at < count && step_is_administrative(&steps[at]) && !waits_for_others)
+    if (at < count && step_is_administrative(&steps[at]) && !put_back)
         return take_step(run, at, batch), at + 1;
-    unsigned left_out = take_queue(run, batch);
-    if (at < count && !(waits_for_others && steps[at].new_batch))
+    for (unsigned i = 0; i < run->queue.count; i++)
+        batch->arrivals[batch->count++] = run->queue.arrivals[i];
+    run->queue.count = 0;
+    if (at < count && !(put_back && steps[at].new_batch))
         for (bool first = true; at < count && !step_is_administrative(&steps[at]) && (first || !steps[at].new_batch);
              first = false)
             take_step(run, at++, batch);
-    for (unsigned i = 0; i < batch->count; i++)
-        batch->arrivals[i].is_behind = left_out & wants_of(&steps[batch->arrivals[i].step]);
     return at;
 }
 

@@ -144,23 +144,26 @@ static bool read_ttl(struct bytes value, struct ttl *ret_ttl)
     return true;
 }
 
-static const char *const places[] = {
-    [RANK_NEW] = "newcomer", [RANK_BEHIND] = "behind", [RANK_WAITER] = "waiter", [RANK_AGED] = "aged"};
-
-/* Reads the place of an acquire in the queue. */
-static bool read_stand(struct bytes word, struct step *step)
+/* Reads how an acquire waits. */
+static bool read_wait(struct bytes word, struct step *step)
 {
     struct bytes value;
-    if (word_has(word, "patience", &value))
-        return (step->patience = (unsigned)strtoul(value.data, NULL, 10)) > 0;
-    if (word_has(word, "aged_at", &value))
-        return (step->aged_at = (unsigned)strtoul(value.data, NULL, 10)) > 0;
-    if (bytes_equal(word, BYTES("waits")))
-        return step->stand.waits = true;
-    for (unsigned i = 0; i < ARRAY_LENGTH(places); i++)
-        if (bytes_equal(word, bytes_of(places[i])))
-            return step->stand.place = (enum queue_rank)i, true;
-    return false;
+    if (word_has(word, "wait", &value)) {
+        step->wait = WAIT_ASK;
+        step->wait_us = read_ms(value) * US_PER_MS;
+        return step->wait_us > 0;
+    }
+    if (word_has(word, "priority", &value))
+        return (step->priority = (int)strtol(value.data, NULL, 10)) > 0;
+    if (bytes_equal(word, BYTES("last")))
+        return step->wait = WAIT_LAST, true;
+    if (bytes_equal(word, BYTES("gone")))
+        return step->wait = WAIT_GONE, true;
+    if (bytes_equal(word, BYTES("anew")))
+        return step->anew = true;
+    if (bytes_equal(word, BYTES("mailed")))
+        return step->mailed = true;
+    return bytes_equal(word, BYTES("vanished")) && (step->vanished = true);
 }
 
 static bool read_word(struct bytes word, struct step *step)
@@ -186,12 +189,16 @@ static bool read_word(struct bytes word, struct step *step)
     }
     if (bytes_equal(word, BYTES("walks")))
         return step->walks_due = true;
-    if (step->kind == OP_ACQUIRE && read_stand(word, step))
+    if (step->kind == OP_ACQUIRE && read_wait(word, step))
         return true;
     if (step->kind == OP_RELEASE && bytes_equal(word, BYTES("confirmed")))
         return step->allow_confirmed = true;
     if (step->kind == OP_EXPIRE && bytes_equal(word, BYTES("owner_dead")))
         return step->expire_as = END_OWNER_DEAD, true;
+    if (step->kind == OP_EXPIRE && bytes_equal(word, BYTES("abandoned")))
+        return step->expire_as = END_NEVER_HELD, true;
+    if (bytes_equal(word, BYTES("vanished")))
+        return step->vanished = true;
     return step->kind == OP_ACQUIRE && read_want(word, step);
 }
 
@@ -208,6 +215,8 @@ static bool read_number(struct bytes word, struct semaphore_change *change)
         {"max_ttl", &change->has_max_ttl, &change->max_ttl_ms},
         {"grace", &change->has_grace, &change->grace_ms},
         {"max_hold", &change->has_max_hold, &change->max_hold_ms},
+        {"max_waiters", &change->has_max_waiters, &change->max_waiters},
+        {"max_priority", &change->has_max_priority, &change->max_priority},
     };
     for (size_t i = 0; i < ARRAY_LENGTH(members); i++) {
         struct bytes value;
@@ -326,6 +335,10 @@ static void print_change(const struct semaphore_change *change, struct buf *out)
         print_ms("grace", change->grace_ms, out);
     if (change->has_max_hold)
         print_ms("max_hold", change->max_hold_ms, out);
+    if (change->has_max_waiters)
+        buf_printf(out, " max_waiters=%lld", (long long)change->max_waiters);
+    if (change->has_max_priority)
+        buf_printf(out, " max_priority=%lld", (long long)change->max_priority);
     if (change->has_note)
         buf_printf(out, " note=%.*s", (int)change->note.length, change->note.data);
     if (change->if_none_match)
@@ -375,16 +388,18 @@ static void print_request_step(const struct step *step, struct buf *out)
         buf_printf(out, " nonce=%u", step->nonce);
     buf_append_text(out, step->allow_confirmed ? " confirmed" : "");
     buf_append_text(out, step->expire_as == END_OWNER_DEAD ? " owner_dead" : "");
+    buf_append_text(out, step->expire_as == END_NEVER_HELD ? " abandoned" : "");
     buf_append_text(out, step->walks_due ? " walks" : "");
     if (step->due_cut)
         buf_printf(out, " cut=%u", step->due_cut);
-    if (step->stand.place != RANK_NEW)
-        buf_printf(out, " %s", places[step->stand.place]);
-    buf_append_text(out, step->stand.waits ? " waits" : "");
-    if (step->patience)
-        buf_printf(out, " patience=%u", step->patience);
-    if (step->aged_at)
-        buf_printf(out, " aged_at=%u", step->aged_at);
+    if (step->wait == WAIT_ASK)
+        print_ms("wait", step->wait_us / US_PER_MS, out);
+    buf_append_text(out, step->wait == WAIT_LAST ? " last" : step->wait == WAIT_GONE ? " gone" : "");
+    if (step->priority)
+        buf_printf(out, " priority=%d", step->priority);
+    buf_append_text(out, step->anew ? " anew" : "");
+    buf_append_text(out, step->mailed ? " mailed" : "");
+    buf_append_text(out, step->vanished ? " vanished" : "");
 }
 
 void step_print(const struct step *step, struct buf *out)
@@ -409,13 +424,16 @@ static void print_moment(const struct moment *moment, struct buf *out)
         buf_printf(out, ", epoch %llu", (unsigned long long)moment->epoch);
     if (moment->grants_from > model_time(moment))
         buf_printf(out, ", grants in %lld us", (long long)(moment->grants_from - model_time(moment)));
-    buf_printf(out, ", owners %x of %x)", moment->owners_alive, moment->owners_known);
+    buf_printf(out, ", owners %x of %x, server %u, dead %x)", moment->owners_alive, moment->owners_known,
+               moment->server, moment->servers_dead);
 }
 
 void script_print(const struct script *script, struct buf *out)
 {
     if (script->max_waiters)
-        buf_printf(out, "  at most %u waiters in a batch\n", script->max_waiters);
+        buf_printf(out, "  at most %u waiters of a semaphore\n", script->max_waiters);
+    if (script->queue_cut)
+        buf_printf(out, "  %u waiters read of a queue\n", script->queue_cut);
     for (unsigned i = 0; i < script->count; i++) {
         const struct step *step = &script->steps[i];
         buf_printf(out, "%s%3u  ", step->new_batch ? "  --\n" : "", i);
@@ -448,7 +466,12 @@ static void print_permit(const struct model_permit *permit, struct buf *out)
 static void print_request(const struct model_request *request, struct buf *out)
 {
     bool held = request->state == REQUEST_ACQUIRED;
-    buf_printf(out, " %s", held ? "ACQUIRED" : end_reason_word(request->end_reason));
+    bool waits = request->state == REQUEST_WAITING;
+    buf_printf(out, " %s", held || waits ? request_state_word(request->state) : end_reason_word(request->end_reason));
+    if (waits)
+        print_ms("place", (request->place - MODEL_START) / US_PER_MS, out);
+    if (request->server)
+        buf_printf(out, " server=%u", request->server);
     for (unsigned i = 0; i < request->permit_count; i++)
         print_permit(&request->permits[i], out);
     if (held && request->ttl_ms == TTL_BY_OWNER)
@@ -486,6 +509,7 @@ void verdict_print(const struct verdict *verdict, struct buf *out)
     buf_append_text(out, verdict->created ? " created" : "");
     buf_append_text(out, verdict->replayed ? " replayed" : "");
     buf_append_text(out, verdict->already_released ? " already_released" : "");
+    buf_append_text(out, verdict->waits ? " waits" : "");
     if (verdict->has_request)
         print_request(&verdict->request, out);
     if (verdict->has_semaphore)

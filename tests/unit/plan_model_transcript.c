@@ -10,6 +10,9 @@ struct transcript transcript;
 void transcript_init(void)
 {
     run_init(&transcript.run);
+    transcript.run.notes = transcript.notes;
+    for (unsigned i = 0; i < MODEL_STEPS; i++)
+        buf_init(&transcript.notes[i], 1 << 12);
     transcript.script.count = 0;
     transcript.shows_record = false;
 }
@@ -17,17 +20,30 @@ void transcript_init(void)
 void transcript_release(void)
 {
     run_release(&transcript.run);
+    for (unsigned i = 0; i < MODEL_STEPS; i++)
+        buf_release(&transcript.notes[i]);
 }
 
 /* Returns true if the text sets a circumstance, and is not an operation. */
 static bool read_circumstance(const char *text, struct moment *moment)
 {
-    static const char alive[] = "alive=";
+    static const struct {
+        const char *name;
+        size_t offset;
+    } numbers[] = {{"alive=", offsetof(struct moment, owners_alive)},
+                   {"server=", offsetof(struct moment, server)},
+                   {"dead=", offsetof(struct moment, servers_dead)}};
     static const char grants_from[] = "grants_from=";
     text += strspn(text, " ");
-    if (strncmp(text, alive, sizeof alive - 1) == 0)
-        moment->owners_known = moment->owners_alive = (unsigned)strtoul(text + sizeof alive - 1, NULL, 10);
-    else if (strncmp(text, grants_from, sizeof grants_from - 1) == 0)
+    for (size_t i = 0; i < ARRAY_LENGTH(numbers); i++) {
+        size_t length = strlen(numbers[i].name);
+        if (strncmp(text, numbers[i].name, length) != 0)
+            continue;
+        *(unsigned *)((char *)moment + numbers[i].offset) = (unsigned)strtoul(text + length, NULL, 10);
+        moment->owners_known |= moment->owners_alive;
+        return true;
+    }
+    if (strncmp(text, grants_from, sizeof grants_from - 1) == 0)
         moment->grants_from = MODEL_START + strtoll(text + sizeof grants_from - 1, NULL, 10) * US_PER_SECOND;
     else
         return false;
@@ -68,12 +84,14 @@ static void print_line(unsigned from, unsigned to, struct buf *out)
         if (transcript.shows_record)
             events_print(&transcript.run.verdicts[i], out);
     }
+    for (unsigned i = from; i < to; i++)
+        buf_append_text(out, buf_text(&transcript.notes[i]));
     buf_append_text(out, transcript.run.wrote[to - 1] ? "" : " -");
 }
 
 void transcript_expect(const struct line *lines, size_t count)
 {
-    struct moment moment = {.now = MODEL_START, .clock = {MODEL_START, 0}};
+    struct moment moment = {.now = MODEL_START, .clock = {MODEL_START, 0}, .server = 1};
     unsigned ends[MODEL_STEPS];
     struct buf got;
     buf_init(&got, 1 << 16);

@@ -7,10 +7,13 @@
  *                                                   units of the counted b; deadlines count from the first batch
  *     "no_capacity a:1+2>2"                         1 in use, 2 wanted, capacity 2
  *     "put_back ..."                                how it ended after it was put back
+ *     "; k2: ok created ...", "; mail 2 k2", "; call k2"  after the outcomes: a grant to a waiter that no operation asks
+ *                                                   for; mail to a permitd, and a call at this one
  *     "-"                                           at the end: the batch had nothing to write
  *
- * "alive=6" and "grants_from=5s" are no operations: they say which owners are alive (a bit each) and from when on
- * something may be granted, in this batch and later ones.
+ * "alive=6", "grants_from=5s", "server=2" and "dead=4" are no operations: they say which owners are alive (a bit each),
+ * from when on something may be granted, which permitd runs the batch, and which permitd are dead (a bit each), in this
+ * batch and later ones.
  */
 #ifndef UNIT_PLAN_MODEL_TRANSCRIPT_H
 #define UNIT_PLAN_MODEL_TRANSCRIPT_H
@@ -27,6 +30,7 @@ struct line {
 struct transcript {
     struct run run;
     struct script script;
+    struct buf notes[MODEL_STEPS];
     bool shows_record; /* events follow each outcome: " +a capacity 1>2" */
 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Waiting, as transcripts: a request that does not fit is tried again with each later line, as often as its patience
- * allows, and the expected text beside it is its final result. core_plan.c has single batches.
+ * Waiting, as transcripts: a request that does not fit and waits is a row with a place; later batches of any permitd
+ * grant it, and its operations ask again, leave and come back. core_plan.c has single batches.
  */
 #include <criterion/criterion.h>
 
@@ -9,94 +9,234 @@
 
 TestSuite(plan_wait, .init = transcript_init, .fini = transcript_release);
 
+#define A_IS_HELD                                                                                                      \
+    {                                                                                                                  \
+        "acquire k1 a", "ok created ACQUIRED a=1[1] ttl=600s due=600s", 0, 0                                           \
+    }
+
 /* ---- waits that end with a grant ---- */
 
 Test(plan_wait, waiter_is_granted_in_the_freeing_batch_before_new_requests)
 {
-    EXPECT(PUT_A(1), {"acquire k1 a", "ok created ACQUIRED a=1[1] ttl=600s due=600s", 0, 0},
-           {"acquire k2 a patience=9", "ok created ACQUIRED a=2[1] ttl=600s due=610s", 0, 0},
-           {"acquire k3 a; release k1", "no_capacity a:1+1>1; ok released a=1[1] due=604810s", 10, 0});
+    EXPECT(PUT_A(1), A_IS_HELD,
+           {"acquire k2 a wait=60s", "no_capacity waits WAITING place=0s server=1 due=70s a:1+1>1", 0, 0},
+           {"acquire k3 a; release k1",
+            "no_capacity a:1+1>1; ok released a=1[1] due=604810s; k2: ok created ACQUIRED a=2[1] ttl=600s due=610s", 10,
+            0});
 }
 
-Test(plan_wait, waiter_is_granted_when_a_holder_is_due)
+Test(plan_wait, waiter_at_another_server_is_granted_and_claims)
+{
+    EXPECT(PUT_A(1), A_IS_HELD,
+           {"server=2; acquire k2 a wait=60s", "no_capacity waits WAITING place=0s server=2 due=70s a:1+1>1", 0, 0},
+           {"server=1; release k1",
+            "ok released a=1[1] due=604805s; k2: ok created ACQUIRED server=2 a=2[1] ttl=600s due=15s; mail 2 k2", 5,
+            0},
+           {"server=2; acquire k2 a wait=60s mailed", "ok created ACQUIRED a=2[1] ttl=600s due=606s", 6, 0});
+}
+
+Test(plan_wait, unclaimed_grant_ends_when_it_is_due)
+{
+    EXPECT(PUT_A(1), A_IS_HELD,
+           {"server=2; acquire k2 a wait=60s", "no_capacity waits WAITING place=0s server=2 due=70s a:1+1>1", 0, 0},
+           {"server=1; release k1",
+            "ok released a=1[1] due=604805s; k2: ok created ACQUIRED server=2 a=2[1] ttl=600s due=15s; mail 2 k2", 5,
+            0},
+           {"acquire k3 a", "no_capacity a:1+1>1 -", 14, 0},
+           {"acquire k3 a", "ok created ACQUIRED a=3[1] ttl=600s due=615s", 15, 0});
+}
+
+Test(plan_wait, waiter_is_granted_by_its_ask_when_a_holder_is_due)
 {
     EXPECT(PUT_A(1), {"acquire k1 a ttl=5s", "ok created ACQUIRED a=1[1] ttl=5s due=5s", 0, 0},
-           {"acquire k2 a patience=9", "ok created ACQUIRED a=2[1] ttl=600s due=605s", 0, 0},
-           {"acquire k3 a", "no_capacity a:1+1>1 -", 4, 0}, {"acquire k4 a", "no_capacity a:1+1>1", 5, 0});
+           {"acquire k2 a wait=60s", "no_capacity waits WAITING place=0s server=1 due=70s a:1+1>1", 0, 0},
+           {"acquire k3 a", "no_capacity a:1+1>1 -", 4, 0},
+           {"acquire k2 a wait=60s", "ok created ACQUIRED a=2[1] ttl=600s due=605s", 5, 0});
 }
 
-Test(plan_wait, waiter_is_granted_when_it_fits_all_its_semaphores)
+Test(plan_wait, newcomer_that_notices_an_expiry_goes_behind_the_waiter)
+{
+    EXPECT(PUT_A(1), {"acquire k1 a ttl=5s", "ok created ACQUIRED a=1[1] ttl=5s due=5s", 0, 0},
+           {"acquire k2 a wait=60s", "no_capacity waits WAITING place=0s server=1 due=70s a:1+1>1", 0, 0},
+           {"acquire k3 a", "no_capacity a:1+1>1; k2: ok created ACQUIRED a=2[1] ttl=600s due=605s", 5, 0});
+}
+
+Test(plan_wait, waiter_is_called_and_then_granted_when_it_fits_all_its_semaphores)
 {
     EXPECT(PUT_A(1), PUT_B(1),
            {"acquire k1 a; acquire k2 b",
             "ok created ACQUIRED a=1[1] ttl=600s due=600s; ok created ACQUIRED b=1[1] ttl=600s due=600s", 0, 0},
-           {"acquire k3 a b patience=9", "ok created ACQUIRED a=2[1] b=2[1] ttl=600s due=600s", 0, 0},
-           {"release k1", "ok released a=1[1] due=604800s", 0, 0},
-           {"release k2", "ok released b=1[1] due=604800s", 0, 0});
+           {"acquire k3 a b wait=60s", "no_capacity waits WAITING place=0s server=1 due=70s a:1+1>1 b:1+1>1", 0, 0},
+           {"release k1", "ok released a=1[1] due=604800s; call k3", 0, 0},
+           {"acquire k3 a b wait=60s", "no_capacity waits WAITING place=0s server=1 due=70s b:1+1>1 -", 0, 0},
+           {"release k2", "ok released b=1[1] due=604800s; call k3", 0, 0},
+           {"acquire k4 a", "no_capacity a:0+1>1 behind; call k3 -", 0, 0},
+           {"acquire k3 a b wait=60s", "ok created ACQUIRED a=2[1] b=2[1] ttl=600s due=600s", 0, 0});
 }
 
-Test(plan_wait, waiter_is_granted_when_the_capacity_grows)
+Test(plan_wait, waiter_is_granted_by_its_ask_when_the_capacity_grows)
 {
-    EXPECT(PUT_A(0), {"acquire k1 a patience=9", "ok created ACQUIRED a=1[1] ttl=600s due=600s", 0, 0},
-           {"put a capacity=1", "ok capacity=1 in_use=0 config=2", 0, 0});
+    EXPECT(PUT_A(0), {"acquire k1 a wait=60s", "no_capacity waits WAITING place=0s server=1 due=70s a:0+1>0", 0, 0},
+           {"put a capacity=1", "ok capacity=1 in_use=0 config=2", 0, 0},
+           {"acquire k1 a wait=60s", "ok created ACQUIRED a=1[1] ttl=600s due=600s", 0, 0});
 }
 
 Test(plan_wait, waiter_waits_through_a_pause)
 {
     EXPECT(PUT_A(1), {"pause a why=1", "ok capacity=1 in_use=0 config=2", 0, 0},
-           {"acquire k1 a patience=9; acquire k2 a", "ok created ACQUIRED a=1[1] ttl=600s due=600s; paused -", 0, 0},
-           {"resume a", "ok capacity=1 in_use=0 config=3", 0, 0});
+           {"acquire k1 a wait=60s; acquire k2 a", "paused waits WAITING place=0s server=1 due=70s; paused", 0, 0},
+           {"resume a", "ok capacity=1 in_use=0 config=3", 0, 0},
+           {"acquire k3 a", "no_capacity a:1+1>1; k1: ok created ACQUIRED a=1[1] ttl=600s due=600s", 0, 0});
 }
 
 Test(plan_wait, waiter_waits_until_the_end_of_a_failover_hold)
 {
-    EXPECT(PUT_A(1),
-           {"grants_from=10s; acquire k1 a patience=9", "ok created ACQUIRED a=2048[1] ttl=600s due=610s", 0, 2},
-           {"acquire k2 a", "no_capacity a:1+1>1", 10, 0});
+    EXPECT(PUT_A(1), {"grants_from=10s; acquire k1 a wait=60s", "busy waits WAITING place=0s server=1 due=70s", 0, 2},
+           {"acquire k1 a wait=60s", "busy waits WAITING place=0s server=1 due=79s", 9, 0},
+           {"acquire k2 a", "no_capacity a:1+1>1; k1: ok created ACQUIRED a=2048[1] ttl=600s due=610s", 10, 0});
 }
 
 Test(plan_wait, waiter_is_granted_under_its_own_nonce)
 {
-    EXPECT(PUT_A(1), {"acquire k1 a", "ok created ACQUIRED a=1[1] ttl=600s due=600s", 0, 0},
-           {"acquire k2 a patience=9 nonce=2; acquire k3 a nonce=1",
-            "ok created ACQUIRED a=2[1] ttl=600s due=600s nonce=2; no_capacity a:1+1>1 -", 0, 0},
-           {"release k1", "ok released a=1[1] due=604800s", 0, 0});
+    EXPECT(PUT_A(1), A_IS_HELD,
+           {"acquire k2 a wait=60s nonce=2; acquire k3 a nonce=1",
+            "no_capacity waits WAITING place=0s server=1 due=70s nonce=2 a:1+1>1; no_capacity a:1+1>1", 0, 0},
+           {"release k1", "ok released a=1[1] due=604800s; k2: ok created ACQUIRED a=2[1] ttl=600s due=600s nonce=2", 0,
+            0});
+}
+
+Test(plan_wait, waiter_with_ttl_owner_is_granted_by_its_own_server)
+{
+    EXPECT(PUT_A(1), A_IS_HELD,
+           {"alive=2; acquire k2 a ttl=owner owner=1 wait=60s",
+            "no_capacity waits WAITING place=0s server=1 due=70s a:1+1>1", 0, 0},
+           {"release k1; acquire k3 a", "ok released a=1[1] due=604800s; no_capacity a:0+1>1 behind; call k2", 0, 0},
+           {"acquire k2 a ttl=owner owner=1 wait=60s", "ok created ACQUIRED a=2[1] ttl=owner due=never", 0, 0});
 }
 
 /* ---- waits that end without a grant ---- */
 
-Test(plan_wait, expired_wait_is_refused_for_lack_of_units)
+Test(plan_wait, wait_that_ends_keeps_its_place_for_a_while)
 {
-    EXPECT(PUT_A(1), {"acquire k1 a", "ok created ACQUIRED a=1[1] ttl=600s due=600s", 0, 0},
-           {"acquire k2 a patience=1", "no_capacity a:1+1>1", 0, 0},
-           {"acquire k1 a", "ok replayed ACQUIRED a=1[1] ttl=600s due=600s replays=1", 0, 0},
-           {"release k1", "ok released a=1[1] due=604800s replays=1", 0, 0});
+    EXPECT(PUT_A(1), A_IS_HELD,
+           {"acquire k2 a wait=5s", "no_capacity waits WAITING place=0s server=1 due=15s a:1+1>1", 0, 0},
+           {"acquire k2 a last", "no_capacity a:1+1>1", 5, 0},
+           {"acquire k3 a wait=60s", "no_capacity waits WAITING place=6s server=1 due=76s a:1+1>1", 6, 0},
+           {"acquire k2 a wait=60s", "no_capacity waits WAITING place=0s server=1 due=77s a:1+1>1", 7, 0},
+           {"release k1", "ok released a=1[1] due=604808s; k2: ok created ACQUIRED a=2[1] ttl=600s due=608s", 8, 0});
 }
 
-Test(plan_wait, waiter_over_a_lowered_capacity_is_refused)
+Test(plan_wait, kept_place_is_in_nobodys_way_and_is_removed)
+{
+    EXPECT(PUT_A(1), A_IS_HELD,
+           {"acquire k2 a wait=60s", "no_capacity waits WAITING place=0s server=1 due=70s a:1+1>1", 0, 0},
+           {"acquire k2 a gone", "no_capacity", 1, 0},
+           {"release k1; acquire k3 a", "ok released a=1[1] due=604802s; ok created ACQUIRED a=2[1] ttl=600s due=602s",
+            2, 0},
+           {"expire k2", "ok -", 10, 0}, {"expire k2", "ok WAITING place=0s due=11s", 11, 0},
+           {"acquire k2 a", "no_capacity a:1+1>1 -", 11, 0});
+}
+
+Test(plan_wait, waiter_over_a_lowered_capacity_is_refused_when_it_asks)
 {
     EXPECT(PUT_A(3), {"acquire k1 a:2", "ok created ACQUIRED a=1[1,2] ttl=600s due=600s", 0, 0},
-           {"acquire k2 a:2 patience=9", "never_satisfiable", 0, 0},
+           {"acquire k2 a:2 wait=60s", "no_capacity waits WAITING place=0s server=1 due=70s a:2+2>3", 0, 0},
            {"put a capacity=1", "ok capacity=1 in_use=2 config=2", 0, 0},
+           {"acquire k2 a:2 wait=60s", "never_satisfiable", 0, 0},
            {"release k1", "ok released a=1[1,2] due=604800s", 0, 0});
 }
 
-Test(plan_wait, waiter_for_a_retired_semaphore_is_refused)
+Test(plan_wait, waiter_for_a_retired_semaphore_is_refused_when_it_asks)
 {
-    EXPECT(PUT_A(0), {"acquire k1 a patience=9", "unknown_semaphore -", 0, 0},
-           {"retire a", "ok capacity=0 in_use=0 config=2", 0, 0});
+    EXPECT(PUT_A(0), {"acquire k1 a wait=60s", "no_capacity waits WAITING place=0s server=1 due=70s a:0+1>0", 0, 0},
+           {"retire a", "ok capacity=0 in_use=0 config=2", 0, 0}, {"acquire k1 a wait=60s", "unknown_semaphore", 0, 0});
 }
 
 Test(plan_wait, waiter_with_a_released_key_has_ended)
 {
-    EXPECT(PUT_A(1), {"acquire k1 a", "ok created ACQUIRED a=1[1] ttl=600s due=600s", 0, 0},
-           {"acquire k2 a patience=9", "ended never_held due=3600s replays=1", 0, 0},
-           {"release k2", "ok never_held due=3600s", 0, 0},
+    EXPECT(PUT_A(1), A_IS_HELD,
+           {"acquire k2 a wait=60s", "no_capacity waits WAITING place=0s server=1 due=70s a:1+1>1", 0, 0},
+           {"release k2", "ok never_held due=3600s; call k2", 0, 0},
+           {"acquire k2 a wait=60s", "ended never_held due=3600s replays=1", 0, 0},
            {"release k1; acquire k3 a", "ok released a=1[1] due=604800s; ok created ACQUIRED a=2[1] ttl=600s due=600s",
             0, 0});
 }
 
-/* ---- queue order ---- */
+Test(plan_wait, waiter_holds_nothing_that_can_be_renewed)
+{
+    EXPECT(PUT_A(1), A_IS_HELD,
+           {"acquire k2 a wait=60s", "no_capacity waits WAITING place=0s server=1 due=70s a:1+1>1", 0, 0},
+           {"renew k2; confirm k2", "unknown_request; unknown_request -", 0, 0});
+}
+
+Test(plan_wait, full_queue_and_a_high_priority_are_refused)
+{
+    EXPECT({"put a capacity=1 max_waiters=1 max_priority=3", "ok created capacity=1 in_use=0 config=1", 0, 0},
+           A_IS_HELD, {"acquire k2 a wait=60s priority=4", "invalid -", 0, 0},
+           {"acquire k2 a wait=60s priority=3", "no_capacity waits WAITING place=-90s server=1 due=70s a:1+1>1", 0, 0},
+           {"acquire k3 a wait=60s", "too_many -", 0, 0}, {"acquire k2 a gone", "no_capacity", 0, 0},
+           {"acquire k3 a wait=60s", "no_capacity waits WAITING place=0s server=1 due=70s a:1+1>1", 0, 0});
+}
+
+/* ---- several permitd ---- */
+
+Test(plan_wait, the_same_key_at_another_server_moves_there)
+{
+    EXPECT(PUT_A(1), A_IS_HELD,
+           {"acquire k2 a wait=60s", "no_capacity waits WAITING place=0s server=1 due=70s a:1+1>1", 0, 0},
+           {"server=2; acquire k2 a wait=60s", "no_capacity waits WAITING place=0s server=2 due=71s a:1+1>1; mail 1 k2",
+            1, 0},
+           {"server=1; acquire k2 a wait=60s mailed", "outcome_unknown", 2, 0},
+           {"server=1; release k1",
+            "ok released a=1[1] due=604803s; k2: ok created ACQUIRED server=2 a=2[1] ttl=600s due=13s; mail 2 k2", 3,
+            0});
+}
+
+Test(plan_wait, place_of_a_dead_server_is_in_nobodys_way)
+{
+    EXPECT({"put a capacity=1 fifo", "ok created capacity=1 in_use=0 config=1", 0, 0}, A_IS_HELD,
+           {"server=2; acquire k2 a wait=60s", "no_capacity waits WAITING place=0s server=2 due=70s a:1+1>1", 0, 0},
+           {"server=1; dead=4; release k1; acquire k3 a",
+            "ok released a=1[1] due=604801s; ok created ACQUIRED a=2[1] ttl=600s due=601s", 1, 0},
+           {"expire k2 abandoned", "ok WAITING place=0s server=2 due=70s", 2, 0});
+}
+
+Test(plan_wait, place_of_a_dead_server_serves_the_same_key)
+{
+    EXPECT(PUT_A(1), A_IS_HELD,
+           {"server=2; acquire k2 a wait=60s", "no_capacity waits WAITING place=0s server=2 due=70s a:1+1>1", 0, 0},
+           {"server=1; acquire k3 a wait=60s", "no_capacity waits WAITING place=1s server=1 due=71s a:1+1>1", 1, 0},
+           {"dead=4; acquire k2 a wait=60s", "no_capacity waits WAITING place=0s server=1 due=72s a:1+1>1", 2, 0},
+           {"release k1", "ok released a=1[1] due=604803s; k2: ok created ACQUIRED a=2[1] ttl=600s due=603s", 3, 0});
+}
+
+Test(plan_wait, waiter_without_a_row_enters_again_in_its_place)
+{
+    EXPECT(PUT_A(1), A_IS_HELD,
+           {"acquire k2 a wait=60s", "no_capacity waits WAITING place=0s server=1 due=70s a:1+1>1", 0, 0},
+           {"server=2; dead=2; expire k2 abandoned; acquire k3 a wait=60s",
+            "ok WAITING place=0s server=1 due=70s; no_capacity waits WAITING place=1s server=2 due=71s a:1+1>1", 1, 0},
+           {"server=1; dead=0; release k1; acquire k2 a wait=60s",
+            "ok released a=1[1] due=604802s; ok created ACQUIRED a=2[1] ttl=600s due=602s", 2, 0});
+}
+
+Test(plan_wait, kept_place_gives_way_to_the_key_with_other_content)
+{
+    EXPECT(PUT_A(1), PUT_B(1), A_IS_HELD,
+           {"acquire k2 a wait=60s", "no_capacity waits WAITING place=0s server=1 due=70s a:1+1>1", 0, 0},
+           {"acquire k2 b wait=60s", "key_reused; call k2 -", 0, 0}, {"acquire k2 a gone", "no_capacity", 0, 0},
+           {"acquire k2 b wait=60s", "put_back ok created ACQUIRED b=1[1] ttl=600s due=600s", 0, 0});
+}
+
+Test(plan_wait, client_that_vanished_is_granted_nothing)
+{
+    EXPECT(PUT_A(1), A_IS_HELD,
+           {"acquire k2 a wait=60s", "no_capacity waits WAITING place=0s server=1 due=70s a:1+1>1", 0, 0},
+           {"release k1 vanished; release k2 vanished",
+            "ok released a=1[1] due=604800s; ok never_held due=3600s; call k2", 0, 0});
+}
+
+/* ---- the order of the queue ---- */
 
 /* A request for 5 of 8 units, among others for 3. */
 #define EIGHT_UNITS(queue)                                                                                             \
@@ -112,8 +252,9 @@ Test(plan_wait, waiter_with_a_released_key_has_ended)
 Test(plan_wait, small_requests_pass_a_large_one_under_backfill)
 {
     EXPECT(EIGHT_UNITS("backfill"), ALL_BUT_TWO,
-           {"acquire k3 a:5 patience=2; acquire k4 a:2",
-            "no_capacity a:5+5>8; ok created ACQUIRED a=3x2 ttl=600s due=600s", 0, 0},
+           {"acquire k3 a:5 wait=60s; acquire k4 a:2",
+            "no_capacity waits WAITING place=0s server=1 due=70s a:6+5>8; ok created ACQUIRED a=3x2 ttl=600s due=600s",
+            0, 0},
            {"release k1; acquire k5 a:3", "ok released a=1x3 due=604800s; ok created ACQUIRED a=4x3 ttl=600s due=600s",
             0, 0},
            {"release k2", "ok released a=2x3 due=604800s", 0, 0});
@@ -122,32 +263,69 @@ Test(plan_wait, small_requests_pass_a_large_one_under_backfill)
 Test(plan_wait, large_request_is_granted_in_its_turn_under_fifo)
 {
     EXPECT(EIGHT_UNITS("fifo"), ALL_BUT_TWO,
-           {"acquire k3 a:6 patience=9; acquire k4 a:2 patience=9; acquire k5 a:2",
-            "ok created ACQUIRED a=3x6 ttl=600s due=600s; ok created ACQUIRED a=4x2 ttl=600s due=600s; "
-            "no_capacity a:6+2>8 behind -",
+           {"acquire k3 a:6 wait=60s; acquire k4 a:2 wait=60s; acquire k5 a:2",
+            "no_capacity waits WAITING place=0s server=1 due=70s a:6+6>8; no_capacity waits WAITING place=0s server=1 "
+            "due=70s a:6+2>8 behind; no_capacity a:6+2>8 behind",
             0, 0},
            {"release k1", "ok released a=1x3 due=604800s", 0, 0},
-           {"release k2; acquire k6 a:2", "ok released a=2x3 due=604800s; no_capacity a:8+2>8", 0, 0});
-}
-
-Test(plan_wait, no_request_passes_an_aged_one_under_backfill)
-{
-    EXPECT(EIGHT_UNITS("backfill"), ALL_BUT_TWO,
-           {"acquire k3 a:6 patience=9 aged_at=1; acquire k4 a:1",
-            "ok created ACQUIRED a=4x6 ttl=600s due=600s; ok created ACQUIRED a=3x1 ttl=600s due=600s", 0, 0},
-           {"acquire k5 a:1", "no_capacity a:7+1>8 behind -", 0, 0},
-           {"release k1; release k4; acquire k5 a:5",
-            "ok released a=1x3 due=604800s; ok released a=3x1 due=604800s; no_capacity a:3+5>8 behind", 0, 0},
-           {"release k2; acquire k5 a:2", "ok released a=2x3 due=604800s; ok created ACQUIRED a=5x2 ttl=600s due=600s",
+           {"release k2; acquire k6 a:2",
+            "ok released a=2x3 due=604800s; no_capacity a:8+2>8; k3: ok created ACQUIRED a=3x6 ttl=600s due=600s; k4: "
+            "ok created ACQUIRED a=4x2 ttl=600s due=600s",
             0, 0});
 }
 
-Test(plan_wait, request_put_back_keeps_its_turn_under_fifo)
+Test(plan_wait, no_request_passes_the_head_after_the_bound_under_backfill)
 {
-    EXPECT({"put a capacity=1 fifo", "ok created capacity=1 in_use=0 config=1", 0, 0}, PUT_B(1),
-           {"acquire k1 a b ttl=1s", "ok created ACQUIRED a=1[1] b=1[1] ttl=1s due=1s", 0, 0},
-           {"acquire k2 a patience=9; acquire k3 a patience=9",
-            "put_back ok created ACQUIRED a=2[1] ttl=600s due=605s; ok created ACQUIRED a=3[1] ttl=600s due=605s", 5,
-            0},
-           {"release k2", "ok released a=2[1] due=604805s", 0, 0});
+    EXPECT(EIGHT_UNITS("backfill"), ALL_BUT_TWO,
+           {"acquire k3 a:6 wait=60s; acquire k4 a:1",
+            "no_capacity waits WAITING place=0s server=1 due=70s a:6+6>8; ok created ACQUIRED a=3x1 ttl=600s due=600s",
+            0, 0},
+           {"acquire k5 a:1", "no_capacity a:7+1>8 behind -", 6, 0},
+           {"release k1; release k4; acquire k5 a:5",
+            "ok released a=1x3 due=604806s; ok released a=3x1 due=604806s; no_capacity a:3+5>8 behind", 6, 0},
+           {"release k2; acquire k5 a:2",
+            "ok released a=2x3 due=604806s; ok created ACQUIRED a=5x2 ttl=600s due=606s; k3: ok created ACQUIRED a=4x6 "
+            "ttl=600s due=606s",
+            6, 0});
+}
+
+Test(plan_wait, priority_goes_before_later_waiters_and_those_of_the_last_half_minute)
+{
+    EXPECT(PUT_A(1), A_IS_HELD,
+           {"acquire k2 a wait=60s", "no_capacity waits WAITING place=1s server=1 due=71s a:1+1>1", 1, 0},
+           {"acquire k3 a wait=60s priority=1", "no_capacity waits WAITING place=0s server=1 due=100s a:1+1>1", 30, 0},
+           {"acquire k4 a wait=60s priority=1", "no_capacity waits WAITING place=2s server=1 due=102s a:1+1>1", 32, 0},
+           {"release k1", "ok released a=1[1] due=604833s; k3: ok created ACQUIRED a=2[1] ttl=600s due=633s", 33, 0},
+           {"release k3", "ok released a=2[1] due=604833s; k2: ok created ACQUIRED a=3[1] ttl=600s due=633s", 33, 0},
+           {"release k2", "ok released a=3[1] due=604833s; k4: ok created ACQUIRED a=4[1] ttl=600s due=633s", 33, 0});
+}
+
+/* Else only the net of the wait poll would grant it. */
+Test(plan_wait, new_request_that_stands_before_others_gets_what_is_kept_for_them)
+{
+    EXPECT(PUT_A(1), {"put b capacity=1", "ok created capacity=1 in_use=0 config=1", 0, 0},
+           {"acquire k1 b", "ok created ACQUIRED b=1[1] ttl=600s due=600s", 0, 0},
+           {"server=2; acquire k2 a b wait=60s", "no_capacity waits WAITING place=0s server=2 due=70s b:1+1>1", 0, 0},
+           {"server=1; acquire k3 a wait=60s priority=1", "ok created ACQUIRED a=1[1] ttl=600s due=601s; mail 2 k2", 1,
+            0});
+}
+
+/* P17: the units were free before; a waiter that was in the way has left. */
+Test(plan_wait, waiter_for_specific_slots_is_called_when_the_way_is_open)
+{
+    EXPECT({"put a capacity=2 fifo", "ok created capacity=2 in_use=0 config=1", 0, 0},
+           {"put b capacity=1", "ok created capacity=1 in_use=0 config=1", 0, 0}, A_IS_HELD,
+           {"acquire k2 a:2 wait=60s", "no_capacity waits WAITING place=0s server=1 due=70s a:1+2>2", 0, 0},
+           {"server=2; acquire k3 a@2 b wait=60s", "no_capacity waits WAITING place=0s server=2 due=70s a:1+1>2 behind",
+            0, 0},
+           {"server=1; release k2", "ok never_held due=3601s; mail 2 k3; call k2", 1, 0});
+}
+
+Test(plan_wait, waiter_for_specific_slots_blocks_nobody)
+{
+    EXPECT({"put a capacity=2 fifo", "ok created capacity=2 in_use=0 config=1", 0, 0}, A_IS_HELD,
+           {"acquire k2 a@1 wait=60s", "no_capacity waits WAITING place=0s server=1 due=70s a:1+1>2 (1 by k1)", 0, 0},
+           {"acquire k3 a", "ok created ACQUIRED a=2[2] ttl=600s due=600s", 0, 0},
+           {"release k3", "ok released a=2[2] due=604800s", 0, 0},
+           {"release k1", "ok released a=1[1] due=604800s; k2: ok created ACQUIRED a=3[1] ttl=600s due=600s", 0, 0});
 }

@@ -1,0 +1,410 @@
+/* SPDX-License-Identifier: MIT */
+#include "api/access.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "api/call.h"
+#include "api/service.h"
+#include "base/log.h"
+#include "base/map.h"
+#include "http/router.h"
+#include "http/server.h"
+
+enum {
+    METRICS_PRINCIPALS = 1000, /* principals with metrics of their own */
+    SESSION_TEXT_MAX = 128,    /* longer values of Authorization are not valid, or have much white space: not cached */
+};
+
+/* Kept until the process ends, so that counters never decrease. */
+struct caller_counts {
+    struct map_node by_name;
+    uint64_t requests;
+    uint64_t refused; /* answered 403 */
+    char name[];
+};
+
+struct access {
+    uint64_t results[AUTH_RESULTS];
+    struct map counts;
+    struct caller_counts **listed; /* all of `counts`, oldest first */
+    size_t listed_count;
+};
+
+/*
+ * What a connection has proved last: the next request with the same bytes costs one comparison. The principal is valid
+ * while the generation is that of the table in use.
+ */
+struct session {
+    uint64_t generation;
+    int64_t until; /* seconds since 1970 at which the credential ends; INT64_MAX: never */
+    const struct principal *principal;
+    struct caller_counts *counts;
+    size_t length; /* of the Authorization; 0: there was none */
+    char text[SESSION_TEXT_MAX];
+};
+
+/* ---- counters ---- */
+
+struct access *access_new(void)
+{
+    struct access *access = calloc(1, sizeof *access);
+    if (!access)
+        return NULL;
+    access->listed = calloc(METRICS_PRINCIPALS, sizeof(struct caller_counts *));
+    if (access->listed)
+        return access;
+    free(access);
+    return NULL;
+}
+
+void access_free(struct access *access)
+{
+    if (!access)
+        return;
+    map_release(&access->counts);
+    for (size_t i = 0; i < access->listed_count; i++)
+        free(access->listed[i]);
+    free(access->listed);
+    free(access);
+}
+
+/* Returns the counters of a principal. NULL: there are too many, or no memory. */
+static struct caller_counts *counts_of(struct access *access, const char *name)
+{
+    struct bytes key = bytes_of(name);
+    struct map_node *node = map_find(&access->counts, key);
+    if (node)
+        return MAP_ENTRY(node, struct caller_counts, by_name);
+    if (access->listed_count == METRICS_PRINCIPALS)
+        return NULL;
+    struct caller_counts *counts = calloc(1, sizeof *counts + key.length + 1);
+    if (!counts)
+        return NULL;
+    memcpy(counts->name, name, key.length);
+    if (!map_insert(&access->counts, &counts->by_name, (struct bytes){counts->name, key.length})) {
+        free(counts);
+        return NULL;
+    }
+    access->listed[access->listed_count++] = counts;
+    return counts;
+}
+
+/* ---- authentication ---- */
+
+enum auth_result access_identify(const struct principals *table, const struct client *client, const char *value,
+                                 unsigned times, int64_t now, int64_t *ret_until,
+                                 const struct principal **ret_principal)
+{
+    bool has_certificate = client->certificate_name_count > 0;
+    const struct principal *certified =
+        has_certificate ? principals_of_certificate(table, client->certificate_names, client->certificate_name_count)
+                        : NULL;
+    if (times == 0) {
+        const struct principal *ambient =
+            client->transport == CLIENT_UNIX ? principals_of_user(table, client->uid) : certified;
+        if (!ambient)
+            return has_certificate ? AUTH_UNKNOWN : AUTH_MISSING;
+        *ret_principal = ambient;
+        *ret_until = INT64_MAX;
+        return AUTH_OK;
+    }
+    struct bytes token = times == 1 ? principals_token_of_header(value) : (struct bytes){0};
+    if (!token.data)
+        return AUTH_MALFORMED;
+    enum auth_result result = AUTH_OK;
+    int64_t until;
+    const struct principal *principal = principals_of_token(table, token, now, &until, &result);
+    if (!principal)
+        return result;
+    if (certified && certified != principal)
+        return AUTH_CONFLICT;
+    *ret_principal = principal;
+    *ret_until = until;
+    return AUTH_OK;
+}
+
+static bool session_knows(const struct session *session, const struct principals *table, struct bytes value,
+                          unsigned times)
+{
+    bool valid = session && session->generation == principals_generation(table) &&
+                 (session->until == INT64_MAX || time(NULL) < session->until);
+    return valid && times == (session->length > 0) &&
+           bytes_equal(value, (struct bytes){session->text, session->length});
+}
+
+/* Keeps what the connection has proved; not without memory, and not an overlong value. */
+static void session_keep(struct client *client, const struct principals *table, struct bytes value, int64_t until,
+                         const struct caller *caller)
+{
+    if (value.length > SESSION_TEXT_MAX)
+        return;
+    if (!client->session)
+        client->session = calloc(1, sizeof(struct session));
+    struct session *session = client->session;
+    if (!session)
+        return;
+    session->generation = principals_generation(table);
+    session->until = until;
+    session->principal = caller->principal;
+    session->counts = caller->counts;
+    session->length = value.length;
+    if (value.length)
+        memcpy(session->text, value.data, value.length);
+}
+
+void access_end_session(void *session)
+{
+    free(session);
+}
+
+/* Sets principal and counts of the caller, from the session or from the credentials. */
+static enum auth_result authenticate(const struct exchange *exchange, const char *text, unsigned times,
+                                     struct caller *caller)
+{
+    const struct principals *table = exchange->service->principals;
+    struct client *client = exchange->client;
+    const struct session *session = client->session;
+    struct bytes value = bytes_of(text);
+    int64_t until = INT64_MAX;
+    if (session_knows(session, table, value, times)) {
+        caller->principal = session->principal;
+        caller->counts = session->counts;
+        return AUTH_OK;
+    }
+    enum auth_result result = access_identify(table, client, text, times, time(NULL), &until, &caller->principal);
+    if (result == AUTH_OK) {
+        caller->counts = counts_of(exchange->service->access, caller->principal->name);
+        session_keep(client, table, value, until, caller);
+    }
+    return result;
+}
+
+bool access_admit(struct exchange *exchange, bool open)
+{
+    struct access *access = exchange->service->access;
+    struct caller *caller = &call_of(exchange)->caller;
+    unsigned times;
+    if (!exchange->service->principals)
+        return true;
+    const char *value = exchange_header(exchange, "Authorization", &times);
+    enum auth_result result = authenticate(exchange, value, times, caller);
+    if (result == AUTH_MISSING && open)
+        return true;
+    access->results[result]++;
+    if (result != AUTH_OK) {
+        server_count_failure(exchange);
+        return open;
+    }
+    caller->table = principals_ref(exchange->service->principals);
+    if (caller->counts)
+        caller->counts->requests++;
+    if (exchange->method != METHOD_GET && access_has(exchange, RIGHT_OPERATE | RIGHT_ADMIN))
+        caller->address = arena_copy(&exchange->arena, bytes_of(exchange->client->address)).data;
+    return true;
+}
+
+bool access_may_wait(struct exchange *exchange)
+{
+    const struct call *call = call_of(exchange);
+    const struct session *session = exchange->client->session;
+    struct caller now = {0};
+    if (!call->caller.principal)
+        return true;
+    char value[SESSION_TEXT_MAX + 1] = "";
+    if (session)
+        memcpy(value, session->text, session->length);
+    if (authenticate(exchange, value, value[0] != 0, &now) != AUTH_OK)
+        return false;
+    if (strcmp(now.principal->name, call->caller.principal->name) != 0 || !(now.principal->rights & RIGHT_USE))
+        return false;
+    for (size_t i = 0; i < call->first.operation.want_count; i++)
+        if (!scope_covers(&now.principal->scope, call->first.operation.wants[i].semaphore))
+            return false;
+    return true;
+}
+
+/* ---- what a caller may do ---- */
+
+const struct principal *access_principal(const struct exchange *exchange)
+{
+    return CONTAINER_OF(exchange, const struct call, exchange)->caller.principal;
+}
+
+int64_t access_until(const struct exchange *exchange)
+{
+    const struct session *session = exchange->client->session;
+    return exchange->service->principals && session ? session->until : INT64_MAX;
+}
+
+bool access_is_known(const struct exchange *exchange)
+{
+    return !exchange->service->principals || access_principal(exchange);
+}
+
+bool access_has(const struct exchange *exchange, unsigned rights)
+{
+    const struct principal *principal = access_principal(exchange);
+    return !exchange->service->principals || (principal && principal->rights & rights);
+}
+
+/* A scope of everything becomes NULL, which costs nothing. */
+const struct scope *access_scope(const struct exchange *exchange)
+{
+    const struct principal *principal = access_principal(exchange);
+    if (!principal)
+        return exchange->service->principals ? &scope_of_nothing : NULL;
+    return scope_covers_prefix(&principal->scope, (struct bytes){"", 0}) ? NULL : &principal->scope;
+}
+
+void access_mark(const struct exchange *exchange, struct operation *operation)
+{
+    const struct principal *principal = access_principal(exchange);
+    if (principal)
+        operation->principal = bytes_of(principal->name);
+    operation->scope = access_scope(exchange);
+}
+
+const char *right_word(unsigned right)
+{
+    switch (right) {
+    case RIGHT_LOOK: return "look";
+    case RIGHT_USE: return "use";
+    case RIGHT_OPERATE: return "operate";
+    case RIGHT_ADMIN: return "admin";
+    case RIGHT_FENCE: return "fence";
+    case RIGHT_METRICS: return "metrics";
+    default: return "";
+    }
+}
+
+/* Writes "needs the right look or fence". */
+static void write_need(struct buf *message, unsigned rights)
+{
+    const char *between = "needs the right ";
+    buf_clear(message);
+    for (unsigned right = 1; right <= RIGHT_METRICS; right <<= 1) {
+        if (!(rights & right))
+            continue;
+        buf_append_text(message, between);
+        buf_append_text(message, right_word(right));
+        between = " or ";
+    }
+}
+
+enum permit_status access_check_right(const struct exchange *exchange, unsigned rights, struct buf *message)
+{
+    if (rights == RIGHT_OPEN || access_has(exchange, rights))
+        return PERMIT_OK;
+    write_need(message, rights);
+    return PERMIT_FORBIDDEN;
+}
+
+enum permit_status access_check_semaphore(const struct exchange *exchange, unsigned rights, struct bytes name,
+                                          struct buf *message)
+{
+    if (scope_covers(access_scope(exchange), name))
+        return PERMIT_OK;
+    write_need(message, rights);
+    buf_printf(message, " on %.*s", (int)name.length, name.data);
+    return PERMIT_FORBIDDEN;
+}
+
+enum permit_status access_check_prefix(const struct exchange *exchange, unsigned rights, struct bytes prefix,
+                                       struct buf *message)
+{
+    if (scope_covers_prefix(access_scope(exchange), prefix))
+        return PERMIT_OK;
+    write_need(message, rights);
+    buf_printf(message, " on all semaphores that begin with %.*s", (int)prefix.length, prefix.data);
+    return PERMIT_FORBIDDEN;
+}
+
+enum permit_status access_check_wants(const struct exchange *exchange, const struct operation *operation,
+                                      struct buf *message)
+{
+    enum permit_status status = PERMIT_OK;
+    for (size_t i = 0; i < operation->want_count && status == PERMIT_OK; i++)
+        status = access_check_semaphore(exchange, RIGHT_USE, operation->wants[i].semaphore, message);
+    return status;
+}
+
+bool access_covers_request(const struct scope *scope, const struct request *request, const struct bytes *names)
+{
+    for (size_t i = 0; scope && i < request->permit_count; i++)
+        if (!scope_covers(scope, names[i]))
+            return false;
+    for (size_t i = 0; scope && request->state == REQUEST_WAITING && i < request->want_count; i++)
+        if (!scope_covers(scope, request->wants[i].semaphore))
+            return false;
+    return true;
+}
+
+/* ---- the record ---- */
+
+void access_audit(struct exchange *exchange, const struct route *route)
+{
+    if (route->method != METHOD_GET && route->right & (RIGHT_OPERATE | RIGHT_ADMIN) && access_principal(exchange))
+        call_of(exchange)->caller.audited = route;
+}
+
+/* One line a change: who, from where, what, why, and how it ended. */
+static void log_change(const struct exchange *exchange, const struct call *call)
+{
+    static const char *const words[] = {[METHOD_PUT] = "PUT", [METHOD_POST] = "POST", [METHOD_DELETE] = "DELETE"};
+    enum { TEXT_MAX = 1024 };
+    const struct caller *caller = &call->caller;
+    struct bytes name = exchange->path_values[0];
+    bool has_operation = call->item_count == 1 && !call->batch;
+    struct bytes why = has_operation ? call->first.operation.why : caller->why;
+    char what[64];
+    char name_text[TEXT_MAX];
+    char why_text[TEXT_MAX];
+    char status[12];
+    snprintf(what, sizeof what, "%s %s", words[caller->audited->method], caller->audited->path);
+    snprintf(name_text, sizeof name_text, "%.*s", (int)name.length, name.data ? name.data : "");
+    snprintf(why_text, sizeof why_text, "%.*s", (int)why.length, why.data ? why.data : "");
+    snprintf(status, sizeof status, "%d", exchange->answer.http_status);
+    log_write(LOG_INFO, "change", "principal", caller->principal->name, "peer", caller->address, "what", what, "name",
+              name_text, "why", why_text, "outcome", status, "request_id", exchange->id, NULL);
+}
+
+void access_end_call(struct exchange *exchange)
+{
+    enum { FORBIDDEN = 403 };
+    struct call *call = call_of(exchange);
+    struct caller *caller = &call->caller;
+    if (!caller->table)
+        return;
+    if (caller->counts && exchange->answer.http_status == FORBIDDEN)
+        caller->counts->refused++;
+    if (caller->audited)
+        log_change(exchange, call);
+    principals_unref(caller->table);
+    *caller = (struct caller){0};
+}
+
+/* ---- metrics ---- */
+
+static void write_head(struct buf *out, const char *metric, const char *help)
+{
+    buf_printf(out, "# HELP %s %s\n# TYPE %s counter\n", metric, help, metric);
+}
+
+/* Labels need no escaping: names of principals have neither quote, backslash nor line end. */
+void access_write_metrics(const struct access *access, struct buf *out)
+{
+    write_head(out, "permitd_auth_total", "Requests by what their credentials proved.");
+    for (enum auth_result result = 0; result < AUTH_RESULTS; result++)
+        buf_printf(out, "permitd_auth_total{result=\"%s\"} %llu\n", auth_result_word(result),
+                   (unsigned long long)access->results[result]);
+    write_head(out, "permitd_principal_requests_total", "Requests of a principal.");
+    for (size_t i = 0; i < access->listed_count; i++)
+        buf_printf(out, "permitd_principal_requests_total{principal=\"%s\"} %llu\n", access->listed[i]->name,
+                   (unsigned long long)access->listed[i]->requests);
+    write_head(out, "permitd_principal_refused_total", "Requests of a principal that were answered 403.");
+    for (size_t i = 0; i < access->listed_count; i++)
+        buf_printf(out, "permitd_principal_refused_total{principal=\"%s\"} %llu\n", access->listed[i]->name,
+                   (unsigned long long)access->listed[i]->refused);
+}

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: MIT */
+/* Files that hold credentials: nobody but their owner may read or change them. */
+#ifndef BASE_PRIVATE_FILE_H
+#define BASE_PRIVATE_FILE_H
+
+#include <sys/types.h>
+
+#include "base/buf.h"
+
+/*
+ * Reads a whole file of at most `max` bytes into `ret_content`, which it initialises; the caller releases it in any
+ * case. False: `message` has the path and the reason. A file is refused unless it is a regular one, its mode is 0600 or
+ * stricter, and its owner is `user` or root.
+ */
+bool private_file_read(const char *path, uid_t user, size_t max, struct buf *ret_content,
+                       struct buf *message) MUST_CHECK;
+#endif

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * inih splits the lines of words. Headings are read here, because inih cuts the name of a section at 50 bytes, ignores
+ * what follows it, and does not report a section without words.
+ */
+#include "base/sections.h"
+
+#include <ini.h>
+
+struct reading {
+    struct bytes rest;
+    const struct sections_handler *handler;
+    int line;       /* number of the last line that inih has got */
+    bool in_word;   /* a word has been read in this section, so that a line may continue it */
+    bool continues; /* the last line begins with a space */
+    bool failed;    /* at `line`, because of `why` */
+    struct buf why;
+};
+
+static struct bytes next_line(struct bytes *rest)
+{
+    const char *end = memchr(rest->data, '\n', rest->length);
+    struct bytes line = {rest->data, end ? (size_t)(end - rest->data) : rest->length};
+    size_t used = line.length + (end != NULL);
+    rest->data += used;
+    rest->length -= used;
+    return line;
+}
+
+/* What inih takes for space. */
+static bool is_blank(char byte)
+{
+    return byte == ' ' || (byte >= '\t' && byte <= '\r');
+}
+
+static struct bytes skip_blanks(struct bytes text)
+{
+    while (text.length && is_blank(*text.data)) {
+        text.data++;
+        text.length--;
+    }
+    return text;
+}
+
+static bool read_heading(struct reading *reading, struct bytes line)
+{
+    const char *end = memchr(line.data, ']', line.length);
+    struct bytes name = {line.data + 1, end ? (size_t)(end - line.data) - 1 : 0};
+    struct bytes behind = end ? (struct bytes){end + 1, line.length - name.length - 2} : line;
+    struct bytes comment = skip_blanks(behind);
+    if (!end || (comment.length && (*comment.data != ';' || comment.data == behind.data))) {
+        buf_append_text(&reading->why, "expected '[name]'");
+        return false;
+    }
+    reading->in_word = false;
+    return reading->handler->section(reading->handler->context, name, reading->line, &reading->why);
+}
+
+/* Reads a line for inih. inih gets "[]" for a heading, so that no line behind it continues a word before it. */
+static char *read_line(char *ret_line, int size, void *context)
+{
+    struct reading *reading = context;
+    if (reading->failed || reading->rest.length == 0)
+        return NULL;
+    struct bytes line = next_line(&reading->rest);
+    reading->line++;
+    if (reading->line == 1 && bytes_begin_with(line, BYTES("\xEF\xBB\xBF")))
+        line = (struct bytes){line.data + 3, line.length - 3};
+    struct bytes content = skip_blanks(line);
+    reading->continues = content.data != line.data;
+    if (memchr(line.data, '\0', line.length)) {
+        buf_append_text(&reading->why, "not text");
+        reading->failed = true;
+    } else if (content.length && *content.data == '[' && !reading->continues) {
+        reading->failed = !read_heading(reading, line);
+        line = BYTES("[]");
+    } else if (content.length && *content.data == '[') {
+        buf_append_text(&reading->why, "a section begins at the start of its line");
+        reading->failed = true;
+    } else if (line.length > (size_t)size - 3) {
+        buf_printf(&reading->why, "longer than %d bytes; a line that begins with a space continues a value", size - 3);
+        reading->failed = true;
+    }
+    if (reading->failed)
+        return NULL;
+    memcpy(ret_line, line.data, line.length);
+    ret_line[line.length] = '\0';
+    return ret_line;
+}
+
+/* Handles a word for inih. Returns 0 on an error; read_line then ends the reading. */
+static int handle_word(void *context, const char *section, const char *word, const char *value)
+{
+    struct reading *reading = context;
+    const struct sections_handler *handler = reading->handler;
+    (void)section;
+    if (reading->in_word && reading->continues)
+        reading->failed = !handler->more(handler->context, value, reading->line, &reading->why);
+    else
+        reading->failed = !handler->word(handler->context, word, value, reading->line, &reading->why);
+    reading->in_word = true;
+    return !reading->failed;
+}
+
+bool sections_read(struct bytes text, const char *path, const struct sections_handler *handler, struct buf *message)
+{
+    struct reading reading = {.rest = text, .handler = handler};
+    buf_init(&reading.why, 4096);
+    int bad_line = ini_parse_stream(read_line, &reading, handle_word, &reading);
+    if (bad_line > 0 && (!reading.failed || bad_line < reading.line))
+        buf_printf(message, "%s, line %d: expected 'word = value'", path, bad_line);
+    else if (reading.failed)
+        buf_printf(message, "%s, line %d: %s", path, reading.line, buf_text(&reading.why));
+    else if (bad_line < 0)
+        buf_printf(message, "%s: no memory", path);
+    buf_release(&reading.why);
+    return bad_line == 0 && !reading.failed;
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Reads a text of sections (INI), strictly: whatever the reader does not understand ends the reading.
+ *
+ *     [section]
+ *     word = value      ; a comment after a space
+ *       more of it      ; a line that begins with a space continues the value
+ *     # a comment
+ */
+#ifndef BASE_SECTIONS_H
+#define BASE_SECTIONS_H
+
+#include "base/buf.h"
+
+/* Called for each part of the text in its order. False: `why` has the reason; the reading ends. */
+struct sections_handler {
+    bool (*section)(void *context, struct bytes name, int line, struct buf *why);
+    /* word and value are zero-terminated, without spaces around them. */
+    bool (*word)(void *context, const char *word, const char *value, int line, struct buf *why);
+    /* More of the value of the last word. */
+    bool (*more)(void *context, const char *value, int line, struct buf *why);
+    void *context;
+};
+
+/* False: `message` has path, line and reason. A line of words has at most 197 bytes. */
+bool sections_read(struct bytes text, const char *path, const struct sections_handler *handler,
+                   struct buf *message) MUST_CHECK;
+#endif

@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: MIT */
+/* The verbs login, logout and whoami. */
+#include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "cli/json.h"
+#include "cli/signals.h"
+
+enum { TOKEN_MAX = 16 * 1024, MESSAGE_MAX = 1024 + USER_FILE_PATH_MAX };
+
+#define WHOAMI_PATH "/v1/whoami"
+
+/* ---- The token ---- */
+
+/* Turns the echo of the terminal off. Returns false if the standard input is no terminal. */
+static bool hide_input(struct termios *ret_before)
+{
+    struct termios hidden;
+    if (tcgetattr(STDIN_FILENO, ret_before) != 0)
+        return false;
+    hidden = *ret_before;
+    hidden.c_lflag &= ~(tcflag_t)ECHO;
+    hidden.c_lflag |= ICANON | ISIG | ECHONL;
+    return tcsetattr(STDIN_FILENO, TCSAFLUSH, &hidden) == 0;
+}
+
+/* Reads to the end of the line. Returns CLI_OK, or 128 + n after signal n, or another status after an error message. */
+static int read_line(int signal_fd, char line[TOKEN_MAX])
+{
+    struct pollfd events[] = {{.fd = STDIN_FILENO, .events = POLLIN}, {.fd = signal_fd, .events = POLLIN}};
+    size_t length = 0;
+    while (length < TOKEN_MAX - 1 && !memchr(line, '\n', length)) {
+        if (poll(events, ARRAY_LENGTH(events), -1) < 0 && errno != EINTR)
+            return cli_error(CLI_NO_START, "the token cannot be read: %s", strerror(errno));
+        int signal = signals_next(signal_fd);
+        if (signal)
+            return 128 + signal;
+        if (!events[0].revents)
+            continue;
+        ssize_t got = read(STDIN_FILENO, line + length, TOKEN_MAX - 1 - length);
+        if (got == 0)
+            break;
+        if (got < 0 && errno != EINTR)
+            return cli_error(CLI_USAGE, "the token cannot be read: %s", strerror(errno));
+        length += got > 0 ? (size_t)got : 0;
+    }
+    line[length] = '\0';
+    line[strcspn(line, "\r\n")] = '\0';
+    return CLI_OK;
+}
+
+/* Reads the token from the terminal, without echo, or from another standard input. An empty line: none. */
+static int read_token(struct server_options *found)
+{
+    char line[TOKEN_MAX] = "";
+    struct termios before;
+    sigset_t set, mask_before;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTSTP); /* the echo would stay off while permitctl is stopped */
+    (void)sigprocmask(SIG_BLOCK, NULL, &mask_before);
+    int signal_fd = signals_take(-1, signals_ending, SIGNALS_ENDING_COUNT, &set);
+    if (signal_fd < 0)
+        return cli_error(CLI_NO_START, "no descriptors left");
+    bool hidden = hide_input(&before);
+    if (hidden)
+        (void)fprintf(stderr, "Token for %s: ", found->client.url);
+    int code = read_line(signal_fd, line);
+    if (hidden)
+        (void)tcsetattr(STDIN_FILENO, TCSAFLUSH, &before);
+    (void)close(signal_fd);
+    if (code == CLI_OK) /* otherwise a signal that is pending must not end permitctl with another status */
+        (void)sigprocmask(SIG_SETMASK, &mask_before, NULL);
+    if (code == CLI_OK && *line) {
+        found->client.token = found->read_token = strdup(line);
+        found->token_source = "standard input";
+        code = found->read_token ? CLI_OK : cli_error(CLI_NO_START, "no memory");
+    }
+    explicit_bzero(line, sizeof(line));
+    return code;
+}
+
+/* ---- The verbs ---- */
+
+static bool has_principal(const char *body)
+{
+    struct json_object *answer = json_read(body);
+    bool has = json_text_of(answer, "principal") != NULL;
+    json_free(answer);
+    return has;
+}
+
+static void print_whoami(const char *body)
+{
+    static const struct json_column lines[] = {
+        {"principal", "principal"}, {"rights", "rights"}, {"semaphores", "semaphores"}, {"until", "until"}};
+    if (!has_principal(body))
+        (void)printf("%-14s %s\n", "principal", "-");
+    json_print_lines(body, lines, ARRAY_LENGTH(lines));
+}
+
+int verb_whoami(struct cli *cli)
+{
+    return cli_finish(cli, permit_call(cli->client, "GET", WHOAMI_PATH, NULL), print_whoami);
+}
+
+/* Returns the absolute path of a file, which the caller frees; NULL: no file was given. */
+static char *absolute(const char *path)
+{
+    return path ? realpath(path, NULL) : NULL;
+}
+
+/* Writes the user's file. Returns the exit status. */
+static int write_file(struct server_options *found, const char *token)
+{
+    struct buf message;
+    struct user_file file = {.url = (char *)found->client.url,
+                             .token = (char *)token,
+                             .ca = absolute(found->client.ca),
+                             .cert = absolute(found->client.cert),
+                             .key = absolute(found->client.key)};
+    buf_init(&message, MESSAGE_MAX);
+    int code = CLI_OK;
+    if (!user_file_write(&file, found->path, &message))
+        code = cli_error(CLI_NO_START, "%s", buf_text(&message));
+    buf_release(&message);
+    free(file.ca);
+    free(file.cert);
+    free(file.key);
+    return code;
+}
+
+/* Names what comes before the file, so that the next command may use another server or credential. */
+static void warn_of_environment(void)
+{
+    static const char *const others[] = {"PERMITD_URL", "PERMIT_CA", NULL};
+    const char *const *const lists[] = {server_options_variables, others};
+    for (size_t list = 0; list < ARRAY_LENGTH(lists); list++)
+        for (const char *const *name = lists[list]; *name; name++)
+            if (getenv(*name) && *getenv(*name))
+                (void)cli_error(0, "%s is set, and comes before the file", *name);
+}
+
+/* Asks the server who this is, and writes the file if it knows. Returns the exit status. */
+static int log_in(struct cli *cli)
+{
+    struct server_options *found = &cli->found;
+    const char *token = found->client.token;
+    int code = server_options_connect(found, &cli->client);
+    if (code)
+        return code;
+    enum permit_status status = permit_call(cli->client, "GET", WHOAMI_PATH, NULL);
+    if (status)
+        return cli_fail(cli, status);
+    if (!has_principal(permit_client_answer(cli->client)))
+        return cli_error(CLI_REFUSED, "%s requires no credential; nothing was written", permit_client_url(cli->client));
+    code = write_file(found, token && *token ? token : NULL);
+    if (code)
+        return code;
+    (void)cli_finish(cli, PERMIT_OK, print_whoami);
+    (void)cli_error(0, "wrote %s", found->path);
+    warn_of_environment();
+    return CLI_OK;
+}
+
+int verb_login(struct cli *cli)
+{
+    struct server_options *found = &cli->found;
+    int code = server_options_for_login(found, &cli->options, cli->words[0]);
+    if (code == CLI_OK && !found->path)
+        code = cli_error(CLI_USAGE, "there is no place for the file: set HOME or XDG_CONFIG_HOME");
+    bool must_ask = !found->token_source && !found->client.cert;
+    if (must_ask)
+        found->client.token = "-"; /* a mistake in the other options is reported before somebody types the token */
+    if (code == CLI_OK)
+        code = server_options_connect(found, &cli->client);
+    permit_client_free(cli->client);
+    cli->client = NULL;
+    if (must_ask)
+        found->client.token = NULL;
+    if (code == CLI_OK)
+        code = must_ask ? read_token(found) : server_options_read_file(found);
+    return code == CLI_OK ? log_in(cli) : code;
+}
+
+int verb_logout(struct cli *cli)
+{
+    char path[USER_FILE_PATH_MAX];
+    (void)cli;
+    if (!user_file_path(path))
+        errno = ENOENT;
+    else if (unlink(path) == 0)
+        return cli_error(CLI_OK, "removed %s", path);
+    if (errno != ENOENT && errno != ENOTDIR)
+        return cli_error(CLI_NO_START, "%s cannot be removed: %s", path, strerror(errno));
+    return cli_error(CLI_OK, "no login is saved");
+}

@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: MIT */
+/* The verbs token make and token check: the credentials file of permitd. Neither contacts a server. */
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/uuid.h"
+#include "cli/cli.h"
+#include "cli/json.h"
+#include "core/credentials.h"
+
+enum {
+    TEXT_MAX = 1024 * 1024,
+    LINE_AIM = 100, /* columns of a line of semaphores */
+    DATE_SIZE = 11,
+};
+
+/* Writes the last day of a token that ends at this time. */
+static void format_day(int64_t until, char ret_day[DATE_SIZE])
+{
+    char moment[RFC3339_SIZE];
+    (void)clock_format_rfc3339((until - 1) * US_PER_SECOND, moment);
+    memcpy(ret_day, moment, DATE_SIZE - 1);
+    ret_day[DATE_SIZE - 1] = '\0';
+}
+
+/* ---- token make ---- */
+
+static void make_token(char ret_token[TOKEN_SIZE + 1])
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    unsigned char bits[33] = {0}; /* the last byte is padding */
+    for (size_t i = 0; i < 32; i += sizeof(uint64_t)) {
+        uint64_t random = random_u64();
+        memcpy(bits + i, &random, sizeof random);
+    }
+    memcpy(ret_token, "pmt_", 4);
+    for (size_t i = 0; i < TOKEN_SIZE - 4; i++) {
+        size_t bit = 6 * i;
+        unsigned window = (unsigned)bits[bit / 8] << 8 | bits[bit / 8 + 1];
+        ret_token[4 + i] = digits[window >> (10 - bit % 8) & 63];
+    }
+    ret_token[TOKEN_SIZE] = '\0';
+}
+
+/* Appends the names, in lines that are not much longer than LINE_AIM. */
+static void append_semaphores(struct buf *out, const char *names)
+{
+    size_t start = out->length;
+    buf_append_text(out, "semaphores =");
+    for (names += strspn(names, " "); *names; names += strspn(names, " ")) {
+        size_t length = strcspn(names, " ");
+        if (out->length - start + 1 + length > LINE_AIM) {
+            start = out->length + 1;
+            buf_append_text(out, "\n ");
+        }
+        buf_append_char(out, ' ');
+        buf_append(out, names, length);
+        names += length;
+    }
+    buf_append_char(out, '\n');
+}
+
+/* Appends the line of the token. False: the digest cannot be computed. */
+static bool append_token_line(struct buf *out, const char *token, const char *until)
+{
+    unsigned char digest[DIGEST_SIZE];
+    if (!digest_sha256(bytes_of(token), digest))
+        return false;
+    buf_append_text(out, "token = sha256:");
+    buf_append_hex(out, digest, sizeof digest);
+    if (until)
+        buf_printf(out, " until %s", until);
+    buf_append_char(out, '\n');
+    return true;
+}
+
+/* Returns true if the text can stand in a value of the file. */
+static bool is_plain(const char *text)
+{
+    for (; text && *text; text++)
+        if ((unsigned char)*text < ' ' || *text == ';' || *text == '[' || *text == ']')
+            return false;
+    return true;
+}
+
+/* Reads the section as permitd does. Without a role it is tried with one that needs no more. */
+static bool section_is_valid(const char *name, const char *lines, const char *role, struct buf *message)
+{
+    struct credentials credentials = {0};
+    struct buf text;
+    buf_init(&text, TEXT_MAX);
+    buf_printf(&text, "[%s]\n%s%s", name, lines, role ? "" : "role = admin\n");
+    bool valid = credentials_parse((struct bytes){buf_text(&text), text.length}, "the section", &credentials, message);
+    if (valid && credentials.tokens.items[0].until <= clock_wall() / US_PER_SECOND) {
+        buf_append_text(message, "--until: that day is over");
+        valid = false;
+    }
+    credentials_release(&credentials);
+    buf_release(&text);
+    return valid;
+}
+
+/* Prints the token on the standard output, what belongs into the file on the standard error. */
+static int print_token(const struct cli *cli, const char *token, const char *lines)
+{
+    const struct cli_options *options = &cli->options;
+    const char *name = cli->words[0];
+    if (options->json) { /* name, token and line have nothing to be escaped */
+        (void)printf("{\"principal\":\"%s\",\"token\":\"%s\",\"line\":\"%.*s\"}\n", name, token,
+                     (int)strcspn(lines, "\n"), lines);
+        return CLI_OK;
+    }
+    (void)printf("%s\n", token);
+    if (fflush(stdout) != 0)
+        return CLI_OK; /* reported by cli_main; without the token its digest is of no use */
+    if (isatty(STDERR_FILENO))
+        (void)fprintf(stderr,
+                      options->role ? "\n# The token is shown once. This belongs into the credentials file:\n"
+                                    : "\n# The token is shown once. This belongs into the section [%s]:\n",
+                      name);
+    if (options->role)
+        (void)fprintf(stderr, "\n[%s]\n", name);
+    (void)fputs(lines, stderr);
+    return CLI_OK;
+}
+
+int verb_token_make(struct cli *cli)
+{
+    const struct cli_options *options = &cli->options;
+    char token[TOKEN_SIZE + 1];
+    struct buf lines, message;
+    int code = CLI_OK;
+    if (options->semaphores && !options->role)
+        return cli_error(CLI_USAGE, "--semaphores needs --role: without a role only the line of the token is made, for "
+                                    "a section that is there");
+    if (!is_plain(cli->words[0]) || !is_plain(options->semaphores) || !is_plain(options->until))
+        return cli_error(CLI_USAGE, "; [ ] and control characters cannot stand in the credentials file");
+    make_token(token);
+    buf_init(&lines, TEXT_MAX);
+    buf_init(&message, TEXT_MAX);
+    bool made = append_token_line(&lines, token, options->until);
+    if (options->role)
+        buf_printf(&lines, "role = %s\n", options->role);
+    if (options->semaphores)
+        append_semaphores(&lines, options->semaphores);
+    if (!made || lines.broken)
+        code = cli_error(CLI_NO_START, "no memory");
+    else if (!section_is_valid(cli->words[0], buf_text(&lines), options->role, &message))
+        code = cli_error(CLI_USAGE, "%s", buf_text(&message));
+    else
+        code = print_token(cli, token, buf_text(&lines));
+    buf_release(&lines);
+    buf_release(&message);
+    return code;
+}
+
+/* ---- token check ---- */
+
+static size_t count_of(const struct credential_list *list, const struct principal *principal)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < list->count; i++)
+        count += list->items[i].principal == principal;
+    return count;
+}
+
+static int64_t soonest_until(const struct credentials *credentials, const struct principal *principal)
+{
+    int64_t until = INT64_MAX;
+    for (size_t i = 0; i < credentials->tokens.count; i++)
+        if (credentials->tokens.items[i].principal == principal)
+            until = min_i64(until, credentials->tokens.items[i].until);
+    return until;
+}
+
+/* Nothing in it has to be escaped: names have no quote, backslash or control character. */
+static void append_principal(struct buf *out, const struct credentials *credentials, const struct principal *principal)
+{
+    char day[DATE_SIZE];
+    int64_t until = soonest_until(credentials, principal);
+    buf_printf(out, "{\"principal\":\"%s\",\"role\":\"%s\",\"tokens\":%zu,\"certificates\":%zu,\"users\":%zu,",
+               principal->name, principal->role->word, count_of(&credentials->tokens, principal),
+               count_of(&credentials->certificates, principal), count_of(&credentials->users, principal));
+    if (until < INT64_MAX) {
+        format_day(until, day);
+        buf_printf(out, "\"until\":\"%s\",", day);
+    } else {
+        buf_append_text(out, "\"until\":null,");
+    }
+    buf_append_text(out, "\"semaphores\":[");
+    for (size_t i = 0; i < principal->scope.count; i++) {
+        const struct scope_entry *entry = &principal->scope.entries[i];
+        buf_printf(out, "%s\"%.*s%s\"", i ? "," : "", (int)entry->text.length, entry->text.data,
+                   entry->is_prefix ? "*" : "");
+    }
+    buf_append_text(out, "]}");
+}
+
+/* Warns of tokens that have ended: they do no harm, but their clients are refused. */
+static void warn_of_ended(const struct credentials *credentials, const char *path)
+{
+    for (size_t i = 0; i < credentials->tokens.count; i++) {
+        const struct credential *token = &credentials->tokens.items[i];
+        if (token->until <= clock_wall() / US_PER_SECOND)
+            (void)cli_error(CLI_OK, "%s, line %d: warning: this token of %s has ended", path, token->line,
+                            token->principal->name);
+    }
+}
+
+static int print_principals(const struct cli *cli, const struct credentials *credentials)
+{
+    static const struct json_column columns[] = {
+        {"PRINCIPAL", "principal"},       {"ROLE", "role"},   {"TOKENS", "tokens"},        {"UNTIL", "until"},
+        {"CERTIFICATES", "certificates"}, {"USERS", "users"}, {"SEMAPHORES", "semaphores"}};
+    int code = CLI_OK;
+    struct buf body;
+    buf_init(&body, 4 * (size_t)CREDENTIALS_MAX_BYTES);
+    buf_append_text(&body, "{\"principals\":[");
+    for (size_t i = 0; i < credentials->principals.count; i++) {
+        buf_append_text(&body, i ? "," : "");
+        append_principal(&body, credentials, credentials->principals.items[i].principal);
+    }
+    buf_append_text(&body, "]}");
+    if (body.broken)
+        code = cli_error(CLI_NO_START, "no memory");
+    else if (cli->options.json)
+        json_print_text(buf_text(&body));
+    else
+        json_print_table(buf_text(&body), "principals", columns, ARRAY_LENGTH(columns));
+    buf_release(&body);
+    return code;
+}
+
+int verb_token_check(struct cli *cli)
+{
+    const char *path = cli->words[0];
+    struct credentials credentials = {0};
+    struct buf message;
+    struct stat file;
+    /* For root a file of any user is good: permitd may run as that user. */
+    uid_t user = geteuid() == 0 && stat(path, &file) == 0 ? file.st_uid : geteuid();
+    buf_init(&message, TEXT_MAX);
+    int code = credentials_load(path, user, &credentials, &message) ? CLI_OK : CLI_REFUSED;
+    if (code == CLI_OK) {
+        code = print_principals(cli, &credentials);
+        warn_of_ended(&credentials, path);
+    } else {
+        (void)cli_error(code, "%s", buf_text(&message));
+    }
+    credentials_release(&credentials);
+    buf_release(&message);
+    return code;
+}

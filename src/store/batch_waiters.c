@@ -1,0 +1,385 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Reads the parts of queues that a batch may grant, under the locks of the batch: one packet has the living servers and
+ * the first waiters of each queue, a second one the slots that they may take. Wants that name very many slots have a
+ * packet of their own in between.
+ *
+ * A place that no client asks for, because its request has no server or its server is dead, is not read: other waiters
+ * pass it.
+ */
+#include <assert.h>
+#include <stdlib.h>
+
+#include "store/batch.h"
+#include "store/rows.h"
+
+enum {
+    /* Wants above this size are not read with their row: 64 queues of them would be more than a batch can hold. */
+    INLINE_WANTED = 4096,
+    /*
+     * A queue is cut after this many bytes of such wants, and after this many slots that its waiters name. The search
+     * for waiters that fit ends after this many rows (MySQL has no such limit). A deeper read has 8, 4 and 4 times as
+     * many.
+     */
+    LARGE_WANTED_MAX = 256 * 1024,
+    NAMED_MAX = 4000,
+    EXAMINED_MAX = 20000,
+    KEYS_A_STATEMENT = 500,
+};
+
+static const char living_servers[] = "SELECT id FROM server FORCE INDEX (server_dead) WHERE dead_at IS NULL";
+
+/* Walks the queue in its order, and the primary keys of each request and its server. */
+#define WAITERS                                                                                                        \
+    "SELECT STRAIGHT_JOIN " ROW_REQUEST_COLUMNS_WITH(                                                                  \
+        "IF(LENGTH(r.wanted)<=%d,r.wanted,NULL)") ",LENGTH(r.wanted)"                                                  \
+                                                  " FROM waiter w FORCE INDEX (PRIMARY)"                               \
+                                                  " JOIN permit_request r FORCE INDEX (PRIMARY) ON "                   \
+                                                  "r.id=w.permit_request_id"                                           \
+                                                  " JOIN server v FORCE INDEX (PRIMARY) ON v.id=r.server_id AND "      \
+                                                  "v.dead_at IS NULL WHERE w.semaphore_id=%llu"
+#define IN_ORDER " ORDER BY w.place,w.permit_request_id LIMIT %zu /*M! ROWS EXAMINED %d */"
+
+static const char large_wanted[] = "SELECT r.id,r.wanted FROM permit_request r FORCE INDEX (PRIMARY) WHERE r.id IN (";
+
+/* A waiter that was read. */
+struct waiter {
+    struct request request;
+    size_t wanted_size; /* above INLINE_WANTED: its wants are not read yet */
+};
+
+/* The part of one queue that was read. */
+struct queue_part {
+    struct waiter *waiters; /* in order of place, id */
+    size_t count;
+    bool cut;        /* the last one is `beyond` */
+    bool cut_behind; /* the search has ended behind the last one; more may follow */
+};
+
+/* ---- the first packet ---- */
+
+/*
+ * Reads the first waiters that may fit, or that may let nobody pass; under `fifo` simply the first ones. A request
+ * cannot have waited since before its place, so the place alone rules out most requests, without a read of their rows.
+ */
+static void waiters_sql(const struct queue_read *read, uint64_t semaphore_id, struct buf *sql)
+{
+    buf_printf(sql, ";" WAITERS, INLINE_WANTED, (unsigned long long)semaphore_id);
+    if (!read->fifo) {
+        buf_printf(sql, " AND (w.count<=%lld OR (w.place<=", (long long)read->free);
+        sql_time(sql, read->aged);
+        buf_append_text(sql, " AND r.waiting_since<=");
+        sql_time(sql, read->aged);
+        buf_append_text(sql, "))");
+    }
+    buf_printf(sql, IN_ORDER, queue_read_max(read->depth) + 1, EXAMINED_MAX << (2 * read->depth));
+}
+
+static enum permit_status read_servers(struct session *session, struct arena *arena, struct view *view)
+{
+    size_t count = session_affected(session);
+    uint64_t *servers = arena_array(arena, count + 1, sizeof *servers);
+    struct row_reader reader = {.arena = arena, .broken = !servers};
+    for (size_t i = 0; i < count && row_step(&reader, session); i++)
+        servers[i] = row_u64(&reader);
+    if (reader.broken)
+        return PERMIT_NO_MEMORY;
+    qsort(servers, count, sizeof *servers, compare_u64);
+    view->servers = servers;
+    view->server_count = count;
+    view->has_servers = true;
+    return PERMIT_OK;
+}
+
+static enum permit_status read_queue(struct session *session, unsigned depth, struct arena *arena,
+                                     struct queue_part *part)
+{
+    enum permit_status status = session_next(session);
+    if (status != PERMIT_OK)
+        return status;
+    size_t rows = session_affected(session);
+    struct row_reader reader = {.arena = arena};
+    part->cut = rows > queue_read_max(depth);
+    part->cut_behind = session_warned(session);
+    part->waiters = arena_array(arena, rows, sizeof *part->waiters);
+    if (!part->waiters)
+        return PERMIT_NO_MEMORY;
+    for (; part->count < rows && row_step(&reader, session); part->count++) {
+        row_request(&reader, &part->waiters[part->count].request);
+        part->waiters[part->count].wanted_size = row_u64(&reader);
+    }
+    return reader.broken ? PERMIT_NO_MEMORY : PERMIT_OK;
+}
+
+static enum permit_status read_queues(struct session *session, const struct queue_read *reads, size_t count,
+                                      struct buf *sql, struct arena *arena, struct queue_part *parts, struct view *view)
+{
+    buf_clear(sql);
+    buf_append_text(sql, living_servers);
+    for (size_t i = 0; i < count; i++) {
+        assert(reads[i].semaphore < view->semaphore_count);
+        waiters_sql(&reads[i], view->semaphores[reads[i].semaphore].id, sql);
+    }
+    enum permit_status status = session_send_buf(session, sql);
+    if (status == PERMIT_OK)
+        status = read_servers(session, arena, view);
+    for (size_t i = 0; i < count && status == PERMIT_OK; i++)
+        status = read_queue(session, reads[i].depth, arena, &parts[i]);
+    return session_end(session, status);
+}
+
+/* ---- cutting, and large wants ---- */
+
+/*
+ * Cuts the part after the waiter with which `size`, a sum over the waiters, exceeds `max`. The first waiter is never
+ * the last one of a cut: it could never be decided then, and neither could any waiter behind it.
+ */
+static void cut_part(struct queue_part *part, size_t (*size)(const struct waiter *waiter, uint64_t semaphore_id),
+                     uint64_t semaphore_id, size_t max)
+{
+    size_t sum = 0;
+    for (size_t i = 0; i < part->count; i++) {
+        sum += size(&part->waiters[i], semaphore_id);
+        if (i == 0 || sum <= max)
+            continue;
+        part->cut = true;
+        part->count = i + 1;
+    }
+}
+
+static size_t large_size(const struct waiter *waiter, uint64_t semaphore_id)
+{
+    (void)semaphore_id;
+    return waiter->wanted_size > INLINE_WANTED ? waiter->wanted_size : 0;
+}
+
+static size_t named_slots_of(const struct waiter *waiter, uint64_t semaphore_id)
+{
+    for (size_t i = 0; i < waiter->request.want_count; i++)
+        if (waiter->request.wants[i].semaphore_id == semaphore_id)
+            return waiter->request.wants[i].named_count;
+    return 0;
+}
+
+static size_t collect_large(const struct queue_part *parts, size_t count, uint64_t *ret_ids)
+{
+    size_t ids = 0;
+    for (size_t i = 0; i < count; i++)
+        for (size_t j = 0; j < parts[i].count; j++)
+            if (large_size(&parts[i].waiters[j], 0)) {
+                if (ret_ids)
+                    ret_ids[ids] = parts[i].waiters[j].request.id;
+                ids++;
+            }
+    return ids;
+}
+
+/* Decodes the wants of each waiter with this id: a request may be in several queues. */
+static bool set_large(struct queue_part *parts, size_t count, uint64_t id, struct bytes wanted, struct arena *arena)
+{
+    bool good = true;
+    for (size_t i = 0; i < count; i++)
+        for (size_t j = 0; j < parts[i].count && good; j++)
+            if (parts[i].waiters[j].request.id == id)
+                good = row_decode_wanted(wanted, arena, &parts[i].waiters[j].request);
+    return good;
+}
+
+/* Reads the wants that the first packet left out. */
+static enum permit_status read_large(struct session *session, struct queue_part *parts, size_t count, struct buf *sql,
+                                     struct arena *arena)
+{
+    size_t id_count = collect_large(parts, count, NULL);
+    if (id_count == 0)
+        return PERMIT_OK;
+    uint64_t *ids = arena_array(arena, id_count, sizeof *ids);
+    if (!ids)
+        return PERMIT_NO_MEMORY;
+    collect_large(parts, count, ids);
+    id_count = u64_sort_unique(ids, id_count);
+    enum permit_status status = PERMIT_OK;
+    for (size_t i = 0; i < id_count && status == PERMIT_OK; i += KEYS_A_STATEMENT) {
+        struct row_reader reader = {.arena = arena};
+        buf_clear(sql);
+        buf_append_text(sql, large_wanted);
+        sql_ids(sql, ids + i, id_count - i < KEYS_A_STATEMENT ? id_count - i : KEYS_A_STATEMENT);
+        buf_append_char(sql, ')');
+        status = session_send_buf(session, sql);
+        while (status == PERMIT_OK && row_step(&reader, session)) {
+            uint64_t id = row_u64(&reader);
+            struct bytes wanted = row_bytes(&reader);
+            reader.broken |= !wanted.data || !set_large(parts, count, id, wanted, arena);
+        }
+        if (status == PERMIT_OK && reader.broken)
+            status = PERMIT_NO_MEMORY;
+        status = session_end(session, status);
+    }
+    return status;
+}
+
+/* ---- the requests of the view ---- */
+
+static const struct request *view_request(const struct request *requests, size_t count, const struct request *request)
+{
+    return count ? bsearch(request, requests, count, sizeof *requests, batch_compare_keys) : NULL;
+}
+
+/* Adds the waiters to view->requests, each once. A request that is there already stays as it is. */
+static bool add_requests(const struct queue_part *parts, size_t count, struct arena *arena, struct view *view)
+{
+    size_t before = view->request_count, added = before;
+    size_t room = before;
+    for (size_t i = 0; i < count; i++)
+        room += parts[i].count;
+    struct request *all = arena_array(arena, room + 1, sizeof *all);
+    if (!all)
+        return false;
+    if (before)
+        memcpy(all, view->requests, before * sizeof *all);
+    for (size_t i = 0; i < count; i++)
+        for (size_t j = 0; j < parts[i].count; j++)
+            if (!view_request(view->requests, before, &parts[i].waiters[j].request))
+                all[added++] = parts[i].waiters[j].request;
+    qsort(all, added, sizeof *all, batch_compare_keys);
+    view->requests = all;
+    view->request_count = 0;
+    for (size_t i = 0; i < added; i++)
+        if (i == 0 || batch_compare_keys(&all[view->request_count - 1], &all[i]) != 0)
+            all[view->request_count++] = all[i];
+    return true;
+}
+
+/* ---- the slots that they may take ---- */
+
+/* Appends the names of all waiters of the view to those that the operations want; `adjacent`: one wants a run. */
+static bool add_names(const struct view *view, uint64_t semaphore_id, struct slots_wanted *wanted, bool *ret_adjacent,
+                      struct arena *arena)
+{
+    size_t count = wanted->named_count;
+    struct slot_name *names = NULL;
+    *ret_adjacent = false;
+    for (int pass = 0; pass < 2; pass++) { /* counts, then copies */
+        size_t at = wanted->named_count;
+        for (size_t i = 0; i < view->request_count; i++) {
+            const struct request *request = &view->requests[i];
+            for (size_t j = 0; request->state == REQUEST_WAITING && j < request->want_count; j++) {
+                const struct want *want = &request->wants[j];
+                if (want->semaphore_id != semaphore_id)
+                    continue;
+                *ret_adjacent |= want->adjacent;
+                if (names && want->named_count)
+                    memcpy(names + at, want->named, want->named_count * sizeof *names);
+                at += want->named_count;
+            }
+        }
+        count = at;
+        if (pass == 1 || count == wanted->named_count)
+            break;
+        names = arena_array(arena, count, sizeof *names);
+        if (!names)
+            return false;
+        if (wanted->named_count)
+            memcpy(names, wanted->named, wanted->named_count * sizeof *names);
+    }
+    if (!names)
+        return true;
+    wanted->named = names;
+    wanted->named_count = count;
+    return true;
+}
+
+/* The number of units that the waiters of the view may take of one semaphore. */
+static int64_t units_wanted(const struct view *view, uint64_t semaphore_id)
+{
+    int64_t units = 0;
+    for (size_t i = 0; i < view->request_count; i++) {
+        const struct request *request = &view->requests[i];
+        for (size_t j = 0; request->state == REQUEST_WAITING && j < request->want_count; j++)
+            if (request->wants[j].semaphore_id == semaphore_id)
+                units += request->wants[j].count;
+    }
+    return units;
+}
+
+/*
+ * The slots to read of one semaphore: of the free ones, the lowest, as many as may be granted. A run of adjacent slots
+ * may be anywhere, so all free slots are read for it.
+ */
+static bool want_slots(const struct view *view, const struct queue_read *read, struct slots_wanted *wanted,
+                       struct arena *arena)
+{
+    const struct semaphore *semaphore = &view->semaphores[read->semaphore];
+    bool adjacent;
+    if (!add_names(view, semaphore->id, wanted, &adjacent, arena))
+        return false;
+    int64_t units = min_i64(read->free, units_wanted(view, semaphore->id));
+    wanted->free =
+        adjacent ? semaphore->capacity + 1 : max_i64(wanted->free, min_i64(wanted->free + units, semaphore->capacity));
+    return true;
+}
+
+static enum permit_status read_slots(struct session *session, const struct queue_read *reads,
+                                     const struct slots_wanted *slots, size_t count, struct buf *sql,
+                                     struct arena *arena, struct view *view)
+{
+    uint64_t *ids = arena_array(arena, count + 1, sizeof *ids);
+    struct slots_wanted *wanted = arena_array(arena, count + 1, sizeof *wanted);
+    struct lock_set set = {.semaphore_ids = ids, .slots_wanted = wanted};
+    if (!ids || !wanted)
+        return PERMIT_NO_MEMORY;
+    for (size_t i = 0; i < count; i++) {
+        const struct semaphore *semaphore = &view->semaphores[reads[i].semaphore];
+        if (semaphore->kind != KIND_SLOTTED)
+            continue;
+        ids[set.semaphore_count] = semaphore->id;
+        wanted[set.semaphore_count] = slots[i];
+        if (!want_slots(view, &reads[i], &wanted[set.semaphore_count], arena))
+            return PERMIT_NO_MEMORY;
+        view->free_slots[reads[i].semaphore] = (struct free_slots){0};
+        view->named_slots[reads[i].semaphore] = (struct named_slots){0};
+        set.semaphore_count++;
+    }
+    if (set.semaphore_count == 0)
+        return PERMIT_OK;
+    if (!batch_sort_named(&set, arena))
+        return PERMIT_NO_MEMORY;
+    return batch_read_slots(session, &set, sql, arena, view);
+}
+
+/* A search that has ended early may have found no waiter: then no waiter of the queue can be decided. */
+static struct queue_view view_of_part(const struct queue_part *part)
+{
+    const struct request *last = part->count ? &part->waiters[part->count - 1].request : NULL;
+    if (part->cut)
+        return (struct queue_view){.beyond_place = last->place, .beyond = last->id};
+    if (part->cut_behind)
+        return (struct queue_view){.beyond_place = last ? last->place : INT64_MIN, .beyond = last ? last->id + 1 : 1};
+    return (struct queue_view){0};
+}
+
+enum permit_status batch_read_waiters(struct session *session, const struct queue_read *reads,
+                                      const struct slots_wanted *slots, size_t count, struct buf *sql,
+                                      struct arena *arena, struct view *view)
+{
+    struct queue_part *parts = arena_array(arena, count + 1, sizeof *parts);
+    view->queues = arena_array(arena, view->semaphore_count + 1, sizeof *view->queues);
+    if (!parts || !view->queues)
+        return PERMIT_NO_MEMORY;
+    enum permit_status status = read_queues(session, reads, count, sql, arena, parts, view);
+    if (status != PERMIT_OK)
+        return status;
+    for (size_t i = 0; i < count; i++)
+        cut_part(&parts[i], large_size, 0, (size_t)LARGE_WANTED_MAX << (3 * reads[i].depth));
+    status = read_large(session, parts, count, sql, arena);
+    if (status != PERMIT_OK)
+        return status;
+    for (size_t i = 0; i < count; i++) {
+        struct queue_part *part = &parts[i];
+        cut_part(part, named_slots_of, view->semaphores[reads[i].semaphore].id,
+                 (size_t)NAMED_MAX << (2 * reads[i].depth));
+        view->queues[reads[i].semaphore] = view_of_part(part);
+    }
+    if (!add_requests(parts, count, arena, view))
+        return PERMIT_NO_MEMORY;
+    return read_slots(session, reads, slots, count, sql, arena, view);
+}

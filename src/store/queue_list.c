@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Lists of queues. They walk the primary key of `waiter`, which is the order of the queue, and the primary keys of each
+ * request and its server.
+ */
+#include "store/query_packet.h"
+
+#define QUEUE                                                                                                          \
+    " FROM waiter w FORCE INDEX (PRIMARY) JOIN permit_request r FORCE INDEX (PRIMARY) ON r.id=w.permit_request_id"
+/* The server of a client that asks for the place; a place without one is kept. */
+#define LIVING_SERVER " JOIN server v FORCE INDEX (PRIMARY) ON v.id=r.server_id AND v.dead_at IS NULL"
+
+/* Appends the condition that a waiter stands before this position, or after it. */
+static void before_sql(utc_us place, uint64_t request_id, struct buf *sql)
+{
+    buf_append_text(sql, " AND w.place<=");
+    sql_time(sql, place);
+    buf_append_text(sql, " AND NOT (w.place=");
+    sql_time(sql, place);
+    buf_printf(sql, " AND w.permit_request_id>=%llu)", (unsigned long long)request_id);
+}
+
+static void after_sql(utc_us place, uint64_t request_id, struct buf *sql)
+{
+    buf_append_text(sql, " AND w.place>=");
+    sql_time(sql, place);
+    buf_append_text(sql, " AND NOT (w.place=");
+    sql_time(sql, place);
+    buf_printf(sql, " AND w.permit_request_id<=%llu)", (unsigned long long)request_id);
+}
+
+/* ---- a page of a queue ---- */
+
+static void page_sql(struct bytes semaphore, const struct waiter_place *after, unsigned limit, struct buf *sql)
+{
+    query_semaphore_sql(sql, semaphore);
+    buf_append_text(sql, ";SELECT STRAIGHT_JOIN " ROW_REQUEST_COLUMNS_WITH("NULL") "," QUERY_INLINE_WANTED ",v.id" QUEUE
+                                                                                   " LEFT" LIVING_SERVER
+                                                                                   " WHERE w.semaphore_id=(");
+    query_semaphore_sql(sql, semaphore);
+    buf_append_char(sql, ')');
+    after_sql(after->place, after->request_id, sql);
+    buf_printf(sql, " ORDER BY w.place,w.permit_request_id LIMIT %u;", limit + 1);
+    /* The last waiter before the page that is not kept. */
+    buf_append_text(sql, "SELECT STRAIGHT_JOIN r.external_id" QUEUE LIVING_SERVER " WHERE w.semaphore_id=(");
+    query_semaphore_sql(sql, semaphore);
+    buf_append_char(sql, ')');
+    before_sql(after->place, after->request_id + 1, sql);
+    buf_printf(sql, " ORDER BY w.place DESC,w.permit_request_id DESC LIMIT %d;" SQL_CLOCK, after->number > 0);
+}
+
+struct queue_page {
+    struct request *requests;
+    bool *kept;
+    size_t count;
+    struct bytes behind; /* key of the last waiter of the page before that is not kept; data NULL: none */
+};
+
+static enum permit_status read_page(struct session *session, struct arena *arena, struct queue_page *page)
+{
+    struct row_reader reader = {.arena = arena};
+    size_t rows = query_packet_rows(session);
+    page->requests = arena_array(arena, rows + 1, sizeof *page->requests);
+    page->kept = arena_array(arena, rows + 1, sizeof *page->kept);
+    if (!page->requests || !page->kept)
+        return PERMIT_NO_MEMORY;
+    while (page->count < rows && row_step(&reader, session)) {
+        row_request(&reader, &page->requests[page->count]);
+        page->requests[page->count].wanted = row_bytes(&reader);
+        page->kept[page->count++] = !row_column(&reader).data;
+    }
+    enum permit_status status = reader.broken ? PERMIT_NO_MEMORY : session_next(session);
+    if (status == PERMIT_OK && row_step(&reader, session))
+        page->behind = row_bytes(&reader);
+    return status == PERMIT_OK && reader.broken ? PERMIT_NO_MEMORY : status;
+}
+
+/* Numbers the waiters and finds the one that each stands behind. Leaves out those that wait no longer. */
+static enum permit_status fill_rows(const struct queue_page *page, size_t count, uint64_t number, struct arena *arena,
+                                    struct waiter_row **ret_rows, size_t *ret_count)
+{
+    struct waiter_row *rows = arena_array(arena, count + 1, sizeof *rows);
+    struct bytes behind = page->behind;
+    size_t filled = 0;
+    if (!rows)
+        return PERMIT_NO_MEMORY;
+    for (size_t i = 0; i < count; i++) {
+        if (page->requests[i].state != REQUEST_WAITING)
+            continue;
+        number += !page->kept[i];
+        rows[filled++] = (struct waiter_row){
+            .request = page->requests[i], .kept = page->kept[i], .number = number, .behind = behind};
+        if (!page->kept[i])
+            behind = page->requests[i].external_id;
+    }
+    *ret_rows = rows;
+    *ret_count = filled;
+    return PERMIT_OK;
+}
+
+/*
+ * Reads one page. *after becomes the place of its last row, whether that waits still or not: if no row does, the next
+ * page begins there. A page that is cut at QUERY_WANTS_MAX has a row that waits.
+ */
+static enum permit_status read_waiters(struct session *session, struct bytes semaphore, struct waiter_place *after,
+                                       unsigned limit, struct arena *arena, struct waiter_row **ret_rows,
+                                       size_t *ret_count, bool *ret_more, struct query_time *ret_time)
+{
+    struct queue_page page = {.count = 0};
+    struct waiter_place last = *after;
+    struct buf sql;
+    buf_init(&sql, QUERY_SQL_MAX);
+    page_sql(semaphore, after, limit, &sql);
+    enum permit_status status = session_send_buf(session, &sql);
+    if (status == PERMIT_OK && query_packet_rows(session) == 0)
+        status = PERMIT_UNKNOWN_SEMAPHORE;
+    if (status == PERMIT_OK)
+        status = session_next(session);
+    if (status == PERMIT_OK)
+        status = read_page(session, arena, &page);
+    if (status == PERMIT_OK)
+        status = query_packet_time(session, ret_time);
+    status = query_packet_end(session, &sql, status);
+    size_t count = page.count > limit ? limit : page.count;
+    struct bytes **names = arena_array(arena, count + 1, sizeof *names);
+    if (status == PERMIT_OK && !names)
+        status = PERMIT_NO_MEMORY;
+    if (status == PERMIT_OK && count) {
+        last.place = page.requests[count - 1].place;
+        last.request_id = page.requests[count - 1].id;
+        status = query_wants(session, page.requests, names, &count, arena);
+    }
+    if (status == PERMIT_OK)
+        status = fill_rows(&page, count, after->number, arena, ret_rows, ret_count);
+    *ret_more = count < page.count;
+    *after = last;
+    return status;
+}
+
+enum permit_status query_waiters(struct store *store, struct bytes semaphore, const struct waiter_place *after,
+                                 unsigned limit, struct arena *arena, struct waiter_row **ret_rows, size_t *ret_count,
+                                 bool *ret_more, struct query_time *ret_time)
+{
+    struct waiter_place from = *after;
+    enum permit_status status;
+    do /* a page is empty only if all its waiters, with large wants, have left between two packets */
+        status =
+            read_waiters(session_of(store), semaphore, &from, limit, arena, ret_rows, ret_count, ret_more, ret_time);
+    while (status == PERMIT_OK && *ret_count == 0 && *ret_more);
+    return status;
+}
+
+/* ---- positions ---- */
+
+/* The keys of the first waiters before a position, and their number up to a limit. */
+static void ahead_sql(const struct request *request, uint64_t semaphore_id, unsigned most, struct buf *sql)
+{
+    buf_printf(sql, ";SELECT STRAIGHT_JOIN r.external_id" QUEUE LIVING_SERVER " WHERE w.semaphore_id=%llu",
+               (unsigned long long)semaphore_id);
+    before_sql(request->place, request->id, sql);
+    buf_printf(sql,
+               " ORDER BY w.place,w.permit_request_id LIMIT %d;"
+               "SELECT COUNT(*) FROM (SELECT STRAIGHT_JOIN 1" QUEUE LIVING_SERVER " WHERE w.semaphore_id=%llu",
+               QUERY_AHEAD_KEYS, (unsigned long long)semaphore_id);
+    before_sql(request->place, request->id, sql);
+    buf_printf(sql, " LIMIT %u) a", most + 1);
+}
+
+static enum permit_status read_keys(struct session *session, struct arena *arena, struct bytes **ret_keys,
+                                    size_t *ret_count)
+{
+    struct row_reader reader = {.arena = arena};
+    size_t rows = query_packet_rows(session), count = 0;
+    struct bytes *keys = arena_array(arena, rows + 1, sizeof *keys);
+    if (!keys)
+        return PERMIT_NO_MEMORY;
+    while (count < rows && row_step(&reader, session))
+        keys[count++] = row_bytes(&reader);
+    *ret_keys = keys;
+    *ret_count = count;
+    return reader.broken ? PERMIT_NO_MEMORY : PERMIT_OK;
+}
+
+static enum permit_status read_position(struct session *session, unsigned most, struct arena *arena,
+                                        struct queue_position *ret_position)
+{
+    struct row_reader reader = {.at = 0};
+    enum permit_status status = session_next(session);
+    if (status == PERMIT_OK)
+        status = read_keys(session, arena, &ret_position->keys, &ret_position->key_count);
+    if (status == PERMIT_OK)
+        status = session_next(session);
+    if (status == PERMIT_OK && row_step(&reader, session))
+        ret_position->ahead = row_u64(&reader);
+    ret_position->more = ret_position->ahead > most;
+    if (ret_position->more)
+        ret_position->ahead = most;
+    return status;
+}
+
+enum permit_status query_ahead(struct store *store, const struct request *request, struct arena *arena,
+                               struct queue_position **ret_positions, bool *ret_kept)
+{
+    struct session *session = session_of(store);
+    struct queue_position *positions = arena_array(arena, request->want_count + 1, sizeof *positions);
+    struct row_reader reader = {.at = 0};
+    unsigned most = request->want_count ? QUERY_WALK_MAX / (unsigned)request->want_count : 0;
+    struct buf sql;
+    bool kept = true;
+    if (!positions)
+        return PERMIT_NO_MEMORY;
+    buf_init(&sql, QUERY_SQL_MAX);
+    buf_printf(&sql, "SELECT COUNT(*) FROM server FORCE INDEX (PRIMARY) WHERE dead_at IS NULL AND id=%llu",
+               (unsigned long long)request->server_id);
+    for (size_t i = 0; i < request->want_count; i++)
+        ahead_sql(request, request->wants[i].semaphore_id, most, &sql);
+    enum permit_status status = session_send_buf(session, &sql);
+    if (status == PERMIT_OK && row_step(&reader, session))
+        kept = row_u64(&reader) == 0;
+    for (size_t i = 0; i < request->want_count && status == PERMIT_OK; i++)
+        status = read_position(session, most, arena, &positions[i]);
+    status = query_packet_end(session, &sql, status);
+    if (status != PERMIT_OK)
+        return status;
+    *ret_positions = positions;
+    *ret_kept = kept;
+    return PERMIT_OK;
+}
+
+enum permit_status query_queue_head(struct store *store, struct bytes semaphore, unsigned limit, struct arena *arena,
+                                    struct bytes **ret_keys, size_t *ret_count)
+{
+    struct session *session = session_of(store);
+    struct bytes *keys = NULL;
+    size_t count = 0;
+    struct buf sql;
+    buf_init(&sql, QUERY_SQL_MAX);
+    buf_append_text(&sql, "SELECT STRAIGHT_JOIN r.external_id" QUEUE LIVING_SERVER " WHERE w.semaphore_id=(");
+    query_semaphore_sql(&sql, semaphore);
+    buf_printf(&sql, ") ORDER BY w.place,w.permit_request_id LIMIT %u", limit);
+    enum permit_status status = session_send_buf(session, &sql);
+    if (status == PERMIT_OK)
+        status = read_keys(session, arena, &keys, &count);
+    status = query_packet_end(session, &sql, status);
+    if (status != PERMIT_OK)
+        return status;
+    *ret_keys = keys;
+    *ret_count = count;
+    return PERMIT_OK;
+}

@@ -1,0 +1,713 @@
+/* SPDX-License-Identifier: MIT */
+/* Credentials: every route with every right, in and out of scope, and what one principal learns of another. */
+#include <arpa/inet.h>
+#include <criterion/criterion.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "fixture.h"
+#include "load_client.h"
+
+/* ---- the credentials file ---- */
+
+/* Principals of the tests. Their scope is "in:*" and "hall", unless their role has everything. */
+static const struct person {
+    const char *name;
+    const char *role;
+    bool has_scope;
+    const char *token;
+    const char *digest; /* SHA-256 of the token */
+    const char *rights;
+} people[] = {
+    {"looker", "look", true, "pmt_looker-token-of-the-tests-xxxxxxxxxxxxxxxxx",
+     "094a5fbb367335efa2c29ecd6dbcd879ea2c59421c2c02a5d6096c84ac1d38c3", "look"},
+    {"user", "use", true, "pmt_user-token-of-the-tests-xxxxxxxxxxxxxxxxxxx",
+     "22fbd150f98a641b1c79d2d8dd5e9f1340713415f9d49b48825f2df9e9dc5529", "look use"},
+    {"operator", "operate", true, "pmt_operator-token-of-the-tests-xxxxxxxxxxxxxxx",
+     "d54d4e9f4347f6e5b8964f5b7d44ca6429ab634b79f9435ec6ccfa553ecadbe7", "look use operate"},
+    {"admin", "admin", false, "pmt_admin-token-of-the-tests-xxxxxxxxxxxxxxxxxx",
+     "a190a9343d7a02c66cfe512b3a93c250f63cb639612b0ea86420bc55afd7fb9e", "look use operate admin fence metrics"},
+    {"fencer", "fence", true, "pmt_fencer-token-of-the-tests-xxxxxxxxxxxxxxxxx",
+     "0ce819f690f2a2d930638c9a9ed4f8a4372dac92b658a7d764b6344337d614ac", "fence"},
+    {"scraper", "metrics", false, "pmt_scraper-token-of-the-tests-xxxxxxxxxxxxxxxx",
+     "6d99dcb0acd259c050562358e73d6feefc8dc8975721f7a92ffed57c1ec0cf73", "metrics"},
+};
+enum { LOOKER, USER, OPERATOR, ADMIN, FENCER, SCRAPER, PEOPLE };
+
+#define ENDED_TOKEN     "pmt_ended-token-of-the-tests-xxxxxxxxxxxxxxxxxx"
+#define ENDED_DIGEST    "f2513710f3d5e235672a8946f7429c949da6acb4e4461800be87a8d22e1bd430"
+#define STRANGERS_TOKEN "pmt_stranger-token-of-the-tests-xxxxxxxxxxxxxxx"
+
+/* Writes the file with all people but `without` (PEOPLE: with all), in place of the one before. */
+static void write_credentials(const char *path, unsigned without)
+{
+    const char *fresh = text("%s.new", path);
+    FILE *file = fopen(fresh, "w");
+    cr_assert_not_null(file);
+    cr_assert_eq(fchmod(fileno(file), 0600), 0);
+    for (unsigned i = 0; i < PEOPLE; i++) {
+        if (i == without)
+            continue;
+        fprintf(file, "[%s]\ntoken = sha256:%s\nrole = %s\n", people[i].name, people[i].digest, people[i].role);
+        if (people[i].has_scope)
+            fprintf(file, "semaphores = in:* hall\n");
+    }
+    fprintf(file, "[ended]\ntoken = sha256:%s until 2020-01-01\nrole = use\nsemaphores = in:*\n", ENDED_DIGEST);
+    fclose(file);
+    cr_assert_eq(rename(fresh, path), 0);
+}
+
+/* A permitd with credentials, and a connection of the admin. */
+struct scene {
+    char *path;
+    struct kit_permitd *permitd;
+    struct talk talk;
+};
+
+static const char *bearer(unsigned person)
+{
+    return text("Authorization: Bearer %s\r\n", people[person].token);
+}
+
+/* Sends a request of this person and asserts the status of the answer; type NULL: not a problem. */
+static void by(struct scene *scene, unsigned person, int status, const char *type, const char *method, const char *path,
+               const char *body)
+{
+    say_with(&scene->talk, status, type, method, path, bearer(person), body);
+}
+
+static void scene_begin(struct scene *scene)
+{
+    scene->path = kit_path("credentials");
+    write_credentials(scene->path, PEOPLE);
+    /* One worker: else the ids of requests, by which they are listed, are those of two blocks. */
+    const char *const flags[] = {"--credentials", scene->path, "--workers", "1", NULL};
+    scene->permitd = own_permitd(flags);
+    scene->talk = talk_to(scene->permitd->port);
+    by(scene, ADMIN, 201, NULL, "PUT", "/v1/semaphores/in:a", "{\"capacity\":1000}");
+    by(scene, ADMIN, 201, NULL, "PUT", "/v1/semaphores/out:a", "{\"capacity\":1000}");
+}
+
+static void scene_end(struct scene *scene)
+{
+    talk_end(&scene->talk);
+    char *log = kit_read_file(scene->permitd->log_path);
+    cr_expect_null(strstr(log, "pmt_"), "a token in the log: %s", log);
+    free(log);
+    kit_permitd_stop(scene->permitd);
+    free(scene->path);
+}
+
+/* A connection from an address of its own, because failures of an address close its next connections. */
+static struct talk talk_from_elsewhere(const struct scene *scene)
+{
+    static uint32_t count;
+    struct talk talk = talk_to(scene->permitd->port);
+    uint32_t source = INADDR_LOOPBACK + 0x10000 + (++count << 8);
+    talk.http.fd = load_connect(INADDR_LOOPBACK, scene->permitd->port, source, 0);
+    cr_assert_geq(talk.http.fd, 0);
+    return talk;
+}
+
+/* ---- every route, every right ---- */
+
+enum { ROUTES_MAX = 64, PATH_MAX_BYTES = 128 };
+
+/* A line of permitd --print-routes. */
+struct route_line {
+    char method[8];
+    char path[PATH_MAX_BYTES];
+    char rights[64]; /* "": open */
+};
+
+static size_t read_routes(struct route_line *routes)
+{
+    const char *binary = getenv("PERMIT_PERMITD");
+    FILE *lines = popen(text("%s --print-routes", binary ? binary : PERMIT_BUILD_DIR "/permitd"), "r");
+    char line[256];
+    size_t count = 0;
+    cr_assert_not_null(lines);
+    while (fgets(line, sizeof line, lines)) {
+        struct route_line *route = &routes[count++];
+        cr_assert_lt(count, ROUTES_MAX);
+        cr_assert_geq(sscanf(line, "%7s %127s %63[^\n]", route->method, route->path, route->rights), 2);
+    }
+    cr_assert_eq(pclose(lines), 0);
+    return count;
+}
+
+static bool has_word(const char *words, const char *word)
+{
+    const char *at = strstr(words, word);
+    size_t length = strlen(word);
+    return at && (at == words || at[-1] == ' ') && (at[length] == 0 || at[length] == ' ');
+}
+
+static bool may_use(const struct person *person, const struct route_line *route)
+{
+    static const char *const words[] = {"look", "use", "operate", "admin", "fence", "metrics"};
+    bool may = route->rights[0] == 0;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        may |= has_word(person->rights, words[i]) && has_word(route->rights, words[i]);
+    return may;
+}
+
+/* Returns a body that the route accepts, or that it refuses for its content (a bump would stop grants). */
+static const char *body_of(const struct route_line *route, const char *semaphore)
+{
+    const char *path = route->path;
+    const char *permits = text("\"permits\":[{\"semaphore\":\"%s\"}]", semaphore);
+    if (!strcmp(route->method, "GET") || !strcmp(route->method, "DELETE"))
+        return NULL;
+    if (!strcmp(path, "/v1/requests"))
+        return text("{%s}", permits);
+    if (!strcmp(path, "/v1/batch"))
+        return text("{\"operations\":[{\"op\":\"acquire\",%s}]}", permits);
+    if (strstr(path, "force-release") || strstr(path, "/pause"))
+        return "{\"reason\":\"because\"}";
+    if (strstr(path, "/owners/"))
+        return "{\"ttl\":\"30s\"}";
+    if (strstr(path, "/slots"))
+        return "{\"labels\":[\"a\"]}";
+    if (!strcmp(route->method, "PUT"))
+        return "{\"capacity\":3}";
+    return "{}";
+}
+
+/* Returns the path with its parameter; *ret_scoped: whether it is in a scope or not. */
+static const char *path_of(struct scene *scene, const struct route_line *route, bool in, bool *ret_scoped)
+{
+    static unsigned count;
+    const char *parameter = strchr(route->path, '{');
+    const char *value = text("o%u", ++count);
+    *ret_scoped = false;
+    if (!parameter)
+        return route->path;
+    if (strncmp(parameter, "{owner}", 7) != 0)
+        *ret_scoped = true;
+    if (!strncmp(parameter, "{external_id}", 13)) {
+        value = text("%s-%u", in ? "kin" : "kout", count);
+        by(scene, ADMIN, 201, NULL, "POST", "/v1/requests",
+           text("{\"external_id\":\"%s\",\"permits\":[{\"semaphore\":\"%s:a\"}]}", value, in ? "in" : "out"));
+    } else if (*ret_scoped) {
+        value = in ? text("in:%u", count) : "out:a";
+    }
+    const char *rest = strchr(parameter, '}') + 1;
+    const char *query = strstr(route->path, "/fence") ? "?token=1" : "";
+    return text("%.*s%s%s%s", (int)(parameter - route->path), route->path, value, rest, query);
+}
+
+/* A number that every change of the database changes. */
+static int64_t fingerprint(struct kit_sql *sql)
+{
+    return kit_sql_number(sql, "SELECT (SELECT COALESCE(SUM(version * 31 + config_version),0) FROM semaphore) * 7"
+                               " + (SELECT COUNT(*) FROM permit_request) * 1009"
+                               " + (SELECT COALESCE(SUM(renewals + replays + state * 5),0) FROM permit_request) * 3"
+                               " + (SELECT COUNT(*) FROM semaphore_event) * 100003"
+                               " + (SELECT COUNT(*) FROM template) * 300007 + (SELECT COUNT(*) FROM owner) * 700001");
+}
+
+static void without_credential(struct scene *scene, const struct route_line *route)
+{
+    bool scoped;
+    const char *path = path_of(scene, route, true, &scoped);
+    struct talk talk = talk_from_elsewhere(scene);
+    kit_http_call(&talk.http, route->method, path, NULL, body_of(route, "in:a"), &talk.reply);
+    if (route->rights[0]) {
+        cr_expect_eq(talk.reply.status, 401, "%s %s: %d", route->method, path, talk.reply.status);
+        header_is(&talk, "WWW-Authenticate", "Bearer");
+    } else {
+        cr_expect_neq(talk.reply.status, 401, "%s %s", route->method, path);
+    }
+    talk_end(&talk);
+}
+
+static void with_credential(struct scene *scene, struct kit_sql *sql, const struct route_line *route, unsigned person,
+                            bool in)
+{
+    bool scoped;
+    const char *path = path_of(scene, route, in, &scoped);
+    const char *body = body_of(route, in ? "in:a" : "out:a");
+    bool may = may_use(&people[person], route);
+    bool is_key = scoped && strstr(route->path, "{external_id}");
+    bool out = !in && people[person].has_scope;
+    int64_t before = fingerprint(sql);
+    struct reply reply;
+    kit_http_call(&scene->talk.http, route->method, path, bearer(person), body, &reply);
+    const char *what = text("%s: %s %s: %d %s", people[person].name, route->method, path, reply.status, reply.body);
+    bool acquires = !strcmp(route->method, "POST") && !strcmp(route->path, "/v1/requests");
+    bool batch = !strcmp(route->path, "/v1/batch");
+    if (!may) {
+        cr_expect_eq(reply.status, 403, "%s", what);
+        cr_expect_not_null(strstr(reply.body, "needs the right "), "%s", what);
+    } else if (out && is_key) {
+        cr_expect(kit_json_text_is(reply.body, "type", "/problems/unknown_request"), "%s", what);
+    } else if (out && (scoped || acquires)) {
+        cr_expect_eq(reply.status, 403, "%s", what);
+    } else if (out && batch) {
+        cr_expect_eq(kit_json_int(reply.body, "results.0.status"), 403, "%s", what);
+    } else {
+        cr_expect(reply.status != 401 && reply.status != 403, "%s", what);
+        cr_expect(!is_key || reply.status == 200, "%s", what);
+    }
+    if (!may || (out && (scoped || acquires || batch)))
+        cr_expect_eq(fingerprint(sql), before, "something has changed: %s", what);
+    reply_release(&reply);
+}
+
+Test(access, every_route_with_every_right_in_and_out_of_scope, .timeout = 600)
+{
+    static struct route_line routes[ROUTES_MAX];
+    struct scene scene;
+    size_t count = read_routes(routes);
+    scene_begin(&scene);
+    struct kit_sql *sql = own_sql("own0");
+    cr_assert_gt(count, 30);
+    for (size_t i = 0; i < count; i++) {
+        without_credential(&scene, &routes[i]);
+        for (unsigned person = 0; person < PEOPLE; person++) {
+            with_credential(&scene, sql, &routes[i], person, true);
+            with_credential(&scene, sql, &routes[i], person, false);
+        }
+    }
+    kit_sql_close(sql);
+    scene_end(&scene);
+}
+
+/* ---- 401 ---- */
+
+/* Returns the answer without what differs in every answer. */
+static const char *answer_without_ids(const struct scene *scene, const char *headers)
+{
+    struct talk talk = talk_from_elsewhere(scene);
+    kit_http_call(&talk.http, "GET", "/v1/semaphores", headers, NULL, &talk.reply);
+    cr_assert_eq(talk.reply.status, 401, "%s: %d %s", headers, talk.reply.status, talk.reply.body);
+    const char *id = strstr(talk.reply.headers, "X-Request-Id: ");
+    const char *date = strstr(talk.reply.headers, "Date: ");
+    cr_assert(id && date);
+    const char *answer =
+        text("%.*s%s%s", (int)(id - talk.reply.headers), talk.reply.headers, strstr(date, "\r\n"), talk.reply.body);
+    talk_end(&talk);
+    return answer;
+}
+
+Test(access, every_cause_of_401_has_the_same_answer, .timeout = 300)
+{
+    static const char *const causes[] = {
+        "Authorization: Bearer " STRANGERS_TOKEN "\r\n",
+        "Authorization: Bearer " ENDED_TOKEN "\r\n",
+        "Authorization: Bearer pmt_short\r\n",
+        "Authorization: Bearer \r\n",
+        "Authorization:\r\n",
+        "Authorization: Basic dXNlcjpwYXNz\r\n",
+        "Authorization: pmt_user-token-of-the-tests-xxxxxxxxxxxxxxxxxxx\r\n",
+        "Authorization: Bearer pmt_user-token-of-the-tests-xxxxxxxxxxxxxxxxxxx x\r\n",
+        "Authorization: Bearer pmt_user-token-of-the-tests-xxxxxxxxxxxxxxxxxxx\r\n"
+        "Authorization: Bearer pmt_user-token-of-the-tests-xxxxxxxxxxxxxxxxxxx\r\n",
+    };
+    struct scene scene;
+    scene_begin(&scene);
+    const char *missing = answer_without_ids(&scene, NULL);
+    cr_expect_not_null(strstr(missing, "WWW-Authenticate: Bearer\r\n"), "%s", missing);
+    cr_expect_not_null(strstr(missing, "/problems/unauthenticated"), "%s", missing);
+    for (size_t i = 0; i < sizeof causes / sizeof *causes; i++)
+        cr_expect_str_eq(answer_without_ids(&scene, causes[i]), missing, "%s", causes[i]);
+    static const char *const others[][2] = {{"GET", "/v1/nothing"}, {"OPTIONS", "/v1/semaphores"}, {"PUT", "/healthz"}};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        struct talk talk = talk_from_elsewhere(&scene);
+        say_with(&talk, 401, "unauthenticated", others[i][0], others[i][1], NULL, NULL);
+        talk_end(&talk);
+    }
+    by(&scene, SCRAPER, 403, "forbidden", "GET", "/v1/semaphores", NULL);
+    say_with(&scene.talk, 200, NULL, "GET", "/v1/whoami",
+             "authorization: bearer pmt_user-token-of-the-tests-xxxxxxxxxxxxxxxxxxx\r\n", NULL);
+    reply_release(&scene.talk.reply);
+    kit_http_call(&scene.talk.http, "GET", "/metrics", bearer(SCRAPER), NULL, &scene.talk.reply);
+    const char *metrics = scene.talk.reply.body;
+    cr_expect_not_null(strstr(metrics, "permitd_auth_total{result=\"missing\"} 4\n"), "%s", metrics);
+    cr_expect_not_null(strstr(metrics, "permitd_auth_total{result=\"unknown\"} 1\n"), "%s", metrics);
+    cr_expect_not_null(strstr(metrics, "permitd_auth_total{result=\"expired\"} 1\n"), "%s", metrics);
+    cr_expect_not_null(strstr(metrics, "permitd_auth_total{result=\"malformed\"} 7\n"), "%s", metrics);
+    cr_expect_not_null(strstr(metrics, "permitd_principal_requests_total{principal=\"scraper\"} 2\n"), "%s", metrics);
+    cr_expect_not_null(strstr(metrics, "permitd_principal_refused_total{principal=\"scraper\"} 1\n"), "%s", metrics);
+    scene_end(&scene);
+}
+
+Test(access, health_and_readiness_have_no_details_without_a_credential, .timeout = 300)
+{
+    struct scene scene;
+    scene_begin(&scene);
+    say(&scene.talk, 200, "GET", "/healthz", NULL);
+    cr_expect_str_eq(scene.talk.reply.body, "{\"status\":\"ok\"}\n");
+    say(&scene.talk, 200, "GET", "/readyz", NULL);
+    cr_expect_str_eq(scene.talk.reply.body, "{\"status\":\"ready\"}\n");
+    by(&scene, LOOKER, 200, NULL, "GET", "/healthz", NULL);
+    cr_expect(kit_json_has(scene.talk.reply.body, "version"));
+    struct talk talk = talk_from_elsewhere(&scene);
+    say_with(&talk, 200, NULL, "GET", "/healthz", "Authorization: Bearer " STRANGERS_TOKEN "\r\n", NULL);
+    cr_expect_str_eq(talk.reply.body, "{\"status\":\"ok\"}\n");
+    talk_end(&talk);
+    scene_end(&scene);
+}
+
+/* The status of one GET on a connection of its own from this address; 0: permitd closed it without an answer. */
+static int status_from(const struct scene *scene, uint32_t source, const char *header)
+{
+    static const char version[] = "HTTP/1.1 ";
+    const struct timeval patience = {.tv_sec = 60};
+    char answer[4096] = "";
+    size_t length = 0;
+    ssize_t got = 0;
+    const char *request = text("GET /v1/semaphores HTTP/1.1\r\nHost: localhost\r\n%sConnection: close\r\n\r\n", header);
+    int fd = load_connect(INADDR_LOOPBACK, scene->permitd->port, source, 0);
+    cr_assert_geq(fd, 0);
+    cr_assert_eq(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience), 0);
+    (void)send(fd, request, strlen(request), MSG_NOSIGNAL);
+    while (length < sizeof version + 3 && (got = recv(fd, answer + length, sizeof answer - 1 - length, 0)) > 0)
+        length += (size_t)got;
+    close(fd);
+    return strncmp(answer, version, sizeof version - 1) == 0 ? atoi(answer + sizeof version - 1) : 0;
+}
+
+enum { GUESSER = INADDR_LOOPBACK + 0x20000 };
+
+static bool is_served(void *scene)
+{
+    return status_from(scene, GUESSER, bearer(LOOKER)) == 200;
+}
+
+/* On a slow machine ten failures may take more than a second; then they are repeated. */
+Test(access, ten_failures_close_the_next_connections_of_an_address_for_a_second, .timeout = 300)
+{
+    enum { FAILURES = 10, TRIES = 50, LONG_MS = 60000 };
+    struct scene scene;
+    bool closed = false;
+    scene_begin(&scene);
+    for (int i = 0; i < TRIES && !closed; i++) {
+        for (int j = 0; j < FAILURES; j++)
+            (void)status_from(&scene, GUESSER, "");
+        closed = status_from(&scene, GUESSER, bearer(LOOKER)) == 0;
+    }
+    cr_expect(closed);
+    by(&scene, LOOKER, 200, NULL, "GET", "/v1/semaphores", NULL); /* another address */
+    cr_expect(kit_wait_until(is_served, &scene, LONG_MS));
+    scene_end(&scene);
+}
+
+/* ---- 403, 404 and lists ---- */
+
+#define ACQUIRE(key, semaphore) "{\"external_id\":\"" key "\",\"permits\":[{\"semaphore\":\"" semaphore "\"}]}"
+
+static void detail_is(struct scene *scene, const char *expected)
+{
+    text_is(&scene->talk, "detail", expected);
+}
+
+Test(access, refusal_names_the_right_and_the_semaphore, .timeout = 300)
+{
+    struct scene scene;
+    scene_begin(&scene);
+    by(&scene, LOOKER, 403, "forbidden", "POST", "/v1/requests", ACQUIRE("k", "in:a"));
+    detail_is(&scene, "needs the right use");
+    by(&scene, USER, 403, "forbidden", "POST", "/v1/requests", ACQUIRE("k", "out:a"));
+    detail_is(&scene, "needs the right use on out:a");
+    by(&scene, USER, 403, "forbidden", "POST", "/v1/requests", ACQUIRE("k", "out:none"));
+    detail_is(&scene, "needs the right use on out:none");
+    by(&scene, OPERATOR, 403, "forbidden", "PUT", "/v1/semaphores/shop", "{\"capacity\":1}");
+    detail_is(&scene, "needs the right operate on shop");
+    by(&scene, OPERATOR, 403, "forbidden", "PUT", "/v1/templates/in", "{\"capacity\":1}");
+    detail_is(&scene, "needs the right operate on all semaphores that begin with in");
+    by(&scene, OPERATOR, 403, "forbidden", "PUT", "/v1/templates/hall", "{\"capacity\":1}");
+    by(&scene, OPERATOR, 201, NULL, "PUT", "/v1/templates/in:x", "{\"capacity\":1}");
+    by(&scene, SCRAPER, 403, "forbidden", "GET", "/v1/semaphores/in:a/fence?token=1", NULL);
+    detail_is(&scene, "needs the right look or fence");
+    by(&scene, LOOKER, 403, "forbidden", "GET", "/v1/requests?semaphore=out:a", NULL);
+    detail_is(&scene, "needs the right look on out:a");
+    by(&scene, USER, 201, NULL, "POST", "/v1/requests", ACQUIRE("k", "in:xyz")); /* made from the template */
+    by(&scene, OPERATOR, 200, NULL, "GET", "/v1/semaphores/in:xyz/events", NULL);
+    text_is(&scene.talk, "events.0.who", "user");
+    scene_end(&scene);
+}
+
+Test(access, keys_out_of_scope_are_not_there, .timeout = 300)
+{
+    static const char *const paths[] = {"", "/why"};
+    struct scene scene;
+    scene_begin(&scene);
+    by(&scene, ADMIN, 201, NULL, "POST", "/v1/requests",
+       "{\"external_id\":\"both\",\"permits\":[{\"semaphore\":\"in:a\"},{\"semaphore\":\"out:a\"}]}");
+    by(&scene, ADMIN, 201, NULL, "POST", "/v1/requests", ACQUIRE("out", "out:a"));
+    by(&scene, USER, 201, NULL, "POST", "/v1/requests", ACQUIRE("mine", "in:a"));
+    for (size_t i = 0; i < 2; i++) {
+        by(&scene, USER, 404, "unknown_request", "GET", text("/v1/requests/both%s", paths[i]), NULL);
+        by(&scene, USER, 404, "unknown_request", "GET", text("/v1/requests/out%s", paths[i]), NULL);
+        cr_expect_null(strstr(scene.talk.reply.body, "nearest"), "%s", scene.talk.reply.body);
+        by(&scene, USER, 404, "unknown_request", "GET", text("/v1/requests/outt%s", paths[i]), NULL);
+        cr_expect_null(strstr(scene.talk.reply.body, "nearest"), "%s", scene.talk.reply.body);
+        by(&scene, USER, 200, NULL, "GET", text("/v1/requests/mine%s", paths[i]), NULL);
+        cr_expect_not(kit_json_has(scene.talk.reply.body, "principal"));
+        by(&scene, OPERATOR, 200, NULL, "GET", text("/v1/requests/mine%s", paths[i]), NULL);
+        text_is(&scene.talk, "principal", "user");
+    }
+    by(&scene, USER, 404, "unknown_request", "DELETE", "/v1/requests/both", NULL);
+    by(&scene, USER, 404, "unknown_request", "POST", "/v1/requests/out/renew", NULL);
+    by(&scene, USER, 422, "key_reused", "POST", "/v1/requests", ACQUIRE("out", "in:a"));
+    cr_expect_null(strstr(scene.talk.reply.body, "out:a"), "%s", scene.talk.reply.body);
+    by(&scene, OPERATOR, 403, "forbidden", "POST", "/v1/requests/both/force-release", "{\"reason\":\"because\"}");
+    by(&scene, OPERATOR, 404, "unknown_request", "POST", "/v1/requests/out/force-release", "{\"reason\":\"because\"}");
+    by(&scene, ADMIN, 200, NULL, "GET", "/v1/requests/both", NULL);
+    text_is(&scene.talk, "state", "ACQUIRED");
+    by(&scene, OPERATOR, 403, "forbidden", "DELETE", "/v1/semaphores/in:a?force=true&reason=because", NULL);
+    by(&scene, ADMIN, 200, NULL, "GET", "/v1/requests/both", NULL);
+    text_is(&scene.talk, "state", "ACQUIRED");
+    by(&scene, USER, 404, "unknown_semaphore", "GET", "/v1/semaphores/in:aa", NULL);
+    cr_expect_not_null(strstr(scene.talk.reply.body, "in:a\\\""), "%s", scene.talk.reply.body);
+    by(&scene, USER, 404, "unknown_semaphore", "GET", "/v1/semaphores/hall", NULL);
+    cr_expect_null(strstr(scene.talk.reply.body, "nearest"), "%s", scene.talk.reply.body);
+    by(&scene, USER, 200, NULL, "DELETE", "/v1/requests/never", NULL); /* a tombstone, as ever */
+    scene_end(&scene);
+}
+
+Test(access, lists_have_what_is_in_scope, .timeout = 300)
+{
+    struct scene scene;
+    scene_begin(&scene);
+    by(&scene, ADMIN, 201, NULL, "PUT", "/v1/templates/in:x", "{\"capacity\":1}");
+    by(&scene, ADMIN, 201, NULL, "PUT", "/v1/templates/out:x", "{\"capacity\":1}");
+    by(&scene, ADMIN, 201, NULL, "POST", "/v1/requests",
+       "{\"external_id\":\"both\",\"permits\":[{\"semaphore\":\"in:a\"},{\"semaphore\":\"out:a\"}]}");
+    for (int i = 0; i < 150; i++)
+        by(&scene, ADMIN, 201, NULL, "POST", "/v1/requests",
+           text("{\"external_id\":\"out%d\",\"permits\":[{\"semaphore\":\"out:a\"}]}", i));
+    by(&scene, ADMIN, 201, NULL, "POST", "/v1/requests", ACQUIRE("one", "in:a"));
+    by(&scene, LOOKER, 200, NULL, "GET", "/v1/semaphores", NULL);
+    cr_expect_eq(kit_json_length(scene.talk.reply.body, "semaphores"), 1, "%s", scene.talk.reply.body);
+    text_is(&scene.talk, "semaphores.0.name", "in:a");
+    by(&scene, LOOKER, 200, NULL, "GET", "/v1/templates", NULL);
+    cr_expect_eq(kit_json_length(scene.talk.reply.body, "templates"), 1, "%s", scene.talk.reply.body);
+    by(&scene, ADMIN, 201, NULL, "PUT", "/v1/semaphores/in:b", "{\"capacity\":1}");
+    by(&scene, ADMIN, 201, NULL, "PUT", "/v1/semaphores/hall", "{\"capacity\":1}");
+    by(&scene, ADMIN, 201, NULL, "PUT", "/v1/semaphores/halls", "{\"capacity\":1}");
+    static const char *const pages[] = {"hall", "in:a", "in:b"}; /* `next` is never out of scope */
+    const char *after = "";
+    for (size_t i = 0; i < 3; i++) {
+        by(&scene, LOOKER, 200, NULL, "GET", text("/v1/semaphores?limit=1%s%s", *after ? "&after=" : "", after), NULL);
+        text_is(&scene.talk, "semaphores.0.name", pages[i]);
+        cr_expect_eq(kit_json_has(scene.talk.reply.body, "next"), i < 2, "%s", scene.talk.reply.body);
+        after = pages[i];
+        if (i < 2)
+            text_is(&scene.talk, "next", after);
+    }
+    by(&scene, LOOKER, 200, NULL, "GET", "/v1/semaphores?prefix=o", NULL);
+    cr_expect_eq(kit_json_length(scene.talk.reply.body, "semaphores"), 0, "%s", scene.talk.reply.body);
+    by(&scene, LOOKER, 200, NULL, "GET", "/v1/requests?limit=1000", NULL);
+    cr_expect_eq(kit_json_length(scene.talk.reply.body, "requests"), 1, "%s", scene.talk.reply.body);
+    text_is(&scene.talk, "requests.0.external_id", "one");
+    by(&scene, LOOKER, 200, NULL, "GET", "/v1/requests?limit=100", NULL); /* a page of rows out of scope goes on */
+    cr_expect_eq(kit_json_length(scene.talk.reply.body, "requests"), 0, "%s", scene.talk.reply.body);
+    char *next = kit_json_text(scene.talk.reply.body, "next");
+    cr_assert_not_null(next);
+    by(&scene, LOOKER, 200, NULL, "GET", text("/v1/requests?limit=100&after=%s", next), NULL);
+    cr_expect_eq(kit_json_length(scene.talk.reply.body, "requests"), 1, "%s", scene.talk.reply.body);
+    free(next);
+    by(&scene, LOOKER, 200, NULL, "GET", "/v1/semaphores/in:a/holders", NULL);
+    cr_expect_eq(kit_json_length(scene.talk.reply.body, "holders"), 2, "%s", scene.talk.reply.body);
+    cr_expect_null(strstr(scene.talk.reply.body, "out:a"), "%s", scene.talk.reply.body);
+    scene_end(&scene);
+}
+
+Test(access, batch_refuses_what_is_out_of_scope_alone, .timeout = 300)
+{
+    struct scene scene;
+    scene_begin(&scene);
+    by(&scene, ADMIN, 201, NULL, "POST", "/v1/requests", ACQUIRE("out", "out:a"));
+    by(&scene, USER, 200, NULL, "POST", "/v1/batch",
+       "{\"operations\":[{\"op\":\"acquire\",\"external_id\":\"a\",\"permits\":[{\"semaphore\":\"in:a\"}]},"
+       "{\"op\":\"acquire\",\"external_id\":\"b\",\"permits\":[{\"semaphore\":\"in:a\"},{\"semaphore\":\"out:a\"}]},"
+       "{\"op\":\"release\",\"external_id\":\"out\"},{\"op\":\"renew\",\"external_id\":\"out\"}]}");
+    cr_expect_eq(number_of(&scene.talk, "results.0.status"), 201);
+    cr_expect_eq(number_of(&scene.talk, "results.1.status"), 403);
+    text_is(&scene.talk, "results.1.body.detail", "needs the right use on out:a");
+    cr_expect_eq(number_of(&scene.talk, "results.2.status"), 404);
+    cr_expect_eq(number_of(&scene.talk, "results.3.status"), 404);
+    by(&scene, USER, 403, "forbidden", "POST", "/v1/requests",
+       "{\"external_id\":\"b\",\"permits\":[{\"semaphore\":\"in:a\"},{\"semaphore\":\"out:a\"}]}");
+    scene_end(&scene);
+}
+
+/* ---- the record ---- */
+
+Test(access, changes_are_recorded_with_their_principal, .timeout = 300)
+{
+    struct scene scene;
+    scene_begin(&scene);
+    by(&scene, OPERATOR, 200, NULL, "POST", "/v1/semaphores/in:a/pause", "{\"reason\":\"for a test\"}");
+    char *id = reply_header(&scene.talk.reply, "X-Request-Id");
+    by(&scene, OPERATOR, 200, NULL, "GET", "/v1/semaphores/in:a/events", NULL);
+    text_is(&scene.talk, "events.0.who", "operator");
+    by(&scene, OPERATOR, 403, "forbidden", "POST", "/v1/semaphores/out:a/pause", "{\"reason\":\"for a test\"}");
+    by(&scene, USER, 403, "forbidden", "POST", "/v1/semaphores/in:a/resume", NULL);
+    char *log = kit_read_file(scene.permitd->log_path);
+    const char *line = strstr(log, "what=\"POST /v1/semaphores/{semaphore}/pause\"");
+    cr_assert_not_null(line, "%s", log);
+    while (line > log && line[-1] != '\n')
+        line--;
+    line = text("%.*s", (int)strcspn(line, "\n"), line);
+    const char *const parts[] = {"principal=operator", "peer=127.0.0.1:", "name=in:a",
+                                 "why=\"for a test\"", "outcome=200",     text("request_id=%s", id)};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        cr_expect_not_null(strstr(line, parts[i]), "no %s in %s", parts[i], line);
+    cr_expect_not_null(strstr(log, "outcome=403"), "%s", log);
+    free(log);
+    free(id);
+    scene_end(&scene);
+}
+
+Test(access, whoami_shows_rights_and_scope, .timeout = 300)
+{
+    struct scene scene;
+    scene_begin(&scene);
+    by(&scene, USER, 200, NULL, "GET", "/v1/whoami", NULL);
+    cr_expect_str_eq(
+        scene.talk.reply.body,
+        "{\"principal\":\"user\",\"rights\":[\"look\",\"use\"],\"semaphores\":[\"hall\",\"in:*\"],\"until\":null}\n");
+    by(&scene, SCRAPER, 200, NULL, "GET", "/v1/whoami", NULL);
+    cr_expect_str_eq(scene.talk.reply.body,
+                     "{\"principal\":\"scraper\",\"rights\":[\"metrics\"],\"semaphores\":[\"*\"],\"until\":null}\n");
+    struct talk talk = talk_to(shared_port()); /* without credentials */
+    say(&talk, 200, "GET", "/v1/whoami", NULL);
+    cr_expect_str_eq(talk.reply.body,
+                     "{\"principal\":null,\"rights\":[\"look\",\"use\",\"operate\",\"admin\",\"fence\",\"metrics\"],"
+                     "\"semaphores\":[\"*\"],\"until\":null}\n");
+    talk_end(&talk);
+    scene_end(&scene);
+}
+
+/* ---- reload ---- */
+
+static void reload(struct scene *scene, unsigned without)
+{
+    static size_t count;
+    write_credentials(scene->path, without);
+    kill(scene->permitd->pid, SIGHUP);
+    count++;
+    for (int i = 0; i < 2000 && log_count(scene->permitd, "settings reloaded") < count; i++)
+        kit_sleep_ms(5);
+    cr_assert_eq(log_count(scene->permitd, "settings reloaded"), count);
+}
+
+Test(access, credential_that_is_removed_ends_at_the_next_request, .timeout = 300)
+{
+    struct scene scene;
+    scene_begin(&scene);
+    struct talk talk = talk_from_elsewhere(&scene);
+    say_with(&talk, 200, NULL, "GET", "/v1/semaphores", bearer(USER), NULL);
+    reload(&scene, USER);
+    say_with(&talk, 401, "unauthenticated", "GET", "/v1/semaphores", bearer(USER), NULL);
+    by(&scene, LOOKER, 200, NULL, "GET", "/v1/semaphores", NULL);
+    reload(&scene, PEOPLE);
+    talk_end(&talk);
+    talk = talk_from_elsewhere(&scene);
+    say_with(&talk, 200, NULL, "GET", "/v1/semaphores", bearer(USER), NULL);
+    talk_end(&talk);
+    scene_end(&scene);
+}
+
+Test(access, wait_of_a_removed_credential_ends_at_once, .timeout = 300)
+{
+    struct scene scene;
+    scene_begin(&scene);
+    by(&scene, ADMIN, 201, NULL, "PUT", "/v1/semaphores/hall", "{\"capacity\":1}");
+    by(&scene, ADMIN, 201, NULL, "POST", "/v1/requests", ACQUIRE("held", "hall"));
+    static const char wait[] = "{\"external_id\":\"%s\",\"permits\":[{\"semaphore\":\"hall\"}],\"wait\":\"50s\"}";
+    struct talk talks[2] = {talk_from_elsewhere(&scene), talk_from_elsewhere(&scene)};
+    static const unsigned waiting[] = {USER, OPERATOR};
+    for (size_t i = 0; i < 2; i++)
+        cr_assert(kit_http_send(&talks[i].http, "POST", "/v1/requests", bearer(waiting[i]),
+                                text(wait, people[waiting[i]].name)));
+    for (int i = 0; i < 2000; i++) {
+        by(&scene, ADMIN, 200, NULL, "GET", "/v1/semaphores/hall", NULL);
+        if (number_of(&scene.talk, "waiting") == 2)
+            break;
+        kit_sleep_ms(5);
+    }
+    int64_t began = kit_now_us();
+    reload(&scene, USER);
+    hear(&talks[0], 401, "unauthenticated");
+    cr_expect_lt(kit_now_us() - began, 20 * 1000000);
+    by(&scene, ADMIN, 200, NULL, "DELETE", "/v1/requests/held", NULL);
+    hear(&talks[1], 201, NULL);
+    by(&scene, ADMIN, 200, NULL, "GET", "/v1/requests/user", NULL); /* its place is kept for a while, as ever */
+    cr_expect(kit_json_true(scene.talk.reply.body, "kept"), "%s", scene.talk.reply.body);
+    talk_end(&talks[0]);
+    talk_end(&talks[1]);
+    scene_end(&scene);
+}
+
+/* ---- reload under load ---- */
+
+enum { CLIENTS = 64, RELOADS = 100 };
+
+/* Clients with a credential that is always valid, each on one connection. */
+struct crowd {
+    unsigned port;
+    atomic_bool stop;
+    atomic_size_t answers;
+    atomic_size_t others; /* answers that are not 200, or that close the connection */
+};
+
+static void *ask_again_and_again(void *context)
+{
+    struct crowd *crowd = context;
+    struct kit_http http = kit_http(crowd->port);
+    while (!atomic_load(&crowd->stop)) {
+        struct reply reply;
+        bool good =
+            kit_http_call(&http, "GET", "/v1/whoami",
+                          "Authorization: Bearer pmt_user-token-of-the-tests-xxxxxxxxxxxxxxxxxxx\r\n", NULL, &reply) &&
+            reply.status == 200 && http.fd >= 0;
+        atomic_fetch_add(good ? &crowd->answers : &crowd->others, 1);
+        reply_release(&reply);
+    }
+    kit_http_close(&http);
+    return NULL;
+}
+
+Test(access, hundred_reloads_disturb_no_valid_credential, .timeout = 600)
+{
+    struct scene scene;
+    pthread_t threads[CLIENTS];
+    scene_begin(&scene);
+    struct crowd crowd = {.port = scene.permitd->port};
+    for (int i = 0; i < CLIENTS; i++)
+        cr_assert_eq(pthread_create(&threads[i], NULL, ask_again_and_again, &crowd), 0);
+    while (atomic_load(&crowd.answers) < 10 * CLIENTS)
+        kit_sleep_ms(5);
+    for (int i = 0; i < RELOADS; i++) {
+        bool removed = i % 2 == 0;
+        reload(&scene, removed ? OPERATOR : PEOPLE);
+        struct talk talk = talk_from_elsewhere(&scene);
+        say_with(&talk, removed ? 401 : 200, removed ? "unauthenticated" : NULL, "GET", "/v1/whoami", bearer(OPERATOR),
+                 NULL);
+        talk_end(&talk);
+    }
+    atomic_store(&crowd.stop, true);
+    for (int i = 0; i < CLIENTS; i++)
+        pthread_join(threads[i], NULL);
+    cr_expect_eq(atomic_load(&crowd.others), 0, "%zu of %zu answers", atomic_load(&crowd.others),
+                 atomic_load(&crowd.answers));
+    const char *metrics = "permitd_http_connections_total";
+    reply_release(&scene.talk.reply);
+    kit_http_call(&scene.talk.http, "GET", "/metrics", bearer(SCRAPER), NULL, &scene.talk.reply);
+    const char *line = strstr(scene.talk.reply.body, text("\n%s ", metrics));
+    cr_assert_not_null(line);
+    cr_expect_eq(atoi(line + 2 + strlen(metrics)), 1 + CLIENTS + RELOADS, "connections were cut: %s", line);
+    scene_end(&scene);
+}

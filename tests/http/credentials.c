@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: MIT */
+/* The credentials file of permitd: start, --check and reload. */
+#include <criterion/criterion.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "fixture.h"
+
+#define HEADER "Authorization: Bearer pmt_aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\r\n"
+#define DIGEST "e1c916ae4371667c38818061fc77fb9694196ffa0b1d9a8de531951a3df79d7c"
+#define ADMIN  "[admin]\nrole = admin\ntoken = sha256:" DIGEST "\n"
+
+/* Writes the file as an editor does: the new one replaces the old one at once. */
+static void write_credentials(const char *path, const char *content, mode_t mode)
+{
+    const char *fresh = text("%s.new", path);
+    FILE *file = fopen(fresh, "w");
+    cr_assert(file && fputs(content, file) >= 0 && fchmod(fileno(file), mode) == 0 && fclose(file) == 0);
+    cr_assert_eq(rename(fresh, path), 0);
+}
+
+/* Runs permitd on this file and asserts its exit status. Returns its standard output and standard error. */
+static const char *ends_with(const char *path, const char *more_flag, int expected_exit)
+{
+    const char *flags[] = {"--credentials", path, more_flag, NULL};
+    char said[4096];
+    size_t length = 0;
+    struct kit_permitd *permitd = kit_permitd_spawn(&(struct kit_permitd_options){.flags = flags});
+    int status = kit_permitd_wait_end(permitd, 120000);
+    for (ssize_t got; (got = read(permitd->stdout_fd, said + length, sizeof said - 1 - length)) > 0;)
+        length += (size_t)got;
+    said[length] = '\0';
+    char *log = kit_read_file(permitd->log_path);
+    const char *all = text("%s%s", said, log);
+    cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == expected_exit, "status %d: %s", status, all);
+    free(log);
+    kit_permitd_kill(permitd);
+    return all;
+}
+
+static void refuses_file(const char *path, const char *sentence)
+{
+    const char *said = ends_with(path, NULL, 1);
+    cr_expect(strstr(said, text("permitd: %s%s", path, sentence)), "%s", said);
+    said = ends_with(path, "--check", 1);
+    cr_expect(strstr(said, text("permitd: %s%s", path, sentence)), "--check: %s", said);
+}
+
+Test(credentials, mistake_in_the_file_ends_the_start_and_the_check, .timeout = 300)
+{
+    char *path = kit_path("credentials");
+    refuses_file(path, ": cannot be opened");
+    write_credentials(path, ADMIN, 0644);
+    refuses_file(path, ": others than its owner have access (mode 0644)");
+    write_credentials(path, ADMIN "rate = 5\n", 0600);
+    refuses_file(path, ", line 4: rate: this version of permitd does not have it");
+    write_credentials(path, ADMIN, 0400);
+    const char *said = ends_with(path, "--check", 0);
+    cr_expect(strstr(said, text("credentials: 1 principals in %s\n", path)), "%s", said);
+    free(path);
+}
+
+/* Returns the value of a metric; -1: it is not shown. */
+static double gauge(struct talk *talk, const char *name)
+{
+    reply_release(&talk->reply);
+    cr_assert(kit_http_call(&talk->http, "GET", "/metrics", HEADER, NULL, &talk->reply), "%s", talk->reply.error);
+    cr_assert_eq(talk->reply.status, 200);
+    const char *line = strstr(talk->reply.body, text("\n%s ", name));
+    return line ? atof(line + strlen(name) + 2) : -1;
+}
+
+static int64_t now(void)
+{
+    return (int64_t)time(NULL);
+}
+
+struct expected {
+    struct talk *talk;
+    double principals;
+    double failed;
+};
+
+static bool is_reached(void *context)
+{
+    const struct expected *expected = context;
+    return gauge(expected->talk, "permitd_principals") == expected->principals &&
+           gauge(expected->talk, "permitd_credentials_reload_failed") == expected->failed;
+}
+
+static void reload(struct kit_permitd *permitd, struct talk *talk, double principals, double failed)
+{
+    struct expected expected = {talk, principals, failed};
+    kill(permitd->pid, SIGHUP);
+    cr_assert(kit_wait_until(is_reached, &expected, 60000), "%g principals, failed %g",
+              gauge(talk, "permitd_principals"), gauge(talk, "permitd_credentials_reload_failed"));
+}
+
+Test(credentials, reload_takes_the_whole_file_or_nothing, .timeout = 300)
+{
+    char *path = kit_path("credentials");
+    const char *flags[] = {"--credentials", path, NULL};
+    write_credentials(path, ADMIN, 0600);
+    struct kit_permitd *permitd = own_permitd(flags);
+    struct talk talk = talk_to(permitd->port);
+    cr_assert_eq(gauge(&talk, "permitd_principals"), 1);
+    cr_assert_eq(gauge(&talk, "permitd_credential_until_seconds"), -1, "no token ends");
+    const char *two = ADMIN "[shop]\nrole = use\nsemaphores = shop:*\n"
+                            "token = sha256:0000000000000000000000000000000000000000000000000000000000000000 "
+                            "until 9999-12-31\n";
+    write_credentials(path, two, 0600);
+    reload(permitd, &talk, 2, 0);
+    double left = gauge(&talk, "permitd_credential_until_seconds");
+    cr_expect_float_eq(left, 253402300800.0 - (double)now(), 60.0);
+    write_credentials(path, ADMIN "[shop]\nrole = use\n", 0600);
+    reload(permitd, &talk, 2, 1);
+    cr_expect_eq(log_count(permitd, "credentials reload failed, the earlier ones stay"), 1);
+    cr_expect_eq(log_count(permitd, ", line 4: [shop] has no semaphores"), 1);
+    write_credentials(path, ADMIN, 0604);
+    reload(permitd, &talk, 2, 1);
+    cr_assert_eq(unlink(path), 0);
+    reload(permitd, &talk, 2, 1);
+    write_credentials(path, ADMIN, 0600);
+    reload(permitd, &talk, 1, 0);
+    cr_expect_eq(log_count(permitd, DIGEST), 0);
+    talk_end(&talk);
+    kit_permitd_stop(permitd);
+    free(path);
+}
+
+Test(credentials, mistake_in_the_settings_does_not_keep_a_credential, .timeout = 300)
+{
+    char *path = kit_path("credentials");
+    char *settings = kit_path("permitd.ini");
+    const char *flags[] = {"--config", settings, NULL};
+    write_credentials(path, ADMIN "[old]\nrole = metrics\n", 0600);
+    write_credentials(settings, text("credentials = %s\n", path), 0600);
+    struct kit_permitd *permitd = own_permitd(flags);
+    struct talk talk = talk_to(permitd->port);
+    cr_assert_eq(gauge(&talk, "permitd_principals"), 2);
+    write_credentials(settings, "retention = nonsense\n", 0600);
+    write_credentials(path, ADMIN, 0600);
+    reload(permitd, &talk, 1, 0);
+    cr_expect_eq(log_count(permitd, "settings reload failed"), 1);
+    talk_end(&talk);
+    kit_permitd_stop(permitd);
+    free(settings);
+    free(path);
+}
+
+/* permitd becomes the owner of its data directory, who must be able to read the file at a reload. */
+Test(credentials, permitd_that_changes_its_user_needs_a_file_of_that_user, .timeout = 300)
+{
+    enum { NOBODY = 65534 };
+    if (geteuid() != 0)
+        cr_skip_test("only root can change its user");
+    setenv("ASAN_OPTIONS", "detect_leaks=0", 1); /* LeakSanitizer cannot check a process that changed its user */
+    char *path = kit_path("credentials");
+    char *directory = kit_path("nobody");
+    const char *flags[] = {"--credentials", path, NULL};
+    const struct kit_permitd_options options = {.data_dir = directory, .flags = flags};
+    cr_assert(mkdir(directory, 0700) == 0 && chown(directory, NOBODY, NOBODY) == 0);
+    cr_assert_eq(chmod(kit_directory(), 0711), 0); /* so that the other user can reach it */
+    write_credentials(path, ADMIN, 0600);
+    struct kit_permitd *permitd = kit_permitd_spawn(&options);
+    cr_assert_eq(WEXITSTATUS(kit_permitd_wait_end(permitd, 120000)), 1);
+    cr_expect_eq(log_count(permitd, text("permitd: %s: cannot be opened by user %d", path, NOBODY)), 1);
+    kit_permitd_kill(permitd);
+    cr_assert_eq(chown(path, NOBODY, NOBODY), 0);
+    permitd = kit_permitd_start(&options);
+    struct talk talk = talk_to(permitd->port);
+    write_credentials(path, ADMIN "[other]\nrole = metrics\n", 0600);
+    cr_assert_eq(chown(path, NOBODY, NOBODY), 0);
+    reload(permitd, &talk, 2, 0);
+    talk_end(&talk);
+    kit_permitd_stop(permitd);
+    free(directory);
+    free(path);
+}
+
+Test(credentials, without_the_setting_there_are_no_metrics_of_it, .timeout = 300)
+{
+    struct talk talk = talk_to(shared_port());
+    cr_expect_eq(gauge(&talk, "permitd_principals"), -1);
+    cr_expect_eq(gauge(&talk, "permitd_credentials_reload_failed"), -1);
+    say(&talk, 200, "GET", "/healthz", NULL);
+    talk_end(&talk);
+}

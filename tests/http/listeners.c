@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: MIT */
+/* Several listeners, and Unix sockets. */
+#include <criterion/criterion.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "fixture.h"
+
+static unsigned port_of(const char *url)
+{
+    return (unsigned)strtoul(strrchr(url, ':') + 1, NULL, 10);
+}
+
+static void fill_address(struct sockaddr_un *address, const char *path)
+{
+    *address = (struct sockaddr_un){.sun_family = AF_UNIX};
+    cr_assert_lt(snprintf(address->sun_path, sizeof address->sun_path, "%s", path), (int)sizeof address->sun_path);
+}
+
+/* Returns a listening Unix socket. */
+static int listen_at_path(const char *path)
+{
+    struct sockaddr_un address;
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    fill_address(&address, path);
+    cr_assert(fd >= 0 && bind(fd, (struct sockaddr *)&address, sizeof address) == 0 && listen(fd, 1) == 0);
+    return fd;
+}
+
+static int connect_to_path(const char *path)
+{
+    struct sockaddr_un address;
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    fill_address(&address, path);
+    cr_assert(fd >= 0 && connect(fd, (struct sockaddr *)&address, sizeof address) == 0, "%s", path);
+    return fd;
+}
+
+Test(listeners, every_listener_is_printed_in_order_and_served, .timeout = 300)
+{
+    char *path = kit_path("socket");
+    const char *flags[] = {"--listen", "http://[::1]:0", "--listen", text("unix:%s,127.0.0.2:0", path), NULL};
+    struct kit_permitd *permitd = own_permitd(flags);
+    const char *six = next_url(permitd);
+    cr_assert(strncmp(six, "http://[::1]:", 13) == 0, "%s", six);
+    cr_assert_str_eq(next_url(permitd), text("unix:%s", path));
+    const char *last = next_url(permitd);
+    cr_assert(strncmp(last, "http://127.0.0.2:", 17) == 0, "%s", last);
+    cr_assert(port_of(six) != port_of(last) && port_of(last) != permitd->port);
+    int status;
+    const char *said = run_shell(&status, "curl -sS --fail --globoff --noproxy '*' %s/healthz %s/healthz %s/healthz",
+                                 permitd->url, six, last);
+    cr_assert_eq(status, 0, "%s", said);
+    said = run_shell(&status, "curl -sS --fail --unix-socket '%s' http://localhost/healthz", path);
+    cr_assert(status == 0 && strstr(said, "\"status\":"), "%s", said);
+    kit_permitd_stop(permitd);
+    cr_assert_neq(access(path, F_OK), 0, "the socket is still there");
+    free(path);
+}
+
+Test(listeners, only_user_and_group_may_connect_to_a_unix_socket, .timeout = 300)
+{
+    char *path = kit_path("socket");
+    const char *flags[] = {"--listen", text("unix:%s", path), NULL};
+    struct stat info;
+    struct kit_permitd *permitd = own_permitd(flags);
+    cr_assert_eq(lstat(path, &info), 0);
+    cr_assert(S_ISSOCK(info.st_mode));
+    cr_assert_eq(info.st_mode & 07777, 0660, "%o", info.st_mode);
+    kit_permitd_stop(permitd);
+    free(path);
+}
+
+Test(listeners, socket_of_a_permitd_that_was_killed_is_replaced, .timeout = 300)
+{
+    char *path = kit_path("socket");
+    const char *flags[] = {"--listen", text("unix:%s", path), NULL};
+    kit_permitd_kill(own_permitd(flags));
+    cr_assert_eq(access(path, F_OK), 0, "a killed permitd cannot remove it");
+    struct kit_permitd *permitd = own_permitd(flags);
+    close(connect_to_path(path));
+    kit_permitd_stop(permitd);
+    cr_assert_neq(access(path, F_OK), 0);
+    free(path);
+}
+
+Test(listeners, socket_that_is_served_and_other_files_are_left_alone, .timeout = 300)
+{
+    char *path = kit_path("socket");
+    const char *url = text("unix:%s", path);
+    int fd = listen_at_path(path);
+    refuses_flags("--listen", url, "another program serves it");
+    close(connect_to_path(path));
+    close(fd);
+    cr_assert_eq(unlink(path), 0);
+    FILE *file = fopen(path, "w");
+    cr_assert(file && fclose(file) == 0);
+    refuses_flags("--listen", url, "it is not a socket");
+    cr_assert_eq(access(path, F_OK), 0);
+    free(path);
+}
+
+Test(listeners, socket_that_another_program_has_replaced_is_not_removed, .timeout = 300)
+{
+    char *path = kit_path("socket");
+    const char *flags[] = {"--listen", text("unix:%s", path), NULL};
+    struct kit_permitd *permitd = own_permitd(flags);
+    cr_assert_eq(unlink(path), 0);
+    int fd = listen_at_path(path);
+    kit_permitd_stop(permitd);
+    cr_assert_eq(access(path, F_OK), 0);
+    close(fd);
+    free(path);
+}
+
+/* Sends a request and waits for the beginning of the answer. An answer is one piece, so the rest is there too. */
+static bool is_served_on(int fd)
+{
+    static const char request[] = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    char rest[4096];
+    char answer[12];
+    while (recv(fd, rest, sizeof rest, MSG_DONTWAIT) > 0) /* of the answer before */
+        ;
+    return send(fd, request, strlen(request), MSG_NOSIGNAL) == (ssize_t)strlen(request) &&
+           recv(fd, answer, sizeof answer, MSG_WAITALL) == sizeof answer && memcmp(answer + 9, "200", 3) == 0;
+}
+
+/* Each of the waiting connections keeps its client's count at the limit, so that no connection is idle. */
+Test(listeners, clients_of_a_unix_socket_are_counted_apart_from_addresses, .timeout = 300)
+{
+    char *path = kit_path("socket");
+    const char *flags[] = {"--listen", text("unix:%s", path), "--max-connections-per-address", "2", NULL};
+    struct kit_permitd *permitd = own_permitd(flags);
+    int fds[4];
+    for (size_t i = 0; i < 4; i++)
+        fds[i] = i % 2 ? kit_connect(permitd->port) : connect_to_path(path);
+    for (size_t i = 0; i < 4; i++)
+        cr_assert(is_served_on(fds[i]), "connection %zu", i);
+    int third = connect_to_path(path);
+    cr_assert(is_served_on(third));
+    cr_assert(!is_served_on(fds[0]), "the longest idle connection of this user is closed for it");
+    cr_assert(is_served_on(fds[1]) && is_served_on(fds[2]) && is_served_on(fds[3]));
+    for (size_t i = 0; i < 4; i++)
+        close(fds[i]);
+    close(third);
+    kit_permitd_stop(permitd);
+    free(path);
+}
+
+static bool has_warned(void *context)
+{
+    return log_count(context, "every client that reaches this address may do everything") == 1;
+}
+
+Test(listeners, insecure_listener_is_logged_as_a_warning, .timeout = 300)
+{
+    static const char *const flags[] = {"--listen", "0.0.0.0:0", "--insecure", NULL};
+    struct kit_permitd *permitd = own_permitd(flags);
+    const char *url = next_url(permitd);
+    struct talk talk = talk_to(port_of(url));
+    say(&talk, 200, "GET", "/healthz", NULL);
+    talk_end(&talk);
+    cr_assert(kit_wait_until(has_warned, permitd, 60000));
+    cr_assert_eq(log_count(permitd, text("listen=%s", url)), 1);
+    kit_permitd_stop(permitd);
+}

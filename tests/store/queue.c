@@ -1,0 +1,588 @@
+/* SPDX-License-Identifier: MIT */
+/* Queues: their lists, pages bounded in bytes, and the indexes that batches and lists walk. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+
+#include "batch_fixture.h"
+#include "fixture.h"
+#include "store/batch.h"
+#include "store/query.h"
+#include "store/sql_text.h"
+#include "testkit.h"
+
+enum { HOT = 1, SEATS = 2, EMPTY = 3, LIVING = 7, DEAD = 8, SQL_SIZE = 1 << 20 };
+
+static const struct database_address *address;
+static struct store *store;
+static struct session *session; /* the store's */
+static struct arena arena;
+static struct query_time now;
+
+static void queue_begin(void)
+{
+    address = fresh_database();
+    store = opened(address, STORE_READER);
+    session = session_of(store);
+    arena_init(&arena, 1 << 16, 1 << 26);
+    must_run(
+        session,
+        "INSERT INTO semaphore (id, name, kind, capacity, default_ttl_ms, max_hold_ms) VALUES"
+        " (1, 'hot', 2, 100, 1, 1), (2, 'seats', 1, 1000, 1, 1), (3, 'empty', 2, 1, 1, 1), (4, 'gone', 2, 1, 1, 1);"
+        "UPDATE semaphore SET retired_at = UTC_TIMESTAMP(6) WHERE id = 4;"
+        "INSERT INTO server (id, address, version, since, seen_at, ticks, dead_at) VALUES"
+        " (7, 'a', '1', '2026-01-01', '2026-01-01', 1, NULL),"
+        " (8, 'b', '1', '2026-01-01', '2026-01-01', 1, '2026-01-02')");
+}
+
+static void queue_end(void)
+{
+    arena_release(&arena);
+    store_free(store);
+}
+
+TestSuite(queue, .init = queue_begin, .fini = queue_end, .timeout = 300);
+
+static utc_us place_of(int minute)
+{
+    return 1795251600LL * US_PER_SECOND + minute * 60LL * US_PER_SECOND;
+}
+
+/* Inserts a request that waits. */
+static void insert_waiter(uint64_t id, const char *key, int minute, uint64_t server_id, const struct want *wants,
+                          size_t count)
+{
+    struct buf sql;
+    buf_init(&sql, SQL_SIZE);
+    buf_printf(&sql,
+               "INSERT INTO permit_request SET id=%llu,owner='o',state=3,server_id=NULLIF(%llu,0),external_id='%s',"
+               "priority=2,waiting_since='2026-11-21 08:00:00',waiting_until='2026-11-21 11:00:00',"
+               "due_at='2026-11-21 11:00:10',place=",
+               (unsigned long long)id, (unsigned long long)server_id, key);
+    sql_time(&sql, place_of(minute));
+    buf_append_text(&sql, ",wanted=");
+    sql_bytes(&sql, wants_encode((struct ttl){.kind = TTL_UNLIMITED}, wants, count, &arena));
+    for (size_t i = 0; i < count; i++) {
+        buf_printf(&sql, ";INSERT INTO waiter SET semaphore_id=%llu,permit_request_id=%llu,count=%lld,place=",
+                   (unsigned long long)wants[i].semaphore_id, (unsigned long long)id, (long long)wants[i].count);
+        sql_time(&sql, place_of(minute));
+    }
+    must_run(session, buf_text(&sql));
+    buf_release(&sql);
+}
+
+static void insert_hot(uint64_t id, const char *key, int minute, uint64_t server_id)
+{
+    const struct want hot = {.semaphore_id = HOT, .count = 2};
+    insert_waiter(id, key, minute, server_id, &hot, 1);
+}
+
+/* Five waiters in hot; k1 has no client and k4 waits at a dead server. k5 wants seats, too. */
+static void insert_five(void)
+{
+    struct slot_name names[] = {{.number = 4}, {.label = BYTES("A1")}};
+    const struct want both[] = {
+        {.semaphore_id = SEATS, .count = 1, .choice = CHOOSE_ANY_OF, .named = names, .named_count = 2},
+        {.semaphore_id = HOT, .count = 3}};
+    insert_hot(12, "k2", 1, LIVING);
+    insert_hot(11, "k1", 0, 0);
+    insert_hot(14, "k4", 2, DEAD);
+    insert_hot(13, "k3", 1, LIVING);
+    insert_waiter(15, "k5", 3, LIVING, both, 2);
+}
+
+static const struct waiter_row *waiters(const char *semaphore, const struct waiter_place *after, unsigned limit,
+                                        size_t *ret_count, bool *ret_more)
+{
+    struct waiter_row *rows;
+    enum permit_status status =
+        store->queries->waiters(store, bytes_of(semaphore), after, limit, &arena, &rows, ret_count, ret_more, &now);
+    cr_assert_eq(status, PERMIT_OK, "%s", session_message(session));
+    return rows;
+}
+
+static void is_row(const struct waiter_row *row, const char *key, bool kept, uint64_t number, const char *behind)
+{
+    cr_assert(bytes_equal(row->request.external_id, bytes_of(key)), "%s", row->request.external_id.data);
+    cr_assert_eq(row->kept, kept, "%s", key);
+    cr_assert_eq(row->number, number, "%s has number %llu", key, (unsigned long long)row->number);
+    cr_assert(behind ? bytes_equal(row->behind, bytes_of(behind)) : !row->behind.data, "%s", key);
+}
+
+/* ---- lists ---- */
+
+Test(queue, waiters_are_listed_in_order_with_numbers)
+{
+    size_t count;
+    bool more;
+    insert_five();
+    const struct waiter_row *rows = waiters("hot", &(struct waiter_place){0}, 10, &count, &more);
+    cr_assert(count == 5 && !more);
+    is_row(&rows[0], "k1", true, 0, NULL);
+    is_row(&rows[1], "k2", false, 1, NULL);
+    is_row(&rows[2], "k3", false, 2, "k2");
+    is_row(&rows[3], "k4", true, 2, "k3");
+    is_row(&rows[4], "k5", false, 3, "k3");
+    const struct request *last = &rows[4].request;
+    cr_assert(last->want_count == 2 && bytes_equal(last->wants[0].semaphore, BYTES("hot")));
+    cr_assert(bytes_equal(last->wants[1].semaphore, BYTES("seats")) && last->wants[1].named_count == 2);
+    cr_assert(bytes_equal(last->wants[1].named[1].label, BYTES("A1")));
+    cr_assert(last->priority == 2 && last->server_id == LIVING && last->place == place_of(3));
+    cr_assert(last->ttl.kind == TTL_UNLIMITED &&
+              last->waiting_until - last->waiting_since == 3 * 3600LL * US_PER_SECOND);
+    rows = waiters("empty", &(struct waiter_place){0}, 10, &count, &more);
+    cr_assert(count == 0 && !more);
+}
+
+Test(queue, pages_of_waiters_continue)
+{
+    static const char *const keys[] = {"k1", "k2", "k3", "k4", "k5"};
+    struct waiter_place after = {0};
+    size_t count;
+    bool more = true;
+    insert_five();
+    for (size_t i = 0; i < ARRAY_LENGTH(keys); i++) {
+        cr_assert(more);
+        const struct waiter_row *row = waiters("hot", &after, 1, &count, &more);
+        cr_assert_eq(count, 1);
+        cr_assert(bytes_equal(row->request.external_id, bytes_of(keys[i])));
+        if (i == 2)
+            is_row(row, "k3", false, 2, "k2");
+        if (i == 4)
+            is_row(row, "k5", false, 3, "k3");
+        after = (struct waiter_place){row->request.place, row->request.id, row->number};
+    }
+    cr_assert_not(more);
+}
+
+Test(queue, unknown_and_retired_semaphores_are_unknown)
+{
+    struct waiter_row *rows;
+    struct bytes *keys;
+    size_t count;
+    bool more;
+    static const char *const names[] = {"gone", "nobody"};
+    for (size_t i = 0; i < ARRAY_LENGTH(names); i++) {
+        cr_assert_eq(store->queries->waiters(store, bytes_of(names[i]), &(struct waiter_place){0}, 10, &arena, &rows,
+                                             &count, &more, &now),
+                     PERMIT_UNKNOWN_SEMAPHORE);
+        cr_assert_eq(store->queries->queue_head(store, bytes_of(names[i]), 3, &arena, &keys, &count), PERMIT_OK);
+        cr_assert_eq(count, 0);
+    }
+}
+
+Test(queue, positions_count_only_those_that_clients_ask_for)
+{
+    struct queue_position *positions;
+    struct request request;
+    struct bytes *names, *keys;
+    size_t count;
+    bool kept;
+    insert_five();
+    cr_assert_eq(store->queries->request(store, BYTES("k5"), &arena, &request, &names, &now), PERMIT_OK);
+    cr_assert(request.state == REQUEST_WAITING && request.want_count == 2 && request.permit_count == 0);
+    cr_assert(bytes_equal(names[0], BYTES("hot")) && bytes_equal(names[1], BYTES("seats")));
+    cr_assert_eq(store->queries->ahead(store, &request, &arena, &positions, &kept), PERMIT_OK);
+    cr_assert(!kept && positions[0].ahead == 2 && !positions[0].more && positions[0].key_count == 2);
+    cr_assert(bytes_equal(positions[0].keys[0], BYTES("k2")) && bytes_equal(positions[0].keys[1], BYTES("k3")));
+    cr_assert(positions[1].ahead == 0 && positions[1].key_count == 0);
+    cr_assert_eq(store->queries->request(store, BYTES("k4"), &arena, &request, &names, &now), PERMIT_OK);
+    cr_assert_eq(store->queries->ahead(store, &request, &arena, &positions, &kept), PERMIT_OK);
+    cr_assert(kept && positions[0].ahead == 2);
+    cr_assert_eq(store->queries->queue_head(store, BYTES("hot"), 2, &arena, &keys, &count), PERMIT_OK);
+    cr_assert(count == 2 && bytes_equal(keys[0], BYTES("k2")) && bytes_equal(keys[1], BYTES("k3")));
+}
+
+Test(queue, waiting_requests_are_filtered_and_paged)
+{
+    static const struct {
+        struct request_filter filter;
+        size_t count;
+        uint64_t first, next;
+    } rows[] = {
+        {{.limit = 100}, 7, 11, 0},
+        {{.limit = 100, .state = REQUEST_WAITING}, 5, 11, 0},
+        {{.limit = 2, .state = REQUEST_WAITING, .after = 12}, 2, 13, 14},
+        {{.limit = 100, .state = REQUEST_ACQUIRED}, 1, 20, 0},
+        {{.limit = 100, .owner = {"o", 1}}, 7, 11, 0},
+        {{.limit = 100, .owner = {"o", 1}, .state = REQUEST_WAITING}, 5, 11, 0},
+        {{.limit = 100, .owner = {"o", 1}, .state = REQUEST_WAITING, .semaphore = {"seats", 5}}, 1, 15, 0},
+        {{.limit = 100, .owner = {"o", 1}, .semaphore = {"seats", 5}}, 2, 15, 0},
+        {{.limit = 100, .semaphore = {"seats", 5}}, 2, 15, 0},
+        {{.limit = 1, .semaphore = {"seats", 5}}, 1, 15, 15},
+        {{.limit = 100, .semaphore = {"seats", 5}, .after = 15}, 1, 20, 0},
+        {{.limit = 100, .semaphore = {"hot", 3}}, 6, 11, 0},
+        {{.limit = 100, .semaphore = {"hot", 3}, .state = REQUEST_WAITING}, 5, 11, 0},
+        {{.limit = 3, .semaphore = {"hot", 3}, .state = REQUEST_WAITING}, 3, 11, 13},
+        {{.limit = 100, .semaphore = {"hot", 3}, .state = REQUEST_RELEASED}, 1, 21, 0},
+        {{.limit = 100, .semaphore = {"empty", 5}, .state = REQUEST_WAITING}, 0, 0, 0},
+    };
+    insert_five();
+    must_run(session, "INSERT INTO permit_request (id, external_id, owner, state) VALUES (20, 'held', 'o', 1),"
+                      " (21, 'ended', 'o', 2); INSERT INTO permit (semaphore_id, id, permit_request_id, count, state)"
+                      " VALUES (2, 1, 20, 1, 1), (1, 1, 21, 1, 2)");
+    for (size_t i = 0; i < ARRAY_LENGTH(rows); i++) {
+        struct request *requests;
+        struct bytes **names;
+        size_t count;
+        uint64_t next;
+        cr_assert_eq(store->queries->requests(store, &rows[i].filter, &arena, &requests, &names, &count, &next, &now),
+                     PERMIT_OK, "row %zu: %s", i, session_message(session));
+        cr_assert_eq(count, rows[i].count, "row %zu: %zu", i, count);
+        cr_assert_eq(next, rows[i].next, "row %zu: %llu", i, (unsigned long long)next);
+        for (size_t j = 0; j < count; j++)
+            if (requests[j].state == REQUEST_WAITING)
+                cr_assert(requests[j].want_count >= 1 && bytes_equal(names[j][0], BYTES("hot")), "row %zu", i);
+        if (count)
+            cr_assert_eq(requests[0].id, rows[i].first, "row %zu", i);
+    }
+}
+
+/* ---- large wants ---- */
+
+/* 1,000 labels of 240 bytes. */
+static struct want largest_want(void)
+{
+    enum { NAMES = SLOTS_MAX_COUNT, LABEL = 240 };
+    struct slot_name *names = arena_array(&arena, NAMES, sizeof *names);
+    for (int i = 0; i < NAMES; i++) {
+        char *label = arena_alloc(&arena, LABEL + 1);
+        cr_assert(names && label);
+        (void)snprintf(label, LABEL + 1, "%0*d", LABEL, i);
+        names[i].label = (struct bytes){label, LABEL};
+    }
+    return (struct want){
+        .semaphore_id = SEATS, .count = 1, .choice = CHOOSE_ANY_OF, .named = names, .named_count = NAMES};
+}
+
+Test(queue, page_of_large_wants_is_cut_and_continues)
+{
+    enum { WAITERS = 9 };
+    struct want want = largest_want();
+    struct waiter_place after = {0};
+    size_t count, listed = 0, pages = 0;
+    bool more = true;
+    for (int i = 0; i < WAITERS; i++) {
+        char key[8];
+        (void)snprintf(key, sizeof key, "k%d", i);
+        insert_waiter(10 + (uint64_t)i, key, i, LIVING, &want, 1);
+    }
+    for (; more; pages++) {
+        arena_clear(&arena);
+        const struct waiter_row *rows = waiters("seats", &after, 1000, &count, &more);
+        cr_assert(count > 0 && count < WAITERS);
+        cr_assert_eq(rows[count - 1].request.wants[0].named_count, SLOTS_MAX_COUNT);
+        listed += count;
+        after =
+            (struct waiter_place){rows[count - 1].request.place, rows[count - 1].request.id, rows[count - 1].number};
+    }
+    cr_assert(listed == WAITERS && after.number == WAITERS && pages > 1);
+    struct request_filter filter = {.limit = 1000, .state = REQUEST_WAITING};
+    for (listed = 0, pages = 0; pages == 0 || filter.after; pages++) {
+        struct request *requests;
+        struct bytes **names;
+        arena_clear(&arena);
+        cr_assert_eq(store->queries->requests(store, &filter, &arena, &requests, &names, &count, &filter.after, &now),
+                     PERMIT_OK);
+        cr_assert(count > 0 && requests[count - 1].wants[0].named_count == SLOTS_MAX_COUNT);
+        listed += count;
+    }
+    cr_assert(listed == WAITERS && pages > 1);
+}
+
+/* ---- batches ---- */
+
+static struct fixture batch;
+
+static void batch_begin(void)
+{
+    queue_begin();
+    fixture_open(&batch, store_open(address, STORE_WORKER, NULL));
+}
+
+static void batch_end(void)
+{
+    fixture_close(&batch);
+    queue_end();
+}
+
+TestSuite(queue_batch, .init = batch_begin, .fini = batch_end, .timeout = 300);
+
+/* Locks the semaphore and reads its queue. */
+static void read_queue_deep(uint64_t semaphore_id, int64_t free, bool fifo, unsigned depth)
+{
+    const struct slots_wanted none = {0};
+    const struct lock_set set = {.semaphore_ids = &semaphore_id, .slots_wanted = &none, .semaphore_count = 1};
+    const struct queue_read read = {.free = free, .fifo = fifo, .depth = depth};
+    arena_clear(&batch.arena);
+    cr_assert_eq(store_lock(batch.store, &set, &batch.arena, &batch.view), PERMIT_OK, "%s", batch.store->message);
+    cr_assert_eq(store_read_waiters(batch.store, &read, &none, 1, &batch.arena, &batch.view), PERMIT_OK, "%s",
+                 batch.store->message);
+}
+
+static void read_queue(uint64_t semaphore_id, int64_t free, bool fifo)
+{
+    read_queue_deep(semaphore_id, free, fifo, 0);
+}
+
+/* The fifth waiter names the 5,000th slot: it cannot be decided, nor can those behind it. */
+Test(queue_batch, queue_of_many_named_slots_is_cut)
+{
+    struct slot_name names[SLOTS_MAX_COUNT];
+    for (uint32_t i = 0; i < SLOTS_MAX_COUNT; i++)
+        names[i] = (struct slot_name){.number = i + 1};
+    const struct want want = {
+        .semaphore_id = SEATS, .count = 1, .choice = CHOOSE_ANY_OF, .named = names, .named_count = SLOTS_MAX_COUNT};
+    for (int i = 0; i < 7; i++) {
+        char key[8];
+        (void)snprintf(key, sizeof key, "k%d", i);
+        insert_waiter(10 + (uint64_t)i, key, i, LIVING, &want, 1);
+    }
+    read_queue(SEATS, 5, false);
+    cr_assert(batch.view.queues[0].beyond == 14 && batch.view.request_count == 5);
+    cr_assert_eq(store_rollback(batch.store), PERMIT_OK);
+}
+
+Test(queue_batch, large_wants_are_read_and_the_head_is_never_beyond)
+{
+    struct want want = largest_want();
+    insert_waiter(10, "k0", 0, LIVING, &want, 1);
+    insert_waiter(11, "k1", 1, LIVING, &want, 1);
+    insert_waiter(12, "k2", 2, LIVING, &want, 1);
+    read_queue(SEATS, 1, true);
+    cr_assert_eq(batch.view.queues[0].beyond, 11);
+    cr_assert_eq(batch.view.request_count, 2);
+    cr_assert(batch.view.requests[0].want_count == 1 && batch.view.requests[0].wants[0].named_count == SLOTS_MAX_COUNT);
+    cr_assert(bytes_equal(batch.view.requests[0].wants[0].named[7].label, want.named[7].label));
+    cr_assert_eq(store_rollback(batch.store), PERMIT_OK);
+}
+
+Test(queue_batch, run_of_adjacent_slots_is_sought_in_all_free_ones)
+{
+    const struct want want = {.semaphore_id = SEATS, .count = 2, .adjacent = true};
+    must_run_long(address, "INSERT INTO slot (semaphore_id, number) SELECT 2, seq FROM numbers.upto WHERE seq <= 1000");
+    insert_waiter(10, "k0", 0, LIVING, &want, 1);
+    read_queue(SEATS, 2, false);
+    cr_assert(batch.view.free_slots[0].count == 1000 && batch.view.free_slots[0].complete);
+    cr_assert_eq(store_rollback(batch.store), PERMIT_OK);
+}
+
+/* A batch holds its locks while it reads: it must not read all free seats because one request waits for a taken one. */
+Test(queue_batch, free_slots_are_read_only_for_the_units_that_are_wanted)
+{
+    struct slot_name taken[] = {{.number = 1}};
+    const struct want seat = {
+        .semaphore_id = SEATS, .count = 1, .choice = CHOOSE_NAMED, .named = taken, .named_count = 1};
+    const struct want any = {.semaphore_id = SEATS, .count = 3};
+    must_run_long(address, "INSERT INTO slot (semaphore_id, number) SELECT 2, seq FROM numbers.upto WHERE seq <= 1000");
+    must_run(session, "UPDATE slot SET permit_id = 1 WHERE semaphore_id = 2 AND number = 1");
+    insert_waiter(10, "k0", 0, LIVING, &seat, 1);
+    read_queue(SEATS, 999, false);
+    cr_assert(batch.view.free_slots[0].count == 1 && !batch.view.free_slots[0].complete);
+    cr_assert_eq(store_rollback(batch.store), PERMIT_OK);
+    insert_waiter(11, "k1", 1, LIVING, &any, 1);
+    read_queue(SEATS, 999, false);
+    cr_assert_eq(batch.view.free_slots[0].count, 4);
+    cr_assert_eq(store_rollback(batch.store), PERMIT_OK);
+    read_queue(SEATS, 2, false); /* k1 wants more than is free, and is not read */
+    cr_assert_eq(batch.view.free_slots[0].count, 1);
+    cr_assert_eq(store_rollback(batch.store), PERMIT_OK);
+}
+
+/* ---- access paths ---- */
+
+/* Asserts the keys that EXPLAIN shows for the recorded statement, table by table; NULL ends the list. */
+static void explains(const char *beginning, const char *const *keys)
+{
+    const char *statement = sent_statement(beginning);
+    struct explained tables[6];
+    size_t count = explain(session, statement, tables, ARRAY_LENGTH(tables));
+    for (size_t i = 0; keys[i]; i++) {
+        cr_assert_lt(i, count, "%s", statement);
+        cr_assert(bytes_equal(tables[i].key, bytes_of(keys[i])), "%s: key %.*s", statement, (int)tables[i].key.length,
+                  tables[i].key.data);
+        cr_assert(!bytes_equal(tables[i].type, BYTES("ALL")) && !bytes_equal(tables[i].type, BYTES("index")), "%s",
+                  statement);
+        cr_assert(!memmem(tables[i].extra.data, tables[i].extra.length, "filesort", 8), "%s sorts", statement);
+    }
+}
+
+#define EXPLAINS(beginning, ...) explains(beginning, (const char *const[]){__VA_ARGS__, NULL})
+
+/* 3,000 waiters in hot and as many in empty, every third without a client. */
+static void insert_crowd(void)
+{
+    must_run_long(
+        address,
+        "INSERT INTO permit_request (id, external_id, owner, state, server_id, place, due_at, wanted)"
+        " SELECT 1000 + seq, CONCAT('w', seq), 'o', 3, IF(seq % 3, 7, NULL),"
+        " '2026-11-21' + INTERVAL seq SECOND, '2026-11-22' + INTERVAL seq SECOND,"
+        " x'01000000000000000000010000000000000001000000000000000100000000' FROM numbers.upto WHERE seq <= 3000;"
+        "INSERT INTO waiter SELECT 1, '2026-11-21' + INTERVAL seq SECOND, 1000 + seq, 1"
+        " FROM numbers.upto WHERE seq <= 3000;"
+        "INSERT INTO waiter SELECT 3, '2026-11-21' + INTERVAL seq SECOND, 1000 + seq, 1"
+        " FROM numbers.upto WHERE seq <= 3000;"
+        "INSERT INTO mail SELECT 7, seq FROM numbers.upto WHERE seq <= 3000;"
+        "INSERT INTO mail SELECT 8, seq FROM numbers.upto WHERE seq <= 3000");
+    must_run_long(address, "ANALYZE TABLE permit_request, waiter, mail, server");
+}
+
+Test(queue_batch, statements_of_batches_walk_indexes)
+{
+    uint64_t *ids;
+    size_t count;
+    insert_crowd();
+    sent_record();
+    (void)rows_read(session_of(batch.store));
+    read_queue(HOT, 1, false);
+    cr_assert_lt(rows_read(session_of(batch.store)), 6 * QUEUE_READ_MAX);
+    cr_assert_eq(batch.view.request_count, QUEUE_READ_MAX + 1);
+    EXPLAINS("SELECT STRAIGHT_JOIN r.id", "PRIMARY", "PRIMARY", "PRIMARY");
+    EXPLAINS("SELECT id FROM server", "server_dead");
+    struct request *first = &batch.view.requests[0], *second = &batch.view.requests[1];
+    struct request_change removed[] = {{.request = first, .before = first, .remove = true},
+                                       {.request = second, .before = second, .remove = true}};
+    const struct place_change places[] = {{HOT, first->place, first->id, 1, true},
+                                          {HOT, second->place, second->id, 1, true},
+                                          {EMPTY, first->place, first->id, 1, true},
+                                          {EMPTY, second->place, second->id, 1, true}};
+    const struct mail mail[] = {{LIVING, 5, true}, {LIVING, 6, true}, {LIVING, 99999, false}};
+    struct semaphore_image image = {.semaphore = &batch.view.semaphores[0],
+                                    .expected_version = batch.view.semaphores[0].version++,
+                                    .changed = true};
+    batch.view.semaphores[0].waiting = 1999;
+    const struct changes changes = {.semaphores = &image,
+                                    .semaphore_count = 1,
+                                    .requests = removed,
+                                    .request_count = 2,
+                                    .places = places,
+                                    .place_count = ARRAY_LENGTH(places),
+                                    .mail = mail,
+                                    .mail_count = ARRAY_LENGTH(mail)};
+    cr_assert_eq(store_apply(batch.store, &changes), PERMIT_OK, "%s", batch.store->message);
+    EXPLAINS("DELETE w FROM waiter", "PRIMARY");
+    EXPLAINS("DELETE r FROM permit_request", "PRIMARY");
+    EXPLAINS("DELETE m FROM mail", "PRIMARY");
+    cr_assert_eq(number_of(session, "SELECT waiting FROM semaphore WHERE id = 1"), 1999);
+    cr_assert_eq(store_mail(batch.store, LIVING, 0, 10, &batch.arena, &ids, &count), PERMIT_OK);
+    EXPLAINS("SELECT permit_request_id FROM mail", "PRIMARY");
+    cr_assert_eq(store_drop_mail(batch.store, LIVING, ids, count), PERMIT_OK);
+    EXPLAINS("DELETE m FROM mail", "PRIMARY");
+    struct bytes *keys;
+    cr_assert_eq(batch.store->servers->abandoned(batch.store, NEVER - 1, 10, &batch.arena, &keys, &count), PERMIT_OK);
+    EXPLAINS("SELECT STRAIGHT_JOIN r.external_id FROM permit_request", "permit_request_due", "PRIMARY");
+    (void)rows_read(session_of(batch.store));
+    cr_assert_eq(batch.store->servers->remove_dead(batch.store, place_of(0)), PERMIT_OK);
+    cr_assert_lt(rows_read(session_of(batch.store)), 1000 + 100, "a piece of the mail, and a seek for each server");
+    cr_assert_eq(number_of(session, "SELECT COUNT(*) FROM mail WHERE server_id = 8"), 2000);
+}
+
+/* Every second place of the crowd: the longest statement is still a list of seeks, not a walk over the queue. */
+Test(queue_batch, places_of_a_full_batch_are_deleted_by_seeks)
+{
+    enum { PLACES = 700 };
+    struct place_change places[PLACES];
+    insert_crowd();
+    read_queue(HOT, 1, false);
+    for (int i = 0; i < PLACES; i++)
+        places[i] = (struct place_change){HOT, place_of(0) - 9 * 3600LL * US_PER_SECOND + (2 * i + 1) * US_PER_SECOND,
+                                          1001 + 2 * (uint64_t)i, 1, true};
+    struct semaphore_image image = {.semaphore = &batch.view.semaphores[0],
+                                    .expected_version = batch.view.semaphores[0].version++,
+                                    .changed = true};
+    const struct changes changes = {
+        .semaphores = &image, .semaphore_count = 1, .places = places, .place_count = PLACES};
+    (void)rows_read(session_of(batch.store));
+    cr_assert_eq(store_apply(batch.store, &changes), PERMIT_OK, "%s", batch.store->message);
+    cr_assert_lt(rows_read(session_of(batch.store)), 2 * PLACES + 100);
+    cr_assert_eq(number_of(session, "SELECT COUNT(*) FROM waiter WHERE semaphore_id = 1"), 3000 - PLACES);
+}
+
+/*
+ * A server has died with its clients: their places are passed over in every batch until they are removed. This bounds
+ * what that reads (P23).
+ */
+Test(queue_batch, places_of_a_dead_server_are_passed_over)
+{
+    must_run_long(address, "INSERT INTO permit_request (id, external_id, state, server_id, place)"
+                           " SELECT 100000 + a.seq + 20000 * b.seq, CONCAT('d', a.seq, '-', b.seq), 3, 8, '2026-11-20'"
+                           " FROM numbers.upto a JOIN numbers.upto b ON b.seq <= 2 WHERE a.seq <= 20000;"
+                           "INSERT INTO waiter SELECT 1, place, id, 1 FROM permit_request WHERE state = 3");
+    insert_hot(10, "k", 0, LIVING);
+    must_run_long(address, "ANALYZE TABLE permit_request, waiter");
+    (void)rows_read(session_of(batch.store));
+    read_queue(HOT, 2, true);
+    if (!kit_database_is_mysql()) {
+        cr_assert(batch.view.request_count == 0 && batch.view.queues[0].beyond == 1, "nobody is found, more follow");
+        cr_assert_lt(rows_read(session_of(batch.store)), 20000 + 100);
+    }
+    cr_assert_eq(store_rollback(batch.store), PERMIT_OK);
+    read_queue_deep(HOT, 2, true, QUEUE_DEPTH_MAX);
+    cr_assert(batch.view.request_count == 1 && batch.view.queues[0].beyond == 0);
+    cr_assert_lt(rows_read(session_of(batch.store)), 3 * 40000 + 100, "each place, its request and its server");
+    cr_assert_eq(store_rollback(batch.store), PERMIT_OK);
+}
+
+/* Many want more than is free: the search ends behind the last one that was found (P23). */
+Test(queue_batch, search_for_a_waiter_that_fits_is_bounded)
+{
+    must_run_long(address, "INSERT INTO permit_request (id, external_id, state, server_id, place, waiting_since)"
+                           " SELECT 100000 + a.seq + 20000 * b.seq, CONCAT('d', a.seq, '-', b.seq), 3, 7, '2026-11-22',"
+                           " '2026-11-22' FROM numbers.upto a JOIN numbers.upto b ON b.seq <= 2 WHERE a.seq <= 20000;"
+                           "INSERT INTO waiter SELECT 1, place, id, 5 FROM permit_request WHERE state = 3");
+    insert_hot(10, "k", 0, LIVING);
+    insert_hot(300000, "last", 60 * 24 * 7, LIVING);
+    must_run_long(address, "ANALYZE TABLE permit_request, waiter");
+    (void)rows_read(session_of(batch.store));
+    read_queue(HOT, 2, false);
+    if (!kit_database_is_mysql()) {
+        cr_assert(batch.view.request_count == 1 && batch.view.queues[0].beyond == 11);
+        cr_assert(batch.view.queues[0].beyond_place == batch.view.requests[0].place);
+        cr_assert_lt(rows_read(session_of(batch.store)), 20000 + 100);
+    }
+    cr_assert_eq(store_rollback(batch.store), PERMIT_OK);
+    read_queue_deep(HOT, 2, false, 1);
+    cr_assert(batch.view.request_count == 2 && batch.view.queues[0].beyond == 0);
+    cr_assert_lt(rows_read(session_of(batch.store)), 40000 + 100, "the place of each, and nothing of its request");
+    cr_assert_eq(store_rollback(batch.store), PERMIT_OK);
+}
+
+/* Nobody waits: the statements name no queue, so that such a batch costs what it cost before. */
+Test(queue_batch, batch_without_waiters_writes_no_queue)
+{
+    struct want hot[] = {{.semaphore = BYTES("hot"), .count = 1}};
+    struct operation acquire = acquire_of("k", hot, 1);
+    struct buf sql;
+    cr_assert_eq(batch_decide(&batch, &acquire)->status, PERMIT_OK);
+    buf_init(&sql, SQL_SIZE);
+    batch_apply_sql(&batch.plan.changes, &batch.arena, &sql);
+    cr_assert_null(strstr(buf_text(&sql), "waiting"));
+    cr_assert_null(strstr(buf_text(&sql), "waiter"));
+    cr_assert_null(strstr(buf_text(&sql), "wanted"));
+    cr_assert_null(strstr(buf_text(&sql), "DELETE"));
+    cr_assert_not_null(strstr(buf_text(&sql), "acquired_at,nonce) VALUES"), "%s", buf_text(&sql));
+    buf_release(&sql);
+    cr_assert_eq(store_rollback(batch.store), PERMIT_OK);
+}
+
+Test(queue, lists_walk_indexes)
+{
+    struct queue_position *positions;
+    struct request request;
+    struct bytes *names, *keys;
+    size_t count;
+    bool more, kept;
+    insert_crowd();
+    sent_record();
+    (void)rows_read(session);
+    (void)waiters("hot", &(struct waiter_place){place_of(0), 1, 5}, 10, &count, &more);
+    cr_assert_lt(rows_read(session), 150);
+    EXPLAINS("SELECT STRAIGHT_JOIN r.id", "PRIMARY", "PRIMARY", "PRIMARY");
+    EXPLAINS("SELECT STRAIGHT_JOIN r.external_id FROM waiter", "PRIMARY", "PRIMARY", "PRIMARY");
+    cr_assert_eq(store->queries->queue_head(store, BYTES("hot"), 3, &arena, &keys, &count), PERMIT_OK);
+    EXPLAINS("SELECT STRAIGHT_JOIN r.external_id FROM waiter", "PRIMARY", "PRIMARY", "PRIMARY");
+    cr_assert_eq(store->queries->request(store, BYTES("w30"), &arena, &request, &names, &now), PERMIT_OK);
+    (void)rows_read(session);
+    cr_assert_eq(store->queries->ahead(store, &request, &arena, &positions, &kept), PERMIT_OK);
+    cr_assert_eq(positions[0].ahead, 20);
+    cr_assert_lt(rows_read(session), 250);
+}
