@@ -102,6 +102,8 @@ struct exchange {
     bool has_body;           /* a body follows the headers */
     bool may_wait;           /* set by the handler before the engine gets the exchange: the answer may come after a long
                                 wait, which ends if the client disconnects */
+    bool wait_ended;         /* by server_end_waits, while the engine decided it: a refusal becomes
+                                PERMIT_UNAUTHENTICATED */
     struct bytes path;       /* percent-encoded */
     struct bytes query;      /* after the '?', percent-encoded */
     struct bytes body;

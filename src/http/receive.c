@@ -132,8 +132,11 @@ void server_end_waits(struct server *server, bool (*may_wait)(struct exchange *e
     server->now = clock_mono();
     list_for_each (node, following, &server->connections[CONNECTION_DECIDING]) {
         struct exchange *exchange = LIST_ENTRY(node, struct connection, node)->exchange;
-        if (!exchange || !exchange_waits(exchange) || may_wait(exchange) || !server->settings.hooks->abandon(exchange))
+        if (!exchange || !exchange_waits(exchange) || may_wait(exchange))
             continue;
+        exchange->wait_ended = true;
+        if (!server->settings.hooks->abandon(exchange))
+            continue; /* it returns through the outbox */
         assert(server->counts.exchanges > 0);
         server->counts.exchanges--;
         exchange_refuse(exchange, PERMIT_UNAUTHENTICATED, NULL);

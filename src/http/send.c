@@ -196,6 +196,8 @@ void exchange_answer(struct server *server, struct exchange *exchange)
         server->settings.hooks->undelivered(exchange);
     if (exchange->answer.body.broken)
         answer_without_body(exchange);
+    if (exchange->wait_ended && exchange->answer.http_status >= 400)
+        answer_refuse(exchange, PERMIT_UNAUTHENTICATED, NULL);
     if (exchange->connection)
         answer_send(connection, exchange, &exchange->answer);
     exchange_recycle(server, exchange);

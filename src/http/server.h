@@ -136,7 +136,8 @@ void server_free(struct server *server);
  */
 void server_count_failure(struct exchange *exchange);
 /*
- * Ends the wait of every exchange that `may_wait` does not allow: it is abandoned and answered PERMIT_UNAUTHENTICATED.
+ * Ends the wait of every exchange that `may_wait` does not allow: it is answered PERMIT_UNAUTHENTICATED, unless it was
+ * granted meanwhile.
  * `may_wait` may read what the handler has set. Called on the loop's thread.
  */
 void server_end_waits(struct server *server, bool (*may_wait)(struct exchange *exchange));

@@ -83,16 +83,23 @@ static void by(struct scene *scene, unsigned person, int status, const char *typ
     say_with(&scene->talk, status, type, method, path, bearer(person), body);
 }
 
-static void scene_begin(struct scene *scene)
+/* `database` NULL: one of the suite's server. */
+static void scene_begin_on(struct scene *scene, const struct kit_database *database)
 {
     scene->path = kit_path("credentials");
     write_credentials(scene->path, PEOPLE);
     /* One worker: else the ids of requests, by which they are listed, are those of two blocks. */
     const char *const flags[] = {"--credentials", scene->path, "--workers", "1", NULL};
-    scene->permitd = own_permitd(flags);
+    struct kit_permitd_options options = {.database = database ? database->url : NULL, .flags = flags};
+    scene->permitd = database ? kit_permitd_start(&options) : own_permitd(flags);
     scene->talk = talk_to(scene->permitd->port);
     by(scene, ADMIN, 201, NULL, "PUT", "/v1/semaphores/in:a", "{\"capacity\":1000}");
     by(scene, ADMIN, 201, NULL, "PUT", "/v1/semaphores/out:a", "{\"capacity\":1000}");
+}
+
+static void scene_begin(struct scene *scene)
+{
+    scene_begin_on(scene, NULL);
 }
 
 static void scene_end(struct scene *scene)
@@ -649,6 +656,27 @@ Test(access, wait_of_a_removed_credential_ends_at_once, .timeout = 300)
     talk_end(&talks[0]);
     talk_end(&talks[1]);
     scene_end(&scene);
+}
+
+/* The engine may be deciding about the acquire when its credential is removed. */
+Test(access, acquire_of_a_removed_credential_is_not_answered_otherwise, .timeout = 300)
+{
+    struct scene scene;
+    struct kit_database *database = kit_database_start(NULL);
+    scene_begin_on(&scene, database);
+    by(&scene, ADMIN, 201, NULL, "PUT", "/v1/semaphores/hall", "{\"capacity\":1}");
+    by(&scene, ADMIN, 201, NULL, "POST", "/v1/requests", ACQUIRE("held", "hall"));
+    struct talk talk = talk_from_elsewhere(&scene);
+    kit_database_freeze(database);
+    cr_assert(kit_http_send(&talk.http, "POST", "/v1/requests", bearer(USER),
+                            "{\"external_id\":\"w\",\"permits\":[{\"semaphore\":\"hall\"}],\"wait\":\"50s\"}"));
+    by(&scene, ADMIN, 200, NULL, "GET", "/v1/whoami", NULL); /* the acquire, sent before it, has been read */
+    reload(&scene, USER);
+    kit_database_thaw(database);
+    hear(&talk, 401, "unauthenticated");
+    talk_end(&talk);
+    scene_end(&scene);
+    kit_database_stop(database);
 }
 
 /* ---- reload under load ---- */
