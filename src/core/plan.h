@@ -198,7 +198,7 @@ struct outcome {
                                           failover) */
     bool waits;                        /* acquire, refused, WAIT_ASK: after COMMIT `request` waits, with a place and
                                           this server's id, unless a later operation of the batch
-                                          ends it; its client is not answered */
+                                          ends it; its client is not answered. It may be put back, too */
     const struct request *request;     /* the row after this operation; NULL: the answer is about no row */
     const struct semaphore *semaphore; /* PUT and other administrative operations: the semaphore after it */
     const struct shortage *shortages;  /* no_capacity: in the order of the wants */

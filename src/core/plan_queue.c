@@ -541,12 +541,14 @@ static enum permit_status refuse_asks(struct planner *planner, struct key *key, 
     return PERMIT_OK;
 }
 
+/* Their waiter has the wait that they ask for (take_over), though its turn comes only with more locks. */
 static enum permit_status put_back_asks(struct planner *planner, struct key *key, const struct fit *fit)
 {
     enum permit_status status = PERMIT_OK;
     for (struct ask *ask = key->asks; ask && status == PERMIT_OK; ask = ask->next) {
         *ask->outcome = (struct outcome){0};
         status = outcome_put_back(planner, ask->outcome, key, ask->operation, fit->unlocked, fit->unlocked_count);
+        ask->outcome->waits = ask->operation->wait == WAIT_ASK && is_ours(planner, key->request);
     }
     key->asks = NULL;
     return status;

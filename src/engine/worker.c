@@ -310,8 +310,8 @@ static enum permit_status make_plan(struct worker *worker, struct run *run)
 }
 
 /*
- * P22: marks the operations that the packet writes as sent: those that are not put back, and not refused without a
- * place in the queue; a last decision may give up a place. False: a client was answered since the batch began; the
+ * P22: marks the operations that the packet writes as sent: those that are not refused without a place in the queue (a
+ * last decision may give up a place), and of those that are put back the ones with a place. False: a client was answered since the batch began; the
  * packet must not be sent. The clients of waiters are marked since they were parked.
  */
 static bool mark_sent(struct run *run)
@@ -320,7 +320,7 @@ static bool mark_sent(struct run *run)
     for (size_t i = 0; i < run->count && sendable; i++) {
         const struct outcome *outcome = &run->plan.outcomes[i];
         bool writes = !outcome->may_wait || outcome->waits || run->ops[i]->operation->wait == WAIT_LAST;
-        if (!outcome->put_back && writes)
+        if (outcome->put_back ? outcome->waits : writes)
             sendable = stage_send(&run->ops[i]->stage);
     }
     return sendable;

@@ -641,11 +641,20 @@ Test(plan_waiting, waiter_put_back_blocks_all_its_semaphores)
 {
     hold("k1", 1, 0, 1, NOW);
     waiter("k2", HERE, 1, 1, 1, 0)->waiting_until = NOW + 20 * US_PER_SECOND;
-    EXPECT({OP_ACQUIRE, "k2", WAIT_ASK, 1, 1, .expected = "put_back"},
+    EXPECT({OP_ACQUIRE, "k2", WAIT_ASK, 1, 1, .expected = "put_back waits"},
            {OP_ACQUIRE, "k3", WAIT_NO, 0, 1, .expected = "no_capacity b<"},
            {OP_ACQUIRE, "k4", WAIT_NO, 1, 0, .expected = "no_capacity a<"});
     expect_changes("");
     cr_expect_eq(scene.plan.outcomes[0].need_count, 3);
+}
+
+/* It has the place then, so it may not be answered later that nothing was done (P22). */
+Test(plan_waiting, ask_for_a_kept_place_that_is_put_back_waits)
+{
+    hold("k1", 1, 0, 1, NOW);
+    waiter("k2", KEPT, 1, 1, 0, 0);
+    EXPECT({OP_ACQUIRE, "k2", WAIT_ASK, 1, 0, .expected = "put_back waits"});
+    expect_changes("k2:WAITING@1");
 }
 
 /* The due holder also holds c, which is not locked: the waiter's own server locks all three. */
