@@ -557,6 +557,7 @@ static bool wait_for_work(struct engine *engine)
 static void run_batch(struct worker *worker)
 {
     (void)run_until_decided(worker, worker->batch.ops, worker->batch.op_count, RUN_WHOLE);
+    arena_clear(worker->arena); /* returns the memory of a large batch, because the next one may come late */
     pthread_mutex_lock(&worker->engine->mutex);
     queue_finish(&worker->engine->queue, &worker->batch); /* deliver has done it, unless the batch ran in parts */
     pthread_mutex_unlock(&worker->engine->mutex);
