@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Principals: who may do what. A table of them is read from the credentials file (docs/security.md has its form), whole
- * or not at all, and never changes afterwards; a reload makes another table. All functions may be called on any thread.
+ * The table of principals, with the rights and credentials of each. It is read from the credentials file
+ * (docs/security.md has its form) and never changes afterwards; a reload makes another table. A file with a mistake
+ * makes none. All functions may be called on any thread.
  */
 #ifndef API_PRINCIPALS_H
 #define API_PRINCIPALS_H
@@ -10,10 +11,10 @@
 
 struct principals;
 
-/* What a check of a credential found; also the label `result` of permitd_auth_total. */
+/* The result of an authentication; also the label `result` of permitd_auth_total. */
 enum auth_result {
     AUTH_OK,
-    AUTH_MISSING,   /* there is none */
+    AUTH_MISSING,   /* no credential */
     AUTH_MALFORMED, /* not one well-formed Authorization: Bearer */
     AUTH_UNKNOWN,
     AUTH_EXPIRED,
