@@ -97,15 +97,16 @@ enum auth_result access_identify(const struct principals *table, const struct cl
                                  unsigned times, int64_t now, int64_t *ret_until,
                                  const struct principal **ret_principal)
 {
-    bool has_certificate = client->certificate_name_count > 0;
-    const struct principal *certified =
-        has_certificate ? principals_of_certificate(table, client->certificate_names, client->certificate_name_count)
-                        : NULL;
+    const struct principal *certified = NULL;
+    enum auth_result result =
+        principals_of_certificate(table, client->certificate_names, client->certificate_name_count, &certified);
+    if (result == AUTH_CONFLICT)
+        return result;
     if (times == 0) {
         const struct principal *ambient =
             client->transport == CLIENT_UNIX ? principals_of_user(table, client->uid) : certified;
         if (!ambient)
-            return has_certificate ? AUTH_UNKNOWN : AUTH_MISSING;
+            return result;
         *ret_principal = ambient;
         *ret_until = INT64_MAX;
         return AUTH_OK;
@@ -113,7 +114,6 @@ enum auth_result access_identify(const struct principals *table, const struct cl
     struct bytes token = times == 1 ? principals_token_of_header(value) : (struct bytes){0};
     if (!token.data)
         return AUTH_MALFORMED;
-    enum auth_result result = AUTH_OK;
     int64_t until;
     const struct principal *principal = principals_of_token(table, token, now, &until, &result);
     if (!principal)
@@ -391,7 +391,7 @@ static void write_head(struct buf *out, const char *metric, const char *help)
 /* Labels need no escaping: names of principals have neither quote, backslash nor line end. */
 void access_write_metrics(const struct access *access, struct buf *out)
 {
-    write_head(out, "permitd_auth_total", "Requests by what their credentials proved.");
+    write_head(out, "permitd_auth_total", "Requests by the result of their authentication.");
     for (enum auth_result result = 0; result < AUTH_RESULTS; result++)
         buf_printf(out, "permitd_auth_total{result=\"%s\"} %llu\n", auth_result_word(result),
                    (unsigned long long)access->results[result]);

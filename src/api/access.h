@@ -53,7 +53,7 @@ void access_end_call(struct exchange *exchange);
  * Finds the principal of a client, and the time in seconds since 1970 at which its credential ends; INT64_MAX: never.
  * `value` is that of its header Authorization, which it has sent `times` times. A token that is given must be valid. A
  * certificate, or the user of a Unix socket, counts if there is no token. A certificate of another principal than the
- * token's is a conflict. Both outputs are set with AUTH_OK only.
+ * token's is a conflict, and so is one with names of several principals. Both outputs are set with AUTH_OK only.
  */
 enum auth_result access_identify(const struct principals *table, const struct client *client, const char *value,
                                  unsigned times, int64_t now, int64_t *ret_until,

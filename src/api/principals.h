@@ -18,7 +18,7 @@ enum auth_result {
     AUTH_MALFORMED, /* not one well-formed Authorization: Bearer */
     AUTH_UNKNOWN,
     AUTH_EXPIRED,
-    AUTH_CONFLICT, /* token and certificate name different principals */
+    AUTH_CONFLICT, /* token and certificate, or the names of the certificate, belong to different principals */
     AUTH_RESULTS,
 };
 /* Returns the word of a result, such as "unknown". */
@@ -54,10 +54,10 @@ const struct principal *principals_of_token(const struct principals *principals,
 struct bytes principals_token_of_header(const char *value) MUST_CHECK;
 /*
  * Finds the principal of a certificate by its names, such as "DNS:shop.example". "CN=shop" counts only if there is no
- * other name. NULL: none, or the names belong to different principals.
+ * other name. AUTH_MISSING: there is no name; AUTH_UNKNOWN: no principal has one of them; AUTH_CONFLICT: several do.
  */
-const struct principal *principals_of_certificate(const struct principals *principals, const char *const *names,
-                                                  size_t count) MUST_CHECK;
+enum auth_result principals_of_certificate(const struct principals *principals, const char *const *names, size_t count,
+                                           const struct principal **ret_principal) MUST_CHECK;
 /* Finds the principal of the peer of a Unix socket. NULL: none. */
 const struct principal *principals_of_user(const struct principals *principals, uid_t uid) MUST_CHECK;
 #endif

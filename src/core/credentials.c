@@ -495,8 +495,8 @@ static const struct principal *of_name(const struct credentials *credentials, co
     return found ? found->principal : NULL;
 }
 
-const struct principal *credentials_of_certificate(const struct credentials *credentials, const char *const *names,
-                                                   size_t count)
+bool credentials_of_certificate(const struct credentials *credentials, const char *const *names, size_t count,
+                                const struct principal **ret_principal)
 {
     const struct principal *principal = NULL;
     bool only_common = true;
@@ -506,10 +506,11 @@ const struct principal *credentials_of_certificate(const struct credentials *cre
         const struct principal *found =
             is_common_name(names[i]) && !only_common ? NULL : of_name(credentials, names[i]);
         if (found && principal && found != principal)
-            return NULL;
+            return false;
         principal = found ? found : principal;
     }
-    return principal;
+    *ret_principal = principal;
+    return true;
 }
 
 const struct principal *credentials_of_user(const struct credentials *credentials, uid_t uid)

@@ -90,11 +90,11 @@ bool token_is_well_formed(struct bytes token) MUST_CHECK;
 const struct credential *credentials_of_digest(const struct credentials *credentials,
                                                const unsigned char digest[DIGEST_SIZE]) MUST_CHECK;
 /*
- * Finds the principal of a certificate by its names. "CN=..." counts only if the certificate has no other name. NULL:
- * none, or the names belong to different principals.
+ * Finds the principal of a certificate by its names; NULL: none. "CN=..." counts only if the certificate has no other
+ * name. False: the names belong to different principals.
  */
-const struct principal *credentials_of_certificate(const struct credentials *credentials, const char *const *names,
-                                                   size_t count) MUST_CHECK;
+bool credentials_of_certificate(const struct credentials *credentials, const char *const *names, size_t count,
+                                const struct principal **ret_principal) MUST_CHECK;
 /* Finds the principal of a user of this machine. NULL: none. */
 const struct principal *credentials_of_user(const struct credentials *credentials, uid_t uid) MUST_CHECK;
 #endif

@@ -131,6 +131,13 @@ static void check_tokens(const struct credentials *credentials)
     }
 }
 
+static const struct principal *of_names(const struct credentials *credentials, const char *const *names, size_t count)
+{
+    const struct principal *principal;
+    MUST(credentials_of_certificate(credentials, names, count, &principal));
+    return principal;
+}
+
 static void check_names(const struct credentials *credentials)
 {
     for (size_t i = 0; i < credentials->certificates.count; i++) {
@@ -138,11 +145,11 @@ static void check_names(const struct credentials *credentials)
         const char *names[] = {certificate->key.data, "DNS:not in the file"};
         char *upper = strdup(names[0]);
         bool is_common = strncmp(names[0], "CN=", 3) == 0;
-        MUST(credentials_of_certificate(credentials, names, 1) == certificate->principal);
-        MUST(credentials_of_certificate(credentials, names, 2) == (is_common ? NULL : certificate->principal));
+        MUST(of_names(credentials, names, 1) == certificate->principal);
+        MUST(of_names(credentials, names, 2) == (is_common ? NULL : certificate->principal));
         for (char *at = upper; strncmp(names[0], "DNS:", 4) == 0 && *at; at++)
             *at = (char)toupper((unsigned char)*at);
-        MUST(credentials_of_certificate(credentials, (const char *const *)&upper, 1) == certificate->principal);
+        MUST(of_names(credentials, (const char *const *)&upper, 1) == certificate->principal);
         free(upper);
     }
     for (size_t i = 0; i < credentials->users.count; i++) {

@@ -46,7 +46,9 @@ static const struct credential *of_byte(int byte)
 static const struct principal *of_names(const char *first, const char *second)
 {
     const char *names[] = {first, second};
-    return credentials_of_certificate(&credentials, names, second ? 2 : 1);
+    const struct principal *principal;
+    cr_assert(credentials_of_certificate(&credentials, names, second ? 2 : 1, &principal));
+    return principal;
 }
 
 #define HEAD "[p]\nrole = use\nsemaphores = *\n"
@@ -96,9 +98,20 @@ Test(credentials, certificate_is_known_by_its_names, .fini = done)
     cr_expect_str_eq(of_names("URI:spiffe://b", "CN=a")->name, "b");
     cr_expect_str_eq(of_names("CN=a", NULL)->name, "a");
     cr_expect_null(of_names("CN=a", "DNS:other"), "a common name counts only alone");
-    cr_expect_null(of_names("DNS:a.example", "URI:spiffe://b"), "the names of two principals");
     cr_expect_null(of_names("URI:SPIFFE://b", NULL));
-    cr_expect_null(credentials_of_certificate(&credentials, NULL, 0));
+}
+
+Test(credentials, certificate_with_names_of_two_principals_is_a_conflict, .fini = done)
+{
+    const char *names[] = {"DNS:a.example", "DNS:other", "URI:spiffe://b"};
+    const struct principal *principal;
+    cr_assert(parse("[a]\nrole = metrics\ncertificate = DNS:a.example\n"
+                    "[b]\nrole = metrics\ncertificate = URI:spiffe://b\n"));
+    cr_expect_not(credentials_of_certificate(&credentials, names, 3, &principal));
+    cr_assert(credentials_of_certificate(&credentials, names, 2, &principal));
+    cr_expect_str_eq(principal->name, "a");
+    cr_assert(credentials_of_certificate(&credentials, NULL, 0, &principal));
+    cr_expect_null(principal);
 }
 
 Test(credentials, role_has_the_rights_of_the_roles_before_it, .fini = done)
