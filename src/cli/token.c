@@ -53,7 +53,7 @@ static void append_semaphores(struct buf *out, const char *names)
         size_t length = strcspn(names, " ");
         if (out->length - start + 1 + length > LINE_AIM) {
             start = out->length + 1;
-            buf_append_text(out, "\n ");
+            buf_append_text(out, "\nsemaphores =");
         }
         buf_append_char(out, ' ');
         buf_append(out, names, length);

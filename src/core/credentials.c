@@ -85,13 +85,12 @@ static const struct credential *list_find(const struct credential_list *list, st
 
 /* ---- reading ---- */
 
-/* What the file has said so far. */
+/* The state of the reader. */
 struct reading {
     struct credentials *credentials;
     struct principal *principal; /* of the section; NULL: before the first one */
     int principal_line;
     unsigned seen;               /* words of the section: bits by their rows */
-    const struct word *word;     /* the last one */
     struct scope_entry *entries; /* of the section; texts in the arena */
     size_t entry_count;
     size_t entry_capacity;
@@ -281,10 +280,10 @@ static bool take_semaphores(struct reading *reading, const char *value, int line
 
 static const struct word words[] = {
     {"token", false, take_token}, {"certificate", false, take_certificate}, {"user", false, take_user},
-    {"role", true, take_role},    {"semaphores", true, take_semaphores},
+    {"role", true, take_role},    {"semaphores", false, take_semaphores},
 };
 
-/* Words that a later version has. Whoever writes one expects a limit, so it is not ignored. */
+/* Words that a later version has. A file with one of them expects a limit, so the word is not ignored. */
 static const char *const later_words[] = {"namespace", "connections", "waiting", "rate", "bytes"};
 
 static bool refuse_word(const char *name, struct buf *why)
@@ -318,18 +317,7 @@ static bool on_word(void *context, const char *name, const char *value, int line
         return false;
     }
     reading->seen |= 1U << i;
-    reading->word = &words[i];
     return words[i].take(reading, value, line, why);
-}
-
-static bool on_more(void *context, const char *value, int line, struct buf *why)
-{
-    struct reading *reading = context;
-    if (reading->word->take == take_semaphores)
-        return take_semaphores(reading, value, line, why);
-    buf_printf(why, "a line that begins with a space continues the line before it, but %s has one line",
-               reading->word->name);
-    return false;
 }
 
 /* Checks a section at its end. */
@@ -411,7 +399,7 @@ static bool sort_lists(struct credentials *credentials, const char *path, struct
 bool credentials_parse(struct bytes text, const char *path, struct credentials *ret_credentials, struct buf *message)
 {
     struct reading reading = {.credentials = ret_credentials};
-    const struct sections_handler handler = {on_section, on_word, on_more, &reading};
+    const struct sections_handler handler = {on_section, on_word, &reading};
     struct buf why;
     buf_init(&why, 1024);
     arena_init(&ret_credentials->arena, 4096, 16 * (size_t)CREDENTIALS_MAX_BYTES);

@@ -24,7 +24,7 @@ check "without a role there is only the line of the token" \
 echo "$err" >>"$creds"
 unreachable token make many --role look --semaphores "$(seq -f 'semaphore-%g' 300 | xargs)"
 echo "$err" >>"$creds"
-check "long scopes are continued on further lines" test "$(wc -L <<<"$err")" -le 110
+check "long scopes have several lines" test "$(wc -L <<<"$err")" -le 110
 unreachable --json token make a@b
 check "--json: principal, token and line" \
     test "$(jq -r '[.principal, (.token | length), (.line | length)] | join(" ")' <<<"$out")" = "a@b 47 79"
