@@ -162,8 +162,9 @@ static bool take_token(struct reading *reading, const char *value, int line, str
     size_t spaces = strspn(rest, " \t");
     if (*rest && !spaces) {
         bool is_token = token_is_well_formed((struct bytes){value, strcspn(value, " \t")});
-        buf_append_text(why, is_token ? "this is a token, which does not belong into the file: make another one"
-                                      : "expected 'token = sha256:' and 64 hexadecimal digits");
+        buf_append_text(
+            why, is_token ? "this is the token itself, and no longer secret: make another one, and put its digest here"
+                          : "expected 'token = sha256:' and 64 hexadecimal digits");
         return false;
     }
     rest += spaces;
@@ -180,7 +181,7 @@ static bool take_token(struct reading *reading, const char *value, int line, str
     return (token.key.data && list_add(&reading->credentials->tokens, token)) || no_memory(why);
 }
 
-/* Names in DNS do not depend on the case of letters. */
+/* DNS names are case-insensitive. */
 static void lower_dns(char *name, size_t length)
 {
     if (length < 4 || memcmp(name, "DNS:", 4) != 0)
@@ -375,7 +376,7 @@ static bool on_section(void *context, struct bytes name, int line, struct buf *w
     return true;
 }
 
-/* Sorts the lists and refuses what the file has twice. */
+/* Sorts the lists. Refuses a duplicate section, token, certificate or user. */
 static bool sort_lists(struct credentials *credentials, const char *path, struct buf *message)
 {
     const struct {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The credentials file: principals, what each may do, and how each is known. docs/security.md has its form. permitd
- * reads it for its services (api/principals.h), permitctl checks it.
+ * The credentials file: principals with their rights and credentials. docs/security.md has its form. permitd reads it
+ * for its services (api/principals.h), permitctl checks it.
  */
 #ifndef CORE_CREDENTIALS_H
 #define CORE_CREDENTIALS_H
@@ -13,7 +13,7 @@
 #include "base/digest.h"
 #include "core/scope.h"
 
-/* What a route requires, and what a role gives: one bit each. */
+/* The rights, one bit each. A client needs one of the rights of its route; a role has some of them. */
 enum right {
     RIGHT_OPEN = 0,         /* no credential needed */
     RIGHT_LOOK = 1 << 0,    /* see what is in scope */
@@ -47,7 +47,7 @@ struct principal {
     const struct role *role;
 };
 
-/* One way in which a principal is known. */
+/* One credential of a principal, or the principal's section (credentials.principals). */
 struct credential {
     struct bytes key; /* digest of a token, name of a certificate, text of a user id, or name of a principal */
     struct principal *principal;

@@ -178,7 +178,7 @@ Test(credentials, malformed_values_are_refused_with_their_line, .fini = done)
 Test(credentials, token_in_the_file_is_refused_and_not_shown, .fini = done)
 {
     refused(HEAD "token = pmt_abcdefghijklmnopqrstuvwxyz0123456789ABCDE-_\n",
-            "F, line 4: this is a token, which does not belong into the file: make another one");
+            "F, line 4: this is the token itself, and no longer secret: make another one, and put its digest here");
 }
 
 Test(credentials, unknown_words_are_refused, .fini = done)
