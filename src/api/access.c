@@ -33,15 +33,15 @@ struct access {
 };
 
 /*
- * What a connection has proved last: the next request with the same bytes costs one comparison. The principal is valid
- * while the generation is that of the table in use.
+ * The last credential of a connection that was accepted. The next request with the same bytes costs one comparison. The
+ * principal is valid while `generation` is that of the table in use.
  */
 struct session {
     uint64_t generation;
     int64_t until; /* seconds since 1970 at which the credential ends; INT64_MAX: never */
     const struct principal *principal;
     struct caller_counts *counts;
-    size_t length; /* of the Authorization; 0: there was none */
+    size_t length; /* of the value of Authorization; 0: the request had none */
     char text[SESSION_TEXT_MAX];
 };
 
@@ -97,15 +97,16 @@ enum auth_result access_identify(const struct principals *table, const struct cl
                                  unsigned times, int64_t now, int64_t *ret_until,
                                  const struct principal **ret_principal)
 {
-    bool has_certificate = client->certificate_name_count > 0;
-    const struct principal *certified =
-        has_certificate ? principals_of_certificate(table, client->certificate_names, client->certificate_name_count)
-                        : NULL;
+    const struct principal *certified = NULL;
+    enum auth_result result =
+        principals_of_certificate(table, client->certificate_names, client->certificate_name_count, &certified);
+    if (result == AUTH_CONFLICT)
+        return result;
     if (times == 0) {
         const struct principal *ambient =
             client->transport == CLIENT_UNIX ? principals_of_user(table, client->uid) : certified;
         if (!ambient)
-            return has_certificate ? AUTH_UNKNOWN : AUTH_MISSING;
+            return result;
         *ret_principal = ambient;
         *ret_until = INT64_MAX;
         return AUTH_OK;
@@ -113,7 +114,6 @@ enum auth_result access_identify(const struct principals *table, const struct cl
     struct bytes token = times == 1 ? principals_token_of_header(value) : (struct bytes){0};
     if (!token.data)
         return AUTH_MALFORMED;
-    enum auth_result result = AUTH_OK;
     int64_t until;
     const struct principal *principal = principals_of_token(table, token, now, &until, &result);
     if (!principal)
@@ -134,7 +134,7 @@ static bool session_knows(const struct session *session, const struct principals
            bytes_equal(value, (struct bytes){session->text, session->length});
 }
 
-/* Keeps what the connection has proved; not without memory, and not an overlong value. */
+/* Stores the accepted credential in the connection's session, unless its value is too long or there is no memory. */
 static void session_keep(struct client *client, const struct principals *table, struct bytes value, int64_t until,
                          const struct caller *caller)
 {
@@ -279,8 +279,8 @@ const char *right_word(unsigned right)
     }
 }
 
-/* Writes "needs the right look or fence". */
-static void write_need(struct buf *message, unsigned rights)
+/* Refuses a call. The message is "needs the right look or fence", then `where` and the name. */
+static enum permit_status forbid(struct buf *message, unsigned rights, const char *where, struct bytes name)
 {
     const char *between = "needs the right ";
     buf_clear(message);
@@ -291,34 +291,30 @@ static void write_need(struct buf *message, unsigned rights)
         buf_append_text(message, right_word(right));
         between = " or ";
     }
+    buf_append_text(message, where);
+    buf_append(message, name.data, name.length);
+    return PERMIT_FORBIDDEN;
 }
 
 enum permit_status access_check_right(const struct exchange *exchange, unsigned rights, struct buf *message)
 {
     if (rights == RIGHT_OPEN || access_has(exchange, rights))
         return PERMIT_OK;
-    write_need(message, rights);
-    return PERMIT_FORBIDDEN;
+    return forbid(message, rights, "", BYTES(""));
 }
 
 enum permit_status access_check_semaphore(const struct exchange *exchange, unsigned rights, struct bytes name,
                                           struct buf *message)
 {
-    if (scope_covers(access_scope(exchange), name))
-        return PERMIT_OK;
-    write_need(message, rights);
-    buf_printf(message, " on %.*s", (int)name.length, name.data);
-    return PERMIT_FORBIDDEN;
+    return scope_covers(access_scope(exchange), name) ? PERMIT_OK : forbid(message, rights, " on ", name);
 }
 
 enum permit_status access_check_prefix(const struct exchange *exchange, unsigned rights, struct bytes prefix,
                                        struct buf *message)
 {
-    if (scope_covers_prefix(access_scope(exchange), prefix))
-        return PERMIT_OK;
-    write_need(message, rights);
-    buf_printf(message, " on all semaphores that begin with %.*s", (int)prefix.length, prefix.data);
-    return PERMIT_FORBIDDEN;
+    return scope_covers_prefix(access_scope(exchange), prefix)
+               ? PERMIT_OK
+               : forbid(message, rights, " on all semaphores that begin with ", prefix);
 }
 
 enum permit_status access_check_wants(const struct exchange *exchange, const struct operation *operation,
@@ -349,7 +345,7 @@ void access_audit(struct exchange *exchange, const struct route *route)
         call_of(exchange)->caller.audited = route;
 }
 
-/* One line a change: who, from where, what, why, and how it ended. */
+/* Logs a change in one line: principal, address, route, name, reason and HTTP status. */
 static void log_change(const struct exchange *exchange, const struct call *call)
 {
     static const char *const words[] = {[METHOD_PUT] = "PUT", [METHOD_POST] = "POST", [METHOD_DELETE] = "DELETE"};
@@ -395,7 +391,7 @@ static void write_head(struct buf *out, const char *metric, const char *help)
 /* Labels need no escaping: names of principals have neither quote, backslash nor line end. */
 void access_write_metrics(const struct access *access, struct buf *out)
 {
-    write_head(out, "permitd_auth_total", "Requests by what their credentials proved.");
+    write_head(out, "permitd_auth_total", "Requests by the result of their authentication.");
     for (enum auth_result result = 0; result < AUTH_RESULTS; result++)
         buf_printf(out, "permitd_auth_total{result=\"%s\"} %llu\n", auth_result_word(result),
                    (unsigned long long)access->results[result]);

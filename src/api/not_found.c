@@ -42,7 +42,7 @@ static void write_not_found(struct exchange *exchange, size_t kind, struct bytes
     (void)problem_answer(exchange, kinds[kind].status, detail);
 }
 
-/* A name out of scope is not told, and no key or owner, because these may be of other principals. */
+/* Returns true if a 404 may suggest this name. It suggests no key or owner: these may belong to other principals. */
 static bool may_be_named(const struct scope *scope, size_t kind, struct bytes name)
 {
     switch (kinds[kind].kind) {

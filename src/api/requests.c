@@ -104,7 +104,7 @@ bool request_renew(struct exchange *exchange)
     return operation_submit(exchange);
 }
 
-/* Operators see who made a request. */
+/* Writes the principal that made the request, for callers with the right operate. */
 static void write_principal(struct exchange *exchange, const struct request *request)
 {
     if (request->principal.length && access_has(exchange, RIGHT_OPERATE))

@@ -73,7 +73,7 @@ static const struct route routes[] = {
 
 static const struct route_table table = {routes, ARRAY_LENGTH(routes)};
 
-/* Which values a path parameter may have, and how the scope of the caller covers it; NULL: it is in every scope. */
+/* The valid values of a path parameter, and the check that the caller's scope covers it; NULL: every scope does. */
 static const struct {
     const char *parameter;
     bool (*is_valid)(struct bytes value);
@@ -136,7 +136,7 @@ static bool check_origin(struct exchange *exchange)
 }
 
 /*
- * Refuses a request without a valid credential, unless its route is open: every cause has the same answer. The
+ * Refuses a request without a valid credential, unless its route is open. All causes have the same answer. The
  * connection is closed after it.
  */
 static bool check_credential(struct exchange *exchange)

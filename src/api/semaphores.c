@@ -191,7 +191,7 @@ struct semaphore_list {
     const struct list_page *page;
     size_t written;
     struct bytes next; /* `after` of the next page, if there is one */
-    bool cut;          /* the part that was written last goes on in the next page */
+    bool cut;          /* the page ends within a part of the scope; the next page continues it */
 };
 
 /* Writes the semaphores of one part of the caller's scope, as far as they fit into the page. */

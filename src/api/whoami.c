@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* GET /v1/whoami: who the client is to permitd, and what it may do. */
+/* GET /v1/whoami: the principal of the client, its role and its scope. */
 #include "api/access.h"
 #include "api/json_out.h"
 #include "api/routes.h"

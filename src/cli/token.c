@@ -53,7 +53,7 @@ static void append_semaphores(struct buf *out, const char *names)
         size_t length = strcspn(names, " ");
         if (out->length - start + 1 + length > LINE_AIM) {
             start = out->length + 1;
-            buf_append_text(out, "\n ");
+            buf_append_text(out, "\nsemaphores =");
         }
         buf_append_char(out, ' ');
         buf_append(out, names, length);
@@ -94,7 +94,7 @@ static bool section_is_valid(const char *name, const char *lines, const char *ro
     buf_printf(&text, "[%s]\n%s%s", name, lines, role ? "" : "role = admin\n");
     bool valid = credentials_parse((struct bytes){buf_text(&text), text.length}, "the section", &credentials, message);
     if (valid && credentials.tokens.items[0].until <= clock_wall() / US_PER_SECOND) {
-        buf_append_text(message, "--until: that day is over");
+        buf_append_text(message, "--until: that day has passed");
         valid = false;
     }
     credentials_release(&credentials);
@@ -102,7 +102,7 @@ static bool section_is_valid(const char *name, const char *lines, const char *ro
     return valid;
 }
 
-/* Prints the token on the standard output, what belongs into the file on the standard error. */
+/* Prints the token on the standard output, and the lines for the file on the standard error. */
 static int print_token(const struct cli *cli, const char *token, const char *lines)
 {
     const struct cli_options *options = &cli->options;
@@ -136,7 +136,7 @@ int verb_token_make(struct cli *cli)
         return cli_error(CLI_USAGE, "--semaphores needs --role: without a role only the line of the token is made, for "
                                     "a section that is there");
     if (!is_plain(cli->words[0]) || !is_plain(options->semaphores) || !is_plain(options->until))
-        return cli_error(CLI_USAGE, "; [ ] and control characters cannot stand in the credentials file");
+        return cli_error(CLI_USAGE, "the credentials file cannot contain ; [ ] and control characters in a value");
     make_token(token);
     buf_init(&lines, TEXT_MAX);
     buf_init(&message, TEXT_MAX);

@@ -159,7 +159,9 @@ static const struct verb verbs[] = {
      "UNTIL: when the first of its tokens ends. Exit status 65: the file has a mistake, and permitd would refuse it"},
     {"servers", "", VERB_PLAIN, 0, 0, false, verb_servers, "Lists the permitd that run on the database",
      ": address, version, and how many requests\n"
-     "wait there. THIS: the one that answers. A dead one (ALIVE no) is listed for ten more seconds"},
+     "wait there. THIS: the one that answers. A dead one (ALIVE no) is listed for ten more seconds.\n"
+     "If the URL of the server is a list, it also tries each URL, and prints whether a permitd is READY there.\n"
+     "Exit status 69: one of them is not"},
     {"doctor", "", VERB_PLAIN, 0, 0, false, verb_doctor, "Reports unsafe database settings",
      " and how to fix them.\n"
      "Exit status 65 if permitd refuses to serve because of one"},

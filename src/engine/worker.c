@@ -254,7 +254,7 @@ static bool read_deeper(struct queue_read *reads, size_t count, uint64_t semapho
 
 /*
  * Reads the waiters that the batch may grant, and plans it. Nothing is read if no semaphore has waiters with units to
- * grant and no key of the batch waits. If those that were read are all in nobody's way, then more of them are read.
+ * grant and no key of the batch waits. If those that were read block no others, then more of them are read.
  */
 static enum permit_status plan_with_waiters(struct worker *worker, struct run *run,
                                             const struct operation *const *operations,

@@ -45,7 +45,7 @@ enum {
 enum client_transport { CLIENT_TCP, CLIENT_TLS, CLIENT_UNIX };
 
 /*
- * What a connection says about its client. Owned by the connection: an exchange may use it while `admit` or `handle`
+ * The client of a connection. Owned by the connection: an exchange may use it while `admit` or `handle`
  * runs on the loop, never later and never off the loop.
  */
 struct client {

@@ -19,9 +19,7 @@ struct counts {
     size_t tokens;
     size_t certificates;
     size_t users;
-    size_t roles;  /* of the section */
-    size_t scopes; /* of the section: lines that begin with the word semaphores */
-    bool in_word;  /* an indented line is a continuation */
+    size_t roles; /* of the section */
 };
 
 static bool is_word(const char *line, const char *word)
@@ -33,27 +31,24 @@ static bool is_word(const char *line, const char *word)
     return *line == '=' || *line == ':';
 }
 
-/* Counts what a line says. A line that says nothing must be blank, a comment or a continuation. */
+/* Counts the heading or word of a line. Any other line must be blank or a comment. */
 static void count_line(const char *line, struct counts *counts)
 {
     bool indented = *line && strchr(" \t\r\v\f", *line);
     line += strspn(line, " \t\r\v\f");
     if (*line == '\0' || *line == ';' || *line == '#')
         return;
+    MUST(!indented);
     if (*line == '[') {
         const char *behind = strchr(line, ']');
-        MUST(behind && !indented);
+        MUST(behind);
         size_t blanks = strspn(behind + 1, " \t\r\v\f");
         MUST(behind[1 + blanks] == '\0' || (behind[1 + blanks] == ';' && blanks > 0));
         MUST(counts->sections == 0 || counts->roles == 1);
         counts->sections++;
-        counts->roles = counts->scopes = 0;
-        counts->in_word = false;
+        counts->roles = 0;
         return;
     }
-    if (indented && counts->in_word)
-        return;
-    counts->in_word = true;
     if (is_word(line, "token"))
         counts->tokens++;
     else if (is_word(line, "certificate"))
@@ -63,7 +58,7 @@ static void count_line(const char *line, struct counts *counts)
     else if (is_word(line, "role"))
         MUST(++counts->roles == 1);
     else
-        MUST(is_word(line, "semaphores") && ++counts->scopes == 1);
+        MUST(is_word(line, "semaphores"));
 }
 
 static struct counts count_lines(struct bytes content)
@@ -131,6 +126,13 @@ static void check_tokens(const struct credentials *credentials)
     }
 }
 
+static const struct principal *of_names(const struct credentials *credentials, const char *const *names, size_t count)
+{
+    const struct principal *principal;
+    MUST(credentials_of_certificate(credentials, names, count, &principal));
+    return principal;
+}
+
 static void check_names(const struct credentials *credentials)
 {
     for (size_t i = 0; i < credentials->certificates.count; i++) {
@@ -138,11 +140,11 @@ static void check_names(const struct credentials *credentials)
         const char *names[] = {certificate->key.data, "DNS:not in the file"};
         char *upper = strdup(names[0]);
         bool is_common = strncmp(names[0], "CN=", 3) == 0;
-        MUST(credentials_of_certificate(credentials, names, 1) == certificate->principal);
-        MUST(credentials_of_certificate(credentials, names, 2) == (is_common ? NULL : certificate->principal));
+        MUST(of_names(credentials, names, 1) == certificate->principal);
+        MUST(of_names(credentials, names, 2) == (is_common ? NULL : certificate->principal));
         for (char *at = upper; strncmp(names[0], "DNS:", 4) == 0 && *at; at++)
             *at = (char)toupper((unsigned char)*at);
-        MUST(credentials_of_certificate(credentials, (const char *const *)&upper, 1) == certificate->principal);
+        MUST(of_names(credentials, (const char *const *)&upper, 1) == certificate->principal);
         free(upper);
     }
     for (size_t i = 0; i < credentials->users.count; i++) {
@@ -192,7 +194,7 @@ static void write_again(const struct credentials *credentials, struct buf *out)
         buf_printf(out, "[%s]\nrole = %s\n", principal->name, principal->role->word);
         for (size_t i = 0; i < principal->scope.count && principal->role->needs_scope; i++) {
             const struct scope_entry *entry = &principal->scope.entries[i];
-            buf_append_text(out, i ? "  " : "semaphores =\n  ");
+            buf_append_text(out, "semaphores = ");
             buf_append(out, entry->text.data, entry->text.length);
             buf_append_text(out, entry->is_prefix ? "*\n" : "\n");
         }
