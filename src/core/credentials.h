@@ -11,6 +11,7 @@
 #include "base/arena.h"
 #include "base/buf.h"
 #include "base/digest.h"
+#include "core/quotas.h"
 #include "core/scope.h"
 
 /* What a route requires, and what a role gives: one bit each. */
@@ -45,6 +46,7 @@ struct principal {
     unsigned rights;  /* bits of enum right: those of its role, and of each role before it */
     struct scope scope;
     const struct role *role;
+    struct quotas quotas;
 };
 
 /* One way in which a principal is known. */

@@ -19,9 +19,10 @@ struct counts {
     size_t tokens;
     size_t certificates;
     size_t users;
-    size_t roles;  /* of the section */
-    size_t scopes; /* of the section: lines that begin with the word semaphores */
-    bool in_word;  /* an indented line is a continuation */
+    size_t roles;    /* of the section */
+    size_t scopes;   /* of the section: lines that begin with the word semaphores */
+    unsigned quotas; /* of the section: bits of its quotas */
+    bool in_word;    /* an indented line is a continuation */
 };
 
 static bool is_word(const char *line, const char *word)
@@ -31,6 +32,18 @@ static bool is_word(const char *line, const char *word)
         return false;
     line += length + strspn(line + length, " \t\r\v\f");
     return *line == '=' || *line == ':';
+}
+
+/* Returns true for a quota that the section has not had before. */
+static bool is_new_quota(const char *line, struct counts *counts)
+{
+    static const char *const quotas[] = {"connections", "waiting", "bytes", "rate", "units"};
+    size_t i = 0;
+    while (i < ARRAY_LENGTH(quotas) && !is_word(line, quotas[i]))
+        i++;
+    bool is_new = i < ARRAY_LENGTH(quotas) && !(counts->quotas & 1U << i);
+    counts->quotas |= 1U << i;
+    return is_new;
 }
 
 /* Counts what a line says. A line that says nothing must be blank, a comment or a continuation. */
@@ -47,7 +60,7 @@ static void count_line(const char *line, struct counts *counts)
         MUST(behind[1 + blanks] == '\0' || (behind[1 + blanks] == ';' && blanks > 0));
         MUST(counts->sections == 0 || counts->roles == 1);
         counts->sections++;
-        counts->roles = counts->scopes = 0;
+        counts->roles = counts->scopes = counts->quotas = 0;
         counts->in_word = false;
         return;
     }
@@ -62,8 +75,10 @@ static void count_line(const char *line, struct counts *counts)
         counts->users++;
     else if (is_word(line, "role"))
         MUST(++counts->roles == 1);
+    else if (is_word(line, "semaphores"))
+        MUST(++counts->scopes == 1);
     else
-        MUST(is_word(line, "semaphores") && ++counts->scopes == 1);
+        MUST(is_new_quota(line, counts));
 }
 
 static struct counts count_lines(struct bytes content)
@@ -196,6 +211,9 @@ static void write_again(const struct credentials *credentials, struct buf *out)
             buf_append(out, entry->text.data, entry->text.length);
             buf_append_text(out, entry->is_prefix ? "*\n" : "\n");
         }
+        for (enum quota quota = 0; quota < QUOTA_COUNT; quota++)
+            if (principal->quotas.limits[quota])
+                buf_printf(out, "%s = %lld\n", quota_word(quota), (long long)principal->quotas.limits[quota]);
         write_list(out, &credentials->tokens, principal, "token");
         write_list(out, &credentials->certificates, principal, "certificate");
         write_list(out, &credentials->users, principal, "user");
@@ -219,6 +237,7 @@ static void check_same(const struct credential_list *a, const struct credential_
         MUST(bytes_equal(a->items[i].key, b->items[i].key));
         MUST(strcmp(left->name, right->name) == 0 && left->rights == right->rights);
         MUST(same_scope(&left->scope, &right->scope));
+        MUST(memcmp(&left->quotas, &right->quotas, sizeof left->quotas) == 0);
     }
 }
 
