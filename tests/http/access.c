@@ -584,15 +584,17 @@ Test(access, whoami_shows_rights_and_scope, .timeout = 300)
     by(&scene, USER, 200, NULL, "GET", "/v1/whoami", NULL);
     cr_expect_str_eq(
         scene.talk.reply.body,
-        "{\"principal\":\"user\",\"rights\":[\"look\",\"use\"],\"semaphores\":[\"hall\",\"in:*\"],\"until\":null}\n");
+        "{\"principal\":\"user\",\"rights\":[\"look\",\"use\"],\"semaphores\":[\"hall\",\"in:*\"],\"quotas\":{},"
+        "\"until\":null}\n");
     by(&scene, SCRAPER, 200, NULL, "GET", "/v1/whoami", NULL);
     cr_expect_str_eq(scene.talk.reply.body,
-                     "{\"principal\":\"scraper\",\"rights\":[\"metrics\"],\"semaphores\":[\"*\"],\"until\":null}\n");
+                     "{\"principal\":\"scraper\",\"rights\":[\"metrics\"],\"semaphores\":[\"*\"],\"quotas\":{},"
+                     "\"until\":null}\n");
     struct talk talk = talk_to(shared_port()); /* without credentials */
     say(&talk, 200, "GET", "/v1/whoami", NULL);
     cr_expect_str_eq(talk.reply.body,
                      "{\"principal\":null,\"rights\":[\"look\",\"use\",\"operate\",\"admin\",\"fence\",\"metrics\"],"
-                     "\"semaphores\":[\"*\"],\"until\":null}\n");
+                     "\"semaphores\":[\"*\"],\"quotas\":{},\"until\":null}\n");
     talk_end(&talk);
     scene_end(&scene);
 }
