@@ -215,7 +215,8 @@ bool access_admit(struct exchange *exchange, bool open)
         return true;
     access->results[result]++;
     if (result != AUTH_OK) {
-        server_count_failure(exchange);
+        if (result != AUTH_MISSING) /* without a credential a request is no guess: a proxy's health check is one */
+            server_count_failure(exchange);
         return open || !problem_answer(exchange, PERMIT_UNAUTHENTICATED, NULL);
     }
     caller->table = principals_ref(exchange->service->principals);
