@@ -62,10 +62,10 @@ free_address() {
 # A trial in a temporary directory: started by root, its MariaDB may run as root.
 export PERMITD_ALLOW_ROOT=true
 
-# permitd_start [HOST:PORT]: starts permitd, on a free port by default, and waits until it serves.
+# permitd_start [ADDRESS [OPTION...]]: starts permitd, on a free port by default, and waits until it serves.
 permitd_start() {
     : >"$work/permitd.out" # remove the output of an earlier one
-    "${PERMIT_PERMITD:-$build/permitd}" --data-dir "$work/data" --listen "${1:-127.0.0.1:0}" \
+    "${PERMIT_PERMITD:-$build/permitd}" --data-dir "$work/data" --listen "${1:-127.0.0.1:0}" "${@:2}" \
         >"$work/permitd.out" 2>>"$work/permitd.log" &
     permitd_pid=$!
     until grep -q '^permitd: listening on ' "$work/permitd.out"; do

@@ -6,7 +6,9 @@
 #include <time.h>
 
 #include "api/call.h"
+#include "api/problem.h"
 #include "api/service.h"
+#include "base/list.h"
 #include "base/log.h"
 #include "base/map.h"
 #include "http/router.h"
@@ -20,6 +22,8 @@ enum {
 /* Kept until the process ends, so that counters never decrease. */
 struct caller_counts {
     struct map_node by_name;
+    struct list node; /* of access->listed */
+    struct quota_state quotas;
     uint64_t requests;
     uint64_t refused; /* answered 403 */
     char name[];
@@ -28,8 +32,7 @@ struct caller_counts {
 struct access {
     uint64_t results[AUTH_RESULTS];
     struct map counts;
-    struct caller_counts **listed; /* all of `counts`, oldest first */
-    size_t listed_count;
+    struct list listed; /* all of `counts`, oldest first */
 };
 
 /*
@@ -41,7 +44,8 @@ struct session {
     int64_t until; /* seconds since 1970 at which the credential ends; INT64_MAX: never */
     const struct principal *principal;
     struct caller_counts *counts;
-    size_t length; /* of the value of Authorization; 0: the request had none */
+    struct caller_counts *counted; /* the connection counts for this principal; NULL: for none */
+    size_t length;                 /* of the value of Authorization; 0: the request had none */
     char text[SESSION_TEXT_MAX];
 };
 
@@ -50,13 +54,9 @@ struct session {
 struct access *access_new(void)
 {
     struct access *access = calloc(1, sizeof *access);
-    if (!access)
-        return NULL;
-    access->listed = calloc(METRICS_PRINCIPALS, sizeof(struct caller_counts *));
-    if (access->listed)
-        return access;
-    free(access);
-    return NULL;
+    if (access)
+        list_init(&access->listed);
+    return access;
 }
 
 void access_free(struct access *access)
@@ -64,21 +64,21 @@ void access_free(struct access *access)
     if (!access)
         return;
     map_release(&access->counts);
-    for (size_t i = 0; i < access->listed_count; i++)
-        free(access->listed[i]);
-    free(access->listed);
+    list_for_each (node, following, &access->listed) {
+        struct caller_counts *counts = LIST_ENTRY(node, struct caller_counts, node);
+        quota_state_release(&counts->quotas);
+        free(counts);
+    }
     free(access);
 }
 
-/* Returns the counters of a principal. NULL: there are too many, or no memory. */
+/* Returns the counters of a principal. NULL: no memory. */
 static struct caller_counts *counts_of(struct access *access, const char *name)
 {
     struct bytes key = bytes_of(name);
     struct map_node *node = map_find(&access->counts, key);
     if (node)
         return MAP_ENTRY(node, struct caller_counts, by_name);
-    if (access->listed_count == METRICS_PRINCIPALS)
-        return NULL;
     struct caller_counts *counts = calloc(1, sizeof *counts + key.length + 1);
     if (!counts)
         return NULL;
@@ -87,7 +87,8 @@ static struct caller_counts *counts_of(struct access *access, const char *name)
         free(counts);
         return NULL;
     }
-    access->listed[access->listed_count++] = counts;
+    quota_state_init(&counts->quotas);
+    list_append(&access->listed, &counts->node);
     return counts;
 }
 
@@ -138,24 +139,44 @@ static bool session_knows(const struct session *session, const struct principals
 static void session_keep(struct client *client, const struct principals *table, struct bytes value, int64_t until,
                          const struct caller *caller)
 {
-    if (value.length > SESSION_TEXT_MAX)
-        return;
     if (!client->session)
         client->session = calloc(1, sizeof(struct session));
     struct session *session = client->session;
     if (!session)
         return;
-    session->generation = principals_generation(table);
+    session->generation = value.length <= SESSION_TEXT_MAX ? principals_generation(table) : 0;
     session->until = until;
     session->principal = caller->principal;
     session->counts = caller->counts;
-    session->length = value.length;
-    if (value.length)
+    session->length = session->generation ? value.length : 0;
+    if (session->length)
         memcpy(session->text, value.data, value.length);
+}
+
+static void give_back_connection(struct session *session)
+{
+    if (session->counted)
+        quota_give_back(&session->counted->quotas, QUOTA_CONNECTIONS, 1);
+    session->counted = NULL;
+}
+
+/* Counts the connection for the caller, instead of for its last one. False: the exchange's answer is the refusal. */
+static bool take_connection(struct exchange *exchange)
+{
+    struct caller_counts *counts = call_of(exchange)->caller.counts;
+    struct session *session = exchange->client->session;
+    if (!session || session->counted == counts)
+        return true;
+    give_back_connection(session);
+    if (!quota_take(exchange, QUOTA_CONNECTIONS, 1))
+        return false;
+    session->counted = counts;
+    return true;
 }
 
 void access_end_session(void *session)
 {
+    give_back_connection(session);
     free(session);
 }
 
@@ -194,12 +215,17 @@ bool access_admit(struct exchange *exchange, bool open)
         return true;
     access->results[result]++;
     if (result != AUTH_OK) {
-        server_count_failure(exchange);
-        return open;
+        if (result != AUTH_MISSING) /* without a credential a request is no guess: a proxy's health check is one */
+            server_count_failure(exchange);
+        return open || !problem_answer(exchange, PERMIT_UNAUTHENTICATED, NULL);
     }
     caller->table = principals_ref(exchange->service->principals);
-    if (caller->counts)
+    if (caller->counts) {
         caller->counts->requests++;
+        caller->quotas = &caller->counts->quotas;
+        if (!take_connection(exchange))
+            return false;
+    }
     if (exchange->method != METHOD_GET && access_has(exchange, RIGHT_OPERATE | RIGHT_ADMIN))
         caller->address = arena_copy(&exchange->arena, bytes_of(exchange->client->address)).data;
     return true;
@@ -377,30 +403,103 @@ void access_end_call(struct exchange *exchange)
         caller->counts->refused++;
     if (caller->audited)
         log_change(exchange, call);
+    if (caller->bytes)
+        quota_give_back(caller->quotas, QUOTA_BYTES, caller->bytes);
+    if (caller->waits)
+        quota_give_back(caller->quotas, QUOTA_WAITING, 1);
     principals_unref(caller->table);
     *caller = (struct caller){0};
 }
 
 /* ---- metrics ---- */
 
-static void write_head(struct buf *out, const char *metric, const char *help)
+static void write_head(struct buf *out, const char *metric, const char *type, const char *help)
 {
-    buf_printf(out, "# HELP %s %s\n# TYPE %s counter\n", metric, help, metric);
+    buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n", metric, help, metric, type);
 }
 
+static int64_t requests_of(const struct caller_counts *counts)
+{
+    return (int64_t)counts->requests;
+}
+
+static int64_t refused_of(const struct caller_counts *counts)
+{
+    return (int64_t)counts->refused;
+}
+
+static int64_t connections_of(const struct caller_counts *counts)
+{
+    return counts->quotas.usage.under_way[QUOTA_CONNECTIONS];
+}
+
+static int64_t waiting_of(const struct caller_counts *counts)
+{
+    return counts->quotas.usage.under_way[QUOTA_WAITING];
+}
+
+static int64_t bytes_of_bodies(const struct caller_counts *counts)
+{
+    return counts->quotas.usage.under_way[QUOTA_BYTES];
+}
+
+/* One row for each metric with the label `principal` only. */
+static const struct {
+    const char *name;
+    const char *type;
+    const char *help;
+    int64_t (*value)(const struct caller_counts *counts);
+} principal_metrics[] = {
+    {"permitd_principal_requests_total", "counter", "Requests of a principal.", requests_of},
+    {"permitd_principal_refused_total", "counter", "Requests of a principal that were answered 403.", refused_of},
+    {"permitd_principal_connections", "gauge", "Open connections of a principal.", connections_of},
+    {"permitd_principal_waiting", "gauge", "Acquires of a principal that wait.", waiting_of},
+    {"permitd_principal_bytes", "gauge", "Bytes of bodies of a principal's requests under way.", bytes_of_bodies},
+};
+
 /* Labels need no escaping: names of principals have neither quote, backslash nor line end. */
+static void write_principals(const struct access *access, size_t metric, struct buf *out)
+{
+    size_t written = 0;
+    write_head(out, principal_metrics[metric].name, principal_metrics[metric].type, principal_metrics[metric].help);
+    list_for_each (node, following, &access->listed) {
+        struct caller_counts *counts = LIST_ENTRY(node, struct caller_counts, node);
+        if (written++ == METRICS_PRINCIPALS)
+            return;
+        pthread_mutex_lock(&counts->quotas.mutex);
+        buf_printf(out, "%s{principal=\"%s\"} %lld\n", principal_metrics[metric].name, counts->name,
+                   (long long)principal_metrics[metric].value(counts));
+        pthread_mutex_unlock(&counts->quotas.mutex);
+    }
+}
+
+static void write_quotas(const struct access *access, struct buf *out)
+{
+    static const char name[] = "permitd_principal_quota_refused_total";
+    size_t written = 0;
+    write_head(out, name, "counter",
+               "Requests of a principal that were answered 429, because they were beyond a quota.");
+    list_for_each (node, following, &access->listed) {
+        struct caller_counts *counts = LIST_ENTRY(node, struct caller_counts, node);
+        struct quota_state *state = &counts->quotas;
+        if (written++ == METRICS_PRINCIPALS)
+            return;
+        pthread_mutex_lock(&state->mutex);
+        for (enum quota quota = 0; quota < QUOTA_COUNT; quota++)
+            if (state->limited[quota])
+                buf_printf(out, "%s{principal=\"%s\",quota=\"%s\"} %llu\n", name, counts->name, quota_word(quota),
+                           (unsigned long long)state->refused[quota]);
+        pthread_mutex_unlock(&state->mutex);
+    }
+}
+
 void access_write_metrics(const struct access *access, struct buf *out)
 {
-    write_head(out, "permitd_auth_total", "Requests by the result of their authentication.");
+    write_head(out, "permitd_auth_total", "counter", "Requests by the result of their authentication.");
     for (enum auth_result result = 0; result < AUTH_RESULTS; result++)
         buf_printf(out, "permitd_auth_total{result=\"%s\"} %llu\n", auth_result_word(result),
                    (unsigned long long)access->results[result]);
-    write_head(out, "permitd_principal_requests_total", "Requests of a principal.");
-    for (size_t i = 0; i < access->listed_count; i++)
-        buf_printf(out, "permitd_principal_requests_total{principal=\"%s\"} %llu\n", access->listed[i]->name,
-                   (unsigned long long)access->listed[i]->requests);
-    write_head(out, "permitd_principal_refused_total", "Requests of a principal that were answered 403.");
-    for (size_t i = 0; i < access->listed_count; i++)
-        buf_printf(out, "permitd_principal_refused_total{principal=\"%s\"} %llu\n", access->listed[i]->name,
-                   (unsigned long long)access->listed[i]->refused);
+    for (size_t i = 0; i < ARRAY_LENGTH(principal_metrics); i++)
+        write_principals(access, i, out);
+    write_quotas(access, out);
 }

@@ -11,6 +11,7 @@
 #define API_ACCESS_H
 
 #include "api/principals.h"
+#include "api/quota.h"
 #include "core/plan.h"
 #include "http/exchange.h"
 
@@ -25,7 +26,10 @@ struct route;
 struct caller {
     struct principals *table;          /* a reference; NULL: not authenticated */
     const struct principal *principal; /* of `table` */
-    struct caller_counts *counts;      /* NULL: there are more principals than metrics show */
+    struct caller_counts *counts;      /* NULL: not authenticated, or no memory */
+    struct quota_state *quotas;        /* of `counts` */
+    int64_t bytes;                     /* taken of its quota, until the call ends */
+    bool waits;                        /* the same of `waiting` */
     const char *address;               /* of the client, in the arena; NULL: not needed or no memory */
     const struct route *audited;       /* the request is a change that the log shows; NULL: it is not */
     struct bytes why;                  /* the reason that it gives, if no operation has it */
@@ -41,8 +45,8 @@ void access_free(struct access *access);
 /* ---- hooks of the server, on the loop's thread ---- */
 
 /*
- * Authenticates the request. False: it has no valid credential. A request for an open route is then served without a
- * principal.
+ * Authenticates the request. False: the exchange's answer is the refusal: it has no valid credential, or its principal
+ * has too many connections. A request for an open route is then served without a principal.
  */
 bool access_admit(struct exchange *exchange, bool open) MUST_CHECK;
 /* Returns true if the caller of a waiting exchange still has the right to acquire. For server_end_waits. */

@@ -148,6 +148,8 @@ bool request_batch(struct exchange *exchange)
     struct buf *message = &exchange->service->message;
     struct wire_list list = {.count = 0};
     enum permit_status status = wire_read_body(exchange->body, &limit, &table, &list, &exchange->arena, message);
+    if (status == PERMIT_OK && !quota_take(exchange, QUOTA_RATE, (int64_t)list.count))
+        return true;
     if (status == PERMIT_OK)
         status = read_operations(exchange, &list);
     if (status != PERMIT_OK)

@@ -48,7 +48,8 @@ bool semaphore_labels(struct exchange *exchange)
         status = labels_read(exchange, &list, (uint32_t)from, change);
     if (status != PERMIT_OK)
         return operation_refuse(exchange, status);
-    if (!semaphore_read_preconditions(exchange, change))
+    if (!semaphore_read_preconditions(exchange, change) ||
+        !quota_take(exchange, QUOTA_UNITS, (int64_t)change->label_count))
         return true;
     call_of(exchange)->first.operation = (struct operation){
         .kind = OP_SEMAPHORE_LABELS,

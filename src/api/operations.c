@@ -493,6 +493,8 @@ bool operation_submit_to(struct exchange *exchange, void (*decided)(struct op *o
 {
     struct call *call = call_of(exchange);
     struct batch_item *item = &call->first;
+    if (call->wait_ms > 0 && !quota_take(exchange, QUOTA_WAITING, 1))
+        return true;
     access_mark(exchange, &item->operation);
     item->exchange = exchange;
     call->item_count = 1;

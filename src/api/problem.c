@@ -68,6 +68,18 @@ void problem_write(struct answer *answer, const char *request_id, enum permit_st
     problem_end(&answer->body);
 }
 
+bool problem_answer_after(struct exchange *exchange, enum permit_status status, const char *detail,
+                          int64_t retry_after_ms)
+{
+    struct answer *answer = &exchange->answer;
+    buf_clear(&answer->body);
+    problem_head(answer, status, retry_after_ms);
+    problem_begin(&answer->body, status, detail);
+    problem_retry_after(&answer->body, answer->retry_after_ms);
+    problem_end(&answer->body);
+    return true;
+}
+
 bool problem_answer(struct exchange *exchange, enum permit_status status, const char *detail)
 {
     problem_write(&exchange->answer, exchange->id, status, detail);

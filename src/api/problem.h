@@ -20,6 +20,9 @@ void problem_end(struct buf *out);
 void problem_write(struct answer *answer, const char *request_id, enum permit_status status, const char *detail);
 /* Makes the exchange's answer a problem. Returns true, so that a handler can return the result. */
 bool problem_answer(struct exchange *exchange, enum permit_status status, const char *detail);
+/* The same with a time after which the client may repeat the request; 0: the default. For 423, 429 and 503. */
+bool problem_answer_after(struct exchange *exchange, enum permit_status status, const char *detail,
+                          int64_t retry_after_ms);
 /* Sets HTTP code, content type and Retry-After of an answer whose body is a problem. retry_after_ms 0: the default. */
 void problem_head(struct answer *answer, enum permit_status status, int64_t retry_after_ms);
 /*

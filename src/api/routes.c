@@ -9,7 +9,7 @@
 #include "http/router.h"
 #include "http/server.h"
 
-enum { KIB = 1024, EMPTY_BODY = KIB, USUAL_BODY = 256 * KIB };
+enum { KIB = 1024, EMPTY_BODY = KIB, USUAL_BODY = 256 * KIB, STRANGERS_BODY = 16 * KIB };
 
 /* Rights of routes that more than one role has. */
 enum {
@@ -136,15 +136,22 @@ static bool check_origin(struct exchange *exchange)
 }
 
 /*
- * Refuses a request without a valid credential, unless its route is open. All causes have the same answer. The
- * connection is closed after it.
+ * Refuses a request without a valid credential, unless its route is open, and a connection beyond its principal's quota.
+ * All causes of the first have the same answer. The connection is closed after it.
  */
 static bool check_credential(struct exchange *exchange)
 {
     struct bytes segment;
     const struct route *route = exchange->service->principals ? router_find(&table, exchange, &segment) : NULL;
     bool open = route && route->right == RIGHT_OPEN;
-    return access_admit(exchange, open) || !problem_answer(exchange, PERMIT_UNAUTHENTICATED, NULL);
+    return access_admit(exchange, open);
+}
+
+/* A chunked body counts as the largest that is accepted, because its length is not known. */
+static int64_t body_bytes(const struct exchange *exchange, size_t most)
+{
+    uint64_t length;
+    return exchange_body_length(exchange, &length) && length < most ? (int64_t)length : (int64_t)most;
 }
 
 /* If the route takes no body, the body is still read, because the refusal of the route is clearer than "too large". */
@@ -153,7 +160,11 @@ bool routes_admit(struct exchange *exchange, size_t *ret_body_max)
     struct bytes segment;
     const struct route *route = exchange->has_body ? router_find(&table, exchange, &segment) : NULL;
     *ret_body_max = route && route->max_body ? route->max_body : USUAL_BODY;
-    return check_origin(exchange) && check_credential(exchange);
+    if (!check_origin(exchange) || !check_credential(exchange))
+        return false;
+    if (!access_is_known(exchange))
+        *ret_body_max = STRANGERS_BODY;
+    return !exchange->has_body || quota_take(exchange, QUOTA_BYTES, body_bytes(exchange, *ret_body_max));
 }
 
 /* Reads what the route describes, and checks it before the handler runs. */
@@ -180,6 +191,8 @@ bool routes_handle(struct exchange *exchange)
     struct bytes segment = {0};
     const struct route *route = router_find(&table, exchange, &segment);
     buf_clear(message);
+    if (!quota_take(exchange, QUOTA_RATE, quota_cost(route)))
+        return true;
     enum permit_status status =
         route ? check(exchange, route, segment, message) : router_answer_other(&table, exchange, message);
     if (status != PERMIT_OK)

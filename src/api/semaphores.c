@@ -116,6 +116,22 @@ enum permit_status semaphore_read_template(struct exchange *exchange, struct sem
     return status;
 }
 
+/*
+ * Returns how many rows the PUT may make or change: that of the semaphore at least, and those of its slots. A counted
+ * semaphore has none.
+ */
+static int64_t units_of(const struct semaphore_change *change)
+{
+    bool has_slots = !(change->has_kind && change->kind == KIND_COUNTED);
+    int64_t slots = change->has_capacity && has_slots ? min_i64(change->capacity, SLOTS_MAX_CAPACITY) : 0;
+    return max_i64(max_i64(slots, (int64_t)change->label_count), 1);
+}
+
+bool semaphore_take_units(struct exchange *exchange, const struct semaphore_change *change)
+{
+    return quota_take(exchange, QUOTA_UNITS, units_of(change));
+}
+
 bool semaphore_put(struct exchange *exchange)
 {
     struct put_form *form = arena_alloc(&exchange->arena, sizeof *form);
@@ -124,7 +140,7 @@ bool semaphore_put(struct exchange *exchange)
     enum permit_status status = read_put(exchange, &put_table, form);
     if (status != PERMIT_OK)
         return operation_refuse(exchange, status);
-    if (!semaphore_read_preconditions(exchange, &form->change))
+    if (!semaphore_read_preconditions(exchange, &form->change) || !semaphore_take_units(exchange, &form->change))
         return true;
     call_of(exchange)->first.operation = (struct operation){
         .kind = OP_SEMAPHORE_PUT,

@@ -74,7 +74,7 @@ bool template_put(struct exchange *exchange)
     enum permit_status status = semaphore_read_template(exchange, &put->change);
     if (status != PERMIT_OK)
         return operation_refuse(exchange, status);
-    if (!semaphore_read_preconditions(exchange, &put->change))
+    if (!semaphore_read_preconditions(exchange, &put->change) || !semaphore_take_units(exchange, &put->change))
         return true;
     put->default_ttl_ms = exchange->service->default_ttl_ms;
     return query_submit(exchange, QUERY_OPERATOR, put_work, put);

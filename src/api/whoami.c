@@ -31,11 +31,25 @@ static void write_scope(struct exchange *exchange, const struct scope *scope)
     buf_append_char(out, ']');
 }
 
+static void write_quotas(struct buf *out, const struct quotas *quotas)
+{
+    const char *between = "";
+    buf_append_text(out, ",\"quotas\":{");
+    for (enum quota quota = 0; quota < QUOTA_COUNT; quota++) {
+        if (!quotas->limits[quota])
+            continue;
+        buf_printf(out, "%s\"%s\":%lld", between, quota_word(quota), (long long)quotas->limits[quota]);
+        between = ",";
+    }
+    buf_append_char(out, '}');
+}
+
 /* Without credentials every client may do everything, and has no name. */
 bool access_whoami(struct exchange *exchange)
 {
     static const struct scope_entry everything = {{"", 0}, true};
     static const struct scope all = {&everything, 1};
+    static const struct quotas none;
     struct buf *out = &exchange->answer.body;
     const struct principal *principal = access_principal(exchange);
     int64_t until = access_until(exchange);
@@ -46,6 +60,7 @@ bool access_whoami(struct exchange *exchange)
         buf_append_text(out, "null");
     write_rights(out, principal ? principal->rights : RIGHT_ALL);
     write_scope(exchange, principal ? &principal->scope : &all);
+    write_quotas(out, principal ? &principal->quotas : &none);
     buf_append_text(out, ",\"until\":");
     if (until == INT64_MAX)
         buf_append_text(out, "null");

@@ -47,7 +47,7 @@ static const struct {
     int64_t bytes;
 } size_units[] = {{"TiB", 1LL << 40}, {"GiB", 1LL << 30}, {"MiB", 1LL << 20}, {"KiB", 1LL << 10}, {"", 1}};
 
-static bool parse_size(const char *text, int64_t *ret_bytes)
+bool config_parse_size(const char *text, int64_t *ret_bytes)
 {
     char digits[20];
     size_t length = strspn(text, "0123456789");
@@ -155,7 +155,7 @@ static bool set_value(const struct config_row *row, void *settings, const char *
         *(int64_t *)member(row, settings) = number;
         return true;
     case CONFIG_SIZE:
-        if (!parse_size(value, &number) || !in_range(row, number))
+        if (!config_parse_size(value, &number) || !in_range(row, number))
             return false;
         *(int64_t *)member(row, settings) = number;
         return true;

@@ -84,6 +84,9 @@ bool config_load_argument(const struct config_table *table, void *settings, int 
  */
 void config_reload(const struct config_table *table, void *settings, void *fresh, struct buf *message);
 
+/* Parses a size, such as 4096 or 64MiB. False: it is none, or too large. */
+bool config_parse_size(const char *text, int64_t *ret_bytes) MUST_CHECK;
+
 /* Prints the options of --help. */
 void config_print_help(const struct config_table *table, FILE *out);
 /* Prints the Markdown table of docs/config.md. */

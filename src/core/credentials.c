@@ -279,13 +279,28 @@ static bool take_semaphores(struct reading *reading, const char *value, int line
     return true;
 }
 
+static bool take_quota(struct reading *reading, const char *value, int line, struct buf *why)
+{
+    (void)line;
+    enum quota quota = quota_of_word(reading->word->name);
+    return quota_parse(quota, value, &reading->principal->quotas.limits[quota], why);
+}
+
 static const struct word words[] = {
-    {"token", false, take_token}, {"certificate", false, take_certificate}, {"user", false, take_user},
-    {"role", true, take_role},    {"semaphores", false, take_semaphores},
+    {"token", false, take_token},
+    {"certificate", false, take_certificate},
+    {"user", false, take_user},
+    {"role", true, take_role},
+    {"semaphores", false, take_semaphores},
+    {"connections", true, take_quota},
+    {"waiting", true, take_quota},
+    {"bytes", true, take_quota},
+    {"rate", true, take_quota},
+    {"units", true, take_quota},
 };
 
 /* Words that a later version has. A file with one of them expects a limit, so the word is not ignored. */
-static const char *const later_words[] = {"namespace", "connections", "waiting", "rate", "bytes"};
+static const char *const later_words[] = {"namespace"};
 
 static bool refuse_word(const char *name, struct buf *why)
 {
@@ -294,7 +309,7 @@ static bool refuse_word(const char *name, struct buf *why)
             buf_printf(why, "%s: this version of permitd does not have it", name);
             return false;
         }
-    buf_append_text(why, "unknown word; expected token, certificate, user, role or semaphores");
+    buf_append_text(why, "unknown word; expected token, certificate, user, role, semaphores or a quota");
     for (size_t i = 0; i < ARRAY_LENGTH(words); i++)
         if (name_distance(bytes_of(name), bytes_of(words[i].name)) < NAME_FAR)
             buf_printf(why, "; the nearest is %s", words[i].name);

@@ -11,6 +11,7 @@
 #include "base/arena.h"
 #include "base/buf.h"
 #include "base/digest.h"
+#include "core/quotas.h"
 #include "core/scope.h"
 
 /* The rights, one bit each. A client needs one of the rights of its route; a role has some of them. */
@@ -45,6 +46,7 @@ struct principal {
     unsigned rights;  /* bits of enum right: those of its role, and of each role before it */
     struct scope scope;
     const struct role *role;
+    struct quotas quotas;
 };
 
 /* One credential of a principal, or the principal's section (credentials.principals). */

@@ -149,6 +149,8 @@ void exchange_free(struct exchange *exchange);
 void exchange_drop_request(struct exchange *exchange);
 /* Hands the exchange with its complete answer back to the loop. May be called on any thread of the engine. */
 void exchange_finish(struct exchange *exchange);
+/* Returns true and sets *ret_length if the request says how long its body is. False: it is chunked. As the headers. */
+bool exchange_body_length(const struct exchange *exchange, uint64_t *ret_length) MUST_CHECK;
 /*
  * Returns the first value of a request header; NULL: absent. *ret_times (may be NULL) is set to the number of such
  * headers. Only valid while the handler runs.

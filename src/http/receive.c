@@ -72,6 +72,14 @@ const char *exchange_header(const struct exchange *exchange, const char *name, u
     return parser_header(exchange->parser, name, ret_times);
 }
 
+bool exchange_body_length(const struct exchange *exchange, uint64_t *ret_length)
+{
+    if (exchange->parser->chunked)
+        return false;
+    *ret_length = exchange->parser->length;
+    return true;
+}
+
 /* ---- what was asked ---- */
 
 static const struct {

@@ -19,7 +19,8 @@ struct counts {
     size_t tokens;
     size_t certificates;
     size_t users;
-    size_t roles; /* of the section */
+    size_t roles;    /* of the section */
+    unsigned quotas; /* of the section: bits of its quotas */
 };
 
 static bool is_word(const char *line, const char *word)
@@ -29,6 +30,18 @@ static bool is_word(const char *line, const char *word)
         return false;
     line += length + strspn(line + length, " \t\r\v\f");
     return *line == '=' || *line == ':';
+}
+
+/* Returns true for a quota that the section has not had before. */
+static bool is_new_quota(const char *line, struct counts *counts)
+{
+    static const char *const quotas[] = {"connections", "waiting", "bytes", "rate", "units"};
+    size_t i = 0;
+    while (i < ARRAY_LENGTH(quotas) && !is_word(line, quotas[i]))
+        i++;
+    bool is_new = i < ARRAY_LENGTH(quotas) && !(counts->quotas & 1U << i);
+    counts->quotas |= 1U << i;
+    return is_new;
 }
 
 /* Counts the heading or word of a line. Any other line must be blank or a comment. */
@@ -46,7 +59,7 @@ static void count_line(const char *line, struct counts *counts)
         MUST(behind[1 + blanks] == '\0' || (behind[1 + blanks] == ';' && blanks > 0));
         MUST(counts->sections == 0 || counts->roles == 1);
         counts->sections++;
-        counts->roles = 0;
+        counts->roles = counts->quotas = 0;
         return;
     }
     if (is_word(line, "token"))
@@ -58,7 +71,7 @@ static void count_line(const char *line, struct counts *counts)
     else if (is_word(line, "role"))
         MUST(++counts->roles == 1);
     else
-        MUST(is_word(line, "semaphores"));
+        MUST(is_word(line, "semaphores") || is_new_quota(line, counts));
 }
 
 static struct counts count_lines(struct bytes content)
@@ -198,6 +211,9 @@ static void write_again(const struct credentials *credentials, struct buf *out)
             buf_append(out, entry->text.data, entry->text.length);
             buf_append_text(out, entry->is_prefix ? "*\n" : "\n");
         }
+        for (enum quota quota = 0; quota < QUOTA_COUNT; quota++)
+            if (principal->quotas.limits[quota])
+                buf_printf(out, "%s = %lld\n", quota_word(quota), (long long)principal->quotas.limits[quota]);
         write_list(out, &credentials->tokens, principal, "token");
         write_list(out, &credentials->certificates, principal, "certificate");
         write_list(out, &credentials->users, principal, "user");
@@ -221,6 +237,7 @@ static void check_same(const struct credential_list *a, const struct credential_
         MUST(bytes_equal(a->items[i].key, b->items[i].key));
         MUST(strcmp(left->name, right->name) == 0 && left->rights == right->rights);
         MUST(same_scope(&left->scope, &right->scope));
+        MUST(memcmp(&left->quotas, &right->quotas, sizeof left->quotas) == 0);
     }
 }
 

@@ -39,6 +39,12 @@ const char *exchange_header(const struct exchange *exchange, const char *name, u
     return value;
 }
 
+bool exchange_body_length(const struct exchange *exchange, uint64_t *ret_length)
+{
+    (void)exchange, (void)ret_length;
+    return false;
+}
+
 void exchange_finish(struct exchange *exchange)
 {
     (void)exchange;

@@ -399,12 +399,24 @@ Test(access, ten_failures_close_the_next_connections_of_an_address_for_a_second,
     scene_begin(&scene);
     for (int i = 0; i < TRIES && !closed; i++) {
         for (int j = 0; j < FAILURES; j++)
-            (void)status_from(&scene, GUESSER, "");
+            (void)status_from(&scene, GUESSER, "Authorization: Bearer " STRANGERS_TOKEN "\r\n");
         closed = status_from(&scene, GUESSER, bearer(LOOKER)) == 0;
     }
     cr_expect(closed);
     by(&scene, LOOKER, 200, NULL, "GET", "/v1/semaphores", NULL); /* another address */
     cr_expect(kit_wait_until(is_served, &scene, LONG_MS));
+    scene_end(&scene);
+}
+
+/* A proxy that checks the health of permitd without a credential does not close the address of all its clients. */
+Test(access, requests_without_a_credential_close_no_connections, .timeout = 300)
+{
+    enum { REQUESTS = 200 };
+    struct scene scene;
+    scene_begin(&scene);
+    for (int i = 0; i < REQUESTS; i++)
+        cr_assert_eq(status_from(&scene, GUESSER, ""), 401);
+    cr_expect(is_served(&scene));
     scene_end(&scene);
 }
 
@@ -584,15 +596,17 @@ Test(access, whoami_shows_rights_and_scope, .timeout = 300)
     by(&scene, USER, 200, NULL, "GET", "/v1/whoami", NULL);
     cr_expect_str_eq(
         scene.talk.reply.body,
-        "{\"principal\":\"user\",\"rights\":[\"look\",\"use\"],\"semaphores\":[\"hall\",\"in:*\"],\"until\":null}\n");
+        "{\"principal\":\"user\",\"rights\":[\"look\",\"use\"],\"semaphores\":[\"hall\",\"in:*\"],\"quotas\":{},"
+        "\"until\":null}\n");
     by(&scene, SCRAPER, 200, NULL, "GET", "/v1/whoami", NULL);
     cr_expect_str_eq(scene.talk.reply.body,
-                     "{\"principal\":\"scraper\",\"rights\":[\"metrics\"],\"semaphores\":[\"*\"],\"until\":null}\n");
+                     "{\"principal\":\"scraper\",\"rights\":[\"metrics\"],\"semaphores\":[\"*\"],\"quotas\":{},"
+                     "\"until\":null}\n");
     struct talk talk = talk_to(shared_port()); /* without credentials */
     say(&talk, 200, "GET", "/v1/whoami", NULL);
     cr_expect_str_eq(talk.reply.body,
                      "{\"principal\":null,\"rights\":[\"look\",\"use\",\"operate\",\"admin\",\"fence\",\"metrics\"],"
-                     "\"semaphores\":[\"*\"],\"until\":null}\n");
+                     "\"semaphores\":[\"*\"],\"quotas\":{},\"until\":null}\n");
     talk_end(&talk);
     scene_end(&scene);
 }

@@ -46,8 +46,8 @@ Test(credentials, mistake_in_the_file_ends_the_start_and_the_check, .timeout = 3
     refuses_file(path, ": cannot be opened");
     write_credentials(path, ADMIN, 0644);
     refuses_file(path, ": others than its owner have access (mode 0644)");
-    write_credentials(path, ADMIN "rate = 5\n", 0600);
-    refuses_file(path, ", line 4: rate: this version of permitd does not have it");
+    write_credentials(path, ADMIN "rate = no\n", 0600);
+    refuses_file(path, ", line 4: rate is a whole number from 1 to 1000000000");
     write_credentials(path, ADMIN, 0400);
     const char *said = output_of(path, "--check", 0);
     cr_expect(strstr(said, text("credentials: 1 principals in %s\n", path)), "%s", said);

@@ -183,14 +183,32 @@ Test(credentials, token_in_the_file_is_refused_and_not_shown, .fini = done)
 
 Test(credentials, unknown_words_are_refused, .fini = done)
 {
-    refused(HEAD "tokn = x\n",
-            "F, line 4: unknown word; expected token, certificate, user, role or semaphores; the nearest is token");
-    refused(HEAD "x = y\n", "F, line 4: unknown word; expected token, certificate, user, role or semaphores");
-    refused(HEAD "rate = 5\n", "F, line 4: rate: this version of permitd does not have it");
+    refused(HEAD "tokn = x\n", "F, line 4: unknown word; expected token, certificate, user, role, semaphores or "
+                               "a quota; the nearest is token");
+    refused(HEAD "x = y\n", "F, line 4: unknown word; expected token, certificate, user, role, semaphores or a quota");
     refused(HEAD "namespace = shop\n", "F, line 4: namespace: this version of permitd does not have it");
     refused(HEAD "role\n", "F, line 4: expected 'word = value'");
     refused("role = use\n", "F, line 1: role stands before the first [principal]");
     refused(HEAD "oops\nx = y\n", "F, line 4: expected 'word = value'");
+}
+
+Test(credentials, quotas_are_read_and_belong_to_their_section, .fini = done)
+{
+    cr_assert(parse(HEAD "connections = 500\nwaiting = 1000\nbytes = 1MiB\nrate=2000 ; a second\nunits = 70000\n"
+                         "[q]\nrole = metrics\nrate = 1\n"),
+              "%s", buf_text(&message));
+    static const struct quotas expected[] = {{{500, 1000, 1 << 20, 2000, 70000}}, {{[QUOTA_RATE] = 1}}};
+    for (size_t i = 0; i < ARRAY_LENGTH(expected); i++)
+        for (enum quota quota = 0; quota < QUOTA_COUNT; quota++)
+            cr_expect_eq(credentials.principals.items[i].principal->quotas.limits[quota], expected[i].limits[quota],
+                         "%s", quota_word(quota));
+    refused(HEAD "rate = 0\n",
+            "F, line 4: rate is a whole number from 1 to 1000000000; leave the line out for no limit");
+    refused(HEAD "rate = 5 waiting = 7\n",
+            "F, line 4: rate is a whole number from 1 to 1000000000; leave the line out for no limit");
+    refused(HEAD "bytes = many\n", "F, line 4: bytes is a whole number from 1 to 1000000000, or a size such as 64MiB; "
+                                   "leave the line out for no limit");
+    refused(HEAD "rate = 5\nrate = 5\n", "F, line 5: rate is given twice in this section");
 }
 
 Test(credentials, section_without_role_or_scope_is_refused, .fini = done)

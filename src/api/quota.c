@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: MIT */
+#include "api/quota.h"
+
+#include <stdio.h>
+
+#include "api/call.h"
+#include "api/problem.h"
+#include "api/routes.h"
+#include "base/clock.h"
+#include "http/router.h"
+
+void quota_state_init(struct quota_state *state)
+{
+    *state = (struct quota_state){0};
+    pthread_mutex_init(&state->mutex, NULL);
+}
+
+void quota_state_release(struct quota_state *state)
+{
+    pthread_mutex_destroy(&state->mutex);
+}
+
+/* Notes what must be given back at the end of the call. */
+static void note_taken(struct caller *caller, enum quota quota, int64_t amount)
+{
+    if (quota == QUOTA_BYTES)
+        caller->bytes = amount;
+    else if (quota == QUOTA_WAITING)
+        caller->waits = true;
+}
+
+static bool refuse(struct exchange *exchange, const struct principal *principal, enum quota quota, mono_us wait)
+{
+    static const char *const per[] = {
+        [QUOTA_CONNECTIONS] = "",   [QUOTA_WAITING] = "",        [QUOTA_BYTES] = " under way",
+        [QUOTA_RATE] = " a second", [QUOTA_UNITS] = " a minute",
+    };
+    char detail[PRINCIPAL_NAME_MAX + 100];
+    snprintf(detail, sizeof detail, "%s is beyond its quota: %s = %lld%s", principal->name, quota_word(quota),
+             (long long)principal->quotas.limits[quota], per[quota]);
+    problem_answer_after(exchange, PERMIT_TOO_MANY, detail, (wait + US_PER_MS - 1) / US_PER_MS);
+    return false;
+}
+
+bool quota_take(struct exchange *exchange, enum quota quota, int64_t amount)
+{
+    struct caller *caller = &call_of(exchange)->caller;
+    struct quota_state *state = caller->quotas;
+    if (!state || amount == 0)
+        return true;
+    const struct quotas *quotas = &caller->principal->quotas;
+    bool is_limited = quotas->limits[quota] != 0;
+    mono_us wait = 0;
+    if (!is_limited && quota_period(quota))
+        return true;
+    pthread_mutex_lock(&state->mutex);
+    bool taken = usage_take(&state->usage, quotas, quota, amount, is_limited ? clock_mono() : 0, &wait);
+    state->refused[quota] += !taken;
+    state->limited[quota] |= is_limited;
+    pthread_mutex_unlock(&state->mutex);
+    if (!taken)
+        return refuse(exchange, caller->principal, quota, wait);
+    note_taken(caller, quota, amount);
+    return true;
+}
+
+void quota_give_back(struct quota_state *state, enum quota quota, int64_t amount)
+{
+    pthread_mutex_lock(&state->mutex);
+    usage_give_back(&state->usage, quota, amount);
+    pthread_mutex_unlock(&state->mutex);
+}
+
+static bool is_list(const struct route *route)
+{
+    for (size_t i = 0; route->query[i]; i++)
+        if (strcmp(route->query[i], "limit") == 0)
+            return true;
+    return false;
+}
+
+int64_t quota_cost(const struct route *route)
+{
+    enum { USUAL = 1, LIST = 20, LABELS = 50 };
+    if (!route)
+        return USUAL;
+    if (route->right == RIGHT_OPEN || route->handle == request_batch)
+        return 0; /* a batch counts its operations when they are known */
+    if (route->handle == semaphore_labels)
+        return LABELS;
+    return is_list(route) ? LIST : USUAL;
+}
