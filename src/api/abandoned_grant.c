@@ -7,7 +7,7 @@
 #include "api/service.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/uuid.h"
+#include "core/name.h"
 
 /* Deadline of the release. No client waits for it. */
 enum { RELEASE_WITHIN_MS = 60000 };
@@ -15,7 +15,7 @@ enum { RELEASE_WITHIN_MS = 60000 };
 struct abandoned_grant {
     struct op op;
     struct operation operation;
-    char key[UUID_TEXT_SIZE];
+    char key[STORED_KEY_MAX_BYTES + 1];
 };
 
 static void warn(const char *key, enum permit_status status)

@@ -279,13 +279,24 @@ static bool take_semaphores(struct reading *reading, const char *value, int line
     return true;
 }
 
+static bool take_namespace(struct reading *reading, const char *value, int line, struct buf *why)
+{
+    (void)line;
+    if (!name_is_namespace(bytes_of(value))) {
+        buf_append_text(why, "a namespace has 1 to 32 of a-z 0-9 -");
+        return false;
+    }
+    reading->principal->namespace = arena_copy(&reading->credentials->arena, bytes_of(value));
+    return reading->principal->namespace.data || no_memory(why);
+}
+
 static const struct word words[] = {
     {"token", false, take_token}, {"certificate", false, take_certificate}, {"user", false, take_user},
-    {"role", true, take_role},    {"semaphores", true, take_semaphores},
+    {"role", true, take_role},    {"semaphores", true, take_semaphores},    {"namespace", true, take_namespace},
 };
 
 /* Words that a later version has. Whoever writes one expects a limit, so it is not ignored. */
-static const char *const later_words[] = {"namespace", "connections", "waiting", "rate", "bytes"};
+static const char *const later_words[] = {"connections", "waiting", "rate", "bytes"};
 
 static bool refuse_word(const char *name, struct buf *why)
 {
@@ -294,7 +305,7 @@ static bool refuse_word(const char *name, struct buf *why)
             buf_printf(why, "%s: this version of permitd does not have it", name);
             return false;
         }
-    buf_append_text(why, "unknown word; expected token, certificate, user, role or semaphores");
+    buf_append_text(why, "unknown word; expected token, certificate, user, role, semaphores or namespace");
     for (size_t i = 0; i < ARRAY_LENGTH(words); i++)
         if (name_distance(bytes_of(name), bytes_of(words[i].name)) < NAME_FAR)
             buf_printf(why, "; the nearest is %s", words[i].name);

@@ -171,14 +171,36 @@ Test(credentials, token_in_the_file_is_refused_and_not_shown, .fini = done)
 
 Test(credentials, unknown_words_are_refused, .fini = done)
 {
-    refused(HEAD "tokn = x\n",
-            "F, line 4: unknown word; expected token, certificate, user, role or semaphores; the nearest is token");
-    refused(HEAD "x = y\n", "F, line 4: unknown word; expected token, certificate, user, role or semaphores");
+    refused(HEAD "tokn = x\n", "F, line 4: unknown word; expected token, certificate, user, role, semaphores or "
+                               "namespace; the nearest is token");
+    refused(HEAD "x = y\n",
+            "F, line 4: unknown word; expected token, certificate, user, role, semaphores or namespace");
     refused(HEAD "rate = 5\n", "F, line 4: rate: this version of permitd does not have it");
-    refused(HEAD "namespace = shop\n", "F, line 4: namespace: this version of permitd does not have it");
     refused(HEAD "role\n", "F, line 4: expected 'word = value'");
     refused("role = use\n", "F, line 1: role stands before the first [principal]");
     refused(HEAD "oops\nx = y\n", "F, line 4: expected 'word = value'");
+}
+
+Test(credentials, several_principals_may_share_a_namespace, .fini = done)
+{
+    cr_assert(parse("[a]\nrole = use\nsemaphores = *\nuser = 1\nnamespace = shop-1\n"
+                    "[b]\nnamespace = shop-1 ; the same\nrole = admin\nuser = 2\n"
+                    "[c]\nrole = admin\nuser = 3\n"),
+              "%s", buf_text(&message));
+    cr_expect(bytes_equal(credentials_of_user(&credentials, 1)->namespace, BYTES("shop-1")));
+    cr_expect(bytes_equal(credentials_of_user(&credentials, 2)->namespace, BYTES("shop-1")));
+    cr_expect_eq(credentials_of_user(&credentials, 3)->namespace.length, 0);
+}
+
+Test(credentials, invalid_namespace_is_refused, .fini = done)
+{
+    static const char rule[] = "F, line 4: a namespace has 1 to 32 of a-z 0-9 -";
+    refused(HEAD "namespace =\n", rule);
+    refused(HEAD "namespace = Shop\n", rule);
+    refused(HEAD "namespace = a b\n", rule);
+    refused(HEAD "namespace = shop:1\n", rule);
+    refused(HEAD "namespace = abcdefghijklmnopqrstuvwxyz0123456\n", rule);
+    refused(HEAD "namespace = a\nnamespace = a\n", "F, line 5: namespace is given twice in this section");
 }
 
 Test(credentials, section_without_role_or_scope_is_refused, .fini = done)
