@@ -96,8 +96,11 @@ static bool has_principal(const char *body)
 
 static void print_whoami(const char *body)
 {
-    static const struct json_column lines[] = {
-        {"principal", "principal"}, {"rights", "rights"}, {"semaphores", "semaphores"}, {"until", "until"}};
+    static const struct json_column lines[] = {{"principal", "principal"},
+                                               {"namespace", "namespace"},
+                                               {"rights", "rights"},
+                                               {"semaphores", "semaphores"},
+                                               {"until", "until"}};
     if (!has_principal(body))
         (void)printf("%-14s %s\n", "principal", "-");
     json_print_lines(body, lines, ARRAY_LENGTH(lines));
