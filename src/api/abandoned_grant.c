@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "api/call.h"
+#include "api/namespaces.h"
 #include "api/service.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -20,8 +21,8 @@ struct abandoned_grant {
 
 static void warn(const char *key, enum permit_status status)
 {
-    log_write(LOG_WARN, "cannot release a grant whose client disconnected, it will expire", "external_id", key, "why",
-              permit_status_word(status), NULL);
+    log_write(LOG_WARN, "cannot release a grant whose client disconnected, it will expire", "external_id",
+              key_split(bytes_of(key)).key.data, "why", permit_status_word(status), NULL);
 }
 
 static void released(struct op *op, const struct decision *decision)

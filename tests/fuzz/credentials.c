@@ -19,9 +19,10 @@ struct counts {
     size_t tokens;
     size_t certificates;
     size_t users;
-    size_t roles;  /* of the section */
-    size_t scopes; /* of the section: lines that begin with the word semaphores */
-    bool in_word;  /* an indented line is a continuation */
+    size_t roles;      /* of the section */
+    size_t scopes;     /* of the section: lines that begin with the word semaphores */
+    size_t namespaces; /* of the section */
+    bool in_word;      /* an indented line is a continuation */
 };
 
 static bool is_word(const char *line, const char *word)
@@ -47,7 +48,7 @@ static void count_line(const char *line, struct counts *counts)
         MUST(behind[1 + blanks] == '\0' || (behind[1 + blanks] == ';' && blanks > 0));
         MUST(counts->sections == 0 || counts->roles == 1);
         counts->sections++;
-        counts->roles = counts->scopes = 0;
+        counts->roles = counts->scopes = counts->namespaces = 0;
         counts->in_word = false;
         return;
     }
@@ -62,6 +63,8 @@ static void count_line(const char *line, struct counts *counts)
         counts->users++;
     else if (is_word(line, "role"))
         MUST(++counts->roles == 1);
+    else if (is_word(line, "namespace"))
+        MUST(++counts->namespaces == 1);
     else
         MUST(is_word(line, "semaphores") && ++counts->scopes == 1);
 }
@@ -100,6 +103,7 @@ static void check_principal(const struct principal *principal)
     struct bytes name = bytes_of(principal->name);
     MUST(role == principal->role && principal->rights == role->rights && role->rights != 0);
     MUST(name_is_semaphore(name) && !strchr(principal->name, ':'));
+    MUST(principal->namespace.length == 0 || name_is_namespace(principal->namespace));
     MUST(principal->scope.count >= 1);
     for (size_t i = 0; i < principal->scope.count; i++) {
         const struct scope_entry *entry = &principal->scope.entries[i];
@@ -196,6 +200,8 @@ static void write_again(const struct credentials *credentials, struct buf *out)
             buf_append(out, entry->text.data, entry->text.length);
             buf_append_text(out, entry->is_prefix ? "*\n" : "\n");
         }
+        if (principal->namespace.length)
+            buf_printf(out, "namespace = %.*s\n", (int)principal->namespace.length, principal->namespace.data);
         write_list(out, &credentials->tokens, principal, "token");
         write_list(out, &credentials->certificates, principal, "certificate");
         write_list(out, &credentials->users, principal, "user");
@@ -218,7 +224,7 @@ static void check_same(const struct credential_list *a, const struct credential_
         const struct principal *left = a->items[i].principal, *right = b->items[i].principal;
         MUST(bytes_equal(a->items[i].key, b->items[i].key));
         MUST(strcmp(left->name, right->name) == 0 && left->rights == right->rights);
-        MUST(same_scope(&left->scope, &right->scope));
+        MUST(same_scope(&left->scope, &right->scope) && bytes_equal(left->namespace, right->namespace));
     }
 }
 
