@@ -15,7 +15,7 @@
 enum { LONG_MS = 120000, BOTH = 2 };
 
 /* The tenants come first. PLAIN has no namespace, CLERK shares that of SHOP. */
-enum { SHOP, BANK, PLAIN, TENANTS, CLERK = TENANTS, OPERATOR, PEOPLE };
+enum { SHOP, BANK, PLAIN, TENANTS, CLERK = TENANTS, OPERATOR, SCRAPER, PEOPLE };
 
 static const struct person {
     const char *name;
@@ -34,6 +34,8 @@ static const struct person {
                "2459ba5db756e775d1aaef3e6cb88e7aaaf103b4e7a6b64a1a58874ff7c6414e"},
     [OPERATOR] = {"operator", "operate", "", "pmt_operator-token-of-the-tenants-tests-xxxxxxx",
                   "940391a4d5b022f418618b921f36e09c10a6cb97a45d504af953fd276a0a6c86"},
+    [SCRAPER] = {"scraper", "metrics", "", "pmt_scraper-token-of-the-tenants-tests-xxxxxxxx",
+                 "5423c8cb28dc0b3144d620f714056b7be5bf5c27b60c50d06d1ebb87b9b6d657"},
 };
 
 /* ---- two permitd on one database ---- */
@@ -51,8 +53,9 @@ static const char *credentials_file(void)
     cr_assert_not_null(file);
     cr_assert_eq(fchmod(fileno(file), 0600), 0);
     for (unsigned i = 0; i < PEOPLE; i++) {
-        fprintf(file, "[%s]\ntoken = sha256:%s\nrole = %s\nsemaphores = t:*\n", people[i].name, people[i].digest,
-                people[i].role);
+        fprintf(file, "[%s]\ntoken = sha256:%s\nrole = %s\n", people[i].name, people[i].digest, people[i].role);
+        if (i != SCRAPER)
+            fprintf(file, "semaphores = t:*\n");
         if (people[i].namespace[0])
             fprintf(file, "namespace = %s\n", people[i].namespace);
     }
@@ -660,6 +663,47 @@ Test(tenants, generated_key_is_in_the_namespace, .timeout = 600)
     by(&scene, BANK, 404, "unknown_request", "GET", text("/v1/requests/%s", key), NULL);
     by(&scene, PLAIN, 404, "unknown_request", "GET", text("/v1/requests/%s", key), NULL);
     by(&scene, CLERK, 200, NULL, "GET", text("/v1/requests/%s", key), NULL);
+    stop_both(&scene);
+}
+
+static bool batch_waits(void *context)
+{
+    return kit_sql_number(context, "SELECT COUNT(*) FROM information_schema.processlist WHERE db = DATABASE() AND "
+                                   "id <> CONNECTION_ID() AND info LIKE '%%FROM semaphore%%FOR UPDATE'") > 0;
+}
+
+/* Returns true if the connection of `scene` is the only one of the first permitd. */
+static bool is_alone(void *context)
+{
+    struct talk *talk = &((struct scene *)context)->talks[0];
+    reply_release(&talk->reply);
+    return kit_http_call(&talk->http, "GET", "/metrics", bearer(SCRAPER), NULL, &talk->reply) &&
+           strstr(talk->reply.body, "\npermitd_http_connections 1\n");
+}
+
+static bool one_has_ended(void *context)
+{
+    const char *body = by(context, SHOP, 200, NULL, "GET", "/v1/requests", NULL);
+    return kit_json_length(body, "requests") == 1 && kit_json_text_is(body, "requests.0.end_reason", "released");
+}
+
+/* No client knows the key, so permitd releases it: the stored one. */
+Test(tenants, abandoned_grant_under_a_generated_key_is_released, .timeout = 600)
+{
+    struct scene scene = scene_begin();
+    by(&scene, OPERATOR, 201, NULL, "PUT", "/v1/semaphores/t:a", "{\"capacity\":1,\"default_ttl\":\"1h\"}");
+    struct kit_sql *sql = own_sql("tenants");
+    kit_sql_run(sql, "BEGIN");
+    (void)kit_sql_number(sql, "SELECT id FROM semaphore WHERE name = 't:a' FOR UPDATE");
+    struct talk gone = talk_to(scene.permitd[0]->port);
+    cr_assert(kit_http_send(&gone.http, "POST", "/v1/requests", bearer(SHOP),
+                            "{\"permits\":[{\"semaphore\":\"t:a\"}],\"wait\":\"2m\"}"));
+    cr_assert(kit_wait_until(batch_waits, sql, LONG_MS));
+    talk_end(&gone);
+    cr_assert(kit_wait_until(is_alone, &scene, LONG_MS), "%s", scene.talks[0].reply.body);
+    kit_sql_run(sql, "ROLLBACK");
+    kit_sql_close(sql);
+    cr_assert(kit_wait_until(one_has_ended, &scene, LONG_MS), "%s", scene.talks[0].reply.body);
     stop_both(&scene);
 }
 
