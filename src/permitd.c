@@ -375,7 +375,7 @@ static const struct config_row setting_rows[] = {
      .help =
          "URL that tells whether an owner is alive: http://HOST:PORT/PATH or https://... with {owner} for its name. "
          "200 means alive; 404 or 410, twice in a row, ends the requests of the owner; any other answer ends "
-         "nothing."},
+         "nothing. Owners of a namespace are not asked about."},
     {.name = "liveness_ca",
      .type = CONFIG_TEXT,
      .offset = AT(liveness_ca),

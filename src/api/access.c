@@ -6,11 +6,13 @@
 #include <time.h>
 
 #include "api/call.h"
+#include "api/namespaces.h"
 #include "api/problem.h"
 #include "api/service.h"
 #include "base/list.h"
 #include "base/log.h"
 #include "base/map.h"
+#include "core/name.h"
 #include "http/router.h"
 #include "http/server.h"
 
@@ -243,7 +245,8 @@ bool access_may_wait(struct exchange *exchange)
         memcpy(value, session->text, session->length);
     if (authenticate(exchange, value, value[0] != 0, &now) != AUTH_OK)
         return false;
-    if (strcmp(now.principal->name, call->caller.principal->name) != 0 || !(now.principal->rights & RIGHT_USE))
+    if (strcmp(now.principal->name, call->caller.principal->name) != 0 || !(now.principal->rights & RIGHT_USE) ||
+        !bytes_equal(now.principal->namespace, call->caller.principal->namespace))
         return false;
     for (size_t i = 0; i < call->first.operation.want_count; i++)
         if (!scope_covers(&now.principal->scope, call->first.operation.wants[i].semaphore))
@@ -377,19 +380,23 @@ static void log_change(const struct exchange *exchange, const struct call *call)
     static const char *const words[] = {[METHOD_PUT] = "PUT", [METHOD_POST] = "POST", [METHOD_DELETE] = "DELETE"};
     enum { TEXT_MAX = 1024 };
     const struct caller *caller = &call->caller;
-    struct bytes name = exchange->path_values[0];
+    struct key_parts parts = key_split(exchange->path_values[0]);
     bool has_operation = call->item_count == 1 && !call->batch;
     struct bytes why = has_operation ? call->first.operation.why : caller->why;
     char what[64];
     char name_text[TEXT_MAX];
+    char namespace[NAMESPACE_MAX_BYTES + 1];
     char why_text[TEXT_MAX];
     char status[12];
     snprintf(what, sizeof what, "%s %s", words[caller->audited->method], caller->audited->path);
-    snprintf(name_text, sizeof name_text, "%.*s", (int)name.length, name.data ? name.data : "");
+    snprintf(name_text, sizeof name_text, "%.*s", (int)parts.key.length, parts.key.data ? parts.key.data : "");
+    snprintf(namespace, sizeof namespace, "%.*s", (int)parts.namespace.length,
+             parts.namespace.data ? parts.namespace.data : "");
     snprintf(why_text, sizeof why_text, "%.*s", (int)why.length, why.data ? why.data : "");
     snprintf(status, sizeof status, "%d", exchange->answer.http_status);
     log_write(LOG_INFO, "change", "principal", caller->principal->name, "peer", caller->address, "what", what, "name",
-              name_text, "why", why_text, "outcome", status, "request_id", exchange->id, NULL);
+              name_text, "why", why_text, "outcome", status, "request_id", exchange->id,
+              namespace[0] ? "namespace" : NULL, namespace, NULL);
 }
 
 void access_end_call(struct exchange *exchange)

@@ -58,6 +58,8 @@ bool access_whoami(struct exchange *exchange)
         write_text(out, bytes_of(principal->name));
     else
         buf_append_text(out, "null");
+    if (principal && principal->namespace.length)
+        write_member_text(out, "namespace", principal->namespace);
     write_rights(out, principal ? principal->rights : RIGHT_ALL);
     write_scope(exchange, principal ? &principal->scope : &all);
     write_quotas(out, principal ? &principal->quotas : &none);

@@ -170,10 +170,11 @@ static bool any_row_has(struct json_object *array, const char *member)
     return false;
 }
 
-/* Most semaphores have no labels, and most queues no kept places. */
+/* Most semaphores have no labels, most queues no kept places, and most clients see one namespace. */
 static bool is_rare(const char *member)
 {
-    return strncmp(member, "label", strlen("label")) == 0 || strcmp(member, "kept") == 0;
+    return strncmp(member, "label", strlen("label")) == 0 || strcmp(member, "kept") == 0 ||
+           strcmp(member, "namespace") == 0;
 }
 
 /* Omits rare columns if no row has a value in them. */

@@ -96,11 +96,9 @@ static bool has_principal(const char *body)
 
 static void print_whoami(const char *body)
 {
-    static const struct json_column lines[] = {{"principal", "principal"},
-                                               {"rights", "rights"},
-                                               {"semaphores", "semaphores"},
-                                               {"quotas", "quotas"},
-                                               {"until", "until"}};
+    static const struct json_column lines[] = {{"principal", "principal"}, {"namespace", "namespace"},
+                                               {"rights", "rights"},       {"semaphores", "semaphores"},
+                                               {"quotas", "quotas"},       {"until", "until"}};
     if (!has_principal(body))
         (void)printf("%-14s %s\n", "principal", "-");
     json_print_lines(body, lines, ARRAY_LENGTH(lines));

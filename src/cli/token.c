@@ -135,7 +135,11 @@ int verb_token_make(struct cli *cli)
     if (options->semaphores && !options->role)
         return cli_error(CLI_USAGE, "--semaphores needs --role: without a role only the line of the token is made, for "
                                     "a section that is there");
-    if (!is_plain(cli->words[0]) || !is_plain(options->semaphores) || !is_plain(options->until))
+    if (options->namespace && !options->role)
+        return cli_error(CLI_USAGE, "--namespace needs --role: without a role only the line of the token is made, for "
+                                    "a section that is there");
+    if (!is_plain(options->namespace) || !is_plain(cli->words[0]) || !is_plain(options->semaphores) ||
+        !is_plain(options->until))
         return cli_error(CLI_USAGE, "the credentials file cannot contain ; [ ] and control characters in a value");
     make_token(token);
     buf_init(&lines, TEXT_MAX);
@@ -145,6 +149,8 @@ int verb_token_make(struct cli *cli)
         buf_printf(&lines, "role = %s\n", options->role);
     if (options->semaphores)
         append_semaphores(&lines, options->semaphores);
+    if (options->namespace)
+        buf_printf(&lines, "namespace = %s\n", options->namespace);
     if (!made || lines.broken)
         code = cli_error(CLI_NO_START, "no memory");
     else if (!section_is_valid(cli->words[0], buf_text(&lines), options->role, &message))
@@ -189,6 +195,8 @@ static void append_principal(struct buf *out, const struct credentials *credenti
     } else {
         buf_append_text(out, "\"until\":null,");
     }
+    if (principal->namespace.length)
+        buf_printf(out, "\"namespace\":\"%.*s\",", (int)principal->namespace.length, principal->namespace.data);
     buf_append_text(out, "\"semaphores\":[");
     for (size_t i = 0; i < principal->scope.count; i++) {
         const struct scope_entry *entry = &principal->scope.entries[i];
@@ -211,9 +219,10 @@ static void warn_of_ended(const struct credentials *credentials, const char *pat
 
 static int print_principals(const struct cli *cli, const struct credentials *credentials)
 {
-    static const struct json_column columns[] = {
-        {"PRINCIPAL", "principal"},       {"ROLE", "role"},   {"TOKENS", "tokens"},        {"UNTIL", "until"},
-        {"CERTIFICATES", "certificates"}, {"USERS", "users"}, {"SEMAPHORES", "semaphores"}};
+    static const struct json_column columns[] = {{"PRINCIPAL", "principal"}, {"ROLE", "role"},
+                                                 {"NAMESPACE", "namespace"}, {"TOKENS", "tokens"},
+                                                 {"UNTIL", "until"},         {"CERTIFICATES", "certificates"},
+                                                 {"USERS", "users"},         {"SEMAPHORES", "semaphores"}};
     int code = CLI_OK;
     struct buf body;
     buf_init(&body, 4 * (size_t)CREDENTIALS_MAX_BYTES);

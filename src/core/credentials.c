@@ -90,6 +90,7 @@ struct reading {
     struct credentials *credentials;
     struct principal *principal; /* of the section; NULL: before the first one */
     int principal_line;
+    const struct word *word;     /* the last one */
     unsigned seen;               /* words of the section: bits by their rows */
     struct scope_entry *entries; /* of the section; texts in the arena */
     size_t entry_count;
@@ -286,12 +287,24 @@ static bool take_quota(struct reading *reading, const char *value, int line, str
     return quota_parse(quota, value, &reading->principal->quotas.limits[quota], why);
 }
 
+static bool take_namespace(struct reading *reading, const char *value, int line, struct buf *why)
+{
+    (void)line;
+    if (!name_is_namespace(bytes_of(value))) {
+        buf_append_text(why, "a namespace has 1 to 32 of a-z 0-9 -");
+        return false;
+    }
+    reading->principal->namespace = arena_copy(&reading->credentials->arena, bytes_of(value));
+    return reading->principal->namespace.data || no_memory(why);
+}
+
 static const struct word words[] = {
     {"token", false, take_token},
     {"certificate", false, take_certificate},
     {"user", false, take_user},
     {"role", true, take_role},
     {"semaphores", false, take_semaphores},
+    {"namespace", true, take_namespace},
     {"connections", true, take_quota},
     {"waiting", true, take_quota},
     {"bytes", true, take_quota},
@@ -299,17 +312,9 @@ static const struct word words[] = {
     {"units", true, take_quota},
 };
 
-/* Words that a later version has. A file with one of them expects a limit, so the word is not ignored. */
-static const char *const later_words[] = {"namespace"};
-
 static bool refuse_word(const char *name, struct buf *why)
 {
-    for (size_t i = 0; i < ARRAY_LENGTH(later_words); i++)
-        if (strcmp(later_words[i], name) == 0) {
-            buf_printf(why, "%s: this version of permitd does not have it", name);
-            return false;
-        }
-    buf_append_text(why, "unknown word; expected token, certificate, user, role, semaphores or a quota");
+    buf_append_text(why, "unknown word; expected token, certificate, user, role, semaphores, namespace or a quota");
     for (size_t i = 0; i < ARRAY_LENGTH(words); i++)
         if (name_distance(bytes_of(name), bytes_of(words[i].name)) < NAME_FAR)
             buf_printf(why, "; the nearest is %s", words[i].name);
@@ -333,6 +338,7 @@ static bool on_word(void *context, const char *name, const char *value, int line
         return false;
     }
     reading->seen |= 1U << i;
+    reading->word = &words[i];
     return words[i].take(reading, value, line, why);
 }
 

@@ -45,6 +45,7 @@ struct principal {
     const char *name; /* 1 to PRINCIPAL_NAME_MAX bytes of A-Z a-z 0-9 . _ @ - */
     unsigned rights;  /* bits of enum right: those of its role, and of each role before it */
     struct scope scope;
+    struct bytes namespace; /* of its keys and owners; length 0: the empty one */
     const struct role *role;
     struct quotas quotas;
 };

@@ -38,7 +38,7 @@ enum http_method { METHOD_GET, METHOD_PUT, METHOD_POST, METHOD_DELETE, METHOD_OP
 enum {
     EXCHANGE_ID_SIZE = 28,
     EXCHANGE_MAX_PATH_VALUES = 1, /* path parameters of a route */
-    EXCHANGE_MAX_QUERY = 6,       /* query parameters of a route */
+    EXCHANGE_MAX_QUERY = 7,       /* query parameters of a route */
     ETAG_SIZE = 64,
 };
 

@@ -50,6 +50,8 @@ wrong "a name cannot end the heading" "the credentials file cannot contain ; [ ]
 wrong "an unknown role" "--role root: expected look|use|operate|admin|fence|metrics" a --role root
 wrong "a role that needs semaphores" "the section, line 1: [a] has no semaphores" a --role use
 wrong "a role that has all semaphores" "the section, line 1: [a]: role admin has all semaphores" a --role admin --semaphores 'x'
+wrong "a namespace without a role" "--namespace needs --role" a --namespace x
+wrong "a namespace that cannot be" "the section, line 4: a namespace has 1 to 32 of a-z 0-9 -" a --role admin --namespace X
 wrong "semaphores without a role" "--semaphores needs --role" a --semaphores 'x'
 wrong "no semaphores" "the section, line 1: [a] has no semaphores" a --role use --semaphores ' '
 wrong "a name of a semaphore that cannot be" "the section, line 4: a name has 1 to 255" a --role use --semaphores 'a*b'

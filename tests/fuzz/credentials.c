@@ -19,8 +19,9 @@ struct counts {
     size_t tokens;
     size_t certificates;
     size_t users;
-    size_t roles;    /* of the section */
-    unsigned quotas; /* of the section: bits of its quotas */
+    size_t roles;      /* of the section */
+    size_t namespaces; /* of the section */
+    unsigned quotas;   /* of the section: bits of its quotas */
 };
 
 static bool is_word(const char *line, const char *word)
@@ -59,7 +60,7 @@ static void count_line(const char *line, struct counts *counts)
         MUST(behind[1 + blanks] == '\0' || (behind[1 + blanks] == ';' && blanks > 0));
         MUST(counts->sections == 0 || counts->roles == 1);
         counts->sections++;
-        counts->roles = counts->quotas = 0;
+        counts->roles = counts->namespaces = counts->quotas = 0;
         return;
     }
     if (is_word(line, "token"))
@@ -70,6 +71,8 @@ static void count_line(const char *line, struct counts *counts)
         counts->users++;
     else if (is_word(line, "role"))
         MUST(++counts->roles == 1);
+    else if (is_word(line, "namespace"))
+        MUST(++counts->namespaces == 1);
     else
         MUST(is_word(line, "semaphores") || is_new_quota(line, counts));
 }
@@ -108,6 +111,7 @@ static void check_principal(const struct principal *principal)
     struct bytes name = bytes_of(principal->name);
     MUST(role == principal->role && principal->rights == role->rights && role->rights != 0);
     MUST(name_is_semaphore(name) && !strchr(principal->name, ':'));
+    MUST(principal->namespace.length == 0 || name_is_namespace(principal->namespace));
     MUST(principal->scope.count >= 1);
     for (size_t i = 0; i < principal->scope.count; i++) {
         const struct scope_entry *entry = &principal->scope.entries[i];
@@ -214,6 +218,8 @@ static void write_again(const struct credentials *credentials, struct buf *out)
         for (enum quota quota = 0; quota < QUOTA_COUNT; quota++)
             if (principal->quotas.limits[quota])
                 buf_printf(out, "%s = %lld\n", quota_word(quota), (long long)principal->quotas.limits[quota]);
+        if (principal->namespace.length)
+            buf_printf(out, "namespace = %.*s\n", (int)principal->namespace.length, principal->namespace.data);
         write_list(out, &credentials->tokens, principal, "token");
         write_list(out, &credentials->certificates, principal, "certificate");
         write_list(out, &credentials->users, principal, "user");
@@ -236,7 +242,7 @@ static void check_same(const struct credential_list *a, const struct credential_
         const struct principal *left = a->items[i].principal, *right = b->items[i].principal;
         MUST(bytes_equal(a->items[i].key, b->items[i].key));
         MUST(strcmp(left->name, right->name) == 0 && left->rights == right->rights);
-        MUST(same_scope(&left->scope, &right->scope));
+        MUST(same_scope(&left->scope, &right->scope) && bytes_equal(left->namespace, right->namespace));
         MUST(memcmp(&left->quotas, &right->quotas, sizeof left->quotas) == 0);
     }
 }

@@ -184,9 +184,9 @@ Test(credentials, token_in_the_file_is_refused_and_not_shown, .fini = done)
 Test(credentials, unknown_words_are_refused, .fini = done)
 {
     refused(HEAD "tokn = x\n", "F, line 4: unknown word; expected token, certificate, user, role, semaphores or "
-                               "a quota; the nearest is token");
-    refused(HEAD "x = y\n", "F, line 4: unknown word; expected token, certificate, user, role, semaphores or a quota");
-    refused(HEAD "namespace = shop\n", "F, line 4: namespace: this version of permitd does not have it");
+                               "namespace or a quota; the nearest is token");
+    refused(HEAD "x = y\n",
+            "F, line 4: unknown word; expected token, certificate, user, role, semaphores, namespace or a quota");
     refused(HEAD "role\n", "F, line 4: expected 'word = value'");
     refused("role = use\n", "F, line 1: role stands before the first [principal]");
     refused(HEAD "oops\nx = y\n", "F, line 4: expected 'word = value'");
@@ -209,6 +209,28 @@ Test(credentials, quotas_are_read_and_belong_to_their_section, .fini = done)
     refused(HEAD "bytes = many\n", "F, line 4: bytes is a whole number from 1 to 1000000000, or a size such as 64MiB; "
                                    "leave the line out for no limit");
     refused(HEAD "rate = 5\nrate = 5\n", "F, line 5: rate is given twice in this section");
+}
+
+Test(credentials, several_principals_may_share_a_namespace, .fini = done)
+{
+    cr_assert(parse("[a]\nrole = use\nsemaphores = *\nuser = 1\nnamespace = shop-1\n"
+                    "[b]\nnamespace = shop-1 ; the same\nrole = admin\nuser = 2\n"
+                    "[c]\nrole = admin\nuser = 3\n"),
+              "%s", buf_text(&message));
+    cr_expect(bytes_equal(credentials_of_user(&credentials, 1)->namespace, BYTES("shop-1")));
+    cr_expect(bytes_equal(credentials_of_user(&credentials, 2)->namespace, BYTES("shop-1")));
+    cr_expect_eq(credentials_of_user(&credentials, 3)->namespace.length, 0);
+}
+
+Test(credentials, invalid_namespace_is_refused, .fini = done)
+{
+    static const char rule[] = "F, line 4: a namespace has 1 to 32 of a-z 0-9 -";
+    refused(HEAD "namespace =\n", rule);
+    refused(HEAD "namespace = Shop\n", rule);
+    refused(HEAD "namespace = a b\n", rule);
+    refused(HEAD "namespace = shop:1\n", rule);
+    refused(HEAD "namespace = abcdefghijklmnopqrstuvwxyz0123456\n", rule);
+    refused(HEAD "namespace = a\nnamespace = a\n", "F, line 5: namespace is given twice in this section");
 }
 
 Test(credentials, section_without_role_or_scope_is_refused, .fini = done)
