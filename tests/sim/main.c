@@ -147,7 +147,8 @@ static bool replays(uint64_t seed)
     run_child(seed, options.operations, false);
     bool same = memcmp(&first, result, sizeof first) == 0;
     if (!same)
-        printf("seed %llu runs in another way the second time\n", (unsigned long long)seed);
+        printf("seed %llu runs in another way the second time: %s %s, %s %s\n", (unsigned long long)seed, first.promise,
+               first.text, result->promise, result->text);
     return same;
 }
 

@@ -183,7 +183,7 @@ Test(credentials, token_in_the_file_is_refused_and_not_shown, .fini = done)
 
 Test(credentials, unknown_words_are_refused, .fini = done)
 {
-    refused(HEAD "tokn = x\n", "F, line 4: unknown word; expected token, certificate, user, role, semaphores or "
+    refused(HEAD "tokn = x\n", "F, line 4: unknown word; expected token, certificate, user, role, semaphores, "
                                "namespace or a quota; the nearest is token");
     refused(HEAD "x = y\n",
             "F, line 4: unknown word; expected token, certificate, user, role, semaphores, namespace or a quota");
