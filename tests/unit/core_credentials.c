@@ -286,6 +286,16 @@ Test(credentials, file_that_others_may_read_is_refused, .init = make_file, .fini
     cr_expect_not(load_with_mode(0620, geteuid()));
 }
 
+Test(credentials, file_above_the_limit_is_refused, .init = make_file, .fini = remove_file)
+{
+    char expected[300];
+    cr_assert_eq(truncate(path, CREDENTIALS_MAX_BYTES + 1), 0);
+    buf_init(&message, 4096);
+    cr_expect_not(credentials_load(path, geteuid(), &credentials, &message));
+    snprintf(expected, sizeof expected, "%s: larger than %d bytes", path, CREDENTIALS_MAX_BYTES);
+    cr_expect_str_eq(buf_text(&message), expected);
+}
+
 Test(credentials, file_of_another_user_is_refused, .init = make_file, .fini = remove_file)
 {
     char expected[300];
