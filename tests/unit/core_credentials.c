@@ -280,7 +280,8 @@ Test(credentials, file_that_others_may_read_is_refused, .init = make_file, .fini
     cr_expect(load_with_mode(0600, geteuid()));
     cr_expect(load_with_mode(0600, geteuid()));
     cr_expect_not(load_with_mode(0640, geteuid()));
-    snprintf(expected, sizeof expected, "%s: others than its owner have access (mode 0640): chmod 600 %s", path, path);
+    snprintf(expected, sizeof expected, "%s: users other than its owner have access (mode 0640): chmod 600 %s", path,
+             path);
     cr_expect_str_eq(buf_text(&message), expected);
     cr_expect_not(load_with_mode(0604, geteuid()));
     cr_expect_not(load_with_mode(0620, geteuid()));
