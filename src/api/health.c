@@ -194,8 +194,7 @@ static void append_tls(struct buf *out, const struct server_counts *counts)
         buf_printf(out, "permitd_tls_handshakes_total{result=\"%s\"} %llu\n", handshake_result_word(result),
                    (unsigned long long)counts->handshakes[result]);
     append_number(out, "permitd_tls_reload_failed_total", "counter",
-                  "Times that the files of TLS could not be loaded again; the loaded ones stay.",
-                  counts->tls_reload_failed);
+                  "Failed reloads of the TLS files; the loaded files stay in use.", counts->tls_reload_failed);
 }
 
 /* On the loop's thread. */
@@ -207,7 +206,7 @@ static void append_credentials(struct buf *out, const struct service *service)
     int64_t now = clock_wall() / US_PER_SECOND;
     int64_t until = principals_until(principals, now);
     append_number(out, "permitd_credentials_reload_failed", "gauge",
-                  "1 while the credentials file has a mistake, and what was read before it is used.",
+                  "1 while the credentials file has a mistake; the last good version is used.",
                   service->credentials_reload_failed);
     append_number(out, "permitd_principals", "gauge", "Principals of the credentials file.",
                   principals_count(principals));

@@ -19,7 +19,7 @@ static bool is_private(const char *path, int fd, uid_t user, struct buf *message
         return false;
     }
     if (file.st_mode & (S_IRWXG | S_IRWXO)) {
-        buf_printf(message, "%s: others than its owner have access (mode %04o): chmod 600 %s", path,
+        buf_printf(message, "%s: users other than its owner have access (mode %04o): chmod 600 %s", path,
                    (unsigned)(file.st_mode & 07777), path);
         return false;
     }

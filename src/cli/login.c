@@ -143,7 +143,7 @@ static void warn_of_environment(void)
     for (size_t list = 0; list < ARRAY_LENGTH(lists); list++)
         for (const char *const *name = lists[list]; *name; name++)
             if (getenv(*name) && *getenv(*name))
-                (void)cli_error(0, "%s is set, and comes before the file", *name);
+                (void)cli_error(0, "%s is set, and overrides the file", *name);
 }
 
 /* Tries the credential at the server, and writes the file if it is accepted. Returns the exit status. */
@@ -168,21 +168,27 @@ static int log_in(struct cli *cli)
     return CLI_OK;
 }
 
+/* Reports a mistake in the options, before the user types the token: `must_ask`. Returns the exit status. */
+static int check_options(const struct server_options *found, bool must_ask)
+{
+    struct server_options checked = *found;
+    struct permit_client *client = NULL;
+    if (!found->path)
+        return cli_error(CLI_USAGE, "the path of the user's file is unknown: set HOME or XDG_CONFIG_HOME");
+    if (must_ask)
+        checked.client.token = "-"; /* so that a token over http to another machine is refused now */
+    int code = server_options_connect(&checked, &client);
+    permit_client_free(client);
+    return code;
+}
+
 int verb_login(struct cli *cli)
 {
     struct server_options *found = &cli->found;
     int code = server_options_for_login(found, &cli->options, cli->words[0]);
-    if (code == CLI_OK && !found->path)
-        code = cli_error(CLI_USAGE, "there is no place for the file: set HOME or XDG_CONFIG_HOME");
     bool must_ask = !found->token_source && !found->client.cert;
-    if (must_ask)
-        found->client.token = "-"; /* a mistake in the other options is reported before the user types the token */
     if (code == CLI_OK)
-        code = server_options_connect(found, &cli->client);
-    permit_client_free(cli->client);
-    cli->client = NULL;
-    if (must_ask)
-        found->client.token = NULL;
+        code = check_options(found, must_ask);
     if (code == CLI_OK)
         code = must_ask ? read_token(found) : server_options_read_file(found);
     return code == CLI_OK ? log_in(cli) : code;

@@ -56,7 +56,7 @@ static const char put_more[] =
 
 static const char token_make_more[] =
     ". The token is printed on standard output, once;\n"
-    "what belongs into the credentials file of permitd, on standard error. No server is contacted.\n"
+    "the lines for the credentials file of permitd, on standard error. No server is contacted.\n"
     "\n"
     "A new principal:     permitctl token make shop --role use --semaphores 'shop:* hall' > token 2>> credentials\n"
     "Its next token:      permitctl token make shop --until 2027-01-31 > token\n"
@@ -152,8 +152,7 @@ static const struct verb verbs[] = {
      "token,\n"
      "as for a Unix socket whose server knows the user"},
     {"logout", "", VERB_LOGOUT, 0, 0, false, verb_logout, "Removes the file that login has written", NULL},
-    {"whoami", "", VERB_PLAIN, 0, 0, false, verb_whoami, "Shows whom the server takes this client for, and the rights",
-     NULL},
+    {"whoami", "", VERB_PLAIN, 0, 0, false, verb_whoami, "Shows the principal of this client, and its rights", NULL},
     {"token make", "NAME [--role ROLE --semaphores NAMES [--namespace NAMESPACE]] [--until DATE]", VERB_TOKEN_MAKE, 1,
      1, false, verb_token_make, "Makes a token for the principal NAME", token_make_more},
     {"token check", "FILE", VERB_TOKEN_CHECK, 1, 1, false, verb_token_check, "Checks a credentials file of permitd",

@@ -278,7 +278,7 @@ Test(ends, unanswered_grant_may_have_expired_before_the_answer)
     cr_assert_not(run(check_ends, &early));
 }
 
-/* P17: what is granted to a waiter that nobody answers is held for ten seconds only, whatever its ttl. */
+/* P17: an unclaimed grant is held for ten seconds only, whatever its ttl. */
 Test(ends, unclaimed_grant_ends_before_its_ttl)
 {
     struct story late = {{CALL(CALL_ACQUIRE, SAYS_NOTHING, 503, 0, 1, 5000000),

@@ -197,7 +197,7 @@ static void judge(const struct history *history, const struct facts *facts, cons
            counts.rough, counts.skipped);
 }
 
-/* C8, and that no place stays when nobody asks for it. */
+/* Checks C8, and that no place stays without a client. */
 static void judge_order(const struct run *run, struct queue_watch *watch, const struct history *history,
                         struct kit_sql *sql)
 {

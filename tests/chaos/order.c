@@ -82,7 +82,7 @@ static size_t first_of_key(const struct ask *sorted, size_t count, const char *k
     return low;
 }
 
-/* True if the row of the ask waits no longer when it is answered so. */
+/* True if the row of the ask no longer waits after this answer. */
 static bool ends_by_write(int status)
 {
     return status == 200 || status == 201 || status == 423;
@@ -163,7 +163,7 @@ static bool stands_before(const struct place *a, const struct place *b)
     return a->place_us < b->place_us || (a->place_us == b->place_us && a->request < b->request);
 }
 
-/* The sentence that says why the grant must not come before the waiter; NULL: it may. */
+/* Returns why the grant must not come before the waiter, as a sentence; NULL: it may. */
 static const char *wrong_pass(const struct queue_facts *queue, const struct place *waiter, const struct place *grant)
 {
     if (queue->fifo)
@@ -388,7 +388,7 @@ static bool is_served(const struct ask *ask)
     return ask->status == 200 || ask->status == 201;
 }
 
-/* The sentence that is wrong with the answer; NULL: nothing. */
+/* Returns the fault of the answer, as a sentence; NULL: none. */
 static const char *wrong_answer(const struct ask *ask, int64_t late_us)
 {
     if (ask->cut)

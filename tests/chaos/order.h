@@ -90,8 +90,8 @@ void order_limit(struct order *order, const struct ask *asks, size_t count);
 void order_add_whole(struct order *order, const struct ask *asks, size_t count);
 
 /*
- * P20: under fifo, nobody is granted before a waiter that stands before it; under backfill, nobody passes a waiter that
- * fits or that has waited for the bound. Counts are added to *ret_counts, which may be NULL.
+ * P20: under fifo, no request is granted before a waiter that stands before it. Under backfill, none passes a waiter
+ * that fits or that has waited for the bound. Counts are added to *ret_counts, which may be NULL.
  */
 bool check_order(const struct order *order, struct order_counts *ret_counts, char message[MESSAGE_SIZE]);
 /*

@@ -13,7 +13,7 @@
 void rows_record(struct kit_sql *sql, const struct world *world, unsigned from, unsigned to, struct history *history);
 /* All requests of this run (by their keys), with their permits. The caller releases the ledger. */
 struct ledger rows_read(struct kit_sql *sql, const struct world *world);
-/* Number of places in all queues, those that nobody asks for included. */
+/* Number of places in all queues, kept places included. */
 int64_t rows_places(struct kit_sql *sql);
 /* Waits until no queue has a place: every client has gone, and kept places have ended. Returns false after `ms`. */
 bool rows_await_no_places(struct kit_sql *sql, int ms);

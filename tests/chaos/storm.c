@@ -229,7 +229,7 @@ static void acquire_everything(struct run *run, struct history *history)
     history_join(history, &caller.history);
 }
 
-/* C8, and that no place stays when nobody asks for it. */
+/* Checks C8, and that no place stays without a client. */
 static void judge_order(struct run *run, const struct history *history)
 {
     char message[MESSAGE_SIZE] = "";

@@ -160,7 +160,7 @@ static void scene_stop(struct scene *scene, size_t exact)
     fixture_stop(&scene->fixture);
 }
 
-/* The client must have been answered so. */
+/* Checks the answer of the client. */
 static void expect_turn(const struct scene *scene, unsigned client, int status, const char *word)
 {
     const struct turn *turn = &scene->pool->turns[scene->pool->clients[client].turn];
@@ -273,7 +273,7 @@ static void shrink_while_waiting(void)
     scene_stop(&scene, CHANGE_CLIENTS / 2);
 }
 
-/* While it is paused nobody is granted and all stay; afterwards all are served in order. */
+/* While it is paused no waiter is granted and all stay; afterwards all are served in order. */
 static void pause_while_waiting(void)
 {
     struct scene scene;

@@ -94,6 +94,18 @@ class Server(http.server.ThreadingHTTPServer):
     def handle_error(self, request, client_address):
         pass  # a client that refuses the certificate
 
+    def shutdown_request(self, request):
+        """Reads to the client's end: unread input would reset the connection, and an alert of TLS would be lost."""
+        with socket.socket(fileno=os.dup(request.fileno())) as plain:
+            try:
+                plain.settimeout(10)
+                plain.shutdown(socket.SHUT_WR)
+                while plain.recv(65536):
+                    pass
+            except OSError:
+                pass  # the client has reset the connection
+        self.close_request(request)
+
 
 arguments = sys.argv[1:]
 log = open(arguments.pop(0), "a")

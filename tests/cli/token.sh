@@ -77,7 +77,7 @@ unreachable token check "$creds"
 check "a token that has ended is a warning" contains "$code $err" "0 permitctl: $creds, line 3: warning: this token of a has ended"
 chmod 640 "$creds"
 unreachable token check "$creds"
-check "a file that others can read: 65" contains "$code $err" "65 permitctl: $creds: others than its owner have access (mode 0640)"
+check "a file that others can read: 65" contains "$code $err" "65 permitctl: $creds: users other than its owner have access (mode 0640)"
 unreachable token check "$dir/nowhere"
 check "a file that is not there: 65" contains "$code $err" "65 permitctl: $dir/nowhere: cannot be opened"
 if "$permitctl" token make a 2>/dev/null >/dev/full; then code=0; else code=$?; fi

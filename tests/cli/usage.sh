@@ -35,6 +35,8 @@ for wrong in 10minutes soon -1s 1m30 ""; do
     call "$permitctl" run -s a --wait "$wrong" true
     check "--wait \"$wrong\": 64, and what is expected" contains "$code $err" "64 permitctl: --wait $wrong: expected a time such as"
 done
+call "$permitctl" acquire -s a --priority 10
+check "a priority above 9 is a usage error" contains "$code $err" "64 permitctl: --priority: expected 0 to 9"
 call "$permitctl" acquire -s a --wait-piece 0
 check "a piece of no length is a usage error" test "$code" = 64
 call "$permitctl" acquire --slot A1 -s a

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The waitlist: which waiters ask, when, and how; which clients are answered. Without threads, clock or database. */
+/* The waitlist: when and how waiters ask, and which clients are answered. Without threads, clock or database. */
 #include <criterion/criterion.h>
 #include <sched.h>
 #include <stdio.h>
@@ -605,7 +605,7 @@ Test(waitlist, limit_of_an_owner_counts_within_a_batch)
         op_drop_entries(&asked[i].op);
 }
 
-/* It came while the batch ran that made the waiter, so it could not join it. */
+/* It came while the batch that made the waiter ran, so it could not join the waiter. */
 Test(waitlist, copy_of_an_acquire_that_waits_here_joins_it_at_any_limit)
 {
     static struct asked one, copy;
@@ -621,7 +621,7 @@ Test(waitlist, copy_of_an_acquire_that_waits_here_joins_it_at_any_limit)
     cr_expect_eq(park_row(&copy, 1), waiter);
 }
 
-/* P20: else it would end the wait of its key at another server. */
+/* P20: otherwise it would end the wait of its key at another server. */
 Test(waitlist, acquire_without_a_wait_that_joined_a_waiter_asks_for_no_place_later)
 {
     static struct asked one, copy;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The value of a header Authorization: which values have a token, and whom the token belongs to. The first byte is the
- * time, the rest is the value.
+ * The value of a header Authorization: its token, and the principal of the token. The first byte is the time, the rest
+ * is the value.
  */
 #include <sys/mman.h>
 #include <sys/stat.h>

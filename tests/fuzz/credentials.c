@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The credentials file. Every line of a file that is taken must be there in the result, what is written again from the
- * result must give the same result, and each credential must be found, and no other.
+ * The credentials file. Every line of an accepted file must be in the result. A file written from the result must give
+ * the same result. Each credential must be found, and no other.
  */
 #include "core/credentials.h"
 

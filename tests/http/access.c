@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Credentials: every route with every right, in and out of scope, and what one principal learns of another. */
+/* Credentials: every route with every right, in and out of scope, and the answers that could reveal another principal. */
 #include <arpa/inet.h>
 #include <criterion/criterion.h>
 #include <pthread.h>
@@ -290,7 +290,7 @@ Test(access, every_route_with_every_right_in_and_out_of_scope, .timeout = 600)
 
 /* ---- 401 ---- */
 
-/* Returns the answer without what differs in every answer. */
+/* Returns the answer without the parts that differ in every answer. */
 static const char *answer_without_ids(const struct scene *scene, const char *headers)
 {
     struct talk talk = talk_from_elsewhere(scene);

@@ -45,7 +45,7 @@ Test(credentials, mistake_in_the_file_ends_the_start_and_the_check, .timeout = 3
     char *path = kit_path("credentials");
     refuses_file(path, ": cannot be opened");
     write_credentials(path, ADMIN, 0644);
-    refuses_file(path, ": others than its owner have access (mode 0644)");
+    refuses_file(path, ": users other than its owner have access (mode 0644)");
     write_credentials(path, ADMIN "rate = no\n", 0600);
     refuses_file(path, ", line 4: rate is a whole number from 1 to 1000000000");
     write_credentials(path, ADMIN, 0400);

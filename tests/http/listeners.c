@@ -42,6 +42,15 @@ static int connect_to_path(const char *path)
     return fd;
 }
 
+Test(listeners, more_than_sixteen_are_refused, .timeout = 300)
+{
+    enum { COUNT = 17 };
+    const char *list = "127.0.0.1:0";
+    for (int i = 1; i < COUNT; i++)
+        list = text("%s,127.0.0.1:0", list);
+    refuses_flags("--listen", list, "listen has more than 16 addresses");
+}
+
 Test(listeners, every_listener_is_printed_in_order_and_served, .timeout = 300)
 {
     char *path = kit_path("socket");

@@ -336,7 +336,7 @@ static bool one_waits(void *context)
     return metric_of(talk, "permitd_waiting") == 1;
 }
 
-/* A client that has left is first forgotten, then its place is given up by a write. */
+/* A client that has left is forgotten first; then a write removes it from its place. */
 static bool nobody_is_in_the_queue(void *context)
 {
     struct talk *talk = context;

@@ -320,10 +320,21 @@ Test(credentials, file_that_others_may_read_is_refused, .init = make_file, .fini
     cr_expect(load_with_mode(0600, geteuid()));
     cr_expect(load_with_mode(0600, geteuid()));
     cr_expect_not(load_with_mode(0640, geteuid()));
-    snprintf(expected, sizeof expected, "%s: others than its owner have access (mode 0640): chmod 600 %s", path, path);
+    snprintf(expected, sizeof expected, "%s: users other than its owner have access (mode 0640): chmod 600 %s", path,
+             path);
     cr_expect_str_eq(buf_text(&message), expected);
     cr_expect_not(load_with_mode(0604, geteuid()));
     cr_expect_not(load_with_mode(0620, geteuid()));
+}
+
+Test(credentials, file_above_the_limit_is_refused, .init = make_file, .fini = remove_file)
+{
+    char expected[300];
+    cr_assert_eq(truncate(path, CREDENTIALS_MAX_BYTES + 1), 0);
+    buf_init(&message, 4096);
+    cr_expect_not(credentials_load(path, geteuid(), &credentials, &message));
+    snprintf(expected, sizeof expected, "%s: larger than %d bytes", path, CREDENTIALS_MAX_BYTES);
+    cr_expect_str_eq(buf_text(&message), expected);
 }
 
 Test(credentials, file_of_another_user_is_refused, .init = make_file, .fini = remove_file)
