@@ -146,8 +146,9 @@ static const struct config_row setting_rows[] = {
      .offset = AT(credentials),
      .placeholder = "FILE",
      .help =
-         "File that says who may do what (security.md). Its mode is 0600 or stricter. It is read again on SIGHUP; "
-         "while it has a mistake, what was read before stays. Without this setting every client may do everything."},
+         "File of the principals, their credentials and rights (security.md). Its mode is 0600 or stricter. It is read "
+         "again on SIGHUP; while it has a mistake, the last good version stays in use. Without this setting every "
+         "client may do everything."},
     {.name = "advertise",
      .type = CONFIG_TEXT,
      .offset = AT(advertise),
@@ -374,7 +375,7 @@ static const struct config_row setting_rows[] = {
      .help =
          "URL that tells whether an owner is alive: http://HOST:PORT/PATH or https://... with {owner} for its name. "
          "200 means alive; 404 or 410, twice in a row, ends the requests of the owner; any other answer ends "
-         "nothing."},
+         "nothing. Owners of a namespace are not asked about."},
     {.name = "liveness_ca",
      .type = CONFIG_TEXT,
      .offset = AT(liveness_ca),
@@ -668,7 +669,7 @@ static struct data_dir_user data_dir_user_of(const struct settings *settings)
     return (struct data_dir_user){.name = settings->user, .allow_root = settings->allow_root};
 }
 
-/* On a database of somebody else's, only a named user takes the rights of root away. */
+/* Gives up the rights of root for the user of --user. With --database no other user is known. */
 static bool become_named_user(struct permitd *permitd)
 {
     uid_t uid;

@@ -4,10 +4,11 @@
 #include <stdlib.h>
 
 #include "api/call.h"
+#include "api/namespaces.h"
 #include "api/service.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/uuid.h"
+#include "core/name.h"
 
 /* Deadline of the release. No client waits for it. */
 enum { RELEASE_WITHIN_MS = 60000 };
@@ -15,13 +16,13 @@ enum { RELEASE_WITHIN_MS = 60000 };
 struct abandoned_grant {
     struct op op;
     struct operation operation;
-    char key[UUID_TEXT_SIZE];
+    char key[STORED_KEY_MAX_BYTES + 1];
 };
 
 static void warn(const char *key, enum permit_status status)
 {
-    log_write(LOG_WARN, "cannot release a grant whose client disconnected, it will expire", "external_id", key, "why",
-              permit_status_word(status), NULL);
+    log_write(LOG_WARN, "cannot release a grant whose client disconnected, it will expire", "external_id",
+              key_split(bytes_of(key)).key.data, "why", permit_status_word(status), NULL);
 }
 
 static void released(struct op *op, const struct decision *decision)

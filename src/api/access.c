@@ -6,11 +6,13 @@
 #include <time.h>
 
 #include "api/call.h"
+#include "api/namespaces.h"
 #include "api/problem.h"
 #include "api/service.h"
 #include "base/list.h"
 #include "base/log.h"
 #include "base/map.h"
+#include "core/name.h"
 #include "http/router.h"
 #include "http/server.h"
 
@@ -36,8 +38,8 @@ struct access {
 };
 
 /*
- * What a connection has proved last: the next request with the same bytes costs one comparison. The principal is valid
- * while the generation is that of the table in use.
+ * The last credential of a connection that was accepted. The next request with the same bytes costs one comparison. The
+ * principal is valid while `generation` is that of the table in use.
  */
 struct session {
     uint64_t generation;
@@ -45,7 +47,7 @@ struct session {
     const struct principal *principal;
     struct caller_counts *counts;
     struct caller_counts *counted; /* the connection counts for this principal; NULL: for none */
-    size_t length;                 /* of the Authorization; 0: there was none */
+    size_t length;                 /* of the value of Authorization; 0: the request had none */
     char text[SESSION_TEXT_MAX];
 };
 
@@ -98,15 +100,16 @@ enum auth_result access_identify(const struct principals *table, const struct cl
                                  unsigned times, int64_t now, int64_t *ret_until,
                                  const struct principal **ret_principal)
 {
-    bool has_certificate = client->certificate_name_count > 0;
-    const struct principal *certified =
-        has_certificate ? principals_of_certificate(table, client->certificate_names, client->certificate_name_count)
-                        : NULL;
+    const struct principal *certified = NULL;
+    enum auth_result result =
+        principals_of_certificate(table, client->certificate_names, client->certificate_name_count, &certified);
+    if (result == AUTH_CONFLICT)
+        return result;
     if (times == 0) {
         const struct principal *ambient =
             client->transport == CLIENT_UNIX ? principals_of_user(table, client->uid) : certified;
         if (!ambient)
-            return has_certificate ? AUTH_UNKNOWN : AUTH_MISSING;
+            return result;
         *ret_principal = ambient;
         *ret_until = INT64_MAX;
         return AUTH_OK;
@@ -114,7 +117,6 @@ enum auth_result access_identify(const struct principals *table, const struct cl
     struct bytes token = times == 1 ? principals_token_of_header(value) : (struct bytes){0};
     if (!token.data)
         return AUTH_MALFORMED;
-    enum auth_result result = AUTH_OK;
     int64_t until;
     const struct principal *principal = principals_of_token(table, token, now, &until, &result);
     if (!principal)
@@ -135,7 +137,7 @@ static bool session_knows(const struct session *session, const struct principals
            bytes_equal(value, (struct bytes){session->text, session->length});
 }
 
-/* Keeps what the connection has proved; not without memory. An overlong value is not known again. */
+/* Stores the accepted credential in the connection's session, unless its value is too long or there is no memory. */
 static void session_keep(struct client *client, const struct principals *table, struct bytes value, int64_t until,
                          const struct caller *caller)
 {
@@ -243,7 +245,8 @@ bool access_may_wait(struct exchange *exchange)
         memcpy(value, session->text, session->length);
     if (authenticate(exchange, value, value[0] != 0, &now) != AUTH_OK)
         return false;
-    if (strcmp(now.principal->name, call->caller.principal->name) != 0 || !(now.principal->rights & RIGHT_USE))
+    if (strcmp(now.principal->name, call->caller.principal->name) != 0 || !(now.principal->rights & RIGHT_USE) ||
+        !bytes_equal(now.principal->namespace, call->caller.principal->namespace))
         return false;
     for (size_t i = 0; i < call->first.operation.want_count; i++)
         if (!scope_covers(&now.principal->scope, call->first.operation.wants[i].semaphore))
@@ -305,8 +308,8 @@ const char *right_word(unsigned right)
     }
 }
 
-/* Writes "needs the right look or fence". */
-static void write_need(struct buf *message, unsigned rights)
+/* Refuses a call. The message is "needs the right look or fence", then `where` and the name. */
+static enum permit_status forbid(struct buf *message, unsigned rights, const char *where, struct bytes name)
 {
     const char *between = "needs the right ";
     buf_clear(message);
@@ -317,34 +320,30 @@ static void write_need(struct buf *message, unsigned rights)
         buf_append_text(message, right_word(right));
         between = " or ";
     }
+    buf_append_text(message, where);
+    buf_append(message, name.data, name.length);
+    return PERMIT_FORBIDDEN;
 }
 
 enum permit_status access_check_right(const struct exchange *exchange, unsigned rights, struct buf *message)
 {
     if (rights == RIGHT_OPEN || access_has(exchange, rights))
         return PERMIT_OK;
-    write_need(message, rights);
-    return PERMIT_FORBIDDEN;
+    return forbid(message, rights, "", BYTES(""));
 }
 
 enum permit_status access_check_semaphore(const struct exchange *exchange, unsigned rights, struct bytes name,
                                           struct buf *message)
 {
-    if (scope_covers(access_scope(exchange), name))
-        return PERMIT_OK;
-    write_need(message, rights);
-    buf_printf(message, " on %.*s", (int)name.length, name.data);
-    return PERMIT_FORBIDDEN;
+    return scope_covers(access_scope(exchange), name) ? PERMIT_OK : forbid(message, rights, " on ", name);
 }
 
 enum permit_status access_check_prefix(const struct exchange *exchange, unsigned rights, struct bytes prefix,
                                        struct buf *message)
 {
-    if (scope_covers_prefix(access_scope(exchange), prefix))
-        return PERMIT_OK;
-    write_need(message, rights);
-    buf_printf(message, " on all semaphores that begin with %.*s", (int)prefix.length, prefix.data);
-    return PERMIT_FORBIDDEN;
+    return scope_covers_prefix(access_scope(exchange), prefix)
+               ? PERMIT_OK
+               : forbid(message, rights, " on all semaphores that begin with ", prefix);
 }
 
 enum permit_status access_check_wants(const struct exchange *exchange, const struct operation *operation,
@@ -375,25 +374,29 @@ void access_audit(struct exchange *exchange, const struct route *route)
         call_of(exchange)->caller.audited = route;
 }
 
-/* One line a change: who, from where, what, why, and how it ended. */
+/* Logs a change in one line: principal, address, route, name, reason and HTTP status. */
 static void log_change(const struct exchange *exchange, const struct call *call)
 {
     static const char *const words[] = {[METHOD_PUT] = "PUT", [METHOD_POST] = "POST", [METHOD_DELETE] = "DELETE"};
     enum { TEXT_MAX = 1024 };
     const struct caller *caller = &call->caller;
-    struct bytes name = exchange->path_values[0];
+    struct key_parts parts = key_split(exchange->path_values[0]);
     bool has_operation = call->item_count == 1 && !call->batch;
     struct bytes why = has_operation ? call->first.operation.why : caller->why;
     char what[64];
     char name_text[TEXT_MAX];
+    char namespace[NAMESPACE_MAX_BYTES + 1];
     char why_text[TEXT_MAX];
     char status[12];
     snprintf(what, sizeof what, "%s %s", words[caller->audited->method], caller->audited->path);
-    snprintf(name_text, sizeof name_text, "%.*s", (int)name.length, name.data ? name.data : "");
+    snprintf(name_text, sizeof name_text, "%.*s", (int)parts.key.length, parts.key.data ? parts.key.data : "");
+    snprintf(namespace, sizeof namespace, "%.*s", (int)parts.namespace.length,
+             parts.namespace.data ? parts.namespace.data : "");
     snprintf(why_text, sizeof why_text, "%.*s", (int)why.length, why.data ? why.data : "");
     snprintf(status, sizeof status, "%d", exchange->answer.http_status);
     log_write(LOG_INFO, "change", "principal", caller->principal->name, "peer", caller->address, "what", what, "name",
-              name_text, "why", why_text, "outcome", status, "request_id", exchange->id, NULL);
+              name_text, "why", why_text, "outcome", status, "request_id", exchange->id,
+              namespace[0] ? "namespace" : NULL, namespace, NULL);
 }
 
 void access_end_call(struct exchange *exchange)
@@ -499,7 +502,7 @@ static void write_quotas(const struct access *access, struct buf *out)
 
 void access_write_metrics(const struct access *access, struct buf *out)
 {
-    write_head(out, "permitd_auth_total", "counter", "Requests by what their credentials proved.");
+    write_head(out, "permitd_auth_total", "counter", "Requests by the result of their authentication.");
     for (enum auth_result result = 0; result < AUTH_RESULTS; result++)
         buf_printf(out, "permitd_auth_total{result=\"%s\"} %llu\n", auth_result_word(result),
                    (unsigned long long)access->results[result]);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Access: who sends a request, and what they may do (docs/security.md). A request is authenticated when its headers are
- * complete; then routes.c checks the right of its route, and handlers check names that only they know. Without
- * credentials (service->principals is NULL) every request may do everything.
+ * Access: finds the principal of each request and checks its rights (docs/security.md). A request is authenticated when
+ * its headers are complete. Then routes.c checks the right of its route, and handlers check the names that only they
+ * know. Without credentials (service->principals is NULL) every request may do everything.
  *
  * A reload exchanges the table of principals. A call keeps a reference to the table that has authenticated it, so that
  * its principal and scope live as long as its operations.
@@ -22,7 +22,7 @@ const char *right_word(unsigned right);
 struct caller_counts;
 struct route;
 
-/* Who has sent a request: a part of its call. */
+/* The principal of a call. */
 struct caller {
     struct principals *table;          /* a reference; NULL: not authenticated */
     const struct principal *principal; /* of `table` */
@@ -45,11 +45,11 @@ void access_free(struct access *access);
 /* ---- hooks of the server, on the loop's thread ---- */
 
 /*
- * Finds out who sends the request. False: the exchange's answer is the refusal: it has no valid credential, or its
- * principal has too many connections. A request for an open route goes on all the same, as one of nobody.
+ * Authenticates the request. False: the exchange's answer is the refusal: it has no valid credential, or its principal
+ * has too many connections. A request for an open route is then served without a principal.
  */
 bool access_admit(struct exchange *exchange, bool open) MUST_CHECK;
-/* Returns true if the caller of a waiting exchange still may ask for what it waits for. For server_end_waits. */
+/* Returns true if the caller of a waiting exchange still has the right to acquire. For server_end_waits. */
 bool access_may_wait(struct exchange *exchange) MUST_CHECK;
 /* The call is over: counts and logs it, and drops its reference to the table. */
 void access_end_call(struct exchange *exchange);
@@ -57,21 +57,21 @@ void access_end_call(struct exchange *exchange);
  * Finds the principal of a client, and the time in seconds since 1970 at which its credential ends; INT64_MAX: never.
  * `value` is that of its header Authorization, which it has sent `times` times. A token that is given must be valid. A
  * certificate, or the user of a Unix socket, counts if there is no token. A certificate of another principal than the
- * token's is a conflict. Both outputs are set with AUTH_OK only.
+ * token's is a conflict, and so is one with names of several principals. Both outputs are set with AUTH_OK only.
  */
 enum auth_result access_identify(const struct principals *table, const struct client *client, const char *value,
                                  unsigned times, int64_t now, int64_t *ret_until,
                                  const struct principal **ret_principal) MUST_CHECK;
-/* Frees client->session, in which access keeps what it knows of the connection. */
+/* Frees client->session: the connection's accepted credential. */
 void access_end_session(void *session);
 
 /* ---- for handlers, on any thread ---- */
 
-/* Returns the principal that sends the request; NULL: it is not authenticated, or there are no credentials. */
+/* Returns the principal of the request; NULL: it is not authenticated, or there are no credentials. */
 const struct principal *access_principal(const struct exchange *exchange);
 /* Returns the time in seconds since 1970 at which the credential of the request ends; INT64_MAX: never. On the loop. */
 int64_t access_until(const struct exchange *exchange);
-/* Returns true if the request is authenticated, or nobody needs to be. */
+/* Returns true if the request is authenticated, or no request needs to be. */
 bool access_is_known(const struct exchange *exchange) MUST_CHECK;
 /* Returns true if the caller has one of these rights (bits of enum right). */
 bool access_has(const struct exchange *exchange, unsigned rights) MUST_CHECK;
@@ -81,7 +81,7 @@ const struct scope *access_scope(const struct exchange *exchange);
 void access_mark(const struct exchange *exchange, struct operation *operation);
 /* PERMIT_FORBIDDEN: the caller has none of the rights; `message` says which it needs. */
 enum permit_status access_check_right(const struct exchange *exchange, unsigned rights, struct buf *message) MUST_CHECK;
-/* PERMIT_FORBIDDEN: the caller has the right not for this semaphore, or not for all that begin with this prefix. */
+/* PERMIT_FORBIDDEN: the scope of the caller does not cover this semaphore, or all that begin with this prefix. */
 enum permit_status access_check_semaphore(const struct exchange *exchange, unsigned rights, struct bytes name,
                                           struct buf *message) MUST_CHECK;
 enum permit_status access_check_prefix(const struct exchange *exchange, unsigned rights, struct bytes prefix,

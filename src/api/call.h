@@ -42,7 +42,8 @@ struct batch_items {
 struct call {
     struct exchange exchange;
     struct caller caller;
-    int64_t wait_ms; /* maximum wait of an acquire; 0: no wait */
+    struct bytes namespace; /* of the keys and owners that the request names (namespaces.h) */
+    int64_t wait_ms;        /* maximum wait of an acquire; 0: no wait */
     union {
         struct query engine_query;
         struct owner_op owner;   /* heartbeat or owner DELETE */

@@ -43,11 +43,15 @@ static enum permit_status find_usage(const struct service *service, struct store
     struct audit_drift drifts[DRIFTS_NAMED];
     (void)store;
     size_t count = engine_drifts(service->engine, drifts, DRIFTS_NAMED);
-    for (size_t i = 0; i < count && i < DRIFTS_NAMED; i++)
+    for (size_t i = 0; i < count && i < DRIFTS_NAMED; i++) {
+        struct key_parts subject = key_split(bytes_of(drifts[i].subject));
         doctor_add(report, "usage", DOCTOR_WARN,
-                   "%s %.100s does not match its rows: %s; only permitd may write to its tables; if nothing else did, "
-                   "please report this as a bug",
-                   drifts[i].is_request ? "request" : "semaphore", drifts[i].subject, drifts[i].sentence);
+                   "%s %.100s%s%.*s does not match its rows: %s; only permitd may write to its tables; if nothing else "
+                   "did, please report this as a bug",
+                   drifts[i].is_request ? "request" : "semaphore", subject.key.data,
+                   subject.namespace.length ? " of namespace " : "", (int)subject.namespace.length,
+                   subject.namespace.length ? subject.namespace.data : "", drifts[i].sentence);
+    }
     if (count > DRIFTS_NAMED)
         doctor_add(report, "usage", DOCTOR_WARN, "%zu more mismatches; see the log", count - DRIFTS_NAMED);
     if (count == 0)

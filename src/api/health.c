@@ -21,8 +21,8 @@ static void append_member(struct buf *out, const char *name, int64_t number)
 }
 
 /*
- * Answers that the process is alive, independently of the database, with the times that keys are kept. Who is not known
- * gets no details.
+ * Answers that the process is alive, without asking the database. An authenticated client also gets the version and the
+ * times for which keys are kept.
  */
 bool ops_health(struct exchange *exchange)
 {

@@ -22,7 +22,7 @@ static void time_out(struct exchange *exchange, struct answer *answer)
     problem_head(answer, status, 0);
     problem_begin(&answer->body, status, NULL);
     if (call->item_count == 1 && !call->batch && call->first.operation.external_id.data)
-        write_member_text(&answer->body, "external_id", call->first.operation.external_id);
+        write_member_text(&answer->body, "external_id", key_split(call->first.operation.external_id).key);
     problem_retry_after(&answer->body, answer->retry_after_ms);
     problem_end(&answer->body);
 }

@@ -82,6 +82,73 @@ void write_member_bool(struct buf *out, const char *name, bool value)
     buf_append_text(out, value ? "true" : "false");
 }
 
+/* ---- keys and owners ---- */
+
+/* Writes ,"namespace":"..." of a key that the viewer sees, if it is not his own namespace. */
+static void write_namespace(struct buf *out, const struct viewer *viewer, struct bytes stored)
+{
+    if (viewer_needs_namespace(viewer, stored))
+        write_member_text(out, "namespace", key_split(stored).namespace);
+}
+
+void write_member_key(struct buf *out, const struct viewer *viewer, const char *name, struct bytes stored)
+{
+    if (!viewer_sees(viewer, stored))
+        return;
+    write_member_text(out, name, key_split(stored).key);
+    write_namespace(out, viewer, stored);
+}
+
+void write_key_begin(struct buf *out, const struct viewer *viewer, struct bytes stored)
+{
+    if (!viewer_sees(viewer, stored)) {
+        buf_append_text(out, "{\"hidden\":true");
+        return;
+    }
+    buf_append_text(out, "{\"external_id\":");
+    write_text(out, key_split(stored).key);
+    write_namespace(out, viewer, stored);
+}
+
+void write_owner(struct buf *out, const struct viewer *viewer, struct bytes stored)
+{
+    if (stored.length && viewer_sees(viewer, stored))
+        write_member_text(out, "owner", key_split(stored).key);
+}
+
+/*
+ * Writes ,"name":["key",...] of the keys that the viewer may see and, if one of them is of another namespace,
+ * ,"name_namespaces":["namespace",...] in the same order.
+ */
+static void write_keys(struct buf *out, const struct viewer *viewer, const char *name, const char *name_namespaces,
+                       const struct bytes *keys, size_t count)
+{
+    const char *between = "";
+    bool others = false;
+    write_name(out, name);
+    buf_append_char(out, '[');
+    for (size_t i = 0; i < count; i++) {
+        if (!viewer_sees(viewer, keys[i]))
+            continue;
+        buf_append_text(out, between);
+        write_text(out, key_split(keys[i]).key);
+        between = ",";
+        others |= viewer_needs_namespace(viewer, keys[i]);
+    }
+    buf_append_char(out, ']');
+    if (!others) /* only a viewer that sees all keys sees others */
+        return;
+    write_name(out, name_namespaces);
+    buf_append_char(out, '[');
+    for (size_t i = 0; i < count; i++) {
+        buf_append_text(out, i ? "," : "");
+        write_text(out, key_split(keys[i]).namespace);
+    }
+    buf_append_char(out, ']');
+}
+
+/* ---- requests ---- */
+
 /* Writes a time of the database's clock; nothing for NEVER. */
 static void write_member_time(struct buf *out, const char *name, utc_us time)
 {
@@ -181,15 +248,13 @@ static void write_unclaimed(struct buf *out, const struct request *request)
         write_member_bool(out, "unclaimed", true);
 }
 
-void write_request_begin(struct buf *out, const struct request *request, const struct bytes *names,
-                         const uint64_t *floors, const struct lease_clock *clock, utc_us now)
+void write_request_begin(struct buf *out, const struct viewer *viewer, const struct request *request,
+                         const struct bytes *names, const uint64_t *floors, const struct lease_clock *clock, utc_us now)
 {
-    buf_append_text(out, "{\"external_id\":");
-    write_text(out, request->external_id);
+    write_key_begin(out, viewer, request->external_id);
     write_member_text(out, "state", bytes_of(request_state_word(request->state)));
     write_unclaimed(out, request);
-    if (request->owner.length)
-        write_member_text(out, "owner", request->owner);
+    write_owner(out, viewer, request->owner);
     write_permits(out, request, names, floors);
     if (request->ttl_ms == TTL_BY_OWNER)
         buf_append_text(out, ",\"ttl\":\"owner\",\"ttl_ms\":null");
@@ -292,14 +357,17 @@ void write_template(struct buf *out, const struct template *template)
     buf_append_char(out, '}');
 }
 
-void write_event(struct buf *out, const struct event_row *event)
+void write_event(struct buf *out, const struct viewer *viewer, const struct event_row *event)
 {
     buf_append_text(out, "{\"at\":");
     write_time(out, event->at);
     if (event->who.length)
         write_member_text(out, "who", event->who);
     write_member_text(out, "what", event->what);
-    if (event->from.data)
+    bool names_key = bytes_equal(event->what, BYTES("forced"));
+    if (event->from.data && names_key)
+        write_member_key(out, viewer, "from", event->from);
+    else if (event->from.data)
         write_member_text(out, "from", event->from);
     if (event->to.data)
         write_member_text(out, "to", event->to);
@@ -309,13 +377,12 @@ void write_event(struct buf *out, const struct event_row *event)
     buf_append_char(out, '}');
 }
 
-void write_holder(struct buf *out, const struct holder_row *holder, const struct query_time *time, bool suspect)
+void write_holder(struct buf *out, const struct viewer *viewer, const struct holder_row *holder,
+                  const struct query_time *time, bool suspect)
 {
     const struct request *request = &holder->request;
-    buf_append_text(out, "{\"external_id\":");
-    write_text(out, request->external_id);
-    if (request->owner.length)
-        write_member_text(out, "owner", request->owner);
+    write_key_begin(out, viewer, request->external_id);
+    write_owner(out, viewer, request->owner);
     write_unclaimed(out, request);
     write_permit(out, &holder->permit);
     write_member_time(out, "acquired_at", lease_to_wall(&time->clock, request->acquired_at));
@@ -326,7 +393,8 @@ void write_holder(struct buf *out, const struct holder_row *holder, const struct
     buf_append_char(out, '}');
 }
 
-void write_slot(struct buf *out, const struct slot_list_row *slot, const struct query_time *time)
+void write_slot(struct buf *out, const struct viewer *viewer, const struct slot_list_row *slot,
+                const struct query_time *time)
 {
     const struct request *request = &slot->request;
     buf_append_text(out, "{\"number\":");
@@ -335,24 +403,12 @@ void write_slot(struct buf *out, const struct slot_list_row *slot, const struct 
         write_member_text(out, "label", slot->label);
     if (slot->token) {
         write_member_u64(out, "token", slot->token);
-        write_member_text(out, "external_id", request->external_id);
+        write_member_key(out, viewer, "external_id", request->external_id);
         if (request->confirmed_at != NEVER)
             write_member_bool(out, "confirmed", true);
         write_member_time(out, "expires_at", deadline_to_wall(request_expires_at(request), &time->clock, time->now));
     }
     buf_append_char(out, '}');
-}
-
-void write_keys(struct buf *out, const char *name, const struct bytes *keys, size_t count)
-{
-    write_name(out, name);
-    buf_append_char(out, '[');
-    for (size_t i = 0; i < count; i++) {
-        if (i)
-            buf_append_char(out, ',');
-        write_text(out, keys[i]);
-    }
-    buf_append_char(out, ']');
 }
 
 /* Writes the end of a wait as `name` and `name`_in_ms. */
@@ -411,8 +467,12 @@ void write_choice(struct buf *out, const struct want *want)
         write_member_bool(out, "adjacent", true);
 }
 
-/* Writes ,"permits":[...] of a waiting request. positions NULL: without its places. */
-static void write_wants(struct buf *out, const struct request *request, const struct queue_position *positions)
+/*
+ * Writes ,"permits":[...] of a waiting request; which slots it names only for a viewer that sees it. positions NULL:
+ * without its places.
+ */
+static void write_wants(struct buf *out, const struct viewer *viewer, const struct request *request,
+                        const struct queue_position *positions)
 {
     write_name(out, "permits");
     buf_append_char(out, '[');
@@ -421,62 +481,63 @@ static void write_wants(struct buf *out, const struct request *request, const st
         buf_append_text(out, i ? ",{\"semaphore\":" : "{\"semaphore\":");
         write_text(out, want->semaphore);
         write_member_i64(out, "count", want->count);
-        write_choice(out, want);
+        if (viewer_sees(viewer, request->external_id))
+            write_choice(out, want);
         if (positions)
-            write_position(out, &positions[i]);
+            write_position(out, viewer, &positions[i]);
         buf_append_char(out, '}');
     }
     buf_append_char(out, ']');
 }
 
-void write_position(struct buf *out, const struct queue_position *position)
+void write_position(struct buf *out, const struct viewer *viewer, const struct queue_position *position)
 {
     write_member_u64(out, "place", position->ahead + 1);
     write_member_u64(out, "ahead_count", position->ahead);
     if (position->more)
         write_member_bool(out, "ahead_more", true);
-    write_keys(out, "ahead", position->keys, position->key_count);
+    write_keys(out, viewer, "ahead", "ahead_namespaces", position->keys, position->key_count);
 }
 
-void write_waiter(struct buf *out, const struct waiter_row *waiter, const struct query_time *time)
+void write_waiter(struct buf *out, const struct viewer *viewer, const struct waiter_row *waiter,
+                  const struct query_time *time)
 {
     const struct request *request = &waiter->request;
-    buf_append_text(out, "{\"external_id\":");
-    write_text(out, request->external_id);
-    if (request->owner.length)
-        write_member_text(out, "owner", request->owner);
-    write_wants(out, request, NULL);
+    write_key_begin(out, viewer, request->external_id);
+    write_owner(out, viewer, request->owner);
+    write_wants(out, viewer, request, NULL);
     write_wait(out, request, waiter->kept, time);
     write_member_u64(out, "place", waiter->kept ? waiter->number + 1 : waiter->number);
-    if (waiter->behind.data)
-        write_member_text(out, "behind", waiter->behind);
+    if (waiter->behind.data && viewer_sees(viewer, waiter->behind))
+        write_member_text(out, "behind", key_split(waiter->behind).key);
+    if (waiter->behind.data && viewer_needs_namespace(viewer, waiter->behind))
+        write_member_text(out, "behind_namespace", key_split(waiter->behind).namespace);
     buf_append_char(out, '}');
 }
 
-void write_waiting_begin(struct buf *out, const struct request *request, const struct queue_position *positions,
-                         bool kept, const struct query_time *time)
+void write_waiting_begin(struct buf *out, const struct viewer *viewer, const struct request *request,
+                         const struct queue_position *positions, bool kept, const struct query_time *time)
 {
-    buf_append_text(out, "{\"external_id\":");
-    write_text(out, request->external_id);
+    write_key_begin(out, viewer, request->external_id);
     write_member_text(out, "state", bytes_of(request_state_word(request->state)));
-    if (request->owner.length)
-        write_member_text(out, "owner", request->owner);
-    write_wants(out, request, positions);
+    write_owner(out, viewer, request->owner);
+    write_wants(out, viewer, request, positions);
     write_wait_begin(out, request, time);
     write_wait_end(out, "until", "until_in_ms", request, time);
     write_client(out, request, kept);
 }
 
-void write_longest_holders(struct buf *out, const struct blocking_holder *holders, size_t count, utc_us now)
+void write_longest_holders(struct buf *out, const struct viewer *viewer, const struct blocking_holder *holders,
+                           size_t count, utc_us now)
 {
     write_name(out, "holders");
     buf_append_char(out, '[');
     for (size_t i = 0; i < count; i++) {
         const struct blocking_holder *holder = &holders[i];
-        buf_append_text(out, i ? ",{\"external_id\":" : "{\"external_id\":");
-        write_text(out, holder->external_id);
-        if (holder->owner.length)
-            write_member_text(out, "owner", holder->owner);
+        if (i)
+            buf_append_char(out, ',');
+        write_key_begin(out, viewer, holder->external_id);
+        write_owner(out, viewer, holder->owner);
         write_member_time(out, "since", holder->since);
         write_member_time(out, "expires_at", holder->expires_at);
         if (holder->expires_at != NEVER)
@@ -487,8 +548,8 @@ void write_longest_holders(struct buf *out, const struct blocking_holder *holder
 }
 
 /* Writes the held slots among those that the request names. */
-static void write_taken(struct buf *out, const struct taken_slot *taken, size_t count, const struct lease_clock *clock,
-                        utc_us now)
+static void write_taken(struct buf *out, const struct viewer *viewer, const struct taken_slot *taken, size_t count,
+                        const struct lease_clock *clock, utc_us now)
 {
     write_name(out, "taken");
     buf_append_char(out, '[');
@@ -498,15 +559,15 @@ static void write_taken(struct buf *out, const struct taken_slot *taken, size_t 
         if (taken[i].label.length)
             write_member_text(out, "label", taken[i].label);
         write_member_u64(out, "token", taken[i].token);
-        write_member_text(out, "external_id", taken[i].holder);
+        write_member_key(out, viewer, "external_id", taken[i].holder);
         write_expiry(out, taken[i].expires_at, clock, now);
         buf_append_char(out, '}');
     }
     buf_append_char(out, ']');
 }
 
-static void write_one_blocking(struct buf *out, const struct blocking *blocking, const struct lease_clock *clock,
-                               utc_us now)
+static void write_one_blocking(struct buf *out, const struct viewer *viewer, const struct blocking *blocking,
+                               const struct lease_clock *clock, utc_us now)
 {
     buf_append_text(out, "{\"semaphore\":");
     write_text(out, blocking->semaphore);
@@ -515,23 +576,23 @@ static void write_one_blocking(struct buf *out, const struct blocking *blocking,
     write_member_i64(out, "requested", blocking->requested);
     if (blocking->ahead) {
         write_member_i64(out, "waiting_ahead", (int64_t)blocking->ahead);
-        write_keys(out, "ahead", blocking->ahead_keys, blocking->ahead_key_count);
+        write_keys(out, viewer, "ahead", "ahead_namespaces", blocking->ahead_keys, blocking->ahead_key_count);
     }
     if (blocking->taken_count)
-        write_taken(out, blocking->taken, blocking->taken_count, clock, now);
-    write_longest_holders(out, blocking->holders, blocking->holder_count, now);
+        write_taken(out, viewer, blocking->taken, blocking->taken_count, clock, now);
+    write_longest_holders(out, viewer, blocking->holders, blocking->holder_count, now);
     buf_append_char(out, '}');
 }
 
-void write_blocking(struct buf *out, const struct blocking *blocking, size_t count, const struct lease_clock *clock,
-                    utc_us now)
+void write_blocking(struct buf *out, const struct viewer *viewer, const struct blocking *blocking, size_t count,
+                    const struct lease_clock *clock, utc_us now)
 {
     write_name(out, "blocking");
     buf_append_char(out, '[');
     for (size_t i = 0; i < count; i++) {
         if (i)
             buf_append_char(out, ',');
-        write_one_blocking(out, &blocking[i], clock, now);
+        write_one_blocking(out, viewer, &blocking[i], clock, now);
     }
     buf_append_char(out, ']');
 }

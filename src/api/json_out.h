@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* Writes answers as JSON directly into a buffer: the objects of docs/protocol.md. Uses no library and no tree. */
+/*
+ * Writes answers as JSON directly into a buffer: the objects of docs/protocol.md. Uses no library and no tree. Functions
+ * that write keys and owners get stored ones, and a viewer: they write only what it may see (namespaces.h).
+ */
 #ifndef API_JSON_OUT_H
 #define API_JSON_OUT_H
 
+#include "api/namespaces.h"
 #include "base/buf.h"
 #include "core/lease_time.h"
 #include "core/request.h"
@@ -21,8 +25,9 @@ void write_member_text(struct buf *out, const char *name, struct bytes text);
  * Writes a request as POST, GET, DELETE and renew answer it, without its closing brace. names and floors have one value
  * per permit. floors may be NULL: not written.
  */
-void write_request_begin(struct buf *out, const struct request *request, const struct bytes *names,
-                         const uint64_t *floors, const struct lease_clock *clock, utc_us now);
+void write_request_begin(struct buf *out, const struct viewer *viewer, const struct request *request,
+                         const struct bytes *names, const uint64_t *floors, const struct lease_clock *clock,
+                         utc_us now);
 /* Writes ,"overdue":... for a held request: true if it is due and its end is not committed. */
 void write_overdue(struct buf *out, const struct request *request, const struct lease_clock *clock, utc_us now);
 /* Writes ,"suspect":... for a held request: true if its owner may not be alive (owners.h). */
@@ -36,31 +41,39 @@ void write_semaphore_row(struct buf *out, const struct semaphore_row *row, const
 /* Writes a template. */
 void write_template(struct buf *out, const struct template *template);
 /* Writes an entry of /holders. */
-void write_holder(struct buf *out, const struct holder_row *holder, const struct query_time *time, bool suspect);
+void write_holder(struct buf *out, const struct viewer *viewer, const struct holder_row *holder,
+                  const struct query_time *time, bool suspect);
 /* Writes an entry of /slots. */
-void write_slot(struct buf *out, const struct slot_list_row *slot, const struct query_time *time);
+void write_slot(struct buf *out, const struct viewer *viewer, const struct slot_list_row *slot,
+                const struct query_time *time);
 /* Writes an entry of /events. */
-void write_event(struct buf *out, const struct event_row *event);
+void write_event(struct buf *out, const struct viewer *viewer, const struct event_row *event);
 /* Writes an entry of /waiters. */
-void write_waiter(struct buf *out, const struct waiter_row *waiter, const struct query_time *time);
+void write_waiter(struct buf *out, const struct viewer *viewer, const struct waiter_row *waiter,
+                  const struct query_time *time);
 /* Writes ,"priority":... and the times and the server of a wait. kept: no client asks for the request. */
 void write_wait(struct buf *out, const struct request *request, bool kept, const struct query_time *time);
 /* Writes ,"place":... and the requests before it. */
-void write_position(struct buf *out, const struct queue_position *position);
+void write_position(struct buf *out, const struct viewer *viewer, const struct queue_position *position);
 /* Writes a WAITING request. positions has one element per want; NULL: without its places. */
-void write_waiting_begin(struct buf *out, const struct request *request, const struct queue_position *positions,
-                         bool kept, const struct query_time *time);
-/* Writes ,"name":["key",...] */
-void write_keys(struct buf *out, const char *name, const struct bytes *keys, size_t count);
+void write_waiting_begin(struct buf *out, const struct viewer *viewer, const struct request *request,
+                         const struct queue_position *positions, bool kept, const struct query_time *time);
+/* Writes ,"name":"key" and, if the viewer needs it, ,"namespace":"..."; nothing if he may not see the key. */
+void write_member_key(struct buf *out, const struct viewer *viewer, const char *name, struct bytes stored);
+/* Writes {"external_id":"..." and, if the viewer needs it, the namespace; {"hidden":true if he may not see the key. */
+void write_key_begin(struct buf *out, const struct viewer *viewer, struct bytes stored);
+/* Writes ,"owner":"..." if there is one and the viewer may see it. */
+void write_owner(struct buf *out, const struct viewer *viewer, struct bytes stored);
 /* Writes ,"name":true */
 void write_member_bool(struct buf *out, const char *name, bool value);
 /* Writes ,"name":7 */
 void write_member_i64(struct buf *out, const char *name, int64_t number);
 /* Writes ,"holders":[...]. now: the database's clock. */
-void write_longest_holders(struct buf *out, const struct blocking_holder *holders, size_t count, utc_us now);
+void write_longest_holders(struct buf *out, const struct viewer *viewer, const struct blocking_holder *holders,
+                           size_t count, utc_us now);
 /* Writes the slots that a want names: ,"slots":[...] or ,"any_of":[...], and ,"adjacent":true. */
 void write_choice(struct buf *out, const struct want *want);
 /* Writes ,"blocking":[...]. now: the database's clock. clock converts the times of `taken`. */
-void write_blocking(struct buf *out, const struct blocking *blocking, size_t count, const struct lease_clock *clock,
-                    utc_us now);
+void write_blocking(struct buf *out, const struct viewer *viewer, const struct blocking *blocking, size_t count,
+                    const struct lease_clock *clock, utc_us now);
 #endif

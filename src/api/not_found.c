@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "api/access.h"
+#include "api/namespaces.h"
 #include "api/problem.h"
 #include "api/service.h"
 #include "core/name.h"
@@ -33,22 +34,27 @@ static bool find_kind(enum permit_status status, size_t *ret_index)
 /* Writes the 404. If the object has been created meanwhile, the nearest name is left out. */
 static void write_not_found(struct exchange *exchange, size_t kind, struct bytes name, const struct nearest *nearest)
 {
+    struct bytes missing = key_split(name).key;
+    struct bytes other = key_split(nearest->name).key;
     char detail[2 * NAME_MAX_BYTES + 100];
     int length =
-        snprintf(detail, sizeof detail, "there is no %s \"%.*s\"", kinds[kind].word, (int)name.length, name.data);
+        snprintf(detail, sizeof detail, "there is no %s \"%.*s\"", kinds[kind].word, (int)missing.length, missing.data);
     if (nearest->name.data && !nearest->exists)
-        snprintf(detail + length, sizeof detail - (size_t)length, "; the nearest name is \"%.*s\"",
-                 (int)nearest->name.length, nearest->name.data);
+        snprintf(detail + length, sizeof detail - (size_t)length, "; the nearest name is \"%.*s\"", (int)other.length,
+                 other.data);
     (void)problem_answer(exchange, kinds[kind].status, detail);
 }
 
-/* A name out of scope is not told, and no key or owner, because these may be of other principals. */
-static bool may_be_named(const struct scope *scope, size_t kind, struct bytes name)
+/*
+ * Returns true if a 404 may suggest this name. A semaphore or template must be in scope. Keys and owners may belong to
+ * other principals or namespaces.
+ */
+static bool may_be_named(const struct scope *scope, size_t kind, struct bytes name, struct bytes nearest)
 {
     switch (kinds[kind].kind) {
-    case NEAREST_SEMAPHORE: return scope_covers(scope, name);
-    case NEAREST_TEMPLATE: return scope_covers_prefix(scope, name);
-    default: return !scope;
+    case NEAREST_SEMAPHORE: return scope_covers(scope, nearest);
+    case NEAREST_TEMPLATE: return scope_covers_prefix(scope, nearest);
+    default: return !scope && bytes_equal(key_split(name).namespace, key_split(nearest).namespace);
     }
 }
 
@@ -57,7 +63,7 @@ static struct nearest find_nearest(struct exchange *exchange, struct store *stor
     struct nearest nearest = {0};
     if (store && store->queries->nearest(store, kinds[kind].kind, name, &exchange->arena, &nearest) != PERMIT_OK)
         return (struct nearest){0}; /* the answer is correct without it */
-    if (!may_be_named(access_scope(exchange), kind, nearest.name))
+    if (!may_be_named(access_scope(exchange), kind, name, nearest.name))
         nearest.name = (struct bytes){0};
     return nearest;
 }

@@ -93,13 +93,15 @@ static enum permit_status choose_key(struct exchange *exchange, struct bytes in_
         buf_append_text(&exchange->service->message, "external_id and Idempotency-Key differ");
         return PERMIT_MALFORMED;
     }
-    operation->external_id = in_body.data ? in_body : in_header;
-    if (operation->external_id.data)
-        return PERMIT_OK;
-    char made[UUID_TEXT_SIZE];
-    uuid_make(made);
-    item->key_generated = true;
-    operation->external_id = arena_copy(&exchange->arena, bytes_of(made));
+    struct bytes key = in_body.data ? in_body : in_header;
+    item->key_generated = !key.data;
+    if (item->key_generated) {
+        char made[UUID_TEXT_SIZE];
+        uuid_make(made);
+        key = arena_copy(&exchange->arena, bytes_of(made));
+    }
+    if (key.data)
+        operation->external_id = namespace_store(exchange, key);
     return operation->external_id.data ? PERMIT_OK : PERMIT_NO_MEMORY;
 }
 
@@ -119,7 +121,10 @@ static enum permit_status read_acquire(struct exchange *exchange, struct bytes o
         status = choose_key(exchange, form.external_id, header_key, item);
     if (status != PERMIT_OK)
         return status;
-    operation->owner = form.owner;
+    if (form.owner.length)
+        operation->owner = namespace_store(exchange, form.owner);
+    if (form.owner.length && !operation->owner.data)
+        return PERMIT_NO_MEMORY;
     operation->nonce = form.nonce;
     operation->ttl = form.ttl;
     operation->priority = (int)form.priority;
@@ -130,7 +135,7 @@ static enum permit_status read_acquire(struct exchange *exchange, struct bytes o
         return PERMIT_INVALID;
     }
     bool digested =
-        request_digest(operation->owner, operation->ttl, operation->wants, operation->want_count, operation->digest);
+        request_digest(form.owner, operation->ttl, operation->wants, operation->want_count, operation->digest);
     return digested ? PERMIT_OK : PERMIT_NO_MEMORY;
 }
 
@@ -159,11 +164,11 @@ static enum permit_status read_keyed(struct exchange *exchange, struct bytes obj
         return status;
     item->operation = (struct operation){
         .kind = kind,
-        .external_id = form.external_id,
+        .external_id = namespace_store(exchange, form.external_id),
         .ttl = form.ttl,
         .allow_confirmed = form.confirmed,
     };
-    return PERMIT_OK;
+    return item->operation.external_id.data ? PERMIT_OK : PERMIT_NO_MEMORY;
 }
 
 enum permit_status operation_read_batched_confirm(struct exchange *exchange, struct bytes object,
@@ -293,7 +298,7 @@ static void free_slots_sentence(const struct want *want, struct buf *out)
  * in use, 1 asked, held longest by job-42", or, if units are free but earlier waiters have priority, "backups: 1 of 2
  * in use, 1 asked, but 3 wait before it".
  */
-static void units_sentence(const struct blocking *first, struct buf *out)
+static void units_sentence(const struct viewer *viewer, const struct blocking *first, struct buf *out)
 {
     bool others_first = first->capacity - first->in_use >= first->requested;
     buf_printf(out, "%.*s: %lld of %lld in use, %lld asked", (int)first->semaphore.length, first->semaphore.data,
@@ -303,9 +308,10 @@ static void units_sentence(const struct blocking *first, struct buf *out)
                    first->ahead == 1 ? "s" : "");
     else if (others_first)
         buf_append_text(out, ", but others wait before it");
-    if (first->holder_count && !others_first)
-        buf_printf(out, ", held longest by %.*s", (int)first->holders[0].external_id.length,
-                   first->holders[0].external_id.data);
+    if (first->holder_count && !others_first && viewer_sees(viewer, first->holders[0].external_id)) {
+        struct bytes key = key_split(first->holders[0].external_id).key;
+        buf_printf(out, ", held longest by %.*s", (int)key.length, key.data);
+    }
 }
 
 static const struct want *want_of(const struct operation *operation, struct bytes semaphore)
@@ -316,17 +322,18 @@ static const struct want *want_of(const struct operation *operation, struct byte
     return NULL;
 }
 
-static void no_capacity_sentence(const struct operation *operation, const struct decision *decision, struct buf *out)
+static void no_capacity_sentence(const struct batch_item *item, const struct decision *decision, struct buf *out)
 {
+    const struct viewer viewer = viewer_of(item->exchange);
     const struct blocking *first = &decision->blocking[0];
-    const struct want *want = want_of(operation, first->semaphore);
+    const struct want *want = want_of(&item->operation, first->semaphore);
     bool has_units = first->capacity - first->in_use >= first->requested;
     if (first->taken_count)
         held_slot_sentence(first, decision->clock, out);
     else if (want && want_is_specific(want) && want->choice != CHOOSE_NAMED && has_units && !first->ahead)
         free_slots_sentence(want, out);
     else
-        units_sentence(first, out);
+        units_sentence(&viewer, first, out);
 }
 
 /* Writes the detail of a refusal; writes nothing if the status's title is enough. */
@@ -334,23 +341,24 @@ static void refusal_sentence(const struct batch_item *item, const struct decisio
                              struct buf *out)
 {
     const struct outcome *outcome = decision->outcome;
-    struct bytes key = item->operation.external_id;
+    struct bytes key = key_split(item->operation.external_id).key;
+    struct bytes owner = key_split(item->operation.owner).key;
     if (status == PERMIT_NO_CAPACITY && decision->blocking_count)
-        no_capacity_sentence(&item->operation, decision, out);
+        no_capacity_sentence(item, decision, out);
     else if (status == PERMIT_ENDED && outcome && outcome->request && outcome->request->state == REQUEST_RELEASED)
-        buf_printf(out, "%.*s has ended (%s)%s", (int)outcome->request->external_id.length,
-                   outcome->request->external_id.data, end_reason_word(outcome->request->end_reason),
+        buf_printf(out, "%.*s has ended (%s)%s", (int)key.length, key.data,
+                   end_reason_word(outcome->request->end_reason),
                    item->operation.kind == OP_ACQUIRE ? "; use a new key" : "");
     else if (status == PERMIT_UNKNOWN_REQUEST && key.length)
         buf_printf(out, "there is no request \"%.*s\"", (int)key.length, key.data);
     else if (status == PERMIT_UNKNOWN_OWNER)
-        buf_printf(out, "the owner \"%.*s\" has no valid heartbeat", (int)item->operation.owner.length,
-                   item->operation.owner.data);
+        buf_printf(out, "the owner \"%.*s\" has no valid heartbeat", (int)owner.length, owner.data);
 }
 
 static void write_refusal(struct buf *out, const struct batch_item *item, const struct decision *decision,
                           enum permit_status status)
 {
+    const struct viewer viewer = viewer_of(item->exchange);
     const char *detail = decision->detail;
     if (!detail && decision->outcome)
         detail = decision->outcome->detail;
@@ -363,9 +371,9 @@ static void write_refusal(struct buf *out, const struct batch_item *item, const 
     if (status == PERMIT_ENDED)
         write_ended(out, decision);
     if (status == PERMIT_NO_CAPACITY && !(call_of(item->exchange)->batch && out->length > BATCH_NAMES_MAX))
-        write_blocking(out, decision->blocking, decision->blocking_count, decision->clock, decision->now);
+        write_blocking(out, &viewer, decision->blocking, decision->blocking_count, decision->clock, decision->now);
     if (status == PERMIT_OUTCOME_UNKNOWN && item->operation.external_id.data)
-        write_member_text(out, "external_id", item->operation.external_id);
+        write_member_text(out, "external_id", key_split(item->operation.external_id).key);
     if (status == PERMIT_INTERNAL)
         write_member_text(out, "request_id", bytes_of(item->exchange->id));
     problem_retry_after(out, problem_retry_ms(status, decision->retry_after_ms));
@@ -373,20 +381,21 @@ static void write_refusal(struct buf *out, const struct batch_item *item, const 
 }
 
 /* Writes the request without its closing brace. */
-static void write_held_begin(struct buf *out, const struct decision *decision)
+static void write_held_begin(struct buf *out, const struct batch_item *item, const struct decision *decision)
 {
-    write_request_begin(out, decision->outcome->request, decision->semaphore_names, decision->floors, decision->clock,
-                        decision->now);
+    const struct viewer viewer = viewer_of(item->exchange);
+    write_request_begin(out, &viewer, decision->outcome->request, decision->semaphore_names, decision->floors,
+                        decision->clock, decision->now);
 }
 
 /* Writes a granted acquire. The replay of an acquire with a nonce shows whether its client made the grant. */
-static void write_acquired(struct buf *out, const struct operation *operation, const struct decision *decision)
+static void write_acquired(struct buf *out, const struct batch_item *item, const struct decision *decision)
 {
     const struct outcome *outcome = decision->outcome;
-    write_held_begin(out, decision);
+    write_held_begin(out, item, decision);
     write_member_bool(out, "replayed", outcome->replayed);
-    if (outcome->replayed && operation->nonce.length)
-        write_member_bool(out, "yours", bytes_equal(operation->nonce, outcome->request->nonce));
+    if (outcome->replayed && item->operation.nonce.length)
+        write_member_bool(out, "yours", bytes_equal(item->operation.nonce, outcome->request->nonce));
     buf_append_char(out, '}');
 }
 
@@ -399,16 +408,16 @@ static bool write_success(struct buf *out, const struct batch_item *item, const 
     if (!outcome || (operation_is_administrative(item->operation.kind) ? !outcome->semaphore : !outcome->request))
         return false;
     switch (item->operation.kind) {
-    case OP_ACQUIRE: write_acquired(out, &item->operation, decision); break;
+    case OP_ACQUIRE: write_acquired(out, item, decision); break;
     case OP_RELEASE:
     case OP_FORCE_RELEASE:
-        write_held_begin(out, decision);
+        write_held_begin(out, item, decision);
         write_member_bool(out, "already_released", outcome->already_released);
         buf_append_char(out, '}');
         break;
     case OP_RENEW:
     case OP_CONFIRM:
-        write_held_begin(out, decision);
+        write_held_begin(out, item, decision);
         buf_append_char(out, '}');
         break;
     case OP_SEMAPHORE_PUT:

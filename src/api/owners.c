@@ -18,11 +18,16 @@
 /* ---- answers ---- */
 
 /* Writes an owner without its closing brace. A row that only the liveness probe has created has no ttl. */
-static void write_owner_begin(struct buf *out, const struct owner *owner, const struct lease_clock *clock, utc_us now)
+static void write_owner_begin(struct exchange *exchange, const struct owner *owner, const struct lease_clock *clock,
+                              utc_us now)
 {
+    struct buf *out = &exchange->answer.body;
+    const struct viewer viewer = viewer_of(exchange);
     utc_us expires_at = lease_to_wall(clock, owner->due_at);
     buf_append_text(out, "{\"owner\":");
-    write_text(out, owner->name);
+    write_text(out, key_split(owner->name).key);
+    if (viewer_needs_namespace(&viewer, owner->name))
+        write_member_text(out, "namespace", key_split(owner->name).namespace);
     write_member_text(out, "state", bytes_of(owner_life_word(owner_life(owner, lease_time(clock, now)))));
     if (owner->ttl_ms > 0)
         buf_printf(out, ",\"ttl_ms\":%lld", (long long)owner->ttl_ms);
@@ -58,7 +63,7 @@ static void owner_decided(struct owner_op *op, const struct owner_decision *deci
 {
     struct exchange *exchange = &CONTAINER_OF(op, struct call, owner)->exchange;
     if (decision->status == PERMIT_OK) {
-        write_owner_begin(&exchange->answer.body, &decision->outcome->owner, decision->clock, decision->now);
+        write_owner_begin(exchange, &decision->outcome->owner, decision->clock, decision->now);
         buf_append_char(&exchange->answer.body, '}');
         exchange->answer.http_status = decision->outcome->created ? 201 : 200;
     } else {
@@ -126,7 +131,7 @@ static void owner_get_work(struct query *query, struct store *store, enum permit
     if (status == PERMIT_OK) {
         bool late = owner_life(&owner, lease_time(&time.clock, time.now)) == OWNER_LATE;
         bool suspect = late || engine_owner_in_doubt(exchange->service->engine, owner.name);
-        write_owner_begin(out, &owner, &time.clock, time.now);
+        write_owner_begin(exchange, &owner, &time.clock, time.now);
         buf_printf(out, ",\"held\":%llu,\"suspect\":%s}", (unsigned long long)held, suspect ? "true" : "false");
     } else {
         query_refuse(exchange, store, status);

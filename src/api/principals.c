@@ -99,10 +99,18 @@ const struct principal *principals_of_token(const struct principals *principals,
     return found->principal;
 }
 
-const struct principal *principals_of_certificate(const struct principals *principals, const char *const *names,
-                                                  size_t count)
+enum auth_result principals_of_certificate(const struct principals *principals, const char *const *names, size_t count,
+                                           const struct principal **ret_principal)
 {
-    return credentials_of_certificate(&principals->credentials, names, count);
+    const struct principal *principal;
+    if (count == 0)
+        return AUTH_MISSING;
+    if (!credentials_of_certificate(&principals->credentials, names, count, &principal))
+        return AUTH_CONFLICT;
+    if (!principal)
+        return AUTH_UNKNOWN;
+    *ret_principal = principal;
+    return AUTH_OK;
 }
 
 const struct principal *principals_of_user(const struct principals *principals, uid_t uid)

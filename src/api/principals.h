@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Principals: who may do what. A table of them is read from the credentials file (docs/security.md has its form), whole
- * or not at all, and never changes afterwards; a reload makes another table. All functions may be called on any thread.
+ * The table of principals, with the rights and credentials of each. It is read from the credentials file
+ * (docs/security.md has its form) and never changes afterwards; a reload makes another table. A file with a mistake
+ * makes none. All functions may be called on any thread.
  */
 #ifndef API_PRINCIPALS_H
 #define API_PRINCIPALS_H
@@ -10,14 +11,14 @@
 
 struct principals;
 
-/* What a check of a credential found; also the label `result` of permitd_auth_total. */
+/* The result of an authentication; also the label `result` of permitd_auth_total. */
 enum auth_result {
     AUTH_OK,
-    AUTH_MISSING,   /* there is none */
+    AUTH_MISSING,   /* no credential */
     AUTH_MALFORMED, /* not one well-formed Authorization: Bearer */
     AUTH_UNKNOWN,
     AUTH_EXPIRED,
-    AUTH_CONFLICT, /* token and certificate name different principals */
+    AUTH_CONFLICT, /* token and certificate, or the names of the certificate, belong to different principals */
     AUTH_RESULTS,
 };
 /* Returns the word of a result, such as "unknown". */
@@ -53,10 +54,10 @@ const struct principal *principals_of_token(const struct principals *principals,
 struct bytes principals_token_of_header(const char *value) MUST_CHECK;
 /*
  * Finds the principal of a certificate by its names, such as "DNS:shop.example". "CN=shop" counts only if there is no
- * other name. NULL: none, or the names belong to different principals.
+ * other name. AUTH_MISSING: there is no name; AUTH_UNKNOWN: no principal has one of them; AUTH_CONFLICT: several do.
  */
-const struct principal *principals_of_certificate(const struct principals *principals, const char *const *names,
-                                                  size_t count) MUST_CHECK;
+enum auth_result principals_of_certificate(const struct principals *principals, const char *const *names, size_t count,
+                                           const struct principal **ret_principal) MUST_CHECK;
 /* Finds the principal of the peer of a Unix socket. NULL: none. */
 const struct principal *principals_of_user(const struct principals *principals, uid_t uid) MUST_CHECK;
 #endif

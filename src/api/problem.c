@@ -13,6 +13,14 @@ int64_t problem_retry_ms(enum permit_status status, int64_t asked)
     return asked > 0 ? asked : USUAL_RETRY_MS;
 }
 
+/* Returns the detail of a problem whose cause has none. */
+static const char *usual_detail(enum permit_status status)
+{
+    if (status == PERMIT_SHUTTING_DOWN)
+        return "this permitd is stopping: repeat the request with the same key, at another permitd or later";
+    return permit_status_title(status);
+}
+
 void problem_begin(struct buf *out, enum permit_status status, const char *detail)
 {
     buf_append_text(out, "{\"type\":\"/problems/");
@@ -22,7 +30,7 @@ void problem_begin(struct buf *out, enum permit_status status, const char *detai
     buf_append_text(out, "\",\"status\":");
     buf_append_i64(out, permit_status_http(status));
     buf_append_text(out, ",\"detail\":");
-    write_text(out, bytes_of(detail ? detail : permit_status_title(status)));
+    write_text(out, bytes_of(detail ? detail : usual_detail(status)));
 }
 
 void problem_retry_after(struct buf *out, int64_t retry_after_ms)

@@ -104,7 +104,7 @@ bool request_renew(struct exchange *exchange)
     return operation_submit(exchange);
 }
 
-/* Operators see who made a request. */
+/* Writes the principal that made the request, for callers with the right operate. */
 static void write_principal(struct exchange *exchange, const struct request *request)
 {
     if (request->principal.length && access_has(exchange, RIGHT_OPERATE))
@@ -115,7 +115,8 @@ static void write_queried(struct exchange *exchange, const struct request *reque
                           const struct query_time *time, bool suspect)
 {
     struct buf *out = &exchange->answer.body;
-    write_request_begin(out, request, names, NULL, &time->clock, time->now);
+    const struct viewer viewer = viewer_of(exchange);
+    write_request_begin(out, &viewer, request, names, NULL, &time->clock, time->now);
     write_overdue(out, request, &time->clock, time->now);
     write_suspect(out, request, suspect);
     write_principal(exchange, request);
@@ -125,7 +126,8 @@ static void write_queried(struct exchange *exchange, const struct request *reque
 static void write_waiting(struct exchange *exchange, const struct request *request,
                           const struct queue_position *positions, bool kept, const struct query_time *time)
 {
-    write_waiting_begin(&exchange->answer.body, request, positions, kept, time);
+    const struct viewer viewer = viewer_of(exchange);
+    write_waiting_begin(&exchange->answer.body, &viewer, request, positions, kept, time);
     write_principal(exchange, request);
     buf_append_char(&exchange->answer.body, '}');
 }
@@ -179,6 +181,7 @@ bool request_get(struct exchange *exchange)
 /* The parameters of GET /v1/requests. */
 struct list_params {
     struct request_filter filter;
+    bool has_namespace; /* list only requests of the namespace of the call */
     bool has_at;
     utc_us at; /* list the requests that held the semaphore at this time */
 };
@@ -238,17 +241,27 @@ static enum permit_status read_piece(struct store *store, const struct list_para
     return status;
 }
 
-/* Writes the requests that are in the caller's scope. *first: none has been written yet. */
-static enum permit_status write_piece(struct exchange *exchange, struct store *store, const struct piece *piece,
-                                      bool *first)
+/* Returns true if the list has this request: the caller may see it, and it is in the namespace that he asks for. */
+static bool is_listed(struct exchange *exchange, const struct list_params *question, const struct request *request,
+                      const struct bytes *names)
+{
+    const struct viewer viewer = viewer_of(exchange);
+    struct bytes namespace = key_split(request->external_id).namespace;
+    return viewer_sees(&viewer, request->external_id) &&
+           (!question->has_namespace || bytes_equal(namespace, call_of(exchange)->namespace)) &&
+           access_covers_request(access_scope(exchange), request, names);
+}
+
+/* Writes the requests of a piece that are listed. *first: none has been written yet. */
+static enum permit_status write_piece(struct exchange *exchange, struct store *store,
+                                      const struct list_params *question, const struct piece *piece, bool *first)
 {
     const bool *suspects;
-    const struct scope *scope = access_scope(exchange);
     enum permit_status status =
         suspects_find(exchange, store, piece->requests, piece->count, sizeof *piece->requests, &suspects);
     for (size_t i = 0; status == PERMIT_OK && i < piece->count; i++) {
         const struct request *request = &piece->requests[i];
-        if (!access_covers_request(scope, request, piece->names[i]))
+        if (!is_listed(exchange, question, request, piece->names[i]))
             continue;
         if (!*first)
             buf_append_char(&exchange->answer.body, ',');
@@ -296,7 +309,7 @@ static void list_work(struct query *query, struct store *store, enum permit_stat
             break;
         status = read_piece(store, &question, limit, &piece);
         if (status == PERMIT_OK)
-            status = write_piece(exchange, store, &piece, &first);
+            status = write_piece(exchange, store, &question, &piece, &first);
         rows += (unsigned)piece.count;
         question.filter.after = piece.next;
     }
@@ -353,7 +366,11 @@ bool request_list(struct exchange *exchange)
     if (semaphore.data &&
         access_check_semaphore(exchange, RIGHT_LOOK, semaphore, &exchange->service->message) != PERMIT_OK)
         return problem_answer(exchange, PERMIT_FORBIDDEN, buf_text(&exchange->service->message));
-    question->filter.owner = owner;
+    if (owner.data)
+        question->filter.owner = namespace_store(exchange, owner);
+    if (owner.data && !question->filter.owner.data)
+        return problem_answer(exchange, PERMIT_BUSY, NULL);
+    question->has_namespace = exchange->query_values[6].data != NULL;
     question->filter.semaphore = semaphore;
     if (!read_state(exchange, exchange->query_values[2], &question->filter.state) ||
         !read_at(exchange, exchange->query_values[3], question) ||

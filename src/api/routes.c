@@ -2,6 +2,7 @@
 #include "api/routes.h"
 
 #include "api/access.h"
+#include "api/namespaces.h"
 #include "api/problem.h"
 #include "api/service.h"
 #include "core/name.h"
@@ -34,13 +35,13 @@ static const struct route routes[] = {
     /*    method  right          path                                          handler                 body             query parameters */
     ROUTE(POST,   USE,           "/v1/requests",                                 request_acquire,        USUAL_BODY,      NULL),
     ROUTE(DELETE, USE,           "/v1/requests/{external_id}",                   request_release,        0,               "confirmed"),
-    ROUTE(POST,   USE,           "/v1/requests/{external_id}/renew",             request_renew,          USUAL_BODY,      NULL),
-    ROUTE(POST,   USE,           "/v1/requests/{external_id}/confirm",           request_confirm,        EMPTY_BODY,      NULL),
+    ROUTE(POST,   USE,           "/v1/requests/{external_id}/renew",             request_renew,          USUAL_BODY,      "namespace"),
+    ROUTE(POST,   USE,           "/v1/requests/{external_id}/confirm",           request_confirm,        EMPTY_BODY,      "namespace"),
     ROUTE(POST,   USE,           "/v1/batch",                                    request_batch,          SERVER_MAX_BODY, NULL),
-    ROUTE(GET,    LOOK,          "/v1/requests/{external_id}",                   request_get,            0,               NULL),
-    ROUTE(GET,    LOOK,          "/v1/requests/{external_id}/why",               request_why,            0,               NULL),
-    ROUTE(GET,    LOOK,          "/v1/requests",                                 request_list,           0,               "owner", "semaphore", "state", "at", "after", "limit"),
-    ROUTE(POST,   OPERATE,       "/v1/requests/{external_id}/force-release",     request_force_release,  USUAL_BODY,      NULL),
+    ROUTE(GET,    LOOK,          "/v1/requests/{external_id}",                   request_get,            0,               "namespace"),
+    ROUTE(GET,    LOOK,          "/v1/requests/{external_id}/why",               request_why,            0,               "namespace"),
+    ROUTE(GET,    LOOK,          "/v1/requests",                                 request_list,           0,               "owner", "semaphore", "state", "at", "after", "limit", "namespace"),
+    ROUTE(POST,   OPERATE,       "/v1/requests/{external_id}/force-release",     request_force_release,  USUAL_BODY,      "namespace"),
     ROUTE(GET,    LOOK,          "/v1/semaphores/{semaphore}",                   semaphore_get,          0,               NULL),
     ROUTE(GET,    LOOK_OR_FENCE, "/v1/semaphores/{semaphore}/fence",             semaphore_fence,        0,               "token", "slot"),
     ROUTE(GET,    LOOK,          "/v1/semaphores/{semaphore}/holders",           semaphore_holders,      0,               "after", "limit"),
@@ -59,8 +60,8 @@ static const struct route routes[] = {
     ROUTE(GET,    LOOK,          "/v1/templates",                                template_list,          0,               "prefix", "after", "limit"),
     ROUTE(POST,   ADMIN,         "/v1/fence/bump",                               fence_bump,             USUAL_BODY,      NULL),
     ROUTE(PUT,    USE,           "/v1/owners/{owner}",                           owner_put,              USUAL_BODY,      NULL),
-    ROUTE(GET,    LOOK,          "/v1/owners/{owner}",                           owner_get,              0,               NULL),
-    ROUTE(DELETE, USE,           "/v1/owners/{owner}",                           owner_delete,           0,               NULL),
+    ROUTE(GET,    LOOK,          "/v1/owners/{owner}",                           owner_get,              0,               "namespace"),
+    ROUTE(DELETE, USE,           "/v1/owners/{owner}",                           owner_delete,           0,               "namespace"),
     ROUTE(GET,    ADMIN,         "/v1/servers",                                  servers_list,           0,               NULL),
     ROUTE(GET,    ADMIN,         "/v1/doctor",                                   ops_doctor,             0,               NULL),
     ROUTE(GET,    ANY,           "/v1/whoami",                                   access_whoami,          0,               NULL),
@@ -73,7 +74,7 @@ static const struct route routes[] = {
 
 static const struct route_table table = {routes, ARRAY_LENGTH(routes)};
 
-/* Which values a path parameter may have, and how the scope of the caller covers it; NULL: it is in every scope. */
+/* The valid values of a path parameter, and the check that the caller's scope covers it; NULL: every scope does. */
 static const struct {
     const char *parameter;
     bool (*is_valid)(struct bytes value);
@@ -136,8 +137,8 @@ static bool check_origin(struct exchange *exchange)
 }
 
 /*
- * Refuses a request without a valid credential, unless its route is open: every cause has the same answer. Refuses a
- * connection beyond its principal's quota. The connection is closed after it.
+ * Refuses a request without a valid credential, unless its route is open, and a connection beyond its principal's quota.
+ * All causes of the first have the same answer. The connection is closed after it.
  */
 static bool check_credential(struct exchange *exchange)
 {
@@ -180,6 +181,8 @@ static enum permit_status check(struct exchange *exchange, const struct route *r
         status = check_path_value(exchange, route, message);
     if (status == PERMIT_OK)
         status = router_read_query(exchange, route, message);
+    if (status == PERMIT_OK)
+        status = namespaces_enter(exchange, route, message);
     if (status == PERMIT_OK)
         status = router_check_body(exchange, route, message);
     return status == PERMIT_OK ? check_available(exchange, route, message) : status;

@@ -207,7 +207,7 @@ struct semaphore_list {
     const struct list_page *page;
     size_t written;
     struct bytes next; /* `after` of the next page, if there is one */
-    bool cut;          /* the part that was written last goes on in the next page */
+    bool cut;          /* the page ends within a part of the scope; the next page continues it */
 };
 
 /* Writes the semaphores of one part of the caller's scope, as far as they fit into the page. */
@@ -267,6 +267,7 @@ bool semaphore_list(struct exchange *exchange)
 static void holders_work(struct query *query, struct store *store, enum permit_status status)
 {
     struct exchange *exchange = query_exchange(query);
+    const struct viewer viewer = viewer_of(exchange);
     const struct page *page = exchange->context;
     struct holder_row *rows;
     size_t count;
@@ -282,7 +283,7 @@ static void holders_work(struct query *query, struct store *store, enum permit_s
         for (size_t i = 0; i < count && i < page->limit; i++) {
             if (i)
                 buf_append_char(&exchange->answer.body, ',');
-            write_holder(&exchange->answer.body, &rows[i], &time, suspects[i]);
+            write_holder(&exchange->answer.body, &viewer, &rows[i], &time, suspects[i]);
         }
         if (count > page->limit)
             list_end_with_next_number(exchange, rows[page->limit - 1].permit.token);
@@ -333,6 +334,7 @@ static void keep_wants_in_scope(const struct scope *scope, struct request *reque
 static void waiters_work(struct query *query, struct store *store, enum permit_status status)
 {
     struct exchange *exchange = query_exchange(query);
+    const struct viewer viewer = viewer_of(exchange);
     const struct waiter_page *page = exchange->context;
     struct waiter_row *rows;
     size_t count;
@@ -347,7 +349,7 @@ static void waiters_work(struct query *query, struct store *store, enum permit_s
             if (i)
                 buf_append_char(&exchange->answer.body, ',');
             keep_wants_in_scope(access_scope(exchange), &rows[i].request);
-            write_waiter(&exchange->answer.body, &rows[i], &time);
+            write_waiter(&exchange->answer.body, &viewer, &rows[i], &time);
         }
         if (more) {
             const struct waiter_row *last = &rows[count - 1];
@@ -380,6 +382,7 @@ bool semaphore_waiters(struct exchange *exchange)
 static void events_work(struct query *query, struct store *store, enum permit_status status)
 {
     struct exchange *exchange = query_exchange(query);
+    const struct viewer viewer = viewer_of(exchange);
     const struct page *page = exchange->context;
     struct event_row *rows;
     size_t count;
@@ -391,7 +394,7 @@ static void events_work(struct query *query, struct store *store, enum permit_st
         for (size_t i = 0; i < count && i < page->limit; i++) {
             if (i)
                 buf_append_char(&exchange->answer.body, ',');
-            write_event(&exchange->answer.body, &rows[i]);
+            write_event(&exchange->answer.body, &viewer, &rows[i]);
         }
         if (count > page->limit)
             list_end_with_next_number(exchange, rows[page->limit - 1].id);

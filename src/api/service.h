@@ -31,8 +31,8 @@ struct service {
     const char *allowed_hosts; /* host names that URLs may have beside localhost, separated by commas; NULL: none.
                                   Only the loop reads it */
     /*
-     * Who may do what; NULL: no credentials are configured, and every client may do everything. The loop's thread
-     * exchanges the table, and only it may use this member: whatever outlives a call of a handler there takes a reference
+     * The principals and their rights. NULL: no credentials are configured, and every client may do everything. Only the
+     * loop's thread reads or replaces this member. A call takes a reference if it uses the table for longer
      * (principals_ref).
      */
     struct principals *_Atomic principals;

@@ -81,12 +81,13 @@ static void answer_not_modified(struct answer *answer, struct bytes tag)
 static void write_page(struct exchange *exchange, const struct slots_params *question, const struct slot_list_row *rows,
                        size_t count, const struct query_time *time)
 {
+    const struct viewer viewer = viewer_of(exchange);
     size_t limit = question->filter.limit - 1;
     list_begin(exchange, "slots");
     for (size_t i = 0; i < count && i < limit; i++) {
         if (i)
             buf_append_char(&exchange->answer.body, ',');
-        write_slot(&exchange->answer.body, &rows[i], time);
+        write_slot(&exchange->answer.body, &viewer, &rows[i], time);
     }
     if (count > limit)
         list_end_with_next_number(exchange, rows[limit - 1].number);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* GET /v1/whoami: who the client is to permitd, and what it may do. */
+/* GET /v1/whoami: the principal of the client, its role and its scope. */
 #include "api/access.h"
 #include "api/json_out.h"
 #include "api/routes.h"
@@ -58,6 +58,8 @@ bool access_whoami(struct exchange *exchange)
         write_text(out, bytes_of(principal->name));
     else
         buf_append_text(out, "null");
+    if (principal && principal->namespace.length)
+        write_member_text(out, "namespace", principal->namespace);
     write_rights(out, principal ? principal->rights : RIGHT_ALL);
     write_scope(exchange, principal ? &principal->scope : &all);
     write_quotas(out, principal ? &principal->quotas : &none);

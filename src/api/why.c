@@ -51,7 +51,8 @@ static enum permit_status write_holders(struct exchange *exchange, struct store 
             .since = lease_to_wall(&time.clock, rows[i].request.acquired_at),
             .expires_at = lease_to_wall(&time.clock, request_expires_at(&rows[i].request)),
         };
-    write_longest_holders(&exchange->answer.body, holders, count, time.now);
+    const struct viewer viewer = viewer_of(exchange);
+    write_longest_holders(&exchange->answer.body, &viewer, holders, count, time.now);
     return PERMIT_OK;
 }
 
@@ -59,6 +60,7 @@ static enum permit_status write_waiting_for(struct exchange *exchange, struct st
                                             const struct queue_position *position)
 {
     struct buf *out = &exchange->answer.body;
+    const struct viewer viewer = viewer_of(exchange);
     buf_append_text(out, "{\"semaphore\":");
     write_text(out, want->semaphore);
     write_member_i64(out, "requested", want->count);
@@ -66,7 +68,7 @@ static enum permit_status write_waiting_for(struct exchange *exchange, struct st
     enum permit_status status = write_semaphore_state(exchange, store, want->semaphore);
     if (status != PERMIT_OK)
         return status;
-    write_position(out, position);
+    write_position(out, &viewer, position);
     status = write_holders(exchange, store, want->semaphore);
     buf_append_char(out, '}');
     return status;
@@ -76,16 +78,15 @@ static enum permit_status write_why(struct exchange *exchange, struct store *sto
                                     const struct query_time *time)
 {
     struct buf *out = &exchange->answer.body;
+    const struct viewer viewer = viewer_of(exchange);
     struct queue_position *positions;
     bool kept;
     enum permit_status status = store->queries->ahead(store, request, &exchange->arena, &positions, &kept);
     if (status != PERMIT_OK)
         return status;
-    buf_append_text(out, "{\"external_id\":");
-    write_text(out, request->external_id);
+    write_key_begin(out, &viewer, request->external_id);
     buf_append_text(out, ",\"state\":\"WAITING\"");
-    if (request->owner.length)
-        write_member_text(out, "owner", request->owner);
+    write_owner(out, &viewer, request->owner);
     buf_append_text(out, ",\"scope\":\"database\"");
     write_wait(out, request, kept, time);
     buf_append_text(out, ",\"waiting_for\":[");
@@ -120,8 +121,8 @@ static void why_work(struct query *query, struct store *store, enum permit_statu
     if (status == PERMIT_OK)
         status = explain(exchange, store);
     if (status == PERMIT_UNKNOWN_REQUEST) {
-        snprintf(detail, sizeof detail, "no request \"%.*s\" waits, is held, or has ended",
-                 (int)exchange->path_values[0].length, exchange->path_values[0].data);
+        struct bytes key = key_split(exchange->path_values[0]).key;
+        snprintf(detail, sizeof detail, "no request \"%.*s\" waits, is held, or has ended", (int)key.length, key.data);
         problem_answer(exchange, status, detail);
     } else if (status != PERMIT_OK) {
         query_refuse(exchange, store, status);

@@ -32,7 +32,7 @@ static void arena_free_chunk(struct arena *arena)
 
 void arena_clear(struct arena *arena)
 {
-    while (arena->chunks && arena->chunks->older)
+    while (arena->chunks && (arena->chunks->older || arena->chunks->size > arena->chunk_size))
         arena_free_chunk(arena);
     if (arena->chunks)
         arena->chunks->used = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Memory with one lifetime: one batch, one HTTP exchange. Single allocations are never freed. arena_clear keeps the
- * first chunk for the next use; arena_release frees everything.
+ * first chunk for the next use if it has the usual size; arena_release frees everything.
  */
 #ifndef BASE_ARENA_H
 #define BASE_ARENA_H

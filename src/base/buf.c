@@ -26,6 +26,13 @@ void buf_release(struct buf *buf)
     *buf = (struct buf){.max = buf->max, .budget = buf->budget};
 }
 
+void buf_empty(struct buf *buf, size_t most)
+{
+    if (buf->capacity > most)
+        buf_release(buf);
+    buf_clear(buf);
+}
+
 /* Resizes the memory, within the budget. False: not possible; the buffer is unchanged. */
 static bool buf_resize(struct buf *buf, size_t capacity)
 {

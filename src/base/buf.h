@@ -30,6 +30,8 @@ void buf_init(struct buf *buf, size_t max);
 void buf_clear(struct buf *buf);
 /* Frees the memory; the buffer may be used again. Accepts a zeroed buffer. */
 void buf_release(struct buf *buf);
+/* Empties the buffer; keeps its memory for the next text only if that is at most `most` bytes. */
+void buf_empty(struct buf *buf, size_t most);
 
 /* Frees the memory beyond the text; for a buffer that is kept for long. */
 void buf_fit(struct buf *buf);

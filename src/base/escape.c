@@ -12,20 +12,54 @@ size_t escape_plain_character(const char *at, size_t left)
     return upper_control ? 0 : utf8_length(bytes, left);
 }
 
-size_t escape_plain_length(const char *at, size_t left)
+static bool is_format_character(uint32_t point)
+{
+    static const struct {
+        uint32_t first, last;
+    } ranges[] = {{0xAD, 0xAD},     {0x61C, 0x61C},   {0x180E, 0x180E}, {0x200B, 0x200B}, {0x200E, 0x200F},
+                  {0x2028, 0x202E}, {0x2060, 0x206F}, {0xFEFF, 0xFEFF}, {0xFFF9, 0xFFFB}, {0xE0000, 0xE007F}};
+    for (size_t i = 0; i < ARRAY_LENGTH(ranges); i++)
+        if (point >= ranges[i].first && point <= ranges[i].last)
+            return true;
+    return false;
+}
+
+size_t escape_shown_character(const char *at, size_t left)
+{
+    size_t length = escape_plain_character(at, left);
+    bool is_format = length > 1 && is_format_character(utf8_code_point((const unsigned char *)at, length));
+    return is_format ? 0 : length;
+}
+
+static size_t length_of(const char *at, size_t left, size_t (*character)(const char *at, size_t left))
 {
     size_t length = 0;
     while (length < left) {
-        size_t character = escape_plain_character(at + length, left - length);
-        if (!character)
+        size_t next = character(at + length, left - length);
+        if (!next)
             break;
-        length += character;
+        length += next;
     }
     return length;
 }
 
+size_t escape_plain_length(const char *at, size_t left)
+{
+    return length_of(at, left, escape_plain_character);
+}
+
+size_t escape_shown_length(const char *at, size_t left)
+{
+    return length_of(at, left, escape_shown_character);
+}
+
 void escape_control_chars(char *text, size_t length)
 {
-    for (size_t at = escape_plain_length(text, length); at < length; at += escape_plain_length(text + at, length - at))
-        text[at++] = '?';
+    size_t at = escape_shown_length(text, length);
+    while (at < length) {
+        size_t character = escape_plain_character(text + at, length - at); /* 0: replaces one byte */
+        memset(text + at, '?', character ? character : 1);
+        at += character ? character : 1;
+        at += escape_shown_length(text + at, length - at);
+    }
 }

@@ -107,7 +107,8 @@ static void put_escaped_byte(struct line *line, char byte, enum log_format forma
 static void put_escaped(struct line *line, const char *text, enum log_format format, bool quoted)
 {
     while (*text && !line->cut) {
-        size_t length = escape_plain_character(text, 4); /* reads no further than the terminating zero */
+        /* Both read no further than the terminating zero. */
+        size_t length = format == LOG_TEXT ? escape_shown_character(text, 4) : escape_plain_character(text, 4);
         if (length == 0)
             put_escaped_byte(line, *text, format);
         else if (quoted && (*text == '"' || *text == '\\'))

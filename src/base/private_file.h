@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Files that hold credentials: nobody but their owner may read or change them. */
+/* Files with credentials: only their owner may read or change them. */
 #ifndef BASE_PRIVATE_FILE_H
 #define BASE_PRIVATE_FILE_H
 

@@ -10,10 +10,8 @@
 struct reading {
     struct bytes rest;
     const struct sections_handler *handler;
-    int line;       /* number of the last line that inih has got */
-    bool in_word;   /* a word has been read in this section, so that a line may continue it */
-    bool continues; /* the last line begins with a space */
-    bool failed;    /* at `line`, because of `why` */
+    int line;    /* number of the last line that was read */
+    bool failed; /* at `line`, because of `why` */
     struct buf why;
 };
 
@@ -27,7 +25,7 @@ static struct bytes next_line(struct bytes *rest)
     return line;
 }
 
-/* What inih takes for space. */
+/* Returns true for the bytes that inih skips as space. */
 static bool is_blank(char byte)
 {
     return byte == ' ' || (byte >= '\t' && byte <= '\r');
@@ -52,11 +50,13 @@ static bool read_heading(struct reading *reading, struct bytes line)
         buf_append_text(&reading->why, "expected '[name]'");
         return false;
     }
-    reading->in_word = false;
     return reading->handler->section(reading->handler->context, name, reading->line, &reading->why);
 }
 
-/* Reads a line for inih. inih gets "[]" for a heading, so that no line behind it continues a word before it. */
+/*
+ * Reads a line for inih; an empty one instead of a heading. An indented line is refused: inih would append it to the
+ * value before it, even if it is a word of its own.
+ */
 static char *read_line(char *ret_line, int size, void *context)
 {
     struct reading *reading = context;
@@ -67,18 +67,18 @@ static char *read_line(char *ret_line, int size, void *context)
     if (reading->line == 1 && bytes_begin_with(line, BYTES("\xEF\xBB\xBF")))
         line = (struct bytes){line.data + 3, line.length - 3};
     struct bytes content = skip_blanks(line);
-    reading->continues = content.data != line.data;
+    bool is_comment = content.length && (*content.data == ';' || *content.data == '#');
     if (memchr(line.data, '\0', line.length)) {
         buf_append_text(&reading->why, "not text");
         reading->failed = true;
-    } else if (content.length && *content.data == '[' && !reading->continues) {
-        reading->failed = !read_heading(reading, line);
-        line = BYTES("[]");
-    } else if (content.length && *content.data == '[') {
-        buf_append_text(&reading->why, "a section begins at the start of its line");
+    } else if (content.length && content.data != line.data && !is_comment) {
+        buf_append_text(&reading->why, "remove the space before this line; a value has one line");
         reading->failed = true;
+    } else if (content.length && *content.data == '[') {
+        reading->failed = !read_heading(reading, line);
+        line = BYTES("");
     } else if (line.length > (size_t)size - 3) {
-        buf_printf(&reading->why, "longer than %d bytes; a line that begins with a space continues a value", size - 3);
+        buf_printf(&reading->why, "longer than %d bytes", size - 3);
         reading->failed = true;
     }
     if (reading->failed)
@@ -94,11 +94,7 @@ static int handle_word(void *context, const char *section, const char *word, con
     struct reading *reading = context;
     const struct sections_handler *handler = reading->handler;
     (void)section;
-    if (reading->in_word && reading->continues)
-        reading->failed = !handler->more(handler->context, value, reading->line, &reading->why);
-    else
-        reading->failed = !handler->word(handler->context, word, value, reading->line, &reading->why);
-    reading->in_word = true;
+    reading->failed = !handler->word(handler->context, word, value, reading->line, &reading->why);
     return !reading->failed;
 }
 

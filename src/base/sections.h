@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Reads a text of sections (INI), strictly: whatever the reader does not understand ends the reading.
+ * Reads a text of sections (INI), strictly: the first line with a mistake ends the reading.
  *
  *     [section]
  *     word = value      ; a comment after a space
- *       more of it      ; a line that begins with a space continues the value
  *     # a comment
+ *
+ * Only blank lines and comments may begin with a space.
  */
 #ifndef BASE_SECTIONS_H
 #define BASE_SECTIONS_H
@@ -17,8 +18,6 @@ struct sections_handler {
     bool (*section)(void *context, struct bytes name, int line, struct buf *why);
     /* word and value are zero-terminated, without spaces around them. */
     bool (*word)(void *context, const char *word, const char *value, int line, struct buf *why);
-    /* More of the value of the last word. */
-    bool (*more)(void *context, const char *value, int line, struct buf *why);
     void *context;
 };
 

@@ -11,7 +11,7 @@
 /* Finds a user by its name. Returns false, with a message, if there is none. */
 bool user_find(const char *name, uid_t *ret_uid, gid_t *ret_gid, struct buf *message) MUST_CHECK;
 /*
- * Makes the whole process this user with its groups, for good; only root can. A user without a passwd entry gets only
+ * Changes the process to this user and its groups, permanently; only root can. A user without a passwd entry gets only
  * the group `gid`.
  */
 bool user_become(uid_t uid, gid_t gid, struct buf *message) MUST_CHECK;

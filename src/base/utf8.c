@@ -23,6 +23,14 @@ size_t utf8_length(const unsigned char *at, size_t left)
     return 0;
 }
 
+uint32_t utf8_code_point(const unsigned char *at, size_t length)
+{
+    uint32_t point = length > 1 ? at[0] & (0x7FU >> length) : at[0];
+    for (size_t i = 1; i < length; i++)
+        point = point << 6 | (at[i] & 0x3FU);
+    return point;
+}
+
 bool utf8_valid(struct bytes text)
 {
     const unsigned char *at = (const unsigned char *)text.data;

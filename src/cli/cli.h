@@ -27,7 +27,7 @@ enum cli_exit {
     CLI_FORBIDDEN = 78,       /* not allowed: 403 */
 };
 
-enum { CLI_MAX_WANTS = 64 };
+enum { CLI_MAX_WANTS = 64, CLI_NAMESPACE_SIZE = 64 };
 
 /* Value of a number or duration that was not given. */
 #define CLI_UNSET INT64_MIN
@@ -84,6 +84,7 @@ struct cli_options {
     const char *role;
     const char *semaphores; /* scope of a principal */
     const char *until;
+    const char *namespace; /* token make: of the principal; else that of the key or owner; NULL: the caller's own */
     bool yes;
 
     int64_t interval_ms; /* top: refresh interval */
@@ -168,6 +169,8 @@ int cli_exit_of(const struct cli *cli, enum permit_status status);
 int cli_fail(struct cli *cli, enum permit_status status);
 /* Prints a message on stderr. Returns `code`. */
 int cli_error(int code, const char *format, ...) PRINTF_LIKE(2, 3);
+/* Writes --namespace as a query parameter, such as "?namespace=shop"; "" without it. */
+void cli_namespace_parameter(const struct cli *cli, char first, char ret_text[CLI_NAMESPACE_SIZE]);
 /* Returns true if --reason was given and is not empty. False: an error has been printed. */
 bool cli_has_reason(const struct cli *cli) MUST_CHECK;
 /*

@@ -6,6 +6,7 @@
 
 #include "base/duration.h"
 #include "base/escape.h"
+#include "base/utf8.h"
 #include "cli/cli.h"
 #include "cli/time_parse.h"
 
@@ -169,10 +170,11 @@ static bool any_row_has(struct json_object *array, const char *member)
     return false;
 }
 
-/* Most semaphores have no labels, and most queues no kept places. */
+/* Most semaphores have no labels, most queues no kept places, and most clients see one namespace. */
 static bool is_rare(const char *member)
 {
-    return strncmp(member, "label", strlen("label")) == 0 || strcmp(member, "kept") == 0;
+    return strncmp(member, "label", strlen("label")) == 0 || strcmp(member, "kept") == 0 ||
+           strcmp(member, "namespace") == 0;
 }
 
 /* Omits rare columns if no row has a value in them. */
@@ -211,16 +213,18 @@ void json_print_table(const char *body, const char *member, const struct json_co
     json_object_put(object);
 }
 
-/* Prints the bytes at `at` that must be escaped. Returns how many bytes of `at` it has consumed. */
-static size_t print_escaped(const unsigned char *at)
+/* Prints the character at `at`, which must be escaped. Returns its length. */
+static size_t print_escaped(const unsigned char *at, size_t left)
 {
-    bool upper_control = at[0] == 0xc2 && at[1] >= 0x80 && at[1] < 0xa0;
-    bool of_ascii = at[0] < 0x80;
-    if (at[0] == '\n' || at[0] == '\t' || at[0] == '\r') /* white space between values */
-        (void)putchar(at[0] == '\n' ? '\n' : ' ');
+    size_t length = at[0] < 0x80 ? 1 : utf8_length(at, left);
+    uint32_t point = length ? utf8_code_point(at, length) : 0xFFFD;
+    if (point == '\n' || point == '\t' || point == '\r') /* white space between values */
+        (void)putchar(point == '\n' ? '\n' : ' ');
+    else if (point <= 0xFFFF)
+        (void)printf("\\u%04x", point);
     else
-        (void)printf("\\u%04x", of_ascii ? at[0] : upper_control ? at[1] : 0xfffd);
-    return upper_control ? 2 : 1;
+        (void)printf("\\u%04x\\u%04x", 0xD800 + ((point - 0x10000) >> 10), 0xDC00 + ((point - 0x10000) & 0x3FF));
+    return length ? length : 1;
 }
 
 void json_print_text(const char *text)
@@ -228,9 +232,9 @@ void json_print_text(const char *text)
     size_t left = strlen(text);
     bool ended = left && text[left - 1] == '\n'; /* as in an answer of permitd */
     while (left) {
-        size_t plain = escape_plain_length(text, left);
+        size_t plain = escape_shown_length(text, left);
         (void)fwrite(text, 1, plain, stdout);
-        size_t escaped = plain < left ? print_escaped((const unsigned char *)text + plain) : 0;
+        size_t escaped = plain < left ? print_escaped((const unsigned char *)text + plain, left - plain) : 0;
         text += plain + escaped;
         left -= plain + escaped;
     }

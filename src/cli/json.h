@@ -56,8 +56,8 @@ void json_print_table_of(struct json_object *object, const char *member, const s
                          size_t count, int indent);
 
 /*
- * Prints a line of JSON that came from the server. Escapes control characters and invalid UTF-8 as in a string: the
- * meaning stays, and the terminal is safe from them.
+ * Prints a line of JSON that came from the server. Escapes control and format characters and invalid UTF-8 as in a
+ * string: the meaning stays, and the terminal is safe from them.
  */
 void json_print_text(const char *text);
 /* Prints a problem made here, for a failure without an answer of a server. */

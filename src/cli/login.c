@@ -96,11 +96,9 @@ static bool has_principal(const char *body)
 
 static void print_whoami(const char *body)
 {
-    static const struct json_column lines[] = {{"principal", "principal"},
-                                               {"rights", "rights"},
-                                               {"semaphores", "semaphores"},
-                                               {"quotas", "quotas"},
-                                               {"until", "until"}};
+    static const struct json_column lines[] = {{"principal", "principal"}, {"namespace", "namespace"},
+                                               {"rights", "rights"},       {"semaphores", "semaphores"},
+                                               {"quotas", "quotas"},       {"until", "until"}};
     if (!has_principal(body))
         (void)printf("%-14s %s\n", "principal", "-");
     json_print_lines(body, lines, ARRAY_LENGTH(lines));
@@ -137,7 +135,7 @@ static int write_file(struct server_options *found, const char *token)
     return code;
 }
 
-/* Names what comes before the file, so that the next command may use another server or credential. */
+/* Warns of variables that override the file: the next command may then use another server or credential. */
 static void warn_of_environment(void)
 {
     static const char *const others[] = {"PERMITD_URL", "PERMIT_CA", NULL};
@@ -148,7 +146,7 @@ static void warn_of_environment(void)
                 (void)cli_error(0, "%s is set, and comes before the file", *name);
 }
 
-/* Asks the server who this is, and writes the file if it knows. Returns the exit status. */
+/* Tries the credential at the server, and writes the file if it is accepted. Returns the exit status. */
 static int log_in(struct cli *cli)
 {
     struct server_options *found = &cli->found;
@@ -178,7 +176,7 @@ int verb_login(struct cli *cli)
         code = cli_error(CLI_USAGE, "there is no place for the file: set HOME or XDG_CONFIG_HOME");
     bool must_ask = !found->token_source && !found->client.cert;
     if (must_ask)
-        found->client.token = "-"; /* a mistake in the other options is reported before somebody types the token */
+        found->client.token = "-"; /* a mistake in the other options is reported before the user types the token */
     if (code == CLI_OK)
         code = server_options_connect(found, &cli->client);
     permit_client_free(cli->client);

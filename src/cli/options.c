@@ -24,6 +24,7 @@ enum option_type {
     OPTION_ANY_OF,           /* appended to the slots of the last want: any of these */
     OPTION_ADJACENT,         /* a flag of the last want */
     OPTION_LABEL,            /* appended to names */
+    OPTION_NAMESPACE,        /* const char *, valid as a namespace or empty */
 };
 
 struct option {
@@ -37,8 +38,9 @@ struct option {
     const char *help;
 };
 
-#define AT(member) offsetof(struct cli_options, member)
-#define ACQUIRES   (VERB_RUN | VERB_ACQUIRE)
+#define AT(member)         offsetof(struct cli_options, member)
+#define ACQUIRES           (VERB_RUN | VERB_ACQUIRE)
+#define VERBS_IN_NAMESPACE (VERB_RENEW | VERB_CONFIRM | VERB_SHOW | VERB_FORCE | VERB_WHY | VERB_OWNER)
 #define SETTING_OPTION(name, c_type, member, type, flags, min, max, initial, words, expected, letter, option,          \
                        placeholder, help)                                                                              \
     {letter, option, placeholder, VERB_PUT | VERB_TEMPLATE, OPTION_##type, AT(settings[SETTING_##name]), min, help},
@@ -109,6 +111,12 @@ static const struct option options[] = {
      "its scope: names, with spaces between them; prefixes end in *. Not for admin and metrics, which have all"},
     {0, "until", "DATE", VERB_TOKEN_MAKE, OPTION_TEXT, AT(until), 0,
      "last day of the token, such as 2027-01-31, in UTC (default: it does not end)"},
+    {0, "namespace", "NAMESPACE", VERB_TOKEN_MAKE, OPTION_TEXT, AT(namespace), 0,
+     "namespace of its keys and owners: a-z 0-9 - (default: the empty one)"},
+    {0, "namespace", "NAMESPACE", VERBS_IN_NAMESPACE, OPTION_NAMESPACE, AT(namespace), 0,
+     "the namespace of the key or owner, for operators; '' is the empty one (default: the own one)"},
+    {0, "namespace", "NAMESPACE", VERB_REQUESTS, OPTION_NAMESPACE, AT(namespace), 0,
+     "only requests of this namespace, for operators; '' is the empty one (default: all that are visible)"},
     {'y', "yes", NULL, VERB_BUMP, OPTION_FLAG, AT(yes), 0, "do not ask for confirmation"},
     {'i', "interval", "TIME", VERB_TOP, OPTION_DURATION, AT(interval_ms), 100, "refresh interval (default: 1s)"},
     {'1', "once", NULL, VERB_TOP, OPTION_FLAG, AT(once), 0,
@@ -222,6 +230,14 @@ static bool read_key(const struct option *option, const char *value, const char 
     return true;
 }
 
+static bool read_namespace(const struct option *option, const char *value, const char **ret_namespace)
+{
+    if (*value && !name_is_namespace(bytes_of(value)))
+        return refuse(option, value, "1 to 32 of a-z 0-9 - , or ''");
+    *ret_namespace = value;
+    return true;
+}
+
 /* Parses "name" or "name:count"; the last ":digits" is the count. Cuts the name out of argv. */
 static bool read_want(const struct option *option, char *value, struct cli_options *into)
 {
@@ -293,6 +309,7 @@ static bool store_value(const struct option *option, char *value, struct cli *cl
     case OPTION_FLAG: *(bool *)member = true; return true;
     case OPTION_TEXT: *(const char **)member = value; return true;
     case OPTION_KEY: return read_key(option, value, member);
+    case OPTION_NAMESPACE: return read_namespace(option, value, member);
     case OPTION_CHOICE: return read_choice(option, value, member);
     case OPTION_INTEGER: return read_number(option, value, member);
     case OPTION_INTEGER_OR_NONE: return read_none(value, member) || read_number(option, value, member);

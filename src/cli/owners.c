@@ -10,8 +10,8 @@ enum { PATH_MAX_BYTES = 2048, BODY_MAX_BYTES = 64, BEAT_TTL_MS = 30000 };
 static void print_owner(const char *body)
 {
     static const struct json_column lines[] = {
-        {"owner", "owner"},      {"state", "state"},        {"ttl", "ttl_ms"},      {"expires", "expires_at"},
-        {"lapsed", "lapsed_at"}, {"requests held", "held"}, {"suspect", "suspect"},
+        {"owner", "owner"},        {"namespace", "namespace"}, {"state", "state"},        {"ttl", "ttl_ms"},
+        {"expires", "expires_at"}, {"lapsed", "lapsed_at"},    {"requests held", "held"}, {"suspect", "suspect"},
     };
     json_print_lines(body, lines, ARRAY_LENGTH(lines));
 }
@@ -19,9 +19,12 @@ static void print_owner(const char *body)
 static int call(struct cli *cli, const char *method, const char *body)
 {
     char path[PATH_MAX_BYTES] = "/v1/owners/";
+    char namespace[CLI_NAMESPACE_SIZE];
     size_t used = strlen(path);
-    if (!permit_path_encode(cli->words[0], path + used, sizeof(path) - used))
+    if (!permit_path_encode(cli->words[0], path + used, sizeof(path) - used - sizeof(namespace)))
         return cli_error(CLI_USAGE, "an owner has 1 to 255 bytes");
+    cli_namespace_parameter(cli, '?', namespace);
+    (void)strcat(path, namespace);
     return cli_finish(cli, permit_call(cli->client, method, path, body), print_owner);
 }
 

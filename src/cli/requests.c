@@ -12,16 +12,27 @@
 void request_print(const char *body)
 {
     static const struct json_column lines[] = {
-        {"key", "external_id"},     {"state", "state"},
-        {"ended as", "end_reason"}, {"owner", "owner"},
-        {"replayed", "replayed"},   {"yours", "yours"},
-        {"ttl", "ttl_ms"},          {"acquired", "acquired_at"},
-        {"expires", "expires_at"},  {"overdue", "overdue"},
-        {"suspect", "suspect"},     {"confirmed", "confirmed_at"},
-        {"ended", "ended_at"},      {"ended before", "already_released"},
-        {"unclaimed", "unclaimed"}, {"priority", "priority"},
-        {"since", "since"},         {"waiting for", "waited_ms"},
-        {"until", "until"},         {"server", "server"},
+        {"key", "external_id"},
+        {"namespace", "namespace"},
+        {"state", "state"},
+        {"ended as", "end_reason"},
+        {"owner", "owner"},
+        {"replayed", "replayed"},
+        {"yours", "yours"},
+        {"ttl", "ttl_ms"},
+        {"acquired", "acquired_at"},
+        {"expires", "expires_at"},
+        {"overdue", "overdue"},
+        {"suspect", "suspect"},
+        {"confirmed", "confirmed_at"},
+        {"ended", "ended_at"},
+        {"ended before", "already_released"},
+        {"unclaimed", "unclaimed"},
+        {"priority", "priority"},
+        {"since", "since"},
+        {"waiting for", "waited_ms"},
+        {"until", "until"},
+        {"server", "server"},
         {"kept", "kept"},
     };
     static const struct json_column permits[] = {
@@ -62,26 +73,71 @@ int verb_release(struct cli *cli)
     return cli_finish(cli, status, request_print);
 }
 
+/* Runs a call about the request of a key in another namespace, as its operators may. */
+static int call_in_namespace(struct cli *cli, const char *method, const char *suffix, const char *body)
+{
+    char path[CLI_PATH_MAX];
+    char namespace[CLI_NAMESPACE_SIZE];
+    char whole[2 * CLI_NAMESPACE_SIZE];
+    cli_namespace_parameter(cli, '?', namespace);
+    (void)snprintf(whole, sizeof(whole), "%s%s", suffix, namespace);
+    if (!path_write("/v1/requests/", cli->words[0], whole, path))
+        return cli_error(CLI_USAGE, "the key is empty, or longer than any");
+    return cli_finish(cli, permit_call(cli->client, method, path, body), request_print);
+}
+
+static int force_release_in_namespace(struct cli *cli)
+{
+    struct json_writer *writer = json_writer_new();
+    json_add_text(writer, "reason", cli->options.reason);
+    const char *body = json_text(writer);
+    int code = body ? call_in_namespace(cli, "POST", "/force-release", body) : cli_error(CLI_NO_START, "no memory");
+    json_writer_free(writer);
+    return code;
+}
+
+static int renew_in_namespace(struct cli *cli)
+{
+    int64_t ttl_ms = cli->options.ttl_ms;
+    struct json_writer *writer = json_writer_new();
+    if (ttl_ms == PERMIT_TTL_OWNER)
+        json_add_text(writer, "ttl", "owner");
+    else
+        json_add_duration(writer, "ttl", ttl_ms);
+    const char *body = json_text(writer);
+    int code = body ? call_in_namespace(cli, "POST", "/renew", body) : cli_error(CLI_NO_START, "no memory");
+    json_writer_free(writer);
+    return code;
+}
+
 int verb_force_release(struct cli *cli)
 {
     if (!cli_has_reason(cli))
         return CLI_USAGE;
+    if (cli->options.namespace)
+        return force_release_in_namespace(cli);
     return cli_finish(cli, permit_force_release(cli->client, cli->words[0], cli->options.reason, NULL), request_print);
 }
 
 int verb_confirm(struct cli *cli)
 {
+    if (cli->options.namespace)
+        return call_in_namespace(cli, "POST", "/confirm", NULL);
     return cli_finish(cli, permit_confirm(cli->client, cli->words[0], NULL), request_print);
 }
 
 int verb_renew(struct cli *cli)
 {
     int64_t ttl_ms = cli->options.ttl_ms == CLI_UNSET ? 0 : cli->options.ttl_ms;
+    if (cli->options.namespace)
+        return renew_in_namespace(cli);
     return cli_finish(cli, permit_renew(cli->client, cli->words[0], ttl_ms, NULL), request_print);
 }
 
 int verb_show(struct cli *cli)
 {
+    if (cli->options.namespace)
+        return call_in_namespace(cli, "GET", "", NULL);
     return cli_finish(cli, permit_show(cli->client, cli->words[0], NULL), request_print);
 }
 
@@ -91,11 +147,11 @@ int verb_requests(struct cli *cli)
     static const struct json_column columns[] = {
         {"STATE", "state"},     {"ENDED AS", "end_reason"}, {"OWNER", "owner"},     {"SINCE", "acquired_at"},
         {"UNTIL", "ended_at"},  {"EXPIRES", "expires_at"},  {"OVERDUE", "overdue"}, {"SUSPECT", "suspect"},
-        {"PERMITS", "permits"}, {"KEY", "external_id"}};
+        {"PERMITS", "permits"}, {"NAMESPACE", "namespace"}, {"KEY", "external_id"}};
     static const struct json_column waiting_columns[] = {
-        {"STATE", "state"},     {"OWNER", "owner"},    {"PRIORITY", "priority"}, {"WAITED", "waited_ms"},
-        {"SINCE", "since"},     {"UNTIL", "until"},    {"SERVER", "server"},     {"KEPT", "kept"},
-        {"PERMITS", "permits"}, {"KEY", "external_id"}};
+        {"STATE", "state"},     {"OWNER", "owner"},         {"PRIORITY", "priority"}, {"WAITED", "waited_ms"},
+        {"SINCE", "since"},     {"UNTIL", "until"},         {"SERVER", "server"},     {"KEPT", "kept"},
+        {"PERMITS", "permits"}, {"NAMESPACE", "namespace"}, {"KEY", "external_id"}};
     static const struct list_view view = {"requests", columns, ARRAY_LENGTH(columns)};
     static const struct list_view waiting_view = {"requests", waiting_columns, ARRAY_LENGTH(waiting_columns)};
     const struct cli_options *given = &cli->options;
@@ -113,7 +169,8 @@ int verb_requests(struct cli *cli)
     buf_append_text(&path, "/v1/requests?");
     bool whole = list_add_parameter(&path, "semaphore", given->semaphore) &&
                  list_add_parameter(&path, "owner", given->owner) && list_add_parameter(&path, "state", state) &&
-                 list_add_parameter(&path, "at", given->at ? at : NULL);
+                 list_add_parameter(&path, "at", given->at ? at : NULL) &&
+                 list_add_parameter(&path, "namespace", given->namespace);
     bool only_waiting = state && strcmp(state, "WAITING") == 0;
     int code = whole ? list_print(cli, buf_text(&path), only_waiting ? &waiting_view : &view)
                      : cli_error(CLI_USAGE, "longer than any name");

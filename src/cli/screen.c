@@ -128,7 +128,7 @@ bool screen_show(struct screen *screen, const char *lines, int heading)
     return !frame->broken && write_all(frame->data, frame->length);
 }
 
-/* ---- What comes ---- */
+/* ---- Events ---- */
 
 static enum screen_event handle_signal(struct screen *screen, int signal, int *ret_code)
 {

@@ -292,18 +292,18 @@ int verb_semaphore_list(struct cli *cli)
 int verb_holders(struct cli *cli)
 {
     static const struct json_column columns[] = {
-        {"TOKEN", "token"},     {"COUNT", "count"},       {"SLOTS", "slots"},        {"LABELS", "labels"},
-        {"OWNER", "owner"},     {"SINCE", "acquired_at"}, {"EXPIRES", "expires_at"}, {"OVERDUE", "overdue"},
-        {"SUSPECT", "suspect"}, {"KEY", "external_id"}};
+        {"TOKEN", "token"},     {"COUNT", "count"},         {"SLOTS", "slots"},        {"LABELS", "labels"},
+        {"OWNER", "owner"},     {"SINCE", "acquired_at"},   {"EXPIRES", "expires_at"}, {"OVERDUE", "overdue"},
+        {"SUSPECT", "suspect"}, {"NAMESPACE", "namespace"}, {"KEY", "external_id"}};
     static const struct list_view view = {"holders", columns, ARRAY_LENGTH(columns)};
     return print_list(cli, "/holders?", &view);
 }
 
 int verb_slots(struct cli *cli)
 {
-    static const struct json_column columns[] = {{"SLOT", "number"},         {"LABEL", "label"},
-                                                 {"TOKEN", "token"},         {"EXPIRES", "expires_at"},
-                                                 {"CONFIRMED", "confirmed"}, {"KEY", "external_id"}};
+    static const struct json_column columns[] = {
+        {"SLOT", "number"},         {"LABEL", "label"},         {"TOKEN", "token"},    {"EXPIRES", "expires_at"},
+        {"CONFIRMED", "confirmed"}, {"NAMESPACE", "namespace"}, {"KEY", "external_id"}};
     static const struct list_view view = {"slots", columns, ARRAY_LENGTH(columns)};
     const struct cli_options *given = &cli->options;
     struct buf query;
@@ -319,9 +319,9 @@ int verb_slots(struct cli *cli)
 int verb_waiters(struct cli *cli)
 {
     static const struct json_column columns[] = {
-        {"PLACE", "place"},       {"KEY", "external_id"},  {"OWNER", "owner"},    {"PERMITS", "permits"},
-        {"PRIORITY", "priority"}, {"WAITED", "waited_ms"}, {"UNTIL", "deadline"}, {"SERVER", "server"},
-        {"KEPT", "kept"},         {"BEHIND", "behind"}};
+        {"PLACE", "place"},     {"NAMESPACE", "namespace"}, {"KEY", "external_id"},  {"OWNER", "owner"},
+        {"PERMITS", "permits"}, {"PRIORITY", "priority"},   {"WAITED", "waited_ms"}, {"UNTIL", "deadline"},
+        {"SERVER", "server"},   {"KEPT", "kept"},           {"BEHIND", "behind"}};
     static const struct list_view view = {"waiters", columns, ARRAY_LENGTH(columns)};
     return print_list(cli, "/waiters?", &view);
 }

@@ -100,8 +100,8 @@ static void find_url(struct server_options *found, const struct cli_options *giv
 }
 
 /*
- * Uses what the file says of its servers. Its credential, of one or two parts, is not mixed with parts of another one,
- * which may name another principal.
+ * Uses the settings of the file. Its token and certificate are used together or not at all: with a token from elsewhere
+ * they could belong to different principals.
  */
 static void use_file(struct server_options *found, bool wants_credential)
 {

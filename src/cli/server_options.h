@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Which server permitctl calls, and with which credential. An option of the command line comes first, then the
+ * The server that permitctl calls, and the credential for it. An option of the command line comes first, then the
  * environment, then the user's file (user_file.h). A credential of the file goes to the servers of the file only.
  */
 #ifndef CLI_SERVER_OPTIONS_H

@@ -1,7 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* The verb servers: lists the permitd that run on the database. */
+/* The verb servers: tries each URL of a list, and lists the permitd that run on the database. */
+#include <stdlib.h>
+
 #include "cli/cli.h"
 #include "cli/json.h"
+
+enum { REASON_MAX = 4096 };
+
+static void print_urls(const char *body)
+{
+    static const struct json_column columns[] = {{"URL", "url"}, {"READY", "ready"}, {"REASON", "reason"}};
+    json_print_table(body, "urls", columns, ARRAY_LENGTH(columns));
+}
 
 static void print_servers(const char *body)
 {
@@ -11,7 +21,82 @@ static void print_servers(const char *body)
     json_print_table(body, "servers", columns, ARRAY_LENGTH(columns));
 }
 
+/* Appends "no_server: Connection refused", without the URL that begins the message of a failed connection. */
+static void append_reason(const struct permit_client *client, enum permit_status status, struct buf *out)
+{
+    const char *message = permit_client_message(client);
+    const char *url = permit_client_url(client);
+    size_t length = strlen(url);
+    if (strncmp(message, url, length) == 0 && message[length] == ':')
+        message += length + strspn(message + length, ": ");
+    buf_printf(out, "%s: %s", permit_status_word(status), message);
+}
+
+/* Tries one URL, and adds its row. Returns true if a permitd answers there, and its database serves. */
+static bool add_url(const struct cli *cli, const char *url, struct json_writer *writer)
+{
+    struct server_options one = cli->found;
+    struct permit_client *client = NULL;
+    struct json_writer *item = json_writer_new();
+    struct buf reason;
+    buf_init(&reason, REASON_MAX);
+    one.client.url = url;
+    one.client.retry_ms = -1;
+    enum permit_status status = PERMIT_INTERNAL;
+    if (server_options_connect(&one, &client) == CLI_OK) {
+        status = permit_call(client, "GET", "/readyz", NULL);
+        json_add_text(item, "url", permit_client_url(client));
+        json_add_bool(item, "ready", status == PERMIT_OK);
+        if (status != PERMIT_OK) {
+            append_reason(client, status, &reason);
+            json_add_text(item, "reason", buf_text(&reason));
+        }
+        json_add_item(writer, "urls", item);
+    }
+    permit_client_free(client);
+    json_writer_free(item);
+    buf_release(&reason);
+    return status == PERMIT_OK;
+}
+
+/* Tries each URL, and adds their rows. Returns true if all are ready. */
+static bool add_urls(const struct cli *cli, struct json_writer *writer)
+{
+    bool ready = true;
+    char *list = strdup(cli->found.client.url);
+    char *rest = list;
+    json_add_items(writer, "urls");
+    for (char *url; (url = strsep(&rest, ","));)
+        ready &= add_url(cli, url, writer);
+    free(list);
+    return ready && list;
+}
+
+static int finish_with_urls(struct cli *cli, enum permit_status status)
+{
+    bool is_answered = status == PERMIT_OK;
+    struct json_writer *writer = is_answered ? json_writer_from(permit_client_answer(cli->client)) : json_writer_new();
+    int code = add_urls(cli, writer) ? CLI_OK : CLI_NO_SERVER;
+    const char *body = json_text(writer);
+    if (!body) {
+        code = cli_error(CLI_NO_START, "no memory");
+    } else if (!cli->options.json) {
+        print_urls(body);
+        if (is_answered) {
+            (void)putchar('\n');
+            print_servers(body);
+        }
+    } else if (is_answered) {
+        json_print_text(body);
+    }
+    json_writer_free(writer);
+    return is_answered ? code : cli_fail(cli, status);
+}
+
 int verb_servers(struct cli *cli)
 {
-    return cli_finish(cli, permit_call(cli->client, "GET", "/v1/servers", NULL), print_servers);
+    const char *url = cli->found.client.url;
+    enum permit_status status = permit_call(cli->client, "GET", "/v1/servers", NULL);
+    bool is_list = url && strchr(url, ',');
+    return is_list ? finish_with_urls(cli, status) : cli_finish(cli, status, print_servers);
 }

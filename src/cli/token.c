@@ -53,7 +53,7 @@ static void append_semaphores(struct buf *out, const char *names)
         size_t length = strcspn(names, " ");
         if (out->length - start + 1 + length > LINE_AIM) {
             start = out->length + 1;
-            buf_append_text(out, "\n ");
+            buf_append_text(out, "\nsemaphores =");
         }
         buf_append_char(out, ' ');
         buf_append(out, names, length);
@@ -94,7 +94,7 @@ static bool section_is_valid(const char *name, const char *lines, const char *ro
     buf_printf(&text, "[%s]\n%s%s", name, lines, role ? "" : "role = admin\n");
     bool valid = credentials_parse((struct bytes){buf_text(&text), text.length}, "the section", &credentials, message);
     if (valid && credentials.tokens.items[0].until <= clock_wall() / US_PER_SECOND) {
-        buf_append_text(message, "--until: that day is over");
+        buf_append_text(message, "--until: that day has passed");
         valid = false;
     }
     credentials_release(&credentials);
@@ -102,7 +102,7 @@ static bool section_is_valid(const char *name, const char *lines, const char *ro
     return valid;
 }
 
-/* Prints the token on the standard output, what belongs into the file on the standard error. */
+/* Prints the token on the standard output, and the lines for the file on the standard error. */
 static int print_token(const struct cli *cli, const char *token, const char *lines)
 {
     const struct cli_options *options = &cli->options;
@@ -135,8 +135,12 @@ int verb_token_make(struct cli *cli)
     if (options->semaphores && !options->role)
         return cli_error(CLI_USAGE, "--semaphores needs --role: without a role only the line of the token is made, for "
                                     "a section that is there");
-    if (!is_plain(cli->words[0]) || !is_plain(options->semaphores) || !is_plain(options->until))
-        return cli_error(CLI_USAGE, "; [ ] and control characters cannot stand in the credentials file");
+    if (options->namespace && !options->role)
+        return cli_error(CLI_USAGE, "--namespace needs --role: without a role only the line of the token is made, for "
+                                    "a section that is there");
+    if (!is_plain(options->namespace) || !is_plain(cli->words[0]) || !is_plain(options->semaphores) ||
+        !is_plain(options->until))
+        return cli_error(CLI_USAGE, "the credentials file cannot contain ; [ ] and control characters in a value");
     make_token(token);
     buf_init(&lines, TEXT_MAX);
     buf_init(&message, TEXT_MAX);
@@ -145,6 +149,8 @@ int verb_token_make(struct cli *cli)
         buf_printf(&lines, "role = %s\n", options->role);
     if (options->semaphores)
         append_semaphores(&lines, options->semaphores);
+    if (options->namespace)
+        buf_printf(&lines, "namespace = %s\n", options->namespace);
     if (!made || lines.broken)
         code = cli_error(CLI_NO_START, "no memory");
     else if (!section_is_valid(cli->words[0], buf_text(&lines), options->role, &message))
@@ -189,6 +195,8 @@ static void append_principal(struct buf *out, const struct credentials *credenti
     } else {
         buf_append_text(out, "\"until\":null,");
     }
+    if (principal->namespace.length)
+        buf_printf(out, "\"namespace\":\"%.*s\",", (int)principal->namespace.length, principal->namespace.data);
     buf_append_text(out, "\"semaphores\":[");
     for (size_t i = 0; i < principal->scope.count; i++) {
         const struct scope_entry *entry = &principal->scope.entries[i];
@@ -211,9 +219,10 @@ static void warn_of_ended(const struct credentials *credentials, const char *pat
 
 static int print_principals(const struct cli *cli, const struct credentials *credentials)
 {
-    static const struct json_column columns[] = {
-        {"PRINCIPAL", "principal"},       {"ROLE", "role"},   {"TOKENS", "tokens"},        {"UNTIL", "until"},
-        {"CERTIFICATES", "certificates"}, {"USERS", "users"}, {"SEMAPHORES", "semaphores"}};
+    static const struct json_column columns[] = {{"PRINCIPAL", "principal"}, {"ROLE", "role"},
+                                                 {"NAMESPACE", "namespace"}, {"TOKENS", "tokens"},
+                                                 {"UNTIL", "until"},         {"CERTIFICATES", "certificates"},
+                                                 {"USERS", "users"},         {"SEMAPHORES", "semaphores"}};
     int code = CLI_OK;
     struct buf body;
     buf_init(&body, 4 * (size_t)CREDENTIALS_MAX_BYTES);

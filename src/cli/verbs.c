@@ -79,11 +79,11 @@ static const struct verb verbs[] = {
      "Acquires permits and prints the grant", acquire_more},
     {"release", "KEY [--confirmed]", VERB_RELEASE, 1, 1, false, verb_release, "Releases the permits of a request",
      ". Safe to repeat; also ends a request that has not arrived yet. A confirmed request needs --confirmed"},
-    {"renew", "KEY [--ttl TIME]", VERB_RENEW, 1, 1, false, verb_renew, "Extends a request by its ttl, from now",
-     ". Exit status 76: it is no longer held"},
-    {"confirm", "KEY", VERB_CONFIRM, 1, 1, false, verb_confirm, "Makes a hold permanent: a sale",
-     ". It then has no deadline. Exit status 76: it is no longer held"},
-    {"show", "KEY", VERB_SHOW, 1, 1, false, verb_show, "Shows a request", NULL},
+    {"renew", "KEY [--ttl TIME] [--namespace NAMESPACE]", VERB_RENEW, 1, 1, false, verb_renew,
+     "Extends a request by its ttl, from now", ". Exit status 76: it is no longer held"},
+    {"confirm", "KEY [--namespace NAMESPACE]", VERB_CONFIRM, 1, 1, false, verb_confirm,
+     "Makes a hold permanent: a sale", ". It then has no deadline. Exit status 76: it is no longer held"},
+    {"show", "KEY [--namespace NAMESPACE]", VERB_SHOW, 1, 1, false, verb_show, "Shows a request", NULL},
     {"requests", "[-s NAME] [--owner OWNER] [--state held|released] [--at TIME]", VERB_REQUESTS, 0, 0, false,
      verb_requests, "Lists requests, held and ended",
      ", oldest first; with --at the last granted first.\n"
@@ -91,7 +91,7 @@ static const struct verb verbs[] = {
      "Who held backups at 02:14: permitctl requests -s backups --at 02:14\n"
      "\n"
      "An unknown semaphore or owner gives an empty table"},
-    {"force-release", "KEY --reason TEXT", VERB_FORCE, 1, 1, false, verb_force_release,
+    {"force-release", "KEY --reason TEXT [--namespace NAMESPACE]", VERB_FORCE, 1, 1, false, verb_force_release,
      "Ends a request of another client",
      ". The reason is recorded (semaphore events). The holder learns of it at its next renewal: let the store check\n"
      "tokens"},
@@ -121,16 +121,18 @@ static const struct verb verbs[] = {
      ": the owner is alive for the ttl (30s) from now. Requests acquired with\n"
      "--ttl owner are held as long as heartbeats arrive; when they stop, all requests of the owner end.\n"
      "Exit status 76: heartbeats had stopped, and requests of the owner are still ending"},
-    {"owner show", "NAME", VERB_OWNER, 1, 1, false, verb_owner_show, "Shows whether an owner is alive", NULL},
-    {"owner gone", "NAME", VERB_OWNER, 1, 1, false, verb_owner_gone, "Ends an owner and all requests that it holds",
-     ". Confirmed requests stay. Safe to repeat"},
+    {"owner show", "NAME [--namespace NAMESPACE]", VERB_OWNER, 1, 1, false, verb_owner_show,
+     "Shows whether an owner is alive", NULL},
+    {"owner gone", "NAME [--namespace NAMESPACE]", VERB_OWNER, 1, 1, false, verb_owner_gone,
+     "Ends an owner and all requests that it holds", ". Confirmed requests stay. Safe to repeat"},
     {"holders", "NAME", VERB_HOLDERS, 1, 1, false, verb_holders, "Lists who holds permits of a semaphore", NULL},
     {"slots", "NAME [--state free|held] [--prefix TEXT]", VERB_SLOTS, 1, 1, false, verb_slots,
      "Lists the slots of a semaphore, and who holds them", NULL},
     {"waiters", "NAME", VERB_WAITERS, 1, 1, false, verb_waiters, "Lists the waiting requests of a semaphore, in order",
      ": at the permitd that answers;\n"
      "others on the same database have queues of their own"},
-    {"why", "KEY", VERB_WHY, 1, 1, false, verb_why, "Shows what a request waits for, and what is ahead of it",
+    {"why", "KEY [--namespace NAMESPACE]", VERB_WHY, 1, 1, false, verb_why,
+     "Shows what a request waits for, and what is ahead of it",
      ": of each semaphore\n"
      "what is asked, what is in use, who has held it longest, its place in the queue and who is ahead of it"},
     {"top", "[--prefix TEXT] [--interval TIME] [--once]", VERB_TOP, 0, 0, false, verb_top,
@@ -152,14 +154,16 @@ static const struct verb verbs[] = {
     {"logout", "", VERB_LOGOUT, 0, 0, false, verb_logout, "Removes the file that login has written", NULL},
     {"whoami", "", VERB_PLAIN, 0, 0, false, verb_whoami, "Shows whom the server takes this client for, and the rights",
      NULL},
-    {"token make", "NAME [--role ROLE --semaphores NAMES] [--until DATE]", VERB_TOKEN_MAKE, 1, 1, false,
-     verb_token_make, "Makes a token for the principal NAME", token_make_more},
+    {"token make", "NAME [--role ROLE --semaphores NAMES [--namespace NAMESPACE]] [--until DATE]", VERB_TOKEN_MAKE, 1,
+     1, false, verb_token_make, "Makes a token for the principal NAME", token_make_more},
     {"token check", "FILE", VERB_TOKEN_CHECK, 1, 1, false, verb_token_check, "Checks a credentials file of permitd",
      " and lists its principals, without a server.\n"
      "UNTIL: when the first of its tokens ends. Exit status 65: the file has a mistake, and permitd would refuse it"},
     {"servers", "", VERB_PLAIN, 0, 0, false, verb_servers, "Lists the permitd that run on the database",
      ": address, version, and how many requests\n"
-     "wait there. THIS: the one that answers. A dead one (ALIVE no) is listed for ten more seconds"},
+     "wait there. THIS: the one that answers. A dead one (ALIVE no) is listed for ten more seconds.\n"
+     "If the URL of the server is a list, it also tries each URL, and prints whether a permitd is READY there.\n"
+     "Exit status 69: one of them is not"},
     {"doctor", "", VERB_PLAIN, 0, 0, false, verb_doctor, "Reports unsafe database settings",
      " and how to fix them.\n"
      "Exit status 65 if permitd refuses to serve because of one"},
@@ -238,6 +242,13 @@ int cli_fail(struct cli *cli, enum permit_status status)
     if (status == PERMIT_NO_SERVER && !cli->found.client.url)
         (void)cli_error(code, "no server was named, so that was the default: --url or PERMITD_URL names another");
     return code;
+}
+
+void cli_namespace_parameter(const struct cli *cli, char first, char ret_text[CLI_NAMESPACE_SIZE])
+{
+    ret_text[0] = '\0';
+    if (cli->options.namespace)
+        (void)snprintf(ret_text, CLI_NAMESPACE_SIZE, "%cnamespace=%s", first, cli->options.namespace);
 }
 
 bool cli_has_reason(const struct cli *cli)

@@ -37,11 +37,9 @@ static bool fits(struct json_object *entry)
 /* Prints one semaphore that the request waits for. */
 static void print_entry(struct json_object *entry)
 {
-    static const struct json_column columns[] = {{"HELD BY", "external_id"},
-                                                 {"OWNER", "owner"},
-                                                 {"SINCE", "since"},
-                                                 {"EXPIRES", "expires_at"},
-                                                 {"IN", "expires_in_ms"}};
+    static const struct json_column columns[] = {{"HELD BY", "external_id"}, {"NAMESPACE", "namespace"},
+                                                 {"OWNER", "owner"},         {"SINCE", "since"},
+                                                 {"EXPIRES", "expires_at"},  {"IN", "expires_in_ms"}};
     static const struct json_column lines[] = {
         {"  slots", "slots"}, {"  any of", "any_of"}, {"  adjacent", "adjacent"}, {"  paused:", "paused_reason"}};
     print_place(entry);
@@ -59,9 +57,9 @@ static void print_entry(struct json_object *entry)
 static void print_why(const char *body)
 {
     static const struct json_column lines[] = {
-        {"key", "external_id"},       {"state", "state"}, {"owner", "owner"},    {"priority", "priority"},
-        {"waiting for", "waited_ms"}, {"since", "since"}, {"until", "deadline"}, {"in", "deadline_in_ms"},
-        {"server", "server"},         {"kept", "kept"}};
+        {"key", "external_id"},   {"namespace", "namespace"},   {"state", "state"}, {"owner", "owner"},
+        {"priority", "priority"}, {"waiting for", "waited_ms"}, {"since", "since"}, {"until", "deadline"},
+        {"in", "deadline_in_ms"}, {"server", "server"},         {"kept", "kept"}};
     struct json_object *answer = json_read(body);
     if (json_length_of(answer, "waiting_for") == 0) {
         request_print(body);
@@ -76,7 +74,11 @@ static void print_why(const char *body)
 int verb_why(struct cli *cli)
 {
     char path[CLI_PATH_MAX];
-    if (!path_write("/v1/requests/", cli->words[0], "/why", path))
+    char namespace[CLI_NAMESPACE_SIZE];
+    char suffix[CLI_NAMESPACE_SIZE + 8];
+    cli_namespace_parameter(cli, '?', namespace);
+    (void)snprintf(suffix, sizeof(suffix), "/why%s", namespace);
+    if (!path_write("/v1/requests/", cli->words[0], suffix, path))
         return cli_error(CLI_USAGE, "the key is empty, or longer than any");
     return cli_finish(cli, permit_call(cli->client, "GET", path, NULL), print_why);
 }

@@ -329,7 +329,7 @@ static int64_t random_between(int64_t from, int64_t to)
 }
 
 /* Returns true if the last answer has a Retry-After. */
-static bool retry_was_said(const struct permit_client *client)
+static bool has_retry_after(const struct permit_client *client)
 {
     return client->reply.status && client->reply.retry_after_ms > 0;
 }
@@ -337,7 +337,7 @@ static bool retry_was_said(const struct permit_client *client)
 int64_t client_pause_ms(const struct permit_client *client, unsigned failures)
 {
     int64_t said = client->reply.retry_after_ms;
-    if (retry_was_said(client))
+    if (has_retry_after(client))
         return random_between(said, said + said / 4);
     int64_t rounds = max_i64(1, (int64_t)(failures / client->servers.count));
     int64_t pause = min_i64(FIRST_PAUSE_MS << min_i64(rounds, PAUSE_DOUBLINGS), MAX_PAUSE_MS);
@@ -361,7 +361,7 @@ bool client_next_server(struct permit_client *client, struct call_state *state, 
 {
     state->silent_elsewhere |= client->reply.timed_out && client->servers.count > 1;
     servers_next(&client->servers);
-    /* A wait that ended so goes on elsewhere, before its place is given up: the request may have moved there. */
+    /* The request may have moved to another server. Its wait continues there, before its place is removed. */
     bool wait_moved = status == PERMIT_OUTCOME_UNKNOWN && state->asked_wait_ms > 0;
     bool is_gone = status == PERMIT_NO_SERVER || status == PERMIT_SHUTTING_DOWN || wait_moved;
     if (is_gone && ++state->gone < client->servers.count)
@@ -390,7 +390,7 @@ bool client_pause(struct permit_client *client, struct call_state *state, enum p
     if (now >= end)
         return false;
     int64_t pause_ms = client_pause_ms(client, state->failures);
-    if (retry_was_said(client)) /* gives up rather than ask earlier */
+    if (has_retry_after(client)) /* gives up rather than ask earlier */
         return moment_after(now, pause_ms) <= moment_after(end, MS_PER_SECOND) && client_sleep(pause_ms, cancel_fd);
     return client_sleep(min_i64(pause_ms, (end - now) / US_PER_MS + 1), cancel_fd); /* the last try is at the end */
 }

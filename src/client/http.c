@@ -133,7 +133,7 @@ static bool host_is_local(const char *host)
            (length >= sizeof(domain) && strcasecmp(host + length - strlen(domain), domain) == 0);
 }
 
-/* Notes who could read along what is sent to this url, and whether it has a password. */
+/* Sets is_clear (a request to this url can be read on the way) and has_password. */
 static enum permit_status read_exposure(struct http *http, CURLU *parts)
 {
     char *scheme = NULL, *host = NULL, *user = NULL, *password = NULL;
@@ -224,7 +224,7 @@ enum permit_status http_set_token(struct http *http, const char *token)
 static bool set_given_options(struct http *http, const struct http_options *options)
 {
     CURL *easy = http->easy;
-    /* A key with a passphrase fails, as nobody is there to type it. */
+    /* A key with a passphrase fails: it is never asked for. */
     bool set = !http->socket || curl_easy_setopt(easy, CURLOPT_UNIX_SOCKET_PATH, http->socket) == CURLE_OK;
     if (options->ca) /* and no other authority, so also none of libcurl's default directory */
         set = set && curl_easy_setopt(easy, CURLOPT_CAINFO, options->ca) == CURLE_OK &&
@@ -384,7 +384,7 @@ static bool client_is_refused(CURLcode result, const char *error)
     return in_handshake && strstr(error, " alert ") && (strstr(error, "certificate") || strstr(error, "unknown ca"));
 }
 
-/* Says which certificate or file is meant, before libcurl's reason; and what helps. */
+/* Writes the certificate or file in question before libcurl's reason, and a hint behind it. */
 static void explain_tls(struct http *http, CURLcode result, struct http_reply *reply)
 {
     enum { NO_ISSUER = 20, NO_LEAF_ISSUER = 21, SELF_SIGNED = 18, SELF_SIGNED_IN_CHAIN = 19 }; /* X509_V_ERR_... */

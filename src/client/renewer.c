@@ -19,7 +19,7 @@
 /* Renewals of a request held by heartbeat extend nothing, but report its end. */
 enum { EVERY_WITHOUT_TTL_MS = 600000, EVERY_BY_OWNER_MS = 10000 };
 
-/* Pause after a refused credential. permitd closes an address to all its clients for a while after ten a second. */
+/* Pause after a refused credential. After ten in a second permitd closes all new connections of the address for a while. */
 enum { REFUSED_PAUSE_MS = 1000 };
 
 struct permit_renewer {

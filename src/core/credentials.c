@@ -85,13 +85,13 @@ static const struct credential *list_find(const struct credential_list *list, st
 
 /* ---- reading ---- */
 
-/* What the file has said so far. */
+/* The state of the reader. */
 struct reading {
     struct credentials *credentials;
     struct principal *principal; /* of the section; NULL: before the first one */
     int principal_line;
-    unsigned seen;               /* words of the section: bits by their rows */
     const struct word *word;     /* the last one */
+    unsigned seen;               /* words of the section: bits by their rows */
     struct scope_entry *entries; /* of the section; texts in the arena */
     size_t entry_count;
     size_t entry_capacity;
@@ -163,8 +163,9 @@ static bool take_token(struct reading *reading, const char *value, int line, str
     size_t spaces = strspn(rest, " \t");
     if (*rest && !spaces) {
         bool is_token = token_is_well_formed((struct bytes){value, strcspn(value, " \t")});
-        buf_append_text(why, is_token ? "this is a token, which does not belong into the file: make another one"
-                                      : "expected 'token = sha256:' and 64 hexadecimal digits");
+        buf_append_text(
+            why, is_token ? "this is the token itself, and no longer secret: make another one, and put its digest here"
+                          : "expected 'token = sha256:' and 64 hexadecimal digits");
         return false;
     }
     rest += spaces;
@@ -181,7 +182,7 @@ static bool take_token(struct reading *reading, const char *value, int line, str
     return (token.key.data && list_add(&reading->credentials->tokens, token)) || no_memory(why);
 }
 
-/* Names in DNS do not depend on the case of letters. */
+/* DNS names are case-insensitive. */
 static void lower_dns(char *name, size_t length)
 {
     if (length < 4 || memcmp(name, "DNS:", 4) != 0)
@@ -286,12 +287,24 @@ static bool take_quota(struct reading *reading, const char *value, int line, str
     return quota_parse(quota, value, &reading->principal->quotas.limits[quota], why);
 }
 
+static bool take_namespace(struct reading *reading, const char *value, int line, struct buf *why)
+{
+    (void)line;
+    if (!name_is_namespace(bytes_of(value))) {
+        buf_append_text(why, "a namespace has 1 to 32 of a-z 0-9 -");
+        return false;
+    }
+    reading->principal->namespace = arena_copy(&reading->credentials->arena, bytes_of(value));
+    return reading->principal->namespace.data || no_memory(why);
+}
+
 static const struct word words[] = {
     {"token", false, take_token},
     {"certificate", false, take_certificate},
     {"user", false, take_user},
     {"role", true, take_role},
-    {"semaphores", true, take_semaphores},
+    {"semaphores", false, take_semaphores},
+    {"namespace", true, take_namespace},
     {"connections", true, take_quota},
     {"waiting", true, take_quota},
     {"bytes", true, take_quota},
@@ -299,17 +312,9 @@ static const struct word words[] = {
     {"units", true, take_quota},
 };
 
-/* Words that a later version has. Whoever writes one expects a limit, so it is not ignored. */
-static const char *const later_words[] = {"namespace"};
-
 static bool refuse_word(const char *name, struct buf *why)
 {
-    for (size_t i = 0; i < ARRAY_LENGTH(later_words); i++)
-        if (strcmp(later_words[i], name) == 0) {
-            buf_printf(why, "%s: this version of permitd does not have it", name);
-            return false;
-        }
-    buf_append_text(why, "unknown word; expected token, certificate, user, role, semaphores or a quota");
+    buf_append_text(why, "unknown word; expected token, certificate, user, role, semaphores, namespace or a quota");
     for (size_t i = 0; i < ARRAY_LENGTH(words); i++)
         if (name_distance(bytes_of(name), bytes_of(words[i].name)) < NAME_FAR)
             buf_printf(why, "; the nearest is %s", words[i].name);
@@ -335,16 +340,6 @@ static bool on_word(void *context, const char *name, const char *value, int line
     reading->seen |= 1U << i;
     reading->word = &words[i];
     return words[i].take(reading, value, line, why);
-}
-
-static bool on_more(void *context, const char *value, int line, struct buf *why)
-{
-    struct reading *reading = context;
-    if (reading->word->take == take_semaphores)
-        return take_semaphores(reading, value, line, why);
-    buf_printf(why, "a line that begins with a space continues the line before it, but %s has one line",
-               reading->word->name);
-    return false;
 }
 
 /* Checks a section at its end. */
@@ -402,7 +397,7 @@ static bool on_section(void *context, struct bytes name, int line, struct buf *w
     return true;
 }
 
-/* Sorts the lists and refuses what the file has twice. */
+/* Sorts the lists. Refuses a duplicate section, token, certificate or user. */
 static bool sort_lists(struct credentials *credentials, const char *path, struct buf *message)
 {
     const struct {
@@ -426,7 +421,7 @@ static bool sort_lists(struct credentials *credentials, const char *path, struct
 bool credentials_parse(struct bytes text, const char *path, struct credentials *ret_credentials, struct buf *message)
 {
     struct reading reading = {.credentials = ret_credentials};
-    const struct sections_handler handler = {on_section, on_word, on_more, &reading};
+    const struct sections_handler handler = {on_section, on_word, &reading};
     struct buf why;
     buf_init(&why, 1024);
     arena_init(&ret_credentials->arena, 4096, 16 * (size_t)CREDENTIALS_MAX_BYTES);
@@ -510,8 +505,8 @@ static const struct principal *of_name(const struct credentials *credentials, co
     return found ? found->principal : NULL;
 }
 
-const struct principal *credentials_of_certificate(const struct credentials *credentials, const char *const *names,
-                                                   size_t count)
+bool credentials_of_certificate(const struct credentials *credentials, const char *const *names, size_t count,
+                                const struct principal **ret_principal)
 {
     const struct principal *principal = NULL;
     bool only_common = true;
@@ -521,10 +516,11 @@ const struct principal *credentials_of_certificate(const struct credentials *cre
         const struct principal *found =
             is_common_name(names[i]) && !only_common ? NULL : of_name(credentials, names[i]);
         if (found && principal && found != principal)
-            return NULL;
+            return false;
         principal = found ? found : principal;
     }
-    return principal;
+    *ret_principal = principal;
+    return true;
 }
 
 const struct principal *credentials_of_user(const struct credentials *credentials, uid_t uid)

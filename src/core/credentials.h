@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The credentials file: principals, what each may do, and how each is known. docs/security.md has its form. permitd
- * reads it for its services (api/principals.h), permitctl checks it.
+ * The credentials file: principals with their rights and credentials. docs/security.md has its form. permitd reads it
+ * for its services (api/principals.h), permitctl checks it.
  */
 #ifndef CORE_CREDENTIALS_H
 #define CORE_CREDENTIALS_H
@@ -14,7 +14,7 @@
 #include "core/quotas.h"
 #include "core/scope.h"
 
-/* What a route requires, and what a role gives: one bit each. */
+/* The rights, one bit each. A client needs one of the rights of its route; a role has some of them. */
 enum right {
     RIGHT_OPEN = 0,         /* no credential needed */
     RIGHT_LOOK = 1 << 0,    /* see what is in scope */
@@ -45,11 +45,12 @@ struct principal {
     const char *name; /* 1 to PRINCIPAL_NAME_MAX bytes of A-Z a-z 0-9 . _ @ - */
     unsigned rights;  /* bits of enum right: those of its role, and of each role before it */
     struct scope scope;
+    struct bytes namespace; /* of its keys and owners; length 0: the empty one */
     const struct role *role;
     struct quotas quotas;
 };
 
-/* One way in which a principal is known. */
+/* One credential of a principal, or the principal's section (credentials.principals). */
 struct credential {
     struct bytes key; /* digest of a token, name of a certificate, text of a user id, or name of a principal */
     struct principal *principal;
@@ -92,11 +93,11 @@ bool token_is_well_formed(struct bytes token) MUST_CHECK;
 const struct credential *credentials_of_digest(const struct credentials *credentials,
                                                const unsigned char digest[DIGEST_SIZE]) MUST_CHECK;
 /*
- * Finds the principal of a certificate by its names. "CN=..." counts only if the certificate has no other name. NULL:
- * none, or the names belong to different principals.
+ * Finds the principal of a certificate by its names; NULL: none. "CN=..." counts only if the certificate has no other
+ * name. False: the names belong to different principals.
  */
-const struct principal *credentials_of_certificate(const struct credentials *credentials, const char *const *names,
-                                                   size_t count) MUST_CHECK;
+bool credentials_of_certificate(const struct credentials *credentials, const char *const *names, size_t count,
+                                const struct principal **ret_principal) MUST_CHECK;
 /* Finds the principal of a user of this machine. NULL: none. */
 const struct principal *credentials_of_user(const struct credentials *credentials, uid_t uid) MUST_CHECK;
 #endif

@@ -44,6 +44,21 @@ bool name_is_key(struct bytes name)
     return every_byte(name, NAME_MAX_BYTES, key_byte) && !is_dots(name);
 }
 
+static bool namespace_byte(unsigned char byte)
+{
+    return (byte >= 'a' && byte <= 'z') || (byte >= '0' && byte <= '9') || byte == '-';
+}
+
+bool name_is_namespace(struct bytes name)
+{
+    return every_byte(name, NAMESPACE_MAX_BYTES, namespace_byte);
+}
+
+bool name_has_namespace(struct bytes stored)
+{
+    return stored.length > 0 && stored.data[0] == NAMESPACE_MARK;
+}
+
 bool name_is_nonce(struct bytes nonce)
 {
     return every_byte(nonce, NONCE_MAX_BYTES, nonce_byte);

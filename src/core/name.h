@@ -9,12 +9,27 @@
 
 #include "base/base.h"
 
-enum { NAME_MAX_BYTES = 255, NONCE_MAX_BYTES = 64 };
+/*
+ * Keys and owners of a namespace are stored as "\x01namespace\x01key" (docs/design.md, Namespaces). A key begins at '!', so
+ * a stored key without this mark is one of the empty namespace.
+ */
+#define NAMESPACE_MARK '\x01'
+
+enum {
+    NAME_MAX_BYTES = 255, /* of a name as clients write it */
+    NONCE_MAX_BYTES = 64,
+    NAMESPACE_MAX_BYTES = 32,
+    STORED_KEY_MAX_BYTES = 1 + NAMESPACE_MAX_BYTES + 1 + NAME_MAX_BYTES,
+};
 
 /* Checks a semaphore name or a template prefix: 1 to 255 bytes of A-Z a-z 0-9 . _ : @ - , not "." or "..". */
 bool name_is_semaphore(struct bytes name);
 /* Checks an external_id or owner: 1 to 255 bytes of printable ASCII without space, not "." or "..". */
 bool name_is_key(struct bytes name);
+/* Checks a namespace: 1 to 32 bytes of a-z 0-9 - . */
+bool name_is_namespace(struct bytes name);
+/* Returns true if a stored key or owner is one of a namespace that is not empty. */
+bool name_has_namespace(struct bytes stored);
 /* Checks the nonce of an acquire: 1 to 64 bytes of printable ASCII. */
 bool name_is_nonce(struct bytes nonce);
 /*

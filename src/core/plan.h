@@ -36,7 +36,7 @@ bool operation_ends_request(enum operation_kind kind);
 enum wait_mode {
     WAIT_NO,   /* it is refused */
     WAIT_ASK,  /* it enters the queue, or stays in it */
-    WAIT_LAST, /* the wait ends with this decision: its place is kept, but nobody asks for it (server_id 0) */
+    WAIT_LAST, /* the wait ends with this decision: its place is kept without a client (server_id 0) */
     WAIT_GONE, /* its client has gone: as WAIT_LAST, and it is granted nothing, because it leaves first (P17) */
 };
 
@@ -120,7 +120,7 @@ struct owner_state {
 
 /*
  * The part of a locked semaphore's queue that was read. Its waiters are among the requests of the view: the first
- * QUEUE_READ_MAX that want no more than may be free, or that may let nobody pass (under `fifo`: simply the first ones).
+ * QUEUE_READ_MAX that want no more than may be free, or that may block later ones (under `fifo`: simply the first ones).
  * A deeper read has 16 times as many.
  */
 enum { QUEUE_READ_MAX = 64, QUEUE_DEPTH_MAX = 2 };
@@ -198,7 +198,7 @@ struct outcome {
                                           failover) */
     bool waits;                        /* acquire, refused, WAIT_ASK: after COMMIT `request` waits, with a place and
                                           this server's id, unless a later operation of the batch
-                                          ends it; its client is not answered */
+                                          ends it; its client is not answered. It may be put back, too */
     const struct request *request;     /* the row after this operation; NULL: the answer is about no row */
     const struct semaphore *semaphore; /* PUT and other administrative operations: the semaphore after it */
     const struct shortage *shortages;  /* no_capacity: in the order of the wants */
@@ -306,7 +306,7 @@ struct plan_settings {
     int64_t retention_us;      /* lifetime of an ended request before it may be deleted; 7 days */
     int64_t tombstone_us;      /* same for a tombstone; 1 hour */
     int64_t default_ttl_ms;    /* default_ttl of a semaphore created without one */
-    int64_t backfill_bound_us; /* a waiter that has waited longer lets nobody pass */
+    int64_t backfill_bound_us; /* a waiter that has waited longer blocks later ones */
     /* Places in the queue of one semaphore that clients ask for; more: PERMIT_TOO_MANY. */
     int64_t max_semaphore_waiters;
     int64_t max_slots;  /* slots of all semaphores; more: PERMIT_TOO_MANY. 0: unlimited */
@@ -323,7 +323,7 @@ struct plan {
     const uint64_t *calls; /* ids of requests that wait at this permitd, and that it has to look at: mail to itself */
     size_t call_count;
     uint64_t read_more; /* a bit per semaphore of the view: units stay free although requests wait beyond the part of
-                           its queue that was read, because those that were read are in nobody's way. The batch should
+                           its queue that was read, because those that were read block no others. The batch should
                            be planned again with a deeper read; else all that is free is kept for those beyond */
     uint64_t ids_used;
     unsigned ended[END_REASON_COUNT]; /* number of requests this batch ends, by reason; tombstones count as
@@ -351,7 +351,7 @@ struct queue_read {
     int64_t free;     /* units that may be free in this batch, above 0: waiters that want more cannot be granted, but
                          under `fifo` they are read too */
     bool fifo;
-    utc_us aged;    /* not `fifo`: those that wait since then or longer are read too: they let nobody pass */
+    utc_us aged;    /* not `fifo`: those that wait since then or longer are read too: they block later ones */
     unsigned depth; /* at most QUEUE_DEPTH_MAX: how far to read (queue_read_max) */
 };
 

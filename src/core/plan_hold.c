@@ -132,8 +132,8 @@ enum permit_status plan_release(struct planner *planner, struct outcome *outcome
 }
 
 /*
- * Refuses an operator who may not change all semaphores of the request; one who may change none of them is not told
- * that it exists. Returns false if the scope covers it.
+ * Refuses an operator whose scope does not cover all semaphores of the request. If it covers none of them, the answer
+ * is that of an unknown key. Returns false if the scope covers all.
  */
 static bool refuse_force(struct planner *planner, struct outcome *outcome, const struct request *request,
                          const struct scope *scope)

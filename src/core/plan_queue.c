@@ -14,10 +14,10 @@
  *     `backfill` that holds once the waiter has waited backfill_bound, and for all its semaphores.
  *   - A waiter that may fit and cannot be decided, because a semaphore of it is not locked, or because it stands beyond
  *     the part of the queue that was read: its units are kept from those behind it, and its server gets mail.
- *   - If units stay free although requests wait beyond that part, because those before are in nobody's way, then the
- *     plan asks for a deeper read.
- *   - A waiter that cannot be granted whatever is released (paused, closed, retired, never satisfiable) is in nobody's
- *     way, and neither is one for specific slots. Its own server ends its wait, if that has to be.
+ *   - If units stay free although requests wait beyond that part, because those before block no others, then the plan
+ *     asks for a deeper read.
+ *   - A waiter that cannot be granted whatever is released (paused, closed, retired, never satisfiable) blocks no
+ *     others, and neither does a waiter for specific slots. Its own server ends its wait, if that has to be.
  *   - A wait ends by a write: then the place is kept, but no server asks for it.
  */
 #include "core/planner.h"
@@ -87,7 +87,7 @@ static void count_places(struct planner *planner, const struct request *request,
     }
 }
 
-/* The wait ends: the place is kept for the same key. */
+/* Ends the wait. Its place is kept for the same key. */
 static void leave(struct planner *planner, struct key *key)
 {
     struct request *request = key->request;
@@ -186,7 +186,7 @@ static enum permit_status add_ask(struct planner *planner, struct key *key, cons
     return PERMIT_OK;
 }
 
-/* The client waits at this server from now on. A server at which it waited until now answers its copy of the client. */
+/* Moves the wait to this server. The server at which the key waited until now gets mail, and answers its client. */
 static enum permit_status take_over(struct planner *planner, struct key *key, const struct operation *operation)
 {
     struct request *request = key->request;
@@ -229,7 +229,7 @@ static enum permit_status plan_without_row(struct planner *planner, struct outco
         return PERMIT_OK;
     for (size_t i = 0; i < operation->want_count; i++)
         if (!planner_image(planner, operation->wants[i].semaphore_id))
-            return PERMIT_OK; /* it is refused like a new request */
+            return PERMIT_OK; /* refused later, like a new request */
     bool entered;
     enum permit_status status = enter(planner, key, operation, &entered);
     if (status != PERMIT_OK || !entered)
@@ -239,7 +239,10 @@ static enum permit_status plan_without_row(struct planner *planner, struct outco
     return add_ask(planner, key, operation, outcome);
 }
 
-/* An acquire with the digest of another request: the place of that gives way if no client asks for it and it is in scope. */
+/*
+ * Decides an acquire whose key waits with other content. The waiting request is removed if no client asks for it and it
+ * is in the scope of the acquire; otherwise the acquire is refused.
+ */
 static enum permit_status plan_other_content(struct planner *planner, struct outcome *outcome, struct key *key,
                                              const struct operation *operation, bool *ret_new)
 {
@@ -305,8 +308,8 @@ static void reserve(struct queue_state *queue, const struct request *request)
 
 /*
  * Reserves the semaphores of a waiter that does not fit: under `fifo` later requests get none of their units; under
- * `backfill` only if it has waited backfill_bound. A waiter for specific slots, or for a closed semaphore, is in
- * nobody's way. Tentative: with more locks it may turn out to fit, or to be in nobody's way.
+ * `backfill` only if it has waited backfill_bound. A waiter for specific slots, or for a closed semaphore, blocks no
+ * others. Tentative: with more locks it may turn out to fit, or to block no others.
  */
 static void reserve_for_waiter(struct planner *planner, const struct operation *operation,
                                const struct request *request, bool tentative)
@@ -353,7 +356,7 @@ static bool lacks_kept_units(struct planner *planner, const struct want *want)
     return want->count <= image->semaphore->capacity - image->semaphore->in_use;
 }
 
-/* Returns true if the acquire lacks units, and only such. */
+/* Returns true if the acquire lacks units, all of which are kept for other waiters. */
 static bool lacks_only_kept_units(struct planner *planner, const struct operation *operation)
 {
     bool lacks = false;
@@ -468,7 +471,7 @@ enum permit_status queue_enter(struct planner *planner, struct outcome *outcome,
     bool entered = false;
     const char *limit = queue_limit(planner, operation);
     if (!planner->settings->server_id)
-        return PERMIT_OK; /* may_wait, but it does not: it is tried again when this server has an id */
+        return PERMIT_OK; /* the operation is tried again when this server has an id */
     if (limit) {
         refuse_without_wait(outcome, PERMIT_TOO_MANY, limit);
         return PERMIT_OK;
@@ -541,12 +544,14 @@ static enum permit_status refuse_asks(struct planner *planner, struct key *key, 
     return PERMIT_OK;
 }
 
+/* Their waiter has the wait that they ask for (take_over), though its turn comes only with more locks. */
 static enum permit_status put_back_asks(struct planner *planner, struct key *key, const struct fit *fit)
 {
     enum permit_status status = PERMIT_OK;
     for (struct ask *ask = key->asks; ask && status == PERMIT_OK; ask = ask->next) {
         *ask->outcome = (struct outcome){0};
         status = outcome_put_back(planner, ask->outcome, key, ask->operation, fit->unlocked, fit->unlocked_count);
+        ask->outcome->waits = ask->operation->wait == WAIT_ASK && is_ours(planner, key->request);
     }
     key->asks = NULL;
     return status;
@@ -633,7 +638,7 @@ static bool can_use_freed(struct planner *planner, const struct semaphore_image 
 
 /* The chance of a waiter that cannot be decided, by its locked semaphores. */
 enum chance {
-    CHANCE_NONE,  /* it cannot be granted whatever is released: it is in nobody's way */
+    CHANCE_NONE,  /* it cannot be granted whatever is released: it blocks no others */
     CHANCE_LATER, /* it does not fit */
     CHANCE_NOW,   /* it may fit */
 };
@@ -786,7 +791,7 @@ static enum permit_status grant_waiter(struct planner *planner, struct key *key,
     return status == PERMIT_OK && claimed ? add_granted(planner, request) : status;
 }
 
-/* A waiter that was called, and does not fit, has kept its units from others until now. */
+/* Marks the semaphores of a waiter that was called and does not fit: until now it kept units from the others. */
 static void open_way(struct planner *planner, const struct operation *operation)
 {
     for (size_t i = 0; i < operation->want_count; i++) {
@@ -796,7 +801,7 @@ static void open_way(struct planner *planner, const struct operation *operation)
     }
 }
 
-/* Where enough requests of a queue were granted, this one and those behind it are left for the next batch. */
+/* Leaves this waiter and all behind it to the next batch at each semaphore of which enough waiters were granted. */
 static void end_long_walk(struct planner *planner, const struct request *request)
 {
     for (size_t i = 0; i < request->want_count; i++) {
@@ -884,7 +889,7 @@ static void begin_walk(struct planner *planner)
 
 /*
  * Reserves the remaining free units for the waiters that were not read. If units remain because the waiters that were
- * read are in nobody's way, or want too much, then a deeper read may find one that fits.
+ * read block no others, or want too much, then a deeper read may find one that fits.
  */
 static void end_walk(struct planner *planner)
 {

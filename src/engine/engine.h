@@ -188,7 +188,7 @@ struct engine_settings {
     size_t max_semaphore_waiters; /* in the queue of one semaphore; more are answered too_many */
     uint64_t max_semaphores;      /* templates create no more above this approximate number */
     int64_t wait_poll_ms;         /* time between two polls of this server's mail */
-    int64_t backfill_bound_ms;    /* age above which a waiter lets nobody pass under `backfill` */
+    int64_t backfill_bound_ms;    /* age above which a waiter blocks later ones under `backfill` */
 };
 
 void op_init(struct op *op, struct operation *operation, mono_us deadline,

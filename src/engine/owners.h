@@ -33,7 +33,7 @@ struct owners {
     mono_us lapse_from;        /* no heartbeat expires before this; owners that could not send one get time to do so */
     mono_us next_deletion;     /* next deletion of owner rows */
     utc_us after_at; /* lapse time and name of the owner after which the next page of lapsed owners begins; 0: start */
-    char after_name[NAME_MAX_BYTES];
+    char after_name[STORED_KEY_MAX_BYTES];
     size_t after_length;
 };
 

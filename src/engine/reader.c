@@ -173,8 +173,8 @@ static void read_places(struct reader *reader, struct refusal *refusal)
 }
 
 /*
- * Reads the holders that are not cached, and decides the refusal. The wait of a crowd may end at once: then most refusals
- * do without their places, because each has to be told before its kept place is removed.
+ * Reads the holders that are not cached, and decides the refusal. The waits of many clients may end at once. Most
+ * refusals then have no places in them, because each must be sent before its kept place is removed.
  */
 static void run_refusal(struct reader *reader, struct refusal *refusal)
 {

@@ -254,7 +254,7 @@ static bool read_deeper(struct queue_read *reads, size_t count, uint64_t semapho
 
 /*
  * Reads the waiters that the batch may grant, and plans it. Nothing is read if no semaphore has waiters with units to
- * grant and no key of the batch waits. If those that were read are all in nobody's way, then more of them are read.
+ * grant and no key of the batch waits. If those that were read block no others, then more of them are read.
  */
 static enum permit_status plan_with_waiters(struct worker *worker, struct run *run,
                                             const struct operation *const *operations,
@@ -310,8 +310,8 @@ static enum permit_status make_plan(struct worker *worker, struct run *run)
 }
 
 /*
- * P22: marks the operations that the packet writes as sent: those that are not put back, and not refused without a
- * place in the queue; a last decision may give up a place. False: a client was answered since the batch began; the
+ * P22: marks the operations that the packet writes as sent: those that are not refused without a place in the queue (a
+ * last decision may give up a place), and of those that are put back the ones with a place. False: a client was answered since the batch began; the
  * packet must not be sent. The clients of waiters are marked since they were parked.
  */
 static bool mark_sent(struct run *run)
@@ -320,7 +320,7 @@ static bool mark_sent(struct run *run)
     for (size_t i = 0; i < run->count && sendable; i++) {
         const struct outcome *outcome = &run->plan.outcomes[i];
         bool writes = !outcome->may_wait || outcome->waits || run->ops[i]->operation->wait == WAIT_LAST;
-        if (!outcome->put_back && writes)
+        if (outcome->put_back ? outcome->waits : writes)
             sendable = stage_send(&run->ops[i]->stage);
     }
     return sendable;
@@ -557,6 +557,7 @@ static bool wait_for_work(struct engine *engine)
 static void run_batch(struct worker *worker)
 {
     (void)run_until_decided(worker, worker->batch.ops, worker->batch.op_count, RUN_WHOLE);
+    arena_clear(worker->arena); /* returns the memory of a large batch, because the next one may come late */
     pthread_mutex_lock(&worker->engine->mutex);
     queue_finish(&worker->engine->queue, &worker->batch); /* deliver has done it, unless the batch ran in parts */
     pthread_mutex_unlock(&worker->engine->mutex);

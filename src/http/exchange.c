@@ -63,22 +63,14 @@ void exchange_free(struct exchange *exchange)
     free(exchange);
 }
 
-/* Clears the buffer. Frees it unless it is small. */
-static void buf_shrink(struct buf *buf)
-{
-    if (buf->capacity > BUDGET_SMALL)
-        buf_release(buf);
-    buf_clear(buf);
-}
-
 void exchange_drop_request(struct exchange *exchange)
 {
     if (exchange->may_wait) {
         drop_parser(exchange);
         return;
     }
-    buf_shrink(&exchange->parser->text);
-    buf_shrink(&exchange->parser->body);
+    buf_empty(&exchange->parser->text, BUDGET_SMALL);
+    buf_empty(&exchange->parser->body, BUDGET_SMALL);
 }
 
 void exchange_clear(struct exchange *exchange)
@@ -86,11 +78,11 @@ void exchange_clear(struct exchange *exchange)
     if (exchange->arena.used > BUDGET_SMALL)
         arena_release(&exchange->arena);
     arena_clear(&exchange->arena);
-    buf_shrink(&exchange->answer.body);
+    buf_empty(&exchange->answer.body, BUDGET_SMALL);
     answer_reset(&exchange->answer);
     if (exchange->parser) {
-        buf_shrink(&exchange->parser->text);
-        buf_shrink(&exchange->parser->body);
+        buf_empty(&exchange->parser->text, BUDGET_SMALL);
+        buf_empty(&exchange->parser->body, BUDGET_SMALL);
         parser_begin(exchange->parser);
     }
     exchange->connection = NULL;

@@ -38,14 +38,14 @@ enum http_method { METHOD_GET, METHOD_PUT, METHOD_POST, METHOD_DELETE, METHOD_OP
 enum {
     EXCHANGE_ID_SIZE = 28,
     EXCHANGE_MAX_PATH_VALUES = 1, /* path parameters of a route */
-    EXCHANGE_MAX_QUERY = 6,       /* query parameters of a route */
+    EXCHANGE_MAX_QUERY = 7,       /* query parameters of a route */
     ETAG_SIZE = 64,
 };
 
 enum client_transport { CLIENT_TCP, CLIENT_TLS, CLIENT_UNIX };
 
 /*
- * What a connection says about its client. Owned by the connection: an exchange may use it while `admit` or `handle`
+ * The client of a connection. Owned by the connection: an exchange may use it while `admit` or `handle`
  * runs on the loop, never later and never off the loop.
  */
 struct client {

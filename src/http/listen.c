@@ -371,8 +371,7 @@ void listeners_close(struct server *server)
 }
 
 /*
- * `insecure` is a decision for networks that are closed today: the log repeats each hour what it means, so that it is
- * not forgotten.
+ * Warns of `insecure` each hour: it is meant for closed networks, and a network may be opened later.
  */
 void listeners_warn(struct server *server)
 {

@@ -42,7 +42,7 @@ static void append_error(struct buf *message, const char *what, const char *path
     ERR_clear_error();
 }
 
-/* A key with a password: there is nobody to ask. */
+/* Refuses a key with a password: permitd cannot ask for it. */
 static int no_password(char *text, int size, int writes, void *context)
 {
     (void)text, (void)size, (void)writes, (void)context;

@@ -15,7 +15,7 @@ struct data_dir {
     char *path; /* absolute, without links; for messages and for mariadbd's options; malloc'ed */
 };
 
-/* Which user root becomes, before it creates or opens a file in the directory. */
+/* The user that root becomes before it creates or opens a file in the directory. */
 struct data_dir_user {
     const char *name; /* NULL: the owner of the directory; if it is new, the user permitd or mysql */
     bool allow_root;  /* root stays root if the directory is root's and no user is named */

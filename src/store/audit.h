@@ -8,12 +8,13 @@
 #define STORE_AUDIT_H
 
 #include "base/arena.h"
+#include "core/name.h"
 #include "core/request.h"
 #include "permit/status.h"
 
 struct store;
 
-enum { AUDIT_SUBJECT_SIZE = 256, AUDIT_SENTENCE_SIZE = 600, AUDIT_NUMBERS = 6, AUDIT_PAGE = 500 };
+enum { AUDIT_SUBJECT_SIZE = STORED_KEY_MAX_BYTES + 1, AUDIT_SENTENCE_SIZE = 600, AUDIT_NUMBERS = 6, AUDIT_PAGE = 500 };
 
 /* A mismatch: of a semaphore, or of an ACQUIRED request without its permits. */
 struct audit_drift {

@@ -59,7 +59,7 @@ struct queue_part {
 /* ---- the first packet ---- */
 
 /*
- * Reads the first waiters that may fit, or that may let nobody pass; under `fifo` simply the first ones. A request
+ * Reads the first waiters that may fit, or that may block later ones; under `fifo` simply the first ones. A request
  * cannot have waited since before its place, so the place alone rules out most requests, without a read of their rows.
  */
 static void waiters_sql(const struct queue_read *read, uint64_t semaphore_id, struct buf *sql)

@@ -265,11 +265,7 @@ enum permit_status query_events(struct store *store, struct bytes semaphore, uin
     buf_append_text(&sql, " UNION ALL " EVENTS_OF "0"); /* semaphore 0: raises of the epoch */
     events_of_sql(&sql, before, limit);
     buf_printf(&sql, " ORDER BY id DESC LIMIT %u", limit);
-    enum permit_status status = session_send_buf(session, &sql);
-    if (status == PERMIT_OK && query_packet_rows(session) == 0)
-        status = PERMIT_UNKNOWN_SEMAPHORE;
-    if (status == PERMIT_OK)
-        status = session_next(session);
+    enum permit_status status = query_packet_of_semaphore(session, &sql);
     if (status == PERMIT_OK)
         status = read_events(session, arena, ret_rows, ret_count);
     return query_packet_end(session, &sql, status);

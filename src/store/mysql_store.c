@@ -14,7 +14,8 @@ enum {
     SQL_MAX_BYTES = 16 * 1024 * 1024, /* a packet; 500 requests with the longest names and slot lists need less */
     IDENTITY_MAX_BYTES = 8 * 1024,
     SCRATCH_CHUNK = 64 * 1024,
-    SCRATCH_LIMIT = 16 * 1024 * 1024
+    SCRATCH_LIMIT = 16 * 1024 * 1024,
+    SQL_KEPT = 256 * 1024 /* bytes for SQL that are kept from one batch to the next */
 };
 
 struct mysql_store {
@@ -219,6 +220,8 @@ static enum permit_status apply(struct store *store, const struct changes *chang
     arena_clear(&mysql->scratch);
     batch_apply_sql(changes, &mysql->scratch, &mysql->sql);
     enum permit_status status = send_sql(mysql);
+    buf_empty(&mysql->sql, SQL_KEPT);
+    arena_clear(&mysql->scratch);
     return session_end(mysql->session, status);
 }
 

@@ -54,6 +54,14 @@ size_t query_packet_rows(const struct session *session)
     return (size_t)session_affected(session);
 }
 
+enum permit_status query_packet_of_semaphore(struct session *session, struct buf *sql)
+{
+    enum permit_status status = session_send_buf(session, sql);
+    if (status == PERMIT_OK && query_packet_rows(session) == 0)
+        status = PERMIT_UNKNOWN_SEMAPHORE;
+    return status == PERMIT_OK ? session_next(session) : status;
+}
+
 /* ---- semaphores ---- */
 
 static enum permit_status run_semaphores(struct session *session, struct buf *sql, struct arena *arena,
@@ -279,11 +287,7 @@ static enum permit_status query_holders(struct store *store, struct bytes semaph
     buf_append_text(&sql, ") AND p.id>");
     buf_append_u64(&sql, after);
     buf_printf(&sql, " ORDER BY p.id LIMIT %u;" SQL_CLOCK, limit);
-    enum permit_status status = session_send_buf(session, &sql);
-    if (status == PERMIT_OK && query_packet_rows(session) == 0)
-        status = PERMIT_UNKNOWN_SEMAPHORE;
-    if (status == PERMIT_OK)
-        status = session_next(session);
+    enum permit_status status = query_packet_of_semaphore(session, &sql);
     if (status == PERMIT_OK)
         status = read_holders(session, arena, &rows, &count);
     if (status == PERMIT_OK)

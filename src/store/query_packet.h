@@ -18,6 +18,11 @@ enum { QUERY_SQL_MAX = 1 << 20 };
 enum permit_status query_packet_time(struct session *session, struct query_time *ret_time) MUST_CHECK;
 /* Ends the packet and releases `sql`. Returns the first failure: `status`, else that of the rest of the packet. */
 enum permit_status query_packet_end(struct session *session, struct buf *sql, enum permit_status status) MUST_CHECK;
+/*
+ * Sends a packet that begins with query_semaphore_sql or query_any_semaphore_sql, and steps to the statement behind it.
+ * PERMIT_UNKNOWN_SEMAPHORE: there is no such semaphore.
+ */
+enum permit_status query_packet_of_semaphore(struct session *session, struct buf *sql) MUST_CHECK;
 /* Returns the number of rows of the current statement. */
 size_t query_packet_rows(const struct session *session);
 

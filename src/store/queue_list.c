@@ -10,23 +10,15 @@
 /* The server of a client that asks for the place; a place without one is kept. */
 #define LIVING_SERVER " JOIN server v FORCE INDEX (PRIMARY) ON v.id=r.server_id AND v.dead_at IS NULL"
 
-/* Appends the condition that a waiter stands before this position, or after it. */
-static void before_sql(utc_us place, uint64_t request_id, struct buf *sql)
+/* Appends the condition that a waiter stands on this side of a position: '<' before it, '>' behind it. */
+static void side_sql(char side, utc_us place, uint64_t request_id, struct buf *sql)
 {
-    buf_append_text(sql, " AND w.place<=");
+    char other = side == '<' ? '>' : '<';
+    buf_printf(sql, " AND w.place%c=", side);
     sql_time(sql, place);
     buf_append_text(sql, " AND NOT (w.place=");
     sql_time(sql, place);
-    buf_printf(sql, " AND w.permit_request_id>=%llu)", (unsigned long long)request_id);
-}
-
-static void after_sql(utc_us place, uint64_t request_id, struct buf *sql)
-{
-    buf_append_text(sql, " AND w.place>=");
-    sql_time(sql, place);
-    buf_append_text(sql, " AND NOT (w.place=");
-    sql_time(sql, place);
-    buf_printf(sql, " AND w.permit_request_id<=%llu)", (unsigned long long)request_id);
+    buf_printf(sql, " AND w.permit_request_id%c=%llu)", other, (unsigned long long)request_id);
 }
 
 /* ---- a page of a queue ---- */
@@ -39,13 +31,13 @@ static void page_sql(struct bytes semaphore, const struct waiter_place *after, u
                                                                                    " WHERE w.semaphore_id=(");
     query_semaphore_sql(sql, semaphore);
     buf_append_char(sql, ')');
-    after_sql(after->place, after->request_id, sql);
+    side_sql('>', after->place, after->request_id, sql);
     buf_printf(sql, " ORDER BY w.place,w.permit_request_id LIMIT %u;", limit + 1);
     /* The last waiter before the page that is not kept. */
     buf_append_text(sql, "SELECT STRAIGHT_JOIN r.external_id" QUEUE LIVING_SERVER " WHERE w.semaphore_id=(");
     query_semaphore_sql(sql, semaphore);
     buf_append_char(sql, ')');
-    before_sql(after->place, after->request_id + 1, sql);
+    side_sql('<', after->place, after->request_id + 1, sql);
     buf_printf(sql, " ORDER BY w.place DESC,w.permit_request_id DESC LIMIT %d;" SQL_CLOCK, after->number > 0);
 }
 
@@ -111,11 +103,7 @@ static enum permit_status read_waiters(struct session *session, struct bytes sem
     struct buf sql;
     buf_init(&sql, QUERY_SQL_MAX);
     page_sql(semaphore, after, limit, &sql);
-    enum permit_status status = session_send_buf(session, &sql);
-    if (status == PERMIT_OK && query_packet_rows(session) == 0)
-        status = PERMIT_UNKNOWN_SEMAPHORE;
-    if (status == PERMIT_OK)
-        status = session_next(session);
+    enum permit_status status = query_packet_of_semaphore(session, &sql);
     if (status == PERMIT_OK)
         status = read_page(session, arena, &page);
     if (status == PERMIT_OK)
@@ -157,12 +145,12 @@ static void ahead_sql(const struct request *request, uint64_t semaphore_id, unsi
 {
     buf_printf(sql, ";SELECT STRAIGHT_JOIN r.external_id" QUEUE LIVING_SERVER " WHERE w.semaphore_id=%llu",
                (unsigned long long)semaphore_id);
-    before_sql(request->place, request->id, sql);
+    side_sql('<', request->place, request->id, sql);
     buf_printf(sql,
                " ORDER BY w.place,w.permit_request_id LIMIT %d;"
                "SELECT COUNT(*) FROM (SELECT STRAIGHT_JOIN 1" QUEUE LIVING_SERVER " WHERE w.semaphore_id=%llu",
                QUERY_AHEAD_KEYS, (unsigned long long)semaphore_id);
-    before_sql(request->place, request->id, sql);
+    side_sql('<', request->place, request->id, sql);
     buf_printf(sql, " LIMIT %u) a", most + 1);
 }
 

@@ -110,7 +110,7 @@ struct lock_set {
     bool all_slots;              /* with semaphore_name: reads all its slots into named_slots */
 };
 
-/* A held request with a deadline, or a place that nobody asks for, read without locks by the expiry task. */
+/* A held request with a deadline, or a place that no client asks for, read without locks by the expiry task. */
 struct due_request {
     struct bytes external_id;
     uint64_t id;

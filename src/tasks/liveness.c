@@ -45,6 +45,7 @@ static void declare_dead(struct engine *engine, struct bytes owner, utc_us since
 
 /* ---- passes ---- */
 
+/* Owners of a namespace are not asked about: the service behind the URL could take them for others of the same name. */
 static enum permit_status ask_page(struct task *task, const struct owner_holder *holders, size_t count, utc_us asked_at)
 {
     struct engine *engine = task->engine;
@@ -53,7 +54,7 @@ static enum permit_status ask_page(struct task *task, const struct owner_holder 
     if (!questions && count)
         return PERMIT_NO_MEMORY;
     for (size_t i = 0; i < count; i++)
-        if (holders[i].is_probed)
+        if (holders[i].is_probed && !name_has_namespace(holders[i].name))
             questions[asked++].owner = holders[i].name;
     if (asked)
         engine->settings.ask_probe(engine->settings.probe_context, questions, asked, &engine->stopping);
@@ -70,7 +71,7 @@ static enum permit_status ask_page(struct task *task, const struct owner_holder 
 static enum permit_status run_pass(struct task *task)
 {
     struct liveness *liveness = task->engine->liveness;
-    char place[NAME_MAX_BYTES];
+    char place[STORED_KEY_MAX_BYTES];
     struct bytes after = {place, 0};
     size_t count = OWNERS_PAGE;
     liveness_begin_pass(liveness);

@@ -15,7 +15,12 @@ struct instance instance_start(void)
 
 struct instance instance_start_of(const char *binary)
 {
-    struct instance instance = {.permitd = kit_permitd_start(&(struct kit_permitd_options){.binary = binary})};
+    return instance_start_with(&(struct kit_permitd_options){.binary = binary});
+}
+
+struct instance instance_start_with(const struct kit_permitd_options *options)
+{
+    struct instance instance = {.permitd = kit_permitd_start(options)};
     char path[512];
     snprintf(path, sizeof(path), "%s/mariadb.pid", instance.permitd->data_dir);
     char *pid = kit_read_file(path);
@@ -49,10 +54,12 @@ void instance_semaphore(struct instance *instance, const char *name, const char 
 {
     struct kit_http http = kit_http(instance->permitd->port);
     struct reply reply;
-    char path[256], body[256];
+    char path[256], body[256], headers[128] = "";
     snprintf(path, sizeof(path), "/v1/semaphores/%s", name);
     snprintf(body, sizeof(body), "{\"capacity\":%ld,\"kind\":\"%s\"}", capacity, kind);
-    if (!kit_http_put(&http, path, body, &reply) || reply.status / 100 != 2)
+    if (instance->token)
+        snprintf(headers, sizeof headers, "Authorization: Bearer %s\r\n", instance->token);
+    if (!kit_http_call(&http, "PUT", path, headers, body, &reply) || reply.status / 100 != 2)
         kit_fail("PUT %s: %d %s", path, reply.status, reply.body);
     reply_release(&reply);
     kit_http_close(&http);
@@ -151,7 +158,9 @@ struct result instance_loadgen(struct instance *instance, const struct load *loa
                  load->get ? "--get" : "--semaphore", load->get ? load->get : load->semaphore);
     length = append_options(command, length, instance, load);
     if (load->batch)
-        snprintf(command + length, sizeof(command) - (size_t)length, " --batch %u", load->batch);
+        length += snprintf(command + length, sizeof(command) - (size_t)length, " --batch %u", load->batch);
+    if (instance->token)
+        snprintf(command + length, sizeof(command) - (size_t)length, " --token %s", instance->token);
     return run_command(command);
 }
 

@@ -8,7 +8,8 @@
 struct instance {
     struct kit_permitd *permitd;
     pid_t database_pid;
-    char *socket; /* of the database; the naive design uses it too */
+    char *socket;      /* of the database; the naive design uses it too */
+    const char *token; /* sent with each request; NULL: none */
 };
 
 /* The output of a load program. */
@@ -32,6 +33,7 @@ struct load {
 struct instance instance_start(void);
 /* The same for another permitd, which may know fewer settings. */
 struct instance instance_start_of(const char *binary);
+struct instance instance_start_with(const struct kit_permitd_options *options);
 /* permitd on a database that the caller stops afterwards. */
 struct instance instance_start_on(struct kit_database *database);
 void instance_stop(struct instance *instance);

@@ -32,6 +32,7 @@ struct settings {
     uint64_t burst;  /* 0: acquire and release for `seconds` */
     const char *get; /* NULL: acquires */
     const char *watch;
+    const char *token; /* NULL: no credential */
 };
 
 /* The bytes of a request, with the positions of its keys. */
@@ -70,9 +71,11 @@ _Noreturn static void fail(const char *what)
 static void build_request(const struct load *load, struct request_text *text, const char *method, const char *path,
                           const char *body)
 {
-    char host[32];
+    char host[32], headers[128] = "";
     snprintf(host, sizeof(host), "127.0.0.1:%u", load->settings.port);
-    text->data = load_request(host, method, path, "", body);
+    if (load->settings.token)
+        snprintf(headers, sizeof headers, "Authorization: Bearer %s\r\n", load->settings.token);
+    text->data = load_request(host, method, path, headers, body);
     text->length = strlen(text->data);
     const char *at = text->data;
     for (size_t i = 0; i < BATCH_MAX && (at = strstr(at, "SSSSSSSS")); i++, at++)
@@ -274,11 +277,17 @@ static void close_connections(struct load *load)
 }
 
 static const struct option options[] = {
-    {"port", required_argument, NULL, 'p'},      {"clients", required_argument, NULL, 'c'},
-    {"seconds", required_argument, NULL, 't'},   {"warmup", required_argument, NULL, 'w'},
-    {"semaphore", required_argument, NULL, 's'}, {"batch", required_argument, NULL, 'b'},
-    {"burst", required_argument, NULL, 'n'},     {"get", required_argument, NULL, 'g'},
-    {"watch", required_argument, NULL, 'W'},     {NULL, 0, NULL, 0},
+    {"port", required_argument, NULL, 'p'},
+    {"clients", required_argument, NULL, 'c'},
+    {"seconds", required_argument, NULL, 't'},
+    {"warmup", required_argument, NULL, 'w'},
+    {"semaphore", required_argument, NULL, 's'},
+    {"batch", required_argument, NULL, 'b'},
+    {"burst", required_argument, NULL, 'n'},
+    {"get", required_argument, NULL, 'g'},
+    {"watch", required_argument, NULL, 'W'},
+    {"token", required_argument, NULL, 'T'},
+    {NULL, 0, NULL, 0},
 };
 
 static void take_option(struct settings *settings, int option)
@@ -293,6 +302,7 @@ static void take_option(struct settings *settings, int option)
     case 'n': settings->burst = strtoull(optarg, NULL, 10); break;
     case 'g': settings->get = optarg; break;
     case 'W': settings->watch = optarg; break;
+    case 'T': settings->token = optarg; break;
     default: exit(2);
     }
 }
@@ -306,7 +316,7 @@ int main(int argc, char **argv)
     if (!load.settings.port || !load.settings.clients || load.settings.batch < 1 || load.settings.batch > BATCH_MAX) {
         fprintf(stderr,
                 "usage: loadgen --port P [--clients N] [--seconds S] [--warmup S] [--semaphore NAME] [--batch N] "
-                "[--burst N] [--get PATH] [--watch PID,PID]\n");
+                "[--burst N] [--get PATH] [--watch PID,PID] [--token TOKEN]\n");
         return 2;
     }
     measure_watch(&load.measure, load.settings.watch);

@@ -12,12 +12,11 @@
 #include "table.h"
 #include "waits.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { TEXT_SIZE = 512, TURNS = 4, COSTS = 3 };
+enum { TURNS = 4, COSTS = 3 };
 
 /* Measured with one build. */
 struct figures {
@@ -97,19 +96,6 @@ static void measure_parked(const struct numbers *numbers, struct figures *figure
 }
 
 /* ---- printing ---- */
-
-/* Formats a text that is valid until the eighth call from now. */
-__attribute__((format(printf, 1, 2))) static const char *text(const char *format, ...)
-{
-    static char texts[8][TEXT_SIZE];
-    static unsigned next;
-    char *at = texts[next++ % 8];
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(at, TEXT_SIZE, format, arguments);
-    va_end(arguments);
-    return at;
-}
 
 /* Prints a row; `before` is what the other build reached, or "". */
 static void print_both(const char *what, const char *asked, const char *now, const char *before, bool reached)

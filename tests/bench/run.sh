@@ -7,6 +7,7 @@
 #     tests/bench/run.sh ends [--quick] [--write] [PART ...]
 #     tests/bench/run.sh waiting [--quick] [--write] [PART ...]
 #     tests/bench/run.sh queue [--quick] [--write] [--before PERMITD] [PART ...]
+#     tests/bench/run.sh access [--quick] [--write] [PART ...]
 #     tests/bench/run.sh examples [--quick] [--write] [NAME ...]
 #     tests/bench/run.sh guards [--quick] [--write] [STORE ...]
 #     tests/bench/run.sh reader --against PERMITD [--write] [--rounds N] [--seconds S]
@@ -17,6 +18,7 @@
 # databases  MariaDB and MySQL, each without and with its binary log, alternately; the MySQL of tests/mysql/root.sh
 # queue    one queue over several permitd, against another permitd, built before: turns, crowd, latency, cost, killed,
 #          parked, hot
+# access   credentials, tls, reconnect, memory
 # reader   the cost of reading HTTP, alternately with another permitd, built before
 # clean    the cost of retention: deletes 5,000,000 ended requests while the hot benchmark runs (about 40 minutes)
 # --quick  one short round with fewer permits held: a trial, not for figures
@@ -48,6 +50,11 @@ queue)
 examples)
     program=examples
     marks=examples
+    shift
+    ;;
+access)
+    program=bench_access
+    marks=access
     shift
     ;;
 guards)

@@ -3,6 +3,7 @@
 #include "table.h"
 
 #include <fcntl.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +11,19 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { FLUSHES = 200 };
+enum { FLUSHES = 200, TEXTS = 8, TEXT_SIZE = 512 };
+
+const char *text(const char *format, ...)
+{
+    static char texts[TEXTS][TEXT_SIZE];
+    static unsigned next;
+    char *at = texts[next++ % TEXTS];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(at, TEXT_SIZE, format, arguments);
+    va_end(arguments);
+    return at;
+}
 
 void series_add(struct series *series, struct result result)
 {

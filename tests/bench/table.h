@@ -26,6 +26,9 @@ double series_ratio(const struct series *a, const struct series *b, size_t membe
 /* Failed operations and missing answers, over all rounds. */
 double series_failures(const struct series *series);
 
+/* Formats a text, cut to 511 bytes. It is valid until the eighth call from now. One thread only. */
+__attribute__((format(printf, 1, 2))) const char *text(const char *format, ...);
+
 /* Prints date and processor as a list. */
 void print_machine_alone(void);
 /* The same, then the versions and the settings of the database. */

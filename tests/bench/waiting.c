@@ -10,11 +10,8 @@
 #include "table.h"
 #include "waits.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-
-enum { TEXT_SIZE = 512 };
 
 struct figures {
     struct crowd_figures crowd;
@@ -85,19 +82,6 @@ static void measure_stop(const struct numbers *numbers, struct figures *figures)
 }
 
 /* ---- printing ---- */
-
-/* Formats a text that is valid until the fourth call from now. */
-__attribute__((format(printf, 1, 2))) static const char *text(const char *format, ...)
-{
-    static char texts[4][TEXT_SIZE];
-    static unsigned next;
-    char *at = texts[next++ % 4];
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(at, TEXT_SIZE, format, arguments);
-    va_end(arguments);
-    return at;
-}
 
 static void print_crowd(const struct numbers *numbers, struct figures *figures)
 {

@@ -12,6 +12,7 @@ libpermit
 command signals
 terminal lost
 servers
+tenants
 '
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -51,6 +52,7 @@ make_semaphores() {
 run_suite() {
     case $1 in
     usage | access | token) ;; # without a permitd
+    tenants) ;;                # with one of its own
     *) [ -n "${PERMITD_URL-}" ] || start_permitd ;;
     esac
     case $1 in

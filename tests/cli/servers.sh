@@ -45,6 +45,19 @@ call asks_both semaphore delete short
 check "and semaphore delete" test "$code" = 0
 for i in 1 2 3 4 5 6 7 8; do asks_both --json release "n$i" >/dev/null; done
 check "and release" in_use network 0
+call asks_both servers
+check "servers tries each URL of the list: one that answers" grep -qE "^http://$a +yes +-" <<<"$out"
+check "and one that does not, with the reason" grep -qE "^http://$b +no +no_server: .*[Cc]onnect" <<<"$out"
+check "before the table of the database" test "$(grep -oE '^(URL|ID) ' <<<"$out" | xargs)" = "URL ID"
+check "then its status is 69" test "$code" = 69
+call asks_both --json servers
+check "--json has the URLs in the order of the list" \
+    test "$code $(jq -c '[.urls[] | [.url, .ready]]' <<<"$out")" = "69 [[\"http://$a\",true],[\"http://$b\",false]]"
+check "and the permitd of the database" test "$(jq '.servers | length > 0' <<<"$out")" = true
+call "$permitctl" --url "http://user:secret@$a,http://$b" servers
+check "no password is shown" not grep -q secret <<<"$out$err"
+call "$permitctl" --json servers
+check "without a list there are no URLs" test "$code $(jq 'has("urls")' <<<"$out")" = "0 false"
 
 # Only a was there when the command started, so permitctl uses it.
 asks_both run -s backups --ttl 1m --id killed -- sh -c "echo > '$dir/killed'; $(until_there "$dir/killed.go"); exit 5" 2>"$dir/err" &
@@ -99,6 +112,8 @@ asks_both run -s backups --ttl 12s --id frozen -- sh -c "echo > '$dir/frozen'; $
 pid=$!
 soon test -e "$dir/frozen"
 serve_beside b "$b"
+call asks_both servers
+check "servers is content when each URL answers" test "$code $(grep -cE '^http://.* yes +-$' <<<"$out")" = "0 2"
 freeze_beside a
 until=$(ends_at frozen)
 check "the server in use hangs: the renewal goes on at the other one" soon later_than frozen "$until"

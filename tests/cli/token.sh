@@ -24,7 +24,7 @@ check "without a role there is only the line of the token" \
 echo "$err" >>"$creds"
 unreachable token make many --role look --semaphores "$(seq -f 'semaphore-%g' 300 | xargs)"
 echo "$err" >>"$creds"
-check "long scopes are continued on further lines" test "$(wc -L <<<"$err")" -le 110
+check "long scopes have several lines" test "$(wc -L <<<"$err")" -le 110
 unreachable --json token make a@b
 check "--json: principal, token and line" \
     test "$(jq -r '[.principal, (.token | length), (.line | length)] | join(" ")' <<<"$out")" = "a@b 47 79"
@@ -46,17 +46,19 @@ wrong() {
     check "and no token is printed" test -z "$out"
 }
 wrong "a name with a space is refused" "the section, line 1: the name of a principal" 'a b'
-wrong "a name cannot end the heading" "; [ ] and control characters" $'a]\nrole = admin'
+wrong "a name cannot end the heading" "the credentials file cannot contain ; [ ] and control characters in a value" $'a]\nrole = admin'
 wrong "an unknown role" "--role root: expected look|use|operate|admin|fence|metrics" a --role root
 wrong "a role that needs semaphores" "the section, line 1: [a] has no semaphores" a --role use
 wrong "a role that has all semaphores" "the section, line 1: [a]: role admin has all semaphores" a --role admin --semaphores 'x'
+wrong "a namespace without a role" "--namespace needs --role" a --namespace x
+wrong "a namespace that cannot be" "the section, line 4: a namespace has 1 to 32 of a-z 0-9 -" a --role admin --namespace X
 wrong "semaphores without a role" "--semaphores needs --role" a --semaphores 'x'
 wrong "no semaphores" "the section, line 1: [a] has no semaphores" a --role use --semaphores ' '
 wrong "a name of a semaphore that cannot be" "the section, line 4: a name has 1 to 255" a --role use --semaphores 'a*b'
-wrong "a line within a value" "; [ ] and control characters" a --role use --semaphores $'x\nrole = admin'
-wrong "a comment within a value" "; [ ] and control characters" a --role use --semaphores 'x ;y'
+wrong "a line within a value" "the credentials file cannot contain ; [ ] and control characters in a value" a --role use --semaphores $'x\nrole = admin'
+wrong "a comment within a value" "the credentials file cannot contain ; [ ] and control characters in a value" a --role use --semaphores 'x ;y'
 wrong "a day that is not there" "the section, line 2: behind the digest" a --until 2027-02-30
-wrong "a day that is over" "--until: that day is over" a --until 2020-01-01
+wrong "a day that is over" "--until: that day has passed" a --until 2020-01-01
 
 # bad SENTENCE EXPECTED LINE...: a file of these lines is refused.
 bad() {
@@ -67,7 +69,7 @@ bad() {
     check "$sentence: 65, with file and line" contains "$code $err" "65 permitctl: $creds$expected"
 }
 bad "an unknown word" ", line 3: unknown word" '[a]' 'role = admin' 'tokens = x'
-bad "a token instead of its digest" ", line 3: this is a token, which does not belong into the file" '[a]' 'role = admin' "token = $token"
+bad "a token instead of its digest" ", line 3: this is the token itself, and no longer secret" '[a]' 'role = admin' "token = $token"
 check "which is not shown" not grep -q "$token" <<<"$err"
 bad "a section twice" ", line 3: this section is already on line 1" '[a]' 'role = admin' '[a]' 'role = admin'
 printf '[a]\nrole = admin\ntoken = sha256:%s until 2020-01-01\n' "$digest" >"$creds"

@@ -10,6 +10,11 @@ check "with kind, note and ttl" test "$code $(jq -r '.kind, .note, .default_ttl_
 call "$permitctl" semaphore put network --note $'of \xc2\x9b31mdb1\x1b'
 call "$permitctl" semaphore get network
 check "control characters in a note are escaped" contains "$out" "of ??31mdb1?"
+call "$permitctl" semaphore put network --note $'of \xe2\x80\xaedb1\xf3\xa0\x80\xa1'
+call "$permitctl" semaphore get network
+check "and so are characters that turn or hide text" contains "$out" "of ???db1????"
+call "$permitctl" --json semaphore get network
+check "--json writes them by number" contains "$out" '"of \u202edb1\udb40\udc21"'
 call "$permitctl" semaphore put backups --kind counted
 check "the kind cannot change: 65" test "$code" = 65
 call "$permitctl" semaphore get backups

@@ -19,10 +19,9 @@ struct counts {
     size_t tokens;
     size_t certificates;
     size_t users;
-    size_t roles;    /* of the section */
-    size_t scopes;   /* of the section: lines that begin with the word semaphores */
-    unsigned quotas; /* of the section: bits of its quotas */
-    bool in_word;    /* an indented line is a continuation */
+    size_t roles;      /* of the section */
+    size_t namespaces; /* of the section */
+    unsigned quotas;   /* of the section: bits of its quotas */
 };
 
 static bool is_word(const char *line, const char *word)
@@ -46,27 +45,24 @@ static bool is_new_quota(const char *line, struct counts *counts)
     return is_new;
 }
 
-/* Counts what a line says. A line that says nothing must be blank, a comment or a continuation. */
+/* Counts the heading or word of a line. Any other line must be blank or a comment. */
 static void count_line(const char *line, struct counts *counts)
 {
     bool indented = *line && strchr(" \t\r\v\f", *line);
     line += strspn(line, " \t\r\v\f");
     if (*line == '\0' || *line == ';' || *line == '#')
         return;
+    MUST(!indented);
     if (*line == '[') {
         const char *behind = strchr(line, ']');
-        MUST(behind && !indented);
+        MUST(behind);
         size_t blanks = strspn(behind + 1, " \t\r\v\f");
         MUST(behind[1 + blanks] == '\0' || (behind[1 + blanks] == ';' && blanks > 0));
         MUST(counts->sections == 0 || counts->roles == 1);
         counts->sections++;
-        counts->roles = counts->scopes = counts->quotas = 0;
-        counts->in_word = false;
+        counts->roles = counts->namespaces = counts->quotas = 0;
         return;
     }
-    if (indented && counts->in_word)
-        return;
-    counts->in_word = true;
     if (is_word(line, "token"))
         counts->tokens++;
     else if (is_word(line, "certificate"))
@@ -75,10 +71,10 @@ static void count_line(const char *line, struct counts *counts)
         counts->users++;
     else if (is_word(line, "role"))
         MUST(++counts->roles == 1);
-    else if (is_word(line, "semaphores"))
-        MUST(++counts->scopes == 1);
+    else if (is_word(line, "namespace"))
+        MUST(++counts->namespaces == 1);
     else
-        MUST(is_new_quota(line, counts));
+        MUST(is_word(line, "semaphores") || is_new_quota(line, counts));
 }
 
 static struct counts count_lines(struct bytes content)
@@ -115,6 +111,7 @@ static void check_principal(const struct principal *principal)
     struct bytes name = bytes_of(principal->name);
     MUST(role == principal->role && principal->rights == role->rights && role->rights != 0);
     MUST(name_is_semaphore(name) && !strchr(principal->name, ':'));
+    MUST(principal->namespace.length == 0 || name_is_namespace(principal->namespace));
     MUST(principal->scope.count >= 1);
     for (size_t i = 0; i < principal->scope.count; i++) {
         const struct scope_entry *entry = &principal->scope.entries[i];
@@ -146,6 +143,13 @@ static void check_tokens(const struct credentials *credentials)
     }
 }
 
+static const struct principal *of_names(const struct credentials *credentials, const char *const *names, size_t count)
+{
+    const struct principal *principal;
+    MUST(credentials_of_certificate(credentials, names, count, &principal));
+    return principal;
+}
+
 static void check_names(const struct credentials *credentials)
 {
     for (size_t i = 0; i < credentials->certificates.count; i++) {
@@ -153,11 +157,11 @@ static void check_names(const struct credentials *credentials)
         const char *names[] = {certificate->key.data, "DNS:not in the file"};
         char *upper = strdup(names[0]);
         bool is_common = strncmp(names[0], "CN=", 3) == 0;
-        MUST(credentials_of_certificate(credentials, names, 1) == certificate->principal);
-        MUST(credentials_of_certificate(credentials, names, 2) == (is_common ? NULL : certificate->principal));
+        MUST(of_names(credentials, names, 1) == certificate->principal);
+        MUST(of_names(credentials, names, 2) == (is_common ? NULL : certificate->principal));
         for (char *at = upper; strncmp(names[0], "DNS:", 4) == 0 && *at; at++)
             *at = (char)toupper((unsigned char)*at);
-        MUST(credentials_of_certificate(credentials, (const char *const *)&upper, 1) == certificate->principal);
+        MUST(of_names(credentials, (const char *const *)&upper, 1) == certificate->principal);
         free(upper);
     }
     for (size_t i = 0; i < credentials->users.count; i++) {
@@ -207,13 +211,15 @@ static void write_again(const struct credentials *credentials, struct buf *out)
         buf_printf(out, "[%s]\nrole = %s\n", principal->name, principal->role->word);
         for (size_t i = 0; i < principal->scope.count && principal->role->needs_scope; i++) {
             const struct scope_entry *entry = &principal->scope.entries[i];
-            buf_append_text(out, i ? "  " : "semaphores =\n  ");
+            buf_append_text(out, "semaphores = ");
             buf_append(out, entry->text.data, entry->text.length);
             buf_append_text(out, entry->is_prefix ? "*\n" : "\n");
         }
         for (enum quota quota = 0; quota < QUOTA_COUNT; quota++)
             if (principal->quotas.limits[quota])
                 buf_printf(out, "%s = %lld\n", quota_word(quota), (long long)principal->quotas.limits[quota]);
+        if (principal->namespace.length)
+            buf_printf(out, "namespace = %.*s\n", (int)principal->namespace.length, principal->namespace.data);
         write_list(out, &credentials->tokens, principal, "token");
         write_list(out, &credentials->certificates, principal, "certificate");
         write_list(out, &credentials->users, principal, "user");
@@ -236,7 +242,7 @@ static void check_same(const struct credential_list *a, const struct credential_
         const struct principal *left = a->items[i].principal, *right = b->items[i].principal;
         MUST(bytes_equal(a->items[i].key, b->items[i].key));
         MUST(strcmp(left->name, right->name) == 0 && left->rights == right->rights);
-        MUST(same_scope(&left->scope, &right->scope));
+        MUST(same_scope(&left->scope, &right->scope) && bytes_equal(left->namespace, right->namespace));
         MUST(memcmp(&left->quotas, &right->quotas, sizeof left->quotas) == 0);
     }
 }

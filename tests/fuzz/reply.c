@@ -141,7 +141,7 @@ static void check_outcome(struct permit_client *client, enum permit_status statu
     MUST(status >= PERMIT_OK && status < PERMIT_STATUS_COUNT && permit_status_word(status));
     MUST(permit_client_message(client) && permit_client_answer(client) && permit_client_key(client));
     const char *message = permit_client_message(client);
-    MUST(escape_plain_length(message, strlen(message)) == strlen(message));
+    MUST(escape_shown_length(message, strlen(message)) == strlen(message));
     MUST(permit_client_retry_after_ms(client) >= 0 && permit_client_retry_after_ms(client) <= DAY_MS);
     for (unsigned failures = 0; failures < 70; failures += 7) {
         int64_t pause_ms = client_pause_ms(client, failures);

@@ -284,7 +284,7 @@ static void expect_name(struct names *names, const char *type, const uint8_t *da
 {
     bool is_shown = length > 0 && length <= 255 && names->count < NAMES_MAX;
     for (size_t i = 0; i < length; i++)
-        is_shown = is_shown && data[i] > ' ' && data[i] <= '~';
+        is_shown = is_shown && data[i] >= ' ' && data[i] <= '~';
     if (is_shown)
         snprintf(names->texts[names->count++], sizeof names->texts[0], "%s%.*s", type, (int)length, (const char *)data);
 }

@@ -25,30 +25,18 @@ static void write_credentials(const char *path, const char *content, mode_t mode
     cr_assert_eq(rename(fresh, path), 0);
 }
 
-/* Runs permitd on this file and asserts its exit status. Returns its standard output and standard error. */
-static const char *ends_with(const char *path, const char *more_flag, int expected_exit)
+/* Runs permitd on this file to its end. As permitd_output. */
+static const char *output_of(const char *path, const char *more_flag, int expected_exit)
 {
     const char *flags[] = {"--credentials", path, more_flag, NULL};
-    char said[4096];
-    size_t length = 0;
-    struct kit_permitd *permitd = kit_permitd_spawn(&(struct kit_permitd_options){.flags = flags});
-    int status = kit_permitd_wait_end(permitd, 120000);
-    for (ssize_t got; (got = read(permitd->stdout_fd, said + length, sizeof said - 1 - length)) > 0;)
-        length += (size_t)got;
-    said[length] = '\0';
-    char *log = kit_read_file(permitd->log_path);
-    const char *all = text("%s%s", said, log);
-    cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == expected_exit, "status %d: %s", status, all);
-    free(log);
-    kit_permitd_kill(permitd);
-    return all;
+    return permitd_output(&(struct kit_permitd_options){.flags = flags}, expected_exit);
 }
 
 static void refuses_file(const char *path, const char *sentence)
 {
-    const char *said = ends_with(path, NULL, 1);
+    const char *said = output_of(path, NULL, 1);
     cr_expect(strstr(said, text("permitd: %s%s", path, sentence)), "%s", said);
-    said = ends_with(path, "--check", 1);
+    said = output_of(path, "--check", 1);
     cr_expect(strstr(said, text("permitd: %s%s", path, sentence)), "--check: %s", said);
 }
 
@@ -61,7 +49,7 @@ Test(credentials, mistake_in_the_file_ends_the_start_and_the_check, .timeout = 3
     write_credentials(path, ADMIN "rate = no\n", 0600);
     refuses_file(path, ", line 4: rate is a whole number from 1 to 1000000000");
     write_credentials(path, ADMIN, 0400);
-    const char *said = ends_with(path, "--check", 0);
+    const char *said = output_of(path, "--check", 0);
     cr_expect(strstr(said, text("credentials: 1 principals in %s\n", path)), "%s", said);
     free(path);
 }

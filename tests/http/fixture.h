@@ -28,6 +28,8 @@ extern const char *const patient_flags[];
  * in the shared server: "own0" for the first.
  */
 struct kit_permitd *own_permitd(const char *const *flags);
+/* Runs permitd to its end and asserts its exit status. Returns its standard output and standard error. */
+const char *permitd_output(const struct kit_permitd_options *options, int expected_exit);
 /* Asserts that permitd exits with status 1 and a message that contains `part`. */
 void refuses_to_start(const struct kit_permitd_options *options, const char *part);
 /* The same for two arguments. */

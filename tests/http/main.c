@@ -92,15 +92,27 @@ const char *next_url(const struct kit_permitd *permitd)
     return text("%s", line + strlen(start));
 }
 
-void refuses_to_start(const struct kit_permitd_options *options, const char *part)
+const char *permitd_output(const struct kit_permitd_options *options, int expected_exit)
 {
+    char output[16 * 1024];
+    size_t length = 0;
     struct kit_permitd *permitd = kit_permitd_spawn(options);
     int status = kit_permitd_wait_end(permitd, 120000);
+    for (ssize_t got; (got = read(permitd->stdout_fd, output + length, sizeof output - 1 - length)) > 0;)
+        length += (size_t)got;
+    output[length] = '\0';
     char *log = kit_read_file(permitd->log_path);
-    cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == 1, "status %d: %s", status, log);
-    cr_assert(strstr(log, "permitd: ") && strstr(log, part), "no \"%s\" in: %s", part, log);
+    const char *all = text("%s%s", output, log);
+    cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == expected_exit, "status %d: %s", status, all);
     free(log);
     kit_permitd_kill(permitd);
+    return all;
+}
+
+void refuses_to_start(const struct kit_permitd_options *options, const char *part)
+{
+    const char *output = permitd_output(options, 1);
+    cr_assert(strstr(output, "permitd: ") && strstr(output, part), "no \"%s\" in: %s", part, output);
 }
 
 void refuses_flags(const char *first, const char *second, const char *part)

@@ -2,6 +2,7 @@
 /* Owners: heartbeats, heartbeat expiry and the requests that end with it, and the liveness probe. */
 #include <arpa/inet.h>
 #include <criterion/criterion.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -827,6 +828,46 @@ Test(probe, unreachable_probe_ends_nothing, .timeout = 300)
     talk_end(&talk);
     kit_permitd_stop(permitd);
     close(fd);
+}
+
+#define TENANT_TOKEN  "pmt_shop-token-of-the-tenants-tests-xxxxxxxxxxx"
+#define TENANT_DIGEST "4c9e42bd7d972e5aa29e86acb99928bb94ca9413a7f91d00f5f4bd778d6c8001"
+#define ADMIN_TOKEN   "pmt_operator-token-of-the-tenants-tests-xxxxxxx"
+#define ADMIN_DIGEST  "940391a4d5b022f418618b921f36e09c10a6cb97a45d504af953fd276a0a6c86"
+
+Test(probe, owners_of_a_namespace_are_not_asked_about, .timeout = 300)
+{
+    static const char tenant[] = "Authorization: Bearer " TENANT_TOKEN "\r\n";
+    static const char admin[] = "Authorization: Bearer " ADMIN_TOKEN "\r\n";
+    char *path = kit_path("credentials");
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL, 0600);
+    cr_assert_geq(fd, 0);
+    dprintf(fd,
+            "[shop]\nrole = use\nsemaphores = *\nnamespace = shop\ntoken = sha256:%s\n"
+            "[admin]\nrole = admin\ntoken = sha256:%s\n",
+            TENANT_DIGEST, ADMIN_DIGEST);
+    close(fd);
+    struct liveness *liveness = liveness_start();
+    const char *flags[] = {text("--liveness-url=http://127.0.0.1:%u/jobs/{owner}", liveness->port),
+                           "--liveness-interval=100ms", "--credentials", path, NULL};
+    struct kit_permitd *permitd = own_permitd(flags);
+    struct talk talk = talk_to(permitd->port);
+    say_with(&talk, 201, NULL, "PUT", "/v1/semaphores/s", admin, "{\"capacity\":10}");
+    static const char dead[] = "{\"external_id\":\"k\",\"owner\":\"dead\",\"ttl\":\"1h\","
+                               "\"permits\":[{\"semaphore\":\"s\"}]}";
+    say_with(&talk, 201, NULL, "POST", "/v1/requests", tenant, dead);
+    say_with(&talk, 201, NULL, "POST", "/v1/requests", admin,
+             "{\"external_id\":\"k\",\"owner\":\"alive\",\"permits\":[{\"semaphore\":\"s\"}]}");
+    wait_asked(liveness, "alive", 3); /* each pass reads all owners of held requests */
+    cr_expect_eq(times_asked(liveness, "dead"), 0);
+    cr_expect_eq(times_asked(liveness, "%01shop%01dead"), 0);
+    say_with(&talk, 200, NULL, "GET", "/v1/requests/k", tenant, NULL);
+    text_is(&talk, "state", "ACQUIRED");
+    cr_expect_not(kit_json_true(talk.reply.body, "suspect"), "%s", talk.reply.body);
+    talk_end(&talk);
+    kit_permitd_stop(permitd);
+    liveness_stop(liveness);
+    free(path);
 }
 
 static void is_refused_at_the_start(const char *flag, const char *setting)

@@ -531,7 +531,7 @@ Test(queue, keeps_places_when_a_permitd_stops, .timeout = 600)
 }
 
 /*
- * Nobody asks for the place of b's client any more: it is in nobody's way, and is removed after 10 s. Returns true if it
+ * The place of b's client is not asked for any more: it blocks no others, and is removed after 10 s. Returns true if it
  * was seen in between.
  */
 static bool dead_place_is_passed(void)

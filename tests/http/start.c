@@ -197,38 +197,25 @@ Test(start, permission_for_root_is_logged, .timeout = 600)
     kit_permitd_stop(permitd);
 }
 
-/* Runs permitd --check on the directory and asserts its exit status. Returns its standard output and standard error. */
-static const char *check_says(const char *data_dir, int expected_exit)
+/* Runs permitd --check on the directory. As permitd_output. */
+static const char *check_output(const char *data_dir, int expected_exit)
 {
     static const char *const flags[] = {"--check", NULL};
-    char said[16 * 1024];
-    size_t length = 0;
-    struct kit_permitd *permitd =
-        kit_permitd_spawn(&(struct kit_permitd_options){.data_dir = data_dir, .flags = flags});
-    int status = kit_permitd_wait_end(permitd, 120000);
-    for (ssize_t got; (got = read(permitd->stdout_fd, said + length, sizeof said - 1 - length)) > 0;)
-        length += (size_t)got;
-    said[length] = '\0';
-    char *log = kit_read_file(permitd->log_path);
-    const char *all = text("%s%s", said, log);
-    cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == expected_exit, "status %d: %s", status, all);
-    free(log);
-    kit_permitd_kill(permitd);
-    return all;
+    return permitd_output(&(struct kit_permitd_options){.data_dir = data_dir, .flags = flags}, expected_exit);
 }
 
 Test(start, check_creates_no_database_and_queries_an_existing_one, .timeout = 300)
 {
     char *directory = kit_path("checked");
-    const char *said = check_says(directory, 0);
+    const char *said = check_output(directory, 0);
     cr_assert(strstr(said, "there is no database in"), "%s", said);
     cr_assert_neq(access(directory, F_OK), 0, "it was made");
     kit_permitd_stop(kit_permitd_start(&(struct kit_permitd_options){.data_dir = directory}));
-    said = check_says(directory, 0);
+    said = check_output(directory, 0);
     cr_assert(strstr(said, "flush_at_commit"), "%s", said);
-    said = check_says(shared_directory(), 1);
+    said = check_output(shared_directory(), 1);
     cr_assert(strstr(said, "in use by another permitd") && strstr(said, "permitctl doctor"), "%s", said);
-    said = check_says("/usr", 1);
+    said = check_output("/usr", 1);
     cr_assert(strstr(said, "which permitd did not create") || strstr(said, "belongs to user"), "%s", said);
     free(directory);
 }

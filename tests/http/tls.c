@@ -504,6 +504,7 @@ static void write_credentials(void)
     fprintf(out,
             "[by-certificate]\ncertificate = DNS:client.example\nrole = look\nsemaphores = *\n"
             "[by-common-name]\ncertificate = CN=named\nrole = look\nsemaphores = *\n"
+            "[second]\ncertificate = DNS:second.example\nrole = look\nsemaphores = *\n"
             "[by-user]\nuser = %u\nrole = admin\n",
             (unsigned)getuid());
     cr_assert(fclose(out) == 0 && chmod(file("credentials"), 0600) == 0);
@@ -522,6 +523,7 @@ Test(tls, certificates_and_users_of_a_unix_socket_are_credentials)
     make_certificate("ca", "client", "/CN=named", "DNS:other.example,DNS:client.example", 9);
     make_certificate("ca", "named", "/CN=named", "", 9);
     make_certificate("ca", "unknown", "/CN=named", "DNS:unknown.example", 9);
+    make_certificate("ca", "both", "/CN=both", "DNS:client.example,DNS:second.example", 9);
     write_credentials();
     const char *sockets = text("https://0.0.0.0:0,unix:%s", file("socket"));
     struct served served = serve(text("--tls-client-ca=%s", file("ca.pem")),
@@ -530,9 +532,12 @@ Test(tls, certificates_and_users_of_a_unix_socket_are_credentials)
     is_principal(&served, "--cert named.pem --key named.key", "\"principal\":\"by-common-name\"");
     is_principal(&served, "--cert unknown.pem --key unknown.key", "/problems/unauthenticated");
     is_principal(&served, "", "/problems/unauthenticated");
+    is_principal(&served, "--cert both.pem --key both.key", "/problems/unauthenticated");
     int status;
     const char *answer = run_shell(&status, "curl -sS --unix-socket '%s' http://localhost/v1/whoami", file("socket"));
     cr_assert(strstr(answer, "\"principal\":\"by-user\""), "%s", answer);
+    answer = run_shell(&status, "curl -sS --unix-socket '%s' http://localhost/metrics", file("socket"));
+    cr_assert(strstr(answer, "permitd_auth_total{result=\"conflict\"} 1\n"), "%s", answer);
     cr_assert_eq(log_count(served.permitd, "insecure"), 0);
     kit_permitd_stop(served.permitd);
 }

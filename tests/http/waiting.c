@@ -1022,6 +1022,8 @@ Test(waiting, ends_when_permitd_stops, .timeout = 300)
     kill(permitd->pid, SIGTERM);
     for (int i = 0; i < COUNT; i++) {
         hear(&line[i], 503, "shutting_down");
+        text_is(&line[i], "detail",
+                "this permitd is stopping: repeat the request with the same key, at another permitd or later");
         talk_end(&line[i]);
     }
     cr_assert_eq(kit_permitd_wait_end(permitd, LONG_MS), 0, "exit status");

@@ -240,10 +240,19 @@ static size_t list_candidates(struct db_semaphore **ret_candidates)
     return count;
 }
 
+static void write_key(char text[KEY_SIZE], uint64_t number)
+{
+    static const char *const tenants[] = {"", "\001a\001", "\001b\001"};
+    if (run_with_tenants)
+        snprintf(text, KEY_SIZE, "%sk%llu", tenants[number % 3], (unsigned long long)number / 3);
+    else
+        snprintf(text, KEY_SIZE, "k%llu", (unsigned long long)number);
+}
+
 struct story *story_begin(void)
 {
     char text[KEY_SIZE];
-    snprintf(text, sizeof text, "k%llu", (unsigned long long)++world.keys);
+    write_key(text, ++world.keys);
     struct story *story = story_new(database_key(bytes_of(text)));
     struct db_semaphore *candidates[SEMAPHORES_MAX];
     size_t left = list_candidates(candidates);

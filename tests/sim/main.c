@@ -3,9 +3,11 @@
  * The simulation: several permitd, their database and their clients in one thread and in simulated time, from a seed.
  *
  *     sim [--seeds A-B | --seed N] [--operations N (of each seed)] [--minutes N] [--until-violated] [--each [--stride N]]
+ *         [--tenants]
  *
  * With --each (P18) one database call at a time fails, each in turn and in every way, and nothing else; then one
  * allocation of permitd, each in turn (--stride N: each Nth). --contract runs the cases of tests/contract.
+ * --tenants: three tenants use the same keys.
  *
  * Each seed runs in its own process, so no memory is shared. A seed that fails is run again with fewer operations, to
  * find the shortest prefix that still fails, and then once more with its last steps recorded. With --until-violated the
@@ -105,8 +107,9 @@ static void report(uint64_t seed)
     uint64_t operations = result->at_operation ? result->at_operation : options.operations;
     operations = shortest(seed, operations < options.operations ? operations + 1 : options.operations);
     run_child(seed, operations, true);
-    printf("seed %llu, again with --operations %llu: %s: %s\n", (unsigned long long)seed,
-           (unsigned long long)operations, result->violated ? result->promise : "nothing is broken", result->text);
+    printf("seed %llu, again with --operations %llu%s: %s: %s\n", (unsigned long long)seed,
+           (unsigned long long)operations, run_with_tenants ? " --tenants" : "",
+           result->violated ? result->promise : "nothing is broken", result->text);
 }
 
 static void add(const struct result *one)
@@ -169,22 +172,18 @@ static void print_sum(uint64_t seeds, int64_t seconds)
 static int usage(void)
 {
     fprintf(stderr, "usage: sim [--seeds A-B | --seed N] [--operations N] [--minutes N] [--until-violated] [--each "
-                    "[--stride N]] | --contract\n");
+                    "[--stride N]] [--tenants] | --contract\n");
     return 64;
 }
 
 static bool read_options(int argc, char **argv)
 {
     static const struct option names[] = {
-        {"seeds", required_argument, NULL, 's'},
-        {"seed", required_argument, NULL, '1'},
-        {"operations", required_argument, NULL, 'o'},
-        {"minutes", required_argument, NULL, 'm'},
-        {"until-violated", no_argument, NULL, 'u'},
-        {"each", no_argument, NULL, 'e'},
-        {"stride", required_argument, NULL, 'd'},
-        {"contract", no_argument, NULL, 'c'},
-        {NULL, 0, NULL, 0},
+        {"seeds", required_argument, NULL, 's'},      {"seed", required_argument, NULL, '1'},
+        {"operations", required_argument, NULL, 'o'}, {"minutes", required_argument, NULL, 'm'},
+        {"until-violated", no_argument, NULL, 'u'},   {"each", no_argument, NULL, 'e'},
+        {"stride", required_argument, NULL, 'd'},     {"contract", no_argument, NULL, 'c'},
+        {"tenants", no_argument, NULL, 't'},          {NULL, 0, NULL, 0},
     };
     unsigned long long first, last;
     int option;
@@ -202,6 +201,7 @@ static bool read_options(int argc, char **argv)
         case 'c': options.contract = true; break;
         case 'd': options.stride = strtoull(optarg, NULL, 10); break;
         case 'm': options.minutes = strtoll(optarg, NULL, 10); break;
+        case 't': run_with_tenants = true; break;
         case 'u': options.until_violated = true; break;
         default: return false;
         }

@@ -56,7 +56,7 @@ bool queue_is_asked(const struct db_key *key)
 }
 
 /* True for a waiter that blocks no other: one of a paused or closed semaphore, or one for specific slots. */
-static bool blocks_nobody(const struct story *story)
+static bool blocks_no_others(const struct story *story)
 {
     for (size_t i = 0; i < story->want_count; i++) {
         const struct db_semaphore *semaphore = story->semaphores[i];
@@ -165,7 +165,7 @@ static void check_raised(const struct transaction *transaction, uint64_t semapho
               (unsigned long long)semaphore_id);
 }
 
-/* Whatever changes a queue changes the version of all its semaphores, under their locks. */
+/* A transaction that changes a queue changes the versions of all its semaphores, under their locks. */
 static void check_versions(const struct transaction *transaction, const struct db_key *key,
                            const struct request_row *before)
 {
@@ -349,7 +349,7 @@ static bool must_be_regarded(const struct transaction *transaction, const struct
 {
     const struct request *request = &key->row.request;
     const struct request_row *before = database_before(key);
-    if (!queue_is_asked(key) || !key->story || blocks_nobody(key->story) ||
+    if (!queue_is_asked(key) || !key->story || blocks_no_others(key->story) ||
         !client_of(key, transaction->began_at)) /* one that left before was not replaced in time */
         return false;
     if (before && (!row_is_waiting(before) || before->request.server_id != request->server_id))
@@ -537,7 +537,7 @@ bool queue_is_first(const struct db_key *key)
 {
     for (size_t i = 0; i < database.waiting_count; i++) {
         const struct db_key *other = database.waiting[i];
-        if (other == key || !queue_is_asked(other) || (other->story && blocks_nobody(other->story)) ||
+        if (other == key || !queue_is_asked(other) || (other->story && blocks_no_others(other->story)) ||
             compare_places(&other->row.request, &key->row.request) > 0)
             continue;
         for (size_t j = 0; j < other->row.place_count; j++)

@@ -402,6 +402,8 @@ bool run_is_contract(void)
     return !world.result;
 }
 
+bool run_with_tenants;
+
 void run_violated(const char *promise, const char *text)
 {
     collect();

@@ -26,6 +26,9 @@ struct result {
     mono_us longest_servable;
 };
 
+/* Each key is one of three tenants: the same words in two namespaces and in the empty one, as src/api stores them. */
+extern bool run_with_tenants;
+
 /* Runs the seed with faults until `operations` are answered, then without faults until all final checks are done. */
 void run_seed(uint64_t seed, uint64_t operations, struct result *result);
 

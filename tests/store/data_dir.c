@@ -227,7 +227,7 @@ Test(data_dir, root_switches_to_the_owner_permanently)
     free(directory);
 }
 
-/* Who gets the directory of root, for this user (--user) and allow_root. The test process becomes that user. */
+/* Expects that this user gets a directory of root, by --user and allow_root. The test process becomes that user. */
 static void expect_owner(const struct data_dir_user *user, const char *entry, uid_t expected)
 {
     struct data_dir dir;

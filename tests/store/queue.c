@@ -546,7 +546,7 @@ Test(queue_batch, search_for_a_waiter_that_fits_is_bounded)
     cr_assert_eq(store_rollback(batch.store), PERMIT_OK);
 }
 
-/* Nobody waits: the statements name no queue, so that such a batch costs what it cost before. */
+/* Without waiters the statements name no queue, so that such a batch costs no more than before. */
 Test(queue_batch, batch_without_waiters_writes_no_queue)
 {
     struct want hot[] = {{.semaphore = BYTES("hot"), .count = 1}};

@@ -2,9 +2,7 @@
 /* Which credential of a request counts. tests/http/access.c has the rest. */
 #include "api/access.h"
 
-#include <criterion/criterion.h>
-#include <stdio.h>
-#include <unistd.h>
+#include "principals_fixture.h"
 
 #define SHOP_TOKEN "pmt_abcdefghijklmnopqrstuvwxyz0123456789ABCDE-_"
 #define BARN_TOKEN "pmt_bbcdefghijklmnopqrstuvwxyz0123456789ABCDE-_"
@@ -25,20 +23,12 @@ static void write_section(struct buf *out, const char *name, const char *token, 
 /* Loads a file with the principals shop, whose token ends, and barn. */
 static struct principals *load(void)
 {
-    char path[] = "/tmp/permit-access-XXXXXX";
-    struct buf text, message;
+    struct buf text;
     buf_init(&text, 4096);
-    buf_init(&message, 4096);
     write_section(&text, "shop", SHOP_TOKEN, " until 2027-01-31", 1000);
     write_section(&text, "barn", BARN_TOKEN, "", 1001);
-    int fd = mkstemp(path);
-    cr_assert(fd >= 0 && write(fd, text.data, text.length) == (ssize_t)text.length);
-    close(fd);
-    struct principals *principals = principals_load(path, &message);
-    unlink(path);
-    cr_assert(principals, "%s", buf_text(&message));
+    struct principals *principals = principals_from((struct bytes){text.data, text.length});
     buf_release(&text);
-    buf_release(&message);
     return principals;
 }
 
@@ -46,10 +36,12 @@ Test(access, token_counts_before_the_user_and_must_agree_with_the_certificate)
 {
     static const char *shop_names[] = {"DNS:shop.example"};
     static const char *other_names[] = {"DNS:other.example"};
+    static const char *both_names[] = {"DNS:shop.example", "DNS:barn.example"};
     const struct client plain = {.transport = CLIENT_TCP};
     const struct client shop = {.transport = CLIENT_TLS, .certificate_names = shop_names, .certificate_name_count = 1};
     const struct client other = {
         .transport = CLIENT_TLS, .certificate_names = other_names, .certificate_name_count = 1};
+    const struct client both = {.transport = CLIENT_TLS, .certificate_names = both_names, .certificate_name_count = 2};
     const struct client local = {.transport = CLIENT_UNIX, .uid = 1001};
     const struct client stranger = {.transport = CLIENT_UNIX, .uid = 1002};
     const struct {
@@ -69,6 +61,8 @@ Test(access, token_counts_before_the_user_and_must_agree_with_the_certificate)
         {&shop, BEARER SHOP_TOKEN, AUTH_OK, "shop", ENDS_AT, 0},
         {&shop, BEARER BARN_TOKEN, AUTH_CONFLICT, NULL, 0, 0},
         {&shop, "Basic x", AUTH_MALFORMED, NULL, 0, 0},
+        {&both, NULL, AUTH_CONFLICT, NULL, 0, 0},
+        {&both, BEARER SHOP_TOKEN, AUTH_CONFLICT, NULL, 0, 0},
         {&other, NULL, AUTH_UNKNOWN, NULL, 0, 0},
         {&other, BEARER BARN_TOKEN, AUTH_OK, "barn", INT64_MAX, 0},
         {&local, NULL, AUTH_OK, "barn", INT64_MAX, 0},

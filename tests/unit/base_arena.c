@@ -3,6 +3,7 @@
 #include <criterion/criterion.h>
 
 #include "base/arena.h"
+#include "base/budget.h"
 #include "random.h"
 
 static bool all_zero(const unsigned char *memory, size_t size)
@@ -34,6 +35,22 @@ Test(arena, allocations_are_zeroed_aligned_and_disjoint)
             for (size_t j = 0; j < sizes[i]; j++)
                 cr_assert_eq(pieces[i][j], i % 255 + 1);
     }
+    arena_release(&arena);
+}
+
+Test(arena, clear_keeps_only_a_chunk_of_the_usual_size)
+{
+    struct budget budget = {.limit = 1 << 20};
+    struct arena arena;
+    arena_init(&arena, 4096, 1 << 20);
+    arena.budget = &budget;
+    cr_assert_not_null(arena_alloc(&arena, 100000));
+    arena_clear(&arena);
+    cr_expect_eq((size_t)budget.used, 0);
+    cr_assert_not_null(arena_alloc(&arena, 100));
+    cr_assert_not_null(arena_alloc(&arena, 100000));
+    arena_clear(&arena);
+    cr_expect_eq((size_t)budget.used, 4096);
     arena_release(&arena);
 }
 

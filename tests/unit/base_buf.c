@@ -47,6 +47,23 @@ Test(buf, buffer_holds_at_most_its_maximum)
     buf_release(&buf);
 }
 
+Test(buf, empty_keeps_only_small_memory)
+{
+    struct buf buf;
+    buf_init(&buf, 10000);
+    buf_append_text(&buf, "ab");
+    size_t capacity = buf.capacity;
+    buf_empty(&buf, 4096);
+    cr_expect_eq(buf.capacity, capacity);
+    cr_expect_str_eq(buf_text(&buf), "");
+    buf_printf(&buf, "%5000d", 1);
+    buf_empty(&buf, 4096);
+    cr_expect_eq(buf.capacity, 0);
+    buf_append_text(&buf, "ab");
+    cr_expect_str_eq(buf_text(&buf), "ab");
+    buf_release(&buf);
+}
+
 Test(buf, broken_buffer_stays_broken_until_cleared)
 {
     struct buf buf;

@@ -79,6 +79,15 @@ Test(log, utf8_letters_are_kept_and_invalid_bytes_escaped)
     expect_after_stamp(" info m key=\"\\xff|\\xc2\\x9b|\\xc0\\xaf|\\xed\\xa0\\x80|\\xf4\\x90\\x80\\x80|\\xe2\\x82\"\n");
 }
 
+Test(log, format_characters_are_escaped_in_text)
+{
+    log_write(LOG_INFO, "m", "key", "a\xe2\x80\xae\x62", NULL); /* U+202E turns the direction of what follows */
+    expect_after_stamp(" info m key=\"a\\xe2\\x80\\xae\x62\"\n");
+    log_configure(LOG_INFO, LOG_JSON);
+    log_write(LOG_INFO, "m", "key", "a\xe2\x80\xae\x62", NULL);
+    cr_expect(strstr(next_line(), "\"a\xe2\x80\xae\x62\""), "JSON is for programs");
+}
+
 Test(log, lower_levels_are_not_logged)
 {
     log_write(LOG_DEBUG, "by default", NULL);

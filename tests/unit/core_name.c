@@ -69,6 +69,27 @@ Test(name, accented_letters_are_refused)
     cr_expect(!name_is_semaphore(BYTES("backups ")));
 }
 
+Test(name, namespace_is_up_to_32_of_few_characters)
+{
+    static const char *const namespaces[] = {"s", "shop", "0", "-", "shop-2", "abcdefghijklmnopqrstuvwxyz012345"};
+    static const char *const others[] = {"", "Shop", "a.b", "a_b", "a b", "a\001", "abcdefghijklmnopqrstuvwxyz0123456"};
+    for (size_t i = 0; i < ARRAY_LENGTH(namespaces); i++)
+        cr_expect(name_is_namespace(bytes_of(namespaces[i])), "%s", namespaces[i]);
+    for (size_t i = 0; i < ARRAY_LENGTH(others); i++)
+        cr_expect_not(name_is_namespace(bytes_of(others[i])), "%s", others[i]);
+}
+
+/* So that no client can write the stored form, and rows from before namespaces are in the empty one. */
+Test(name, key_cannot_have_the_mark_of_a_namespace)
+{
+    cr_expect_not(name_is_key(BYTES("\001shop\001job-1")));
+    cr_expect_not(name_is_key(BYTES("job\001")));
+    cr_expect(name_has_namespace(BYTES("\001shop\001job-1")));
+    for (char first = '!'; first <= '~'; first++)
+        cr_expect_not(name_has_namespace((struct bytes){&first, 1}));
+    cr_expect_not(name_has_namespace((struct bytes){"", 0}));
+}
+
 Test(status, every_status_has_a_word_a_title_and_a_code)
 {
     for (int i = 0; i < PERMIT_STATUS_COUNT; i++) {

@@ -580,7 +580,7 @@ Test(plan_waiting, shrink_pause_and_retire_change_the_semaphore_only)
     cr_expect_eq(after(A)->waiting, 1);
 }
 
-Test(plan_waiting, place_that_nobody_asks_for_is_in_nobodys_way)
+Test(plan_waiting, place_that_is_not_asked_for_blocks_no_others)
 {
     scene.semaphores[A].queue = QUEUE_FIFO;
     scene.semaphores[A].capacity = 2;
@@ -641,11 +641,20 @@ Test(plan_waiting, waiter_put_back_blocks_all_its_semaphores)
 {
     hold("k1", 1, 0, 1, NOW);
     waiter("k2", HERE, 1, 1, 1, 0)->waiting_until = NOW + 20 * US_PER_SECOND;
-    EXPECT({OP_ACQUIRE, "k2", WAIT_ASK, 1, 1, .expected = "put_back"},
+    EXPECT({OP_ACQUIRE, "k2", WAIT_ASK, 1, 1, .expected = "put_back waits"},
            {OP_ACQUIRE, "k3", WAIT_NO, 0, 1, .expected = "no_capacity b<"},
            {OP_ACQUIRE, "k4", WAIT_NO, 1, 0, .expected = "no_capacity a<"});
     expect_changes("");
     cr_expect_eq(scene.plan.outcomes[0].need_count, 3);
+}
+
+/* It has the place then, so it may not be answered later that nothing was done (P22). */
+Test(plan_waiting, ask_for_a_kept_place_that_is_put_back_waits)
+{
+    hold("k1", 1, 0, 1, NOW);
+    waiter("k2", KEPT, 1, 1, 0, 0);
+    EXPECT({OP_ACQUIRE, "k2", WAIT_ASK, 1, 0, .expected = "put_back waits"});
+    expect_changes("k2:WAITING@1");
 }
 
 /* The due holder also holds c, which is not locked: the waiter's own server locks all three. */
@@ -773,8 +782,8 @@ Test(plan_queue, no_more_is_read_if_all_units_are_granted)
     expect_changes("!k1:ACQUIRED@2 -a/11 2/11");
 }
 
-/* Nobody passes k1, which was read, so it does not matter who follows. */
-Test(plan_queue, no_more_is_read_behind_a_waiter_that_lets_nobody_pass)
+/* No request passes k1, which was read, so the ones behind it do not matter. */
+Test(plan_queue, no_more_is_read_behind_a_waiter_that_blocks_the_others)
 {
     scene.semaphores[A].capacity = 2;
     hold("k0", 1, 0, 0, NEVER);
@@ -806,7 +815,7 @@ Test(plan_queue, waiter_with_ttl_owner_is_granted_by_its_own_server)
     expect_changes("2/11");
 }
 
-Test(plan_queue, waiter_with_a_dead_owner_is_in_nobodys_way)
+Test(plan_queue, waiter_with_a_dead_owner_blocks_no_others)
 {
     scene.owner = (struct owner_state){BYTES("o"), false};
     struct request *request = waiter("k1", ELSEWHERE, 3, 1, 0, 0);

@@ -616,7 +616,7 @@ Test(plan_slots, waiter_for_specific_slots_is_not_called_if_none_is_freed)
     expect_waiters("");
 }
 
-Test(plan_slots, waiter_for_a_label_that_is_gone_is_in_nobodys_way)
+Test(plan_slots, waiter_for_a_label_that_is_gone_blocks_no_others)
 {
     wait_elsewhere("w1", 3, "named B7");
     EXPECT({OP_ACQUIRE, "k2", "1", "granted 1", WAIT_NO});

@@ -218,7 +218,7 @@ struct verdict {
     unsigned needs;
 };
 
-/* What the model is told of a batch: its time, and what was read for it. Keys, semaphores, owners: a bit each. */
+/* The input of the model for a batch: its time, and the rows that were read. Keys, semaphores, owners: a bit each. */
 struct model_batch {
     struct moment moment;
     unsigned locks;
@@ -440,7 +440,7 @@ struct queue {
     unsigned count;
 };
 
-/* What a server knows of a key whose client waits there. */
+/* The knowledge of a server about a key whose client waits there. */
 struct known {
     bool here;
     unsigned nonce; /* of its client */

@@ -126,7 +126,7 @@ Test(plan_wait, wait_that_ends_keeps_its_place_for_a_while)
            {"release k1", "ok released a=1[1] due=604808s; k2: ok created ACQUIRED a=2[1] ttl=600s due=608s", 8, 0});
 }
 
-Test(plan_wait, kept_place_is_in_nobodys_way_and_is_removed)
+Test(plan_wait, kept_place_blocks_no_others_and_is_removed)
 {
     EXPECT(PUT_A(1), A_IS_HELD,
            {"acquire k2 a wait=60s", "no_capacity waits WAITING place=0s server=1 due=70s a:1+1>1", 0, 0},
@@ -192,7 +192,7 @@ Test(plan_wait, the_same_key_at_another_server_moves_there)
             0});
 }
 
-Test(plan_wait, place_of_a_dead_server_is_in_nobodys_way)
+Test(plan_wait, place_of_a_dead_server_blocks_no_others)
 {
     EXPECT({"put a capacity=1 fifo", "ok created capacity=1 in_use=0 config=1", 0, 0}, A_IS_HELD,
            {"server=2; acquire k2 a wait=60s", "no_capacity waits WAITING place=0s server=2 due=70s a:1+1>1", 0, 0},
@@ -321,7 +321,7 @@ Test(plan_wait, waiter_for_specific_slots_is_called_when_the_way_is_open)
            {"server=1; release k2", "ok never_held due=3601s; mail 2 k3; call k2", 1, 0});
 }
 
-Test(plan_wait, waiter_for_specific_slots_blocks_nobody)
+Test(plan_wait, waiter_for_specific_slots_blocks_no_others)
 {
     EXPECT({"put a capacity=2 fifo", "ok created capacity=2 in_use=0 config=1", 0, 0}, A_IS_HELD,
            {"acquire k2 a@1 wait=60s", "no_capacity waits WAITING place=0s server=1 due=70s a:1+1>2 (1 by k1)", 0, 0},
