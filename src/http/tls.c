@@ -279,7 +279,7 @@ static bool add_name(struct tls *tls, const char *type, const ASN1_STRING *strin
     if (length <= 0 || length > NAME_MAX_BYTES || tls->name_count == NAMES_MAX)
         return true;
     for (int i = 0; i < length; i++)
-        if (data[i] <= ' ' || data[i] > '~')
+        if (data[i] < ' ' || data[i] > '~')
             return true;
     if (asprintf(&name, "%s%.*s", type, length, (const char *)data) < 0)
         return false;

@@ -503,7 +503,7 @@ static void write_credentials(void)
     cr_assert_not_null(out);
     fprintf(out,
             "[by-certificate]\ncertificate = DNS:client.example\nrole = look\nsemaphores = *\n"
-            "[by-common-name]\ncertificate = CN=named\nrole = look\nsemaphores = *\n"
+            "[by-common-name]\ncertificate = CN=named\ncertificate = CN=Anna Miller\nrole = look\nsemaphores = *\n"
             "[second]\ncertificate = DNS:second.example\nrole = look\nsemaphores = *\n"
             "[by-user]\nuser = %u\nrole = admin\n",
             (unsigned)getuid());
@@ -522,6 +522,7 @@ Test(tls, certificates_and_users_of_a_unix_socket_are_credentials)
 {
     make_certificate("ca", "client", "/CN=named", "DNS:other.example,DNS:client.example", 9);
     make_certificate("ca", "named", "/CN=named", "", 9);
+    make_certificate("ca", "anna", "/CN=Anna Miller", "", 9);
     make_certificate("ca", "unknown", "/CN=named", "DNS:unknown.example", 9);
     make_certificate("ca", "both", "/CN=both", "DNS:client.example,DNS:second.example", 9);
     write_credentials();
@@ -530,6 +531,7 @@ Test(tls, certificates_and_users_of_a_unix_socket_are_credentials)
                                  text("--credentials=%s", file("credentials")), "--listen", sockets);
     is_principal(&served, "--cert client.pem --key client.key", "\"principal\":\"by-certificate\"");
     is_principal(&served, "--cert named.pem --key named.key", "\"principal\":\"by-common-name\"");
+    is_principal(&served, "--cert anna.pem --key anna.key", "\"principal\":\"by-common-name\"");
     is_principal(&served, "--cert unknown.pem --key unknown.key", "/problems/unauthenticated");
     is_principal(&served, "", "/problems/unauthenticated");
     is_principal(&served, "--cert both.pem --key both.key", "/problems/unauthenticated");
