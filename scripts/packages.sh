@@ -50,7 +50,7 @@ libclang-rt-dev                      # libFuzzer and the sanitizers of clang, wh
 clang-format-14|clang-format         # checks the layout of the code; only version 14 does
 galera-4                             # a cluster of three nodes, in the suite galera
 patch                                # applies the faults of tests/sim/mutants
-openssl                              # certificates, in the suites store and http
+openssl                              # certificates, in the suites store, http and examples
 debootstrap                          # a root with a MySQL server (tests/mysql/root.sh)
 curl                                 # runs the commands of README.md
 jq                                   # checks docs/openapi.json
@@ -59,7 +59,7 @@ postgresql                           # a database for the guards of sql/guards
 valkey-tools|redis-tools             # another one: NAME-check-rdb is the server under another name; no daemon is installed
 libpq-dev
 libhiredis-dev
-haproxy                              # a proxy in front of permitd, in the suite smuggling
+haproxy                              # a proxy in front of permitd, in the suites smuggling and examples
 nginx                                # another one
 python3                              # its HTTP client, in the suite http
 '

@@ -14,7 +14,7 @@ set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
 
 build='build-fuzz'
-targets=(parser request body reply print settings credentials authorization addresses log names duration times slots)
+targets=(parser request body reply print settings credentials authorization addresses log names duration times slots tls)
 seconds=10
 jobs=2
 coverage=OFF
