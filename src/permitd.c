@@ -796,7 +796,7 @@ static enum permit_status prepare_store(struct permitd *permitd, struct store *s
 /* Connects once, so that wrong settings end the start with a message. Upgrades the schema and checks the database. */
 static bool prepare_database(struct permitd *permitd)
 {
-    struct store *store = store_open(permitd->address, STORE_ADMIN, &permitd->doctor);
+    struct store *store = store_open(permitd->address, STORE_SCHEMA, &permitd->doctor);
     if (!store) {
         buf_append_text(&permitd->message, "no memory");
         return false;

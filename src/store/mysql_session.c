@@ -29,14 +29,20 @@ enum {
 
 /*
  * Time-outs in seconds. A statement of a batch may wait 2 s for a row lock (innodb_lock_wait_timeout); a statement of
- * STORE_ADMIN may be a migration.
+ * STORE_SCHEMA may copy a table of millions of rows.
  */
 static const struct {
     unsigned connect, statement;
 } timeouts[] = {
     [STORE_WORKER] = {3, 7}, [STORE_READER] = {3, 7},  [STORE_LIST] = {3, 7},
-    [STORE_PROBE] = {1, 1},  [STORE_ADMIN] = {3, 120},
+    [STORE_PROBE] = {1, 1},  [STORE_ADMIN] = {3, 120}, [STORE_SCHEMA] = {3, 3600},
 };
+
+/* Returns true if the session connects without a current database. */
+static bool use_has_no_database(enum store_use use)
+{
+    return use == STORE_ADMIN || use == STORE_SCHEMA;
+}
 
 /*
  * A worker's connection is identified by a named lock (GET_LOCK) that it holds from set-up to its end. The name is
@@ -205,8 +211,8 @@ static enum permit_status session_fail(struct session *session, const char *doin
         status = PERMIT_INTERNAL;
     if (session_hit_time_limit(session))
         return PERMIT_BUSY;
-    /* STORE_ADMIN asks for a database that may not exist: that is unavailable too, and then it creates it. */
-    bool is_unusable = status == PERMIT_DATABASE_UNAVAILABLE && session->use != STORE_ADMIN;
+    /* The database may not exist yet: that is unavailable too, and then it is created. */
+    bool is_unusable = status == PERMIT_DATABASE_UNAVAILABLE && !use_has_no_database(session->use);
     if (status == PERMIT_DATABASE_LOST || is_unusable || session_is_out_of_sync(session))
         session_drop(session);
     return status;
@@ -587,7 +593,7 @@ static enum permit_status session_check_settings(struct session *session)
         if (bytes_equal(row.columns[0], BYTES("max_allowed_packet")))
             session->max_packet = column_u64(row.columns[1]);
         if (bytes_equal(row.columns[0], BYTES("wsrep_on"))) /* statements of migrations may have a ';' in a comment */
-            session->clustered = session->use != STORE_ADMIN && bytes_equal(row.columns[1], BYTES("ON"));
+            session->clustered = !use_has_no_database(session->use) && bytes_equal(row.columns[1], BYTES("ON"));
         const struct expectation *expected = expectation_find(row.columns[0]);
         if (!expected)
             continue;
@@ -806,7 +812,7 @@ static enum permit_status session_open(struct session *session)
         return session_refuse(session, PERMIT_NO_MEMORY, "no memory for a connection");
     session_set_options(session);
     session_set_tls(session);
-    const char *database = session->use == STORE_ADMIN ? NULL : address->database;
+    const char *database = use_has_no_database(session->use) ? NULL : address->database;
     if (!mysql_real_connect(session->mysql, address->socket ? NULL : address->host, address->user, address->password,
                             database, address->port, address->socket, CLIENT_MULTI_STATEMENTS))
         return session_fail(

@@ -6,7 +6,7 @@
 #include "store/mysql_session.h"
 
 /*
- * Connects the session (STORE_ADMIN), creates the database if it is missing, and applies the migrations it lacks. On
+ * Connects the session (STORE_SCHEMA or STORE_ADMIN), creates the database if it is missing, and applies the migrations it lacks. On
  * failure `message` has the cause. Refuses, without any change, a schema that is newer than this binary, and a table
  * that has the name of one of permitd's but other columns.
  */

@@ -60,7 +60,8 @@ enum store_use {
     STORE_READER, /* status queries and tasks */
     STORE_LIST,   /* lists: the server stops a statement after 5 s; the call returns PERMIT_BUSY */
     STORE_PROBE,  /* checks whether the server answers: time-outs of 1 s */
-    STORE_ADMIN,  /* schema: 120 s for a statement; connects without a current database, which may not exist yet */
+    STORE_ADMIN,  /* 120 s for a statement; connects without a current database, which may not exist yet */
+    STORE_SCHEMA, /* as STORE_ADMIN, with an hour for a statement: a migration may copy a large table */
 };
 
 /*
@@ -399,7 +400,7 @@ static inline enum permit_status store_doctor(struct store *store, struct doctor
 }
 
 /*
- * On a STORE_ADMIN: creates the database if it is missing, and applies the migrations that it lacks. Refuses, without
+ * On a STORE_SCHEMA: creates the database if it is missing, and applies the migrations that it lacks. Refuses, without
  * any change, a schema that is newer than this binary, and a table that has the name of one of permitd's but other
  * columns. On failure `message` has the cause.
  */

@@ -193,7 +193,8 @@ Test(session, only_a_worker_holds_a_named_lock)
 {
     static const char locks[] = "SELECT COUNT(*) FROM information_schema.METADATA_LOCK_INFO"
                                 " WHERE TABLE_SCHEMA LIKE 'permitd-%' AND THREAD_ID = ";
-    static const enum store_use uses[] = {STORE_WORKER, STORE_READER, STORE_LIST, STORE_PROBE, STORE_ADMIN};
+    static const enum store_use uses[] = {STORE_WORKER, STORE_READER, STORE_LIST,
+                                          STORE_PROBE,  STORE_ADMIN,  STORE_SCHEMA};
     char sql[200];
     const struct database_address *address = fresh_database();
     struct session *looker = connected(address, STORE_ADMIN);
