@@ -355,11 +355,11 @@ void write_keys(struct buf *out, const char *name, const struct bytes *keys, siz
     buf_append_char(out, ']');
 }
 
-/* Writes the end of a wait as `name` and `name`_in_ms. */
+/* Writes as `name` and `name`_in_ms when a wait ends, or until when a place is kept (kept_until, 0: it is not). */
 static void write_wait_end(struct buf *out, const char *name, const char *name_in_ms, const struct request *request,
-                           const struct query_time *time)
+                           utc_us kept_until, const struct query_time *time)
 {
-    utc_us end = deadline_to_wall(request->waiting_until, &time->clock, time->now);
+    utc_us end = deadline_to_wall(kept_until ? kept_until : request->waiting_until, &time->clock, time->now);
     write_member_time(out, name, end);
     write_member_i64(out, name_in_ms, max_i64(0, (end - time->now) / US_PER_MS));
 }
@@ -381,11 +381,11 @@ static void write_client(struct buf *out, const struct request *request, bool ke
         write_member_u64(out, "server", request->server_id);
 }
 
-void write_wait(struct buf *out, const struct request *request, bool kept, const struct query_time *time)
+void write_wait(struct buf *out, const struct request *request, utc_us kept_until, const struct query_time *time)
 {
     write_wait_begin(out, request, time);
-    write_wait_end(out, "deadline", "deadline_in_ms", request, time);
-    write_client(out, request, kept);
+    write_wait_end(out, "deadline", "deadline_in_ms", request, kept_until, time);
+    write_client(out, request, kept_until != 0);
 }
 
 static void write_named(struct buf *out, const char *name, const struct want *want)
@@ -438,7 +438,7 @@ void write_position(struct buf *out, const struct queue_position *position)
     write_keys(out, "ahead", position->keys, position->key_count);
 }
 
-void write_waiter(struct buf *out, const struct waiter_row *waiter, const struct query_time *time)
+void write_waiter(struct buf *out, const struct waiter_row *waiter, utc_us kept_until, const struct query_time *time)
 {
     const struct request *request = &waiter->request;
     buf_append_text(out, "{\"external_id\":");
@@ -446,7 +446,7 @@ void write_waiter(struct buf *out, const struct waiter_row *waiter, const struct
     if (request->owner.length)
         write_member_text(out, "owner", request->owner);
     write_wants(out, request, NULL);
-    write_wait(out, request, waiter->kept, time);
+    write_wait(out, request, kept_until, time);
     write_member_u64(out, "place", waiter->kept ? waiter->number + 1 : waiter->number);
     if (waiter->behind.data)
         write_member_text(out, "behind", waiter->behind);
@@ -454,7 +454,7 @@ void write_waiter(struct buf *out, const struct waiter_row *waiter, const struct
 }
 
 void write_waiting_begin(struct buf *out, const struct request *request, const struct queue_position *positions,
-                         bool kept, const struct query_time *time)
+                         utc_us kept_until, const struct query_time *time)
 {
     buf_append_text(out, "{\"external_id\":");
     write_text(out, request->external_id);
@@ -463,8 +463,8 @@ void write_waiting_begin(struct buf *out, const struct request *request, const s
         write_member_text(out, "owner", request->owner);
     write_wants(out, request, positions);
     write_wait_begin(out, request, time);
-    write_wait_end(out, "until", "until_in_ms", request, time);
-    write_client(out, request, kept);
+    write_wait_end(out, "until", "until_in_ms", request, kept_until, time);
+    write_client(out, request, kept_until != 0);
 }
 
 void write_longest_holders(struct buf *out, const struct blocking_holder *holders, size_t count, utc_us now)

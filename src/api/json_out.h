@@ -41,15 +41,15 @@ void write_holder(struct buf *out, const struct holder_row *holder, const struct
 void write_slot(struct buf *out, const struct slot_list_row *slot, const struct query_time *time);
 /* Writes an entry of /events. */
 void write_event(struct buf *out, const struct event_row *event);
-/* Writes an entry of /waiters. */
-void write_waiter(struct buf *out, const struct waiter_row *waiter, const struct query_time *time);
-/* Writes ,"priority":... and the times and the server of a wait. kept: no client asks for the request. */
-void write_wait(struct buf *out, const struct request *request, bool kept, const struct query_time *time);
+/* Writes an entry of /waiters. kept_until: as store_queries.kept_until found it; 0: a client asks for it. */
+void write_waiter(struct buf *out, const struct waiter_row *waiter, utc_us kept_until, const struct query_time *time);
+/* Writes ,"priority":... and the times and the server of a wait. */
+void write_wait(struct buf *out, const struct request *request, utc_us kept_until, const struct query_time *time);
 /* Writes ,"place":... and the requests before it. */
 void write_position(struct buf *out, const struct queue_position *position);
 /* Writes a WAITING request. positions has one element per want; NULL: without its places. */
 void write_waiting_begin(struct buf *out, const struct request *request, const struct queue_position *positions,
-                         bool kept, const struct query_time *time);
+                         utc_us kept_until, const struct query_time *time);
 /* Writes ,"name":["key",...] */
 void write_keys(struct buf *out, const char *name, const struct bytes *keys, size_t count);
 /* Writes ,"name":true */

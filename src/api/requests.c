@@ -123,9 +123,9 @@ static void write_queried(struct exchange *exchange, const struct request *reque
 }
 
 static void write_waiting(struct exchange *exchange, const struct request *request,
-                          const struct queue_position *positions, bool kept, const struct query_time *time)
+                          const struct queue_position *positions, utc_us kept_until, const struct query_time *time)
 {
-    write_waiting_begin(&exchange->answer.body, request, positions, kept, time);
+    write_waiting_begin(&exchange->answer.body, request, positions, kept_until, time);
     write_principal(exchange, request);
     buf_append_char(&exchange->answer.body, '}');
 }
@@ -136,11 +136,14 @@ enum permit_status request_write(struct exchange *exchange, struct store *store,
     struct queue_position *positions;
     const bool *suspect;
     bool kept;
+    utc_us *kept_until;
     enum permit_status status;
     if (request->state == REQUEST_WAITING) {
         status = store->queries->ahead(store, request, &exchange->arena, &positions, &kept);
         if (status == PERMIT_OK)
-            write_waiting(exchange, request, positions, kept, time);
+            status = store->queries->kept_until(store, request, 1, 0, time, &exchange->arena, &kept_until);
+        if (status == PERMIT_OK)
+            write_waiting(exchange, request, positions, *kept_until, time);
     } else {
         status = suspects_find(exchange, store, request, 1, sizeof *request, &suspect);
         if (status == PERMIT_OK)
@@ -239,13 +242,16 @@ static enum permit_status read_piece(struct store *store, const struct list_para
 }
 
 /* Writes the requests that are in the caller's scope. *first: none has been written yet. */
-static enum permit_status write_piece(struct exchange *exchange, struct store *store, const struct piece *piece,
-                                      bool *first)
+static enum permit_status write_piece(struct exchange *exchange, struct store *store, struct piece *piece, bool *first)
 {
     const bool *suspects;
+    utc_us *kept_until = NULL;
     const struct scope *scope = access_scope(exchange);
     enum permit_status status =
         suspects_find(exchange, store, piece->requests, piece->count, sizeof *piece->requests, &suspects);
+    if (status == PERMIT_OK)
+        status = store->queries->kept_until(store, piece->requests, piece->count, sizeof *piece->requests, &piece->time,
+                                            &piece->arena, &kept_until);
     for (size_t i = 0; status == PERMIT_OK && i < piece->count; i++) {
         const struct request *request = &piece->requests[i];
         if (!access_covers_request(scope, request, piece->names[i]))
@@ -254,7 +260,7 @@ static enum permit_status write_piece(struct exchange *exchange, struct store *s
             buf_append_char(&exchange->answer.body, ',');
         *first = false;
         if (request->state == REQUEST_WAITING)
-            write_waiting(exchange, request, NULL, !request->server_id, &piece->time);
+            write_waiting(exchange, request, NULL, kept_until[i], &piece->time);
         else
             write_queried(exchange, request, piece->names[i], &piece->time, suspects[i]);
     }

@@ -335,16 +335,20 @@ static void waiters_work(struct query *query, struct store *store, enum permit_s
     size_t count;
     bool more;
     struct query_time time;
+    utc_us *kept_until;
     if (status == PERMIT_OK)
         status = store->queries->waiters(store, exchange->path_values[0], &page->after, (unsigned)page->limit,
                                          &exchange->arena, &rows, &count, &more, &time);
+    if (status == PERMIT_OK)
+        status = store->queries->kept_until(store, &rows->request, count, sizeof *rows, &time, &exchange->arena,
+                                            &kept_until);
     if (status == PERMIT_OK) {
         buf_append_text(&exchange->answer.body, "{\"scope\":\"database\",\"waiters\":[");
         for (size_t i = 0; i < count; i++) {
             if (i)
                 buf_append_char(&exchange->answer.body, ',');
             keep_wants_in_scope(access_scope(exchange), &rows[i].request);
-            write_waiter(&exchange->answer.body, &rows[i], &time);
+            write_waiter(&exchange->answer.body, &rows[i], kept_until[i], &time);
         }
         if (more) {
             const struct waiter_row *last = &rows[count - 1];

@@ -78,7 +78,10 @@ static enum permit_status write_why(struct exchange *exchange, struct store *sto
     struct buf *out = &exchange->answer.body;
     struct queue_position *positions;
     bool kept;
+    utc_us *kept_until;
     enum permit_status status = store->queries->ahead(store, request, &exchange->arena, &positions, &kept);
+    if (status == PERMIT_OK)
+        status = store->queries->kept_until(store, request, 1, 0, time, &exchange->arena, &kept_until);
     if (status != PERMIT_OK)
         return status;
     buf_append_text(out, "{\"external_id\":");
@@ -87,7 +90,7 @@ static enum permit_status write_why(struct exchange *exchange, struct store *sto
     if (request->owner.length)
         write_member_text(out, "owner", request->owner);
     buf_append_text(out, ",\"scope\":\"database\"");
-    write_wait(out, request, kept, time);
+    write_wait(out, request, *kept_until, time);
     buf_append_text(out, ",\"waiting_for\":[");
     for (size_t i = 0; i < request->want_count && status == PERMIT_OK; i++) {
         if (i)

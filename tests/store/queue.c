@@ -133,6 +133,32 @@ Test(queue, waiters_are_listed_in_order_with_numbers)
     cr_assert(count == 0 && !more);
 }
 
+/* A kept place has no client: it never had one since its wait ended, or its server is dead, or has no row any more. */
+Test(queue, kept_places_are_kept_for_a_while)
+{
+    struct request *requests;
+    struct bytes **names;
+    size_t count;
+    uint64_t next;
+    utc_us *until;
+    must_run(session, "INSERT INTO permit_request (id, external_id, owner, state) VALUES (1, 'held', 'o', 1)");
+    insert_hot(11, "k1", 0, 0);
+    insert_hot(12, "k2", 1, LIVING);
+    insert_hot(13, "k3", 2, DEAD);
+    insert_hot(14, "k4", 3, DEAD + 1);
+    const struct request_filter filter = {.limit = 10};
+    cr_assert_eq(store->queries->requests(store, &filter, &arena, &requests, &names, &count, &next, &now), PERMIT_OK);
+    cr_assert_eq(count, 5);
+    cr_assert_eq(store->queries->kept_until(store, requests, count, sizeof *requests, &now, &arena, &until), PERMIT_OK);
+    cr_expect_eq(until[0], 0);
+    cr_expect_eq(until[1], requests[1].due_at);
+    cr_expect_neq(until[1], requests[1].waiting_until);
+    cr_expect_eq(until[2], 0);
+    cr_expect_eq(until[3], 1767312000LL * US_PER_SECOND + PLACE_KEPT_US);
+    cr_expect_eq(until[4], lease_time(&now.clock, now.now));
+    cr_assert_eq(store->queries->kept_until(store, requests, 0, 0, &now, &arena, &until), PERMIT_OK);
+}
+
 Test(queue, pages_of_waiters_continue)
 {
     static const char *const keys[] = {"k1", "k2", "k3", "k4", "k5"};
