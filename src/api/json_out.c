@@ -411,11 +411,11 @@ void write_slot(struct buf *out, const struct viewer *viewer, const struct slot_
     buf_append_char(out, '}');
 }
 
-/* Writes the end of a wait as `name` and `name`_in_ms. */
+/* Writes as `name` and `name`_in_ms when a wait ends, or until when a place is kept (kept_until, 0: it is not). */
 static void write_wait_end(struct buf *out, const char *name, const char *name_in_ms, const struct request *request,
-                           const struct query_time *time)
+                           utc_us kept_until, const struct query_time *time)
 {
-    utc_us end = deadline_to_wall(request->waiting_until, &time->clock, time->now);
+    utc_us end = deadline_to_wall(kept_until ? kept_until : request->waiting_until, &time->clock, time->now);
     write_member_time(out, name, end);
     write_member_i64(out, name_in_ms, max_i64(0, (end - time->now) / US_PER_MS));
 }
@@ -437,11 +437,11 @@ static void write_client(struct buf *out, const struct request *request, bool ke
         write_member_u64(out, "server", request->server_id);
 }
 
-void write_wait(struct buf *out, const struct request *request, bool kept, const struct query_time *time)
+void write_wait(struct buf *out, const struct request *request, utc_us kept_until, const struct query_time *time)
 {
     write_wait_begin(out, request, time);
-    write_wait_end(out, "deadline", "deadline_in_ms", request, time);
-    write_client(out, request, kept);
+    write_wait_end(out, "deadline", "deadline_in_ms", request, kept_until, time);
+    write_client(out, request, kept_until != 0);
 }
 
 static void write_named(struct buf *out, const char *name, const struct want *want)
@@ -499,14 +499,14 @@ void write_position(struct buf *out, const struct viewer *viewer, const struct q
     write_keys(out, viewer, "ahead", "ahead_namespaces", position->keys, position->key_count);
 }
 
-void write_waiter(struct buf *out, const struct viewer *viewer, const struct waiter_row *waiter,
+void write_waiter(struct buf *out, const struct viewer *viewer, const struct waiter_row *waiter, utc_us kept_until,
                   const struct query_time *time)
 {
     const struct request *request = &waiter->request;
     write_key_begin(out, viewer, request->external_id);
     write_owner(out, viewer, request->owner);
     write_wants(out, viewer, request, NULL);
-    write_wait(out, request, waiter->kept, time);
+    write_wait(out, request, kept_until, time);
     write_member_u64(out, "place", waiter->kept ? waiter->number + 1 : waiter->number);
     if (waiter->behind.data && viewer_sees(viewer, waiter->behind))
         write_member_text(out, "behind", key_split(waiter->behind).key);
@@ -516,15 +516,15 @@ void write_waiter(struct buf *out, const struct viewer *viewer, const struct wai
 }
 
 void write_waiting_begin(struct buf *out, const struct viewer *viewer, const struct request *request,
-                         const struct queue_position *positions, bool kept, const struct query_time *time)
+                         const struct queue_position *positions, utc_us kept_until, const struct query_time *time)
 {
     write_key_begin(out, viewer, request->external_id);
     write_member_text(out, "state", bytes_of(request_state_word(request->state)));
     write_owner(out, viewer, request->owner);
     write_wants(out, viewer, request, positions);
     write_wait_begin(out, request, time);
-    write_wait_end(out, "until", "until_in_ms", request, time);
-    write_client(out, request, kept);
+    write_wait_end(out, "until", "until_in_ms", request, kept_until, time);
+    write_client(out, request, kept_until != 0);
 }
 
 void write_longest_holders(struct buf *out, const struct viewer *viewer, const struct blocking_holder *holders,

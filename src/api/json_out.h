@@ -48,16 +48,16 @@ void write_slot(struct buf *out, const struct viewer *viewer, const struct slot_
                 const struct query_time *time);
 /* Writes an entry of /events. */
 void write_event(struct buf *out, const struct viewer *viewer, const struct event_row *event);
-/* Writes an entry of /waiters. */
-void write_waiter(struct buf *out, const struct viewer *viewer, const struct waiter_row *waiter,
+/* Writes an entry of /waiters. kept_until: as store_queries.kept_until found it; 0: a client asks for it. */
+void write_waiter(struct buf *out, const struct viewer *viewer, const struct waiter_row *waiter, utc_us kept_until,
                   const struct query_time *time);
-/* Writes ,"priority":... and the times and the server of a wait. kept: no client asks for the request. */
-void write_wait(struct buf *out, const struct request *request, bool kept, const struct query_time *time);
+/* Writes ,"priority":... and the times and the server of a wait. */
+void write_wait(struct buf *out, const struct request *request, utc_us kept_until, const struct query_time *time);
 /* Writes ,"place":... and the requests before it. */
 void write_position(struct buf *out, const struct viewer *viewer, const struct queue_position *position);
 /* Writes a WAITING request. positions has one element per want; NULL: without its places. */
 void write_waiting_begin(struct buf *out, const struct viewer *viewer, const struct request *request,
-                         const struct queue_position *positions, bool kept, const struct query_time *time);
+                         const struct queue_position *positions, utc_us kept_until, const struct query_time *time);
 /* Writes ,"name":"key" and, if the viewer needs it, ,"namespace":"..."; nothing if he may not see the key. */
 void write_member_key(struct buf *out, const struct viewer *viewer, const char *name, struct bytes stored);
 /* Writes {"external_id":"..." and, if the viewer needs it, the namespace; {"hidden":true if he may not see the key. */

@@ -124,10 +124,10 @@ static void write_queried(struct exchange *exchange, const struct request *reque
 }
 
 static void write_waiting(struct exchange *exchange, const struct request *request,
-                          const struct queue_position *positions, bool kept, const struct query_time *time)
+                          const struct queue_position *positions, utc_us kept_until, const struct query_time *time)
 {
     const struct viewer viewer = viewer_of(exchange);
-    write_waiting_begin(&exchange->answer.body, &viewer, request, positions, kept, time);
+    write_waiting_begin(&exchange->answer.body, &viewer, request, positions, kept_until, time);
     write_principal(exchange, request);
     buf_append_char(&exchange->answer.body, '}');
 }
@@ -138,11 +138,14 @@ enum permit_status request_write(struct exchange *exchange, struct store *store,
     struct queue_position *positions;
     const bool *suspect;
     bool kept;
+    utc_us *kept_until;
     enum permit_status status;
     if (request->state == REQUEST_WAITING) {
         status = store->queries->ahead(store, request, &exchange->arena, &positions, &kept);
         if (status == PERMIT_OK)
-            write_waiting(exchange, request, positions, kept, time);
+            status = store->queries->kept_until(store, request, 1, 0, time, &exchange->arena, &kept_until);
+        if (status == PERMIT_OK)
+            write_waiting(exchange, request, positions, *kept_until, time);
     } else {
         status = suspects_find(exchange, store, request, 1, sizeof *request, &suspect);
         if (status == PERMIT_OK)
@@ -254,11 +257,15 @@ static bool is_listed(struct exchange *exchange, const struct list_params *quest
 
 /* Writes the requests of a piece that are listed. *first: none has been written yet. */
 static enum permit_status write_piece(struct exchange *exchange, struct store *store,
-                                      const struct list_params *question, const struct piece *piece, bool *first)
+                                      const struct list_params *question, struct piece *piece, bool *first)
 {
     const bool *suspects;
+    utc_us *kept_until = NULL;
     enum permit_status status =
         suspects_find(exchange, store, piece->requests, piece->count, sizeof *piece->requests, &suspects);
+    if (status == PERMIT_OK)
+        status = store->queries->kept_until(store, piece->requests, piece->count, sizeof *piece->requests, &piece->time,
+                                            &piece->arena, &kept_until);
     for (size_t i = 0; status == PERMIT_OK && i < piece->count; i++) {
         const struct request *request = &piece->requests[i];
         if (!is_listed(exchange, question, request, piece->names[i]))
@@ -267,7 +274,7 @@ static enum permit_status write_piece(struct exchange *exchange, struct store *s
             buf_append_char(&exchange->answer.body, ',');
         *first = false;
         if (request->state == REQUEST_WAITING)
-            write_waiting(exchange, request, NULL, !request->server_id, &piece->time);
+            write_waiting(exchange, request, NULL, kept_until[i], &piece->time);
         else
             write_queried(exchange, request, piece->names[i], &piece->time, suspects[i]);
     }

@@ -301,9 +301,21 @@ struct waiter_page {
     uint64_t limit;
 };
 
-/* Parses `after` of a page of waiters, which waiters_work wrote: "PLACE.ID.NUMBER"; absent: the first page. */
+/* PLACE.ID.NUMBER, with PLACE in microseconds. */
+enum { WAITER_PLACE_TEXT = 3 * 20 + 3 };
+#define WAITER_PLACE_LEAST (1000000000LL * US_PER_SECOND) /* in 2001: no queue has an earlier place */
+
+static struct bytes format_waiter_place(const struct waiter_place *place, char ret_text[WAITER_PLACE_TEXT])
+{
+    snprintf(ret_text, WAITER_PLACE_TEXT, "%" PRIu64 ".%" PRIu64 ".%" PRIu64, (uint64_t)place->place, place->request_id,
+             place->number);
+    return bytes_of(ret_text);
+}
+
+/* Parses `after` of a page of waiters, exactly as format_waiter_place writes it; absent: the first page. */
 static bool parse_waiter_place(struct bytes after, struct waiter_place *ret_place)
 {
+    char text[WAITER_PLACE_TEXT];
     uint64_t numbers[3] = {0};
     size_t parts = 0, digits = 0;
     for (size_t i = 0; i <= after.length; i++) {
@@ -318,7 +330,8 @@ static bool parse_waiter_place(struct bytes after, struct waiter_place *ret_plac
         }
     }
     *ret_place = (struct waiter_place){.place = (utc_us)numbers[0], .request_id = numbers[1], .number = numbers[2]};
-    return parts == ARRAY_LENGTH(numbers);
+    bool plausible = ret_place->place >= WAITER_PLACE_LEAST && ret_place->request_id > 0;
+    return parts == ARRAY_LENGTH(numbers) && plausible && bytes_equal(after, format_waiter_place(ret_place, text));
 }
 
 /* A waiter is shown with the semaphores that the caller may see. */
@@ -340,23 +353,26 @@ static void waiters_work(struct query *query, struct store *store, enum permit_s
     size_t count;
     bool more;
     struct query_time time;
+    utc_us *kept_until;
     if (status == PERMIT_OK)
         status = store->queries->waiters(store, exchange->path_values[0], &page->after, (unsigned)page->limit,
                                          &exchange->arena, &rows, &count, &more, &time);
+    if (status == PERMIT_OK)
+        status = store->queries->kept_until(store, &rows->request, count, sizeof *rows, &time, &exchange->arena,
+                                            &kept_until);
     if (status == PERMIT_OK) {
         buf_append_text(&exchange->answer.body, "{\"scope\":\"database\",\"waiters\":[");
         for (size_t i = 0; i < count; i++) {
             if (i)
                 buf_append_char(&exchange->answer.body, ',');
             keep_wants_in_scope(access_scope(exchange), &rows[i].request);
-            write_waiter(&exchange->answer.body, &viewer, &rows[i], &time);
+            write_waiter(&exchange->answer.body, &viewer, &rows[i], kept_until[i], &time);
         }
         if (more) {
             const struct waiter_row *last = &rows[count - 1];
-            char next[3 * 20 + 3];
-            snprintf(next, sizeof next, "%" PRIu64 ".%" PRIu64 ".%" PRIu64, (uint64_t)last->request.place,
-                     last->request.id, last->number);
-            list_end_with_next(exchange, bytes_of(next));
+            char next[WAITER_PLACE_TEXT];
+            const struct waiter_place end = {last->request.place, last->request.id, last->number};
+            list_end_with_next(exchange, format_waiter_place(&end, next));
         } else {
             list_end(exchange);
         }
@@ -372,7 +388,7 @@ bool semaphore_waiters(struct exchange *exchange)
     if (!page)
         return problem_answer(exchange, PERMIT_BUSY, NULL);
     if (!parse_waiter_place(exchange->query_values[0], &page->after))
-        return problem_answer(exchange, PERMIT_INVALID, "after must be the next of the page before");
+        return problem_answer(exchange, PERMIT_INVALID, "after must be the next of a page of waiters, as it was given");
     if (!param_number(exchange, 1, "limit", 1, LIST_MAX_LIMIT, LIST_DEFAULT_LIMIT, &page->limit))
         return true;
     return query_submit(exchange, QUERY_LIST, waiters_work, page);

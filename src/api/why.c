@@ -81,14 +81,17 @@ static enum permit_status write_why(struct exchange *exchange, struct store *sto
     const struct viewer viewer = viewer_of(exchange);
     struct queue_position *positions;
     bool kept;
+    utc_us *kept_until;
     enum permit_status status = store->queries->ahead(store, request, &exchange->arena, &positions, &kept);
+    if (status == PERMIT_OK)
+        status = store->queries->kept_until(store, request, 1, 0, time, &exchange->arena, &kept_until);
     if (status != PERMIT_OK)
         return status;
     write_key_begin(out, &viewer, request->external_id);
     buf_append_text(out, ",\"state\":\"WAITING\"");
     write_owner(out, &viewer, request->owner);
     buf_append_text(out, ",\"scope\":\"database\"");
-    write_wait(out, request, kept, time);
+    write_wait(out, request, *kept_until, time);
     buf_append_text(out, ",\"waiting_for\":[");
     for (size_t i = 0; i < request->want_count && status == PERMIT_OK; i++) {
         if (i)

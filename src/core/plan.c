@@ -158,13 +158,35 @@ static const struct request *find_request(const struct view *view, struct bytes 
     return bsearch(&external_id, view->requests, view->request_count, sizeof *view->requests, compare_key_and_row);
 }
 
-/* Adds the units that the end of this request frees. */
-static void add_freed(const struct view *view, const struct request *request, int64_t *freed)
+/* What the batch may free of one semaphore. */
+struct freed {
+    int64_t units;
+    uint32_t *slots; /* NULL: out of memory */
+    size_t slot_count;
+    bool too_many; /* more than QUEUE_FREED_MAX slots */
+};
+
+static void add_freed_slots(const struct slots *slots, struct arena *arena, struct freed *freed)
+{
+    freed->too_many |= freed->slot_count + slots->count > QUEUE_FREED_MAX;
+    if (slots->count == 0 || freed->too_many)
+        return;
+    if (!freed->slots)
+        freed->slots = arena_array(arena, QUEUE_FREED_MAX, sizeof *freed->slots);
+    if (freed->slots)
+        memcpy(freed->slots + freed->slot_count, slots->numbers, slots->count * sizeof *slots->numbers);
+    freed->slot_count += slots->count;
+}
+
+/* Adds the units and slots that the end of this request frees. */
+static void add_freed(const struct view *view, const struct request *request, struct arena *arena, struct freed *freed)
 {
     for (size_t i = 0; request->state == REQUEST_ACQUIRED && i < request->permit_count; i++) {
         size_t index = view_semaphore_index(view, request->permits[i].semaphore_id);
-        if (index < view->semaphore_count)
-            freed[index] += request->permits[i].count;
+        if (index == view->semaphore_count)
+            continue;
+        freed[index].units += request->permits[i].count;
+        add_freed_slots(&request->permits[i].slots, arena, &freed[index]);
     }
 }
 
@@ -176,7 +198,8 @@ static bool may_grant_waiters(const struct semaphore *semaphore)
 }
 
 size_t plan_queue_reads(const struct view *view, const struct operation *const *operations, size_t operation_count,
-                        const struct plan_settings *settings, struct queue_read *ret_reads, bool *ret_servers)
+                        const struct plan_settings *settings, struct arena *arena, struct queue_read *ret_reads,
+                        bool *ret_servers)
 {
     utc_us now = lease_time(&view->clock, view->now);
     bool waiting = false;
@@ -194,28 +217,40 @@ size_t plan_queue_reads(const struct view *view, const struct operation *const *
     if (!waiting || now < view->grants_from)
         return 0;
     /* A request that is counted twice makes the read larger than it need be. */
-    int64_t freed[BATCH_MAX_SEMAPHORES] = {0};
+    struct freed freed[BATCH_MAX_SEMAPHORES] = {{0}};
     assert(view->semaphore_count <= BATCH_MAX_SEMAPHORES);
     for (size_t i = 0; i < view->request_count; i++)
         if (view->requests[i].due_at <= now)
-            add_freed(view, &view->requests[i], freed);
+            add_freed(view, &view->requests[i], arena, freed);
     for (size_t i = 0; i < operation_count; i++) {
         const struct request *request =
             operation_ends_request(operations[i]->kind) ? find_request(view, operations[i]->external_id) : NULL;
         if (request)
-            add_freed(view, request, freed);
+            add_freed(view, request, arena, freed);
     }
     size_t count = 0;
     for (size_t i = 0; i < view->semaphore_count; i++) {
         const struct semaphore *semaphore = &view->semaphores[i];
-        int64_t free = min_i64(semaphore->capacity, semaphore->capacity - semaphore->in_use + freed[i]);
+        int64_t free = min_i64(semaphore->capacity, semaphore->capacity - semaphore->in_use + freed[i].units);
+        bool known = !freed[i].too_many && (freed[i].slots || freed[i].slot_count == 0);
         if (may_grant_waiters(semaphore) && free > 0)
             ret_reads[count++] = (struct queue_read){.semaphore = i,
                                                      .free = free,
                                                      .fifo = semaphore->queue == QUEUE_FIFO,
-                                                     .aged = now - settings->backfill_bound_us};
+                                                     .aged = now - settings->backfill_bound_us,
+                                                     .freed = freed[i].slots,
+                                                     .freed_count = known ? freed[i].slot_count : 0,
+                                                     .all_watches = semaphore->kind == KIND_COUNTED || !known};
     }
     return count;
+}
+
+bool changes_clear_watch(const struct changes *changes, const struct slot_change *slot)
+{
+    for (size_t i = 0; slot->permit_id == 0 && i < changes->semaphore_count; i++)
+        if (changes->semaphores[i].semaphore->id == slot->semaphore_id)
+            return changes->semaphores[i].semaphore->waiting > 0;
+    return false;
 }
 
 /* ---- the batch ---- */

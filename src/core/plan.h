@@ -232,6 +232,7 @@ struct place_change {
     uint64_t request_id;
     int64_t count; /* units that it wants */
     bool remove;
+    uint32_t watch; /* a slot that it cannot do without, and that is held after this batch; 0: none */
 };
 
 /* A row of `mail`: the permitd has to look at this request. Another's mail is inserted, one's own is deleted. */
@@ -299,6 +300,11 @@ struct changes {
     bool empty;
 };
 
+/*
+ * Returns true if the slot is free after the batch and waiters may watch it: their rows watch no slot then. So a waiter
+ * that a client asks for never watches a free slot.
+ */
+bool changes_clear_watch(const struct changes *changes, const struct slot_change *slot);
 /* Returns the number of slot rows that the changes create; rows that exist already may be among them. */
 int64_t changes_new_slots(const struct changes *changes);
 
@@ -353,17 +359,26 @@ struct queue_read {
     bool fifo;
     utc_us aged;    /* not `fifo`: those that wait since then or longer are read too: they block later ones */
     unsigned depth; /* at most QUEUE_DEPTH_MAX: how far to read (queue_read_max) */
+    /*
+     * Slots that the batch may free, in any order, with duplicates. A waiter that watches another slot is not read: that
+     * slot stays held, so the waiter cannot be granted, and it is in nobody's way. all_watches: read those too.
+     */
+    const uint32_t *freed;
+    size_t freed_count; /* at most QUEUE_FREED_MAX */
+    bool all_watches;
 };
+enum { QUEUE_FREED_MAX = 500 };
 
 /*
  * Finds the queues that must be read, after the locks and after due holders were read, and before the plan: a locked
  * semaphore has waiters, and units of it may be free in this batch. ret_reads has space for one per semaphore of the
  * view; their depth is 0. Returns their number. *ret_servers: the batch has a row that waits, or an unclaimed grant, so
  * the living servers must be read even if no queue is (store_read_waiters with 0 reads). An administrative operation
- * changes its semaphore only: it reads none.
+ * changes its semaphore only: it reads none. Lists of slots are in the arena.
  */
 size_t plan_queue_reads(const struct view *view, const struct operation *const *operations, size_t operation_count,
-                        const struct plan_settings *settings, struct queue_read *ret_reads, bool *ret_servers);
+                        const struct plan_settings *settings, struct arena *arena, struct queue_read *ret_reads,
+                        bool *ret_servers);
 
 /*
  * Decides a batch.

@@ -102,7 +102,7 @@ static void forget(struct key *key)
 {
     key->removed = key->before != NULL;
     key->request = NULL;
-    key->insert = key->changed = false;
+    key->insert = key->changed = key->asked_again = false;
     key->asks = NULL;
 }
 
@@ -194,8 +194,10 @@ static enum permit_status take_over(struct planner *planner, struct key *key, co
     if (is_ours(planner, request)) {
         until = max_i64(until, request->waiting_until);
     } else {
-        if (!request->server_id)
+        if (!request->server_id) {
             count_places(planner, request, 1);
+            key->asked_again = key->before && wants_are_specific(request->wants, request->want_count);
+        }
         send_mail(planner, request->server_id, request->id);
         request->server_id = planner->settings->server_id;
         key->changed = true;
@@ -953,13 +955,15 @@ static int compare_place_changes(const void *a, const void *b)
     return order ? order : compare_u64(&left->request_id, &right->request_id);
 }
 
-static size_t add_places(struct place_change *places, size_t count, const struct request *request, bool remove)
+static size_t add_places(struct planner *planner, struct place_change *places, size_t count,
+                         const struct request *request, bool remove)
 {
     for (size_t i = 0; i < request->want_count; i++)
         places[count++] = (struct place_change){.semaphore_id = request->wants[i].semaphore_id,
                                                 .place = request->place,
                                                 .request_id = request->id,
                                                 .count = request->wants[i].count,
+                                                .watch = remove ? 0 : planner_held_slot(planner, &request->wants[i]),
                                                 .remove = remove};
     return count;
 }
@@ -967,12 +971,13 @@ static size_t add_places(struct place_change *places, size_t count, const struct
 static bool loses_places(const struct key *key)
 {
     bool had = key->before && key->before->state == REQUEST_WAITING;
-    return had && (key->removed || key->request->state != REQUEST_WAITING);
+    return had && (key->removed || key->asked_again || key->request->state != REQUEST_WAITING);
 }
 
+/* A kept place may watch a slot that was freed meanwhile: it is written anew when a client asks for it again. */
 static bool gets_places(const struct key *key)
 {
-    return key->insert && key->request->state == REQUEST_WAITING;
+    return (key->insert || key->asked_again) && key->request->state == REQUEST_WAITING;
 }
 
 enum permit_status collect_places(struct planner *planner, struct changes *changes)
@@ -990,9 +995,9 @@ enum permit_status collect_places(struct planner *planner, struct changes *chang
     for (size_t i = 0; i < planner->key_count; i++) {
         const struct key *key = &planner->keys[i];
         if (loses_places(key))
-            changes->place_count = add_places(places, changes->place_count, key->before, true);
+            changes->place_count = add_places(planner, places, changes->place_count, key->before, true);
         if (gets_places(key))
-            changes->place_count = add_places(places, changes->place_count, key->request, false);
+            changes->place_count = add_places(planner, places, changes->place_count, key->request, false);
     }
     assert(changes->place_count == room);
     qsort(places, room, sizeof *places, compare_place_changes);

@@ -378,6 +378,22 @@ enum permit_status planner_taken_slots(struct planner *planner, const struct wan
     return PERMIT_OK;
 }
 
+uint32_t planner_held_slot(struct planner *planner, const struct want *want)
+{
+    const struct semaphore_image *image = planner_image(planner, want->semaphore_id);
+    if (!image || image->semaphore->kind != KIND_SLOTTED || want->choice != CHOOSE_NAMED)
+        return 0;
+    const struct slot_view *slot_view = planner_slot_view(planner, image);
+    for (size_t i = 0; i < want->named_count; i++) {
+        const struct slot_name *name = &want->named[i];
+        const struct slot_row *row =
+            name->number ? find_row_by_number(slot_view, name->number) : find_row_by_label(slot_view, name->label);
+        if (row && row->number <= image->semaphore->capacity && !slot_pool_has(&slot_view->free, row->number))
+            return row->number;
+    }
+    return 0;
+}
+
 /* ---- taking and freeing ---- */
 
 static void record_slot(struct planner *planner, uint64_t semaphore_id, uint32_t number, uint64_t permit_id)

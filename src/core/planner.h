@@ -42,6 +42,7 @@ struct key {
     bool changed;
     bool ends;
     bool removed;          /* the row `before` is deleted; there may be a new one (insert) */
+    bool asked_again;      /* a client asks again for a kept place: its places are written anew */
     struct ask *asks;      /* the request waits: the acquires of the batch that ask for it, in order of arrival */
     const uint64_t *needs; /* set if an operation was put back; all later operations on this key are put back too */
     size_t need_count;
@@ -151,6 +152,8 @@ enum permit_status planner_slots_to_reclaim(struct planner *planner, const struc
 /* Fills shortage->taken with the named slots of the want that are held now, in the arena. */
 enum permit_status planner_taken_slots(struct planner *planner, const struct want *want, size_t index,
                                        struct shortage *shortage) MUST_CHECK;
+/* Returns a slot of a want for all of its named slots that is held as the plan stands now; 0: none is known. */
+uint32_t planner_held_slot(struct planner *planner, const struct want *want);
 /* Takes the slots of a permit, with their labels; the caller has checked that none is lacking. False: out of memory. */
 bool planner_take_slots(struct planner *planner, const struct want *want, size_t index, const struct key *key,
                         struct permit *permit) MUST_CHECK;

@@ -411,9 +411,16 @@ static int64_t slots_moved_by(const struct op *op)
     return slots;
 }
 
+/* Returns the bytes of the slots that the op names. */
+static size_t named_size_of(const struct op *op)
+{
+    return op->is_waiter_op ? CONTAINER_OF(op, struct waiter, op)->wanted_size : op->named_size;
+}
+
 static bool batch_has_slots_for(const struct batch *batch, const struct op *op)
 {
-    return batch->op_count == 0 || batch->slots + slots_moved_by(op) <= BATCH_MAX_SLOTS;
+    return batch->op_count == 0 || (batch->slots + slots_moved_by(op) <= BATCH_MAX_SLOTS &&
+                                    batch->named_size + named_size_of(op) <= BATCH_MAX_NAMED);
 }
 
 /* Adds an op to a batch, and takes the pre-locks of its semaphores, which are free or held by the batch. */
@@ -422,6 +429,7 @@ static void batch_add(struct batch *batch, struct op *op)
     assert(!op->queued && batch->op_count < BATCH_MAX_OPERATIONS);
     batch->ops[batch->op_count++] = op;
     batch->slots += slots_moved_by(op);
+    batch->named_size += named_size_of(op);
     for (size_t i = 0; i < op->entry_count; i++) {
         if (op->entries[i]->prelock_holder == batch)
             continue;
@@ -523,6 +531,7 @@ void queue_finish(struct queue *queue, struct batch *batch)
     batch->entry_count = 0;
     batch->op_count = 0;
     batch->slots = 0;
+    batch->named_size = 0;
 }
 
 static void take_expired_from(struct queue *queue, struct list *list, mono_us now, struct list *ret_expired)

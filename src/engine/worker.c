@@ -264,7 +264,7 @@ static enum permit_status plan_with_waiters(struct worker *worker, struct run *r
     if (!reads)
         return PERMIT_NO_MEMORY;
     bool servers = false;
-    size_t count = plan_queue_reads(&run->view, operations, run->count, settings, reads, &servers);
+    size_t count = plan_queue_reads(&run->view, operations, run->count, settings, worker->arena, reads, &servers);
     bool read = count > 0 || servers;
     enum permit_status status = PERMIT_OK;
     for (int round = 0;; round++) {

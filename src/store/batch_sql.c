@@ -862,7 +862,7 @@ static void insert_places_sql(const struct changes *changes, size_t first, struc
 {
     for (size_t end; first < changes->place_count; first = end) {
         end = statement_end(first, changes->place_count);
-        buf_append_text(sql, "INSERT INTO waiter (semaphore_id,place,permit_request_id,count) VALUES ");
+        buf_append_text(sql, "INSERT INTO waiter (semaphore_id,place,permit_request_id,count,watch) VALUES ");
         for (size_t i = first; i < end; i++) {
             const struct place_change *place = &changes->places[i];
             assert(!place->remove);
@@ -875,10 +875,40 @@ static void insert_places_sql(const struct changes *changes, size_t first, struc
             buf_append_u64(sql, place->request_id);
             buf_append_char(sql, ',');
             buf_append_i64(sql, place->count);
+            buf_append_char(sql, ',');
+            buf_append_u64(sql, place->watch);
             buf_append_char(sql, ')');
         }
         buf_append_char(sql, ';');
     }
+}
+
+/* Waiters watch no slot that stays free. Walks waiter_watch; the rows are those of the slots alone. */
+static void clear_watches_sql(const struct changes *changes, struct buf *sql)
+{
+    uint64_t semaphore_id = 0; /* of the statement that is open; 0: none is */
+    size_t count = 0;
+    for (size_t i = 0; i < changes->slot_count; i++) {
+        const struct slot_change *slot = &changes->slots[i];
+        if (!changes_clear_watch(changes, slot))
+            continue;
+        bool goes_on = semaphore_id == slot->semaphore_id && count < ROWS_A_STATEMENT;
+        if (semaphore_id && !goes_on)
+            buf_append_text(sql, ");");
+        if (goes_on) {
+            buf_append_char(sql, ',');
+        } else {
+            buf_printf(sql,
+                       "UPDATE waiter FORCE INDEX (waiter_watch) SET watch=0 WHERE semaphore_id=%llu AND watch IN (",
+                       (unsigned long long)slot->semaphore_id);
+            count = 0;
+        }
+        buf_append_u64(sql, slot->number);
+        semaphore_id = slot->semaphore_id;
+        count++;
+    }
+    if (semaphore_id)
+        buf_append_text(sql, ");");
 }
 
 /*
@@ -926,6 +956,7 @@ void batch_apply_sql(const struct changes *changes, struct arena *arena, struct 
     events_sql(changes, sql);
     delete_requests_sql(changes, inserts, &guard, sql);
     delete_places_sql(changes, places_removed, &guard, sql);
+    clear_watches_sql(changes, sql);
     mail_sql(changes, sql);
     for (enum insert_kind kind = 0; kind < INSERT_KIND_COUNT; kind++)
         insert_requests_sql(changes, inserts, kind, sql);

@@ -5,7 +5,7 @@
  * packet of their own in between.
  *
  * A place that no client asks for, because its request has no server or its server is dead, is not read: other waiters
- * pass it.
+ * pass it. Neither is a waiter that watches a slot which stays held: it cannot be granted, and other waiters pass it.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -29,16 +29,17 @@ enum {
 
 static const char living_servers[] = "SELECT id FROM server FORCE INDEX (server_dead) WHERE dead_at IS NULL";
 
-/* Walks the queue in its order, and the primary keys of each request and its server. */
+/* Walks the queue in its order, by this index, and the primary keys of each request and its server. */
 #define WAITERS                                                                                                        \
     "SELECT STRAIGHT_JOIN " ROW_REQUEST_COLUMNS_WITH(                                                                  \
         "IF(LENGTH(r.wanted)<=%d,r.wanted,NULL)") ",LENGTH(r.wanted)"                                                  \
-                                                  " FROM waiter w FORCE INDEX (PRIMARY)"                               \
+                                                  " FROM waiter w FORCE INDEX (%s)"                                    \
                                                   " JOIN permit_request r FORCE INDEX (PRIMARY) ON "                   \
                                                   "r.id=w.permit_request_id"                                           \
                                                   " JOIN server v FORCE INDEX (PRIMARY) ON v.id=r.server_id AND "      \
                                                   "v.dead_at IS NULL WHERE w.semaphore_id=%llu"
-#define IN_ORDER " ORDER BY w.place,w.permit_request_id LIMIT %zu /*M! ROWS EXAMINED %d */"
+#define IN_ORDER " ORDER BY w.place,w.permit_request_id LIMIT %zu"
+#define EXAMINED " /*M! ROWS EXAMINED %d */"
 
 static const char large_wanted[] = "SELECT r.id,r.wanted FROM permit_request r FORCE INDEX (PRIMARY) WHERE r.id IN (";
 
@@ -48,31 +49,51 @@ struct waiter {
     size_t wanted_size; /* above INLINE_WANTED: its wants are not read yet */
 };
 
-/* The part of one queue that was read. */
+/* The part of one queue that was read. The last waiter may be `beyond`. */
 struct queue_part {
     struct waiter *waiters; /* in order of place, id */
     size_t count;
-    bool cut;        /* the last one is `beyond` */
-    bool cut_behind; /* the search has ended behind the last one; more may follow */
+    struct queue_view end;
 };
 
 /* ---- the first packet ---- */
 
 /*
- * Reads the first waiters that may fit, or that may block later ones; under `fifo` simply the first ones. A request
- * cannot have waited since before its place, so the place alone rules out most requests, without a read of their rows.
+ * The condition of waiters that may fit, or that may block later ones; under `fifo` there is none. A request cannot
+ * have waited since before its place, so the place alone rules out most requests, without a read of their rows.
  */
+static void may_matter_sql(const struct queue_read *read, struct buf *sql)
+{
+    if (read->fifo)
+        return;
+    buf_printf(sql, " AND (w.count<=%lld OR (w.place<=", (long long)read->free);
+    sql_time(sql, read->aged);
+    buf_append_text(sql, " AND r.waiting_since<=");
+    sql_time(sql, read->aged);
+    buf_append_text(sql, "))");
+}
+
+/* Reads the first waiters of a queue, unless they watch a slot. */
 static void waiters_sql(const struct queue_read *read, uint64_t semaphore_id, struct buf *sql)
 {
-    buf_printf(sql, ";" WAITERS, INLINE_WANTED, (unsigned long long)semaphore_id);
-    if (!read->fifo) {
-        buf_printf(sql, " AND (w.count<=%lld OR (w.place<=", (long long)read->free);
-        sql_time(sql, read->aged);
-        buf_append_text(sql, " AND r.waiting_since<=");
-        sql_time(sql, read->aged);
-        buf_append_text(sql, "))");
-    }
-    buf_printf(sql, IN_ORDER, queue_read_max(read->depth) + 1, EXAMINED_MAX << (2 * read->depth));
+    buf_printf(sql, ";" WAITERS "%s", INLINE_WANTED, read->all_watches ? "PRIMARY" : "waiter_watch",
+               (unsigned long long)semaphore_id, read->all_watches ? "" : " AND w.watch=0");
+    may_matter_sql(read, sql);
+    buf_printf(sql, IN_ORDER EXAMINED, queue_read_max(read->depth) + 1, EXAMINED_MAX << (2 * read->depth));
+}
+
+/*
+ * Reads the first waiters that watch a slot which the batch may free. Those of several slots are sorted by the server,
+ * so the search has no end that would leave out some of them: it looks at the waiters of these slots alone.
+ */
+static void watchers_sql(const struct queue_read *read, uint64_t semaphore_id, struct buf *sql)
+{
+    buf_printf(sql, ";" WAITERS " AND w.watch IN (", INLINE_WANTED, "waiter_watch", (unsigned long long)semaphore_id);
+    for (size_t i = 0; i < read->freed_count; i++)
+        buf_printf(sql, i ? ",%u" : "%u", (unsigned)read->freed[i]);
+    buf_append_char(sql, ')');
+    may_matter_sql(read, sql);
+    buf_printf(sql, IN_ORDER, queue_read_max(read->depth) + 1);
 }
 
 static enum permit_status read_servers(struct session *session, struct arena *arena, struct view *view)
@@ -91,24 +112,91 @@ static enum permit_status read_servers(struct session *session, struct arena *ar
     return PERMIT_OK;
 }
 
-static enum permit_status read_queue(struct session *session, unsigned depth, struct arena *arena,
-                                     struct queue_part *part)
+/* Returns where the part ends if the read has ended at its last waiter; that one cannot be decided. */
+static struct queue_view end_at_last(const struct queue_part *part)
+{
+    const struct request *last = &part->waiters[part->count - 1].request;
+    return (struct queue_view){.beyond_place = last->place, .beyond = last->id};
+}
+
+/* The same if the search has ended behind it. If it has found no waiter, no waiter of the queue can be decided. */
+static struct queue_view end_behind_last(const struct queue_part *part)
+{
+    if (part->count == 0)
+        return (struct queue_view){.beyond_place = INT64_MIN, .beyond = 1};
+    struct queue_view end = end_at_last(part);
+    end.beyond++;
+    return end;
+}
+
+/* Reads the answer to waiters_sql or watchers_sql. */
+static enum permit_status read_part(struct session *session, unsigned depth, struct arena *arena,
+                                    struct queue_part *ret_part)
 {
     enum permit_status status = session_next(session);
     if (status != PERMIT_OK)
         return status;
     size_t rows = session_affected(session);
     struct row_reader reader = {.arena = arena};
-    part->cut = rows > queue_read_max(depth);
-    part->cut_behind = session_warned(session);
-    part->waiters = arena_array(arena, rows, sizeof *part->waiters);
-    if (!part->waiters)
+    struct queue_part part = {.waiters = arena_array(arena, rows, sizeof *part.waiters)};
+    bool cut_behind = session_warned(session);
+    if (!part.waiters)
         return PERMIT_NO_MEMORY;
-    for (; part->count < rows && row_step(&reader, session); part->count++) {
-        row_request(&reader, &part->waiters[part->count].request);
-        part->waiters[part->count].wanted_size = row_u64(&reader);
+    for (; part.count < rows && row_step(&reader, session); part.count++) {
+        row_request(&reader, &part.waiters[part.count].request);
+        part.waiters[part.count].wanted_size = row_u64(&reader);
     }
-    return reader.broken ? PERMIT_NO_MEMORY : PERMIT_OK;
+    if (reader.broken)
+        return PERMIT_NO_MEMORY;
+    if (rows > queue_read_max(depth))
+        part.end = end_at_last(&part);
+    else if (cut_behind)
+        part.end = end_behind_last(&part);
+    *ret_part = part;
+    return PERMIT_OK;
+}
+
+static int compare_places(const struct request *request, utc_us place, uint64_t id)
+{
+    int order = (request->place > place) - (request->place < place);
+    return order ? order : compare_u64(&request->id, &id);
+}
+
+/* Merges two parts of a queue. The result ends where the first of them ends. False: out of memory. */
+static bool merge_parts(const struct queue_part *more, struct arena *arena, struct queue_part *part)
+{
+    struct queue_part all = {.waiters = arena_array(arena, part->count + more->count, sizeof *all.waiters),
+                             .end = part->end};
+    if (!all.waiters)
+        return false;
+    const struct queue_view *end = &more->end;
+    bool sooner = end->beyond_place < all.end.beyond_place ||
+                  (end->beyond_place == all.end.beyond_place && end->beyond < all.end.beyond);
+    if (end->beyond && (!all.end.beyond || sooner))
+        all.end = *end;
+    for (size_t i = 0, j = 0; i < part->count || j < more->count;) {
+        bool first = j == more->count;
+        if (!first && i < part->count)
+            first = compare_places(&part->waiters[i].request, more->waiters[j].request.place,
+                                   more->waiters[j].request.id) < 0;
+        const struct waiter *waiter = first ? &part->waiters[i++] : &more->waiters[j++];
+        all.waiters[all.count++] = *waiter;
+        if (all.end.beyond && compare_places(&waiter->request, all.end.beyond_place, all.end.beyond) >= 0)
+            break;
+    }
+    *part = all;
+    return true;
+}
+
+static enum permit_status read_queue(struct session *session, const struct queue_read *read, struct arena *arena,
+                                     struct queue_part *part)
+{
+    struct queue_part watchers;
+    enum permit_status status = read_part(session, read->depth, arena, part);
+    if (status != PERMIT_OK || read->freed_count == 0)
+        return status;
+    status = read_part(session, read->depth, arena, &watchers);
+    return status == PERMIT_OK && !merge_parts(&watchers, arena, part) ? PERMIT_NO_MEMORY : status;
 }
 
 static enum permit_status read_queues(struct session *session, const struct queue_read *reads, size_t count,
@@ -119,12 +207,14 @@ static enum permit_status read_queues(struct session *session, const struct queu
     for (size_t i = 0; i < count; i++) {
         assert(reads[i].semaphore < view->semaphore_count);
         waiters_sql(&reads[i], view->semaphores[reads[i].semaphore].id, sql);
+        if (reads[i].freed_count)
+            watchers_sql(&reads[i], view->semaphores[reads[i].semaphore].id, sql);
     }
     enum permit_status status = session_send_buf(session, sql);
     if (status == PERMIT_OK)
         status = read_servers(session, arena, view);
     for (size_t i = 0; i < count && status == PERMIT_OK; i++)
-        status = read_queue(session, reads[i].depth, arena, &parts[i]);
+        status = read_queue(session, &reads[i], arena, &parts[i]);
     return session_end(session, status);
 }
 
@@ -142,8 +232,8 @@ static void cut_part(struct queue_part *part, size_t (*size)(const struct waiter
         sum += size(&part->waiters[i], semaphore_id);
         if (i == 0 || sum <= max)
             continue;
-        part->cut = true;
         part->count = i + 1;
+        part->end = end_at_last(part);
     }
 }
 
@@ -346,17 +436,6 @@ static enum permit_status read_slots(struct session *session, const struct queue
     return batch_read_slots(session, &set, sql, arena, view);
 }
 
-/* A search that has ended early may have found no waiter: then no waiter of the queue can be decided. */
-static struct queue_view view_of_part(const struct queue_part *part)
-{
-    const struct request *last = part->count ? &part->waiters[part->count - 1].request : NULL;
-    if (part->cut)
-        return (struct queue_view){.beyond_place = last->place, .beyond = last->id};
-    if (part->cut_behind)
-        return (struct queue_view){.beyond_place = last ? last->place : INT64_MIN, .beyond = last ? last->id + 1 : 1};
-    return (struct queue_view){0};
-}
-
 enum permit_status batch_read_waiters(struct session *session, const struct queue_read *reads,
                                       const struct slots_wanted *slots, size_t count, struct buf *sql,
                                       struct arena *arena, struct view *view)
@@ -377,7 +456,7 @@ enum permit_status batch_read_waiters(struct session *session, const struct queu
         struct queue_part *part = &parts[i];
         cut_part(part, named_slots_of, view->semaphores[reads[i].semaphore].id,
                  (size_t)NAMED_MAX << (2 * reads[i].depth));
-        view->queues[reads[i].semaphore] = view_of_part(part);
+        view->queues[reads[i].semaphore] = part->end;
     }
     if (!add_requests(parts, count, arena, view))
         return PERMIT_NO_MEMORY;

@@ -633,6 +633,7 @@ const struct store_queries mysql_queries = {
     .holders = query_holders,
     .waiters = query_waiters,
     .ahead = query_ahead,
+    .kept_until = query_kept_until,
     .queue_head = query_queue_head,
     .request = query_request,
     .requests = query_requests,

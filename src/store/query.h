@@ -177,6 +177,12 @@ struct store_queries {
     enum permit_status (*ahead)(struct store *store, const struct request *request, struct arena *arena,
                                 struct queue_position **ret_positions, bool *ret_kept);
     /*
+     * Finds until when the places of `count` requests that were read are kept if no client asks for them (lease clock).
+     * The requests are `stride` bytes apart. (*ret_until)[i] is 0: not WAITING, or a client asks for it.
+     */
+    enum permit_status (*kept_until)(struct store *store, const struct request *requests, size_t count, size_t stride,
+                                     const struct query_time *time, struct arena *arena, utc_us **ret_until);
+    /*
      * Reads the keys of the first waiters of a semaphore that are not kept, at most `limit`. An unknown or retired name
      * has none.
      */

@@ -61,6 +61,8 @@ enum permit_status query_requests(struct store *store, const struct request_filt
 enum permit_status query_waiters(struct store *store, struct bytes semaphore, const struct waiter_place *after,
                                  unsigned limit, struct arena *arena, struct waiter_row **ret_rows, size_t *ret_count,
                                  bool *ret_more, struct query_time *ret_time);
+enum permit_status query_kept_until(struct store *store, const struct request *requests, size_t count, size_t stride,
+                                    const struct query_time *time, struct arena *arena, utc_us **ret_until);
 enum permit_status query_ahead(struct store *store, const struct request *request, struct arena *arena,
                                struct queue_position **ret_positions, bool *ret_kept);
 enum permit_status query_queue_head(struct store *store, struct bytes semaphore, unsigned limit, struct arena *arena,

@@ -215,6 +215,84 @@ enum permit_status query_ahead(struct store *store, const struct request *reques
     return PERMIT_OK;
 }
 
+/* ---- kept places ---- */
+
+static const struct request *request_at(const struct request *requests, size_t stride, size_t index)
+{
+    return (const struct request *)((const char *)requests + index * stride);
+}
+
+/* Collects the servers of the waiting requests, each once. NULL: out of memory. */
+static uint64_t *collect_servers(const struct request *requests, size_t count, size_t stride, struct arena *arena,
+                                 size_t *ret_count)
+{
+    uint64_t *servers = arena_array(arena, count + 1, sizeof *servers);
+    size_t found = 0;
+    for (size_t i = 0; servers && i < count; i++) {
+        const struct request *request = request_at(requests, stride, i);
+        if (request->state == REQUEST_WAITING && request->server_id)
+            servers[found++] = request->server_id;
+    }
+    *ret_count = servers ? u64_sort_unique(servers, found) : 0;
+    return servers;
+}
+
+/* Reads when each of these servers has died (NEVER: it lives); 0: it has no row any more. */
+static enum permit_status read_deaths(struct session *session, const uint64_t *servers, size_t count,
+                                      utc_us *ret_dead_at)
+{
+    struct buf sql;
+    struct row_reader reader = {.at = 0};
+    if (count == 0)
+        return PERMIT_OK;
+    buf_init(&sql, QUERY_SQL_MAX);
+    buf_append_text(&sql, "SELECT id,dead_at FROM server FORCE INDEX (PRIMARY) WHERE id IN (");
+    sql_ids(&sql, servers, count);
+    buf_append_char(&sql, ')');
+    enum permit_status status = session_send_buf(session, &sql);
+    while (status == PERMIT_OK && row_step(&reader, session)) {
+        uint64_t id = row_u64(&reader);
+        const uint64_t *at = bsearch(&id, servers, count, sizeof *servers, compare_u64);
+        utc_us dead_at = row_time(&reader);
+        if (at)
+            ret_dead_at[at - servers] = dead_at;
+    }
+    return query_packet_end(session, &sql, status);
+}
+
+/* Returns until when a place is kept; 0: a client asks for it. A server without a row has been dead for long. */
+static utc_us kept_until(const struct request *request, const uint64_t *servers, size_t server_count,
+                         const utc_us *dead_at, const struct query_time *time)
+{
+    if (request->state != REQUEST_WAITING)
+        return 0;
+    if (!request->server_id)
+        return request->due_at;
+    const uint64_t *at = bsearch(&request->server_id, servers, server_count, sizeof *servers, compare_u64);
+    utc_us died = dead_at[at - servers];
+    if (died == NEVER)
+        return 0;
+    return died ? died + PLACE_KEPT_US : lease_time(&time->clock, time->now);
+}
+
+enum permit_status query_kept_until(struct store *store, const struct request *requests, size_t count, size_t stride,
+                                    const struct query_time *time, struct arena *arena, utc_us **ret_until)
+{
+    size_t server_count;
+    uint64_t *servers = collect_servers(requests, count, stride, arena, &server_count);
+    utc_us *dead_at = arena_array(arena, server_count + 1, sizeof *dead_at);
+    utc_us *until = arena_array(arena, count + 1, sizeof *until);
+    if (!servers || !dead_at || !until)
+        return PERMIT_NO_MEMORY;
+    enum permit_status status = read_deaths(session_of(store), servers, server_count, dead_at);
+    if (status != PERMIT_OK)
+        return status;
+    for (size_t i = 0; i < count; i++)
+        until[i] = kept_until(request_at(requests, stride, i), servers, server_count, dead_at, time);
+    *ret_until = until;
+    return PERMIT_OK;
+}
+
 enum permit_status query_queue_head(struct store *store, struct bytes semaphore, unsigned limit, struct arena *arena,
                                     struct bytes **ret_keys, size_t *ret_count)
 {

@@ -4,7 +4,7 @@
  * Markdown on standard output and progress on standard error. The exit status reports only broken promises: a client
  * that is not granted, or out of order, or twice.
  *
- * bench_waiting [--quick] [PART ...]: crowd, latency, wide, fifo, leave, parked, stop; without names all of them
+ * bench_waiting [--quick] [PART ...]: crowd, latency, wide, fifo, leave, parked, hall, stop; without names all of them
  */
 #include "choice.h"
 #include "table.h"
@@ -19,6 +19,7 @@ struct figures {
     struct wide_figures wide, fifo;
     struct leave_figures leave;
     struct parked_figures parked;
+    struct hall_figures hall;
     struct stop_figures stop;
 };
 
@@ -28,6 +29,7 @@ static const struct numbers {
     struct wide_numbers wide, fifo;
     struct leave_numbers leave;
     struct parked_numbers parked;
+    struct hall_numbers hall;
     unsigned stop_waiters;
 } full = {.crowd = {10000, 10, 5, 3},
           .latency_rounds = 1000,
@@ -35,6 +37,7 @@ static const struct numbers {
           .fifo = {8, 5, 64, 200, 30000, 30, true},
           .leave = {1000, 200, 5000, 1},
           .parked = {50000, 3, 3000},
+          .hall = {3000, 8, 5},
           .stop_waiters = 10000},
   quick = {.crowd = {1000, 10, 5, 1},
            .latency_rounds = 50,
@@ -42,6 +45,7 @@ static const struct numbers {
            .fifo = {8, 5, 32, 50, 2000, 5, true},
            .leave = {200, 50, 1000, 1},
            .parked = {2000, 1, 100},
+           .hall = {300, 8, 0.5},
            .stop_waiters = 1000};
 
 /* ---- measuring ---- */
@@ -74,6 +78,11 @@ static void measure_leave(const struct numbers *numbers, struct figures *figures
 static void measure_parked(const struct numbers *numbers, struct figures *figures)
 {
     parked_measure(&numbers->parked, &figures->parked);
+}
+
+static void measure_hall(const struct numbers *numbers, struct figures *figures)
+{
+    hall_measure(&numbers->hall, &figures->hall);
 }
 
 static void measure_stop(const struct numbers *numbers, struct figures *figures)
@@ -187,6 +196,17 @@ static void print_parked(const struct numbers *numbers, struct figures *figures)
                  parked->ratio <= 1.1, 0);
 }
 
+static void print_hall(const struct numbers *numbers, struct figures *figures)
+{
+    const struct hall_figures *hall = &figures->hall;
+    print_target(text("%u wait for one taken seat of a hall each; %u clients take any free seat and return it",
+                      numbers->hall.waiters, numbers->hall.passers),
+                 "half the rate without the waiters",
+                 text("%.2f times (%.0f pairs/s beside them, %.0f without)", hall->beside / hall->alone, hall->beside,
+                      hall->alone),
+                 hall->beside >= hall->alone / 2, 0);
+}
+
 static void print_stop(const struct numbers *numbers, struct figures *figures)
 {
     const struct stop_figures *stop = &figures->stop;
@@ -203,7 +223,7 @@ static const struct {
     {"crowd", measure_crowd, print_crowd}, {"latency", measure_latency, print_latency},
     {"wide", measure_wide, print_wide},    {"fifo", measure_fifo, print_fifo},
     {"leave", measure_leave, print_leave}, {"parked", measure_parked, print_parked},
-    {"stop", measure_stop, print_stop},
+    {"hall", measure_hall, print_hall},    {"stop", measure_stop, print_stop},
 };
 
 enum { PARTS = sizeof(parts) / sizeof(parts[0]) };

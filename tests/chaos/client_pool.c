@@ -71,7 +71,7 @@ static struct turn *turn_new(struct client_pool *client_pool, struct client *cli
 
 static void client_ask(struct client_pool *client_pool, struct client *client)
 {
-    char body[TEXT_SIZE], key[2 * CLIENT_POOL_KEY] = "", wait[64] = "";
+    char body[TEXT_SIZE], key[2 * CLIENT_POOL_KEY] = "", wait[64] = "", units[64];
     client->key[0] = 0;
     if (!client->without_key) {
         snprintf(client->key, sizeof(client->key), "%s-%u-%u", client_pool->name, client->number, client->round);
@@ -81,8 +81,10 @@ static void client_ask(struct client_pool *client_pool, struct client *client)
         snprintf(wait, sizeof(wait), ",\"wait\":\"%s\"", client->wait);
     if (client->priority)
         snprintf(wait + strlen(wait), sizeof(wait) - strlen(wait), ",\"priority\":%u", client->priority);
-    snprintf(body, sizeof(body), "{%s\"owner\":\"client_pool\",\"permits\":[{\"semaphore\":\"%s\",\"count\":%u}]%s}",
-             key, client->semaphore, client->count, wait);
+    snprintf(units, sizeof(units), client->slot ? "\"slots\":[%u]" : "\"count\":%u",
+             client->slot ? client->slot : client->count);
+    snprintf(body, sizeof(body), "{%s\"owner\":\"client_pool\",\"permits\":[{\"semaphore\":\"%s\",%s}]%s}", key,
+             client->semaphore, units, wait);
     struct turn *turn = turn_new(client_pool, client);
     client_set_state(client_pool, client, CLIENT_ASKING, client->leave_ms);
     turn->asked_us = kit_now_us();

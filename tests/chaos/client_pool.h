@@ -50,6 +50,7 @@ struct client {
     /* Settings; to be set while the client is idle. */
     const char *semaphore;
     unsigned count;   /* units, default 1 */
+    unsigned slot;    /* the slot that it wants; 0: `count` units */
     const char *wait; /* such as "60s"; NULL: does not wait */
     unsigned priority;
     unsigned rounds;  /* default 1; idle after the last round */

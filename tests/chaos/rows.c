@@ -235,6 +235,10 @@ static const struct rule rules[] = {
      "SELECT COUNT(*) FROM waiter w LEFT JOIN permit_request r ON r.id = w.permit_request_id "
      "WHERE r.id IS NULL OR r.state <> 3 OR r.place <> w.place",
      true},
+    {"a waiter that a client asks for watches a free slot",
+     "SELECT COUNT(*) FROM waiter w JOIN permit_request r ON r.id = w.permit_request_id AND r.server_id IS NOT NULL "
+     "JOIN slot t ON t.semaphore_id = w.semaphore_id AND t.number = w.watch WHERE w.watch <> 0 AND t.permit_id = 0",
+     true},
     {"a waiting request has no place or no wants, or holds permits",
      "SELECT COUNT(*) FROM permit_request r WHERE r.state = 3 AND (r.wanted IS NULL OR r.due_at IS NULL OR "
      "NOT EXISTS (SELECT 1 FROM waiter w WHERE w.permit_request_id = r.id) OR "

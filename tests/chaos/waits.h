@@ -192,6 +192,20 @@ struct parked_figures {
 void parked_measure(const struct parked_numbers *numbers, struct parked_figures *ret_figures);
 void parked_release(struct parked_figures *figures);
 
+/* ---- a hall of taken seats ---- */
+
+struct hall_numbers {
+    unsigned waiters; /* each waits for one taken seat */
+    unsigned passers; /* each takes any free seat of the hall and returns it, again and again */
+    double seconds;
+};
+
+struct hall_figures {
+    double alone, beside; /* pairs of acquire and release a second, without the waiters and beside them */
+};
+
+void hall_measure(const struct hall_numbers *numbers, struct hall_figures *ret_figures);
+
 /* ---- the end of permitd ---- */
 
 struct stop_figures {

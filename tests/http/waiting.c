@@ -664,10 +664,27 @@ Test(waiting, is_listed_in_pages, .timeout = 300)
     refused(&talk, 404, "unknown_semaphore", "GET", "/v1/semaphores/never-made/waiters", NULL);
     refused(&talk, 422, "invalid", "GET", text("%s?limit=0", path), NULL);
     refused(&talk, 422, "invalid", "GET", text("%s?before=1", path), NULL);
-    static const char *const afters[] = {"",     "0",      "1.2",    "1.2.3.4",
-                                         "1..3", "-1.2.3", "1.2.3x", "1.2.9999999999999999999"};
-    for (size_t i = 0; i < sizeof afters / sizeof afters[0]; i++)
+    const char *const afters[] = {"",
+                                  "0",
+                                  "1.2",
+                                  "1.2.3",
+                                  "1.2.3.4",
+                                  "1..3",
+                                  "-1.2.3",
+                                  "1.2.3x",
+                                  "1.2.9999999999999999999",
+                                  text("0%s", next),
+                                  text("%s.", next),
+                                  text("%s0.5", next),
+                                  "1795251600123456.0.1",
+                                  "1795251600123456.1.01",
+                                  "179525160012345678.1.1.",
+                                  "%201795251600123456.1.1"};
+    for (size_t i = 0; i < sizeof afters / sizeof afters[0]; i++) {
         refused(&talk, 422, "invalid", "GET", text("%s?after=%s", path, afters[i]), NULL);
+        text_is(&talk, "detail", "after must be the next of a page of waiters, as it was given");
+    }
+    say(&talk, 200, "GET", text("%s?after=%s", path, next), NULL);
     refused(&talk, 405, "method_not_allowed", "PUT", path, "{}");
     talk_end(&talk);
 }

@@ -783,7 +783,32 @@ static void insert_place(const struct place_change *change)
     row->places[row->place_count++] = (struct place_row){.semaphore_id = change->semaphore_id,
                                                          .place = change->place,
                                                          .request_id = change->request_id,
-                                                         .count = change->count};
+                                                         .count = change->count,
+                                                         .watch = change->watch};
+    if (change->watch && database_semaphore(change->semaphore_id)->row.slots[change->watch] == 0)
+        violation("P17", "%s watches slot %u, which is free", key->text, change->watch);
+}
+
+/* A waiter watches no slot that is free: nothing would make a batch read it. */
+static void clear_watch(const struct slot_change *slot)
+{
+    for (size_t i = 0; i < database.waiting_count; i++) {
+        struct db_key *key = database.waiting[i];
+        for (size_t j = 0; j < key->row.place_count; j++) {
+            struct place_row *place = &key->row.places[j];
+            if (place->semaphore_id != slot->semaphore_id || place->watch != slot->number)
+                continue;
+            touch_key(key);
+            place->watch = 0;
+        }
+    }
+}
+
+static void clear_watches(const struct changes *changes)
+{
+    for (size_t i = 0; i < changes->slot_count; i++)
+        if (changes_clear_watch(changes, &changes->slots[i]))
+            clear_watch(&changes->slots[i]);
 }
 
 static void write_places(const struct changes *changes, bool removed)
@@ -892,6 +917,7 @@ static void write_changes(const struct changes *changes)
     write_slots(changes);
     write_labels(changes);
     write_places(changes, true);
+    clear_watches(changes);
     for (size_t i = 0; i < changes->request_count; i++)
         if (changes->requests[i].remove)
             remove_request(&changes->requests[i]);

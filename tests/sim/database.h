@@ -105,6 +105,7 @@ struct place_row {
     utc_us place;
     uint64_t request_id;
     int64_t count;
+    uint32_t watch;
 };
 
 /* A row of `permit_request`, its rows of `permit`, and the rows of `waiter` of the key. */

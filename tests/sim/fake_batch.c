@@ -396,7 +396,19 @@ static void add_waiter(const struct request_row *row, struct arena *arena, struc
         fake_batch_copy_request(row, arena, &view->requests[view->request_count++]);
 }
 
-/* The first that want no more than is free, or may let nobody pass; under `fifo` simply the first. */
+/* Returns true if the waiter watches a slot that stays held. */
+static bool slot_stays_held(const struct queue_read *read, uint32_t watch)
+{
+    for (size_t i = 0; i < read->freed_count; i++)
+        if (read->freed[i] == watch)
+            return false;
+    return watch && !read->all_watches;
+}
+
+/*
+ * The first that want no more than is free, or may let nobody pass; under `fifo` simply the first. None that watches a
+ * slot that stays held.
+ */
 static void read_queue(const struct queue_read *read, struct arena *arena, struct view *view)
 {
     uint64_t semaphore_id = view->semaphores[read->semaphore].id;
@@ -406,7 +418,10 @@ static void read_queue(const struct queue_read *read, struct arena *arena, struc
     queue->beyond = 0;
     for (size_t i = 0; i < list.count && !queue->beyond; i++) {
         const struct request *request = &list.rows[i]->request;
-        bool small = place_at(list.rows[i], semaphore_id)->count <= read->free;
+        const struct place_row *place = place_at(list.rows[i], semaphore_id);
+        bool small = place->count <= read->free;
+        if (slot_stays_held(read, place->watch))
+            continue;
         if (!read->fifo && !small && request->waiting_since > read->aged)
             continue;
         add_waiter(list.rows[i], arena, view);

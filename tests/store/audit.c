@@ -118,7 +118,8 @@ Test(audit, waiting_other_than_the_places_is_found)
     must_run(session, "INSERT INTO permit_request (id, external_id, state, place, server_id) VALUES"
                       " (20001, 'w1', 3, '2026-11-21', 4), (20002, 'w2', 3, '2026-11-21', 4),"
                       " (20003, 'w3', 3, '2026-11-21', NULL);"
-                      "INSERT INTO waiter VALUES (2, '2026-11-21', 20001, 1), (2, '2026-11-21', 20002, 1),"
+                      "INSERT INTO waiter (semaphore_id, place, permit_request_id, count) VALUES (2, '2026-11-21', "
+                      "20001, 1), (2, '2026-11-21', 20002, 1),"
                       " (2, '2026-11-21', 20003, 1), (30, '2026-11-21', 20001, 1);"
                       "UPDATE semaphore SET waiting = 2 WHERE id = 2; UPDATE semaphore SET waiting = 1 WHERE id = 30");
     cr_assert_eq(semaphore_after(1).drift_count, 0);

@@ -133,6 +133,32 @@ Test(queue, waiters_are_listed_in_order_with_numbers)
     cr_assert(count == 0 && !more);
 }
 
+/* A kept place has no client: it never had one since its wait ended, or its server is dead, or has no row any more. */
+Test(queue, kept_places_are_kept_for_a_while)
+{
+    struct request *requests;
+    struct bytes **names;
+    size_t count;
+    uint64_t next;
+    utc_us *until;
+    must_run(session, "INSERT INTO permit_request (id, external_id, owner, state) VALUES (1, 'held', 'o', 1)");
+    insert_hot(11, "k1", 0, 0);
+    insert_hot(12, "k2", 1, LIVING);
+    insert_hot(13, "k3", 2, DEAD);
+    insert_hot(14, "k4", 3, DEAD + 1);
+    const struct request_filter filter = {.limit = 10};
+    cr_assert_eq(store->queries->requests(store, &filter, &arena, &requests, &names, &count, &next, &now), PERMIT_OK);
+    cr_assert_eq(count, 5);
+    cr_assert_eq(store->queries->kept_until(store, requests, count, sizeof *requests, &now, &arena, &until), PERMIT_OK);
+    cr_expect_eq(until[0], 0);
+    cr_expect_eq(until[1], requests[1].due_at);
+    cr_expect_neq(until[1], requests[1].waiting_until);
+    cr_expect_eq(until[2], 0);
+    cr_expect_eq(until[3], 1767312000LL * US_PER_SECOND + PLACE_KEPT_US);
+    cr_expect_eq(until[4], lease_time(&now.clock, now.now));
+    cr_assert_eq(store->queries->kept_until(store, requests, 0, 0, &now, &arena, &until), PERMIT_OK);
+}
+
 Test(queue, pages_of_waiters_continue)
 {
     static const char *const keys[] = {"k1", "k2", "k3", "k4", "k5"};
@@ -312,7 +338,7 @@ static void read_queue_deep(uint64_t semaphore_id, int64_t free, bool fifo, unsi
 {
     const struct slots_wanted none = {0};
     const struct lock_set set = {.semaphore_ids = &semaphore_id, .slots_wanted = &none, .semaphore_count = 1};
-    const struct queue_read read = {.free = free, .fifo = fifo, .depth = depth};
+    const struct queue_read read = {.free = free, .fifo = fifo, .depth = depth, .all_watches = true};
     arena_clear(&batch.arena);
     cr_assert_eq(store_lock(batch.store, &set, &batch.arena, &batch.view), PERMIT_OK, "%s", batch.store->message);
     cr_assert_eq(store_read_waiters(batch.store, &read, &none, 1, &batch.arena, &batch.view), PERMIT_OK, "%s",
@@ -417,9 +443,11 @@ static void insert_crowd(void)
         " SELECT 1000 + seq, CONCAT('w', seq), 'o', 3, IF(seq % 3, 7, NULL),"
         " '2026-11-21' + INTERVAL seq SECOND, '2026-11-22' + INTERVAL seq SECOND,"
         " x'01000000000000000000010000000000000001000000000000000100000000' FROM numbers.upto WHERE seq <= 3000;"
-        "INSERT INTO waiter SELECT 1, '2026-11-21' + INTERVAL seq SECOND, 1000 + seq, 1"
+        "INSERT INTO waiter (semaphore_id, place, permit_request_id, count) SELECT 1, '2026-11-21' + INTERVAL seq "
+        "SECOND, 1000 + seq, 1"
         " FROM numbers.upto WHERE seq <= 3000;"
-        "INSERT INTO waiter SELECT 3, '2026-11-21' + INTERVAL seq SECOND, 1000 + seq, 1"
+        "INSERT INTO waiter (semaphore_id, place, permit_request_id, count) SELECT 3, '2026-11-21' + INTERVAL seq "
+        "SECOND, 1000 + seq, 1"
         " FROM numbers.upto WHERE seq <= 3000;"
         "INSERT INTO mail SELECT 7, seq FROM numbers.upto WHERE seq <= 3000;"
         "INSERT INTO mail SELECT 8, seq FROM numbers.upto WHERE seq <= 3000");
@@ -441,10 +469,10 @@ Test(queue_batch, statements_of_batches_walk_indexes)
     struct request *first = &batch.view.requests[0], *second = &batch.view.requests[1];
     struct request_change removed[] = {{.request = first, .before = first, .remove = true},
                                        {.request = second, .before = second, .remove = true}};
-    const struct place_change places[] = {{HOT, first->place, first->id, 1, true},
-                                          {HOT, second->place, second->id, 1, true},
-                                          {EMPTY, first->place, first->id, 1, true},
-                                          {EMPTY, second->place, second->id, 1, true}};
+    const struct place_change places[] = {{HOT, first->place, first->id, 1, true, 0},
+                                          {HOT, second->place, second->id, 1, true, 0},
+                                          {EMPTY, first->place, first->id, 1, true, 0},
+                                          {EMPTY, second->place, second->id, 1, true, 0}};
     const struct mail mail[] = {{LIVING, 5, true}, {LIVING, 6, true}, {LIVING, 99999, false}};
     struct semaphore_image image = {.semaphore = &batch.view.semaphores[0],
                                     .expected_version = batch.view.semaphores[0].version++,
@@ -484,8 +512,12 @@ Test(queue_batch, places_of_a_full_batch_are_deleted_by_seeks)
     insert_crowd();
     read_queue(HOT, 1, false);
     for (int i = 0; i < PLACES; i++)
-        places[i] = (struct place_change){HOT, place_of(0) - 9 * 3600LL * US_PER_SECOND + (2 * i + 1) * US_PER_SECOND,
-                                          1001 + 2 * (uint64_t)i, 1, true};
+        places[i] = (struct place_change){HOT,
+                                          place_of(0) - 9 * 3600LL * US_PER_SECOND + (2 * i + 1) * US_PER_SECOND,
+                                          1001 + 2 * (uint64_t)i,
+                                          1,
+                                          true,
+                                          0};
     struct semaphore_image image = {.semaphore = &batch.view.semaphores[0],
                                     .expected_version = batch.view.semaphores[0].version++,
                                     .changed = true};
@@ -497,6 +529,93 @@ Test(queue_batch, places_of_a_full_batch_are_deleted_by_seeks)
     cr_assert_eq(number_of(session, "SELECT COUNT(*) FROM waiter WHERE semaphore_id = 1"), 3000 - PLACES);
 }
 
+/* Inserts waiters for one seat, in the order of their ids, which watch it. */
+static void insert_watchers(unsigned seat, unsigned first_id, unsigned count)
+{
+    struct buf sql;
+    buf_init(&sql, SQL_SIZE);
+    buf_printf(&sql,
+               "INSERT INTO permit_request (id, external_id, state, server_id, place, wanted)"
+               " SELECT %u + seq, CONCAT('s', %u + seq), 3, 7, '2026-11-21' + INTERVAL seq SECOND,"
+               " x'01000000000000000000010000000000000001000000000000000100000000' FROM numbers.upto WHERE seq <= %u;"
+               "INSERT INTO waiter (semaphore_id, place, permit_request_id, count, watch)"
+               " SELECT 2, '2026-11-21' + INTERVAL seq SECOND, %u + seq, 1, %u FROM numbers.upto WHERE seq <= %u",
+               first_id, first_id, count, first_id, seat, count);
+    must_run_long(address, buf_text(&sql));
+    buf_release(&sql);
+}
+
+/* Locks seats and reads the waiters of a batch that may free these seats. */
+static void read_seats(const uint32_t *freed, size_t count)
+{
+    const uint64_t id = SEATS;
+    const struct slots_wanted none = {0};
+    const struct lock_set set = {.semaphore_ids = &id, .slots_wanted = &none, .semaphore_count = 1};
+    const struct queue_read read = {.free = 5, .freed = freed, .freed_count = count};
+    arena_clear(&batch.arena);
+    cr_assert_eq(store_lock(batch.store, &set, &batch.arena, &batch.view), PERMIT_OK, "%s", batch.store->message);
+    sent_record();
+    (void)rows_read(session_of(batch.store));
+    cr_assert_eq(store_read_waiters(batch.store, &read, &none, 1, &batch.arena, &batch.view), PERMIT_OK, "%s",
+                 batch.store->message);
+}
+
+/* Returns true if the view has the waiter with this id. */
+static bool has_waiter(uint64_t id)
+{
+    for (size_t i = 0; i < batch.view.request_count; i++)
+        if (batch.view.requests[i].id == id)
+            return true;
+    return false;
+}
+
+/* A hall of taken seats: what a batch reads does not grow with the waiters for seats that stay held (P23). */
+Test(queue_batch, waiters_for_seats_that_stay_held_are_not_read)
+{
+    const struct want any = {.semaphore_id = SEATS, .count = 1};
+    insert_watchers(5, 100000, 20000);
+    insert_watchers(6, 200000, 3);
+    insert_watchers(7, 300000, 10);
+    insert_waiter(10, "k0", 0, LIVING, &any, 1);
+    must_run_long(address, "ANALYZE TABLE permit_request, waiter");
+    read_seats(NULL, 0);
+    cr_assert(batch.view.request_count == 1 && batch.view.queues[0].beyond == 0);
+    cr_assert_lt(rows_read(session_of(batch.store)), 50);
+    EXPLAINS("SELECT STRAIGHT_JOIN r.id", "waiter_watch", "PRIMARY", "PRIMARY");
+    cr_assert_eq(store_rollback(batch.store), PERMIT_OK);
+    read_seats((const uint32_t[]){6, 8, 6, 7}, 4);
+    cr_assert(batch.view.request_count == 1 + 3 + 10 && batch.view.queues[0].beyond == 0);
+    cr_assert_lt(rows_read(session_of(batch.store)), 200);
+    cr_assert_eq(store_rollback(batch.store), PERMIT_OK);
+    read_seats((const uint32_t[]){5}, 1);
+    cr_assert_lt(rows_read(session_of(batch.store)), 6 * QUEUE_READ_MAX);
+    EXPLAINS("SELECT STRAIGHT_JOIN r.id", "waiter_watch", "PRIMARY", "PRIMARY");
+    cr_assert(batch.view.queues[0].beyond == 100000 + QUEUE_READ_MAX + 1);
+    cr_assert(batch.view.request_count == QUEUE_READ_MAX + 1 && !has_waiter(10), "those before it are read first");
+    cr_assert_eq(store_rollback(batch.store), PERMIT_OK);
+}
+
+/* The 65th waiter for seat 5 ends the read of both: a waiter for any seat that stands behind it is not read. */
+Test(queue_batch, waiters_of_freed_seats_and_others_are_read_in_one_order)
+{
+    const struct want any = {.semaphore_id = SEATS, .count = 1};
+    insert_watchers(5, 100000, 70);
+    must_run(session, "UPDATE permit_request SET place='2026-11-21 00:00:10' WHERE id=100065;"
+                      "UPDATE waiter SET place='2026-11-21 00:00:10' WHERE permit_request_id=100065");
+    insert_waiter(10, "k0", 0, LIVING, &any, 1);
+    must_run(session, "UPDATE permit_request SET place='2026-11-21 00:00:09.5' WHERE id=10;"
+                      "UPDATE waiter SET place='2026-11-21 00:00:09.5' WHERE permit_request_id=10");
+    read_seats((const uint32_t[]){5}, 1);
+    cr_assert(has_waiter(10) && has_waiter(100001) && has_waiter(100065));
+    cr_assert(batch.view.queues[0].beyond == 100064 && has_waiter(100064) && !has_waiter(100066));
+    cr_assert_eq(store_rollback(batch.store), PERMIT_OK);
+    must_run(session, "UPDATE permit_request SET place='2026-11-21 00:05:00' WHERE id=10;"
+                      "UPDATE waiter SET place='2026-11-21 00:05:00' WHERE permit_request_id=10");
+    read_seats((const uint32_t[]){5}, 1);
+    cr_assert_not(has_waiter(10));
+    cr_assert_eq(store_rollback(batch.store), PERMIT_OK);
+}
+
 /*
  * A server has died with its clients: their places are passed over in every batch until they are removed. This bounds
  * what that reads (P23).
@@ -506,7 +625,8 @@ Test(queue_batch, places_of_a_dead_server_are_passed_over)
     must_run_long(address, "INSERT INTO permit_request (id, external_id, state, server_id, place)"
                            " SELECT 100000 + a.seq + 20000 * b.seq, CONCAT('d', a.seq, '-', b.seq), 3, 8, '2026-11-20'"
                            " FROM numbers.upto a JOIN numbers.upto b ON b.seq <= 2 WHERE a.seq <= 20000;"
-                           "INSERT INTO waiter SELECT 1, place, id, 1 FROM permit_request WHERE state = 3");
+                           "INSERT INTO waiter (semaphore_id, place, permit_request_id, count) SELECT 1, place, id, 1 "
+                           "FROM permit_request WHERE state = 3");
     insert_hot(10, "k", 0, LIVING);
     must_run_long(address, "ANALYZE TABLE permit_request, waiter");
     (void)rows_read(session_of(batch.store));
@@ -528,7 +648,8 @@ Test(queue_batch, search_for_a_waiter_that_fits_is_bounded)
     must_run_long(address, "INSERT INTO permit_request (id, external_id, state, server_id, place, waiting_since)"
                            " SELECT 100000 + a.seq + 20000 * b.seq, CONCAT('d', a.seq, '-', b.seq), 3, 7, '2026-11-22',"
                            " '2026-11-22' FROM numbers.upto a JOIN numbers.upto b ON b.seq <= 2 WHERE a.seq <= 20000;"
-                           "INSERT INTO waiter SELECT 1, place, id, 5 FROM permit_request WHERE state = 3");
+                           "INSERT INTO waiter (semaphore_id, place, permit_request_id, count) SELECT 1, place, id, 5 "
+                           "FROM permit_request WHERE state = 3");
     insert_hot(10, "k", 0, LIVING);
     insert_hot(300000, "last", 60 * 24 * 7, LIVING);
     must_run_long(address, "ANALYZE TABLE permit_request, waiter");

@@ -1283,7 +1283,7 @@ static size_t queue_reads(const struct line *line, struct queue_read *reads, boo
     utc_us next_due[SEMAPHORES];
     struct view view = scene_view(next_due);
     make_operation(line, wants, &operation);
-    return plan_queue_reads(&view, operations, 1, &scene.settings, reads, servers);
+    return plan_queue_reads(&view, operations, 1, &scene.settings, &scene.arena, reads, servers);
 }
 
 Test(plan_queue, queue_is_read_if_units_may_be_free)

@@ -623,6 +623,123 @@ Test(plan_slots, waiter_for_a_label_that_is_gone_blocks_no_others)
     expect_waiters("");
 }
 
+/* ---- watched slots ---- */
+
+/* Prints "+101 watches 2" for each new place, "-1" for each removed one, and "cleared 2" for each watch to be cleared. */
+static void expect_places(const char *expected)
+{
+    const struct changes *changes = &scene.plan.changes;
+    struct buf got;
+    buf_init(&got, 1000);
+    for (size_t i = 0; i < changes->place_count; i++)
+        if (changes->places[i].remove)
+            buf_printf(&got, "-%llu; ", (unsigned long long)changes->places[i].request_id);
+        else
+            buf_printf(&got, "+%llu watches %u; ", (unsigned long long)changes->places[i].request_id,
+                       (unsigned)changes->places[i].watch);
+    for (size_t i = 0; i < changes->slot_count; i++)
+        if (changes_clear_watch(changes, &changes->slots[i]))
+            buf_printf(&got, "cleared %u; ", (unsigned)changes->slots[i].number);
+    cr_expect_str_eq(buf_text(&got), expected, "expected %s, got %s", expected, buf_text(&got));
+    buf_release(&got);
+}
+
+Test(plan_slots, waiter_watches_a_held_slot_that_it_cannot_do_without)
+{
+    label_all();
+    HOLD("k1", LATER, 2, 3);
+    HOLD("k2", LATER, 4);
+    EXPECT({OP_RELEASE, "k2", NULL, "ok", 0},
+           {OP_ACQUIRE, "k3", "named 1 3", "no_capacity 3=A3 of k1/1 until 55", WAIT_ASK},
+           {OP_ACQUIRE, "k4", "named A2", "no_capacity 2=A2 of k1/1 until 55", WAIT_ASK},
+           {OP_ACQUIRE, "k5", "named 4", "granted 4=A4", WAIT_ASK},
+           {OP_ACQUIRE, "k6", "named A4", "no_capacity 4=A4 of k5/57 until 60", WAIT_ASK},
+           {OP_ACQUIRE, "k7", "1 of 2 3", "no_capacity", WAIT_ASK});
+    expect_places("+100 watches 3; +101 watches 2; +103 watches 4; +104 watches 0; ");
+    HOLD("k8", LATER, 1, 4, 5, 6);
+    EXPECT({OP_ACQUIRE, "k9", "2 adjacent", "no_capacity", WAIT_ASK}, {OP_ACQUIRE, "ka", "1", "no_capacity", WAIT_ASK});
+    expect_places("+100 watches 0; +101 watches 0; ");
+}
+
+Test(plan_slots, waiter_watches_no_slot_if_it_lacks_other_units)
+{
+    scene.hall.queue = QUEUE_FIFO;
+    HOLD("k1", LATER, 2);
+    EXPECT({OP_ACQUIRE, "k2", "6", "no_capacity", WAIT_ASK},
+           {OP_ACQUIRE, "k3", "named 1", "no_capacity behind", WAIT_ASK});
+    expect_places("+100 watches 0; +101 watches 0; ");
+}
+
+Test(plan_slots, slot_that_stays_free_is_watched_by_no_waiter)
+{
+    HOLD("k1", LATER, 2, 3);
+    scene.hall.waiting = 1; /* its row is not read: it watches a slot that is held by another */
+    EXPECT({OP_RELEASE, "k1", NULL, "ok", 0}, {OP_ACQUIRE, "k2", "named 3", "granted 3", WAIT_NO});
+    expect_places("cleared 2; ");
+    scene.hall.waiting = 0;
+    EXPECT({OP_RELEASE, "k1", NULL, "ok", 0});
+    expect_places("");
+}
+
+/* Nobody clears the watch of a kept place while it counts for nothing. */
+Test(plan_slots, kept_place_that_is_asked_for_again_watches_a_slot_that_is_held_now)
+{
+    HOLD("k1", LATER, 3);
+    wait_elsewhere("w1", 9, "named 2 3")->server_id = 0;
+    scene.hall.waiting = 0;
+    EXPECT({OP_ACQUIRE, "w1", "named 2 3", "no_capacity 3 of k1/1 until 55", WAIT_ASK});
+    expect_places("-2; +2 watches 3; ");
+    cr_expect_eq(scene.plan.changes.semaphores[0].semaphore->waiting, 1);
+    cr_expect(scene.plan.changes.places[1].place == scene.plan.changes.places[0].place);
+}
+
+static struct queue_read queue_read_for(const struct operation *operation)
+{
+    utc_us next_due;
+    struct free_slots free_slots;
+    struct named_slots named;
+    bool servers;
+    struct queue_read read;
+    struct view view = scene_view(&next_due, &free_slots, &named);
+    const struct plan_settings settings = {.server_id = 1};
+    cr_assert_eq(plan_queue_reads(&view, &operation, 1, &settings, &scene.arena, &read, &servers), 1);
+    return read;
+}
+
+Test(plan_slots, watchers_are_read_of_slots_that_may_be_freed)
+{
+    const struct operation release = {.kind = OP_RELEASE, .external_id = BYTES("k1")};
+    const struct operation renew = {.kind = OP_RENEW, .external_id = BYTES("k1")};
+    scene.hall.waiting = 1;
+    HOLD("k1", LATER, 2, 3);
+    HOLD("k2", LATER, 4);
+    struct queue_read read = queue_read_for(&renew);
+    cr_expect(read.freed_count == 0 && !read.all_watches);
+    read = queue_read_for(&release);
+    cr_expect(read.freed_count == 2 && read.freed[0] == 2 && read.freed[1] == 3 && !read.all_watches);
+    scene.holders[1].due_at = NOW;
+    read = queue_read_for(&renew);
+    cr_expect(read.freed_count == 1 && read.freed[0] == 4);
+    read = queue_read_for(&release);
+    cr_expect_eq(read.freed_count, 3);
+    scene.hall.kind = KIND_COUNTED;
+    cr_expect(queue_read_for(&release).all_watches);
+}
+
+Test(plan_slots, all_waiters_are_read_if_very_many_slots_may_be_freed)
+{
+    static uint32_t numbers[QUEUE_FREED_MAX + 1];
+    const struct operation release = {.kind = OP_RELEASE, .external_id = BYTES("k1")};
+    scene.hall.waiting = 1;
+    scene.hall.capacity = 1000;
+    HOLD("k1", LATER, 1)->permits->slots = (struct slots){numbers, QUEUE_FREED_MAX};
+    struct queue_read read = queue_read_for(&release);
+    cr_expect(read.freed_count == QUEUE_FREED_MAX && !read.all_watches);
+    scene.holders[0].permits->slots.count++;
+    read = queue_read_for(&release);
+    cr_expect(read.freed_count == 0 && read.all_watches);
+}
+
 /* ---- labels ---- */
 
 /*

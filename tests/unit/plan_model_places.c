@@ -168,7 +168,10 @@ static bool check_places_of(struct rows *rows, unsigned key)
 {
     const struct request *row = &rows->requests[key];
     for (size_t i = 0; i < row->want_count; i++) {
-        struct place_change place = {row->wants[i].semaphore_id, row->place, row->id, row->wants[i].count, false};
+        struct place_change place = {.semaphore_id = row->wants[i].semaphore_id,
+                                     .place = row->place,
+                                     .request_id = row->id,
+                                     .count = row->wants[i].count};
         unsigned at = find_place(rows, &place);
         if (at == rows->place_count || rows->places[at].count != place.count)
             FAIL("%s waits, and has no place for %lld of %c", key_name(key).data, (long long)place.count,

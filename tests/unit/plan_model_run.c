@@ -925,7 +925,8 @@ static bool read_batch(struct run *run, struct batch *batch, const struct operat
     for (size_t i = 0; i < count && read->due_cut; i++)
         if (shortfalls[i].units > read->due_cut)
             run->model.unread = ~0U;
-    size_t read_count = plan_queue_reads(ret_view, operations, batch->count, &batch->settings, reads, &servers);
+    size_t read_count =
+        plan_queue_reads(ret_view, operations, batch->count, &batch->settings, &run->arena, reads, &servers);
     if (!check_queue_reads(run, batch, ret_view, reads, read_count, servers))
         return false;
     if ((read_count || servers) && !rows_read_waiters(&run->rows, read, reads, read_count, &run->arena, ret_view))

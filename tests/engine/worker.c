@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: MIT */
+/* A worker that runs one batch in this thread, on a store whose locks follow a script. */
+#include <criterion/criterion.h>
+#include <string.h>
+
+#include "engine/state.h"
+#include "engine/task.h"
+#include "fixture.h"
+
+enum { BATCH = 3, SEMAPHORES = 3, LOCKS_MAX = 16, IDS = 100000 };
+
+static struct engine engine;
+static struct task task;
+static struct asked asked[BATCH];
+
+static struct script {
+    const char *timeouts; /* "1" for each call of store_lock that times out, in order; then all succeed */
+    char locked[100];     /* semaphores of each call, one letter each: "abc ab c" */
+    size_t locks;
+    size_t unlocked; /* semaphores that were locked in the database while no batch held their pre-lock */
+    size_t decided;
+} script;
+
+/* ---- the store ---- */
+
+static enum permit_status succeed(struct store *store)
+{
+    (void)store;
+    return PERMIT_OK;
+}
+
+static void end_nothing(struct store *store)
+{
+    (void)store;
+}
+
+static enum permit_status reserve_ids(struct store *store, uint64_t count, struct id_range *ret_range,
+                                      uint64_t *ret_epoch)
+{
+    (void)store;
+    *ret_range = (struct id_range){1, 1 + count};
+    *ret_epoch = 1;
+    return PERMIT_OK;
+}
+
+static void add_semaphore(struct view *view, uint64_t id)
+{
+    struct semaphore *semaphore = &view->semaphores[view->semaphore_count];
+    *semaphore = (struct semaphore){.id = id,
+                                    .name = (struct bytes){&"abc"[id - 1], 1},
+                                    .kind = KIND_COUNTED,
+                                    .next_permit_id = 1,
+                                    .version = 1,
+                                    .next_due_at = NEVER,
+                                    .retired_at = NEVER};
+    semaphore_reset(semaphore, 1000);
+    semaphore->capacity = 10;
+    view->next_due[view->semaphore_count++] = NEVER;
+}
+
+static enum permit_status lock(struct store *store, const struct lock_set *set, struct arena *arena,
+                               struct view *ret_view)
+{
+    (void)store;
+    struct view view = {
+        .semaphores = arena_array(arena, SEMAPHORES, sizeof *view.semaphores),
+        .free_slots = arena_array(arena, SEMAPHORES, sizeof *view.free_slots),
+        .named_slots = arena_array(arena, SEMAPHORES, sizeof *view.named_slots),
+        .next_due = arena_array(arena, SEMAPHORES, sizeof *view.next_due),
+        .clock = {.tick_at = US_PER_SECOND},
+        .now = US_PER_SECOND,
+        .epoch = 1,
+        .same_server = true,
+    };
+    cr_assert_lt(script.locks++, LOCKS_MAX);
+    strcat(script.locked, script.locked[0] ? " " : "");
+    for (size_t i = 0; i < set->semaphore_count; i++) {
+        uint64_t id = set->semaphore_ids[i];
+        strncat(script.locked, &"abc"[id - 1], 1);
+        script.unlocked += semaphore_cache_find(&engine.queue.semaphores, id)->prelock_holder == NULL;
+        add_semaphore(&view, id);
+    }
+    if (*script.timeouts) {
+        script.timeouts++;
+        return PERMIT_LOCK_TIMEOUT;
+    }
+    *ret_view = view;
+    return PERMIT_OK;
+}
+
+static enum permit_status apply(struct store *store, const struct changes *changes)
+{
+    (void)store, (void)changes;
+    return PERMIT_OK;
+}
+
+static const struct store_methods methods = {.reconnect = succeed,
+                                             .disconnect = end_nothing,
+                                             .ping = succeed,
+                                             .reserve_ids = reserve_ids,
+                                             .lock = lock,
+                                             .apply = apply,
+                                             .rollback = succeed};
+static struct store store = {.methods = &methods, .message = ""};
+
+/* ---- the worker ---- */
+
+static void begin(void)
+{
+    script = (struct script){.timeouts = ""};
+    engine = (struct engine){.settings = {.request_timeout_ms = 10000, .plan = {.retention_us = US_PER_SECOND}}};
+    pthread_mutex_init(&engine.mutex, NULL);
+    pthread_cond_init(&engine.work, NULL);
+    pthread_cond_init(&engine.expiry_wake, NULL);
+    pthread_cond_init(&engine.poll_wake, NULL);
+    list_init(&engine.refusals);
+    queue_init(&engine.queue, DIRECTORY);
+    for (uint64_t id = 1; id <= SEMAPHORES; id++)
+        semaphore_cache_put(&engine.queue.semaphores, id, (struct bytes){&"abc"[id - 1], 1}, KIND_COUNTED, 1);
+    task = (struct task){.engine = &engine, .store = &store};
+    arena_init(&task.arena, 4096, 1 << 20);
+}
+
+static void end(void)
+{
+    for (size_t i = 0; i < BATCH; i++)
+        op_drop_entries(&asked[i].op);
+    queue_release(&engine.queue);
+    arena_release(&task.arena);
+}
+
+TestSuite(worker, .init = begin, .fini = end, .timeout = 300);
+
+/* The worker ends when all are decided. */
+static void note_decided(struct op *op, const struct decision *decision)
+{
+    (void)op;
+    cr_assert_eq(decision->status, PERMIT_OK, "%s", permit_status_word(decision->status));
+    if (++script.decided == BATCH)
+        atomic_store(&engine.stopping, true);
+}
+
+static void ask(size_t at, const char *key, const char *semaphores)
+{
+    struct asked *one = &asked[at];
+    *one = (struct asked){.operation = {.kind = OP_ACQUIRE, .external_id = bytes_of(key), .wants = one->wants}};
+    for (; *semaphores; semaphores++)
+        one->wants[one->operation.want_count++] = (struct want){.semaphore = {semaphores, 1}, .count = 1};
+    op_init(&one->op, &one->operation, NEVER, note_decided);
+    (void)queue_add(&engine.queue, &one->op);
+}
+
+/*
+ * After a lock time-out the batch runs in parts, by the first semaphore: k1 with k2, and k3. The part of k1 and k2 times
+ * out again and is split in turn, within the batch. It needs neither c nor knows that k3 does, so it must leave the
+ * pre-lock of c to the batch.
+ */
+Test(worker, part_of_a_batch_that_is_split_keeps_the_prelocks_of_the_other_parts)
+{
+    script.timeouts = "1111";
+    ask(0, "k1", "a");
+    ask(1, "k2", "ab");
+    ask(2, "k3", "c");
+    worker_run(&task);
+    cr_assert_eq(script.decided, BATCH);
+    cr_assert_str_eq(script.locked, "abc ab c ab ab c");
+    cr_assert_eq(script.unlocked, 0);
+}
+
+Test(worker, batch_runs_at_once)
+{
+    ask(0, "k1", "a");
+    ask(1, "k2", "ab");
+    ask(2, "k3", "c");
+    worker_run(&task);
+    cr_assert_str_eq(script.locked, "abc");
+    cr_assert_eq(script.unlocked, 0);
+}
