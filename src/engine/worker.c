@@ -238,15 +238,16 @@ static bool read_deeper(struct queue_read *reads, size_t count, uint64_t semapho
     size_t waiters = 0;
     bool any = false;
     for (size_t i = 0; i < count; i++)
-        waiters += queue_read_max(reads[i].depth);
+        waiters += queue_read_size(&reads[i]);
     for (size_t i = 0; i < count; i++) {
-        if (!(semaphores >> reads[i].semaphore & 1) || reads[i].depth == QUEUE_DEPTH_MAX)
+        struct queue_read deeper = reads[i];
+        if (!(semaphores >> reads[i].semaphore & 1) || !queue_read_deepen(&deeper))
             continue;
-        size_t more = queue_read_max(reads[i].depth + 1) - queue_read_max(reads[i].depth);
+        size_t more = queue_read_size(&deeper) - queue_read_size(&reads[i]);
         if (waiters + more > most)
             continue;
         waiters += more;
-        reads[i].depth++;
+        reads[i] = deeper;
         any = true;
     }
     return any;
@@ -272,7 +273,7 @@ static enum permit_status plan_with_waiters(struct worker *worker, struct run *r
             status = read_waiters(worker, run, reads, count, settings->server_id);
         if (status == PERMIT_OK)
             status = plan_batch(&run->view, operations, run->count, worker->ids, settings, worker->arena, &run->plan);
-        bool again = status == PERMIT_OK && run->plan.read_more && round < 2 * QUEUE_DEPTH_MAX;
+        bool again = status == PERMIT_OK && run->plan.read_more && round < 2 * (QUEUE_DEPTH_MAX + 1);
         if (!again || !read_deeper(reads, count, run->plan.read_more))
             return status;
     }

@@ -72,7 +72,7 @@ static void waiters_sql(const struct queue_read *read, uint64_t semaphore_id, st
         sql_time(sql, read->aged);
         buf_append_text(sql, "))");
     }
-    buf_printf(sql, IN_ORDER, queue_read_max(read->depth) + 1, EXAMINED_MAX << (2 * read->depth));
+    buf_printf(sql, IN_ORDER, queue_read_size(read) + 1, EXAMINED_MAX << (2 * read->depth));
 }
 
 static enum permit_status read_servers(struct session *session, struct arena *arena, struct view *view)
@@ -91,7 +91,7 @@ static enum permit_status read_servers(struct session *session, struct arena *ar
     return PERMIT_OK;
 }
 
-static enum permit_status read_queue(struct session *session, unsigned depth, struct arena *arena,
+static enum permit_status read_queue(struct session *session, const struct queue_read *read, struct arena *arena,
                                      struct queue_part *part)
 {
     enum permit_status status = session_next(session);
@@ -99,7 +99,7 @@ static enum permit_status read_queue(struct session *session, unsigned depth, st
         return status;
     size_t rows = session_affected(session);
     struct row_reader reader = {.arena = arena};
-    part->cut = rows > queue_read_max(depth);
+    part->cut = rows > queue_read_size(read);
     part->cut_behind = session_warned(session);
     part->waiters = arena_array(arena, rows, sizeof *part->waiters);
     if (!part->waiters)
@@ -124,7 +124,7 @@ static enum permit_status read_queues(struct session *session, const struct queu
     if (status == PERMIT_OK)
         status = read_servers(session, arena, view);
     for (size_t i = 0; i < count && status == PERMIT_OK; i++)
-        status = read_queue(session, reads[i].depth, arena, &parts[i]);
+        status = read_queue(session, &reads[i], arena, &parts[i]);
     return session_end(session, status);
 }
 

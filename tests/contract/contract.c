@@ -440,14 +440,18 @@ static const struct request *find_request(const struct view *view, const char *k
 }
 
 /* Locks beta and reads its queue. */
-static void read_beta_deep(struct fixture *fixture, int64_t free, bool fifo, utc_us aged, unsigned depth)
+static void read_beta_as(struct fixture *fixture, const struct queue_read *read)
 {
     struct want beta[] = {{.semaphore = BYTES("beta"), .count = 1}};
-    const struct queue_read read = {.semaphore = 0, .free = free, .fifo = fifo, .aged = aged, .depth = depth};
     const struct slots_wanted none = {0};
     lock_wants(fixture, "nobody", beta, 1);
-    MUST_OK(fixture->store, store_read_waiters(fixture->store, &read, &none, 1, &fixture->arena, &fixture->view));
+    MUST_OK(fixture->store, store_read_waiters(fixture->store, read, &none, 1, &fixture->arena, &fixture->view));
     MUST(fixture->view.queues && fixture->view.has_servers);
+}
+
+static void read_beta_deep(struct fixture *fixture, int64_t free, bool fifo, utc_us aged, unsigned depth)
+{
+    read_beta_as(fixture, &(struct queue_read){.free = free, .fifo = fifo, .aged = aged, .depth = depth});
 }
 
 static void read_beta(struct fixture *fixture, int64_t free, bool fifo)
@@ -554,6 +558,26 @@ static void long_queue_is_read_up_to_one_beyond(struct fixture *one, struct fixt
         MUST(find_request(&two->view, keys[0]) && find_request(&two->view, keys[QUEUE_READ_MAX]));
         read_again(two, fifo, 1);
         MUST(two->view.queues[0].beyond == 0 && two->view.request_count == QUEUE_READ_MAX + 2);
+        MUST_OK(two->store, store_rollback(two->store));
+    }
+}
+
+static void few_waiters_are_read_up_to_one_beyond(struct fixture *one, struct fixture *two)
+{
+    uint64_t server = join_server(one), third;
+    enter_beta(one, "w1", 1, some_time(1), server);
+    enter_beta(one, "w2", 1, some_time(2), server);
+    third = enter_beta(one, "w3", 1, some_time(3), server);
+    enter_beta(one, "w4", 1, some_time(4), server);
+    for (int fifo = 0; fifo <= 1; fifo++) {
+        struct queue_read read = {.free = 1, .fifo = fifo, .few = 2};
+        read_beta_as(two, &read);
+        MUST(two->view.request_count == 3 && find_request(&two->view, "w3"));
+        MUST(two->view.queues[0].beyond == third && two->view.queues[0].beyond_place == some_time(3));
+        MUST_OK(two->store, store_rollback(two->store));
+        MUST(queue_read_deepen(&read));
+        read_beta_as(two, &read);
+        MUST(two->view.request_count == 4 && two->view.queues[0].beyond == 0);
         MUST_OK(two->store, store_rollback(two->store));
     }
 }
@@ -844,6 +868,7 @@ const struct contract_case contract_cases[] = {
     {"queue_is_read_in_order_without_kept_places", queue_is_read_in_order_without_kept_places},
     {"request_of_the_batch_is_in_the_view_once", request_of_the_batch_is_in_the_view_once},
     {"long_queue_is_read_up_to_one_beyond", long_queue_is_read_up_to_one_beyond},
+    {"few_waiters_are_read_up_to_one_beyond", few_waiters_are_read_up_to_one_beyond},
     {"slots_of_waiters_are_read", slots_of_waiters_are_read},
     {"living_servers_are_read_without_a_queue", living_servers_are_read_without_a_queue},
     {"waiter_is_granted_on_behalf_of_another_server", waiter_is_granted_on_behalf_of_another_server},
