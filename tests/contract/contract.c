@@ -773,6 +773,25 @@ static void place_that_is_gone_fails_the_batch(struct fixture *one, struct fixtu
     MUST_OK(one->store, store_rollback(one->store));
 }
 
+/* The statement that adds a place, or a permit, checks the one that removes the other place. */
+static void place_that_is_gone_fails_a_batch_that_grants(struct fixture *one, struct fixture *two)
+{
+    struct want beta[] = {{.semaphore = BYTES("beta"), .count = 4}};
+    uint64_t id = enter_beta(one, "k", 4, some_time(0), 0);
+    (void)lock_waiting(two, "k", beta);
+    uint64_t beta_id = two->view.semaphores[0].id;
+    const struct place_change places[] = {{beta_id, some_time(1), id, 4, true}, {beta_id, some_time(2), id, 4, false}};
+    struct semaphore_image image = {
+        .semaphore = &two->view.semaphores[0], .expected_version = two->view.semaphores[0].version++, .changed = true};
+    const struct changes changes = {
+        .semaphores = &image, .semaphore_count = 1, .places = places, .place_count = ARRAY_LENGTH(places)};
+    MUST(store_apply(two->store, &changes) == PERMIT_INTERNAL);
+    MUST_OK(two->store, store_rollback(two->store));
+    read_beta(one, 10, true);
+    MUST(one->view.request_count == 0); /* its server is none */
+    MUST_OK(one->store, store_rollback(one->store));
+}
+
 /* Writes mail with a semaphore that does not change otherwise. */
 static void write_mail(struct fixture *fixture, const struct mail *mail, size_t count)
 {
@@ -876,6 +895,7 @@ const struct contract_case contract_cases[] = {
     {"due_requests_of_both_states_are_in_order", due_requests_of_both_states_are_in_order},
     {"removed_place_gives_way_to_its_key", removed_place_gives_way_to_its_key},
     {"place_that_is_gone_fails_the_batch", place_that_is_gone_fails_the_batch},
+    {"place_that_is_gone_fails_a_batch_that_grants", place_that_is_gone_fails_a_batch_that_grants},
     {"mail_is_read_and_deleted_by_its_server", mail_is_read_and_deleted_by_its_server},
     {"places_at_dead_servers_are_abandoned", places_at_dead_servers_are_abandoned},
 };
