@@ -24,8 +24,9 @@ struct mysql_store {
     enum store_use use;
     const struct doctor_options *options; /* may be NULL */
     struct buf sql;
-    struct buf identity;  /* SQL expression for the server's identity (epoch_identity_sql); set at each connect */
-    struct arena scratch; /* valid during one call */
+    struct buf identity;       /* SQL expression for the server's identity (epoch_identity_sql); set at each connect */
+    struct arena scratch;      /* valid during one call */
+    struct queues_ahead ahead; /* of the last lock packet */
 };
 
 static struct mysql_store *mysql_store_of(struct store *store)
@@ -194,7 +195,8 @@ static enum permit_status lock(struct store *store, const struct lock_set *set, 
                                struct view *ret_view)
 {
     struct mysql_store *mysql = mysql_store_of(store);
-    return batch_read_view(mysql->session, set, buf_text(&mysql->identity), &mysql->sql, arena, ret_view);
+    return batch_read_view(mysql->session, set, buf_text(&mysql->identity), &mysql->sql, arena, &mysql->ahead,
+                           ret_view);
 }
 
 static enum permit_status read_due(struct store *store, const struct shortfall *shortfalls, size_t count,
@@ -209,7 +211,7 @@ static enum permit_status read_waiters(struct store *store, const struct queue_r
                                        struct view *view)
 {
     struct mysql_store *mysql = mysql_store_of(store);
-    return batch_read_waiters(mysql->session, reads, slots, count, &mysql->sql, arena, view);
+    return batch_read_waiters(mysql->session, &mysql->ahead, reads, slots, count, &mysql->sql, arena, view);
 }
 
 static enum permit_status apply(struct store *store, const struct changes *changes)
