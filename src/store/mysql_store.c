@@ -88,7 +88,7 @@ static enum permit_status send_sql(struct mysql_store *mysql)
 /* ---- resolve ---- */
 
 /* Includes retired semaphores: a template may create them again; without one the plan may know the key. */
-static void resolve_sql(const struct resolve *resolve, struct buf *sql)
+static void resolve_names_sql(const struct resolve *resolve, struct buf *sql)
 {
     buf_append_text(sql, "SELECT s.name,s.id,s.kind,s.retired_at IS NOT NULL," ROW_FLOOR
                          " FROM semaphore s FORCE INDEX (semaphore_name) WHERE s.name IN (''");
@@ -96,7 +96,12 @@ static void resolve_sql(const struct resolve *resolve, struct buf *sql)
         buf_append_char(sql, ',');
         sql_bytes(sql, resolve->names[i].name);
     }
-    buf_append_text(sql, ");SELECT r.external_id,p.semaphore_id,IF(p.slots='',0,p.count),r.wanted"
+    buf_append_text(sql, ");");
+}
+
+static void resolve_keys_sql(const struct resolve *resolve, struct buf *sql)
+{
+    buf_append_text(sql, "SELECT r.external_id,p.semaphore_id,IF(p.slots='',0,p.count),r.wanted"
                          " FROM permit_request r FORCE INDEX (permit_request_external_id)"
                          " LEFT JOIN permit p FORCE INDEX (permit_request) ON p.permit_request_id=r.id"
                          " WHERE r.external_id IN (''");
@@ -169,9 +174,11 @@ static enum permit_status resolve(struct store *store, struct resolve *what, str
     struct mysql_store *mysql = mysql_store_of(store);
     struct session_row row;
     buf_clear(&mysql->sql);
-    resolve_sql(what, &mysql->sql);
+    if (what->name_count)
+        resolve_names_sql(what, &mysql->sql);
+    resolve_keys_sql(what, &mysql->sql);
     enum permit_status status = send_sql(mysql);
-    while (status == PERMIT_OK && session_row(mysql->session, &row))
+    while (what->name_count && status == PERMIT_OK && session_row(mysql->session, &row))
         for (size_t i = 0; i < what->name_count; i++)
             if (bytes_equal(what->names[i].name, row.columns[0])) {
                 what->names[i].ret_id = column_u64(row.columns[1]);
@@ -179,7 +186,7 @@ static enum permit_status resolve(struct store *store, struct resolve *what, str
                 what->names[i].ret_retired = column_u64(row.columns[3]) != 0;
                 what->names[i].ret_floor = column_u64(row.columns[4]);
             }
-    if (status == PERMIT_OK)
+    if (status == PERMIT_OK && what->name_count)
         status = session_next(mysql->session);
     if (status == PERMIT_OK)
         status = read_keys(mysql->session, what, arena);

@@ -220,9 +220,9 @@ void sent_record(void)
     sent_length = 0;
 }
 
-bool sent_anything(void)
+const char *sent_text(void)
 {
-    return sent_length > 0;
+    return sent;
 }
 
 const char *sent_statement(const char *beginning)
