@@ -197,6 +197,16 @@ static bool may_grant_waiters(const struct semaphore *semaphore)
            !semaphore->paused_reason.data;
 }
 
+/*
+ * Returns queue_read.few. Each waiter wants a unit at least, so no more waiters than free units are granted; some of the
+ * first ones may be in nobody's way. Those of a slotted semaphore often are, because they want other slots.
+ */
+static size_t few_waiters(const struct semaphore *semaphore, int64_t free)
+{
+    enum { MORE = 2 };
+    return semaphore->kind == KIND_COUNTED && free + MORE < QUEUE_READ_MAX ? (size_t)free + MORE : 0;
+}
+
 size_t plan_queue_reads(const struct view *view, const struct operation *const *operations, size_t operation_count,
                         const struct plan_settings *settings, struct arena *arena, struct queue_read *ret_reads,
                         bool *ret_servers)
@@ -238,6 +248,7 @@ size_t plan_queue_reads(const struct view *view, const struct operation *const *
                                                      .free = free,
                                                      .fifo = semaphore->queue == QUEUE_FIFO,
                                                      .aged = now - settings->backfill_bound_us,
+                                                     .few = few_waiters(semaphore, free),
                                                      .freed = freed[i].slots,
                                                      .freed_count = known ? freed[i].slot_count : 0,
                                                      .all_watches = semaphore->kind == KIND_COUNTED || !known};

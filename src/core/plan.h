@@ -120,8 +120,8 @@ struct owner_state {
 
 /*
  * The part of a locked semaphore's queue that was read. Its waiters are among the requests of the view: the first
- * QUEUE_READ_MAX that want no more than may be free, or that may block later ones (under `fifo`: simply the first ones).
- * A deeper read has 16 times as many.
+ * QUEUE_READ_MAX that want no more than may be free, or that may block later ones (under `fifo`: simply the first ones);
+ * or fewer (queue_read.few). A deeper read has 16 times as many.
  */
 enum { QUEUE_READ_MAX = 64, QUEUE_DEPTH_MAX = 2 };
 struct queue_view {
@@ -358,10 +358,11 @@ struct queue_read {
                          under `fifo` they are read too */
     bool fifo;
     utc_us aged;    /* not `fifo`: those that wait since then or longer are read too: they block later ones */
-    unsigned depth; /* at most QUEUE_DEPTH_MAX: how far to read (queue_read_max) */
+    size_t few;     /* with depth 0: waiters to read, less than QUEUE_READ_MAX; 0: QUEUE_READ_MAX */
+    unsigned depth; /* at most QUEUE_DEPTH_MAX: how far to read (queue_read_size) */
     /*
      * Slots that the batch may free, in any order, with duplicates. A waiter that watches another slot is not read: that
-     * slot stays held, so the waiter cannot be granted, and it is in nobody's way. all_watches: read those too.
+     * slot stays held, so the waiter cannot be granted, and it blocks nobody. all_watches: read those too.
      */
     const uint32_t *freed;
     size_t freed_count; /* at most QUEUE_FREED_MAX */
@@ -369,10 +370,27 @@ struct queue_read {
 };
 enum { QUEUE_FREED_MAX = 500 };
 
+/* Returns how many waiters the read returns before the one that is `beyond`. */
+static inline size_t queue_read_size(const struct queue_read *read)
+{
+    return read->depth == 0 && read->few ? read->few : queue_read_max(read->depth);
+}
+
+/* Makes the read deeper. False: it is as deep as it may be. */
+static inline bool queue_read_deepen(struct queue_read *read)
+{
+    if (read->depth == QUEUE_DEPTH_MAX)
+        return false;
+    read->depth += read->few == 0;
+    read->few = 0;
+    return true;
+}
+
 /*
  * Finds the queues that must be read, after the locks and after due holders were read, and before the plan: a locked
  * semaphore has waiters, and units of it may be free in this batch. ret_reads has space for one per semaphore of the
- * view; their depth is 0. Returns their number. *ret_servers: the batch has a row that waits, or an unclaimed grant, so
+ * view; their depth is 0, and of a counted semaphore a few more waiters are
+ * read than units are free. Returns their number. *ret_servers: the batch has a row that waits, or an unclaimed grant, so
  * the living servers must be read even if no queue is (store_read_waiters with 0 reads). An administrative operation
  * changes its semaphore only: it reads none. Lists of slots are in the arena.
  */

@@ -10,7 +10,7 @@
 enum { MAX_PUT_BACKS = 3 }; /* of an acquire */
 
 /*
- * Records the tokens issued, and the earliest deadline; wakes expiry if it is earlier than the known ones. Caller holds
+ * Records the tokens issued, which queues have waiters, and the earliest deadline; wakes expiry if it is earlier than the known ones. Caller holds
  * the engine's mutex.
  */
 static void record_tokens_and_deadlines(struct engine *engine, const struct plan *plan)
@@ -20,6 +20,8 @@ static void record_tokens_and_deadlines(struct engine *engine, const struct plan
         struct semaphore_entry *entry = semaphore_cache_find(&engine->queue.semaphores, semaphore->id);
         if (entry && semaphore->next_permit_id > entry->tokens_seen)
             entry->tokens_seen = semaphore->next_permit_id;
+        if (entry)
+            entry->has_queue = semaphore->waiting > 0;
     }
     utc_us earliest = NEVER;
     for (size_t i = 0; i < plan->changes.request_count; i++) {

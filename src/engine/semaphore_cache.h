@@ -36,6 +36,7 @@ struct semaphore_entry {
     uint64_t reserved;          /* last pass of the queue in which an op reserved it */
     uint64_t tokens_seen;       /* every lower token may have been issued */
     uint64_t floor;             /* at most 1 s old; a lower value is always safe */
+    bool has_queue;             /* requests waited for it, through any permitd, when a batch last locked it */
     bool floor_stale;           /* an operation on it was decided since the floor was read */
     struct holders *holders;    /* NULL: never read */
 

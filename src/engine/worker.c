@@ -161,6 +161,32 @@ static bool slots_wanted(struct worker *worker, const struct run *run, uint64_t 
     return true;
 }
 
+/*
+ * Returns how many waiters of a counted semaphore are read together with the locks: as many as its ends may let in,
+ * because a hand-over without a round trip for them is faster, and a few more, because the first ones may block nobody.
+ * A wrong guess costs a read.
+ */
+static size_t waiters_ahead(const struct run *run, const struct semaphore_entry *entry)
+{
+    enum { MORE = 2 };
+    size_t ends = 0;
+    for (size_t i = 0; i < run->count; i++)
+        for (size_t j = 0; operation_ends_request(run->ops[i]->operation->kind) && j < run->ops[i]->entry_count; j++)
+            ends += run->ops[i]->entries[j] == entry;
+    if (ends == 0)
+        return 0;
+    return ends + MORE < QUEUE_READ_MAX ? ends + MORE : QUEUE_READ_MAX;
+}
+
+/* Returns true if an operation asks for a request that waits here, or was granted for a client here. */
+static bool any_waiter_asks(const struct run *run)
+{
+    for (size_t i = 0; i < run->count; i++)
+        if (run->ops[i]->is_waiter_op)
+            return true;
+    return false;
+}
+
 /* The distinct owners whose heartbeat acquires of the run depend on. NULL: out of memory. */
 static const struct bytes *collect_owners(struct worker *worker, const struct run *run, size_t *ret_count)
 {
@@ -184,10 +210,11 @@ static enum permit_status lock_rows(struct worker *worker, struct run *run)
     struct semaphore_entry *entries[BATCH_MAX_SEMAPHORES + 1];
     uint64_t ids[BATCH_MAX_SEMAPHORES];
     struct slots_wanted slots[BATCH_MAX_SEMAPHORES] = {0};
+    size_t ahead[BATCH_MAX_SEMAPHORES];
     struct bytes *keys = arena_array(worker->arena, run->count, sizeof *keys);
     if (!keys)
         return PERMIT_NO_MEMORY;
-    struct lock_set set = {.semaphore_ids = ids, .slots_wanted = slots, .keys = keys};
+    struct lock_set set = {.semaphore_ids = ids, .slots_wanted = slots, .waiters_ahead = ahead, .keys = keys};
     const struct operation *first = run->ops[0]->operation;
     if (operation_is_administrative(first->kind)) {
         set.semaphore_name = first->semaphore;
@@ -201,13 +228,18 @@ static enum permit_status lock_rows(struct worker *worker, struct run *run)
         ids[i] = entries[i]->id;
         assert(i == 0 || ids[i - 1] < ids[i]);
         slots[i].free = entries[i]->kind == KIND_COUNTED ? 0 : 1;
+        ahead[i] = entries[i]->has_queue && !slots[i].free;
     }
     pthread_mutex_unlock(&worker->engine->mutex);
+    for (size_t i = 0; i < set.semaphore_count; i++)
+        if (ahead[i])
+            ahead[i] = waiters_ahead(run, entries[i]);
     for (size_t i = 0; i < set.semaphore_count; i++)
         if (slots[i].free && !slots_wanted(worker, run, ids[i], &slots[i]))
             return PERMIT_NO_MEMORY;
     for (size_t i = 0; i < run->count; i++)
         keys[set.key_count++] = run->ops[i]->operation->external_id;
+    set.servers_ahead = any_waiter_asks(run);
     set.owners = collect_owners(worker, run, &set.owner_count);
     return set.owners ? store_lock(worker->store, &set, worker->arena, &run->view) : PERMIT_NO_MEMORY;
 }
@@ -238,15 +270,16 @@ static bool read_deeper(struct queue_read *reads, size_t count, uint64_t semapho
     size_t waiters = 0;
     bool any = false;
     for (size_t i = 0; i < count; i++)
-        waiters += queue_read_max(reads[i].depth);
+        waiters += queue_read_size(&reads[i]);
     for (size_t i = 0; i < count; i++) {
-        if (!(semaphores >> reads[i].semaphore & 1) || reads[i].depth == QUEUE_DEPTH_MAX)
+        struct queue_read deeper = reads[i];
+        if (!(semaphores >> reads[i].semaphore & 1) || !queue_read_deepen(&deeper))
             continue;
-        size_t more = queue_read_max(reads[i].depth + 1) - queue_read_max(reads[i].depth);
+        size_t more = queue_read_size(&deeper) - queue_read_size(&reads[i]);
         if (waiters + more > most)
             continue;
         waiters += more;
-        reads[i].depth++;
+        reads[i] = deeper;
         any = true;
     }
     return any;
@@ -272,7 +305,7 @@ static enum permit_status plan_with_waiters(struct worker *worker, struct run *r
             status = read_waiters(worker, run, reads, count, settings->server_id);
         if (status == PERMIT_OK)
             status = plan_batch(&run->view, operations, run->count, worker->ids, settings, worker->arena, &run->plan);
-        bool again = status == PERMIT_OK && run->plan.read_more && round < 2 * QUEUE_DEPTH_MAX;
+        bool again = status == PERMIT_OK && run->plan.read_more && round < 2 * (QUEUE_DEPTH_MAX + 1);
         if (!again || !read_deeper(reads, count, run->plan.read_more))
             return status;
     }

@@ -15,9 +15,29 @@
  * for specific slots depend on the order of the names: call batch_sort_named before.
  */
 void batch_lock_sql(const struct lock_set *set, const char *identity, struct buf *sql);
-/* Sends the lock packet and reads its results. On failure the packet is finished, but the transaction may be open. */
+/*
+ * What was read of the queues with the locks (lock_set.waiters_ahead): valid until the transaction ends, in the arena
+ * of the lock packet.
+ */
+struct queues_ahead {
+    const uint64_t *servers; /* living ones; NULL: nothing was read */
+    size_t server_count;
+    struct queue_ahead *queues;
+    size_t count;
+};
+
+/*
+ * Sends the lock packet and reads its results. On failure the packet is finished, but the transaction may be open.
+ */
 enum permit_status batch_read_view(struct session *session, const struct lock_set *set, const char *identity,
-                                   struct buf *sql, struct arena *arena, struct view *ret_view) MUST_CHECK;
+                                   struct buf *sql, struct arena *arena, struct queues_ahead *ret_ahead,
+                                   struct view *ret_view) MUST_CHECK;
+/* Returns true if the set asks to read anything of queues ahead. */
+bool batch_reads_ahead(const struct lock_set *set);
+/* Appends the statements that read ahead, and reads their results, which the session steps to. */
+void batch_ahead_sql(const struct lock_set *set, struct buf *sql);
+enum permit_status batch_read_ahead(struct session *session, const struct lock_set *set, struct arena *arena,
+                                    struct queues_ahead *ret_ahead) MUST_CHECK;
 /*
  * Sorts the names of specific slots of each semaphore and removes duplicates, so that few statements suffice. Replaces
  * set->slots_wanted by a copy in the arena. Returns false if memory runs out.
@@ -40,10 +60,10 @@ enum permit_status batch_read_due(struct session *session, const struct shortfal
  */
 enum permit_status batch_read_slots(struct session *session, const struct lock_set *set, struct buf *sql,
                                     struct arena *arena, struct view *view) MUST_CHECK;
-/* Reads parts of queues, as store_read_waiters says. `sql` is scratch. */
-enum permit_status batch_read_waiters(struct session *session, const struct queue_read *reads,
-                                      const struct slots_wanted *slots, size_t count, struct buf *sql,
-                                      struct arena *arena, struct view *view) MUST_CHECK;
+/* Reads parts of queues, as store_read_waiters says; sends nothing for what was read ahead. `sql` is scratch. */
+enum permit_status batch_read_waiters(struct session *session, const struct queues_ahead *ahead,
+                                      const struct queue_read *reads, const struct slots_wanted *slots, size_t count,
+                                      struct buf *sql, struct arena *arena, struct view *view) MUST_CHECK;
 
 /* Appends a SELECT of the request ids of these tokens. */
 void batch_tokens_sql(uint64_t semaphore_id, const uint64_t *tokens, size_t count, struct buf *sql);

@@ -4,10 +4,10 @@
  * - semaphores, in ascending id order, by a compare-and-set: if it misses, NULL goes into a NOT NULL column, which is
  *   error 1048 in strict mode and stops the packet before COMMIT;
  * - events;
- * - requests and places that are deleted, mail;
- * - new requests, sorted by the bytes of external_id, new places, and the permits of grants;
+ * - mail; requests and places that are deleted;
  * - permits that end, slots, labels;
- * - changed requests, by primary key.
+ * - changed requests, by primary key;
+ * - new requests, sorted by the bytes of external_id, new places, and the permits of grants.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -29,12 +29,13 @@ static size_t statement_end(size_t first, size_t count)
 }
 
 /*
- * Row count check. An UPDATE of requests, permits or slots must change exactly the rows it names. The next UPDATE
- * checks this: its first assignment compares ROW_COUNT() and, on a mismatch, assigns NULL to a NOT NULL column. The
- * batch holds the locks of all these rows, so a mismatch is a bug, or a client that writes without the locks.
+ * Row count check. A statement that changes or deletes requests, permits, slots or places must change exactly the rows
+ * it names. The next statement checks this: its first value compares ROW_COUNT() and, on a mismatch, is NULL for a NOT
+ * NULL column. The batch holds the locks of all these rows, so a mismatch is a bug, or a client that writes without the
+ * locks.
  */
 struct guard {
-    bool pending; /* the last UPDATE is not checked yet */
+    bool pending; /* the last statement is not checked yet */
     size_t rows;  /* the ROW_COUNT() it must have */
 };
 
@@ -60,11 +61,24 @@ static void guarded_sql(struct guard *guard, const char *column, const char *con
     buf_append_text(sql, ",NULL)");
 }
 
-/* Checks the last statement now: a mismatch is error 1242 (subquery returns two rows). DO would ignore the error. */
+/*
+ * Checks the last statement now, if no other one follows that can: a mismatch is error 1690 (BIGINT out of range). DO
+ * would ignore the error.
+ */
 static void check_guard_sql(struct guard *guard, struct buf *sql)
 {
     if (guard->pending)
-        buf_printf(sql, "SET @guard=IF(ROW_COUNT()=%zu,0,(SELECT 1 UNION SELECT 2));", guard->rows);
+        buf_printf(sql, "SET @guard=9223372036854775807+(ROW_COUNT()<>%zu);", guard->rows);
+    guard->pending = false;
+}
+
+/* Appends the first value of an INSERT, which is for a NOT NULL column. */
+static void guarded_value_sql(struct guard *guard, uint64_t value, struct buf *sql)
+{
+    if (guard->pending)
+        buf_printf(sql, "IF(ROW_COUNT()=%zu,%llu,NULL)", guard->rows, (unsigned long long)value);
+    else
+        buf_append_u64(sql, value);
     guard->pending = false;
 }
 
@@ -227,11 +241,11 @@ static void id_or_null_sql(struct buf *sql, int64_t id)
 }
 
 /* Appends the values of a new row, a grant or a tombstone. The other columns have their defaults. */
-static void request_values_sql(const struct request *request, struct buf *sql)
+static void request_values_sql(const struct request *request, struct guard *guard, struct buf *sql)
 {
     struct bytes digest = {(const char *)request->digest, DIGEST_SIZE};
     buf_append_char(sql, '(');
-    buf_append_u64(sql, request->id);
+    guarded_value_sql(guard, request->id, sql);
     buf_append_char(sql, ',');
     sql_bytes(sql, request->external_id);
     buf_append_char(sql, ',');
@@ -295,7 +309,8 @@ static void queue_values_sql(const struct request *request, struct buf *sql)
 }
 
 /* Appends one INSERT for all new requests of this kind. */
-static void insert_requests_sql(const struct changes *changes, size_t count, enum insert_kind kind, struct buf *sql)
+static void insert_requests_sql(const struct changes *changes, size_t count, enum insert_kind kind, struct guard *guard,
+                                struct buf *sql)
 {
     size_t rows = 0;
     for (size_t i = 0; i < count; i++) {
@@ -305,7 +320,7 @@ static void insert_requests_sql(const struct changes *changes, size_t count, enu
         if (rows == 0)
             buf_append_text(sql, insert_beginnings[kind]);
         comma_sql(sql, rows++);
-        request_values_sql(request, sql);
+        request_values_sql(request, guard, sql);
         if (kind != INSERT_GRANTS) {
             buf_printf(sql, ",%d,%d,%u,%u,", (int)request->state, (int)request->end_reason, request->renewals,
                        request->replays);
@@ -331,10 +346,11 @@ static void labels_sql(const struct permit *permit, struct buf *sql)
     buf_release(&text);
 }
 
-static void permit_values_sql(const struct request *request, const struct permit *permit, bool labels, struct buf *sql)
+static void permit_values_sql(const struct request *request, const struct permit *permit, bool labels,
+                              struct guard *guard, struct buf *sql)
 {
     buf_append_char(sql, '(');
-    buf_append_u64(sql, permit->semaphore_id);
+    guarded_value_sql(guard, permit->semaphore_id, sql);
     buf_append_char(sql, ',');
     buf_append_u64(sql, permit->token);
     buf_append_char(sql, ',');
@@ -372,7 +388,7 @@ static bool any_labels(const struct changes *changes)
 
 #define NEW_PERMIT_COLUMNS "semaphore_id,id,permit_request_id,count,slots,state"
 
-static void insert_permits_sql(const struct changes *changes, struct buf *sql)
+static void insert_permits_sql(const struct changes *changes, struct guard *guard, struct buf *sql)
 {
     size_t rows = 0;
     bool labels = any_labels(changes);
@@ -386,7 +402,7 @@ static void insert_permits_sql(const struct changes *changes, struct buf *sql)
                 buf_append_text(sql, labels ? "INSERT INTO permit (" NEW_PERMIT_COLUMNS ",labels) VALUES "
                                             : "INSERT INTO permit (" NEW_PERMIT_COLUMNS ") VALUES ");
             comma_sql(sql, row);
-            permit_values_sql(request, &request->permits[j], labels, sql);
+            permit_values_sql(request, &request->permits[j], labels, guard, sql);
         }
     }
     if (rows)
@@ -818,22 +834,22 @@ static void delete_requests_sql(const struct changes *changes, size_t inserts, s
     for (size_t i = inserts; i < changes->request_count; i++) {
         if (!changes->requests[i].remove)
             continue;
-        buf_append_text(sql, rows == 0 ? "DELETE r FROM permit_request r FORCE INDEX (PRIMARY) WHERE r.state=3"
-                                         " AND r.id IN ("
-                                       : ",");
-        buf_append_u64(sql, changes->requests[i].request->id);
-        if (++rows == ROWS_A_STATEMENT) {
+        if (rows == ROWS_A_STATEMENT) {
             buf_append_text(sql, ");");
             *guard = (struct guard){true, rows};
-            check_guard_sql(guard, sql);
             rows = 0;
         }
+        if (rows == 0) {
+            check_guard_sql(guard, sql);
+            buf_append_text(sql, "DELETE r FROM permit_request r FORCE INDEX (PRIMARY) WHERE r.state=3 AND r.id IN (");
+        }
+        comma_sql(sql, rows++);
+        buf_append_u64(sql, changes->requests[i].request->id);
     }
     if (rows == 0)
         return;
     buf_append_text(sql, ");");
     *guard = (struct guard){true, rows};
-    check_guard_sql(guard, sql);
 }
 
 /* Appends the row's primary key as conditions that are a range each: a list of row constructors would be a scan. */
@@ -841,6 +857,7 @@ static void delete_places_sql(const struct changes *changes, size_t count, struc
 {
     for (size_t first = 0, end; first < count; first = end) {
         end = statement_end(first, count);
+        check_guard_sql(guard, sql);
         buf_append_text(sql, "DELETE w FROM waiter w FORCE INDEX (PRIMARY) WHERE ");
         for (size_t i = first; i < end; i++) {
             const struct place_change *place = &changes->places[i];
@@ -854,11 +871,10 @@ static void delete_places_sql(const struct changes *changes, size_t count, struc
         }
         buf_append_char(sql, ';');
         *guard = (struct guard){true, end - first};
-        check_guard_sql(guard, sql);
     }
 }
 
-static void insert_places_sql(const struct changes *changes, size_t first, struct buf *sql)
+static void insert_places_sql(const struct changes *changes, size_t first, struct guard *guard, struct buf *sql)
 {
     for (size_t end; first < changes->place_count; first = end) {
         end = statement_end(first, changes->place_count);
@@ -868,7 +884,7 @@ static void insert_places_sql(const struct changes *changes, size_t first, struc
             assert(!place->remove);
             comma_sql(sql, i - first);
             buf_append_char(sql, '(');
-            buf_append_u64(sql, place->semaphore_id);
+            guarded_value_sql(guard, place->semaphore_id, sql);
             buf_append_char(sql, ',');
             sql_time(sql, place->place);
             buf_append_char(sql, ',');
@@ -954,18 +970,18 @@ void batch_apply_sql(const struct changes *changes, struct arena *arena, struct 
         places_removed++;
     semaphores_sql(changes, sql);
     events_sql(changes, sql);
+    mail_sql(changes, sql);
     delete_requests_sql(changes, inserts, &guard, sql);
     delete_places_sql(changes, places_removed, &guard, sql);
     clear_watches_sql(changes, sql);
-    mail_sql(changes, sql);
-    for (enum insert_kind kind = 0; kind < INSERT_KIND_COUNT; kind++)
-        insert_requests_sql(changes, inserts, kind, sql);
-    insert_places_sql(changes, places_removed, sql);
-    insert_permits_sql(changes, sql);
     end_permits_sql(changes, arena, &guard, sql);
     move_slots_sql(changes, &guard, sql);
     changed_labels_sql(changes, &guard, sql);
     update_requests_sql(changes, inserts, arena, &guard, sql);
+    for (enum insert_kind kind = 0; kind < INSERT_KIND_COUNT; kind++)
+        insert_requests_sql(changes, inserts, kind, &guard, sql);
+    insert_places_sql(changes, places_removed, &guard, sql);
+    insert_permits_sql(changes, &guard, sql);
     check_guard_sql(&guard, sql);
     buf_append_text(sql, "COMMIT");
 }

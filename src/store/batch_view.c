@@ -103,6 +103,7 @@ void batch_lock_sql(const struct lock_set *set, const char *identity, struct buf
     } else {
         buf_append_text(sql, clock_only);
     }
+    batch_ahead_sql(set, sql);
 }
 
 /* ---- reading ---- */
@@ -278,7 +279,7 @@ static enum permit_status read_owners(struct session *session, const struct lock
 }
 
 static enum permit_status read_results(struct session *session, const struct lock_set *set, struct arena *arena,
-                                       struct view *view)
+                                       struct queues_ahead *ahead, struct view *view)
 {
     enum permit_status status = PERMIT_OK;
     bool locks = set->semaphore_name.data || set->semaphore_count;
@@ -294,21 +295,25 @@ static enum permit_status read_results(struct session *session, const struct loc
         status = read_owners(session, set, arena, view);
     if (status == PERMIT_OK)
         status = session_next(session);
-    return status == PERMIT_OK ? read_requests(session, arena, set->key_count, view) : status;
+    if (status == PERMIT_OK)
+        status = read_requests(session, arena, set->key_count, view);
+    return status == PERMIT_OK ? batch_read_ahead(session, set, arena, ahead) : status;
 }
 
 enum permit_status batch_read_view(struct session *session, const struct lock_set *set, const char *identity,
-                                   struct buf *sql, struct arena *arena, struct view *ret_view)
+                                   struct buf *sql, struct arena *arena, struct queues_ahead *ret_ahead,
+                                   struct view *ret_view)
 {
     struct view view = {0};
     struct lock_set sorted = *set;
+    *ret_ahead = (struct queues_ahead){0};
     if (!batch_sort_named(&sorted, arena))
         return PERMIT_NO_MEMORY;
     buf_clear(sql);
     batch_lock_sql(&sorted, identity, sql);
     enum permit_status status = session_send_buf(session, sql);
     if (status == PERMIT_OK)
-        status = read_results(session, &sorted, arena, &view);
+        status = read_results(session, &sorted, arena, ret_ahead, &view);
     status = session_end(session, status);
     if (status == PERMIT_OK)
         *ret_view = view;

@@ -2,7 +2,7 @@
 /*
  * Reads the parts of queues that a batch may grant, under the locks of the batch: one packet has the living servers and
  * the first waiters of each queue, a second one the slots that they may take. Wants that name very many slots have a
- * packet of their own in between.
+ * packet of their own in between. What the lock packet has read ahead needs no first packet.
  *
  * A place that no client asks for, because its request has no server or its server is dead, is not read: other waiters
  * pass it. Neither is a waiter that watches a slot which stays held: it cannot be granted, and other waiters pass it.
@@ -56,6 +56,13 @@ struct queue_part {
     struct queue_view end;
 };
 
+/* The first part of a queue, read with the locks. */
+struct queue_ahead {
+    uint64_t semaphore_id;
+    size_t size; /* waiters that were to be read */
+    struct queue_part part;
+};
+
 /* ---- the first packet ---- */
 
 /*
@@ -79,7 +86,7 @@ static void waiters_sql(const struct queue_read *read, uint64_t semaphore_id, st
     buf_printf(sql, ";" WAITERS "%s", INLINE_WANTED, read->all_watches ? "PRIMARY" : "waiter_watch",
                (unsigned long long)semaphore_id, read->all_watches ? "" : " AND w.watch=0");
     may_matter_sql(read, sql);
-    buf_printf(sql, IN_ORDER EXAMINED, queue_read_max(read->depth) + 1, EXAMINED_MAX << (2 * read->depth));
+    buf_printf(sql, IN_ORDER EXAMINED, queue_read_size(read) + 1, EXAMINED_MAX << (2 * read->depth));
 }
 
 /*
@@ -93,10 +100,11 @@ static void watchers_sql(const struct queue_read *read, uint64_t semaphore_id, s
         buf_printf(sql, i ? ",%u" : "%u", (unsigned)read->freed[i]);
     buf_append_char(sql, ')');
     may_matter_sql(read, sql);
-    buf_printf(sql, IN_ORDER, queue_read_max(read->depth) + 1);
+    buf_printf(sql, IN_ORDER, queue_read_size(read) + 1);
 }
 
-static enum permit_status read_servers(struct session *session, struct arena *arena, struct view *view)
+static enum permit_status read_servers(struct session *session, struct arena *arena, const uint64_t **ret_servers,
+                                       size_t *ret_count)
 {
     size_t count = session_affected(session);
     uint64_t *servers = arena_array(arena, count + 1, sizeof *servers);
@@ -106,9 +114,8 @@ static enum permit_status read_servers(struct session *session, struct arena *ar
     if (reader.broken)
         return PERMIT_NO_MEMORY;
     qsort(servers, count, sizeof *servers, compare_u64);
-    view->servers = servers;
-    view->server_count = count;
-    view->has_servers = true;
+    *ret_servers = servers;
+    *ret_count = count;
     return PERMIT_OK;
 }
 
@@ -130,7 +137,7 @@ static struct queue_view end_behind_last(const struct queue_part *part)
 }
 
 /* Reads the answer to waiters_sql or watchers_sql. */
-static enum permit_status read_part(struct session *session, unsigned depth, struct arena *arena,
+static enum permit_status read_part(struct session *session, const struct queue_read *read, struct arena *arena,
                                     struct queue_part *ret_part)
 {
     enum permit_status status = session_next(session);
@@ -148,7 +155,7 @@ static enum permit_status read_part(struct session *session, unsigned depth, str
     }
     if (reader.broken)
         return PERMIT_NO_MEMORY;
-    if (rows > queue_read_max(depth))
+    if (rows > queue_read_size(read))
         part.end = end_at_last(&part);
     else if (cut_behind)
         part.end = end_behind_last(&part);
@@ -192,10 +199,10 @@ static enum permit_status read_queue(struct session *session, const struct queue
                                      struct queue_part *part)
 {
     struct queue_part watchers;
-    enum permit_status status = read_part(session, read->depth, arena, part);
+    enum permit_status status = read_part(session, read, arena, part);
     if (status != PERMIT_OK || read->freed_count == 0)
         return status;
-    status = read_part(session, read->depth, arena, &watchers);
+    status = read_part(session, read, arena, &watchers);
     return status == PERMIT_OK && !merge_parts(&watchers, arena, part) ? PERMIT_NO_MEMORY : status;
 }
 
@@ -212,10 +219,96 @@ static enum permit_status read_queues(struct session *session, const struct queu
     }
     enum permit_status status = session_send_buf(session, sql);
     if (status == PERMIT_OK)
-        status = read_servers(session, arena, view);
+        status = read_servers(session, arena, &view->servers, &view->server_count);
+    view->has_servers = status == PERMIT_OK;
     for (size_t i = 0; i < count && status == PERMIT_OK; i++)
         status = read_queue(session, &reads[i], arena, &parts[i]);
     return session_end(session, status);
+}
+
+/* ---- with the locks ---- */
+
+bool batch_reads_ahead(const struct lock_set *set)
+{
+    bool any = set->servers_ahead;
+    for (size_t i = 0; set->waiters_ahead && i < set->semaphore_count; i++)
+        any |= set->waiters_ahead[i] > 0;
+    return any;
+}
+
+/* The units that will be free are not known yet, so simply the first waiters are read. */
+static struct queue_read read_of_first(size_t count)
+{
+    return (struct queue_read){.fifo = true, .few = count, .all_watches = true};
+}
+
+void batch_ahead_sql(const struct lock_set *set, struct buf *sql)
+{
+    if (!batch_reads_ahead(set))
+        return;
+    buf_append_char(sql, ';');
+    buf_append_text(sql, living_servers);
+    for (size_t i = 0; set->waiters_ahead && i < set->semaphore_count; i++) {
+        const struct queue_read read = read_of_first(set->waiters_ahead[i]);
+        if (read.few)
+            waiters_sql(&read, set->semaphore_ids[i], sql);
+    }
+}
+
+enum permit_status batch_read_ahead(struct session *session, const struct lock_set *set, struct arena *arena,
+                                    struct queues_ahead *ret_ahead)
+{
+    if (!batch_reads_ahead(set))
+        return PERMIT_OK;
+    struct queues_ahead ahead = {.queues = arena_array(arena, set->semaphore_count + 1, sizeof *ahead.queues)};
+    if (!ahead.queues)
+        return PERMIT_NO_MEMORY;
+    enum permit_status status = session_next(session);
+    if (status == PERMIT_OK)
+        status = read_servers(session, arena, &ahead.servers, &ahead.server_count);
+    for (size_t i = 0; set->waiters_ahead && i < set->semaphore_count && status == PERMIT_OK; i++) {
+        const struct queue_read read = read_of_first(set->waiters_ahead[i]);
+        struct queue_ahead *queue = &ahead.queues[ahead.count];
+        if (!read.few)
+            continue;
+        *queue = (struct queue_ahead){.semaphore_id = set->semaphore_ids[i], .size = read.few};
+        status = read_queue(session, &read, arena, &queue->part);
+        ahead.count++;
+    }
+    if (status == PERMIT_OK)
+        *ret_ahead = ahead;
+    return status;
+}
+
+/* Returns what was read ahead of a queue, if it is enough; NULL: it is not. */
+static const struct queue_ahead *find_ahead(const struct queues_ahead *ahead, uint64_t semaphore_id,
+                                            const struct queue_read *read)
+{
+    for (size_t i = 0; i < ahead->count; i++) {
+        const struct queue_ahead *queue = &ahead->queues[i];
+        bool complete = !queue->part.end.beyond;
+        if (queue->semaphore_id == semaphore_id && (complete || queue->size >= queue_read_size(read)))
+            return queue;
+    }
+    return NULL;
+}
+
+/* Takes the parts and the servers from what was read ahead. False: something is missing. */
+static bool take_ahead(const struct queues_ahead *ahead, const struct queue_read *reads, size_t count,
+                       struct queue_part *parts, struct view *view)
+{
+    for (size_t i = 0; i < count; i++) {
+        const struct queue_ahead *queue = find_ahead(ahead, view->semaphores[reads[i].semaphore].id, &reads[i]);
+        if (!queue)
+            return false;
+        parts[i] = queue->part;
+    }
+    if (!ahead->servers)
+        return false;
+    view->servers = ahead->servers;
+    view->server_count = ahead->server_count;
+    view->has_servers = true;
+    return true;
 }
 
 /* ---- cutting, and large wants ---- */
@@ -436,15 +529,19 @@ static enum permit_status read_slots(struct session *session, const struct queue
     return batch_read_slots(session, &set, sql, arena, view);
 }
 
-enum permit_status batch_read_waiters(struct session *session, const struct queue_read *reads,
-                                      const struct slots_wanted *slots, size_t count, struct buf *sql,
-                                      struct arena *arena, struct view *view)
+enum permit_status batch_read_waiters(struct session *session, const struct queues_ahead *ahead,
+                                      const struct queue_read *reads, const struct slots_wanted *slots, size_t count,
+                                      struct buf *sql, struct arena *arena, struct view *view)
 {
     struct queue_part *parts = arena_array(arena, count + 1, sizeof *parts);
     view->queues = arena_array(arena, view->semaphore_count + 1, sizeof *view->queues);
     if (!parts || !view->queues)
         return PERMIT_NO_MEMORY;
-    enum permit_status status = read_queues(session, reads, count, sql, arena, parts, view);
+    enum permit_status status = PERMIT_OK;
+    if (!take_ahead(ahead, reads, count, parts, view)) {
+        memset(parts, 0, count * sizeof *parts);
+        status = read_queues(session, reads, count, sql, arena, parts, view);
+    }
     if (status != PERMIT_OK)
         return status;
     for (size_t i = 0; i < count; i++)

@@ -25,8 +25,9 @@ struct mysql_store {
     enum store_use use;
     const struct doctor_options *options; /* may be NULL */
     struct buf sql;
-    struct buf identity;  /* SQL expression for the server's identity (epoch_identity_sql); set at each connect */
-    struct arena scratch; /* valid during one call */
+    struct buf identity;       /* SQL expression for the server's identity (epoch_identity_sql); set at each connect */
+    struct arena scratch;      /* valid during one call */
+    struct queues_ahead ahead; /* of the last lock packet */
 };
 
 static struct mysql_store *mysql_store_of(struct store *store)
@@ -88,7 +89,7 @@ static enum permit_status send_sql(struct mysql_store *mysql)
 /* ---- resolve ---- */
 
 /* Includes retired semaphores: a template may create them again; without one the plan may know the key. */
-static void resolve_sql(const struct resolve *resolve, struct buf *sql)
+static void resolve_names_sql(const struct resolve *resolve, struct buf *sql)
 {
     buf_append_text(sql, "SELECT s.name,s.id,s.kind,s.retired_at IS NOT NULL," ROW_FLOOR
                          " FROM semaphore s FORCE INDEX (semaphore_name) WHERE s.name IN (''");
@@ -96,7 +97,12 @@ static void resolve_sql(const struct resolve *resolve, struct buf *sql)
         buf_append_char(sql, ',');
         sql_bytes(sql, resolve->names[i].name);
     }
-    buf_append_text(sql, ");SELECT r.external_id,p.semaphore_id,IF(p.slots='',0,p.count),r.wanted"
+    buf_append_text(sql, ");");
+}
+
+static void resolve_keys_sql(const struct resolve *resolve, struct buf *sql)
+{
+    buf_append_text(sql, "SELECT r.external_id,p.semaphore_id,IF(p.slots='',0,p.count),r.wanted"
                          " FROM permit_request r FORCE INDEX (permit_request_external_id)"
                          " LEFT JOIN permit p FORCE INDEX (permit_request) ON p.permit_request_id=r.id"
                          " WHERE r.external_id IN (''");
@@ -169,9 +175,11 @@ static enum permit_status resolve(struct store *store, struct resolve *what, str
     struct mysql_store *mysql = mysql_store_of(store);
     struct session_row row;
     buf_clear(&mysql->sql);
-    resolve_sql(what, &mysql->sql);
+    if (what->name_count)
+        resolve_names_sql(what, &mysql->sql);
+    resolve_keys_sql(what, &mysql->sql);
     enum permit_status status = send_sql(mysql);
-    while (status == PERMIT_OK && session_row(mysql->session, &row))
+    while (what->name_count && status == PERMIT_OK && session_row(mysql->session, &row))
         for (size_t i = 0; i < what->name_count; i++)
             if (bytes_equal(what->names[i].name, row.columns[0])) {
                 what->names[i].ret_id = column_u64(row.columns[1]);
@@ -179,7 +187,7 @@ static enum permit_status resolve(struct store *store, struct resolve *what, str
                 what->names[i].ret_retired = column_u64(row.columns[3]) != 0;
                 what->names[i].ret_floor = column_u64(row.columns[4]);
             }
-    if (status == PERMIT_OK)
+    if (status == PERMIT_OK && what->name_count)
         status = session_next(mysql->session);
     if (status == PERMIT_OK)
         status = read_keys(mysql->session, what, arena);
@@ -195,7 +203,8 @@ static enum permit_status lock(struct store *store, const struct lock_set *set, 
                                struct view *ret_view)
 {
     struct mysql_store *mysql = mysql_store_of(store);
-    return batch_read_view(mysql->session, set, buf_text(&mysql->identity), &mysql->sql, arena, ret_view);
+    return batch_read_view(mysql->session, set, buf_text(&mysql->identity), &mysql->sql, arena, &mysql->ahead,
+                           ret_view);
 }
 
 static enum permit_status read_due(struct store *store, const struct shortfall *shortfalls, size_t count,
@@ -210,7 +219,7 @@ static enum permit_status read_waiters(struct store *store, const struct queue_r
                                        struct view *view)
 {
     struct mysql_store *mysql = mysql_store_of(store);
-    return batch_read_waiters(mysql->session, reads, slots, count, &mysql->sql, arena, view);
+    return batch_read_waiters(mysql->session, &mysql->ahead, reads, slots, count, &mysql->sql, arena, view);
 }
 
 static enum permit_status apply(struct store *store, const struct changes *changes)

@@ -102,6 +102,11 @@ struct slots_wanted {
 struct lock_set {
     const uint64_t *semaphore_ids;           /* ascending, at most BATCH_MAX_SEMAPHORES */
     const struct slots_wanted *slots_wanted; /* one per semaphore */
+    /*
+     * One per semaphore: how many of its first waiters the batch will probably read (store_read_waiters); 0, or NULL:
+     * none. The store may read them together with the locks, which saves a round trip.
+     */
+    const size_t *waiters_ahead;
     size_t semaphore_count;
     const struct bytes *keys; /* of requests to read, at most BATCH_MAX_OPERATIONS; duplicates allowed */
     size_t key_count;
@@ -109,6 +114,7 @@ struct lock_set {
     size_t owner_count;
     struct bytes semaphore_name; /* administrative: the semaphore to lock, if it exists; data NULL: semaphore_ids */
     bool all_slots;              /* with semaphore_name: reads all its slots into named_slots */
+    bool servers_ahead;          /* the batch will probably read the living servers, as with waiters_ahead */
 };
 
 /* A held request with a deadline, or a place that no client asks for, read without locks by the expiry task. */

@@ -447,14 +447,18 @@ static const struct request *find_request(const struct view *view, const char *k
 }
 
 /* Locks beta and reads its queue. */
-static void read_beta_deep(struct fixture *fixture, int64_t free, bool fifo, utc_us aged, unsigned depth)
+static void read_beta_as(struct fixture *fixture, const struct queue_read *read)
 {
     struct want beta[] = {{.semaphore = BYTES("beta"), .count = 1}};
-    const struct queue_read read = {.semaphore = 0, .free = free, .fifo = fifo, .aged = aged, .depth = depth};
     const struct slots_wanted none = {0};
     lock_wants(fixture, "nobody", beta, 1);
-    MUST_OK(fixture->store, store_read_waiters(fixture->store, &read, &none, 1, &fixture->arena, &fixture->view));
+    MUST_OK(fixture->store, store_read_waiters(fixture->store, read, &none, 1, &fixture->arena, &fixture->view));
     MUST(fixture->view.queues && fixture->view.has_servers);
+}
+
+static void read_beta_deep(struct fixture *fixture, int64_t free, bool fifo, utc_us aged, unsigned depth)
+{
+    read_beta_as(fixture, &(struct queue_read){.free = free, .fifo = fifo, .aged = aged, .depth = depth});
 }
 
 static void read_beta(struct fixture *fixture, int64_t free, bool fifo)
@@ -561,6 +565,26 @@ static void long_queue_is_read_up_to_one_beyond(struct fixture *one, struct fixt
         MUST(find_request(&two->view, keys[0]) && find_request(&two->view, keys[QUEUE_READ_MAX]));
         read_again(two, fifo, 1);
         MUST(two->view.queues[0].beyond == 0 && two->view.request_count == QUEUE_READ_MAX + 2);
+        MUST_OK(two->store, store_rollback(two->store));
+    }
+}
+
+static void few_waiters_are_read_up_to_one_beyond(struct fixture *one, struct fixture *two)
+{
+    uint64_t server = join_server(one), third;
+    enter_beta(one, "w1", 1, some_time(1), server);
+    enter_beta(one, "w2", 1, some_time(2), server);
+    third = enter_beta(one, "w3", 1, some_time(3), server);
+    enter_beta(one, "w4", 1, some_time(4), server);
+    for (int fifo = 0; fifo <= 1; fifo++) {
+        struct queue_read read = {.free = 1, .fifo = fifo, .few = 2};
+        read_beta_as(two, &read);
+        MUST(two->view.request_count == 3 && find_request(&two->view, "w3"));
+        MUST(two->view.queues[0].beyond == third && two->view.queues[0].beyond_place == some_time(3));
+        MUST_OK(two->store, store_rollback(two->store));
+        MUST(queue_read_deepen(&read));
+        read_beta_as(two, &read);
+        MUST(two->view.request_count == 4 && two->view.queues[0].beyond == 0);
         MUST_OK(two->store, store_rollback(two->store));
     }
 }
@@ -788,6 +812,26 @@ static void place_that_is_gone_fails_the_batch(struct fixture *one, struct fixtu
     MUST_OK(one->store, store_rollback(one->store));
 }
 
+/* The statement that adds a place, or a permit, checks the one that removes the other place. */
+static void place_that_is_gone_fails_a_batch_that_grants(struct fixture *one, struct fixture *two)
+{
+    struct want beta[] = {{.semaphore = BYTES("beta"), .count = 4}};
+    uint64_t id = enter_beta(one, "k", 4, some_time(0), 0);
+    (void)lock_waiting(two, "k", beta);
+    uint64_t beta_id = two->view.semaphores[0].id;
+    const struct place_change places[] = {{beta_id, some_time(1), id, 4, true, 0},
+                                          {beta_id, some_time(2), id, 4, false, 0}};
+    struct semaphore_image image = {
+        .semaphore = &two->view.semaphores[0], .expected_version = two->view.semaphores[0].version++, .changed = true};
+    const struct changes changes = {
+        .semaphores = &image, .semaphore_count = 1, .places = places, .place_count = ARRAY_LENGTH(places)};
+    MUST(store_apply(two->store, &changes) == PERMIT_INTERNAL);
+    MUST_OK(two->store, store_rollback(two->store));
+    read_beta(one, 10, true);
+    MUST(one->view.request_count == 0); /* its server is none */
+    MUST_OK(one->store, store_rollback(one->store));
+}
+
 /* Writes mail with a semaphore that does not change otherwise. */
 static void write_mail(struct fixture *fixture, const struct mail *mail, size_t count)
 {
@@ -883,6 +927,7 @@ const struct contract_case contract_cases[] = {
     {"queue_is_read_in_order_without_kept_places", queue_is_read_in_order_without_kept_places},
     {"request_of_the_batch_is_in_the_view_once", request_of_the_batch_is_in_the_view_once},
     {"long_queue_is_read_up_to_one_beyond", long_queue_is_read_up_to_one_beyond},
+    {"few_waiters_are_read_up_to_one_beyond", few_waiters_are_read_up_to_one_beyond},
     {"slots_of_waiters_are_read", slots_of_waiters_are_read},
     {"waiter_that_watches_a_slot_is_read_when_the_slot_may_be_free",
      waiter_that_watches_a_slot_is_read_when_the_slot_may_be_free},
@@ -892,6 +937,7 @@ const struct contract_case contract_cases[] = {
     {"due_requests_of_both_states_are_in_order", due_requests_of_both_states_are_in_order},
     {"removed_place_gives_way_to_its_key", removed_place_gives_way_to_its_key},
     {"place_that_is_gone_fails_the_batch", place_that_is_gone_fails_the_batch},
+    {"place_that_is_gone_fails_a_batch_that_grants", place_that_is_gone_fails_a_batch_that_grants},
     {"mail_is_read_and_deleted_by_its_server", mail_is_read_and_deleted_by_its_server},
     {"places_at_dead_servers_are_abandoned", places_at_dead_servers_are_abandoned},
 };

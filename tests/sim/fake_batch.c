@@ -415,6 +415,8 @@ static void read_queue(const struct queue_read *read, struct arena *arena, struc
     struct waiter_list list = list_queue(semaphore_id, arena);
     struct queue_view *queue = &view->queues[read->semaphore];
     size_t room = fake_queue_read_max * (queue_read_max(read->depth) / QUEUE_READ_MAX);
+    if (queue_read_size(read) < room)
+        room = queue_read_size(read);
     queue->beyond = 0;
     for (size_t i = 0; i < list.count && !queue->beyond; i++) {
         const struct request *request = &list.rows[i]->request;

@@ -121,6 +121,19 @@ Test(contract, grant_keeps_the_nonce_of_its_acquire)
                      ",it's \\ mine");
 }
 
+Test(contract, resolve_of_keys_reads_no_names)
+{
+    struct want wants[] = ALPHA_AND_BETA;
+    struct operation acquire = acquire_of("k", wants, 2);
+    cr_assert_eq(batch_run(&one, &acquire)->status, PERMIT_OK);
+    struct resolve_key key = {.external_id = BYTES("k")};
+    struct resolve resolve = {.keys = &key, .key_count = 1};
+    sent_record();
+    cr_assert_eq(store_resolve(two.store, &resolve, &two.arena), PERMIT_OK, "%s", two.store->message);
+    cr_assert_eq(key.ret_count, 2);
+    cr_assert_null(strstr(sent_text(), "FROM semaphore"), "%s", sent_text());
+}
+
 Test(contract, release_of_an_unknown_key_writes_a_tombstone)
 {
     struct operation release = {.kind = OP_RELEASE, .external_id = BYTES("nobody")};

@@ -54,6 +54,8 @@ size_t explain(struct session *session, const char *packet, struct explained *re
  */
 void sent_record(void);
 const char *sent_statement(const char *beginning);
+/* Returns all that was sent since sent_record. Valid until something else is sent. */
+const char *sent_text(void);
 
 /*
  * Creates a directory, mode 0700, which is removed with its contents when the test run ends. The caller frees the name.

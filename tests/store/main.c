@@ -220,6 +220,11 @@ void sent_record(void)
     sent_length = 0;
 }
 
+const char *sent_text(void)
+{
+    return sent;
+}
+
 const char *sent_statement(const char *beginning)
 {
     static char statement[1 << 16];

@@ -350,6 +350,51 @@ static void read_queue(uint64_t semaphore_id, int64_t free, bool fifo)
     read_queue_deep(semaphore_id, free, fifo, 0);
 }
 
+/* Reads the queue, of which the lock packet has read some waiters; returns true if it sends nothing for that. */
+static bool is_read_ahead(size_t ahead, const struct queue_read *reads, size_t count)
+{
+    const uint64_t id = HOT;
+    const struct slots_wanted none = {0};
+    const struct lock_set set = {.semaphore_ids = &id,
+                                 .slots_wanted = &none,
+                                 .semaphore_count = 1,
+                                 .waiters_ahead = &ahead,
+                                 .servers_ahead = true};
+    arena_clear(&batch.arena);
+    cr_assert_eq(store_lock(batch.store, &set, &batch.arena, &batch.view), PERMIT_OK, "%s", batch.store->message);
+    cr_assert(batch.view.request_count == 0 && !batch.view.has_servers, "read ahead is not yet read");
+    sent_record();
+    cr_assert_eq(store_read_waiters(batch.store, reads, &none, count, &batch.arena, &batch.view), PERMIT_OK, "%s",
+                 batch.store->message);
+    cr_assert(batch.view.has_servers && batch.view.server_count == 1 && batch.view.servers[0] == LIVING);
+    bool ahead_was_enough = sent_text()[0] == '\0';
+    cr_assert_eq(store_rollback(batch.store), PERMIT_OK);
+    return ahead_was_enough;
+}
+
+Test(queue_batch, waiters_that_the_lock_packet_has_read_are_not_read_again)
+{
+    const struct want want = {.semaphore_id = HOT, .count = 1};
+    for (int i = 0; i < 5; i++) {
+        char key[8];
+        (void)snprintf(key, sizeof key, "k%d", i);
+        insert_waiter(10 + (uint64_t)i, key, i, LIVING, &want, 1);
+    }
+    struct queue_read few = {.free = 1, .few = 3}, all = {.free = 1};
+    cr_expect(is_read_ahead(0, NULL, 0), "the servers only");
+    cr_expect_not(is_read_ahead(0, &few, 1));
+    cr_expect_not(is_read_ahead(2, &few, 1), "too few");
+    cr_expect(batch.view.request_count == 4 && batch.view.queues[0].beyond == 13);
+    cr_expect(is_read_ahead(3, &few, 1));
+    cr_expect(batch.view.request_count == 4 && batch.view.queues[0].beyond == 13);
+    cr_expect_not(is_read_ahead(4, &all, 1));
+    cr_expect(is_read_ahead(5, &all, 1), "the whole queue");
+    cr_expect(batch.view.request_count == 5 && batch.view.queues[0].beyond == 0);
+    must_run(session, "UPDATE permit_request SET server_id = NULL WHERE id = 11");
+    cr_expect(is_read_ahead(3, &few, 1));
+    cr_expect(batch.view.request_count == 4 && batch.view.queues[0].beyond == 14, "a kept place is passed over");
+}
+
 /* The fifth waiter names the 5,000th slot: it cannot be decided, nor can those behind it. */
 Test(queue_batch, queue_of_many_named_slots_is_cut)
 {

@@ -1302,6 +1302,11 @@ Test(plan_queue, queue_is_read_if_units_may_be_free)
     cr_expect_eq(queue_reads(&other, reads, &servers), 0);
     cr_assert_eq(queue_reads(&release, reads, &servers), 1);
     cr_expect(reads[0].semaphore == A && reads[0].free == 3 && reads[0].fifo);
+    cr_expect_eq(queue_read_size(&reads[0]), 5);
+    scene.semaphores[A].kind = KIND_SLOTTED; /* waiters for other slots may come first */
+    cr_assert_eq(queue_reads(&release, reads, &servers), 1);
+    cr_expect_eq(queue_read_size(&reads[0]), QUEUE_READ_MAX);
+    scene.semaphores[A].kind = KIND_COUNTED;
     second->due_at = NOW;
     cr_assert_eq(queue_reads(&other, reads, &servers), 1);
     cr_expect_eq(reads[0].free, 2);
@@ -1316,6 +1321,28 @@ Test(plan_queue, queue_is_read_if_units_may_be_free)
     waiter("k3", KEPT, 1, 1, 0, 0);
     cr_expect_eq(queue_reads(&release, reads, &servers), 0);
     cr_expect(servers);
+}
+
+/* Each waiter wants a unit at least. */
+Test(plan_queue, few_more_waiters_than_free_units_are_read_of_a_counted_semaphore)
+{
+    static const struct line release = {.kind = OP_RELEASE, .key = "k1"};
+    struct queue_read reads[SEMAPHORES];
+    bool servers;
+    scene.semaphores[A].capacity = 1000;
+    scene.semaphores[A].waiting = 100;
+    struct request *held = hold("k1", 1000, 0, 0, NEVER);
+    cr_assert_eq(queue_reads(&release, reads, &servers), 1);
+    cr_expect_eq(queue_read_size(&reads[0]), QUEUE_READ_MAX);
+    held->permits[0].count = 3;
+    cr_assert_eq(queue_reads(&release, reads, &servers), 1);
+    cr_expect_eq(queue_read_size(&reads[0]), 5);
+    size_t sizes[] = {QUEUE_READ_MAX, 16 * QUEUE_READ_MAX, 256 * QUEUE_READ_MAX};
+    for (size_t i = 0; i < 3; i++) {
+        cr_assert(queue_read_deepen(&reads[0]));
+        cr_expect_eq(queue_read_size(&reads[0]), sizes[i]);
+    }
+    cr_expect_not(queue_read_deepen(&reads[0]));
 }
 
 Test(plan_queue, no_queue_is_read_before_the_end_of_a_failover_hold)

@@ -44,7 +44,7 @@ static struct queue_view read_queue(const struct rows *rows, const struct queue_
                                     unsigned cut, unsigned *keys)
 {
     const struct place_change *row = NULL;
-    unsigned room = cut;
+    unsigned room = queue_read_size(read) < cut ? (unsigned)queue_read_size(read) : cut;
     while ((row = next_place(rows, semaphore_id, row)) != NULL) {
         int key = key_of_id(rows, row->request_id);
         if (!read->fifo && row->count > read->free && rows->requests[key].waiting_since > read->aged)
