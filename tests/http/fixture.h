@@ -77,6 +77,8 @@ void hear(struct talk *talk, int status, const char *type);
 double metric_of(struct talk *talk, const char *name);
 /* Repeats the request until the answer has this status, for two minutes. */
 void say_until(struct talk *talk, int status, const char *method, const char *path, const char *body);
+/* Asks for the metrics until this one has the value, for two minutes. */
+void metric_becomes(struct talk *talk, const char *name, double value);
 /* Queries the request until it has ended, for two minutes, and asserts its end_reason. */
 void ends_as(struct talk *talk, const char *key, const char *reason);
 /* Asserts that the last answer has this header with this value. */

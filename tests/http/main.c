@@ -260,6 +260,16 @@ double metric_of(struct talk *talk, const char *name)
     return line ? atof(line + 1 + strlen(name)) : -1;
 }
 
+void metric_becomes(struct talk *talk, const char *name, double value)
+{
+    double seen = metric_of(talk, name);
+    for (int64_t end = kit_now_us() + PATIENCE_MS * INT64_C(1000); seen != value && kit_now_us() < end;) {
+        kit_sleep_ms(5);
+        seen = metric_of(talk, name);
+    }
+    cr_assert_eq(seen, value, "%s is %g instead of %g", name, seen, value);
+}
+
 void say(struct talk *talk, int status, const char *method, const char *path, const char *body)
 {
     say_with(talk, status, NULL, method, path, NULL, body);

@@ -333,6 +333,16 @@ static void batch_end(void)
 
 TestSuite(queue_batch, .init = batch_begin, .fini = batch_end, .timeout = 300);
 
+/*
+ * Runs statements that may take longer than the five seconds after which the server ends an idle session of a worker,
+ * and gives the store a new session.
+ */
+static void batch_run_long(const char *sql)
+{
+    must_run_long(address, sql);
+    cr_assert_eq(store_reconnect(batch.store), PERMIT_OK, "%s", batch.store->message);
+}
+
 /* Locks the semaphore and reads its queue. */
 static void read_queue_deep(uint64_t semaphore_id, int64_t free, bool fifo, unsigned depth)
 {
@@ -430,7 +440,7 @@ Test(queue_batch, large_wants_are_read_and_the_head_is_never_beyond)
 Test(queue_batch, run_of_adjacent_slots_is_sought_in_all_free_ones)
 {
     const struct want want = {.semaphore_id = SEATS, .count = 2, .adjacent = true};
-    must_run_long(address, "INSERT INTO slot (semaphore_id, number) SELECT 2, seq FROM numbers.upto WHERE seq <= 1000");
+    batch_run_long("INSERT INTO slot (semaphore_id, number) SELECT 2, seq FROM numbers.upto WHERE seq <= 1000");
     insert_waiter(10, "k0", 0, LIVING, &want, 1);
     read_queue(SEATS, 2, false);
     cr_assert(batch.view.free_slots[0].count == 1000 && batch.view.free_slots[0].complete);
@@ -444,7 +454,7 @@ Test(queue_batch, free_slots_are_read_only_for_the_units_that_are_wanted)
     const struct want seat = {
         .semaphore_id = SEATS, .count = 1, .choice = CHOOSE_NAMED, .named = taken, .named_count = 1};
     const struct want any = {.semaphore_id = SEATS, .count = 3};
-    must_run_long(address, "INSERT INTO slot (semaphore_id, number) SELECT 2, seq FROM numbers.upto WHERE seq <= 1000");
+    batch_run_long("INSERT INTO slot (semaphore_id, number) SELECT 2, seq FROM numbers.upto WHERE seq <= 1000");
     must_run(session, "UPDATE slot SET permit_id = 1 WHERE semaphore_id = 2 AND number = 1");
     insert_waiter(10, "k0", 0, LIVING, &seat, 1);
     read_queue(SEATS, 999, false);
@@ -496,7 +506,7 @@ static void insert_crowd(void)
         " FROM numbers.upto WHERE seq <= 3000;"
         "INSERT INTO mail SELECT 7, seq FROM numbers.upto WHERE seq <= 3000;"
         "INSERT INTO mail SELECT 8, seq FROM numbers.upto WHERE seq <= 3000");
-    must_run_long(address, "ANALYZE TABLE permit_request, waiter, mail, server");
+    batch_run_long("ANALYZE TABLE permit_request, waiter, mail, server");
 }
 
 Test(queue_batch, statements_of_batches_walk_indexes)
@@ -586,7 +596,7 @@ static void insert_watchers(unsigned seat, unsigned first_id, unsigned count)
                "INSERT INTO waiter (semaphore_id, place, permit_request_id, count, watch)"
                " SELECT 2, '2026-11-21' + INTERVAL seq SECOND, %u + seq, 1, %u FROM numbers.upto WHERE seq <= %u",
                first_id, first_id, count, first_id, seat, count);
-    must_run_long(address, buf_text(&sql));
+    batch_run_long(buf_text(&sql));
     buf_release(&sql);
 }
 
@@ -622,7 +632,7 @@ Test(queue_batch, waiters_for_seats_that_stay_held_are_not_read)
     insert_watchers(6, 200000, 3);
     insert_watchers(7, 300000, 10);
     insert_waiter(10, "k0", 0, LIVING, &any, 1);
-    must_run_long(address, "ANALYZE TABLE permit_request, waiter");
+    batch_run_long("ANALYZE TABLE permit_request, waiter");
     read_seats(NULL, 0);
     cr_assert(batch.view.request_count == 1 && batch.view.queues[0].beyond == 0);
     cr_assert_lt(rows_read(session_of(batch.store)), 50);
@@ -667,13 +677,13 @@ Test(queue_batch, waiters_of_freed_seats_and_others_are_read_in_one_order)
  */
 Test(queue_batch, places_of_a_dead_server_are_passed_over)
 {
-    must_run_long(address, "INSERT INTO permit_request (id, external_id, state, server_id, place)"
-                           " SELECT 100000 + a.seq + 20000 * b.seq, CONCAT('d', a.seq, '-', b.seq), 3, 8, '2026-11-20'"
-                           " FROM numbers.upto a JOIN numbers.upto b ON b.seq <= 2 WHERE a.seq <= 20000;"
-                           "INSERT INTO waiter (semaphore_id, place, permit_request_id, count) SELECT 1, place, id, 1 "
-                           "FROM permit_request WHERE state = 3");
+    batch_run_long("INSERT INTO permit_request (id, external_id, state, server_id, place)"
+                   " SELECT 100000 + a.seq + 20000 * b.seq, CONCAT('d', a.seq, '-', b.seq), 3, 8, '2026-11-20'"
+                   " FROM numbers.upto a JOIN numbers.upto b ON b.seq <= 2 WHERE a.seq <= 20000;"
+                   "INSERT INTO waiter (semaphore_id, place, permit_request_id, count) SELECT 1, place, id, 1 "
+                   "FROM permit_request WHERE state = 3");
     insert_hot(10, "k", 0, LIVING);
-    must_run_long(address, "ANALYZE TABLE permit_request, waiter");
+    batch_run_long("ANALYZE TABLE permit_request, waiter");
     (void)rows_read(session_of(batch.store));
     read_queue(HOT, 2, true);
     if (!kit_database_is_mysql()) {
@@ -690,14 +700,14 @@ Test(queue_batch, places_of_a_dead_server_are_passed_over)
 /* Many want more than is free: the search ends behind the last one that was found (P23). */
 Test(queue_batch, search_for_a_waiter_that_fits_is_bounded)
 {
-    must_run_long(address, "INSERT INTO permit_request (id, external_id, state, server_id, place, waiting_since)"
-                           " SELECT 100000 + a.seq + 20000 * b.seq, CONCAT('d', a.seq, '-', b.seq), 3, 7, '2026-11-22',"
-                           " '2026-11-22' FROM numbers.upto a JOIN numbers.upto b ON b.seq <= 2 WHERE a.seq <= 20000;"
-                           "INSERT INTO waiter (semaphore_id, place, permit_request_id, count) SELECT 1, place, id, 5 "
-                           "FROM permit_request WHERE state = 3");
+    batch_run_long("INSERT INTO permit_request (id, external_id, state, server_id, place, waiting_since)"
+                   " SELECT 100000 + a.seq + 20000 * b.seq, CONCAT('d', a.seq, '-', b.seq), 3, 7, '2026-11-22',"
+                   " '2026-11-22' FROM numbers.upto a JOIN numbers.upto b ON b.seq <= 2 WHERE a.seq <= 20000;"
+                   "INSERT INTO waiter (semaphore_id, place, permit_request_id, count) SELECT 1, place, id, 5 "
+                   "FROM permit_request WHERE state = 3");
     insert_hot(10, "k", 0, LIVING);
     insert_hot(300000, "last", 60 * 24 * 7, LIVING);
-    must_run_long(address, "ANALYZE TABLE permit_request, waiter");
+    batch_run_long("ANALYZE TABLE permit_request, waiter");
     (void)rows_read(session_of(batch.store));
     read_queue(HOT, 2, false);
     if (!kit_database_is_mysql()) {
