@@ -51,10 +51,10 @@ struct batch {
     struct list node; /* in queue->running */
 };
 enum {
-    BATCH_MAX_SLOTS = 10000,       /* about 65 ms in MariaDB */
+    BATCH_MAX_SLOTS = 10000,           /* about 65 ms in MariaDB */
     BATCH_MAX_NAMED = 4 * 1024 * 1024, /* 160 acquires that name 1,000 short labels each: about 1 s of CPU */
-    BATCH_MAX_LEAST = 8,           /* least batch_max: the session may have been lost for another reason */
-    BATCH_GROWS_MS = 30000,        /* time after which batch_max doubles */
+    BATCH_MAX_LEAST = 8,               /* least batch_max: the session may have been lost for another reason */
+    BATCH_GROWS_MS = 30000,            /* time after which batch_max doubles */
 };
 
 void queue_init(struct queue *queue, size_t max_directory);
