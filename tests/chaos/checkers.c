@@ -17,8 +17,11 @@ static int64_t earlier(int64_t a, int64_t b)
 
 void facts_add_leap(struct facts *facts, int64_t at_us, int64_t served_us)
 {
-    if (facts->leap_count == LEAPS_MAX)
+    if (facts->leap_count == LEAPS_MAX) {
+        fprintf(stderr, "the database has stopped or stepped its clock more than %d times: run with fewer faults\n",
+                LEAPS_MAX);
         abort();
+    }
     facts->leaps[facts->leap_count++] = (struct leap){at_us, served_us};
 }
 

@@ -506,7 +506,7 @@ static void insert_crowd(void)
         " FROM numbers.upto WHERE seq <= 3000;"
         "INSERT INTO mail SELECT 7, seq FROM numbers.upto WHERE seq <= 3000;"
         "INSERT INTO mail SELECT 8, seq FROM numbers.upto WHERE seq <= 3000");
-    batch_run_long("ANALYZE TABLE permit_request, waiter, mail, server");
+    must_run_long(address, "ANALYZE TABLE permit_request, waiter, mail, server");
 }
 
 Test(queue_batch, statements_of_batches_walk_indexes)
