@@ -4,7 +4,7 @@
  * - semaphores, in ascending id order, by a compare-and-set: if it misses, NULL goes into a NOT NULL column, which is
  *   error 1048 in strict mode and stops the packet before COMMIT;
  * - events;
- * - mail; requests and places that are deleted;
+ * - mail and the watches of freed slots; then requests and places that are deleted;
  * - permits that end, slots, labels;
  * - changed requests, by primary key;
  * - new requests, sorted by the bytes of external_id, new places, and the permits of grants.
@@ -971,9 +971,10 @@ void batch_apply_sql(const struct changes *changes, struct arena *arena, struct 
     semaphores_sql(changes, sql);
     events_sql(changes, sql);
     mail_sql(changes, sql);
+    clear_watches_sql(changes, sql);
+    /* Each statement from here on checks the one before it. */
     delete_requests_sql(changes, inserts, &guard, sql);
     delete_places_sql(changes, places_removed, &guard, sql);
-    clear_watches_sql(changes, sql);
     end_permits_sql(changes, arena, &guard, sql);
     move_slots_sql(changes, &guard, sql);
     changed_labels_sql(changes, &guard, sql);
