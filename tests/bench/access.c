@@ -531,6 +531,7 @@ int main(int argc, char **argv)
     KIT_CHECK(tls_context);
     make_files();
     print_machine_alone();
+    printf("\n");
     print_target_head();
     for (size_t i = 0; i < PARTS; i++) {
         if (!choice.chosen[i])
