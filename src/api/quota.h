@@ -10,7 +10,7 @@
 struct exchange;
 struct route;
 
-/* What one principal uses, on all threads. Outlives reloads, so that its counts stay. */
+/* The counts of one principal, on all threads. They outlive a reload. */
 struct quota_state {
     pthread_mutex_t mutex;
     struct usage usage;            /* under `mutex`, like all members */

@@ -158,7 +158,7 @@ static const struct request *find_request(const struct view *view, struct bytes 
     return bsearch(&external_id, view->requests, view->request_count, sizeof *view->requests, compare_key_and_row);
 }
 
-/* What the batch may free of one semaphore. */
+/* The units and slots of one semaphore that the batch may free. */
 struct freed {
     int64_t units;
     uint32_t *slots; /* NULL: out of memory */

@@ -33,14 +33,14 @@ enum quota quota_of_word(const char *word);
 /* Reads a limit: a whole number from 1 to QUOTA_MAX; of bytes a size such as 64MiB. Otherwise `why` has what is expected. */
 bool quota_parse(enum quota quota, const char *text, int64_t *ret_limit, struct buf *why) MUST_CHECK;
 
-/* What a principal uses. Zeroed: nothing. */
+/* The present use of the quotas of one principal. Zeroed: none. */
 struct usage {
     int64_t under_way[QUOTA_COUNT]; /* of quotas without a period */
     struct bucket buckets[QUOTA_COUNT];
 };
 
 /*
- * Takes `amount` of a quota and returns true, if the limits allow it. What is under way is counted without a limit, too,
+ * Takes `amount` of a quota and returns true, if the limits allow it. Quotas without a period are counted without a limit, too,
  * because a limit may be set later. An amount above the limit is allowed alone: if nothing is under way, or the bucket
  * is full. False: nothing is taken; *ret_wait is the time in microseconds until it fits, 0 if that is not known.
  */

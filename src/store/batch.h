@@ -16,7 +16,7 @@
  */
 void batch_lock_sql(const struct lock_set *set, const char *identity, struct buf *sql);
 /*
- * What was read of the queues with the locks (lock_set.waiters_ahead): valid until the transaction ends, in the arena
+ * The parts of queues that were read with the locks (lock_set.waiters_ahead): valid until the transaction ends, in the arena
  * of the lock packet.
  */
 struct queues_ahead {

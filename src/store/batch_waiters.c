@@ -2,7 +2,7 @@
 /*
  * Reads the parts of queues that a batch may grant, under the locks of the batch: one packet has the living servers and
  * the first waiters of each queue, a second one the slots that they may take. Wants that name very many slots have a
- * packet of their own in between. What the lock packet has read ahead needs no first packet.
+ * packet of their own in between. The first packet is left out if the lock packet has read all of it.
  *
  * A place that no client asks for, because its request has no server or its server is dead, is not read: other waiters
  * pass it. Neither is a waiter that watches a slot which stays held: it cannot be granted, and other waiters pass it.

@@ -386,18 +386,25 @@ static void waiter_answered(void *context, unsigned number, const struct load_an
     crowd->refused += answer != NULL; /* NULL: its connection was closed */
 }
 
-/* A request that waits for one of 1,000 long labels, which another client holds. */
-static char *largest_request(void)
+/* Returns a list of 1,000 long labels between these texts. The caller frees it. */
+static char *labels_between(const char *before, const char *behind)
 {
     char *body = NULL;
     size_t length = 0;
     FILE *out = open_memstream(&body, &length);
     KIT_CHECK(out);
-    fputs("{\"wait\":\"10m\",\"permits\":[{\"semaphore\":\"seats\",\"any_of\":[", out);
+    fputs(before, out);
     for (int i = 0; i < LABELS; i++)
         fprintf(out, "%s\"%0*d\"", i ? "," : "", LABEL_LENGTH, i);
-    fputs("]}]}", out);
+    fputs(behind, out);
     fclose(out);
+    return body;
+}
+
+/* A request that waits for one of the labels, which another client holds. */
+static char *largest_request(void)
+{
+    char *body = labels_between("{\"wait\":\"10m\",\"permits\":[{\"semaphore\":\"seats\",\"any_of\":[", "]}]}");
     char *request = load_request("localhost", "POST", "/v1/requests", "", body);
     free(body);
     return request;
@@ -407,15 +414,7 @@ static void make_seats(struct instance *instance)
 {
     struct kit_http http = kit_http(instance->permitd->port);
     struct reply reply;
-    char *body = NULL;
-    size_t length = 0;
-    FILE *out = open_memstream(&body, &length);
-    KIT_CHECK(out);
-    fputs("{\"labels\":[", out);
-    for (int i = 0; i < LABELS; i++)
-        fprintf(out, "%s\"%0*d\"", i ? "," : "", LABEL_LENGTH, i);
-    fputs("]}", out);
-    fclose(out);
+    char *body = labels_between("{\"labels\":[", "]}");
     instance_semaphore(instance, "seats", "slotted", LABELS);
     const struct {
         const char *method, *path, *body;

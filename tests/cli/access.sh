@@ -140,7 +140,7 @@ check "unless --insecure: 69" contains "$code $err" "69 permitctl: no_server: ht
 call "$permitctl" --url http://permit.invalid whoami
 check "or there is none: 69" test "$code" = 69
 
-# What the command of run inherits.
+# The credentials that the command of run inherits.
 secrets() { printenv | grep -c -F -e "$good" -e sesame; }
 export -f secrets
 export good

@@ -252,7 +252,7 @@ static void run_behind(struct sides *sides, int version, const uint8_t *data, si
     MUST(ERR_peek_error() == 0);
 }
 
-/* What the client encrypts arrives as it was, in whatever records. */
+/* The client's text arrives unchanged, whatever the records are. */
 static void run_requests(struct sides *sides, int version, const uint8_t *data, size_t size)
 {
     size_t piece = 1 + fuzz_choice(&data, &size) * 16;

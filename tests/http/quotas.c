@@ -252,7 +252,7 @@ Test(quotas, whoami_shows_them, .timeout = 300)
 
 /* ---- rate ---- */
 
-/* What a request counts as: with a rate of one, the next request is refused for so many seconds. */
+/* The operations that a request counts as. With a rate of one, the next request is refused for so many seconds. */
 Test(quotas, rate_counts_operations_lists_and_labels, .timeout = 300)
 {
     const struct {
