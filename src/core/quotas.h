@@ -40,9 +40,10 @@ struct usage {
 };
 
 /*
- * Takes `amount` of a quota and returns true, if the limits allow it. Quotas without a period are counted without a limit, too,
- * because a limit may be set later. An amount above the limit is allowed alone: if nothing is under way, or the bucket
- * is full. False: nothing is taken; *ret_wait is the time in microseconds until it fits, 0 if that is not known.
+ * Takes `amount` of a quota and returns true, if the limits allow it. Quotas without a period are counted without a
+ * limit, too, because a limit may be set later. An amount above the limit is allowed alone: if nothing is under way, or
+ * the bucket is full. False: nothing is taken; *ret_wait is the time in microseconds until it fits, 0 if that is not
+ * known.
  */
 bool usage_take(struct usage *usage, const struct quotas *quotas, enum quota quota, int64_t amount, mono_us now,
                 mono_us *ret_wait) MUST_CHECK;
