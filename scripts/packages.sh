@@ -6,6 +6,7 @@
 #     scripts/packages.sh run      for an installed permitd
 #     scripts/packages.sh build    for compiling, and run
 #     scripts/packages.sh test     for tests/run.sh and .ci/run, and build
+#     scripts/packages.sh browser  for the suite browser, which calls this itself
 #     scripts/packages.sh try      for scripts/try.sh
 #
 # PERMIT_MYSQL_CLIENT=mysql in the environment: for a build with Oracle's client library. Its package conflicts with that
@@ -63,6 +64,12 @@ haproxy                              # a proxy in front of permitd, in the suite
 nginx                                # another one
 python3                              # its HTTP client, in the suite http
 '
+browser_packages='
+chromium-headless-shell|chromium     # the shell needs neither a display nor the packages of a desktop
+jq
+mariadb-client
+python3
+'
 try_packages='
 debootstrap
 git
@@ -98,9 +105,10 @@ wanted_for() {
     run) entries "$run_packages" ;;
     build) entries "$run_packages$build_packages" ;;
     test) entries "$run_packages$build_packages$test_packages" ;;
+    browser) entries "$browser_packages" ;;
     try) entries "$try_packages" ;;
     *)
-        echo "usage: scripts/packages.sh run|build|test|try" >&2
+        echo "usage: scripts/packages.sh run|build|test|browser|try" >&2
         exit 64
         ;;
     esac

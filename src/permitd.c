@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * permitd: reads the settings, listens, starts the database (its own, or connects to yours) and the engine, and serves.
- * While its own database starts, requests are answered 503 with the reason. Each folder has its own task.
+ * permitd: reads the settings (settings.c), listens, starts the database (its own, or connects to yours) and the engine,
+ * and serves. While its own database starts, requests are answered 503 with the reason. Each folder has its own task.
  */
 #include <errno.h>
 #include <poll.h>
@@ -21,501 +21,29 @@
 #include "api/routes.h"
 #include "api/service.h"
 #include "base/clock.h"
-#include "base/config.h"
-#include "base/duration.h"
 #include "base/log.h"
 #include "base/map.h"
 #include "base/memory.h"
 #include "base/user.h"
 #include "base/uuid.h"
-#include "core/name.h"
 #include "engine/engine.h"
 #include "http/server.h"
 #include "mariadb/data_dir.h"
 #include "mariadb/private_server.h"
+#include "settings.h"
 #include "store/doctor.h"
 #include "store/epoch.h"
 #include "store/open.h"
 #include "store/schema.h"
-#include "store/servers.h"
 #include "tasks/liveness_probe.h"
 #include "tasks/tasks.h"
-
-/* ---- settings ---- */
-
-struct settings {
-    struct config_list listen;
-    bool insecure;
-    char *tls_certificate;
-    char *tls_key;
-    char *tls_client_ca;
-    int64_t tls_handshakes;
-    char *credentials;
-    char *advertise;
-    char *allowed_hosts;
-    char *data_dir;
-    char *user;
-    bool allow_root;
-    char *database;
-    char *database_password;
-    bool unsafe_multi_writer;
-    int64_t workers;
-    int64_t max_connections;
-    int64_t max_connections_per_address;
-    int64_t max_memory;
-    int64_t max_pending;
-    int64_t max_wait_ms;
-    int64_t max_waiters;
-    int64_t max_semaphore_waiters;
-    int64_t max_owner_waiters;
-    int64_t max_waiting_bytes;
-    int64_t max_semaphores;
-    int64_t max_slots;
-    int64_t wait_poll_ms;
-    int64_t backfill_bound_ms;
-    int64_t request_timeout_ms;
-    int64_t idle_timeout_ms;
-    int64_t default_ttl_ms;
-    int64_t retention_ms;
-    int64_t retention_rows;
-    int64_t failover_hold_ms;
-    char *liveness_url;
-    char *liveness_ca;
-    int64_t liveness_interval_ms;
-    int64_t metrics_semaphores;
-    const char *log_level;
-    const char *log_format;
-};
-
-#define AT(member) offsetof(struct settings, member)
-#define DAY_MS     (24LL * 3600 * 1000)
-
-static const char *const log_levels[] = {"debug", "info", "warn", "error", NULL};
-static const char *const log_formats[] = {"text", "json", NULL};
-
-/* docs/config.md is printed from this table (permitd --print-config-markdown). */
-static const struct config_row setting_rows[] = {
-    {.name = "listen",
-     .type = CONFIG_LIST,
-     .offset = AT(listen),
-     .default_text = "127.0.0.1:7070",
-     .placeholder = "ADDRESS",
-     .help = "Where the HTTP server listens: ADDRESS:PORT or http://ADDRESS:PORT, https://ADDRESS:PORT for TLS, or "
-             "unix:PATH for a Unix socket. May be given several times, or with commas between the addresses. Addresses "
-             "other than loopback require https and credentials. Port 0 chooses a free port and prints it."},
-    {.name = "insecure",
-     .type = CONFIG_BOOL,
-     .offset = AT(insecure),
-     .default_text = "false",
-     .help = "Listen on addresses other than loopback without TLS or without credentials. Every client that can "
-             "connect there may do everything, or can be overheard. The log warns of it each hour."},
-    {.name = "tls_certificate",
-     .type = CONFIG_TEXT,
-     .offset = AT(tls_certificate),
-     .flags = CONFIG_RELOADABLE,
-     .placeholder = "FILE",
-     .help = "Certificate (PEM) of the https listeners, followed by the certificates of its authorities. SIGHUP reads "
-             "the file again."},
-    {.name = "tls_key",
-     .type = CONFIG_TEXT,
-     .offset = AT(tls_key),
-     .flags = CONFIG_RELOADABLE,
-     .placeholder = "FILE",
-     .help =
-         "Private key (PEM) of tls_certificate. Only the user of permitd may read the file; a group may read one of "
-         "root. SIGHUP reads the file again."},
-    {.name = "tls_client_ca",
-     .type = CONFIG_TEXT,
-     .offset = AT(tls_client_ca),
-     .flags = CONFIG_RELOADABLE,
-     .placeholder = "FILE",
-     .help = "Certificates (PEM) of the authorities of clients. With it clients may authenticate by a certificate; a "
-             "certificate of another authority is refused. SIGHUP reads the file again."},
-    {.name = "tls_handshakes",
-     .type = CONFIG_NUMBER,
-     .offset = AT(tls_handshakes),
-     .default_text = "200",
-     .min = 1,
-     .max = 100000,
-     .flags = CONFIG_RELOADABLE,
-     .help = "Maximum number of TLS handshakes that begin in a second; the clients beyond it wait. A handshake costs "
-             "the time of about ten requests, so that this limit keeps clients that all connect at once from delaying "
-             "the others."},
-    {.name = "credentials",
-     .type = CONFIG_TEXT,
-     .offset = AT(credentials),
-     .placeholder = "FILE",
-     .help =
-         "File of the principals, their credentials and rights (security.md). Its mode is 0600 or stricter. It is read "
-         "again on SIGHUP; while it has a mistake, the last good version stays in use. Without this setting every "
-         "client may do everything."},
-    {.name = "advertise",
-     .type = CONFIG_TEXT,
-     .offset = AT(advertise),
-     .placeholder = "URL",
-     .help =
-         "Address under which this permitd is listed (GET /v1/servers): where people and programs on other machines "
-         "reach it. By default the URL of the first listener."},
-    {.name = "allowed_hosts",
-     .type = CONFIG_TEXT,
-     .offset = AT(allowed_hosts),
-     .flags = CONFIG_RELOADABLE,
-     .placeholder = "NAMES",
-     .help = "Host names that clients may use in URLs, separated by commas. Addresses and localhost are always served. "
-             "A request for another host is answered 421, because a web page could have chosen the name."},
-    {.name = "data_dir",
-     .type = CONFIG_TEXT,
-     .offset = AT(data_dir),
-     .placeholder = "DIR",
-     .help = "Run on a private MariaDB in this directory, which is created if it is missing."},
-    {.name = "user",
-     .type = CONFIG_TEXT,
-     .offset = AT(user),
-     .placeholder = "NAME",
-     .help = "User that permitd becomes, with its MariaDB, if it is started as root. By default the owner of the data "
-             "directory; a new one is given to the user permitd or mysql."},
-    {.name = "allow_root",
-     .type = CONFIG_BOOL,
-     .offset = AT(allow_root),
-     .default_text = "false",
-     .help = "Let the private MariaDB run as root, in a data directory of root. Only for containers and trials."},
-    {.name = "database",
-     .type = CONFIG_TEXT,
-     .offset = AT(database),
-     .placeholder = "URL",
-     .help = "Run on your own MariaDB or MySQL: mysql://user:password@host:port/name, also with ?socket=PATH, "
-             "ssl_ca=FILE or ssl=verify, ssl_cert=FILE and ssl_key=FILE."},
-    {.name = "database_password",
-     .type = CONFIG_TEXT,
-     .offset = AT(database_password),
-     .flags = CONFIG_SECRET,
-     .placeholder = "TEXT",
-     .help = "Password of the database user. Safer in the environment or the settings file than in the URL."},
-    {.name = "unsafe_multi_writer",
-     .type = CONFIG_BOOL,
-     .offset = AT(unsafe_multi_writer),
-     .default_text = "false",
-     .help = "Serve a cluster in which several servers accept writes. permitd's promises do not hold there."},
-    {.name = "workers",
-     .type = CONFIG_NUMBER,
-     .offset = AT(workers),
-     .default_text = "2",
-     .min = 1,
-     .max = 64,
-     .help = "Database connections that run batches. Each has a thread."},
-    {.name = "max_connections",
-     .type = CONFIG_NUMBER,
-     .offset = AT(max_connections),
-     .default_text = "16384",
-     .min = 1,
-     .max = 1000000,
-     .flags = CONFIG_RELOADABLE,
-     .help = "Maximum number of client connections. A new connection beyond it closes the connection that has been "
-             "idle longest; while none is idle, it waits to be accepted."},
-    {.name = "max_connections_per_address",
-     .type = CONFIG_NUMBER,
-     .offset = AT(max_connections_per_address),
-     .default_text = "0",
-     .min = 0,
-     .max = 1000000,
-     .flags = CONFIG_RELOADABLE,
-     .help = "Maximum number of connections from one address (IPv6: from one /64). While none of them is idle, a new "
-             "one is answered 429 and closed. 0: a quarter of max_connections."},
-    {.name = "max_memory",
-     .type = CONFIG_SIZE,
-     .offset = AT(max_memory),
-     .default_text = "256MiB",
-     .min = 64LL << 20,
-     .max = 1LL << 40,
-     .flags = CONFIG_RELOADABLE,
-     .help = "Limit of permitd's resident memory, without its private MariaDB. Requests and answers share the memory "
-             "that the rest of permitd leaves. When it is used up, requests and answers of more than 2 KiB are refused "
-             "with 503."},
-    {.name = "max_pending",
-     .type = CONFIG_NUMBER,
-     .offset = AT(max_pending),
-     .default_text = "16384",
-     .min = 1,
-     .max = 1000000,
-     .flags = CONFIG_RELOADABLE,
-     .help = "Maximum number of undecided acquires and calls about semaphores and owners; more are answered 429. "
-             "Releases, renewals and confirms together have a limit of four times as many. Queries, lists and changes "
-             "of templates have a limit of 10,000 each."},
-    {.name = "max_wait",
-     .type = CONFIG_DURATION,
-     .offset = AT(max_wait_ms),
-     .default_text = "10m",
-     .min = 0,
-     .max = DAY_MS,
-     .flags = CONFIG_RELOADABLE,
-     .help = "Longest wait of an acquire. 0: waiting is off."},
-    {.name = "max_waiters",
-     .type = CONFIG_NUMBER,
-     .offset = AT(max_waiters),
-     .default_text = "50000",
-     .min = 0,
-     .max = 1000000,
-     .flags = CONFIG_RELOADABLE,
-     .help = "Maximum number of requests that wait at this permitd; more are answered 429. Each client that waits also "
-             "needs a connection (max_connections)."},
-    {.name = "max_semaphore_waiters",
-     .type = CONFIG_NUMBER,
-     .offset = AT(max_semaphore_waiters),
-     .default_text = "50000",
-     .min = 0,
-     .max = 1000000,
-     .flags = CONFIG_RELOADABLE,
-     .help = "Maximum number of requests that wait for one semaphore, at all permitd together; more are answered 429."},
-    {.name = "max_owner_waiters",
-     .type = CONFIG_NUMBER,
-     .offset = AT(max_owner_waiters),
-     .default_text = "0",
-     .min = 0,
-     .max = 1000000,
-     .flags = CONFIG_RELOADABLE,
-     .help = "Maximum number of requests of one owner that wait at this permitd; more are answered 429. Requests "
-             "without an owner are not counted. 0: no limit."},
-    {.name = "max_waiting_bytes",
-     .type = CONFIG_SIZE,
-     .offset = AT(max_waiting_bytes),
-     .default_text = "64MiB",
-     .min = 1LL << 20,
-     .max = 1LL << 40,
-     .flags = CONFIG_RELOADABLE,
-     .help = "Memory for the slots that the requests that wait at this permitd name; more are answered 429."},
-    {.name = "max_semaphores",
-     .type = CONFIG_NUMBER,
-     .offset = AT(max_semaphores),
-     .default_text = "1000000",
-     .min = 0,
-     .max = 1000000000,
-     .flags = CONFIG_RELOADABLE,
-     .help = "Approximate number of semaphores, retired ones included, at which templates stop creating more: an "
-             "acquire that needs a new one is answered 429. PUT has no such limit."},
-    {.name = "max_slots",
-     .type = CONFIG_NUMBER,
-     .offset = AT(max_slots),
-     .default_text = "10000000",
-     .min = 0,
-     .max = 1000000000000,
-     .flags = CONFIG_RELOADABLE,
-     .help =
-         "Approximate number of units of all slotted semaphores; each is a row of about 70 bytes. A PUT that needs "
-         "more, and an acquire that would create such a semaphore from a template, are answered 429. 0: unlimited."},
-    {.name = "wait_poll",
-     .type = CONFIG_DURATION,
-     .offset = AT(wait_poll_ms),
-     .default_text = "20ms",
-     .min = 5,
-     .max = 60 * 1000,
-     .flags = CONFIG_RELOADABLE,
-     .help = "Interval at which a permitd with waiting clients reads its mail: the requests that another permitd has "
-             "granted, or that it has to try again."},
-    {.name = "backfill_bound",
-     .type = CONFIG_DURATION,
-     .offset = AT(backfill_bound_ms),
-     .default_text = "30s",
-     .min = 0,
-     .max = DAY_MS,
-     .flags = CONFIG_RELOADABLE,
-     .help = "With queue backfill, no request passes a waiter older than this; freed units are reserved for it."},
-    {.name = "request_timeout",
-     .type = CONFIG_DURATION,
-     .offset = AT(request_timeout_ms),
-     .default_text = "10s",
-     .min = 100,
-     .max = 3600 * 1000,
-     .flags = CONFIG_RELOADABLE,
-     .help = "A request that is not decided within this time plus its wait is answered 503."},
-    {.name = "idle_timeout",
-     .type = CONFIG_DURATION,
-     .offset = AT(idle_timeout_ms),
-     .default_text = "60s",
-     .min = 100,
-     .max = DAY_MS,
-     .flags = CONFIG_RELOADABLE,
-     .help = "A connection is closed if its request is not complete, or its answer not read, within this time."},
-    {.name = "default_ttl",
-     .type = CONFIG_DURATION,
-     .offset = AT(default_ttl_ms),
-     .default_text = "10m",
-     .min = 1,
-     .max = 3660 * DAY_MS,
-     .flags = CONFIG_RELOADABLE,
-     .help = "default_ttl of a semaphore that is created without one. Existing semaphores keep theirs."},
-    {.name = "retention",
-     .type = CONFIG_DURATION,
-     .offset = AT(retention_ms),
-     .default_text = "7d",
-     .min = 3600 * 1000,
-     .max = 3660 * DAY_MS,
-     .flags = CONFIG_RELOADABLE,
-     .help = "How long the key of an ended request is remembered. retention_rows can shorten it."},
-    {.name = "retention_rows",
-     .type = CONFIG_NUMBER,
-     .offset = AT(retention_rows),
-     .default_text = "10000000",
-     .min = 100000,
-     .max = 1000000000000,
-     .flags = CONFIG_RELOADABLE,
-     .help = "Number of requests that are kept. Ended requests beyond the newest of this number are deleted before "
-             "their retention has passed, but not within an hour of their end."},
-    {.name = "failover_hold",
-     .type = CONFIG_DURATION,
-     .offset = AT(failover_hold_ms),
-     .default_text = "5s",
-     .min = 0,
-     .max = 3600 * 1000,
-     .flags = CONFIG_RELOADABLE,
-     .help = "How long nothing is granted after permitd detected a failover or an older copy of the database."},
-    {.name = "liveness_url",
-     .type = CONFIG_TEXT,
-     .offset = AT(liveness_url),
-     .placeholder = "URL",
-     .help =
-         "URL that tells whether an owner is alive: http://HOST:PORT/PATH or https://... with {owner} for its name. "
-         "200 means alive; 404 or 410, twice in a row, ends the requests of the owner; any other answer ends "
-         "nothing. Owners of a namespace are not asked about."},
-    {.name = "liveness_ca",
-     .type = CONFIG_TEXT,
-     .offset = AT(liveness_ca),
-     .placeholder = "FILE",
-     .help = "CA certificates (PEM) that the server of an https liveness_url is checked against, instead of the "
-             "system's."},
-    {.name = "liveness_interval",
-     .type = CONFIG_DURATION,
-     .offset = AT(liveness_interval_ms),
-     .default_text = "30s",
-     .min = 100,
-     .max = DAY_MS,
-     .flags = CONFIG_RELOADABLE,
-     .help = "Interval of the calls of liveness_url for each owner of held requests."},
-    {.name = "metrics_semaphores",
-     .type = CONFIG_NUMBER,
-     .offset = AT(metrics_semaphores),
-     .default_text = "1000",
-     .min = 0,
-     .max = 100000,
-     .help = "Maximum number of semaphores that /metrics shows one by one. With more it shows only sums."},
-    {.name = "log_level",
-     .type = CONFIG_CHOICE,
-     .offset = AT(log_level),
-     .default_text = "info",
-     .choices = log_levels,
-     .flags = CONFIG_RELOADABLE,
-     .help = "Lowest level of the lines that are logged on standard error."},
-    {.name = "log_format",
-     .type = CONFIG_CHOICE,
-     .offset = AT(log_format),
-     .default_text = "text",
-     .choices = log_formats,
-     .flags = CONFIG_RELOADABLE,
-     .help = "Format of log lines: text, or JSON for programs."},
-};
-
-/* Read by permitctl. */
-static const char *const permitctl_variables[] = {"URL", "TOKEN", NULL};
-static const struct config_table setting_table = {
-    .rows = setting_rows,
-    .count = ARRAY_LENGTH(setting_rows),
-    .environment_prefix = "PERMITD_",
-    .environment_ignored = permitctl_variables,
-};
-
-enum action { ACTION_SERVE, ACTION_CHECK, ACTION_HELP, ACTION_VERSION, ACTION_MARKDOWN, ACTION_ROUTES };
-
-/* Flags that are not settings. */
-static const struct {
-    const char *flag;
-    enum action action;
-} action_flags[] = {
-    {"--check", ACTION_CHECK},         {"--help", ACTION_HELP}, {"-h", ACTION_HELP},
-    {"--version", ACTION_VERSION},     {"-V", ACTION_VERSION},  {"--print-config-markdown", ACTION_MARKDOWN},
-    {"--print-routes", ACTION_ROUTES}, /* for the tests */
-};
-
-struct command_line {
-    int argc;
-    char **argv;
-    const char *config_file; /* NULL: none */
-    enum action action;
-};
-
-static bool is_config_flag(const char *argument)
-{
-    return strcmp(argument, "-c") == 0 || strcmp(argument, "--config") == 0;
-}
-
-static bool take_action_flag(struct command_line *line, const char *argument)
-{
-    for (size_t i = 0; i < ARRAY_LENGTH(action_flags); i++)
-        if (strcmp(argument, action_flags[i].flag) == 0) {
-            line->action = action_flags[i].action;
-            return true;
-        }
-    return false;
-}
-
-/* Finds -c FILE and the actions. The other arguments are read after the file and the environment. */
-static bool command_line_scan(struct command_line *line, struct buf *message)
-{
-    for (int i = 1; i < line->argc; i++) {
-        if (take_action_flag(line, line->argv[i]))
-            continue;
-        if (strncmp(line->argv[i], "--config=", 9) == 0) {
-            line->config_file = line->argv[i] + 9;
-        } else if (is_config_flag(line->argv[i])) {
-            if (++i == line->argc) {
-                buf_printf(message, "%s needs a file", line->argv[i - 1]);
-                return false;
-            }
-            line->config_file = line->argv[i];
-        }
-    }
-    return true;
-}
-
-static bool load_arguments(const struct command_line *line, struct settings *settings, struct buf *message)
-{
-    struct command_line ignored = {0};
-    config_begin_source(&setting_table, settings);
-    for (int i = 1; i < line->argc; i++) {
-        if (take_action_flag(&ignored, line->argv[i]) || strncmp(line->argv[i], "--config=", 9) == 0)
-            continue;
-        if (is_config_flag(line->argv[i]))
-            i++;
-        else if (!config_load_argument(&setting_table, settings, line->argc, line->argv, &i, message))
-            return false;
-    }
-    return true;
-}
-
-/* An address is 1 to 255 bytes of printable ASCII without space, as a key. "": the default. */
-static bool check_advertise(const struct settings *settings, struct buf *message)
-{
-    struct bytes address = bytes_of(settings->advertise ? settings->advertise : "");
-    if (address.length == 0 || (address.length <= SERVER_ADDRESS_MAX && name_is_key(address)))
-        return true;
-    buf_append_text(message,
-                    "advertise: 1 to 255 bytes of printable ASCII without space, such as http://10.0.0.7:7070");
-    return false;
-}
-
-/* Loads defaults, file, environment and command line; a later source overrides an earlier one. */
-static bool settings_load(const struct command_line *line, struct settings *settings, struct buf *message)
-{
-    return config_init(&setting_table, settings, message) &&
-           (!line->config_file || config_load_file(&setting_table, settings, line->config_file, message)) &&
-           config_load_environment(&setting_table, settings, message) && load_arguments(line, settings, message) &&
-           check_advertise(settings, message);
-}
-
-/* ---- the process ---- */
 
 enum {
     STOP_GRACE_MS = 5000,  /* for running requests, when permitd stops */
     OWN_DESCRIPTORS = 128, /* descriptors beside client connections */
     KEY_CACHE_ENTRIES = 200000,
+    KEY_CACHE_BYTES = 96 * 1024 * 1024, /* of the rows in it: about 150,000 of them */
+    SHARED_PAUSE_MS = 1000,
     TOMBSTONE_MS = 3600 * 1000,
 };
 
@@ -625,7 +153,7 @@ static bool wait_for_embedded(struct permitd *permitd)
     if (permitd->line.action == ACTION_CHECK) {
         wait_for_private_server_or_signal(permitd);
     } else if (!server_run_until(permitd->server, private_server_begun_fd(permitd->embedded))) {
-        buf_append_text(&permitd->message, "no memory");
+        buf_append_text(&permitd->message, "out of memory");
         return false;
     }
     if (permitd->stopping)
@@ -798,7 +326,7 @@ static bool prepare_database(struct permitd *permitd)
 {
     struct store *store = store_open(permitd->address, STORE_SCHEMA, &permitd->doctor);
     if (!store) {
-        buf_append_text(&permitd->message, "no memory");
+        buf_append_text(&permitd->message, "out of memory");
         return false;
     }
     enum permit_status status = prepare_store(permitd, store);
@@ -821,6 +349,7 @@ static struct engine_settings engine_settings_of(struct permitd *permitd)
         .max_pending = (size_t)settings->max_pending,
         .max_pending_ends = 4 * (size_t)settings->max_pending,
         .key_cache_entries = KEY_CACHE_ENTRIES,
+        .key_cache_bytes = KEY_CACHE_BYTES,
         .request_timeout_ms = settings->request_timeout_ms,
         .failover_hold_ms = settings->failover_hold_ms,
         .plan = {.retention_us = settings->retention_ms * US_PER_MS,
@@ -843,6 +372,8 @@ static struct engine_settings engine_settings_of(struct permitd *permitd)
         .max_waiting_bytes = (size_t)settings->max_waiting_bytes,
         .max_semaphores = (uint64_t)settings->max_semaphores,
         .wait_poll_ms = settings->wait_poll_ms,
+        .short_path = settings->short_path,
+        .shared_pause_ms = SHARED_PAUSE_MS,
         .backfill_bound_ms = settings->backfill_bound_ms,
     };
 }
@@ -923,7 +454,7 @@ static void on_reload(void *context)
     buf_init(&message, 16 * 1024);
     reload_credentials(permitd);
     if (settings_load(&permitd->line, &fresh, &message)) {
-        config_reload(&setting_table, &permitd->settings, &fresh, &message);
+        settings_reload(&permitd->settings, &fresh, &message);
         configure_log(&permitd->settings);
         raise_file_limit(permitd);
         struct engine_settings engine = engine_settings_of(permitd);
@@ -937,7 +468,7 @@ static void on_reload(void *context)
     } else {
         log_write(LOG_ERROR, "settings reload failed", "why", buf_text(&message), NULL);
     }
-    config_release(&setting_table, &fresh);
+    settings_release(&fresh);
     buf_release(&message);
 }
 
@@ -1082,28 +613,12 @@ static bool run(struct permitd *permitd)
     return started || (permitd->stopping && permitd->line.action == ACTION_SERVE);
 }
 
-static void print_help(void)
-{
-    printf("permitd hands out permits of named semaphores, kept in MariaDB or MySQL.\n\n"
-           "  permitd --data-dir DIR     on a private MariaDB in DIR\n"
-           "  permitd --database URL     on your own\n\n"
-           "  -c, --config FILE          read settings from FILE (INI) first\n"
-           "  --check                    look whether the database can be used, change nothing in it, and end;\n"
-           "                             a private one is started for it if it is there, and not made if not\n"
-           "  --print-config-markdown    docs/config.md\n"
-           "  -V, --version\n"
-           "  -h, --help\n\n"
-           "Each setting is also a line in the file and, as PERMITD_NAME, a variable of the environment.\n"
-           "The command line wins over the environment, and that over the file.\n\n");
-    config_print_help(&setting_table, stdout);
-}
-
 static bool run_action(struct permitd *permitd)
 {
     switch (permitd->line.action) {
-    case ACTION_HELP: print_help(); return true;
+    case ACTION_HELP: settings_print_help(); return true;
     case ACTION_VERSION: printf("permitd %s\n", PERMIT_VERSION); return true;
-    case ACTION_MARKDOWN: config_print_markdown(&setting_table, stdout); return true;
+    case ACTION_MARKDOWN: settings_print_markdown(); return true;
     case ACTION_ROUTES: routes_print(stdout); return true;
     case ACTION_CHECK:
     case ACTION_SERVE: break;
@@ -1118,7 +633,7 @@ int main(int argc, char **argv)
     bool good = command_line_scan(&permitd.line, &permitd.message) && run_action(&permitd);
     if (!good)
         fprintf(stderr, "permitd: %s\n", permitd.message.length ? buf_text(&permitd.message) : "cannot start");
-    config_release(&setting_table, &permitd.settings);
+    settings_release(&permitd.settings);
     buf_release(&permitd.message);
     return good ? EXIT_SUCCESS : EXIT_FAILURE;
 }

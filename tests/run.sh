@@ -4,8 +4,9 @@
 #
 #     tests/run.sh [--preset NAME] [--permitd NAME] [--lanes N] [--label LABEL | SUITE ...]
 #
-# Without names: the suites of tests/suites but those with the label chaos, which take longer; --label chaos runs these.
-# .ci/run runs both. --lanes: so many suites side by side (3): most of the time they wait.
+# Without names: the suites of tests/suites but those with the label chaos, which take longer. --label chaos runs these,
+# and --label all runs all. --lanes: so many suites side by side (3): most of the time they wait. With names, only what
+# these suites run is built.
 # --preset asan: everything under that sanitizer (CMakePresets.json). --permitd tsan: the suites as they are, but the
 # permitd that they start is that of another preset (Criterion cannot be run under the thread sanitizer). Installs what is
 # missing with scripts/packages.sh. Needs no server that it does not start itself. Output: BUILD/test-logs/SUITE.log.
@@ -43,8 +44,9 @@ while [ $# -gt 0 ]; do
         shift
         ;;
     --label)
-        grep -qE "^[a-z_]+ +${2-} " <<<"$suites" || usage
+        [ "${2-}" = all ] || grep -qE "^[a-z_]+ +${2-} " <<<"$suites" || usage
         labels=$2
+        [ "$2" != all ] || labels='fast server fuzz chaos'
         shift
         ;;
     -*) usage ;;
@@ -88,6 +90,21 @@ configure() {
     local generator=()
     [ -f "$(directory "$1")/CMakeCache.txt" ] || generator=(-G Ninja)
     cmake --preset "$1" -DPERMIT_TESTS=ON "${generator[@]}"
+}
+
+# The programs that the chosen suites run; "all" without names, or if one of the suites is a script that runs others.
+targets() {
+    local name command programs=(permitd permitctl)
+    [ ${#chosen[@]} -gt 0 ] || programs=(all)
+    for name in "${chosen[@]}"; do
+        command=$(awk -v name="$name" '$1 == name { print $5 }' <<<"$suites")
+        case "$command" in
+        {bin}/*) programs+=("${command##*/}") ;;
+        tests/cli/run.sh) programs+=(cli) ;;
+        *) programs=(all) && break ;;
+        esac
+    done
+    echo "${programs[@]}"
 }
 
 # number_before WORD FILE: N of the last "N WORD" in the last line of FILE that has one.
@@ -179,7 +196,8 @@ collect() {
 mkdir -p "$logs"
 prepare packages scripts/packages.sh test
 prepare configure configure "$preset"
-prepare build cmake --build "$build" -j 2
+# shellcheck disable=SC2046 # names of targets
+prepare build cmake --build "$build" -j 2 --target $(targets)
 if [ -n "$permitd" ]; then
     prepare configure-permitd configure "$permitd"
     prepare build-permitd cmake --build "$(directory "$permitd")" -j 2 --target permitd
@@ -203,7 +221,7 @@ while read -r name label how seconds command; do
     done
     # shellcheck disable=SC2086 # a command of the table is words
     run_suite "$name" "$how" "$seconds" $command &
-done <<<"$suites"
+done < <(sort -s -k 4,4nr <<<"$suites") # the longest first: at the end no long one runs alone
 wait
 collect
 finish

@@ -16,7 +16,8 @@
 --             NEW.permit_token, permit_fence_row('report', NEW.permit_token, NULL));
 --
 -- (Both triggers refuse tokens larger than any issued so far, as mariadb.sql explains: one would lock out all writers of
--- the row.) Loading the file again, as the same user, keeps grants. It does not load if another user owns the function.
+-- the row.) Loading the file again, as the same user, keeps grants (on MySQL as in mariadb.sql). It does not load if
+-- another user owns the function.
 --
 -- If the server writes a binary log, creating functions and triggers requires SUPER or
 -- log_bin_trust_function_creators = 1.
@@ -47,6 +48,17 @@ SET @permit_fence_sql_mode = @@sql_mode;
 SET sql_mode = 'STRICT_ALL_TABLES,NO_BACKSLASH_ESCAPES';
 
 -- As in mariadb.sql.
+/*!80000 SET @permit_fence_max_len = @@group_concat_max_len, group_concat_max_len = 4194304, @permit_fence_to = NULL */;
+/*!80000 SET @permit_fence_read = IF(
+  EXISTS (SELECT 1 FROM information_schema.TABLES WHERE TABLE_SCHEMA = 'mysql' AND TABLE_NAME = 'procs_priv'),
+  'SELECT GROUP_CONCAT(QUOTE(User), ''@'', QUOTE(Host)) INTO @permit_fence_to
+     FROM mysql.procs_priv
+    WHERE Db = DATABASE() AND Routine_type = ''FUNCTION'' AND Routine_name = ''permit_fence_row''
+      AND FIND_IN_SET(''Execute'', Proc_priv) AND CONCAT(User, ''@'', Host) <> CURRENT_USER()
+      AND LENGTH(QUOTE(CONCAT(User, Host))) = LENGTH(User) + LENGTH(Host) + 2', 'DO 0') */;
+/*!80000 PREPARE permit_fence_read FROM @permit_fence_read */;
+/*!80000 EXECUTE permit_fence_read */;
+/*!80000 DEALLOCATE PREPARE permit_fence_read */;
 DROP FUNCTION IF EXISTS /*!80000 permit_fence_row */ /*M!100600 permit_fence_of_mysql */;
 
 DELIMITER //
@@ -67,3 +79,10 @@ END //
 DELIMITER ;
 
 SET sql_mode = @permit_fence_sql_mode;
+
+-- MySQL: as read above.
+/*!80000 SET @permit_fence_grant = COALESCE(CONCAT('GRANT EXECUTE ON FUNCTION permit_fence_row TO ', @permit_fence_to), 'DO 0') */;
+/*!80000 PREPARE permit_fence_grant FROM @permit_fence_grant */;
+/*!80000 EXECUTE permit_fence_grant */;
+/*!80000 DEALLOCATE PREPARE permit_fence_grant */;
+/*!80000 SET group_concat_max_len = @permit_fence_max_len */;

@@ -6,8 +6,9 @@
 --     GRANT EXECUTE ON PROCEDURE shop.permit_fence TO app@'%';   -- writers need no right to the table
 --
 -- (Grant permit_fence_resource, or permit_fence_floor and permit_fence_raise_floor, if you call those.) Loading it again,
--- as the same user, keeps marks and grants, except that MySQL cannot replace a procedure: there, grant again. It does not
--- load, and changes nothing, if another user owns one of its names, or if permit_fence is a different table.
+-- as the same user, keeps marks and grants. On MySQL, which cannot replace a procedure, it keeps the right EXECUTE, if the
+-- user may read mysql.procs_priv and grant that right; otherwise grant again. It does not load, and changes nothing, if
+-- another user owns one of its names, or if permit_fence is a different table.
 --
 -- A writer calls it first in the transaction of its write, with the values of its grant:
 --
@@ -76,7 +77,26 @@ CREATE TABLE IF NOT EXISTS permit_fence (
   PRIMARY KEY (semaphore, slot, resource)
 ) ENGINE=InnoDB COMMENT='newest token of each place written under a permit';
 
--- MySQL must drop a procedure to replace it. MariaDB replaces it below, keeping its grants, and drops nothing here.
+-- MySQL must drop a procedure to replace it, and its grants with it: who has the right EXECUTE is read here, and granted it
+-- again at the end. MariaDB replaces it below, keeping its grants, and neither reads nor drops anything here.
+/*!80000 SET @permit_fence_max_len = @@group_concat_max_len, group_concat_max_len = 4194304 */;
+/*!80000 SET @permit_fence_to = NULL, @permit_fence_resource_to = NULL, @permit_fence_floor_to = NULL,
+             @permit_fence_raise_floor_to = NULL */;
+/*!80000 SET @permit_fence_read = IF(
+  EXISTS (SELECT 1 FROM information_schema.TABLES WHERE TABLE_SCHEMA = 'mysql' AND TABLE_NAME = 'procs_priv'),
+  'SELECT GROUP_CONCAT(IF(routine = ''permit_fence'', grantee, NULL)),
+          GROUP_CONCAT(IF(routine = ''permit_fence_resource'', grantee, NULL)),
+          GROUP_CONCAT(IF(routine = ''permit_fence_floor'', grantee, NULL)),
+          GROUP_CONCAT(IF(routine = ''permit_fence_raise_floor'', grantee, NULL))
+     INTO @permit_fence_to, @permit_fence_resource_to, @permit_fence_floor_to, @permit_fence_raise_floor_to
+     FROM (SELECT Routine_name AS routine, CONCAT(QUOTE(User), ''@'', QUOTE(Host)) AS grantee
+             FROM mysql.procs_priv
+            WHERE Db = DATABASE() AND Routine_type = ''PROCEDURE'' AND FIND_IN_SET(''Execute'', Proc_priv)
+              AND CONCAT(User, ''@'', Host) <> CURRENT_USER()
+              AND LENGTH(QUOTE(CONCAT(User, Host))) = LENGTH(User) + LENGTH(Host) + 2) AS granted', 'DO 0') */;
+/*!80000 PREPARE permit_fence_read FROM @permit_fence_read */;
+/*!80000 EXECUTE permit_fence_read */;
+/*!80000 DEALLOCATE PREPARE permit_fence_read */;
 DROP PROCEDURE IF EXISTS /*!80000 permit_fence */ /*M!100600 permit_fence_of_mysql */;
 DROP PROCEDURE IF EXISTS /*!80000 permit_fence_resource */ /*M!100600 permit_fence_of_mysql */;
 DROP PROCEDURE IF EXISTS /*!80000 permit_fence_floor */ /*M!100600 permit_fence_of_mysql */;
@@ -194,3 +214,19 @@ END //
 DELIMITER ;
 
 SET sql_mode = @permit_fence_sql_mode;
+
+-- MySQL: as read above.
+/*!80000 SET @permit_fence_grant = COALESCE(CONCAT('GRANT EXECUTE ON PROCEDURE permit_fence TO ', @permit_fence_to), 'DO 0') */;
+/*!80000 PREPARE permit_fence_grant FROM @permit_fence_grant */;
+/*!80000 EXECUTE permit_fence_grant */;
+/*!80000 SET @permit_fence_grant = COALESCE(CONCAT('GRANT EXECUTE ON PROCEDURE permit_fence_resource TO ', @permit_fence_resource_to), 'DO 0') */;
+/*!80000 PREPARE permit_fence_grant FROM @permit_fence_grant */;
+/*!80000 EXECUTE permit_fence_grant */;
+/*!80000 SET @permit_fence_grant = COALESCE(CONCAT('GRANT EXECUTE ON PROCEDURE permit_fence_floor TO ', @permit_fence_floor_to), 'DO 0') */;
+/*!80000 PREPARE permit_fence_grant FROM @permit_fence_grant */;
+/*!80000 EXECUTE permit_fence_grant */;
+/*!80000 SET @permit_fence_grant = COALESCE(CONCAT('GRANT EXECUTE ON PROCEDURE permit_fence_raise_floor TO ', @permit_fence_raise_floor_to), 'DO 0') */;
+/*!80000 PREPARE permit_fence_grant FROM @permit_fence_grant */;
+/*!80000 EXECUTE permit_fence_grant */;
+/*!80000 DEALLOCATE PREPARE permit_fence_grant */;
+/*!80000 SET group_concat_max_len = @permit_fence_max_len */;

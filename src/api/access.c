@@ -293,6 +293,7 @@ void access_mark(const struct exchange *exchange, struct operation *operation)
     if (principal)
         operation->principal = bytes_of(principal->name);
     operation->scope = access_scope(exchange);
+    operation->needs_permits = !namespaces_reach(exchange, operation->external_id);
 }
 
 const char *right_word(unsigned right)
@@ -355,12 +356,16 @@ enum permit_status access_check_wants(const struct exchange *exchange, const str
     return status;
 }
 
-bool access_covers_request(const struct scope *scope, const struct request *request, const struct bytes *names)
+bool access_covers_request(const struct exchange *exchange, const struct request *request, const struct bytes *names)
 {
+    const struct scope *scope = access_scope(exchange);
+    bool waits = request->state == REQUEST_WAITING;
+    if (request->permit_count == 0 && !waits)
+        return namespaces_reach(exchange, request->external_id);
     for (size_t i = 0; scope && i < request->permit_count; i++)
         if (!scope_covers(scope, names[i]))
             return false;
-    for (size_t i = 0; scope && request->state == REQUEST_WAITING && i < request->want_count; i++)
+    for (size_t i = 0; scope && waits && i < request->want_count; i++)
         if (!scope_covers(scope, request->wants[i].semaphore))
             return false;
     return true;
@@ -368,9 +373,9 @@ bool access_covers_request(const struct scope *scope, const struct request *requ
 
 /* ---- the record ---- */
 
-void access_audit(struct exchange *exchange, const struct route *route)
+void access_audit(struct exchange *exchange, const struct route *route, unsigned rights)
 {
-    if (route->method != METHOD_GET && route->right & (RIGHT_OPERATE | RIGHT_ADMIN) && access_principal(exchange))
+    if (route->method != METHOD_GET && rights & (RIGHT_OPERATE | RIGHT_ADMIN) && access_principal(exchange))
         call_of(exchange)->caller.audited = route;
 }
 

@@ -89,11 +89,14 @@ enum permit_status access_check_prefix(const struct exchange *exchange, unsigned
 /* The same for all semaphores that an acquire wants. */
 enum permit_status access_check_wants(const struct exchange *exchange, const struct operation *operation,
                                       struct buf *message) MUST_CHECK;
-/* Returns true if all semaphores of a request are in scope. `names` are those of its permits. */
-bool access_covers_request(const struct scope *scope, const struct request *request,
+/*
+ * Returns true if all semaphores of a request are in scope. `names` are those of its permits. A request without
+ * permits is in scope if its namespace is in reach (namespaces_reach).
+ */
+bool access_covers_request(const struct exchange *exchange, const struct request *request,
                            const struct bytes *names) MUST_CHECK;
-/* Logs the change that this request asks for, with its outcome, when it is over. */
-void access_audit(struct exchange *exchange, const struct route *route);
+/* If the request is a change that needs one of these rights and the caller is an operator, logs it when it is over. */
+void access_audit(struct exchange *exchange, const struct route *route, unsigned rights);
 
 /* Writes the metrics of authentication. On the loop's thread. */
 void access_write_metrics(const struct access *access, struct buf *out);

@@ -169,7 +169,7 @@ static void append_server(struct buf *out, const struct server_counts *counts)
     append_number(out, "permitd_http_crowded_total", "counter",
                   "Connections refused with 429 (max_connections_per_address).", counts->crowded);
     append_number(out, "permitd_http_guessing_total", "counter",
-                  "Connections closed after too many requests without a valid credential from their address.",
+                  "Connections closed because their address sent ten requests with a wrong credential within a second.",
                   counts->guessing);
     append_number(out, "permitd_http_buffered_bytes", "gauge", "Memory of requests and answers, small pieces excluded.",
                   counts->buffered);

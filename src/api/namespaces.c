@@ -28,12 +28,9 @@ struct bytes key_join(struct arena *arena, struct bytes namespace, struct bytes 
 
 struct key_parts key_split(struct bytes stored)
 {
-    struct key_parts parts = {.key = stored};
-    const char *end = name_has_namespace(stored) ? memchr(stored.data + 1, NAMESPACE_MARK, stored.length - 1) : NULL;
-    if (end) {
-        parts.namespace = (struct bytes){stored.data + 1, (size_t)(end - stored.data) - 1};
-        parts.key = (struct bytes){end + 1, stored.length - parts.namespace.length - 2};
-    }
+    struct key_parts parts = {.key = name_without_namespace(stored)};
+    if (parts.key.length < stored.length)
+        parts.namespace = (struct bytes){stored.data + 1, stored.length - parts.key.length - 2};
     return parts;
 }
 
@@ -66,6 +63,11 @@ bool viewer_needs_namespace(const struct viewer *viewer, struct bytes stored)
     return viewer->sees_all && !is_own(viewer, stored);
 }
 
+bool namespaces_reach(const struct exchange *exchange, struct bytes stored)
+{
+    return bytes_equal(key_split(stored).namespace, own_namespace(exchange)) || !access_scope(exchange);
+}
+
 /* ---- in ---- */
 
 /* Returns the query parameter `namespace`; data NULL: absent. */
@@ -77,9 +79,14 @@ static struct bytes asked_namespace(const struct exchange *exchange, const struc
     return (struct bytes){0};
 }
 
+static bool names_an_owner(const struct route *route)
+{
+    return strstr(route->path, "{owner}");
+}
+
 static bool names_a_key(const struct route *route)
 {
-    return strstr(route->path, "{external_id}") || strstr(route->path, "{owner}");
+    return strstr(route->path, "{external_id}") || names_an_owner(route);
 }
 
 enum permit_status namespaces_enter(struct exchange *exchange, const struct route *route, struct buf *message)
@@ -96,9 +103,18 @@ enum permit_status namespaces_enter(struct exchange *exchange, const struct rout
         buf_append_text(message, " for the parameter namespace");
         return status;
     }
-    if (names_a_key(route))
-        exchange->path_values[0] = namespace_store(exchange, exchange->path_values[0]);
-    return !names_a_key(route) || exchange->path_values[0].data ? PERMIT_OK : PERMIT_BUSY;
+    if (asked.data)
+        access_audit(exchange, route, RIGHT_OPERATE);
+    if (!names_a_key(route))
+        return PERMIT_OK;
+    struct bytes stored = namespace_store(exchange, exchange->path_values[0]);
+    if (!stored.data)
+        return PERMIT_BUSY;
+    exchange->path_values[0] = stored;
+    if (!names_an_owner(route) || namespaces_reach(exchange, stored))
+        return PERMIT_OK;
+    buf_append_text(message, "needs the right operate on all semaphores for an owner of another namespace");
+    return PERMIT_FORBIDDEN;
 }
 
 struct bytes namespace_store(struct exchange *exchange, struct bytes key)

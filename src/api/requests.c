@@ -161,7 +161,7 @@ static enum permit_status show(struct exchange *exchange, struct store *store)
     struct query_time time;
     enum permit_status status =
         store->queries->request(store, exchange->path_values[0], &exchange->arena, &request, &names, &time);
-    if (status == PERMIT_OK && !access_covers_request(access_scope(exchange), &request, names))
+    if (status == PERMIT_OK && !access_covers_request(exchange, &request, names))
         status = PERMIT_UNKNOWN_REQUEST;
     return status == PERMIT_OK ? request_write(exchange, store, &request, names, &time) : status;
 }
@@ -244,7 +244,7 @@ static enum permit_status read_piece(struct store *store, const struct list_para
     return status;
 }
 
-/* Returns true if the list has this request: the caller may see it, and it is in the namespace that he asks for. */
+/* Returns true if the list has this request: the caller may see it, and it is in the namespace that was asked for. */
 static bool is_listed(struct exchange *exchange, const struct list_params *question, const struct request *request,
                       const struct bytes *names)
 {
@@ -252,7 +252,7 @@ static bool is_listed(struct exchange *exchange, const struct list_params *quest
     struct bytes namespace = key_split(request->external_id).namespace;
     return viewer_sees(&viewer, request->external_id) &&
            (!question->has_namespace || bytes_equal(namespace, call_of(exchange)->namespace)) &&
-           access_covers_request(access_scope(exchange), request, names);
+           access_covers_request(exchange, request, names);
 }
 
 /* Writes the requests of a piece that are listed. *first: none has been written yet. */

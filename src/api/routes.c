@@ -175,7 +175,7 @@ static enum permit_status check(struct exchange *exchange, const struct route *r
     enum permit_status status = access_check_right(exchange, route->right, message);
     if (status != PERMIT_OK)
         return status;
-    access_audit(exchange, route);
+    access_audit(exchange, route, route->right);
     status = router_read_path(exchange, segment, message);
     if (status == PERMIT_OK && segment.data)
         status = check_path_value(exchange, route, message);

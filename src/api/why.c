@@ -109,7 +109,7 @@ static enum permit_status explain(struct exchange *exchange, struct store *store
     struct query_time time;
     enum permit_status status =
         store->queries->request(store, exchange->path_values[0], &exchange->arena, &request, &names, &time);
-    if (status == PERMIT_OK && !access_covers_request(access_scope(exchange), &request, names))
+    if (status == PERMIT_OK && !access_covers_request(exchange, &request, names))
         status = PERMIT_UNKNOWN_REQUEST;
     if (status != PERMIT_OK)
         return status;

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/duration.h"
+#include "base/help.h"
 
 /* Size of a setting's name in any of its three forms. Longer input is cut before it is compared or printed. */
 enum { NAME_SIZE = 64 };
@@ -639,48 +640,28 @@ static void print_remark(const struct config_row *row, struct buf *out)
     buf_printf(out, "%s%s)", shown && reloadable ? "; " : "", reloadable ? "may be reloaded" : "");
 }
 
-enum { HELP_INDENT = 28, HELP_WIDTH = 100 };
-
-/* Prints words from column HELP_INDENT, in lines of at most HELP_WIDTH columns. */
-static void print_wrapped(const char *text, FILE *out)
-{
-    size_t column = HELP_INDENT;
-    while (*text) {
-        size_t word = strcspn(text, " ");
-        if (column > HELP_INDENT && column + 1 + word > HELP_WIDTH) {
-            fprintf(out, "\n%*s", HELP_INDENT, "");
-            column = HELP_INDENT;
-        }
-        column += (size_t)fprintf(out, "%s%.*s", column > HELP_INDENT ? " " : "", (int)word, text);
-        text += word + strspn(text + word, " ");
-    }
-    fputc('\n', out);
-}
-
 enum { PRINTED_MAX = 4096 };
 
 void config_print_help(const struct config_table *table, FILE *out)
 {
-    struct buf text;
+    struct buf flag, text;
+    buf_init(&flag, PRINTED_MAX);
     buf_init(&text, PRINTED_MAX);
     for (size_t i = 0; i < table->count; i++) {
         const struct config_row *row = &table->rows[i];
         char name[NAME_SIZE];
-        buf_clear(&text);
-        buf_printf(&text, "  --%s", flag_name(row, name));
+        buf_clear(&flag);
+        buf_printf(&flag, "  --%s", flag_name(row, name));
         if (row->type != CONFIG_BOOL) {
-            buf_append_char(&text, ' ');
-            print_placeholder(row, "|", &text);
+            buf_append_char(&flag, ' ');
+            print_placeholder(row, "|", &flag);
         }
-        if (text.length + 2 > HELP_INDENT)
-            fprintf(out, "%s\n%*s", buf_text(&text), HELP_INDENT, "");
-        else
-            fprintf(out, "%-*s", HELP_INDENT, buf_text(&text));
         buf_clear(&text);
         buf_append_text(&text, row->help);
         print_remark(row, &text);
-        print_wrapped(buf_text(&text), out);
+        help_print_entry(buf_text(&flag), buf_text(&text), CONFIG_HELP_INDENT, out);
     }
+    buf_release(&flag);
     buf_release(&text);
 }
 

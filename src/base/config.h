@@ -87,6 +87,7 @@ void config_reload(const struct config_table *table, void *settings, void *fresh
 /* Parses a size, such as 4096 or 64MiB. False: it is none, or too large. */
 bool config_parse_size(const char *text, int64_t *ret_bytes) MUST_CHECK;
 
+enum { CONFIG_HELP_INDENT = 28 }; /* columns before the texts of config_print_help */
 /* Prints the options of --help. */
 void config_print_help(const struct config_table *table, FILE *out);
 /* Prints the Markdown table of docs/config.md. */

@@ -77,7 +77,7 @@ static int fail_acquire(struct cli *cli, int signal_fd, const char *owner, enum 
     /*
      * A request in doubt may have been granted. Under a random key it is released, so that nothing is left behind. A
      * key that the user chose may name another client's permit, so it is only reported and left to its ttl. A request
-     * that only waited has left the waitlist with the connection.
+     * that was refused holds nothing; its place in the queue is kept for 10 seconds.
      */
     const char *key = permit_client_key(cli->client);
     if (permit_client_in_doubt(cli->client) && (cli->options.id || !acquire_cmd_release(cli, key, signal_fd)))

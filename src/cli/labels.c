@@ -36,7 +36,7 @@ static bool read_file(const char *path, char **ret_text, size_t *ret_length)
     *ret_text = buf_steal(&text);
     buf_release(&text);
     if (!whole || !*ret_text)
-        (void)cli_error(CLI_USAGE, "cannot read %s, or it is longer than any list of labels", path);
+        (void)cli_error(CLI_USAGE, "cannot read %s, or it has more than 32 MiB", path);
     return whole && *ret_text;
 }
 
@@ -67,7 +67,7 @@ static int read_lines(const char *path, struct labels *labels)
         lines += labels->file[i] == '\n';
     labels->texts = calloc(lines, sizeof(*labels->texts));
     if (!labels->texts)
-        return cli_error(CLI_NO_START, "no memory");
+        return cli_error(CLI_NO_START, "out of memory");
     cut_lines(labels, length);
     return CLI_OK;
 }
@@ -81,7 +81,7 @@ int labels_read(const struct cli_options *given, struct labels *ret_labels)
         return read_lines(given->labels, ret_labels);
     ret_labels->texts = calloc(given->name_count + 1, sizeof(*ret_labels->texts));
     if (!ret_labels->texts)
-        return cli_error(CLI_NO_START, "no memory");
+        return cli_error(CLI_NO_START, "out of memory");
     for (size_t i = 0; i < given->name_count; i++)
         ret_labels->texts[ret_labels->count++] = given->names[i];
     return CLI_OK;

@@ -28,7 +28,7 @@ bool list_path(const char *list, const char *prefix, char path[CLI_PATH_MAX])
     char encoded[NEXT_MAX_BYTES] = "";
     const char *wanted = prefix ? prefix : "";
     if (strlen(wanted) > NEXT_MAX_BYTES / 3 - 1) {
-        (void)cli_error(CLI_USAGE, "--prefix: longer than any name");
+        (void)cli_error(CLI_USAGE, "--prefix: at most 255 bytes");
         return false;
     }
     (void)permit_path_encode(wanted, encoded, sizeof(encoded));

@@ -65,7 +65,7 @@ static int read_token(struct server_options *found)
     (void)sigprocmask(SIG_BLOCK, NULL, &mask_before);
     int signal_fd = signals_take(-1, signals_ending, SIGNALS_ENDING_COUNT, &set);
     if (signal_fd < 0)
-        return cli_error(CLI_NO_START, "no descriptors left");
+        return cli_error(CLI_NO_START, "no file descriptors left: raise the limit (ulimit -n)");
     bool hidden = hide_input(&before);
     if (hidden)
         (void)fprintf(stderr, "Token for %s: ", found->client.url);
@@ -78,7 +78,7 @@ static int read_token(struct server_options *found)
     if (code == CLI_OK && *line) {
         found->client.token = found->read_token = strdup(line);
         found->token_source = "standard input";
-        code = found->read_token ? CLI_OK : cli_error(CLI_NO_START, "no memory");
+        code = found->read_token ? CLI_OK : cli_error(CLI_NO_START, "out of memory");
     }
     explicit_bzero(line, sizeof(line));
     return code;

@@ -6,6 +6,7 @@
 
 #include "base/buf.h"
 #include "base/duration.h"
+#include "base/help.h"
 #include "cli/cli.h"
 #include "core/name.h"
 
@@ -80,9 +81,8 @@ static const struct option options[] = {
     {0, "report", "FILE", VERB_RUN, OPTION_TEXT, AT(report), 0,
      "write a JSON object with times, token, slots and exit status"},
     {0, "keep-credential", NULL, VERB_RUN, OPTION_FLAG, AT(keep_credential), 0,
-     "leave the credential in the environment of the command (default: PERMIT_CREDENTIAL and PERMIT_CREDENTIAL_FILE "
-     "are "
-     "removed)"},
+     "leave the credential in the environment of the command (default: PERMIT_CREDENTIAL and "
+     "PERMIT_CREDENTIAL_FILE are removed)"},
     {'v', "verbose", NULL, ACQUIRES, OPTION_FLAG, AT(verbose), 0,
      "report on stderr why it waits (always on a terminal); run: also how long it waited and ran"},
     SEMAPHORE_SETTINGS(SETTING_OPTION) /* all that a PUT has, except labels */
@@ -108,13 +108,14 @@ static const struct option options[] = {
     {0, "role", "look|use|operate|admin|fence|metrics", VERB_TOKEN_MAKE, OPTION_CHOICE, AT(role), 0,
      "role of a new principal (default: make only the line of the token, for a section that is there)"},
     {0, "semaphores", "NAMES", VERB_TOKEN_MAKE, OPTION_TEXT, AT(semaphores), 0,
-     "its scope: names, with spaces between them; prefixes end in *. Not for admin and metrics, which have all"},
+     "its scope: names with spaces between them; a name that ends in * is a prefix. Not for the roles admin and "
+     "metrics, which have all"},
     {0, "until", "DATE", VERB_TOKEN_MAKE, OPTION_TEXT, AT(until), 0,
      "last day of the token, such as 2027-01-31, in UTC (default: it does not end)"},
     {0, "namespace", "NAMESPACE", VERB_TOKEN_MAKE, OPTION_TEXT, AT(namespace), 0,
      "namespace of its keys and owners: a-z 0-9 - (default: the empty one)"},
     {0, "namespace", "NAMESPACE", VERBS_IN_NAMESPACE, OPTION_NAMESPACE, AT(namespace), 0,
-     "the namespace of the key or owner, for operators; '' is the empty one (default: the own one)"},
+     "the namespace of the key or owner, for operators; '' is the empty one (default: that of the client)"},
     {0, "namespace", "NAMESPACE", VERB_REQUESTS, OPTION_NAMESPACE, AT(namespace), 0,
      "only requests of this namespace, for operators; '' is the empty one (default: all that are visible)"},
     {'y', "yes", NULL, VERB_BUMP, OPTION_FLAG, AT(yes), 0, "do not ask for confirmation"},
@@ -129,13 +130,15 @@ static const struct option options[] = {
      "); several on one database, with commas between them: the first that answers, in random order, and another one "
      "when it fails"},
     {0, "token-file", "FILE", VERB_ANY, OPTION_TEXT, AT(token_file), 0,
-     "file with the credential as its only line (PERMIT_CREDENTIAL_FILE)"},
+     "file with the token as its only line (PERMIT_CREDENTIAL_FILE)"},
     {0, "token", "TEXT", VERB_ANY, OPTION_TEXT, AT(token), 0,
-     "credential (PERMIT_CREDENTIAL is safer: other users cannot see it)"},
+     "the token (PERMIT_CREDENTIAL is safer: other users cannot see it)"},
     {0, "ca", "FILE", VERB_ANY, OPTION_TEXT, AT(ca), 0,
-     "authorities that may sign the server's certificate (PERMIT_CA; default: those that the machine trusts)"},
-    {0, "cert", "FILE", VERB_ANY, OPTION_TEXT, AT(cert), 0, "certificate to identify with"},
-    {0, "key", "FILE", VERB_ANY, OPTION_TEXT, AT(key), 0, "its key (default: in the file of --cert)"},
+     "file of the authorities that may sign the server's certificate (PERMIT_CA; default: those that the machine "
+     "trusts)"},
+    {0, "cert", "FILE", VERB_ANY, OPTION_TEXT, AT(cert), 0,
+     "certificate that identifies this client, instead of a token"},
+    {0, "key", "FILE", VERB_ANY, OPTION_TEXT, AT(key), 0, "key of --cert (default: in the same file)"},
     {0, "insecure", NULL, VERB_ANY, OPTION_FLAG, AT(insecure), 0,
      "send the credential also over http to another machine: everyone on the way can read it"},
     {0, "json", NULL, VERB_ANY, OPTION_FLAG, AT(json), 0, "print the server's answer as JSON"},
@@ -337,9 +340,13 @@ static bool is_flag(const struct option *option)
 /* Applies an option. Its value is the text after "=", the rest of the letters, or the next word. */
 static bool apply(const struct option *option, char *value, struct cli *cli, int argc, char **argv, int *at)
 {
-    if (option->verbs != VERB_ANY && (!cli->verb || !(option->verbs & cli->verb->bit))) {
-        (void)cli_error(CLI_USAGE, "%s does not take --%s", cli->verb ? cli->verb->name : "(no verb yet)",
-                        option->name);
+    if (option->verbs != VERB_ANY && !cli->verb) {
+        (void)cli_error(CLI_USAGE, "--%s must follow the verb: permitctl VERB --%s ...", option->name, option->name);
+        return false;
+    }
+    if (option->verbs != VERB_ANY && !(option->verbs & cli->verb->bit)) {
+        (void)cli_error(CLI_USAGE, "%s does not take --%s (permitctl %s --help)", cli->verb->name, option->name,
+                        cli->verb->name);
         return false;
     }
     if (is_flag(option) ? value != NULL : !value && *at + 1 >= argc) {
@@ -492,7 +499,7 @@ bool options_parse(int argc, char **argv, struct cli *cli)
     bool only_words = false;
     cli->options.names = calloc((size_t)argc, sizeof(*cli->options.names));
     if (!cli->options.names) {
-        (void)cli_error(CLI_NO_START, "no memory");
+        (void)cli_error(CLI_NO_START, "out of memory");
         return false;
     }
     cli->words = argv; /* words move to the front of argv, over arguments that have been parsed */
@@ -522,14 +529,12 @@ bool options_parse(int argc, char **argv, struct cli *cli)
 
 static void print_option(const struct option *option, FILE *out)
 {
-    char left[64];
-    int length = snprintf(left, sizeof(left), "  %c%c%s --%s%s%s", option->letter ? '-' : ' ',
-                          option->letter ? option->letter : ' ', option->letter ? "," : " ", option->name,
-                          option->placeholder ? " " : "", option->placeholder ? option->placeholder : "");
-    if (length <= 32)
-        (void)fprintf(out, "%-32s %s\n", left, option->help);
-    else
-        (void)fprintf(out, "%s\n%-32s %s\n", left, "", option->help);
+    enum { HELP_INDENT = 33 };
+    char name[64];
+    (void)snprintf(name, sizeof(name), "  %c%c%s --%s%s%s", option->letter ? '-' : ' ',
+                   option->letter ? option->letter : ' ', option->letter ? "," : " ", option->name,
+                   option->placeholder ? " " : "", option->placeholder ? option->placeholder : "");
+    help_print_entry(name, option->help, HELP_INDENT, out);
 }
 
 static void print_options(unsigned verbs, bool for_all, FILE *out)

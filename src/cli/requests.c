@@ -56,7 +56,7 @@ int verb_acquire(struct cli *cli)
     sigemptyset(&set);
     struct acquire_cmd cmd = {.signal_fd = signals_take(-1, signals_ending, SIGNALS_ENDING_COUNT, &set)};
     if (cmd.signal_fd < 0)
-        return cli_error(CLI_NO_START, "no descriptors left");
+        return cli_error(CLI_NO_START, "no file descriptors left: raise the limit (ulimit -n)");
     struct permit_request *request = NULL;
     int code;
     if (acquire_cmd_run(cli, &cmd, &request, &code))
@@ -82,7 +82,7 @@ static int call_in_namespace(struct cli *cli, const char *method, const char *su
     cli_namespace_parameter(cli, '?', namespace);
     (void)snprintf(whole, sizeof(whole), "%s%s", suffix, namespace);
     if (!path_write("/v1/requests/", cli->words[0], whole, path))
-        return cli_error(CLI_USAGE, "the key is empty, or longer than any");
+        return cli_error(CLI_USAGE, "the key must have 1 to 255 bytes");
     return cli_finish(cli, permit_call(cli->client, method, path, body), request_print);
 }
 
@@ -91,7 +91,7 @@ static int force_release_in_namespace(struct cli *cli)
     struct json_writer *writer = json_writer_new();
     json_add_text(writer, "reason", cli->options.reason);
     const char *body = json_text(writer);
-    int code = body ? call_in_namespace(cli, "POST", "/force-release", body) : cli_error(CLI_NO_START, "no memory");
+    int code = body ? call_in_namespace(cli, "POST", "/force-release", body) : cli_error(CLI_NO_START, "out of memory");
     json_writer_free(writer);
     return code;
 }
@@ -105,7 +105,7 @@ static int renew_in_namespace(struct cli *cli)
     else
         json_add_duration(writer, "ttl", ttl_ms);
     const char *body = json_text(writer);
-    int code = body ? call_in_namespace(cli, "POST", "/renew", body) : cli_error(CLI_NO_START, "no memory");
+    int code = body ? call_in_namespace(cli, "POST", "/renew", body) : cli_error(CLI_NO_START, "out of memory");
     json_writer_free(writer);
     return code;
 }
@@ -141,8 +141,18 @@ int verb_show(struct cli *cli)
     return cli_finish(cli, permit_show(cli->client, cli->words[0], NULL), request_print);
 }
 
-/* Shows, for example, the holders of backups at 02:14: `requests --semaphore backups --at 02:14`. */
-int verb_requests(struct cli *cli)
+/* Returns the protocol's word for --state. NULL: not given. */
+static const char *asked_state(const struct cli_options *given)
+{
+    if (!given->state)
+        return NULL;
+    if (strcmp(given->state, "waiting") == 0)
+        return "WAITING";
+    return strcmp(given->state, "held") == 0 ? "ACQUIRED" : "RELEASED";
+}
+
+/* Returns the columns of the list; waiting requests have columns of their own. */
+static const struct list_view *view_of(const char *state)
 {
     static const struct json_column columns[] = {
         {"STATE", "state"},     {"ENDED AS", "end_reason"}, {"OWNER", "owner"},     {"SINCE", "acquired_at"},
@@ -154,12 +164,15 @@ int verb_requests(struct cli *cli)
         {"PERMITS", "permits"}, {"NAMESPACE", "namespace"}, {"KEY", "external_id"}};
     static const struct list_view view = {"requests", columns, ARRAY_LENGTH(columns)};
     static const struct list_view waiting_view = {"requests", waiting_columns, ARRAY_LENGTH(waiting_columns)};
+    return state && strcmp(state, "WAITING") == 0 ? &waiting_view : &view;
+}
+
+/* Shows, for example, the holders of backups at 02:14: `requests --semaphore backups --at 02:14`. */
+int verb_requests(struct cli *cli)
+{
     const struct cli_options *given = &cli->options;
+    const char *state = asked_state(given);
     char at[TIME_TEXT_SIZE];
-    const char *state = !given->state                           ? NULL
-                        : strcmp(given->state, "held") == 0     ? "ACQUIRED"
-                        : strcmp(given->state, "released") == 0 ? "RELEASED"
-                                                                : "WAITING";
     if (given->at && !time_parse(given->at, time(NULL), at))
         return cli_error(CLI_USAGE, "--at %s: expected 02:14, \"2026-11-21 02:14\" or 2026-11-21T02:14:00Z", given->at);
     if (given->at && (!given->semaphore || state))
@@ -171,9 +184,8 @@ int verb_requests(struct cli *cli)
                  list_add_parameter(&path, "owner", given->owner) && list_add_parameter(&path, "state", state) &&
                  list_add_parameter(&path, "at", given->at ? at : NULL) &&
                  list_add_parameter(&path, "namespace", given->namespace);
-    bool only_waiting = state && strcmp(state, "WAITING") == 0;
-    int code = whole ? list_print(cli, buf_text(&path), only_waiting ? &waiting_view : &view)
-                     : cli_error(CLI_USAGE, "longer than any name");
+    int code = whole ? list_print(cli, buf_text(&path), view_of(state))
+                     : cli_error(CLI_USAGE, "--semaphore and --owner: at most 255 bytes");
     buf_release(&path);
     return code;
 }

@@ -392,7 +392,7 @@ static int acquire_and_run(struct run *run)
     run->signal_fd = signals_take(-1, passed_signals, ARRAY_LENGTH(passed_signals), &set);
     run->lost_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (run->signal_fd < 0 || run->lost_fd < 0)
-        return cli_error(CLI_NO_START, "no descriptors left");
+        return cli_error(CLI_NO_START, "no file descriptors left: raise the limit (ulimit -n)");
     int code = CLI_OK;
     const char *path = run->cli->options.report;
     if (path && !report_is_possible(path))

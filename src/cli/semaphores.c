@@ -39,7 +39,7 @@ static bool semaphore_path(const char *name, const char *suffix, char path[CLI_P
 {
     if (path_write("/v1/semaphores/", name, suffix, path))
         return true;
-    (void)cli_error(CLI_USAGE, "the name is empty, or longer than any");
+    (void)cli_error(CLI_USAGE, "the name must have 1 to 255 bytes");
     return false;
 }
 
@@ -202,7 +202,7 @@ static struct json_writer *reason_new(struct cli *cli, int *ret_code)
     if (json_text(writer))
         return writer;
     json_writer_free(writer);
-    *ret_code = cli_error(CLI_NO_START, "no memory");
+    *ret_code = cli_error(CLI_NO_START, "out of memory");
     return NULL;
 }
 
@@ -311,7 +311,7 @@ int verb_slots(struct cli *cli)
     buf_append_text(&query, "/slots?");
     bool whole =
         list_add_parameter(&query, "state", given->state) && list_add_parameter(&query, "prefix", given->prefix);
-    int code = whole ? print_list(cli, buf_text(&query), &view) : cli_error(CLI_USAGE, "longer than any label");
+    int code = whole ? print_list(cli, buf_text(&query), &view) : cli_error(CLI_USAGE, "--prefix: at most 255 bytes");
     buf_release(&query);
     return code;
 }

@@ -42,7 +42,7 @@ static int read_token(struct server_options *found, const char *path)
         return cli_error(CLI_USAGE, "the token file %s %s", path, length ? "is too long" : "is empty");
     found->client.token = found->read_token = strndup(text, length);
     explicit_bzero(text, sizeof(text));
-    return found->read_token ? CLI_OK : cli_error(CLI_NO_START, "no memory");
+    return found->read_token ? CLI_OK : cli_error(CLI_NO_START, "out of memory");
 }
 
 static int use_token_file(struct server_options *found, const char *path)

@@ -79,7 +79,7 @@ static int finish_with_urls(struct cli *cli, enum permit_status status)
     int code = add_urls(cli, writer) ? CLI_OK : CLI_NO_SERVER;
     const char *body = json_text(writer);
     if (!body) {
-        code = cli_error(CLI_NO_START, "no memory");
+        code = cli_error(CLI_NO_START, "out of memory");
     } else if (!cli->options.json) {
         print_urls(body);
         if (is_answered) {

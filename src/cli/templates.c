@@ -26,7 +26,7 @@ static int call(struct cli *cli, const char *method, const char *body, void (*pr
 {
     char path[CLI_PATH_MAX];
     if (!path_write("/v1/templates/", cli->words[0], "", path))
-        return cli_error(CLI_USAGE, "the prefix is empty, or longer than any");
+        return cli_error(CLI_USAGE, "the prefix must have 1 to 255 bytes");
     return cli_finish(cli, permit_call(cli->client, method, path, body), print);
 }
 
@@ -34,7 +34,7 @@ int verb_template_put(struct cli *cli)
 {
     struct json_writer *writer = settings_new(&cli->options);
     const char *body = json_text(writer);
-    int code = body ? call(cli, "PUT", body, print_template) : cli_error(CLI_NO_START, "no memory");
+    int code = body ? call(cli, "PUT", body, print_template) : cli_error(CLI_NO_START, "out of memory");
     json_writer_free(writer);
     return code;
 }

@@ -126,33 +126,47 @@ static int print_token(const struct cli *cli, const char *token, const char *lin
     return CLI_OK;
 }
 
+/* Returns CLI_OK, or another status after an error message. */
+static int check_make_options(const struct cli *cli)
+{
+    const struct cli_options *options = &cli->options;
+    if (!options->role && (options->semaphores || options->namespace))
+        return cli_error(CLI_USAGE,
+                         "--%s needs --role: without a role only the line of the token is made, for a section "
+                         "that is there",
+                         options->semaphores ? "semaphores" : "namespace");
+    if (!is_plain(options->namespace) || !is_plain(cli->words[0]) || !is_plain(options->semaphores) ||
+        !is_plain(options->until))
+        return cli_error(CLI_USAGE, "the credentials file cannot contain ; [ ] and control characters in a value");
+    return CLI_OK;
+}
+
+/* Appends the lines of the section, that of the token first. False: the digest cannot be computed. */
+static bool append_lines(struct buf *lines, const char *token, const struct cli_options *options)
+{
+    bool made = append_token_line(lines, token, options->until);
+    if (options->role)
+        buf_printf(lines, "role = %s\n", options->role);
+    if (options->semaphores)
+        append_semaphores(lines, options->semaphores);
+    if (options->namespace)
+        buf_printf(lines, "namespace = %s\n", options->namespace);
+    return made;
+}
+
 int verb_token_make(struct cli *cli)
 {
     const struct cli_options *options = &cli->options;
     char token[TOKEN_SIZE + 1];
     struct buf lines, message;
-    int code = CLI_OK;
-    if (options->semaphores && !options->role)
-        return cli_error(CLI_USAGE, "--semaphores needs --role: without a role only the line of the token is made, for "
-                                    "a section that is there");
-    if (options->namespace && !options->role)
-        return cli_error(CLI_USAGE, "--namespace needs --role: without a role only the line of the token is made, for "
-                                    "a section that is there");
-    if (!is_plain(options->namespace) || !is_plain(cli->words[0]) || !is_plain(options->semaphores) ||
-        !is_plain(options->until))
-        return cli_error(CLI_USAGE, "the credentials file cannot contain ; [ ] and control characters in a value");
+    int code = check_make_options(cli);
+    if (code != CLI_OK)
+        return code;
     make_token(token);
     buf_init(&lines, TEXT_MAX);
     buf_init(&message, TEXT_MAX);
-    bool made = append_token_line(&lines, token, options->until);
-    if (options->role)
-        buf_printf(&lines, "role = %s\n", options->role);
-    if (options->semaphores)
-        append_semaphores(&lines, options->semaphores);
-    if (options->namespace)
-        buf_printf(&lines, "namespace = %s\n", options->namespace);
-    if (!made || lines.broken)
-        code = cli_error(CLI_NO_START, "no memory");
+    if (!append_lines(&lines, token, options) || lines.broken)
+        code = cli_error(CLI_NO_START, "out of memory");
     else if (!section_is_valid(cli->words[0], buf_text(&lines), options->role, &message))
         code = cli_error(CLI_USAGE, "%s", buf_text(&message));
     else
@@ -233,7 +247,7 @@ static int print_principals(const struct cli *cli, const struct credentials *cre
     }
     buf_append_text(&body, "]}");
     if (body.broken)
-        code = cli_error(CLI_NO_START, "no memory");
+        code = cli_error(CLI_NO_START, "out of memory");
     else if (cli->options.json)
         json_print_text(buf_text(&body));
     else

@@ -390,7 +390,7 @@ static int show_live(struct top *top)
     struct cli *cli = top->cli;
     struct screen screen;
     if (!screen_open(&screen))
-        return cli_error(CLI_NO_START, "no descriptors left");
+        return cli_error(CLI_NO_START, "no file descriptors left: raise the limit (ulimit -n)");
     permit_client_free(cli->client);
     cli->client = NULL;
     cli->found.client.cancel_fd = screen.events;
@@ -409,7 +409,7 @@ int verb_top(struct cli *cli)
     const char *prefix = cli->options.prefix;
     if (prefix && *prefix ? !path_write("/v1/semaphores?prefix=", prefix, "&", top.path)
                           : snprintf(top.path, sizeof(top.path), "/v1/semaphores?") < 0)
-        return cli_error(CLI_USAGE, "--prefix: longer than any name");
+        return cli_error(CLI_USAGE, "--prefix: at most 255 bytes");
     cli->options.limit = ROWS_MAX;
     bool live = !cli->options.once && !cli->options.json && screen_is_usable();
     int code = live ? show_live(&top) : print_once(&top);

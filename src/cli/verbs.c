@@ -84,8 +84,8 @@ static const struct verb verbs[] = {
     {"confirm", "KEY [--namespace NAMESPACE]", VERB_CONFIRM, 1, 1, false, verb_confirm,
      "Makes a hold permanent: a sale", ". It then has no deadline. Exit status 76: it is no longer held"},
     {"show", "KEY [--namespace NAMESPACE]", VERB_SHOW, 1, 1, false, verb_show, "Shows a request", NULL},
-    {"requests", "[-s NAME] [--owner OWNER] [--state held|released] [--at TIME]", VERB_REQUESTS, 0, 0, false,
-     verb_requests, "Lists requests, held and ended",
+    {"requests", "[-s NAME] [--owner OWNER] [--state waiting|held|released] [--at TIME]", VERB_REQUESTS, 0, 0, false,
+     verb_requests, "Lists requests: waiting, held and ended",
      ", oldest first; with --at the last granted first.\n"
      "\n"
      "Who held backups at 02:14: permitctl requests -s backups --at 02:14\n"
@@ -129,12 +129,13 @@ static const struct verb verbs[] = {
     {"slots", "NAME [--state free|held] [--prefix TEXT]", VERB_SLOTS, 1, 1, false, verb_slots,
      "Lists the slots of a semaphore, and who holds them", NULL},
     {"waiters", "NAME", VERB_WAITERS, 1, 1, false, verb_waiters, "Lists the waiting requests of a semaphore, in order",
-     ": at the permitd that answers;\n"
-     "others on the same database have queues of their own"},
+     ". All permitd on one database\n"
+     "share the queue. SERVER: the permitd of its client (permitctl servers). KEPT: no client asks for the request\n"
+     "now; it is passed over, and its place is kept for 10 seconds"},
     {"why", "KEY [--namespace NAMESPACE]", VERB_WHY, 1, 1, false, verb_why,
      "Shows what a request waits for, and what is ahead of it",
-     ": of each semaphore\n"
-     "what is asked, what is in use, who has held it longest, its place in the queue and who is ahead of it"},
+     ": for each\n"
+     "semaphore the units requested and in use, the oldest holders, its place in the queue, and the requests ahead"},
     {"top", "[--prefix TEXT] [--interval TIME] [--once]", VERB_TOP, 0, 0, false, verb_top,
      "Shows a live table of semaphores", top_more},
     {"fence check", "NAME TOKEN [--slot N]", VERB_FENCE, 2, 2, false, verb_fence_check, "Shows whether a token is live",

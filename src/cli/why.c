@@ -79,6 +79,6 @@ int verb_why(struct cli *cli)
     cli_namespace_parameter(cli, '?', namespace);
     (void)snprintf(suffix, sizeof(suffix), "/why%s", namespace);
     if (!path_write("/v1/requests/", cli->words[0], suffix, path))
-        return cli_error(CLI_USAGE, "the key is empty, or longer than any");
+        return cli_error(CLI_USAGE, "the key must have 1 to 255 bytes");
     return cli_finish(cli, permit_call(cli->client, "GET", path, NULL), print_why);
 }

@@ -2,7 +2,7 @@
 /*
  * permit_acquire: repeats an acquire under one key until it is granted or its wait ends. The server does the waiting. A
  * long wait is cut into pieces, each a call that is answered in time, so that no proxy takes the connection for dead.
- * The place in the waitlist survives the gap between two pieces, because the next piece has the same key. If the server
+ * The place in the queue survives the gap between two pieces, because the next piece has the same key. If the server
  * of a piece dies or stops, the rest of the wait goes on at another server, under the same key.
  */
 #include <limits.h>
@@ -255,7 +255,7 @@ enum permit_status permit_acquire(struct permit_client *client, const struct per
                         .cancel_fd = options->cancel_fd > 0 ? options->cancel_fd : client->options.cancel_fd};
     enum permit_status status;
     if (options->wait_piece_ms > INT_MAX)
-        return client_fail(client, PERMIT_INVALID, "wait_piece_ms is longer than any");
+        return client_fail(client, PERMIT_INVALID, "wait_piece_ms must be at most 2147483647");
     if (!options->nonce)
         uuid_make(wait.nonce);
     do

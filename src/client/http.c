@@ -400,6 +400,8 @@ static void explain_tls(struct http *http, CURLcode result, struct http_reply *r
         if (verified == NO_ISSUER || verified == NO_LEAF_ISSUER || verified == SELF_SIGNED ||
             verified == SELF_SIGNED_IN_CHAIN)
             after = "; the option ca names the file of its authority";
+        else if (strstr(why, "match")) /* no name of the certificate is that of the host */
+            after = "; use a URL with a name of the certificate, or give the server one with this name";
     } else if (result == CURLE_SSL_CERTPROBLEM) {
         before = "the certificate or key of this client cannot be used: ";
     } else if (result == CURLE_SSL_CACERT_BADFILE) {

@@ -59,6 +59,12 @@ bool name_has_namespace(struct bytes stored)
     return stored.length > 0 && stored.data[0] == NAMESPACE_MARK;
 }
 
+struct bytes name_without_namespace(struct bytes stored)
+{
+    const char *mark = name_has_namespace(stored) ? memchr(stored.data + 1, NAMESPACE_MARK, stored.length - 1) : NULL;
+    return mark ? (struct bytes){mark + 1, stored.length - (size_t)(mark + 1 - stored.data)} : stored;
+}
+
 bool name_is_nonce(struct bytes nonce)
 {
     return every_byte(nonce, NONCE_MAX_BYTES, nonce_byte);

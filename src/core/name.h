@@ -30,6 +30,8 @@ bool name_is_key(struct bytes name);
 bool name_is_namespace(struct bytes name);
 /* Returns true if a stored key or owner is one of a namespace that is not empty. */
 bool name_has_namespace(struct bytes stored);
+/* Returns a stored key or owner as its client wrote it, without its namespace: a slice of `stored`. */
+struct bytes name_without_namespace(struct bytes stored);
 /* Checks the nonce of an acquire: 1 to 64 bytes of printable ASCII. */
 bool name_is_nonce(struct bytes nonce);
 /*

@@ -623,6 +623,13 @@ static enum permit_status collect_changes(struct planner *planner, struct plan *
     return status;
 }
 
+void plan_write_all(struct plan *plan)
+{
+    for (size_t i = 0; i < plan->changes.semaphore_count; i++)
+        image_touch(&plan->changes.semaphores[i]);
+    plan->changes.empty &= plan->changes.semaphore_count == 0;
+}
+
 enum permit_status plan_batch(const struct view *view, const struct operation *const *operations,
                               size_t operation_count, struct id_range ids, const struct plan_settings *settings,
                               struct arena *arena, struct plan *ret_plan)
@@ -636,6 +643,7 @@ enum permit_status plan_batch(const struct view *view, const struct operation *c
         .settings = settings,
         .arena = arena,
         .now = lease_time(&view->clock, view->now),
+        .deadlines_from = lease_time(&view->clock, view->now) + view->slack_us,
         .ids = ids,
     };
     struct plan plan = {.outcomes = arena_array(arena, operation_count, sizeof *plan.outcomes)};

@@ -52,6 +52,11 @@ struct operation {
      * such a request is. The wants of an acquire are in scope.
      */
     const struct scope *scope;
+    /*
+     * renew, confirm, force-release: a request that never had a permit is not found. It is of another namespace than its
+     * client's, and no semaphore tells whether it is in scope.
+     */
+    bool needs_permits;
     struct bytes why;                  /* force-release, pause: the given reason; PUT: the template that creates the
                                           semaphore */
     bool allow_confirmed;              /* release: also release a confirmed request (a refund) */
@@ -150,7 +155,13 @@ struct view {
     struct owner_state *owners; /* owners named by the batch that exist */
     size_t owner_count;
     struct lease_clock clock;
-    utc_us now;                /* the database's clock, read after the locks */
+    utc_us now; /* the database's clock, read after the locks */
+    /*
+     * 0: the rows were locked before `now` was read. Else the view comes from caches, and nothing is locked yet:
+     * the transaction proves before COMMIT that lease time is in [now, now + slack_us]. A holder is due if it is due
+     * at `now`, and deadlines count from now + slack_us, so no request ends early.
+     */
+    int64_t slack_us;
     struct queue_view *queues; /* one per semaphore; NULL: no queue was read */
     const uint64_t *servers;   /* ids of the servers that are alive, ascending; valid if has_servers */
     size_t server_count;
@@ -389,10 +400,10 @@ static inline bool queue_read_deepen(struct queue_read *read)
 /*
  * Finds the queues that must be read, after the locks and after due holders were read, and before the plan: a locked
  * semaphore has waiters, and units of it may be free in this batch. ret_reads has space for one per semaphore of the
- * view; their depth is 0, and of a counted semaphore a few more waiters are
- * read than units are free. Returns their number. *ret_servers: the batch has a row that waits, or an unclaimed grant, so
- * the living servers must be read even if no queue is (store_read_waiters with 0 reads). An administrative operation
- * changes its semaphore only: it reads none. Lists of slots are in the arena.
+ * view; their depth is 0, and of a counted semaphore a few more waiters are read than units are free. Returns their
+ * number. *ret_servers: the batch has a row that waits, or an unclaimed grant, so the living servers must be read even if
+ * no queue is (store_read_waiters with 0 reads). An administrative operation changes its semaphore only: it reads none.
+ * Lists of slots are in the arena.
  */
 size_t plan_queue_reads(const struct view *view, const struct operation *const *operations, size_t operation_count,
                         const struct plan_settings *settings, struct arena *arena, struct queue_read *ret_reads,
@@ -415,4 +426,9 @@ size_t plan_queue_reads(const struct view *view, const struct operation *const *
 enum permit_status plan_batch(const struct view *view, const struct operation *const *operations,
                               size_t operation_count, struct id_range ids, const struct plan_settings *settings,
                               struct arena *arena, struct plan *ret_plan) MUST_CHECK;
+/*
+ * Makes the plan write every semaphore of its view, so that the compare-and-set proves all that the plan relied on: a
+ * view from caches.
+ */
+void plan_write_all(struct plan *plan);
 #endif

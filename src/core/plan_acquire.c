@@ -4,6 +4,8 @@
 
 #include <assert.h>
 
+#include "core/name.h"
+
 /*
  * The strings are copies: a later operation of the batch may be answered with this row after the client of the first
  * operation has its answer and its memory is freed.
@@ -51,8 +53,9 @@ const char *reused_sentence(struct planner *planner, const struct request *reque
     if (text && named < count)
         text =
             planner_sentence(planner, "%s%s units of %zu other semaphores", text, named ? ", and" : "", count - named);
-    if (text && request->owner.length)
-        text = planner_sentence(planner, "%s, owner %.*s", text, (int)request->owner.length, request->owner.data);
+    struct bytes owner = name_without_namespace(request->owner);
+    if (text && owner.length)
+        text = planner_sentence(planner, "%s, owner %.*s", text, (int)owner.length, owner.data);
     if (text && request->ttl_ms > 0)
         text = planner_sentence(planner, "%s, ttl %lld ms", text, (long long)request->ttl_ms);
     return text;
@@ -66,7 +69,7 @@ void claim(struct planner *planner, struct key *key)
         send_mail(planner, request->server_id, request->id);
     request->server_id = 0;
     if (request->confirmed_at == NEVER)
-        request->due_at = due_from(planner->now, request->ttl_ms, request->grace_ms, limits.max_hold_ms);
+        request->due_at = due_from(planner->deadlines_from, request->ttl_ms, request->grace_ms, limits.max_hold_ms);
     key->changed = true;
     for (size_t i = 0; i < request->permit_count; i++) {
         struct semaphore_image *image = planner_image(planner, request->permits[i].semaphore_id);
@@ -446,8 +449,9 @@ enum permit_status grant(struct planner *planner, struct key *key, const struct 
     case TTL_UNLIMITED: request->ttl_ms = TTL_NONE; break;
     case TTL_OWNER: request->ttl_ms = TTL_BY_OWNER; break;
     }
-    request->due_at = unclaimed_at ? planner->now + PLACE_KEPT_US
-                                   : due_from(planner->now, request->ttl_ms, limits->grace_ms, limits->max_hold_ms);
+    request->due_at = unclaimed_at
+                          ? planner->deadlines_from + PLACE_KEPT_US
+                          : due_from(planner->deadlines_from, request->ttl_ms, limits->grace_ms, limits->max_hold_ms);
     request->permits = permits;
     request->permit_count = operation->want_count;
     for (size_t i = 0; i < operation->want_count; i++)

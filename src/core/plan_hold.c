@@ -131,20 +131,27 @@ enum permit_status plan_release(struct planner *planner, struct outcome *outcome
     return outcome_assert(planner, outcome, key->request);
 }
 
+/* Returns true if the client must not learn that there is this request, because it has no semaphore in his scope. */
+static bool is_hidden_tombstone(const struct request *request, const struct operation *operation)
+{
+    return operation->needs_permits && request->state == REQUEST_RELEASED && request->permit_count == 0;
+}
+
 /*
  * Refuses an operator whose scope does not cover all semaphores of the request. If it covers none of them, the answer
  * is that of an unknown key. Returns false if the scope covers all.
  */
 static bool refuse_force(struct planner *planner, struct outcome *outcome, const struct request *request,
-                         const struct scope *scope)
+                         const struct operation *operation)
 {
     size_t count = request->state == REQUEST_WAITING ? request->want_count : request->permit_count;
-    size_t out_of_scope = planner_out_of_scope(planner, request, scope);
-    if (out_of_scope == count && count)
+    size_t out_of_scope = planner_out_of_scope(planner, request, operation->scope);
+    bool hidden = is_hidden_tombstone(request, operation);
+    if (hidden || (out_of_scope == count && count))
         outcome_refuse(outcome, PERMIT_UNKNOWN_REQUEST, NULL);
     else if (out_of_scope)
         outcome_refuse(outcome, PERMIT_FORBIDDEN, "needs the right operate on all semaphores of the request");
-    return out_of_scope > 0;
+    return hidden || out_of_scope > 0;
 }
 
 enum permit_status plan_force_release(struct planner *planner, struct outcome *outcome, struct key *key,
@@ -157,7 +164,7 @@ enum permit_status plan_force_release(struct planner *planner, struct outcome *o
     }
     if (!planner_has_locked_all(planner, request))
         return outcome_put_back(planner, outcome, key, operation, NULL, 0);
-    if (refuse_force(planner, outcome, request, operation->scope))
+    if (refuse_force(planner, outcome, request, operation))
         return PERMIT_OK;
     if (request->state == REQUEST_RELEASED) {
         outcome->already_released = true;
@@ -234,7 +241,7 @@ static bool check_held(struct planner *planner, struct outcome *outcome, struct 
         *ret_status = outcome_put_back(planner, outcome, key, operation, NULL, 0);
         return false;
     }
-    if (planner_out_of_scope(planner, key->request, operation->scope)) {
+    if (is_hidden_tombstone(key->request, operation) || planner_out_of_scope(planner, key->request, operation->scope)) {
         outcome_refuse(outcome, PERMIT_UNKNOWN_REQUEST, NULL);
         return false;
     }
@@ -244,6 +251,12 @@ static bool check_held(struct planner *planner, struct outcome *outcome, struct 
         return false;
     }
     return true;
+}
+
+void touch_semaphores(struct planner *planner, const struct request *request)
+{
+    for (size_t i = 0; i < request->permit_count; i++)
+        image_touch(planner_image(planner, request->permits[i].semaphore_id));
 }
 
 static const char *renew_refusal(const struct request *request, struct ttl ttl, const struct hold_limits *limits)
@@ -273,12 +286,13 @@ enum permit_status plan_renew(struct planner *planner, struct outcome *outcome, 
     }
     request->renewals++;
     key->changed = true;
+    touch_semaphores(planner, request);
     if (request->server_id)
         claim(planner, key);
     if (request->confirmed_at == NEVER) {
         if (ttl.kind == TTL_DURATION || ttl.kind == TTL_UNLIMITED)
             request->ttl_ms = ttl.kind == TTL_UNLIMITED ? TTL_NONE : ttl.ms;
-        utc_us due_at = due_from(planner->now, request->ttl_ms, request->grace_ms, limits.max_hold_ms);
+        utc_us due_at = due_from(planner->deadlines_from, request->ttl_ms, request->grace_ms, limits.max_hold_ms);
         request->due_at = max_i64(request->due_at, due_at);
     }
     return outcome_assert(planner, outcome, request);
@@ -298,5 +312,6 @@ enum permit_status plan_confirm(struct planner *planner, struct outcome *outcome
     key->request->confirmed_at = planner->now;
     key->request->due_at = NEVER;
     key->changed = true;
+    touch_semaphores(planner, key->request);
     return outcome_assert(planner, outcome, key->request);
 }

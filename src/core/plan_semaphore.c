@@ -76,7 +76,7 @@ static void adapt_slot_rows(struct semaphore_image *image, int64_t before)
     struct semaphore *semaphore = image->semaphore;
     if (semaphore->kind != KIND_SLOTTED || semaphore->capacity == before)
         return;
-    if (semaphore->first_free != FIRST_FREE_SHRUNK)
+    if (semaphore->first_free != FIRST_FREE_SHRUNK || semaphore->in_use == 0)
         semaphore->first_free = 1;
     if (semaphore->capacity > before) {
         image->slots_from = (uint32_t)before + 1;

@@ -4,14 +4,15 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "engine/short_path.h"
 #include "engine/waitlist.h"
 #include "engine/worker.h"
 
 enum { MAX_PUT_BACKS = 3 }; /* of an acquire */
 
 /*
- * Records the tokens issued, which queues have waiters, and the earliest deadline; wakes expiry if it is earlier than the known ones. Caller holds
- * the engine's mutex.
+ * Records the tokens issued, which queues have waiters, and the earliest deadline; wakes expiry if it is earlier than
+ * the known ones. Caller holds the engine's mutex.
  */
 static void record_tokens_and_deadlines(struct engine *engine, const struct plan *plan)
 {
@@ -41,8 +42,7 @@ static int compare_shares(const void *a, const void *b)
     return compare_u64(&((const struct share *)a)->semaphore_id, &((const struct share *)b)->semaphore_id);
 }
 
-/* Adds a grant to the key cache. */
-static void cache_grant(struct engine *engine, const struct request *request)
+void deliver_cache_grant(struct engine *engine, const struct request *request)
 {
     struct share shares[REQUEST_MAX_SEMAPHORES];
     assert(request->permit_count <= REQUEST_MAX_SEMAPHORES);
@@ -59,7 +59,7 @@ static void update_caches(struct engine *engine, const struct op *op, const stru
     struct queue *queue = &engine->queue;
     bool held = outcome->status == PERMIT_OK && outcome->request && outcome->request->state == REQUEST_ACQUIRED;
     if (op->operation->kind == OP_ACQUIRE && held)
-        cache_grant(engine, outcome->request);
+        deliver_cache_grant(engine, outcome->request);
     else if (outcome->request && !held)
         key_cache_remove(&queue->key_cache, op->operation->external_id);
     bool retired = op->operation->kind == OP_SEMAPHORE_RETIRE && outcome->status == PERMIT_OK;
@@ -246,7 +246,7 @@ static void decide_outcome(struct worker *worker, struct run *run, struct op *op
         .status = outcome->status,
         .detail = outcome->detail,
         .clock = &run->view.clock,
-        .now = run->view.now,
+        .now = run->view.now + run->view.slack_us, /* its latest value, from which deadlines count */
         .semaphore_names = names,
         .floors = floors,
     };
@@ -274,6 +274,7 @@ enum disposition {
 };
 
 struct op_result {
+    bool of_waiter; /* its op is that of a waiter */
     enum disposition disposition;
     enum permit_status status; /* PERMIT_OK: the outcome has the status */
     const char *detail;
@@ -421,7 +422,7 @@ static void deliver_waiters(struct engine *engine, const struct plan *plan, stru
     for (size_t i = 0; i < plan->granted_count; i++) {
         list_init(&answered[i]);
         waitlist_take_granted(engine, plan->granted[i].request, &answered[i]);
-        cache_grant(engine, plan->granted[i].request);
+        deliver_cache_grant(engine, plan->granted[i].request);
     }
     for (size_t i = 0; i < plan->call_count; i++) {
         struct waiter *waiter = waiters_find_id(&engine->queue.waiters, plan->calls[i]);
@@ -447,9 +448,20 @@ static void deliver_ops(struct worker *worker, struct run *run, struct op_result
     struct engine *engine = worker->engine;
     record_tokens_and_deadlines(engine, &run->plan);
     record_slots(engine, &run->plan);
+    /*
+     * Those of waiters first: a client that this batch has entered must not join a waiter of its key whose wait the
+     * same batch ends, and be refused with it.
+     */
+    for (size_t i = 0; i < run->count; i++) {
+        results[i].of_waiter = run->ops[i]->is_waiter_op; /* such an op is gone when its waiter is */
+        if (results[i].of_waiter)
+            deliver_op(worker, run->ops[i], &run->view, &run->plan.outcomes[i], &results[i]);
+    }
     for (size_t i = 0; i < run->count; i++)
-        deliver_op(worker, run->ops[i], &run->view, &run->plan.outcomes[i], &results[i]);
+        if (!results[i].of_waiter)
+            deliver_op(worker, run->ops[i], &run->view, &run->plan.outcomes[i], &results[i]);
     deliver_waiters(engine, &run->plan, answered);
+    short_path_learn(worker, run);
 }
 
 static void decide_result(struct worker *worker, struct run *run, struct op *op, const struct outcome *outcome,

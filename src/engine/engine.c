@@ -91,7 +91,7 @@ bool engine_start(const struct engine_settings *settings, struct engine **ret_en
     engine->recount_semaphores = true;
     engine->recount_slots = true;
     metrics_init(&engine->metrics);
-    queue_init(&engine->queue, settings->key_cache_entries);
+    queue_init(&engine->queue, settings->key_cache_entries, settings->key_cache_bytes);
     list_init(&engine->refusals);
     init_lanes_and_locks(engine);
     engine->owners = owners_new(engine);
@@ -271,6 +271,18 @@ void engine_bound_sentence(struct engine *engine, enum engine_bound bound, char 
     snprintf(ret_sentence, STORE_MESSAGE_SIZE, "%s; the limit is %zu", texts[bound], bounds[bound]);
 }
 
+struct plan_settings engine_plan_settings(struct engine *engine)
+{
+    pthread_mutex_lock(&engine->mutex);
+    struct plan_settings settings = engine->settings.plan;
+    settings.backfill_bound_us = engine->settings.backfill_bound_ms * US_PER_MS;
+    settings.max_semaphore_waiters = (int64_t)engine->settings.max_semaphore_waiters;
+    pthread_mutex_unlock(&engine->mutex);
+    settings.server_id = engine_server_id(engine);
+    settings.slots = (int64_t)atomic_load(&engine->slots);
+    return settings;
+}
+
 void engine_reload(struct engine *engine, const struct engine_settings *settings)
 {
     pthread_mutex_lock(&engine->mutex);
@@ -288,6 +300,7 @@ void engine_reload(struct engine *engine, const struct engine_settings *settings
     engine->settings.max_semaphores = settings->max_semaphores;
     engine->settings.wait_poll_ms = settings->wait_poll_ms;
     engine->settings.backfill_bound_ms = settings->backfill_bound_ms;
+    engine->settings.short_path = settings->short_path;
     atomic_store(&engine->owners->max_calls, settings->max_pending);
     pthread_mutex_unlock(&engine->mutex);
 }

@@ -168,6 +168,7 @@ struct engine_settings {
     size_t max_pending;       /* limit of BOUND_PENDING; more are answered too_many */
     size_t max_pending_ends;  /* limit of BOUND_ENDS; separate, because overload must not expire live holders */
     size_t key_cache_entries; /* size of the key cache */
+    size_t key_cache_bytes;   /* memory for the rows in it */
     int64_t request_timeout_ms;
     int64_t failover_hold_ms; /* no grants for this time after the epoch has risen */
     struct plan_settings plan;
@@ -189,6 +190,9 @@ struct engine_settings {
     uint64_t max_semaphores;      /* templates create no more above this approximate number */
     int64_t wait_poll_ms;         /* time between two polls of this server's mail */
     int64_t backfill_bound_ms;    /* age above which a waiter blocks later ones under `backfill` */
+    bool short_path;              /* batches of cached rows go in one packet */
+    int64_t shared_pause_ms;      /* a semaphore that other processes have changed twice within this time goes the long
+                                     way for as long */
 };
 
 void op_init(struct op *op, struct operation *operation, mono_us deadline,
@@ -276,7 +280,7 @@ bool engine_owner_in_doubt(struct engine *engine, struct bytes owner);
 /*
  * Applies the settings that may change at any time: request_timeout_ms, max_pending, max_pending_ends,
  * failover_hold_ms, plan, retention_rows, liveness_interval_ms, max_waiters, max_owner_waiters, max_waiting_bytes,
- * max_semaphore_waiters, max_semaphores, wait_poll_ms, backfill_bound_ms. Ignores the others.
+ * max_semaphore_waiters, max_semaphores, wait_poll_ms, backfill_bound_ms, short_path. Ignores the others.
  */
 void engine_reload(struct engine *engine, const struct engine_settings *settings);
 

@@ -3,14 +3,23 @@
 
 #include <stdlib.h>
 
-void key_cache_init(struct key_cache *directory, size_t max_entries)
+void key_cache_init(struct key_cache *directory, size_t max_entries, size_t max_row_bytes)
 {
-    *directory = (struct key_cache){.max = max_entries};
+    *directory = (struct key_cache){.max = max_entries, .max_row_bytes = max_row_bytes};
     list_init(&directory->recent);
+}
+
+static void replace_row(struct key_cache *directory, struct key_entry *entry, struct cached_request *row)
+{
+    directory->row_bytes -= entry->cached ? entry->cached->size : 0;
+    directory->row_bytes += row ? row->size : 0;
+    free(entry->cached);
+    entry->cached = row;
 }
 
 static void entry_free(struct key_cache *directory, struct key_entry *entry)
 {
+    replace_row(directory, entry, NULL);
     map_remove(&directory->entries, &entry->node);
     list_remove(&entry->recent);
     free(entry);
@@ -38,6 +47,7 @@ void key_cache_put(struct key_cache *directory, struct bytes external_id, const 
     struct key_entry *entry = malloc(sizeof *entry + shares_size + external_id.length);
     if (!entry)
         return;
+    entry->cached = NULL;
     entry->count = count;
     memcpy(entry->shares, shares, shares_size);
     char *key = (char *)entry->shares + shares_size;
@@ -51,6 +61,18 @@ void key_cache_put(struct key_cache *directory, struct bytes external_id, const 
 const struct key_entry *key_cache_find(const struct key_cache *directory, struct bytes external_id)
 {
     return find(directory, external_id);
+}
+
+void key_cache_set_row(struct key_cache *directory, struct bytes external_id, struct cached_request *row)
+{
+    struct key_entry *entry = find(directory, external_id);
+    if (!entry) {
+        free(row);
+        return;
+    }
+    replace_row(directory, entry, row);
+    while (directory->row_bytes > directory->max_row_bytes && !list_empty(&directory->recent))
+        entry_free(directory, LIST_ENTRY(directory->recent.next, struct key_entry, recent));
 }
 
 void key_cache_remove(struct key_cache *directory, struct bytes external_id)

@@ -59,8 +59,9 @@ void metrics_wait(struct metrics *metrics, enum wait_end end, int64_t waited_us)
         histogram_add(&metrics->wait_seconds, (double)waited_us / 1e6);
 }
 
-void metrics_batch(struct metrics *metrics, size_t operations)
+void metrics_batch(struct metrics *metrics, size_t operations, enum batch_path path)
 {
+    metrics_count(&metrics->batches[path]);
     histogram_add(&metrics->batch_operations, (double)operations);
 }
 
@@ -160,6 +161,23 @@ static void print_owners(struct metrics *metrics, struct buf *out)
     buf_printf(out, "permitd_owners_suspect %llu\n", load(&metrics->owners_suspect));
 }
 
+static void print_batches(struct metrics *metrics, struct buf *out)
+{
+    static const char *const path_words[PATH_COUNT] = {"short", "long"};
+    static const char *const mismatch_words[MISMATCH_COUNT] = {
+        [MISMATCH_VERSION] = "version", [MISMATCH_KEY] = "key", [MISMATCH_GUARD] = "guard"};
+    print_head(out, "permitd_batches_total", "counter",
+               "Batches by path: short, in one packet on cached rows; long, with the rows locked and read first.");
+    for (int i = 0; i < PATH_COUNT; i++)
+        buf_printf(out, "permitd_batches_total{path=\"%s\"} %llu\n", path_words[i], load(&metrics->batches[i]));
+    print_head(out, "permitd_short_path_mismatches_total", "counter",
+               "Batches whose cached rows were not as in the database, so that they went the long way: the version of "
+               "a semaphore, a key that was taken for new, or a guard (time, server, epoch).");
+    for (int i = MISMATCH_VERSION; i < MISMATCH_COUNT; i++)
+        buf_printf(out, "permitd_short_path_mismatches_total{reason=\"%s\"} %llu\n", mismatch_words[i],
+                   load(&metrics->mismatches[i]));
+}
+
 void metrics_print(struct metrics *metrics, bool database_up, struct buf *out)
 {
     static const char *const retry_words[BATCH_RETRY_COUNT] = {"conflict", "lock_timeout", "lost", "unavailable"};
@@ -170,6 +188,7 @@ void metrics_print(struct metrics *metrics, bool database_up, struct buf *out)
     for (int i = 0; i < BATCH_RETRY_COUNT; i++)
         buf_printf(out, "permitd_batch_retries_total{reason=\"%s\"} %llu\n", retry_words[i],
                    load(&metrics->retries[i]));
+    print_batches(metrics, out);
     print_head(out, "permitd_put_backs_total", "counter", "Operations requeued because they needed more semaphores.");
     buf_printf(out, "permitd_put_backs_total %llu\n", load(&metrics->put_backs));
     print_head(out, "permitd_ended_total", "counter", "Requests that ended, by reason.");

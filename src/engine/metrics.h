@@ -8,6 +8,7 @@
 #include "base/buf.h"
 #include "core/owner.h"
 #include "core/plan.h"
+#include "store/store.h"
 
 enum { HISTOGRAM_MAX = 20 };
 
@@ -29,6 +30,9 @@ enum batch_retry {
     BATCH_RETRY_COUNT
 };
 
+/* How a batch ran: in one packet on cached rows, or with its rows locked and read first. */
+enum batch_path { PATH_SHORT, PATH_LONG, PATH_COUNT };
+
 /* Kinds of rows that retention deletes. */
 enum cleaned { CLEANED_REQUESTS, CLEANED_EVENTS, CLEANED_COUNT };
 
@@ -39,6 +43,8 @@ struct metrics {
     atomic_uint_fast64_t operations[OP_KIND_COUNT][PERMIT_STATUS_COUNT];
     atomic_uint_fast64_t ended[END_REASON_COUNT];
     atomic_uint_fast64_t retries[BATCH_RETRY_COUNT];
+    atomic_uint_fast64_t batches[PATH_COUNT];
+    atomic_uint_fast64_t mismatches[MISMATCH_COUNT];
     atomic_uint_fast64_t put_backs;
     atomic_uint_fast64_t cleaned[CLEANED_COUNT];
     atomic_uint_fast64_t cleaned_longest_us; /* longest retention transaction; written by one task */
@@ -62,7 +68,7 @@ void metrics_add(atomic_uint_fast64_t *counter, uint64_t count);
 void metrics_operation(struct metrics *metrics, enum operation_kind kind, enum permit_status status, int64_t took_us);
 /* Counts a wait that has ended; records waited_us if it was granted. */
 void metrics_wait(struct metrics *metrics, enum wait_end end, int64_t waited_us);
-void metrics_batch(struct metrics *metrics, size_t operations);
+void metrics_batch(struct metrics *metrics, size_t operations, enum batch_path path);
 void metrics_cleaned(struct metrics *metrics, enum cleaned what, uint64_t count, int64_t took_us);
 void metrics_print(struct metrics *metrics, bool database_up, struct buf *out);
 #endif

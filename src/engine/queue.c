@@ -7,7 +7,7 @@
 /* Size of the semaphore cache. An entry takes a few hundred bytes; an evicted one is resolved again. */
 enum { SEMAPHORE_CACHE_MAX = 100000 };
 
-void queue_init(struct queue *queue, size_t max_directory)
+void queue_init(struct queue *queue, size_t max_directory, size_t max_row_bytes)
 {
     *queue = (struct queue){.batch_max = BATCH_MAX_OPERATIONS, .grows_at = NEVER};
     list_init(&queue->woken);
@@ -18,7 +18,7 @@ void queue_init(struct queue *queue, size_t max_directory)
     template_creates_init(&queue->creations);
     semaphore_cache_init(&queue->semaphores, SEMAPHORE_CACHE_MAX);
     waiters_init(&queue->waiters);
-    key_cache_init(&queue->key_cache, max_directory);
+    key_cache_init(&queue->key_cache, max_directory, max_row_bytes);
 }
 
 void queue_release(struct queue *queue)
@@ -400,10 +400,21 @@ static bool is_counted(const struct op *op, uint64_t semaphore_id)
     return false;
 }
 
+/* The number of slots that a change of a semaphore may make, take out of service or label. */
+static int64_t slots_changed_by(const struct op *op)
+{
+    const struct semaphore_change *change = op->operation->change;
+    bool counted =
+        op->entry_count ? op->entries[0]->kind == KIND_COUNTED : change->has_kind && change->kind == KIND_COUNTED;
+    return max_i64(change->has_capacity && !counted ? change->capacity : 0, (int64_t)change->label_count);
+}
+
 /* The number of slots that the op may move. */
 static int64_t slots_moved_by(const struct op *op)
 {
     const struct operation *operation = op->operation;
+    if (operation_is_administrative(operation->kind) && operation->change)
+        return slots_changed_by(op);
     int64_t slots = operation_ends_request(operation->kind) ? op->held_slots : 0;
     for (size_t i = 0; i < operation->want_count; i++)
         if (!is_counted(op, operation->wants[i].semaphore_id))
@@ -415,6 +426,20 @@ static int64_t slots_moved_by(const struct op *op)
 static size_t named_size_of(const struct op *op)
 {
     return op->is_waiter_op ? CONTAINER_OF(op, struct waiter, op)->wanted_size : op->named_size;
+}
+
+/*
+ * Returns true if the op moves more slots than a batch should, and so does a batch that runs. Several of these at once
+ * would leave no worker for the other semaphores (P23).
+ */
+static bool must_wait_for_large(const struct queue *queue, const struct op *op)
+{
+    bool waits = false;
+    if (slots_moved_by(op) <= BATCH_MAX_SLOTS)
+        return false;
+    list_for_each (node, next, &queue->running)
+        waits |= LIST_ENTRY(node, struct batch, node)->slots > BATCH_MAX_SLOTS;
+    return waits;
 }
 
 static bool batch_has_slots_for(const struct batch *batch, const struct op *op)
@@ -446,7 +471,8 @@ static bool take_from(struct queue *queue, struct batch *batch, struct list *lis
         struct op *op = LIST_ENTRY(node, struct op, node);
         bool alone = operation_is_administrative(op->operation->kind);
         assert(next == list || op->arrival <= LIST_ENTRY(next, struct op, node)->arrival);
-        if (!can_lock(queue, batch, op) || !batch_has_slots_for(batch, op) || (alone && batch->op_count)) {
+        if (!can_lock(queue, batch, op) || !batch_has_slots_for(batch, op) || (alone && batch->op_count) ||
+            must_wait_for_large(queue, op)) {
             for (size_t i = 0; i < op->entry_count; i++)
                 op->entries[i]->reserved = queue->pass; /* later ops of this pass do not pass it */
             continue;

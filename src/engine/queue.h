@@ -37,7 +37,8 @@ struct queue {
 /*
  * The operations of one transaction: up to BATCH_MAX_OPERATIONS on up to BATCH_MAX_SEMAPHORES semaphores, whose
  * pre-locks the batch holds. Together they move at most BATCH_MAX_SLOTS slots, and their acquires name slots of at most
- * BATCH_MAX_NAMED bytes, unless the batch has a single operation, so that no transaction takes long (P23).
+ * BATCH_MAX_NAMED bytes, unless the batch has a single operation, so that no transaction takes long (P23). Of the batches
+ * that move more slots, one runs at a time.
  */
 struct batch {
     struct op *ops[BATCH_MAX_OPERATIONS];
@@ -57,7 +58,7 @@ enum {
     BATCH_GROWS_MS = 30000,            /* time after which batch_max doubles */
 };
 
-void queue_init(struct queue *queue, size_t max_directory);
+void queue_init(struct queue *queue, size_t max_directory, size_t max_row_bytes);
 /* Call it on an empty queue. */
 void queue_release(struct queue *queue);
 

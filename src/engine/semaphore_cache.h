@@ -10,6 +10,7 @@
 #include "base/map.h"
 #include "core/request.h"
 #include "engine/engine.h"
+#include "engine/row_cache.h"
 
 enum { HOLDERS_MAX = 10, FIRST_WAITERS_MAX = 3 };
 
@@ -29,16 +30,17 @@ struct semaphore_entry {
     struct map_node by_name;
     struct list recent; /* in cache->recent */
     uint64_t id;
-    char *name;                 /* NULL: unknown */
-    enum semaphore_kind kind;   /* 0: unknown */
-    const void *prelock_holder; /* pre-lock: the batch that holds it; NULL: free */
-    unsigned waiting;           /* ops in the queue that need it */
-    uint64_t reserved;          /* last pass of the queue in which an op reserved it */
-    uint64_t tokens_seen;       /* every lower token may have been issued */
-    uint64_t floor;             /* at most 1 s old; a lower value is always safe */
-    bool has_queue;             /* requests waited for it, through any permitd, when a batch last locked it */
-    bool floor_stale;           /* an operation on it was decided since the floor was read */
-    struct holders *holders;    /* NULL: never read */
+    char *name;                      /* NULL: unknown */
+    enum semaphore_kind kind;        /* 0: unknown */
+    const void *prelock_holder;      /* pre-lock: the batch that holds it; NULL: free */
+    unsigned waiting;                /* ops in the queue that need it */
+    uint64_t reserved;               /* last pass of the queue in which an op reserved it */
+    uint64_t tokens_seen;            /* every lower token may have been issued */
+    uint64_t floor;                  /* at most 1 s old; a lower value is always safe */
+    bool has_queue;                  /* requests waited for it, through any permitd, when a batch last locked it */
+    bool floor_stale;                /* an operation on it was decided since the floor was read */
+    struct holders *holders;         /* NULL: never read */
+    struct cached_semaphore *cached; /* its row; NULL: never read */
 
     struct list waiters;    /* of this server: struct wait_place, in the order of the queue */
     struct list waited_for; /* in waiters->entries while that is not empty */

@@ -19,12 +19,24 @@ struct lane {
     pthread_cond_t wake; /* a query or a refusal is pending, or the reader may end */
 };
 
+/* The lease clock as this process last read it, for the short path. */
+struct known_clock {
+    bool known;
+    struct lease_clock lease;
+    utc_us now;      /* the database's clock when it was read */
+    mono_us read_at; /* not before its value arrived */
+    utc_us latest;   /* latest lease time of a batch on cached rows */
+    uint64_t epoch;
+    utc_us grants_from;
+};
+
 struct engine {
     struct engine_settings settings;
     struct metrics metrics;
     atomic_bool stopping;
     atomic_uint server_generation; /* rises with each failover; each task then drops its session (task_connect) */
     _Atomic mono_us tick_won_at;   /* when this process last won a clock tick */
+    atomic_uint_least64_t lives;   /* sessions that workers have opened: what was learned before is of no use to them */
     atomic_bool refusing;          /* `refusal` is not "" */
     atomic_bool readers_may_end;   /* no further query or refusal will be added */
 
@@ -48,7 +60,9 @@ struct engine {
     mono_us next_poll_at;  /* the wait poll sleeps until then; NEVER: nothing waits; 0: it is awake */
     utc_us next_expiry_at; /* lease clock: the earliest deadline known to the expiry task */
     unsigned expiring;     /* expire operations of the expiry task that are not decided */
-    bool resolving;        /* a worker resolves; one at a time, so that operations on one key stay in order */
+    struct known_clock clock;
+    uint64_t chains; /* chains of cached rows begun so far (row_cache.h) */
+    bool resolving;  /* a worker resolves; one at a time, so that operations on one key stay in order */
 
     struct audit_drift drifts[DRIFTS_MAX]; /* written by the audit task only */
     size_t drift_count;
@@ -59,6 +73,9 @@ struct engine {
     struct task *tasks; /* running; task.h */
     size_t task_count;
 };
+
+/* The settings of a plan, as they are now. Caller does not hold the mutex. */
+struct plan_settings engine_plan_settings(struct engine *engine);
 
 /* ---- deciding ---- */
 

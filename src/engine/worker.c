@@ -10,10 +10,12 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "engine/failover.h"
+#include "engine/short_path.h"
 #include "engine/waitlist.h"
 
 enum {
     ID_BLOCK = 10000,
+    SLOTS_AHEAD = 512,    /* free slots to read for the row cache */
     PING_AFTER_MS = 2000, /* idle time before a ping; less than the session's wait_timeout */
 };
 
@@ -92,8 +94,15 @@ void run_fail_all(struct worker *worker, struct run *run, enum permit_status sta
 
 /* ---- one try ---- */
 
-/* Collects the distinct semaphores of the run, ascending by id; returns their number. */
-static size_t collect_entries(const struct run *run, struct semaphore_entry **ret_entries)
+const struct operation **run_operations(struct worker *worker, const struct run *run)
+{
+    const struct operation **operations = arena_array(worker->arena, run->count, sizeof *operations);
+    for (size_t i = 0; operations && i < run->count; i++)
+        operations[i] = run->ops[i]->operation;
+    return operations;
+}
+
+size_t run_collect_entries(const struct run *run, struct semaphore_entry **ret_entries)
 {
     size_t count = 0;
     for (size_t i = 0; i < run->count; i++)
@@ -137,12 +146,7 @@ static size_t count_named(const struct run *run, uint64_t semaphore_id)
     return count;
 }
 
-/*
- * Collects the slots to read of a semaphore: all specific slots, and enough free ones for the acquires that may be
- * granted. False: out of memory.
- */
-static bool slots_wanted(struct worker *worker, const struct run *run, uint64_t semaphore_id,
-                         struct slots_wanted *ret_set)
+bool run_slots_wanted(struct worker *worker, const struct run *run, uint64_t semaphore_id, struct slots_wanted *ret_set)
 {
     struct slots_wanted set = {0};
     size_t names = count_named(run, semaphore_id);
@@ -221,9 +225,10 @@ static enum permit_status lock_rows(struct worker *worker, struct run *run)
         set.all_slots = first->change && first->change->has_labels;
         return store_lock(worker->store, &set, worker->arena, &run->view);
     }
-    set.semaphore_count = collect_entries(run, entries);
+    set.semaphore_count = run_collect_entries(run, entries);
     assert(set.semaphore_count <= BATCH_MAX_SEMAPHORES);
     pthread_mutex_lock(&worker->engine->mutex);
+    bool short_path = worker->engine->settings.short_path;
     for (size_t i = 0; i < set.semaphore_count; i++) {
         ids[i] = entries[i]->id;
         assert(i == 0 || ids[i - 1] < ids[i]);
@@ -235,8 +240,11 @@ static enum permit_status lock_rows(struct worker *worker, struct run *run)
         if (ahead[i])
             ahead[i] = waiters_ahead(run, entries[i]);
     for (size_t i = 0; i < set.semaphore_count; i++)
-        if (slots[i].free && !slots_wanted(worker, run, ids[i], &slots[i]))
+        if (slots[i].free && !run_slots_wanted(worker, run, ids[i], &slots[i]))
             return PERMIT_NO_MEMORY;
+    for (size_t i = 0; short_path && i < set.semaphore_count; i++)
+        if (slots[i].free) /* for the row cache, so that the next batches know enough */
+            slots[i].free = max_i64(slots[i].free, SLOTS_AHEAD);
     for (size_t i = 0; i < run->count; i++)
         keys[set.key_count++] = run->ops[i]->operation->external_id;
     set.servers_ahead = any_waiter_asks(run);
@@ -254,7 +262,7 @@ static enum permit_status read_waiters(struct worker *worker, struct run *run, c
     for (size_t i = 0; i < count; i++) {
         const struct semaphore *semaphore = &run->view.semaphores[reads[i].semaphore];
         slots[i] = (struct slots_wanted){0};
-        if (semaphore->kind == KIND_SLOTTED && !slots_wanted(worker, run, semaphore->id, &slots[i]))
+        if (semaphore->kind == KIND_SLOTTED && !run_slots_wanted(worker, run, semaphore->id, &slots[i]))
             return PERMIT_NO_MEMORY;
     }
     enum permit_status status = store_read_waiters(worker->store, reads, slots, count, worker->arena, &run->view);
@@ -317,19 +325,11 @@ static enum permit_status plan_with_waiters(struct worker *worker, struct run *r
  */
 static enum permit_status make_plan(struct worker *worker, struct run *run)
 {
-    const struct operation **operations = arena_array(worker->arena, run->count, sizeof *operations);
+    const struct operation **operations = run_operations(worker, run);
     struct shortfall *shortfalls = arena_array(worker->arena, run->view.semaphore_count, sizeof *shortfalls);
     if (!operations || !shortfalls)
         return PERMIT_NO_MEMORY;
-    for (size_t i = 0; i < run->count; i++)
-        operations[i] = run->ops[i]->operation;
-    pthread_mutex_lock(&worker->engine->mutex);
-    struct plan_settings settings = worker->engine->settings.plan;
-    settings.backfill_bound_us = worker->engine->settings.backfill_bound_ms * US_PER_MS;
-    settings.max_semaphore_waiters = (int64_t)worker->engine->settings.max_semaphore_waiters;
-    pthread_mutex_unlock(&worker->engine->mutex);
-    settings.server_id = engine_server_id(worker->engine);
-    settings.slots = (int64_t)atomic_load(&worker->engine->slots);
+    struct plan_settings settings = engine_plan_settings(worker->engine);
     enum permit_status status = PERMIT_OK;
     size_t count = plan_shortfalls(&run->view, operations, run->count, shortfalls);
     if (count)
@@ -342,12 +342,7 @@ static enum permit_status make_plan(struct worker *worker, struct run *run)
     return status;
 }
 
-/*
- * P22: marks the operations that the packet writes as sent: those that are not refused without a place in the queue (a
- * last decision may give up a place), and of those that are put back the ones with a place. False: a client was answered since the batch began; the
- * packet must not be sent. The clients of waiters are marked since they were parked.
- */
-static bool mark_sent(struct run *run)
+bool run_mark_sent(struct run *run)
 {
     bool sendable = true;
     for (size_t i = 0; i < run->count && sendable; i++) {
@@ -367,7 +362,7 @@ static enum permit_status write_changes(struct worker *worker, struct run *run)
 {
     if (run->plan.changes.empty)
         return store_rollback(worker->store);
-    if (!mark_sent(run))
+    if (!run_mark_sent(run))
         return PERMIT_CONFLICT;
     waitlist_begin_grants(worker->engine, &run->plan);
     run->applied = true;
@@ -432,10 +427,23 @@ static enum permit_status try_run(struct transaction *transaction)
     arena_clear(worker->arena);
     run->applied = false;
     enum permit_status status = task_connect(worker->task);
+    short_path_note_session(worker);
     if (status == PERMIT_OK && worker->ids.end - worker->ids.next < BATCH_MAX_OPERATIONS)
         status = store_reserve_ids(worker->store, ID_BLOCK, &worker->ids, &worker->ids_epoch);
+    run->life = atomic_load(&worker->engine->lives);
+    bool done = false;
+    if (status == PERMIT_OK && !run->goes_long) {
+        run->goes_long = true;
+        status = short_path_run(worker, run, &done);
+        if (done)
+            return PERMIT_OK;
+        arena_clear(worker->arena);
+        if (status == PERMIT_OK && run_drop_late(transaction, PERMIT_BUSY) == 0) /* its packet waited for too long */
+            return PERMIT_OK;
+    }
     if (status == PERMIT_OK)
         status = lock_rows(worker, run);
+    run->read_at = clock_mono();
     if (status == PERMIT_OK)
         status = check_server(worker, &run->view);
     if (status == PERMIT_OK)
@@ -568,7 +576,7 @@ static size_t run_until_decided(struct worker *worker, struct op **ops, size_t c
         return 0;
     }
     worker_recovered(worker);
-    metrics_batch(&worker->engine->metrics, run.count);
+    metrics_batch(&worker->engine->metrics, run.count, run.view.slack_us > 0 ? PATH_SHORT : PATH_LONG);
     deliver(worker, &run, mode == RUN_WHOLE);
     return 0;
 }

@@ -19,6 +19,8 @@ struct worker {
     struct arena *arena; /* the task's; cleared for each try */
     struct id_range ids;
     uint64_t ids_epoch; /* epoch in which the ids were reserved */
+    uint64_t sessions;  /* store->sessions when `life` was set */
+    uint64_t life;      /* engine->lives since this session was opened */
     struct batch batch;
     bool failing; /* the last call lost the database; its failure is logged */
 };
@@ -31,6 +33,9 @@ struct run {
     size_t count;
     struct view view;
     struct plan plan;
+    uint64_t life;   /* engine->lives when the last try began */
+    mono_us read_at; /* when its rows, and the database's clock, had been read */
+    bool goes_long;  /* it has tried the short path */
     bool applied;    /* the last try locked all semaphores and began to write */
     bool waits_once; /* a lock time-out before that ends the run */
     bool is_whole;   /* it has all operations of the batch that are not decided */
@@ -43,6 +48,27 @@ void resolve_ops(struct worker *worker, struct op **ops, size_t count);
  * the batch if `release_prelocks`, and decides the other operations.
  */
 void deliver(struct worker *worker, struct run *run, bool release_prelocks);
+
+/* ---- a run, for worker.c and short_path.c ---- */
+
+/* Returns the operations of the run, in the arena. NULL: out of memory. */
+const struct operation **run_operations(struct worker *worker, const struct run *run);
+/* Collects the distinct semaphores of the run, ascending by id; returns their number. */
+size_t run_collect_entries(const struct run *run, struct semaphore_entry **ret_entries);
+/*
+ * Collects the slots to read of a semaphore: all specific slots, and enough free ones for the acquires that may be
+ * granted. False: out of memory.
+ */
+bool run_slots_wanted(struct worker *worker, const struct run *run, uint64_t semaphore_id,
+                      struct slots_wanted *ret_set);
+/*
+ * P22: marks the operations that the packet writes as sent: those that are not refused without a place in the queue (a
+ * last decision may give up a place), and of those that are put back the ones with a place. False: a client was answered
+ * since the batch began; the packet must not be sent. The clients of waiters are marked since they were parked.
+ */
+bool run_mark_sent(struct run *run);
+/* Adds a grant to the key cache. Caller holds the engine's mutex. */
+void deliver_cache_grant(struct engine *engine, const struct request *request);
 
 /* ---- failures, for worker.c, resolve.c and deliver.c ---- */
 

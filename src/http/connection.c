@@ -22,6 +22,9 @@ enum {
     LINGER_BYTES = 16 * 1024 * 1024, /* input that is dropped in that time; more closes the connection */
 };
 
+/* Called for every event of the connection's socket. */
+static void on_event(evutil_socket_t fd, short what, void *context);
+
 /* ---- states ---- */
 
 static void close_watch_release(struct connection *connection)
@@ -51,6 +54,7 @@ void connection_move(struct connection *connection, enum connection_state state)
     }
     list_remove(&connection->node);
     list_remove(&connection->of_peer);
+    handshake_left(connection);
     connection->state = state;
     connection->since = connection->server->now;
     list_append(&connection->server->connections[state], &connection->node);
@@ -204,22 +208,11 @@ static void client_closed(struct connection *connection)
         connection_close(connection);
 }
 
-static void on_client_closed(evutil_socket_t fd, short what, void *context)
-{
-    struct connection *connection = context;
-    struct server *server = connection->server;
-    (void)fd, (void)what;
-    server->now = clock_mono();
-    client_closed(connection);
-    connections_dispose(server);
-}
-
 void connection_watch_close(struct connection *connection)
 {
     if (connection->close_watch || !connection->paused || !exchange_waits(connection->exchange))
         return;
-    connection->close_watch =
-        event_new(connection->server->base, connection->fd, EV_CLOSED, on_client_closed, connection);
+    connection->close_watch = event_new(connection->server->base, connection->fd, EV_CLOSED, on_event, connection);
     if (connection->close_watch && event_add(connection->close_watch, NULL) != 0)
         close_watch_release(connection);
 }
@@ -262,7 +255,7 @@ static ssize_t receive_now(struct connection *connection, char *data)
         return recv(connection->fd, data, read_size(connection), MSG_DONTWAIT);
     ssize_t got = tls_read(connection->tls, data, RECORD_MAX);
     if (tls_wants_output(connection->tls)) {
-        connection_await_output(connection, true);
+        connection_await_output(connection);
         errno = EAGAIN;
     }
     return got;
@@ -272,19 +265,11 @@ static ssize_t receive_now(struct connection *connection, char *data)
  * Reads from the socket directly: a bufferevent would first query the number of available bytes and allocate memory for
  * them.
  */
-static void on_readable(evutil_socket_t fd, short what, void *context)
+static void read_socket(struct connection *connection)
 {
-    struct connection *connection = context;
-    struct server *server = connection->server;
-    (void)fd, (void)what;
-    server->now = clock_mono();
-    if (connection->state == CONNECTION_HANDSHAKING) {
-        handshake_continue(connection);
-        connections_dispose(server);
-        return;
-    }
-    ssize_t got = receive_now(connection, server->input);
-    struct bytes input = {server->input, got > 0 ? (size_t)got : 0};
+    char *data = connection->server->input;
+    ssize_t got = receive_now(connection, data);
+    struct bytes input = {data, got > 0 ? (size_t)got : 0};
     if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) {
         client_closed(connection);
     } else if (connection->state == CONNECTION_LINGERING) {
@@ -294,7 +279,6 @@ static void on_readable(evutil_socket_t fd, short what, void *context)
     } else if (!process_input(connection, &input) && connection->state != CONNECTION_CLOSED) {
         read_ahead(connection, input);
     }
-    connections_dispose(server);
 }
 
 /* All of an answer is in the socket: continues with the next request, or closes the connection. */
@@ -421,44 +405,39 @@ static bool flush_output(struct connection *connection)
         if (send_output(connection) > 0)
             continue;
         if (errno == EAGAIN || errno == EINTR)
-            connection_await_output(connection, true);
+            connection_await_output(connection);
         else
             connection_close(connection);
         return false;
     }
-    connection_await_output(connection, false);
+    connection_stop_awaiting_output(connection);
     return connection->state != CONNECTION_CLOSED;
 }
 
-static void on_writable(evutil_socket_t fd, short what, void *context)
+/* Writes more of `output`. When all of it is written, continues to read. */
+static void write_socket(struct connection *connection)
 {
-    struct connection *connection = context;
-    struct server *server = connection->server;
-    (void)fd, (void)what;
-    server->now = clock_mono();
-    if (connection->state == CONNECTION_HANDSHAKING) {
-        handshake_continue(connection);
-    } else if (flush_output(connection)) {
-        if (connection->tls && !connection->paused && !connection->ended)
-            event_active(connection->readable, EV_READ, 0); /* reading may have waited for it */
-        if (connection->state == CONNECTION_SENDING) {
-            answer_written(connection);
-            connection_read(connection);
-        }
+    if (!flush_output(connection))
+        return;
+    if (connection->tls && !connection->paused && !connection->ended)
+        event_active(connection->readable, EV_READ, 0); /* reading may have waited for it */
+    if (connection->state == CONNECTION_SENDING) {
+        answer_written(connection);
+        connection_read(connection);
     }
-    connections_dispose(server);
 }
 
-void connection_await_output(struct connection *connection, bool await)
+void connection_stop_awaiting_output(struct connection *connection)
 {
-    if (!await) {
-        if (connection->writable)
-            event_del(connection->writable);
-        return;
-    }
+    if (connection->writable)
+        event_del(connection->writable);
+}
+
+void connection_await_output(struct connection *connection)
+{
     if (!connection->writable)
         connection->writable =
-            event_new(connection->server->base, connection->fd, EV_WRITE | EV_PERSIST, on_writable, connection);
+            event_new(connection->server->base, connection->fd, EV_WRITE | EV_PERSIST, on_event, connection);
     if (!connection->writable || event_add(connection->writable, NULL) != 0)
         connection_close(connection);
 }
@@ -495,7 +474,7 @@ static bool write_all(struct connection *connection, struct bytes head, struct b
     else if (connection->tls)
         return flush_output(connection);
     else
-        connection_await_output(connection, true);
+        connection_await_output(connection);
     return false;
 }
 
@@ -513,12 +492,29 @@ void connection_answer(struct connection *connection, struct bytes head, struct 
         connection_move(connection, CONNECTION_SENDING);
 }
 
-/* ---- opening ---- */
+/* ---- events ---- */
+
+static void on_event(evutil_socket_t fd, short what, void *context)
+{
+    struct connection *connection = context;
+    struct server *server = connection->server;
+    (void)fd;
+    server->now = clock_mono();
+    if (connection->state == CONNECTION_HANDSHAKING)
+        handshake_continue(connection);
+    else if (what & EV_CLOSED)
+        client_closed(connection);
+    else if (what & EV_WRITE)
+        write_socket(connection);
+    else
+        read_socket(connection);
+    connections_dispose(server);
+}
 
 bool connection_open(struct connection *connection)
 {
     connection->readable =
-        event_new(connection->server->base, connection->fd, EV_READ | EV_PERSIST, on_readable, connection);
+        event_new(connection->server->base, connection->fd, EV_READ | EV_PERSIST, on_event, connection);
     if (connection->readable && event_add(connection->readable, NULL) == 0)
         return true;
     if (connection->readable)

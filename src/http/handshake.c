@@ -2,12 +2,14 @@
 /*
  * TLS handshakes. A handshake costs the loop up to 1.5 ms, so that thousands of clients that connect again at once would
  * delay all others. Therefore a turn of the loop runs a few steps of handshakes only, and handshakes begin at a limited
- * rate (tls_handshakes); clients beyond it are QUEUED.
+ * rate (tls_handshakes); clients beyond it are QUEUED. The addresses of clients that wait, for the beginning or for a
+ * step, take turns.
  */
 #include <errno.h>
 #include <poll.h>
 #include <sys/socket.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "http/loop.h"
 #include "http/tls.h"
@@ -18,22 +20,44 @@ enum {
     TLS_HANDSHAKE = 0x16, /* first byte of a TLS client */
 };
 
+/* ---- lines ---- */
+
+static void line_join(struct connection *connection, enum peer_line_kind kind)
+{
+    struct peer_line *line = &connection->peer->lines[kind];
+    list_append(&line->waiting, &connection->of_peer);
+    if (list_empty(&line->in_turn))
+        list_append(&connection->server->lines[kind], &line->in_turn);
+}
+
+/* Returns the connection that is next: the oldest one of the peer whose turn it is. NULL: none waits. */
+static struct connection *line_first(const struct server *server, enum peer_line_kind kind)
+{
+    const struct list *turns = &server->lines[kind];
+    const struct peer_line *line = LIST_ENTRY(turns->next, struct peer_line, in_turn);
+    return list_empty(turns) ? NULL : LIST_ENTRY(line->waiting.next, struct connection, of_peer);
+}
+
+/* Takes the connection out of the line. Its peer has had its turn. */
+static void line_leave(struct connection *connection, enum peer_line_kind kind)
+{
+    struct peer_line *line = &connection->peer->lines[kind];
+    list_remove(&connection->of_peer);
+    list_remove(&line->in_turn);
+    if (!list_empty(&line->waiting))
+        list_append(&connection->server->lines[kind], &line->in_turn);
+}
+
+void handshake_left(struct connection *connection)
+{
+    for (size_t i = 0; i < LINE_KINDS; i++)
+        if (list_empty(&connection->peer->lines[i].waiting))
+            list_remove(&connection->peer->lines[i].in_turn);
+}
+
 /* ---- rationing ---- */
 
-static void on_turn(evutil_socket_t fd, short what, void *context)
-{
-    struct server *server = context;
-    (void)fd, (void)what;
-    server->handshake_steps = 0;
-}
-
-bool handshakes_open(struct server *server)
-{
-    server->turn = evtimer_new(server->base, on_turn, server);
-    return server->turn != NULL;
-}
-
-/* Returns false if this turn of the loop has run enough steps. */
+/* Returns false if this turn of the loop has run enough steps. on_turn runs in the next one. */
 static bool take_step(struct server *server)
 {
     static const struct timeval next_turn = {0, 0};
@@ -62,6 +86,7 @@ static void queue(struct connection *connection)
     event_del(connection->readable);
     list_remove(&connection->of_new);
     connection_move(connection, CONNECTION_QUEUED);
+    line_join(connection, LINE_HANDSHAKE);
 }
 
 /* Counts and logs the end of a handshake. */
@@ -90,7 +115,7 @@ static void fail(struct connection *connection, enum handshake_result result)
     tls_free(connection->tls);
     connection->tls = NULL;
     shutdown(connection->fd, SHUT_WR);
-    connection_await_output(connection, false);
+    connection_stop_awaiting_output(connection);
     connection_move(connection, CONNECTION_LINGERING);
 }
 
@@ -103,15 +128,15 @@ static bool has_gone(const struct connection *connection)
 
 void handshakes_release(struct server *server)
 {
-    struct list *queued = &server->connections[CONNECTION_QUEUED];
-    list_for_each (node, following, queued) {
-        struct connection *connection = LIST_ENTRY(node, struct connection, node);
+    struct connection *connection;
+    while ((connection = line_first(server, LINE_HANDSHAKE))) {
         if (has_gone(connection)) {
             fail(connection, HANDSHAKE_CLOSED);
             continue;
         }
         if (!take_beginning(server))
             return;
+        line_leave(connection, LINE_HANDSHAKE);
         connection->may_begin = true;
         connection_is_new(connection);
         connection_move(connection, CONNECTION_HANDSHAKING);
@@ -160,17 +185,18 @@ static bool may_begin(struct connection *connection)
     return true;
 }
 
-void handshake_continue(struct connection *connection)
+static void run_step(struct connection *connection)
 {
-    if ((!connection->tls && !may_begin(connection)) || !take_step(connection->server))
-        return; /* if it is for the lack of a step, the event is reported again */
     if (!connection->tls && !(connection->tls = tls_new(connection->server->tls, connection->fd))) {
         connection_close(connection);
         return;
     }
     enum handshake_result result = tls_handshake(connection->tls);
     if (result == HANDSHAKE_RESULTS) {
-        connection_await_output(connection, tls_wants_output(connection->tls));
+        if (tls_wants_output(connection->tls))
+            connection_await_output(connection);
+        else
+            connection_stop_awaiting_output(connection);
         return;
     }
     if (result != HANDSHAKE_OK) {
@@ -180,8 +206,45 @@ void handshake_continue(struct connection *connection)
     struct client *client = &connection->client;
     client->certificate_names = tls_client_names(connection->tls, &client->certificate_name_count);
     count(connection, result);
-    connection_await_output(connection, false);
+    connection_stop_awaiting_output(connection);
     connection_move(connection, CONNECTION_READING);
+}
+
+/* Without a step for it now, the connection waits, and its events are not reported meanwhile. */
+void handshake_continue(struct connection *connection)
+{
+    if (!connection->tls && !may_begin(connection))
+        return;
+    if (take_step(connection->server)) {
+        run_step(connection);
+        return;
+    }
+    event_del(connection->readable);
+    connection_stop_awaiting_output(connection);
+    line_join(connection, LINE_STEP);
+}
+
+static void on_turn(evutil_socket_t fd, short what, void *context)
+{
+    struct server *server = context;
+    struct connection *connection;
+    (void)fd, (void)what;
+    server->now = clock_mono();
+    server->handshake_steps = 0;
+    while ((connection = line_first(server, LINE_STEP)) && take_step(server)) {
+        line_leave(connection, LINE_STEP);
+        if (event_add(connection->readable, NULL) == 0)
+            run_step(connection);
+        else
+            connection_close(connection);
+    }
+    connections_dispose(server);
+}
+
+bool handshakes_open(struct server *server)
+{
+    server->turn = evtimer_new(server->base, on_turn, server);
+    return server->turn != NULL;
 }
 
 void handshake_time_out(struct connection *connection)

@@ -125,7 +125,10 @@ static int64_t peer_limit(const struct server_settings *settings)
     return most ? most : max_i64(1, settings->max_connections / PEER_SHARE);
 }
 
-/* Answers 429, or closes a connection of TLS: max_connections_per_address is reached and none of the peer's connections is idle. */
+/*
+ * Answers 429, or closes a connection of TLS: max_connections_per_address is reached, and none of the peer's connections
+ * is idle.
+ */
 static void refuse_crowded(struct connection *connection)
 {
     struct server *server = connection->server;
@@ -370,9 +373,7 @@ void listeners_close(struct server *server)
     server->listener_count = 0;
 }
 
-/*
- * Warns of `insecure` each hour: it is meant for closed networks, and a network may be opened later.
- */
+/* Warns of `insecure` each hour: it is meant for closed networks, and a network may be opened later. */
 void listeners_warn(struct server *server)
 {
     enum { WARN_S = 3600 };

@@ -59,7 +59,7 @@ enum connection_state {
 struct connection {
     enum connection_state state;
     struct list node;    /* on server->connections[state] */
-    struct list of_peer; /* on peer->idle while READING */
+    struct list of_peer; /* on peer->idle while READING, in a line of the peer while its handshake waits */
     struct list of_new;  /* on server->newcomers until the first request is complete, if that time is limited */
     mono_us first_by;    /* on server->newcomers: end of that time */
     struct server *server;
@@ -133,11 +133,12 @@ struct server {
     struct map peers;
     struct list failing_peers;
 
-    struct tls_context *tls;  /* for new connections; NULL: no TLS */
-    struct list newcomers;    /* connections whose first request is not complete, by first_by */
-    struct event *turn;       /* the next turn of the loop */
-    unsigned handshake_steps; /* in this turn */
-    mono_us handshake_at;     /* when the next handshake may begin */
+    struct tls_context *tls;       /* for new connections; NULL: no TLS */
+    struct list newcomers;         /* connections whose first request is not complete, by first_by */
+    struct event *turn;            /* the next turn of the loop */
+    unsigned handshake_steps;      /* in this turn */
+    mono_us handshake_at;          /* when the next handshake may begin */
+    struct list lines[LINE_KINDS]; /* peers with connections that wait; the first one is next */
 
     struct budget receiving; /* memory of requests being received */
     struct budget answering; /* memory of requests being handled, and of answers */
@@ -193,7 +194,9 @@ bool server_log_is_limited(const struct server *server, mono_us *until);
 bool handshakes_open(struct server *server) MUST_CHECK;
 /* The connection is HANDSHAKING and its socket is ready. */
 void handshake_continue(struct connection *connection);
-/* Lets handshakes of QUEUED connections begin. Each tick calls it. */
+/* The connection has left the lines of its peer. connection_move calls it. */
+void handshake_left(struct connection *connection);
+/* Lets handshakes of QUEUED connections begin, one of each peer in turn. Each tick calls it. */
 void handshakes_release(struct server *server);
 /* Closes a connection whose handshake has taken too long. */
 void handshake_time_out(struct connection *connection);
@@ -204,8 +207,10 @@ void handshake_time_out(struct connection *connection);
 bool connection_open(struct connection *connection) MUST_CHECK;
 /* Limits the time until the connection's first request is complete. The time begins now. */
 void connection_is_new(struct connection *connection);
-/* Begins or ends to wait until the socket accepts output. Out of memory: the connection is closed. */
-void connection_await_output(struct connection *connection, bool await);
+/* Waits until the socket accepts output. Out of memory: the connection is closed. */
+void connection_await_output(struct connection *connection);
+/* Ends that wait, if there is one. */
+void connection_stop_awaiting_output(struct connection *connection);
 /* Moves the connection to a state and restarts its time in the state. */
 void connection_move(struct connection *connection, enum connection_state state);
 /*
@@ -255,6 +260,8 @@ void exchange_handed_over(struct server *server, struct exchange *exchange);
 bool exchange_waits(const struct exchange *exchange);
 /* Resets the exchange and keeps it for another request, or frees it. The caller drops all references to it. */
 void exchange_recycle(struct server *server, struct exchange *exchange);
+/* Frees the exchanges that are kept for other requests. */
+void exchanges_free_spare(struct server *server);
 /* The client has disconnected or closed its side before the answer: abandons a waiting exchange. */
 void exchange_client_disconnected(struct server *server, struct exchange *exchange);
 

@@ -15,7 +15,7 @@ enum {
     IDLE_FRACTION = 64,    /* below this, nearly nothing is counted */
     RESERVE_FRACTION = 16, /* kept free for uncounted memory that is allocated between two measurements */
     MINIMUM_FRACTION = 16, /* minimum for requests and answers */
-    TRIM_FRACTION = 8,     /* above this, freed memory is returned to the system */
+    TRIM_FRACTION = 16,    /* above this, freed memory is returned to the system */
     CHANGE_FRACTION = 64,  /* a change of resident memory that counts as a change */
 };
 
@@ -41,7 +41,8 @@ static void set_limits(struct server *server, size_t max, size_t resident)
 
 /*
  * Returns freed memory to the system while resident memory is high. The amount of freed memory is unknown, so after a
- * try the next one follows only after a long pause, or after a shorter one if resident memory has changed.
+ * try the next one follows only after a long pause, or after a shorter one if resident memory has changed. The spare
+ * exchanges are freed first: they lie between pieces that others have freed, and would keep their pages resident.
  */
 static void trim(struct server *server, size_t max, size_t resident)
 {
@@ -53,6 +54,7 @@ static void trim(struct server *server, size_t max, size_t resident)
         return;
     server->trimmed_at = server->now;
     server->trimmed_bytes = resident;
+    exchanges_free_spare(server);
     bodies_trim(server);
 }
 

@@ -29,6 +29,10 @@ struct peer *peer_join(struct map *peers, const struct sockaddr_storage *address
     if (peer && !node) {
         memcpy(peer->address, bytes, sizeof bytes);
         list_init(&peer->idle);
+        for (size_t i = 0; i < LINE_KINDS; i++) {
+            list_init(&peer->lines[i].waiting);
+            list_init(&peer->lines[i].in_turn);
+        }
         list_init(&peer->node);
         if (!map_insert(peers, &peer->by_address, (struct bytes){(const char *)peer->address, sizeof peer->address})) {
             free(peer);

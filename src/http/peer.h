@@ -12,12 +12,26 @@ struct sockaddr_storage;
 
 enum { PEER_ADDRESS_SIZE = 16 };
 
+/* The lines in which TLS connections wait. Peers take turns, so that one with many connections delays no other one. */
+enum peer_line_kind {
+    LINE_HANDSHAKE, /* the beginning of the handshake: `tls_handshakes` a second */
+    LINE_STEP,      /* the next step of the handshake: a few in each turn of the loop */
+    LINE_KINDS,
+};
+
+/* The connections of a peer that wait for one of these. */
+struct peer_line {
+    struct list waiting; /* oldest first: `of_peer` of struct connection */
+    struct list in_turn; /* on the server's list of peers with such connections */
+};
+
 struct peer {
     struct map_node by_address;
     unsigned char address[PEER_ADDRESS_SIZE]; /* an IPv6 address (IPv4 is mapped); of IPv6 only the first 64 bits are
                                                  kept; a user is an address that no client has */
     size_t connections;
-    struct list idle;  /* idle connections, longest idle first: `of_peer` of struct connection */
+    struct list idle; /* idle connections, longest idle first: `of_peer` of struct connection */
+    struct peer_line lines[LINE_KINDS];
     struct list node;  /* on the server's list of failing peers; a peer on it is kept without connections */
     unsigned failures; /* requests without a valid credential since failing_since */
     mono_us failing_since;

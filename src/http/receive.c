@@ -67,6 +67,16 @@ void exchange_recycle(struct server *server, struct exchange *exchange)
     server->free_count++;
 }
 
+void exchanges_free_spare(struct server *server)
+{
+    while (server->free_exchanges) {
+        struct exchange *exchange = server->free_exchanges;
+        server->free_exchanges = exchange->next;
+        exchange_free(exchange);
+    }
+    server->free_count = 0;
+}
+
 const char *exchange_header(const struct exchange *exchange, const char *name, unsigned *ret_times)
 {
     return parser_header(exchange->parser, name, ret_times);

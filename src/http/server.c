@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/uuid.h"
+#include "http/event_memory.h"
 #include "http/loop.h"
 #include "http/tls.h"
 
@@ -101,6 +102,7 @@ static bool open_events(struct server *server)
  */
 static struct event_base *open_base(void)
 {
+    event_set_mem_functions(event_memory_alloc, event_memory_realloc, event_memory_free);
     struct event_config *config = event_config_new();
     if (!config)
         return NULL;
@@ -120,6 +122,8 @@ static void server_init(struct server *server, const struct server_settings *set
         list_init(&server->connections[i]);
     list_init(&server->newcomers);
     list_init(&server->failing_peers);
+    for (size_t i = 0; i < LINE_KINDS; i++)
+        list_init(&server->lines[i]);
     buf_init(&server->scratch, 16 * 1024);
     pthread_mutex_init(&server->outbox_mutex, NULL);
 }
@@ -285,11 +289,7 @@ void server_free(struct server *server)
     peers_forgive(&server->peers, &server->failing_peers, INT64_MAX);
     map_release(&server->peers);
     heap_release(&server->under_way);
-    while (server->free_exchanges) {
-        struct exchange *exchange = server->free_exchanges;
-        server->free_exchanges = exchange->next;
-        exchange_free(exchange);
-    }
+    exchanges_free_spare(server);
     listeners_close(server);
     event_release(server->woken);
     event_release(server->tick);

@@ -131,8 +131,8 @@ void server_reload(struct server *server, const struct server_settings *settings
 void server_free(struct server *server);
 
 /*
- * Called by `admit` for a request without a valid credential. After PEER_MAX_FAILURES (peer.h) of them in a second, new
- * connections from its address are closed for a second.
+ * Called by `admit` for a request with a wrong credential; a missing one is not wrong. After PEER_MAX_FAILURES (peer.h)
+ * of them in a second, new connections from its address are closed for a second.
  */
 void server_count_failure(struct exchange *exchange);
 /*

@@ -68,6 +68,11 @@ enum permit_status batch_read_waiters(struct session *session, const struct queu
 /* Appends a SELECT of the request ids of these tokens. */
 void batch_tokens_sql(uint64_t semaphore_id, const uint64_t *tokens, size_t count, struct buf *sql);
 
-/* Appends the write packet: all changes with their guards, and COMMIT. Scratch memory comes from the arena. */
-void batch_apply_sql(const struct changes *changes, struct arena *arena, struct buf *sql);
+/*
+ * Appends the statements that write all changes, with their guards. COMMIT comes after them. Scratch memory comes from
+ * the arena.
+ */
+void batch_changes_sql(const struct changes *changes, struct arena *arena, struct buf *sql);
+/* Appends the last guard of a batch in one packet: it fails unless what is assumed is true. `identity` as above. */
+void batch_assumed_sql(const struct assumed *assumed, const char *identity, struct buf *sql);
 #endif

@@ -2,7 +2,7 @@
 /*
  * The write packet of a batch: writes the final row images and commits. In this order:
  * - semaphores, in ascending id order, by a compare-and-set: if it misses, NULL goes into a NOT NULL column, which is
- *   error 1048 in strict mode and stops the packet before COMMIT;
+ *   error 1048 in strict mode and stops the packet before COMMIT; several semaphores in one statement;
  * - events;
  * - mail and the watches of freed slots; then requests and places that are deleted;
  * - permits that end, slots, labels;
@@ -12,6 +12,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#include "core/lease_time.h"
 #include "core/slots.h"
 #include "store/batch.h"
 #include "store/sql_text.h"
@@ -29,10 +30,10 @@ static size_t statement_end(size_t first, size_t count)
 }
 
 /*
- * Row count check. A statement that changes or deletes requests, permits, slots or places must change exactly the rows
- * it names. The next statement checks this: its first value compares ROW_COUNT() and, on a mismatch, is NULL for a NOT
- * NULL column. The batch holds the locks of all these rows, so a mismatch is a bug, or a client that writes without the
- * locks.
+ * Row count check. A statement that changes semaphores, or changes or deletes requests, permits, slots or places, must
+ * change exactly the rows it names. The next statement checks this: its first value compares ROW_COUNT() and, on a
+ * mismatch, is NULL for a NOT NULL column. The batch holds the locks of all these rows, so a mismatch is a bug, or a
+ * client that writes without the locks.
  */
 struct guard {
     bool pending; /* the last statement is not checked yet */
@@ -137,6 +138,7 @@ static void insert_semaphore_sql(const struct semaphore_image *image, struct buf
     buf_append_char(sql, ';');
 }
 
+/* Writes one semaphore: the only one of its batch, or one whose settings an operator changes. */
 static void update_semaphore_sql(const struct semaphore_image *image, bool queue, struct buf *sql)
 {
     assert(image->semaphore->version == image->expected_version + 1);
@@ -153,6 +155,66 @@ static void update_semaphore_sql(const struct semaphore_image *image, bool queue
     buf_append_text(sql, " WHERE id=");
     buf_append_u64(sql, image->semaphore->id);
     buf_append_char(sql, ';');
+}
+
+/* Appends the values of a row that must exist, for USAGE_COLUMNS and for `waiting` if queues change. */
+static void usage_values_sql(const struct semaphore_image *image, bool queue, struct buf *sql)
+{
+    const struct semaphore *semaphore = image->semaphore;
+    assert(semaphore->version == image->expected_version + 1);
+    buf_append_char(sql, '(');
+    buf_append_u64(sql, semaphore->id);
+    buf_append_text(sql, ",'',0,0,0,0,");
+    buf_append_u64(sql, semaphore->version);
+    buf_append_char(sql, ',');
+    buf_append_i64(sql, semaphore->in_use);
+    buf_append_char(sql, ',');
+    buf_append_u64(sql, semaphore->next_permit_id);
+    buf_append_char(sql, ',');
+    sql_time(sql, semaphore->next_due_at);
+    buf_append_char(sql, ',');
+    buf_append_u64(sql, semaphore->first_free);
+    if (queue) {
+        buf_append_char(sql, ',');
+        buf_append_i64(sql, semaphore->waiting);
+    }
+    buf_append_char(sql, ')');
+}
+
+#define NO_DEFAULT_COLUMNS "name,kind,capacity,default_ttl_ms,max_hold_ms" /* NOT NULL: each needs some value */
+#define USAGE_COLUMNS      "id," NO_DEFAULT_COLUMNS ",version,in_use,next_permit_id,next_due_at,first_free"
+#define USAGE_ASSIGNMENTS                                                                                              \
+    "version=IF(version=VALUES(version)-1,VALUES(version),NULL),in_use=VALUES(in_use),"                                \
+    "next_permit_id=VALUES(next_permit_id),next_due_at=VALUES(next_due_at),first_free=VALUES(first_free)"
+
+/* Returns true if the batch changes only the usage of the semaphore, as most batches do. */
+static bool changes_usage(const struct semaphore_image *image)
+{
+    bool slots = image->slots_to || image->retire_from || image->drop_labels;
+    return image->changed && !image->insert && !image->settings && !slots;
+}
+
+/*
+ * Writes the usage of several semaphores in one statement. The INSERT finds each row by its primary key and counts 2
+ * for the update. A missing row would be inserted without a name and count 1, which the next guard detects. The
+ * assignment of `version` is the compare-and-set: it sees the old row.
+ */
+static void update_usages_sql(const struct changes *changes, bool queue, struct guard *guard, struct buf *sql)
+{
+    size_t rows = 0;
+    check_guard_sql(guard, sql);
+    buf_append_text(sql, queue ? "INSERT INTO semaphore (" USAGE_COLUMNS ",waiting) VALUES "
+                               : "INSERT INTO semaphore (" USAGE_COLUMNS ") VALUES ");
+    for (size_t i = 0; i < changes->semaphore_count; i++) {
+        if (!changes_usage(&changes->semaphores[i]))
+            continue;
+        comma_sql(sql, rows++);
+        usage_values_sql(&changes->semaphores[i], queue, sql);
+    }
+    assert(rows <= ROWS_A_STATEMENT);
+    buf_append_text(sql, queue ? " ON DUPLICATE KEY UPDATE " USAGE_ASSIGNMENTS ",waiting=VALUES(waiting);"
+                               : " ON DUPLICATE KEY UPDATE " USAGE_ASSIGNMENTS ";");
+    *guard = (struct guard){true, 2 * rows};
 }
 
 /* Creates slot rows, ROWS_A_STATEMENT per statement. A row that exists already is put back into service. */
@@ -172,7 +234,7 @@ static void create_slots_sql(const struct semaphore_image *image, struct buf *sq
     }
 }
 
-static void events_sql(const struct changes *changes, struct buf *sql)
+static void events_sql(const struct changes *changes, struct guard *guard, struct buf *sql)
 {
     if (changes->event_count == 0)
         return;
@@ -182,7 +244,7 @@ static void events_sql(const struct changes *changes, struct buf *sql)
         const struct event *event = &changes->events[i];
         comma_sql(sql, i);
         buf_append_char(sql, '(');
-        buf_append_u64(sql, event->semaphore_id);
+        guarded_value_sql(guard, event->semaphore_id, sql);
         buf_append_char(sql, ',');
         sql_time(sql, changes->wall_now);
         buf_append_char(sql, ',');
@@ -202,27 +264,42 @@ static void events_sql(const struct changes *changes, struct buf *sql)
     buf_append_char(sql, ';');
 }
 
-static void semaphores_sql(const struct changes *changes, struct buf *sql)
+/* Writes one semaphore, and its slots as far as an operator changes them. */
+static void semaphore_sql(const struct semaphore_image *image, bool queue, struct guard *guard, struct buf *sql)
+{
+    unsigned long long id = image->semaphore->id;
+    check_guard_sql(guard, sql);
+    if (image->insert) {
+        insert_semaphore_sql(image, sql);
+    } else {
+        update_semaphore_sql(image, queue, sql);
+        *guard = (struct guard){true, 1};
+    }
+    if (changes_usage(image))
+        return;
+    check_guard_sql(guard, sql);
+    if (image->drop_labels)
+        buf_printf(
+            sql, "UPDATE slot FORCE INDEX (PRIMARY) SET label=NULL WHERE semaphore_id=%llu AND label IS NOT NULL;", id);
+    if (image->slots_to)
+        create_slots_sql(image, sql);
+    if (image->retire_from)
+        buf_printf(sql, "UPDATE slot FORCE INDEX (PRIMARY) SET retired=1 WHERE semaphore_id=%llu AND number>=%u;", id,
+                   image->retire_from);
+}
+
+/* One row costs less as an UPDATE than as an INSERT. */
+static void semaphores_sql(const struct changes *changes, struct guard *guard, struct buf *sql)
 {
     bool queue = changes_queues(changes);
-    for (size_t i = 0; i < changes->semaphore_count; i++) {
-        const struct semaphore_image *image = &changes->semaphores[i];
-        if (!image->changed)
-            continue;
-        if (image->insert)
-            insert_semaphore_sql(image, sql);
-        else
-            update_semaphore_sql(image, queue, sql);
-        if (image->drop_labels)
-            buf_printf(
-                sql, "UPDATE slot FORCE INDEX (PRIMARY) SET label=NULL WHERE semaphore_id=%llu AND label IS NOT NULL;",
-                (unsigned long long)image->semaphore->id);
-        if (image->slots_to)
-            create_slots_sql(image, sql);
-        if (image->retire_from)
-            buf_printf(sql, "UPDATE slot FORCE INDEX (PRIMARY) SET retired=1 WHERE semaphore_id=%llu AND number>=%u;",
-                       (unsigned long long)image->semaphore->id, image->retire_from);
-    }
+    size_t usages = 0;
+    for (size_t i = 0; i < changes->semaphore_count; i++)
+        usages += changes_usage(&changes->semaphores[i]);
+    for (size_t i = 0; i < changes->semaphore_count; i++)
+        if (changes->semaphores[i].changed && (usages == 1 || !changes_usage(&changes->semaphores[i])))
+            semaphore_sql(&changes->semaphores[i], queue, guard, sql);
+    if (usages > 1)
+        update_usages_sql(changes, queue, guard, sql);
 }
 
 /* ---- new requests and their permits ---- */
@@ -440,7 +517,10 @@ static size_t collect_ended(const struct changes *changes, struct permit_key *re
     return count;
 }
 
-/* Appends UPDATEs by primary key; each has permits of one semaphore, at most ROWS_A_STATEMENT. */
+/*
+ * Appends UPDATEs by primary key, with ranges for each semaphore. (A list of row constructors would be a scan. One
+ * UPDATE for each semaphore costs more if a batch has many.)
+ */
 static void end_permits_sql(const struct changes *changes, struct arena *arena, struct guard *guard, struct buf *sql)
 {
     size_t count = collect_ended(changes, NULL);
@@ -451,17 +531,22 @@ static void end_permits_sql(const struct changes *changes, struct arena *arena, 
     }
     collect_ended(changes, keys);
     qsort(keys, count, sizeof *keys, compare_permit_keys);
-    for (size_t first = 0, next; first < count; first = next) {
+    for (size_t first = 0, end; first < count; first = end) {
+        end = statement_end(first, count);
         buf_append_text(sql, "UPDATE permit FORCE INDEX (PRIMARY) SET ");
         guarded_sql(guard, "state", "state=1", "2", sql);
-        buf_printf(sql, " WHERE semaphore_id=%llu AND id IN (", (unsigned long long)keys[first].semaphore_id);
-        size_t end = statement_end(first, count);
-        for (next = first; next < end && keys[next].semaphore_id == keys[first].semaphore_id; next++) {
-            comma_sql(sql, next - first);
-            buf_append_u64(sql, keys[next].token);
+        for (size_t i = first; i < end; i++) {
+            if (i > first && keys[i].semaphore_id == keys[i - 1].semaphore_id) {
+                buf_append_char(sql, ',');
+            } else {
+                buf_append_text(sql, i > first ? ") OR semaphore_id=" : " WHERE semaphore_id=");
+                buf_append_u64(sql, keys[i].semaphore_id);
+                buf_append_text(sql, " AND id IN (");
+            }
+            buf_append_u64(sql, keys[i].token);
         }
         buf_append_text(sql, ");");
-        *guard = (struct guard){true, next - first};
+        *guard = (struct guard){true, end - first};
     }
 }
 
@@ -514,11 +599,9 @@ static void label_rows_sql(const struct label_change *labels, size_t count, stru
 /* Clears the labels of these slots. The number of changed rows is unknown, because some may have no label: no guard. */
 static void clear_labels_sql(const struct label_change *labels, size_t count, struct guard *guard, struct buf *sql)
 {
-    buf_append_text(sql, "UPDATE slot FORCE INDEX (PRIMARY) SET ");
-    guarded_sql(guard, "retired", NULL, "retired", sql);
-    buf_append_text(sql, ",label=NULL");
+    check_guard_sql(guard, sql);
+    buf_append_text(sql, "UPDATE slot FORCE INDEX (PRIMARY) SET label=NULL");
     label_rows_sql(labels, count, sql);
-    *guard = (struct guard){0};
 }
 
 static void set_labels_sql(const struct label_change *labels, size_t count, struct guard *guard, struct buf *sql)
@@ -810,6 +893,10 @@ static void update_requests_sql(const struct changes *changes, size_t inserts, s
     qsort(updates, count, sizeof *updates, compare_updates_and_ids);
     for (size_t first = 0, next; first < count; first = next) {
         const struct request_change *change = updates[first].change;
+        /* Retention takes no semaphore lock, so it may have deleted rows that had ended before. Their answer stands. */
+        bool may_miss = change->before->state == REQUEST_RELEASED;
+        if (may_miss) /* an UPDATE of no row checks nothing */
+            check_guard_sql(guard, sql);
         buf_append_text(sql, "UPDATE permit_request FORCE INDEX (PRIMARY) SET ");
         guarded_sql(guard, "state", state_conditions[change->before->state], state_values[change->request->state], sql);
         assignments_sql(&updates[first], sql);
@@ -820,8 +907,7 @@ static void update_requests_sql(const struct changes *changes, size_t inserts, s
             buf_append_u64(sql, updates[next].change->request->id);
         }
         buf_append_text(sql, ");");
-        /* Retention takes no semaphore lock, so it may have deleted rows that had ended before. Their answer stands. */
-        *guard = (struct guard){change->before->state != REQUEST_RELEASED, next - first};
+        *guard = (struct guard){!may_miss, next - first};
     }
 }
 
@@ -900,7 +986,7 @@ static void insert_places_sql(const struct changes *changes, size_t first, struc
 }
 
 /* Waiters watch no slot that stays free. Walks waiter_watch; the rows are those of the slots alone. */
-static void clear_watches_sql(const struct changes *changes, struct buf *sql)
+static void clear_watches_sql(const struct changes *changes, struct guard *guard, struct buf *sql)
 {
     uint64_t semaphore_id = 0; /* of the statement that is open; 0: none is */
     size_t count = 0;
@@ -914,6 +1000,7 @@ static void clear_watches_sql(const struct changes *changes, struct buf *sql)
         if (goes_on) {
             buf_append_char(sql, ',');
         } else {
+            check_guard_sql(guard, sql); /* the UPDATE may find no row */
             buf_printf(sql,
                        "UPDATE waiter FORCE INDEX (waiter_watch) SET watch=0 WHERE semaphore_id=%llu AND watch IN (",
                        (unsigned long long)slot->semaphore_id);
@@ -931,17 +1018,19 @@ static void clear_watches_sql(const struct changes *changes, struct buf *sql)
  * Mail is not guarded: its server may have read and deleted it, and mail that is there already serves. The lists are
  * ascending, so that batches lock the rows in one order.
  */
-static void mail_sql(const struct changes *changes, struct buf *sql)
+static void mail_sql(const struct changes *changes, struct guard *guard, struct buf *sql)
 {
     for (size_t first = 0, end; first < changes->mail_count; first = end) {
         const struct mail *mail = &changes->mail[first];
         end = statement_end(first, changes->mail_count);
-        if (mail->remove)
+        if (mail->remove) {
+            check_guard_sql(guard, sql); /* the DELETE may find no row */
             buf_printf(sql,
                        "DELETE m FROM mail m FORCE INDEX (PRIMARY) WHERE m.server_id=%llu AND m.permit_request_id IN (",
                        (unsigned long long)mail->server_id);
-        else
+        } else {
             buf_append_text(sql, "INSERT INTO mail (server_id,permit_request_id) VALUES ");
+        }
         for (size_t i = first; i < end; i++) {
             const struct mail *other = &changes->mail[i];
             if (other->remove != mail->remove || (mail->remove && other->server_id != mail->server_id)) {
@@ -949,17 +1038,20 @@ static void mail_sql(const struct changes *changes, struct buf *sql)
                 break;
             }
             comma_sql(sql, i - first);
-            if (mail->remove)
-                buf_append_u64(sql, other->request_id);
-            else
-                buf_printf(sql, "(%llu,%llu)", (unsigned long long)other->server_id,
-                           (unsigned long long)other->request_id);
+            if (!mail->remove) {
+                buf_append_char(sql, '(');
+                guarded_value_sql(guard, other->server_id, sql);
+                buf_append_char(sql, ',');
+            }
+            buf_append_u64(sql, other->request_id);
+            if (!mail->remove)
+                buf_append_char(sql, ')');
         }
         buf_append_text(sql, mail->remove ? ");" : " ON DUPLICATE KEY UPDATE server_id=VALUES(server_id);");
     }
 }
 
-void batch_apply_sql(const struct changes *changes, struct arena *arena, struct buf *sql)
+void batch_changes_sql(const struct changes *changes, struct arena *arena, struct buf *sql)
 {
     struct guard guard = {0};
     size_t inserts = 0;
@@ -968,11 +1060,11 @@ void batch_apply_sql(const struct changes *changes, struct arena *arena, struct 
     size_t places_removed = 0;
     while (places_removed < changes->place_count && changes->places[places_removed].remove)
         places_removed++;
-    semaphores_sql(changes, sql);
-    events_sql(changes, sql);
-    mail_sql(changes, sql);
-    clear_watches_sql(changes, sql);
-    /* Each statement from here on checks the one before it. */
+    /* Each statement checks the one before it, unless that one may find fewer rows. */
+    semaphores_sql(changes, &guard, sql);
+    events_sql(changes, &guard, sql);
+    mail_sql(changes, &guard, sql);
+    clear_watches_sql(changes, &guard, sql);
     delete_requests_sql(changes, inserts, &guard, sql);
     delete_places_sql(changes, places_removed, &guard, sql);
     end_permits_sql(changes, arena, &guard, sql);
@@ -984,5 +1076,29 @@ void batch_apply_sql(const struct changes *changes, struct arena *arena, struct 
     insert_places_sql(changes, places_removed, &guard, sql);
     insert_permits_sql(changes, &guard, sql);
     check_guard_sql(&guard, sql);
-    buf_append_text(sql, "COMMIT");
+}
+
+/*
+ * Two statements, which fail with different errors: 1242 (a subquery with two rows) if a request has one of the keys, 1690
+ * (out of range) for the rest. Both read after the locks, so they see all that was committed before, and take none: in a
+ * SET or DO they would lock the `cluster` row. Lease time is computed here, because the packet may have waited for its
+ * locks for long.
+ */
+void batch_assumed_sql(const struct assumed *assumed, const char *identity, struct buf *sql)
+{
+    if (assumed->absent_count) {
+        buf_append_text(sql, "SELECT (SELECT 1 UNION ALL SELECT 1 FROM permit_request"
+                             " FORCE INDEX (permit_request_external_id) WHERE external_id IN (");
+        sql_bytes_list(sql, assumed->absent, assumed->absent_count);
+        buf_append_text(sql, "));");
+    }
+    buf_printf(sql,
+               "SELECT 9223372036854775807+(1-COALESCE((SELECT c.identity=%s AND c.epoch=%llu AND "
+               "GREATEST(c.tick_at,LEAST(SYSDATE(6),c.tick_at+INTERVAL %lld MICROSECOND))"
+               "-INTERVAL c.offset_us MICROSECOND BETWEEN ",
+               identity, (unsigned long long)assumed->epoch, (long long)LEASE_TIME_LEAP_US);
+    sql_time(sql, assumed->now);
+    buf_append_text(sql, " AND ");
+    sql_time(sql, assumed->now + assumed->slack_us);
+    buf_append_text(sql, " FROM cluster c WHERE c.id=1),0));");
 }

@@ -61,6 +61,7 @@ static enum permit_status reconnect(struct store *store)
     if (session_is_connected(mysql->session))
         return PERMIT_OK;
     enum permit_status status = session_connect(mysql->session);
+    store->sessions += status == PERMIT_OK;
     if (status != PERMIT_OK || mysql->use != STORE_WORKER)
         return status;
     /* A packet above the server's limit breaks the buffer: PERMIT_NO_MEMORY, and the engine splits the batch. */
@@ -222,16 +223,51 @@ static enum permit_status read_waiters(struct store *store, const struct queue_r
     return batch_read_waiters(mysql->session, &mysql->ahead, reads, slots, count, &mysql->sql, arena, view);
 }
 
+/* Adds COMMIT to the changes in mysql->sql, and sends them. */
+static enum permit_status send_changes(struct mysql_store *mysql)
+{
+    buf_append_text(&mysql->sql, "COMMIT");
+    enum permit_status status = send_sql(mysql);
+    buf_empty(&mysql->sql, SQL_KEPT);
+    arena_clear(&mysql->scratch);
+    return session_end(mysql->session, status);
+}
+
 static enum permit_status apply(struct store *store, const struct changes *changes)
 {
     struct mysql_store *mysql = mysql_store_of(store);
     buf_clear(&mysql->sql);
     arena_clear(&mysql->scratch);
-    batch_apply_sql(changes, &mysql->scratch, &mysql->sql);
-    enum permit_status status = send_sql(mysql);
-    buf_empty(&mysql->sql, SQL_KEPT);
+    batch_changes_sql(changes, &mysql->scratch, &mysql->sql);
+    return send_changes(mysql);
+}
+
+/* Returns why the packet that has just failed was stopped by its own guards; MISMATCH_NONE: it was not. */
+static enum mismatch mismatch_of(const struct session *session)
+{
+    enum { NULL_VALUE = 1048, DUPLICATE_KEY = 1062, TWO_ROWS = 1242, OUT_OF_RANGE = 1690 };
+    switch (session_errno(session)) {
+    case NULL_VALUE: return strstr(session_message(session), "'version'") ? MISMATCH_VERSION : MISMATCH_GUARD;
+    case DUPLICATE_KEY:
+    case TWO_ROWS: return MISMATCH_KEY;
+    case OUT_OF_RANGE: return MISMATCH_GUARD;
+    default: return MISMATCH_NONE;
+    }
+}
+
+static enum permit_status commit_cached(struct store *store, const struct changes *changes,
+                                        const struct assumed *assumed, enum mismatch *ret_mismatch)
+{
+    struct mysql_store *mysql = mysql_store_of(store);
+    buf_clear(&mysql->sql);
     arena_clear(&mysql->scratch);
-    return session_end(mysql->session, status);
+    buf_append_text(&mysql->sql, "BEGIN;");
+    batch_changes_sql(changes, &mysql->scratch, &mysql->sql);
+    batch_assumed_sql(assumed, buf_text(&mysql->identity), &mysql->sql);
+    enum permit_status status = send_changes(mysql);
+    if (status == PERMIT_INTERNAL || status == PERMIT_CONFLICT)
+        *ret_mismatch = mismatch_of(mysql->session);
+    return *ret_mismatch == MISMATCH_NONE ? status : PERMIT_CONFLICT;
 }
 
 static enum permit_status rollback(struct store *store)
@@ -340,7 +376,12 @@ static enum permit_status tick(struct store *store, struct tick *tick)
     struct lease_clock before = {0};
     utc_us now = 0;
     tick->ret_won = tick->ret_same_server = tick->ret_tokens_behind = false;
+    tick->ret_now = 0;
     enum permit_status status = read_tick(mysql, tick, &before, &now);
+    if (status == PERMIT_OK) {
+        tick->ret_clock = before;
+        tick->ret_now = now;
+    }
     bool early = now >= before.tick_at && now - before.tick_at < US_PER_SECOND;
     if (status != PERMIT_OK || !tick->ret_same_server || tick->ret_tokens_behind || early)
         return status;
@@ -353,6 +394,8 @@ static enum permit_status tick(struct store *store, struct tick *tick)
     sql_time(&mysql->sql, before.tick_at);
     status = send_sql(mysql);
     tick->ret_won = status == PERMIT_OK && session_affected(mysql->session) == 1;
+    tick->ret_clock = after;
+    tick->ret_now = tick->ret_won ? now : 0;
     return session_end(mysql->session, status);
 }
 
@@ -544,6 +587,7 @@ static const struct store_methods methods = {
     .read_due = read_due,
     .read_waiters = read_waiters,
     .apply = apply,
+    .commit_cached = commit_cached,
     .rollback = rollback,
     .reserve_ids = reserve_ids,
     .floors = floors,

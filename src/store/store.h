@@ -22,6 +22,9 @@
  *     store_read_due       adds the due holders of semaphores that lack units; only if there may be any
  *     store_read_waiters   adds the waiters that may be granted; only if there may be any
  *     store_apply          writes the plan's changes; COMMIT
+ *
+ * or, if its rows are cached, only store_commit_cached, which locks, writes, checks and commits.
+ *
  *     store_rollback       instead of store_apply if there is nothing to write, and after any failure
  *
  * Locking rule: a transaction that changes a request, its permits or its slots holds the row locks of all its
@@ -147,6 +150,24 @@ struct tokens_seen {
     uint64_t next;
 };
 
+/* The assumptions of a plan from cached rows, besides the versions of its semaphores. */
+struct assumed {
+    uint64_t epoch; /* and that the database server is the one recorded in `cluster` */
+    utc_us now;     /* lease clock: at COMMIT it is in [now, now + slack_us] */
+    int64_t slack_us;
+    const struct bytes *absent; /* keys that no request has; at most BATCH_MAX_OPERATIONS */
+    size_t absent_count;
+};
+
+/* Which assumption was wrong. */
+enum mismatch {
+    MISMATCH_NONE,
+    MISMATCH_VERSION, /* of a semaphore */
+    MISMATCH_KEY,     /* a request has a key that was taken for new */
+    MISMATCH_GUARD,   /* the time, the server, the epoch, or a row count */
+    MISMATCH_COUNT
+};
+
 /* Input and result of a clock tick. */
 struct tick {
     const struct tokens_seen *seen; /* compared with the rows, to detect an older copy of the database */
@@ -155,6 +176,8 @@ struct tick {
     bool ret_same_server;           /* false: the server's identity is not the one in `cluster` (failover) */
     bool ret_tokens_behind;         /* a semaphore of `seen` is missing or would issue a token again: an older copy */
     bool ret_won;                   /* this call advanced the lease clock */
+    struct lease_clock ret_clock;   /* after the call; valid if ret_now is above 0 */
+    utc_us ret_now; /* the database's clock; 0: another permitd has advanced the lease clock meanwhile */
 };
 
 /* Reason for raising the epoch. */
@@ -178,6 +201,8 @@ struct store_methods {
     enum permit_status (*read_waiters)(struct store *, const struct queue_read *, const struct slots_wanted *, size_t,
                                        struct arena *, struct view *);
     enum permit_status (*apply)(struct store *, const struct changes *);
+    enum permit_status (*commit_cached)(struct store *, const struct changes *, const struct assumed *,
+                                        enum mismatch *);
     enum permit_status (*rollback)(struct store *);
     enum permit_status (*reserve_ids)(struct store *, uint64_t, struct id_range *, uint64_t *);
     enum permit_status (*floors)(struct store *, const uint64_t *, size_t, uint64_t *);
@@ -204,6 +229,7 @@ struct store {
     const struct store_retention *retention;
     const struct store_audit *audit;
     const struct store_servers *servers;
+    uint64_t sessions;                /* number of sessions opened so far */
     bool in_batch;                    /* between store_lock and store_apply or store_rollback; for asserts */
     const char *message;              /* cause of the last failure; valid until the next call but a rollback */
     char refusal[STORE_MESSAGE_SIZE]; /* result of the last safety check: first unsafe setting and its fix; "": safe */
@@ -295,6 +321,20 @@ static inline enum permit_status store_apply(struct store *store, const struct c
     assert(store->in_batch && !changes->empty);
     store->in_batch = false;
     return store->methods->apply(store, changes);
+}
+
+/*
+ * A whole batch in one packet, planned on cached rows: BEGIN; the compare-and-set of its semaphores, which takes their
+ * locks in the order of ids; the other changes; a last guard, which proves what is `assumed`; COMMIT. PERMIT_OK: the
+ * changes are durable, and were right. PERMIT_CONFLICT with *ret_mismatch: an assumption was wrong; call
+ * store_rollback. Other failures as in store_apply, with MISMATCH_NONE.
+ */
+static inline enum permit_status store_commit_cached(struct store *store, const struct changes *changes,
+                                                     const struct assumed *assumed, enum mismatch *ret_mismatch)
+{
+    assert(!store->in_batch && !changes->empty);
+    *ret_mismatch = MISMATCH_NONE;
+    return store->methods->commit_cached(store, changes, assumed, ret_mismatch);
 }
 
 /*

@@ -150,6 +150,7 @@ static void end_round(struct audit_walk *walk)
     walk->round++;
     walk->requests = false;
     walk->semaphore_id = 0;
+    arena_clear(&walk->task->arena); /* the last page has half a megabyte */
     task_sleep(walk->task, ROUND_PAUSE_US);
 }
 

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "engine/failover.h"
+#include "engine/short_path.h"
 #include "tasks/tasks.h"
 
 enum { TICK_MS = 500, SAFETY_CHECK_MS = 5000, FLOORS_PER_TICK = 500, TOKENS_PER_TICK = 50 };
@@ -95,6 +96,7 @@ static enum permit_status tick(struct task *task)
     struct tokens_seen seen[TOKENS_PER_TICK];
     struct tick tick = {.seen = seen, .seen_count = failover_tokens_seen(engine, seen, TOKENS_PER_TICK)};
     enum permit_status status = store_tick(task->store, &tick);
+    short_path_tick(engine, &tick, clock_mono());
     if (tick.ret_won)
         atomic_store(&engine->tick_won_at, clock_mono());
     if (status == PERMIT_OK && !tick.ret_same_server)

@@ -65,6 +65,15 @@ void instance_semaphore(struct instance *instance, const char *name, const char 
     kit_http_close(&http);
 }
 
+void instance_semaphores(struct instance *instance, const char *name, const char *kind, long capacity, unsigned count)
+{
+    char full[128];
+    for (unsigned i = 0; i < count; i++) {
+        snprintf(full, sizeof full, "%s-%04x", name, i);
+        instance_semaphore(instance, full, kind, capacity);
+    }
+}
+
 /*
  * One transaction per step, with the row lock of the semaphore, ids from id_block, tokens from next_permit_id, and
  * in_use with the rows it counts: only states that permitd itself could have written.
@@ -157,6 +166,8 @@ struct result instance_loadgen(struct instance *instance, const struct load *loa
         snprintf(command, sizeof(command), "%s/loadgen --port %u %s %s", PERMIT_BENCH_DIR, instance->permitd->port,
                  load->get ? "--get" : "--semaphore", load->get ? load->get : load->semaphore);
     length = append_options(command, length, instance, load);
+    if (load->spread)
+        length += snprintf(command + length, sizeof(command) - (size_t)length, " --spread %u", load->spread);
     if (load->batch)
         length += snprintf(command + length, sizeof(command) - (size_t)length, " --batch %u", load->batch);
     if (instance->token)
@@ -187,12 +198,27 @@ static void take_variable(void *context, char **columns)
     *value = strdup(columns[1] ? columns[1] : "");
 }
 
-char *instance_variable(struct instance *instance, const char *name)
+/* Returns the second column of the statement's last row, NULL if it has none. */
+static char *read_value(struct instance *instance, const char *format, const char *name)
 {
     char statement[256], *value = NULL;
-    snprintf(statement, sizeof(statement), "SHOW GLOBAL VARIABLES LIKE '%s'", name);
+    snprintf(statement, sizeof(statement), format, name);
     struct kit_sql *sql = kit_sql_open(instance->socket, NULL);
     kit_sql_each(sql, statement, take_variable, &value);
     kit_sql_close(sql);
+    return value;
+}
+
+double instance_counter(struct instance *instance, const char *name)
+{
+    char *value = read_value(instance, "SHOW GLOBAL STATUS LIKE '%s'", name);
+    double number = value ? atof(value) : 0;
+    free(value);
+    return number;
+}
+
+char *instance_variable(struct instance *instance, const char *name)
+{
+    char *value = read_value(instance, "SHOW GLOBAL VARIABLES LIKE '%s'", name);
     return value ? value : strdup("?");
 }

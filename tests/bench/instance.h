@@ -27,6 +27,7 @@ struct load {
     unsigned batch;        /* 0: one operation per request */
     unsigned burst;        /* 0: acquire and release for `seconds` */
     const char *semaphore; /* loadgen only */
+    unsigned spread;       /* loadgen only: over so many semaphores of that name (loadgen.c); 0: one */
     const char *get;       /* loadgen only: a path to GET; NULL: acquires */
 };
 
@@ -38,12 +39,16 @@ struct instance instance_start_with(const struct kit_permitd_options *options);
 struct instance instance_start_on(struct kit_database *database);
 void instance_stop(struct instance *instance);
 void instance_semaphore(struct instance *instance, const char *name, const char *kind, long capacity);
+/* Creates the `count` semaphores of a spread load. */
+void instance_semaphores(struct instance *instance, const char *name, const char *kind, long capacity, unsigned count);
 /* Inserts `count` permits of one unit each, as permitd would write them. */
 void instance_fill(struct instance *instance, const char *semaphore, long count);
 /* Creates the tables of the naive design with `held` permits. */
 void instance_naive_tables(struct instance *instance, long held, long capacity);
 struct result instance_loadgen(struct instance *instance, const struct load *load);
 struct result instance_naive(struct instance *instance, const struct load *load);
+/* A status counter of the server. */
+double instance_counter(struct instance *instance, const char *name);
 /* A variable of the server. The caller frees it. */
 char *instance_variable(struct instance *instance, const char *name);
 #endif

@@ -5,6 +5,8 @@
  * it must cost only a few microseconds per request: it builds requests once and rewrites only their keys, and of an
  * answer it reads only the status.
  *
+ * --spread N: each acquire takes a unit of one of N semaphores, NAME-0000 and so on (four hexadecimal digits).
+ *
  * --burst N: N acquires and no release, as fast as the connections carry them.
  *
  * --get PATH: only GETs of PATH, which count as operations: the cost of HTTP itself.
@@ -20,7 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { SERIAL_LENGTH = 8, BATCH_MAX = 1000 };
+enum { SERIAL_LENGTH = 8, SEMAPHORE_LENGTH = 4, BATCH_MAX = 1000 };
 
 struct settings {
     unsigned port;
@@ -28,6 +30,7 @@ struct settings {
     double seconds;
     double warmup;
     const char *semaphore;
+    unsigned spread; /* number of semaphores; 0: the one that is named */
     unsigned batch;  /* operations per request */
     uint64_t burst;  /* 0: acquire and release for `seconds` */
     const char *get; /* NULL: acquires */
@@ -39,7 +42,8 @@ struct settings {
 struct request_text {
     char *data;
     size_t length;
-    size_t serials[BATCH_MAX]; /* offsets of the serial number in each key */
+    size_t serials[BATCH_MAX];    /* offsets of the serial number in each key */
+    size_t semaphores[BATCH_MAX]; /* offsets of the number in each semaphore's name; 0: it has none */
 };
 
 struct client {
@@ -78,8 +82,11 @@ static void build_request(const struct load *load, struct request_text *text, co
     text->data = load_request(host, method, path, headers, body);
     text->length = strlen(text->data);
     const char *at = text->data;
-    for (size_t i = 0; i < BATCH_MAX && (at = strstr(at, "SSSSSSSS")); i++, at++)
+    for (size_t i = 0; i < BATCH_MAX && (at = strstr(at, "SSSSSSSS")); i++, at++) {
         text->serials[i] = (size_t)(at - text->data);
+        const char *number = load->settings.spread ? strstr(at, "-MMMM\"") : NULL;
+        text->semaphores[i] = number ? (size_t)(number + 1 - text->data) : 0;
+    }
 }
 
 static void build_batch(const struct load *load, struct request_text *text, const char *operation)
@@ -103,8 +110,8 @@ static void build_requests(const struct load *load, struct client *client, unsig
     char key[64], permit[256], text[512];
     snprintf(key, sizeof(key), "b%08x-%04x-SSSSSSSS", run, number & 0xffffu);
     snprintf(permit, sizeof(permit),
-             "\"external_id\":\"%s\",\"owner\":\"bench\",\"permits\":[{\"semaphore\":\"%s\",\"count\":1}]", key,
-             load->settings.semaphore);
+             "\"external_id\":\"%s\",\"owner\":\"bench\",\"permits\":[{\"semaphore\":\"%s%s\",\"count\":1}]", key,
+             load->settings.semaphore, load->settings.spread ? "-MMMM" : "");
     if (load->settings.get) {
         build_request(load, &client->acquire, "GET", load->settings.get, NULL);
     } else if (load->settings.batch <= 1) {
@@ -120,11 +127,11 @@ static void build_requests(const struct load *load, struct client *client, unsig
     }
 }
 
-static void write_serial(char *at, uint32_t serial)
+static void write_number(char *at, int length, uint32_t number)
 {
     static const char digits[] = "0123456789abcdef";
-    for (int i = SERIAL_LENGTH - 1; i >= 0; i--, serial >>= 4)
-        at[i] = digits[serial & 15];
+    for (int i = length - 1; i >= 0; i--, number >>= 4)
+        at[i] = digits[number & 15];
 }
 
 /* Writes new keys into both requests. */
@@ -134,9 +141,12 @@ static void renew_keys(struct load *load, struct client *client)
         return;
     for (unsigned i = 0; i < load->settings.batch; i++) {
         uint32_t serial = load->serial++;
-        write_serial(client->acquire.data + client->acquire.serials[i], serial);
+        write_number(client->acquire.data + client->acquire.serials[i], SERIAL_LENGTH, serial);
+        if (client->acquire.semaphores[i]) /* the multiplier mixes the numbers: neighbours take different ones */
+            write_number(client->acquire.data + client->acquire.semaphores[i], SEMAPHORE_LENGTH,
+                         (serial * 2654435761u >> 8) % load->settings.spread);
         if (!load->settings.burst)
-            write_serial(client->release.data + client->release.serials[i], serial);
+            write_number(client->release.data + client->release.serials[i], SERIAL_LENGTH, serial);
     }
 }
 
@@ -277,17 +287,12 @@ static void close_connections(struct load *load)
 }
 
 static const struct option options[] = {
-    {"port", required_argument, NULL, 'p'},
-    {"clients", required_argument, NULL, 'c'},
-    {"seconds", required_argument, NULL, 't'},
-    {"warmup", required_argument, NULL, 'w'},
-    {"semaphore", required_argument, NULL, 's'},
-    {"batch", required_argument, NULL, 'b'},
-    {"burst", required_argument, NULL, 'n'},
-    {"get", required_argument, NULL, 'g'},
-    {"watch", required_argument, NULL, 'W'},
-    {"token", required_argument, NULL, 'T'},
-    {NULL, 0, NULL, 0},
+    {"port", required_argument, NULL, 'p'},      {"clients", required_argument, NULL, 'c'},
+    {"seconds", required_argument, NULL, 't'},   {"warmup", required_argument, NULL, 'w'},
+    {"semaphore", required_argument, NULL, 's'}, {"spread", required_argument, NULL, 'S'},
+    {"batch", required_argument, NULL, 'b'},     {"burst", required_argument, NULL, 'n'},
+    {"get", required_argument, NULL, 'g'},       {"watch", required_argument, NULL, 'W'},
+    {"token", required_argument, NULL, 'T'},     {NULL, 0, NULL, 0},
 };
 
 static void take_option(struct settings *settings, int option)
@@ -298,6 +303,7 @@ static void take_option(struct settings *settings, int option)
     case 't': settings->seconds = atof(optarg); break;
     case 'w': settings->warmup = atof(optarg); break;
     case 's': settings->semaphore = optarg; break;
+    case 'S': settings->spread = (unsigned)atoi(optarg); break;
     case 'b': settings->batch = (unsigned)atoi(optarg); break;
     case 'n': settings->burst = strtoull(optarg, NULL, 10); break;
     case 'g': settings->get = optarg; break;
@@ -315,8 +321,8 @@ int main(int argc, char **argv)
         take_option(&load.settings, option);
     if (!load.settings.port || !load.settings.clients || load.settings.batch < 1 || load.settings.batch > BATCH_MAX) {
         fprintf(stderr,
-                "usage: loadgen --port P [--clients N] [--seconds S] [--warmup S] [--semaphore NAME] [--batch N] "
-                "[--burst N] [--get PATH] [--watch PID,PID] [--token TOKEN]\n");
+                "usage: loadgen --port P [--clients N] [--seconds S] [--warmup S] [--semaphore NAME] [--spread N] "
+                "[--batch N] [--burst N] [--get PATH] [--watch PID,PID] [--token TOKEN]\n");
         return 2;
     }
     measure_watch(&load.measure, load.settings.watch);

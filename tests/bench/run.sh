@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # Measures permitd against the naive design, or the ends of permits, waiting, the queue, the examples, the fencing
-# guards, HTTP, lists, or databases, and prints the figures as Markdown.
+# guards, HTTP, lists, batches, or databases, and prints the figures as Markdown.
 #
 #     tests/bench/run.sh [--quick] [--write] [--rounds N] [--seconds S] [--held N]
 #     tests/bench/run.sh ends [--quick] [--write] [PART ...]
@@ -11,6 +11,7 @@
 #     tests/bench/run.sh examples [--quick] [--write] [NAME ...]
 #     tests/bench/run.sh guards [--quick] [--write] [STORE ...]
 #     tests/bench/run.sh reader --against PERMITD [--write] [--rounds N] [--seconds S]
+#     tests/bench/run.sh writes --against PERMITD [--write] [--rounds N] [--seconds S]
 #     tests/bench/run.sh reads [--write] [--rows N] [--seconds S]
 #     tests/bench/run.sh databases [--write] [--database mariadb|mysql] [--rounds N] [--seconds S]
 #     tests/bench/run.sh clean [--rows N] [--seconds S] [--clients N] [--limit SECONDS]
@@ -20,6 +21,7 @@
 #          parked, hot
 # access   credentials, tls, reconnect, memory
 # reader   the cost of reading HTTP, alternately with another permitd, built before
+# writes   the cost of batches in the database, on one semaphore and on 1,000, alternately with another permitd
 # clean    the cost of retention: deletes 5,000,000 ended requests while the hot benchmark runs (about 40 minutes)
 # --quick  one short round with fewer permits held: a trial, not for figures
 # --write  also writes the figures between their marks in docs/performance.md
@@ -65,6 +67,11 @@ guards)
 reader)
     program=bench_reader
     marks=reader
+    shift
+    ;;
+writes)
+    program=bench_writes
+    marks=writes
     shift
     ;;
 reads)

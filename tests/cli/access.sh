@@ -305,6 +305,7 @@ tls_fails "the certificate or key of this client cannot be used: " --url "$tls" 
 start_fake elsewhere --tls "$files/elsewhere.both"
 tls_fails "the server's certificate is refused: no alternative certificate subject name matches target host name 'localhost'" \
     --url "$url" --ca "$files/ca.pem"
+check "and what helps" contains "$err" "; use a URL with a name of the certificate, or give the server one with this name"
 start_fake expired --tls "$files/expired.both"
 tls_fails "the server's certificate is refused: certificate has expired" --url "$url" --ca "$files/ca.pem"
 check "once, too" test "$tried" = 1

@@ -1297,6 +1297,22 @@ static void files_that_cannot_be_used_are_refused(void)
                   "the url has an invalid entry 2, h: it must be");
 }
 
+static void wait_piece_over_int_max_is_refused(void)
+{
+    struct permit_client *client;
+    struct permit_request *request;
+    const struct permit_acquire_options options = {
+        .permits = &want, .permit_count = 1, .wait_piece_ms = (int64_t)INT_MAX + 1};
+    if (permit_client_new(NULL, &client)) {
+        check(false, "a client");
+        return;
+    }
+    check(permit_acquire(client, &options, &request) == PERMIT_INVALID &&
+              strstr(permit_client_message(client), "wait_piece_ms must be at most 2147483647"),
+          "a wait_piece_ms over INT_MAX is refused with the limit");
+    permit_client_free(client);
+}
+
 static void credential_stays_off_the_network_in_the_clear(void)
 {
     static const char *const exposed[] = {"http://192.0.2.1:7070",    "http://permit.example",
@@ -1852,6 +1868,7 @@ int main(int argc, char **argv)
     token_file_is_read_again_after_a_change();
     renewer_uses_the_token_of_its_client();
     files_that_cannot_be_used_are_refused();
+    wait_piece_over_int_max_is_refused();
     credential_stays_off_the_network_in_the_clear();
     unix_socket_is_a_server();
     order_of_servers_is_random();

@@ -13,6 +13,7 @@ command signals
 terminal lost
 servers
 tenants
+names
 '
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -52,7 +53,7 @@ make_semaphores() {
 run_suite() {
     case $1 in
     usage | access | token) ;; # without a permitd
-    tenants) ;;                # with one of its own
+    tenants | names) ;;        # with one of their own
     *) [ -n "${PERMITD_URL-}" ] || start_permitd ;;
     esac
     case $1 in

@@ -43,6 +43,9 @@ call "$permitctl" acquire --slot A1 -s a
 check "--slot must follow its -s" contains "$code $err" "64 permitctl: --slot must follow an -s NAME"
 call "$permitctl" acquire --adjacent
 check "so does --adjacent" test "$code" = 64
+call "$permitctl" --limit 3 holders a
+check "an option of a verb must follow the verb" \
+    contains "$code $err" "64 permitctl: --limit must follow the verb: permitctl VERB --limit"
 call "$permitctl" acquire -s a:2 --slot A1 --slot A2
 check "--slot excludes a count" contains "$code $err" "64 permitctl: a: --slot cannot be combined with"
 call "$permitctl" acquire -s a --slot A1 --adjacent
@@ -63,7 +66,19 @@ check "a file of labels with a zero byte" contains "$code $err" "64 permitctl: $
 call "$permitctl" slots a --state open
 check "slots are free or held" contains "$code $err" "64 permitctl: --state open: expected free|held"
 call "$permitctl" release a --wait 1s
-check "release does not wait" contains "$code $err" "64 permitctl: release does not take --wait"
+check "release does not wait, and its help is named" \
+    contains "$code $err" "64 permitctl: release does not take --wait (permitctl release --help)"
+call "$permitctl" why ''
+check "an empty key is a usage error" contains "$code $err" "64 permitctl: the key must have 1 to 255 bytes"
+call "$permitctl" holders ''
+check "an empty name, too" contains "$code $err" "64 permitctl: the name must have 1 to 255 bytes"
+call "$permitctl" semaphore list --prefix "$(printf '%0400d' 0)"
+check "a prefix longer than any name, too" contains "$code $err" "64 permitctl: --prefix: at most 255 bytes"
+call "$permitctl" waiters --help
+check "the help of waiters says that all permitd share the queue" \
+    contains "$code $(xargs -d '\n' <<<"$out")" "All permitd on one database share the queue"
+call "$permitctl" requests --help
+check "the help of requests names all three states" contains "$code $out" "--state waiting|held|released"
 call "$permitctl" why
 check "why needs a key" contains "$code $err" "64 permitctl: usage: permitctl why KEY"
 call "$permitctl" waiters
@@ -98,6 +113,7 @@ for verb in run acquire release renew show "semaphore put" "semaphore get" "sema
     call "$permitctl" $verb --help
     check "$verb --help explains itself" contains "$code $out" "0 Usage: permitctl $verb "
     check "$verb --help has no example that ends in a full stop" not grep -q ': *permitctl .*\.$' <<<"$out"
+    check "$verb --help breaks the lines of its options" not grep -qE '^(  [ -].{5}--| {33}).{90}' <<<"$out"
 done
 for group in semaphore template owner fence token; do
     call "$permitctl" $group --help

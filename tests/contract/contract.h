@@ -23,6 +23,14 @@ struct contract_case {
     const char *name;
     void (*run)(struct fixture *one, struct fixture *two);
 };
+/* contract_cached.c: batches in one packet. */
+void cached_batch_commits(struct fixture *one, struct fixture *two);
+void cached_batch_with_an_older_version_changes_nothing(struct fixture *one, struct fixture *two);
+void cached_batch_of_two_semaphores_needs_both_versions(struct fixture *one, struct fixture *two);
+void cached_batch_with_a_used_key_changes_nothing(struct fixture *one, struct fixture *two);
+void cached_batch_proves_that_keys_are_absent(struct fixture *one, struct fixture *two);
+void cached_batch_proves_the_time_and_the_epoch(struct fixture *one, struct fixture *two);
+
 extern const struct contract_case contract_cases[];
 extern const size_t contract_case_count;
 #endif

@@ -63,7 +63,24 @@ broken_links() (
     done
 )
 
-# The same for the installed documents, except the tour, whose links point to sources, which are not installed.
+# anchors DOCUMENT: the anchors of its headings, as GitHub and GitLab make them.
+anchors() {
+    awk '/^```/ { code = !code } !code && sub(/^#+ +/, "") { print tolower($0) }' "$1" |
+        sed -E 's/[^a-z0-9 _-]//g; s/ /-/g' | awk '{ n = seen[$0]++; print n ? $0 "-" n : $0 }'
+}
+
+# The links to a heading that does not exist.
+broken_anchors() {
+    local document target heading
+    for document in README.md docs/*.md; do
+        tr '\n' ' ' <"$document" | grep -oE '\]\([^) :]*#[^) ]+\)' | sed 's/^](//; s/)$//' | while IFS='#' read -r target heading; do
+            target=${target:+$(dirname "$document")/$target}
+            grep -qxF -- "$heading" <(anchors "${target:-$document}") || echo "$document: ${target:-$document}#$heading"
+        done
+    done
+}
+
+# broken_links for the installed documents, except the tour, whose links point to sources, which are not installed.
 broken_installed_links() {
     local directory
     directory=$(mktemp -d) || return 1
@@ -146,9 +163,29 @@ check "protocol.md and openapi.json know the same problems" same_lines "$(protoc
 check "each problem has the status it has in the code" \
     nothing "$(comm -23 <(protocol_problem_statuses | sort) <(code_problem_statuses | sort))"
 check "links between documents lead somewhere" nothing "$(broken_links .)"
-check "those between installed documents too" nothing "$(broken_installed_links)"
+check "links to headings, too" nothing "$(broken_anchors)"
+check "links between installed documents lead somewhere" nothing "$(broken_installed_links)"
 check "config.md is what permitd --print-config-markdown prints" \
     same_lines "$(written_settings)" "$("$build/permitd" --print-config-markdown)"
+
+# "--limit" for each option in the help of each verb of permitctl; and for each one in its manual page.
+helped_options() {
+    local verb
+    "$build/permitctl" --help | sed -nE 's/^  ([a-z-]+( [a-z]+)?)  .*/\1/p' | while read -r verb; do
+        # shellcheck disable=SC2086 # a verb is words
+        "$build/permitctl" $verb --help
+    done | grep -oE '^  (-.,|   ) --[a-z-]+' | grep -oE -- '--[a-z-]+' | sort -u
+}
+manual_options() { sed 's/\\-/-/g' docs/man/permitctl.1 | grep -oE -- '--[a-z][a-z-]+' | sort -u; }
+check "permitctl.1 has each option of permitctl, and no other" same_lines "$(helped_options)" "$(manual_options)"
+
+# The names with an underscore in reliability.md that are in no source and name no file of tests/.
+unknown_names() {
+    comm -23 <(grep -oE '`[a-z0-9]+(_[a-z0-9]+)+`' docs/reliability.md | tr -d '`' | sort -u) \
+        <({ cat $(find src include sql tests -name '*.[ch]' -o -name '*.sh' -o -name '*.sql' -o -name suites) && find tests; } |
+            grep -aoE '[a-z0-9]+(_[a-z0-9]+)*' | sort -u)
+}
+check "reliability.md names no test that does not exist" nothing "$(unknown_names)"
 
 # Suites that CMake builds but run.sh does not run.
 forgotten_suites() {

@@ -324,6 +324,7 @@ static void begin(void)
                                              .max_pending = 100,
                                              .max_pending_ends = 100,
                                              .key_cache_entries = 100,
+                                             .key_cache_bytes = 1024 * 1024,
                                              .request_timeout_ms = PATIENCE_S * MS_PER_SECOND,
                                              .plan = {.retention_us = US_PER_SECOND, .tombstone_us = US_PER_SECOND},
                                              .open_store = open_store,

@@ -11,7 +11,7 @@ static size_t asked_count;
 
 void fixture_begin(void)
 {
-    queue_init(&queue, DIRECTORY);
+    queue_init(&queue, DIRECTORY, ROW_BYTES);
     semaphore_cache_put(&queue.semaphores, 1, BYTES("a"), KIND_SLOTTED, 1);
     semaphore_cache_put(&queue.semaphores, 2, BYTES("b"), KIND_SLOTTED, 1);
     semaphore_cache_put(&queue.semaphores, 3, BYTES("c"), KIND_COUNTED, 1);

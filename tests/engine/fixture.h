@@ -5,7 +5,7 @@
 
 #include "engine/queue.h"
 
-enum { OPS = 80, DIRECTORY = 8, WANTS = 3 };
+enum { OPS = 80, DIRECTORY = 8, WANTS = 3, ROW_BYTES = 100000 };
 
 /* An operation and the data that it points to. */
 struct asked {

@@ -158,6 +158,52 @@ Test(queue, operation_over_the_slot_limit_runs_alone)
     cr_assert_str_eq(take(&second), "k2");
 }
 
+/* Otherwise two of them would keep both workers from all other semaphores. */
+Test(queue, operations_over_the_slot_limit_run_one_at_a_time)
+{
+    acquire_many("k1", "a", BATCH_MAX_SLOTS + 1);
+    acquire_many("k2", "b", BATCH_MAX_SLOTS + 1);
+    acquire("k3", "b");
+    acquire("k4", "c");
+    cr_assert_str_eq(take(&first), "k1");
+    cr_assert_str_eq(take(&second), "k4", "k3 would pass k2");
+    queue_finish(&queue, &second);
+    cr_assert_str_eq(take(&second), "");
+    queue_finish(&queue, &first);
+    cr_assert_str_eq(take(&second), "k2");
+}
+
+static struct asked *put(const char *name, const struct semaphore_change *change)
+{
+    struct asked *put = fixture_op();
+    put->operation = (struct operation){.kind = OP_SEMAPHORE_PUT, .semaphore = bytes_of(name), .change = change};
+    op_init(&put->op, &put->operation, NEVER, fixture_decided);
+    queue_add(&queue, &put->op);
+    return put;
+}
+
+Test(queue, large_semaphores_are_created_one_at_a_time)
+{
+    const struct semaphore_change large = {.has_capacity = true, .capacity = BATCH_MAX_SLOTS + 1};
+    const struct semaphore_change small = {.has_capacity = true, .capacity = BATCH_MAX_SLOTS};
+    const struct semaphore_change counted = {
+        .has_capacity = true, .capacity = INT64_MAX, .has_kind = true, .kind = KIND_COUNTED};
+    const struct semaphore_change labels = {.has_labels = true, .label_count = BATCH_MAX_SLOTS + 1};
+    struct asked *puts[] = {put("new-1", &large), put("new-2", &labels), put("new-3", &small), put("new-4", &counted)};
+    static const int order[] = {2, 3}; /* while the first one runs */
+    cr_assert(queue_take(&queue, &first, 0));
+    cr_assert_eq(first.ops[0], &puts[0]->op);
+    for (size_t i = 0; i < ARRAY_LENGTH(order); i++) {
+        cr_assert(queue_take(&queue, &second, 0));
+        cr_assert_eq(second.ops[0], &puts[order[i]]->op);
+        queue_finish(&queue, &second);
+    }
+    cr_assert_not(queue_take(&queue, &second, 0));
+    queue_finish(&queue, &first);
+    cr_assert(queue_take(&queue, &second, 0));
+    cr_assert_eq(second.ops[0], &puts[1]->op);
+}
+
 /* Every slot that is named is read and resolved, also if only one of them is to be taken. */
 Test(queue, batch_names_no_more_slots_than_its_limit)
 {
@@ -247,7 +293,7 @@ Test(directory, evicts_the_oldest_when_full)
 {
     struct key_cache directory;
     struct share share = {1, 1};
-    key_cache_init(&directory, 2);
+    key_cache_init(&directory, 2, ROW_BYTES);
     key_cache_put(&directory, BYTES("k1"), &share, 1);
     key_cache_put(&directory, BYTES("k2"), &share, 1);
     key_cache_put(&directory, BYTES("k1"), &share, 1); /* now the newest */

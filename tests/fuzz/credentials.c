@@ -154,7 +154,7 @@ static void check_names(const struct credentials *credentials)
 {
     for (size_t i = 0; i < credentials->certificates.count; i++) {
         const struct credential *certificate = &credentials->certificates.items[i];
-        const char *names[] = {certificate->key.data, "DNS:not in the file"};
+        const char *names[] = {certificate->key.data, "other:of a kind that no file has"};
         char *upper = strdup(names[0]);
         bool is_common = strncmp(names[0], "CN=", 3) == 0;
         MUST(of_names(credentials, names, 1) == certificate->principal);
@@ -186,6 +186,7 @@ static void check_taken(const struct credentials *credentials, struct bytes cont
 
 /* ---- written again ---- */
 
+/* Without blanks around "=", because a line of the file may be as long as a line can be. */
 static void write_list(struct buf *out, const struct credential_list *list, const struct principal *principal,
                        const char *word)
 {
@@ -193,7 +194,7 @@ static void write_list(struct buf *out, const struct credential_list *list, cons
         const struct credential *item = &list->items[i];
         if (item->principal != principal)
             continue;
-        buf_printf(out, "%s = ", word);
+        buf_printf(out, "%s=", word);
         if (*word != 't') {
             buf_append(out, item->key.data, item->key.length);
         } else {
@@ -211,7 +212,7 @@ static void write_again(const struct credentials *credentials, struct buf *out)
         buf_printf(out, "[%s]\nrole = %s\n", principal->name, principal->role->word);
         for (size_t i = 0; i < principal->scope.count && principal->role->needs_scope; i++) {
             const struct scope_entry *entry = &principal->scope.entries[i];
-            buf_append_text(out, "semaphores = ");
+            buf_append_text(out, "semaphores=");
             buf_append(out, entry->text.data, entry->text.length);
             buf_append_text(out, entry->is_prefix ? "*\n" : "\n");
         }

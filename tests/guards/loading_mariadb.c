@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "kit_process.h"
 #include "loading.h"
@@ -136,6 +137,67 @@ static void check_trap(const struct store *store, const struct trap *trap)
     free(command);
 }
 
+/* Every mark is 57. loaded_again: it was so before, too. */
+static void check_marks(MYSQL *app, bool loaded_again)
+{
+    if (loaded_again) {
+        state_is(app, "CALL permit_fence('backups', '3', 56)", "PF001");
+        state_is(app, "CALL permit_fence('backups', '2,4', 56)", "PF001");
+        state_is(app, "CALL permit_fence_resource('backups', 'file', 56)", "PF001");
+        state_is(app, "CALL permit_fence_floor('backups', 56)", "PF001");
+        state_is(app, "CALL permit_fence_raise_floor('backups', 1)", "00000"); /* raises nothing */
+        state_is(app, "CALL permit_fence_floor('backups', 56)", "PF001");
+    }
+    state_is(app, "CALL permit_fence('backups', '3,4', 57)", "00000");
+    state_is(app, "CALL permit_fence_resource('backups', 'file', 57)", "00000");
+    state_is(app, "CALL permit_fence_raise_floor('backups', 57)", "00000");
+    state_is(app, "CALL permit_fence_floor('backups', 57)", "00000");
+}
+
+struct load {
+    const struct store *store;
+    const char *ended; /* a file that is there after it */
+};
+
+/* Returns true if the load has ended, or waits for the routine that a transaction has called. */
+static bool has_ended_or_waits(void *context)
+{
+    const struct load *load = context;
+    return access(load->ended, F_OK) == 0 ||
+           number_of(load->store, "granted",
+                     "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE STATE LIKE 'Waiting%metadata lock'") >
+               0;
+}
+
+/* A load while a transaction holds a new mark: it commits the mark, and a rollback leaves the one before. */
+static void check_load_meanwhile(const struct store *store, MYSQL *app)
+{
+    static const struct {
+        const char *end;
+        const char *of_58; /* 57 is the mark before */
+    } ends[] = {{"ROLLBACK", "00000"}, {"COMMIT", "PF001"}};
+    for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
+        char *ended = kit_path("ended");
+        char *command = command_of(store, "mariadb.sql", "granted");
+        char *whole = kit_text("{ %s && echo loaded; } >'%s.new' 2>&1; mv '%s.new' '%s'", command, ended, ended, ended);
+        state_is(app, "BEGIN; CALL permit_fence('backups', '3', 60)", "00000");
+        FILE *loading = popen(whole, "r");
+        KIT_CHECK(loading);
+        KIT_CHECK(kit_wait_until(has_ended_or_waits, &(struct load){store, ended}, 60000));
+        state_is(app, ends[i].end, "00000");
+        KIT_CHECK(pclose(loading) == 0);
+        char *printed = kit_read_file(ended);
+        if (!printed || strcmp(printed, "loaded\n"))
+            kit_fail("mariadb: a load beside a transaction: %s", printed ? printed : "");
+        state_is(app, "CALL permit_fence('backups', '3', 58)", ends[i].of_58);
+        free(printed);
+        free(whole);
+        free(command);
+        free(ended);
+    }
+    state_is(app, "CALL permit_fence('backups', '3', 60)", "00000");
+}
+
 /* 42000: no right to the routine or the table. */
 static void check_grants(const struct store *store)
 {
@@ -147,13 +209,12 @@ static void check_grants(const struct store *store)
            "GRANT EXECUTE ON PROCEDURE granted.permit_fence_floor TO app@localhost;"
            "GRANT EXECUTE ON PROCEDURE granted.permit_fence_raise_floor TO app@localhost");
     MYSQL *app = connect_as(store, "app", "granted");
-    state_is(app, "CALL permit_fence('backups', '3', 57)", "00000");
-    must_load(store, "mariadb.sql", "granted"); /* load again */
-    state_is(app, "CALL permit_fence('backups', '3', 56)", "PF001");
-    state_is(app, "CALL permit_fence('backups', '3', 57)", "00000");
-    state_is(app, "CALL permit_fence_resource('backups', 'file', 57)", "00000");
-    state_is(app, "CALL permit_fence_raise_floor('backups', 57)", "00000");
-    state_is(app, "CALL permit_fence_floor('backups', 57)", "00000");
+    for (int i = 0; i < 3; i++) {
+        if (i > 0)
+            must_load(store, "mariadb.sql", "granted"); /* load again */
+        check_marks(app, i > 0);
+    }
+    check_load_meanwhile(store, app);
     state_is(app, "UPDATE permit_fence SET token = 1", "42000");
     state_is(app, "SELECT token FROM permit_fence", "42000");
     mysql_close(app);
@@ -162,7 +223,7 @@ static void check_grants(const struct store *store)
            "DROP PROCEDURE permit_fence; DROP PROCEDURE permit_fence_resource;"
            "DROP PROCEDURE permit_fence_floor; DROP PROCEDURE permit_fence_raise_floor");
     must_load(store, "mariadb.sql", "granted");
-    if (number_of(store, "granted", "SELECT MAX(token) FROM permit_fence") != 57)
+    if (number_of(store, "granted", "SELECT MAX(token) FROM permit_fence") != 60)
         kit_fail("mariadb: the marks are lost");
 }
 
@@ -202,9 +263,22 @@ static void check_row_grants(const struct store *store)
            " SET NEW.permit_token = IF(NEW.permit_token"
            " BETWEEN 0 AND (TIMESTAMPDIFF(SECOND, '2026-01-01', UTC_TIMESTAMP()) + 86400) * 1024000,"
            " NEW.permit_token, permit_fence_row('report', NEW.permit_token, NULL));"
-           "GRANT SELECT, INSERT, UPDATE ON granted.report TO app@localhost");
+           "GRANT SELECT, INSERT, UPDATE ON granted.report TO app@localhost;"
+           "CREATE TABLE log (id INT PRIMARY KEY, permit_token BIGINT UNSIGNED NOT NULL DEFAULT 0);"
+           "INSERT INTO log VALUES (7, 0);"
+           "GRANT SELECT, UPDATE, TRIGGER ON granted.log TO app@localhost;"
+           "GRANT EXECUTE ON FUNCTION granted.permit_fence_row TO app@localhost");
     MYSQL *app = connect_as(store, "app", "granted");
+    /* A trigger of another user than the loader, which has the right to call the function. */
+    state_is(app,
+             "CREATE TRIGGER log_permit_fence BEFORE UPDATE ON log FOR EACH ROW SET NEW.permit_token ="
+             " IF(NEW.permit_token >= OLD.permit_token, NEW.permit_token,"
+             " permit_fence_row('log', NEW.permit_token, OLD.permit_token))",
+             "00000");
+    state_is(app, "UPDATE log SET permit_token = 57 WHERE id = 7", "00000");
     state_is(app, "UPDATE report SET permit_token = 57 WHERE id = 7", "00000");
+    must_load(store, "mariadb-row.sql", "granted");
+    state_is(app, "UPDATE log SET permit_token = 56 WHERE id = 7", "PF001");
     state_is(app, "UPDATE report SET permit_token = 56 WHERE id = 7", "PF001");
     state_is(app, "UPDATE report SET permit_token = 9007199254740991 WHERE id = 7", "PF002");
     state_is(app, "INSERT INTO report VALUES (8, 9007199254740991)", "PF002");

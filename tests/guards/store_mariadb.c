@@ -138,10 +138,11 @@ static void load(const struct store *store, const char *script)
 static struct store *start(bool durable)
 {
     /* A writer that is stopped inside a transaction must not keep its locks. */
-    static const char *const common[] = {"--loose-idle-transaction-timeout=1", "--innodb-buffer-pool-size=512M", NULL};
-    static const char *const transient[] = {"--innodb-print-all-deadlocks=1", "--loose-idle-transaction-timeout=1",
-                                            "--innodb-buffer-pool-size=512M", "--innodb-flush-log-at-trx-commit=2",
-                                            NULL};
+    static const char *const common[] = {"--loose-idle-transaction-timeout=1", "--innodb-buffer-pool-size=512M",
+                                         "--log-bin-trust-function-creators=1", NULL};
+    static const char *const transient[] = {"--innodb-print-all-deadlocks=1",     "--loose-idle-transaction-timeout=1",
+                                            "--innodb-buffer-pool-size=512M",     "--log-bin-trust-function-creators=1",
+                                            "--innodb-flush-log-at-trx-commit=2", NULL};
     struct kit_database *database = kit_database_start(durable ? common : transient);
     struct store *store = calloc(1, sizeof(*store));
     struct session session;

@@ -3,7 +3,7 @@
  * Clients that try to exhaust permitd's memory: its resident memory stays under max_memory, small requests are still
  * served, and freed memory returns to the system.
  *
- *     hostile [bodies | readers]
+ *     hostile [bodies | readers | halves]
  */
 #include <errno.h>
 #include <stdio.h>
@@ -101,6 +101,12 @@ static bool has_given_back(void *context)
 {
     const struct kept *kept = context;
     return memory_mib(kept->side, "VmRSS") < kept->before_mib + (double)KEPT_MIB;
+}
+
+static bool is_as_before(void *context)
+{
+    const struct kept *kept = context;
+    return memory_mib(kept->side, "VmRSS") < kept->before_mib * 1.1;
 }
 
 /* ---- connections ---- */
@@ -274,6 +280,56 @@ static void check_readers(struct side *side)
     end(side);
 }
 
+/* ---- half requests ---- */
+
+enum { HALVES = 3900 };
+
+struct halves {
+    struct side *side;
+    double bytes; /* that permitd has to read */
+};
+
+static bool are_read(void *context)
+{
+    const struct halves *halves = context;
+    return metric(halves->side, "permitd_http_buffered_bytes") >= halves->bytes;
+}
+
+/* Opens connections that send half a request each, waits until permitd has read it, and closes them. */
+static void send_halves(struct side *side, size_t count)
+{
+    static const char half[] = "POST /v1/requests HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                               "Content-Length: 20000\r\n\r\n";
+    static const char filler[8192];
+    static int fds[HALVES];
+    for (size_t i = 0; i < count; i++) {
+        fds[i] = connect_to(side, 0);
+        KIT_CHECK(send(fds[i], half, sizeof half - 1, MSG_NOSIGNAL) == (ssize_t)sizeof half - 1);
+        KIT_CHECK(send(fds[i], filler, sizeof filler, MSG_NOSIGNAL) == (ssize_t)sizeof filler);
+    }
+    struct halves halves = {side, (double)count * (double)sizeof filler};
+    KIT_CHECK(kit_wait_until(are_read, &halves, PATIENCE_MS));
+    for (size_t i = 0; i < count; i++)
+        close(fds[i]);
+}
+
+/* A crowd leaves nothing behind: neither in lists of spare memory, nor in pieces that keep pages resident. */
+static void check_halves(struct side *side)
+{
+    start(side);
+    KIT_CHECK(call(side, "PUT", "/v1/semaphores/s", "{\"capacity\":1}") == 201 && is_served(side));
+    send_halves(side, 10); /* what is allocated once is not meant */
+    KIT_CHECK(is_served(side));
+    struct kept kept = {side, memory_mib(side, "VmRSS")};
+    send_halves(side, HALVES);
+    printf("hostile: %.1f MiB before %d half requests, %.1f with them\n", kept.before_mib, HALVES,
+           memory_mib(side, "VmRSS"));
+    check(side, kit_wait_until(is_as_before, &kept, PATIENCE_MS), "half requests leave at most a tenth more memory");
+    printf("hostile: %.1f MiB afterwards\n", memory_mib(side, "VmRSS"));
+    check(side, is_served(side), "others are served");
+    end(side);
+}
+
 int main(int argc, char **argv)
 {
     struct side side = {.permitd = NULL};
@@ -282,6 +338,8 @@ int main(int argc, char **argv)
         check_bodies(&side);
     if (argc < 2 || !strcmp(argv[1], "readers"))
         check_readers(&side);
+    if (argc < 2 || !strcmp(argv[1], "halves"))
+        check_halves(&side);
     printf("hostile: %d passed, %d failed\n", side.passed, side.failed);
     return side.failed != 0;
 }

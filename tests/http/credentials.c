@@ -180,3 +180,39 @@ Test(credentials, without_the_setting_there_are_no_metrics_of_it, .timeout = 300
     say(&talk, 200, "GET", "/healthz", NULL);
     talk_end(&talk);
 }
+
+/* Counts how often the metric has a principal. */
+static size_t principals_of(struct talk *talk, const char *metric)
+{
+    const char *line = text("\n%s{principal=", metric);
+    size_t count = 0;
+    reply_release(&talk->reply);
+    cr_assert(kit_http_call(&talk->http, "GET", "/metrics", HEADER, NULL, &talk->reply));
+    for (const char *at = talk->reply.body; (at = strstr(at, line)); at++)
+        count++;
+    return count;
+}
+
+/* A client of each of 1,002 principals, the admin among them. */
+Test(credentials, thousand_principals_have_metrics_of_their_own, .timeout = 300)
+{
+    enum { OTHERS = 1001, SHOWN = 1000 };
+    char *path = kit_path("credentials");
+    write_credentials(path, ADMIN, 0600);
+    run_shell(
+        NULL,
+        "python3 -c \"import hashlib\nfor i in range(%d): print('[p%%d]\\nrole = metrics\\ntoken = sha256:' %% i +"
+        " hashlib.sha256(b'pmt_%%043d' %% i).hexdigest())\" >>'%s'",
+        OTHERS, path);
+    struct kit_permitd *permitd = own_permitd((const char *const[]){"--credentials", path, NULL});
+    struct talk talk = talk_to(permitd->port);
+    for (int i = 0; i < OTHERS; i++)
+        say_with(&talk, 200, NULL, "GET", "/v1/whoami", text("Authorization: Bearer pmt_%043d\r\n", i), NULL);
+    cr_expect_eq(principals_of(&talk, "permitd_principal_requests_total"), SHOWN);
+    cr_expect_eq(principals_of(&talk, "permitd_principal_refused_total"), SHOWN);
+    cr_expect_eq(principals_of(&talk, "permitd_principal_connections"), SHOWN);
+    cr_expect_eq(principals_of(&talk, "permitd_principal_waiting"), SHOWN);
+    talk_end(&talk);
+    kit_permitd_stop(permitd);
+    free(path);
+}

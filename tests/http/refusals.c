@@ -9,6 +9,8 @@
 #include "fixture.h"
 
 enum { LONG_MS = 120000 };
+#define WITH_SHORT_PATH    "--short-path=on"
+#define WITHOUT_SHORT_PATH "--short-path=off"
 
 /* A permitd with a short request timeout on its own database, and the session that locks rows. */
 struct scene {
@@ -18,9 +20,9 @@ struct scene {
 };
 
 /* One worker, so that a later batch runs only after the blocked one. */
-static struct scene scene_set(const char *request_timeout)
+static struct scene scene_set(const char *request_timeout, const char *short_path)
 {
-    const char *const flags[] = {"--request-timeout", request_timeout, "--workers", "1", NULL};
+    const char *const flags[] = {"--request-timeout", request_timeout, "--workers", "1", short_path, NULL};
     struct scene scene = {.permitd = own_permitd(flags), .locker = own_sql("own0")};
     scene.talk = talk_to(scene.permitd->port);
     say_until(&scene.talk, 200, "PUT", "/v1/semaphores/s", "{\"capacity\":100}");
@@ -67,7 +69,7 @@ static void unlock_row(struct scene *scene)
 
 Test(refusals, busy_acquire_is_never_granted, .timeout = 300)
 {
-    struct scene scene = scene_set("1s");
+    struct scene scene = scene_set("1s", WITH_SHORT_PATH);
     lock_row(&scene, lock_semaphore);
     cr_assert(is_busy_while_locked(&scene, "POST", "/v1/requests",
                                    "{\"external_id\":\"k\",\"permits\":[{\"semaphore\":\"s\"}]}"),
@@ -77,9 +79,25 @@ Test(refusals, busy_acquire_is_never_granted, .timeout = 300)
     scene_end(&scene);
 }
 
+/* Its one packet has been sent, and might have been committed. Its guard of the time stops it when it gets the lock. */
+Test(refusals, release_whose_packet_waits_too_long_is_unknown_and_never_done, .timeout = 300)
+{
+    struct scene scene = scene_set("1s", WITH_SHORT_PATH);
+    say_until(&scene.talk, 200, "POST", "/v1/requests",
+              "{\"external_id\":\"k\",\"ttl\":\"1h\",\"permits\":[{\"semaphore\":\"s\"}]}");
+    lock_row(&scene, lock_semaphore);
+    cr_assert_not(is_busy_while_locked(&scene, "DELETE", "/v1/requests/k", NULL));
+    cr_assert(kit_json_text_is(scene.talk.reply.body, "type", "/problems/outcome_unknown"), "%s",
+              scene.talk.reply.body);
+    unlock_row(&scene);
+    say_until(&scene.talk, 200, "GET", "/v1/requests/k", NULL);
+    text_is(&scene.talk, "state", "ACQUIRED");
+    scene_end(&scene);
+}
+
 Test(refusals, busy_release_is_never_done, .timeout = 300)
 {
-    struct scene scene = scene_set("1s");
+    struct scene scene = scene_set("1s", WITHOUT_SHORT_PATH);
     say_until(&scene.talk, 200, "POST", "/v1/requests",
               "{\"external_id\":\"k\",\"ttl\":\"1h\",\"permits\":[{\"semaphore\":\"s\"}]}");
     lock_row(&scene, lock_semaphore);
@@ -93,7 +111,7 @@ Test(refusals, busy_release_is_never_done, .timeout = 300)
 /* One operation may have been in a transaction that was sent; the others are never sent. */
 Test(refusals, operations_of_a_timed_out_batch_are_never_granted, .timeout = 300)
 {
-    struct scene scene = scene_set("1s");
+    struct scene scene = scene_set("1s", WITH_SHORT_PATH);
     say_until(&scene.talk, 200, "PUT", "/v1/semaphores/free", "{\"capacity\":100}");
     lock_row(&scene, lock_semaphore);
     bool busy = is_busy_while_locked(
@@ -118,7 +136,7 @@ static bool is_held(void *context)
 /* P23: a locked row delays the operations of its semaphore only, also those that came together with others. */
 Test(refusals, locked_row_delays_only_its_part_of_a_batch, .timeout = 300)
 {
-    struct scene scene = scene_set("2m");
+    struct scene scene = scene_set("2m", WITH_SHORT_PATH);
     struct talk other = talk_to(scene.permitd->port);
     say_until(&scene.talk, 200, "PUT", "/v1/semaphores/free", "{\"capacity\":100}");
     say_until(&scene.talk, 200, "PUT", "/v1/semaphores/u", "{\"capacity\":100}");
@@ -141,7 +159,7 @@ Test(refusals, locked_row_delays_only_its_part_of_a_batch, .timeout = 300)
 
 Test(refusals, busy_heartbeat_is_never_written, .timeout = 300)
 {
-    struct scene scene = scene_set("500ms"); /* permitd waits 1 s for the row of an owner */
+    struct scene scene = scene_set("500ms", WITH_SHORT_PATH); /* permitd waits 1 s for the row of an owner */
     say_until(&scene.talk, 200, "PUT", "/v1/owners/o", "{\"ttl\":\"1h\"}");
     lock_row(&scene, "SELECT ttl_ms FROM owner WHERE name = 'o' FOR UPDATE");
     cr_assert(is_busy_while_locked(&scene, "PUT", "/v1/owners/o", "{\"ttl\":\"2h\"}"), "%s", scene.talk.reply.body);
@@ -161,7 +179,7 @@ static struct talk second_put(const struct scene *scene)
 /* Templates are written through engine_look: a call that has not begun at its deadline never begins. */
 Test(refusals, busy_template_is_never_written, .timeout = 300)
 {
-    struct scene scene = scene_set("1s");
+    struct scene scene = scene_set("1s", WITH_SHORT_PATH);
     say_until(&scene.talk, 200, "PUT", "/v1/templates/t:", "{\"capacity\":1}");
     lock_row(&scene, "SELECT capacity FROM template WHERE prefix = 't:' FOR UPDATE");
     tell(&scene.talk, "PUT", "/v1/templates/t:", "{\"capacity\":2}");

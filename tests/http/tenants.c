@@ -14,15 +14,16 @@
 
 enum { LONG_MS = 120000, BOTH = 2 };
 
-/* The tenants come first. PLAIN has no namespace, CLERK shares that of SHOP. */
-enum { SHOP, BANK, PLAIN, TENANTS, CLERK = TENANTS, OPERATOR, SCRAPER, PEOPLE };
+/* The tenants come first. PLAIN has no namespace, CLERK shares that of SHOP. The scope of FOREMAN is that of SHOP alone. */
+enum { SHOP, BANK, PLAIN, TENANTS, CLERK = TENANTS, OPERATOR, FOREMAN, SCRAPER, PEOPLE };
 
 static const struct person {
     const char *name;
     const char *role;
     const char *namespace; /* "": none */
     const char *token;
-    const char *digest; /* SHA-256 of the token */
+    const char *digest;     /* SHA-256 of the token */
+    const char *semaphores; /* NULL: all of the test */
 } people[PEOPLE] = {
     [SHOP] = {"shop", "use", "shop", "pmt_shop-token-of-the-tenants-tests-xxxxxxxxxxx",
               "4c9e42bd7d972e5aa29e86acb99928bb94ca9413a7f91d00f5f4bd778d6c8001"},
@@ -33,7 +34,9 @@ static const struct person {
     [CLERK] = {"clerk", "use", "shop", "pmt_clerk-token-of-the-tenants-tests-xxxxxxxxxx",
                "2459ba5db756e775d1aaef3e6cb88e7aaaf103b4e7a6b64a1a58874ff7c6414e"},
     [OPERATOR] = {"operator", "operate", "", "pmt_operator-token-of-the-tenants-tests-xxxxxxx",
-                  "940391a4d5b022f418618b921f36e09c10a6cb97a45d504af953fd276a0a6c86"},
+                  "940391a4d5b022f418618b921f36e09c10a6cb97a45d504af953fd276a0a6c86", "*"},
+    [FOREMAN] = {"foreman", "operate", "shop", "pmt_foreman-token-of-the-tenants-tests-xxxxxxxx",
+                 "e6aa87bdb549553b4e6cd4ef6cec9a0a3d7c6bbc38d70cb59e9070ab0a62c339", "t:shop:*"},
     [SCRAPER] = {"scraper", "metrics", "", "pmt_scraper-token-of-the-tenants-tests-xxxxxxxx",
                  "5423c8cb28dc0b3144d620f714056b7be5bf5c27b60c50d06d1ebb87b9b6d657"},
 };
@@ -55,7 +58,7 @@ static const char *credentials_file(void)
     for (unsigned i = 0; i < PEOPLE; i++) {
         fprintf(file, "[%s]\ntoken = sha256:%s\nrole = %s\n", people[i].name, people[i].digest, people[i].role);
         if (i != SCRAPER)
-            fprintf(file, "semaphores = t:*\n");
+            fprintf(file, "semaphores = %s\n", people[i].semaphores ? people[i].semaphores : "t:*");
         if (people[i].namespace[0])
             fprintf(file, "namespace = %s\n", people[i].namespace);
     }
@@ -707,6 +710,19 @@ Test(tenants, abandoned_grant_under_a_generated_key_is_released, .timeout = 600)
     stop_both(&scene);
 }
 
+Test(tenants, refusal_of_a_reused_key_names_the_owner_as_its_client_wrote_it, .timeout = 600)
+{
+    struct scene scene = scene_begin();
+    by(&scene, OPERATOR, 201, NULL, "PUT", "/v1/semaphores/t:a", "{\"capacity\":10}");
+    for (unsigned i = 0; i < TENANTS; i++) {
+        by(&scene, i, 201, NULL, "POST", "/v1/requests", acquire_body("same", "first-owner", ""));
+        const char *body =
+            by(&scene, i, 422, "key_reused", "POST", "/v1/requests", acquire_body("same", "second-owner", ""));
+        cr_expect_not_null(strstr(body, "1 of t:a, owner first-owner, ttl"), "%s", body);
+    }
+    stop_both(&scene);
+}
+
 /* ---- who may name a namespace ---- */
 
 Test(tenants, only_operators_name_a_namespace_and_never_for_a_tombstone_or_heartbeat, .timeout = 600)
@@ -732,6 +748,83 @@ Test(tenants, only_operators_name_a_namespace_and_never_for_a_tombstone_or_heart
     text_is(&scene.talks[0], "namespace", "shop");
     by(&scene, PLAIN, 200, NULL, "GET", "/v1/whoami", NULL);
     cr_expect_not(kit_json_has(scene.talks[0].reply.body, "namespace"));
+    stop_both(&scene);
+}
+
+static size_t count_lines(const char *log, const char *what)
+{
+    size_t count = 0;
+    for (const char *at = log; (at = strstr(at, what)); at++)
+        count++;
+    return count;
+}
+
+/* An operator of some semaphores has no right to what nobody can judge by them: owners, and requests without permits. */
+Test(tenants, operator_of_some_semaphores_reaches_no_owner_or_tombstone_of_another_namespace, .timeout = 600)
+{
+    struct scene scene = scene_begin();
+    const char *bank = people[BANK].namespace;
+    by(&scene, OPERATOR, 201, NULL, "PUT", "/v1/semaphores/t:a", "{\"capacity\":10}");
+    by(&scene, BANK, 201, NULL, "PUT", "/v1/owners/worker", "{\"ttl\":\"1h\"}");
+    by(&scene, BANK, 201, NULL, "POST", "/v1/requests", acquire_body("job", "worker", ",\"ttl\":\"owner\""));
+    by(&scene, BANK, 200, NULL, "DELETE", "/v1/requests/secret", NULL);
+    const char *methods[] = {"GET", "DELETE"};
+    for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
+        by(&scene, FOREMAN, 403, "forbidden", methods[i], text("/v1/owners/worker?namespace=%s", bank), NULL);
+        by(&scene, FOREMAN, 403, "forbidden", methods[i], text("/v1/owners/nobody?namespace=%s", bank), NULL);
+    }
+    by(&scene, BANK, 200, NULL, "GET", "/v1/owners/worker", NULL);
+    text_is(&scene.talks[0], "state", "alive");
+    hides(by(&scene, FOREMAN, 200, NULL, "GET", "/v1/requests", NULL), "secret", "job");
+    hides(by(&scene, FOREMAN, 200, NULL, "GET", text("/v1/requests?namespace=%s", bank), NULL), "secret", "job");
+    static const char *const calls[][3] = {
+        {"GET", "", NULL},
+        {"GET", "/why", NULL},
+        {"POST", "/renew", "{}"},
+        {"POST", "/confirm", "{}"},
+        {"POST", "/force-release", "{\"reason\":\"r\"}"},
+    };
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
+        by(&scene, FOREMAN, 404, "unknown_request", calls[i][0],
+           text("/v1/requests/secret%s?namespace=%s", calls[i][1], bank), calls[i][2]);
+    /* Those of its own namespace it sees, as every principal of it does. */
+    by(&scene, SHOP, 200, NULL, "DELETE", "/v1/requests/own", NULL);
+    by(&scene, FOREMAN, 200, NULL, "GET", "/v1/requests/own", NULL);
+    by(&scene, FOREMAN, 410, "ended", "POST", "/v1/requests/own/renew?namespace=shop", "{}");
+    by(&scene, SHOP, 201, NULL, "PUT", "/v1/owners/worker", "{\"ttl\":\"1h\"}");
+    by(&scene, FOREMAN, 200, NULL, "DELETE", "/v1/owners/worker?namespace=shop", NULL);
+    by(&scene, OPERATOR, 200, NULL, "GET", text("/v1/requests/secret?namespace=%s", bank), NULL);
+    by(&scene, OPERATOR, 410, "ended", "POST", text("/v1/requests/secret/renew?namespace=%s", bank), "{}");
+    by(&scene, OPERATOR, 200, NULL, "DELETE", text("/v1/owners/worker?namespace=%s", bank), NULL);
+    stop_both(&scene);
+}
+
+/* Renew, confirm and the end of an owner need the right operate where they name a namespace. */
+Test(tenants, each_change_in_a_named_namespace_is_a_line_of_the_log, .timeout = 600)
+{
+    struct scene scene = scene_begin();
+    by(&scene, OPERATOR, 201, NULL, "PUT", "/v1/semaphores/t:a", "{\"capacity\":10}");
+    by(&scene, SHOP, 201, NULL, "PUT", "/v1/owners/worker", "{\"ttl\":\"1h\"}");
+    by(&scene, SHOP, 201, NULL, "POST", "/v1/requests", acquire_body("job", "worker", ""));
+    by(&scene, OPERATOR, 200, NULL, "POST", "/v1/requests/job/renew?namespace=shop", "{}");
+    by(&scene, OPERATOR, 200, NULL, "POST", "/v1/requests/job/confirm?namespace=shop", "{}");
+    by(&scene, OPERATOR, 200, NULL, "DELETE", "/v1/owners/worker?namespace=shop", NULL);
+    by(&scene, FOREMAN, 403, "forbidden", "DELETE", text("/v1/owners/worker?namespace=%s", people[BANK].namespace),
+       NULL);
+    by(&scene, SHOP, 200, NULL, "POST", "/v1/requests/job/renew", "{}");
+    by(&scene, OPERATOR, 200, NULL, "GET", "/v1/requests/job?namespace=shop", NULL);
+    char *log = kit_read_file(scene.permitd[0]->log_path);
+    cr_expect_eq(count_lines(log, " change "), 5, "%s", log); /* with that of the PUT */
+    static const char *const lines[] = {
+        "what=\"POST /v1/requests/{external_id}/renew\" name=job why=\"\" outcome=200",
+        "what=\"POST /v1/requests/{external_id}/confirm\" name=job why=\"\" outcome=200",
+        "principal=operator",
+        "what=\"DELETE /v1/owners/{owner}\" name=worker why=\"\" outcome=200",
+        "what=\"DELETE /v1/owners/{owner}\" name=worker why=\"\" outcome=403",
+    };
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
+        cr_expect_not_null(strstr(log, lines[i]), "%s in %s", lines[i], log);
+    free(log);
     stop_both(&scene);
 }
 

@@ -621,3 +621,87 @@ Test(tls, handshakes_beyond_the_rate_wait_and_delay_no_other_client)
     talk_end(&talk);
     kit_permitd_stop(served.permitd);
 }
+
+/*
+ * A crowd from 127.0.0.2, which is another address, connects at once; then one client from 127.0.0.1 does. Prints how
+ * many handshakes of the crowd were completed between its connection and its own.
+ */
+static const char crowd_program[] =
+    "import selectors, socket, ssl, sys, time\n"
+    "port, count = int(sys.argv[1]), int(sys.argv[2])\n"
+    "context = ssl.create_default_context(cafile='ca.pem')\n"
+    "chosen, start = selectors.DefaultSelector(), time.monotonic()\n"
+    "def connect(address):\n"
+    "    plain = socket.create_connection(('127.0.0.1', port), source_address=(address, 0))\n"
+    "    plain.setblocking(False)\n"
+    "    tls = context.wrap_socket(plain, server_hostname='localhost', do_handshake_on_connect=False)\n"
+    "    chosen.register(tls, selectors.EVENT_READ)\n"
+    "    try: tls.do_handshake()\n"
+    "    except ssl.SSLWantReadError: pass\n"
+    "    return tls\n"
+    "crowd = [connect('127.0.0.2') for i in range(count)]\n"
+    "other, before = connect('127.0.0.1'), 0\n"
+    "while other.version() is None and time.monotonic() - start < 200:\n"
+    "    for key, _ in chosen.select(1):\n"
+    "        try:\n"
+    "            key.fileobj.do_handshake()\n"
+    "            chosen.unregister(key.fileobj)\n"
+    "            before += key.fileobj is not other\n"
+    "        except ssl.SSLWantReadError: pass\n"
+    "assert other.version() is not None\n"
+    "print(before)\n";
+
+Test(tls, crowd_of_one_address_does_not_delay_the_handshake_of_another)
+{
+    enum { CROWD = 60 };
+    struct served served = serve("--tls-handshakes", "1", NULL, NULL);
+    FILE *program = fopen(file("crowd.py"), "w");
+    fputs(crowd_program, program);
+    fclose(program);
+    int before = atoi(run(text("python3 crowd.py %u %d", served.port, CROWD)));
+    cr_assert_lt(before, CROWD / 2, "%d handshakes of the crowd were before it", before);
+    kit_permitd_stop(served.permitd);
+}
+
+/*
+ * While permitd is stopped, a crowd from 127.0.0.2 sends something that ends its handshakes in their first step, and then a
+ * client from 127.0.0.1 begins one. Prints how many of the crowd were answered before it: epoll reports the sockets in
+ * the order in which they became readable.
+ */
+static const char steps_program[] =
+    "import os, select, signal, socket, ssl, sys\n"
+    "port, count, pid = (int(text) for text in sys.argv[1:])\n"
+    "def connect(address):\n"
+    "    return socket.create_connection(('127.0.0.1', port), source_address=(address, 0))\n"
+    "crowd, other = [connect('127.0.0.2') for i in range(count)], connect('127.0.0.1')\n"
+    "os.kill(pid, signal.SIGSTOP)\n"
+    "order = select.epoll()\n"
+    "for plain in crowd:\n"
+    "    order.register(plain, select.EPOLLIN)\n"
+    "    plain.sendall(b'\\x16\\x03\\x01\\x00\\x05wrong')\n"
+    "order.register(other, select.EPOLLIN)\n"
+    "number = other.fileno()\n"
+    "other.setblocking(False)\n"
+    "context = ssl.create_default_context(cafile='ca.pem')\n"
+    "other = context.wrap_socket(other, server_hostname='localhost', do_handshake_on_connect=False)\n"
+    "try: other.do_handshake()\n"
+    "except ssl.SSLWantReadError: pass\n"
+    "os.kill(pid, signal.SIGCONT)\n"
+    "for plain in crowd + [other]:\n"
+    "    readable = select.poll()\n"
+    "    readable.register(plain, select.POLLIN)\n"
+    "    readable.poll()\n"
+    "print([fd for fd, _ in order.poll(maxevents=count + 1)].index(number))\n";
+
+/* Otherwise its steps would come after one of each connection of the crowd, again and again. */
+Test(tls, steps_of_a_crowd_of_one_address_are_not_all_before_that_of_another)
+{
+    enum { CROWD = 600 };
+    struct served served = serve("--tls-handshakes", "100000", NULL, NULL);
+    FILE *program = fopen(file("steps.py"), "w");
+    fputs(steps_program, program);
+    fclose(program);
+    int before = atoi(run(text("python3 steps.py %u %d %d", served.port, CROWD, (int)served.permitd->pid)));
+    cr_assert_lt(before, CROWD / 2, "%d of the crowd were answered before it", before);
+    kit_permitd_stop(served.permitd);
+}

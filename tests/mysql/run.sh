@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: MIT
 # Runs the suites that need a database on MySQL: the server of tests/mysql/root.sh instead of MariaDB.
 #
-#     tests/mysql/run.sh              the short form: contract, schema, doctor and logins of the store, transcripts, a storm
+#     tests/mysql/run.sh              the short form: contract, schema, doctor and logins of the store, transcripts, a storm,
+#                                     the guard on MySQL
 #     tests/mysql/run.sh --all        all of them in full; a quarter of an hour on 2 cores
-#     tests/mysql/run.sh PART ...     these: store http right durable ends waiting storm each promoted election
+#     tests/mysql/run.sh PART ...     these: store http guards right durable ends waiting storm each promoted election
 #
 # Runs the programs in $PERMIT_BUILD/tests (tests/run.sh builds them). Prints one line per part, and the output of a
 # failed one. The last line is `N passed, N failed`; without a server, `skipped: WHY` and `0 passed, 0 failed`.
@@ -18,6 +19,7 @@ parts='
 contract    criterion  store/store --filter @(contract|schema|doctor|session|login|plugins)/*
 transcripts criterion  http/http --jobs 3 --filter @(acquire|batch|fence|not_found|ops|release|renew|request|semaphore)/*
 calm        lines      chaos/storm --operations 10000
+guards      lines      guards/guards mariadb mariadb-rows
 store       criterion  store/store
 http        criterion  http/http --jobs 3
 right       lines      chaos/right
@@ -31,11 +33,11 @@ election    lines      chaos/election
 '
 
 case "${1-}" in
-'') set -- contract transcripts calm ;;
---all) set -- store http right durable ends waiting storm each promoted election ;;
+'') set -- contract transcripts calm guards ;;
+--all) set -- store http guards right durable ends waiting storm each promoted election ;;
 esac
 for part in "$@"; do
-    grep -q "^$part " <<<"$parts" || { sed -n '5,7s/^# \{0,1\}//p' "$0" >&2 && exit 64; }
+    grep -q "^$part " <<<"$parts" || { sed -n '5,8s/^# \{0,1\}//p' "$0" >&2 && exit 64; }
 done
 
 PERMIT_MYSQL_ROOT=$(tests/mysql/root.sh)

@@ -312,6 +312,8 @@ static struct call *make_call(struct story *story, int process, int64_t *ret_wai
     enum action action = *ret_wait_us ? ACQUIRE_WAIT : choose_action(story);
     if (story->confirm_sent && dice_once_in(3))
         action = RELEASE;
+    if (action == ACQUIRE_WAIT && profile.few_waits && !dice_once_in(20))
+        action = ACQUIRE;
     *ret_wait_us = 0;
     switch (action) {
     case ACQUIRE_WAIT: *ret_wait_us = choose_wait(); return call_new(process, story, OP_ACQUIRE);

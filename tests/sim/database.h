@@ -23,7 +23,7 @@ enum {
     SEMAPHORES_NAMED = 24,  /* names that a template may cover */
     SEMAPHORES_MAX = SEMAPHORES_CREATED + SEMAPHORES_NAMED,
     TEMPLATES_MAX = 5,
-    SERVERS_MAX = 128, /* rows of `server` */
+    SERVERS_MAX = 512, /* rows of `server`: those of the dead stay until their places are removed, which kills delay */
     SLOTS_MAX = 24,
     ROW_PERMITS_MAX = 3,
     ROW_SLOTS_MAX = 4,
@@ -201,6 +201,7 @@ extern struct database {
     uint64_t lsn, durable_lsn;
     uint64_t commits, crashes, failovers, undone;
     uint64_t deadlocks, duplicates;
+    uint64_t cached, mismatches; /* batches in one packet: that were written, that found other rows */
 } database;
 
 void database_begin(void);

@@ -554,6 +554,99 @@ enum permit_status fake_batch_commit(struct fake_store *fake)
     return commit(fake);
 }
 
+/* Locks the semaphores that the packet writes, in the order of ids, as the compare-and-set does. */
+static enum permit_status lock_changed(struct fake_store *fake, const struct changes *changes)
+{
+    enum permit_status status = PERMIT_OK;
+    for (size_t i = 0; i < changes->semaphore_count && status == PERMIT_OK; i++) {
+        struct db_semaphore *semaphore = database_semaphore(changes->semaphores[i].semaphore->id);
+        if (semaphore && changes->semaphores[i].changed)
+            status = transaction_lock_semaphore(fake->transaction, semaphore);
+    }
+    return status;
+}
+
+static bool versions_are(const struct changes *changes)
+{
+    for (size_t i = 0; i < changes->semaphore_count; i++) {
+        const struct semaphore_image *image = &changes->semaphores[i];
+        const struct db_semaphore *semaphore = database_semaphore(image->semaphore->id);
+        if (image->changed && (!semaphore || semaphore->row.semaphore.version != image->expected_version))
+            return false;
+    }
+    return true;
+}
+
+static bool any_key_exists(const struct bytes *keys, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (database_key(keys[i])->row.exists)
+            return true;
+    return false;
+}
+
+/* The last guard. */
+static bool guard_holds(const struct assumed *assumed)
+{
+    utc_us now = lease_time(&database.globals.clock, database_now());
+    return database.globals.identity == database.server && database.globals.epoch == assumed->epoch &&
+           now >= assumed->now && now <= assumed->now + assumed->slack_us;
+}
+
+static enum permit_status write_assumed(struct fake_store *fake, const struct changes *changes,
+                                        const struct assumed *assumed, enum mismatch *ret_mismatch)
+{
+    enum permit_status status = lock_changed(fake, changes);
+    if (status != PERMIT_OK)
+        return status;
+    *ret_mismatch = MISMATCH_VERSION;
+    if (!versions_are(changes))
+        return PERMIT_CONFLICT;
+    status = transaction_write(fake->transaction, changes);
+    if (status == PERMIT_INTERNAL && !run_is_contract())
+        violation("P1", "the versions of a cached batch are right, and its rows are not");
+    *ret_mismatch = status == PERMIT_CONFLICT ? MISMATCH_KEY : MISMATCH_NONE;
+    if (status != PERMIT_OK)
+        return status;
+    *ret_mismatch = MISMATCH_KEY;
+    if (any_key_exists(assumed->absent, assumed->absent_count))
+        return PERMIT_CONFLICT;
+    *ret_mismatch = MISMATCH_GUARD;
+    if (!guard_holds(assumed))
+        return PERMIT_CONFLICT;
+    *ret_mismatch = MISMATCH_NONE;
+    return PERMIT_OK;
+}
+
+enum permit_status fake_batch_commit_cached(struct store *store, const struct changes *changes,
+                                            const struct assumed *assumed, enum mismatch *ret_mismatch)
+{
+    struct fake_store *fake = fake_of(store);
+    enum permit_status status = call_enter(fake);
+    if (status != PERMIT_OK)
+        return status;
+    if (profile.most_requests && changes->request_count > profile.most_requests) {
+        fiber_sleep(SESSION_TIME_OUT_US);
+        return call_lose(fake, false);
+    }
+    fake_batch_begin(fake);
+    status = write_assumed(fake, changes, assumed, ret_mismatch);
+    if (status == PERMIT_DATABASE_LOST)
+        return call_lose(fake, false);
+    fake->transaction->read_at = sim_now();
+    fake->transaction->read_time = assumed->now;
+    fake->transaction->jumps = oracle_jumps_over();
+    if (status == PERMIT_OK)
+        status = call_random_error(fake);
+    database.mismatches += *ret_mismatch != MISMATCH_NONE;
+    if (status != PERMIT_OK) {
+        fake->transaction->changes = NULL; /* the packet stopped before its COMMIT */
+        return call_report(fake, status, "cached batch");
+    }
+    database.cached++;
+    return fake_batch_commit(fake);
+}
+
 enum permit_status fake_batch_apply(struct store *store, const struct changes *changes)
 {
     struct fake_store *fake = fake_of(store);

@@ -317,6 +317,7 @@ enum permit_status fake_session_reconnect(struct store *store)
     kill_old_transaction(fake);
     fake->connected = true;
     fake->start = database.start;
+    store->sessions++;
     return PERMIT_OK;
 }
 

@@ -61,6 +61,8 @@ enum permit_status fake_batch_read_due(struct store *store, const struct shortfa
 enum permit_status fake_batch_read_waiters(struct store *store, const struct queue_read *reads,
                                            const struct slots_wanted *slots, size_t count, struct arena *arena,
                                            struct view *view);
+enum permit_status fake_batch_commit_cached(struct store *store, const struct changes *changes,
+                                            const struct assumed *assumed, enum mismatch *ret_mismatch);
 enum permit_status fake_batch_apply(struct store *store, const struct changes *changes);
 enum permit_status fake_templates_match(struct fake_store *fake, struct resolve_name *names, size_t count,
                                         struct arena *arena);

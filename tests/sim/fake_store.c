@@ -72,11 +72,14 @@ static enum permit_status tick(struct store *store, struct tick *tick)
 {
     struct fake_store *fake = fake_of(store);
     tick->ret_won = tick->ret_same_server = tick->ret_tokens_behind = false;
+    tick->ret_now = 0;
     enum permit_status status = call_enter(fake);
     if (status != PERMIT_OK)
         return status;
     struct lease_clock before = database.globals.clock;
     utc_us now = database_now();
+    tick->ret_clock = before;
+    tick->ret_now = now;
     tick->ret_epoch = database.globals.epoch;
     tick->ret_same_server = database.globals.identity == database.server;
     for (size_t i = 0; i < tick->seen_count; i++)
@@ -87,6 +90,7 @@ static enum permit_status tick(struct store *store, struct tick *tick)
     status = call_enter(fake);
     if (status != PERMIT_OK)
         return status;
+    tick->ret_now = 0;
     if (database.globals.clock.tick_at != before.tick_at || database.globals.clock.offset_us != before.offset_us)
         return call_leave(fake);
     struct globals globals = database.globals;
@@ -102,6 +106,8 @@ static enum permit_status tick(struct store *store, struct tick *tick)
         oracle_clock_jumps();
     status = call_flush(fake, database_commit_globals(&globals));
     tick->ret_won = status == PERMIT_OK;
+    tick->ret_clock = globals.clock;
+    tick->ret_now = tick->ret_won ? now : 0;
     return status;
 }
 
@@ -215,6 +221,7 @@ static const struct store_methods methods = {
     .rollback = fake_session_rollback,
     .reserve_ids = reserve_ids,
     .floors = floors,
+    .commit_cached = fake_batch_commit_cached,
     .tick = tick,
     .due = due,
     .semaphores = semaphores,

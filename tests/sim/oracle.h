@@ -108,6 +108,9 @@ struct profile {
     bool failovers;
     bool deaths;   /* permitd are killed, stopped or paused for long, and clients wait for long */
     bool lopsided; /* most clients call one permitd */
+    bool short_path;
+    int64_t shared_pause_ms;
+    bool few_waits; /* most acquires do not wait, so that queues are empty and the short path is taken */
     int64_t backfill_bound_ms;
     int64_t wait_max_ms;
     int engines;

@@ -407,6 +407,25 @@ static int64_t units_behind(const struct transaction *transaction, const struct 
 }
 
 /*
+ * The units of a semaphore that this commit has granted to new requests that stand before the waiter, by their priority.
+ * They come after the waiters, and may take units that were kept for it until a batch that can decide it.
+ */
+static int64_t units_of_new_before(const struct transaction *transaction, const struct db_key *key,
+                                   uint64_t semaphore_id)
+{
+    const struct changes *changes = transaction->changes;
+    int64_t units = 0;
+    for (size_t i = 0; i < changes->request_count; i++) {
+        const struct db_key *granted = database_key(changes->requests[i].request->external_id);
+        const struct permit *permit = permit_at(&granted->row.request, semaphore_id);
+        if (changes->requests[i].insert && row_is_held(&granted->row) && permit &&
+            compare_places(&granted->row.request, &key->row.request) < 0)
+            units += permit->count;
+    }
+    return units;
+}
+
+/*
  * True if this commit has ended a holder whose key an acquire of the same batch may name. That acquire is decided first,
  * and so are the new requests that came before the release: these took their units before the holder's were free.
  */
@@ -436,7 +455,8 @@ static void check_kept_back(const struct transaction *transaction, const struct 
     for (size_t i = 0; i < key->story->want_count; i++) {
         const struct semaphore *row = &key->story->semaphores[i]->row.semaphore;
         int64_t lacks = key->story->wants[i].count - (row->capacity - row->in_use);
-        if ((lacks > 0 && lacks > units_behind(transaction, key, row->id)) || freed_late(transaction, row->id))
+        int64_t behind = units_behind(transaction, key, row->id) - units_of_new_before(transaction, key, row->id);
+        if ((lacks > 0 && lacks > behind) || freed_late(transaction, row->id))
             return;
         fits_now &= lacks <= 0;
     }

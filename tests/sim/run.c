@@ -302,6 +302,9 @@ static void choose_profile(void)
     profile.deaths = !profile.calm && !faults.only_call && dice_once_in(3);
     profile.lopsided = dice_once_in(4);
     profile.wait_max_ms = profile.deaths ? WAIT_LONG_MS : WAIT_MAX_MS;
+    profile.short_path = !dice_once_in(4);
+    profile.shared_pause_ms = dice_once_in(3) ? 1000 : 0;
+    profile.few_waits = profile.short_path && dice_once_in(2);
     profile.backfill_bound_ms = dice_between(50, 2000);
     fake_queue_read_max = dice_once_in(3) ? (size_t)dice_between(1, 4) : QUEUE_READ_MAX;
     profile.hold_ms = dice_once_in(2) ? 5000 : dice_between(200, 2000);
@@ -386,6 +389,8 @@ static void collect(void)
     result->templates_changed = counts.templates_changed;
     result->crashes = database.crashes;
     result->deadlocks = database.deadlocks;
+    result->cached = database.cached;
+    result->mismatches = database.mismatches;
     result->duplicates = database.duplicates;
     result->failovers = database.failovers;
     result->faults = fault_counts.lost + fault_counts.lock_timeouts + fault_counts.conflicts + fault_counts.refused;

@@ -37,6 +37,7 @@ static void start_server(int process)
         .max_pending = dice_once_in(6) ? 10 : 1000,
         .max_pending_ends = 1000,
         .key_cache_entries = dice_once_in(4) ? 3 : 2000,
+        .key_cache_bytes = dice_once_in(4) ? 4000 : 1000000,
         .request_timeout_ms = 10000,
         .failover_hold_ms = profile.hold_ms,
         .plan = {.retention_us = 7 * 86400LL * US_PER_SECOND,
@@ -54,6 +55,8 @@ static void start_server(int process)
         .max_semaphores = profile.max_semaphores,
         .wait_poll_ms = 50,
         .backfill_bound_ms = profile.backfill_bound_ms,
+        .short_path = profile.short_path,
+        .shared_pause_ms = profile.shared_pause_ms,
     };
     int before = process_current();
     process_enter(process, server_any_skew());

@@ -89,6 +89,20 @@ Test(contract, grant_and_release_are_written_to_all_tables)
     cr_assert(outcome->already_released);
 }
 
+/* Else each batch would walk all held slots before the first free one. */
+Test(contract, first_free_follows_the_grants_of_a_new_semaphore)
+{
+    static const char first_free[] = "SELECT first_free FROM semaphore WHERE name = 'alpha'";
+    struct want alpha[] = {{.semaphore = BYTES("alpha"), .count = 2}};
+    struct operation acquire = acquire_of("k", alpha, 1);
+    struct operation release = {.kind = OP_RELEASE, .external_id = BYTES("k")};
+    cr_assert_eq(number_of(observer, first_free), 1);
+    cr_assert_eq(batch_run(&one, &acquire)->status, PERMIT_OK);
+    cr_assert_eq(number_of(observer, first_free), 3);
+    cr_assert_eq(batch_run(&one, &release)->status, PERMIT_OK);
+    cr_assert_eq(number_of(observer, first_free), 1);
+}
+
 Test(contract, replay_reads_the_grant)
 {
     struct want wants[] = ALPHA_AND_BETA;
@@ -216,20 +230,100 @@ Test(contract, request_with_too_many_permits_is_an_internal_error)
     cr_assert_eq(store_rollback(one.store), PERMIT_OK);
 }
 
-Test(contract, changed_semaphore_raises)
+/* Asserts that the batch as it was decided raises, and leaves no row and no lock. */
+static void batch_is_refused(struct operation *operation)
 {
-    struct want wants[] = ALPHA_AND_BETA;
-    struct operation acquire = acquire_of("k", wants, 2);
-    batch_decide(&one, &acquire);
-    struct semaphore_image *last = &one.plan.changes.semaphores[one.plan.changes.semaphore_count - 1];
-    last->expected_version++;
-    last->semaphore->version++;
     char before[4096];
     snprintf(before, sizeof before, "%s", all_rows());
     cr_assert_eq(store_apply(one.store, &one.plan.changes), PERMIT_INTERNAL);
     cr_assert_eq(store_rollback(one.store), PERMIT_OK);
     cr_assert_str_eq(all_rows(), before);
-    cr_assert_eq(batch_run(&two, &acquire)->status, PERMIT_OK, "the locks are free again");
+    cr_assert_eq(batch_run(&two, operation)->status, PERMIT_OK, "the locks are free again");
+}
+
+/* The batch writes the usage of one semaphore, or of two in one statement; each of them differs once. */
+static void semaphore_is_checked(const char *const keys[3], void (*change)(struct semaphore_image *image))
+{
+    struct want wants[] = ALPHA_AND_BETA;
+    for (size_t i = 0; i < 3; i++) {
+        struct operation acquire = acquire_of(keys[i], wants, i < 2 ? 2 : 1);
+        struct operation release = {.kind = OP_RELEASE, .external_id = bytes_of(keys[i])};
+        batch_decide(&one, &acquire);
+        change(&one.plan.changes.semaphores[i % 2]);
+        batch_is_refused(&acquire);
+        cr_assert_eq(batch_run(&two, &release)->status, PERMIT_OK);
+    }
+}
+
+static void change_version(struct semaphore_image *image)
+{
+    image->expected_version++;
+    image->semaphore->version++;
+}
+
+static void change_version_back(struct semaphore_image *image)
+{
+    image->expected_version--;
+    image->semaphore->version--;
+}
+
+static void change_id(struct semaphore_image *image)
+{
+    image->semaphore->id += 1000000; /* there is no such row */
+}
+
+Test(contract, changed_semaphore_raises)
+{
+    semaphore_is_checked((const char *const[]){"a", "b", "c"}, change_version);
+    semaphore_is_checked((const char *const[]){"d", "e", "f"}, change_version_back);
+}
+
+Test(contract, missing_semaphore_raises)
+{
+    semaphore_is_checked((const char *const[]){"a", "b", "c"}, change_id);
+    cr_assert_eq(number_of(observer, "SELECT COUNT(*) FROM semaphore"), 2);
+}
+
+/* Retention may delete an ended request at any time. The UPDATE that finds no row must not hide the check before it. */
+Test(contract, deleted_request_hides_no_mismatch)
+{
+    struct want wants[] = ALPHA_AND_BETA;
+    struct operation acquire = acquire_of("new", wants, 2);
+    struct operation release = {.kind = OP_RELEASE, .external_id = BYTES("ended")};
+    const struct operation *operations[] = {&release, &acquire};
+    struct bytes keys[] = {BYTES("ended"), BYTES("new")};
+    cr_assert_eq(batch_run(&one, &release)->status, PERMIT_OK);
+    struct lock_set set = lock_set_of(&one, &acquire);
+    set.keys = keys;
+    set.key_count = ARRAY_LENGTH(keys);
+    cr_assert_eq(store_lock(one.store, &set, &one.arena, &one.view), PERMIT_OK, "%s", one.store->message);
+    cr_assert_eq(plan_batch(&one.view, operations, 2, one.ids, &fixture_settings, &one.arena, &one.plan), PERMIT_OK);
+    cr_assert(one.plan.outcomes[0].already_released);
+    cr_assert_eq(one.plan.outcomes[1].status, PERMIT_OK);
+    must_run(observer, "DELETE FROM permit_request");
+    change_id(&one.plan.changes.semaphores[1]);
+    one.plan.changes.slot_count = 0; /* their check would come first */
+    batch_is_refused(&acquire);
+}
+
+Test(contract, permits_of_several_semaphores_end_in_one_statement)
+{
+    struct want wants[] = ALPHA_AND_BETA;
+    struct operation acquire = acquire_of("k", wants, 2);
+    struct operation release = {.kind = OP_RELEASE, .external_id = BYTES("k")};
+    cr_assert_eq(batch_run(&one, &acquire)->status, PERMIT_OK);
+    must_run(observer, "INSERT INTO permit (semaphore_id, id, permit_request_id, count, state)"
+                       " WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 900)"
+                       " SELECT id, 1000 + i, 1000 + i, 0, 2 FROM semaphore JOIN n");
+    must_run(observer, "ANALYZE TABLE permit");
+    sent_record();
+    cr_assert_eq(batch_run(&one, &release)->status, PERMIT_OK);
+    char *update = strdup(sent_statement("UPDATE permit "));
+    struct explained table;
+    cr_assert_eq(explain(observer, update, &table, 1), 1);
+    cr_assert(bytes_equal(table.key, BYTES("PRIMARY")) && bytes_equal(table.type, BYTES("range")), "%s", update);
+    free(update);
+    cr_assert_str_eq(all_rows(), "alpha,0,2,beta,0,2;1;0;1802;0");
 }
 
 Test(contract, batch_that_fails_late_writes_nothing)

@@ -90,6 +90,14 @@ Test(name, key_cannot_have_the_mark_of_a_namespace)
     cr_expect_not(name_has_namespace((struct bytes){"", 0}));
 }
 
+Test(name, stored_key_without_its_namespace_is_what_the_client_wrote)
+{
+    cr_expect(bytes_equal(name_without_namespace(BYTES("\001shop\001job-1")), BYTES("job-1")));
+    cr_expect(bytes_equal(name_without_namespace(BYTES("job-1")), BYTES("job-1")));
+    cr_expect(bytes_equal(name_without_namespace(BYTES("\001shop\001")), BYTES("")));
+    cr_expect(bytes_equal(name_without_namespace(BYTES("")), BYTES("")));
+}
+
 Test(status, every_status_has_a_word_a_title_and_a_code)
 {
     for (int i = 0; i < PERMIT_STATUS_COUNT; i++) {

@@ -1,0 +1,393 @@
+/* SPDX-License-Identifier: MIT */
+#include "engine/short_path.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "engine/worker.h"
+
+/* A batch that commits later than this after its plan goes the long way; deadlines count from the end of this time. */
+#define SLACK_US       (250LL * US_PER_MS)
+/* The lease clock as read is valid this long; the tick reads it every 500 ms. */
+#define CLOCK_VALID_US (4LL * US_PER_SECOND)
+
+/* ---- the lease clock ---- */
+
+void short_path_tick(struct engine *engine, const struct tick *tick, mono_us now)
+{
+    struct known_clock *clock = &engine->clock;
+    pthread_mutex_lock(&engine->mutex);
+    if (clock->known && tick->ret_now && tick->ret_same_server && tick->ret_epoch == clock->epoch) {
+        clock->lease = tick->ret_clock;
+        clock->now = tick->ret_now;
+        clock->read_at = now;
+    }
+    pthread_mutex_unlock(&engine->mutex);
+}
+
+static void learn_clock(struct engine *engine, const struct run *run)
+{
+    const struct view *view = &run->view;
+    engine->clock = (struct known_clock){.known = true,
+                                         .lease = view->clock,
+                                         .now = view->now,
+                                         .read_at = run->read_at,
+                                         .latest = lease_time(&view->clock, view->now),
+                                         .epoch = view->epoch,
+                                         .grants_from = view->grants_from};
+}
+
+/*
+ * Estimates the database's clock: never more than it is, because it was read before its value arrived here. Lease time
+ * does not go back from one batch to the next. False: not known well enough.
+ */
+static bool estimate_clock(struct engine *engine, struct view *view)
+{
+    struct known_clock *clock = &engine->clock;
+    int64_t since = clock_mono() - clock->read_at;
+    if (!clock->known || since > CLOCK_VALID_US)
+        return false;
+    view->clock = clock->lease;
+    view->now = clock->now + since;
+    utc_us lease = lease_time(&view->clock, view->now);
+    if (lease < clock->latest - SLACK_US / 2)
+        return false;
+    view->now += max_i64(0, clock->latest - lease);
+    clock->latest = max_i64(clock->latest, lease);
+    view->slack_us = SLACK_US;
+    view->epoch = clock->epoch;
+    view->grants_from = clock->grants_from;
+    view->same_server = true;
+    return true;
+}
+
+/* ---- the view ---- */
+
+void short_path_note_session(struct worker *worker)
+{
+    if (worker->sessions == worker->store->sessions)
+        return;
+    worker->sessions = worker->store->sessions;
+    worker->life = atomic_fetch_add(&worker->engine->lives, 1) + 1;
+}
+
+/* Returns the cached rows; NULL: unknown to this worker, or the semaphore goes the long way now. */
+static const struct cached_semaphore *usable(const struct worker *worker, const struct semaphore_entry *entry,
+                                             mono_us now)
+{
+    const struct cached_semaphore *cached = entry->cached;
+    bool is_usable = cached && cached->valid && cached->life >= worker->life && cached->long_until <= now &&
+                     cached->row.waiting == 0 && cached->row.retired_at == NEVER;
+    return is_usable ? cached : NULL;
+}
+
+static bool wants_are_plain(const struct operation *operation)
+{
+    for (size_t i = 0; i < operation->want_count; i++)
+        if (operation->wants[i].semaphore_id == 0 || operation->wants[i].named_count)
+            return false;
+    return true;
+}
+
+/* Returns true if operations like this one can be decided on cached rows. */
+static bool is_plain(const struct op *op)
+{
+    const struct operation *operation = op->operation;
+    switch (operation->kind) {
+    case OP_ACQUIRE:
+        return operation->ttl.kind != TTL_OWNER && wants_are_plain(operation) && !op->is_waiter_op &&
+               !operation->mailed && !operation->entered && !operation->place;
+    case OP_RELEASE:
+    case OP_RENEW:
+    case OP_CONFIRM: return true;
+    case OP_EXPIRE: return operation->expire_as == END_EXPIRED;
+    default: return false;
+    }
+}
+
+/* Returns the chain of the cached rows of a semaphore of the view; 0: it is none. */
+static uint64_t chain_in_view(struct engine *engine, const struct view *view, uint64_t semaphore_id)
+{
+    for (size_t i = 0; i < view->semaphore_count; i++)
+        if (view->semaphores[i].id == semaphore_id)
+            return semaphore_cache_find(&engine->queue.semaphores, semaphore_id)->cached->chain;
+    return 0;
+}
+
+static bool chains_go_on(struct engine *engine, const struct view *view, const struct cached_request *cached)
+{
+    for (size_t i = 0; i < cached->request.permit_count; i++)
+        if (cached->chains[i] != chain_in_view(engine, view, cached->request.permits[i].semaphore_id))
+            return false;
+    return true;
+}
+
+static int compare_requests(const void *a, const void *b)
+{
+    return bytes_compare(((const struct request *)a)->external_id, ((const struct request *)b)->external_id);
+}
+
+/* The requests are sorted. */
+static bool has_request(const struct view *view, struct bytes external_id)
+{
+    const struct request key = {.external_id = external_id};
+    return view->request_count && bsearch(&key, view->requests, view->request_count, sizeof key, compare_requests);
+}
+
+/*
+ * Adds the cached request of the key of an op. An acquire with an unknown key is for a new request; the other operations
+ * need theirs. False: it must be read.
+ */
+static bool load_request(struct worker *worker, const struct op *op, struct view *view)
+{
+    const struct key_entry *entry = key_cache_find(&worker->engine->queue.key_cache, op->operation->external_id);
+    if (!entry)
+        return op->operation->kind == OP_ACQUIRE;
+    if (!entry->cached || !chains_go_on(worker->engine, view, entry->cached))
+        return false;
+    return cached_request_load(entry->cached, worker->arena, &view->requests[view->request_count++]);
+}
+
+/* Sorts the requests and removes duplicates, which several operations of one key make. */
+static void sort_requests(struct view *view)
+{
+    size_t kept = 0;
+    if (view->request_count > 1)
+        qsort(view->requests, view->request_count, sizeof *view->requests, compare_requests);
+    for (size_t i = 0; i < view->request_count; i++)
+        if (i == 0 || compare_requests(&view->requests[kept - 1], &view->requests[i]) != 0)
+            view->requests[kept++] = view->requests[i];
+    view->request_count = kept;
+}
+
+static bool load_semaphore(struct worker *worker, struct run *run, const struct semaphore_entry *entry, mono_us now)
+{
+    struct view *view = &run->view;
+    size_t at = view->semaphore_count;
+    const struct cached_semaphore *cached = usable(worker, entry, now);
+    struct slots_wanted slots = {0};
+    if (!cached || !cached_semaphore_load(cached, worker->arena, &view->semaphores[at]))
+        return false;
+    view->semaphore_count++;
+    view->next_due[at] = cached->row.next_due_at;
+    if (cached->row.kind == KIND_COUNTED)
+        return true;
+    return run_slots_wanted(worker, run, entry->id, &slots) &&
+           (slots.free == 0 || cached_semaphore_load_slots(cached, slots.free, worker->arena, &view->free_slots[at]));
+}
+
+/* Makes the view of a batch from the caches. False: not all of it is known, or out of memory. Caller holds the mutex. */
+static bool load_view(struct worker *worker, struct run *run)
+{
+    struct engine *engine = worker->engine;
+    struct semaphore_entry *entries[BATCH_MAX_SEMAPHORES + 1];
+    struct view *view = &run->view;
+    mono_us now = clock_mono();
+    *view = (struct view){0};
+    if (!engine->settings.short_path || !estimate_clock(engine, view) || worker->ids_epoch != view->epoch)
+        return false;
+    for (size_t i = 0; i < run->count; i++)
+        if (!is_plain(run->ops[i]))
+            return false;
+    size_t count = run_collect_entries(run, entries);
+    view->semaphores = arena_array(worker->arena, count, sizeof *view->semaphores);
+    view->free_slots = arena_array(worker->arena, count, sizeof *view->free_slots);
+    view->named_slots = arena_array(worker->arena, count, sizeof *view->named_slots);
+    view->next_due = arena_array(worker->arena, count, sizeof *view->next_due);
+    view->requests = arena_array(worker->arena, run->count, sizeof *view->requests);
+    if (!view->semaphores || !view->free_slots || !view->named_slots || !view->next_due || !view->requests)
+        return false;
+    for (size_t i = 0; i < count; i++)
+        if (!load_semaphore(worker, run, entries[i], now))
+            return false;
+    for (size_t i = 0; i < run->count; i++)
+        if (!load_request(worker, run->ops[i], view))
+            return false;
+    sort_requests(view);
+    return count > 0;
+}
+
+/* ---- the plan ---- */
+
+/* Returns true if the plan only grants, ends and refuses, so that the one packet can write and prove it. */
+static bool plan_is_plain(const struct plan *plan, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (plan->outcomes[i].put_back || plan->outcomes[i].waits)
+            return false;
+    const struct changes *changes = &plan->changes;
+    return !changes->empty && changes->place_count == 0 && changes->mail_count == 0 && changes->event_count == 0 &&
+           plan->granted_count == 0 && plan->call_count == 0;
+}
+
+static bool inserts(const struct changes *changes, struct bytes external_id)
+{
+    for (size_t i = 0; i < changes->request_count && changes->requests[i].insert; i++)
+        if (bytes_equal(changes->requests[i].request->external_id, external_id))
+            return true;
+    return false;
+}
+
+/* Collects the keys that the plan takes for new and does not insert. False: out of memory. */
+static bool collect_absent(struct worker *worker, const struct run *run, struct assumed *assumed)
+{
+    struct bytes *keys = arena_array(worker->arena, run->count, sizeof *keys);
+    for (size_t i = 0; keys && i < run->count; i++) {
+        struct bytes key = run->ops[i]->operation->external_id;
+        bool refused = run->plan.outcomes[i].status != PERMIT_OK;
+        if (refused && !has_request(&run->view, key) && !inserts(&run->plan.changes, key))
+            keys[assumed->absent_count++] = key;
+    }
+    assumed->absent = keys;
+    return keys != NULL;
+}
+
+/*
+ * Returns true if an acquire may need the units of a due holder, which are not cached. The time may be as late as the
+ * end of the slack: an acquire that comes when a holder is due is not refused because the clock here is behind.
+ */
+static bool any_shortfall(const struct run *run, const struct operation *const *operations,
+                          struct shortfall *shortfalls)
+{
+    struct view latest = run->view;
+    latest.now += latest.slack_us;
+    return plan_shortfalls(&latest, operations, run->count, shortfalls) > 0;
+}
+
+/* Plans the batch on cached rows. *ret_planned: the plan may be sent. */
+static enum permit_status plan_cached(struct worker *worker, struct run *run, struct assumed *ret_assumed,
+                                      bool *ret_planned)
+{
+    const struct operation **operations = run_operations(worker, run);
+    struct shortfall *shortfalls = arena_array(worker->arena, run->view.semaphore_count, sizeof *shortfalls);
+    *ret_planned = false;
+    if (!operations || !shortfalls)
+        return PERMIT_NO_MEMORY;
+    if (any_shortfall(run, operations, shortfalls))
+        return PERMIT_OK;
+    struct plan_settings settings = engine_plan_settings(worker->engine);
+    enum permit_status status =
+        plan_batch(&run->view, operations, run->count, worker->ids, &settings, worker->arena, &run->plan);
+    if (status != PERMIT_OK || !plan_is_plain(&run->plan, run->count))
+        return status;
+    plan_write_all(&run->plan);
+    *ret_assumed = (struct assumed){
+        .epoch = run->view.epoch, .now = lease_time(&run->view.clock, run->view.now), .slack_us = run->view.slack_us};
+    if (!collect_absent(worker, run, ret_assumed))
+        return PERMIT_NO_MEMORY;
+    *ret_planned = true;
+    return PERMIT_OK;
+}
+
+/* ---- the packet ---- */
+
+static void record_mismatch(struct engine *engine, enum mismatch mismatch)
+{
+    metrics_count(&engine->metrics.mismatches[mismatch]);
+    if (mismatch != MISMATCH_GUARD)
+        return;
+    pthread_mutex_lock(&engine->mutex);
+    engine->clock.known = false;
+    pthread_mutex_unlock(&engine->mutex);
+}
+
+enum permit_status short_path_run(struct worker *worker, struct run *run, bool *ret_done)
+{
+    struct engine *engine = worker->engine;
+    struct assumed assumed;
+    enum mismatch mismatch;
+    bool planned = false;
+    *ret_done = false;
+    pthread_mutex_lock(&engine->mutex);
+    bool known = load_view(worker, run);
+    pthread_mutex_unlock(&engine->mutex);
+    enum permit_status status = known ? plan_cached(worker, run, &assumed, &planned) : PERMIT_OK;
+    if (status != PERMIT_OK || !planned || !run_mark_sent(run))
+        return status;
+    worker->ids.next += run->plan.ids_used;
+    run->applied = true;
+    status = store_commit_cached(worker->store, &run->plan.changes, &assumed, &mismatch);
+    *ret_done = status == PERMIT_OK;
+    if (*ret_done)
+        return status;
+    run->applied = false; /* which rows it has waited for is not known */
+    if (mismatch == MISMATCH_NONE)
+        return status;
+    record_mismatch(engine, mismatch);
+    return store_rollback(worker->store);
+}
+
+/* ---- learning ---- */
+
+/* Stores the rows of one semaphore; finds out whether another process has changed it since they were stored last. */
+static void learn_semaphore(struct worker *worker, const struct run *run, size_t index, mono_us now)
+{
+    struct engine *engine = worker->engine;
+    const struct semaphore *before = &run->view.semaphores[index];
+    struct semaphore_entry *entry = semaphore_cache_find(&engine->queue.semaphores, before->id);
+    if (!entry)
+        return;
+    if (!entry->cached)
+        entry->cached = calloc(1, sizeof *entry->cached);
+    struct cached_semaphore *cached = entry->cached;
+    if (!cached)
+        return;
+    bool alive = cached->valid && cached->life >= worker->life;
+    bool goes_on = alive && cached->row.version == before->version;
+    if (!goes_on)
+        cached->chain = ++engine->chains;
+    if (alive && !goes_on) {
+        int64_t pause_us = engine->settings.shared_pause_ms * US_PER_MS;
+        if (cached->changed_at && now - cached->changed_at < pause_us)
+            cached->long_until = now + pause_us;
+        cached->changed_at = now;
+    }
+    cached->life = run->life;
+    cached_semaphore_store(cached, &run->view, index, &run->plan, goes_on);
+}
+
+/* Stores a request that is held and claimed in the key cache; forgets what was known of another. */
+static void learn_request(struct engine *engine, const struct view *view, const struct request_change *change)
+{
+    const struct request *request = change->request;
+    struct key_cache *keys = &engine->queue.key_cache;
+    uint64_t chains[REQUEST_MAX_SEMAPHORES];
+    bool held = request->state == REQUEST_ACQUIRED && request->server_id == 0 && !change->remove;
+    for (size_t i = 0; held && i < request->permit_count; i++) {
+        chains[i] = chain_in_view(engine, view, request->permits[i].semaphore_id);
+        held = chains[i] != 0;
+    }
+    if (held && !key_cache_find(keys, request->external_id))
+        deliver_cache_grant(engine, request);
+    key_cache_set_row(keys, request->external_id, held ? cached_request_new(request, chains) : NULL);
+}
+
+static bool all_cached(struct engine *engine, const struct view *view)
+{
+    for (size_t i = 0; i < view->semaphore_count; i++) {
+        const struct semaphore_entry *entry = semaphore_cache_find(&engine->queue.semaphores, view->semaphores[i].id);
+        if (!entry || !entry->cached || !entry->cached->valid)
+            return false;
+    }
+    return true;
+}
+
+void short_path_learn(struct worker *worker, const struct run *run)
+{
+    struct engine *engine = worker->engine;
+    const struct changes *changes = &run->plan.changes;
+    mono_us now = clock_mono();
+    if (!engine->settings.short_path || changes->empty)
+        return;
+    if (run->view.slack_us == 0)
+        learn_clock(engine, run);
+    for (size_t i = 0; i < run->view.semaphore_count; i++)
+        learn_semaphore(worker, run, i, now);
+    bool known = all_cached(engine, &run->view);
+    for (size_t i = 0; i < changes->request_count; i++)
+        if (known)
+            learn_request(engine, &run->view, &changes->requests[i]);
+        else
+            key_cache_set_row(&engine->queue.key_cache, changes->requests[i].request->external_id, NULL);
+}

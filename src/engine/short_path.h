@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The short path: a batch whose rows are all cached is planned on them and sent as one packet, which takes the locks,
+ * writes, proves that the cached rows were right, and commits. If they were not, nothing has happened, and the batch goes
+ * the long way: lock and read, then write.
+ *
+ * The cached rows belong to one life of the database server. A session that a worker opens may reach another life, so
+ * that worker uses no row that was learned before.
+ *
+ * The long way is for everything rare: administrative operations, forced releases, ttl "owner", specific slots, labels,
+ * semaphores with waiters, due holders, keys that are not known, refusals without any change.
+ */
+#ifndef ENGINE_SHORT_PATH_H
+#define ENGINE_SHORT_PATH_H
+
+#include "engine/state.h"
+
+struct run;
+struct worker;
+
+/* Notes the session of the worker's store, before anything is sent. */
+void short_path_note_session(struct worker *worker);
+/*
+ * Runs the batch on cached rows. *ret_done: it is committed. Else PERMIT_OK means that the batch has to go the long way
+ * and no transaction is open; other failures are as in store_apply.
+ */
+enum permit_status short_path_run(struct worker *worker, struct run *run, bool *ret_done);
+/* After a commit, on either path: stores the rows in the caches. Caller holds the engine's mutex, and the pre-locks. */
+void short_path_learn(struct worker *worker, const struct run *run);
+/* Stores the lease clock, which a tick of this process has read at `now`. */
+void short_path_tick(struct engine *engine, const struct tick *tick, mono_us now);
+#endif
