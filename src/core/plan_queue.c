@@ -158,7 +158,7 @@ static enum permit_status enter(struct planner *planner, struct key *key, const 
     request->priority = operation->priority;
     request->place = operation->place ? operation->place : planner->now - operation->priority * PRIORITY_STEP_US;
     request->waiting_since = operation->since ? operation->since : planner->now;
-    request->waiting_until = planner->now + operation->wait_us;
+    request->waiting_until = planner->deadlines_from + operation->wait_us;
     request->due_at = request->waiting_until + PLACE_KEPT_US;
     request->wanted = wanted;
     request->ttl = ttl;
@@ -190,7 +190,7 @@ static enum permit_status add_ask(struct planner *planner, struct key *key, cons
 static enum permit_status take_over(struct planner *planner, struct key *key, const struct operation *operation)
 {
     struct request *request = key->request;
-    utc_us until = planner->now + operation->wait_us;
+    utc_us until = planner->deadlines_from + operation->wait_us;
     if (is_ours(planner, request)) {
         until = max_i64(until, request->waiting_until);
     } else {
@@ -206,11 +206,15 @@ static enum permit_status take_over(struct planner *planner, struct key *key, co
     request->waiting_until = until;
     if (key->changed)
         request->due_at = until + PLACE_KEPT_US;
-    if (bytes_equal(request->nonce, operation->nonce))
-        return PERMIT_OK;
-    request->nonce = arena_copy(planner->arena, operation->nonce);
-    key->changed = true;
-    return request->nonce.data ? PERMIT_OK : PERMIT_NO_MEMORY;
+    if (!bytes_equal(request->nonce, operation->nonce)) {
+        request->nonce = arena_copy(planner->arena, operation->nonce);
+        key->changed = true;
+        if (!request->nonce.data)
+            return PERMIT_NO_MEMORY;
+    }
+    if (key->changed)
+        count_places(planner, request, 0);
+    return PERMIT_OK;
 }
 
 bool operation_is_reentry(const struct planner *planner, const struct operation *operation)

@@ -14,6 +14,7 @@ void cached_semaphore_free(struct cached_semaphore *cached)
 {
     if (!cached)
         return;
+    cached_queue_release(&cached->queue);
     free(cached->free_numbers);
     free(cached->text);
     free(cached);
@@ -173,13 +174,14 @@ static bool store_slots(struct cached_semaphore *cached, const struct view *read
 }
 
 void cached_semaphore_store(struct cached_semaphore *cached, const struct view *read, size_t index,
-                            const struct plan *plan, bool goes_on)
+                            const struct plan *plan, bool goes_on, uint64_t server_id)
 {
     const struct semaphore_image *image = &plan->changes.semaphores[index];
     bool slotted = image->semaphore->kind == KIND_SLOTTED;
     cached->valid =
         store_row(cached, image->semaphore) && (!slotted || store_slots(cached, read, index, image, plan, goes_on));
     cached->has_slots &= cached->valid && slotted;
+    cached_queue_store(&cached->queue, read, index, plan, goes_on, server_id);
 }
 
 bool cached_semaphore_load_slots(const struct cached_semaphore *cached, int64_t wanted, struct arena *arena,
@@ -203,7 +205,7 @@ bool cached_semaphore_load_slots(const struct cached_semaphore *cached, int64_t 
 static size_t request_size(const struct request *request)
 {
     size_t size = request->permit_count * sizeof *request->permits + request->external_id.length +
-                  request->owner.length + request->principal.length + request->nonce.length;
+                  request->owner.length + request->principal.length + request->nonce.length + request->wanted.length;
     for (size_t i = 0; i < request->permit_count; i++)
         size += request->permits[i].slots.count * sizeof *request->permits[i].slots.numbers;
     return size;
@@ -227,7 +229,7 @@ static void request_copy(const struct request *request, void *memory, struct req
     ret_copy->owner = move_string(&at, request->owner);
     ret_copy->principal = move_string(&at, request->principal);
     ret_copy->nonce = move_string(&at, request->nonce);
-    ret_copy->wanted = (struct bytes){0};
+    ret_copy->wanted = move_string(&at, request->wanted);
     ret_copy->wants = NULL;
     ret_copy->want_count = 0;
     ret_copy->here = ret_copy->asks_later = false;
@@ -252,7 +254,8 @@ struct cached_request *cached_request_new(const struct request *request, const u
     struct cached_request *cached = malloc(head + rest);
     if (!cached)
         return NULL;
-    memcpy(cached->chains, chains, request->permit_count * sizeof *chains);
+    if (request->permit_count)
+        memcpy(cached->chains, chains, request->permit_count * sizeof *chains);
     cached->size = head + rest;
     request_copy(request, (char *)cached + head, &cached->request);
     cached->request.place = as_read(request->place);
@@ -267,5 +270,6 @@ bool cached_request_load(const struct cached_request *cached, struct arena *aren
     if (!memory)
         return false;
     request_copy(&cached->request, memory, ret_request);
-    return true;
+    return !ret_request->wanted.data || wants_decode(ret_request->wanted, arena, &ret_request->ttl, &ret_request->wants,
+                                                     &ret_request->want_count) == PERMIT_OK;
 }

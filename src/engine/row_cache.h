@@ -11,6 +11,7 @@
 #define ENGINE_ROW_CACHE_H
 
 #include "core/plan.h"
+#include "engine/queue_cache.h"
 
 /* The rows of a semaphore and of its lowest free slots. */
 struct cached_semaphore {
@@ -24,17 +25,18 @@ struct cached_semaphore {
     uint32_t free_bound;    /* UINT32_MAX: all are known */
     uint32_t *free_numbers; /* ascending */
     size_t free_count;
+    struct cached_queue queue;
     char *text;
 };
 
 void cached_semaphore_free(struct cached_semaphore *cached); /* accepts NULL */
 /*
- * Stores the row after a commit that `plan` describes, and its free slots. `read` has the rows as they were before it;
- * the semaphore's index in it is `index`. `goes_on`: the cached rows are those of `read`. Out of memory: not
- * `valid`.
+ * Stores the row after a commit that `plan` describes, its free slots and its queue. `read` has the rows as they were
+ * before it; the semaphore's index in it is `index`. `goes_on`: the cached rows are those of `read`. server_id is this
+ * server's. Out of memory: not `valid`.
  */
 void cached_semaphore_store(struct cached_semaphore *cached, const struct view *read, size_t index,
-                            const struct plan *plan, bool goes_on);
+                            const struct plan *plan, bool goes_on, uint64_t server_id);
 /* Copies the row, with its strings, into the arena. False: out of memory. */
 bool cached_semaphore_load(const struct cached_semaphore *cached, struct arena *arena,
                            struct semaphore *ret_row) MUST_CHECK;
@@ -45,7 +47,10 @@ bool cached_semaphore_load(const struct cached_semaphore *cached, struct arena *
 bool cached_semaphore_load_slots(const struct cached_semaphore *cached, int64_t wanted, struct arena *arena,
                                  struct free_slots *ret_slots) MUST_CHECK;
 
-/* A held request, with the chain of each of its permits' semaphores. One piece of memory, for free(). */
+/*
+ * A held request, with the chain of each of its permits' semaphores; or one that waits, without any. One piece of memory,
+ * for free().
+ */
 struct cached_request {
     struct request request;
     size_t size; /* of all */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "engine/waitlist.h"
 #include "engine/worker.h"
 
 /* A batch that commits later than this after its plan goes the long way; deadlines count from the end of this time. */
@@ -78,7 +79,7 @@ static const struct cached_semaphore *usable(const struct worker *worker, const 
 {
     const struct cached_semaphore *cached = entry->cached;
     bool is_usable = cached && cached->valid && cached->life >= worker->life && cached->long_until <= now &&
-                     cached->row.waiting == 0 && cached->row.retired_at == NEVER;
+                     cached->row.retired_at == NEVER;
     return is_usable ? cached : NULL;
 }
 
@@ -208,17 +209,82 @@ static bool load_view(struct worker *worker, struct run *run)
     return count > 0;
 }
 
+/* ---- the queues ---- */
+
+/* Makes room in the view for these parts of queues, with this server as the only living one. False: out of memory. */
+static bool make_room(const struct queue_read *reads, size_t count, uint64_t server_id, struct arena *arena,
+                      struct view *view)
+{
+    size_t room = view->request_count;
+    for (size_t i = 0; i < count; i++)
+        room += queue_read_size(&reads[i]) + 1;
+    struct request *requests = arena_array(arena, room, sizeof *requests);
+    uint64_t *servers = arena_array(arena, 1, sizeof *servers);
+    view->queues = arena_array(arena, view->semaphore_count, sizeof *view->queues);
+    if (!requests || !servers || !view->queues)
+        return false;
+    if (view->request_count)
+        memcpy(requests, view->requests, view->request_count * sizeof *requests);
+    servers[0] = server_id;
+    view->requests = requests;
+    view->servers = servers;
+    view->server_count = 1;
+    view->has_servers = true;
+    return true;
+}
+
+/* Adds one part of a queue, and the slots that its waiters may take, as store_read_waiters does. */
+static bool load_queue(struct worker *worker, struct run *run, const struct queue_read *read, uint64_t server_id)
+{
+    struct view *view = &run->view;
+    const struct semaphore *semaphore = &view->semaphores[read->semaphore];
+    struct slots_wanted slots = {0};
+    int64_t units;
+    pthread_mutex_lock(&worker->engine->mutex);
+    const struct cached_semaphore *cached =
+        semaphore_cache_find(&worker->engine->queue.semaphores, semaphore->id)->cached;
+    bool known = cached_queue_load(&cached->queue, read, server_id, worker->arena, view, &units);
+    if (known && semaphore->kind == KIND_SLOTTED) {
+        known = run_slots_wanted(worker, run, semaphore->id, &slots);
+        int64_t wanted = max_i64(slots.free, min_i64(slots.free + min_i64(read->free, units), semaphore->capacity));
+        known = known && cached_semaphore_load_slots(cached, wanted, worker->arena, &view->free_slots[read->semaphore]);
+    }
+    pthread_mutex_unlock(&worker->engine->mutex);
+    return known;
+}
+
+/* Adds the parts of the queues that the batch needs. False: not all of these are known, or out of memory. */
+static bool load_queues(struct worker *worker, struct run *run, const struct operation *const *operations,
+                        const struct plan_settings *settings)
+{
+    struct view *view = &run->view;
+    struct queue_read *reads = arena_array(worker->arena, view->semaphore_count, sizeof *reads);
+    bool servers;
+    if (!reads)
+        return false;
+    size_t count = plan_queue_reads(view, operations, run->count, settings, worker->arena, reads, &servers);
+    if (count == 0)
+        return !servers;
+    if (!settings->server_id || !make_room(reads, count, settings->server_id, worker->arena, view))
+        return false;
+    for (size_t i = 0; i < count; i++)
+        if (!load_queue(worker, run, &reads[i], settings->server_id))
+            return false;
+    sort_requests(view);
+    waitlist_mark_here(worker->engine, settings->server_id, worker->arena, view);
+    return true;
+}
+
 /* ---- the plan ---- */
 
-/* Returns true if the plan only grants, ends and refuses, so that the one packet can write and prove it. */
+/* Returns true if the one packet can write and prove the plan, and nobody else must be told of it. */
 static bool plan_is_plain(const struct plan *plan, size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        if (plan->outcomes[i].put_back || plan->outcomes[i].waits)
+        if (plan->outcomes[i].put_back)
             return false;
     const struct changes *changes = &plan->changes;
-    return !changes->empty && changes->place_count == 0 && changes->mail_count == 0 && changes->event_count == 0 &&
-           plan->granted_count == 0 && plan->call_count == 0;
+    return !changes->empty && !plan->read_more && changes->mail_count == 0 && changes->event_count == 0;
 }
 
 static bool inserts(const struct changes *changes, struct bytes external_id)
@@ -267,13 +333,17 @@ static enum permit_status plan_cached(struct worker *worker, struct run *run, st
     if (any_shortfall(run, operations, shortfalls))
         return PERMIT_OK;
     struct plan_settings settings = engine_plan_settings(worker->engine);
+    if (!load_queues(worker, run, operations, &settings))
+        return PERMIT_OK;
     enum permit_status status =
         plan_batch(&run->view, operations, run->count, worker->ids, &settings, worker->arena, &run->plan);
     if (status != PERMIT_OK || !plan_is_plain(&run->plan, run->count))
         return status;
     plan_write_all(&run->plan);
-    *ret_assumed = (struct assumed){
-        .epoch = run->view.epoch, .now = lease_time(&run->view.clock, run->view.now), .slack_us = run->view.slack_us};
+    *ret_assumed = (struct assumed){.epoch = run->view.epoch,
+                                    .server_id = run->plan.changes.place_count ? settings.server_id : 0,
+                                    .now = lease_time(&run->view.clock, run->view.now),
+                                    .slack_us = run->view.slack_us};
     if (!collect_absent(worker, run, ret_assumed))
         return PERMIT_NO_MEMORY;
     *ret_planned = true;
@@ -306,11 +376,13 @@ enum permit_status short_path_run(struct worker *worker, struct run *run, bool *
     if (status != PERMIT_OK || !planned || !run_mark_sent(run))
         return status;
     worker->ids.next += run->plan.ids_used;
+    waitlist_begin_grants(engine, &run->plan);
     run->applied = true;
     status = store_commit_cached(worker->store, &run->plan.changes, &assumed, &mismatch);
     *ret_done = status == PERMIT_OK;
     if (*ret_done)
         return status;
+    run_cancel_grants(run);
     run->applied = false; /* which rows it has waited for is not known */
     if (mismatch == MISMATCH_NONE)
         return status;
@@ -319,6 +391,16 @@ enum permit_status short_path_run(struct worker *worker, struct run *run, bool *
 }
 
 /* ---- learning ---- */
+
+bool short_path_wants_queue(struct engine *engine, uint64_t semaphore_id)
+{
+    pthread_mutex_lock(&engine->mutex);
+    const struct semaphore_entry *entry = semaphore_cache_find(&engine->queue.semaphores, semaphore_id);
+    const struct cached_semaphore *cached = entry ? entry->cached : NULL;
+    bool wants = cached && !cached->queue.known && cached->queue.read_from <= clock_mono();
+    pthread_mutex_unlock(&engine->mutex);
+    return wants && engine->settings.short_path;
+}
 
 /* Stores the rows of one semaphore; finds out whether another process has changed it since they were stored last. */
 static void learn_semaphore(struct worker *worker, const struct run *run, size_t index, mono_us now)
@@ -335,16 +417,18 @@ static void learn_semaphore(struct worker *worker, const struct run *run, size_t
         return;
     bool alive = cached->valid && cached->life >= worker->life;
     bool goes_on = alive && cached->row.version == before->version;
+    int64_t pause_us = engine->settings.shared_pause_ms * US_PER_MS;
     if (!goes_on)
         cached->chain = ++engine->chains;
     if (alive && !goes_on) {
-        int64_t pause_us = engine->settings.shared_pause_ms * US_PER_MS;
         if (cached->changed_at && now - cached->changed_at < pause_us)
             cached->long_until = now + pause_us;
         cached->changed_at = now;
     }
     cached->life = run->life;
-    cached_semaphore_store(cached, &run->view, index, &run->plan, goes_on);
+    cached_semaphore_store(cached, &run->view, index, &run->plan, goes_on, engine_server_id(engine));
+    if (!cached->queue.known && cached->queue.read_from <= now)
+        cached->queue.read_from = now + pause_us;
 }
 
 /* Stores a request that is held and claimed in the key cache; forgets what was known of another. */

@@ -8,7 +8,7 @@
  * that worker uses no row that was learned before.
  *
  * The long way is for everything rare: administrative operations, forced releases, ttl "owner", specific slots, labels,
- * semaphores with waiters, due holders, keys that are not known, refusals without any change.
+ * queues that are not cached (engine/queue_cache.h), due holders, keys that are not known, refusals without any change.
  */
 #ifndef ENGINE_SHORT_PATH_H
 #define ENGINE_SHORT_PATH_H
@@ -27,6 +27,8 @@ void short_path_note_session(struct worker *worker);
 enum permit_status short_path_run(struct worker *worker, struct run *run, bool *ret_done);
 /* After a commit, on either path: stores the rows in the caches. Caller holds the engine's mutex, and the pre-locks. */
 void short_path_learn(struct worker *worker, const struct run *run);
+/* Returns true if a batch that goes the long way should read the whole queue, to cache it. Takes the engine's mutex. */
+bool short_path_wants_queue(struct engine *engine, uint64_t semaphore_id) MUST_CHECK;
 /* Stores the lease clock, which a tick of this process has read at `now`. */
 void short_path_tick(struct engine *engine, const struct tick *tick, mono_us now);
 #endif

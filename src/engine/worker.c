@@ -293,6 +293,17 @@ static bool read_deeper(struct queue_read *reads, size_t count, uint64_t semapho
     return any;
 }
 
+/* Makes the reads of short queues complete that the cache does not know; it keeps them from then on. */
+static void read_whole_queues(struct worker *worker, const struct run *run, struct queue_read *reads, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        const struct semaphore *semaphore = &run->view.semaphores[reads[i].semaphore];
+        if (reads[i].few && semaphore->waiting <= QUEUE_READ_MAX &&
+            short_path_wants_queue(worker->engine, semaphore->id))
+            reads[i].few = 0;
+    }
+}
+
 /*
  * Reads the waiters that the batch may grant, and plans it. Nothing is read if no semaphore has waiters with units to
  * grant and no key of the batch waits. If those that were read block no others, then more of them are read.
@@ -306,6 +317,7 @@ static enum permit_status plan_with_waiters(struct worker *worker, struct run *r
         return PERMIT_NO_MEMORY;
     bool servers = false;
     size_t count = plan_queue_reads(&run->view, operations, run->count, settings, worker->arena, reads, &servers);
+    read_whole_queues(worker, run, reads, count);
     bool read = count > 0 || servers;
     enum permit_status status = PERMIT_OK;
     for (int round = 0;; round++) {
@@ -407,8 +419,7 @@ static bool one_semaphore(const struct run *run)
     return true;
 }
 
-/* Ends a try that failed: its plan is void. */
-static void cancel_grants(struct run *run)
+void run_cancel_grants(struct run *run)
 {
     if (run->applied && run->plan.granted_count)
         waitlist_cancel_grants(run->worker->engine, &run->plan);
@@ -423,7 +434,7 @@ static enum permit_status try_run(struct transaction *transaction)
 {
     struct run *run = CONTAINER_OF(transaction, struct run, transaction);
     struct worker *worker = run->worker;
-    cancel_grants(run);
+    run_cancel_grants(run);
     arena_clear(worker->arena);
     run->applied = false;
     enum permit_status status = task_connect(worker->task);
@@ -566,7 +577,7 @@ static size_t run_until_decided(struct worker *worker, struct op **ops, size_t c
     enum permit_status status = transaction_run(&run.transaction);
     avoid_long_batches(worker, &run, count);
     if (run.count == 0 || status != PERMIT_OK)
-        cancel_grants(&run);
+        run_cancel_grants(&run);
     if (run.count == 0)
         return 0;
     if (status == PERMIT_LOCK_TIMEOUT && run.waits_once && !run.applied)

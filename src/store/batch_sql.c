@@ -1100,5 +1100,8 @@ void batch_assumed_sql(const struct assumed *assumed, const char *identity, stru
     sql_time(sql, assumed->now);
     buf_append_text(sql, " AND ");
     sql_time(sql, assumed->now + assumed->slack_us);
+    if (assumed->server_id)
+        buf_printf(sql, " AND EXISTS(SELECT 1 FROM server WHERE id=%llu AND dead_at IS NULL)",
+                   (unsigned long long)assumed->server_id);
     buf_append_text(sql, " FROM cluster c WHERE c.id=1),0));");
 }

@@ -152,8 +152,9 @@ struct tokens_seen {
 
 /* The assumptions of a plan from cached rows, besides the versions of its semaphores. */
 struct assumed {
-    uint64_t epoch; /* and that the database server is the one recorded in `cluster` */
-    utc_us now;     /* lease clock: at COMMIT it is in [now, now + slack_us] */
+    uint64_t epoch;     /* and that the database server is the one recorded in `cluster` */
+    uint64_t server_id; /* a permitd that is not dead; 0: none */
+    utc_us now;         /* lease clock: at COMMIT it is in [now, now + slack_us] */
     int64_t slack_us;
     const struct bytes *absent; /* keys that no request has; at most BATCH_MAX_OPERATIONS */
     size_t absent_count;

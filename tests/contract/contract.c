@@ -945,6 +945,7 @@ const struct contract_case contract_cases[] = {
     {"cached_batch_with_a_used_key_changes_nothing", cached_batch_with_a_used_key_changes_nothing},
     {"cached_batch_proves_that_keys_are_absent", cached_batch_proves_that_keys_are_absent},
     {"cached_batch_proves_the_time_and_the_epoch", cached_batch_proves_the_time_and_the_epoch},
+    {"cached_batch_proves_that_its_permitd_lives", cached_batch_proves_that_its_permitd_lives},
     {"places_at_dead_servers_are_abandoned", places_at_dead_servers_are_abandoned},
 };
 const size_t contract_case_count = ARRAY_LENGTH(contract_cases);

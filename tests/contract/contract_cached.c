@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Cases of batches in one packet (store_commit_cached): what another store did since their rows were read. */
 #include "contract.h"
+#include "store/servers.h"
 
 enum { SLACK_S = 60 };
 
@@ -139,4 +140,24 @@ void cached_batch_proves_the_time_and_the_epoch(struct fixture *one, struct fixt
     MUST(!exists(two, "k"));
     commits(one, &right);
     MUST(exists(two, "k"));
+}
+
+void cached_batch_proves_that_its_permitd_lives(struct fixture *one, struct fixture *two)
+{
+    struct want wants[] = {{.semaphore = BYTES("beta"), .count = 1}};
+    struct operation acquire = acquire_of("k", wants, 1);
+    struct operation release = {.kind = OP_RELEASE, .external_id = BYTES("k")};
+    struct server_self self;
+    MUST_OK(one->store, store_raise_epoch(one->store, EPOCH_SERVER, 0, 0));
+    MUST_OK(one->store, one->store->servers->join(one->store, BYTES("http://a"), BYTES("1.0"), &self));
+    struct assumed assumed = decide_and_unlock(one, &acquire);
+    assumed.server_id = self.id;
+    commits(one, &assumed);
+    assumed = decide_and_unlock(one, &release);
+    assumed.server_id = self.id;
+    MUST_OK(two->store, two->store->servers->leave(two->store, &self));
+    is_stopped(one, &assumed, MISMATCH_GUARD);
+    assumed.server_id = 0; /* it does not matter to this batch */
+    commits(one, &assumed);
+    MUST(batch_run(two, &release)->already_released);
 }

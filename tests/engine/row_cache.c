@@ -132,7 +132,7 @@ static void change_slot(struct commit *commit, uint32_t number, uint64_t permit_
 
 static void store(struct cached_semaphore *cached, struct commit *commit, bool goes_on)
 {
-    cached_semaphore_store(cached, &commit->view, 0, &commit->plan, goes_on);
+    cached_semaphore_store(cached, &commit->view, 0, &commit->plan, goes_on, 1);
     cr_assert(cached->valid);
 }
 

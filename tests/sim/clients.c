@@ -218,7 +218,8 @@ static void choose_want(struct story *story, struct db_semaphore *semaphore)
     struct want *want = &story->wants[index];
     *want = (struct want){.semaphore = row->name, .count = dice_once_in(3) ? dice_between(1, most) : 1};
     story->semaphores[index] = semaphore;
-    choose_slots(want, story->names[index], &semaphore->row);
+    if (!profile.plain_waits)
+        choose_slots(want, story->names[index], &semaphore->row);
 }
 
 /*
@@ -256,7 +257,7 @@ struct story *story_begin(void)
     struct story *story = story_new(database_key(bytes_of(text)));
     struct db_semaphore *candidates[SEMAPHORES_MAX];
     size_t left = list_candidates(candidates);
-    size_t wants = dice_once_in(4) ? (size_t)dice_between(2, ROW_PERMITS_MAX) : 1;
+    size_t wants = !profile.plain_waits && dice_once_in(4) ? (size_t)dice_between(2, ROW_PERMITS_MAX) : 1;
     for (size_t i = 0; left > 0 && story->want_count < wants; i++, left--)
         if ((size_t)dice_between(1, (int64_t)left) <= wants - story->want_count)
             choose_want(story, candidates[i]);

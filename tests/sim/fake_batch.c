@@ -585,10 +585,18 @@ static bool any_key_exists(const struct bytes *keys, size_t count)
     return false;
 }
 
+static bool is_not_dead(uint64_t server_id)
+{
+    const struct db_server *server = database_server(server_id);
+    return server && server->row.dead_at == NEVER;
+}
+
 /* The last guard. */
 static bool guard_holds(const struct assumed *assumed)
 {
     utc_us now = lease_time(&database.globals.clock, database_now());
+    if (assumed->server_id && !is_not_dead(assumed->server_id))
+        return false;
     return database.globals.identity == database.server && database.globals.epoch == assumed->epoch &&
            now >= assumed->now && now <= assumed->now + assumed->slack_us;
 }
@@ -644,6 +652,8 @@ enum permit_status fake_batch_commit_cached(struct store *store, const struct ch
         return call_report(fake, status, "cached batch");
     }
     database.cached++;
+    for (size_t i = 0; i < changes->request_count; i++)
+        database.cached_grants += changes->requests[i].grants;
     return fake_batch_commit(fake);
 }
 

@@ -7,8 +7,8 @@
 #include "dice.h"
 #include "world.h"
 
-/* A waiter of the committing permitd that it may not know again yet, after an unknown COMMIT. */
-#define RETRIED_US    (2LL * US_PER_SECOND)
+/* The write of a client that has left may be tried again for so long, after lock time-outs and lost sessions. */
+#define LEAVING_US    (10LL * US_PER_SECOND)
 /* In a calm run: the time until a client that has gone has left the rows, and until one without a row is answered. */
 #define LEFT_US       US_PER_SECOND
 /* When all clients have gone: kept places are due, places of dead permitd abandoned, and the expiry task has run. */
@@ -536,7 +536,7 @@ void queue_refused(const struct call *call, enum permit_status status)
 {
     const struct story *story = call->story;
     const struct request_row *row = &story->key->row;
-    bool others = story->unknown > 0 || (story->left_at && story->left_at >= call->sent_at - RETRIED_US);
+    bool others = story->unknown > 0 || (story->left_at && story->left_at >= call->sent_at - LEAVING_US);
     if (!call->waited || others || !row_is_waiting(row) || !same_digest(call, &row->request) ||
         !server_lives(row->request.server_id) ||
         row->request.server_id != engine_server_id(world.servers[call->process].engine))

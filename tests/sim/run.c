@@ -305,6 +305,9 @@ static void choose_profile(void)
     profile.short_path = !dice_once_in(4);
     profile.shared_pause_ms = dice_once_in(3) ? 1000 : 0;
     profile.few_waits = profile.short_path && dice_once_in(2);
+    profile.plain_waits = profile.short_path && !profile.few_waits && dice_once_in(2);
+    if (profile.plain_waits && !dice_once_in(3))
+        profile.engines = 1;
     profile.backfill_bound_ms = dice_between(50, 2000);
     fake_queue_read_max = dice_once_in(3) ? (size_t)dice_between(1, 4) : QUEUE_READ_MAX;
     profile.hold_ms = dice_once_in(2) ? 5000 : dice_between(200, 2000);
@@ -390,6 +393,7 @@ static void collect(void)
     result->crashes = database.crashes;
     result->deadlocks = database.deadlocks;
     result->cached = database.cached;
+    result->cached_grants = database.cached_grants;
     result->mismatches = database.mismatches;
     result->duplicates = database.duplicates;
     result->failovers = database.failovers;
