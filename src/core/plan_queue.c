@@ -13,7 +13,8 @@
  *   - A waiter that does not fit: under `fifo` no later request gets units of the semaphore in this batch; under
  *     `backfill` that holds once the waiter has waited backfill_bound, and for all its semaphores.
  *   - A waiter that may fit and cannot be decided, because a semaphore of it is not locked, or because it stands beyond
- *     the part of the queue that was read: its units are kept from those behind it, and its server gets mail.
+ *     the part of the queue that was read: its units are kept from those behind it, and its server gets mail. It may
+ *     fit, too, if it lacks only units that are kept or tentatively reserved for others.
  *   - If units stay free although requests wait beyond that part, because those before block no others, then the plan
  *     asks for a deeper read.
  *   - A waiter that cannot be granted whatever is released (paused, closed, retired, never satisfiable) blocks no
@@ -352,14 +353,19 @@ static const char *queue_limit(struct planner *planner, const struct operation *
 
 /* ---- units that are kept for waiters that cannot be decided ---- */
 
+static int64_t due_units_of(struct planner *planner, const struct want *want)
+{
+    return planner_queue(planner, planner_image(planner, want->semaphore_id))->due_units;
+}
+
 /* Returns true if the want lacks nothing but units that are kept for others that cannot be decided. */
 static bool lacks_kept_units(struct planner *planner, const struct want *want)
 {
     const struct semaphore_image *image = planner_image(planner, want->semaphore_id);
     const struct queue_state *queue = planner_queue(planner, image);
-    if (units_missing(planner, want) <= 0 || (queue->reserved && !queue->tentative))
+    if (units_missing(planner, want) <= queue->due_units || (queue->reserved && !queue->tentative))
         return false;
-    return want->count <= image->semaphore->capacity - image->semaphore->in_use;
+    return want->count <= image->semaphore->capacity - image->semaphore->in_use + queue->due_units;
 }
 
 /* Returns true if the acquire lacks units, all of which are kept for other waiters. */
@@ -368,7 +374,7 @@ static bool lacks_only_kept_units(struct planner *planner, const struct operatio
     bool lacks = false;
     for (size_t i = 0; i < operation->want_count; i++) {
         bool kept = lacks_kept_units(planner, &operation->wants[i]);
-        if (units_missing(planner, &operation->wants[i]) > 0 && !kept)
+        if (!kept && units_missing(planner, &operation->wants[i]) > due_units_of(planner, &operation->wants[i]))
             return false;
         lacks |= kept;
     }
@@ -662,7 +668,7 @@ static enum chance chance_of(struct planner *planner, const struct operation *op
         if (image->semaphore->capacity == 0 || image->semaphore->paused_reason.data ||
             want_unit_refusal(planner, want, &detail) != PERMIT_OK)
             return CHANCE_NONE;
-        fits &= units_missing(planner, want) <= planner_queue(planner, image)->due_units;
+        fits &= units_missing(planner, want) <= due_units_of(planner, want) || lacks_kept_units(planner, want);
         freed = freed || can_use_freed(planner, image, want);
     }
     return fits && freed ? CHANCE_NOW : CHANCE_LATER;

@@ -863,6 +863,43 @@ Test(plan_queue, waiter_that_lacks_units_of_holders_locks_no_more)
     EXPECT({OP_ACQUIRE, "k2", WAIT_ASK, 1, 0, .expected = "no_capacity a< waits"});
 }
 
+/* P17: k1 does not fit, but it is in nobody's way if c, which is not locked, is paused. */
+Test(plan_queue, waiter_behind_a_tentative_reservation_is_called)
+{
+    scene.semaphores[A].queue = QUEUE_FIFO;
+    scene.semaphores[A].capacity = 2;
+    hold("k0", 1, 0, 0, NEVER);
+    waiter("k1", ELSEWHERE, 3, 2, 0, 1);
+    waiter("k2", ELSEWHERE, 2, 1, 0, 1);
+    waiter("k3", ELSEWHERE, 1, 2, 0, 1);
+    EXPECT({OP_ACQUIRE, "k4", WAIT_NO, 1, 0, .expected = "no_capacity a<"});
+    expect_changes("2/13");
+}
+
+Test(plan_queue, waiter_behind_one_that_surely_blocks_it_is_not_called)
+{
+    scene.semaphores[A].queue = QUEUE_FIFO;
+    scene.semaphores[A].capacity = 2;
+    hold("k0", 1, 0, 0, NEVER);
+    waiter("k1", ELSEWHERE, 4, 2, 0, 1);
+    waiter("k2", ELSEWHERE, 3, 2, 0, 0)->waiting_since = NOW;
+    waiter("k3", ELSEWHERE, 2, 1, 0, 1);
+    EXPECT({OP_ACQUIRE, "k4", WAIT_NO, 1, 0, .expected = "no_capacity a<"});
+    expect_changes("");
+}
+
+Test(plan_queue, units_of_due_holders_count_behind_a_tentative_reservation)
+{
+    scene.semaphores[A].queue = QUEUE_FIFO;
+    scene.semaphores[A].capacity = 2;
+    hold("k0", 1, 0, 0, NEVER);
+    hold("k9", 1, 0, 0, NOW);
+    waiter("k1", ELSEWHERE, 2, 2, 0, 1);
+    waiter("k2", ELSEWHERE, 1, 1, 0, 1);
+    EXPECT({OP_ACQUIRE, "k4", WAIT_NO, 1, 0, .expected = "no_capacity a<"});
+    expect_changes("2/14");
+}
+
 /* ---- unclaimed grants ---- */
 
 /* Trace "B's host dies with its clients": an unclaimed grant is due after place_kept. */

@@ -246,6 +246,7 @@ struct model_walk {
     unsigned entered;                       /* keys that were entered in this batch */
     bool again;                             /* something has happened for which the waiters are decided again */
     bool reserved[MODEL_SEMAPHORES];        /* nobody later gets a unit */
+    bool tentative[MODEL_SEMAPHORES];       /* with more locks it may turn out that nobody is blocked */
     bool settled[MODEL_SEMAPHORES];         /* not for one beyond the part of the queue that was read */
     unsigned read_more;                     /* semaphores: units stay free, and more may wait than were read */
     bool walking;                           /* waiters are being decided */
@@ -330,7 +331,7 @@ bool priority_is_allowed(const struct model *model, const struct step *step);
 /* Enters a new request, that does not fit, in the queues. */
 void enter(struct model *model, const struct step *step, utc_us place, utc_us since, struct verdict *verdict);
 /* A waiter is refused for lack of units: what it takes from everybody later. */
-void reserve_for(struct model *model, unsigned key, const struct step *step);
+void reserve_for(struct model *model, unsigned key, const struct step *step, bool tentative);
 /* The row of a waiter goes; its server is told. */
 void remove_place(struct model *model, unsigned key);
 /* A waiter that is asked for leaves the queue: those behind it may fit. */

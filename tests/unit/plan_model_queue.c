@@ -183,7 +183,7 @@ void enter(struct model *model, const struct step *step, utc_us place, utc_us si
     } else {
         enter_row(model, step, place, since, verdict);
         if (verdict->status == PERMIT_NO_CAPACITY)
-            reserve_for(model, step->key, step);
+            reserve_for(model, step->key, step, false); /* the next walk reserves anew */
         model->walk.again |= may_fit_before_others(model, step->key, verdict);
         verdict->waits = true;
         answer_request(verdict, &model->requests[step->key]);
@@ -308,21 +308,24 @@ static bool can_use_freed(const struct model *model, const struct model_want *wa
     return can;
 }
 
-static void reserve(struct model *model, unsigned key, unsigned semaphore)
+/* One waiter that surely blocks those behind it is enough to make the reservation certain. */
+static void reserve(struct model *model, unsigned key, unsigned semaphore, bool tentative)
 {
+    bool is_first = !model->walk.reserved[semaphore];
+    model->walk.tentative[semaphore] = tentative && (is_first || model->walk.tentative[semaphore]);
     model->walk.reserved[semaphore] = true;
     model->walk.settled[semaphore] |= !is_beyond(model, key, semaphore);
 }
 
 /* Reserves the semaphores of a waiter; `step` has those of its wants that matter. */
-void reserve_for(struct model *model, unsigned key, const struct step *step)
+void reserve_for(struct model *model, unsigned key, const struct step *step, bool tentative)
 {
     for (unsigned i = 0; i < step->want_count; i++)
         if (model->semaphores[step->wants[i].semaphore].capacity == 0)
             return;
     for (unsigned i = 0; !step_is_specific(step) && i < step->want_count; i++)
         if (blocks_others(model, step->wants[i].semaphore, model->requests[key].since))
-            reserve(model, key, step->wants[i].semaphore);
+            reserve(model, key, step->wants[i].semaphore, tentative);
 }
 
 bool is_reserved(const struct model *model, unsigned semaphore)
@@ -365,12 +368,31 @@ static bool is_open(const struct model *model, const struct model_want *want)
     return !semaphore->retired && !semaphore->paused_reason.data && !too_many && want->count <= semaphore->capacity;
 }
 
+/*
+ * Returns true if the want fits once it turns out that the waiters before it that could not be decided take no units
+ * and block nobody: what is kept back or tentatively reserved for them is free then.
+ */
+static bool may_fit(const struct model *model, const struct model_want *want)
+{
+    unsigned semaphore = want->semaphore;
+    if (is_reserved(model, semaphore) && !model->walk.tentative[semaphore])
+        return false;
+    return missing_without(model, want, all_due(model, now_of(model))) - model->walk.kept[semaphore] <= 0;
+}
+
+static bool all_may_fit(const struct model *model, const struct step *step)
+{
+    for (unsigned i = 0; i < step->want_count; i++)
+        if (!may_fit(model, &step->wants[i]))
+            return false;
+    return true;
+}
+
 /* A waiter that this batch cannot decide: if it may fit, its units are kept back, and its server decides it. */
 static void leave_undecided(struct model *model, unsigned key, bool asked_here)
 {
     const struct step *step = model->requests[key].content;
     struct step part = *step; /* the part that is locked */
-    bool fits = true;
     bool freed = !step_is_specific(step);
     part.want_count = 0;
     for (unsigned i = 0; i < step->want_count; i++) {
@@ -380,12 +402,12 @@ static void leave_undecided(struct model *model, unsigned key, bool asked_here)
         if (!is_open(model, want))
             return;
         part.wants[part.want_count++] = *want;
-        fits = fits && !is_reserved(model, want->semaphore) &&
-               missing_without(model, want, all_due(model, now_of(model))) <= 0;
         freed |= can_use_freed(model, want);
     }
+    bool fits = all_may_fit(model, &part);
+    bool has_unlocked = part.want_count < step->want_count; /* it may be paused: then this waiter blocks nobody */
     if (!step_is_specific(step))
-        reserve_for(model, key, &part);
+        reserve_for(model, key, &part, fits || has_unlocked);
     if (!fits)
         return;
     for (unsigned i = 0; i < part.want_count && !step_is_specific(step); i++) {
@@ -540,7 +562,7 @@ static void decide(struct model *model, unsigned key)
     }
     refuse_asks(model, key, &found);
     if (found.status == PERMIT_NO_CAPACITY && goes_on_waiting(model, key))
-        reserve_for(model, key, step);
+        reserve_for(model, key, step, all_may_fit(model, step));
     for (unsigned i = 0; asked_here && !step_is_specific(step) && i < step->want_count; i++)
         if (model->batch.locks >> step->wants[i].semaphore & 1)
             model->walk.opened[step->wants[i].semaphore] = true; /* it has kept its units until now */
@@ -565,6 +587,7 @@ void model_walk(struct model *model)
     unsigned done = 0;
     unsigned key;
     memset(model->walk.reserved, 0, sizeof model->walk.reserved);
+    memset(model->walk.tentative, 0, sizeof model->walk.tentative);
     memset(model->walk.settled, 0, sizeof model->walk.settled);
     memset(model->walk.kept, 0, sizeof model->walk.kept);
     model->walk.walking = true;

@@ -310,6 +310,18 @@ Test(plan_wait, new_request_that_stands_before_others_gets_what_is_kept_for_them
             0});
 }
 
+/* P17: k2 waits for b, which is paused, so it blocks no others. A batch that locks only a cannot know that. */
+Test(plan_wait, waiter_behind_one_of_a_paused_semaphore_is_called)
+{
+    EXPECT({"put a capacity=2 fifo", "ok created capacity=2 in_use=0 config=1", 0, 0}, PUT_B(1),
+           {"put c capacity=1", "ok created capacity=1 in_use=0 config=1", 0, 0}, A_IS_HELD,
+           {"acquire k4 a", "ok created ACQUIRED a=2[2] ttl=600s due=600s", 0, 0},
+           {"acquire k2 a:2 b wait=60s", "no_capacity waits WAITING place=0s server=1 due=70s a:2+2>2", 0, 0},
+           {"pause b why=1", "ok capacity=1 in_use=0 config=2", 0, 0},
+           {"server=2; acquire k3 a c wait=60s", "no_capacity waits WAITING place=0s server=2 due=70s a:2+1>2", 0, 0},
+           {"server=1; release k1", "ok released a=1[1] due=604800s; mail 2 k3", 0, 0});
+}
+
 /* P17: the units were free before; a waiter that was in the way has left. */
 Test(plan_wait, waiter_for_specific_slots_is_called_when_the_way_is_open)
 {
