@@ -9,6 +9,7 @@ enum { ADMINISTER = 9 }; /* the last case of inject_fault: no fault */
 #define TAIL_MAX_US (8LL * US_PER_SECOND)
 static struct faults_state {
     struct timer next, database_back, second_failover;
+    struct fiber *stranger; /* NULL: none */
     mono_us failed_over_at;
     bool forgetful; /* no permitd that remembers the first failover is alive at the second */
 } faults_state;
@@ -177,8 +178,29 @@ void run_not_flushed_yet(const struct changes *changes, int64_t us)
     timer_set(crash, sim_now() + dice_between(us / 2, us));
 }
 
+/*
+ * A session that is not permitd's locks a semaphore for longer than the slack of the short path, changes nothing and
+ * gives it up, again and again.
+ */
+static void *be_stranger(void *context)
+{
+    (void)context;
+    while (!world.quiet) {
+        fiber_sleep(dice_between(0, 2 * US_PER_SECOND));
+        if (database.down || world.quiet)
+            continue;
+        struct transaction *transaction = transaction_begin();
+        struct db_semaphore *semaphore = &database.semaphores[dice_between(0, (int64_t)world.made_count - 1)];
+        if (transaction_lock_semaphore(transaction, semaphore) == PERMIT_OK)
+            fiber_sleep(dice_between(100000, 1500000));
+        transaction_free(transaction);
+    }
+    return NULL;
+}
+
 void faults_begin(void)
 {
+    faults_state.stranger = profile.strangers ? fiber_spawn(DIRECTOR, be_stranger, NULL) : NULL;
     faults_state.next.fire = inject_fault;
     faults_state.database_back.fire = database_up;
     faults_state.second_failover.fire = fail_over_again;
@@ -192,4 +214,6 @@ void faults_end(void)
     timer_drop(&faults_state.database_back);
     timer_drop(&faults_state.second_failover);
     database_start();
+    if (faults_state.stranger)
+        fiber_join(faults_state.stranger);
 }

@@ -357,13 +357,26 @@ static bool must_be_regarded(const struct transaction *transaction, const struct
     return request->waiting_until > transaction->read_time;
 }
 
+/*
+ * True if the waiter's client has left, and another one of that key, which was sent after the granted request, has taken
+ * the place again in the same commit: in between nobody asked for it.
+ */
+static bool came_back_later(const struct db_key *key, const struct db_key *granted)
+{
+    const struct request_row *before = database_before(key);
+    if (!before || before->request.waiting_until == key->row.request.waiting_until ||
+        list_empty(&granted->story->acquires))
+        return false;
+    return !client_of(key, LIST_ENTRY(granted->story->acquires.next, struct call, of_key)->sent_at);
+}
+
 /* fifo: nobody passes; backfill: nobody passes a request that has waited for the bound, wherever it stands. */
 static void check_not_passed(const struct transaction *transaction, const struct db_key *key,
                              const struct db_key *granted)
 {
     const struct request *request = &key->row.request;
     int64_t waited_us = transaction->read_time - request->waiting_since;
-    if (key == granted || !stands_behind(&granted->row.request, request))
+    if (key == granted || !stands_behind(&granted->row.request, request) || came_back_later(key, granted))
         return;
     for (size_t i = 0; i < key->story->want_count; i++) {
         const struct semaphore *row = &key->story->semaphores[i]->row.semaphore;

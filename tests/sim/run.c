@@ -9,8 +9,7 @@
 #include "world.h"
 
 enum {
-    DIRECTOR = PROCESSES_MAX - 1, /* the process of the fiber that directs the run */
-    WATCH_US = 5000,              /* interval of the check of waiters (P17) */
+    WATCH_US = 5000, /* interval of the check of waiters (P17) */
 };
 /* P17: 250 ms, plus the database calls. */
 #define SERVED_WITHIN_US (300LL * US_PER_MS)
@@ -327,6 +326,7 @@ static void choose_profile(void)
     }
     profile.clock_steps = dice_once_in(3);
     profile.failovers = !profile.clock_steps && dice_once_in(2);
+    profile.strangers = profile.short_path && dice_once_in(3);
     unsigned harsh = dice_once_in(3) ? 4 : 1;
     faults = (struct fault_rates){.lost_before = 400 / harsh,
                                   .lost_after = 400 / harsh,

@@ -85,8 +85,9 @@ void server_pause(struct server *server);
 /* Starts all servers and keeps them running. Inside a fiber. */
 void servers_repair(void);
 
-/* ---- faults_state.c ---- */
+/* ---- faults.c ---- */
 
+enum { DIRECTOR = PROCESSES_MAX - 1 }; /* the process of the fibers that belong to no permitd */
 void faults_begin(void);
 void faults_end(void);
 #endif
