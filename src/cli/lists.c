@@ -36,6 +36,18 @@ bool list_path(const char *list, const char *prefix, char path[CLI_PATH_MAX])
     return true;
 }
 
+/*
+ * Adds the last answer to the pages, and sets where the next one begins. False: it is no list, or the next page begins
+ * where this one did.
+ */
+static bool add_page(struct cli *cli, const char *member, struct json_pages **pages, char next[NEXT_MAX_BYTES])
+{
+    char before[NEXT_MAX_BYTES];
+    (void)snprintf(before, sizeof(before), "%s", next);
+    return json_pages_add(pages, permit_client_answer(cli->client), member, next, NEXT_MAX_BYTES) &&
+           (!*next || strcmp(before, next) != 0);
+}
+
 enum permit_status list_fetch(struct cli *cli, const char *path, const char *member, struct json_pages **ret_pages)
 {
     char next[NEXT_MAX_BYTES] = "";
@@ -50,7 +62,7 @@ enum permit_status list_fetch(struct cli *cli, const char *path, const char *mem
         enum permit_status status = permit_call(cli->client, "GET", page, NULL);
         if (status)
             return status;
-        if (!json_pages_add(ret_pages, permit_client_answer(cli->client), member, next, sizeof(next)))
+        if (!add_page(cli, member, ret_pages, next))
             return PERMIT_INTERNAL;
     } while (*next && (int64_t)json_pages_count(*ret_pages, member) < limit);
     return PERMIT_OK;
@@ -65,5 +77,7 @@ int list_print(struct cli *cli, const char *path, const struct list_view *view)
     else if (!status)
         json_print_table(json_pages_text(pages), view->member, view->columns, view->column_count);
     json_pages_free(pages);
+    if (status == PERMIT_INTERNAL && !*permit_client_message(cli->client))
+        return cli_error(cli_exit_of(cli, status), "internal: the server's list cannot be read, or does not go on");
     return status ? cli_fail(cli, status) : CLI_OK;
 }

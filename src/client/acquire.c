@@ -7,6 +7,7 @@
  */
 #include <limits.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "client/client.h"
 #include "client/wire.h"
@@ -205,12 +206,26 @@ static enum permit_status renew_if_stale(struct permit_client *client, struct pe
     return status;
 }
 
+/* Returns why the answer is not the grant that was asked for; NULL: it is. */
+static const char *grant_defect(const struct wait *wait, const struct permit_request *request)
+{
+    if (strcmp(request->external_id, wait->client->key) != 0)
+        return "the server's answer is about another request";
+    if (!request->held)
+        return "the server granted a request that is not held";
+    bool whole = request->permit_count == wait->options->permit_count;
+    for (size_t i = 0; i < request->permit_count; i++)
+        whole &= request->permits[i].token > 0;
+    return whole ? NULL : "the server's answer has no token for each semaphore";
+}
+
 static enum permit_status read_grant(const struct wait *wait, struct permit_request **ret_request)
 {
     struct permit_request *request = NULL;
     enum permit_status status = client_take_request(wait->client, &wait->state, &request);
-    if (!status && !request->held)
-        status = client_fail(wait->client, PERMIT_INTERNAL, "the server granted a request that is not held");
+    const char *defect = status ? NULL : grant_defect(wait, request);
+    if (defect)
+        status = client_fail(wait->client, PERMIT_INTERNAL, defect);
     else if (!status)
         status = renew_if_stale(wait->client, request);
     if (status)

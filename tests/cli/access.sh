@@ -107,6 +107,22 @@ call "$permitctl" --token nobody run -s s touch "$dir/never"
 check "401 of run: 77" test "$code" = 77
 check "sent once, too" test "$(sent)" = $((before + 2))
 
+# Answers that prove nothing.
+for semaphore in another-key no-token; do
+    call "$permitctl" --token "$good" run -s "$semaphore" touch "$dir/never"
+    check "a grant with $semaphore: 69" test "$code" = 69
+    check "and the command has not run" test ! -e "$dir/never"
+    check "its own key is released" contains "$(last)" "DELETE /v1/requests/"
+    check "and not the other one" test "$(grep -c somebody-else "$files/log")" = 0
+done
+call "$permitctl" --token "$good" run -s another-key true
+check "the reason is told" contains "$err" "the server's answer is about another request"
+before=$(sent)
+call "$permitctl" --token "$good" semaphore list
+check "a list that does not go on: 69" contains "$code $err" \
+    "69 permitctl: internal: the server's list cannot be read, or does not go on"
+check "is asked for twice" test "$(sent)" = $((before + 2))
+
 # Token files.
 check "no token file: nothing is sent" nothing_sent "$permitctl" --token-file "$files/none" whoami
 check "64, and the file is named" \

@@ -15,8 +15,8 @@ import struct
 import sys
 
 PROBLEMS = {401: "unauthenticated", 403: "forbidden", 404: "unknown_path"}
-GRANT = {"external_id": "k", "state": "ACQUIRED", "yours": True, "ttl_ms": 60000, "expires_in_ms": 60000,
-         "permits": [{"semaphore": "s", "count": 1, "token": 57, "slots": [1]}]}
+GRANT = {"state": "ACQUIRED", "yours": True, "ttl_ms": 60000, "expires_in_ms": 60000}
+PERMIT = {"count": 1, "token": 57, "slots": [1]}
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -49,8 +49,17 @@ class Handler(http.server.BaseHTTPRequestHandler):
         word = PROBLEMS[status]
         self.answer(status, {"type": "/problems/" + word, "title": word, "status": status, "detail": detail})
 
+    def grant(self, body):
+        """The grant of an acquire; a wrong one for the semaphores "another-key" and "no-token"."""
+        semaphore = body["permits"][0]["semaphore"]
+        permit = dict(PERMIT, semaphore=semaphore)
+        if semaphore == "no-token":
+            del permit["token"]
+        key = "somebody-else" if semaphore == "another-key" else body["external_id"]
+        return dict(GRANT, external_id=key, permits=[permit])
+
     def handle_request(self):
-        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         log.write("%s %s %s\n" % (self.command, self.path, self.headers.get("Authorization", "-")))
         log.flush()
         name, rights = self.principal()
@@ -63,8 +72,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
         elif self.path == "/v1/whoami":
             self.answer(200, {"principal": name, "rights": rights, "semaphores": ["shop:*", "hall"],
                               "until": "2027-01-31" if "use" in rights else None})
-        elif self.path.startswith("/v1/requests"):
-            self.answer(200, GRANT if self.command == "POST" else dict(GRANT, state="RELEASED"))
+        elif self.path == "/v1/requests":
+            self.answer(200, self.grant(json.loads(body)))
+        elif self.path.startswith("/v1/requests/"):
+            key = self.path.split("/")[3].split("?")[0]
+            self.answer(200, dict(GRANT, external_id=key, state="RELEASED", permits=[dict(PERMIT, semaphore="s")]))
+        elif self.path.startswith("/v1/semaphores?"):
+            self.answer(200, {"semaphores": [{"name": "s"}], "next": "s"})  # the same page for ever
         else:
             self.refuse(404, "unknown")
 

@@ -84,7 +84,8 @@ struct line {
     const char *expect; /* must occur in the request; NULL: any request */
 };
 
-enum { REQUEST_MAX = 8192, SEEN_MAX = 16 };
+enum { REQUEST_MAX = 8192, SEEN_MAX = 16, KEY_SIZE = 64 };
+#define KEY "@KEY@" /* stands in an answer for the key of the request */
 
 struct script {
     const struct line *lines;
@@ -95,8 +96,8 @@ struct script {
     atomic_size_t served;
     atomic_bool unexpected;
     size_t connections;
-    size_t connection[SEEN_MAX]; /* number of the connection of each request, from 1 */
-    char keys[SEEN_MAX][64];     /* external_id of each acquire */
+    size_t connection[SEEN_MAX];   /* number of the connection of each request, from 1 */
+    char keys[SEEN_MAX][KEY_SIZE]; /* external_id of each acquire */
     char nonces[SEEN_MAX][64];
     int64_t at[SEEN_MAX];    /* time of arrival of each request */
     int64_t waits[SEEN_MAX]; /* "wait" of each acquire, in ms; 0: none */
@@ -134,11 +135,30 @@ static void note(struct script *script, size_t index, const char *request)
         script->waits[index] = strtoll(wait + strcspn(wait, "0123456789"), NULL, 10);
 }
 
-static void answer(int fd, const struct line *line)
+/* Copies the key of the request: the external_id of an acquire, else that of the path. */
+static void read_key(const char *request, char key[KEY_SIZE])
 {
-    char text[REQUEST_MAX];
+    const char *member = strstr(request, "\"external_id\":");
+    const char *path = strstr(request, "/v1/requests/");
+    *key = '\0';
+    if (member)
+        (void)sscanf(member + 14, " \"%63[^\"]", key);
+    else if (path)
+        (void)sscanf(path + 13, "%63[^/? ]", key);
+}
+
+/* A body with the external_id KEY has the key of the request there. */
+static void answer(int fd, const struct line *line, const char *request)
+{
+    char text[REQUEST_MAX], key[KEY_SIZE], body[REQUEST_MAX / 2];
+    const char *at = strstr(line->body, KEY);
+    read_key(request, key);
+    if (at)
+        (void)snprintf(body, sizeof(body), "%.*s%s%s", (int)(at - line->body), line->body, key, at + strlen(KEY));
+    else
+        (void)snprintf(body, sizeof(body), "%s", line->body);
     int length = snprintf(text, sizeof(text), "HTTP/1.1 %d X\r\nContent-Length: %zu\r\n%s\r\n%s", line->status,
-                          strlen(line->body), line->status == 503 ? "Retry-After: 1\r\n" : "", line->body);
+                          strlen(body), line->status == 503 ? "Retry-After: 1\r\n" : "", body);
     (void)send(fd, text, (size_t)length, MSG_NOSIGNAL);
 }
 
@@ -159,7 +179,7 @@ static void serve_connection(struct script *script, int fd)
         if (line->act == SLEEP)
             suspend_machine(3600);
         if (line->act == ANSWER || line->act == WAIT || line->act == SLEEP)
-            answer(fd, line);
+            answer(fd, line, request);
         else if (line->act == HANG)
             (void)!recv(fd, request, 1, 0);
         if (line->act == CUT || line->act == HANG)
@@ -227,7 +247,7 @@ static bool script_end(struct script *script)
 enum { TTL_MS = 60000, BRIEF_MS = 6000, LONG_MS = 30000 };
 
 #define GRANT_FOR(ttl, replayed, left)                                                                                 \
-    "{\"external_id\":\"k\",\"state\":\"ACQUIRED\",\"replayed\":" replayed                                             \
+    "{\"external_id\":\"" KEY "\",\"state\":\"ACQUIRED\",\"replayed\":" replayed                                       \
     ",\"permits\":[{\"semaphore\":\"s\",\"count\":2,\"token\":57,\"slots\":[1,3],\"floor\":55}],"                      \
     "\"ttl_ms\":" ttl ",\"expires_in_ms\":" left ",\"news\":{}}"
 #define GRANT(replayed, left) GRANT_FOR(TTL, replayed, left)
@@ -291,7 +311,7 @@ static void specific_slots_are_requested_and_read(void)
     static const char *const these[] = {"A1", "#12", "##12", "#a", "##", "#99999999999999999999"};
     static const char *const two[] = {"B1", "#2"};
     static const char grant[] =
-        "{\"external_id\":\"k\",\"state\":\"ACQUIRED\",\"permits\":[{\"semaphore\":\"s\",\"count\":2,"
+        "{\"external_id\":\"" KEY "\",\"state\":\"ACQUIRED\",\"permits\":[{\"semaphore\":\"s\",\"count\":2,"
         "\"token\":57,\"slots\":[3,4],\"labels\":[\"A3\",null]},{\"semaphore\":\"t\",\"count\":1,"
         "\"token\":9,\"slots\":[1],\"labels\":[7,\"x\",\"y\"]},{\"semaphore\":\"u\",\"count\":1,"
         "\"token\":9,\"labels\":[\"x\"]}]}";
@@ -383,7 +403,8 @@ static void refusals_have_status_and_message(void)
 /* The library calculates with "retry_after_ms" and "ttl_ms", so any value must be safe. */
 static void out_of_range_numbers_are_clamped(void)
 {
-    static const char huge_ttl[] = "{\"external_id\":\"k\",\"state\":\"ACQUIRED\",\"ttl_ms\":9223372036854775807}";
+    static const char huge_ttl[] = "{\"external_id\":\"" KEY "\",\"state\":\"ACQUIRED\",\"ttl_ms\":9223372036854775807,"
+                                   "\"permits\":[{\"semaphore\":\"s\",\"token\":1}]}";
     SCRIPT(script, {ANSWER, 423, PROBLEM("no_capacity", ",\"retry_after_ms\":9223372036854775807"), NULL},
            {ANSWER, 423, PROBLEM("no_capacity", ",\"retry_after_ms\":-9223372036854775807"), NULL},
            {ANSWER, 201, huge_ttl, NULL});
@@ -402,9 +423,9 @@ static void out_of_range_numbers_are_clamped(void)
 /* Another server may answer instead of permitd: a grant is returned only if it is held. */
 static void request_that_is_not_held_is_no_grant(void)
 {
-    static const char ended[] = "{\"external_id\":\"k\",\"state\":\"RELEASED\"}";
+    static const char ended[] = "{\"external_id\":\"" KEY "\",\"state\":\"RELEASED\"}";
     SCRIPT(script, {ANSWER, 201, ended, NULL}, {ANSWER, 201, GRANT("false", "0"), NULL},
-           {ANSWER, 200, ended, "POST /v1/requests/k/renew"});
+           {ANSWER, 200, ended, "/renew HTTP/1.1"});
     struct permit_client *client = client_of(&script, 0);
     struct permit_request *request = NULL;
     check(acquire(client, 0, &request) == PERMIT_INTERNAL && !request, "a request that is not held is no grant");
@@ -897,7 +918,7 @@ static struct renewal_record renew_until_lost(struct script *script)
 
 static void ended_request_is_lost(void)
 {
-    SCRIPT(script, {ANSWER, 201, BRIEF_GRANT, NULL}, {ANSWER, 200, BRIEF_GRANT, "POST /v1/requests/k/renew"},
+    SCRIPT(script, {ANSWER, 201, BRIEF_GRANT, NULL}, {ANSWER, 200, BRIEF_GRANT, "/renew HTTP/1.1"},
            {ANSWER, 410, PROBLEM("ended", ""), NULL});
     struct renewal_record record = renew_until_lost(&script);
     check(record.loss.calls == 1 && record.loss.status == PERMIT_ENDED, "410 on renew: lost, once");
@@ -1662,13 +1683,14 @@ static int permitctl_says(const char *permitctl, const char *url, const char *ar
     "\"],\"paused_reason\":\"" EVIL "\",\"holders\":[{\"external_id\":\"" EVIL "\",\"expires_in_ms\":" TINY_NUMBER     \
     "}]},{\"ahead_count\":" TINY_NUMBER "}]}"
 #define EVIL_GRANT                                                                                                     \
-    "{\"external_id\":\"" EVIL "\",\"state\":\"ACQUIRED\",\"permits\":[{\"semaphore\":\"" EVIL "\",\"token\":57}],"    \
+    "{\"external_id\":\"" KEY "\",\"state\":\"ACQUIRED\",\"owner\":\"" EVIL "\",\"permits\":[{\"semaphore\":\"" EVIL   \
+    "\",\"token\":57}],"                                                                                               \
     "\"ttl_ms\":" TTL ",\"expires_in_ms\":" TTL "}"
 
 static void permitctl_escapes_control_characters(const char *permitctl)
 {
     static const char ended[] =
-        "{\"external_id\":\"" EVIL "\",\"state\":\"RELEASED\",\"already_released\":true,\"end_reason\":\"" EVIL "\"}";
+        "{\"external_id\":\"" KEY "\",\"state\":\"RELEASED\",\"already_released\":true,\"end_reason\":\"" EVIL "\"}";
     SCRIPT(script, {ANSWER, 200, EVIL_WAITER, "/why"}, {ANSWER, 200, EVIL_WAITER, "/why"},
            {ANSWER, 201, EVIL_GRANT, NULL}, {ANSWER, 200, ended, "DELETE"}, {ANSWER, 201, EVIL_GRANT, NULL},
            {ANSWER, 200, "{\"semaphores\":[{\"name\":\"" EVIL "\"}]}", NULL});
