@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "core/name.h"
 #include "engine/state.h"
 
 #define WHY_TEMPLATE "template "
@@ -85,11 +86,18 @@ static struct template_create *template_create_start(struct engine *engine, stru
 
 /* ---- the ops that wait for it ---- */
 
+/* Whoever may look at the semaphore reads its record, so a client of a namespace is not named there. */
+static struct bytes principal_for_record(const struct operation *operation)
+{
+    return name_has_namespace(operation->external_id) ? (struct bytes){0} : operation->principal;
+}
+
 bool template_create_join(struct engine *engine, struct op *op, struct bytes name, const struct template *template)
 {
     struct map_node *node = map_find(&engine->queue.creations.by_name, name);
-    struct template_create *creation = node ? MAP_ENTRY(node, struct template_create, by_name)
-                                            : template_create_start(engine, name, template, op->operation->principal);
+    struct template_create *creation = node ? MAP_ENTRY(node, struct template_create, by_name) : NULL;
+    if (!creation)
+        creation = template_create_start(engine, name, template, principal_for_record(op->operation));
     if (creation)
         queue_await_creation(&engine->queue, creation, op);
     op->needs_creation = creation != NULL;

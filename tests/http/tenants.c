@@ -725,6 +725,23 @@ Test(tenants, refusal_of_a_reused_key_names_the_owner_as_its_client_wrote_it, .t
 
 /* ---- who may name a namespace ---- */
 
+#define ACQUIRE_OF(semaphore) "{\"permits\":[{\"semaphore\":\"" semaphore "\"}]}"
+
+Test(tenants, creation_by_template_names_nobody_of_a_namespace, .timeout = 600)
+{
+    struct scene scene = scene_begin();
+    by(&scene, OPERATOR, 201, NULL, "PUT", "/v1/templates/t:x:", "{\"capacity\":1}");
+    by(&scene, SHOP, 201, NULL, "POST", "/v1/requests", ACQUIRE_OF("t:x:1"));
+    by(&scene, PLAIN, 201, NULL, "POST", "/v1/requests", ACQUIRE_OF("t:x:2"));
+    const char *body = by(&scene, BANK, 200, NULL, "GET", "/v1/semaphores/t:x:1/events", NULL);
+    cr_expect(kit_json_text_is(body, "events.0.what", "created"), "%s", body);
+    cr_expect(kit_json_text_is(body, "events.0.why", "template t:x:"), "%s", body);
+    hides(body, "\"who\"", people[SHOP].name);
+    body = by(&scene, BANK, 200, NULL, "GET", "/v1/semaphores/t:x:2/events", NULL);
+    cr_expect(kit_json_text_is(body, "events.0.who", people[PLAIN].name), "%s", body);
+    stop_both(&scene);
+}
+
 Test(tenants, only_operators_name_a_namespace_and_never_for_a_tombstone_or_heartbeat, .timeout = 600)
 {
     static const char *const calls[][3] = {
