@@ -7,9 +7,10 @@
 #
 #     tests/sim/planted.sh [NUMBER ...]
 #
-# A patch begins with a line `M7: TITLE`. A patch that no longer applies counts as failed: write it again. If only a late
-# seed shows the fault, a second line `seed 272` names it: that seed is tried first, and then all. Without a fault these
-# seeds must pass, too.
+# A patch begins with a line `M7: TITLE`. A patch that no longer applies counts as failed: write it again. The second line,
+# `breaks P1 P7`, names the promises of which one must be seen broken first (`crash`: an assertion of the sources). If only
+# a late seed shows the fault, a line `seed 272` follows: that seed is tried first, and then all. Without a fault these seeds
+# must pass, too.
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
 
@@ -43,22 +44,31 @@ build || give_up "cannot build"
 passed=0
 failed=0
 
-# The seed that a patch names; nothing if it names none.
-first_seed() { sed -n '2s/^seed \([0-9]*\)$/\1/p' "$1"; }
+# header WORD PATCH: what follows the word in the header of the patch; nothing if the word is not there.
+header() { sed -n "2,3s/^$1 //p" "$2"; }
 
 # True if the simulation breaks a promise; the log has it.
-is_caught() {
+is_violated() {
     local first
-    first=$(first_seed "$1")
+    first=$(header seed "$1")
     [ -n "$first" ] && ! "$simulation" --until-violated --seeds "$first-$first" >"$log" && return
     ! "$simulation" --until-violated --seeds "$seeds" >"$log"
+}
+
+# True if the promise that the log shows broken is one of those that the patch names.
+is_expected() {
+    local promise
+    for promise in $(header breaks "$1"); do
+        grep -q -m 1 "^caught: $promise," "$log" && return
+    done
+    return 1
 }
 
 passes_without_fault() {
     local patch first
     "$simulation" --seeds 1-10 >"$log" || return
     for patch in "$mutants"/M*.patch; do
-        first=$(first_seed "$patch")
+        first=$(header seed "$patch")
         [ -z "$first" ] || "$simulation" --seeds "$first-$first" >"$log" || return
     done
 }
@@ -100,10 +110,12 @@ for patch in "$@"; do
     if ! build; then
         tail -n 20 "$log"
         report false "$title: CANNOT BE BUILT"
-    elif is_caught "$patch"; then
-        report true "$title: $(grep -m 1 '^caught: ' "$log" || echo 'caught: it crashed')"
-    else
+    elif ! is_violated "$patch"; then
         report false "$title: NOT CAUGHT"
+    elif ! is_expected "$patch"; then
+        report false "$title: NOT CAUGHT: it should break $(header breaks "$patch"); $(grep '^caught: ' "$log")"
+    else
+        report true "$title: $(grep '^caught: ' "$log")"
     fi
     patched --reverse <"$patch" || give_up "cannot reverse $patch"
 done
