@@ -17,7 +17,8 @@ static struct script {
     const char *timeouts; /* "1" for each call of store_lock that times out, in order; then all succeed */
     char locked[100];     /* semaphores of each call, one letter each: "abc ab c" */
     size_t locks;
-    size_t unlocked; /* semaphores that were locked in the database while no batch held their pre-lock */
+    size_t ahead[SEMAPHORES]; /* waiters that the last call may read with the locks, of each semaphore */
+    size_t unlocked;          /* semaphores that were locked in the database while no batch held their pre-lock */
     size_t decided;
 } script;
 
@@ -77,6 +78,7 @@ static enum permit_status lock(struct store *store, const struct lock_set *set, 
     for (size_t i = 0; i < set->semaphore_count; i++) {
         uint64_t id = set->semaphore_ids[i];
         strncat(script.locked, &"abc"[id - 1], 1);
+        script.ahead[id - 1] = set->waiters_ahead[i];
         script.unlocked += semaphore_cache_find(&engine.queue.semaphores, id)->prelock_holder == NULL;
         add_semaphore(&view, id);
     }
@@ -150,6 +152,20 @@ static void ask(size_t at, const char *key, const char *semaphores)
     (void)queue_add(&engine.queue, &one->op);
 }
 
+/* Asks to release a request that the key cache says holds a unit of each of these. */
+static void ask_release(size_t at, const char *key, const char *semaphores)
+{
+    struct asked *one = &asked[at];
+    struct share shares[SEMAPHORES];
+    size_t count = 0;
+    for (; *semaphores; semaphores++)
+        shares[count++] = (struct share){.semaphore_id = (uint64_t)(*semaphores - 'a' + 1), .count = 1};
+    *one = (struct asked){.operation = {.kind = OP_RELEASE, .external_id = bytes_of(key)}};
+    key_cache_put(&engine.queue.key_cache, one->operation.external_id, shares, count);
+    op_init(&one->op, &one->operation, NEVER, note_decided);
+    (void)queue_add(&engine.queue, &one->op);
+}
+
 /*
  * After a lock time-out the batch runs in parts, by the first semaphore: k1 with k2, and k3. The part of k1 and k2 times
  * out again and is split in turn, within the batch. It needs neither c nor knows that k3 does, so it must leave the
@@ -175,4 +191,19 @@ Test(worker, batch_runs_at_once)
     worker_run(&task);
     cr_assert_str_eq(script.locked, "abc");
     cr_assert_eq(script.unlocked, 0);
+}
+
+/* Two releases of a semaphore with a queue may let two waiters in; two more may stand before these and block nobody. */
+Test(worker, waiters_that_a_release_may_let_in_are_read_with_the_locks)
+{
+    semaphore_cache_find(&engine.queue.semaphores, 1)->has_queue = true;
+    semaphore_cache_find(&engine.queue.semaphores, 3)->has_queue = true;
+    ask_release(0, "k1", "ab");
+    ask_release(1, "k2", "a");
+    ask(2, "k3", "c");
+    worker_run(&task);
+    cr_assert_str_eq(script.locked, "abc");
+    cr_expect_eq(script.ahead[0], 4, "%zu", script.ahead[0]);
+    cr_expect_eq(script.ahead[1], 0, "no queue, no waiters: %zu", script.ahead[1]);
+    cr_expect_eq(script.ahead[2], 0, "nothing ends there: %zu", script.ahead[2]);
 }
