@@ -445,6 +445,13 @@ Test(tls, certificate_that_cannot_be_used_leaves_the_old_one_at_a_reload)
     kit_permitd_stop(served.permitd);
 }
 
+static void write_program(const char *name, const char *program)
+{
+    FILE *out = fopen(file(name), "w");
+    fputs(program, out);
+    fclose(out);
+}
+
 /* Each client keeps one connection open over all reloads and asks on it; a cut connection ends the program. */
 static const char clients_program[] =
     "import http.client, ssl, sys, threading, time, os\n"
@@ -476,9 +483,7 @@ Test(tls, twenty_reloads_cut_no_connection)
 {
     enum { RELOADS = 20 };
     struct served served = serve(NULL, NULL, NULL, NULL);
-    FILE *program = fopen(file("clients.py"), "w");
-    fputs(clients_program, program);
-    fclose(program);
+    write_program("clients.py", clients_program);
     FILE *clients = popen(text("cd '%s' && python3 clients.py %u stop 2>&1", directory, served.port), "re");
     for (size_t i = 1; i <= RELOADS; i++) {
         make_certificate("ca", "server", "/CN=server", "DNS:localhost", 9);
@@ -596,9 +601,7 @@ Test(tls, handshakes_beyond_the_rate_wait_and_delay_no_other_client)
 {
     enum { CLIENTS = 300, RATE = 25 };
     struct served served = serve("--tls-handshakes", text("%d", RATE), NULL, NULL);
-    FILE *program = fopen(file("storm.py"), "w");
-    fputs(storm_program, program);
-    fclose(program);
+    write_program("storm.py", storm_program);
     FILE *storm = popen(text("cd '%s' && python3 storm.py %u %d 2>&1", directory, served.port, CLIENTS), "re");
     struct talk talk = talk_to(served.permitd->port);
     int64_t slowest = 0;
@@ -655,9 +658,7 @@ Test(tls, crowd_of_one_address_does_not_delay_the_handshake_of_another)
 {
     enum { CROWD = 60 };
     struct served served = serve("--tls-handshakes", "1", NULL, NULL);
-    FILE *program = fopen(file("crowd.py"), "w");
-    fputs(crowd_program, program);
-    fclose(program);
+    write_program("crowd.py", crowd_program);
     int before = atoi(run(text("python3 crowd.py %u %d", served.port, CROWD)));
     cr_assert_lt(before, CROWD / 2, "%d handshakes of the crowd were before it", before);
     kit_permitd_stop(served.permitd);
@@ -698,9 +699,7 @@ Test(tls, steps_of_a_crowd_of_one_address_are_not_all_before_that_of_another)
 {
     enum { CROWD = 600 };
     struct served served = serve("--tls-handshakes", "100000", NULL, NULL);
-    FILE *program = fopen(file("steps.py"), "w");
-    fputs(steps_program, program);
-    fclose(program);
+    write_program("steps.py", steps_program);
     int before = atoi(run(text("python3 steps.py %u %d %d", served.port, CROWD, (int)served.permitd->pid)));
     cr_assert_lt(before, CROWD / 2, "%d of the crowd were answered before it", before);
     kit_permitd_stop(served.permitd);
