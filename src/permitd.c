@@ -229,8 +229,9 @@ static bool open_database(struct permitd *permitd)
     if (!become_named_user(permitd))
         return false;
     if (settings->data_dir) {
-        const struct data_dir_user user = data_dir_user_of(settings);
-        if (!private_server_open(settings->data_dir, &user, &permitd->embedded, &permitd->message))
+        const struct private_server_options options = {
+            .directory = settings->data_dir, .user = data_dir_user_of(settings), .buffer_pool = settings->buffer_pool};
+        if (!private_server_open(&options, &permitd->embedded, &permitd->message))
             return false;
         permitd->address = private_server_address(permitd->embedded);
         bool ready = open_credentials(permitd, geteuid()) && wait_for_embedded(permitd);

@@ -101,6 +101,15 @@ static const struct config_row setting_rows[] = {
      .offset = AT(allow_root),
      .default_text = "false",
      .help = "Let the private MariaDB run as root, in a data directory of root. Only for containers and trials."},
+    {.name = "buffer_pool",
+     .type = CONFIG_SIZE,
+     .offset = AT(buffer_pool),
+     .default_text = "256MiB",
+     .min = 32LL << 20,
+     .max = 1LL << 44,
+     .help =
+         "Memory of the private MariaDB for rows and indexes (innodb_buffer_pool_size). The default does not depend "
+         "on the machine: give it what the requests that are kept need (operating.md)."},
     {.name = "database",
      .type = CONFIG_TEXT,
      .offset = AT(database),

@@ -20,6 +20,7 @@ struct settings {
     char *data_dir;
     char *user;
     bool allow_root;
+    int64_t buffer_pool;
     char *database;
     char *database_password;
     bool unsafe_multi_writer;

@@ -69,6 +69,7 @@ struct private_server {
     char *program;
     char *install_program;
     struct database_address address;
+    int64_t buffer_pool;
 
     pthread_t supervisor;
     bool supervised; /* the thread exists */
@@ -347,7 +348,7 @@ static bool programs_find(struct private_server *embedded, struct buf *message)
 
 /* ---- mariadbd ---- */
 
-/* The options that do not depend on the directory: durability, session defaults, small memory, no unneeded features. */
+/* The options that are always the same: durability, session defaults, small memory, no unneeded features. */
 static const char *const server_options[] = {
     "--innodb-flush-log-at-trx-commit=1",
     "--innodb-doublewrite=1",
@@ -357,7 +358,6 @@ static const char *const server_options[] = {
     "--default-time-zone=+00:00",
     "--character-set-server=utf8mb4",
     "--innodb-lock-wait-timeout=5",
-    "--innodb-buffer-pool-size=256M",
     "--innodb-log-file-size=512M",
     "--innodb-fast-shutdown=1",
     "--innodb-buffer-pool-dump-at-shutdown=0",
@@ -381,15 +381,16 @@ static const char *const server_options[] = {
 
 static bool server_spawn(struct private_server *embedded)
 {
-    char data[PATH_MAX], temporary[PATH_MAX], socket[PATH_MAX], pid_file[PATH_MAX];
+    char data[PATH_MAX], temporary[PATH_MAX], socket[PATH_MAX], pid_file[PATH_MAX], buffer_pool[64];
     char user[] = "--user=root"; /* mariadbd demands it of root */
-    char *arguments[ARRAY_LENGTH(server_options) + 8] = {
-        embedded->program, (char[]){"--no-defaults"}, data, temporary, socket, pid_file};
-    size_t count = 6;
+    char *arguments[ARRAY_LENGTH(server_options) + 9] = {
+        embedded->program, (char[]){"--no-defaults"}, data, temporary, socket, pid_file, buffer_pool};
+    size_t count = 7;
     snprintf(data, sizeof data, "--datadir=%s", embedded->data);
     snprintf(temporary, sizeof temporary, "--tmpdir=%s", embedded->temporary);
     snprintf(socket, sizeof socket, "--socket=%s", embedded->socket);
     snprintf(pid_file, sizeof pid_file, "--pid-file=%s", embedded->pid_file);
+    snprintf(buffer_pool, sizeof buffer_pool, "--innodb-buffer-pool-size=%lld", (long long)embedded->buffer_pool);
     if (geteuid() == 0)
         arguments[count++] = user;
     for (size_t i = 0; i < ARRAY_LENGTH(server_options); i++)
@@ -596,13 +597,14 @@ static bool address_make(struct private_server *embedded, struct buf *message)
     return false;
 }
 
-static struct private_server *private_server_new(void)
+static struct private_server *private_server_new(int64_t buffer_pool)
 {
     struct private_server *embedded = calloc(1, sizeof *embedded);
     if (!embedded)
         return NULL;
     embedded->dir.fd = embedded->lock_fd = embedded->log_fd = -1;
     embedded->process.pidfd = -1;
+    embedded->buffer_pool = buffer_pool;
     pthread_mutex_init(&embedded->mutex, NULL);
     pthread_cond_init(&embedded->changed, NULL);
     buf_init(&embedded->message, MESSAGE_MAX);
@@ -631,14 +633,14 @@ static void private_server_free(struct private_server *embedded)
     free(embedded);
 }
 
-bool private_server_open(const char *directory, const struct data_dir_user *user, struct private_server **ret_embedded,
+bool private_server_open(const struct private_server_options *options, struct private_server **ret_embedded,
                          struct buf *message)
 {
-    struct private_server *embedded = private_server_new();
+    struct private_server *embedded = private_server_new(options->buffer_pool);
     if (!embedded || embedded->stop_fd < 0 || embedded->begun_fd < 0)
         buf_append_text(message, "no memory or no file descriptor for the private MariaDB");
-    else if (data_dir_take(directory, user, &embedded->dir, message) && paths_make(embedded, message) &&
-             lock_take(embedded, message) && log_open(embedded, message) &&
+    else if (data_dir_take(options->directory, &options->user, &embedded->dir, message) &&
+             paths_make(embedded, message) && lock_take(embedded, message) && log_open(embedded, message) &&
              data_dir_make(&embedded->dir, TEMPORARY, message) && programs_find(embedded, message) &&
              address_make(embedded, message) && supervisor_start(embedded, message)) {
         *ret_embedded = embedded;
@@ -653,11 +655,11 @@ int private_server_begun_fd(const struct private_server *embedded)
     return embedded->begun_fd;
 }
 
-bool private_server_start(const char *directory, const struct data_dir_user *user, struct private_server **ret_embedded,
+bool private_server_start(const struct private_server_options *options, struct private_server **ret_embedded,
                           struct buf *message)
 {
     struct private_server *embedded;
-    if (!private_server_open(directory, user, &embedded, message))
+    if (!private_server_open(options, &embedded, message))
         return false;
     if (private_server_wait(embedded, message)) {
         *ret_embedded = embedded;

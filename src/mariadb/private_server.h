@@ -15,6 +15,12 @@
 
 struct private_server;
 
+struct private_server_options {
+    const char *directory;
+    struct data_dir_user user;
+    int64_t buffer_pool; /* bytes; mariadbd's memory for rows and indexes */
+};
+
 /*
  * Takes the directory (data_dir_take; root becomes its owner or `user`) and locks it: a second permitd on it is refused with the
  * pid of the first. Then starts the supervisor thread, which
@@ -24,14 +30,14 @@ struct private_server;
  * - waits, without a limit, until it answers: after a crash mariadbd recovers first, and a kill would restart recovery.
  * Returns false if a step before the thread fails; `message` names the remedy (missing package, pid of the first).
  */
-bool private_server_open(const char *directory, const struct data_dir_user *user, struct private_server **ret_embedded,
+bool private_server_open(const struct private_server_options *options, struct private_server **ret_embedded,
                          struct buf *message) MUST_CHECK;
 /* A descriptor that is readable once mariadbd has answered or has failed; then private_server_wait does not block. */
 int private_server_begun_fd(const struct private_server *embedded);
 /* Waits until mariadbd answers. Returns false if it failed before; `message` quotes mariadbd's log. */
 bool private_server_wait(struct private_server *embedded, struct buf *message) MUST_CHECK;
 /* private_server_open, then private_server_wait. Frees everything on failure. */
-bool private_server_start(const char *directory, const struct data_dir_user *user, struct private_server **ret_embedded,
+bool private_server_start(const struct private_server_options *options, struct private_server **ret_embedded,
                           struct buf *message) MUST_CHECK;
 /*
  * Returns true while mariadbd does not answer: from the start to its first answer, and when it exited and did not

@@ -28,7 +28,8 @@ static struct private_server *started(const char *directory)
     struct private_server *embedded = NULL;
     struct buf message;
     buf_init(&message, 8000);
-    bool good = private_server_start(directory, &root_is_allowed, &embedded, &message);
+    bool good = private_server_start(&(struct private_server_options){directory, root_is_allowed, BUFFER_POOL},
+                                     &embedded, &message);
     cr_assert(good, "%s", buf_text(&message));
     buf_release(&message);
     return embedded;
@@ -39,7 +40,8 @@ static void refused(const char *directory, const char *expected)
     struct private_server *embedded = NULL;
     struct buf message;
     buf_init(&message, 8000);
-    cr_assert_not(private_server_start(directory, &root_is_allowed, &embedded, &message));
+    cr_assert_not(private_server_start(&(struct private_server_options){directory, root_is_allowed, BUFFER_POOL},
+                                       &embedded, &message));
     cr_assert(strstr(buf_text(&message), expected), "%s", buf_text(&message));
     buf_release(&message);
 }
@@ -103,6 +105,7 @@ Test(embedded, server_is_safe_private_and_keeps_its_rows)
     cr_assert_eq(doctor_check(session, NULL, &report), PERMIT_OK);
     cr_assert_eq(report.refusals + report.warnings, 0);
     cr_assert_eq(number_of(session, "SELECT @@skip_networking"), 1);
+    cr_expect_eq(number_of(session, "SELECT @@innodb_buffer_pool_size"), BUFFER_POOL);
     must_run(session, "CREATE DATABASE permitd; CREATE TABLE permitd.t (a INT); INSERT INTO permitd.t VALUES (42)");
     session_free(session);
     private_server_stop(embedded);
@@ -193,7 +196,8 @@ static pid_t parent_start(const char *directory, pid_t *ret_server)
         struct buf message;
         struct private_server *embedded = NULL;
         buf_init(&message, 8000);
-        if (!private_server_start(directory, &root_is_allowed, &embedded, &message))
+        if (!private_server_start(&(struct private_server_options){directory, root_is_allowed, BUFFER_POOL}, &embedded,
+                                  &message))
             _exit(1);
         pid_t server = private_server_pid(embedded);
         if (write(ready[1], &server, sizeof server) != sizeof server)
@@ -327,7 +331,8 @@ Test(embedded, failed_start_is_explained_by_the_log)
     struct private_server *embedded = NULL;
     struct buf message;
     buf_init(&message, 8000);
-    cr_assert_not(private_server_start(directory, &root_is_allowed, &embedded, &message));
+    cr_assert_not(private_server_start(&(struct private_server_options){directory, root_is_allowed, BUFFER_POOL},
+                                       &embedded, &message));
     cr_assert(strstr(buf_text(&message), "did not start"), "%s", buf_text(&message));
     cr_assert(strstr(buf_text(&message), "ERROR"), "%s", buf_text(&message));
     buf_release(&message);
@@ -344,7 +349,8 @@ Test(embedded, failed_creation_is_explained_by_its_cause)
     struct buf message;
     buf_init(&message, 8000);
     cr_assert_eq(setrlimit(RLIMIT_NOFILE, &few_files), 0);
-    cr_assert_not(private_server_start(directory, &root_is_allowed, &embedded, &message));
+    cr_assert_not(private_server_start(&(struct private_server_options){directory, root_is_allowed, BUFFER_POOL},
+                                       &embedded, &message));
     cr_expect(strstr(buf_text(&message), "could not create a database"), "%s", buf_text(&message));
     cr_expect(strstr(buf_text(&message), "ERROR"), "%s", buf_text(&message));
     cr_expect_null(strstr(buf_text(&message), "mariadb.org"), "%s", buf_text(&message));

@@ -62,5 +62,6 @@ const char *sent_text(void);
  */
 char *temporary_directory(void);
 /* For data directories of tests, which run as root or as another user. */
+#define BUFFER_POOL ((int64_t)128 << 20)
 extern const struct data_dir_user root_is_allowed;
 #endif

@@ -276,7 +276,8 @@ static int run_with_mariadb(int argc, char **argv, const char *directory)
     struct buf message;
     buf_init(&message, 8000);
     char *shared = text_made("%s/shared", directory, 0, 0);
-    if (!private_server_start(shared, &root_is_allowed, &embedded, &message)) {
+    if (!private_server_start(&(struct private_server_options){shared, root_is_allowed, BUFFER_POOL}, &embedded,
+                              &message)) {
         fprintf(stderr, "the shared MariaDB: %s\n", buf_text(&message));
         return 2;
     }
