@@ -402,6 +402,11 @@ static void check_permits_kept(const struct db_key *key, const struct request_ro
     }
 }
 
+static bool is_of_other_payload(const struct request_row *row)
+{
+    return row->exists && row->request.digest[DIGEST_SIZE - 1];
+}
+
 void oracle_changed(struct db_key *key, const struct request_row *before)
 {
     const struct request_row *row = &key->row;
@@ -418,7 +423,7 @@ void oracle_changed(struct db_key *key, const struct request_row *before)
         violation("P11", "%s is renewed after its end", key->text);
     if (!story) /* no client of the simulation asked for it (contract_cases.c) */
         return;
-    if (row->exists && row->request.digest[DIGEST_SIZE - 1])
+    if (is_of_other_payload(row))
         story->other_at = sim_now();
     if ((!before->exists || row_is_waiting(before)) && row->exists && row->request.acquired_at != NEVER) {
         granted(key, story, before); /* possibly released in the same batch */
@@ -783,7 +788,8 @@ static void acquire_answered(struct call *call, const struct decision *decision)
         queue_refused(call, status);
     if (call->left) /* its permitd gives its place up after this batch */
         story->left_at = sim_now();
-    if (status == PERMIT_KEY_REUSED && !call->other_payload && story->other_at < call->sent_at)
+    if (status == PERMIT_KEY_REUSED && !call->other_payload && story->other_at < call->sent_at &&
+        !is_of_other_payload(&story->key->row))
         violation("P3", "%s is answered that its key belongs to another request", story->key->text);
     if (permit_status_retry(status) == PERMIT_RETRY_SAME)
         story->unknown++;

@@ -198,7 +198,7 @@ static void entered(const struct transaction *transaction, const struct db_key *
     if (!fresh && !known && !story->lost)
         violation("P21", "%s gets the place of another time, %lld ms ago", key->text,
                   (long long)(transaction->read_time - request->waiting_since) / US_PER_MS);
-    for (size_t i = 0; fresh && i < story->want_count; i++) {
+    for (size_t i = 0; fresh && !known && !story->lost && i < story->want_count; i++) {
         const struct semaphore *row = &story->semaphores[i]->row.semaphore;
         bool alone = transaction->changes->request_count == 1; /* else a kept place may be asked for again beside it */
         if (alone && row->max_waiters != SETTING_NONE && row->waiting > row->max_waiters &&
