@@ -118,9 +118,9 @@ struct request {
     /* Not in the row; set by the engine for the plan, of a request that waits at this server (waitlist_mark_here). */
     bool here;               /* a client waits for it, so a grant can be answered at once */
     struct bytes here_nonce; /* of the acquire of that client; valid if `here` */
-    bool asks_later; /* an operation of this server asks for it after this transaction, because its batch runs in
-                        parts, or because it is tried again after an unknown outcome. So it is in the way of others,
-                        and is not granted here */
+    bool asks_later; /* an operation of this server asks for it after this transaction: its batch runs in parts, it is
+                        tried again after an unknown outcome, or it comes for the place of a client that has left.
+                        So it is in the way of others, and is not granted here */
 };
 
 /* The free slots that a permit takes. Counted semaphores use CHOOSE_LOWEST. */

@@ -165,6 +165,13 @@ struct op *queue_before_on_key(const struct op *op)
     return op->keyed && !op->heads_key ? LIST_ENTRY(op->same_key.prev, struct op, same_key) : NULL;
 }
 
+/* A new acquire that waits joins the row of its key, which may be that of a client that has just left. */
+static bool asks_to_wait(const struct op *op)
+{
+    return !op->is_waiter_op && op->operation->kind == OP_ACQUIRE &&
+           (op->asked_to_wait || op->wait_until > op->arrived_at);
+}
+
 bool queue_asks_for(const struct queue *queue, struct bytes external_id)
 {
     struct map_node *node = queue->keys.count ? map_find(&queue->keys, external_id) : NULL;
@@ -173,7 +180,7 @@ bool queue_asks_for(const struct queue *queue, struct bytes external_id)
     const struct op *head = MAP_ENTRY(node, struct op, by_key);
     const struct op *op = head;
     do {
-        if (op->asked_to_wait && !op->is_waiter_op)
+        if (asks_to_wait(op))
             return true;
         op = LIST_ENTRY(op->same_key.next, struct op, same_key);
     } while (op != head);

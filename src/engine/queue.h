@@ -91,8 +91,8 @@ void queue_resolve_again(struct queue *queue, struct template_create *creation);
 /* Clears the semaphores of an op that is not in the queue. */
 void op_drop_entries(struct op *op);
 /*
- * Returns true if an op that is not decided yet asks for the key later, and may have entered it in the queue before.
- * Ops of waiters do not count.
+ * Returns true if an acquire that waits, or may have entered the key in the queue before, is not decided yet. Ops of
+ * waiters do not count.
  */
 bool queue_asks_for(const struct queue *queue, struct bytes external_id);
 /* Removes a decided op from the order of its key. Safe to repeat. */

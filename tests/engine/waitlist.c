@@ -330,6 +330,25 @@ Test(waitlist, only_waiters_of_this_server_with_clients_are_here)
     cr_assert_not(rows[2].here);
 }
 
+/* P20: the client of a place has left, and another copy of its acquire is in the queue (seed 292 of the simulation). */
+Test(waitlist, new_acquire_of_a_left_place_asks_later)
+{
+    static struct asked left, copy;
+    struct request row = row_of(1, 1);
+    row.external_id = BYTES("k1");
+    ask(&left, "k1");
+    ask(&copy, "k1");
+    (void)park_row(&left, 1);
+    cr_assert(engine_abandon(&engine, &left.op));
+    (void)take_batch(); /* in which the waiter leaves its place; the copy comes too late to join it */
+    struct view view = {.requests = &row, .request_count = 1};
+    waitlist_mark_here(&engine, SERVER, &arena, &view);
+    cr_expect_not(row.asks_later);
+    cr_assert_eq(engine_submit(&engine, &copy.op), PERMIT_OK);
+    waitlist_mark_here(&engine, SERVER, &arena, &view);
+    cr_expect(row.asks_later && !row.here);
+}
+
 /* P20: a batch with an unknown outcome has entered it. Else the batches of this server would let others pass it. */
 Test(waitlist, acquire_that_is_tried_again_asks_later)
 {
