@@ -5,7 +5,7 @@
  *   error 1048 in strict mode and stops the packet before COMMIT; several semaphores in one statement;
  * - events;
  * - mail and the watches of freed slots; then requests and places that are deleted;
- * - permits that end, slots, labels;
+ * - which permits are held (held.c), slots, labels;
  * - changed requests, by primary key;
  * - new requests, sorted by the bytes of external_id, new places, and the permits of grants.
  */
@@ -15,73 +15,9 @@
 #include "core/lease_time.h"
 #include "core/slots.h"
 #include "store/batch.h"
+#include "store/batch_guard.h"
+#include "store/held.h"
 #include "store/sql_text.h"
-
-/*
- * Maximum number of rows in one statement. A list of 500 keys is walked along the primary key, and the work of each
- * statement is linear in its rows. (One ELT(FIELD(...)) over 45,000 slots took longer than the session's time-out.)
- */
-enum { ROWS_A_STATEMENT = 500 };
-
-/* Returns the end of the statement that starts at row `first` of `count` rows. */
-static size_t statement_end(size_t first, size_t count)
-{
-    return count - first < ROWS_A_STATEMENT ? count : first + ROWS_A_STATEMENT;
-}
-
-/*
- * Row count check. A statement that changes semaphores, or changes or deletes requests, permits, slots or places, must
- * change exactly the rows it names. The next statement checks this: its first value compares ROW_COUNT() and, on a
- * mismatch, is NULL for a NOT NULL column. The batch holds the locks of all these rows, so a mismatch is a bug, or a
- * client that writes without the locks.
- */
-struct guard {
-    bool pending; /* the last statement is not checked yet */
-    size_t rows;  /* the ROW_COUNT() it must have */
-};
-
-/*
- * Appends `column`=`value`. The assignment fails unless `condition` is true (NULL: none) and the UPDATE before changed
- * the right number of rows.
- */
-static void guarded_sql(struct guard *guard, const char *column, const char *condition, const char *value,
-                        struct buf *sql)
-{
-    buf_append_text(sql, column);
-    buf_append_char(sql, '=');
-    if (!condition && !guard->pending) {
-        buf_append_text(sql, value);
-        return;
-    }
-    buf_append_text(sql, "IF(");
-    buf_append_text(sql, condition ? condition : "1");
-    if (guard->pending)
-        buf_printf(sql, " AND ROW_COUNT()=%zu", guard->rows);
-    buf_append_char(sql, ',');
-    buf_append_text(sql, value);
-    buf_append_text(sql, ",NULL)");
-}
-
-/*
- * Checks the last statement now, if no other one follows that can: a mismatch is error 1690 (BIGINT out of range). DO
- * would ignore the error.
- */
-static void check_guard_sql(struct guard *guard, struct buf *sql)
-{
-    if (guard->pending)
-        buf_printf(sql, "SET @guard=9223372036854775807+(ROW_COUNT()<>%zu);", guard->rows);
-    guard->pending = false;
-}
-
-/* Appends the first value of an INSERT, which is for a NOT NULL column. */
-static void guarded_value_sql(struct guard *guard, uint64_t value, struct buf *sql)
-{
-    if (guard->pending)
-        buf_printf(sql, "IF(ROW_COUNT()=%zu,%llu,NULL)", guard->rows, (unsigned long long)value);
-    else
-        buf_append_u64(sql, value);
-    guard->pending = false;
-}
 
 static void comma_sql(struct buf *sql, size_t index)
 {
@@ -199,10 +135,10 @@ static bool changes_usage(const struct semaphore_image *image)
  * for the update. A missing row would be inserted without a name and count 1, which the next guard detects. The
  * assignment of `version` is the compare-and-set: it sees the old row.
  */
-static void update_usages_sql(const struct changes *changes, bool queue, struct guard *guard, struct buf *sql)
+static void update_usages_sql(const struct changes *changes, bool queue, struct batch_guard *guard, struct buf *sql)
 {
     size_t rows = 0;
-    check_guard_sql(guard, sql);
+    batch_check_guard_sql(guard, sql);
     buf_append_text(sql, queue ? "INSERT INTO semaphore (" USAGE_COLUMNS ",waiting) VALUES "
                                : "INSERT INTO semaphore (" USAGE_COLUMNS ") VALUES ");
     for (size_t i = 0; i < changes->semaphore_count; i++) {
@@ -211,18 +147,18 @@ static void update_usages_sql(const struct changes *changes, bool queue, struct 
         comma_sql(sql, rows++);
         usage_values_sql(&changes->semaphores[i], queue, sql);
     }
-    assert(rows <= ROWS_A_STATEMENT);
+    assert(rows <= BATCH_ROWS_A_STATEMENT);
     buf_append_text(sql, queue ? " ON DUPLICATE KEY UPDATE " USAGE_ASSIGNMENTS ",waiting=VALUES(waiting);"
                                : " ON DUPLICATE KEY UPDATE " USAGE_ASSIGNMENTS ";");
-    *guard = (struct guard){true, 2 * rows};
+    *guard = (struct batch_guard){true, 2 * rows};
 }
 
-/* Creates slot rows, ROWS_A_STATEMENT per statement. A row that exists already is put back into service. */
+/* Creates slot rows, BATCH_ROWS_A_STATEMENT per statement. A row that exists already is put back into service. */
 static void create_slots_sql(const struct semaphore_image *image, struct buf *sql)
 {
-    for (uint32_t first = image->slots_from; first <= image->slots_to; first += ROWS_A_STATEMENT) {
+    for (uint32_t first = image->slots_from; first <= image->slots_to; first += BATCH_ROWS_A_STATEMENT) {
         buf_append_text(sql, "INSERT INTO slot (semaphore_id,number) VALUES ");
-        for (uint32_t number = first; number <= image->slots_to && number < first + ROWS_A_STATEMENT; number++) {
+        for (uint32_t number = first; number <= image->slots_to && number < first + BATCH_ROWS_A_STATEMENT; number++) {
             comma_sql(sql, number - first);
             buf_append_char(sql, '(');
             buf_append_u64(sql, image->semaphore->id);
@@ -234,7 +170,7 @@ static void create_slots_sql(const struct semaphore_image *image, struct buf *sq
     }
 }
 
-static void events_sql(const struct changes *changes, struct guard *guard, struct buf *sql)
+static void events_sql(const struct changes *changes, struct batch_guard *guard, struct buf *sql)
 {
     if (changes->event_count == 0)
         return;
@@ -244,7 +180,7 @@ static void events_sql(const struct changes *changes, struct guard *guard, struc
         const struct event *event = &changes->events[i];
         comma_sql(sql, i);
         buf_append_char(sql, '(');
-        guarded_value_sql(guard, event->semaphore_id, sql);
+        batch_guarded_value_sql(guard, event->semaphore_id, sql);
         buf_append_char(sql, ',');
         sql_time(sql, changes->wall_now);
         buf_append_char(sql, ',');
@@ -265,19 +201,19 @@ static void events_sql(const struct changes *changes, struct guard *guard, struc
 }
 
 /* Writes one semaphore, and its slots as far as an operator changes them. */
-static void semaphore_sql(const struct semaphore_image *image, bool queue, struct guard *guard, struct buf *sql)
+static void semaphore_sql(const struct semaphore_image *image, bool queue, struct batch_guard *guard, struct buf *sql)
 {
     unsigned long long id = image->semaphore->id;
-    check_guard_sql(guard, sql);
+    batch_check_guard_sql(guard, sql);
     if (image->insert) {
         insert_semaphore_sql(image, sql);
     } else {
         update_semaphore_sql(image, queue, sql);
-        *guard = (struct guard){true, 1};
+        *guard = (struct batch_guard){true, 1};
     }
     if (changes_usage(image))
         return;
-    check_guard_sql(guard, sql);
+    batch_check_guard_sql(guard, sql);
     if (image->drop_labels)
         buf_printf(
             sql, "UPDATE slot FORCE INDEX (PRIMARY) SET label=NULL WHERE semaphore_id=%llu AND label IS NOT NULL;", id);
@@ -289,7 +225,7 @@ static void semaphore_sql(const struct semaphore_image *image, bool queue, struc
 }
 
 /* One row costs less as an UPDATE than as an INSERT. */
-static void semaphores_sql(const struct changes *changes, struct guard *guard, struct buf *sql)
+static void semaphores_sql(const struct changes *changes, struct batch_guard *guard, struct buf *sql)
 {
     bool queue = changes_queues(changes);
     size_t usages = 0;
@@ -318,11 +254,11 @@ static void id_or_null_sql(struct buf *sql, int64_t id)
 }
 
 /* Appends the values of a new row, a grant or a tombstone. The other columns have their defaults. */
-static void request_values_sql(const struct request *request, struct guard *guard, struct buf *sql)
+static void request_values_sql(const struct request *request, struct batch_guard *guard, struct buf *sql)
 {
     struct bytes digest = {(const char *)request->digest, DIGEST_SIZE};
     buf_append_char(sql, '(');
-    guarded_value_sql(guard, request->id, sql);
+    batch_guarded_value_sql(guard, request->id, sql);
     buf_append_char(sql, ',');
     sql_bytes(sql, request->external_id);
     buf_append_char(sql, ',');
@@ -386,8 +322,8 @@ static void queue_values_sql(const struct request *request, struct buf *sql)
 }
 
 /* Appends one INSERT for all new requests of this kind. */
-static void insert_requests_sql(const struct changes *changes, size_t count, enum insert_kind kind, struct guard *guard,
-                                struct buf *sql)
+static void insert_requests_sql(const struct changes *changes, size_t count, enum insert_kind kind,
+                                struct batch_guard *guard, struct buf *sql)
 {
     size_t rows = 0;
     for (size_t i = 0; i < count; i++) {
@@ -424,10 +360,10 @@ static void labels_sql(const struct permit *permit, struct buf *sql)
 }
 
 static void permit_values_sql(const struct request *request, const struct permit *permit, bool labels,
-                              struct guard *guard, struct buf *sql)
+                              struct batch_guard *guard, struct buf *sql)
 {
     buf_append_char(sql, '(');
-    guarded_value_sql(guard, permit->semaphore_id, sql);
+    batch_guarded_value_sql(guard, permit->semaphore_id, sql);
     buf_append_char(sql, ',');
     buf_append_u64(sql, permit->token);
     buf_append_char(sql, ',');
@@ -436,8 +372,7 @@ static void permit_values_sql(const struct request *request, const struct permit
     buf_append_i64(sql, permit->count);
     buf_append_text(sql, ",'");
     slots_format(&permit->slots, sql);
-    buf_append_text(sql, "',");
-    buf_append_u64(sql, request->state);
+    buf_append_char(sql, '\'');
     if (labels)
         buf_append_char(sql, ',');
     if (labels && permit->labels)
@@ -463,16 +398,16 @@ static bool any_labels(const struct changes *changes)
     return false;
 }
 
-#define NEW_PERMIT_COLUMNS "semaphore_id,id,permit_request_id,count,slots,state"
+#define NEW_PERMIT_COLUMNS "semaphore_id,id,permit_request_id,count,slots"
 
-static void insert_permits_sql(const struct changes *changes, struct guard *guard, struct buf *sql)
+static void insert_permits_sql(const struct changes *changes, struct batch_guard *guard, struct buf *sql)
 {
     size_t rows = 0;
     bool labels = any_labels(changes);
     for (size_t i = 0; i < changes->request_count; i++) {
         const struct request *request = changes->requests[i].request;
         for (size_t j = 0; has_new_permits(&changes->requests[i]) && j < request->permit_count; j++) {
-            size_t row = rows++ % ROWS_A_STATEMENT;
+            size_t row = rows++ % BATCH_ROWS_A_STATEMENT;
             if (row == 0)
                 buf_append_text(sql, rows > 1 ? ";" : "");
             if (row == 0)
@@ -486,70 +421,6 @@ static void insert_permits_sql(const struct changes *changes, struct guard *guar
         buf_append_char(sql, ';');
 }
 
-/* ---- permits that end ---- */
-
-struct permit_key {
-    uint64_t semaphore_id;
-    uint64_t token;
-};
-
-static int compare_permit_keys(const void *a, const void *b)
-{
-    const struct permit_key *left = a;
-    const struct permit_key *right = b;
-    if (left->semaphore_id != right->semaphore_id)
-        return left->semaphore_id < right->semaphore_id ? -1 : 1;
-    return (left->token > right->token) - (left->token < right->token);
-}
-
-static size_t collect_ended(const struct changes *changes, struct permit_key *ret_keys)
-{
-    size_t count = 0;
-    for (size_t i = 0; i < changes->request_count; i++) {
-        const struct request *request = changes->requests[i].request;
-        for (size_t j = 0;
-             changes->requests[i].ends && !has_new_permits(&changes->requests[i]) && j < request->permit_count; j++) {
-            if (ret_keys)
-                ret_keys[count] = (struct permit_key){request->permits[j].semaphore_id, request->permits[j].token};
-            count++;
-        }
-    }
-    return count;
-}
-
-/*
- * Appends UPDATEs by primary key, with ranges for each semaphore. (A list of row constructors would be a scan. One
- * UPDATE for each semaphore costs more if a batch has many.)
- */
-static void end_permits_sql(const struct changes *changes, struct arena *arena, struct guard *guard, struct buf *sql)
-{
-    size_t count = collect_ended(changes, NULL);
-    struct permit_key *keys = arena_array(arena, count, sizeof *keys);
-    if (!keys) {
-        sql->broken = true;
-        return;
-    }
-    collect_ended(changes, keys);
-    qsort(keys, count, sizeof *keys, compare_permit_keys);
-    for (size_t first = 0, end; first < count; first = end) {
-        end = statement_end(first, count);
-        buf_append_text(sql, "UPDATE permit FORCE INDEX (PRIMARY) SET ");
-        guarded_sql(guard, "state", "state=1", "2", sql);
-        for (size_t i = first; i < end; i++) {
-            if (i > first && keys[i].semaphore_id == keys[i - 1].semaphore_id) {
-                buf_append_char(sql, ',');
-            } else {
-                buf_append_text(sql, i > first ? ") OR semaphore_id=" : " WHERE semaphore_id=");
-                buf_append_u64(sql, keys[i].semaphore_id);
-                buf_append_text(sql, " AND id IN (");
-            }
-            buf_append_u64(sql, keys[i].token);
-        }
-        buf_append_text(sql, ");");
-        *guard = (struct guard){true, end - first};
-    }
-}
-
 /* ---- slots ---- */
 
 /*
@@ -557,10 +428,10 @@ static void end_permits_sql(const struct changes *changes, struct arena *arena, 
  * missing slot would be inserted and count 1, which the next guard detects. The assignment of permit_id is guarded.
  * Both MariaDB and MySQL accept VALUES().
  */
-static void move_slots_sql(const struct changes *changes, struct guard *guard, struct buf *sql)
+static void move_slots_sql(const struct changes *changes, struct batch_guard *guard, struct buf *sql)
 {
     for (size_t first = 0, end; first < changes->slot_count; first = end) {
-        end = statement_end(first, changes->slot_count);
+        end = batch_statement_end(first, changes->slot_count);
         buf_append_text(sql, "INSERT INTO slot (semaphore_id,number,permit_id) VALUES ");
         for (size_t i = first; i < end; i++) {
             const struct slot_change *slot = &changes->slots[i];
@@ -576,9 +447,9 @@ static void move_slots_sql(const struct changes *changes, struct guard *guard, s
             buf_append_char(sql, ')');
         }
         buf_append_text(sql, " ON DUPLICATE KEY UPDATE ");
-        guarded_sql(guard, "permit_id", NULL, "VALUES(permit_id)", sql);
+        batch_guarded_sql(guard, "permit_id", NULL, "VALUES(permit_id)", sql);
         buf_append_text(sql, ",last_permit_id=IF(VALUES(permit_id),VALUES(permit_id),last_permit_id);");
-        *guard = (struct guard){true, 2 * (end - first)};
+        *guard = (struct batch_guard){true, 2 * (end - first)};
     }
 }
 
@@ -597,14 +468,15 @@ static void label_rows_sql(const struct label_change *labels, size_t count, stru
 }
 
 /* Clears the labels of these slots. The number of changed rows is unknown, because some may have no label: no guard. */
-static void clear_labels_sql(const struct label_change *labels, size_t count, struct guard *guard, struct buf *sql)
+static void clear_labels_sql(const struct label_change *labels, size_t count, struct batch_guard *guard,
+                             struct buf *sql)
 {
-    check_guard_sql(guard, sql);
+    batch_check_guard_sql(guard, sql);
     buf_append_text(sql, "UPDATE slot FORCE INDEX (PRIMARY) SET label=NULL");
     label_rows_sql(labels, count, sql);
 }
 
-static void set_labels_sql(const struct label_change *labels, size_t count, struct guard *guard, struct buf *sql)
+static void set_labels_sql(const struct label_change *labels, size_t count, struct batch_guard *guard, struct buf *sql)
 {
     size_t labels_set = 0;
     for (size_t i = 0; i < count; i++)
@@ -612,7 +484,7 @@ static void set_labels_sql(const struct label_change *labels, size_t count, stru
     if (labels_set == 0)
         return;
     buf_append_text(sql, "UPDATE slot FORCE INDEX (PRIMARY) SET ");
-    guarded_sql(guard, "retired", NULL, "retired", sql);
+    batch_guarded_sql(guard, "retired", NULL, "retired", sql);
     buf_append_text(sql, ",label=CASE number");
     for (size_t i = 0; i < count; i++) {
         if (!labels[i].label.data)
@@ -624,25 +496,25 @@ static void set_labels_sql(const struct label_change *labels, size_t count, stru
     }
     buf_append_text(sql, " END");
     label_rows_sql(labels, count, sql);
-    *guard = (struct guard){true, labels_set};
+    *guard = (struct batch_guard){true, labels_set};
 }
 
 /* Returns the number of labels in the statement that starts at `first`. */
 static size_t label_statement_size(const struct changes *changes, size_t first)
 {
-    return statement_end(first, changes->label_count) - first;
+    return batch_statement_end(first, changes->label_count) - first;
 }
 
 /*
  * Clears all labels that change before it sets the new ones: a label is unique in its semaphore, and one may move from
  * one slot to another.
  */
-static void changed_labels_sql(const struct changes *changes, struct guard *guard, struct buf *sql)
+static void changed_labels_sql(const struct changes *changes, struct batch_guard *guard, struct buf *sql)
 {
     const struct label_change *labels = changes->labels;
-    for (size_t first = 0; first < changes->label_count; first += ROWS_A_STATEMENT)
+    for (size_t first = 0; first < changes->label_count; first += BATCH_ROWS_A_STATEMENT)
         clear_labels_sql(labels + first, label_statement_size(changes, first), guard, sql);
-    for (size_t first = 0; first < changes->label_count; first += ROWS_A_STATEMENT)
+    for (size_t first = 0; first < changes->label_count; first += BATCH_ROWS_A_STATEMENT)
         set_labels_sql(labels + first, label_statement_size(changes, first), guard, sql);
 }
 
@@ -874,8 +746,8 @@ static void assignments_sql(const struct row_update *update, struct buf *sql)
  * row is no longer in the state it was read in. Without the index hint the server scans the table if the list names
  * most of it, and waits for the locks of other rows.
  */
-static void update_requests_sql(const struct changes *changes, size_t inserts, struct arena *arena, struct guard *guard,
-                                struct buf *sql)
+static void update_requests_sql(const struct changes *changes, size_t inserts, struct arena *arena,
+                                struct batch_guard *guard, struct buf *sql)
 {
     size_t count = 0;
     struct row_update *updates = arena_array(arena, changes->request_count - inserts, sizeof *updates);
@@ -896,37 +768,39 @@ static void update_requests_sql(const struct changes *changes, size_t inserts, s
         /* Retention takes no semaphore lock, so it may have deleted rows that had ended before. Their answer stands. */
         bool may_miss = change->before->state == REQUEST_RELEASED;
         if (may_miss) /* an UPDATE of no row checks nothing */
-            check_guard_sql(guard, sql);
+            batch_check_guard_sql(guard, sql);
         buf_append_text(sql, "UPDATE permit_request FORCE INDEX (PRIMARY) SET ");
-        guarded_sql(guard, "state", state_conditions[change->before->state], state_values[change->request->state], sql);
+        batch_guarded_sql(guard, "state", state_conditions[change->before->state], state_values[change->request->state],
+                          sql);
         assignments_sql(&updates[first], sql);
         buf_append_text(sql, " WHERE id IN (");
-        size_t end = statement_end(first, count);
+        size_t end = batch_statement_end(first, count);
         for (next = first; next < end && compare_updates(&updates[first], &updates[next]) == 0; next++) {
             comma_sql(sql, next - first);
             buf_append_u64(sql, updates[next].change->request->id);
         }
         buf_append_text(sql, ");");
-        *guard = (struct guard){!may_miss, next - first};
+        *guard = (struct batch_guard){!may_miss, next - first};
     }
 }
 
 /* ---- queues and mail ---- */
 
 /* Deletes requests that waited. This comes before the INSERTs: a key may be entered anew in the same batch. */
-static void delete_requests_sql(const struct changes *changes, size_t inserts, struct guard *guard, struct buf *sql)
+static void delete_requests_sql(const struct changes *changes, size_t inserts, struct batch_guard *guard,
+                                struct buf *sql)
 {
     size_t rows = 0;
     for (size_t i = inserts; i < changes->request_count; i++) {
         if (!changes->requests[i].remove)
             continue;
-        if (rows == ROWS_A_STATEMENT) {
+        if (rows == BATCH_ROWS_A_STATEMENT) {
             buf_append_text(sql, ");");
-            *guard = (struct guard){true, rows};
+            *guard = (struct batch_guard){true, rows};
             rows = 0;
         }
         if (rows == 0) {
-            check_guard_sql(guard, sql);
+            batch_check_guard_sql(guard, sql);
             buf_append_text(sql, "DELETE r FROM permit_request r FORCE INDEX (PRIMARY) WHERE r.state=3 AND r.id IN (");
         }
         comma_sql(sql, rows++);
@@ -935,42 +809,46 @@ static void delete_requests_sql(const struct changes *changes, size_t inserts, s
     if (rows == 0)
         return;
     buf_append_text(sql, ");");
-    *guard = (struct guard){true, rows};
+    *guard = (struct batch_guard){true, rows};
 }
 
-/* Appends the row's primary key as conditions that are a range each: a list of row constructors would be a scan. */
-static void delete_places_sql(const struct changes *changes, size_t count, struct guard *guard, struct buf *sql)
+/*
+ * The join finds each row by its whole primary key. (By conditions on the key, the server walks the queue along
+ * semaphore_id, past all rows that were deleted and are not purged yet.)
+ */
+static void delete_places_sql(const struct changes *changes, size_t count, struct batch_guard *guard, struct buf *sql)
 {
     for (size_t first = 0, end; first < count; first = end) {
-        end = statement_end(first, count);
-        check_guard_sql(guard, sql);
-        buf_append_text(sql, "DELETE w FROM waiter w FORCE INDEX (PRIMARY) WHERE ");
+        end = batch_statement_end(first, count);
+        batch_check_guard_sql(guard, sql);
+        buf_append_text(sql, "DELETE w FROM (");
         for (size_t i = first; i < end; i++) {
             const struct place_change *place = &changes->places[i];
-            buf_append_text(sql, i > first ? " OR (w.semaphore_id=" : "(w.semaphore_id=");
+            buf_append_text(sql, i > first ? " UNION ALL SELECT " : "SELECT ");
             buf_append_u64(sql, place->semaphore_id);
-            buf_append_text(sql, " AND w.place=");
+            buf_append_text(sql, i > first ? ",TIMESTAMP" : " AS semaphore_id,TIMESTAMP");
             sql_time(sql, place->place);
-            buf_append_text(sql, " AND w.permit_request_id=");
+            buf_append_text(sql, i > first ? "," : " AS place,");
             buf_append_u64(sql, place->request_id);
-            buf_append_char(sql, ')');
+            buf_append_text(sql, i > first ? "" : " AS id");
         }
-        buf_append_char(sql, ';');
-        *guard = (struct guard){true, end - first};
+        buf_append_text(sql, ") t STRAIGHT_JOIN waiter w FORCE INDEX (PRIMARY) ON w.semaphore_id=t.semaphore_id"
+                             " AND w.place=t.place AND w.permit_request_id=t.id;");
+        *guard = (struct batch_guard){true, end - first};
     }
 }
 
-static void insert_places_sql(const struct changes *changes, size_t first, struct guard *guard, struct buf *sql)
+static void insert_places_sql(const struct changes *changes, size_t first, struct batch_guard *guard, struct buf *sql)
 {
     for (size_t end; first < changes->place_count; first = end) {
-        end = statement_end(first, changes->place_count);
+        end = batch_statement_end(first, changes->place_count);
         buf_append_text(sql, "INSERT INTO waiter (semaphore_id,place,permit_request_id,count,watch) VALUES ");
         for (size_t i = first; i < end; i++) {
             const struct place_change *place = &changes->places[i];
             assert(!place->remove);
             comma_sql(sql, i - first);
             buf_append_char(sql, '(');
-            guarded_value_sql(guard, place->semaphore_id, sql);
+            batch_guarded_value_sql(guard, place->semaphore_id, sql);
             buf_append_char(sql, ',');
             sql_time(sql, place->place);
             buf_append_char(sql, ',');
@@ -986,7 +864,7 @@ static void insert_places_sql(const struct changes *changes, size_t first, struc
 }
 
 /* Waiters watch no slot that stays free. Walks waiter_watch; the rows are those of the slots alone. */
-static void clear_watches_sql(const struct changes *changes, struct guard *guard, struct buf *sql)
+static void clear_watches_sql(const struct changes *changes, struct batch_guard *guard, struct buf *sql)
 {
     uint64_t semaphore_id = 0; /* of the statement that is open; 0: none is */
     size_t count = 0;
@@ -994,13 +872,13 @@ static void clear_watches_sql(const struct changes *changes, struct guard *guard
         const struct slot_change *slot = &changes->slots[i];
         if (!changes_clear_watch(changes, slot))
             continue;
-        bool goes_on = semaphore_id == slot->semaphore_id && count < ROWS_A_STATEMENT;
+        bool goes_on = semaphore_id == slot->semaphore_id && count < BATCH_ROWS_A_STATEMENT;
         if (semaphore_id && !goes_on)
             buf_append_text(sql, ");");
         if (goes_on) {
             buf_append_char(sql, ',');
         } else {
-            check_guard_sql(guard, sql); /* the UPDATE may find no row */
+            batch_check_guard_sql(guard, sql); /* the UPDATE may find no row */
             buf_printf(sql,
                        "UPDATE waiter FORCE INDEX (waiter_watch) SET watch=0 WHERE semaphore_id=%llu AND watch IN (",
                        (unsigned long long)slot->semaphore_id);
@@ -1018,13 +896,13 @@ static void clear_watches_sql(const struct changes *changes, struct guard *guard
  * Mail is not guarded: its server may have read and deleted it, and mail that is there already serves. The lists are
  * ascending, so that batches lock the rows in one order.
  */
-static void mail_sql(const struct changes *changes, struct guard *guard, struct buf *sql)
+static void mail_sql(const struct changes *changes, struct batch_guard *guard, struct buf *sql)
 {
     for (size_t first = 0, end; first < changes->mail_count; first = end) {
         const struct mail *mail = &changes->mail[first];
-        end = statement_end(first, changes->mail_count);
+        end = batch_statement_end(first, changes->mail_count);
         if (mail->remove) {
-            check_guard_sql(guard, sql); /* the DELETE may find no row */
+            batch_check_guard_sql(guard, sql); /* the DELETE may find no row */
             buf_printf(sql,
                        "DELETE m FROM mail m FORCE INDEX (PRIMARY) WHERE m.server_id=%llu AND m.permit_request_id IN (",
                        (unsigned long long)mail->server_id);
@@ -1040,7 +918,7 @@ static void mail_sql(const struct changes *changes, struct guard *guard, struct 
             comma_sql(sql, i - first);
             if (!mail->remove) {
                 buf_append_char(sql, '(');
-                guarded_value_sql(guard, other->server_id, sql);
+                batch_guarded_value_sql(guard, other->server_id, sql);
                 buf_append_char(sql, ',');
             }
             buf_append_u64(sql, other->request_id);
@@ -1053,7 +931,7 @@ static void mail_sql(const struct changes *changes, struct guard *guard, struct 
 
 void batch_changes_sql(const struct changes *changes, struct arena *arena, struct buf *sql)
 {
-    struct guard guard = {0};
+    struct batch_guard guard = {0};
     size_t inserts = 0;
     while (inserts < changes->request_count && changes->requests[inserts].insert)
         inserts++;
@@ -1067,7 +945,7 @@ void batch_changes_sql(const struct changes *changes, struct arena *arena, struc
     clear_watches_sql(changes, &guard, sql);
     delete_requests_sql(changes, inserts, &guard, sql);
     delete_places_sql(changes, places_removed, &guard, sql);
-    end_permits_sql(changes, arena, &guard, sql);
+    held_changes_sql(changes, arena, &guard, sql);
     move_slots_sql(changes, &guard, sql);
     changed_labels_sql(changes, &guard, sql);
     update_requests_sql(changes, inserts, arena, &guard, sql);
@@ -1075,7 +953,7 @@ void batch_changes_sql(const struct changes *changes, struct arena *arena, struc
         insert_requests_sql(changes, inserts, kind, &guard, sql);
     insert_places_sql(changes, places_removed, &guard, sql);
     insert_permits_sql(changes, &guard, sql);
-    check_guard_sql(&guard, sql);
+    batch_check_guard_sql(&guard, sql);
 }
 
 /*

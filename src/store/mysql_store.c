@@ -5,6 +5,7 @@
 #include "core/lease_time.h"
 #include "store/batch.h"
 #include "store/epoch.h"
+#include "store/held.h"
 #include "store/mysql_methods.h"
 #include "store/open.h"
 #include "store/rows.h"
@@ -92,7 +93,7 @@ static enum permit_status send_sql(struct mysql_store *mysql)
 /* Includes retired semaphores: a template may create them again; without one the plan may know the key. */
 static void resolve_names_sql(const struct resolve *resolve, struct buf *sql)
 {
-    buf_append_text(sql, "SELECT s.name,s.id,s.kind,s.retired_at IS NOT NULL," ROW_FLOOR
+    buf_append_text(sql, "SELECT s.name,s.id,s.kind,s.retired_at IS NOT NULL," HELD_FLOOR
                          " FROM semaphore s FORCE INDEX (semaphore_name) WHERE s.name IN (''");
     for (size_t i = 0; i < resolve->name_count; i++) {
         buf_append_char(sql, ',');
@@ -311,7 +312,7 @@ static enum permit_status floors(struct store *store, const uint64_t *semaphore_
 {
     struct mysql_store *mysql = mysql_store_of(store);
     buf_clear(&mysql->sql);
-    buf_append_text(&mysql->sql, "SELECT s.id," ROW_FLOOR " FROM semaphore s FORCE INDEX (PRIMARY) WHERE s.id IN (0,");
+    buf_append_text(&mysql->sql, "SELECT s.id," HELD_FLOOR " FROM semaphore s FORCE INDEX (PRIMARY) WHERE s.id IN (0,");
     sql_ids(&mysql->sql, semaphore_ids, count);
     buf_append_text(&mysql->sql, ")");
     memset(ret_floors, 0, count * sizeof *ret_floors);
@@ -396,7 +397,10 @@ static enum permit_status tick(struct store *store, struct tick *tick)
     tick->ret_won = status == PERMIT_OK && session_affected(mysql->session) == 1;
     tick->ret_clock = after;
     tick->ret_now = tick->ret_won ? now : 0;
-    return session_end(mysql->session, status);
+    status = session_end(mysql->session, status);
+    if (status == PERMIT_OK && tick->ret_won)
+        (void)held_clean(mysql->session, &mysql->sql); /* the next tick deletes the rest */
+    return status;
 }
 
 #define SELECT_CLOCK "SELECT SYSDATE(6),tick_at,offset_us FROM cluster WHERE id=1"

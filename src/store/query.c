@@ -6,6 +6,7 @@
  */
 #include <stdlib.h>
 
+#include "store/held.h"
 #include "store/query_packet.h"
 
 enum {
@@ -19,7 +20,7 @@ enum {
     " FORCE INDEX (PRIMARY) ON h.id=w.permit_request_id WHERE w.semaphore_id=s.id AND h.server_id IS NOT NULL"         \
     " ORDER BY w.place,w.permit_request_id LIMIT 1))"
 #define ALL_OF_SEMAPHORE                                                                                               \
-    "SELECT " ROW_SEMAPHORE_COLUMNS "," ROW_FLOOR "," HEAD_SINCE " FROM semaphore s FORCE INDEX (semaphore_name)"
+    "SELECT " ROW_SEMAPHORE_COLUMNS "," HELD_FLOOR "," HEAD_SINCE " FROM semaphore s FORCE INDEX (semaphore_name)"
 
 /* ---- packets ---- */
 
@@ -268,7 +269,7 @@ void query_any_semaphore_sql(struct buf *sql, struct bytes name)
     sql_bytes(sql, name);
 }
 
-/* Walks permit_state in the order of tokens, then the primary key of each request. */
+/* Walks PRIMARY of held along the blocks of the page, then the primary keys of its permits and requests. */
 static enum permit_status query_holders(struct store *store, struct bytes semaphore, uint64_t after, unsigned limit,
                                         struct arena *arena, struct holder_row **ret_rows, size_t *ret_count,
                                         struct query_time *ret_time)
@@ -279,14 +280,14 @@ static enum permit_status query_holders(struct store *store, struct bytes semaph
     size_t count = 0;
     buf_init(&sql, QUERY_SQL_MAX);
     query_semaphore_sql(&sql, semaphore);
-    buf_append_text(&sql, ";SELECT STRAIGHT_JOIN " ROW_PERMIT_COLUMNS "," ROW_REQUEST_COLUMNS
-                          " FROM permit p FORCE INDEX (permit_state)"
-                          " JOIN permit_request r FORCE INDEX (PRIMARY) ON r.id=p.permit_request_id"
-                          " WHERE p.state=1 AND p.semaphore_id=(");
+    buf_append_text(
+        &sql, ";SELECT " ROW_PERMIT_COLUMNS "," ROW_REQUEST_COLUMNS
+              " FROM (SELECT semaphore_id,block,bits FROM held FORCE INDEX (PRIMARY) WHERE bits<>0 AND semaphore_id=(");
     query_semaphore_sql(&sql, semaphore);
-    buf_append_text(&sql, ") AND p.id>");
-    buf_append_u64(&sql, after);
-    buf_printf(&sql, " ORDER BY p.id LIMIT %u;" SQL_CLOCK, limit);
+    buf_printf(&sql,
+               ") AND block>=%llu ORDER BY block LIMIT %u) h" HELD_REQUESTS
+               " WHERE p.id>%llu ORDER BY p.id LIMIT %u;" SQL_CLOCK,
+               (unsigned long long)after / HELD_BLOCK_TOKENS, HELD_ROWS_FOR(limit), (unsigned long long)after, limit);
     enum permit_status status = query_packet_of_semaphore(session, &sql);
     if (status == PERMIT_OK)
         status = read_holders(session, arena, &rows, &count);
@@ -602,8 +603,8 @@ static enum permit_status query_fence(struct store *store, struct bytes semaphor
     struct session *session = session_of(store);
     struct buf sql;
     buf_init(&sql, QUERY_SQL_MAX);
-    buf_append_text(&sql, "SELECT STRAIGHT_JOIN " ROW_FLOOR
-                          ",p.id,p.state,r.end_reason,p.slots FROM semaphore s FORCE INDEX (semaphore_name)"
+    buf_append_text(&sql, "SELECT STRAIGHT_JOIN " HELD_FLOOR
+                          ",p.id,r.state,r.end_reason,p.slots FROM semaphore s FORCE INDEX (semaphore_name)"
                           " LEFT JOIN permit p FORCE INDEX (PRIMARY) ON p.semaphore_id=s.id AND p.id=");
     buf_append_u64(&sql, token);
     buf_append_text(&sql,

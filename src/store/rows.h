@@ -35,15 +35,6 @@
 /* Columns of `permit` p, for row_permit. */
 #define ROW_PERMIT_COLUMNS "p.semaphore_id,p.id,p.count,p.slots,p.labels"
 
-/*
- * SQL expression for the floor of `semaphore` s: its smallest live token; next_permit_id if none. Reads the first entry
- * of the index permit_state, which ends with the primary key. MIN() would read all entries: 240 ms with a million
- * holders.
- */
-#define ROW_FLOOR                                                                                                      \
-    "COALESCE((SELECT f.id FROM permit f FORCE INDEX (permit_state) WHERE f.semaphore_id=s.id AND f.state=1"           \
-    " ORDER BY f.id LIMIT 1),s.next_permit_id)"
-
 enum { ROW_REQUEST_COUNT = 22, ROW_PERMIT_COUNT = 5 };
 
 struct row_reader {

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The tables `held` and `waiting_due` (docs/design.md, "What is held"): which permits are held, by semaphore, by deadline
+ * and by owner; and which requests wait, by deadline.
+ *
+ * A row of `held` has a bit for each held permit among 64 tokens of a semaphore, of those with the same owner and the
+ * same second of the deadline. The batch that changes a request changes its bits, under the locks of its semaphores. A
+ * row whose bits are all 0 is deleted later (held_clean).
+ */
+#ifndef STORE_HELD_H
+#define STORE_HELD_H
+
+#include "store/batch_guard.h"
+#include "store/mysql_session.h"
+#include "store/store.h"
+
+enum { HELD_BLOCK_TOKENS = 64 };
+/* due_s of a request that is never due. */
+#define HELD_NEVER_DUE UINT32_MAX
+
+/* Returns due_s of a deadline: its second, a lower bound. */
+static inline uint32_t held_due_s(utc_us due_at)
+{
+    if (due_at == NEVER)
+        return HELD_NEVER_DUE;
+    int64_t second = due_at < 0 ? 0 : due_at / US_PER_SECOND;
+    return second < HELD_NEVER_DUE ? (uint32_t)second : HELD_NEVER_DUE - 1;
+}
+
+/*
+ * SQL: joins the rows h of `held`, or of a derived table with semaphore_id, block and bits, with their permits p: one row
+ * for each bit.
+ */
+#define HELD_PERMITS                                                                                                   \
+    " JOIN held_bit b FORCE INDEX (PRIMARY) ON h.bits&b.mask"                                                          \
+    " JOIN permit p FORCE INDEX (PRIMARY) ON p.semaphore_id=h.semaphore_id AND p.id=h.block*64+b.n"
+/* SQL: joins these permits with their requests r. */
+#define HELD_REQUESTS                                                                                                  \
+    HELD_PERMITS " JOIN permit_request r FORCE INDEX (PRIMARY) ON r.id=p.permit_request_id AND r.state=1"
+/*
+ * A derived table that is cut by LIMIT, in the order of blocks, has at least `count` tokens of whole blocks if it has this
+ * many rows: each row has a bit, and the block that is cut has at most 63 rows before the cut.
+ */
+#define HELD_ROWS_FOR(count) ((count) + HELD_BLOCK_TOKENS)
+
+/*
+ * SQL expression for the floor of `semaphore` s: its smallest live token; next_permit_id if none. Walks PRIMARY to the
+ * first row with a bit, then reads the rows of that block.
+ */
+#define HELD_FLOOR                                                                                                     \
+    "COALESCE((SELECT MIN(f.block*64+BIT_COUNT((f.bits&(~f.bits+1))-1)) FROM held f FORCE INDEX (PRIMARY)"             \
+    " WHERE f.semaphore_id=s.id AND f.bits<>0 AND f.block=(SELECT g.block FROM held g FORCE INDEX (PRIMARY)"           \
+    " WHERE g.semaphore_id=s.id AND g.bits<>0 ORDER BY g.block LIMIT 1)),s.next_permit_id)"
+
+/* Appends the statements that write the changes of `held` and `waiting_due`. Scratch memory comes from the arena. */
+void held_changes_sql(const struct changes *changes, struct arena *arena, struct batch_guard *guard, struct buf *sql);
+
+/* Deletes rows of `held` without bits, some thousand at most. It waits for no row lock. `sql` is scratch. */
+enum permit_status held_clean(struct session *session, struct buf *sql);
+#endif
