@@ -8,24 +8,22 @@
 #include <stdlib.h>
 
 #include "store/batch.h"
+#include "store/held.h"
 #include "store/rows.h"
 
 enum {
     DUE_MAX = SLOTS_MAX_COUNT, /* holders read for one semaphore: enough for any single slotted acquire */
-    KEYS_A_STATEMENT = 500,    /* keys that one statement names */
-    WALK_HOLDERS_MAX = 2000    /* a semaphore with more units in use is searched by deadline, not by holder */
+    KEYS_A_STATEMENT = 500     /* keys that one statement names */
 };
 
-/* Walks permit_state: all holders of a semaphore that has few. Sees every deadline. */
-static const char due_of_holders[] = "SELECT r.id,r.due_at FROM permit p FORCE INDEX (permit_state)"
-                                     " STRAIGHT_JOIN permit_request r FORCE INDEX (PRIMARY) ON r.id=p.permit_request_id"
-                                     " WHERE p.semaphore_id=%llu AND p.state=1 AND r.due_at IS NOT NULL"
-                                     " ORDER BY r.due_at,r.id LIMIT %lld;";
-/* Walks permit_request_due: all due requests of all semaphores, few while expiry runs. Sees no later deadline. */
-static const char due_of_all[] = "SELECT r.id,r.due_at FROM permit_request r FORCE INDEX (permit_request_due)"
-                                 " STRAIGHT_JOIN permit p FORCE INDEX (permit_request)"
-                                 " ON p.permit_request_id=r.id AND p.semaphore_id=%llu"
-                                 " WHERE r.state=1 AND r.due_at<=";
+/* Walks held_semaphore_due to the present second, and the holders of as many rows as may be needed. */
+static const char due_holders[] =
+    "SELECT r.id,r.due_at FROM (SELECT semaphore_id,block,bits FROM held FORCE INDEX (held_semaphore_due)"
+    " WHERE semaphore_id=%llu AND due_s<=%u AND bits<>0 ORDER BY due_s LIMIT %lld) h" HELD_REQUESTS
+    " ORDER BY r.due_at,r.id LIMIT %lld;";
+/* The same index, to the next second in which a holder is due. */
+static const char next_due[] = "SELECT due_s FROM held FORCE INDEX (held_semaphore_due)"
+                               " WHERE semaphore_id=%llu AND due_s>%u AND due_s<%u AND bits<>0 ORDER BY due_s LIMIT 1";
 
 /* Walks PRIMARY: the requests of the tokens that hold named slots and are due. */
 static const char due_of_tokens[] =
@@ -36,64 +34,71 @@ static const char due_rows[] =
     " STRAIGHT_JOIN permit p FORCE INDEX (permit_request) ON p.permit_request_id=r.id"
     " WHERE r.state=1 AND r.id IN (";
 
-static bool few_holders(const struct semaphore *semaphore)
-{
-    return semaphore->in_use <= WALK_HOLDERS_MAX;
-}
-
 /* The number of rows to read: one more than needed, because its deadline is the bound of the rows not read. */
 static int64_t rows_wanted(const struct shortfall *shortfall)
 {
     return min_i64(max_i64(shortfall->units, 0), DUE_MAX) + 1;
 }
 
+/* Returns the start of the second. */
+static utc_us second_start(utc_us time)
+{
+    return time - time % US_PER_SECOND;
+}
+
 /*
- * Reads the ids of due requests. Sets the semaphore's next_due to the deadline of the first request left out; if there
- * is none, to NEVER, or to just after `now` if the statement selects due requests only.
+ * Reads the ids of due requests. Returns a lower bound of the deadlines of the others: exact in the present second, else
+ * the start of their second, because the rows that were read may end in the middle of a second.
  */
-static enum permit_status read_ids(struct session *session, const struct shortfall *shortfall, utc_us now,
-                                   uint64_t *ids, size_t *count, struct view *view)
+static utc_us read_ids(struct session *session, const struct shortfall *shortfall, utc_us now, uint64_t *ids,
+                       size_t *count)
 {
     struct row_reader reader = {.at = 0};
-    bool few = few_holders(&view->semaphores[shortfall->semaphore]);
-    utc_us bound = few ? NEVER : now + 1;
     int64_t room = rows_wanted(shortfall) - 1;
     while (row_step(&reader, session)) {
         uint64_t id = row_u64(&reader);
         utc_us due_at = row_time(&reader);
-        if (due_at > now || room-- <= 0) {
-            bound = due_at;
-            break;
-        }
+        if (room-- <= 0)
+            return second_start(due_at);
+        if (due_at > now)
+            return due_at;
         ids[(*count)++] = id;
     }
-    view->next_due[shortfall->semaphore] = bound;
-    return reader.broken ? PERMIT_INTERNAL : PERMIT_OK;
+    return NEVER;
+}
+
+static enum permit_status read_next_due(struct session *session, utc_us bound, utc_us *ret_bound)
+{
+    struct session_row row;
+    enum permit_status status = session_next(session);
+    if (status == PERMIT_OK && session_row(session, &row))
+        bound = min_i64(bound, (utc_us)column_u64(row.columns[0]) * US_PER_SECOND);
+    *ret_bound = bound;
+    return status;
 }
 
 static enum permit_status find_ids(struct session *session, const struct shortfall *shortfalls, size_t count,
                                    struct buf *sql, uint64_t *ids, size_t *ret_count, struct view *view)
 {
     utc_us now = lease_time(&view->clock, view->now);
+    uint32_t now_s = held_due_s(now);
     buf_clear(sql);
     for (size_t i = 0; i < count; i++) {
         assert(shortfalls[i].semaphore < view->semaphore_count);
-        const struct semaphore *semaphore = &view->semaphores[shortfalls[i].semaphore];
+        unsigned long long id = view->semaphores[shortfalls[i].semaphore].id;
         long long limit = rows_wanted(&shortfalls[i]);
-        if (few_holders(semaphore)) {
-            buf_printf(sql, due_of_holders, (unsigned long long)semaphore->id, limit);
-        } else {
-            buf_printf(sql, due_of_all, (unsigned long long)semaphore->id);
-            sql_time(sql, now);
-            buf_printf(sql, " ORDER BY r.due_at,r.id LIMIT %lld;", limit);
-        }
+        buf_append_text(sql, i ? ";" : "");
+        buf_printf(sql, due_holders, id, now_s, HELD_ROWS_FOR(limit), limit);
+        buf_printf(sql, next_due, id, now_s, HELD_NEVER_DUE);
     }
     enum permit_status status = session_send_buf(session, sql);
     for (size_t i = 0; i < count && status == PERMIT_OK; i++) {
         if (i > 0)
             status = session_next(session);
-        if (status == PERMIT_OK)
-            status = read_ids(session, &shortfalls[i], now, ids, ret_count, view);
+        if (status != PERMIT_OK)
+            break;
+        utc_us bound = read_ids(session, &shortfalls[i], now, ids, ret_count);
+        status = read_next_due(session, bound, &view->next_due[shortfalls[i].semaphore]);
     }
     return session_end(session, status);
 }

@@ -419,52 +419,125 @@ static enum permit_status next_lease_clock(struct session *session, struct row_r
     return status == PERMIT_OK && reader->broken ? PERMIT_NO_MEMORY : status;
 }
 
+/* ---- the walk of the expiry task ---- */
+
+/* A table in the order of the walk, and its columns. */
+struct due_source {
+    const char *table; /* with its index */
+    const char *semaphore_id, *block;
+    const char *where; /* ends with AND */
+};
+static const struct due_source due_held = {"held FORCE INDEX (held_due)", "semaphore_id", "block", "bits<>0 AND "};
+static const struct due_source due_waiting = {"waiting_due FORCE INDEX (PRIMARY)", "0", "permit_request_id", ""};
+
+/* Appends the condition that a row is behind a position, as ranges of the index. */
+static void behind_sql(const struct due_source *source, const struct due_position *after, struct buf *sql)
+{
+    unsigned long long second = after->due_s, semaphore = after->semaphore_id, block = after->block;
+    buf_printf(sql, "%sdue_s<%u AND (due_s>%llu", source->where, HELD_NEVER_DUE, second);
+    if (source == &due_held)
+        buf_printf(sql, " OR (due_s=%llu AND semaphore_id>%llu) OR (due_s=%llu AND semaphore_id=%llu AND block>%llu)",
+                   second, semaphore, second, semaphore, block);
+    else if (semaphore == 0)
+        buf_printf(sql, " OR (due_s=%llu AND permit_request_id>%llu)", second, block);
+    buf_append_char(sql, ')');
+}
+
+/* Selects the last position of a page. */
+static void due_end_sql(const struct due_source *source, const struct due_page *page, struct buf *sql)
+{
+    buf_printf(sql, "(SELECT due_s,%s AS semaphore_id,%s AS block FROM %s WHERE ", source->semaphore_id, source->block,
+               source->table);
+    behind_sql(source, &page->after, sql);
+    buf_printf(sql, " ORDER BY due_s,semaphore_id,block LIMIT 1 OFFSET %zu)", page->limit - 1);
+}
+
+static bool read_position(struct session *session, struct due_position *ret_position)
+{
+    struct session_row row;
+    if (!session_row(session, &row))
+        return false;
+    *ret_position =
+        (struct due_position){column_u64(row.columns[0]), column_u64(row.columns[1]), column_u64(row.columns[2])};
+    return true;
+}
+
+/* Finds the position at which the page ends: the first of those at which it would end in each table. */
+static enum permit_status find_due_end(struct mysql_store *mysql, struct due_page *page)
+{
+    buf_clear(&mysql->sql);
+    due_end_sql(&due_held, page, &mysql->sql);
+    buf_append_text(&mysql->sql, " UNION ALL ");
+    due_end_sql(&due_waiting, page, &mysql->sql);
+    buf_append_text(&mysql->sql, " ORDER BY due_s,semaphore_id,block LIMIT 1");
+    enum permit_status status = send_sql(mysql);
+    page->ret_more = status == PERMIT_OK && read_position(mysql->session, &page->ret_end);
+    return session_end(mysql->session, status);
+}
+
+/* Appends the condition that a row is not behind the end of the page. */
+static void until_end_sql(const struct due_source *source, const struct due_page *page, struct buf *sql)
+{
+    const struct due_position *end = &page->ret_end;
+    if (!page->ret_more)
+        return;
+    buf_printf(sql, " AND due_s<=%llu AND (due_s<%llu OR %s<%llu OR (%s=%llu AND %s<=%llu))",
+               (unsigned long long)end->due_s, (unsigned long long)end->due_s, source->semaphore_id,
+               (unsigned long long)end->semaphore_id, source->semaphore_id, (unsigned long long)end->semaphore_id,
+               source->block, (unsigned long long)end->block);
+}
+
+/* Selects the requests of the page. One with several permits counts at the first semaphore alone. */
+static void due_requests_sql(const struct due_page *page, struct buf *sql)
+{
+    buf_append_text(sql, "(SELECT h.due_s,h.semaphore_id,h.block,r.external_id,r.due_at FROM (SELECT "
+                         "due_s,semaphore_id,block,bits FROM held FORCE INDEX (held_due) WHERE ");
+    behind_sql(&due_held, &page->after, sql);
+    until_end_sql(&due_held, page, sql);
+    buf_append_text(sql, ") h" HELD_REQUESTS " WHERE NOT EXISTS (SELECT 1 FROM permit q FORCE INDEX (permit_request)"
+                         " WHERE q.permit_request_id=r.id AND q.semaphore_id<p.semaphore_id))"
+                         " UNION ALL (SELECT w.due_s,0,w.permit_request_id,r.external_id,r.due_at FROM ("
+                         "SELECT due_s,permit_request_id FROM waiting_due FORCE INDEX (PRIMARY) WHERE ");
+    behind_sql(&due_waiting, &page->after, sql);
+    until_end_sql(&due_waiting, page, sql);
+    buf_append_text(sql, ") w JOIN permit_request r FORCE INDEX (PRIMARY) ON r.id=w.permit_request_id AND r.state=3)"
+                         " ORDER BY 1,2,3;" SELECT_CLOCK);
+}
+
 static enum permit_status read_due_page(struct session *session, struct due_page *page, struct arena *arena)
 {
     struct row_reader reader = {.arena = arena};
+    size_t count = (size_t)session_affected(session);
     page->ret_count = 0;
-    page->ret_requests = arena_array(arena, page->limit, sizeof *page->ret_requests);
-    if (!page->ret_requests)
+    page->ret_requests = arena_array(arena, count, sizeof *page->ret_requests);
+    if (count && !page->ret_requests)
         return PERMIT_NO_MEMORY;
-    while (page->ret_count < page->limit && row_step(&reader, session)) {
+    while (page->ret_count < count && row_step(&reader, session)) {
         struct due_request *request = &page->ret_requests[page->ret_count++];
+        request->position.due_s = row_u64(&reader);
+        request->position.semaphore_id = row_u64(&reader);
+        request->position.block = row_u64(&reader);
         request->external_id = row_bytes(&reader);
-        request->id = row_u64(&reader);
         request->due_at = row_time(&reader);
     }
     return next_lease_clock(session, &reader, &page->ret_now);
 }
 
-/* Walks permit_request_due from the start of the page. NULL (never due) sorts before all times, so it is not walked. */
-static void due_sql(const struct due_page *page, enum request_state state, struct buf *sql)
-{
-    buf_printf(sql,
-               "SELECT r.external_id,r.id,r.due_at FROM permit_request r FORCE INDEX (permit_request_due)"
-               " WHERE r.state=%d AND r.due_at>=",
-               (int)state);
-    sql_time(sql, page->after_due_at);
-    buf_append_text(sql, " AND NOT (r.id<=");
-    buf_append_u64(sql, page->after_id);
-    buf_append_text(sql, " AND r.due_at=");
-    sql_time(sql, page->after_due_at);
-    buf_printf(sql, ") ORDER BY r.due_at,r.id LIMIT %zu", page->limit);
-}
-
-/* Reads a page of each state, and merges them: one range of the index cannot have two states in order of due_at. */
 static enum permit_status due(struct store *store, struct due_page *page, struct arena *arena)
 {
     struct mysql_store *mysql = mysql_store_of(store);
+    enum permit_status status = find_due_end(mysql, page);
+    if (status != PERMIT_OK)
+        return status;
     buf_clear(&mysql->sql);
-    buf_append_char(&mysql->sql, '(');
-    due_sql(page, REQUEST_ACQUIRED, &mysql->sql);
-    buf_append_text(&mysql->sql, ") UNION ALL (");
-    due_sql(page, REQUEST_WAITING, &mysql->sql);
-    buf_printf(&mysql->sql, ") ORDER BY due_at,id LIMIT %zu;" SELECT_CLOCK, page->limit);
-    enum permit_status status = send_sql(mysql);
+    due_requests_sql(page, &mysql->sql);
+    status = send_sql(mysql);
     if (status == PERMIT_OK)
         status = read_due_page(mysql->session, page, arena);
     return session_end(mysql->session, status);
 }
+
+/* ---- semaphores and mail ---- */
 
 static enum permit_status read_semaphores(struct session *session, size_t max, struct arena *arena,
                                           struct semaphore_page *ret_page)

@@ -120,21 +120,33 @@ struct lock_set {
     bool servers_ahead;          /* the batch will probably read the living servers, as with waiters_ahead */
 };
 
-/* A held request with a deadline, or a place that no client asks for, read without locks by the expiry task. */
-struct due_request {
-    struct bytes external_id;
-    uint64_t id;
-    utc_us due_at;
+/*
+ * A position in the walk of the expiry task: by the second of the deadline; in a second the requests that wait come first,
+ * by id, then the held ones, by semaphore and block of tokens. A request that holds several semaphores has the position
+ * of the first.
+ */
+struct due_position {
+    uint64_t due_s;        /* UNIX time, lease clock */
+    uint64_t semaphore_id; /* 0: it waits */
+    uint64_t block;        /* token / 64; id of a request that waits */
 };
 
-/* A page of held or waiting requests with a deadline, due or not, in order of (due_at, id). */
+/* A held or waiting request with a deadline, due or not, read without locks by the expiry task. */
+struct due_request {
+    struct bytes external_id;
+    utc_us due_at;
+    struct due_position position;
+};
+
+/* A page of that walk. */
 struct due_page {
-    utc_us after_due_at; /* the page starts after (after_due_at, after_id); 0: at the first request */
-    uint64_t after_id;
-    size_t limit;
-    struct due_request *ret_requests; /* in the arena */
+    struct due_position after;        /* the page starts behind it; all 0: at the first position */
+    size_t limit;                     /* positions; each has at most 64 requests */
+    struct due_request *ret_requests; /* in the arena, in order of positions */
     size_t ret_count;
-    utc_us ret_now; /* lease clock */
+    bool ret_more;               /* positions may follow */
+    struct due_position ret_end; /* if ret_more: the last position of the page */
+    utc_us ret_now;              /* lease clock */
 };
 
 /* Rows of `semaphore`, read without locks. */
@@ -397,7 +409,7 @@ static inline enum permit_status store_tick(struct store *store, struct tick *ti
     return store->methods->tick(store, tick);
 }
 
-/* Reads a page of held requests by deadline: at most `limit` entries of an index, without locks. */
+/* Reads a page of held and waiting requests by the second of their deadlines, without locks. */
 static inline enum permit_status store_due(struct store *store, struct due_page *page, struct arena *arena)
 {
     assert(!store->in_batch && page->limit > 0);

@@ -14,7 +14,7 @@
 #include "tasks/tasks.h"
 
 enum {
-    PAGE = 100,           /* requests per page; no query of this task reads more rows */
+    PAGE = 50,            /* positions per page, each with at most 64 requests */
     UNDECIDED_MAX = 1000, /* undecided operations at which a round starts again from the beginning */
     UNDECIDED_FEW = 400,  /* undecided operations at which the next page is read: a batch gathers while one runs */
     MAX_SLEEP_MS = 2000,  /* longest sleep: deadlines set by another server are not announced here */
@@ -28,10 +28,10 @@ enum {
 struct expiry_round {
     struct task *task;
     struct engine *engine;
-    bool more;           /* the last page was full of due requests */
-    utc_us after_due_at; /* the last request of this round that was submitted; 0: the round begins */
-    uint64_t after_id;   /* its id */
-    utc_us now;          /* lease clock at `now_at` */
+    bool more;                 /* due requests may follow the last page */
+    struct due_position after; /* the round continues behind it; all 0: it begins */
+    utc_us next;               /* earliest deadline in this round that has not passed; NEVER: none yet */
+    utc_us now;                /* lease clock at `now_at` */
     mono_us now_at;
 };
 
@@ -84,7 +84,7 @@ static bool read_page(struct expiry_round *round, size_t limit, struct due_page 
 {
     struct task *task = round->task;
     arena_clear(&task->arena);
-    *ret_page = (struct due_page){.after_due_at = round->after_due_at, .after_id = round->after_id, .limit = limit};
+    *ret_page = (struct due_page){.after = round->after, .limit = limit};
     enum permit_status status = task_connect(task);
     if (status == PERMIT_OK)
         status = store_due(task->store, ret_page, &task->arena);
@@ -92,6 +92,18 @@ static bool read_page(struct expiry_round *round, size_t limit, struct due_page 
     round->now = ret_page->ret_now;
     round->now_at = clock_mono();
     return status == PERMIT_OK;
+}
+
+static void begin_round(struct expiry_round *round)
+{
+    round->after = (struct due_position){0};
+    round->next = NEVER;
+}
+
+/* Returns the time at which the first request at the position or behind it may be due. */
+static utc_us position_time(const struct due_position *position)
+{
+    return (utc_us)position->due_s * US_PER_SECOND;
 }
 
 /*
@@ -102,31 +114,32 @@ static utc_us expire_page(struct expiry_round *round, const struct due_page *pag
 {
     mono_us won_at = atomic_load(&round->engine->tick_won_at);
     bool leads = won_at && clock_mono() - won_at < LEADER_FOR_MS * US_PER_MS;
-    utc_us due_until = page->ret_now - (leads ? 0 : FOLLOWER_DELAY_US);
+    utc_us delay = leads ? 0 : FOLLOWER_DELAY_US;
     for (size_t i = 0; i < page->ret_count; i++) {
         const struct due_request *request = &page->ret_requests[i];
-        if (request->due_at > due_until) {
-            round->after_due_at = 0;
-            return request->due_at + (page->ret_now - due_until);
-        }
-        if (!expiry_submit(round->engine, request->external_id, END_EXPIRED))
+        if (i > 0 && memcmp(&request->position, &request[-1].position, sizeof request->position) != 0)
+            round->after = request[-1].position; /* all requests there are submitted, or not due */
+        if (request->due_at > page->ret_now - delay)
+            round->next = min_i64(round->next, request->due_at);
+        else if (!expiry_submit(round->engine, request->external_id, END_EXPIRED))
             return page->ret_now + REFUSED_PAUSE_MS * US_PER_MS;
-        round->after_due_at = request->due_at;
-        round->after_id = request->id;
     }
-    if (page->ret_count == page->limit)
+    if (page->ret_more && position_time(&page->ret_end) <= page->ret_now - delay) {
+        round->after = page->ret_end;
         return page->ret_now;
-    round->after_due_at = 0;
-    return NEVER;
+    }
+    utc_us next = page->ret_more ? min_i64(round->next, position_time(&page->ret_end)) : round->next;
+    begin_round(round);
+    return next == NEVER ? NEVER : max_i64(next + delay, page->ret_now + 1);
 }
 
-/* Runs one page. Reads the first row alone before, unless the last page was full: most rounds find nothing due. */
+/* Runs one page. Reads the first position alone before, unless more may be due: most rounds find nothing due. */
 static utc_us expire_due(struct expiry_round *round)
 {
     struct due_page page;
     if (!round->more && !read_page(round, 1, &page))
         return NEVER;
-    bool due = round->more || (page.ret_count && page.ret_requests[0].due_at <= page.ret_now);
+    bool due = round->more || (page.ret_more && position_time(&page.ret_end) <= page.ret_now);
     if (due && !read_page(round, PAGE, &page))
         return NEVER;
     return expire_page(round, &page);
@@ -169,7 +182,7 @@ static void wait_for_deadline(struct expiry_round *round)
 void expiry_run(struct task *task)
 {
     struct engine *engine = task->engine;
-    struct expiry_round round = {.task = task, .engine = engine};
+    struct expiry_round round = {.task = task, .engine = engine, .next = NEVER};
     while (!task_stopping(task)) {
         pthread_mutex_lock(&engine->mutex);
         engine->next_expiry_at = NEVER; /* the read below finds earlier deadlines; later ones are announced again */
@@ -179,7 +192,7 @@ void expiry_run(struct task *task)
         pthread_mutex_lock(&engine->mutex);
         wait_for_decisions(engine, round.more ? UNDECIDED_FEW : 0);
         if (engine->expiring == 0 || engine->expiring >= UNDECIDED_MAX)
-            round.after_due_at = 0; /* none is stuck, or too many are: start again from the beginning */
+            begin_round(&round); /* none is stuck, or too many are: start again from the beginning */
         if (!round.more) {
             engine->next_expiry_at = min_i64(engine->next_expiry_at, next);
             wait_for_deadline(&round);

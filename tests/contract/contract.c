@@ -188,8 +188,8 @@ static void held_requests_are_paged_by_deadline(struct fixture *one, struct fixt
     MUST_OK(two->store, store_due(two->store, &page, &two->arena));
     MUST(page.ret_count == 1 && bytes_equal(page.ret_requests[0].external_id, BYTES("soon")));
     MUST(page.ret_requests[0].due_at > page.ret_now);
-    page.after_due_at = page.ret_requests[0].due_at;
-    page.after_id = page.ret_requests[0].id;
+    MUST(page.ret_more);
+    page.after = page.ret_end;
     MUST_OK(two->store, store_due(two->store, &page, &two->arena));
     MUST(page.ret_count == 1 && bytes_equal(page.ret_requests[0].external_id, BYTES("late")));
 }
@@ -752,11 +752,10 @@ static void due_requests_of_both_states_are_in_order(struct fixture *one, struct
     for (size_t i = 0; i < ARRAY_LENGTH(order); i++) {
         MUST_OK(two->store, store_due(two->store, &page, &two->arena));
         MUST(page.ret_count == 1 && bytes_equal(page.ret_requests[0].external_id, bytes_of(order[i])));
-        page.after_due_at = page.ret_requests[0].due_at;
-        page.after_id = page.ret_requests[0].id;
+        page.after = page.ret_end;
     }
     MUST_OK(two->store, store_due(two->store, &page, &two->arena));
-    MUST(page.ret_count == 0);
+    MUST(page.ret_count == 0 && !page.ret_more);
 }
 
 /* The place of one content gives way to another under the same key, in one batch. */

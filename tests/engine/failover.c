@@ -208,6 +208,7 @@ static enum permit_status due(struct store *store, struct due_page *page, struct
 {
     (void)store, (void)arena;
     page->ret_count = 0;
+    page->ret_more = false;
     page->ret_now = US_PER_SECOND;
     return PERMIT_OK;
 }

@@ -111,6 +111,42 @@ static enum permit_status tick(struct store *store, struct tick *tick)
     return status;
 }
 
+static struct due_position position_of(const struct request *request)
+{
+    struct due_position position = {.due_s = (uint64_t)(request->due_at / US_PER_SECOND), .block = request->id};
+    for (size_t i = 0; i < request->permit_count; i++)
+        if (position.semaphore_id == 0 || request->permits[i].semaphore_id < position.semaphore_id)
+            position =
+                (struct due_position){position.due_s, request->permits[i].semaphore_id, request->permits[i].token / 64};
+    return position;
+}
+
+static int compare_positions(const void *a, const void *b)
+{
+    const struct due_position *left = &((const struct due_request *)a)->position;
+    const struct due_position *right = &((const struct due_request *)b)->position;
+    int order = (left->due_s > right->due_s) - (left->due_s < right->due_s);
+    if (!order)
+        order = (left->semaphore_id > right->semaphore_id) - (left->semaphore_id < right->semaphore_id);
+    return order ? order : (left->block > right->block) - (left->block < right->block);
+}
+
+/* Ends the page after `limit` positions. */
+static void end_page(struct due_page *page)
+{
+    size_t positions = 0;
+    for (size_t i = 0; i < page->ret_count; i++) {
+        bool another = i == 0 || compare_positions(&page->ret_requests[i - 1], &page->ret_requests[i]) != 0;
+        if (another && positions++ == page->limit) {
+            page->ret_count = i;
+            break;
+        }
+    }
+    page->ret_more = positions >= page->limit;
+    if (page->ret_more)
+        page->ret_end = page->ret_requests[page->ret_count - 1].position;
+}
+
 static enum permit_status due(struct store *store, struct due_page *page, struct arena *arena)
 {
     struct fake_store *fake = fake_of(store);
@@ -119,16 +155,20 @@ static enum permit_status due(struct store *store, struct due_page *page, struct
         return status;
     struct db_key **keys;
     size_t count = fake_batch_sort_due(0, arena, &keys);
+    const struct due_request after = {.position = page->after};
     page->ret_count = 0;
-    page->ret_requests = arena_array(arena, page->limit, sizeof *page->ret_requests);
-    for (size_t i = 0; i < count && page->ret_count < page->limit; i++) {
+    page->ret_requests = arena_array(arena, count, sizeof *page->ret_requests);
+    for (size_t i = 0; i < count; i++) {
         const struct request *request = &keys[i]->row.request;
-        bool after = request->due_at > page->after_due_at ||
-                     (request->due_at == page->after_due_at && request->id > page->after_id);
-        if (after)
-            page->ret_requests[page->ret_count++] =
-                (struct due_request){arena_copy(arena, request->external_id), request->id, request->due_at};
+        struct due_request due = {.due_at = request->due_at, .position = position_of(request)};
+        if (compare_positions(&due, &after) <= 0)
+            continue;
+        due.external_id = arena_copy(arena, request->external_id);
+        page->ret_requests[page->ret_count++] = due;
     }
+    if (page->ret_count)
+        qsort(page->ret_requests, page->ret_count, sizeof *page->ret_requests, compare_positions);
+    end_page(page);
     page->ret_now = lease_time(&database.globals.clock, database_now());
     return call_leave(fake);
 }
