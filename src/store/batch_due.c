@@ -13,17 +13,23 @@
 
 enum {
     DUE_MAX = SLOTS_MAX_COUNT, /* holders read for one semaphore: enough for any single slotted acquire */
-    KEYS_A_STATEMENT = 500     /* keys that one statement names */
+    KEYS_A_STATEMENT = 500,    /* keys that one statement names */
+    WALK_HOLDERS_MAX = 20000   /* a semaphore with more units in use is searched by deadline */
 };
 
-/* Walks held_semaphore_due to the present second, and the holders of as many rows as may be needed. */
+/*
+ * The rows of the semaphore in which holders are due, the first of them as many as may be needed, and their holders. Walks
+ * all rows of a semaphore that has few holders; else the rows that are due, of all semaphores.
+ */
 static const char due_holders[] =
-    "SELECT r.id,r.due_at FROM (SELECT semaphore_id,block,bits FROM held FORCE INDEX (held_semaphore_due)"
+    "SELECT r.id,r.due_at FROM (SELECT semaphore_id,block,bits FROM held FORCE INDEX (%s)"
     " WHERE semaphore_id=%llu AND due_s<=%u AND bits<>0 ORDER BY due_s LIMIT %lld) h" HELD_REQUESTS
     " ORDER BY r.due_at,r.id LIMIT %lld;";
-/* The same index, to the next second in which a holder is due. */
-static const char next_due[] = "SELECT due_s FROM held FORCE INDEX (held_semaphore_due)"
-                               " WHERE semaphore_id=%llu AND due_s>%u AND due_s<%u AND bits<>0 ORDER BY due_s LIMIT 1";
+/* Walks all rows of the semaphore. */
+static const char next_due[] = "SELECT MIN(due_s) FROM held FORCE INDEX (PRIMARY)"
+                               " WHERE semaphore_id=%llu AND due_s>%u AND due_s<%u AND bits<>0;";
+/* A semaphore with many holders: some may be due in the next second. */
+static const char due_soon[] = "SELECT %u;";
 
 /* Walks PRIMARY: the requests of the tokens that hold named slots and are due. */
 static const char due_of_tokens[] =
@@ -71,7 +77,7 @@ static enum permit_status read_next_due(struct session *session, utc_us bound, u
 {
     struct session_row row;
     enum permit_status status = session_next(session);
-    if (status == PERMIT_OK && session_row(session, &row))
+    if (status == PERMIT_OK && session_row(session, &row) && row.columns[0].data)
         bound = min_i64(bound, (utc_us)column_u64(row.columns[0]) * US_PER_SECOND);
     *ret_bound = bound;
     return status;
@@ -85,11 +91,15 @@ static enum permit_status find_ids(struct session *session, const struct shortfa
     buf_clear(sql);
     for (size_t i = 0; i < count; i++) {
         assert(shortfalls[i].semaphore < view->semaphore_count);
-        unsigned long long id = view->semaphores[shortfalls[i].semaphore].id;
+        const struct semaphore *semaphore = &view->semaphores[shortfalls[i].semaphore];
+        unsigned long long id = semaphore->id;
         long long limit = rows_wanted(&shortfalls[i]);
-        buf_append_text(sql, i ? ";" : "");
-        buf_printf(sql, due_holders, id, now_s, HELD_ROWS_FOR(limit), limit);
-        buf_printf(sql, next_due, id, now_s, HELD_NEVER_DUE);
+        bool few = semaphore->in_use <= WALK_HOLDERS_MAX;
+        buf_printf(sql, due_holders, few ? "PRIMARY" : "held_due", id, now_s, HELD_ROWS_FOR(limit), limit);
+        if (few)
+            buf_printf(sql, next_due, id, now_s, HELD_NEVER_DUE);
+        else
+            buf_printf(sql, due_soon, now_s + 1);
     }
     enum permit_status status = session_send_buf(session, sql);
     for (size_t i = 0; i < count && status == PERMIT_OK; i++) {
