@@ -23,6 +23,9 @@ enum { SQL_MAX = 256 * 1024 };
 
 #define RELEASE_LOCK_SQL "ROLLBACK;DO RELEASE_LOCK(" LOCK_NAME ")"
 
+/* The comment shows in the server's logs. */
+#define PAGE_SELECT "SELECT /* retention */ "
+
 struct clean {
     struct session *session;
     const struct retention_task *task;
@@ -90,7 +93,7 @@ static enum permit_status find_page_end(struct clean *clean, uint64_t *ret_end)
     struct row_reader reader = {.at = 0};
     struct buf sql;
     buf_init(&sql, SQL_MAX);
-    buf_printf(&sql, "SELECT id FROM permit_request FORCE INDEX (PRIMARY) WHERE id>=%llu ORDER BY id LIMIT %d,1",
+    buf_printf(&sql, PAGE_SELECT "id FROM permit_request FORCE INDEX (PRIMARY) WHERE id>=%llu ORDER BY id LIMIT %d,1",
                (unsigned long long)clean->task->from, RETENTION_PAGE);
     enum permit_status status = send_text(clean->session, &sql);
     if (status == PERMIT_OK)
@@ -105,9 +108,9 @@ static enum permit_status find_page_end(struct clean *clean, uint64_t *ret_end)
 static void requests_sql(const struct clean *clean, uint64_t end, struct buf *sql)
 {
     buf_printf(sql,
-               "SELECT r.id,r.due_at,r.ended_at,(SELECT COUNT(*) FROM permit p FORCE INDEX (permit_request)"
-               " WHERE p.permit_request_id=r.id) FROM permit_request r FORCE INDEX (PRIMARY)"
-               " WHERE r.id>=%llu AND r.id<%llu AND r.state=2 AND (r.due_at<=",
+               PAGE_SELECT "r.id,r.due_at,r.ended_at,(SELECT COUNT(*) FROM permit p FORCE INDEX (permit_request)"
+                           " WHERE p.permit_request_id=r.id) FROM permit_request r FORCE INDEX (PRIMARY)"
+                           " WHERE r.id>=%llu AND r.id<%llu AND r.state=2 AND (r.due_at<=",
                (unsigned long long)clean->task->from, (unsigned long long)end);
     sql_time(sql, clean->now - RETENTION_PAST_DUE_US);
     buf_append_text(sql, " AND r.ended_at<=");
