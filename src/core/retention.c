@@ -7,6 +7,10 @@ enum {
     GROWTH_PERCENT = 125,   /* maximum size of the next batch relative to the last */
     BUSY_COMMITS = 10,      /* other commits per second; below this the database counts as idle */
     PAUSE_MAX_US = 2000000, /* after the slowest batch */
+    REST_FACTOR = 30,       /* rest after reading a page, as a multiple of its time */
+    ROUND_PAUSE_US = 3000000,
+    ROUND_PAUSE_MAX_US = 60000000,
+    SURPLUS_SHARE = 100, /* the walk turns back for this part of the requests that are kept */
 };
 
 #define DAY_US (86400.0 * (double)US_PER_SECOND)
@@ -29,7 +33,7 @@ size_t retention_fit(const struct ended_request *requests, size_t count, size_t 
 {
     size_t fitting = 0;
     size_t taken = 0;
-    while (fitting < count && fitting < RETENTION_REQUESTS) {
+    while (fitting < count && fitting < RETENTION_REQUESTS_MAX) {
         taken += 1 + requests[fitting].permits;
         if (fitting > 0 && taken > rows)
             break;
@@ -46,10 +50,10 @@ size_t retention_next_rows(size_t rows, int64_t took_us)
     return (size_t)max_i64(RETENTION_ROWS_MIN, min_i64(RETENTION_ROWS_MAX, (int64_t)fitting));
 }
 
-double retention_backlog(const struct ended_request *oldest, utc_us now, uint64_t oldest_kept, uint64_t rows)
+double retention_backlog(const struct ended_request *request, utc_us now, uint64_t oldest_kept, uint64_t rows)
 {
-    double late = (double)(now - RETENTION_PAST_DUE_US - oldest->due_at) / DAY_US;
-    double over = oldest->id < oldest_kept ? (double)(oldest_kept - oldest->id) / (double)(rows ? rows : 1) : 0;
+    double late = (double)(now - RETENTION_PAST_DUE_US - request->due_at) / DAY_US;
+    double over = request->id < oldest_kept ? (double)(oldest_kept - request->id) / (double)(rows ? rows : 1) : 0;
     return late > over ? late : over;
 }
 
@@ -69,4 +73,29 @@ int64_t retention_pause_us(int64_t took_us, double commits_a_second, double behi
     while (row + 1 < ARRAY_LENGTH(pauses) && behind < pauses[row].behind)
         row++;
     return min_i64(PAUSE_MAX_US, pauses[row].times * took_us);
+}
+
+bool retention_turns_back(const struct retention_walk *walk, uint64_t oldest_kept, uint64_t rows)
+{
+    return walk->from >= oldest_kept && oldest_kept > walk->oldest_kept + rows / SURPLUS_SHARE;
+}
+
+int64_t retention_walk_on(struct retention_walk *walk, const struct retention_page *page, uint64_t deleted,
+                          uint64_t rows)
+{
+    int64_t rest = page->full && deleted ? 0 : min_i64(REST_FACTOR * page->read_us, ROUND_PAUSE_MAX_US);
+    if (walk->from == 0) {
+        walk->oldest_kept = page->oldest_kept;
+        walk->found = false;
+    }
+    walk->found |= deleted > 0;
+    walk->from = page->next;
+    if (walk->from == 0) {
+        int64_t longer = min_i64(2 * walk->pause_us, ROUND_PAUSE_MAX_US);
+        walk->pause_us = walk->found ? ROUND_PAUSE_US : max_i64(ROUND_PAUSE_US, longer);
+        return max_i64(rest, walk->pause_us);
+    }
+    if (retention_turns_back(walk, page->oldest_kept, rows))
+        walk->from = 0;
+    return rest;
 }

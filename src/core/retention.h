@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Retention decisions: which ended requests may be deleted, the size of a batch, and the pause between two batches.
- * Pure; store/retention_batch.c deletes, tasks/retention.c has the task.
+ * Retention decisions: which ended requests may be deleted, the walk along them, the size of a batch, and the pause
+ * between two batches. Pure; store/retention_batch.c deletes, tasks/retention.c has the task.
  *
  * Retention deletes ended requests after 7 days, or beyond the newest 10,000,000, whichever comes first, in batches of
  * at most 800 by ascending id, permits first. It deletes events after 30 days.
@@ -12,10 +12,11 @@
 #include "base/base.h"
 
 enum {
-    RETENTION_REQUESTS = 800, /* maximum of one batch */
-    RETENTION_ROWS_MIN = 128, /* requests and permits of one batch: about 5 ms; smaller batches cost more than they
-                                save */
-    RETENTION_ROWS_MAX = 2 * RETENTION_REQUESTS,
+    RETENTION_REQUESTS_MAX = 800, /* of one batch */
+    /* Requests and permits of one batch: about 5 ms. Smaller batches cost more than they save. */
+    RETENTION_ROWS_MIN = 128,
+    RETENTION_ROWS_MAX = 2 * RETENTION_REQUESTS_MAX,
+    RETENTION_PAGE = 4000, /* rows of permit_request that one batch reads: 2 to 5 ms */
     RETENTION_EVENT_DAYS = 30,
 };
 
@@ -67,8 +68,11 @@ size_t retention_fit(const struct ended_request *requests, size_t count, size_t 
  */
 size_t retention_next_rows(size_t rows, int64_t took_us);
 
-/* Returns the backlog of retention: 1 is one day late, or as many surplus requests as should be kept. */
-double retention_backlog(const struct ended_request *oldest, utc_us now, uint64_t oldest_kept, uint64_t rows);
+/*
+ * Returns the backlog of retention by a request that it deletes: 1 is one day late, or as many surplus requests as should
+ * be kept.
+ */
+double retention_backlog(const struct ended_request *request, utc_us now, uint64_t oldest_kept, uint64_t rows);
 
 /*
  * Returns the pause after a batch that took `took_us`, given the commits per second of other work. 0 on an idle
@@ -76,4 +80,40 @@ double retention_backlog(const struct ended_request *oldest, utc_us now, uint64_
  * full disk.
  */
 int64_t retention_pause_us(int64_t took_us, double commits_a_second, double behind);
+
+/*
+ * The walk along all requests by ascending id, round after round, one page of RETENTION_PAGE rows after the other. Most
+ * rows are held, or ended a short time ago: ids rise with time, but each server takes them from blocks of 10,000, and
+ * requests are held for different times. Zero: nothing walked yet.
+ */
+struct retention_walk {
+    uint64_t from;        /* first id of the next batch; 0: it begins a round */
+    uint64_t oldest_kept; /* when the round began */
+    bool found;           /* the round has deleted requests */
+    int64_t pause_us;     /* after the last round; 0: none has ended */
+};
+
+/* What a batch has read. */
+struct retention_page {
+    uint64_t next;        /* first id that it has not considered; 0: it has reached the end of the table */
+    uint64_t oldest_kept; /* retention_oldest_kept at the batch */
+    bool full;            /* it deletes as many requests as fit; its page may have more of them */
+    int64_t read_us;      /* time of reading; the deletion is not included */
+};
+
+/*
+ * Returns true if the walk should begin a new round instead of finishing this one: it has passed all requests beyond the
+ * newest `rows`, and another hundredth of `rows` of them has gathered behind it. What it leaves out are some of the
+ * newest `rows` requests; so the table does not grow by that.
+ */
+bool retention_turns_back(const struct retention_walk *walk, uint64_t oldest_kept, uint64_t rows);
+
+/*
+ * Moves the walk on after a batch that deleted `deleted` requests; `rows` is the number of newest requests that are kept.
+ * Returns the time from this batch to the next in us. A batch that deletes as many requests as fit needs none. Else it
+ * is thirty times the time of reading, so that reading takes at most 3 % of a core. After a round it is at least 3 s, and
+ * twice as long after each further round without a deletion, up to a minute.
+ */
+int64_t retention_walk_on(struct retention_walk *walk, const struct retention_page *page, uint64_t deleted,
+                          uint64_t rows);
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Retention: the task that deletes rows that are no longer kept, in batches. A kind of rows runs again immediately while
- * its batches find rows, else after IDLE_PAUSE_US, also if another server deletes them. Between two batches the task
+ * Retention: the task that deletes rows that are no longer kept, in batches. Requests are deleted along a walk through
+ * all of them (retention_walk). Events are deleted again immediately while batches find some, else after IDLE_PAUSE_US.
+ * If another server has the named lock, a kind of rows runs again after IDLE_PAUSE_US too. Between two batches the task
  * sleeps as core/retention.h computes, so that it yields to a busy database.
  */
 #include "base/clock.h"
@@ -20,8 +21,8 @@ enum { FIRST_ROWS = 100, LOCKED_PAUSE_US = 200 * 1000 };
 struct retention {
     struct task *task;
     mono_us next_at[RETENTION_KIND_COUNT];
-    utc_us from[RETENTION_KIND_COUNT]; /* start of the next batch of each kind */
-    size_t rows;                       /* of the next batch */
+    struct retention_walk requests;
+    size_t rows; /* of the next batch */
 
     /* The load of the database. */
     mono_us load_at;      /* when it was measured; 0: never */
@@ -62,21 +63,29 @@ static enum permit_status measure_load(struct retention *walk)
     return PERMIT_OK;
 }
 
-/* Schedules the kind after a batch, and adapts the number of rows. Returns the pause in us. */
-static int64_t schedule_next(struct retention *walk, enum retention_kind kind, const struct retention_result *result)
+/* Returns the time from this batch of the kind to its next. Moves the walk on. */
+static int64_t next_after(struct retention *walk, const struct retention_task *work,
+                          const struct retention_result *result)
+{
+    if (result->has_lock && work->kind == RETENTION_REQUESTS)
+        return retention_walk_on(&walk->requests, &result->page, result->deleted, work->retention_rows);
+    return result->deleted ? 0 : IDLE_PAUSE_US;
+}
+
+/* Schedules the kind after a batch, and adapts the number of rows. Returns the pause of all kinds in us. */
+static int64_t schedule_next(struct retention *walk, const struct retention_task *work,
+                             const struct retention_result *result)
 {
     struct metrics *metrics = &walk->task->engine->metrics;
-    mono_us now = clock_mono();
-    walk->from[kind] = result->from;
-    walk->next_at[kind] = result->deleted ? now : now + IDLE_PAUSE_US;
+    bool events = work->kind == RETENTION_EVENTS;
+    walk->next_at[work->kind] = clock_mono() + next_after(walk, work, result);
     if (!result->deleted)
         return 0;
-    if (kind != RETENTION_EVENTS) { /* events are smaller, and deleted without a COMMIT */
+    if (!events) { /* events are smaller, and deleted without a COMMIT */
         walk->own_commits++;
         walk->rows = retention_next_rows(walk->rows, result->took_us);
     }
-    metrics_cleaned(metrics, kind == RETENTION_EVENTS ? CLEANED_EVENTS : CLEANED_REQUESTS, result->deleted,
-                    result->took_us);
+    metrics_cleaned(metrics, events ? CLEANED_EVENTS : CLEANED_REQUESTS, result->deleted, result->took_us);
     return retention_pause_us(result->took_us, walk->load, result->behind);
 }
 
@@ -133,7 +142,7 @@ static void run_batch(struct retention *walk, enum retention_kind kind)
     struct task *task = walk->task;
     const struct retention_task work = {
         .kind = kind,
-        .from = walk->from[kind],
+        .from = walk->requests.from,
         .rows = walk->rows,
         .retention_rows = retention_rows(task->engine),
     };
@@ -150,14 +159,14 @@ static void run_batch(struct retention *walk, enum retention_kind kind)
         status = task->store->retention->batch(task->store, &work, &task->arena, &result);
     (void)task_record_status(task, status);
     if (status == PERMIT_OK)
-        task_sleep(task, schedule_next(walk, kind, &result));
+        task_sleep(task, schedule_next(walk, &work, &result));
     else
         schedule_retry(walk, kind, status);
 }
 
 static enum retention_kind next_kind(const struct retention *walk)
 {
-    enum retention_kind next = RETENTION_DUE;
+    enum retention_kind next = RETENTION_REQUESTS;
     for (int i = 1; i < RETENTION_KIND_COUNT; i++)
         if (walk->next_at[i] < walk->next_at[next])
             next = (enum retention_kind)i;

@@ -96,8 +96,8 @@ static void fill(struct clean_bench *bench)
                     " SYSDATE(6) - INTERVAL 8 DAY, SYSDATE(6) - INTERVAL 7 DAY FROM seq_0_to_%ld",
                     at, at, at, bench->rows, count - 1);
         kit_sql_run(bench->sql,
-                    "INSERT INTO permit (semaphore_id, id, permit_request_id, count, slots, state)"
-                    " SELECT %lld, 100000000 + %ld + seq, 1000000000 + %ld + seq, 1, '', 2 FROM seq_0_to_%ld",
+                    "INSERT INTO permit (semaphore_id, id, permit_request_id, count, slots)"
+                    " SELECT %lld, 100000000 + %ld + seq, 1000000000 + %ld + seq, 1, '' FROM seq_0_to_%ld",
                     semaphore, at, at, count - 1);
         kit_sql_run(bench->sql, "COMMIT");
         fprintf(stderr, "clean: %ld rows inserted\r", at + count);

@@ -106,9 +106,9 @@ static void print_idle(const struct expiry_numbers *numbers, struct figures *fig
     char what[128], measured[400];
     snprintf(what, sizeof(what), "%ld permits held, nothing due, no clients", numbers->live);
     snprintf(measured, sizeof(measured),
-             "%lld rows by one query at most; the audit, which reads all rows continuously: %lld; %.1f queries and "
-             "%.0f rows/s together (by the server's handlers %.0f), %.3f cores",
-             (long long)idle->most, (long long)idle->audit_most, idle->queries_rate, idle->rows_rate,
+             "%lld rows by one query at most; the audit and retention, which read all rows in rounds: %lld;"
+             " %.1f queries and %.0f rows/s together (by the server's handlers %.0f), %.3f cores",
+             (long long)idle->most, (long long)idle->walks_most, idle->queries_rate, idle->rows_rate,
              idle->handler_rate, idle->cores);
     print_target(what, "no query that reads more than 100 rows", measured, idle->most <= 100, 0);
 }

@@ -45,8 +45,8 @@ static void idle_add(struct idle *idle, const char *statement, int64_t rows)
     query->times++;
     query->rows += rows;
     query->most = rows > query->most ? rows : query->most;
-    bool audit = strstr(statement, "/* audit */") != NULL;
-    int64_t *most = audit ? &idle->audit_most : &idle->most;
+    bool walks = strstr(statement, "/* audit */") || strstr(statement, "/* retention */");
+    int64_t *most = walks ? &idle->walks_most : &idle->most;
     *most = rows > *most ? rows : *most;
 }
 

@@ -15,8 +15,8 @@ struct idle_query {
 };
 
 struct idle {
-    int64_t most;       /* rows read by one statement, except the audit's */
-    int64_t audit_most; /* the audit reads all rows continuously, a few at a time */
+    int64_t most;       /* rows read by one statement, except those of the audit and of retention's walk */
+    int64_t walks_most; /* these read all rows, round after round, a page at a time */
     double queries_rate, rows_rate;
     double handler_rate; /* rows per second by the server's Handler_read counters */
     double cores;        /* permitd and mariadbd together */

@@ -237,10 +237,10 @@ static void tasks_find_nothing_to_do(struct fixture *one, struct fixture *two)
     uint64_t more;
     MUST_OK(store, store->templates->count_slots(store, &more));
     MUST(more == slots + 7);
-    const struct retention_task due = {.kind = RETENTION_DUE, .rows = 100, .retention_rows = 1000000};
+    const struct retention_task task = {.kind = RETENTION_REQUESTS, .rows = 100, .retention_rows = 1000000};
     struct retention_result deleted;
-    MUST_OK(store, store->retention->batch(store, &due, &two->arena, &deleted));
-    MUST(deleted.deleted == 0);
+    MUST_OK(store, store->retention->batch(store, &task, &two->arena, &deleted));
+    MUST(deleted.has_lock && deleted.deleted == 0 && deleted.page.next == 0 && !deleted.page.full);
     const struct audit_place start = {0};
     struct audit_result audited;
     struct audit_place place;

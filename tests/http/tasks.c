@@ -55,8 +55,8 @@ static void insert_ended(struct kit_sql *sql, int after, int count)
                 " SYSDATE(6) - INTERVAL 8 DAY FROM numbers.upto WHERE seq <= %d",
                 after, count);
     kit_sql_run(sql,
-                "INSERT INTO permit (semaphore_id, id, permit_request_id, count, state)"
-                " SELECT 999999999, %d + seq, %d + seq, 1, 2 FROM numbers.upto WHERE seq <= %d",
+                "INSERT INTO permit (semaphore_id, id, permit_request_id, count)"
+                " SELECT 999999999, %d + seq, %d + seq, 1 FROM numbers.upto WHERE seq <= %d",
                 after, after, count);
     kit_sql_run(sql, "COMMIT");
 }

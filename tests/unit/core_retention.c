@@ -57,7 +57,7 @@ Test(cleaning, batch_is_limited_in_rows_but_has_at_least_one_request)
     cr_assert_eq(retention_fit(requests, 3, 67), 2);
     cr_assert_eq(retention_fit(requests, 3, 1000), 3);
     cr_assert_eq(retention_fit(requests, 0, 1000), 0);
-    cr_assert_eq(retention_fit(requests, 1000, 100000), RETENTION_REQUESTS);
+    cr_assert_eq(retention_fit(requests, 1000, 100000), RETENTION_REQUESTS_MAX);
 }
 
 Test(cleaning, slow_batch_shrinks_the_next_and_size_recovers_slowly)
@@ -101,4 +101,82 @@ Test(cleaning, pauses_shrink_with_the_backlog)
     cr_assert_float_eq(retention_backlog(&late, NOW, 0, 100), 1, 1e-6);
     late.due_at = NOW + 86400 * SECOND;
     cr_assert_float_eq(retention_backlog(&late, NOW, 100, 100), 0.5, 1e-6);
+}
+
+/* ---- the walk ---- */
+
+enum { KEPT = 10000000 };
+
+/* Moves the walk on after a page that has no more to delete than `deleted`. */
+static int64_t walked(struct retention_walk *walk, uint64_t next, uint64_t oldest_kept, uint64_t deleted)
+{
+    const struct retention_page page = {.next = next, .oldest_kept = oldest_kept, .read_us = 3000};
+    return retention_walk_on(walk, &page, deleted, KEPT);
+}
+
+Test(cleaning, walk_rests_in_proportion_to_reading_unless_its_batch_was_full)
+{
+    struct retention_walk walk = {0};
+    cr_assert_eq(walked(&walk, 4001, 0, 0), 90000);
+    cr_assert_eq(walked(&walk, 8001, 0, 20), 90000);
+    cr_assert_eq(walk.from, 8001);
+    const struct retention_page full = {.next = 8500, .full = true, .read_us = 3000};
+    cr_assert_eq(retention_walk_on(&walk, &full, 500, KEPT), 0);
+    cr_assert_eq(walk.from, 8500);
+    cr_assert_eq(retention_walk_on(&walk, &full, 0, KEPT), 90000, "it deleted nothing");
+    const struct retention_page slow = {.next = 12001, .read_us = 3600LL * US_PER_SECOND};
+    cr_assert_eq(retention_walk_on(&walk, &slow, 0, KEPT), 60LL * US_PER_SECOND);
+}
+
+Test(cleaning, rounds_without_a_deletion_become_rarer)
+{
+    static const int seconds[] = {3, 6, 12, 24, 48, 60, 60};
+    struct retention_walk walk = {0};
+    for (size_t i = 0; i < ARRAY_LENGTH(seconds); i++) {
+        walked(&walk, 4001, 0, 0);
+        cr_assert_eq(walked(&walk, 0, 0, 0), seconds[i] * US_PER_SECOND, "round %zu", i);
+        cr_assert_eq(walk.from, 0);
+    }
+    walked(&walk, 4001, 0, 1);
+    cr_assert_eq(walked(&walk, 0, 0, 0), 3 * US_PER_SECOND, "a round with a deletion");
+    cr_assert_eq(walked(&walk, 0, 0, 0), 6 * US_PER_SECOND);
+}
+
+Test(cleaning, walk_turns_back_when_a_hundredth_of_what_is_kept_is_new_surplus)
+{
+    enum { AT_START = 5000000, LATER = AT_START + KEPT / 100 };
+    struct retention_walk walk = {0};
+    walked(&walk, 4001, AT_START, 100);
+    walked(&walk, LATER + 1, LATER, 0);
+    cr_assert_eq(walk.from, LATER + 1, "exactly a hundredth");
+    cr_assert(retention_turns_back(&walk, LATER + 1, KEPT));
+    walked(&walk, LATER + 4001, LATER + 1, 0);
+    cr_assert_eq(walk.from, 0);
+    walked(&walk, 4001, LATER + 1, 100);
+    walked(&walk, LATER + 8001, LATER + 1, 0);
+    cr_assert_eq(walk.from, LATER + 8001, "the next round counts from its own beginning");
+}
+
+/* However fast the surplus grows, a request that has become surplus is not left out. */
+Test(cleaning, walk_passes_the_whole_surplus_before_it_turns_back)
+{
+    struct retention_walk walk = {0};
+    uint64_t next = 0, oldest_kept = KEPT / 10;
+    while (next < oldest_kept) {
+        cr_assert_eq(walk.from, next);
+        next += RETENTION_PAGE;
+        oldest_kept += RETENTION_PAGE / 2;
+        walked(&walk, next, oldest_kept, 0);
+    }
+    cr_assert_eq(walk.from, 0);
+}
+
+Test(cleaning, walk_finishes_its_round_while_nothing_is_surplus)
+{
+    struct retention_walk walk = {0};
+    walked(&walk, 4001, 0, 100);
+    for (uint64_t id = 8001; id < 400000; id += 4000) {
+        walked(&walk, id, 0, 0);
+        cr_assert_eq(walk.from, id);
+    }
 }
