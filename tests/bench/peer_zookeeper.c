@@ -10,9 +10,10 @@
 #include <stdio.h>
 #include <zookeeper/zookeeper.h>
 
+#include "load_client.h"
 #include "peer.h"
 
-enum { SESSION_MS = 30000, PATH_SIZE = 64 };
+enum { SESSION_MS = 30000, CONNECT_MS = 60000, PATH_SIZE = 64 };
 
 static struct client {
     zhandle_t *session;
@@ -42,21 +43,23 @@ static void ignore_event(zhandle_t *session, int type, int state, const char *pa
     (void)session, (void)type, (void)state, (void)path, (void)context;
 }
 
-/* Waits for the socket once, and lets the library do what is due. Returns the socket. */
+/*
+ * Waits for the socket once, and lets the library do what is due. Returns the socket, or -1 if there is none now: a server
+ * that has just started closes connections or leaves them without an answer, and the library connects again.
+ */
 static int session_step(zhandle_t *session)
 {
     int fd, interest;
     struct timeval timeout;
-    check(zookeeper_interest(session, &fd, &interest, &timeout), "connect");
+    if (zookeeper_interest(session, &fd, &interest, &timeout) != ZOK)
+        return -1;
     struct pollfd wait = {
         .fd = fd,
         .events = (short)((interest & ZOOKEEPER_READ ? POLLIN : 0) | (interest & ZOOKEEPER_WRITE ? POLLOUT : 0))};
     poll(&wait, 1, (int)(timeout.tv_sec * 1000 + timeout.tv_usec / 1000));
-    int status = zookeeper_process(session, (wait.revents & POLLIN ? ZOOKEEPER_READ : 0) |
+    int status = zookeeper_process(session, (wait.revents & (POLLIN | POLLERR | POLLHUP) ? ZOOKEEPER_READ : 0) |
                                                 (wait.revents & POLLOUT ? ZOOKEEPER_WRITE : 0));
-    if (status != ZNOTHING)
-        check(status, "connect");
-    return fd;
+    return status == ZOK || status == ZNOTHING ? fd : -1;
 }
 
 static bool has_root;
@@ -69,19 +72,24 @@ static void root_created(int status, const char *path, const void *context)
     has_root = true;
 }
 
+/* Connects within CONNECT_MS. */
 static int open_client(unsigned number, const char *server)
 {
     int fd = -1;
+    int64_t end = load_now_us() + CONNECT_MS * 1000;
     zhandle_t *session = zookeeper_init(server, ignore_event, SESSION_MS, NULL, NULL, 0);
     if (!session)
         peer_fail("peer_zookeeper: no session");
     clients[number].session = session;
-    while (zoo_state(session) != ZOO_CONNECTED_STATE)
+    while (fd < 0 || zoo_state(session) != ZOO_CONNECTED_STATE) {
+        if (load_now_us() > end)
+            peer_fail("peer_zookeeper: %s does not answer", server);
         fd = session_step(session);
+    }
     if (!has_root)
         check(zoo_acreate(session, "/hot", NULL, -1, &ZOO_OPEN_ACL_UNSAFE, 0, root_created, NULL), "create /hot");
     while (!has_root)
-        fd = session_step(session);
+        session_step(session);
     return fd;
 }
 
