@@ -180,13 +180,13 @@ static void measure(enum system system, enum workload workload, size_t at)
     series_add(&bench.series[system][workload][at], result);
 }
 
-/* Another system begins in each round. */
+/* Another system begins in each round. Runs that are compared are near each other, because machines change their speed. */
 static void measure_round(size_t round)
 {
     fprintf(stderr, "bench: round %zu of %zu\n", round + 1, bench.rounds);
     instance_naive_tables(&bench.now, 0, PLENTY);
-    for (enum workload workload = 0; workload < WORKLOADS; workload++)
-        for (size_t at = 0; at < CLIENTS; at++)
+    for (size_t at = 0; at < CLIENTS; at++)
+        for (enum workload workload = 0; workload < WORKLOADS; workload++)
             for (size_t turn = 0; turn < SYSTEMS; turn++) {
                 enum system system = (enum system)((round + turn) % SYSTEMS);
                 if (is_measured(system, workload, clients[at]))
