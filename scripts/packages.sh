@@ -8,6 +8,7 @@
 #     scripts/packages.sh test     for tests/run.sh and .ci/run, and build
 #     scripts/packages.sh browser  for the suite browser, which calls this itself
 #     scripts/packages.sh try      for scripts/try.sh
+#     scripts/packages.sh peers    for tests/bench/run.sh peers --peers, which calls this itself
 #
 # PERMIT_MYSQL_CLIENT=mysql in the environment: for a build with Oracle's client library. Its package conflicts with that
 # of MariaDB's.
@@ -74,6 +75,11 @@ try_packages='
 debootstrap
 git
 '
+peers_packages='
+zookeeper                            # the server alone; its service would be the package zookeeperd
+libzookeeper-st-dev                  # its client in C for programs with their own loop
+redis-tools|valkey-tools             # NAME-check-rdb is the server under another name; no daemon is installed
+'
 # Only in Debian unstable and Ubuntu.
 [ "${PERMIT_MYSQL_CLIENT-}" != mysql ] || build_packages=${build_packages/libmariadb-dev/libmysqlclient-dev}
 
@@ -107,8 +113,9 @@ wanted_for() {
     test) entries "$run_packages$build_packages$test_packages" ;;
     browser) entries "$browser_packages" ;;
     try) entries "$try_packages" ;;
+    peers) entries "$peers_packages" ;;
     *)
-        echo "usage: scripts/packages.sh run|build|test|browser|try" >&2
+        echo "usage: scripts/packages.sh run|build|test|browser|try|peers" >&2
         exit 64
         ;;
     esac

@@ -98,10 +98,32 @@ static void print_versions(void)
     }
 }
 
+/* How much of the rate a binary log leaves: a kind with it follows the kind without it. */
+static void print_ratios(void)
+{
+    static const struct {
+        unsigned clients;
+        double least;
+    } targets[] = {{64, 0.75}, {256, 0.9}};
+    putchar('\n');
+    print_target_head();
+    for (size_t kind = 0; kind < KINDS; kind += 2)
+        for (size_t load = 0; servers[kind].database && load < LOADS; load++)
+            for (size_t i = 0; i < sizeof targets / sizeof targets[0]; i++) {
+                const struct series *without = &servers[kind].series[load], *with = &servers[kind + 1].series[load];
+                double ratio = RATIO(with, without, rate);
+                if (targets[i].clients == clients[load])
+                    print_target(text("%s, binary log on against off, %u clients", kinds[kind].name, clients[load]),
+                                 text("at least %g times the rate", targets[i].least), text("%.2f times", ratio),
+                                 ratio >= targets[i].least, series_failures(with) + series_failures(without));
+            }
+}
+
 static void print_all(void)
 {
     print_machine_alone();
     print_versions();
+    print_ratios();
     print_rates_head();
     for (size_t load = 0; load < LOADS; load++)
         for (size_t kind = 0; kind < KINDS; kind++) {

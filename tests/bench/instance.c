@@ -2,11 +2,12 @@
 /* Starts and fills permitd and its database, and runs the load programs on them. */
 #include "instance.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { COMMAND_SIZE = 1024, FILL_STEP = 100000 };
+enum { COMMAND_SIZE = 1024, OPTIONS_SIZE = 512, FILL_STEP = 100000 };
 
 struct instance instance_start(void)
 {
@@ -136,8 +137,14 @@ static void take_line(struct result *result, const char *name, double value)
             memcpy((char *)result + members[i].offset, &value, sizeof(value));
 }
 
-static struct result run_command(const char *command)
+struct result load_program(const char *format, ...)
 {
+    char command[COMMAND_SIZE];
+    int length = snprintf(command, sizeof(command), "%s/", PERMIT_BENCH_DIR);
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(command + length, sizeof(command) - (size_t)length, format, arguments);
+    va_end(arguments);
     struct result result = {.operations = 0};
     char name[64];
     double value;
@@ -150,45 +157,55 @@ static struct result run_command(const char *command)
     return result;
 }
 
-static int append_options(char *command, int length, struct instance *instance, const struct load *load)
+/* Appends to the text of an option list, which has OPTIONS_SIZE bytes. */
+__attribute__((format(printf, 2, 3))) static void append(char *options, const char *format, ...)
 {
-    length += snprintf(command + length, COMMAND_SIZE - (size_t)length, " --clients %u --seconds %g --watch %d,%d,0",
-                       load->clients, load->seconds, (int)instance->permitd->pid, (int)instance->database_pid);
+    size_t length = strlen(options);
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(options + length, OPTIONS_SIZE - length, format, arguments);
+    va_end(arguments);
+}
+
+static void append_load(char *options, struct instance *instance, const struct load *load)
+{
+    append(options, " --clients %u --seconds %g --watch %d", load->clients, load->seconds, (int)instance->permitd->pid);
+    for (size_t i = 0; i < MORE_MAX && instance->more[i]; i++)
+        append(options, "+%d", (int)instance->more[i]->pid);
+    append(options, ",%d,0", (int)instance->database_pid);
     if (load->burst)
-        length += snprintf(command + length, COMMAND_SIZE - (size_t)length, " --burst %u", load->burst);
-    return length;
+        append(options, " --burst %u", load->burst);
 }
 
 struct result instance_loadgen(struct instance *instance, const struct load *load)
 {
-    char command[COMMAND_SIZE];
-    int length =
-        snprintf(command, sizeof(command), "%s/loadgen --port %u %s %s", PERMIT_BENCH_DIR, instance->permitd->port,
-                 load->get ? "--get" : "--semaphore", load->get ? load->get : load->semaphore);
-    length = append_options(command, length, instance, load);
+    char options[OPTIONS_SIZE] = "";
+    append(options, " --port %u", instance->permitd->port);
+    for (size_t i = 0; i < MORE_MAX && instance->more[i]; i++)
+        append(options, ",%u", instance->more[i]->port);
+    append(options, " %s %s", load->get ? "--get" : "--semaphore", load->get ? load->get : load->semaphore);
+    append_load(options, instance, load);
     if (load->spread)
-        length += snprintf(command + length, sizeof(command) - (size_t)length, " --spread %u", load->spread);
+        append(options, " --spread %u", load->spread);
     if (load->batch)
-        length += snprintf(command + length, sizeof(command) - (size_t)length, " --batch %u", load->batch);
+        append(options, " --batch %u", load->batch);
+    if (load->repeat)
+        append(options, " --repeat %u", load->repeat);
     if (instance->token)
-        snprintf(command + length, sizeof(command) - (size_t)length, " --token %s", instance->token);
-    return run_command(command);
+        append(options, " --token %s", instance->token);
+    return load_program("loadgen%s", options);
 }
 
 struct result instance_naive(struct instance *instance, const struct load *load)
 {
-    char command[COMMAND_SIZE];
-    int length = snprintf(command, sizeof(command), "%s/naive --socket %s", PERMIT_BENCH_DIR, instance->socket);
-    append_options(command, length, instance, load);
-    return run_command(command);
+    char options[OPTIONS_SIZE] = "";
+    append_load(options, instance, load);
+    return load_program("naive --socket %s%s", instance->socket, options);
 }
 
 void instance_naive_tables(struct instance *instance, long held, long capacity)
 {
-    char command[COMMAND_SIZE];
-    snprintf(command, sizeof(command), "%s/naive --socket %s --fill %ld --capacity %ld", PERMIT_BENCH_DIR,
-             instance->socket, held, capacity);
-    run_command(command);
+    load_program("naive --socket %s --fill %ld --capacity %ld", instance->socket, held, capacity);
 }
 
 static void take_variable(void *context, char **columns)

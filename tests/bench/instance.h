@@ -5,8 +5,11 @@
 
 #include "testkit.h"
 
+enum { MORE_MAX = 2 };
+
 struct instance {
     struct kit_permitd *permitd;
+    struct kit_permitd *more[MORE_MAX]; /* on the same database; they share the load; NULL: none */
     pid_t database_pid;
     char *socket;      /* of the database; the naive design uses it too */
     const char *token; /* sent with each request; NULL: none */
@@ -17,7 +20,7 @@ struct result {
     double operations, refused, failed, unanswered;
     double seconds, rate;
     double p50_us, p99_us, max_us;                         /* acquires */
-    double permitd_cpu_us, database_cpu_us, client_cpu_us; /* per operation */
+    double permitd_cpu_us, database_cpu_us, client_cpu_us; /* per operation; permitd: the sum of all */
 };
 
 /* A run of loadgen or naive. */
@@ -28,6 +31,7 @@ struct load {
     unsigned burst;        /* 0: acquire and release for `seconds` */
     const char *semaphore; /* loadgen only */
     unsigned spread;       /* loadgen only: over so many semaphores of that name (loadgen.c); 0: one */
+    unsigned repeat;       /* loadgen only: every so many acquires use a key again (loadgen.c); 0: none */
     const char *get;       /* loadgen only: a path to GET; NULL: acquires */
 };
 
@@ -45,6 +49,8 @@ void instance_semaphores(struct instance *instance, const char *name, const char
 void instance_fill(struct instance *instance, const char *semaphore, long count);
 /* Creates the tables of the naive design with `held` permits. */
 void instance_naive_tables(struct instance *instance, long held, long capacity);
+/* Runs a load program of the benchmarks; "NAME --option ...". kit_fail if it fails. */
+__attribute__((format(printf, 1, 2))) struct result load_program(const char *format, ...);
 struct result instance_loadgen(struct instance *instance, const struct load *load);
 struct result instance_naive(struct instance *instance, const struct load *load);
 /* A status counter of the server. */

@@ -5,7 +5,12 @@
  * it must cost only a few microseconds per request: it builds requests once and rewrites only their keys, and of an
  * answer it reads only the status.
  *
+ * --port P,P: the connections are spread evenly over several permitd. A key is released where it was acquired.
+ *
  * --spread N: each acquire takes a unit of one of N semaphores, NAME-0000 and so on (four hexadecimal digits).
+ *
+ * --repeat N: every Nth acquire uses a key that its client used before and released. It counts as refused if it is
+ * answered 410, and as failed otherwise. Single operations only.
  *
  * --burst N: N acquires and no release, as fast as the connections carry them.
  *
@@ -22,16 +27,18 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { SERIAL_LENGTH = 8, SEMAPHORE_LENGTH = 4, BATCH_MAX = 1000 };
+enum { SERIAL_LENGTH = 8, SEMAPHORE_LENGTH = 4, BATCH_MAX = 1000, PORTS_MAX = 8 };
 
 struct settings {
-    unsigned port;
+    unsigned ports[PORTS_MAX];
+    unsigned port_count;
     unsigned clients;
     double seconds;
     double warmup;
     const char *semaphore;
     unsigned spread; /* number of semaphores; 0: the one that is named */
     unsigned batch;  /* operations per request */
+    unsigned repeat; /* 0: all keys are new */
     uint64_t burst;  /* 0: acquire and release for `seconds` */
     const char *get; /* NULL: acquires */
     const char *watch;
@@ -47,7 +54,11 @@ struct request_text {
 };
 
 struct client {
+    unsigned port;
     bool releasing;
+    bool repeating; /* its acquire has the key `ended` */
+    bool has_ended;
+    uint32_t ended; /* the serial number of a key that was released */
     struct request_text acquire;
     struct request_text release;
 };
@@ -72,11 +83,11 @@ _Noreturn static void fail(const char *what)
 
 /* ---- the requests ---- */
 
-static void build_request(const struct load *load, struct request_text *text, const char *method, const char *path,
-                          const char *body)
+static void build_request(const struct load *load, unsigned port, struct request_text *text, const char *method,
+                          const char *path, const char *body)
 {
     char host[32], headers[128] = "";
-    snprintf(host, sizeof(host), "127.0.0.1:%u", load->settings.port);
+    snprintf(host, sizeof(host), "127.0.0.1:%u", port);
     if (load->settings.token)
         snprintf(headers, sizeof headers, "Authorization: Bearer %s\r\n", load->settings.token);
     text->data = load_request(host, method, path, headers, body);
@@ -89,7 +100,7 @@ static void build_request(const struct load *load, struct request_text *text, co
     }
 }
 
-static void build_batch(const struct load *load, struct request_text *text, const char *operation)
+static void build_batch(const struct load *load, unsigned port, struct request_text *text, const char *operation)
 {
     char *body = NULL;
     size_t length = 0;
@@ -101,7 +112,7 @@ static void build_batch(const struct load *load, struct request_text *text, cons
         fprintf(out, "%s%s", i ? "," : "", operation);
     fputs("]}", out);
     fclose(out);
-    build_request(load, text, "POST", "/v1/batch", body);
+    build_request(load, port, text, "POST", "/v1/batch", body);
     free(body);
 }
 
@@ -113,17 +124,17 @@ static void build_requests(const struct load *load, struct client *client, unsig
              "\"external_id\":\"%s\",\"owner\":\"bench\",\"permits\":[{\"semaphore\":\"%s%s\",\"count\":1}]", key,
              load->settings.semaphore, load->settings.spread ? "-MMMM" : "");
     if (load->settings.get) {
-        build_request(load, &client->acquire, "GET", load->settings.get, NULL);
+        build_request(load, client->port, &client->acquire, "GET", load->settings.get, NULL);
     } else if (load->settings.batch <= 1) {
         snprintf(text, sizeof(text), "{%s}", permit);
-        build_request(load, &client->acquire, "POST", "/v1/requests", text);
+        build_request(load, client->port, &client->acquire, "POST", "/v1/requests", text);
         snprintf(text, sizeof(text), "/v1/requests/%s", key);
-        build_request(load, &client->release, "DELETE", text, NULL);
+        build_request(load, client->port, &client->release, "DELETE", text, NULL);
     } else {
         snprintf(text, sizeof(text), "{\"op\":\"acquire\",%s}", permit);
-        build_batch(load, &client->acquire, text);
+        build_batch(load, client->port, &client->acquire, text);
         snprintf(text, sizeof(text), "{\"op\":\"release\",\"external_id\":\"%s\"}", key);
-        build_batch(load, &client->release, text);
+        build_batch(load, client->port, &client->release, text);
     }
 }
 
@@ -134,13 +145,27 @@ static void write_number(char *at, int length, uint32_t number)
         at[i] = digits[number & 15];
 }
 
-/* Writes new keys into both requests. */
+/* Returns the serial number of the next key: a new one, or one that this client has released. */
+static uint32_t next_serial(struct load *load, struct client *client)
+{
+    uint32_t serial = load->serial++;
+    client->repeating = load->settings.repeat && serial % load->settings.repeat == 0 && client->has_ended;
+    if (client->repeating) {
+        client->has_ended = false;
+        return client->ended;
+    }
+    if (!client->has_ended)
+        client->ended = serial;
+    return serial;
+}
+
+/* Writes the next keys into both requests. */
 static void renew_keys(struct load *load, struct client *client)
 {
     if (load->settings.get)
         return;
     for (unsigned i = 0; i < load->settings.batch; i++) {
-        uint32_t serial = load->serial++;
+        uint32_t serial = next_serial(load, client);
         write_number(client->acquire.data + client->acquire.serials[i], SERIAL_LENGTH, serial);
         if (client->acquire.semaphores[i]) /* the multiplier mixes the numbers: neighbours take different ones */
             write_number(client->acquire.data + client->acquire.semaphores[i], SEMAPHORE_LENGTH,
@@ -178,6 +203,12 @@ static uint64_t count_granted(const char *text, size_t length)
     return count;
 }
 
+/* An acquire that could not be granted, as it should be. */
+static bool is_refused(const struct client *client, const struct load_answer *answer)
+{
+    return client->repeating ? answer->status == 410 : answer->status == 423;
+}
+
 static void count_answer(struct load *load, const struct client *client, const struct load_answer *answer)
 {
     if (!load->counting)
@@ -185,9 +216,9 @@ static void count_answer(struct load *load, const struct client *client, const s
     struct measure *measure = &load->measure;
     if (!client->releasing)
         samples_add(&measure->acquires, answer->arrived_us - answer->sent_us);
-    if (answer->status == 423)
+    if (is_refused(client, answer))
         measure->refused++;
-    else if (answer->status != 200 && answer->status != 201)
+    else if (client->repeating || (answer->status != 200 && answer->status != 201))
         measure->failed++;
     else if (load->settings.batch <= 1)
         measure->operations++;
@@ -207,10 +238,11 @@ static void take_answer(void *context, unsigned number, const struct load_answer
         fail("the server closed a connection");
     count_answer(load, client, answer);
     bool granted = answer->status == 200 || answer->status == 201;
-    bool unexpected = !granted && answer->status != 423;
+    bool unexpected = !granted && !is_refused(client, answer);
     if (unexpected && !told)
         fprintf(stderr, "loadgen: unexpected answer: %.600s\n", answer->text);
     told = told || unexpected;
+    client->has_ended = client->has_ended || (client->releasing && granted);
     /* A failed release is repeated; a refused acquire has nothing to release. */
     if (!load->settings.burst && !load->settings.get)
         client->releasing = client->releasing ? !granted && !load->stopping : granted;
@@ -231,16 +263,19 @@ static void open_connections(struct load *load)
     clock_gettime(CLOCK_REALTIME, &now);
     unsigned run = (unsigned)now.tv_sec ^ ((unsigned)now.tv_nsec << 2) ^ ((unsigned)getpid() << 20);
     const struct load_settings settings = {.host = "127.0.0.1",
-                                           .port = load->settings.port,
+                                           .port = load->settings.ports[0],
                                            .count = load->settings.clients,
                                            .answered = take_answer,
                                            .context = load};
     load->clients = calloc(load->settings.clients, sizeof(load->clients[0]));
     if (!load->clients)
         fail("no memory");
-    for (unsigned i = 0; i < load->settings.clients; i++)
-        build_requests(load, &load->clients[i], i, run);
     load->pool = load_pool_open(&settings);
+    for (unsigned i = 0; i < load->settings.clients; i++) {
+        load->clients[i].port = load->settings.ports[i % load->settings.port_count];
+        load_set_port(load->pool, i, load->clients[i].port);
+        build_requests(load, &load->clients[i], i, run);
+    }
     if (!load_pool_connect(load->pool))
         fail("connect");
 }
@@ -287,24 +322,41 @@ static void close_connections(struct load *load)
 }
 
 static const struct option options[] = {
-    {"port", required_argument, NULL, 'p'},      {"clients", required_argument, NULL, 'c'},
-    {"seconds", required_argument, NULL, 't'},   {"warmup", required_argument, NULL, 'w'},
-    {"semaphore", required_argument, NULL, 's'}, {"spread", required_argument, NULL, 'S'},
-    {"batch", required_argument, NULL, 'b'},     {"burst", required_argument, NULL, 'n'},
-    {"get", required_argument, NULL, 'g'},       {"watch", required_argument, NULL, 'W'},
-    {"token", required_argument, NULL, 'T'},     {NULL, 0, NULL, 0},
+    {"port", required_argument, NULL, 'p'},
+    {"clients", required_argument, NULL, 'c'},
+    {"seconds", required_argument, NULL, 't'},
+    {"warmup", required_argument, NULL, 'w'},
+    {"semaphore", required_argument, NULL, 's'},
+    {"spread", required_argument, NULL, 'S'},
+    {"batch", required_argument, NULL, 'b'},
+    {"burst", required_argument, NULL, 'n'},
+    {"get", required_argument, NULL, 'g'},
+    {"watch", required_argument, NULL, 'W'},
+    {"token", required_argument, NULL, 'T'},
+    {"repeat", required_argument, NULL, 'r'},
+    {NULL, 0, NULL, 0},
 };
+
+/* "7070,7071" */
+static void take_ports(struct settings *settings, const char *ports)
+{
+    for (const char *at = ports; at && settings->port_count < PORTS_MAX; at = strchr(at, ',')) {
+        at += *at == ',';
+        settings->ports[settings->port_count++] = (unsigned)atoi(at);
+    }
+}
 
 static void take_option(struct settings *settings, int option)
 {
     switch (option) {
-    case 'p': settings->port = (unsigned)atoi(optarg); break;
+    case 'p': take_ports(settings, optarg); break;
     case 'c': settings->clients = (unsigned)atoi(optarg); break;
     case 't': settings->seconds = atof(optarg); break;
     case 'w': settings->warmup = atof(optarg); break;
     case 's': settings->semaphore = optarg; break;
     case 'S': settings->spread = (unsigned)atoi(optarg); break;
     case 'b': settings->batch = (unsigned)atoi(optarg); break;
+    case 'r': settings->repeat = (unsigned)atoi(optarg); break;
     case 'n': settings->burst = strtoull(optarg, NULL, 10); break;
     case 'g': settings->get = optarg; break;
     case 'W': settings->watch = optarg; break;
@@ -319,10 +371,11 @@ int main(int argc, char **argv)
     int option;
     while ((option = getopt_long(argc, argv, "", options, NULL)) != -1)
         take_option(&load.settings, option);
-    if (!load.settings.port || !load.settings.clients || load.settings.batch < 1 || load.settings.batch > BATCH_MAX) {
+    if (!load.settings.port_count || !load.settings.clients || load.settings.batch < 1 ||
+        load.settings.batch > BATCH_MAX || (load.settings.repeat && load.settings.batch > 1)) {
         fprintf(stderr,
-                "usage: loadgen --port P [--clients N] [--seconds S] [--warmup S] [--semaphore NAME] [--spread N] "
-                "[--batch N] [--burst N] [--get PATH] [--watch PID,PID] [--token TOKEN]\n");
+                "usage: loadgen --port P[,P...] [--clients N] [--seconds S] [--warmup S] [--semaphore NAME] "
+                "[--spread N] [--batch N | --repeat N] [--burst N] [--get PATH] [--watch PID,PID] [--token TOKEN]\n");
         return 2;
     }
     measure_watch(&load.measure, load.settings.watch);

@@ -75,10 +75,12 @@ double samples_percentile(struct samples *samples, double part)
 
 void measure_watch(struct measure *measure, const char *pids)
 {
-    for (const char *at = pids; at && *at && measure->watched_count < WATCHED_MAX; at = strchr(at, ',')) {
-        at += *at == ',';
+    size_t figure = 0;
+    for (const char *at = pids; at && *at && measure->watched_count < WATCHED_MAX; at = strpbrk(at, ",+")) {
+        figure += *at == ',';
+        at += *at == ',' || *at == '+';
         pid_t pid = (pid_t)atoi(at);
-        measure->watched[measure->watched_count++] = pid ? pid : getpid();
+        measure->watched[measure->watched_count++] = (struct watched){.pid = pid ? pid : getpid(), .figure = figure};
     }
 }
 
@@ -87,7 +89,7 @@ void measure_begin(struct measure *measure)
     measure->operations = measure->refused = measure->failed = 0;
     measure->acquires.count = 0;
     for (size_t i = 0; i < measure->watched_count; i++)
-        measure->cpu_us[i] = process_cpu_us(measure->watched[i]);
+        measure->watched[i].cpu_us = process_cpu_us(measure->watched[i].pid);
     measure->start_us = load_now_us();
 }
 
@@ -95,7 +97,7 @@ void measure_end(struct measure *measure)
 {
     measure->end_us = load_now_us();
     for (size_t i = 0; i < measure->watched_count; i++)
-        measure->cpu_us[i] = process_cpu_us(measure->watched[i]) - measure->cpu_us[i];
+        measure->watched[i].cpu_us = process_cpu_us(measure->watched[i].pid) - measure->watched[i].cpu_us;
 }
 
 void measure_print(struct measure *measure)
@@ -108,6 +110,10 @@ void measure_print(struct measure *measure)
     printf("acquire_p50_us %.0f\nacquire_p99_us %.0f\nacquire_max_us %.0f\n",
            samples_percentile(&measure->acquires, 0.5), samples_percentile(&measure->acquires, 0.99),
            samples_percentile(&measure->acquires, 1.0));
-    for (size_t i = 0; i < measure->watched_count; i++)
-        printf("cpu_us_%zu %.2f\n", i, operations > 0 ? (double)measure->cpu_us[i] / operations : 0);
+    for (size_t i = 0, figure = 0; i < measure->watched_count; figure++) {
+        int64_t cpu_us = 0;
+        for (; i < measure->watched_count && measure->watched[i].figure == figure; i++)
+            cpu_us += measure->watched[i].cpu_us;
+        printf("cpu_us_%zu %.2f\n", figure, operations > 0 ? (double)cpu_us / operations : 0);
+    }
 }

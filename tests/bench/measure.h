@@ -11,7 +11,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-enum { WATCHED_MAX = 4 };
+enum { WATCHED_MAX = 8 };
 
 struct samples {
     uint32_t *us;
@@ -23,12 +23,15 @@ struct measure {
     int64_t start_us;
     int64_t end_us;
     uint64_t operations; /* granted acquires and releases */
-    uint64_t refused;    /* no capacity */
+    uint64_t refused;    /* no capacity, or a key that was used before on purpose */
     uint64_t failed;     /* any other answer; a figure with failures is not reached */
     struct samples acquires;
-    pid_t watched[WATCHED_MAX];
+    struct watched {
+        pid_t pid;
+        size_t figure; /* the number of the figure that its CPU time is added to */
+        int64_t cpu_us;
+    } watched[WATCHED_MAX];
     size_t watched_count;
-    int64_t cpu_us[WATCHED_MAX];
 };
 
 /* utime + stime of a process; -1 if it has ended. */
@@ -41,7 +44,7 @@ void samples_release(struct samples *samples);
 /* Sorts the samples. part 0.5 is the median; 0 if there are none. */
 double samples_percentile(struct samples *samples, double part);
 
-/* "12,34": processes to watch; 0 is the calling process. */
+/* "12,34+35": processes to watch; 0 is the calling process. The CPU time of 34 and 35 is one figure. */
 void measure_watch(struct measure *measure, const char *pids);
 /* Resets the counters and starts the clocks. */
 void measure_begin(struct measure *measure);

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # Measures permitd against the naive design, or the ends of permits, waiting, the queue, the examples, the fencing
-# guards, HTTP, lists, batches, or databases, and prints the figures as Markdown.
+# guards, HTTP, lists, batches, databases, or permitd beside other services, and prints the figures as Markdown.
 #
 #     tests/bench/run.sh [--quick] [--write] [--rounds N] [--seconds S] [--held N]
 #     tests/bench/run.sh ends [--quick] [--write] [PART ...]
@@ -14,9 +14,12 @@
 #     tests/bench/run.sh writes --against PERMITD [--write] [--rounds N] [--seconds S]
 #     tests/bench/run.sh reads [--write] [--rows N] [--seconds S]
 #     tests/bench/run.sh databases [--write] [--database mariadb|mysql] [--rounds N] [--seconds S]
+#     tests/bench/run.sh peers [--quick] [--write] [--before PERMITD] [--peers] [--rounds N] [--seconds S]
 #     tests/bench/run.sh clean [--rows N] [--seconds S] [--clients N] [--limit SECONDS]
 #
 # databases  MariaDB and MySQL, each without and with its binary log, alternately; the MySQL of tests/mysql/root.sh
+# peers    this build, the one before, several permitd, the naive design, and those of ZooKeeper and Redis that are
+#          installed; --peers installs them (scripts/packages.sh)
 # queue    one queue over several permitd, against another permitd, built before: turns, crowd, latency, cost, killed,
 #          parked, hot
 # access   credentials, tls, reconnect, memory
@@ -90,6 +93,11 @@ databases)
     fi
     shift
     ;;
+peers)
+    program=bench_peers
+    marks=peers
+    shift
+    ;;
 clean)
     program=clean_bench
     marks=clean
@@ -98,14 +106,20 @@ clean)
 esac
 
 write=no
+peers=no
 for argument do
     shift
     case $argument in
     --write) write=yes ;;
+    --peers) peers=yes ;;
     *) set -- "$@" "$argument" ;;
     esac
 done
 
+if [ "$peers" = yes ]; then
+    scripts/packages.sh peers
+    [ ! -f "$build/CMakeCache.txt" ] || cmake "$build" >&2 # finds the client library
+fi
 [ -f "$build/CMakeCache.txt" ] || cmake -S . -B "$build" -DCMAKE_BUILD_TYPE=Release >&2
 cmake --build "$build" -j "$(nproc)" --target permitd "$program" loadgen naive >&2
 

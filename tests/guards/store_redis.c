@@ -204,11 +204,17 @@ static const char *first_installed(const char *const *names)
     return *names;
 }
 
+static const char *const servers[] = {"/usr/bin/redis-server", "/usr/bin/valkey-server", NULL};
+static const char *const tools[] = {"/usr/bin/redis-check-rdb", "/usr/bin/valkey-check-rdb", NULL};
+
+bool store_redis_installed(void)
+{
+    return first_installed(servers) || first_installed(tools);
+}
+
 /* The program runs as the server if argv[0] is the server's name. */
 static char *server_program(const struct store *store)
 {
-    static const char *const servers[] = {"/usr/bin/redis-server", "/usr/bin/valkey-server", NULL};
-    static const char *const tools[] = {"/usr/bin/redis-check-rdb", "/usr/bin/valkey-check-rdb", NULL};
     if (first_installed(servers))
         return kit_copy(first_installed(servers));
     const char *tool = first_installed(tools);

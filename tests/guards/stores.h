@@ -77,6 +77,7 @@ struct store_kind {
 };
 
 extern const struct store_kind store_mariadb, store_postgresql, store_redis, store_file;
+bool store_redis_installed(void);
 /* Wrong on purpose, on files: without a guard, and with one maximum for all slots. */
 extern const struct store_kind store_unguarded, store_one_maximum;
 
