@@ -23,9 +23,9 @@ esac
 # the slots.
 look="SELECT s.capacity, s.in_use,
              (SELECT COALESCE(SUM(p.count), 0) FROM permit p JOIN permit_request r ON r.id = p.permit_request_id
-               WHERE p.semaphore_id = s.id AND p.state = 1 AND r.confirmed_at IS NOT NULL),
+               WHERE p.semaphore_id = s.id AND r.state = 1 AND r.confirmed_at IS NOT NULL),
              (SELECT COALESCE(SUM(p.count), 0) FROM permit p JOIN permit_request r ON r.id = p.permit_request_id
-               WHERE p.semaphore_id = s.id AND p.state = 1 AND r.confirmed_at IS NULL),
+               WHERE p.semaphore_id = s.id AND r.state = 1 AND r.confirmed_at IS NULL),
              (SELECT COUNT(*) FROM slot f WHERE f.semaphore_id = s.id AND f.permit_id = 0 AND f.retired = 0)
         FROM semaphore s WHERE s.name = 'ads'"
 observe() {

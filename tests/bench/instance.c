@@ -2,6 +2,8 @@
 /* Starts and fills permitd and its database, and runs the load programs on them. */
 #include "instance.h"
 
+#include "held_rows.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -77,7 +79,7 @@ void instance_semaphores(struct instance *instance, const char *name, const char
 
 /*
  * One transaction per step, with the row lock of the semaphore, ids from id_block, tokens from next_permit_id, and
- * in_use with the rows it counts: only states that permitd itself could have written.
+ * in_use and the bits of `held` with the rows they count: only states that permitd itself could have written.
  */
 static void fill_step(struct kit_sql *sql, const char *semaphore, long count)
 {
@@ -97,9 +99,10 @@ static void fill_step(struct kit_sql *sql, const char *semaphore, long count)
                 "UTC_TIMESTAMP(6) + INTERVAL 24 HOUR, UTC_TIMESTAMP(6) FROM seq_0_to_%ld",
                 request, request, count - 1);
     kit_sql_run(sql,
-                "INSERT INTO permit (semaphore_id, id, permit_request_id, count, slots, state) "
-                "SELECT %lld, %lld + seq, %lld + seq, 1, '', 1 FROM seq_0_to_%ld",
+                "INSERT INTO permit (semaphore_id, id, permit_request_id, count, slots) "
+                "SELECT %lld, %lld + seq, %lld + seq, 1, '' FROM seq_0_to_%ld",
                 id, token, request, count - 1);
+    kit_sql_run(sql, HELD_ROWS_ADD("p.semaphore_id = %lld AND p.id >= %lld"), id, token);
     kit_sql_run(sql, "COMMIT");
 }
 

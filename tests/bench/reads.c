@@ -65,8 +65,8 @@ static void fill(const struct bench *bench)
                     " SYSDATE(6) - INTERVAL 1 HOUR, SYSDATE(6) - INTERVAL 30 MINUTE FROM seq_0_to_%ld",
                     at, at, count - 1);
         kit_sql_run(sql,
-                    "INSERT INTO permit (semaphore_id, id, permit_request_id, count, slots, state)"
-                    " SELECT %lld, 100000000 + %ld + seq, 1000000000 + %ld + seq, 1, '', 2 FROM seq_0_to_%ld",
+                    "INSERT INTO permit (semaphore_id, id, permit_request_id, count, slots)"
+                    " SELECT %lld, 100000000 + %ld + seq, 1000000000 + %ld + seq, 1, '' FROM seq_0_to_%ld",
                     semaphore, at, at, count - 1);
         fprintf(stderr, "reads: %ld rows inserted\r", at + count);
     }

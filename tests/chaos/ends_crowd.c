@@ -161,7 +161,7 @@ static void *ager_run(void *context)
     while (!atomic_load(&ager->stopping)) {
         struct aged aged = {.length = 0};
         kit_sql_each(sql,
-                     "SELECT id FROM permit_request FORCE INDEX (permit_request_due) WHERE state = 2 AND "
+                     "SELECT id FROM permit_request WHERE state = 2 AND "
                      "due_at BETWEEN SYSDATE(6) AND SYSDATE(6) + INTERVAL 604790 SECOND LIMIT 500",
                      take_id, &aged);
         /* Errors 1213 and 1205 are normal here: retention had the lock. */

@@ -160,7 +160,7 @@ static bool replay_semaphore(const struct ledger *ledger, const struct facts *fa
 static const char *inconsistency(const struct entry *entry)
 {
     if (entry->torn)
-        return "has a permit in another state";
+        return "has a permit that `held` does not tell rightly";
     if (entry->acquired && !entry->share_count)
         return "is held and has no permits";
     if (entry->acquired != (entry->end == ENTRY_HELD) || entry->acquired != (entry->ended_us == ENTRY_NEVER))

@@ -27,7 +27,7 @@ enum entry_end {
 struct entry {
     unsigned key;
     bool acquired; /* state is ACQUIRED */
-    bool torn;     /* one of its permits has another state, or its semaphore is not in the facts */
+    bool torn;     /* `held` does not fit one of its permits, or its semaphore is not in the facts */
     bool confirmed;
     enum entry_end end;
     unsigned renewals;

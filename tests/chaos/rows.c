@@ -2,6 +2,8 @@
 /* Reads requests as calls, and checks that the tables agree with each other. */
 #include "rows.h"
 
+#include "held_rows.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -120,7 +122,8 @@ static struct entry new_entry(unsigned key, char **columns)
 static void take_share(struct entry *entry, const struct facts *facts, char **columns)
 {
     int semaphore = semaphore_number(facts, columns[8]);
-    entry->torn |= semaphore < 0 || entry->share_count == SHARES_MAX || strcmp(columns[1], columns[12]);
+    bool bits_fit = !strcmp(columns[12], entry->acquired ? "1" : "0");
+    entry->torn |= semaphore < 0 || entry->share_count == SHARES_MAX || !bits_fit;
     if (semaphore < 0 || entry->share_count == SHARES_MAX)
         return;
     struct share *share = &entry->shares[entry->share_count++];
@@ -148,26 +151,28 @@ static void take_entry_row(void *context, char **columns)
 
 #define MICROSECONDS(time) "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', " time ")"
 
+#define R_DUE_S HELD_ROWS_DUE_S("r.due_at")
+/*
+ * Counts the bits of `held` for the permit p of the request r: 1 if there is one, in the row with the second of the
+ * deadline and the owner; 0 if there is none; more if one is in another row.
+ */
+#define HELD_BITS                                                                                                      \
+    "COALESCE((SELECT SUM(IF(h.due_s = " R_DUE_S " AND h.owner = r.owner, 1, 2)) FROM held h FORCE INDEX (PRIMARY) "   \
+    "WHERE h.semaphore_id = p.semaphore_id AND h.block = p.id DIV 64 AND h.bits & (1 << (p.id & 63))), 0)"
+
+#define ACQUIRED_US MICROSECONDS("r.acquired_at")
+#define ENDED_US    "IF(r.ended_at < '9999-12-31', " MICROSECONDS("r.ended_at") ", NULL)"
+
 struct ledger rows_read(struct kit_sql *sql, const struct world *world)
 {
     struct reading reading = {.keys = {.world = world, .to = UINT32_MAX}};
-    kit_sql_each(
-        sql,
+    static const char requests[] =
         "SELECT r.external_id, r.state, r.end_reason, r.confirmed_at IS NOT NULL, r.renewals, "
-        "IF(r.server_id IS NULL, r.ttl_ms, LEAST(r.ttl_ms, 10000)), " MICROSECONDS(
-            "r.acquired_at") ", IF(r.ended_at < '9999-12-31', " MICROSECONDS("r.ended_at") ", NULL), "
-                                                                                           "s.name, p.id, p.count, "
-                                                                                           "p.slots, p.state FROM "
-                                                                                           "permit_request r "
-                                                                                           "LEFT JOIN permit p ON "
-                                                                                           "p.permit_request_id = r.id "
-                                                                                           "LEFT JOIN semaphore s ON "
-                                                                                           "s.id = "
-                                                                                           "p.semaphore_id WHERE "
-                                                                                           "r.state <> 3 "
-                                                                                           "ORDER BY r.id, "
-                                                                                           "p.semaphore_id",
-        take_entry_row, &reading);
+        "IF(r.server_id IS NULL, r.ttl_ms, LEAST(r.ttl_ms, 10000)), " ACQUIRED_US ", " ENDED_US ", "
+        "s.name, p.id, p.count, p.slots, " HELD_BITS " FROM permit_request r "
+        "LEFT JOIN permit p ON p.permit_request_id = r.id LEFT JOIN semaphore s ON s.id = p.semaphore_id "
+        "WHERE r.state <> 3 ORDER BY r.id, p.semaphore_id";
+    kit_sql_each(sql, requests, take_entry_row, &reading);
     end_entry(&reading);
     return reading.ledger;
 }
@@ -199,53 +204,74 @@ bool rows_await_no_places(struct kit_sql *sql, int ms)
 struct rule {
     const char *what;
     const char *count; /* counts the rows that break the rule */
-    bool queue;        /* needs the queue in rows, which a permitd from before, of a benchmark, has not */
+    const char *table; /* the table that it needs, which a permitd from before, of a benchmark, has not; NULL: none */
 };
 
 static const struct rule rules[] = {
     {"in_use differs from the permits held",
-     "SELECT COUNT(*) FROM semaphore s LEFT JOIN (SELECT semaphore_id, SUM(count) AS held FROM permit WHERE state = 1 "
-     "GROUP BY semaphore_id) p ON p.semaphore_id = s.id WHERE s.in_use <> COALESCE(p.held, 0)",
-     false},
-    {"in_use is above the capacity", "SELECT COUNT(*) FROM semaphore WHERE in_use > capacity", false},
-    {"a permit has no request, or one in another state",
+     "SELECT COUNT(*) FROM semaphore s LEFT JOIN (SELECT p.semaphore_id, SUM(p.count) AS held FROM permit p JOIN "
+     "permit_request r ON r.id = p.permit_request_id AND r.state = 1 GROUP BY p.semaphore_id) p ON p.semaphore_id = "
+     "s.id WHERE s.in_use <> COALESCE(p.held, 0)",
+     NULL},
+    {"in_use is above the capacity", "SELECT COUNT(*) FROM semaphore WHERE in_use > capacity", NULL},
+    {"a permit has no request, or one that is neither held nor ended",
      "SELECT COUNT(*) FROM permit p LEFT JOIN permit_request r ON r.id = p.permit_request_id "
-     "WHERE r.id IS NULL OR r.state <> p.state",
-     false},
+     "WHERE r.id IS NULL OR r.state NOT IN (1, 2)",
+     NULL},
     {"a held request has no permits",
      "SELECT COUNT(*) FROM permit_request r LEFT JOIN permit p ON p.permit_request_id = r.id "
      "WHERE r.state = 1 AND p.id IS NULL",
-     false},
+     NULL},
     {"a slot names a permit that is not held",
      "SELECT COUNT(*) FROM slot t LEFT JOIN permit p ON p.semaphore_id = t.semaphore_id AND p.id = t.permit_id "
-     "WHERE t.permit_id <> 0 AND (p.id IS NULL OR p.state <> 1)",
-     false},
+     "LEFT JOIN permit_request r ON r.id = p.permit_request_id AND r.state = 1 "
+     "WHERE t.permit_id <> 0 AND r.id IS NULL",
+     NULL},
     {"a permit has a wrong number of slots",
-     "SELECT COUNT(*) FROM permit p JOIN semaphore s ON s.id = p.semaphore_id AND s.kind = 1 LEFT JOIN "
-     "(SELECT semaphore_id, permit_id, COUNT(*) AS units FROM slot WHERE permit_id <> 0 "
+     "SELECT COUNT(*) FROM permit p JOIN permit_request r ON r.id = p.permit_request_id AND r.state = 1 "
+     "JOIN semaphore s ON s.id = p.semaphore_id AND s.kind = 1 "
+     "LEFT JOIN (SELECT semaphore_id, permit_id, COUNT(*) AS units FROM slot WHERE permit_id <> 0 "
      "GROUP BY semaphore_id, permit_id) t ON t.semaphore_id = p.semaphore_id AND t.permit_id = p.id "
-     "WHERE p.state = 1 AND p.count <> COALESCE(t.units, 0)",
-     false},
+     "WHERE p.count <> COALESCE(t.units, 0)",
+     NULL},
     {"`waiting` differs from the places that are asked for",
      "SELECT COUNT(*) FROM semaphore s LEFT JOIN (SELECT w.semaphore_id, COUNT(*) AS places FROM waiter w JOIN "
      "permit_request r ON r.id = w.permit_request_id WHERE r.server_id IS NOT NULL GROUP BY w.semaphore_id) q "
      "ON q.semaphore_id = s.id WHERE s.waiting <> COALESCE(q.places, 0)",
-     true},
+     "waiter"},
     {"a place has no request that waits with it",
      "SELECT COUNT(*) FROM waiter w LEFT JOIN permit_request r ON r.id = w.permit_request_id "
      "WHERE r.id IS NULL OR r.state <> 3 OR r.place <> w.place",
-     true},
+     "waiter"},
     {"a waiter that a client asks for watches a free slot",
      "SELECT COUNT(*) FROM waiter w JOIN permit_request r ON r.id = w.permit_request_id AND r.server_id IS NOT NULL "
      "JOIN slot t ON t.semaphore_id = w.semaphore_id AND t.number = w.watch WHERE w.watch <> 0 AND t.permit_id = 0",
-     true},
+     "waiter"},
     {"a waiting request has no place or no wants, or holds permits",
      "SELECT COUNT(*) FROM permit_request r WHERE r.state = 3 AND (r.wanted IS NULL OR r.due_at IS NULL OR "
      "NOT EXISTS (SELECT 1 FROM waiter w WHERE w.permit_request_id = r.id) OR "
      "EXISTS (SELECT 1 FROM permit p WHERE p.permit_request_id = r.id))",
-     true},
+     "waiter"},
     {"a token is not below its semaphore's next_permit_id",
-     "SELECT COUNT(*) FROM permit p JOIN semaphore s ON s.id = p.semaphore_id WHERE p.id >= s.next_permit_id", false},
+     "SELECT COUNT(*) FROM permit p JOIN semaphore s ON s.id = p.semaphore_id WHERE p.id >= s.next_permit_id", NULL},
+    {"a held permit has not one bit, in the row of its deadline and owner, or an ended one has a bit",
+     "SELECT COUNT(*) FROM permit p JOIN permit_request r ON r.id = p.permit_request_id "
+     "WHERE " HELD_BITS " <> (r.state = 1)",
+     "held"},
+    {"`held` has another number of bits than there are held permits",
+     "SELECT ABS(CAST((SELECT COALESCE(SUM(BIT_COUNT(bits)), 0) FROM held) AS SIGNED) - (SELECT COUNT(*) FROM permit p "
+     "JOIN permit_request r ON r.id = p.permit_request_id AND r.state = 1))",
+     "held"},
+    {"`held_bit` has not the 64 bits",
+     "SELECT 64 - COUNT(DISTINCT n) + COALESCE(SUM(n > 63 OR mask <> 1 << n), 0) FROM held_bit", "held_bit"},
+    {"a waiting request has no row of its deadline in `waiting_due`",
+     "SELECT COUNT(*) FROM permit_request r LEFT JOIN waiting_due w ON w.permit_request_id = r.id "
+     "AND w.due_s = " R_DUE_S " WHERE r.state = 3 AND w.due_s IS NULL",
+     "waiting_due"},
+    {"a row of `waiting_due` has no waiting request with its deadline",
+     "SELECT COUNT(*) FROM waiting_due w LEFT JOIN permit_request r ON r.id = w.permit_request_id AND r.state = 3 "
+     "AND w.due_s = " R_DUE_S " WHERE r.id IS NULL",
+     "waiting_due"},
 };
 
 static const struct rule past_rules[] = {
@@ -257,25 +283,31 @@ static const struct rule past_rules[] = {
      "UNION ALL SELECT p.semaphore_id, r.ended_at, -p.count FROM permit p JOIN permit_request r "
      "ON r.id = p.permit_request_id WHERE r.acquired_at IS NOT NULL) e "
      "JOIN semaphore s ON s.id = e.semaphore_id) x WHERE x.held > x.capacity",
-     false},
+     NULL},
     {"a later token was granted earlier",
      "SELECT COUNT(*) FROM (SELECT r.acquired_at, LAG(r.acquired_at) OVER (PARTITION BY p.semaphore_id ORDER BY p.id) "
      "AS before_it FROM permit p JOIN permit_request r ON r.id = p.permit_request_id) x "
      "WHERE x.acquired_at < x.before_it",
-     false},
+     NULL},
     {"a request expired before its ttl was over",
      "SELECT COUNT(*) FROM permit_request WHERE end_reason = 2 AND renewals = 0 AND "
      "server_id IS NULL AND " /* else no client was told of the grant */
      "TIMESTAMPDIFF(MICROSECOND, acquired_at, ended_at) < ttl_ms * 1000",
-     true},
+     "waiter"},
 };
+
+static bool has_table(struct kit_sql *sql, const char *table)
+{
+    return !table || kit_sql_number(sql,
+                                    "SELECT COUNT(*) FROM information_schema.tables WHERE "
+                                    "table_schema = 'permitd' AND table_name = '%s'",
+                                    table) == 1;
+}
 
 static bool rules_hold(struct kit_sql *sql, const struct rule *list, size_t length, char message[MESSAGE_SIZE])
 {
-    bool queue = kit_sql_number(sql, "SELECT COUNT(*) FROM information_schema.tables WHERE "
-                                     "table_schema = 'permitd' AND table_name = 'waiter'") == 1;
     for (size_t i = 0; i < length; i++) {
-        long long count = list[i].queue && !queue ? 0 : kit_sql_number(sql, "%s", list[i].count);
+        long long count = has_table(sql, list[i].table) ? kit_sql_number(sql, "%s", list[i].count) : 0;
         if (count) {
             snprintf(message, MESSAGE_SIZE, "%s, %lld times", list[i].what, count);
             return false;

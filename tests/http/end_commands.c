@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "fixture.h"
+#include "held_rows.h"
 
 static const char *acquire_body(const char *key, const char *semaphore, const char *ttl)
 {
@@ -135,14 +136,26 @@ Test(expiry, due_permit_is_ended_for_a_new_request_as_expired)
     talk_end(&talk);
 }
 
-/*
- * Sets the deadline of a new hold to its start; permitd ends it within 2 s. Returns false if permitd was faster than
- * the queries.
- */
+/* Moves the deadline of a held request to its start, in one transaction under the lock of its semaphore. */
+static void end_lease(struct kit_sql *sql, const char *key)
+{
+    int64_t semaphore = kit_sql_number(sql,
+                                       "SELECT p.semaphore_id FROM permit p JOIN permit_request r"
+                                       " ON r.id=p.permit_request_id WHERE r.external_id='%s'",
+                                       key);
+    kit_sql_run(sql, "BEGIN");
+    (void)kit_sql_number(sql, "SELECT id FROM semaphore WHERE id=%lld FOR UPDATE", (long long)semaphore);
+    kit_sql_run(sql, "DELETE FROM held WHERE semaphore_id=%lld AND bits<>0", (long long)semaphore);
+    kit_sql_run(sql, "UPDATE permit_request SET due_at=acquired_at WHERE external_id='%s'", key);
+    kit_sql_run(sql, HELD_ROWS_ADD("p.semaphore_id=%lld"), (long long)semaphore);
+    kit_sql_run(sql, "COMMIT");
+}
+
+/* Ends the lease of a new hold; permitd ends it within 2 s. Returns false if permitd was faster than the queries. */
 static bool seen_overdue(struct talk *talk, struct kit_sql *sql, const char *name)
 {
     const char *key = hold(talk, name, "1h");
-    kit_sql_run(sql, "UPDATE permit_request SET due_at=acquired_at WHERE external_id='%s'", key);
+    end_lease(sql, key);
     say(talk, 200, "GET", semaphore_path(name, "/holders"), NULL);
     bool listed = kit_json_true(talk->reply.body, "holders.0.overdue");
     if (listed)

@@ -390,10 +390,9 @@ static void run_step(struct world *world)
 static void forget_rows(void)
 {
     struct kit_sql *sql = own_sql("tenants");
-    for (int i = 0; i < 4; i++) {
-        static const char *const tables[] = {"permit", "permit_request", "owner", "semaphore"};
+    static const char *const tables[] = {"held", "waiting_due", "permit", "permit_request", "owner", "semaphore"};
+    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
         kit_sql_run(sql, "DELETE FROM %s", tables[i]);
-    }
     kit_sql_close(sql);
 }
 
