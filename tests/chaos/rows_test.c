@@ -30,7 +30,7 @@ static void write_requests(struct fixture *fixture)
     reply_release(&reply);
     acquire(&http, "{\"external_id\":\"t1-2\",\"permits\":[{\"semaphore\":\"seats\",\"count\":2}]}");
     cr_assert_eq(fixture_release(&http, "t1-2"), 200);
-    fixture_send_waiting(&waiting, "t1-3", "units", 5, "1h");
+    fixture_send_waiting(&waiting, "t1-3", "units", 5, "30s");
     fixture_await_waiting(fixture, "units", 1, 60000);
     fixture_stop_permitd(fixture); /* the waiter keeps its place */
     kit_http_close(&waiting);
