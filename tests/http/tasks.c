@@ -199,6 +199,10 @@ Test(tasks, audit_logs_each_mismatch_once_and_its_resolution, .timeout = 180)
     wait_for_drifts(talk, 0);
     wait_for_drifts(&pair.talks[1], 0);
     cr_assert_eq(log_count(pair.permitd[0], "usage mismatch resolved"), 3);
+    kit_sql_run(pair.sql, "UPDATE held SET owner = 'another'");
+    wait_for_drifts(talk, 3); /* both semaphores, and the request, whose permits have no bits of its owner */
+    kit_sql_run(pair.sql, "UPDATE held SET owner = ''");
+    wait_for_drifts(talk, 0);
     pair_stop(&pair);
     kit_database_stop(database);
 }
