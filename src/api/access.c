@@ -128,13 +128,27 @@ enum auth_result access_identify(const struct principals *table, const struct cl
     return AUTH_OK;
 }
 
+/*
+ * As bytes_equal, in a time that depends only on the lengths: the clients of a proxy share connections, and one must not
+ * measure the token of another.
+ */
+static bool same_secret(struct bytes a, struct bytes b)
+{
+    unsigned difference = 0;
+    if (a.length != b.length)
+        return false;
+    for (size_t i = 0; i < a.length; i++)
+        difference |= (unsigned char)(a.data[i] ^ b.data[i]);
+    return difference == 0;
+}
+
 static bool session_knows(const struct session *session, const struct principals *table, struct bytes value,
                           unsigned times)
 {
     bool valid = session && session->generation == principals_generation(table) &&
                  (session->until == INT64_MAX || time(NULL) < session->until);
     return valid && times == (session->length > 0) &&
-           bytes_equal(value, (struct bytes){session->text, session->length});
+           same_secret(value, (struct bytes){session->text, session->length});
 }
 
 /* Stores the accepted credential in the connection's session, unless its value is too long or there is no memory. */
@@ -217,8 +231,10 @@ bool access_admit(struct exchange *exchange, bool open)
         return true;
     access->results[result]++;
     if (result != AUTH_OK) {
-        if (result != AUTH_MISSING) /* without a credential a request is no guess: a proxy's health check is one */
+        if (result != AUTH_MISSING) { /* without a credential a request is no guess: a proxy's health check is one */
             server_count_failure(exchange);
+            exchange->answer.close = true; /* on an open route, too: no connection makes two guesses */
+        }
         return open || !problem_answer(exchange, PERMIT_UNAUTHENTICATED, NULL);
     }
     caller->table = principals_ref(exchange->service->principals);
