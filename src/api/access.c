@@ -218,6 +218,13 @@ static enum auth_result authenticate(const struct exchange *exchange, const char
     return result;
 }
 
+/* Keeps the client's address for the log, if the request is a change of an operator. */
+static void keep_address(struct exchange *exchange)
+{
+    if (exchange->method != METHOD_GET && access_has(exchange, RIGHT_OPERATE | RIGHT_ADMIN))
+        call_of(exchange)->caller.address = arena_copy(&exchange->arena, bytes_of(exchange->client->address)).data;
+}
+
 bool access_admit(struct exchange *exchange, bool open)
 {
     struct access *access = exchange->service->access;
@@ -244,24 +251,43 @@ bool access_admit(struct exchange *exchange, bool open)
         if (!take_connection(exchange))
             return false;
     }
-    if (exchange->method != METHOD_GET && access_has(exchange, RIGHT_OPERATE | RIGHT_ADMIN))
-        caller->address = arena_copy(&exchange->arena, bytes_of(exchange->client->address)).data;
+    keep_address(exchange);
+    return true;
+}
+
+/* Authenticates again with the credential of the connection's session. False: it is not the same principal's any more. */
+static bool authenticate_again(const struct exchange *exchange, struct caller *ret_caller)
+{
+    const struct session *session = exchange->client->session;
+    char value[SESSION_TEXT_MAX + 1] = "";
+    if (session)
+        memcpy(value, session->text, session->length);
+    return authenticate(exchange, value, value[0] != 0, ret_caller) == AUTH_OK &&
+           strcmp(ret_caller->principal->name, access_principal(exchange)->name) == 0;
+}
+
+bool access_readmit(struct exchange *exchange)
+{
+    struct caller *caller = &call_of(exchange)->caller;
+    struct caller now = {0};
+    if (!caller->principal)
+        return true;
+    if (!authenticate_again(exchange, &now))
+        return false;
+    principals_unref(caller->table);
+    caller->table = principals_ref(exchange->service->principals);
+    caller->principal = now.principal;
+    keep_address(exchange);
     return true;
 }
 
 bool access_may_wait(struct exchange *exchange)
 {
     const struct call *call = call_of(exchange);
-    const struct session *session = exchange->client->session;
     struct caller now = {0};
     if (!call->caller.principal)
         return true;
-    char value[SESSION_TEXT_MAX + 1] = "";
-    if (session)
-        memcpy(value, session->text, session->length);
-    if (authenticate(exchange, value, value[0] != 0, &now) != AUTH_OK)
-        return false;
-    if (strcmp(now.principal->name, call->caller.principal->name) != 0 || !(now.principal->rights & RIGHT_USE) ||
+    if (!authenticate_again(exchange, &now) || !(now.principal->rights & RIGHT_USE) ||
         !bytes_equal(now.principal->namespace, call->caller.principal->namespace))
         return false;
     for (size_t i = 0; i < call->first.operation.want_count; i++)

@@ -694,6 +694,100 @@ Test(access, acquire_of_a_removed_credential_is_not_answered_otherwise, .timeout
     kit_database_stop(database);
 }
 
+/* Sends the head of an acquire and a part of its body. */
+static struct talk begin_acquire(const struct scene *scene, unsigned person, const char *body, size_t sent)
+{
+    struct talk talk = talk_from_elsewhere(scene);
+    const char *head = text("POST /v1/requests HTTP/1.1\r\nHost: localhost\r\n%sContent-Type: application/json\r\n"
+                            "Content-Length: %zu\r\n\r\n%.*s",
+                            bearer(person), strlen(body), (int)sent, body);
+    cr_assert_eq(send(talk.http.fd, head, strlen(head), MSG_NOSIGNAL), (ssize_t)strlen(head));
+    return talk;
+}
+
+static void end_acquire(struct talk *talk, const char *body, size_t sent, int status, const char *type)
+{
+    (void)!send(talk->http.fd, body + sent, strlen(body) - sent, MSG_NOSIGNAL);
+    hear(talk, status, type);
+    talk_end(talk);
+}
+
+/* Returns true when the bodies of this person under way have so many bytes. */
+static void await_bytes(struct scene *scene, unsigned person, size_t bytes)
+{
+    const char *line = text("\npermitd_principal_bytes{principal=\"%s\"} %zu\n", people[person].name, bytes);
+    for (int i = 0; i < 2000; i++) {
+        reply_release(&scene->talk.reply);
+        kit_http_call(&scene->talk.http, "GET", "/metrics", bearer(SCRAPER), NULL, &scene->talk.reply);
+        if (strstr(scene->talk.reply.body, line))
+            return;
+        kit_sleep_ms(5);
+    }
+    cr_assert_fail("no%s", line);
+}
+
+/* A body of which a part is sent before the reload, and the rest after it. */
+Test(access, request_that_is_being_received_has_the_rights_of_the_reload, .timeout = 300)
+{
+    enum { SENT = 10 };
+    static const unsigned sending[] = {USER, OPERATOR};
+    static const char *const bodies[] = {ACQUIRE("of-user", "in:a"), ACQUIRE("of-operator", "in:a")};
+    struct scene scene;
+    struct talk talks[2];
+    scene_begin(&scene);
+    for (size_t i = 0; i < 2; i++) {
+        talks[i] = begin_acquire(&scene, sending[i], bodies[i], SENT);
+        await_bytes(&scene, sending[i], strlen(bodies[i]));
+    }
+    reload(&scene, USER);
+    end_acquire(&talks[0], bodies[0], SENT, 401, "unauthenticated");
+    end_acquire(&talks[1], bodies[1], SENT, 201, NULL);
+    by(&scene, ADMIN, 404, "unknown_request", "GET", "/v1/requests/of-user", NULL);
+    by(&scene, ADMIN, 200, NULL, "GET", "/v1/requests/of-operator", NULL);
+    await_bytes(&scene, USER, 0);
+    await_bytes(&scene, OPERATOR, 0);
+    scene_end(&scene);
+}
+
+/* Acquires with large bodies, which wait for their thread behind large batches while the credential is removed. */
+Test(access, wait_that_begins_after_its_credential_was_removed_ends_at_once, .timeout = 300)
+{
+    enum { BATCHES = 16, WAITS = 4, OPERATIONS = 1000, SPACES = 20 * 1024 };
+    struct scene scene;
+    struct talk batches[BATCHES], waits[WAITS];
+    scene_begin(&scene);
+    by(&scene, ADMIN, 201, NULL, "PUT", "/v1/semaphores/hall", "{\"capacity\":1}");
+    by(&scene, ADMIN, 201, NULL, "POST", "/v1/requests", ACQUIRE("held", "hall"));
+    static char batch[1000 * 1000] = "{\"operations\":[";
+    for (int i = 0; i < OPERATIONS; i++)
+        strcat(batch, text("%s{\"op\":\"renew\",\"external_id\":\"none\"%400s}", i ? "," : "", ""));
+    strcat(batch, "]}");
+    for (int i = 0; i < BATCHES; i++) {
+        batches[i] = talk_from_elsewhere(&scene);
+        cr_assert(kit_http_send(&batches[i].http, "POST", "/v1/batch", bearer(ADMIN), batch));
+    }
+    for (int i = 0; i < WAITS; i++) {
+        waits[i] = talk_from_elsewhere(&scene);
+        cr_assert(
+            kit_http_send(&waits[i].http, "POST", "/v1/requests", bearer(USER),
+                          text("{\"external_id\":\"w%d\",%*s\"permits\":[{\"semaphore\":\"hall\"}],\"wait\":\"50s\"}",
+                               i, SPACES, "")));
+    }
+    by(&scene, LOOKER, 200, NULL, "GET", "/v1/whoami", NULL); /* most of what was sent before it has been read */
+    int64_t began = kit_now_us();
+    reload(&scene, USER);
+    for (int i = 0; i < WAITS; i++) {
+        hear(&waits[i], 401, "unauthenticated");
+        talk_end(&waits[i]);
+    }
+    cr_expect_lt(kit_now_us() - began, 40 * 1000000);
+    for (int i = 0; i < BATCHES; i++) {
+        hear(&batches[i], 200, NULL);
+        talk_end(&batches[i]);
+    }
+    scene_end(&scene);
+}
+
 /* ---- reload under load ---- */
 
 enum { CLIENTS = 64, RELOADS = 100 };
