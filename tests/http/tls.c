@@ -299,6 +299,40 @@ Test(tls, random_bytes_before_the_first_request_are_harmless)
     kit_permitd_stop(served.permitd);
 }
 
+struct wanted_output {
+    const char *text;
+    size_t times;
+};
+
+static bool has_output(void *context)
+{
+    const struct wanted_output *wanted = context;
+    char *output = kit_read_file(file("output"));
+    size_t times = 0;
+    for (const char *at = output; at && (at = strstr(at, wanted->text)); at++)
+        times++;
+    free(output);
+    return times >= wanted->times;
+}
+
+/* openssl s_client sends a key update for each line K. These records have no data. */
+Test(tls, request_behind_key_updates_is_served)
+{
+    enum { UPDATES = 5 };
+    struct served served = serve(NULL, NULL, NULL, NULL);
+    const char *command = text("openssl s_client -connect 127.0.0.1:%u >'%s' 2>&1", served.port, file("output"));
+    FILE *client = popen(command, "we");
+    for (size_t i = 1; i <= UPDATES; i++) {
+        cr_assert(fputs("K\n", client) >= 0 && fflush(client) == 0);
+        cr_assert(kit_wait_until(has_output, &(struct wanted_output){"KEYUPDATE", i}, LONG_MS));
+    }
+    fputs("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", client);
+    fflush(client);
+    cr_assert(kit_wait_until(has_output, &(struct wanted_output){"\"status\":\"ok\"", 1}, LONG_MS));
+    kit_permitd_stop(served.permitd);
+    pclose(client);
+}
+
 /* ---- certificates of clients ---- */
 
 static void is_refused(const struct served *served, const char *flags, const char *result)
