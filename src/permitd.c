@@ -439,7 +439,7 @@ static void reload_credentials(struct permitd *permitd)
         char count[24];
         snprintf(count, sizeof count, "%zu", principals_count(principals));
         use_principals(permitd, principals);
-        server_end_waits(permitd->server, access_may_wait);
+        server_recheck(permitd->server);
         log_write(LOG_INFO, "credentials reloaded", "principals", count, NULL);
     } else {
         log_write(LOG_ERROR, "credentials reload failed, the earlier ones stay", "why", buf_text(&message), NULL);

@@ -128,13 +128,27 @@ enum auth_result access_identify(const struct principals *table, const struct cl
     return AUTH_OK;
 }
 
+/*
+ * As bytes_equal, in a time that depends only on the lengths: the clients of a proxy share connections, and one must not
+ * measure the token of another.
+ */
+static bool same_secret(struct bytes a, struct bytes b)
+{
+    unsigned difference = 0;
+    if (a.length != b.length)
+        return false;
+    for (size_t i = 0; i < a.length; i++)
+        difference |= (unsigned char)(a.data[i] ^ b.data[i]);
+    return difference == 0;
+}
+
 static bool session_knows(const struct session *session, const struct principals *table, struct bytes value,
                           unsigned times)
 {
     bool valid = session && session->generation == principals_generation(table) &&
                  (session->until == INT64_MAX || time(NULL) < session->until);
     return valid && times == (session->length > 0) &&
-           bytes_equal(value, (struct bytes){session->text, session->length});
+           same_secret(value, (struct bytes){session->text, session->length});
 }
 
 /* Stores the accepted credential in the connection's session, unless its value is too long or there is no memory. */
@@ -204,6 +218,13 @@ static enum auth_result authenticate(const struct exchange *exchange, const char
     return result;
 }
 
+/* Keeps the client's address for the log, if the request is a change of an operator. */
+static void keep_address(struct exchange *exchange)
+{
+    if (exchange->method != METHOD_GET && access_has(exchange, RIGHT_OPERATE | RIGHT_ADMIN))
+        call_of(exchange)->caller.address = arena_copy(&exchange->arena, bytes_of(exchange->client->address)).data;
+}
+
 bool access_admit(struct exchange *exchange, bool open)
 {
     struct access *access = exchange->service->access;
@@ -217,8 +238,10 @@ bool access_admit(struct exchange *exchange, bool open)
         return true;
     access->results[result]++;
     if (result != AUTH_OK) {
-        if (result != AUTH_MISSING) /* without a credential a request is no guess: a proxy's health check is one */
+        if (result != AUTH_MISSING) { /* without a credential a request is no guess: a proxy's health check is one */
             server_count_failure(exchange);
+            exchange->answer.close = true; /* on an open route, too: no connection makes two guesses */
+        }
         return open || !problem_answer(exchange, PERMIT_UNAUTHENTICATED, NULL);
     }
     caller->table = principals_ref(exchange->service->principals);
@@ -228,24 +251,43 @@ bool access_admit(struct exchange *exchange, bool open)
         if (!take_connection(exchange))
             return false;
     }
-    if (exchange->method != METHOD_GET && access_has(exchange, RIGHT_OPERATE | RIGHT_ADMIN))
-        caller->address = arena_copy(&exchange->arena, bytes_of(exchange->client->address)).data;
+    keep_address(exchange);
+    return true;
+}
+
+/* Authenticates again with the credential of the connection's session. False: it is not the same principal's any more. */
+static bool authenticate_again(const struct exchange *exchange, struct caller *ret_caller)
+{
+    const struct session *session = exchange->client->session;
+    char value[SESSION_TEXT_MAX + 1] = "";
+    if (session)
+        memcpy(value, session->text, session->length);
+    return authenticate(exchange, value, value[0] != 0, ret_caller) == AUTH_OK &&
+           strcmp(ret_caller->principal->name, access_principal(exchange)->name) == 0;
+}
+
+bool access_readmit(struct exchange *exchange)
+{
+    struct caller *caller = &call_of(exchange)->caller;
+    struct caller now = {0};
+    if (!caller->principal)
+        return true;
+    if (!authenticate_again(exchange, &now))
+        return false;
+    principals_unref(caller->table);
+    caller->table = principals_ref(exchange->service->principals);
+    caller->principal = now.principal;
+    keep_address(exchange);
     return true;
 }
 
 bool access_may_wait(struct exchange *exchange)
 {
     const struct call *call = call_of(exchange);
-    const struct session *session = exchange->client->session;
     struct caller now = {0};
     if (!call->caller.principal)
         return true;
-    char value[SESSION_TEXT_MAX + 1] = "";
-    if (session)
-        memcpy(value, session->text, session->length);
-    if (authenticate(exchange, value, value[0] != 0, &now) != AUTH_OK)
-        return false;
-    if (strcmp(now.principal->name, call->caller.principal->name) != 0 || !(now.principal->rights & RIGHT_USE) ||
+    if (!authenticate_again(exchange, &now) || !(now.principal->rights & RIGHT_USE) ||
         !bytes_equal(now.principal->namespace, call->caller.principal->namespace))
         return false;
     for (size_t i = 0; i < call->first.operation.want_count; i++)

@@ -49,7 +49,12 @@ void access_free(struct access *access);
  * has too many connections. A request for an open route is then served without a principal.
  */
 bool access_admit(struct exchange *exchange, bool open) MUST_CHECK;
-/* Returns true if the caller of a waiting exchange still has the right to acquire. For server_end_waits. */
+/*
+ * After a reload, for a request that is being received: if it was admitted, gives it the rights that its credential has
+ * now. False: the credential is not valid any more, or is that of another principal.
+ */
+bool access_readmit(struct exchange *exchange) MUST_CHECK;
+/* Returns true if the caller of a waiting exchange still has the right to acquire. */
 bool access_may_wait(struct exchange *exchange) MUST_CHECK;
 /* The call is over: counts and logs it, and drops its reference to the table. */
 void access_end_call(struct exchange *exchange);

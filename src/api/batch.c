@@ -148,7 +148,7 @@ bool request_batch(struct exchange *exchange)
     struct buf *message = &exchange->service->message;
     struct wire_list list = {.count = 0};
     enum permit_status status = wire_read_body(exchange->body, &limit, &table, &list, &exchange->arena, message);
-    if (status == PERMIT_OK && !quota_take(exchange, QUOTA_RATE, (int64_t)list.count))
+    if (!quota_take(exchange, QUOTA_RATE, status == PERMIT_OK ? (int64_t)list.count : 1))
         return true;
     if (status == PERMIT_OK)
         status = read_operations(exchange, &list);

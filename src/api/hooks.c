@@ -36,10 +36,12 @@ static bool abandon(struct exchange *exchange)
 const struct server_hooks api_hooks = {
     .exchange_size = sizeof(struct call),
     .admit = routes_admit,
+    .readmit = access_readmit,
     .handle = routes_handle,
     .refuse = problem_write,
     .time_out = time_out,
     .abandon = abandon,
+    .may_wait = access_may_wait,
     .end_session = access_end_session,
     .undelivered = abandoned_grants_release,
     .clear = call_clear,

@@ -85,7 +85,7 @@ int64_t quota_cost(const struct route *route)
     if (!route)
         return USUAL;
     if (route->right == RIGHT_OPEN || route->handle == request_batch)
-        return 0; /* a batch counts its operations when they are known */
+        return 0; /* a batch counts when its operations are known, or when it is refused before */
     if (route->handle == semaphore_labels)
         return LABELS;
     return is_list(route) ? LIST : USUAL;

@@ -198,6 +198,9 @@ bool routes_handle(struct exchange *exchange)
         return true;
     enum permit_status status =
         route ? check(exchange, route, segment, message) : router_answer_other(&table, exchange, message);
+    bool uncounted = status != PERMIT_OK && route && route->handle == request_batch; /* its operations are not known */
+    if (uncounted && !quota_take(exchange, QUOTA_RATE, 1))
+        return true;
     if (status != PERMIT_OK)
         return problem_answer(exchange, status, message->length ? buf_text(message) : NULL);
     return !route || route->handle(exchange);

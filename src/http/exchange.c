@@ -89,7 +89,7 @@ void exchange_clear(struct exchange *exchange)
     exchange->head_only = exchange->is_old = exchange->keep_alive = exchange->has_body = false;
     exchange->off_loop = (struct off_loop){0};
     exchange->may_wait = exchange->wait_ended = false;
-    exchange->answered_late = false;
+    exchange->answered_late = exchange->rechecks = false;
     memset(exchange->path_values, 0, sizeof exchange->path_values);
     exchange->query_values = NULL;
 }

@@ -102,7 +102,7 @@ struct exchange {
     bool has_body;           /* a body follows the headers */
     bool may_wait;           /* set by the handler before the engine gets the exchange: the answer may come after a long
                                 wait, which ends if the client disconnects */
-    bool wait_ended;         /* by server_end_waits, while the engine decided it: a refusal becomes
+    bool wait_ended;         /* by server_recheck, while the engine decided it: a refusal becomes
                                 PERMIT_UNAUTHENTICATED */
     struct bytes path;       /* percent-encoded */
     struct bytes query;      /* after the '?', percent-encoded */
@@ -121,6 +121,7 @@ struct exchange {
     struct parser *parser;         /* reads the request; NULL: freed, because the exchange may wait for long */
     struct connection *connection; /* NULL: already answered, or the client has disconnected */
     struct heap_node by_deadline;
+    bool rechecks;         /* server_recheck ran while its handler did: its wait is checked when it begins */
     bool answered_late;    /* the loop has sent the timeout answer; it names the key, so the client knows it */
     struct exchange *next; /* next on the outbox (under the server's mutex), on the list of large bodies, or on the
                               free list */

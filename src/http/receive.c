@@ -145,19 +145,34 @@ void server_count_failure(struct exchange *exchange)
     peer_count_failure(&server->failing_peers, exchange->connection->peer, server->now);
 }
 
-void server_end_waits(struct server *server, bool (*may_wait)(struct exchange *exchange))
+/* Ends the wait of an exchange that is not admitted any more. */
+static void end_wait(struct server *server, struct exchange *exchange)
 {
+    exchange->wait_ended = true;
+    if (!server->settings.hooks->abandon(exchange))
+        return; /* it returns through the outbox */
+    assert(server->counts.exchanges > 0);
+    server->counts.exchanges--;
+    exchange_refuse(exchange, PERMIT_UNAUTHENTICATED, NULL);
+}
+
+void server_recheck(struct server *server)
+{
+    const struct server_hooks *hooks = server->settings.hooks;
     server->now = clock_mono();
+    list_for_each (node, following, &server->connections[CONNECTION_READING]) {
+        struct exchange *exchange = LIST_ENTRY(node, struct connection, node)->exchange;
+        if (exchange && !hooks->readmit(exchange))
+            exchange_refuse(exchange, PERMIT_UNAUTHENTICATED, NULL);
+    }
     list_for_each (node, following, &server->connections[CONNECTION_DECIDING]) {
         struct exchange *exchange = LIST_ENTRY(node, struct connection, node)->exchange;
-        if (!exchange || !exchange_waits(exchange) || may_wait(exchange))
+        if (!exchange)
             continue;
-        exchange->wait_ended = true;
-        if (!server->settings.hooks->abandon(exchange))
-            continue; /* it returns through the outbox */
-        assert(server->counts.exchanges > 0);
-        server->counts.exchanges--;
-        exchange_refuse(exchange, PERMIT_UNAUTHENTICATED, NULL);
+        if (!exchange_is_handled(exchange))
+            exchange->rechecks = true;
+        else if (exchange->may_wait && !hooks->may_wait(exchange))
+            end_wait(server, exchange);
     }
     connections_dispose(server);
 }
@@ -172,6 +187,8 @@ void exchange_handed_over(struct server *server, struct exchange *exchange)
                                                                                       deadline by the wait */
     if (!exchange->connection || exchange->connection->ended)
         exchange_client_disconnected(server, exchange);
+    else if (exchange->rechecks && !server->settings.hooks->may_wait(exchange))
+        end_wait(server, exchange);
     else
         connection_watch_close(exchange->connection);
 }

@@ -49,6 +49,11 @@ struct server_hooks {
      * bodies are refused. False: the exchange's answer is a refusal, and the connection is closed after it.
      */
     bool (*admit)(struct exchange *exchange, size_t *ret_body_max);
+    /*
+     * What `admit` checks may have changed (server_recheck) while the request is received; it may be called before
+     * `admit`, too. False: the request is refused with PERMIT_UNAUTHENTICATED.
+     */
+    bool (*readmit)(struct exchange *exchange);
     /* Fills the answer and returns true, or returns false and the answer follows later (exchange_finish). */
     bool (*handle)(struct exchange *exchange);
     /* Fills `answer` with a refusal. detail NULL: the status says enough. */
@@ -63,6 +68,11 @@ struct server_hooks {
      * the exchange, and it will not be finished. False: it is too late, and the exchange is finished as usual.
      */
     bool (*abandon)(struct exchange *exchange);
+    /*
+     * The same as readmit for an exchange that waits: its handler has returned. False: the wait ends with
+     * PERMIT_UNAUTHENTICATED, unless it was granted meanwhile.
+     */
+    bool (*may_wait)(struct exchange *exchange);
     /* The exchange is finished, its answer is marked must_arrive, and no client has got any answer. */
     void (*undelivered)(struct exchange *exchange);
     /* Frees client->session. Called when the connection is freed, if the session is not NULL. */
@@ -136,11 +146,10 @@ void server_free(struct server *server);
  */
 void server_count_failure(struct exchange *exchange);
 /*
- * Ends the wait of every exchange that `may_wait` does not allow: it is answered PERMIT_UNAUTHENTICATED, unless it was
- * granted meanwhile.
- * `may_wait` may read what the handler has set. Called on the loop's thread.
+ * Checks the requests again that were admitted and are still received or wait, with the hooks readmit and may_wait.
+ * Called on the loop's thread.
  */
-void server_end_waits(struct server *server, bool (*may_wait)(struct exchange *exchange));
+void server_recheck(struct server *server);
 
 /* Counters for metrics, read on the loop's thread. */
 struct server_counts {

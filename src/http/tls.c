@@ -146,6 +146,8 @@ static SSL_CTX *make_context(void)
     SSL_CTX_set_options(ssl, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
     SSL_CTX_set_mode(ssl,
                      SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+    /* With it SSL_read reads on after records without data: a client that sends key updates would keep the loop. */
+    SSL_CTX_clear_mode(ssl, SSL_MODE_AUTO_RETRY);
     SSL_CTX_set_session_cache_mode(ssl, SSL_SESS_CACHE_OFF); /* sessions are kept by clients, in tickets */
     SSL_CTX_set_num_tickets(ssl, 1);
     SSL_CTX_set_max_cert_list(ssl, CLIENT_CHAIN_MAX);

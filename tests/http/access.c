@@ -43,6 +43,8 @@ enum { LOOKER, USER, OPERATOR, ADMIN, FENCER, SCRAPER, PEOPLE };
 
 #define ENDED_TOKEN     "pmt_ended-token-of-the-tests-xxxxxxxxxxxxxxxxxx"
 #define ENDED_DIGEST    "f2513710f3d5e235672a8946f7429c949da6acb4e4461800be87a8d22e1bd430"
+#define TENANT_TOKEN    "pmt_tenant-token-of-the-tests-xxxxxxxxxxxxxxxxx"
+#define TENANT_DIGEST   "0e8992bcbec256fff443604320db9ff7885d0f288b51136a5374cf783099ec48"
 #define STRANGERS_TOKEN "pmt_stranger-token-of-the-tests-xxxxxxxxxxxxxxx"
 
 /* Writes the file with all people but `without` (PEOPLE: with all), in place of the one before. */
@@ -221,10 +223,11 @@ static int64_t fingerprint(struct kit_sql *sql)
                                " + (SELECT COUNT(*) FROM template) * 300007 + (SELECT COUNT(*) FROM owner) * 700001");
 }
 
-static void without_credential(struct scene *scene, const struct route_line *route)
+static void without_credential(struct scene *scene, struct kit_sql *sql, const struct route_line *route)
 {
     bool scoped;
     const char *path = path_of(scene, route, true, &scoped);
+    int64_t before = fingerprint(sql);
     struct talk talk = talk_from_elsewhere(scene);
     kit_http_call(&talk.http, route->method, path, NULL, body_of(route, "in:a"), &talk.reply);
     if (route->rights[0]) {
@@ -233,6 +236,7 @@ static void without_credential(struct scene *scene, const struct route_line *rou
     } else {
         cr_expect_neq(talk.reply.status, 401, "%s %s", route->method, path);
     }
+    cr_expect_eq(fingerprint(sql), before, "something has changed: %s %s", route->method, path);
     talk_end(&talk);
 }
 
@@ -266,6 +270,12 @@ static void with_credential(struct scene *scene, struct kit_sql *sql, const stru
     }
     if (!may || (out && (scoped || acquires || batch)))
         cr_expect_eq(fingerprint(sql), before, "something has changed: %s", what);
+    int status = reply.status;
+    reply_release(&reply);
+    if (strcmp(route->method, "GET") != 0)
+        return;
+    kit_http_call(&scene->talk.http, "HEAD", path, bearer(person), NULL, &reply);
+    cr_expect_eq(reply.status, status, "HEAD: %d: %s", reply.status, what);
     reply_release(&reply);
 }
 
@@ -278,7 +288,7 @@ Test(access, every_route_with_every_right_in_and_out_of_scope, .timeout = 600)
     struct kit_sql *sql = own_sql("own0");
     cr_assert_gt(count, 30);
     for (size_t i = 0; i < count; i++) {
-        without_credential(&scene, &routes[i]);
+        without_credential(&scene, sql, &routes[i]);
         for (unsigned person = 0; person < PEOPLE; person++) {
             with_credential(&scene, sql, &routes[i], person, true);
             with_credential(&scene, sql, &routes[i], person, false);
@@ -360,6 +370,7 @@ Test(access, health_and_readiness_have_no_details_without_a_credential, .timeout
     struct talk talk = talk_from_elsewhere(&scene);
     say_with(&talk, 200, NULL, "GET", "/healthz", "Authorization: Bearer " STRANGERS_TOKEN "\r\n", NULL);
     cr_expect_str_eq(talk.reply.body, "{\"status\":\"ok\"}\n");
+    header_is(&talk, "Connection", "close"); /* a guess costs a connection here, too */
     talk_end(&talk);
     scene_end(&scene);
 }
@@ -561,6 +572,151 @@ Test(access, batch_refuses_what_is_out_of_scope_alone, .timeout = 300)
     scene_end(&scene);
 }
 
+/* Requests of a principal with the scope in:* and hall, and the namespace t, which mean out:a or another namespace. */
+static const struct evasion {
+    const char *method;
+    const char *path;
+    const char *headers;
+    const char *body;
+    int status;
+} evasions[] = {
+    {"GET", "/v1/semaphores/out%3Aa", "", NULL, 403},
+    {"GET", "/v1/semaphores/%6Fut%3aa/holders", "", NULL, 403},
+    {"GET", "/v1/semaphores/in:a%2F..%2Fout:a", "", NULL, 422},
+    {"GET", "/v1/semaphores/in:a/../out:a", "", NULL, 404},
+    {"GET", "/v1/semaphores/in:a%00out:a", "", NULL, 422},
+    {"GET", "/v1/semaphores/in%253Aa", "", NULL, 422},
+    {"GET", "/v1//semaphores/out:a", "", NULL, 404},
+    {"GET", "/v1/%73emaphores/out:a", "", NULL, 404},
+    {"GET", "/V1/semaphores/out:a", "", NULL, 404},
+    {"GET", "http://localhost/v1/semaphores/out:a", "", NULL, 400},
+    {"GET", "/v1/semaphores/out:a?prefix=in:", "", NULL, 403},
+    {"HEAD", "/v1/semaphores/out:a/events", "", NULL, 403},
+    {"GET", "/v1/semaphores?prefix=out:&after=out:", "", NULL, 200},
+    {"GET", "/v1/semaphores?after=in:a%FF", "", NULL, 200},
+    {"GET", "/v1/templates?prefix=out", "", NULL, 200},
+    {"GET", "/v1/semaphores/out:a/waiters", "", NULL, 403},
+    {"GET", "/v1/semaphores/out:a/slots", "", NULL, 403},
+    {"GET", "/v1/semaphores/out:a/fence?token=1", "", NULL, 403},
+    {"GET", "/v1/requests?semaphore=out%3Aa", "", NULL, 403},
+    {"GET", "/v1/requests?semaphore=out:a&at=2030-01-01T00:00:00Z", "", NULL, 403},
+    {"GET", "/v1/requests?semaphore=in:a&semaphore=out:a", "", NULL, 422},
+    {"GET", "/v1/requests?namespace=&limit=1000", "", NULL, 403},
+    {"GET", "/v1/requests/secret", "", NULL, 404},
+    {"GET", "/v1/requests/secret?namespace=", "", NULL, 403},
+    {"GET", "/v1/requests/%01t%01secret", "", NULL, 422},
+    {"GET", "/v1/requests/%01%01secret", "", NULL, 422},
+    {"GET", "/v1/requests/secret/why", "", NULL, 404},
+    {"GET", "/v1/owners/their-owner", "", NULL, 404},
+    {"GET", "/v1/owners/%01%01their-owner", "", NULL, 422},
+    {"DELETE", "/v1/owners/their-owner?namespace=", "", NULL, 403},
+    {"POST", "/v1/requests/secret/renew?namespace=", "", "{\"ttl\":\"1h\"}", 403},
+    {"POST", "/v1/requests/secret/renew", "", "{\"ttl\":\"1h\"}", 404},
+    {"POST", "/v1/requests/secret/confirm", "", NULL, 404},
+    {"POST", "/v1/requests/secret/force-release", "", "{\"reason\":\"because\"}", 403},
+    {"DELETE", "/v1/requests/secret?namespace=", "", NULL, 422},
+    {"PUT", "/v1/semaphores/in:a", "If-Match: \"1\"\r\n", "{\"capacity\":9}", 403},
+    {"PUT", "/v1/semaphores/in:new", "If-None-Match: *\r\n", "{\"capacity\":9}", 403},
+    {"GET", "/v1/semaphores/in:a", "X-HTTP-Method-Override: DELETE\r\n", NULL, 200},
+    {"GET", "/v1/semaphores/out:a", "X-Original-URL: /v1/semaphores/in:a\r\n", NULL, 403},
+    {"POST", "/v1/requests", "", "{\"permits\":[{\"semaphore\":\"in:a\"},{\"semaphore\":\"out:a\"}]}", 403},
+    {"POST", "/v1/requests", "", "{\"permits\":[{\"semaphore\":\"\\u006fut:a\"}]}", 403},
+    {"POST", "/v1/requests", "", "{\"permits\":[{\"semaphore\":\"in:a\",\"semaphore\":\"out:a\"}]}", 400},
+    {"POST", "/v1/requests", "", "{\"permits\":[{\"semaphore\":\"in:a\"}],\"permits\":[{\"semaphore\":\"out:a\"}]}",
+     400},
+    {"POST", "/v1/requests", "", "{\"permits\":[{\"semaphore\":\"out:new\"}]}", 403},
+    {"POST", "/v1/requests", "", "{\"external_id\":\"\\u0001\\u0001secret\",\"permits\":[{\"semaphore\":\"in:a\"}]}",
+     422},
+    {"POST", "/v1/requests", "", "{\"owner\":\"\\u0001\\u0001their-owner\",\"permits\":[{\"semaphore\":\"in:a\"}]}",
+     422},
+    {"POST", "/v1/requests", "Idempotency-Key: \"\"\r\n", "{\"permits\":[{\"semaphore\":\"in:a\"}]}", 422},
+    {"POST", "/v1/batch", "", "{\"operations\":[{\"op\":\"force-release\",\"external_id\":\"secret\"}]}", 200},
+    {"POST", "/v1/batch", "", "{\"operations\":[{\"op\":\"renew\",\"external_id\":\"secret\",\"namespace\":\"\"}]}",
+     200},
+    {"POST", "/v1/batch", "", "{\"operations\":[{\"op\":\"confirm\",\"external_id\":\"secret\"}]}", 200},
+    {"POST", "/v1/batch", "", "{\"operations\":[{\"op\":\"acquire\",\"permits\":[{\"semaphore\":\"out:new\"}]}]}", 200},
+};
+
+/* Each is refused, shows nothing of the others, and changes nothing. */
+Test(access, no_spelling_of_a_name_reaches_another_scope_or_namespace, .timeout = 300)
+{
+    static const char *const hidden[] = {"secret-note", "their-owner\"", "\"capacity\":4242", "\"state\":\"ACQUIRED\""};
+    const char *tenant = "Authorization: Bearer " TENANT_TOKEN "\r\n";
+    struct scene scene;
+    scene_begin(&scene);
+    FILE *file = fopen(scene.path, "a");
+    cr_assert(file &&
+              fprintf(file,
+                      "[tenant]\nrole = use\nsemaphores = in:* hall\nnamespace = t\n"
+                      "token = sha256:%s\n",
+                      TENANT_DIGEST) > 0 &&
+              fclose(file) == 0);
+    kill(scene.permitd->pid, SIGHUP);
+    for (int i = 0; i < 2000 && log_count(scene.permitd, "settings reloaded") < 1; i++)
+        kit_sleep_ms(5);
+    by(&scene, ADMIN, 200, NULL, "PUT", "/v1/semaphores/out:a", "{\"capacity\":4242,\"note\":\"secret-note\"}");
+    by(&scene, ADMIN, 201, NULL, "PUT", "/v1/templates/out:", "{\"capacity\":4242,\"note\":\"secret-note\"}");
+    by(&scene, ADMIN, 201, NULL, "PUT", "/v1/owners/their-owner", "{\"ttl\":\"10m\"}");
+    by(&scene, ADMIN, 201, NULL, "POST", "/v1/requests",
+       "{\"external_id\":\"secret\",\"owner\":\"their-owner\",\"permits\":[{\"semaphore\":\"out:a\"}]}");
+    struct kit_sql *sql = own_sql("own0");
+    int64_t before = fingerprint(sql);
+    for (size_t i = 0; i < sizeof evasions / sizeof *evasions; i++) {
+        const struct evasion *evasion = &evasions[i];
+        struct reply reply;
+        cr_assert(kit_http_call(&scene.talk.http, evasion->method, evasion->path,
+                                text("%s%s", tenant, evasion->headers), evasion->body, &reply),
+                  "%s", reply.error);
+        const char *what = text("%s %s %s%s: %d %s", evasion->method, evasion->path, evasion->headers,
+                                evasion->body ? evasion->body : "", reply.status, reply.body);
+        cr_expect_eq(reply.status, evasion->status, "%s", what);
+        for (size_t j = 0; j < sizeof hidden / sizeof *hidden; j++)
+            cr_expect_null(strstr(reply.body, hidden[j]), "%s is shown: %s", hidden[j], what);
+        cr_expect_eq(fingerprint(sql), before, "something has changed: %s", what);
+        reply_release(&reply);
+    }
+    kit_sql_close(sql);
+    scene_end(&scene);
+}
+
+/* In one packet: a connection that has shown one credential says nothing about the next request. */
+Test(access, pipelined_requests_have_their_own_credentials, .timeout = 300)
+{
+    static const struct {
+        unsigned person; /* PEOPLE: none */
+        const char *answer;
+    } requests[] = {
+        {ADMIN, "\"principal\":\"admin\""},    {USER, "\"principal\":\"user\""},
+        {ADMIN, "\"principal\":\"admin\""},    {SCRAPER, "\"principal\":\"scraper\""},
+        {PEOPLE, "/problems/unauthenticated"}, {ADMIN, NULL}, /* the connection is closed before it */
+    };
+    struct scene scene;
+    scene_begin(&scene);
+    const char *all = "";
+    for (size_t i = 0; i < sizeof requests / sizeof *requests; i++)
+        all = text("%sGET /v1/whoami HTTP/1.1\r\nHost: localhost\r\n%s\r\n", all,
+                   requests[i].person < PEOPLE ? bearer(requests[i].person) : "");
+    struct talk talk = talk_from_elsewhere(&scene);
+    char answers[16 * 1024] = "";
+    size_t length = 0;
+    ssize_t got;
+    cr_assert_eq(send(talk.http.fd, all, strlen(all), MSG_NOSIGNAL), (ssize_t)strlen(all));
+    while ((got = recv(talk.http.fd, answers + length, sizeof answers - 1 - length, 0)) > 0)
+        length += (size_t)got;
+    char *rest = answers;
+    for (size_t i = 0; requests[i].answer; i++) {
+        char *body = strstr(rest, "\r\n\r\n");
+        cr_assert_not_null(body, "answer %zu is missing", i);
+        rest = strchr(body + 4, '\n');
+        cr_assert_not_null(rest);
+        *rest++ = '\0';
+        cr_expect_not_null(strstr(body, requests[i].answer), "answer %zu: %s", i, body);
+    }
+    cr_expect_str_eq(rest, "", "the connection was not closed");
+    talk_end(&talk);
+    scene_end(&scene);
+}
+
 /* ---- the record ---- */
 
 Test(access, changes_are_recorded_with_their_principal, .timeout = 300)
@@ -691,6 +847,100 @@ Test(access, acquire_of_a_removed_credential_is_not_answered_otherwise, .timeout
     talk_end(&talk);
     scene_end(&scene);
     kit_database_stop(database);
+}
+
+/* Sends the head of an acquire and a part of its body. */
+static struct talk begin_acquire(const struct scene *scene, unsigned person, const char *body, size_t sent)
+{
+    struct talk talk = talk_from_elsewhere(scene);
+    const char *head = text("POST /v1/requests HTTP/1.1\r\nHost: localhost\r\n%sContent-Type: application/json\r\n"
+                            "Content-Length: %zu\r\n\r\n%.*s",
+                            bearer(person), strlen(body), (int)sent, body);
+    cr_assert_eq(send(talk.http.fd, head, strlen(head), MSG_NOSIGNAL), (ssize_t)strlen(head));
+    return talk;
+}
+
+static void end_acquire(struct talk *talk, const char *body, size_t sent, int status, const char *type)
+{
+    (void)!send(talk->http.fd, body + sent, strlen(body) - sent, MSG_NOSIGNAL);
+    hear(talk, status, type);
+    talk_end(talk);
+}
+
+/* Returns true when the bodies of this person under way have so many bytes. */
+static void await_bytes(struct scene *scene, unsigned person, size_t bytes)
+{
+    const char *line = text("\npermitd_principal_bytes{principal=\"%s\"} %zu\n", people[person].name, bytes);
+    for (int i = 0; i < 2000; i++) {
+        reply_release(&scene->talk.reply);
+        kit_http_call(&scene->talk.http, "GET", "/metrics", bearer(SCRAPER), NULL, &scene->talk.reply);
+        if (strstr(scene->talk.reply.body, line))
+            return;
+        kit_sleep_ms(5);
+    }
+    cr_assert_fail("no%s", line);
+}
+
+/* A body of which a part is sent before the reload, and the rest after it. */
+Test(access, request_that_is_being_received_has_the_rights_of_the_reload, .timeout = 300)
+{
+    enum { SENT = 10 };
+    static const unsigned sending[] = {USER, OPERATOR};
+    static const char *const bodies[] = {ACQUIRE("of-user", "in:a"), ACQUIRE("of-operator", "in:a")};
+    struct scene scene;
+    struct talk talks[2];
+    scene_begin(&scene);
+    for (size_t i = 0; i < 2; i++) {
+        talks[i] = begin_acquire(&scene, sending[i], bodies[i], SENT);
+        await_bytes(&scene, sending[i], strlen(bodies[i]));
+    }
+    reload(&scene, USER);
+    end_acquire(&talks[0], bodies[0], SENT, 401, "unauthenticated");
+    end_acquire(&talks[1], bodies[1], SENT, 201, NULL);
+    by(&scene, ADMIN, 404, "unknown_request", "GET", "/v1/requests/of-user", NULL);
+    by(&scene, ADMIN, 200, NULL, "GET", "/v1/requests/of-operator", NULL);
+    await_bytes(&scene, USER, 0);
+    await_bytes(&scene, OPERATOR, 0);
+    scene_end(&scene);
+}
+
+/* Acquires with large bodies, which wait for their thread behind large batches while the credential is removed. */
+Test(access, wait_that_begins_after_its_credential_was_removed_ends_at_once, .timeout = 300)
+{
+    enum { BATCHES = 16, WAITS = 4, OPERATIONS = 1000, SPACES = 20 * 1024 };
+    struct scene scene;
+    struct talk batches[BATCHES], waits[WAITS];
+    scene_begin(&scene);
+    by(&scene, ADMIN, 201, NULL, "PUT", "/v1/semaphores/hall", "{\"capacity\":1}");
+    by(&scene, ADMIN, 201, NULL, "POST", "/v1/requests", ACQUIRE("held", "hall"));
+    static char batch[1000 * 1000] = "{\"operations\":[";
+    for (int i = 0; i < OPERATIONS; i++)
+        strcat(batch, text("%s{\"op\":\"renew\",\"external_id\":\"none\"%400s}", i ? "," : "", ""));
+    strcat(batch, "]}");
+    for (int i = 0; i < BATCHES; i++) {
+        batches[i] = talk_from_elsewhere(&scene);
+        cr_assert(kit_http_send(&batches[i].http, "POST", "/v1/batch", bearer(ADMIN), batch));
+    }
+    for (int i = 0; i < WAITS; i++) {
+        waits[i] = talk_from_elsewhere(&scene);
+        cr_assert(
+            kit_http_send(&waits[i].http, "POST", "/v1/requests", bearer(USER),
+                          text("{\"external_id\":\"w%d\",%*s\"permits\":[{\"semaphore\":\"hall\"}],\"wait\":\"50s\"}",
+                               i, SPACES, "")));
+    }
+    by(&scene, LOOKER, 200, NULL, "GET", "/v1/whoami", NULL); /* most of what was sent before it has been read */
+    int64_t began = kit_now_us();
+    reload(&scene, USER);
+    for (int i = 0; i < WAITS; i++) {
+        hear(&waits[i], 401, "unauthenticated");
+        talk_end(&waits[i]);
+    }
+    cr_expect_lt(kit_now_us() - began, 40 * 1000000);
+    for (int i = 0; i < BATCHES; i++) {
+        hear(&batches[i], 200, NULL);
+        talk_end(&batches[i]);
+    }
+    scene_end(&scene);
 }
 
 /* ---- reload under load ---- */

@@ -299,6 +299,40 @@ Test(tls, random_bytes_before_the_first_request_are_harmless)
     kit_permitd_stop(served.permitd);
 }
 
+struct wanted_output {
+    const char *text;
+    size_t times;
+};
+
+static bool has_output(void *context)
+{
+    const struct wanted_output *wanted = context;
+    char *output = kit_read_file(file("output"));
+    size_t times = 0;
+    for (const char *at = output; at && (at = strstr(at, wanted->text)); at++)
+        times++;
+    free(output);
+    return times >= wanted->times;
+}
+
+/* openssl s_client sends a key update for each line K. These records have no data. */
+Test(tls, request_behind_key_updates_is_served)
+{
+    enum { UPDATES = 5 };
+    struct served served = serve(NULL, NULL, NULL, NULL);
+    const char *command = text("openssl s_client -connect 127.0.0.1:%u >'%s' 2>&1", served.port, file("output"));
+    FILE *client = popen(command, "we");
+    for (size_t i = 1; i <= UPDATES; i++) {
+        cr_assert(fputs("K\n", client) >= 0 && fflush(client) == 0);
+        cr_assert(kit_wait_until(has_output, &(struct wanted_output){"KEYUPDATE", i}, LONG_MS));
+    }
+    fputs("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", client);
+    fflush(client);
+    cr_assert(kit_wait_until(has_output, &(struct wanted_output){"\"status\":\"ok\"", 1}, LONG_MS));
+    kit_permitd_stop(served.permitd);
+    pclose(client);
+}
+
 /* ---- certificates of clients ---- */
 
 static void is_refused(const struct served *served, const char *flags, const char *result)
@@ -452,44 +486,73 @@ static void write_program(const char *name, const char *program)
     fclose(out);
 }
 
-/* Each client keeps one connection open over all reloads and asks on it; a cut connection ends the program. */
+#define KEPT_TOKEN     "pmt_kept-token-of-the-tests-xxxxxxxxxxxxxxxxxxx"
+#define KEPT_DIGEST    "3a92df8f6a433b9a56bea7a440f3d87677a6ccff64cf304bb621e8e2810464fe"
+#define SWAPPED_TOKEN  "pmt_swapped-token-of-the-tests-xxxxxxxxxxxxxxxx"
+#define SWAPPED_DIGEST "294fec1132cccd5557ea5ccd36667c7e0b0cca5abaec7d6ffe8e8648c98d6c0a"
+
+/* Writes a file in which the principal `kept` has one token, and a second one if `swapped`. */
+static void write_tokens(bool swapped)
+{
+    FILE *out = fopen(file("tokens.new"), "w");
+    cr_assert_not_null(out);
+    fprintf(out, "[kept]\ntoken = sha256:" KEPT_DIGEST "\nrole = look\nsemaphores = *\n");
+    if (swapped)
+        fprintf(out, "token = sha256:" SWAPPED_DIGEST "\n");
+    cr_assert(fclose(out) == 0 && chmod(file("tokens.new"), 0600) == 0);
+    cr_assert_eq(rename(file("tokens.new"), file("tokens")), 0);
+}
+
+/*
+ * Each client keeps one connection open over all reloads and asks on it with the token that stays; an answer other than
+ * 200 or a cut connection ends the program.
+ */
 static const char clients_program[] =
     "import http.client, ssl, sys, threading, time, os\n"
-    "port, stop = int(sys.argv[1]), sys.argv[2]\n"
+    "port, stop, count = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])\n"
     "context = ssl.create_default_context(cafile='ca.pem')\n"
-    "served, faults = [0] * 8, []\n"
+    "served, faults = [0] * count, []\n"
     "def run(i):\n"
     "    connection = http.client.HTTPSConnection('localhost', port, context=context)\n"
     "    connection.connect()\n"
     "    connection.auto_open = 0\n"
     "    try:\n"
     "        while not os.path.exists(stop):\n"
-    "            connection.request('GET', '/healthz')\n"
+    "            connection.request('GET', '/v1/whoami', headers={'Authorization': 'Bearer " KEPT_TOKEN "'})\n"
     "            answer = connection.getresponse()\n"
     "            answer.read()\n"
-    "            assert answer.status == 200\n"
+    "            assert answer.status == 200, answer.status\n"
     "            served[i] += 1\n"
-    "            time.sleep(0.01)\n"
+    "            time.sleep(0.05)\n"
     "    except Exception as fault:\n"
     "        faults.append(repr(fault))\n"
-    "threads = [threading.Thread(target=run, args=(i,)) for i in range(8)]\n"
+    "threads = [threading.Thread(target=run, args=(i,)) for i in range(count)]\n"
     "for thread in threads: thread.start()\n"
     "for thread in threads: thread.join()\n"
     "assert not faults, faults\n"
     "assert min(served) > 0, served\n"
     "print('uncut')\n";
 
-Test(tls, twenty_reloads_cut_no_connection)
+/* The certificate of permitd is another one after each reload, and a second token comes and goes. */
+Test(tls, hundred_swaps_of_certificate_and_token_cut_no_connection, .timeout = 600)
 {
-    enum { RELOADS = 20 };
-    struct served served = serve(NULL, NULL, NULL, NULL);
+    enum { RELOADS = 100, CLIENTS = 64 };
+    write_tokens(false);
+    struct served served = serve(text("--credentials=%s", file("tokens")), NULL, NULL, NULL);
     write_program("clients.py", clients_program);
-    FILE *clients = popen(text("cd '%s' && python3 clients.py %u stop 2>&1", directory, served.port), "re");
+    FILE *clients = popen(text("cd '%s' && python3 clients.py %u stop %d 2>&1", directory, served.port, CLIENTS), "re");
     for (size_t i = 1; i <= RELOADS; i++) {
+        int status;
+        bool valid = i % 2 == 1;
+        write_tokens(valid);
         make_certificate("ca", "server", "/CN=server", "DNS:localhost", 9);
         const char *serial = run("openssl x509 -noout -serial -in server.pem");
         reload(&served, i, "settings reloaded");
         cr_assert_str_eq(serial_shown(&served), serial, "reload %zu", i);
+        const char *answer =
+            curl(&served, "--cacert ca.pem -w '%{http_code}' -H 'Authorization: Bearer " SWAPPED_TOKEN "'",
+                 "/v1/whoami", &status);
+        cr_assert(status == 0 && strstr(answer, valid ? "}\n200" : "}\n401"), "reload %zu: %s", i, answer);
     }
     run("touch stop");
     char line[4096] = "";
@@ -545,6 +608,8 @@ Test(tls, certificates_and_users_of_a_unix_socket_are_credentials)
     cr_assert(strstr(answer, "\"principal\":\"by-user\""), "%s", answer);
     answer = run_shell(&status, "curl -sS --unix-socket '%s' http://localhost/metrics", file("socket"));
     cr_assert(strstr(answer, "permitd_auth_total{result=\"conflict\"} 1\n"), "%s", answer);
+    cr_assert(strstr(answer, "permitd_auth_total{result=\"unknown\"} 1\n"), "%s", answer);
+    cr_assert(strstr(answer, "permitd_auth_total{result=\"missing\"} 1\n"), "%s", answer);
     cr_assert_eq(log_count(served.permitd, "insecure"), 0);
     kit_permitd_stop(served.permitd);
 }

@@ -122,10 +122,11 @@ static void *relay_run(void *argument)
     return NULL;
 }
 
-static void relay_start(struct relay *relay)
+static void relay_start(struct relay *relay, const char *host)
 {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in address = {.sin_family = AF_INET};
     socklen_t length = sizeof address;
+    cr_assert_eq(inet_pton(AF_INET, host, &address.sin_addr), 1);
     relay->heard_length = 0;
     relay->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     cr_assert_eq(bind(relay->listener, (struct sockaddr *)&address, sizeof address), 0);
@@ -137,13 +138,14 @@ static void relay_start(struct relay *relay)
 
 /* --- logging in --- */
 
-/* Logs in over TCP through the relay, with this password and the TLS parameters of `tls`. */
+/* Logs in over TCP through the relay, with this password and the TLS parameters of `tls`; its host NULL: 127.0.0.1. */
 static enum permit_status log_in_with(const char *password, const struct database_address *tls, bool *ret_encrypted)
 {
     static struct relay relay;
-    relay_start(&relay);
+    char *host = tls->host ? tls->host : (char[]){"127.0.0.1"};
+    relay_start(&relay, host);
     struct database_address address = {
-        .host = (char[]){"127.0.0.1"},
+        .host = host,
         .port = relay.port,
         .user = (char[]){"permitd"},
         .password = (char *)(uintptr_t)password,
@@ -284,6 +286,23 @@ Test(login, server_is_verified_with_the_authorities_of_the_system)
     free(command);
     free(other);
     free(file);
+}
+
+/* The certificate is for 127.0.0.1, and its authority is trusted; but the address of the database is another one. */
+Test(login, server_with_a_certificate_of_another_name_is_refused)
+{
+    struct database_address plain = {.host = (char[]){"127.0.0.2"}}, by_file = plain, by_system = plain;
+    bool encrypted = false;
+    by_file.ssl_ca = made("%s/cert.pem", directory);
+    by_system.ssl_verify = true;
+    (void)setenv("SSL_CERT_FILE", by_file.ssl_ca, 1);
+    cr_assert_eq(log_in_with(PASSWORD, &by_file, &encrypted), PERMIT_DATABASE_UNAVAILABLE);
+    cr_assert_eq(log_in_with(PASSWORD, &by_system, &encrypted), PERMIT_DATABASE_UNAVAILABLE);
+    cr_assert_eq(log_in_with(PASSWORD, &plain, &encrypted), PERMIT_OK, "the server cannot be reached at all");
+    by_file.host = by_system.host = NULL;
+    cr_assert_eq(log_in_with(PASSWORD, &by_file, &encrypted), PERMIT_OK);
+    cr_assert_eq(log_in_with(PASSWORD, &by_system, &encrypted), PERMIT_OK);
+    free(by_file.ssl_ca);
 }
 
 /* Over the socket: the schema, the doctor's checks, and the locks of a batch. */
