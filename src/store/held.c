@@ -218,6 +218,27 @@ void held_changes_sql(const struct changes *changes, struct arena *arena, struct
     waiting_sql(changes, arena, guard, sql);
 }
 
+/* ---- tokens in order ---- */
+
+/*
+ * Takes whole blocks, because the bits of a block are in rows of any order. The sum of a row includes all rows of its
+ * block. The block at which LIMIT cuts has a sum of at least `most`, because each row has a bit. So a block is left out
+ * only if `most` - 64 tokens are in those before it, of which at most 63 are not above `after`.
+ */
+void held_tokens_sql(const char *semaphore_id, uint64_t after, unsigned count, struct buf *sql)
+{
+    unsigned most = count + 2 * HELD_BLOCK_TOKENS;
+    buf_printf(sql,
+               "(SELECT STRAIGHT_JOIN h.semaphore_id,h.block*64+b.n AS id,h.due_s,h.owner"
+               " FROM (SELECT semaphore_id,block,due_s,owner,bits,SUM(BIT_COUNT(bits)) OVER (ORDER BY block) AS tokens"
+               " FROM (SELECT semaphore_id,block,due_s,owner,bits FROM held FORCE INDEX (PRIMARY)"
+               " WHERE bits<>0 AND semaphore_id=%s AND block>=%llu ORDER BY block LIMIT %u) f) h"
+               " JOIN held_bit b FORCE INDEX (PRIMARY) ON h.bits&b.mask"
+               " WHERE h.tokens<%u AND h.block*64+b.n>%llu ORDER BY id LIMIT %u) t",
+               semaphore_id, (unsigned long long)after / HELD_BLOCK_TOKENS, most, most, (unsigned long long)after,
+               count);
+}
+
 /* ---- rows without bits ---- */
 
 enum { CLEAN_ROWS = 500, CLEAN_STATEMENTS = 20 };

@@ -27,9 +27,12 @@ static inline uint32_t held_due_s(utc_us due_at)
     return second < HELD_NEVER_DUE ? (uint32_t)second : HELD_NEVER_DUE - 1;
 }
 
+/* SQL expression: due_s of `permit_request` r, as held_due_s. */
+#define HELD_DUE_S "COALESCE(LEAST(GREATEST(TIMESTAMPDIFF(SECOND,'1970-01-01',r.due_at),0),4294967294),4294967295)"
+
 /*
  * SQL: joins the rows h of `held`, or of a derived table with semaphore_id, block and bits, with their permits p: one row
- * for each bit.
+ * for each bit. The server reads many rows h into a join buffer before it joins the first.
  */
 #define HELD_PERMITS                                                                                                   \
     " JOIN held_bit b FORCE INDEX (PRIMARY) ON h.bits&b.mask"                                                          \
@@ -37,6 +40,20 @@ static inline uint32_t held_due_s(utc_us due_at)
 /* SQL: joins these permits with their requests r. */
 #define HELD_REQUESTS                                                                                                  \
     HELD_PERMITS " JOIN permit_request r FORCE INDEX (PRIMARY) ON r.id=p.permit_request_id AND r.state=1"
+/*
+ * SQL condition on a row h of `held`: one of its permits p belongs to a held request r that fulfils `condition`.
+ * Without a join buffer, so a walk over rows h stops at the first that has one.
+ */
+#define HELD_ROW_HAS(condition)                                                                                        \
+    "EXISTS (SELECT STRAIGHT_JOIN 1 FROM held_bit b FORCE INDEX (PRIMARY)"                                             \
+    " JOIN permit p FORCE INDEX (PRIMARY) ON p.semaphore_id=h.semaphore_id AND p.id=h.block*64+b.n"                    \
+    " JOIN permit_request r FORCE INDEX (PRIMARY) ON r.id=p.permit_request_id AND r.state=1"                           \
+    " WHERE h.bits&b.mask AND " condition ")"
+/* SQL condition: of the permits of request r, p is the one of the first semaphore. */
+#define HELD_FIRST_PERMIT                                                                                              \
+    "NOT EXISTS (SELECT 1 FROM permit q FORCE INDEX (permit_request)"                                                  \
+    " WHERE q.permit_request_id=r.id AND q.semaphore_id<p.semaphore_id)"
+
 /*
  * A derived table that is cut by LIMIT, in the order of blocks, has at least `count` tokens of whole blocks if it has this
  * many rows: each row has a bit, and the block that is cut has at most 63 rows before the cut.
@@ -51,6 +68,13 @@ static inline uint32_t held_due_s(utc_us due_at)
     "COALESCE((SELECT MIN(f.block*64+BIT_COUNT((f.bits&(~f.bits+1))-1)) FROM held f FORCE INDEX (PRIMARY)"             \
     " WHERE f.semaphore_id=s.id AND f.bits<>0 AND f.block=(SELECT g.block FROM held g FORCE INDEX (PRIMARY)"           \
     " WHERE g.semaphore_id=s.id AND g.bits<>0 ORDER BY g.block LIMIT 1)),s.next_permit_id)"
+
+/*
+ * Appends a derived table t with semaphore_id, id, due_s and owner: the `count` smallest held tokens of a semaphore
+ * above `after`; if fewer are left, all of them. The row of `held` gives due_s and owner. The statement must sort by
+ * t.id again. `semaphore_id` is SQL. Walks PRIMARY over at most `count` + 128 rows with bits.
+ */
+void held_tokens_sql(const char *semaphore_id, uint64_t after, unsigned count, struct buf *sql);
 
 /* Appends the statements that write the changes of `held` and `waiting_due`. Scratch memory comes from the arena. */
 void held_changes_sql(const struct changes *changes, struct arena *arena, struct batch_guard *guard, struct buf *sql);

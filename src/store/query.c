@@ -269,25 +269,28 @@ void query_any_semaphore_sql(struct buf *sql, struct bytes name)
     sql_bytes(sql, name);
 }
 
-/* Walks PRIMARY of held along the blocks of the page, then the primary keys of its permits and requests. */
+/* Finds the tokens of the page, then walks the primary keys of their permits and requests. */
 static enum permit_status query_holders(struct store *store, struct bytes semaphore, uint64_t after, unsigned limit,
                                         struct arena *arena, struct holder_row **ret_rows, size_t *ret_count,
                                         struct query_time *ret_time)
 {
     struct session *session = session_of(store);
-    struct buf sql;
+    struct buf sql, id;
     struct holder_row *rows = NULL;
     size_t count = 0;
     buf_init(&sql, QUERY_SQL_MAX);
+    buf_init(&id, QUERY_SQL_MAX);
+    buf_append_char(&id, '(');
+    query_semaphore_sql(&id, semaphore);
+    buf_append_char(&id, ')');
     query_semaphore_sql(&sql, semaphore);
-    buf_append_text(
-        &sql, ";SELECT " ROW_PERMIT_COLUMNS "," ROW_REQUEST_COLUMNS
-              " FROM (SELECT semaphore_id,block,bits FROM held FORCE INDEX (PRIMARY) WHERE bits<>0 AND semaphore_id=(");
-    query_semaphore_sql(&sql, semaphore);
-    buf_printf(&sql,
-               ") AND block>=%llu ORDER BY block LIMIT %u) h" HELD_REQUESTS
-               " WHERE p.id>%llu ORDER BY p.id LIMIT %u;" SQL_CLOCK,
-               (unsigned long long)after / HELD_BLOCK_TOKENS, HELD_ROWS_FOR(limit), (unsigned long long)after, limit);
+    buf_append_text(&sql, ";SELECT " ROW_PERMIT_COLUMNS "," ROW_REQUEST_COLUMNS " FROM ");
+    held_tokens_sql(buf_text(&id), after, limit, &sql);
+    buf_append_text(&sql, " JOIN permit p FORCE INDEX (PRIMARY) ON p.semaphore_id=t.semaphore_id AND p.id=t.id"
+                          " JOIN permit_request r FORCE INDEX (PRIMARY) ON r.id=p.permit_request_id AND r.state=1"
+                          " ORDER BY p.id;" SQL_CLOCK);
+    sql.broken |= id.broken;
+    buf_release(&id);
     enum permit_status status = query_packet_of_semaphore(session, &sql);
     if (status == PERMIT_OK)
         status = read_holders(session, arena, &rows, &count);

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The list of requests by owner, semaphore and state. A filter may match few of many requests, and most filters have no
- * index of their own. So the list walks requests in order of id, along the index that excludes most of the others, and
- * a page ends after QUERY_WALK_MAX requests, full or not. If a semaphore or a state has few requests, the list reads
- * and sorts all of them instead. It always reads and sorts the whole queue of a semaphore, which is bounded.
+ * The list of requests by owner, semaphore and state. A filter may match few of many requests, and ended ones have no
+ * index by owner. So the list walks requests in order of id, or the permits in order of the id of their request, and a
+ * page ends after QUERY_WALK_MAX of them, full or not. If the tables of what is live, or the permits of the semaphore,
+ * have few rows of the filter, the list reads and sorts all of them instead. It always reads and sorts the whole queue
+ * of a semaphore, which is bounded.
  */
+#include "store/held.h"
 #include "store/query_packet.h"
 
 struct id_walk {
@@ -46,7 +48,7 @@ static size_t ids_left(const struct id_walk *walk)
     return walk->filter->limit + 1 - walk->count;
 }
 
-/* ---- few matches ---- */
+/* ---- parts of the statements ---- */
 
 /* A SELECT of ids after the walked ones. */
 struct steps {
@@ -62,17 +64,32 @@ static void steps_sql(const struct id_walk *walk, const struct steps *steps, con
                id, (unsigned long long)steps->last, id, steps->limit, steps->offset);
 }
 
+/* Appends the conditions of the filter on a request r. */
+static void request_conditions_sql(const struct request_filter *filter, struct buf *sql)
+{
+    if (filter->state)
+        buf_printf(sql, " AND r.state=%d", filter->state);
+    if (!filter->owner.data)
+        return;
+    buf_append_text(sql, " AND r.owner=");
+    sql_bytes(sql, filter->owner);
+}
+
+#define REQUEST_OF(alias) " JOIN permit_request r FORCE INDEX (PRIMARY) ON r.id=" alias ".permit_request_id"
+
 /* Returns true if only waiting requests of a semaphore may match. */
 static bool is_in_queue(const struct id_walk *walk)
 {
-    return walk->semaphore_id && walk->filter->state == REQUEST_WAITING && !walk->filter->owner.data;
+    return walk->semaphore_id && walk->filter->state == REQUEST_WAITING;
 }
 
 /* Walks the whole queue of the semaphore and sorts it. */
 static void steps_of_queue_sql(const struct id_walk *walk, const struct steps *steps, struct buf *sql)
 {
-    buf_printf(sql, "SELECT w.permit_request_id AS id FROM waiter w FORCE INDEX (PRIMARY) WHERE w.semaphore_id=%llu",
-               (unsigned long long)walk->semaphore_id);
+    buf_append_text(
+        sql, "SELECT STRAIGHT_JOIN w.permit_request_id AS id FROM waiter w FORCE INDEX (PRIMARY)" REQUEST_OF("w"));
+    buf_printf(sql, " WHERE w.semaphore_id=%llu", (unsigned long long)walk->semaphore_id);
+    request_conditions_sql(walk->filter, sql);
     steps_sql(walk, steps, "w.permit_request_id", sql);
 }
 
@@ -90,59 +107,87 @@ static void and_queue_sql(const struct id_walk *walk, const struct steps *steps,
     buf_printf(sql, ") ORDER BY id LIMIT %zu", steps->limit);
 }
 
-/*
- * Appends FROM and WHERE for the filters that have an index of their own, which is not in order of id. Returns the
- * column of the request id; NULL: the filter has no such index.
- */
-static const char *few_sql(const struct id_walk *walk, struct buf *sql)
+/* ---- few matches ---- */
+
+/* A table whose rows lead to all requests that may match, but not in order of id. */
+struct source {
+    const char *table;        /* with its index */
+    const char *join;         /* joins the requests r */
+    const char *owner;        /* the column that the filter names; NULL: none */
+    const char *semaphore_id; /* the same */
+    const char *counted;      /* the columns from which `count` is computed */
+    const char *count;        /* expression over all rows: rows or requests, the larger number */
+};
+
+#define HELD_COUNTED "bits", "GREATEST(COUNT(*),COALESCE(SUM(BIT_COUNT(bits)),0))"
+static const struct source held_of_owner = {"held h FORCE INDEX (held_owner)", HELD_REQUESTS, "h.owner",
+                                            "h.semaphore_id", HELD_COUNTED};
+static const struct source held_of_semaphores = {"held h FORCE INDEX (PRIMARY)", HELD_REQUESTS, NULL, "h.semaphore_id",
+                                                 HELD_COUNTED};
+static const struct source waiting = {
+    "waiting_due w FORCE INDEX (PRIMARY)", REQUEST_OF("w"), NULL, NULL, "1", "COUNT(*)"};
+static const struct source permits = {
+    "permit p FORCE INDEX (PRIMARY)", REQUEST_OF("p"), NULL, "p.semaphore_id", "1", "COUNT(*)"};
+
+/* Returns NULL if no table has less than all requests. */
+static const struct source *source_of(const struct id_walk *walk)
 {
-    int state = walk->filter->state;
-    if (walk->filter->owner.data || (!walk->semaphore_id && !state))
-        return NULL;
-    if (!walk->semaphore_id) {
-        buf_printf(sql, " FROM permit_request r FORCE INDEX (permit_request_due) WHERE r.state=%d", state);
-        return "r.id";
-    }
-    buf_printf(sql, " FROM permit p FORCE INDEX (permit_state) WHERE p.semaphore_id=%llu",
-               (unsigned long long)walk->semaphore_id);
-    if (state)
-        buf_printf(sql, " AND p.state=%d", state);
-    return "p.permit_request_id";
+    if (walk->filter->state == REQUEST_ACQUIRED)
+        return walk->filter->owner.data ? &held_of_owner : &held_of_semaphores;
+    if (walk->semaphore_id)
+        return &permits;
+    return walk->filter->state == REQUEST_WAITING ? &waiting : NULL;
 }
 
-/* Sets *ret_few if few_sql matches at most QUERY_WALK_MAX rows. */
+/* Appends FROM and WHERE; `join` is "" or that of the source. */
+static void source_sql(const struct id_walk *walk, const struct source *source, const char *join, struct buf *sql)
+{
+    buf_printf(sql, " FROM %s%s WHERE 1", source->table, join);
+    if (walk->semaphore_id)
+        buf_printf(sql, " AND %s=%llu", source->semaphore_id, (unsigned long long)walk->semaphore_id);
+    if (!source->owner)
+        return;
+    buf_printf(sql, " AND %s=", source->owner);
+    sql_bytes(sql, walk->filter->owner);
+}
+
+/* Sets *ret_few if the source has at most QUERY_WALK_MAX rows, and bits. */
 static enum permit_status is_few(struct session *session, const struct id_walk *walk, bool *ret_few)
 {
+    const struct source *source = source_of(walk);
     struct buf sql;
     uint64_t number = 0;
     size_t count;
     *ret_few = false;
-    buf_init(&sql, QUERY_SQL_MAX);
-    buf_append_text(&sql, "SELECT COUNT(*) FROM (SELECT 1");
-    if (!few_sql(walk, &sql)) {
-        buf_release(&sql);
+    if (!source)
         return PERMIT_OK;
-    }
+    buf_init(&sql, QUERY_SQL_MAX);
+    buf_printf(&sql, "SELECT %s FROM (SELECT %s", source->count, source->counted);
+    source_sql(walk, source, "", &sql);
     buf_printf(&sql, " LIMIT %d) f", QUERY_WALK_MAX + 1);
     enum permit_status status = read_numbers(session, &sql, &number, 1, &count);
     *ret_few = number <= QUERY_WALK_MAX;
     return status;
 }
 
-/* Takes the matches after the walked ids. The server reads and sorts all of them. */
+/*
+ * Takes the matches after the walked ids. The server reads and sorts all of them. DISTINCT: a request has a bit for
+ * each of its permits.
+ */
 static enum permit_status take_few(struct session *session, struct id_walk *walk)
 {
-    struct buf from, sql;
-    size_t count;
-    buf_init(&from, QUERY_SQL_MAX);
-    buf_init(&sql, QUERY_SQL_MAX);
+    const struct source *source = source_of(walk);
     const struct steps all = {.last = UINT64_MAX, .matching = true, .limit = ids_left(walk)};
-    const char *id = few_sql(walk, &from);
-    buf_printf(&sql, "%sSELECT %s AS id%s", has_queue(walk, &all) ? "(" : "", id, buf_text(&from));
-    steps_sql(walk, &all, id, &sql);
+    struct buf sql;
+    size_t count;
+    buf_init(&sql, QUERY_SQL_MAX);
+    buf_append_text(&sql, has_queue(walk, &all) ? "(" : "");
+    buf_append_text(&sql, "SELECT STRAIGHT_JOIN DISTINCT r.id AS id");
+    source_sql(walk, source, source->join, &sql);
+    request_conditions_sql(walk->filter, &sql);
+    steps_sql(walk, &all, "r.id", &sql);
     if (has_queue(walk, &all))
         and_queue_sql(walk, &all, &sql);
-    buf_release(&from);
     enum permit_status status = read_numbers(session, &sql, walk->ids + walk->count, ids_left(walk), &count);
     walk->count += count;
     walk->walked = UINT64_MAX;
@@ -151,58 +196,38 @@ static enum permit_status take_few(struct session *session, struct id_walk *walk
 
 /* ---- the walk ---- */
 
-/* Walks permit_request_owner, which has the requests of one owner and one state in order of id. */
-static void steps_of_owner_sql(const struct id_walk *walk, const struct steps *steps, int state, struct buf *sql)
+/* Walks KEY permit_request of permit, which has the requests with permits in order of id. */
+static void steps_of_permits_sql(const struct id_walk *walk, const struct steps *steps, struct buf *sql)
 {
-    buf_append_text(sql, "SELECT STRAIGHT_JOIN r.id FROM permit_request r FORCE INDEX (permit_request_owner)");
-    if (steps->matching && walk->semaphore_id && state == REQUEST_WAITING)
-        buf_printf(sql,
-                   " JOIN waiter w FORCE INDEX (PRIMARY) ON w.semaphore_id=%llu AND w.place=r.place"
-                   " AND w.permit_request_id=r.id",
-                   (unsigned long long)walk->semaphore_id);
-    else if (steps->matching && walk->semaphore_id)
-        buf_printf(sql,
-                   " JOIN permit p FORCE INDEX (permit_request) ON p.permit_request_id=r.id AND p.semaphore_id=%llu",
-                   (unsigned long long)walk->semaphore_id);
-    buf_printf(sql, " WHERE r.state=%d AND r.owner=", state);
-    sql_bytes(sql, walk->filter->owner);
-    steps_sql(walk, steps, "r.id", sql);
+    const struct request_filter *filter = walk->filter;
+    bool joined = steps->matching && (filter->owner.data || filter->state);
+    buf_append_text(sql, "SELECT STRAIGHT_JOIN p.permit_request_id AS id FROM permit p FORCE INDEX (permit_request)");
+    buf_append_text(sql, joined ? REQUEST_OF("p") " WHERE 1" : " WHERE 1");
+    if (joined)
+        request_conditions_sql(filter, sql);
+    if (steps->matching)
+        buf_printf(sql, " AND p.semaphore_id=%llu", (unsigned long long)walk->semaphore_id);
+    steps_sql(walk, steps, "p.permit_request_id", sql);
 }
 
 static void walk_sql(const struct id_walk *walk, const struct steps *steps, struct buf *sql)
 {
-    int state = walk->filter->state;
-    if (walk->filter->owner.data && state) {
-        steps_of_owner_sql(walk, steps, state, sql);
-    } else if (walk->filter->owner.data) {
-        buf_append_text(sql, "SELECT id FROM ((");
-        steps_of_owner_sql(walk, steps, REQUEST_ACQUIRED, sql);
-        buf_append_text(sql, ") UNION ALL (");
-        steps_of_owner_sql(walk, steps, REQUEST_RELEASED, sql);
-        buf_append_text(sql, ") UNION ALL (");
-        steps_of_owner_sql(walk, steps, REQUEST_WAITING, sql);
-        buf_printf(sql, ")) u ORDER BY id LIMIT %zu", steps->limit);
-    } else if (is_in_queue(walk)) {
+    if (is_in_queue(walk)) {
         steps_of_queue_sql(walk, steps, sql);
     } else if (walk->semaphore_id) {
         buf_append_text(sql, has_queue(walk, steps) ? "(" : "");
-        buf_append_text(sql, "SELECT p.permit_request_id AS id FROM permit p FORCE INDEX (permit_request) WHERE 1");
-        if (steps->matching)
-            buf_printf(sql, " AND p.semaphore_id=%llu", (unsigned long long)walk->semaphore_id);
-        if (steps->matching && state)
-            buf_printf(sql, " AND p.state=%d", state);
-        steps_sql(walk, steps, "p.permit_request_id", sql);
+        steps_of_permits_sql(walk, steps, sql);
         if (has_queue(walk, steps))
             and_queue_sql(walk, steps, sql);
     } else {
         buf_append_text(sql, "SELECT r.id FROM permit_request r FORCE INDEX (PRIMARY) WHERE 1");
-        if (steps->matching && state)
-            buf_printf(sql, " AND r.state=%d", state);
+        if (steps->matching)
+            request_conditions_sql(walk->filter, sql);
         steps_sql(walk, steps, "r.id", sql);
     }
 }
 
-/* Walks the next `steps` requests; up to three times as many for an owner with requests of all states. */
+/* Walks the next `steps` requests. */
 static enum permit_status walk_next(struct session *session, struct id_walk *walk, unsigned steps)
 {
     struct buf sql;

@@ -23,6 +23,8 @@ struct store *opened(const struct database_address *address, enum store_use use)
 void must_run(struct session *session, const char *sql);
 /* Runs a packet that may take long on a loaded machine, on a session with long timeouts. */
 void must_run_long(const struct database_address *address, const char *sql);
+/* Writes `held` and `waiting_due` anew from the requests and their permits, after a test has changed those itself. */
+void held_rewrite(const struct database_address *address);
 /* Returns the first column of the first row as a number; fails the test if there is none. */
 int64_t number_of(struct session *session, const char *sql);
 /* Returns the first column of the first row as text; valid until the next call. */

@@ -40,19 +40,18 @@ static void rows_make(void)
              " SELECT seq, CONCAT('key', seq), IF(seq %% 2, 'odd', 'even'), 2, 1,"
              " '2026-11-21 00:00:00' + INTERVAL seq SECOND, '2026-11-21 00:00:01.5' + INTERVAL seq SECOND"
              " FROM numbers.upto WHERE seq <= %d;"
-             "INSERT INTO permit (semaphore_id, id, permit_request_id, count, state)"
-             " SELECT 1, 10 * seq, seq, 1, 2 FROM numbers.upto WHERE seq <= %d;"
+             "INSERT INTO permit (semaphore_id, id, permit_request_id, count)"
+             " SELECT 1, 10 * seq, seq, 1 FROM numbers.upto WHERE seq <= %d;"
              "UPDATE permit_request SET state = 1, end_reason = 0, ended_at = '9999-12-31' WHERE id = 1;"
-             "UPDATE permit SET state = 1 WHERE permit_request_id = 1;"
              "UPDATE permit_request SET ended_at = '2026-11-21 05:33:22' WHERE id = 2;"
-             "INSERT INTO permit (semaphore_id, id, permit_request_id, count, slots, state) VALUES (2, 400, 1, 3, '', "
-             "1), (3, 1, 10, 1, '', 2);"
+             "INSERT INTO permit (semaphore_id, id, permit_request_id, count) VALUES (2, 400, 1, 3), (3, 1, 10, 1);"
              "INSERT INTO permit_request (id, external_id, state, acquired_at)"
              " SELECT 100000 + seq, CONCAT('x', seq), 1, '2026-11-21 00:00:00' FROM numbers.upto WHERE seq <= %d;"
-             "INSERT INTO permit (semaphore_id, id, permit_request_id, count, slots, state) SELECT 4, seq, 100000 + "
-             "seq, 1, '', 1 FROM numbers.upto WHERE seq <= %d",
+             "INSERT INTO permit (semaphore_id, id, permit_request_id, count) SELECT 4, seq, 100000 + "
+             "seq, 1 FROM numbers.upto WHERE seq <= %d",
              ENDED, ENDED, STRANGERS, STRANGERS);
     must_run_long(address, sql);
+    held_rewrite(address);
     must_run(session, "UPDATE cluster SET tick_at = SYSDATE(6)");
 }
 

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "fixture.h"
+#include "held_rows.h"
 #include "mariadb/private_server.h"
 #include "store/schema.h"
 #include "testkit.h"
@@ -103,6 +104,13 @@ void must_run_long(const struct database_address *address, const char *sql)
     must_run(admin, sql);
     free(all);
     session_free(admin);
+}
+
+void held_rewrite(const struct database_address *address)
+{
+    must_run_long(address, "DELETE FROM held;DELETE FROM waiting_due;" HELD_ROWS_ADD("1 = 1"));
+    must_run_long(address, "INSERT INTO waiting_due (due_s, permit_request_id) SELECT " HELD_ROWS_DUE_S(
+                               "due_at") ", id FROM permit_request WHERE state = 3");
 }
 
 const char *text_of(struct session *session, const char *sql)

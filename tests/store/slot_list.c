@@ -41,11 +41,12 @@ static void seats_make(void)
              " FROM numbers.upto WHERE seq <= 1000;"
              "INSERT INTO permit_request (id, external_id, due_at, ttl_ms) SELECT seq, CONCAT('k', seq),"
              " '2026-11-21 10:00:00', 1000 FROM numbers.upto WHERE seq BETWEEN 2000 AND 2999;"
-             "INSERT INTO permit (semaphore_id, id, permit_request_id, count, state)"
-             " SELECT 1, seq, seq, 10, 1 FROM numbers.upto WHERE seq BETWEEN 2000 AND 2999;"
+             "INSERT INTO permit (semaphore_id, id, permit_request_id, count)"
+             " SELECT 1, seq, seq, 10 FROM numbers.upto WHERE seq BETWEEN 2000 AND 2999;"
              "ANALYZE TABLE slot, permit, permit_request",
              HELD_FROM, HELD_TO, SEATS);
     must_run_long(address, sql);
+    held_rewrite(address);
 }
 
 static void rows_forget(void)
