@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "store/mysql_methods.h"
 
+#include "store/held.h"
 #include "store/query_packet.h"
 
 enum { SQL_MAX = 8 << 20 };
@@ -8,11 +9,14 @@ enum { SQL_MAX = 8 << 20 };
 #define OWNER_COLUMNS "o.name,o.ttl_ms,o.due_at,o.lapsed_at,o.settled_at,o.replays"
 
 /*
- * owner_is_ending and owner_lapse_ends in SQL, on `permit_request` r and `owner` o; without the conditions on the
- * request's state and owner, which the index has.
+ * owner_is_ending and owner_lapse_ends in SQL, on `permit_request` r and the row of `owner`; without the conditions on
+ * the request's state and owner, which the walk along `held` has.
  */
-#define IS_ENDING       "o.lapsed_at IS NOT NULL AND o.settled_at IS NULL"
-#define ENDS_WITH_LAPSE "r.confirmed_at IS NULL AND (r.ttl_ms=0 OR r.acquired_at<=o.lapsed_at)"
+#define IS_ENDING                  "o.lapsed_at IS NOT NULL AND o.settled_at IS NULL"
+#define ENDS_WITH_LAPSE(lapsed_at) "r.confirmed_at IS NULL AND (r.ttl_ms=0 OR r.acquired_at<=" lapsed_at ")"
+/* The same of a row h of `held`: one of its requests ends with the lapse; is not confirmed. */
+#define ROW_HAS_ENDING             HELD_ROW_HAS(ENDS_WITH_LAPSE("o.lapsed_at"))
+#define ROW_HAS_UNCONFIRMED        HELD_ROW_HAS("r.confirmed_at IS NULL")
 
 /* ---- common parts ---- */
 
@@ -114,9 +118,9 @@ static enum permit_status owners_lock_nowait(struct store *store, const struct b
 }
 
 /*
- * Walks permit_request_owner to the first request that ends with the lapse. It needs no lock: while the owner is
- * lapsed, no request with ttl "owner" is granted. A request with another ttl can be granted, even with an acquired_at
- * before the lapse: it ends with the lapse if it commits before the lapse is settled, else by its ttl.
+ * Walks held_owner to the first request that ends with the lapse. It needs no lock: while the owner is lapsed, no
+ * request with ttl "owner" is granted. A request with another ttl can be granted, even with an acquired_at before the
+ * lapse: it ends with the lapse if it commits before the lapse is settled, else by its ttl.
  */
 static enum permit_status owners_read_holding(struct store *store, struct owner_image *images, size_t count)
 {
@@ -127,8 +131,8 @@ static enum permit_status owners_read_holding(struct store *store, struct owner_
     buf_init(&sql, SQL_MAX);
     buf_append_text(&sql, "SELECT o.name FROM owner o FORCE INDEX (PRIMARY)"
                           " WHERE " IS_ENDING " AND EXISTS"
-                          " (SELECT 1 FROM permit_request r FORCE INDEX (permit_request_owner)"
-                          " WHERE r.state=1 AND r.owner=o.name AND " ENDS_WITH_LAPSE ") AND o.name IN (");
+                          " (SELECT STRAIGHT_JOIN 1 FROM held h FORCE INDEX (held_owner) WHERE h.owner=o.name"
+                          " AND h.bits<>0 AND " ROW_HAS_ENDING ") AND o.name IN (");
     for (size_t i = 0; i < count; i++)
         if (images[i].exists && owner_is_ending(&images[i].owner)) {
             if (listed++)
@@ -274,7 +278,20 @@ static enum permit_status read_ends(struct session *session, struct arena *arena
     return reader.broken ? PERMIT_NO_MEMORY : PERMIT_OK;
 }
 
-/* Reads each owner by its primary key, then walks permit_request_owner in order of id. */
+/*
+ * Selects the requests of one owner that end with its lapse; for two names. Walks held_owner to the first OWNERS_ENDS
+ * rows that have such a request. A request with several permits counts in the row of its first semaphore alone, so
+ * these rows have at least as many requests as there are rows.
+ */
+#define ENDS_BEGIN                                                                                                     \
+    "SELECT r.external_id FROM (SELECT STRAIGHT_JOIN h.semaphore_id,h.block,h.bits,o.lapsed_at"                        \
+    " FROM owner o FORCE INDEX (PRIMARY) JOIN held h FORCE INDEX (held_owner) ON h.bits<>0 AND h.owner="
+#define ENDS_NAME                                                                                                      \
+    " WHERE " IS_ENDING " AND " HELD_ROW_HAS(ENDS_WITH_LAPSE("o.lapsed_at") " AND " HELD_FIRST_PERMIT) " AND o.name="
+#define ENDS_END                                                                                                       \
+    " LIMIT %d) h" HELD_REQUESTS " WHERE " ENDS_WITH_LAPSE("h.lapsed_at") " AND " HELD_FIRST_PERMIT                    \
+                                                                          " ORDER BY r.id LIMIT %d"
+
 static enum permit_status owners_ends(struct store *store, const struct owner *owners, size_t count,
                                       struct arena *arena, struct owner_ends *ret_ends)
 {
@@ -284,12 +301,11 @@ static enum permit_status owners_ends(struct store *store, const struct owner *o
     for (size_t i = 0; i < count; i++) {
         if (i)
             buf_append_char(&sql, ';');
-        buf_append_text(&sql, "SELECT STRAIGHT_JOIN r.external_id FROM owner o FORCE INDEX (PRIMARY)"
-                              " JOIN permit_request r FORCE INDEX (permit_request_owner) ON r.state=1 AND r.owner=");
+        buf_append_text(&sql, ENDS_BEGIN);
         sql_bytes(&sql, owners[i].name);
-        buf_append_text(&sql, " AND " ENDS_WITH_LAPSE " WHERE " IS_ENDING " AND o.name=");
+        buf_append_text(&sql, ENDS_NAME);
         sql_bytes(&sql, owners[i].name);
-        buf_printf(&sql, " ORDER BY r.id LIMIT %d", OWNERS_ENDS);
+        buf_printf(&sql, ENDS_END, OWNERS_ENDS, OWNERS_ENDS);
     }
     enum permit_status status = count ? session_send_buf(session, &sql) : PERMIT_OK;
     for (size_t i = 0; i < count && status == PERMIT_OK; i++) {
@@ -318,6 +334,7 @@ static enum permit_status owners_read(struct store *store, const struct bytes *n
     return query_packet_end(session, &sql, status);
 }
 
+/* Counts the requests that hold the permits of the owner's bits, along held_owner. */
 static enum permit_status owners_get(struct store *store, struct bytes name, struct arena *arena,
                                      struct owner *ret_owner, uint64_t *ret_held, struct query_time *ret_time)
 {
@@ -330,10 +347,10 @@ static enum permit_status owners_get(struct store *store, struct bytes name, str
     if (status != PERMIT_OK || count == 0)
         return status != PERMIT_OK ? status : PERMIT_UNKNOWN_OWNER;
     buf_init(&sql, SQL_MAX);
-    buf_append_text(&sql, "SELECT COUNT(*) FROM (SELECT 1 FROM permit_request r FORCE INDEX (permit_request_owner)"
-                          " WHERE r.state=1 AND r.owner=");
+    buf_append_text(&sql, "SELECT COUNT(*) FROM (SELECT STRAIGHT_JOIN DISTINCT p.permit_request_id"
+                          " FROM held h FORCE INDEX (held_owner)" HELD_PERMITS " WHERE h.bits<>0 AND h.owner=");
     sql_bytes(&sql, name);
-    buf_printf(&sql, " LIMIT %d) h", QUERY_WALK_MAX);
+    buf_printf(&sql, " LIMIT %d) r", QUERY_WALK_MAX);
     status = session_send_buf(session, &sql);
     if (status == PERMIT_OK && session_row(session, &row))
         *ret_held = column_u64(row.columns[0]);
@@ -364,8 +381,8 @@ static enum permit_status owners_count(struct store *store, uint64_t ret_counts[
 }
 
 /*
- * Seeks once per owner in permit_request_owner, however many requests each holds. GROUP BY names state too, although it
- * is constant: otherwise MariaDB reads every entry.
+ * Seeks once per owner in held_owner, however many permits each holds, and walks its rows to the first with a bit, and
+ * to the first with an unconfirmed request.
  */
 static enum permit_status owners_holding_page(struct store *store, struct bytes after, struct arena *arena,
                                               struct owner_holder **ret_holders, size_t *ret_count,
@@ -375,12 +392,14 @@ static enum permit_status owners_holding_page(struct store *store, struct bytes 
     struct buf sql;
     struct row_reader reader = {.arena = arena};
     buf_init(&sql, SQL_MAX);
-    buf_append_text(&sql, "SELECT g.owner,EXISTS(SELECT 1 FROM permit_request r FORCE INDEX (permit_request_owner)"
-                          " WHERE r.state=1 AND r.owner=g.owner AND r.confirmed_at IS NULL)"
-                          " FROM (SELECT h.state,h.owner FROM permit_request h FORCE INDEX (permit_request_owner)"
-                          " WHERE h.state=1 AND h.owner>");
+    buf_append_text(&sql, "SELECT g.owner,EXISTS(SELECT 1 FROM held h FORCE INDEX (held_owner)"
+                          " WHERE h.owner=g.owner AND h.bits<>0 AND " ROW_HAS_UNCONFIRMED ")"
+                          " FROM (SELECT f.owner FROM held f FORCE INDEX (held_owner) WHERE f.owner>");
     sql_bytes(&sql, after);
-    buf_printf(&sql, " GROUP BY h.state,h.owner ORDER BY h.state,h.owner LIMIT %d) g;" SQL_CLOCK, OWNERS_PAGE);
+    buf_printf(&sql,
+               " GROUP BY f.owner HAVING EXISTS (SELECT 1 FROM held e FORCE INDEX (held_owner)"
+               " WHERE e.owner=f.owner AND e.bits<>0) ORDER BY f.owner LIMIT %d) g ORDER BY g.owner;" SQL_CLOCK,
+               OWNERS_PAGE);
     enum permit_status status = session_send_buf(session, &sql);
     size_t count = status == PERMIT_OK ? (size_t)session_affected(session) : 0;
     struct owner_holder *holders = arena_array(arena, count, sizeof *holders);

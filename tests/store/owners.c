@@ -35,14 +35,15 @@ static void owners_finish(void)
 
 TestSuite(owners, .init = owners_begin, .fini = owners_finish, .timeout = 300);
 
-/* Inserts the held request `id` of an owner; NULL texts are SQL NULL. */
+/* Inserts the held request `id` of an owner, with one permit; NULL texts are SQL NULL. held_rewrite must follow. */
 static void request(int id, const char *owner, const char *ttl_ms, const char *acquired_at, bool confirmed)
 {
     char sql[512];
     snprintf(sql, sizeof sql,
              "INSERT INTO permit_request (id, external_id, owner, ttl_ms, acquired_at, confirmed_at)"
-             " VALUES (%d, 'r%d', '%s', %s, '%s', %s)",
-             id, id, owner, ttl_ms, acquired_at, confirmed ? "'2026-01-01'" : "NULL");
+             " VALUES (%d, 'r%d', '%s', %s, '%s', %s);"
+             "INSERT INTO permit (semaphore_id, id, permit_request_id, count) VALUES (1, %d, %d, 1)",
+             id, id, owner, ttl_ms, acquired_at, confirmed ? "'2026-01-01'" : "NULL", id, id);
     must_run(observer, sql);
 }
 
@@ -136,6 +137,7 @@ static void lapses_make(void)
     request(8, "tidy", "5000", "2026-01-01 12:01", false);
     must_run(observer,
              "UPDATE permit_request SET state = 2, end_reason = 1, ended_at = '2026-01-01 11:30' WHERE id = 6");
+    held_rewrite(address);
 }
 
 static utc_us time_of(const char *sql)
@@ -161,6 +163,43 @@ Test(owners, lapses_are_found_with_their_requests)
     cr_assert_eq(ends[1].count, 0);
     cr_assert_eq(store->owners->lapsed(store, owners[0].lapsed_at, owners[0].name, &arena, &owners, &count), PERMIT_OK);
     cr_assert(count == 1 && bytes_equal(owners[0].name, BYTES("tidy")));
+}
+
+Test(owners, lapse_ends_a_request_with_three_permits_once)
+{
+    struct owner *owners;
+    size_t count;
+    struct owner_ends ends[OWNERS_PAGE];
+    lapses_make();
+    must_run(observer, "INSERT INTO permit (semaphore_id, id, permit_request_id, count) VALUES (2, 1, 1, 1),"
+                       " (3, 900, 1, 1)");
+    held_rewrite(address);
+    cr_assert_eq(store->owners->lapsed(store, 0, (struct bytes){0}, &arena, &owners, &count), PERMIT_OK);
+    cr_assert_eq(store->owners->ends(store, owners, count, &arena, ends), PERMIT_OK, "%s", session_message(session));
+    cr_assert_eq(ends[0].count, 3);
+    cr_assert(bytes_equal(ends[0].keys[0], BYTES("r1")) && bytes_equal(ends[0].keys[1], BYTES("r2")));
+}
+
+/* 250 confirmed requests are in rows before the others. */
+Test(owners, page_of_ends_is_full_while_enough_requests_end)
+{
+    enum { CONFIRMED = 250, ENDING = 130, FIRST = 1001 };
+    struct owner *owners;
+    size_t count;
+    struct owner_ends ends[OWNERS_PAGE];
+    lapses_make();
+    for (int i = 0; i < CONFIRMED + ENDING; i++)
+        request(FIRST + i, "tidy", "5000", "2026-01-01 11:00", i < CONFIRMED);
+    must_run(observer, "UPDATE permit_request SET due_at = '2026-02-01' - INTERVAL id SECOND WHERE owner = 'tidy'");
+    held_rewrite(address);
+    cr_assert_eq(store->owners->lapsed(store, 0, (struct bytes){0}, &arena, &owners, &count), PERMIT_OK);
+    cr_assert_eq(store->owners->ends(store, owners, count, &arena, ends), PERMIT_OK, "%s", session_message(session));
+    cr_assert_eq(ends[1].count, OWNERS_ENDS);
+    must_run(observer, "UPDATE permit_request SET state = 2 WHERE id >= 1281");
+    held_rewrite(address);
+    cr_assert_eq(store->owners->ends(store, owners, count, &arena, ends), PERMIT_OK);
+    cr_assert_eq(ends[1].count, 30);
+    cr_assert(bytes_equal(ends[1].keys[0], BYTES("r1251")) && bytes_equal(ends[1].keys[29], BYTES("r1280")));
 }
 
 Test(owners, revived_owner_has_no_requests_to_end)
@@ -226,6 +265,7 @@ Test(owners, probe_gets_each_owner_of_unconfirmed_requests_once)
     lapses_make();
     request(20, "", "5000", "2026-01-01", false);
     request(21, "sold", "5000", "2026-01-01", true);
+    held_rewrite(address);
     must_run(observer, "INSERT INTO permit_request (id, external_id, owner, ttl_ms, acquired_at, state)"
                        " SELECT seq, CONCAT('e', seq), CONCAT('ended', seq), 1, '2026-01-01', 2"
                        " FROM numbers.upto WHERE seq BETWEEN 1000 AND 1999");
@@ -242,6 +282,36 @@ Test(owners, probe_gets_each_owner_of_unconfirmed_requests_once)
                   "%s", expected[i].name);
     cr_assert_eq(store->owners->holding_page(store, BYTES("dead"), &arena, &holders, &count, &now), PERMIT_OK);
     cr_assert(count == 2 && bytes_equal(holders[0].name, BYTES("sold")));
+}
+
+/* Rows of `held` without bits, until they are deleted: those of `tidy`, and of 149 other owners. */
+Test(owners, owner_of_rows_without_bits_holds_nothing)
+{
+    const struct bytes name = BYTES("tidy");
+    struct owner_holder *holders;
+    struct owner_image image;
+    struct owner *owners, owner;
+    struct owner_ends ends[OWNERS_PAGE];
+    size_t count;
+    uint64_t held;
+    lapses_make();
+    must_run(observer, "UPDATE held SET bits = 0 WHERE owner = 'tidy';"
+                       "UPDATE permit_request SET acquired_at = '2026-01-01 11:00' WHERE owner = 'tidy';"
+                       "INSERT INTO held (semaphore_id, block, due_s, owner, bits)"
+                       " SELECT 1, seq, 1, CONCAT('empty', seq), 0 FROM numbers.upto WHERE seq < 150");
+    cr_assert_eq(store->owners->holding_page(store, (struct bytes){0}, &arena, &holders, &count, &now), PERMIT_OK, "%s",
+                 session_message(session));
+    cr_assert_eq(count, 2);
+    cr_assert(bytes_equal(holders[0].name, BYTES("alive")) && bytes_equal(holders[1].name, BYTES("dead")));
+    cr_assert_eq(store->owners->get(store, name, &arena, &owner, &held, &now), PERMIT_OK);
+    cr_assert_eq(held, 0);
+    cr_assert_eq(store->owners->lapsed(store, 0, (struct bytes){0}, &arena, &owners, &count), PERMIT_OK);
+    cr_assert_eq(store->owners->ends(store, owners, count, &arena, ends), PERMIT_OK);
+    cr_assert(ends[0].count == 3 && ends[1].count == 0);
+    cr_assert_eq(store->owners->lock(store, &name, 1, &arena, &image, &now), PERMIT_OK);
+    cr_assert_eq(store->owners->read_holding(store, &image, 1), PERMIT_OK);
+    cr_assert_not(image.holding);
+    store->owners->rollback(store);
 }
 
 /* ---- a grant after a settled lapse ---- */
@@ -322,7 +392,7 @@ Test(owners, grant_committed_after_a_settled_lapse_blocks_no_heartbeat)
  */
 Test(owners, no_query_reads_more_than_it_finds)
 {
-    enum { SLACK = 60 };
+    enum { SLACK = 60, BITS = 64 };
     struct owner *owners;
     struct owner_holder *holders;
     size_t count;
@@ -336,8 +406,10 @@ Test(owners, no_query_reads_more_than_it_finds)
                   "INSERT INTO permit_request (id, external_id, owner, ttl_ms, acquired_at, state)"
                   " SELECT 100 + seq, CONCAT('x', seq), CONCAT('a', seq MOD 20), 5000, '2026-01-01', 1 + (seq MOD 2)"
                   " FROM numbers.upto WHERE seq <= 20000;"
-                  "ANALYZE TABLE owner, permit_request");
+                  "INSERT INTO permit (semaphore_id, id, permit_request_id, count)"
+                  " SELECT 1, 100 + seq, 100 + seq, 1 FROM numbers.upto WHERE seq <= 20000");
     lapses_make();
+    must_run_long(address, "ANALYZE TABLE owner, permit_request, permit, held, held_bit");
     session_drop(session); /* the server may have ended the worker's idle session */
     cr_assert_eq(session_connect(session), PERMIT_OK, "%s", session_message(session));
     (void)rows_read(session);
@@ -346,11 +418,11 @@ Test(owners, no_query_reads_more_than_it_finds)
     cr_assert_eq(store->owners->lapsed(store, 0, (struct bytes){0}, &arena, &owners, &count), PERMIT_OK);
     cr_assert_lt(rows_read(session), SLACK, "who is lapsed");
     cr_assert_eq(store->owners->ends(store, owners, count, &arena, ends), PERMIT_OK);
-    cr_assert_lt(rows_read(session), SLACK, "what ends with them");
+    cr_assert_lt(rows_read(session), SLACK + 20 * BITS, "what ends with them");
     cr_assert_eq(store->owners->removable(store, time_of("2026-01-01"), &arena, &owners, &count), PERMIT_OK);
     cr_assert_lt(rows_read(session), SLACK, "whom to forget");
     cr_assert_eq(store->owners->holding_page(store, (struct bytes){0}, &arena, &holders, &count, &now), PERMIT_OK);
-    cr_assert_lt(rows_read(session), SLACK + 10 * (int64_t)count, "owners of what is held");
+    cr_assert_lt(rows_read(session), SLACK + (10 + BITS) * (int64_t)count, "owners of what is held");
     const struct bytes names[] = {BYTES("a1"), BYTES("b1")};
     struct owner_image images[2];
     cr_assert_eq(store->owners->lock(store, names, 2, &arena, images, &now), PERMIT_OK);
