@@ -9,12 +9,13 @@
 #include <stdio.h>
 
 #include "core/slots.h"
+#include "store/held.h"
 #include "store/rows.h"
 #include "store/sql_text.h"
 
 enum {
     SQL_MAX = 4096,
-    PERMITS_PAGE = 2000, /* about 6 ms */
+    PERMITS_PAGE = 2000, /* about 10 ms */
     SLOTS_PAGE = 5000,
     REQUESTS_PAGE = 500,
 };
@@ -26,7 +27,16 @@ enum {
     "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY;"
 
 /* Indexes of differences[]. */
-enum { UNITS, PERMITS_OF_ENDED, SLOTS_OF_OTHERS, SLOTS_OUT_OF_PLACE, PERMITS_WITH_ODD_SLOTS, PLACES };
+enum {
+    UNITS,
+    PERMITS_OF_ENDED,
+    SLOTS_OF_OTHERS,
+    SLOTS_OUT_OF_PLACE,
+    PERMITS_WITH_ODD_SLOTS,
+    BITS_WITHOUT_PERMIT,
+    BITS_IN_OTHER_ROWS,
+    PLACES
+};
 
 /* ---- sending ---- */
 
@@ -83,12 +93,33 @@ static enum permit_status audit_begin(struct audit *audit, struct store *store, 
     return audit->holders ? PERMIT_OK : PERMIT_NO_MEMORY;
 }
 
+/* Appends FROM: the next `count` tokens t with a bit, and their permits p. */
+static void tokens_sql(const struct audit *audit, unsigned count, struct buf *sql)
+{
+    char semaphore_id[24];
+    snprintf(semaphore_id, sizeof semaphore_id, "%llu", (unsigned long long)audit->semaphore.id);
+    buf_append_text(sql, " FROM ");
+    held_tokens_sql(semaphore_id, audit->last, count, sql);
+    buf_append_text(sql, " LEFT JOIN permit p FORCE INDEX (PRIMARY) ON p.semaphore_id=t.semaphore_id AND p.id=t.id");
+}
+
+static void permits_sql(const struct audit *audit, struct buf *sql)
+{
+    buf_append_text(sql, AUDIT_SELECT "t.id,p.count,p.slots");
+    tokens_sql(audit, PERMITS_PAGE, sql);
+    buf_append_text(sql, " ORDER BY t.id");
+}
+
 static void check_permit(struct audit *audit, struct row_reader *reader)
 {
     struct permit permit = {.token = row_u64(reader), .count = row_i64(reader)};
     struct bytes text = row_column(reader);
-    audit->held += permit.count;
     audit->last = permit.token;
+    if (permit.count == 0) { /* NULL: no permit has this token */
+        audit->differences[BITS_WITHOUT_PERMIT]++;
+        return;
+    }
+    audit->held += permit.count;
     if (!audit->holders)
         return;
     /* A permit is odd if another one names the same slot, or if it does not name `count` slots. */
@@ -99,6 +130,14 @@ static void check_permit(struct audit *audit, struct row_reader *reader)
         *holder = permit.token;
     }
     audit->differences[PERMITS_WITH_ODD_SLOTS] += odd;
+}
+
+static void slots_sql(const struct audit *audit, struct buf *sql)
+{
+    buf_printf(sql,
+               AUDIT_SELECT "number,permit_id,retired FROM slot FORCE INDEX (PRIMARY) WHERE semaphore_id=%llu"
+                            " AND number>%llu ORDER BY number LIMIT %d",
+               (unsigned long long)audit->semaphore.id, (unsigned long long)audit->last, SLOTS_PAGE);
 }
 
 /*
@@ -121,30 +160,34 @@ static void check_slot(struct audit *audit, struct row_reader *reader)
     audit->differences[SLOTS_OUT_OF_PLACE] -= (int64_t)number <= audit->semaphore.capacity;
 }
 
+static void requests_sql(const struct audit *audit, struct buf *sql)
+{
+    buf_append_text(sql, AUDIT_SELECT "t.id,p.id,r.state,r.owner=t.owner AND t.due_s=" HELD_DUE_S);
+    tokens_sql(audit, REQUESTS_PAGE, sql);
+    buf_append_text(sql, " LEFT JOIN permit_request r FORCE INDEX (PRIMARY) ON r.id=p.permit_request_id ORDER BY t.id");
+}
+
 static void check_request_of(struct audit *audit, struct row_reader *reader)
 {
     audit->last = row_u64(reader);
-    audit->differences[PERMITS_OF_ENDED] += row_u64(reader) != REQUEST_ACQUIRED; /* NULL: the request does not exist */
+    bool has_permit = row_u64(reader) != 0;
+    bool held = row_u64(reader) == REQUEST_ACQUIRED; /* NULL: the request does not exist */
+    bool fits = row_u64(reader) != 0;
+    audit->differences[PERMITS_OF_ENDED] += has_permit && !held;
+    audit->differences[BITS_IN_OTHER_ROWS] += held && !fits;
 }
 
 /* The steps of an audit, in this order. */
 static const struct {
-    const char *sql;                                               /* names the index it walks */
-    const char *from;                                              /* column by which pages continue */
-    int page;                                                      /* rows of a page */
+    void (*sql)(const struct audit *audit, struct buf *sql); /* appends the SELECT of the page after audit->last */
+    int page;                                                /* rows of a page that is not the last */
     void (*check)(struct audit *audit, struct row_reader *reader); /* checks one row */
     bool in_view;                                                  /* runs in the read view of audit_begin */
     bool slotted;                                                  /* only for slotted semaphores */
 } steps[] = {
-    [AUDIT_PERMITS] = {AUDIT_SELECT
-                       "id,count,slots FROM permit p FORCE INDEX (permit_state) WHERE state=1 AND semaphore_id=",
-                       "id", PERMITS_PAGE, check_permit, true, false},
-    [AUDIT_SLOTS] = {AUDIT_SELECT "number,permit_id,retired FROM slot p FORCE INDEX (PRIMARY) WHERE semaphore_id=",
-                     "number", SLOTS_PAGE, check_slot, true, true},
-    [AUDIT_REQUESTS] = {AUDIT_SELECT
-                        "p.id,r.state FROM permit p FORCE INDEX (permit_state) LEFT JOIN permit_request r"
-                        " FORCE INDEX (PRIMARY) ON r.id=p.permit_request_id WHERE p.state=1 AND p.semaphore_id=",
-                        "id", REQUESTS_PAGE, check_request_of, false, false},
+    [AUDIT_PERMITS] = {permits_sql, PERMITS_PAGE, check_permit, true, false},
+    [AUDIT_SLOTS] = {slots_sql, SLOTS_PAGE, check_slot, true, true},
+    [AUDIT_REQUESTS] = {requests_sql, REQUESTS_PAGE, check_request_of, false, false},
 };
 
 /*
@@ -175,10 +218,7 @@ static enum permit_status audit_step(struct audit *audit)
     int rows = 0;
     int page = steps[audit->step].page;
     buf_init(&sql, SQL_MAX);
-    buf_append_text(&sql, steps[audit->step].sql);
-    buf_append_u64(&sql, audit->semaphore.id);
-    buf_printf(&sql, " AND p.%s>%llu ORDER BY p.%s LIMIT %d", steps[audit->step].from, (unsigned long long)audit->last,
-               steps[audit->step].from, page);
+    steps[audit->step].sql(audit, &sql);
     enum permit_status status = send_text(session_of(audit->store), &sql);
     for (; status == PERMIT_OK && row_step(&reader, session_of(audit->store)); rows++)
         steps[audit->step].check(audit, &reader);
@@ -191,6 +231,8 @@ static const char *const drift_texts[AUDIT_NUMBERS] = {
     [SLOTS_OF_OTHERS] = "slots that are not with the permit that names them",
     [SLOTS_OUT_OF_PLACE] = "slots missing, or in service against the capacity",
     [PERMITS_WITH_ODD_SLOTS] = "permits whose slots are not theirs alone, or not as many as they count",
+    [BITS_WITHOUT_PERMIT] = "bits of permits that do not exist",
+    [BITS_IN_OTHER_ROWS] = "held permits whose bit has another owner or deadline",
 };
 
 static enum permit_status report_drift(struct audit *audit, struct audit_result *ret_result)
@@ -235,65 +277,59 @@ static enum permit_status audit_end(struct audit *audit, enum permit_status stat
 
 /* ---- requests ---- */
 
-/* Checks one request: adds a drift if it has no permits, or if some of them have ended. */
-static void check_request(struct row_reader *reader, struct audit_result *result, struct audit_place *place)
+/* Checks one request: adds a drift if it is held and has no permits, or some of them without a bit. */
+static void check_request(struct row_reader *reader, struct audit_result *result)
 {
-    uint64_t id = place->id = row_u64(reader);
-    place->due_at = row_time(reader);
+    uint64_t id = row_u64(reader);
+    bool held = row_u64(reader) == REQUEST_ACQUIRED;
     struct bytes key = row_column(reader);
     int64_t permits = row_i64(reader);
-    int64_t ended = row_i64(reader);
-    if (permits > 0 && ended == 0)
+    int64_t without_bit = row_i64(reader);
+    if (!held || (permits > 0 && without_bit == 0) || result->drift_count == AUDIT_PAGE_DRIFTS)
         return;
     struct audit_drift *drift = &result->drifts[result->drift_count++];
-    *drift = (struct audit_drift){.is_request = true, .id = id, .differences = {permits, ended}};
+    *drift = (struct audit_drift){.is_request = true, .id = id, .differences = {permits, without_bit}};
     snprintf(drift->subject, sizeof drift->subject, "%.*s", (int)key.length, key.data);
     snprintf(drift->sentence, sizeof drift->sentence,
              permits ? "it is held, and %lld of its %lld permits are not" : "it is held and has no permits",
-             (long long)ended, (long long)permits);
+             (long long)without_bit, (long long)permits);
 }
 
-/*
- * Walks permit_request_due over the ACQUIRED requests, and permit_request for each. One statement has one read view.
- */
-static enum permit_status audit_requests(struct store *store, const struct audit_place *from, struct arena *arena,
-                                         struct audit_result *ret_result, struct audit_place *ret_place)
+/* The permits of request r; those of them without a bit in the row of `held` that its owner and deadline name. */
+#define PERMITS_OF_REQUEST "(SELECT COUNT(*) FROM permit p FORCE INDEX (permit_request) WHERE p.permit_request_id=r.id)"
+#define PERMITS_WITHOUT_BIT                                                                                            \
+    "(SELECT COUNT(*) FROM permit p FORCE INDEX (permit_request) WHERE p.permit_request_id=r.id"                       \
+    " AND NOT EXISTS (SELECT 1 FROM held h FORCE INDEX (PRIMARY) WHERE h.semaphore_id=p.semaphore_id"                  \
+    " AND h.block=p.id DIV 64 AND h.due_s=" HELD_DUE_S " AND h.owner=r.owner AND h.bits&(1<<(p.id&63))))"
+
+/* Walks PRIMARY over requests of any state, because no index has the held ones. One statement has one read view. */
+static enum permit_status audit_requests(struct store *store, uint64_t after, struct arena *arena,
+                                         struct audit_result *ret_result, uint64_t *ret_last)
 {
     struct session *session = session_of(store);
     struct buf sql;
     struct row_reader reader = {.arena = arena};
-    struct audit_place place = *from;
-    struct audit_result result = {.drifts = arena_array(arena, AUDIT_PAGE, sizeof *result.drifts)};
+    struct audit_result result = {.drifts = arena_array(arena, AUDIT_PAGE_DRIFTS, sizeof *result.drifts)};
     if (!result.drifts)
         return PERMIT_NO_MEMORY;
     buf_init(&sql, SQL_MAX);
-    buf_append_text(&sql, AUDIT_SELECT
-                    "r.id,r.due_at,r.external_id,"
-                    "(SELECT COUNT(*) FROM permit p FORCE INDEX (permit_request) WHERE p.permit_request_id=r.id),"
-                    "(SELECT COUNT(*) FROM permit p FORCE INDEX (permit_request) WHERE p.permit_request_id=r.id AND"
-                    " p.state<>1) FROM permit_request r FORCE INDEX (permit_request_due) WHERE r.state=1 AND ");
-    if (from->dated) {
-        buf_append_text(&sql, "(r.due_at>");
-        sql_time(&sql, from->due_at);
-        buf_append_text(&sql, " OR (r.due_at=");
-        sql_time(&sql, from->due_at);
-        buf_append_text(&sql, " AND r.id>");
-    } else {
-        buf_append_text(&sql, "((r.due_at IS NULL AND r.id>");
-    }
-    buf_append_u64(&sql, from->id);
-    buf_printf(&sql, ")) ORDER BY r.due_at,r.id LIMIT %d", AUDIT_PAGE);
+    buf_printf(&sql,
+               AUDIT_SELECT "r.id,r.state,IF(r.state=1,r.external_id,''),IF(r.state=1," PERMITS_OF_REQUEST
+                            ",0),IF(r.state=1," PERMITS_WITHOUT_BIT ",0)"
+                            " FROM permit_request r FORCE INDEX (PRIMARY) WHERE r.id>%llu ORDER BY r.id LIMIT %d",
+               (unsigned long long)after, AUDIT_PAGE);
     enum permit_status status = send_text(session, &sql);
+    uint64_t last = 0;
     size_t count = 0;
-    for (; status == PERMIT_OK && count < AUDIT_PAGE && row_step(&reader, session); count++)
-        check_request(&reader, &result, &place);
+    for (; status == PERMIT_OK && row_step(&reader, session); count++) {
+        last = column_u64(reader.row.columns[0]);
+        check_request(&reader, &result);
+    }
     status = session_end(session, status);
     if (status != PERMIT_OK)
         return status;
-    if (count < AUDIT_PAGE)
-        place = from->dated ? (struct audit_place){.dated = true, .at_end = true} : (struct audit_place){.dated = true};
     *ret_result = result;
-    *ret_place = place;
+    *ret_last = count == AUDIT_PAGE ? last : 0;
     return PERMIT_OK;
 }
 

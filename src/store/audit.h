@@ -14,9 +14,11 @@
 
 struct store;
 
-enum { AUDIT_SUBJECT_SIZE = STORED_KEY_MAX_BYTES + 1, AUDIT_SENTENCE_SIZE = 600, AUDIT_NUMBERS = 6, AUDIT_PAGE = 500 };
+enum { AUDIT_SUBJECT_SIZE = STORED_KEY_MAX_BYTES + 1, AUDIT_SENTENCE_SIZE = 1000, AUDIT_NUMBERS = 8 };
+/* Limits of a page of requests. */
+enum { AUDIT_PAGE = 1000, AUDIT_PAGE_DRIFTS = 100 };
 
-/* A mismatch: of a semaphore, or of an ACQUIRED request without its permits. */
+/* A mismatch: of a semaphore, or of an ACQUIRED request without its permits or their bits. */
 struct audit_drift {
     bool is_request;
     uint64_t id;                        /* semaphore.id or permit_request.id */
@@ -31,12 +33,13 @@ struct audit_result {
 };
 
 /*
- * Audit of one semaphore, page by page. It checks that
- * - in_use is the sum of its ACQUIRED permits;
+ * Audit of one semaphore, page by page. Its permits are those with a bit in `held`. It checks that
+ * - in_use is the sum of its permits;
+ * - each bit has a permit;
  * - waiting is the number of places in its queue that a client asks for;
  * - a slot is held by the permit that names it and by no other, and is out of service if and only if its number is
  *   above the capacity;
- * - no ACQUIRED permit belongs to an ended request.
+ * - each permit belongs to an ACQUIRED request, and its bit is in the row of the request's owner and deadline.
  *
  *     status = store->audit->begin(&audit, store, after, arena);
  *     while (status == PERMIT_OK && audit.step != AUDIT_DONE)
@@ -49,22 +52,11 @@ struct audit {
     enum { AUDIT_PERMITS, AUDIT_SLOTS, AUDIT_REQUESTS, AUDIT_DONE } step;
     bool in_view;               /* a read view is open; the server keeps old row versions until it closes */
     struct semaphore semaphore; /* id, name, kind, capacity, in_use, waiting; id 0: no semaphore is left */
-    int64_t held;               /* units of its ACQUIRED permits */
+    int64_t held;               /* units of its permits */
     int64_t places;             /* places in its queue whose request has a server_id */
     int64_t differences[AUDIT_NUMBERS];
     uint64_t *holders; /* by slot number: token of the permit that names the slot; NULL: a counted semaphore */
     uint64_t last;     /* token or slot number after which the next page starts */
-};
-
-/*
- * Position in the walk over all ACQUIRED requests: first the requests without a deadline, by id, then the others, by
- * (due_at, id). A zeroed place is the start.
- */
-struct audit_place {
-    bool dated; /* the walk is among the requests with a deadline */
-    utc_us due_at;
-    uint64_t id;
-    bool at_end; /* the walk has passed the last request */
 };
 
 /* The methods; store->audit. */
@@ -79,10 +71,11 @@ struct store_audit {
      */
     enum permit_status (*end)(struct audit *audit, enum permit_status status, struct audit_result *ret_result);
     /*
-     * Checks one page of ACQUIRED requests, from `from` on: each must have permits, and all of them must be ACQUIRED.
-     * *ret_place is the start of the next page.
+     * Checks the ACQUIRED requests among the AUDIT_PAGE requests with the next ids above `after`: each must have
+     * permits, and each permit must have its bit in `held`. The result has at most AUDIT_PAGE_DRIFTS. *ret_last is the
+     * last id of the page; 0: no requests are left.
      */
-    enum permit_status (*requests)(struct store *store, const struct audit_place *from, struct arena *arena,
-                                   struct audit_result *ret_result, struct audit_place *ret_place);
+    enum permit_status (*requests)(struct store *store, uint64_t after, struct arena *arena,
+                                   struct audit_result *ret_result, uint64_t *ret_last);
 };
 #endif

@@ -22,10 +22,10 @@ enum {
 
 struct audit_walk {
     struct task *task;
-    bool requests;            /* the round has reached the requests */
-    uint64_t semaphore_id;    /* the last semaphore checked; 0: none in this round */
-    struct audit_place place; /* of the next page of requests */
-    int64_t rest_us;          /* sleep that is still due for work done */
+    bool requests;         /* the round has reached the requests */
+    uint64_t semaphore_id; /* the last semaphore checked; 0: none in this round */
+    uint64_t request_id;   /* the last request checked; 0: none in this round */
+    int64_t rest_us;       /* sleep that is still due for work done */
     uint64_t round;
     uint64_t seen[DRIFTS_MAX]; /* per element of engine->drifts: the round that last found it */
 };
@@ -96,7 +96,7 @@ static void remove_resolved_drifts(struct audit_walk *walk)
 struct step_result {
     uint64_t semaphore_id; /* the semaphore checked; 0: no further semaphore */
     struct audit_result result;
-    struct audit_place place; /* of the next page of requests */
+    uint64_t request_id; /* the last request of the page; 0: no further request */
 };
 
 /* Sleeps for the work since `began`: `now_times` as long now, the remainder up to thirty times as long later. */
@@ -137,8 +137,8 @@ static enum permit_status check(struct audit_walk *walk, struct step_result *ret
     if (!walk->requests)
         return check_semaphore(walk, ret_result);
     mono_us began = clock_mono();
-    status =
-        task->store->audit->requests(task->store, &walk->place, &task->arena, &ret_result->result, &ret_result->place);
+    status = task->store->audit->requests(task->store, walk->request_id, &task->arena, &ret_result->result,
+                                          &ret_result->request_id);
     rest(walk, began, REST_FACTOR);
     return status;
 }
@@ -150,7 +150,7 @@ static void end_round(struct audit_walk *walk)
     walk->round++;
     walk->requests = false;
     walk->semaphore_id = 0;
-    arena_clear(&walk->task->arena); /* the last page has half a megabyte */
+    arena_clear(&walk->task->arena); /* the last page has 100 kB */
     task_sleep(walk->task, ROUND_PAUSE_US);
 }
 
@@ -161,10 +161,10 @@ static void advance(struct audit_walk *walk, const struct step_result *step)
         walk->semaphore_id = step->semaphore_id;
     } else if (!walk->requests) {
         walk->requests = true;
-        walk->place = (struct audit_place){0};
+        walk->request_id = 0;
     } else {
-        walk->place = step->place;
-        if (walk->place.at_end)
+        walk->request_id = step->request_id;
+        if (!walk->request_id)
             end_round(walk);
     }
 }
