@@ -265,7 +265,8 @@ static enum permit_status servers_abandoned(struct store *store, utc_us until, s
     struct row_reader reader = {.arena = arena, .broken = !keys};
     size_t count = 0;
     buf_init(&sql, SQL_MAX);
-    buf_append_text(&sql, "SELECT STRAIGHT_JOIN r.external_id FROM permit_request r FORCE INDEX (permit_request_due)"
+    buf_append_text(&sql, "SELECT STRAIGHT_JOIN r.external_id FROM waiting_due w FORCE INDEX (PRIMARY)"
+                          " JOIN permit_request r FORCE INDEX (PRIMARY) ON r.id=w.permit_request_id"
                           " LEFT JOIN server v FORCE INDEX (PRIMARY) ON v.id=r.server_id"
                           " WHERE r.state=3 AND r.server_id IS NOT NULL AND (v.id IS NULL OR v.dead_at<=");
     sql_time(&sql, until);
