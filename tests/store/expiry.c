@@ -40,17 +40,6 @@ static const struct outcome *acquire(const char *key, const char *first, const c
     return batch_run(&fixture, &operation);
 }
 
-/* Writes the bits of all held requests anew, after a test has changed rows. */
-static void rebuild_held(void)
-{
-    must_run(
-        observer,
-        "DELETE FROM held;INSERT INTO held (semaphore_id,block,due_s,owner,bits) SELECT p.semaphore_id,p.id DIV 64,"
-        "COALESCE(TIMESTAMPDIFF(SECOND,'1970-01-01',r.due_at),4294967295) AS due_second,r.owner,BIT_OR(1<<(p.id%64))"
-        " FROM permit_request r JOIN permit p ON p.permit_request_id=r.id WHERE r.state=1"
-        " GROUP BY p.semaphore_id,p.id DIV 64,due_second,r.owner");
-}
-
 /* Moves the request's deadline to a minute ago. */
 static void make_due(const char *key)
 {
@@ -59,7 +48,7 @@ static void make_due(const char *key)
              "UPDATE permit_request SET due_at = SYSDATE(6) - INTERVAL 1 MINUTE WHERE external_id = '%s';", key);
     must_run(observer, sql);
     must_run(observer, "UPDATE semaphore SET next_due_at = SYSDATE(6) - INTERVAL 2 MINUTE");
-    rebuild_held();
+    held_rewrite(address);
 }
 
 Test(ends, new_request_ends_only_the_longest_due_holder)
@@ -69,7 +58,7 @@ Test(ends, new_request_ends_only_the_longest_due_holder)
     make_due("second");
     make_due("first");
     must_run(observer, "UPDATE permit_request SET due_at = due_at - INTERVAL 1 MINUTE WHERE external_id = 'first'");
-    rebuild_held();
+    held_rewrite(address);
     const struct outcome *outcome = acquire("third", "alpha", NULL, 60000);
     cr_assert_eq(outcome->status, PERMIT_OK, "%s", outcome->detail);
     cr_assert_eq(outcome->request->permits[0].slots.numbers[0], 1, "the slot that became free");
@@ -122,7 +111,7 @@ static void due_holders_end_in_order(long long others)
              " WHERE name = 'wide'",
              others, others);
     must_run(observer, sql);
-    rebuild_held();
+    held_rewrite(address);
     for (int i = 1; i <= 3; i++) {
         char key[16];
         snprintf(key, sizeof key, "next%d", i);
@@ -161,7 +150,7 @@ Test(ends, due_page_is_ordered_by_deadline_and_skips_requests_without_one)
     cr_assert_eq(acquire("soon", "alpha", NULL, 50000)->status, PERMIT_OK);
     cr_assert_eq(acquire("never", "beta", NULL, 40000)->status, PERMIT_OK);
     must_run(observer, "UPDATE permit_request SET due_at = NULL WHERE external_id = 'never'");
-    rebuild_held();
+    held_rewrite(address);
     due_page(from_start, &page);
     cr_assert_eq(page.ret_count, 2);
     cr_assert(bytes_equal(page.ret_requests[0].external_id, BYTES("soon")));

@@ -13,6 +13,7 @@
 
 enum { MANY = 1200, SQL_ROOM = 1 << 20 };
 
+static const struct database_address *address;
 static struct store *observer_store;
 static struct session *observer; /* its session: reads the rows with plain SQL */
 static struct fixture one;
@@ -35,7 +36,7 @@ static void run_on(uint64_t semaphore_id, const char *format)
 /* `hall`: A1 to A4, and 5, 6 without a label; `plain`: 3 slots without; `big`: 1,200 with L1, L2, ... */
 static void labels_begin(void)
 {
-    const struct database_address *address = fresh_database();
+    address = fresh_database();
     observer_store = opened(address, STORE_READER);
     observer = session_of(observer_store);
     fixture_open(&one, store_open(address, STORE_WORKER, NULL));
@@ -237,6 +238,7 @@ Test(labels, due_holders_of_named_slots_are_read)
     must_run(observer,
              "UPDATE permit_request SET due_at = due_at - INTERVAL 1 HOUR WHERE external_id IN ('early', 'late');"
              "UPDATE semaphore SET next_due_at = next_due_at - INTERVAL 1 HOUR WHERE name = 'hall'");
+    held_rewrite(address);
     const struct slot_name names[] = {{.label = BYTES("A2")}, {.label = BYTES("A3")}, {.number = 4}, {.number = 5}};
     struct slots_wanted wanted = {.named = names, .named_count = ARRAY_LENGTH(names)};
     struct lock_set set = {.semaphore_ids = &hall, .slots_wanted = &wanted, .semaphore_count = 1};
@@ -268,6 +270,7 @@ Test(labels, due_holders_of_a_thousand_named_slots_are_read)
     acquire("k", "big", 1000, (struct ttl){.kind = TTL_DURATION, .ms = 60000});
     acquire("m", "big", 100, (struct ttl){.kind = TTL_DURATION, .ms = 60000});
     must_run(observer, "UPDATE permit_request SET due_at = due_at - INTERVAL 1 HOUR");
+    held_rewrite(address);
     struct slots_wanted wanted = {.named = names_of_big(MANY), .named_count = (size_t)2 * MANY};
     struct lock_set set = {.semaphore_ids = &big, .slots_wanted = &wanted, .semaphore_count = 1};
     struct shortfall shortfall = {.semaphore = 0, .named = true};
@@ -590,6 +593,7 @@ Test(labels, due_holder_of_a_named_slot_is_ended_for_the_request)
     cr_assert_eq(acquire_these("m", names, 1)->status, PERMIT_NO_CAPACITY);
     must_run(observer, "UPDATE permit_request SET due_at = due_at - INTERVAL 1 HOUR WHERE external_id = 'k';"
                        "UPDATE semaphore SET next_due_at = next_due_at - INTERVAL 1 HOUR WHERE name = 'hall'");
+    held_rewrite(address);
     cr_assert_eq(acquire_these("m", names, 1)->status, PERMIT_OK);
     cr_assert_eq(number_of(observer, "SELECT end_reason FROM permit_request WHERE external_id = 'k'"), END_EXPIRED);
     cr_assert_eq(number_of(observer, "SELECT permit_id FROM slot WHERE label = 'A2'"), 2);
