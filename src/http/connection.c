@@ -48,10 +48,10 @@ static void resume_reading(struct connection *connection)
 void connection_move(struct connection *connection, enum connection_state state)
 {
     assert(connection->state != CONNECTION_CLOSED);
-    if (state == CONNECTION_READING || state == CONNECTION_LINGERING) {
+    if (state == CONNECTION_READING || state == CONNECTION_LINGERING)
         close_watch_release(connection);
-        resume_reading(connection);
-    }
+    if (state == CONNECTION_LINGERING || (state == CONNECTION_READING && connection->ahead.length < READ_AHEAD))
+        resume_reading(connection); /* else connection_read does, when there is room */
     list_remove(&connection->node);
     list_remove(&connection->of_peer);
     handshake_left(connection);
@@ -189,6 +189,8 @@ void connection_read(struct connection *connection)
         (void)process_input(connection, &ahead);
         if (connection->state != CONNECTION_CLOSED)
             keep_unread(connection, ahead);
+        if (connection->state == CONNECTION_READING)
+            resume_reading(connection);
     }
     if (connection->state == CONNECTION_READING && connection->ended)
         connection_close(connection);

@@ -123,6 +123,39 @@ Test(reading, http_1_0_connection_is_kept_on_request, .timeout = 300)
     close(fd);
 }
 
+/* ---- pipelining ---- */
+
+/* Many more than permitd reads in advance: each waits for the database, and the rest stays in the socket. */
+Test(reading, many_pipelined_requests_are_answered_in_order, .timeout = 300)
+{
+    enum { REQUESTS = 2000, EACH = 128 };
+    static char all[REQUESTS * EACH], answers[REQUESTS * 1024];
+    size_t length = 0, got = 0;
+    int fd = kit_connect(shared_port());
+    for (int i = 0; i < REQUESTS; i++)
+        length +=
+            (size_t)snprintf(all + length, sizeof all - length, "GET /v1/requests/none-%d%s HTTP/1.1\r\n" HOST "%s\r\n",
+                             i, i % 3 ? "/why" : "", i == REQUESTS - 1 ? "Connection: close\r\n" : "");
+    for (size_t sent = 0; got < sizeof answers - 1;) {
+        struct pollfd look = {.fd = fd, .events = POLLIN};
+        look.events |= sent < length ? POLLOUT : 0;
+        cr_assert_eq(poll(&look, 1, LONG_MS), 1, "%zu of %zu bytes are sent, %zu have come", sent, length, got);
+        ssize_t some = look.revents & POLLOUT ? send(fd, all + sent, length - sent, MSG_NOSIGNAL | MSG_DONTWAIT) : 0;
+        sent += some > 0 ? (size_t)some : 0;
+        some = recv(fd, answers + got, sizeof answers - 1 - got, MSG_DONTWAIT);
+        if (some == 0 || (some < 0 && errno != EAGAIN))
+            break;
+        got += some > 0 ? (size_t)some : 0;
+    }
+    const char *at = answers;
+    for (int i = 0; i < REQUESTS; i++) {
+        at = strstr(at, text("none-%d\\\"", i));
+        cr_assert_not_null(at, "answer %d of %d is missing or not in its place", i, REQUESTS);
+    }
+    cr_assert_eq(count_of(answers, "HTTP/1.1 404"), REQUESTS);
+    close(fd);
+}
+
 /* ---- HEAD and OPTIONS ---- */
 
 /* The connection is kept: a body sent by mistake would be read as the next answer. */
