@@ -31,6 +31,18 @@ static inline bool reference_key(struct bytes name)
                                        "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~");
 }
 
+/* A key as the rows have it: with its namespace between two bytes 1 before it, or without one. */
+static inline bool reference_stored_key(struct bytes name)
+{
+    if (name.length == 0 || name.data[0] != 1)
+        return reference_key(name);
+    const char *end = memchr(name.data + 1, 1, name.length - 1);
+    if (!end || end == name.data + 1)
+        return false;
+    size_t prefix = (size_t)(end - name.data) + 1;
+    return reference_key((struct bytes){name.data + prefix, name.length - prefix});
+}
+
 /* Reads one character at `at`, in any form. Returns its bytes; 0: none. */
 static inline size_t reference_character(struct bytes text, size_t at, uint32_t *ret_character)
 {

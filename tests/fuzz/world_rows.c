@@ -216,7 +216,7 @@ static enum permit_status query_request(struct store *store, struct bytes extern
                                         struct request *ret_request, struct bytes **ret_names,
                                         struct query_time *ret_time)
 {
-    MUST(store && reference_key(external_id));
+    MUST(store && reference_stored_key(external_id));
     if (ends() != PERMIT_OK)
         return ends();
     if (external_id.length % 3 == 0) {
@@ -250,7 +250,7 @@ static enum permit_status query_requests(struct store *store, const struct reque
                                          uint64_t *ret_next, struct query_time *ret_time)
 {
     MUST(store && filter->limit >= 1 && filter->limit <= 1000 && filter->after <= INT64_MAX);
-    MUST(!filter->owner.data || reference_key(filter->owner));
+    MUST(!filter->owner.data || reference_stored_key(filter->owner));
     MUST(!filter->semaphore.data || reference_semaphore(filter->semaphore));
     MUST(filter->state == 0 || filter->state == REQUEST_ACQUIRED || filter->state == REQUEST_RELEASED ||
          filter->state == REQUEST_WAITING);
@@ -267,7 +267,7 @@ static enum permit_status query_held_at(struct store *store, const struct held_f
                                         uint64_t *ret_next, struct query_time *ret_time)
 {
     MUST(store && filter->limit >= 1 && filter->limit <= 1000 && filter->before <= INT64_MAX);
-    MUST(reference_semaphore(filter->semaphore) && (!filter->owner.data || reference_key(filter->owner)));
+    MUST(reference_semaphore(filter->semaphore) && (!filter->owner.data || reference_stored_key(filter->owner)));
     MUST(filter->at > -2 * 86400LL * US_PER_SECOND && filter->at < 253402387200LL * US_PER_SECOND);
     if (ends() != PERMIT_OK)
         return ends();
@@ -417,7 +417,7 @@ static enum permit_status owners_get(struct store *store, struct bytes name, str
                                      struct owner *ret_owner, uint64_t *ret_held, struct query_time *ret_time)
 {
     (void)arena;
-    MUST(store && reference_key(name));
+    MUST(store && reference_stored_key(name));
     if (ends() != PERMIT_OK)
         return ends();
     *ret_owner = make_owner(name);
@@ -437,7 +437,7 @@ static enum permit_status query_nearest(struct store *store, enum nearest_kind k
                                         struct arena *arena, struct nearest *ret_nearest)
 {
     (void)arena;
-    MUST(store && kind <= NEAREST_REQUEST && reference_key(name));
+    MUST(store && kind <= NEAREST_REQUEST && reference_stored_key(name));
     *ret_nearest = (struct nearest){.exists = world.text.length % 3 == 0, .name = world_text(255)};
     return ends();
 }
