@@ -343,7 +343,8 @@ static enum permit_status plan_cached(struct worker *worker, struct run *run, st
     *ret_assumed = (struct assumed){.epoch = run->view.epoch,
                                     .server_id = run->plan.changes.place_count ? settings.server_id : 0,
                                     .now = lease_time(&run->view.clock, run->view.now),
-                                    .slack_us = run->view.slack_us};
+                                    .slack_us = run->view.slack_us,
+                                    .offset_us = run->view.clock.offset_us};
     if (!collect_absent(worker, run, ret_assumed))
         return PERMIT_NO_MEMORY;
     *ret_planned = true;

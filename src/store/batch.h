@@ -73,6 +73,9 @@ void batch_tokens_sql(uint64_t semaphore_id, const uint64_t *tokens, size_t coun
  * the arena.
  */
 void batch_changes_sql(const struct changes *changes, struct arena *arena, struct buf *sql);
-/* Appends the last guard of a batch in one packet: it fails unless what is assumed is true. `identity` as above. */
+/*
+ * Appends the last guard of a batch in one packet: it fails unless what is assumed is true. `identity` is the value of the
+ * expression above.
+ */
 void batch_assumed_sql(const struct assumed *assumed, const char *identity, struct buf *sql);
 #endif

@@ -957,10 +957,29 @@ void batch_changes_sql(const struct changes *changes, struct arena *arena, struc
 }
 
 /*
+ * Lease time T = clamp(now, tick_at, tick_at + 5 s) - offset lies between `from` and `until` if the offset is the known
+ * one, now lies between the two, and tick_at neither after the end nor more than 5 s before the beginning. These are
+ * comparisons of columns with constants: to compute T costs as much as another statement.
+ */
+static void lease_time_sql(const struct assumed *assumed, struct buf *sql)
+{
+    utc_us from = assumed->now + assumed->offset_us;
+    utc_us until = from + assumed->slack_us;
+    buf_printf(sql, "c.offset_us<>%lld OR SYSDATE(6) NOT BETWEEN ", (long long)assumed->offset_us);
+    sql_time(sql, from);
+    buf_append_text(sql, " AND ");
+    sql_time(sql, until);
+    buf_append_text(sql, " OR c.tick_at NOT BETWEEN ");
+    sql_time(sql, from - LEASE_TIME_LEAP_US);
+    buf_append_text(sql, " AND ");
+    sql_time(sql, until);
+}
+
+/*
  * Two statements, which fail with different errors: 1242 (a subquery with two rows) if a request has one of the keys, 1690
  * (out of range) for the rest. Both read after the locks, so they see all that was committed before, and take none: in a
- * SET or DO they would lock the `cluster` row. Lease time is computed here, because the packet may have waited for its
- * locks for long.
+ * SET or DO they would lock the `cluster` row. The time is read here, because the packet may have waited for its locks
+ * for long. The identity is that of this session's server, as it was when the session began.
  */
 void batch_assumed_sql(const struct assumed *assumed, const char *identity, struct buf *sql)
 {
@@ -970,16 +989,11 @@ void batch_assumed_sql(const struct assumed *assumed, const char *identity, stru
         sql_bytes_list(sql, assumed->absent, assumed->absent_count);
         buf_append_text(sql, "));");
     }
-    buf_printf(sql,
-               "SELECT 9223372036854775807+(1-COALESCE((SELECT c.identity=%s AND c.epoch=%llu AND "
-               "GREATEST(c.tick_at,LEAST(SYSDATE(6),c.tick_at+INTERVAL %lld MICROSECOND))"
-               "-INTERVAL c.offset_us MICROSECOND BETWEEN ",
-               identity, (unsigned long long)assumed->epoch, (long long)LEASE_TIME_LEAP_US);
-    sql_time(sql, assumed->now);
-    buf_append_text(sql, " AND ");
-    sql_time(sql, assumed->now + assumed->slack_us);
+    buf_printf(sql, "SELECT 9223372036854775807+(c.identity<>%s OR c.epoch<>%llu OR ", identity,
+               (unsigned long long)assumed->epoch);
+    lease_time_sql(assumed, sql);
     if (assumed->server_id)
-        buf_printf(sql, " AND EXISTS(SELECT 1 FROM server WHERE id=%llu AND dead_at IS NULL)",
+        buf_printf(sql, " OR NOT EXISTS(SELECT 1 FROM server WHERE id=%llu AND dead_at IS NULL)",
                    (unsigned long long)assumed->server_id);
-    buf_append_text(sql, " FROM cluster c WHERE c.id=1),0));");
+    buf_append_text(sql, ") FROM cluster c WHERE c.id=1;");
 }

@@ -27,6 +27,7 @@ struct mysql_store {
     const struct doctor_options *options; /* may be NULL */
     struct buf sql;
     struct buf identity;       /* SQL expression for the server's identity (epoch_identity_sql); set at each connect */
+    struct buf identity_value; /* its value then, as SQL */
     struct arena scratch;      /* valid during one call */
     struct queues_ahead ahead; /* of the last lock packet */
 };
@@ -56,6 +57,24 @@ static enum permit_status examine(struct store *store)
     return session_refuse(mysql->session, PERMIT_DATABASE_UNAVAILABLE, store->refusal);
 }
 
+/* Sets the expression for the identity of the session's server, and its value. */
+static enum permit_status learn_identity(struct mysql_store *mysql)
+{
+    struct session_row row;
+    buf_clear(&mysql->identity);
+    buf_clear(&mysql->identity_value);
+    enum permit_status status = epoch_identity_sql(mysql->session, &mysql->identity);
+    if (status != PERMIT_OK)
+        return status;
+    buf_clear(&mysql->sql);
+    buf_printf(&mysql->sql, "SELECT %s", buf_text(&mysql->identity));
+    status = session_send_buf(mysql->session, &mysql->sql);
+    if (status == PERMIT_OK && session_row(mysql->session, &row))
+        sql_bytes(&mysql->identity_value, row.columns[0]);
+    status = session_end(mysql->session, status);
+    return status == PERMIT_OK && mysql->identity_value.broken ? PERMIT_NO_MEMORY : status;
+}
+
 static enum permit_status reconnect(struct store *store)
 {
     struct mysql_store *mysql = mysql_store_of(store);
@@ -67,8 +86,7 @@ static enum permit_status reconnect(struct store *store)
         return status;
     /* A packet above the server's limit breaks the buffer: PERMIT_NO_MEMORY, and the engine splits the batch. */
     mysql->sql.max = (size_t)min_i64(SQL_MAX_BYTES, (int64_t)session_max_packet(mysql->session) - 1);
-    buf_clear(&mysql->identity);
-    status = epoch_identity_sql(mysql->session, &mysql->identity);
+    status = learn_identity(mysql);
     if (status == PERMIT_OK)
         status = examine(store);
     /* Drop a server that was not checked. No transaction was open, so a lost connection is only an unavailable one. */
@@ -264,7 +282,7 @@ static enum permit_status commit_cached(struct store *store, const struct change
     arena_clear(&mysql->scratch);
     buf_append_text(&mysql->sql, "BEGIN;");
     batch_changes_sql(changes, &mysql->scratch, &mysql->sql);
-    batch_assumed_sql(assumed, buf_text(&mysql->identity), &mysql->sql);
+    batch_assumed_sql(assumed, buf_text(&mysql->identity_value), &mysql->sql);
     enum permit_status status = send_changes(mysql);
     if (status == PERMIT_INTERNAL || status == PERMIT_CONFLICT)
         *ret_mismatch = mismatch_of(mysql->session);
@@ -651,6 +669,7 @@ static void mysql_store_free(struct store *store)
     session_free(mysql->session);
     buf_release(&mysql->sql);
     buf_release(&mysql->identity);
+    buf_release(&mysql->identity_value);
     arena_release(&mysql->scratch);
     free(mysql);
 }
@@ -702,6 +721,7 @@ struct store *store_open(const struct database_address *address, enum store_use 
     mysql->options = options;
     buf_init(&mysql->sql, SQL_MAX_BYTES);
     buf_init(&mysql->identity, IDENTITY_MAX_BYTES);
+    buf_init(&mysql->identity_value, IDENTITY_MAX_BYTES);
     arena_init(&mysql->scratch, SCRATCH_CHUNK, SCRATCH_LIMIT);
     mysql->session = session_new(address, use);
     if (!mysql->session) {

@@ -168,6 +168,7 @@ struct assumed {
     uint64_t server_id; /* a permitd that is not dead; 0: none */
     utc_us now;         /* lease clock: at COMMIT it is in [now, now + slack_us] */
     int64_t slack_us;
+    int64_t offset_us;          /* of the lease clock */
     const struct bytes *absent; /* keys that no request has; at most BATCH_MAX_OPERATIONS */
     size_t absent_count;
 };

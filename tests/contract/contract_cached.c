@@ -14,7 +14,8 @@ static struct assumed decide_and_unlock(struct fixture *fixture, struct operatio
     plan_write_all(&fixture->plan);
     return (struct assumed){.epoch = fixture->view.epoch,
                             .now = lease_time(&fixture->view.clock, fixture->view.now),
-                            .slack_us = SLACK_S * US_PER_SECOND};
+                            .slack_us = SLACK_S * US_PER_SECOND,
+                            .offset_us = fixture->view.clock.offset_us};
 }
 
 static void commits(struct fixture *fixture, const struct assumed *assumed)
@@ -136,6 +137,9 @@ void cached_batch_proves_the_time_and_the_epoch(struct fixture *one, struct fixt
     is_stopped(one, &wrong, MISMATCH_GUARD);
     wrong = right;
     wrong.now -= 2 * SLACK_S * US_PER_SECOND; /* its time has passed */
+    is_stopped(one, &wrong, MISMATCH_GUARD);
+    wrong = right;
+    wrong.offset_us += US_PER_SECOND; /* the lease clock has leapt */
     is_stopped(one, &wrong, MISMATCH_GUARD);
     MUST(!exists(two, "k"));
     commits(one, &right);

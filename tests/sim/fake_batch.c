@@ -598,6 +598,7 @@ static bool guard_holds(const struct assumed *assumed)
     if (assumed->server_id && !is_not_dead(assumed->server_id))
         return false;
     return database.globals.identity == database.server && database.globals.epoch == assumed->epoch &&
+           database.globals.clock.offset_us == assumed->offset_us &&
            now >= assumed->now && now <= assumed->now + assumed->slack_us;
 }
 
