@@ -14,8 +14,7 @@ CREATE TABLE held (
   bits BIGINT UNSIGNED NOT NULL              COMMENT 'bit n: the permit with token block * 64 + n is held; 0: the row is to be deleted',
   PRIMARY KEY (semaphore_id, block, due_s, owner),
   KEY held_due (due_s, semaphore_id, block)  COMMENT 'expiry; due holders of a semaphore with many',
-  KEY held_owner (owner)                     COMMENT 'what an owner holds; distinct owners, one seek each',
-  KEY held_empty (bits)                      COMMENT 'rows to be deleted'
+  KEY held_owner (owner)                     COMMENT 'what an owner holds; distinct owners, one seek each'
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COMMENT='the permits that are held: one bit each, in rows of those with the same second of the deadline and the same owner';
 
 CREATE TABLE held_bit (

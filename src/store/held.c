@@ -241,47 +241,100 @@ void held_tokens_sql(const char *semaphore_id, uint64_t after, unsigned count, s
 
 /* ---- rows without bits ---- */
 
-enum { CLEAN_ROWS = 500, CLEAN_STATEMENTS = 20 };
+enum {
+    CLEAN_ROWS = 10000, /* that are looked at in one call: some milliseconds */
+    CLEAN_DELETED = 500 /* that one transaction deletes */
+};
 
-/* Appends a DELETE of the rows of the result. Returns their number. */
-static size_t delete_empty_sql(struct session *session, struct buf *sql)
+/* Appends the condition that a row is at the cursor or behind it, and not at `end` or behind it; NULL: no end. */
+static void piece_sql(const struct held_cursor *cursor, const struct held_cursor *end, struct buf *sql)
+{
+    buf_printf(sql, " WHERE (semaphore_id>%llu OR (semaphore_id=%llu AND block>=%llu))",
+               (unsigned long long)cursor->semaphore_id, (unsigned long long)cursor->semaphore_id,
+               (unsigned long long)cursor->block);
+    if (end)
+        buf_printf(sql, " AND (semaphore_id<%llu OR (semaphore_id=%llu AND block<%llu))",
+                   (unsigned long long)end->semaphore_id, (unsigned long long)end->semaphore_id,
+                   (unsigned long long)end->block);
+}
+
+/* Finds the block at which the piece ends; *ret_end is 0 if it has all rows that follow. */
+static enum permit_status find_end(struct session *session, const struct held_cursor *cursor, struct buf *sql,
+                                   struct held_cursor *ret_end)
+{
+    struct session_row row;
+    *ret_end = (struct held_cursor){0};
+    buf_clear(sql);
+    buf_append_text(sql, "SELECT semaphore_id,block FROM held FORCE INDEX (PRIMARY)");
+    piece_sql(cursor, NULL, sql);
+    buf_printf(sql, " ORDER BY semaphore_id,block LIMIT 1 OFFSET %d", CLEAN_ROWS);
+    enum permit_status status = session_send_buf(session, sql);
+    if (status == PERMIT_OK && session_row(session, &row))
+        *ret_end = (struct held_cursor){column_u64(row.columns[0]), column_u64(row.columns[1])};
+    return session_end(session, status);
+}
+
+/* Appends a table t of the primary keys of the result. Returns their number. */
+static size_t keys_sql(struct session *session, const char *beginning, struct buf *sql)
 {
     struct session_row row;
     size_t count = 0;
     buf_clear(sql);
-    buf_append_text(sql, "DELETE h FROM (");
+    buf_append_text(sql, beginning);
     while (session_row(session, &row)) {
-        buf_append_text(sql, count++ ? " UNION ALL SELECT " : "SELECT ");
+        buf_append_text(sql, count++ ? " UNION ALL SELECT " : "(SELECT ");
         buf_printf(sql, "%llu AS semaphore_id,%llu AS block,%llu AS due_s,",
                    (unsigned long long)column_u64(row.columns[0]), (unsigned long long)column_u64(row.columns[1]),
                    (unsigned long long)column_u64(row.columns[2]));
         sql_bytes(sql, row.columns[3]);
         buf_append_text(sql, " AS owner");
     }
-    buf_append_text(sql, ") t STRAIGHT_JOIN held h FORCE INDEX (PRIMARY) ON h.semaphore_id=t.semaphore_id"
-                         " AND h.block=t.block AND h.due_s=t.due_s AND h.owner=t.owner;COMMIT");
+    buf_append_text(sql, ") t");
     return count;
 }
 
-enum permit_status held_clean(struct session *session, struct buf *sql)
+#define BY_KEY                                                                                                         \
+    " STRAIGHT_JOIN held h FORCE INDEX (PRIMARY) ON h.semaphore_id=t.semaphore_id AND h.block=t.block"                 \
+    " AND h.due_s=t.due_s AND h.owner=t.owner"
+
+/* Locks the rows of the result that still have no bits and that no batch has locked, and deletes them. */
+static enum permit_status delete_empty(struct session *session, struct buf *sql)
 {
-    size_t count = CLEAN_ROWS;
-    enum permit_status status = PERMIT_OK;
-    for (int i = 0; i < CLEAN_STATEMENTS && count == CLEAN_ROWS && status == PERMIT_OK; i++) {
+    enum permit_status status = session_send_buf(session, sql);
+    if (status == PERMIT_OK)
+        status = session_next(session);
+    size_t count = status == PERMIT_OK ? keys_sql(session, "DELETE h FROM ", sql) : 0;
+    buf_append_text(sql, BY_KEY ";COMMIT");
+    status = session_end(session, status);
+    if (status == PERMIT_OK)
+        status = count ? session_end(session, session_send_buf(session, sql)) : session_run(session, "COMMIT");
+    if (status != PERMIT_OK)
+        (void)session_rollback(session);
+    return status;
+}
+
+/*
+ * Finds the rows by a plain read, so that only rows to be deleted are locked; a batch may have set a bit in one since then.
+ */
+enum permit_status held_clean(struct session *session, struct held_cursor *cursor, struct buf *sql)
+{
+    struct held_cursor end;
+    size_t count = CLEAN_DELETED;
+    enum permit_status status = find_end(session, cursor, sql, &end);
+    for (int i = 0; i < CLEAN_ROWS / CLEAN_DELETED && count == CLEAN_DELETED && status == PERMIT_OK; i++) {
         buf_clear(sql);
-        buf_printf(sql,
-                   "BEGIN;SELECT semaphore_id,block,due_s,owner FROM held FORCE INDEX (held_empty) WHERE bits=0"
-                   " LIMIT %d FOR UPDATE SKIP LOCKED",
-                   CLEAN_ROWS);
+        buf_append_text(sql, "SELECT semaphore_id,block,due_s,owner FROM held FORCE INDEX (PRIMARY)");
+        piece_sql(cursor, end.semaphore_id ? &end : NULL, sql);
+        buf_printf(sql, " AND bits=0 ORDER BY semaphore_id,block,due_s,owner LIMIT %d", CLEAN_DELETED);
         status = session_send_buf(session, sql);
-        if (status == PERMIT_OK)
-            status = session_next(session);
-        count = status == PERMIT_OK ? delete_empty_sql(session, sql) : 0;
+        count = status == PERMIT_OK
+                    ? keys_sql(session, "BEGIN;SELECT h.semaphore_id,h.block,h.due_s,h.owner FROM ", sql)
+                    : 0;
+        buf_append_text(sql, BY_KEY " WHERE h.bits=0 FOR UPDATE SKIP LOCKED");
         status = session_end(session, status);
-        if (status == PERMIT_OK)
-            status = session_end(session, count ? session_send_buf(session, sql) : session_run(session, "COMMIT"));
-        if (status != PERMIT_OK)
-            (void)session_rollback(session);
+        if (status == PERMIT_OK && count)
+            status = delete_empty(session, sql);
     }
+    *cursor = end;
     return status;
 }

@@ -79,6 +79,15 @@ void held_tokens_sql(const char *semaphore_id, uint64_t after, unsigned count, s
 /* Appends the statements that write the changes of `held` and `waiting_due`. Scratch memory comes from the arena. */
 void held_changes_sql(const struct changes *changes, struct arena *arena, struct batch_guard *guard, struct buf *sql);
 
-/* Deletes rows of `held` without bits, some thousand at most. It waits for no row lock. `sql` is scratch. */
-enum permit_status held_clean(struct session *session, struct buf *sql);
+/* Where held_clean goes on. All 0: at the first row. */
+struct held_cursor {
+    uint64_t semaphore_id;
+    uint64_t block;
+};
+/*
+ * Deletes rows of `held` without bits among the next thousands of rows, and moves the cursor behind them, or back to the
+ * first row. It waits for no row lock. `sql` is scratch. (An index of these rows would cost the batches a third of what
+ * they write in `held`.)
+ */
+enum permit_status held_clean(struct session *session, struct held_cursor *cursor, struct buf *sql);
 #endif

@@ -26,10 +26,11 @@ struct mysql_store {
     enum store_use use;
     const struct doctor_options *options; /* may be NULL */
     struct buf sql;
-    struct buf identity;       /* SQL expression for the server's identity (epoch_identity_sql); set at each connect */
-    struct buf identity_value; /* its value then, as SQL */
-    struct arena scratch;      /* valid during one call */
-    struct queues_ahead ahead; /* of the last lock packet */
+    struct buf identity;        /* SQL expression for the server's identity (epoch_identity_sql); set at each connect */
+    struct buf identity_value;  /* its value then, as SQL */
+    struct held_cursor cleaned; /* how far rows of `held` without bits were deleted */
+    struct arena scratch;       /* valid during one call */
+    struct queues_ahead ahead;  /* of the last lock packet */
 };
 
 static struct mysql_store *mysql_store_of(struct store *store)
@@ -417,7 +418,7 @@ static enum permit_status tick(struct store *store, struct tick *tick)
     tick->ret_now = tick->ret_won ? now : 0;
     status = session_end(mysql->session, status);
     if (status == PERMIT_OK && tick->ret_won)
-        (void)held_clean(mysql->session, &mysql->sql); /* the next tick deletes the rest */
+        (void)held_clean(mysql->session, &mysql->cleaned, &mysql->sql); /* a later tick deletes the rest */
     return status;
 }
 

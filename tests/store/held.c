@@ -133,6 +133,12 @@ Test(held, floor_is_the_lowest_bit_of_all_rows_of_its_block)
     cr_expect_eq(floor, 1);
 }
 
+static enum permit_status clean(struct buf *sql)
+{
+    struct held_cursor cursor = {0};
+    return held_clean(observer, &cursor, sql);
+}
+
 Test(held, rows_without_bits_are_deleted)
 {
     struct buf sql;
@@ -146,7 +152,7 @@ Test(held, rows_without_bits_are_deleted)
     }
     cr_assert_eq(number_of(observer, "SELECT COUNT(*) FROM held"), 5);
     buf_init(&sql, 1 << 20);
-    cr_assert_eq(held_clean(observer, &sql), PERMIT_OK, "%s", session_message(observer));
+    cr_assert_eq(clean(&sql), PERMIT_OK, "%s", session_message(observer));
     cr_expect_eq(number_of(observer, "SELECT COUNT(*) FROM held"), 1);
     cr_expect_str_eq(rows(), "0 o4 100000");
     cr_expect_not(in_transaction(observer));
@@ -164,7 +170,7 @@ Test(held, locked_row_without_bits_is_left)
     snprintf(text, sizeof text, "BEGIN;UPDATE %s.held SET bits = bits ^ 4", text_of(observer, "SELECT DATABASE()"));
     must_run(batch, text);
     buf_init(&sql, 1 << 20);
-    cr_assert_eq(held_clean(observer, &sql), PERMIT_OK, "%s", session_message(observer));
+    cr_assert_eq(clean(&sql), PERMIT_OK, "%s", session_message(observer));
     must_run(batch, "COMMIT");
     cr_expect_str_eq(rows(), "0 o 100");
     buf_release(&sql);
@@ -178,8 +184,29 @@ Test(held, thousands_of_rows_without_bits_are_deleted)
     must_run(observer, "INSERT INTO held (semaphore_id, block, due_s, owner, bits)"
                        " SELECT 9, a.n * 64 + b.n, 1, '', 0 FROM held_bit a JOIN held_bit b");
     buf_init(&sql, 1 << 20);
-    cr_assert_eq(held_clean(observer, &sql), PERMIT_OK, "%s", session_message(observer));
+    cr_assert_eq(clean(&sql), PERMIT_OK, "%s", session_message(observer));
     cr_expect_eq(number_of(observer, "SELECT COUNT(*) FROM held"), 0);
+    buf_release(&sql);
+}
+
+/* The table is walked in pieces that end with a block, and then from its beginning again. */
+Test(held, long_table_is_cleaned_in_pieces)
+{
+    struct buf sql;
+    struct held_cursor cursor = {0};
+    must_run(observer,
+             "INSERT INTO held (semaphore_id, block, due_s, owner, bits)"
+             " SELECT 1 + c.n, a.n * 64 + b.n, 1, '', b.n <> 0 FROM held_bit a JOIN held_bit b JOIN held_bit c"
+             " WHERE c.n < 5");
+    buf_init(&sql, 1 << 20);
+    cr_assert_eq(held_clean(observer, &cursor, &sql), PERMIT_OK, "%s", session_message(observer));
+    cr_expect(cursor.semaphore_id == 3 && cursor.block == 10000 - 2 * 4096);
+    cr_expect_eq(number_of(observer, "SELECT COUNT(*) FROM held WHERE bits = 0"), 5 * 64 - (10000 / 64 + 1));
+    cr_assert_eq(held_clean(observer, &cursor, &sql), PERMIT_OK);
+    cr_assert_eq(held_clean(observer, &cursor, &sql), PERMIT_OK);
+    cr_expect_eq(cursor.semaphore_id, 0);
+    cr_expect_eq(number_of(observer, "SELECT COUNT(*) FROM held WHERE bits = 0"), 0);
+    cr_expect_eq(number_of(observer, "SELECT COUNT(*) FROM held"), 5 * 4096 - 5 * 64);
     buf_release(&sql);
 }
 
@@ -193,8 +220,8 @@ Test(held, rows_are_deleted_by_seeks)
     buf_init(&sql, 1 << 20);
     sent_record();
     (void)rows_read(observer);
-    cr_assert_eq(held_clean(observer, &sql), PERMIT_OK, "%s", session_message(observer));
-    cr_expect_leq(rows_read(observer), 64 * 6, "rows with bits are not read");
+    cr_assert_eq(clean(&sql), PERMIT_OK, "%s", session_message(observer));
+    cr_expect_leq(rows_read(observer), 2 * 4096 + 64 * 8, "the piece is read twice, and each row to be deleted");
     const char *statement = sent_statement("DELETE h FROM (SELECT 9 AS semaphore_id");
     cr_assert_geq(explain(observer, statement, tables, 4), 2);
     cr_expect(bytes_equal(tables[1].type, BYTES("eq_ref")) && bytes_equal(tables[1].key, BYTES("PRIMARY")), "%s",
