@@ -284,7 +284,7 @@ static bool plan_is_plain(const struct plan *plan, size_t count)
         if (plan->outcomes[i].put_back)
             return false;
     const struct changes *changes = &plan->changes;
-    return !changes->empty && !plan->read_more && changes->mail_count == 0 && changes->event_count == 0;
+    return changes->semaphore_count > 0 && !plan->read_more && changes->mail_count == 0 && changes->event_count == 0;
 }
 
 static bool inserts(const struct changes *changes, struct bytes external_id)
@@ -339,7 +339,8 @@ static enum permit_status plan_cached(struct worker *worker, struct run *run, st
         plan_batch(&run->view, operations, run->count, worker->ids, &settings, worker->arena, &run->plan);
     if (status != PERMIT_OK || !plan_is_plain(&run->plan, run->count))
         return status;
-    plan_write_all(&run->plan);
+    if (!run->plan.changes.empty)
+        plan_write_all(&run->plan);
     *ret_assumed = (struct assumed){.epoch = run->view.epoch,
                                     .server_id = run->plan.changes.place_count ? settings.server_id : 0,
                                     .now = lease_time(&run->view.clock, run->view.now),
@@ -374,11 +375,12 @@ enum permit_status short_path_run(struct worker *worker, struct run *run, bool *
     bool known = load_view(worker, run);
     pthread_mutex_unlock(&engine->mutex);
     enum permit_status status = known ? plan_cached(worker, run, &assumed, &planned) : PERMIT_OK;
-    if (status != PERMIT_OK || !planned || !run_mark_sent(run))
+    bool writes = planned && !run->plan.changes.empty;
+    if (status != PERMIT_OK || !planned || (writes && !run_mark_sent(run)))
         return status;
     worker->ids.next += run->plan.ids_used;
     waitlist_begin_grants(engine, &run->plan);
-    run->applied = true;
+    run->applied = writes;
     status = store_commit_cached(worker->store, &run->plan.changes, &assumed, &mismatch);
     *ret_done = status == PERMIT_OK;
     if (*ret_done)

@@ -275,10 +275,53 @@ static enum mismatch mismatch_of(const struct session *session)
     }
 }
 
+/* Appends the statement that locks the semaphores of a batch that changes nothing, and reads their versions. */
+static void versions_sql(const struct changes *changes, struct buf *sql)
+{
+    buf_append_text(sql, "SELECT id,version FROM semaphore FORCE INDEX (PRIMARY) WHERE id IN (");
+    for (size_t i = 0; i < changes->semaphore_count; i++)
+        buf_printf(sql, i ? ",%llu" : "%llu", (unsigned long long)changes->semaphores[i].semaphore->id);
+    buf_append_text(sql, ") ORDER BY id LOCK IN SHARE MODE;");
+}
+
+/* Compares the rows of that statement. */
+static bool versions_are_expected(struct session *session, const struct changes *changes)
+{
+    struct session_row row;
+    size_t count = 0;
+    bool expected = true;
+    for (; session_row(session, &row) && count < changes->semaphore_count; count++)
+        expected &= column_u64(row.columns[0]) == changes->semaphores[count].semaphore->id &&
+                    column_u64(row.columns[1]) == changes->semaphores[count].expected_version;
+    return expected && count == changes->semaphore_count;
+}
+
+static enum permit_status prove_cached(struct mysql_store *mysql, const struct changes *changes,
+                                       const struct assumed *assumed, enum mismatch *ret_mismatch)
+{
+    buf_clear(&mysql->sql);
+    buf_append_text(&mysql->sql, "BEGIN;");
+    versions_sql(changes, &mysql->sql);
+    batch_assumed_sql(assumed, buf_text(&mysql->identity_value), &mysql->sql);
+    buf_append_text(&mysql->sql, "ROLLBACK");
+    enum permit_status status = send_sql(mysql);
+    if (status == PERMIT_OK)
+        status = session_next(mysql->session);
+    bool expected = status == PERMIT_OK && versions_are_expected(mysql->session, changes);
+    if (status == PERMIT_OK && !expected)
+        *ret_mismatch = MISMATCH_VERSION;
+    status = session_end(mysql->session, status);
+    if (status == PERMIT_INTERNAL && *ret_mismatch == MISMATCH_NONE)
+        *ret_mismatch = mismatch_of(mysql->session);
+    return *ret_mismatch == MISMATCH_NONE ? status : PERMIT_CONFLICT;
+}
+
 static enum permit_status commit_cached(struct store *store, const struct changes *changes,
                                         const struct assumed *assumed, enum mismatch *ret_mismatch)
 {
     struct mysql_store *mysql = mysql_store_of(store);
+    if (changes->empty)
+        return prove_cached(mysql, changes, assumed, ret_mismatch);
     buf_clear(&mysql->sql);
     arena_clear(&mysql->scratch);
     buf_append_text(&mysql->sql, "BEGIN;");

@@ -342,11 +342,14 @@ static inline enum permit_status store_apply(struct store *store, const struct c
  * locks in the order of ids; the other changes; a last guard, which proves what is `assumed`; COMMIT. PERMIT_OK: the
  * changes are durable, and were right. PERMIT_CONFLICT with *ret_mismatch: an assumption was wrong; call
  * store_rollback. Other failures as in store_apply, with MISMATCH_NONE.
+ *
+ * Without changes it takes shared locks and reads the versions, and ends with ROLLBACK: PERMIT_OK proves refusals. After a
+ * failure nothing is unknown.
  */
 static inline enum permit_status store_commit_cached(struct store *store, const struct changes *changes,
                                                      const struct assumed *assumed, enum mismatch *ret_mismatch)
 {
-    assert(!store->in_batch && !changes->empty);
+    assert(!store->in_batch && changes->semaphore_count > 0);
     *ret_mismatch = MISMATCH_NONE;
     return store->methods->commit_cached(store, changes, assumed, ret_mismatch);
 }

@@ -938,6 +938,7 @@ const struct contract_case contract_cases[] = {
     {"place_that_is_gone_fails_a_batch_that_grants", place_that_is_gone_fails_a_batch_that_grants},
     {"mail_is_read_and_deleted_by_its_server", mail_is_read_and_deleted_by_its_server},
     {"cached_batch_commits", cached_batch_commits},
+    {"cached_refusal_is_proved", cached_refusal_is_proved},
     {"cached_batch_with_an_older_version_changes_nothing", cached_batch_with_an_older_version_changes_nothing},
     {"cached_batch_of_two_semaphores_needs_both_versions", cached_batch_of_two_semaphores_needs_both_versions},
     {"cached_batch_with_a_used_key_changes_nothing", cached_batch_with_a_used_key_changes_nothing},

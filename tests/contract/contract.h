@@ -25,6 +25,7 @@ struct contract_case {
 };
 /* contract_cached.c: batches in one packet. */
 void cached_batch_commits(struct fixture *one, struct fixture *two);
+void cached_refusal_is_proved(struct fixture *one, struct fixture *two);
 void cached_batch_with_an_older_version_changes_nothing(struct fixture *one, struct fixture *two);
 void cached_batch_of_two_semaphores_needs_both_versions(struct fixture *one, struct fixture *two);
 void cached_batch_with_a_used_key_changes_nothing(struct fixture *one, struct fixture *two);

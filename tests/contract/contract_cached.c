@@ -58,6 +58,42 @@ void cached_batch_commits(struct fixture *one, struct fixture *two)
     MUST(batch_run(one, &release)->already_released);
 }
 
+/* P5: a refusal changes nothing, and holds only if no unit was given back and the key was not granted meanwhile. */
+void cached_refusal_is_proved(struct fixture *one, struct fixture *two)
+{
+    struct want all[] = {{.semaphore = BYTES("beta"), .count = 10}};
+    struct want mine[] = {{.semaphore = BYTES("beta"), .count = 1}};
+    struct operation holder = acquire_of("holder", all, 1), refused = acquire_of("k", mine, 1);
+    struct operation release = {.kind = OP_RELEASE, .external_id = BYTES("holder")};
+    const struct bytes absent[] = {BYTES("k")};
+    MUST_OK(one->store, store_raise_epoch(one->store, EPOCH_SERVER, 0, 0));
+    MUST(batch_decide(two, &refused)->created);
+    all[0].count = two->view.semaphores[0].capacity;
+    MUST_OK(two->store, store_rollback(two->store));
+    MUST(batch_run(two, &holder)->created);
+    MUST(batch_decide(one, &refused)->status == PERMIT_NO_CAPACITY);
+    MUST_OK(one->store, store_rollback(one->store));
+    MUST(one->plan.changes.empty && one->plan.changes.semaphore_count == 1);
+    struct assumed assumed = {.epoch = one->view.epoch,
+                              .now = lease_time(&one->view.clock, one->view.now),
+                              .slack_us = SLACK_S * US_PER_SECOND,
+                              .offset_us = one->view.clock.offset_us,
+                              .absent = absent,
+                              .absent_count = 1};
+    struct assumed wrong = assumed;
+    wrong.epoch++;
+    is_stopped(one, &wrong, MISMATCH_GUARD);
+    commits(one, &assumed);
+    commits(one, &assumed); /* it has left no lock and no row */
+    MUST(!exists(two, "k"));
+    MUST(batch_run(two, &release)->status == PERMIT_OK);
+    is_stopped(one, &assumed, MISMATCH_VERSION);
+    MUST(batch_run(two, &refused)->created);
+    MUST(exists(two, "k"));
+    one->plan.changes.semaphores[0].expected_version = two->view.semaphores[0].version;
+    is_stopped(one, &assumed, MISMATCH_KEY);
+}
+
 void cached_batch_with_an_older_version_changes_nothing(struct fixture *one, struct fixture *two)
 {
     struct want mine[] = {{.semaphore = BYTES("beta"), .count = 1}};

@@ -560,7 +560,7 @@ static enum permit_status lock_changed(struct fake_store *fake, const struct cha
     enum permit_status status = PERMIT_OK;
     for (size_t i = 0; i < changes->semaphore_count && status == PERMIT_OK; i++) {
         struct db_semaphore *semaphore = database_semaphore(changes->semaphores[i].semaphore->id);
-        if (semaphore && changes->semaphores[i].changed)
+        if (semaphore && (changes->semaphores[i].changed || changes->empty))
             status = transaction_lock_semaphore(fake->transaction, semaphore);
     }
     return status;
@@ -571,7 +571,8 @@ static bool versions_are(const struct changes *changes)
     for (size_t i = 0; i < changes->semaphore_count; i++) {
         const struct semaphore_image *image = &changes->semaphores[i];
         const struct db_semaphore *semaphore = database_semaphore(image->semaphore->id);
-        if (image->changed && (!semaphore || semaphore->row.semaphore.version != image->expected_version))
+        if ((image->changed || changes->empty) &&
+            (!semaphore || semaphore->row.semaphore.version != image->expected_version))
             return false;
     }
     return true;
@@ -598,8 +599,8 @@ static bool guard_holds(const struct assumed *assumed)
     if (assumed->server_id && !is_not_dead(assumed->server_id))
         return false;
     return database.globals.identity == database.server && database.globals.epoch == assumed->epoch &&
-           database.globals.clock.offset_us == assumed->offset_us &&
-           now >= assumed->now && now <= assumed->now + assumed->slack_us;
+           database.globals.clock.offset_us == assumed->offset_us && now >= assumed->now &&
+           now <= assumed->now + assumed->slack_us;
 }
 
 static enum permit_status write_assumed(struct fake_store *fake, const struct changes *changes,
@@ -611,7 +612,8 @@ static enum permit_status write_assumed(struct fake_store *fake, const struct ch
     *ret_mismatch = MISMATCH_VERSION;
     if (!versions_are(changes))
         return PERMIT_CONFLICT;
-    status = transaction_write(fake->transaction, changes);
+    if (!changes->empty)
+        status = transaction_write(fake->transaction, changes);
     if (status == PERMIT_INTERNAL && !run_is_contract())
         violation("P1", "the versions of a cached batch are right, and its rows are not");
     *ret_mismatch = status == PERMIT_CONFLICT ? MISMATCH_KEY : MISMATCH_NONE;
@@ -653,6 +655,10 @@ enum permit_status fake_batch_commit_cached(struct store *store, const struct ch
         return call_report(fake, status, "cached batch");
     }
     database.cached++;
+    if (changes->empty) {
+        transaction_rollback(fake->transaction);
+        return call_leave(fake);
+    }
     for (size_t i = 0; i < changes->request_count; i++)
         database.cached_grants += changes->requests[i].grants;
     return fake_batch_commit(fake);
