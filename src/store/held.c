@@ -242,35 +242,38 @@ void held_tokens_sql(const char *semaphore_id, uint64_t after, unsigned count, s
 /* ---- rows without bits ---- */
 
 enum {
-    CLEAN_ROWS = 10000, /* that are looked at in one call: some milliseconds */
+    CLEAN_ROWS = 5000,  /* that are looked at in one call: some milliseconds */
     CLEAN_DELETED = 500 /* that one transaction deletes */
 };
 
-/* Appends the condition that a row is at the cursor or behind it, and not at `end` or behind it; NULL: no end. */
-static void piece_sql(const struct held_cursor *cursor, const struct held_cursor *end, struct buf *sql)
+/* The first block that a piece of the table does not have; 0: it has all that follow. */
+struct piece_end {
+    uint64_t semaphore_id, block;
+};
+
+static void piece_sql(const struct held_cleaning *from, const struct piece_end *end, struct buf *sql)
 {
     buf_printf(sql, " WHERE (semaphore_id>%llu OR (semaphore_id=%llu AND block>=%llu))",
-               (unsigned long long)cursor->semaphore_id, (unsigned long long)cursor->semaphore_id,
-               (unsigned long long)cursor->block);
-    if (end)
+               (unsigned long long)from->semaphore_id, (unsigned long long)from->semaphore_id,
+               (unsigned long long)from->block);
+    if (end->semaphore_id)
         buf_printf(sql, " AND (semaphore_id<%llu OR (semaphore_id=%llu AND block<%llu))",
                    (unsigned long long)end->semaphore_id, (unsigned long long)end->semaphore_id,
                    (unsigned long long)end->block);
 }
 
-/* Finds the block at which the piece ends; *ret_end is 0 if it has all rows that follow. */
-static enum permit_status find_end(struct session *session, const struct held_cursor *cursor, struct buf *sql,
-                                   struct held_cursor *ret_end)
+static enum permit_status find_end(struct session *session, const struct held_cleaning *from, struct buf *sql,
+                                   struct piece_end *ret_end)
 {
     struct session_row row;
-    *ret_end = (struct held_cursor){0};
+    *ret_end = (struct piece_end){0};
     buf_clear(sql);
     buf_append_text(sql, "SELECT semaphore_id,block FROM held FORCE INDEX (PRIMARY)");
-    piece_sql(cursor, NULL, sql);
+    piece_sql(from, ret_end, sql);
     buf_printf(sql, " ORDER BY semaphore_id,block LIMIT 1 OFFSET %d", CLEAN_ROWS);
     enum permit_status status = session_send_buf(session, sql);
     if (status == PERMIT_OK && session_row(session, &row))
-        *ret_end = (struct held_cursor){column_u64(row.columns[0]), column_u64(row.columns[1])};
+        *ret_end = (struct piece_end){column_u64(row.columns[0]), column_u64(row.columns[1])};
     return session_end(session, status);
 }
 
@@ -316,15 +319,15 @@ static enum permit_status delete_empty(struct session *session, struct buf *sql)
 /*
  * Finds the rows by a plain read, so that only rows to be deleted are locked; a batch may have set a bit in one since then.
  */
-enum permit_status held_clean(struct session *session, struct held_cursor *cursor, struct buf *sql)
+static enum permit_status clean_piece(struct session *session, const struct held_cleaning *from,
+                                      const struct piece_end *end, struct buf *sql)
 {
-    struct held_cursor end;
     size_t count = CLEAN_DELETED;
-    enum permit_status status = find_end(session, cursor, sql, &end);
+    enum permit_status status = PERMIT_OK;
     for (int i = 0; i < CLEAN_ROWS / CLEAN_DELETED && count == CLEAN_DELETED && status == PERMIT_OK; i++) {
         buf_clear(sql);
         buf_append_text(sql, "SELECT semaphore_id,block,due_s,owner FROM held FORCE INDEX (PRIMARY)");
-        piece_sql(cursor, end.semaphore_id ? &end : NULL, sql);
+        piece_sql(from, end, sql);
         buf_printf(sql, " AND bits=0 ORDER BY semaphore_id,block,due_s,owner LIMIT %d", CLEAN_DELETED);
         status = session_send_buf(session, sql);
         count = status == PERMIT_OK
@@ -335,6 +338,26 @@ enum permit_status held_clean(struct session *session, struct held_cursor *curso
         if (status == PERMIT_OK && count)
             status = delete_empty(session, sql);
     }
-    *cursor = end;
     return status;
+}
+
+/* After the last batch it goes through the table twice: the first round began before that batch. */
+enum permit_status held_clean(struct session *session, struct held_cleaning *cleaning, uint64_t batches,
+                              struct buf *sql)
+{
+    struct piece_end end;
+    if (batches != cleaning->batches)
+        cleaning->rounds = 2;
+    cleaning->batches = batches;
+    if (cleaning->rounds == 0)
+        return PERMIT_OK;
+    enum permit_status status = find_end(session, cleaning, sql, &end);
+    if (status == PERMIT_OK)
+        status = clean_piece(session, cleaning, &end, sql);
+    if (status != PERMIT_OK)
+        return status;
+    cleaning->semaphore_id = end.semaphore_id;
+    cleaning->block = end.block;
+    cleaning->rounds -= end.semaphore_id == 0;
+    return PERMIT_OK;
 }

@@ -79,15 +79,17 @@ void held_tokens_sql(const char *semaphore_id, uint64_t after, unsigned count, s
 /* Appends the statements that write the changes of `held` and `waiting_due`. Scratch memory comes from the arena. */
 void held_changes_sql(const struct changes *changes, struct arena *arena, struct batch_guard *guard, struct buf *sql);
 
-/* Where held_clean goes on. All 0: at the first row. */
-struct held_cursor {
-    uint64_t semaphore_id;
-    uint64_t block;
+/* How far held_clean has come. All 0 at first. */
+struct held_cleaning {
+    uint64_t semaphore_id, block; /* where it goes on; 0: at the first row */
+    uint64_t batches;             /* as in the last call */
+    unsigned rounds; /* through the table that are left, because batches have cleared bits since the last */
 };
 /*
- * Deletes rows of `held` without bits among the next thousands of rows, and moves the cursor behind them, or back to the
- * first row. It waits for no row lock. `sql` is scratch. (An index of these rows would cost the batches a third of what
- * they write in `held`.)
+ * Deletes rows of `held` without bits among the next thousands of rows, if this process has committed batches since the
+ * last round through the table. It waits for no row lock. `sql` is scratch. (An index of these rows would cost the batches
+ * a third of what they write in `held`.)
  */
-enum permit_status held_clean(struct session *session, struct held_cursor *cursor, struct buf *sql);
+enum permit_status held_clean(struct session *session, struct held_cleaning *cleaning, uint64_t batches,
+                              struct buf *sql);
 #endif

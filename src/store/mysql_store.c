@@ -26,11 +26,11 @@ struct mysql_store {
     enum store_use use;
     const struct doctor_options *options; /* may be NULL */
     struct buf sql;
-    struct buf identity;        /* SQL expression for the server's identity (epoch_identity_sql); set at each connect */
-    struct buf identity_value;  /* its value then, as SQL */
-    struct held_cursor cleaned; /* how far rows of `held` without bits were deleted */
-    struct arena scratch;       /* valid during one call */
-    struct queues_ahead ahead;  /* of the last lock packet */
+    struct buf identity;       /* SQL expression for the server's identity (epoch_identity_sql); set at each connect */
+    struct buf identity_value; /* its value then, as SQL */
+    struct held_cleaning cleaning;
+    struct arena scratch;      /* valid during one call */
+    struct queues_ahead ahead; /* of the last lock packet */
 };
 
 static struct mysql_store *mysql_store_of(struct store *store)
@@ -433,9 +433,8 @@ static enum permit_status read_tick(struct mysql_store *mysql, struct tick *tick
 }
 
 /* The compare-and-set on offset_us and tick_at lets one of several permitd advance the clock. */
-static enum permit_status tick(struct store *store, struct tick *tick)
+static enum permit_status advance_clock(struct mysql_store *mysql, struct tick *tick)
 {
-    struct mysql_store *mysql = mysql_store_of(store);
     struct lease_clock before = {0};
     utc_us now = 0;
     tick->ret_won = tick->ret_same_server = tick->ret_tokens_behind = false;
@@ -459,9 +458,15 @@ static enum permit_status tick(struct store *store, struct tick *tick)
     tick->ret_won = status == PERMIT_OK && session_affected(mysql->session) == 1;
     tick->ret_clock = after;
     tick->ret_now = tick->ret_won ? now : 0;
-    status = session_end(mysql->session, status);
-    if (status == PERMIT_OK && tick->ret_won)
-        (void)held_clean(mysql->session, &mysql->cleaned, &mysql->sql); /* a later tick deletes the rest */
+    return session_end(mysql->session, status);
+}
+
+static enum permit_status tick(struct store *store, struct tick *tick)
+{
+    struct mysql_store *mysql = mysql_store_of(store);
+    enum permit_status status = advance_clock(mysql, tick);
+    if (status == PERMIT_OK)
+        (void)held_clean(mysql->session, &mysql->cleaning, tick->batches, &mysql->sql); /* the next tick goes on */
     return status;
 }
 
@@ -763,6 +768,7 @@ struct store *store_open(const struct database_address *address, enum store_use 
     mysql->address = address;
     mysql->use = use;
     mysql->options = options;
+    mysql->cleaning.rounds = 1; /* of what another process has left */
     buf_init(&mysql->sql, SQL_MAX_BYTES);
     buf_init(&mysql->identity, IDENTITY_MAX_BYTES);
     buf_init(&mysql->identity_value, IDENTITY_MAX_BYTES);

@@ -186,6 +186,7 @@ enum mismatch {
 struct tick {
     const struct tokens_seen *seen; /* compared with the rows, to detect an older copy of the database */
     size_t seen_count;              /* at most BATCH_MAX_OPERATIONS */
+    uint64_t batches;               /* that this process has committed: the store cleans up after them */
     uint64_t ret_epoch;             /* epoch of the `cluster` row */
     bool ret_same_server;           /* false: the server's identity is not the one in `cluster` (failover) */
     bool ret_tokens_behind;         /* a semaphore of `seen` is missing or would issue a token again: an older copy */

@@ -94,7 +94,9 @@ static enum permit_status tick(struct task *task)
 {
     struct engine *engine = task->engine;
     struct tokens_seen seen[TOKENS_PER_TICK];
-    struct tick tick = {.seen = seen, .seen_count = failover_tokens_seen(engine, seen, TOKENS_PER_TICK)};
+    struct tick tick = {.seen = seen,
+                        .seen_count = failover_tokens_seen(engine, seen, TOKENS_PER_TICK),
+                        .batches = metrics_batches(&engine->metrics)};
     enum permit_status status = store_tick(task->store, &tick);
     short_path_tick(engine, &tick, clock_mono());
     if (tick.ret_won)

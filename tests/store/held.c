@@ -135,8 +135,8 @@ Test(held, floor_is_the_lowest_bit_of_all_rows_of_its_block)
 
 static enum permit_status clean(struct buf *sql)
 {
-    struct held_cursor cursor = {0};
-    return held_clean(observer, &cursor, sql);
+    struct held_cleaning cleaning = {.rounds = 1};
+    return held_clean(observer, &cleaning, 0, sql);
 }
 
 Test(held, rows_without_bits_are_deleted)
@@ -189,24 +189,32 @@ Test(held, thousands_of_rows_without_bits_are_deleted)
     buf_release(&sql);
 }
 
-/* The table is walked in pieces that end with a block, and then from its beginning again. */
+/* The table is walked in pieces that end with a block, twice after the last batch, and then not any more. */
 Test(held, long_table_is_cleaned_in_pieces)
 {
     struct buf sql;
-    struct held_cursor cursor = {0};
+    struct held_cleaning cleaning = {0};
     must_run(observer,
              "INSERT INTO held (semaphore_id, block, due_s, owner, bits)"
              " SELECT 1 + c.n, a.n * 64 + b.n, 1, '', b.n <> 0 FROM held_bit a JOIN held_bit b JOIN held_bit c"
-             " WHERE c.n < 5");
+             " WHERE c.n < 3");
     buf_init(&sql, 1 << 20);
-    cr_assert_eq(held_clean(observer, &cursor, &sql), PERMIT_OK, "%s", session_message(observer));
-    cr_expect(cursor.semaphore_id == 3 && cursor.block == 10000 - 2 * 4096);
-    cr_expect_eq(number_of(observer, "SELECT COUNT(*) FROM held WHERE bits = 0"), 5 * 64 - (10000 / 64 + 1));
-    cr_assert_eq(held_clean(observer, &cursor, &sql), PERMIT_OK);
-    cr_assert_eq(held_clean(observer, &cursor, &sql), PERMIT_OK);
-    cr_expect_eq(cursor.semaphore_id, 0);
+    cr_assert_eq(held_clean(observer, &cleaning, 0, &sql), PERMIT_OK, "%s", session_message(observer));
+    cr_expect_eq(number_of(observer, "SELECT COUNT(*) FROM held WHERE bits = 0"), 3 * 64, "no batch has run");
+    cr_assert_eq(held_clean(observer, &cleaning, 1, &sql), PERMIT_OK, "%s", session_message(observer));
+    cr_expect(cleaning.semaphore_id == 2 && cleaning.block == 5000 - 4096 && cleaning.rounds == 2);
+    cr_expect_eq(number_of(observer, "SELECT COUNT(*) FROM held WHERE bits = 0"), 3 * 64 - (5000 / 64 + 1));
+    for (int i = 0; i < 2; i++)
+        cr_assert_eq(held_clean(observer, &cleaning, 1, &sql), PERMIT_OK);
+    cr_expect(cleaning.semaphore_id == 0 && cleaning.rounds == 1);
     cr_expect_eq(number_of(observer, "SELECT COUNT(*) FROM held WHERE bits = 0"), 0);
-    cr_expect_eq(number_of(observer, "SELECT COUNT(*) FROM held"), 5 * 4096 - 5 * 64);
+    cr_expect_eq(number_of(observer, "SELECT COUNT(*) FROM held"), 3 * 4096 - 3 * 64);
+    for (int i = 0; i < 3; i++)
+        cr_assert_eq(held_clean(observer, &cleaning, 1, &sql), PERMIT_OK);
+    cr_expect_eq(cleaning.rounds, 0);
+    (void)rows_read(observer);
+    cr_assert_eq(held_clean(observer, &cleaning, 1, &sql), PERMIT_OK);
+    cr_expect_eq(rows_read(observer), 0);
     buf_release(&sql);
 }
 
