@@ -159,13 +159,19 @@ static void copy_taken(struct shortage *shortage, struct taken_slot **slots, cha
     *slots += shortage->taken_count;
 }
 
-/* How many requests waited for the semaphore when the batch read it. */
-static size_t waiting_at(const struct view *view, uint64_t semaphore_id)
+/* How many other requests waited for the semaphore when the batch read it. */
+static size_t others_waiting(const struct view *view, struct bytes external_id, uint64_t semaphore_id)
 {
+    int64_t count = 0;
     for (size_t i = 0; i < view->semaphore_count; i++)
         if (view->semaphores[i].id == semaphore_id)
-            return (size_t)view->semaphores[i].waiting;
-    return 0;
+            count = view->semaphores[i].waiting;
+    for (size_t i = 0; i < view->request_count; i++) {
+        const struct request *request = &view->requests[i];
+        if (request->state == REQUEST_WAITING && request->server_id && bytes_equal(request->external_id, external_id))
+            count--; /* its own place */
+    }
+    return (size_t)max_i64(count, 0);
 }
 
 /* NULL: out of memory. */
@@ -190,7 +196,7 @@ static struct refusal *refusal_new(struct op *op, const struct view *view, const
     for (size_t i = 0; i < outcome->shortage_count; i++) {
         refusal->shortages[i] = outcome->shortages[i];
         refusal->ahead_keys[i] = NULL;
-        refusal->aheads[i] = waiting_at(view, outcome->shortages[i].semaphore_id);
+        refusal->aheads[i] = others_waiting(view, op->operation->external_id, outcome->shortages[i].semaphore_id);
         refusal->shortages[i].semaphore = own_name(op->operation, outcome->shortages[i].semaphore);
         assert(refusal->shortages[i].semaphore.data);
         copy_taken(&refusal->shortages[i], &slots, &texts);

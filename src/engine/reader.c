@@ -143,7 +143,7 @@ static void share_holders(struct engine *engine, uint64_t semaphore_id, struct h
 
 /*
  * Sets how many requests stand before the places of the refused request, and the keys of the first. On failure the
- * refusal keeps the numbers of the batch, which count all that wait. The keys are in the reader's arena.
+ * refusal keeps the numbers of the batch, which count all others that wait. The keys are in the reader's arena.
  */
 static void read_places(struct reader *reader, struct refusal *refusal)
 {

@@ -277,13 +277,16 @@ static bool load_queues(struct worker *worker, struct run *run, const struct ope
 
 /* ---- the plan ---- */
 
-/* Returns true if the one packet can write and prove the plan, and nobody else must be told of it. */
+/*
+ * Returns true if the one packet can write and prove the plan, and nobody else must be told of it. If nothing changes, it
+ * proves that there is no capacity; other refusals are decided from the rows.
+ */
 static bool plan_is_plain(const struct plan *plan, size_t count)
 {
-    for (size_t i = 0; i < count; i++)
-        if (plan->outcomes[i].put_back)
-            return false;
     const struct changes *changes = &plan->changes;
+    for (size_t i = 0; i < count; i++)
+        if (plan->outcomes[i].put_back || (changes->empty && plan->outcomes[i].status != PERMIT_NO_CAPACITY))
+            return false;
     return changes->semaphore_count > 0 && !plan->read_more && changes->mail_count == 0 && changes->event_count == 0;
 }
 
