@@ -267,6 +267,22 @@ static enum permit_status plan_other_content(struct planner *planner, struct out
     return plan_without_row(planner, outcome, key, operation, ret_new);
 }
 
+/*
+ * Returns true if the operation has the ids of the semaphores that the row wants. They differ if this process knows a
+ * semaphore by an id that a failover has undone, and another permitd has created the semaphore again.
+ */
+static bool has_ids_of_row(const struct operation *operation, const struct request *request)
+{
+    for (size_t i = 0; i < operation->want_count; i++) {
+        bool found = false;
+        for (size_t j = 0; j < request->want_count && !found; j++)
+            found = request->wants[j].semaphore_id == operation->wants[i].semaphore_id;
+        if (!found)
+            return false;
+    }
+    return true;
+}
+
 enum permit_status plan_ask(struct planner *planner, struct outcome *outcome, struct key *key,
                             const struct operation *operation, bool *ret_new)
 {
@@ -283,6 +299,10 @@ enum permit_status plan_ask(struct planner *planner, struct outcome *outcome, st
         if (same && is_ours(planner, request) && !key->asks)
             leave(planner, key);
         outcome_refuse(outcome, PERMIT_NO_CAPACITY, NULL);
+        return PERMIT_OK;
+    }
+    if (!operation->entered && same && !has_ids_of_row(operation, request)) {
+        outcome_refuse(outcome, PERMIT_UNKNOWN_SEMAPHORE, NULL); /* it is resolved again before it is answered */
         return PERMIT_OK;
     }
     bool elsewhere = server_is_alive(planner, request->server_id) && !is_ours(planner, request);

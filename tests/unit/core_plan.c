@@ -385,6 +385,18 @@ Test(plan_waiting, waiters_are_granted_before_new_requests_in_the_order_of_their
     cr_expect_eq(after(A)->version, 1);
 }
 
+/*
+ * P19: a failover has undone the creation of b, which this permitd knows by that id, and another permitd has created it
+ * again as a. A wait under the lost id would end as unknown_semaphore (seed 820 of the simulation).
+ */
+Test(plan_waiting, ask_by_an_undone_id_is_resolved_again)
+{
+    hold("k1", 1, 0, 0, NEVER);
+    waiter("k2", ELSEWHERE, 1, 1, 0, 0);
+    EXPECT({OP_ACQUIRE, "k2", WAIT_ASK, 0, 1, .expected = "unknown_semaphore"});
+    expect_changes("");
+}
+
 Test(plan_waiting, waiters_with_equal_places_are_granted_in_the_order_of_their_ids)
 {
     waiter("k2", ELSEWHERE, 1, 1, 0, 0);
