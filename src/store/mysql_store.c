@@ -559,8 +559,7 @@ static void due_requests_sql(const struct due_page *page, struct buf *sql)
                          "due_s,semaphore_id,block,bits FROM held FORCE INDEX (held_due) WHERE ");
     behind_sql(&due_held, &page->after, sql);
     until_end_sql(&due_held, page, sql);
-    buf_append_text(sql, ") h" HELD_REQUESTS " WHERE NOT EXISTS (SELECT 1 FROM permit q FORCE INDEX (permit_request)"
-                         " WHERE q.permit_request_id=r.id AND q.semaphore_id<p.semaphore_id))"
+    buf_append_text(sql, ") h" HELD_REQUESTS " WHERE " HELD_FIRST_PERMIT ")"
                          " UNION ALL (SELECT w.due_s,0,w.permit_request_id,r.external_id,r.due_at FROM ("
                          "SELECT due_s,permit_request_id FROM waiting_due FORCE INDEX (PRIMARY) WHERE ");
     behind_sql(&due_waiting, &page->after, sql);
