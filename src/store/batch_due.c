@@ -14,16 +14,20 @@
 enum {
     DUE_MAX = SLOTS_MAX_COUNT, /* holders read for one semaphore: enough for any single slotted acquire */
     KEYS_A_STATEMENT = 500,    /* keys that one statement names */
-    WALK_HOLDERS_MAX = 20000   /* a semaphore with more units in use is searched by deadline */
+    WALK_HOLDERS_MAX = 20000,  /* a semaphore with more units in use is searched by deadline; rows of one second */
+    MORE_ROWS = 64 /* of the last second that is read: the longest due of it come first, unless it has many rows */
 };
 
 /*
- * The rows of the semaphore in which holders are due, the first of them as many as may be needed, and their holders. Walks
- * all rows of a semaphore that has few holders; else the rows that are due, of all semaphores.
+ * The rows of the semaphore in which holders are due, and their holders. Of the seconds that have passed, as many rows as
+ * may be needed, the earliest first: a row has a holder at least. Walks all rows of a semaphore that has few holders;
+ * else the rows that are due, of all semaphores. Of the present second all rows, because any may be due: a seek in held_due.
  */
 static const char due_holders[] =
-    "SELECT r.id,r.due_at FROM (SELECT semaphore_id,block,bits FROM held FORCE INDEX (%s)"
-    " WHERE semaphore_id=%llu AND due_s<=%u AND bits<>0 ORDER BY due_s LIMIT %lld) h" HELD_REQUESTS
+    "SELECT r.id,r.due_at FROM ((SELECT semaphore_id,block,bits FROM held FORCE INDEX (%s)"
+    " WHERE semaphore_id=%llu AND due_s<%u AND bits<>0 ORDER BY due_s LIMIT %lld) UNION ALL"
+    " (SELECT semaphore_id,block,bits FROM held FORCE INDEX (held_due)"
+    " WHERE due_s=%u AND semaphore_id=%llu AND bits<>0 LIMIT %lld)) h" HELD_REQUESTS
     " ORDER BY r.due_at,r.id LIMIT %lld;";
 /* Walks all rows of the semaphore. */
 static const char next_due[] = "SELECT MIN(due_s) FROM held FORCE INDEX (PRIMARY)"
@@ -53,11 +57,11 @@ static utc_us second_start(utc_us time)
 }
 
 /*
- * Reads the ids of due requests. Returns a lower bound of the deadlines of the others: exact in the present second, else
- * the start of their second, because the rows that were read may end in the middle of a second.
+ * Reads the ids of due requests. Returns a lower bound of the deadlines of the others: the start of their second, because
+ * the rows that were read may end in the middle of a second; exact in the present second, if all of its rows were read.
  */
-static utc_us read_ids(struct session *session, const struct shortfall *shortfall, utc_us now, uint64_t *ids,
-                       size_t *count)
+static utc_us read_ids(struct session *session, const struct shortfall *shortfall, utc_us now, bool all_read,
+                       uint64_t *ids, size_t *count)
 {
     struct row_reader reader = {.at = 0};
     int64_t room = rows_wanted(shortfall) - 1;
@@ -67,7 +71,7 @@ static utc_us read_ids(struct session *session, const struct shortfall *shortfal
         if (room-- <= 0)
             return second_start(due_at);
         if (due_at > now)
-            return due_at;
+            return all_read ? due_at : second_start(due_at);
         ids[(*count)++] = id;
     }
     return NEVER;
@@ -83,6 +87,12 @@ static enum permit_status read_next_due(struct session *session, utc_us bound, u
     return status;
 }
 
+/* Returns true if one walk over all rows of the semaphore is cheap. */
+static bool has_few_holders(const struct view *view, const struct shortfall *shortfall)
+{
+    return view->semaphores[shortfall->semaphore].in_use <= WALK_HOLDERS_MAX;
+}
+
 static enum permit_status find_ids(struct session *session, const struct shortfall *shortfalls, size_t count,
                                    struct buf *sql, uint64_t *ids, size_t *ret_count, struct view *view)
 {
@@ -91,11 +101,11 @@ static enum permit_status find_ids(struct session *session, const struct shortfa
     buf_clear(sql);
     for (size_t i = 0; i < count; i++) {
         assert(shortfalls[i].semaphore < view->semaphore_count);
-        const struct semaphore *semaphore = &view->semaphores[shortfalls[i].semaphore];
-        unsigned long long id = semaphore->id;
+        unsigned long long id = view->semaphores[shortfalls[i].semaphore].id;
         long long limit = rows_wanted(&shortfalls[i]);
-        bool few = semaphore->in_use <= WALK_HOLDERS_MAX;
-        buf_printf(sql, due_holders, few ? "PRIMARY" : "held_due", id, now_s, HELD_ROWS_FOR(limit), limit);
+        bool few = has_few_holders(view, &shortfalls[i]);
+        buf_printf(sql, due_holders, few ? "PRIMARY" : "held_due", id, now_s, limit + MORE_ROWS, now_s, id,
+                   (long long)max_i64(limit, WALK_HOLDERS_MAX), limit);
         if (few)
             buf_printf(sql, next_due, id, now_s, HELD_NEVER_DUE);
         else
@@ -107,7 +117,7 @@ static enum permit_status find_ids(struct session *session, const struct shortfa
             status = session_next(session);
         if (status != PERMIT_OK)
             break;
-        utc_us bound = read_ids(session, &shortfalls[i], now, ids, ret_count);
+        utc_us bound = read_ids(session, &shortfalls[i], now, has_few_holders(view, &shortfalls[i]), ids, ret_count);
         status = read_next_due(session, bound, &view->next_due[shortfalls[i].semaphore]);
     }
     return session_end(session, status);

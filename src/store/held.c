@@ -262,6 +262,7 @@ static void piece_sql(const struct held_cleaning *from, const struct piece_end *
                    (unsigned long long)end->block);
 }
 
+/* A block that has more rows than a piece is a piece of its own, because a piece ends with a block. */
 static enum permit_status find_end(struct session *session, const struct held_cleaning *from, struct buf *sql,
                                    struct piece_end *ret_end)
 {
@@ -274,6 +275,8 @@ static enum permit_status find_end(struct session *session, const struct held_cl
     enum permit_status status = session_send_buf(session, sql);
     if (status == PERMIT_OK && session_row(session, &row))
         *ret_end = (struct piece_end){column_u64(row.columns[0]), column_u64(row.columns[1])};
+    if (ret_end->semaphore_id == from->semaphore_id && ret_end->block == from->block)
+        ret_end->block += ret_end->semaphore_id != 0;
     return session_end(session, status);
 }
 

@@ -55,12 +55,6 @@ static inline uint32_t held_due_s(utc_us due_at)
     " WHERE q.permit_request_id=r.id AND q.semaphore_id<p.semaphore_id)"
 
 /*
- * A derived table that is cut by LIMIT, in the order of blocks, has at least `count` tokens of whole blocks if it has this
- * many rows: each row has a bit, and the block that is cut has at most 63 rows before the cut.
- */
-#define HELD_ROWS_FOR(count) ((count) + HELD_BLOCK_TOKENS)
-
-/*
  * SQL expression for the floor of `semaphore` s: its smallest live token; next_permit_id if none. Walks PRIMARY to the
  * first row with a bit, then reads the rows of that block.
  */

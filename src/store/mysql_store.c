@@ -433,8 +433,9 @@ static enum permit_status read_tick(struct mysql_store *mysql, struct tick *tick
 }
 
 /* The compare-and-set on offset_us and tick_at lets one of several permitd advance the clock. */
-static enum permit_status advance_clock(struct mysql_store *mysql, struct tick *tick)
+static enum permit_status tick(struct store *store, struct tick *tick)
 {
+    struct mysql_store *mysql = mysql_store_of(store);
     struct lease_clock before = {0};
     utc_us now = 0;
     tick->ret_won = tick->ret_same_server = tick->ret_tokens_behind = false;
@@ -461,13 +462,10 @@ static enum permit_status advance_clock(struct mysql_store *mysql, struct tick *
     return session_end(mysql->session, status);
 }
 
-static enum permit_status tick(struct store *store, struct tick *tick)
+static enum permit_status clean_held(struct store *store, uint64_t batches)
 {
     struct mysql_store *mysql = mysql_store_of(store);
-    enum permit_status status = advance_clock(mysql, tick);
-    if (status == PERMIT_OK)
-        (void)held_clean(mysql->session, &mysql->cleaning, tick->batches, &mysql->sql); /* the next tick goes on */
-    return status;
+    return held_clean(mysql->session, &mysql->cleaning, batches, &mysql->sql);
 }
 
 #define SELECT_CLOCK "SELECT SYSDATE(6),tick_at,offset_us FROM cluster WHERE id=1"
@@ -561,8 +559,7 @@ static void due_requests_sql(const struct due_page *page, struct buf *sql)
                          "due_s,semaphore_id,block,bits FROM held FORCE INDEX (held_due) WHERE ");
     behind_sql(&due_held, &page->after, sql);
     until_end_sql(&due_held, page, sql);
-    buf_append_text(sql, ") h" HELD_REQUESTS " WHERE NOT EXISTS (SELECT 1 FROM permit q FORCE INDEX (permit_request)"
-                         " WHERE q.permit_request_id=r.id AND q.semaphore_id<p.semaphore_id))"
+    buf_append_text(sql, ") h" HELD_REQUESTS " WHERE " HELD_FIRST_PERMIT ")"
                          " UNION ALL (SELECT w.due_s,0,w.permit_request_id,r.external_id,r.due_at FROM ("
                          "SELECT due_s,permit_request_id FROM waiting_due FORCE INDEX (PRIMARY) WHERE ");
     behind_sql(&due_waiting, &page->after, sql);
@@ -737,6 +734,7 @@ static const struct store_methods methods = {
     .reserve_ids = reserve_ids,
     .floors = floors,
     .tick = tick,
+    .clean_held = clean_held,
     .due = due,
     .mail = mail,
     .drop_mail = drop_mail,

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Clock tick. Every 500 ms the task advances the lease clock, checks for a failover, refreshes floors, and times out
- * overdue operations. Every 5 s it repeats the safety check of the server (P14).
+ * Clock tick. Every 500 ms the task advances the lease clock, checks for a failover, refreshes floors, times out overdue
+ * operations, and deletes rows of `held` without bits: last, because that may take long. Every 5 s it repeats the safety
+ * check of the server (P14).
  */
 #include <stdio.h>
 
@@ -94,9 +95,7 @@ static enum permit_status tick(struct task *task)
 {
     struct engine *engine = task->engine;
     struct tokens_seen seen[TOKENS_PER_TICK];
-    struct tick tick = {.seen = seen,
-                        .seen_count = failover_tokens_seen(engine, seen, TOKENS_PER_TICK),
-                        .batches = metrics_batches(&engine->metrics)};
+    struct tick tick = {.seen = seen, .seen_count = failover_tokens_seen(engine, seen, TOKENS_PER_TICK)};
     enum permit_status status = store_tick(task->store, &tick);
     short_path_tick(engine, &tick, clock_mono());
     if (tick.ret_won)
@@ -122,6 +121,8 @@ void clock_tick_run(struct task *task)
         bool up = status == PERMIT_OK || status == PERMIT_CONFLICT || status == PERMIT_LOCK_TIMEOUT;
         atomic_store(&engine->metrics.database_up, up);
         time_out_ops(engine);
+        if (status == PERMIT_OK)
+            (void)store_clean_held(task->store, metrics_batches(&engine->metrics)); /* the next tick goes on */
         task_sleep(task, TICK_MS * US_PER_MS);
     }
 }

@@ -191,8 +191,9 @@ void expiry_run(struct task *task)
         round.more = next <= round.now;
         pthread_mutex_lock(&engine->mutex);
         wait_for_decisions(engine, round.more ? UNDECIDED_FEW : 0);
-        if (engine->expiring == 0 || engine->expiring >= UNDECIDED_MAX)
-            begin_round(&round); /* none is stuck, or too many are: start again from the beginning */
+        /* At the end of a round none is stuck, or too many are: start again from the beginning. */
+        if (engine->expiring >= UNDECIDED_MAX || (engine->expiring == 0 && !round.more))
+            begin_round(&round);
         if (!round.more) {
             engine->next_expiry_at = min_i64(engine->next_expiry_at, next);
             wait_for_deadline(&round);

@@ -30,12 +30,14 @@ static struct script {
     bool fails_over;     /* the next batch that locks its rows loses its session */
     bool stuck;          /* a batch that locks its rows waits until this is false */
     bool loses_many;     /* a packet that writes more than one request loses the session */
+    bool has_page;       /* expiry finds a page without a due request, and may find more behind it */
     unsigned raised[CAUSES];
     unsigned server; /* number of the server that serves; a failover changes it */
     unsigned ticks;
     unsigned pings;
-    unsigned batches; /* batches that have locked rows, or wait to */
-    unsigned losses;  /* packets that were lost */
+    unsigned batches;                 /* batches that have locked rows, or wait to */
+    unsigned losses;                  /* packets that were lost */
+    unsigned first_pages, last_pages; /* that expiry has read: that page, and behind it */
 } script;
 
 /* ---- the store ---- */
@@ -204,12 +206,27 @@ static enum permit_status tick(struct store *store, struct tick *tick)
     return PERMIT_OK;
 }
 
+static enum permit_status clean_held(struct store *store, uint64_t batches)
+{
+    (void)store, (void)batches;
+    return PERMIT_OK;
+}
+
+/* A page of one second that has begun, without a due request, and the end behind it; or nothing at all. */
 static enum permit_status due(struct store *store, struct due_page *page, struct arena *arena)
 {
+    static struct due_request later = {.external_id = {"later", 5}, .due_at = 3 * US_PER_SECOND, .position = {0, 1, 1}};
     (void)store, (void)arena;
-    page->ret_count = 0;
-    page->ret_more = false;
+    change_begin();
+    bool first = page->after.block == 0;
+    page->ret_requests = &later;
+    page->ret_more = script.has_page && first;
+    page->ret_count = page->ret_more;
+    page->ret_end = later.position;
     page->ret_now = US_PER_SECOND;
+    script.first_pages += page->ret_more && page->limit > 1 && script.last_pages == 0;
+    script.last_pages += script.has_page && !first;
+    change_end();
     return PERMIT_OK;
 }
 
@@ -254,6 +271,7 @@ static const struct store_methods methods = {
     .reserve_ids = reserve_ids,
     .floors = floors,
     .tick = tick,
+    .clean_held = clean_held,
     .due = due,
     .semaphores = semaphores,
     .raise_epoch = raise_epoch,
@@ -368,6 +386,7 @@ static void end(void)
 
 TestSuite(failover, .init = begin, .fini = end, .timeout = 300);
 TestSuite(losses, .init = begin, .fini = end, .timeout = 300);
+TestSuite(expiry, .init = begin, .fini = end, .timeout = 300);
 
 /* Waits until the condition is true of the script. Caller holds its mutex. Returns false if it does not become true. */
 static bool wait_for(bool (*condition)(const void *context), const void *context)
@@ -523,5 +542,21 @@ Test(losses, batch_lost_twice_runs_one_by_one)
     change_begin();
     cr_assert_eq(script.losses, 2);
     cr_assert_eq(script.semaphore.in_use, 1 + TOGETHER);
+    change_end();
+}
+
+static bool has_passed_page(const void *context)
+{
+    (void)context;
+    return script.last_pages > 0;
+}
+
+/* Positions are seconds: a page of the present one may have no due request, while the next page of it has some. */
+Test(expiry, page_without_due_requests_is_read_once)
+{
+    change_begin();
+    script.has_page = true;
+    cr_assert(wait_for(has_passed_page, NULL), "%u", script.first_pages);
+    cr_assert_eq(script.first_pages, 1);
     change_end();
 }

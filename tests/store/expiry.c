@@ -135,6 +135,58 @@ Test(ends, due_holders_among_many_end_in_order)
     due_holders_end_in_order(30000);
 }
 
+/*
+ * 200 holders in 200 rows of `held`, all due in the present second; only the one with this token is due already. It is
+ * found whatever rows the server reads first. `others` more units are in use.
+ */
+static void due_holder_is_found_among_its_second(int token, long long others)
+{
+    char sql[300];
+    semaphore_make(&fixture, "wide", KIND_COUNTED, 200);
+    for (int i = 0; i < 200; i++) {
+        char key[16];
+        snprintf(key, sizeof key, "holder%d", i);
+        cr_assert_eq(acquire(key, "wide", NULL, 60000)->status, PERMIT_OK);
+    }
+    must_run(observer,
+             "UPDATE cluster SET tick_at = '2100-01-01 00:00:00.5', offset_us = 0"); /* the time stands still */
+    snprintf(sql, sizeof sql,
+             "UPDATE permit_request r JOIN permit p ON p.permit_request_id = r.id SET r.owner = r.external_id,"
+             " r.due_at = IF(p.id = %d, '2100-01-01 00:00:00.4', '2100-01-01 00:00:00.9')",
+             token);
+    must_run(observer, sql);
+    snprintf(sql, sizeof sql,
+             "UPDATE semaphore SET next_due_at = '2100-01-01', in_use = in_use + %lld, capacity = capacity + %lld"
+             " WHERE name = 'wide'",
+             others, others);
+    must_run(observer, sql);
+    held_rewrite(address);
+    cr_assert_eq(acquire("next1", "wide", NULL, 60000)->status, PERMIT_OK);
+    cr_assert_eq(number_of(observer,
+                           "SELECT MIN(p.id) FROM permit p JOIN permit_request r ON r.id = p.permit_request_id"
+                           " WHERE r.state = 2"),
+                 token);
+    cr_assert_eq(acquire("next2", "wide", NULL, 60000)->status, PERMIT_NO_CAPACITY);
+    cr_assert_eq(
+        number_of(observer, "SELECT next_due_at <= '2100-01-01 00:00:00.9' FROM semaphore WHERE name = 'wide'"), 1,
+        "a lower bound");
+}
+
+Test(ends, due_holder_of_the_first_token_is_found_among_its_second)
+{
+    due_holder_is_found_among_its_second(1, 0);
+}
+
+Test(ends, due_holder_of_the_last_token_is_found_among_its_second)
+{
+    due_holder_is_found_among_its_second(200, 0);
+}
+
+Test(ends, due_holder_among_many_is_found_among_its_second)
+{
+    due_holder_is_found_among_its_second(200, 30000);
+}
+
 static void due_page(struct due_position after, struct due_page *ret_page)
 {
     *ret_page = (struct due_page){.after = after, .limit = 2};

@@ -218,6 +218,24 @@ Test(held, long_table_is_cleaned_in_pieces)
     buf_release(&sql);
 }
 
+/* A block with more rows than a piece has is a piece of its own: the walk goes on behind it. */
+Test(held, block_with_thousands_of_rows_is_passed)
+{
+    struct buf sql;
+    struct held_cleaning cleaning = {.rounds = 1};
+    must_run(observer,
+             "INSERT INTO held (semaphore_id, block, due_s, owner, bits)"
+             " SELECT 9, 0, (a.n * 64 + b.n) * 64 + c.n, '', 0 FROM held_bit a JOIN held_bit b JOIN held_bit c"
+             " WHERE a.n < 2");
+    must_run(observer, "INSERT INTO held (semaphore_id, block, due_s, owner, bits) VALUES (9, 1, 1, '', 0)");
+    buf_init(&sql, 1 << 20);
+    for (int i = 0; i < 4 && cleaning.rounds; i++)
+        cr_assert_eq(held_clean(observer, &cleaning, 0, &sql), PERMIT_OK, "%s", session_message(observer));
+    cr_expect_eq(cleaning.rounds, 0);
+    cr_expect_eq(number_of(observer, "SELECT COUNT(*) FROM held WHERE block = 1"), 0);
+    buf_release(&sql);
+}
+
 /* The statements find their rows by the whole primary key, also past many rows that are deleted and not purged. */
 Test(held, rows_are_deleted_by_seeks)
 {

@@ -252,16 +252,20 @@ static void insert_older_rows(struct session *session)
              "INSERT INTO waiter (semaphore_id,place,permit_request_id,count) VALUES (1,'2026-11-21',100,1)");
 }
 
-Test(schema, bits_come_to_rows_that_exist)
+/* Runs the statements of one migration from `first` on: `done` of them, of which `counted` are counted. */
+static void run_statements(const struct script *script, struct session *session, size_t first, size_t done,
+                           size_t counted)
 {
-    struct script script = read_script();
-    size_t before = statements_before(&script, 10);
-    struct session *session = leave_begun(&script, before, before);
-    struct buf message;
-    insert_older_rows(session);
-    buf_init(&message, 4000);
-    cr_assert_eq(apply(script.begun, &message), PERMIT_OK, "%s", buf_text(&message));
-    buf_release(&message);
+    for (size_t i = first; i < first + done; i++) {
+        cr_assert_eq(session_end(session, session_send(session, script->statements[i].text)), PERMIT_OK, "%s",
+                     session_message(session));
+        if (i < first + counted)
+            must_run(session, "UPDATE schema_version SET statements = statements + 1 WHERE applied_at IS NULL");
+    }
+}
+
+static void has_bits_of_older_rows(struct session *session)
+{
     cr_expect_eq(number_of(session, "SELECT SUM(BIT_COUNT(bits)) FROM held"), 70);
     cr_expect_eq(number_of(session, "SELECT COUNT(*) FROM held"), 5,
                  "two owners in two blocks, and one without a deadline");
@@ -273,6 +277,39 @@ Test(schema, bits_come_to_rows_that_exist)
                  70);
     cr_expect_str_eq(text_of(session, "SELECT GROUP_CONCAT(due_s, ' ', permit_request_id) FROM waiting_due"),
                      "1795305601 100");
+}
+
+/* Migrates rows of an older permitd; a permitd was killed before, after these statements of the migration. */
+static struct session *older_rows_migrated(const struct script *script, size_t done, size_t counted)
+{
+    size_t before = statements_before(script, 10);
+    struct session *session = leave_begun(script, before, before);
+    struct buf message;
+    insert_older_rows(session);
+    run_statements(script, session, before, done, counted);
+    buf_init(&message, 4000);
+    cr_assert_eq(apply(script->begun, &message), PERMIT_OK, "%zu statements, %zu counted: %s", done, counted,
+                 buf_text(&message));
+    buf_release(&message);
+    has_bits_of_older_rows(session);
+    return session;
+}
+
+Test(schema, bits_come_to_rows_after_a_kill_at_any_statement, .timeout = 600)
+{
+    struct script script = read_script();
+    size_t before = statements_before(&script, 10), count = statements_before(&script, 11) - before;
+    for (size_t counted = 0; counted <= count; counted++) {
+        drop_database(older_rows_migrated(&script, counted, counted), script.begun);
+        if (counted < count && script.statements[before + counted].ddl)
+            drop_database(older_rows_migrated(&script, counted + 1, counted), script.begun);
+    }
+}
+
+Test(schema, bits_come_to_rows_that_exist)
+{
+    struct script script = read_script();
+    struct session *session = older_rows_migrated(&script, 0, 0);
     struct arena arena;
     struct request request;
     struct bytes *names;
