@@ -11,7 +11,7 @@ CREATE TABLE held (
   block BIGINT UNSIGNED NOT NULL             COMMENT 'tokens block * 64 to block * 64 + 63',
   due_s INT UNSIGNED NOT NULL                COMMENT 'second (UNIX time, lease clock) of permit_request.due_at; 4294967295: never due',
   owner VARBINARY(289) NOT NULL              COMMENT 'permit_request.owner',
-  bits BIGINT UNSIGNED NOT NULL              COMMENT 'bit n: the permit with token block * 64 + n is held; 0: the row is to be deleted',
+  bits BIGINT UNSIGNED NOT NULL              COMMENT 'bit n: the permit with token block * 64 + n is held; not 0',
   PRIMARY KEY (semaphore_id, block, due_s, owner),
   KEY held_due (due_s, semaphore_id, block)  COMMENT 'expiry; due holders of a semaphore with many',
   KEY held_owner (owner)                     COMMENT 'what an owner holds; distinct owners, one seek each'

@@ -65,14 +65,6 @@ void metrics_batch(struct metrics *metrics, size_t operations, enum batch_path p
     histogram_add(&metrics->batch_operations, (double)operations);
 }
 
-uint64_t metrics_batches(const struct metrics *metrics)
-{
-    uint64_t count = 0;
-    for (int i = 0; i < PATH_COUNT; i++)
-        count += atomic_load_explicit(&metrics->batches[i], memory_order_relaxed);
-    return count;
-}
-
 void metrics_cleaned(struct metrics *metrics, enum cleaned what, uint64_t count, int64_t took_us)
 {
     atomic_fetch_add_explicit(&metrics->cleaned[what], count, memory_order_relaxed);

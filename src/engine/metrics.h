@@ -69,8 +69,6 @@ void metrics_operation(struct metrics *metrics, enum operation_kind kind, enum p
 /* Counts a wait that has ended; records waited_us if it was granted. */
 void metrics_wait(struct metrics *metrics, enum wait_end end, int64_t waited_us);
 void metrics_batch(struct metrics *metrics, size_t operations, enum batch_path path);
-/* Returns the number of batches. */
-uint64_t metrics_batches(const struct metrics *metrics);
 void metrics_cleaned(struct metrics *metrics, enum cleaned what, uint64_t count, int64_t took_us);
 void metrics_print(struct metrics *metrics, bool database_up, struct buf *out);
 #endif

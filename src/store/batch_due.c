@@ -25,13 +25,12 @@ enum {
  */
 static const char due_holders[] =
     "SELECT r.id,r.due_at FROM ((SELECT semaphore_id,block,bits FROM held FORCE INDEX (%s)"
-    " WHERE semaphore_id=%llu AND due_s<%u AND bits<>0 ORDER BY due_s LIMIT %lld) UNION ALL"
+    " WHERE semaphore_id=%llu AND due_s<%u ORDER BY due_s LIMIT %lld) UNION ALL"
     " (SELECT semaphore_id,block,bits FROM held FORCE INDEX (held_due)"
-    " WHERE due_s=%u AND semaphore_id=%llu AND bits<>0 LIMIT %lld)) h" HELD_REQUESTS
-    " ORDER BY r.due_at,r.id LIMIT %lld;";
+    " WHERE due_s=%u AND semaphore_id=%llu LIMIT %lld)) h" HELD_REQUESTS " ORDER BY r.due_at,r.id LIMIT %lld;";
 /* Walks all rows of the semaphore. */
 static const char next_due[] = "SELECT MIN(due_s) FROM held FORCE INDEX (PRIMARY)"
-                               " WHERE semaphore_id=%llu AND due_s>%u AND due_s<%u AND bits<>0;";
+                               " WHERE semaphore_id=%llu AND due_s>%u AND due_s<%u;";
 /* A semaphore with many holders: some may be due in the next second. */
 static const char due_soon[] = "SELECT %u;";
 

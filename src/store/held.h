@@ -4,8 +4,8 @@
  * and by owner; and which requests wait, by deadline.
  *
  * A row of `held` has a bit for each held permit among 64 tokens of a semaphore, of those with the same owner and the
- * same second of the deadline. The batch that changes a request changes its bits, under the locks of its semaphores. A
- * row whose bits are all 0 is deleted later (held_clean).
+ * same second of the deadline. The batch that changes a request changes its bits, under the locks of its semaphores, and
+ * deletes the row if it has no bits any more.
  */
 #ifndef STORE_HELD_H
 #define STORE_HELD_H
@@ -60,8 +60,8 @@ static inline uint32_t held_due_s(utc_us due_at)
  */
 #define HELD_FLOOR                                                                                                     \
     "COALESCE((SELECT MIN(f.block*64+BIT_COUNT((f.bits&(~f.bits+1))-1)) FROM held f FORCE INDEX (PRIMARY)"             \
-    " WHERE f.semaphore_id=s.id AND f.bits<>0 AND f.block=(SELECT g.block FROM held g FORCE INDEX (PRIMARY)"           \
-    " WHERE g.semaphore_id=s.id AND g.bits<>0 ORDER BY g.block LIMIT 1)),s.next_permit_id)"
+    " WHERE f.semaphore_id=s.id AND f.block=(SELECT g.block FROM held g FORCE INDEX (PRIMARY)"                         \
+    " WHERE g.semaphore_id=s.id ORDER BY g.block LIMIT 1)),s.next_permit_id)"
 
 /*
  * Appends a derived table t with semaphore_id, id, due_s and owner: the `count` smallest held tokens of a semaphore
@@ -72,18 +72,4 @@ void held_tokens_sql(const char *semaphore_id, uint64_t after, unsigned count, s
 
 /* Appends the statements that write the changes of `held` and `waiting_due`. Scratch memory comes from the arena. */
 void held_changes_sql(const struct changes *changes, struct arena *arena, struct batch_guard *guard, struct buf *sql);
-
-/* How far held_clean has come. All 0 at first. */
-struct held_cleaning {
-    uint64_t semaphore_id, block; /* where it goes on; 0: at the first row */
-    uint64_t batches;             /* as in the last call */
-    unsigned rounds; /* through the table that are left, because batches have cleared bits since the last */
-};
-/*
- * Deletes rows of `held` without bits among the next thousands of rows, if this process has committed batches since the
- * last round through the table. It waits for no row lock. `sql` is scratch. (An index of these rows would cost the batches
- * a third of what they write in `held`.)
- */
-enum permit_status held_clean(struct session *session, struct held_cleaning *cleaning, uint64_t batches,
-                              struct buf *sql);
 #endif

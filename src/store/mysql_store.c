@@ -28,7 +28,6 @@ struct mysql_store {
     struct buf sql;
     struct buf identity;       /* SQL expression for the server's identity (epoch_identity_sql); set at each connect */
     struct buf identity_value; /* its value then, as SQL */
-    struct held_cleaning cleaning;
     struct arena scratch;      /* valid during one call */
     struct queues_ahead ahead; /* of the last lock packet */
 };
@@ -462,12 +461,6 @@ static enum permit_status tick(struct store *store, struct tick *tick)
     return session_end(mysql->session, status);
 }
 
-static enum permit_status clean_held(struct store *store, uint64_t batches)
-{
-    struct mysql_store *mysql = mysql_store_of(store);
-    return held_clean(mysql->session, &mysql->cleaning, batches, &mysql->sql);
-}
-
 #define SELECT_CLOCK "SELECT SYSDATE(6),tick_at,offset_us FROM cluster WHERE id=1"
 
 /* Steps to the statement SELECT_CLOCK and reads the lease clock. `reader` has read the rows before it. */
@@ -490,16 +483,15 @@ static enum permit_status next_lease_clock(struct session *session, struct row_r
 struct due_source {
     const char *table; /* with its index */
     const char *semaphore_id, *block;
-    const char *where; /* ends with AND */
 };
-static const struct due_source due_held = {"held FORCE INDEX (held_due)", "semaphore_id", "block", "bits<>0 AND "};
-static const struct due_source due_waiting = {"waiting_due FORCE INDEX (PRIMARY)", "0", "permit_request_id", ""};
+static const struct due_source due_held = {"held FORCE INDEX (held_due)", "semaphore_id", "block"};
+static const struct due_source due_waiting = {"waiting_due FORCE INDEX (PRIMARY)", "0", "permit_request_id"};
 
 /* Appends the condition that a row is behind a position, as ranges of the index. */
 static void behind_sql(const struct due_source *source, const struct due_position *after, struct buf *sql)
 {
     unsigned long long second = after->due_s, semaphore = after->semaphore_id, block = after->block;
-    buf_printf(sql, "%sdue_s<%u AND (due_s>%llu", source->where, HELD_NEVER_DUE, second);
+    buf_printf(sql, "due_s<%u AND (due_s>%llu", HELD_NEVER_DUE, second);
     if (source == &due_held)
         buf_printf(sql, " OR (due_s=%llu AND semaphore_id>%llu) OR (due_s=%llu AND semaphore_id=%llu AND block>%llu)",
                    second, semaphore, second, semaphore, block);
@@ -734,7 +726,6 @@ static const struct store_methods methods = {
     .reserve_ids = reserve_ids,
     .floors = floors,
     .tick = tick,
-    .clean_held = clean_held,
     .due = due,
     .mail = mail,
     .drop_mail = drop_mail,
@@ -766,7 +757,6 @@ struct store *store_open(const struct database_address *address, enum store_use 
     mysql->address = address;
     mysql->use = use;
     mysql->options = options;
-    mysql->cleaning.rounds = 1; /* of what another process has left */
     buf_init(&mysql->sql, SQL_MAX_BYTES);
     buf_init(&mysql->identity, IDENTITY_MAX_BYTES);
     buf_init(&mysql->identity_value, IDENTITY_MAX_BYTES);

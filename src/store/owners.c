@@ -132,7 +132,7 @@ static enum permit_status owners_read_holding(struct store *store, struct owner_
     buf_append_text(&sql, "SELECT o.name FROM owner o FORCE INDEX (PRIMARY)"
                           " WHERE " IS_ENDING " AND EXISTS"
                           " (SELECT STRAIGHT_JOIN 1 FROM held h FORCE INDEX (held_owner) WHERE h.owner=o.name"
-                          " AND h.bits<>0 AND " ROW_HAS_ENDING ") AND o.name IN (");
+                          " AND " ROW_HAS_ENDING ") AND o.name IN (");
     for (size_t i = 0; i < count; i++)
         if (images[i].exists && owner_is_ending(&images[i].owner)) {
             if (listed++)
@@ -285,7 +285,7 @@ static enum permit_status read_ends(struct session *session, struct arena *arena
  */
 #define ENDS_BEGIN                                                                                                     \
     "SELECT r.external_id FROM (SELECT STRAIGHT_JOIN h.semaphore_id,h.block,h.bits,o.lapsed_at"                        \
-    " FROM owner o FORCE INDEX (PRIMARY) JOIN held h FORCE INDEX (held_owner) ON h.bits<>0 AND h.owner="
+    " FROM owner o FORCE INDEX (PRIMARY) JOIN held h FORCE INDEX (held_owner) ON h.owner="
 #define ENDS_NAME                                                                                                      \
     " WHERE " IS_ENDING " AND " HELD_ROW_HAS(ENDS_WITH_LAPSE("o.lapsed_at") " AND " HELD_FIRST_PERMIT) " AND o.name="
 #define ENDS_END                                                                                                       \
@@ -348,7 +348,7 @@ static enum permit_status owners_get(struct store *store, struct bytes name, str
         return status != PERMIT_OK ? status : PERMIT_UNKNOWN_OWNER;
     buf_init(&sql, SQL_MAX);
     buf_append_text(&sql, "SELECT COUNT(*) FROM (SELECT STRAIGHT_JOIN DISTINCT p.permit_request_id"
-                          " FROM held h FORCE INDEX (held_owner)" HELD_PERMITS " WHERE h.bits<>0 AND h.owner=");
+                          " FROM held h FORCE INDEX (held_owner)" HELD_PERMITS " WHERE h.owner=");
     sql_bytes(&sql, name);
     buf_printf(&sql, " LIMIT %d) r", QUERY_WALK_MAX);
     status = session_send_buf(session, &sql);
@@ -393,13 +393,10 @@ static enum permit_status owners_holding_page(struct store *store, struct bytes 
     struct row_reader reader = {.arena = arena};
     buf_init(&sql, SQL_MAX);
     buf_append_text(&sql, "SELECT g.owner,EXISTS(SELECT 1 FROM held h FORCE INDEX (held_owner)"
-                          " WHERE h.owner=g.owner AND h.bits<>0 AND " ROW_HAS_UNCONFIRMED ")"
+                          " WHERE h.owner=g.owner AND " ROW_HAS_UNCONFIRMED ")"
                           " FROM (SELECT f.owner FROM held f FORCE INDEX (held_owner) WHERE f.owner>");
     sql_bytes(&sql, after);
-    buf_printf(&sql,
-               " GROUP BY f.owner HAVING EXISTS (SELECT 1 FROM held e FORCE INDEX (held_owner)"
-               " WHERE e.owner=f.owner AND e.bits<>0) ORDER BY f.owner LIMIT %d) g ORDER BY g.owner;" SQL_CLOCK,
-               OWNERS_PAGE);
+    buf_printf(&sql, " GROUP BY f.owner ORDER BY f.owner LIMIT %d) g ORDER BY g.owner;" SQL_CLOCK, OWNERS_PAGE);
     enum permit_status status = session_send_buf(session, &sql);
     size_t count = status == PERMIT_OK ? (size_t)session_affected(session) : 0;
     struct owner_holder *holders = arena_array(arena, count, sizeof *holders);

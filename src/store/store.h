@@ -221,7 +221,6 @@ struct store_methods {
     enum permit_status (*reserve_ids)(struct store *, uint64_t, struct id_range *, uint64_t *);
     enum permit_status (*floors)(struct store *, const uint64_t *, size_t, uint64_t *);
     enum permit_status (*tick)(struct store *, struct tick *);
-    enum permit_status (*clean_held)(struct store *, uint64_t);
     enum permit_status (*due)(struct store *, struct due_page *, struct arena *);
     enum permit_status (*semaphores)(struct store *, const uint64_t *, size_t, struct arena *, struct semaphore_page *);
     enum permit_status (*mail)(struct store *, uint64_t, uint64_t, size_t, struct arena *, uint64_t **, size_t *);
@@ -412,16 +411,6 @@ static inline enum permit_status store_tick(struct store *store, struct tick *ti
 {
     assert(!store->in_batch && tick->seen_count <= BATCH_MAX_OPERATIONS);
     return store->methods->tick(store, tick);
-}
-
-/*
- * Deletes rows without bits from the next piece of `held`, if this process has run batches since the last round through
- * the table. `batches`: how many it has run so far. After a failure a later call goes on.
- */
-static inline enum permit_status store_clean_held(struct store *store, uint64_t batches)
-{
-    assert(!store->in_batch);
-    return store->methods->clean_held(store, batches);
 }
 
 /* Reads a page of held and waiting requests by the second of their deadlines, without locks. */

@@ -121,8 +121,6 @@ void clock_tick_run(struct task *task)
         bool up = status == PERMIT_OK || status == PERMIT_CONFLICT || status == PERMIT_LOCK_TIMEOUT;
         atomic_store(&engine->metrics.database_up, up);
         time_out_ops(engine);
-        if (status == PERMIT_OK)
-            (void)store_clean_held(task->store, metrics_batches(&engine->metrics)); /* the next tick goes on */
         task_sleep(task, TICK_MS * US_PER_MS);
     }
 }

@@ -262,6 +262,7 @@ static const struct rule rules[] = {
      "SELECT ABS(CAST((SELECT COALESCE(SUM(BIT_COUNT(bits)), 0) FROM held) AS SIGNED) - (SELECT COUNT(*) FROM permit p "
      "JOIN permit_request r ON r.id = p.permit_request_id AND r.state = 1))",
      "held"},
+    {"a row of `held` has no bits", "SELECT COUNT(*) FROM held WHERE bits = 0", "held"},
     {"`held_bit` has not the 64 bits",
      "SELECT 64 - COUNT(DISTINCT n) + COALESCE(SUM(n > 63 OR mask <> 1 << n), 0) FROM held_bit", "held_bit"},
     {"a waiting request has no row of its deadline in `waiting_due`",

@@ -206,12 +206,6 @@ static enum permit_status tick(struct store *store, struct tick *tick)
     return PERMIT_OK;
 }
 
-static enum permit_status clean_held(struct store *store, uint64_t batches)
-{
-    (void)store, (void)batches;
-    return PERMIT_OK;
-}
-
 /* A page of one second that has begun, without a due request, and the end behind it; or nothing at all. */
 static enum permit_status due(struct store *store, struct due_page *page, struct arena *arena)
 {
@@ -271,7 +265,6 @@ static const struct store_methods methods = {
     .reserve_ids = reserve_ids,
     .floors = floors,
     .tick = tick,
-    .clean_held = clean_held,
     .due = due,
     .semaphores = semaphores,
     .raise_epoch = raise_epoch,

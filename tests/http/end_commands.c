@@ -145,7 +145,7 @@ static void end_lease(struct kit_sql *sql, const char *key)
                                        key);
     kit_sql_run(sql, "BEGIN");
     (void)kit_sql_number(sql, "SELECT id FROM semaphore WHERE id=%lld FOR UPDATE", (long long)semaphore);
-    kit_sql_run(sql, "DELETE FROM held WHERE semaphore_id=%lld AND bits<>0", (long long)semaphore);
+    kit_sql_run(sql, "DELETE FROM held WHERE semaphore_id=%lld", (long long)semaphore);
     kit_sql_run(sql, "UPDATE permit_request SET due_at=acquired_at WHERE external_id='%s'", key);
     kit_sql_run(sql, HELD_ROWS_ADD("p.semaphore_id=%lld"), (long long)semaphore);
     kit_sql_run(sql, "COMMIT");

@@ -147,12 +147,6 @@ static void end_page(struct due_page *page)
         page->ret_end = page->ret_requests[page->ret_count - 1].position;
 }
 
-static enum permit_status clean_held(struct store *store, uint64_t batches)
-{
-    (void)store, (void)batches;
-    return PERMIT_OK;
-}
-
 static enum permit_status due(struct store *store, struct due_page *page, struct arena *arena)
 {
     struct fake_store *fake = fake_of(store);
@@ -269,7 +263,6 @@ static const struct store_methods methods = {
     .floors = floors,
     .commit_cached = fake_batch_commit_cached,
     .tick = tick,
-    .clean_held = clean_held,
     .due = due,
     .semaphores = semaphores,
     .mail = mail,

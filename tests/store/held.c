@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* The bits of what is held: each kind of change, and the deletion of rows without bits. */
+/* The bits of what is held: each kind of change. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 
 #include "batch_fixture.h"
 #include "fixture.h"
-#include "store/held.h"
 
 static struct session *observer; /* reads the rows with plain SQL */
 static struct fixture fixture;
@@ -133,124 +132,33 @@ Test(held, floor_is_the_lowest_bit_of_all_rows_of_its_block)
     cr_expect_eq(floor, 1);
 }
 
-static enum permit_status clean(struct buf *sql)
+/* No row stays without a bit, so that readers walk none. */
+Test(held, row_is_deleted_with_its_last_bit)
 {
-    struct held_cleaning cleaning = {.rounds = 1};
-    return held_clean(observer, &cleaning, 0, sql);
-}
-
-Test(held, rows_without_bits_are_deleted)
-{
-    struct buf sql;
-    for (int i = 0; i < 5; i++) {
-        char key[16], owner[16];
-        snprintf(key, sizeof key, "k%d", i);
-        snprintf(owner, sizeof owner, "o%d", i);
-        cr_assert_eq(acquire(key, owner, 60000)->status, PERMIT_OK);
-        if (i < 4)
-            run(OP_RELEASE, key);
-    }
-    cr_assert_eq(number_of(observer, "SELECT COUNT(*) FROM held"), 5);
-    buf_init(&sql, 1 << 20);
-    cr_assert_eq(clean(&sql), PERMIT_OK, "%s", session_message(observer));
-    cr_expect_eq(number_of(observer, "SELECT COUNT(*) FROM held"), 1);
-    cr_expect_str_eq(rows(), "0 o4 100000");
-    cr_expect_not(in_transaction(observer));
-    buf_release(&sql);
-}
-
-/* A batch that sets a bit in a row without bits holds its lock: the row is left, and nobody waits. */
-Test(held, locked_row_without_bits_is_left)
-{
-    struct buf sql;
     cr_assert_eq(acquire("a", "o", 60000)->status, PERMIT_OK);
+    cr_assert_eq(acquire("b", "o", 60000)->status, PERMIT_OK);
+    must_run(observer, "UPDATE held SET due_s = 9; UPDATE permit_request SET due_at = '1970-01-01 00:00:09.5'");
     run(OP_RELEASE, "a");
-    struct session *batch = connected(fresh_address(), STORE_ADMIN);
-    char text[200];
-    snprintf(text, sizeof text, "BEGIN;UPDATE %s.held SET bits = bits ^ 4", text_of(observer, "SELECT DATABASE()"));
-    must_run(batch, text);
-    buf_init(&sql, 1 << 20);
-    cr_assert_eq(clean(&sql), PERMIT_OK, "%s", session_message(observer));
-    must_run(batch, "COMMIT");
     cr_expect_str_eq(rows(), "0 o 100");
-    buf_release(&sql);
-    session_free(batch);
-}
-
-/* More rows than one statement deletes. */
-Test(held, thousands_of_rows_without_bits_are_deleted)
-{
-    struct buf sql;
-    must_run(observer, "INSERT INTO held (semaphore_id, block, due_s, owner, bits)"
-                       " SELECT 9, a.n * 64 + b.n, 1, '', 0 FROM held_bit a JOIN held_bit b");
-    buf_init(&sql, 1 << 20);
-    cr_assert_eq(clean(&sql), PERMIT_OK, "%s", session_message(observer));
+    run(OP_RENEW, "b");
+    cr_expect_eq(number_of(observer, "SELECT COUNT(*) FROM held WHERE due_s = 9"), 0);
+    cr_expect_eq(number_of(observer, "SELECT COUNT(*) FROM held"), 1);
+    run(OP_RELEASE, "b");
     cr_expect_eq(number_of(observer, "SELECT COUNT(*) FROM held"), 0);
-    buf_release(&sql);
 }
 
-/* The table is walked in pieces that end with a block, twice after the last batch, and then not any more. */
-Test(held, long_table_is_cleaned_in_pieces)
-{
-    struct buf sql;
-    struct held_cleaning cleaning = {0};
-    must_run(observer,
-             "INSERT INTO held (semaphore_id, block, due_s, owner, bits)"
-             " SELECT 1 + c.n, a.n * 64 + b.n, 1, '', b.n <> 0 FROM held_bit a JOIN held_bit b JOIN held_bit c"
-             " WHERE c.n < 3");
-    buf_init(&sql, 1 << 20);
-    cr_assert_eq(held_clean(observer, &cleaning, 0, &sql), PERMIT_OK, "%s", session_message(observer));
-    cr_expect_eq(number_of(observer, "SELECT COUNT(*) FROM held WHERE bits = 0"), 3 * 64, "no batch has run");
-    cr_assert_eq(held_clean(observer, &cleaning, 1, &sql), PERMIT_OK, "%s", session_message(observer));
-    cr_expect(cleaning.semaphore_id == 2 && cleaning.block == 5000 - 4096 && cleaning.rounds == 2);
-    cr_expect_eq(number_of(observer, "SELECT COUNT(*) FROM held WHERE bits = 0"), 3 * 64 - (5000 / 64 + 1));
-    for (int i = 0; i < 2; i++)
-        cr_assert_eq(held_clean(observer, &cleaning, 1, &sql), PERMIT_OK);
-    cr_expect(cleaning.semaphore_id == 0 && cleaning.rounds == 1);
-    cr_expect_eq(number_of(observer, "SELECT COUNT(*) FROM held WHERE bits = 0"), 0);
-    cr_expect_eq(number_of(observer, "SELECT COUNT(*) FROM held"), 3 * 4096 - 3 * 64);
-    for (int i = 0; i < 3; i++)
-        cr_assert_eq(held_clean(observer, &cleaning, 1, &sql), PERMIT_OK);
-    cr_expect_eq(cleaning.rounds, 0);
-    (void)rows_read(observer);
-    cr_assert_eq(held_clean(observer, &cleaning, 1, &sql), PERMIT_OK);
-    cr_expect_eq(rows_read(observer), 0);
-    buf_release(&sql);
-}
-
-/* A block with more rows than a piece has is a piece of its own: the walk goes on behind it. */
-Test(held, block_with_thousands_of_rows_is_passed)
-{
-    struct buf sql;
-    struct held_cleaning cleaning = {.rounds = 1};
-    must_run(observer,
-             "INSERT INTO held (semaphore_id, block, due_s, owner, bits)"
-             " SELECT 9, 0, (a.n * 64 + b.n) * 64 + c.n, '', 0 FROM held_bit a JOIN held_bit b JOIN held_bit c"
-             " WHERE a.n < 2");
-    must_run(observer, "INSERT INTO held (semaphore_id, block, due_s, owner, bits) VALUES (9, 1, 1, '', 0)");
-    buf_init(&sql, 1 << 20);
-    for (int i = 0; i < 4 && cleaning.rounds; i++)
-        cr_assert_eq(held_clean(observer, &cleaning, 0, &sql), PERMIT_OK, "%s", session_message(observer));
-    cr_expect_eq(cleaning.rounds, 0);
-    cr_expect_eq(number_of(observer, "SELECT COUNT(*) FROM held WHERE block = 1"), 0);
-    buf_release(&sql);
-}
-
-/* The statements find their rows by the whole primary key, also past many rows that are deleted and not purged. */
+/* The statement finds its rows by the whole primary key, also among many others of the semaphore. */
 Test(held, rows_are_deleted_by_seeks)
 {
-    struct buf sql;
-    struct explained tables[4];
+    cr_assert_eq(acquire("a", "o", 60000)->status, PERMIT_OK);
     must_run(observer, "INSERT INTO held (semaphore_id, block, due_s, owner, bits)"
-                       " SELECT 9, a.n * 64 + b.n, 1, '', a.n < 63 FROM held_bit a JOIN held_bit b");
-    buf_init(&sql, 1 << 20);
+                       " SELECT (SELECT id FROM semaphore WHERE name = 'alpha'), a.n * 64 + b.n, 1, '', 1"
+                       " FROM held_bit a JOIN held_bit b");
     sent_record();
+    run(OP_RELEASE, "a");
+    const char *statement = sent_statement("DELETE h FROM (SELECT ");
     (void)rows_read(observer);
-    cr_assert_eq(clean(&sql), PERMIT_OK, "%s", session_message(observer));
-    cr_expect_leq(rows_read(observer), 2 * 4096 + 64 * 8, "the piece is read twice, and each row to be deleted");
-    const char *statement = sent_statement("DELETE h FROM (SELECT 9 AS semaphore_id");
-    cr_assert_geq(explain(observer, statement, tables, 4), 2);
-    cr_expect(bytes_equal(tables[1].type, BYTES("eq_ref")) && bytes_equal(tables[1].key, BYTES("PRIMARY")), "%s",
-              statement);
-    buf_release(&sql);
+    must_run(observer, statement);
+    cr_expect_leq(rows_read(observer), 3, "%s", statement);
+    cr_expect_eq(number_of(observer, "SELECT COUNT(*) FROM held"), 4096);
 }

@@ -284,36 +284,6 @@ Test(owners, probe_gets_each_owner_of_unconfirmed_requests_once)
     cr_assert(count == 2 && bytes_equal(holders[0].name, BYTES("sold")));
 }
 
-/* Rows of `held` without bits, until they are deleted: those of `tidy`, and of 149 other owners. */
-Test(owners, owner_of_rows_without_bits_holds_nothing)
-{
-    const struct bytes name = BYTES("tidy");
-    struct owner_holder *holders;
-    struct owner_image image;
-    struct owner *owners, owner;
-    struct owner_ends ends[OWNERS_PAGE];
-    size_t count;
-    uint64_t held;
-    lapses_make();
-    must_run(observer, "UPDATE held SET bits = 0 WHERE owner = 'tidy';"
-                       "UPDATE permit_request SET acquired_at = '2026-01-01 11:00' WHERE owner = 'tidy';"
-                       "INSERT INTO held (semaphore_id, block, due_s, owner, bits)"
-                       " SELECT 1, seq, 1, CONCAT('empty', seq), 0 FROM numbers.upto WHERE seq < 150");
-    cr_assert_eq(store->owners->holding_page(store, (struct bytes){0}, &arena, &holders, &count, &now), PERMIT_OK, "%s",
-                 session_message(session));
-    cr_assert_eq(count, 2);
-    cr_assert(bytes_equal(holders[0].name, BYTES("alive")) && bytes_equal(holders[1].name, BYTES("dead")));
-    cr_assert_eq(store->owners->get(store, name, &arena, &owner, &held, &now), PERMIT_OK);
-    cr_assert_eq(held, 0);
-    cr_assert_eq(store->owners->lapsed(store, 0, (struct bytes){0}, &arena, &owners, &count), PERMIT_OK);
-    cr_assert_eq(store->owners->ends(store, owners, count, &arena, ends), PERMIT_OK);
-    cr_assert(ends[0].count == 3 && ends[1].count == 0);
-    cr_assert_eq(store->owners->lock(store, &name, 1, &arena, &image, &now), PERMIT_OK);
-    cr_assert_eq(store->owners->read_holding(store, &image, 1), PERMIT_OK);
-    cr_assert_not(image.holding);
-    store->owners->rollback(store);
-}
-
 /* ---- a grant after a settled lapse ---- */
 
 /* Makes one call on the owner `o`. Returns false if the server has ended the idle session of a slow machine. */
