@@ -277,22 +277,26 @@ static enum permit_status audit_end(struct audit *audit, enum permit_status stat
 
 /* ---- requests ---- */
 
-/* Checks one request: adds a drift if it is held and has no permits, or some of them without a bit. */
+/*
+ * Checks one request: adds a drift if it is held and has no permits, or some of them without a bit, or if it waits
+ * without its row of waiting_due.
+ */
 static void check_request(struct row_reader *reader, struct audit_result *result)
 {
     uint64_t id = row_u64(reader);
     bool held = row_u64(reader) == REQUEST_ACQUIRED;
     struct bytes key = row_column(reader);
     int64_t permits = row_i64(reader);
-    int64_t without_bit = row_i64(reader);
-    if (!held || (permits > 0 && without_bit == 0) || result->drift_count == AUDIT_PAGE_DRIFTS)
+    int64_t missing = row_i64(reader); /* bits of its permits, or its row; 0 of an ended request */
+    if ((missing == 0 && (!held || permits > 0)) || result->drift_count == AUDIT_PAGE_DRIFTS)
         return;
     struct audit_drift *drift = &result->drifts[result->drift_count++];
-    *drift = (struct audit_drift){.is_request = true, .id = id, .differences = {permits, without_bit}};
+    *drift = (struct audit_drift){.is_request = true, .id = id, .differences = {permits, missing}};
     snprintf(drift->subject, sizeof drift->subject, "%.*s", (int)key.length, key.data);
-    snprintf(drift->sentence, sizeof drift->sentence,
-             permits ? "it is held, and %lld of its %lld permits are not" : "it is held and has no permits",
-             (long long)without_bit, (long long)permits);
+    const char *sentence = !held     ? "it waits, and has no row of its deadline in waiting_due"
+                           : permits ? "it is held, and %lld of its %lld permits are not"
+                                     : "it is held and has no permits";
+    snprintf(drift->sentence, sizeof drift->sentence, sentence, (long long)missing, (long long)permits);
 }
 
 /* The permits of request r; those of them without a bit in the row of `held` that its owner and deadline name. */
@@ -301,6 +305,10 @@ static void check_request(struct row_reader *reader, struct audit_result *result
     "(SELECT COUNT(*) FROM permit p FORCE INDEX (permit_request) WHERE p.permit_request_id=r.id"                       \
     " AND NOT EXISTS (SELECT 1 FROM held h FORCE INDEX (PRIMARY) WHERE h.semaphore_id=p.semaphore_id"                  \
     " AND h.block=p.id DIV 64 AND h.due_s=" HELD_DUE_S " AND h.owner=r.owner AND h.bits&(1<<(p.id&63))))"
+
+#define WITHOUT_ROW_OF_DEADLINE                                                                                        \
+    "NOT EXISTS (SELECT 1 FROM waiting_due w FORCE INDEX (PRIMARY) WHERE w.due_s=" HELD_DUE_S                          \
+    " AND w.permit_request_id=r.id)"
 
 /* Walks PRIMARY over requests of any state, because no index has the held ones. One statement has one read view. */
 static enum permit_status audit_requests(struct store *store, uint64_t after, struct arena *arena,
@@ -314,8 +322,9 @@ static enum permit_status audit_requests(struct store *store, uint64_t after, st
         return PERMIT_NO_MEMORY;
     buf_init(&sql, SQL_MAX);
     buf_printf(&sql,
-               AUDIT_SELECT "r.id,r.state,IF(r.state=1,r.external_id,''),IF(r.state=1," PERMITS_OF_REQUEST
-                            ",0),IF(r.state=1," PERMITS_WITHOUT_BIT ",0)"
+               AUDIT_SELECT "r.id,r.state,IF(r.state<>2,r.external_id,''),IF(r.state=1," PERMITS_OF_REQUEST
+                            ",0),CASE r.state WHEN 1 THEN " PERMITS_WITHOUT_BIT " WHEN 3 THEN " WITHOUT_ROW_OF_DEADLINE
+                            " ELSE 0 END"
                             " FROM permit_request r FORCE INDEX (PRIMARY) WHERE r.id>%llu ORDER BY r.id LIMIT %d",
                (unsigned long long)after, AUDIT_PAGE);
     enum permit_status status = send_text(session, &sql);

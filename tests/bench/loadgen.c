@@ -12,6 +12,8 @@
  * --repeat N: every Nth acquire uses a key that its client used before and released. It counts as refused if it is
  * answered 410, and as failed otherwise. Single operations only.
  *
+ * --owners: each client has an owner of its own.
+ *
  * --burst N: N acquires and no release, as fast as the connections carry them.
  *
  * --get PATH: only GETs of PATH, which count as operations: the cost of HTTP itself.
@@ -39,6 +41,7 @@ struct settings {
     unsigned spread; /* number of semaphores; 0: the one that is named */
     unsigned batch;  /* operations per request */
     unsigned repeat; /* 0: all keys are new */
+    bool owners;     /* each client has an owner of its own */
     uint64_t burst;  /* 0: acquire and release for `seconds` */
     const char *get; /* NULL: acquires */
     const char *watch;
@@ -118,10 +121,11 @@ static void build_batch(const struct load *load, unsigned port, struct request_t
 
 static void build_requests(const struct load *load, struct client *client, unsigned number, unsigned run)
 {
-    char key[64], permit[256], text[512];
+    char key[64], owner[32], permit[256], text[512];
     snprintf(key, sizeof(key), "b%08x-%04x-SSSSSSSS", run, number & 0xffffu);
+    snprintf(owner, sizeof(owner), "bench-%04x", load->settings.owners ? number & 0xffffu : 0);
     snprintf(permit, sizeof(permit),
-             "\"external_id\":\"%s\",\"owner\":\"bench\",\"permits\":[{\"semaphore\":\"%s%s\",\"count\":1}]", key,
+             "\"external_id\":\"%s\",\"owner\":\"%s\",\"permits\":[{\"semaphore\":\"%s%s\",\"count\":1}]", key, owner,
              load->settings.semaphore, load->settings.spread ? "-MMMM" : "");
     if (load->settings.get) {
         build_request(load, client->port, &client->acquire, "GET", load->settings.get, NULL);
@@ -322,19 +326,13 @@ static void close_connections(struct load *load)
 }
 
 static const struct option options[] = {
-    {"port", required_argument, NULL, 'p'},
-    {"clients", required_argument, NULL, 'c'},
-    {"seconds", required_argument, NULL, 't'},
-    {"warmup", required_argument, NULL, 'w'},
-    {"semaphore", required_argument, NULL, 's'},
-    {"spread", required_argument, NULL, 'S'},
-    {"batch", required_argument, NULL, 'b'},
-    {"burst", required_argument, NULL, 'n'},
-    {"get", required_argument, NULL, 'g'},
-    {"watch", required_argument, NULL, 'W'},
-    {"token", required_argument, NULL, 'T'},
-    {"repeat", required_argument, NULL, 'r'},
-    {NULL, 0, NULL, 0},
+    {"port", required_argument, NULL, 'p'},      {"clients", required_argument, NULL, 'c'},
+    {"seconds", required_argument, NULL, 't'},   {"warmup", required_argument, NULL, 'w'},
+    {"semaphore", required_argument, NULL, 's'}, {"spread", required_argument, NULL, 'S'},
+    {"batch", required_argument, NULL, 'b'},     {"burst", required_argument, NULL, 'n'},
+    {"get", required_argument, NULL, 'g'},       {"watch", required_argument, NULL, 'W'},
+    {"token", required_argument, NULL, 'T'},     {"repeat", required_argument, NULL, 'r'},
+    {"owners", no_argument, NULL, 'o'},          {NULL, 0, NULL, 0},
 };
 
 /* "7070,7071" */
@@ -357,6 +355,7 @@ static void take_option(struct settings *settings, int option)
     case 'S': settings->spread = (unsigned)atoi(optarg); break;
     case 'b': settings->batch = (unsigned)atoi(optarg); break;
     case 'r': settings->repeat = (unsigned)atoi(optarg); break;
+    case 'o': settings->owners = true; break;
     case 'n': settings->burst = strtoull(optarg, NULL, 10); break;
     case 'g': settings->get = optarg; break;
     case 'W': settings->watch = optarg; break;
@@ -373,9 +372,9 @@ int main(int argc, char **argv)
         take_option(&load.settings, option);
     if (!load.settings.port_count || !load.settings.clients || load.settings.batch < 1 ||
         load.settings.batch > BATCH_MAX || (load.settings.repeat && load.settings.batch > 1)) {
-        fprintf(stderr,
-                "usage: loadgen --port P[,P...] [--clients N] [--seconds S] [--warmup S] [--semaphore NAME] "
-                "[--spread N] [--batch N | --repeat N] [--burst N] [--get PATH] [--watch PID,PID] [--token TOKEN]\n");
+        fprintf(stderr, "usage: loadgen --port P[,P...] [--clients N] [--seconds S] [--warmup S] [--semaphore NAME] "
+                        "[--spread N] [--batch N | --repeat N] [--owners] [--burst N] [--get PATH] [--watch PID,PID] "
+                        "[--token TOKEN]\n");
         return 2;
     }
     measure_watch(&load.measure, load.settings.watch);

@@ -220,6 +220,19 @@ Test(audit, missing_bit_is_found)
     cr_assert_eq(requests_found(&last), 4);
 }
 
+Test(audit, waiting_request_without_its_row_of_waiting_due_is_found)
+{
+    struct audit_drift last;
+    must_run(session, "INSERT INTO permit_request (id, external_id, state, due_at) VALUES (90001, 'waits', 3, "
+                      "'2026-11-21 00:00:07.5');"
+                      "INSERT INTO waiting_due (due_s, permit_request_id) VALUES (1795219207, 90001)");
+    cr_assert_eq(requests_found(&last), 0, "%s", last.sentence);
+    must_run(session, "UPDATE waiting_due SET due_s = due_s + 1");
+    cr_assert_eq(requests_found(&last), 1);
+    cr_assert_str_eq(last.subject, "waits");
+    cr_assert_str_eq(last.sentence, "it waits, and has no row of its deadline in waiting_due");
+}
+
 Test(audit, bit_without_a_permit_is_found)
 {
     change_bit(5999, true);
