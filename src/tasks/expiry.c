@@ -22,6 +22,7 @@ enum {
     LEADER_FOR_MS = 1600, /* time as leader after a clock tick was won; ticks are 1 to 1.5 s apart */
     FOLLOWER_DELAY_US = 1000000, /* a server that does not lead leaves due requests to the leader for this time */
     REFUSED_PAUSE_MS = 50,       /* pause after the engine has refused an operation */
+    LONG_ROUND_PAUSE_MS = 100,   /* least pause after a round of several pages, which the next one may read again */
     DEADLINE_MS = 10000,         /* of an operation */
 };
 
@@ -31,6 +32,7 @@ struct expiry_round {
     bool more;                 /* due requests may follow the last page */
     struct due_position after; /* the round continues behind it; all 0: it begins */
     utc_us next;               /* earliest deadline in this round that has not passed; NEVER: none yet */
+    unsigned pages;            /* read in this round */
     utc_us now;                /* lease clock at `now_at` */
     mono_us now_at;
 };
@@ -98,6 +100,7 @@ static void begin_round(struct expiry_round *round)
 {
     round->after = (struct due_position){0};
     round->next = NEVER;
+    round->pages = 0;
 }
 
 /* Returns the time at which the first request at the position or behind it may be due. */
@@ -124,13 +127,15 @@ static utc_us expire_page(struct expiry_round *round, const struct due_page *pag
         else if (!expiry_submit(round->engine, request->external_id, END_EXPIRED))
             return page->ret_now + REFUSED_PAUSE_MS * US_PER_MS;
     }
+    round->pages++;
     if (page->ret_more && position_time(&page->ret_end) <= page->ret_now - delay) {
         round->after = page->ret_end;
         return page->ret_now;
     }
     utc_us next = page->ret_more ? min_i64(round->next, position_time(&page->ret_end)) : round->next;
+    int64_t pause_us = round->pages > 1 ? LONG_ROUND_PAUSE_MS * US_PER_MS : 1;
     begin_round(round);
-    return next == NEVER ? NEVER : max_i64(next + delay, page->ret_now + 1);
+    return next == NEVER ? NEVER : max_i64(next + delay, page->ret_now + pause_us);
 }
 
 /* Runs one page. Reads the first position alone before, unless more may be due: most rounds find nothing due. */
