@@ -13,8 +13,9 @@
  *   - A waiter that does not fit: under `fifo` no later request gets units of the semaphore in this batch; under
  *     `backfill` that holds once the waiter has waited backfill_bound, and for all its semaphores.
  *   - A waiter that may fit and cannot be decided, because a semaphore of it is not locked, or because it stands beyond
- *     the part of the queue that was read: its units are kept from those behind it, and its server gets mail. It may
- *     fit, too, if it lacks only units that are kept or tentatively reserved for others.
+ *     the part of the queue that was read: its units are kept from those behind it, and its server gets mail if the
+ *     batch changes something for it. It may fit, too, if it lacks only units that are kept or tentatively reserved for
+ *     others.
  *   - If units stay free although requests wait beyond that part, because those before block no others, then the plan
  *     asks for a deeper read.
  *   - A waiter that cannot be granted whatever is released (paused, closed, retired, never satisfiable) blocks no
@@ -83,6 +84,7 @@ static void count_places(struct planner *planner, const struct request *request,
         struct semaphore_image *image = planner_image(planner, request->wants[i].semaphore_id);
         image->semaphore->waiting = max_i64(0, image->semaphore->waiting + asked);
         image_touch(image);
+        planner_queue(planner, image)->stirred |= asked < 0;
         if (asked < 0 && !specific && blocks_others(planner, image->semaphore, request->waiting_since))
             planner_queue(planner, image)->opened = true;
     }
@@ -644,17 +646,18 @@ static bool can_be_decided(struct planner *planner, const struct key *key, const
 }
 
 /*
- * Returns true if a slot that this batch has freed may be of use for the want, or if this batch has opened the way to
- * one that was free. A label above the capacity is out of service: then the waiter's server has to find that.
+ * Returns true if a slot that this batch has freed, or may free, may be of use for the want, or if this batch has opened
+ * the way to one that was free. A label above the capacity is out of service: then the waiter's server has to find that.
  */
 static bool can_use_freed(struct planner *planner, const struct semaphore_image *image, const struct want *want)
 {
     enum { LOOK_MAX = 4096 }; /* beyond that a needless call costs less */
     const struct slot_view *slot_view = planner_slot_view(planner, image);
-    if (planner_queue(planner, image)->opened)
+    const struct queue_state *queue = planner_queue(planner, image);
+    if (queue->opened || queue->due_units > 0)
         return true;
-    if (!planner_queue(planner, image)->freed || want->choice == CHOOSE_LOWEST)
-        return planner_queue(planner, image)->freed;
+    if (!queue->freed || want->choice == CHOOSE_LOWEST)
+        return queue->freed;
     size_t looked = 0;
     for (size_t i = 0; i < planner->slot_count && looked < LOOK_MAX; i++) {
         const struct slot_change *change = &planner->slots[i];
@@ -748,6 +751,21 @@ static bool goes_on_waiting(const struct planner *planner, const struct key *key
 }
 
 /*
+ * Returns true if this batch changes something for a waiter that it cannot decide. Otherwise the waiter is not called:
+ * two waiters of which each batch can decide only one would call each other for ever.
+ */
+static bool may_fit_since_this_batch(struct planner *planner, const struct operation *operation)
+{
+    for (size_t i = 0; i < operation->want_count; i++) {
+        const struct semaphore_image *image = planner_image(planner, operation->wants[i].semaphore_id);
+        const struct queue_state *queue = image ? planner_queue(planner, image) : NULL;
+        if (queue && (queue->freed || queue->due_units > 0 || queue->opened || queue->stirred))
+            return true;
+    }
+    return false;
+}
+
+/*
  * Passes over a waiter that cannot be decided. If it may fit, its units are kept from those behind it, and with `call`
  * its server gets mail. Where no request may pass a waiter that does not fit, none passes this one either (P20).
  */
@@ -764,7 +782,7 @@ static void pass_over(struct planner *planner, const struct key *key, const stru
         planner->keepers[planner->keeper_count++] = key;
     if (chance == CHANCE_NOW && !wants_are_specific(operation->wants, operation->want_count))
         keep_units(planner, key, operation);
-    if (chance == CHANCE_NOW && call)
+    if (chance == CHANCE_NOW && call && may_fit_since_this_batch(planner, operation))
         send_mail(planner, key->request->server_id, key->request->id);
 }
 
@@ -823,13 +841,19 @@ static enum permit_status grant_waiter(struct planner *planner, struct key *key,
     return status == PERMIT_OK && claimed ? add_granted(planner, request) : status;
 }
 
-/* Marks the semaphores of a waiter that was called and does not fit: until now it kept units from the others. */
+/*
+ * Marks the semaphores of a waiter that was called and does not fit: the call goes on to those behind it, from which it
+ * kept units until now.
+ */
 static void open_way(struct planner *planner, const struct operation *operation)
 {
+    bool specific = wants_are_specific(operation->wants, operation->want_count);
     for (size_t i = 0; i < operation->want_count; i++) {
         const struct semaphore_image *image = planner_image(planner, operation->wants[i].semaphore_id);
-        if (image)
-            planner_queue(planner, image)->opened = true;
+        if (!image)
+            continue;
+        planner_queue(planner, image)->stirred = true;
+        planner_queue(planner, image)->opened |= !specific;
     }
 }
 
@@ -852,7 +876,6 @@ static enum permit_status decide_waiter(struct planner *planner, struct key *key
     struct operation made;
     const struct operation *operation = acquire_of_waiter(key, &made);
     bool asked = key->asks != NULL;
-    bool called = asked && !wants_are_specific(operation->wants, operation->want_count);
     bool grants = planner->now >= planner->view->grants_from;
     enum permit_status status = PERMIT_OK;
     if (!grants && !asked)
@@ -884,7 +907,7 @@ static enum permit_status decide_waiter(struct planner *planner, struct key *key
         if (tentative)
             planner->keepers[planner->keeper_count++] = key;
     }
-    if (called)
+    if (asked)
         open_way(planner, operation);
     return status;
 }
@@ -903,8 +926,22 @@ static void count_due_units(struct planner *planner)
     }
 }
 
+/* A new request behind a waiter that keeps units from it needs to know whether the waiter fits. */
+static void stir_for_new_requests(struct planner *planner)
+{
+    for (size_t i = 0; i < planner->operation_count; i++) {
+        const struct operation *operation = planner->operations[i];
+        for (size_t j = 0; operation->kind == OP_ACQUIRE && !operation->entered && j < operation->want_count; j++) {
+            const struct semaphore_image *image = planner_image(planner, operation->wants[j].semaphore_id);
+            if (image)
+                planner_queue(planner, image)->stirred = true;
+        }
+    }
+}
+
 static void begin_walk(struct planner *planner)
 {
+    stir_for_new_requests(planner);
     for (size_t i = 0; i < planner->view->semaphore_count; i++) {
         struct queue_state *queue = &planner->queues[i];
         queue->reserved = queue->settled = false;

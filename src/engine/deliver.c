@@ -311,11 +311,34 @@ static bool cannot_enter(const struct op *op, const struct outcome *outcome)
     return op->operation->wait == WAIT_ASK && outcome->may_wait && !outcome->waits;
 }
 
+/*
+ * Wakes a waiter that lacks only units that are kept for others, with the semaphores of all of them. It keeps those that
+ * it had: the batch may have decided a waiter that keeps units in a batch with fewer. Caller holds the mutex.
+ */
+static void wake_wider(struct engine *engine, struct waiter *waiter, const struct outcome *outcome,
+                       const uint64_t *locked, size_t locked_count)
+{
+    uint64_t ids[2 * BATCH_MAX_SEMAPHORES];
+    memcpy(ids, outcome->wider, outcome->wider_count * sizeof *ids);
+    memcpy(ids + outcome->wider_count, locked, locked_count * sizeof *ids);
+    size_t count = u64_sort_unique(ids, outcome->wider_count + locked_count);
+    if (count <= BATCH_MAX_SEMAPHORES)
+        queue_wake_wider(&engine->queue, waiter, ids, count);
+    else
+        queue_wake_wider(&engine->queue, waiter, outcome->wider, outcome->wider_count);
+}
+
 /* The op of a waiter: puts it back, parks it again, or collects the clients to be answered. Caller holds the mutex. */
 static void deliver_waiter(struct engine *engine, struct op *op, const struct view *view, const struct outcome *outcome,
                            struct op_result *ret_result)
 {
     struct waiter *waiter = waiter_of(op);
+    uint64_t locked[BATCH_MAX_SEMAPHORES];
+    size_t locked_count = 0;
+    while (locked_count < op->entry_count && locked_count < BATCH_MAX_SEMAPHORES) {
+        locked[locked_count] = op->entries[locked_count]->id;
+        locked_count++;
+    }
     ret_result->disposition = REQUEUED;
     if (outcome->put_back && put_back(engine, op, outcome))
         return;
@@ -331,7 +354,7 @@ static void deliver_waiter(struct engine *engine, struct op *op, const struct vi
     waitlist_record_settings(waiter, view);
     waitlist_settle(engine, waiter, outcome->waits ? outcome->request : NULL, &ret_result->answered);
     if (outcome->wider_count)
-        queue_wake_wider(&engine->queue, waiter, outcome->wider, outcome->wider_count);
+        wake_wider(engine, waiter, outcome, locked, locked_count);
     retry_joined_clients(engine, outcome, &ret_result->answered);
 }
 
@@ -480,18 +503,21 @@ static void decide_result(struct worker *worker, struct run *run, struct op *op,
 }
 
 /*
- * Decides the clients of a waiter. A grant is new for the first client and replayed for the others, as if they had
- * asked after it.
+ * Decides the clients of a waiter. A grant is new for the client whose nonce it has, and replayed for the others, as if
+ * they had asked after it. That client may have left since the batch was planned.
  */
 static void decide_answered(struct worker *worker, struct run *run, const struct outcome *outcome,
                             const struct op_result *result, struct list *answered, const uint64_t *floors)
 {
     struct outcome told = *outcome;
+    bool created = outcome->created;
     list_for_each (node, next, answered) {
+        struct op *op = LIST_ENTRY(node, struct op, node);
         list_remove(node);
-        decide_result(worker, run, LIST_ENTRY(node, struct op, node), &told, result, floors);
-        told.replayed = told.replayed || told.created;
-        told.created = false;
+        told.created = created && bytes_equal(op->operation->nonce, outcome->request->nonce);
+        told.replayed = outcome->replayed || (outcome->created && !told.created);
+        created &= !told.created;
+        decide_result(worker, run, op, &told, result, floors);
     }
 }
 

@@ -402,7 +402,76 @@ Test(waitlist, waiter_whose_grant_cannot_be_delivered_asks)
     arena_release(&no_memory);
 }
 
+/* The kinds of answers that the clients of a grant got, in order: 'c' created, 'r' replayed. */
+static char told[OPS];
+
+static void note_grant(struct op *op, const struct decision *decision)
+{
+    (void)op;
+    told[strlen(told)] = decision->outcome->created ? 'c' : decision->outcome->replayed ? 'r' : '?';
+}
+
+static void deliver_granted(void)
+{
+    struct worker worker = {.engine = &engine, .arena = &arena};
+    struct run run = {.worker = &worker, .plan = granted.plan};
+    waitlist_begin_grants(&engine, &run.plan);
+    deliver(&worker, &run, false);
+}
+
+Test(waitlist, grant_is_new_for_the_client_whose_nonce_it_has)
+{
+    static struct asked other;
+    (void)park_granted();
+    ask(&other, "k1");
+    granted.asked.operation.nonce = BYTES("one");
+    other.operation.nonce = BYTES("other");
+    granted.row.nonce = BYTES("other");
+    (void)park_row(&other, 1);
+    granted.asked.op.decided = other.op.decided = note_grant;
+    deliver_granted();
+    cr_assert_str_eq(told, "rc");
+}
+
+/* P3: the row has the nonce of a client that has left since the plan; the other one must not take it for its grant. */
+Test(waitlist, grant_is_new_for_nobody_if_the_client_with_its_nonce_has_left)
+{
+    (void)park_granted();
+    granted.asked.operation.nonce = BYTES("one");
+    granted.row.nonce = BYTES("left");
+    granted.asked.op.decided = note_grant;
+    deliver_granted();
+    cr_assert_str_eq(told, "r");
+}
+
 /* ---- waking ---- */
+
+/*
+ * P17: another waiter that is decided in each of its batches, and not elsewhere, keeps units from it in turn. So it
+ * keeps the semaphores that it had, until one batch decides all.
+ */
+Test(waitlist, waiter_that_is_woken_wider_keeps_what_it_had)
+{
+    static struct asked one;
+    ask(&one, "k1");
+    struct waiter *waiter = park_row(&one, 1);
+    const uint64_t had[] = {1, 2}, wider[] = {1, 3};
+    semaphore_cache_put(&engine.queue.semaphores, 3, BYTES("c"), KIND_COUNTED, 1);
+    queue_wake_wider(&engine.queue, waiter, had, ARRAY_LENGTH(had));
+    (void)take_batch();
+    struct request row = row_of(1, 1);
+    struct outcome outcome = {.status = PERMIT_NO_CAPACITY,
+                              .waits = true,
+                              .request = &row,
+                              .wider = wider,
+                              .wider_count = ARRAY_LENGTH(wider)};
+    struct worker worker = {.engine = &engine, .arena = &arena};
+    struct run run = {.worker = &worker, .ops = batch.ops, .count = batch.op_count, .plan = {.outcomes = &outcome}};
+    deliver(&worker, &run, false);
+    finish_batch();
+    cr_assert(waiter->woken);
+    cr_assert_eq(waiter->op.entry_count, 3);
+}
 
 /* M32: the event may be later than the rows that the batch has read. */
 Test(waitlist, wake_during_a_batch_makes_the_waiter_ask_again)

@@ -847,6 +847,25 @@ Test(plan_queue, waiter_is_told_what_to_lock_if_units_are_reserved_for_one_that_
     expect_changes("+k2:WAITING@1 +a/1000 2/11");
 }
 
+/* Each of k1 and k2 is decided only in its own batch: the calls go back through the queue once, and not around. */
+Test(plan_queue, waiter_that_was_called_calls_those_behind_it)
+{
+    waiter("k1", HERE, 100, 1, 1, 0);
+    waiter("k2", ELSEWHERE, 99, 1, 0, 1);
+    hold("k0", 0, 1, 0, NEVER);
+    EXPECT({OP_ACQUIRE, "k1", WAIT_ASK, 1, 1, .expected = "no_capacity b waits", .entered = true});
+    expect_changes("k1:WAITING@1 2/12");
+}
+
+Test(plan_queue, waiter_that_was_called_does_not_call_those_before_it)
+{
+    waiter("k2", ELSEWHERE, 101, 1, 0, 1);
+    waiter("k1", HERE, 100, 1, 1, 0);
+    hold("k0", 0, 1, 0, NEVER);
+    EXPECT({OP_ACQUIRE, "k1", WAIT_ASK, 1, 1, .expected = "no_capacity a< b waits", .entered = true});
+    expect_changes("k1:WAITING@1");
+}
+
 /* P17: k2 lacks only the unit of b that is reserved for k1, so it may fit, or be in nobody's way. */
 Test(plan_queue, waiter_is_told_what_to_lock_for_all_those_before_it)
 {

@@ -616,6 +616,15 @@ Test(plan_slots, waiter_for_specific_slots_is_not_called_if_none_is_freed)
     expect_waiters("");
 }
 
+/* P17: k2 ends k1 for the one slot that it lacks, and leaves the other one. */
+Test(plan_slots, waiter_for_specific_slots_is_called_if_a_due_holder_of_them_is_ended_for_another)
+{
+    HOLD("k1", NOW, 5, 6);
+    wait_for_two("w1", 3, "named 6");
+    EXPECT({OP_ACQUIRE, "k2", "5", "granted 1 2 3 4 5", WAIT_NO});
+    expect_waiters("mail 2; ");
+}
+
 Test(plan_slots, waiter_for_a_label_that_is_gone_blocks_no_others)
 {
     wait_elsewhere("w1", 3, "named B7");
