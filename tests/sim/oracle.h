@@ -189,6 +189,8 @@ void queue_refused(const struct call *call, enum permit_status status);
 bool queue_is_asked(const struct db_key *key);
 /* True if no waiter that blocks it stands before it. */
 bool queue_is_first(const struct db_key *key);
+/* True if the settings of a semaphore were changed since for which a waiter waits that stands before it. */
+bool queue_changed_before(const struct db_key *key, mono_us since);
 /* Checks that the waiting rows have clients; in a calm run. */
 void queue_watch(void);
 /* Waits until no place is left. Inside a fiber, when all clients have gone. */

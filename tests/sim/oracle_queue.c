@@ -442,19 +442,37 @@ static int64_t units_of_new_before(const struct transaction *transaction, const 
  * True if this commit has ended a holder whose key an acquire of the same batch may name. That acquire is decided first,
  * and so are the new requests that came before the release: these took their units before the holder's were free.
  */
-static bool freed_late(const struct transaction *transaction, uint64_t semaphore_id)
+static bool ends_after_acquires(const struct transaction *transaction, const struct db_key *ended,
+                                const struct request_row *before, uint64_t semaphore_id)
+{
+    if (!row_is_held(before) || row_is_held(&ended->row) || !permit_at(&before->request, semaphore_id))
+        return false;
+    const struct list *acquires = &ended->story->acquires;
+    for (const struct list *node = acquires->next; node != acquires; node = node->next)
+        if (LIST_ENTRY(node, struct call, of_key)->process == transaction->process)
+            return true;
+    return false;
+}
+
+/* True if this commit has granted a waiter before this one, and ended it: it had its units when this one was decided. */
+static bool held_in_between(const struct db_key *key, const struct db_key *ended, const struct request_row *before,
+                            uint64_t semaphore_id)
+{
+    return row_is_waiting(before) && is_granted(ended, before) && !row_is_held(&ended->row) &&
+           place_at(before, semaphore_id) && compare_places(&before->request, &key->row.request) < 0;
+}
+
+/* True if units that are free after this commit were taken when the waiter was decided. */
+static bool freed_late(const struct transaction *transaction, const struct db_key *key, uint64_t semaphore_id)
 {
     const struct changes *changes = transaction->changes;
     for (size_t i = 0; i < changes->request_count; i++) {
         const struct db_key *ended = database_key(changes->requests[i].request->external_id);
         const struct request_row *before = database_before(ended);
-        if (!before || !ended->story || !row_is_held(before) || row_is_held(&ended->row) ||
-            !permit_at(&before->request, semaphore_id))
-            continue;
-        const struct list *acquires = &ended->story->acquires;
-        for (const struct list *node = acquires->next; node != acquires; node = node->next)
-            if (LIST_ENTRY(node, struct call, of_key)->process == transaction->process)
-                return true;
+        if (before && ended->story &&
+            (ends_after_acquires(transaction, ended, before, semaphore_id) ||
+             held_in_between(key, ended, before, semaphore_id)))
+            return true;
     }
     return false;
 }
@@ -469,7 +487,7 @@ static void check_kept_back(const struct transaction *transaction, const struct 
         const struct semaphore *row = &key->story->semaphores[i]->row.semaphore;
         int64_t lacks = key->story->wants[i].count - (row->capacity - row->in_use);
         int64_t behind = units_behind(transaction, key, row->id) - units_of_new_before(transaction, key, row->id);
-        if ((lacks > 0 && lacks > behind) || freed_late(transaction, row->id))
+        if ((lacks > 0 && lacks > behind) || freed_late(transaction, key, row->id))
             return;
         fits_now &= lacks <= 0;
     }
@@ -578,6 +596,25 @@ bool queue_is_first(const struct db_key *key)
                 return false;
     }
     return true;
+}
+
+/* A change of the other semaphores of such a waiter may be why it blocks nobody now. */
+bool queue_changed_before(const struct db_key *key, mono_us since)
+{
+    for (size_t i = 0; i < database.waiting_count; i++) {
+        const struct db_key *other = database.waiting[i];
+        if (!other->story || compare_places(&other->row.request, &key->row.request) >= 0)
+            continue;
+        bool shares = false;
+        bool changed = false;
+        for (size_t j = 0; j < other->story->want_count; j++) {
+            shares |= place_at(&key->row, other->story->semaphores[j]->row.semaphore.id) != NULL;
+            changed |= other->story->semaphores[j]->set_at > since;
+        }
+        if (shares && changed)
+            return true;
+    }
+    return false;
 }
 
 /* In a calm run a row whose client has gone is left, soon. */

@@ -93,10 +93,11 @@ static int64_t served_within_us(const struct call *call)
 {
     if (!profile.calm) /* a batch over the limit of a session is lost, and the next ones are halved */
         return profile.most_requests ? 3 * SETTLED_US : SETTLED_US;
+    const mono_us since = sim_now() - 2 * NET_US;
     for (size_t i = 0; i < call->story->want_count; i++)
-        if (call->story->semaphores[i]->set_at > sim_now() - 2 * NET_US)
+        if (call->story->semaphores[i]->set_at > since)
             return NET_US;
-    return SERVED_WITHIN_US;
+    return queue_changed_before(call->story->key, since) ? NET_US : SERVED_WITHIN_US;
 }
 
 static void watch_call(struct call *call)
