@@ -242,18 +242,19 @@ struct model_walk {
     struct model_request beyond[MODEL_SEMAPHORES]; /* the requests of model_batch.beyond, as they were read */
     struct model_ask asks[MODEL_KEYS][MODEL_ASKS]; /* in the order of arrival */
     unsigned ask_count[MODEL_KEYS];
-    unsigned put_back;                      /* keys: an operation is put back, and so are all later ones */
-    unsigned entered;                       /* keys that were entered in this batch */
-    bool again;                             /* something has happened for which the waiters are decided again */
-    bool reserved[MODEL_SEMAPHORES];        /* nobody later gets a unit */
-    bool tentative[MODEL_SEMAPHORES];       /* with more locks it may turn out that nobody is blocked */
-    bool settled[MODEL_SEMAPHORES];         /* not for one beyond the part of the queue that was read */
-    unsigned read_more;                     /* semaphores: units stay free, and more may wait than were read */
-    bool walking;                           /* waiters are being decided */
-    bool put_back_for[MODEL_SEMAPHORES];    /* nor here, because an operation that waits is put back */
-    int64_t kept[MODEL_SEMAPHORES];         /* units that are kept back */
-    bool freed[MODEL_SEMAPHORES];           /* a holder has ended */
-    bool opened[MODEL_SEMAPHORES];          /* a waiter is in the way of those behind it no longer */
+    unsigned put_back;                   /* keys: an operation is put back, and so are all later ones */
+    unsigned entered;                    /* keys that were entered in this batch */
+    bool again;                          /* something has happened for which the waiters are decided again */
+    bool reserved[MODEL_SEMAPHORES];     /* nobody later gets a unit */
+    bool tentative[MODEL_SEMAPHORES];    /* with more locks it may turn out that nobody is blocked */
+    bool settled[MODEL_SEMAPHORES];      /* not for one beyond the part of the queue that was read */
+    unsigned read_more;                  /* semaphores: units stay free, and more may wait than were read */
+    bool walking;                        /* waiters are being decided */
+    bool put_back_for[MODEL_SEMAPHORES]; /* nor here, because an operation that waits is put back */
+    int64_t kept[MODEL_SEMAPHORES];      /* units that are kept back */
+    bool freed[MODEL_SEMAPHORES];        /* a holder has ended */
+    bool opened[MODEL_SEMAPHORES];       /* a waiter is in the way of those behind it no longer */
+    bool stirred[MODEL_SEMAPHORES];      /* somebody new asks for it, or a waiter has left or does not fit after all */
     unsigned freed_slots[MODEL_SEMAPHORES]; /* a bit per slot below 32 */
     unsigned mail[MODEL_SERVERS];           /* keys */
     unsigned calls;                         /* keys */

@@ -57,9 +57,12 @@ static bool blocks_others(const struct model *model, unsigned semaphore, utc_us 
 void open_way(struct model *model, const struct model_request *request)
 {
     const struct step *step = request->content;
-    for (unsigned i = 0; request->server != 0 && !step_is_specific(step) && i < step->want_count; i++)
-        if (blocks_others(model, step->wants[i].semaphore, request->since))
-            model->walk.opened[step->wants[i].semaphore] = true;
+    for (unsigned i = 0; request->server != 0 && i < step->want_count; i++) {
+        unsigned semaphore = step->wants[i].semaphore;
+        model->walk.stirred[semaphore] = true;
+        if (!step_is_specific(step) && blocks_others(model, semaphore, request->since))
+            model->walk.opened[semaphore] = true;
+    }
 }
 
 static void leave(struct model *model, struct model_request *request)
@@ -292,11 +295,25 @@ static bool cannot_be_decided(const struct model *model, unsigned key)
     return undecidable;
 }
 
-/* Returns true if this batch has freed something that the want may use. */
+/* Returns true if holders of the semaphore that are due may still be ended in this batch. */
+static bool has_due_units(const struct model *model, unsigned semaphore)
+{
+    const struct model_want none = {.semaphore = semaphore};
+    return missing_without(model, &none, all_due(model, now_of(model))) < missing_without(model, &none, 0);
+}
+
+/* Returns true if this batch changes something that may let a waiter for the semaphore fit. */
+static bool is_changed(const struct model *model, unsigned semaphore)
+{
+    return model->walk.freed[semaphore] || has_due_units(model, semaphore) || model->walk.opened[semaphore] ||
+           model->walk.stirred[semaphore];
+}
+
+/* Returns true if this batch has freed, or may free, something that the want may use. */
 static bool can_use_freed(const struct model *model, const struct model_want *want)
 {
     bool can = want->choice == CHOOSE_LOWEST && model->walk.freed[want->semaphore];
-    can |= model->walk.opened[want->semaphore];
+    can |= model->walk.opened[want->semaphore] || has_due_units(model, want->semaphore);
     for (uint32_t number = 1; number < 32; number++) {
         if (!(model->walk.freed_slots[want->semaphore] >> number & 1))
             continue;
@@ -388,12 +405,16 @@ static bool all_may_fit(const struct model *model, const struct step *step)
     return true;
 }
 
-/* A waiter that this batch cannot decide: if it may fit, its units are kept back, and its server decides it. */
+/*
+ * A waiter that this batch cannot decide: if it may fit, its units are kept back, and its server decides it if the batch
+ * changes something for it.
+ */
 static void leave_undecided(struct model *model, unsigned key, bool asked_here)
 {
     const struct step *step = model->requests[key].content;
     struct step part = *step; /* the part that is locked */
     bool freed = !step_is_specific(step);
+    bool changed = false;
     part.want_count = 0;
     for (unsigned i = 0; i < step->want_count; i++) {
         const struct model_want *want = &step->wants[i];
@@ -403,6 +424,7 @@ static void leave_undecided(struct model *model, unsigned key, bool asked_here)
             return;
         part.wants[part.want_count++] = *want;
         freed |= can_use_freed(model, want);
+        changed |= is_changed(model, want->semaphore);
     }
     bool fits = all_may_fit(model, &part);
     bool has_unlocked = part.want_count < step->want_count; /* it may be paused: then this waiter blocks nobody */
@@ -416,7 +438,7 @@ static void leave_undecided(struct model *model, unsigned key, bool asked_here)
         else
             model->walk.kept[part.wants[i].semaphore] += part.wants[i].count;
     }
-    if (freed && !asked_here && !(model->walk.put_back >> key & 1))
+    if (freed && changed && !asked_here && !(model->walk.put_back >> key & 1))
         tell_server(model, key);
 }
 
@@ -563,9 +585,13 @@ static void decide(struct model *model, unsigned key)
     refuse_asks(model, key, &found);
     if (found.status == PERMIT_NO_CAPACITY && goes_on_waiting(model, key))
         reserve_for(model, key, step, all_may_fit(model, step));
-    for (unsigned i = 0; asked_here && !step_is_specific(step) && i < step->want_count; i++)
-        if (model->batch.locks >> step->wants[i].semaphore & 1)
-            model->walk.opened[step->wants[i].semaphore] = true; /* it has kept its units until now */
+    for (unsigned i = 0; asked_here && i < step->want_count; i++) {
+        unsigned semaphore = step->wants[i].semaphore;
+        if (!(model->batch.locks >> semaphore & 1))
+            continue;
+        model->walk.stirred[semaphore] = true;
+        model->walk.opened[semaphore] |= !step_is_specific(step); /* it has kept its units until now */
+    }
 }
 
 /* Returns the next waiter of the view in the order of places; MODEL_KEYS: none. `done`: a bit per key. */

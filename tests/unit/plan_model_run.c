@@ -771,10 +771,21 @@ static void note_walk(struct run *run, const struct batch *batch)
             buf_printf(notes, "; call %s", key_name(key).data);
 }
 
+/* A new request behind a waiter that keeps units from it needs to know whether the waiter fits. */
+static void stir_for_new_requests(struct run *run, const struct batch *batch)
+{
+    for (unsigned i = 0; i < batch->count; i++) {
+        const struct step *step = &run->script->steps[batch->arrivals[i].step];
+        for (unsigned j = 0; step->kind == OP_ACQUIRE && !batch->operations[i].entered && j < step->want_count; j++)
+            run->model.walk.stirred[step->wants[j].semaphore] = true;
+    }
+}
+
 /* Decides the batch by the model. */
 static void decide_batch(struct run *run, struct batch *batch)
 {
     batch->decided = 0;
+    stir_for_new_requests(run, batch);
     for (int rank = 0; rank <= RANK_REST; rank++) {
         for (unsigned i = 0; rank == RANK_ASK && i < batch->count; i++)
             if (batch->ranks[i] >= RANK_ASK) /* a key may not wait any more */
