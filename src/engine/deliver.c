@@ -335,7 +335,7 @@ static void deliver_waiter(struct engine *engine, struct op *op, const struct vi
     struct waiter *waiter = waiter_of(op);
     uint64_t locked[BATCH_MAX_SEMAPHORES];
     size_t locked_count = 0;
-    while (locked_count < op->entry_count && locked_count < BATCH_MAX_SEMAPHORES) {
+    while (outcome->wider_count && locked_count < op->entry_count && locked_count < BATCH_MAX_SEMAPHORES) {
         locked[locked_count] = op->entries[locked_count]->id;
         locked_count++;
     }
