@@ -392,9 +392,10 @@ static bool can_lock(const struct queue *queue, const struct batch *batch, const
     size_t more = 0;
     for (size_t i = 0; i < op->entry_count; i++) {
         const struct semaphore_entry *entry = op->entries[i];
-        if ((entry->prelock_holder && entry->prelock_holder != batch) || entry->reserved == queue->pass)
+        bool is_mine = entry->prelock_holder == batch;
+        if ((!is_mine && (entry->prelock_holder || batch->is_closed)) || entry->reserved == queue->pass)
             return false;
-        more += entry->prelock_holder != batch;
+        more += !is_mine;
     }
     return batch->entry_count + more <= BATCH_MAX_SEMAPHORES;
 }
@@ -525,6 +526,16 @@ bool queue_take(struct queue *queue, struct batch *batch, mono_us now)
     batch->number = ++queue->batches;
     list_append(&queue->running, &batch->node);
     return true;
+}
+
+void queue_take_gathered(struct queue *queue, struct batch *batch, mono_us now)
+{
+    queue->pass++;
+    batch->taken_at = now;
+    batch->is_closed = true;
+    if (batch->op_count < queue->batch_max && !take_from(queue, batch, &queue->woken))
+        (void)take_from(queue, batch, &queue->pending);
+    batch->is_closed = false;
 }
 
 bool queue_have_ended(const struct queue *queue, uint64_t number)

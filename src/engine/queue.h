@@ -48,6 +48,7 @@ struct batch {
     struct semaphore_entry *entries[BATCH_MAX_SEMAPHORES];
     size_t entry_count;
     mono_us taken_at;
+    bool is_closed;   /* it takes no operation that needs other semaphores than `entries` */
     uint64_t number;  /* 0: it is not taken */
     struct list node; /* in queue->running */
 };
@@ -121,6 +122,8 @@ void queue_halve_batches(struct queue *queue, size_t operation_count, mono_us no
  * operations in order of arrival.
  */
 bool queue_take(struct queue *queue, struct batch *batch, mono_us now) MUST_CHECK;
+/* Adds the operations to a running batch that have gathered at its semaphores and need no others. */
+void queue_take_gathered(struct queue *queue, struct batch *batch, mono_us now);
 /* Releases the pre-locks of the batch and empties it. */
 void queue_finish(struct queue *queue, struct batch *batch);
 /* Releases the pre-locks of the batch that none of these operations needs. */

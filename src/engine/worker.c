@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "engine/failover.h"
+#include "engine/gather.h"
 #include "engine/short_path.h"
 #include "engine/waitlist.h"
 
@@ -218,7 +219,11 @@ static enum permit_status lock_rows(struct worker *worker, struct run *run)
     struct bytes *keys = arena_array(worker->arena, run->count, sizeof *keys);
     if (!keys)
         return PERMIT_NO_MEMORY;
-    struct lock_set set = {.semaphore_ids = ids, .slots_wanted = slots, .waiters_ahead = ahead, .keys = keys};
+    struct lock_set set = {.semaphore_ids = ids,
+                           .slots_wanted = slots,
+                           .waiters_ahead = ahead,
+                           .keys = keys,
+                           .goes_on = worker->store->in_batch};
     const struct operation *first = run->ops[0]->operation;
     if (operation_is_administrative(first->kind)) {
         set.semaphore_name = first->semaphore;
@@ -452,6 +457,8 @@ static enum permit_status try_run(struct transaction *transaction)
         if (status == PERMIT_OK && run_drop_late(transaction, PERMIT_BUSY) == 0) /* its packet waited for too long */
             return PERMIT_OK;
     }
+    if (status == PERMIT_OK)
+        status = gather(worker, run);
     if (status == PERMIT_OK)
         status = lock_rows(worker, run);
     run->read_at = clock_mono();

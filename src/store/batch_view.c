@@ -83,9 +83,15 @@ static void free_slots_sql(const struct lock_set *set, struct buf *sql)
     }
 }
 
-void batch_lock_sql(const struct lock_set *set, const char *identity, struct buf *sql)
+void batch_await_sql(uint64_t semaphore_id, struct buf *sql)
 {
     buf_append_text(sql, "BEGIN;");
+    lock_sql(&(struct lock_set){.semaphore_ids = &semaphore_id, .semaphore_count = 1}, sql);
+}
+
+void batch_lock_sql(const struct lock_set *set, const char *identity, struct buf *sql)
+{
+    buf_append_text(sql, set->goes_on ? "DO 0;" : "BEGIN;"); /* the reader steps to the statements after it */
     lock_sql(set, sql);
     free_slots_sql(set, sql);
     batch_named_sql(set, sql);

@@ -219,6 +219,14 @@ static enum permit_status resolve(struct store *store, struct resolve *what, str
 
 /* ---- the packets of a batch ---- */
 
+static enum permit_status await(struct store *store, uint64_t semaphore_id)
+{
+    struct mysql_store *mysql = mysql_store_of(store);
+    buf_clear(&mysql->sql);
+    batch_await_sql(semaphore_id, &mysql->sql);
+    return session_end(mysql->session, send_sql(mysql));
+}
+
 static enum permit_status lock(struct store *store, const struct lock_set *set, struct arena *arena,
                                struct view *ret_view)
 {
@@ -717,6 +725,7 @@ static const struct store_methods methods = {
     .disconnect = disconnect,
     .examine = examine,
     .resolve = resolve,
+    .await = await,
     .lock = lock,
     .read_due = read_due,
     .read_waiters = read_waiters,

@@ -18,6 +18,7 @@
  *     store_reconnect      opens the session if there is none
  *     store_resolve        names to ids and keys to semaphores: a hint, without locks
  *     store_reserve_ids    ids for new rows, in a transaction of its own; only when the worker's block runs out
+ *     store_await          BEGIN; locks one semaphore; only if other permitd use it, too
  *     store_lock           BEGIN; locks the semaphores; reads the rows that the plan needs into a view
  *     store_read_due       adds the due holders of semaphores that lack units; only if there may be any
  *     store_read_waiters   adds the waiters that may be granted; only if there may be any
@@ -118,6 +119,7 @@ struct lock_set {
     struct bytes semaphore_name; /* administrative: the semaphore to lock, if it exists; data NULL: semaphore_ids */
     bool all_slots;              /* with semaphore_name: reads all its slots into named_slots */
     bool servers_ahead;          /* the batch will probably read the living servers, as with waiters_ahead */
+    bool goes_on;                /* store_await has begun the transaction and locked these semaphores */
 };
 
 /*
@@ -210,6 +212,7 @@ struct store_methods {
     enum permit_status (*examine)(struct store *);
     void (*disconnect)(struct store *);
     enum permit_status (*resolve)(struct store *, struct resolve *, struct arena *);
+    enum permit_status (*await)(struct store *, uint64_t);
     enum permit_status (*lock)(struct store *, const struct lock_set *, struct arena *, struct view *);
     enum permit_status (*read_due)(struct store *, const struct shortfall *, size_t, struct arena *, struct view *);
     enum permit_status (*read_waiters)(struct store *, const struct queue_read *, const struct slots_wanted *, size_t,
@@ -284,13 +287,24 @@ static inline enum permit_status store_resolve(struct store *store, struct resol
 }
 
 /*
+ * Begins the transaction of a batch of one semaphore and waits for its row lock, before it is known which operations the
+ * batch has. store_lock follows, with lock_set.goes_on; on failure store_rollback.
+ */
+static inline enum permit_status store_await(struct store *store, uint64_t semaphore_id)
+{
+    assert(!store->in_batch);
+    store->in_batch = true;
+    return store->methods->await(store, semaphore_id);
+}
+
+/*
  * Begins the transaction, takes the row locks in ascending id order, then reads. A semaphore that does not exist is
  * absent from the view. On failure the transaction may be open: call store_rollback.
  */
 static inline enum permit_status store_lock(struct store *store, const struct lock_set *set, struct arena *arena,
                                             struct view *ret_view)
 {
-    assert(!store->in_batch && (!set->semaphore_name.data || set->semaphore_count == 0));
+    assert(store->in_batch == set->goes_on && (!set->semaphore_name.data || set->semaphore_count == 0));
     assert(set->semaphore_count <= BATCH_MAX_SEMAPHORES && set->key_count <= BATCH_MAX_OPERATIONS);
     store->in_batch = true;
     return store->methods->lock(store, set, arena, ret_view);

@@ -92,6 +92,28 @@ static void lock_reads_what_another_store_committed(struct fixture *one, struct 
     MUST_OK(two->store, store_rollback(two->store));
 }
 
+/* The lock is held from store_await on, and what another store committed before it is read. */
+static void lock_goes_on_in_the_transaction_that_awaited_it(struct fixture *one, struct fixture *two)
+{
+    struct want beta[] = {{.semaphore = BYTES("beta"), .count = 1}};
+    struct operation acquire = acquire_of("k", beta, 1);
+    struct lock_set set = lock_set_of(one, &acquire);
+    struct operation other = acquire_of("other", beta, 1);
+    MUST(batch_run(two, &other)->status == PERMIT_OK);
+    MUST_OK(one->store, store_await(one->store, set.semaphore_ids[0]));
+    struct lock_set other_set = lock_set_of(two, &other);
+    MUST(store_lock(two->store, &other_set, &two->arena, &two->view) == PERMIT_LOCK_TIMEOUT);
+    MUST_OK(two->store, store_rollback(two->store));
+    set.goes_on = true;
+    MUST_OK(one->store, store_lock(one->store, &set, &one->arena, &one->view));
+    MUST(one->view.semaphore_count == 1 && one->view.semaphores[0].in_use == 1);
+    const struct operation *operations[] = {&acquire};
+    MUST_OK(one->store, plan_batch(&one->view, operations, 1, one->ids, &fixture_settings, &one->arena, &one->plan));
+    one->ids.next += one->plan.ids_used;
+    MUST_OK(one->store, store_apply(one->store, &one->plan.changes));
+    MUST(semaphore_named(two, BYTES("beta")).in_use == 2);
+}
+
 static void rollback_writes_nothing(struct fixture *one, struct fixture *two)
 {
     struct want wants[2];
@@ -908,6 +930,7 @@ const struct contract_case contract_cases[] = {
     {"grant_and_release_are_seen_by_another_store", grant_and_release_are_seen_by_another_store},
     {"replay_reads_the_grant", replay_reads_the_grant},
     {"lock_reads_what_another_store_committed", lock_reads_what_another_store_committed},
+    {"lock_goes_on_in_the_transaction_that_awaited_it", lock_goes_on_in_the_transaction_that_awaited_it},
     {"rollback_writes_nothing", rollback_writes_nothing},
     {"release_of_an_unknown_key_leaves_a_tombstone", release_of_an_unknown_key_leaves_a_tombstone},
     {"concurrent_replays_of_a_tombstone_both_succeed", concurrent_replays_of_a_tombstone_both_succeed},

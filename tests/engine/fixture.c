@@ -65,8 +65,7 @@ struct op *release(const char *key)
     return add(OP_RELEASE, key, "", NULL);
 }
 
-/* Returns the keys of a batch in order: "k1 k2". */
-static const char *key_summaries(const struct batch *batch)
+const char *fixture_keys(const struct batch *batch)
 {
     static char text[256];
     text[0] = '\0';
@@ -82,5 +81,5 @@ static const char *key_summaries(const struct batch *batch)
 const char *take(struct batch *batch)
 {
     (void)!queue_take(&queue, batch, 0);
-    return key_summaries(batch);
+    return fixture_keys(batch);
 }

@@ -25,7 +25,9 @@ struct asked *fixture_op(void);
 struct op *add(enum operation_kind kind, const char *key, const char *semaphores, bool *ret_wake);
 struct op *acquire(const char *key, const char *semaphores);
 struct op *release(const char *key);
-/* Fills a batch. Returns its keys in order: "k1 k2". */
+/* Returns the keys of a batch in order: "k1 k2". */
+const char *fixture_keys(const struct batch *batch);
+/* Fills a batch. Returns its keys. */
 const char *take(struct batch *batch);
 void fixture_decided(struct op *op, const struct decision *decision);
 #endif

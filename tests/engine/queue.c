@@ -37,6 +37,45 @@ Test(queue, blocked_operation_blocks_later_ones_of_its_semaphores)
     cr_assert_str_eq(take(&second), "k2 k3");
 }
 
+static const char *gather_more(struct batch *batch)
+{
+    queue_take_gathered(&queue, batch, 0);
+    return fixture_keys(batch);
+}
+
+Test(queue, running_batch_takes_what_has_gathered_at_its_semaphores)
+{
+    acquire("k1", "a");
+    cr_assert_str_eq(take(&first), "k1");
+    acquire("k2", "a");
+    acquire("k3", "b");
+    acquire("k4", "a");
+    cr_assert_str_eq(gather_more(&first), "k1 k2 k4");
+    cr_assert_eq(first.entry_count, 1, "b is not locked");
+    cr_assert_str_eq(take(&second), "k3");
+}
+
+Test(queue, operation_that_needs_another_semaphore_is_not_gathered_and_not_passed)
+{
+    acquire("k1", "a");
+    cr_assert_str_eq(take(&first), "k1");
+    acquire("k2", "ab");
+    acquire("k3", "a");
+    cr_assert_str_eq(gather_more(&first), "k1");
+    queue_finish(&queue, &first);
+    cr_assert_str_eq(take(&second), "k2 k3");
+}
+
+Test(queue, full_batch_gathers_nothing)
+{
+    queue_halve_batches(&queue, 2 * BATCH_MAX_LEAST, 0);
+    const char *const keys[] = {"k1", "k2", "k3", "k4", "k5", "k6", "k7", "k8", "k9"};
+    for (size_t i = 0; i < ARRAY_LENGTH(keys); i++)
+        acquire(keys[i], "a");
+    cr_assert_str_eq(take(&first), "k1 k2 k3 k4 k5 k6 k7 k8");
+    cr_assert_str_eq(gather_more(&first), "k1 k2 k3 k4 k5 k6 k7 k8");
+}
+
 Test(queue, operation_that_must_wait_wakes_no_worker)
 {
     bool wake;

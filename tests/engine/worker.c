@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* A worker that runs one batch in this thread, on a store whose locks follow a script. */
 #include <criterion/criterion.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "engine/state.h"
@@ -17,6 +18,7 @@ static struct script {
     const char *timeouts; /* "1" for each call of store_lock that times out, in order; then all succeed */
     char locked[100];     /* semaphores of each call, one letter each: "abc ab c" */
     size_t locks;
+    void (*awaited)(void);    /* called while store_await has the lock */
     size_t ahead[SEMAPHORES]; /* waiters that the last call may read with the locks, of each semaphore */
     size_t unlocked;          /* semaphores that were locked in the database while no batch held their pre-lock */
     size_t decided;
@@ -96,10 +98,21 @@ static enum permit_status apply(struct store *store, const struct changes *chang
     return PERMIT_OK;
 }
 
+static enum permit_status await(struct store *store, uint64_t semaphore_id)
+{
+    (void)store;
+    strcat(script.locked, script.locked[0] ? " +" : "+");
+    strncat(script.locked, &"abc"[semaphore_id - 1], 1);
+    if (script.awaited)
+        script.awaited();
+    return PERMIT_OK;
+}
+
 static const struct store_methods methods = {.reconnect = succeed,
                                              .disconnect = end_nothing,
                                              .ping = succeed,
                                              .reserve_ids = reserve_ids,
+                                             .await = await,
                                              .lock = lock,
                                              .apply = apply,
                                              .rollback = succeed};
@@ -206,4 +219,63 @@ Test(worker, waiters_that_a_release_may_let_in_are_read_with_the_locks)
     cr_expect_eq(script.ahead[0], 4, "%zu", script.ahead[0]);
     cr_expect_eq(script.ahead[1], 0, "no queue, no waiters: %zu", script.ahead[1]);
     cr_expect_eq(script.ahead[2], 0, "nothing ends there: %zu", script.ahead[2]);
+}
+
+/* ---- gathering ---- */
+
+/* Makes a semaphore one that another process has lately changed, too. */
+static void share(uint64_t semaphore_id)
+{
+    struct semaphore_entry *entry = semaphore_cache_find(&engine.queue.semaphores, semaphore_id);
+    entry->cached = calloc(1, sizeof *entry->cached);
+    entry->cached->long_until = NEVER;
+}
+
+static void ask_while_it_waits(void)
+{
+    pthread_mutex_lock(&engine.mutex);
+    ask(1, "k2", "a");
+    ask(2, "k3", "a");
+    pthread_mutex_unlock(&engine.mutex);
+}
+
+Test(worker, batch_on_a_shared_semaphore_takes_what_arrives_while_it_waits_for_the_lock)
+{
+    script.awaited = ask_while_it_waits;
+    share(1);
+    ask(0, "k1", "a");
+    worker_run(&task);
+    cr_assert_str_eq(script.locked, "+a a", "one batch: %s", script.locked);
+    cr_assert_eq(script.decided, BATCH);
+}
+
+Test(worker, batch_on_a_semaphore_of_this_process_alone_locks_and_reads_at_once)
+{
+    semaphore_cache_find(&engine.queue.semaphores, 1)->cached = calloc(1, sizeof(struct cached_semaphore));
+    ask(0, "k1", "a");
+    ask(1, "k2", "a");
+    ask(2, "k3", "a");
+    worker_run(&task);
+    cr_assert_str_eq(script.locked, "a");
+}
+
+Test(worker, batch_on_several_semaphores_does_not_hold_them_while_it_waits)
+{
+    share(1);
+    ask(0, "k1", "ab");
+    ask(1, "k2", "a");
+    ask(2, "k3", "b");
+    worker_run(&task);
+    cr_assert_str_eq(script.locked, "ab");
+}
+
+Test(worker, batch_that_is_tried_again_gathers_again)
+{
+    script.timeouts = "1";
+    share(1);
+    ask(0, "k1", "a");
+    ask(1, "k2", "a");
+    ask(2, "k3", "a");
+    worker_run(&task);
+    cr_assert_str_eq(script.locked, "+a a +a a", "%s", script.locked);
 }

@@ -233,6 +233,29 @@ void fake_batch_begin(struct fake_store *fake)
     fake->transaction = transaction_begin();
 }
 
+static enum permit_status take_locks(struct fake_store *fake, const struct lock_set *set)
+{
+    enum permit_status status = lock_all(fake, set);
+    if (status == PERMIT_DATABASE_LOST)
+        return call_lose(fake, false);
+    if (status == PERMIT_CONFLICT)
+        transaction_rollback(fake->transaction);
+    if (status == PERMIT_OK)
+        status = call_random_error(fake);
+    return status == PERMIT_OK ? status : call_report(fake, status, "locks");
+}
+
+enum permit_status fake_batch_await(struct store *store, uint64_t semaphore_id)
+{
+    struct fake_store *fake = fake_of(store);
+    enum permit_status status = call_enter(fake);
+    if (status != PERMIT_OK)
+        return status;
+    fake_batch_begin(fake);
+    status = take_locks(fake, &(struct lock_set){.semaphore_ids = &semaphore_id, .semaphore_count = 1});
+    return status == PERMIT_OK ? call_leave(fake) : status;
+}
+
 enum permit_status fake_batch_lock(struct store *store, const struct lock_set *set, struct arena *arena,
                                    struct view *ret_view)
 {
@@ -241,16 +264,11 @@ enum permit_status fake_batch_lock(struct store *store, const struct lock_set *s
     enum permit_status status = call_enter(fake);
     if (status != PERMIT_OK)
         return status;
-    fake_batch_begin(fake);
-    status = lock_all(fake, set);
-    if (status == PERMIT_DATABASE_LOST)
-        return call_lose(fake, false);
-    if (status == PERMIT_CONFLICT)
-        transaction_rollback(fake->transaction);
-    if (status == PERMIT_OK)
-        status = call_random_error(fake);
+    if (!set->goes_on)
+        fake_batch_begin(fake);
+    status = take_locks(fake, set);
     if (status != PERMIT_OK)
-        return call_report(fake, status, "locks");
+        return status;
     read_view(set, arena, &view);
     read_keys(set, arena, &view);
     read_clock(&view);

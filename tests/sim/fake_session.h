@@ -54,6 +54,7 @@ struct fake_store *fake_session_open(void);
 void fake_session_free(struct fake_store *fake);
 void fake_session_break_off(struct fake_store *fake, bool commits);
 enum permit_status fake_batch_resolve(struct store *store, struct resolve *what, struct arena *arena);
+enum permit_status fake_batch_await(struct store *store, uint64_t semaphore_id);
 enum permit_status fake_batch_lock(struct store *store, const struct lock_set *set, struct arena *arena,
                                    struct view *ret_view);
 enum permit_status fake_batch_read_due(struct store *store, const struct shortfall *shortfalls, size_t count,

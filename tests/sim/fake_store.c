@@ -254,6 +254,7 @@ static const struct store_methods methods = {
     .disconnect = disconnect,
     .examine = examine,
     .resolve = fake_batch_resolve,
+    .await = fake_batch_await,
     .lock = fake_batch_lock,
     .read_due = fake_batch_read_due,
     .read_waiters = fake_batch_read_waiters,

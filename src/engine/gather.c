@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: MIT */
+#include "engine/gather.h"
+
+#include "base/clock.h"
+
+/* Returns the only semaphore of the run if other processes change it, too; else NULL. Caller holds the engine's mutex. */
+static const struct semaphore_entry *shared_semaphore(const struct worker *worker, const struct run *run)
+{
+    const struct batch *batch = &worker->batch;
+    bool is_complete = run->is_whole && run->count == batch->op_count;
+    if (!is_complete || batch->entry_count != 1 || operation_is_administrative(run->ops[0]->operation->kind))
+        return NULL;
+    const struct cached_semaphore *cached = batch->entries[0]->cached;
+    return cached && cached->long_until > clock_mono() ? batch->entries[0] : NULL;
+}
+
+enum permit_status gather(struct worker *worker, struct run *run)
+{
+    struct engine *engine = worker->engine;
+    struct batch *batch = &worker->batch;
+    pthread_mutex_lock(&engine->mutex);
+    const struct semaphore_entry *entry = shared_semaphore(worker, run);
+    uint64_t id = entry ? entry->id : 0;
+    pthread_mutex_unlock(&engine->mutex);
+    if (!id)
+        return PERMIT_OK;
+    enum permit_status status = store_await(worker->store, id);
+    if (status != PERMIT_OK)
+        return status;
+    pthread_mutex_lock(&engine->mutex);
+    queue_take_gathered(&engine->queue, batch, clock_mono());
+    waitlist_prepare(engine, batch);
+    pthread_mutex_unlock(&engine->mutex);
+    run->count = batch->op_count;
+    return PERMIT_OK;
+}
