@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FILL_STEP = 50000, PATIENCE_MS = 60000, TURNS_MAX = 1000, ALONE_MS = 10000 };
+enum { PATIENCE_MS = 60000, TURNS_MAX = 1000, ALONE_MS = 10000 };
 
 struct clean_bench {
     long rows;
@@ -74,44 +74,6 @@ static bool allow_retention(struct clean_bench *bench)
     struct progress progress = {bench, cleaned(bench)};
     kit_sql_run(bench->sql, "DO RELEASE_LOCK(CONCAT('permitd.cleaner.', LEFT(SHA2(DATABASE(), 256), 32)))");
     return kit_wait_until(has_begun, &progress, PATIENCE_MS);
-}
-
-/* ---- the rows ---- */
-
-/*
- * Rows as permitd leaves them: ended a week ago, the last of them due two minutes ago and the first half an hour
- * earlier. If retention were hours behind, it would slow others down more.
- */
-static void fill(struct clean_bench *bench)
-{
-    long long semaphore = kit_sql_number(bench->sql, "SELECT id FROM semaphore WHERE name = 'hot'");
-    for (long at = 0; at < bench->rows; at += FILL_STEP) {
-        long count = bench->rows - at < FILL_STEP ? bench->rows - at : FILL_STEP;
-        kit_sql_run(bench->sql, "BEGIN");
-        kit_sql_run(bench->sql,
-                    "INSERT INTO permit_request (id, external_id, digest, state, end_reason, ttl_ms, due_at,"
-                    " acquired_at, ended_at) SELECT 1000000000 + %ld + seq, CONCAT('fill0000-', LPAD(HEX(seq %% 64), 4,"
-                    " '0'), '-', LPAD(HEX(%ld + seq), 8, '0')), UNHEX(SHA2(seq, 256)), 2, 1, 600000,"
-                    " SYSDATE(6) - INTERVAL 32 MINUTE + INTERVAL (%ld + seq) * 1800 / %ld SECOND,"
-                    " SYSDATE(6) - INTERVAL 8 DAY, SYSDATE(6) - INTERVAL 7 DAY FROM seq_0_to_%ld",
-                    at, at, at, bench->rows, count - 1);
-        kit_sql_run(bench->sql,
-                    "INSERT INTO permit (semaphore_id, id, permit_request_id, count, slots)"
-                    " SELECT %lld, 100000000 + %ld + seq, 1000000000 + %ld + seq, 1, '' FROM seq_0_to_%ld",
-                    semaphore, at, at, count - 1);
-        kit_sql_run(bench->sql, "COMMIT");
-        fprintf(stderr, "clean: %ld rows inserted\r", at + count);
-    }
-    /* Tokens of new permits are larger than these. */
-    kit_sql_run(bench->sql, "UPDATE semaphore SET next_permit_id = 1000000000, version = version + 1 WHERE id = %lld",
-                semaphore);
-    fprintf(stderr, "\n");
-}
-
-static bool is_flushed(void *context)
-{
-    return kit_sql_number(context, "SELECT VARIABLE_VALUE < 500 FROM information_schema.GLOBAL_STATUS WHERE"
-                                   " VARIABLE_NAME = 'INNODB_BUFFER_POOL_PAGES_DIRTY'") == 1;
 }
 
 /* ---- the rounds ---- */
@@ -213,8 +175,12 @@ int main(int argc, char **argv)
     bench.sql = kit_sql_open(bench.instance.socket, "permitd");
     instance_semaphore(&bench.instance, "hot", "counted", 1000000);
     block_retention(&bench);
-    fill(&bench);
-    kit_wait_until(is_flushed, bench.sql, PATIENCE_MS); /* so that the cost of the inserts does not count */
+    /*
+     * Ended a week ago, the last of them due two minutes ago and the first half an hour earlier. If retention were hours
+     * behind, it would slow others down more.
+     */
+    instance_fill_ended(&bench.instance, "hot", bench.rows,
+                        text("SYSDATE(6) - INTERVAL 32 MINUTE + INTERVAL n * 1800 / %ld SECOND", bench.rows));
     measure_alone(&bench);
     int64_t end = kit_now_us() + (int64_t)(bench.limit * 1e6);
     while (bench.rounds < TURNS_MAX && kit_now_us() < end && measure_round(&bench))

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { COMMAND_SIZE = 1024, OPTIONS_SIZE = 512, FILL_STEP = 100000 };
+enum { COMMAND_SIZE = 1024, OPTIONS_SIZE = 512, FILL_STEP = 100000, FLUSHED_MS = 600000 };
 
 struct instance instance_start(void)
 {
@@ -113,6 +113,53 @@ void instance_fill(struct instance *instance, const char *semaphore, long count)
         fill_step(sql, semaphore, count - done < FILL_STEP ? count - done : FILL_STEP);
     KIT_CHECK(kit_sql_number(sql, "SELECT in_use FROM semaphore WHERE name = '%s'", semaphore) == count);
     kit_sql_close(sql);
+}
+
+static bool is_flushed(void *context)
+{
+    return kit_sql_number(context, "SELECT VARIABLE_VALUE < 500 FROM information_schema.GLOBAL_STATUS WHERE"
+                                   " VARIABLE_NAME = 'INNODB_BUFFER_POOL_PAGES_DIRTY'") == 1;
+}
+
+void instance_flush(struct instance *instance)
+{
+    struct kit_sql *sql = kit_sql_open(instance->socket, "permitd");
+    long long capacity = kit_sql_number(sql, "SELECT @@GLOBAL.innodb_io_capacity");
+    long long dirty = kit_sql_number(sql, "SELECT CAST(@@GLOBAL.innodb_max_dirty_pages_pct AS INT)");
+    kit_sql_run(sql, "SET GLOBAL innodb_io_capacity_max = 40000, GLOBAL innodb_io_capacity = 20000,"
+                     " GLOBAL innodb_max_dirty_pages_pct = 0");
+    if (!kit_wait_until(is_flushed, sql, FLUSHED_MS))
+        fprintf(stderr, "bench: not all pages were written within %d s\n", FLUSHED_MS / 1000);
+    kit_sql_run(sql, "SET GLOBAL innodb_io_capacity = %lld, GLOBAL innodb_max_dirty_pages_pct = %lld", capacity, dirty);
+    kit_sql_close(sql);
+}
+
+/* Their ids and tokens are larger than those that permitd has issued, and its next tokens are larger than these. */
+void instance_fill_ended(struct instance *instance, const char *semaphore, long count, const char *due_at)
+{
+    struct kit_sql *sql = kit_sql_open(instance->socket, "permitd");
+    long long id = kit_sql_number(sql, "SELECT id FROM semaphore WHERE name = '%s'", semaphore);
+    for (long done = 0; done < count; done += FILL_STEP) {
+        long step = count - done < FILL_STEP ? count - done : FILL_STEP;
+        kit_sql_run(sql, "BEGIN");
+        kit_sql_run(
+            sql,
+            "INSERT INTO permit_request (id, external_id, digest, state, end_reason, ttl_ms, due_at,"
+            " acquired_at, ended_at) SELECT 1000000000 + n, CONCAT('fill0000-', LPAD(HEX(n %% 64), 4, '0'), '-',"
+            " LPAD(HEX(n), 8, '0')), UNHEX(SHA2(n, 256)), 2, 1, 600000, %s, SYSDATE(6) - INTERVAL 8 DAY,"
+            " SYSDATE(6) - INTERVAL 7 DAY FROM (SELECT %ld + seq AS n FROM seq_0_to_%ld) s",
+            due_at, done, step - 1);
+        kit_sql_run(sql,
+                    "INSERT INTO permit (semaphore_id, id, permit_request_id, count, slots)"
+                    " SELECT %lld, 100000000 + %ld + seq, 1000000000 + %ld + seq, 1, '' FROM seq_0_to_%ld",
+                    id, done, done, step - 1);
+        kit_sql_run(sql, "COMMIT");
+        fprintf(stderr, "bench: %ld of %ld ended requests inserted\r", done + step, count);
+    }
+    fprintf(stderr, "\n");
+    kit_sql_run(sql, "UPDATE semaphore SET next_permit_id = 1000000000, version = version + 1 WHERE id = %lld", id);
+    kit_sql_close(sql);
+    instance_flush(instance);
 }
 
 static const struct {

@@ -47,6 +47,13 @@ void instance_semaphore(struct instance *instance, const char *name, const char 
 void instance_semaphores(struct instance *instance, const char *name, const char *kind, long capacity, unsigned count);
 /* Inserts `count` permits of one unit each, as permitd would write them. */
 void instance_fill(struct instance *instance, const char *semaphore, long count);
+/*
+ * Inserts `count` requests that ended a week ago, with a permit of one unit each, and calls instance_flush. due_at is an
+ * SQL expression: when retention may delete the request `n`, from 0 on.
+ */
+void instance_fill_ended(struct instance *instance, const char *semaphore, long count, const char *due_at);
+/* Waits until the database has written what a fill has changed, so that its cost does not count. */
+void instance_flush(struct instance *instance);
 /* Creates the tables of the naive design with `held` permits. */
 void instance_naive_tables(struct instance *instance, long held, long capacity);
 /* Runs a load program of the benchmarks; "NAME --option ...". kit_fail if it fails. */

@@ -15,6 +15,7 @@
 #     tests/bench/run.sh reads [--write] [--rows N] [--seconds S]
 #     tests/bench/run.sh databases [--write] [--database mariadb|mysql] [--rounds N] [--seconds S]
 #     tests/bench/run.sh peers [--quick] [--write] [--before PERMITD] [--peers] [--rounds N] [--seconds S]
+#     tests/bench/run.sh scale [--quick] [--write] [PART ...]
 #     tests/bench/run.sh clean [--rows N] [--seconds S] [--clients N] [--limit SECONDS]
 #
 # databases  MariaDB and MySQL, each without and with its binary log, alternately; the MySQL of tests/mysql/root.sh
@@ -25,6 +26,7 @@
 # access   credentials, tls, reconnect, memory
 # reader   the cost of reading HTTP, alternately with another permitd, built before
 # writes   the cost of batches in the database, on one semaphore and on 1,000, alternately with another permitd
+# scale    small loads on large databases: slots, due, semaphores, ended (50,000,000 rows: 15 GiB of disk and memory)
 # clean    the cost of retention: deletes 5,000,000 ended requests while the hot benchmark runs (about 40 minutes)
 # --quick  one short round with fewer permits held: a trial, not for figures
 # --write  also writes the figures between their marks in docs/performance.md
@@ -96,6 +98,11 @@ databases)
 peers)
     program=bench_peers
     marks=peers
+    shift
+    ;;
+scale)
+    program=bench_scale
+    marks=scale
     shift
     ;;
 clean)
