@@ -96,8 +96,8 @@ static void print_renewals(const struct expiry_numbers *numbers, struct figures 
     snprintf(measured, sizeof(measured), "%.2f cores: permitd %.2f, mariadbd %.2f (%.0f renewals/s)",
              renewals->permitd_cores + renewals->database_cores, renewals->permitd_cores, renewals->database_cores,
              renewals->rate);
-    print_target("the same, CPU", "permitd and mariadbd below half a core", measured,
-                 renewals->permitd_cores + renewals->database_cores < 0.5, (double)renewals->failed);
+    print_target("the same, CPU", "permitd and mariadbd below 0.3 cores", measured,
+                 renewals->permitd_cores + renewals->database_cores < 0.3, (double)renewals->failed);
 }
 
 static void print_idle(const struct expiry_numbers *numbers, struct figures *figures)
