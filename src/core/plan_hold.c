@@ -253,7 +253,11 @@ static bool check_held(struct planner *planner, struct outcome *outcome, struct 
     return true;
 }
 
-void touch_semaphores(struct planner *planner, const struct request *request)
+/*
+ * Raises the version of all semaphores of a held request, which are locked: whatever changes a request that is held does
+ * so, because the version proves that a cached copy of the request is still its row.
+ */
+static void touch_semaphores(struct planner *planner, const struct request *request)
 {
     for (size_t i = 0; i < request->permit_count; i++)
         image_touch(planner_image(planner, request->permits[i].semaphore_id));

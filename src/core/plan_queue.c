@@ -324,9 +324,7 @@ enum permit_status plan_ask(struct planner *planner, struct outcome *outcome, st
 /* Returns true if the waiter stands where the queue of this semaphore was not read any more. */
 static bool stands_beyond(const struct queue_state *queue, const struct request *request)
 {
-    if (!queue->has_beyond || request->place < queue->beyond_place)
-        return false;
-    return request->place > queue->beyond_place || request->id >= queue->beyond_id;
+    return queue->has_beyond && place_compare(request->place, request->id, queue->beyond_place, queue->beyond_id) >= 0;
 }
 
 static void reserve(struct queue_state *queue, const struct request *request)
@@ -476,12 +474,6 @@ static void refuse_without_wait(struct outcome *outcome, enum permit_status stat
     *outcome = (struct outcome){.status = status, .detail = detail};
 }
 
-static int compare_requests(const struct request *left, const struct request *right)
-{
-    int order = (left->place > right->place) - (left->place < right->place);
-    return order ? order : compare_u64(&left->id, &right->id);
-}
-
 /*
  * Returns true if a request that was refused may fit all the same: it lacks units that are reserved or kept for
  * waiters, and by its priority it stands before one of them.
@@ -493,7 +485,7 @@ static bool fits_before_others(const struct planner *planner, const struct outco
         behind |= outcome->shortages[i].behind;
     for (size_t i = 0; behind && i < planner->key_count; i++) {
         const struct request *other = planner->keys[i].request;
-        if (other && other->state == REQUEST_WAITING && compare_requests(entered->request, other) < 0)
+        if (other && other->state == REQUEST_WAITING && request_compare_places(entered->request, other) < 0)
             return true;
     }
     return false;
@@ -975,7 +967,7 @@ static void end_walk(struct planner *planner)
 
 static int compare_places(const void *a, const void *b)
 {
-    return compare_requests((*(struct key *const *)a)->request, (*(struct key *const *)b)->request);
+    return request_compare_places((*(struct key *const *)a)->request, (*(struct key *const *)b)->request);
 }
 
 enum permit_status queue_walk(struct planner *planner)

@@ -291,11 +291,6 @@ struct request *request_new(struct planner *planner, const struct operation *ope
 bool request_is_due(const struct planner *planner, const struct request *request);
 /* Returns END_EXPIRED, or END_STALE for a request without a ttl. */
 enum end_reason due_reason(const struct request *request);
-/*
- * Raises the version of all semaphores of a held request, which are locked: whatever changes a request that is held does
- * so, because the version proves that a cached copy of the request is still its row.
- */
-void touch_semaphores(struct planner *planner, const struct request *request);
 /* Ends a held request. All its semaphores must be locked. */
 void end_request(struct planner *planner, struct key *key, enum end_reason reason);
 

@@ -372,3 +372,19 @@ utc_us request_expires_at(const struct request *request)
         return NEVER;
     return request->due_at - request->grace_ms * US_PER_MS;
 }
+
+int place_compare(utc_us place, uint64_t id, utc_us other_place, uint64_t other_id)
+{
+    int order = (place > other_place) - (place < other_place);
+    return order ? order : compare_u64(&id, &other_id);
+}
+
+int request_compare_places(const struct request *request, const struct request *other)
+{
+    return place_compare(request->place, request->id, other->place, other->id);
+}
+
+int request_compare_keys(const void *request, const void *other)
+{
+    return bytes_compare(((const struct request *)request)->external_id, ((const struct request *)other)->external_id);
+}

@@ -183,4 +183,10 @@ enum permit_status wants_sort(struct want *wants, size_t want_count) MUST_CHECK;
  * have; NEVER if there is none, or the request waits or has ended.
  */
 utc_us request_expires_at(const struct request *request);
+/* Compares two positions in a queue: by place, then by the id of the request. Negative: the first stands before. */
+int place_compare(utc_us place, uint64_t id, utc_us other_place, uint64_t other_id);
+/* The same of two requests. */
+int request_compare_places(const struct request *request, const struct request *other);
+/* Compares two requests by key (external_id), for qsort and bsearch. */
+int request_compare_keys(const void *request, const void *other);
 #endif

@@ -10,11 +10,8 @@
 
 enum { MAX_PUT_BACKS = 3 }; /* of an acquire */
 
-/*
- * Records the tokens issued, which queues have waiters, and the earliest deadline; wakes expiry if it is earlier than
- * the known ones. Caller holds the engine's mutex.
- */
-static void record_tokens_and_deadlines(struct engine *engine, const struct plan *plan)
+/* Records the tokens issued, and which semaphores have a queue. Caller holds the engine's mutex. */
+static void record_semaphores(struct engine *engine, const struct plan *plan)
 {
     for (size_t i = 0; i < plan->changes.semaphore_count; i++) {
         const struct semaphore *semaphore = plan->changes.semaphores[i].semaphore;
@@ -24,6 +21,11 @@ static void record_tokens_and_deadlines(struct engine *engine, const struct plan
         if (entry)
             entry->has_queue = semaphore->waiting > 0;
     }
+}
+
+/* Records the earliest deadline; wakes expiry if it is earlier than the known ones. Caller holds the engine's mutex. */
+static void record_next_expiry(struct engine *engine, const struct plan *plan)
+{
     utc_us earliest = NEVER;
     for (size_t i = 0; i < plan->changes.request_count; i++) {
         const struct request_change *change = &plan->changes.requests[i];
@@ -475,7 +477,8 @@ static void record_slots(struct engine *engine, const struct plan *plan)
 static void deliver_ops(struct worker *worker, struct run *run, struct op_result *results, struct list *answered)
 {
     struct engine *engine = worker->engine;
-    record_tokens_and_deadlines(engine, &run->plan);
+    record_semaphores(engine, &run->plan);
+    record_next_expiry(engine, &run->plan);
     record_slots(engine, &run->plan);
     /*
      * Those of waiters first: a client that this batch has entered must not join a waiter of its key whose wait the

@@ -27,10 +27,13 @@ enum permit_status gather(struct worker *worker, struct run *run)
     enum permit_status status = store_await(worker->store, id);
     if (status != PERMIT_OK)
         return status;
+    run->has_lock = true;
     pthread_mutex_lock(&engine->mutex);
     queue_take_gathered(&engine->queue, batch, clock_mono());
     waitlist_prepare(engine, batch);
     pthread_mutex_unlock(&engine->mutex);
-    run->count = batch->op_count;
+    run->count = run->transaction.count = batch->op_count;
+    if (run->most < run->count)
+        run->most = run->count;
     return PERMIT_OK;
 }

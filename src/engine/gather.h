@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Gathering: a batch that goes the long way, on a semaphore that other permitd use, too, waits for their batches. It
- * waits for the row lock before it has read anything, and then takes the operations that have arrived meanwhile. Else
- * these would be another batch, and wait again: batches would be half as large (docs/performance.md).
+ * Gathering: a batch on a semaphore that other permitd change, too, waits for the row lock before it reads, and then
+ * takes the operations that have arrived meanwhile. Without this they would be a second batch, which waits again
+ * (docs/performance.md, "Several permitd on one semaphore"). What is shared is found by the short path
+ * (cached_semaphore.long_until), so nothing gathers with short_path = off.
  */
 #ifndef ENGINE_GATHER_H
 #define ENGINE_GATHER_H

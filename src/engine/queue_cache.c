@@ -22,12 +22,6 @@ void cached_queue_release(struct cached_queue *queue)
     queue->waiters = NULL;
 }
 
-static int compare_places(const struct request *left, const struct request *right)
-{
-    int order = (left->place > right->place) - (left->place < right->place);
-    return order ? order : (left->id > right->id) - (left->id < right->id);
-}
-
 /* Returns true if a client asks for the request, and it waits for this semaphore. */
 static bool waits_for(const struct request *request, uint64_t semaphore_id)
 {
@@ -50,7 +44,7 @@ static bool insert(struct cached_queue *queue, const struct request *request)
     size_t at = queue->count;
     if (!cached)
         return false;
-    while (at > 0 && compare_places(&queue->waiters[at - 1]->request, request) > 0)
+    while (at > 0 && request_compare_places(&queue->waiters[at - 1]->request, request) > 0)
         at--;
     memmove(queue->waiters + at + 1, queue->waiters + at, (queue->count - at) * sizeof *queue->waiters);
     queue->waiters[at] = cached;

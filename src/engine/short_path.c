@@ -124,16 +124,11 @@ static bool chains_go_on(struct engine *engine, const struct view *view, const s
     return true;
 }
 
-static int compare_requests(const void *a, const void *b)
-{
-    return bytes_compare(((const struct request *)a)->external_id, ((const struct request *)b)->external_id);
-}
-
 /* The requests are sorted. */
 static bool has_request(const struct view *view, struct bytes external_id)
 {
     const struct request key = {.external_id = external_id};
-    return view->request_count && bsearch(&key, view->requests, view->request_count, sizeof key, compare_requests);
+    return view->request_count && bsearch(&key, view->requests, view->request_count, sizeof key, request_compare_keys);
 }
 
 /*
@@ -155,9 +150,9 @@ static void sort_requests(struct view *view)
 {
     size_t kept = 0;
     if (view->request_count > 1)
-        qsort(view->requests, view->request_count, sizeof *view->requests, compare_requests);
+        qsort(view->requests, view->request_count, sizeof *view->requests, request_compare_keys);
     for (size_t i = 0; i < view->request_count; i++)
-        if (i == 0 || compare_requests(&view->requests[kept - 1], &view->requests[i]) != 0)
+        if (i == 0 || request_compare_keys(&view->requests[kept - 1], &view->requests[i]) != 0)
             view->requests[kept++] = view->requests[i];
     view->request_count = kept;
 }

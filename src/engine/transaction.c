@@ -40,8 +40,8 @@ enum permit_status transaction_run(struct transaction *transaction)
     enum permit_status status = PERMIT_BUSY;
     unsigned losses = 0;
     for (unsigned tries = 1;; tries++) {
-        size_t count = transaction->drop_late(transaction, status);
-        if (count == 0)
+        transaction->count = transaction->drop_late(transaction, status);
+        if (transaction->count == 0)
             return PERMIT_OK;
         mono_us began = clock_mono();
         status = transaction->attempt(transaction);
@@ -53,7 +53,7 @@ enum permit_status transaction_run(struct transaction *transaction)
             transaction->was_too_long |= is_long;
         }
         transaction->failed(transaction, status);
-        if (!retries(transaction, status, count == 1 || transaction->is_indivisible, tries, losses))
+        if (!retries(transaction, status, transaction->count == 1 || transaction->is_indivisible, tries, losses))
             return status;
         back_off(status, tries);
     }

@@ -20,6 +20,7 @@ struct transaction {
     enum permit_status (*attempt)(struct transaction *transaction);
     /* Logs and counts a failed try, and rolls back. */
     void (*failed)(struct transaction *transaction, enum permit_status status);
+    size_t count;         /* operations of this try; `attempt` sets it when it adds some */
     bool is_indivisible;  /* it cannot be split, so it is tried as a single operation is */
     bool waits_for_locks; /* a lock time-out is tried again until the deadlines; `attempt` may change it */
     bool was_too_long;    /* set: a try has lost the connection after LONG_TRY_MS; it may have been too large */

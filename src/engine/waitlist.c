@@ -148,7 +148,7 @@ static struct waiter *waiter_new(struct semaphore_cache *cache, const struct op 
 /* Returns true if `waiter` stands behind `other` in the queue. */
 static bool stands_behind(const struct waiter *waiter, const struct waiter *other)
 {
-    return waiter->place != other->place ? waiter->place > other->place : waiter->request_id > other->request_id;
+    return place_compare(waiter->place, waiter->request_id, other->place, other->request_id) > 0;
 }
 
 /* Adds the place to the list of its semaphore in the order of the queue, nearly always at the end. */

@@ -219,11 +219,8 @@ static enum permit_status lock_rows(struct worker *worker, struct run *run)
     struct bytes *keys = arena_array(worker->arena, run->count, sizeof *keys);
     if (!keys)
         return PERMIT_NO_MEMORY;
-    struct lock_set set = {.semaphore_ids = ids,
-                           .slots_wanted = slots,
-                           .waiters_ahead = ahead,
-                           .keys = keys,
-                           .goes_on = worker->store->in_batch};
+    struct lock_set set = {
+        .semaphore_ids = ids, .slots_wanted = slots, .waiters_ahead = ahead, .keys = keys, .goes_on = run->has_lock};
     const struct operation *first = run->ops[0]->operation;
     if (operation_is_administrative(first->kind)) {
         set.semaphore_name = first->semaphore;
@@ -414,12 +411,17 @@ static enum permit_status check_server(struct worker *worker, const struct view 
     return PERMIT_CONFLICT;
 }
 
-/* Returns true if all operations of the run have the same first semaphore. */
-static bool one_semaphore(const struct run *run)
+/* Returns the first semaphore of an operation; NULL: it has none. */
+static const struct semaphore_entry *first_entry(const struct op *op)
+{
+    return op->entry_count ? op->entries[0] : NULL;
+}
+
+/* Returns true if run_by_semaphore cannot split the run. */
+static bool is_one_group(const struct run *run)
 {
     for (size_t i = 1; i < run->count; i++)
-        if (run->ops[i]->entry_count != run->ops[0]->entry_count ||
-            (run->ops[0]->entry_count && run->ops[i]->entries[0] != run->ops[0]->entries[0]))
+        if (first_entry(run->ops[i]) != first_entry(run->ops[0]))
             return false;
     return true;
 }
@@ -441,7 +443,7 @@ static enum permit_status try_run(struct transaction *transaction)
     struct worker *worker = run->worker;
     run_cancel_grants(run);
     arena_clear(worker->arena);
-    run->applied = false;
+    run->applied = run->has_lock = false;
     enum permit_status status = task_connect(worker->task);
     short_path_note_session(worker);
     if (status == PERMIT_OK && worker->ids.end - worker->ids.next < BATCH_MAX_OPERATIONS)
@@ -469,7 +471,7 @@ static enum permit_status try_run(struct transaction *transaction)
     if (status == PERMIT_OK)
         status = write_changes(worker, run);
     if (status == PERMIT_LOCK_TIMEOUT)
-        transaction->waits_for_locks = !run->waits_once && !run->applied && one_semaphore(run);
+        transaction->waits_for_locks = !run->waits_once && !run->applied && is_one_group(run);
     return status;
 }
 
@@ -486,11 +488,10 @@ static size_t run_until_decided(struct worker *worker, struct op **ops, size_t c
 /* Moves the operations that have the same first semaphore as the first one to the front; returns their number. */
 static size_t group_by_semaphore(struct op **ops, size_t count)
 {
-    const struct semaphore_entry *entry = ops[0]->entry_count ? ops[0]->entries[0] : NULL;
     size_t size = 1;
     for (size_t i = 1; i < count; i++) {
         struct op *op = ops[i];
-        if ((op->entry_count ? op->entries[0] : NULL) != entry)
+        if (first_entry(op) != first_entry(ops[0]))
             continue;
         ops[i] = ops[size];
         ops[size++] = op;
@@ -545,12 +546,12 @@ static void run_failed(struct transaction *transaction, enum permit_status statu
 }
 
 /* Makes the next batches smaller after one that took too long. */
-static void avoid_long_batches(struct worker *worker, const struct run *run, size_t operation_count)
+static void avoid_long_batches(struct worker *worker, const struct run *run)
 {
-    if (!run->transaction.was_too_long || operation_count < 2)
+    if (!run->transaction.was_too_long || run->most < 2)
         return;
     pthread_mutex_lock(&worker->engine->mutex);
-    queue_halve_batches(&worker->engine->queue, operation_count, clock_mono());
+    queue_halve_batches(&worker->engine->queue, run->most, clock_mono());
     pthread_mutex_unlock(&worker->engine->mutex);
 }
 
@@ -578,11 +579,12 @@ static size_t run_until_decided(struct worker *worker, struct op **ops, size_t c
         .worker = worker,
         .ops = ops,
         .count = count,
+        .most = count,
         .waits_once = mode == RUN_PART_ONCE,
         .is_whole = mode == RUN_WHOLE,
     };
     enum permit_status status = transaction_run(&run.transaction);
-    avoid_long_batches(worker, &run, count);
+    avoid_long_batches(worker, &run);
     if (run.count == 0 || status != PERMIT_OK)
         run_cancel_grants(&run);
     if (run.count == 0)

@@ -34,8 +34,6 @@ struct queues_ahead {
 enum permit_status batch_read_view(struct session *session, const struct lock_set *set, const char *identity,
                                    struct buf *sql, struct arena *arena, struct queues_ahead *ret_ahead,
                                    struct view *ret_view) MUST_CHECK;
-/* Returns true if the set asks to read anything of queues ahead. */
-bool batch_reads_ahead(const struct lock_set *set);
 /* Appends the statements that read ahead, and reads their results, which the session steps to. */
 void batch_ahead_sql(const struct lock_set *set, struct buf *sql);
 enum permit_status batch_read_ahead(struct session *session, const struct lock_set *set, struct arena *arena,
@@ -50,8 +48,6 @@ void batch_named_sql(const struct lock_set *set, struct buf *sql);
 /* Reads the results of these statements into view->named_slots. The semaphores of the view are already read. */
 enum permit_status batch_read_named(struct session *session, const struct lock_set *set, struct arena *arena,
                                     struct view *view) MUST_CHECK;
-/* Compares two requests by key (external_id), for qsort. */
-int batch_compare_keys(const void *a, const void *b);
 /* Reads the due holders of semaphores that lack units, as store_read_due says. `sql` is scratch. */
 enum permit_status batch_read_due(struct session *session, const struct shortfall *shortfalls, size_t count,
                                   struct buf *sql, struct arena *arena, struct view *view) MUST_CHECK;

@@ -219,7 +219,7 @@ static enum permit_status fetch_rows(struct session *session, uint64_t *ids, siz
             status = read_rows(session, before, arena, view);
         status = session_end(session, status);
     }
-    qsort(all, view->request_count, sizeof *all, batch_compare_keys);
+    qsort(all, view->request_count, sizeof *all, request_compare_keys);
     return status;
 }
 

@@ -131,11 +131,6 @@ static enum permit_status read_semaphores(struct session *session, struct arena 
     return reader.broken ? PERMIT_NO_MEMORY : PERMIT_OK;
 }
 
-int batch_compare_keys(const void *a, const void *b)
-{
-    return bytes_compare(((const struct request *)a)->external_id, ((const struct request *)b)->external_id);
-}
-
 /*
  * Sorts the requests by key if they are not in order. The walk along the key returns them in order, but nothing
  * guarantees it, and an ORDER BY on the join with `cluster` would need a temporary table.
@@ -144,12 +139,12 @@ static enum permit_status order_requests(struct view *view)
 {
     bool ascending = true;
     for (size_t i = 1; i < view->request_count; i++)
-        ascending &= batch_compare_keys(&view->requests[i - 1], &view->requests[i]) < 0;
+        ascending &= request_compare_keys(&view->requests[i - 1], &view->requests[i]) < 0;
     if (ascending)
         return PERMIT_OK;
-    qsort(view->requests, view->request_count, sizeof *view->requests, batch_compare_keys);
+    qsort(view->requests, view->request_count, sizeof *view->requests, request_compare_keys);
     for (size_t i = 1; i < view->request_count; i++)
-        if (batch_compare_keys(&view->requests[i - 1], &view->requests[i]) == 0)
+        if (request_compare_keys(&view->requests[i - 1], &view->requests[i]) == 0)
             return PERMIT_INTERNAL;
     return PERMIT_OK;
 }

@@ -163,12 +163,6 @@ static enum permit_status read_part(struct session *session, const struct queue_
     return PERMIT_OK;
 }
 
-static int compare_places(const struct request *request, utc_us place, uint64_t id)
-{
-    int order = (request->place > place) - (request->place < place);
-    return order ? order : compare_u64(&request->id, &id);
-}
-
 /* Merges two parts of a queue. The result ends where the first of them ends. False: out of memory. */
 static bool merge_parts(const struct queue_part *more, struct arena *arena, struct queue_part *part)
 {
@@ -177,18 +171,17 @@ static bool merge_parts(const struct queue_part *more, struct arena *arena, stru
     if (!all.waiters)
         return false;
     const struct queue_view *end = &more->end;
-    bool sooner = end->beyond_place < all.end.beyond_place ||
-                  (end->beyond_place == all.end.beyond_place && end->beyond < all.end.beyond);
+    bool sooner = place_compare(end->beyond_place, end->beyond, all.end.beyond_place, all.end.beyond) < 0;
     if (end->beyond && (!all.end.beyond || sooner))
         all.end = *end;
     for (size_t i = 0, j = 0; i < part->count || j < more->count;) {
         bool first = j == more->count;
         if (!first && i < part->count)
-            first = compare_places(&part->waiters[i].request, more->waiters[j].request.place,
-                                   more->waiters[j].request.id) < 0;
+            first = request_compare_places(&part->waiters[i].request, &more->waiters[j].request) < 0;
         const struct waiter *waiter = first ? &part->waiters[i++] : &more->waiters[j++];
         all.waiters[all.count++] = *waiter;
-        if (all.end.beyond && compare_places(&waiter->request, all.end.beyond_place, all.end.beyond) >= 0)
+        if (all.end.beyond &&
+            place_compare(waiter->request.place, waiter->request.id, all.end.beyond_place, all.end.beyond) >= 0)
             break;
     }
     *part = all;
@@ -228,7 +221,8 @@ static enum permit_status read_queues(struct session *session, const struct queu
 
 /* ---- with the locks ---- */
 
-bool batch_reads_ahead(const struct lock_set *set)
+/* Returns true if the set asks to read anything of queues ahead. */
+static bool reads_ahead(const struct lock_set *set)
 {
     bool any = set->servers_ahead;
     for (size_t i = 0; set->waiters_ahead && i < set->semaphore_count; i++)
@@ -244,7 +238,7 @@ static struct queue_read read_of_first(size_t count)
 
 void batch_ahead_sql(const struct lock_set *set, struct buf *sql)
 {
-    if (!batch_reads_ahead(set))
+    if (!reads_ahead(set))
         return;
     buf_append_char(sql, ';');
     buf_append_text(sql, living_servers);
@@ -258,7 +252,7 @@ void batch_ahead_sql(const struct lock_set *set, struct buf *sql)
 enum permit_status batch_read_ahead(struct session *session, const struct lock_set *set, struct arena *arena,
                                     struct queues_ahead *ret_ahead)
 {
-    if (!batch_reads_ahead(set))
+    if (!reads_ahead(set))
         return PERMIT_OK;
     struct queues_ahead ahead = {.queues = arena_array(arena, set->semaphore_count + 1, sizeof *ahead.queues)};
     if (!ahead.queues)
@@ -404,7 +398,7 @@ static enum permit_status read_large(struct session *session, struct queue_part 
 
 static const struct request *view_request(const struct request *requests, size_t count, const struct request *request)
 {
-    return count ? bsearch(request, requests, count, sizeof *requests, batch_compare_keys) : NULL;
+    return count ? bsearch(request, requests, count, sizeof *requests, request_compare_keys) : NULL;
 }
 
 /* Adds the waiters to view->requests, each once. A request that is there already stays as it is. */
@@ -423,11 +417,11 @@ static bool add_requests(const struct queue_part *parts, size_t count, struct ar
         for (size_t j = 0; j < parts[i].count; j++)
             if (!view_request(view->requests, before, &parts[i].waiters[j].request))
                 all[added++] = parts[i].waiters[j].request;
-    qsort(all, added, sizeof *all, batch_compare_keys);
+    qsort(all, added, sizeof *all, request_compare_keys);
     view->requests = all;
     view->request_count = 0;
     for (size_t i = 0; i < added; i++)
-        if (i == 0 || batch_compare_keys(&all[view->request_count - 1], &all[i]) != 0)
+        if (i == 0 || request_compare_keys(&all[view->request_count - 1], &all[i]) != 0)
             all[view->request_count++] = all[i];
     return true;
 }

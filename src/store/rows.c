@@ -27,7 +27,8 @@ int64_t row_i64(struct row_reader *reader)
     return column_i64(row_column(reader));
 }
 
-int64_t row_i64_or(struct row_reader *reader, int64_t if_null)
+/* The next column; if_null for NULL. */
+static int64_t row_i64_or(struct row_reader *reader, int64_t if_null)
 {
     struct bytes column = row_column(reader);
     return column.data ? column_i64(column) : if_null;

@@ -48,10 +48,9 @@ struct row_reader {
 bool row_step(struct row_reader *reader, struct session *session);
 /* Returns the next column without a copy, valid until the next statement; data NULL for NULL. */
 struct bytes row_column(struct row_reader *reader);
-/* The next column as a number; 0, or if_null, for NULL. */
+/* The next column as a number; 0 for NULL. */
 uint64_t row_u64(struct row_reader *reader);
 int64_t row_i64(struct row_reader *reader);
-int64_t row_i64_or(struct row_reader *reader, int64_t if_null);
 /* The next column as a time; NEVER for NULL, and for SQL_HELD, which is NEVER in ended_at. */
 utc_us row_time(struct row_reader *reader);
 /* The next column as a copy in the arena; data NULL for NULL. */

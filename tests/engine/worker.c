@@ -3,6 +3,7 @@
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "engine/state.h"
 #include "engine/task.h"
@@ -19,6 +20,7 @@ static struct script {
     char locked[100];     /* semaphores of each call, one letter each: "abc ab c" */
     size_t locks;
     void (*awaited)(void);    /* called while store_await has the lock */
+    unsigned lost_after_ms;   /* the next call of store_lock loses the session after this time; 0: it does not */
     size_t ahead[SEMAPHORES]; /* waiters that the last call may read with the locks, of each semaphore */
     size_t unlocked;          /* semaphores that were locked in the database while no batch held their pre-lock */
     size_t decided;
@@ -52,7 +54,8 @@ static void add_semaphore(struct view *view, uint64_t id)
     *semaphore = (struct semaphore){.id = id,
                                     .name = (struct bytes){&"abc"[id - 1], 1},
                                     .kind = KIND_COUNTED,
-                                    .next_permit_id = 1,
+                                    .next_permit_id =
+                                        2000 + BATCH * script.locks, /* more than were issued; epoch 1: above 1024 */
                                     .version = 1,
                                     .next_due_at = NEVER,
                                     .retired_at = NEVER};
@@ -84,6 +87,13 @@ static enum permit_status lock(struct store *store, const struct lock_set *set, 
         script.unlocked += semaphore_cache_find(&engine.queue.semaphores, id)->prelock_holder == NULL;
         add_semaphore(&view, id);
     }
+    if (script.lost_after_ms) {
+        struct timespec time = {.tv_sec = script.lost_after_ms / MS_PER_SECOND,
+                                .tv_nsec = script.lost_after_ms % MS_PER_SECOND * 1000000};
+        nanosleep(&time, NULL);
+        script.lost_after_ms = 0;
+        return PERMIT_DATABASE_LOST;
+    }
     if (*script.timeouts) {
         script.timeouts++;
         return PERMIT_LOCK_TIMEOUT;
@@ -95,6 +105,13 @@ static enum permit_status lock(struct store *store, const struct lock_set *set, 
 static enum permit_status apply(struct store *store, const struct changes *changes)
 {
     (void)store, (void)changes;
+    return PERMIT_OK;
+}
+
+static enum permit_status floors(struct store *store, const uint64_t *semaphore_ids, size_t count, uint64_t *ret_floors)
+{
+    (void)store, (void)semaphore_ids;
+    memset(ret_floors, 0, count * sizeof *ret_floors);
     return PERMIT_OK;
 }
 
@@ -114,6 +131,7 @@ static const struct store_methods methods = {.reconnect = succeed,
                                              .reserve_ids = reserve_ids,
                                              .await = await,
                                              .lock = lock,
+                                             .floors = floors,
                                              .apply = apply,
                                              .rollback = succeed};
 static struct store store = {.methods = &methods, .message = ""};
@@ -278,4 +296,16 @@ Test(worker, batch_that_is_tried_again_gathers_again)
     ask(2, "k3", "a");
     worker_run(&task);
     cr_assert_str_eq(script.locked, "+a a +a a", "%s", script.locked);
+}
+
+/* P23: the next batches are smaller, whatever number of operations this one began with. */
+Test(worker, batch_that_was_too_long_counts_what_it_has_gathered)
+{
+    script.awaited = ask_while_it_waits;
+    script.lost_after_ms = 3100;
+    share(1);
+    ask(0, "k1", "a");
+    worker_run(&task);
+    cr_assert_eq(script.decided, BATCH);
+    cr_assert_eq(engine.queue.batch_max, BATCH_MAX_LEAST, "%zu", engine.queue.batch_max);
 }
