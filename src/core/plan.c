@@ -199,7 +199,7 @@ static bool may_grant_waiters(const struct semaphore *semaphore)
 
 /*
  * Returns queue_read.few. Each waiter wants a unit at least, so no more waiters than free units are granted; some of the
- * first ones may be in nobody's way. Those of a slotted semaphore often are, because they want other slots.
+ * first ones may block no others. Those of a slotted semaphore often are, because they want other slots.
  */
 static size_t few_waiters(const struct semaphore *semaphore, int64_t free)
 {

@@ -570,7 +570,7 @@ static enum permit_status refuse_asks(struct planner *planner, struct key *key, 
     return PERMIT_OK;
 }
 
-/* Their waiter has the wait that they ask for (take_over), though its turn comes only with more locks. */
+/* Puts back the asks of a waiter that needs more locks. Its row already has the wait that they ask for (take_over). */
 static enum permit_status put_back_asks(struct planner *planner, struct key *key, const struct fit *fit)
 {
     enum permit_status status = PERMIT_OK;
@@ -596,8 +596,8 @@ static bool is_asked(const struct planner *planner, const struct key *key)
         return true;
     if (!server_is_alive(planner, request->server_id))
         return false;
-    return !is_ours(planner, request) || request->here ||
-           request->asks_later; /* else its client has left, which is on its way */
+    /* If none of these holds, its client has left; the batch that gives up its place is still to come. */
+    return !is_ours(planner, request) || request->here || request->asks_later;
 }
 
 /* Returns the acquire of a waiter: that of the batch, or one made from the row. */

@@ -58,7 +58,8 @@ struct queue_state {
     int64_t wanted;    /* units that all waiters want */
     bool freed;        /* permits of it were ended in this batch */
     bool opened;       /* a waiter that blocked later ones has left, or does not fit elsewhere */
-    bool stirred;      /* asked for by a new request or a waiter of it, or one was granted or has left in this batch */
+    bool stirred;      /* this batch has a new acquire for it, or a waiter of it has left, was granted, or was asked for
+                          and refused: a waiter that cannot be decided gets mail if it may fit */
     bool settled;      /* reserved for a waiter that was read: no request beyond it gets units of it */
     bool has_beyond;   /* requests from this place on cannot be decided: queue_view.beyond, or enough were granted */
     utc_us beyond_place;

@@ -307,15 +307,16 @@ static void retry_joined_clients(struct engine *engine, const struct outcome *ou
     }
 }
 
-/* Returns true if the request could wait but for the id of this server, which has none at present. */
+/* Returns true if the request would wait if this server had an id. */
 static bool cannot_enter(const struct op *op, const struct outcome *outcome)
 {
     return op->operation->wait == WAIT_ASK && outcome->may_wait && !outcome->waits;
 }
 
 /*
- * Wakes a waiter that lacks only units that are kept for others, with the semaphores of all of them. It keeps those that
- * it had: the batch may have decided a waiter that keeps units in a batch with fewer. Caller holds the mutex.
+ * Wakes a waiter that lacks only units kept for others, with the semaphores of all of them (`wider`) and those that its
+ * op had in this batch (`locked`): without these, the next batch could not decide a waiter that this one has decided.
+ * Caller holds the mutex.
  */
 static void wake_wider(struct engine *engine, struct waiter *waiter, const struct outcome *outcome,
                        const uint64_t *locked, size_t locked_count)
@@ -392,7 +393,8 @@ static void set_result(struct worker *worker, const struct op *op, const struct 
     if (outcome->put_back) {
         ret_result->status = may_put_back(op) ? PERMIT_BUSY : PERMIT_NO_CAPACITY;
         ret_result->detail = busy_sentence;
-    } else if (outcome->waits) { /* its client has left, or out of memory: its row waits until it is left or removed */
+    } else if (outcome->waits) {
+        /* Its client has left, or out of memory: its row waits until its place is given up or its wait passes. */
         ret_result->status = PERMIT_OUTCOME_UNKNOWN;
     } else if (outcome->may_wait && op->wait_refusal == WAIT_REFUSED_CLOSED) {
         ret_result->status = PERMIT_SHUTTING_DOWN;

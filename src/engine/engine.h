@@ -4,7 +4,7 @@
  * the op belongs to the engine. The engine's tasks (task.h) are `workers` workers, which run batches, one reader for
  * each lane of queries, and those of the settings. Any thread may submit.
  *
- *     op_init(&op->op, &operation, my_decided); engine_submit(engine, &op->op);
+ *     op_init(&op->op, &operation, deadline, my_decided); engine_submit(engine, &op->op);
  *
  * `decided` runs on a thread of the engine, exactly once per op, after COMMIT if the outcome asserts a state.
  * Everything that the outcome points to is valid until `decided` returns. `decided` must not block, and may free the
@@ -171,6 +171,7 @@ struct engine_settings {
     size_t key_cache_bytes;   /* memory for the rows in it */
     int64_t request_timeout_ms;
     int64_t failover_hold_ms; /* no grants for this time after the epoch has risen */
+    /* engine_plan_settings overwrites backfill_bound_us, max_semaphore_waiters, server_id and slots. */
     struct plan_settings plan;
     uint64_t retention_rows; /* requests kept; older ended ones are deleted before their retention has passed */
     /* Opens a store. NULL: out of memory. The thread that opens it uses and frees it. */

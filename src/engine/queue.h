@@ -25,7 +25,7 @@ struct queue {
     struct key_cache key_cache;
     struct map keys;      /* undecided operations by external_id, queued or in a batch */
     uint64_t arrivals;    /* arrival of the newest op */
-    uint64_t pass;        /* number of calls of queue_take */
+    uint64_t pass;        /* number of passes along the queue (queue_take, queue_take_gathered) */
     size_t acquire_count; /* queued ops without counts_as_end, in all lists */
     size_t end_count;     /* queued ops with counts_as_end */
     uint64_t batches;     /* number of the newest batch */
@@ -47,7 +47,7 @@ struct batch {
     size_t named_size; /* bytes of the slots that its operations name */
     struct semaphore_entry *entries[BATCH_MAX_SEMAPHORES];
     size_t entry_count;
-    mono_us taken_at;
+    mono_us taken_at; /* when it last took operations; the end of a wait is compared with it */
     bool is_closed;   /* it takes no operation that needs other semaphores than `entries` */
     uint64_t number;  /* 0: it is not taken */
     struct list node; /* in queue->running */
@@ -122,7 +122,10 @@ void queue_halve_batches(struct queue *queue, size_t operation_count, mono_us no
  * operations in order of arrival.
  */
 bool queue_take(struct queue *queue, struct batch *batch, mono_us now) MUST_CHECK;
-/* Adds the operations to a running batch that have gathered at its semaphores and need no others. */
+/*
+ * Adds the operations to a running batch that have gathered at its semaphores and need no others. Sets batch->taken_at:
+ * call waitlist_prepare again.
+ */
 void queue_take_gathered(struct queue *queue, struct batch *batch, mono_us now);
 /* Releases the pre-locks of the batch and empties it. */
 void queue_finish(struct queue *queue, struct batch *batch);

@@ -12,9 +12,12 @@
 
 struct cached_request;
 
+/*
+ * The queue of one semaphore. It is complete if these are all waiters for which a client asks, and all wait at this
+ * server, for any units of this semaphore alone.
+ */
 struct cached_queue {
-    bool
-        known; /* these are all for which a client asks; all wait at this server, for any units of this semaphore alone */
+    bool known;                      /* complete: see cached_queue_store */
     struct cached_request **waiters; /* in the order of their places */
     size_t count;
     mono_us read_from; /* not `known`: when a batch should read the whole queue next */
@@ -31,7 +34,7 @@ void cached_queue_store(struct cached_queue *queue, const struct view *read, siz
 /*
  * Appends the waiters to the requests of the view, as store_read_waiters reads them; there is room for
  * queue_read_size(read) + 1. *ret_units: what they want in all. False: the queue is not known, its waiters wait at an
- * earlier id of this server, or out of memory.
+ * earlier id of this server, or out of memory. On failure the view must not be used.
  */
 bool cached_queue_load(const struct cached_queue *queue, const struct queue_read *read, uint64_t server_id,
                        struct arena *arena, struct view *view, int64_t *ret_units) MUST_CHECK;

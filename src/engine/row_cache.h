@@ -17,7 +17,7 @@
 struct cached_semaphore {
     struct semaphore row;   /* its strings are in `text` */
     bool valid;             /* false: only long_until and changed_at count */
-    uint64_t life;          /* number of the sessions of this process when the batch began that read or wrote it */
+    uint64_t life;          /* engine->lives when the batch began that read or wrote it */
     uint64_t chain;         /* never the same for two chains of this process; not 0 */
     mono_us changed_at;     /* when a batch last found that another process had changed it; 0: never */
     mono_us long_until;     /* until then its batches go the long way */
@@ -53,7 +53,7 @@ bool cached_semaphore_load_slots(const struct cached_semaphore *cached, int64_t 
  */
 struct cached_request {
     struct request request;
-    size_t size; /* of all */
+    size_t size; /* bytes of this struct and of all that it points to */
     uint64_t chains[];
 };
 

@@ -7,8 +7,10 @@
  * The cached rows belong to one life of the database server. A session that a worker opens may reach another life, so
  * that worker uses no row that was learned before.
  *
- * The long way is for everything rare: administrative operations, forced releases, ttl "owner", specific slots, labels,
- * queues that are not cached (engine/queue_cache.h), due holders, keys that are not known, refusals without any change.
+ * The long way is for everything rare: administrative operations, forced releases, ttl "owner", specific slots, slots
+ * with labels, queues that are not cached (engine/queue_cache.h), due holders, keys whose request is not cached (except
+ * unknown keys of acquires), ends of a dead owner's requests, and refusals for another reason than capacity if nothing
+ * changes.
  */
 #ifndef ENGINE_SHORT_PATH_H
 #define ENGINE_SHORT_PATH_H
@@ -21,8 +23,8 @@ struct worker;
 /* Notes the session of the worker's store, before anything is sent. */
 void short_path_note_session(struct worker *worker);
 /*
- * Runs the batch on cached rows. *ret_done: it is committed. Else PERMIT_OK means that the batch has to go the long way
- * and no transaction is open; other failures are as in store_apply.
+ * Runs the batch on cached rows. *ret_done: it is decided: committed, or proven to change nothing. Else PERMIT_OK means
+ * that the batch has to go the long way and no transaction is open; other failures are as in store_apply.
  */
 enum permit_status short_path_run(struct worker *worker, struct run *run, bool *ret_done);
 /* After a commit, on either path: stores the rows in the caches. Caller holds the engine's mutex, and the pre-locks. */

@@ -36,7 +36,8 @@ struct engine {
     atomic_bool stopping;
     atomic_uint server_generation; /* rises with each failover; each task then drops its session (task_connect) */
     _Atomic mono_us tick_won_at;   /* when this process last won a clock tick */
-    atomic_uint_least64_t lives;   /* sessions that workers have opened: what was learned before is of no use to them */
+    atomic_uint_least64_t lives;   /* number of sessions that workers have opened; each may be to another life of the
+                                      server (design.md, The short path) */
     atomic_bool refusing;          /* `refusal` is not "" */
     atomic_bool readers_may_end;   /* no further query or refusal will be added */
 

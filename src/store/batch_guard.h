@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Row count check. A statement that changes semaphores, or changes or deletes requests, slots or places, must change
- * exactly the rows it names. The next statement checks this: its first value compares ROW_COUNT() and, on a mismatch, is
- * NULL for a NOT NULL column. The batch holds the locks of all these rows, so a mismatch is a bug, or a client that
- * writes without the locks.
+ * Row count check. A statement that changes semaphores, or changes or deletes requests, slots, places or rows of
+ * waiting_due, must change exactly the rows it names. The next statement checks this: its first value compares
+ * ROW_COUNT() and, on a mismatch, is NULL for a NOT NULL column. The batch holds the locks of all these rows, so a
+ * mismatch is a bug, or a client that writes without the locks.
  */
 #ifndef STORE_BATCH_GUARD_H
 #define STORE_BATCH_GUARD_H
@@ -30,7 +30,8 @@ struct batch_guard {
 
 /*
  * Appends `column`=`value`. The assignment fails unless `condition` is true (NULL: none) and the statement before changed
- * the right number of rows.
+ * the right number of rows. Leaves *guard as it is: the caller then sets it for
+ * this statement.
  */
 void batch_guarded_sql(struct batch_guard *guard, const char *column, const char *condition, const char *value,
                        struct buf *sql);

@@ -5,9 +5,10 @@
  *   error 1048 in strict mode and stops the packet before COMMIT; several semaphores in one statement;
  * - events;
  * - mail and the watches of freed slots; then requests and places that are deleted;
- * - which permits are held (held.c), slots, labels;
+ * - which permits are held, and the deadlines of waiting requests (held.c); slots, labels;
  * - changed requests, by primary key;
- * - new requests, sorted by the bytes of external_id, new places, and the permits of grants.
+ * - new requests, in up to three INSERTs (enum insert_kind), each sorted by the bytes of external_id;
+ * - new places, and the permits of grants.
  */
 #include <assert.h>
 #include <stdlib.h>

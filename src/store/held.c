@@ -115,7 +115,7 @@ static void change_bits_sql(const struct held_row *rows, size_t count, struct ba
     }
 }
 
-/* Deletes those of the rows that have no bits any more. A row of which a bit is set has one. */
+/* Deletes the rows that have no bits any more. Only rows in which the batch sets no bit can be empty. */
 static void delete_empty_sql(const struct held_row *rows, size_t count, struct buf *sql)
 {
     static const char delete_end[] =

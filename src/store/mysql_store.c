@@ -100,7 +100,7 @@ static void disconnect(struct store *store)
     session_drop(mysql_store_of(store)->session);
 }
 
-/* Sends mysql->sql. The caller reads the results and calls session_finish. */
+/* Sends mysql->sql. The caller reads the results and calls session_end. */
 static enum permit_status send_sql(struct mysql_store *mysql)
 {
     return session_send_buf(mysql->session, &mysql->sql);

@@ -19,7 +19,8 @@
  *     store_resolve        names to ids and keys to semaphores: a hint, without locks
  *     store_reserve_ids    ids for new rows, in a transaction of its own; only when the worker's block runs out
  *     store_await          BEGIN; locks one semaphore; only if other permitd use it, too
- *     store_lock           BEGIN; locks the semaphores; reads the rows that the plan needs into a view
+ *     store_lock           BEGIN, unless store_await has; locks the semaphores; reads the rows that the plan needs into
+ *                          a view
  *     store_read_due       adds the due holders of semaphores that lack units; only if there may be any
  *     store_read_waiters   adds the waiters that may be granted; only if there may be any
  *     store_apply          writes the plan's changes; COMMIT
@@ -44,7 +45,8 @@
  *                                store_reconnect later, then retry
  *   PERMIT_DATABASE_FULL         no storage left: this batch cannot be written
  *   PERMIT_NO_MEMORY             out of memory in this process, or the packet exceeds the server's limit: split
- *   PERMIT_INTERNAL              anything else. Errors 1048 and 1690 are permitd's own guards in SQL: a bug
+ *   PERMIT_INTERNAL              anything else. Errors 1048 and 1690 are permitd's own guards in SQL: a bug;
+ *                                in store_commit_cached they are mismatches
  */
 #ifndef STORE_STORE_H
 #define STORE_STORE_H
@@ -247,7 +249,8 @@ struct store {
     const struct store_audit *audit;
     const struct store_servers *servers;
     uint64_t sessions;                /* number of sessions opened so far */
-    bool in_batch;                    /* between store_lock and store_apply or store_rollback; for asserts */
+    bool in_batch;                    /* a transaction of a batch is open: from store_await or store_lock to store_apply
+                                         or store_rollback; for asserts */
     const char *message;              /* cause of the last failure; valid until the next call but a rollback */
     char refusal[STORE_MESSAGE_SIZE]; /* result of the last safety check: first unsafe setting and its fix; "": safe */
 };
@@ -298,8 +301,8 @@ static inline enum permit_status store_await(struct store *store, uint64_t semap
 }
 
 /*
- * Begins the transaction, takes the row locks in ascending id order, then reads. A semaphore that does not exist is
- * absent from the view. On failure the transaction may be open: call store_rollback.
+ * Begins the transaction, unless store_await has; takes the row locks in ascending id order, then reads. A semaphore
+ * that does not exist is absent from the view. On failure the transaction may be open: call store_rollback.
  */
 static inline enum permit_status store_lock(struct store *store, const struct lock_set *set, struct arena *arena,
                                             struct view *ret_view)

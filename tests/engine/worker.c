@@ -199,8 +199,8 @@ static void ask_release(size_t at, const char *key, const char *semaphores)
 
 /*
  * After a lock time-out the batch runs in parts, by the first semaphore: k1 with k2, and k3. The part of k1 and k2 times
- * out again and is split in turn, within the batch. It needs neither c nor knows that k3 does, so it must leave the
- * pre-lock of c to the batch.
+ * out again and is split in turn, within the batch. It does not need c, and does not know that k3 does, so it must
+ * leave the pre-lock of c to the batch.
  */
 Test(worker, part_of_a_batch_that_is_split_keeps_the_prelocks_of_the_other_parts)
 {
