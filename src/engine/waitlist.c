@@ -3,296 +3,11 @@
 
 #include <assert.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "base/clock.h"
 #include "engine/state.h"
 
-enum {
-    WOKEN_MAX = 1000,      /* waiters of one semaphore that ask at the same time; one row lock may delay them all */
-    TRY_LATER_US = 500000, /* delay after a batch that did not decide a waiter */
-};
-
-/* Number of requests that wait here and are counted under one name (counted_owner). */
-struct owner_waiters {
-    struct map_node by_name;
-    size_t count;
-    char name[];
-};
-
-void waiters_init(struct waiters *waiters)
-{
-    *waiters = (struct waiters){0};
-    list_init(&waiters->all);
-    list_init(&waiters->called);
-    list_init(&waiters->entries);
-}
-
-static void waiter_free(struct waiters *waiters, struct waiter *waiter);
-
-void waiters_release(struct waiters *waiters)
-{
-    list_for_each (node, next, &waiters->all)
-        waiter_free(waiters, LIST_ENTRY(node, struct waiter, node));
-    map_release(&waiters->by_key);
-    map_release(&waiters->by_id);
-    map_release(&waiters->owners);
-    heap_release(&waiters->wake_ats);
-}
-
-struct waiter *waiters_find(const struct waiters *waiters, struct bytes external_id)
-{
-    struct map_node *node = waiters->by_key.count ? map_find(&waiters->by_key, external_id) : NULL;
-    return node ? MAP_ENTRY(node, struct waiter, by_key) : NULL;
-}
-
-static struct bytes id_bytes(const uint64_t *id)
-{
-    return (struct bytes){(const char *)id, sizeof *id};
-}
-
-struct waiter *waiters_find_id(const struct waiters *waiters, uint64_t request_id)
-{
-    struct map_node *node = waiters->by_id.count ? map_find(&waiters->by_id, id_bytes(&request_id)) : NULL;
-    return node ? MAP_ENTRY(node, struct waiter, by_id) : NULL;
-}
-
-/* ---- a waiter and its places ---- */
-
-static size_t strings_size(const struct operation *operation)
-{
-    size_t size = operation->external_id.length + operation->owner.length + operation->principal.length;
-    for (size_t i = 0; i < operation->want_count; i++) {
-        const struct want *want = &operation->wants[i];
-        size += want->semaphore.length;
-        for (size_t j = 0; j < want->named_count; j++)
-            size += want->named[j].label.length;
-    }
-    return size;
-}
-
-static size_t named_count(const struct operation *operation)
-{
-    size_t count = 0;
-    for (size_t i = 0; i < operation->want_count; i++)
-        count += operation->wants[i].named_count;
-    return count;
-}
-
-/* Copies a want; its slots go to *named and its strings to *at, which both advance. */
-static struct want copy_want(struct slot_name **named, char **at, const struct want *asked)
-{
-    struct want want = *asked;
-    want.semaphore = copy_string(at, asked->semaphore);
-    want.named = *named;
-    for (size_t i = 0; i < asked->named_count; i++) {
-        want.named[i] = asked->named[i];
-        if (asked->named[i].label.data)
-            want.named[i].label = copy_string(at, asked->named[i].label);
-    }
-    *named += asked->named_count;
-    return want;
-}
-
-static int compare_places(const void *a, const void *b)
-{
-    return compare_u64(&((const struct wait_place *)a)->entry->id, &((const struct wait_place *)b)->entry->id);
-}
-
-/*
- * Creates a waiter with copies of the operation of the op; it is in no list yet. NULL: out of memory, or unknown
- * semaphore.
- */
-static struct waiter *waiter_new(struct semaphore_cache *cache, const struct op *op)
-{
-    const struct operation *asked = op->operation;
-    size_t count = asked->want_count;
-    size_t fixed = sizeof(struct waiter) + count * (sizeof(struct wait_place) + sizeof(struct want)) +
-                   named_count(asked) * sizeof(struct slot_name);
-    struct waiter *waiter = malloc(fixed + strings_size(asked));
-    if (!waiter)
-        return NULL;
-    *waiter = (struct waiter){.operation = *asked, .place_count = count, .wanted_size = op->named_size};
-    struct operation *operation = &waiter->operation;
-    char *at = (char *)waiter + fixed;
-    operation->wants = (struct want *)(waiter->places + count);
-    struct slot_name *named = (struct slot_name *)(operation->wants + count);
-    operation->external_id = copy_string(&at, asked->external_id);
-    operation->owner = copy_string(&at, asked->owner);
-    operation->principal = copy_string(&at, asked->principal);
-    operation->nonce = (struct bytes){0}; /* until waitlist_prepare */
-    if (asked->scope)                     /* it may end before the waiter does, and its clients may differ in theirs */
-        operation->scope = &scope_of_nothing;
-    for (size_t i = 0; i < count; i++) {
-        operation->wants[i] = copy_want(&named, &at, &asked->wants[i]);
-        waiter->places[i] = (struct wait_place){.waiter = waiter,
-                                                .entry = semaphore_cache_find(cache, asked->wants[i].semaphore_id),
-                                                .count = asked->wants[i].count};
-        list_init(&waiter->places[i].node);
-        if (waiter->places[i].entry)
-            continue;
-        free(waiter);
-        return NULL;
-    }
-    qsort(waiter->places, count, sizeof *waiter->places, compare_places);
-    list_init(&waiter->node);
-    list_init(&waiter->call);
-    list_init(&waiter->clients);
-    list_init(&waiter->op.node);
-    waiter->op.operation = operation;
-    waiter->op.is_waiter_op = true;
-    waiter->op.arrival = op->arrival;
-    return waiter;
-}
-
-/* Returns true if `waiter` stands behind `other` in the queue. */
-static bool stands_behind(const struct waiter *waiter, const struct waiter *other)
-{
-    return place_compare(waiter->place, waiter->request_id, other->place, other->request_id) > 0;
-}
-
-/* Adds the place to the list of its semaphore in the order of the queue, nearly always at the end. */
-static void join_entry(struct waiters *waiters, struct wait_place *place)
-{
-    struct semaphore_entry *entry = place->entry;
-    struct list *at = &entry->waiters;
-    while (at->prev != &entry->waiters &&
-           stands_behind(LIST_ENTRY(at->prev, struct wait_place, node)->waiter, place->waiter))
-        at = at->prev;
-    list_insert_before(at, &place->node);
-    if (!list_empty(&entry->waited_for))
-        return;
-    list_append(&waiters->entries, &entry->waited_for);
-    waiters->entry_count++;
-}
-
-static void leave_entry(struct waiters *waiters, struct wait_place *place)
-{
-    struct semaphore_entry *entry = place->entry;
-    list_remove(&place->node);
-    if (!list_empty(&entry->waiters))
-        return;
-    list_remove(&entry->waited_for);
-    waiters->entry_count--;
-}
-
-/* The name under which max_owner_waiters counts an acquire; length 0: it is not counted. */
-static struct bytes counted_owner(const struct operation *operation)
-{
-    return operation->owner.length ? operation->owner : operation->principal;
-}
-
-static struct owner_waiters *owner_find(const struct waiters *waiters, struct bytes name)
-{
-    struct map_node *node = name.length && waiters->owners.count ? map_find(&waiters->owners, name) : NULL;
-    return node ? MAP_ENTRY(node, struct owner_waiters, by_name) : NULL;
-}
-
-/* Out of memory: the waiter is not counted. */
-static void count_owner(struct waiters *waiters, struct bytes name)
-{
-    struct owner_waiters *owner = owner_find(waiters, name);
-    if (!owner && name.length) {
-        owner = malloc(sizeof *owner + name.length);
-        if (!owner)
-            return;
-        *owner = (struct owner_waiters){0};
-        memcpy(owner->name, name.data, name.length);
-        if (!map_insert(&waiters->owners, &owner->by_name, (struct bytes){owner->name, name.length})) {
-            free(owner);
-            return;
-        }
-    }
-    if (owner)
-        owner->count++;
-}
-
-static void uncount_owner(struct waiters *waiters, struct bytes name)
-{
-    struct owner_waiters *owner = owner_find(waiters, name);
-    if (!owner || --owner->count > 0)
-        return;
-    map_remove(&waiters->owners, &owner->by_name);
-    free(owner);
-}
-
-/* Creates the waiter of an op whose row waits; it has no client yet. NULL: out of memory. */
-static struct waiter *waiters_add(struct engine *engine, const struct op *op, const struct request *request)
-{
-    struct waiters *waiters = &engine->queue.waiters;
-    struct waiter *waiter = waiter_new(&engine->queue.semaphores, op);
-    if (!waiter)
-        return NULL;
-    waiter->engine = engine;
-    waiter->request_id = request->id;
-    waiter->place = request->place;
-    waiter->since = request->waiting_since;
-    waiter->parked_at = clock_mono();
-    if (!map_insert(&waiters->by_key, &waiter->by_key, waiter->operation.external_id))
-        goto err_made;
-    if (!map_insert(&waiters->by_id, &waiter->by_id, id_bytes(&waiter->request_id)))
-        goto err_by_key;
-    if (!heap_add(&waiters->wake_ats, &waiter->wake_at, NEVER))
-        goto err_by_id;
-    list_append(&waiters->all, &waiter->node);
-    for (size_t i = 0; i < waiter->place_count; i++)
-        join_entry(waiters, &waiter->places[i]);
-    waiters->wanted_size += waiter->wanted_size;
-    count_owner(waiters, counted_owner(&waiter->operation));
-    return waiter;
-
-err_by_id:
-    map_remove(&waiters->by_id, &waiter->by_id);
-err_by_key:
-    map_remove(&waiters->by_key, &waiter->by_key);
-err_made:
-    free(waiter);
-    return NULL;
-}
-
-static struct semaphore_entry *first_semaphore(const struct waiter *waiter)
-{
-    return waiter->places[0].entry;
-}
-
-/* Puts the semaphore into the rotation if a waiter of it is to be woken and may be, else takes it out. */
-static void update_called(struct waiters *waiters, struct semaphore_entry *entry)
-{
-    if (list_empty(&entry->calls) || entry->woken >= WOKEN_MAX)
-        list_remove(&entry->has_calls);
-    else if (list_empty(&entry->has_calls))
-        list_append(&waiters->called, &entry->has_calls);
-}
-
-static void waiter_free(struct waiters *waiters, struct waiter *waiter)
-{
-    assert(!waiter_has_clients(waiter) && !waiter->woken);
-    list_remove(&waiter->call);
-    update_called(waiters, first_semaphore(waiter));
-    for (size_t i = 0; i < waiter->place_count; i++)
-        leave_entry(waiters, &waiter->places[i]);
-    uncount_owner(waiters, counted_owner(&waiter->operation));
-    heap_remove(&waiters->wake_ats, &waiter->wake_at);
-    map_remove(&waiters->by_key, &waiter->by_key);
-    map_remove(&waiters->by_id, &waiter->by_id);
-    list_remove(&waiter->node);
-    waiters->wanted_size -= waiter->wanted_size;
-    free(waiter);
-}
-
-/* Takes over a row that was entered again: it has another id. */
-static void waiter_follow_row(struct waiters *waiters, struct waiter *waiter, const struct request *request)
-{
-    if (request->id != waiter->request_id) {
-        map_remove(&waiters->by_id, &waiter->by_id);
-        waiter->request_id = request->id;
-        (void)!map_insert(&waiters->by_id, &waiter->by_id,
-                          id_bytes(&waiter->request_id)); /* it has just lost an entry */
-    }
-    waiter->place = request->place;
-    waiter->operation.priority = request->priority; /* its place is that of its entry */
-    waiter->since = request->waiting_since;
-}
+enum { TRY_LATER_US = 500000 }; /* delay after a batch that did not decide a waiter */
 
 /* ---- clients ---- */
 
@@ -385,13 +100,13 @@ static bool owner_is_full(const struct engine *engine, const struct op *op, cons
 {
     const struct waiters *waiters = &engine->queue.waiters;
     size_t most = engine->settings.max_owner_waiters;
-    struct bytes name = counted_owner(op->operation);
-    const struct owner_waiters *owner = owner_find(waiters, name);
-    size_t count = owner ? owner->count : 0;
+    struct bytes name = waiter_counted_owner(op->operation);
+    size_t count = waiters_of_owner(waiters, name);
     if (!most || !name.length)
         return false;
     for (size_t i = 0; i < before->op_count && count < most; i++)
-        count += op_enters(waiters, before->ops[i]) && bytes_equal(counted_owner(before->ops[i]->operation), name);
+        count +=
+            op_enters(waiters, before->ops[i]) && bytes_equal(waiter_counted_owner(before->ops[i]->operation), name);
     return count >= most;
 }
 
@@ -499,8 +214,8 @@ static void leave_batch(struct queue *queue, struct waiter *waiter)
     op_drop_entries(&waiter->op);
     waiter->woken = false;
     queue->waiters.woken--;
-    first_semaphore(waiter)->woken--;
-    update_called(&queue->waiters, first_semaphore(waiter));
+    waiter_first_semaphore(waiter)->woken--;
+    waiters_update_called(&queue->waiters, waiter_first_semaphore(waiter));
     stage_reopen(&waiter->op.stage);
 }
 
@@ -524,7 +239,7 @@ bool waitlist_park(struct engine *engine, struct op *op, const struct request *r
             return false;
         waiter->op.decided = waiter_decided;
     }
-    waiter_follow_row(waiters, waiter, request);
+    waiters_follow_row(waiters, waiter, request);
     bool has_left = op->wait_until == 0; /* engine_abandon, while the batch ran */
     if (has_left) {
         schedule(waiters, waiter, NEVER);
@@ -555,10 +270,10 @@ void waitlist_settle(struct engine *engine, struct waiter *waiter, const struct 
     waiter->has_mail = false;
     take_clients(waiters, waiter, waits ? waiter->taken_at : NEVER, ret_answered);
     if (!waits) {
-        waiter_free(waiters, waiter);
+        waiters_remove(waiters, waiter);
         return;
     }
-    waiter_follow_row(waiters, waiter, waits);
+    waiters_follow_row(waiters, waiter, waits);
     list_for_each (node, next, &waiter->clients)
         LIST_ENTRY(node, struct op, node)->joined_since_batch = false;
     schedule(waiters, waiter, NEVER);
@@ -575,7 +290,7 @@ void waitlist_retry_later(struct engine *engine, struct waiter *waiter, struct l
     leave_batch(&engine->queue, waiter);
     take_clients(waiters, waiter, waiters->closed ? NEVER : now, ret_answered);
     if (!waiter_has_clients(waiter) && (waiters->closed || now > waiter->row_until + PLACE_KEPT_US)) {
-        waiter_free(waiters, waiter);
+        waiters_remove(waiters, waiter);
         return;
     }
     schedule(waiters, waiter, now + TRY_LATER_US);
@@ -662,7 +377,7 @@ void waitlist_take_granted(struct engine *engine, const struct request *request,
         queue_take_out(&engine->queue, &waiter->op);
         leave_batch(&engine->queue, waiter);
     }
-    waiter_free(waiters, waiter);
+    waiters_remove(waiters, waiter);
 }
 
 /* ---- waking ---- */
@@ -678,7 +393,7 @@ static bool wake_now(struct engine *engine, struct waiter *waiter)
     queue_wake(&engine->queue, waiter);
     mono_us at = waiter->woken ? NEVER : clock_mono() + TRY_LATER_US; /* its batch schedules it again */
     heap_move(&waiters->wake_ats, &waiter->wake_at, at);
-    update_called(waiters, first_semaphore(waiter));
+    waiters_update_called(waiters, waiter_first_semaphore(waiter));
     return waiter->woken;
 }
 
@@ -690,7 +405,7 @@ static void signal_worker(struct engine *engine)
 
 void waitlist_wake(struct engine *engine, struct waiter *waiter)
 {
-    struct semaphore_entry *entry = first_semaphore(waiter);
+    struct semaphore_entry *entry = waiter_first_semaphore(waiter);
     if (waiter->woken) {
         waiter->wake_again = waiter->wake_again || waiter_in_batch(waiter);
         return;
@@ -702,7 +417,7 @@ void waitlist_wake(struct engine *engine, struct waiter *waiter)
     }
     if (list_empty(&waiter->call))
         list_append(&entry->calls, &waiter->call);
-    update_called(&engine->queue.waiters, entry);
+    waiters_update_called(&engine->queue.waiters, entry);
     waitlist_wake_called(engine);
 }
 

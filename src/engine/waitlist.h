@@ -21,82 +21,9 @@
 #ifndef ENGINE_WAITLIST_H
 #define ENGINE_WAITLIST_H
 
-#include "base/heap.h"
-#include "core/name.h"
-#include "engine/semaphore_cache.h"
+#include "engine/waiters.h"
 
 struct batch;
-
-/* A waiter at one of its semaphores. */
-struct wait_place {
-    struct list node; /* in entry->waiters, in the order of the queue */
-    struct waiter *waiter;
-    struct semaphore_entry *entry;
-    int64_t count;           /* units that it wants */
-    uint64_t config_version; /* of the semaphore, in the batch that has decided last that the waiter waits */
-};
-
-struct waiter {
-    struct engine *engine;
-    struct op op; /* the op that asks */
-    struct operation operation;
-    struct list node; /* in waiters->all */
-    struct list call; /* in the calls of its first semaphore: it must be woken */
-    struct map_node by_key;
-    struct map_node by_id;       /* its key is the bytes of request_id */
-    struct list clients;         /* struct op, by `node`, in order of arrival */
-    char nonce[NONCE_MAX_BYTES]; /* bytes of operation.nonce */
-    struct heap_node wake_at; /* when it is woken next: the wait of a client ends, or a failed batch is tried again */
-    uint64_t request_id;
-    utc_us place, since; /* of its row */
-    mono_us parked_at;   /* since when it is here */
-    mono_us row_until;   /* end of the wait by its row */
-    mono_us taken_at;    /* when its last batch was taken */
-    bool woken;          /* its op is in the queue or in a batch */
-    bool wake_again;     /* it must be woken once more after its batch */
-    bool has_mail;       /* its batch deletes the mail */
-    bool in_grant;       /* a batch that does not name it is granting it */
-    size_t wanted_size;  /* bytes of the slots that it names */
-    size_t place_count;
-    struct wait_place places[]; /* ascending by semaphore id; the wants and their strings follow */
-};
-
-struct waiters {
-    struct map by_key;
-    struct map by_id;
-    struct map owners;   /* struct owner_waiters */
-    struct list all;     /* waiters in order of `parked_at` */
-    struct list called;  /* struct semaphore_entry with waiters that may be woken, in rotation */
-    struct list entries; /* by `waited_for`: cache entries with waiters */
-    size_t entry_count;
-    struct heap wake_ats; /* waiters, by `wake_at` */
-    size_t count;         /* waiters with clients */
-    size_t woken;         /* waiters in the queue or in a batch */
-    size_t wanted_size;   /* of all waiters */
-    bool closed;          /* the waits end; no acquire may begin to wait */
-};
-
-void waiters_init(struct waiters *waiters);
-/* Frees all waiters; none has a client. */
-void waiters_release(struct waiters *waiters);
-static inline struct waiter *waiter_of(struct op *op)
-{
-    return CONTAINER_OF(op, struct waiter, op);
-}
-static inline bool waiter_has_clients(const struct waiter *waiter)
-{
-    return !list_empty(&waiter->clients);
-}
-
-/* Returns true if a batch decides it now: no client may join or leave, and nothing may be concluded from its row. */
-static inline bool waiter_in_batch(const struct waiter *waiter)
-{
-    return waiter->in_grant || (waiter->woken && !waiter->op.queued);
-}
-
-/* NULL: no waiter has this key, or this request id. */
-struct waiter *waiters_find(const struct waiters *waiters, struct bytes external_id);
-struct waiter *waiters_find_id(const struct waiters *waiters, uint64_t request_id);
 
 /* ---- in ---- */
 
