@@ -469,136 +469,10 @@ static enum permit_status tick(struct store *store, struct tick *tick)
     return session_end(mysql->session, status);
 }
 
-#define SELECT_CLOCK "SELECT SYSDATE(6),tick_at,offset_us FROM cluster WHERE id=1"
-
-/* Steps to the statement SELECT_CLOCK and reads the lease clock. `reader` has read the rows before it. */
-static enum permit_status next_lease_clock(struct session *session, struct row_reader *reader, utc_us *ret_now)
-{
-    struct lease_clock clock;
-    enum permit_status status = session_next(session);
-    if (status == PERMIT_OK && row_step(reader, session)) {
-        utc_us now = row_time(reader);
-        clock.tick_at = row_time(reader);
-        clock.offset_us = row_i64(reader);
-        *ret_now = lease_time(&clock, now);
-    }
-    return status == PERMIT_OK && reader->broken ? PERMIT_NO_MEMORY : status;
-}
-
-/* ---- the walk of the expiry task ---- */
-
-/* A table in the order of the walk, and its columns. */
-struct due_source {
-    const char *table; /* with its index */
-    const char *semaphore_id, *block;
-};
-static const struct due_source due_held = {"held FORCE INDEX (held_due)", "semaphore_id", "block"};
-static const struct due_source due_waiting = {"waiting_due FORCE INDEX (PRIMARY)", "0", "permit_request_id"};
-
-/* Appends the condition that a row is behind a position, as ranges of the index. */
-static void behind_sql(const struct due_source *source, const struct due_position *after, struct buf *sql)
-{
-    unsigned long long second = after->due_s, semaphore = after->semaphore_id, block = after->block;
-    buf_printf(sql, "due_s<%u AND (due_s>%llu", HELD_NEVER_DUE, second);
-    if (source == &due_held)
-        buf_printf(sql, " OR (due_s=%llu AND semaphore_id>%llu) OR (due_s=%llu AND semaphore_id=%llu AND block>%llu)",
-                   second, semaphore, second, semaphore, block);
-    else if (semaphore == 0)
-        buf_printf(sql, " OR (due_s=%llu AND permit_request_id>%llu)", second, block);
-    buf_append_char(sql, ')');
-}
-
-/* Selects the last position of a page. */
-static void due_end_sql(const struct due_source *source, const struct due_page *page, struct buf *sql)
-{
-    buf_printf(sql, "(SELECT due_s,%s AS semaphore_id,%s AS block FROM %s WHERE ", source->semaphore_id, source->block,
-               source->table);
-    behind_sql(source, &page->after, sql);
-    buf_printf(sql, " ORDER BY due_s,semaphore_id,block LIMIT 1 OFFSET %zu)", page->limit - 1);
-}
-
-static bool read_position(struct session *session, struct due_position *ret_position)
-{
-    struct session_row row;
-    if (!session_row(session, &row))
-        return false;
-    *ret_position =
-        (struct due_position){column_u64(row.columns[0]), column_u64(row.columns[1]), column_u64(row.columns[2])};
-    return true;
-}
-
-/* Finds the position at which the page ends: the first of those at which it would end in each table. */
-static enum permit_status find_due_end(struct mysql_store *mysql, struct due_page *page)
-{
-    buf_clear(&mysql->sql);
-    due_end_sql(&due_held, page, &mysql->sql);
-    buf_append_text(&mysql->sql, " UNION ALL ");
-    due_end_sql(&due_waiting, page, &mysql->sql);
-    buf_append_text(&mysql->sql, " ORDER BY due_s,semaphore_id,block LIMIT 1");
-    enum permit_status status = send_sql(mysql);
-    page->ret_more = status == PERMIT_OK && read_position(mysql->session, &page->ret_end);
-    return session_end(mysql->session, status);
-}
-
-/* Appends the condition that a row is not behind the end of the page. */
-static void until_end_sql(const struct due_source *source, const struct due_page *page, struct buf *sql)
-{
-    const struct due_position *end = &page->ret_end;
-    if (!page->ret_more)
-        return;
-    buf_printf(sql, " AND due_s<=%llu AND (due_s<%llu OR %s<%llu OR (%s=%llu AND %s<=%llu))",
-               (unsigned long long)end->due_s, (unsigned long long)end->due_s, source->semaphore_id,
-               (unsigned long long)end->semaphore_id, source->semaphore_id, (unsigned long long)end->semaphore_id,
-               source->block, (unsigned long long)end->block);
-}
-
-/* Selects the requests of the page. One with several permits counts at the first semaphore alone. */
-static void due_requests_sql(const struct due_page *page, struct buf *sql)
-{
-    buf_append_text(sql, "(SELECT h.due_s,h.semaphore_id,h.block,r.external_id,r.due_at FROM (SELECT "
-                         "due_s,semaphore_id,block,bits FROM held FORCE INDEX (held_due) WHERE ");
-    behind_sql(&due_held, &page->after, sql);
-    until_end_sql(&due_held, page, sql);
-    buf_append_text(sql, ") h" HELD_REQUESTS " WHERE " HELD_FIRST_PERMIT ")"
-                         " UNION ALL (SELECT w.due_s,0,w.permit_request_id,r.external_id,r.due_at FROM ("
-                         "SELECT due_s,permit_request_id FROM waiting_due FORCE INDEX (PRIMARY) WHERE ");
-    behind_sql(&due_waiting, &page->after, sql);
-    until_end_sql(&due_waiting, page, sql);
-    buf_append_text(sql, ") w JOIN permit_request r FORCE INDEX (PRIMARY) ON r.id=w.permit_request_id AND r.state=3)"
-                         " ORDER BY 1,2,3;" SELECT_CLOCK);
-}
-
-static enum permit_status read_due_page(struct session *session, struct due_page *page, struct arena *arena)
-{
-    struct row_reader reader = {.arena = arena};
-    size_t count = (size_t)session_affected(session);
-    page->ret_count = 0;
-    page->ret_requests = arena_array(arena, count, sizeof *page->ret_requests);
-    if (count && !page->ret_requests)
-        return PERMIT_NO_MEMORY;
-    while (page->ret_count < count && row_step(&reader, session)) {
-        struct due_request *request = &page->ret_requests[page->ret_count++];
-        request->position.due_s = row_u64(&reader);
-        request->position.semaphore_id = row_u64(&reader);
-        request->position.block = row_u64(&reader);
-        request->external_id = row_bytes(&reader);
-        request->due_at = row_time(&reader);
-    }
-    return next_lease_clock(session, &reader, &page->ret_now);
-}
-
 static enum permit_status due(struct store *store, struct due_page *page, struct arena *arena)
 {
     struct mysql_store *mysql = mysql_store_of(store);
-    enum permit_status status = find_due_end(mysql, page);
-    if (status != PERMIT_OK)
-        return status;
-    buf_clear(&mysql->sql);
-    due_requests_sql(page, &mysql->sql);
-    status = send_sql(mysql);
-    if (status == PERMIT_OK)
-        status = read_due_page(mysql->session, page, arena);
-    return session_end(mysql->session, status);
+    return due_walk(mysql->session, page, &mysql->sql, arena);
 }
 
 /* ---- semaphores and mail ---- */
@@ -612,7 +486,7 @@ static enum permit_status read_semaphores(struct session *session, size_t max, s
         return PERMIT_NO_MEMORY;
     while (ret_page->count < max && row_step(&reader, session))
         row_semaphore(&reader, &ret_page->rows[ret_page->count++]);
-    return next_lease_clock(session, &reader, &ret_page->now);
+    return row_lease_clock(&reader, session, &ret_page->now);
 }
 
 static enum permit_status semaphores(struct store *store, const uint64_t *ids, size_t count, struct arena *arena,
@@ -623,7 +497,7 @@ static enum permit_status semaphores(struct store *store, const uint64_t *ids, s
     buf_append_text(&mysql->sql,
                     "SELECT " ROW_SEMAPHORE_COLUMNS " FROM semaphore s FORCE INDEX (PRIMARY) WHERE s.id IN (0,");
     sql_ids(&mysql->sql, ids, count);
-    buf_append_text(&mysql->sql, ");" SELECT_CLOCK);
+    buf_append_text(&mysql->sql, ");" ROW_CLOCK);
     enum permit_status status = send_sql(mysql);
     if (status == PERMIT_OK)
         status = read_semaphores(mysql->session, count, arena, ret_page);

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The walk of the expiry task (store_due): pages of held and waiting requests in the order of their deadlines, by the
+ * second, without locks. Two tables are walked side by side.
+ */
+#include "store/held.h"
+#include "store/mysql_methods.h"
+#include "store/rows.h"
+
+/* A table in the order of the walk, and its columns. */
+struct due_source {
+    const char *table; /* with its index */
+    const char *semaphore_id, *block;
+};
+static const struct due_source due_held = {"held FORCE INDEX (held_due)", "semaphore_id", "block"};
+static const struct due_source due_waiting = {"waiting_due FORCE INDEX (PRIMARY)", "0", "permit_request_id"};
+
+/* Appends the condition that a row is behind a position, as ranges of the index. */
+static void behind_sql(const struct due_source *source, const struct due_position *after, struct buf *sql)
+{
+    unsigned long long second = after->due_s, semaphore = after->semaphore_id, block = after->block;
+    buf_printf(sql, "due_s<%u AND (due_s>%llu", HELD_NEVER_DUE, second);
+    if (source == &due_held)
+        buf_printf(sql, " OR (due_s=%llu AND semaphore_id>%llu) OR (due_s=%llu AND semaphore_id=%llu AND block>%llu)",
+                   second, semaphore, second, semaphore, block);
+    else if (semaphore == 0)
+        buf_printf(sql, " OR (due_s=%llu AND permit_request_id>%llu)", second, block);
+    buf_append_char(sql, ')');
+}
+
+/* Selects the last position of a page. */
+static void due_end_sql(const struct due_source *source, const struct due_page *page, struct buf *sql)
+{
+    buf_printf(sql, "(SELECT due_s,%s AS semaphore_id,%s AS block FROM %s WHERE ", source->semaphore_id, source->block,
+               source->table);
+    behind_sql(source, &page->after, sql);
+    buf_printf(sql, " ORDER BY due_s,semaphore_id,block LIMIT 1 OFFSET %zu)", page->limit - 1);
+}
+
+static bool read_position(struct session *session, struct due_position *ret_position)
+{
+    struct session_row row;
+    if (!session_row(session, &row))
+        return false;
+    *ret_position =
+        (struct due_position){column_u64(row.columns[0]), column_u64(row.columns[1]), column_u64(row.columns[2])};
+    return true;
+}
+
+/* Finds the position at which the page ends: the first of those at which it would end in each table. */
+static enum permit_status find_due_end(struct session *session, struct due_page *page, struct buf *sql)
+{
+    buf_clear(sql);
+    due_end_sql(&due_held, page, sql);
+    buf_append_text(sql, " UNION ALL ");
+    due_end_sql(&due_waiting, page, sql);
+    buf_append_text(sql, " ORDER BY due_s,semaphore_id,block LIMIT 1");
+    enum permit_status status = session_send_buf(session, sql);
+    page->ret_more = status == PERMIT_OK && read_position(session, &page->ret_end);
+    return session_end(session, status);
+}
+
+/* Appends the condition that a row is not behind the end of the page. */
+static void until_end_sql(const struct due_source *source, const struct due_page *page, struct buf *sql)
+{
+    const struct due_position *end = &page->ret_end;
+    if (!page->ret_more)
+        return;
+    buf_printf(sql, " AND due_s<=%llu AND (due_s<%llu OR %s<%llu OR (%s=%llu AND %s<=%llu))",
+               (unsigned long long)end->due_s, (unsigned long long)end->due_s, source->semaphore_id,
+               (unsigned long long)end->semaphore_id, source->semaphore_id, (unsigned long long)end->semaphore_id,
+               source->block, (unsigned long long)end->block);
+}
+
+/* Selects the requests of the page. One with several permits counts at the first semaphore alone. */
+static void due_requests_sql(const struct due_page *page, struct buf *sql)
+{
+    buf_append_text(sql, "(SELECT h.due_s,h.semaphore_id,h.block,r.external_id,r.due_at FROM (SELECT "
+                         "due_s,semaphore_id,block,bits FROM held FORCE INDEX (held_due) WHERE ");
+    behind_sql(&due_held, &page->after, sql);
+    until_end_sql(&due_held, page, sql);
+    buf_append_text(sql, ") h" HELD_REQUESTS " WHERE " HELD_FIRST_PERMIT ")"
+                         " UNION ALL (SELECT w.due_s,0,w.permit_request_id,r.external_id,r.due_at FROM ("
+                         "SELECT due_s,permit_request_id FROM waiting_due FORCE INDEX (PRIMARY) WHERE ");
+    behind_sql(&due_waiting, &page->after, sql);
+    until_end_sql(&due_waiting, page, sql);
+    buf_append_text(sql, ") w JOIN permit_request r FORCE INDEX (PRIMARY) ON r.id=w.permit_request_id AND r.state=3)"
+                         " ORDER BY 1,2,3;" ROW_CLOCK);
+}
+
+static enum permit_status read_due_page(struct session *session, struct due_page *page, struct arena *arena)
+{
+    struct row_reader reader = {.arena = arena};
+    size_t count = (size_t)session_affected(session);
+    page->ret_count = 0;
+    page->ret_requests = arena_array(arena, count, sizeof *page->ret_requests);
+    if (count && !page->ret_requests)
+        return PERMIT_NO_MEMORY;
+    while (page->ret_count < count && row_step(&reader, session)) {
+        struct due_request *request = &page->ret_requests[page->ret_count++];
+        request->position.due_s = row_u64(&reader);
+        request->position.semaphore_id = row_u64(&reader);
+        request->position.block = row_u64(&reader);
+        request->external_id = row_bytes(&reader);
+        request->due_at = row_time(&reader);
+    }
+    return row_lease_clock(&reader, session, &page->ret_now);
+}
+
+enum permit_status due_walk(struct session *session, struct due_page *page, struct buf *sql, struct arena *arena)
+{
+    enum permit_status status = find_due_end(session, page, sql);
+    if (status != PERMIT_OK)
+        return status;
+    buf_clear(sql);
+    due_requests_sql(page, sql);
+    status = session_send_buf(session, sql);
+    if (status == PERMIT_OK)
+        status = read_due_page(session, page, arena);
+    return session_end(session, status);
+}
