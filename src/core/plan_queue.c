@@ -285,6 +285,14 @@ static bool has_ids_of_row(const struct operation *operation, const struct reque
     return true;
 }
 
+static bool any_ask_waits(const struct key *key)
+{
+    for (const struct ask *ask = key->asks; ask; ask = ask->next)
+        if (ask->operation->wait == WAIT_ASK)
+            return true;
+    return false;
+}
+
 enum permit_status plan_ask(struct planner *planner, struct outcome *outcome, struct key *key,
                             const struct operation *operation, bool *ret_new)
 {
@@ -298,7 +306,7 @@ enum permit_status plan_ask(struct planner *planner, struct outcome *outcome, st
     if (same && !planner_has_locked_all(planner, request))
         return outcome_put_back(planner, outcome, key, operation, NULL, 0);
     if (operation->wait == WAIT_GONE) {
-        if (same && is_ours(planner, request) && !key->asks)
+        if (same && is_ours(planner, request) && !any_ask_waits(key))
             leave(planner, key);
         outcome_refuse(outcome, PERMIT_NO_CAPACITY, NULL);
         return PERMIT_OK;

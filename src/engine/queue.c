@@ -528,12 +528,27 @@ bool queue_take(struct queue *queue, struct batch *batch, mono_us now)
     return true;
 }
 
+/* Moves the ops of the batch from `first` on to its front: waiters ask before the clients of their keys. */
+static void batch_move_to_front(struct batch *batch, size_t first)
+{
+    struct op *moved[BATCH_MAX_OPERATIONS];
+    size_t count = batch->op_count - first;
+    memcpy(moved, batch->ops + first, count * sizeof(struct op *));
+    memmove(batch->ops + count, batch->ops, first * sizeof(struct op *));
+    memcpy(batch->ops, moved, count * sizeof(struct op *));
+}
+
 void queue_take_gathered(struct queue *queue, struct batch *batch, mono_us now)
 {
+    size_t before = batch->op_count;
+    if (before >= queue->batch_max)
+        return;
     queue->pass++;
     batch->taken_at = now;
     batch->is_closed = true;
-    if (batch->op_count < queue->batch_max && !take_from(queue, batch, &queue->woken))
+    bool full = take_from(queue, batch, &queue->woken);
+    batch_move_to_front(batch, before);
+    if (!full)
         (void)take_from(queue, batch, &queue->pending);
     batch->is_closed = false;
 }

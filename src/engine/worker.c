@@ -485,7 +485,10 @@ enum run_mode {
 
 static size_t run_until_decided(struct worker *worker, struct op **ops, size_t count, enum run_mode mode);
 
-/* Moves the operations that have the same first semaphore as the first one to the front; returns their number. */
+/*
+ * Moves the operations that have the same first semaphore as the first one to the front; returns their number. All others
+ * stay in their order, because those of one key are decided in it.
+ */
 static size_t group_by_semaphore(struct op **ops, size_t count)
 {
     size_t size = 1;
@@ -493,7 +496,7 @@ static size_t group_by_semaphore(struct op **ops, size_t count)
         struct op *op = ops[i];
         if (first_entry(op) != first_entry(ops[0]))
             continue;
-        ops[i] = ops[size];
+        memmove(ops + size + 1, ops + size, (i - size) * sizeof *ops);
         ops[size++] = op;
     }
     return size;

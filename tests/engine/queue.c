@@ -66,6 +66,26 @@ Test(queue, operation_that_needs_another_semaphore_is_not_gathered_and_not_passe
     cr_assert_str_eq(take(&second), "k2 k3");
 }
 
+/* A waiter that is left is decided before an acquire of its key that does not wait: that one would be its last client. */
+Test(queue, gathered_waiters_stand_before_the_operations_that_the_batch_has)
+{
+    acquire("k1", "a");
+    acquire("k2", "a");
+    cr_assert_str_eq(take(&first), "k1 k2");
+    acquire("k3", "a");
+    struct asked *waiter = fixture_op();
+    waiter->wants[0] = (struct want){.semaphore = BYTES("a"), .count = 1};
+    waiter->operation =
+        (struct operation){.kind = OP_ACQUIRE, .external_id = BYTES("w"), .wants = waiter->wants, .want_count = 1};
+    op_init(&waiter->op, &waiter->operation, NEVER, fixture_decided);
+    const uint64_t id = 1;
+    cr_assert(queue_set_entries(&queue, &waiter->op, &id, 1));
+    waiter->op.is_waiter_op = true;
+    queue_put_back(&queue, &waiter->op);
+    cr_assert_str_eq(gather_more(&first), "w k1 k2 k3");
+    waiter->op.is_waiter_op = false; /* it is part of no waiter */
+}
+
 Test(queue, full_batch_gathers_nothing)
 {
     queue_halve_batches(&queue, 2 * BATCH_MAX_LEAST, 0);

@@ -9,11 +9,11 @@
 #include "engine/task.h"
 #include "fixture.h"
 
-enum { BATCH = 3, SEMAPHORES = 3, LOCKS_MAX = 16, IDS = 100000 };
+enum { BATCH = 3, OPS_MAX = 5, SEMAPHORES = 3, LOCKS_MAX = 16, IDS = 100000 };
 
 static struct engine engine;
 static struct task task;
-static struct asked asked[BATCH];
+static struct asked asked[OPS_MAX];
 
 static struct script {
     const char *timeouts; /* "1" for each call of store_lock that times out, in order; then all succeed */
@@ -23,7 +23,8 @@ static struct script {
     unsigned lost_after_ms;   /* the next call of store_lock loses the session after this time; 0: it does not */
     size_t ahead[SEMAPHORES]; /* waiters that the last call may read with the locks, of each semaphore */
     size_t unlocked;          /* semaphores that were locked in the database while no batch held their pre-lock */
-    size_t decided;
+    size_t asked, decided;
+    char order[100]; /* keys in the order in which they were decided: "k1 k2" */
 } script;
 
 /* ---- the store ---- */
@@ -140,7 +141,7 @@ static struct store store = {.methods = &methods, .message = ""};
 
 static void begin(void)
 {
-    script = (struct script){.timeouts = ""};
+    script = (struct script){.timeouts = "", .asked = BATCH};
     engine = (struct engine){.settings = {.request_timeout_ms = 10000, .plan = {.retention_us = US_PER_SECOND}}};
     pthread_mutex_init(&engine.mutex, NULL);
     pthread_cond_init(&engine.work, NULL);
@@ -156,7 +157,7 @@ static void begin(void)
 
 static void end(void)
 {
-    for (size_t i = 0; i < BATCH; i++)
+    for (size_t i = 0; i < OPS_MAX; i++)
         op_drop_entries(&asked[i].op);
     queue_release(&engine.queue);
     arena_release(&task.arena);
@@ -167,9 +168,10 @@ TestSuite(worker, .init = begin, .fini = end, .timeout = 300);
 /* The worker ends when all are decided. */
 static void note_decided(struct op *op, const struct decision *decision)
 {
-    (void)op;
     cr_assert_eq(decision->status, PERMIT_OK, "%s", permit_status_word(decision->status));
-    if (++script.decided == BATCH)
+    strcat(script.order, script.order[0] ? " " : "");
+    strncat(script.order, op->operation->external_id.data, op->operation->external_id.length);
+    if (++script.decided == script.asked)
         atomic_store(&engine.stopping, true);
 }
 
@@ -212,6 +214,21 @@ Test(worker, part_of_a_batch_that_is_split_keeps_the_prelocks_of_the_other_parts
     cr_assert_eq(script.decided, BATCH);
     cr_assert_str_eq(script.locked, "abc ab c ab ab c");
     cr_assert_eq(script.unlocked, 0);
+}
+
+/* The parts of a batch keep the order of their operations, which may have one key. */
+Test(worker, batch_that_is_split_keeps_the_order_of_arrival)
+{
+    script.timeouts = "1";
+    script.asked = OPS_MAX;
+    ask(0, "k1", "a");
+    ask(1, "k2", "b");
+    ask(2, "k3", "b");
+    ask(3, "k4", "a");
+    ask(4, "k5", "b");
+    worker_run(&task);
+    cr_assert_str_eq(script.locked, "ab a b");
+    cr_assert_str_eq(script.order, "k1 k4 k2 k3 k5");
 }
 
 Test(worker, batch_runs_at_once)

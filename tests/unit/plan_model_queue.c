@@ -201,13 +201,22 @@ bool model_is_ask(const struct model *model, const struct step *step, bool enter
            (is_waiting(&model->requests[step->key]) || (enters_again && !model->requests[step->key].exists));
 }
 
+/* Returns true if an ask of this batch may keep the key waiting. */
+static bool another_ask_waits(const struct model *model, unsigned key)
+{
+    for (unsigned i = 0; i < model->walk.ask_count[key]; i++)
+        if (model->walk.asks[key][i].step->wait == WAIT_ASK)
+            return true;
+    return false;
+}
+
 /* An ask of the key's own request. */
 static bool ask(struct model *model, const struct step *step, bool entered, struct verdict *verdict)
 {
     struct model_request *request = &model->requests[step->key];
     utc_us until = now_of(model) + step->wait_us;
     if (step->wait == WAIT_GONE) {
-        if (is_ours(model, request) && model->walk.ask_count[step->key] == 0)
+        if (is_ours(model, request) && !another_ask_waits(model, step->key))
             leave(model, request);
         refuse(verdict, PERMIT_NO_CAPACITY);
         return false;
