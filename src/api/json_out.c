@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "api/json_out.h"
 
+#include <assert.h>
+
 #include "base/clock.h"
 #include "base/utf8.h"
 
@@ -197,13 +199,28 @@ static void write_permit(struct buf *out, const struct permit *permit)
         write_labels(out, permit->labels, permit->slots.count);
 }
 
+/* Orders the permits by the names of their semaphores. Those of a grant are in this order, those of a row are not. */
+static void order_by_name(const struct bytes *names, size_t count, size_t *ret_order)
+{
+    for (size_t i = 0; i < count; i++) {
+        size_t at = i;
+        for (; at > 0 && bytes_compare(names[ret_order[at - 1]], names[i]) > 0; at--)
+            ret_order[at] = ret_order[at - 1];
+        ret_order[at] = i;
+    }
+}
+
 static void write_permits(struct buf *out, const struct request *request, const struct bytes *names,
                           const uint64_t *floors)
 {
+    size_t order[REQUEST_MAX_SEMAPHORES];
+    assert(request->permit_count <= REQUEST_MAX_SEMAPHORES);
+    order_by_name(names, request->permit_count, order);
     write_name(out, "permits");
     buf_append_char(out, '[');
-    for (size_t i = 0; i < request->permit_count; i++) {
-        buf_append_text(out, i ? ",{\"semaphore\":" : "{\"semaphore\":");
+    for (size_t n = 0; n < request->permit_count; n++) {
+        size_t i = order[n];
+        buf_append_text(out, n ? ",{\"semaphore\":" : "{\"semaphore\":");
         write_text(out, names[i]);
         write_permit(out, &request->permits[i]);
         if (floors)

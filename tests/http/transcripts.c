@@ -330,6 +330,34 @@ Test(acquire, several_semaphores_are_all_or_nothing)
     talk_end(&talk);
 }
 
+/* Rows are read in the order of the ids of the semaphores, which are issued in another order than that of the names. */
+Test(acquire, permits_are_in_the_order_of_the_names_in_every_answer, .timeout = 300)
+{
+    enum { COUNT = 8 };
+    struct kit_permitd *permitd = own_permitd((const char *const[]){"--short-path=off", NULL}); /* it reads all rows */
+    struct talk talk = talk_to(permitd->port);
+    const char *base = fresh_name("s"), *key = fresh_name("k"), *wants = "";
+    for (int i = COUNT - 1; i >= 0; i--) {
+        say(&talk, 201, "PUT", semaphore_path(text("%s-%d", base, i)), "{\"capacity\":1}");
+        wants = text("%s%s{\"semaphore\":\"%s-%d\"}", wants, *wants ? "," : "", base, i);
+    }
+    const char *body = text("{\"external_id\":\"%s\",\"permits\":[%s]}", key, wants);
+    const char *path = text("/v1/requests/%s", key);
+    const struct {
+        int status;
+        const char *method, *path, *body;
+    } calls[] = {
+        {201, "POST", "/v1/requests", body},         {200, "POST", "/v1/requests", body}, {200, "GET", path, NULL},
+        {200, "POST", text("%s/renew", path), "{}"}, {200, "DELETE", path, NULL},         {200, "GET", path, NULL}};
+    for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
+        say(&talk, calls[i].status, calls[i].method, calls[i].path, calls[i].body);
+        for (int n = 0; n < COUNT; n++)
+            text_is(&talk, text("permits.%d.semaphore", n), text("%s-%d", base, n));
+    }
+    talk_end(&talk);
+    kit_permitd_stop(permitd);
+}
+
 Test(acquire, key_may_be_a_header_or_generated)
 {
     struct talk talk = talk_to(shared_port());
