@@ -25,6 +25,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/escape.h"
 #include "base/log.h"
 #include "mariadb/data_dir.h"
 #include "mariadb/process.h"
@@ -39,6 +40,7 @@ enum {
     LOG_READ = 32 * 1024,     /* bytes of mariadbd's log that are searched for the cause of a failure */
     LOG_SHOWN = 1200,         /* about the number of these bytes that are shown */
     LOG_LINE = 1000,          /* maximum length of the log's last line in permitd's log */
+    FAILURE_SIZE = 256,       /* of a sentence that follows a progress report in STORE_MESSAGE_SIZE */
     MESSAGE_MAX = 4000,
 };
 
@@ -74,6 +76,7 @@ struct private_server {
     pthread_t supervisor;
     bool supervised; /* the thread exists */
     struct process process;
+    char failure[FAILURE_SIZE]; /* cause of the last failed restart; "": none since the last answer */
     atomic_uint restarts;
     atomic_int pid;     /* of mariadbd; 0 while it does not run */
     atomic_bool absent; /* result of private_server_is_unavailable */
@@ -259,6 +262,15 @@ static const char *log_last_line(const struct private_server *embedded, char tex
     return last ? last + 1 : lines;
 }
 
+/* Sets the sentence of private_server_is_unavailable. */
+static void absence_set(struct private_server *embedded, const char sentence[STORE_MESSAGE_SIZE])
+{
+    pthread_mutex_lock(&embedded->mutex);
+    memcpy(embedded->absence, sentence, STORE_MESSAGE_SIZE);
+    pthread_mutex_unlock(&embedded->mutex);
+    atomic_store(&embedded->absent, true);
+}
+
 static void wait_report_update(struct private_server *embedded, struct wait_report *wait_report,
                                const struct process *process)
 {
@@ -272,12 +284,13 @@ static void wait_report_update(struct private_server *embedded, struct wait_repo
     wait_report_describe(wait_report, &activity, now, sentence);
     wait_report->reported_at = now;
     wait_report->seen = activity;
+    if (*embedded->failure) {
+        size_t length = strlen(sentence);
+        snprintf(sentence + length, sizeof sentence - length, "; before, %s", embedded->failure);
+    }
     log_write(wait_report->active_at == now ? LOG_INFO : LOG_WARN, "the private MariaDB does not answer yet", "why",
               sentence, "log", embedded->log_file, "last_line", log_last_line(embedded, text), NULL);
-    pthread_mutex_lock(&embedded->mutex);
-    memcpy(embedded->absence, sentence, sizeof sentence);
-    pthread_mutex_unlock(&embedded->mutex);
-    atomic_store(&embedded->absent, true);
+    absence_set(embedded, sentence);
 }
 
 /* ---- creating the database ---- */
@@ -449,13 +462,12 @@ enum ready {
     READY_STOPPED, /* permitd stops */
 };
 
-/* Waits without a limit, because a kill during recovery would restart recovery. */
-static enum ready server_wait_ready(struct private_server *embedded)
+/* Waits without a limit, because a kill during recovery would restart recovery. Sets *ret_exit for READY_DIED. */
+static enum ready server_wait_ready(struct private_server *embedded, int *ret_exit)
 {
     struct wait_report wait_report = wait_report_begin("starting");
-    int exit_status;
     for (;;) {
-        if (process_wait(&embedded->process, embedded->stop_fd, READY_POLL_MS, &exit_status))
+        if (process_wait(&embedded->process, embedded->stop_fd, READY_POLL_MS, ret_exit))
             return READY_DIED;
         if (stop_requested(embedded, 0))
             return READY_STOPPED;
@@ -463,6 +475,64 @@ static enum ready server_wait_ready(struct private_server *embedded)
             return READY_YES;
         wait_report_update(embedded, &wait_report, &embedded->process);
     }
+}
+
+/* ---- failed restarts ---- */
+
+enum { HOW_SIZE = 64 };
+
+static void describe_exit(int exit_status, char ret_how[HOW_SIZE])
+{
+    if (WIFSIGNALED(exit_status))
+        snprintf(ret_how, HOW_SIZE, "signal %d", WTERMSIG(exit_status));
+    else
+        snprintf(ret_how, HOW_SIZE, "exit status %d", WEXITSTATUS(exit_status));
+}
+
+/* The restarts that failed since mariadbd exited. */
+struct failures {
+    mono_us since;     /* when it exited */
+    mono_us logged_at; /* 0: not yet */
+    unsigned count;
+};
+
+/* Copies the first error in the log since `from`: later errors usually follow from it. */
+static void log_first_error(const struct private_server *embedded, off_t from, char ret_line[LOG_LINE])
+{
+    char text[LOG_READ + 1];
+    struct buf errors;
+    buf_init(&errors, LOG_SHOWN + LOG_READ);
+    if (log_show_errors(log_read(embedded, from, text), &errors)) {
+        const char *line = buf_text(&errors);
+        snprintf(ret_line, LOG_LINE, "%.*s", (int)strcspn(line, "\n"), line);
+    } else {
+        snprintf(ret_line, LOG_LINE, "%s has no error of this start, as when the disk is full", LOG_FILE);
+    }
+    buf_release(&errors);
+}
+
+/*
+ * Reports a failed restart: to the log immediately, then at most every REPORT_EVERY_MS; to clients when mariadbd has not
+ * answered for REPORT_EVERY_MS.
+ */
+static void failures_add(struct private_server *embedded, struct failures *failures, const char *how, const char *why)
+{
+    enum { REPORT_EVERY_US = REPORT_EVERY_MS * US_PER_MS };
+    char sentence[STORE_MESSAGE_SIZE], count[16];
+    mono_us now = clock_mono();
+    failures->count++;
+    snprintf(count, sizeof count, "%u", failures->count);
+    snprintf(embedded->failure, sizeof embedded->failure, "%s start(s) failed in %d s, the last with %s: %s", count,
+             (int)((now - failures->since) / US_PER_SECOND), how, why);
+    escape_control_chars(embedded->failure, strlen(embedded->failure)); /* also a character that was cut */
+    snprintf(sentence, sizeof sentence, "the private MariaDB fails to start: %s", embedded->failure);
+    if (now - failures->since >= REPORT_EVERY_US)
+        absence_set(embedded, sentence);
+    if (failures->logged_at && now - failures->logged_at < REPORT_EVERY_US)
+        return;
+    failures->logged_at = now;
+    log_write(LOG_ERROR, "private MariaDB fails to start, trying again", "failed_starts", count, "how", how, "why", why,
+              "log", embedded->log_file, NULL);
 }
 
 /* ---- the supervisor ---- */
@@ -485,13 +555,18 @@ static bool supervisor_begin(struct private_server *embedded)
     orphan_stop(embedded);
     if (!data_dir_has_database(embedded->dir.fd) && !database_make(embedded, message))
         return false;
+    char how[HOW_SIZE];
+    int exit_status;
     off_t log_start = lseek(embedded->log_fd, 0, SEEK_END);
     if (!server_spawn(embedded))
         return append_errno(message, "start", embedded->program);
     pid_file_write(embedded);
-    switch (server_wait_ready(embedded)) {
+    switch (server_wait_ready(embedded, &exit_status)) {
     case READY_YES: return true;
-    case READY_DIED: buf_printf(message, "%s did not start", embedded->program); break;
+    case READY_DIED:
+        describe_exit(exit_status, how);
+        buf_printf(message, "%s did not start: it ended with %s", embedded->program, how);
+        break;
     case READY_STOPPED: buf_append_text(message, "it was stopped while it started"); break;
     }
     log_show(embedded, log_start, message);
@@ -501,18 +576,29 @@ static bool supervisor_begin(struct private_server *embedded)
 /* Restarts mariadbd until it answers. Returns false if permitd stops. */
 static bool supervisor_restart(struct private_server *embedded, int *back_off_ms)
 {
+    struct failures failures = {.since = clock_mono()};
+    char how[HOW_SIZE], why[LOG_LINE];
+    int exit_status;
     for (;;) {
         if (*back_off_ms > 0 && stop_requested(embedded, *back_off_ms))
             return false;
         *back_off_ms = *back_off_ms ? (int)min_i64(2 * *back_off_ms, BACK_OFF_MAX_MS) : BACK_OFF_MIN_MS;
-        if (!server_spawn(embedded))
+        off_t log_start = lseek(embedded->log_fd, 0, SEEK_END);
+        if (!server_spawn(embedded)) {
+            failures_add(embedded, &failures, "no process", strerrordesc_np(errno));
             continue;
+        }
         pid_file_write(embedded);
         atomic_fetch_add(&embedded->restarts, 1);
-        enum ready ready = server_wait_ready(embedded);
-        if (ready != READY_DIED)
+        enum ready ready = server_wait_ready(embedded, &exit_status);
+        if (ready != READY_DIED) {
+            *embedded->failure = '\0';
             return ready == READY_YES;
+        }
         atomic_store(&embedded->pid, 0);
+        describe_exit(exit_status, how);
+        log_first_error(embedded, log_start, why);
+        failures_add(embedded, &failures, how, why);
     }
 }
 
@@ -529,11 +615,8 @@ static void supervisor_watch(struct private_server *embedded)
         if (stop_requested(embedded, 0))
             return;
         state_set(embedded, STATE_RESTARTING);
-        char how[64];
-        if (WIFSIGNALED(exit_status))
-            snprintf(how, sizeof how, "signal %d", WTERMSIG(exit_status));
-        else
-            snprintf(how, sizeof how, "exit status %d", WEXITSTATUS(exit_status));
+        char how[HOW_SIZE];
+        describe_exit(exit_status, how);
         log_write(LOG_ERROR, "private MariaDB exited, restarting", "how", how, "log", embedded->log_file, NULL);
         if (clock_mono() - began > (mono_us)HEALTHY_AFTER_MS * US_PER_MS)
             back_off_ms = 0;

@@ -41,8 +41,8 @@ bool private_server_start(const struct private_server_options *options, struct p
                           struct buf *message) MUST_CHECK;
 /*
  * Returns true while mariadbd does not answer: from the start to its first answer, and when it exited and did not
- * answer again within 10 s. ret_sentence says for how long and whether it makes progress; the log gets the same
- * sentence every 10 s.
+ * answer again within 10 s. ret_sentence says for how long and whether it makes progress, and the cause if restarts
+ * failed; the log gets the same every 10 s.
  */
 bool private_server_is_unavailable(struct private_server *embedded, char ret_sentence[STORE_MESSAGE_SIZE]);
 /* Returns its address, valid until private_server_stop. The database is `permitd`. */

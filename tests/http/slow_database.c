@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A private MariaDB that takes long to answer. A wrapper waits before it becomes mariadbd, and meanwhile makes progress
- * ("slow") or does nothing ("hung").
+ * ("slow") or does nothing ("hung"). Or it fails each time ("fails").
  */
 #include <criterion/criterion.h>
 #include <fcntl.h>
@@ -19,14 +19,16 @@
 
 enum { PATIENCE_MS = 240000 }; /* for messages that come every 10 s */
 
-static const char program[] = "#!/bin/sh\n"
-                              "here=$(dirname \"$0\")\n"
-                              "real=$(PATH=/usr/sbin:/usr/bin:/usr/local/sbin:/usr/local/bin; command -v mariadbd)\n"
-                              "case $(cat \"$here/mode\") in\n"
-                              "slow) until [ -e \"$here/go\" ]; do echo x >>\"$here/done\"; sleep 0.2; done ;;\n"
-                              "hung) read -r go <\"$here/gate\" ;;\n"
-                              "esac\n"
-                              "exec \"$real\" \"$@\"\n";
+static const char program[] =
+    "#!/bin/sh\n"
+    "here=$(dirname \"$0\")\n"
+    "real=$(PATH=/usr/sbin:/usr/bin:/usr/local/sbin:/usr/local/bin; command -v mariadbd)\n"
+    "case $(cat \"$here/mode\") in\n"
+    "slow) until [ -e \"$here/go\" ]; do echo x >>\"$here/done\"; sleep 0.2; done ;;\n"
+    "hung) read -r go <\"$here/gate\" ;;\n"
+    "fails) echo '[Note] begins'; echo '[ERROR] no space left'; echo '[ERROR] Aborting'; exit 7 ;;\n"
+    "esac\n"
+    "exec \"$real\" \"$@\"\n";
 
 static void write_file(const char *path, const char *content)
 {
@@ -201,6 +203,31 @@ Test(patience, hung_restart_is_reported_and_awaited, .timeout = 600)
     cr_assert(strstr(scene.talk.reply.body, "has done nothing for"), "%s", scene.talk.reply.body);
     say(&scene.talk, 200, "GET", "/healthz", NULL);
     cr_assert(kit_wait_until(is_down, &scene.talk, PATIENCE_MS));
+    let_go(&scene, "hung");
+    say_until(&scene.talk, 200, "GET", "/readyz", NULL);
+    grants(&scene.talk);
+    scene_end(&scene);
+}
+
+/* An earlier version logged the exit only, and the detail of 503 was "Database unavailable". */
+Test(patience, failing_restart_is_reported_with_its_first_error, .timeout = 600)
+{
+    static const char sentence[] = "the private MariaDB fails to start: ";
+    struct scene scene = scene_set("direct");
+    cr_assert(kit_permitd_wait_served(scene.permitd, PATIENCE_MS));
+    set_mode(&scene, "fails");
+    cr_assert_eq(kill(mariadbd_of(&scene), SIGKILL), 0);
+    wait_for_detail(&scene, sentence, 0);
+    cr_expect(strstr(readyz_detail(&scene), "exit status 7: [ERROR] no space left"), "%s", scene.talk.reply.body);
+    refused(&scene.talk, 503, "database_unavailable", "GET", "/v1/semaphores/s", NULL);
+    cr_expect(strstr(scene.talk.reply.body, sentence), "%s", scene.talk.reply.body);
+    size_t lines = log_count(scene.permitd, "private MariaDB fails to start");
+    cr_expect(lines >= 1 && lines <= 3, "%zu lines in the first seconds after 10", lines);
+    cr_expect_eq(log_count(scene.permitd, "no space left"), lines);
+    set_mode(&scene, "hung");
+    wait_for_detail(&scene, "has done nothing for", 0);
+    cr_expect(strstr(readyz_detail(&scene), "; before, "), "%s", scene.talk.reply.body);
+    cr_expect(strstr(readyz_detail(&scene), "[ERROR] no space left"), "%s", scene.talk.reply.body);
     let_go(&scene, "hung");
     say_until(&scene.talk, 200, "GET", "/readyz", NULL);
     grants(&scene.talk);
