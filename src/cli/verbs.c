@@ -86,7 +86,7 @@ static const struct verb verbs[] = {
     {"show", "KEY [--namespace NAMESPACE]", VERB_SHOW, 1, 1, false, verb_show, "Shows a request", NULL},
     {"requests", "[-s NAME] [--owner OWNER] [--state waiting|held|released] [--at TIME]", VERB_REQUESTS, 0, 0, false,
      verb_requests, "Lists requests: waiting, held and ended",
-     ", oldest first; with --at the last granted first.\n"
+     ", approximately the oldest first (each\nworker of a permitd numbers its own); with --at the last granted first.\n"
      "\n"
      "Who held backups at 02:14: permitctl requests -s backups --at 02:14\n"
      "\n"
