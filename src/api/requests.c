@@ -39,10 +39,13 @@ static bool refuse_wait(struct exchange *exchange)
     struct service *service = exchange->service;
     struct buf *out = &exchange->answer.body;
     buf_clear(&service->message);
-    buf_printf(
-        &service->message,
-        "wait must be at most %lld ms; to wait longer, repeat the request with the same key (it keeps its place)",
-        (long long)service->max_wait_ms);
+    if (service->max_wait_ms == 0)
+        buf_append_text(&service->message, "waiting is off at this permitd (max_wait is 0)");
+    else
+        buf_printf(
+            &service->message,
+            "wait must be at most %lld ms; to wait longer, repeat the request with the same key (it keeps its place)",
+            (long long)service->max_wait_ms);
     problem_head(&exchange->answer, PERMIT_INVALID, 0);
     problem_begin(out, PERMIT_INVALID, buf_text(&service->message));
     write_member_i64(out, "max_wait_ms", service->max_wait_ms);

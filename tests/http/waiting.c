@@ -814,6 +814,21 @@ Test(waiting, is_limited_by_max_wait, .timeout = 300)
     kit_permitd_stop(permitd);
 }
 
+/* An earlier version advised to repeat the request, which never waits. */
+Test(waiting, is_off_if_max_wait_is_0, .timeout = 300)
+{
+    static const char *const flags[] = {"--max-wait", "0", NULL};
+    struct kit_permitd *permitd = own_permitd(flags);
+    struct talk talk = talk_to(permitd->port);
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":1}");
+    refused(&talk, 422, "invalid", "POST", "/v1/requests", acquire_body(NULL, name, 1, "1ms"));
+    text_is(&talk, "detail", "waiting is off at this permitd (max_wait is 0)");
+    cr_assert_eq(number_of(&talk, "max_wait_ms"), 0);
+    say(&talk, 201, "POST", "/v1/requests", acquire_body(NULL, name, 1, "0ms"));
+    talk_end(&talk);
+    kit_permitd_stop(permitd);
+}
+
 Test(waiting, is_limited_by_max_waiters_and_max_semaphore_waiters, .timeout = 300)
 {
     static const char *const flags[] = {"--max-waiters", "3", "--max-semaphore-waiters", "2", NULL};
