@@ -281,7 +281,8 @@ static const struct config_row setting_rows[] = {
      .min = 1,
      .max = 3660 * DAY_MS,
      .flags = CONFIG_RELOADABLE,
-     .help = "default_ttl of a semaphore that is created without one. Existing semaphores keep theirs."},
+     .help = "default_ttl of a semaphore that is created without one; its max_ttl if that is shorter. Existing "
+             "semaphores keep theirs."},
     {.name = "retention",
      .type = CONFIG_DURATION,
      .offset = AT(retention_ms),
