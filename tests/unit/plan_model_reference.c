@@ -891,7 +891,7 @@ static struct model_semaphore created_semaphore(const struct model_semaphore *ol
         .max_priority = PRIORITY_MAX,
         .max_hold_ms = DEFAULT_MAX_HOLD_MS,
     };
-    /* Open: a max_ttl below the default of 10 minutes lowers default_ttl too if none is given. */
+    /* A max_ttl below the default of 10 minutes lowers default_ttl too if none is given. */
     if (!change->has_default_ttl && change->has_max_ttl && change->max_ttl_ms != -1)
         made.default_ttl_ms = min_i64(made.default_ttl_ms, change->max_ttl_ms);
     return made;
