@@ -250,16 +250,21 @@ static void wait_report_describe(struct wait_report *wait_report, const struct p
     }
 }
 
-/* Returns the last line of mariadbd's log, for permitd's log. */
-static const char *log_last_line(const struct private_server *embedded, char text[LOG_READ + 1])
+/* Ends the text after its last line that is not empty, and returns that line. */
+static const char *last_line(char *lines)
 {
-    off_t end = lseek(embedded->log_fd, 0, SEEK_END);
-    char *lines = log_read(embedded, end > LOG_LINE ? end - LOG_LINE : 0, text);
     size_t length = strlen(lines);
     while (length > 0 && lines[length - 1] == '\n')
         lines[--length] = '\0';
     char *last = strrchr(lines, '\n');
     return last ? last + 1 : lines;
+}
+
+/* Returns the last line of mariadbd's log, for permitd's log. */
+static const char *log_last_line(const struct private_server *embedded, char text[LOG_READ + 1])
+{
+    off_t end = lseek(embedded->log_fd, 0, SEEK_END);
+    return last_line(log_read(embedded, end > LOG_LINE ? end - LOG_LINE : 0, text));
 }
 
 /* Sets the sentence of private_server_is_unavailable. */
@@ -496,15 +501,26 @@ struct failures {
     unsigned count;
 };
 
-/* Copies the first error in the log since `from`: later errors usually follow from it. */
+/*
+ * Copies the first error in the log since `from`: later errors usually follow from it. If that is the error that ends
+ * every failed start, copies the line before it, which names the cause without the word.
+ */
 static void log_first_error(const struct private_server *embedded, off_t from, char ret_line[LOG_LINE])
 {
     char text[LOG_READ + 1];
     struct buf errors;
     buf_init(&errors, LOG_SHOWN + LOG_READ);
-    if (log_show_errors(log_read(embedded, from, text), &errors)) {
+    char *lines = log_read(embedded, from, text);
+    char *end = strstr(lines, "[ERROR] Aborting");
+    while (end && end > lines && end[-1] != '\n')
+        end--;
+    if (end)
+        *end = '\0';
+    if (log_show_errors(lines, &errors)) {
         const char *line = buf_text(&errors);
         snprintf(ret_line, LOG_LINE, "%.*s", (int)strcspn(line, "\n"), line);
+    } else if (end && end > lines) {
+        snprintf(ret_line, LOG_LINE, "%s", last_line(lines));
     } else {
         snprintf(ret_line, LOG_LINE, "%s has no error of this start, as when the disk is full", LOG_FILE);
     }

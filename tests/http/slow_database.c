@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A private MariaDB that takes long to answer. A wrapper waits before it becomes mariadbd, and meanwhile makes progress
- * ("slow") or does nothing ("hung"). Or it fails each time ("fails").
+ * ("slow") or does nothing ("hung"). Or it fails each time ("fails", "refuses").
  */
 #include <criterion/criterion.h>
 #include <fcntl.h>
@@ -27,6 +27,7 @@ static const char program[] =
     "slow) until [ -e \"$here/go\" ]; do echo x >>\"$here/done\"; sleep 0.2; done ;;\n"
     "hung) read -r go <\"$here/gate\" ;;\n"
     "fails) echo '[Note] begins'; echo '[ERROR] no space left'; echo '[ERROR] Aborting'; exit 7 ;;\n"
+    "refuses) echo '[Note] begins'; echo 'cannot change directory'; echo '0 [ERROR] Aborting'; exit 8 ;;\n"
     "esac\n"
     "exec \"$real\" \"$@\"\n";
 
@@ -224,10 +225,12 @@ Test(patience, failing_restart_is_reported_with_its_first_error, .timeout = 600)
     size_t lines = log_count(scene.permitd, "private MariaDB fails to start");
     cr_expect(lines >= 1 && lines <= 3, "%zu lines in the first seconds after 10", lines);
     cr_expect_eq(log_count(scene.permitd, "no space left"), lines);
+    set_mode(&scene, "refuses"); /* no line of the cause has the word */
+    wait_for_detail(&scene, "exit status 8: cannot change directory", 0);
     set_mode(&scene, "hung");
     wait_for_detail(&scene, "has done nothing for", 0);
     cr_expect(strstr(readyz_detail(&scene), "; before, "), "%s", scene.talk.reply.body);
-    cr_expect(strstr(readyz_detail(&scene), "[ERROR] no space left"), "%s", scene.talk.reply.body);
+    cr_expect(strstr(readyz_detail(&scene), "cannot change directory"), "%s", scene.talk.reply.body);
     let_go(&scene, "hung");
     say_until(&scene.talk, 200, "GET", "/readyz", NULL);
     grants(&scene.talk);
