@@ -47,6 +47,13 @@ static bool read_all(const char *path, int fd, struct buf *content, struct buf *
     return length == 0 && !content->broken;
 }
 
+bool private_file_read_open(const char *path, int fd, uid_t user, size_t max, struct buf *ret_content,
+                            struct buf *message)
+{
+    buf_init(ret_content, max);
+    return is_private(path, fd, user, message) && read_all(path, fd, ret_content, message);
+}
+
 bool private_file_read(const char *path, uid_t user, size_t max, struct buf *ret_content, struct buf *message)
 {
     buf_init(ret_content, max);
@@ -55,7 +62,7 @@ bool private_file_read(const char *path, uid_t user, size_t max, struct buf *ret
         buf_printf(message, "%s: cannot be opened by user %u: %s", path, (unsigned)geteuid(), strerror(errno));
         return false;
     }
-    bool good = is_private(path, fd, user, message) && read_all(path, fd, ret_content, message);
+    bool good = private_file_read_open(path, fd, user, max, ret_content, message);
     close(fd);
     return good;
 }

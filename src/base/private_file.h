@@ -14,4 +14,7 @@
  */
 bool private_file_read(const char *path, uid_t user, size_t max, struct buf *ret_content,
                        struct buf *message) MUST_CHECK;
+/* As private_file_read, of a file that is open for reading; reads on from its position. The caller closes it. */
+bool private_file_read_open(const char *path, int fd, uid_t user, size_t max, struct buf *ret_content,
+                            struct buf *message) MUST_CHECK;
 #endif

@@ -112,6 +112,8 @@ static const struct option options[] = {
      "metrics, which have all"},
     {0, "until", "DATE", VERB_TOKEN_MAKE, OPTION_TEXT, AT(until), 0,
      "last day of the token, such as 2027-01-31, in UTC (default: it does not end)"},
+    {0, "append", "FILE", VERB_TOKEN_MAKE, OPTION_TEXT, AT(append), 0,
+     "append the new section to this credentials file, instead of printing it; created if it is not there"},
     {0, "namespace", "NAMESPACE", VERB_TOKEN_MAKE, OPTION_TEXT, AT(namespace), 0,
      "namespace of its keys and owners: a-z 0-9 - (default: the empty one)"},
     {0, "namespace", "NAMESPACE", VERBS_IN_NAMESPACE, OPTION_NAMESPACE, AT(namespace), 0,

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/uuid.h"
 #include "cli/cli.h"
+#include "cli/credentials_file.h"
 #include "cli/json.h"
 #include "core/credentials.h"
 
@@ -102,28 +103,51 @@ static bool section_is_valid(const char *name, const char *lines, const char *ro
     return valid;
 }
 
-/* Prints the token on the standard output, and the lines for the file on the standard error. */
-static int print_token(const struct cli *cli, const char *token, const char *lines)
+/* Prints the token on the standard output. False: it cannot be written, which cli_main reports. */
+static bool print_token(const struct cli *cli, const char *token, const char *lines)
 {
-    const struct cli_options *options = &cli->options;
-    const char *name = cli->words[0];
-    if (options->json) { /* name, token and line have nothing to be escaped */
-        (void)printf("{\"principal\":\"%s\",\"token\":\"%s\",\"line\":\"%.*s\"}\n", name, token,
+    if (cli->options.json) /* name, token and line have nothing to be escaped */
+        (void)printf("{\"principal\":\"%s\",\"token\":\"%s\",\"line\":\"%.*s\"}\n", cli->words[0], token,
                      (int)strcspn(lines, "\n"), lines);
-        return CLI_OK;
-    }
-    (void)printf("%s\n", token);
-    if (fflush(stdout) != 0)
-        return CLI_OK; /* reported by cli_main; without the token its digest is of no use */
+    else
+        (void)printf("%s\n", token);
+    return fflush(stdout) == 0;
+}
+
+/* Prints the lines for the file on the standard error. */
+static void print_lines(const struct cli *cli, const char *lines)
+{
+    const char *name = cli->words[0];
     if (isatty(STDERR_FILENO))
         (void)fprintf(stderr,
-                      options->role ? "\n# The token is shown once. This belongs into the credentials file:\n"
-                                    : "\n# The token is shown once. This belongs into the section [%s]:\n",
+                      cli->options.role ? "\n# The token is shown once. This belongs into the credentials file:\n"
+                                        : "\n# The token is shown once. This belongs into the section [%s]:\n",
                       name);
-    if (options->role)
+    if (cli->options.role)
         (void)fprintf(stderr, "\n[%s]\n", name);
     (void)fputs(lines, stderr);
-    return CLI_OK;
+}
+
+/* Appends the section to the file of --append, then prints the token. The file keeps no section without a token. */
+static int append_section(const struct cli *cli, const char *token, const char *lines, struct buf *message)
+{
+    struct credentials_file file;
+    struct buf section;
+    int code = CLI_OK;
+    buf_init(&section, TEXT_MAX);
+    buf_printf(&section, "\n[%s]\n%s", cli->words[0], lines);
+    if (section.broken)
+        code = cli_error(CLI_NO_START, "out of memory");
+    else if (!credentials_file_append(cli->options.append, (struct bytes){section.data, section.length}, &file,
+                                      message))
+        code = cli_error(CLI_NO_START, "the section is not appended: %s", buf_text(message));
+    else {
+        if (!print_token(cli, token, lines) && !credentials_file_undo(&file))
+            code = cli_error(CLI_NO_START, "%s: the section of the token cannot be removed", cli->options.append);
+        credentials_file_close(&file);
+    }
+    buf_release(&section);
+    return code;
 }
 
 /* Returns CLI_OK, or another status after an error message. */
@@ -135,6 +159,11 @@ static int check_make_options(const struct cli *cli)
                          "--%s needs --role: without a role only the line of the token is made, for a section "
                          "that is there",
                          options->semaphores ? "semaphores" : "namespace");
+    if (!options->role && options->append)
+        return cli_error(CLI_USAGE,
+                         "--append needs --role: without a role only a line is made, which belongs into the "
+                         "section [%s]; put it there",
+                         cli->words[0]);
     if (!is_plain(options->namespace) || !is_plain(cli->words[0]) || !is_plain(options->semaphores) ||
         !is_plain(options->until))
         return cli_error(CLI_USAGE, "the credentials file cannot contain ; [ ] and control characters in a value");
@@ -169,8 +198,10 @@ int verb_token_make(struct cli *cli)
         code = cli_error(CLI_NO_START, "out of memory");
     else if (!section_is_valid(cli->words[0], buf_text(&lines), options->role, &message))
         code = cli_error(CLI_USAGE, "%s", buf_text(&message));
-    else
-        code = print_token(cli, token, buf_text(&lines));
+    else if (options->append)
+        code = append_section(cli, token, buf_text(&lines), &message);
+    else if (print_token(cli, token, buf_text(&lines)) && !options->json)
+        print_lines(cli, buf_text(&lines)); /* without the token its digest is of no use */
     buf_release(&lines);
     buf_release(&message);
     return code;

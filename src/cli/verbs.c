@@ -56,10 +56,13 @@ static const char put_more[] =
 
 static const char token_make_more[] =
     ". The token is printed on standard output, once;\n"
-    "the lines for the credentials file of permitd, on standard error. No server is contacted.\n"
+    "the lines for the credentials file of permitd, on standard error, or with --append into the file. No server is\n"
+    "contacted. permitctl refuses a file with a token that others can read: umask 077.\n"
     "\n"
-    "A new principal:     permitctl token make shop --role use --semaphores 'shop:* hall' > token 2>> credentials\n"
-    "Its next token:      permitctl token make shop --until 2027-01-31 > token\n"
+    "A new principal:\n"
+    "  (umask 077; permitctl token make shop --role use --semaphores 'shop:* hall' --append credentials > token)\n"
+    "Its next token; the line is printed, for the section that is there:\n"
+    "  (umask 077; permitctl token make shop --until 2027-01-31 > token)\n"
     "\n"
     "Reload permitd (SIGHUP) after a change of the file";
 
@@ -154,8 +157,8 @@ static const struct verb verbs[] = {
      "as for a Unix socket whose server knows the user"},
     {"logout", "", VERB_LOGOUT, 0, 0, false, verb_logout, "Removes the file that login has written", NULL},
     {"whoami", "", VERB_PLAIN, 0, 0, false, verb_whoami, "Shows the principal of this client, and its rights", NULL},
-    {"token make", "NAME [--role ROLE --semaphores NAMES [--namespace NAMESPACE]] [--until DATE]", VERB_TOKEN_MAKE, 1,
-     1, false, verb_token_make, "Makes a token for the principal NAME", token_make_more},
+    {"token make", "NAME [--role ROLE --semaphores NAMES [--namespace NAMESPACE] [--append FILE]] [--until DATE]",
+     VERB_TOKEN_MAKE, 1, 1, false, verb_token_make, "Makes a token for the principal NAME", token_make_more},
     {"token check", "FILE", VERB_TOKEN_CHECK, 1, 1, false, verb_token_check, "Checks a credentials file of permitd",
      " and lists its principals, without a server.\n"
      "UNTIL: when the first of its tokens ends. Exit status 65: the file has a mistake, and permitd would refuse it"},

@@ -29,6 +29,46 @@ unreachable --json token make a@b
 check "--json: principal, token and line" \
     test "$(jq -r '[.principal, (.token | length), (.line | length)] | join(" ")' <<<"$out")" = "a@b 47 79"
 
+appended=$dir/appended
+unreachable token make shop --role use --semaphores 'shop:*' --append "$appended"
+check "--append creates the file, and prints only the token" contains "$code $(stat -c %a "$appended") $out$err" "0 600 pmt_"
+check "the file has the section" test "$(cat "$appended")" = "
+[shop]
+token = sha256:$(printf %s "$out" | sha256sum | cut -d ' ' -f 1)
+role = use
+semaphores = shop:*"
+chmod 400 "$appended"
+truncate -s -1 "$appended" # its last line has no end
+unreachable --json token make prometheus --role metrics --append "$appended"
+[ "$(id -u)" = 0 ] || { chmod 600 "$appended" && unreachable --json token make prometheus --role metrics --append "$appended"; }
+check "--json: the token as JSON" contains "$code $out$err" '0 {"principal":"prometheus","token":"pmt_'
+unreachable token check "$appended"
+check "both sections are there" contains "$code $(xargs <<<"$out")" "prometheus metrics 1 - 0 0 * shop use 1"
+cp -p "$appended" "$dir/before"
+# not_appended SENTENCE EXPECTED ARGUMENT...: token make --append fails, and prints no token.
+not_appended() {
+    local sentence=$1 expected=$2
+    shift 2
+    unreachable token make "$@" --append "$appended"
+    check "$sentence" contains "$code $err" "$expected"
+    check "and no token is printed" test -z "$out"
+}
+not_appended "a section that is there is not appended" \
+    "71 permitctl: the section is not appended: $appended, line 10: this section is already on line 2" shop --role admin
+not_appended "a wrong option is reported" "64 permitctl: --until" shop2 --role admin --until 2020-01-01
+not_appended "--append needs --role" "64 permitctl: --append needs --role" shop
+chmod 620 "$appended"
+not_appended "a file that others may write is refused" \
+    "71 permitctl: the section is not appended: $appended: users other than its owner have access (mode 0620)" b --role admin
+chmod 600 "$appended"
+if "$permitctl" token make b --role admin --append "$appended" 2>/dev/null >/dev/full; then code=0; else code=$?; fi
+check "a token that cannot be written: 71" test "$code" = 71
+check "and the file is as it was each time" cmp "$appended" "$dir/before"
+echo 'x = y' >>"$appended"
+not_appended "an invalid file is not changed" "71 permitctl: the section is not appended: $appended, line 9: unknown word" b --role admin
+appended=$dir/nowhere/file
+not_appended "a file that cannot be made: 71" "71 permitctl: the section is not appended: $appended: cannot be opened" b --role admin
+
 unreachable token check "$creds"
 check "token check lists the principals" contains "$code $(xargs <<<"$out")" \
     "0 PRINCIPAL ROLE TOKENS UNTIL CERTIFICATES USERS SEMAPHORES many look 1 - 0 0"
