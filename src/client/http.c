@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <ctype.h>
 #include <curl/curl.h>
+#include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <pthread.h>
@@ -421,6 +422,16 @@ static void explain_tls(struct http *http, CURLcode result, struct http_reply *r
                    (int)(sizeof(reply->error) - strlen(before) - strlen(after) - 1), rest, after);
 }
 
+/* Describes a failed connect to a Unix socket: libcurl's text has the host and port of UNIX_URL, and no reason. */
+static void explain_unix(struct http_reply *reply)
+{
+    const char *hint = "";
+    if (reply->os_error == EACCES)
+        hint = ": this user may not use the socket, or may not enter its directory";
+    (void)snprintf(reply->error, sizeof(reply->error), "cannot connect to the socket%s%s%s",
+                   reply->os_error ? ": " : "", reply->os_error ? strerror(reply->os_error) : "", hint);
+}
+
 /* Describes an exchange that libcurl has ended without an answer. */
 static void read_failure(struct http *http, CURLcode result, struct http_reply *reply)
 {
@@ -430,6 +441,8 @@ static void read_failure(struct http *http, CURLcode result, struct http_reply *
     reply->os_error = (int)error;
     if (!reply->error[0])
         (void)snprintf(reply->error, sizeof(reply->error), "%s", curl_easy_strerror(result));
+    if (result == CURLE_COULDNT_CONNECT && http->socket)
+        explain_unix(reply);
     explain_tls(http, result, reply);
     /* Nothing is carried out before the handshake has succeeded; TLS 1.3 lets a client send its request earlier. */
     if (reply->untrusted)

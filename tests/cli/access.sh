@@ -259,7 +259,18 @@ check "login without a token" test "$code $(grep -v '^#' "$saved")" = "0 url = $
 call "$permitctl" whoami
 check "and whoami after it" contains "$code $(xargs <<<"$out")" "0 principal user-"
 call "$permitctl" --url "unix:$files/none" whoami
-check "no such socket: 69" contains "$code $err" "69 permitctl: no_server: unix:$files/none: "
+check "no such socket: 69, and why" \
+    test "$code $err" = "69 permitctl: no_server: unix:$files/none: cannot connect to the socket: No such file or directory"
+: >"$files/dead"
+call "$permitctl" --url "unix:$files/dead" whoami
+check "no server at the socket: 69, and why" \
+    test "$code $err" = "69 permitctl: no_server: unix:$files/dead: cannot connect to the socket: Connection refused"
+if [ "$(id -u)" != 0 ]; then # root may pass every directory
+    mkdir -m 0 "$files/closed"
+    call "$permitctl" --url "unix:$files/closed/socket" whoami
+    check "a closed directory: 69, and a hint" contains "$code $err" \
+        "69 permitctl: no_server: unix:$files/closed/socket: cannot connect to the socket: Permission denied: this user may not"
+fi
 call "$permitctl" --url unix:here whoami
 check "a relative path: 64" contains "$code $err" "64 permitctl: the URL of the server (--url) must be"
 "$permitctl" logout 2>/dev/null
