@@ -55,7 +55,14 @@ static bool read_decimals(struct bytes text, size_t *at, size_t max_digits, int6
     return true;
 }
 
-bool duration_parse(struct bytes text, int64_t *ret_ms)
+/* How a text was read. */
+enum reading {
+    READING_GOOD,
+    READING_WRONG,    /* not a duration */
+    READING_TOO_LONG, /* above DURATION_MAX_MS */
+};
+
+static enum reading read_units(struct bytes text, int64_t *ret_ms)
 {
     int64_t total = 0;
     size_t next_unit = 0; /* index of the first unit still allowed: each at most once, largest first */
@@ -64,25 +71,36 @@ bool duration_parse(struct bytes text, int64_t *ret_ms)
         int64_t number;
         int64_t decimals = 0;
         int64_t of = 1;
-        if (ended || !read_digits(text, &at, DURATION_MAX_MS, &number))
-            return false;
+        if (ended)
+            return READING_WRONG;
+        if (!read_digits(text, &at, DURATION_MAX_MS, &number))
+            return is_digit(text.data[at]) ? READING_TOO_LONG : READING_WRONG;
         ended = at < text.length && text.data[at] == '.';
         at += ended;
         if (ended && !read_decimals(text, &at, DECIMALS_MAX, &decimals, &of))
-            return false;
+            return READING_WRONG;
         size_t unit = read_unit(text, &at);
-        if (unit < next_unit || unit == ARRAY_LENGTH(units) || number > (DURATION_MAX_MS - total) / units[unit].ms)
-            return false;
+        if (unit < next_unit || unit == ARRAY_LENGTH(units))
+            return READING_WRONG;
+        if (number > (DURATION_MAX_MS - total) / units[unit].ms)
+            return READING_TOO_LONG;
         decimals *= units[unit].ms;
         total += number * units[unit].ms + decimals / of;
-        if (decimals % of || total > DURATION_MAX_MS)
-            return false;
+        if (decimals % of)
+            return READING_WRONG;
+        if (total > DURATION_MAX_MS)
+            return READING_TOO_LONG;
         next_unit = unit + 1;
     }
     if (next_unit == 0)
-        return false;
+        return READING_WRONG;
     *ret_ms = total;
-    return true;
+    return READING_GOOD;
+}
+
+bool duration_parse(struct bytes text, int64_t *ret_ms)
+{
+    return read_units(text, ret_ms) == READING_GOOD;
 }
 
 bool duration_parse_seconds(struct bytes text, int64_t *ret_ms)
@@ -101,28 +119,53 @@ bool duration_parse_seconds(struct bytes text, int64_t *ret_ms)
     return true;
 }
 
-const char *duration_hint(struct bytes text)
+static const char too_long[] = "the maximum is 100 years, 36600d";
+
+/* Returns the hint for digits, then perhaps a point with digits, or an exponent; NULL: the number is good, or not one. */
+static const char *number_hint(struct bytes text)
 {
     size_t at = 0;
-    int64_t number;
-    bool fits = read_digits(text, &at, DURATION_MAX_SECONDS, &number);
-    if (fits || at == text.length || !is_digit(text.data[at]))
+    int64_t seconds = 0, decimals = 0, of;
+    bool too_large = !read_digits(text, &at, DURATION_MAX_SECONDS, &seconds);
+    if (too_large && (at == text.length || !is_digit(text.data[at])))
         return NULL;
-    for (; at < text.length; at++)
-        if (!is_digit(text.data[at]) && text.data[at] != '.')
-            return NULL;
-    return "numbers are seconds, at most 86400: give milliseconds and longer durations with a unit, such as 30000ms or "
-           "2d";
+    while (at < text.length && is_digit(text.data[at]))
+        at++;
+    size_t point = at;
+    at += at < text.length && text.data[at] == '.';
+    bool is_exact = at == point || at == text.length || read_decimals(text, &at, 3, &decimals, &of);
+    while (at < text.length && is_digit(text.data[at]))
+        at++;
+    if (at < text.length && at > 0 && (text.data[at] == 'e' || text.data[at] == 'E'))
+        return "a number of seconds has no exponent";
+    if (at < text.length)
+        return NULL;
+    if (too_large || (seconds == DURATION_MAX_SECONDS && decimals))
+        return "numbers are seconds, at most 86400: give milliseconds and longer durations with a unit, such as "
+               "30000ms or 2d";
+    return is_exact ? NULL : "a number of seconds has at most three decimals";
+}
+
+const char *duration_hint(struct bytes text)
+{
+    int64_t ms;
+    const char *hint = number_hint(text);
+    return hint || read_units(text, &ms) != READING_TOO_LONG ? hint : too_long;
 }
 
 const char *duration_text_hint(struct bytes text)
 {
     int64_t ms;
-    if (!text.length || !is_digit(text.data[0]) || duration_parse(text, &ms))
+    enum reading reading = read_units(text, &ms);
+    if (!text.length || !is_digit(text.data[0]) || reading == READING_GOOD)
         return NULL;
-    for (size_t at = 0; at < text.length; at++)
-        if (!is_digit(text.data[at]) && text.data[at] != '.')
-            return "the units are d, h, m, s and ms, the largest first, and all of it must be whole milliseconds";
+    for (size_t at = 0; at < text.length; at++) {
+        if (is_digit(text.data[at]) || text.data[at] == '.')
+            continue;
+        return reading == READING_TOO_LONG
+                   ? too_long
+                   : "the units are d, h, m, s and ms, the largest first, and all of it must be whole milliseconds";
+    }
     return "a number in quotes needs a unit, such as \"30s\"; a number of seconds stands without quotes";
 }
 

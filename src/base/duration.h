@@ -23,7 +23,10 @@ bool duration_parse(struct bytes text, int64_t *ret_ms) MUST_CHECK;
 bool duration_parse_seconds(struct bytes text, int64_t *ret_ms) MUST_CHECK;
 /* Parses either form, as on the command line and in the settings file. */
 bool duration_parse_any(struct bytes text, int64_t *ret_ms) MUST_CHECK;
-/* Returns the hint for a number over DURATION_MAX_SECONDS; NULL: the text is not one. */
+/*
+ * Returns the rule that the text breaks: a number has at most three decimals, no exponent, and is at most
+ * DURATION_MAX_SECONDS; a text with units is at most DURATION_MAX_MS. NULL: it breaks none of these.
+ */
 const char *duration_hint(struct bytes text);
 /* Returns the hint for a JSON string that begins with a digit and that duration_parse refuses; NULL: any other. */
 const char *duration_text_hint(struct bytes text);

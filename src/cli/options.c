@@ -202,11 +202,18 @@ static bool read_duration(const struct option *option, const char *value, int64_
         return true;
     }
     int64_t ms;
-    if (!duration_parse_any(bytes_of(value), &ms) || ms < option->minimum) {
+    if (!duration_parse_any(bytes_of(value), &ms)) {
         const char *hint = duration_hint(bytes_of(value));
         if (!hint)
             return refuse(option, value, "a time such as 30s, 10m or 1h30m");
         (void)cli_error(CLI_USAGE, "--%s %s: %s", option->name, value, hint);
+        return false;
+    }
+    if (ms < option->minimum) {
+        char minimum[DURATION_TEXT_SIZE];
+        (void)duration_format(option->minimum, minimum);
+        (void)cli_error(CLI_USAGE, "--%s %s: it must be %s %s", option->name, value,
+                        option->minimum == 1 ? "above" : "at least", option->minimum == 1 ? "0" : minimum);
         return false;
     }
     *ret_ms = ms;

@@ -28,7 +28,16 @@ check "a number of milliseconds is refused with a hint" contains "$code $err" "6
 call "$permitctl" run -s a --ttl soon true
 check "a ttl that is no time is a usage error" test "$code" = 64
 call "$permitctl" run -s a --ttl 0 true
-check "a ttl of 0 is a usage error" test "$code" = 64
+check "a ttl of 0 is a usage error" test "$code $err" = "64 permitctl: --ttl 0: it must be above 0"
+call "$permitctl" semaphore put a --default-ttl 0s
+check "a default ttl, too" test "$code $err" = "64 permitctl: --default-ttl 0s: it must be above 0"
+call "$permitctl" top --interval 10ms
+check "an interval below the minimum is a usage error" \
+    test "$code $err" = "64 permitctl: --interval 10ms: it must be at least 100ms"
+call "$permitctl" run -s a --wait 1e3 true
+check "an exponent is refused with a hint" contains "$code $err" "64 permitctl: --wait 1e3: a number of seconds has no exponent"
+call "$permitctl" run -s a --wait 99999999d true
+check "so is a time beyond the maximum" contains "$code $err" "64 permitctl: --wait 99999999d: the maximum is 100 years"
 call "$permitctl" run -s a -n --wait 1s true
 check "-n and --wait exclude each other" test "$code" = 64
 for wrong in 10minutes soon -1s 1m30 ""; do
