@@ -10,6 +10,7 @@
 #include "cli/credentials_file.h"
 #include "cli/json.h"
 #include "core/credentials.h"
+#include "core/name.h"
 
 enum {
     TEXT_MAX = 1024 * 1024,
@@ -77,15 +78,6 @@ static bool append_token_line(struct buf *out, const char *token, const char *un
     return true;
 }
 
-/* Returns true if the text can stand in a value of the file. */
-static bool is_plain(const char *text)
-{
-    for (; text && *text; text++)
-        if ((unsigned char)*text < ' ' || *text == ';' || *text == '[' || *text == ']')
-            return false;
-    return true;
-}
-
 /* Reads the section as permitd does. Without a role it is tried with one that needs no more. */
 static bool section_is_valid(const char *name, const char *lines, const char *role, struct buf *message)
 {
@@ -93,11 +85,8 @@ static bool section_is_valid(const char *name, const char *lines, const char *ro
     struct buf text;
     buf_init(&text, TEXT_MAX);
     buf_printf(&text, "[%s]\n%s%s", name, lines, role ? "" : "role = admin\n");
-    bool valid = credentials_parse((struct bytes){buf_text(&text), text.length}, "the section", &credentials, message);
-    if (valid && credentials.tokens.items[0].until <= clock_wall() / US_PER_SECOND) {
-        buf_append_text(message, "--until: that day has passed");
-        valid = false;
-    }
+    bool valid = credentials_parse((struct bytes){buf_text(&text), text.length}, "a section with these options",
+                                   &credentials, message);
     credentials_release(&credentials);
     buf_release(&text);
     return valid;
@@ -150,6 +139,38 @@ static int append_section(const struct cli *cli, const char *token, const char *
     return code;
 }
 
+/* Checks --semaphores against --role. Returns CLI_OK, or another status after an error message. */
+static int check_semaphores(const struct cli_options *options)
+{
+    const char *names = options->semaphores ? options->semaphores : "";
+    bool needs_scope = role_of_word(options->role)->needs_scope;
+    if (options->semaphores && !needs_scope)
+        return cli_error(CLI_USAGE, "--role %s has all semaphores, and does not take --semaphores", options->role);
+    names += strspn(names, " ");
+    if (needs_scope && !*names)
+        return cli_error(CLI_USAGE, "--role %s needs --semaphores NAMES ('*' for all)", options->role);
+    for (size_t length; *names; names += length + strspn(names + length, " ")) {
+        length = strcspn(names, " ");
+        if (!scope_name_is_valid((struct bytes){names, length}))
+            return cli_error(CLI_USAGE,
+                             "--semaphores %.*s: expected names of 1 to 255 of A-Z a-z 0-9 . _ : @ - with spaces "
+                             "between them; a prefix ends in *",
+                             (int)length, names);
+    }
+    return CLI_OK;
+}
+
+/* Returns CLI_OK, or another status after an error message. */
+static int check_until(const char *date)
+{
+    int64_t until;
+    if (!credential_parse_date(date, &until))
+        return cli_error(CLI_USAGE, "--until %s: expected a date such as 2027-01-31", date);
+    if (until <= clock_wall() / US_PER_SECOND)
+        return cli_error(CLI_USAGE, "--until %s: that day has passed", date);
+    return CLI_OK;
+}
+
 /* Returns CLI_OK, or another status after an error message. */
 static int check_make_options(const struct cli *cli)
 {
@@ -164,10 +185,13 @@ static int check_make_options(const struct cli *cli)
                          "--append needs --role: without a role only a line is made, which belongs into the "
                          "section [%s]; put it there",
                          cli->words[0]);
-    if (!is_plain(options->namespace) || !is_plain(cli->words[0]) || !is_plain(options->semaphores) ||
-        !is_plain(options->until))
-        return cli_error(CLI_USAGE, "the credentials file cannot contain ; [ ] and control characters in a value");
-    return CLI_OK;
+    if (!principal_name_is_valid(bytes_of(cli->words[0])))
+        return cli_error(CLI_USAGE, "NAME %s: expected 1 to %d of A-Z a-z 0-9 . _ @ -", cli->words[0],
+                         PRINCIPAL_NAME_MAX);
+    if (options->namespace && !name_is_namespace(bytes_of(options->namespace)))
+        return cli_error(CLI_USAGE, "--namespace %s: expected 1 to 32 of a-z 0-9 -", options->namespace);
+    int code = options->role ? check_semaphores(options) : CLI_OK;
+    return code == CLI_OK && options->until ? check_until(options->until) : code;
 }
 
 /* Appends the lines of the section, that of the token first. False: the digest cannot be computed. */

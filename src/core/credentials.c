@@ -126,8 +126,7 @@ bool token_is_well_formed(struct bytes token)
     return true;
 }
 
-/* Reads "2027-01-31" as the end of that day in UTC. */
-static bool parse_date(const char *text, int64_t *ret_until)
+bool credential_parse_date(const char *text, int64_t *ret_until)
 {
     char moment[RFC3339_SIZE];
     utc_us last;
@@ -173,7 +172,7 @@ static bool take_token(struct reading *reading, const char *value, int line, str
         bool is_until = strncmp(rest, between, strlen(between)) == 0;
         const char *date = is_until ? rest + strlen(between) : rest;
         spaces = strspn(date, " \t");
-        if (!is_until || !spaces || !parse_date(date + spaces, &token.until)) {
+        if (!is_until || !spaces || !credential_parse_date(date + spaces, &token.until)) {
             buf_append_text(why, "behind the digest only 'until' and a date such as 2027-01-31 may follow");
             return false;
         }
@@ -245,11 +244,18 @@ static bool take_role(struct reading *reading, const char *value, int line, stru
     return true;
 }
 
+bool scope_name_is_valid(struct bytes name)
+{
+    bool is_prefix = name.length && name.data[name.length - 1] == '*';
+    struct bytes text = {name.data, name.length - is_prefix};
+    return name_is_semaphore(text) || (is_prefix && text.length == 0);
+}
+
 static bool add_entry(struct reading *reading, struct bytes name, struct buf *why)
 {
     bool is_prefix = name.data[name.length - 1] == '*';
     struct bytes text = {name.data, name.length - is_prefix};
-    if (!name_is_semaphore(text) && !(is_prefix && text.length == 0)) {
+    if (!scope_name_is_valid(name)) {
         buf_append_text(why, "a name has 1 to 255 of A-Z a-z 0-9 . _ : @ - , and a prefix ends in *");
         return false;
     }
@@ -369,7 +375,7 @@ static bool end_section(struct reading *reading, struct buf *why)
     return true;
 }
 
-static bool is_principal_name(struct bytes name)
+bool principal_name_is_valid(struct bytes name)
 {
     return name_is_semaphore(name) && !memchr(name.data, ':', name.length);
 }
@@ -380,7 +386,7 @@ static bool on_section(void *context, struct bytes name, int line, struct buf *w
     struct credentials *credentials = reading->credentials;
     if (!end_section(reading, why))
         return false;
-    if (!is_principal_name(name)) {
+    if (!principal_name_is_valid(name)) {
         buf_append_text(why, "the name of a principal has 1 to 255 of A-Z a-z 0-9 . _ @ -");
         return false;
     }

@@ -84,6 +84,13 @@ bool credentials_load(const char *path, uid_t user, struct credentials *ret_cred
 /* Accepts zeroed credentials. */
 void credentials_release(struct credentials *credentials);
 
+/* Returns true for the name of a principal: 1 to PRINCIPAL_NAME_MAX of A-Z a-z 0-9 . _ @ - */
+bool principal_name_is_valid(struct bytes name) MUST_CHECK;
+/* Returns true for a name in `semaphores`: that of a semaphore, a prefix of one with * behind it, or "*". */
+bool scope_name_is_valid(struct bytes name) MUST_CHECK;
+/* Reads the date of `until`, "2027-01-31", as the end of that day in UTC, in seconds since 1970. */
+bool credential_parse_date(const char *text, int64_t *ret_until) MUST_CHECK;
+
 /* The soonest time after `now` (seconds since 1970) at which a token ends; INT64_MAX: none does. */
 int64_t credentials_until(const struct credentials *credentials, int64_t now);
 

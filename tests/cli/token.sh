@@ -85,20 +85,23 @@ wrong() {
     check "$sentence" contains "$code $err" "64 permitctl: $expected"
     check "and no token is printed" test -z "$out"
 }
-wrong "a name with a space is refused" "the section, line 1: the name of a principal" 'a b'
-wrong "a name cannot end the heading" "the credentials file cannot contain ; [ ] and control characters in a value" $'a]\nrole = admin'
+wrong "a name with a space is refused" "NAME a b: expected 1 to 255 of A-Z a-z 0-9 . _ @ -" 'a b'
+wrong "a name cannot end the heading" "NAME a]" $'a]\nrole = admin'
 wrong "an unknown role" "--role root: expected look|use|operate|admin|fence|metrics" a --role root
-wrong "a role that needs semaphores" "the section, line 1: [a] has no semaphores" a --role use
-wrong "a role that has all semaphores" "the section, line 1: [a]: role admin has all semaphores" a --role admin --semaphores 'x'
+wrong "a role that needs semaphores" "--role use needs --semaphores NAMES" a --role use
+wrong "a role that has all semaphores" "--role admin has all semaphores" a --role admin --semaphores 'x'
 wrong "a namespace without a role" "--namespace needs --role" a --namespace x
-wrong "a namespace that cannot be" "the section, line 4: a namespace has 1 to 32 of a-z 0-9 -" a --role admin --namespace X
+wrong "a namespace that cannot be" "--namespace X: expected 1 to 32 of a-z 0-9 -" a --role admin --namespace X
+wrong "an empty namespace" "--namespace : expected 1 to 32" a --role admin --namespace ''
 wrong "semaphores without a role" "--semaphores needs --role" a --semaphores 'x'
-wrong "no semaphores" "the section, line 1: [a] has no semaphores" a --role use --semaphores ' '
-wrong "a name of a semaphore that cannot be" "the section, line 4: a name has 1 to 255" a --role use --semaphores 'a*b'
-wrong "a line within a value" "the credentials file cannot contain ; [ ] and control characters in a value" a --role use --semaphores $'x\nrole = admin'
-wrong "a comment within a value" "the credentials file cannot contain ; [ ] and control characters in a value" a --role use --semaphores 'x ;y'
-wrong "a day that is not there" "the section, line 2: behind the digest" a --until 2027-02-30
-wrong "a day that is over" "--until: that day has passed" a --until 2020-01-01
+wrong "no semaphores" "--role use needs --semaphores NAMES" a --role use --semaphores ' '
+wrong "a name of a semaphore that cannot be" "--semaphores a*b: expected names of 1 to 255" a --role use --semaphores 'x a*b y'
+wrong "a line within a value" "--semaphores x" a --role use --semaphores $'x\nrole = admin'
+wrong "a comment within a value" "--semaphores ;y: expected" a --role use --semaphores 'x ;y'
+wrong "a name that is too long for a line of the file" "a section with these options, line 5: longer than 197 bytes" a --role use --semaphores "$(printf '%0200d' 0)"
+wrong "a word instead of a day" "--until tomorrow: expected a date such as 2027-01-31" a --until tomorrow
+wrong "a day that is not there" "--until 2027-02-30: expected a date" a --until 2027-02-30
+wrong "a day that is over" "--until 2020-01-01: that day has passed" a --until 2020-01-01
 
 # bad SENTENCE EXPECTED LINE...: a file of these lines is refused.
 bad() {
