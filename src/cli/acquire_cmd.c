@@ -80,7 +80,12 @@ static int fail_acquire(struct cli *cli, int signal_fd, const char *owner, enum 
      * that was refused holds nothing; its place in the queue is kept for 10 seconds.
      */
     const char *key = permit_client_key(cli->client);
-    if (permit_client_in_doubt(cli->client) && (cli->options.id || !acquire_cmd_release(cli, key, signal_fd)))
+    if (permit_client_in_doubt(cli->client) && cli->options.id)
+        (void)cli_error(0,
+                        "%s may have been granted; if so, it is held until its ttl expires. Another client may hold "
+                        "this key: look with permitctl show %s, before you release it with permitctl release %s",
+                        key, key, key);
+    else if (permit_client_in_doubt(cli->client) && !acquire_cmd_release(cli, key, signal_fd))
         (void)cli_error(
             0, "%s may have been granted; if so, it is held until its ttl expires. To release it: permitctl release %s",
             key, key);

@@ -128,6 +128,18 @@ for verb in run acquire; do
     kill -CONT "$permitd_pid"
     soon in_use backups 0
 done
+soon not sent
+kill -STOP "$permitd_pid"
+"$permitctl" acquire -s backups --id doubted 2>"$dir/err" &
+pid=$!
+soon sent
+kill -TERM "$pid"
+finish "$pid"
+check "with --id, whose key may be another client's, it says to look first" grep -q \
+    'Another client may hold this key: look with permitctl show doubted, before you release it' "$dir/err"
+kill -CONT "$permitd_pid"
+call "$permitctl" release doubted
+soon in_use backups 0
 "$permitctl" --url http://127.0.0.1:1 run -s backups -- touch "$dir/ran_not" 2>"$dir/err" &
 pid=$!
 takes_signals() { [ $((0x$(sed -n 's/^SigBlk:[[:space:]]*//p' "/proc/$pid/status") >> 14 & 1)) = 1 ]; }
