@@ -34,6 +34,9 @@ static void append_value(struct buf *out, struct json_object *value)
             append_value(out, json_object_array_get_idx(value, i));
         }
         return;
+    case json_type_object:
+        buf_append_text(out, json_object_object_length(value) ? json_object_get_string(value) : "-");
+        return;
     default: buf_append_text(out, json_object_get_string(value)); return;
     }
 }

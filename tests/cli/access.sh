@@ -70,7 +70,7 @@ check "and how to save one" contains "$err" "no credential was sent: permitctl l
 check "sent once" test "$(sent)" = 1
 call "$permitctl" --token "$good" whoami
 check "--token" contains "$code $(xargs <<<"$out")" \
-    "0 principal shop-checkout rights look,use semaphores shop:*,hall until 2027-01-31"
+    "0 principal shop-checkout rights look,use semaphores shop:*,hall quotas - until 2027-01-31"
 call "$permitctl" --json --token look whoami
 check "whoami as JSON" test "$code $(jq -r '.principal, .until' <<<"$out" | xargs)" = "0 reader null"
 call "$permitctl" --url "$plain/open" whoami

@@ -71,7 +71,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.refuse(403, "needs the right use on s")
         elif self.path == "/v1/whoami":
             self.answer(200, {"principal": name, "rights": rights, "semaphores": ["shop:*", "hall"],
-                              "until": "2027-01-31" if "use" in rights else None})
+                              "quotas": {}, "until": "2027-01-31" if "use" in rights else None})
         elif self.path == "/v1/requests":
             self.answer(200, self.grant(json.loads(body)))
         elif self.path.startswith("/v1/requests/"):
