@@ -519,6 +519,18 @@ bool config_load_environment(const struct config_table *table, void *settings, s
 
 /* ---- command line ---- */
 
+/* Returns the last setting before this argument, such as "--log-level", without its value; length 0: there is none. */
+static struct bytes setting_before(const struct config_table *table, char **argv, int index)
+{
+    for (int at = index - 1; at >= 0 && at >= index - 2; at--) {
+        struct bytes word = {argv[at], strcspn(argv[at], "=")};
+        if (strncmp(word.data, "--", 2) == 0 &&
+            find_row(table, flag_name, (struct bytes){word.data + 2, word.length - 2}))
+            return word;
+    }
+    return (struct bytes){0};
+}
+
 bool config_load_argument(const struct config_table *table, void *settings, int argc, char **argv, int *index,
                           struct buf *message)
 {
@@ -526,8 +538,11 @@ bool config_load_argument(const struct config_table *table, void *settings, int 
     if (strncmp(argument, "--", 2) != 0 || argument[2] == '\0') {
         /* Print the word only if it is a setting without its dashes: any other word may be a secret. */
         struct bytes word = {argument, strcspn(argument, "=")};
+        struct bytes before = setting_before(table, argv, *index);
         if (find_row(table, flag_name, word))
             buf_printf(message, "'%.*s' is not expected", (int)word.length, word.data);
+        else if (before.length)
+            buf_printf(message, "argument %d, after %.*s, is not expected", *index, (int)before.length, before.data);
         else
             buf_printf(message, "argument %d is not expected", *index);
         buf_append_text(message, "; settings are given as --name value");

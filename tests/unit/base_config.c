@@ -281,7 +281,10 @@ Test(config, secret_is_never_printed)
     expect_said("that is not the name of a setting");
     expect_not_said("hunter2");
     cr_expect(!FLAGS("--workers=3", "hunter2"));
-    expect_said("argument 1 is not expected");
+    expect_said("argument 1, after --workers, is not expected");
+    expect_not_said("hunter2");
+    cr_expect(!FLAGS("--workers", "3", "hunter2"));
+    expect_said("argument 2, after --workers, is not expected");
     expect_not_said("hunter2");
 }
 
