@@ -84,7 +84,7 @@ struct cli_options {
     const char *role;
     const char *semaphores; /* scope of a principal */
     const char *until;
-    const char *append; /* name of a credentials file */
+    const char *append;    /* name of a credentials file */
     const char *namespace; /* token make: of the principal; else that of the key or owner; NULL: the caller's own */
     bool yes;
 
