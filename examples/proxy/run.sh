@@ -27,8 +27,8 @@ openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 9 -su
     -addext subjectAltName=DNS:permit.example,IP:127.0.0.1 -keyout proxy.key -out certificate.pem 2>>openssl.log
 cat certificate.pem proxy.key >proxy.pem
 export PERMIT_CA=$work/certificate.pem
-"$permitctl" token make web1 --role operate --semaphores '*' >web1.token 2>>credentials
-"$permitctl" token make scraper --role metrics >scraper.token 2>>credentials
+"$permitctl" token make web1 --role operate --semaphores '*' --append credentials >web1.token
+"$permitctl" token make scraper --role metrics --append credentials >scraper.token
 permitd_start 127.0.0.1:0 --listen "unix:$work/permitd.sock" --credentials credentials \
     --allowed-hosts permit.example
 permitd_address=$(sed -n 's!^permitd: listening on http://!!p' permitd.out)

@@ -42,9 +42,9 @@ sign web1 DNS:web1.example
 sign web2 DNS:web2.example
 # shellcheck disable=SC2129
 # 5. to 7. A token and a section of the credentials file for each machine; the token file goes to the machine.
-permitctl token make web1 --role use --semaphores 'backups shop:*' >web1.token 2>>credentials
-permitctl token make web2 --role use --semaphores 'backups' >web2.token 2>>credentials
-permitctl token make admin --role admin >admin.token 2>>credentials
+permitctl token make web1 --role use --semaphores 'backups shop:*' --append credentials >web1.token
+permitctl token make web2 --role use --semaphores 'backups' --append credentials >web2.token
+permitctl token make admin --role admin --append credentials >admin.token
 # 8. The names of the certificates belong to the same principals.
 sed -i -e '/^\[web[12]\]$/{p;s/\[\(.*\)\]/certificate = DNS:\1.example/}' credentials
 # 9. permitd: permitd_start adds --data-dir and waits until it serves.
