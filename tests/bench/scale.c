@@ -25,7 +25,7 @@ static const struct numbers {
     const char *buffer_pool; /* of both servers, for the large one's rows */
     size_t rounds;
     double seconds;
-} full = {65536, 60000, 40, 500000, 1000000, 50000000, "12GiB", 7, 3},
+} full = {65536, 60000, 40, 500000, 1000000, 50000000, "12GiB", 5, 3},
   quick = {2000, 1800, 5, 20000, 5000, 100000, "512MiB", 1, 1};
 
 struct figures {
