@@ -19,10 +19,11 @@ static struct script {
     const char *timeouts; /* "1" for each call of store_lock that times out, in order; then all succeed */
     char locked[100];     /* semaphores of each call, one letter each: "abc ab c" */
     size_t locks;
-    void (*awaited)(void);    /* called while store_await has the lock */
-    unsigned lost_after_ms;   /* the next call of store_lock loses the session after this time; 0: it does not */
-    size_t ahead[SEMAPHORES]; /* waiters that the last call may read with the locks, of each semaphore */
-    size_t unlocked;          /* semaphores that were locked in the database while no batch held their pre-lock */
+    void (*awaited)(void);          /* called while store_await has the lock */
+    enum permit_status await_fails; /* how the next call of store_await fails; PERMIT_OK: it does not */
+    unsigned lost_after_ms;         /* the next call of store_lock loses the session after this time; 0: it does not */
+    size_t ahead[SEMAPHORES];       /* waiters that the last call may read with the locks, of each semaphore */
+    size_t unlocked;                /* semaphores that were locked in the database while no batch held their pre-lock */
     size_t asked, decided;
     char order[100]; /* keys in the order in which they were decided: "k1 k2" */
 } script;
@@ -121,9 +122,11 @@ static enum permit_status await(struct store *store, uint64_t semaphore_id)
     (void)store;
     strcat(script.locked, script.locked[0] ? " +" : "+");
     strncat(script.locked, &"abc"[semaphore_id - 1], 1);
-    if (script.awaited)
+    enum permit_status status = script.await_fails;
+    script.await_fails = PERMIT_OK;
+    if (status == PERMIT_OK && script.awaited)
         script.awaited();
-    return PERMIT_OK;
+    return status;
 }
 
 static const struct store_methods methods = {.reconnect = succeed,
@@ -284,12 +287,17 @@ Test(worker, batch_on_a_shared_semaphore_takes_what_arrives_while_it_waits_for_t
     cr_assert_eq(script.decided, BATCH);
 }
 
-Test(worker, batch_on_a_semaphore_of_this_process_alone_locks_and_reads_at_once)
+static void ask_three_times(void)
 {
-    semaphore_cache_find(&engine.queue.semaphores, 1)->cached = calloc(1, sizeof(struct cached_semaphore));
     ask(0, "k1", "a");
     ask(1, "k2", "a");
     ask(2, "k3", "a");
+}
+
+Test(worker, batch_on_a_semaphore_of_this_process_alone_locks_and_reads_at_once)
+{
+    semaphore_cache_find(&engine.queue.semaphores, 1)->cached = calloc(1, sizeof(struct cached_semaphore));
+    ask_three_times();
     worker_run(&task);
     cr_assert_str_eq(script.locked, "a");
 }
@@ -308,9 +316,7 @@ Test(worker, batch_that_is_tried_again_gathers_again)
 {
     script.timeouts = "1";
     share(1);
-    ask(0, "k1", "a");
-    ask(1, "k2", "a");
-    ask(2, "k3", "a");
+    ask_three_times();
     worker_run(&task);
     cr_assert_str_eq(script.locked, "+a a +a a", "%s", script.locked);
 }
@@ -325,4 +331,31 @@ Test(worker, batch_that_was_too_long_counts_what_it_has_gathered)
     worker_run(&task);
     cr_assert_eq(script.decided, BATCH);
     cr_assert_eq(engine.queue.batch_max, BATCH_MAX_LEAST, "%zu", engine.queue.batch_max);
+}
+
+/* Nothing is gathered without the lock; the next try waits for it again. */
+static void fail_to_await(enum permit_status status)
+{
+    script.await_fails = status;
+    share(1);
+    ask_three_times();
+    worker_run(&task);
+    cr_assert_str_eq(script.locked, "+a +a a", "%s: %s", permit_status_word(status), script.locked);
+    cr_assert_eq(script.decided, BATCH);
+    cr_assert_not(store.in_batch);
+}
+
+Test(worker, batch_that_does_not_get_a_shared_lock_in_time_tries_again)
+{
+    fail_to_await(PERMIT_LOCK_TIMEOUT);
+}
+
+Test(worker, batch_that_loses_the_connection_while_it_waits_for_a_shared_lock_tries_again)
+{
+    fail_to_await(PERMIT_DATABASE_LOST);
+}
+
+Test(worker, batch_in_a_deadlock_at_a_shared_lock_tries_again)
+{
+    fail_to_await(PERMIT_CONFLICT);
 }
