@@ -470,10 +470,10 @@ static bool read_integer(struct bytes value, const struct wire_member *member, i
     return true;
 }
 
-/* Reads "none" as -1. */
-static bool read_none(struct bytes value, int64_t *ret_number)
+/* Reads this word as -1. */
+static bool read_none(struct bytes value, const char *word, int64_t *ret_number)
 {
-    bool none = wire_is_word(value, "none");
+    bool none = wire_is_word(value, word);
     if (none)
         *ret_number = -1;
     return none;
@@ -564,8 +564,9 @@ static bool read_value(struct bytes value, const struct wire_member *member, voi
     case WIRE_NONCE: return read_text(value, member, arena, place);
     case WIRE_INTEGER: return read_integer(value, member, place);
     case WIRE_DURATION: return read_duration(value, member, place);
-    case WIRE_INTEGER_OR_NONE: return read_none(value, place) || read_integer(value, member, place);
-    case WIRE_DURATION_OR_NONE: return read_none(value, place) || read_duration(value, member, place);
+    case WIRE_INTEGER_OR_NONE: return read_none(value, "none", place) || read_integer(value, member, place);
+    case WIRE_DURATION_OR_NONE: return read_none(value, "none", place) || read_duration(value, member, place);
+    case WIRE_DURATION_OR_STRICT: return read_none(value, "strict", place) || read_duration(value, member, place);
     case WIRE_HOLD: return read_hold(value, member, place);
     case WIRE_BOOLEAN: return read_boolean(value, place);
     case WIRE_CHOICE: return read_choice(value, member, place);
@@ -617,7 +618,8 @@ static enum permit_status refuse_member(const struct wire_member *member, struct
     if (arena->refused)
         return PERMIT_NO_MEMORY;
     buf_printf(message, "%s%s must be %s", where, member->name, member->expected);
-    bool is_time = member->type == WIRE_DURATION || member->type == WIRE_DURATION_OR_NONE || member->type == WIRE_HOLD;
+    bool is_time = member->type == WIRE_DURATION || member->type == WIRE_DURATION_OR_NONE ||
+                   member->type == WIRE_DURATION_OR_STRICT || member->type == WIRE_HOLD;
     bool is_text = value.length > 1 && value.data[0] == '"';
     const char *hint = !is_time  ? NULL
                        : is_text ? duration_text_hint((struct bytes){value.data + 1, value.length - 2})

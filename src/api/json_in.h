@@ -30,6 +30,7 @@ enum wire_type {
     WIRE_DURATION,         /* int64_t in milliseconds, min to max */
     WIRE_INTEGER_OR_NONE,  /* like WIRE_INTEGER; -1: "none" */
     WIRE_DURATION_OR_NONE, /* like WIRE_DURATION; -1: "none" */
+    WIRE_DURATION_OR_STRICT, /* like WIRE_DURATION; -1: "strict" */
     WIRE_BOOLEAN,          /* bool */
     WIRE_HOLD,             /* struct ttl: a duration, min to max ms, "none", or "owner" */
     WIRE_CHOICE,           /* an enum: the number of the word in `choices`, from 1 */

@@ -310,6 +310,8 @@ static void write_settings(struct buf *out, const struct semaphore *semaphore)
             write_member_text(out, setting->column, text);
         else if (setting_is_number(setting) && setting_number(setting, semaphore) != SETTING_NONE)
             write_member_i64(out, setting->column, setting_number(setting, semaphore));
+        else if (setting->type == SETTING_DURATION_OR_STRICT)
+            write_member_text(out, setting->name, bytes_of(setting_none_word(setting)));
     }
     if (semaphore->paused_reason.data)
         write_member_text(out, "paused_reason", semaphore->paused_reason);

@@ -19,6 +19,7 @@ enum option_type {
     OPTION_DURATION,         /* int64_t in ms, at least `minimum` */
     OPTION_INTEGER_OR_NONE,  /* as OPTION_INTEGER; "none" is SETTING_NONE */
     OPTION_DURATION_OR_NONE, /* as OPTION_DURATION; "none" is PERMIT_TTL_NONE, which is SETTING_NONE */
+    OPTION_DURATION_OR_STRICT, /* the same with "strict" */
     OPTION_HOLD,             /* as OPTION_DURATION_OR_NONE, or "owner" */
     OPTION_WANT,             /* appended to wants */
     OPTION_SLOT,             /* appended to the slots of the last want: exactly these */
@@ -197,7 +198,8 @@ static bool read_duration(const struct option *option, const char *value, int64_
         *ret_ms = PERMIT_TTL_OWNER;
         return true;
     }
-    if (option->type != OPTION_DURATION && strcmp(value, "none") == 0) {
+    const char *none = option->type == OPTION_DURATION_OR_STRICT ? "strict" : "none";
+    if (option->type != OPTION_DURATION && strcmp(value, none) == 0) {
         *ret_ms = PERMIT_TTL_NONE;
         return true;
     }
@@ -327,6 +329,7 @@ static bool store_value(const struct option *option, char *value, struct cli *cl
     case OPTION_INTEGER_OR_NONE: return read_none(value, member) || read_number(option, value, member);
     case OPTION_DURATION:
     case OPTION_DURATION_OR_NONE:
+    case OPTION_DURATION_OR_STRICT:
     case OPTION_HOLD: return read_duration(option, value, member);
     case OPTION_WANT: return read_want(option, value, &cli->options);
     case OPTION_SLOT:

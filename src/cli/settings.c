@@ -19,11 +19,11 @@ struct json_writer *settings_new(const struct cli_options *given)
         if (!setting_is_number(setting))
             json_add_text(writer, setting->name, option->text);
         else if (option->number == SETTING_NONE)
-            json_add_text(writer, setting->name, "none");
-        else if (setting->type == SETTING_DURATION || setting->type == SETTING_DURATION_OR_NONE)
-            json_add_duration(writer, setting->name, option->number);
-        else
+            json_add_text(writer, setting->name, setting_none_word(setting));
+        else if (setting->type == SETTING_INTEGER || setting->type == SETTING_INTEGER_OR_NONE)
             json_add_number(writer, setting->name, option->number);
+        else
+            json_add_duration(writer, setting->name, option->number);
     }
     return writer;
 }
@@ -37,6 +37,8 @@ void settings_print(const char *body)
         for (char *at = heading; (at = strchr(at, '-'));)
             *at = ' ';
         json_print_lines_of(answer, &(struct json_column){heading, semaphore_settings[i].column}, 1);
+        if (semaphore_settings[i].type == SETTING_DURATION_OR_STRICT) /* the word stands under the other name */
+            json_print_lines_of(answer, &(struct json_column){heading, semaphore_settings[i].name}, 1);
     }
     json_free(answer);
 }

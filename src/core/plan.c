@@ -198,13 +198,13 @@ static bool may_grant_waiters(const struct semaphore *semaphore)
 }
 
 /*
- * Returns queue_read.few. Each waiter wants a unit at least, so no more waiters than free units are granted; some of the
- * first ones may block no others. Those of a slotted semaphore often are, because they want other slots.
+ * Returns how many waiters are read first. Each wants a unit at least, so no more waiters than free units are granted;
+ * some of the first ones may be in nobody's way. Those of a slotted semaphore often are, because they want other slots.
  */
-static size_t few_waiters(const struct semaphore *semaphore, int64_t free)
+static size_t first_waiters(const struct semaphore *semaphore, int64_t free)
 {
     enum { MORE = 2 };
-    return semaphore->kind == KIND_COUNTED && free + MORE < QUEUE_READ_MAX ? (size_t)free + MORE : 0;
+    return semaphore->kind == KIND_COUNTED && free + MORE < QUEUE_READ_MAX ? (size_t)free + MORE : QUEUE_READ_MAX;
 }
 
 size_t plan_queue_reads(const struct view *view, const struct operation *const *operations, size_t operation_count,
@@ -248,10 +248,11 @@ size_t plan_queue_reads(const struct view *view, const struct operation *const *
                                                      .free = free,
                                                      .fifo = semaphore->queue == QUEUE_FIFO,
                                                      .aged = now - settings->backfill_bound_us,
-                                                     .few = few_waiters(semaphore, free),
+                                                     .limit = first_waiters(semaphore, free),
                                                      .freed = freed[i].slots,
                                                      .freed_count = known ? freed[i].slot_count : 0,
-                                                     .all_watches = semaphore->kind == KIND_COUNTED || !known};
+                                                     .all_watches = semaphore->kind == KIND_COUNTED ||
+                                                                    semaphore->queue == QUEUE_FIFO || !known};
     }
     return count;
 }
@@ -285,13 +286,17 @@ static enum permit_status copy_semaphores(struct planner *planner)
     struct semaphore *copies = arena_array(planner->arena, view->semaphore_count, sizeof *copies);
     planner->images = arena_array(planner->arena, view->semaphore_count + 1, sizeof *planner->images);
     planner->slot_views = arena_array(planner->arena, view->semaphore_count, sizeof *planner->slot_views);
-    planner->queues = arena_array(planner->arena, view->semaphore_count, sizeof *planner->queues);
+    planner->queues = arena_array(planner->arena, view->semaphore_count + view->glimpse_count, sizeof *planner->queues);
     if (!copies || !planner->images || !planner->slot_views || !planner->queues)
         return PERMIT_NO_MEMORY;
     for (size_t i = 0; i < view->semaphore_count; i++) {
         copies[i] = view->semaphores[i];
         planner->images[i] = (struct semaphore_image){.semaphore = &copies[i], .expected_version = copies[i].version};
+        planner->queues[i].semaphore = &copies[i];
     }
+    for (size_t i = 0; i < view->glimpse_count; i++)
+        planner->queues[view->semaphore_count + i] =
+            (struct queue_state){.semaphore = &view->glimpses[i].semaphore, .glimpse = &view->glimpses[i]};
     planner->image_count = view->semaphore_count;
     return PERMIT_OK;
 }
@@ -661,11 +666,12 @@ enum permit_status plan_batch(const struct view *view, const struct operation *c
         status = decide_all(&planner);
     if (status == PERMIT_OK)
         status = collect_changes(&planner, &plan);
+    if (status == PERMIT_OK)
+        status = collect_reads(&planner, &plan);
     if (status != PERMIT_OK)
         return status;
     plan.granted = planner.granted;
     plan.granted_count = planner.granted_count;
-    plan.read_more = planner.read_more;
     plan.ids_used = planner.ids.next - ids.next;
     memcpy(plan.ended, planner.ended, sizeof plan.ended);
     *ret_plan = plan;

@@ -74,6 +74,7 @@ struct operation {
     utc_us place, since;    /* a waiter that this process knows: its place, and since when it waits; if its row is
                                    gone, it is entered again with these. 0: it never waited here */
     uint64_t mailed;        /* id of the request in the mail that led to this operation, deleted with it; 0: none */
+    bool widened;           /* it was put back for more locks; if it lacks only kept units again, that is final */
     bool entered;           /* it waits here already. If a client asks for it at another living server now, it has
                                    moved there: PERMIT_OUTCOME_UNKNOWN */
     struct bytes semaphore; /* administrative */
@@ -108,6 +109,7 @@ struct slot_row {
     utc_us due_at;
     int64_t grace_ms;
     bool without_ttl; /* no ttl: due_at is when the request becomes stale, a deadline not shown to the client */
+    bool confirmed;   /* only a refund or an operator frees it */
     /* An unclaimed grant (its request has a server_id) has grace_ms 0 and a deadline that is shown. */
 };
 
@@ -115,6 +117,7 @@ struct slot_row {
 struct named_slots {
     struct slot_row *rows;
     size_t count;
+    bool has_holders; /* also the slots of queue_read.with_holders */
 };
 
 /* The owner of an acquire with ttl "owner", read under a lock that prevents its lapse. */
@@ -125,19 +128,31 @@ struct owner_state {
 
 /*
  * The part of a locked semaphore's queue that was read. Its waiters are among the requests of the view: the first
- * QUEUE_READ_MAX that want no more than may be free, or that may block later ones (under `fifo`: simply the first ones);
- * or fewer (queue_read.few). A deeper read has 16 times as many.
+ * QUEUE_READ_MAX or fewer that want no more than may be free, or that are protected (under `fifo`: simply the first
+ * ones); or the first QUEUE_PROTECTED_MAX protected ones.
  */
-enum { QUEUE_READ_MAX = 64, QUEUE_DEPTH_MAX = 2 };
+enum { QUEUE_READ_MAX = 64, QUEUE_PROTECTED_MAX = 1024 };
 struct queue_view {
-    utc_us beyond_place; /* with `beyond`: the place where the read ended, because more may follow. A request there, */
-    uint64_t beyond;     /* or behind it, cannot be decided in this batch. 0: the part is complete */
+    utc_us beyond_place; /* with `beyond`: the place where the read ended, because more may follow */
+    uint64_t beyond;     /* id of a request there or behind it; 0: the part is complete */
+    size_t limit;        /* of the read that ended there */
 };
 
-static inline size_t queue_read_max(unsigned depth)
-{
-    return (size_t)QUEUE_READ_MAX << (4 * depth);
-}
+/*
+ * A semaphore that the batch does not lock and a waiter of the view wants, read plainly: its row tells whether the
+ * waiter may fit. The requests of the view have the protected ones of its queue, under `fifo` the first ones.
+ */
+struct glimpse {
+    struct semaphore semaphore;
+    const struct watcher *watchers; /* of the waiters of the view */
+    size_t watcher_count;
+};
+/* A waiter that watches a held slot: it cannot be granted. */
+struct watcher {
+    uint64_t request_id;
+    bool confirmed; /* the slot is held for ever */
+};
+enum { GLIMPSES_MAX = 128 };
 
 /* The rows read under the locks. */
 struct view {
@@ -163,6 +178,9 @@ struct view {
      */
     int64_t slack_us;
     struct queue_view *queues; /* one per semaphore; NULL: no queue was read */
+    struct glimpse *glimpses;  /* ascending by id of the semaphore */
+    size_t glimpse_count;
+    bool glimpses_end; /* no more of them are read: another semaphore stays unknown */
     const uint64_t *servers;   /* ids of the servers that are alive, ascending; valid if has_servers */
     size_t server_count;
     bool has_servers; /* store_read_waiters has run */
@@ -217,13 +235,6 @@ struct outcome {
     const char *detail;    /* free text for the answer; NULL: the status's title */
     const uint64_t *needs; /* put_back: ids of all semaphores to lock, ascending */
     size_t need_count;
-    /*
-     * It waits, and lacks only units that are kept for waiters that this batch cannot decide: ids of the semaphores
-     * with which a batch decides them all, ascending. wider_count 0: there is no such set, or it is
-     * too large.
-     */
-    const uint64_t *wider;
-    size_t wider_count;
 };
 
 /* A request row to be written. */
@@ -244,6 +255,7 @@ struct place_change {
     int64_t count; /* units that it wants */
     bool remove;
     uint32_t watch; /* a slot that it cannot do without, and that is held after this batch; 0: none */
+    uint64_t needs; /* wants_needs of its request */
 };
 
 /* A row of `mail`: the permitd has to look at this request. Another's mail is inserted, one's own is deleted. */
@@ -339,9 +351,18 @@ struct plan {
     size_t granted_count;
     const uint64_t *calls; /* ids of requests that wait at this permitd, and that it has to look at: mail to itself */
     size_t call_count;
+    /*
+     * What should be read before the batch is planned again (plan_reads_more). Without it the plan is right, too: it
+     * grants less.
+     */
     uint64_t read_more; /* a bit per semaphore of the view: units stay free although requests wait beyond the part of
-                           its queue that was read, because those that were read block no others. The batch should
-                           be planned again with a deeper read; else all that is free is kept for those beyond */
+                           its queue that was read */
+    uint64_t read_held; /* the same: slots with their holders, for the choice of a run that a waiter reserves */
+    const uint64_t *unknown; /* ids of semaphores that waiters of the view want, ascending: view.glimpses */
+    size_t unknown_count;
+    const uint64_t *hopeless; /* wants_needs of waiters that can neither be granted nor reserve: not read again */
+    size_t hopeless_count;
+    size_t hopeless_protected; /* so many of them, the first ones, also hold for protected waiters */
     uint64_t ids_used;
     unsigned ended[END_REASON_COUNT]; /* number of requests this batch ends, by reason; tombstones count as
                                          END_NEVER_HELD */
@@ -368,9 +389,10 @@ struct queue_read {
     int64_t free;     /* units that may be free in this batch, above 0: waiters that want more cannot be granted, but
                          under `fifo` they are read too */
     bool fifo;
-    utc_us aged;    /* not `fifo`: those that wait since then or longer are read too: they block later ones */
-    size_t few;     /* with depth 0: waiters to read, less than QUEUE_READ_MAX; 0: QUEUE_READ_MAX */
-    unsigned depth; /* at most QUEUE_DEPTH_MAX: how far to read (queue_read_size) */
+    utc_us aged;    /* those that wait since then or longer are protected: they are read too */
+    size_t limit;   /* waiters to read before the one that is `beyond` */
+    const uint64_t *hopeless; /* as in struct plan: waiters that are not read */
+    size_t hopeless_count, hopeless_protected;
     /*
      * Slots that the batch may free, in any order, with duplicates. A waiter that watches another slot is not read: that
      * slot stays held, so the waiter cannot be granted, and it blocks nobody. all_watches: read those too.
@@ -378,29 +400,14 @@ struct queue_read {
     const uint32_t *freed;
     size_t freed_count; /* at most QUEUE_FREED_MAX */
     bool all_watches;
+    bool with_holders; /* slotted: also QUEUE_WINDOW slots from the lowest free one on, with their holders */
 };
-enum { QUEUE_FREED_MAX = 500 };
-
-/* Returns how many waiters the read returns before the one that is `beyond`. */
-static inline size_t queue_read_size(const struct queue_read *read)
-{
-    return read->depth == 0 && read->few ? read->few : queue_read_max(read->depth);
-}
-
-/* Makes the read deeper. False: it is as deep as it may be. */
-static inline bool queue_read_deepen(struct queue_read *read)
-{
-    if (read->depth == QUEUE_DEPTH_MAX)
-        return false;
-    read->depth += read->few == 0;
-    read->few = 0;
-    return true;
-}
+enum { QUEUE_FREED_MAX = 500, QUEUE_WINDOW = 2048 };
 
 /*
  * Finds the queues that must be read, after the locks and after due holders were read, and before the plan: a locked
  * semaphore has waiters, and units of it may be free in this batch. ret_reads has space for one per semaphore of the
- * view; their depth is 0, and of a counted semaphore a few more waiters are read than units are free. Returns their
+ * view; of a counted semaphore a few more waiters are read than units are free. Returns their
  * number. *ret_servers: the batch has a row that waits, or an unclaimed grant, so the living servers must be read even if
  * no queue is (store_read_waiters with 0 reads). An administrative operation changes its semaphore only: it reads none.
  * Lists of slots are in the arena.
@@ -426,6 +433,11 @@ size_t plan_queue_reads(const struct view *view, const struct operation *const *
 enum permit_status plan_batch(const struct view *view, const struct operation *const *operations,
                               size_t operation_count, struct id_range ids, const struct plan_settings *settings,
                               struct arena *arena, struct plan *ret_plan) MUST_CHECK;
+/* Returns true if the plan names something to read before the batch is planned again. */
+static inline bool plan_reads_more(const struct plan *plan)
+{
+    return plan->read_more || plan->read_held || plan->unknown_count;
+}
 /*
  * Makes the plan write every semaphore of its view, so that the compare-and-set proves all that the plan relied on: a
  * view from caches.

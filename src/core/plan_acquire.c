@@ -184,21 +184,6 @@ static enum permit_status check_wants(struct planner *planner, const struct oper
 
 /* ---- capacity ---- */
 
-/* Returns true if earlier waiters come first. An operation that was put back comes before new requests only. */
-static bool is_reserved(const struct planner *planner, const struct semaphore_image *image)
-{
-    const struct queue_state *queue = planner_queue(planner, image);
-    return queue->reserved || (queue->put_back && !planner->walking);
-}
-
-int64_t units_missing(struct planner *planner, const struct want *want)
-{
-    const struct semaphore_image *image = planner_image(planner, want->semaphore_id);
-    if (is_reserved(planner, image))
-        return INT64_MAX;
-    return want->count + planner_queue(planner, image)->kept - (image->semaphore->capacity - image->semaphore->in_use);
-}
-
 /* The deficit of one want while due holders are selected. The want fits if neither number is above 0. */
 struct deficit {
     int64_t units;           /* missing units; INT64_MAX: ending holders does not help */
@@ -333,13 +318,13 @@ enum permit_status describe_shortage(struct planner *planner, const struct opera
     const struct want *want = &operation->wants[index];
     const struct semaphore_image *image = planner_image(planner, want->semaphore_id);
     const struct semaphore *semaphore = image->semaphore;
-    bool kept = planner_queue(planner, image)->kept > 0 && want->count <= semaphore->capacity - semaphore->in_use;
     *ret_shortage = (struct shortage){.semaphore_id = semaphore->id,
                                       .semaphore = semaphore->name,
                                       .capacity = semaphore->capacity,
                                       .in_use = semaphore->in_use,
                                       .requested = want->count,
-                                      .behind = kept || is_reserved(planner, image)};
+                                      .behind = units_missing(planner, want) >
+                                                want->count - (semaphore->capacity - semaphore->in_use)};
     return want->choice == CHOOSE_NAMED ? planner_taken_slots(planner, want, index, ret_shortage) : PERMIT_OK;
 }
 
@@ -366,17 +351,6 @@ static enum permit_status check_capacity(struct planner *planner, const struct o
         }
     assert(fit->shortage_count == short_count);
     return PERMIT_NO_CAPACITY;
-}
-
-/* Returns true if a semaphore is closed (capacity 0): it grants no units, however many are released. */
-bool any_closed(struct planner *planner, const struct operation *operation)
-{
-    for (size_t i = 0; i < operation->want_count; i++) {
-        const struct semaphore_image *image = planner_image(planner, operation->wants[i].semaphore_id);
-        if (image && image->semaphore->capacity == 0)
-            return true;
-    }
-    return false;
 }
 
 /*
@@ -524,16 +498,27 @@ static enum permit_status plan_new(struct planner *planner, struct outcome *outc
         return PERMIT_OK;
     }
     struct fit fit;
-    enum permit_status status = acquire_fit(planner, operation, &fit);
+    utc_us place = place_of_acquire(planner, operation);
+    enum permit_status status = stand_before(planner, place, UINT64_MAX);
+    if (status == PERMIT_OK)
+        status = acquire_fit(planner, operation, &fit);
     if (status != PERMIT_OK)
         return status;
-    if (fit.unlocked_count)
-        return outcome_put_back(planner, outcome, key, operation, fit.unlocked, fit.unlocked_count);
-    if (fit.status == PERMIT_OK) {
+    if (fit.status == PERMIT_OK && fit.unlocked_count == 0) {
         outcome->created = true;
         status = grant(planner, key, operation, &fit.limits, 0);
         return status == PERMIT_OK ? outcome_assert(planner, outcome, key->request) : status;
     }
+    uint64_t *ids = NULL;
+    size_t id_count = 0;
+    if (fit.unlocked_count) {
+        ids = semaphores_of_keys(planner, fit.unlocked, fit.unlocked_count, &id_count);
+        status = ids ? PERMIT_OK : PERMIT_NO_MEMORY;
+    } else if (fit.status == PERMIT_NO_CAPACITY) {
+        status = find_wider_locks(planner, operation, place, UINT64_MAX, &ids, &id_count);
+    }
+    if (status != PERMIT_OK || id_count)
+        return status == PERMIT_OK ? outcome_put_back(planner, outcome, key, operation, ids, id_count) : status;
     outcome_refuse(outcome, fit.status, fit.detail);
     outcome->shortages = fit.shortages;
     outcome->shortage_count = fit.shortage_count;

@@ -60,9 +60,10 @@ void end_request(struct planner *planner, struct key *key, enum end_reason reaso
         struct semaphore_image *image = planner_image(planner, permit->semaphore_id);
         assert(image);
         image->semaphore->in_use -= permit->count;
+        image->semaphore->confirmed -= request->confirmed_at != NEVER ? permit->count : 0;
         image_touch(image);
         struct queue_state *queue = planner_queue(planner, image);
-        queue->freed = true;
+        queue->changed = true;
         queue->due_units -= request->due_at <= planner->now ? permit->count : 0;
         if (image->semaphore->kind == KIND_SLOTTED)
             planner_free_slots(planner, image, permit);
@@ -317,5 +318,9 @@ enum permit_status plan_confirm(struct planner *planner, struct outcome *outcome
     key->request->due_at = NEVER;
     key->changed = true;
     touch_semaphores(planner, key->request);
+    for (size_t i = 0; i < key->request->permit_count; i++) {
+        const struct permit *permit = &key->request->permits[i];
+        planner_image(planner, permit->semaphore_id)->semaphore->confirmed += permit->count;
+    }
     return outcome_assert(planner, outcome, key->request);
 }

@@ -1,33 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The queue: decides the requests that wait. A request that waits is a row with a place in the queue of each of its
- * semaphores. The rules:
+ * The rows of the queue, and the operations that ask for them. A request that waits is a row with a place in the queue of
+ * each of its semaphores; plan_walk.c decides it.
  *
- *   - A waiter is asked for if an operation of the batch asks for it, or if it waits at a server that is alive. Only a
- *     waiter that is asked for is granted, and only such a waiter is in the way of others. Its place is kept for some
- *     time otherwise, and serves the same key again at any server.
- *   - The walk decides all waiters that are asked for in the order of their places, after the operations that free
- *     units and before new requests. So the batch that frees units grants them, wherever the client waits.
- *   - A waiter that fits is granted as an acquire is. If no client of this server is answered with this batch, then the
- *     grant is unclaimed, and mail tells the server at which the client waits.
- *   - A waiter that does not fit: under `fifo` no later request gets units of the semaphore in this batch; under
- *     `backfill` that holds once the waiter has waited backfill_bound, and for all its semaphores.
- *   - A waiter that may fit and cannot be decided, because a semaphore of it is not locked, or because it stands beyond
- *     the part of the queue that was read: its units are kept from those behind it, and its server gets mail if the
- *     batch changes something for it. It may fit, too, if it lacks only units that are kept or tentatively reserved for
- *     others.
- *   - If units stay free although requests wait beyond that part, because those before block no others, then the plan
- *     asks for a deeper read.
- *   - A waiter that cannot be granted whatever is released (paused, closed, retired, never satisfiable) blocks no
- *     others, and neither does a waiter for specific slots. Its own server ends its wait, if that has to be.
- *   - A wait ends by a write: then the place is kept, but no server asks for it.
+ *   - An acquire that finds no room and may wait enters the queues; one whose key waits already asks for its row, and
+ *     moves the wait to this server. The walk answers both.
+ *   - A wait ends by a write: then the place is kept for the same key at any server, but no server asks for it.
+ *   - What happens to a request that waits at another server is told to that server by mail.
  */
 #include "core/planner.h"
 
 #include <assert.h>
-
-/* A batch grants no more than about this many requests of one queue. The next waiter gets mail (P23). */
-enum { QUEUE_GRANTS_MAX = 1024 };
 
 /* ---- servers and mail ---- */
 
@@ -40,8 +23,7 @@ bool server_is_alive(const struct planner *planner, uint64_t server_id)
            bsearch(&server_id, view->servers, view->server_count, sizeof *view->servers, compare_u64) != NULL;
 }
 
-/* Returns true if the request waits at this server. */
-static bool is_ours(const struct planner *planner, const struct request *request)
+bool is_ours(const struct planner *planner, const struct request *request)
 {
     return request->server_id && request->server_id == planner->settings->server_id;
 }
@@ -70,23 +52,13 @@ void send_mail(struct planner *planner, uint64_t server_id, uint64_t request_id)
 
 /* ---- the row of a waiter ---- */
 
-/* Returns true if a waiter that does not fit is in the way of those behind it at this semaphore. */
-static bool blocks_others(const struct planner *planner, const struct semaphore *semaphore, utc_us since)
+void count_places(struct planner *planner, const struct request *request, int asked)
 {
-    return semaphore->queue == QUEUE_FIFO || planner->now - since >= planner->settings->backfill_bound_us;
-}
-
-/* Counts the places of a request in (1), or out (-1); 0: they change, but no client asks for them. */
-static void count_places(struct planner *planner, const struct request *request, int asked)
-{
-    bool specific = wants_are_specific(request->wants, request->want_count);
     for (size_t i = 0; i < request->want_count; i++) {
         struct semaphore_image *image = planner_image(planner, request->wants[i].semaphore_id);
         image->semaphore->waiting = max_i64(0, image->semaphore->waiting + asked);
         image_touch(image);
-        planner_queue(planner, image)->stirred |= asked < 0;
-        if (asked < 0 && !specific && blocks_others(planner, image->semaphore, request->waiting_since))
-            planner_queue(planner, image)->opened = true;
+        planner_queue(planner, image)->changed |= asked < 0;
     }
 }
 
@@ -135,6 +107,19 @@ void waiter_release(struct planner *planner, struct key *key)
     planner->walk_again = true;
 }
 
+utc_us place_of_acquire(struct planner *planner, const struct operation *operation)
+{
+    int64_t step_us = INT64_MAX;
+    if (operation->place)
+        return operation->place;
+    for (size_t i = 0; i < operation->want_count; i++) {
+        const struct queue_state *queue = planner_known(planner, operation->wants[i].semaphore_id);
+        if (queue)
+            step_us = min_i64(step_us, semaphore_priority_step_us(queue->semaphore));
+    }
+    return operation->priority && step_us < INT64_MAX ? planner->now - operation->priority * step_us : planner->now;
+}
+
 /*
  * Makes the row of a request that begins to wait here, or waits here again. *ret_entered false: its wants have no
  * canonical form, so they did not pass the checks of a request.
@@ -159,7 +144,7 @@ static enum permit_status enter(struct planner *planner, struct key *key, const 
     request->ttl_ms = TTL_NONE;
     request->server_id = planner->settings->server_id;
     request->priority = operation->priority;
-    request->place = operation->place ? operation->place : planner->now - operation->priority * PRIORITY_STEP_US;
+    request->place = place_of_acquire(planner, operation);
     request->waiting_since = operation->since ? operation->since : planner->now;
     request->waiting_until = planner->deadlines_from + operation->wait_us;
     request->due_at = request->waiting_until + PLACE_KEPT_US;
@@ -327,39 +312,7 @@ enum permit_status plan_ask(struct planner *planner, struct outcome *outcome, st
     return status == PERMIT_OK ? add_ask(planner, key, operation, outcome) : status;
 }
 
-/* ---- reservations for a waiter ---- */
-
-/* Returns true if the waiter stands where the queue of this semaphore was not read any more. */
-static bool stands_beyond(const struct queue_state *queue, const struct request *request)
-{
-    return queue->has_beyond && place_compare(request->place, request->id, queue->beyond_place, queue->beyond_id) >= 0;
-}
-
-static void reserve(struct queue_state *queue, const struct request *request)
-{
-    queue->reserved = true;
-    queue->settled |= !stands_beyond(queue, request);
-}
-
-/*
- * Reserves the semaphores of a waiter that does not fit: under `fifo` later requests get none of their units; under
- * `backfill` only if it has waited backfill_bound. A waiter for specific slots, or for a closed semaphore, blocks no
- * others. Tentative: with more locks it may turn out to fit, or to block no others.
- */
-static void reserve_for_waiter(struct planner *planner, const struct operation *operation,
-                               const struct request *request, bool tentative)
-{
-    if (any_closed(planner, operation) || wants_are_specific(operation->wants, operation->want_count))
-        return;
-    for (size_t i = 0; i < operation->want_count; i++) {
-        const struct semaphore_image *image = planner_image(planner, operation->wants[i].semaphore_id);
-        if (!image || !blocks_others(planner, image->semaphore, request->waiting_since))
-            continue;
-        struct queue_state *queue = planner_queue(planner, image);
-        queue->tentative = tentative && (queue->tentative || !queue->reserved);
-        reserve(queue, request);
-    }
-}
+/* ---- entering ---- */
 
 /* Returns why the request cannot enter the queue; NULL: it can. */
 static const char *queue_limit(struct planner *planner, const struct operation *operation)
@@ -379,124 +332,9 @@ static const char *queue_limit(struct planner *planner, const struct operation *
     return NULL;
 }
 
-/* ---- units that are kept for waiters that cannot be decided ---- */
-
-static int64_t due_units_of(struct planner *planner, const struct want *want)
-{
-    return planner_queue(planner, planner_image(planner, want->semaphore_id))->due_units;
-}
-
-/* Returns true if the want lacks nothing but units that are kept for others that cannot be decided. */
-static bool lacks_kept_units(struct planner *planner, const struct want *want)
-{
-    const struct semaphore_image *image = planner_image(planner, want->semaphore_id);
-    const struct queue_state *queue = planner_queue(planner, image);
-    if (units_missing(planner, want) <= queue->due_units || (queue->reserved && !queue->tentative))
-        return false;
-    return want->count <= image->semaphore->capacity - image->semaphore->in_use + queue->due_units;
-}
-
-/* Returns true if the acquire lacks units, all of which are kept for other waiters. */
-static bool lacks_only_kept_units(struct planner *planner, const struct operation *operation)
-{
-    bool lacks = false;
-    for (size_t i = 0; i < operation->want_count; i++) {
-        bool kept = lacks_kept_units(planner, &operation->wants[i]);
-        if (!kept && units_missing(planner, &operation->wants[i]) > due_units_of(planner, &operation->wants[i]))
-            return false;
-        lacks |= kept;
-    }
-    return lacks;
-}
-
-static bool contains(const uint64_t *ids, size_t count, uint64_t id)
-{
-    for (size_t i = 0; i < count; i++)
-        if (ids[i] == id)
-            return true;
-    return false;
-}
-
-static bool wants_one_of(const struct request *request, const uint64_t *ids, size_t count)
-{
-    for (size_t i = 0; i < request->want_count; i++)
-        if (contains(ids, count, request->wants[i].semaphore_id))
-            return true;
-    return false;
-}
-
-/* Adds the semaphores of the wants that are not there. False: these are more than a batch locks. */
-static bool add_semaphores(uint64_t *ids, size_t *count, const struct want *wants, size_t want_count)
-{
-    for (size_t i = 0; i < want_count; i++) {
-        if (contains(ids, *count, wants[i].semaphore_id))
-            continue;
-        if (*count == BATCH_MAX_SEMAPHORES)
-            return false;
-        ids[(*count)++] = wants[i].semaphore_id;
-    }
-    return true;
-}
-
-/*
- * Sets outcome->wider of an acquire that waits and lacks only kept units: its semaphores, those of the waiters for
- * which the units are kept, those of the waiters for which these lack units, and so on. Otherwise two waiters that
- * share one semaphore, and of which each batch locks all semaphores of only one, would keep units from each other for
- * ever. If the semaphores are more than a batch locks, `wider` stays empty: the net of the wait poll wakes the waiters.
- */
-static enum permit_status find_wider(struct planner *planner, const struct operation *operation,
-                                     struct outcome *outcome)
-{
-    uint64_t *ids = arena_array(planner->arena, BATCH_MAX_SEMAPHORES, sizeof *ids);
-    size_t count = 0;
-    if (!ids)
-        return PERMIT_NO_MEMORY;
-    if (planner->keeper_count == 0 || !lacks_only_kept_units(planner, operation))
-        return PERMIT_OK;
-    for (size_t i = 0; i < operation->want_count; i++)
-        if (lacks_kept_units(planner, &operation->wants[i]))
-            ids[count++] = operation->wants[i].semaphore_id;
-    size_t before;
-    do {
-        before = count;
-        for (size_t i = 0; i < planner->keeper_count; i++) {
-            const struct request *keeper = planner->keepers[i]->request;
-            if (wants_one_of(keeper, ids, count) && !add_semaphores(ids, &count, keeper->wants, keeper->want_count))
-                return PERMIT_OK;
-        }
-    } while (count > before);
-    if (!add_semaphores(ids, &count, operation->wants, operation->want_count))
-        return PERMIT_OK;
-    bool more = false;
-    for (size_t i = 0; i < count; i++)
-        more |= !planner_image(planner, ids[i]);
-    if (!more)
-        return PERMIT_OK;
-    outcome->wider = ids;
-    outcome->wider_count = u64_sort_unique(ids, count);
-    return PERMIT_OK;
-}
-
 static void refuse_without_wait(struct outcome *outcome, enum permit_status status, const char *detail)
 {
     *outcome = (struct outcome){.status = status, .detail = detail};
-}
-
-/*
- * Returns true if a request that was refused may fit all the same: it lacks units that are reserved or kept for
- * waiters, and by its priority it stands before one of them.
- */
-static bool fits_before_others(const struct planner *planner, const struct outcome *outcome, const struct key *entered)
-{
-    bool behind = false;
-    for (size_t i = 0; i < outcome->shortage_count; i++)
-        behind |= outcome->shortages[i].behind;
-    for (size_t i = 0; behind && i < planner->key_count; i++) {
-        const struct request *other = planner->keys[i].request;
-        if (other && other->state == REQUEST_WAITING && request_compare_places(entered->request, other) < 0)
-            return true;
-    }
-    return false;
 }
 
 enum permit_status queue_enter(struct planner *planner, struct outcome *outcome, struct key *key,
@@ -515,13 +353,9 @@ enum permit_status queue_enter(struct planner *planner, struct outcome *outcome,
         refuse_without_wait(outcome, PERMIT_INTERNAL, "the request has no canonical form");
     if (status != PERMIT_OK || !entered)
         return status;
-    bool tentative = lacks_only_kept_units(planner, operation);
     if (outcome->status == PERMIT_NO_CAPACITY)
-        reserve_for_waiter(planner, operation, key->request, tentative);
-    planner->walk_again |= fits_before_others(planner, outcome, key);
+        status = stand(planner, key->request);
     outcome->waits = true;
-    if (outcome->status == PERMIT_NO_CAPACITY)
-        status = find_wider(planner, operation, outcome);
     if (status == PERMIT_OK)
         status = outcome_assert(planner, outcome, key->request);
     return status == PERMIT_OK ? add_ask(planner, key, operation, outcome) : status;
@@ -533,7 +367,7 @@ enum permit_status queue_enter(struct planner *planner, struct outcome *outcome,
  * Refuses the asks of a waiter. A wait goes on only if the refusal is temporary; the others end by a write. Asks whose
  * wait goes on stay: a later walk of the batch may grant them.
  */
-static enum permit_status refuse_asks(struct planner *planner, struct key *key, const struct fit *fit)
+enum permit_status refuse_asks(struct planner *planner, struct key *key, const struct fit *fit)
 {
     struct request *request = key->request;
     bool may_wait = refusal_may_wait(fit->status);
@@ -555,8 +389,6 @@ static enum permit_status refuse_asks(struct planner *planner, struct key *key, 
         if (!is_ours(planner, request)) /* this server has no id: as in queue_enter */
             continue;
         outcome->waits = true;
-        if (fit->status == PERMIT_NO_CAPACITY && find_wider(planner, ask->operation, outcome) != PERMIT_OK)
-            return PERMIT_NO_MEMORY;
         if (outcome_assert(planner, outcome, request) != PERMIT_OK)
             return PERMIT_NO_MEMORY;
         *end = ask;
@@ -579,432 +411,15 @@ static enum permit_status refuse_asks(struct planner *planner, struct key *key, 
 }
 
 /* Puts back the asks of a waiter that needs more locks. Its row already has the wait that they ask for (take_over). */
-static enum permit_status put_back_asks(struct planner *planner, struct key *key, const struct fit *fit)
+enum permit_status put_back_asks(struct planner *planner, struct key *key, const uint64_t *semaphore_ids, size_t count)
 {
     enum permit_status status = PERMIT_OK;
     for (struct ask *ask = key->asks; ask && status == PERMIT_OK; ask = ask->next) {
         *ask->outcome = (struct outcome){0};
-        status = outcome_put_back(planner, ask->outcome, key, ask->operation, fit->unlocked, fit->unlocked_count);
+        status = outcome_put_back(planner, ask->outcome, key, ask->operation, semaphore_ids, count);
         ask->outcome->waits = ask->operation->wait == WAIT_ASK && is_ours(planner, key->request);
     }
     key->asks = NULL;
-    return status;
-}
-
-/* ---- the walk ---- */
-
-/*
- * Returns true if this waiter is asked for. This holds also for a waiter on which an operation was put back: the walk
- * does not decide it, but keeps its units.
- */
-static bool is_asked(const struct planner *planner, const struct key *key)
-{
-    const struct request *request = key->request;
-    if (key->asks)
-        return true;
-    if (!server_is_alive(planner, request->server_id))
-        return false;
-    /* If none of these holds, its client has left; the batch that gives up its place is still to come. */
-    return !is_ours(planner, request) || request->here || request->asks_later;
-}
-
-/* Returns the acquire of a waiter: that of the batch, or one made from the row. */
-static const struct operation *acquire_of_waiter(const struct key *key, struct operation *made)
-{
-    const struct request *request = key->request;
-    if (key->asks)
-        return key->asks->operation;
-    *made = (struct operation){.kind = OP_ACQUIRE,
-                               .external_id = request->external_id,
-                               .owner = request->owner,
-                               .principal = request->principal,
-                               .ttl = request->ttl,
-                               .nonce = request->nonce,
-                               .wants = request->wants,
-                               .want_count = request->want_count};
-    return made;
-}
-
-static bool owner_was_read(const struct planner *planner, struct bytes owner)
-{
-    for (size_t i = 0; i < planner->view->owner_count; i++)
-        if (bytes_equal(planner->view->owners[i].name, owner))
-            return true;
-    return false;
-}
-
-static bool can_be_decided(struct planner *planner, const struct key *key, const struct operation *operation)
-{
-    for (size_t i = 0; i < operation->want_count; i++) {
-        const struct semaphore_image *image = planner_image(planner, operation->wants[i].semaphore_id);
-        if (!image || stands_beyond(planner_queue(planner, image), key->request))
-            return false;
-    }
-    if (key->request->asks_later && !key->asks)
-        return false;
-    return key->asks || operation->ttl.kind != TTL_OWNER || owner_was_read(planner, operation->owner);
-}
-
-/*
- * Returns true if a slot that this batch has freed, or may free, may be of use for the want, or if this batch has opened
- * the way to one that was free. A label above the capacity is out of service: then the waiter's server has to find that.
- */
-static bool can_use_freed(struct planner *planner, const struct semaphore_image *image, const struct want *want)
-{
-    enum { LOOK_MAX = 4096 }; /* beyond that a needless call costs less */
-    const struct slot_view *slot_view = planner_slot_view(planner, image);
-    const struct queue_state *queue = planner_queue(planner, image);
-    if (queue->opened || queue->due_units > 0)
-        return true;
-    if (!queue->freed || want->choice == CHOOSE_LOWEST)
-        return queue->freed;
-    size_t looked = 0;
-    for (size_t i = 0; i < planner->slot_count && looked < LOOK_MAX; i++) {
-        const struct slot_change *change = &planner->slots[i];
-        if (change->semaphore_id != want->semaphore_id || change->permit_id)
-            continue;
-        looked++;
-        if (change->number > image->semaphore->capacity ||
-            want_names_slot(want, change->number, slot_pool_label(&slot_view->free, change->number)))
-            return true;
-    }
-    return looked == LOOK_MAX;
-}
-
-/* The chance of a waiter that cannot be decided, by its locked semaphores. */
-enum chance {
-    CHANCE_NONE,  /* it cannot be granted whatever is released: it blocks no others */
-    CHANCE_LATER, /* it does not fit */
-    CHANCE_NOW,   /* it may fit */
-};
-
-static enum chance chance_of(struct planner *planner, const struct operation *operation)
-{
-    bool fits = true;
-    bool freed = !wants_are_specific(operation->wants, operation->want_count);
-    for (size_t i = 0; i < operation->want_count; i++) {
-        const struct want *want = &operation->wants[i];
-        const struct semaphore_image *image = planner_image(planner, want->semaphore_id);
-        const char *detail;
-        if (!image)
-            continue;
-        if (image->semaphore->capacity == 0 || image->semaphore->paused_reason.data ||
-            want_unit_refusal(planner, want, &detail) != PERMIT_OK)
-            return CHANCE_NONE;
-        fits &= units_missing(planner, want) <= due_units_of(planner, want) || lacks_kept_units(planner, want);
-        freed = freed || can_use_freed(planner, image, want);
-    }
-    return fits && freed ? CHANCE_NOW : CHANCE_LATER;
-}
-
-/*
- * Keeps the units of a waiter that may fit from those behind it. All units are kept behind the last one of a queue that
- * was read, because more waiters may follow it.
- */
-static void keep_units(struct planner *planner, const struct key *key, const struct operation *operation)
-{
-    for (size_t i = 0; i < operation->want_count; i++) {
-        const struct semaphore_image *image = planner_image(planner, operation->wants[i].semaphore_id);
-        if (!image)
-            continue;
-        struct queue_state *queue = planner_queue(planner, image);
-        if (stands_beyond(queue, key->request))
-            reserve(queue, key->request);
-        else if (!blocks_others(planner, image->semaphore, key->request->waiting_since))
-            queue->kept += operation->wants[i].count;
-    }
-}
-
-/* Refuses the asks of a waiter that stands beyond the part of a queue that was read. */
-static enum permit_status refuse_beyond(struct planner *planner, struct key *key, const struct operation *operation)
-{
-    struct fit fit = {.limits = NO_HOLD_LIMITS};
-    struct shortage *shortages = arena_array(planner->arena, operation->want_count, sizeof *shortages);
-    if (!shortages)
-        return PERMIT_NO_MEMORY;
-    fit.status = check_request(planner, operation, &fit.limits, &fit.detail);
-    if (fit.status == PERMIT_OK) {
-        fit.status = PERMIT_NO_CAPACITY;
-        fit.shortages = shortages;
-        for (size_t i = 0; i < operation->want_count; i++) {
-            const struct want *want = &operation->wants[i];
-            const struct semaphore_image *image = planner_image(planner, want->semaphore_id);
-            bool beyond = stands_beyond(planner_queue(planner, image), key->request);
-            if (!beyond && units_missing(planner, want) <= 0)
-                continue;
-            struct shortage *shortage = &shortages[fit.shortage_count++];
-            if (describe_shortage(planner, operation, i, shortage) != PERMIT_OK)
-                return PERMIT_NO_MEMORY;
-            shortage->behind |= beyond;
-        }
-    }
-    return refuse_asks(planner, key, &fit);
-}
-
-/* Returns true if the request waits after this batch, and a client asks for it then. */
-static bool goes_on_waiting(const struct planner *planner, const struct key *key)
-{
-    const struct request *request = key->request;
-    if (!request || request->state != REQUEST_WAITING || !server_is_alive(planner, request->server_id))
-        return false;
-    return !is_ours(planner, request) || request->here || request->asks_later || key->asks || key->needs;
-}
-
-/*
- * Returns true if this batch changes something for a waiter that it cannot decide. Otherwise the waiter is not called:
- * two waiters of which each batch can decide only one would call each other for ever.
- */
-static bool may_fit_since_this_batch(struct planner *planner, const struct operation *operation)
-{
-    for (size_t i = 0; i < operation->want_count; i++) {
-        const struct semaphore_image *image = planner_image(planner, operation->wants[i].semaphore_id);
-        const struct queue_state *queue = image ? planner_queue(planner, image) : NULL;
-        if (queue && (queue->freed || queue->due_units > 0 || queue->opened || queue->stirred))
-            return true;
-    }
-    return false;
-}
-
-/*
- * Passes over a waiter that cannot be decided. If it may fit, its units are kept from those behind it, and with `call`
- * its server gets mail. Where no request may pass a waiter that does not fit, none passes this one either (P20).
- */
-static void pass_over(struct planner *planner, const struct key *key, const struct operation *operation, bool call)
-{
-    if (!goes_on_waiting(planner, key))
-        return;
-    enum chance chance = chance_of(planner, operation);
-    bool tentative = !planner_has_locked_all(planner, key->request);
-    if (chance == CHANCE_NONE)
-        return;
-    reserve_for_waiter(planner, operation, key->request, tentative || chance == CHANCE_NOW);
-    if (tentative)
-        planner->keepers[planner->keeper_count++] = key;
-    if (chance == CHANCE_NOW && !wants_are_specific(operation->wants, operation->want_count))
-        keep_units(planner, key, operation);
-    if (chance == CHANCE_NOW && call && may_fit_since_this_batch(planner, operation))
-        send_mail(planner, key->request->server_id, key->request->id);
-}
-
-/* Answers the asks of a waiter that was granted: the first one as new, copies of it as repeated. */
-static enum permit_status answer_grant(struct planner *planner, struct key *key, struct ask *asks)
-{
-    enum permit_status status = PERMIT_OK;
-    for (struct ask *ask = asks; ask && status == PERMIT_OK; ask = ask->next) {
-        *ask->outcome = (struct outcome){.created = ask == asks, .replayed = ask != asks};
-        status = ask == asks ? outcome_assert(planner, ask->outcome, key->request)
-                             : outcome_assert_again(planner, ask->outcome, key);
-    }
-    return status;
-}
-
-/* Adds the grant to those that this process answers without an operation. */
-static enum permit_status add_granted(struct planner *planner, const struct request *request)
-{
-    if (!planner->granted)
-        planner->granted = arena_array(planner->arena, planner->key_count, sizeof *planner->granted);
-    if (!planner->granted)
-        return PERMIT_NO_MEMORY;
-    struct outcome *outcome = &planner->granted[planner->granted_count++];
-    *outcome = (struct outcome){.created = true};
-    return outcome_assert(planner, outcome, request);
-}
-
-static void count_grant(struct planner *planner, const struct request *request)
-{
-    for (size_t i = 0; i < request->want_count; i++)
-        planner_queue(planner, planner_image(planner, request->wants[i].semaphore_id))->granted++;
-}
-
-static enum permit_status grant_waiter(struct planner *planner, struct key *key, const struct operation *operation,
-                                       const struct fit *fit)
-{
-    struct request *request = key->request;
-    struct ask *asks = key->asks;
-    uint64_t server_id = request->server_id;
-    bool claimed = asks || (is_ours(planner, request) && request->here);
-    if (server_id && !is_ours(planner, request))
-        send_mail(planner, server_id, request->id);
-    count_places(planner, request, server_id ? -1 : 0);
-    if (claimed)
-        request->nonce = arena_copy(planner->arena, asks ? operation->nonce : request->here_nonce);
-    if (claimed && !request->nonce.data)
-        return PERMIT_NO_MEMORY;
-    key->asks = NULL;
-    request->wanted = (struct bytes){0};
-    count_grant(planner, request);
-    enum permit_status status = grant(planner, key, operation, &fit->limits, claimed ? 0 : server_id);
-    request->wants = NULL;
-    request->want_count = 0;
-    if (status == PERMIT_OK && asks)
-        return answer_grant(planner, key, asks);
-    return status == PERMIT_OK && claimed ? add_granted(planner, request) : status;
-}
-
-/*
- * Marks the semaphores of a waiter that was called and does not fit: the call goes on to those behind it, from which it
- * kept units until now.
- */
-static void open_way(struct planner *planner, const struct operation *operation)
-{
-    bool specific = wants_are_specific(operation->wants, operation->want_count);
-    for (size_t i = 0; i < operation->want_count; i++) {
-        const struct semaphore_image *image = planner_image(planner, operation->wants[i].semaphore_id);
-        if (!image)
-            continue;
-        planner_queue(planner, image)->stirred = true;
-        planner_queue(planner, image)->opened |= !specific;
-    }
-}
-
-/* Leaves this waiter and all behind it to the next batch at each semaphore of which enough waiters were granted. */
-static void end_long_walk(struct planner *planner, const struct request *request)
-{
-    for (size_t i = 0; i < request->want_count; i++) {
-        const struct semaphore_image *image = planner_image(planner, request->wants[i].semaphore_id);
-        struct queue_state *queue = image ? planner_queue(planner, image) : NULL;
-        if (!queue || queue->granted < QUEUE_GRANTS_MAX || stands_beyond(queue, request))
-            continue;
-        queue->has_beyond = true;
-        queue->beyond_place = request->place;
-        queue->beyond_id = request->id;
-    }
-}
-
-static enum permit_status decide_waiter(struct planner *planner, struct key *key)
-{
-    struct operation made;
-    const struct operation *operation = acquire_of_waiter(key, &made);
-    bool asked = key->asks != NULL;
-    bool grants = planner->now >= planner->view->grants_from;
-    enum permit_status status = PERMIT_OK;
-    if (!grants && !asked)
-        return PERMIT_OK;
-    end_long_walk(planner, key->request);
-    if (grants && (key->needs || !can_be_decided(planner, key, operation))) {
-        if (asked)
-            status = refuse_beyond(planner, key, operation);
-        pass_over(planner, key, operation, !asked && !key->needs && !key->request->asks_later);
-        return status;
-    }
-    struct fit fit;
-    status = acquire_fit(planner, operation, &fit);
-    if (status != PERMIT_OK)
-        return status;
-    if (fit.unlocked_count) {
-        if (asked)
-            status = put_back_asks(planner, key, &fit);
-        pass_over(planner, key, operation, !asked);
-        return status;
-    }
-    if (fit.status == PERMIT_OK)
-        return grant_waiter(planner, key, operation, &fit);
-    if (asked)
-        status = refuse_asks(planner, key, &fit);
-    if (status == PERMIT_OK && fit.status == PERMIT_NO_CAPACITY && goes_on_waiting(planner, key)) {
-        bool tentative = lacks_only_kept_units(planner, operation);
-        reserve_for_waiter(planner, operation, key->request, tentative);
-        if (tentative)
-            planner->keepers[planner->keeper_count++] = key;
-    }
-    if (asked)
-        open_way(planner, operation);
-    return status;
-}
-
-static void count_due_units(struct planner *planner)
-{
-    for (size_t i = 0; i < planner->view->semaphore_count; i++)
-        planner->queues[i].due_units = 0;
-    for (size_t i = 0; i < planner->due_count; i++) {
-        const struct request *request = planner->due[i]->request;
-        for (size_t j = 0; request && request_is_due(planner, request) && j < request->permit_count; j++) {
-            const struct semaphore_image *image = planner_image(planner, request->permits[j].semaphore_id);
-            if (image)
-                planner_queue(planner, image)->due_units += request->permits[j].count;
-        }
-    }
-}
-
-/* A new request behind a waiter that keeps units from it needs to know whether the waiter fits. */
-static void stir_for_new_requests(struct planner *planner)
-{
-    for (size_t i = 0; i < planner->operation_count; i++) {
-        const struct operation *operation = planner->operations[i];
-        for (size_t j = 0; operation->kind == OP_ACQUIRE && !operation->entered && j < operation->want_count; j++) {
-            const struct semaphore_image *image = planner_image(planner, operation->wants[j].semaphore_id);
-            if (image)
-                planner_queue(planner, image)->stirred = true;
-        }
-    }
-}
-
-static void begin_walk(struct planner *planner)
-{
-    stir_for_new_requests(planner);
-    for (size_t i = 0; i < planner->view->semaphore_count; i++) {
-        struct queue_state *queue = &planner->queues[i];
-        queue->reserved = queue->settled = false;
-        queue->kept = 0;
-        queue->tentative = false;
-        if (!planner->view->queues || queue->has_beyond)
-            continue;
-        queue->beyond_place = planner->view->queues[i].beyond_place;
-        queue->beyond_id = planner->view->queues[i].beyond;
-        queue->has_beyond = queue->beyond_id != 0;
-    }
-    count_due_units(planner);
-}
-
-/*
- * Reserves the remaining free units for the waiters that were not read. If units remain because the waiters that were
- * read block no others, or want too much, then a deeper read may find one that fits.
- */
-static void end_walk(struct planner *planner)
-{
-    count_due_units(planner);
-    for (size_t i = 0; i < planner->view->semaphore_count; i++) {
-        struct queue_state *queue = &planner->queues[i];
-        const struct semaphore *semaphore = planner->images[i].semaphore;
-        int64_t free = semaphore->capacity - semaphore->in_use + queue->due_units - queue->kept;
-        if (queue->has_beyond && !queue->settled && free > 0 && queue->granted < QUEUE_GRANTS_MAX)
-            planner->read_more |= 1ULL << i;
-        queue->reserved |= queue->has_beyond;
-    }
-}
-
-static int compare_places(const void *a, const void *b)
-{
-    return request_compare_places((*(struct key *const *)a)->request, (*(struct key *const *)b)->request);
-}
-
-enum permit_status queue_walk(struct planner *planner)
-{
-    planner->walk_again = false;
-    if (planner->waiter_count == 0 && !planner->view->queues)
-        return PERMIT_OK;
-    struct key **waiters = arena_array(planner->arena, planner->key_count, sizeof *waiters);
-    if (!waiters)
-        return PERMIT_NO_MEMORY;
-    planner->keepers = arena_array(planner->arena, planner->key_count, sizeof *planner->keepers);
-    planner->keeper_count = 0;
-    if (!planner->keepers)
-        return PERMIT_NO_MEMORY;
-    begin_walk(planner);
-    size_t count = 0;
-    for (size_t i = 0; i < planner->key_count; i++) {
-        struct key *key = &planner->keys[i];
-        if (key->request && key->request->state == REQUEST_WAITING && is_asked(planner, key))
-            waiters[count++] = key;
-    }
-    if (count > 1)
-        qsort(waiters, count, sizeof *waiters, compare_places);
-    enum permit_status status = PERMIT_OK;
-    planner->walking = true;
-    for (size_t i = 0; i < count && status == PERMIT_OK; i++)
-        status = decide_waiter(planner, waiters[i]);
-    end_walk(planner);
-    planner->walking = planner->walk_again = false;
     return status;
 }
 
@@ -1025,12 +440,14 @@ static int compare_place_changes(const void *a, const void *b)
 static size_t add_places(struct planner *planner, struct place_change *places, size_t count,
                          const struct request *request, bool remove)
 {
+    uint64_t needs = remove ? 0 : wants_needs(request->wanted);
     for (size_t i = 0; i < request->want_count; i++)
         places[count++] = (struct place_change){.semaphore_id = request->wants[i].semaphore_id,
                                                 .place = request->place,
                                                 .request_id = request->id,
                                                 .count = request->wants[i].count,
                                                 .watch = remove ? 0 : planner_held_slot(planner, &request->wants[i]),
+                                                .needs = needs,
                                                 .remove = remove};
     return count;
 }

@@ -136,7 +136,7 @@ static struct bytes setting_event_text(struct planner *planner, const struct sem
     if (!setting_is_number(setting))
         return setting_text(setting, semaphore);
     int64_t number = setting_number(setting, semaphore);
-    return number == SETTING_NONE ? BYTES("none") : number_text(planner, number);
+    return number == SETTING_NONE ? bytes_of(setting_none_word(setting)) : number_text(planner, number);
 }
 
 /* Records each changed setting, with its value before and after. (A note is free text and not recorded.) */

@@ -286,10 +286,15 @@ static uint32_t find_run(const struct slot_view *slot_view, const struct want *w
 
 int64_t planner_slots_missing(struct planner *planner, const struct want *want, size_t index)
 {
-    if (!want_is_specific(want))
+    const struct semaphore_image *image = planner_image(planner, want->semaphore_id);
+    if (image->semaphore->kind != KIND_SLOTTED)
         return 0;
-    const struct slot_view *slot_view = planner_slot_view(planner, planner_image(planner, want->semaphore_id));
+    const struct slot_view *slot_view = planner_slot_view(planner, image);
     const struct slots *list = &planner->named[index];
+    if (!want_is_specific(want)) /* all that are missing are reserved: the free units are counted, too */
+        return slot_view->free.reserved ? max_i64(0, want->count - (int64_t)slot_view->free.count +
+                                                         slot_pool_count_reserved(&slot_view->free))
+                                        : 0;
     if (want->adjacent)
         return find_run(slot_view, want, list) ? 0 : want->count;
     return max_i64(0, want->count - slot_pool_count_of(&slot_view->free, list));
@@ -328,6 +333,69 @@ enum permit_status planner_slots_to_reclaim(struct planner *planner, const struc
             to_reclaim.numbers[i] = first + i;
     }
     *ret_to_reclaim = to_reclaim;
+    return PERMIT_OK;
+}
+
+/* ---- reserving ---- */
+
+/* Returns true if the slot can come to a waiter that reserves it: it is free, or its holder may end. */
+static bool can_come(const struct slot_view *slot_view, uint32_t number)
+{
+    if (slot_pool_is_reserved(&slot_view->free, number))
+        return false;
+    const struct slot_row *row =
+        slot_pool_has(&slot_view->free, number) ? NULL : find_row_by_number(slot_view, number);
+    return !row || !row->confirmed;
+}
+
+/* Returns the first of the `count` adjacent numbers, of those that can come, of which the fewest are held; 0: none. */
+static uint32_t run_to_reserve(const struct slot_view *slot_view, uint32_t count, const struct slots *list)
+{
+    uint32_t best = 0, fewest = UINT32_MAX;
+    uint32_t run = 0, held = 0; /* the numbers before `next` that can come, at most `count`; those of them that are held */
+    uint32_t last = 0;
+    const uint32_t end = list->count ? list->count : slot_view->free.capacity;
+    for (uint32_t i = 0; i < end; i++) {
+        uint32_t number = list->count ? list->numbers[i] : i + 1;
+        if (run && (number != last + 1 || !can_come(slot_view, number)))
+            run = held = 0;
+        last = number;
+        if (!can_come(slot_view, number))
+            continue;
+        held += !slot_pool_has(&slot_view->free, number);
+        if (run == count)
+            held -= !slot_pool_has(&slot_view->free, number - count);
+        else
+            run++;
+        if (run == count && held < fewest) {
+            fewest = held;
+            best = number - count + 1;
+        }
+    }
+    return best;
+}
+
+enum permit_status planner_slots_to_reserve(struct planner *planner, const struct want *want, size_t index,
+                                            struct slots *ret_slots)
+{
+    const struct slot_view *slot_view = planner_slot_view(planner, planner_image(planner, want->semaphore_id));
+    const struct slots *list = &planner->named[index];
+    struct slots chosen = {arena_array(planner->arena, (size_t)want->count, sizeof *chosen.numbers), 0};
+    if (!chosen.numbers)
+        return PERMIT_NO_MEMORY;
+    if (want->adjacent) {
+        uint32_t first = run_to_reserve(slot_view, (uint32_t)want->count, list);
+        for (uint32_t i = 0; first && i < want->count; i++)
+            chosen.numbers[chosen.count++] = first + i;
+    }
+    for (int held = 0; held < 2 && !want->adjacent; held++) /* the free ones first */
+        for (uint32_t i = 0; i < list->count && chosen.count < want->count; i++)
+            if (can_come(slot_view, list->numbers[i]) &&
+                slot_pool_has(&slot_view->free, list->numbers[i]) == (held == 0))
+                chosen.numbers[chosen.count++] = list->numbers[i];
+    if (chosen.count < want->count)
+        chosen.count = 0;
+    *ret_slots = chosen;
     return PERMIT_OK;
 }
 
@@ -436,8 +504,9 @@ static uint32_t next_slot(struct slot_view *slot_view, const struct want *want, 
     if (want->adjacent)
         return last ? last + 1 : find_run(slot_view, want, list);
     if (want->choice == CHOOSE_LOWEST)
-        return slot_pool_lowest(&slot_view->free);
-    while (!slot_pool_has(&slot_view->free, list->numbers[*list_at]))
+        return slot_pool_next(&slot_view->free, 1);
+    while (!slot_pool_has(&slot_view->free, list->numbers[*list_at]) ||
+           slot_pool_is_reserved(&slot_view->free, list->numbers[*list_at]))
         ++*list_at;
     return list->numbers[*list_at];
 }

@@ -30,6 +30,24 @@ struct semaphore_image *planner_image(struct planner *planner, uint64_t semaphor
     return index < planner->view->semaphore_count ? &planner->images[index] : NULL;
 }
 
+struct queue_state *planner_known(const struct planner *planner, uint64_t semaphore_id)
+{
+    const struct view *view = planner->view;
+    size_t index = view_semaphore_index(view, semaphore_id);
+    if (index < view->semaphore_count)
+        return &planner->queues[index];
+    size_t low = 0, high = view->glimpse_count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (view->glimpses[middle].semaphore.id < semaphore_id)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    bool found = low < view->glimpse_count && view->glimpses[low].semaphore.id == semaphore_id;
+    return found ? &planner->queues[view->semaphore_count + low] : NULL;
+}
+
 struct queue_state *planner_queue(const struct planner *planner, const struct semaphore_image *image)
 {
     return &planner->queues[image - planner->images];
@@ -142,10 +160,19 @@ static size_t add_semaphores(uint64_t *ids, size_t count, const struct request *
     return count;
 }
 
-enum permit_status outcome_put_back(struct planner *planner, struct outcome *outcome, struct key *key,
-                                    const struct operation *operation, struct key *const *others, size_t other_count)
+uint64_t *semaphores_of_keys(struct planner *planner, struct key *const *keys, size_t count, size_t *ret_count)
 {
-    size_t room = (1 + other_count) * REQUEST_MAX_SEMAPHORES + operation->want_count;
+    uint64_t *ids = arena_array(planner->arena, count * REQUEST_MAX_SEMAPHORES, sizeof *ids);
+    *ret_count = 0;
+    for (size_t i = 0; ids && i < count; i++)
+        *ret_count = add_semaphores(ids, *ret_count, keys[i]->request);
+    return ids;
+}
+
+enum permit_status outcome_put_back(struct planner *planner, struct outcome *outcome, struct key *key,
+                                    const struct operation *operation, const uint64_t *more, size_t more_count)
+{
+    size_t room = REQUEST_MAX_SEMAPHORES + operation->want_count + more_count;
     uint64_t *needs = arena_array(planner->arena, room, sizeof *needs);
     if (!needs)
         return PERMIT_NO_MEMORY;
@@ -153,18 +180,15 @@ enum permit_status outcome_put_back(struct planner *planner, struct outcome *out
     for (size_t i = 0; i < operation->want_count; i++)
         if (operation->wants[i].semaphore_id) /* 0: no such semaphore */
             needs[count++] = operation->wants[i].semaphore_id;
-    for (size_t i = 0; i < other_count; i++)
-        count = add_semaphores(needs, count, others[i]->request);
-    bool waits = operation->wait == WAIT_ASK || operation->wait == WAIT_LAST;
-    for (size_t i = 0; waits && i < operation->want_count; i++) {
-        const struct semaphore_image *image = planner_image(planner, operation->wants[i].semaphore_id);
-        if (image)
-            planner_queue(planner, image)->put_back = true;
-    }
+    for (size_t i = 0; i < more_count; i++)
+        needs[count++] = more[i];
     outcome->put_back = true;
     outcome->needs = key->needs = needs;
     outcome->need_count = key->need_count = u64_sort_unique(needs, count);
-    return PERMIT_OK;
+    bool stands = key->request && (key->request->state != REQUEST_WAITING ||
+                                   server_is_alive(planner, key->request->server_id)); /* or needs no units */
+    return operation->kind == OP_ACQUIRE && !stands ? stand_put_back(planner, operation, needs, key->need_count)
+                                                    : PERMIT_OK;
 }
 
 /* ---- events ---- */

@@ -48,23 +48,50 @@ struct key {
     size_t need_count;
 };
 
-/* The units of one locked semaphore that later requests of the batch may have, and the state of its queue. */
+/*
+ * What the walk knows of one semaphore: of a locked one its image, of another one the row that was read plainly. The walk
+ * goes along the waiters in the order of their places; "earlier" means before the request that is being decided.
+ */
 struct queue_state {
-    bool put_back;     /* reserved for an operation that was put back: no new request gets its units in this batch */
-    bool reserved;     /* reserved for an earlier waiter: later requests get none of its free units */
-    int64_t kept;      /* units kept for earlier waiters that may fit and cannot be decided in this batch */
-    bool tentative;    /* reserved only for such waiters, and for those that lack only what is kept for these */
-    int64_t due_units; /* units of due holders, which an acquire may end; valid in a walk */
-    int64_t wanted;    /* units that all waiters want */
-    bool freed;        /* permits of it were ended in this batch */
-    bool opened;       /* a waiter that blocked later ones has left, or does not fit elsewhere */
-    bool stirred;      /* this batch has a new acquire for it, or a waiter of it has left, was granted, or was asked for
-                          and refused: a waiter that cannot be decided gets mail if it may fit */
-    bool settled;      /* reserved for a waiter that was read: no request beyond it gets units of it */
-    bool has_beyond;   /* requests from this place on cannot be decided: queue_view.beyond, or enough were granted */
-    utc_us beyond_place;
-    uint64_t beyond_id;
+    const struct semaphore *semaphore;
+    const struct glimpse *glimpse; /* NULL: locked */
+    int64_t reserved;              /* units that earlier waiters have reserved */
+    int64_t reserved_any;          /* of these the units for any slots, and those of a counted semaphore */
+    int64_t kept;                  /* units of earlier waiters that may fit and cannot be decided in this batch */
+    unsigned runs;                 /* runs of adjacent slots among the reservations */
+    enum {
+        FIFO_OPEN,
+        FIFO_SHUT,  /* an earlier waiter was not granted: no later request gets units */
+        FIFO_BARRED /* and it has reserved nothing: no later waiter reserves anything */
+    } fifo;
+    int64_t due_units; /* locked: units of due holders, which an acquire may end; valid in a walk */
+    int64_t wanted;    /* locked: units that all waiters want */
+    bool changed;      /* units of it were freed in this batch, or a waiter has left, was granted, or was asked for and
+                          refused, or it has a new acquire: a waiter that may fit is called */
     unsigned granted; /* waiters that were granted in this batch */
+};
+
+/* A request of the queue that was not granted, and its effect on those behind it. */
+struct stander {
+    utc_us place;
+    uint64_t id; /* UINT64_MAX: a new request */
+    const struct want *wants;
+    size_t want_count;
+    struct slots *slots; /* one per want: the certain slots of its need; count 0: any slots. NULL: any slots for all */
+    const uint64_t *needs; /* STANDS_KEPT: the semaphores with which it can be decided, if they are not those it wants */
+    size_t need_count;
+    enum {
+        STANDS_KEPT,     /* it may fit, and cannot be decided in this batch: its need is kept from those behind it */
+        STANDS_RESERVED, /* protected: its whole need is reserved */
+        STANDS_PLAIN,    /* it takes nothing from those behind it, except under fifo */
+        STANDS_UNREAD,   /* protected waiters may follow that were not read: nobody passes here */
+    } how;
+};
+
+/* A waiter that could neither be granted nor reserve: those behind it that want the same cannot either. */
+struct hopeless {
+    struct bytes wanted;
+    bool was_protected;
 };
 
 struct planner {
@@ -79,13 +106,20 @@ struct planner {
     struct semaphore_image *images; /* locked ones, plus space for one new semaphore */
     size_t image_count;
     struct slot_view *slot_views; /* one per locked semaphore */
-    struct queue_state *queues;   /* one per locked semaphore */
-    const struct key **keepers;   /* waiters of this walk that reserve or keep units until a batch with more locks: a
-                                     semaphore of theirs is not locked, or they lack only units kept for such ones */
-    size_t keeper_count;
+    struct queue_state *queues;   /* one per locked semaphore, then one per glimpse */
+    struct stander *standers; /* ascending by place, id */
+    size_t stander_count;
+    size_t kept_count;         /* of them: STANDS_KEPT */
+    size_t stood;              /* so many of them are counted in `queues` now, ... */
+    bool without_kept;         /* ... but not those that are STANDS_KEPT */
+    struct stander *put_backs; /* acquires that were put back: kept from the new requests behind them */
+    size_t put_back_count;
+    struct hopeless *hopeless; /* of this walk */
+    size_t hopeless_count;
+    uint64_t *unknown; /* semaphores that waiters want, and of which nothing was read */
+    size_t unknown_count;
     size_t waiter_count; /* requests that wait, or did when the batch began */
-    bool walking;        /* waiters are being decided */
-    uint64_t read_more;  /* plan.read_more */
+    uint64_t read_more, read_held; /* as in struct plan */
     bool walk_again;     /* units were freed, or a waiter has left, since the last walk */
     bool no_memory;      /* mail could not be recorded; collect_mail returns the failure */
     struct mail *mail;   /* in any order, with duplicates; mail to this server is a call */
@@ -111,6 +145,8 @@ struct planner {
 
 /* Returns the index of a locked semaphore in view->semaphores; semaphore_count: not locked, or no such row. */
 size_t view_semaphore_index(const struct view *view, uint64_t semaphore_id);
+/* Returns what is known of a semaphore, locked or not; NULL: nothing. */
+struct queue_state *planner_known(const struct planner *planner, uint64_t semaphore_id);
 /* Returns the image of a locked semaphore; NULL: not locked, or no such row. */
 struct semaphore_image *planner_image(struct planner *planner, uint64_t semaphore_id);
 struct queue_state *planner_queue(const struct planner *planner, const struct semaphore_image *image);
@@ -152,6 +188,13 @@ int64_t planner_slots_missing(struct planner *planner, const struct want *want, 
  */
 enum permit_status planner_slots_to_reclaim(struct planner *planner, const struct want *want, size_t index,
                                             struct slots *ret_to_reclaim) MUST_CHECK;
+/*
+ * Chooses the slots that a waiter with a resolved want for specific slots reserves: all that it names; of some named
+ * ones, and of adjacent ones, those of which the fewest are held, the lowest first. None of them is reserved already, or
+ * held by a confirmed request. ret_slots->count 0: there is no such choice.
+ */
+enum permit_status planner_slots_to_reserve(struct planner *planner, const struct want *want, size_t index,
+                                            struct slots *ret_slots) MUST_CHECK;
 /* Fills shortage->taken with the named slots of the want that are held now, in the arena. */
 enum permit_status planner_taken_slots(struct planner *planner, const struct want *want, size_t index,
                                        struct shortage *shortage) MUST_CHECK;
@@ -200,12 +243,14 @@ struct request *request_of_acquire(struct planner *planner, struct key *key,
  * none.
  */
 enum permit_status want_unit_refusal(struct planner *planner, const struct want *want, const char **ret_detail);
-/* Returns the number of missing units; 0 or less: it fits. INT64_MAX: ending holders does not help. */
-int64_t units_missing(struct planner *planner, const struct want *want);
+/*
+ * Returns the number of units that a want lacks beside what earlier waiters have reserved or keep; 0 or less: none.
+ * INT64_MAX: ending holders does not help.
+ */
+int64_t units_missing(const struct planner *planner, const struct want *want);
 /* Describes what a want lacks, in the arena. */
 enum permit_status describe_shortage(struct planner *planner, const struct operation *operation, size_t index,
                                      struct shortage *ret_shortage) MUST_CHECK;
-bool any_closed(struct planner *planner, const struct operation *operation);
 /*
  * Returns true if a refusal is temporary. PERMIT_BUSY of an acquire means that the epoch was just raised.
  */
@@ -233,6 +278,8 @@ void claim(struct planner *planner, struct key *key);
 bool server_is_alive(const struct planner *planner, uint64_t server_id);
 /* Records mail to the server of this request, or a call if it is this one. */
 void send_mail(struct planner *planner, uint64_t server_id, uint64_t request_id);
+/* Returns the place of an acquire: that of its waiter, or the one that it gets if it begins to wait now. */
+utc_us place_of_acquire(struct planner *planner, const struct operation *operation);
 /* Returns true for the acquire of a waiter that this process knows; it is entered again if its row is gone. */
 bool operation_is_reentry(const struct planner *planner, const struct operation *operation);
 /*
@@ -244,8 +291,14 @@ enum permit_status plan_ask(struct planner *planner, struct outcome *outcome, st
 /* Enters a new request that was refused (outcome->status) into the queue, or refuses that too. */
 enum permit_status queue_enter(struct planner *planner, struct outcome *outcome, struct key *key,
                                const struct operation *operation) MUST_CHECK;
-/* Decides all requests that wait. Does nothing if there are none. */
-enum permit_status queue_walk(struct planner *planner) MUST_CHECK;
+/* Counts the places of a request in (1), or out (-1); 0: they change, but no client asks for them. */
+void count_places(struct planner *planner, const struct request *request, int asked);
+/* Returns true if the request waits at this server. */
+bool is_ours(const struct planner *planner, const struct request *request);
+/* Answers the acquires that ask for a waiter: refuses them, or puts them back to run with these semaphores locked, too. */
+enum permit_status refuse_asks(struct planner *planner, struct key *key, const struct fit *fit) MUST_CHECK;
+enum permit_status put_back_asks(struct planner *planner, struct key *key, const uint64_t *semaphore_ids,
+                                 size_t count) MUST_CHECK;
 /* The request ends before it was granted: it is RELEASED as never held, and its server is told. */
 void waiter_release(struct planner *planner, struct key *key);
 /* Removes the row and its places; its server is told. */
@@ -253,6 +306,27 @@ void waiter_remove(struct planner *planner, struct key *key);
 /* Collects the places, the mail and the calls. */
 enum permit_status collect_places(struct planner *planner, struct changes *changes) MUST_CHECK;
 enum permit_status collect_mail(struct planner *planner, struct plan *plan) MUST_CHECK;
+
+/* ---- plan_walk.c ---- */
+
+/* Decides all requests that wait. Does nothing if there are none. */
+enum permit_status queue_walk(struct planner *planner) MUST_CHECK;
+/* A request at this place is decided next: counts what is reserved and kept for those that stand before it. */
+enum permit_status stand_before(struct planner *planner, utc_us place, uint64_t id) MUST_CHECK;
+/* Adds a new request that is not granted. */
+enum permit_status stand(struct planner *planner, const struct request *request) MUST_CHECK;
+/* Keeps the need of an acquire that is put back, to lock these semaphores, from the new requests behind it. */
+enum permit_status stand_put_back(struct planner *planner, const struct operation *operation, const uint64_t *needs,
+                                  size_t need_count) MUST_CHECK;
+/*
+ * Finds the semaphores with which a batch can decide an acquire that lacks only kept units: its own, and those of the
+ * waiters that keep them. *ret_count 0: it lacks something else, or they are more than a batch locks, or it had more
+ * locks already.
+ */
+enum permit_status find_wider_locks(struct planner *planner, const struct operation *operation, utc_us place,
+                                    uint64_t id, uint64_t **ret_ids, size_t *ret_count) MUST_CHECK;
+/* Collects what should be read before the batch is planned again. */
+enum permit_status collect_reads(struct planner *planner, struct plan *plan) MUST_CHECK;
 
 /* ---- plan_labels.c ---- */
 
@@ -275,13 +349,15 @@ enum permit_status outcome_assert(struct planner *planner, struct outcome *outco
 /* Same as outcome_assert, for a row that the operation does not otherwise change: it is still written. */
 enum permit_status outcome_assert_again(struct planner *planner, struct outcome *outcome, struct key *key) MUST_CHECK;
 /*
- * Puts the operation back into the queue. `needs` lists the semaphores of the operation, of the row of its key and of
- * `others`, whose requests must end first (NULL with 0). Later operations on the key are put back too. If the operation
- * waits, its semaphores are reserved for it in this batch.
+ * Puts the operation back into the queue. `needs` lists the semaphores of the operation, of the row of its key, and
+ * `more` (NULL with 0). Later operations on the key are put back too. An acquire keeps its need in this batch.
  */
 enum permit_status outcome_put_back(struct planner *planner, struct outcome *outcome, struct key *key,
-                                    const struct operation *operation, struct key *const *others,
-                                    size_t other_count) MUST_CHECK;
+                                    const struct operation *operation, const uint64_t *more,
+                                    size_t more_count) MUST_CHECK;
+/* Collects the semaphores of the requests of these keys, in the arena; NULL: out of memory. */
+uint64_t *semaphores_of_keys(struct planner *planner, struct key *const *keys, size_t count,
+                             size_t *ret_count) MUST_CHECK;
 
 /* Records an operator's change of a locked semaphore. */
 void record_event(struct planner *planner, const struct semaphore_image *image, struct event event);

@@ -362,6 +362,27 @@ enum permit_status wants_decode(struct bytes form, struct arena *arena, struct t
     return PERMIT_OK;
 }
 
+/* The part of a form behind version and ttl. */
+static struct bytes form_needs(struct bytes form)
+{
+    enum { BEFORE = 1 + 1 + 8 };
+    return form.length > BEFORE ? (struct bytes){form.data + BEFORE, form.length - BEFORE} : (struct bytes){0};
+}
+
+bool wants_same_needs(struct bytes form, struct bytes other)
+{
+    return form_needs(form).length > 0 && bytes_equal(form_needs(form), form_needs(other));
+}
+
+uint64_t wants_needs(struct bytes form)
+{
+    unsigned char digest[DIGEST_SIZE];
+    uint64_t needs = 0;
+    if (form_needs(form).length && digest_sha256(form_needs(form), digest))
+        memcpy(&needs, digest, sizeof needs);
+    return needs;
+}
+
 utc_us request_expires_at(const struct request *request)
 {
     bool limited = request->ttl_ms != TTL_NONE && request->ttl_ms != TTL_BY_OWNER;

@@ -67,8 +67,6 @@ struct ttl {
 };
 
 enum { PRIORITY_MAX = 9 };
-/* The waiting time that one step of priority is worth. */
-#define PRIORITY_STEP_US (30LL * US_PER_SECOND)
 /*
  * How long a place is kept that no client asks for, and how long a grant lasts that its client has not claimed. Lease
  * clock.
@@ -109,7 +107,8 @@ struct request {
 
     uint64_t server_id; /* WAITING: where its client waits; ACQUIRED: unclaimed since then; 0: neither */
     int priority;       /* 0 to PRIORITY_MAX */
-    utc_us place;       /* order in all its queues, ties by id: lease clock at entry - priority * PRIORITY_STEP_US */
+    utc_us place;       /* order in all its queues, ties by id: lease clock at entry - priority * the smallest
+                           priority_step of its semaphores */
     utc_us waiting_since, waiting_until;
     struct bytes wanted; /* WAITING: ttl and wants in canonical form (wants_encode); data NULL: none */
     struct ttl ttl;      /* WAITING: as asked; decoded from `wanted` */
@@ -175,6 +174,10 @@ struct bytes wants_encode(struct ttl ttl, const struct want *wants, size_t want_
  */
 enum permit_status wants_decode(struct bytes form, struct arena *arena, struct ttl *ret_ttl, struct want **ret_wants,
                                 size_t *ret_want_count) MUST_CHECK;
+/* Returns true if two forms want the same, whatever their ttl. */
+bool wants_same_needs(struct bytes form, struct bytes other);
+/* Returns a hash of what the form wants, without the ttl; never the same for different wants, but by chance. 0: none. */
+uint64_t wants_needs(struct bytes form);
 /* Sorts by name. PERMIT_INVALID: duplicate semaphore. */
 enum permit_status wants_sort(struct want *wants, size_t want_count) MUST_CHECK;
 

@@ -16,6 +16,8 @@
 /* Defaults of a semaphore. */
 #define DEFAULT_TTL_MS       (10 * 60 * 1000LL)
 #define DEFAULT_MAX_HOLD_MS  (24 * 3600 * 1000LL)
+#define PRIORITY_STEP_MS     (30 * 1000LL)
+#define PRIORITY_STEP_MAX_MS (24 * 3600 * 1000LL)
 
 /* The numbers below are stored in rows: never change one. They count the words from 1. */
 enum semaphore_kind { KIND_SLOTTED = 1, KIND_COUNTED = 2 };
@@ -35,6 +37,7 @@ enum setting_type {
     SETTING_INTEGER_OR_NONE,  /* int64_t, or SETTING_NONE; "none" in requests, absent from answers, NULL in rows */
     SETTING_DURATION,         /* int64_t, in milliseconds */
     SETTING_DURATION_OR_NONE, /* the same, or SETTING_NONE */
+    SETTING_DURATION_OR_STRICT, /* the same; SETTING_NONE is "strict" in requests and in answers */
     SETTING_CHOICE,           /* an enum: the number of its word, from 1 */
     SETTING_TEXT,             /* struct bytes, data NULL: none; its maximum is in bytes */
 };
@@ -92,6 +95,9 @@ enum {
     X(max_priority, int64_t, max_priority, INTEGER, SETTING_EVENT, 0, 9, 9, NULL,                                      \
       "a whole number from 0 to 9",                                                                                    \
       0, "max-priority", "N", "highest priority that a waiting request may have")                                      \
+    X(priority_step, int64_t, priority_step_ms, DURATION_OR_STRICT, SETTING_EVENT, 1, PRIORITY_STEP_MAX_MS,            \
+      PRIORITY_STEP_MS, NULL, "a duration above 0, at most \"1d\", or \"strict\"",                                     \
+      0, "priority-step", "TIME", "waiting time that one step of priority is worth; strict: a higher one is first")    \
     X(note, struct bytes, note, TEXT, 0, 0, 1000, 0, NULL,                                                             \
       "a text of at most 1000 bytes",                                                                                  \
       0, "note", "TEXT", "free text")
@@ -116,6 +122,7 @@ struct semaphore {
     struct bytes name;
     SEMAPHORE_SETTINGS(SETTING_MEMBER)
     int64_t in_use;
+    int64_t confirmed; /* units of in_use whose request is confirmed: only a refund or an operator ends it */
     int64_t waiting; /* places in its queue that a client asks for: its WAITING requests with a server_id */
     uint64_t next_permit_id;
     uint64_t version;
@@ -152,6 +159,16 @@ static inline uint64_t semaphore_next_token(uint64_t next_permit_id, uint64_t ep
     return next_permit_id > epoch << 10 ? next_permit_id : epoch << 10;
 }
 
+/*
+ * Returns the waiting time that one step of priority is worth in the queue of this semaphore. strict: a year, longer than
+ * a request waits.
+ */
+static inline int64_t semaphore_priority_step_us(const struct semaphore *semaphore)
+{
+    bool strict = semaphore->priority_step_ms == SETTING_NONE;
+    return strict ? 365LL * 86400 * US_PER_SECOND : semaphore->priority_step_ms * US_PER_MS;
+}
+
 /* ---- Loops over the settings ---- */
 
 /* A row of the table. The columns that are missing here are for the tables of http and permitctl. */
@@ -173,7 +190,13 @@ extern const struct semaphore_setting semaphore_settings[SETTING_COUNT];
 
 static inline bool setting_is_number(const struct semaphore_setting *setting)
 {
-    return setting->type <= SETTING_DURATION_OR_NONE;
+    return setting->type <= SETTING_DURATION_OR_STRICT;
+}
+
+/* Returns the word for SETTING_NONE. */
+static inline const char *setting_none_word(const struct semaphore_setting *setting)
+{
+    return setting->type == SETTING_DURATION_OR_STRICT ? "strict" : "none";
 }
 
 /* Returns the value of a number, or of a choice, as in its column, with SETTING_NONE for NULL. */

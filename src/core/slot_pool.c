@@ -39,22 +39,9 @@ void slot_pool_take(struct slot_pool *pool, uint32_t number)
     pool->count--;
 }
 
-/* ---- finding ---- */
-
 static uint32_t lowest_bit(size_t at, uint64_t word)
 {
     return (uint32_t)(at * WORD) + (uint32_t)__builtin_ctzll(word);
-}
-
-uint32_t slot_pool_next(const struct slot_pool *pool, uint32_t from)
-{
-    if (from > pool->capacity)
-        return 0;
-    size_t at = from / WORD;
-    uint64_t word = pool->words[at] & UINT64_MAX << from % WORD;
-    while (!word && ++at < pool->word_count)
-        word = pool->words[at];
-    return word ? lowest_bit(at, word) : 0;
 }
 
 uint32_t slot_pool_lowest(struct slot_pool *pool)
@@ -65,13 +52,64 @@ uint32_t slot_pool_lowest(struct slot_pool *pool)
     return lowest_bit(pool->first, pool->words[pool->first]);
 }
 
-/* Returns the first number after `from` that is not in the pool; `from` is in it. */
+/* ---- reserved slots ---- */
+
+bool slot_pool_reserve(struct slot_pool *pool, uint32_t number, struct arena *arena)
+{
+    if (!pool->reserved)
+        pool->reserved = arena_array(arena, pool->word_count, sizeof *pool->reserved);
+    if (!pool->reserved)
+        return false;
+    if (number <= pool->capacity)
+        pool->reserved[number / WORD] |= UINT64_C(1) << number % WORD;
+    return true;
+}
+
+bool slot_pool_is_reserved(const struct slot_pool *pool, uint32_t number)
+{
+    return pool->reserved && number <= pool->capacity && (pool->reserved[number / WORD] >> number % WORD & 1);
+}
+
+uint32_t slot_pool_count_reserved(const struct slot_pool *pool)
+{
+    uint32_t count = 0;
+    for (size_t i = 0; pool->reserved && i < pool->word_count; i++)
+        count += (uint32_t)__builtin_popcountll(pool->words[i] & pool->reserved[i]);
+    return count;
+}
+
+void slot_pool_unreserve(struct slot_pool *pool)
+{
+    if (pool->reserved)
+        memset(pool->reserved, 0, pool->word_count * sizeof *pool->reserved);
+}
+
+/* ---- free slots that are not reserved ---- */
+
+/* The bits of one word of them. */
+static uint64_t takeable(const struct slot_pool *pool, size_t at)
+{
+    return pool->reserved ? pool->words[at] & ~pool->reserved[at] : pool->words[at];
+}
+
+uint32_t slot_pool_next(const struct slot_pool *pool, uint32_t from)
+{
+    if (from > pool->capacity)
+        return 0;
+    size_t at = from / WORD;
+    uint64_t word = takeable(pool, at) & UINT64_MAX << from % WORD;
+    while (!word && ++at < pool->word_count)
+        word = takeable(pool, at);
+    return word ? lowest_bit(at, word) : 0;
+}
+
+/* Returns the first number after `from` that is not such a slot; `from` is one. */
 static uint32_t end_of_run(const struct slot_pool *pool, uint32_t from)
 {
     size_t at = from / WORD;
-    uint64_t gaps = ~pool->words[at] & UINT64_MAX << from % WORD;
+    uint64_t gaps = ~takeable(pool, at) & UINT64_MAX << from % WORD;
     while (!gaps && ++at < pool->word_count)
-        gaps = ~pool->words[at];
+        gaps = ~takeable(pool, at);
     return gaps ? lowest_bit(at, gaps) : (uint32_t)(at * WORD);
 }
 
@@ -86,12 +124,17 @@ uint32_t slot_pool_run(const struct slot_pool *pool, uint32_t count)
     return 0;
 }
 
+static bool can_take(const struct slot_pool *pool, uint32_t number)
+{
+    return slot_pool_has(pool, number) && !slot_pool_is_reserved(pool, number);
+}
+
 uint32_t slot_pool_run_within(const struct slot_pool *pool, uint32_t count, const struct slots *list)
 {
     uint32_t run = 0;
     for (uint32_t i = 0; i < list->count; i++) {
         bool follows = run > 0 && list->numbers[i] == list->numbers[i - 1] + 1;
-        run = slot_pool_has(pool, list->numbers[i]) ? (follows ? run : 0) + 1 : 0;
+        run = can_take(pool, list->numbers[i]) ? (follows ? run : 0) + 1 : 0;
         if (run == count)
             return list->numbers[i] - count + 1;
     }
@@ -102,7 +145,7 @@ uint32_t slot_pool_count_of(const struct slot_pool *pool, const struct slots *li
 {
     uint32_t count = 0;
     for (uint32_t i = 0; i < list->count; i++)
-        count += slot_pool_has(pool, list->numbers[i]);
+        count += can_take(pool, list->numbers[i]);
     return count;
 }
 

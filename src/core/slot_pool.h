@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The free slots of one semaphore while a plan runs: one bit per number, for a fast search of the lowest free slot, of
- * one number, or of a run of adjacent slots; and the known labels of slots. Memory comes from the plan's arena.
+ * The slots of one semaphore while a plan runs: one bit per number for the free ones, for a fast search of the lowest
+ * free slot, of one number, or of a run of adjacent slots; one bit for those that are reserved for earlier waiters, free
+ * or held; and the known labels. Memory comes from the plan's arena.
  */
 #ifndef CORE_SLOT_POOL_H
 #define CORE_SLOT_POOL_H
@@ -14,27 +15,43 @@ struct slot_pool {
     size_t first; /* no bit is set in the words before this one */
     size_t count; /* number of set bits */
     uint32_t capacity;
+    uint64_t *reserved; /* set bit: no later request may take the slot; NULL: none is reserved */
     struct bytes **labels; /* pages, one per word; NULL: no known slot has a label */
 };
 
 bool slot_pool_init(struct slot_pool *pool, int64_t capacity, struct arena *arena) MUST_CHECK;
 /* Adds a free slot; ignores a slot above the capacity or already in the pool. */
 void slot_pool_put(struct slot_pool *pool, uint32_t number);
+/* Returns true if the slot is free, reserved or not. */
 bool slot_pool_has(const struct slot_pool *pool, uint32_t number);
 /* Removes a slot that is in the pool. */
 void slot_pool_take(struct slot_pool *pool, uint32_t number);
-
-/* Returns the lowest free number from `from` up; 0: none. */
-uint32_t slot_pool_next(const struct slot_pool *pool, uint32_t from);
-/* Returns the lowest free number; the pool must not be empty. */
+/* Returns the lowest free number, reserved or not; the pool must not be empty. */
 uint32_t slot_pool_lowest(struct slot_pool *pool);
+
+/* ---- reserved slots ---- */
+
+/* Reserves a slot in service, free or held. False: out of memory. */
+bool slot_pool_reserve(struct slot_pool *pool, uint32_t number, struct arena *arena) MUST_CHECK;
+bool slot_pool_is_reserved(const struct slot_pool *pool, uint32_t number);
+/* Returns the number of free slots that are reserved. */
+uint32_t slot_pool_count_reserved(const struct slot_pool *pool);
+/* Ends all reservations. */
+void slot_pool_unreserve(struct slot_pool *pool);
+
+/* ---- free slots that are not reserved ---- */
+
+/* Returns the lowest such number from `from` up; 0: none. */
+uint32_t slot_pool_next(const struct slot_pool *pool, uint32_t from);
 /*
- * Returns the first number of the lowest run of `count` free slots, among all or among the numbers in `list`; 0: none.
+ * Returns the first number of the lowest run of `count` such slots, among all or among the numbers in `list`; 0: none.
  */
 uint32_t slot_pool_run(const struct slot_pool *pool, uint32_t count);
 uint32_t slot_pool_run_within(const struct slot_pool *pool, uint32_t count, const struct slots *list);
-/* Returns the number of free slots in `list`. */
+/* Returns the number of such slots in `list`. */
 uint32_t slot_pool_count_of(const struct slot_pool *pool, const struct slots *list);
+
+/* ---- labels ---- */
 
 /*
  * Sets the label of a slot in service; the caller keeps the bytes alive. An empty label changes nothing. False: out of

@@ -313,35 +313,11 @@ static bool cannot_enter(const struct op *op, const struct outcome *outcome)
     return op->operation->wait == WAIT_ASK && outcome->may_wait && !outcome->waits;
 }
 
-/*
- * Wakes a waiter that lacks only units kept for others, with the semaphores of all of them (`wider`) and those that its
- * op had in this batch (`locked`): without these, the next batch could not decide a waiter that this one has decided.
- * Caller holds the mutex.
- */
-static void wake_wider(struct engine *engine, struct waiter *waiter, const struct outcome *outcome,
-                       const uint64_t *locked, size_t locked_count)
-{
-    uint64_t ids[2 * BATCH_MAX_SEMAPHORES];
-    memcpy(ids, outcome->wider, outcome->wider_count * sizeof *ids);
-    memcpy(ids + outcome->wider_count, locked, locked_count * sizeof *ids);
-    size_t count = u64_sort_unique(ids, outcome->wider_count + locked_count);
-    if (count <= BATCH_MAX_SEMAPHORES)
-        queue_wake_wider(&engine->queue, waiter, ids, count);
-    else
-        queue_wake_wider(&engine->queue, waiter, outcome->wider, outcome->wider_count);
-}
-
 /* The op of a waiter: puts it back, parks it again, or collects the clients to be answered. Caller holds the mutex. */
 static void deliver_waiter(struct engine *engine, struct op *op, const struct view *view, const struct outcome *outcome,
                            struct op_result *ret_result)
 {
     struct waiter *waiter = waiter_of(op);
-    uint64_t locked[BATCH_MAX_SEMAPHORES];
-    size_t locked_count = 0;
-    while (outcome->wider_count && locked_count < op->entry_count && locked_count < BATCH_MAX_SEMAPHORES) {
-        locked[locked_count] = op->entries[locked_count]->id;
-        locked_count++;
-    }
     ret_result->disposition = REQUEUED;
     if (outcome->put_back && put_back(engine, op, outcome))
         return;
@@ -356,8 +332,6 @@ static void deliver_waiter(struct engine *engine, struct op *op, const struct vi
         ret_result->status = PERMIT_SHUTTING_DOWN;
     waitlist_record_settings(waiter, view);
     waitlist_settle(engine, waiter, outcome->waits ? outcome->request : NULL, &ret_result->answered);
-    if (outcome->wider_count)
-        wake_wider(engine, waiter, outcome, locked, locked_count);
     retry_joined_clients(engine, outcome, &ret_result->answered);
 }
 
@@ -436,8 +410,6 @@ static void deliver_op(struct worker *worker, struct op *op, const struct view *
     queue_forget_key(&engine->queue, op);
     if (outcome->waits && waitlist_park(engine, op, outcome->request)) {
         waitlist_record_settings(op->waiter, view);
-        if (outcome->wider_count)
-            queue_wake_wider(&engine->queue, op->waiter, outcome->wider, outcome->wider_count);
         return;
     }
     if (operation_is_administrative(op->operation->kind) && outcome->status == PERMIT_OK)

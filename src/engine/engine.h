@@ -121,7 +121,7 @@ struct op {
     bool needs_creation;              /* it needs that semaphore itself; false: it follows another op of its key */
     bool resolved_by_query;           /* the semaphores of an acquire come from a resolve query, not from the cache */
     int64_t held_slots;               /* slots held under its key, as far as known: ending the request moves them */
-    unsigned put_backs;               /* how often it was put back; that of a waiter: or woken with more semaphores */
+    unsigned put_backs;               /* how often it was put back */
 };
 
 /* The argument of `decided` of a call about an owner. */

@@ -292,34 +292,18 @@ void queue_put_back(struct queue *queue, struct op *op)
     (void)claim_prelocks(op);
 }
 
-/* Queues the op of a waiter, which has its semaphores. A waiter that is woken is not among those to be woken. */
-static void wake(struct queue *queue, struct waiter *waiter)
+void queue_wake(struct queue *queue, struct waiter *waiter)
 {
+    if (waiter->woken || !resolve_waiter(&waiter->op, waiter))
+        return;
     list_remove(&waiter->call);
+    waiter->op.put_backs = 0;
     waiter->op.resolved = true;
     waiter->woken = true;
     queue->waiters.woken++;
     waiter->places[0].entry->woken++;
     add_to_key(queue, &waiter->op);
     queue_put_back(queue, &waiter->op);
-}
-
-void queue_wake(struct queue *queue, struct waiter *waiter)
-{
-    if (waiter->woken || !resolve_waiter(&waiter->op, waiter))
-        return;
-    waiter->op.put_backs = 0;
-    wake(queue, waiter);
-}
-
-void queue_wake_wider(struct queue *queue, struct waiter *waiter, const uint64_t *semaphore_ids, size_t count)
-{
-    enum { MAX_WIDER = 3 };
-    if (waiter->woken || waiter->op.put_backs >= MAX_WIDER ||
-        !queue_set_entries(queue, &waiter->op, semaphore_ids, count))
-        return;
-    waiter->op.put_backs++;
-    wake(queue, waiter);
 }
 
 void queue_take_out(struct queue *queue, struct op *op)

@@ -105,11 +105,6 @@ size_t queue_take_unresolved(struct queue *queue, struct op **ret_ops, size_t ma
  * memory.
  */
 void queue_wake(struct queue *queue, struct waiter *waiter);
-/*
- * The same with other semaphores (ascending ids), which include its own, after a batch that could not decide it without
- * them. Does nothing after MAX_WIDER such batches in a row.
- */
-void queue_wake_wider(struct queue *queue, struct waiter *waiter, const uint64_t *semaphore_ids, size_t count);
 /* Removes an op from the list of the queue that it is in. */
 void queue_take_out(struct queue *queue, struct op *op);
 /*

@@ -118,7 +118,7 @@ static bool may_matter(const struct queue_read *read, const struct request *wait
 bool cached_queue_load(const struct cached_queue *queue, const struct queue_read *read, uint64_t server_id,
                        struct arena *arena, struct view *view, int64_t *ret_units)
 {
-    size_t room = queue_read_size(read) + 1;
+    size_t room = read->limit + 1;
     *ret_units = 0;
     for (size_t i = 0; queue->known && i < queue->count && room > 0; i++) {
         struct request *waiter = &view->requests[view->request_count];
@@ -129,7 +129,8 @@ bool cached_queue_load(const struct cached_queue *queue, const struct queue_read
         view->request_count++;
         *ret_units += waiter->wants[0].count;
         if (--room == 0)
-            view->queues[read->semaphore] = (struct queue_view){.beyond_place = waiter->place, .beyond = waiter->id};
+            view->queues[read->semaphore] =
+                (struct queue_view){.beyond_place = waiter->place, .beyond = waiter->id, .limit = read->limit};
     }
     return queue->known;
 }

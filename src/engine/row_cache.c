@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 enum {
-    FREE_MAX = 4096, /* free slots of one semaphore */
+    WORD = 64, /* bits of a word of free slots */
     REQUEST_SIZE_MAX = 4096,
 };
 
@@ -15,7 +15,7 @@ void cached_semaphore_free(struct cached_semaphore *cached)
     if (!cached)
         return;
     cached_queue_release(&cached->queue);
-    free(cached->free_numbers);
+    free(cached->free_words);
     free(cached->text);
     free(cached);
 }
@@ -70,13 +70,6 @@ bool cached_semaphore_load(const struct cached_semaphore *cached, struct arena *
 
 /* ---- free slots ---- */
 
-/* The free slots of one semaphore while they are updated. */
-struct free_list {
-    uint32_t *numbers;
-    size_t count;
-    uint32_t bound;
-};
-
 static bool has_labels(const struct view *read, size_t index, const struct plan *plan)
 {
     uint64_t semaphore_id = read->semaphores[index].id;
@@ -89,31 +82,6 @@ static bool has_labels(const struct view *read, size_t index, const struct plan 
                 return true;
     }
     return false;
-}
-
-/*
- * Merges the list with the changed slots, ascending both: a slot that is taken leaves it, one that becomes free enters it
- * if it is not above the bound. `numbers` has room for all.
- */
-static void merge_slots(const struct free_list *before, const struct slot_change *changes, size_t count,
-                        uint32_t capacity, struct free_list *after)
-{
-    size_t old = 0;
-    for (size_t i = 0; i <= count; i++) {
-        uint32_t next = i < count ? changes[i].number : UINT32_MAX;
-        while (old < before->count && before->numbers[old] < next)
-            after->numbers[after->count++] = before->numbers[old++];
-        if (i == count)
-            break;
-        old += old < before->count && before->numbers[old] == next;
-        if (changes[i].permit_id == 0 && next <= before->bound && next <= capacity)
-            after->numbers[after->count++] = next;
-    }
-    after->bound = before->bound;
-    if (after->count > FREE_MAX) {
-        after->count = FREE_MAX;
-        after->bound = after->numbers[FREE_MAX - 1];
-    }
 }
 
 /* The slots of the semaphore that the plan changes; they are adjacent. */
@@ -129,47 +97,53 @@ static const struct slot_change *changes_of(const struct changes *changes, uint6
     return changes->slots + first;
 }
 
-/* The free slots before the commit: as cached, or as read, whichever is more. False: they are not known. */
-static bool free_before(const struct cached_semaphore *cached, const struct free_slots *read, bool goes_on,
-                        struct free_list *ret_before)
+/* Sets the bit of a slot, or clears it. */
+static void set_free(struct cached_semaphore *cached, uint32_t number, bool is_free)
 {
-    bool was_read = read->count > 0 || read->complete;
-    bool more =
-        goes_on && cached->has_slots &&
-        (!was_read || cached->free_bound == UINT32_MAX || (!read->complete && cached->free_count >= read->count));
-    if (more)
-        *ret_before = (struct free_list){cached->free_numbers, cached->free_count, cached->free_bound};
-    else if (was_read)
-        *ret_before = (struct free_list){read->numbers, read->count,
-                                         read->complete ? UINT32_MAX : read->numbers[read->count - 1]};
-    return more || was_read;
+    uint64_t *word = &cached->free_words[number / WORD];
+    uint64_t bit = UINT64_C(1) << number % WORD;
+    cached->free_count += is_free && !(*word & bit);
+    cached->free_count -= !is_free && (*word & bit);
+    *word = is_free ? *word | bit : *word & ~bit;
 }
 
-/* False: out of memory. */
+/* Replaces the cached free slots by those that were read. False: out of memory. */
+static bool take_read(struct cached_semaphore *cached, const struct free_slots *read, int64_t capacity)
+{
+    uint64_t *words = calloc((size_t)capacity / WORD + 1, sizeof *words);
+    if (!words)
+        return false;
+    free(cached->free_words);
+    cached->free_words = words;
+    cached->free_count = 0;
+    cached->free_bound = read->complete ? UINT32_MAX : read->numbers[read->count - 1];
+    for (size_t i = 0; i < read->count; i++)
+        if (read->numbers[i] <= capacity)
+            set_free(cached, read->numbers[i], true);
+    return true;
+}
+
+/* Stores the free slots after the commit: of those cached before and those read, whichever are more. False: out of memory. */
 static bool store_slots(struct cached_semaphore *cached, const struct view *read, size_t index,
                         const struct semaphore_image *image, const struct plan *plan, bool goes_on)
 {
-    struct free_list before;
-    bool known = free_before(cached, &read->free_slots[index], goes_on, &before) && !image->settings &&
-                 !image->slots_to && !image->retire_from && !image->drop_labels && !has_labels(read, index, plan);
-    if (!known) {
-        cached->has_slots = false;
+    const struct free_slots *slots = &read->free_slots[index];
+    const int64_t capacity = image->semaphore->capacity;
+    bool settings = image->settings || image->slots_to || image->retire_from || image->drop_labels;
+    bool was_read = slots->count > 0 || slots->complete;
+    bool more = goes_on && cached->has_slots &&
+                (!was_read || cached->free_bound == UINT32_MAX ||
+                 (!slots->complete && cached->free_count >= slots->count));
+    cached->has_slots = (more || was_read) && !settings && !has_labels(read, index, plan);
+    if (!cached->has_slots)
         return true;
-    }
-    size_t change_count;
-    const struct slot_change *changes = changes_of(&plan->changes, image->semaphore->id, &change_count);
-    bool is_cached = before.numbers == cached->free_numbers && cached->free_numbers;
-    if (is_cached && change_count == 0)
-        return true;
-    struct free_list after = {.numbers = malloc((before.count + change_count + 1) * sizeof *after.numbers)};
-    if (!after.numbers)
+    if (!more && !take_read(cached, slots, capacity))
         return false;
-    merge_slots(&before, changes, change_count, (uint32_t)image->semaphore->capacity, &after);
-    free(cached->free_numbers);
-    cached->free_numbers = after.numbers;
-    cached->free_count = after.count;
-    cached->free_bound = after.bound;
-    cached->has_slots = true;
+    size_t count;
+    const struct slot_change *changes = changes_of(&plan->changes, image->semaphore->id, &count);
+    for (size_t i = 0; i < count; i++)
+        if (changes[i].number <= capacity)
+            set_free(cached, changes[i].number, changes[i].permit_id == 0 && changes[i].number <= cached->free_bound);
     return true;
 }
 
@@ -191,12 +165,15 @@ bool cached_semaphore_load_slots(const struct cached_semaphore *cached, int64_t 
     if (!cached->has_slots || (!all && (int64_t)cached->free_count < wanted))
         return false;
     size_t count = (size_t)min_i64(wanted, (int64_t)cached->free_count);
-    *ret_slots = (struct free_slots){.numbers = arena_array(arena, count, sizeof *ret_slots->numbers),
-                                     .count = count,
-                                     .complete = (int64_t)count < wanted};
-    if (ret_slots->numbers && count)
-        memcpy(ret_slots->numbers, cached->free_numbers, count * sizeof *ret_slots->numbers);
-    return ret_slots->numbers != NULL;
+    uint32_t *numbers = arena_array(arena, count, sizeof *numbers);
+    if (!numbers)
+        return false;
+    size_t found = 0;
+    for (size_t at = 0; found < count; at++)
+        for (uint64_t word = cached->free_words[at]; word && found < count; word &= word - 1)
+            numbers[found++] = (uint32_t)(at * WORD) + (uint32_t)__builtin_ctzll(word);
+    *ret_slots = (struct free_slots){.numbers = numbers, .count = count, .complete = (int64_t)count < wanted};
+    return true;
 }
 
 /* ---- requests ---- */

@@ -13,7 +13,7 @@
 #include "core/plan.h"
 #include "engine/queue_cache.h"
 
-/* The rows of a semaphore and of its lowest free slots. */
+/* The row of a semaphore, and which of its slots are free. */
 struct cached_semaphore {
     struct semaphore row;   /* its strings are in `text` */
     bool valid;             /* false: only long_until and changed_at count */
@@ -23,8 +23,8 @@ struct cached_semaphore {
     mono_us long_until;     /* until then its batches go the long way */
     bool has_slots;         /* the free slots up to free_bound are known */
     uint32_t free_bound;    /* UINT32_MAX: all are known */
-    uint32_t *free_numbers; /* ascending */
-    size_t free_count;
+    uint64_t *free_words;   /* a bit per slot up to the capacity: it is free and known */
+    size_t free_count;      /* set bits */
     struct cached_queue queue;
     char *text;
 };

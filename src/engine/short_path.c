@@ -212,7 +212,7 @@ static bool make_room(const struct queue_read *reads, size_t count, uint64_t ser
 {
     size_t room = view->request_count;
     for (size_t i = 0; i < count; i++)
-        room += queue_read_size(&reads[i]) + 1;
+        room += reads[i].limit + 1;
     struct request *requests = arena_array(arena, room, sizeof *requests);
     uint64_t *servers = arena_array(arena, 1, sizeof *servers);
     view->queues = arena_array(arena, view->semaphore_count, sizeof *view->queues);
@@ -282,7 +282,7 @@ static bool plan_is_plain(const struct plan *plan, size_t count)
     for (size_t i = 0; i < count; i++)
         if (plan->outcomes[i].put_back || (changes->empty && plan->outcomes[i].status != PERMIT_NO_CAPACITY))
             return false;
-    return changes->semaphore_count > 0 && !plan->read_more && changes->mail_count == 0 && changes->event_count == 0;
+    return changes->semaphore_count > 0 && !plan_reads_more(plan) && changes->mail_count == 0 && changes->event_count == 0;
 }
 
 static bool inserts(const struct changes *changes, struct bytes external_id)

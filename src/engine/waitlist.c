@@ -185,6 +185,7 @@ void waitlist_prepare(struct engine *engine, struct batch *batch)
         before.op_count = i;
         if (operation->kind != OP_ACQUIRE)
             continue;
+        operation->widened = op->put_backs > 0;
         if (op->is_waiter_op) {
             prepare_waiter(&engine->queue.waiters, waiter_of(op), batch->taken_at);
             continue;
@@ -428,8 +429,6 @@ void waitlist_wake_called(struct engine *engine)
     while (!list_empty(called)) {
         struct semaphore_entry *entry = LIST_ENTRY(called->next, struct semaphore_entry, has_calls);
         list_remove(&entry->has_calls); /* wake_now puts it back at the end of the rotation */
-        if (list_empty(&entry->calls))  /* queue_wake_wider has woken its last one */
-            continue;
         if (!wake_now(engine, LIST_ENTRY(entry->calls.next, struct waiter, call)))
             break;
         woken = true;

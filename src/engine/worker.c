@@ -254,6 +254,23 @@ static enum permit_status lock_rows(struct worker *worker, struct run *run)
     return set.owners ? store_lock(worker->store, &set, worker->arena, &run->view) : PERMIT_NO_MEMORY;
 }
 
+/*
+ * Takes all free slots of a locked semaphore from the row cache, if they are known there by the version that is locked: a
+ * run of adjacent slots may be anywhere.
+ */
+static bool take_cached_slots(struct worker *worker, struct run *run, size_t index)
+{
+    struct engine *engine = worker->engine;
+    const struct semaphore *semaphore = &run->view.semaphores[index];
+    pthread_mutex_lock(&engine->mutex);
+    const struct semaphore_entry *entry = semaphore_cache_find(&engine->queue.semaphores, semaphore->id);
+    const struct cached_semaphore *cached = entry ? entry->cached : NULL;
+    bool known = cached && cached->valid && cached->life >= worker->life && cached->row.version == semaphore->version &&
+                 cached_semaphore_load_slots(cached, SLOTS_MAX_CAPACITY + 1, worker->arena, &run->view.free_slots[index]);
+    pthread_mutex_unlock(&engine->mutex);
+    return known;
+}
+
 /* Reads these parts of queues, and the living servers, in one or two more packets. */
 static enum permit_status read_waiters(struct worker *worker, struct run *run, const struct queue_read *reads,
                                        size_t count, uint64_t server_id)
@@ -264,8 +281,12 @@ static enum permit_status read_waiters(struct worker *worker, struct run *run, c
     for (size_t i = 0; i < count; i++) {
         const struct semaphore *semaphore = &run->view.semaphores[reads[i].semaphore];
         slots[i] = (struct slots_wanted){0};
-        if (semaphore->kind == KIND_SLOTTED && !run_slots_wanted(worker, run, semaphore->id, &slots[i]))
+        if (semaphore->kind != KIND_SLOTTED)
+            continue;
+        if (!run_slots_wanted(worker, run, semaphore->id, &slots[i]))
             return PERMIT_NO_MEMORY;
+        if (take_cached_slots(worker, run, reads[i].semaphore))
+            slots[i].free = SLOTS_KNOWN;
     }
     enum permit_status status = store_read_waiters(worker->store, reads, slots, count, worker->arena, &run->view);
     if (status == PERMIT_OK)
@@ -273,26 +294,33 @@ static enum permit_status read_waiters(struct worker *worker, struct run *run, c
     return status;
 }
 
-/* Makes the reads of these semaphores deeper, a bit each; false: none may be, because that would be too much. */
-static bool read_deeper(struct queue_read *reads, size_t count, uint64_t semaphores)
+/* Extends the reads by what the plan asks for; returns false if it asks for nothing of these queues. */
+static bool read_on(struct queue_read *reads, size_t count, const struct plan *plan)
 {
-    const size_t most = 4 * queue_read_max(QUEUE_DEPTH_MAX);
-    size_t waiters = 0;
     bool any = false;
-    for (size_t i = 0; i < count; i++)
-        waiters += queue_read_size(&reads[i]);
     for (size_t i = 0; i < count; i++) {
-        struct queue_read deeper = reads[i];
-        if (!(semaphores >> reads[i].semaphore & 1) || !queue_read_deepen(&deeper))
-            continue;
-        size_t more = queue_read_size(&deeper) - queue_read_size(&reads[i]);
-        if (waiters + more > most)
-            continue;
-        waiters += more;
-        reads[i] = deeper;
-        any = true;
+        bool more = plan->read_more >> reads[i].semaphore & 1;
+        bool held = plan->read_held >> reads[i].semaphore & 1;
+        if (more)
+            reads[i].limit = reads[i].limit < QUEUE_READ_MAX ? QUEUE_READ_MAX : QUEUE_PROTECTED_MAX;
+        reads[i].with_holders |= held;
+        reads[i].hopeless = plan->hopeless;
+        reads[i].hopeless_count = plan->hopeless_count;
+        reads[i].hopeless_protected = plan->hopeless_protected;
+        any |= more || held;
     }
     return any;
+}
+
+/* Reads, without locks, the other semaphores that waiters of the view want, as far as the plan asks for them. */
+static enum permit_status read_glimpses(struct worker *worker, struct run *run, const struct plan_settings *settings)
+{
+    utc_us aged = lease_time(&run->view.clock, run->view.now) - settings->backfill_bound_us;
+    enum permit_status status = store_read_glimpses(worker->store, run->plan.unknown, run->plan.unknown_count, aged,
+                                                    worker->arena, &run->view);
+    if (status == PERMIT_OK)
+        waitlist_mark_here(worker->engine, settings->server_id, worker->arena, &run->view);
+    return status;
 }
 
 /* Makes the reads of short queues complete that the cache does not know; it keeps them from then on. */
@@ -300,20 +328,20 @@ static void read_whole_queues(struct worker *worker, const struct run *run, stru
 {
     for (size_t i = 0; i < count; i++) {
         const struct semaphore *semaphore = &run->view.semaphores[reads[i].semaphore];
-        if (reads[i].few && semaphore->waiting <= QUEUE_READ_MAX &&
-            short_path_wants_queue(worker->engine, semaphore->id))
-            reads[i].few = 0;
+        if (semaphore->waiting <= QUEUE_READ_MAX && short_path_wants_queue(worker->engine, semaphore->id))
+            reads[i].limit = QUEUE_READ_MAX;
     }
 }
 
 /*
  * Reads the waiters that the batch may grant, and plans it. Nothing is read if no semaphore has waiters with units to
- * grant and no key of the batch waits. If those that were read block no others, then more of them are read.
+ * grant and no key of the batch waits. The plan may ask for more: then it is made again.
  */
 static enum permit_status plan_with_waiters(struct worker *worker, struct run *run,
                                             const struct operation *const *operations,
                                             const struct plan_settings *settings)
 {
+    enum { ROUNDS_MAX = 5 };
     struct queue_read *reads = arena_array(worker->arena, run->view.semaphore_count, sizeof *reads);
     if (!reads)
         return PERMIT_NO_MEMORY;
@@ -322,15 +350,19 @@ static enum permit_status plan_with_waiters(struct worker *worker, struct run *r
     read_whole_queues(worker, run, reads, count);
     bool read = count > 0 || servers;
     enum permit_status status = PERMIT_OK;
-    for (int round = 0;; round++) {
+    for (int round = 1; status == PERMIT_OK; round++) {
         if (read)
             status = read_waiters(worker, run, reads, count, settings->server_id);
+        run->view.glimpses_end = round == ROUNDS_MAX || run->view.glimpse_count == GLIMPSES_MAX;
         if (status == PERMIT_OK)
             status = plan_batch(&run->view, operations, run->count, worker->ids, settings, worker->arena, &run->plan);
-        bool again = status == PERMIT_OK && run->plan.read_more && round < 2 * (QUEUE_DEPTH_MAX + 1);
-        if (!again || !read_deeper(reads, count, run->plan.read_more))
+        if (status != PERMIT_OK || round == ROUNDS_MAX || !plan_reads_more(&run->plan))
             return status;
+        read = read_on(reads, count, &run->plan);
+        if (run->plan.unknown_count)
+            status = read_glimpses(worker, run, settings);
     }
+    return status;
 }
 
 /*

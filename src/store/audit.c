@@ -35,6 +35,7 @@ enum {
     PERMITS_WITH_ODD_SLOTS,
     BITS_WITHOUT_PERMIT,
     BITS_IN_OTHER_ROWS,
+    CONFIRMED,
     PLACES
 };
 
@@ -59,8 +60,8 @@ static enum permit_status read_semaphore(struct audit *audit, uint64_t after)
     struct buf sql;
     struct row_reader reader = {.arena = audit->arena};
     buf_init(&sql, SQL_MAX);
-    buf_append_text(&sql, ONE_VIEW AUDIT_SELECT "s.id,s.name,s.kind,s.capacity,s.in_use,s.waiting,(" PLACES_OF_SEMAPHORE
-                                                ") FROM semaphore s FORCE INDEX (PRIMARY) WHERE s.id>");
+    buf_append_text(&sql, ONE_VIEW AUDIT_SELECT
+                    "s.id,s.name,s.kind,s.capacity,s.in_use,s.confirmed,s.waiting,(" PLACES_OF_SEMAPHORE ") FROM semaphore s FORCE INDEX (PRIMARY) WHERE s.id>");
     buf_append_u64(&sql, after);
     buf_append_text(&sql, " ORDER BY s.id LIMIT 1");
     enum permit_status status = send_text(session_of(audit->store), &sql);
@@ -72,6 +73,7 @@ static enum permit_status read_semaphore(struct audit *audit, uint64_t after)
         audit->semaphore.kind = (enum semaphore_kind)row_u64(&reader);
         audit->semaphore.capacity = row_i64(&reader);
         audit->semaphore.in_use = row_i64(&reader);
+        audit->semaphore.confirmed = row_i64(&reader);
         audit->semaphore.waiting = row_i64(&reader);
         audit->places = row_i64(&reader);
     }
@@ -103,9 +105,14 @@ static void tokens_sql(const struct audit *audit, unsigned count, struct buf *sq
     buf_append_text(sql, " LEFT JOIN permit p FORCE INDEX (PRIMARY) ON p.semaphore_id=t.semaphore_id AND p.id=t.id");
 }
 
+/* A confirmed request is never due. */
+#define IS_CONFIRMED                                                                                                   \
+    "t.due_s=4294967295 AND EXISTS (SELECT 1 FROM permit_request r FORCE INDEX (PRIMARY)"                              \
+    " WHERE r.id=p.permit_request_id AND r.confirmed_at IS NOT NULL)"
+
 static void permits_sql(const struct audit *audit, struct buf *sql)
 {
-    buf_append_text(sql, AUDIT_SELECT "t.id,p.count,p.slots");
+    buf_append_text(sql, AUDIT_SELECT "t.id,p.count,p.slots," IS_CONFIRMED);
     tokens_sql(audit, PERMITS_PAGE, sql);
     buf_append_text(sql, " ORDER BY t.id");
 }
@@ -114,12 +121,14 @@ static void check_permit(struct audit *audit, struct row_reader *reader)
 {
     struct permit permit = {.token = row_u64(reader), .count = row_i64(reader)};
     struct bytes text = row_column(reader);
+    bool is_confirmed = row_u64(reader) != 0;
     audit->last = permit.token;
     if (permit.count == 0) { /* NULL: no permit has this token */
         audit->differences[BITS_WITHOUT_PERMIT]++;
         return;
     }
     audit->held += permit.count;
+    audit->confirmed += is_confirmed ? permit.count : 0;
     if (!audit->holders)
         return;
     /* A permit is odd if another one names the same slot, or if it does not name `count` slots. */
@@ -233,6 +242,7 @@ static const char *const drift_texts[AUDIT_NUMBERS] = {
     [PERMITS_WITH_ODD_SLOTS] = "permits whose slots are not theirs alone, or not as many as they count",
     [BITS_WITHOUT_PERMIT] = "bits of permits that do not exist",
     [BITS_IN_OTHER_ROWS] = "held permits whose bit has another owner or deadline",
+    [CONFIRMED] = "units too many in `confirmed`",
 };
 
 static enum permit_status report_drift(struct audit *audit, struct audit_result *ret_result)
@@ -241,6 +251,7 @@ static enum permit_status report_drift(struct audit *audit, struct audit_result 
     for (uint32_t number = 1; audit->holders && number <= SLOTS_MAX_CAPACITY; number++)
         audit->differences[SLOTS_OF_OTHERS] += audit->holders[number] != 0; /* a permit names it, but it has no row */
     audit->differences[UNITS] = audit->semaphore.in_use - audit->held;
+    audit->differences[CONFIRMED] = audit->semaphore.confirmed - audit->confirmed;
     audit->differences[PLACES] = audit->semaphore.waiting - audit->places;
     for (size_t i = 0; i < AUDIT_NUMBERS; i++)
         drifts |= audit->differences[i] != 0;

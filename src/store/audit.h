@@ -14,7 +14,7 @@
 
 struct store;
 
-enum { AUDIT_SUBJECT_SIZE = STORED_KEY_MAX_BYTES + 1, AUDIT_SENTENCE_SIZE = 1000, AUDIT_NUMBERS = 8 };
+enum { AUDIT_SUBJECT_SIZE = STORED_KEY_MAX_BYTES + 1, AUDIT_SENTENCE_SIZE = 1000, AUDIT_NUMBERS = 9 };
 /* Limits of a page of requests. */
 enum { AUDIT_PAGE = 1000, AUDIT_PAGE_DRIFTS = 100 };
 
@@ -34,7 +34,7 @@ struct audit_result {
 
 /*
  * Audit of one semaphore, page by page. Its permits are those with a bit in `held`. It checks that
- * - in_use is the sum of its permits;
+ * - in_use is the sum of its permits, `confirmed` of those that are confirmed;
  * - each bit has a permit;
  * - waiting is the number of places in its queue that a client asks for;
  * - a slot is held by the permit that names it and by no other, and is out of service if and only if its number is
@@ -51,8 +51,8 @@ struct audit {
     struct arena *arena;
     enum { AUDIT_PERMITS, AUDIT_SLOTS, AUDIT_REQUESTS, AUDIT_DONE } step;
     bool in_view;               /* a read view is open; the server keeps old row versions until it closes */
-    struct semaphore semaphore; /* id, name, kind, capacity, in_use, waiting; id 0: no semaphore is left */
-    int64_t held;               /* units of its permits */
+    struct semaphore semaphore; /* id, name, kind, capacity, in_use, confirmed, waiting; id 0: no semaphore is left */
+    int64_t held, confirmed;    /* units of its permits; of those whose request is confirmed */
     int64_t places;             /* places in its queue whose request has a server_id */
     int64_t differences[AUDIT_NUMBERS];
     uint64_t *holders; /* by slot number: token of the permit that names the slot; NULL: a counted semaphore */

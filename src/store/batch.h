@@ -10,6 +10,12 @@
 #include "store/mysql_session.h"
 #include "store/store.h"
 
+/*
+ * Added to waiter.watch of a waiter that wants more slots than the one that it watches: the index finds those, because
+ * they reserve the others.
+ */
+#define WATCHES_ONE_OF_MANY UINT32_C(0x80000000)
+
 /* Appends BEGIN and the lock of one semaphore; a lock packet that goes on follows. */
 void batch_await_sql(uint64_t semaphore_id, struct buf *sql);
 /*
@@ -63,6 +69,10 @@ enum permit_status batch_read_slots(struct session *session, const struct lock_s
 enum permit_status batch_read_waiters(struct session *session, const struct queues_ahead *ahead,
                                       const struct queue_read *reads, const struct slots_wanted *slots, size_t count,
                                       struct buf *sql, struct arena *arena, struct view *view) MUST_CHECK;
+
+/* Reads semaphores that are not locked, as store_read_glimpses says. `sql` is scratch. */
+enum permit_status batch_read_glimpses(struct session *session, const uint64_t *ids, size_t count, utc_us aged,
+                                       struct buf *sql, struct arena *arena, struct view *view) MUST_CHECK;
 
 /* Appends a SELECT of the request ids of these tokens. */
 void batch_tokens_sql(uint64_t semaphore_id, const uint64_t *tokens, size_t count, struct buf *sql);

@@ -12,7 +12,8 @@ enum { KEYS_A_STATEMENT = 500 };
 
 /* Walks the given index, then the primary keys of the permit and the request that hold the slot. */
 static const char select_slots[] = "SELECT l.number,l.label,l.permit_id,l.retired,r.external_id,r.due_at,"
-                                   "IF(r.server_id IS NULL,r.grace_ms,0),IF(r.server_id IS NULL,r.ttl_ms,0)"
+                                   "IF(r.server_id IS NULL,r.grace_ms,0),IF(r.server_id IS NULL,r.ttl_ms,0),"
+                                   "r.confirmed_at IS NOT NULL"
                                    " FROM slot l FORCE INDEX (%s) LEFT JOIN permit p FORCE INDEX (PRIMARY)"
                                    " ON p.semaphore_id=l.semaphore_id AND p.id=l.permit_id"
                                    " LEFT JOIN permit_request r FORCE INDEX (PRIMARY) ON r.id=p.permit_request_id"
@@ -133,6 +134,7 @@ static void read_slot(struct row_reader *reader, struct slot_row *ret_slot)
     ret_slot->grace_ms = row_i64(reader);
     bool has_ttl = row_column(reader).data != NULL;
     ret_slot->without_ttl = ret_slot->holder.data && !has_ttl;
+    ret_slot->confirmed = row_u64(reader) != 0;
 }
 
 static int compare_rows(const void *a, const void *b)

@@ -45,6 +45,8 @@ static void usage_sql(const struct semaphore_image *image, struct buf *sql)
     const struct semaphore *semaphore = image->semaphore;
     buf_append_text(sql, "in_use=");
     buf_append_i64(sql, semaphore->in_use);
+    buf_append_text(sql, ",confirmed=");
+    buf_append_i64(sql, semaphore->confirmed);
     buf_append_text(sql, ",next_permit_id=");
     buf_append_u64(sql, semaphore->next_permit_id);
     buf_append_text(sql, ",next_due_at=");
@@ -106,6 +108,8 @@ static void usage_values_sql(const struct semaphore_image *image, bool queue, st
     buf_append_char(sql, ',');
     buf_append_i64(sql, semaphore->in_use);
     buf_append_char(sql, ',');
+    buf_append_i64(sql, semaphore->confirmed);
+    buf_append_char(sql, ',');
     buf_append_u64(sql, semaphore->next_permit_id);
     buf_append_char(sql, ',');
     sql_time(sql, semaphore->next_due_at);
@@ -119,9 +123,9 @@ static void usage_values_sql(const struct semaphore_image *image, bool queue, st
 }
 
 #define NO_DEFAULT_COLUMNS "name,kind,capacity,default_ttl_ms,max_hold_ms" /* NOT NULL: each needs some value */
-#define USAGE_COLUMNS      "id," NO_DEFAULT_COLUMNS ",version,in_use,next_permit_id,next_due_at,first_free"
+#define USAGE_COLUMNS      "id," NO_DEFAULT_COLUMNS ",version,in_use,confirmed,next_permit_id,next_due_at,first_free"
 #define USAGE_ASSIGNMENTS                                                                                              \
-    "version=IF(version=VALUES(version)-1,VALUES(version),NULL),in_use=VALUES(in_use),"                                \
+    "version=IF(version=VALUES(version)-1,VALUES(version),NULL),in_use=VALUES(in_use),confirmed=VALUES(confirmed),"    \
     "next_permit_id=VALUES(next_permit_id),next_due_at=VALUES(next_due_at),first_free=VALUES(first_free)"
 
 /* Returns true if the batch changes only the usage of the semaphore, as most batches do. */
@@ -843,7 +847,7 @@ static void insert_places_sql(const struct changes *changes, size_t first, struc
 {
     for (size_t end; first < changes->place_count; first = end) {
         end = batch_statement_end(first, changes->place_count);
-        buf_append_text(sql, "INSERT INTO waiter (semaphore_id,place,permit_request_id,count,watch) VALUES ");
+        buf_append_text(sql, "INSERT INTO waiter (semaphore_id,place,permit_request_id,count,watch,needs) VALUES ");
         for (size_t i = first; i < end; i++) {
             const struct place_change *place = &changes->places[i];
             assert(!place->remove);
@@ -857,7 +861,9 @@ static void insert_places_sql(const struct changes *changes, size_t first, struc
             buf_append_char(sql, ',');
             buf_append_i64(sql, place->count);
             buf_append_char(sql, ',');
-            buf_append_u64(sql, place->watch);
+            buf_append_u64(sql, place->watch && place->count > 1 ? place->watch | WATCHES_ONE_OF_MANY : place->watch);
+            buf_append_char(sql, ',');
+            buf_append_u64(sql, place->needs);
             buf_append_char(sql, ')');
         }
         buf_append_char(sql, ';');
@@ -885,9 +891,9 @@ static void clear_watches_sql(const struct changes *changes, struct batch_guard 
                        (unsigned long long)slot->semaphore_id);
             count = 0;
         }
-        buf_append_u64(sql, slot->number);
+        buf_printf(sql, "%u,%u", slot->number, slot->number | WATCHES_ONE_OF_MANY);
         semaphore_id = slot->semaphore_id;
-        count++;
+        count += 2;
     }
     if (semaphore_id)
         buf_append_text(sql, ");");

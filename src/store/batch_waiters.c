@@ -5,7 +5,8 @@
  * packet of their own in between. The first packet is left out if the lock packet has read all of it.
  *
  * A place that no client asks for, because its request has no server or its server is dead, is not read: other waiters
- * pass it. Neither is a waiter that watches a slot which stays held: it cannot be granted, and other waiters pass it.
+ * pass it. Neither is a waiter that watches a slot which stays held, because it cannot be granted; except the first
+ * protected ones that want more slots, because they reserve these.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -17,13 +18,13 @@ enum {
     /* Wants above this size are not read with their row: 64 queues of them would be more than a batch can hold. */
     INLINE_WANTED = 4096,
     /*
-     * A queue is cut after this many bytes of such wants, and after this many slots that its waiters name. The search
-     * for waiters that fit ends after this many rows (MySQL has no such limit). A deeper read has 8, 4 and 4 times as
-     * many.
+     * So many bytes of such wants are read of one queue, and so many slots that its waiters name. A waiter beyond that is
+     * left out, because waiters for specific slots are in nobody's way; under `fifo` the queue is cut there.
      */
     LARGE_WANTED_MAX = 256 * 1024,
     NAMED_MAX = 4000,
-    EXAMINED_MAX = 20000,
+    WATCHERS_MAX = 64, /* protected waiters that watch a held slot and want more */
+    GLIMPSED_MAX = 1024, /* waiters of all queues that are not locked */
     KEYS_A_STATEMENT = 500,
 };
 
@@ -39,7 +40,6 @@ static const char living_servers[] = "SELECT id FROM server FORCE INDEX (server_
                                                   " JOIN server v FORCE INDEX (PRIMARY) ON v.id=r.server_id AND "      \
                                                   "v.dead_at IS NULL WHERE w.semaphore_id=%llu"
 #define IN_ORDER " ORDER BY w.place,w.permit_request_id LIMIT %zu"
-#define EXAMINED " /*M! ROWS EXAMINED %d */"
 
 static const char large_wanted[] = "SELECT r.id,r.wanted FROM permit_request r FORCE INDEX (PRIMARY) WHERE r.id IN (";
 
@@ -65,42 +65,81 @@ struct queue_ahead {
 
 /* ---- the first packet ---- */
 
+/* The condition of protected waiters. A request cannot have waited since before its place. */
+static void protected_sql(utc_us aged, struct buf *sql)
+{
+    buf_append_text(sql, "(w.place<=");
+    sql_time(sql, aged);
+    buf_append_text(sql, " AND r.waiting_since<=");
+    sql_time(sql, aged);
+    buf_append_char(sql, ')');
+}
+
 /*
- * The condition of waiters that may fit, or that may block later ones; under `fifo` there is none. A request cannot
- * have waited since before its place, so the place alone rules out most requests, without a read of their rows.
+ * The condition of waiters that may fit, or that are protected, but not of those that the plan knows to be hopeless; under
+ * `fifo` there is none.
  */
 static void may_matter_sql(const struct queue_read *read, struct buf *sql)
 {
     if (read->fifo)
         return;
-    buf_printf(sql, " AND (w.count<=%lld OR (w.place<=", (long long)read->free);
-    sql_time(sql, read->aged);
-    buf_append_text(sql, " AND r.waiting_since<=");
-    sql_time(sql, read->aged);
+    buf_printf(sql, " AND (w.count<=%lld OR ", (long long)read->free);
+    protected_sql(read->aged, sql);
+    buf_append_char(sql, ')');
+    if (read->hopeless_count == 0)
+        return;
+    buf_append_text(sql, " AND (w.needs NOT IN (");
+    sql_ids(sql, read->hopeless, read->hopeless_count);
+    buf_append_text(sql, ") OR (");
+    protected_sql(read->aged, sql);
+    if (read->hopeless_protected) {
+        buf_append_text(sql, " AND w.needs NOT IN (");
+        sql_ids(sql, read->hopeless, read->hopeless_protected);
+        buf_append_char(sql, ')');
+    }
     buf_append_text(sql, "))");
 }
 
-/* Reads the first waiters of a queue, unless they watch a slot. */
+/* Reads the first waiters of a queue, unless they watch a slot. The hash of their needs is in no index. */
 static void waiters_sql(const struct queue_read *read, uint64_t semaphore_id, struct buf *sql)
 {
-    buf_printf(sql, ";" WAITERS "%s", INLINE_WANTED, read->all_watches ? "PRIMARY" : "waiter_watch",
+    bool by_watch = !read->all_watches && read->hopeless_count == 0;
+    buf_printf(sql, ";" WAITERS "%s", INLINE_WANTED, by_watch ? "waiter_watch" : "PRIMARY",
                (unsigned long long)semaphore_id, read->all_watches ? "" : " AND w.watch=0");
     may_matter_sql(read, sql);
-    buf_printf(sql, IN_ORDER EXAMINED, queue_read_size(read) + 1, EXAMINED_MAX << (2 * read->depth));
+    buf_printf(sql, IN_ORDER, read->limit + 1);
+}
+
+static void freed_sql(const struct queue_read *read, uint32_t one_of_many, struct buf *sql)
+{
+    for (size_t i = 0; i < read->freed_count; i++)
+        buf_printf(sql, i ? ",%u" : "%u", read->freed[i] | one_of_many);
+    buf_append_char(sql, ')');
 }
 
 /*
- * Reads the first waiters that watch a slot which the batch may free. Those of several slots are sorted by the server,
- * so the search has no end that would leave out some of them: it looks at the waiters of these slots alone.
+ * Reads the first waiters that watch a slot which the batch may free. Those of one slot are in the order of the index;
+ * those of several are sorted by the server.
  */
-static void watchers_sql(const struct queue_read *read, uint64_t semaphore_id, struct buf *sql)
+static void watchers_sql(const struct queue_read *read, uint64_t semaphore_id, uint32_t one_of_many, struct buf *sql)
 {
     buf_printf(sql, ";" WAITERS " AND w.watch IN (", INLINE_WANTED, "waiter_watch", (unsigned long long)semaphore_id);
-    for (size_t i = 0; i < read->freed_count; i++)
-        buf_printf(sql, i ? ",%u" : "%u", (unsigned)read->freed[i]);
-    buf_append_char(sql, ')');
+    freed_sql(read, one_of_many, sql);
     may_matter_sql(read, sql);
-    buf_printf(sql, IN_ORDER, queue_read_size(read) + 1);
+    buf_printf(sql, IN_ORDER, read->limit + 1);
+}
+
+/* Reads the first protected waiters that watch another slot and want more than that: they reserve the others. */
+static void reserving_watchers_sql(const struct queue_read *read, uint64_t semaphore_id, struct buf *sql)
+{
+    buf_printf(sql, ";" WAITERS " AND w.watch>%u AND ", INLINE_WANTED, "waiter_watch", (unsigned long long)semaphore_id,
+               WATCHES_ONE_OF_MANY);
+    protected_sql(read->aged, sql);
+    if (read->freed_count) {
+        buf_append_text(sql, " AND w.watch NOT IN (");
+        freed_sql(read, WATCHES_ONE_OF_MANY, sql);
+    }
+    buf_printf(sql, IN_ORDER, (size_t)WATCHERS_MAX);
 }
 
 static enum permit_status read_servers(struct session *session, struct arena *arena, const uint64_t **ret_servers,
@@ -119,25 +158,15 @@ static enum permit_status read_servers(struct session *session, struct arena *ar
     return PERMIT_OK;
 }
 
-/* Returns where the part ends if the read has ended at its last waiter; that one cannot be decided. */
-static struct queue_view end_at_last(const struct queue_part *part)
+/* Returns where the part ends if the read has ended at its last waiter. */
+static struct queue_view end_at_last(const struct queue_part *part, size_t limit)
 {
     const struct request *last = &part->waiters[part->count - 1].request;
-    return (struct queue_view){.beyond_place = last->place, .beyond = last->id};
+    return (struct queue_view){.beyond_place = last->place, .beyond = last->id, .limit = limit};
 }
 
-/* The same if the search has ended behind it. If it has found no waiter, no waiter of the queue can be decided. */
-static struct queue_view end_behind_last(const struct queue_part *part)
-{
-    if (part->count == 0)
-        return (struct queue_view){.beyond_place = INT64_MIN, .beyond = 1};
-    struct queue_view end = end_at_last(part);
-    end.beyond++;
-    return end;
-}
-
-/* Reads the answer to waiters_sql or watchers_sql. */
-static enum permit_status read_part(struct session *session, const struct queue_read *read, struct arena *arena,
+/* Reads the answer to one of these; more than `limit` rows: it has ended at the last one. */
+static enum permit_status read_part(struct session *session, size_t limit, struct arena *arena,
                                     struct queue_part *ret_part)
 {
     enum permit_status status = session_next(session);
@@ -146,7 +175,6 @@ static enum permit_status read_part(struct session *session, const struct queue_
     size_t rows = session_affected(session);
     struct row_reader reader = {.arena = arena};
     struct queue_part part = {.waiters = arena_array(arena, rows, sizeof *part.waiters)};
-    bool cut_behind = session_warned(session);
     if (!part.waiters)
         return PERMIT_NO_MEMORY;
     for (; part.count < rows && row_step(&reader, session); part.count++) {
@@ -155,10 +183,8 @@ static enum permit_status read_part(struct session *session, const struct queue_
     }
     if (reader.broken)
         return PERMIT_NO_MEMORY;
-    if (rows > queue_read_size(read))
-        part.end = end_at_last(&part);
-    else if (cut_behind)
-        part.end = end_behind_last(&part);
+    if (rows > limit)
+        part.end = end_at_last(&part, limit);
     *ret_part = part;
     return PERMIT_OK;
 }
@@ -188,15 +214,25 @@ static bool merge_parts(const struct queue_part *more, struct arena *arena, stru
     return true;
 }
 
+/* Returns true if protected waiters that watch a slot are read. */
+static bool reads_watchers(const struct queue_read *read)
+{
+    return !read->all_watches && !read->fifo;
+}
+
 static enum permit_status read_queue(struct session *session, const struct queue_read *read, struct arena *arena,
                                      struct queue_part *part)
 {
-    struct queue_part watchers;
-    enum permit_status status = read_part(session, read, arena, part);
-    if (status != PERMIT_OK || read->freed_count == 0)
-        return status;
-    status = read_part(session, read, arena, &watchers);
-    return status == PERMIT_OK && !merge_parts(&watchers, arena, part) ? PERMIT_NO_MEMORY : status;
+    const int more_parts = (read->freed_count ? 2 : 0) + reads_watchers(read);
+    enum permit_status status = read_part(session, read->limit, arena, part);
+    for (int i = 0; i < more_parts && status == PERMIT_OK; i++) {
+        struct queue_part more;
+        status = read_part(session, reads_watchers(read) && i == more_parts - 1 ? WATCHERS_MAX : read->limit, arena,
+                           &more);
+        if (status == PERMIT_OK && !merge_parts(&more, arena, part))
+            status = PERMIT_NO_MEMORY;
+    }
+    return status;
 }
 
 static enum permit_status read_queues(struct session *session, const struct queue_read *reads, size_t count,
@@ -207,8 +243,10 @@ static enum permit_status read_queues(struct session *session, const struct queu
     for (size_t i = 0; i < count; i++) {
         assert(reads[i].semaphore < view->semaphore_count);
         waiters_sql(&reads[i], view->semaphores[reads[i].semaphore].id, sql);
-        if (reads[i].freed_count)
-            watchers_sql(&reads[i], view->semaphores[reads[i].semaphore].id, sql);
+        for (int many = 0; many < 2 && reads[i].freed_count; many++)
+            watchers_sql(&reads[i], view->semaphores[reads[i].semaphore].id, many ? WATCHES_ONE_OF_MANY : 0, sql);
+        if (reads_watchers(&reads[i]))
+            reserving_watchers_sql(&reads[i], view->semaphores[reads[i].semaphore].id, sql);
     }
     enum permit_status status = session_send_buf(session, sql);
     if (status == PERMIT_OK)
@@ -233,7 +271,7 @@ static bool reads_ahead(const struct lock_set *set)
 /* The units that will be free are not known yet, so simply the first waiters are read. */
 static struct queue_read read_of_first(size_t count)
 {
-    return (struct queue_read){.fifo = true, .few = count, .all_watches = true};
+    return (struct queue_read){.fifo = true, .limit = count, .all_watches = true};
 }
 
 void batch_ahead_sql(const struct lock_set *set, struct buf *sql)
@@ -244,7 +282,7 @@ void batch_ahead_sql(const struct lock_set *set, struct buf *sql)
     buf_append_text(sql, living_servers);
     for (size_t i = 0; set->waiters_ahead && i < set->semaphore_count; i++) {
         const struct queue_read read = read_of_first(set->waiters_ahead[i]);
-        if (read.few)
+        if (read.limit)
             waiters_sql(&read, set->semaphore_ids[i], sql);
     }
 }
@@ -263,9 +301,9 @@ enum permit_status batch_read_ahead(struct session *session, const struct lock_s
     for (size_t i = 0; set->waiters_ahead && i < set->semaphore_count && status == PERMIT_OK; i++) {
         const struct queue_read read = read_of_first(set->waiters_ahead[i]);
         struct queue_ahead *queue = &ahead.queues[ahead.count];
-        if (!read.few)
+        if (!read.limit)
             continue;
-        *queue = (struct queue_ahead){.semaphore_id = set->semaphore_ids[i], .size = read.few};
+        *queue = (struct queue_ahead){.semaphore_id = set->semaphore_ids[i], .size = read.limit};
         status = read_queue(session, &read, arena, &queue->part);
         ahead.count++;
     }
@@ -281,7 +319,7 @@ static const struct queue_ahead *find_ahead(const struct queues_ahead *ahead, ui
     for (size_t i = 0; i < ahead->count; i++) {
         const struct queue_ahead *queue = &ahead->queues[i];
         bool complete = !queue->part.end.beyond;
-        if (queue->semaphore_id == semaphore_id && (complete || queue->size >= queue_read_size(read)))
+        if (queue->semaphore_id == semaphore_id && (complete || queue->size >= read->limit))
             return queue;
     }
     return NULL;
@@ -305,23 +343,30 @@ static bool take_ahead(const struct queues_ahead *ahead, const struct queue_read
     return true;
 }
 
-/* ---- cutting, and large wants ---- */
+/* ---- bounds, and large wants ---- */
 
 /*
- * Cuts the part after the waiter with which `size`, a sum over the waiters, exceeds `max`. The first waiter is never
- * the last one of a cut: it could never be decided then, and neither could any waiter behind it.
+ * Leaves out the waiters with which `size`, a sum over the waiters, would exceed `max`; under `fifo` the part is cut
+ * there. The first waiter always stays.
  */
-static void cut_part(struct queue_part *part, size_t (*size)(const struct waiter *waiter, uint64_t semaphore_id),
-                     uint64_t semaphore_id, size_t max)
+static void bound_part(struct queue_part *part, const struct queue_read *read,
+                       size_t (*size)(const struct waiter *waiter, uint64_t semaphore_id), uint64_t semaphore_id,
+                       size_t max)
 {
-    size_t sum = 0;
+    size_t sum = 0, kept = 0;
     for (size_t i = 0; i < part->count; i++) {
-        sum += size(&part->waiters[i], semaphore_id);
-        if (i == 0 || sum <= max)
+        size_t own = size(&part->waiters[i], semaphore_id);
+        bool fits = kept == 0 || own == 0 || sum + own <= max;
+        if (!fits && !read->fifo)
             continue;
-        part->count = i + 1;
-        part->end = end_at_last(part);
+        sum += own;
+        part->waiters[kept++] = part->waiters[i];
+        if (fits)
+            continue;
+        part->count = kept;
+        part->end = end_at_last(part, read->limit);
     }
+    part->count = kept;
 }
 
 static size_t large_size(const struct waiter *waiter, uint64_t semaphore_id)
@@ -465,7 +510,22 @@ static bool add_names(const struct view *view, uint64_t semaphore_id, struct slo
     return true;
 }
 
-/* The number of units that the waiters of the view may take of one semaphore. */
+/* Appends the numbers of a window of slots, from the lowest free one on. */
+static bool add_window(const struct semaphore *semaphore, struct slots_wanted *wanted, struct arena *arena)
+{
+    const uint32_t first = semaphore->first_free ? semaphore->first_free : 1;
+    struct slot_name *names = arena_array(arena, wanted->named_count + QUEUE_WINDOW, sizeof *names);
+    if (!names)
+        return false;
+    if (wanted->named_count)
+        memcpy(names, wanted->named, wanted->named_count * sizeof *names);
+    for (uint32_t i = 0; i < QUEUE_WINDOW && first + i <= semaphore->capacity; i++)
+        names[wanted->named_count++] = (struct slot_name){.number = first + i};
+    wanted->named = names;
+    return true;
+}
+
+/* The number of units that the waiters of the view may take of one semaphore, or reserve. */
 static int64_t units_wanted(const struct view *view, uint64_t semaphore_id)
 {
     int64_t units = 0;
@@ -487,9 +547,12 @@ static bool want_slots(const struct view *view, const struct queue_read *read, s
 {
     const struct semaphore *semaphore = &view->semaphores[read->semaphore];
     bool adjacent;
-    if (!add_names(view, semaphore->id, wanted, &adjacent, arena))
+    if (!add_names(view, semaphore->id, wanted, &adjacent, arena) ||
+        (read->with_holders && !add_window(semaphore, wanted, arena)))
         return false;
-    int64_t units = min_i64(read->free, units_wanted(view, semaphore->id));
+    if (wanted->free == SLOTS_KNOWN)
+        return true;
+    int64_t units = min_i64(semaphore->capacity, units_wanted(view, semaphore->id));
     wanted->free =
         adjacent ? semaphore->capacity + 1 : max_i64(wanted->free, min_i64(wanted->free + units, semaphore->capacity));
     return true;
@@ -512,8 +575,9 @@ static enum permit_status read_slots(struct session *session, const struct queue
         wanted[set.semaphore_count] = slots[i];
         if (!want_slots(view, &reads[i], &wanted[set.semaphore_count], arena))
             return PERMIT_NO_MEMORY;
-        view->free_slots[reads[i].semaphore] = (struct free_slots){0};
-        view->named_slots[reads[i].semaphore] = (struct named_slots){0};
+        if (slots[i].free != SLOTS_KNOWN)
+            view->free_slots[reads[i].semaphore] = (struct free_slots){0};
+        view->named_slots[reads[i].semaphore] = (struct named_slots){.has_holders = reads[i].with_holders};
         set.semaphore_count++;
     }
     if (set.semaphore_count == 0)
@@ -539,17 +603,157 @@ enum permit_status batch_read_waiters(struct session *session, const struct queu
     if (status != PERMIT_OK)
         return status;
     for (size_t i = 0; i < count; i++)
-        cut_part(&parts[i], large_size, 0, (size_t)LARGE_WANTED_MAX << (3 * reads[i].depth));
+        bound_part(&parts[i], &reads[i], large_size, 0, LARGE_WANTED_MAX);
     status = read_large(session, parts, count, sql, arena);
     if (status != PERMIT_OK)
         return status;
     for (size_t i = 0; i < count; i++) {
         struct queue_part *part = &parts[i];
-        cut_part(part, named_slots_of, view->semaphores[reads[i].semaphore].id,
-                 (size_t)NAMED_MAX << (2 * reads[i].depth));
+        bound_part(part, &reads[i], named_slots_of, view->semaphores[reads[i].semaphore].id, NAMED_MAX);
         view->queues[reads[i].semaphore] = part->end;
     }
     if (!add_requests(parts, count, arena, view))
         return PERMIT_NO_MEMORY;
     return read_slots(session, reads, slots, count, sql, arena, view);
+}
+
+/* ---- semaphores that are not locked ---- */
+
+/* Leaves out the waiters whose wants were not read, because they are large: they reserve nothing. */
+static void drop_large(struct queue_part *part)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < part->count; i++)
+        if (large_size(&part->waiters[i], 0) == 0)
+            part->waiters[kept++] = part->waiters[i];
+    part->count = kept;
+}
+
+/* Appends the keys of the places that waiters of the view which name slots have there; returns their number. */
+static size_t places_sql(const struct view *view, const uint64_t *ids, size_t count, struct buf *sql)
+{
+    size_t places = 0;
+    for (size_t i = 0; i < view->request_count; i++) {
+        const struct request *request = &view->requests[i];
+        for (size_t j = 0; request->state == REQUEST_WAITING && j < request->want_count; j++) {
+            const struct want *want = &request->wants[j];
+            if (want->choice != CHOOSE_NAMED || places == KEYS_A_STATEMENT ||
+                !bsearch(&want->semaphore_id, ids, count, sizeof *ids, compare_u64))
+                continue;
+            buf_printf(sql, "%s(w.semaphore_id=%llu AND w.place=", places++ ? " OR " : "",
+                       (unsigned long long)want->semaphore_id);
+            sql_time(sql, request->place);
+            buf_printf(sql, " AND w.permit_request_id=%llu)", (unsigned long long)request->id);
+        }
+    }
+    return places;
+}
+
+/* Finds the slot that each waiter watches, and whether its holder is confirmed, by primary keys. */
+static bool watched_sql(const struct view *view, const uint64_t *ids, size_t count, struct buf *sql)
+{
+    struct buf places;
+    buf_init(&places, sql->max);
+    bool any = places_sql(view, ids, count, &places) > 0;
+    if (any) {
+        buf_append_text(sql, ";SELECT STRAIGHT_JOIN w.semaphore_id,w.permit_request_id,h.confirmed_at IS NOT NULL"
+                             " FROM waiter w FORCE INDEX (PRIMARY)"
+                             " JOIN slot l FORCE INDEX (PRIMARY) ON l.semaphore_id=w.semaphore_id AND l.number=w.watch&2147483647"
+                             " JOIN permit p FORCE INDEX (PRIMARY) ON p.semaphore_id=l.semaphore_id AND p.id=l.permit_id"
+                             " JOIN permit_request h FORCE INDEX (PRIMARY) ON h.id=p.permit_request_id"
+                             " WHERE w.watch>0 AND (");
+        buf_append(sql, places.data, places.length);
+        buf_append_char(sql, ')');
+    }
+    sql->broken |= places.broken;
+    buf_release(&places);
+    return any;
+}
+
+/* Reads protected waiters of these queues, and of those that are `fifo` the first ones. */
+static void glimpsed_queues_sql(const uint64_t *ids, size_t count, utc_us aged, struct buf *sql)
+{
+    static const char waiters[] =
+        ";SELECT STRAIGHT_JOIN " ROW_REQUEST_COLUMNS_WITH("IF(LENGTH(r.wanted)<=%d,r.wanted,NULL)") ",LENGTH(r.wanted)"
+        " FROM %swaiter w FORCE INDEX (PRIMARY) JOIN permit_request r FORCE INDEX (PRIMARY) ON r.id=w.permit_request_id"
+        " JOIN server v FORCE INDEX (PRIMARY) ON v.id=r.server_id AND v.dead_at IS NULL WHERE %s IN (";
+    static const char in_order[] = " ORDER BY w.semaphore_id,w.place,w.permit_request_id LIMIT %d";
+    buf_printf(sql, waiters, INLINE_WANTED, "", "w.semaphore_id");
+    sql_ids(sql, ids, count);
+    buf_append_text(sql, ") AND ");
+    protected_sql(aged, sql);
+    buf_printf(sql, in_order, GLIMPSED_MAX);
+    buf_printf(sql, waiters, INLINE_WANTED, "semaphore s FORCE INDEX (PRIMARY) JOIN ", "s.id");
+    sql_ids(sql, ids, count);
+    buf_printf(sql, ") AND s.queue=%d AND w.semaphore_id=s.id", QUEUE_FIFO);
+    buf_printf(sql, in_order, GLIMPSED_MAX);
+}
+
+static int compare_glimpses(const void *a, const void *b)
+{
+    return compare_u64(&((const struct glimpse *)a)->semaphore.id, &((const struct glimpse *)b)->semaphore.id);
+}
+
+/* Adds the rows of the semaphores to the glimpses of the view. */
+static enum permit_status read_glimpsed_rows(struct session *session, size_t count, struct arena *arena,
+                                             struct view *view)
+{
+    struct row_reader reader = {.arena = arena};
+    struct glimpse *glimpses = arena_array(arena, view->glimpse_count + count, sizeof *glimpses);
+    size_t read = view->glimpse_count;
+    if (!glimpses)
+        return PERMIT_NO_MEMORY;
+    if (read)
+        memcpy(glimpses, view->glimpses, read * sizeof *glimpses);
+    while (read < view->glimpse_count + count && row_step(&reader, session))
+        row_semaphore(&reader, &glimpses[read++].semaphore);
+    qsort(glimpses, read, sizeof *glimpses, compare_glimpses);
+    view->glimpses = glimpses;
+    view->glimpse_count = read;
+    return reader.broken ? PERMIT_NO_MEMORY : PERMIT_OK;
+}
+
+static enum permit_status read_watched(struct session *session, struct arena *arena, struct view *view)
+{
+    enum permit_status status = session_next(session);
+    size_t count = status == PERMIT_OK ? session_affected(session) : 0;
+    struct row_reader reader = {.arena = arena};
+    struct watcher *watchers = arena_array(arena, count, sizeof *watchers);
+    if (!watchers)
+        return PERMIT_NO_MEMORY;
+    for (size_t i = 0; i < count && row_step(&reader, session); i++) {
+        struct glimpse key = {.semaphore.id = row_u64(&reader)};
+        struct glimpse *glimpse = view->glimpse_count ? bsearch(&key, view->glimpses, view->glimpse_count, sizeof key,
+                                                                compare_glimpses)
+                                                      : NULL;
+        watchers[i] = (struct watcher){.request_id = row_u64(&reader), .confirmed = row_u64(&reader) != 0};
+        if (glimpse && !glimpse->watchers)
+            glimpse->watchers = &watchers[i];
+        if (glimpse) /* the rows of one semaphore are adjacent, because the index is walked in its order */
+            glimpse->watcher_count++;
+    }
+    return status;
+}
+
+enum permit_status batch_read_glimpses(struct session *session, const uint64_t *ids, size_t count, utc_us aged,
+                                       struct buf *sql, struct arena *arena, struct view *view)
+{
+    struct queue_part parts[2] = {0};
+    buf_clear(sql);
+    buf_append_text(sql, "SELECT " ROW_SEMAPHORE_COLUMNS " FROM semaphore s FORCE INDEX (PRIMARY) WHERE s.id IN (");
+    sql_ids(sql, ids, count);
+    buf_append_char(sql, ')');
+    glimpsed_queues_sql(ids, count, aged, sql);
+    bool watched = watched_sql(view, ids, count, sql);
+    enum permit_status status = session_send_buf(session, sql);
+    if (status == PERMIT_OK)
+        status = read_glimpsed_rows(session, count, arena, view);
+    for (size_t i = 0; i < 2 && status == PERMIT_OK; i++)
+        status = read_part(session, GLIMPSED_MAX, arena, &parts[i]);
+    if (status == PERMIT_OK && watched)
+        status = read_watched(session, arena, view);
+    status = session_end(session, status);
+    for (size_t i = 0; i < 2; i++)
+        drop_large(&parts[i]);
+    return status == PERMIT_OK && !add_requests(parts, 2, arena, view) ? PERMIT_NO_MEMORY : status;
 }

@@ -427,11 +427,6 @@ uint64_t session_affected(const struct session *session)
     return session->affected;
 }
 
-bool session_warned(const struct session *session)
-{
-    return session->mysql && mysql_warning_count(session->mysql) > 0;
-}
-
 static bool session_has_more(const struct session *session)
 {
     return session->packet_status == PERMIT_OK && session->mysql &&

@@ -59,8 +59,6 @@ enum permit_status session_send(struct session *session, struct bytes sql) MUST_
 bool session_row(struct session *session, struct session_row *ret_row);
 /* The number of rows that the current statement changed or returned. */
 uint64_t session_affected(const struct session *session);
-/* Returns true if the server has sent warnings with the current statement: a SELECT with ROWS EXAMINED was cut. */
-bool session_warned(const struct session *session);
 enum permit_status session_next(struct session *session) MUST_CHECK;
 enum permit_status session_finish(struct session *session);
 /* Sends a packet from a buffer. PERMIT_NO_MEMORY: the buffer is broken, because memory or its maximum ran out. */

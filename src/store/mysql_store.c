@@ -250,6 +250,13 @@ static enum permit_status read_waiters(struct store *store, const struct queue_r
     return batch_read_waiters(mysql->session, &mysql->ahead, reads, slots, count, &mysql->sql, arena, view);
 }
 
+static enum permit_status read_glimpses(struct store *store, const uint64_t *ids, size_t count, utc_us aged,
+                                        struct arena *arena, struct view *view)
+{
+    struct mysql_store *mysql = mysql_store_of(store);
+    return batch_read_glimpses(mysql->session, ids, count, aged, &mysql->sql, arena, view);
+}
+
 /* Adds COMMIT to the changes in mysql->sql, and sends them. */
 static enum permit_status send_changes(struct mysql_store *mysql)
 {
@@ -603,6 +610,7 @@ static const struct store_methods methods = {
     .lock = lock,
     .read_due = read_due,
     .read_waiters = read_waiters,
+    .read_glimpses = read_glimpses,
     .apply = apply,
     .commit_cached = commit_cached,
     .rollback = rollback,

@@ -71,6 +71,7 @@ void row_semaphore(struct row_reader *reader, struct semaphore *ret_semaphore)
     ret_semaphore->id = row_u64(reader);
     ret_semaphore->name = row_bytes(reader);
     ret_semaphore->in_use = row_i64(reader);
+    ret_semaphore->confirmed = row_i64(reader);
     ret_semaphore->waiting = row_i64(reader);
     ret_semaphore->next_permit_id = row_u64(reader);
     ret_semaphore->version = row_u64(reader);

@@ -23,6 +23,7 @@
  *                          a view
  *     store_read_due       adds the due holders of semaphores that lack units; only if there may be any
  *     store_read_waiters   adds the waiters that may be granted; only if there may be any
+ *     store_read_glimpses  adds what else these wait for, without locks; only if that matters
  *     store_apply          writes the plan's changes; COMMIT
  *
  * or, if its rows are cached, only store_commit_cached, which locks, writes, checks and commits.
@@ -95,9 +96,12 @@ struct resolve {
     size_t key_count;
 };
 
+/* For store_read_waiters: view->free_slots has all free slots already. */
+enum { SLOTS_KNOWN = -1 };
+
 /* The slots of a locked semaphore that store_lock reads. */
 struct slots_wanted {
-    int64_t free;                  /* number of free slots, lowest numbers first; 0: none */
+    int64_t free;                  /* number of free slots, lowest numbers first; 0: none; SLOTS_KNOWN */
     const struct slot_name *named; /* specific slots, read in any state; any order, duplicates allowed */
     size_t named_count;
 };
@@ -219,6 +223,8 @@ struct store_methods {
     enum permit_status (*read_due)(struct store *, const struct shortfall *, size_t, struct arena *, struct view *);
     enum permit_status (*read_waiters)(struct store *, const struct queue_read *, const struct slots_wanted *, size_t,
                                        struct arena *, struct view *);
+    enum permit_status (*read_glimpses)(struct store *, const uint64_t *, size_t, utc_us, struct arena *,
+                                        struct view *);
     enum permit_status (*apply)(struct store *, const struct changes *);
     enum permit_status (*commit_cached)(struct store *, const struct changes *, const struct assumed *,
                                         enum mismatch *);
@@ -330,10 +336,9 @@ static inline enum permit_status store_read_due(struct store *store, const struc
  * and view->servers. A place that no client asks for, because its request has no server_id or its server is dead, is
  * passed over. `slots` has one element per read: the free slots and the named slots that the operations of the
  * batch want (as in the lock_set); this call reads the free slots again, and as many more of them as the waiters want
- * (at most read->free; all free slots if one wants adjacent ones), and also the slots that the waiters name, and
- * replaces free_slots and named_slots of these semaphores. A queue whose waiters name very many slots is cut
- * (queue_view.beyond), and so is one in which very many rows were looked at. It may be called again, with deeper reads
- * of the same queues.
+ * (all free slots if one wants adjacent ones), and also the slots that the waiters name, and
+ * replaces free_slots and named_slots of these semaphores. Of waiters that name very many slots only the first are read;
+ * under `fifo` the queue is cut there (queue_view.beyond). It may be called again, with other reads of the same queues.
  */
 static inline enum permit_status store_read_waiters(struct store *store, const struct queue_read *reads,
                                                     const struct slots_wanted *slots, size_t count, struct arena *arena,
@@ -341,6 +346,19 @@ static inline enum permit_status store_read_waiters(struct store *store, const s
 {
     assert(store->in_batch && count <= view->semaphore_count);
     return store->methods->read_waiters(store, reads, slots, count, arena, view);
+}
+
+/*
+ * Reads, in the transaction of store_lock, semaphores that it did not lock, plainly: at least one id, ascending, none of
+ * them among the glimpses of the view. Adds them to view->glimpses, with the slots that waiters of the view watch there,
+ * and to view->requests the protected waiters of their queues (those that have waited since `aged` or longer; under
+ * `fifo` the first ones), at most about 2,000.
+ */
+static inline enum permit_status store_read_glimpses(struct store *store, const uint64_t *semaphore_ids, size_t count,
+                                                     utc_us aged, struct arena *arena, struct view *view)
+{
+    assert(store->in_batch && count > 0 && view->glimpse_count + count <= GLIMPSES_MAX);
+    return store->methods->read_glimpses(store, semaphore_ids, count, aged, arena, view);
 }
 
 /*

@@ -11,6 +11,8 @@
 #include "store/templates.h"
 
 #define KEY BYTES("k")
+/* How long after its place a waiting request waits: its priority is 3. */
+#define AFTER_PLACE_US (90LL * US_PER_SECOND)
 
 /* The row of a semaphore, read by the store. */
 static struct semaphore semaphore_named(struct fixture *fixture, struct bytes name)
@@ -411,7 +413,7 @@ static struct request *waiting_request(struct fixture *fixture, const char *key,
         .server_id = server_id,
         .priority = 3,
         .place = place,
-        .waiting_since = place + 3 * PRIORITY_STEP_US,
+        .waiting_since = place + AFTER_PLACE_US,
         .waiting_until = place + (utc_us)MINUTE_US,
         .wanted = wants_encode(ttl, wants, count, &fixture->arena),
         .ttl = ttl,
@@ -430,7 +432,11 @@ static uint64_t enter_watching(struct fixture *fixture, const char *key, struct 
     lock_wants(fixture, key, wants, count);
     struct request *request = waiting_request(fixture, key, wants, count, place, server_id);
     for (size_t i = 0; i < count; i++)
-        places[i] = (struct place_change){fixture->view.semaphores[i].id, place, request->id, wants[i].count, false, 0};
+        places[i] = (struct place_change){.semaphore_id = fixture->view.semaphores[i].id,
+                                          .place = place,
+                                          .request_id = request->id,
+                                          .count = wants[i].count,
+                                          .needs = wants_needs(request->wanted)};
     places[0].watch = watch;
     struct queue_write write = {.change = {.request = request, .insert = true},
                                 .places = places,
@@ -477,14 +483,15 @@ static void read_beta_as(struct fixture *fixture, const struct queue_read *read)
     MUST(fixture->view.queues && fixture->view.has_servers);
 }
 
-static void read_beta_deep(struct fixture *fixture, int64_t free, bool fifo, utc_us aged, unsigned depth)
+static void read_beta_aged(struct fixture *fixture, int64_t free, bool fifo, utc_us aged)
 {
-    read_beta_as(fixture, &(struct queue_read){.free = free, .fifo = fifo, .aged = aged, .depth = depth});
+    read_beta_as(fixture,
+                 &(struct queue_read){.free = free, .fifo = fifo, .aged = aged, .limit = QUEUE_READ_MAX, .all_watches = true});
 }
 
 static void read_beta(struct fixture *fixture, int64_t free, bool fifo)
 {
-    read_beta_deep(fixture, free, fifo, 0, 0);
+    read_beta_aged(fixture, free, fifo, 0);
 }
 
 static void waiting_request_is_read_with_its_wants(struct fixture *one, struct fixture *two)
@@ -503,7 +510,7 @@ static void waiting_request_is_read_with_its_wants(struct fixture *one, struct f
     const struct request *request = &two->view.requests[0];
     MUST(request->id == id && request->state == REQUEST_WAITING && request->permit_count == 0);
     MUST(request->server_id == server && request->priority == 3 && request->place == some_time(0));
-    MUST(request->waiting_since == some_time(0) + 3 * PRIORITY_STEP_US && request->waiting_until == some_time(1));
+    MUST(request->waiting_since == some_time(0) + AFTER_PLACE_US && request->waiting_until == some_time(1));
     MUST(request->due_at == some_time(2) && request->acquired_at == NEVER && request->ended_at == NEVER);
     MUST(request->ttl.kind == TTL_DURATION && request->ttl.ms == 5000 && request->want_count == 2);
     MUST(request->wants[0].semaphore_id == two->view.semaphores[0].id && request->wants[0].named_count == 2);
@@ -520,14 +527,14 @@ static void waiting_request_is_read_with_its_wants(struct fixture *one, struct f
 /* `big` heads the queue; `kept` has no client. Equal places are in order of id. Each waits since 90 s after its place. */
 static void queue_is_read_in_order_without_kept_places(struct fixture *one, struct fixture *two)
 {
-    utc_us since = 3 * PRIORITY_STEP_US;
+    utc_us since = AFTER_PLACE_US;
     uint64_t server = join_server(one);
     enter_beta(one, "z-second", 2, some_time(1), server);
     enter_beta(one, "big", 5, some_time(0), server);
     enter_beta(one, "kept", 2, some_time(-1), 0);
     enter_beta(one, "a-third", 1, some_time(1), server);
     MUST(semaphore_named(two, BYTES("beta")).waiting == 3);
-    read_beta_deep(two, 1, false, some_time(0) + since - 1, 0);
+    read_beta_aged(two, 1, false, some_time(0) + since - 1);
     MUST(two->view.server_count == 1 && two->view.servers[0] == server);
     MUST(two->view.request_count == 1 && two->view.queues[0].beyond == 0);
     MUST(bytes_equal(two->view.requests[0].external_id, BYTES("a-third")));
@@ -536,7 +543,7 @@ static void queue_is_read_in_order_without_kept_places(struct fixture *one, stru
     read_beta(two, 2, false);
     MUST(two->view.request_count == 2 && find_request(&two->view, "z-second"));
     MUST_OK(two->store, store_rollback(two->store));
-    read_beta_deep(two, 1, false, some_time(0) + since, 0);
+    read_beta_aged(two, 1, false, some_time(0) + since);
     MUST(two->view.request_count == 2 && find_request(&two->view, "big"));
     MUST_OK(two->store, store_rollback(two->store));
     read_beta(two, 1, true);
@@ -550,7 +557,7 @@ static void queue_is_read_in_order_without_kept_places(struct fixture *one, stru
 static void request_of_the_batch_is_in_the_view_once(struct fixture *one, struct fixture *two)
 {
     struct want beta[] = {{.semaphore = BYTES("beta"), .count = 1}};
-    const struct queue_read read = {.semaphore = 0, .free = 5};
+    const struct queue_read read = {.semaphore = 0, .free = 5, .limit = QUEUE_READ_MAX};
     const struct slots_wanted none = {0};
     uint64_t server = join_server(one);
     enter_beta(one, "a", 1, some_time(0), server);
@@ -563,9 +570,9 @@ static void request_of_the_batch_is_in_the_view_once(struct fixture *one, struct
 }
 
 /* Reads the queue of beta, which is locked and was read, from its beginning. */
-static void read_again(struct fixture *fixture, bool fifo, unsigned depth)
+static void read_again(struct fixture *fixture, bool fifo, size_t limit)
 {
-    const struct queue_read read = {.semaphore = 0, .free = 1, .fifo = fifo, .aged = 0, .depth = depth};
+    const struct queue_read read = {.semaphore = 0, .free = 1, .fifo = fifo, .limit = limit};
     const struct slots_wanted none = {0};
     MUST_OK(fixture->store, store_read_waiters(fixture->store, &read, &none, 1, &fixture->arena, &fixture->view));
 }
@@ -583,8 +590,9 @@ static void long_queue_is_read_up_to_one_beyond(struct fixture *one, struct fixt
         read_beta(two, 1, fifo);
         MUST(two->view.queues[0].beyond == beyond && two->view.request_count == QUEUE_READ_MAX + 1);
         MUST(two->view.queues[0].beyond_place == some_time(QUEUE_READ_MAX));
+        MUST(two->view.queues[0].limit == QUEUE_READ_MAX);
         MUST(find_request(&two->view, keys[0]) && find_request(&two->view, keys[QUEUE_READ_MAX]));
-        read_again(two, fifo, 1);
+        read_again(two, fifo, QUEUE_PROTECTED_MAX);
         MUST(two->view.queues[0].beyond == 0 && two->view.request_count == QUEUE_READ_MAX + 2);
         MUST_OK(two->store, store_rollback(two->store));
     }
@@ -598,12 +606,12 @@ static void few_waiters_are_read_up_to_one_beyond(struct fixture *one, struct fi
     third = enter_beta(one, "w3", 1, some_time(3), server);
     enter_beta(one, "w4", 1, some_time(4), server);
     for (int fifo = 0; fifo <= 1; fifo++) {
-        struct queue_read read = {.free = 1, .fifo = fifo, .few = 2};
+        struct queue_read read = {.free = 1, .fifo = fifo, .limit = 2};
         read_beta_as(two, &read);
         MUST(two->view.request_count == 3 && find_request(&two->view, "w3"));
         MUST(two->view.queues[0].beyond == third && two->view.queues[0].beyond_place == some_time(3));
         MUST_OK(two->store, store_rollback(two->store));
-        MUST(queue_read_deepen(&read));
+        read.limit = QUEUE_READ_MAX;
         read_beta_as(two, &read);
         MUST(two->view.request_count == 4 && two->view.queues[0].beyond == 0);
         MUST_OK(two->store, store_rollback(two->store));
@@ -616,7 +624,7 @@ static void slots_of_waiters_are_read(struct fixture *one, struct fixture *two)
     struct want named[] = {
         {.semaphore = BYTES("alpha"), .count = 1, .choice = CHOOSE_NAMED, .named = &third, .named_count = 1}};
     struct want alpha[] = {{.semaphore = BYTES("alpha"), .count = 1}};
-    const struct queue_read read = {.semaphore = 0, .free = 2};
+    const struct queue_read read = {.semaphore = 0, .free = 2, .limit = QUEUE_READ_MAX};
     const struct slots_wanted none = {0};
     uint64_t server = join_server(one);
     enter(one, "named", named, 1, some_time(0), server);
@@ -639,6 +647,7 @@ static bool reads_waiter(struct fixture *fixture, const char *key, struct queue_
     struct want alpha[] = {{.semaphore = BYTES("alpha"), .count = 1}};
     const struct slots_wanted none = {0};
     read.free = 1;
+    read.limit = QUEUE_READ_MAX;
     lock_wants(fixture, "nobody", alpha, 1);
     MUST_OK(fixture->store, store_read_waiters(fixture->store, &read, &none, 1, &fixture->arena, &fixture->view));
     bool found = find_request(&fixture->view, key) != NULL;
@@ -663,6 +672,151 @@ static void waiter_that_watches_a_slot_is_read_when_the_slot_may_be_free(struct 
     MUST(reads_waiter(two, "seat", (struct queue_read){.all_watches = true}));
     MUST(batch_run(one, &release)->status == PERMIT_OK); /* it grants nobody: the slot stays free */
     MUST(reads_waiter(two, "seat", (struct queue_read){0}));
+}
+
+/* It reserves the other slots that it wants. */
+static void protected_waiter_that_watches_a_slot_is_read_if_it_wants_more(struct fixture *one, struct fixture *two)
+{
+    struct slot_name second = {.number = 2};
+    struct slot_name both[] = {{.number = 1}, {.number = 2}};
+    struct want wants[] = {
+        {.semaphore = BYTES("alpha"), .count = 1, .choice = CHOOSE_NAMED, .named = &second, .named_count = 1}};
+    struct want pair[] = {
+        {.semaphore = BYTES("alpha"), .count = 2, .choice = CHOOSE_NAMED, .named = both, .named_count = 2}};
+    struct operation acquire = acquire_of("holder", wants, 1);
+    const utc_us aged = some_time(0) + AFTER_PLACE_US;
+    uint64_t server = join_server(one);
+    MUST(batch_run(one, &acquire)->created);
+    enter_watching(one, "seat", wants, 1, some_time(0), server, 2);
+    enter_watching(one, "pair", pair, 1, some_time(0), server, 2);
+    MUST(!reads_waiter(two, "pair", (struct queue_read){.aged = aged - 1}));
+    MUST(reads_waiter(two, "pair", (struct queue_read){.aged = aged}));
+    MUST(!reads_waiter(two, "seat", (struct queue_read){.aged = aged}));
+    MUST(!reads_waiter(two, "pair", (struct queue_read){.aged = aged, .fifo = true}));
+}
+
+/* Waiters with other needs are read in their place; protected ones only if the needs are hopeless for these, too. */
+static void hopeless_waiters_are_left_out(struct fixture *one, struct fixture *two)
+{
+    struct want beta[] = {{.semaphore = BYTES("beta"), .count = 2}};
+    uint64_t server = join_server(one);
+    enter_beta(one, "first", 2, some_time(0), server);
+    enter_beta(one, "second", 2, some_time(1), server);
+    enter_beta(one, "other", 1, some_time(2), server);
+    lock_wants(two, "nobody", beta, 1);
+    const uint64_t needs = wants_needs(waiting_request(two, "k", beta, 1, some_time(0), server)->wanted);
+    MUST_OK(two->store, store_rollback(two->store));
+    for (int aged = 0; aged <= 1; aged++)
+        for (size_t protected = 0; protected <= 1; protected++) {
+            read_beta_as(two, &(struct queue_read){.free = 5,
+                                                   .limit = 2,
+                                                   .aged = aged ? some_time(0) + AFTER_PLACE_US : 0,
+                                                   .all_watches = true,
+                                                   .hopeless = &needs,
+                                                   .hopeless_count = 1,
+                                                   .hopeless_protected = protected});
+            bool first = aged && !protected;
+            MUST(two->view.request_count == 1 + (size_t)first && !find_request(&two->view, "second"));
+            MUST((find_request(&two->view, "first") != NULL) == first && find_request(&two->view, "other"));
+            MUST(two->view.queues[0].beyond == 0);
+            MUST_OK(two->store, store_rollback(two->store));
+        }
+}
+
+/* Reads beta plainly, with alpha locked. */
+static void glimpse_beta(struct fixture *fixture, const char *key, uint64_t beta_id, utc_us aged)
+{
+    struct want alpha[] = {{.semaphore = BYTES("alpha"), .count = 1}};
+    const struct queue_read read = {.free = 5, .limit = QUEUE_READ_MAX, .all_watches = true};
+    const struct slots_wanted none = {0};
+    lock_wants(fixture, key, alpha, 1);
+    MUST_OK(fixture->store, store_read_waiters(fixture->store, &read, &none, 1, &fixture->arena, &fixture->view));
+    MUST_OK(fixture->store,
+            store_read_glimpses(fixture->store, &beta_id, 1, aged, &fixture->arena, &fixture->view));
+    MUST(fixture->view.semaphore_count == 1 && fixture->view.glimpse_count == 1);
+    MUST(bytes_equal(fixture->view.glimpses[0].semaphore.name, BYTES("beta")));
+    for (size_t i = 1; i < fixture->view.request_count; i++)
+        MUST(bytes_compare(fixture->view.requests[i - 1].external_id, fixture->view.requests[i].external_id) < 0);
+}
+
+static void other_semaphore_of_a_waiter_is_read_without_its_lock(struct fixture *one, struct fixture *two)
+{
+    struct want wants[] = {{.semaphore = BYTES("alpha"), .count = 1}, {.semaphore = BYTES("beta"), .count = 4}};
+    struct want beta[] = {{.semaphore = BYTES("beta"), .count = 3}};
+    struct operation acquire = acquire_of("holder", beta, 1);
+    struct operation confirm = {.kind = OP_CONFIRM, .external_id = BYTES("holder")};
+    const utc_us aged = some_time(1) + AFTER_PLACE_US;
+    uint64_t server = join_server(one);
+    MUST(batch_run(one, &acquire)->created && batch_run(one, &confirm)->status == PERMIT_OK);
+    enter(one, "both", wants, 2, some_time(0), server);
+    enter_beta(one, "old", 1, some_time(1), server);
+    enter_beta(one, "young", 1, some_time(2), server);
+    enter_beta(one, "kept", 1, some_time(0), 0);
+    uint64_t beta_id = semaphore_named(two, BYTES("beta")).id;
+    /* The row of beta is not locked, and may be locked by another meanwhile. */
+    struct operation other = acquire_of("other", beta, 1);
+    struct lock_set set = lock_set_of(one, &other);
+    MUST_OK(one->store, store_lock(one->store, &set, &one->arena, &one->view));
+    glimpse_beta(two, "nobody", beta_id, aged);
+    MUST(two->view.glimpses[0].semaphore.in_use == 3 && two->view.glimpses[0].semaphore.confirmed == 3);
+    MUST(two->view.glimpses[0].semaphore.waiting == 3 && two->view.glimpses[0].watcher_count == 0);
+    MUST(two->view.request_count == 2 && find_request(&two->view, "both") && find_request(&two->view, "old"));
+    MUST_OK(two->store, store_rollback(two->store));
+    MUST_OK(one->store, store_rollback(one->store));
+}
+
+static void watched_slot_of_another_semaphore_is_read(struct fixture *one, struct fixture *two)
+{
+    struct slot_name second = {.number = 2};
+    struct want wants[] = {
+        {.semaphore = BYTES("alpha"), .count = 1, .choice = CHOOSE_NAMED, .named = &second, .named_count = 1},
+        {.semaphore = BYTES("beta"), .count = 1}};
+    struct want beta[] = {{.semaphore = BYTES("beta"), .count = 1}};
+    struct operation acquire = acquire_of("holder", wants, 1);
+    struct operation confirm = {.kind = OP_CONFIRM, .external_id = BYTES("holder")};
+    const struct queue_read read = {.free = 5, .limit = QUEUE_READ_MAX, .all_watches = true};
+    const struct slots_wanted none = {0};
+    uint64_t server = join_server(one);
+    MUST(batch_run(one, &acquire)->created);
+    uint64_t id = enter_watching(one, "seat", wants, 2, some_time(0), server, 2);
+    uint64_t alpha_id = semaphore_named(two, BYTES("alpha")).id;
+    for (int confirmed = 0; confirmed <= 1; confirmed++) {
+        MUST(!confirmed || batch_run(one, &confirm)->status == PERMIT_OK);
+        lock_wants(two, "nobody", beta, 1);
+        MUST_OK(two->store, store_read_waiters(two->store, &read, &none, 1, &two->arena, &two->view));
+        MUST_OK(two->store, store_read_glimpses(two->store, &alpha_id, 1, 0, &two->arena, &two->view));
+        MUST(two->view.glimpse_count == 1 && two->view.glimpses[0].watcher_count == 1);
+        MUST(two->view.glimpses[0].watchers[0].request_id == id);
+        MUST(two->view.glimpses[0].watchers[0].confirmed == (confirmed == 1));
+        MUST_OK(two->store, store_rollback(two->store));
+    }
+}
+
+static void slots_with_their_holders_are_read_from_the_lowest_free_one_on(struct fixture *one, struct fixture *two)
+{
+    struct slot_name names[] = {{.number = 1}, {.number = 3}};
+    struct want wants[] = {
+        {.semaphore = BYTES("alpha"), .count = 2, .choice = CHOOSE_NAMED, .named = names, .named_count = 2}};
+    struct want alpha[] = {{.semaphore = BYTES("alpha"), .count = 1}};
+    struct operation acquire = acquire_of("holder", wants, 1);
+    struct operation confirm = {.kind = OP_CONFIRM, .external_id = BYTES("holder")};
+    const struct queue_read read = {
+        .free = 5, .limit = QUEUE_READ_MAX, .all_watches = true, .with_holders = true};
+    struct slots_wanted slots = {0};
+    uint32_t known[] = {2};
+    MUST(batch_run(one, &acquire)->created && batch_run(one, &confirm)->status == PERMIT_OK);
+    lock_wants(two, "nobody", alpha, 1);
+    MUST_OK(two->store, store_read_waiters(two->store, &read, &slots, 1, &two->arena, &two->view));
+    const struct named_slots *named = &two->view.named_slots[0];
+    MUST(named->has_holders && named->count > 0);
+    for (size_t i = 0; i < named->count; i++)
+        MUST(named->rows[i].confirmed == (named->rows[i].number == 1 || named->rows[i].number == 3));
+    MUST(named->rows[named->count - 1].number == two->view.semaphores[0].capacity);
+    slots.free = SLOTS_KNOWN;
+    two->view.free_slots[0] = (struct free_slots){.numbers = known, .count = 1, .complete = true};
+    MUST_OK(two->store, store_read_waiters(two->store, &read, &slots, 1, &two->arena, &two->view));
+    MUST(two->view.free_slots[0].numbers == known && two->view.free_slots[0].count == 1);
+    MUST_OK(two->store, store_rollback(two->store));
 }
 
 static void living_servers_are_read_without_a_queue(struct fixture *one, struct fixture *two)
@@ -703,7 +857,7 @@ static void waiter_is_granted_on_behalf_of_another_server(struct fixture *one, s
     after->due_at = some_time(5) + PLACE_KEPT_US;
     after->permits = &permit;
     after->permit_count = 1;
-    const struct place_change gone = {semaphore->id, some_time(0), id, 4, true, 0};
+    const struct place_change gone = {semaphore->id, some_time(0), id, 4, true, 0, 0};
     const struct mail mail = {server, id, false};
     struct queue_write write = {.change = {.request = after, .before = &two->view.requests[0], .grants = true},
                                 .places = &gone,
@@ -791,8 +945,8 @@ static void removed_place_gives_way_to_its_key(struct fixture *one, struct fixtu
     struct request_change requests[] = {
         {.request = anew, .insert = true},
         {.request = &two->view.requests[0], .before = &two->view.requests[0], .remove = true}};
-    struct place_change places[] = {{two->view.semaphores[0].id, some_time(0), id, 4, true, 0},
-                                    {two->view.semaphores[0].id, some_time(1), anew->id, 2, false, 0}};
+    struct place_change places[] = {{two->view.semaphores[0].id, some_time(0), id, 4, true, 0, 0},
+                                    {two->view.semaphores[0].id, some_time(1), anew->id, 2, false, 0, 0}};
     struct semaphore_image image = {
         .semaphore = &two->view.semaphores[0], .expected_version = two->view.semaphores[0].version++, .changed = true};
     two->view.semaphores[0].waiting++;
@@ -817,7 +971,7 @@ static void place_that_is_gone_fails_the_batch(struct fixture *one, struct fixtu
     (void)lock_waiting(two, "k", beta);
     struct request_change removed = {
         .request = &two->view.requests[0], .before = &two->view.requests[0], .remove = true};
-    const struct place_change place = {two->view.semaphores[0].id, some_time(1), id, 4, true, 0}; /* another place */
+    const struct place_change place = {two->view.semaphores[0].id, some_time(1), id, 4, true, 0, 0}; /* another place */
     struct semaphore_image image = {
         .semaphore = &two->view.semaphores[0], .expected_version = two->view.semaphores[0].version++, .changed = true};
     const struct changes changes = {.semaphores = &image,
@@ -839,8 +993,8 @@ static void place_that_is_gone_fails_a_batch_that_grants(struct fixture *one, st
     uint64_t id = enter_beta(one, "k", 4, some_time(0), 0);
     (void)lock_waiting(two, "k", beta);
     uint64_t beta_id = two->view.semaphores[0].id;
-    const struct place_change places[] = {{beta_id, some_time(1), id, 4, true, 0},
-                                          {beta_id, some_time(2), id, 4, false, 0}};
+    const struct place_change places[] = {{beta_id, some_time(1), id, 4, true, 0, 0},
+                                          {beta_id, some_time(2), id, 4, false, 0, 0}};
     struct semaphore_image image = {
         .semaphore = &two->view.semaphores[0], .expected_version = two->view.semaphores[0].version++, .changed = true};
     const struct changes changes = {
@@ -952,6 +1106,13 @@ const struct contract_case contract_cases[] = {
     {"slots_of_waiters_are_read", slots_of_waiters_are_read},
     {"waiter_that_watches_a_slot_is_read_when_the_slot_may_be_free",
      waiter_that_watches_a_slot_is_read_when_the_slot_may_be_free},
+    {"protected_waiter_that_watches_a_slot_is_read_if_it_wants_more",
+     protected_waiter_that_watches_a_slot_is_read_if_it_wants_more},
+    {"hopeless_waiters_are_left_out", hopeless_waiters_are_left_out},
+    {"other_semaphore_of_a_waiter_is_read_without_its_lock", other_semaphore_of_a_waiter_is_read_without_its_lock},
+    {"watched_slot_of_another_semaphore_is_read", watched_slot_of_another_semaphore_is_read},
+    {"slots_with_their_holders_are_read_from_the_lowest_free_one_on",
+     slots_with_their_holders_are_read_from_the_lowest_free_one_on},
     {"living_servers_are_read_without_a_queue", living_servers_are_read_without_a_queue},
     {"waiter_is_granted_on_behalf_of_another_server", waiter_is_granted_on_behalf_of_another_server},
     {"kept_place_is_due_and_may_be_entered_again", kept_place_is_due_and_may_be_entered_again},

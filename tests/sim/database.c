@@ -622,6 +622,7 @@ static void write_semaphore(const struct semaphore_image *image, bool queue)
         row->version++;
     }
     row->in_use = image->semaphore->in_use;
+    row->confirmed = image->semaphore->confirmed;
     if (queue || image->insert)
         row->waiting = image->semaphore->waiting;
     row->next_permit_id = image->semaphore->next_permit_id;
@@ -784,7 +785,8 @@ static void insert_place(const struct place_change *change)
                                                          .place = change->place,
                                                          .request_id = change->request_id,
                                                          .count = change->count,
-                                                         .watch = change->watch};
+                                                         .watch = change->watch,
+                                                         .needs = change->needs};
     if (change->watch && database_semaphore(change->semaphore_id)->row.slots[change->watch] == 0)
         violation("P17", "%s watches slot %u, which is free", key->text, change->watch);
 }

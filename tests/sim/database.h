@@ -106,6 +106,7 @@ struct place_row {
     uint64_t request_id;
     int64_t count;
     uint32_t watch;
+    uint64_t needs;
 };
 
 /* A row of `permit_request`, its rows of `permit`, and the rows of `waiter` of the key. */

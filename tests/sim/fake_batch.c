@@ -119,6 +119,7 @@ static void read_keys(const struct lock_set *set, struct arena *arena, struct vi
 
 static void read_slots(const struct db_semaphore_row *row, int64_t wanted, struct arena *arena, struct free_slots *ret)
 {
+    *ret = (struct free_slots){0};
     ret->numbers = arena_array(arena, SLOTS_MAX, sizeof *ret->numbers);
     for (uint32_t number = row->semaphore.first_free; number <= row->in_service && (int64_t)ret->count < wanted;
          number++)
@@ -170,7 +171,8 @@ static void read_named(const struct db_semaphore_row *row, const struct slots_wa
                                                     .holder = holder ? holder->external_id : (struct bytes){0},
                                                     .due_at = holder ? holder->due_at : NEVER,
                                                     .grace_ms = holder ? holder->grace_ms : 0,
-                                                    .without_ttl = holder && holder->ttl_ms == TTL_NONE};
+                                                    .without_ttl = holder && holder->ttl_ms == TTL_NONE,
+                                                    .confirmed = holder && holder->confirmed_at != NEVER};
     }
 }
 
@@ -414,39 +416,54 @@ static void add_waiter(const struct request_row *row, struct arena *arena, struc
         fake_batch_copy_request(row, arena, &view->requests[view->request_count++]);
 }
 
-/* Returns true if the waiter watches a slot that stays held. */
-static bool slot_stays_held(const struct queue_read *read, uint32_t watch)
+static bool is_protected(const struct request *request, utc_us aged)
 {
-    for (size_t i = 0; i < read->freed_count; i++)
-        if (read->freed[i] == watch)
-            return false;
-    return watch && !read->all_watches;
+    return request->place <= aged && request->waiting_since <= aged;
 }
 
 /*
- * The first that want no more than is free, or may let nobody pass; under `fifo` simply the first. None that watches a
- * slot that stays held.
+ * Returns true if the waiter is passed over: it watches a slot that stays held, unless it reserves other slots (then it
+ * does not count, *ret_in_order); it neither fits nor is protected; or it is hopeless.
  */
+static bool is_left_out(const struct queue_read *read, const struct request_row *row, const struct place_row *place,
+                        bool *ret_in_order)
+{
+    bool aged = is_protected(&row->request, read->aged);
+    bool stays_held = place->watch && !read->all_watches;
+    *ret_in_order = true;
+    for (size_t i = 0; i < read->freed_count; i++)
+        stays_held &= read->freed[i] != place->watch;
+    if (stays_held) {
+        *ret_in_order = false;
+        return read->fifo || place->count < 2 || !aged;
+    }
+    if (read->fifo)
+        return false;
+    for (size_t i = 0; i < read->hopeless_count; i++)
+        if (place->needs == read->hopeless[i] && (!aged || i < read->hopeless_protected))
+            return true;
+    return place->count > read->free && !aged;
+}
+
+/* As batch_waiters.c. */
 static void read_queue(const struct queue_read *read, struct arena *arena, struct view *view)
 {
     uint64_t semaphore_id = view->semaphores[read->semaphore].id;
     struct waiter_list list = list_queue(semaphore_id, arena);
     struct queue_view *queue = &view->queues[read->semaphore];
-    size_t room = fake_queue_read_max * (queue_read_max(read->depth) / QUEUE_READ_MAX);
-    if (queue_read_size(read) < room)
-        room = queue_read_size(read);
+    size_t room = read->limit < fake_queue_read_max ? read->limit : fake_queue_read_max;
+    if (read->limit > QUEUE_READ_MAX)
+        room = fake_queue_read_max * (QUEUE_PROTECTED_MAX / QUEUE_READ_MAX);
     queue->beyond = 0;
     for (size_t i = 0; i < list.count && !queue->beyond; i++) {
         const struct request *request = &list.rows[i]->request;
-        const struct place_row *place = place_at(list.rows[i], semaphore_id);
-        bool small = place->count <= read->free;
-        if (slot_stays_held(read, place->watch))
-            continue;
-        if (!read->fifo && !small && request->waiting_since > read->aged)
+        bool in_order;
+        if (is_left_out(read, list.rows[i], place_at(list.rows[i], semaphore_id), &in_order))
             continue;
         add_waiter(list.rows[i], arena, view);
-        if (room-- == 0)
-            *queue = (struct queue_view){.beyond_place = request->place, .beyond = request->id};
+        if (in_order && room-- == 0)
+            *queue =
+                (struct queue_view){.beyond_place = request->place, .beyond = request->id, .limit = read->limit};
     }
 }
 
@@ -455,7 +472,7 @@ static void read_queue(const struct queue_read *read, struct arena *arena, struc
  * all for adjacent slots.
  */
 static struct slots_wanted want_slots(const struct view *view, size_t at, const struct slots_wanted *given,
-                                      int64_t free, struct arena *arena)
+                                      struct arena *arena)
 {
     struct slot_name *names =
         arena_array(arena, given->named_count + view->request_count * ROW_SLOTS_MAX, sizeof *names);
@@ -476,7 +493,9 @@ static struct slots_wanted want_slots(const struct view *view, size_t at, const 
                 memcpy(&names[wanted.named_count], want->named, want->named_count * sizeof *names);
             wanted.named_count += want->named_count;
         }
-    wanted.free = adjacent ? capacity + 1 : max_i64(given->free, min_i64(given->free + min_i64(free, units), capacity));
+    wanted.free = adjacent ? capacity + 1 : max_i64(given->free, min_i64(given->free + units, capacity));
+    if (given->free == SLOTS_KNOWN)
+        wanted.free = SLOTS_KNOWN;
     return wanted;
 }
 
@@ -515,16 +534,71 @@ enum permit_status fake_batch_read_waiters(struct store *store, const struct que
     for (size_t i = 0; i < count; i++) {
         size_t at = reads[i].semaphore;
         const struct db_semaphore_row *row = &database_semaphore(view->semaphores[at].id)->row;
-        struct slots_wanted wanted = want_slots(view, at, &slots[i], reads[i].free, arena);
+        struct slots_wanted wanted = want_slots(view, at, &slots[i], arena);
         if (row->semaphore.kind == KIND_COUNTED)
             continue;
-        view->free_slots[at] = (struct free_slots){0};
-        view->named_slots[at] = (struct named_slots){0};
-        read_slots(row, wanted.free, arena, &view->free_slots[at]);
-        if (wanted.named_count)
-            read_named(row, &wanted, arena, &view->named_slots[at]);
+        if (wanted.free != SLOTS_KNOWN)
+            read_slots(row, wanted.free, arena, &view->free_slots[at]);
+        view->named_slots[at] = (struct named_slots){.has_holders = reads[i].with_holders};
+        if (wanted.named_count || reads[i].with_holders) /* a window is larger than a simulated semaphore */
+            read_named(row, reads[i].with_holders ? NULL : &wanted, arena, &view->named_slots[at]);
     }
     read_servers(arena, view);
+    if (view->request_count > 1)
+        qsort(view->requests, view->request_count, sizeof *view->requests, compare_keys);
+    return call_leave(fake);
+}
+
+/* The slots that waiters of the view watch at a semaphore that is not locked. */
+static void read_watchers(const struct db_semaphore_row *row, const struct view *view, size_t request_count,
+                          struct arena *arena, struct glimpse *glimpse)
+{
+    struct watcher *watchers = arena_array(arena, request_count, sizeof *watchers);
+    glimpse->watchers = watchers;
+    for (size_t i = 0; i < request_count; i++) {
+        const struct db_key *key = database_waiting(view->requests[i].id);
+        const struct place_row *place = key ? place_at(&key->row, row->semaphore.id) : NULL;
+        const struct request *holder = place && place->watch ? holder_of(row->semaphore.id, row->slots[place->watch]) : NULL;
+        if (holder)
+            watchers[glimpse->watcher_count++] =
+                (struct watcher){.request_id = view->requests[i].id, .confirmed = holder->confirmed_at != NEVER};
+    }
+}
+
+static int compare_glimpses(const void *a, const void *b)
+{
+    return compare_u64(&((const struct glimpse *)a)->semaphore.id, &((const struct glimpse *)b)->semaphore.id);
+}
+
+enum permit_status fake_batch_read_glimpses(struct store *store, const uint64_t *ids, size_t count, utc_us aged,
+                                            struct arena *arena, struct view *view)
+{
+    struct fake_store *fake = fake_of(store);
+    enum permit_status status = call_enter(fake);
+    if (status != PERMIT_OK)
+        return status;
+    const size_t before = view->request_count;
+    struct glimpse *glimpses = arena_array(arena, view->glimpse_count + count, sizeof *glimpses);
+    struct request *all = arena_array(arena, before + database.waiting_count, sizeof *all);
+    if (before)
+        memcpy(all, view->requests, before * sizeof *all);
+    if (view->glimpse_count)
+        memcpy(glimpses, view->glimpses, view->glimpse_count * sizeof *glimpses);
+    view->requests = all;
+    for (size_t i = 0; i < count; i++) {
+        const struct db_semaphore *semaphore = database_semaphore(ids[i]);
+        if (!semaphore)
+            continue;
+        struct glimpse *glimpse = &glimpses[view->glimpse_count++];
+        struct waiter_list list = list_queue(ids[i], arena);
+        *glimpse = (struct glimpse){.semaphore = semaphore->row.semaphore};
+        read_watchers(&semaphore->row, view, before, arena, glimpse);
+        for (size_t j = 0; j < list.count; j++)
+            if (glimpse->semaphore.queue == QUEUE_FIFO || is_protected(&list.rows[j]->request, aged))
+                add_waiter(list.rows[j], arena, view);
+    }
+    view->glimpses = glimpses;
+    qsort(glimpses, view->glimpse_count, sizeof *glimpses, compare_glimpses);
     if (view->request_count > 1)
         qsort(view->requests, view->request_count, sizeof *view->requests, compare_keys);
     return call_leave(fake);

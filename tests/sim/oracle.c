@@ -462,7 +462,7 @@ static void check_semaphore(const struct db_semaphore *semaphore)
 {
     const struct semaphore *row = &semaphore->row.semaphore;
     bool slotted = row->kind == KIND_SLOTTED;
-    int64_t held = 0;
+    int64_t held = 0, confirmed = 0;
     int64_t slots = 0;
     if (!semaphore->row.exists || run_is_contract()) /* whose cases write rows of their own */
         return;
@@ -474,6 +474,7 @@ static void check_semaphore(const struct db_semaphore *semaphore)
             if (permit->semaphore_id != row->id)
                 continue;
             held += permit->count;
+            confirmed += request->request.confirmed_at != NEVER ? permit->count : 0;
             if (request->request.due_at < row->next_due_at)
                 violation("P7", "%s is due before next_due_at of %s", database.held[i]->text, semaphore->name);
             for (uint32_t k = 0; k < permit->slots.count; k++)
@@ -482,6 +483,9 @@ static void check_semaphore(const struct db_semaphore *semaphore)
                               semaphore->name);
         }
     }
+    if (confirmed != row->confirmed)
+        violation("P1", "`confirmed` of %s is %lld, confirmed are %lld", semaphore->name, (long long)row->confirmed,
+                  (long long)confirmed);
     if (held != row->in_use)
         violation("P1", "in_use of %s is %lld, held are %lld", semaphore->name, (long long)row->in_use,
                   (long long)held);

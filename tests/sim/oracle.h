@@ -187,14 +187,23 @@ void queue_rows_agree(void);
 void queue_refused(const struct call *call, enum permit_status status);
 /* True if the key waits at a permitd that is alive. */
 bool queue_is_asked(const struct db_key *key);
-/* True if no waiter that blocks it stands before it. */
+/* True if a client waits for it at its permitd, and did so at this time. */
+bool queue_has_client(const struct db_key *key, mono_us since);
+/* The place of a waiter at this semaphore; NULL: none. */
+const struct place_row *row_place(const struct request_row *row, uint64_t semaphore_id);
+/* True if no waiter that somebody asks for stands before it. */
 bool queue_is_first(const struct db_key *key);
-/* True if the settings of a semaphore were changed since for which a waiter waits that stands before it. */
-bool queue_changed_before(const struct db_key *key, mono_us since);
 /* Checks that the waiting rows have clients; in a calm run. */
 void queue_watch(void);
 /* Waits until no place is left. Inside a fiber, when all clients have gone. */
 void queue_settles(void);
+
+/* ---- oracle_walk.c: the order of the queue, and its reservations (P20) ---- */
+
+/* Checks a grant of the commit that is visible now. */
+void walk_check_grant(const struct transaction *transaction, const struct db_key *key);
+/* True if the waiter fits beside all that those before it need or have reserved; false also if that is not sure. */
+bool walk_would_grant(const struct db_key *key);
 
 /* ---- calls ---- */
 
@@ -210,5 +219,6 @@ extern struct counts {
     uint64_t waited, served_after_wait, abandoned, certain; /* grants of specific slots */
     uint64_t made, revived, labelled, templates_changed;    /* by templates; by operators */
     mono_us longest_servable;
+    uint64_t order_judged; /* grants that the all-knowing walk could judge */
 } counts;
 #endif

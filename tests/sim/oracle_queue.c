@@ -50,27 +50,19 @@ static const struct call *client_of(const struct db_key *key, mono_us since)
     return NULL;
 }
 
+bool queue_has_client(const struct db_key *key, mono_us since)
+{
+    return client_of(key, since) != NULL;
+}
+
 bool queue_is_asked(const struct db_key *key)
 {
     return row_is_waiting(&key->row) && key->row.request.server_id && server_lives(key->row.request.server_id);
 }
 
-/* True for a waiter that blocks no other: one of a paused or closed semaphore, or one for specific slots. */
-static bool blocks_no_others(const struct story *story)
-{
-    for (size_t i = 0; i < story->want_count; i++) {
-        const struct db_semaphore *semaphore = story->semaphores[i];
-        const struct semaphore *row = &semaphore->row.semaphore;
-        if (!row_in_service(&semaphore->row) || row->paused_reason.data || row->capacity == 0 ||
-            want_is_unsatisfiable(&story->wants[i], &semaphore->row))
-            return true;
-    }
-    return story_is_specific(story);
-}
-
 /* ---- consistent rows ---- */
 
-static const struct place_row *place_at(const struct request_row *row, uint64_t semaphore_id)
+const struct place_row *row_place(const struct request_row *row, uint64_t semaphore_id)
 {
     for (size_t i = 0; i < row->place_count; i++)
         if (row->places[i].semaphore_id == semaphore_id)
@@ -84,7 +76,7 @@ static void check_count(const struct db_semaphore *semaphore)
     int64_t count = 0;
     for (size_t i = 0; i < database.waiting_count; i++)
         count += row_is_waiting(&database.waiting[i]->row) && database.waiting[i]->row.request.server_id &&
-                 place_at(&database.waiting[i]->row, semaphore->row.semaphore.id);
+                 row_place(&database.waiting[i]->row, semaphore->row.semaphore.id);
     if (semaphore->row.exists && count != semaphore->row.semaphore.waiting)
         violation("P20", "`waiting` of %s is %lld, its queue has %lld", semaphore->name,
                   (long long)semaphore->row.semaphore.waiting, (long long)count);
@@ -101,14 +93,14 @@ static void check_places(const struct db_key *key)
         violation("P20", "%s waits for %zu semaphores and has %zu places", key->text, request.want_count,
                   row->place_count);
     for (size_t i = 0; i < request.want_count; i++) {
-        const struct place_row *place = place_at(row, request.wants[i].semaphore_id);
+        const struct place_row *place = row_place(row, request.wants[i].semaphore_id);
         if (!place || place->count != request.wants[i].count || place->place != request.place ||
             place->request_id != request.id)
             violation("P20", "the place of %s at semaphore %llu is not that of its row", key->text,
                       (unsigned long long)request.wants[i].semaphore_id);
     }
     for (size_t i = 0; key->story && !key->story->lost && i < key->story->want_count; i++) {
-        const struct place_row *place = place_at(row, key->story->semaphores[i]->row.semaphore.id);
+        const struct place_row *place = row_place(row, key->story->semaphores[i]->row.semaphore.id);
         if (key->story->semaphores[i]->row.exists && (!place || place->count != key->story->wants[i].count))
             violation("P20", "%s does not wait for what it asked of %s", key->text, key->story->semaphores[i]->name);
     }
@@ -136,7 +128,7 @@ static void check_row(const struct db_key *key)
         (request->server_id && request->due_at != request->waiting_until + PLACE_KEPT_US))
         violation("P20", "the place of %s is kept for ever", key->text);
     if (request->priority < 0 || request->priority > PRIORITY_MAX ||
-        request->place != request->waiting_since - request->priority * PRIORITY_STEP_US)
+        request->place > request->waiting_since || (!request->priority && request->place != request->waiting_since))
         violation("P20", "the place of %s is not that of its entry and its priority", key->text);
     check_places(key);
 }
@@ -329,113 +321,12 @@ static void check_unclaimed(const struct transaction *transaction, const struct 
                   (unsigned long long)request->server_id);
 }
 
-/* True if the granted request stands behind the waiter, or has never waited. */
-static bool stands_behind(const struct request *granted, const struct request *waiter)
-{
-    return granted->waiting_since == 0 || granted->waiting_since == NEVER || granted->place == NEVER ||
-           granted->place == 0 || compare_places(waiter, granted) < 0;
-}
-
 static const struct permit *permit_at(const struct request *request, uint64_t semaphore_id)
 {
     for (size_t i = 0; i < request->permit_count; i++)
         if (request->permits[i].semaphore_id == semaphore_id)
             return &request->permits[i];
     return NULL;
-}
-
-/* True if the commit had to regard this waiter, of which the rows told it before it began. */
-static bool must_be_regarded(const struct transaction *transaction, const struct db_key *key)
-{
-    const struct request *request = &key->row.request;
-    const struct request_row *before = database_before(key);
-    if (!queue_is_asked(key) || !key->story || blocks_no_others(key->story) ||
-        !client_of(key, transaction->began_at)) /* one that left before was not replaced in time */
-        return false;
-    if (before && (!row_is_waiting(before) || before->request.server_id != request->server_id))
-        return false;
-    return request->waiting_until > transaction->read_time;
-}
-
-/*
- * True if the waiter's client has left, and another one of that key, which was sent after the granted request, has taken
- * the place again in the same commit: in between nobody asked for it.
- */
-static bool came_back_later(const struct db_key *key, const struct db_key *granted)
-{
-    const struct request_row *before = database_before(key);
-    if (!before || before->request.waiting_until == key->row.request.waiting_until ||
-        list_empty(&granted->story->acquires))
-        return false;
-    return !client_of(key, LIST_ENTRY(granted->story->acquires.next, struct call, of_key)->sent_at);
-}
-
-/* fifo: nobody passes; backfill: nobody passes a request that has waited for the bound, wherever it stands. */
-static void check_not_passed(const struct transaction *transaction, const struct db_key *key,
-                             const struct db_key *granted)
-{
-    const struct request *request = &key->row.request;
-    int64_t waited_us = transaction->read_time - request->waiting_since;
-    if (key == granted || !stands_behind(&granted->row.request, request) || came_back_later(key, granted))
-        return;
-    for (size_t i = 0; i < key->story->want_count; i++) {
-        const struct semaphore *row = &key->story->semaphores[i]->row.semaphore;
-        bool aged = waited_us >= profile.backfill_bound_ms * US_PER_MS;
-        bool holds = row->queue == QUEUE_FIFO || aged;
-        if (holds && permit_at(&granted->row.request, row->id))
-            violation("P20", "%s passes %s, which has waited for %s for %lld ms (%s)", granted->text, key->text,
-                      key->story->semaphores[i]->name, (long long)waited_us / US_PER_MS,
-                      semaphore_queue_word(row->queue));
-    }
-}
-
-static bool is_head(const struct db_key *key)
-{
-    for (size_t i = 0; i < database.waiting_count; i++) {
-        const struct request_row *other = &database.waiting[i]->row;
-        if (!row_is_waiting(other) || !other->request.server_id ||
-            compare_places(&other->request, &key->row.request) >= 0)
-            continue;
-        for (size_t j = 0; j < other->place_count; j++)
-            if (place_at(&key->row, other->places[j].semaphore_id))
-                return false;
-    }
-    return true;
-}
-
-/* The units of a semaphore that this commit has granted to requests behind the waiter. */
-static int64_t units_behind(const struct transaction *transaction, const struct db_key *key, uint64_t semaphore_id)
-{
-    const struct changes *changes = transaction->changes;
-    int64_t units = 0;
-    for (size_t i = 0; i < changes->request_count; i++) {
-        const struct db_key *granted = database_key(changes->requests[i].request->external_id);
-        const struct request_row *before = database_before(granted);
-        const struct permit *permit = permit_at(&granted->row.request, semaphore_id);
-        if (before && !changes->requests[i].remove && is_granted(granted, before) && row_is_held(&granted->row) &&
-            permit && stands_behind(&granted->row.request, &key->row.request))
-            units += permit->count;
-    }
-    return units;
-}
-
-/*
- * The units of a semaphore that this commit has granted to new requests that stand before the waiter, by their priority.
- * They come after the waiters, and may take units that were kept for it until a batch that can decide it.
- */
-static int64_t units_of_new_before(const struct transaction *transaction, const struct db_key *key,
-                                   uint64_t semaphore_id)
-{
-    const struct changes *changes = transaction->changes;
-    int64_t units = 0;
-    for (size_t i = 0; i < changes->request_count; i++) {
-        const struct db_key *granted = database_key(changes->requests[i].request->external_id);
-        const struct permit *permit = permit_at(&granted->row.request, semaphore_id);
-        if (changes->requests[i].insert && row_is_held(&granted->row) && permit &&
-            compare_places(&granted->row.request, &key->row.request) < 0)
-            units += permit->count;
-    }
-    return units;
 }
 
 /*
@@ -454,16 +345,15 @@ static bool ends_after_acquires(const struct transaction *transaction, const str
     return false;
 }
 
-/* True if this commit has granted a waiter before this one, and ended it: it had its units when this one was decided. */
-static bool held_in_between(const struct db_key *key, const struct db_key *ended, const struct request_row *before,
-                            uint64_t semaphore_id)
+/* True if this commit has granted a waiter and ended it: it had its units when those behind it were decided. */
+static bool held_in_between(const struct db_key *ended, const struct request_row *before, uint64_t semaphore_id)
 {
     return row_is_waiting(before) && is_granted(ended, before) && !row_is_held(&ended->row) &&
-           place_at(before, semaphore_id) && compare_places(&before->request, &key->row.request) < 0;
+           row_place(before, semaphore_id);
 }
 
-/* True if units that are free after this commit were taken when the waiter was decided. */
-static bool freed_late(const struct transaction *transaction, const struct db_key *key, uint64_t semaphore_id)
+/* True if units that are free after this commit were taken when its requests were decided. */
+static bool freed_late(const struct transaction *transaction, uint64_t semaphore_id)
 {
     const struct changes *changes = transaction->changes;
     for (size_t i = 0; i < changes->request_count; i++) {
@@ -471,44 +361,24 @@ static bool freed_late(const struct transaction *transaction, const struct db_ke
         const struct request_row *before = database_before(ended);
         if (before && ended->story &&
             (ends_after_acquires(transaction, ended, before, semaphore_id) ||
-             held_in_between(key, ended, before, semaphore_id)))
+             held_in_between(ended, before, semaphore_id)))
             return true;
     }
     return false;
 }
 
-/* A waiter that heads its queues does not lose the units with which it fits to requests behind it. */
-static void check_kept_back(const struct transaction *transaction, const struct db_key *key)
-{
-    bool fits_now = true;
-    if (!is_head(key))
-        return;
-    for (size_t i = 0; i < key->story->want_count; i++) {
-        const struct semaphore *row = &key->story->semaphores[i]->row.semaphore;
-        int64_t lacks = key->story->wants[i].count - (row->capacity - row->in_use);
-        int64_t behind = units_behind(transaction, key, row->id) - units_of_new_before(transaction, key, row->id);
-        if ((lacks > 0 && lacks > behind) || freed_late(transaction, key, row->id))
-            return;
-        fits_now &= lacks <= 0;
-    }
-    if (!fits_now)
-        violation("P20", "%s stands first and would fit, but requests behind it are granted its units", key->text);
-}
-
+/* Nothing is granted that the all-knowing walk would not grant, unless units came free after the decision. */
 static void check_order(const struct transaction *transaction)
 {
     const struct changes *changes = transaction->changes;
-    for (size_t i = 0; i < database.waiting_count; i++) {
-        const struct db_key *key = database.waiting[i];
-        if (!must_be_regarded(transaction, key))
-            continue;
-        for (size_t j = 0; j < changes->request_count; j++) {
-            const struct db_key *granted = database_key(changes->requests[j].request->external_id);
-            const struct request_row *before = database_before(granted);
-            if (before && granted->story && is_granted(granted, before))
-                check_not_passed(transaction, key, granted);
-        }
-        check_kept_back(transaction, key);
+    for (size_t i = 0; i < changes->semaphore_count; i++)
+        if (changes->semaphores[i].changed && freed_late(transaction, changes->semaphores[i].semaphore->id))
+            return;
+    for (size_t i = 0; i < changes->request_count; i++) {
+        const struct db_key *granted = database_key(changes->requests[i].request->external_id);
+        const struct request_row *before = database_before(granted);
+        if (before && granted->story && row_is_held(&granted->row) && is_granted(granted, before))
+            walk_check_grant(transaction, granted);
     }
 }
 
@@ -583,38 +453,18 @@ void queue_refused(const struct call *call, enum permit_status status)
 
 /* ---- the watch ---- */
 
-/* No waiter that somebody asks for stands before it at one of its semaphores, except those that block nobody. */
+/* No waiter that somebody asks for stands before it at one of its semaphores. */
 bool queue_is_first(const struct db_key *key)
 {
     for (size_t i = 0; i < database.waiting_count; i++) {
         const struct db_key *other = database.waiting[i];
-        if (other == key || !queue_is_asked(other) || (other->story && blocks_no_others(other->story)) ||
-            compare_places(&other->row.request, &key->row.request) > 0)
+        if (other == key || !queue_is_asked(other) || compare_places(&other->row.request, &key->row.request) > 0)
             continue;
         for (size_t j = 0; j < other->row.place_count; j++)
-            if (place_at(&key->row, other->row.places[j].semaphore_id))
+            if (row_place(&key->row, other->row.places[j].semaphore_id))
                 return false;
     }
     return true;
-}
-
-/* A change of the other semaphores of such a waiter may be why it blocks nobody now. */
-bool queue_changed_before(const struct db_key *key, mono_us since)
-{
-    for (size_t i = 0; i < database.waiting_count; i++) {
-        const struct db_key *other = database.waiting[i];
-        if (!other->story || compare_places(&other->row.request, &key->row.request) >= 0)
-            continue;
-        bool shares = false;
-        bool changed = false;
-        for (size_t j = 0; j < other->story->want_count; j++) {
-            shares |= place_at(&key->row, other->story->semaphores[j]->row.semaphore.id) != NULL;
-            changed |= other->story->semaphores[j]->set_at > since;
-        }
-        if (shares && changed)
-            return true;
-    }
-    return false;
 }
 
 /* In a calm run a row whose client has gone is left, soon. */

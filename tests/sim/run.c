@@ -65,7 +65,8 @@ static bool is_servable(const struct call *call)
             return false;
     }
     bool hold = database.globals.grants_from > lease_time(&database.globals.clock, database_now());
-    return !hold && !database.down && queue_is_first(call->story->key);
+    return !hold && !database.down &&
+           (story_is_specific(call->story) ? queue_is_first(call->story->key) : walk_would_grant(call->story->key));
 }
 
 /* True if it can never be granted as it is: it has to be refused, even if a semaphore it waits for is paused. */
@@ -97,7 +98,7 @@ static int64_t served_within_us(const struct call *call)
     for (size_t i = 0; i < call->story->want_count; i++)
         if (call->story->semaphores[i]->set_at > since)
             return NET_US;
-    return queue_changed_before(call->story->key, since) ? NET_US : SERVED_WITHIN_US;
+    return queue_is_first(call->story->key) ? SERVED_WITHIN_US : NET_US;
 }
 
 static void watch_call(struct call *call)
@@ -405,6 +406,7 @@ static void collect(void)
     result->switches = scheduler_switches();
     result->simulated = sim_now();
     result->longest_servable = counts.longest_servable;
+    result->order_judged = counts.order_judged;
 }
 
 bool run_is_contract(void)

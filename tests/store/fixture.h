@@ -56,6 +56,8 @@ size_t explain(struct session *session, const char *packet, struct explained *re
  */
 void sent_record(void);
 const char *sent_statement(const char *beginning);
+/* The same of a statement that has this part, too. */
+const char *sent_statement_with(const char *beginning, const char *part);
 /* Returns all that was sent since sent_record. Valid until something else is sent. */
 const char *sent_text(void);
 

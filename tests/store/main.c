@@ -233,15 +233,21 @@ const char *sent_text(void)
     return sent;
 }
 
-const char *sent_statement(const char *beginning)
+const char *sent_statement_with(const char *beginning, const char *part)
 {
     static char statement[1 << 16];
     const char *found = NULL;
     for (const char *at = strstr(sent, beginning); at; at = strstr(at + 1, beginning))
-        found = at;
-    cr_assert(found, "no statement begins with %s in: %s", beginning, sent);
+        if (memmem(at, strcspn(at, ";"), part, strlen(part)))
+            found = at;
+    cr_assert(found, "no statement begins with %s and has %s in: %s", beginning, part, sent);
     snprintf(statement, sizeof statement, "%.*s", (int)strcspn(found, ";"), found);
     return statement;
+}
+
+const char *sent_statement(const char *beginning)
+{
+    return sent_statement_with(beginning, "");
 }
 
 char *temporary_directory(void)

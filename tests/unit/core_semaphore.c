@@ -143,7 +143,7 @@ static bool makes_column(const char *line, const char *column, bool nullable)
 static int count_columns(const char *path, const char *table, const struct semaphore_setting *setting)
 {
     bool nullable = setting->type == SETTING_TEXT || setting->type == SETTING_INTEGER_OR_NONE ||
-                    setting->type == SETTING_DURATION_OR_NONE;
+                    setting->type == SETTING_DURATION_OR_NONE || setting->type == SETTING_DURATION_OR_STRICT;
     char *text = read_text(path), *rest = text, *line;
     int count = 0;
     bool inside = false;

@@ -1,0 +1,858 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The walk along the requests that wait, in the order of their places. The rules:
+ *
+ *   - A waiter is asked for if an operation of the batch asks for it, or if it waits at a server that is alive. Only a
+ *     waiter that is asked for is granted, and only such a waiter is in the way of others. A waiter on a paused or closed
+ *     semaphore, or with a want that can never be granted, is in nobody's way: its own server ends its wait.
+ *   - A waiter that fits beside the reservations before it is granted, wherever its client waits.
+ *   - One that does not fit is protected once it has waited backfill_bound. It then reserves its whole need on all its
+ *     semaphores, or nothing: nothing if on any of them the reservations before it and its need exceed the capacity less
+ *     what is confirmed. A request behind it, waiter or new, takes only what is free beyond the reservations before it.
+ *   - Under `fifo` nobody passes a waiter that was not granted, and nobody reserves behind one that has reserved nothing.
+ *   - A waiter that may fit and cannot be decided in this batch, because a semaphore of it is not locked: its need is
+ *     kept from those behind it, and its server is called if the batch changes something for it. It may fit, too, if it
+ *     lacks only what is kept for others.
+ *   - Waiters with the same needs behind one that could neither be granted nor reserve are passed over.
+ *
+ * Reservations are computed anew in every walk, and bind only those behind them: so they cannot wait in a circle. What
+ * stands in the way of those behind it is a `stander`; queue_state has the sums over the standers before a place.
+ */
+#include "core/planner.h"
+
+#include <assert.h>
+
+enum {
+    /* A batch grants no more than about this many requests of one queue. The next waiter gets mail (P23). */
+    QUEUE_GRANTS_MAX = 1024,
+    /* The first protected waiters for adjacent slots of a semaphore reserve a run each; the search looks at all slots. */
+    RUNS_MAX = 4,
+    HOPELESS_MAX = 64,
+};
+
+/* ---- those who stand before ---- */
+
+static bool is_closed(const struct semaphore *semaphore)
+{
+    return semaphore->capacity == 0 || semaphore->paused_reason.data || semaphore->retired_at != NEVER;
+}
+
+static bool is_locked_and_slotted(const struct queue_state *queue)
+{
+    return !queue->glimpse && queue->semaphore->kind == KIND_SLOTTED;
+}
+
+/* Takes the need of a stander from those behind it. */
+static enum permit_status count_stander(struct planner *planner, const struct stander *stander)
+{
+    for (size_t i = 0; i < stander->want_count; i++) {
+        const struct want *want = &stander->wants[i];
+        struct queue_state *queue = planner_known(planner, want->semaphore_id);
+        if (!queue)
+            continue;
+        bool takes = stander->how == STANDS_KEPT || stander->how == STANDS_RESERVED;
+        const struct slots *slots = takes && stander->slots ? &stander->slots[i] : &(struct slots){0};
+        for (uint32_t j = 0; j < slots->count; j++)
+            if (!slot_pool_reserve(&planner->slot_views[queue - planner->queues].free, slots->numbers[j],
+                                   planner->arena))
+                return PERMIT_NO_MEMORY;
+        if (stander->how == STANDS_RESERVED) {
+            queue->reserved += want->count;
+            queue->reserved_any += slots->count ? 0 : want->count;
+            queue->runs += want->adjacent && slots->count;
+        }
+        if (stander->how == STANDS_KEPT && !slots->count)
+            queue->kept += want->count;
+        bool fifo = queue->semaphore->queue == QUEUE_FIFO;
+        if (fifo && stander->how == STANDS_PLAIN)
+            queue->fifo = FIFO_BARRED;
+        else if (queue->fifo == FIFO_OPEN && (fifo || stander->how == STANDS_UNREAD))
+            queue->fifo = FIFO_SHUT;
+    }
+    return PERMIT_OK;
+}
+
+static void count_none(struct planner *planner)
+{
+    for (size_t i = 0; i < planner->view->semaphore_count + planner->view->glimpse_count; i++) {
+        struct queue_state *queue = &planner->queues[i];
+        queue->reserved = queue->reserved_any = queue->kept = 0;
+        queue->runs = 0;
+        queue->fifo = FIFO_OPEN;
+        if (is_locked_and_slotted(queue))
+            slot_pool_unreserve(&planner->slot_views[i].free);
+    }
+    planner->stood = 0;
+}
+
+/* Sets the sums to those over the first `count` standers. */
+static enum permit_status count_standers(struct planner *planner, size_t count, bool without_kept)
+{
+    if (count < planner->stood || without_kept != planner->without_kept)
+        count_none(planner);
+    planner->without_kept = without_kept;
+    for (; planner->stood < count; planner->stood++) {
+        const struct stander *stander = &planner->standers[planner->stood];
+        enum permit_status status =
+            without_kept && stander->how == STANDS_KEPT ? PERMIT_OK : count_stander(planner, stander);
+        if (status != PERMIT_OK)
+            return status;
+    }
+    return PERMIT_OK;
+}
+
+/* Returns the number of standers before this place. */
+static size_t standers_before(const struct planner *planner, utc_us place, uint64_t id)
+{
+    size_t count = planner->stander_count;
+    while (count > 0 &&
+           place_compare(planner->standers[count - 1].place, planner->standers[count - 1].id, place, id) >= 0)
+        count--;
+    return count;
+}
+
+enum permit_status stand_before(struct planner *planner, utc_us place, uint64_t id)
+{
+    return count_standers(planner, standers_before(planner, place, id), false);
+}
+
+/* Inserts it in the order of the places, and counts it if all before it are. */
+static enum permit_status add_stander(struct planner *planner, const struct stander *stander)
+{
+    if (!planner->standers) /* one for each key, acquire that is put back, and end of a part of a queue */
+        planner->standers = arena_array(
+            planner->arena, 2 * planner->key_count + planner->operation_count + planner->view->semaphore_count,
+            sizeof *planner->standers);
+    if (!planner->standers)
+        return PERMIT_NO_MEMORY;
+    size_t at = standers_before(planner, stander->place, stander->id);
+    memmove(planner->standers + at + 1, planner->standers + at,
+            (planner->stander_count - at) * sizeof *planner->standers);
+    planner->standers[at] = *stander;
+    planner->stander_count++;
+    planner->kept_count += stander->how == STANDS_KEPT;
+    if (at < planner->stood)
+        count_none(planner);
+    return at == planner->stood ? count_standers(planner, at + 1, planner->without_kept) : PERMIT_OK;
+}
+
+int64_t units_missing(const struct planner *planner, const struct want *want)
+{
+    const struct queue_state *queue = planner_known(planner, want->semaphore_id);
+    if (queue->fifo != FIFO_OPEN)
+        return INT64_MAX;
+    int64_t reserved = queue->reserved_any + queue->kept;
+    if (is_locked_and_slotted(queue))
+        reserved += slot_pool_count_reserved(&planner->slot_views[queue - planner->queues].free);
+    return want->count + reserved - (queue->semaphore->capacity - queue->semaphore->in_use);
+}
+
+/* ---- the chance of a request ---- */
+
+/* Returns what is known of the slot that a waiter watches at this semaphore; NULL: it watches none. */
+static const struct watcher *find_watcher(const struct queue_state *queue, uint64_t request_id)
+{
+    const struct glimpse *glimpse = queue->glimpse;
+    for (size_t i = 0; glimpse && i < glimpse->watcher_count; i++)
+        if (glimpse->watchers[i].request_id == request_id)
+            return &glimpse->watchers[i];
+    return NULL;
+}
+
+enum chance {
+    CHANCE_NONE,  /* it cannot be granted whatever is released: it is in nobody's way */
+    CHANCE_LATER, /* it does not fit */
+    CHANCE_NOW,   /* it may fit, as far as its semaphores are known */
+};
+
+/* Finds the chance of a want of a known semaphore. */
+static enum permit_status chance_of_want(struct planner *planner, const struct want *want, size_t index, uint64_t id,
+                                         enum chance *ret_chance)
+{
+    const struct queue_state *queue = planner_known(planner, want->semaphore_id);
+    const char *detail;
+    *ret_chance = CHANCE_NONE;
+    if (is_closed(queue->semaphore) || want->count > queue->semaphore->capacity)
+        return PERMIT_OK;
+    if (!queue->glimpse) {
+        enum permit_status status = want_unit_refusal(planner, want, &detail);
+        if (status == PERMIT_OK && want_is_specific(want))
+            status = planner_resolve_want(planner, want, index, &detail);
+        if (status != PERMIT_OK)
+            return status == PERMIT_NO_MEMORY ? status : PERMIT_OK;
+    }
+    int64_t missing = units_missing(planner, want);
+    bool may_end = queue->glimpse ? queue->semaphore->next_due_at <= planner->now : queue->due_units > 0;
+    bool fits = missing <= 0 || (may_end && missing <= (queue->glimpse ? want->count : queue->due_units));
+    if (!queue->glimpse && !may_end && planner_slots_missing(planner, want, index) > 0)
+        fits = false;
+    *ret_chance = fits && !find_watcher(queue, id) ? CHANCE_NOW : CHANCE_LATER;
+    return PERMIT_OK;
+}
+
+/* Finds the chance of all wants. *ret_unknown: of a semaphore nothing was read. */
+static enum permit_status find_chance(struct planner *planner, const struct operation *operation, uint64_t id,
+                                      enum chance *ret_chance, bool *ret_unknown)
+{
+    *ret_chance = CHANCE_NOW;
+    *ret_unknown = false;
+    for (size_t i = 0; i < operation->want_count && *ret_chance != CHANCE_NONE; i++) {
+        enum chance chance;
+        if (!planner_known(planner, operation->wants[i].semaphore_id)) {
+            *ret_unknown = true;
+            continue;
+        }
+        enum permit_status status = chance_of_want(planner, &operation->wants[i], i, id, &chance);
+        if (status != PERMIT_OK)
+            return status;
+        if (chance < *ret_chance)
+            *ret_chance = chance;
+    }
+    return PERMIT_OK;
+}
+
+/* Finds whether a request that does not fit would fit if nothing were kept for others. */
+static enum permit_status lacks_only_kept(struct planner *planner, const struct operation *operation, utc_us place,
+                                          uint64_t id, bool *ret_lacks)
+{
+    size_t before = standers_before(planner, place, id);
+    enum chance chance = CHANCE_LATER;
+    bool unknown;
+    enum permit_status status = PERMIT_OK;
+    if (planner->kept_count) {
+        status = count_standers(planner, before, true);
+        if (status == PERMIT_OK)
+            status = find_chance(planner, operation, id, &chance, &unknown);
+        if (status == PERMIT_OK)
+            status = count_standers(planner, before, false);
+    }
+    *ret_lacks = chance == CHANCE_NOW;
+    return status;
+}
+
+static bool contains(const uint64_t *ids, size_t count, uint64_t id)
+{
+    for (size_t i = 0; i < count; i++)
+        if (ids[i] == id)
+            return true;
+    return false;
+}
+
+/* Adds the semaphores of the wants that are not there. False: these are more than a batch locks. */
+static bool add_semaphores(uint64_t *ids, size_t *count, const struct want *wants, size_t want_count)
+{
+    for (size_t i = 0; i < want_count; i++) {
+        if (contains(ids, *count, wants[i].semaphore_id))
+            continue;
+        if (*count == BATCH_MAX_SEMAPHORES)
+            return false;
+        ids[(*count)++] = wants[i].semaphore_id;
+    }
+    return true;
+}
+
+/* Adds those with which the stander can be decided. False: these are more than a batch locks. */
+static bool add_needs(uint64_t *ids, size_t *count, const struct stander *stander)
+{
+    for (size_t i = 0; i < stander->need_count; i++)
+        if (!add_semaphores(ids, count, &(struct want){.semaphore_id = stander->needs[i]}, 1))
+            return false;
+    return add_semaphores(ids, count, stander->wants, stander->want_count);
+}
+
+static bool wants_one_of(const struct stander *stander, const uint64_t *ids, size_t count)
+{
+    for (size_t i = 0; i < stander->want_count; i++)
+        if (contains(ids, count, stander->wants[i].semaphore_id))
+            return true;
+    return false;
+}
+
+enum permit_status find_wider_locks(struct planner *planner, const struct operation *operation, utc_us place,
+                                    uint64_t id, uint64_t **ret_ids, size_t *ret_count)
+{
+    bool lacks;
+    *ret_count = 0;
+    if (operation->widened)
+        return PERMIT_OK;
+    enum permit_status status = lacks_only_kept(planner, operation, place, id, &lacks);
+    if (status != PERMIT_OK || !lacks)
+        return status;
+    uint64_t *ids = arena_array(planner->arena, BATCH_MAX_SEMAPHORES, sizeof *ids);
+    if (!ids)
+        return PERMIT_NO_MEMORY;
+    size_t count = 0, before;
+    if (!add_semaphores(ids, &count, operation->wants, operation->want_count))
+        return PERMIT_OK;
+    do {
+        before = count;
+        for (size_t i = 0; i < planner->stander_count; i++) {
+            const struct stander *stander = &planner->standers[i];
+            if (stander->how == STANDS_KEPT && wants_one_of(stander, ids, count) && !add_needs(ids, &count, stander))
+                return PERMIT_OK;
+        }
+    } while (count > before);
+    bool more = false;
+    for (size_t i = 0; i < count; i++)
+        more |= !planner_image(planner, ids[i]);
+    *ret_ids = ids;
+    *ret_count = more ? count : 0;
+    return PERMIT_OK;
+}
+
+/* ---- reservations, and waiters with the same needs ---- */
+
+static bool is_protected(const struct planner *planner, const struct request *request)
+{
+    return planner->now - request->waiting_since >= planner->settings->backfill_bound_us;
+}
+
+/* Returns the entry for waiters that want what this one wants; NULL: there is none. */
+static struct hopeless *find_hopeless(const struct planner *planner, const struct request *request)
+{
+    for (size_t i = 0; i < planner->hopeless_count; i++)
+        if (wants_same_needs(planner->hopeless[i].wanted, request->wanted))
+            return &planner->hopeless[i];
+    return NULL;
+}
+
+static bool is_hopeless(const struct planner *planner, const struct request *request)
+{
+    const struct hopeless *hopeless = find_hopeless(planner, request);
+    return hopeless && (hopeless->was_protected || !is_protected(planner, request));
+}
+
+/*
+ * Remembers a waiter that takes nothing from those behind it, unless a semaphore is unknown. The ttl "owner" is more than
+ * a need.
+ */
+static void note_hopeless(struct planner *planner, const struct request *request)
+{
+    struct hopeless *hopeless = find_hopeless(planner, request);
+    bool known = true;
+    for (size_t i = 0; i < request->want_count; i++)
+        known &= planner_known(planner, request->wants[i].semaphore_id) != NULL;
+    if (!known || !planner->hopeless || request->ttl.kind == TTL_OWNER)
+        return;
+    if (!hopeless && planner->hopeless_count < HOPELESS_MAX) {
+        hopeless = &planner->hopeless[planner->hopeless_count++];
+        *hopeless = (struct hopeless){.wanted = request->wanted};
+    }
+    if (hopeless)
+        hopeless->was_protected |= is_protected(planner, request);
+}
+
+/* Chooses the certain slots of a need, for each want. *ret_chosen false: there are none for a want. */
+static enum permit_status choose_slots(struct planner *planner, const struct request *request, struct stander *stander,
+                                       bool *ret_chosen)
+{
+    *ret_chosen = true;
+    for (size_t i = 0; i < request->want_count && *ret_chosen; i++) {
+        const struct want *want = &request->wants[i];
+        const struct queue_state *queue = planner_known(planner, want->semaphore_id);
+        const char *detail;
+        if (!want_is_specific(want) || !queue || queue->glimpse)
+            continue;
+        if (!stander->slots)
+            stander->slots = arena_array(planner->arena, request->want_count, sizeof *stander->slots);
+        if (!stander->slots)
+            return PERMIT_NO_MEMORY;
+        bool has_holders = planner->view->named_slots[queue - planner->queues].has_holders;
+        if (want->adjacent && queue->semaphore->confirmed && !has_holders)
+            planner->read_held |= UINT64_C(1) << (queue - planner->queues);
+        enum permit_status status = planner_resolve_want(planner, want, i, &detail);
+        if (status == PERMIT_OK)
+            status = planner_slots_to_reserve(planner, want, i, &stander->slots[i]);
+        if (status == PERMIT_NO_MEMORY)
+            return status;
+        *ret_chosen = status == PERMIT_OK && stander->slots[i].count && (!want->adjacent || queue->runs < RUNS_MAX);
+    }
+    return PERMIT_OK;
+}
+
+/* Returns true if the units of its need can come, beside the reservations before it. */
+static bool may_reserve(const struct planner *planner, const struct request *request)
+{
+    for (size_t i = 0; i < request->want_count; i++) {
+        const struct queue_state *queue = planner_known(planner, request->wants[i].semaphore_id);
+        if (!queue || queue->fifo == FIFO_BARRED)
+            return false;
+        const struct watcher *watcher = find_watcher(queue, request->id);
+        int64_t room = queue->semaphore->capacity - queue->semaphore->confirmed;
+        if (queue->reserved + request->wants[i].count > room || (watcher && watcher->confirmed))
+            return false;
+    }
+    return true;
+}
+
+/* Returns true if the request is in nobody's way: one of its semaphores grants no units, however many are released. */
+static bool wants_closed(const struct planner *planner, const struct request *request)
+{
+    for (size_t i = 0; i < request->want_count; i++) {
+        const struct queue_state *queue = planner_known(planner, request->wants[i].semaphore_id);
+        if (queue && is_closed(queue->semaphore))
+            return true;
+    }
+    return false;
+}
+
+/*
+ * Adds a request that is not granted. It may fit: its need is kept until a batch with these locks decides it (count 0: with
+ * those that it wants); else it reserves its need if it is protected.
+ */
+static enum permit_status stand_here(struct planner *planner, const struct request *request, bool may_fit,
+                                     const uint64_t *needs, size_t need_count)
+{
+    if (wants_closed(planner, request))
+        return PERMIT_OK;
+    struct stander stander = {.place = request->place,
+                              .id = request->id,
+                              .wants = request->wants,
+                              .want_count = request->want_count,
+                              .needs = needs,
+                              .need_count = need_count,
+                              .how = may_fit ? STANDS_KEPT : STANDS_PLAIN};
+    bool chosen = false;
+    enum permit_status status = stand_before(planner, request->place, request->id);
+    bool reserves = !may_fit && is_protected(planner, request) && may_reserve(planner, request);
+    if (status == PERMIT_OK && (may_fit || reserves))
+        status = choose_slots(planner, request, &stander, &chosen);
+    if (reserves && chosen)
+        stander.how = STANDS_RESERVED;
+    if (!chosen)
+        stander.slots = NULL;
+    if (stander.how == STANDS_PLAIN)
+        note_hopeless(planner, request);
+    return status == PERMIT_OK ? add_stander(planner, &stander) : status;
+}
+
+enum permit_status stand(struct planner *planner, const struct request *request)
+{
+    return stand_here(planner, request, false, NULL, 0);
+}
+
+enum permit_status stand_put_back(struct planner *planner, const struct operation *operation, const uint64_t *needs,
+                                  size_t need_count)
+{
+    if (!planner->put_backs)
+        planner->put_backs = arena_array(planner->arena, planner->operation_count, sizeof *planner->put_backs);
+    if (!planner->put_backs)
+        return PERMIT_NO_MEMORY;
+    struct stander *stander = &planner->put_backs[planner->put_back_count++];
+    *stander = (struct stander){.place = place_of_acquire(planner, operation),
+                                .id = UINT64_MAX - 1, /* before the new requests that come after it */
+                                .wants = operation->wants,
+                                .want_count = operation->want_count,
+                                .needs = needs,
+                                .need_count = need_count,
+                                .how = STANDS_KEPT};
+    return add_stander(planner, stander);
+}
+
+/* ---- a waiter ---- */
+
+/*
+ * Returns true if this waiter is asked for. This holds also for a waiter on which an operation was put back: the walk
+ * does not decide it, but keeps its units.
+ */
+static bool is_asked(const struct planner *planner, const struct key *key)
+{
+    const struct request *request = key->request;
+    if (key->asks)
+        return true;
+    if (!server_is_alive(planner, request->server_id))
+        return false;
+    /* If none of these holds, its client has left; the batch that gives up its place is still to come. */
+    return !is_ours(planner, request) || request->here || request->asks_later;
+}
+
+/* Returns the acquire of a waiter: that of the batch, or one made from the row. */
+static const struct operation *acquire_of_waiter(const struct key *key, struct operation *made)
+{
+    const struct request *request = key->request;
+    if (key->asks)
+        return key->asks->operation;
+    *made = (struct operation){.kind = OP_ACQUIRE,
+                               .external_id = request->external_id,
+                               .owner = request->owner,
+                               .principal = request->principal,
+                               .ttl = request->ttl,
+                               .nonce = request->nonce,
+                               .wants = request->wants,
+                               .want_count = request->want_count};
+    return made;
+}
+
+static bool owner_was_read(const struct planner *planner, struct bytes owner)
+{
+    for (size_t i = 0; i < planner->view->owner_count; i++)
+        if (bytes_equal(planner->view->owners[i].name, owner))
+            return true;
+    return false;
+}
+
+static bool can_be_decided(struct planner *planner, const struct key *key, const struct operation *operation)
+{
+    if (key->needs || (key->request->asks_later && !key->asks) || !planner_has_locked_all(planner, key->request))
+        return false;
+    return key->asks || operation->ttl.kind != TTL_OWNER || owner_was_read(planner, operation->owner);
+}
+
+/* Returns true if the request waits after this batch, and a client asks for it then. */
+static bool goes_on_waiting(const struct planner *planner, const struct key *key)
+{
+    const struct request *request = key->request;
+    if (!request || request->state != REQUEST_WAITING || !server_is_alive(planner, request->server_id))
+        return false;
+    return !is_ours(planner, request) || request->here || request->asks_later || key->asks || key->needs;
+}
+
+/*
+ * Calls a waiter that may fit and that this batch cannot decide, if the batch changes something for it. Otherwise two
+ * waiters of which each batch can decide only one would call each other for ever.
+ */
+static void call_waiter(struct planner *planner, const struct request *request)
+{
+    for (size_t i = 0; i < request->want_count; i++) {
+        const struct queue_state *queue = planner_known(planner, request->wants[i].semaphore_id);
+        if (queue && (queue->changed || queue->due_units > 0)) {
+            send_mail(planner, request->server_id, request->id);
+            return;
+        }
+    }
+}
+
+static void mark_changed(struct planner *planner, const struct want *wants, size_t want_count)
+{
+    for (size_t i = 0; i < want_count; i++) {
+        struct queue_state *queue = planner_known(planner, wants[i].semaphore_id);
+        if (queue)
+            queue->changed = true;
+    }
+}
+
+/* Returns true if units of a locked semaphore are left for requests behind the waiter: only then it matters how it stands. */
+static bool leaves_units(const struct planner *planner, const struct request *request)
+{
+    bool any_locked = false;
+    for (size_t i = 0; i < request->want_count; i++) {
+        const struct queue_state *queue = planner_known(planner, request->wants[i].semaphore_id);
+        const struct want one = {.semaphore_id = request->wants[i].semaphore_id, .count = 1};
+        if (!queue || queue->glimpse)
+            continue;
+        any_locked = true;
+        if (units_missing(planner, &one) <= queue->due_units)
+            return true;
+    }
+    return !any_locked && is_protected(planner, request);
+}
+
+/* Asks for a look at the semaphores of which nothing was read. */
+static void look_at_unknown(struct planner *planner, const struct request *request)
+{
+    for (size_t i = 0; i < request->want_count; i++)
+        if (!planner_known(planner, request->wants[i].semaphore_id) &&
+            !contains(planner->unknown, planner->unknown_count, request->wants[i].semaphore_id) &&
+            planner->unknown_count + planner->view->glimpse_count < GLIMPSES_MAX)
+            planner->unknown[planner->unknown_count++] = request->wants[i].semaphore_id;
+}
+
+/*
+ * Passes over a waiter that this batch cannot decide, but one with these locks can. `call`: no operation of this server
+ * asks for it or is about to. If a semaphore of it is still unknown when all looks are taken, then it is in nobody's way.
+ */
+static enum permit_status pass_over(struct planner *planner, const struct key *key, const struct operation *operation,
+                                    bool call, const uint64_t *needs, size_t need_count)
+{
+    const struct request *request = key->request;
+    enum chance chance;
+    bool unknown, only_kept = false;
+    if (!goes_on_waiting(planner, key))
+        return PERMIT_OK;
+    enum permit_status status = find_chance(planner, operation, request->id, &chance, &unknown);
+    if (status == PERMIT_OK && chance == CHANCE_LATER)
+        status = lacks_only_kept(planner, operation, request->place, request->id, &only_kept);
+    if (status != PERMIT_OK || chance == CHANCE_NONE)
+        return status;
+    bool may_fit = chance == CHANCE_NOW || only_kept;
+    if (unknown && !planner->view->glimpses_end && leaves_units(planner, request))
+        look_at_unknown(planner, request);
+    if (may_fit && call)
+        call_waiter(planner, request);
+    return stand_here(planner, request, may_fit && !(unknown && planner->view->glimpses_end), needs, need_count);
+}
+
+/* Answers the asks of a waiter that was granted: the first one as new, copies of it as repeated. */
+static enum permit_status answer_grant(struct planner *planner, struct key *key, struct ask *asks)
+{
+    enum permit_status status = PERMIT_OK;
+    for (struct ask *ask = asks; ask && status == PERMIT_OK; ask = ask->next) {
+        *ask->outcome = (struct outcome){.created = ask == asks, .replayed = ask != asks};
+        status = ask == asks ? outcome_assert(planner, ask->outcome, key->request)
+                             : outcome_assert_again(planner, ask->outcome, key);
+    }
+    return status;
+}
+
+/* Adds the grant to those that this process answers without an operation. */
+static enum permit_status add_granted(struct planner *planner, const struct request *request)
+{
+    if (!planner->granted)
+        planner->granted = arena_array(planner->arena, planner->key_count, sizeof *planner->granted);
+    if (!planner->granted)
+        return PERMIT_NO_MEMORY;
+    struct outcome *outcome = &planner->granted[planner->granted_count++];
+    *outcome = (struct outcome){.created = true};
+    return outcome_assert(planner, outcome, request);
+}
+
+static enum permit_status grant_waiter(struct planner *planner, struct key *key, const struct operation *operation,
+                                       const struct fit *fit)
+{
+    struct request *request = key->request;
+    struct ask *asks = key->asks;
+    uint64_t server_id = request->server_id;
+    bool claimed = asks || (is_ours(planner, request) && request->here);
+    if (server_id && !is_ours(planner, request))
+        send_mail(planner, server_id, request->id);
+    count_places(planner, request, server_id ? -1 : 0);
+    if (claimed)
+        request->nonce = arena_copy(planner->arena, asks ? operation->nonce : request->here_nonce);
+    if (claimed && !request->nonce.data)
+        return PERMIT_NO_MEMORY;
+    key->asks = NULL;
+    request->wanted = (struct bytes){0};
+    for (size_t i = 0; i < request->want_count; i++)
+        planner_known(planner, request->wants[i].semaphore_id)->granted++;
+    enum permit_status status = grant(planner, key, operation, &fit->limits, claimed ? 0 : server_id);
+    request->wants = NULL;
+    request->want_count = 0;
+    if (status == PERMIT_OK && asks)
+        return answer_grant(planner, key, asks);
+    return status == PERMIT_OK && claimed ? add_granted(planner, request) : status;
+}
+
+/*
+ * Leaves this waiter and all behind it to the next batch at each semaphore of which enough waiters were granted. The
+ * waiter is called.
+ */
+static enum permit_status end_long_walk(struct planner *planner, const struct request *request)
+{
+    for (size_t i = 0; i < request->want_count; i++) {
+        struct queue_state *queue = planner_known(planner, request->wants[i].semaphore_id);
+        if (!queue || queue->granted < QUEUE_GRANTS_MAX)
+            continue;
+        queue->granted = 0;
+        send_mail(planner, request->server_id, request->id);
+        enum permit_status status = add_stander(planner, &(struct stander){.place = request->place,
+                                                                           .id = request->id - 1,
+                                                                           .wants = &request->wants[i],
+                                                                           .want_count = 1,
+                                                                           .how = STANDS_UNREAD});
+        if (status != PERMIT_OK)
+            return status;
+    }
+    return PERMIT_OK;
+}
+
+/* Decides a waiter that does not fit: its asks are refused, or put back if it lacks only what is kept for others. */
+static enum permit_status refuse_waiter(struct planner *planner, struct key *key, const struct operation *operation,
+                                        const struct fit *fit)
+{
+    const struct request *request = key->request;
+    bool asked = key->asks != NULL, only_kept = false;
+    uint64_t *ids = NULL;
+    size_t id_count = 0;
+    enum permit_status status = PERMIT_OK;
+    if (fit->status == PERMIT_NO_CAPACITY)
+        status = lacks_only_kept(planner, operation, request->place, request->id, &only_kept);
+    if (status == PERMIT_OK && asked && only_kept)
+        status = find_wider_locks(planner, operation, request->place, request->id, &ids, &id_count);
+    if (status == PERMIT_OK && asked)
+        status = id_count ? put_back_asks(planner, key, ids, id_count) : refuse_asks(planner, key, fit);
+    if (status == PERMIT_OK && asked && !id_count) /* those behind it wait for nothing that it still could get */
+        mark_changed(planner, operation->wants, operation->want_count);
+    if (status != PERMIT_OK || fit->status != PERMIT_NO_CAPACITY || !goes_on_waiting(planner, key))
+        return status;
+    if (only_kept && !asked)
+        call_waiter(planner, request);
+    return stand_here(planner, request, only_kept, ids, id_count);
+}
+
+static enum permit_status decide_waiter(struct planner *planner, struct key *key)
+{
+    struct operation made;
+    const struct operation *operation = acquire_of_waiter(key, &made);
+    bool asked = key->asks != NULL;
+    bool grants = planner->now >= planner->view->grants_from;
+    if (!asked && (!grants || is_hopeless(planner, key->request)))
+        return PERMIT_OK;
+    enum permit_status status = end_long_walk(planner, key->request);
+    if (status == PERMIT_OK)
+        status = stand_before(planner, key->request->place, key->request->id);
+    if (status != PERMIT_OK)
+        return status;
+    if (grants && !can_be_decided(planner, key, operation)) {
+        if (asked)
+            status = put_back_asks(planner, key, key->needs, key->need_count);
+        bool call = !key->needs && !key->request->asks_later;
+        return status == PERMIT_OK ? pass_over(planner, key, operation, call, key->needs, key->need_count) : status;
+    }
+    struct fit fit;
+    status = acquire_fit(planner, operation, &fit);
+    if (status != PERMIT_OK)
+        return status;
+    if (fit.unlocked_count) {
+        size_t count;
+        const uint64_t *ids = semaphores_of_keys(planner, fit.unlocked, fit.unlocked_count, &count);
+        if (!ids)
+            return PERMIT_NO_MEMORY;
+        if (asked)
+            status = put_back_asks(planner, key, ids, count);
+        return status == PERMIT_OK ? pass_over(planner, key, operation, !asked, ids, count) : status;
+    }
+    if (fit.status == PERMIT_OK)
+        return grant_waiter(planner, key, operation, &fit);
+    return refuse_waiter(planner, key, operation, &fit);
+}
+
+/* ---- the walk ---- */
+
+static void count_due_units(struct planner *planner)
+{
+    for (size_t i = 0; i < planner->view->semaphore_count; i++)
+        planner->queues[i].due_units = 0;
+    for (size_t i = 0; i < planner->due_count; i++) {
+        const struct request *request = planner->due[i]->request;
+        for (size_t j = 0; request && request_is_due(planner, request) && j < request->permit_count; j++) {
+            struct queue_state *queue = planner_known(planner, request->permits[j].semaphore_id);
+            if (queue)
+                queue->due_units += request->permits[j].count;
+        }
+    }
+}
+
+/* Adds the ends of the parts that were read, if protected waiters may follow there: nobody passes these. */
+static enum permit_status add_unread(struct planner *planner)
+{
+    const struct view *view = planner->view;
+    enum permit_status status = PERMIT_OK;
+    for (size_t i = 0; view->queues && i < view->semaphore_count && status == PERMIT_OK; i++) {
+        const struct semaphore *semaphore = &view->semaphores[i];
+        const struct queue_view *part = &view->queues[i];
+        bool may_be_protected = part->beyond_place <= planner->now - planner->settings->backfill_bound_us;
+        if (!part->beyond || (semaphore->queue != QUEUE_FIFO && !may_be_protected))
+            continue;
+        struct want *want = arena_alloc(planner->arena, sizeof *want);
+        if (!want)
+            return PERMIT_NO_MEMORY;
+        *want = (struct want){.semaphore_id = semaphore->id, .count = 1};
+        status = add_stander(planner, &(struct stander){.place = part->beyond_place,
+                                                        .id = part->beyond,
+                                                        .wants = want,
+                                                        .want_count = 1,
+                                                        .how = STANDS_UNREAD});
+    }
+    return status;
+}
+
+/* A new request behind a waiter that keeps units from it needs to know whether the waiter fits. */
+static void mark_new_requests(struct planner *planner)
+{
+    for (size_t i = 0; i < planner->operation_count; i++)
+        if (planner->operations[i]->kind == OP_ACQUIRE && !planner->operations[i]->entered)
+            mark_changed(planner, planner->operations[i]->wants, planner->operations[i]->want_count);
+}
+
+static enum permit_status begin_walk(struct planner *planner)
+{
+    mark_new_requests(planner);
+    planner->stander_count = planner->kept_count = planner->hopeless_count = planner->unknown_count = 0;
+    planner->read_more = planner->read_held = 0;
+    planner->without_kept = false;
+    count_none(planner);
+    count_due_units(planner);
+    if (!planner->hopeless)
+        planner->hopeless = arena_array(planner->arena, HOPELESS_MAX, sizeof *planner->hopeless);
+    if (!planner->unknown)
+        planner->unknown = arena_array(planner->arena, GLIMPSES_MAX, sizeof *planner->unknown);
+    if (!planner->hopeless || !planner->unknown)
+        return PERMIT_NO_MEMORY;
+    return add_unread(planner);
+}
+
+/*
+ * Asks for more of a queue if units stay free although requests wait behind the part that was read. Then adds the
+ * acquires that were put back.
+ */
+static enum permit_status end_walk(struct planner *planner)
+{
+    enum permit_status status = count_standers(planner, planner->stander_count, false);
+    count_due_units(planner);
+    for (size_t i = 0; planner->view->queues && status == PERMIT_OK && i < planner->view->semaphore_count; i++) {
+        const struct queue_view *part = &planner->view->queues[i];
+        const struct want one = {.semaphore_id = planner->view->semaphores[i].id, .count = 1};
+        if (part->beyond && part->limit < QUEUE_PROTECTED_MAX && !is_closed(planner->queues[i].semaphore)) {
+            /* without the stander that the end of the part is */
+            status = count_standers(planner, standers_before(planner, part->beyond_place, part->beyond), false);
+            if (status == PERMIT_OK && units_missing(planner, &one) <= planner->queues[i].due_units)
+                planner->read_more |= UINT64_C(1) << i;
+        }
+    }
+    for (size_t i = 0; i < planner->put_back_count && status == PERMIT_OK; i++)
+        status = add_stander(planner, &planner->put_backs[i]);
+    return status == PERMIT_OK ? count_standers(planner, planner->stander_count, false) : status;
+}
+
+static int compare_places(const void *a, const void *b)
+{
+    return request_compare_places((*(struct key *const *)a)->request, (*(struct key *const *)b)->request);
+}
+
+enum permit_status queue_walk(struct planner *planner)
+{
+    planner->walk_again = false;
+    if (planner->waiter_count == 0 && !planner->view->queues && planner->put_back_count == 0)
+        return PERMIT_OK;
+    struct key **waiters = arena_array(planner->arena, planner->key_count, sizeof *waiters);
+    if (!waiters)
+        return PERMIT_NO_MEMORY;
+    enum permit_status status = begin_walk(planner);
+    size_t count = 0;
+    for (size_t i = 0; i < planner->key_count; i++) {
+        struct key *key = &planner->keys[i];
+        if (key->request && key->request->state == REQUEST_WAITING && is_asked(planner, key))
+            waiters[count++] = key;
+    }
+    if (count > 1)
+        qsort(waiters, count, sizeof *waiters, compare_places);
+    for (size_t i = 0; i < count && status == PERMIT_OK; i++)
+        status = decide_waiter(planner, waiters[i]);
+    if (status == PERMIT_OK)
+        status = end_walk(planner);
+    planner->walk_again = false;
+    return status;
+}
+
+/* ---- what to read before the batch is planned again ---- */
+
+enum permit_status collect_reads(struct planner *planner, struct plan *plan)
+{
+    plan->read_more = planner->read_more;
+    plan->read_held = planner->read_held;
+    plan->unknown = planner->unknown;
+    plan->unknown_count = planner->unknown_count ? u64_sort_unique(planner->unknown, planner->unknown_count) : 0;
+    if (!planner->read_more || !planner->hopeless_count)
+        return PERMIT_OK;
+    uint64_t *needs = arena_array(planner->arena, planner->hopeless_count, sizeof *needs);
+    if (!needs)
+        return PERMIT_NO_MEMORY;
+    for (int pass = 0; pass < 2; pass++) /* those that hold for protected waiters come first */
+        for (size_t i = 0; i < planner->hopeless_count; i++)
+            if (planner->hopeless[i].was_protected == (pass == 0))
+                needs[plan->hopeless_count++] = wants_needs(planner->hopeless[i].wanted);
+    for (size_t i = 0; i < planner->hopeless_count; i++)
+        plan->hopeless_protected += planner->hopeless[i].was_protected;
+    plan->hopeless = needs;
+    return PERMIT_OK;
+}
