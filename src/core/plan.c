@@ -460,7 +460,7 @@ static enum permit_status plan_before_walk(struct planner *planner, size_t index
 /*
  * Decides all operations. In PHASE_NEW, an operation that comes after another one on its key may free units or take a
  * waiter out of its queue: then the waiters are walked again, before the next new request. An administrative operation
- * changes its semaphore only.
+ * changes its semaphore only. Ends after a walk that asks for more rows: the batch is planned again with them.
  */
 static enum permit_status decide_all(struct planner *planner)
 {
@@ -469,7 +469,7 @@ static enum permit_status decide_all(struct planner *planner)
     for (enum phase phase = 0; phase < PHASE_COUNT && status == PERMIT_OK; phase++) {
         if (phase == PHASE_NEW && !operation_is_administrative(planner->operations[0]->kind))
             status = queue_walk(planner);
-        for (size_t i = 0; i < planner->operation_count && status == PERMIT_OK; i++) {
+        for (size_t i = 0; i < planner->operation_count && status == PERMIT_OK && !planner_reads_more(planner); i++) {
             if (phases[i] != phase)
                 continue;
             status = phase == PHASE_ASK ? plan_before_walk(planner, i, &phases[i]) : plan_operation(planner, i);
@@ -665,9 +665,7 @@ enum permit_status plan_batch(const struct view *view, const struct operation *c
     if (status == PERMIT_OK)
         status = decide_all(&planner);
     if (status == PERMIT_OK)
-        status = collect_changes(&planner, &plan);
-    if (status == PERMIT_OK)
-        status = collect_reads(&planner, &plan);
+        status = planner_reads_more(&planner) ? collect_reads(&planner, &plan) : collect_changes(&planner, &plan);
     if (status != PERMIT_OK)
         return status;
     plan.granted = planner.granted;

@@ -180,7 +180,7 @@ struct view {
     struct queue_view *queues; /* one per semaphore; NULL: no queue was read */
     struct glimpse *glimpses;  /* ascending by id of the semaphore */
     size_t glimpse_count;
-    bool glimpses_end; /* no more of them are read: another semaphore stays unknown */
+    bool reads_end; /* the plan must do with these rows: a semaphore of which nothing was read stays unknown */
     const uint64_t *servers;   /* ids of the servers that are alive, ascending; valid if has_servers */
     size_t server_count;
     bool has_servers; /* store_read_waiters has run */
@@ -351,10 +351,7 @@ struct plan {
     size_t granted_count;
     const uint64_t *calls; /* ids of requests that wait at this permitd, and that it has to look at: mail to itself */
     size_t call_count;
-    /*
-     * What should be read before the batch is planned again (plan_reads_more). Without it the plan is right, too: it
-     * grants less.
-     */
+    /* What to read before the batch is planned again. If there is any (plan_reads_more), the rest is not valid. */
     uint64_t read_more; /* a bit per semaphore of the view: units stay free although requests wait beyond the part of
                            its queue that was read */
     uint64_t read_held; /* the same: slots with their holders, for the choice of a run that a waiter reserves */
@@ -433,7 +430,7 @@ size_t plan_queue_reads(const struct view *view, const struct operation *const *
 enum permit_status plan_batch(const struct view *view, const struct operation *const *operations,
                               size_t operation_count, struct id_range ids, const struct plan_settings *settings,
                               struct arena *arena, struct plan *ret_plan) MUST_CHECK;
-/* Returns true if the plan names something to read before the batch is planned again. */
+/* Returns true if the batch must be planned again, with more rows. Never if view->reads_end. */
 static inline bool plan_reads_more(const struct plan *plan)
 {
     return plan->read_more || plan->read_held || plan->unknown_count;

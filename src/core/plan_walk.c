@@ -358,7 +358,7 @@ static enum permit_status choose_slots(struct planner *planner, const struct req
         if (!stander->slots)
             return PERMIT_NO_MEMORY;
         bool has_holders = planner->view->named_slots[queue - planner->queues].has_holders;
-        if (want->adjacent && queue->semaphore->confirmed && !has_holders)
+        if (want->adjacent && queue->semaphore->confirmed && !has_holders && !planner->view->reads_end)
             planner->read_held |= UINT64_C(1) << (queue - planner->queues);
         enum permit_status status = planner_resolve_want(planner, want, i, &detail);
         if (status == PERMIT_OK)
@@ -575,11 +575,12 @@ static enum permit_status pass_over(struct planner *planner, const struct key *k
     if (status != PERMIT_OK || chance == CHANCE_NONE)
         return status;
     bool may_fit = chance == CHANCE_NOW || only_kept;
-    if (unknown && !planner->view->glimpses_end && leaves_units(planner, request))
+    bool may_look = !planner->view->reads_end && planner->view->glimpse_count < GLIMPSES_MAX;
+    if (unknown && may_look && leaves_units(planner, request))
         look_at_unknown(planner, request);
     if (may_fit && call)
         call_waiter(planner, request);
-    return stand_here(planner, request, may_fit && !(unknown && planner->view->glimpses_end), needs, need_count);
+    return stand_here(planner, request, may_fit && (may_look || !unknown), needs, need_count);
 }
 
 /* Answers the asks of a waiter that was granted: the first one as new, copies of it as repeated. */
@@ -792,7 +793,8 @@ static enum permit_status end_walk(struct planner *planner)
     for (size_t i = 0; planner->view->queues && status == PERMIT_OK && i < planner->view->semaphore_count; i++) {
         const struct queue_view *part = &planner->view->queues[i];
         const struct want one = {.semaphore_id = planner->view->semaphores[i].id, .count = 1};
-        if (part->beyond && part->limit < QUEUE_PROTECTED_MAX && !is_closed(planner->queues[i].semaphore)) {
+        bool may_read = !planner->view->reads_end && part->limit < QUEUE_PROTECTED_MAX;
+        if (part->beyond && may_read && !is_closed(planner->queues[i].semaphore)) {
             /* without the stander that the end of the part is */
             status = count_standers(planner, standers_before(planner, part->beyond_place, part->beyond), false);
             if (status == PERMIT_OK && units_missing(planner, &one) <= planner->queues[i].due_units)
@@ -835,6 +837,11 @@ enum permit_status queue_walk(struct planner *planner)
 }
 
 /* ---- what to read before the batch is planned again ---- */
+
+bool planner_reads_more(const struct planner *planner)
+{
+    return planner->read_more || planner->read_held || planner->unknown_count;
+}
 
 enum permit_status collect_reads(struct planner *planner, struct plan *plan)
 {

@@ -325,7 +325,9 @@ enum permit_status stand_put_back(struct planner *planner, const struct operatio
  */
 enum permit_status find_wider_locks(struct planner *planner, const struct operation *operation, utc_us place,
                                     uint64_t id, uint64_t **ret_ids, size_t *ret_count) MUST_CHECK;
-/* Collects what should be read before the batch is planned again. */
+/* Returns true if a walk asked for more rows. */
+bool planner_reads_more(const struct planner *planner);
+/* Collects what to read before the batch is planned again. */
 enum permit_status collect_reads(struct planner *planner, struct plan *plan) MUST_CHECK;
 
 /* ---- plan_labels.c ---- */

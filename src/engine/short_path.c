@@ -279,10 +279,12 @@ static bool load_queues(struct worker *worker, struct run *run, const struct ope
 static bool plan_is_plain(const struct plan *plan, size_t count)
 {
     const struct changes *changes = &plan->changes;
+    if (plan_reads_more(plan))
+        return false;
     for (size_t i = 0; i < count; i++)
         if (plan->outcomes[i].put_back || (changes->empty && plan->outcomes[i].status != PERMIT_NO_CAPACITY))
             return false;
-    return changes->semaphore_count > 0 && !plan_reads_more(plan) && changes->mail_count == 0 && changes->event_count == 0;
+    return changes->semaphore_count > 0 && changes->mail_count == 0 && changes->event_count == 0;
 }
 
 static bool inserts(const struct changes *changes, struct bytes external_id)

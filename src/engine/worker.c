@@ -350,13 +350,13 @@ static enum permit_status plan_with_waiters(struct worker *worker, struct run *r
     read_whole_queues(worker, run, reads, count);
     bool read = count > 0 || servers;
     enum permit_status status = PERMIT_OK;
-    for (int round = 1; status == PERMIT_OK; round++) {
+    for (int round = 1; status == PERMIT_OK; round++) { /* the plan of the last one asks for nothing */
         if (read)
             status = read_waiters(worker, run, reads, count, settings->server_id);
-        run->view.glimpses_end = round == ROUNDS_MAX || run->view.glimpse_count == GLIMPSES_MAX;
+        run->view.reads_end = round == ROUNDS_MAX;
         if (status == PERMIT_OK)
             status = plan_batch(&run->view, operations, run->count, worker->ids, settings, worker->arena, &run->plan);
-        if (status != PERMIT_OK || round == ROUNDS_MAX || !plan_reads_more(&run->plan))
+        if (status != PERMIT_OK || !plan_reads_more(&run->plan))
             return status;
         read = read_on(reads, count, &run->plan);
         if (run->plan.unknown_count)

@@ -69,6 +69,7 @@ const struct outcome *batch_decide(struct fixture *fixture, struct operation *op
     if (shortfall_count)
         MUST_OK(fixture->store,
                 store_read_due(fixture->store, shortfalls, shortfall_count, &fixture->arena, &fixture->view));
+    fixture->view.reads_end = true;
     MUST_OK(fixture->store, plan_batch(&fixture->view, operations, 1, fixture->ids, &fixture_settings, &fixture->arena,
                                        &fixture->plan));
     fixture->ids.next += fixture->plan.ids_used;
