@@ -108,7 +108,7 @@ static bool load(struct queue_read read, struct request *ret_requests, struct vi
     return known;
 }
 
-static const struct queue_read all = {.free = 1000};
+static const struct queue_read all = {.free = 1000, .limit = ROOM - 1};
 
 static void has_waiters(const uint64_t *ids, size_t count)
 {
@@ -165,14 +165,14 @@ Test(queue_cache, only_the_first_that_matter_are_loaded)
     fill((struct request *[]){one_unit(1, 100), waiter(2, 200, (struct want){.count = 9}), one_unit(3, 300),
                               one_unit(4, 400), one_unit(5, 500)},
          5);
-    cr_assert(load((struct queue_read){.free = 2, .few = 2}, requests, &view));
+    cr_assert(load((struct queue_read){.free = 2, .limit = 2}, requests, &view));
     cr_assert(view.request_count == 3 && requests[1].id == 3 && requests[2].id == 4, "nine are too many");
     cr_assert(view.queues[0].beyond == 4 && view.queues[0].beyond_place == 400);
-    cr_assert(load((struct queue_read){.free = 2, .few = 2, .fifo = true}, requests, &view));
+    cr_assert(load((struct queue_read){.free = 2, .limit = 2, .fifo = true}, requests, &view));
     cr_assert(view.request_count == 3 && requests[1].id == 2 && view.queues[0].beyond == 3, "it blocks the others");
-    cr_assert(load((struct queue_read){.free = 2, .few = 2, .aged = 200}, requests, &view));
+    cr_assert(load((struct queue_read){.free = 2, .limit = 2, .aged = 200}, requests, &view));
     cr_assert(view.request_count == 3 && requests[1].id == 2 && view.queues[0].beyond == 3, "it has waited for long");
-    cr_assert(load((struct queue_read){.free = 2, .few = 4}, requests, &view));
+    cr_assert(load((struct queue_read){.free = 2, .limit = 4}, requests, &view));
     cr_assert(view.request_count == 4 && view.queues[0].beyond == 0);
 }
 

@@ -446,33 +446,6 @@ Test(waitlist, grant_is_new_for_nobody_if_the_client_with_its_nonce_has_left)
 
 /* ---- waking ---- */
 
-/*
- * P17: another waiter that is decided in each of its batches, and not elsewhere, keeps units from it in turn. So it
- * keeps the semaphores that it had, until one batch decides all.
- */
-Test(waitlist, waiter_that_is_woken_wider_keeps_what_it_had)
-{
-    static struct asked one;
-    ask(&one, "k1");
-    struct waiter *waiter = park_row(&one, 1);
-    const uint64_t had[] = {1, 2}, wider[] = {1, 3};
-    semaphore_cache_put(&engine.queue.semaphores, 3, BYTES("c"), KIND_COUNTED, 1);
-    queue_wake_wider(&engine.queue, waiter, had, ARRAY_LENGTH(had));
-    (void)take_batch();
-    struct request row = row_of(1, 1);
-    struct outcome outcome = {.status = PERMIT_NO_CAPACITY,
-                              .waits = true,
-                              .request = &row,
-                              .wider = wider,
-                              .wider_count = ARRAY_LENGTH(wider)};
-    struct worker worker = {.engine = &engine, .arena = &arena};
-    struct run run = {.worker = &worker, .ops = batch.ops, .count = batch.op_count, .plan = {.outcomes = &outcome}};
-    deliver(&worker, &run, false);
-    finish_batch();
-    cr_assert(waiter->woken);
-    cr_assert_eq(waiter->op.entry_count, 3);
-}
-
 /* M32: the event may be later than the rows that the batch has read. */
 Test(waitlist, wake_during_a_batch_makes_the_waiter_ask_again)
 {
@@ -488,11 +461,10 @@ Test(waitlist, wake_during_a_batch_makes_the_waiter_ask_again)
     cr_assert(waiter->woken);
 }
 
-/* It had to wait until fewer are awake, and a batch has woken it with more semaphores before that. */
+/* It had to wait until fewer are awake, and mail has woken it before that. */
 Test(waitlist, wake_during_a_batch_counts_also_after_a_late_call)
 {
     enum { MANY = 1000000 };
-    const uint64_t semaphore_ids[] = {1, 2};
     static struct asked one;
     ask(&one, "k1");
     struct waiter *waiter = park_row(&one, 1);
@@ -500,7 +472,8 @@ Test(waitlist, wake_during_a_batch_counts_also_after_a_late_call)
     entry->woken += MANY;
     waitlist_wake(&engine, waiter);
     cr_assert(!waiter->woken);
-    queue_wake_wider(&engine.queue, waiter, semaphore_ids, 2);
+    waiter->has_mail = true;
+    waitlist_wake(&engine, waiter);
     entry->woken -= MANY;
     (void)take_batch();
     waitlist_wake(&engine, waiter);
