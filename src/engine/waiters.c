@@ -159,6 +159,8 @@ static void join_entry(struct waiters *waiters, struct wait_place *place)
 static void leave_entry(struct waiters *waiters, struct wait_place *place)
 {
     struct semaphore_entry *entry = place->entry;
+    if (entry->rotation == &place->node)
+        entry->rotation = place->node.next;
     list_remove(&place->node);
     if (!list_empty(&entry->waiters))
         return;

@@ -437,6 +437,58 @@ void waitlist_wake_called(struct engine *engine)
         signal_worker(engine);
 }
 
+enum {
+    BY_ROW_WALK_MAX = 1000, /* waiters of one semaphore that are considered at a time */
+    BY_ROW_FIT_MAX = 10,    /* of these that seem to fit: they are woken */
+};
+
+/* Returns true if the waiter can never be granted as the row is, or if its wants must be checked again. */
+static bool may_be_hopeless(const struct wait_place *place, const struct semaphore *row)
+{
+    const struct operation *operation = &place->waiter->operation;
+    bool changed = place->config_version != row->config_version;
+    return row->retired_at != NEVER || (row->capacity > 0 && place->count > row->capacity) ||
+           (changed && wants_are_specific(operation->wants, operation->want_count));
+}
+
+/* Wakes the first waiter of the queue that wants no more than these units. */
+static void wake_first_that_fits(struct engine *engine, const struct semaphore_entry *entry, int64_t free_units)
+{
+    size_t walked = 0;
+    list_for_each (node, next, &entry->waiters) {
+        const struct wait_place *place = LIST_ENTRY(node, struct wait_place, node);
+        if (place->count <= free_units)
+            waitlist_wake(engine, place->waiter);
+        if (place->count <= free_units || ++walked == BY_ROW_WALK_MAX)
+            return;
+    }
+}
+
+void waitlist_wake_by_row(struct engine *engine, const struct semaphore *row)
+{
+    struct semaphore_entry *entry = semaphore_cache_find(&engine->queue.semaphores, row->id);
+    int64_t free_units = row->paused_reason.data ? 0 : row->capacity - row->in_use;
+    size_t walked = 0, fit = 0;
+    if (!entry || list_empty(&entry->waiters))
+        return;
+    if (free_units > 0)
+        wake_first_that_fits(engine, entry, free_units);
+    struct list *first = entry->rotation == &entry->waiters ? entry->waiters.next : entry->rotation;
+    struct list *node = first;
+    walked = 0;
+    do {
+        const struct wait_place *place = LIST_ENTRY(node, struct wait_place, node);
+        bool hopeless = may_be_hopeless(place, row);
+        bool fits = place->count <= free_units;
+        if (hopeless || fits)
+            waitlist_wake(engine, place->waiter);
+        fit += fits;
+        walked++;
+        node = node->next == &entry->waiters ? entry->waiters.next : node->next;
+    } while (node != first && fit < BY_ROW_FIT_MAX && (walked < BY_ROW_WALK_MAX || row->retired_at != NEVER));
+    entry->rotation = node;
+}
+
 void waitlist_wake_all(struct engine *engine)
 {
     list_for_each (node, next, &engine->queue.waiters.all)

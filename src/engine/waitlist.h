@@ -84,6 +84,13 @@ void waitlist_take_granted(struct engine *engine, const struct request *request,
 void waitlist_wake(struct engine *engine, struct waiter *waiter);
 /* Wakes waiters of waiters->called, one of each semaphore by turns, until too many of each are awake. */
 void waitlist_wake_called(struct engine *engine);
+/*
+ * Wakes the first waiter of a semaphore that seems to fit by its row, as it was just read; and of the next ones of a
+ * rotation those that can never be granted, or may be so since its settings changed, and some that seem to fit: free units
+ * say nothing of specific slots, and a batch decides only the waiters of which it locks all semaphores. Caller holds the
+ * mutex.
+ */
+void waitlist_wake_by_row(struct engine *engine, const struct semaphore *row);
 /* Wakes all waiters: their rows may be gone, or name an earlier id of this server. */
 void waitlist_wake_all(struct engine *engine);
 /* Wakes the wait poll if it must run earlier than planned. */

@@ -16,8 +16,6 @@ enum {
     MAIL_MAX = 1000,              /* per poll; the rest is read by the next one */
     PAGE = 500,                   /* semaphores per query */
     NET_US = US_PER_SECOND,       /* time between two reads of all semaphores with waiters */
-    NET_SPECIFIC_MAX = 10,        /* waiters for specific slots that are woken per semaphore and round */
-    NET_WALK_MAX = 1000,          /* waiters of one semaphore that are considered per round */
     IDLE_POLL_US = US_PER_SECOND, /* the mail of clients that have left is dropped */
 };
 
@@ -157,44 +155,6 @@ static size_t next_page(struct waiters *waiters, size_t max, uint64_t *ret_ids)
     return count;
 }
 
-static bool is_specific(const struct waiter *waiter)
-{
-    return wants_are_specific(waiter->operation.wants, waiter->operation.want_count);
-}
-
-/*
- * Wakes the waiters of one semaphore that can never be granted, the first that seems to fit, and some that want specific
- * slots, of which the number of free units says nothing. A change of the settings may have taken such slots away, or
- * their labels. Caller holds the engine's mutex.
- */
-static void wake_for_row(struct engine *engine, const struct semaphore *row)
-{
-    const struct semaphore_entry *entry = semaphore_cache_find(&engine->queue.semaphores, row->id);
-    bool retired = row->retired_at != NEVER;
-    int64_t free_units = row->paused_reason.data ? 0 : row->capacity - row->in_use;
-    size_t specific = 0;
-    size_t walked = 0;
-    bool found = free_units <= 0;
-    if (!entry)
-        return;
-    list_for_each (node, next, &entry->waiters) {
-        const struct wait_place *place = LIST_ENTRY(node, struct wait_place, node);
-        bool hopeless = retired || (row->capacity > 0 && place->count > row->capacity);
-        if (walked++ >= NET_WALK_MAX && !retired)
-            return;
-        bool changed = place->config_version != row->config_version && is_specific(place->waiter);
-        if (hopeless || changed) {
-            waitlist_wake(engine, place->waiter);
-        } else if (free_units >= place->count && is_specific(place->waiter)) {
-            if (specific++ < NET_SPECIFIC_MAX)
-                waitlist_wake(engine, place->waiter);
-        } else if (!found && free_units >= place->count) {
-            found = true;
-            waitlist_wake(engine, place->waiter);
-        }
-    }
-}
-
 /* Reads all semaphores with waiters, a page per query. Caller holds the engine's mutex, which is released meanwhile. */
 static void cast_net(struct wait_poll *poll)
 {
@@ -223,7 +183,7 @@ static void cast_net(struct wait_poll *poll)
         if (status != PERMIT_OK)
             return;
         for (size_t i = 0; i < page.count; i++)
-            wake_for_row(engine, &page.rows[i]);
+            waitlist_wake_by_row(engine, &page.rows[i]);
     }
 }
 

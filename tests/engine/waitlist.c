@@ -484,6 +484,44 @@ Test(waitlist, wake_during_a_batch_counts_also_after_a_late_call)
     cr_assert(waiter->woken);
 }
 
+/* P17: a batch decides only the waiters of which it locks all semaphores, so each of them must be woken in time. */
+Test(waitlist, waiters_that_seem_to_fit_are_woken_in_rotation)
+{
+    enum { COUNT = 35 };
+    static struct asked asks[COUNT];
+    static char keys[COUNT][4];
+    struct waiter *waiters[COUNT];
+    const struct semaphore row = {.id = 1, .capacity = 10, .in_use = 9, .retired_at = NEVER};
+    for (size_t i = 0; i < COUNT; i++) {
+        (void)snprintf(keys[i], sizeof keys[i], "k%zu", i);
+        ask(&asks[i], keys[i]);
+        waiters[i] = park_row(&asks[i], i + 1);
+    }
+    waitlist_wake_by_row(&engine, &(struct semaphore){.id = 1, .capacity = 10, .in_use = 10, .retired_at = NEVER});
+    cr_expect(!waiters[0]->woken);
+    for (size_t round = 1; round <= 4; round++) {
+        size_t woken = 0;
+        waitlist_wake_by_row(&engine, &row);
+        for (size_t i = 0; i < COUNT; i++)
+            woken += waiters[i]->woken;
+        cr_expect_eq(woken, round < 4 ? 10 * round : COUNT);
+    }
+}
+
+Test(waitlist, waiter_that_can_never_be_granted_is_woken_by_the_row)
+{
+    static struct asked one, other;
+    ask(&one, "k1");
+    ask(&other, "k2");
+    other.wants[0].count = 3;
+    struct waiter *fits = park_row(&one, 1);
+    struct waiter *hopeless = park_row(&other, 2);
+    waitlist_wake_by_row(&engine, &(struct semaphore){.id = 1, .capacity = 2, .in_use = 2, .retired_at = NEVER});
+    cr_expect(!fits->woken && hopeless->woken);
+    waitlist_wake_by_row(&engine, &(struct semaphore){.id = 1, .capacity = 2, .in_use = 2, .retired_at = 1});
+    cr_expect(fits->woken);
+}
+
 /* P17: a lock on one semaphore's row may keep all its woken waiters in the queue. */
 Test(waitlist, waiters_of_one_semaphore_delay_neither_others_nor_one_with_mail)
 {
