@@ -531,20 +531,22 @@ static void mark_changed(struct planner *planner, const struct want *wants, size
     }
 }
 
-/* Returns true if units of a locked semaphore are left for requests behind the waiter: only then it matters how it stands. */
-static bool leaves_units(const struct planner *planner, const struct request *request)
+/*
+ * Returns true if it matters how the waiter stands: units of a locked semaphore are left for those behind it, or it may
+ * bar others from a semaphore that was read because that matters.
+ */
+static bool stand_matters(const struct planner *planner, const struct request *request)
 {
-    bool any_locked = false;
     for (size_t i = 0; i < request->want_count; i++) {
         const struct queue_state *queue = planner_known(planner, request->wants[i].semaphore_id);
         const struct want one = {.semaphore_id = request->wants[i].semaphore_id, .count = 1};
-        if (!queue || queue->glimpse)
+        if (!queue)
             continue;
-        any_locked = true;
-        if (units_missing(planner, &one) <= queue->due_units)
+        if (queue->glimpse ? is_protected(planner, request) || queue->semaphore->queue == QUEUE_FIFO
+                           : units_missing(planner, &one) <= queue->due_units)
             return true;
     }
-    return !any_locked && is_protected(planner, request);
+    return false;
 }
 
 /* Asks for a look at the semaphores of which nothing was read. */
@@ -576,7 +578,7 @@ static enum permit_status pass_over(struct planner *planner, const struct key *k
         return status;
     bool may_fit = chance == CHANCE_NOW || only_kept;
     bool may_look = !planner->view->reads_end && planner->view->glimpse_count < GLIMPSES_MAX;
-    if (unknown && may_look && leaves_units(planner, request))
+    if (unknown && may_look && stand_matters(planner, request))
         look_at_unknown(planner, request);
     if (may_fit && call)
         call_waiter(planner, request);

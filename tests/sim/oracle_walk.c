@@ -92,13 +92,18 @@ static void make_unsure(const struct story *story)
         known_of(story->semaphores[i])->unsure = true;
 }
 
-/* A waiter on a closed semaphore, or with a want that can never be granted, is in nobody's way. */
+/*
+ * A waiter on a closed semaphore, or with a want that can never be granted, is in nobody's way. Of specific slots only a
+ * batch that locks the semaphore knows that.
+ */
 static bool is_aside(const struct story *story)
 {
-    for (size_t i = 0; i < story->want_count; i++)
-        if (known_of(story->semaphores[i])->closed ||
-            want_is_unsatisfiable(&story->wants[i], &story->semaphores[i]->row))
+    for (size_t i = 0; i < story->want_count; i++) {
+        const struct want *want = &story->wants[i];
+        bool unsatisfiable = want_is_unsatisfiable(want, &story->semaphores[i]->row);
+        if (known_of(story->semaphores[i])->closed || (unsatisfiable && !want_is_specific(want)))
             return true;
+    }
     return false;
 }
 

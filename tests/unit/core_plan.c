@@ -826,6 +826,18 @@ Test(plan_queue, other_semaphore_of_a_waiter_is_read_only_if_that_matters)
     cr_expect_eq(scene.plan.unknown_count, 0);
 }
 
+/* k1 bars k2 from c if it cannot reserve what it wants of a semaphore that is unknown: then k2 does not reserve the unit of a. */
+Test(plan_queue, other_semaphore_of_a_waiter_before_others_is_read_too)
+{
+    scene.glimpse.semaphore.queue = scene.semaphores[C].queue = QUEUE_FIFO;
+    scene.semaphores[B].in_use = scene.semaphores[B].capacity;
+    struct request *first = old_waiter("k1", ELSEWHERE, 70, 0, 1, 1);
+    first->wants[first->want_count++] = (struct want){.semaphore_id = SEMAPHORES + 1, .count = 1};
+    old_waiter("k2", ELSEWHERE, 60, 1, 0, 1);
+    EXPECT({OP_ACQUIRE, "k3", WAIT_NO, 1, 0, .expected = "reads more"});
+    cr_expect(scene.plan.unknown_count == 1 && scene.plan.unknown[0] == SEMAPHORES + 1);
+}
+
 /* When no more may be read, such a waiter is in nobody's way, but it is called. */
 Test(plan_queue, waiter_of_an_unknown_semaphore_is_in_nobodys_way_in_the_end)
 {
