@@ -1038,6 +1038,60 @@ Test(waiting, priority_is_a_whole_number_up_to_max_priority, .timeout = 300)
     talk_end(&talk);
 }
 
+Test(waiting, priority_step_is_a_duration_or_strict, .timeout = 300)
+{
+    static const char *const values[] = {"0", "\"0s\"", "\"25h\"", "\"none\"", "null", "true"};
+    struct talk talk = talk_to(shared_port());
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":1}");
+    const char *path = semaphore_path(name);
+    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++)
+        refused(&talk, 422, "invalid", "PUT", path, text("{\"priority_step\":%s}", values[i]));
+    say(&talk, 200, "GET", path, NULL);
+    cr_assert_eq(number_of(&talk, "priority_step_ms"), 30000);
+    say(&talk, 200, "PUT", path, "{\"priority_step\":\"5m\"}");
+    cr_assert_eq(number_of(&talk, "priority_step_ms"), 300000);
+    say(&talk, 200, "PUT", path, "{\"priority_step\":\"strict\"}");
+    text_is(&talk, "priority_step", "strict");
+    cr_assert_not(kit_json_has(talk.reply.body, "priority_step_ms"), "%s", talk.reply.body);
+    last_event_is(&talk, name, "priority_step", "300000", "strict");
+    say(&talk, 200, "PUT", path, "{\"note\":\"as before\"}");
+    text_is(&talk, "priority_step", "strict");
+    const char *prefix = text("%s:", fresh_name("t"));
+    say(&talk, 201, "PUT", text("/v1/templates/%s", prefix), "{\"capacity\":1,\"priority_step\":\"strict\"}");
+    text_is(&talk, "priority_step", "strict");
+    say(&talk, 201, "POST", "/v1/requests", acquire_body(NULL, text("%sone", prefix), 1, NULL));
+    say(&talk, 200, "GET", semaphore_path(text("%sone", prefix)), NULL);
+    text_is(&talk, "priority_step", "strict");
+    talk_end(&talk);
+}
+
+/* The urgent one comes when the first has waited for longer than nine steps of 1 ms, and shorter than one of a day. */
+Test(waiting, priority_step_of_the_semaphore_orders_the_queue, .timeout = 300)
+{
+    static const struct {
+        const char *step;
+        bool urgent_first;
+    } cases[] = {{"1ms", false}, {"1d", true}, {"strict", true}};
+    struct talk talk = talk_to(shared_port());
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const char *name = fresh_semaphore(&talk, text("{\"capacity\":1,\"priority_step\":\"%s\"}", cases[i].step));
+        const char *held = fresh_name("k"), *early = fresh_name("early"), *urgent = fresh_name("urgent");
+        acquire(&talk, held, name, 1);
+        struct talk first = join_waitlist(&talk, early, name, 1, "10m", 1);
+        do
+            say(&talk, 200, "GET", text("%s/waiters", semaphore_path(name)), NULL);
+        while (number_of(&talk, "waiters.0.waited_ms") < 10);
+        struct talk second = join_with_priority(&talk, urgent, name, 9, 2);
+        say(&talk, 200, "GET", text("%s/waiters", semaphore_path(name)), NULL);
+        text_is(&talk, "waiters.0.external_id", cases[i].urgent_first ? urgent : early);
+        release(&talk, held);
+        hear(cases[i].urgent_first ? &second : &first, 201, NULL);
+        talk_end(&first);
+        talk_end(&second);
+    }
+    talk_end(&talk);
+}
+
 /* ---- stop ---- */
 
 Test(waiting, ends_when_permitd_stops, .timeout = 300)
