@@ -940,6 +940,7 @@ void transaction_commit(struct transaction *transaction)
 {
     transaction->lsn = ++database.lsn;
     database.commits++;
+    database.committed_at = sim_now();
     if (transaction->template) {
         write_template(transaction->template, &transaction->template_row);
     } else {

@@ -201,6 +201,7 @@ extern struct database {
     int64_t skew_us; /* of the server's clock */
     uint64_t lsn, durable_lsn;
     uint64_t commits, crashes, failovers, undone;
+    mono_us committed_at; /* last commit of a batch, or of an operator */
     uint64_t deadlocks, duplicates;
     uint64_t cached, mismatches; /* batches in one packet: that were written, that found other rows */
     uint64_t cached_grants;      /* waiters that such batches granted */

@@ -204,6 +204,8 @@ void queue_settles(void);
 void walk_check_grant(const struct transaction *transaction, const struct db_key *key);
 /* True if the waiter fits beside all that those before it need or have reserved; false also if that is not sure. */
 bool walk_would_grant(const struct db_key *key);
+/* P20: a request that does not wait is refused only if the walk does not grant it. Exact if nothing has changed since. */
+void walk_check_refusal(const struct call *call);
 
 /* ---- calls ---- */
 
@@ -219,6 +221,6 @@ extern struct counts {
     uint64_t waited, served_after_wait, abandoned, certain; /* grants of specific slots */
     uint64_t made, revived, labelled, templates_changed;    /* by templates; by operators */
     mono_us longest_servable;
-    uint64_t order_judged; /* grants that the all-knowing walk could judge */
+    uint64_t order_judged, refusals_judged; /* grants and refusals that the all-knowing walk could judge */
 } counts;
 #endif

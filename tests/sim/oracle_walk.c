@@ -22,6 +22,7 @@ struct known {
 };
 
 static struct known known[SEMAPHORES_MAX];
+static utc_us since; /* the batch has decided at some time from then on */
 static const struct db_key *sorted[WAITERS_MAX];
 static size_t sorted_count;
 
@@ -138,6 +139,9 @@ static bool is_unclear(const struct transaction *transaction, const struct db_ke
 {
     const struct story *story = key->story;
     const struct request_row *before = transaction ? database_before(key) : NULL;
+    utc_us protected_at = key->row.request.waiting_since + profile.backfill_bound_ms * US_PER_MS;
+    if (protected_at >= since && protected_at <= lease_time(&database.globals.clock, database_now()))
+        return true;
     if (story->lost || story_is_specific(story) || key->row.request.ttl_ms == TTL_BY_OWNER || is_unsure(story) ||
         !queue_has_client(key, transaction ? transaction->began_at : sim_now()))
         return true;
@@ -234,6 +238,7 @@ void walk_check_grant(const struct transaction *transaction, const struct db_key
     utc_us now = transaction->read_time;
     if (story->lost || story_is_specific(story) || request->permit_count != story->want_count)
         return;
+    since = now;
     sort_waiters();
     look_at_rows(now);
     return_new_grants(transaction, key);
@@ -251,8 +256,31 @@ void walk_check_grant(const struct transaction *transaction, const struct db_key
 bool walk_would_grant(const struct db_key *key)
 {
     utc_us now = lease_time(&database.globals.clock, database_now());
+    since = now;
     sort_waiters();
     look_at_rows(now);
     walk_to(NULL, key, key->row.request.place, key->row.request.id, now);
     return !is_unsure(key->story) && !is_aside(key->story) && fits(key->story);
+}
+
+void walk_check_refusal(const struct call *call)
+{
+    const struct story *story = call->story;
+    utc_us now = lease_time(&database.globals.clock, database_now());
+    int64_t step_us = INT64_MAX;
+    if (call->wait_until || story->key->row.exists || story_is_specific(story) ||
+        database.committed_at >= call->sent_at || database.globals.grants_from > now)
+        return;
+    for (size_t i = 0; i < story->want_count; i++)
+        step_us = min_i64(step_us, semaphore_priority_step_us(&story->semaphores[i]->row.semaphore));
+    since = now - (sim_now() - call->sent_at);
+    sort_waiters();
+    look_at_rows(now);
+    walk_to(NULL, story->key, since - call->operation.priority * step_us, UINT64_MAX, now);
+    if (is_unsure(story))
+        return;
+    counts.refusals_judged++;
+    if (!is_aside(story) && fits(story))
+        violation("P20", "%s is refused, although it takes nothing that a waiter before it needs or has reserved",
+                  story->key->text);
 }

@@ -407,6 +407,7 @@ static void collect(void)
     result->simulated = sim_now();
     result->longest_servable = counts.longest_servable;
     result->order_judged = counts.order_judged;
+    result->refusals_judged = counts.refusals_judged;
 }
 
 bool run_is_contract(void)
