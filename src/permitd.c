@@ -593,11 +593,24 @@ static void stop(struct permitd *permitd)
     buf_release(&permitd->body_service.message);
 }
 
+/* Names the variables that look like settings and are those of a service or container with the name permitd. */
+static void log_service_variables(void)
+{
+    struct buf names;
+    buf_init(&names, 16 * 1024);
+    settings_name_service_variables(&names);
+    if (names.length)
+        log_write(LOG_INFO, "variables of a Kubernetes service or a linked container are ignored", "variables",
+                  buf_text(&names), NULL);
+    buf_release(&names);
+}
+
 static bool run(struct permitd *permitd)
 {
     signal(SIGPIPE, SIG_IGN);
     block_signals();
     configure_log(&permitd->settings);
+    log_service_variables();
     raise_file_limit(permitd);
     map_seed(random_u64(), random_u64());
     memory_configure();

@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 
+#include "base/config.h"
 #include "base/escape.h"
 #include "cli/cli.h"
 #include "cli/descriptors.h"
@@ -273,6 +274,17 @@ int cli_finish(struct cli *cli, enum permit_status status, void (*print)(const c
     return CLI_OK;
 }
 
+/* Names the variables that look like those of permitctl and are of a service or container with the name permitd. */
+static void report_service_variables(void)
+{
+    struct buf names;
+    buf_init(&names, MESSAGE_MAX);
+    config_name_service_variables("PERMITD_", &names);
+    if (names.length)
+        (void)cli_error(0, "variables of a Kubernetes service or a linked container are ignored: %s", buf_text(&names));
+    buf_release(&names);
+}
+
 static int run_verb(struct cli *cli)
 {
     if (cli->options.version) {
@@ -285,6 +297,8 @@ static int run_verb(struct cli *cli)
     }
     int code = CLI_OK;
     if (!(cli->verb->bit & VERBS_UNCONNECTED)) {
+        if (cli->options.verbose)
+            report_service_variables();
         code = server_options_find(&cli->found, &cli->options);
         cli->found.client.retry_ms = 2000;
         if (cli->verb->bit == VERB_RUN)

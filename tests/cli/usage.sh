@@ -158,6 +158,15 @@ call "$permitctl" --url http://127.0.0.1:1 run -s a touch "$dir/never"
 check "run without a server: 69" test "$code" = 69
 check "and the command has not run" test ! -e "$dir/never"
 
+# In a Kubernetes namespace with a service of the name permitd.
+of_service=(env PERMITD_SERVICE_HOST=10.43.0.5 PERMITD_PORT=tcp://10.43.0.5:7070 PERMITD_PORT_7070_TCP_ADDR=10.43.0.5)
+call "${of_service[@]}" "$permitctl" --url http://127.0.0.1:1 acquire -v -s a
+check "variables of a service of the name permitd are ignored: -v says so once" \
+    grep -qx 'permitctl: variables of a Kubernetes service or a linked container are ignored: PERMITD_SERVICE_HOST, PERMITD_PORT, PERMITD_PORT_7070_TCP_ADDR' "$dir/err"
+check "in one line" test "$code $(grep -c PERMITD_ "$dir/err")" = "69 1"
+call "${of_service[@]}" "$permitctl" --url http://127.0.0.1:1 acquire -s a
+check "and nothing is said without -v" test "$code $(grep -c PERMITD_ "$dir/err")" = "69 0"
+
 # Secrets are not printed, and invalid values are refused before anything is sent.
 for url in 'http://h:7070/?a=b' 'http://h#x' 'ftp://ann:sesame@h' 'http://ann:sesame@h:port' 'http://ann:sesame@h?x'; do
     call "$permitctl" --url "$url" show k
