@@ -256,13 +256,13 @@ static enum permit_status plan_other_content(struct planner *planner, struct out
                                              const struct operation *operation, bool *ret_new)
 {
     if (key->asks || server_is_alive(planner, key->request->server_id)) {
-        outcome_refuse(outcome, PERMIT_KEY_REUSED, reused_sentence(planner, key->request, operation->scope));
+        refuse_reused(planner, outcome, key->request, operation);
         return PERMIT_OK;
     }
     if (!planner_has_locked_all(planner, key->request))
         return outcome_put_back(planner, outcome, key, operation, NULL, 0);
     if (planner_out_of_scope(planner, key->request, operation->scope)) {
-        outcome_refuse(outcome, PERMIT_KEY_REUSED, NULL);
+        refuse_reused(planner, outcome, key->request, operation);
         return PERMIT_OK;
     }
     waiter_remove(planner, key);
@@ -545,6 +545,7 @@ static enum permit_status refuse_asks(struct planner *planner, struct key *key, 
         struct outcome *outcome = ask->outcome;
         *outcome = (struct outcome){.status = fit->status,
                                     .detail = fit->detail,
+                                    .max_ttl_ms = fit->max_ttl_ms,
                                     .shortages = fit->shortages,
                                     .shortage_count = fit->shortage_count,
                                     .may_wait = may_wait};
@@ -718,11 +719,11 @@ static void keep_units(struct planner *planner, const struct key *key, const str
 /* Refuses the asks of a waiter that stands beyond the part of a queue that was read. */
 static enum permit_status refuse_beyond(struct planner *planner, struct key *key, const struct operation *operation)
 {
-    struct fit fit = {.limits = NO_HOLD_LIMITS};
+    struct fit fit;
     struct shortage *shortages = arena_array(planner->arena, operation->want_count, sizeof *shortages);
     if (!shortages)
         return PERMIT_NO_MEMORY;
-    fit.status = check_request(planner, operation, &fit.limits, &fit.detail);
+    check_request(planner, operation, &fit);
     if (fit.status == PERMIT_OK) {
         fit.status = PERMIT_NO_CAPACITY;
         fit.shortages = shortages;
