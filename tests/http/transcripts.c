@@ -251,6 +251,41 @@ Test(acquire, ttl_that_is_too_long_is_refused_with_the_longest_of_all_its_semaph
     talk_end(&talk);
 }
 
+struct watched {
+    struct talk *talk;
+    const char *semaphore;
+};
+
+static bool one_waits(void *context)
+{
+    const struct watched *watched = context;
+    say(watched->talk, 200, "GET", semaphore_path(watched->semaphore), NULL);
+    return number_of(watched->talk, "waiting") == 1;
+}
+
+/* The waiter's client is at the same permitd. */
+Test(acquire, key_that_waits_with_other_content_is_refused_with_content_and_longest_ttl)
+{
+    struct talk talk = talk_to(shared_port());
+    struct talk waiting = talk_to(shared_port());
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":1,\"max_ttl\":\"1m\"}");
+    const char *held = fresh_name("k"), *key = fresh_name("k");
+    acquire(&talk, 201, held, name, 1);
+    tell(&waiting, "POST", "/v1/requests",
+         text("{\"external_id\":\"%s\",\"permits\":[{\"semaphore\":\"%s\"}],\"ttl\":\"1m\",\"wait\":\"5m\"}", key,
+              name));
+    cr_assert(kit_wait_until(one_waits, &(struct watched){&talk, name}, 120000));
+    refused(&talk, 422, "key_reused", "POST", "/v1/requests",
+            acquire_with_ttl(key, text("{\"semaphore\":\"%s\"}", name), "2m"));
+    cr_assert_eq(number_of(&talk, "max_ttl_ms"), 60000);
+    text_is(&talk, "detail", text("the key stands for another request: 1 of %s", name));
+    say(&talk, 200, "DELETE", request_path(held), NULL);
+    hear(&waiting, 201, NULL);
+    say(&talk, 200, "DELETE", request_path(key), NULL);
+    talk_end(&waiting);
+    talk_end(&talk);
+}
+
 Test(acquire, grant_without_a_ttl_shows_how_long_it_may_be_held)
 {
     struct talk talk = talk_to(shared_port());
