@@ -249,6 +249,7 @@ struct permit_request {
     char *expires_at;      /* NULL: does not expire, or has ended */
     char *ended_at;        /* NULL while it waits or is held */
     int64_t held_until_us; /* proved to be held until this time (see Time); INT64_MAX: does not expire; 0: not held */
+    int64_t max_hold_ms;   /* acquire and renew, without a ttl: it ends so long after the last one; 0: not reported */
 };
 
 struct permit_acquire_options {
@@ -330,7 +331,11 @@ void permit_request_free(struct permit_request *request);
 struct permit_renewer;
 
 struct permit_renewer_options {
-    int64_t every_ms; /* 0: a third of the ttl (10 min without one, 10 s with PERMIT_TTL_OWNER) */
+    /*
+     * The longest time between two renewals; 0: no limit. In any case a third of the ttl; without a ttl, a third of
+     * max_hold_ms, but at most 10 s. A request with PERMIT_TTL_OWNER is only queried, every 10 s.
+     */
+    int64_t every_ms;
     /*
      * Called at most once, on the renewer's thread, when the server reports the end of the request (PERMIT_ENDED,
      * PERMIT_UNKNOWN_REQUEST), or when held_until_us has passed without a successful renewal (the status of the last

@@ -20,6 +20,7 @@ void request_print(const char *body)
         {"replayed", "replayed"},
         {"yours", "yours"},
         {"ttl", "ttl_ms"},
+        {"max hold", "max_hold_ms"},
         {"acquired", "acquired_at"},
         {"expires", "expires_at"},
         {"overdue", "overdue"},

@@ -184,13 +184,24 @@ static enum permit_status renew(struct permit_client *client, struct permit_requ
 }
 
 /*
- * Renews a grant whose answer took more than half of the ttl. Such an answer proves little, although the server, whose
- * time began later, still holds the permit for us. If the renewal fails while the grant still proves something, the
- * answer of the grant becomes the last answer again. Another client's grant is not renewed.
+ * Returns true if the answer proves little of the hold: it took more than half of the time that the hold lasts without a
+ * renewal; or it is a replay without a deadline, and does not show when that time began.
+ */
+static bool is_stale(const struct permit_request *request)
+{
+    int64_t lasts_ms = request->ttl_ms > 0 ? request->ttl_ms : request->max_hold_ms;
+    bool is_dated = request->ttl_ms > 0 || !request->replayed;
+    return lasts_ms > 0 && (!is_dated || request->held_until_us - clock_boot() < lasts_ms * US_PER_MS / 2);
+}
+
+/*
+ * Renews a grant that is stale, although the server, whose time began later, still holds the permit for us. If the
+ * renewal fails while the grant still proves something, the answer of the grant becomes the last answer again. Another
+ * client's grant is not renewed.
  */
 static enum permit_status renew_if_stale(struct permit_client *client, struct permit_request *request)
 {
-    if (!request->yours || request->held_until_us - clock_boot() >= request->ttl_ms * US_PER_MS / 2)
+    if (!request->yours || !is_stale(request))
         return PERMIT_OK;
     struct http_reply grant = client->reply;
     bool ended;

@@ -892,15 +892,15 @@ struct renewal_record {
     int64_t asked_ms[SEEN_MAX]; /* time of each request, by line of the script */
 };
 
-/* Acquires with the first line of the script, starts a renewer, and waits for the loss. */
-static struct renewal_record renew_until_lost(struct script *script)
+/* Acquires with the first line of the script, starts a renewer, and waits for the loss. every_ms: of the renewer. */
+static struct renewal_record renew_every_until_lost(struct script *script, int64_t every_ms)
 {
     struct permit_client *client = client_of(script, 0);
     struct permit_request *request = NULL;
     struct permit_renewer *renewer = NULL;
     struct renewal_record record = {.loss = {.calls = 0}};
     struct loss *loss = &record.loss;
-    struct permit_renewer_options options = {.lost = on_lost, .context = loss};
+    struct permit_renewer_options options = {.every_ms = every_ms, .lost = on_lost, .context = loss};
     int64_t start = now_ms();
     if (acquire(client, 0, &request) || permit_renewer_start(client, request, &options, &renewer))
         abort();
@@ -914,6 +914,72 @@ static struct renewal_record renew_until_lost(struct script *script)
     for (size_t i = 0; i < atomic_load(&script->served); i++)
         record.asked_ms[i] = script->at[i] - start;
     return record;
+}
+
+static struct renewal_record renew_until_lost(struct script *script)
+{
+    return renew_every_until_lost(script, 0);
+}
+
+/* A hold without a ttl, of semaphores with this max_hold. */
+#define ENDLESS_GRANT(max_hold, replayed)                                                                              \
+    "{\"external_id\":\"" KEY "\",\"state\":\"ACQUIRED\",\"replayed\":" replayed                                       \
+    ",\"permits\":[{\"semaphore\":\"s\",\"count\":1,\"token\":57}],\"max_hold_ms\":" max_hold "}"
+
+static void hold_without_a_ttl_is_renewed_within_its_max_hold(void)
+{
+    SCRIPT(script, {ANSWER, 201, ENDLESS_GRANT(BRIEF, "false"), NULL},
+           {ANSWER, 200, ENDLESS_GRANT(BRIEF, "false"), "/renew"}, {HANG, 0, NULL, "/renew"});
+    struct renewal_record record = renew_until_lost(&script);
+    check(record.asked_ms[1] >= BRIEF_MS / 3 - 1 && record.asked_ms[1] < BRIEF_MS,
+          "a hold without a ttl is renewed after a third of max_hold");
+    check(record.loss.calls == 1 && record.lost_ms >= BRIEF_MS * 4 / 3 - 1 && record.lost_ms < BRIEF_MS * 4,
+          "and lost when that is over without a renewal");
+    (void)script_end(&script);
+    SCRIPT(shorter, {ANSWER, 201, ENDLESS_GRANT("86400000", "false"), NULL},
+           {ANSWER, 200, ENDLESS_GRANT(BRIEF, "false"), "/renew"}, {HANG, 0, NULL, "/renew"});
+    record = renew_every_until_lost(&shorter, 1);
+    check(record.loss.calls == 1 && record.lost_ms >= BRIEF_MS - 1, "max_hold may change meanwhile");
+    (void)script_end(&shorter);
+}
+
+static void replay_of_a_hold_without_a_ttl_is_renewed(void)
+{
+    SCRIPT(script, {CUT, 0, NULL, NULL}, {ANSWER, 200, ENDLESS_GRANT(TTL, YOURS), NULL},
+           {ANSWER, 200, ENDLESS_GRANT(TTL, "false"), "/renew"});
+    struct permit_client *client = client_of(&script, 0);
+    struct permit_request *request = NULL;
+    int64_t before = boot_ms();
+    check(acquire(client, 0, &request) == PERMIT_OK && request->max_hold_ms == TTL_MS &&
+              request->held_until_us / 1000 >= before + TTL_MS - 1,
+          "a replay does not show when its max_hold began");
+    permit_request_free(request);
+    permit_client_free(client);
+    check(script_end(&script), "so it is renewed");
+}
+
+static void renewals_are_never_later_than_a_third_of_the_ttl(void)
+{
+    SCRIPT(script, {ANSWER, 201, BRIEF_GRANT, NULL}, {ANSWER, 410, PROBLEM("ended", ""), "/renew"});
+    struct renewal_record record = renew_every_until_lost(&script, LONG_MS);
+    check(record.loss.calls == 1 && record.loss.status == PERMIT_ENDED && record.asked_ms[1] >= BRIEF_MS / 3 - 1,
+          "every_ms does not delay a renewal beyond a third of the ttl");
+    (void)script_end(&script);
+}
+
+static void hold_by_heartbeat_is_only_queried(void)
+{
+#define BY_OWNER(state, more)                                                                                          \
+    "{\"external_id\":\"" KEY "\",\"state\":\"" state                                                                  \
+    "\",\"owner\":\"o\",\"permits\":[{\"semaphore\":\"s\",\"count\":1,"                                                \
+    "\"token\":57}],\"ttl\":\"owner\",\"ttl_ms\":null" more "}"
+    SCRIPT(script, {ANSWER, 201, BY_OWNER("ACQUIRED", ""), NULL},
+           {ANSWER, 200, BY_OWNER("ACQUIRED", ""), "GET /v1/requests/"},
+           {ANSWER, 200, BY_OWNER("RELEASED", ",\"end_reason\":\"owner_dead\""), "GET /v1/requests/"});
+    struct renewal_record record = renew_every_until_lost(&script, 20);
+    check(record.loss.calls == 1 && record.loss.status == PERMIT_ENDED && strstr(record.loss.message, "(owner_dead)"),
+          "a hold by heartbeat is queried until it has ended");
+    check(script_end(&script), "and not renewed");
 }
 
 static void ended_request_is_lost(void)
@@ -1876,6 +1942,10 @@ int main(int argc, char **argv)
     repeated_delete_of_a_deleted_semaphore_succeeds();
     ended_request_is_lost();
     permit_that_cannot_be_proven_is_lost();
+    hold_without_a_ttl_is_renewed_within_its_max_hold();
+    replay_of_a_hold_without_a_ttl_is_renewed();
+    renewals_are_never_later_than_a_third_of_the_ttl();
+    hold_by_heartbeat_is_only_queried();
     silent_connection_does_not_lose_the_permit();
     suspended_machine_holds_no_longer_than_its_server();
     grant_answered_during_suspension_proves_nothing();
