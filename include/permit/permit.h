@@ -261,8 +261,7 @@ struct permit_acquire_options {
     size_t permit_count;               /* 1 to 64 */
     int64_t ttl_ms;  /* time held unless renewed; 0: the semaphores' default; PERMIT_TTL_NONE: until it is released;
                         PERMIT_TTL_OWNER: as long as its owner's heartbeat */
-    int64_t wait_ms; /* total time to wait for capacity; 0: do not wait; PERMIT_FOREVER. If a server becomes
-                        unreachable during the wait, the library retries for up to 60 s. */
+    int64_t wait_ms; /* total time to wait for capacity; 0: do not wait; PERMIT_FOREVER */
     int cancel_fd;   /* 0: the client's. The call ends soon after this descriptor becomes readable (a signalfd, an
                         eventfd); the library never reads from it. The status is then that of the last answer
                         (PERMIT_NO_CAPACITY: nothing is held), or PERMIT_OUTCOME_UNKNOWN if a try was under way:
@@ -273,13 +272,21 @@ struct permit_acquire_options {
     /*
      * NULL, or called on the caller's thread about one second after the wait began and after each piece. `message` is
      * the server's reason for the wait; it is valid during the call, as is the problem in permit_client_answer. The
-     * status is PERMIT_NO_CAPACITY, PERMIT_PAUSED, or PERMIT_TOO_MANY (too many requests wait already; the library
-     * tries again).
+     * status is PERMIT_NO_CAPACITY, PERMIT_PAUSED, or PERMIT_TOO_MANY (too many requests wait already: this one has no
+     * place, and the library tries again, less often each time).
      */
     void (*waiting)(void *context, enum permit_status status, const char *message);
     void *waiting_context;
     int priority; /* 0 to PERMIT_MAX_PRIORITY: the place in the queue while it waits; each step counts as 30 s of
                      waiting. PERMIT_INVALID if it is above the max_priority of a semaphore */
+    /*
+     * Time for retries without a usable answer. 0: that of the client, and up to 60 s if the server becomes unreachable
+     * during the wait. -1: no retries, and PERMIT_TOO_MANY is final, too. More: at least that of the client, and else
+     * not beyond the wait.
+     */
+    int64_t retry_ms;
+    /* `waiting` is called only after each piece, not after the first second, which costs a call. */
+    bool waiting_late;
 };
 
 /*

@@ -541,6 +541,68 @@ static void client_pauses_if_the_server_does_not_wait(void)
     check(script_end(&script), "for as long as it takes");
 }
 
+#define CROWDED PROBLEM("too_many", ",\"retry_after_ms\":100")
+
+static void full_queue_is_asked_less_and_less_often(void)
+{
+    SCRIPT(script, {ANSWER, 429, CROWDED, NULL}, {ANSWER, 429, CROWDED, NULL}, {ANSWER, 429, CROWDED, NULL},
+           {ANSWER, 429, CROWDED, NULL}, {WAIT, 423, FULL, "\"wait\":\"100ms\""}, {ANSWER, 429, CROWDED, NULL},
+           {ANSWER, 201, GRANT("false", TTL), NULL});
+    struct permit_client *client = client_of_one_try(&script);
+    struct permit_request *request = NULL;
+    check(acquire_in_pieces(client, PERMIT_FOREVER, 100, &request) == PERMIT_OK, "a full queue is asked again,");
+    check(script.at[1] - script.at[0] >= 100 && script.at[2] - script.at[1] >= 200 &&
+              script.at[3] - script.at[2] >= 400 && script.at[4] - script.at[3] >= 800,
+          "each time after twice the pause");
+    permit_request_free(request);
+    permit_client_free(client);
+    check(script_end(&script), "until the request has a place");
+}
+
+static enum permit_status acquire_with_retries(struct permit_client *client, int64_t wait_ms, int64_t retry_ms,
+                                               struct permit_request **ret_request)
+{
+    struct permit_acquire_options options = {
+        .permits = &want, .permit_count = 1, .wait_ms = wait_ms, .retry_ms = retry_ms, .ttl_ms = TTL_MS};
+    return permit_acquire(client, &options, ret_request);
+}
+
+static void acquire_without_retries_is_tried_once(void)
+{
+    SCRIPT(script, {CUT, 0, NULL, NULL}, {ANSWER, 429, CROWDED, "\"wait\":\"60000ms\""},
+           {ANSWER, 503, PROBLEM("busy", ",\"retry_after_ms\":50"), NULL}, {WAIT, 423, FULL, NULL},
+           {ANSWER, 201, GRANT("false", TTL), NULL});
+    struct permit_client *client = client_of(&script, 0);
+    struct permit_request *request = NULL;
+    check(acquire_with_retries(client, PERMIT_FOREVER, -1, &request) == PERMIT_NO_SERVER,
+          "without retries a lost answer ends an acquire,");
+    check(acquire_with_retries(client, PERMIT_FOREVER, -1, &request) == PERMIT_TOO_MANY, "so does a full queue,");
+    check(acquire_with_retries(client, 0, -1, &request) == PERMIT_BUSY, "and a server that is busy");
+    check(acquire_with_retries(client, 500, -1, &request) == PERMIT_NO_CAPACITY, "a wait is no retry");
+    check(acquire_with_retries(client, 0, -1, &request) == PERMIT_OK, "nor is a grant refused");
+    permit_request_free(request);
+    permit_client_free(client);
+    check(script_end(&script), "each was sent once");
+}
+
+static void acquire_retries_for_as_long_as_its_wait(void)
+{
+#define BUSY_FOR_NOW {ANSWER, 503, PROBLEM("busy", ",\"retry_after_ms\":50"), NULL}
+    SCRIPT(script, BUSY_FOR_NOW, BUSY_FOR_NOW, BUSY_FOR_NOW, BUSY_FOR_NOW, {ANSWER, 201, GRANT("false", TTL), NULL});
+    struct permit_client *client = hasty_client_of(&script, 0);
+    struct permit_request *request = NULL;
+    int64_t start = now_ms();
+    check(acquire_with_retries(client, LONG_MS, LONG_MS, &request) == PERMIT_OK,
+          "retry_ms of an acquire goes beyond that of its client");
+    check(script_end(&script), "until there is an answer,");
+    permit_request_free(request);
+    start = now_ms();
+    check(acquire_with_retries(client, 1500, LONG_MS, &request) == PERMIT_NO_SERVER && now_ms() - start >= 1500 &&
+              now_ms() - start < LONG_MS,
+          "or the wait ends");
+    permit_client_free(client);
+}
+
 static void wait_survives_a_restart_of_the_server(void)
 {
     SCRIPT(script, {CUT, 0, NULL, NULL}, {ANSWER, 503, PROBLEM("shutting_down", ",\"retry_after_ms\":50"), NULL},
@@ -589,6 +651,27 @@ static void caller_learns_the_reason_of_the_wait(void)
     permit_request_free(request);
     permit_client_free(client);
     (void)script_end(&script);
+}
+
+static void caller_that_learns_it_late_costs_no_call(void)
+{
+    SCRIPT(script, {WAIT, 423, FULL, "\"wait\":\"1500ms\""}, {ANSWER, 201, GRANT("false", TTL), "\"wait\":\"1500ms\""});
+    struct permit_client *client = client_of(&script, 0);
+    struct permit_request *request = NULL;
+    struct tale tale = {.client = client};
+    struct permit_acquire_options options = {.permits = &want,
+                                             .permit_count = 1,
+                                             .ttl_ms = TTL_MS,
+                                             .wait_ms = PERMIT_FOREVER,
+                                             .wait_piece_ms = 1500,
+                                             .waiting = on_waiting,
+                                             .waiting_context = &tale,
+                                             .waiting_late = true};
+    check(permit_acquire(client, &options, &request) == PERMIT_OK && tale.calls == 1 && tale.right,
+          "the reason of the wait may be told after each piece only");
+    permit_request_free(request);
+    permit_client_free(client);
+    check(script_end(&script), "and the first is as long as the others");
 }
 
 static void grant_that_expired_during_suspension_is_requested_again(void)
@@ -1925,8 +2008,12 @@ int main(int argc, char **argv)
     last_piece_is_the_remaining_wait();
     shorter_max_wait_of_the_server_is_used();
     client_pauses_if_the_server_does_not_wait();
+    full_queue_is_asked_less_and_less_often();
+    acquire_without_retries_is_tried_once();
+    acquire_retries_for_as_long_as_its_wait();
     wait_survives_a_restart_of_the_server();
     caller_learns_the_reason_of_the_wait();
+    caller_that_learns_it_late_costs_no_call();
     grant_that_expired_during_suspension_is_requested_again();
     running_piece_can_be_cancelled();
     every_call_can_be_cancelled();
