@@ -70,7 +70,8 @@ static const char token_make_more[] =
 static const char top_more[] =
     ": semaphores with waiters first, then the fullest. OLDEST WAIT\n"
     "is how long the head of the queue has waited (with priorities another request may have\n"
-    "waited longer), OLDEST HOLD the age of the oldest hold. q quits, any other key refreshes.\n"
+    "waited longer), OLDEST HOLD the age of the oldest hold; on a narrow terminal they are headed WAIT and HOLD,\n"
+    "and names and notes are cut (~). q quits, any other key refreshes.\n"
     "If the server does not answer, top retries. With --json it prints one table, like --once";
 
 /*
