@@ -4,6 +4,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+#include "cli/json.h"
 #include "cli/owner.h"
 #include "cli/signals.h"
 
@@ -103,6 +105,36 @@ static void print_wait_reason(void *context, enum permit_status status, const ch
     (void)cli_error(0, "waiting%s %s", status == PERMIT_NO_CAPACITY ? " for" : ":", message);
 }
 
+/* Returns the rest of a wait that began at `since`. */
+static int64_t wait_left(int64_t wait_ms, boot_us since)
+{
+    return wait_ms == PERMIT_FOREVER ? wait_ms : max_i64(0, wait_ms - (clock_boot() - since) / US_PER_MS);
+}
+
+/*
+ * Acquires. A server that refuses the ttl of the verb as too long says how long it may be, and is asked for that; an
+ * older server, which does not say it, is asked without a ttl.
+ */
+static enum permit_status acquire(struct cli *cli, struct permit_acquire_options *options,
+                                  struct permit_request **ret_request)
+{
+    struct permit_client *client = cli->client;
+    boot_us since = clock_boot();
+    int64_t wait_ms = options->wait_ms;
+    bool may_change = cli->options.ttl_ms == CLI_UNSET;
+    enum permit_status status = permit_acquire(client, options, ret_request);
+    while (may_change && options->ttl_ms && (status == PERMIT_INVALID || status == PERMIT_KEY_REUSED)) {
+        int64_t max_ttl_ms = json_number(permit_client_answer(client), "max_ttl_ms");
+        bool is_shorter = max_ttl_ms > 0 && max_ttl_ms < options->ttl_ms;
+        if (status == PERMIT_KEY_REUSED && !is_shorter)
+            break;
+        options->ttl_ms = is_shorter ? max_ttl_ms : 0;
+        options->wait_ms = wait_left(wait_ms, since);
+        status = permit_acquire(client, options, ret_request);
+    }
+    return status;
+}
+
 bool acquire_cmd_run(struct cli *cli, const struct acquire_cmd *cmd, struct permit_request **ret_request, int *ret_code)
 {
     const struct cli_options *given = &cli->options;
@@ -123,7 +155,7 @@ bool acquire_cmd_run(struct cli *cli, const struct acquire_cmd *cmd, struct perm
         .waiting = given->verbose || isatty(STDERR_FILENO) ? print_wait_reason : NULL,
         .waiting_context = last_reason,
     };
-    enum permit_status status = permit_acquire(cli->client, &options, ret_request);
+    enum permit_status status = acquire(cli, &options, ret_request);
     if (status)
         *ret_code = fail_acquire(cli, cmd->signal_fd, options.owner, status);
     return status == PERMIT_OK;

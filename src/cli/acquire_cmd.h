@@ -7,7 +7,7 @@
 
 /* Defaults of the verb. */
 struct acquire_cmd {
-    int64_t ttl_ms;  /* used without --ttl */
+    int64_t ttl_ms;  /* used without --ttl, or the max_ttl of the semaphores if that is shorter; 0: theirs */
     int64_t wait_ms; /* used without --wait and --no-wait */
     int signal_fd;   /* a signal that arrives on it ends the wait */
 };

@@ -67,10 +67,13 @@ static const struct option options[] = {
      "priority while it waits (default: 0); each step counts as 30 s of waiting. A semaphore may allow less "
      "(max_priority)"},
     {'n', "no-wait", NULL, ACQUIRES, OPTION_FLAG, AT(no_wait), 0, "do not wait"},
+    {0, "no-retry", NULL, ACQUIRES, OPTION_FLAG, AT(no_retry), 0,
+     "end at once if no server answers, or if too many requests wait already (default: ask again until the wait ends)"},
     {'E', "conflict-exit-code", "N", ACQUIRES, OPTION_INTEGER, AT(exit_code), 0, "exit with N instead of 75"},
     {'t', "ttl", "TIME", ACQUIRES | VERB_RENEW | VERB_BEAT, OPTION_HOLD, AT(ttl_ms), 1,
-     "the permit expires after this time unless renewed; none: never; owner: with the owner's heartbeat (run: 30s, "
-     "renewed every 10s)"},
+     "the permit expires after this time unless renewed; none: never, but the semaphore's max_hold ends it if it is "
+     "not "
+     "renewed; owner: with the owner's heartbeat (run: 2m, or the max_ttl of the semaphore if that is shorter)"},
     {0, "id", "KEY", ACQUIRES, OPTION_KEY, AT(id), 0,
      "the key of the request (default: random); a key is used once: after the request has ended the key is refused for "
      "7 days"},

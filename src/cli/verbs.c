@@ -29,6 +29,7 @@ static const char run_more[] =
     "\n"
     "permitctl passes signals on to the command's process group, except those that were ignored when it started\n"
     "(nohup). On a terminal the command runs in the foreground.\n"
+    "The permit is renewed every 10 seconds, or every third of its ttl if that is shorter.\n"
     "The permit is lost when the server reports that it has ended, or when renewals have failed for so long that\n"
     "permitctl, by its own clock, can no longer prove that it is held. --on-lost selects what happens then; with\n"
     "term and kill the exit status is 76, and every process that the command started is ended, in whatever process\n"

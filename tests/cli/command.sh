@@ -80,6 +80,33 @@ call "$permitctl" run -s backups --ttl 8s --id renewed -- sleep 9
 check "a command that takes longer than its ttl" test "$code" = 0
 outlived='def seconds: sub("[.].*"; "Z") | fromdate; (.ended_at | seconds) - (.acquired_at | seconds) >= 8 and .end_reason == "released"'
 check "was renewed and ended once, by its release" test "$("$permitctl" --json show renewed | jq "$outlived")" = true
+
+# The ttl of run, and a semaphore that accepts less.
+call "$permitctl" run -s backups -- sh -c "'$permitctl' --json show \$PERMIT_REQUEST"
+check "run asks for a ttl of 2 minutes" test "$code $(jq .ttl_ms <<<"$out")" = "0 120000"
+"$permitctl" --json semaphore put brief --capacity 1 --max-ttl 20s >/dev/null
+"$permitctl" --json semaphore put briefer --capacity 1 --max-ttl 10s >/dev/null
+call "$permitctl" run -s backups -s brief -s briefer -- sh -c "'$permitctl' --json show \$PERMIT_REQUEST"
+check "or for the shortest max_ttl of its semaphores" test "$code $(jq .ttl_ms <<<"$out")" = "0 10000"
+call "$permitctl" run -s brief --ttl 21s true
+check "a ttl that was given is refused if it is too long" contains "$code $err" "65 permitctl: invalid: ttl exceeds the max_ttl"
+"$permitctl" run -s brief --id brief-key -- sh -c "echo > '$dir/brief_runs'; $(until_there "$dir/brief_ends")" &
+pid=$!
+soon test -e "$dir/brief_runs"
+call "$permitctl" run -s brief --id brief-key true
+check "the key of another run is found with the shorter ttl, too" contains "$code $err" "75 permitctl: key brief-key is already held"
+touch "$dir/brief_ends"
+finish "$pid"
+
+# --ttl none: max_hold ends a hold that is not renewed.
+"$permitctl" --json semaphore put limited --capacity 1 --max-hold 8s >/dev/null
+call "$permitctl" acquire -s limited --ttl none --id limited-key
+check "acquire shows max_hold of a hold without a ttl" test "$code $(sed -n 's/^max hold *//p' "$dir/out")" = "0 8s"
+"$permitctl" --json release limited-key >/dev/null
+call "$permitctl" run -s limited --ttl none --id renewed-2 -- sleep 9
+check "a command without a ttl is renewed within max_hold" test "$code" = 0
+check "and ended once, by its release" test "$("$permitctl" --json show renewed-2 | jq "$outlived")" = true
+
 # Replays.
 "$permitctl" run -s backups --id nightly -- sleep 60 &
 pid=$!

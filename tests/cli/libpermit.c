@@ -1889,6 +1889,34 @@ static void permitctl_accepts_any_numbers(const char *permitctl)
     check(script_end(&script), "in that order");
 }
 
+#define RELEASED_GRANT "{\"external_id\":\"" KEY "\",\"state\":\"RELEASED\",\"end_reason\":\"released\"}"
+#define WITHOUT_TTL    "}],\"wait\":"
+
+static void permitctl_run_adapts_its_own_ttl(const char *permitctl)
+{
+    SCRIPT(script, {ANSWER, 422, PROBLEM("invalid", ",\"max_ttl_ms\":60000"), "\"ttl\":\"120000ms\""},
+           {ANSWER, 201, GRANT("false", TTL), "\"ttl\":\"60000ms\""}, {ANSWER, 200, RELEASED_GRANT, "DELETE"},
+           {ANSWER, 422, PROBLEM("key_reused", ",\"max_ttl_ms\":60000"), "\"ttl\":\"120000ms\""},
+           {ANSWER, 200, GRANT(NOT_YOURS, TTL), "\"ttl\":\"60000ms\""},
+           {ANSWER, 422, PROBLEM("invalid", ""), "\"ttl\":\"120000ms\""},
+           {ANSWER, 201, GRANT("false", TTL), WITHOUT_TTL}, {ANSWER, 200, RELEASED_GRANT, "DELETE"},
+           {ANSWER, 422, PROBLEM("key_reused", ""), "\"ttl\":\"120000ms\""},
+           {ANSWER, 422, PROBLEM("invalid", ",\"max_ttl_ms\":60000"), "\"ttl\":\"180000ms\""});
+    char output[OUTPUT_MAX];
+    check(permitctl_says(permitctl, script.url, "run -s s -- true", output) == 0 && !*output,
+          "run asks for a ttl of 2 minutes, and for the longest that the server accepts");
+    check(permitctl_says(permitctl, script.url, "run -s s --id k -- true", output) == 75 &&
+              strstr(output, "already held by another client"),
+          "so it finds the request of another run with its key");
+    check(permitctl_says(permitctl, script.url, "run -s s -- true", output) == 0 && !*output,
+          "a server that does not say how long it may be is asked without one");
+    check(permitctl_says(permitctl, script.url, "run -s s --id k -- true", output) == 65,
+          "another request under the key is final");
+    check(permitctl_says(permitctl, script.url, "run -s s --ttl 3m -- true", output) == 65,
+          "a given ttl stays as it is");
+    check(script_end(&script), "in that order");
+}
+
 static void permitctl_reports_a_refusal_of_a_proxy(const char *permitctl)
 {
     SCRIPT(script, {ANSWER, 401, "<html>", NULL}, {ANSWER, 403, "<html>", NULL});
@@ -2067,6 +2095,7 @@ int main(int argc, char **argv)
     semaphore_delete_adds_up_all_answers(argv[1]);
     permitctl_escapes_control_characters(argv[1]);
     permitctl_accepts_any_numbers(argv[1]);
+    permitctl_run_adapts_its_own_ttl(argv[1]);
     permitctl_reports_a_refusal_of_a_proxy(argv[1]);
     permitctl_reports_an_answer_of_another_server(argv[1]);
     for (size_t i = 0; i < sizeof(scratch_files) / sizeof(scratch_files[0]); i++)

@@ -145,6 +145,27 @@ check "with 75, and the other one ends well" test "$(tr ' ' '\n' <<<"$codes" | s
 check "the command has run once" test "$(wc -l <"$dir/same.ran")" = 1
 check "and all is released" soon in_use backups 0
 
+# The same with the ttl of run where it is too long: both ask for the shorter one.
+"$permitctl" --json semaphore put brief --capacity 1 --max-ttl 1m >/dev/null
+"$permitctl" --json acquire -s brief --id full3b --ttl 1m >/dev/null
+pids=()
+for job in one two; do
+    "$permitctl" run -v -s brief --id same-brief --wait-piece 500ms -- sh -c "echo >> '$dir/brief.ran'; $(until_there "$dir/brief.end")" 2>"$dir/brief.$job" &
+    pids+=($!)
+done
+both_wait() { grep -q 'waiting for brief' "$dir/brief.one" && grep -q 'waiting for brief' "$dir/brief.two"; }
+check "two clients under one key whose ttl is too long wait" soon both_wait
+"$permitctl" --json release full3b >/dev/null
+refused() { cat "$dir"/brief.one "$dir"/brief.two | grep -q 'key same-brief is already held by another client'; }
+check "one of them learns that the other runs" soon refused
+touch "$dir/brief.end"
+codes=
+for pid in "${pids[@]}"; do
+    finish "$pid"
+    codes+="$code "
+done
+check "with 75, and the other one ends well" test "$(tr ' ' '\n' <<<"$codes" | sort | xargs)" = "0 75"
+
 # Changes that affect a waiter.
 "$permitctl" --json acquire -s backups:2 --id full4 >/dev/null
 asks doomed -s backups:2 --wait 3m
