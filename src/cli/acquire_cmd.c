@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "cli/json.h"
+#include "cli/nested.h"
 #include "cli/owner.h"
 #include "cli/signals.h"
 
@@ -155,6 +156,10 @@ bool acquire_cmd_run(struct cli *cli, const struct acquire_cmd *cmd, struct perm
         .waiting = given->verbose || isatty(STDERR_FILENO) ? print_wait_reason : NULL,
         .waiting_context = last_reason,
     };
+    if (options.wait_ms && nested_waits_for_itself(cli, cmd->signal_fd)) {
+        *ret_code = (int)given->exit_code;
+        return false;
+    }
     enum permit_status status = acquire(cli, &options, ret_request);
     if (status)
         *ret_code = fail_acquire(cli, cmd->signal_fd, options.owner, status);

@@ -18,6 +18,7 @@ static const char run_more[] =
     "\n"
     "Environment of the command:\n"
     "  PERMIT_REQUEST         the key of the request\n"
+    "  PERMIT_REQUESTS        the keys of its outer runs, outermost first, and its own, with blanks between them\n"
     "  PERMIT_TOKEN           the fencing token: send it with every write, and let the store refuse older tokens\n"
     "  PERMIT_SLOTS           the numbers of its slots, separated by commas\n"
     "  PERMIT_LABELS          their labels, separated by commas; unset if no slot has a label\n"
@@ -38,7 +39,8 @@ static const char run_more[] =
     "If the permit cannot be released, it ends with its ttl; without a ttl, the exit status is 69 if the command's\n"
     "was 0. With --id, a request that is already held under that key belongs to another client: exit status 75. A\n"
     "key is used once: after its request has ended, the key is refused with 65 for 7 days.\n"
-    "Without -n and --wait it waits without limit";
+    "Without -n and --wait it waits without limit. The command may call permitctl run again. If it asks for more than\n"
+    "the capacity less what its own outer runs hold, it would wait for itself: exit status 75";
 
 static const char acquire_more[] =
     ". They are held until they are released or their ttl expires.\n"

@@ -24,6 +24,8 @@ call "$permitctl" run -s backups -- sh -c 'env | grep ^PERMIT_'
 check "PERMIT_TOKEN is a number" grep -Eqx 'PERMIT_TOKEN=[0-9]+' "$dir/out"
 check "PERMIT_SLOTS is the slot" grep -Eqx 'PERMIT_SLOTS=[12]' "$dir/out"
 check "PERMIT_REQUEST is the key" grep -Eqx 'PERMIT_REQUEST=[0-9a-f-]{36}' "$dir/out"
+check "PERMIT_REQUESTS has only this key in an outermost run" \
+    test "$(sed -n 's/^PERMIT_REQUESTS=//p' "$dir/out")" = "$(sed -n 's/^PERMIT_REQUEST=//p' "$dir/out")"
 check "PERMIT_GRANT is the grant" test "$(sed -n 's/^PERMIT_GRANT=//p' "$dir/out" | jq -r .permits[0].token)" = \
     "$(sed -n 's/^PERMIT_TOKEN=//p' "$dir/out")"
 call "$permitctl" run -s backups:2 -- sh -c 'echo $PERMIT_SLOTS'
@@ -106,6 +108,49 @@ check "acquire shows max_hold of a hold without a ttl" test "$code $(sed -n 's/^
 call "$permitctl" run -s limited --ttl none --id renewed-2 -- sleep 9
 check "a command without a ttl is renewed within max_hold" test "$code" = 0
 check "and ended once, by its release" test "$("$permitctl" --json show renewed-2 | jq "$outlived")" = true
+
+# Runs inside runs.
+nested() { timeout -s KILL 120 "$permitctl" run "$@"; }
+"$permitctl" --json semaphore put alone --capacity 1 >/dev/null
+call nested -s alone --id outer-1 -- "$permitctl" run -s alone -- touch "$dir/ran_inside"
+check "a run inside a run that holds all that it wants: 75 at once" test "$code$(ls "$dir/ran_inside" 2>/dev/null)" = 75
+check "one line names the outer run" \
+    test "$err" = "permitctl: no_capacity: alone: 1 asked, but the outer runs of this command (outer-1) hold 1 of 1, and end only after it"
+call nested -s alone -- "$permitctl" run -E 9 -s network -s alone --wait 10m -- touch "$dir/ran_inside"
+check "also with -E and --wait, and among others" test "$code$(ls "$dir/ran_inside" 2>/dev/null)" = 9
+call nested -s alone -- "$permitctl" acquire -s alone --wait 10m
+check "so does acquire, if it waits" contains "$code $err" "75 permitctl: no_capacity: alone: 1 asked, but the outer runs"
+call nested -s alone -- "$permitctl" --json run -s alone true
+check "--json: a problem" test "$code $(jq -r .type <<<"$out")" = "75 /problems/no_capacity"
+call nested -s backups -- "$permitctl" run -s alone -- sh -c 'exit 7'
+check "a run inside a run of something else" test "$code" = 7
+call nested -s backups --id outer-2 -- "$permitctl" run -s backups --id inner-2 -- "$permitctl" run -s alone --id inmost-2 -- \
+    sh -c 'echo "$PERMIT_REQUEST: $PERMIT_REQUESTS"'
+check "if the capacity suffices, it holds beside the outer one" test "$code" = 0
+check "PERMIT_REQUESTS has all keys, outermost first, PERMIT_REQUEST its own" test "$out" = "inmost-2: outer-2 inner-2 inmost-2"
+call nested -s backups -- "$permitctl" run -s backups -- "$permitctl" run -s backups true
+check "all outer runs count together" contains "$code $err" "75 permitctl: no_capacity: backups: 1 asked, but the outer runs of this command"
+call nested -s backups -- "$permitctl" run -s backups:3 true
+check "more than the capacity is refused as ever" contains "$code $err" "65 permitctl: never_satisfiable"
+call env PERMIT_REQUESTS="outer-1 outer-2 never-there" "$permitctl" run -s alone -- sh -c 'exit 7'
+check "outer runs that hold no more count nothing" test "$code" = 7
+call nested -s alone -- env -u PERMIT_REQUESTS "$permitctl" run -s alone true
+check "PERMIT_REQUEST counts if there is no list" contains "$code $err" "75 permitctl: no_capacity: alone: 1 asked, but the outer runs"
+"$permitctl" --json acquire -s backups --id beside-it >/dev/null
+nested -s backups -- "$permitctl" run -s backups -- sh -c 'exit 7' 2>"$dir/err" &
+pid=$!
+check "a run inside a run waits for a unit of another client" soon waiting backups 1
+"$permitctl" --json release beside-it >/dev/null
+finish "$pid"
+check "and gets it" test "$code" = 7
+"$permitctl" --json semaphore put row --capacity 3 --label A1 --label A2 >/dev/null
+call nested -s row --slot A1 --slot '#3' -- "$permitctl" run -s row --slot A1 true
+check "a slot of the outer run is one that it would wait for" contains "$code $err" \
+    "75 permitctl: no_capacity: row: the outer runs of this command ("
+call nested -s row --slot A1 --slot '#3' -- "$permitctl" run -s row --any-of A1 --any-of '#3' true
+check "so is one of several, if it has all of them" contains "$code $err" "hold 2 of the named slots, and end only after it"
+call nested -s row --slot A1 --slot '#3' -- "$permitctl" run -s row --any-of A1 --any-of A2 -- sh -c 'echo $PERMIT_SLOTS'
+check "but not if one is free" test "$code $out" = "0 2"
 
 # Replays.
 "$permitctl" run -s backups --id nightly -- sleep 60 &
