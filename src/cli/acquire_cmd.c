@@ -165,3 +165,8 @@ bool acquire_cmd_run(struct cli *cli, const struct acquire_cmd *cmd, struct perm
         *ret_code = fail_acquire(cli, cmd->signal_fd, options.owner, status);
     return status == PERMIT_OK;
 }
+
+int acquire_cmd_refuse_replay(const struct cli *cli, const struct permit_request *request)
+{
+    return cli_error((int)cli->options.exit_code, "key %s is already held by another client", request->external_id);
+}

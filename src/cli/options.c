@@ -77,6 +77,8 @@ static const struct option options[] = {
     {0, "id", "KEY", ACQUIRES, OPTION_KEY, AT(id), 0,
      "the key of the request (default: random); a key is used once: after the request has ended the key is refused for "
      "7 days"},
+    {0, "allow-replay", NULL, VERB_ACQUIRE, OPTION_FLAG, AT(allow_replay), 0,
+     "exit with 0 also if another client holds the permits under the key of --id"},
     {0, "owner", "OWNER", ACQUIRES, OPTION_KEY, AT(owner), 0,
      "owner of the request (default: USER@HOST; none with --id)"},
     {0, "on-lost", "term|kill|continue", VERB_RUN, OPTION_CHOICE, AT(on_lost), 0,

@@ -76,8 +76,7 @@ static bool acquire(struct run *run, int *ret_code)
     bool granted = acquire_cmd_run(run->cli, &cmd, &run->request, ret_code);
     run->granted_at = clock_wall();
     if (granted && !run->request->yours) { /* another client holds it, and will release it */
-        *ret_code = cli_error((int)run->cli->options.exit_code, "key %s is already held by another client",
-                              run->request->external_id);
+        *ret_code = acquire_cmd_refuse_replay(run->cli, run->request);
         return false;
     }
     return granted;

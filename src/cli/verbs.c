@@ -52,7 +52,8 @@ static const char acquire_more[] =
     "\n"
     "Without :1 the digits would be the count: 4711 units of user.\n"
     "\n"
-    "If the key of --id is held already, that grant is printed, with \"yours no\", and the exit status is 0";
+    "If another client holds the permits under the key of --id, that grant is printed, with \"yours no\", and the\n"
+    "exit status is 75; with --allow-replay it is 0";
 
 static const char put_more[] =
     ". Options that are not given keep their value.\n"

@@ -193,7 +193,12 @@ start_relay drop drop pass
 call "$permitctl" --url "$relay" --json acquire -s single --id one-key-3
 check "acquire reports an own grant" test "$code $(jq -r '.replayed, .yours' <<<"$out" | xargs)" = "0 true true"
 call "$permitctl" acquire -s single --id one-key-3
-check "and one of another client" test "$code $(sed -n 's/^yours *//p' "$dir/out")" = "0 no"
+check "one of another client: it shows it, and ends with 75" test "$code $(sed -n 's/^yours *//p' "$dir/out")" = "75 no"
+check "with a sentence" contains "$err" "permitctl: key one-key-3 is already held by another client"
+call "$permitctl" --json acquire -s single --id one-key-3 -E 9
+check "-E changes it" test "$code $(jq .yours <<<"$out")" = "9 false"
+call "$permitctl" acquire -s single --id one-key-3 --allow-replay
+check "--allow-replay: 0" test "$code$err $(sed -n 's/^yours *//p' "$dir/out")" = "0 no"
 call "$permitctl" release one-key-3
 stop_relay
 
