@@ -256,7 +256,7 @@ struct permit_acquire_options {
     const char *external_id; /* the key: 1 to 255 printable ASCII bytes without space; NULL: a random UUID */
     const char *nonce;       /* 1 to 64 printable ASCII bytes, the same in every call for one grant; NULL: random for
                                 each call */
-    const char *owner;       /* name of the owner, free text in the same form; NULL: none */
+    const char *owner;       /* name of the owner, in the form of a key; NULL: none */
     const struct permit_want *permits; /* all of these are granted, or none */
     size_t permit_count;               /* 1 to 64 */
     int64_t ttl_ms;  /* time held unless renewed; 0: the semaphores' default; PERMIT_TTL_NONE: until it is released;

@@ -96,13 +96,23 @@ static int fail_acquire(struct cli *cli, int signal_fd, const char *owner, enum 
     return late ? 128 + late : code;
 }
 
+/* The reports of a wait. */
+struct wait_reports {
+    bool all;      /* false: only that the request has no place in the queue */
+    bool no_place; /* that has been reported */
+    char last[SENTENCE_SIZE];
+};
+
 /* Prints the reason of the wait, and prints it again when it changes. */
 static void print_wait_reason(void *context, enum permit_status status, const char *message)
 {
-    char *last = context;
-    if (strncmp(last, message, SENTENCE_SIZE - 1) == 0)
+    struct wait_reports *reports = context;
+    if (status == PERMIT_TOO_MANY && !reports->no_place)
+        (void)cli_error(0, "waiting, but without a place in the queue: %s", message);
+    reports->no_place |= status == PERMIT_TOO_MANY;
+    if (status == PERMIT_TOO_MANY || !reports->all || strncmp(reports->last, message, SENTENCE_SIZE - 1) == 0)
         return;
-    (void)snprintf(last, SENTENCE_SIZE, "%s", message);
+    (void)snprintf(reports->last, SENTENCE_SIZE, "%s", message);
     (void)cli_error(0, "waiting%s %s", status == PERMIT_NO_CAPACITY ? " for" : ":", message);
 }
 
@@ -140,7 +150,7 @@ bool acquire_cmd_run(struct cli *cli, const struct acquire_cmd *cmd, struct perm
 {
     const struct cli_options *given = &cli->options;
     char owner[OWNER_SIZE];
-    char last_reason[SENTENCE_SIZE] = "";
+    struct wait_reports reports = {.all = given->verbose || isatty(STDERR_FILENO)};
     struct permit_acquire_options options = {
         .external_id = given->id,
         .owner = given->owner || given->id ? given->owner : owner_default(owner),
@@ -153,8 +163,12 @@ bool acquire_cmd_run(struct cli *cli, const struct acquire_cmd *cmd, struct perm
         .wait_piece_ms = given->wait_piece_ms == CLI_UNSET ? 0 : given->wait_piece_ms,
         .priority = (int)given->priority,
         .cancel_fd = cmd->signal_fd,
-        .waiting = given->verbose || isatty(STDERR_FILENO) ? print_wait_reason : NULL,
-        .waiting_context = last_reason,
+        .retry_ms = given->no_retry               ? -1
+                    : given->wait_ms == CLI_UNSET ? 0
+                                                  : given->wait_ms,
+        .waiting = print_wait_reason,
+        .waiting_context = &reports,
+        .waiting_late = !reports.all,
     };
     if (options.wait_ms && nested_waits_for_itself(cli, cmd->signal_fd)) {
         *ret_code = (int)given->exit_code;

@@ -80,7 +80,7 @@ static const struct option options[] = {
     {0, "allow-replay", NULL, VERB_ACQUIRE, OPTION_FLAG, AT(allow_replay), 0,
      "exit with 0 also if another client holds the permits under the key of --id"},
     {0, "owner", "OWNER", ACQUIRES, OPTION_KEY, AT(owner), 0,
-     "owner of the request (default: USER@HOST; none with --id)"},
+     "owner of the request, printable ASCII without space (default: USER@HOST; none with --id)"},
     {0, "on-lost", "term|kill|continue", VERB_RUN, OPTION_CHOICE, AT(on_lost), 0,
      "when the permit is lost: TERM and KILL 5 s later (the default), KILL immediately, or only report it"},
     {0, "report", "FILE", VERB_RUN, OPTION_TEXT, AT(report), 0,

@@ -1917,6 +1917,30 @@ static void permitctl_run_adapts_its_own_ttl(const char *permitctl)
     check(script_end(&script), "in that order");
 }
 
+static size_t count_of(const char *text, const char *part)
+{
+    size_t count = 0;
+    for (const char *at = text; (at = strstr(at, part)); at++)
+        count++;
+    return count;
+}
+
+static void permitctl_run_reports_a_full_queue_once(const char *permitctl)
+{
+    SCRIPT(script, {ANSWER, 429, CROWDED, NULL}, {ANSWER, 429, CROWDED, NULL}, {ANSWER, 429, CROWDED, NULL},
+           {ANSWER, 201, GRANT("false", TTL), NULL}, {ANSWER, 200, RELEASED_GRANT, "DELETE"},
+           {ANSWER, 429, CROWDED, NULL}, {ANSWER, 429, CROWDED, NULL});
+    char output[OUTPUT_MAX];
+    check(permitctl_says(permitctl, script.url, "run -s s -- true", output) == 0 &&
+              count_of(output, "waiting, but without a place in the queue") == 1 && count_of(output, "\n") == 1,
+          "run says once that it has no place in the queue");
+    check(permitctl_says(permitctl, script.url, "run --no-retry -s s -- true", output) == 75 &&
+              strstr(output, "too_many"),
+          "run --no-retry ends with 75 then");
+    check(permitctl_says(permitctl, script.url, "acquire --no-retry --wait 1m -s s", output) == 75, "so does acquire");
+    check(script_end(&script), "after one try");
+}
+
 static void permitctl_reports_a_refusal_of_a_proxy(const char *permitctl)
 {
     SCRIPT(script, {ANSWER, 401, "<html>", NULL}, {ANSWER, 403, "<html>", NULL});
@@ -2096,6 +2120,7 @@ int main(int argc, char **argv)
     permitctl_escapes_control_characters(argv[1]);
     permitctl_accepts_any_numbers(argv[1]);
     permitctl_run_adapts_its_own_ttl(argv[1]);
+    permitctl_run_reports_a_full_queue_once(argv[1]);
     permitctl_reports_a_refusal_of_a_proxy(argv[1]);
     permitctl_reports_an_answer_of_another_server(argv[1]);
     for (size_t i = 0; i < sizeof(scratch_files) / sizeof(scratch_files[0]); i++)

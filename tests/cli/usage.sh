@@ -156,6 +156,11 @@ call "$permitctl" --url http://127.0.0.1:1 top --once
 check "top without a server: 69" contains "$code $err" "69 permitctl: no_server"
 call "$permitctl" --url http://127.0.0.1:1 run -s a touch "$dir/never"
 check "run without a server: 69" test "$code" = 69
+start=$(now_ms)
+call "$permitctl" --url http://127.0.0.1:1 run --wait 8s -s a touch "$dir/never"
+check "with --wait: when the wait is over" test "$code $(($(now_ms) - start >= 8000))" = "69 1"
+call "$permitctl" --url http://127.0.0.1:1 run --no-retry --wait 10h -s a touch "$dir/never"
+check "--no-retry: at once" test "$code" = 69
 call "$permitctl" run -s a --allow-replay true
 check "--allow-replay is an option of acquire" contains "$code $err" "64 permitctl: run does not take --allow-replay"
 check "and the command has not run" test ! -e "$dir/never"
