@@ -26,6 +26,10 @@ Test(start, invalid_settings_end_it_with_a_message, .timeout = 300)
     refuses_flags("--workers", "0", "from 1 to 64");
     refuses_flags("--request-timeout", "5y", "--request-timeout");
     refuses_flags("--log-level", "loud", "--log-level");
+    refuses_flags("--log-level",
+                  "a\x1b[31m\xe2\x80\xae"
+                  "b",
+                  "--log-level: invalid value 'a?[31m???b'");
     refuses_flags("--database", "mysql://root@/x", "exclude each other");
     refuses_flags("--config", "/no/such/file", "cannot be opened");
     refuses_flags("--advertise", "http://a b", "advertise: 1 to 255 bytes");
