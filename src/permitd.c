@@ -21,6 +21,7 @@
 #include "api/routes.h"
 #include "api/service.h"
 #include "base/clock.h"
+#include "base/escape.h"
 #include "base/log.h"
 #include "base/map.h"
 #include "base/memory.h"
@@ -593,11 +594,24 @@ static void stop(struct permitd *permitd)
     buf_release(&permitd->body_service.message);
 }
 
+/* Names the variables that look like settings and are those of a service or container with the name permitd. */
+static void log_service_variables(void)
+{
+    struct buf names;
+    buf_init(&names, 16 * 1024);
+    settings_name_service_variables(&names);
+    if (names.length)
+        log_write(LOG_INFO, "variables of a Kubernetes service or a linked container are ignored", "variables",
+                  buf_text(&names), NULL);
+    buf_release(&names);
+}
+
 static bool run(struct permitd *permitd)
 {
     signal(SIGPIPE, SIG_IGN);
     block_signals();
     configure_log(&permitd->settings);
+    log_service_variables();
     raise_file_limit(permitd);
     map_seed(random_u64(), random_u64());
     memory_configure();
@@ -627,13 +641,24 @@ static bool run_action(struct permitd *permitd)
     return settings_load(&permitd->line, &permitd->settings, &permitd->message) && run(permitd);
 }
 
+/* Prints why permitd ends. The lines may have text of the command line, of a file, or of MariaDB's log. */
+static void print_failure(struct buf *message)
+{
+    for (size_t at = 0; at < message->length; at++) {
+        size_t length = strcspn(message->data + at, "\n");
+        escape_control_chars(message->data + at, length);
+        at += length;
+    }
+    fprintf(stderr, "permitd: %s\n", message->length ? buf_text(message) : "cannot start");
+}
+
 int main(int argc, char **argv)
 {
     struct permitd permitd = {.line = {.argc = argc, .argv = argv}};
     buf_init(&permitd.message, 64 * 1024);
     bool good = command_line_scan(&permitd.line, &permitd.message) && run_action(&permitd);
     if (!good)
-        fprintf(stderr, "permitd: %s\n", permitd.message.length ? buf_text(&permitd.message) : "cannot start");
+        print_failure(&permitd.message);
     settings_release(&permitd.settings);
     buf_release(&permitd.message);
     return good ? EXIT_SUCCESS : EXIT_FAILURE;

@@ -441,6 +441,11 @@ bool settings_load(const struct command_line *line, struct settings *settings, s
            check_advertise(settings, message);
 }
 
+void settings_name_service_variables(struct buf *names)
+{
+    config_name_service_variables(setting_table.environment_prefix, names);
+}
+
 void settings_reload(struct settings *settings, struct settings *fresh, struct buf *message)
 {
     config_reload(&setting_table, settings, fresh, message);

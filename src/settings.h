@@ -71,6 +71,8 @@ bool command_line_scan(struct command_line *line, struct buf *message) MUST_CHEC
  * reason. The caller releases the settings in both cases.
  */
 bool settings_load(const struct command_line *line, struct settings *settings, struct buf *message) MUST_CHECK;
+/* Appends the names of the variables that settings_load ignores, as config_name_service_variables does. */
+void settings_name_service_variables(struct buf *names);
 /* Takes from `fresh` what SIGHUP may change, and appends to `message` the names of other settings that differ. */
 void settings_reload(struct settings *settings, struct settings *fresh, struct buf *message);
 void settings_release(struct settings *settings);

@@ -249,19 +249,19 @@ struct permit_request {
     char *expires_at;      /* NULL: does not expire, or has ended */
     char *ended_at;        /* NULL while it waits or is held */
     int64_t held_until_us; /* proved to be held until this time (see Time); INT64_MAX: does not expire; 0: not held */
+    int64_t max_hold_ms;   /* acquire and renew, without a ttl: it ends so long after the last one; 0: not reported */
 };
 
 struct permit_acquire_options {
     const char *external_id; /* the key: 1 to 255 printable ASCII bytes without space; NULL: a random UUID */
     const char *nonce;       /* 1 to 64 printable ASCII bytes, the same in every call for one grant; NULL: random for
                                 each call */
-    const char *owner;       /* name of the owner, free text in the same form; NULL: none */
+    const char *owner;       /* name of the owner, in the form of a key; NULL: none */
     const struct permit_want *permits; /* all of these are granted, or none */
     size_t permit_count;               /* 1 to 64 */
     int64_t ttl_ms;  /* time held unless renewed; 0: the semaphores' default; PERMIT_TTL_NONE: until it is released;
                         PERMIT_TTL_OWNER: as long as its owner's heartbeat */
-    int64_t wait_ms; /* total time to wait for capacity; 0: do not wait; PERMIT_FOREVER. If a server becomes
-                        unreachable during the wait, the library retries for up to 60 s. */
+    int64_t wait_ms; /* total time to wait for capacity; 0: do not wait; PERMIT_FOREVER */
     int cancel_fd;   /* 0: the client's. The call ends soon after this descriptor becomes readable (a signalfd, an
                         eventfd); the library never reads from it. The status is then that of the last answer
                         (PERMIT_NO_CAPACITY: nothing is held), or PERMIT_OUTCOME_UNKNOWN if a try was under way:
@@ -272,13 +272,21 @@ struct permit_acquire_options {
     /*
      * NULL, or called on the caller's thread about one second after the wait began and after each piece. `message` is
      * the server's reason for the wait; it is valid during the call, as is the problem in permit_client_answer. The
-     * status is PERMIT_NO_CAPACITY, PERMIT_PAUSED, or PERMIT_TOO_MANY (too many requests wait already; the library
-     * tries again).
+     * status is PERMIT_NO_CAPACITY, PERMIT_PAUSED, or PERMIT_TOO_MANY (too many requests wait already: this one has no
+     * place, and the library tries again, less often each time).
      */
     void (*waiting)(void *context, enum permit_status status, const char *message);
     void *waiting_context;
     int priority; /* 0 to PERMIT_MAX_PRIORITY: the place in the queue while it waits; each step counts as 30 s of
                      waiting. PERMIT_INVALID if it is above the max_priority of a semaphore */
+    /*
+     * Time for retries without a usable answer. 0: that of the client, and up to 60 s if the server becomes unreachable
+     * during the wait. -1: no retries, and PERMIT_TOO_MANY is final, too. More: at least that of the client, and else
+     * not beyond the wait.
+     */
+    int64_t retry_ms;
+    /* `waiting` is called only after each piece, not after the first second, which costs a call. */
+    bool waiting_late;
 };
 
 /*
@@ -330,7 +338,11 @@ void permit_request_free(struct permit_request *request);
 struct permit_renewer;
 
 struct permit_renewer_options {
-    int64_t every_ms; /* 0: a third of the ttl (10 min without one, 10 s with PERMIT_TTL_OWNER) */
+    /*
+     * The longest time between two renewals; 0: no limit. In any case a third of the ttl; without a ttl, a third of
+     * max_hold_ms, but at most 10 s. A request with PERMIT_TTL_OWNER is only queried, every 10 s.
+     */
+    int64_t every_ms;
     /*
      * Called at most once, on the renewer's thread, when the server reports the end of the request (PERMIT_ENDED,
      * PERMIT_UNKNOWN_REQUEST), or when held_until_us has passed without a successful renewal (the status of the last

@@ -370,6 +370,8 @@ static void write_refusal(struct buf *out, const struct batch_item *item, const 
     buf_release(&sentence);
     if (status == PERMIT_ENDED)
         write_ended(out, decision);
+    if (decision->outcome && decision->outcome->max_ttl_ms)
+        write_member_i64(out, "max_ttl_ms", decision->outcome->max_ttl_ms);
     if (status == PERMIT_NO_CAPACITY && !(call_of(item->exchange)->batch && out->length > BATCH_NAMES_MAX))
         write_blocking(out, &viewer, decision->blocking, decision->blocking_count, decision->clock, decision->now);
     if (status == PERMIT_OUTCOME_UNKNOWN && item->operation.external_id.data)
@@ -386,6 +388,8 @@ static void write_held_begin(struct buf *out, const struct batch_item *item, con
     const struct viewer viewer = viewer_of(item->exchange);
     write_request_begin(out, &viewer, decision->outcome->request, decision->semaphore_names, decision->floors,
                         decision->clock, decision->now);
+    if (decision->outcome->max_hold_ms)
+        write_member_i64(out, "max_hold_ms", decision->outcome->max_hold_ms);
 }
 
 /* Writes a granted acquire. The replay of an acquire with a nonce shows whether its client made the grant. */

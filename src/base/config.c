@@ -4,6 +4,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <ini.h>
+#include <regex.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -489,6 +490,25 @@ static bool is_ignored(const struct config_table *table, struct bytes name)
     return false;
 }
 
+/*
+ * Returns true for NAME=value as Kubernetes writes it for a service, and docker --link for a container. `variable` is
+ * without the prefix: a service with the name permitd makes PERMITD_SERVICE_HOST, and one with the name permitd-eu
+ * makes PERMITD_EU_SERVICE_HOST. Values are compared, too: PERMITD_PORT=7070 is a mistake of the user.
+ */
+static bool is_service_variable(const char *variable)
+{
+    static const char form[] = "^([A-Z0-9_]+_)?(SERVICE_HOST=|SERVICE_PORT(_[A-Z0-9_]+)?=[0-9]+$"
+                               "|PORT(_[0-9]+_(TCP|UDP|SCTP))?=(tcp|udp|sctp)://"
+                               "|PORT_[0-9]+_(TCP|UDP|SCTP)_(PROTO=(tcp|udp|sctp)$|PORT=[0-9]+$|ADDR=))"
+                               "|^(NAME=/[^/]+/[^/]+$|ENV_[^=]+=)"; /* only docker */
+    regex_t pattern;
+    if (regcomp(&pattern, form, REG_EXTENDED | REG_NOSUB) != 0)
+        return false;
+    bool matches = regexec(&pattern, variable, 0, NULL, 0) == 0;
+    regfree(&pattern);
+    return matches;
+}
+
 /* Loads `variable`, NAME=value without the prefix. */
 static bool load_variable(const struct config_table *table, void *settings, const char *variable, struct buf *message)
 {
@@ -501,6 +521,8 @@ static bool load_variable(const struct config_table *table, void *settings, cons
         snprintf(shown, sizeof shown, "%s%.*s", table->environment_prefix, (int)name.length, name.data);
         return set_or_explain(row, settings, shown, variable + name.length + 1, message);
     }
+    if (is_service_variable(variable))
+        return true;
     copy_name(name.data, name.length, '_', '_', shown);
     explain_unknown(table, shown, message, variable_name, table->environment_prefix);
     return false;
@@ -515,6 +537,14 @@ bool config_load_environment(const struct config_table *table, void *settings, s
             !load_variable(table, settings, *variable + prefix, message))
             return false;
     return true;
+}
+
+void config_name_service_variables(const char *prefix, struct buf *names)
+{
+    size_t length = strlen(prefix);
+    for (char **variable = environ; variable && *variable; variable++)
+        if (strncmp(*variable, prefix, length) == 0 && is_service_variable(*variable + length))
+            buf_printf(names, "%s%.*s", names->length ? ", " : "", (int)strcspn(*variable, "="), *variable);
 }
 
 /* ---- command line ---- */
@@ -558,7 +588,8 @@ bool config_load_argument(const struct config_table *table, void *settings, int 
     }
     if (name.data[name.length] == '=')
         return set_or_explain(row, settings, shown, name.data + name.length + 1, message);
-    if (row->type == CONFIG_BOOL)
+    bool ignored;
+    if (row->type == CONFIG_BOOL && !(*index + 1 < argc && parse_bool(argv[*index + 1], &ignored)))
         return set_or_explain(row, settings, shown, "true", message);
     if (*index + 1 < argc)
         return set_or_explain(row, settings, shown, argv[++*index], message);

@@ -15,7 +15,7 @@
 
 enum config_type {
     CONFIG_TEXT,     /* char *, from malloc; NULL if the text is empty or the default is NULL */
-    CONFIG_BOOL,     /* bool; the flag may omit its value: --insecure */
+    CONFIG_BOOL,     /* bool; the flag may omit its value: --insecure, --short-path off, --short-path=off */
     CONFIG_NUMBER,   /* int64_t, between min and max */
     CONFIG_DURATION, /* int64_t in milliseconds, between min and max (in ms) */
     CONFIG_SIZE,     /* int64_t in bytes, between min and max (in bytes): 256MiB, 2GiB, 1048576 */
@@ -68,7 +68,13 @@ void config_release(const struct config_table *table, void *settings);
 /* Loads a source of settings. False: `message` names the setting, the given value and the expected form. */
 bool config_load_file(const struct config_table *table, void *settings, const char *path,
                       struct buf *message) MUST_CHECK;
+/*
+ * The environment may have variables with the prefix that Kubernetes or docker --link has set for a service of that
+ * name, such as PERMITD_SERVICE_HOST and PERMITD_PORT=tcp://10.43.0.5:7070. They are ignored.
+ */
 bool config_load_environment(const struct config_table *table, void *settings, struct buf *message) MUST_CHECK;
+/* Appends the names of these variables, separated by commas; nothing if there is none. */
+void config_name_service_variables(const char *prefix, struct buf *names);
 /* Begins a new source: the next text of a list replaces the whole list. Called before the first argument is parsed. */
 void config_begin_source(const struct config_table *table, void *settings);
 /*

@@ -4,6 +4,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+#include "cli/json.h"
+#include "cli/nested.h"
 #include "cli/owner.h"
 #include "cli/signals.h"
 
@@ -93,21 +96,61 @@ static int fail_acquire(struct cli *cli, int signal_fd, const char *owner, enum 
     return late ? 128 + late : code;
 }
 
+/* The reports of a wait. */
+struct wait_reports {
+    bool all;      /* false: only that the request has no place in the queue */
+    bool no_place; /* that has been reported */
+    char last[SENTENCE_SIZE];
+};
+
 /* Prints the reason of the wait, and prints it again when it changes. */
 static void print_wait_reason(void *context, enum permit_status status, const char *message)
 {
-    char *last = context;
-    if (strncmp(last, message, SENTENCE_SIZE - 1) == 0)
+    struct wait_reports *reports = context;
+    if (status == PERMIT_TOO_MANY && !reports->no_place)
+        (void)cli_error(0, "waiting, but without a place in the queue: %s", message);
+    reports->no_place |= status == PERMIT_TOO_MANY;
+    if (status == PERMIT_TOO_MANY || !reports->all || strncmp(reports->last, message, SENTENCE_SIZE - 1) == 0)
         return;
-    (void)snprintf(last, SENTENCE_SIZE, "%s", message);
+    (void)snprintf(reports->last, SENTENCE_SIZE, "%s", message);
     (void)cli_error(0, "waiting%s %s", status == PERMIT_NO_CAPACITY ? " for" : ":", message);
+}
+
+/* Returns the rest of a wait that began at `since`. */
+static int64_t wait_left(int64_t wait_ms, boot_us since)
+{
+    return wait_ms == PERMIT_FOREVER ? wait_ms : max_i64(0, wait_ms - (clock_boot() - since) / US_PER_MS);
+}
+
+/*
+ * Acquires. A server that refuses the ttl of the verb as too long says how long it may be, and is asked for that; an
+ * older server, which does not say it, is asked without a ttl.
+ */
+static enum permit_status acquire(struct cli *cli, struct permit_acquire_options *options,
+                                  struct permit_request **ret_request)
+{
+    struct permit_client *client = cli->client;
+    boot_us since = clock_boot();
+    int64_t wait_ms = options->wait_ms;
+    bool may_change = cli->options.ttl_ms == CLI_UNSET;
+    enum permit_status status = permit_acquire(client, options, ret_request);
+    while (may_change && options->ttl_ms && (status == PERMIT_INVALID || status == PERMIT_KEY_REUSED)) {
+        int64_t max_ttl_ms = json_number(permit_client_answer(client), "max_ttl_ms");
+        bool is_shorter = max_ttl_ms > 0 && max_ttl_ms < options->ttl_ms;
+        if (status == PERMIT_KEY_REUSED && !is_shorter)
+            break;
+        options->ttl_ms = is_shorter ? max_ttl_ms : 0;
+        options->wait_ms = wait_left(wait_ms, since);
+        status = permit_acquire(client, options, ret_request);
+    }
+    return status;
 }
 
 bool acquire_cmd_run(struct cli *cli, const struct acquire_cmd *cmd, struct permit_request **ret_request, int *ret_code)
 {
     const struct cli_options *given = &cli->options;
     char owner[OWNER_SIZE];
-    char last_reason[SENTENCE_SIZE] = "";
+    struct wait_reports reports = {.all = given->verbose || isatty(STDERR_FILENO)};
     struct permit_acquire_options options = {
         .external_id = given->id,
         .owner = given->owner || given->id ? given->owner : owner_default(owner),
@@ -120,11 +163,24 @@ bool acquire_cmd_run(struct cli *cli, const struct acquire_cmd *cmd, struct perm
         .wait_piece_ms = given->wait_piece_ms == CLI_UNSET ? 0 : given->wait_piece_ms,
         .priority = (int)given->priority,
         .cancel_fd = cmd->signal_fd,
-        .waiting = given->verbose || isatty(STDERR_FILENO) ? print_wait_reason : NULL,
-        .waiting_context = last_reason,
+        .retry_ms = given->no_retry               ? -1
+                    : given->wait_ms == CLI_UNSET ? 0
+                                                  : given->wait_ms,
+        .waiting = print_wait_reason,
+        .waiting_context = &reports,
+        .waiting_late = !reports.all,
     };
-    enum permit_status status = permit_acquire(cli->client, &options, ret_request);
+    if (options.wait_ms && nested_waits_for_itself(cli, cmd->signal_fd)) {
+        *ret_code = (int)given->exit_code;
+        return false;
+    }
+    enum permit_status status = acquire(cli, &options, ret_request);
     if (status)
         *ret_code = fail_acquire(cli, cmd->signal_fd, options.owner, status);
     return status == PERMIT_OK;
+}
+
+int acquire_cmd_refuse_replay(const struct cli *cli, const struct permit_request *request)
+{
+    return cli_error((int)cli->options.exit_code, "key %s is already held by another client", request->external_id);
 }

@@ -61,6 +61,8 @@ struct cli_options {
     int64_t wait_piece_ms;
     int64_t priority;
     bool no_wait;
+    bool no_retry;
+    bool allow_replay;
     const char *id;
     const char *owner;
     int64_t exit_code;

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/buf.h"
+#include "cli/nested.h"
 #include "cli/server_options.h"
 #include "core/name.h"
 
@@ -118,8 +119,8 @@ static void set_permits(struct variables *variables, const struct permit_request
 static bool is_permit_variable(const char *variable)
 {
     static const char *const prefixes[] = {
-        "PERMIT_REQUEST=", "PERMIT_GRANT=", "PERMIT_GRANT_FILE=", "PERMIT_TOKEN=", "PERMIT_SLOTS=",
-        "PERMIT_LABELS=",  "PERMIT_TOKEN_", "PERMIT_SLOTS_",      "PERMIT_LABELS_"};
+        "PERMIT_REQUEST=", "PERMIT_REQUESTS=", "PERMIT_GRANT=", "PERMIT_GRANT_FILE=", "PERMIT_TOKEN=",
+        "PERMIT_SLOTS=",   "PERMIT_LABELS=",   "PERMIT_TOKEN_", "PERMIT_SLOTS_",      "PERMIT_LABELS_"};
     for (size_t i = 0; i < ARRAY_LENGTH(prefixes); i++)
         if (strncmp(variable, prefixes[i], strlen(prefixes[i])) == 0)
             return true;
@@ -210,14 +211,26 @@ static bool write_grant_file(struct environment *environment, const char *grant_
     return written && closed;
 }
 
+/* Writes the keys of the outer runs and of this one. */
+static void append_keys(struct buf *keys, const char *key)
+{
+    const char *outer = nested_keys();
+    buf_printf(keys, "%s%s%s", outer ? outer : "", outer ? " " : "", key);
+}
+
 bool environment_set(struct environment *environment, const struct permit_request *request, const char *grant_json,
                      bool keep_credential)
 {
     struct variables variables = {.free_bytes = TOTAL_BYTES};
+    struct buf keys;
+    buf_init(&keys, TOTAL_BYTES);
+    append_keys(&keys, request->external_id);
     remove_inherited();
     if (!keep_credential)
         remove_credentials(&variables);
     set_always(&variables, "PERMIT_REQUEST", request->external_id);
+    set_list(&variables, "PERMIT_REQUESTS", &keys);
+    buf_release(&keys);
     set_permits(&variables, request);
     if (!set_if_it_fits(&variables, "PERMIT_GRANT", grant_json)) {
         if (!write_grant_file(environment, grant_json))

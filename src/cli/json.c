@@ -8,6 +8,7 @@
 #include "base/escape.h"
 #include "base/utf8.h"
 #include "cli/cli.h"
+#include "cli/columns.h"
 #include "cli/time_parse.h"
 
 enum {
@@ -148,7 +149,9 @@ static void print_row(struct json_object *row, const struct json_column *columns
             format_cell(row, columns[i].member, text);
             shown = buf_text(text);
         }
-        (void)printf("%-*s%s", i + 1 < count ? widths[i] : 0, shown, i + 1 < count ? "  " : "\n");
+        bool is_last = i + 1 == count;
+        (void)printf("%s%*s", shown, is_last ? 0 : widths[i] + 2 - (int)columns_of(shown), "");
+        (void)fputs(is_last ? "\n" : "", stdout);
     }
 }
 
@@ -159,8 +162,8 @@ static void measure(struct json_object *array, const struct json_column *columns
         widths[i] = (int)strlen(columns[i].heading);
         for (size_t row = 0; row < json_object_array_length(array); row++) {
             format_cell(json_object_array_get_idx(array, row), columns[i].member, text);
-            if ((int)text->length > widths[i])
-                widths[i] = (int)text->length;
+            int width = (int)columns_of(buf_text(text));
+            widths[i] = width > widths[i] ? width : widths[i];
         }
     }
 }

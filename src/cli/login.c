@@ -7,6 +7,7 @@
 #include <termios.h>
 #include <unistd.h>
 
+#include "base/escape.h"
 #include "cli/cli.h"
 #include "cli/json.h"
 #include "cli/signals.h"
@@ -54,6 +55,14 @@ static int read_line(int signal_fd, char line[TOKEN_MAX])
     return CLI_OK;
 }
 
+static void print_prompt(const char *url)
+{
+    char text[MESSAGE_MAX];
+    (void)snprintf(text, sizeof(text), "Token for %s: ", url);
+    escape_control_chars(text, strlen(text));
+    (void)fputs(text, stderr);
+}
+
 /* Reads the token from the terminal, without echo, or from another standard input. An empty line: none. */
 static int read_token(struct server_options *found)
 {
@@ -68,7 +77,7 @@ static int read_token(struct server_options *found)
         return cli_error(CLI_NO_START, "no file descriptors left: raise the limit (ulimit -n)");
     bool hidden = hide_input(&before);
     if (hidden)
-        (void)fprintf(stderr, "Token for %s: ", found->client.url);
+        print_prompt(found->client.url);
     int code = read_line(signal_fd, line);
     if (hidden)
         (void)tcsetattr(STDIN_FILENO, TCSAFLUSH, &before);

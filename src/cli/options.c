@@ -68,15 +68,20 @@ static const struct option options[] = {
      "priority while it waits (default: 0); each step counts as 30 s of waiting. A semaphore may allow less "
      "(max_priority)"},
     {'n', "no-wait", NULL, ACQUIRES, OPTION_FLAG, AT(no_wait), 0, "do not wait"},
+    {0, "no-retry", NULL, ACQUIRES, OPTION_FLAG, AT(no_retry), 0,
+     "end at once if no server answers, or if too many requests wait already (default: ask again until the wait ends)"},
     {'E', "conflict-exit-code", "N", ACQUIRES, OPTION_INTEGER, AT(exit_code), 0, "exit with N instead of 75"},
     {'t', "ttl", "TIME", ACQUIRES | VERB_RENEW | VERB_BEAT, OPTION_HOLD, AT(ttl_ms), 1,
-     "the permit expires after this time unless renewed; none: never; owner: with the owner's heartbeat (run: 30s, "
-     "renewed every 10s)"},
+     "the permit expires after this time unless renewed; none: never, but the semaphore's max_hold ends it if it is "
+     "not "
+     "renewed; owner: with the owner's heartbeat (run: 2m, or the max_ttl of the semaphore if that is shorter)"},
     {0, "id", "KEY", ACQUIRES, OPTION_KEY, AT(id), 0,
      "the key of the request (default: random); a key is used once: after the request has ended the key is refused for "
      "7 days"},
+    {0, "allow-replay", NULL, VERB_ACQUIRE, OPTION_FLAG, AT(allow_replay), 0,
+     "exit with 0 also if another client holds the permits under the key of --id"},
     {0, "owner", "OWNER", ACQUIRES, OPTION_KEY, AT(owner), 0,
-     "owner of the request (default: USER@HOST; none with --id)"},
+     "owner of the request, printable ASCII without space (default: USER@HOST; none with --id)"},
     {0, "on-lost", "term|kill|continue", VERB_RUN, OPTION_CHOICE, AT(on_lost), 0,
      "when the permit is lost: TERM and KILL 5 s later (the default), KILL immediately, or only report it"},
     {0, "report", "FILE", VERB_RUN, OPTION_TEXT, AT(report), 0,
@@ -159,7 +164,8 @@ static const char exit_codes[] =
     "      unavailable\n"
     "  71  this machine is out of memory, processes or descriptors, or a file cannot be written\n"
     "  75  not granted in time (-E changes it): no capacity, a paused semaphore, too many waiting or pending\n"
-    "      requests, too many semaphores for a template to create one more; or another client holds that --id\n"
+    "      requests, too many semaphores for a template to create one more; another client holds that --id; or an\n"
+    "      outer run of this command holds what it would wait for\n"
     "  76  the permit is no longer held\n"
     "  77  no valid credential, for the server or for a proxy; 78: not allowed\n"
     " 126  run: the command cannot be executed; 127: it is not found\n"

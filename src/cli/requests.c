@@ -20,6 +20,7 @@ void request_print(const char *body)
         {"replayed", "replayed"},
         {"yours", "yours"},
         {"ttl", "ttl_ms"},
+        {"max hold", "max_hold_ms"},
         {"acquired", "acquired_at"},
         {"expires", "expires_at"},
         {"overdue", "overdue"},
@@ -59,8 +60,11 @@ int verb_acquire(struct cli *cli)
         return cli_error(CLI_NO_START, "no file descriptors left: raise the limit (ulimit -n)");
     struct permit_request *request = NULL;
     int code;
-    if (acquire_cmd_run(cli, &cmd, &request, &code))
+    if (acquire_cmd_run(cli, &cmd, &request, &code)) {
         code = cli_finish(cli, PERMIT_OK, request_print);
+        if (!request->yours && !cli->options.allow_replay)
+            code = acquire_cmd_refuse_replay(cli, request);
+    }
     permit_request_free(request);
     (void)close(cmd.signal_fd);
     return code;

@@ -21,7 +21,8 @@
 #include "cli/signals.h"
 
 enum {
-    RUN_TTL_MS = 30000,
+    RUN_TTL_MS = 120000,
+    RENEW_MS = 10000, /* at most so late the end of the permit is noticed, whatever its ttl */
     KILL_AFTER_MS = 5000,
     END_AFTER_KILL_MS = 5000, /* a process that waits for a disk may end late */
     LEFTOVER_POLL_US = 50000,
@@ -75,8 +76,7 @@ static bool acquire(struct run *run, int *ret_code)
     bool granted = acquire_cmd_run(run->cli, &cmd, &run->request, ret_code);
     run->granted_at = clock_wall();
     if (granted && !run->request->yours) { /* another client holds it, and will release it */
-        *ret_code = cli_error((int)run->cli->options.exit_code, "key %s is already held by another client",
-                              run->request->external_id);
+        *ret_code = acquire_cmd_refuse_replay(run->cli, run->request);
         return false;
     }
     return granted;
@@ -361,7 +361,7 @@ static int release_after_command(struct run *run, int code)
 static int run_with_permit(struct run *run)
 {
     const struct cli_options *given = &run->cli->options;
-    struct permit_renewer_options options = {.lost = on_lost, .context = run};
+    struct permit_renewer_options options = {.every_ms = RENEW_MS, .lost = on_lost, .context = run};
     int code = CLI_NO_START;
     if (given->verbose)
         print_grant(run);

@@ -4,10 +4,12 @@
  * fullest.
  */
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdlib.h>
 
 #include "base/duration.h"
 #include "base/escape.h"
+#include "cli/columns.h"
 #include "cli/lists.h"
 #include "cli/screen.h"
 #include "cli/time_parse.h"
@@ -179,94 +181,135 @@ static int64_t held_ms(const struct top *top, const struct row *row)
 
 enum column { NAME, CAPACITY, USED, FREE, WAITING, OLDEST_WAIT, OLDEST_HOLD, NOTE, COLUMN_COUNT };
 enum { CELL_SIZE = 320 };
-static const char *const headings[COLUMN_COUNT] = {"NAME",    "CAPACITY",    "USED",        "FREE",
-                                                   "WAITING", "OLDEST WAIT", "OLDEST HOLD", ""};
+/* Those of a terminal that is too narrow for the others come second. */
+static const char *const headings[][COLUMN_COUNT] = {
+    {"NAME", "CAPACITY", "USED", "FREE", "WAITING", "OLDEST WAIT", "OLDEST HOLD", ""},
+    {"NAME", "CAPACITY", "USED", "FREE", "WAITING", "WAIT", "HOLD", ""}};
 
 struct cells {
     char text[COLUMN_COUNT][CELL_SIZE];
 };
 
+struct layout {
+    bool narrow;
+    int64_t widths[COLUMN_COUNT];
+};
+
+/* Writes a cell. Replaces bytes that would control the terminal, before the text is measured. */
+static void set_cell(struct cells *cells, enum column column, const char *format, ...) PRINTF_LIKE(3, 4);
+static void set_cell(struct cells *cells, enum column column, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(cells->text[column], CELL_SIZE, format, arguments);
+    va_end(arguments);
+    escape_control_chars(cells->text[column], strlen(cells->text[column]));
+}
+
 static void cells_of(const struct top *top, const struct row *row, struct cells *cells)
 {
     *cells = (struct cells){.text = {""}};
-    (void)snprintf(cells->text[NAME], CELL_SIZE, "%s", row->name);
-    (void)snprintf(cells->text[CAPACITY], CELL_SIZE, "%" PRId64, row->capacity);
-    (void)snprintf(cells->text[USED], CELL_SIZE, "%" PRId64, row->in_use);
-    (void)snprintf(cells->text[FREE], CELL_SIZE, "%" PRId64, max_i64(0, row->capacity - row->in_use));
-    (void)snprintf(cells->text[WAITING], CELL_SIZE, "%" PRId64, row->waiting);
-    (void)snprintf(cells->text[OLDEST_WAIT], CELL_SIZE, "-");
+    set_cell(cells, NAME, "%s", row->name);
+    set_cell(cells, CAPACITY, "%" PRId64, row->capacity);
+    set_cell(cells, USED, "%" PRId64, row->in_use);
+    set_cell(cells, FREE, "%" PRId64, max_i64(0, row->capacity - row->in_use));
+    set_cell(cells, WAITING, "%" PRId64, row->waiting);
+    set_cell(cells, OLDEST_WAIT, "-");
     if (row->waiting > 0)
         span_format(row->oldest_wait_ms, cells->text[OLDEST_WAIT]);
-    (void)snprintf(cells->text[OLDEST_HOLD], CELL_SIZE, "-");
+    set_cell(cells, OLDEST_HOLD, "-");
     if (row->in_use > 0 && row->held_since != NEVER)
         span_format(held_ms(top, row), cells->text[OLDEST_HOLD]);
     if (row->paused)
-        (void)snprintf(cells->text[NOTE], CELL_SIZE, "paused: %s", row->paused);
+        set_cell(cells, NOTE, "paused: %s", row->paused);
 }
 
-static void headings_of(struct cells *cells)
+static void headings_of(struct cells *cells, bool narrow)
 {
     for (int column = 0; column < COLUMN_COUNT; column++)
-        (void)snprintf(cells->text[column], CELL_SIZE, "%s", headings[column]);
+        set_cell(cells, (enum column)column, "%s", headings[narrow][column]);
 }
 
-/* Computes the width of each column; the name is shortened on a narrow terminal. */
-static void measure(const struct top *top, size_t rows, int columns, int widths[COLUMN_COUNT])
+/* Computes the width that each column needs. Returns that of a line. */
+static int64_t measure(const struct top *top, size_t rows, struct layout *layout)
 {
     struct cells cells;
-    int others = 0;
-    headings_of(&cells);
+    int64_t whole = 0;
+    headings_of(&cells, layout->narrow);
+    memset(layout->widths, 0, sizeof(layout->widths));
     for (size_t i = 0; i <= rows; i++) {
-        for (int column = 0; column < COLUMN_COUNT; column++) {
-            int length = (int)strlen(cells.text[column]);
-            widths[column] = i == 0 || length > widths[column] ? length : widths[column];
-        }
+        for (int column = 0; column < COLUMN_COUNT; column++)
+            layout->widths[column] = max_i64(layout->widths[column], (int64_t)columns_of(cells.text[column]));
         if (i < rows)
             cells_of(top, top->table.order[i], &cells);
     }
-    for (int column = CAPACITY; column < NOTE; column++)
-        others += 2 + widths[column];
-    widths[NAME] = (int)max_i64(NAME_MIN_WIDTH, min_i64(widths[NAME], columns - others));
+    for (int column = 0; column < COLUMN_COUNT; column++)
+        whole += layout->widths[column] ? layout->widths[column] + (column ? 2 : 0) : 0;
+    return whole;
 }
 
-/* Ends the line that began at `start`: replaces control characters, and cuts it to `columns` characters of UTF-8. */
-static void end_line(struct buf *out, size_t start, int columns)
+/*
+ * Fits the table to a terminal: with shorter headings if the others are too wide, and then by cutting the names and the
+ * notes. The notes get half of what is left for both, or more if the names need less.
+ */
+static void fit(const struct top *top, size_t rows, int64_t columns, struct layout *layout)
 {
-    size_t at = start;
+    int64_t *name = &layout->widths[NAME], *note = &layout->widths[NOTE];
+    layout->narrow = false;
+    if (measure(top, rows, layout) <= columns)
+        return;
+    layout->narrow = true;
+    int64_t whole = measure(top, rows, layout);
+    int64_t left = max_i64(NAME_MIN_WIDTH, columns - (whole - *name - *note));
+    *note = min_i64(*note, left - min_i64(*name, left / 2));
+    *name = min_i64(*name, max_i64(NAME_MIN_WIDTH, left - *note));
+}
+
+/* Ends the line that began at `start`: replaces control characters, and cuts it. */
+static void end_line(struct buf *out, size_t start, int64_t columns)
+{
     escape_control_chars(out->data + start, out->length - start);
-    for (int used = 0; at < out->length; at++) {
-        unsigned char byte = (unsigned char)out->data[at];
-        used += (byte & 0xC0) != 0x80;
-        if (used > columns)
-            break;
-    }
-    out->length = at;
+    out->length = start + columns_fit(buf_text(out) + start, (size_t)columns);
     buf_append_char(out, '\n');
 }
 
-static void write_row(const struct cells *cells, const int widths[COLUMN_COUNT], int columns, struct buf *out)
+/* Writes the text; if it is wider than that, cuts it, with ~ at its end. Returns the columns that it does not use. */
+static int64_t write_cut(const char *text, int64_t width, struct buf *out)
+{
+    int64_t unused = width - (int64_t)columns_of(text);
+    if (unused >= 0) {
+        buf_append_text(out, text);
+        return unused;
+    }
+    buf_append(out, text, columns_fit(text, (size_t)max_i64(0, width - 1)));
+    buf_append_char(out, '~');
+    return 0;
+}
+
+static void write_row(const struct cells *cells, const struct layout *layout, int64_t columns, struct buf *out)
 {
     size_t start = out->length;
-    const char *name = cells->text[NAME];
-    bool cut = (int)strlen(name) > widths[NAME];
-    buf_printf(out, "%-*.*s%s", cut ? widths[NAME] - 1 : widths[NAME], cut ? widths[NAME] - 1 : widths[NAME], name,
-               cut ? "~" : "");
+    int64_t unused = write_cut(cells->text[NAME], layout->widths[NAME], out);
+    buf_printf(out, "%*s", (int)unused, "");
     for (int column = CAPACITY; column < NOTE; column++)
-        buf_printf(out, "  %*s", widths[column], cells->text[column]);
-    buf_printf(out, *cells->text[NOTE] ? "  %s" : "%s", cells->text[NOTE]);
+        buf_printf(out, "  %*s", (int)layout->widths[column], cells->text[column]);
+    if (*cells->text[NOTE]) {
+        buf_append_text(out, "  ");
+        (void)write_cut(cells->text[NOTE], layout->widths[NOTE], out);
+    }
     end_line(out, start, columns);
 }
 
-static void write_table(const struct top *top, size_t rows, int columns, struct buf *out)
+static void write_table(const struct top *top, size_t rows, int64_t columns, struct buf *out)
 {
     struct cells cells;
-    int widths[COLUMN_COUNT];
-    measure(top, rows, columns, widths);
-    headings_of(&cells);
-    write_row(&cells, widths, columns, out);
+    struct layout layout;
+    fit(top, rows, columns, &layout);
+    headings_of(&cells, layout.narrow);
+    write_row(&cells, &layout, columns, out);
     for (size_t i = 0; i < rows; i++) {
         cells_of(top, top->table.order[i], &cells);
-        write_row(&cells, widths, columns, out);
+        write_row(&cells, &layout, columns, out);
     }
 }
 

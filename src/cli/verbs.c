@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 
+#include "base/config.h"
 #include "base/escape.h"
 #include "cli/cli.h"
 #include "cli/descriptors.h"
@@ -17,6 +18,7 @@ static const char run_more[] =
     "\n"
     "Environment of the command:\n"
     "  PERMIT_REQUEST         the key of the request\n"
+    "  PERMIT_REQUESTS        the keys of its outer runs, outermost first, and its own, with blanks between them\n"
     "  PERMIT_TOKEN           the fencing token: send it with every write, and let the store refuse older tokens\n"
     "  PERMIT_SLOTS           the numbers of its slots, separated by commas\n"
     "  PERMIT_LABELS          their labels, separated by commas; unset if no slot has a label\n"
@@ -28,6 +30,7 @@ static const char run_more[] =
     "\n"
     "permitctl passes signals on to the command's process group, except those that were ignored when it started\n"
     "(nohup). On a terminal the command runs in the foreground.\n"
+    "The permit is renewed every 10 seconds, or every third of its ttl if that is shorter.\n"
     "The permit is lost when the server reports that it has ended, or when renewals have failed for so long that\n"
     "permitctl, by its own clock, can no longer prove that it is held. --on-lost selects what happens then; with\n"
     "term and kill the exit status is 76, and every process that the command started is ended, in whatever process\n"
@@ -36,7 +39,8 @@ static const char run_more[] =
     "If the permit cannot be released, it ends with its ttl; without a ttl, the exit status is 69 if the command's\n"
     "was 0. With --id, a request that is already held under that key belongs to another client: exit status 75. A\n"
     "key is used once: after its request has ended, the key is refused with 65 for 7 days.\n"
-    "Without -n and --wait it waits without limit";
+    "Without -n and --wait it waits without limit. The command may call permitctl run again. If it asks for more than\n"
+    "the capacity less what its own outer runs hold, it would wait for itself: exit status 75";
 
 static const char acquire_more[] =
     ". They are held until they are released or their ttl expires.\n"
@@ -48,7 +52,8 @@ static const char acquire_more[] =
     "\n"
     "Without :1 the digits would be the count: 4711 units of user.\n"
     "\n"
-    "If the key of --id is held already, that grant is printed, with \"yours no\", and the exit status is 0";
+    "If another client holds the permits under the key of --id, that grant is printed, with \"yours no\", and the\n"
+    "exit status is 75; with --allow-replay it is 0";
 
 static const char put_more[] =
     ". Options that are not given keep their value.\n"
@@ -69,7 +74,8 @@ static const char token_make_more[] =
 static const char top_more[] =
     ": semaphores with waiters first, then the fullest. OLDEST WAIT\n"
     "is how long the head of the queue has waited (with priorities another request may have\n"
-    "waited longer), OLDEST HOLD the age of the oldest hold. q quits, any other key refreshes.\n"
+    "waited longer), OLDEST HOLD the age of the oldest hold; on a narrow terminal they are headed WAIT and HOLD,\n"
+    "and names and notes are cut (~). q quits, any other key refreshes.\n"
     "If the server does not answer, top retries. With --json it prints one table, like --once";
 
 /*
@@ -273,6 +279,17 @@ int cli_finish(struct cli *cli, enum permit_status status, void (*print)(const c
     return CLI_OK;
 }
 
+/* Names the variables that look like those of permitctl and are of a service or container with the name permitd. */
+static void report_service_variables(void)
+{
+    struct buf names;
+    buf_init(&names, MESSAGE_MAX);
+    config_name_service_variables("PERMITD_", &names);
+    if (names.length)
+        (void)cli_error(0, "variables of a Kubernetes service or a linked container are ignored: %s", buf_text(&names));
+    buf_release(&names);
+}
+
 static int run_verb(struct cli *cli)
 {
     if (cli->options.version) {
@@ -285,6 +302,8 @@ static int run_verb(struct cli *cli)
     }
     int code = CLI_OK;
     if (!(cli->verb->bit & VERBS_UNCONNECTED)) {
+        if (cli->options.verbose)
+            report_service_variables();
         code = server_options_find(&cli->found, &cli->options);
         cli->found.client.retry_ms = 2000;
         if (cli->verb->bit == VERB_RUN)

@@ -14,9 +14,11 @@
 
 enum {
     PIECE_MS = 60000,
-    SHORT_PIECE_MS = 1000, /* after a failure, and until the caller has been told the reason of the wait */
-    MIN_PAUSE_MS = 100,    /* a wait in the server counts as the pause from this length on */
-    OUTAGE_MS = 60000,     /* how long a wait survives an outage of the server */
+    SHORT_PIECE_MS = 1000,  /* after a failure, and until the caller has been told the reason of the wait */
+    MIN_PAUSE_MS = 100,     /* a wait in the server counts as the pause from this length on */
+    OUTAGE_MS = 60000,      /* how long a wait survives an outage of the server */
+    CROWD_PAUSE_MS = 30000, /* the longest pause before a full queue is asked again, if Retry-After is not longer */
+    CROWD_DOUBLINGS = 5,
 };
 
 /* One acquire in progress. */
@@ -29,6 +31,7 @@ struct wait {
     struct call_state state;
     bool reachable;     /* the server was reachable, so the wait survives an outage */
     bool wait_reported; /* the caller knows the reason of the wait */
+    unsigned crowded;   /* tries in a row that found too many waiting requests */
 };
 
 /* Sets the client's key: the caller's, or a new random one. Returns false if out of memory. */
@@ -51,7 +54,8 @@ static bool set_key(struct permit_client *client, const char *external_id)
 static int64_t next_piece_ms(const struct wait *wait)
 {
     int64_t piece_ms = wait->options->wait_piece_ms > 0 ? wait->options->wait_piece_ms : PIECE_MS;
-    if (wait->state.failures || (wait->options->waiting && !wait->wait_reported))
+    bool reports_soon = wait->options->waiting && !wait->options->waiting_late;
+    if (wait->state.failures || (reports_soon && !wait->wait_reported))
         piece_ms = min_i64(piece_ms, SHORT_PIECE_MS);
     piece_ms = min_i64(piece_ms, wait->client->max_wait_ms);
     if (wait->until == NEVER)
@@ -71,7 +75,8 @@ static enum permit_status send_piece(struct wait *wait)
     wait->state.asked_wait_ms = next_piece_ms(wait);
     const char *nonce = wait->options->nonce ? wait->options->nonce : wait->nonce;
     if (wire_write_acquire(wait->options, wait->client->key, nonce, wait->state.asked_wait_ms, &body)) {
-        int64_t answer_ms = client_try_ms(wait->client, &wait->state);
+        int64_t answer_ms =
+            wait->options->retry_ms < 0 ? wait->client->options.timeout_ms : client_try_ms(wait->client, &wait->state);
         struct http_call call = {.method = "POST",
                                  .path = "/v1/requests",
                                  .body = body.data,
@@ -107,35 +112,55 @@ static bool learn_longest_wait(struct wait *wait, enum permit_status status)
  */
 static bool waits_for_capacity(const struct wait *wait, enum permit_status status)
 {
-    return status == PERMIT_NO_CAPACITY || status == PERMIT_PAUSED || (status == PERMIT_TOO_MANY && wait->until > 0);
+    bool asks_again = wait->until > 0 && wait->options->retry_ms >= 0;
+    return status == PERMIT_NO_CAPACITY || status == PERMIT_PAUSED || (status == PERMIT_TOO_MANY && asks_again);
 }
 
 /*
  * Pauses after a refusal while wait time is left. A server that answered immediately although a wait was requested (it
- * is stopping, say, or has no place for another waiter) is asked again after Retry-After, and a last time when the wait
- * ends. Returns false if cancelled.
+ * is stopping, say) is asked again after Retry-After, and a last time when the wait ends. If it has no place for
+ * another waiter, the pauses grow: each such client would ask again. Returns false if cancelled.
  */
 static bool pause_for_capacity(struct wait *wait, enum permit_status status)
 {
     boot_us now = clock_boot();
     int64_t asked_ms = wait->state.asked_wait_ms;
+    if (status != PERMIT_TOO_MANY)
+        wait->crowded = 0;
     /* A server that waited for half of the requested wait needs no further pause. */
     if (status != PERMIT_TOO_MANY && asked_ms > 0 &&
         now - wait->state.sent >= max_i64(asked_ms / 2, MIN_PAUSE_MS) * US_PER_MS)
         return true;
-    if (status == PERMIT_TOO_MANY) /* another server may have a place */
-        servers_next(&wait->client->servers);
     int64_t pause_ms = client_pause_ms(wait->client, 1);
+    if (status == PERMIT_TOO_MANY) { /* another server may have a place */
+        unsigned rounds = wait->crowded++ / (unsigned)wait->client->servers.count;
+        pause_ms = max_i64(pause_ms, min_i64(pause_ms << min_i64(rounds, CROWD_DOUBLINGS), CROWD_PAUSE_MS));
+        servers_next(&wait->client->servers);
+    }
     if (wait->until != NEVER)
         pause_ms = min_i64(pause_ms, (wait->until - now + US_PER_MS - 1) / US_PER_MS);
     return client_sleep(pause_ms, wait->cancel_fd);
+}
+
+/* Returns the time for which tries without a usable answer are repeated, from the first of them in a row. */
+static int64_t patience_of(const struct wait *wait)
+{
+    boot_us now = clock_boot();
+    int64_t usual_ms = wait->client->options.retry_ms;
+    int64_t asked_ms = wait->options->retry_ms;
+    if (asked_ms < 0)
+        return -1;
+    if (asked_ms > 0 && wait->until > now) {
+        boot_us since = wait->state.failures ? wait->state.failing_since : now;
+        return max_i64(usual_ms, min_i64(asked_ms, (wait->until - since) / US_PER_MS));
+    }
+    return wait->reachable && wait->until > now ? max_i64(usual_ms, OUTAGE_MS) : usual_ms;
 }
 
 /* Pauses after a refusal that is not final. Returns false if there is no next try. */
 static bool pause_before_next(struct wait *wait, enum permit_status status)
 {
     const struct http_reply *reply = &wait->client->reply;
-    int64_t patience_ms = wait->client->options.retry_ms;
     if (waits_for_capacity(wait, status)) {
         wait->state.failures = 0;
         wait->reachable = true;
@@ -149,9 +174,7 @@ static bool pause_before_next(struct wait *wait, enum permit_status status)
     bool wait_was_cut = wait->state.asked_wait_ms > 0 && reply->sent && !reply->status && !reply->timed_out;
     if (status == PERMIT_SHUTTING_DOWN || status == PERMIT_OUTCOME_UNKNOWN || wait_was_cut)
         wait->reachable = true;
-    if (wait->reachable && wait->until > clock_boot())
-        patience_ms = max_i64(patience_ms, OUTAGE_MS);
-    return client_pause(wait->client, &wait->state, status, patience_ms, wait->cancel_fd);
+    return client_pause(wait->client, &wait->state, status, patience_of(wait), wait->cancel_fd);
 }
 
 static enum permit_status wait_for_grant(struct wait *wait)
@@ -184,13 +207,24 @@ static enum permit_status renew(struct permit_client *client, struct permit_requ
 }
 
 /*
- * Renews a grant whose answer took more than half of the ttl. Such an answer proves little, although the server, whose
- * time began later, still holds the permit for us. If the renewal fails while the grant still proves something, the
- * answer of the grant becomes the last answer again. Another client's grant is not renewed.
+ * Returns true if the answer proves little of the hold: it took more than half of the time that the hold lasts without a
+ * renewal; or it is a replay without a deadline, and does not show when that time began.
+ */
+static bool is_stale(const struct permit_request *request)
+{
+    int64_t lasts_ms = request->ttl_ms > 0 ? request->ttl_ms : request->max_hold_ms;
+    bool is_dated = request->ttl_ms > 0 || !request->replayed;
+    return lasts_ms > 0 && (!is_dated || request->held_until_us - clock_boot() < lasts_ms * US_PER_MS / 2);
+}
+
+/*
+ * Renews a grant that is stale, although the server, whose time began later, still holds the permit for us. If the
+ * renewal fails while the grant still proves something, the answer of the grant becomes the last answer again. Another
+ * client's grant is not renewed.
  */
 static enum permit_status renew_if_stale(struct permit_client *client, struct permit_request *request)
 {
-    if (!request->yours || request->held_until_us - clock_boot() >= request->ttl_ms * US_PER_MS / 2)
+    if (!request->yours || !is_stale(request))
         return PERMIT_OK;
     struct http_reply grant = client->reply;
     bool ended;

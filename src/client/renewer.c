@@ -16,8 +16,8 @@
 #include "client/client.h"
 #include "client/wire.h"
 
-/* Renewals of a request held by heartbeat extend nothing, but report its end. */
-enum { EVERY_WITHOUT_TTL_MS = 600000, EVERY_BY_OWNER_MS = 10000 };
+/* The longest time until the end of a request without a ttl is noticed. */
+enum { LOOK_MS = 10000 };
 
 /* Pause after a refused credential. After ten in a second permitd closes all new connections of the address for a while. */
 enum { REFUSED_PAUSE_MS = 1000 };
@@ -25,7 +25,9 @@ enum { REFUSED_PAUSE_MS = 1000 };
 struct permit_renewer {
     struct permit_client *client;
     struct permit_renewer_options options;
+    const char *method;
     char path[PATH_MAX_BYTES];
+    int64_t every_ms;           /* time between two renewals */
     _Atomic int64_t held_until; /* 0: the request is lost */
     int stop_fd;                /* eventfd; readable once permit_renewer_stop is called */
     pid_t process;              /* that has the thread; a child of fork has not */
@@ -56,11 +58,24 @@ static int64_t try_limit_ms(const struct permit_renewer *renewer)
     return held_until == NEVER ? NEVER : max_i64(1, (held_until - clock_boot()) / US_PER_MS / MIN_TRIES);
 }
 
-/* Renews once. Updates held_until on success. */
+/*
+ * Returns the time between two renewals of the request as its last answer shows it: its ttl may have been changed, or
+ * the max_hold of its semaphores.
+ */
+static int64_t interval_of(const struct permit_renewer_options *options, const struct permit_request *request)
+{
+    int64_t lasts_ms = request->ttl_ms > 0 ? request->ttl_ms : request->max_hold_ms;
+    int64_t every_ms = options->every_ms > 0 ? options->every_ms : INT64_MAX;
+    if (request->ttl_ms <= 0)
+        every_ms = min_i64(every_ms, LOOK_MS);
+    return lasts_ms ? min_i64(every_ms, max_i64(1, lasts_ms / MIN_TRIES)) : every_ms;
+}
+
+/* Renews once, or queries a request that its owner's heartbeat holds. Updates held_until on success. */
 static enum permit_status renew_once(struct permit_renewer *renewer, struct call_state *state, int64_t limit_ms)
 {
     struct permit_client *client = renewer->client;
-    struct http_call call = {.method = "POST",
+    struct http_call call = {.method = renewer->method,
                              .path = renewer->path,
                              .timeout_ms = min_i64(limit_ms, client_try_ms(client, state)),
                              .cancel_fd = renewer->stop_fd};
@@ -70,9 +85,14 @@ static enum permit_status renew_once(struct permit_renewer *renewer, struct call
     struct permit_request *request = wire_read_request(permit_client_answer(client), state->sent);
     if (!request)
         return client_fail(client, PERMIT_INTERNAL, "cannot parse the server's answer");
-    if (request->held)
+    if (request->held) {
         atomic_store(&renewer->held_until, request->held_until_us);
-    status = request->held ? PERMIT_OK : PERMIT_ENDED;
+        renewer->every_ms = interval_of(&renewer->options, request);
+    } else {
+        buf_printf(&client->message, "%s has ended (%s)", request->external_id,
+                   request->end_reason ? request->end_reason : "it is not held");
+        status = PERMIT_ENDED;
+    }
     permit_request_free(request);
     return status;
 }
@@ -85,7 +105,7 @@ static enum permit_status renew_once(struct permit_renewer *renewer, struct call
 static boot_us next_try(struct permit_renewer *renewer, struct call_state *state, enum permit_status status,
                         int64_t limit_ms)
 {
-    int64_t pause_ms = renewer->options.every_ms;
+    int64_t pause_ms = renewer->every_ms;
     bool is_refused = status == PERMIT_UNAUTHENTICATED || status == PERMIT_FORBIDDEN;
     state->failures = status ? state->failures + 1 : 0;
     if (status && client_next_server(renewer->client, state, status))
@@ -110,7 +130,7 @@ static void *renewer_run(void *context)
     enum permit_status status = PERMIT_NO_SERVER;
     struct call_state state = {.sent = clock_boot()};
     /* A replayed request may have little time left. */
-    boot_us next = moment_after(state.sent, min_i64(renewer->options.every_ms, try_limit_ms(renewer)));
+    boot_us next = moment_after(state.sent, min_i64(renewer->every_ms, try_limit_ms(renewer)));
     while (sleep_until(renewer, next)) {
         if (!permit_renewer_holds(renewer)) {
             const char *message = permit_client_message(renewer->client);
@@ -160,18 +180,17 @@ enum permit_status permit_renewer_start(const struct permit_client *client, cons
     struct permit_renewer *renewer = calloc(1, sizeof(*renewer));
     if (!renewer)
         return PERMIT_NO_MEMORY;
+    bool by_owner = request->ttl_ms == PERMIT_TTL_OWNER; /* a renewal would extend nothing */
     renewer->options = *options;
-    if (renewer->options.every_ms <= 0)
-        renewer->options.every_ms = request->ttl_ms == PERMIT_TTL_OWNER  ? EVERY_BY_OWNER_MS
-                                    : request->ttl_ms == PERMIT_TTL_NONE ? EVERY_WITHOUT_TTL_MS
-                                                                         : max_i64(1, request->ttl_ms / 3);
+    renewer->method = by_owner ? "GET" : "POST";
+    renewer->every_ms = interval_of(options, request);
     renewer->process = getpid();
     atomic_init(&renewer->held_until, request->held_until_us);
     renewer->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     enum permit_status status = renewer->stop_fd < 0 ? PERMIT_NO_MEMORY : client_copy(client, &renewer->client);
     if (!status)
         servers_start_at(&renewer->client->servers, client->servers.list[client->servers.current].http);
-    if (!status && !client_request_path(request->external_id, "/renew", renewer->path))
+    if (!status && !client_request_path(request->external_id, by_owner ? "" : "/renew", renewer->path))
         status = PERMIT_INVALID;
     if (!status && !start_thread(renewer))
         status = PERMIT_NO_MEMORY;

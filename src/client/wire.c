@@ -325,8 +325,9 @@ static bool read_request(struct json_object *object, boot_us sent, struct permit
     request->yours = !request->replayed || true_of(object, "yours");
     request->already_released = true_of(object, "already_released");
     request->ttl_ms = ttl_of(object);
+    request->max_hold_ms = bounded_number_of(object, "max_hold_ms", 0, 1, LONGEST_TTL_MS);
     /* By the local clock: the time left by the server's, counted from before the call was sent. */
-    int64_t left_ms = number_of(object, "expires_in_ms", INT64_MAX);
+    int64_t left_ms = number_of(object, "expires_in_ms", request->max_hold_ms ? request->max_hold_ms : INT64_MAX);
     request->held_until_us = request->held ? moment_after(sent, max_i64(left_ms, 0)) : 0;
     return copy_text(object, "external_id", &request->external_id) && copy_text(object, "owner", &request->owner) &&
            copy_text(object, "end_reason", &request->end_reason) &&

@@ -233,6 +233,10 @@ struct outcome {
     const struct shortage *shortages;  /* no_capacity: in the order of the wants */
     size_t shortage_count;
     const char *detail;    /* free text for the answer; NULL: the status's title */
+    int64_t max_ttl_ms;    /* refused: the longest ttl that all its semaphores accept, and its own is longer; 0: the
+                              ttl is not too long */
+    int64_t max_hold_ms;   /* `request` is held and has no ttl: it becomes stale so long after its last renewal; 0: it
+                              has another deadline, or none */
     const uint64_t *needs; /* put_back: ids of all semaphores to lock, ascending */
     size_t need_count;
 };

@@ -30,8 +30,11 @@ struct request *request_new(struct planner *planner, const struct operation *ope
     return copied ? request : NULL;
 }
 
-/* Describes the request of a key that is used again for a different one. Names only semaphores that are locked here. */
-const char *reused_sentence(struct planner *planner, const struct request *request, const struct scope *scope)
+/*
+ * Describes the request of a key that is used again for a different one. Names only semaphores that are locked here.
+ * NULL: out of memory, or the request is not in the scope.
+ */
+static const char *reused_sentence(struct planner *planner, const struct request *request, const struct scope *scope)
 {
     if (planner_out_of_scope(planner, request, scope))
         return NULL;
@@ -59,6 +62,23 @@ const char *reused_sentence(struct planner *planner, const struct request *reque
     if (text && request->ttl_ms > 0)
         text = planner_sentence(planner, "%s, ttl %lld ms", text, (long long)request->ttl_ms);
     return text;
+}
+
+/*
+ * The longest ttl is in the refusal, too: a client that always asks for its own ttl, and for a shorter one where that is
+ * too long, finds the request that it has made so.
+ */
+void refuse_reused(struct planner *planner, struct outcome *outcome, const struct request *request,
+                   const struct operation *operation)
+{
+    struct hold_limits limits = NO_HOLD_LIMITS;
+    for (size_t i = 0; i < operation->want_count; i++) {
+        const struct semaphore_image *image = planner_image(planner, operation->wants[i].semaphore_id);
+        if (image && image->semaphore->retired_at == NEVER)
+            limits_add(&limits, image->semaphore);
+    }
+    outcome_refuse(outcome, PERMIT_KEY_REUSED, reused_sentence(planner, request, operation->scope));
+    (void)ttl_refusal(operation->ttl, &limits, &outcome->max_ttl_ms);
 }
 
 void claim(struct planner *planner, struct key *key)
@@ -91,7 +111,7 @@ static enum permit_status plan_replay(struct planner *planner, struct outcome *o
         return PERMIT_OK;
     }
     if (request->has_digest && memcmp(request->digest, operation->digest, DIGEST_SIZE) != 0) {
-        outcome_refuse(outcome, PERMIT_KEY_REUSED, reused_sentence(planner, request, operation->scope));
+        refuse_reused(planner, outcome, request, operation);
         return PERMIT_OK;
     }
     if (!planner_has_locked_all(planner, request))
@@ -158,26 +178,25 @@ static bool owner_is_alive(const struct planner *planner, struct bytes owner)
 }
 
 /* Checks if the request can be granted at all; collects the limits of its semaphores. */
-static enum permit_status check_wants(struct planner *planner, const struct operation *operation,
-                                      struct hold_limits *limits, const char **ret_detail)
+static enum permit_status check_wants(struct planner *planner, const struct operation *operation, struct fit *fit)
 {
     const struct semaphore *paused = NULL;
     for (size_t i = 0; i < operation->want_count; i++) {
         const struct want *want = &operation->wants[i];
-        enum permit_status status = want_refusal(planner, want, i, ret_detail);
+        enum permit_status status = want_refusal(planner, want, i, &fit->detail);
         if (status != PERMIT_OK)
             return status;
         const struct semaphore *semaphore = planner_image(planner, want->semaphore_id)->semaphore;
-        limits_add(limits, semaphore);
+        limits_add(&fit->limits, semaphore);
         if (!paused && semaphore->paused_reason.data)
             paused = semaphore;
     }
-    *ret_detail = ttl_refusal(operation->ttl, limits);
-    if (*ret_detail)
+    fit->detail = ttl_refusal(operation->ttl, &fit->limits, &fit->max_ttl_ms);
+    if (fit->detail)
         return PERMIT_INVALID;
     if (!paused)
         return PERMIT_OK;
-    *ret_detail = planner_sentence(planner, "%.*s is paused: %.*s", (int)paused->name.length, paused->name.data,
+    fit->detail = planner_sentence(planner, "%.*s is paused: %.*s", (int)paused->name.length, paused->name.data,
                                    (int)paused->paused_reason.length, paused->paused_reason.data);
     return PERMIT_PAUSED;
 }
@@ -435,32 +454,27 @@ enum permit_status grant(struct planner *planner, struct key *key, const struct 
     return PERMIT_OK;
 }
 
-/*
- * Returns a reason other than capacity to refuse a request. The owners of all acquires of the batch were read, so one
- * that is missing does not exist.
- */
-enum permit_status check_request(struct planner *planner, const struct operation *operation, struct hold_limits *limits,
-                                 const char **ret_detail)
+/* The owners of all acquires of the batch were read, so one that is missing does not exist. */
+void check_request(struct planner *planner, const struct operation *operation, struct fit *fit)
 {
-    enum permit_status status = check_wants(planner, operation, limits, ret_detail);
-    if (status != PERMIT_OK)
-        return status;
+    *fit = (struct fit){.limits = NO_HOLD_LIMITS};
+    fit->status = check_wants(planner, operation, fit);
+    if (fit->status != PERMIT_OK)
+        return;
     if (operation->ttl.kind == TTL_OWNER && !owner_is_alive(planner, operation->owner)) {
-        *ret_detail = "ttl \"owner\" needs a heartbeat: PUT /v1/owners/{owner} first";
-        return PERMIT_UNKNOWN_OWNER;
-    }
-    if (planner->now < planner->view->grants_from) {
-        *ret_detail =
+        fit->status = PERMIT_UNKNOWN_OWNER;
+        fit->detail = "ttl \"owner\" needs a heartbeat: PUT /v1/owners/{owner} first";
+    } else if (planner->now < planner->view->grants_from) {
+        fit->status = PERMIT_BUSY;
+        fit->detail =
             "the token epoch was just raised (failover, restore, or fence bump); grants resume in a few seconds";
-        return PERMIT_BUSY;
     }
-    return PERMIT_OK;
 }
 
 enum permit_status acquire_fit(struct planner *planner, const struct operation *operation, struct fit *ret_fit)
 {
-    struct fit fit = {.limits = NO_HOLD_LIMITS};
-    fit.status = check_request(planner, operation, &fit.limits, &fit.detail);
+    struct fit fit;
+    check_request(planner, operation, &fit);
     if (fit.status == PERMIT_OK && planner->due_count)
         fit.status = end_due_holders(planner, operation, &fit);
     if (fit.status == PERMIT_OK && fit.unlocked_count == 0)
@@ -520,6 +534,7 @@ static enum permit_status plan_new(struct planner *planner, struct outcome *outc
     if (status != PERMIT_OK || id_count)
         return status == PERMIT_OK ? outcome_put_back(planner, outcome, key, operation, ids, id_count) : status;
     outcome_refuse(outcome, fit.status, fit.detail);
+    outcome->max_ttl_ms = fit.max_ttl_ms;
     outcome->shortages = fit.shortages;
     outcome->shortage_count = fit.shortage_count;
     outcome->may_wait = refusal_may_wait(fit.status);

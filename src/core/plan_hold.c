@@ -16,15 +16,17 @@ void limits_add(struct hold_limits *limits, const struct semaphore *semaphore)
 }
 
 /* A ttl longer than max_ttl is refused, never shortened. A heartbeat's ttl has its own limit. */
-const char *ttl_refusal(struct ttl ttl, const struct hold_limits *limits)
+const char *ttl_refusal(struct ttl ttl, const struct hold_limits *limits, int64_t *ret_max_ttl_ms)
 {
-    if (limits->max_ttl_ms < 0)
-        return NULL;
+    const char *refusal = NULL;
     if (ttl.kind == TTL_UNLIMITED)
-        return "ttl \"none\" is not allowed: a semaphore of the request has a max_ttl";
-    if (ttl.kind == TTL_DURATION && ttl.ms > limits->max_ttl_ms)
-        return "ttl exceeds the max_ttl of a semaphore of the request";
-    return NULL;
+        refusal = "ttl \"none\" is not allowed: a semaphore of the request has a max_ttl";
+    else if (ttl.kind == TTL_DURATION && ttl.ms > limits->max_ttl_ms)
+        refusal = "ttl exceeds the max_ttl of a semaphore of the request";
+    if (!refusal || limits->max_ttl_ms < 0)
+        return NULL;
+    *ret_max_ttl_ms = limits->max_ttl_ms;
+    return refusal;
 }
 
 /* A request without a ttl becomes stale after max_hold. A request with ttl "owner" ends with its owner. */
@@ -264,14 +266,15 @@ static void touch_semaphores(struct planner *planner, const struct request *requ
         image_touch(planner_image(planner, request->permits[i].semaphore_id));
 }
 
-static const char *renew_refusal(const struct request *request, struct ttl ttl, const struct hold_limits *limits)
+static const char *renew_refusal(const struct request *request, struct ttl ttl, const struct hold_limits *limits,
+                                 int64_t *ret_max_ttl_ms)
 {
     bool by_owner = request->ttl_ms == TTL_BY_OWNER;
     if (by_owner && ttl.kind != TTL_ABSENT && ttl.kind != TTL_OWNER)
         return "the request has ttl \"owner\"; renew it without a ttl";
     if (!by_owner && ttl.kind == TTL_OWNER)
         return "ttl \"owner\" is only allowed in an acquire; this request has its own ttl";
-    return ttl_refusal(ttl, limits);
+    return ttl_refusal(ttl, limits, ret_max_ttl_ms);
 }
 
 /* Extends the deadline, never shortens it; a confirmed request has none. */
@@ -284,7 +287,7 @@ enum permit_status plan_renew(struct planner *planner, struct outcome *outcome, 
     struct request *request = key->request;
     struct ttl ttl = operation->ttl;
     struct hold_limits limits = limits_of_request(planner, request);
-    const char *refusal = renew_refusal(request, ttl, &limits);
+    const char *refusal = renew_refusal(request, ttl, &limits, &outcome->max_ttl_ms);
     if (refusal) {
         outcome_refuse(outcome, PERMIT_INVALID, refusal);
         return PERMIT_OK;

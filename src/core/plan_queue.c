@@ -241,13 +241,13 @@ static enum permit_status plan_other_content(struct planner *planner, struct out
                                              const struct operation *operation, bool *ret_new)
 {
     if (key->asks || server_is_alive(planner, key->request->server_id)) {
-        outcome_refuse(outcome, PERMIT_KEY_REUSED, reused_sentence(planner, key->request, operation->scope));
+        refuse_reused(planner, outcome, key->request, operation);
         return PERMIT_OK;
     }
     if (!planner_has_locked_all(planner, key->request))
         return outcome_put_back(planner, outcome, key, operation, NULL, 0);
     if (planner_out_of_scope(planner, key->request, operation->scope)) {
-        outcome_refuse(outcome, PERMIT_KEY_REUSED, NULL);
+        refuse_reused(planner, outcome, key->request, operation);
         return PERMIT_OK;
     }
     waiter_remove(planner, key);
@@ -379,6 +379,7 @@ enum permit_status refuse_asks(struct planner *planner, struct key *key, const s
         struct outcome *outcome = ask->outcome;
         *outcome = (struct outcome){.status = fit->status,
                                     .detail = fit->detail,
+                                    .max_ttl_ms = fit->max_ttl_ms,
                                     .shortages = fit->shortages,
                                     .shortage_count = fit->shortage_count,
                                     .may_wait = may_wait};

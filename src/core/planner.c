@@ -133,6 +133,8 @@ enum permit_status outcome_assert(struct planner *planner, struct outcome *outco
         return PERMIT_NO_MEMORY;
     *copy = *request;
     outcome->request = copy;
+    if (request->state == REQUEST_ACQUIRED && request->ttl_ms == TTL_NONE && request->confirmed_at == NEVER)
+        outcome->max_hold_ms = limits_of_request(planner, request).max_hold_ms;
     return PERMIT_OK;
 }
 

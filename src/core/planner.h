@@ -217,8 +217,9 @@ struct hold_limits {
 
 /* The check of an acquire against the rows: it fits, or the reason why not. */
 struct fit {
-    enum permit_status status; /* PERMIT_OK: it fits; else a refusal, with the next three as in struct outcome */
+    enum permit_status status; /* PERMIT_OK: it fits; else a refusal, with the next four as in struct outcome */
     const char *detail;
+    int64_t max_ttl_ms;
     const struct shortage *shortages;
     size_t shortage_count;
     struct hold_limits limits;
@@ -232,9 +233,8 @@ struct fit {
  */
 enum permit_status acquire_fit(struct planner *planner, const struct operation *operation,
                                struct fit *ret_fit) MUST_CHECK;
-/* Returns the reason other than capacity to refuse a request, which has its detail; PERMIT_OK: none. */
-enum permit_status check_request(struct planner *planner, const struct operation *operation, struct hold_limits *limits,
-                                 const char **ret_detail) MUST_CHECK;
+/* Finds a reason other than capacity to refuse a request, and its limits. Sets all of *fit but what concerns capacity. */
+void check_request(struct planner *planner, const struct operation *operation, struct fit *fit);
 /* Makes the row of an acquire that has none. NULL: out of memory. */
 struct request *request_of_acquire(struct planner *planner, struct key *key,
                                    const struct operation *operation) MUST_CHECK;
@@ -264,11 +264,9 @@ static inline bool refusal_may_wait(enum permit_status status)
  */
 enum permit_status grant(struct planner *planner, struct key *key, const struct operation *operation,
                          const struct hold_limits *limits, uint64_t unclaimed_at) MUST_CHECK;
-/*
- * Returns the sentence that refuses the key for a different request. NULL: out of memory, or the request is not in the
- * scope.
- */
-const char *reused_sentence(struct planner *planner, const struct request *request, const struct scope *scope);
+/* Refuses an acquire whose key stands for this request, which is a different one. */
+void refuse_reused(struct planner *planner, struct outcome *outcome, const struct request *request,
+                   const struct operation *operation);
 /* Claims an unclaimed grant: its ttl counts from now. */
 void claim(struct planner *planner, struct key *key);
 
@@ -376,8 +374,8 @@ void end_request(struct planner *planner, struct key *key, enum end_reason reaso
 void limits_add(struct hold_limits *limits, const struct semaphore *semaphore);
 /* Returns the combined limits of the semaphores of a held request, all of which are locked. */
 struct hold_limits limits_of_request(struct planner *planner, const struct request *request);
-/* Returns the reason to refuse a ttl; NULL: allowed. */
-const char *ttl_refusal(struct ttl ttl, const struct hold_limits *limits);
+/* Returns the reason to refuse a ttl, with the longest that is accepted; NULL: allowed. */
+const char *ttl_refusal(struct ttl ttl, const struct hold_limits *limits, int64_t *ret_max_ttl_ms);
 /* Returns the due_at of a request granted or renewed now; NEVER: no deadline of its own. */
 utc_us due_from(utc_us now, int64_t ttl_ms, int64_t grace_ms, int64_t max_hold_ms);
 

@@ -204,9 +204,9 @@ enum permit_status engine_submit(struct engine *engine, struct op *op)
         status = PERMIT_DATABASE_UNAVAILABLE;
     else if (!is_within_limit(engine, op))
         status = PERMIT_TOO_MANY;
-    else if (waiter && !waiter_in_batch(waiter))
+    else if (waiter && !waiter_in_batch(waiter) && waiter_asks_same(waiter, op))
         status = waitlist_join(engine, waiter, op);
-    else
+    else /* a batch refuses it if its key waits with other content */
         wake = queue_add(&engine->queue, op) && engine->idle_workers;
     if (status == PERMIT_OK)
         atomic_fetch_add(&engine->named_size, op->named_size);

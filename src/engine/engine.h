@@ -202,8 +202,8 @@ void op_init(struct op *op, struct operation *operation, mono_us deadline,
 /* Creates an engine and starts its tasks, which connect by themselves. False: no memory or no thread (message). */
 bool engine_start(const struct engine_settings *settings, struct engine **ret_engine, struct buf *message) MUST_CHECK;
 /*
- * Takes the op. Any status but PERMIT_OK (too_many, shutting_down, key_reused, or database_unavailable as in
- * engine_refusal) refuses it: `decided` is not called, and the op stays with the caller.
+ * Takes the op. Any status but PERMIT_OK (too_many, shutting_down, or database_unavailable as in engine_refusal) refuses
+ * it: `decided` is not called, and the op stays with the caller.
  */
 enum permit_status engine_submit(struct engine *engine, struct op *op) MUST_CHECK;
 

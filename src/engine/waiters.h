@@ -81,6 +81,12 @@ static inline bool waiter_in_batch(const struct waiter *waiter)
     return waiter->in_grant || (waiter->woken && !waiter->op.queued);
 }
 
+/* Returns true if the acquire, which has the key of the waiter, asks for the same. */
+static inline bool waiter_asks_same(const struct waiter *waiter, const struct op *op)
+{
+    return memcmp(waiter->operation.digest, op->operation->digest, DIGEST_SIZE) == 0;
+}
+
 /* NULL: no waiter has this key, or this request id. */
 struct waiter *waiters_find(const struct waiters *waiters, struct bytes external_id);
 struct waiter *waiters_find_id(const struct waiters *waiters, uint64_t request_id);

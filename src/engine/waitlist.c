@@ -63,11 +63,9 @@ static void take_clients(struct waiters *waiters, struct waiter *waiter, mono_us
 enum permit_status waitlist_join(struct engine *engine, struct waiter *waiter, struct op *op)
 {
     struct waiters *waiters = &engine->queue.waiters;
-    assert(!waiter_in_batch(waiter));
+    assert(!waiter_in_batch(waiter) && waiter_asks_same(waiter, op));
     if (waiters->closed)
         return PERMIT_SHUTTING_DOWN;
-    if (memcmp(waiter->operation.digest, op->operation->digest, DIGEST_SIZE) != 0)
-        return PERMIT_KEY_REUSED;
     if (op->wait_until == 0)
         op->wait_until = op->arrived_at; /* the next batch decides */
     op->joined_since_batch = true;
@@ -234,6 +232,9 @@ bool waitlist_park(struct engine *engine, struct op *op, const struct request *r
     struct waiters *waiters = &engine->queue.waiters;
     assert(!op->queued && !op->keyed);
     struct waiter *waiter = waiters_find(waiters, op->operation->external_id);
+    if (waiter &&
+        !waiter_asks_same(waiter, op)) /* its row is gone; its batch finds that this one has taken its place */
+        return false;
     if (!waiter) {
         waiter = waiters_add(engine, op, request);
         if (!waiter)

@@ -27,7 +27,7 @@ struct batch;
 
 /* ---- in ---- */
 
-/* Adds the op as a client of the waiter with its key. Any status but PERMIT_OK refuses the op. */
+/* Adds the op as a client of the waiter with its key and content. Any status but PERMIT_OK refuses the op. */
 enum permit_status waitlist_join(struct engine *engine, struct waiter *waiter, struct op *op);
 /*
  * Sets how the acquires of a batch wait: whether they enter the queue, stay in it, or leave it. An acquire that may not
@@ -36,7 +36,7 @@ enum permit_status waitlist_join(struct engine *engine, struct waiter *waiter, s
 void waitlist_prepare(struct engine *engine, struct batch *batch);
 /*
  * Parks an acquire whose request waits after COMMIT (outcome->waits). False: out of memory, or its client has left or
- * its wait has ended meanwhile; the caller decides it, and the waitlist gives up its place.
+ * its wait has ended meanwhile, or a waiter with other content stands for its key; the caller decides it, and the waitlist gives up its place.
  */
 bool waitlist_park(struct engine *engine, struct op *op, const struct request *request) MUST_CHECK;
 /* Records the settings by which a batch has decided that the waiter waits. */

@@ -228,10 +228,11 @@ if script -qec true /dev/null </dev/null >/dev/null 2>&1; then
     check "and writes it" grep -qF "$good" "$saved"
     : >"$dir/raw"
     { soon grep -q '^Token for' "$dir/raw" && printf '\003'; soon grep -q 'echo:' "$dir/raw"; } |
-        SHELL=/bin/bash env --default-signal timeout --foreground 60 script -qec "'$permitctl' login $plain; echo status:\$?; stty | grep -c -e -echo; echo echo:" /dev/null >"$dir/raw" 2>/dev/null
+        SHELL=/bin/bash env --default-signal timeout --foreground 60 script -qec "'$permitctl' login $plain/$'a\xe2\x80\xaeb'; echo status:\$?; stty | grep -c -e -echo; echo echo:" /dev/null >"$dir/raw" 2>/dev/null
     tr -d '\r' <"$dir/raw" >"$dir/screen"
     check "Ctrl-C ends it: 130" grep -q status:130 "$dir/screen"
     check "with the echo on again" grep -qx 0 "$dir/screen"
+    check "the prompt shows a control of the direction of text as ?" grep -q "^Token for $plain/a???b: " "$dir/screen"
 fi
 call "$permitctl" logout
 check "logout removes the file" test "$code $err" = "0 permitctl: removed $saved"

@@ -24,6 +24,8 @@ call "$permitctl" run -s backups -- sh -c 'env | grep ^PERMIT_'
 check "PERMIT_TOKEN is a number" grep -Eqx 'PERMIT_TOKEN=[0-9]+' "$dir/out"
 check "PERMIT_SLOTS is the slot" grep -Eqx 'PERMIT_SLOTS=[12]' "$dir/out"
 check "PERMIT_REQUEST is the key" grep -Eqx 'PERMIT_REQUEST=[0-9a-f-]{36}' "$dir/out"
+check "PERMIT_REQUESTS has only this key in an outermost run" \
+    test "$(sed -n 's/^PERMIT_REQUESTS=//p' "$dir/out")" = "$(sed -n 's/^PERMIT_REQUEST=//p' "$dir/out")"
 check "PERMIT_GRANT is the grant" test "$(sed -n 's/^PERMIT_GRANT=//p' "$dir/out" | jq -r .permits[0].token)" = \
     "$(sed -n 's/^PERMIT_TOKEN=//p' "$dir/out")"
 call "$permitctl" run -s backups:2 -- sh -c 'echo $PERMIT_SLOTS'
@@ -80,6 +82,76 @@ call "$permitctl" run -s backups --ttl 8s --id renewed -- sleep 9
 check "a command that takes longer than its ttl" test "$code" = 0
 outlived='def seconds: sub("[.].*"; "Z") | fromdate; (.ended_at | seconds) - (.acquired_at | seconds) >= 8 and .end_reason == "released"'
 check "was renewed and ended once, by its release" test "$("$permitctl" --json show renewed | jq "$outlived")" = true
+
+# The ttl of run, and a semaphore that accepts less.
+call "$permitctl" run -s backups -- sh -c "'$permitctl' --json show \$PERMIT_REQUEST"
+check "run asks for a ttl of 2 minutes" test "$code $(jq .ttl_ms <<<"$out")" = "0 120000"
+"$permitctl" --json semaphore put brief --capacity 1 --max-ttl 20s >/dev/null
+"$permitctl" --json semaphore put briefer --capacity 1 --max-ttl 10s >/dev/null
+call "$permitctl" run -s backups -s brief -s briefer -- sh -c "'$permitctl' --json show \$PERMIT_REQUEST"
+check "or for the shortest max_ttl of its semaphores" test "$code $(jq .ttl_ms <<<"$out")" = "0 10000"
+call "$permitctl" run -s brief --ttl 21s true
+check "a ttl that was given is refused if it is too long" contains "$code $err" "65 permitctl: invalid: ttl exceeds the max_ttl"
+"$permitctl" run -s brief --id brief-key -- sh -c "echo > '$dir/brief_runs'; $(until_there "$dir/brief_ends")" &
+pid=$!
+soon test -e "$dir/brief_runs"
+call "$permitctl" run -s brief --id brief-key true
+check "the key of another run is found with the shorter ttl, too" contains "$code $err" "75 permitctl: key brief-key is already held"
+touch "$dir/brief_ends"
+finish "$pid"
+
+# --ttl none: max_hold ends a hold that is not renewed.
+"$permitctl" --json semaphore put limited --capacity 1 --max-hold 8s >/dev/null
+call "$permitctl" acquire -s limited --ttl none --id limited-key
+check "acquire shows max_hold of a hold without a ttl" test "$code $(sed -n 's/^max hold *//p' "$dir/out")" = "0 8s"
+"$permitctl" --json release limited-key >/dev/null
+call "$permitctl" run -s limited --ttl none --id renewed-2 -- sleep 9
+check "a command without a ttl is renewed within max_hold" test "$code" = 0
+check "and ended once, by its release" test "$("$permitctl" --json show renewed-2 | jq "$outlived")" = true
+
+# Runs inside runs.
+nested() { timeout -s KILL 120 "$permitctl" run "$@"; }
+"$permitctl" --json semaphore put alone --capacity 1 >/dev/null
+call nested -s alone --id outer-1 -- "$permitctl" run -s alone -- touch "$dir/ran_inside"
+check "a run inside a run that holds all that it wants: 75 at once" test "$code$(ls "$dir/ran_inside" 2>/dev/null)" = 75
+check "one line names the outer run" \
+    test "$err" = "permitctl: no_capacity: alone: 1 asked, but the outer runs of this command (outer-1) hold 1 of 1, and end only after it"
+call nested -s alone -- "$permitctl" run -E 9 -s network -s alone --wait 10m -- touch "$dir/ran_inside"
+check "also with -E and --wait, and among others" test "$code$(ls "$dir/ran_inside" 2>/dev/null)" = 9
+call nested -s alone -- "$permitctl" acquire -s alone --wait 10m
+check "so does acquire, if it waits" contains "$code $err" "75 permitctl: no_capacity: alone: 1 asked, but the outer runs"
+call nested -s alone -- "$permitctl" --json run -s alone true
+check "--json: a problem" test "$code $(jq -r .type <<<"$out")" = "75 /problems/no_capacity"
+call nested -s backups -- "$permitctl" run -s alone -- sh -c 'exit 7'
+check "a run inside a run of something else" test "$code" = 7
+call nested -s backups --id outer-2 -- "$permitctl" run -s backups --id inner-2 -- "$permitctl" run -s alone --id inmost-2 -- \
+    sh -c 'echo "$PERMIT_REQUEST: $PERMIT_REQUESTS"'
+check "if the capacity suffices, it holds beside the outer one" test "$code" = 0
+check "PERMIT_REQUESTS has all keys, outermost first, PERMIT_REQUEST its own" test "$out" = "inmost-2: outer-2 inner-2 inmost-2"
+call nested -s backups -- "$permitctl" run -s backups -- "$permitctl" run -s backups true
+check "all outer runs count together" contains "$code $err" "75 permitctl: no_capacity: backups: 1 asked, but the outer runs of this command"
+call nested -s backups -- "$permitctl" run -s backups:3 true
+check "more than the capacity is refused as ever" contains "$code $err" "65 permitctl: never_satisfiable"
+call env PERMIT_REQUESTS="outer-1 outer-2 never-there" "$permitctl" run -s alone -- sh -c 'exit 7'
+check "outer runs that hold no more count nothing" test "$code" = 7
+call nested -s alone -- env -u PERMIT_REQUESTS "$permitctl" run -s alone true
+check "PERMIT_REQUEST counts if there is no list" contains "$code $err" "75 permitctl: no_capacity: alone: 1 asked, but the outer runs"
+"$permitctl" --json acquire -s backups --id beside-it >/dev/null
+nested -s backups -- "$permitctl" run -s backups -- sh -c 'exit 7' 2>"$dir/err" &
+pid=$!
+check "a run inside a run waits for a unit of another client" soon waiting backups 1
+"$permitctl" --json release beside-it >/dev/null
+finish "$pid"
+check "and gets it" test "$code" = 7
+"$permitctl" --json semaphore put row --capacity 3 --label A1 --label A2 >/dev/null
+call nested -s row --slot A1 --slot '#3' -- "$permitctl" run -s row --slot A1 true
+check "a slot of the outer run is one that it would wait for" contains "$code $err" \
+    "75 permitctl: no_capacity: row: the outer runs of this command ("
+call nested -s row --slot A1 --slot '#3' -- "$permitctl" run -s row --any-of A1 --any-of '#3' true
+check "so is one of several, if it has all of them" contains "$code $err" "hold 2 of the named slots, and end only after it"
+call nested -s row --slot A1 --slot '#3' -- "$permitctl" run -s row --any-of A1 --any-of A2 -- sh -c 'echo $PERMIT_SLOTS'
+check "but not if one is free" test "$code $out" = "0 2"
+
 # Replays.
 "$permitctl" run -s backups --id nightly -- sleep 60 &
 pid=$!
@@ -121,7 +193,12 @@ start_relay drop drop pass
 call "$permitctl" --url "$relay" --json acquire -s single --id one-key-3
 check "acquire reports an own grant" test "$code $(jq -r '.replayed, .yours' <<<"$out" | xargs)" = "0 true true"
 call "$permitctl" acquire -s single --id one-key-3
-check "and one of another client" test "$code $(sed -n 's/^yours *//p' "$dir/out")" = "0 no"
+check "one of another client: it shows it, and ends with 75" test "$code $(sed -n 's/^yours *//p' "$dir/out")" = "75 no"
+check "with a sentence" contains "$err" "permitctl: key one-key-3 is already held by another client"
+call "$permitctl" --json acquire -s single --id one-key-3 -E 9
+check "-E changes it" test "$code $(jq .yours <<<"$out")" = "9 false"
+call "$permitctl" acquire -s single --id one-key-3 --allow-replay
+check "--allow-replay: 0" test "$code$err $(sed -n 's/^yours *//p' "$dir/out")" = "0 no"
 call "$permitctl" release one-key-3
 stop_relay
 

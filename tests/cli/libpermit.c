@@ -541,6 +541,68 @@ static void client_pauses_if_the_server_does_not_wait(void)
     check(script_end(&script), "for as long as it takes");
 }
 
+#define CROWDED PROBLEM("too_many", ",\"retry_after_ms\":100")
+
+static void full_queue_is_asked_less_and_less_often(void)
+{
+    SCRIPT(script, {ANSWER, 429, CROWDED, NULL}, {ANSWER, 429, CROWDED, NULL}, {ANSWER, 429, CROWDED, NULL},
+           {ANSWER, 429, CROWDED, NULL}, {WAIT, 423, FULL, "\"wait\":\"100ms\""}, {ANSWER, 429, CROWDED, NULL},
+           {ANSWER, 201, GRANT("false", TTL), NULL});
+    struct permit_client *client = client_of_one_try(&script);
+    struct permit_request *request = NULL;
+    check(acquire_in_pieces(client, PERMIT_FOREVER, 100, &request) == PERMIT_OK, "a full queue is asked again,");
+    check(script.at[1] - script.at[0] >= 100 && script.at[2] - script.at[1] >= 200 &&
+              script.at[3] - script.at[2] >= 400 && script.at[4] - script.at[3] >= 800,
+          "each time after twice the pause");
+    permit_request_free(request);
+    permit_client_free(client);
+    check(script_end(&script), "until the request has a place");
+}
+
+static enum permit_status acquire_with_retries(struct permit_client *client, int64_t wait_ms, int64_t retry_ms,
+                                               struct permit_request **ret_request)
+{
+    struct permit_acquire_options options = {
+        .permits = &want, .permit_count = 1, .wait_ms = wait_ms, .retry_ms = retry_ms, .ttl_ms = TTL_MS};
+    return permit_acquire(client, &options, ret_request);
+}
+
+static void acquire_without_retries_is_tried_once(void)
+{
+    SCRIPT(script, {CUT, 0, NULL, NULL}, {ANSWER, 429, CROWDED, "\"wait\":\"60000ms\""},
+           {ANSWER, 503, PROBLEM("busy", ",\"retry_after_ms\":50"), NULL}, {WAIT, 423, FULL, NULL},
+           {ANSWER, 201, GRANT("false", TTL), NULL});
+    struct permit_client *client = client_of(&script, 0);
+    struct permit_request *request = NULL;
+    check(acquire_with_retries(client, PERMIT_FOREVER, -1, &request) == PERMIT_NO_SERVER,
+          "without retries a lost answer ends an acquire,");
+    check(acquire_with_retries(client, PERMIT_FOREVER, -1, &request) == PERMIT_TOO_MANY, "so does a full queue,");
+    check(acquire_with_retries(client, 0, -1, &request) == PERMIT_BUSY, "and a server that is busy");
+    check(acquire_with_retries(client, 500, -1, &request) == PERMIT_NO_CAPACITY, "a wait is no retry");
+    check(acquire_with_retries(client, 0, -1, &request) == PERMIT_OK, "nor is a grant refused");
+    permit_request_free(request);
+    permit_client_free(client);
+    check(script_end(&script), "each was sent once");
+}
+
+static void acquire_retries_for_as_long_as_its_wait(void)
+{
+#define BUSY_FOR_NOW {ANSWER, 503, PROBLEM("busy", ",\"retry_after_ms\":50"), NULL}
+    SCRIPT(script, BUSY_FOR_NOW, BUSY_FOR_NOW, BUSY_FOR_NOW, BUSY_FOR_NOW, {ANSWER, 201, GRANT("false", TTL), NULL});
+    struct permit_client *client = hasty_client_of(&script, 0);
+    struct permit_request *request = NULL;
+    int64_t start = now_ms();
+    check(acquire_with_retries(client, LONG_MS, LONG_MS, &request) == PERMIT_OK,
+          "retry_ms of an acquire goes beyond that of its client");
+    check(script_end(&script), "until there is an answer,");
+    permit_request_free(request);
+    start = now_ms();
+    check(acquire_with_retries(client, 1500, LONG_MS, &request) == PERMIT_NO_SERVER && now_ms() - start >= 1500 &&
+              now_ms() - start < LONG_MS,
+          "or the wait ends");
+    permit_client_free(client);
+}
+
 static void wait_survives_a_restart_of_the_server(void)
 {
     SCRIPT(script, {CUT, 0, NULL, NULL}, {ANSWER, 503, PROBLEM("shutting_down", ",\"retry_after_ms\":50"), NULL},
@@ -589,6 +651,27 @@ static void caller_learns_the_reason_of_the_wait(void)
     permit_request_free(request);
     permit_client_free(client);
     (void)script_end(&script);
+}
+
+static void caller_that_learns_it_late_costs_no_call(void)
+{
+    SCRIPT(script, {WAIT, 423, FULL, "\"wait\":\"1500ms\""}, {ANSWER, 201, GRANT("false", TTL), "\"wait\":\"1500ms\""});
+    struct permit_client *client = client_of(&script, 0);
+    struct permit_request *request = NULL;
+    struct tale tale = {.client = client};
+    struct permit_acquire_options options = {.permits = &want,
+                                             .permit_count = 1,
+                                             .ttl_ms = TTL_MS,
+                                             .wait_ms = PERMIT_FOREVER,
+                                             .wait_piece_ms = 1500,
+                                             .waiting = on_waiting,
+                                             .waiting_context = &tale,
+                                             .waiting_late = true};
+    check(permit_acquire(client, &options, &request) == PERMIT_OK && tale.calls == 1 && tale.right,
+          "the reason of the wait may be told after each piece only");
+    permit_request_free(request);
+    permit_client_free(client);
+    check(script_end(&script), "and the first is as long as the others");
 }
 
 static void grant_that_expired_during_suspension_is_requested_again(void)
@@ -892,15 +975,15 @@ struct renewal_record {
     int64_t asked_ms[SEEN_MAX]; /* time of each request, by line of the script */
 };
 
-/* Acquires with the first line of the script, starts a renewer, and waits for the loss. */
-static struct renewal_record renew_until_lost(struct script *script)
+/* Acquires with the first line of the script, starts a renewer, and waits for the loss. every_ms: of the renewer. */
+static struct renewal_record renew_every_until_lost(struct script *script, int64_t every_ms)
 {
     struct permit_client *client = client_of(script, 0);
     struct permit_request *request = NULL;
     struct permit_renewer *renewer = NULL;
     struct renewal_record record = {.loss = {.calls = 0}};
     struct loss *loss = &record.loss;
-    struct permit_renewer_options options = {.lost = on_lost, .context = loss};
+    struct permit_renewer_options options = {.every_ms = every_ms, .lost = on_lost, .context = loss};
     int64_t start = now_ms();
     if (acquire(client, 0, &request) || permit_renewer_start(client, request, &options, &renewer))
         abort();
@@ -914,6 +997,72 @@ static struct renewal_record renew_until_lost(struct script *script)
     for (size_t i = 0; i < atomic_load(&script->served); i++)
         record.asked_ms[i] = script->at[i] - start;
     return record;
+}
+
+static struct renewal_record renew_until_lost(struct script *script)
+{
+    return renew_every_until_lost(script, 0);
+}
+
+/* A hold without a ttl, of semaphores with this max_hold. */
+#define ENDLESS_GRANT(max_hold, replayed)                                                                              \
+    "{\"external_id\":\"" KEY "\",\"state\":\"ACQUIRED\",\"replayed\":" replayed                                       \
+    ",\"permits\":[{\"semaphore\":\"s\",\"count\":1,\"token\":57}],\"max_hold_ms\":" max_hold "}"
+
+static void hold_without_a_ttl_is_renewed_within_its_max_hold(void)
+{
+    SCRIPT(script, {ANSWER, 201, ENDLESS_GRANT(BRIEF, "false"), NULL},
+           {ANSWER, 200, ENDLESS_GRANT(BRIEF, "false"), "/renew"}, {HANG, 0, NULL, "/renew"});
+    struct renewal_record record = renew_until_lost(&script);
+    check(record.asked_ms[1] >= BRIEF_MS / 3 - 1 && record.asked_ms[1] < BRIEF_MS,
+          "a hold without a ttl is renewed after a third of max_hold");
+    check(record.loss.calls == 1 && record.lost_ms >= BRIEF_MS * 4 / 3 - 1 && record.lost_ms < BRIEF_MS * 4,
+          "and lost when that is over without a renewal");
+    (void)script_end(&script);
+    SCRIPT(shorter, {ANSWER, 201, ENDLESS_GRANT("86400000", "false"), NULL},
+           {ANSWER, 200, ENDLESS_GRANT(BRIEF, "false"), "/renew"}, {HANG, 0, NULL, "/renew"});
+    record = renew_every_until_lost(&shorter, 1);
+    check(record.loss.calls == 1 && record.lost_ms >= BRIEF_MS - 1, "max_hold may change meanwhile");
+    (void)script_end(&shorter);
+}
+
+static void replay_of_a_hold_without_a_ttl_is_renewed(void)
+{
+    SCRIPT(script, {CUT, 0, NULL, NULL}, {ANSWER, 200, ENDLESS_GRANT(TTL, YOURS), NULL},
+           {ANSWER, 200, ENDLESS_GRANT(TTL, "false"), "/renew"});
+    struct permit_client *client = client_of(&script, 0);
+    struct permit_request *request = NULL;
+    int64_t before = boot_ms();
+    check(acquire(client, 0, &request) == PERMIT_OK && request->max_hold_ms == TTL_MS &&
+              request->held_until_us / 1000 >= before + TTL_MS - 1,
+          "a replay does not show when its max_hold began");
+    permit_request_free(request);
+    permit_client_free(client);
+    check(script_end(&script), "so it is renewed");
+}
+
+static void renewals_are_never_later_than_a_third_of_the_ttl(void)
+{
+    SCRIPT(script, {ANSWER, 201, BRIEF_GRANT, NULL}, {ANSWER, 410, PROBLEM("ended", ""), "/renew"});
+    struct renewal_record record = renew_every_until_lost(&script, LONG_MS);
+    check(record.loss.calls == 1 && record.loss.status == PERMIT_ENDED && record.asked_ms[1] >= BRIEF_MS / 3 - 1,
+          "every_ms does not delay a renewal beyond a third of the ttl");
+    (void)script_end(&script);
+}
+
+static void hold_by_heartbeat_is_only_queried(void)
+{
+#define BY_OWNER(state, more)                                                                                          \
+    "{\"external_id\":\"" KEY "\",\"state\":\"" state                                                                  \
+    "\",\"owner\":\"o\",\"permits\":[{\"semaphore\":\"s\",\"count\":1,"                                                \
+    "\"token\":57}],\"ttl\":\"owner\",\"ttl_ms\":null" more "}"
+    SCRIPT(script, {ANSWER, 201, BY_OWNER("ACQUIRED", ""), NULL},
+           {ANSWER, 200, BY_OWNER("ACQUIRED", ""), "GET /v1/requests/"},
+           {ANSWER, 200, BY_OWNER("RELEASED", ",\"end_reason\":\"owner_dead\""), "GET /v1/requests/"});
+    struct renewal_record record = renew_every_until_lost(&script, 20);
+    check(record.loss.calls == 1 && record.loss.status == PERMIT_ENDED && strstr(record.loss.message, "(owner_dead)"),
+          "a hold by heartbeat is queried until it has ended");
+    check(script_end(&script), "and not renewed");
 }
 
 static void ended_request_is_lost(void)
@@ -1740,6 +1889,58 @@ static void permitctl_accepts_any_numbers(const char *permitctl)
     check(script_end(&script), "in that order");
 }
 
+#define RELEASED_GRANT "{\"external_id\":\"" KEY "\",\"state\":\"RELEASED\",\"end_reason\":\"released\"}"
+#define WITHOUT_TTL    "}],\"wait\":"
+
+static void permitctl_run_adapts_its_own_ttl(const char *permitctl)
+{
+    SCRIPT(script, {ANSWER, 422, PROBLEM("invalid", ",\"max_ttl_ms\":60000"), "\"ttl\":\"120000ms\""},
+           {ANSWER, 201, GRANT("false", TTL), "\"ttl\":\"60000ms\""}, {ANSWER, 200, RELEASED_GRANT, "DELETE"},
+           {ANSWER, 422, PROBLEM("key_reused", ",\"max_ttl_ms\":60000"), "\"ttl\":\"120000ms\""},
+           {ANSWER, 200, GRANT(NOT_YOURS, TTL), "\"ttl\":\"60000ms\""},
+           {ANSWER, 422, PROBLEM("invalid", ""), "\"ttl\":\"120000ms\""},
+           {ANSWER, 201, GRANT("false", TTL), WITHOUT_TTL}, {ANSWER, 200, RELEASED_GRANT, "DELETE"},
+           {ANSWER, 422, PROBLEM("key_reused", ""), "\"ttl\":\"120000ms\""},
+           {ANSWER, 422, PROBLEM("invalid", ",\"max_ttl_ms\":60000"), "\"ttl\":\"180000ms\""});
+    char output[OUTPUT_MAX];
+    check(permitctl_says(permitctl, script.url, "run -s s -- true", output) == 0 && !*output,
+          "run asks for a ttl of 2 minutes, and for the longest that the server accepts");
+    check(permitctl_says(permitctl, script.url, "run -s s --id k -- true", output) == 75 &&
+              strstr(output, "already held by another client"),
+          "so it finds the request of another run with its key");
+    check(permitctl_says(permitctl, script.url, "run -s s -- true", output) == 0 && !*output,
+          "a server that does not say how long it may be is asked without one");
+    check(permitctl_says(permitctl, script.url, "run -s s --id k -- true", output) == 65,
+          "another request under the key is final");
+    check(permitctl_says(permitctl, script.url, "run -s s --ttl 3m -- true", output) == 65,
+          "a given ttl stays as it is");
+    check(script_end(&script), "in that order");
+}
+
+static size_t count_of(const char *text, const char *part)
+{
+    size_t count = 0;
+    for (const char *at = text; (at = strstr(at, part)); at++)
+        count++;
+    return count;
+}
+
+static void permitctl_run_reports_a_full_queue_once(const char *permitctl)
+{
+    SCRIPT(script, {ANSWER, 429, CROWDED, NULL}, {ANSWER, 429, CROWDED, NULL}, {ANSWER, 429, CROWDED, NULL},
+           {ANSWER, 201, GRANT("false", TTL), NULL}, {ANSWER, 200, RELEASED_GRANT, "DELETE"},
+           {ANSWER, 429, CROWDED, NULL}, {ANSWER, 429, CROWDED, NULL});
+    char output[OUTPUT_MAX];
+    check(permitctl_says(permitctl, script.url, "run -s s -- true", output) == 0 &&
+              count_of(output, "waiting, but without a place in the queue") == 1 && count_of(output, "\n") == 1,
+          "run says once that it has no place in the queue");
+    check(permitctl_says(permitctl, script.url, "run --no-retry -s s -- true", output) == 75 &&
+              strstr(output, "too_many"),
+          "run --no-retry ends with 75 then");
+    check(permitctl_says(permitctl, script.url, "acquire --no-retry --wait 1m -s s", output) == 75, "so does acquire");
+    check(script_end(&script), "after one try");
+}
+
 static void permitctl_reports_a_refusal_of_a_proxy(const char *permitctl)
 {
     SCRIPT(script, {ANSWER, 401, "<html>", NULL}, {ANSWER, 403, "<html>", NULL});
@@ -1859,8 +2060,12 @@ int main(int argc, char **argv)
     last_piece_is_the_remaining_wait();
     shorter_max_wait_of_the_server_is_used();
     client_pauses_if_the_server_does_not_wait();
+    full_queue_is_asked_less_and_less_often();
+    acquire_without_retries_is_tried_once();
+    acquire_retries_for_as_long_as_its_wait();
     wait_survives_a_restart_of_the_server();
     caller_learns_the_reason_of_the_wait();
+    caller_that_learns_it_late_costs_no_call();
     grant_that_expired_during_suspension_is_requested_again();
     running_piece_can_be_cancelled();
     every_call_can_be_cancelled();
@@ -1876,6 +2081,10 @@ int main(int argc, char **argv)
     repeated_delete_of_a_deleted_semaphore_succeeds();
     ended_request_is_lost();
     permit_that_cannot_be_proven_is_lost();
+    hold_without_a_ttl_is_renewed_within_its_max_hold();
+    replay_of_a_hold_without_a_ttl_is_renewed();
+    renewals_are_never_later_than_a_third_of_the_ttl();
+    hold_by_heartbeat_is_only_queried();
     silent_connection_does_not_lose_the_permit();
     suspended_machine_holds_no_longer_than_its_server();
     grant_answered_during_suspension_proves_nothing();
@@ -1910,6 +2119,8 @@ int main(int argc, char **argv)
     semaphore_delete_adds_up_all_answers(argv[1]);
     permitctl_escapes_control_characters(argv[1]);
     permitctl_accepts_any_numbers(argv[1]);
+    permitctl_run_adapts_its_own_ttl(argv[1]);
+    permitctl_run_reports_a_full_queue_once(argv[1]);
     permitctl_reports_a_refusal_of_a_proxy(argv[1]);
     permitctl_reports_an_answer_of_another_server(argv[1]);
     for (size_t i = 0; i < sizeof(scratch_files) / sizeof(scratch_files[0]); i++)

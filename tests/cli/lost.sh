@@ -24,6 +24,15 @@ check "the command got TERM" test -e "$dir/released.term"
 check "at the next renewal" between "$(($(now_ms) - start))" 0 14000
 check "permitctl reported the loss" grep -q 'the permit is lost: ended' "$dir/err"
 
+# At most 10 seconds later, whatever the ttl. The command would go on for two minutes.
+for ttl in none 30m; do
+    run_lost "late-$ttl" "$ttl"
+    "$permitctl" --json force-release "late-$ttl" --reason test >/dev/null
+    finish "$pid"
+    check "a permit with --ttl $ttl that an operator ended is lost: 76" test "$code" = 76
+    check "the command got TERM" test -e "$dir/late-$ttl.term"
+done
+
 run_lost killed 6s --on-lost kill
 "$permitctl" --json release killed >/dev/null
 finish "$pid"
@@ -173,6 +182,19 @@ check "not before" test "$took" -ge 8980
 kill -CONT "$permitd_pid"
 call "$permitctl" release unproved
 check "the permit is released when the server continues" soon in_use backups 0
+
+# Without a ttl, max_hold is the time that is proved.
+"$permitctl" --json semaphore put limited --capacity 1 --max-hold 9s >/dev/null
+start=$(now_ms)
+"$permitctl" run -s limited --ttl none --id unproved-2 -- \
+    sh -c "trap 'echo term > $dir/unproved-2.term; exit 0' TERM; kill -STOP $permitd_pid; $(until_there "$dir/never")" 2>"$dir/err"
+code=$?
+took=$(($(now_ms) - start))
+check "a server that does not answer, without a ttl: lost, 76" test "$code" = 76
+check "the command got TERM when max_hold was over" test -e "$dir/unproved-2.term"
+check "not before" test "$took" -ge 8980
+kill -CONT "$permitd_pid"
+call "$permitctl" release unproved-2
 
 run_lost gone 15s
 kill -TERM "$permitd_pid"

@@ -34,7 +34,7 @@ for i in 1 2 3 4 5 6 7 8; do
     check "a server that refuses the connection is followed by the next one" test "$code $(jq .replayed <<<"$out")" = "0 false"
 done
 check "each call has got one unit" in_use network 8
-call env PERMITD_URL="$both" "$permitctl" --json acquire -s network --id n1
+call env PERMITD_URL="$both" "$permitctl" --json acquire -s network --id n1 --allow-replay
 check "the same key has the same grant" test "$code $(jq .replayed <<<"$out")" = "0 true"
 check "and no other unit" in_use network 8
 call asks_both top --once

@@ -7,6 +7,13 @@ check "semaphore put gives labels" test "$code $(jq -r .config_version <<<"$out"
 call "$permitctl" --json acquire -s hall --slot A2 --slot '#3' --id pair
 check "specific slots, by label and number" test "$code $(jq -c '.permits[0] | [.count, .slots, .labels]' <<<"$out")" = \
     '0 [2,[2,3],["A2",null]]'
+"$permitctl" --json semaphore put halle --capacity 3 --label 'Loge 1' --label 'Парте́р 1' --label '座席１' >/dev/null
+call env LC_ALL=C "$permitctl" slots halle
+check "a table counts columns, not bytes: of combining and wide characters, too" \
+    test "$out" = "SLOT  LABEL     TOKEN  EXPIRES  CONFIRMED  KEY
+1     Loge 1    -      -        -          -
+2     Парте́р 1  -      -        -          -
+3     座席１    -      -        -          -"
 call "$permitctl" acquire -s hall --slot A1 --slot A2 --id late
 check "a held one: 75, with its label and deadline" contains "$code $err" "75 permitctl: no_capacity: hall: A2 is held until 20"
 call "$permitctl" --json acquire -s hall --slot A2

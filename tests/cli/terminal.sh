@@ -163,6 +163,21 @@ check "the terminal is as it was" grep -q ' icanon .* echo ' <(tr '\n' ' ' <"$di
 check "on its first page, with a cursor and long lines" grep -q $'\033\\[?7h\033\\[?25h\033\\[?1049l' "$dir/screen"
 longest() { sed 's/\x1b\[H/\n/g; s/\x1b\[[0-9?]*[a-zA-Z]//g' "$dir/screen" | sed '/status:/,$d' | wc -L; }
 check "no line is wider than the terminal" between "$(longest)" 40 70
+"$permitctl" --json semaphore put a-name-that-is-too-long-for-its-column-of-the-table --capacity 3 >/dev/null
+"$permitctl" --json semaphore pause a-name-that-is-too-long-for-its-column-of-the-table --reason 'диск 満杯 '"$(printf '%050d' 0)" >/dev/null
+new_terminal
+{ shown 'a-name-that-.*paused'; printf q; shown 'status:'; } |
+    TERM=xterm on_terminal "stty rows 24 cols 80; '$permitctl' top -i 1s; echo status:\$?"
+check "at 80x24 the last column is there, and cut with a mark" \
+    grep -Eq '^a-name-that-[a-z-]*~  +3 +0 +3 +0 +- +-  paused: диск 満杯~' <(sed 's/\x1b\[[0-9?]*[a-zA-Z]//g' "$dir/screen")
+check "the headings of the times are short then" grep -Eq 'WAITING  WAIT  HOLD' "$dir/screen"
+columns_of() {
+    python3 -c 'import sys, unicodedata
+print(max(sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in line.rstrip("\n")) for line in sys.stdin))'
+}
+check "no line is wider than the terminal" test \
+    "$(sed 's/\x1b\[H/\n/g; s/\x1b\[[0-9?]*[a-zA-Z]//g' "$dir/screen" | sed '/status:/,$d' | PYTHONIOENCODING=utf-8 columns_of)" = 80
+"$permitctl" --json semaphore delete a-name-that-is-too-long-for-its-column-of-the-table >/dev/null
 new_terminal
 { shown 'backups  *2  *1'; printf '\003'; shown 'status:'; } |
     TERM=xterm on_terminal "'$permitctl' top -i 10m; echo status:\$?; stty -a"

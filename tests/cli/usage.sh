@@ -156,7 +156,23 @@ call "$permitctl" --url http://127.0.0.1:1 top --once
 check "top without a server: 69" contains "$code $err" "69 permitctl: no_server"
 call "$permitctl" --url http://127.0.0.1:1 run -s a touch "$dir/never"
 check "run without a server: 69" test "$code" = 69
+start=$(now_ms)
+call "$permitctl" --url http://127.0.0.1:1 run --wait 8s -s a touch "$dir/never"
+check "with --wait: when the wait is over" test "$code $(($(now_ms) - start >= 8000))" = "69 1"
+call "$permitctl" --url http://127.0.0.1:1 run --no-retry --wait 10h -s a touch "$dir/never"
+check "--no-retry: at once" test "$code" = 69
+call "$permitctl" run -s a --allow-replay true
+check "--allow-replay is an option of acquire" contains "$code $err" "64 permitctl: run does not take --allow-replay"
 check "and the command has not run" test ! -e "$dir/never"
+
+# In a Kubernetes namespace with a service of the name permitd.
+of_service=(env PERMITD_SERVICE_HOST=10.43.0.5 PERMITD_PORT=tcp://10.43.0.5:7070 PERMITD_PORT_7070_TCP_ADDR=10.43.0.5)
+call "${of_service[@]}" "$permitctl" --url http://127.0.0.1:1 acquire -v -s a
+check "variables of a service of the name permitd are ignored: -v says so once" \
+    grep -qx 'permitctl: variables of a Kubernetes service or a linked container are ignored: PERMITD_SERVICE_HOST, PERMITD_PORT, PERMITD_PORT_7070_TCP_ADDR' "$dir/err"
+check "in one line" test "$code $(grep -c PERMITD_ "$dir/err")" = "69 1"
+call "${of_service[@]}" "$permitctl" --url http://127.0.0.1:1 acquire -s a
+check "and nothing is said without -v" test "$code $(grep -c PERMITD_ "$dir/err")" = "69 0"
 
 # Secrets are not printed, and invalid values are refused before anything is sent.
 for url in 'http://h:7070/?a=b' 'http://h#x' 'ftp://ann:sesame@h' 'http://ann:sesame@h:port' 'http://ann:sesame@h?x'; do

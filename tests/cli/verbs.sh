@@ -74,7 +74,7 @@ call "$permitctl" --json acquire -s backups -s network:3 --id k/1% --owner me --
 check "acquire prints the grant" test "$code $(jq -r '.external_id, .owner, .ttl_ms, .permits[1].count' <<<"$out" | xargs)" = \
     "0 k/1% me 60000 3"
 token=$(jq '.permits[0].token' <<<"$out")
-call "$permitctl" --json acquire -s backups -s network:3 --id k/1% --owner me --ttl 60
+call "$permitctl" --json acquire -s backups -s network:3 --id k/1% --owner me --ttl 60 --allow-replay
 check "the same key gives the same tokens" test "$(jq '.replayed, .permits[0].token' <<<"$out" | xargs)" = "true $token"
 call "$permitctl" acquire -s backups --id k/1% --owner me --ttl 60
 check "the same key for something else: 65" contains "$code $err" "65 permitctl: key_reused"

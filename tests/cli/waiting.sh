@@ -145,6 +145,48 @@ check "with 75, and the other one ends well" test "$(tr ' ' '\n' <<<"$codes" | s
 check "the command has run once" test "$(wc -l <"$dir/same.ran")" = 1
 check "and all is released" soon in_use backups 0
 
+# The same with the ttl of run where it is too long: both ask for the shorter one.
+"$permitctl" --json semaphore put brief --capacity 1 --max-ttl 1m >/dev/null
+"$permitctl" --json acquire -s brief --id full3b --ttl 1m >/dev/null
+pids=()
+for job in one two; do
+    "$permitctl" run -v -s brief --id same-brief --wait-piece 500ms -- sh -c "echo >> '$dir/brief.ran'; $(until_there "$dir/brief.end")" 2>"$dir/brief.$job" &
+    pids+=($!)
+done
+both_wait() { grep -q 'waiting for brief' "$dir/brief.one" && grep -q 'waiting for brief' "$dir/brief.two"; }
+check "two clients under one key whose ttl is too long wait" soon both_wait
+"$permitctl" --json release full3b >/dev/null
+refused() { cat "$dir"/brief.one "$dir"/brief.two | grep -q 'key same-brief is already held by another client'; }
+check "one of them learns that the other runs" soon refused
+touch "$dir/brief.end"
+codes=
+for pid in "${pids[@]}"; do
+    finish "$pid"
+    codes+="$code "
+done
+check "with 75, and the other one ends well" test "$(tr ' ' '\n' <<<"$codes" | sort | xargs)" = "0 75"
+
+# A queue that is full: the request has no place, and is tried again.
+"$permitctl" --json semaphore put crowded --capacity 1 --max-waiters 1 >/dev/null
+"$permitctl" --json acquire -s crowded --id crowded-1 >/dev/null
+"$permitctl" --json acquire -s crowded --id crowded-2 --wait 5m >/dev/null &
+pids=($!)
+soon waiting crowded 1
+"$permitctl" run -s crowded -- sh -c 'exit 7' 2>"$dir/crowded.err" &
+pids+=($!)
+no_place() { grep -q 'permitctl: waiting, but without a place in the queue: too many waiting requests for crowded (its max_waiters is 1)' "$dir/crowded.err"; }
+check "run says that the queue is full" soon no_place
+call "$permitctl" run --no-retry -s crowded -- touch "$dir/ran_crowded"
+check "--no-retry: 75" contains "$code$(ls "$dir/ran_crowded" 2>/dev/null) $err" "75 permitctl: too_many: too many waiting requests for crowded"
+call "$permitctl" run --wait 3s -s crowded -- touch "$dir/ran_crowded"
+check "also when its wait is over" contains "$code$(ls "$dir/ran_crowded" 2>/dev/null) $err" "75 permitctl: waiting, but without a place in the queue: too many"
+"$permitctl" --json release crowded-1 >/dev/null
+finish "${pids[0]}"
+"$permitctl" --json release crowded-2 >/dev/null
+finish "${pids[1]}"
+check "it runs when there is room" test "$code" = 7
+check "and has said so once" test "$(wc -l <"$dir/crowded.err")" = 1
+
 # Changes that affect a waiter.
 "$permitctl" --json acquire -s backups:2 --id full4 >/dev/null
 asks doomed -s backups:2 --wait 3m

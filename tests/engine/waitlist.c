@@ -122,15 +122,32 @@ static size_t count_answered(void)
 
 Test(waitlist, clients_with_one_key_share_one_waiter)
 {
-    static struct asked one, other, third;
+    static struct asked one, other;
     ask(&one, "k1");
     ask(&other, "k1");
-    ask(&third, "k1");
-    third.operation.digest[0] = 1;
     struct waiter *waiter = park_row(&one, 1);
     cr_assert_eq(park_row(&other, 1), waiter);
     cr_assert_eq(engine.queue.waiters.count, 1);
-    cr_assert_eq(waitlist_join(&engine, waiter, &third.op), PERMIT_KEY_REUSED);
+}
+
+/* The refusal names the content of the row, and the longest ttl. */
+Test(waitlist, other_content_under_the_key_of_a_waiter_is_left_to_a_batch)
+{
+    static struct asked one, other;
+    ask(&one, "k1");
+    ask(&other, "k1");
+    other.operation.digest[0] = 1;
+    struct waiter *waiter = park_row(&one, 1);
+    cr_assert_eq(engine_submit(&engine, &other.op), PERMIT_OK);
+    cr_assert(other.op.queued && !other.op.waiter && !waiter->woken);
+    (void)take_batch();
+    cr_assert_eq(batch.op_count, 1);
+    cr_assert_eq(batch.ops[0], &other.op);
+    queue_forget_key(&engine.queue, &other.op);
+    const struct request row = row_of(2, 2);
+    cr_assert_not(waitlist_park(&engine, &other.op, &row), "it would become a client of another request");
+    op_drop_entries(&other.op);
+    finish_batch();
 }
 
 /* The request may have to go on without the waiter, if the semaphore was retired and a template creates it again. */

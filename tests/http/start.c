@@ -26,6 +26,10 @@ Test(start, invalid_settings_end_it_with_a_message, .timeout = 300)
     refuses_flags("--workers", "0", "from 1 to 64");
     refuses_flags("--request-timeout", "5y", "--request-timeout");
     refuses_flags("--log-level", "loud", "--log-level");
+    refuses_flags("--log-level",
+                  "a\x1b[31m\xe2\x80\xae"
+                  "b",
+                  "--log-level: invalid value 'a?[31m???b'");
     refuses_flags("--database", "mysql://root@/x", "exclude each other");
     refuses_flags("--config", "/no/such/file", "cannot be opened");
     refuses_flags("--advertise", "http://a b", "advertise: 1 to 255 bytes");
@@ -217,6 +221,32 @@ Test(start, check_creates_no_database_and_queries_an_existing_one, .timeout = 30
     cr_assert(strstr(said, "in use by another permitd") && strstr(said, "permitctl doctor"), "%s", said);
     said = check_output("/usr", 1);
     cr_assert(strstr(said, "which permitd did not create") || strstr(said, "belongs to user"), "%s", said);
+    free(directory);
+}
+
+/* As Kubernetes sets them in every container of a namespace with a service of the name permitd. */
+Test(start, variables_of_a_service_named_permitd_are_ignored_with_one_line_of_log, .timeout = 300)
+{
+    setenv("PERMITD_SERVICE_HOST", "10.43.0.5", 1);
+    setenv("PERMITD_SERVICE_PORT", "7070", 1);
+    setenv("PERMITD_PORT", "tcp://10.43.0.5:7070", 1);
+    setenv("PERMITD_PORT_7070_TCP_ADDR", "10.43.0.5", 1);
+    struct kit_permitd *permitd = own_permitd((const char *const[]){NULL});
+    cr_expect_eq(log_count(permitd, "variables of a Kubernetes service or a linked container are ignored"), 1);
+    char *log = kit_read_file(permitd->log_path);
+    cr_expect(strstr(log, "PERMITD_SERVICE_HOST") && strstr(log, "PERMITD_PORT_7070_TCP_ADDR"), "%s", log);
+    free(log);
+    kit_permitd_stop(permitd);
+    setenv("PERMITD_PORT", "7070", 1);
+    refuses_to_start(&(struct kit_permitd_options){0}, "PERMITD_PORT is not a setting");
+}
+
+Test(start, switch_takes_its_value_as_a_word_of_its_own, .timeout = 300)
+{
+    static const char *const flags[] = {"--short-path", "off", "--check", NULL};
+    char *directory = kit_path("switch");
+    const char *said = permitd_output(&(struct kit_permitd_options){.data_dir = directory, .flags = flags}, 0);
+    cr_expect(strstr(said, "there is no database in"), "%s", said);
     free(directory);
 }
 

@@ -223,6 +223,90 @@ Test(acquire, repeated_acquire_returns_the_same_grant)
     talk_end(&talk);
 }
 
+static const char *acquire_with_ttl(const char *key, const char *semaphores, const char *ttl)
+{
+    return text("{\"external_id\":\"%s\",\"permits\":[%s],\"ttl\":\"%s\"}", key, semaphores, ttl);
+}
+
+Test(acquire, ttl_that_is_too_long_is_refused_with_the_longest_of_all_its_semaphores)
+{
+    struct talk talk = talk_to(shared_port());
+    const char *hour = fresh_semaphore(&talk, "{\"capacity\":2,\"max_ttl\":\"1h\"}");
+    const char *minute = fresh_semaphore(&talk, "{\"capacity\":2,\"max_ttl\":\"1m\"}");
+    const char *both = text("{\"semaphore\":\"%s\"},{\"semaphore\":\"%s\"}", hour, minute);
+    const char *key = fresh_name("k");
+    refused(&talk, 422, "invalid", "POST", "/v1/requests", acquire_with_ttl(key, both, "2m"));
+    cr_assert_eq(number_of(&talk, "max_ttl_ms"), 60000);
+    refused(&talk, 422, "invalid", "POST", "/v1/requests", acquire_with_ttl(key, both, "none"));
+    cr_assert_eq(number_of(&talk, "max_ttl_ms"), 60000);
+    say(&talk, 201, "POST", "/v1/requests", acquire_with_ttl(key, both, "60000ms"));
+    refused(&talk, 422, "key_reused", "POST", "/v1/requests", acquire_with_ttl(key, both, "2m"));
+    cr_assert_eq(number_of(&talk, "max_ttl_ms"), 60000);
+    say(&talk, 200, "POST", "/v1/requests", acquire_with_ttl(key, both, "60000ms"));
+    refused(&talk, 422, "key_reused", "POST", "/v1/requests", acquire_with_ttl(key, both, "59s"));
+    cr_assert_not(kit_json_has(talk.reply.body, "max_ttl_ms"), "the ttl is not too long");
+    refused(&talk, 422, "invalid", "POST", text("%s/renew", request_path(key)), "{\"ttl\":\"2m\"}");
+    cr_assert_eq(number_of(&talk, "max_ttl_ms"), 60000);
+    say(&talk, 200, "DELETE", request_path(key), NULL);
+    talk_end(&talk);
+}
+
+struct watched {
+    struct talk *talk;
+    const char *semaphore;
+};
+
+static bool one_waits(void *context)
+{
+    const struct watched *watched = context;
+    say(watched->talk, 200, "GET", semaphore_path(watched->semaphore), NULL);
+    return number_of(watched->talk, "waiting") == 1;
+}
+
+/* The waiter's client is at the same permitd. */
+Test(acquire, key_that_waits_with_other_content_is_refused_with_content_and_longest_ttl)
+{
+    struct talk talk = talk_to(shared_port());
+    struct talk waiting = talk_to(shared_port());
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":1,\"max_ttl\":\"1m\"}");
+    const char *held = fresh_name("k"), *key = fresh_name("k");
+    acquire(&talk, 201, held, name, 1);
+    tell(&waiting, "POST", "/v1/requests",
+         text("{\"external_id\":\"%s\",\"permits\":[{\"semaphore\":\"%s\"}],\"ttl\":\"1m\",\"wait\":\"5m\"}", key,
+              name));
+    cr_assert(kit_wait_until(one_waits, &(struct watched){&talk, name}, 120000));
+    refused(&talk, 422, "key_reused", "POST", "/v1/requests",
+            acquire_with_ttl(key, text("{\"semaphore\":\"%s\"}", name), "2m"));
+    cr_assert_eq(number_of(&talk, "max_ttl_ms"), 60000);
+    text_is(&talk, "detail", text("the key stands for another request: 1 of %s", name));
+    say(&talk, 200, "DELETE", request_path(held), NULL);
+    hear(&waiting, 201, NULL);
+    say(&talk, 200, "DELETE", request_path(key), NULL);
+    talk_end(&waiting);
+    talk_end(&talk);
+}
+
+Test(acquire, grant_without_a_ttl_shows_how_long_it_may_be_held)
+{
+    struct talk talk = talk_to(shared_port());
+    const char *day = fresh_semaphore(&talk, "{\"capacity\":2,\"max_hold\":\"1d\"}");
+    const char *hour = fresh_semaphore(&talk, "{\"capacity\":2,\"max_hold\":\"1h\"}");
+    const char *both = text("{\"semaphore\":\"%s\"},{\"semaphore\":\"%s\"}", day, hour);
+    const char *key = fresh_name("k");
+    say(&talk, 201, "POST", "/v1/requests", acquire_with_ttl(key, both, "none"));
+    cr_assert_eq(number_of(&talk, "max_hold_ms"), 3600000);
+    say(&talk, 200, "POST", "/v1/requests", acquire_with_ttl(key, both, "none"));
+    cr_assert_eq(number_of(&talk, "max_hold_ms"), 3600000);
+    say(&talk, 200, "PUT", semaphore_path(day), "{\"max_hold\":\"1m\"}");
+    say(&talk, 200, "POST", text("%s/renew", request_path(key)), NULL);
+    cr_assert_eq(number_of(&talk, "max_hold_ms"), 60000, "the setting has changed");
+    say(&talk, 200, "POST", text("%s/renew", request_path(key)), "{\"ttl\":\"1m\"}");
+    cr_assert_not(kit_json_has(talk.reply.body, "max_hold_ms"), "it has a ttl now");
+    say(&talk, 200, "DELETE", request_path(key), NULL);
+    cr_assert_not(kit_json_has(talk.reply.body, "max_hold_ms"));
+    talk_end(&talk);
+}
+
 static const char *acquire_with_nonce(const char *key, const char *semaphore, const char *nonce)
 {
     return text("{\"external_id\":\"%s\",\"nonce\":\"%s\",\"permits\":[{\"semaphore\":\"%s\"}]}", key, nonce,

@@ -389,6 +389,56 @@ Test(config, ignored_variables_are_accepted)
     cr_expect(!load_variable("UNITTEST_URLS", "x"));
 }
 
+/* As Kubernetes writes them for the services unittest and unittest-eu, and docker --link for a container. */
+Test(config, variables_of_a_service_of_that_name_are_ignored)
+{
+    static const char *const variables[][2] = {
+        {"UNITTEST_SERVICE_HOST", "10.43.0.5"},
+        {"UNITTEST_SERVICE_PORT", "7070"},
+        {"UNITTEST_SERVICE_PORT_HTTP_METRICS", "9090"},
+        {"UNITTEST_PORT", "tcp://10.43.0.5:7070"},
+        {"UNITTEST_PORT_7070_TCP", "tcp://10.43.0.5:7070"},
+        {"UNITTEST_PORT_7070_TCP_PROTO", "tcp"},
+        {"UNITTEST_PORT_7070_TCP_PORT", "7070"},
+        {"UNITTEST_PORT_7070_TCP_ADDR", "10.43.0.5"},
+        {"UNITTEST_PORT_53_UDP", "udp://[fd00::5]:53"},
+        {"UNITTEST_EU_SERVICE_HOST", "10.43.0.6"},
+        {"UNITTEST_EU_PORT", "tcp://10.43.0.6:7070"},
+        {"UNITTEST_NAME", "/shop/unittest"},
+        {"UNITTEST_ENV_PATH", "/bin"},
+    };
+    struct buf names;
+    for (size_t i = 0; i < ARRAY_LENGTH(variables); i++) {
+        buf_init(&names, 1024);
+        setenv(variables[i][0], variables[i][1], 1);
+        config_name_service_variables("UNITTEST_", &names);
+        cr_expect_str_eq(buf_text(&names), variables[i][0]);
+        buf_release(&names);
+        cr_expect(load_variable(variables[i][0], variables[i][1]), "%s", buf_text(&message));
+    }
+    cr_expect_str_eq(settings.listen, "127.0.0.1:7070");
+}
+
+Test(config, variables_that_only_resemble_those_of_a_service_are_refused)
+{
+    static const char *const variables[][2] = {
+        {"UNITTEST_PORT", "7070"},
+        {"UNITTEST_PORT", "http://10.43.0.5:7070"},
+        {"UNITTEST_SERVICE_PORT", "seven"},
+        {"UNITTEST_SERVICE_HOSTS", "10.43.0.5"},
+        {"UNITTEST_PORT_HTTP_TCP", "tcp://10.43.0.5:7070"},
+        {"UNITTEST_PORT_7070_TCP_NAME", "x"},
+        {"UNITTEST_service_host", "10.43.0.5"},
+        {"UNITTEST_NAME", "unittest"},
+        {"UNITTEST_WORKER", "tcp://3"},
+    };
+    for (size_t i = 0; i < ARRAY_LENGTH(variables); i++) {
+        cr_expect(!load_variable(variables[i][0], variables[i][1]), "%s=%s", variables[i][0], variables[i][1]);
+        expect_said(variables[i][0]);
+    }
+    expect_said("UNITTEST_WORKER is not a setting; the nearest is UNITTEST_WORKERS");
+}
+
 Test(config, flags_are_read_with_their_values)
 {
     cr_assert(FLAGS("--listen", "127.0.0.1:0", "--workers=3", "--insecure", "--log-level", "warn"), "%s",
@@ -399,6 +449,20 @@ Test(config, flags_are_read_with_their_values)
     cr_expect_eq(settings.log_level, levels[2]);
     cr_assert(FLAGS("--insecure=false"));
     cr_expect(!settings.insecure);
+}
+
+Test(config, switch_takes_its_value_with_and_without_an_equals_sign)
+{
+    cr_assert(FLAGS("--insecure", "on", "--workers", "3"), "%s", buf_text(&message));
+    cr_expect(settings.insecure && settings.workers == 3);
+    cr_assert(FLAGS("--insecure", "off"), "%s", buf_text(&message));
+    cr_expect(!settings.insecure);
+    cr_assert(FLAGS("--insecure", "--workers", "4"), "%s", buf_text(&message));
+    cr_expect(settings.insecure && settings.workers == 4);
+    cr_assert(FLAGS("--insecure=no"), "%s", buf_text(&message));
+    cr_expect(!settings.insecure);
+    cr_expect(!FLAGS("--insecure", "maybe"));
+    expect_said("after --insecure, is not expected");
 }
 
 Test(config, index_stays_on_the_last_argument_used)

@@ -116,6 +116,7 @@ static void scene_release(void)
 }
 
 TestSuite(plan_waiting, .init = scene_init, .fini = scene_release);
+TestSuite(plan_limits, .init = scene_init, .fini = scene_release);
 TestSuite(plan_scope, .init = scene_init, .fini = scene_release);
 TestSuite(plan_queue, .init = scene_init, .fini = scene_release);
 
@@ -198,11 +199,13 @@ struct line {
     enum end_reason expire_as;
     const struct scope *scope;
     const char *detail; /* expected; NULL: any */
+    struct ttl ttl;
 };
 
 /*
  * Prints "granted", "replayed" or "put_back" with the semaphores to lock; else the status, followed by each shortage, with
- * < if other requests are before it, and "waits". NULL: the batch is to be planned again.
+ * < if other requests are before it, "waits", and max_ttl and max_hold, if the answer has them. NULL: the batch is to be
+ * planned again.
  */
 static void outcome_print(const struct outcome *outcome, struct buf *out)
 {
@@ -221,6 +224,10 @@ static void outcome_print(const struct outcome *outcome, struct buf *out)
     for (size_t i = 0; outcome->put_back && i < outcome->need_count; i++)
         buf_printf(out, "%s%c", i ? "" : " ", "?abc"[outcome->needs[i]]);
     buf_append_text(out, outcome->waits ? " waits" : "");
+    if (outcome->max_ttl_ms)
+        buf_printf(out, " max_ttl %lld", (long long)outcome->max_ttl_ms);
+    if (outcome->max_hold_ms)
+        buf_printf(out, " max_hold %lld", (long long)outcome->max_hold_ms);
 }
 
 static int compare_keys(const void *a, const void *b)
@@ -278,7 +285,8 @@ static void make_operation(const struct line *line, struct want *wants, struct o
                                     .since = line->entered ? NOW - 50 * US_PER_SECOND : 0,
                                     .mailed = line->mailed,
                                     .expire_as = line->expire_as,
-                                    .scope = line->scope};
+                                    .scope = line->scope,
+                                    .ttl = line->ttl};
     if (line->a)
         wants[operation->want_count++] =
             (struct want){.semaphore = BYTES("a"), .semaphore_id = A + 1, .count = line->a};
@@ -726,6 +734,67 @@ Test(plan_waiting, replay_is_answered_even_if_units_are_reserved)
     waiter("k2", ELSEWHERE, 1, 2, 0, 0);
     EXPECT({OP_ACQUIRE, "k1", WAIT_ASK, 1, 0, .expected = "replayed"},
            {OP_ACQUIRE, "k1", WAIT_NO, 1, 0, .expected = "replayed"});
+}
+
+/* ---- limits ---- */
+
+#define TTL_OF(duration_ms)                                                                                            \
+    {                                                                                                                  \
+        .kind = TTL_DURATION, .ms = (duration_ms)                                                                      \
+    }
+
+Test(plan_limits, refusal_of_a_ttl_has_the_smallest_max_ttl_of_all_semaphores)
+{
+    scene.semaphores[A].max_ttl_ms = 5000;
+    scene.semaphores[B].max_ttl_ms = 3000;
+    hold("h", 1, 0, 0, NEVER);
+    EXPECT({OP_ACQUIRE, "k1", WAIT_NO, 1, 1, .expected = "invalid max_ttl 3000", .ttl = TTL_OF(3001)},
+           {OP_ACQUIRE, "k2", WAIT_ASK, 1, 0, .expected = "invalid max_ttl 5000", .ttl = {.kind = TTL_UNLIMITED}},
+           {OP_RENEW, "h", 0, 0, 0, .expected = "invalid max_ttl 5000", .ttl = TTL_OF(5001)},
+           {OP_ACQUIRE, "k3", WAIT_NO, 0, 1, .expected = "granted", .ttl = TTL_OF(3000)});
+}
+
+Test(plan_limits, refusal_for_another_reason_has_no_max_ttl)
+{
+    scene.semaphores[A].max_ttl_ms = scene.semaphores[B].max_ttl_ms = 3000;
+    EXPECT({OP_ACQUIRE, "k1", WAIT_NO, 1, 2, .expected = "never_satisfiable", .ttl = TTL_OF(3001)},
+           {OP_ACQUIRE, "k2", WAIT_ASK, 1, 0, .expected = "invalid", .ttl = TTL_OF(3001), .priority = 10},
+           {OP_ACQUIRE, "k3", WAIT_NO, 2, 0, .expected = "never_satisfiable"});
+}
+
+Test(plan_limits, waiter_that_a_smaller_max_ttl_ends_is_told_it)
+{
+    hold("h", 1, 0, 0, NEVER);
+    waiter("k1", HERE, 3, 1, 0, 0);
+    scene.semaphores[A].max_ttl_ms = 3000;
+    EXPECT(
+        {OP_ACQUIRE, "k1", WAIT_ASK, 1, 0, .expected = "invalid max_ttl 3000", .ttl = TTL_OF(3001), .entered = true});
+}
+
+Test(plan_limits, refusal_of_a_used_key_has_the_max_ttl_if_the_ttl_is_over_it)
+{
+    hold("held", 1, 0, 0, NEVER);
+    waiter("waits", ELSEWHERE, 3, 1, 0, 0);
+    scene.semaphores[A].max_ttl_ms = 3000;
+#define REUSED(key, expected_text, ...)                                                                                \
+    {OP_ACQUIRE, key, WAIT_NO, 1, 0, .expected = expected_text, .other = true, .ttl = __VA_ARGS__}
+    EXPECT(REUSED("held", "key_reused max_ttl 3000", TTL_OF(3001)), REUSED("held", "key_reused", TTL_OF(3000)),
+           REUSED("held", "key_reused", {.kind = TTL_ABSENT}), REUSED("waits", "key_reused max_ttl 3000", TTL_OF(3001)),
+           REUSED("waits", "key_reused", TTL_OF(3000)));
+#undef REUSED
+}
+
+Test(plan_limits, hold_without_a_ttl_has_the_smallest_max_hold)
+{
+    scene.semaphores[A].max_hold_ms = 9000;
+    scene.semaphores[B].max_hold_ms = 7000;
+    hold("h", 1, 0, 0, NEVER);
+    EXPECT({OP_RENEW, "h", 0, 0, 0, .expected = "ok"},
+           {OP_RENEW, "h", 0, 0, 0, .expected = "ok max_hold 9000", .ttl = {.kind = TTL_UNLIMITED}},
+           {OP_ACQUIRE, "h", WAIT_NO, 1, 0, .expected = "replayed max_hold 9000"},
+           {OP_RENEW, "h", 0, 0, 0, .expected = "ok max_hold 9000"}, {OP_CONFIRM, "h", 0, 0, 0, .expected = "ok"},
+           {OP_ACQUIRE, "k", WAIT_NO, 0, 1, .expected = "granted max_hold 7000", .ttl = {.kind = TTL_UNLIMITED}},
+           {OP_RELEASE, "k", 0, 0, 0, .expected = "ok"});
 }
 
 /* ---- waiters that cannot be decided ---- */
