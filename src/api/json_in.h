@@ -21,20 +21,20 @@
 enum { WIRE_MAX_DEPTH = 16 };
 
 enum wire_type {
-    WIRE_TEXT,             /* struct bytes (a copy in the arena; data NULL: absent), min to max bytes */
-    WIRE_LINE,             /* like WIRE_TEXT, without control characters */
-    WIRE_SEMAPHORE,        /* struct bytes: name of a semaphore */
-    WIRE_KEY,              /* struct bytes: an external_id or owner */
-    WIRE_NONCE,            /* struct bytes: the nonce of an acquire */
-    WIRE_INTEGER,          /* int64_t, min to max */
-    WIRE_DURATION,         /* int64_t in milliseconds, min to max */
-    WIRE_INTEGER_OR_NONE,  /* like WIRE_INTEGER; -1: "none" */
-    WIRE_DURATION_OR_NONE, /* like WIRE_DURATION; -1: "none" */
+    WIRE_TEXT,               /* struct bytes (a copy in the arena; data NULL: absent), min to max bytes */
+    WIRE_LINE,               /* like WIRE_TEXT, without control characters */
+    WIRE_SEMAPHORE,          /* struct bytes: name of a semaphore */
+    WIRE_KEY,                /* struct bytes: an external_id or owner */
+    WIRE_NONCE,              /* struct bytes: the nonce of an acquire */
+    WIRE_INTEGER,            /* int64_t, min to max */
+    WIRE_DURATION,           /* int64_t in milliseconds, min to max */
+    WIRE_INTEGER_OR_NONE,    /* like WIRE_INTEGER; -1: "none" */
+    WIRE_DURATION_OR_NONE,   /* like WIRE_DURATION; -1: "none" */
     WIRE_DURATION_OR_STRICT, /* like WIRE_DURATION; -1: "strict" */
-    WIRE_BOOLEAN,          /* bool */
-    WIRE_HOLD,             /* struct ttl: a duration, min to max ms, "none", or "owner" */
-    WIRE_CHOICE,           /* an enum: the number of the word in `choices`, from 1 */
-    WIRE_LIST,             /* struct wire_list: an array of min to max elements */
+    WIRE_BOOLEAN,            /* bool */
+    WIRE_HOLD,               /* struct ttl: a duration, min to max ms, "none", or "owner" */
+    WIRE_CHOICE,             /* an enum: the number of the word in `choices`, from 1 */
+    WIRE_LIST,               /* struct wire_list: an array of min to max elements */
     /* Elements of lists, read by wire_read_elements. */
     WIRE_SLOT,  /* struct slot_name: number of a slot, min to max, or its label (a copy in the arena) */
     WIRE_LABEL, /* struct bytes: a label (a copy in the arena), or null: data NULL */

@@ -11,22 +11,22 @@
 #include "core/name.h"
 
 enum option_type {
-    OPTION_FLAG,             /* bool */
-    OPTION_TEXT,             /* const char * */
-    OPTION_KEY,              /* const char *, valid as a key or an owner */
-    OPTION_CHOICE,           /* const char *, one of `choices`, separated by | */
-    OPTION_INTEGER,          /* int64_t, at least `minimum` */
-    OPTION_DURATION,         /* int64_t in ms, at least `minimum` */
-    OPTION_INTEGER_OR_NONE,  /* as OPTION_INTEGER; "none" is SETTING_NONE */
-    OPTION_DURATION_OR_NONE, /* as OPTION_DURATION; "none" is PERMIT_TTL_NONE, which is SETTING_NONE */
+    OPTION_FLAG,               /* bool */
+    OPTION_TEXT,               /* const char * */
+    OPTION_KEY,                /* const char *, valid as a key or an owner */
+    OPTION_CHOICE,             /* const char *, one of `choices`, separated by | */
+    OPTION_INTEGER,            /* int64_t, at least `minimum` */
+    OPTION_DURATION,           /* int64_t in ms, at least `minimum` */
+    OPTION_INTEGER_OR_NONE,    /* as OPTION_INTEGER; "none" is SETTING_NONE */
+    OPTION_DURATION_OR_NONE,   /* as OPTION_DURATION; "none" is PERMIT_TTL_NONE, which is SETTING_NONE */
     OPTION_DURATION_OR_STRICT, /* the same with "strict" */
-    OPTION_HOLD,             /* as OPTION_DURATION_OR_NONE, or "owner" */
-    OPTION_WANT,             /* appended to wants */
-    OPTION_SLOT,             /* appended to the slots of the last want: exactly these */
-    OPTION_ANY_OF,           /* appended to the slots of the last want: any of these */
-    OPTION_ADJACENT,         /* a flag of the last want */
-    OPTION_LABEL,            /* appended to names */
-    OPTION_NAMESPACE,        /* const char *, valid as a namespace or empty */
+    OPTION_HOLD,               /* as OPTION_DURATION_OR_NONE, or "owner" */
+    OPTION_WANT,               /* appended to wants */
+    OPTION_SLOT,               /* appended to the slots of the last want: exactly these */
+    OPTION_ANY_OF,             /* appended to the slots of the last want: any of these */
+    OPTION_ADJACENT,           /* a flag of the last want */
+    OPTION_LABEL,              /* appended to names */
+    OPTION_NAMESPACE,          /* const char *, valid as a namespace or empty */
 };
 
 struct option {

@@ -71,7 +71,7 @@ enum { PRIORITY_MAX = 9 };
  * How long a place is kept that no client asks for, and how long a grant lasts that its client has not claimed. Lease
  * clock.
  */
-#define PLACE_KEPT_US    (10LL * US_PER_SECOND)
+#define PLACE_KEPT_US (10LL * US_PER_SECOND)
 
 /*
  * A row of `permit_request` with its permits. Times are lease clock.

@@ -33,13 +33,13 @@ const char *semaphore_queue_word(enum semaphore_queue queue);
 /* ---- The table of settings ---- */
 
 enum setting_type {
-    SETTING_INTEGER,          /* int64_t */
-    SETTING_INTEGER_OR_NONE,  /* int64_t, or SETTING_NONE; "none" in requests, absent from answers, NULL in rows */
-    SETTING_DURATION,         /* int64_t, in milliseconds */
-    SETTING_DURATION_OR_NONE, /* the same, or SETTING_NONE */
+    SETTING_INTEGER,            /* int64_t */
+    SETTING_INTEGER_OR_NONE,    /* int64_t, or SETTING_NONE; "none" in requests, absent from answers, NULL in rows */
+    SETTING_DURATION,           /* int64_t, in milliseconds */
+    SETTING_DURATION_OR_NONE,   /* the same, or SETTING_NONE */
     SETTING_DURATION_OR_STRICT, /* the same; SETTING_NONE is "strict" in requests and in answers */
-    SETTING_CHOICE,           /* an enum: the number of its word, from 1 */
-    SETTING_TEXT,             /* struct bytes, data NULL: none; its maximum is in bytes */
+    SETTING_CHOICE,             /* an enum: the number of its word, from 1 */
+    SETTING_TEXT,               /* struct bytes, data NULL: none; its maximum is in bytes */
 };
 
 #define SETTING_NONE (-1)
@@ -123,7 +123,7 @@ struct semaphore {
     SEMAPHORE_SETTINGS(SETTING_MEMBER)
     int64_t in_use;
     int64_t confirmed; /* units of in_use whose request is confirmed: only a refund or an operator ends it */
-    int64_t waiting; /* places in its queue that a client asks for: its WAITING requests with a server_id */
+    int64_t waiting;   /* places in its queue that a client asks for: its WAITING requests with a server_id */
     uint64_t next_permit_id;
     uint64_t version;
     uint64_t config_version;

@@ -131,9 +131,9 @@ static bool store_slots(struct cached_semaphore *cached, const struct view *read
     const int64_t capacity = image->semaphore->capacity;
     bool settings = image->settings || image->slots_to || image->retire_from || image->drop_labels;
     bool was_read = slots->count > 0 || slots->complete;
-    bool more = goes_on && cached->has_slots &&
-                (!was_read || cached->free_bound == UINT32_MAX ||
-                 (!slots->complete && cached->free_count >= slots->count));
+    bool more =
+        goes_on && cached->has_slots &&
+        (!was_read || cached->free_bound == UINT32_MAX || (!slots->complete && cached->free_count >= slots->count));
     cached->has_slots = (more || was_read) && !settings && !has_labels(read, index, plan);
     if (!cached->has_slots)
         return true;

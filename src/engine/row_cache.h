@@ -15,16 +15,16 @@
 
 /* The row of a semaphore, and which of its slots are free. */
 struct cached_semaphore {
-    struct semaphore row;   /* its strings are in `text` */
-    bool valid;             /* false: only long_until and changed_at count */
-    uint64_t life;          /* engine->lives when the batch began that read or wrote it */
-    uint64_t chain;         /* never the same for two chains of this process; not 0 */
-    mono_us changed_at;     /* when a batch last found that another process had changed it; 0: never */
-    mono_us long_until;     /* until then its batches go the long way */
-    bool has_slots;         /* the free slots up to free_bound are known */
-    uint32_t free_bound;    /* UINT32_MAX: all are known */
-    uint64_t *free_words;   /* a bit per slot up to the capacity: it is free and known */
-    size_t free_count;      /* set bits */
+    struct semaphore row; /* its strings are in `text` */
+    bool valid;           /* false: only long_until and changed_at count */
+    uint64_t life;        /* engine->lives when the batch began that read or wrote it */
+    uint64_t chain;       /* never the same for two chains of this process; not 0 */
+    mono_us changed_at;   /* when a batch last found that another process had changed it; 0: never */
+    mono_us long_until;   /* until then its batches go the long way */
+    bool has_slots;       /* the free slots up to free_bound are known */
+    uint32_t free_bound;  /* UINT32_MAX: all are known */
+    uint64_t *free_words; /* a bit per slot up to the capacity: it is free and known */
+    size_t free_count;    /* set bits */
     struct cached_queue queue;
     char *text;
 };

@@ -61,7 +61,8 @@ static enum permit_status read_semaphore(struct audit *audit, uint64_t after)
     struct row_reader reader = {.arena = audit->arena};
     buf_init(&sql, SQL_MAX);
     buf_append_text(&sql, ONE_VIEW AUDIT_SELECT
-                    "s.id,s.name,s.kind,s.capacity,s.in_use,s.confirmed,s.waiting,(" PLACES_OF_SEMAPHORE ") FROM semaphore s FORCE INDEX (PRIMARY) WHERE s.id>");
+                    "s.id,s.name,s.kind,s.capacity,s.in_use,s.confirmed,s.waiting,(" PLACES_OF_SEMAPHORE
+                    ") FROM semaphore s FORCE INDEX (PRIMARY) WHERE s.id>");
     buf_append_u64(&sql, after);
     buf_append_text(&sql, " ORDER BY s.id LIMIT 1");
     enum permit_status status = send_text(session_of(audit->store), &sql);

@@ -23,7 +23,7 @@ enum {
      */
     LARGE_WANTED_MAX = 256 * 1024,
     NAMED_MAX = 4000,
-    WATCHERS_MAX = 64, /* protected waiters that watch a held slot and want more */
+    WATCHERS_MAX = 64,   /* protected waiters that watch a held slot and want more */
     GLIMPSED_MAX = 1024, /* waiters of all queues that are not locked */
     KEYS_A_STATEMENT = 500,
 };
@@ -227,8 +227,8 @@ static enum permit_status read_queue(struct session *session, const struct queue
     enum permit_status status = read_part(session, read->limit, arena, part);
     for (int i = 0; i < more_parts && status == PERMIT_OK; i++) {
         struct queue_part more;
-        status = read_part(session, reads_watchers(read) && i == more_parts - 1 ? WATCHERS_MAX : read->limit, arena,
-                           &more);
+        status =
+            read_part(session, reads_watchers(read) && i == more_parts - 1 ? WATCHERS_MAX : read->limit, arena, &more);
         if (status == PERMIT_OK && !merge_parts(&more, arena, part))
             status = PERMIT_NO_MEMORY;
     }
@@ -656,12 +656,13 @@ static bool watched_sql(const struct view *view, const uint64_t *ids, size_t cou
     buf_init(&places, sql->max);
     bool any = places_sql(view, ids, count, &places) > 0;
     if (any) {
-        buf_append_text(sql, ";SELECT STRAIGHT_JOIN w.semaphore_id,w.permit_request_id,h.confirmed_at IS NOT NULL"
-                             " FROM waiter w FORCE INDEX (PRIMARY)"
-                             " JOIN slot l FORCE INDEX (PRIMARY) ON l.semaphore_id=w.semaphore_id AND l.number=w.watch&2147483647"
-                             " JOIN permit p FORCE INDEX (PRIMARY) ON p.semaphore_id=l.semaphore_id AND p.id=l.permit_id"
-                             " JOIN permit_request h FORCE INDEX (PRIMARY) ON h.id=p.permit_request_id"
-                             " WHERE w.watch>0 AND (");
+        buf_append_text(
+            sql, ";SELECT STRAIGHT_JOIN w.semaphore_id,w.permit_request_id,h.confirmed_at IS NOT NULL"
+                 " FROM waiter w FORCE INDEX (PRIMARY)"
+                 " JOIN slot l FORCE INDEX (PRIMARY) ON l.semaphore_id=w.semaphore_id AND l.number=w.watch&2147483647"
+                 " JOIN permit p FORCE INDEX (PRIMARY) ON p.semaphore_id=l.semaphore_id AND p.id=l.permit_id"
+                 " JOIN permit_request h FORCE INDEX (PRIMARY) ON h.id=p.permit_request_id"
+                 " WHERE w.watch>0 AND (");
         buf_append(sql, places.data, places.length);
         buf_append_char(sql, ')');
     }
@@ -673,10 +674,12 @@ static bool watched_sql(const struct view *view, const uint64_t *ids, size_t cou
 /* Reads protected waiters of these queues, and of those that are `fifo` the first ones. */
 static void glimpsed_queues_sql(const uint64_t *ids, size_t count, utc_us aged, struct buf *sql)
 {
-    static const char waiters[] =
-        ";SELECT STRAIGHT_JOIN " ROW_REQUEST_COLUMNS_WITH("IF(LENGTH(r.wanted)<=%d,r.wanted,NULL)") ",LENGTH(r.wanted)"
-        " FROM %swaiter w FORCE INDEX (PRIMARY) JOIN permit_request r FORCE INDEX (PRIMARY) ON r.id=w.permit_request_id"
-        " JOIN server v FORCE INDEX (PRIMARY) ON v.id=r.server_id AND v.dead_at IS NULL WHERE %s IN (";
+    static const char waiters[] = ";SELECT STRAIGHT_JOIN " ROW_REQUEST_COLUMNS_WITH(
+        "IF(LENGTH(r.wanted)<=%d,r.wanted,NULL)") ",LENGTH(r.wanted)"
+                                                  " FROM %swaiter w FORCE INDEX (PRIMARY) JOIN permit_request r FORCE "
+                                                  "INDEX (PRIMARY) ON r.id=w.permit_request_id"
+                                                  " JOIN server v FORCE INDEX (PRIMARY) ON v.id=r.server_id AND "
+                                                  "v.dead_at IS NULL WHERE %s IN (";
     static const char in_order[] = " ORDER BY w.semaphore_id,w.place,w.permit_request_id LIMIT %d";
     buf_printf(sql, waiters, INLINE_WANTED, "", "w.semaphore_id");
     sql_ids(sql, ids, count);
@@ -723,9 +726,9 @@ static enum permit_status read_watched(struct session *session, struct arena *ar
         return PERMIT_NO_MEMORY;
     for (size_t i = 0; i < count && row_step(&reader, session); i++) {
         struct glimpse key = {.semaphore.id = row_u64(&reader)};
-        struct glimpse *glimpse = view->glimpse_count ? bsearch(&key, view->glimpses, view->glimpse_count, sizeof key,
-                                                                compare_glimpses)
-                                                      : NULL;
+        struct glimpse *glimpse = view->glimpse_count
+                                      ? bsearch(&key, view->glimpses, view->glimpse_count, sizeof key, compare_glimpses)
+                                      : NULL;
         watchers[i] = (struct watcher){.request_id = row_u64(&reader), .confirmed = row_u64(&reader) != 0};
         if (glimpse && !glimpse->watchers)
             glimpse->watchers = &watchers[i];

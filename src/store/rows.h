@@ -17,7 +17,8 @@
 
 /* Columns of `semaphore` s, for row_semaphore; the last are its settings. */
 #define ROW_SEMAPHORE_COLUMNS                                                                                          \
-    "s.id,s.name,s.in_use,s.confirmed,s.waiting,s.next_permit_id,s.version,s.config_version,s.next_due_at,s.first_free,"  \
+    "s.id,s.name,s.in_use,s.confirmed,s.waiting,s.next_permit_id,s.version,s.config_version,s.next_due_at,s.first_"    \
+    "free,"                                                                                                            \
     "s.paused_reason,s.retired_at" SEMAPHORE_SETTINGS(ROW_SEMAPHORE_SETTING)
 #define ROW_SEMAPHORE_SETTING(name, c_type, member, ...) ",s." #member
 

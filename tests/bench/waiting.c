@@ -4,7 +4,7 @@
  * Markdown on standard output and progress on standard error. The exit status reports only broken promises: a client
  * that is not granted, or out of order, or twice.
  *
- * bench_waiting [--quick] [PART ...]: crowd, latency, wide, fifo, leave, parked, hall, stop; without names all of them
+ * bench_waiting [--quick] [PART ...]: crowd, latency, wide, fifo, leave, parked, hall, deep, stop; without names all of them
  */
 #include "choice.h"
 #include "table.h"
@@ -20,6 +20,7 @@ struct figures {
     struct leave_figures leave;
     struct parked_figures parked;
     struct hall_figures hall;
+    struct deep_figures deep[DEEP_KINDS][2]; /* young, aged */
     struct stop_figures stop;
 };
 
@@ -30,6 +31,7 @@ static const struct numbers {
     struct leave_numbers leave;
     struct parked_numbers parked;
     struct hall_numbers hall;
+    struct deep_numbers deep;
     unsigned stop_waiters;
 } full = {.crowd = {10000, 10, 5, 3},
           .latency_rounds = 1000,
@@ -38,6 +40,7 @@ static const struct numbers {
           .leave = {1000, 200, 5000, 1},
           .parked = {50000, 3, 3000},
           .hall = {3000, 8, 5},
+          .deep = {.permitds = 1, .waiters = 10000, .passers = 4, .others = 2, .seconds = 5},
           .stop_waiters = 10000},
   quick = {.crowd = {1000, 10, 5, 1},
            .latency_rounds = 50,
@@ -46,6 +49,7 @@ static const struct numbers {
            .leave = {200, 50, 1000, 1},
            .parked = {2000, 1, 100},
            .hall = {300, 8, 0.5},
+           .deep = {.permitds = 1, .waiters = 300, .passers = 4, .others = 2, .seconds = 0.5},
            .stop_waiters = 1000};
 
 /* ---- measuring ---- */
@@ -83,6 +87,17 @@ static void measure_parked(const struct numbers *numbers, struct figures *figure
 static void measure_hall(const struct numbers *numbers, struct figures *figures)
 {
     hall_measure(&numbers->hall, &figures->hall);
+}
+
+static void measure_deep(const struct numbers *numbers, struct figures *figures)
+{
+    for (unsigned kind = 0; kind < DEEP_KINDS; kind++)
+        for (unsigned aged = 0; aged < 2; aged++) {
+            struct deep_numbers deep = numbers->deep;
+            deep.kind = kind;
+            deep.aged = aged;
+            deep_measure(&deep, &figures->deep[kind][aged]);
+        }
 }
 
 static void measure_stop(const struct numbers *numbers, struct figures *figures)
@@ -207,6 +222,34 @@ static void print_hall(const struct numbers *numbers, struct figures *figures)
                  hall->beside >= hall->alone / 2, 0);
 }
 
+static void print_deep(const struct numbers *numbers, struct figures *figures)
+{
+    static const char *const wants[DEEP_KINDS] = {
+        [DEEP_ADJACENT] = "6 adjacent slots of 65,536, of which every second one is held",
+        [DEEP_ANY_OF] = "2 of 3 slots, of which two are held",
+        [DEEP_NAMED] = "a held slot and the free one beside it",
+        [DEEP_COUNT] = "5 units where 4 are free",
+    };
+    for (unsigned kind = 0; kind < DEEP_KINDS; kind++)
+        for (unsigned aged = 0; aged < 2; aged++) {
+            struct deep_figures *deep = &figures->deep[kind][aged];
+            double longest = duration_set_quantile_ms(&deep->passed, 1);
+            print_target(text("%u wait for %s%s; %u clients take any unit and return it", numbers->deep.waiters,
+                              wants[kind], aged ? ", for longer than backfill_bound" : "", numbers->deep.passers),
+                         "no call over 200 ms",
+                         text("longest %.0f ms, median %.1f (%zu calls, %zu refused)", longest,
+                              duration_set_quantile_ms(&deep->passed, 0.5), deep->passed.count, deep->refused),
+                         longest <= 200, 0);
+            double ratio =
+                duration_set_quantile_ms(&deep->other, 0.5) / duration_set_quantile_ms(&deep->other_alone, 0.5);
+            print_target("the same: acquire and release of another semaphore", "not slower (10 %)",
+                         text("%.2f times (median %.1f ms, longest %.0f)", ratio,
+                              duration_set_quantile_ms(&deep->other, 0.5), duration_set_quantile_ms(&deep->other, 1)),
+                         ratio <= 1.1, 0);
+            deep_release(deep);
+        }
+}
+
 static void print_stop(const struct numbers *numbers, struct figures *figures)
 {
     const struct stop_figures *stop = &figures->stop;
@@ -223,7 +266,8 @@ static const struct {
     {"crowd", measure_crowd, print_crowd}, {"latency", measure_latency, print_latency},
     {"wide", measure_wide, print_wide},    {"fifo", measure_fifo, print_fifo},
     {"leave", measure_leave, print_leave}, {"parked", measure_parked, print_parked},
-    {"hall", measure_hall, print_hall},    {"stop", measure_stop, print_stop},
+    {"hall", measure_hall, print_hall},    {"deep", measure_deep, print_deep},
+    {"stop", measure_stop, print_stop},
 };
 
 enum { PARTS = sizeof(parts) / sizeof(parts[0]) };

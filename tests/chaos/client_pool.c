@@ -83,6 +83,8 @@ static void client_ask(struct client_pool *client_pool, struct client *client)
         snprintf(wait + strlen(wait), sizeof(wait) - strlen(wait), ",\"priority\":%u", client->priority);
     snprintf(units, sizeof(units), client->slot ? "\"slots\":[%u]" : "\"count\":%u",
              client->slot ? client->slot : client->count);
+    if (client->units[0])
+        snprintf(units, sizeof(units), "%s", client->units);
     snprintf(body, sizeof(body), "{%s\"owner\":\"client_pool\",\"permits\":[{\"semaphore\":\"%s\",%s}]%s}", key,
              client->semaphore, units, wait);
     struct turn *turn = turn_new(client_pool, client);

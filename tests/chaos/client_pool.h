@@ -51,6 +51,7 @@ struct client {
     const char *semaphore;
     unsigned count;   /* units, default 1 */
     unsigned slot;    /* the slot that it wants; 0: `count` units */
+    char units[48];   /* members of its want, such as "count":6,"adjacent":true; empty: by count and slot */
     const char *wait; /* such as "60s"; NULL: does not wait */
     unsigned priority;
     unsigned rounds;  /* default 1; idle after the last round */

@@ -206,6 +206,36 @@ struct hall_figures {
 
 void hall_measure(const struct hall_numbers *numbers, struct hall_figures *ret_figures);
 
+/* ---- a deep queue of requests that do not fit ---- */
+
+enum deep_kind {
+    DEEP_ADJACENT, /* each wants 6 adjacent slots of 65,536, of which every second one is held */
+    DEEP_ANY_OF,   /* each wants 2 of 3 slots, of which two are held */
+    DEEP_NAMED,    /* each wants a held slot and the free one beside it */
+    DEEP_COUNT,    /* each wants 5 units of a counted semaphore that has 4 */
+    DEEP_KINDS
+};
+
+struct deep_numbers {
+    enum deep_kind kind;
+    unsigned permitds; /* the clients are connected to them by turns */
+    unsigned waiters;
+    unsigned passers; /* each takes any unit of the same semaphore and returns it, again and again */
+    unsigned others;  /* the same with another semaphore */
+    bool aged;        /* the waiters are protected: older than backfill_bound */
+    double seconds;
+};
+
+struct deep_figures {
+    struct duration_set passed, other; /* each acquire and each release, from sending it to its answer */
+    struct duration_set other_alone;   /* the same before there are waiters */
+    size_t refused;                    /* of the passers: answered 423 */
+};
+
+/* Ends the process if a call is answered otherwise than 201, 423 or 200, or a waiter is answered. */
+void deep_measure(const struct deep_numbers *numbers, struct deep_figures *ret_figures);
+void deep_release(struct deep_figures *figures);
+
 /* ---- the end of permitd ---- */
 
 struct stop_figures {

@@ -10,7 +10,7 @@
 #include "store/servers.h"
 #include "store/templates.h"
 
-#define KEY BYTES("k")
+#define KEY            BYTES("k")
 /* How long after its place a waiting request waits: its priority is 3. */
 #define AFTER_PLACE_US (90LL * US_PER_SECOND)
 
@@ -485,8 +485,8 @@ static void read_beta_as(struct fixture *fixture, const struct queue_read *read)
 
 static void read_beta_aged(struct fixture *fixture, int64_t free, bool fifo, utc_us aged)
 {
-    read_beta_as(fixture,
-                 &(struct queue_read){.free = free, .fifo = fifo, .aged = aged, .limit = QUEUE_READ_MAX, .all_watches = true});
+    read_beta_as(fixture, &(struct queue_read){
+                              .free = free, .fifo = fifo, .aged = aged, .limit = QUEUE_READ_MAX, .all_watches = true});
 }
 
 static void read_beta(struct fixture *fixture, int64_t free, bool fifo)
@@ -707,7 +707,7 @@ static void hopeless_waiters_are_left_out(struct fixture *one, struct fixture *t
     const uint64_t needs = wants_needs(waiting_request(two, "k", beta, 1, some_time(0), server)->wanted);
     MUST_OK(two->store, store_rollback(two->store));
     for (int aged = 0; aged <= 1; aged++)
-        for (size_t protected = 0; protected <= 1; protected++) {
+        for (size_t protected = 0; protected <= 1; protected ++) {
             read_beta_as(two, &(struct queue_read){.free = 5,
                                                    .limit = 2,
                                                    .aged = aged ? some_time(0) + AFTER_PLACE_US : 0,
@@ -731,8 +731,7 @@ static void glimpse_beta(struct fixture *fixture, const char *key, uint64_t beta
     const struct slots_wanted none = {0};
     lock_wants(fixture, key, alpha, 1);
     MUST_OK(fixture->store, store_read_waiters(fixture->store, &read, &none, 1, &fixture->arena, &fixture->view));
-    MUST_OK(fixture->store,
-            store_read_glimpses(fixture->store, &beta_id, 1, aged, &fixture->arena, &fixture->view));
+    MUST_OK(fixture->store, store_read_glimpses(fixture->store, &beta_id, 1, aged, &fixture->arena, &fixture->view));
     MUST(fixture->view.semaphore_count == 1 && fixture->view.glimpse_count == 1);
     MUST(bytes_equal(fixture->view.glimpses[0].semaphore.name, BYTES("beta")));
     for (size_t i = 1; i < fixture->view.request_count; i++)
@@ -800,8 +799,7 @@ static void slots_with_their_holders_are_read_from_the_lowest_free_one_on(struct
     struct want alpha[] = {{.semaphore = BYTES("alpha"), .count = 1}};
     struct operation acquire = acquire_of("holder", wants, 1);
     struct operation confirm = {.kind = OP_CONFIRM, .external_id = BYTES("holder")};
-    const struct queue_read read = {
-        .free = 5, .limit = QUEUE_READ_MAX, .all_watches = true, .with_holders = true};
+    const struct queue_read read = {.free = 5, .limit = QUEUE_READ_MAX, .all_watches = true, .with_holders = true};
     struct slots_wanted slots = {0};
     uint32_t known[] = {2};
     MUST(batch_run(one, &acquire)->created && batch_run(one, &confirm)->status == PERMIT_OK);

@@ -462,8 +462,7 @@ static void read_queue(const struct queue_read *read, struct arena *arena, struc
             continue;
         add_waiter(list.rows[i], arena, view);
         if (in_order && room-- == 0)
-            *queue =
-                (struct queue_view){.beyond_place = request->place, .beyond = request->id, .limit = read->limit};
+            *queue = (struct queue_view){.beyond_place = request->place, .beyond = request->id, .limit = read->limit};
     }
 }
 
@@ -558,7 +557,8 @@ static void read_watchers(const struct db_semaphore_row *row, const struct view 
     for (size_t i = 0; i < request_count; i++) {
         const struct db_key *key = database_waiting(view->requests[i].id);
         const struct place_row *place = key ? place_at(&key->row, row->semaphore.id) : NULL;
-        const struct request *holder = place && place->watch ? holder_of(row->semaphore.id, row->slots[place->watch]) : NULL;
+        const struct request *holder =
+            place && place->watch ? holder_of(row->semaphore.id, row->slots[place->watch]) : NULL;
         if (holder)
             watchers[glimpse->watcher_count++] =
                 (struct watcher){.request_id = view->requests[i].id, .confirmed = holder->confirmed_at != NEVER};

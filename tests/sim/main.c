@@ -172,11 +172,11 @@ static void print_sum(uint64_t seeds, int64_t seconds)
     printf(
         "%llu kills, %llu stops and %llu pauses of permitd; %llu crashes, %llu failovers and %llu clock steps of the "
         "database; %llu cuts, %llu calls that failed, %llu "
-        "deadlocks, %llu duplicate keys; %llu grants and %llu refusals judged by the all-knowing walk; longest wait of a fitting waiter: "
+        "deadlocks, %llu duplicate keys; %llu grants and %llu refusals judged by the all-knowing walk; longest wait of "
+        "a fitting waiter: "
         "%lld ms\n",
         COUNT(kills), COUNT(stops), COUNT(pauses), COUNT(crashes), COUNT(failovers), COUNT(steps_of_clock), COUNT(cuts),
-        COUNT(faults), COUNT(deadlocks), COUNT(duplicates), COUNT(order_judged),
-        COUNT(refusals_judged),
+        COUNT(faults), COUNT(deadlocks), COUNT(duplicates), COUNT(order_judged), COUNT(refusals_judged),
         (long long)(sum.longest_servable / US_PER_MS));
 }
 

@@ -127,8 +127,8 @@ static void check_row(const struct db_key *key)
     if (request->due_at == NEVER || request->place == NEVER ||
         (request->server_id && request->due_at != request->waiting_until + PLACE_KEPT_US))
         violation("P20", "the place of %s is kept for ever", key->text);
-    if (request->priority < 0 || request->priority > PRIORITY_MAX ||
-        request->place > request->waiting_since || (!request->priority && request->place != request->waiting_since))
+    if (request->priority < 0 || request->priority > PRIORITY_MAX || request->place > request->waiting_since ||
+        (!request->priority && request->place != request->waiting_since))
         violation("P20", "the place of %s is not that of its entry and its priority", key->text);
     check_places(key);
 }

@@ -633,8 +633,7 @@ static void insert_watchers(unsigned seat, unsigned first_id, unsigned count)
 static void lock_seats(void)
 {
     const uint64_t id = SEATS;
-    const struct lock_set set = {
-        .semaphore_ids = &id, .slots_wanted = &(struct slots_wanted){0}, .semaphore_count = 1};
+    const struct lock_set set = {.semaphore_ids = &id, .slots_wanted = &(struct slots_wanted){0}, .semaphore_count = 1};
     arena_clear(&batch.arena);
     cr_assert_eq(store_lock(batch.store, &set, &batch.arena, &batch.view), PERMIT_OK, "%s", batch.store->message);
 }
@@ -785,15 +784,17 @@ Test(queue_batch, reads_of_the_plan_walk_indexes)
                                     .hopeless_count = 1,
                                     .hopeless_protected = 1};
     insert_crowd();
-    must_run(session, "UPDATE semaphore SET queue=2 WHERE id = 3;UPDATE permit_request SET waiting_since=place WHERE state = 3;"
-                      "UPDATE waiter SET needs=4711 WHERE permit_request_id % 3 <> 1");
+    must_run(session,
+             "UPDATE semaphore SET queue=2 WHERE id = 3;UPDATE permit_request SET waiting_since=place WHERE state = 3;"
+             "UPDATE waiter SET needs=4711 WHERE permit_request_id % 3 <> 1");
     cr_assert_eq(store_lock(batch.store, &set, &batch.arena, &batch.view), PERMIT_OK, "%s", batch.store->message);
     sent_record();
     (void)rows_read(session_of(batch.store));
     cr_assert_eq(store_read_waiters(batch.store, &read, &none, 1, &batch.arena, &batch.view), PERMIT_OK, "%s",
                  batch.store->message);
-    size_t others = (size_t)number_of(session, "SELECT COUNT(*) FROM waiter w JOIN permit_request r ON r.id="
-                                               "w.permit_request_id WHERE w.semaphore_id=1 AND w.needs=0 AND r.server_id=7");
+    size_t others =
+        (size_t)number_of(session, "SELECT COUNT(*) FROM waiter w JOIN permit_request r ON r.id="
+                                   "w.permit_request_id WHERE w.semaphore_id=1 AND w.needs=0 AND r.server_id=7");
     cr_assert_eq(batch.view.request_count, others < QUEUE_PROTECTED_MAX ? others : QUEUE_PROTECTED_MAX + 1);
     EXPLAINS("SELECT STRAIGHT_JOIN r.id", "PRIMARY", "PRIMARY", "PRIMARY");
     sent_record();
@@ -801,7 +802,8 @@ Test(queue_batch, reads_of_the_plan_walk_indexes)
     cr_assert_eq(store_read_glimpses(batch.store, &empty, 1, place_of(0), &batch.arena, &batch.view), PERMIT_OK, "%s",
                  batch.store->message);
     cr_assert_eq(batch.view.glimpse_count, 1);
-    cr_assert_lt(rows_read(session_of(batch.store)), 2 * 3 * 1024 * 3 / 2 + 100, "as many waiters as are returned, twice");
+    cr_assert_lt(rows_read(session_of(batch.store)), 2 * 3 * 1024 * 3 / 2 + 100,
+                 "as many waiters as are returned, twice");
     EXPLAINS("SELECT s.id", "PRIMARY");
     EXPLAINS("SELECT STRAIGHT_JOIN r.id", "PRIMARY", "PRIMARY", "PRIMARY", "PRIMARY"); /* of fifo queues */
     cr_assert_eq(store_rollback(batch.store), PERMIT_OK);
