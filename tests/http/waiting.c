@@ -287,6 +287,126 @@ Test(waiting, lets_fitting_requests_pass_with_backfill, .timeout = 300)
     talk_end(&talk);
 }
 
+/* ---- what a waiter keeps from others ---- */
+
+/* The body of an acquire of one unit of each of two semaphores. */
+static const char *both_body(const char *key, const char *first, const char *second, const char *wait)
+{
+    return text("{\"external_id\":\"%s\",\"permits\":[{\"semaphore\":\"%s\"},{\"semaphore\":\"%s\"}],\"wait\":\"%s\"}",
+                key, first, second, wait);
+}
+
+static struct talk join_both(struct talk *talk, const char *key, const char *first, const char *second)
+{
+    struct talk one = talk_to(talk->http.port);
+    tell(&one, "POST", "/v1/requests", both_body(key, first, second, "10m"));
+    wait_for_waiting(talk, second, 1);
+    return one;
+}
+
+/* Waits until the first waiter of the semaphore has waited for that long. */
+static void wait_for_age(struct talk *talk, const char *name, int64_t ms)
+{
+    do
+        say(talk, 200, "GET", text("%s/waiters", semaphore_path(name)), NULL);
+    while (number_of(talk, "waiters.0.waited_ms") < ms);
+}
+
+/* P20, P23: a job that waits for its database and one of three backup slots keeps one of them, not three. */
+Test(waiting, beyond_the_bound_reserves_its_need_and_no_more, .timeout = 300)
+{
+    struct kit_permitd *permitd = own_permitd((const char *const[]){"--backfill-bound", "200ms", NULL});
+    struct talk talk = talk_to(permitd->port);
+    const char *database = fresh_semaphore(&talk, "{\"capacity\":1}");
+    const char *backups = fresh_semaphore(&talk, "{\"capacity\":3}");
+    const char *held = fresh_name("k"), *job = fresh_name("job");
+    acquire(&talk, held, database, 1);
+    struct talk one = join_both(&talk, job, database, backups);
+    wait_for_age(&talk, backups, 200);
+    acquire(&talk, fresh_name("k"), backups, 1);
+    acquire(&talk, fresh_name("k"), backups, 1);
+    refused(&talk, 423, "no_capacity", "POST", "/v1/requests", acquire_body(NULL, backups, 1, NULL));
+    text_is(&talk, "blocking.0.ahead.0", job);
+    release(&talk, held);
+    hear(&one, 201, NULL);
+    talk_end(&one);
+    talk_end(&talk);
+    kit_permitd_stop(permitd);
+}
+
+/* What never comes is no reason to keep units from others. */
+Test(waiting, beyond_the_bound_reserves_nothing_if_that_cannot_help, .timeout = 300)
+{
+    struct kit_permitd *permitd = own_permitd((const char *const[]){"--backfill-bound", "200ms", NULL});
+    struct talk talk = talk_to(permitd->port);
+    static const char *const cases[] = {"confirmed", "paused", "closed"};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const char *database = fresh_semaphore(&talk, "{\"capacity\":1}");
+        const char *backups = fresh_semaphore(&talk, "{\"capacity\":1}");
+        const char *held = fresh_name("k");
+        acquire(&talk, held, database, 1);
+        struct talk one = join_both(&talk, fresh_name("job"), database, backups);
+        if (i == 0)
+            say(&talk, 200, "POST", text("%s/confirm", request_path(held)), NULL);
+        else if (i == 1)
+            say(&talk, 200, "POST", text("%s/pause", semaphore_path(database)), "{\"reason\":\"repair\"}");
+        else
+            say(&talk, 200, "PUT", semaphore_path(database), "{\"capacity\":0}");
+        wait_for_age(&talk, backups, 200);
+        acquire(&talk, fresh_name("k"), backups, 1);
+        talk_end(&one);
+    }
+    talk_end(&talk);
+    kit_permitd_stop(permitd);
+}
+
+/* The unit is free, and the waiter before cannot use it. */
+Test(waiting, for_two_lets_those_pass_that_do_not_wait, .timeout = 300)
+{
+    struct talk talk = talk_to(shared_port());
+    static const char *const cases[] = {"full", "paused", "closed"};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const char *first = fresh_semaphore(&talk, "{\"capacity\":1}");
+        const char *second = fresh_semaphore(&talk, "{\"capacity\":1}");
+        acquire(&talk, fresh_name("k"), first, 1);
+        struct talk one = join_both(&talk, fresh_name("job"), first, second);
+        if (i == 1)
+            say(&talk, 200, "POST", text("%s/pause", semaphore_path(first)), "{\"reason\":\"repair\"}");
+        if (i == 2)
+            say(&talk, 200, "PUT", semaphore_path(first), "{\"capacity\":0}");
+        for (int round = 0; round < 3; round++) {
+            const char *key = fresh_name("k");
+            acquire(&talk, key, second, 1);
+            release(&talk, key);
+        }
+        talk_end(&one);
+    }
+    talk_end(&talk);
+}
+
+/* More waiters stand before it than a batch reads at first; none of them can use the unit. */
+Test(waiting, behind_many_that_wait_for_something_else_is_granted, .timeout = 300)
+{
+    enum { COUNT = 70 };
+    struct talk talk = talk_to(shared_port());
+    const char *network = fresh_semaphore(&talk, "{\"capacity\":1,\"kind\":\"counted\"}");
+    struct talk jobs[COUNT];
+    for (int i = 0; i < COUNT; i++) {
+        const char *host = fresh_semaphore(&talk, "{\"capacity\":1}");
+        acquire(&talk, fresh_name("k"), host, 1);
+        jobs[i] = talk_to(shared_port());
+        tell(&jobs[i], "POST", "/v1/requests", both_body(fresh_name("job"), host, network, "10m"));
+    }
+    wait_for_waiting(&talk, network, COUNT);
+    const char *key = fresh_name("k");
+    acquire(&talk, key, network, 1);
+    release(&talk, key);
+    say(&talk, 201, "POST", "/v1/requests", acquire_body(fresh_name("k"), network, 1, "10m"));
+    for (int i = 0; i < COUNT; i++)
+        talk_end(&jobs[i]);
+    talk_end(&talk);
+}
+
 Test(waiting, ends_when_the_capacity_shrinks_below_it, .timeout = 300)
 {
     struct talk talk = talk_to(shared_port());
@@ -1053,7 +1173,7 @@ Test(waiting, priority_step_is_a_duration_or_strict, .timeout = 300)
     say(&talk, 200, "PUT", path, "{\"priority_step\":\"strict\"}");
     text_is(&talk, "priority_step", "strict");
     cr_assert_not(kit_json_has(talk.reply.body, "priority_step_ms"), "%s", talk.reply.body);
-    last_event_is(&talk, name, "priority_step", "300000", "strict");
+    last_event_is(&talk, name, "priority_step_ms", "300000", "strict");
     say(&talk, 200, "PUT", path, "{\"note\":\"as before\"}");
     text_is(&talk, "priority_step", "strict");
     const char *prefix = text("%s:", fresh_name("t"));
@@ -1078,9 +1198,7 @@ Test(waiting, priority_step_of_the_semaphore_orders_the_queue, .timeout = 300)
         const char *held = fresh_name("k"), *early = fresh_name("early"), *urgent = fresh_name("urgent");
         acquire(&talk, held, name, 1);
         struct talk first = join_waitlist(&talk, early, name, 1, "10m", 1);
-        do
-            say(&talk, 200, "GET", text("%s/waiters", semaphore_path(name)), NULL);
-        while (number_of(&talk, "waiters.0.waited_ms") < 10);
+        wait_for_age(&talk, name, 10);
         struct talk second = join_with_priority(&talk, urgent, name, 9, 2);
         say(&talk, 200, "GET", text("%s/waiters", semaphore_path(name)), NULL);
         text_is(&talk, "waiters.0.external_id", cases[i].urgent_first ? urgent : early);
