@@ -90,6 +90,7 @@ struct semaphore_entry *semaphore_cache_get(struct semaphore_cache *cache, uint6
     entry->floor_stale = true;
     list_init(&entry->waiters);
     entry->rotation = &entry->waiters;
+    entry->free_units = INT64_MAX;
     list_init(&entry->waited_for);
     list_init(&entry->calls);
     list_init(&entry->has_calls);

@@ -43,6 +43,7 @@ struct semaphore_entry {
     struct cached_semaphore *cached; /* its row; NULL: never read */
 
     struct list waiters;    /* of this server: struct wait_place, in the order of the queue */
+    int64_t free_units;     /* by the row that the net has read last; INT64_MAX: none */
     struct list *rotation;  /* the one that waitlist_wake_by_row considers next; &waiters: the first */
     struct list waited_for; /* in waiters->entries while that is not empty */
     struct list calls;      /* struct waiter, whose first semaphore this is: those to be woken when fewer are awake */

@@ -452,15 +452,24 @@ static bool may_be_hopeless(const struct wait_place *place, const struct semapho
            (changed && wants_are_specific(operation->wants, operation->want_count));
 }
 
-/* Wakes the first waiter of the queue that wants no more than these units. */
-static void wake_first_that_fits(struct engine *engine, const struct semaphore_entry *entry, int64_t free_units)
+/* Returns true if none of its semaphores had fewer free units than it wants when their rows were read last. */
+static bool seems_to_fit(const struct waiter *waiter)
+{
+    for (size_t i = 0; i < waiter->place_count; i++)
+        if (waiter->places[i].count > waiter->places[i].entry->free_units)
+            return false;
+    return true;
+}
+
+static void wake_first_that_fits(struct engine *engine, const struct semaphore_entry *entry)
 {
     size_t walked = 0;
     list_for_each (node, next, &entry->waiters) {
-        const struct wait_place *place = LIST_ENTRY(node, struct wait_place, node);
-        if (place->count <= free_units)
-            waitlist_wake(engine, place->waiter);
-        if (place->count <= free_units || ++walked == BY_ROW_WALK_MAX)
+        struct waiter *waiter = LIST_ENTRY(node, struct wait_place, node)->waiter;
+        bool fits = seems_to_fit(waiter);
+        if (fits)
+            waitlist_wake(engine, waiter);
+        if (fits || ++walked == BY_ROW_WALK_MAX)
             return;
     }
 }
@@ -468,19 +477,18 @@ static void wake_first_that_fits(struct engine *engine, const struct semaphore_e
 void waitlist_wake_by_row(struct engine *engine, const struct semaphore *row)
 {
     struct semaphore_entry *entry = semaphore_cache_find(&engine->queue.semaphores, row->id);
-    int64_t free_units = row->paused_reason.data ? 0 : row->capacity - row->in_use;
     size_t walked = 0, fit = 0;
     if (!entry || list_empty(&entry->waiters))
         return;
-    if (free_units > 0)
-        wake_first_that_fits(engine, entry, free_units);
+    entry->free_units = row->paused_reason.data ? 0 : row->capacity - row->in_use;
+    if (entry->free_units > 0)
+        wake_first_that_fits(engine, entry);
     struct list *first = entry->rotation == &entry->waiters ? entry->waiters.next : entry->rotation;
     struct list *node = first;
-    walked = 0;
     do {
         const struct wait_place *place = LIST_ENTRY(node, struct wait_place, node);
         bool hopeless = may_be_hopeless(place, row);
-        bool fits = place->count <= free_units;
+        bool fits = entry->free_units > 0 && seems_to_fit(place->waiter);
         if (hopeless || fits)
             waitlist_wake(engine, place->waiter);
         fit += fits;

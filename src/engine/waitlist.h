@@ -85,8 +85,8 @@ void waitlist_wake(struct engine *engine, struct waiter *waiter);
 /* Wakes waiters of waiters->called, one of each semaphore by turns, until too many of each are awake. */
 void waitlist_wake_called(struct engine *engine);
 /*
- * Wakes the first waiter of a semaphore that seems to fit by its row, as it was just read; and of the next ones of a
- * rotation those that can never be granted, or may be so since its settings changed, and some that seem to fit: free units
+ * Wakes the first waiter of a semaphore that seems to fit by its row, as it was just read, and by those of its other
+ * semaphores, as they were read last; and of the next ones of a rotation those that can never be granted, or may be so since its settings changed, and some that seem to fit: free units
  * say nothing of specific slots, and a batch decides only the waiters of which it locks all semaphores. Caller holds the
  * mutex.
  */

@@ -525,6 +525,23 @@ Test(waitlist, waiters_that_seem_to_fit_are_woken_in_rotation)
     }
 }
 
+/* The unit is for the third: the others also want one of a semaphore that is full. */
+Test(waitlist, waiter_whose_other_semaphore_is_full_does_not_seem_to_fit)
+{
+    static struct asked one, two, three;
+    const struct semaphore full = {.id = 2, .capacity = 1, .in_use = 1, .retired_at = NEVER};
+    const struct semaphore free_one = {.id = 1, .capacity = 1, .retired_at = NEVER};
+    ask(&one, "k1");
+    ask(&two, "k2");
+    ask(&three, "k3");
+    one.wants[1] = two.wants[1] = (struct want){.semaphore = BYTES("b"), .semaphore_id = 2, .count = 1};
+    one.operation.want_count = two.operation.want_count = 2;
+    struct waiter *waiters[] = {park_row(&one, 1), park_row(&two, 2), park_row(&three, 3)};
+    waitlist_wake_by_row(&engine, &full);
+    waitlist_wake_by_row(&engine, &free_one);
+    cr_expect(!waiters[0]->woken && !waiters[1]->woken && waiters[2]->woken);
+}
+
 Test(waitlist, waiter_that_can_never_be_granted_is_woken_by_the_row)
 {
     static struct asked one, other;
