@@ -396,7 +396,8 @@ struct queue_read {
     size_t hopeless_count, hopeless_protected;
     /*
      * Slots that the batch may free, in any order, with duplicates. A waiter that watches another slot is not read: that
-     * slot stays held, so the waiter cannot be granted, and it blocks nobody. all_watches: read those too.
+     * slot stays held, so the waiter cannot be granted. all_watches: read those too (under `fifo` they are in the way of
+     * others).
      */
     const uint32_t *freed;
     size_t freed_count; /* at most QUEUE_FREED_MAX */

@@ -77,7 +77,7 @@ enum { PRIORITY_MAX = 9 };
  * A row of `permit_request` with its permits. Times are lease clock.
  *
  * A WAITING request has no permits. It has a place in the queue of each semaphore that it wants: a row of `waiter`.
- * `server_id` is the permitd at which its client waits; 0: no client asks for it. Then it blocks no others, and after
+ * `server_id` is the permitd at which its client waits; 0: no client asks for it. Then it is in nobody's way, and after
  * due_at its rows are deleted. A request whose server is dead counts as one without a server.
  *
  * An ACQUIRED request with a server_id is unclaimed: a batch granted it on behalf of a client that waits at that

@@ -109,7 +109,7 @@ void cached_queue_store(struct cached_queue *queue, const struct view *read, siz
         clear(queue);
 }
 
-/* Returns true if the waiter may be granted or block others. */
+/* Returns true if the waiter may be granted, or be in the way of others. */
 static bool may_matter(const struct queue_read *read, const struct request *waiter, int64_t count)
 {
     return read->fifo || count <= read->free || waiter->waiting_since <= read->aged;

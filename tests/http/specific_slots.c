@@ -292,7 +292,7 @@ Test(certain, waiter_for_specific_slots_gets_them_and_blocks_no_other)
 {
     struct talk talk = talk_to(shared_port());
     const char *hall =
-        fresh_semaphore(&talk, "{\"capacity\":4,\"queue\":\"fifo\",\"labels\":[\"A1\",\"A2\",\"A3\",\"A4\"]}");
+        fresh_semaphore(&talk, "{\"capacity\":4,\"labels\":[\"A1\",\"A2\",\"A3\",\"A4\"]}");
     const char *holder = fresh_name("holder");
     const char *key = fresh_name("waits");
     acquire(&talk, 201, holder, hall, "\"slots\":[\"A2\"]");
@@ -307,6 +307,24 @@ Test(certain, waiter_for_specific_slots_gets_them_and_blocks_no_other)
     release(&talk, holder);
     hear(&waits, 201, NULL);
     has(&waits, "\"slots\":[1,2],\"labels\":[\"A1\",\"A2\"]");
+    talk_end(&waits);
+    talk_end(&talk);
+}
+
+/* It is in the way of others like any other waiter. */
+Test(certain, waiter_for_specific_slots_is_passed_by_nobody_under_fifo)
+{
+    struct talk talk = talk_to(shared_port());
+    const char *hall = fresh_semaphore(&talk, "{\"capacity\":4,\"queue\":\"fifo\"}");
+    const char *holder = fresh_name("holder");
+    acquire(&talk, 201, holder, hall, "\"slots\":[2]");
+    struct talk waits = waiter(fresh_name("waits"), hall, "\"slots\":[2,1]");
+    wait_for_waiting(&talk, hall, 1);
+    acquire(&talk, 423, fresh_name("k"), hall, "\"slots\":[3]");
+    acquire(&talk, 423, fresh_name("k"), hall, "\"count\":1");
+    release(&talk, holder);
+    hear(&waits, 201, NULL);
+    acquire(&talk, 201, fresh_name("k"), hall, "\"slots\":[3]");
     talk_end(&waits);
     talk_end(&talk);
 }
