@@ -378,15 +378,15 @@ enum permit_status access_check_right(const struct exchange *exchange, unsigned 
 enum permit_status access_check_semaphore(const struct exchange *exchange, unsigned rights, struct bytes name,
                                           struct buf *message)
 {
-    return scope_covers(access_scope(exchange), name) ? PERMIT_OK : forbid(message, rights, " on ", name);
+    bool may = access_has(exchange, rights) && scope_covers(access_scope(exchange), name);
+    return may ? PERMIT_OK : forbid(message, rights, " on ", name);
 }
 
 enum permit_status access_check_prefix(const struct exchange *exchange, unsigned rights, struct bytes prefix,
                                        struct buf *message)
 {
-    return scope_covers_prefix(access_scope(exchange), prefix)
-               ? PERMIT_OK
-               : forbid(message, rights, " on all semaphores that begin with ", prefix);
+    bool may = access_has(exchange, rights) && scope_covers_prefix(access_scope(exchange), prefix);
+    return may ? PERMIT_OK : forbid(message, rights, " on all semaphores that begin with ", prefix);
 }
 
 enum permit_status access_check_wants(const struct exchange *exchange, const struct operation *operation,

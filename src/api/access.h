@@ -86,7 +86,7 @@ const struct scope *access_scope(const struct exchange *exchange);
 void access_mark(const struct exchange *exchange, struct operation *operation);
 /* PERMIT_FORBIDDEN: the caller has none of the rights; `message` says which it needs. */
 enum permit_status access_check_right(const struct exchange *exchange, unsigned rights, struct buf *message) MUST_CHECK;
-/* PERMIT_FORBIDDEN: the scope of the caller does not cover this semaphore, or all that begin with this prefix. */
+/* The same on this semaphore, or on all that begin with this prefix, which the scope of the caller must cover. */
 enum permit_status access_check_semaphore(const struct exchange *exchange, unsigned rights, struct bytes name,
                                           struct buf *message) MUST_CHECK;
 enum permit_status access_check_prefix(const struct exchange *exchange, unsigned rights, struct bytes prefix,

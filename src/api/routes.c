@@ -2,7 +2,9 @@
 #include "api/routes.h"
 
 #include "api/access.h"
+#include "api/call.h"
 #include "api/namespaces.h"
+#include "api/operations.h"
 #include "api/problem.h"
 #include "api/service.h"
 #include "core/name.h"
@@ -107,6 +109,27 @@ static enum permit_status check_path_value(const struct exchange *exchange, cons
     return PERMIT_OK;
 }
 
+/*
+ * Refuses a request whose principal does not have the right of the route. The message names the semaphore of the path, of
+ * the query or of an acquire, if it can be read.
+ */
+static enum permit_status refuse_right(struct exchange *exchange, const struct route *route, struct bytes segment,
+                                       struct buf *message)
+{
+    enum permit_status status = PERMIT_OK;
+    if (segment.data) {
+        if (router_read_path(exchange, segment, message) == PERMIT_OK)
+            status = check_path_value(exchange, route, message);
+    } else if (route->handle == request_acquire) {
+        status = operation_read_acquire(exchange, (struct bytes){0}, &call_of(exchange)->first);
+    } else if (router_read_query(exchange, route, message) == PERMIT_OK) {
+        struct bytes semaphore = router_query_value(exchange, route, "semaphore");
+        if (name_is_semaphore(semaphore))
+            status = access_check_semaphore(exchange, route->right, semaphore, message);
+    }
+    return status == PERMIT_FORBIDDEN ? status : access_check_right(exchange, route->right, message);
+}
+
 /* Refuses immediately while the database is unavailable for long, because nothing can be decided. */
 static enum permit_status check_available(const struct exchange *exchange, const struct route *route,
                                           struct buf *message)
@@ -172,11 +195,10 @@ bool routes_admit(struct exchange *exchange, size_t *ret_body_max)
 static enum permit_status check(struct exchange *exchange, const struct route *route, struct bytes segment,
                                 struct buf *message)
 {
-    enum permit_status status = access_check_right(exchange, route->right, message);
-    if (status != PERMIT_OK)
-        return status;
+    if (access_check_right(exchange, route->right, message) != PERMIT_OK)
+        return refuse_right(exchange, route, segment, message);
     access_audit(exchange, route, route->right);
-    status = router_read_path(exchange, segment, message);
+    enum permit_status status = router_read_path(exchange, segment, message);
     if (status == PERMIT_OK && segment.data)
         status = check_path_value(exchange, route, message);
     if (status == PERMIT_OK)

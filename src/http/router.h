@@ -43,6 +43,8 @@ enum permit_status router_read_path(struct exchange *exchange, struct bytes segm
 /* Sets the exchange's query values. A parameter that the route does not have is PERMIT_INVALID. */
 enum permit_status router_read_query(struct exchange *exchange, const struct route *route,
                                      struct buf *message) MUST_CHECK;
+/* Returns the value of a query parameter, once they are read; data NULL: the request or the route does not have it. */
+struct bytes router_query_value(const struct exchange *exchange, const struct route *route, const char *name);
 /* Checks that the route takes the body and that its type is JSON. */
 enum permit_status router_check_body(const struct exchange *exchange, const struct route *route,
                                      struct buf *message) MUST_CHECK;

@@ -445,7 +445,15 @@ Test(access, refusal_names_the_right_and_the_semaphore, .timeout = 300)
     struct scene scene;
     scene_begin(&scene);
     by(&scene, LOOKER, 403, "forbidden", "POST", "/v1/requests", ACQUIRE("k", "in:a"));
+    detail_is(&scene, "needs the right use on in:a");
+    by(&scene, LOOKER, 403, "forbidden", "POST", "/v1/requests", "{\"external_id\":");
     detail_is(&scene, "needs the right use");
+    by(&scene, LOOKER, 403, "forbidden", "POST", "/v1/requests/k/renew", "{}");
+    detail_is(&scene, "needs the right use");
+    by(&scene, USER, 403, "forbidden", "PUT", "/v1/semaphores/in:a", "{\"capacity\":1}");
+    detail_is(&scene, "needs the right operate on in:a");
+    by(&scene, USER, 403, "forbidden", "PUT", "/v1/templates/in:", "{\"capacity\":1}");
+    detail_is(&scene, "needs the right operate on all semaphores that begin with in:");
     by(&scene, USER, 403, "forbidden", "POST", "/v1/requests", ACQUIRE("k", "out:a"));
     detail_is(&scene, "needs the right use on out:a");
     by(&scene, USER, 403, "forbidden", "POST", "/v1/requests", ACQUIRE("k", "out:none"));
@@ -457,7 +465,11 @@ Test(access, refusal_names_the_right_and_the_semaphore, .timeout = 300)
     by(&scene, OPERATOR, 403, "forbidden", "PUT", "/v1/templates/hall", "{\"capacity\":1}");
     by(&scene, OPERATOR, 201, NULL, "PUT", "/v1/templates/in:x", "{\"capacity\":1}");
     by(&scene, SCRAPER, 403, "forbidden", "GET", "/v1/semaphores/in:a/fence?token=1", NULL);
-    detail_is(&scene, "needs the right look or fence");
+    detail_is(&scene, "needs the right look or fence on in:a");
+    by(&scene, SCRAPER, 403, "forbidden", "GET", "/v1/requests?semaphore=in:a", NULL);
+    detail_is(&scene, "needs the right look on in:a");
+    by(&scene, SCRAPER, 403, "forbidden", "GET", "/v1/requests", NULL);
+    detail_is(&scene, "needs the right look");
     by(&scene, LOOKER, 403, "forbidden", "GET", "/v1/requests?semaphore=out:a", NULL);
     detail_is(&scene, "needs the right look on out:a");
     by(&scene, USER, 201, NULL, "POST", "/v1/requests", ACQUIRE("k", "in:xyz")); /* made from the template */
