@@ -226,9 +226,13 @@ struct store_queries {
      */
     enum permit_status (*events)(struct store *store, struct bytes semaphore, uint64_t before, unsigned limit,
                                  struct arena *arena, struct event_row **ret_rows, size_t *ret_count);
-    /* Compares `name` with its neighbours in byte order: a few rows, whatever the size of the table. */
-    enum permit_status (*nearest)(struct store *store, enum nearest_kind kind, struct bytes name, struct arena *arena,
-                                  struct nearest *ret_nearest);
+    /*
+     * Compares `name` with its neighbours in byte order among the names that begin with `within`, which `name` does, too;
+     * length 0: all that have no namespace. Reads a few rows, whatever the size of the table. No other name changes the
+     * result, so that it tells nothing about what its reader may not see.
+     */
+    enum permit_status (*nearest)(struct store *store, enum nearest_kind kind, struct bytes name, struct bytes within,
+                                  struct arena *arena, struct nearest *ret_nearest);
     /* Reads the head. PERMIT_UNKNOWN_SEMAPHORE: the semaphore does not exist or is retired. */
     enum permit_status (*slot_list_head)(struct store *store, struct bytes semaphore, struct slot_list_head *ret_head);
     /*

@@ -72,8 +72,8 @@ enum permit_status query_held_at(struct store *store, const struct held_filter *
                                  uint64_t *ret_next, struct query_time *ret_time);
 enum permit_status query_events(struct store *store, struct bytes semaphore, uint64_t before, unsigned limit,
                                 struct arena *arena, struct event_row **ret_rows, size_t *ret_count);
-enum permit_status query_nearest(struct store *store, enum nearest_kind kind, struct bytes name, struct arena *arena,
-                                 struct nearest *ret_nearest);
+enum permit_status query_nearest(struct store *store, enum nearest_kind kind, struct bytes name, struct bytes within,
+                                 struct arena *arena, struct nearest *ret_nearest);
 enum permit_status query_slot_list_head(struct store *store, struct bytes semaphore, struct slot_list_head *ret_head);
 enum permit_status query_slots(struct store *store, uint64_t semaphore_id, const struct slot_filter *filter,
                                struct arena *arena, struct slot_list_row **ret_rows, size_t *ret_count,
