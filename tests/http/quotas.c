@@ -253,7 +253,7 @@ Test(quotas, whoami_shows_them, .timeout = 300)
 /* ---- rate ---- */
 
 /* The operations that a request counts as. With a rate of one, the next request is refused for so many seconds. */
-Test(quotas, rate_counts_operations_lists_and_labels, .timeout = 300)
+Test(quotas, rate_counts_operations_and_what_reads_much, .timeout = 300)
 {
     const struct {
         const char *method;
@@ -267,6 +267,10 @@ Test(quotas, rate_counts_operations_lists_and_labels, .timeout = 300)
         {"GET", "/v1/semaphores", NULL, 200, 20},
         {"GET", "/v1/requests?limit=1", NULL, 200, 20},
         {"GET", "/v1/semaphores/open/holders", NULL, 200, 20},
+        {"GET", "/v1/requests/held/why", NULL, 200, 20},
+        {"GET", "/v1/requests/held", NULL, 200, 1},
+        {"GET", "/metrics", NULL, 403, 20},
+        {"GET", "/v1/doctor", NULL, 403, 20},
         {"PUT", "/v1/semaphores/open/slots", "{\"labels\":[\"a\"]}", 200, 50},
         {"POST", "/v1/batch", batch_of(33), 200, 33},
         {"POST", "/v1/batch", "{\"operations\":", 400, 1},
