@@ -303,6 +303,12 @@ const struct principal *access_principal(const struct exchange *exchange)
     return CONTAINER_OF(exchange, const struct call, exchange)->caller.principal;
 }
 
+struct bytes access_name(const struct exchange *exchange)
+{
+    const struct principal *principal = access_principal(exchange);
+    return principal ? bytes_of(principal->name) : (struct bytes){0};
+}
+
 int64_t access_until(const struct exchange *exchange)
 {
     const struct session *session = exchange->client->session;
@@ -331,9 +337,7 @@ const struct scope *access_scope(const struct exchange *exchange)
 
 void access_mark(const struct exchange *exchange, struct operation *operation)
 {
-    const struct principal *principal = access_principal(exchange);
-    if (principal)
-        operation->principal = bytes_of(principal->name);
+    operation->principal = access_name(exchange);
     operation->scope = access_scope(exchange);
     operation->needs_permits = !namespaces_reach(exchange, operation->external_id);
 }

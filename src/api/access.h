@@ -74,6 +74,8 @@ void access_end_session(void *session);
 
 /* Returns the principal of the request; NULL: it is not authenticated, or there are no credentials. */
 const struct principal *access_principal(const struct exchange *exchange);
+/* Returns its name; length 0: none. */
+struct bytes access_name(const struct exchange *exchange);
 /* Returns the time in seconds since 1970 at which the credential of the request ends; INT64_MAX: never. On the loop. */
 int64_t access_until(const struct exchange *exchange);
 /* Returns true if the request is authenticated, or no request needs to be. */

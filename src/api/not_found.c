@@ -119,7 +119,10 @@ void not_found_finish(struct exchange *exchange, enum permit_status status)
     struct question *question = arena_alloc(&exchange->arena, sizeof *question);
     if (question && find_kind(status, &question->kind)) {
         question->exchange = exchange;
-        question->query = (struct query){.work = nearest_work, .lane = QUERY_ROW, .deadline = exchange->deadline};
+        question->query = (struct query){.work = nearest_work,
+                                         .lane = QUERY_ROW,
+                                         .deadline = exchange->deadline,
+                                         .turn.principal = access_name(exchange)};
         if (engine_query(exchange->service->engine, &question->query) == PERMIT_OK)
             return;
     }

@@ -21,6 +21,7 @@ static bool submit(struct exchange *exchange, enum query_lane lane, query_work *
     query->lane = lane;
     query->always = always;
     query->deadline = exchange->deadline;
+    query->turn.principal = access_name(exchange);
     enum permit_status status = engine_query(exchange->service->engine, query);
     return status == PERMIT_OK ? false : operation_reject(exchange, status, BOUND_QUERIES);
 }

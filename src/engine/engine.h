@@ -18,6 +18,7 @@
 #include "core/owner.h"
 #include "core/plan.h"
 #include "engine/stage.h"
+#include "engine/turns.h"
 #include "store/audit.h"
 #include "store/store.h"
 
@@ -251,9 +252,9 @@ struct query {
     bool always;        /* runs also while the database is refused, because it asserts no state of a permit */
     mono_us deadline;   /* after this, `work` gets PERMIT_BUSY */
     struct stage stage; /* as in struct op; a `work` that writes moves it */
-    struct list node;
+    struct turn turn;   /* for the principal of its client; the rest is private to the engine */
 };
-/* Queues a query in its lane. PERMIT_TOO_MANY: the lane is full. */
+/* Queues a query in its lane, which serves principals by turns. PERMIT_TOO_MANY: the lane is full. */
 enum permit_status engine_query(struct engine *engine, struct query *query) MUST_CHECK;
 
 /*

@@ -39,16 +39,13 @@ static enum permit_status connect_store(struct task *task)
  */
 static void refuse_waiting(struct reader *reader, enum permit_status status)
 {
-    struct lane *lane = reader->lane;
-    struct list refused;
-    list_init(&refused);
+    struct turns refused;
+    turns_init(&refused);
     pthread_mutex_lock(&reader->engine->mutex);
-    list_append_all(&refused, &lane->queries);
-    lane->query_count = 0;
+    turns_move(&refused, &reader->lane->queries);
     pthread_mutex_unlock(&reader->engine->mutex);
-    list_for_each (node, next, &refused) {
-        struct query *query = LIST_ENTRY(node, struct query, node);
-        list_remove(node);
+    while (!turns_empty(&refused)) {
+        struct query *query = CONTAINER_OF(turns_take(&refused), struct query, turn);
         query->work(query, NULL, status);
     }
 }
@@ -199,7 +196,7 @@ static void run_refusal(struct reader *reader, struct refusal *refusal)
 
 static bool has_refusals(const struct reader *reader)
 {
-    return reader->lane == &reader->engine->lanes[QUERY_ROW] && !list_empty(&reader->engine->refusals);
+    return reader->lane == &reader->engine->lanes[QUERY_ROW] && !turns_empty(&reader->engine->refusals);
 }
 
 /*
@@ -210,18 +207,14 @@ static void read_once(struct reader *reader)
 {
     struct engine *engine = reader->engine;
     struct lane *lane = reader->lane;
-    reader->ran_refusal = has_refusals(reader) && (list_empty(&lane->queries) || !reader->ran_refusal);
+    reader->ran_refusal = has_refusals(reader) && (turns_empty(&lane->queries) || !reader->ran_refusal);
     if (reader->ran_refusal) {
-        struct refusal *refusal = LIST_ENTRY(engine->refusals.next, struct refusal, node);
-        list_remove(&refusal->node);
+        struct refusal *refusal = CONTAINER_OF(turns_take(&engine->refusals), struct refusal, turn);
         pthread_mutex_unlock(&engine->mutex);
         run_refusal(reader, refusal);
         pthread_mutex_lock(&engine->mutex);
-    } else if (!list_empty(&lane->queries)) {
-        struct query *query = LIST_ENTRY(lane->queries.next, struct query, node);
-        list_remove(&query->node);
-        assert(lane->query_count > 0);
-        lane->query_count--;
+    } else if (!turns_empty(&lane->queries)) {
+        struct query *query = CONTAINER_OF(turns_take(&lane->queries), struct query, turn);
         pthread_mutex_unlock(&engine->mutex);
         run_query(reader, query);
         pthread_mutex_lock(&engine->mutex);
@@ -236,7 +229,7 @@ void reader_run(struct task *task)
     struct engine *engine = task->engine;
     struct reader reader = {.task = task, .engine = engine, .lane = &engine->lanes[task->kind->lane]};
     pthread_mutex_lock(&engine->mutex);
-    while (!atomic_load(&engine->readers_may_end) || !list_empty(&reader.lane->queries) || has_refusals(&reader))
+    while (!atomic_load(&engine->readers_may_end) || !turns_empty(&reader.lane->queries) || has_refusals(&reader))
         read_once(&reader);
     pthread_mutex_unlock(&engine->mutex);
 }
