@@ -47,8 +47,9 @@ void query_refuse(struct exchange *exchange, struct store *store, enum permit_st
         log_write(LOG_ERROR, "query failed", "request_id", exchange->id, NULL);
     if (not_found_answer(exchange, store, status, exchange->path_values[0]))
         return;
-    const char *detail =
-        status == PERMIT_BUSY ? "the database took too long; ask for a smaller page, or retry later" : NULL;
+    const char *detail = status == PERMIT_BUSY ? "the database took too long; ask for a smaller page, or retry later"
+                         : status == PERMIT_TOO_LARGE && store ? store->message
+                                                               : NULL;
     problem_answer(exchange, operation_public_status(status), detail);
 }
 

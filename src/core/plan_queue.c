@@ -833,7 +833,7 @@ static enum permit_status grant_waiter(struct planner *planner, struct key *key,
     key->asks = NULL;
     request->wanted = (struct bytes){0};
     count_grant(planner, request);
-    enum permit_status status = grant(planner, key, operation, &fit->limits, claimed ? 0 : server_id);
+    enum permit_status status = grant(planner, key, operation, fit, claimed ? 0 : server_id);
     request->wants = NULL;
     request->want_count = 0;
     if (status == PERMIT_OK && asks)
@@ -896,6 +896,14 @@ static enum permit_status decide_waiter(struct planner *planner, struct key *key
             status = put_back_asks(planner, key, &fit);
         pass_over(planner, key, operation, !asked);
         return status;
+    }
+    if (fit.status == PERMIT_OK && !asked && !packet_has_room(planner, fit.packet_size)) {
+        for (size_t i = 0; i < operation->want_count; i++) /* what were granted is enough */
+            planner_queue(planner, planner_image(planner, operation->wants[i].semaphore_id))->granted =
+                QUEUE_GRANTS_MAX;
+        end_long_walk(planner, key->request);
+        pass_over(planner, key, operation, true);
+        return PERMIT_OK;
     }
     if (fit.status == PERMIT_OK)
         return grant_waiter(planner, key, operation, &fit);

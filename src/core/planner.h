@@ -64,7 +64,7 @@ struct queue_state {
     bool has_beyond;   /* requests from this place on cannot be decided: queue_view.beyond, or enough were granted */
     utc_us beyond_place;
     uint64_t beyond_id;
-    unsigned granted; /* waiters that were granted in this batch */
+    unsigned granted; /* waiters that were granted in this batch; QUEUE_GRANTS_MAX if the packet has no more room */
 };
 
 struct planner {
@@ -106,6 +106,7 @@ struct planner {
     size_t label_count;
     struct event *events; /* large enough for every possible event */
     size_t event_count;
+    size_t packet_size; /* plan.packet_size so far */
     unsigned ended[END_REASON_COUNT];
 };
 
@@ -152,6 +153,8 @@ int64_t planner_slots_missing(struct planner *planner, const struct want *want, 
  */
 enum permit_status planner_slots_to_reclaim(struct planner *planner, const struct want *want, size_t index,
                                             struct slots *ret_to_reclaim) MUST_CHECK;
+/* Returns the bytes of the labels that the slots of a permit would have, which lacks none. */
+size_t planner_labels_size(struct planner *planner, const struct want *want, size_t index);
 /* Fills shortage->taken with the named slots of the want that are held now, in the arena. */
 enum permit_status planner_taken_slots(struct planner *planner, const struct want *want, size_t index,
                                        struct shortage *shortage) MUST_CHECK;
@@ -179,6 +182,7 @@ struct fit {
     const struct shortage *shortages;
     size_t shortage_count;
     struct hold_limits limits;
+    size_t packet_size;    /* if it fits: what the grant adds to planner->packet_size */
     struct key **unlocked; /* it fits only if these due holders end, and not all their semaphores are locked */
     size_t unlocked_count;
 };
@@ -200,6 +204,8 @@ struct request *request_of_acquire(struct planner *planner, struct key *key,
  * none.
  */
 enum permit_status want_unit_refusal(struct planner *planner, const struct want *want, const char **ret_detail);
+/* Returns true if the transaction can write `size` bytes beside what the batch writes already. Else the next one may. */
+bool packet_has_room(const struct planner *planner, size_t size);
 /* Returns the number of missing units; 0 or less: it fits. INT64_MAX: ending holders does not help. */
 int64_t units_missing(struct planner *planner, const struct want *want);
 /* Describes what a want lacks, in the arena. */
@@ -218,7 +224,7 @@ static inline bool refusal_may_wait(enum permit_status status)
  * which has to claim it; 0: it is claimed.
  */
 enum permit_status grant(struct planner *planner, struct key *key, const struct operation *operation,
-                         const struct hold_limits *limits, uint64_t unclaimed_at) MUST_CHECK;
+                         const struct fit *fit, uint64_t unclaimed_at) MUST_CHECK;
 /*
  * Returns the sentence that refuses the key for a different request. NULL: out of memory, or the request is not in the
  * scope.

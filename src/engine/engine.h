@@ -172,7 +172,7 @@ struct engine_settings {
     size_t key_cache_bytes;   /* memory for the rows in it */
     int64_t request_timeout_ms;
     int64_t failover_hold_ms; /* no grants for this time after the epoch has risen */
-    /* engine_plan_settings overwrites backfill_bound_us, max_semaphore_waiters, server_id and slots. */
+    /* worker_plan_settings overwrites backfill_bound_us, max_semaphore_waiters, server_id, slots and max_packet. */
     struct plan_settings plan;
     uint64_t retention_rows; /* requests kept; older ended ones are deleted before their retention has passed */
     /* Opens a store. NULL: out of memory. The thread that opens it uses and frees it. */

@@ -258,6 +258,7 @@ static const struct store_methods methods = {
     .lock = fake_batch_lock,
     .read_due = fake_batch_read_due,
     .read_waiters = fake_batch_read_waiters,
+    .prepare = fake_batch_prepare,
     .apply = fake_batch_apply,
     .rollback = fake_session_rollback,
     .reserve_ids = reserve_ids,
