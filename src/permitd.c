@@ -18,6 +18,7 @@
 #include "api/access.h"
 #include "api/hooks.h"
 #include "api/principals.h"
+#include "api/readiness.h"
 #include "api/routes.h"
 #include "api/service.h"
 #include "base/clock.h"
@@ -505,9 +506,11 @@ static bool open_services(struct permitd *permitd)
     service_init(permitd, &permitd->service);
     service_init(permitd, &permitd->body_service);
     struct access *access = access_new();
-    if (!access)
-        return false;
+    struct readiness *readiness = readiness_new();
     permitd->service.access = permitd->body_service.access = access;
+    permitd->service.readiness = permitd->body_service.readiness = readiness;
+    if (!access || !readiness)
+        return false;
     struct server_settings settings = server_settings_of(permitd);
     return server_open(&settings, &permitd->server, &permitd->message);
 }
@@ -586,6 +589,7 @@ static void stop(struct permitd *permitd)
     if (permitd->engine)
         engine_free(permitd->engine);
     access_free(permitd->service.access);
+    readiness_free(permitd->service.readiness);
     use_principals(permitd, NULL);
     probe_free(permitd->probe);
     private_server_stop(permitd->embedded);

@@ -38,7 +38,7 @@ enum permit_retry {
     X(PERMIT_CONFIRMED, "confirmed", 409, NEVER, "The request is confirmed")                                           \
     X(PERMIT_ENDED, "ended", 410, NEVER, "The request has ended")                                                      \
     X(PERMIT_VERSION_MISMATCH, "version_mismatch", 412, NEVER, "Precondition failed")                                  \
-    X(PERMIT_TOO_LARGE, "too_large", 413, NEVER, "Request body too large")                                             \
+    X(PERMIT_TOO_LARGE, "too_large", 413, NEVER, "Too large")                                                          \
     X(PERMIT_NOT_JSON, "not_json", 415, NEVER, "The body must be application/json")                                    \
     X(PERMIT_MISDIRECTED, "misdirected", 421, NEVER, "Host not served by this server")                                 \
     X(PERMIT_KEY_REUSED, "key_reused", 422, NEVER, "Key already used with a different request")                        \

@@ -303,6 +303,12 @@ const struct principal *access_principal(const struct exchange *exchange)
     return CONTAINER_OF(exchange, const struct call, exchange)->caller.principal;
 }
 
+struct bytes access_name(const struct exchange *exchange)
+{
+    const struct principal *principal = access_principal(exchange);
+    return principal ? bytes_of(principal->name) : (struct bytes){0};
+}
+
 int64_t access_until(const struct exchange *exchange)
 {
     const struct session *session = exchange->client->session;
@@ -331,9 +337,7 @@ const struct scope *access_scope(const struct exchange *exchange)
 
 void access_mark(const struct exchange *exchange, struct operation *operation)
 {
-    const struct principal *principal = access_principal(exchange);
-    if (principal)
-        operation->principal = bytes_of(principal->name);
+    operation->principal = access_name(exchange);
     operation->scope = access_scope(exchange);
     operation->needs_permits = !namespaces_reach(exchange, operation->external_id);
 }
@@ -378,15 +382,15 @@ enum permit_status access_check_right(const struct exchange *exchange, unsigned 
 enum permit_status access_check_semaphore(const struct exchange *exchange, unsigned rights, struct bytes name,
                                           struct buf *message)
 {
-    return scope_covers(access_scope(exchange), name) ? PERMIT_OK : forbid(message, rights, " on ", name);
+    bool may = access_has(exchange, rights) && scope_covers(access_scope(exchange), name);
+    return may ? PERMIT_OK : forbid(message, rights, " on ", name);
 }
 
 enum permit_status access_check_prefix(const struct exchange *exchange, unsigned rights, struct bytes prefix,
                                        struct buf *message)
 {
-    return scope_covers_prefix(access_scope(exchange), prefix)
-               ? PERMIT_OK
-               : forbid(message, rights, " on all semaphores that begin with ", prefix);
+    bool may = access_has(exchange, rights) && scope_covers_prefix(access_scope(exchange), prefix);
+    return may ? PERMIT_OK : forbid(message, rights, " on all semaphores that begin with ", prefix);
 }
 
 enum permit_status access_check_wants(const struct exchange *exchange, const struct operation *operation,

@@ -74,6 +74,8 @@ void access_end_session(void *session);
 
 /* Returns the principal of the request; NULL: it is not authenticated, or there are no credentials. */
 const struct principal *access_principal(const struct exchange *exchange);
+/* Returns its name; length 0: none. */
+struct bytes access_name(const struct exchange *exchange);
 /* Returns the time in seconds since 1970 at which the credential of the request ends; INT64_MAX: never. On the loop. */
 int64_t access_until(const struct exchange *exchange);
 /* Returns true if the request is authenticated, or no request needs to be. */
@@ -86,7 +88,7 @@ const struct scope *access_scope(const struct exchange *exchange);
 void access_mark(const struct exchange *exchange, struct operation *operation);
 /* PERMIT_FORBIDDEN: the caller has none of the rights; `message` says which it needs. */
 enum permit_status access_check_right(const struct exchange *exchange, unsigned rights, struct buf *message) MUST_CHECK;
-/* PERMIT_FORBIDDEN: the scope of the caller does not cover this semaphore, or all that begin with this prefix. */
+/* The same on this semaphore, or on all that begin with this prefix, which the scope of the caller must cover. */
 enum permit_status access_check_semaphore(const struct exchange *exchange, unsigned rights, struct bytes name,
                                           struct buf *message) MUST_CHECK;
 enum permit_status access_check_prefix(const struct exchange *exchange, unsigned rights, struct bytes prefix,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Endpoints for operators: health, readiness, metrics, API description. */
+/* Endpoints for operators: health, metrics, API description. */
 #include "api/access.h"
 #include "api/json_out.h"
 #include "api/openapi.h"
@@ -21,8 +21,8 @@ static void append_member(struct buf *out, const char *name, int64_t number)
 }
 
 /*
- * Answers that the process is alive, without asking the database. An authenticated client also gets the version and the
- * times for which keys are kept.
+ * Answers that the process is alive, without asking the database; always in the same words to a client without a
+ * credential. An authenticated client also gets the version and the times for which keys are kept.
  */
 bool ops_health(struct exchange *exchange)
 {
@@ -41,31 +41,6 @@ bool ops_health(struct exchange *exchange)
     write_member_text(out, "database", bytes_of(service->database));
     buf_append_char(out, '}');
     return true;
-}
-
-static void ready_work(struct query *query, struct store *store, enum permit_status status)
-{
-    struct exchange *exchange = query_exchange(query);
-    char refusal[STORE_MESSAGE_SIZE];
-    struct query_time time;
-    if (status == PERMIT_OK)
-        status = store->queries->clock(store, &time);
-    bool refuses = engine_refusal(exchange->service->engine, refusal);
-    const char *detail = refuses ? refusal : store ? store->message : NULL;
-    if (status == PERMIT_OK && !refuses)
-        buf_append_text(&exchange->answer.body, "{\"status\":\"ready\"}");
-    else
-        problem_answer(exchange, PERMIT_DATABASE_UNAVAILABLE, access_is_known(exchange) ? detail : NULL);
-    exchange_finish(exchange);
-}
-
-/*
- * Answers whether permitd can serve: the database is reachable, has our tables and, as far as the engine has checked,
- * is safe (P14). The reason is only for clients that are known.
- */
-bool ops_ready(struct exchange *exchange)
-{
-    return query_submit_always(exchange, QUERY_PROBE, ready_work, NULL);
 }
 
 /* ---- metrics ---- */

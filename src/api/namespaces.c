@@ -70,15 +70,6 @@ bool namespaces_reach(const struct exchange *exchange, struct bytes stored)
 
 /* ---- in ---- */
 
-/* Returns the query parameter `namespace`; data NULL: absent. */
-static struct bytes asked_namespace(const struct exchange *exchange, const struct route *route)
-{
-    for (size_t i = 0; route->query[i]; i++)
-        if (strcmp(route->query[i], "namespace") == 0)
-            return exchange->query_values[i];
-    return (struct bytes){0};
-}
-
 static bool names_an_owner(const struct route *route)
 {
     return strstr(route->path, "{owner}");
@@ -91,7 +82,7 @@ static bool names_a_key(const struct route *route)
 
 enum permit_status namespaces_enter(struct exchange *exchange, const struct route *route, struct buf *message)
 {
-    struct bytes asked = asked_namespace(exchange, route);
+    struct bytes asked = router_query_value(exchange, route, "namespace");
     struct call *call = call_of(exchange);
     call->namespace = asked.data ? asked : own_namespace(exchange);
     if (asked.length && !name_is_namespace(asked)) {

@@ -46,24 +46,30 @@ static void write_not_found(struct exchange *exchange, size_t kind, struct bytes
 }
 
 /*
- * Returns true if a 404 may suggest this name. A semaphore or template must be in scope. Keys and owners may belong to
- * other principals or namespaces.
+ * Sets *ret_within to the beginning of the names that a 404 may suggest (nearest of store_queries): those by which the
+ * caller may see this one. False: it suggests none. Keys and owners may belong to other principals of the namespace, so
+ * they are suggested only to a caller that may see all of them.
  */
-static bool may_be_named(const struct scope *scope, size_t kind, struct bytes name, struct bytes nearest)
+static bool find_suggested(const struct exchange *exchange, enum nearest_kind kind, struct bytes name,
+                           struct bytes *ret_within)
 {
-    switch (kinds[kind].kind) {
-    case NEAREST_SEMAPHORE: return scope_covers(scope, nearest);
-    case NEAREST_TEMPLATE: return scope_covers_prefix(scope, nearest);
-    default: return !scope && bytes_equal(key_split(name).namespace, key_split(nearest).namespace);
-    }
+    const struct scope *scope = access_scope(exchange);
+    if (kind == NEAREST_SEMAPHORE || kind == NEAREST_TEMPLATE)
+        return scope_find_prefix(scope, name, ret_within);
+    *ret_within = (struct bytes){name.data, name.length - key_split(name).key.length};
+    return !scope;
 }
 
+/* Finds out whether the name exists, and the nearest name that may be suggested. */
 static struct nearest find_nearest(struct exchange *exchange, struct store *store, size_t kind, struct bytes name)
 {
     struct nearest nearest = {0};
-    if (store && store->queries->nearest(store, kinds[kind].kind, name, &exchange->arena, &nearest) != PERMIT_OK)
+    struct bytes within = name;
+    bool suggests = find_suggested(exchange, kinds[kind].kind, name, &within);
+    if (store &&
+        store->queries->nearest(store, kinds[kind].kind, name, within, &exchange->arena, &nearest) != PERMIT_OK)
         return (struct nearest){0}; /* the answer is correct without it */
-    if (!may_be_named(access_scope(exchange), kind, name, nearest.name))
+    if (!suggests)
         nearest.name = (struct bytes){0};
     return nearest;
 }
@@ -113,7 +119,10 @@ void not_found_finish(struct exchange *exchange, enum permit_status status)
     struct question *question = arena_alloc(&exchange->arena, sizeof *question);
     if (question && find_kind(status, &question->kind)) {
         question->exchange = exchange;
-        question->query = (struct query){.work = nearest_work, .lane = QUERY_ROW, .deadline = exchange->deadline};
+        question->query = (struct query){.work = nearest_work,
+                                         .lane = QUERY_ROW,
+                                         .deadline = exchange->deadline,
+                                         .turn.principal = access_name(exchange)};
         if (engine_query(exchange->service->engine, &question->query) == PERMIT_OK)
             return;
     }

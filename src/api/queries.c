@@ -21,6 +21,7 @@ static bool submit(struct exchange *exchange, enum query_lane lane, query_work *
     query->lane = lane;
     query->always = always;
     query->deadline = exchange->deadline;
+    query->turn.principal = access_name(exchange);
     enum permit_status status = engine_query(exchange->service->engine, query);
     return status == PERMIT_OK ? false : operation_reject(exchange, status, BOUND_QUERIES);
 }
@@ -46,8 +47,9 @@ void query_refuse(struct exchange *exchange, struct store *store, enum permit_st
         log_write(LOG_ERROR, "query failed", "request_id", exchange->id, NULL);
     if (not_found_answer(exchange, store, status, exchange->path_values[0]))
         return;
-    const char *detail =
-        status == PERMIT_BUSY ? "the database took too long; ask for a smaller page, or retry later" : NULL;
+    const char *detail = status == PERMIT_BUSY ? "the database took too long; ask for a smaller page, or retry later"
+                         : status == PERMIT_TOO_LARGE && store ? store->message
+                                                               : NULL;
     problem_answer(exchange, operation_public_status(status), detail);
 }
 

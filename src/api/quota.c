@@ -5,9 +5,7 @@
 
 #include "api/call.h"
 #include "api/problem.h"
-#include "api/routes.h"
 #include "base/clock.h"
-#include "http/router.h"
 
 void quota_state_init(struct quota_state *state)
 {
@@ -69,24 +67,4 @@ void quota_give_back(struct quota_state *state, enum quota quota, int64_t amount
     pthread_mutex_lock(&state->mutex);
     usage_give_back(&state->usage, quota, amount);
     pthread_mutex_unlock(&state->mutex);
-}
-
-static bool is_list(const struct route *route)
-{
-    for (size_t i = 0; route->query[i]; i++)
-        if (strcmp(route->query[i], "limit") == 0)
-            return true;
-    return false;
-}
-
-int64_t quota_cost(const struct route *route)
-{
-    enum { USUAL = 1, LIST = 20, LABELS = 50 };
-    if (!route)
-        return USUAL;
-    if (route->right == RIGHT_OPEN || route->handle == request_batch)
-        return 0; /* a batch counts when its operations are known, or when it is refused before */
-    if (route->handle == semaphore_labels)
-        return LABELS;
-    return is_list(route) ? LIST : USUAL;
 }

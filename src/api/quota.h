@@ -8,7 +8,6 @@
 #include "core/quotas.h"
 
 struct exchange;
-struct route;
 
 /* The counts of one principal, on all threads. They outlive a reload. */
 struct quota_state {
@@ -28,6 +27,4 @@ void quota_state_release(struct quota_state *state);
 bool quota_take(struct exchange *exchange, enum quota quota, int64_t amount) MUST_CHECK;
 /* Gives back connections. */
 void quota_give_back(struct quota_state *state, enum quota quota, int64_t amount);
-/* Returns how many operations a request for this route counts as at once; NULL: there is no such route. */
-int64_t quota_cost(const struct route *route);
 #endif

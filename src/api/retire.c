@@ -252,7 +252,10 @@ static void page_work(struct query *query, struct store *store, enum permit_stat
 static void next_page(struct eviction *eviction)
 {
     enum permit_status status = PERMIT_BUSY;
-    eviction->query = (struct query){.work = page_work, .lane = QUERY_OPERATOR, .deadline = eviction->stop_at};
+    eviction->query = (struct query){.work = page_work,
+                                     .lane = QUERY_OPERATOR,
+                                     .deadline = eviction->stop_at,
+                                     .turn.principal = access_name(eviction->exchange)};
     if (clock_mono() < eviction->stop_at)
         status = engine_query(engine_of(eviction), &eviction->query);
     if (status != PERMIT_OK)

@@ -2,7 +2,9 @@
 #include "api/routes.h"
 
 #include "api/access.h"
+#include "api/call.h"
 #include "api/namespaces.h"
+#include "api/operations.h"
 #include "api/problem.h"
 #include "api/service.h"
 #include "core/name.h"
@@ -18,9 +20,12 @@ enum {
     RIGHT_ANY = RIGHT_ALL,
 };
 
-#define ROUTE(method, right, path, handle, max_body, ...)                                                              \
+/* Costs for the quota `rate`, in operations that take about as long. A batch counts its operations when they are known. */
+enum { COST_NONE, COST_ONE, COST_LIST = 20, COST_LABELS = 50, COST_BATCH = 0 };
+
+#define ROUTE(method, right, cost, path, handle, max_body, ...)                                                        \
     {                                                                                                                  \
-        METHOD_##method, RIGHT_##right, path, handle, max_body,                                                        \
+        METHOD_##method, RIGHT_##right, COST_##cost, path, handle, max_body,                                           \
         {                                                                                                              \
             __VA_ARGS__                                                                                                \
         }                                                                                                              \
@@ -32,43 +37,43 @@ enum {
  */
 /* clang-format off */
 static const struct route routes[] = {
-    /*    method  right          path                                          handler                 body             query parameters */
-    ROUTE(POST,   USE,           "/v1/requests",                                 request_acquire,        USUAL_BODY,      NULL),
-    ROUTE(DELETE, USE,           "/v1/requests/{external_id}",                   request_release,        0,               "confirmed"),
-    ROUTE(POST,   USE,           "/v1/requests/{external_id}/renew",             request_renew,          USUAL_BODY,      "namespace"),
-    ROUTE(POST,   USE,           "/v1/requests/{external_id}/confirm",           request_confirm,        EMPTY_BODY,      "namespace"),
-    ROUTE(POST,   USE,           "/v1/batch",                                    request_batch,          SERVER_MAX_BODY, NULL),
-    ROUTE(GET,    LOOK,          "/v1/requests/{external_id}",                   request_get,            0,               "namespace"),
-    ROUTE(GET,    LOOK,          "/v1/requests/{external_id}/why",               request_why,            0,               "namespace"),
-    ROUTE(GET,    LOOK,          "/v1/requests",                                 request_list,           0,               "owner", "semaphore", "state", "at", "after", "limit", "namespace"),
-    ROUTE(POST,   OPERATE,       "/v1/requests/{external_id}/force-release",     request_force_release,  USUAL_BODY,      "namespace"),
-    ROUTE(GET,    LOOK,          "/v1/semaphores/{semaphore}",                   semaphore_get,          0,               NULL),
-    ROUTE(GET,    LOOK_OR_FENCE, "/v1/semaphores/{semaphore}/fence",             semaphore_fence,        0,               "token", "slot"),
-    ROUTE(GET,    LOOK,          "/v1/semaphores/{semaphore}/holders",           semaphore_holders,      0,               "after", "limit"),
-    ROUTE(GET,    LOOK,          "/v1/semaphores/{semaphore}/waiters",           semaphore_waiters,      0,               "after", "limit"),
-    ROUTE(GET,    LOOK,          "/v1/semaphores/{semaphore}/slots",             semaphore_slots,        0,               "state", "prefix", "after", "limit"),
-    ROUTE(GET,    LOOK,          "/v1/semaphores/{semaphore}/events",            semaphore_events,       0,               "after", "limit"),
-    ROUTE(GET,    LOOK,          "/v1/semaphores",                               semaphore_list,         0,               "prefix", "after", "limit"),
-    ROUTE(PUT,    OPERATE,       "/v1/semaphores/{semaphore}",                   semaphore_put,          USUAL_BODY,      NULL),
-    ROUTE(PUT,    OPERATE,       "/v1/semaphores/{semaphore}/slots",             semaphore_labels,       SERVER_MAX_BODY, "from"),
-    ROUTE(DELETE, OPERATE,       "/v1/semaphores/{semaphore}",                   semaphore_retire,       0,               "force", "reason"),
-    ROUTE(POST,   OPERATE,       "/v1/semaphores/{semaphore}/pause",             semaphore_pause,        USUAL_BODY,      NULL),
-    ROUTE(POST,   OPERATE,       "/v1/semaphores/{semaphore}/resume",            semaphore_resume,       EMPTY_BODY,      NULL),
-    ROUTE(PUT,    OPERATE,       "/v1/templates/{prefix}",                       template_put,           USUAL_BODY,      NULL),
-    ROUTE(GET,    LOOK,          "/v1/templates/{prefix}",                       template_get,           0,               NULL),
-    ROUTE(DELETE, OPERATE,       "/v1/templates/{prefix}",                       template_delete,        0,               NULL),
-    ROUTE(GET,    LOOK,          "/v1/templates",                                template_list,          0,               "prefix", "after", "limit"),
-    ROUTE(POST,   ADMIN,         "/v1/fence/bump",                               fence_bump,             USUAL_BODY,      NULL),
-    ROUTE(PUT,    USE,           "/v1/owners/{owner}",                           owner_put,              USUAL_BODY,      NULL),
-    ROUTE(GET,    LOOK,          "/v1/owners/{owner}",                           owner_get,              0,               "namespace"),
-    ROUTE(DELETE, USE,           "/v1/owners/{owner}",                           owner_delete,           0,               "namespace"),
-    ROUTE(GET,    ADMIN,         "/v1/servers",                                  servers_list,           0,               NULL),
-    ROUTE(GET,    ADMIN,         "/v1/doctor",                                   ops_doctor,             0,               NULL),
-    ROUTE(GET,    ANY,           "/v1/whoami",                                   access_whoami,          0,               NULL),
-    ROUTE(GET,    OPEN,          "/healthz",                                     ops_health,             0,               NULL),
-    ROUTE(GET,    OPEN,          "/readyz",                                      ops_ready,              0,               NULL),
-    ROUTE(GET,    METRICS,       "/metrics",                                     ops_metrics,            0,               NULL),
-    ROUTE(GET,    OPEN,          "/openapi.json",                                ops_openapi,            0,               NULL),
+    /*    method  right          cost    path                                          handler                 body             query parameters */
+    ROUTE(POST,   USE,           ONE,    "/v1/requests",                                 request_acquire,        USUAL_BODY,      NULL),
+    ROUTE(DELETE, USE,           ONE,    "/v1/requests/{external_id}",                   request_release,        0,               "confirmed"),
+    ROUTE(POST,   USE,           ONE,    "/v1/requests/{external_id}/renew",             request_renew,          USUAL_BODY,      "namespace"),
+    ROUTE(POST,   USE,           ONE,    "/v1/requests/{external_id}/confirm",           request_confirm,        EMPTY_BODY,      "namespace"),
+    ROUTE(POST,   USE,           BATCH,  "/v1/batch",                                    request_batch,          SERVER_MAX_BODY, NULL),
+    ROUTE(GET,    LOOK,          ONE,    "/v1/requests/{external_id}",                   request_get,            0,               "namespace"),
+    ROUTE(GET,    LOOK,          LIST,   "/v1/requests/{external_id}/why",               request_why,            0,               "namespace"),
+    ROUTE(GET,    LOOK,          LIST,   "/v1/requests",                                 request_list,           0,               "owner", "semaphore", "state", "at", "after", "limit", "namespace"),
+    ROUTE(POST,   OPERATE,       ONE,    "/v1/requests/{external_id}/force-release",     request_force_release,  USUAL_BODY,      "namespace"),
+    ROUTE(GET,    LOOK,          ONE,    "/v1/semaphores/{semaphore}",                   semaphore_get,          0,               NULL),
+    ROUTE(GET,    LOOK_OR_FENCE, ONE,    "/v1/semaphores/{semaphore}/fence",             semaphore_fence,        0,               "token", "slot"),
+    ROUTE(GET,    LOOK,          LIST,   "/v1/semaphores/{semaphore}/holders",           semaphore_holders,      0,               "after", "limit"),
+    ROUTE(GET,    LOOK,          LIST,   "/v1/semaphores/{semaphore}/waiters",           semaphore_waiters,      0,               "after", "limit"),
+    ROUTE(GET,    LOOK,          LIST,   "/v1/semaphores/{semaphore}/slots",             semaphore_slots,        0,               "state", "prefix", "after", "limit"),
+    ROUTE(GET,    LOOK,          LIST,   "/v1/semaphores/{semaphore}/events",            semaphore_events,       0,               "after", "limit"),
+    ROUTE(GET,    LOOK,          LIST,   "/v1/semaphores",                               semaphore_list,         0,               "prefix", "after", "limit"),
+    ROUTE(PUT,    OPERATE,       ONE,    "/v1/semaphores/{semaphore}",                   semaphore_put,          USUAL_BODY,      NULL),
+    ROUTE(PUT,    OPERATE,       LABELS, "/v1/semaphores/{semaphore}/slots",             semaphore_labels,       SERVER_MAX_BODY, "from"),
+    ROUTE(DELETE, OPERATE,       ONE,    "/v1/semaphores/{semaphore}",                   semaphore_retire,       0,               "force", "reason"),
+    ROUTE(POST,   OPERATE,       ONE,    "/v1/semaphores/{semaphore}/pause",             semaphore_pause,        USUAL_BODY,      NULL),
+    ROUTE(POST,   OPERATE,       ONE,    "/v1/semaphores/{semaphore}/resume",            semaphore_resume,       EMPTY_BODY,      NULL),
+    ROUTE(PUT,    OPERATE,       ONE,    "/v1/templates/{prefix}",                       template_put,           USUAL_BODY,      NULL),
+    ROUTE(GET,    LOOK,          ONE,    "/v1/templates/{prefix}",                       template_get,           0,               NULL),
+    ROUTE(DELETE, OPERATE,       ONE,    "/v1/templates/{prefix}",                       template_delete,        0,               NULL),
+    ROUTE(GET,    LOOK,          LIST,   "/v1/templates",                                template_list,          0,               "prefix", "after", "limit"),
+    ROUTE(POST,   ADMIN,         ONE,    "/v1/fence/bump",                               fence_bump,             USUAL_BODY,      NULL),
+    ROUTE(PUT,    USE,           ONE,    "/v1/owners/{owner}",                           owner_put,              USUAL_BODY,      NULL),
+    ROUTE(GET,    LOOK,          ONE,    "/v1/owners/{owner}",                           owner_get,              0,               "namespace"),
+    ROUTE(DELETE, USE,           ONE,    "/v1/owners/{owner}",                           owner_delete,           0,               "namespace"),
+    ROUTE(GET,    ADMIN,         ONE,    "/v1/servers",                                  servers_list,           0,               NULL),
+    ROUTE(GET,    ADMIN,         LIST,   "/v1/doctor",                                   ops_doctor,             0,               NULL),
+    ROUTE(GET,    ANY,           ONE,    "/v1/whoami",                                   access_whoami,          0,               NULL),
+    ROUTE(GET,    OPEN,          NONE,   "/healthz",                                     ops_health,             0,               NULL),
+    ROUTE(GET,    OPEN,          NONE,   "/readyz",                                      ops_ready,              0,               NULL),
+    ROUTE(GET,    METRICS,       LIST,   "/metrics",                                     ops_metrics,            0,               NULL),
+    ROUTE(GET,    OPEN,          NONE,   "/openapi.json",                                ops_openapi,            0,               NULL),
 };
 /* clang-format on */
 
@@ -105,6 +110,27 @@ static enum permit_status check_path_value(const struct exchange *exchange, cons
         return path_parameters[i].check ? path_parameters[i].check(exchange, route->right, value, message) : PERMIT_OK;
     }
     return PERMIT_OK;
+}
+
+/*
+ * Refuses a request whose principal does not have the right of the route. The message names the semaphore of the path, of
+ * the query or of an acquire, if it can be read.
+ */
+static enum permit_status refuse_right(struct exchange *exchange, const struct route *route, struct bytes segment,
+                                       struct buf *message)
+{
+    enum permit_status status = PERMIT_OK;
+    if (segment.data) {
+        if (router_read_path(exchange, segment, message) == PERMIT_OK)
+            status = check_path_value(exchange, route, message);
+    } else if (route->handle == request_acquire) {
+        status = operation_read_acquire(exchange, (struct bytes){0}, &call_of(exchange)->first);
+    } else if (router_read_query(exchange, route, message) == PERMIT_OK) {
+        struct bytes semaphore = router_query_value(exchange, route, "semaphore");
+        if (name_is_semaphore(semaphore))
+            status = access_check_semaphore(exchange, route->right, semaphore, message);
+    }
+    return status == PERMIT_FORBIDDEN ? status : access_check_right(exchange, route->right, message);
 }
 
 /* Refuses immediately while the database is unavailable for long, because nothing can be decided. */
@@ -172,11 +198,10 @@ bool routes_admit(struct exchange *exchange, size_t *ret_body_max)
 static enum permit_status check(struct exchange *exchange, const struct route *route, struct bytes segment,
                                 struct buf *message)
 {
-    enum permit_status status = access_check_right(exchange, route->right, message);
-    if (status != PERMIT_OK)
-        return status;
+    if (access_check_right(exchange, route->right, message) != PERMIT_OK)
+        return refuse_right(exchange, route, segment, message);
     access_audit(exchange, route, route->right);
-    status = router_read_path(exchange, segment, message);
+    enum permit_status status = router_read_path(exchange, segment, message);
     if (status == PERMIT_OK && segment.data)
         status = check_path_value(exchange, route, message);
     if (status == PERMIT_OK)
@@ -194,12 +219,12 @@ bool routes_handle(struct exchange *exchange)
     struct bytes segment = {0};
     const struct route *route = router_find(&table, exchange, &segment);
     buf_clear(message);
-    if (!quota_take(exchange, QUOTA_RATE, quota_cost(route)))
+    if (!quota_take(exchange, QUOTA_RATE, route ? route->cost : COST_ONE))
         return true;
     enum permit_status status =
         route ? check(exchange, route, segment, message) : router_answer_other(&table, exchange, message);
     bool uncounted = status != PERMIT_OK && route && route->handle == request_batch; /* its operations are not known */
-    if (uncounted && !quota_take(exchange, QUOTA_RATE, 1))
+    if (uncounted && !quota_take(exchange, QUOTA_RATE, COST_ONE))
         return true;
     if (status != PERMIT_OK)
         return problem_answer(exchange, status, message->length ? buf_text(message) : NULL);

@@ -11,6 +11,7 @@
 
 struct access;
 struct doctor_options;
+struct readiness;
 struct principals;
 
 struct service {
@@ -18,8 +19,9 @@ struct service {
     /* Returns true while the database cannot be used, with the reason. */
     bool (*is_unavailable)(void *context, char ret_sentence[STORE_MESSAGE_SIZE]);
     void *is_unavailable_context;
-    struct buf message;    /* buffer for messages of the handlers */
-    struct access *access; /* counters of authentication */
+    struct buf message;          /* buffer for messages of the handlers */
+    struct access *access;       /* counters of authentication */
+    struct readiness *readiness; /* of all services */
     mono_us started_at;
     _Atomic int64_t retention_ms;
     _Atomic int64_t retention_rows;

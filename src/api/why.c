@@ -13,65 +13,79 @@
 #include "api/service.h"
 #include "core/name.h"
 #include "store/query.h"
+#include "store/store.h"
 
-enum { HOLDERS_SHOWN = 10 };
+/* What is read of the semaphores that the request wants, in the order of its wants. */
+struct obstacles {
+    struct semaphore_page semaphores; /* those that exist, in any order */
+    struct queue_position *positions;
+    struct semaphore_front fronts[REQUEST_MAX_SEMAPHORES];
+    struct query_time time;
+};
+
+/* Reads all semaphores together: a request wants many, and each statement delays the other lists. */
+static enum permit_status read_obstacles(struct exchange *exchange, struct store *store, const struct request *request,
+                                         struct obstacles *ret_obstacles)
+{
+    uint64_t ids[REQUEST_MAX_SEMAPHORES];
+    size_t count = request->want_count;
+    struct arena *arena = &exchange->arena;
+    bool kept;
+    for (size_t i = 0; i < count; i++)
+        ids[i] = request->wants[i].semaphore_id;
+    enum permit_status status = store->queries->ahead(store, request, arena, &ret_obstacles->positions, &kept);
+    if (status == PERMIT_OK)
+        status = store_semaphores(store, ids, count, arena, &ret_obstacles->semaphores);
+    if (status == PERMIT_OK)
+        status = store->queries->fronts(store, ids, count, arena, ret_obstacles->fronts, &ret_obstacles->time);
+    return status;
+}
 
 /* Writes the state of a semaphore; of a retired one only that it is retired. */
-static enum permit_status write_semaphore_state(struct exchange *exchange, struct store *store, struct bytes name)
+static void write_semaphore_state(struct buf *out, const struct semaphore_page *page, uint64_t id)
 {
-    struct buf *out = &exchange->answer.body;
-    struct semaphore_row row;
-    struct query_time time;
-    enum permit_status status = store->queries->semaphore(store, name, &exchange->arena, &row, &time);
-    if (status == PERMIT_UNKNOWN_SEMAPHORE)
+    const struct semaphore *semaphore = NULL;
+    for (size_t i = 0; i < page->count; i++)
+        if (page->rows[i].id == id && page->rows[i].retired_at == NEVER)
+            semaphore = &page->rows[i];
+    if (!semaphore) {
         buf_append_text(out, ",\"retired\":true");
-    if (status != PERMIT_OK)
-        return status == PERMIT_UNKNOWN_SEMAPHORE ? PERMIT_OK : status;
-    write_member_i64(out, "capacity", row.semaphore.capacity);
-    write_member_i64(out, "in_use", row.semaphore.in_use);
-    if (row.semaphore.paused_reason.data)
-        write_member_text(out, "paused_reason", row.semaphore.paused_reason);
-    return PERMIT_OK;
+        return;
+    }
+    write_member_i64(out, "capacity", semaphore->capacity);
+    write_member_i64(out, "in_use", semaphore->in_use);
+    if (semaphore->paused_reason.data)
+        write_member_text(out, "paused_reason", semaphore->paused_reason);
 }
 
-static enum permit_status write_holders(struct exchange *exchange, struct store *store, struct bytes name)
+static void write_holders(struct buf *out, const struct viewer *viewer, const struct semaphore_front *front,
+                          const struct query_time *time)
 {
-    struct holder_row *rows;
-    struct blocking_holder holders[HOLDERS_SHOWN];
-    size_t count = 0;
-    struct query_time time = {0};
-    enum permit_status status =
-        store->queries->holders(store, name, 0, HOLDERS_SHOWN, &exchange->arena, &rows, &count, &time);
-    if (status != PERMIT_OK && status != PERMIT_UNKNOWN_SEMAPHORE)
-        return status;
-    for (size_t i = 0; i < count; i++)
+    struct blocking_holder holders[QUERY_FRONT_HOLDERS];
+    for (size_t i = 0; i < front->holder_count; i++)
         holders[i] = (struct blocking_holder){
-            .external_id = rows[i].request.external_id,
-            .owner = rows[i].request.owner,
-            .since = lease_to_wall(&time.clock, rows[i].request.acquired_at),
-            .expires_at = lease_to_wall(&time.clock, request_expires_at(&rows[i].request)),
+            .external_id = front->holders[i].external_id,
+            .owner = front->holders[i].owner,
+            .since = lease_to_wall(&time->clock, front->holders[i].since),
+            .expires_at = lease_to_wall(&time->clock, front->holders[i].expires_at),
         };
-    const struct viewer viewer = viewer_of(exchange);
-    write_longest_holders(&exchange->answer.body, &viewer, holders, count, time.now);
-    return PERMIT_OK;
+    write_longest_holders(out, viewer, holders, front->holder_count, time->now);
 }
 
-static enum permit_status write_waiting_for(struct exchange *exchange, struct store *store, const struct want *want,
-                                            const struct queue_position *position)
+static void write_waiting_for(struct exchange *exchange, const struct request *request,
+                              const struct obstacles *obstacles, size_t index)
 {
     struct buf *out = &exchange->answer.body;
     const struct viewer viewer = viewer_of(exchange);
-    buf_append_text(out, "{\"semaphore\":");
+    const struct want *want = &request->wants[index];
+    buf_append_text(out, index ? ",{\"semaphore\":" : "{\"semaphore\":");
     write_text(out, want->semaphore);
     write_member_i64(out, "requested", want->count);
     write_choice(out, want);
-    enum permit_status status = write_semaphore_state(exchange, store, want->semaphore);
-    if (status != PERMIT_OK)
-        return status;
-    write_position(out, &viewer, position);
-    status = write_holders(exchange, store, want->semaphore);
+    write_semaphore_state(out, &obstacles->semaphores, want->semaphore_id);
+    write_position(out, &viewer, &obstacles->positions[index]);
+    write_holders(out, &viewer, &obstacles->fronts[index], &obstacles->time);
     buf_append_char(out, '}');
-    return status;
 }
 
 static enum permit_status write_why(struct exchange *exchange, struct store *store, const struct request *request,
@@ -79,10 +93,9 @@ static enum permit_status write_why(struct exchange *exchange, struct store *sto
 {
     struct buf *out = &exchange->answer.body;
     const struct viewer viewer = viewer_of(exchange);
-    struct queue_position *positions;
-    bool kept;
+    struct obstacles obstacles;
     utc_us *kept_until;
-    enum permit_status status = store->queries->ahead(store, request, &exchange->arena, &positions, &kept);
+    enum permit_status status = read_obstacles(exchange, store, request, &obstacles);
     if (status == PERMIT_OK)
         status = store->queries->kept_until(store, request, 1, 0, time, &exchange->arena, &kept_until);
     if (status != PERMIT_OK)
@@ -93,13 +106,10 @@ static enum permit_status write_why(struct exchange *exchange, struct store *sto
     buf_append_text(out, ",\"scope\":\"database\"");
     write_wait(out, request, *kept_until, time);
     buf_append_text(out, ",\"waiting_for\":[");
-    for (size_t i = 0; i < request->want_count && status == PERMIT_OK; i++) {
-        if (i)
-            buf_append_char(out, ',');
-        status = write_waiting_for(exchange, store, &request->wants[i], &positions[i]);
-    }
+    for (size_t i = 0; i < request->want_count; i++)
+        write_waiting_for(exchange, request, &obstacles, i);
     buf_append_text(out, "]}");
-    return status;
+    return PERMIT_OK;
 }
 
 static enum permit_status explain(struct exchange *exchange, struct store *store)

@@ -671,6 +671,7 @@ enum permit_status plan_batch(const struct view *view, const struct operation *c
     plan.granted = planner.granted;
     plan.granted_count = planner.granted_count;
     plan.ids_used = planner.ids.next - ids.next;
+    plan.packet_size = PACKET_BATCH + view->semaphore_count * PACKET_SEMAPHORE + planner.packet_size;
     memcpy(plan.ended, planner.ended, sizeof plan.ended);
     *ret_plan = plan;
     return PERMIT_OK;

@@ -335,6 +335,21 @@ bool changes_clear_watch(const struct changes *changes, const struct slot_change
 /* Returns the number of slot rows that the changes create; rows that exist already may be among them. */
 int64_t changes_new_slots(const struct changes *changes);
 
+/*
+ * Upper bounds of the bytes that the store writes for grants and ends, each beside those below it, and without names and
+ * labels: of these each byte takes two, and that of an owner four more with each permit.
+ */
+enum {
+    PACKET_BATCH = 4096,
+    PACKET_SEMAPHORE = 512, /* that is locked */
+    PACKET_GRANT = 1024,
+    PACKET_PERMIT = 320, /* that is granted or ends */
+    PACKET_SLOT = 64,    /* of it */
+};
+
+/* Returns the bytes of the end of this request. */
+size_t packet_of_end(const struct request *request);
+
 struct plan_settings {
     int64_t retention_us;      /* lifetime of an ended request before it may be deleted; 7 days */
     int64_t tombstone_us;      /* same for a tombstone; 1 hour */
@@ -344,6 +359,8 @@ struct plan_settings {
     int64_t max_semaphore_waiters;
     int64_t max_slots;  /* slots of all semaphores; more: PERMIT_TOO_MANY. 0: unlimited */
     int64_t slots;      /* approximate number of slots of all semaphores before the batch */
+    size_t max_packet;  /* bytes that a transaction may write; a grant that alone needs more: PERMIT_TOO_LARGE. 0:
+                           unlimited */
     uint64_t server_id; /* of this permitd; 0: it has none, and no acquire can wait */
 };
 
@@ -365,6 +382,7 @@ struct plan {
     size_t hopeless_count;
     size_t hopeless_protected; /* so many of them, the first ones, also hold for protected waiters */
     uint64_t ids_used;
+    size_t packet_size;               /* upper bound of the bytes that the store writes for grants and ends */
     unsigned ended[END_REASON_COUNT]; /* number of requests this batch ends, by reason; tombstones count as
                                          END_NEVER_HELD */
 };

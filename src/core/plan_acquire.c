@@ -201,6 +201,48 @@ static enum permit_status check_wants(struct planner *planner, const struct oper
     return PERMIT_PAUSED;
 }
 
+/* ---- the packet ---- */
+
+static size_t packet_begin(size_t semaphore_count)
+{
+    return PACKET_BATCH + semaphore_count * PACKET_SEMAPHORE;
+}
+
+static size_t packet_of_grant(struct planner *planner, const struct operation *operation)
+{
+    size_t names =
+        operation->external_id.length + operation->owner.length + operation->principal.length + operation->nonce.length;
+    size_t size = PACKET_GRANT + 2 * names;
+    for (size_t i = 0; i < operation->want_count; i++) {
+        const struct want *want = &operation->wants[i];
+        size += PACKET_PERMIT + 4 * operation->owner.length;
+        if (planner_image(planner, want->semaphore_id)->semaphore->kind == KIND_SLOTTED)
+            size += (size_t)want->count * PACKET_SLOT + 2 * planner_labels_size(planner, want, i);
+    }
+    return size;
+}
+
+bool packet_has_room(const struct planner *planner, size_t size)
+{
+    size_t max = planner->settings->max_packet;
+    return !max || packet_begin(planner->view->semaphore_count) + planner->packet_size + size <= max;
+}
+
+/* Refuses a grant that no transaction can write. */
+static void check_packet(struct planner *planner, const struct operation *operation, struct fit *fit)
+{
+    size_t max = planner->settings->max_packet;
+    fit->packet_size = packet_of_grant(planner, operation);
+    size_t alone = packet_begin(operation->want_count) + fit->packet_size;
+    if (!max || alone <= max)
+        return;
+    fit->status = PERMIT_TOO_LARGE;
+    fit->detail = planner_sentence(planner,
+                                   "the grant would have %zu bytes with its slots and their labels; a packet to the "
+                                   "database has at most %zu (max_allowed_packet): ask for fewer slots in one request",
+                                   alone, max);
+}
+
 /* ---- capacity ---- */
 
 /* The deficit of one want while due holders are selected. The want fits if neither number is above 0. */
@@ -311,6 +353,11 @@ static enum permit_status end_due_holders(struct planner *planner, const struct 
     enum permit_status status = select_due_holders(planner, operation, chosen, &count);
     if (status != PERMIT_OK)
         return status;
+    size_t size = 0;
+    for (size_t i = 0; i < count; i++)
+        size += packet_of_end(chosen[i]->request);
+    if (!packet_has_room(planner, size)) /* the expiry task ends them */
+        return PERMIT_OK;
     for (size_t i = 0; i < count; i++)
         if (!planner_has_locked_all(planner, chosen[i]->request)) {
             fit->unlocked = chosen;
@@ -426,8 +473,9 @@ struct request *request_of_acquire(struct planner *planner, struct key *key, con
 }
 
 enum permit_status grant(struct planner *planner, struct key *key, const struct operation *operation,
-                         const struct hold_limits *limits, uint64_t unclaimed_at)
+                         const struct fit *fit, uint64_t unclaimed_at)
 {
+    const struct hold_limits *limits = &fit->limits;
     struct request *request = key->request ? key->request : request_of_acquire(planner, key, operation);
     struct permit *permits = arena_array(planner->arena, operation->want_count, sizeof *permits);
     if (!request || !permits)
@@ -450,6 +498,7 @@ enum permit_status grant(struct planner *planner, struct key *key, const struct 
     for (size_t i = 0; i < operation->want_count; i++)
         if (!grant_permit(planner, &operation->wants[i], i, key, request->due_at, &permits[i]))
             return PERMIT_NO_MEMORY;
+    planner->packet_size += fit->packet_size;
     key->changed = true;
     return PERMIT_OK;
 }
@@ -483,6 +532,8 @@ enum permit_status acquire_fit(struct planner *planner, const struct operation *
         fit.status = PERMIT_INTERNAL;
         fit.detail = "the slot rows of a semaphore do not match its in_use";
     }
+    if (fit.status == PERMIT_OK && fit.unlocked_count == 0)
+        check_packet(planner, operation, &fit);
     *ret_fit = fit;
     return fit.status == PERMIT_NO_MEMORY ? PERMIT_NO_MEMORY : PERMIT_OK;
 }
@@ -520,7 +571,7 @@ static enum permit_status plan_new(struct planner *planner, struct outcome *outc
         return status;
     if (fit.status == PERMIT_OK && fit.unlocked_count == 0) {
         outcome->created = true;
-        status = grant(planner, key, operation, &fit.limits, 0);
+        status = grant(planner, key, operation, &fit, 0);
         return status == PERMIT_OK ? outcome_assert(planner, outcome, key->request) : status;
     }
     uint64_t *ids = NULL;

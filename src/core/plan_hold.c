@@ -53,6 +53,14 @@ bool request_is_due(const struct planner *planner, const struct request *request
 
 /* ---- the end ---- */
 
+size_t packet_of_end(const struct request *request)
+{
+    size_t size = request->permit_count * (PACKET_PERMIT + 4 * request->owner.length);
+    for (size_t i = 0; i < request->permit_count; i++)
+        size += request->permits[i].slots.count * PACKET_SLOT;
+    return size;
+}
+
 void end_request(struct planner *planner, struct key *key, enum end_reason reason)
 {
     struct request *request = key->request;
@@ -76,6 +84,7 @@ void end_request(struct planner *planner, struct key *key, enum end_reason reaso
     request->due_at = planner->now + planner->settings->retention_us;
     request->server_id = 0;
     key->changed = key->ends = true;
+    planner->packet_size += packet_of_end(request);
     planner->ended[reason]++;
     planner->walk_again = true;
 }

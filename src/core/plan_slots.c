@@ -495,8 +495,8 @@ void planner_free_slots(struct planner *planner, struct semaphore_image *image, 
 }
 
 /*
- * Returns the next slot for a want: a free one of its list, the one after `last` if adjacent, else the lowest free
- * slot.
+ * Returns the slot that a want takes after `last`, 0: first: a free one of its list, the next one if adjacent, else the
+ * lowest free slot. `last` may be taken or not.
  */
 static uint32_t next_slot(struct slot_view *slot_view, const struct want *want, const struct slots *list,
                           uint32_t *list_at, uint32_t last)
@@ -504,11 +504,24 @@ static uint32_t next_slot(struct slot_view *slot_view, const struct want *want, 
     if (want->adjacent)
         return last ? last + 1 : find_run(slot_view, want, list);
     if (want->choice == CHOOSE_LOWEST)
-        return slot_pool_next(&slot_view->free, 1);
+        return slot_pool_next(&slot_view->free, last + 1);
     while (!slot_pool_has(&slot_view->free, list->numbers[*list_at]) ||
            slot_pool_is_reserved(&slot_view->free, list->numbers[*list_at]))
         ++*list_at;
-    return list->numbers[*list_at];
+    return list->numbers[(*list_at)++];
+}
+
+size_t planner_labels_size(struct planner *planner, const struct want *want, size_t index)
+{
+    struct slot_view *slot_view = planner_slot_view(planner, planner_image(planner, want->semaphore_id));
+    size_t size = 0;
+    uint32_t list_at = 0;
+    uint32_t last = 0;
+    for (int64_t i = 0; slot_view->free.labels && i < want->count; i++) {
+        last = next_slot(slot_view, want, &planner->named[index], &list_at, last);
+        size += slot_pool_label(&slot_view->free, last).length + 1; /* the end of its line */
+    }
+    return size;
 }
 
 static bool copy_labels(struct planner *planner, const struct slot_view *slot_view, struct permit *permit)

@@ -119,9 +119,9 @@ enum permit_status stand_before(struct planner *planner, utc_us place, uint64_t 
 /* Inserts it in the order of the places, and counts it if all before it are. */
 static enum permit_status add_stander(struct planner *planner, const struct stander *stander)
 {
-    if (!planner->standers) /* one for each key, acquire that is put back, and end of a part of a queue */
+    if (!planner->standers) /* one for each key, acquire that is put back, and end of a part of a queue or of a walk */
         planner->standers = arena_array(
-            planner->arena, 2 * planner->key_count + planner->operation_count + planner->view->semaphore_count,
+            planner->arena, 2 * planner->key_count + planner->operation_count + 2 * planner->view->semaphore_count,
             sizeof *planner->standers);
     if (!planner->standers)
         return PERMIT_NO_MEMORY;
@@ -627,7 +627,7 @@ static enum permit_status grant_waiter(struct planner *planner, struct key *key,
     request->wanted = (struct bytes){0};
     for (size_t i = 0; i < request->want_count; i++)
         planner_known(planner, request->wants[i].semaphore_id)->granted++;
-    enum permit_status status = grant(planner, key, operation, &fit->limits, claimed ? 0 : server_id);
+    enum permit_status status = grant(planner, key, operation, fit, claimed ? 0 : server_id);
     request->wants = NULL;
     request->want_count = 0;
     if (status == PERMIT_OK && asks)
@@ -713,6 +713,11 @@ static enum permit_status decide_waiter(struct planner *planner, struct key *key
         if (asked)
             status = put_back_asks(planner, key, ids, count);
         return status == PERMIT_OK ? pass_over(planner, key, operation, !asked, ids, count) : status;
+    }
+    if (fit.status == PERMIT_OK && !asked && !packet_has_room(planner, fit.packet_size)) {
+        for (size_t i = 0; i < operation->want_count; i++)
+            planner_known(planner, operation->wants[i].semaphore_id)->granted = QUEUE_GRANTS_MAX;
+        return end_long_walk(planner, key->request);
     }
     if (fit.status == PERMIT_OK)
         return grant_waiter(planner, key, operation, &fit);

@@ -141,6 +141,7 @@ struct planner {
     size_t label_count;
     struct event *events; /* large enough for every possible event */
     size_t event_count;
+    size_t packet_size; /* plan.packet_size so far */
     unsigned ended[END_REASON_COUNT];
 };
 
@@ -196,6 +197,8 @@ enum permit_status planner_slots_to_reclaim(struct planner *planner, const struc
  */
 enum permit_status planner_slots_to_reserve(struct planner *planner, const struct want *want, size_t index,
                                             struct slots *ret_slots) MUST_CHECK;
+/* Returns the bytes of the labels that the slots of a permit would have, which lacks none. */
+size_t planner_labels_size(struct planner *planner, const struct want *want, size_t index);
 /* Fills shortage->taken with the named slots of the want that are held now, in the arena. */
 enum permit_status planner_taken_slots(struct planner *planner, const struct want *want, size_t index,
                                        struct shortage *shortage) MUST_CHECK;
@@ -224,6 +227,7 @@ struct fit {
     const struct shortage *shortages;
     size_t shortage_count;
     struct hold_limits limits;
+    size_t packet_size;    /* if it fits: what the grant adds to planner->packet_size */
     struct key **unlocked; /* it fits only if these due holders end, and not all their semaphores are locked */
     size_t unlocked_count;
 };
@@ -244,6 +248,8 @@ struct request *request_of_acquire(struct planner *planner, struct key *key,
  * none.
  */
 enum permit_status want_unit_refusal(struct planner *planner, const struct want *want, const char **ret_detail);
+/* Returns true if the transaction can write `size` bytes beside what the batch writes already. Else the next one may. */
+bool packet_has_room(const struct planner *planner, size_t size);
 /*
  * Returns the number of units that a want lacks beside what earlier waiters have reserved or keep; 0 or less: none.
  * INT64_MAX: ending holders does not help.
@@ -264,7 +270,7 @@ static inline bool refusal_may_wait(enum permit_status status)
  * which has to claim it; 0: it is claimed.
  */
 enum permit_status grant(struct planner *planner, struct key *key, const struct operation *operation,
-                         const struct hold_limits *limits, uint64_t unclaimed_at) MUST_CHECK;
+                         const struct fit *fit, uint64_t unclaimed_at) MUST_CHECK;
 /* Refuses an acquire whose key stands for this request, which is a different one. */
 void refuse_reused(struct planner *planner, struct outcome *outcome, const struct request *request,
                    const struct operation *operation);

@@ -53,10 +53,20 @@ bool scope_covers(const struct scope *scope, struct bytes name)
     return !scope || (entry && entry_covers(entry, name));
 }
 
+bool scope_find_prefix(const struct scope *scope, struct bytes name, struct bytes *ret_prefix)
+{
+    static const struct scope_entry everything = {{"", 0}, true};
+    const struct scope_entry *entry = scope ? find_entry(scope, name) : &everything;
+    if (!entry || !entry->is_prefix || !entry_covers(entry, name))
+        return false;
+    *ret_prefix = entry->text;
+    return true;
+}
+
 bool scope_covers_prefix(const struct scope *scope, struct bytes prefix)
 {
-    const struct scope_entry *entry = scope ? find_entry(scope, prefix) : NULL;
-    return !scope || (entry && entry->is_prefix && entry_covers(entry, prefix));
+    struct bytes covering;
+    return scope_find_prefix(scope, prefix, &covering);
 }
 
 /* The entry without the names that do not begin with the prefix. False: none is left. */

@@ -189,6 +189,7 @@ static struct refusal *refusal_new(struct op *op, const struct view *view, const
     struct taken_slot *slots = (struct taken_slot *)((char *)refusal + fixed);
     char *texts = (char *)(slots + taken_count);
     refusal->op = op;
+    refusal->turn.principal = op->operation->principal;
     refusal->clock = view->clock;
     refusal->now = view->now;
     refusal->retry_after_ms = retry_after_shortage(view, outcome);
@@ -220,7 +221,7 @@ static void refuse_no_capacity(struct engine *engine, struct op *op, const struc
     pthread_mutex_lock(&engine->mutex);
     bool known = !refusal->has_place && take_fresh_holders(engine, outcome, clock_mono(), holders);
     if (!known) {
-        list_append(&engine->refusals, &refusal->node);
+        turns_add(&engine->refusals, &refusal->turn);
         pthread_cond_signal(&engine->lanes[QUERY_ROW].wake);
     }
     pthread_mutex_unlock(&engine->mutex);

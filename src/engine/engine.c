@@ -69,7 +69,7 @@ static void init_lanes_and_locks(struct engine *engine)
     pthread_mutex_init(&engine->mutex, NULL);
     pthread_cond_init(&engine->work, &monotonic);
     for (size_t i = 0; i < QUERY_LANE_COUNT; i++) {
-        list_init(&engine->lanes[i].queries);
+        turns_init(&engine->lanes[i].queries);
         pthread_cond_init(&engine->lanes[i].wake, &monotonic);
     }
     pthread_cond_init(&engine->expiry_wake, &monotonic);
@@ -92,7 +92,7 @@ bool engine_start(const struct engine_settings *settings, struct engine **ret_en
     engine->recount_slots = true;
     metrics_init(&engine->metrics);
     queue_init(&engine->queue, settings->key_cache_entries, settings->key_cache_bytes);
-    list_init(&engine->refusals);
+    turns_init(&engine->refusals);
     init_lanes_and_locks(engine);
     engine->owners = owners_new(engine);
     engine->liveness = liveness_new(engine);
@@ -147,7 +147,7 @@ void engine_stop(struct engine *engine)
     atomic_store(&engine->readers_may_end, true);
     wake_all(engine);
     join_tasks(engine, 0);
-    assert(queue_empty(&engine->queue) && list_empty(&engine->refusals));
+    assert(queue_empty(&engine->queue) && turns_empty(&engine->refusals));
 }
 
 void engine_free(struct engine *engine)
@@ -225,11 +225,10 @@ enum permit_status engine_query(struct engine *engine, struct query *query)
         status = PERMIT_SHUTTING_DOWN;
     } else if (engine->refusal[0] && !query->always) {
         status = PERMIT_DATABASE_UNAVAILABLE;
-    } else if (lane->query_count >= MAX_QUERIES) {
+    } else if (lane->queries.count >= MAX_QUERIES) {
         status = PERMIT_TOO_MANY;
     } else {
-        lane->query_count++;
-        list_append(&lane->queries, &query->node);
+        turns_add(&lane->queries, &query->turn);
         pthread_cond_signal(&lane->wake);
     }
     pthread_mutex_unlock(&engine->mutex);

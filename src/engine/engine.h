@@ -18,6 +18,7 @@
 #include "core/owner.h"
 #include "core/plan.h"
 #include "engine/stage.h"
+#include "engine/turns.h"
 #include "store/audit.h"
 #include "store/store.h"
 
@@ -171,7 +172,7 @@ struct engine_settings {
     size_t key_cache_bytes;   /* memory for the rows in it */
     int64_t request_timeout_ms;
     int64_t failover_hold_ms; /* no grants for this time after the epoch has risen */
-    /* engine_plan_settings overwrites backfill_bound_us, max_semaphore_waiters, server_id and slots. */
+    /* worker_plan_settings overwrites backfill_bound_us, max_semaphore_waiters, server_id, slots and max_packet. */
     struct plan_settings plan;
     uint64_t retention_rows; /* requests kept; older ended ones are deleted before their retention has passed */
     /* Opens a store. NULL: out of memory. The thread that opens it uses and frees it. */
@@ -251,9 +252,9 @@ struct query {
     bool always;        /* runs also while the database is refused, because it asserts no state of a permit */
     mono_us deadline;   /* after this, `work` gets PERMIT_BUSY */
     struct stage stage; /* as in struct op; a `work` that writes moves it */
-    struct list node;
+    struct turn turn;   /* for the principal of its client; the rest is private to the engine */
 };
-/* Queues a query in its lane. PERMIT_TOO_MANY: the lane is full. */
+/* Queues a query in its lane, which serves principals by turns. PERMIT_TOO_MANY: the lane is full. */
 enum permit_status engine_query(struct engine *engine, struct query *query) MUST_CHECK;
 
 /*

@@ -39,16 +39,13 @@ static enum permit_status connect_store(struct task *task)
  */
 static void refuse_waiting(struct reader *reader, enum permit_status status)
 {
-    struct lane *lane = reader->lane;
-    struct list refused;
-    list_init(&refused);
+    struct turns refused;
+    turns_init(&refused);
     pthread_mutex_lock(&reader->engine->mutex);
-    list_append_all(&refused, &lane->queries);
-    lane->query_count = 0;
+    turns_move(&refused, &reader->lane->queries);
     pthread_mutex_unlock(&reader->engine->mutex);
-    list_for_each (node, next, &refused) {
-        struct query *query = LIST_ENTRY(node, struct query, node);
-        list_remove(node);
+    while (!turns_empty(&refused)) {
+        struct query *query = CONTAINER_OF(turns_take(&refused), struct query, turn);
         query->work(query, NULL, status);
     }
 }
@@ -68,50 +65,30 @@ static void run_query(struct reader *reader, struct query *query)
 
 /* ---- holders ---- */
 
-/* Copies the rows of the queries. NULL: out of memory. */
-static struct holders *holders_new(const struct holder_row *rows, size_t count, const struct bytes *waiters,
-                                   size_t waiter_count, const struct lease_clock *clock)
+/* Copies what was read of a semaphore. NULL: out of memory. */
+static struct holders *holders_new(const struct semaphore_front *front, const struct lease_clock *clock)
 {
     size_t strings = 0;
-    for (size_t i = 0; i < count; i++)
-        strings += rows[i].request.external_id.length + rows[i].request.owner.length;
-    for (size_t i = 0; i < waiter_count; i++)
-        strings += waiters[i].length;
+    for (size_t i = 0; i < front->holder_count; i++)
+        strings += front->holders[i].external_id.length + front->holders[i].owner.length;
+    for (size_t i = 0; i < front->waiter_count; i++)
+        strings += front->waiters[i].length;
     struct holders *holders = malloc(sizeof *holders + strings);
     if (!holders)
         return NULL;
-    *holders = (struct holders){.references = 1, .read_at = clock_mono(), .count = count, .waiter_count = waiter_count};
+    *holders = (struct holders){
+        .references = 1, .read_at = clock_mono(), .count = front->holder_count, .waiter_count = front->waiter_count};
     char *at = holders->strings;
-    for (size_t i = 0; i < waiter_count; i++)
-        holders->waiters[i] = copy_string(&at, waiters[i]);
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < front->waiter_count; i++)
+        holders->waiters[i] = copy_string(&at, front->waiters[i]);
+    for (size_t i = 0; i < front->holder_count; i++)
         holders->rows[i] = (struct blocking_holder){
-            .external_id = copy_string(&at, rows[i].request.external_id),
-            .owner = copy_string(&at, rows[i].request.owner),
-            .since = lease_to_wall(clock, rows[i].request.acquired_at),
-            .expires_at = lease_to_wall(clock, request_expires_at(&rows[i].request)),
+            .external_id = copy_string(&at, front->holders[i].external_id),
+            .owner = copy_string(&at, front->holders[i].owner),
+            .since = lease_to_wall(clock, front->holders[i].since),
+            .expires_at = lease_to_wall(clock, front->holders[i].expires_at),
         };
     return holders;
-}
-
-/* NULL: the database fails, or out of memory. */
-static struct holders *read_holders(struct reader *reader, struct bytes semaphore)
-{
-    struct holder_row *rows;
-    size_t count;
-    struct bytes *waiters;
-    size_t waiter_count;
-    struct query_time time;
-    struct task *task = reader->task;
-    arena_clear(&task->arena);
-    if (connect_store(task) != PERMIT_OK)
-        return NULL;
-    const struct store_queries *queries = task->store->queries;
-    if (queries->holders(task->store, semaphore, 0, HOLDERS_MAX, &task->arena, &rows, &count, &time) != PERMIT_OK ||
-        queries->queue_head(task->store, semaphore, FIRST_WAITERS_MAX, &task->arena, &waiters, &waiter_count) !=
-            PERMIT_OK)
-        return NULL;
-    return holders_new(rows, count, waiters, waiter_count, &time.clock);
 }
 
 /* Returns the cached holders with a reference for the caller. NULL: none, or not fresh. */
@@ -172,25 +149,46 @@ static void read_places(struct reader *reader, struct refusal *refusal)
             }
 }
 
+/* Reads the holders of the shortages that have none, and stores them in the cache. On failure they stay NULL. */
+static void read_holders(struct reader *reader, const struct refusal *refusal, struct holders **holders)
+{
+    uint64_t ids[REQUEST_MAX_SEMAPHORES];
+    size_t missing[REQUEST_MAX_SEMAPHORES]; /* indexes of these shortages */
+    struct semaphore_front fronts[REQUEST_MAX_SEMAPHORES];
+    struct query_time time;
+    size_t count = 0;
+    struct task *task = reader->task;
+    for (size_t i = 0; i < refusal->count; i++)
+        if (!holders[i]) {
+            ids[count] = refusal->shortages[i].semaphore_id;
+            missing[count++] = i;
+        }
+    arena_clear(&task->arena);
+    if (count == 0 || connect_store(task) != PERMIT_OK ||
+        task->store->queries->fronts(task->store, ids, count, &task->arena, fronts, &time) != PERMIT_OK)
+        return;
+    for (size_t i = 0; i < count; i++) {
+        holders[missing[i]] = holders_new(&fronts[i], &time.clock);
+        if (holders[missing[i]])
+            share_holders(reader->engine, ids[i], holders[missing[i]]);
+    }
+}
+
 /*
  * Reads the holders that are not cached, and decides the refusal. The waits of many clients may end at once. Most
  * refusals then have no places in them, because each must be sent before its kept place is removed.
  */
 static void run_refusal(struct reader *reader, struct refusal *refusal)
 {
-    struct holders *holders[REQUEST_MAX_SEMAPHORES] = {NULL};
+    struct holders *holders[REQUEST_MAX_SEMAPHORES];
     assert(refusal->count <= ARRAY_LENGTH(holders));
-    for (size_t i = 0; i < refusal->count; i++) {
-        const struct shortage *shortage = &refusal->shortages[i];
-        holders[i] = fresh_holders(reader->engine, shortage->semaphore_id);
-        if (holders[i] || atomic_load(&reader->engine->stopping))
-            continue;
-        holders[i] = read_holders(reader, shortage->semaphore);
-        if (holders[i])
-            share_holders(reader->engine, shortage->semaphore_id, holders[i]);
-    }
+    for (size_t i = 0; i < refusal->count; i++)
+        holders[i] = fresh_holders(reader->engine, refusal->shortages[i].semaphore_id);
+    bool stopping = atomic_load(&reader->engine->stopping);
+    if (!stopping)
+        read_holders(reader, refusal, holders);
     bool is_early = clock_mono() - refusal->since < PLACES_WITHIN_US;
-    if (refusal->has_place && is_early && !atomic_load(&reader->engine->stopping))
+    if (refusal->has_place && is_early && !stopping)
         read_places(reader, refusal);
     decide_refusal(reader->engine, refusal, holders);
 }
@@ -199,7 +197,7 @@ static void run_refusal(struct reader *reader, struct refusal *refusal)
 
 static bool has_refusals(const struct reader *reader)
 {
-    return reader->lane == &reader->engine->lanes[QUERY_ROW] && !list_empty(&reader->engine->refusals);
+    return reader->lane == &reader->engine->lanes[QUERY_ROW] && !turns_empty(&reader->engine->refusals);
 }
 
 /*
@@ -210,18 +208,14 @@ static void read_once(struct reader *reader)
 {
     struct engine *engine = reader->engine;
     struct lane *lane = reader->lane;
-    reader->ran_refusal = has_refusals(reader) && (list_empty(&lane->queries) || !reader->ran_refusal);
+    reader->ran_refusal = has_refusals(reader) && (turns_empty(&lane->queries) || !reader->ran_refusal);
     if (reader->ran_refusal) {
-        struct refusal *refusal = LIST_ENTRY(engine->refusals.next, struct refusal, node);
-        list_remove(&refusal->node);
+        struct refusal *refusal = CONTAINER_OF(turns_take(&engine->refusals), struct refusal, turn);
         pthread_mutex_unlock(&engine->mutex);
         run_refusal(reader, refusal);
         pthread_mutex_lock(&engine->mutex);
-    } else if (!list_empty(&lane->queries)) {
-        struct query *query = LIST_ENTRY(lane->queries.next, struct query, node);
-        list_remove(&query->node);
-        assert(lane->query_count > 0);
-        lane->query_count--;
+    } else if (!turns_empty(&lane->queries)) {
+        struct query *query = CONTAINER_OF(turns_take(&lane->queries), struct query, turn);
         pthread_mutex_unlock(&engine->mutex);
         run_query(reader, query);
         pthread_mutex_lock(&engine->mutex);
@@ -236,7 +230,7 @@ void reader_run(struct task *task)
     struct engine *engine = task->engine;
     struct reader reader = {.task = task, .engine = engine, .lane = &engine->lanes[task->kind->lane]};
     pthread_mutex_lock(&engine->mutex);
-    while (!atomic_load(&engine->readers_may_end) || !list_empty(&reader.lane->queries) || has_refusals(&reader))
+    while (!atomic_load(&engine->readers_may_end) || !turns_empty(&reader.lane->queries) || has_refusals(&reader))
         read_once(&reader);
     pthread_mutex_unlock(&engine->mutex);
 }

@@ -158,7 +158,11 @@ void resolve_ops(struct worker *worker, struct op **ops, size_t count)
     };
     struct run *run = &resolving.run;
     enum permit_status status = transaction_run(&run->transaction);
-    if (status != PERMIT_OK) {
+    if (status == PERMIT_TOO_LARGE && run->count > 1) {
+        size_t half = run->count / 2;
+        resolve_ops(worker, ops, half);
+        resolve_ops(worker, ops + half, run->count - half);
+    } else if (status != PERMIT_OK) {
         run_fail_all(worker, run, status);
     } else if (run->count) {
         worker_recovered(worker);

@@ -11,17 +11,16 @@
 #include "core/request.h"
 #include "engine/engine.h"
 #include "engine/row_cache.h"
-
-enum { HOLDERS_MAX = 10, FIRST_WAITERS_MAX = 3 };
+#include "store/query.h"
 
 /* The longest holders and first waiters of a semaphore at one moment. Immutable; reference-counted under the mutex. */
 struct holders {
     unsigned references;
     mono_us read_at;
     size_t waiter_count;
-    struct bytes waiters[FIRST_WAITERS_MAX]; /* external_ids */
+    struct bytes waiters[QUERY_FRONT_WAITERS]; /* external_ids */
     size_t count;
-    struct blocking_holder rows[HOLDERS_MAX];
+    struct blocking_holder rows[QUERY_FRONT_HOLDERS];
     char strings[]; /* the strings of rows and waiters */
 };
 

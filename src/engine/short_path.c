@@ -332,7 +332,7 @@ static enum permit_status plan_cached(struct worker *worker, struct run *run, st
         return PERMIT_NO_MEMORY;
     if (any_shortfall(run, operations, shortfalls))
         return PERMIT_OK;
-    struct plan_settings settings = engine_plan_settings(worker->engine);
+    struct plan_settings settings = worker_plan_settings(worker);
     if (!load_queues(worker, run, operations, &settings))
         return PERMIT_OK;
     enum permit_status status =
@@ -376,6 +376,10 @@ enum permit_status short_path_run(struct worker *worker, struct run *run, bool *
     pthread_mutex_unlock(&engine->mutex);
     enum permit_status status = known ? plan_cached(worker, run, &assumed, &planned) : PERMIT_OK;
     bool writes = planned && !run->plan.changes.empty;
+    if (status == PERMIT_OK && planned)
+        status = store_prepare(worker->store, &run->plan.changes, &assumed);
+    if (status == PERMIT_TOO_LARGE) /* the rows decide whether it is */
+        return PERMIT_OK;
     if (status != PERMIT_OK || !planned || (writes && !run_mark_sent(run)))
         return status;
     worker->ids.next += run->plan.ids_used;

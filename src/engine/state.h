@@ -14,9 +14,8 @@
 
 /* The pending queries of one reader; under the engine's mutex. */
 struct lane {
-    struct list queries; /* struct query, in order of arrival */
-    size_t query_count;
-    pthread_cond_t wake; /* a query or a refusal is pending, or the reader may end */
+    struct turns queries; /* struct query */
+    pthread_cond_t wake;  /* a query or a refusal is pending, or the reader may end */
 };
 
 /* The lease clock as this process last read it, for the short path. */
@@ -56,7 +55,7 @@ struct engine {
     char refusal[STORE_MESSAGE_SIZE]; /* P14: the finding of the last safety check; "": the database is safe */
     struct queue queue;
     struct lane lanes[QUERY_LANE_COUNT];
-    struct list refusals; /* struct refusal: no_capacity answers whose holders the reader of QUERY_ROW reads */
+    struct turns refusals; /* struct refusal: no_capacity answers whose holders the reader of QUERY_ROW reads */
     unsigned idle_workers;
     mono_us next_poll_at;  /* the wait poll sleeps until then; NEVER: nothing waits; 0: it is awake */
     utc_us next_expiry_at; /* lease clock: the earliest deadline known to the expiry task */
@@ -87,7 +86,7 @@ void decide(struct engine *engine, struct op *op, struct decision *decision);
 
 /* A no_capacity answer that may wait for the reader. Owns copies of the data from the memory of the plan. */
 struct refusal {
-    struct list node;
+    struct turn turn;
     struct op *op;
     struct lease_clock clock;
     utc_us now;

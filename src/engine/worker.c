@@ -50,6 +50,7 @@ void worker_record_failure(struct worker *worker, enum permit_status status, con
     case PERMIT_CONFLICT: metrics_count(&metrics->retries[BATCH_RETRY_CONFLICT]); break;
     case PERMIT_LOCK_TIMEOUT: metrics_count(&metrics->retries[BATCH_RETRY_LOCK_TIMEOUT]); break;
     case PERMIT_DATABASE_LOST: metrics_count(&metrics->retries[BATCH_RETRY_LOST]); break;
+    case PERMIT_TOO_LARGE: break; /* of several operations, which run one by one, or the fault of one client */
     default: metrics_count(&metrics->retries[BATCH_RETRY_UNAVAILABLE]); break;
     }
     if (status == PERMIT_DATABASE_LOST || status == PERMIT_DATABASE_UNAVAILABLE)
@@ -87,7 +88,9 @@ size_t run_drop_late(struct transaction *transaction, enum permit_status status)
 
 void run_fail_all(struct worker *worker, struct run *run, enum permit_status status)
 {
-    const char *detail = status == PERMIT_DATABASE_FULL ? "database storage full" : NULL;
+    const char *detail = status == PERMIT_DATABASE_FULL ? "database storage full"
+                         : status == PERMIT_TOO_LARGE   ? worker->store->message
+                                                        : NULL;
     for (size_t i = 0; i < run->count; i++)
         op_fail(worker->engine, run->ops[i], status, detail);
     run->count = 0;
@@ -145,6 +148,13 @@ static size_t count_named(const struct run *run, uint64_t semaphore_id)
             count += operation->wants[j].semaphore_id == semaphore_id ? operation->wants[j].named_count : 0;
     }
     return count;
+}
+
+struct plan_settings worker_plan_settings(const struct worker *worker)
+{
+    struct plan_settings settings = engine_plan_settings(worker->engine);
+    settings.max_packet = worker->store->max_packet;
+    return settings;
 }
 
 bool run_slots_wanted(struct worker *worker, const struct run *run, uint64_t semaphore_id, struct slots_wanted *ret_set)
@@ -376,7 +386,7 @@ static enum permit_status make_plan(struct worker *worker, struct run *run)
     struct shortfall *shortfalls = arena_array(worker->arena, run->view.semaphore_count, sizeof *shortfalls);
     if (!operations || !shortfalls)
         return PERMIT_NO_MEMORY;
-    struct plan_settings settings = engine_plan_settings(worker->engine);
+    struct plan_settings settings = worker_plan_settings(worker);
     enum permit_status status = PERMIT_OK;
     size_t count = plan_shortfalls(&run->view, operations, run->count, shortfalls);
     if (count)
@@ -409,6 +419,9 @@ static enum permit_status write_changes(struct worker *worker, struct run *run)
 {
     if (run->plan.changes.empty)
         return store_rollback(worker->store);
+    enum permit_status status = store_prepare(worker->store, &run->plan.changes, NULL);
+    if (status != PERMIT_OK)
+        return status;
     if (!run_mark_sent(run))
         return PERMIT_CONFLICT;
     waitlist_begin_grants(worker->engine, &run->plan);

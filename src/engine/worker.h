@@ -53,6 +53,8 @@ void deliver(struct worker *worker, struct run *run, bool release_prelocks);
 
 /* ---- a run, for worker.c and short_path.c ---- */
 
+/* Returns the settings of a plan that this worker's store writes. */
+struct plan_settings worker_plan_settings(const struct worker *worker);
 /* Returns the operations of the run, in the arena. NULL: out of memory. */
 const struct operation **run_operations(struct worker *worker, const struct run *run);
 /* Collects the distinct semaphores of the run, ascending by id; returns their number. */

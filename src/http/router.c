@@ -209,6 +209,14 @@ enum permit_status router_read_query(struct exchange *exchange, const struct rou
     return status;
 }
 
+struct bytes router_query_value(const struct exchange *exchange, const struct route *route, const char *name)
+{
+    for (size_t i = 0; route->query[i]; i++)
+        if (strcmp(route->query[i], name) == 0)
+            return exchange->query_values[i];
+    return (struct bytes){0};
+}
+
 /* "application/json", with or without parameters. */
 static bool type_is_json(const char *type)
 {

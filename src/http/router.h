@@ -13,7 +13,8 @@
 
 struct route {
     enum http_method method;
-    unsigned right;   /* what the client needs; the table's owner gives it a meaning */
+    unsigned right;   /* what the client needs; the table's owner gives it a meaning, and `cost` too */
+    unsigned cost;    /* what a request counts as */
     const char *path; /* may have one parameter, {name}, which stands for one segment */
     bool (*handle)(struct exchange *exchange);
     size_t max_body;                           /* 0: no body allowed */
@@ -43,6 +44,8 @@ enum permit_status router_read_path(struct exchange *exchange, struct bytes segm
 /* Sets the exchange's query values. A parameter that the route does not have is PERMIT_INVALID. */
 enum permit_status router_read_query(struct exchange *exchange, const struct route *route,
                                      struct buf *message) MUST_CHECK;
+/* Returns the value of a query parameter, once they are read; data NULL: the request or the route does not have it. */
+struct bytes router_query_value(const struct exchange *exchange, const struct route *route, const char *name);
 /* Checks that the route takes the body and that its type is JSON. */
 enum permit_status router_check_body(const struct exchange *exchange, const struct route *route,
                                      struct buf *message) MUST_CHECK;

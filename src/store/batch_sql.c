@@ -757,7 +757,7 @@ static void update_requests_sql(const struct changes *changes, size_t inserts, s
     size_t count = 0;
     struct row_update *updates = arena_array(arena, changes->request_count - inserts, sizeof *updates);
     if (!updates) {
-        sql->broken = true;
+        sql->broken = BUF_NO_MEMORY;
         return;
     }
     for (size_t i = inserts; i < changes->request_count; i++) {

@@ -146,7 +146,7 @@ static void held_sql(const struct changes *changes, struct arena *arena, struct 
 {
     size_t count;
     const struct held_row *rows = changed_rows(changes, arena, &count);
-    sql->broken |= !rows;
+    sql->broken |= rows ? 0 : BUF_NO_MEMORY;
     change_bits_sql(rows, count, guard, sql);
     delete_empty_sql(rows, count, sql);
 }
@@ -238,7 +238,7 @@ static void waiting_sql(const struct changes *changes, struct arena *arena, stru
     size_t deleted_count, inserted_count;
     const struct waiting_row *deleted = waiting_rows(changes, false, arena, &deleted_count);
     const struct waiting_row *inserted = waiting_rows(changes, true, arena, &inserted_count);
-    sql->broken |= !deleted || !inserted;
+    sql->broken |= deleted && inserted ? 0 : BUF_NO_MEMORY;
     delete_waiting_sql(deleted, deleted_count, guard, sql);
     insert_waiting_sql(inserted, inserted_count, guard, sql);
 }

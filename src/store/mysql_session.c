@@ -61,7 +61,7 @@ struct session {
     char lost_lock[LOCK_NAME_SIZE]; /* named lock of a lost connection that the server may still have; "": none */
     bool mariadb;
     bool clustered;    /* a Galera node, whose peers may end transactions at any time: statements go one by one */
-    size_t max_packet; /* max_allowed_packet of the server, in bytes */
+    size_t max_packet; /* session_max_packet; 0: not connected yet */
 
     /* The current packet. */
     struct buf packet;   /* copy of the text; only if clustered */
@@ -161,6 +161,10 @@ static const struct {
     {1206, PERMIT_DATABASE_FULL}, /* the lock table is full */
 
     {2008, PERMIT_NO_MEMORY}, /* of this process */
+
+    /* A row is larger than max_allowed_packet. permitd sends no packet that is. */
+    {1153, PERMIT_TOO_LARGE},
+    {2020, PERMIT_TOO_LARGE},
 
     /*
      * permitd's own guards: NULL into a NOT NULL column (a compare-and-set missed), and a number out of range (in_use
@@ -389,6 +393,15 @@ static enum permit_status session_query(struct session *session, struct bytes sq
     return status;
 }
 
+/* Refuses a packet of more than `max` bytes. */
+static enum permit_status session_refuse_packet(struct session *session, size_t max)
+{
+    char sentence[STORE_MESSAGE_SIZE];
+    snprintf(sentence, sizeof sentence,
+             "the call would need a packet to the database of more than %zu bytes (max_allowed_packet)", max);
+    return session_refuse(session, PERMIT_TOO_LARGE, sentence);
+}
+
 enum permit_status session_send(struct session *session, struct bytes sql)
 {
     assert(session->thread == &sessions_of_thread);
@@ -398,6 +411,8 @@ enum permit_status session_send(struct session *session, struct bytes sql)
     session->unsent.length = 0;
     if (!session->mysql)
         return session->packet_status = session_refuse(session, PERMIT_DATABASE_LOST, "not connected to the database");
+    if (session->max_packet && sql.length > session->max_packet)
+        return session->packet_status = session_refuse_packet(session, session->max_packet);
     if (!session->clustered)
         return session_query(session, sql);
     buf_clear(&session->packet);
@@ -457,11 +472,19 @@ enum permit_status session_finish(struct session *session)
     return status;
 }
 
+enum permit_status session_check_packet(struct session *session, const struct buf *sql)
+{
+    if (sql->broken == BUF_TOO_LONG)
+        return session_refuse_packet(session, sql->max);
+    if (sql->broken)
+        return session_refuse(session, PERMIT_NO_MEMORY, "no memory for a packet");
+    return PERMIT_OK;
+}
+
 enum permit_status session_send_buf(struct session *session, const struct buf *sql)
 {
-    if (sql->broken)
-        return session_refuse(session, PERMIT_NO_MEMORY, "a packet is too large, or out of memory");
-    return session_send(session, (struct bytes){sql->data, sql->length});
+    enum permit_status status = session_check_packet(session, sql);
+    return status == PERMIT_OK ? session_send(session, (struct bytes){sql->data, sql->length}) : status;
 }
 
 enum permit_status session_end(struct session *session, enum permit_status status)
@@ -580,13 +603,20 @@ static enum permit_status session_refuse_setting(struct session *session, const 
     return session_refuse(session, PERMIT_DATABASE_UNAVAILABLE, sentence);
 }
 
+/* A packet has a byte for the command before its text, and must be shorter than max_allowed_packet. */
+static size_t max_packet_of(uint64_t max_allowed_packet)
+{
+    enum { COMMAND = 1, SHORTER = 1 };
+    return max_allowed_packet > COMMAND + SHORTER ? max_allowed_packet - COMMAND - SHORTER : 0;
+}
+
 static enum permit_status session_check_settings(struct session *session)
 {
     bool seen[ARRAY_LENGTH(expectations)] = {false};
     struct session_row row;
     while (session_row(session, &row)) {
         if (bytes_equal(row.columns[0], BYTES("max_allowed_packet")))
-            session->max_packet = column_u64(row.columns[1]);
+            session->max_packet = max_packet_of(column_u64(row.columns[1]));
         if (bytes_equal(row.columns[0], BYTES("wsrep_on"))) /* statements of migrations may have a ';' in a comment */
             session->clustered = !use_has_no_database(session->use) && bytes_equal(row.columns[1], BYTES("ON"));
         const struct expectation *expected = expectation_find(row.columns[0]);

@@ -35,7 +35,7 @@ const char *session_message(const struct session *session);
 enum permit_status session_refuse(struct session *session, enum permit_status status, const char *sentence);
 /* mysql_errno of the last failure; 0 if permitd itself refused. */
 unsigned session_errno(const struct session *session);
-/* max_allowed_packet of the server, in bytes. Valid while connected. */
+/* Bytes of the longest packet, as text, that max_allowed_packet of the server allows. Valid while connected. */
 size_t session_max_packet(const struct session *session);
 /* True: MariaDB; false: MySQL. Valid while connected. */
 bool session_is_mariadb(const struct session *session);
@@ -55,13 +55,19 @@ struct session_row {
     struct bytes *columns; /* data NULL: SQL NULL */
     unsigned count;
 };
+/* PERMIT_TOO_LARGE: the packet is longer than the server accepts, and was not sent. */
 enum permit_status session_send(struct session *session, struct bytes sql) MUST_CHECK;
 bool session_row(struct session *session, struct session_row *ret_row);
 /* The number of rows that the current statement changed or returned. */
 uint64_t session_affected(const struct session *session);
 enum permit_status session_next(struct session *session) MUST_CHECK;
 enum permit_status session_finish(struct session *session);
-/* Sends a packet from a buffer. PERMIT_NO_MEMORY: the buffer is broken, because memory or its maximum ran out. */
+/*
+ * Checks that a packet can be sent. PERMIT_TOO_LARGE: it is longer than the buffer's maximum, or than the server accepts;
+ * PERMIT_NO_MEMORY: memory ran out while it was built.
+ */
+enum permit_status session_check_packet(struct session *session, const struct buf *sql) MUST_CHECK;
+/* Checks and sends a packet from a buffer. */
 enum permit_status session_send_buf(struct session *session, const struct buf *sql) MUST_CHECK;
 /* Calls session_finish. Returns the first failure: `status`, else that of the rest of the packet. */
 enum permit_status session_end(struct session *session, enum permit_status status) MUST_CHECK;

@@ -30,6 +30,8 @@ struct mysql_store {
     struct buf identity_value; /* its value then, as SQL */
     struct arena scratch;      /* valid during one call */
     struct queues_ahead ahead; /* of the last lock packet */
+    struct buf packet;         /* of store_prepare */
+    const struct changes *prepared; /* `packet` writes these; NULL: it is none */
 };
 
 static struct mysql_store *mysql_store_of(struct store *store)
@@ -84,8 +86,8 @@ static enum permit_status reconnect(struct store *store)
     store->sessions += status == PERMIT_OK;
     if (status != PERMIT_OK || mysql->use != STORE_WORKER)
         return status;
-    /* A packet above the server's limit breaks the buffer: PERMIT_NO_MEMORY, and the engine splits the batch. */
-    mysql->sql.max = (size_t)min_i64(SQL_MAX_BYTES, (int64_t)session_max_packet(mysql->session) - 1);
+    store->max_packet = (size_t)min_i64(SQL_MAX_BYTES, (int64_t)session_max_packet(mysql->session));
+    mysql->sql.max = mysql->packet.max = store->max_packet;
     status = learn_identity(mysql);
     if (status == PERMIT_OK)
         status = examine(store);
@@ -257,25 +259,6 @@ static enum permit_status read_glimpses(struct store *store, const uint64_t *ids
     return batch_read_glimpses(mysql->session, ids, count, aged, &mysql->sql, arena, view);
 }
 
-/* Adds COMMIT to the changes in mysql->sql, and sends them. */
-static enum permit_status send_changes(struct mysql_store *mysql)
-{
-    buf_append_text(&mysql->sql, "COMMIT");
-    enum permit_status status = send_sql(mysql);
-    buf_empty(&mysql->sql, SQL_KEPT);
-    arena_clear(&mysql->scratch);
-    return session_end(mysql->session, status);
-}
-
-static enum permit_status apply(struct store *store, const struct changes *changes)
-{
-    struct mysql_store *mysql = mysql_store_of(store);
-    buf_clear(&mysql->sql);
-    arena_clear(&mysql->scratch);
-    batch_changes_sql(changes, &mysql->scratch, &mysql->sql);
-    return send_changes(mysql);
-}
-
 /* Returns why the packet that has just failed was stopped by its own guards; MISMATCH_NONE: it was not. */
 static enum mismatch mismatch_of(const struct session *session)
 {
@@ -310,15 +293,49 @@ static bool versions_are_expected(struct session *session, const struct changes 
     return expected && count == changes->semaphore_count;
 }
 
+static enum permit_status prepare(struct store *store, const struct changes *changes, const struct assumed *assumed)
+{
+    struct mysql_store *mysql = mysql_store_of(store);
+    struct buf *sql = &mysql->packet;
+    buf_clear(sql);
+    buf_append_text(sql, assumed ? "BEGIN;" : "");
+    if (changes->empty)
+        versions_sql(changes, sql);
+    else
+        batch_changes_sql(changes, &mysql->scratch, sql);
+    if (assumed)
+        batch_assumed_sql(assumed, buf_text(&mysql->identity_value), sql);
+    buf_append_text(sql, changes->empty ? "ROLLBACK" : "COMMIT");
+    arena_clear(&mysql->scratch);
+    mysql->prepared = changes;
+    return session_check_packet(mysql->session, sql);
+}
+
+/* Sends the packet of these changes. The caller reads the results and calls session_end. */
+static enum permit_status send_changes(struct mysql_store *mysql, const struct changes *changes,
+                                       const struct assumed *assumed)
+{
+    enum permit_status status = PERMIT_OK;
+    if (mysql->prepared != changes)
+        status = prepare(&mysql->store, changes, assumed);
+    mysql->prepared = NULL;
+    if (status == PERMIT_OK)
+        status = session_send_buf(mysql->session, &mysql->packet);
+    buf_empty(&mysql->packet, SQL_KEPT);
+    buf_empty(&mysql->sql, SQL_KEPT);
+    return status;
+}
+
+static enum permit_status apply(struct store *store, const struct changes *changes)
+{
+    struct mysql_store *mysql = mysql_store_of(store);
+    return session_end(mysql->session, send_changes(mysql, changes, NULL));
+}
+
 static enum permit_status prove_cached(struct mysql_store *mysql, const struct changes *changes,
                                        const struct assumed *assumed, enum mismatch *ret_mismatch)
 {
-    buf_clear(&mysql->sql);
-    buf_append_text(&mysql->sql, "BEGIN;");
-    versions_sql(changes, &mysql->sql);
-    batch_assumed_sql(assumed, buf_text(&mysql->identity_value), &mysql->sql);
-    buf_append_text(&mysql->sql, "ROLLBACK");
-    enum permit_status status = send_sql(mysql);
+    enum permit_status status = send_changes(mysql, changes, assumed);
     if (status == PERMIT_OK)
         status = session_next(mysql->session);
     bool expected = status == PERMIT_OK && versions_are_expected(mysql->session, changes);
@@ -336,12 +353,7 @@ static enum permit_status commit_cached(struct store *store, const struct change
     struct mysql_store *mysql = mysql_store_of(store);
     if (changes->empty)
         return prove_cached(mysql, changes, assumed, ret_mismatch);
-    buf_clear(&mysql->sql);
-    arena_clear(&mysql->scratch);
-    buf_append_text(&mysql->sql, "BEGIN;");
-    batch_changes_sql(changes, &mysql->scratch, &mysql->sql);
-    batch_assumed_sql(assumed, buf_text(&mysql->identity_value), &mysql->sql);
-    enum permit_status status = send_changes(mysql);
+    enum permit_status status = session_end(mysql->session, send_changes(mysql, changes, assumed));
     if (status == PERMIT_INTERNAL || status == PERMIT_CONFLICT)
         *ret_mismatch = mismatch_of(mysql->session);
     return *ret_mismatch == MISMATCH_NONE ? status : PERMIT_CONFLICT;
@@ -350,6 +362,7 @@ static enum permit_status commit_cached(struct store *store, const struct change
 static enum permit_status rollback(struct store *store)
 {
     struct session *session = session_of(store);
+    mysql_store_of(store)->prepared = NULL;
     /* Without a session, keeps the message that says why it was lost. */
     return session_is_connected(session) ? session_rollback(session) : PERMIT_OK;
 }
@@ -595,6 +608,7 @@ static void mysql_store_free(struct store *store)
     struct mysql_store *mysql = mysql_store_of(store);
     session_free(mysql->session);
     buf_release(&mysql->sql);
+    buf_release(&mysql->packet);
     buf_release(&mysql->identity);
     buf_release(&mysql->identity_value);
     arena_release(&mysql->scratch);
@@ -611,6 +625,7 @@ static const struct store_methods methods = {
     .read_due = read_due,
     .read_waiters = read_waiters,
     .read_glimpses = read_glimpses,
+    .prepare = prepare,
     .apply = apply,
     .commit_cached = commit_cached,
     .rollback = rollback,
@@ -649,6 +664,7 @@ struct store *store_open(const struct database_address *address, enum store_use 
     mysql->use = use;
     mysql->options = options;
     buf_init(&mysql->sql, SQL_MAX_BYTES);
+    buf_init(&mysql->packet, SQL_MAX_BYTES);
     buf_init(&mysql->identity, IDENTITY_MAX_BYTES);
     buf_init(&mysql->identity_value, IDENTITY_MAX_BYTES);
     arena_init(&mysql->scratch, SCRATCH_CHUNK, SCRATCH_LIMIT);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 
 #include "base/distance.h"
+#include "core/name.h"
 #include "store/query_packet.h"
 
 enum { NEIGHBOURS = 16 }; /* names compared on each side */
@@ -17,12 +18,20 @@ static const struct {
 };
 
 /* Appends a SELECT of the neighbours on one side of the name; `compare` and `order` decide which side. */
-static void side_sql(struct buf *sql, enum nearest_kind kind, struct bytes name, const char *compare, const char *order)
+static void side_sql(struct buf *sql, enum nearest_kind kind, struct bytes name, struct bytes within,
+                     const char *compare, const char *order)
 {
+    static const char above_namespaces[] = {NAMESPACE_MARK + 1};
     const char *column = sources[kind].name;
     buf_printf(sql, "(SELECT %s,%s FROM %s WHERE %s%s", column, sources[kind].there, sources[kind].from, column,
                compare);
     sql_bytes(sql, name);
+    if (within.length) {
+        query_prefix_sql(sql, column, within);
+    } else {
+        buf_printf(sql, " AND %s>=", column);
+        sql_bytes(sql, (struct bytes){above_namespaces, sizeof above_namespaces});
+    }
     buf_printf(sql, " ORDER BY %s%s LIMIT %d)", column, order, NEIGHBOURS);
 }
 
@@ -46,16 +55,16 @@ static enum permit_status read_nearest(struct session *session, struct bytes nam
     return PERMIT_OK;
 }
 
-enum permit_status query_nearest(struct store *store, enum nearest_kind kind, struct bytes name, struct arena *arena,
-                                 struct nearest *ret_nearest)
+enum permit_status query_nearest(struct store *store, enum nearest_kind kind, struct bytes name, struct bytes within,
+                                 struct arena *arena, struct nearest *ret_nearest)
 {
     struct session *session = session_of(store);
     struct buf sql;
     struct nearest nearest = {0};
     buf_init(&sql, QUERY_SQL_MAX);
-    side_sql(&sql, kind, name, ">=", "");
+    side_sql(&sql, kind, name, within, ">=", "");
     buf_append_text(&sql, " UNION ALL ");
-    side_sql(&sql, kind, name, "<", " DESC");
+    side_sql(&sql, kind, name, within, "<", " DESC");
     enum permit_status status = session_send_buf(session, &sql);
     if (status == PERMIT_OK)
         status = read_nearest(session, name, arena, &nearest);

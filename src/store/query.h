@@ -22,6 +22,9 @@ enum {
      */
     QUERY_WANTS_MAX = 1 << 20,
     QUERY_AHEAD_KEYS = 10, /* keys in a queue_position */
+    /* Of a semaphore_front. */
+    QUERY_FRONT_HOLDERS = 10,
+    QUERY_FRONT_WAITERS = 3,
 };
 
 /* The clock, read with every list; converts stored times to the database's clock. */
@@ -62,6 +65,22 @@ struct queue_position {
     bool more;          /* there may be more than `ahead` */
     struct bytes *keys; /* the first of them, at most QUERY_AHEAD_KEYS */
     size_t key_count;
+};
+
+/* A holder, as far as a refusal shows it. Lease clock. */
+struct front_holder {
+    struct bytes external_id;
+    struct bytes owner;
+    utc_us since;
+    utc_us expires_at; /* request_expires_at */
+};
+
+/* What is in the way of a new request for a semaphore. */
+struct semaphore_front {
+    struct front_holder *holders; /* the longest ones, in order of token */
+    size_t holder_count;
+    struct bytes *waiters; /* keys of the first waiters that are not kept, in the order of the queue */
+    size_t waiter_count;
 };
 
 /* The state of a token. */
@@ -183,11 +202,12 @@ struct store_queries {
     enum permit_status (*kept_until)(struct store *store, const struct request *requests, size_t count, size_t stride,
                                      const struct query_time *time, struct arena *arena, utc_us **ret_until);
     /*
-     * Reads the keys of the first waiters of a semaphore that are not kept, at most `limit`. An unknown or retired name
-     * has none.
+     * Reads at most QUERY_FRONT_HOLDERS holders and QUERY_FRONT_WAITERS waiters of each of these semaphores, at least one and
+     * at most REQUEST_MAX_SEMAPHORES, in a fixed number of statements. ret_fronts has one element per id; an unknown id
+     * has none of either.
      */
-    enum permit_status (*queue_head)(struct store *store, struct bytes semaphore, unsigned limit, struct arena *arena,
-                                     struct bytes **ret_keys, size_t *ret_count);
+    enum permit_status (*fronts)(struct store *store, const uint64_t *semaphore_ids, size_t count, struct arena *arena,
+                                 struct semaphore_front *ret_fronts, struct query_time *ret_time);
     /*
      * Reads one request with its permits. (*ret_names)[i] is the semaphore name of permit i. A WAITING request has
      * wants instead, sorted by semaphore name, each with its name; (*ret_names)[i] is that of want i.
@@ -226,9 +246,13 @@ struct store_queries {
      */
     enum permit_status (*events)(struct store *store, struct bytes semaphore, uint64_t before, unsigned limit,
                                  struct arena *arena, struct event_row **ret_rows, size_t *ret_count);
-    /* Compares `name` with its neighbours in byte order: a few rows, whatever the size of the table. */
-    enum permit_status (*nearest)(struct store *store, enum nearest_kind kind, struct bytes name, struct arena *arena,
-                                  struct nearest *ret_nearest);
+    /*
+     * Compares `name` with its neighbours in byte order among the names that begin with `within`, which `name` does, too;
+     * length 0: all that have no namespace. Reads a few rows, whatever the size of the table. No other name changes the
+     * result, so that it tells nothing about what its reader may not see.
+     */
+    enum permit_status (*nearest)(struct store *store, enum nearest_kind kind, struct bytes name, struct bytes within,
+                                  struct arena *arena, struct nearest *ret_nearest);
     /* Reads the head. PERMIT_UNKNOWN_SEMAPHORE: the semaphore does not exist or is retired. */
     enum permit_status (*slot_list_head)(struct store *store, struct bytes semaphore, struct slot_list_head *ret_head);
     /*

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The common parts of queries: a query is one packet with its rows and, last, the clock. Internal to query.c,
- * request_list.c, queue_list.c, slot_list.c, nearest.c, history.c and owners.c.
+ * request_list.c, queue_list.c, fronts.c, slot_list.c, nearest.c, history.c and owners.c.
  */
 #ifndef STORE_QUERY_PACKET_H
 #define STORE_QUERY_PACKET_H
@@ -13,6 +13,12 @@ enum { QUERY_SQL_MAX = 1 << 20 };
 
 /* The statement whose result query_packet_time reads. */
 #define SQL_CLOCK "SELECT " SQL_NOW_US "," SQL_US("tick_at") ",offset_us FROM cluster WHERE id=1"
+
+/* SQL: the rows w of a queue with their requests r. */
+#define QUERY_QUEUE                                                                                                    \
+    " FROM waiter w FORCE INDEX (PRIMARY) JOIN permit_request r FORCE INDEX (PRIMARY) ON r.id=w.permit_request_id"
+/* SQL: joins the server of a client that asks for the place; a place without one is kept. */
+#define QUERY_LIVING_SERVER " JOIN server v FORCE INDEX (PRIMARY) ON v.id=r.server_id AND v.dead_at IS NULL"
 
 /* Steps to the next statement of the packet, which is SQL_CLOCK, and reads it. */
 enum permit_status query_packet_time(struct session *session, struct query_time *ret_time) MUST_CHECK;
@@ -65,15 +71,15 @@ enum permit_status query_kept_until(struct store *store, const struct request *r
                                     const struct query_time *time, struct arena *arena, utc_us **ret_until);
 enum permit_status query_ahead(struct store *store, const struct request *request, struct arena *arena,
                                struct queue_position **ret_positions, bool *ret_kept);
-enum permit_status query_queue_head(struct store *store, struct bytes semaphore, unsigned limit, struct arena *arena,
-                                    struct bytes **ret_keys, size_t *ret_count);
+enum permit_status query_fronts(struct store *store, const uint64_t *semaphore_ids, size_t count, struct arena *arena,
+                                struct semaphore_front *ret_fronts, struct query_time *ret_time);
 enum permit_status query_held_at(struct store *store, const struct held_filter *filter, struct arena *arena,
                                  struct request **ret_requests, struct bytes ***ret_names, size_t *ret_count,
                                  uint64_t *ret_next, struct query_time *ret_time);
 enum permit_status query_events(struct store *store, struct bytes semaphore, uint64_t before, unsigned limit,
                                 struct arena *arena, struct event_row **ret_rows, size_t *ret_count);
-enum permit_status query_nearest(struct store *store, enum nearest_kind kind, struct bytes name, struct arena *arena,
-                                 struct nearest *ret_nearest);
+enum permit_status query_nearest(struct store *store, enum nearest_kind kind, struct bytes name, struct bytes within,
+                                 struct arena *arena, struct nearest *ret_nearest);
 enum permit_status query_slot_list_head(struct store *store, struct bytes semaphore, struct slot_list_head *ret_head);
 enum permit_status query_slots(struct store *store, uint64_t semaphore_id, const struct slot_filter *filter,
                                struct arena *arena, struct slot_list_row **ret_rows, size_t *ret_count,

@@ -5,11 +5,6 @@
  */
 #include "store/query_packet.h"
 
-#define QUEUE                                                                                                          \
-    " FROM waiter w FORCE INDEX (PRIMARY) JOIN permit_request r FORCE INDEX (PRIMARY) ON r.id=w.permit_request_id"
-/* The server of a client that asks for the place; a place without one is kept. */
-#define LIVING_SERVER " JOIN server v FORCE INDEX (PRIMARY) ON v.id=r.server_id AND v.dead_at IS NULL"
-
 /* Appends the condition that a waiter stands on this side of a position: '<' before it, '>' behind it. */
 static void side_sql(char side, utc_us place, uint64_t request_id, struct buf *sql)
 {
@@ -26,15 +21,17 @@ static void side_sql(char side, utc_us place, uint64_t request_id, struct buf *s
 static void page_sql(struct bytes semaphore, const struct waiter_place *after, unsigned limit, struct buf *sql)
 {
     query_semaphore_sql(sql, semaphore);
-    buf_append_text(sql, ";SELECT STRAIGHT_JOIN " ROW_REQUEST_COLUMNS_WITH("NULL") "," QUERY_INLINE_WANTED ",v.id" QUEUE
-                                                                                   " LEFT" LIVING_SERVER
+    buf_append_text(sql, ";SELECT STRAIGHT_JOIN " ROW_REQUEST_COLUMNS_WITH("NULL") "," QUERY_INLINE_WANTED
+                                                                                   ",v.id" QUERY_QUEUE
+                                                                                   " LEFT" QUERY_LIVING_SERVER
                                                                                    " WHERE w.semaphore_id=(");
     query_semaphore_sql(sql, semaphore);
     buf_append_char(sql, ')');
     side_sql('>', after->place, after->request_id, sql);
     buf_printf(sql, " ORDER BY w.place,w.permit_request_id LIMIT %u;", limit + 1);
     /* The last waiter before the page that is not kept. */
-    buf_append_text(sql, "SELECT STRAIGHT_JOIN r.external_id" QUEUE LIVING_SERVER " WHERE w.semaphore_id=(");
+    buf_append_text(sql,
+                    "SELECT STRAIGHT_JOIN r.external_id" QUERY_QUEUE QUERY_LIVING_SERVER " WHERE w.semaphore_id=(");
     query_semaphore_sql(sql, semaphore);
     buf_append_char(sql, ')');
     side_sql('<', after->place, after->request_id + 1, sql);
@@ -140,50 +137,52 @@ enum permit_status query_waiters(struct store *store, struct bytes semaphore, co
 
 /* ---- positions ---- */
 
-/* The keys of the first waiters before a position, and their number up to a limit. */
-static void ahead_sql(const struct request *request, uint64_t semaphore_id, unsigned most, struct buf *sql)
+/*
+ * The keys of the first waiters before the positions of a request, and their numbers up to a limit: two statements, each
+ * with an arm for each want, which it numbers.
+ */
+static void ahead_sql(const struct request *request, unsigned most, struct buf *sql)
 {
-    buf_printf(sql, ";SELECT STRAIGHT_JOIN r.external_id" QUEUE LIVING_SERVER " WHERE w.semaphore_id=%llu",
-               (unsigned long long)semaphore_id);
-    side_sql('<', request->place, request->id, sql);
-    buf_printf(sql,
-               " ORDER BY w.place,w.permit_request_id LIMIT %d;"
-               "SELECT COUNT(*) FROM (SELECT STRAIGHT_JOIN 1" QUEUE LIVING_SERVER " WHERE w.semaphore_id=%llu",
-               QUERY_AHEAD_KEYS, (unsigned long long)semaphore_id);
-    side_sql('<', request->place, request->id, sql);
-    buf_printf(sql, " LIMIT %u) a", most + 1);
+    for (size_t i = 0; i < request->want_count; i++) {
+        buf_printf(sql,
+                   "%s(SELECT STRAIGHT_JOIN %zu AS n,r.external_id" QUERY_QUEUE QUERY_LIVING_SERVER
+                   " WHERE w.semaphore_id=%llu",
+                   i ? " UNION ALL " : ";", i, (unsigned long long)request->wants[i].semaphore_id);
+        side_sql('<', request->place, request->id, sql);
+        buf_printf(sql, " ORDER BY w.place,w.permit_request_id LIMIT %d)", QUERY_AHEAD_KEYS);
+    }
+    for (size_t i = 0; i < request->want_count; i++) {
+        buf_printf(sql,
+                   "%sSELECT %zu,COUNT(*) FROM (SELECT STRAIGHT_JOIN 1" QUERY_QUEUE QUERY_LIVING_SERVER
+                   " WHERE w.semaphore_id=%llu",
+                   i ? " UNION ALL " : ";", i, (unsigned long long)request->wants[i].semaphore_id);
+        side_sql('<', request->place, request->id, sql);
+        buf_printf(sql, " LIMIT %u) a", most + 1);
+    }
 }
 
-static enum permit_status read_keys(struct session *session, struct arena *arena, struct bytes **ret_keys,
-                                    size_t *ret_count)
+/* Steps to the results of these statements and reads them. */
+static enum permit_status read_positions(struct session *session, size_t count, unsigned most, struct arena *arena,
+                                         struct queue_position *positions)
 {
     struct row_reader reader = {.arena = arena};
-    size_t rows = query_packet_rows(session), count = 0;
-    struct bytes *keys = arena_array(arena, rows + 1, sizeof *keys);
-    if (!keys)
-        return PERMIT_NO_MEMORY;
-    while (count < rows && row_step(&reader, session))
-        keys[count++] = row_bytes(&reader);
-    *ret_keys = keys;
-    *ret_count = count;
-    return reader.broken ? PERMIT_NO_MEMORY : PERMIT_OK;
-}
-
-static enum permit_status read_position(struct session *session, unsigned most, struct arena *arena,
-                                        struct queue_position *ret_position)
-{
-    struct row_reader reader = {.at = 0};
     enum permit_status status = session_next(session);
-    if (status == PERMIT_OK)
-        status = read_keys(session, arena, &ret_position->keys, &ret_position->key_count);
+    while (status == PERMIT_OK && row_step(&reader, session)) {
+        size_t n = row_u64(&reader);
+        if (n < count && positions[n].key_count < QUERY_AHEAD_KEYS)
+            positions[n].keys[positions[n].key_count++] = row_bytes(&reader);
+    }
     if (status == PERMIT_OK)
         status = session_next(session);
-    if (status == PERMIT_OK && row_step(&reader, session))
-        ret_position->ahead = row_u64(&reader);
-    ret_position->more = ret_position->ahead > most;
-    if (ret_position->more)
-        ret_position->ahead = most;
-    return status;
+    while (status == PERMIT_OK && row_step(&reader, session)) {
+        size_t n = row_u64(&reader);
+        uint64_t ahead = row_u64(&reader);
+        if (n < count)
+            positions[n].ahead = ahead < most ? ahead : most;
+        if (n < count)
+            positions[n].more = ahead > most;
+    }
+    return status == PERMIT_OK && reader.broken ? PERMIT_NO_MEMORY : status;
 }
 
 enum permit_status query_ahead(struct store *store, const struct request *request, struct arena *arena,
@@ -191,22 +190,24 @@ enum permit_status query_ahead(struct store *store, const struct request *reques
 {
     struct session *session = session_of(store);
     struct queue_position *positions = arena_array(arena, request->want_count + 1, sizeof *positions);
+    struct bytes *keys = arena_array(arena, request->want_count * QUERY_AHEAD_KEYS + 1, sizeof *keys);
     struct row_reader reader = {.at = 0};
     unsigned most = request->want_count ? QUERY_WALK_MAX / (unsigned)request->want_count : 0;
     struct buf sql;
     bool kept = true;
-    if (!positions)
+    if (!positions || !keys)
         return PERMIT_NO_MEMORY;
+    for (size_t i = 0; i < request->want_count; i++)
+        positions[i].keys = keys + i * QUERY_AHEAD_KEYS;
     buf_init(&sql, QUERY_SQL_MAX);
     buf_printf(&sql, "SELECT COUNT(*) FROM server FORCE INDEX (PRIMARY) WHERE dead_at IS NULL AND id=%llu",
                (unsigned long long)request->server_id);
-    for (size_t i = 0; i < request->want_count; i++)
-        ahead_sql(request, request->wants[i].semaphore_id, most, &sql);
+    ahead_sql(request, most, &sql);
     enum permit_status status = session_send_buf(session, &sql);
     if (status == PERMIT_OK && row_step(&reader, session))
         kept = row_u64(&reader) == 0;
-    for (size_t i = 0; i < request->want_count && status == PERMIT_OK; i++)
-        status = read_position(session, most, arena, &positions[i]);
+    if (status == PERMIT_OK && request->want_count)
+        status = read_positions(session, request->want_count, most, arena, positions);
     status = query_packet_end(session, &sql, status);
     if (status != PERMIT_OK)
         return status;
@@ -290,27 +291,5 @@ enum permit_status query_kept_until(struct store *store, const struct request *r
     for (size_t i = 0; i < count; i++)
         until[i] = kept_until(request_at(requests, stride, i), servers, server_count, dead_at, time);
     *ret_until = until;
-    return PERMIT_OK;
-}
-
-enum permit_status query_queue_head(struct store *store, struct bytes semaphore, unsigned limit, struct arena *arena,
-                                    struct bytes **ret_keys, size_t *ret_count)
-{
-    struct session *session = session_of(store);
-    struct bytes *keys = NULL;
-    size_t count = 0;
-    struct buf sql;
-    buf_init(&sql, QUERY_SQL_MAX);
-    buf_append_text(&sql, "SELECT STRAIGHT_JOIN r.external_id" QUEUE LIVING_SERVER " WHERE w.semaphore_id=(");
-    query_semaphore_sql(&sql, semaphore);
-    buf_printf(&sql, ") ORDER BY w.place,w.permit_request_id LIMIT %u", limit);
-    enum permit_status status = session_send_buf(session, &sql);
-    if (status == PERMIT_OK)
-        status = read_keys(session, arena, &keys, &count);
-    status = query_packet_end(session, &sql, status);
-    if (status != PERMIT_OK)
-        return status;
-    *ret_keys = keys;
-    *ret_count = count;
     return PERMIT_OK;
 }

@@ -24,9 +24,10 @@
  *     store_read_due       adds the due holders of semaphores that lack units; only if there may be any
  *     store_read_waiters   adds the waiters that may be granted; only if there may be any
  *     store_read_glimpses  adds what else these wait for, without locks; only if that matters
- *     store_apply          writes the plan's changes; COMMIT
+ *     store_prepare        builds the packet of the plan's changes
+ *     store_apply          sends it: writes the changes; COMMIT
  *
- * or, if its rows are cached, only store_commit_cached, which locks, writes, checks and commits.
+ * or, if its rows are cached, only store_prepare and store_commit_cached, which locks, writes, checks and commits.
  *
  *     store_rollback       instead of store_apply if there is nothing to write, and after any failure
  *
@@ -45,7 +46,8 @@
  *   PERMIT_DATABASE_UNAVAILABLE  cannot connect, read-only, no primary, or unsafe settings; the session is dropped:
  *                                store_reconnect later, then retry
  *   PERMIT_DATABASE_FULL         no storage left: this batch cannot be written
- *   PERMIT_NO_MEMORY             out of memory in this process, or the packet exceeds the server's limit: split
+ *   PERMIT_TOO_LARGE             a packet exceeds store->max_packet: split. It was not sent
+ *   PERMIT_NO_MEMORY             out of memory in this process: split
  *   PERMIT_INTERNAL              anything else. Errors 1048 and 1690 are permitd's own guards in SQL: a bug;
  *                                in store_commit_cached they are mismatches
  */
@@ -225,6 +227,7 @@ struct store_methods {
                                        struct arena *, struct view *);
     enum permit_status (*read_glimpses)(struct store *, const uint64_t *, size_t, utc_us, struct arena *,
                                         struct view *);
+    enum permit_status (*prepare)(struct store *, const struct changes *, const struct assumed *);
     enum permit_status (*apply)(struct store *, const struct changes *);
     enum permit_status (*commit_cached)(struct store *, const struct changes *, const struct assumed *,
                                         enum mismatch *);
@@ -255,6 +258,8 @@ struct store {
     const struct store_audit *audit;
     const struct store_servers *servers;
     uint64_t sessions;                /* number of sessions opened so far */
+    size_t max_packet;                /* of a worker: bytes of the largest packet that the server accepts; set when the
+                                         session is opened */
     bool in_batch;                    /* a transaction of a batch is open: from store_await or store_lock to store_apply
                                          or store_rollback; for asserts */
     const char *message;              /* cause of the last failure; valid until the next call but a rollback */
@@ -362,8 +367,19 @@ static inline enum permit_status store_read_glimpses(struct store *store, const 
 }
 
 /*
- * Writes all changes and commits. PERMIT_OK: they are durable. `changes` must not be empty; for an empty plan call
- * store_rollback. PERMIT_DATABASE_LOST: the outcome is unknown.
+ * Builds the packet of these changes for the store_apply, or, with `assumed`, the store_commit_cached that comes next.
+ * Sends nothing, so a failure leaves nothing unknown. Without this call those build the packet.
+ */
+static inline enum permit_status store_prepare(struct store *store, const struct changes *changes,
+                                               const struct assumed *assumed)
+{
+    assert(store->in_batch == !assumed);
+    return store->methods->prepare(store, changes, assumed);
+}
+
+/*
+ * Writes all changes and commits. PERMIT_OK: they are durable. `changes` must not be empty;
+ * for an empty plan call store_rollback. PERMIT_DATABASE_LOST: the outcome is unknown.
  */
 static inline enum permit_status store_apply(struct store *store, const struct changes *changes)
 {

@@ -237,6 +237,21 @@ static void holders_are_listed_by_token(struct fixture *one, struct fixture *two
          PERMIT_UNKNOWN_SEMAPHORE);
 }
 
+static void fronts_have_the_holders_of_each_semaphore(struct fixture *one, struct fixture *two)
+{
+    struct want both[] = {{.semaphore = BYTES("alpha"), .count = 1}, {.semaphore = BYTES("beta"), .count = 1}};
+    struct operation first = acquire_of("a", &both[1], 1), second = acquire_of("b", both, 2);
+    struct semaphore_front fronts[3];
+    struct query_time time;
+    MUST(batch_run(one, &first)->status == PERMIT_OK && batch_run(one, &second)->status == PERMIT_OK);
+    const uint64_t ids[] = {both[0].semaphore_id, 1000000, both[1].semaphore_id};
+    MUST_OK(two->store, two->store->queries->fronts(two->store, ids, ARRAY_LENGTH(ids), &two->arena, fronts, &time));
+    MUST(fronts[0].holder_count == 1 && bytes_equal(fronts[0].holders[0].external_id, BYTES("b")));
+    MUST(fronts[1].holder_count == 0 && fronts[1].waiter_count == 0 && fronts[2].waiter_count == 0);
+    MUST(fronts[2].holder_count == 2 && bytes_equal(fronts[2].holders[0].external_id, BYTES("a")));
+    MUST(bytes_equal(fronts[2].holders[1].external_id, BYTES("b")) && fronts[2].holders[1].since > 0);
+}
+
 /* The calls of the tasks, on a database without owners, old rows and mismatches. */
 static void tasks_find_nothing_to_do(struct fixture *one, struct fixture *two)
 {
@@ -1092,6 +1107,7 @@ const struct contract_case contract_cases[] = {
     {"floor_is_the_smallest_live_token", floor_is_the_smallest_live_token},
     {"held_requests_are_paged_by_deadline", held_requests_are_paged_by_deadline},
     {"holders_are_listed_by_token", holders_are_listed_by_token},
+    {"fronts_have_the_holders_of_each_semaphore", fronts_have_the_holders_of_each_semaphore},
     {"tasks_find_nothing_to_do", tasks_find_nothing_to_do},
     {"epoch_rises_for_the_server_that_saw_it", epoch_rises_for_the_server_that_saw_it},
     {"tick_sees_tokens_that_would_be_issued_again", tick_sees_tokens_that_would_be_issued_again},

@@ -154,6 +154,12 @@ static enum permit_status read_due(struct store *store, const struct shortfall *
     return PERMIT_OK;
 }
 
+static enum permit_status prepare(struct store *store, const struct changes *changes, const struct assumed *assumed)
+{
+    (void)store, (void)changes, (void)assumed;
+    return PERMIT_OK;
+}
+
 static enum permit_status apply(struct store *store, const struct changes *changes)
 {
     (void)store;
@@ -260,6 +266,7 @@ static const struct store_methods methods = {
     .resolve = resolve,
     .lock = lock,
     .read_due = read_due,
+    .prepare = prepare,
     .apply = apply,
     .rollback = do_nothing,
     .reserve_ids = reserve_ids,

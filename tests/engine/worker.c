@@ -24,6 +24,10 @@ static struct script {
     unsigned lost_after_ms;         /* the next call of store_lock loses the session after this time; 0: it does not */
     size_t ahead[SEMAPHORES];       /* waiters that the last call may read with the locks, of each semaphore */
     size_t unlocked;                /* semaphores that were locked in the database while no batch held their pre-lock */
+    size_t most_writes;             /* a packet with more requests, or with the key `large`, is too large; 0: none is */
+    const char *large;
+    size_t most_names;       /* a resolve with more names is too large; 0: none is */
+    size_t writes, resolves; /* packets that were sent */
     size_t asked, decided;
     char order[100]; /* keys in the order in which they were decided: "k1 k2" */
 } script;
@@ -104,9 +108,36 @@ static enum permit_status lock(struct store *store, const struct lock_set *set, 
     return PERMIT_OK;
 }
 
+static enum permit_status prepare(struct store *store, const struct changes *changes, const struct assumed *assumed)
+{
+    (void)assumed;
+    store->message = "";
+    bool fits = !script.most_writes || changes->request_count <= script.most_writes;
+    for (size_t i = 0; i < changes->request_count; i++)
+        fits &= !script.large || !bytes_equal(changes->requests[i].request->external_id, bytes_of(script.large));
+    if (!fits)
+        store->message = "the packet is too large";
+    return fits ? PERMIT_OK : PERMIT_TOO_LARGE;
+}
+
 static enum permit_status apply(struct store *store, const struct changes *changes)
 {
     (void)store, (void)changes;
+    script.writes++;
+    return PERMIT_OK;
+}
+
+static enum permit_status resolve(struct store *store, struct resolve *what, struct arena *arena)
+{
+    (void)store, (void)arena;
+    if (script.most_names && what->name_count > script.most_names)
+        return PERMIT_TOO_LARGE;
+    script.resolves++;
+    for (size_t i = 0; i < what->name_count; i++) {
+        what->names[i].ret_id = (uint64_t)(what->names[i].name.data[0] - 'a' + 1);
+        what->names[i].ret_kind = KIND_COUNTED;
+        what->names[i].ret_floor = 1;
+    }
     return PERMIT_OK;
 }
 
@@ -133,9 +164,11 @@ static const struct store_methods methods = {.reconnect = succeed,
                                              .disconnect = end_nothing,
                                              .ping = succeed,
                                              .reserve_ids = reserve_ids,
+                                             .resolve = resolve,
                                              .await = await,
                                              .lock = lock,
                                              .floors = floors,
+                                             .prepare = prepare,
                                              .apply = apply,
                                              .rollback = succeed};
 static struct store store = {.methods = &methods, .message = ""};
@@ -150,7 +183,7 @@ static void begin(void)
     pthread_cond_init(&engine.work, NULL);
     pthread_cond_init(&engine.expiry_wake, NULL);
     pthread_cond_init(&engine.poll_wake, NULL);
-    list_init(&engine.refusals);
+    turns_init(&engine.refusals);
     queue_init(&engine.queue, DIRECTORY, ROW_BYTES);
     for (uint64_t id = 1; id <= SEMAPHORES; id++)
         semaphore_cache_put(&engine.queue.semaphores, id, (struct bytes){&"abc"[id - 1], 1}, KIND_COUNTED, 1);
@@ -171,7 +204,12 @@ TestSuite(worker, .init = begin, .fini = end, .timeout = 300);
 /* The worker ends when all are decided. */
 static void note_decided(struct op *op, const struct decision *decision)
 {
-    cr_assert_eq(decision->status, PERMIT_OK, "%s", permit_status_word(decision->status));
+    bool large = script.large && bytes_equal(op->operation->external_id, bytes_of(script.large));
+    cr_assert_eq(decision->status, large ? PERMIT_TOO_LARGE : PERMIT_OK, "%s", permit_status_word(decision->status));
+    if (large) {
+        cr_expect_str_eq(decision->detail, "the packet is too large");
+        cr_expect_not(stage_is_sent(&op->stage));
+    }
     strcat(script.order, script.order[0] ? " " : "");
     strncat(script.order, op->operation->external_id.data, op->operation->external_id.length);
     if (++script.decided == script.asked)
@@ -257,6 +295,50 @@ Test(worker, waiters_that_a_release_may_let_in_are_read_with_the_locks)
     cr_expect_eq(script.ahead[0], 4, "%zu", script.ahead[0]);
     cr_expect_eq(script.ahead[1], 0, "no queue, no waiters: %zu", script.ahead[1]);
     cr_expect_eq(script.ahead[2], 0, "nothing ends there: %zu", script.ahead[2]);
+}
+
+/* ---- packets that are too large ---- */
+
+Test(worker, batch_that_does_not_fit_into_a_packet_runs_one_by_one)
+{
+    script.most_writes = 1;
+    ask(0, "k1", "a");
+    ask(1, "k2", "a");
+    ask(2, "k3", "b");
+    worker_run(&task);
+    cr_assert_eq(script.decided, BATCH);
+    cr_assert_str_eq(script.locked, "ab a a b");
+    cr_assert_str_eq(script.order, "k1 k2 k3");
+    cr_assert_eq(script.writes, BATCH);
+}
+
+/* It is refused before it is sent, so its outcome is known, and it is not tried again. */
+Test(worker, operation_that_alone_does_not_fit_into_a_packet_is_refused_and_the_others_run)
+{
+    script.large = "k2";
+    ask(0, "k1", "a");
+    ask(1, "k2", "ab");
+    ask(2, "k3", "b");
+    worker_run(&task);
+    cr_assert_eq(script.decided, BATCH);
+    cr_assert_str_eq(script.locked, "ab a ab b");
+    cr_assert_eq(script.writes, BATCH - 1);
+}
+
+Test(worker, names_that_do_not_fit_into_a_packet_are_resolved_in_parts)
+{
+    queue_release(&engine.queue);
+    queue_init(&engine.queue, DIRECTORY, ROW_BYTES);
+    script.asked = OPS_MAX;
+    script.most_names = 2;
+    ask(0, "k1", "a");
+    ask(1, "k2", "b");
+    ask(2, "k3", "c");
+    ask(3, "k4", "a");
+    ask(4, "k5", "ab");
+    worker_run(&task);
+    cr_assert_eq(script.decided, OPS_MAX);
+    cr_expect_geq(script.resolves, 3);
 }
 
 /* ---- gathering ---- */

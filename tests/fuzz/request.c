@@ -16,6 +16,7 @@
 
 #include "api/json_in.h"
 #include "api/problem.h"
+#include "api/readiness.h"
 #include "api/routes.h"
 #include "base/clock.h"
 #include "fuzz.h"
@@ -407,6 +408,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static struct service service;
     if (!service.doctor)
         world_open(&service);
+    service.readiness = readiness_new(); /* an input finds no answer of the one before */
+    MUST(service.readiness);
     struct input input = input_read(data, size);
     struct exchange *exchange = exchange_new(sizeof(struct call), NULL);
     MUST(exchange);
@@ -417,5 +420,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     run_again(exchange, &input);
     call_clear(exchange);
     exchange_free(exchange);
+    readiness_free(service.readiness);
     return 0;
 }

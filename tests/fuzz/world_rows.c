@@ -158,6 +158,40 @@ static enum permit_status query_holders(struct store *store, struct bytes semaph
     return PERMIT_OK;
 }
 
+static enum permit_status query_fronts(struct store *store, const uint64_t *semaphore_ids, size_t count,
+                                       struct arena *arena, struct semaphore_front *ret_fronts,
+                                       struct query_time *ret_time)
+{
+    MUST(store && count >= 1 && count <= REQUEST_MAX_SEMAPHORES);
+    (void)semaphore_ids;
+    if (ends() != PERMIT_OK)
+        return ends();
+    for (size_t i = 0; i < count; i++) {
+        struct semaphore_front *front = &ret_fronts[i];
+        *front = (struct semaphore_front){
+            .holders = make_rows(arena, QUERY_FRONT_HOLDERS, sizeof *front->holders, &front->holder_count)};
+        for (size_t j = 0; j < front->holder_count; j++)
+            front->holders[j] = (struct front_holder){.external_id = world_text(255), .expires_at = NEVER};
+    }
+    set_time(ret_time);
+    return PERMIT_OK;
+}
+
+static enum permit_status read_semaphores(struct store *store, const uint64_t *ids, size_t count, struct arena *arena,
+                                          struct semaphore_page *ret_page)
+{
+    MUST(store);
+    if (ends() != PERMIT_OK)
+        return ends();
+    *ret_page =
+        (struct semaphore_page){.rows = make_rows(arena, (unsigned)count, sizeof *ret_page->rows, &ret_page->count)};
+    for (size_t i = 0; i < ret_page->count; i++) {
+        ret_page->rows[i] = make_semaphore(BYTES("backups"));
+        ret_page->rows[i].id = ids[i];
+    }
+    return PERMIT_OK;
+}
+
 static void make_permits(struct arena *arena, struct request *request, struct bytes **ret_names)
 {
     request->permits = arena_array(arena, 1, sizeof *request->permits);
@@ -434,10 +468,10 @@ static enum permit_status owners_count(struct store *store, uint64_t ret_counts[
 }
 
 static enum permit_status query_nearest(struct store *store, enum nearest_kind kind, struct bytes name,
-                                        struct arena *arena, struct nearest *ret_nearest)
+                                        struct bytes within, struct arena *arena, struct nearest *ret_nearest)
 {
     (void)arena;
-    MUST(store && kind <= NEAREST_REQUEST && reference_stored_key(name));
+    MUST(store && kind <= NEAREST_REQUEST && reference_stored_key(name) && bytes_begin_with(name, within));
     *ret_nearest = (struct nearest){.exists = world.text.length % 3 == 0, .name = world_text(255)};
     return ends();
 }
@@ -501,6 +535,7 @@ static const struct store_queries queries = {
     .ahead = query_ahead,
     .kept_until = query_kept_until,
     .holders = query_holders,
+    .fronts = query_fronts,
     .request = query_request,
     .requests = query_requests,
     .fence = query_fence,
@@ -523,7 +558,7 @@ static const struct store_templates templates = {
     .list = templates_list,
 };
 static const struct store_servers servers = {.list = servers_list};
-static const struct store_methods methods = {.bump_epoch = bump_epoch, .doctor = doctor};
+static const struct store_methods methods = {.bump_epoch = bump_epoch, .doctor = doctor, .semaphores = read_semaphores};
 
 struct store *world_store(void)
 {

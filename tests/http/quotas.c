@@ -17,6 +17,9 @@
 
 /* ---- the scene ---- */
 
+enum { LISTS = 30 };
+#define REQUEST_TIMEOUT "2m" /* less than LISTS lists of 5 s each */
+
 /* A permitd, a connection of the admin, and one of the limited principal. */
 struct scene {
     char *path;
@@ -49,7 +52,8 @@ static void scene_begin(struct scene *scene)
 {
     *scene = (struct scene){.path = kit_path("credentials")};
     write_credentials(scene->path, "limited", "");
-    scene->permitd = own_permitd((const char *const[]){"--credentials", scene->path, "--max-wait", "1h", NULL});
+    scene->permitd = own_permitd((const char *const[]){"--credentials", scene->path, "--max-wait", "1h",
+                                                       "--request-timeout", REQUEST_TIMEOUT, NULL});
     scene->admin = talk_to(scene->permitd->port);
     scene->holder = talk_to(scene->permitd->port);
     say_with(&scene->admin, 201, NULL, "PUT", "/v1/semaphores/full", ADMIN, "{\"capacity\":1}");
@@ -253,7 +257,7 @@ Test(quotas, whoami_shows_them, .timeout = 300)
 /* ---- rate ---- */
 
 /* The operations that a request counts as. With a rate of one, the next request is refused for so many seconds. */
-Test(quotas, rate_counts_operations_lists_and_labels, .timeout = 300)
+Test(quotas, rate_counts_operations_and_what_reads_much, .timeout = 300)
 {
     const struct {
         const char *method;
@@ -267,6 +271,10 @@ Test(quotas, rate_counts_operations_lists_and_labels, .timeout = 300)
         {"GET", "/v1/semaphores", NULL, 200, 20},
         {"GET", "/v1/requests?limit=1", NULL, 200, 20},
         {"GET", "/v1/semaphores/open/holders", NULL, 200, 20},
+        {"GET", "/v1/requests/held/why", NULL, 200, 20},
+        {"GET", "/v1/requests/held", NULL, 200, 1},
+        {"GET", "/metrics", NULL, 403, 20},
+        {"GET", "/v1/doctor", NULL, 403, 20},
         {"PUT", "/v1/semaphores/open/slots", "{\"labels\":[\"a\"]}", 200, 50},
         {"POST", "/v1/batch", batch_of(33), 200, 33},
         {"POST", "/v1/batch", "{\"operations\":", 400, 1},
@@ -389,5 +397,46 @@ Test(quotas, client_without_a_credential_sends_no_large_body, .timeout = 300)
     cr_expect_eq(status_of_body(&scene, "", 16 * 1024 + 1), 413);
     cr_expect_eq(status_of_body(&scene, "", 16 * 1024), 100);
     cr_expect_eq(status_of_body(&scene, FREE, 16 * 1024 + 1), 100);
+    scene_end(&scene);
+}
+
+/* ---- turns ---- */
+
+static bool list_waits(void *sql)
+{
+    return kit_sql_number(sql, "SELECT COUNT(*) FROM information_schema.processlist WHERE db = DATABASE() AND "
+                               "id <> CONNECTION_ID() AND info LIKE '%%FROM semaphore_event%%'") > 0;
+}
+
+/*
+ * The lists of one principal wait for a locked table, each until the server ends its statement after 5 s. The list of
+ * another one waits for at most one of them, and not for all.
+ */
+Test(quotas, list_of_another_principal_waits_for_a_single_one, .timeout = 600)
+{
+    struct scene scene;
+    struct kit_http lists[LISTS];
+    scene_begin(&scene);
+    struct kit_sql *locker = own_sql("own0"), *observer = own_sql("own0");
+    kit_sql_run(locker, "LOCK TABLES semaphore_event WRITE");
+    for (int i = 0; i < LISTS; i++) {
+        lists[i] = kit_http(scene.permitd->port);
+        lists[i].timeout_ms = 300000;
+        cr_assert(kit_http_send(&lists[i], "GET", "/v1/semaphores/open/events", LIMITED, NULL));
+    }
+    cr_assert(kit_wait_until(list_waits, observer, 120000));
+    scene.holder.http.timeout_ms = 300000;
+    say_with(&scene.holder, 200, NULL, "GET", "/v1/semaphores", FREE, NULL);
+    cr_assert(kit_wait_until(list_waits, observer, 120000), "no list has stood in the way");
+    kit_sql_run(locker, "UNLOCK TABLES");
+    for (int i = 0; i < LISTS; i++) {
+        struct reply reply;
+        cr_assert(kit_http_receive(&lists[i], "GET", &reply), "%s", reply.error);
+        cr_assert(reply.status == 200 || reply.status == 503, "%s", reply.body);
+        reply_release(&reply);
+        kit_http_close(&lists[i]);
+    }
+    kit_sql_close(observer);
+    kit_sql_close(locker);
     scene_end(&scene);
 }

@@ -14,8 +14,11 @@
 
 enum { LONG_MS = 120000, BOTH = 2 };
 
-/* The tenants come first. PLAIN has no namespace, CLERK shares that of SHOP. The scope of FOREMAN is that of SHOP alone. */
-enum { SHOP, BANK, PLAIN, TENANTS, CLERK = TENANTS, OPERATOR, FOREMAN, SCRAPER, PEOPLE };
+/*
+ * The tenants come first. PLAIN has no namespace, CLERK shares that of SHOP. The scope of FOREMAN is that of SHOP alone, those
+ * of LEFT and RIGHT are everything.
+ */
+enum { SHOP, BANK, PLAIN, TENANTS, CLERK = TENANTS, OPERATOR, FOREMAN, SCRAPER, LEFT, RIGHT, PEOPLE };
 
 static const struct person {
     const char *name;
@@ -39,6 +42,10 @@ static const struct person {
                  "e6aa87bdb549553b4e6cd4ef6cec9a0a3d7c6bbc38d70cb59e9070ab0a62c339", "t:shop:*"},
     [SCRAPER] = {"scraper", "metrics", "", "pmt_scraper-token-of-the-tenants-tests-xxxxxxxx",
                  "5423c8cb28dc0b3144d620f714056b7be5bf5c27b60c50d06d1ebb87b9b6d657"},
+    [LEFT] = {"left", "use", "left", "pmt_left-token-of-the-tenants-tests-xxxxxxxxxxx",
+              "561955e4fccb0937c801086b9ab3188e911dcec2a867f0e85f430a780294cca0", "*"},
+    [RIGHT] = {"right", "use", "right", "pmt_right-token-of-the-tenants-tests-xxxxxxxxxx",
+               "db4799500fe6504e1c708381a9e31c78fd6ce957d5445df273342163c98cba4b", "*"},
 };
 
 /* ---- two permitd on one database ---- */
@@ -451,6 +458,53 @@ static void hides(const char *body, const char *first, const char *second)
 {
     cr_expect_null(strstr(body, first), "%s in %s", first, body);
     cr_expect_null(strstr(body, second), "%s in %s", second, body);
+}
+
+/* Asserts that the 404 suggests this name. */
+static void suggests(struct scene *scene, unsigned person, const char *path, const char *nearest)
+{
+    const char *detail = kit_json_part(by(scene, person, 404, NULL, "GET", path, NULL), "detail");
+    const char *end = text("; the nearest name is \\\"%s\\\"\"", nearest);
+    cr_expect(strlen(detail) > strlen(end) && strcmp(detail + strlen(detail) - strlen(end), end) == 0, "%s: %s", path,
+              detail);
+    free((char *)detail);
+}
+
+/*
+ * The nearest name is chosen among those that the client may see. A nearer one that it may not see, and a crowd of them
+ * beside its own, would tell by its absence that they are there.
+ */
+Test(tenants, nearest_name_of_a_404_does_not_depend_on_names_of_others, .timeout = 600)
+{
+    enum { CROWD = 40 };
+    struct scene scene = scene_begin();
+    by(&scene, OPERATOR, 201, NULL, "PUT", "/v1/semaphores/t:a", "{\"capacity\":1000,\"kind\":\"counted\"}");
+    by(&scene, LEFT, 201, NULL, "POST", "/v1/requests", acquire_body("order-4711-xy", "o", ""));
+    by(&scene, LEFT, 201, NULL, "PUT", "/v1/owners/worker-17-xy", "{\"ttl\":\"1h\"}");
+    by(&scene, OPERATOR, 201, NULL, "PUT", "/v1/semaphores/t:shop:alpha-xy", "{\"capacity\":1}");
+    by(&scene, OPERATOR, 201, NULL, "PUT", "/v1/templates/t:shop:eu:xy", "{\"capacity\":1}");
+    for (int others = 0; others < 2; others++) {
+        suggests(&scene, LEFT, "/v1/requests/order-4711", "order-4711-xy");
+        suggests(&scene, LEFT, "/v1/owners/worker-17", "worker-17-xy");
+        suggests(&scene, FOREMAN, "/v1/semaphores/t:shop:alpha", "t:shop:alpha-xy");
+        suggests(&scene, FOREMAN, "/v1/templates/t:shop:eu:", "t:shop:eu:xy");
+        if (others)
+            break;
+        by(&scene, RIGHT, 201, NULL, "POST", "/v1/requests", acquire_body("order-4711", "o", ""));
+        by(&scene, RIGHT, 201, NULL, "PUT", "/v1/owners/worker-17", "{\"ttl\":\"1h\"}");
+        by(&scene, OPERATOR, 201, NULL, "PUT", "/v1/semaphores/t:shop-alpha", "{\"capacity\":1}");
+        by(&scene, OPERATOR, 201, NULL, "PUT", "/v1/templates/t:shop-eu:", "{\"capacity\":1}");
+        for (int i = 0; i < CROWD; i++) {
+            by(&scene, OPERATOR, 201, NULL, "POST", "/v1/requests", acquire_body(text("order-%d", i), "o", ""));
+            by(&scene, RIGHT, 201, NULL, "PUT", text("/v1/owners/a-%d", i), "{\"ttl\":\"1h\"}");
+            by(&scene, OPERATOR, 201, NULL, "PUT", text("/v1/semaphores/t:shop.%d", i), "{\"capacity\":1}");
+        }
+    }
+    suggests(&scene, OPERATOR, "/v1/requests/order-471?namespace=right", "order-4711");
+    by(&scene, SHOP, 201, NULL, "POST", "/v1/requests", acquire_body("order-4711", "o", ""));
+    const char *detail = by(&scene, SHOP, 404, NULL, "GET", "/v1/requests/order-4712", NULL);
+    cr_expect_null(strstr(detail, "nearest"), "%s", detail); /* its scope does not cover all requests */
+    stop_both(&scene);
 }
 
 /* SHOP holds the only unit under shop-key, BANK waits under bank-key, then PLAIN under plain-key. */

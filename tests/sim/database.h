@@ -204,6 +204,7 @@ extern struct database {
     mono_us committed_at; /* last commit of a batch, or of an operator */
     uint64_t deadlocks, duplicates;
     uint64_t cached, mismatches; /* batches in one packet: that were written, that found other rows */
+    uint64_t too_large;          /* writes above store->max_packet, which were not sent */
     uint64_t cached_grants;      /* waiters that such batches granted */
 } database;
 

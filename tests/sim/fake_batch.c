@@ -606,6 +606,29 @@ enum permit_status fake_batch_read_glimpses(struct store *store, const uint64_t 
 
 /* ---- step 3 ---- */
 
+/* The bytes of a write, at most, as plan.packet_size counts them; a change that is neither grant nor end is small. */
+static size_t packet_size(const struct changes *changes)
+{
+    enum { SMALL = 256 };
+    size_t size = PACKET_BATCH + changes->semaphore_count * PACKET_SEMAPHORE;
+    for (size_t i = 0; i < changes->request_count; i++) {
+        const struct request_change *change = &changes->requests[i];
+        bool moves = change->insert || change->grants || change->ends;
+        size += change->insert || change->grants ? PACKET_GRANT : SMALL;
+        size += moves ? packet_of_end(change->request) : 0; /* a grant has as many permits and slots */
+    }
+    return size;
+}
+
+/* Nothing is sent: it takes no time, and no connection is lost. */
+enum permit_status fake_batch_prepare(struct store *store, const struct changes *changes, const struct assumed *assumed)
+{
+    (void)assumed;
+    bool fits = !store->max_packet || packet_size(changes) <= store->max_packet;
+    database.too_large += !fits;
+    return fits ? PERMIT_OK : call_report(fake_of(store), PERMIT_TOO_LARGE, "above max_allowed_packet");
+}
+
 /* Runs a COMMIT that was sent: makes it visible first, then durable. */
 static enum permit_status commit(struct fake_store *fake)
 {

@@ -318,6 +318,7 @@ enum permit_status fake_session_reconnect(struct store *store)
     fake->connected = true;
     fake->start = database.start;
     store->sessions++;
+    store->max_packet = profile.max_packet;
     return PERMIT_OK;
 }
 

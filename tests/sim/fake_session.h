@@ -66,6 +66,8 @@ enum permit_status fake_batch_read_waiters(struct store *store, const struct que
                                            struct view *view);
 enum permit_status fake_batch_commit_cached(struct store *store, const struct changes *changes,
                                             const struct assumed *assumed, enum mismatch *ret_mismatch);
+enum permit_status fake_batch_prepare(struct store *store, const struct changes *changes,
+                                      const struct assumed *assumed);
 enum permit_status fake_batch_apply(struct store *store, const struct changes *changes);
 enum permit_status fake_templates_match(struct fake_store *fake, struct resolve_name *names, size_t count,
                                         struct arena *arena);

@@ -259,6 +259,7 @@ static const struct store_methods methods = {
     .read_due = fake_batch_read_due,
     .read_waiters = fake_batch_read_waiters,
     .read_glimpses = fake_batch_read_glimpses,
+    .prepare = fake_batch_prepare,
     .apply = fake_batch_apply,
     .rollback = fake_session_rollback,
     .reserve_ids = reserve_ids,

@@ -117,19 +117,39 @@ static struct bytes *copy_keys(struct db_key *const *keys, size_t count, struct 
     return texts;
 }
 
-static enum permit_status queue_head(struct store *store, struct bytes name, unsigned limit, struct arena *arena,
-                                     struct bytes **ret_keys, size_t *ret_count)
+static void read_front(const struct db_semaphore *semaphore, struct arena *arena, struct semaphore_front *front)
+{
+    uint64_t id = semaphore->row.semaphore.id;
+    struct holder_row *rows = arena_array(arena, database.held_count, sizeof *rows);
+    struct db_key **keys;
+    size_t held = 0;
+    for (size_t i = 0; i < database.held_count; i++)
+        held += add_holder(&database.held[i]->row.request, id, 0, arena, &rows[held]);
+    qsort(rows, held, sizeof *rows, compare_tokens);
+    front->holder_count = held < QUERY_FRONT_HOLDERS ? held : QUERY_FRONT_HOLDERS;
+    front->holders = arena_array(arena, front->holder_count, sizeof *front->holders);
+    for (size_t i = 0; i < front->holder_count; i++)
+        front->holders[i] = (struct front_holder){.external_id = rows[i].request.external_id,
+                                                  .owner = rows[i].request.owner,
+                                                  .since = rows[i].request.acquired_at,
+                                                  .expires_at = request_expires_at(&rows[i].request)};
+    size_t waiting = list_queue(id, NULL, arena, &keys);
+    front->waiter_count = waiting < QUERY_FRONT_WAITERS ? waiting : QUERY_FRONT_WAITERS;
+    front->waiters = copy_keys(keys, front->waiter_count, arena);
+}
+
+static enum permit_status fronts(struct store *store, const uint64_t *semaphore_ids, size_t count, struct arena *arena,
+                                 struct semaphore_front *ret_fronts, struct query_time *ret_time)
 {
     struct fake_store *fake = fake_of(store);
     enum permit_status status = call_enter(fake);
-    if (status != PERMIT_OK)
-        return status;
-    const struct db_semaphore *semaphore = database_semaphore_named(name);
-    struct db_key **keys = NULL;
-    size_t count = semaphore ? list_queue(semaphore->row.semaphore.id, NULL, arena, &keys) : 0;
-    *ret_count = count < limit ? count : limit;
-    *ret_keys = copy_keys(keys, *ret_count, arena);
-    return call_leave(fake);
+    for (size_t i = 0; i < count && status == PERMIT_OK; i++) {
+        ret_fronts[i] = (struct semaphore_front){.holder_count = 0};
+        if (database_semaphore(semaphore_ids[i]))
+            read_front(database_semaphore(semaphore_ids[i]), arena, &ret_fronts[i]);
+    }
+    read_time(ret_time);
+    return status == PERMIT_OK ? call_leave(fake) : status;
 }
 
 static enum permit_status ahead(struct store *store, const struct request *request, struct arena *arena,
@@ -192,7 +212,7 @@ static enum permit_status read_request(struct store *store, struct bytes externa
 }
 
 const struct store_queries fake_queries = {
-    .clock = clock_now, .holders = holders, .queue_head = queue_head, .ahead = ahead, .request = read_request};
+    .clock = clock_now, .holders = holders, .fronts = fronts, .ahead = ahead, .request = read_request};
 
 /* ---- owners ---- */
 

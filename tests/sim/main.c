@@ -127,6 +127,7 @@ static void add(const struct result *one)
     sum.cached += one->cached;
     sum.cached_grants += one->cached_grants;
     sum.mismatches += one->mismatches;
+    sum.too_large += one->too_large;
     sum.deadlocks += one->deadlocks;
     sum.duplicates += one->duplicates;
     sum.kills += one->kills;
@@ -165,8 +166,10 @@ static void print_sum(uint64_t seeds, int64_t seconds)
            "%llu waited, %llu of them were served, %llu left\n",
            (unsigned long long)seeds, COUNT(operations), (long long)seconds, (long long)(sum.simulated / US_PER_SECOND),
            COUNT(commits), COUNT(grants), COUNT(refusals), COUNT(waits), COUNT(served_after_wait), COUNT(abandoned));
-    printf("%llu batches in one packet, with %llu grants to waiters; %llu more that found other rows than cached\n",
-           COUNT(cached), COUNT(cached_grants), COUNT(mismatches));
+    printf("%llu batches in one packet, with %llu grants to waiters; %llu more that found other rows than cached; %llu "
+           "that "
+           "were too large\n",
+           COUNT(cached), COUNT(cached_grants), COUNT(mismatches), COUNT(too_large));
     printf("%llu semaphores made by templates, %llu changes of templates, %llu of labels\n", COUNT(made),
            COUNT(templates_changed), COUNT(labelled));
     printf(

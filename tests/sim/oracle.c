@@ -841,6 +841,8 @@ void oracle_answered(struct call *call, const struct decision *decision)
     list_remove(&call->of_key);
     if (decision->status == PERMIT_INTERNAL)
         violation("P18", "#%llu is answered with an internal error", (unsigned long long)call->number);
+    if (decision->status == PERMIT_TOO_LARGE)
+        violation("P23", "#%llu is too large, although alone it fits into a packet", (unsigned long long)call->number);
     if (!call->story)
         return;
     if (call->story->lost) {

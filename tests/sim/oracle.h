@@ -104,6 +104,7 @@ struct profile {
     bool templates;          /* operators change templates, and clients use names that only templates cover */
     uint64_t max_semaphores; /* templates create no more above this */
     size_t most_requests;    /* a larger write exceeds the time limit of the session; 0: no limit */
+    size_t max_packet; /* bytes of a write that the database accepts; 0: no limit. A single operation needs less */
     bool clock_steps;
     bool failovers;
     bool deaths;   /* permitd are killed, stopped or paused for long, and clients wait for long */

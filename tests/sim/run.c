@@ -321,7 +321,8 @@ static void choose_profile(void)
     profile.templates = faults.only_call || dice_once_in(2);
     if (profile.calm || faults.only_call)
         return;
-    profile.most_requests = dice_once_in(8) ? (size_t)dice_between(10, 12) : 0; /* an acquire alone may end nine */
+    profile.max_packet = dice_once_in(3) ? (size_t)dice_between(12000, 24000) : 0; /* a grant takes 3000 at most */
+    profile.most_requests = dice_once_in(8) ? (size_t)dice_between(10, 12) : 0;    /* an acquire alone may end nine */
     if (profile.deaths) {
         profile.engines = (int)dice_between(2, 3);
         return;
@@ -397,6 +398,7 @@ static void collect(void)
     result->cached = database.cached;
     result->cached_grants = database.cached_grants;
     result->mismatches = database.mismatches;
+    result->too_large = database.too_large;
     result->duplicates = database.duplicates;
     result->failovers = database.failovers;
     result->faults = fault_counts.lost + fault_counts.lock_timeouts + fault_counts.conflicts + fault_counts.refused;

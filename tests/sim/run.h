@@ -15,8 +15,8 @@ struct result {
     char text[512];
     uint64_t at_operation;
     uint64_t operations, waits, served_after_wait, abandoned, grants, refusals;
-    uint64_t commits, cached, cached_grants, mismatches, deadlocks, duplicates, kills, stops, pauses, crashes,
-        failovers, steps_of_clock, cuts, faults;
+    uint64_t commits, cached, cached_grants, mismatches, too_large, deadlocks, duplicates, kills, stops, pauses,
+        crashes, failovers, steps_of_clock, cuts, faults;
     uint64_t made, labelled, templates_changed; /* created from templates; by operators */
     uint64_t calls;                             /* of the database */
     uint64_t allocations;                       /* of permitd */

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "batch_fixture.h"
+#include "core/name.h"
 #include "fixture.h"
 #include "store/batch.h"
 
@@ -58,6 +59,8 @@ static void statements_are_bounded(void)
         cr_assert_null(memmem(at, length, "FIELD(", 6), "its work is the square of its rows: %.*s ...", 100, at);
         at += length + (at[length] == ';');
     }
+    cr_assert_leq(sql.length + strlen("BEGIN;COMMIT"), fixture.plan.packet_size,
+                  "the plan takes the packet for smaller");
     arena_release(&arena);
     buf_release(&sql);
 }
@@ -158,4 +161,97 @@ Test(bounds, largest_request_is_granted_and_released)
     apply("64 semaphores with 1000 slots each released");
     cr_assert_eq(number_of(observer, "SELECT COUNT(*) FROM slot WHERE permit_id <> 0"), 0);
     cr_assert_eq(number_of(observer, "SELECT COUNT(*) FROM slot WHERE last_permit_id = 1"), 64000);
+}
+
+/* ---- the packet ---- */
+
+enum { HALLS = 3, LABELLED = HALLS * SLOTS_MAX_COUNT, LONG_KEYS = 2 };
+
+/* Semaphores h0, h1 and h2 with 1,000 slots each, whose labels are as long as they may be. */
+static void make_halls(uint64_t *ids, struct want *wants)
+{
+    static const char *const names[HALLS] = {"h0", "h1", "h2"};
+    for (size_t i = 0; i < HALLS; i++) {
+        char sql[200];
+        semaphore_make(&fixture, names[i], KIND_SLOTTED, SLOTS_MAX_COUNT);
+        snprintf(sql, sizeof sql, "SELECT id FROM semaphore WHERE name='%s'", names[i]);
+        ids[i] = (uint64_t)number_of(observer, sql);
+        snprintf(sql, sizeof sql,
+                 "UPDATE slot SET label = CONCAT(REPEAT('x', 251), LPAD(number, 4, '0'))"
+                 " WHERE semaphore_id = %llu",
+                 (unsigned long long)ids[i]);
+        must_run(observer, sql);
+        wants[i] = (struct want){.semaphore = bytes_of(names[i]), .semaphore_id = ids[i], .count = SLOTS_MAX_COUNT};
+    }
+}
+
+/* Plans the acquires of these wants, together; all names are as long as they may be. */
+static void plan_halls(const uint64_t *ids, struct want *wants, size_t count, struct operation *acquires)
+{
+    static char texts[LONG_KEYS][STORED_KEY_MAX_BYTES];
+    const struct operation *pointers[LONG_KEYS];
+    struct bytes keys[LONG_KEYS];
+    struct slots_wanted wanted[HALLS];
+    for (size_t i = 0; i < HALLS; i++)
+        wanted[i] = (struct slots_wanted){.free = SLOTS_MAX_COUNT};
+    for (size_t i = 0; i < count; i++) {
+        memset(texts[i], 'a' + (int)i, sizeof texts[i]);
+        keys[i] = (struct bytes){texts[i], sizeof texts[i]};
+        acquires[i] = acquire_of("", wants + i * (HALLS - 1), count == 1 ? HALLS : i == 0 ? HALLS - 1 : 1);
+        acquires[i].external_id = acquires[i].owner = keys[i];
+        acquires[i].principal = (struct bytes){texts[i], NAME_MAX_BYTES};
+        acquires[i].nonce = (struct bytes){texts[i], NONCE_MAX_BYTES};
+        pointers[i] = &acquires[i];
+    }
+    struct lock_set set = {
+        .semaphore_ids = ids, .slots_wanted = wanted, .semaphore_count = HALLS, .keys = keys, .key_count = count};
+    arena_clear(&fixture.arena);
+    plan(&set, pointers, count);
+}
+
+Test(bounds, packet_of_long_names_and_labels_is_as_large_as_the_plan_says_at_most)
+{
+    uint64_t ids[HALLS];
+    struct want wants[HALLS];
+    struct operation acquires[LONG_KEYS], releases[LONG_KEYS];
+    const struct operation *pointers[LONG_KEYS];
+    struct bytes keys[LONG_KEYS];
+    struct slots_wanted nothing[HALLS] = {{0}};
+    make_halls(ids, wants);
+    plan_halls(ids, wants, LONG_KEYS, acquires);
+    apply("3000 slots with long labels granted");
+    for (size_t i = 0; i < LONG_KEYS; i++) {
+        keys[i] = acquires[i].external_id;
+        releases[i] = (struct operation){.kind = OP_RELEASE, .external_id = keys[i]};
+        pointers[i] = &releases[i];
+    }
+    struct lock_set set = {
+        .semaphore_ids = ids, .slots_wanted = nothing, .semaphore_count = HALLS, .keys = keys, .key_count = LONG_KEYS};
+    arena_clear(&fixture.arena);
+    plan(&set, pointers, LONG_KEYS);
+    apply("3000 slots with long labels released");
+}
+
+/* The store knows before it sends anything, and the transaction can still be rolled back. */
+Test(bounds, packet_above_the_limit_of_the_server_is_not_sent)
+{
+    enum { MIB = 1 << 20 };
+    uint64_t ids[HALLS];
+    struct want wants[HALLS];
+    struct operation acquires[LONG_KEYS];
+    make_halls(ids, wants);
+    int64_t usual = number_of(observer, "SELECT @@GLOBAL.max_allowed_packet");
+    must_run(observer, "SET GLOBAL max_allowed_packet = 1048576");
+    store_disconnect(fixture.store);
+    cr_assert_eq(store_reconnect(fixture.store), PERMIT_OK);
+    cr_assert_lt(fixture.store->max_packet, MIB);
+    plan_halls(ids, wants, 1, acquires);
+    cr_assert_gt(fixture.plan.packet_size, MIB);
+    cr_expect_eq(store_prepare(fixture.store, &fixture.plan.changes, NULL), PERMIT_TOO_LARGE);
+    cr_expect_not_null(strstr(fixture.store->message, "max_allowed_packet"), "%s", fixture.store->message);
+    cr_expect_eq(store_rollback(fixture.store), PERMIT_OK);
+    cr_expect_eq(number_of(observer, "SELECT COUNT(*) FROM permit_request"), 0);
+    char sql[100];
+    snprintf(sql, sizeof sql, "SET GLOBAL max_allowed_packet = %lld", (long long)usual);
+    must_run(observer, sql);
 }

@@ -36,13 +36,19 @@ static void rows_forget(void)
 
 TestSuite(nearest, .init = rows_make, .fini = rows_forget, .timeout = 300);
 
-static void expect(enum nearest_kind kind, const char *name, bool exists, const char *nearest)
+static void expect_within(enum nearest_kind kind, const char *name, const char *within, bool exists,
+                          const char *nearest)
 {
     struct nearest found;
-    cr_assert_eq(store->queries->nearest(store, kind, bytes_of(name), &arena, &found), PERMIT_OK, "%s",
-                 session_message(session));
+    cr_assert_eq(store->queries->nearest(store, kind, bytes_of(name), bytes_of(within), &arena, &found), PERMIT_OK,
+                 "%s", session_message(session));
     cr_expect_eq(found.exists, exists, "%s", name);
     cr_expect(bytes_equal(found.name, bytes_of(nearest)), "%s: %.*s", name, (int)found.name.length, found.name.data);
+}
+
+static void expect(enum nearest_kind kind, const char *name, bool exists, const char *nearest)
+{
+    expect_within(kind, name, "", exists, nearest);
 }
 
 Test(nearest, is_found_among_the_neighbours)
@@ -64,6 +70,26 @@ Test(nearest, retired_semaphores_do_not_exist)
 {
     expect(NEAREST_SEMAPHORE, "job00002", false, "job00003");
     expect(NEAREST_SEMAPHORE, "job00001", true, "job00003");
+}
+
+#define A "\001a\001"
+#define B "\001b\001"
+#define C "\001c\001"
+
+/* The nearest name of another namespace, and a crowd of them, change nothing. */
+Test(nearest, is_chosen_among_those_that_begin_alike)
+{
+    must_run_long(address, "INSERT INTO permit_request (id, external_id, due_at, ttl_ms)"
+                           " SELECT 100 + seq, CONCAT('" B
+                           "job-', 400 + seq), '2026-11-21', 1 FROM numbers.upto WHERE seq <= 40;"
+                           "INSERT INTO permit_request (id, external_id, due_at, ttl_ms)"
+                           " VALUES (10, '" A "job-4398', '2026-11-21', 1), (11, 'job-43', '2026-11-21', 1)");
+    expect_within(NEAREST_REQUEST, A "job-4399", A, false, A "job-4398");
+    expect_within(NEAREST_REQUEST, B "job-4399", B, false, B "job-439");
+    expect_within(NEAREST_REQUEST, C "job-4398", C, false, NULL);
+    expect(NEAREST_REQUEST, "job-439", false, "job-43");
+    expect_within(NEAREST_SEMAPHORE, "backup", "backup", false, "backups");
+    expect_within(NEAREST_SEMAPHORE, "backup-db", "backup-", false, "backup-db7");
 }
 
 Test(nearest, reads_few_rows_of_an_index)

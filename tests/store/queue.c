@@ -202,25 +202,20 @@ Test(queue, pages_of_waiters_continue)
 Test(queue, unknown_and_retired_semaphores_are_unknown)
 {
     struct waiter_row *rows;
-    struct bytes *keys;
     size_t count;
     bool more;
     static const char *const names[] = {"gone", "nobody"};
-    for (size_t i = 0; i < ARRAY_LENGTH(names); i++) {
+    for (size_t i = 0; i < ARRAY_LENGTH(names); i++)
         cr_assert_eq(store->queries->waiters(store, bytes_of(names[i]), &(struct waiter_place){0}, 10, &arena, &rows,
                                              &count, &more, &now),
                      PERMIT_UNKNOWN_SEMAPHORE);
-        cr_assert_eq(store->queries->queue_head(store, bytes_of(names[i]), 3, &arena, &keys, &count), PERMIT_OK);
-        cr_assert_eq(count, 0);
-    }
 }
 
 Test(queue, positions_count_only_those_that_clients_ask_for)
 {
     struct queue_position *positions;
     struct request request;
-    struct bytes *names, *keys;
-    size_t count;
+    struct bytes *names;
     bool kept;
     insert_five();
     cr_assert_eq(store->queries->request(store, BYTES("k5"), &arena, &request, &names, &now), PERMIT_OK);
@@ -233,8 +228,6 @@ Test(queue, positions_count_only_those_that_clients_ask_for)
     cr_assert_eq(store->queries->request(store, BYTES("k4"), &arena, &request, &names, &now), PERMIT_OK);
     cr_assert_eq(store->queries->ahead(store, &request, &arena, &positions, &kept), PERMIT_OK);
     cr_assert(kept && positions[0].ahead == 2);
-    cr_assert_eq(store->queries->queue_head(store, BYTES("hot"), 2, &arena, &keys, &count), PERMIT_OK);
-    cr_assert(count == 2 && bytes_equal(keys[0], BYTES("k2")) && bytes_equal(keys[1], BYTES("k3")));
 }
 
 Test(queue, waiting_requests_are_filtered_and_paged)
@@ -831,7 +824,7 @@ Test(queue, lists_walk_indexes)
 {
     struct queue_position *positions;
     struct request request;
-    struct bytes *names, *keys;
+    struct bytes *names;
     size_t count;
     bool more, kept;
     insert_crowd();
@@ -841,11 +834,10 @@ Test(queue, lists_walk_indexes)
     cr_assert_lt(rows_read(session), 150);
     EXPLAINS("SELECT STRAIGHT_JOIN r.id", "PRIMARY", "PRIMARY", "PRIMARY");
     EXPLAINS("SELECT STRAIGHT_JOIN r.external_id FROM waiter", "PRIMARY", "PRIMARY", "PRIMARY");
-    cr_assert_eq(store->queries->queue_head(store, BYTES("hot"), 3, &arena, &keys, &count), PERMIT_OK);
-    EXPLAINS("SELECT STRAIGHT_JOIN r.external_id FROM waiter", "PRIMARY", "PRIMARY", "PRIMARY");
     cr_assert_eq(store->queries->request(store, BYTES("w30"), &arena, &request, &names, &now), PERMIT_OK);
     (void)rows_read(session);
     cr_assert_eq(store->queries->ahead(store, &request, &arena, &positions, &kept), PERMIT_OK);
     cr_assert_eq(positions[0].ahead, 20);
     cr_assert_lt(rows_read(session), 250);
+    EXPLAINS("(SELECT STRAIGHT_JOIN 0 AS n", "PRIMARY", "PRIMARY", "PRIMARY");
 }

@@ -44,6 +44,8 @@ static const struct {
     {1041, PERMIT_DATABASE_FULL},
     {1114, PERMIT_DATABASE_FULL},
     {2008, PERMIT_NO_MEMORY},
+    {1153, PERMIT_TOO_LARGE},
+    {2020, PERMIT_TOO_LARGE},
     {1048, PERMIT_INTERNAL},
     {1690, PERMIT_INTERNAL},
     {1064, PERMIT_INTERNAL},
@@ -58,6 +60,38 @@ Test(session, every_error_has_its_status)
                      permit_status_word(session_classify(meanings[i].value)));
 }
 
+/* A packet that is longer than the server accepts would lose the connection, and leave its outcome unknown. */
+Test(session, packet_is_sent_up_to_the_limit_of_the_server)
+{
+    enum { MIB = 1 << 20 };
+    struct session *observer = connected(fresh_database(), STORE_ADMIN);
+    int64_t usual = number_of(observer, "SELECT @@GLOBAL.max_allowed_packet");
+    char back[100];
+    snprintf(back, sizeof back, "SET GLOBAL max_allowed_packet = %lld", (long long)usual);
+    must_run(observer, "SET GLOBAL max_allowed_packet = 1048576");
+    struct session *session = connected(fresh_database(), STORE_WORKER);
+    must_run(observer, back);
+    cr_assert_eq(session_max_packet(session), MIB - 2);
+    int64_t id = number_of(session, "SELECT CONNECTION_ID()");
+    struct buf sql;
+    buf_init(&sql, 2 * MIB);
+    buf_append_text(&sql, "SELECT 42 /*");
+    while (sql.length < session_max_packet(session) - 2)
+        buf_append_char(&sql, '-');
+    buf_append_text(&sql, "*/");
+    cr_assert_eq(sql.length, session_max_packet(session));
+    cr_expect_eq(session_send_buf(session, &sql), PERMIT_OK, "%s", session_message(session));
+    cr_expect_eq(session_finish(session), PERMIT_OK);
+    buf_append_char(&sql, ' ');
+    cr_expect_eq(session_send_buf(session, &sql), PERMIT_TOO_LARGE);
+    cr_expect_not_null(strstr(session_message(session), "1048574 bytes (max_allowed_packet)"), "%s",
+                       session_message(session));
+    cr_expect_eq(number_of(session, "SELECT CONNECTION_ID()"), id, "nothing was sent");
+    buf_release(&sql);
+    session_free(session);
+    session_free(observer);
+}
+
 Test(session, settings_are_those_the_promises_need)
 {
     struct session *session = connected(fresh_database(), STORE_WORKER);
@@ -68,7 +102,7 @@ Test(session, settings_are_those_the_promises_need)
     cr_assert_eq(number_of(session, "SELECT @@innodb_lock_wait_timeout"), 2);
     cr_assert_eq(number_of(session, "SELECT @@wait_timeout"), 5);
     cr_assert_eq(number_of(session, "SELECT @@net_write_timeout"), 5);
-    cr_assert_eq(session_max_packet(session), (size_t)number_of(session, "SELECT @@max_allowed_packet"));
+    cr_assert_eq(session_max_packet(session), (size_t)number_of(session, "SELECT @@max_allowed_packet") - 2);
     cr_assert_eq(session_is_mariadb(session), !kit_database_is_mysql());
     if (session_is_mariadb(session)) {
         cr_assert_eq(number_of(session, "SELECT @@idle_transaction_timeout"), 5);

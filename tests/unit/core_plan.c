@@ -1118,6 +1118,72 @@ Test(plan_queue, needs_that_are_hopeless_are_not_read_again)
     cr_expect_eq(scene.plan.hopeless[1], wants_needs(young->wanted));
 }
 
+/* The bytes of the end of a holder of one unit, of a grant of one unit, and of a batch that locks a and b. */
+enum {
+    PACKET_OF_END = PACKET_PERMIT,
+    PACKET_OF_GRANT = PACKET_GRANT + 2 * 2 + PACKET_PERMIT,
+    PACKET_OF_BATCH = PACKET_BATCH + 2 * PACKET_SEMAPHORE
+};
+
+static void release_before_three_waiters(void)
+{
+    scene.semaphores[A].capacity = 3;
+    hold("h", 3, 0, 0, NEVER);
+    waiter("k1", ELSEWHERE, 3, 1, 0, 0);
+    waiter("k2", ELSEWHERE, 2, 1, 0, 0);
+    waiter("k3", ELSEWHERE, 1, 1, 0, 0);
+}
+
+/* P23: the release would fail for ever. */
+Test(plan_queue, waiter_without_room_in_the_packet_is_left_to_the_next_batch_and_not_passed)
+{
+    release_before_three_waiters();
+    scene.settings.max_packet = PACKET_OF_BATCH + PACKET_OF_END + 3 * PACKET_OF_GRANT - 1;
+    EXPECT({OP_RELEASE, "h", 0, 0, 0, .expected = "ok"},
+           {OP_ACQUIRE, "k4", WAIT_NO, 1, 0, .expected = "no_capacity a<"});
+    expect_changes("h:RELEASED !k1:ACQUIRED@2 !k2:ACQUIRED@2 -a/12 -a/13 2/12 2/13 2/14");
+    cr_expect_eq(scene.plan.read_more, 0, "a deeper read makes no room");
+    cr_expect_leq(scene.plan.packet_size, scene.settings.max_packet);
+}
+
+Test(plan_queue, packet_that_has_room_for_all_waiters_grants_them)
+{
+    release_before_three_waiters();
+    scene.settings.max_packet = PACKET_OF_BATCH + PACKET_OF_END + 3 * PACKET_OF_GRANT;
+    EXPECT({OP_RELEASE, "h", 0, 0, 0, .expected = "ok"});
+    expect_changes("h:RELEASED !k1:ACQUIRED@2 !k2:ACQUIRED@2 !k3:ACQUIRED@2 -a/12 -a/13 -a/14 2/12 2/13 2/14");
+    cr_expect_eq(scene.plan.packet_size, scene.settings.max_packet);
+}
+
+/* It is refused when its own server asks, and is in nobody's way until then. */
+Test(plan_queue, waiter_whose_grant_no_packet_can_hold_blocks_none)
+{
+    scene.semaphores[A].queue = QUEUE_FIFO;
+    scene.semaphores[A].capacity = 2;
+    hold("h", 2, 0, 0, NEVER);
+    struct request *long_owner = waiter("k1", ELSEWHERE, 2, 1, 0, 0);
+    waiter("k2", ELSEWHERE, 1, 1, 0, 0);
+    static char owner[255];
+    memset(owner, 'o', sizeof owner);
+    long_owner->owner = (struct bytes){owner, sizeof owner};
+    scene.settings.max_packet = PACKET_OF_BATCH + PACKET_OF_END + PACKET_OF_GRANT;
+    EXPECT({OP_RELEASE, "h", 0, 0, 0, .expected = "ok"});
+    expect_changes("h:RELEASED !k2:ACQUIRED@2 -a/13 2/13");
+}
+
+/* The expiry task ends them. */
+Test(plan_queue, due_holders_without_room_in_the_packet_are_not_ended_for_an_acquire)
+{
+    scene.semaphores[A].capacity = 2;
+    hold("h1", 1, 0, 0, NOW - 1);
+    hold("h2", 1, 0, 0, NOW - 1);
+    scene.settings.max_packet = PACKET_OF_BATCH + 2 * PACKET_OF_END - 1;
+    EXPECT({OP_ACQUIRE, "k1", WAIT_NO, 2, 0, .expected = "no_capacity a"});
+    expect_changes("");
+    scene.settings.max_packet = PACKET_OF_BATCH + 2 * PACKET_OF_END + PACKET_OF_GRANT + 2 * 3;
+    EXPECT({OP_ACQUIRE, "k1", WAIT_NO, 2, 0, .expected = "granted"});
+}
+
 Test(plan_queue, waiter_with_ttl_owner_is_granted_by_its_own_server)
 {
     waiter("k1", ELSEWHERE, 3, 1, 0, 0)->ttl = (struct ttl){TTL_OWNER, 0};

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Specific slots and labels in plan_batch: one small batch a test, on one semaphore "hall". */
 #include <criterion/criterion.h>
+#include <stdio.h>
 
 #include "core/plan.h"
 
@@ -24,6 +25,7 @@ static struct {
     size_t holder_count;
     bool due_unread;  /* due holders were not read */
     bool has_holders; /* as in struct named_slots */
+    size_t max_packet;
     struct arena arena;
     struct plan plan;
 } scene;
@@ -291,6 +293,7 @@ static void plan(const struct operation *operations, size_t count)
                                      .default_ttl_ms = 1,
                                      .backfill_bound_us = 30 * US_PER_SECOND,
                                      .max_semaphore_waiters = 100,
+                                     .max_packet = scene.max_packet,
                                      .server_id = 1};
     for (size_t i = 0; i < count; i++)
         pointers[i] = &operations[i];
@@ -947,4 +950,44 @@ Test(plan_slots, retired_semaphore_loses_its_labels_and_accepts_none)
     cr_expect(scene.plan.changes.semaphores[0].drop_labels);
     scene.hall.retired_at = NOW;
     expect_labels(OP_SEMAPHORE_LABELS, 0, 1, "A", "unknown_semaphore");
+}
+
+/* ---- the packet ---- */
+
+/* The bytes of a grant of `slots` slots under a key of two bytes, whose labels have two bytes each. */
+#define PACKET_OF(slots)                                                                                               \
+    (PACKET_BATCH + PACKET_SEMAPHORE + PACKET_GRANT + 2 * 2 + PACKET_PERMIT + (slots) * (PACKET_SLOT + 2 * 3))
+
+/* P23: it would be refused for ever, and would be tried together with others each time. */
+Test(plan_slots, grant_that_no_packet_can_hold_is_refused_beside_others)
+{
+    label_all();
+    scene.max_packet = PACKET_OF(3) - 1;
+    EXPECT({OP_ACQUIRE, "k1", "3", "too_large", 0}, {OP_ACQUIRE, "k2", "2", "granted 1=A1 2=A2", 0},
+           {OP_ACQUIRE, "k3", "named 3 A4 5", "too_large", 0}, {OP_ACQUIRE, "k4", "3 adjacent", "too_large", 0},
+           {OP_ACQUIRE, "k5", "3 of 3 4 5 6", "too_large", 0}, {OP_ACQUIRE, "k6", "2 of 5 6", "granted 5=A5 6=A6", 0});
+    char detail[300];
+    snprintf(detail, sizeof detail,
+             "the grant would have %d bytes with its slots and their labels; a packet to the database has at most %d "
+             "(max_allowed_packet): ask for fewer slots in one request",
+             PACKET_OF(3), PACKET_OF(3) - 1);
+    expect_detail(0, detail);
+}
+
+Test(plan_slots, grant_that_fills_a_packet_is_granted)
+{
+    label_all();
+    scene.max_packet = PACKET_OF(3);
+    EXPECT({OP_ACQUIRE, "k1", "named 2 A3 4", "granted 2=A2 3=A3 4=A4", 0});
+    cr_expect_eq(scene.plan.packet_size, scene.max_packet);
+}
+
+/* Only the labels of the slots that it takes count. */
+Test(plan_slots, long_labels_of_other_slots_do_not_count)
+{
+    static char label[LABEL_MAX_BYTES];
+    memset(label, 'x', sizeof label);
+    scene.rows[2].label = (struct bytes){label, sizeof label};
+    scene.max_packet = PACKET_OF(2);
+    EXPECT({OP_ACQUIRE, "k1", "named 3 4", "too_large", 0}, {OP_ACQUIRE, "k2", "2", "granted 1 2", 0});
 }

@@ -59,6 +59,21 @@ Test(scope, covers_a_prefix_by_a_prefix_only)
     cr_expect(scope_covers_prefix(NULL, BYTES("hall")));
 }
 
+Test(scope, finds_the_prefix_that_covers_a_name)
+{
+    struct scope_entry entries[] = {{BYTES("shop:"), true}, {BYTES("shop:eu:"), true}, {BYTES("hall"), false}};
+    const struct scope scope = scope_of(entries, 3);
+    struct bytes prefix = BYTES("untouched");
+    cr_expect_not(scope_find_prefix(&scope, BYTES("hall"), &prefix));
+    cr_expect_not(scope_find_prefix(&scope, BYTES("shop"), &prefix));
+    cr_expect_not(scope_find_prefix(&scope_of_nothing, BYTES("shop:a"), &prefix));
+    cr_expect(bytes_equal(prefix, BYTES("untouched")));
+    cr_expect(scope_find_prefix(&scope, BYTES("shop:eu:a"), &prefix));
+    cr_expect(bytes_equal(prefix, BYTES("shop:")));
+    cr_expect(scope_find_prefix(NULL, BYTES("hall"), &prefix));
+    cr_expect_eq(prefix.length, 0);
+}
+
 /* Returns the parts of a walk, such as " hall shop:*". */
 static const char *walked(const struct scope *scope, const char *prefix, const char *after)
 {
