@@ -152,6 +152,8 @@ void exchange_drop_request(struct exchange *exchange);
 void exchange_finish(struct exchange *exchange);
 /* Returns true and sets *ret_length if the request says how long its body is. False: it is chunked. As the headers. */
 bool exchange_body_length(const struct exchange *exchange, uint64_t *ret_length) MUST_CHECK;
+/* Returns the host and port that the request is for, as parser_host. As the headers. */
+struct bytes exchange_host(const struct exchange *exchange);
 /*
  * Returns the first value of a request header; NULL: absent. *ret_times (may be NULL) is set to the number of such
  * headers. Only valid while the handler runs.

@@ -82,6 +82,11 @@ const char *exchange_header(const struct exchange *exchange, const char *name, u
     return parser_header(exchange->parser, name, ret_times);
 }
 
+struct bytes exchange_host(const struct exchange *exchange)
+{
+    return parser_host(exchange->parser);
+}
+
 bool exchange_body_length(const struct exchange *exchange, uint64_t *ret_length)
 {
     if (exchange->parser->chunked)
