@@ -4,6 +4,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -283,11 +284,24 @@ static void read_socket(struct connection *connection)
     }
 }
 
-/* All of an answer is in the socket: continues with the next request, or closes the connection. */
-static void answer_written(struct connection *connection)
+/* Returns true if the client has read its answers, or nearly all of them are on their way to it. */
+static bool socket_takes_output(const struct connection *connection)
+{
+    struct pollfd polled = {.fd = connection->fd, .events = POLLOUT};
+    return poll(&polled, 1, 0) != 0;
+}
+
+/*
+ * All of an answer is in the socket: continues with the next request, or closes the connection. `unread`: so much of
+ * the answers may be unread that the next one must not begin.
+ */
+static void answer_written(struct connection *connection, bool unread)
 {
     bool more_comes = connection->refused || connection->more;
-    if (!connection->closes) {
+    if (!connection->closes && unread && !socket_takes_output(connection)) {
+        connection_move(connection, CONNECTION_SENDING);
+        connection_await_output(connection);
+    } else if (!connection->closes) {
         connection_move(connection, CONNECTION_READING);
     } else if (more_comes && !connection->ended) {
         if (connection->tls)
@@ -400,16 +414,25 @@ static ssize_t send_output(struct connection *connection)
     return sent;
 }
 
-/* Writes `output` as far as the socket accepts it. Returns true if nothing is left. Closes a broken connection. */
+/*
+ * Writes `output` as far as the socket accepts it. Returns true if nothing is left. Closes a broken connection. If the
+ * socket accepts some of it, the client has read, and its time begins again.
+ */
 static bool flush_output(struct connection *connection)
 {
+    bool progress = false;
     while (connection->output && evbuffer_get_length(connection->output)) {
-        if (send_output(connection) > 0)
+        if (send_output(connection) > 0) {
+            progress = true;
             continue;
-        if (errno == EAGAIN || errno == EINTR)
-            connection_await_output(connection);
-        else
+        }
+        if (errno != EAGAIN && errno != EINTR) {
             connection_close(connection);
+            return false;
+        }
+        if (progress && connection->state == CONNECTION_SENDING)
+            connection_move(connection, CONNECTION_SENDING);
+        connection_await_output(connection);
         return false;
     }
     connection_stop_awaiting_output(connection);
@@ -424,7 +447,7 @@ static void write_socket(struct connection *connection)
     if (connection->tls && !connection->paused && !connection->ended)
         event_active(connection->readable, EV_READ, 0); /* reading may have waited for it */
     if (connection->state == CONNECTION_SENDING) {
-        answer_written(connection);
+        answer_written(connection, true);
         connection_read(connection);
     }
 }
@@ -488,8 +511,11 @@ bool connection_send_continue(struct connection *connection)
 
 void connection_answer(struct connection *connection, struct bytes head, struct buf *body)
 {
+    /* The next request of a client that does not pipeline shows that it has read the answer. */
+    bool unread =
+        head.length + (body ? body->length : 0) > BUDGET_SMALL || connection->more || connection->ahead.length;
     if (write_all(connection, head, body))
-        answer_written(connection);
+        answer_written(connection, unread);
     else if (connection->state != CONNECTION_CLOSED)
         connection_move(connection, CONNECTION_SENDING);
 }

@@ -17,6 +17,9 @@ enum {
     ACCEPT_MAX = 64, /* connections accepted in one callback */
     BACKLOG = 4096,
     UNIX_MODE_MASK = 0117, /* a Unix socket is created with the mode 0660 */
+    KERNEL_BUFFER = 65536, /* bytes of a connection that the kernel keeps, in each direction; it doubles the number, for
+                              its own use */
+    UNSENT_MAX = 16384,    /* the socket takes no output while the kernel has so many bytes that it cannot send */
 };
 
 /* ---- accepting ---- */
@@ -78,11 +81,16 @@ static void log_full(struct server *server)
               "connections", connections, NULL);
 }
 
-/* Returns the user of the peer of a Unix socket; -1, which is no user, if it is unknown. */
-static uid_t peer_user(int fd)
+/*
+ * Limits what the kernel keeps of answers; a Unix socket inherits no limit. Returns the user of the peer; -1, which is
+ * no user, if it is unknown.
+ */
+static uid_t accept_unix(int fd)
 {
     struct ucred peer;
     socklen_t length = sizeof peer;
+    int most = KERNEL_BUFFER;
+    (void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &most, sizeof most);
     return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 ? peer.uid : (uid_t)-1;
 }
 
@@ -97,7 +105,7 @@ static struct connection *connection_new(const struct listener *listener, int fd
     connection->server = server;
     connection->fd = fd;
     connection->client.transport = listener->address.transport;
-    connection->client.uid = connection->client.transport == CLIENT_UNIX ? peer_user(fd) : (uid_t)-1;
+    connection->client.uid = connection->client.transport == CLIENT_UNIX ? accept_unix(fd) : (uid_t)-1;
     buf_init(&connection->ahead, 2 * READ_AHEAD + INPUT_SIZE);
     connection->ahead.budget = &server->receiving;
     list_init(&connection->node);
@@ -216,16 +224,34 @@ static void on_acceptable(evutil_socket_t fd, short what, void *context)
 
 /* ---- opening ---- */
 
-/* Returns a bound socket, or -1 with errno. On Linux, accepted sockets inherit TCP_NODELAY. */
+/*
+ * Sets the options of a listener; on Linux, accepted sockets inherit them. Without limits the kernel keeps megabytes
+ * for a client that does not read, and for one that sends while permitd does not read.
+ */
+static bool set_options(int fd)
+{
+    static const struct {
+        int level;
+        int name;
+        int value;
+    } options[] = {
+        {SOL_SOCKET, SO_REUSEADDR, 1},          {SOL_SOCKET, SO_SNDBUF, KERNEL_BUFFER},
+        {SOL_SOCKET, SO_RCVBUF, KERNEL_BUFFER}, {IPPROTO_TCP, TCP_NOTSENT_LOWAT, UNSENT_MAX},
+        {IPPROTO_TCP, TCP_NODELAY, 1},
+    };
+    for (size_t i = 0; i < ARRAY_LENGTH(options); i++)
+        if (setsockopt(fd, options[i].level, options[i].name, &options[i].value, sizeof options[i].value) != 0)
+            return false;
+    return true;
+}
+
+/* Returns a bound socket, or -1 with errno. */
 static int bind_internet(const struct listen_address *address)
 {
-    int on = 1;
     int fd = socket(address->socket.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return -1;
-    if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
-        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) == 0 &&
-        bind(fd, (const struct sockaddr *)&address->socket, address->length) == 0)
+    if (set_options(fd) && bind(fd, (const struct sockaddr *)&address->socket, address->length) == 0)
         return fd;
     int error = errno;
     close(fd);

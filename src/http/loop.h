@@ -41,7 +41,8 @@ enum {
  *    QUEUED       TLS: the client waits until its handshake may begin; nothing is read
  *    READING      receives a request or waits for one; an idle connection is READING
  *    DECIDING     the engine has the exchange; input that arrives is read in advance up to a limit
- *    SENDING      the answer is not completely in the socket; nothing is read
+ *    SENDING      the answer is not completely in the socket, or the client has left too much of its answers there;
+ *                 nothing is read
  *    LINGERING    the last answer is sent; further input is dropped, so that the client can read the answer
  *    CLOSED       freed at the end of the callback
  */

@@ -9,7 +9,7 @@
  *              stops until a connection closes (max_connections), or the new connection is answered 429 (per address).
  *              Clients on Unix sockets are counted by user instead of by address.
  *              A connection without a complete request within idle_timeout after its last answer is closed, whether it
- *              is idle or slow; so is a connection whose client does not read its answer in that time.
+ *              is idle or slow; so is a connection whose client reads nothing of its answer in that time.
  *  TLS         A connection of an https listener begins with a handshake. Handshakes are rationed (handshake.c). A
  *              client has 10 seconds for the handshake and its first request.
  *  exchange    One at a time on a connection. A few KiB of pipelined requests are read in advance; the rest stays in
