@@ -256,6 +256,6 @@ bool ops_metrics(struct exchange *exchange)
 
 bool ops_openapi(struct exchange *exchange)
 {
-    buf_append(&exchange->answer.body, openapi_text, openapi_length);
+    exchange->answer.constant = (struct bytes){openapi_text, openapi_length};
     return true;
 }

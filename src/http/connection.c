@@ -341,18 +341,20 @@ static void free_body(const void *data, size_t length, void *context)
 }
 
 /*
- * Adds the body from offset `from` to the output. Takes over the body's memory. False: out of memory; the body is
- * released.
+ * Adds the body from offset `from` to the output. Takes over `memory`, which has the body; NULL: the body is constant.
+ * False: out of memory; `memory` is released.
  */
-static bool output_body(struct evbuffer *output, struct buf *body, size_t from)
+static bool output_body(struct evbuffer *output, struct bytes body, size_t from, struct buf *memory)
 {
+    if (!memory)
+        return evbuffer_add_reference(output, body.data + from, body.length - from, NULL, NULL) == 0;
     struct buf *rest = malloc(sizeof *rest);
     if (!rest) {
-        buf_release(body);
+        buf_release(memory);
         return false;
     }
-    *rest = *body;
-    *body = (struct buf){.max = rest->max, .budget = rest->budget};
+    *rest = *memory;
+    *memory = (struct buf){.max = rest->max, .budget = rest->budget};
     buf_fit(rest);
     if (evbuffer_add_reference(output, rest->data + from, rest->length - from, free_body, rest) == 0)
         return true;
@@ -472,18 +474,15 @@ void connection_await_output(struct connection *connection)
  * answer is sent completely or not at all: if there is no memory for the rest, the connection is closed and the client
  * has to repeat the request.
  */
-static bool write_all(struct connection *connection, struct bytes head, struct buf *body)
+static bool write_all(struct connection *connection, struct bytes head, struct bytes body, struct buf *memory)
 {
-    size_t length = body ? body->length : 0;
-    struct bytes all_of_body = {body ? body->data : NULL, length};
     size_t sent = 0;
     bool waits = connection->output && evbuffer_get_length(connection->output);
     if (!waits) { /* else earlier output is first; a write error shows again with the rest */
-        ssize_t now = connection->tls ? send_record(connection, head, all_of_body)
-                                      : send_plain(connection->fd, head, all_of_body);
+        ssize_t now = connection->tls ? send_record(connection, head, body) : send_plain(connection->fd, head, body);
         sent = now > 0 ? (size_t)now : 0;
     }
-    if (sent == head.length + length)
+    if (sent == head.length + body.length)
         return true;
     if (!connection->output)
         connection->output = evbuffer_new();
@@ -492,8 +491,8 @@ static bool write_all(struct connection *connection, struct bytes head, struct b
         kept = evbuffer_add(connection->output, head.data + sent, head.length - sent) == 0;
         sent = head.length;
     }
-    if (kept && sent < head.length + length)
-        kept = output_body(connection->output, body, sent - head.length);
+    if (kept && sent < head.length + body.length)
+        kept = output_body(connection->output, body, sent - head.length, memory);
     if (!kept)
         connection_close(connection);
     else if (connection->tls)
@@ -505,16 +504,15 @@ static bool write_all(struct connection *connection, struct bytes head, struct b
 
 bool connection_send_continue(struct connection *connection)
 {
-    (void)write_all(connection, BYTES("HTTP/1.1 100 Continue\r\n\r\n"), NULL);
+    (void)write_all(connection, BYTES("HTTP/1.1 100 Continue\r\n\r\n"), (struct bytes){0}, NULL);
     return connection->state != CONNECTION_CLOSED;
 }
 
-void connection_answer(struct connection *connection, struct bytes head, struct buf *body)
+void connection_answer(struct connection *connection, struct bytes head, struct bytes body, struct buf *memory)
 {
     /* The next request of a client that does not pipeline shows that it has read the answer. */
-    bool unread =
-        head.length + (body ? body->length : 0) > BUDGET_SMALL || connection->more || connection->ahead.length;
-    if (write_all(connection, head, body))
+    bool unread = head.length + body.length > BUDGET_SMALL || connection->more || connection->ahead.length;
+    if (write_all(connection, head, body, memory))
         answer_written(connection, unread);
     else if (connection->state != CONNECTION_CLOSED)
         connection_move(connection, CONNECTION_SENDING);

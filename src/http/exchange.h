@@ -61,6 +61,7 @@ struct client {
 struct answer {
     int http_status;
     struct buf body;
+    struct bytes constant; /* text that lives as long as the process and is sent instead of `body`; data NULL: none */
     const char *content_type; /* constant text */
     const char *allow;        /* value of Allow, for 405 and OPTIONS; in the arena or constant */
     const char *authenticate; /* value of WWW-Authenticate; constant text; NULL: none */

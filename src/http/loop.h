@@ -221,10 +221,10 @@ void connection_read(struct connection *connection);
 /* Sends "100 Continue". False: out of memory; the connection is closed and its exchange recycled. */
 bool connection_send_continue(struct connection *connection) MUST_CHECK;
 /*
- * Sends an answer: `head` and, if it is not NULL, `body`, whose memory it may take over. When all of it is in the
- * socket, the connection is READING again, LINGERING, or closed.
+ * Sends an answer: `head` and `body`. `memory` has the body, and may be taken over; NULL: the body lives as long as the
+ * process. When all of it is in the socket, the connection is READING again, LINGERING, or closed.
  */
-void connection_answer(struct connection *connection, struct bytes head, struct buf *body);
+void connection_answer(struct connection *connection, struct bytes head, struct bytes body, struct buf *memory);
 /*
  * Watches for the client's close while reading is paused, because a client that disconnects leaves the waitlist
  * immediately. Does nothing unless the exchange waits.

@@ -138,6 +138,27 @@ Test(unread, no_further_answer_begins_until_the_client_reads, .timeout = 600)
     free(path);
 }
 
+/* A description that is the same for every client is not copied for each. */
+Test(unread, constant_texts_take_no_memory, .timeout = 300)
+{
+    enum { CLIENTS = 100, MOST = 64 * KIB };
+    struct kit_permitd *permitd = own_permitd(NULL);
+    struct talk talk = talk_to(permitd->port);
+    int fds[CLIENTS];
+    for (int i = 0; i < CLIENTS; i++) {
+        fds[i] = connect_small(permitd->port);
+        send_all(fds[i], pipelined("/openapi.json", 2));
+        cr_assert_eq(poll(&(struct pollfd){.fd = fds[i], .events = POLLIN}, 1, LONG_MS), 1);
+    }
+    cr_expect_lt(metric_of(&talk, "permitd_http_buffered_bytes"), MOST); /* the metrics themselves have some KiB */
+    for (int i = 0; i < CLIENTS; i++) {
+        reads_all_in_order(fds[i], 2);
+        close(fds[i]);
+    }
+    talk_end(&talk);
+    kit_permitd_stop(permitd);
+}
+
 /* ---- the kernel ---- */
 
 /* Reads the queues of permitd's end of a connection from /proc/net/tcp, in bytes. */
