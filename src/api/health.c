@@ -175,6 +175,9 @@ static void append_server(struct buf *out, const struct server_counts *counts)
                   counts->buffered);
     append_number(out, "permitd_http_memory_refused_total", "counter",
                   "Requests and answers refused memory by max_memory.", counts->memory_refused);
+    append_number(out, "permitd_http_share_refused_total", "counter",
+                  "Requests and answers refused memory by the share of their address or principal.",
+                  counts->share_refused);
     append_head(out, "permitd_http_answers_total", "counter", "Answers by class of status.");
     for (unsigned class = 2; class < ARRAY_LENGTH(counts->answers); class ++)
         buf_printf(out, "permitd_http_answers_total{class=\"%uxx\"} %llu\n", class,

@@ -59,10 +59,10 @@ void connection_move(struct connection *connection, enum connection_state state)
     connection->state = state;
     connection->since = connection->server->now;
     list_append(&connection->server->connections[state], &connection->node);
-    if (state != CONNECTION_READING)
+    if (state != CONNECTION_READING && (state != CONNECTION_SENDING || !connection_is_stranger(connection)))
         return;
     list_append(&connection->peer->idle, &connection->of_peer);
-    server_resume_accepting(connection->server); /* this idle connection can be closed for a new one */
+    server_resume_accepting(connection->server); /* this connection can be closed for a new one */
 }
 
 /*
@@ -223,6 +223,8 @@ void connection_watch_close(struct connection *connection)
 /* Keeps input that arrives before it can be processed. Pauses reading while it has READ_AHEAD bytes or more. */
 static void read_ahead(struct connection *connection, struct bytes input)
 {
+    if (!connection->ahead.capacity)
+        connection->ahead.budget = &connection->client.share->receiving;
     buf_append(&connection->ahead, input.data, input.length);
     if (connection->ahead.broken) { /* the lost input cannot be read again */
         client_closed(connection);

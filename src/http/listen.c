@@ -48,13 +48,21 @@ static void pause_accepting(struct server *server)
     server->accept_paused = true;
 }
 
-/* Returns the connection to close for a new one: the longest lingering one, else the longest idle one. NULL: none. */
+/*
+ * Returns the connection to close for a new one: the longest lingering one, else the longest idle one, else that of the
+ * stranger who has not read for the longest time. NULL: none.
+ */
 static struct connection *longest_idle(struct server *server)
 {
     static const enum connection_state states[] = {CONNECTION_LINGERING, CONNECTION_READING, CONNECTION_HANDSHAKING};
     for (size_t i = 0; i < ARRAY_LENGTH(states); i++)
         if (!list_empty(&server->connections[states[i]]))
             return LIST_ENTRY(server->connections[states[i]].next, struct connection, node);
+    list_for_each (node, following, &server->connections[CONNECTION_SENDING]) {
+        struct connection *connection = LIST_ENTRY(node, struct connection, node);
+        if (connection_is_stranger(connection))
+            return connection;
+    }
     return NULL;
 }
 
@@ -107,13 +115,13 @@ static struct connection *connection_new(const struct listener *listener, int fd
     connection->client.transport = listener->address.transport;
     connection->client.uid = connection->client.transport == CLIENT_UNIX ? accept_unix(fd) : (uid_t)-1;
     buf_init(&connection->ahead, 2 * READ_AHEAD + INPUT_SIZE);
-    connection->ahead.budget = &server->receiving;
     list_init(&connection->node);
     list_init(&connection->of_peer);
     list_init(&connection->of_new);
-    connection->peer = peer_join(&server->peers, address, connection->client.uid);
+    connection->peer = peer_join(&server->peers, address, connection->client.uid, &server->strangers);
     if (!connection->peer)
         goto err_allocated;
+    connection->client.share = server->settings.has_credentials ? &connection->peer->share : &server->memory;
     address_print(address, connection->client.uid, connection->client.address, sizeof connection->client.address);
     if (connection_open(connection))
         return connection;

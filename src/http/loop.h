@@ -21,10 +21,10 @@
 #include <pthread.h>
 #include <time.h>
 
-#include "base/budget.h"
 #include "http/address.h"
 #include "http/peer.h"
 #include "http/server.h"
+#include "http/share.h"
 
 enum {
     MAX_SIGNALS = 4,
@@ -60,7 +60,8 @@ enum connection_state {
 struct connection {
     enum connection_state state;
     struct list node;    /* on server->connections[state] */
-    struct list of_peer; /* on peer->idle while READING, in a line of the peer while its handshake waits */
+    struct list of_peer; /* on peer->idle while READING, or SENDING to a stranger; in a line of the peer while its
+                            handshake waits */
     struct list of_new;  /* on server->newcomers until the first request is complete, if that time is limited */
     mono_us first_by;    /* on server->newcomers: end of that time */
     struct server *server;
@@ -141,13 +142,13 @@ struct server {
     mono_us handshake_at;          /* when the next handshake may begin */
     struct list lines[LINE_KINDS]; /* peers with connections that wait; the first one is next */
 
-    struct budget receiving; /* memory of requests being received */
-    struct budget answering; /* memory of requests being handled, and of answers */
-    size_t baseline_bytes;   /* resident memory of the process when nearly none of these budgets was used */
-    mono_us trimmed_at;      /* when freed memory was last returned to the system */
-    size_t trimmed_bytes;    /* resident memory at that time */
-    size_t refusals_logged;  /* refusals of both budgets that the log has reported */
-    bool memory_short;       /* resident memory is above max_memory */
+    struct share memory;    /* all memory of requests and answers; arenas count as answers */
+    struct share strangers; /* what clients without a credential have of it together, if credentials are configured */
+    size_t baseline_bytes;  /* resident memory of the process when nearly none of `memory` was used */
+    mono_us trimmed_at;     /* when freed memory was last returned to the system */
+    size_t trimmed_bytes;   /* resident memory at that time */
+    size_t refusals_logged; /* refusals because of max_memory that the log has reported */
+    bool memory_short;      /* resident memory is above max_memory */
 
     struct heap under_way; /* exchanges by deadline */
     struct exchange *free_exchanges;
@@ -212,6 +213,11 @@ void connection_is_new(struct connection *connection);
 void connection_await_output(struct connection *connection);
 /* Ends that wait, if there is one. */
 void connection_stop_awaiting_output(struct connection *connection);
+/* Returns true if the client has shown no valid credential, and needs one. */
+static inline bool connection_is_stranger(const struct connection *connection)
+{
+    return connection->client.share == &connection->peer->share;
+}
 /* Moves the connection to a state and restarts its time in the state. */
 void connection_move(struct connection *connection, enum connection_state state);
 /*
@@ -244,7 +250,7 @@ void connections_sweep(struct server *server);
 
 /* ---- memory.c ---- */
 
-/* Measures resident memory, sets the limits of both budgets, and returns freed memory to the system. */
+/* Measures resident memory, sets the limits of server->memory, and returns freed memory to the system. */
 void memory_watch(struct server *server);
 
 /* ---- receive.c ---- */

@@ -183,11 +183,15 @@ void answer_refuse(struct exchange *exchange, enum permit_status status, const c
 /* Answers an exchange whose body could not be written. The operation itself has been done. */
 static void answer_without_body(struct exchange *exchange)
 {
-    if (exchange->answer.body.broken & BUF_TOO_LONG)
+    unsigned fault = exchange->answer.body.broken;
+    if (fault & BUF_TOO_LONG)
         answer_refuse(exchange, PERMIT_INTERNAL, "the answer is too large");
+    else if (exchange->method != METHOD_GET)
+        answer_refuse(exchange, PERMIT_OUTCOME_UNKNOWN, "no memory for the answer");
+    else if (fault & BUF_SHARE_FULL)
+        exchange->server->settings.hooks->refuse_share(exchange);
     else
-        answer_refuse(exchange, exchange->method == METHOD_GET ? PERMIT_BUSY : PERMIT_OUTCOME_UNKNOWN,
-                      "no memory for the answer");
+        answer_refuse(exchange, PERMIT_BUSY, "no memory for the answer");
 }
 
 void exchange_answer(struct server *server, struct exchange *exchange)

@@ -14,19 +14,7 @@
 
 #include "fixture.h"
 
-enum { LONG_MS = 120000, KIB = 1024, SMALL_WINDOW = 4096, KERNEL_MOST = 128 * KIB };
-
-/* Connects with a small receive buffer, so that what the client does not read stays at permitd. */
-static int connect_small(unsigned port)
-{
-    int size = SMALL_WINDOW;
-    struct sockaddr_in address = {
-        .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    cr_assert(fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &size, sizeof size) == 0);
-    cr_assert_eq(connect(fd, (struct sockaddr *)&address, sizeof address), 0, "%s", strerror(errno));
-    return fd;
-}
+enum { LONG_MS = 120000, KIB = 1024, KERNEL_MOST = 128 * KIB };
 
 static int connect_to_path(const char *path)
 {
@@ -231,33 +219,20 @@ Test(unread, kernel_keeps_little_of_requests, .timeout = 300)
 
 /* ---- slow readers ---- */
 
-enum { IDLE_MS = 3000, PIECE = 2 * KIB, PAUSE_MS = 40, LABELS = 1000, LABEL_LENGTH = 240 };
-
-/* A semaphore whose list of slots has about 300 KiB. */
-static void make_hall(struct talk *talk)
-{
-    say(talk, 201, "PUT", "/v1/semaphores/hall", text("{\"capacity\":%d}", LABELS));
-    for (int from = 0; from < LABELS; from += LABELS / 2) {
-        char *labels = kept(malloc(LABELS / 2 * (LABEL_LENGTH + 3) + 16)), *end = stpcpy(labels, "{\"labels\":[");
-        for (int i = from; i < from + LABELS / 2; i++)
-            end += sprintf(end, "%s\"%0*d\"", i > from ? "," : "", LABEL_LENGTH, i);
-        strcpy(end, "]}");
-        say(talk, 200, "PUT", text("/v1/semaphores/hall/slots?from=%d", from + 1), labels);
-    }
-}
+enum { IDLE_MS = 3000, PIECE = 2 * KIB, PAUSE_MS = 40 };
 
 /*
  * Reads the list piece by piece, for longer than idle_timeout. Returns the number of bytes; 0: a pause was so long, on a
  * slow machine, that permitd may have closed the connection.
  */
-static size_t read_slowly(unsigned port)
+static size_t read_slowly(unsigned port, const char *path)
 {
     int fd = connect_small(port);
     char piece[PIECE + 1];
     size_t length = 0;
     ssize_t got;
     int64_t start = kit_now_us(), last = start, longest = 0;
-    send_all(fd, "GET /v1/semaphores/hall/slots?limit=1000 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    send_all(fd, text("GET %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", path));
     while ((got = recv(fd, piece, PIECE, MSG_WAITALL)) > 0) {
         int64_t now = kit_now_us();
         longest = now - last > longest ? now - last : longest;
@@ -276,11 +251,11 @@ Test(unread, client_that_reads_slowly_gets_everything, .timeout = 600)
     static const char *const flags[] = {"--idle-timeout", "3s", NULL};
     struct kit_permitd *permitd = own_permitd(flags);
     struct talk talk = talk_to(permitd->port);
-    make_hall(&talk);
-    say(&talk, 200, "GET", "/v1/semaphores/hall/slots?limit=1000", NULL);
+    const char *path = text("/v1/semaphores/%s/slots?limit=1000", hall(&talk, NULL));
+    say(&talk, 200, "GET", path, NULL);
     size_t length = 0;
     for (int i = 0; i < TRIES && !length; i++)
-        length = read_slowly(permitd->port);
+        length = read_slowly(permitd->port, path);
     cr_assert_gt(length, talk.reply.body_length, "%zu bytes of %zu and the head", length, talk.reply.body_length);
     talk_end(&talk);
     kit_permitd_stop(permitd);
