@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/user.h"
 
 enum {
     ACCEPT_MAX = 64, /* connections accepted in one callback */
@@ -267,16 +268,16 @@ static int bind_internet(const struct listen_address *address)
     return -1;
 }
 
-/* Returns true if a process accepts connections on the Unix socket, or may do so. */
-static bool path_is_served(const struct listen_address *address)
+/* Returns true if no process accepts connections on the Unix socket. Else, or if that cannot be known, sets errno. */
+static bool path_is_stale(const struct listen_address *address)
 {
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0)
-        return true;
-    bool refused =
-        connect(fd, (const struct sockaddr *)&address->socket, address->length) != 0 && errno == ECONNREFUSED;
+        return false;
+    int error = connect(fd, (const struct sockaddr *)&address->socket, address->length) == 0 ? 0 : errno;
     close(fd);
-    return !refused;
+    errno = error == EACCES ? EACCES : EADDRINUSE;
+    return error == ECONNREFUSED;
 }
 
 /* Removes the socket of a process that has ended. Leaves anything else, and sets errno. */
@@ -290,11 +291,7 @@ static bool remove_stale(const struct listen_address *address)
         errno = EEXIST;
         return false;
     }
-    if (path_is_served(address)) {
-        errno = EADDRINUSE;
-        return false;
-    }
-    return unlink(path) == 0 || errno == ENOENT;
+    return path_is_stale(address) && (unlink(path) == 0 || errno == ENOENT);
 }
 
 /* Returns a bound socket, or -1 with errno. Only its user and its group can connect. */
@@ -302,7 +299,8 @@ static int bind_path(struct listener *listener)
 {
     const struct listen_address *address = &listener->address;
     struct stat info;
-    if (!remove_stale(address))
+    bool is_safe = geteuid() != 0 || user_only_root_changes(address_path(address));
+    if (!is_safe || !remove_stale(address))
         return -1;
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0)
@@ -336,29 +334,44 @@ static bool check_protection(const struct server_settings *settings, const char 
     return false;
 }
 
-static bool listener_open(struct listener *listener, const char *text, struct buf *message)
+static bool listener_prepare(struct listener *listener, const char *text, struct buf *message)
 {
     struct server *server = listener->server;
-    bool by_path;
     if (!address_parse(text, &listener->address, message) ||
         !check_protection(&server->settings, text, &listener->address, message))
         return false;
-    if (listener->address.transport == CLIENT_TLS && !server->tls) {
+    if (listener->address.transport == CLIENT_TLS && !server->tls)
         buf_printf(message, "listen is %s: TLS requires tls_certificate and tls_key", text);
-        return false;
-    }
-    by_path = listener->address.transport == CLIENT_UNIX;
+    return listener->address.transport != CLIENT_TLS || server->tls;
+}
+
+/* Says why a listener cannot be opened, by errno. */
+static void append_reason(struct buf *message, const char *text, bool by_path)
+{
+    int error = errno;
+    buf_printf(message, "cannot listen on %s: %s", text, strerror(error));
+    if (error == EADDRINUSE)
+        buf_append_text(message, by_path ? "; another program serves it" : "; another program uses the port");
+    else if (error == EEXIST)
+        buf_append_text(message, "; it is not a socket");
+    else if (error == EACCES && by_path)
+        buf_printf(message, "; user %u must be able to write to its directory, and to the socket if it is there",
+                   (unsigned)geteuid());
+    else if (error == EPERM && by_path)
+        buf_append_text(message, "; other users than root can change its directory: name the user of permitd (--user)");
+}
+
+static bool listener_open(struct listener *listener, const char *text, struct buf *message)
+{
+    bool by_path = listener->address.transport == CLIENT_UNIX;
     listener->fd = by_path ? bind_path(listener) : bind_internet(&listener->address);
     if (listener->fd < 0 || listen(listener->fd, BACKLOG) != 0) {
-        const char *hint = errno == EEXIST       ? "; it is not a socket"
-                           : errno != EADDRINUSE ? ""
-                           : by_path             ? "; another program serves it"
-                                                 : "; another program uses the port";
-        buf_printf(message, "cannot listen on %s: %s%s", text, strerror(errno), hint);
+        append_reason(message, text, by_path);
         return false;
     }
     address_url(listener->fd, &listener->address, listener->url);
-    listener->acceptable = event_new(server->base, listener->fd, EV_READ | EV_PERSIST, on_acceptable, listener);
+    listener->acceptable =
+        event_new(listener->server->base, listener->fd, EV_READ | EV_PERSIST, on_acceptable, listener);
     return listener->acceptable && event_add(listener->acceptable, NULL) == 0;
 }
 
@@ -371,7 +384,19 @@ bool listeners_open(struct server *server, struct buf *message)
         }
         struct listener *listener = &server->listeners[server->listener_count++];
         *listener = (struct listener){.server = server, .fd = -1};
-        if (!listener_open(listener, *text, message))
+        if (!listener_prepare(listener, *text, message))
+            return false;
+        if (listener->address.transport != CLIENT_UNIX && !listener_open(listener, *text, message))
+            return false;
+    }
+    return true;
+}
+
+bool listeners_open_paths(struct server *server, struct buf *message)
+{
+    for (size_t i = 0; i < server->listener_count; i++) {
+        struct listener *listener = &server->listeners[i];
+        if (listener->address.transport == CLIENT_UNIX && !listener_open(listener, server->settings.listen[i], message))
             return false;
     }
     return true;

@@ -178,8 +178,10 @@ struct server {
 
 /* ---- listen.c ---- */
 
-/* Opens the listeners of the settings. On false `message` has the reason, unless there is no memory. */
+/* Opens the listeners but Unix sockets. On false `message` has the reason, unless there is no memory. */
 bool listeners_open(struct server *server, struct buf *message) MUST_CHECK;
+/* The same for Unix sockets. */
+bool listeners_open_paths(struct server *server, struct buf *message) MUST_CHECK;
 void listeners_pause(struct server *server);
 /* Closes the listeners and removes their Unix sockets. */
 void listeners_close(struct server *server);

@@ -176,6 +176,14 @@ bool server_open(const struct server_settings *settings, struct server **ret_ser
     return false;
 }
 
+bool server_open_paths(struct server *server, struct buf *message)
+{
+    bool open = listeners_open_paths(server, message);
+    if (!open && !message->length)
+        buf_append_text(message, "cannot create the HTTP server: no memory");
+    return open;
+}
+
 const char *server_url(const struct server *server)
 {
     return server->listeners[0].url;

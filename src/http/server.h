@@ -94,7 +94,7 @@ struct server_tls {
 
 struct server_settings {
     const char *const *listen; /* NULL-terminated: "127.0.0.1:7070", "https://[::]:7443", "unix:/run/permitd.sock"; read
-                                  only by server_open */
+                                  only by server_open and server_open_paths */
     bool insecure;             /* serve other machines without TLS or without credentials */
     bool has_credentials;      /* the hooks serve no client without a credential */
     struct server_tls tls;     /* read only by server_open, server_reload and server_check */
@@ -110,10 +110,15 @@ struct server_settings {
 };
 
 /*
- * Opens the listeners; clients can connect, but nothing is served yet. Settings are copied. On false `message` has the
- * reason.
+ * Opens the listeners, but for Unix sockets; clients can connect, but nothing is served yet. Settings are copied. On
+ * false `message` has the reason.
  */
 bool server_open(const struct server_settings *settings, struct server **ret_server, struct buf *message) MUST_CHECK;
+/*
+ * Opens the listeners on Unix sockets. To be called before the server runs, by the user that the process remains: the
+ * sockets are its own, and of its group. On false `message` has the reason.
+ */
+bool server_open_paths(struct server *server, struct buf *message) MUST_CHECK;
 /* Checks the files of TLS without opening anything. On false `message` has the reason. */
 bool server_check(const struct server_settings *settings, struct buf *message) MUST_CHECK;
 /* Returns the URL of the first listener, such as "http://127.0.0.1:7070". */
