@@ -474,3 +474,50 @@ Test(quotas, unread_answers_of_strangers_give_way_to_new_connections, .timeout =
     }
     free(path);
 }
+
+enum { HALVES = 300, HALF = 16200 };
+
+/* Connections that have sent half a head, and the answer that one of them got. */
+struct halves {
+    int fds[HALVES];
+    char answer[2048];
+};
+
+static bool one_is_answered(void *context)
+{
+    struct halves *halves = context;
+    for (int i = 0; i < HALVES; i++) {
+        ssize_t got = recv(halves->fds[i], halves->answer, sizeof halves->answer - 1, MSG_DONTWAIT);
+        if (got > 0) {
+            halves->answer[got] = '\0';
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Whatever memory a sanitizer needs, the memory of requests and answers is a sixteenth of max_memory at least. */
+Test(quotas, half_heads_of_strangers_leave_memory_for_others, .timeout = 300)
+{
+    static char half[HALF] = "GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: ";
+    char *path = kit_path("credentials");
+    write_credentials(path, "limited", "");
+    struct kit_permitd *permitd = own_permitd((const char *const[]){"--credentials", path, "--max-memory", "64MiB",
+                                                                    "--max-connections-per-address", "1000", NULL});
+    struct halves halves;
+    memset(half + strlen(half), 'a', sizeof half - strlen(half));
+    for (int i = 0; i < HALVES; i++) {
+        halves.fds[i] = kit_connect(permitd->port);
+        (void)!send(halves.fds[i], half, sizeof half, MSG_NOSIGNAL); /* it may be refused already */
+    }
+    cr_assert(kit_wait_until(one_is_answered, &halves, 60000));
+    cr_expect(strstr(halves.answer, "HTTP/1.1 429 ") && strstr(halves.answer, "unfinished requests of this client"),
+              "%s", halves.answer);
+    struct talk talk = talk_to(permitd->port);
+    say_with(&talk, 200, NULL, "POST", "/v1/batch", LIMITED, batch_of(200));
+    talk_end(&talk);
+    for (int i = 0; i < HALVES; i++)
+        close(halves.fds[i]);
+    kit_permitd_stop(permitd);
+    free(path);
+}
