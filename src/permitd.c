@@ -224,19 +224,31 @@ static bool check_user(struct permitd *permitd)
     return uid == geteuid();
 }
 
+/*
+ * Becomes the user that permitd remains: the owner of the data directory, or that of --user. Opens what must belong to
+ * this user: the data directory and the Unix sockets.
+ */
+static bool become_final_user(struct permitd *permitd)
+{
+    const struct settings *settings = &permitd->settings;
+    const struct private_server_options options = {
+        .directory = settings->data_dir, .user = data_dir_user_of(settings), .buffer_pool = settings->buffer_pool};
+    if (!become_named_user(permitd) ||
+        (settings->data_dir && !private_server_open(&options, &permitd->embedded, &permitd->message)))
+        return false;
+    return !permitd->server || server_open_paths(permitd->server, &permitd->message);
+}
+
 static bool open_database(struct permitd *permitd)
 {
     struct settings *settings = &permitd->settings;
     permitd->doctor.unsafe_multi_writer = settings->unsafe_multi_writer;
-    if (!become_named_user(permitd))
+    if (!become_final_user(permitd))
         return false;
     if (settings->data_dir) {
-        const struct private_server_options options = {
-            .directory = settings->data_dir, .user = data_dir_user_of(settings), .buffer_pool = settings->buffer_pool};
-        if (!private_server_open(&options, &permitd->embedded, &permitd->message))
-            return false;
         permitd->address = private_server_address(permitd->embedded);
-        bool ready = open_credentials(permitd, geteuid()) && wait_for_embedded(permitd);
+        bool ready = open_credentials(permitd, geteuid()) &&
+                     private_server_begin(permitd->embedded, &permitd->message) && wait_for_embedded(permitd);
         if (ready && geteuid() == 0)
             log_write(LOG_WARN, "the private MariaDB runs as root, as allow_root says: a fault in it has all rights",
                       NULL);
@@ -540,7 +552,7 @@ static bool open_probe(struct permitd *permitd)
     return !url || !*url || permitd->probe;
 }
 
-/* Starts permitd. The listener is opened before the database is started, so that an unusable address fails early. */
+/* Starts permitd. Listeners are opened before the database is started, so that an unusable address fails early. */
 static bool start(struct permitd *permitd)
 {
     return open_services(permitd) && open_credentials_first(permitd) && open_probe(permitd) && catch_signals(permitd) &&

@@ -75,8 +75,9 @@ void access_free(struct access *access)
 }
 
 /* Returns the counters of a principal. NULL: no memory. */
-static struct caller_counts *counts_of(struct access *access, const char *name)
+static struct caller_counts *counts_of(const struct exchange *exchange, const char *name)
 {
+    struct access *access = exchange->service->access;
     struct bytes key = bytes_of(name);
     struct map_node *node = map_find(&access->counts, key);
     if (node)
@@ -89,7 +90,7 @@ static struct caller_counts *counts_of(struct access *access, const char *name)
         free(counts);
         return NULL;
     }
-    quota_state_init(&counts->quotas);
+    quota_state_init(&counts->quotas, exchange->server);
     list_append(&access->listed, &counts->node);
     return counts;
 }
@@ -176,7 +177,10 @@ static void give_back_connection(struct session *session)
     session->counted = NULL;
 }
 
-/* Counts the connection for the caller, instead of for its last one. False: the exchange's answer is the refusal. */
+/*
+ * Counts the connection, and from now on its memory, for the caller instead of for its last one. False: the exchange's
+ * answer is the refusal.
+ */
 static bool take_connection(struct exchange *exchange)
 {
     struct caller_counts *counts = call_of(exchange)->caller.counts;
@@ -187,6 +191,7 @@ static bool take_connection(struct exchange *exchange)
     if (!quota_take(exchange, QUOTA_CONNECTIONS, 1))
         return false;
     session->counted = counts;
+    exchange->client->share = &counts->quotas.share;
     return true;
 }
 
@@ -212,7 +217,9 @@ static enum auth_result authenticate(const struct exchange *exchange, const char
     }
     enum auth_result result = access_identify(table, client, text, times, time(NULL), &until, &caller->principal);
     if (result == AUTH_OK) {
-        caller->counts = counts_of(exchange->service->access, caller->principal->name);
+        caller->counts = counts_of(exchange, caller->principal->name);
+        if (caller->counts)
+            quota_limit_answers(&caller->counts->quotas, &caller->principal->quotas);
         session_keep(client, table, value, until, caller);
     }
     return result;
@@ -501,6 +508,11 @@ static int64_t bytes_of_bodies(const struct caller_counts *counts)
     return counts->quotas.usage.under_way[QUOTA_BYTES];
 }
 
+static int64_t answers_of(const struct caller_counts *counts)
+{
+    return (int64_t)atomic_load(&counts->quotas.share.answering.used);
+}
+
 /* One row for each metric with the label `principal` only. */
 static const struct {
     const char *name;
@@ -513,6 +525,7 @@ static const struct {
     {"permitd_principal_connections", "gauge", "Open connections of a principal.", connections_of},
     {"permitd_principal_waiting", "gauge", "Acquires of a principal that wait.", waiting_of},
     {"permitd_principal_bytes", "gauge", "Bytes of bodies of a principal's requests under way.", bytes_of_bodies},
+    {"permitd_principal_answers", "gauge", "Bytes of a principal's answers that are made or not read.", answers_of},
 };
 
 /* Labels need no escaping: names of principals have neither quote, backslash nor line end. */

@@ -150,6 +150,8 @@ bool request_batch(struct exchange *exchange)
     enum permit_status status = wire_read_body(exchange->body, &limit, &table, &list, &exchange->arena, message);
     if (!quota_take(exchange, QUOTA_RATE, status == PERMIT_OK ? (int64_t)list.count : 1))
         return true;
+    if (!quota_has_answers(exchange))
+        return true;
     if (status == PERMIT_OK)
         status = read_operations(exchange, &list);
     if (status != PERMIT_OK)

@@ -3,14 +3,14 @@
 
 struct batch_items *call_make_batch(struct call *call, size_t count)
 {
-    const struct buf *body = &call->exchange.answer.body;
-    struct batch_items *batch = arena_alloc(&call->exchange.arena, sizeof *batch);
-    struct batch_item *items = arena_array(&call->exchange.arena, count, sizeof *items);
+    struct arena *arena = &call->exchange.arena;
+    struct batch_items *batch = arena_alloc(arena, sizeof *batch);
+    struct batch_item *items = arena_array(arena, count, sizeof *items);
     if (!batch || !items)
         return NULL;
     batch->items = items;
-    buf_init(&batch->pieces, body->max);
-    batch->pieces.budget = body->budget;
+    buf_init(&batch->pieces, call->exchange.answer.body.max);
+    batch->pieces.budget = arena->budget; /* the answer itself counts in the share of its client */
     pthread_mutex_init(&batch->mutex, NULL);
     call->batch = batch;
     call->item_count = count;

@@ -150,6 +150,9 @@ static void append_server(struct buf *out, const struct server_counts *counts)
                   counts->buffered);
     append_number(out, "permitd_http_memory_refused_total", "counter",
                   "Requests and answers refused memory by max_memory.", counts->memory_refused);
+    append_number(out, "permitd_http_share_refused_total", "counter",
+                  "Requests and answers refused memory by the share of their address or principal.",
+                  counts->share_refused);
     append_head(out, "permitd_http_answers_total", "counter", "Answers by class of status.");
     for (unsigned class = 2; class < ARRAY_LENGTH(counts->answers); class ++)
         buf_printf(out, "permitd_http_answers_total{class=\"%uxx\"} %llu\n", class,
@@ -231,6 +234,6 @@ bool ops_metrics(struct exchange *exchange)
 
 bool ops_openapi(struct exchange *exchange)
 {
-    buf_append(&exchange->answer.body, openapi_text, openapi_length);
+    exchange->answer.constant = (struct bytes){openapi_text, openapi_length};
     return true;
 }

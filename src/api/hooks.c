@@ -39,6 +39,7 @@ const struct server_hooks api_hooks = {
     .readmit = access_readmit,
     .handle = routes_handle,
     .refuse = problem_write,
+    .refuse_share = quota_refuse_share,
     .time_out = time_out,
     .abandon = abandon,
     .may_wait = access_may_wait,

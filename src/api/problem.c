@@ -53,6 +53,7 @@ void problem_head(struct answer *answer, enum permit_status status, int64_t retr
     answer->retry_after_ms = problem_retry_ms(status, retry_after_ms);
     answer->authenticate = status == PERMIT_UNAUTHENTICATED ? "Bearer" : NULL;
     answer->etag[0] = '\0';
+    answer->constant = (struct bytes){0};
 }
 
 void problem_write(struct answer *answer, const char *request_id, enum permit_status status, const char *detail)

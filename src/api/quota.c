@@ -6,10 +6,12 @@
 #include "api/call.h"
 #include "api/problem.h"
 #include "base/clock.h"
+#include "http/server.h"
 
-void quota_state_init(struct quota_state *state)
+void quota_state_init(struct quota_state *state, struct server *server)
 {
     *state = (struct quota_state){0};
+    server_share_init(server, &state->share);
     pthread_mutex_init(&state->mutex, NULL);
 }
 
@@ -27,15 +29,15 @@ static void note_taken(struct caller *caller, enum quota quota, int64_t amount)
         caller->waits = true;
 }
 
-static bool refuse(struct exchange *exchange, const struct principal *principal, enum quota quota, mono_us wait)
+static bool refuse(struct exchange *exchange, enum quota quota, int64_t limit, mono_us wait)
 {
     static const char *const per[] = {
         [QUOTA_CONNECTIONS] = "",   [QUOTA_WAITING] = "",        [QUOTA_BYTES] = " under way",
-        [QUOTA_RATE] = " a second", [QUOTA_UNITS] = " a minute",
+        [QUOTA_RATE] = " a second", [QUOTA_UNITS] = " a minute", [QUOTA_ANSWERS] = " bytes unread",
     };
     char detail[PRINCIPAL_NAME_MAX + 100];
-    snprintf(detail, sizeof detail, "%s is beyond its quota: %s = %lld%s", principal->name, quota_word(quota),
-             (long long)principal->quotas.limits[quota], per[quota]);
+    snprintf(detail, sizeof detail, "%s is beyond its quota: %s = %lld%s", access_principal(exchange)->name,
+             quota_word(quota), (long long)limit, per[quota]);
     problem_answer_after(exchange, PERMIT_TOO_MANY, detail, (wait + US_PER_MS - 1) / US_PER_MS);
     return false;
 }
@@ -57,9 +59,40 @@ bool quota_take(struct exchange *exchange, enum quota quota, int64_t amount)
     state->limited[quota] |= is_limited;
     pthread_mutex_unlock(&state->mutex);
     if (!taken)
-        return refuse(exchange, caller->principal, quota, wait);
+        return refuse(exchange, quota, quotas->limits[quota], wait);
     note_taken(caller, quota, amount);
     return true;
+}
+
+void quota_limit_answers(struct quota_state *state, const struct quotas *quotas)
+{
+    pthread_mutex_lock(&state->mutex);
+    state->limited[QUOTA_ANSWERS] |= quotas->limits[QUOTA_ANSWERS] != 0;
+    pthread_mutex_unlock(&state->mutex);
+    atomic_store(&state->share.answering.limit, (size_t)quotas->limits[QUOTA_ANSWERS]);
+}
+
+void quota_refuse_share(struct exchange *exchange)
+{
+    struct quota_state *state = call_of(exchange)->caller.quotas;
+    if (!state) {
+        problem_answer(exchange, PERMIT_TOO_MANY, "too much memory for unread answers to clients without a credential");
+        return;
+    }
+    pthread_mutex_lock(&state->mutex);
+    state->refused[QUOTA_ANSWERS]++;
+    state->limited[QUOTA_ANSWERS] = true;
+    pthread_mutex_unlock(&state->mutex);
+    (void)refuse(exchange, QUOTA_ANSWERS, (int64_t)budget_limit(&state->share.answering), 0);
+}
+
+bool quota_has_answers(struct exchange *exchange)
+{
+    const struct quota_state *state = call_of(exchange)->caller.quotas;
+    if (!state || atomic_load(&state->share.answering.used) < budget_limit(&state->share.answering))
+        return true;
+    quota_refuse_share(exchange);
+    return false;
 }
 
 void quota_give_back(struct quota_state *state, enum quota quota, int64_t amount)

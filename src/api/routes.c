@@ -153,7 +153,7 @@ static bool check_origin(struct exchange *exchange)
     struct service *service = exchange->service;
     unsigned origins, sites;
     struct origin origin = {
-        .host = bytes_of(exchange_header(exchange, "Host", NULL)),
+        .host = exchange_host(exchange),
         .origin = bytes_of(exchange_header(exchange, "Origin", &origins)),
         .sec_fetch_site = bytes_of(exchange_header(exchange, "Sec-Fetch-Site", &sites)),
     };

@@ -3,6 +3,9 @@
  * A limit on the memory that the buffers and arenas of several threads hold together. Exceeding it fails like an
  * allocation. Small pieces are not counted and never refused, so short requests are served whatever the long ones hold;
  * the limit must leave memory for them.
+ *
+ * A share is a budget of one client, in another one: each piece counts in both, and must fit into both. A piece that is
+ * alone in its share only has to fit into the other one, so that none is too large for its share for ever.
  */
 #ifndef BASE_BUDGET_H
 #define BASE_BUDGET_H
@@ -13,10 +16,15 @@
 
 enum { BUDGET_SMALL = 2048 }; /* bytes; the largest piece that is not counted */
 
+enum budget_result { BUDGET_OK, BUDGET_FULL, BUDGET_SHARE_FULL };
+
 struct budget {
     atomic_size_t used;
-    atomic_size_t limit;
-    atomic_size_t refused; /* number of refusals */
+    atomic_size_t limit;         /* bytes; 0: that of `whole` divided by `part` */
+    atomic_size_t refused;       /* number of refusals because of this limit */
+    atomic_size_t share_refused; /* the same because of the limit of a share in it; counted in the outermost budget */
+    struct budget *whole;        /* it is a share of this one, which lives longer; NULL: it is no share */
+    size_t part;
 };
 
 static inline size_t budget_counted(size_t size)
@@ -24,32 +32,25 @@ static inline size_t budget_counted(size_t size)
     return size > BUDGET_SMALL ? size : 0;
 }
 
+/* Returns the limit that holds now. */
+size_t budget_limit(const struct budget *budget);
+
+/* As budget_change, for counted numbers of bytes that differ. */
+enum budget_result budget_change_counted(struct budget *budget, size_t before, size_t after);
+
 /*
- * Accounts for a piece that changes from `from` to `to` bytes. False: the limit would be exceeded, and nothing is
- * changed; never false if the piece shrinks. budget NULL: no limit.
+ * Accounts for a piece that changes from `from` to `to` bytes. Not BUDGET_OK: a limit would be exceeded, and nothing is
+ * changed; always BUDGET_OK if the piece shrinks. budget NULL: no limit.
  */
-static inline bool budget_change(struct budget *budget, size_t from, size_t to)
+static inline enum budget_result budget_change(struct budget *budget, size_t from, size_t to)
 {
     size_t before = budget_counted(from), after = budget_counted(to);
-    if (!budget || before == after)
-        return true;
-    if (after < before) {
-        atomic_fetch_sub_explicit(&budget->used, before - after, memory_order_relaxed);
-        return true;
-    }
-    size_t more = after - before;
-    size_t used = atomic_fetch_add_explicit(&budget->used, more, memory_order_relaxed);
-    size_t limit = atomic_load_explicit(&budget->limit, memory_order_relaxed);
-    if (used <= limit && more <= limit - used)
-        return true;
-    atomic_fetch_sub_explicit(&budget->used, more, memory_order_relaxed);
-    atomic_fetch_add_explicit(&budget->refused, 1, memory_order_relaxed);
-    return false;
+    return budget && before != after ? budget_change_counted(budget, before, after) : BUDGET_OK;
 }
 
 static inline bool budget_take(struct budget *budget, size_t size)
 {
-    return budget_change(budget, 0, size);
+    return budget_change(budget, 0, size) == BUDGET_OK;
 }
 
 static inline void budget_give(struct budget *budget, size_t size)

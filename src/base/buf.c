@@ -33,22 +33,23 @@ void buf_empty(struct buf *buf, size_t most)
     buf_clear(buf);
 }
 
-/* Resizes the memory, within the budget. False: not possible; the buffer is unchanged. */
-static bool buf_resize(struct buf *buf, size_t capacity)
+/* Resizes the memory, within the budget. Returns 0 or the fault; then the buffer is unchanged. */
+static unsigned buf_resize(struct buf *buf, size_t capacity)
 {
     bool grows = capacity > buf->capacity;
-    if (grows && !budget_change(buf->budget, buf->capacity, capacity))
-        return false;
+    enum budget_result result = grows ? budget_change(buf->budget, buf->capacity, capacity) : BUDGET_OK;
+    if (result != BUDGET_OK)
+        return result == BUDGET_SHARE_FULL ? BUF_SHARE_FULL : BUF_NO_MEMORY;
     char *data = realloc(buf->data, capacity);
     if (!data && grows)
         (void)budget_change(buf->budget, capacity, buf->capacity);
     if (!data)
-        return false;
+        return BUF_NO_MEMORY;
     if (!grows)
         (void)budget_change(buf->budget, buf->capacity, capacity);
     buf->data = data;
     buf->capacity = capacity;
-    return true;
+    return 0;
 }
 
 void buf_fit(struct buf *buf)
@@ -76,10 +77,8 @@ static bool buf_reserve(struct buf *buf, size_t more)
         capacity *= 2;
     if (capacity > max)
         capacity = max + 1;
-    if (buf_resize(buf, capacity))
-        return true;
-    buf->broken = BUF_NO_MEMORY;
-    return false;
+    buf->broken = buf_resize(buf, capacity);
+    return !buf->broken;
 }
 
 void buf_append(struct buf *buf, const void *data, size_t length)

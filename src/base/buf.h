@@ -13,7 +13,7 @@
 struct budget;
 
 /* Reasons for `broken`. */
-enum buf_fault { BUF_TOO_LONG = 1, BUF_NO_MEMORY = 2 };
+enum buf_fault { BUF_TOO_LONG = 1, BUF_NO_MEMORY = 2, BUF_SHARE_FULL = 4 /* budget.h */ };
 
 struct buf {
     char *data; /* zero-terminated; NULL before the first append */

@@ -15,4 +15,10 @@ bool user_find(const char *name, uid_t *ret_uid, gid_t *ret_gid, struct buf *mes
  * the group `gid`.
  */
 bool user_become(uid_t uid, gid_t gid, struct buf *message) MUST_CHECK;
+/*
+ * Returns true if only root can change the directories of this path, and a sticky one, as /tmp, may be among them. Then
+ * root may create or remove the last part; in a directory of another user it could be led to any other place. False:
+ * errno is EPERM, or says why they cannot be looked at.
+ */
+bool user_only_root_changes(const char *path) MUST_CHECK;
 #endif

@@ -316,6 +316,7 @@ static const struct word words[] = {
     {"bytes", true, take_quota},
     {"rate", true, take_quota},
     {"units", true, take_quota},
+    {"answers", true, take_quota},
 };
 
 static bool refuse_word(const char *name, struct buf *why)

@@ -5,16 +5,21 @@
 
 #include "base/config.h"
 
+#define NO_LIMIT "no limit"
+
 /* One row for each quota. */
 static const struct {
     const char *word;
     mono_us period;
+    bool is_size;        /* of bytes */
+    const char *without; /* what holds if the file does not give it */
 } rows[] = {
-    [QUOTA_CONNECTIONS] = {"connections", 0},
-    [QUOTA_WAITING] = {"waiting", 0},
-    [QUOTA_BYTES] = {"bytes", 0},
-    [QUOTA_RATE] = {"rate", US_PER_SECOND},
-    [QUOTA_UNITS] = {"units", 60 * (mono_us)US_PER_SECOND},
+    [QUOTA_CONNECTIONS] = {"connections", 0, false, NO_LIMIT},
+    [QUOTA_WAITING] = {"waiting", 0, false, NO_LIMIT},
+    [QUOTA_BYTES] = {"bytes", 0, true, NO_LIMIT},
+    [QUOTA_RATE] = {"rate", US_PER_SECOND, false, NO_LIMIT},
+    [QUOTA_UNITS] = {"units", 60 * (mono_us)US_PER_SECOND, false, NO_LIMIT},
+    [QUOTA_ANSWERS] = {"answers", 0, true, "half of the memory for answers"},
 };
 
 const char *quota_word(enum quota quota)
@@ -39,12 +44,12 @@ bool quota_parse(enum quota quota, const char *text, int64_t *ret_limit, struct 
 {
     int64_t limit;
     bool is_number = text[strspn(text, "0123456789")] == '\0';
-    if ((quota == QUOTA_BYTES || is_number) && config_parse_size(text, &limit) && limit >= 1 && limit <= QUOTA_MAX) {
+    if ((rows[quota].is_size || is_number) && config_parse_size(text, &limit) && limit >= 1 && limit <= QUOTA_MAX) {
         *ret_limit = limit;
         return true;
     }
-    buf_printf(why, "%s is a whole number from 1 to %lld%s; leave the line out for no limit", rows[quota].word,
-               QUOTA_MAX, quota == QUOTA_BYTES ? ", or a size such as 64MiB" : "");
+    buf_printf(why, "%s is a whole number from 1 to %lld%s; leave the line out for %s", rows[quota].word, QUOTA_MAX,
+               rows[quota].is_size ? ", or a size such as 64MiB" : "", rows[quota].without);
     return false;
 }
 

@@ -15,11 +15,12 @@ enum quota {
     QUOTA_BYTES,       /* of bodies whose requests have no answer yet */
     QUOTA_RATE,        /* operations a second */
     QUOTA_UNITS,       /* units and slots that PUT makes, a minute */
+    QUOTA_ANSWERS,     /* bytes of answers that are made, or that no client has read; a share (base/budget.h) */
     QUOTA_COUNT,
 };
 
 struct quotas {
-    int64_t limits[QUOTA_COUNT]; /* 1 to QUOTA_MAX; 0: no limit */
+    int64_t limits[QUOTA_COUNT]; /* 1 to QUOTA_MAX; 0: the file has none */
 };
 
 #define QUOTA_MAX BUCKET_MAX_RATE
@@ -30,7 +31,10 @@ const char *quota_word(enum quota quota);
 mono_us quota_period(enum quota quota);
 /* Returns the quota of a word; QUOTA_COUNT: none. */
 enum quota quota_of_word(const char *word);
-/* Reads a limit: a whole number from 1 to QUOTA_MAX; of bytes a size such as 64MiB. Otherwise `why` has what is expected. */
+/*
+ * Reads a limit: a whole number from 1 to QUOTA_MAX, or of bytes a size such as 64MiB. Otherwise `why` has what is
+ * expected.
+ */
 bool quota_parse(enum quota quota, const char *text, int64_t *ret_limit, struct buf *why) MUST_CHECK;
 
 /* The present use of the quotas of one principal. Zeroed: none. */

@@ -4,6 +4,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -58,10 +59,10 @@ void connection_move(struct connection *connection, enum connection_state state)
     connection->state = state;
     connection->since = connection->server->now;
     list_append(&connection->server->connections[state], &connection->node);
-    if (state != CONNECTION_READING)
+    if (state != CONNECTION_READING && (state != CONNECTION_SENDING || !connection_is_stranger(connection)))
         return;
     list_append(&connection->peer->idle, &connection->of_peer);
-    server_resume_accepting(connection->server); /* this idle connection can be closed for a new one */
+    server_resume_accepting(connection->server); /* this connection can be closed for a new one */
 }
 
 /*
@@ -222,6 +223,8 @@ void connection_watch_close(struct connection *connection)
 /* Keeps input that arrives before it can be processed. Pauses reading while it has READ_AHEAD bytes or more. */
 static void read_ahead(struct connection *connection, struct bytes input)
 {
+    if (!connection->ahead.capacity)
+        connection->ahead.budget = &connection->client.share->receiving;
     buf_append(&connection->ahead, input.data, input.length);
     if (connection->ahead.broken) { /* the lost input cannot be read again */
         client_closed(connection);
@@ -283,11 +286,24 @@ static void read_socket(struct connection *connection)
     }
 }
 
-/* All of an answer is in the socket: continues with the next request, or closes the connection. */
-static void answer_written(struct connection *connection)
+/* Returns true if the client has read its answers, or nearly all of them are on their way to it. */
+static bool socket_takes_output(const struct connection *connection)
+{
+    struct pollfd polled = {.fd = connection->fd, .events = POLLOUT};
+    return poll(&polled, 1, 0) != 0;
+}
+
+/*
+ * All of an answer is in the socket: continues with the next request, or closes the connection. `unread`: so much of
+ * the answers may be unread that the next one must not begin.
+ */
+static void answer_written(struct connection *connection, bool unread)
 {
     bool more_comes = connection->refused || connection->more;
-    if (!connection->closes) {
+    if (!connection->closes && unread && !socket_takes_output(connection)) {
+        connection_move(connection, CONNECTION_SENDING);
+        connection_await_output(connection);
+    } else if (!connection->closes) {
         connection_move(connection, CONNECTION_READING);
     } else if (more_comes && !connection->ended) {
         if (connection->tls)
@@ -327,18 +343,20 @@ static void free_body(const void *data, size_t length, void *context)
 }
 
 /*
- * Adds the body from offset `from` to the output. Takes over the body's memory. False: out of memory; the body is
- * released.
+ * Adds the body from offset `from` to the output. Takes over `memory`, which has the body; NULL: the body is constant.
+ * False: out of memory; `memory` is released.
  */
-static bool output_body(struct evbuffer *output, struct buf *body, size_t from)
+static bool output_body(struct evbuffer *output, struct bytes body, size_t from, struct buf *memory)
 {
+    if (!memory)
+        return evbuffer_add_reference(output, body.data + from, body.length - from, NULL, NULL) == 0;
     struct buf *rest = malloc(sizeof *rest);
     if (!rest) {
-        buf_release(body);
+        buf_release(memory);
         return false;
     }
-    *rest = *body;
-    *body = (struct buf){.max = rest->max, .budget = rest->budget};
+    *rest = *memory;
+    *memory = (struct buf){.max = rest->max, .budget = rest->budget};
     buf_fit(rest);
     if (evbuffer_add_reference(output, rest->data + from, rest->length - from, free_body, rest) == 0)
         return true;
@@ -400,16 +418,25 @@ static ssize_t send_output(struct connection *connection)
     return sent;
 }
 
-/* Writes `output` as far as the socket accepts it. Returns true if nothing is left. Closes a broken connection. */
+/*
+ * Writes `output` as far as the socket accepts it. Returns true if nothing is left. Closes a broken connection. If the
+ * socket accepts some of it, the client has read, and its time begins again.
+ */
 static bool flush_output(struct connection *connection)
 {
+    bool progress = false;
     while (connection->output && evbuffer_get_length(connection->output)) {
-        if (send_output(connection) > 0)
+        if (send_output(connection) > 0) {
+            progress = true;
             continue;
-        if (errno == EAGAIN || errno == EINTR)
-            connection_await_output(connection);
-        else
+        }
+        if (errno != EAGAIN && errno != EINTR) {
             connection_close(connection);
+            return false;
+        }
+        if (progress && connection->state == CONNECTION_SENDING)
+            connection_move(connection, CONNECTION_SENDING);
+        connection_await_output(connection);
         return false;
     }
     connection_stop_awaiting_output(connection);
@@ -424,7 +451,7 @@ static void write_socket(struct connection *connection)
     if (connection->tls && !connection->paused && !connection->ended)
         event_active(connection->readable, EV_READ, 0); /* reading may have waited for it */
     if (connection->state == CONNECTION_SENDING) {
-        answer_written(connection);
+        answer_written(connection, true);
         connection_read(connection);
     }
 }
@@ -449,18 +476,15 @@ void connection_await_output(struct connection *connection)
  * answer is sent completely or not at all: if there is no memory for the rest, the connection is closed and the client
  * has to repeat the request.
  */
-static bool write_all(struct connection *connection, struct bytes head, struct buf *body)
+static bool write_all(struct connection *connection, struct bytes head, struct bytes body, struct buf *memory)
 {
-    size_t length = body ? body->length : 0;
-    struct bytes all_of_body = {body ? body->data : NULL, length};
     size_t sent = 0;
     bool waits = connection->output && evbuffer_get_length(connection->output);
     if (!waits) { /* else earlier output is first; a write error shows again with the rest */
-        ssize_t now = connection->tls ? send_record(connection, head, all_of_body)
-                                      : send_plain(connection->fd, head, all_of_body);
+        ssize_t now = connection->tls ? send_record(connection, head, body) : send_plain(connection->fd, head, body);
         sent = now > 0 ? (size_t)now : 0;
     }
-    if (sent == head.length + length)
+    if (sent == head.length + body.length)
         return true;
     if (!connection->output)
         connection->output = evbuffer_new();
@@ -469,8 +493,8 @@ static bool write_all(struct connection *connection, struct bytes head, struct b
         kept = evbuffer_add(connection->output, head.data + sent, head.length - sent) == 0;
         sent = head.length;
     }
-    if (kept && sent < head.length + length)
-        kept = output_body(connection->output, body, sent - head.length);
+    if (kept && sent < head.length + body.length)
+        kept = output_body(connection->output, body, sent - head.length, memory);
     if (!kept)
         connection_close(connection);
     else if (connection->tls)
@@ -482,14 +506,16 @@ static bool write_all(struct connection *connection, struct bytes head, struct b
 
 bool connection_send_continue(struct connection *connection)
 {
-    (void)write_all(connection, BYTES("HTTP/1.1 100 Continue\r\n\r\n"), NULL);
+    (void)write_all(connection, BYTES("HTTP/1.1 100 Continue\r\n\r\n"), (struct bytes){0}, NULL);
     return connection->state != CONNECTION_CLOSED;
 }
 
-void connection_answer(struct connection *connection, struct bytes head, struct buf *body)
+void connection_answer(struct connection *connection, struct bytes head, struct bytes body, struct buf *memory)
 {
-    if (write_all(connection, head, body))
-        answer_written(connection);
+    /* The next request of a client that does not pipeline shows that it has read the answer. */
+    bool unread = head.length + body.length > BUDGET_SMALL || connection->more || connection->ahead.length;
+    if (write_all(connection, head, body, memory))
+        answer_written(connection, unread);
     else if (connection->state != CONNECTION_CLOSED)
         connection_move(connection, CONNECTION_SENDING);
 }

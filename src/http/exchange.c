@@ -3,8 +3,8 @@
 
 #include <stdlib.h>
 
-#include "base/budget.h"
 #include "http/parser.h"
+#include "http/share.h"
 
 enum {
     ARENA_CHUNK = 192,    /* enough for a usual acquire */
@@ -28,21 +28,33 @@ struct exchange *exchange_new(size_t size, struct budget *answering)
         return NULL;
     arena_init(&exchange->arena, ARENA_CHUNK, ARENA_MAX);
     buf_init(&exchange->answer.body, ANSWER_MAX);
-    exchange->arena.budget = exchange->answer.body.budget = answering;
+    exchange->arena.budget = answering;
     answer_reset(&exchange->answer);
     return exchange;
 }
 
-bool exchange_make_parser(struct exchange *exchange, struct budget *receiving)
+bool exchange_make_parser(struct exchange *exchange)
 {
     if (exchange->parser)
         return true;
     exchange->parser = calloc(1, sizeof *exchange->parser);
     if (!exchange->parser)
         return false;
-    exchange->parser->text.budget = exchange->parser->body.budget = receiving;
     parser_begin(exchange->parser);
     return true;
+}
+
+static void use_budget(struct buf *buf, struct budget *budget)
+{
+    if (budget_counted(buf->capacity) == 0)
+        buf->budget = budget;
+}
+
+void exchange_use_share(struct exchange *exchange, struct share *share)
+{
+    use_budget(&exchange->parser->text, &share->receiving);
+    use_budget(&exchange->parser->body, &share->receiving);
+    use_budget(&exchange->answer.body, &share->answering);
 }
 
 static void drop_parser(struct exchange *exchange)
@@ -86,6 +98,7 @@ void exchange_clear(struct exchange *exchange)
         parser_begin(exchange->parser);
     }
     exchange->connection = NULL;
+    exchange->peer = NULL;
     exchange->head_only = exchange->is_old = exchange->keep_alive = exchange->has_body = false;
     exchange->off_loop = (struct off_loop){0};
     exchange->may_wait = exchange->wait_ended = false;

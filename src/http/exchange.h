@@ -30,8 +30,10 @@ struct budget;
 struct connection;
 struct exchange;
 struct parser;
+struct peer;
 struct server;
 struct service;
+struct share;
 
 enum http_method { METHOD_GET, METHOD_PUT, METHOD_POST, METHOD_DELETE, METHOD_OPTIONS, METHOD_OTHER };
 
@@ -53,14 +55,16 @@ struct client {
     uid_t uid;                      /* CLIENT_UNIX: of the peer */
     const char **certificate_names; /* CLIENT_TLS: the names of its verified certificate, "DNS:a.example", "CN=a" */
     size_t certificate_name_count;
-    char address[64]; /* for the log: "10.0.0.7:51234", "unix:1000" */
-    void *session;    /* state of the hooks; the hook end_session frees it */
+    char address[64];    /* for the log: "10.0.0.7:51234", "unix:1000" */
+    struct share *share; /* that of its address, until the hook `admit` replaces it by that of a principal */
+    void *session;       /* state of the hooks; the hook end_session frees it */
 };
 
 /* An answer. The body is JSON unless content_type says otherwise. */
 struct answer {
     int http_status;
     struct buf body;
+    struct bytes constant; /* text that lives as long as the process and is sent instead of `body`; data NULL: none */
     const char *content_type; /* constant text */
     const char *allow;        /* value of Allow, for 405 and OPTIONS; in the arena or constant */
     const char *authenticate; /* value of WWW-Authenticate; constant text; NULL: none */
@@ -120,6 +124,7 @@ struct exchange {
     /* The server's own. Only the loop's thread uses these members. */
     struct parser *parser;         /* reads the request; NULL: freed, because the exchange may wait for long */
     struct connection *connection; /* NULL: already answered, or the client has disconnected */
+    struct peer *peer;             /* of the connection; it lives as long as the exchange, which may use its share */
     struct heap_node by_deadline;
     bool rechecks;         /* server_recheck ran while its handler did: its wait is checked when it begins */
     bool answered_late;    /* the loop has sent the timeout answer; it names the key, so the client knows it */
@@ -135,12 +140,14 @@ static inline bool exchange_is_handled(const struct exchange *exchange)
 }
 
 /*
- * Returns an empty exchange, which begins an object of `size` zeroed bytes. `answering` is the budget of its arena and
- * its answer; NULL: unlimited. NULL: out of memory.
+ * Returns an empty exchange, which begins an object of `size` zeroed bytes. `answering` is the budget of its arena;
+ * NULL: unlimited. NULL: out of memory.
  */
 struct exchange *exchange_new(size_t size, struct budget *answering) MUST_CHECK;
-/* Allocates the parser if the exchange has none; `receiving` is its budget. False: out of memory. */
-bool exchange_make_parser(struct exchange *exchange, struct budget *receiving) MUST_CHECK;
+/* Allocates the parser if the exchange has none. False: out of memory. */
+bool exchange_make_parser(struct exchange *exchange) MUST_CHECK;
+/* Counts request and answer in this share from now on. What is counted already stays where it is. */
+void exchange_use_share(struct exchange *exchange, struct share *share);
 /* Resets the exchange for the next request. Keeps small buffers. */
 void exchange_clear(struct exchange *exchange);
 /* Accepts NULL. */
@@ -152,6 +159,8 @@ void exchange_drop_request(struct exchange *exchange);
 void exchange_finish(struct exchange *exchange);
 /* Returns true and sets *ret_length if the request says how long its body is. False: it is chunked. As the headers. */
 bool exchange_body_length(const struct exchange *exchange, uint64_t *ret_length) MUST_CHECK;
+/* Returns the host and port that the request is for, as parser_host. As the headers. */
+struct bytes exchange_host(const struct exchange *exchange);
 /*
  * Returns the first value of a request header; NULL: absent. *ret_times (may be NULL) is set to the number of such
  * headers. Only valid while the handler runs.

@@ -12,11 +12,15 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/user.h"
 
 enum {
     ACCEPT_MAX = 64, /* connections accepted in one callback */
     BACKLOG = 4096,
     UNIX_MODE_MASK = 0117, /* a Unix socket is created with the mode 0660 */
+    KERNEL_BUFFER = 65536, /* bytes of a connection that the kernel keeps, in each direction; it doubles the number, for
+                              its own use */
+    UNSENT_MAX = 16384,    /* the socket takes no output while the kernel has so many bytes that it cannot send */
 };
 
 /* ---- accepting ---- */
@@ -45,13 +49,21 @@ static void pause_accepting(struct server *server)
     server->accept_paused = true;
 }
 
-/* Returns the connection to close for a new one: the longest lingering one, else the longest idle one. NULL: none. */
+/*
+ * Returns the connection to close for a new one: the longest lingering one, else the longest idle one, else that of the
+ * stranger who has not read for the longest time. NULL: none.
+ */
 static struct connection *longest_idle(struct server *server)
 {
     static const enum connection_state states[] = {CONNECTION_LINGERING, CONNECTION_READING, CONNECTION_HANDSHAKING};
     for (size_t i = 0; i < ARRAY_LENGTH(states); i++)
         if (!list_empty(&server->connections[states[i]]))
             return LIST_ENTRY(server->connections[states[i]].next, struct connection, node);
+    list_for_each (node, following, &server->connections[CONNECTION_SENDING]) {
+        struct connection *connection = LIST_ENTRY(node, struct connection, node);
+        if (connection_is_stranger(connection))
+            return connection;
+    }
     return NULL;
 }
 
@@ -78,11 +90,16 @@ static void log_full(struct server *server)
               "connections", connections, NULL);
 }
 
-/* Returns the user of the peer of a Unix socket; -1, which is no user, if it is unknown. */
-static uid_t peer_user(int fd)
+/*
+ * Limits what the kernel keeps of answers; a Unix socket inherits no limit. Returns the user of the peer; -1, which is
+ * no user, if it is unknown.
+ */
+static uid_t accept_unix(int fd)
 {
     struct ucred peer;
     socklen_t length = sizeof peer;
+    int most = KERNEL_BUFFER;
+    (void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &most, sizeof most);
     return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 ? peer.uid : (uid_t)-1;
 }
 
@@ -97,15 +114,15 @@ static struct connection *connection_new(const struct listener *listener, int fd
     connection->server = server;
     connection->fd = fd;
     connection->client.transport = listener->address.transport;
-    connection->client.uid = connection->client.transport == CLIENT_UNIX ? peer_user(fd) : (uid_t)-1;
+    connection->client.uid = connection->client.transport == CLIENT_UNIX ? accept_unix(fd) : (uid_t)-1;
     buf_init(&connection->ahead, 2 * READ_AHEAD + INPUT_SIZE);
-    connection->ahead.budget = &server->receiving;
     list_init(&connection->node);
     list_init(&connection->of_peer);
     list_init(&connection->of_new);
-    connection->peer = peer_join(&server->peers, address, connection->client.uid);
+    connection->peer = peer_join(&server->peers, address, connection->client.uid, &server->strangers);
     if (!connection->peer)
         goto err_allocated;
+    connection->client.share = server->settings.has_credentials ? &connection->peer->share : &server->memory;
     address_print(address, connection->client.uid, connection->client.address, sizeof connection->client.address);
     if (connection_open(connection))
         return connection;
@@ -216,16 +233,34 @@ static void on_acceptable(evutil_socket_t fd, short what, void *context)
 
 /* ---- opening ---- */
 
-/* Returns a bound socket, or -1 with errno. On Linux, accepted sockets inherit TCP_NODELAY. */
+/*
+ * Sets the options of a listener; on Linux, accepted sockets inherit them. Without limits the kernel keeps megabytes
+ * for a client that does not read, and for one that sends while permitd does not read.
+ */
+static bool set_options(int fd)
+{
+    static const struct {
+        int level;
+        int name;
+        int value;
+    } options[] = {
+        {SOL_SOCKET, SO_REUSEADDR, 1},          {SOL_SOCKET, SO_SNDBUF, KERNEL_BUFFER},
+        {SOL_SOCKET, SO_RCVBUF, KERNEL_BUFFER}, {IPPROTO_TCP, TCP_NOTSENT_LOWAT, UNSENT_MAX},
+        {IPPROTO_TCP, TCP_NODELAY, 1},
+    };
+    for (size_t i = 0; i < ARRAY_LENGTH(options); i++)
+        if (setsockopt(fd, options[i].level, options[i].name, &options[i].value, sizeof options[i].value) != 0)
+            return false;
+    return true;
+}
+
+/* Returns a bound socket, or -1 with errno. */
 static int bind_internet(const struct listen_address *address)
 {
-    int on = 1;
     int fd = socket(address->socket.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return -1;
-    if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
-        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) == 0 &&
-        bind(fd, (const struct sockaddr *)&address->socket, address->length) == 0)
+    if (set_options(fd) && bind(fd, (const struct sockaddr *)&address->socket, address->length) == 0)
         return fd;
     int error = errno;
     close(fd);
@@ -233,16 +268,16 @@ static int bind_internet(const struct listen_address *address)
     return -1;
 }
 
-/* Returns true if a process accepts connections on the Unix socket, or may do so. */
-static bool path_is_served(const struct listen_address *address)
+/* Returns true if no process accepts connections on the Unix socket. Else, or if that cannot be known, sets errno. */
+static bool path_is_stale(const struct listen_address *address)
 {
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0)
-        return true;
-    bool refused =
-        connect(fd, (const struct sockaddr *)&address->socket, address->length) != 0 && errno == ECONNREFUSED;
+        return false;
+    int error = connect(fd, (const struct sockaddr *)&address->socket, address->length) == 0 ? 0 : errno;
     close(fd);
-    return !refused;
+    errno = error == EACCES ? EACCES : EADDRINUSE;
+    return error == ECONNREFUSED;
 }
 
 /* Removes the socket of a process that has ended. Leaves anything else, and sets errno. */
@@ -256,11 +291,7 @@ static bool remove_stale(const struct listen_address *address)
         errno = EEXIST;
         return false;
     }
-    if (path_is_served(address)) {
-        errno = EADDRINUSE;
-        return false;
-    }
-    return unlink(path) == 0 || errno == ENOENT;
+    return path_is_stale(address) && (unlink(path) == 0 || errno == ENOENT);
 }
 
 /* Returns a bound socket, or -1 with errno. Only its user and its group can connect. */
@@ -268,7 +299,8 @@ static int bind_path(struct listener *listener)
 {
     const struct listen_address *address = &listener->address;
     struct stat info;
-    if (!remove_stale(address))
+    bool is_safe = geteuid() != 0 || user_only_root_changes(address_path(address));
+    if (!is_safe || !remove_stale(address))
         return -1;
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0)
@@ -302,29 +334,44 @@ static bool check_protection(const struct server_settings *settings, const char 
     return false;
 }
 
-static bool listener_open(struct listener *listener, const char *text, struct buf *message)
+static bool listener_prepare(struct listener *listener, const char *text, struct buf *message)
 {
     struct server *server = listener->server;
-    bool by_path;
     if (!address_parse(text, &listener->address, message) ||
         !check_protection(&server->settings, text, &listener->address, message))
         return false;
-    if (listener->address.transport == CLIENT_TLS && !server->tls) {
+    if (listener->address.transport == CLIENT_TLS && !server->tls)
         buf_printf(message, "listen is %s: TLS requires tls_certificate and tls_key", text);
-        return false;
-    }
-    by_path = listener->address.transport == CLIENT_UNIX;
+    return listener->address.transport != CLIENT_TLS || server->tls;
+}
+
+/* Says why a listener cannot be opened, by errno. */
+static void append_reason(struct buf *message, const char *text, bool by_path)
+{
+    int error = errno;
+    buf_printf(message, "cannot listen on %s: %s", text, strerror(error));
+    if (error == EADDRINUSE)
+        buf_append_text(message, by_path ? "; another program serves it" : "; another program uses the port");
+    else if (error == EEXIST)
+        buf_append_text(message, "; it is not a socket");
+    else if (error == EACCES && by_path)
+        buf_printf(message, "; user %u must be able to write to its directory, and to the socket if it is there",
+                   (unsigned)geteuid());
+    else if (error == EPERM && by_path)
+        buf_append_text(message, "; other users than root can change its directory: name the user of permitd (--user)");
+}
+
+static bool listener_open(struct listener *listener, const char *text, struct buf *message)
+{
+    bool by_path = listener->address.transport == CLIENT_UNIX;
     listener->fd = by_path ? bind_path(listener) : bind_internet(&listener->address);
     if (listener->fd < 0 || listen(listener->fd, BACKLOG) != 0) {
-        const char *hint = errno == EEXIST       ? "; it is not a socket"
-                           : errno != EADDRINUSE ? ""
-                           : by_path             ? "; another program serves it"
-                                                 : "; another program uses the port";
-        buf_printf(message, "cannot listen on %s: %s%s", text, strerror(errno), hint);
+        append_reason(message, text, by_path);
         return false;
     }
     address_url(listener->fd, &listener->address, listener->url);
-    listener->acceptable = event_new(server->base, listener->fd, EV_READ | EV_PERSIST, on_acceptable, listener);
+    listener->acceptable =
+        event_new(listener->server->base, listener->fd, EV_READ | EV_PERSIST, on_acceptable, listener);
     return listener->acceptable && event_add(listener->acceptable, NULL) == 0;
 }
 
@@ -337,7 +384,19 @@ bool listeners_open(struct server *server, struct buf *message)
         }
         struct listener *listener = &server->listeners[server->listener_count++];
         *listener = (struct listener){.server = server, .fd = -1};
-        if (!listener_open(listener, *text, message))
+        if (!listener_prepare(listener, *text, message))
+            return false;
+        if (listener->address.transport != CLIENT_UNIX && !listener_open(listener, *text, message))
+            return false;
+    }
+    return true;
+}
+
+bool listeners_open_paths(struct server *server, struct buf *message)
+{
+    for (size_t i = 0; i < server->listener_count; i++) {
+        struct listener *listener = &server->listeners[i];
+        if (listener->address.transport == CLIENT_UNIX && !listener_open(listener, server->settings.listen[i], message))
             return false;
     }
     return true;

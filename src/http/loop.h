@@ -21,10 +21,10 @@
 #include <pthread.h>
 #include <time.h>
 
-#include "base/budget.h"
 #include "http/address.h"
 #include "http/peer.h"
 #include "http/server.h"
+#include "http/share.h"
 
 enum {
     MAX_SIGNALS = 4,
@@ -41,7 +41,8 @@ enum {
  *    QUEUED       TLS: the client waits until its handshake may begin; nothing is read
  *    READING      receives a request or waits for one; an idle connection is READING
  *    DECIDING     the engine has the exchange; input that arrives is read in advance up to a limit
- *    SENDING      the answer is not completely in the socket; nothing is read
+ *    SENDING      the answer is not completely in the socket, or the client has left too much of its answers there;
+ *                 nothing is read
  *    LINGERING    the last answer is sent; further input is dropped, so that the client can read the answer
  *    CLOSED       freed at the end of the callback
  */
@@ -59,7 +60,8 @@ enum connection_state {
 struct connection {
     enum connection_state state;
     struct list node;    /* on server->connections[state] */
-    struct list of_peer; /* on peer->idle while READING, in a line of the peer while its handshake waits */
+    struct list of_peer; /* on peer->idle while READING, or SENDING to a stranger; in a line of the peer while its
+                            handshake waits */
     struct list of_new;  /* on server->newcomers until the first request is complete, if that time is limited */
     mono_us first_by;    /* on server->newcomers: end of that time */
     struct server *server;
@@ -140,13 +142,13 @@ struct server {
     mono_us handshake_at;          /* when the next handshake may begin */
     struct list lines[LINE_KINDS]; /* peers with connections that wait; the first one is next */
 
-    struct budget receiving; /* memory of requests being received */
-    struct budget answering; /* memory of requests being handled, and of answers */
-    size_t baseline_bytes;   /* resident memory of the process when nearly none of these budgets was used */
-    mono_us trimmed_at;      /* when freed memory was last returned to the system */
-    size_t trimmed_bytes;    /* resident memory at that time */
-    size_t refusals_logged;  /* refusals of both budgets that the log has reported */
-    bool memory_short;       /* resident memory is above max_memory */
+    struct share memory;    /* all memory of requests and answers; arenas count as answers */
+    struct share strangers; /* what clients without a credential have of it together, if credentials are configured */
+    size_t baseline_bytes;  /* resident memory of the process when nearly none of `memory` was used */
+    mono_us trimmed_at;     /* when freed memory was last returned to the system */
+    size_t trimmed_bytes;   /* resident memory at that time */
+    size_t refusals_logged; /* refusals because of max_memory that the log has reported */
+    bool memory_short;      /* resident memory is above max_memory */
 
     struct heap under_way; /* exchanges by deadline */
     struct exchange *free_exchanges;
@@ -176,8 +178,10 @@ struct server {
 
 /* ---- listen.c ---- */
 
-/* Opens the listeners of the settings. On false `message` has the reason, unless there is no memory. */
+/* Opens the listeners but Unix sockets. On false `message` has the reason, unless there is no memory. */
 bool listeners_open(struct server *server, struct buf *message) MUST_CHECK;
+/* The same for Unix sockets. */
+bool listeners_open_paths(struct server *server, struct buf *message) MUST_CHECK;
 void listeners_pause(struct server *server);
 /* Closes the listeners and removes their Unix sockets. */
 void listeners_close(struct server *server);
@@ -211,6 +215,11 @@ void connection_is_new(struct connection *connection);
 void connection_await_output(struct connection *connection);
 /* Ends that wait, if there is one. */
 void connection_stop_awaiting_output(struct connection *connection);
+/* Returns true if the client has shown no valid credential, and needs one. */
+static inline bool connection_is_stranger(const struct connection *connection)
+{
+    return connection->client.share == &connection->peer->share;
+}
 /* Moves the connection to a state and restarts its time in the state. */
 void connection_move(struct connection *connection, enum connection_state state);
 /*
@@ -220,10 +229,10 @@ void connection_read(struct connection *connection);
 /* Sends "100 Continue". False: out of memory; the connection is closed and its exchange recycled. */
 bool connection_send_continue(struct connection *connection) MUST_CHECK;
 /*
- * Sends an answer: `head` and, if it is not NULL, `body`, whose memory it may take over. When all of it is in the
- * socket, the connection is READING again, LINGERING, or closed.
+ * Sends an answer: `head` and `body`. `memory` has the body, and may be taken over; NULL: the body lives as long as the
+ * process. When all of it is in the socket, the connection is READING again, LINGERING, or closed.
  */
-void connection_answer(struct connection *connection, struct bytes head, struct buf *body);
+void connection_answer(struct connection *connection, struct bytes head, struct bytes body, struct buf *memory);
 /*
  * Watches for the client's close while reading is paused, because a client that disconnects leaves the waitlist
  * immediately. Does nothing unless the exchange waits.
@@ -243,7 +252,7 @@ void connections_sweep(struct server *server);
 
 /* ---- memory.c ---- */
 
-/* Measures resident memory, sets the limits of both budgets, and returns freed memory to the system. */
+/* Measures resident memory, sets the limits of server->memory, and returns freed memory to the system. */
 void memory_watch(struct server *server);
 
 /* ---- receive.c ---- */

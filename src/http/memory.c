@@ -2,8 +2,8 @@
 /*
  * Keeps permitd's resident memory under max_memory. Memory of requests and answers is counted when it is allocated
  * (budget.h): one half of the limit for requests being received, one half for requests being handled and answers, so
- * that neither starves the other. Together they may use what max_memory leaves beside everything else: engine,
- * connections, libraries. The rest of the process is measured ten times a second.
+ * that neither starves the other; share.h has the shares of clients. Together they may use what max_memory leaves
+ * beside everything else: engine, connections, libraries. The rest of the process is measured ten times a second.
  */
 #include "base/memory.h"
 
@@ -27,7 +27,7 @@ enum { TRIM_PAUSE_MS = 1000, TRIM_LONG_PAUSE_MS = 30000 };
  */
 static void set_limits(struct server *server, size_t max, size_t resident)
 {
-    size_t used = atomic_load(&server->receiving.used) + atomic_load(&server->answering.used);
+    size_t used = atomic_load(&server->memory.receiving.used) + atomic_load(&server->memory.answering.used);
     if (used < max / IDLE_FRACTION)
         server->baseline_bytes = resident;
     size_t other = resident > used ? resident - used : 0;
@@ -35,8 +35,8 @@ static void set_limits(struct server *server, size_t max, size_t resident)
         other = server->baseline_bytes;
     other += max / RESERVE_FRACTION;
     size_t limit = other < max - max / MINIMUM_FRACTION ? max - other : max / MINIMUM_FRACTION;
-    atomic_store(&server->receiving.limit, limit / 2);
-    atomic_store(&server->answering.limit, limit / 2);
+    atomic_store(&server->memory.receiving.limit, limit / 2);
+    atomic_store(&server->memory.answering.limit, limit / 2);
 }
 
 /*
@@ -60,7 +60,7 @@ static void trim(struct server *server, size_t max, size_t resident)
 
 static void log_refusals(struct server *server)
 {
-    size_t refused = atomic_load(&server->receiving.refused) + atomic_load(&server->answering.refused);
+    size_t refused = atomic_load(&server->memory.receiving.refused) + atomic_load(&server->memory.answering.refused);
     if (refused == server->refusals_logged || server->now < server->memory_quiet_until)
         return;
     server->refusals_logged = refused;

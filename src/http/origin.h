@@ -10,7 +10,7 @@
 #include "base/buf.h"
 #include "permit/status.h"
 
-/* Values of three headers; data NULL: absent. */
+/* The host that the request is for, and the values of two headers; data NULL: absent. */
 struct origin {
     struct bytes host;
     struct bytes origin;
@@ -19,9 +19,9 @@ struct origin {
 };
 
 /*
- * Returns PERMIT_OK if the request may be served. PERMIT_MISDIRECTED: Host is neither an address nor localhost nor
+ * Returns PERMIT_OK if the request may be served. PERMIT_MISDIRECTED: the host is neither an address nor localhost nor
  * listed in `allowed_hosts` (names, separated by commas or spaces; data NULL: none). PERMIT_FORBIDDEN: a web page of
- * another site sent the request. On an error `message` has the reason. A request without Host is HTTP/1.0, which no
+ * another site sent the request. On an error `message` has the reason. A request without a host is HTTP/1.0, which no
  * browser sends: PERMIT_OK.
  */
 enum permit_status origin_check(const struct origin *origin, struct bytes allowed_hosts,

@@ -192,13 +192,7 @@ static const char *take_host(struct parser *parser, struct bytes value)
 {
     if (parser->hosts++)
         return "duplicate Host header";
-    if (!is_authority(value))
-        return "invalid Host header";
-    if (parser->authority.length &&
-        (value.length != parser->authority.length ||
-         strncasecmp(value.data, parser->text.data + parser->authority.at, value.length) != 0))
-        return "Host differs from the host of the request target";
-    return NULL;
+    return is_authority(value) ? NULL : "invalid Host header";
 }
 
 static const char *take_connection(struct parser *parser, struct bytes value)
@@ -474,6 +468,13 @@ struct bytes parser_path(const struct parser *parser)
 struct bytes parser_query(const struct parser *parser)
 {
     return (struct bytes){parser->text.data + parser->query.at, parser->query.length};
+}
+
+struct bytes parser_host(const struct parser *parser)
+{
+    if (!parser->authority.length)
+        return bytes_of(parser_header(parser, "Host", NULL));
+    return (struct bytes){parser->text.data + parser->authority.at, parser->authority.length};
 }
 
 const char *parser_header(const struct parser *parser, const char *name, unsigned *ret_times)

@@ -101,6 +101,8 @@ struct bytes parser_method(const struct parser *parser);
 struct bytes parser_path(const struct parser *parser);
 /* The part of the target after the '?'; empty if there is none. */
 struct bytes parser_query(const struct parser *parser);
+/* "host:7070" of the target "http://host:7070/v1/requests", else the value of Host; data NULL: neither is there. */
+struct bytes parser_host(const struct parser *parser);
 /* The first value of a header; NULL: absent. *ret_times (may be NULL) is set to the number of such headers. */
 const char *parser_header(const struct parser *parser, const char *name, unsigned *ret_times);
 /* Returns true if Content-Length is above 0 or the body is chunked. */

@@ -20,7 +20,7 @@ static void take_address(unsigned char to[PEER_ADDRESS_SIZE], const struct socka
     }
 }
 
-struct peer *peer_join(struct map *peers, const struct sockaddr_storage *address, uid_t uid)
+struct peer *peer_join(struct map *peers, const struct sockaddr_storage *address, uid_t uid, struct share *strangers)
 {
     unsigned char bytes[PEER_ADDRESS_SIZE];
     take_address(bytes, address, uid);
@@ -28,6 +28,7 @@ struct peer *peer_join(struct map *peers, const struct sockaddr_storage *address
     struct peer *peer = node ? MAP_ENTRY(node, struct peer, by_address) : calloc(1, sizeof *peer);
     if (peer && !node) {
         memcpy(peer->address, bytes, sizeof bytes);
+        share_init(&peer->share, strangers, ADDRESS_PART);
         list_init(&peer->idle);
         for (size_t i = 0; i < LINE_KINDS; i++) {
             list_init(&peer->lines[i].waiting);
@@ -39,15 +40,16 @@ struct peer *peer_join(struct map *peers, const struct sockaddr_storage *address
             return NULL;
         }
     }
-    if (peer)
-        peer->connections++;
-    return peer;
+    if (!peer)
+        return NULL;
+    peer->connections++;
+    return peer_ref(peer);
 }
 
-/* Frees the peer if it has no connection and is not failing. */
+/* Frees the peer if nothing refers to it and it is not failing. */
 static void release_unused(struct map *peers, struct peer *peer)
 {
-    if (peer->connections || !list_empty(&peer->node))
+    if (peer->references || !list_empty(&peer->node))
         return;
     map_remove(peers, &peer->by_address);
     free(peer);
@@ -56,6 +58,12 @@ static void release_unused(struct map *peers, struct peer *peer)
 void peer_leave(struct map *peers, struct peer *peer)
 {
     peer->connections--;
+    peer_unref(peers, peer);
+}
+
+void peer_unref(struct map *peers, struct peer *peer)
+{
+    peer->references--;
     release_unused(peers, peer);
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/list.h"
 #include "base/map.h"
+#include "http/share.h"
 
 struct sockaddr_storage;
 
@@ -30,9 +31,12 @@ struct peer {
     unsigned char address[PEER_ADDRESS_SIZE]; /* an IPv6 address (IPv4 is mapped); of IPv6 only the first 64 bits are
                                                  kept; a user is an address that no client has */
     size_t connections;
-    struct list idle; /* idle connections, longest idle first: `of_peer` of struct connection */
+    size_t references;  /* of its connections and their exchanges */
+    struct share share; /* of its clients without a credential */
+    struct list idle;   /* connections that may be closed for new ones, longest idle first: `of_peer` of struct
+                           connection */
     struct peer_line lines[LINE_KINDS];
-    struct list node;  /* on the server's list of failing peers; a peer on it is kept without connections */
+    struct list node;  /* on the server's list of failing peers; a peer on it is kept without references */
     unsigned failures; /* requests without a valid credential since failing_since */
     mono_us failing_since;
     mono_us closed_until; /* new connections are closed until then; 0: they are not */
@@ -41,14 +45,25 @@ struct peer {
 /* Requests without a valid credential in one second, after which new connections are closed for a second. */
 enum { PEER_MAX_FAILURES = 10 };
 
-/* Returns the peer of this address (a Unix socket: of this user) and adds a connection to it. NULL: out of memory. */
-struct peer *peer_join(struct map *peers, const struct sockaddr_storage *address, uid_t uid) MUST_CHECK;
-/* Removes a connection from the peer. Frees the peer with its last connection, unless it is failing. */
+/*
+ * Returns the peer of this address (a Unix socket: of this user) and adds a connection to it. The share of a new peer
+ * is one of `strangers`. NULL: out of memory.
+ */
+struct peer *peer_join(struct map *peers, const struct sockaddr_storage *address, uid_t uid,
+                       struct share *strangers) MUST_CHECK;
+/* Removes a connection from the peer, as peer_unref. */
 void peer_leave(struct map *peers, struct peer *peer);
+static inline struct peer *peer_ref(struct peer *peer)
+{
+    peer->references++;
+    return peer;
+}
+/* Drops a reference. Frees the peer with its last one, unless it is failing. */
+void peer_unref(struct map *peers, struct peer *peer);
 /* Counts a request without a valid credential, and puts the peer on the list of failing peers. */
 void peer_count_failure(struct list *failing, struct peer *peer, mono_us now);
 /* Returns true if new connections of the peer are closed at this time. */
 bool peer_is_closed(const struct peer *peer, mono_us now) MUST_CHECK;
-/* Takes peers off the list whose last failures are forgotten. Frees those without connections. */
+/* Takes peers off the list whose last failures are forgotten. Frees those without references. */
 void peers_forgive(struct map *peers, struct list *failing, mono_us now);
 #endif

@@ -38,9 +38,9 @@ struct exchange *exchange_take(struct connection *connection)
         server->free_exchanges = exchange->next;
         server->free_count--;
     } else {
-        exchange = exchange_new(server->settings.hooks->exchange_size, &server->answering);
+        exchange = exchange_new(server->settings.hooks->exchange_size, &server->memory.answering);
     }
-    if (!exchange || !exchange_make_parser(exchange, &server->receiving)) {
+    if (!exchange || !exchange_make_parser(exchange)) {
         exchange_free(exchange);
         return NULL;
     }
@@ -48,6 +48,8 @@ struct exchange *exchange_take(struct connection *connection)
     exchange->service = server->settings.service;
     exchange->client = &connection->client;
     exchange->connection = connection;
+    exchange->peer = peer_ref(connection->peer);
+    exchange_use_share(exchange, connection->client.share);
     connection->exchange = exchange;
     request_id_make(server, exchange->id);
     return exchange;
@@ -55,16 +57,18 @@ struct exchange *exchange_take(struct connection *connection)
 
 void exchange_recycle(struct server *server, struct exchange *exchange)
 {
+    struct peer *peer = exchange->peer;
     heap_remove(&server->under_way, &exchange->by_deadline);
     server->settings.hooks->clear(exchange);
     if (server->free_count >= FREE_MAX) {
         exchange_free(exchange);
-        return;
+    } else {
+        exchange_clear(exchange);
+        exchange->next = server->free_exchanges;
+        server->free_exchanges = exchange;
+        server->free_count++;
     }
-    exchange_clear(exchange);
-    exchange->next = server->free_exchanges;
-    server->free_exchanges = exchange;
-    server->free_count++;
+    peer_unref(&server->peers, peer);
 }
 
 void exchanges_free_spare(struct server *server)
@@ -80,6 +84,11 @@ void exchanges_free_spare(struct server *server)
 const char *exchange_header(const struct exchange *exchange, const char *name, unsigned *ret_times)
 {
     return parser_header(exchange->parser, name, ret_times);
+}
+
+struct bytes exchange_host(const struct exchange *exchange)
+{
+    return parser_host(exchange->parser);
 }
 
 bool exchange_body_length(const struct exchange *exchange, uint64_t *ret_length)
@@ -209,6 +218,16 @@ void exchange_refuse(struct exchange *exchange, enum permit_status status, const
     send_refusal(exchange);
 }
 
+/* There is no memory for the rest of the request. */
+static void refuse_unread(struct exchange *exchange)
+{
+    const struct parser *parser = exchange->parser;
+    if ((parser->text.broken | parser->body.broken) & BUF_SHARE_FULL)
+        exchange_refuse(exchange, PERMIT_TOO_MANY, "too much memory for unfinished requests of this client");
+    else
+        exchange_refuse(exchange, PERMIT_BUSY, "the memory limit max_memory is reached");
+}
+
 static void refuse_large(struct exchange *exchange)
 {
     char detail[64];
@@ -250,11 +269,14 @@ static void handle(struct server *server, struct exchange *exchange)
 static bool admit(struct exchange *exchange, size_t more_bytes)
 {
     struct parser *parser = exchange->parser;
+    const struct share *share = exchange->client->share;
     read_head(exchange);
     if (!exchange->connection->server->settings.hooks->admit(exchange, &parser->body_max)) {
         send_refusal(exchange);
         return false;
     }
+    if (exchange->client->share != share)
+        exchange_use_share(exchange, exchange->client->share);
     if (parser->expects_continue && !more_bytes && exchange->has_body && parser->length <= parser->body_max)
         return connection_send_continue(exchange->connection);
     return true;
@@ -279,7 +301,7 @@ void request_receive(struct connection *connection, struct bytes *input)
     case PARSER_DONE: handle(connection->server, exchange); break;
     case PARSER_MALFORMED: exchange_refuse(exchange, PERMIT_MALFORMED, exchange->parser->why); break;
     case PARSER_TOO_LARGE: refuse_large(exchange); break;
-    case PARSER_NO_MEMORY: exchange_refuse(exchange, PERMIT_BUSY, "the memory limit max_memory is reached"); break;
+    case PARSER_NO_MEMORY: refuse_unread(exchange); break;
     case PARSER_NEEDS_INPUT:
     case PARSER_HEAD:
     case PARSER_CONTINUE: break;

@@ -101,7 +101,7 @@ static bool has_body(const struct answer *answer)
 }
 
 static void write_head(struct head *head, struct connection *connection, const struct exchange *exchange,
-                       const struct answer *answer)
+                       const struct answer *answer, size_t body_length)
 {
     head->length = 0;
     add_bytes(head, BYTES("HTTP/1.1 "));
@@ -123,7 +123,7 @@ static void write_head(struct head *head, struct connection *connection, const s
     }
     if (has_body(answer)) {
         add_bytes(head, BYTES("\r\nContent-Length: "));
-        add_number(head, answer->body.length);
+        add_number(head, body_length);
     }
     if (connection->closes)
         add_bytes(head, BYTES("\r\nConnection: close"));
@@ -139,15 +139,18 @@ void answer_send(struct connection *connection, const struct exchange *exchange,
     struct head head;
     assert(connection->exchange == exchange);
     assert((size_t)answer->http_status / 100 < ARRAY_LENGTH(connection->server->counts.answers));
-    bool with_body = has_body(answer) && !exchange->head_only;
     connection->exchange = NULL;
     connection->closes = answer->close || connection->server->stopping || !exchange->keep_alive;
     connection->server->counts.answers[answer->http_status / 100]++;
-    if (answer->body.data)
+    bool is_constant = answer->constant.data;
+    if (!is_constant && answer->body.data)
         answer->body.data[answer->body.length++] = '\n'; /* for terminals; in the place of the terminating zero */
-    write_head(&head, connection, exchange, answer);
+    struct bytes body = is_constant ? answer->constant : (struct bytes){answer->body.data, answer->body.length};
+    write_head(&head, connection, exchange, answer, body.length);
     assert(head.length < sizeof head.text);
-    connection_answer(connection, (struct bytes){head.text, head.length}, with_body ? &answer->body : NULL);
+    if (!has_body(answer) || exchange->head_only)
+        body.length = 0;
+    connection_answer(connection, (struct bytes){head.text, head.length}, body, is_constant ? NULL : &answer->body);
 }
 
 /* ---- finished exchanges ---- */
@@ -180,11 +183,15 @@ void answer_refuse(struct exchange *exchange, enum permit_status status, const c
 /* Answers an exchange whose body could not be written. The operation itself has been done. */
 static void answer_without_body(struct exchange *exchange)
 {
-    if (exchange->answer.body.broken & BUF_TOO_LONG)
+    unsigned fault = exchange->answer.body.broken;
+    if (fault & BUF_TOO_LONG)
         answer_refuse(exchange, PERMIT_INTERNAL, "the answer is too large");
+    else if (exchange->method != METHOD_GET)
+        answer_refuse(exchange, PERMIT_OUTCOME_UNKNOWN, "no memory for the answer");
+    else if (fault & BUF_SHARE_FULL)
+        exchange->server->settings.hooks->refuse_share(exchange);
     else
-        answer_refuse(exchange, exchange->method == METHOD_GET ? PERMIT_BUSY : PERMIT_OUTCOME_UNKNOWN,
-                      "no memory for the answer");
+        answer_refuse(exchange, PERMIT_BUSY, "no memory for the answer");
 }
 
 void exchange_answer(struct server *server, struct exchange *exchange)

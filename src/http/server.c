@@ -120,6 +120,7 @@ static void server_init(struct server *server, const struct server_settings *set
     server->id_seed = (uint32_t)random_u64();
     for (size_t i = 0; i < CONNECTION_STATES; i++)
         list_init(&server->connections[i]);
+    share_init(&server->strangers, &server->memory, STRANGERS_PART);
     list_init(&server->newcomers);
     list_init(&server->failing_peers);
     for (size_t i = 0; i < LINE_KINDS; i++)
@@ -173,6 +174,14 @@ bool server_open(const struct server_settings *settings, struct server **ret_ser
         buf_printf(message, "cannot create the HTTP server: %s", strerror(errno));
     server_free(server);
     return false;
+}
+
+bool server_open_paths(struct server *server, struct buf *message)
+{
+    bool open = listeners_open_paths(server, message);
+    if (!open && !message->length)
+        buf_append_text(message, "cannot create the HTTP server: no memory");
+    return open;
 }
 
 const char *server_url(const struct server *server)
@@ -273,6 +282,11 @@ void server_reload(struct server *server, const struct server_settings *settings
     buf_release(&message);
 }
 
+void server_share_init(struct server *server, struct share *share)
+{
+    share_init(share, &server->memory, PRINCIPAL_PART);
+}
+
 void server_free(struct server *server)
 {
     if (!server)
@@ -312,6 +326,8 @@ void server_counts(const struct server *server, struct server_counts *ret_counts
 {
     *ret_counts = server->counts;
     ret_counts->connections = server->connection_count;
-    ret_counts->buffered = atomic_load(&server->receiving.used) + atomic_load(&server->answering.used);
-    ret_counts->memory_refused = atomic_load(&server->receiving.refused) + atomic_load(&server->answering.refused);
+    const struct budget *receiving = &server->memory.receiving, *answering = &server->memory.answering;
+    ret_counts->buffered = atomic_load(&receiving->used) + atomic_load(&answering->used);
+    ret_counts->memory_refused = atomic_load(&receiving->refused) + atomic_load(&answering->refused);
+    ret_counts->share_refused = atomic_load(&receiving->share_refused) + atomic_load(&answering->share_refused);
 }

@@ -7,15 +7,17 @@
  *  connection  Accepted until closed. There are at most max_connections, and max_connections_per_address from one
  *              address. At these limits the longest idle connection is closed for a new one. If none is idle, accepting
  *              stops until a connection closes (max_connections), or the new connection is answered 429 (per address).
+ *              With credentials, a client without one that does not read its answer counts as idle.
  *              Clients on Unix sockets are counted by user instead of by address.
  *              A connection without a complete request within idle_timeout after its last answer is closed, whether it
- *              is idle or slow; so is a connection whose client does not read its answer in that time.
+ *              is idle or slow; so is a connection whose client reads nothing of its answer in that time.
  *  TLS         A connection of an https listener begins with a handshake. Handshakes are rationed (handshake.c). A
  *              client has 10 seconds for the handshake and its first request.
  *  exchange    One at a time on a connection. A few KiB of pipelined requests are read in advance; the rest stays in
  *              the socket.
  *  memory      Requests and answers share the memory that max_memory leaves beside the rest of the process. Beyond it,
- *              a request is refused with 503, and an answer is replaced by a refusal.
+ *              a request is refused with 503, and an answer is replaced by a refusal. With credentials each client has
+ *              a share of that memory (share.h), beyond which it is answered 429.
  */
 #ifndef HTTP_SERVER_H
 #define HTTP_SERVER_H
@@ -58,6 +60,8 @@ struct server_hooks {
     bool (*handle)(struct exchange *exchange);
     /* Fills `answer` with a refusal. detail NULL: the status says enough. */
     void (*refuse)(struct answer *answer, const char *request_id, enum permit_status status, const char *detail);
+    /* The answer to a GET does not fit into the share of its client. Fills the exchange's answer with a refusal. */
+    void (*refuse_share)(struct exchange *exchange);
     /*
      * The deadline has passed after the handler returned. Fills `answer`, which is not the exchange's. The exchange is
      * finished later all the same.
@@ -90,7 +94,7 @@ struct server_tls {
 
 struct server_settings {
     const char *const *listen; /* NULL-terminated: "127.0.0.1:7070", "https://[::]:7443", "unix:/run/permitd.sock"; read
-                                  only by server_open */
+                                  only by server_open and server_open_paths */
     bool insecure;             /* serve other machines without TLS or without credentials */
     bool has_credentials;      /* the hooks serve no client without a credential */
     struct server_tls tls;     /* read only by server_open, server_reload and server_check */
@@ -106,10 +110,15 @@ struct server_settings {
 };
 
 /*
- * Opens the listeners; clients can connect, but nothing is served yet. Settings are copied. On false `message` has the
- * reason.
+ * Opens the listeners, but for Unix sockets; clients can connect, but nothing is served yet. Settings are copied. On
+ * false `message` has the reason.
  */
 bool server_open(const struct server_settings *settings, struct server **ret_server, struct buf *message) MUST_CHECK;
+/*
+ * Opens the listeners on Unix sockets. To be called before the server runs, by the user that the process remains: the
+ * sockets are its own, and of its group. On false `message` has the reason.
+ */
+bool server_open_paths(struct server *server, struct buf *message) MUST_CHECK;
 /* Checks the files of TLS without opening anything. On false `message` has the reason. */
 bool server_check(const struct server_settings *settings, struct buf *message) MUST_CHECK;
 /* Returns the URL of the first listener, such as "http://127.0.0.1:7070". */
@@ -137,6 +146,8 @@ void server_flush(struct server *server);
  * ones stay. Open connections go on with what they began with. Called on the loop's thread.
  */
 void server_reload(struct server *server, const struct server_settings *settings);
+/* Makes `share` that of a principal. It must live as long as the server. */
+void server_share_init(struct server *server, struct share *share);
 /* Closes everything. No exchange may still be with the engine. Accepts NULL. */
 void server_free(struct server *server);
 
@@ -161,6 +172,7 @@ struct server_counts {
     uint64_t guessing;       /* closed because of failures from their address (server_count_failure) */
     uint64_t buffered;       /* bytes of requests and answers now, pieces of up to BUDGET_SMALL excluded */
     uint64_t memory_refused; /* times that max_memory refused memory to a request or an answer */
+    uint64_t share_refused;  /* times that the share of its client did */
     uint64_t exchanges;      /* currently being handled */
     uint64_t answers[6];     /* by class of HTTP status; [0] is unused */
     uint64_t late;           /* timeout answers */

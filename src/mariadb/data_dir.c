@@ -240,6 +240,22 @@ static bool remove_others_access(int fd, const char *directory, const struct sta
            append_errno(message, "close to others", directory, NULL);
 }
 
+/*
+ * For root, before it makes the directory: becomes the user already if another user can change the directories above
+ * it. Then the user makes it.
+ */
+static bool become_maker(const char *directory, uid_t uid, gid_t gid, struct buf *message)
+{
+    if (user_only_root_changes(directory))
+        return true;
+    if (uid != 0)
+        return user_become(uid, gid, message);
+    if (errno != EPERM)
+        return append_errno(message, "make the directory", directory, NULL);
+    buf_printf(message, "other users than root can change the directories above %s: make it first", directory);
+    return false;
+}
+
 bool data_dir_take(const char *directory, const struct data_dir_user *user, struct data_dir *ret_dir,
                    struct buf *message)
 {
@@ -247,7 +263,7 @@ bool data_dir_take(const char *directory, const struct data_dir_user *user, stru
     uid_t uid;
     gid_t gid;
     if (geteuid() == 0 && access(directory, F_OK) != 0 && errno == ENOENT &&
-        !choose_user(directory, 0, 0, true, user, &uid, &gid, message))
+        (!choose_user(directory, 0, 0, true, user, &uid, &gid, message) || !become_maker(directory, uid, gid, message)))
         return false; /* before the directory is there */
     if (mkdir(directory, 0700) != 0 && errno != EEXIST)
         return append_errno(message, "make the directory", directory, NULL);

@@ -25,8 +25,9 @@ struct data_dir_user {
  * Takes the directory: creates it with mode 0700 if it is missing, opens it, and removes the access of other users.
  * Returns false, and changes nothing in it, unless it belongs to this user and is empty or permitd's own
  * (data_dir_is_usable). If permitd runs as root, the whole process first becomes the owner of the directory, for good:
- * from then on a link or file in it reaches no further than its owner could. A new or empty directory of root is given to
- * `user` first; one of root with contents is refused without allow_root. Release with data_dir_release.
+ * from then on a link or file in it reaches no further than its owner could. A new or empty directory of root is given
+ * to `user` first; one of root with contents is refused without allow_root. A missing one is made by root only where no
+ * other user can change the directories above it, else by `user`. Release with data_dir_release.
  */
 bool data_dir_take(const char *directory, const struct data_dir_user *user, struct data_dir *ret_dir,
                    struct buf *message) MUST_CHECK;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The private MariaDB. private_server_open takes the directory and starts the supervisor, a thread that does the rest: it
- * ends an orphan, creates the database, starts mariadbd, waits until it answers, and restarts it when it exits. The
- * same thread forks all children, because they end with the thread that forked them.
+ * The private MariaDB. private_server_open takes the directory. private_server_begin starts the supervisor, a thread
+ * that does the rest: it ends an orphan, creates the database, starts mariadbd, waits until it answers, and restarts it
+ * when it exits. The same thread forks all children, because they end with the thread that forked them.
  *
  *     STARTING --> SERVING <--> RESTARTING        any --> STOPPED (private_server_stop)
  *         \--> FAILED
@@ -659,7 +659,7 @@ static void *supervisor_main(void *argument)
 }
 
 /* Starts the thread with all signals blocked, so that signals reach the thread of permitd that waits for them. */
-static bool supervisor_start(struct private_server *embedded, struct buf *message)
+bool private_server_begin(struct private_server *embedded, struct buf *message)
 {
     sigset_t all, before;
     sigfillset(&all);
@@ -741,7 +741,7 @@ bool private_server_open(const struct private_server_options *options, struct pr
     else if (data_dir_take(options->directory, &options->user, &embedded->dir, message) &&
              paths_make(embedded, message) && lock_take(embedded, message) && log_open(embedded, message) &&
              data_dir_make(&embedded->dir, TEMPORARY, message) && programs_find(embedded, message) &&
-             address_make(embedded, message) && supervisor_start(embedded, message)) {
+             address_make(embedded, message)) {
         *ret_embedded = embedded;
         return true;
     }
@@ -760,7 +760,7 @@ bool private_server_start(const struct private_server_options *options, struct p
     struct private_server *embedded;
     if (!private_server_open(options, &embedded, message))
         return false;
-    if (private_server_wait(embedded, message)) {
+    if (private_server_begin(embedded, message) && private_server_wait(embedded, message)) {
         *ret_embedded = embedded;
         return true;
     }

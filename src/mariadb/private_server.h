@@ -22,21 +22,24 @@ struct private_server_options {
 };
 
 /*
- * Takes the directory (data_dir_take; root becomes its owner or `user`) and locks it: a second permitd on it is refused with the
- * pid of the first. Then starts the supervisor thread, which
+ * Takes the directory (data_dir_take; root becomes its owner or `user`) and locks it: a second permitd on it is refused
+ * with the pid of the first. On false `message` names the remedy (missing package, pid of the first).
+ */
+bool private_server_open(const struct private_server_options *options, struct private_server **ret_embedded,
+                         struct buf *message) MUST_CHECK;
+/*
+ * Starts the supervisor thread, which
  * - stops an orphaned mariadbd of a killed permitd, found by its pid file;
  * - runs mariadb-install-db if there is no database yet;
  * - starts mariadbd, which the kernel ends with permitd where it can (PR_SET_PDEATHSIG); as root only with allow_root;
  * - waits, without a limit, until it answers: after a crash mariadbd recovers first, and a kill would restart recovery.
- * Returns false if a step before the thread fails; `message` names the remedy (missing package, pid of the first).
  */
-bool private_server_open(const struct private_server_options *options, struct private_server **ret_embedded,
-                         struct buf *message) MUST_CHECK;
+bool private_server_begin(struct private_server *embedded, struct buf *message) MUST_CHECK;
 /* A descriptor that is readable once mariadbd has answered or has failed; then private_server_wait does not block. */
 int private_server_begun_fd(const struct private_server *embedded);
 /* Waits until mariadbd answers. Returns false if it failed before; `message` quotes mariadbd's log. */
 bool private_server_wait(struct private_server *embedded, struct buf *message) MUST_CHECK;
-/* private_server_open, then private_server_wait. Frees everything on failure. */
+/* private_server_open, private_server_begin, private_server_wait. Frees everything on failure. */
 bool private_server_start(const struct private_server_options *options, struct private_server **ret_embedded,
                           struct buf *message) MUST_CHECK;
 /*

@@ -36,7 +36,7 @@ static bool is_word(const char *line, const char *word)
 /* Returns true for a quota that the section has not had before. */
 static bool is_new_quota(const char *line, struct counts *counts)
 {
-    static const char *const quotas[] = {"connections", "waiting", "bytes", "rate", "units"};
+    static const char *const quotas[] = {"connections", "waiting", "bytes", "rate", "units", "answers"};
     size_t i = 0;
     while (i < ARRAY_LENGTH(quotas) && !is_word(line, quotas[i]))
         i++;

@@ -24,8 +24,8 @@ struct reading {
     enum parser_event end; /* HUNGRY, DONE, MALFORMED or TOO_LARGE */
     bool head;             /* the headers were complete and good */
     size_t used;           /* bytes of a complete request */
-    struct bytes method, path, query, host;
-    bool absolute; /* the target names a host */
+    struct bytes method, path, query;
+    struct bytes host; /* of the target, else of the header Host; length 0: none */
     unsigned minor;
     bool keep_alive, expects, chunked;
     uint64_t length;
@@ -133,7 +133,6 @@ static bool reference_target(struct reading *reading, struct bytes target)
         size_t slash = find(rest, '/'), mark = find(rest, '?');
         size_t end = slash < mark ? slash : mark;
         reading->host = part(rest, 0, end);
-        reading->absolute = true;
         target = part(rest, end, rest.length);
         if (reading->host.length == 0 || !reference_authority(reading->host))
             return false;
@@ -212,11 +211,8 @@ static unsigned times(const struct reading *reading, size_t count, const char *n
 static bool reference_good(struct reading *reading, size_t at)
 {
     struct bytes name = reading->headers[at].name, value = reading->headers[at].value;
-    if (same_words(name, "Host")) {
-        bool same = value.length == reading->host.length &&
-                    (!value.length || strncasecmp(value.data, reading->host.data, value.length) == 0);
-        return !times(reading, at, "Host") && reference_authority(value) && (!reading->absolute || same);
-    }
+    if (same_words(name, "Host"))
+        return !times(reading, at, "Host") && reference_authority(value);
     if (same_words(name, "Content-Length"))
         return !times(reading, at, "Content-Length") && reference_number(value, 10, &reading->length);
     if (same_words(name, "Transfer-Encoding"))
@@ -230,6 +226,8 @@ static bool reference_framing(struct reading *reading)
     bool closes = false, keeps = false, has_length = times(reading, reading->header_count, "Content-Length");
     for (size_t i = 0; i < reading->header_count; i++) {
         struct bytes name = reading->headers[i].name, value = reading->headers[i].value;
+        if (same_words(name, "Host") && !reading->host.length)
+            reading->host = value;
         if (same_words(name, "Connection")) {
             closes |= has_word(value, "close");
             keeps |= has_word(value, "keep-alive");
@@ -392,6 +390,7 @@ static void check_head(const struct parser *parser, const struct reading *readin
     MUST(bytes_equal(parser_method(parser), reading->method));
     MUST(bytes_equal(parser_path(parser), reading->path));
     MUST(bytes_equal(parser_query(parser), reading->query));
+    MUST(bytes_equal(parser_host(parser), reading->host));
     MUST(parser->minor_version == reading->minor && parser->keep_alive == reading->keep_alive);
     MUST(parser->expects_continue == reading->expects && parser->chunked == reading->chunked);
     MUST(parser->chunked || parser->length == reading->length);

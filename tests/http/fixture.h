@@ -48,6 +48,8 @@ struct talk {
 };
 struct talk talk_to(unsigned port);
 void talk_end(struct talk *talk);
+/* Returns a connection with a small receive buffer, so that what the client does not read stays at permitd. */
+int connect_small(unsigned port);
 
 /* Keeps memory from malloc until the process ends, and returns it. */
 char *kept(char *memory);
@@ -57,6 +59,15 @@ const char *text(const char *format, ...) KIT_PRINTF(1, 2);
 const char *fresh_name(const char *name);
 /* Creates a semaphore with this body. Returns its name. */
 const char *fresh_semaphore(struct talk *talk, const char *body);
+
+/* ["000...0","000...1",...]: `count` labels of HALL_LABEL_LENGTH bytes, beginning with number `from`. */
+const char *hall_labels(int from, int count);
+/*
+ * Creates a semaphore of HALL_SLOTS slots with such labels, so that the list of its slots has 250 KiB. `headers`: as in
+ * kit_http_call. Returns its name.
+ */
+const char *hall(struct talk *talk, const char *headers);
+enum { HALL_SLOTS = 1000, HALL_LABEL_LENGTH = 240 };
 
 /*
  * Sends a request and reads the answer. Asserts that the answer has this status, is JSON and has an X-Request-Id. body

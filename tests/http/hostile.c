@@ -222,28 +222,7 @@ Test(hostile, clients_may_disconnect_behind_long_batches, .timeout = 300)
 
 /* ---- waiters that name many slots ---- */
 
-enum { LABELS = 1000, LABEL_LENGTH = 240, CROWD = 500, TOGETHER = 50 };
-
-/* ["000...0","000...1",...]: `count` labels, beginning with number `from`. */
-static const char *long_labels(int from, int count)
-{
-    char *list = kept(malloc((size_t)count * (LABEL_LENGTH + 3) + 3));
-    char *end = stpcpy(list, "[");
-    for (int i = from; i < from + count; i++)
-        end += sprintf(end, "%s\"%0*d\"", i > from ? "," : "", LABEL_LENGTH, i);
-    strcpy(end, "]");
-    return list;
-}
-
-/* A semaphore of 1,000 slots with long labels. */
-static const char *long_hall(struct talk *talk)
-{
-    const char *name = fresh_semaphore(talk, text("{\"capacity\":%d}", LABELS));
-    for (int from = 0; from < LABELS; from += 500)
-        say(talk, 200, "PUT", text("/v1/semaphores/%s/slots?from=%d", name, from + 1),
-            text("{\"labels\":%s}", long_labels(from, 500)));
-    return name;
-}
+enum { CROWD = 500, TOGETHER = 50 };
 
 /* Counts the waiters over all pages. Asserts that each page is below 2 MiB and none is refused. */
 static size_t count_waiters(struct talk *talk, const char *semaphore)
@@ -305,15 +284,15 @@ static bool none_waits(void *context)
 
 Test(hostile, waiters_that_name_many_slots_are_bounded, .timeout = 700)
 {
-    enum { EACH = LABELS * (LABEL_LENGTH + 24), NAMED = 32 * MIB, MOST = 160 * MIB };
+    enum { EACH = HALL_SLOTS * (HALL_LABEL_LENGTH + 24), NAMED = 32 * MIB, MOST = 160 * MIB };
     struct kit_permitd *permitd = permitd_with_memory();
     struct talk talk = talk_to(permitd->port);
     struct talk crowd[CROWD];
-    const char *name = long_hall(&talk);
-    say(&talk, 201, "POST", REQUESTS, text("{\"permits\":[{\"semaphore\":\"%s\",\"count\":%d}]}", name, LABELS));
+    const char *name = hall(&talk, NULL);
+    say(&talk, 201, "POST", REQUESTS, text("{\"permits\":[{\"semaphore\":\"%s\",\"count\":%d}]}", name, HALL_SLOTS));
     int64_t before = memory_of(permitd, "VmRSS:");
     const char *body =
-        text("{\"permits\":[{\"semaphore\":\"%s\",\"any_of\":%s}],\"wait\":\"5m\"}", name, long_labels(0, LABELS));
+        text("{\"permits\":[{\"semaphore\":\"%s\",\"any_of\":%s}],\"wait\":\"5m\"}", name, hall_labels(0, HALL_SLOTS));
     send_crowd(&talk, permitd, body, crowd);
     size_t waiting = (size_t)metric_of(&talk, "permitd_waiting");
     int64_t grown = memory_of(permitd, "VmRSS:") - before;
@@ -327,9 +306,9 @@ Test(hostile, waiters_that_name_many_slots_are_bounded, .timeout = 700)
     for (int i = 0; i < CROWD; i++)
         talk_end(&crowd[i]);
     cr_assert(kit_wait_until(none_waits, &talk, 300000));
-    refused(
-        &talk, 423, "no_capacity", "POST", REQUESTS,
-        text("{\"permits\":[{\"semaphore\":\"%s\",\"any_of\":%s}],\"wait\":\"1ms\"}", name, long_labels(0, LABELS)));
+    refused(&talk, 423, "no_capacity", "POST", REQUESTS,
+            text("{\"permits\":[{\"semaphore\":\"%s\",\"any_of\":%s}],\"wait\":\"1ms\"}", name,
+                 hall_labels(0, HALL_SLOTS)));
     talk_end(&talk);
     kit_permitd_stop(permitd);
 }
@@ -407,11 +386,11 @@ Test(hostile, requests_with_many_long_labels_are_listed, .timeout = 300)
     enum { HELD = 60 };
     struct kit_permitd *permitd = own_permitd(NULL);
     struct talk talk = talk_to(permitd->port);
-    const char *name = long_hall(&talk);
+    const char *name = hall(&talk, NULL);
     for (int i = 0; i < HELD; i++) {
         const char *key = fresh_name("k");
         say(&talk, 201, "POST", REQUESTS,
-            text("{\"external_id\":\"%s\",\"permits\":[{\"semaphore\":\"%s\",\"count\":%d}]}", key, name, LABELS));
+            text("{\"external_id\":\"%s\",\"permits\":[{\"semaphore\":\"%s\",\"count\":%d}]}", key, name, HALL_SLOTS));
         say(&talk, 200, "DELETE", text("/v1/requests/%s", key), NULL);
     }
     long count = 0;

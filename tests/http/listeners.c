@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Several listeners, and Unix sockets. */
 #include <criterion/criterion.h>
+#include <grp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +9,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "fixture.h"
@@ -33,12 +35,19 @@ static int listen_at_path(const char *path)
     return fd;
 }
 
-static int connect_to_path(const char *path)
+/* Returns -1 if that fails. */
+static int try_path(const char *path)
 {
     struct sockaddr_un address;
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     fill_address(&address, path);
-    cr_assert(fd >= 0 && connect(fd, (struct sockaddr *)&address, sizeof address) == 0, "%s", path);
+    return fd >= 0 && connect(fd, (struct sockaddr *)&address, sizeof address) == 0 ? fd : -1;
+}
+
+static int connect_to_path(const char *path)
+{
+    int fd = try_path(path);
+    cr_assert(fd >= 0, "%s", path);
     return fd;
 }
 
@@ -160,6 +169,84 @@ Test(listeners, clients_of_a_unix_socket_are_counted_apart_from_addresses, .time
     close(third);
     kit_permitd_stop(permitd);
     free(path);
+}
+
+/* ---- root ---- */
+
+enum { NOBODY = 65534, ANOTHER_USER = 65533 };
+
+/* Returns a directory of the user nobody. Skips the test unless it runs as root. */
+static const char *directory_of_nobody(void)
+{
+    if (geteuid() != 0)
+        cr_skip_test("only root can become another user");
+    setenv("ASAN_OPTIONS", "detect_leaks=0", 1); /* LeakSanitizer cannot check a process that changed its user */
+    const char *directory = kept(kit_path("nobody"));
+    cr_assert_eq(mkdir(directory, 0755), 0);
+    cr_assert(chmod(directory, 0755) == 0 && chown(directory, NOBODY, NOBODY) == 0);
+    cr_assert_eq(chmod(kit_directory(), 0711), 0); /* so that other users can reach it */
+    return directory;
+}
+
+/* Returns true if a process of another user, which is in the group of nobody, is served on the socket. */
+static bool serves_the_group(const char *path)
+{
+    int status;
+    pid_t child = fork();
+    if (child == 0) {
+        bool is_other = setgroups(0, NULL) == 0 && setgid(NOBODY) == 0 && setuid(ANOTHER_USER) == 0;
+        _exit(is_other && is_served_on(try_path(path)) ? 0 : 1);
+    }
+    return child > 0 && waitpid(child, &status, 0) == child && status == 0;
+}
+
+Test(listeners, unix_socket_belongs_to_the_user_that_root_becomes, .timeout = 600)
+{
+    const char *directory = directory_of_nobody();
+    const char *path = text("%s/socket", directory);
+    const char *flags[] = {"--user=nobody", "--allow-root=false", "--listen", text("unix:%s", path), NULL};
+    struct kit_permitd *permitd = kit_permitd_start(&(struct kit_permitd_options){.flags = flags});
+    char *data_dir = strdup(permitd->data_dir);
+    struct stat info;
+    cr_assert_eq(lstat(path, &info), 0);
+    cr_expect(info.st_uid == NOBODY && info.st_gid == NOBODY, "%u:%u", info.st_uid, info.st_gid);
+    cr_expect_eq(info.st_mode & 07777, 0660, "%o", info.st_mode);
+    cr_expect(serves_the_group(path));
+    kit_permitd_kill(permitd);
+    permitd = kit_permitd_start(&(struct kit_permitd_options){.data_dir = data_dir, .flags = flags});
+    cr_expect(serves_the_group(path), "after a kill");
+    kit_permitd_stop(permitd);
+    cr_expect_neq(access(path, F_OK), 0, "the socket is still there");
+    free(data_dir);
+}
+
+/* The user who may write to the directory could lead root to any other one. */
+Test(listeners, root_uses_no_directory_that_another_user_can_change, .timeout = 300)
+{
+    const char *directory = directory_of_nobody();
+    const char *path = text("%s/stale", directory), *below = text("%s/below", directory);
+    cr_assert_eq(close(listen_at_path(path)), 0);
+    refuses_flags("--listen", text("unix:%s", path), "other users than root can change its directory");
+    cr_expect_eq(access(path, F_OK), 0, "it was removed");
+    refuses_flags("--listen", text("unix:%s/new", directory), "other users than root can change its directory");
+    cr_expect_neq(access(text("%s/new", directory), F_OK), 0, "it was made");
+    cr_assert_eq(mkdir(below, 0700), 0);
+    refuses_flags("--listen", text("unix:%s/new", below), "other users than root can change its directory");
+    refuses_flags("--listen", text("unix:%s/none/new", directory), "No such file or directory");
+}
+
+/* nobody cannot know whether the socket of another user is served. */
+Test(listeners, socket_of_another_user_is_left_alone, .timeout = 300)
+{
+    const char *directory = directory_of_nobody();
+    const char *path = text("%s/socket", directory);
+    const char *flags[] = {"--user=nobody", "--allow-root=false", "--listen", text("unix:%s", path), NULL};
+    int fd = listen_at_path(path);
+    cr_assert_eq(chmod(path, 0660), 0);
+    refuses_to_start(&(struct kit_permitd_options){.flags = flags},
+                     "Permission denied; user 65534 must be able to write to its directory, and to the socket");
+    close(connect_to_path(path));
+    close(fd);
 }
 
 static bool has_warned(void *context)

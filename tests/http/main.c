@@ -3,11 +3,14 @@
  * Starts the permitd that the tests share, runs the tests, stops it. The tests find it through environment variables.
  */
 #include <criterion/criterion.h>
+#include <errno.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -194,10 +197,41 @@ void talk_end(struct talk *talk)
     kit_http_close(&talk->http);
 }
 
+int connect_small(unsigned port)
+{
+    int size = 4096;
+    struct sockaddr_in address = {
+        .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    cr_assert(fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &size, sizeof size) == 0);
+    cr_assert_eq(connect(fd, (struct sockaddr *)&address, sizeof address), 0, "%s", strerror(errno));
+    return fd;
+}
+
 const char *fresh_semaphore(struct talk *talk, const char *body)
 {
     const char *name = fresh_name("s");
     say(talk, 201, "PUT", text("/v1/semaphores/%s", name), body);
+    return name;
+}
+
+const char *hall_labels(int from, int count)
+{
+    char *list = kept(malloc((size_t)count * (HALL_LABEL_LENGTH + 3) + 3));
+    char *end = stpcpy(list, "[");
+    for (int i = from; i < from + count; i++)
+        end += sprintf(end, "%s\"%0*d\"", i > from ? "," : "", HALL_LABEL_LENGTH, i);
+    strcpy(end, "]");
+    return list;
+}
+
+const char *hall(struct talk *talk, const char *headers)
+{
+    const char *name = fresh_name("hall");
+    say_with(talk, 201, NULL, "PUT", text("/v1/semaphores/%s", name), headers, text("{\"capacity\":%d}", HALL_SLOTS));
+    for (int from = 0; from < HALL_SLOTS; from += HALL_SLOTS / 2)
+        say_with(talk, 200, NULL, "PUT", text("/v1/semaphores/%s/slots?from=%d", name, from + 1), headers,
+                 text("{\"labels\":%s}", hall_labels(from, HALL_SLOTS / 2)));
     return name;
 }
 

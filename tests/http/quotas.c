@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Quotas of principals: every quota is reached, refused beyond, changed by a reload, and given back. */
 #include <criterion/criterion.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -157,6 +158,21 @@ static void make_units(struct scene *scene)
              "{\"capacity\":1000}");
 }
 
+static bool answers_are_unread(void *scene)
+{
+    return metric(scene, "permitd_principal_answers{principal=\"limited\"}") > 0;
+}
+
+/* Asks for a list that does not fit into the sockets, and does not read it. */
+static void leave_unread(struct scene *scene)
+{
+    const char *path = text("/v1/semaphores/%s/slots?limit=1000", hall(&scene->admin, ADMIN));
+    const char *request = text("GET %s HTTP/1.1\r\nHost: localhost\r\n" LIMITED "\r\n", path);
+    scene->holder.http.fd = connect_small(scene->permitd->port);
+    cr_assert_eq(send(scene->holder.http.fd, request, strlen(request), MSG_NOSIGNAL), (ssize_t)strlen(request));
+    cr_assert(kit_wait_until(answers_are_unread, scene, 60000));
+}
+
 #define PADDING "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
 
 /* How a quota is used up, and a request that is then beyond it. Its path may have a %s, for a fresh name. */
@@ -179,6 +195,8 @@ static const struct row {
      "{\"owner\":\"" PADDING "\",\"permits\":[{\"semaphore\":\"open\"}]}", 201},
     {"rate", "1", "rate = 1 a second", send_batch, false, false, "GET", "/v1/whoami", NULL, 200},
     {"units", "1", "units = 1 a minute", make_units, false, false, "PUT", "/v1/semaphores/%s", "{\"capacity\":1}", 201},
+    {"answers", "1", "answers = 1 bytes unread", leave_unread, true, false, "GET",
+     "/v1/semaphores/open/slots?limit=1000", NULL, 200},
 };
 
 static struct talk request_beyond(struct scene *scene, const struct row *row, const char *bearer)
@@ -246,11 +264,41 @@ Test(quotas, whoami_shows_them, .timeout = 300)
 {
     struct scene scene;
     scene_begin(&scene);
-    reload(&scene, "limited", "rate = 2000\nbytes = 1MiB\nunits = 70000\nwaiting = 1000\nconnections = 500\n");
+    reload(&scene, "limited",
+           "rate = 2000\nbytes = 1MiB\nanswers = 8MiB\nunits = 70000\nwaiting = 1000\nconnections = 500\n");
     say_with(&scene.holder, 200, NULL, "GET", "/v1/whoami", LIMITED, NULL);
     char *quotas = kit_json_part(scene.holder.reply.body, "quotas");
-    cr_expect_str_eq(quotas, "{\"connections\":500,\"waiting\":1000,\"bytes\":1048576,\"rate\":2000,\"units\":70000}");
+    cr_expect_str_eq(quotas, "{\"connections\":500,\"waiting\":1000,\"bytes\":1048576,\"rate\":2000,\"units\":70000,"
+                             "\"answers\":8388608}");
     free(quotas);
+    scene_end(&scene);
+}
+
+/* ---- answers ---- */
+
+/* While a large answer is unread, short requests are served, and nothing is done that has a large answer. */
+Test(quotas, answers_limit_large_answers_only, .timeout = 300)
+{
+    static const char grant[] = "{\"op\":\"acquire\",\"external_id\":\"late\",\"permits\":[{\"semaphore\":\"open\"}]}";
+    static const char list[] = "/v1/semaphores/open/slots?limit=1000";
+    struct scene scene;
+    scene_begin(&scene);
+    reload(&scene, "limited", "answers = 1000\n");
+    leave_unread(&scene);
+    struct talk talk = talk_to(scene.permitd->port);
+    say_with(&talk, 200, NULL, "GET", "/v1/whoami", LIMITED, NULL);
+    say_with(&talk, 201, NULL, "POST", "/v1/requests", LIMITED,
+             "{\"external_id\":\"short\",\"permits\":[{\"semaphore\":\"open\"}]}");
+    say_with(&talk, 200, NULL, "DELETE", "/v1/requests/short", LIMITED, NULL);
+    say_with(&talk, 429, "too_many", "GET", list, LIMITED, NULL);
+    say_with(&talk, 429, "too_many", "POST", "/v1/batch", LIMITED, text("{\"operations\":[%s]}", grant));
+    text_is(&talk, "detail", "limited is beyond its quota: answers = 1000 bytes unread");
+    say_with(&talk, 404, "unknown_request", "GET", "/v1/requests/late", LIMITED, NULL);
+    kit_http_close(&scene.holder.http);
+    await_gauge(&scene, "answers", 0);
+    say_with(&talk, 200, NULL, "POST", "/v1/batch", LIMITED, text("{\"operations\":[%s]}", grant));
+    say_with(&talk, 200, NULL, "GET", list, LIMITED, NULL); /* larger than the quota, but alone */
+    talk_end(&talk);
     scene_end(&scene);
 }
 
@@ -439,4 +487,86 @@ Test(quotas, list_of_another_principal_waits_for_a_single_one, .timeout = 600)
     kit_sql_close(observer);
     kit_sql_close(locker);
     scene_end(&scene);
+}
+
+/* Neither the server nor an address is full of clients without a credential that do not read. */
+Test(quotas, unread_answers_of_strangers_give_way_to_new_connections, .timeout = 300)
+{
+    enum { STRANGERS = 4 };
+    static const char request[] = "GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    static const char *const limits[][2] = {{"4", "100"}, {"100", "4"}};
+    char *path = kit_path("credentials");
+    write_credentials(path, "limited", "");
+    for (size_t i = 0; i < 2; i++) {
+        const char *flags[] = {"--credentials",
+                               path,
+                               "--idle-timeout",
+                               "10m",
+                               "--max-connections",
+                               limits[i][0],
+                               "--max-connections-per-address",
+                               limits[i][1],
+                               NULL};
+        struct kit_permitd *permitd = own_permitd(flags);
+        int fds[STRANGERS];
+        for (int j = 0; j < STRANGERS; j++) {
+            fds[j] = connect_small(permitd->port);
+            cr_assert_eq(send(fds[j], request, strlen(request), MSG_NOSIGNAL), (ssize_t)strlen(request));
+            cr_assert_eq(poll(&(struct pollfd){.fd = fds[j], .events = POLLIN}, 1, 60000), 1);
+        }
+        struct talk talk = talk_to(permitd->port);
+        say_with(&talk, 200, NULL, "GET", "/v1/whoami", LIMITED, NULL);
+        talk_end(&talk);
+        for (int j = 0; j < STRANGERS; j++)
+            close(fds[j]);
+        kit_permitd_stop(permitd);
+    }
+    free(path);
+}
+
+enum { HALVES = 300, HALF = 16200 };
+
+/* Connections that have sent half a head, and the answer that one of them got. */
+struct halves {
+    int fds[HALVES];
+    char answer[2048];
+};
+
+static bool one_is_answered(void *context)
+{
+    struct halves *halves = context;
+    for (int i = 0; i < HALVES; i++) {
+        ssize_t got = recv(halves->fds[i], halves->answer, sizeof halves->answer - 1, MSG_DONTWAIT);
+        if (got > 0) {
+            halves->answer[got] = '\0';
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Whatever memory a sanitizer needs, the memory of requests and answers is a sixteenth of max_memory at least. */
+Test(quotas, half_heads_of_strangers_leave_memory_for_others, .timeout = 300)
+{
+    static char half[HALF] = "GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: ";
+    char *path = kit_path("credentials");
+    write_credentials(path, "limited", "");
+    struct kit_permitd *permitd = own_permitd((const char *const[]){"--credentials", path, "--max-memory", "64MiB",
+                                                                    "--max-connections-per-address", "1000", NULL});
+    struct halves halves;
+    memset(half + strlen(half), 'a', sizeof half - strlen(half));
+    for (int i = 0; i < HALVES; i++) {
+        halves.fds[i] = kit_connect(permitd->port);
+        (void)!send(halves.fds[i], half, sizeof half, MSG_NOSIGNAL); /* it may be refused already */
+    }
+    cr_assert(kit_wait_until(one_is_answered, &halves, 60000));
+    cr_expect(strstr(halves.answer, "HTTP/1.1 429 ") && strstr(halves.answer, "unfinished requests of this client"),
+              "%s", halves.answer);
+    struct talk talk = talk_to(permitd->port);
+    say_with(&talk, 200, NULL, "POST", "/v1/batch", LIMITED, batch_of(200));
+    talk_end(&talk);
+    for (int i = 0; i < HALVES; i++)
+        close(halves.fds[i]);
+    kit_permitd_stop(permitd);
+    free(path);
 }

@@ -138,6 +138,26 @@ Test(tls, requests_are_served_with_tls_1_2_and_1_3)
     kit_permitd_stop(served.permitd);
 }
 
+Test(tls, no_cipher_of_tls_1_2_encrypts_without_authentication)
+{
+    enum { SSL_CONNECT_ERROR = 35 }; /* of curl */
+    static const char *const refused[] = {"ECDHE-ECDSA-AES128-SHA", "ECDHE-ECDSA-AES256-SHA",
+                                          "ECDHE-ECDSA-AES128-SHA256", "ECDHE-ECDSA-AES256-SHA384",
+                                          "ECDHE-ECDSA-AES128-CCM8"};
+    static const char *const accepted[] = {"ECDHE-ECDSA-AES128-GCM-SHA256", "ECDHE-ECDSA-AES256-GCM-SHA384",
+                                           "ECDHE-ECDSA-CHACHA20-POLY1305"};
+    struct served served = serve(NULL, NULL, NULL, NULL);
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
+        int status;
+        curl(&served, text("--cacert ca.pem --tls-max 1.2 --ciphers '%s@SECLEVEL=0'", refused[i]), "/healthz", &status);
+        cr_expect_eq(status, SSL_CONNECT_ERROR, "%s: %d", refused[i], status);
+    }
+    cr_expect_eq(handshakes(&served, "protocol"), sizeof refused / sizeof refused[0]);
+    for (size_t i = 0; i < sizeof accepted / sizeof accepted[0]; i++)
+        is_served(&served, text("--tls-max 1.2 --ciphers %s", accepted[i]));
+    kit_permitd_stop(served.permitd);
+}
+
 /* The answers fill the socket, so that records are written in pieces and again. */
 Test(tls, large_answers_arrive_complete_at_a_slow_client)
 {

@@ -71,6 +71,22 @@ Test(web_pages, under_a_foreign_host_name_read_nothing)
     talk_end(&talk);
 }
 
+/* RFC 9112, 3.2.2: the host of an absolute target counts, whatever Host says. */
+Test(web_pages, host_of_an_absolute_target_counts_instead_of_host)
+{
+    struct talk talk = talk_to(shared_port());
+    const char *path = text("/v1/requests/%s", held_request(&talk));
+    const char *own = text("http://localhost:%u%s", shared_port(), path);
+    const char *origin = text("Host: evil.example\r\nOrigin: http://localhost:%u\r\n", shared_port());
+    send_as(&talk, 421, "misdirected", "GET", text("http://evil.example%s", path), "Host: localhost\r\n");
+    cr_assert(strstr(talk.reply.body, "evil.example"), "%s", talk.reply.body);
+    send_as(&talk, 200, NULL, "GET", own, "Host: evil.example\r\n");
+    send_as(&talk, 200, NULL, "GET", own, origin);
+    send_as(&talk, 403, "forbidden", "GET", own, FROM_EVIL);
+    send_as(&talk, 403, "forbidden", "GET", own, "Host: evil.example\r\nOrigin: http://evil.example\r\n");
+    talk_end(&talk);
+}
+
 /* As the web console will. */
 Test(web_pages, from_permitd_itself_are_served)
 {

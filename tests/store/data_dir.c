@@ -345,3 +345,46 @@ Test(data_dir, missing_directory_is_given_to_a_user_or_not_made)
     buf_release(&message);
     free(directory);
 }
+
+/* root makes nothing where another user could lead it to another place; the user then makes it, or cannot. */
+Test(data_dir, missing_directory_below_that_of_another_user_is_not_made_by_root)
+{
+    enum { OTHER = 65533 };
+    struct data_dir dir;
+    struct buf message;
+    char path[4096];
+    if (geteuid() != 0)
+        cr_skip_test("not root");
+    char *directory = temporary_directory();
+    snprintf(path, sizeof path, "%s/new", directory);
+    buf_init(&message, 8000);
+    cr_assert_eq(chmod(getenv("PERMIT_STORE_TEST_DIRECTORY"), 0711), 0);
+    cr_assert(chmod(directory, 0711) == 0 && chown(directory, OTHER, OTHER) == 0);
+    cr_expect_not(data_dir_take(path, &root_is_allowed, &dir, &message));
+    cr_expect(strstr(buf_text(&message), "make it first"), "%s", buf_text(&message));
+    buf_clear(&message);
+    cr_expect_not(data_dir_take(path, &(struct data_dir_user){.name = "nobody"}, &dir, &message));
+    cr_expect(strstr(buf_text(&message), "cannot make the directory"), "%s", buf_text(&message));
+    cr_expect_neq(access(path, F_OK), 0);
+    buf_release(&message);
+    free(directory);
+}
+
+Test(data_dir, user_makes_its_directory_in_one_of_its_own)
+{
+    struct data_dir dir;
+    struct buf message;
+    char path[4096];
+    if (geteuid() != 0)
+        cr_skip_test("not root");
+    char *directory = temporary_directory();
+    snprintf(path, sizeof path, "%s/new/", directory);
+    buf_init(&message, 8000);
+    cr_assert_eq(chmod(getenv("PERMIT_STORE_TEST_DIRECTORY"), 0711), 0);
+    cr_assert_eq(chown(directory, NOBODY, NOBODY), 0);
+    cr_assert(data_dir_take(path, &(struct data_dir_user){.name = "nobody"}, &dir, &message), "%s", buf_text(&message));
+    cr_expect_eq(geteuid(), NOBODY);
+    data_dir_release(&dir);
+    buf_release(&message);
+    free(directory);
+}

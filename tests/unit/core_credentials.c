@@ -195,9 +195,10 @@ Test(credentials, unknown_words_are_refused, .fini = done)
 Test(credentials, quotas_are_read_and_belong_to_their_section, .fini = done)
 {
     cr_assert(parse(HEAD "connections = 500\nwaiting = 1000\nbytes = 1MiB\nrate=2000 ; a second\nunits = 70000\n"
+                         "answers = 8MiB\n"
                          "[q]\nrole = metrics\nrate = 1\n"),
               "%s", buf_text(&message));
-    static const struct quotas expected[] = {{{500, 1000, 1 << 20, 2000, 70000}}, {{[QUOTA_RATE] = 1}}};
+    static const struct quotas expected[] = {{{500, 1000, 1 << 20, 2000, 70000, 8 << 20}}, {{[QUOTA_RATE] = 1}}};
     for (size_t i = 0; i < ARRAY_LENGTH(expected); i++)
         for (enum quota quota = 0; quota < QUOTA_COUNT; quota++)
             cr_expect_eq(credentials.principals.items[i].principal->quotas.limits[quota], expected[i].limits[quota],
@@ -208,6 +209,8 @@ Test(credentials, quotas_are_read_and_belong_to_their_section, .fini = done)
             "F, line 4: rate is a whole number from 1 to 1000000000; leave the line out for no limit");
     refused(HEAD "bytes = many\n", "F, line 4: bytes is a whole number from 1 to 1000000000, or a size such as 64MiB; "
                                    "leave the line out for no limit");
+    refused(HEAD "answers = 0\n", "F, line 4: answers is a whole number from 1 to 1000000000, or a size such as 64MiB; "
+                                  "leave the line out for half of the memory for answers");
     refused(HEAD "rate = 5\nrate = 5\n", "F, line 5: rate is given twice in this section");
 }
 

@@ -89,6 +89,7 @@ Test(quotas, limits_are_read_or_refused)
         {QUOTA_BYTES, "64KiB", 65536},
         {QUOTA_BYTES, "64 KiB", 0},
         {QUOTA_BYTES, "1GiB", 0},
+        {QUOTA_ANSWERS, "64KiB", 65536},
     };
     for (size_t i = 0; i < ARRAY_LENGTH(cases); i++) {
         struct buf why;

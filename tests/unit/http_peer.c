@@ -17,12 +17,13 @@ static struct sockaddr_storage address_of(const char *text)
 struct scene {
     struct map peers;
     struct list failing;
+    struct share strangers;
 };
 
 static struct peer *join(struct scene *scene, const char *text)
 {
     struct sockaddr_storage address = address_of(text);
-    struct peer *peer = peer_join(&scene->peers, &address, (uid_t)-1);
+    struct peer *peer = peer_join(&scene->peers, &address, (uid_t)-1, &scene->strangers);
     cr_assert_not_null(peer);
     return peer;
 }
