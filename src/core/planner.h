@@ -43,6 +43,7 @@ struct key {
     bool ends;
     bool removed;          /* the row `before` is deleted; there may be a new one (insert) */
     bool asked_again;      /* a client asks again for a kept place: its places are written anew */
+    bool waiter_asked;     /* one of its asks is that of its waiter at this server (operation.entered) */
     struct ask *asks;      /* the request waits: the acquires of the batch that ask for it, in order of arrival */
     const uint64_t *needs; /* set if an operation was put back; all later operations on this key are put back too */
     size_t need_count;

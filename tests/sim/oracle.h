@@ -83,6 +83,8 @@ struct story {
     uint64_t place_id; /* of its row; 0: it has had none */
     utc_us place, place_since;
     mono_us asked_at;       /* last commit by which its row waits */
+    uint64_t given_up_of;   /* the server at which it waited when another permitd gave its place up; 0: none */
+    mono_us given_up_at;    /* when that was */
     mono_us client_seen_at; /* when a client was last seen to wait for it; calm runs only */
     mono_us left_at;        /* when a client has last left */
     mono_us other_at;       /* when its row was last that of another request under the same key */

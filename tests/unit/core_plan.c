@@ -160,6 +160,7 @@ static struct request *waiter(const char *key, uint64_t server_id, int64_t secon
                                 .wanted = BYTES("form"),
                                 .wants = wants,
                                 .here = server_id == HERE,
+                                .waits_here = server_id == HERE,
                                 .confirmed_at = NEVER,
                                 .acquired_at = NEVER,
                                 .ended_at = NEVER};
@@ -468,14 +469,66 @@ Test(plan_waiting, waiter_behind_a_head_whose_wait_ends_is_granted_in_that_batch
     hold("k1", 1, 0, 0, NEVER);
     waiter("k2", HERE, 2, 1, 1, 0);
     waiter("k3", ELSEWHERE, 1, 0, 1, 0);
-    EXPECT({OP_ACQUIRE, "k2", WAIT_LAST, 1, 1, .expected = "no_capacity a"});
+    EXPECT({OP_ACQUIRE, "k2", WAIT_LAST, 1, 1, .expected = "no_capacity a", .entered = true});
     expect_changes("k2:WAITING !k3:ACQUIRED@2 -b/13 2/13");
     cr_expect_eq(written("k2")->due_at, NOW + PLACE_KEPT_US);
     cr_expect_eq(after(A)->waiting, 0);
     cr_expect_eq(after(B)->waiting, 0);
 }
 
-/* P22: else another permitd grants it after this refusal. A client that still waits there asks again. */
+/* P20: the place is that of the client that still waits here, and k3 is behind it. */
+Test(plan_waiting, last_decision_of_a_copy_leaves_the_place_to_the_client_that_waits)
+{
+    scene.semaphores[A].queue = QUEUE_FIFO;
+    scene.semaphores[A].capacity = 2;
+    hold("k1", 1, 0, 0, NEVER);
+    waiter("k2", HERE, 2, 2, 0, 0);
+    EXPECT({OP_ACQUIRE, "k2", WAIT_LAST, 2, 0, .expected = "no_capacity a"},
+           {OP_ACQUIRE, "k3", WAIT_NO, 1, 0, .expected = "no_capacity a<"});
+    expect_changes("");
+}
+
+/* Its waiter is in a batch that runs in parts: it asks in another part. */
+Test(plan_waiting, last_decision_of_a_copy_leaves_the_place_to_a_waiter_that_asks_later)
+{
+    hold("k1", 1, 0, 0, NEVER);
+    struct request *request = waiter("k2", HERE, 2, 1, 0, 0);
+    request->here = false;
+    request->asks_later = true;
+    EXPECT({OP_ACQUIRE, "k2", WAIT_LAST, 1, 0, .expected = "no_capacity a"});
+    expect_changes("");
+}
+
+Test(plan_waiting, copy_that_can_never_be_granted_leaves_the_place_to_the_client_that_waits)
+{
+    waiter("k2", HERE, 2, 2, 0, 0);
+    EXPECT({OP_ACQUIRE, "k2", WAIT_ASK, 2, 0, .expected = "never_satisfiable"});
+    cr_expect_eq(written("k2")->server_id, HERE);
+    cr_expect_eq(after(A)->waiting, 1);
+}
+
+Test(plan_waiting, last_decisions_of_a_waiter_and_its_copy_end_the_wait)
+{
+    hold("k1", 1, 0, 0, NEVER);
+    waiter("k2", HERE, 2, 1, 0, 0);
+    EXPECT({OP_ACQUIRE, "k2", WAIT_LAST, 1, 0, .expected = "no_capacity a", .entered = true},
+           {OP_ACQUIRE, "k2", WAIT_LAST, 1, 0, .expected = "no_capacity a"});
+    expect_changes("k2:WAITING");
+    cr_expect_eq(after(A)->waiting, 0);
+}
+
+/* The key has moved to the other server, and the place is that server's to give up. */
+Test(plan_waiting, waiter_whose_place_another_server_has_given_up_is_told)
+{
+    waiter("k2", KEPT, 2, 1, 0, 0);
+    EXPECT({OP_ACQUIRE, "k2", WAIT_ASK, 1, 0, .expected = "outcome_unknown", .entered = true},
+           {OP_ACQUIRE, "k3", WAIT_NO, 1, 0, .expected = "granted"});
+    expect_changes("+k3:ACQUIRED");
+    cr_expect_str_eq(scene.plan.outcomes[0].detail,
+                     "the key was asked for again at another server, and its wait has ended there");
+}
+
+/* P22: else another permitd grants it after this refusal. A client that still waits there is told that it has moved. */
 Test(plan_waiting, last_decision_ends_the_wait_at_another_server_too)
 {
     hold("k1", 1, 0, 0, NEVER);
@@ -571,7 +624,7 @@ Test(plan_waiting, unsatisfiable_waiter_blocks_none_and_is_ended_by_its_own_serv
     scene.semaphores[A].queue = QUEUE_FIFO;
     waiter("k2", ELSEWHERE, 3, 2, 0, 0);
     waiter("k3", HERE, 2, 2, 0, 0);
-    EXPECT({OP_ACQUIRE, "k3", WAIT_ASK, 2, 0, .expected = "never_satisfiable"},
+    EXPECT({OP_ACQUIRE, "k3", WAIT_ASK, 2, 0, .expected = "never_satisfiable", .entered = true},
            {OP_ACQUIRE, "k4", WAIT_NO, 1, 0, .expected = "granted"});
     expect_changes("+k4:ACQUIRED k3:WAITING");
     cr_expect_not(scene.plan.outcomes[0].may_wait);

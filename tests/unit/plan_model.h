@@ -244,6 +244,7 @@ struct model_walk {
     unsigned ask_count[MODEL_KEYS];
     unsigned put_back;                   /* keys: an operation is put back, and so are all later ones */
     unsigned entered;                    /* keys that were entered in this batch */
+    unsigned waiter_asked;               /* keys for which the waiter of this server has asked */
     bool again;                          /* something has happened for which the waiters are decided again */
     bool reserved[MODEL_SEMAPHORES];     /* nobody later gets a unit */
     bool tentative[MODEL_SEMAPHORES];    /* with more locks it may turn out that nobody is blocked */

@@ -221,11 +221,12 @@ static bool ask(struct model *model, const struct step *step, bool entered, stru
         refuse(verdict, PERMIT_NO_CAPACITY);
         return false;
     }
-    if (entered && !is_ours(model, request) && is_alive(model, request->server)) {
+    if (entered && !is_ours(model, request) && (request->server == 0 || is_alive(model, request->server))) {
         refuse(verdict, PERMIT_OUTCOME_UNKNOWN);
         return false;
     }
     model->walk.again = true;
+    model->walk.waiter_asked |= (unsigned)entered << step->key;
     add_ask(model, step, verdict);
     if (step->wait != WAIT_ASK || model->batch.moment.server == 0)
         return true;
@@ -265,6 +266,7 @@ bool model_ask(struct model *model, const struct step *step, bool entered, utc_u
     for (unsigned i = 0; i < step->want_count; i++)
         if (!model->semaphores[step->wants[i].semaphore].exists)
             return false;
+    model->walk.waiter_asked |= (unsigned)entered << step->key;
     enter_row(model, step, place, since, verdict);
     model->walk.again = true;
     *ret_new = false;
@@ -514,6 +516,9 @@ static void refuse_asks(struct model *model, unsigned key, const struct verdict 
         model->walk.asks[key][stay++] = ask;
     }
     model->walk.ask_count[key] = stay;
+    bool others_wait = model->batch.here >> key & 1 && !(model->walk.waiter_asked >> key & 1);
+    if (is_ours(model, request) && others_wait)
+        return; /* copies: the place belongs to those that wait */
     bool elsewhere = is_alive(model, request->server) && !is_ours(model, request);
     bool moves = last && !asks;
     if (((asks && !may_wait) || moves) && request->server != 0 && (!elsewhere || moves)) {

@@ -613,6 +613,16 @@ static void queue_insert(struct queue *queue, const struct arrival *arrival)
     queue->arrivals[at] = *arrival;
 }
 
+/* Returns true if a copy of the call that waits here was refused, and the call goes on waiting. */
+static bool is_refused_copy(const struct run *run, const struct batch *batch, unsigned index,
+                            const struct outcome *outcome)
+{
+    unsigned key = run->script->steps[batch->arrivals[index].step].key;
+    const struct model_request *request = &run->model.requests[key];
+    return run->known[batch->moment.server][key].here && !batch->operations[index].entered && !outcome->waits &&
+           is_waiting(request) && request->server == batch->moment.server;
+}
+
 /* Queues the operations that were put back, and remembers whose clients wait at this server. */
 static void collect_queue(struct run *run, const struct batch *batch, const struct plan *plan)
 {
@@ -623,7 +633,7 @@ static void collect_queue(struct run *run, const struct batch *batch, const stru
         if (outcome->put_back) {
             arrival.locks |= needs_of(run, outcome);
             queue_insert(&run->queue, &arrival);
-        } else if (step->kind == OP_ACQUIRE) {
+        } else if (step->kind == OP_ACQUIRE && !is_refused_copy(run, batch, i, outcome)) {
             struct known *known = &run->known[batch->moment.server][step->key];
             known->here = outcome->waits;
             known->content = step;
