@@ -272,7 +272,7 @@ static enum permit_status plan_operation(struct planner *planner, size_t index)
     struct outcome *outcome = &planner->outcomes[index];
     struct key *key = planner->key_of[index];
     if (key && key->needs)
-        return outcome_put_back(planner, outcome, key, operation, NULL, 0);
+        return outcome_put_back(planner, outcome, key, operation);
     if (!key)
         return kinds[operation->kind].administer(planner, outcome, operation);
     return kinds[operation->kind].decide(planner, outcome, key, operation);
@@ -665,6 +665,8 @@ enum permit_status plan_batch(const struct view *view, const struct operation *c
         return status;
     plan.granted = planner.granted;
     plan.granted_count = planner.granted_count;
+    plan.overdue = planner.overdue;
+    plan.overdue_count = planner.overdue_count;
     plan.read_more = planner.read_more;
     plan.ids_used = planner.ids.next - ids.next;
     memcpy(plan.ended, planner.ended, sizeof plan.ended);

@@ -201,7 +201,7 @@ struct shortage {
 /* The result of one operation, before it is known to be durable. */
 struct outcome {
     enum permit_status status;
-    bool put_back;                     /* undecided: requeue with `needs` locked as well; status is unset */
+    bool put_back;                     /* undecided: requeue with `needs` locked; status is unset */
     bool created;                      /* acquire: 201; PUT: 201 */
     bool replayed;                     /* acquire: the key was already granted */
     bool already_released;             /* release, force-release */
@@ -339,6 +339,12 @@ struct plan {
     size_t granted_count;
     const uint64_t *calls; /* ids of requests that wait at this permitd, and that it has to look at: mail to itself */
     size_t call_count;
+    /*
+     * Due holders whose units acquires need that were put back, and that hold semaphores which are not locked; each once.
+     * An expire operation for each, before these acquires run again, ends it with its locks.
+     */
+    const struct request **overdue;
+    size_t overdue_count;
     uint64_t read_more; /* a bit per semaphore of the view: units stay free although requests wait beyond the part of
                            its queue that was read, because those that were read block no others. The batch should
                            be planned again with a deeper read; else all that is free is kept for those beyond */
@@ -418,7 +424,8 @@ size_t plan_queue_reads(const struct view *view, const struct operation *const *
  *
  * An acquire that does not fit ends due holders, the longest due first, as many as it needs: for specific slots the
  * holders of these slots, for adjacent slots the holders in the lowest run that is free or due. If it would still not
- * fit, it ends none. An operation on a request with permits of a semaphore that is not locked is put back.
+ * fit, it ends none. An operation on a request with permits of a semaphore that is not locked is put back; so is an
+ * acquire that needs the end of such holders, and these are `overdue`.
  *
  * `ids` must hold at least operation_count ids. Returns only PERMIT_OK and PERMIT_NO_MEMORY; on the latter *ret_plan is
  * untouched. The rows of `view` are not modified.

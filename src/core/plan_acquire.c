@@ -95,7 +95,7 @@ static enum permit_status plan_replay(struct planner *planner, struct outcome *o
         return PERMIT_OK;
     }
     if (!planner_has_locked_all(planner, request))
-        return outcome_put_back(planner, outcome, key, operation, NULL, 0);
+        return outcome_put_back(planner, outcome, key, operation);
     if (request_is_due(planner, request)) {
         end_request(planner, key, due_reason(request));
         outcome_refuse(outcome, PERMIT_ENDED, NULL);
@@ -320,6 +320,23 @@ static enum permit_status end_due_holders(struct planner *planner, const struct 
     return PERMIT_OK;
 }
 
+enum permit_status put_back_for_ends(struct planner *planner, struct outcome *outcome, struct key *key,
+                                     const struct operation *operation, const struct fit *fit)
+{
+    if (!planner->overdue)
+        planner->overdue = arena_array(planner->arena, planner->due_count, sizeof *planner->overdue);
+    if (!planner->overdue)
+        return PERMIT_NO_MEMORY;
+    for (size_t i = 0; i < fit->unlocked_count; i++) {
+        struct key *due = fit->unlocked[i];
+        if (due->overdue || planner_has_locked_all(planner, due->request))
+            continue;
+        due->overdue = true;
+        planner->overdue[planner->overdue_count++] = due->request;
+    }
+    return outcome_put_back(planner, outcome, key, operation);
+}
+
 /* Returns true if units are missing, or the requested specific slots. */
 static bool is_short(struct planner *planner, const struct operation *operation, size_t index)
 {
@@ -528,7 +545,7 @@ static enum permit_status plan_new(struct planner *planner, struct outcome *outc
     if (status != PERMIT_OK)
         return status;
     if (fit.unlocked_count)
-        return outcome_put_back(planner, outcome, key, operation, fit.unlocked, fit.unlocked_count);
+        return put_back_for_ends(planner, outcome, key, operation, &fit);
     if (fit.status == PERMIT_OK) {
         outcome->created = true;
         status = grant(planner, key, operation, &fit.limits, 0);

@@ -109,7 +109,7 @@ enum permit_status plan_release(struct planner *planner, struct outcome *outcome
     if (!key->request)
         return plan_tombstone(planner, outcome, key, operation);
     if (!planner_has_locked_all(planner, key->request))
-        return outcome_put_back(planner, outcome, key, operation, NULL, 0);
+        return outcome_put_back(planner, outcome, key, operation);
     if (planner_out_of_scope(planner, key->request, operation->scope)) {
         outcome_refuse(outcome, PERMIT_UNKNOWN_REQUEST, NULL);
         return PERMIT_OK;
@@ -163,7 +163,7 @@ enum permit_status plan_force_release(struct planner *planner, struct outcome *o
         return PERMIT_OK;
     }
     if (!planner_has_locked_all(planner, request))
-        return outcome_put_back(planner, outcome, key, operation, NULL, 0);
+        return outcome_put_back(planner, outcome, key, operation);
     if (refuse_force(planner, outcome, request, operation))
         return PERMIT_OK;
     if (request->state == REQUEST_RELEASED) {
@@ -197,7 +197,7 @@ static enum permit_status expire_waiter(struct planner *planner, struct outcome 
     if (operation->expire_as == END_OWNER_DEAD || (!abandoned && request->due_at > planner->now))
         return PERMIT_OK;
     if (!planner_has_locked_all(planner, request))
-        return outcome_put_back(planner, outcome, key, operation, NULL, 0);
+        return outcome_put_back(planner, outcome, key, operation);
     waiter_remove(planner, key);
     return outcome_assert(planner, outcome, request);
 }
@@ -218,7 +218,7 @@ enum permit_status plan_expire(struct planner *planner, struct outcome *outcome,
     if (!owner_dead && !request_is_due(planner, request))
         return PERMIT_OK;
     if (!planner_has_locked_all(planner, request))
-        return outcome_put_back(planner, outcome, key, operation, NULL, 0);
+        return outcome_put_back(planner, outcome, key, operation);
     end_request(planner, key, owner_dead ? END_OWNER_DEAD : due_reason(request));
     return outcome_assert(planner, outcome, request);
 }
@@ -238,7 +238,7 @@ static bool check_held(struct planner *planner, struct outcome *outcome, struct 
         return false;
     }
     if (!planner_has_locked_all(planner, key->request)) {
-        *ret_status = outcome_put_back(planner, outcome, key, operation, NULL, 0);
+        *ret_status = outcome_put_back(planner, outcome, key, operation);
         return false;
     }
     if (is_hidden_tombstone(key->request, operation) || planner_out_of_scope(planner, key->request, operation->scope)) {

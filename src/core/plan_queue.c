@@ -261,7 +261,7 @@ static enum permit_status plan_other_content(struct planner *planner, struct out
         return PERMIT_OK;
     }
     if (!planner_has_locked_all(planner, key->request))
-        return outcome_put_back(planner, outcome, key, operation, NULL, 0);
+        return outcome_put_back(planner, outcome, key, operation);
     if (planner_out_of_scope(planner, key->request, operation->scope)) {
         outcome_refuse(outcome, PERMIT_KEY_REUSED, NULL);
         return PERMIT_OK;
@@ -305,7 +305,7 @@ enum permit_status plan_ask(struct planner *planner, struct outcome *outcome, st
     if (!same && operation->wait != WAIT_GONE)
         return plan_other_content(planner, outcome, key, operation, ret_new);
     if (same && !planner_has_locked_all(planner, request))
-        return outcome_put_back(planner, outcome, key, operation, NULL, 0);
+        return outcome_put_back(planner, outcome, key, operation);
     if (operation->wait == WAIT_GONE) {
         if (same && is_ours(planner, request) && !any_ask_waits(key))
             leave(planner, key);
@@ -584,14 +584,16 @@ static enum permit_status refuse_asks(struct planner *planner, struct key *key, 
     return PERMIT_OK;
 }
 
-/* Puts back the asks of a waiter that needs more locks. Its row already has the wait that they ask for (take_over). */
+/* Puts back the asks of a waiter until due holders have ended. Its row already has the wait that they ask for (take_over). */
 static enum permit_status put_back_asks(struct planner *planner, struct key *key, const struct fit *fit)
 {
     enum permit_status status = PERMIT_OK;
     for (struct ask *ask = key->asks; ask && status == PERMIT_OK; ask = ask->next) {
         *ask->outcome = (struct outcome){0};
-        status = outcome_put_back(planner, ask->outcome, key, ask->operation, fit->unlocked, fit->unlocked_count);
+        status = put_back_for_ends(planner, ask->outcome, key, ask->operation, fit);
         ask->outcome->waits = ask->operation->wait == WAIT_ASK && is_ours(planner, key->request);
+        if (status == PERMIT_OK && ask->outcome->waits)
+            status = outcome_assert(planner, ask->outcome, key->request);
     }
     key->asks = NULL;
     return status;

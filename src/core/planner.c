@@ -143,9 +143,9 @@ static size_t add_semaphores(uint64_t *ids, size_t count, const struct request *
 }
 
 enum permit_status outcome_put_back(struct planner *planner, struct outcome *outcome, struct key *key,
-                                    const struct operation *operation, struct key *const *others, size_t other_count)
+                                    const struct operation *operation)
 {
-    size_t room = (1 + other_count) * REQUEST_MAX_SEMAPHORES + operation->want_count;
+    size_t room = REQUEST_MAX_SEMAPHORES + operation->want_count;
     uint64_t *needs = arena_array(planner->arena, room, sizeof *needs);
     if (!needs)
         return PERMIT_NO_MEMORY;
@@ -153,8 +153,6 @@ enum permit_status outcome_put_back(struct planner *planner, struct outcome *out
     for (size_t i = 0; i < operation->want_count; i++)
         if (operation->wants[i].semaphore_id) /* 0: no such semaphore */
             needs[count++] = operation->wants[i].semaphore_id;
-    for (size_t i = 0; i < other_count; i++)
-        count = add_semaphores(needs, count, others[i]->request);
     bool waits = operation->wait == WAIT_ASK || operation->wait == WAIT_LAST;
     for (size_t i = 0; waits && i < operation->want_count; i++) {
         const struct semaphore_image *image = planner_image(planner, operation->wants[i].semaphore_id);

@@ -43,6 +43,7 @@ struct key {
     bool ends;
     bool removed;          /* the row `before` is deleted; there may be a new one (insert) */
     bool asked_again;      /* a client asks again for a kept place: its places are written anew */
+    bool overdue;          /* it is in planner->overdue */
     bool waiter_asked;     /* one of its asks is that of its waiter at this server (operation.entered) */
     struct ask *asks;      /* the request waits: the acquires of the batch that ask for it, in order of arrival */
     const uint64_t *needs; /* set if an operation was put back; all later operations on this key are put back too */
@@ -99,6 +100,8 @@ struct planner {
     size_t key_count;
     struct key **due; /* held and due requests, the longest due first: an acquire that does not fit may end them */
     size_t due_count;
+    const struct request **overdue; /* see struct plan; NULL: none yet */
+    size_t overdue_count;
     struct key **key_of; /* per operation; NULL: administrative */
     struct outcome *outcomes;
     struct slot_change *slots; /* all changes in order; large enough for every possible change */
@@ -181,7 +184,7 @@ struct fit {
     size_t shortage_count;
     struct hold_limits limits;
     struct key **unlocked; /* it fits only if these due holders end, and not all their semaphores are locked */
-    size_t unlocked_count;
+    size_t unlocked_count; /* 0: there are none */
 };
 
 /*
@@ -190,6 +193,9 @@ struct fit {
  */
 enum permit_status acquire_fit(struct planner *planner, const struct operation *operation,
                                struct fit *ret_fit) MUST_CHECK;
+/* Puts an acquire back that fits only if fit->unlocked end: those with an unlocked semaphore are overdue. */
+enum permit_status put_back_for_ends(struct planner *planner, struct outcome *outcome, struct key *key,
+                                     const struct operation *operation, const struct fit *fit) MUST_CHECK;
 /* Returns the reason other than capacity to refuse a request, which has its detail; PERMIT_OK: none. */
 enum permit_status check_request(struct planner *planner, const struct operation *operation, struct hold_limits *limits,
                                  const char **ret_detail) MUST_CHECK;
@@ -276,13 +282,11 @@ enum permit_status outcome_assert(struct planner *planner, struct outcome *outco
 /* Same as outcome_assert, for a row that the operation does not otherwise change: it is still written. */
 enum permit_status outcome_assert_again(struct planner *planner, struct outcome *outcome, struct key *key) MUST_CHECK;
 /*
- * Puts the operation back into the queue. `needs` lists the semaphores of the operation, of the row of its key and of
- * `others`, whose requests must end first (NULL with 0). Later operations on the key are put back too. If the operation
- * waits, its semaphores are reserved for it in this batch.
+ * Puts the operation back into the queue. `needs` lists the semaphores of the operation and of the row of its key. Later
+ * operations on the key are put back too. If the operation waits, its semaphores are reserved for it in this batch.
  */
 enum permit_status outcome_put_back(struct planner *planner, struct outcome *outcome, struct key *key,
-                                    const struct operation *operation, struct key *const *others,
-                                    size_t other_count) MUST_CHECK;
+                                    const struct operation *operation) MUST_CHECK;
 
 /* Records an operator's change of a locked semaphore. */
 void record_event(struct planner *planner, const struct semaphore_image *image, struct event event);

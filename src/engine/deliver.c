@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "engine/expire_op.h"
 #include "engine/short_path.h"
 #include "engine/waitlist.h"
 #include "engine/worker.h"
@@ -390,7 +391,7 @@ static void set_result(struct worker *worker, const struct op *op, const struct 
                        struct op_result *ret_result)
 {
     ret_result->disposition = REFUSED;
-    if (outcome->put_back) {
+    if (outcome->put_back && !outcome->waits) {
         ret_result->status = may_put_back(op) ? PERMIT_BUSY : PERMIT_NO_CAPACITY;
         ret_result->detail = busy_sentence;
     } else if (outcome->waits) {
@@ -495,6 +496,8 @@ static void deliver_ops(struct worker *worker, struct run *run, struct op_result
         if (!results[i].of_waiter)
             deliver_op(worker, run->ops[i], &run->view, &run->plan.outcomes[i], &results[i]);
     deliver_waiters(engine, &run->plan, answered);
+    for (size_t i = run->plan.overdue_count; i-- > 0;)
+        expire_op_first(engine, run->plan.overdue[i]);
     short_path_learn(worker, run);
 }
 

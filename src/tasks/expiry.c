@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "engine/expire_op.h"
 #include "engine/state.h"
 #include "tasks/tasks.h"
 
@@ -23,7 +24,6 @@ enum {
     FOLLOWER_DELAY_US = 1000000, /* a server that does not lead leaves due requests to the leader for this time */
     REFUSED_PAUSE_MS = 50,       /* pause after the engine has refused an operation */
     LONG_ROUND_PAUSE_MS = 100,   /* least pause after a round of several pages, which the next one may read again */
-    DEADLINE_MS = 10000,         /* of an operation */
 };
 
 struct expiry_round {
@@ -37,20 +37,12 @@ struct expiry_round {
     mono_us now_at;
 };
 
-/* An expire operation, with its key. */
-struct expiry {
-    struct op op;
-    struct operation operation;
-    struct engine *engine;
-    char key[];
-};
-
 /* ---- operations ---- */
 
 static void expiry_decided(struct op *op, const struct decision *decision)
 {
-    struct expiry *expiry = CONTAINER_OF(op, struct expiry, op);
-    struct engine *engine = expiry->engine;
+    struct expire_op *expiry = CONTAINER_OF(op, struct expire_op, op);
+    struct engine *engine = expiry->context;
     (void)decision; /* a request that was not ended is found again */
     pthread_mutex_lock(&engine->mutex);
     assert(engine->expiring > 0);
@@ -63,14 +55,9 @@ static void expiry_decided(struct op *op, const struct decision *decision)
 
 bool expiry_submit(struct engine *engine, struct bytes external_id, enum end_reason expire_as)
 {
-    struct expiry *expiry = malloc(sizeof *expiry + external_id.length);
+    struct expire_op *expiry = expire_op_new(external_id, expire_as, engine, expiry_decided);
     if (!expiry)
         return false;
-    memcpy(expiry->key, external_id.data, external_id.length);
-    expiry->engine = engine;
-    expiry->operation =
-        (struct operation){.kind = OP_EXPIRE, .external_id = {expiry->key, external_id.length}, .expire_as = expire_as};
-    op_init(&expiry->op, &expiry->operation, clock_mono() + DEADLINE_MS * US_PER_MS, expiry_decided);
     pthread_mutex_lock(&engine->mutex);
     engine->expiring++;
     pthread_mutex_unlock(&engine->mutex);

@@ -51,6 +51,40 @@ Test(ends, request_without_ttl_is_stale_after_max_hold, .timeout = 300)
     talk_end(&talk);
 }
 
+/* Acquires a unit of the semaphore and of 30 others, which no other request holds. */
+static void acquire_widely(struct talk *talk, const char *semaphore, const char *others)
+{
+    const char *permits = text("{\"semaphore\":\"%s\"}", semaphore);
+    for (int i = 0; i < 30; i++)
+        permits = text("%s,{\"semaphore\":\"%s%d\"}", permits, others, i);
+    say(talk, 201, "POST", "/v1/requests",
+        text("{\"external_id\":\"%s\",\"ttl\":\"300ms\",\"permits\":[%s]}", fresh_name("k"), permits));
+}
+
+/* P7: three due holders have 91 semaphores, and a batch locks at most 64. */
+Test(ends, due_holders_of_many_semaphores_are_ended_for_an_acquire, .timeout = 300)
+{
+    enum { ROUNDS = 8, HOLDERS = 3 };
+    struct talk talk = talk_to(shared_port());
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":3,\"kind\":\"counted\"}");
+    const char *prefix = fresh_name("wide");
+    say(&talk, 201, "PUT", text("/v1/templates/%s", prefix), "{\"capacity\":1,\"kind\":\"counted\"}");
+    for (int round = 0; round < ROUNDS; round++) {
+        for (int i = 0; i < HOLDERS; i++)
+            acquire_widely(&talk, name, text("%s-%d-", prefix, i));
+        const char *key = fresh_name("k");
+        const char *body = text("{\"external_id\":\"%s\",\"permits\":[{\"semaphore\":\"%s\",\"count\":3}]}", key, name);
+        do {
+            reply_release(&talk.reply);
+            cr_assert(kit_http_post(&talk.http, "/v1/requests", body, &talk.reply));
+            cr_assert(talk.reply.status == 201 || talk.reply.status == 423, "%d %s", talk.reply.status,
+                      talk.reply.body);
+        } while (talk.reply.status != 201);
+        say(&talk, 200, "DELETE", text("/v1/requests/%s", key), NULL);
+    }
+    talk_end(&talk);
+}
+
 Test(ends, due_unit_is_granted_to_the_next_request, .timeout = 300)
 {
     struct talk talk = talk_to(shared_port());

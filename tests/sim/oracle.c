@@ -784,6 +784,8 @@ static void acquire_answered(struct call *call, const struct decision *decision)
         check_refusal(call);
     if (status == PERMIT_NO_CAPACITY && profile.calm && !call->other_payload)
         check_due(call);
+    if (status == PERMIT_BUSY && profile.calm)
+        violation("P7", "%s is answered busy in a run without faults", story->key->text);
     if (status == PERMIT_NEVER_SATISFIABLE || status == PERMIT_INVALID)
         check_never_satisfiable(call);
     if (status != PERMIT_OK)

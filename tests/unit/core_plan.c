@@ -710,7 +710,20 @@ Test(plan_waiting, waiter_put_back_blocks_all_its_semaphores)
            {OP_ACQUIRE, "k3", WAIT_NO, 0, 1, .expected = "no_capacity b<"},
            {OP_ACQUIRE, "k4", WAIT_NO, 1, 0, .expected = "no_capacity a<"});
     expect_changes("");
-    cr_expect_eq(scene.plan.outcomes[0].need_count, 3);
+    cr_expect_eq(scene.plan.outcomes[0].need_count, 2);
+    cr_assert_eq(scene.plan.overdue_count, 1);
+    cr_expect(bytes_equal(scene.plan.overdue[0]->external_id, BYTES("k1")));
+}
+
+/* However many acquires need its end, and however many semaphores they and it have together. */
+Test(plan_waiting, due_holder_that_several_acquires_need_is_overdue_once)
+{
+    hold("k1", 1, 0, 1, NOW);
+    EXPECT({OP_ACQUIRE, "k2", WAIT_NO, 1, 0, .expected = "put_back"},
+           {OP_ACQUIRE, "k3", WAIT_ASK, 1, 1, .expected = "put_back"},
+           {OP_ACQUIRE, "k4", WAIT_NO, 0, 1, .expected = "no_capacity b<"});
+    cr_expect_eq(scene.plan.overdue_count, 1);
+    expect_changes("");
 }
 
 /* It has the place then, so it may not be answered later that nothing was done (P22). */
@@ -720,6 +733,8 @@ Test(plan_waiting, ask_for_a_kept_place_that_is_put_back_waits)
     waiter("k2", KEPT, 1, 1, 0, 0);
     EXPECT({OP_ACQUIRE, "k2", WAIT_ASK, 1, 0, .expected = "put_back waits"});
     expect_changes("k2:WAITING@1");
+    cr_assert(scene.plan.outcomes[0].request); /* its engine parks it if it may not be put back again */
+    cr_expect_eq(scene.plan.outcomes[0].request->server_id, HERE);
 }
 
 /* The due holder also holds c, which is not locked: the waiter's own server locks all three. */

@@ -244,6 +244,7 @@ struct model_walk {
     unsigned ask_count[MODEL_KEYS];
     unsigned put_back;                   /* keys: an operation is put back, and so are all later ones */
     unsigned entered;                    /* keys that were entered in this batch */
+    unsigned overdue;                    /* keys: due holders that have to end before operations that were put back */
     unsigned waiter_asked;               /* keys for which the waiter of this server has asked */
     bool again;                          /* something has happened for which the waiters are decided again */
     bool reserved[MODEL_SEMAPHORES];     /* nobody later gets a unit */
@@ -287,8 +288,14 @@ unsigned model_touches(const struct model *model, const struct step *step);
 void model_begin_batch(struct model *model, const struct model_batch *batch);
 /* Runs one operation that is not an ask. `step` must outlive the model. */
 void model_do(struct model *model, const struct step *step, struct verdict *ret_verdict);
-/* Leaves an operation undecided, with more semaphores to lock. The verdict says whether it has to be. */
-bool model_puts_back(struct model *model, const struct step *step, unsigned touched, struct verdict *ret_verdict);
+/* The same if the operation is a new acquire; else 0. */
+unsigned model_overdue_of_new(const struct model *model, const struct step *step);
+/*
+ * Leaves an operation undecided, with more semaphores to lock, or behind the ends of the due holders `overdue`. The
+ * verdict says whether it has to be.
+ */
+bool model_puts_back(struct model *model, const struct step *step, unsigned touched, unsigned overdue,
+                     struct verdict *ret_verdict);
 
 /* ---- the model's queue ---- */
 
@@ -311,8 +318,11 @@ bool same_content(const struct step *a, const struct step *b);
 enum permit_status request_possible(const struct model *model, const struct step *step);
 /* Grants if it fits, also by ending due holders. PERMIT_NO_CAPACITY: with the shortages. */
 enum permit_status try_to_grant(struct model *model, const struct step *step, struct verdict *verdict);
-/* Returns the semaphores of the due holders that would be ended for it. */
-unsigned due_touched(const struct model *model, const struct step *step);
+/*
+ * Returns the due holders, a bit per key, that would be ended for it, and that hold semaphores which are not locked: then
+ * they have to end before it.
+ */
+unsigned model_overdue(const struct model *model, const struct step *step);
 unsigned semaphores_of(const struct model_request *request);
 /* Returns the units that are missing; `ended`: if these requests are ended. */
 int64_t missing_without(const struct model *model, const struct model_want *want, unsigned ended);

@@ -370,11 +370,13 @@ void model_begin_batch(struct model *model, const struct model_batch *batch)
             model->walk.beyond[i] = model->requests[batch->beyond[i]];
 }
 
-bool model_puts_back(struct model *model, const struct step *step, unsigned touched, struct verdict *ret_verdict)
+bool model_puts_back(struct model *model, const struct step *step, unsigned touched, unsigned overdue,
+                     struct verdict *ret_verdict)
 {
     bool follows = model->walk.put_back >> step->key & 1;
-    if (step_is_administrative(step) || (!follows && !(touched & ~model->batch.locks)))
+    if (step_is_administrative(step) || (!follows && !(touched & ~model->batch.locks) && !overdue))
         return false;
+    model->walk.overdue |= follows ? 0 : overdue;
     if (follows)
         touched = semaphores_of(&model->requests[step->key]);
     for (unsigned i = 0; i < step->want_count; i++) {
@@ -570,20 +572,20 @@ static void decide(struct model *model, unsigned key)
     unsigned server = request->server;
     bool asked_here = model->walk.ask_count[key] > 0;
     bool may_grant = now_of(model) >= model->batch.moment.grants_from;
-    unsigned touched = request_possible(model, step) == PERMIT_OK ? due_touched(model, step) : 0;
+    unsigned overdue = request_possible(model, step) == PERMIT_OK ? model_overdue(model, step) : 0;
     bool undecided = may_grant && cannot_be_decided(model, key);
     if (undecided && asked_here)
         refuse_beyond(model, key);
-    if (undecided || (!asked_here && (touched & ~model->batch.locks))) {
+    if (undecided || (!asked_here && overdue)) {
         if (goes_on_waiting(model, key))
             leave_undecided(model, key, asked_here);
         return;
     }
-    if (touched & ~model->batch.locks) {
+    if (overdue) {
         for (unsigned i = 0; i < model->walk.ask_count[key]; i++) {
             struct model_ask ask = model->walk.asks[key][i];
             model->walk.put_back &= ~(1U << key); /* each is put back for the same holders */
-            if (!model_puts_back(model, ask.step, touched, ask.verdict))
+            if (!model_puts_back(model, ask.step, semaphores_of(request), overdue, ask.verdict))
                 abort();
         }
         model->walk.ask_count[key] = 0;

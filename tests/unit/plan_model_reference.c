@@ -606,14 +606,14 @@ enum permit_status request_possible(const struct model *model, const struct step
     return now_of(model) < moment->grants_from ? PERMIT_BUSY : PERMIT_OK;
 }
 
-unsigned due_touched(const struct model *model, const struct step *step)
+unsigned model_overdue(const struct model *model, const struct step *step)
 {
-    unsigned touched = 0;
+    unsigned overdue = 0;
     unsigned ended = due_in_the_way(model, step, now_of(model));
     for (unsigned key = 0; key < MODEL_KEYS; key++)
-        if (ended >> key & 1)
-            touched |= semaphores_of(&model->requests[key]);
-    return touched;
+        if ((ended >> key & 1) && (semaphores_of(&model->requests[key]) & ~model->batch.locks))
+            overdue |= 1U << key;
+    return overdue;
 }
 
 enum permit_status try_to_grant(struct model *model, const struct step *step, struct verdict *verdict)
@@ -844,10 +844,7 @@ static unsigned acquire_touches(const struct model *model, const struct step *st
         return 0;
     if (is_waiting(request))
         return !reused || gives_way(model, request) ? semaphores_of(request) : 0;
-    if (request->exists)
-        return reused ? 0 : semaphores_of(request);
-    bool possible = priority_is_allowed(model, step) && request_possible(model, step) == PERMIT_OK;
-    return possible ? due_touched(model, step) : 0;
+    return request->exists && !reused ? semaphores_of(request) : 0;
 }
 
 unsigned model_touches(const struct model *model, const struct step *step)
@@ -862,6 +859,14 @@ unsigned model_touches(const struct model *model, const struct step *step)
     if (step->kind == OP_EXPIRE && !expires(request, step, now_of(model)) && !expires_place(model, step))
         return 0;
     return semaphores_of(request);
+}
+
+unsigned model_overdue_of_new(const struct model *model, const struct step *step)
+{
+    if (step->kind != OP_ACQUIRE || step->wait == WAIT_GONE || model->requests[step->key].exists)
+        return 0;
+    bool possible = priority_is_allowed(model, step) && request_possible(model, step) == PERMIT_OK;
+    return possible ? model_overdue(model, step) : 0;
 }
 
 /* ---- semaphores ---- */
