@@ -305,6 +305,17 @@ Test(worker, acquire_is_granted_when_a_due_holder_of_other_semaphores_has_ended)
     cr_assert_not(script.held);
 }
 
+/* P5: no plan has decided that there is no capacity, or that the key holds nothing. */
+Test(worker, acquire_that_is_put_back_too_often_is_busy)
+{
+    script.held = script.stays_held = true;
+    script.asked = 1;
+    ask(0, "k1", "a");
+    worker_run(&task);
+    cr_assert_str_eq(script.locked, "a ac ab ac");
+    cr_assert_eq(script.status, PERMIT_BUSY, "%s", permit_status_word(script.status));
+}
+
 /* Two releases of a semaphore with a queue may let two waiters in; two more may stand before these and block nobody. */
 Test(worker, waiters_that_a_release_may_let_in_are_read_with_the_locks)
 {
