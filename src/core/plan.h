@@ -234,6 +234,7 @@ struct request_change {
     bool ends;                    /* changes from ACQUIRED to RELEASED, with its permits */
     bool grants;                  /* changes from WAITING to ACQUIRED: its permits are inserted */
     bool remove;                  /* DELETE: it waited, and no client asks for it */
+    bool for_others; /* it is not its client that ends or removes it: the batch must not wait for its row */
 };
 
 /* A row of `waiter` to be inserted or deleted. */
@@ -357,6 +358,7 @@ struct plan {
 struct shortfall {
     size_t semaphore; /* index into the view's semaphores */
     int64_t units;    /* units that may be missing: reading that many due holders is enough; 0 if only `named` */
+    int64_t more;     /* units to read beyond these, because another session has locked due holders */
     bool named;       /* also read due holders of slots in the view's named_slots */
 };
 
@@ -367,6 +369,20 @@ struct shortfall {
  */
 size_t plan_shortfalls(const struct view *view, const struct operation *const *operations, size_t operation_count,
                        struct shortfall *ret_shortfalls);
+
+/*
+ * Finds the requests of the view that the batch may end for others: those of expire operations, and, with `due`, the due
+ * holders that acquires may end; all with semaphores that are locked. Their rows must be locked before the plan
+ * (store_lock_requests). ret_ids, ascending, has space for all requests of the view and all operations. Returns their
+ * number.
+ */
+size_t plan_ends_for_others(const struct view *view, const struct operation *const *operations, size_t operation_count,
+                            bool due, uint64_t *ret_ids);
+/*
+ * Sets `more` of the shortfalls for which the due holders that were read do not suffice, because another session has
+ * locked some of them, and others may be due. `round` counts the calls from 0 on. False: nothing more is to be read.
+ */
+bool plan_read_past_locked(const struct view *view, struct shortfall *shortfalls, size_t count, unsigned round);
 
 /* A part of the queue of a locked semaphore to read. */
 struct queue_read {

@@ -314,8 +314,10 @@ static enum permit_status end_due_holders(struct planner *planner, const struct 
             return PERMIT_OK;
         }
     bool walk_again = planner->walk_again; /* the units are for this operation */
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
+        chosen[i]->for_others = true;
         end_request(planner, chosen[i], due_reason(chosen[i]->request));
+    }
     planner->walk_again = walk_again;
     return PERMIT_OK;
 }

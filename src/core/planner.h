@@ -41,9 +41,10 @@ struct key {
     bool insert;
     bool changed;
     bool ends;
-    bool removed;          /* the row `before` is deleted; there may be a new one (insert) */
-    bool asked_again;      /* a client asks again for a kept place: its places are written anew */
-    bool overdue;          /* it is in planner->overdue */
+    bool removed;     /* the row `before` is deleted; there may be a new one (insert) */
+    bool asked_again; /* a client asks again for a kept place: its places are written anew */
+    bool for_others;  /* it ends, or is removed, for others: by permitd itself, or because an acquire needs its units */
+    bool overdue;     /* it is in planner->overdue */
     bool waiter_asked;     /* one of its asks is that of its waiter at this server (operation.entered) */
     struct ask *asks;      /* the request waits: the acquires of the batch that ask for it, in order of arrival */
     const uint64_t *needs; /* set if an operation was put back; all later operations on this key are put back too */

@@ -242,6 +242,12 @@ static enum permit_status read_due(struct store *store, const struct shortfall *
     return batch_read_due(mysql->session, shortfalls, count, &mysql->sql, arena, view);
 }
 
+static enum permit_status lock_requests(struct store *store, const uint64_t *ids, size_t count, struct view *view)
+{
+    struct mysql_store *mysql = mysql_store_of(store);
+    return batch_lock_requests(mysql->session, ids, count, &mysql->sql, view);
+}
+
 static enum permit_status read_waiters(struct store *store, const struct queue_read *reads,
                                        const struct slots_wanted *slots, size_t count, struct arena *arena,
                                        struct view *view)
@@ -250,13 +256,20 @@ static enum permit_status read_waiters(struct store *store, const struct queue_r
     return batch_read_waiters(mysql->session, &mysql->ahead, reads, slots, count, &mysql->sql, arena, view);
 }
 
-/* Adds COMMIT to the changes in mysql->sql, and sends them. */
-static enum permit_status send_changes(struct mysql_store *mysql)
+/*
+ * Adds COMMIT to the changes in mysql->sql, and sends them. *ret_locked, unless it is NULL: the statement after BEGIN has
+ * run, which locks the semaphores of a cached batch.
+ */
+static enum permit_status send_changes(struct mysql_store *mysql, bool *ret_locked)
 {
     buf_append_text(&mysql->sql, "COMMIT");
     enum permit_status status = send_sql(mysql);
     buf_empty(&mysql->sql, SQL_KEPT);
     arena_clear(&mysql->scratch);
+    if (status == PERMIT_OK && ret_locked) {
+        status = session_next(mysql->session);
+        *ret_locked = status == PERMIT_OK;
+    }
     return session_end(mysql->session, status);
 }
 
@@ -265,8 +278,8 @@ static enum permit_status apply(struct store *store, const struct changes *chang
     struct mysql_store *mysql = mysql_store_of(store);
     buf_clear(&mysql->sql);
     arena_clear(&mysql->scratch);
-    batch_changes_sql(changes, &mysql->scratch, &mysql->sql);
-    return send_changes(mysql);
+    (void)batch_changes_sql(changes, false, &mysql->scratch, &mysql->sql);
+    return send_changes(mysql, NULL);
 }
 
 /* Returns why the packet that has just failed was stopped by its own guards; MISMATCH_NONE: it was not. */
@@ -332,11 +345,14 @@ static enum permit_status commit_cached(struct store *store, const struct change
     buf_clear(&mysql->sql);
     arena_clear(&mysql->scratch);
     buf_append_text(&mysql->sql, "BEGIN;");
-    batch_changes_sql(changes, &mysql->scratch, &mysql->sql);
+    bool locks_requests = batch_changes_sql(changes, true, &mysql->scratch, &mysql->sql);
+    bool has_semaphores = false;
     batch_assumed_sql(assumed, buf_text(&mysql->identity_value), &mysql->sql);
-    enum permit_status status = send_changes(mysql);
+    enum permit_status status = send_changes(mysql, locks_requests ? &has_semaphores : NULL);
     if (status == PERMIT_INTERNAL || status == PERMIT_CONFLICT)
         *ret_mismatch = mismatch_of(mysql->session);
+    if (status == PERMIT_LOCK_TIMEOUT && has_semaphores)
+        *ret_mismatch = MISMATCH_ROW;
     return *ret_mismatch == MISMATCH_NONE ? status : PERMIT_CONFLICT;
 }
 
@@ -602,6 +618,7 @@ static const struct store_methods methods = {
     .await = await,
     .lock = lock,
     .read_due = read_due,
+    .lock_requests = lock_requests,
     .read_waiters = read_waiters,
     .apply = apply,
     .commit_cached = commit_cached,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* A worker that runs one batch in this thread, on a store whose locks follow a script. */
 #include <criterion/criterion.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -26,6 +27,8 @@ static struct script {
     size_t unlocked;                /* semaphores that were locked in the database while no batch held their pre-lock */
     bool held;                      /* a due request holds all of a, and a unit of another semaphore (add_holder) */
     bool stays_held;                /* it has ended when its end comes, and another one is due */
+    bool stranger;                  /* another session has locked the row of h1; h3, like h1, is behind it */
+    char read[100];                 /* units for which due holders were read: "1 65" */
     size_t asked, decided;
     char order[100];           /* keys in the order in which they were decided: "k1 k2" */
     enum permit_status status; /* of the last of them */
@@ -77,8 +80,11 @@ static void add_holder(size_t number, struct arena *arena, struct view *view)
     struct permit *permits = arena_array(arena, 2, sizeof *permits);
     permits[0] = (struct permit){.semaphore_id = 1, .token = 1, .count = 10};
     permits[1] = (struct permit){.semaphore_id = number % 2 ? 3 : 2, .token = 1, .count = 1};
-    view->requests = arena_array(arena, 1, sizeof *view->requests);
-    view->requests[view->request_count++] = (struct request){.id = 1,
+    struct request *all = arena_array(arena, view->request_count + 1, sizeof *all);
+    if (view->request_count)
+        memcpy(all, view->requests, view->request_count * sizeof *all);
+    view->requests = all;
+    view->requests[view->request_count++] = (struct request){.id = number,
                                                              .external_id = bytes_of(keys[number]),
                                                              .state = REQUEST_ACQUIRED,
                                                              .ttl_ms = 1000,
@@ -92,9 +98,14 @@ static void add_holder(size_t number, struct arena *arena, struct view *view)
 static enum permit_status read_due(struct store *store, const struct shortfall *shortfalls, size_t count,
                                    struct arena *arena, struct view *view)
 {
-    (void)store, (void)shortfalls, (void)count;
+    (void)store, (void)count;
+    size_t length = strlen(script.read);
+    snprintf(script.read + length, sizeof script.read - length, length ? " %lld" : "%lld",
+             (long long)(shortfalls[0].units + shortfalls[0].more));
     if (view->request_count == 0 && script.held)
         add_holder(script.locks, arena, view);
+    else if (script.stranger && view->request_count == 1)
+        add_holder(3, arena, view);
     return PERMIT_OK;
 }
 
@@ -143,6 +154,14 @@ static enum permit_status lock(struct store *store, const struct lock_set *set, 
     return PERMIT_OK;
 }
 
+static enum permit_status lock_requests(struct store *store, const uint64_t *ids, size_t count, struct view *view)
+{
+    (void)store, (void)ids, (void)count;
+    for (size_t i = 0; i < view->request_count; i++)
+        view->requests[i].locked_elsewhere = script.stranger && bytes_equal(view->requests[i].external_id, BYTES("h1"));
+    return PERMIT_OK;
+}
+
 static enum permit_status apply(struct store *store, const struct changes *changes)
 {
     (void)store;
@@ -177,6 +196,7 @@ static const struct store_methods methods = {.reconnect = succeed,
                                              .await = await,
                                              .lock = lock,
                                              .read_due = read_due,
+                                             .lock_requests = lock_requests,
                                              .floors = floors,
                                              .apply = apply,
                                              .rollback = succeed};
@@ -303,6 +323,18 @@ Test(worker, acquire_is_granted_when_a_due_holder_of_other_semaphores_has_ended)
     cr_assert_str_eq(script.locked, "ab ac");
     cr_assert_str_eq(script.order, "k2 k1");
     cr_assert_not(script.held);
+}
+
+/* P23: nor is a due holder waited for whose row another session has locked: the read goes on behind it. */
+Test(worker, acquire_ends_a_due_holder_behind_one_that_another_session_has_locked)
+{
+    script.held = script.stranger = true;
+    script.asked = 1;
+    ask(0, "k1", "ac");
+    worker_run(&task);
+    cr_assert_str_eq(script.locked, "ac");
+    cr_assert_str_eq(script.read, "1 65");
+    cr_assert_str_eq(script.order, "k1");
 }
 
 /* P5: no plan has decided that there is no capacity, or that the key holds nothing. */

@@ -100,6 +100,68 @@ Test(ends, due_unit_is_granted_to_the_next_request, .timeout = 300)
     talk_end(&talk);
 }
 
+/* ---- a row that another session has locked ---- */
+
+#define EXPIRED_BUSY  "permitd_operations_total{op=\"expire\",outcome=\"busy\"}"
+#define LOCK_TIMEOUTS "permitd_batch_retries_total{reason=\"lock_timeout\"}"
+enum { BUSY_MS = 120000 };
+
+static bool expiry_has_met_the_lock(void *talk)
+{
+    return metric_of(talk, EXPIRED_BUSY) > 0;
+}
+
+/* Acquires a hold, and locks its row in a transaction of the shop before it is due. Returns its key. */
+static const char *lock_hold(struct talk *talk, struct kit_sql *shop)
+{
+    enum { ACQUIRED = 1 };
+    for (int ttl_ms = 300;; ttl_ms *= 2) {
+        const char *key = fresh_name("hold");
+        say_until(talk, 201, "POST", "/v1/requests", acquire_body(key, "s", text("%dms", ttl_ms)));
+        kit_sql_run(shop, "BEGIN");
+        if (kit_sql_number(shop, "SELECT state FROM permit_request WHERE external_id='%s' FOR UPDATE", key) == ACQUIRED)
+            return key;
+        kit_sql_run(shop, "ROLLBACK"); /* it has expired already */
+    }
+}
+
+/* P23: a shop has a transaction open on a hold that is due. */
+static void shop_locks_a_due_hold(const char *short_path)
+{
+    const char *const flags[] = {short_path, NULL};
+    struct kit_permitd *permitd = own_permitd(flags);
+    struct kit_sql *shop = own_sql("own0");
+    struct talk talk = talk_to(permitd->port);
+    say(&talk, 201, "PUT", "/v1/semaphores/s", "{\"capacity\":2,\"kind\":\"counted\"}");
+    const char *hold = lock_hold(&talk, shop);
+    cr_assert(kit_wait_until(expiry_has_met_the_lock, &talk, BUSY_MS));
+    for (int i = 0; i < 20; i++) {
+        say(&talk, 201, "POST", "/v1/requests", acquire_body(text("k%d", i), "s", "1h"));
+        refused(&talk, 423, "no_capacity", "POST", "/v1/requests", acquire_body("other", "s", "1h"));
+        say(&talk, 200, "DELETE", text("/v1/requests/k%d", i), NULL);
+    }
+    say(&talk, 200, "GET", text("/v1/requests/%s", hold), NULL);
+    text_is(&talk, "state", "ACQUIRED");
+    cr_expect(kit_json_true(talk.reply.body, "overdue"));
+    cr_expect_eq(metric_of(&talk, LOCK_TIMEOUTS), 0, "no batch has waited for the row");
+    kit_sql_run(shop, "ROLLBACK");
+    kit_sql_close(shop);
+    ends_as(&talk, hold, "expired");
+    cr_expect_eq(metric_of(&talk, LOCK_TIMEOUTS), 0);
+    talk_end(&talk);
+    kit_permitd_stop(permitd);
+}
+
+Test(ends, due_hold_that_a_shop_has_locked_delays_no_others, .timeout = 300)
+{
+    shop_locks_a_due_hold("--short-path=off");
+}
+
+Test(ends, due_hold_that_a_shop_has_locked_delays_no_others_on_the_short_path, .timeout = 300)
+{
+    shop_locks_a_due_hold("--short-path=on");
+}
+
 /* ---- another server, an older copy ---- */
 
 enum { EPOCH_MS = 120000 };

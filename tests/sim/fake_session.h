@@ -59,6 +59,7 @@ enum permit_status fake_batch_lock(struct store *store, const struct lock_set *s
                                    struct view *ret_view);
 enum permit_status fake_batch_read_due(struct store *store, const struct shortfall *shortfalls, size_t count,
                                        struct arena *arena, struct view *view);
+enum permit_status fake_batch_lock_requests(struct store *store, const uint64_t *ids, size_t count, struct view *view);
 enum permit_status fake_batch_read_waiters(struct store *store, const struct queue_read *reads,
                                            const struct slots_wanted *slots, size_t count, struct arena *arena,
                                            struct view *view);

@@ -737,6 +737,39 @@ Test(plan_waiting, ask_for_a_kept_place_that_is_put_back_waits)
     cr_expect_eq(scene.plan.outcomes[0].request->server_id, HERE);
 }
 
+/* P23: the batch would have to wait for the row, and others for the batch. */
+Test(plan_waiting, due_holder_whose_row_another_session_has_locked_is_passed_over)
+{
+    scene.semaphores[A].capacity = 2;
+    hold("k1", 1, 0, 0, NOW - 1)->locked_elsewhere = true;
+    hold("k2", 1, 0, 0, NOW);
+    EXPECT({OP_EXPIRE, "k1", .expected = "busy", .expire_as = END_EXPIRED},
+           {OP_ACQUIRE, "k3", WAIT_NO, 1, 0, .expected = "granted"},
+           {OP_ACQUIRE, "k4", WAIT_NO, 1, 0, .expected = "no_capacity a"});
+    expect_changes("+k3:ACQUIRED k2:RELEASED");
+    cr_expect(scene.plan.changes.requests[1].for_others);
+}
+
+Test(plan_waiting, row_that_another_session_has_locked_is_ended_for_its_client)
+{
+    hold("k1", 1, 0, 0, NOW)->locked_elsewhere = true;
+    EXPECT({OP_RELEASE, "k1", .expected = "ok"}, {OP_ACQUIRE, "k2", WAIT_NO, 1, 0, .expected = "granted"});
+    expect_changes("+k2:ACQUIRED k1:RELEASED");
+    cr_expect_not(scene.plan.changes.requests[1].for_others);
+}
+
+Test(plan_waiting, kept_place_whose_row_another_session_has_locked_is_not_removed)
+{
+    waiter("k1", KEPT, 1, 1, 0, 0)->due_at = NOW;
+    scene.rows[0].locked_elsewhere = true;
+    EXPECT({OP_EXPIRE, "k1", .expected = "busy", .expire_as = END_EXPIRED});
+    expect_changes("");
+    scene.rows[0].locked_elsewhere = false;
+    EXPECT({OP_EXPIRE, "k1", .expected = "ok", .expire_as = END_EXPIRED});
+    cr_assert_eq(scene.plan.changes.request_count, 1);
+    cr_expect(scene.plan.changes.requests[0].remove && scene.plan.changes.requests[0].for_others);
+}
+
 /* The due holder also holds c, which is not locked: the waiter's own server locks all three. */
 Test(plan_waiting, waiter_that_needs_more_locks_keeps_its_units_and_is_called)
 {
@@ -1509,6 +1542,56 @@ Test(plan_queue, due_holders_are_read_for_those_who_want_units_and_for_the_waite
     cr_expect_eq(shortfalls[0].units, 3);
     acquire.wait = WAIT_GONE;
     cr_expect_eq(plan_shortfalls(&view, operations, 1, shortfalls), 0);
+}
+
+/* ---- rows to lock ---- */
+
+Test(plan_waiting, rows_that_the_batch_may_end_for_others_are_those_with_all_locks)
+{
+    hold("k1", 1, 0, 0, NOW);       /* due */
+    hold("k2", 1, 0, 1, NOW);       /* due, and c is not locked */
+    hold("k3", 1, 0, 0, NOW + 1);   /* not due */
+    hold("k4", 1, 0, 0, NOW + 1);   /* not due, but its owner may be dead */
+    waiter("k5", KEPT, 1, 0, 1, 0); /* a kept place */
+    const struct operation expire[] = {{.kind = OP_EXPIRE, .external_id = BYTES("k1"), .expire_as = END_EXPIRED},
+                                       {.kind = OP_EXPIRE, .external_id = BYTES("k4"), .expire_as = END_OWNER_DEAD},
+                                       {.kind = OP_EXPIRE, .external_id = BYTES("k5"), .expire_as = END_EXPIRED},
+                                       {.kind = OP_EXPIRE, .external_id = BYTES("k6"), .expire_as = END_EXPIRED},
+                                       {.kind = OP_RELEASE, .external_id = BYTES("k3")}};
+    const struct operation *operations[] = {&expire[0], &expire[1], &expire[2], &expire[3], &expire[4]};
+    utc_us next_due[SEMAPHORES];
+    struct view view = scene_view(next_due);
+    uint64_t ids[16];
+    cr_assert_eq(plan_ends_for_others(&view, operations, 5, false, ids), 3);
+    cr_expect(ids[0] == FIRST_ID && ids[1] == FIRST_ID + 3 && ids[2] == FIRST_ID + 4);
+    cr_assert_eq(plan_ends_for_others(&view, operations + 4, 1, false, ids), 0);
+    cr_assert_eq(plan_ends_for_others(&view, operations + 4, 1, true, ids), 1);
+    cr_expect_eq(ids[0], FIRST_ID);
+}
+
+/* Else as many rows as an acquire needs units, all locked by others, would hide the due holders behind them. */
+Test(plan_waiting, due_holders_are_read_past_those_that_another_session_has_locked)
+{
+    struct request *first = hold("k1", 1, 0, 0, NOW - 1);
+    struct shortfall shortfalls[] = {{.semaphore = A, .units = 1}, {.semaphore = B, .units = 1}};
+    utc_us next_due[SEMAPHORES];
+    struct view view = scene_view(next_due);
+    next_due[A] = next_due[B] = NOW; /* others are due */
+    cr_assert_not(plan_read_past_locked(&view, shortfalls, 2, 0));
+    first->locked_elsewhere = true;
+    view.requests[0].locked_elsewhere = true;
+    cr_assert(plan_read_past_locked(&view, shortfalls, 2, 0));
+    cr_expect(shortfalls[0].more == 64 && shortfalls[1].more == 0);
+    cr_assert(plan_read_past_locked(&view, shortfalls, 2, 1));
+    cr_expect_eq(shortfalls[0].more, SLOTS_MAX_COUNT);
+    cr_assert_not(plan_read_past_locked(&view, shortfalls, 2, 2), "a batch reads so many at most");
+    next_due[A] = NOW + 1;
+    cr_assert_not(plan_read_past_locked(&view, shortfalls, 2, 0), "all that are due were read");
+    next_due[A] = NOW;
+    hold("k2", 1, 0, 0, NOW);
+    view = scene_view(next_due);
+    next_due[A] = NOW;
+    cr_assert_not(plan_read_past_locked(&view, shortfalls, 2, 0), "k2 has the unit that is missing");
 }
 
 /* Half of the waiters also want a semaphore that is not locked. */

@@ -78,6 +78,7 @@ void remove_place(struct model *model, unsigned key)
     tell_server(model, key);
     open_way(model, &model->requests[key]);
     model->requests[key].exists = false;
+    model->batch.locked_rows &= ~(1U << key);
     model->walk.ask_count[key] = 0;
     model->walk.again = true;
 }

@@ -373,7 +373,7 @@ unsigned all_due(const struct model *model, utc_us now)
     unsigned due = 0;
     for (unsigned key = 0; key < MODEL_KEYS; key++)
         due |= (unsigned)is_due(&model->requests[key], now) << key;
-    return due & ~model->unread;
+    return due & ~model->unread & ~model->batch.locked_rows;
 }
 
 /* Returns the longest due holder of missing units; MODEL_KEYS: none. */
@@ -749,7 +749,12 @@ static void expire(struct model *model, const struct step *step, struct verdict 
 {
     struct model_request *request = &model->requests[step->key];
     utc_us now = now_of(model);
-    if (expires_place(model, step)) {
+    bool place = expires_place(model, step);
+    if ((model->batch.locked_rows >> step->key & 1) && (place || expires(request, step, now))) {
+        verdict->status = PERMIT_BUSY;
+        return;
+    }
+    if (place) {
         answer_request(verdict, request);
         remove_place(model, step->key);
         return;

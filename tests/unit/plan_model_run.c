@@ -212,6 +212,7 @@ static void batch_read(const struct run *run, const struct batch *batch, struct 
         if (step->due_cut && (!read->due_cut || step->due_cut < read->due_cut))
             read->due_cut = step->due_cut;
         read->walks_due |= step->walks_due;
+        read->locked_rows |= step->locked_rows;
         for (unsigned j = 0; step->kind == OP_ACQUIRE && j < step->want_count; j++)
             read_want(&step->wants[j], step->extra_slots, read);
     }
@@ -975,6 +976,9 @@ static bool read_batch(struct run *run, struct batch *batch, const struct operat
     for (size_t i = 0; i < count && read->due_cut; i++)
         if (shortfalls[i].units > read->due_cut)
             run->model.unread = ~0U;
+    if (count && read->locked_rows) /* these are among those that were read */
+        run->model.unread = ~0U;
+    run->cut_short |= read->locked_rows != 0;
     size_t read_count =
         plan_queue_reads(ret_view, operations, batch->count, &batch->settings, &run->arena, reads, &servers);
     if (!check_queue_reads(run, batch, ret_view, reads, read_count, servers))
@@ -1001,7 +1005,11 @@ static void begin_batch(struct run *run, struct batch *batch)
                                 .waiters = batch->waiters,
                                 .has_servers = batch->has_servers,
                                 .here = read->here,
+                                .locked_rows = read->locked_rows,
                                 .max_waiters = batch->settings.max_semaphore_waiters};
+    for (unsigned key = 0; key < MODEL_KEYS; key++)
+        if (run->rows.requests[key].id == 0)
+            facts.locked_rows &= ~(1U << key); /* a row that the batch inserts is its own */
     memcpy(facts.here_nonce, read->here_nonce, sizeof facts.here_nonce);
     memcpy(facts.beyond, batch->beyond, sizeof facts.beyond);
     model_begin_batch(&run->model, &facts);
