@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "fixture.h"
 
@@ -160,6 +161,33 @@ Test(ends, due_hold_that_a_shop_has_locked_delays_no_others, .timeout = 300)
 Test(ends, due_hold_that_a_shop_has_locked_delays_no_others_on_the_short_path, .timeout = 300)
 {
     shop_locks_a_due_hold("--short-path=on");
+}
+
+/* Each other request that expires wakes the task, which finds the locked one due each time. */
+Test(ends, due_hold_that_a_shop_has_locked_is_tried_again_less_and_less_often, .timeout = 300)
+{
+    enum { OTHERS = 40, FIRST_TRIES = 8 }; /* 50 ms, 100 ms, ... until 2 s */
+    struct kit_permitd *permitd = own_permitd(NULL);
+    struct kit_sql *shop = own_sql("own0");
+    struct talk talk = talk_to(permitd->port);
+    say(&talk, 201, "PUT", "/v1/semaphores/s", "{\"capacity\":2,\"kind\":\"counted\"}");
+    const char *hold = lock_hold(&talk, shop);
+    struct timespec began, now;
+    clock_gettime(CLOCK_MONOTONIC, &began);
+    cr_assert(kit_wait_until(expiry_has_met_the_lock, &talk, BUSY_MS));
+    for (int i = 0; i < OTHERS; i++) {
+        say(&talk, 201, "POST", "/v1/requests", acquire_body(text("k%d", i), "s", "1ms"));
+        ends_as(&talk, text("k%d", i), "expired");
+    }
+    double tries = metric_of(&talk, EXPIRED_BUSY);
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    double seconds = (double)(now.tv_sec - began.tv_sec + 1);
+    cr_expect_leq(tries, FIRST_TRIES + seconds, "%g tries in %g s", tries, seconds);
+    kit_sql_run(shop, "ROLLBACK");
+    kit_sql_close(shop);
+    ends_as(&talk, hold, "expired");
+    talk_end(&talk);
+    kit_permitd_stop(permitd);
 }
 
 /* ---- another server, an older copy ---- */
