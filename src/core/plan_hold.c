@@ -185,8 +185,8 @@ enum permit_status plan_force_release(struct planner *planner, struct outcome *o
 }
 
 /*
- * Checks that an expire operation may end or remove the request now. False: it is put back, to lock all its semaphores, or
- * refused, because a batch does not wait for a row that another session has locked.
+ * Checks that an expire operation may end or remove the request now. False: it is put back, to lock all its semaphores,
+ * or refused, because a batch does not wait for a row that another session has locked.
  */
 static bool may_expire(struct planner *planner, struct outcome *outcome, struct key *key,
                        const struct operation *operation, enum permit_status *ret_status)

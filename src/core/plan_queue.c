@@ -584,7 +584,9 @@ static enum permit_status refuse_asks(struct planner *planner, struct key *key, 
     return PERMIT_OK;
 }
 
-/* Puts back the asks of a waiter until due holders have ended. Its row already has the wait that they ask for (take_over). */
+/*
+ * Puts back the asks of a waiter until due holders have ended. Its row already has the wait that they ask for (take_over).
+ */
 static enum permit_status put_back_asks(struct planner *planner, struct key *key, const struct fit *fit)
 {
     enum permit_status status = PERMIT_OK;

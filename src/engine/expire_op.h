@@ -13,7 +13,7 @@ struct expire_op {
     char key[];
 };
 
-/* Makes an operation that gives up after 10 s; copies the key. `expire_as` as in struct operation. NULL: out of memory. */
+/* Makes an operation that gives up after 10 s; copies the key. `expire_as`: as there. NULL: out of memory. */
 struct expire_op *expire_op_new(struct bytes key, enum end_reason expire_as, void *context,
                                 void (*decided)(struct op *op, const struct decision *decision)) MUST_CHECK;
 /*

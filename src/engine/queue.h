@@ -15,11 +15,10 @@
 #include "engine/waitlist.h"
 
 struct queue {
-    struct list woken;      /* ops that end due holders for acquires (arrival 0), then those of woken waiters,
-                                          ascending by arrival */
-    struct list pending;    /* resolved ops, ascending by arrival */
-    struct list unresolved; /* ops whose semaphores are unknown */
-    struct list homeless;   /* unresolved ops that have to wait, while this server has no id */
+    struct list woken;                 /* ends of due holders for acquires, then ops of woken waiters; by arrival */
+    struct list pending;               /* resolved ops, ascending by arrival */
+    struct list unresolved;            /* ops whose semaphores are unknown */
+    struct list homeless;              /* unresolved ops that have to wait, while this server has no id */
     struct template_creates creations; /* creations from templates, each with a list of ops that wait for it */
     struct semaphore_cache semaphores;
     struct waiters waiters;
@@ -69,7 +68,7 @@ void queue_release(struct queue *queue);
  * waiting, the end of its batch starts the next one anyway.
  */
 bool queue_add(struct queue *queue, struct op *op);
-/* Adds a resolved operation of permitd's own before all others. */
+/* Adds a resolved operation of permitd's own before all others: its arrival is 0. */
 void queue_add_first(struct queue *queue, struct op *op);
 /* Puts a resolved operation back into the queue at the position of its arrival. */
 void queue_put_back(struct queue *queue, struct op *op);

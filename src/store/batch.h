@@ -2,7 +2,8 @@
 /*
  * The packets of a batch: the text of the first one (lock and read) and of the last one (write and commit), and the
  * readers of the results. Internal to mysql_store.c. Each packet is one round trip; only batch_read_due,
- * batch_lock_requests and batch_read_waiters send others between them. All functions that append SQL set sql->broken on failure.
+ * batch_lock_requests and batch_read_waiters send others between them. All functions that append SQL set sql->broken on
+ * failure.
  */
 #ifndef STORE_BATCH_H
 #define STORE_BATCH_H

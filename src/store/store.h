@@ -372,9 +372,9 @@ static inline enum permit_status store_apply(struct store *store, const struct c
 
 /*
  * A whole batch in one packet, planned on cached rows: BEGIN; the compare-and-set of its semaphores, which takes their
- * locks in the order of ids; the locks of the requests that it ends for others, without waiting; the other changes; a last guard, which proves what is `assumed`; COMMIT. PERMIT_OK: the
- * changes are durable, and were right. PERMIT_CONFLICT with *ret_mismatch: an assumption was wrong; call
- * store_rollback. Other failures as in store_apply, with MISMATCH_NONE.
+ * locks in the order of ids; the locks of the requests that it ends for others, without waiting; the other changes; a last
+ * guard, which proves what is `assumed`; COMMIT. PERMIT_OK: the changes are durable, and were right. PERMIT_CONFLICT with
+ * *ret_mismatch: an assumption was wrong; call store_rollback. Other failures as in store_apply, with MISMATCH_NONE.
  *
  * Without changes it takes shared locks and reads the versions, and ends with ROLLBACK: PERMIT_OK proves refusals. After a
  * failure nothing is unknown.
