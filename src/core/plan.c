@@ -143,7 +143,7 @@ size_t plan_shortfalls(const struct view *view, const struct operation *const *o
     return count;
 }
 
-/* ---- queues to read ---- */
+/* ---- rows to lock ---- */
 
 static int compare_key_and_row(const void *key, const void *row)
 {
@@ -157,6 +157,69 @@ static const struct request *find_request(const struct view *view, struct bytes 
         return NULL;
     return bsearch(&external_id, view->requests, view->request_count, sizeof *view->requests, compare_key_and_row);
 }
+
+static bool is_due_holder(const struct request *request, utc_us now)
+{
+    return request->state == REQUEST_ACQUIRED && request->due_at <= now;
+}
+
+static bool all_locked(const struct view *view, const struct request *request)
+{
+    for (size_t i = 0; i < request->permit_count; i++)
+        if (view_semaphore_index(view, request->permits[i].semaphore_id) == view->semaphore_count)
+            return false;
+    for (size_t i = 0; request->state == REQUEST_WAITING && i < request->want_count; i++)
+        if (view_semaphore_index(view, request->wants[i].semaphore_id) == view->semaphore_count)
+            return false;
+    return true;
+}
+
+size_t plan_ends_for_others(const struct view *view, const struct operation *const *operations, size_t operation_count,
+                            bool due, uint64_t *ret_ids)
+{
+    utc_us now = lease_time(&view->clock, view->now);
+    size_t count = 0;
+    for (size_t i = 0; due && i < view->request_count; i++) {
+        const struct request *request = &view->requests[i];
+        if (is_due_holder(request, now) && all_locked(view, request))
+            ret_ids[count++] = request->id;
+    }
+    for (size_t i = 0; i < operation_count; i++) {
+        const struct request *request =
+            operations[i]->kind == OP_EXPIRE ? find_request(view, operations[i]->external_id) : NULL;
+        bool counted = due && request && is_due_holder(request, now);
+        if (request && request->state != REQUEST_RELEASED && !counted && all_locked(view, request))
+            ret_ids[count++] = request->id;
+    }
+    return u64_sort_unique(ret_ids, count);
+}
+
+bool plan_read_past_locked(const struct view *view, struct shortfall *shortfalls, size_t count, unsigned round)
+{
+    static const int64_t more[] = {64, SLOTS_MAX_COUNT}; /* the latter is as many as a read returns */
+    utc_us now = lease_time(&view->clock, view->now);
+    bool any = false;
+    for (size_t i = 0; round < ARRAY_LENGTH(more) && i < count; i++) {
+        uint64_t semaphore_id = view->semaphores[shortfalls[i].semaphore].id;
+        bool locked = false;
+        int64_t units = 0;
+        for (size_t j = 0; j < view->request_count; j++) {
+            const struct request *request = &view->requests[j];
+            for (size_t k = 0; is_due_holder(request, now) && k < request->permit_count; k++)
+                if (request->permits[k].semaphore_id == semaphore_id) {
+                    locked |= request->locked_elsewhere;
+                    units += request->locked_elsewhere ? 0 : request->permits[k].count;
+                }
+        }
+        if (!locked || units >= shortfalls[i].units || view->next_due[shortfalls[i].semaphore] > now)
+            continue;
+        shortfalls[i].more = more[round];
+        any = true;
+    }
+    return any;
+}
+
+/* ---- queues to read ---- */
 
 /* The units and slots of one semaphore that the batch may free. */
 struct freed {
@@ -381,9 +444,11 @@ static enum permit_status collect_due(struct planner *planner)
     planner->due = arena_array(planner->arena, planner->view->request_count, sizeof *planner->due);
     if (!planner->due)
         return PERMIT_NO_MEMORY;
-    for (size_t i = 0; i < planner->key_count; i++)
-        if (planner->keys[i].request && request_is_due(planner, planner->keys[i].request))
+    for (size_t i = 0; i < planner->key_count; i++) {
+        const struct request *request = planner->keys[i].request;
+        if (request && request_is_due(planner, request) && !request->locked_elsewhere)
             planner->due[planner->due_count++] = &planner->keys[i];
+    }
     if (planner->due_count > 1)
         qsort(planner->due, planner->due_count, sizeof *planner->due, compare_due);
     return PERMIT_OK;
@@ -513,12 +578,15 @@ static enum permit_status collect_requests(struct planner *planner, struct chang
         const struct key *key = &planner->keys[i];
         if (key->removed) {
             *copies = *key->before;
-            changes->requests[changes->request_count++] =
-                (struct request_change){.request = copies++, .before = key->before, .remove = true};
+            changes->requests[changes->request_count++] = (struct request_change){
+                .request = copies++, .before = key->before, .remove = true, .for_others = key->for_others};
         } else if (!key->insert && key->changed) {
             bool grants = key->before->state == REQUEST_WAITING && key->request->permit_count > 0;
-            changes->requests[changes->request_count++] = (struct request_change){
-                .request = key->request, .before = key->before, .ends = key->ends && !grants, .grants = grants};
+            changes->requests[changes->request_count++] = (struct request_change){.request = key->request,
+                                                                                  .before = key->before,
+                                                                                  .ends = key->ends && !grants,
+                                                                                  .grants = grants,
+                                                                                  .for_others = key->for_others};
         }
     }
     qsort(changes->requests + inserts, changes->request_count - inserts, sizeof *changes->requests,
@@ -670,6 +738,8 @@ enum permit_status plan_batch(const struct view *view, const struct operation *c
         return status;
     plan.granted = planner.granted;
     plan.granted_count = planner.granted_count;
+    plan.overdue = planner.overdue;
+    plan.overdue_count = planner.overdue_count;
     plan.ids_used = planner.ids.next - ids.next;
     plan.packet_size = PACKET_BATCH + view->semaphore_count * PACKET_SEMAPHORE + planner.packet_size;
     memcpy(plan.ended, planner.ended, sizeof plan.ended);

@@ -74,7 +74,7 @@ struct operation {
     utc_us place, since;    /* a waiter that this process knows: its place, and since when it waits; if its row is
                                    gone, it is entered again with these. 0: it never waited here */
     uint64_t mailed;        /* id of the request in the mail that led to this operation, deleted with it; 0: none */
-    bool widened;           /* it was put back for more locks; if it lacks only kept units again, that is final */
+    bool widened;           /* it was put back, because it lacked only kept units: the next time that is final */
     bool entered;           /* it waits here already. If a client asks for it at another living server now, it has
                                    moved there: PERMIT_OUTCOME_UNKNOWN */
     struct bytes semaphore; /* administrative */
@@ -219,7 +219,8 @@ struct shortage {
 /* The result of one operation, before it is known to be durable. */
 struct outcome {
     enum permit_status status;
-    bool put_back;                     /* undecided: requeue with `needs` locked as well; status is unset */
+    bool put_back;                     /* undecided: requeue with `needs` locked; status is unset */
+    bool widened;                      /* put_back: it lacks only units that are kept for others */
     bool created;                      /* acquire: 201; PUT: 201 */
     bool replayed;                     /* acquire: the key was already granted */
     bool already_released;             /* release, force-release */
@@ -249,6 +250,7 @@ struct request_change {
     bool ends;                    /* changes from ACQUIRED to RELEASED, with its permits */
     bool grants;                  /* changes from WAITING to ACQUIRED: its permits are inserted */
     bool remove;                  /* DELETE: it waited, and no client asks for it */
+    bool for_others; /* it is not its client that ends or removes it: the batch must not wait for its row */
 };
 
 /* A row of `waiter` to be inserted or deleted. */
@@ -372,6 +374,12 @@ struct plan {
     size_t granted_count;
     const uint64_t *calls; /* ids of requests that wait at this permitd, and that it has to look at: mail to itself */
     size_t call_count;
+    /*
+     * Due holders whose units acquires need that were put back, and that hold semaphores which are not locked; each
+     * once. An expire operation for each, before these acquires run again, ends it with its locks.
+     */
+    const struct request **overdue;
+    size_t overdue_count;
     /* What to read before the batch is planned again. If there is any (plan_reads_more), the rest is not valid. */
     uint64_t read_more; /* a bit per semaphore of the view: units stay free although requests wait beyond the part of
                            its queue that was read */
@@ -391,6 +399,7 @@ struct plan {
 struct shortfall {
     size_t semaphore; /* index into the view's semaphores */
     int64_t units;    /* units that may be missing: reading that many due holders is enough; 0 if only `named` */
+    int64_t more;     /* units to read beyond these, because another session has locked due holders */
     bool named;       /* also read due holders of slots in the view's named_slots */
 };
 
@@ -401,6 +410,20 @@ struct shortfall {
  */
 size_t plan_shortfalls(const struct view *view, const struct operation *const *operations, size_t operation_count,
                        struct shortfall *ret_shortfalls);
+
+/*
+ * Finds the requests of the view that the batch may end for others: those of expire operations, and, with `due`, the due
+ * holders that acquires may end; all with semaphores that are locked. Their rows must be locked before the plan
+ * (store_lock_requests). ret_ids, ascending, has space for all requests of the view and all operations. Returns their
+ * number.
+ */
+size_t plan_ends_for_others(const struct view *view, const struct operation *const *operations, size_t operation_count,
+                            bool due, uint64_t *ret_ids);
+/*
+ * Sets `more` of the shortfalls for which the due holders that were read do not suffice, because another session has
+ * locked some of them, and others may be due. `round` counts the calls from 0 on. False: nothing more is to be read.
+ */
+bool plan_read_past_locked(const struct view *view, struct shortfall *shortfalls, size_t count, unsigned round);
 
 /* A part of the queue of a locked semaphore to read. */
 struct queue_read {
@@ -445,7 +468,8 @@ size_t plan_queue_reads(const struct view *view, const struct operation *const *
  *
  * An acquire that does not fit ends due holders, the longest due first, as many as it needs: for specific slots the
  * holders of these slots, for adjacent slots the holders in the lowest run that is free or due. If it would still not
- * fit, it ends none. An operation on a request with permits of a semaphore that is not locked is put back.
+ * fit, it ends none. An operation on a request with permits of a semaphore that is not locked is put back; so is an
+ * acquire that needs the end of such holders, and these are `overdue`.
  *
  * `ids` must hold at least operation_count ids. Returns only PERMIT_OK and PERMIT_NO_MEMORY; on the latter *ret_plan is
  * untouched. The rows of `view` are not modified.

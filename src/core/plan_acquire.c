@@ -365,9 +365,27 @@ static enum permit_status end_due_holders(struct planner *planner, const struct 
             return PERMIT_OK;
         }
     bool walk_again = planner->walk_again; /* the units are for this operation */
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
+        chosen[i]->for_others = true;
         end_request(planner, chosen[i], due_reason(chosen[i]->request));
+    }
     planner->walk_again = walk_again;
+    return PERMIT_OK;
+}
+
+enum permit_status note_overdue(struct planner *planner, const struct fit *fit)
+{
+    if (!planner->overdue)
+        planner->overdue = arena_array(planner->arena, planner->due_count, sizeof *planner->overdue);
+    if (!planner->overdue)
+        return PERMIT_NO_MEMORY;
+    for (size_t i = 0; i < fit->unlocked_count; i++) {
+        struct key *due = fit->unlocked[i];
+        if (due->overdue || planner_has_locked_all(planner, due->request))
+            continue;
+        due->overdue = true;
+        planner->overdue[planner->overdue_count++] = due->request;
+    }
     return PERMIT_OK;
 }
 
@@ -574,14 +592,14 @@ static enum permit_status plan_new(struct planner *planner, struct outcome *outc
         status = grant(planner, key, operation, &fit, 0);
         return status == PERMIT_OK ? outcome_assert(planner, outcome, key->request) : status;
     }
+    if (fit.unlocked_count) {
+        status = note_overdue(planner, &fit);
+        return status == PERMIT_OK ? outcome_put_back(planner, outcome, key, operation, NULL, 0) : status;
+    }
     uint64_t *ids = NULL;
     size_t id_count = 0;
-    if (fit.unlocked_count) {
-        ids = semaphores_of_keys(planner, fit.unlocked, fit.unlocked_count, &id_count);
-        status = ids ? PERMIT_OK : PERMIT_NO_MEMORY;
-    } else if (fit.status == PERMIT_NO_CAPACITY) {
+    if (fit.status == PERMIT_NO_CAPACITY)
         status = find_wider_locks(planner, operation, place, UINT64_MAX, &ids, &id_count);
-    }
     if (status != PERMIT_OK || id_count)
         return status == PERMIT_OK ? outcome_put_back(planner, outcome, key, operation, ids, id_count) : status;
     outcome_refuse(outcome, fit.status, fit.detail);

@@ -74,7 +74,7 @@ void end_request(struct planner *planner, struct key *key, enum end_reason reaso
         image_touch(image);
         struct queue_state *queue = planner_queue(planner, image);
         queue->changed = true;
-        queue->due_units -= request->due_at <= planner->now ? permit->count : 0;
+        queue->due_units -= request->due_at <= planner->now && !request->locked_elsewhere ? permit->count : 0;
         if (image->semaphore->kind == KIND_SLOTTED)
             planner_free_slots(planner, image, permit);
     }
@@ -197,6 +197,23 @@ enum permit_status plan_force_release(struct planner *planner, struct outcome *o
 }
 
 /*
+ * Checks that an expire operation may end or remove the request now. False: it is put back, to lock all its semaphores,
+ * or refused, because a batch does not wait for a row that another session has locked.
+ */
+static bool may_expire(struct planner *planner, struct outcome *outcome, struct key *key,
+                       const struct operation *operation, enum permit_status *ret_status)
+{
+    *ret_status = PERMIT_OK;
+    if (!planner_has_locked_all(planner, key->request))
+        *ret_status = outcome_put_back(planner, outcome, key, operation, NULL, 0);
+    else if (key->request->locked_elsewhere)
+        outcome_refuse(outcome, PERMIT_BUSY, "another session has locked the row of the request");
+    else
+        key->for_others = true;
+    return key->for_others;
+}
+
+/*
  * Removes the place of a request that waits: no client has asked for it for long enough, or (END_NEVER_HELD) the
  * server at which its client waited is dead. Then the answer has the row that was removed.
  */
@@ -208,15 +225,16 @@ static enum permit_status expire_waiter(struct planner *planner, struct outcome 
         operation->expire_as == END_NEVER_HELD && request->server_id && !server_is_alive(planner, request->server_id);
     if (operation->expire_as == END_OWNER_DEAD || (!abandoned && request->due_at > planner->now))
         return PERMIT_OK;
-    if (!planner_has_locked_all(planner, request))
-        return outcome_put_back(planner, outcome, key, operation, NULL, 0);
+    enum permit_status status;
+    if (!may_expire(planner, outcome, key, operation, &status))
+        return status;
     waiter_remove(planner, key);
     return outcome_assert(planner, outcome, request);
 }
 
 /*
  * Ends a request that is due or whose owner is dead. The answer has no row if there is nothing to end: the request was
- * renewed or has ended since the operation was created.
+ * renewed or has ended since the operation was created. PERMIT_BUSY: another session has locked its row.
  */
 enum permit_status plan_expire(struct planner *planner, struct outcome *outcome, struct key *key,
                                const struct operation *operation)
@@ -229,8 +247,9 @@ enum permit_status plan_expire(struct planner *planner, struct outcome *outcome,
     bool owner_dead = operation->expire_as == END_OWNER_DEAD && request->confirmed_at == NEVER;
     if (!owner_dead && !request_is_due(planner, request))
         return PERMIT_OK;
-    if (!planner_has_locked_all(planner, request))
-        return outcome_put_back(planner, outcome, key, operation, NULL, 0);
+    enum permit_status status;
+    if (!may_expire(planner, outcome, key, operation, &status))
+        return status;
     end_request(planner, key, owner_dead ? END_OWNER_DEAD : due_reason(request));
     return outcome_assert(planner, outcome, request);
 }

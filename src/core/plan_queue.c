@@ -167,6 +167,7 @@ static enum permit_status add_ask(struct planner *planner, struct key *key, cons
     if (!ask)
         return PERMIT_NO_MEMORY;
     *ask = (struct ask){.operation = operation, .outcome = outcome};
+    key->waiter_asked |= operation->entered;
     struct ask **at = &key->asks;
     while (*at)
         at = &(*at)->next;
@@ -300,9 +301,12 @@ enum permit_status plan_ask(struct planner *planner, struct outcome *outcome, st
         outcome_refuse(outcome, PERMIT_UNKNOWN_SEMAPHORE, NULL); /* it is resolved again before it is answered */
         return PERMIT_OK;
     }
+    /* The waiter of this server asks. Only another server gives up a place whose waiter has clients. */
     bool elsewhere = server_is_alive(planner, request->server_id) && !is_ours(planner, request);
-    if (operation->entered && elsewhere) {
-        outcome_refuse(outcome, PERMIT_OUTCOME_UNKNOWN, "the key is asked for again at another server; it waits there");
+    if (operation->entered && (elsewhere || !request->server_id)) {
+        outcome_refuse(outcome, PERMIT_OUTCOME_UNKNOWN,
+                       elsewhere ? "the key is asked for again at another server; it waits there"
+                                 : "the key was asked for again at another server, and its wait has ended there");
         return PERMIT_OK;
     }
     planner->walk_again = true;
@@ -365,7 +369,8 @@ enum permit_status queue_enter(struct planner *planner, struct outcome *outcome,
 
 /*
  * Refuses the asks of a waiter. A wait goes on only if the refusal is temporary; the others end by a write. Asks whose
- * wait goes on stay: a later walk of the batch may grant them.
+ * wait goes on stay: a later walk of the batch may grant them. If these asks are copies of a call that waits here, whose
+ * waiter is not in this batch, then the place is that waiter's to keep or to give up.
  */
 enum permit_status refuse_asks(struct planner *planner, struct key *key, const struct fit *fit)
 {
@@ -399,11 +404,12 @@ enum permit_status refuse_asks(struct planner *planner, struct key *key, const s
     key->asks = waiting;
     bool ends = (asks && !may_wait) || (last && !asks);
     bool moves = last && !asks; /* the key was asked for here last, so a refusal here ends its wait (P22) */
-    bool may_end =
-        is_ours(planner, request) || (request->server_id && (moves || !server_is_alive(planner, request->server_id)));
+    bool ours = is_ours(planner, request);
+    bool may_end = ours ? key->waiter_asked || !request->waits_here
+                        : request->server_id && (moves || !server_is_alive(planner, request->server_id));
     if (!ends || !may_end)
         return PERMIT_OK;
-    if (!is_ours(planner, request)) /* a client that still waits there asks again, in its place */
+    if (!ours) /* a client that still waits there is answered that its key has moved */
         send_mail(planner, request->server_id, request->id);
     leave(planner, key);
     if (key->insert && !may_wait)
@@ -411,7 +417,10 @@ enum permit_status refuse_asks(struct planner *planner, struct key *key, const s
     return PERMIT_OK;
 }
 
-/* Puts back the asks of a waiter that needs more locks. Its row already has the wait that they ask for (take_over). */
+/*
+ * Puts back the asks of a waiter that needs more locks, or the ends of due holders. Its row already has the wait that they
+ * ask for (take_over).
+ */
 enum permit_status put_back_asks(struct planner *planner, struct key *key, const uint64_t *semaphore_ids, size_t count)
 {
     enum permit_status status = PERMIT_OK;
@@ -419,6 +428,8 @@ enum permit_status put_back_asks(struct planner *planner, struct key *key, const
         *ask->outcome = (struct outcome){0};
         status = outcome_put_back(planner, ask->outcome, key, ask->operation, semaphore_ids, count);
         ask->outcome->waits = ask->operation->wait == WAIT_ASK && is_ours(planner, key->request);
+        if (status == PERMIT_OK && ask->outcome->waits)
+            status = outcome_assert(planner, ask->outcome, key->request);
     }
     key->asks = NULL;
     return status;

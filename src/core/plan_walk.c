@@ -292,11 +292,8 @@ enum permit_status find_wider_locks(struct planner *planner, const struct operat
                 return PERMIT_OK;
         }
     } while (count > before);
-    bool more = false;
-    for (size_t i = 0; i < count; i++)
-        more |= !planner_image(planner, ids[i]);
     *ret_ids = ids;
-    *ret_count = more ? count : 0;
+    *ret_count = count;
     return PERMIT_OK;
 }
 
@@ -706,13 +703,10 @@ static enum permit_status decide_waiter(struct planner *planner, struct key *key
     if (status != PERMIT_OK)
         return status;
     if (fit.unlocked_count) {
-        size_t count;
-        const uint64_t *ids = semaphores_of_keys(planner, fit.unlocked, fit.unlocked_count, &count);
-        if (!ids)
-            return PERMIT_NO_MEMORY;
-        if (asked)
-            status = put_back_asks(planner, key, ids, count);
-        return status == PERMIT_OK ? pass_over(planner, key, operation, !asked, ids, count) : status;
+        status = note_overdue(planner, &fit);
+        if (status == PERMIT_OK && asked)
+            status = put_back_asks(planner, key, NULL, 0);
+        return status == PERMIT_OK ? pass_over(planner, key, operation, !asked, key->needs, key->need_count) : status;
     }
     if (fit.status == PERMIT_OK && !asked && !packet_has_room(planner, fit.packet_size)) {
         for (size_t i = 0; i < operation->want_count; i++)

@@ -162,15 +162,6 @@ static size_t add_semaphores(uint64_t *ids, size_t count, const struct request *
     return count;
 }
 
-uint64_t *semaphores_of_keys(struct planner *planner, struct key *const *keys, size_t count, size_t *ret_count)
-{
-    uint64_t *ids = arena_array(planner->arena, count * REQUEST_MAX_SEMAPHORES, sizeof *ids);
-    *ret_count = 0;
-    for (size_t i = 0; ids && i < count; i++)
-        *ret_count = add_semaphores(ids, *ret_count, keys[i]->request);
-    return ids;
-}
-
 enum permit_status outcome_put_back(struct planner *planner, struct outcome *outcome, struct key *key,
                                     const struct operation *operation, const uint64_t *more, size_t more_count)
 {
@@ -185,6 +176,7 @@ enum permit_status outcome_put_back(struct planner *planner, struct outcome *out
     for (size_t i = 0; i < more_count; i++)
         needs[count++] = more[i];
     outcome->put_back = true;
+    outcome->widened = more_count > 0;
     outcome->needs = key->needs = needs;
     outcome->need_count = key->need_count = u64_sort_unique(needs, count);
     bool stands = key->request && (key->request->state != REQUEST_WAITING ||

@@ -41,8 +41,11 @@ struct key {
     bool insert;
     bool changed;
     bool ends;
-    bool removed;          /* the row `before` is deleted; there may be a new one (insert) */
-    bool asked_again;      /* a client asks again for a kept place: its places are written anew */
+    bool removed;     /* the row `before` is deleted; there may be a new one (insert) */
+    bool asked_again; /* a client asks again for a kept place: its places are written anew */
+    bool for_others;  /* it ends, or is removed, for others: by permitd itself, or because an acquire needs its units */
+    bool overdue;     /* it is in planner->overdue */
+    bool waiter_asked;     /* one of its asks is that of its waiter at this server (operation.entered) */
     struct ask *asks;      /* the request waits: the acquires of the batch that ask for it, in order of arrival */
     const uint64_t *needs; /* set if an operation was put back; all later operations on this key are put back too */
     size_t need_count;
@@ -78,8 +81,7 @@ struct stander {
     const struct want *wants;
     size_t want_count;
     struct slots *slots; /* one per want: the certain slots of its need; count 0: any slots. NULL: any slots for all */
-    const uint64_t
-        *needs; /* STANDS_KEPT: the semaphores with which it can be decided, if they are not those it wants */
+    const uint64_t *needs; /* STANDS_KEPT: it was put back, to be decided with these locks; NULL: with those it wants */
     size_t need_count;
     enum {
         STANDS_KEPT,     /* it may fit, and cannot be decided in this batch: its need is kept from those behind it */
@@ -133,6 +135,8 @@ struct planner {
     size_t key_count;
     struct key **due; /* held and due requests, the longest due first: an acquire that does not fit may end them */
     size_t due_count;
+    const struct request **overdue; /* see struct plan; NULL: none yet */
+    size_t overdue_count;
     struct key **key_of; /* per operation; NULL: administrative */
     struct outcome *outcomes;
     struct slot_change *slots; /* all changes in order; large enough for every possible change */
@@ -229,7 +233,7 @@ struct fit {
     struct hold_limits limits;
     size_t packet_size;    /* if it fits: what the grant adds to planner->packet_size */
     struct key **unlocked; /* it fits only if these due holders end, and not all their semaphores are locked */
-    size_t unlocked_count;
+    size_t unlocked_count; /* 0: there are none */
 };
 
 /*
@@ -240,6 +244,8 @@ enum permit_status acquire_fit(struct planner *planner, const struct operation *
                                struct fit *ret_fit) MUST_CHECK;
 /* Finds a reason other than capacity to refuse a request, and its limits. Sets all of *fit but what concerns capacity. */
 void check_request(struct planner *planner, const struct operation *operation, struct fit *fit);
+/* Collects the due holders whose end a request waits for (fit->unlocked): those with an unlocked semaphore are overdue. */
+enum permit_status note_overdue(struct planner *planner, const struct fit *fit) MUST_CHECK;
 /* Makes the row of an acquire that has none. NULL: out of memory. */
 struct request *request_of_acquire(struct planner *planner, struct key *key,
                                    const struct operation *operation) MUST_CHECK;
@@ -362,9 +368,6 @@ enum permit_status outcome_assert_again(struct planner *planner, struct outcome 
 enum permit_status outcome_put_back(struct planner *planner, struct outcome *outcome, struct key *key,
                                     const struct operation *operation, const uint64_t *more,
                                     size_t more_count) MUST_CHECK;
-/* Collects the semaphores of the requests of these keys, in the arena; NULL: out of memory. */
-uint64_t *semaphores_of_keys(struct planner *planner, struct key *const *keys, size_t count,
-                             size_t *ret_count) MUST_CHECK;
 
 /* Records an operator's change of a locked semaphore. */
 void record_event(struct planner *planner, const struct semaphore_image *image, struct event event);

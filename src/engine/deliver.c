@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "engine/expire_op.h"
 #include "engine/short_path.h"
 #include "engine/waitlist.h"
 #include "engine/worker.h"
@@ -73,12 +74,6 @@ static void update_caches(struct engine *engine, const struct op *op, const stru
     }
 }
 
-/* Returns true if the op may be put back once more. */
-static bool may_put_back(const struct op *op)
-{
-    return op->operation->kind != OP_ACQUIRE || op->put_backs <= MAX_PUT_BACKS;
-}
-
 /*
  * Puts the op back with the semaphores that it needs. False: it may not be put back, or out of memory. Caller holds the
  * mutex.
@@ -86,8 +81,10 @@ static bool may_put_back(const struct op *op)
 static bool put_back(struct engine *engine, struct op *op, const struct outcome *outcome)
 {
     op->put_backs++;
+    op->widened |= outcome->widened;
     metrics_count(&engine->metrics.put_backs);
-    if (!may_put_back(op) || outcome->need_count > BATCH_MAX_SEMAPHORES ||
+    bool too_often = op->operation->kind == OP_ACQUIRE && op->put_backs > MAX_PUT_BACKS;
+    if (too_often || outcome->need_count > BATCH_MAX_SEMAPHORES ||
         !queue_set_entries(&engine->queue, op, outcome->needs, outcome->need_count))
         return false;
     queue_put_back(&engine->queue, op);
@@ -365,9 +362,9 @@ static void set_result(struct worker *worker, const struct op *op, const struct 
                        struct op_result *ret_result)
 {
     ret_result->disposition = REFUSED;
-    if (outcome->put_back) {
-        ret_result->status = may_put_back(op) ? PERMIT_BUSY : PERMIT_NO_CAPACITY;
-        ret_result->detail = busy_sentence;
+    if (outcome->put_back && !outcome->waits) { /* not no_capacity, which only a plan decides (P5) */
+        ret_result->status = transaction_answer(PERMIT_BUSY, &op->stage);
+        ret_result->detail = ret_result->status == PERMIT_BUSY ? busy_sentence : NULL;
     } else if (outcome->waits) {
         /* Its client has left, or out of memory: its row waits until its place is given up or its wait passes. */
         ret_result->status = PERMIT_OUTCOME_UNKNOWN;
@@ -468,6 +465,8 @@ static void deliver_ops(struct worker *worker, struct run *run, struct op_result
         if (!results[i].of_waiter)
             deliver_op(worker, run->ops[i], &run->view, &run->plan.outcomes[i], &results[i]);
     deliver_waiters(engine, &run->plan, answered);
+    for (size_t i = run->plan.overdue_count; i-- > 0;)
+        expire_op_first(engine, run->plan.overdue[i]);
     short_path_learn(worker, run);
 }
 

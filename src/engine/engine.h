@@ -123,6 +123,7 @@ struct op {
     bool resolved_by_query;           /* the semaphores of an acquire come from a resolve query, not from the cache */
     int64_t held_slots;               /* slots held under its key, as far as known: ending the request moves them */
     unsigned put_backs;               /* how often it was put back */
+    bool widened;                     /* ... because it lacked only units that are kept for others */
 };
 
 /* The argument of `decided` of a call about an owner. */

@@ -165,14 +165,15 @@ static void print_batches(struct metrics *metrics, struct buf *out)
 {
     static const char *const path_words[PATH_COUNT] = {"short", "long"};
     static const char *const mismatch_words[MISMATCH_COUNT] = {
-        [MISMATCH_VERSION] = "version", [MISMATCH_KEY] = "key", [MISMATCH_GUARD] = "guard"};
+        [MISMATCH_VERSION] = "version", [MISMATCH_KEY] = "key", [MISMATCH_GUARD] = "guard", [MISMATCH_ROW] = "row"};
     print_head(out, "permitd_batches_total", "counter",
                "Batches by path: short, in one packet on cached rows; long, with the rows locked and read first.");
     for (int i = 0; i < PATH_COUNT; i++)
         buf_printf(out, "permitd_batches_total{path=\"%s\"} %llu\n", path_words[i], load(&metrics->batches[i]));
     print_head(out, "permitd_short_path_mismatches_total", "counter",
                "Batches whose cached rows were not as in the database, so that they went the long way: the version of "
-               "a semaphore, a key that was taken for new, or a guard (time, server, epoch).");
+               "a semaphore, a key that was taken for new, a guard (time, server, epoch), or a locked row of a request "
+               "that is ended.");
     for (int i = MISMATCH_VERSION; i < MISMATCH_COUNT; i++)
         buf_printf(out, "permitd_short_path_mismatches_total{reason=\"%s\"} %llu\n", mismatch_words[i],
                    load(&metrics->mismatches[i]));

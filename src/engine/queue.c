@@ -271,7 +271,7 @@ bool queue_add(struct queue *queue, struct op *op)
 static struct list *queue_position(struct queue *queue, const struct op *op)
 {
     struct list *at;
-    if (op->is_waiter_op) {
+    if (op->is_waiter_op || op->arrival == 0) {
         for (at = &queue->woken; at->prev != &queue->woken; at = at->prev)
             if (LIST_ENTRY(at->prev, struct op, node)->arrival < op->arrival)
                 break;
@@ -292,12 +292,20 @@ void queue_put_back(struct queue *queue, struct op *op)
     (void)claim_prelocks(op);
 }
 
+void queue_add_first(struct queue *queue, struct op *op)
+{
+    op->arrival = 0;
+    add_to_key(queue, op);
+    queue_put_back(queue, op);
+}
+
 void queue_wake(struct queue *queue, struct waiter *waiter)
 {
     if (waiter->woken || !resolve_waiter(&waiter->op, waiter))
         return;
     list_remove(&waiter->call);
     waiter->op.put_backs = 0;
+    waiter->op.widened = false;
     waiter->op.resolved = true;
     waiter->woken = true;
     queue->waiters.woken++;

@@ -15,7 +15,7 @@
 #include "engine/waitlist.h"
 
 struct queue {
-    struct list woken;                 /* ops of woken waiters, ascending by arrival */
+    struct list woken;                 /* ends of due holders for acquires, then ops of woken waiters; by arrival */
     struct list pending;               /* resolved ops, ascending by arrival */
     struct list unresolved;            /* ops whose semaphores are unknown */
     struct list homeless;              /* unresolved ops that have to wait, while this server has no id */
@@ -68,6 +68,8 @@ void queue_release(struct queue *queue);
  * waiting, the end of its batch starts the next one anyway.
  */
 bool queue_add(struct queue *queue, struct op *op);
+/* Adds a resolved operation of permitd's own before all others: its arrival is 0. */
+void queue_add_first(struct queue *queue, struct op *op);
 /* Puts a resolved operation back into the queue at the position of its arrival. */
 void queue_put_back(struct queue *queue, struct op *op);
 /* Sets the semaphores of the op (ascending ids) and marks it resolved. False: out of memory. */
@@ -113,8 +115,8 @@ void queue_take_out(struct queue *queue, struct op *op);
  */
 void queue_halve_batches(struct queue *queue, size_t operation_count, mono_us now);
 /*
- * Fills an empty batch with the operations that can run now; false: none. Takes woken waiters first, then the other
- * operations in order of arrival.
+ * Fills an empty batch with the operations that can run now; false: none. Takes the ends of due holders and woken
+ * waiters first, then the other operations in order of arrival.
  */
 bool queue_take(struct queue *queue, struct batch *batch, mono_us now) MUST_CHECK;
 /*

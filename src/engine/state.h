@@ -29,6 +29,17 @@ struct known_clock {
     utc_us grants_from;
 };
 
+/*
+ * The back-off of a key whose expire operation was not done, because another session had locked its row. Keys share the
+ * places of a table by their hashes: the later one takes the place, and the earlier one is tried again sooner.
+ */
+struct expiry_pause {
+    uint64_t key_hash;
+    int64_t pause_us;
+    mono_us until; /* 0: the place is free */
+};
+enum { EXPIRY_PAUSES = 256 };
+
 struct engine {
     struct engine_settings settings;
     struct metrics metrics;
@@ -60,6 +71,7 @@ struct engine {
     mono_us next_poll_at;  /* the wait poll sleeps until then; NEVER: nothing waits; 0: it is awake */
     utc_us next_expiry_at; /* lease clock: the earliest deadline known to the expiry task */
     unsigned expiring;     /* expire operations of the expiry task that are not decided */
+    struct expiry_pause expiry_pauses[EXPIRY_PAUSES];
     struct known_clock clock;
     uint64_t chains; /* chains of cached rows begun so far (row_cache.h) */
     bool resolving;  /* a worker resolves; one at a time, so that operations on one key stay in order */

@@ -183,7 +183,7 @@ void waitlist_prepare(struct engine *engine, struct batch *batch)
         before.op_count = i;
         if (operation->kind != OP_ACQUIRE)
             continue;
-        operation->widened = op->put_backs > 0;
+        operation->widened = op->widened;
         if (op->is_waiter_op) {
             prepare_waiter(&engine->queue.waiters, waiter_of(op), batch->taken_at);
             continue;
@@ -327,6 +327,7 @@ void waitlist_mark_here(struct engine *engine, uint64_t server_id, struct arena 
         const struct waiter *waiter = waiters_find(&engine->queue.waiters, request->external_id);
         bool clients = waiter && waiter_has_clients(waiter);
         bool in_batch = clients && waiter_in_batch(waiter);
+        request->waits_here = clients;
         request->asks_later = in_batch || (!clients && queue_asks_for(&engine->queue, request->external_id));
         if (!clients || in_batch)
             continue;

@@ -58,8 +58,9 @@ void waitlist_settle(struct engine *engine, struct waiter *waiter, const struct 
  */
 void waitlist_retry_later(struct engine *engine, struct waiter *waiter, struct list *ret_answered);
 /*
- * For the view of a batch: marks the requests that wait here and can be answered (request->here), and those for which
- * an operation asks later. Memory comes from the arena. Takes the mutex.
+ * For the view of a batch: marks the requests for which a client waits here (request->waits_here), those of them that
+ * can be answered (request->here), and those for which an operation asks later. Memory comes from the arena. Takes the
+ * mutex.
  */
 void waitlist_mark_here(struct engine *engine, uint64_t server_id, struct arena *arena, struct view *view);
 /* Before the packet with COMMIT: marks the waiters that the plan grants. Takes the mutex. */

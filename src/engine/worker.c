@@ -377,20 +377,41 @@ static enum permit_status plan_with_waiters(struct worker *worker, struct run *r
 }
 
 /*
- * Plans the run. Reads due holders before, in one more query, if a requested semaphore has a deficit and its
- * next_due_at has passed. Consumes the ids even if the transaction fails, because its outcome may be unknown.
+ * Reads due holders, if a requested semaphore has a deficit and its next_due_at has passed, and locks the rows of the
+ * requests that the batch may end for others. If another session has locked due holders, reads more of them.
  */
+static enum permit_status read_due_holders(struct worker *worker, struct run *run,
+                                           const struct operation *const *operations)
+{
+    struct view *view = &run->view;
+    struct shortfall *shortfalls = arena_array(worker->arena, view->semaphore_count, sizeof *shortfalls);
+    if (!shortfalls)
+        return PERMIT_NO_MEMORY;
+    size_t count = plan_shortfalls(view, operations, run->count, shortfalls);
+    enum permit_status status = PERMIT_OK;
+    bool more = true;
+    for (unsigned round = 0; more && status == PERMIT_OK; round++) {
+        if (count)
+            status = store_read_due(worker->store, shortfalls, count, worker->arena, view);
+        uint64_t *ids = arena_array(worker->arena, view->request_count + run->count, sizeof *ids);
+        if (status != PERMIT_OK || !ids)
+            return status == PERMIT_OK ? PERMIT_NO_MEMORY : status;
+        size_t id_count = plan_ends_for_others(view, operations, run->count, count > 0, ids);
+        if (id_count)
+            status = store_lock_requests(worker->store, ids, id_count, view);
+        more = plan_read_past_locked(view, shortfalls, count, round);
+    }
+    return status;
+}
+
+/* Plans the run. Consumes the ids even if the transaction fails, because its outcome may be unknown. */
 static enum permit_status make_plan(struct worker *worker, struct run *run)
 {
     const struct operation **operations = run_operations(worker, run);
-    struct shortfall *shortfalls = arena_array(worker->arena, run->view.semaphore_count, sizeof *shortfalls);
-    if (!operations || !shortfalls)
+    if (!operations)
         return PERMIT_NO_MEMORY;
     struct plan_settings settings = worker_plan_settings(worker);
-    enum permit_status status = PERMIT_OK;
-    size_t count = plan_shortfalls(&run->view, operations, run->count, shortfalls);
-    if (count)
-        status = store_read_due(worker->store, shortfalls, count, worker->arena, &run->view);
+    enum permit_status status = read_due_holders(worker, run, operations);
     if (status == PERMIT_OK)
         status = plan_with_waiters(worker, run, operations, &settings);
     if (status == PERMIT_OK)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The packets of a batch: the text of the first one (lock and read) and of the last one (write and commit), and the
- * readers of the results. Internal to mysql_store.c. Each packet is one round trip; only batch_read_due and
- * batch_read_waiters send others between them. All functions that append SQL set sql->broken on failure.
+ * readers of the results. Internal to mysql_store.c. Each packet is one round trip; only batch_read_due,
+ * batch_lock_requests and batch_read_waiters send others between them. All functions that append SQL set sql->broken on
+ * failure.
  */
 #ifndef STORE_BATCH_H
 #define STORE_BATCH_H
@@ -59,6 +60,10 @@ enum permit_status batch_read_named(struct session *session, const struct lock_s
 enum permit_status batch_read_due(struct session *session, const struct shortfall *shortfalls, size_t count,
                                   struct buf *sql, struct arena *arena, struct view *view) MUST_CHECK;
 
+/* Locks rows of requests, as store_lock_requests says. `sql` is scratch. */
+enum permit_status batch_lock_requests(struct session *session, const uint64_t *ids, size_t count, struct buf *sql,
+                                       struct view *view) MUST_CHECK;
+
 /*
  * Reads the slots that the set names or wants free, once more, into the semaphores of the view, whose free_slots and
  * named_slots are empty. At least one semaphore; its names are sorted. `sql` is scratch.
@@ -74,14 +79,17 @@ enum permit_status batch_read_waiters(struct session *session, const struct queu
 enum permit_status batch_read_glimpses(struct session *session, const uint64_t *ids, size_t count, utc_us aged,
                                        struct buf *sql, struct arena *arena, struct view *view) MUST_CHECK;
 
+/* Appends the statement that locks rows of requests, ascending by id. `how`: "SKIP LOCKED", or "NOWAIT". */
+void batch_lock_requests_sql(const uint64_t *ids, size_t count, const char *how, struct buf *sql);
 /* Appends a SELECT of the request ids of these tokens. */
 void batch_tokens_sql(uint64_t semaphore_id, const uint64_t *tokens, size_t count, struct buf *sql);
 
 /*
  * Appends the statements that write all changes, with their guards. COMMIT comes after them. Scratch memory comes from
- * the arena.
+ * the arena. `locks_requests`: behind the first statement, which writes the semaphores, is one that locks the requests
+ * which end for others, without waiting; returns true if there are any.
  */
-void batch_changes_sql(const struct changes *changes, struct arena *arena, struct buf *sql);
+bool batch_changes_sql(const struct changes *changes, bool locks_requests, struct arena *arena, struct buf *sql);
 /*
  * Appends the last guard of a batch in one packet: it fails unless what is assumed is true. `identity` is the value of the
  * expression above.

@@ -2,7 +2,8 @@
 /*
  * Reads the due holders of a semaphore that lacks units, longest due first, with all their permits. The packets run
  * under the locks of the batch: one finds the request ids, then packets of 500 ids read the rows. If slots are named,
- * more packets in between find the requests that hold these slots.
+ * more packets in between find the requests that hold these slots. Then the rows of those that the batch may end are
+ * locked, except those that another session has locked.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -46,7 +47,7 @@ static const char due_rows[] =
 /* The number of rows to read: one more than needed, because its deadline is the bound of the rows not read. */
 static int64_t rows_wanted(const struct shortfall *shortfall)
 {
-    return min_i64(max_i64(shortfall->units, 0), DUE_MAX) + 1;
+    return min_i64(max_i64(shortfall->units, 0) + shortfall->more, DUE_MAX) + 1;
 }
 
 /* Returns the start of the second. */
@@ -220,6 +221,52 @@ static enum permit_status fetch_rows(struct session *session, uint64_t *ids, siz
         status = session_end(session, status);
     }
     qsort(all, view->request_count, sizeof *all, request_compare_keys);
+    return status;
+}
+
+/* ---- the rows that are ended ---- */
+
+/*
+ * Walks PRIMARY. Locks no gap, because the rows are there. If it selected the id alone, the server would scan a small
+ * table, and try to lock rows that it does not name.
+ */
+static const char lock_requests[] = "SELECT id,state FROM permit_request FORCE INDEX (PRIMARY) WHERE id IN (";
+
+void batch_lock_requests_sql(const uint64_t *ids, size_t count, const char *how, struct buf *sql)
+{
+    buf_append_text(sql, lock_requests);
+    sql_ids(sql, ids, count);
+    buf_append_text(sql, ") ORDER BY id FOR UPDATE ");
+    buf_append_text(sql, how);
+}
+
+static void set_locked_elsewhere(struct view *view, const uint64_t *ids, size_t count, bool locked)
+{
+    for (size_t i = 0; i < view->request_count; i++)
+        if (count && bsearch(&view->requests[i].id, ids, count, sizeof *ids, compare_u64))
+            view->requests[i].locked_elsewhere = locked;
+}
+
+enum permit_status batch_lock_requests(struct session *session, const uint64_t *ids, size_t count, struct buf *sql,
+                                       struct view *view)
+{
+    enum permit_status status = PERMIT_OK;
+    for (size_t i = 0; i < count && status == PERMIT_OK; i += KEYS_A_STATEMENT) {
+        size_t part = count - i < KEYS_A_STATEMENT ? count - i : KEYS_A_STATEMENT;
+        uint64_t locked[KEYS_A_STATEMENT];
+        size_t locked_count = 0;
+        struct session_row row;
+        buf_clear(sql);
+        batch_lock_requests_sql(ids + i, part, "SKIP LOCKED", sql);
+        status = session_send_buf(session, sql);
+        while (status == PERMIT_OK && locked_count < part && session_row(session, &row))
+            locked[locked_count++] = column_u64(row.columns[0]);
+        status = session_end(session, status);
+        if (status != PERMIT_OK)
+            break;
+        set_locked_elsewhere(view, ids + i, part, true);
+        set_locked_elsewhere(view, locked, locked_count, false);
+    }
     return status;
 }
 

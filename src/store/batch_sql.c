@@ -936,7 +936,24 @@ static void mail_sql(const struct changes *changes, struct batch_guard *guard, s
     }
 }
 
-void batch_changes_sql(const struct changes *changes, struct arena *arena, struct buf *sql)
+/* Returns true if there are any. */
+static bool lock_ended_sql(const struct changes *changes, struct arena *arena, struct batch_guard *guard,
+                           struct buf *sql)
+{
+    uint64_t *ids = arena_array(arena, changes->request_count, sizeof *ids);
+    size_t count = 0;
+    sql->broken |= !ids;
+    for (size_t i = 0; ids && i < changes->request_count; i++)
+        if (changes->requests[i].for_others)
+            ids[count++] = changes->requests[i].request->id;
+    if (count == 0)
+        return false;
+    batch_check_guard_sql(guard, sql);
+    batch_lock_requests_sql(ids, u64_sort_unique(ids, count), "NOWAIT;", sql);
+    return true;
+}
+
+bool batch_changes_sql(const struct changes *changes, bool locks_requests, struct arena *arena, struct buf *sql)
 {
     struct batch_guard guard = {0};
     size_t inserts = 0;
@@ -947,6 +964,7 @@ void batch_changes_sql(const struct changes *changes, struct arena *arena, struc
         places_removed++;
     /* Each statement checks the one before it, unless that one may find fewer rows. */
     semaphores_sql(changes, &guard, sql);
+    bool any_locked = locks_requests && lock_ended_sql(changes, arena, &guard, sql);
     events_sql(changes, &guard, sql);
     mail_sql(changes, &guard, sql);
     clear_watches_sql(changes, &guard, sql);
@@ -961,6 +979,7 @@ void batch_changes_sql(const struct changes *changes, struct arena *arena, struc
     insert_places_sql(changes, places_removed, &guard, sql);
     insert_permits_sql(changes, &guard, sql);
     batch_check_guard_sql(&guard, sql);
+    return any_locked;
 }
 
 /*

@@ -32,6 +32,7 @@ struct mysql_store {
     struct queues_ahead ahead; /* of the last lock packet */
     struct buf packet;         /* of store_prepare */
     const struct changes *prepared; /* `packet` writes these; NULL: it is none */
+    bool locks_requests;            /* it locks rows of requests, after those of the semaphores */
 };
 
 static struct mysql_store *mysql_store_of(struct store *store)
@@ -244,6 +245,12 @@ static enum permit_status read_due(struct store *store, const struct shortfall *
     return batch_read_due(mysql->session, shortfalls, count, &mysql->sql, arena, view);
 }
 
+static enum permit_status lock_requests(struct store *store, const uint64_t *ids, size_t count, struct view *view)
+{
+    struct mysql_store *mysql = mysql_store_of(store);
+    return batch_lock_requests(mysql->session, ids, count, &mysql->sql, view);
+}
+
 static enum permit_status read_waiters(struct store *store, const struct queue_read *reads,
                                        const struct slots_wanted *slots, size_t count, struct arena *arena,
                                        struct view *view)
@@ -299,10 +306,11 @@ static enum permit_status prepare(struct store *store, const struct changes *cha
     struct buf *sql = &mysql->packet;
     buf_clear(sql);
     buf_append_text(sql, assumed ? "BEGIN;" : "");
+    mysql->locks_requests = false;
     if (changes->empty)
         versions_sql(changes, sql);
     else
-        batch_changes_sql(changes, &mysql->scratch, sql);
+        mysql->locks_requests = batch_changes_sql(changes, assumed != NULL, &mysql->scratch, sql);
     if (assumed)
         batch_assumed_sql(assumed, buf_text(&mysql->identity_value), sql);
     buf_append_text(sql, changes->empty ? "ROLLBACK" : "COMMIT");
@@ -353,9 +361,17 @@ static enum permit_status commit_cached(struct store *store, const struct change
     struct mysql_store *mysql = mysql_store_of(store);
     if (changes->empty)
         return prove_cached(mysql, changes, assumed, ret_mismatch);
-    enum permit_status status = session_end(mysql->session, send_changes(mysql, changes, assumed));
+    bool has_semaphores = false; /* the statement after BEGIN has run, which locks them */
+    enum permit_status status = send_changes(mysql, changes, assumed);
+    if (status == PERMIT_OK && mysql->locks_requests) {
+        status = session_next(mysql->session);
+        has_semaphores = status == PERMIT_OK;
+    }
+    status = session_end(mysql->session, status);
     if (status == PERMIT_INTERNAL || status == PERMIT_CONFLICT)
         *ret_mismatch = mismatch_of(mysql->session);
+    if (status == PERMIT_LOCK_TIMEOUT && has_semaphores)
+        *ret_mismatch = MISMATCH_ROW;
     return *ret_mismatch == MISMATCH_NONE ? status : PERMIT_CONFLICT;
 }
 
@@ -623,6 +639,7 @@ static const struct store_methods methods = {
     .await = await,
     .lock = lock,
     .read_due = read_due,
+    .lock_requests = lock_requests,
     .read_waiters = read_waiters,
     .read_glimpses = read_glimpses,
     .prepare = prepare,

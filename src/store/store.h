@@ -22,6 +22,7 @@
  *     store_lock           BEGIN, unless store_await has; locks the semaphores; reads the rows that the plan needs into
  *                          a view
  *     store_read_due       adds the due holders of semaphores that lack units; only if there may be any
+ *     store_lock_requests  locks the rows of requests that the batch may end for others; only if there may be any
  *     store_read_waiters   adds the waiters that may be granted; only if there may be any
  *     store_read_glimpses  adds what else these wait for, without locks; only if that matters
  *     store_prepare        builds the packet of the plan's changes
@@ -32,7 +33,8 @@
  *     store_rollback       instead of store_apply if there is nothing to write, and after any failure
  *
  * Locking rule: a transaction that changes a request, its permits or its slots holds the row locks of all its
- * semaphores. store_lock takes them in ascending id order, and after them, without waiting, shared locks of owner rows.
+ * semaphores. store_lock takes them in ascending id order, and after them, without waiting, shared locks of owner rows;
+ * store_lock_requests locks rows of requests, also without waiting.
  *
  * A store belongs to one thread. Its calls block, at most for the time-outs of the session. Memory of results comes
  * from the caller's arena. Outputs are members or parameters named ret_; they are valid only after PERMIT_OK.
@@ -189,6 +191,7 @@ enum mismatch {
     MISMATCH_VERSION, /* of a semaphore */
     MISMATCH_KEY,     /* a request has a key that was taken for new */
     MISMATCH_GUARD,   /* the time, the server, the epoch, or a row count */
+    MISMATCH_ROW,     /* another session has locked the row of a request that the batch ends for others */
     MISMATCH_COUNT
 };
 
@@ -223,6 +226,7 @@ struct store_methods {
     enum permit_status (*await)(struct store *, uint64_t);
     enum permit_status (*lock)(struct store *, const struct lock_set *, struct arena *, struct view *);
     enum permit_status (*read_due)(struct store *, const struct shortfall *, size_t, struct arena *, struct view *);
+    enum permit_status (*lock_requests)(struct store *, const uint64_t *, size_t, struct view *);
     enum permit_status (*read_waiters)(struct store *, const struct queue_read *, const struct slots_wanted *, size_t,
                                        struct arena *, struct view *);
     enum permit_status (*read_glimpses)(struct store *, const uint64_t *, size_t, utc_us, struct arena *,
@@ -336,6 +340,18 @@ static inline enum permit_status store_read_due(struct store *store, const struc
 }
 
 /*
+ * Locks, in the transaction of store_lock, the rows of these requests of the view (ascending ids), whose semaphores it has
+ * locked. Waits for no row: sets locked_elsewhere of those that another session has locked, and clears it of the others.
+ * Permitd writes a row under the locks of its semaphores only, so the rows are as the view has them.
+ */
+static inline enum permit_status store_lock_requests(struct store *store, const uint64_t *ids, size_t count,
+                                                     struct view *view)
+{
+    assert(store->in_batch && count > 0 && count <= view->request_count);
+    return store->methods->lock_requests(store, ids, count, view);
+}
+
+/*
  * Reads, in the transaction of store_lock, parts of the queues of locked semaphores, with the wants of each waiter, and
  * the ids of the living servers. Adds the waiters to view->requests, except those that are there; fills view->queues
  * and view->servers. A place that no client asks for, because its request has no server_id or its server is dead, is
@@ -390,9 +406,9 @@ static inline enum permit_status store_apply(struct store *store, const struct c
 
 /*
  * A whole batch in one packet, planned on cached rows: BEGIN; the compare-and-set of its semaphores, which takes their
- * locks in the order of ids; the other changes; a last guard, which proves what is `assumed`; COMMIT. PERMIT_OK: the
- * changes are durable, and were right. PERMIT_CONFLICT with *ret_mismatch: an assumption was wrong; call
- * store_rollback. Other failures as in store_apply, with MISMATCH_NONE.
+ * locks in the order of ids; the locks of the requests that it ends for others, without waiting; the other changes; a last
+ * guard, which proves what is `assumed`; COMMIT. PERMIT_OK: the changes are durable, and were right. PERMIT_CONFLICT with
+ * *ret_mismatch: an assumption was wrong; call store_rollback. Other failures as in store_apply, with MISMATCH_NONE.
  *
  * Without changes it takes shared locks and reads the versions, and ends with ROLLBACK: PERMIT_OK proves refusals. After a
  * failure nothing is unknown.

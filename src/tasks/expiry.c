@@ -10,6 +10,8 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/map.h"
+#include "engine/expire_op.h"
 #include "engine/state.h"
 #include "tasks/tasks.h"
 
@@ -23,7 +25,8 @@ enum {
     FOLLOWER_DELAY_US = 1000000, /* a server that does not lead leaves due requests to the leader for this time */
     REFUSED_PAUSE_MS = 50,       /* pause after the engine has refused an operation */
     LONG_ROUND_PAUSE_MS = 100,   /* least pause after a round of several pages, which the next one may read again */
-    DEADLINE_MS = 10000,         /* of an operation */
+    LOCKED_PAUSE_MS = 50, /* pause after an operation whose row another session had locked; it doubles each time */
+    LOCKED_PAUSE_MAX_MS = 2000,
 };
 
 struct expiry_round {
@@ -37,22 +40,57 @@ struct expiry_round {
     mono_us now_at;
 };
 
-/* An expire operation, with its key. */
-struct expiry {
-    struct op op;
-    struct operation operation;
-    struct engine *engine;
-    char key[];
-};
+/* ---- keys that are tried again later ---- */
+
+static struct expiry_pause *pause_of(struct engine *engine, uint64_t key_hash)
+{
+    return &engine->expiry_pauses[key_hash % EXPIRY_PAUSES];
+}
+
+/* Records how an operation ended, for the back-off of its key. Caller holds the engine's mutex. */
+static void note_decision(struct engine *engine, struct bytes key, enum permit_status status)
+{
+    uint64_t hash = map_hash(key);
+    struct expiry_pause *pause = pause_of(engine, hash);
+    bool known = pause->until && pause->key_hash == hash;
+    if (status == PERMIT_BUSY) {
+        int64_t us =
+            known ? min_i64(2 * pause->pause_us, LOCKED_PAUSE_MAX_MS * US_PER_MS) : LOCKED_PAUSE_MS * US_PER_MS;
+        *pause = (struct expiry_pause){.key_hash = hash, .pause_us = us, .until = clock_mono() + us};
+    } else if (known) {
+        *pause = (struct expiry_pause){0};
+    }
+}
+
+static bool is_paused(struct engine *engine, struct bytes key)
+{
+    uint64_t hash = map_hash(key);
+    pthread_mutex_lock(&engine->mutex);
+    const struct expiry_pause *pause = pause_of(engine, hash);
+    bool paused = pause->key_hash == hash && pause->until > clock_mono();
+    pthread_mutex_unlock(&engine->mutex);
+    return paused;
+}
+
+/* Returns when the first key is to be tried again; `latest`: none before. Caller holds the engine's mutex. */
+static mono_us next_retry(const struct engine *engine, mono_us latest)
+{
+    mono_us now = clock_mono();
+    for (size_t i = 0; i < EXPIRY_PAUSES; i++)
+        if (engine->expiry_pauses[i].until > now)
+            latest = min_i64(latest, engine->expiry_pauses[i].until);
+    return latest;
+}
 
 /* ---- operations ---- */
 
 static void expiry_decided(struct op *op, const struct decision *decision)
 {
-    struct expiry *expiry = CONTAINER_OF(op, struct expiry, op);
-    struct engine *engine = expiry->engine;
-    (void)decision; /* a request that was not ended is found again */
+    struct expire_op *expiry = CONTAINER_OF(op, struct expire_op, op);
+    struct engine *engine = expiry->context;
     pthread_mutex_lock(&engine->mutex);
+    if (decision) /* a request that was not ended is found again */
+        note_decision(engine, expiry->operation.external_id, decision->status);
     assert(engine->expiring > 0);
     engine->expiring--;
     if (engine->expiring == 0 || engine->expiring == UNDECIDED_FEW)
@@ -63,14 +101,9 @@ static void expiry_decided(struct op *op, const struct decision *decision)
 
 bool expiry_submit(struct engine *engine, struct bytes external_id, enum end_reason expire_as)
 {
-    struct expiry *expiry = malloc(sizeof *expiry + external_id.length);
+    struct expire_op *expiry = expire_op_new(external_id, expire_as, engine, expiry_decided);
     if (!expiry)
         return false;
-    memcpy(expiry->key, external_id.data, external_id.length);
-    expiry->engine = engine;
-    expiry->operation =
-        (struct operation){.kind = OP_EXPIRE, .external_id = {expiry->key, external_id.length}, .expire_as = expire_as};
-    op_init(&expiry->op, &expiry->operation, clock_mono() + DEADLINE_MS * US_PER_MS, expiry_decided);
     pthread_mutex_lock(&engine->mutex);
     engine->expiring++;
     pthread_mutex_unlock(&engine->mutex);
@@ -124,7 +157,8 @@ static utc_us expire_page(struct expiry_round *round, const struct due_page *pag
             round->after = request[-1].position; /* all requests there are submitted, or not due */
         if (request->due_at > page->ret_now - delay)
             round->next = min_i64(round->next, request->due_at);
-        else if (!expiry_submit(round->engine, request->external_id, END_EXPIRED))
+        else if (!is_paused(round->engine, request->external_id) &&
+                 !expiry_submit(round->engine, request->external_id, END_EXPIRED))
             return page->ret_now + REFUSED_PAUSE_MS * US_PER_MS;
     }
     round->pages++;
@@ -170,7 +204,7 @@ static void wait_for_decisions(struct engine *engine, unsigned rest)
 static void wait_for_deadline(struct expiry_round *round)
 {
     struct engine *engine = round->engine;
-    mono_us latest = clock_mono() + MAX_SLEEP_MS * US_PER_MS;
+    mono_us latest = next_retry(engine, clock_mono() + MAX_SLEEP_MS * US_PER_MS);
     while (!atomic_load(&engine->stopping)) {
         utc_us deadline = engine->next_expiry_at;
         mono_us wake_at =

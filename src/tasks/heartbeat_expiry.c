@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "engine/expire_op.h"
 #include "engine/owners.h"
 #include "tasks/tasks.h"
 
@@ -15,7 +16,7 @@ enum {
     INTERVAL_MS = 1000,
     DELETE_INTERVAL_MS = 60 * 1000,
     ENDINGS_MAX = 1000,  /* expire operations in the engine, beyond which no further owner is begun */
-    DEADLINE_MS = 10000, /* of an operation or a call */
+    DEADLINE_MS = 10000, /* of a call */
 };
 #define DELETE_AFTER_US (24LL * 3600 * US_PER_SECOND)
 
@@ -61,14 +62,6 @@ static enum permit_status lapse_due(struct owners *owners, utc_us now, int64_t *
 
 /* ---- requests that end with a lapse ---- */
 
-/* An expire operation of heartbeat expiry, with its key. */
-struct ending {
-    struct op op;
-    struct operation operation;
-    struct owners *owners;
-    char key[];
-};
-
 /* Decrements the count; wakes the task for the next page when the last expiry has completed and made progress. */
 static void ending_done(struct owners *owners)
 {
@@ -82,8 +75,8 @@ static void ending_done(struct owners *owners)
 
 static void ending_decided(struct op *op, const struct decision *decision)
 {
-    struct ending *ending = CONTAINER_OF(op, struct ending, op);
-    struct owners *owners = ending->owners;
+    struct expire_op *ending = CONTAINER_OF(op, struct expire_op, op);
+    struct owners *owners = ending->context;
     if (decision->status == PERMIT_OK)
         atomic_store(&owners->progress, true);
     free(ending);
@@ -94,14 +87,9 @@ static void ending_decided(struct op *op, const struct decision *decision)
 static bool submit_ending(struct owners *owners, struct bytes key)
 {
     struct engine *engine = owners->engine;
-    struct ending *ending = calloc(1, sizeof *ending + key.length);
+    struct expire_op *ending = expire_op_new(key, END_OWNER_DEAD, owners, ending_decided);
     if (!ending)
         return false;
-    memcpy(ending->key, key.data, key.length);
-    ending->owners = owners;
-    ending->operation =
-        (struct operation){.kind = OP_EXPIRE, .external_id = {ending->key, key.length}, .expire_as = END_OWNER_DEAD};
-    op_init(&ending->op, &ending->operation, clock_mono() + DEADLINE_MS * US_PER_MS, ending_decided);
     atomic_fetch_add(&owners->ending, 1);
     if (engine_submit(engine, &ending->op) == PERMIT_OK)
         return true;

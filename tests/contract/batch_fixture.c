@@ -3,7 +3,7 @@
 
 #include "contract.h"
 
-enum { IDS = 1000, WANTS_MAX = 4 };
+enum { IDS = 1000, WANTS_MAX = 4, REQUESTS_MAX = 2000 };
 
 const struct plan_settings fixture_settings = {
     .retention_us = 7LL * 86400 * US_PER_SECOND,
@@ -66,9 +66,18 @@ const struct outcome *batch_decide(struct fixture *fixture, struct operation *op
     MUST_OK(fixture->store, store_lock(fixture->store, &set, &fixture->arena, &fixture->view));
     struct shortfall shortfalls[WANTS_MAX + 1];
     size_t shortfall_count = plan_shortfalls(&fixture->view, operations, 1, shortfalls);
-    if (shortfall_count)
-        MUST_OK(fixture->store,
-                store_read_due(fixture->store, shortfalls, shortfall_count, &fixture->arena, &fixture->view));
+    bool more = true;
+    for (unsigned round = 0; more; round++) {
+        uint64_t ids[REQUESTS_MAX];
+        if (shortfall_count)
+            MUST_OK(fixture->store,
+                    store_read_due(fixture->store, shortfalls, shortfall_count, &fixture->arena, &fixture->view));
+        MUST(fixture->view.request_count < REQUESTS_MAX);
+        size_t id_count = plan_ends_for_others(&fixture->view, operations, 1, shortfall_count > 0, ids);
+        if (id_count)
+            MUST_OK(fixture->store, store_lock_requests(fixture->store, ids, id_count, &fixture->view));
+        more = plan_read_past_locked(&fixture->view, shortfalls, shortfall_count, round);
+    }
     fixture->view.reads_end = true;
     MUST_OK(fixture->store, plan_batch(&fixture->view, operations, 1, fixture->ids, &fixture_settings, &fixture->arena,
                                        &fixture->plan));

@@ -174,6 +174,33 @@ static void batch_does_not_wait_for_other_semaphores(struct fixture *one, struct
     is_used(two, 0, 1);
 }
 
+void lock_as_stranger(struct fixture *fixture, const char *key)
+{
+    struct want want = {.semaphore = BYTES("alpha"), .count = 1};
+    struct operation acquire = acquire_of(key, &want, 1);
+    struct lock_set set = lock_set_of(fixture, &acquire);
+    MUST_OK(fixture->store, store_lock(fixture->store, &set, &fixture->arena, &fixture->view));
+    MUST(fixture->view.request_count == 1);
+    const uint64_t id = fixture->view.requests[0].id;
+    MUST_OK(fixture->store, store_lock_requests(fixture->store, &id, 1, &fixture->view));
+    MUST(!fixture->view.requests[0].locked_elsewhere);
+}
+
+/* P23: the batch does not wait, because it holds the semaphore. */
+static void request_that_another_session_has_locked_is_not_expired(struct fixture *one, struct fixture *two)
+{
+    struct want want = {.semaphore = BYTES("beta"), .count = 4};
+    struct operation acquire = acquire_of("k", &want, 1);
+    struct operation expire = {.kind = OP_EXPIRE, .external_id = BYTES("k"), .expire_as = END_OWNER_DEAD};
+    MUST(batch_run(one, &acquire)->created);
+    lock_as_stranger(two, "k");
+    MUST(batch_run(one, &expire)->status == PERMIT_BUSY);
+    is_used(one, 0, 4);
+    MUST_OK(two->store, store_rollback(two->store));
+    MUST(batch_run(one, &expire)->status == PERMIT_OK);
+    is_used(one, 0, 0);
+}
+
 static void ids_are_reserved_once(struct fixture *one, struct fixture *two)
 {
     struct id_range a, b, c;
@@ -1103,6 +1130,7 @@ const struct contract_case contract_cases[] = {
     {"concurrent_replays_of_a_tombstone_both_succeed", concurrent_replays_of_a_tombstone_both_succeed},
     {"second_new_request_with_one_key_conflicts", second_new_request_with_one_key_conflicts},
     {"batch_does_not_wait_for_other_semaphores", batch_does_not_wait_for_other_semaphores},
+    {"request_that_another_session_has_locked_is_not_expired", request_that_another_session_has_locked_is_not_expired},
     {"ids_are_reserved_once", ids_are_reserved_once},
     {"floor_is_the_smallest_live_token", floor_is_the_smallest_live_token},
     {"held_requests_are_paged_by_deadline", held_requests_are_paged_by_deadline},
@@ -1143,6 +1171,8 @@ const struct contract_case contract_cases[] = {
     {"cached_batch_proves_that_keys_are_absent", cached_batch_proves_that_keys_are_absent},
     {"cached_batch_proves_the_time_and_the_epoch", cached_batch_proves_the_time_and_the_epoch},
     {"cached_batch_proves_that_its_permitd_lives", cached_batch_proves_that_its_permitd_lives},
+    {"cached_batch_does_not_wait_for_a_request_that_it_expires",
+     cached_batch_does_not_wait_for_a_request_that_it_expires},
     {"places_at_dead_servers_are_abandoned", places_at_dead_servers_are_abandoned},
 };
 const size_t contract_case_count = ARRAY_LENGTH(contract_cases);

@@ -23,6 +23,8 @@ struct contract_case {
     const char *name;
     void (*run)(struct fixture *one, struct fixture *two);
 };
+/* Locks the row of the request with this key for a session that is not permitd's: `fixture` holds alpha, too. */
+void lock_as_stranger(struct fixture *fixture, const char *key);
 /* contract_cached.c: batches in one packet. */
 void cached_batch_commits(struct fixture *one, struct fixture *two);
 void cached_refusal_is_proved(struct fixture *one, struct fixture *two);
@@ -32,6 +34,7 @@ void cached_batch_with_a_used_key_changes_nothing(struct fixture *one, struct fi
 void cached_batch_proves_that_keys_are_absent(struct fixture *one, struct fixture *two);
 void cached_batch_proves_the_time_and_the_epoch(struct fixture *one, struct fixture *two);
 void cached_batch_proves_that_its_permitd_lives(struct fixture *one, struct fixture *two);
+void cached_batch_does_not_wait_for_a_request_that_it_expires(struct fixture *one, struct fixture *two);
 
 extern const struct contract_case contract_cases[];
 extern const size_t contract_case_count;

@@ -201,3 +201,18 @@ void cached_batch_proves_that_its_permitd_lives(struct fixture *one, struct fixt
     commits(one, &assumed);
     MUST(batch_run(two, &release)->already_released);
 }
+
+/* P23: the batch has the semaphore when it comes to the row of the request. */
+void cached_batch_does_not_wait_for_a_request_that_it_expires(struct fixture *one, struct fixture *two)
+{
+    struct want want = {.semaphore = BYTES("beta"), .count = 4};
+    struct operation acquire = acquire_of("k", &want, 1);
+    struct operation expire = {.kind = OP_EXPIRE, .external_id = BYTES("k"), .expire_as = END_OWNER_DEAD};
+    MUST(batch_run(one, &acquire)->created);
+    struct assumed assumed = decide_and_unlock(one, &expire);
+    lock_as_stranger(two, "k");
+    is_stopped(one, &assumed, MISMATCH_ROW);
+    MUST_OK(two->store, store_rollback(two->store));
+    commits(one, &assumed);
+    MUST(batch_run(two, &acquire)->status == PERMIT_ENDED);
+}

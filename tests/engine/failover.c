@@ -160,6 +160,12 @@ static enum permit_status prepare(struct store *store, const struct changes *cha
     return PERMIT_OK;
 }
 
+static enum permit_status lock_requests(struct store *store, const uint64_t *ids, size_t count, struct view *view)
+{
+    (void)store, (void)ids, (void)count, (void)view;
+    return PERMIT_OK;
+}
+
 static enum permit_status apply(struct store *store, const struct changes *changes)
 {
     (void)store;
@@ -267,6 +273,7 @@ static const struct store_methods methods = {
     .lock = lock,
     .read_due = read_due,
     .prepare = prepare,
+    .lock_requests = lock_requests,
     .apply = apply,
     .rollback = do_nothing,
     .reserve_ids = reserve_ids,

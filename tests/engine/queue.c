@@ -316,6 +316,52 @@ Test(queue, operation_put_back_keeps_its_place)
     cr_assert_eq(second.entry_count, 2);
 }
 
+/* Adds an operation of permitd's own that ends the holder of a, and of `more` semaphores with ids from `from` on. */
+static void end_first(const char *key, uint64_t from, size_t more)
+{
+    uint64_t ids[BATCH_MAX_SEMAPHORES] = {1};
+    struct asked *asked = fixture_op();
+    for (size_t i = 0; i < more; i++)
+        ids[1 + i] = from + i;
+    asked->operation = (struct operation){.kind = OP_EXPIRE, .external_id = bytes_of(key)};
+    op_init(&asked->op, &asked->operation, NEVER, fixture_decided);
+    cr_assert(queue_set_entries(&queue, &asked->op, ids, 1 + more));
+    queue_add_first(&queue, &asked->op);
+}
+
+/* P7: an acquire of the units of due holders that have more semaphores than one batch. */
+Test(queue, acquire_goes_behind_the_ends_of_due_holders)
+{
+    acquire("k1", "a");
+    acquire("k2", "b");
+    end_first("e3", 300, 40);
+    end_first("e2", 200, 40);
+    end_first("e1", 100, 20);
+    cr_assert_str_eq(take(&first), "e1 e2 k2");
+    cr_assert_str_eq(take(&second), "");
+    queue_finish(&queue, &first);
+    cr_assert_str_eq(take(&first), "e3 k1");
+}
+
+Test(queue, end_of_a_due_holder_with_as_many_semaphores_as_a_batch_runs_alone)
+{
+    acquire("k1", "ab");
+    end_first("e1", 100, BATCH_MAX_SEMAPHORES - 1);
+    cr_assert_str_eq(take(&first), "e1");
+    queue_finish(&queue, &first);
+    cr_assert_str_eq(take(&first), "k1");
+}
+
+Test(queue, end_of_a_due_holder_that_is_put_back_stays_first)
+{
+    end_first("e1", 100, 1);
+    cr_assert_str_eq(take(&first), "e1");
+    acquire("k1", "a");
+    queue_put_back(&queue, first.ops[0]);
+    queue_finish(&queue, &first);
+    cr_assert_str_eq(take(&first), "e1 k1");
+}
+
 Test(queue, administrative_operations_run_alone)
 {
     acquire("k1", "a");

@@ -342,9 +342,23 @@ Test(waitlist, only_waiters_of_this_server_with_clients_are_here)
     cr_assert(engine_abandon(&engine, &third.op));
     struct view view = {.requests = rows, .request_count = 3};
     waitlist_mark_here(&engine, SERVER, &arena, &view);
-    cr_assert(rows[0].here);
-    cr_assert_not(rows[1].here);
-    cr_assert_not(rows[2].here);
+    cr_assert(rows[0].here && rows[0].waits_here);
+    cr_assert(!rows[1].here && !rows[1].waits_here);
+    cr_assert(!rows[2].here && !rows[2].waits_here);
+}
+
+/* P20: while a batch decides its waiter, the client waits all the same: a copy of its call leaves it the place. */
+Test(waitlist, client_waits_here_while_its_waiter_is_in_a_batch)
+{
+    static struct asked asked;
+    struct request row = row_of(1, 1);
+    row.external_id = BYTES("k1");
+    ask(&asked, "k1");
+    waitlist_wake(&engine, park_row(&asked, 1));
+    cr_assert_eq(take_batch(), WAIT_ASK);
+    struct view view = {.requests = &row, .request_count = 1};
+    waitlist_mark_here(&engine, SERVER, &arena, &view);
+    cr_expect(row.waits_here && row.asks_later && !row.here);
 }
 
 /* P20: the client of a place has left, and another copy of its acquire is in the queue (seed 292 of the simulation). */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* A worker that runs one batch in this thread, on a store whose locks follow a script. */
 #include <criterion/criterion.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -28,8 +29,13 @@ static struct script {
     const char *large;
     size_t most_names;       /* a resolve with more names is too large; 0: none is */
     size_t writes, resolves; /* packets that were sent */
+    bool held;                      /* a due request holds all of a, and a unit of another semaphore (add_holder) */
+    bool stays_held;                /* it has ended when its end comes, and another one is due */
+    bool stranger;                  /* another session has locked the row of h1; h3, like h1, is behind it */
+    char read[100];                 /* units for which due holders were read: "1 65" */
     size_t asked, decided;
-    char order[100]; /* keys in the order in which they were decided: "k1 k2" */
+    char order[100];           /* keys in the order in which they were decided: "k1 k2" */
+    enum permit_status status; /* of the last of them */
 } script;
 
 /* ---- the store ---- */
@@ -70,6 +76,43 @@ static void add_semaphore(struct view *view, uint64_t id)
     view->next_due[view->semaphore_count++] = NEVER;
 }
 
+/* Adds a due request to the view: h1, which holds a and c, h2, which holds a and b, ... */
+static void add_holder(size_t number, struct arena *arena, struct view *view)
+{
+    static const char *const keys[] = {"h0", "h1", "h2", "h3", "h4", "h5"};
+    cr_assert_lt(number, ARRAY_LENGTH(keys));
+    struct permit *permits = arena_array(arena, 2, sizeof *permits);
+    permits[0] = (struct permit){.semaphore_id = 1, .token = 1, .count = 10};
+    permits[1] = (struct permit){.semaphore_id = number % 2 ? 3 : 2, .token = 1, .count = 1};
+    struct request *all = arena_array(arena, view->request_count + 1, sizeof *all);
+    if (view->request_count)
+        memcpy(all, view->requests, view->request_count * sizeof *all);
+    view->requests = all;
+    view->requests[view->request_count++] = (struct request){.id = number,
+                                                             .external_id = bytes_of(keys[number]),
+                                                             .state = REQUEST_ACQUIRED,
+                                                             .ttl_ms = 1000,
+                                                             .due_at = 1,
+                                                             .confirmed_at = NEVER,
+                                                             .ended_at = NEVER,
+                                                             .permits = permits,
+                                                             .permit_count = 2};
+}
+
+static enum permit_status read_due(struct store *store, const struct shortfall *shortfalls, size_t count,
+                                   struct arena *arena, struct view *view)
+{
+    (void)store, (void)count;
+    size_t length = strlen(script.read);
+    snprintf(script.read + length, sizeof script.read - length, length ? " %lld" : "%lld",
+             (long long)(shortfalls[0].units + shortfalls[0].more));
+    if (view->request_count == 0 && script.held)
+        add_holder(script.locks, arena, view);
+    else if (script.stranger && view->request_count == 1)
+        add_holder(3, arena, view);
+    return PERMIT_OK;
+}
+
 static enum permit_status lock(struct store *store, const struct lock_set *set, struct arena *arena,
                                struct view *ret_view)
 {
@@ -92,7 +135,14 @@ static enum permit_status lock(struct store *store, const struct lock_set *set, 
         script.ahead[id - 1] = set->waiters_ahead[i];
         script.unlocked += semaphore_cache_find(&engine.queue.semaphores, id)->prelock_holder == NULL;
         add_semaphore(&view, id);
+        if (script.held) {
+            view.semaphores[i].in_use = id == 1 ? 10 : 1;
+            view.semaphores[i].next_due_at = view.next_due[i] = 1;
+        }
     }
+    for (size_t i = 0; script.held && !script.stays_held && i < set->key_count; i++)
+        if (bytes_equal(set->keys[i], BYTES("h1")))
+            add_holder(1, arena, &view);
     if (script.lost_after_ms) {
         struct timespec time = {.tv_sec = script.lost_after_ms / MS_PER_SECOND,
                                 .tv_nsec = script.lost_after_ms % MS_PER_SECOND * 1000000};
@@ -120,10 +170,20 @@ static enum permit_status prepare(struct store *store, const struct changes *cha
     return fits ? PERMIT_OK : PERMIT_TOO_LARGE;
 }
 
+static enum permit_status lock_requests(struct store *store, const uint64_t *ids, size_t count, struct view *view)
+{
+    (void)store, (void)ids, (void)count;
+    for (size_t i = 0; i < view->request_count; i++)
+        view->requests[i].locked_elsewhere = script.stranger && bytes_equal(view->requests[i].external_id, BYTES("h1"));
+    return PERMIT_OK;
+}
+
 static enum permit_status apply(struct store *store, const struct changes *changes)
 {
-    (void)store, (void)changes;
+    (void)store;
     script.writes++;
+    for (size_t i = 0; i < changes->request_count; i++)
+        script.held &= !changes->requests[i].ends;
     return PERMIT_OK;
 }
 
@@ -167,6 +227,8 @@ static const struct store_methods methods = {.reconnect = succeed,
                                              .resolve = resolve,
                                              .await = await,
                                              .lock = lock,
+                                             .read_due = read_due,
+                                             .lock_requests = lock_requests,
                                              .floors = floors,
                                              .prepare = prepare,
                                              .apply = apply,
@@ -193,6 +255,11 @@ static void begin(void)
 
 static void end(void)
 {
+    struct list left; /* ends of due holders */
+    list_init(&left);
+    queue_take_expired(&engine.queue, NEVER, &left);
+    list_for_each (node, next, &left)
+        decide_status(&engine, LIST_ENTRY(node, struct op, node), PERMIT_SHUTTING_DOWN, NULL);
     for (size_t i = 0; i < OPS_MAX; i++)
         op_drop_entries(&asked[i].op);
     queue_release(&engine.queue);
@@ -205,11 +272,13 @@ TestSuite(worker, .init = begin, .fini = end, .timeout = 300);
 static void note_decided(struct op *op, const struct decision *decision)
 {
     bool large = script.large && bytes_equal(op->operation->external_id, bytes_of(script.large));
-    cr_assert_eq(decision->status, large ? PERMIT_TOO_LARGE : PERMIT_OK, "%s", permit_status_word(decision->status));
+    cr_assert(script.stays_held || decision->status == (large ? PERMIT_TOO_LARGE : PERMIT_OK), "%s",
+              permit_status_word(decision->status));
     if (large) {
         cr_expect_str_eq(decision->detail, "the packet is too large");
         cr_expect_not(stage_is_sent(&op->stage));
     }
+    script.status = decision->status;
     strcat(script.order, script.order[0] ? " " : "");
     strncat(script.order, op->operation->external_id.data, op->operation->external_id.length);
     if (++script.decided == script.asked)
@@ -280,6 +349,42 @@ Test(worker, batch_runs_at_once)
     worker_run(&task);
     cr_assert_str_eq(script.locked, "abc");
     cr_assert_eq(script.unlocked, 0);
+}
+
+/* Its end is an operation of its own, which gets the locks of its semaphores, and comes before the acquire. */
+Test(worker, acquire_is_granted_when_a_due_holder_of_other_semaphores_has_ended)
+{
+    script.held = true;
+    script.asked = 2;
+    ask(0, "k1", "a");
+    ask(1, "k2", "b");
+    worker_run(&task);
+    cr_assert_str_eq(script.locked, "ab ac");
+    cr_assert_str_eq(script.order, "k2 k1");
+    cr_assert_not(script.held);
+}
+
+/* P23: nor is a due holder waited for whose row another session has locked: the read goes on behind it. */
+Test(worker, acquire_ends_a_due_holder_behind_one_that_another_session_has_locked)
+{
+    script.held = script.stranger = true;
+    script.asked = 1;
+    ask(0, "k1", "ac");
+    worker_run(&task);
+    cr_assert_str_eq(script.locked, "ac");
+    cr_assert_str_eq(script.read, "1 65");
+    cr_assert_str_eq(script.order, "k1");
+}
+
+/* P5: no plan has decided that there is no capacity, or that the key holds nothing. */
+Test(worker, acquire_that_is_put_back_too_often_is_busy)
+{
+    script.held = script.stays_held = true;
+    script.asked = 1;
+    ask(0, "k1", "a");
+    worker_run(&task);
+    cr_assert_str_eq(script.locked, "a ac ab ac");
+    cr_assert_eq(script.status, PERMIT_BUSY, "%s", permit_status_word(script.status));
 }
 
 /* Two releases of a semaphore with a queue may let two waiters in; two more may stand before these and block nobody. */

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "fixture.h"
 
@@ -51,6 +52,40 @@ Test(ends, request_without_ttl_is_stale_after_max_hold, .timeout = 300)
     talk_end(&talk);
 }
 
+/* Acquires a unit of the semaphore and of 30 others, which no other request holds. */
+static void acquire_widely(struct talk *talk, const char *semaphore, const char *others)
+{
+    const char *permits = text("{\"semaphore\":\"%s\"}", semaphore);
+    for (int i = 0; i < 30; i++)
+        permits = text("%s,{\"semaphore\":\"%s%d\"}", permits, others, i);
+    say(talk, 201, "POST", "/v1/requests",
+        text("{\"external_id\":\"%s\",\"ttl\":\"300ms\",\"permits\":[%s]}", fresh_name("k"), permits));
+}
+
+/* P7: three due holders have 91 semaphores, and a batch locks at most 64. */
+Test(ends, due_holders_of_many_semaphores_are_ended_for_an_acquire, .timeout = 300)
+{
+    enum { ROUNDS = 8, HOLDERS = 3 };
+    struct talk talk = talk_to(shared_port());
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":3,\"kind\":\"counted\"}");
+    const char *prefix = fresh_name("wide");
+    say(&talk, 201, "PUT", text("/v1/templates/%s", prefix), "{\"capacity\":1,\"kind\":\"counted\"}");
+    for (int round = 0; round < ROUNDS; round++) {
+        for (int i = 0; i < HOLDERS; i++)
+            acquire_widely(&talk, name, text("%s-%d-", prefix, i));
+        const char *key = fresh_name("k");
+        const char *body = text("{\"external_id\":\"%s\",\"permits\":[{\"semaphore\":\"%s\",\"count\":3}]}", key, name);
+        do {
+            reply_release(&talk.reply);
+            cr_assert(kit_http_post(&talk.http, "/v1/requests", body, &talk.reply));
+            cr_assert(talk.reply.status == 201 || talk.reply.status == 423, "%d %s", talk.reply.status,
+                      talk.reply.body);
+        } while (talk.reply.status != 201);
+        say(&talk, 200, "DELETE", text("/v1/requests/%s", key), NULL);
+    }
+    talk_end(&talk);
+}
+
 Test(ends, due_unit_is_granted_to_the_next_request, .timeout = 300)
 {
     struct talk talk = talk_to(shared_port());
@@ -64,6 +99,95 @@ Test(ends, due_unit_is_granted_to_the_next_request, .timeout = 300)
     ends_as(&talk, key, "expired");
     say(&talk, 201, "POST", "/v1/requests", acquire_body(fresh_name("k"), second, "1h"));
     talk_end(&talk);
+}
+
+/* ---- a row that another session has locked ---- */
+
+#define EXPIRED_BUSY  "permitd_operations_total{op=\"expire\",outcome=\"busy\"}"
+#define LOCK_TIMEOUTS "permitd_batch_retries_total{reason=\"lock_timeout\"}"
+enum { BUSY_MS = 120000 };
+
+static bool expiry_has_met_the_lock(void *talk)
+{
+    return metric_of(talk, EXPIRED_BUSY) > 0;
+}
+
+/* Acquires a hold, and locks its row in a transaction of the shop before it is due. Returns its key. */
+static const char *lock_hold(struct talk *talk, struct kit_sql *shop)
+{
+    enum { ACQUIRED = 1 };
+    for (int ttl_ms = 300;; ttl_ms *= 2) {
+        const char *key = fresh_name("hold");
+        say_until(talk, 201, "POST", "/v1/requests", acquire_body(key, "s", text("%dms", ttl_ms)));
+        kit_sql_run(shop, "BEGIN");
+        if (kit_sql_number(shop, "SELECT state FROM permit_request WHERE external_id='%s' FOR UPDATE", key) == ACQUIRED)
+            return key;
+        kit_sql_run(shop, "ROLLBACK"); /* it has expired already */
+    }
+}
+
+/* P23: a shop has a transaction open on a hold that is due. */
+static void shop_locks_a_due_hold(const char *short_path)
+{
+    const char *const flags[] = {short_path, NULL};
+    struct kit_permitd *permitd = own_permitd(flags);
+    struct kit_sql *shop = own_sql("own0");
+    struct talk talk = talk_to(permitd->port);
+    say(&talk, 201, "PUT", "/v1/semaphores/s", "{\"capacity\":2,\"kind\":\"counted\"}");
+    const char *hold = lock_hold(&talk, shop);
+    cr_assert(kit_wait_until(expiry_has_met_the_lock, &talk, BUSY_MS));
+    for (int i = 0; i < 20; i++) {
+        say(&talk, 201, "POST", "/v1/requests", acquire_body(text("k%d", i), "s", "1h"));
+        refused(&talk, 423, "no_capacity", "POST", "/v1/requests", acquire_body("other", "s", "1h"));
+        say(&talk, 200, "DELETE", text("/v1/requests/k%d", i), NULL);
+    }
+    say(&talk, 200, "GET", text("/v1/requests/%s", hold), NULL);
+    text_is(&talk, "state", "ACQUIRED");
+    cr_expect(kit_json_true(talk.reply.body, "overdue"));
+    cr_expect_eq(metric_of(&talk, LOCK_TIMEOUTS), 0, "no batch has waited for the row");
+    kit_sql_run(shop, "ROLLBACK");
+    kit_sql_close(shop);
+    ends_as(&talk, hold, "expired");
+    cr_expect_eq(metric_of(&talk, LOCK_TIMEOUTS), 0);
+    talk_end(&talk);
+    kit_permitd_stop(permitd);
+}
+
+Test(ends, due_hold_that_a_shop_has_locked_delays_no_others, .timeout = 300)
+{
+    shop_locks_a_due_hold("--short-path=off");
+}
+
+Test(ends, due_hold_that_a_shop_has_locked_delays_no_others_on_the_short_path, .timeout = 300)
+{
+    shop_locks_a_due_hold("--short-path=on");
+}
+
+/* Each other request that expires wakes the task, which finds the locked one due each time. */
+Test(ends, due_hold_that_a_shop_has_locked_is_tried_again_less_and_less_often, .timeout = 300)
+{
+    enum { OTHERS = 40, FIRST_TRIES = 8 }; /* 50 ms, 100 ms, ... until 2 s */
+    struct kit_permitd *permitd = own_permitd(NULL);
+    struct kit_sql *shop = own_sql("own0");
+    struct talk talk = talk_to(permitd->port);
+    say(&talk, 201, "PUT", "/v1/semaphores/s", "{\"capacity\":2,\"kind\":\"counted\"}");
+    const char *hold = lock_hold(&talk, shop);
+    struct timespec began, now;
+    clock_gettime(CLOCK_MONOTONIC, &began);
+    cr_assert(kit_wait_until(expiry_has_met_the_lock, &talk, BUSY_MS));
+    for (int i = 0; i < OTHERS; i++) {
+        say(&talk, 201, "POST", "/v1/requests", acquire_body(text("k%d", i), "s", "1ms"));
+        ends_as(&talk, text("k%d", i), "expired");
+    }
+    double tries = metric_of(&talk, EXPIRED_BUSY);
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    double seconds = (double)(now.tv_sec - began.tv_sec + 1);
+    cr_expect_leq(tries, FIRST_TRIES + seconds, "%g tries in %g s", tries, seconds);
+    kit_sql_run(shop, "ROLLBACK");
+    kit_sql_close(shop);
+    ends_as(&talk, hold, "expired");
+    talk_end(&talk);
+    kit_permitd_stop(permitd);
 }
 
 /* ---- another server, an older copy ---- */

@@ -348,6 +348,86 @@ Test(queue, moves_a_key_with_its_place, .timeout = 300)
     pair_stop(&pair);
 }
 
+/* Two clients of one key; the wait of the second passes while a batch waits for the locked row. */
+struct copies {
+    struct pair pair;
+    struct talk first, waking, second, later;
+    const char *name, *key;
+};
+
+static bool statement_waits(void *sql)
+{
+    return kit_sql_lock_waits(sql, own_database("queue")) > 0;
+}
+
+/*
+ * The second client asks at the same permitd as the first, or (1) at the other one. Returns when it is refused. A new
+ * request for the free unit, `later`, comes behind it.
+ */
+static struct copies refuse_second_copy(int at)
+{
+    struct copies copies = {.pair = pair_start()};
+    struct talk *there = at ? &copies.pair.b : &copies.pair.a;
+    copies.name = fresh_semaphore(&copies.pair.a, "{\"capacity\":2,\"queue\":\"fifo\"}");
+    copies.key = fresh_name("k");
+    (void)hold(&copies.pair.a, copies.name);
+    copies.first = talk_to(copies.pair.a.http.port);
+    tell(&copies.first, "POST", "/v1/requests", acquire_body(copies.key, copies.name, 2, ",\"wait\":\"10m\""));
+    wait_for_number(&copies.pair.a, request_path(copies.key), "server", copies.pair.ids[0]);
+    struct kit_sql *locker = own_sql("queue");
+    kit_sql_run(locker, "BEGIN");
+    (void)kit_sql_number(locker, "SELECT id FROM semaphore WHERE name='%s' FOR UPDATE", copies.name);
+    const char *waking = at ? fresh_name("k") : copies.key;
+    copies.waking = talk_to(there->http.port);
+    tell(&copies.waking, "POST", "/v1/requests", acquire_body(waking, copies.name, 2, ""));
+    cr_assert(kit_wait_until(statement_waits, locker, LONG_MS));
+    copies.second = talk_to(there->http.port);
+    tell(&copies.second, "POST", "/v1/requests", acquire_body(copies.key, copies.name, 2, ",\"wait\":\"1ms\""));
+    copies.later = talk_to(there->http.port);
+    if (!at)
+        tell(&copies.later, "POST", "/v1/requests", acquire_body(fresh_name("k"), copies.name, 1, ""));
+    say(there, 200, "GET", "/healthz", NULL); /* the loop has read them */
+    kit_sql_run(locker, "ROLLBACK");
+    kit_sql_close(locker);
+    hear(&copies.waking, 423, "no_capacity");
+    hear(&copies.second, 423, "no_capacity");
+    return copies;
+}
+
+static void copies_end(struct copies *copies)
+{
+    talk_end(&copies->first);
+    talk_end(&copies->waking);
+    talk_end(&copies->second);
+    talk_end(&copies->later);
+    pair_stop(&copies->pair);
+}
+
+/* P20 */
+Test(queue, leaves_a_place_to_the_copy_that_still_waits, .timeout = 300)
+{
+    static const int servers[1] = {0};
+    struct copies copies = refuse_second_copy(0);
+    hear(&copies.later, 423, "no_capacity");
+    queue_is(&copies.pair, copies.name, &copies.key, servers, 1);
+    say(&copies.pair.a, 200, "PUT", semaphore_path(copies.name), "{\"capacity\":3}");
+    hear(&copies.first, 201, NULL);
+    copies_end(&copies);
+}
+
+/* The key has moved, and its place with it. */
+Test(queue, tells_the_first_copy_when_the_other_permitd_gives_up_the_place, .timeout = 300)
+{
+    struct copies copies = refuse_second_copy(1);
+    hear(&copies.first, 503, "outcome_unknown");
+    say(&copies.later, 201, "POST", "/v1/requests", acquire_body(fresh_name("k"), copies.name, 1, ""));
+    tell(&copies.first, "POST", "/v1/requests", acquire_body(copies.key, copies.name, 2, ",\"wait\":\"10m\""));
+    wait_for_number(&copies.pair.b, request_path(copies.key), "server", copies.pair.ids[0]);
+    say(&copies.pair.a, 200, "PUT", semaphore_path(copies.name), "{\"capacity\":4}");
+    hear(&copies.first, 201, NULL);
+    copies_end(&copies);
+}
+
 Test(queue, refuses_other_content_at_the_other_permitd, .timeout = 300)
 {
     struct pair pair = pair_start();

@@ -6,6 +6,7 @@
 #include "base/map.h"
 #include "dice.h"
 #include "oracle.h"
+#include "run.h"
 
 enum { BUCKETS = 1 << 16, LOCK_WAIT_US = 2 * US_PER_SECOND };
 
@@ -377,6 +378,12 @@ enum permit_status transaction_lock_key(struct transaction *transaction, struct 
     return PERMIT_OK;
 }
 
+bool transaction_try_lock_key(struct transaction *transaction, struct db_key *key)
+{
+    bool free = !key->lock.holder || key->lock.holder == transaction;
+    return free && transaction_lock_key(transaction, key) == PERMIT_OK;
+}
+
 static void end(struct transaction *transaction)
 {
     transaction->state = TRANSACTION_ENDED;
@@ -561,6 +568,9 @@ enum permit_status transaction_write(struct transaction *transaction, const stru
     for (size_t i = 0; i < changes->request_count; i++) {
         const struct request_change *change = &changes->requests[i];
         struct db_key *key = database_key(change->request->external_id);
+        if (change->for_others && key->lock.holder && key->lock.holder != transaction && !run_is_contract())
+            violation("P23", "a batch waits for the row of %s, which it ends for others, and has locked its semaphores",
+                      key->text);
         enum permit_status status = transaction_lock_key(transaction, key);
         if (status != PERMIT_OK)
             return status;

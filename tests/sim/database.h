@@ -251,6 +251,8 @@ enum permit_status transaction_lock_named(struct transaction *transaction, struc
 enum permit_status transaction_lock_template(struct transaction *transaction, struct db_template *template);
 /* The same for the row of a key, or the gap of a missing row. */
 enum permit_status transaction_lock_key(struct transaction *transaction, struct db_key *key);
+/* The same without waiting. False: another transaction has locked it. */
+bool transaction_try_lock_key(struct transaction *transaction, struct db_key *key);
 /*
  * Runs the statements of a write up to COMMIT, without showing the rows: locks the keys and finds duplicates.
  * PERMIT_INTERNAL: a guard of the statements raised, which is a bug in permitd.

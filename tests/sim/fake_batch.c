@@ -353,7 +353,7 @@ enum permit_status fake_batch_read_due(struct store *store, const struct shortfa
     for (size_t i = 0; i < count; i++) {
         struct db_key **keys;
         utc_us bound = NEVER;
-        int64_t room = min_i64(shortfalls[i].units, SLOTS_MAX_COUNT);
+        int64_t room = min_i64(shortfalls[i].units + shortfalls[i].more, SLOTS_MAX_COUNT);
         size_t due = fake_batch_sort_due(view->semaphores[shortfalls[i].semaphore].id, arena, &keys);
         for (size_t j = 0; j < due && bound == NEVER; j++) {
             const struct request_row *row = &keys[j]->row;
@@ -368,6 +368,19 @@ enum permit_status fake_batch_read_due(struct store *store, const struct shortfa
     }
     if (view->request_count > 1)
         qsort(view->requests, view->request_count, sizeof *view->requests, compare_keys);
+    return call_leave(fake);
+}
+
+enum permit_status fake_batch_lock_requests(struct store *store, const uint64_t *ids, size_t count, struct view *view)
+{
+    struct fake_store *fake = fake_of(store);
+    enum permit_status status = call_enter(fake);
+    if (status != PERMIT_OK)
+        return status;
+    for (size_t i = 0; i < view->request_count; i++)
+        if (bsearch(&view->requests[i].id, ids, count, sizeof *ids, compare_u64))
+            view->requests[i].locked_elsewhere =
+                !transaction_try_lock_key(fake->transaction, database_key(view->requests[i].external_id));
     return call_leave(fake);
 }
 
@@ -707,6 +720,16 @@ static bool is_not_dead(uint64_t server_id)
     return server && server->row.dead_at == NEVER;
 }
 
+/* Locks the requests that the batch ends for others; false: another transaction has locked one. */
+static bool lock_ended(struct fake_store *fake, const struct changes *changes)
+{
+    for (size_t i = 0; i < changes->request_count; i++)
+        if (changes->requests[i].for_others &&
+            !transaction_try_lock_key(fake->transaction, database_key(changes->requests[i].request->external_id)))
+            return false;
+    return true;
+}
+
 /* The last guard. */
 static bool guard_holds(const struct assumed *assumed)
 {
@@ -726,6 +749,9 @@ static enum permit_status write_assumed(struct fake_store *fake, const struct ch
         return status;
     *ret_mismatch = MISMATCH_VERSION;
     if (!versions_are(changes))
+        return PERMIT_CONFLICT;
+    *ret_mismatch = MISMATCH_ROW;
+    if (!lock_ended(fake, changes))
         return PERMIT_CONFLICT;
     if (!changes->empty)
         status = transaction_write(fake->transaction, changes);

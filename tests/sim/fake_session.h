@@ -61,6 +61,7 @@ enum permit_status fake_batch_read_due(struct store *store, const struct shortfa
                                        struct arena *arena, struct view *view);
 enum permit_status fake_batch_read_glimpses(struct store *store, const uint64_t *ids, size_t count, utc_us aged,
                                             struct arena *arena, struct view *view) MUST_CHECK;
+enum permit_status fake_batch_lock_requests(struct store *store, const uint64_t *ids, size_t count, struct view *view);
 enum permit_status fake_batch_read_waiters(struct store *store, const struct queue_read *reads,
                                            const struct slots_wanted *slots, size_t count, struct arena *arena,
                                            struct view *view);

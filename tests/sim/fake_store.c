@@ -257,6 +257,7 @@ static const struct store_methods methods = {
     .await = fake_batch_await,
     .lock = fake_batch_lock,
     .read_due = fake_batch_read_due,
+    .lock_requests = fake_batch_lock_requests,
     .read_waiters = fake_batch_read_waiters,
     .read_glimpses = fake_batch_read_glimpses,
     .prepare = fake_batch_prepare,

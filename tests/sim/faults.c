@@ -178,9 +178,18 @@ void run_not_flushed_yet(const struct changes *changes, int64_t us)
     timer_set(crash, sim_now() + dice_between(us / 2, us));
 }
 
+/* Locks a semaphore, or the row of a request that is held, as a shop does that sells it in a transaction of its own. */
+static enum permit_status lock_any_row(struct transaction *transaction)
+{
+    if (database.held_count && dice_once_in(2))
+        return transaction_lock_key(transaction, database.held[dice_between(0, (int64_t)database.held_count - 1)]);
+    return transaction_lock_semaphore(transaction,
+                                      &database.semaphores[dice_between(0, (int64_t)world.made_count - 1)]);
+}
+
 /*
- * A session that is not permitd's locks a semaphore for longer than the slack of the short path, changes nothing and
- * gives it up, again and again.
+ * A session that is not permitd's locks a row for longer than the slack of the short path, changes nothing and gives it
+ * up, again and again.
  */
 static void *be_stranger(void *context)
 {
@@ -190,8 +199,7 @@ static void *be_stranger(void *context)
         if (database.down || world.quiet)
             continue;
         struct transaction *transaction = transaction_begin();
-        struct db_semaphore *semaphore = &database.semaphores[dice_between(0, (int64_t)world.made_count - 1)];
-        if (transaction_lock_semaphore(transaction, semaphore) == PERMIT_OK)
+        if (lock_any_row(transaction) == PERMIT_OK)
             fiber_sleep(dice_between(100000, 1500000));
         transaction_free(transaction);
     }

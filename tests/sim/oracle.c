@@ -777,7 +777,11 @@ static void acquire_answered(struct call *call, const struct decision *decision)
         counts.served_after_wait += call->wait_until && sim_now() - call->sent_at > PARKED_US;
     } else if (status == PERMIT_ENDED) {
         record_end(story);
-    } else if (says_nothing_was_done(status) && call->ran_alone) {
+    } else if (says_nothing_was_done(status) && call->ran_alone && !call->left) {
+        /*
+         * The answer to a client that left while its batch ran reaches nobody. That batch may have found that it waits,
+         * and another permitd may have granted it before this one ended its wait: the grant ends unclaimed (P17).
+         */
         violation("P5", "%s is answered %s, but its acquire was granted", story->key->text, permit_status_word(status));
     }
     if (status == PERMIT_NO_CAPACITY || status == PERMIT_PAUSED)
@@ -786,6 +790,8 @@ static void acquire_answered(struct call *call, const struct decision *decision)
         check_due(call);
     if (status == PERMIT_NO_CAPACITY && profile.calm && !call->other_payload)
         walk_check_refusal(call);
+    if (status == PERMIT_BUSY && profile.calm)
+        violation("P7", "%s is answered busy in a run without faults", story->key->text);
     if (status == PERMIT_NEVER_SATISFIABLE || status == PERMIT_INVALID)
         check_never_satisfiable(call);
     if (status != PERMIT_OK)

@@ -83,6 +83,8 @@ struct story {
     uint64_t place_id; /* of its row; 0: it has had none */
     utc_us place, place_since;
     mono_us asked_at;       /* last commit by which its row waits */
+    uint64_t given_up_of;   /* the server at which it waited when another permitd gave its place up; 0: none */
+    mono_us given_up_at;    /* when that was */
     mono_us client_seen_at; /* when a client was last seen to wait for it; calm runs only */
     mono_us left_at;        /* when a client has last left */
     mono_us other_at;       /* when its row was last that of another request under the same key */
@@ -111,7 +113,7 @@ struct profile {
     bool lopsided; /* most clients call one permitd */
     bool short_path;
     int64_t shared_pause_ms;
-    bool strangers;   /* sessions of others lock rows of semaphores, change nothing, and give them up */
+    bool strangers;   /* sessions of others lock rows of semaphores and requests, change nothing, and give them up */
     bool few_waits;   /* most acquires do not wait, so that queues are empty and the short path is taken */
     bool plain_waits; /* clients ask for any units of one semaphore, so that its queue is cached */
     int64_t backfill_bound_ms;

@@ -5,6 +5,7 @@
  * that somebody asks for or that is kept.
  */
 #include "dice.h"
+#include "engine/waiters.h"
 #include "world.h"
 
 /* The write of a client that has left may be tried again for so long, after lock time-outs and lost sessions. */
@@ -244,9 +245,45 @@ static bool asked_there(const struct transaction *transaction, const struct db_k
     return key->story->unknown > 0;
 }
 
+/*
+ * P20: a permitd does not give up the place of a client that still waits there, by the decision of a copy of its call. The
+ * waiter of that client may give it up in a batch of its own, if it can never be granted.
+ */
+static void check_given_up(const struct transaction *transaction, const struct db_key *key)
+{
+    const struct list *acquires = &key->story->acquires;
+    for (const struct list *node = acquires->next; node != acquires; node = node->next) {
+        const struct call *call = LIST_ENTRY(node, struct call, of_key);
+        if (call->process == transaction->process && call->wait_until > sim_now() && call->op.waiter &&
+            !waiter_in_batch(call->op.waiter))
+            violation("P20", "the place of %s is given up, and #%llu still waits for it", key->text,
+                      (unsigned long long)call->number);
+    }
+}
+
+/* P20: a place that has moved to another permitd is that one's to give up. It is asked for again by a later call only. */
+static void check_asked_again(const struct db_key *key)
+{
+    const struct story *story = key->story;
+    const struct list *acquires = &story->acquires;
+    int process = oracle_server_process(key->row.request.server_id);
+    bool by_waiter = false;
+    if (story->given_up_of != key->row.request.server_id || story->unknown)
+        return;
+    for (const struct list *node = acquires->next; node != acquires; node = node->next) {
+        const struct call *call = LIST_ENTRY(node, struct call, of_key);
+        if (call->process == process && (!call->op.waiter || call->sent_at >= story->given_up_at))
+            return;
+        by_waiter |= call->process == process;
+    }
+    if (by_waiter)
+        violation("P20", "%s is asked for again by clients whose place has moved to another permitd", key->text);
+}
+
 static void still_waits(const struct transaction *transaction, const struct db_key *key, const struct request *before)
 {
     const struct request *request = &key->row.request;
+    struct story *story = key->story;
     if (request->place != before->place || request->waiting_since != before->waiting_since ||
         request->priority != before->priority)
         violation("P21", "%s loses its place for another", key->text);
@@ -259,6 +296,13 @@ static void still_waits(const struct transaction *transaction, const struct db_k
     if (request->server_id && !is_by(transaction, request->server_id))
         violation("P20", "%s waits at server %llu, which p%d says", key->text, (unsigned long long)request->server_id,
                   transaction->process);
+    bool of_another = before->server_id && !is_by(transaction, before->server_id);
+    if (request->server_id == 0 && !of_another)
+        check_given_up(transaction, key);
+    if (before->server_id == 0)
+        check_asked_again(key);
+    story->given_up_of = request->server_id == 0 && of_another ? before->server_id : 0;
+    story->given_up_at = sim_now();
     if (request->server_id == 0 && request->due_at != transaction->read_time + PLACE_KEPT_US)
         violation("P21", "the place of %s is kept until %lld ms from now", key->text,
                   (long long)(request->due_at - transaction->read_time) / US_PER_MS);

@@ -437,6 +437,26 @@ Test(contract, locks_are_taken_along_the_primary_key)
     buf_release(&sql);
 }
 
+/* The same for rows of requests. */
+Test(contract, requests_are_locked_along_the_primary_key)
+{
+    struct buf sql;
+    struct want want = {.semaphore = BYTES("beta"), .count = 1};
+    for (int i = 0; i < 3; i++) {
+        struct operation acquire = acquire_of((const char *[]){"a", "b", "c"}[i], &want, 1);
+        cr_assert(batch_run(&one, &acquire)->created);
+    }
+    uint64_t ids[] = {(uint64_t)number_of(observer, "SELECT MIN(id) FROM permit_request"),
+                      (uint64_t)number_of(observer, "SELECT MAX(id) FROM permit_request")};
+    buf_init(&sql, 1 << 16);
+    batch_lock_requests_sql(ids, 1, "NOWAIT", &sql);
+    explains(buf_text(&sql), "SELECT id", "PRIMARY");
+    buf_clear(&sql);
+    batch_lock_requests_sql(ids, 2, "SKIP LOCKED", &sql);
+    explains(buf_text(&sql), "SELECT id", "PRIMARY");
+    buf_release(&sql);
+}
+
 static void release_together(struct fixture *fixture, const struct bytes *keys, size_t count)
 {
     enum { MOST = 8 };

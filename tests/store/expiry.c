@@ -72,14 +72,34 @@ Test(ends, new_request_ends_only_the_longest_due_holder)
                  1, "the next one is due in the second in which the one that was left is");
 }
 
-Test(ends, due_holder_of_two_puts_the_new_request_back_with_both)
+Test(ends, due_holder_of_two_ends_before_the_new_request)
 {
     cr_assert_eq(acquire("both", "alpha", "beta", 60000)->status, PERMIT_OK);
     make_due("both");
     const struct outcome *outcome = acquire("next", "beta", NULL, 60000);
     cr_assert(outcome->put_back);
-    cr_assert_eq(outcome->need_count, 2);
+    cr_assert_eq(outcome->need_count, 1);
+    cr_assert_eq(fixture.plan.overdue_count, 1);
+    cr_assert_eq(fixture.plan.overdue[0]->permit_count, 2);
     cr_assert_eq(number_of(observer, "SELECT COUNT(*) FROM permit_request WHERE state = 1"), 1, "nothing was written");
+}
+
+/* P23: a batch that waited for the row would hold the semaphore for 2 s. */
+Test(ends, due_holder_whose_row_another_session_has_locked_is_passed_over)
+{
+    semaphore_make(&fixture, "wide", KIND_COUNTED, 2);
+    cr_assert_eq(acquire("locked", "wide", NULL, 60000)->status, PERMIT_OK);
+    cr_assert_eq(acquire("free", "wide", NULL, 60000)->status, PERMIT_OK);
+    make_due("locked");
+    make_due("free");
+    must_run(observer, "BEGIN");
+    must_run(observer, "SELECT id FROM permit_request WHERE external_id = 'locked' FOR UPDATE");
+    cr_assert_eq(acquire("next", "wide", NULL, 60000)->status, PERMIT_OK);
+    cr_assert_eq(acquire("other", "wide", NULL, 60000)->status, PERMIT_NO_CAPACITY);
+    must_run(observer, "ROLLBACK");
+    cr_assert_eq(number_of(observer, "SELECT state FROM permit_request WHERE external_id = 'locked'"), 1);
+    cr_assert_eq(number_of(observer, "SELECT state FROM permit_request WHERE external_id = 'free'"), 2);
+    cr_assert_eq(acquire("other", "wide", NULL, 60000)->status, PERMIT_OK);
 }
 
 Test(ends, next_due_at_rises_when_no_holder_is_due)

@@ -810,7 +810,7 @@ Test(queue_batch, batch_without_waiters_writes_no_queue)
     struct buf sql;
     cr_assert_eq(batch_decide(&batch, &acquire)->status, PERMIT_OK);
     buf_init(&sql, SQL_SIZE);
-    batch_changes_sql(&batch.plan.changes, &batch.arena, &sql);
+    (void)batch_changes_sql(&batch.plan.changes, false, &batch.arena, &sql);
     cr_assert_null(strstr(buf_text(&sql), "waiting"));
     cr_assert_null(strstr(buf_text(&sql), "waiter"));
     cr_assert_null(strstr(buf_text(&sql), "wanted"));

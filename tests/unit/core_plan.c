@@ -164,6 +164,7 @@ static struct request *waiter(const char *key, uint64_t server_id, int64_t secon
                                 .due_at = NOW + (server_id ? 15 : 5) * US_PER_SECOND,
                                 .wants = wants,
                                 .here = server_id == HERE,
+                                .waits_here = server_id == HERE,
                                 .confirmed_at = NEVER,
                                 .acquired_at = NEVER,
                                 .ended_at = NEVER};
@@ -498,14 +499,66 @@ Test(plan_waiting, waiter_behind_a_head_whose_wait_ends_is_granted_in_that_batch
     hold("k1", 1, 0, 0, NEVER);
     waiter("k2", HERE, 2, 1, 1, 0);
     waiter("k3", ELSEWHERE, 1, 0, 1, 0);
-    EXPECT({OP_ACQUIRE, "k2", WAIT_LAST, 1, 1, .expected = "no_capacity a"});
+    EXPECT({OP_ACQUIRE, "k2", WAIT_LAST, 1, 1, .expected = "no_capacity a", .entered = true});
     expect_changes("k2:WAITING !k3:ACQUIRED@2 -b/13 2/13");
     cr_expect_eq(written("k2")->due_at, NOW + PLACE_KEPT_US);
     cr_expect_eq(after(A)->waiting, 0);
     cr_expect_eq(after(B)->waiting, 0);
 }
 
-/* P22: else another permitd grants it after this refusal. A client that still waits there asks again. */
+/* P20: the place is that of the client that still waits here, and k3 is behind it. */
+Test(plan_waiting, last_decision_of_a_copy_leaves_the_place_to_the_client_that_waits)
+{
+    scene.semaphores[A].queue = QUEUE_FIFO;
+    scene.semaphores[A].capacity = 2;
+    hold("k1", 1, 0, 0, NEVER);
+    waiter("k2", HERE, 2, 2, 0, 0);
+    EXPECT({OP_ACQUIRE, "k2", WAIT_LAST, 2, 0, .expected = "no_capacity a"},
+           {OP_ACQUIRE, "k3", WAIT_NO, 1, 0, .expected = "no_capacity a<"});
+    expect_changes("");
+}
+
+/* Its waiter is in a batch that runs in parts: it asks in another part. */
+Test(plan_waiting, last_decision_of_a_copy_leaves_the_place_to_a_waiter_that_asks_later)
+{
+    hold("k1", 1, 0, 0, NEVER);
+    struct request *request = waiter("k2", HERE, 2, 1, 0, 0);
+    request->here = false;
+    request->asks_later = true;
+    EXPECT({OP_ACQUIRE, "k2", WAIT_LAST, 1, 0, .expected = "no_capacity a"});
+    expect_changes("");
+}
+
+Test(plan_waiting, copy_that_can_never_be_granted_leaves_the_place_to_the_client_that_waits)
+{
+    waiter("k2", HERE, 2, 2, 0, 0);
+    EXPECT({OP_ACQUIRE, "k2", WAIT_ASK, 2, 0, .expected = "never_satisfiable"});
+    cr_expect_eq(written("k2")->server_id, HERE);
+    cr_expect_eq(after(A)->waiting, 1);
+}
+
+Test(plan_waiting, last_decisions_of_a_waiter_and_its_copy_end_the_wait)
+{
+    hold("k1", 1, 0, 0, NEVER);
+    waiter("k2", HERE, 2, 1, 0, 0);
+    EXPECT({OP_ACQUIRE, "k2", WAIT_LAST, 1, 0, .expected = "no_capacity a", .entered = true},
+           {OP_ACQUIRE, "k2", WAIT_LAST, 1, 0, .expected = "no_capacity a"});
+    expect_changes("k2:WAITING");
+    cr_expect_eq(after(A)->waiting, 0);
+}
+
+/* The key has moved to the other server, and the place is that server's to give up. */
+Test(plan_waiting, waiter_whose_place_another_server_has_given_up_is_told)
+{
+    waiter("k2", KEPT, 2, 1, 0, 0);
+    EXPECT({OP_ACQUIRE, "k2", WAIT_ASK, 1, 0, .expected = "outcome_unknown", .entered = true},
+           {OP_ACQUIRE, "k3", WAIT_NO, 1, 0, .expected = "granted"});
+    expect_changes("+k3:ACQUIRED");
+    cr_expect_str_eq(scene.plan.outcomes[0].detail,
+                     "the key was asked for again at another server, and its wait has ended there");
+}
+
+/* P22: else another permitd grants it after this refusal. A client that still waits there is told that it has moved. */
 Test(plan_waiting, last_decision_ends_the_wait_at_another_server_too)
 {
     hold("k1", 1, 0, 0, NEVER);
@@ -601,7 +654,7 @@ Test(plan_waiting, unsatisfiable_waiter_blocks_none_and_is_ended_by_its_own_serv
     scene.semaphores[A].queue = QUEUE_FIFO;
     waiter("k2", ELSEWHERE, 3, 2, 0, 0);
     waiter("k3", HERE, 2, 2, 0, 0);
-    EXPECT({OP_ACQUIRE, "k3", WAIT_ASK, 2, 0, .expected = "never_satisfiable"},
+    EXPECT({OP_ACQUIRE, "k3", WAIT_ASK, 2, 0, .expected = "never_satisfiable", .entered = true},
            {OP_ACQUIRE, "k4", WAIT_NO, 1, 0, .expected = "granted"});
     expect_changes("+k4:ACQUIRED k3:WAITING");
     cr_expect_not(scene.plan.outcomes[0].may_wait);
@@ -683,10 +736,24 @@ Test(plan_waiting, waiter_put_back_keeps_its_units_until_it_has_its_locks)
 {
     hold("k1", 1, 0, 1, NOW);
     waiter("k2", HERE, 1, 1, 1, 0)->waiting_until = NOW + 20 * US_PER_SECOND;
-    EXPECT({OP_ACQUIRE, "k2", WAIT_ASK, 1, 1, .expected = "put_back abc waits"},
-           {OP_ACQUIRE, "k3", WAIT_NO, 0, 1, .expected = "put_back abc"},
-           {OP_ACQUIRE, "k4", WAIT_NO, 1, 0, .expected = "put_back abc"},
+    EXPECT({OP_ACQUIRE, "k2", WAIT_ASK, 1, 1, .expected = "put_back ab waits"},
+           {OP_ACQUIRE, "k3", WAIT_NO, 0, 1, .expected = "put_back ab"},
+           {OP_ACQUIRE, "k4", WAIT_NO, 1, 0, .expected = "put_back ab"},
            {OP_ACQUIRE, "k5", WAIT_NO, 1, 0, .expected = "no_capacity a<", .widened = true});
+    expect_changes("");
+    cr_expect_eq(scene.plan.outcomes[0].need_count, 2);
+    cr_assert_eq(scene.plan.overdue_count, 1);
+    cr_expect(bytes_equal(scene.plan.overdue[0]->external_id, BYTES("k1")));
+}
+
+/* However many acquires need its end, and however many semaphores they and it have together. */
+Test(plan_waiting, due_holder_that_several_acquires_need_is_overdue_once)
+{
+    hold("k1", 1, 0, 1, NOW);
+    EXPECT({OP_ACQUIRE, "k2", WAIT_NO, 1, 0, .expected = "put_back a"},
+           {OP_ACQUIRE, "k3", WAIT_ASK, 1, 1, .expected = "put_back ab"},
+           {OP_ACQUIRE, "k4", WAIT_NO, 0, 1, .expected = "put_back ab"});
+    cr_expect_eq(scene.plan.overdue_count, 1);
     expect_changes("");
 }
 
@@ -695,26 +762,62 @@ Test(plan_waiting, ask_for_a_kept_place_that_is_put_back_waits)
 {
     hold("k1", 1, 0, 1, NOW);
     waiter("k2", KEPT, 1, 1, 0, 0);
-    EXPECT({OP_ACQUIRE, "k2", WAIT_ASK, 1, 0, .expected = "put_back ac waits"});
+    EXPECT({OP_ACQUIRE, "k2", WAIT_ASK, 1, 0, .expected = "put_back a waits"});
     expect_changes("k2:WAITING@1");
+    cr_assert(scene.plan.outcomes[0].request); /* its engine parks it if it may not be put back again */
+    cr_expect_eq(scene.plan.outcomes[0].request->server_id, HERE);
 }
 
-/* The due holder also holds c, which is not locked: the waiter's own server locks all three. */
-Test(plan_waiting, waiter_that_needs_more_locks_keeps_its_units_and_is_called)
+/* P23: the batch would have to wait for the row, and others for the batch. */
+Test(plan_waiting, due_holder_whose_row_another_session_has_locked_is_passed_over)
+{
+    scene.semaphores[A].capacity = 2;
+    hold("k1", 1, 0, 0, NOW - 1)->locked_elsewhere = true;
+    hold("k2", 1, 0, 0, NOW);
+    EXPECT({OP_EXPIRE, "k1", .expected = "busy", .expire_as = END_EXPIRED},
+           {OP_ACQUIRE, "k3", WAIT_NO, 1, 0, .expected = "granted"},
+           {OP_ACQUIRE, "k4", WAIT_NO, 1, 0, .expected = "no_capacity a"});
+    expect_changes("+k3:ACQUIRED k2:RELEASED");
+    cr_expect(scene.plan.changes.requests[1].for_others);
+}
+
+Test(plan_waiting, row_that_another_session_has_locked_is_ended_for_its_client)
+{
+    hold("k1", 1, 0, 0, NOW)->locked_elsewhere = true;
+    EXPECT({OP_RELEASE, "k1", .expected = "ok"}, {OP_ACQUIRE, "k2", WAIT_NO, 1, 0, .expected = "granted"});
+    expect_changes("+k2:ACQUIRED k1:RELEASED");
+    cr_expect_not(scene.plan.changes.requests[1].for_others);
+}
+
+Test(plan_waiting, kept_place_whose_row_another_session_has_locked_is_not_removed)
+{
+    waiter("k1", KEPT, 1, 1, 0, 0)->due_at = NOW;
+    scene.rows[0].locked_elsewhere = true;
+    EXPECT({OP_EXPIRE, "k1", .expected = "busy", .expire_as = END_EXPIRED});
+    expect_changes("");
+    scene.rows[0].locked_elsewhere = false;
+    EXPECT({OP_EXPIRE, "k1", .expected = "ok", .expire_as = END_EXPIRED});
+    cr_assert_eq(scene.plan.changes.request_count, 1);
+    cr_expect(scene.plan.changes.requests[0].remove && scene.plan.changes.requests[0].for_others);
+}
+
+/* The due holder also holds c, which is not locked. */
+Test(plan_waiting, waiter_that_needs_the_end_of_a_due_holder_keeps_its_units_and_is_called)
 {
     hold("k1", 1, 0, 1, NOW);
     waiter("k2", ELSEWHERE, 2, 1, 1, 0);
-    EXPECT({OP_ACQUIRE, "k3", WAIT_NO, 0, 1, .expected = "put_back abc"});
+    EXPECT({OP_ACQUIRE, "k3", WAIT_NO, 0, 1, .expected = "put_back ab"});
     expect_changes("2/12");
+    cr_expect_eq(scene.plan.overdue_count, 1);
 }
 
 Test(plan_waiting, request_behind_one_that_is_put_back_is_put_back_too)
 {
     hold("k1", 1, 0, 1, NOW);
     scene.semaphores[B].capacity = 2;
-    EXPECT({OP_ACQUIRE, "k2", WAIT_NO, 1, 1, .expected = "put_back abc"},
+    EXPECT({OP_ACQUIRE, "k2", WAIT_NO, 1, 1, .expected = "put_back ab"},
            {OP_ACQUIRE, "k3", WAIT_NO, 0, 1, .expected = "granted"},
-           {OP_ACQUIRE, "k4", WAIT_NO, 0, 1, .expected = "put_back abc"});
+           {OP_ACQUIRE, "k4", WAIT_NO, 0, 1, .expected = "put_back ab"});
 }
 
 /* The key of k1 is held until its release is decided, so its acquire is a repetition and keeps nothing. */
@@ -1187,7 +1290,8 @@ Test(plan_queue, due_holders_without_room_in_the_packet_are_not_ended_for_an_acq
 Test(plan_queue, waiter_with_ttl_owner_is_granted_by_its_own_server)
 {
     waiter("k1", ELSEWHERE, 3, 1, 0, 0)->ttl = (struct ttl){TTL_OWNER, 0};
-    EXPECT({OP_ACQUIRE, "k2", WAIT_NO, 1, 0, .expected = "no_capacity a<"});
+    EXPECT({OP_ACQUIRE, "k2", WAIT_NO, 1, 0, .expected = "put_back a"},
+           {OP_ACQUIRE, "k3", WAIT_NO, 1, 0, .expected = "no_capacity a<", .widened = true});
     expect_changes("2/11");
 }
 
@@ -1775,6 +1879,56 @@ Test(plan_queue, due_holders_are_read_for_those_who_want_units_and_for_the_waite
     cr_expect_eq(shortfalls[0].units, 3);
     acquire.wait = WAIT_GONE;
     cr_expect_eq(plan_shortfalls(&view, operations, 1, shortfalls), 0);
+}
+
+/* ---- rows to lock ---- */
+
+Test(plan_waiting, rows_that_the_batch_may_end_for_others_are_those_with_all_locks)
+{
+    hold("k1", 1, 0, 0, NOW);       /* due */
+    hold("k2", 1, 0, 1, NOW);       /* due, and c is not locked */
+    hold("k3", 1, 0, 0, NOW + 1);   /* not due */
+    hold("k4", 1, 0, 0, NOW + 1);   /* not due, but its owner may be dead */
+    waiter("k5", KEPT, 1, 0, 1, 0); /* a kept place */
+    const struct operation expire[] = {{.kind = OP_EXPIRE, .external_id = BYTES("k1"), .expire_as = END_EXPIRED},
+                                       {.kind = OP_EXPIRE, .external_id = BYTES("k4"), .expire_as = END_OWNER_DEAD},
+                                       {.kind = OP_EXPIRE, .external_id = BYTES("k5"), .expire_as = END_EXPIRED},
+                                       {.kind = OP_EXPIRE, .external_id = BYTES("k6"), .expire_as = END_EXPIRED},
+                                       {.kind = OP_RELEASE, .external_id = BYTES("k3")}};
+    const struct operation *operations[] = {&expire[0], &expire[1], &expire[2], &expire[3], &expire[4]};
+    utc_us next_due[SEMAPHORES];
+    struct view view = scene_view(next_due);
+    uint64_t ids[16];
+    cr_assert_eq(plan_ends_for_others(&view, operations, 5, false, ids), 3);
+    cr_expect(ids[0] == FIRST_ID && ids[1] == FIRST_ID + 3 && ids[2] == FIRST_ID + 4);
+    cr_assert_eq(plan_ends_for_others(&view, operations + 4, 1, false, ids), 0);
+    cr_assert_eq(plan_ends_for_others(&view, operations + 4, 1, true, ids), 1);
+    cr_expect_eq(ids[0], FIRST_ID);
+}
+
+/* Else as many rows as an acquire needs units, all locked by others, would hide the due holders behind them. */
+Test(plan_waiting, due_holders_are_read_past_those_that_another_session_has_locked)
+{
+    struct request *first = hold("k1", 1, 0, 0, NOW - 1);
+    struct shortfall shortfalls[] = {{.semaphore = A, .units = 1}, {.semaphore = B, .units = 1}};
+    utc_us next_due[SEMAPHORES];
+    struct view view = scene_view(next_due);
+    next_due[A] = next_due[B] = NOW; /* others are due */
+    cr_assert_not(plan_read_past_locked(&view, shortfalls, 2, 0));
+    first->locked_elsewhere = true;
+    view.requests[0].locked_elsewhere = true;
+    cr_assert(plan_read_past_locked(&view, shortfalls, 2, 0));
+    cr_expect(shortfalls[0].more == 64 && shortfalls[1].more == 0);
+    cr_assert(plan_read_past_locked(&view, shortfalls, 2, 1));
+    cr_expect_eq(shortfalls[0].more, SLOTS_MAX_COUNT);
+    cr_assert_not(plan_read_past_locked(&view, shortfalls, 2, 2), "a batch reads so many at most");
+    next_due[A] = NOW + 1;
+    cr_assert_not(plan_read_past_locked(&view, shortfalls, 2, 0), "all that are due were read");
+    next_due[A] = NOW;
+    hold("k2", 1, 0, 0, NOW);
+    view = scene_view(next_due);
+    next_due[A] = NOW;
+    cr_assert_not(plan_read_past_locked(&view, shortfalls, 2, 0), "k2 has the unit that is missing");
 }
 
 /* Half of the waiters also want a semaphore that is not locked. */

@@ -535,7 +535,9 @@ Test(plan_slots, due_holder_with_an_unlocked_semaphore_puts_the_request_back)
     scene.permits[0][1] = (struct permit){.semaphore_id = ELSEWHERE, .token = 1, .count = 1};
     holder->permit_count = 2;
     EXPECT({OP_ACQUIRE, "k2", "named 2", "put_back", 0}, {OP_ACQUIRE, "k3", "named 1", "granted 1", 0});
-    cr_expect_eq(scene.plan.outcomes[0].need_count, 2);
+    cr_expect_eq(scene.plan.outcomes[0].need_count, 1);
+    cr_assert_eq(scene.plan.overdue_count, 1);
+    cr_expect(bytes_equal(scene.plan.overdue[0]->external_id, BYTES("k1")));
 }
 
 static size_t shortfalls_of(const char *want_text, struct shortfall *ret_shortfalls)

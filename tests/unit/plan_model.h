@@ -117,6 +117,7 @@ struct step {
     unsigned extra_slots; /* number of free slots read beyond the number requested */
     unsigned due_cut;     /* most due holders read for a semaphore; 0: all that may be needed */
     bool walks_due;       /* due holders are found by walking all due requests, which says less about later deadlines */
+    unsigned locked_rows; /* a bit per key: another session has locked the row, so it is not ended for others */
     struct moment moment; /* earliest time; never goes back within a script */
 };
 
@@ -222,10 +223,11 @@ struct verdict {
 struct model_batch {
     struct moment moment;
     unsigned locks;
-    unsigned owners;  /* owners whose rows were read */
-    unsigned waiters; /* waiting keys that were read */
-    bool has_servers; /* it was read which servers are dead */
-    unsigned here;    /* keys whose clients wait at this process */
+    unsigned owners;      /* owners whose rows were read */
+    unsigned locked_rows; /* keys whose rows another session has locked */
+    unsigned waiters;     /* waiting keys that were read */
+    bool has_servers;     /* it was read which servers are dead */
+    unsigned here;        /* keys whose clients wait at this process */
     unsigned here_nonce[MODEL_KEYS];
     unsigned beyond[MODEL_SEMAPHORES]; /* the key beyond which the queue was not read; MODEL_KEYS: none */
     int64_t max_waiters;
@@ -244,6 +246,8 @@ struct model_walk {
     unsigned ask_count[MODEL_KEYS];
     unsigned put_back;                   /* keys: an operation is put back, and so are all later ones */
     unsigned entered;                    /* keys that were entered in this batch */
+    unsigned overdue;                    /* keys: due holders that have to end before operations that were put back */
+    unsigned waiter_asked;               /* keys for which the waiter of this server has asked */
     bool again;                          /* something has happened for which the waiters are decided again */
     bool reserved[MODEL_SEMAPHORES];     /* nobody later gets a unit */
     bool tentative[MODEL_SEMAPHORES];    /* with more locks it may turn out that nobody is blocked */
@@ -286,8 +290,14 @@ unsigned model_touches(const struct model *model, const struct step *step);
 void model_begin_batch(struct model *model, const struct model_batch *batch);
 /* Runs one operation that is not an ask. `step` must outlive the model. */
 void model_do(struct model *model, const struct step *step, struct verdict *ret_verdict);
-/* Leaves an operation undecided, with more semaphores to lock. The verdict says whether it has to be. */
-bool model_puts_back(struct model *model, const struct step *step, unsigned touched, struct verdict *ret_verdict);
+/* The same if the operation is a new acquire; else 0. */
+unsigned model_overdue_of_new(const struct model *model, const struct step *step);
+/*
+ * Leaves an operation undecided, with more semaphores to lock, or behind the ends of the due holders `overdue`. The
+ * verdict says whether it has to be.
+ */
+bool model_puts_back(struct model *model, const struct step *step, unsigned touched, unsigned overdue,
+                     struct verdict *ret_verdict);
 
 /* ---- the model's queue ---- */
 
@@ -310,8 +320,11 @@ bool same_content(const struct step *a, const struct step *b);
 enum permit_status request_possible(const struct model *model, const struct step *step);
 /* Grants if it fits, also by ending due holders. PERMIT_NO_CAPACITY: with the shortages. */
 enum permit_status try_to_grant(struct model *model, const struct step *step, struct verdict *verdict);
-/* Returns the semaphores of the due holders that would be ended for it. */
-unsigned due_touched(const struct model *model, const struct step *step);
+/*
+ * Returns the due holders, a bit per key, that would be ended for it, and that hold semaphores which are not locked: then
+ * they have to end before it.
+ */
+unsigned model_overdue(const struct model *model, const struct step *step);
 unsigned semaphores_of(const struct model_request *request);
 /* Returns the units that are missing; `ended`: if these requests are ended. */
 int64_t missing_without(const struct model *model, const struct model_want *want, unsigned ended);
@@ -389,6 +402,7 @@ struct rows_read {
     unsigned here; /* a bit per key */
     unsigned here_nonce[MODEL_KEYS];
     bool walks_due;
+    unsigned locked_rows;
     struct moment moment;
 };
 bool rows_view(const struct rows *rows, const struct rows_read *read, struct arena *arena,
@@ -495,6 +509,7 @@ bool verdict_equal(const struct verdict *expected, const struct verdict *got, st
  * One operation: "acquire k1 a b:2 ttl=30s owner=1", "release k1", "~renew k1 ttl=none", "release k1 confirmed",
  * "expire k1 owner_dead", "force_release k1 why=1", "put a capacity=2 counted", "pause a why=1", "retire a". A leading
  * ~ is an empty set of locks from a stale directory; "walks" and "cut=1" say how an acquire's batch reads due holders;
+ * "locked=3" are the keys, a bit each, whose rows another session has locked;
  * "a:2@1,3,L4" is any two of these, "a@1,L2" exactly these, "a:2~" and "a:2~@1,2,3" adjacent; "labels a from=2
  * labels=L1,-,L3" and "put a labels=L1" name slots. "wait=5s" is WAIT_ASK, "last" and "gone" the other modes;
  * "priority=3", "anew", "mailed", "vanished": see struct step. False: syntax error.

@@ -14,6 +14,7 @@ struct mixture {
     unsigned weights[OP_KIND_COUNT];                       /* of operations */
     unsigned batch_percent, stale_percent, moment_percent; /* of arrival */
     unsigned cut_percent, walk_percent;                    /* of reads of due holders */
+    unsigned locked_percent;                               /* of batches beside another session that has locked a row */
     unsigned wait_percent;                                 /* of acquires that may wait */
     unsigned again_percent;                                /* of acquires for a key that may wait */
     unsigned server_percent;                               /* of changes of the server */
@@ -144,6 +145,7 @@ static void random_acquire(struct mixture *mixture, struct step *step)
     step->extra_slots = percent(mixture, 20) ? below(mixture, 3) : 0;
     step->due_cut = percent(mixture, mixture->cut_percent) ? 1 + below(mixture, 2) : 0;
     step->walks_due = percent(mixture, mixture->walk_percent);
+    step->locked_rows = percent(mixture, mixture->locked_percent) ? 1U << known_key(mixture) : 0;
     random_wait(mixture, again, step);
 }
 
@@ -158,6 +160,8 @@ static void random_known(struct mixture *mixture, enum operation_kind kind, stru
         step->ttl = random_ttl(mixture);
     if (kind == OP_RELEASE)
         step->allow_confirmed = percent(mixture, 30);
+    if (kind == OP_EXPIRE && percent(mixture, mixture->locked_percent))
+        step->locked_rows = 1U << step->key;
     if (kind == OP_EXPIRE)
         step->expire_as = percent(mixture, 60) ? END_EXPIRED : percent(mixture, 50) ? END_OWNER_DEAD : END_NEVER_HELD;
     if (kind == OP_FORCE_RELEASE)
@@ -370,6 +374,7 @@ static void random_mixture(struct mixture *mixture)
     mixture->weights[OP_SEMAPHORE_LABELS] = mixture->specific_percent ? below(mixture, 3) : 0;
     mixture->cut_percent = percent(mixture, 12) ? below(mixture, 80) : 0;
     mixture->walk_percent = percent(mixture, 30) ? below(mixture, 100) : 0;
+    mixture->locked_percent = percent(mixture, 20) ? below(mixture, 40) : 0;
     mixture->batch_percent = 5 + below(mixture, percent(mixture, 70) ? 40 : 95);
     mixture->stale_percent = below(mixture, 100);
     mixture->moment_percent = below(mixture, 80);

@@ -56,8 +56,31 @@ static bool share_a_fifo(const struct run *run, const struct request *waiter, co
     return false;
 }
 
+static bool stands_before(const struct request *waiter, const struct request *granted)
+{
+    return granted->place == 0 || waiter->place < granted->place ||
+           (waiter->place == granted->place && waiter->id < granted->id);
+}
+
+/*
+ * Returns the units of a semaphore that the batch has granted to new requests which stand before the waiter, by their
+ * priority. They are decided after the waiters, so they may take units that were kept for it until a batch that can decide
+ * it; and a new request that came before them had found these units still kept.
+ */
+static int64_t units_of_new_before(const struct changes *changes, const struct request *waiter, uint64_t semaphore_id)
+{
+    int64_t units = 0;
+    for (size_t i = 0; i < changes->request_count; i++) {
+        const struct request *granted = changes->requests[i].request;
+        bool before = changes->requests[i].insert && granted->place && !stands_before(waiter, granted);
+        units += before ? units_of(granted, semaphore_id) : 0;
+    }
+    return units;
+}
+
 /* Returns true if the waiter would fit now without the grant, and does not because of it. */
-static bool is_robbed(const struct run *run, const struct request *waiter, const struct request *granted)
+static bool is_robbed(const struct run *run, const struct changes *changes, const struct request *waiter,
+                      const struct request *granted)
 {
     bool fits = true;
     bool would_fit = true;
@@ -66,15 +89,10 @@ static bool is_robbed(const struct run *run, const struct request *waiter, const
         const struct semaphore *row = &run->rows.semaphores[rows_semaphore(&run->rows, want->semaphore_id)];
         int64_t free = row->capacity - row->in_use;
         fits = fits && free >= want->count;
-        would_fit = would_fit && free + units_of(granted, want->semaphore_id) >= want->count;
+        int64_t others = units_of_new_before(changes, waiter, want->semaphore_id);
+        would_fit = would_fit && free + units_of(granted, want->semaphore_id) - others >= want->count;
     }
     return would_fit && !fits;
-}
-
-static bool stands_before(const struct request *waiter, const struct request *granted)
-{
-    return granted->place == 0 || waiter->place < granted->place ||
-           (waiter->place == granted->place && waiter->id < granted->id);
 }
 
 static bool share(const struct request *a, const struct request *b)
@@ -110,7 +128,7 @@ bool order_holds(struct run *run, const struct changes *changes, unsigned severa
             if (stands_before(waiter, granted) && share_a_fifo(run, waiter, granted))
                 FAIL(run, "%.*s passes %s under fifo", (int)granted->external_id.length, granted->external_id.data,
                      key_name(key).data);
-            if (granted->place == 0 && several == 0 && is_head(run, key) && is_robbed(run, waiter, granted))
+            if (granted->place == 0 && several == 0 && is_head(run, key) && is_robbed(run, changes, waiter, granted))
                 FAIL(run, "%.*s has just arrived and is granted what %s waits for", (int)granted->external_id.length,
                      granted->external_id.data, key_name(key).data);
         }

@@ -78,6 +78,7 @@ void remove_place(struct model *model, unsigned key)
     tell_server(model, key);
     open_way(model, &model->requests[key]);
     model->requests[key].exists = false;
+    model->batch.locked_rows &= ~(1U << key);
     model->walk.ask_count[key] = 0;
     model->walk.again = true;
 }
@@ -221,11 +222,12 @@ static bool ask(struct model *model, const struct step *step, bool entered, stru
         refuse(verdict, PERMIT_NO_CAPACITY);
         return false;
     }
-    if (entered && !is_ours(model, request) && is_alive(model, request->server)) {
+    if (entered && !is_ours(model, request) && (request->server == 0 || is_alive(model, request->server))) {
         refuse(verdict, PERMIT_OUTCOME_UNKNOWN);
         return false;
     }
     model->walk.again = true;
+    model->walk.waiter_asked |= (unsigned)entered << step->key;
     add_ask(model, step, verdict);
     if (step->wait != WAIT_ASK || model->batch.moment.server == 0)
         return true;
@@ -265,6 +267,7 @@ bool model_ask(struct model *model, const struct step *step, bool entered, utc_u
     for (unsigned i = 0; i < step->want_count; i++)
         if (!model->semaphores[step->wants[i].semaphore].exists)
             return false;
+    model->walk.waiter_asked |= (unsigned)entered << step->key;
     enter_row(model, step, place, since, verdict);
     model->walk.again = true;
     *ret_new = false;
@@ -368,11 +371,13 @@ void model_begin_batch(struct model *model, const struct model_batch *batch)
             model->walk.beyond[i] = model->requests[batch->beyond[i]];
 }
 
-bool model_puts_back(struct model *model, const struct step *step, unsigned touched, struct verdict *ret_verdict)
+bool model_puts_back(struct model *model, const struct step *step, unsigned touched, unsigned overdue,
+                     struct verdict *ret_verdict)
 {
     bool follows = model->walk.put_back >> step->key & 1;
-    if (step_is_administrative(step) || (!follows && !(touched & ~model->batch.locks)))
+    if (step_is_administrative(step) || (!follows && !(touched & ~model->batch.locks) && !overdue))
         return false;
+    model->walk.overdue |= follows ? 0 : overdue;
     if (follows)
         touched = semaphores_of(&model->requests[step->key]);
     for (unsigned i = 0; i < step->want_count; i++) {
@@ -514,6 +519,9 @@ static void refuse_asks(struct model *model, unsigned key, const struct verdict 
         model->walk.asks[key][stay++] = ask;
     }
     model->walk.ask_count[key] = stay;
+    bool others_wait = model->batch.here >> key & 1 && !(model->walk.waiter_asked >> key & 1);
+    if (is_ours(model, request) && others_wait)
+        return; /* copies: the place belongs to those that wait */
     bool elsewhere = is_alive(model, request->server) && !is_ours(model, request);
     bool moves = last && !asks;
     if (((asks && !may_wait) || moves) && request->server != 0 && (!elsewhere || moves)) {
@@ -565,20 +573,20 @@ static void decide(struct model *model, unsigned key)
     unsigned server = request->server;
     bool asked_here = model->walk.ask_count[key] > 0;
     bool may_grant = now_of(model) >= model->batch.moment.grants_from;
-    unsigned touched = request_possible(model, step) == PERMIT_OK ? due_touched(model, step) : 0;
+    unsigned overdue = request_possible(model, step) == PERMIT_OK ? model_overdue(model, step) : 0;
     bool undecided = may_grant && cannot_be_decided(model, key);
     if (undecided && asked_here)
         refuse_beyond(model, key);
-    if (undecided || (!asked_here && (touched & ~model->batch.locks))) {
+    if (undecided || (!asked_here && overdue)) {
         if (goes_on_waiting(model, key))
             leave_undecided(model, key, asked_here);
         return;
     }
-    if (touched & ~model->batch.locks) {
+    if (overdue) {
         for (unsigned i = 0; i < model->walk.ask_count[key]; i++) {
             struct model_ask ask = model->walk.asks[key][i];
             model->walk.put_back &= ~(1U << key); /* each is put back for the same holders */
-            if (!model_puts_back(model, ask.step, touched, ask.verdict))
+            if (!model_puts_back(model, ask.step, semaphores_of(request), overdue, ask.verdict))
                 abort();
         }
         model->walk.ask_count[key] = 0;

@@ -373,7 +373,7 @@ unsigned all_due(const struct model *model, utc_us now)
     unsigned due = 0;
     for (unsigned key = 0; key < MODEL_KEYS; key++)
         due |= (unsigned)is_due(&model->requests[key], now) << key;
-    return due & ~model->unread;
+    return due & ~model->unread & ~model->batch.locked_rows;
 }
 
 /* Returns the longest due holder of missing units; MODEL_KEYS: none. */
@@ -606,14 +606,14 @@ enum permit_status request_possible(const struct model *model, const struct step
     return now_of(model) < moment->grants_from ? PERMIT_BUSY : PERMIT_OK;
 }
 
-unsigned due_touched(const struct model *model, const struct step *step)
+unsigned model_overdue(const struct model *model, const struct step *step)
 {
-    unsigned touched = 0;
+    unsigned overdue = 0;
     unsigned ended = due_in_the_way(model, step, now_of(model));
     for (unsigned key = 0; key < MODEL_KEYS; key++)
-        if (ended >> key & 1)
-            touched |= semaphores_of(&model->requests[key]);
-    return touched;
+        if ((ended >> key & 1) && (semaphores_of(&model->requests[key]) & ~model->batch.locks))
+            overdue |= 1U << key;
+    return overdue;
 }
 
 enum permit_status try_to_grant(struct model *model, const struct step *step, struct verdict *verdict)
@@ -749,7 +749,12 @@ static void expire(struct model *model, const struct step *step, struct verdict 
 {
     struct model_request *request = &model->requests[step->key];
     utc_us now = now_of(model);
-    if (expires_place(model, step)) {
+    bool place = expires_place(model, step);
+    if ((model->batch.locked_rows >> step->key & 1) && (place || expires(request, step, now))) {
+        verdict->status = PERMIT_BUSY;
+        return;
+    }
+    if (place) {
         answer_request(verdict, request);
         remove_place(model, step->key);
         return;
@@ -844,10 +849,7 @@ static unsigned acquire_touches(const struct model *model, const struct step *st
         return 0;
     if (is_waiting(request))
         return !reused || gives_way(model, request) ? semaphores_of(request) : 0;
-    if (request->exists)
-        return reused ? 0 : semaphores_of(request);
-    bool possible = priority_is_allowed(model, step) && request_possible(model, step) == PERMIT_OK;
-    return possible ? due_touched(model, step) : 0;
+    return request->exists && !reused ? semaphores_of(request) : 0;
 }
 
 unsigned model_touches(const struct model *model, const struct step *step)
@@ -862,6 +864,14 @@ unsigned model_touches(const struct model *model, const struct step *step)
     if (step->kind == OP_EXPIRE && !expires(request, step, now_of(model)) && !expires_place(model, step))
         return 0;
     return semaphores_of(request);
+}
+
+unsigned model_overdue_of_new(const struct model *model, const struct step *step)
+{
+    if (step->kind != OP_ACQUIRE || step->wait == WAIT_GONE || model->requests[step->key].exists)
+        return 0;
+    bool possible = priority_is_allowed(model, step) && request_possible(model, step) == PERMIT_OK;
+    return possible ? model_overdue(model, step) : 0;
 }
 
 /* ---- semaphores ---- */

@@ -264,7 +264,8 @@ bool rows_read_requests(const struct rows *rows, const struct rows_read *read, u
             request->permits[j] = rows->permits[key][request->permit_count - 1 - j];
         request->wants = NULL;
         request->want_count = 0;
-        request->here = request->state == REQUEST_WAITING && (read->here >> key & 1);
+        request->locked_elsewhere = read->locked_rows >> key & 1;
+        request->here = request->waits_here = request->state == REQUEST_WAITING && (read->here >> key & 1);
         if (request->here)
             request->here_nonce = nonce_text(read->here_nonce[key]);
         if (request->wanted.data &&

@@ -212,6 +212,7 @@ static void batch_read(const struct run *run, const struct batch *batch, struct 
         if (step->due_cut && (!read->due_cut || step->due_cut < read->due_cut))
             read->due_cut = step->due_cut;
         read->walks_due |= step->walks_due;
+        read->locked_rows |= step->locked_rows;
         for (unsigned j = 0; step->kind == OP_ACQUIRE && j < step->want_count; j++)
             read_want(&step->wants[j], step->extra_slots, read);
     }
@@ -476,9 +477,36 @@ static unsigned needs_of(const struct run *run, const struct outcome *outcome)
     return needs;
 }
 
+/* Returns the semaphores of the due holders that have to end before the acquires that were put back. */
+static unsigned locks_of_overdue(const struct run *run, const struct plan *plan)
+{
+    unsigned locks = 0;
+    for (size_t i = 0; i < plan->overdue_count; i++)
+        locks |= rows_semaphores_of_key(&run->rows, (unsigned)key_index(plan->overdue[i]->external_id));
+    return locks;
+}
+
 /*
- * An operation that would touch a request with an unlocked semaphore is put back with all the locks it needs; no other
- * operation is put back.
+ * Compares the due holders that have to end first. The run does not end them by operations of their own: an acquire that
+ * was put back comes again with their locks, as if these were in its batch.
+ */
+static bool compare_overdue(struct run *run, const struct plan *plan)
+{
+    unsigned overdue = 0;
+    for (size_t i = 0; i < plan->overdue_count; i++) {
+        unsigned key = 1U << key_index(plan->overdue[i]->external_id);
+        if (overdue & key)
+            FAIL(run, "a due holder is overdue twice");
+        overdue |= key;
+    }
+    if (overdue != run->model.walk.overdue)
+        FAIL(run, "overdue %08x, expected %08x", overdue, run->model.walk.overdue);
+    return true;
+}
+
+/*
+ * An operation that would touch a request with an unlocked semaphore is put back with all the locks it needs, or for the
+ * end of a due holder; no other operation is put back.
  */
 static bool compare_put_back(struct run *run, const struct batch *batch, const struct plan *plan, unsigned index)
 {
@@ -613,6 +641,16 @@ static void queue_insert(struct queue *queue, const struct arrival *arrival)
     queue->arrivals[at] = *arrival;
 }
 
+/* Returns true if a copy of the call that waits here was refused, and the call goes on waiting. */
+static bool is_refused_copy(const struct run *run, const struct batch *batch, unsigned index,
+                            const struct outcome *outcome)
+{
+    unsigned key = run->script->steps[batch->arrivals[index].step].key;
+    const struct model_request *request = &run->model.requests[key];
+    return run->known[batch->moment.server][key].here && !batch->operations[index].entered && !outcome->waits &&
+           is_waiting(request) && request->server == batch->moment.server;
+}
+
 /* Queues the operations that were put back, and remembers whose clients wait at this server. */
 static void collect_queue(struct run *run, const struct batch *batch, const struct plan *plan)
 {
@@ -621,9 +659,9 @@ static void collect_queue(struct run *run, const struct batch *batch, const stru
         const struct step *step = &run->script->steps[batch->arrivals[i].step];
         struct arrival arrival = batch->arrivals[i];
         if (outcome->put_back) {
-            arrival.locks |= needs_of(run, outcome);
+            arrival.locks |= needs_of(run, outcome) | (step->kind == OP_ACQUIRE ? locks_of_overdue(run, plan) : 0);
             queue_insert(&run->queue, &arrival);
-        } else if (step->kind == OP_ACQUIRE) {
+        } else if (step->kind == OP_ACQUIRE && !is_refused_copy(run, batch, i, outcome)) {
             struct known *known = &run->known[batch->moment.server][step->key];
             known->here = outcome->waits;
             known->content = step;
@@ -648,7 +686,8 @@ static void decide_one(struct run *run, struct batch *batch, unsigned index)
     const struct operation *operation = &batch->operations[index];
     bool is_new = true;
     batch->order[batch->decided++] = index;
-    if (model_puts_back(&run->model, step, model_touches(&run->model, step), verdict))
+    if (model_puts_back(&run->model, step, model_touches(&run->model, step), model_overdue_of_new(&run->model, step),
+                        verdict))
         return;
     if (model_is_ask(&run->model, step, enters_again(run, step)))
         (void)model_ask(&run->model, step, operation->entered, operation->place, operation->since, verdict, &is_new);
@@ -666,7 +705,7 @@ static void hear_ask(struct run *run, struct batch *batch, unsigned index)
     const struct operation *operation = &batch->operations[index];
     unsigned touched = is_waiting(&run->model.requests[step->key]) ? model_touches(&run->model, step) : 0;
     bool is_new = false;
-    bool is_put_back = model_puts_back(&run->model, step, touched, verdict);
+    bool is_put_back = model_puts_back(&run->model, step, touched, 0, verdict);
     if (!is_put_back && !model_is_ask(&run->model, step, enters_again(run, step)))
         is_new = true; /* the place gave way to an operation before */
     else if (!is_put_back)
@@ -824,7 +863,8 @@ static bool compare_outcomes(struct run *run, const struct batch *batch, const s
         run->ended[i] += plan->ended[i];
     if (memcmp(run->ended, run->model.ended, sizeof run->ended) != 0)
         FAIL(run, "the counters of what ended");
-    return compare_granted(run, batch, plan) && compare_calls(run, plan) && compare_mail(run, batch, plan);
+    return compare_overdue(run, plan) && compare_granted(run, batch, plan) && compare_calls(run, plan) &&
+           compare_mail(run, batch, plan);
 }
 
 /*
@@ -936,6 +976,9 @@ static bool read_batch(struct run *run, struct batch *batch, const struct operat
     for (size_t i = 0; i < count && read->due_cut; i++)
         if (shortfalls[i].units > read->due_cut)
             run->model.unread = ~0U;
+    if (count && read->locked_rows) /* these are among those that were read */
+        run->model.unread = ~0U;
+    run->cut_short |= read->locked_rows != 0;
     size_t read_count =
         plan_queue_reads(ret_view, operations, batch->count, &batch->settings, &run->arena, reads, &servers);
     if (!check_queue_reads(run, batch, ret_view, reads, read_count, servers))
@@ -962,7 +1005,11 @@ static void begin_batch(struct run *run, struct batch *batch)
                                 .waiters = batch->waiters,
                                 .has_servers = batch->has_servers,
                                 .here = read->here,
+                                .locked_rows = read->locked_rows,
                                 .max_waiters = batch->settings.max_semaphore_waiters};
+    for (unsigned key = 0; key < MODEL_KEYS; key++)
+        if (run->rows.requests[key].id == 0)
+            facts.locked_rows &= ~(1U << key); /* a row that the batch inserts is its own */
     memcpy(facts.here_nonce, read->here_nonce, sizeof facts.here_nonce);
     memcpy(facts.beyond, batch->beyond, sizeof facts.beyond);
     model_begin_batch(&run->model, &facts);

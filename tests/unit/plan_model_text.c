@@ -187,6 +187,10 @@ static bool read_word(struct bytes word, struct step *step)
         step->due_cut = (unsigned)strtoul(value.data, NULL, 10);
         return step->due_cut > 0;
     }
+    if (word_has(word, "locked", &value)) {
+        step->locked_rows = (unsigned)strtoul(value.data, NULL, 16);
+        return step->locked_rows > 0;
+    }
     if (bytes_equal(word, BYTES("walks")))
         return step->walks_due = true;
     if (step->kind == OP_ACQUIRE && read_wait(word, step))
@@ -392,6 +396,8 @@ static void print_request_step(const struct step *step, struct buf *out)
     buf_append_text(out, step->walks_due ? " walks" : "");
     if (step->due_cut)
         buf_printf(out, " cut=%u", step->due_cut);
+    if (step->locked_rows)
+        buf_printf(out, " locked=%x", step->locked_rows);
     if (step->wait == WAIT_ASK)
         print_ms("wait", step->wait_us / US_PER_MS, out);
     buf_append_text(out, step->wait == WAIT_LAST ? " last" : step->wait == WAIT_GONE ? " gone" : "");
