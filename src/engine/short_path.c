@@ -27,14 +27,25 @@ void short_path_tick(struct engine *engine, const struct tick *tick, mono_us now
     pthread_mutex_unlock(&engine->mutex);
 }
 
-static void learn_clock(struct engine *engine, const struct run *run)
+/*
+ * Returns the latest lease time of this process after the run has read the clock. It goes back only in another epoch, or
+ * if the clock was behind whenever between question and answer it was read: a step. A slow answer is only old.
+ */
+static utc_us latest_after(const struct known_clock *clock, const struct run *run, mono_us now)
+{
+    utc_us lease = lease_time(&run->view.clock, run->view.now);
+    bool step = lease + (now - run->asked_at) < clock->latest - SLACK_US / 2;
+    return run->view.epoch != clock->epoch || step ? lease : max_i64(clock->latest, lease);
+}
+
+static void learn_clock(struct engine *engine, const struct run *run, mono_us now)
 {
     const struct view *view = &run->view;
     engine->clock = (struct known_clock){.known = true,
                                          .lease = view->clock,
                                          .now = view->now,
                                          .read_at = run->read_at,
-                                         .latest = lease_time(&view->clock, view->now),
+                                         .latest = latest_after(&engine->clock, run, now),
                                          .epoch = view->epoch,
                                          .grants_from = view->grants_from};
 }
@@ -466,7 +477,7 @@ void short_path_learn(struct worker *worker, const struct run *run)
     if (!engine->settings.short_path || changes->empty)
         return;
     if (run->view.slack_us == 0)
-        learn_clock(engine, run);
+        learn_clock(engine, run, now);
     for (size_t i = 0; i < run->view.semaphore_count; i++)
         learn_semaphore(worker, run, i, now);
     bool known = all_cached(engine, &run->view);

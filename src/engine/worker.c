@@ -461,6 +461,7 @@ static enum permit_status try_run(struct transaction *transaction)
     }
     if (status == PERMIT_OK)
         status = gather(worker, run);
+    run->asked_at = clock_mono();
     if (status == PERMIT_OK)
         status = lock_rows(worker, run);
     run->read_at = clock_mono();
