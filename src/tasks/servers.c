@@ -9,6 +9,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "engine/state.h"
 #include "engine/waitlist.h"
@@ -132,16 +133,19 @@ static void leave(struct membership *membership)
     set_self(membership, (struct server_self){0});
 }
 
+/* The time to the next heartbeat counts from the sending of this one: the others count ticks since its ticks. */
 void servers_run(struct task *task)
 {
     struct membership membership = {.task = task};
     enum permit_status status = PERMIT_OK;
     while (!task_stopping(task)) {
+        boot_us sent_at = clock_boot();
         status = task_connect(task);
         if (status == PERMIT_OK)
             status = membership.self.id ? heartbeat(&membership) : join(&membership);
         (void)task_record_status(task, status);
-        task_sleep(task, (status == PERMIT_OK && membership.self.id ? HEARTBEAT_MS : RETRY_MS) * US_PER_MS);
+        int64_t interval_ms = status == PERMIT_OK && membership.self.id ? HEARTBEAT_MS : RETRY_MS;
+        task_sleep(task, sent_at + interval_ms * US_PER_MS - clock_boot());
     }
     if (status == PERMIT_OK && membership.self.id)
         leave(&membership);
