@@ -8,7 +8,7 @@
 
 #include "api/namespaces.h"
 #include "base/buf.h"
-#include "core/lease_time.h"
+#include "core/lease_clock.h"
 #include "core/request.h"
 #include "core/template.h"
 #include "engine/engine.h"

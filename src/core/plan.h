@@ -7,7 +7,7 @@
 #ifndef CORE_PLAN_H
 #define CORE_PLAN_H
 
-#include "core/lease_time.h"
+#include "core/lease_clock.h"
 #include "core/request.h"
 #include "core/scope.h"
 

@@ -13,7 +13,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
-#include "core/lease_time.h"
+#include "core/lease_clock.h"
 #include "core/slots.h"
 #include "store/batch.h"
 #include "store/batch_guard.h"
@@ -971,7 +971,7 @@ static void lease_time_sql(const struct assumed *assumed, struct buf *sql)
     buf_append_text(sql, " AND ");
     sql_time(sql, until);
     buf_append_text(sql, " OR c.tick_at NOT BETWEEN ");
-    sql_time(sql, from - LEASE_TIME_LEAP_US);
+    sql_time(sql, from - LEASE_LEAP_US);
     buf_append_text(sql, " AND ");
     sql_time(sql, until);
 }

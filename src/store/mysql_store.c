@@ -2,7 +2,7 @@
 /* The store on MariaDB and MySQL: a session, the packets of a batch, and the small transactions around them. */
 #include <stdlib.h>
 
-#include "core/lease_time.h"
+#include "core/lease_clock.h"
 #include "store/batch.h"
 #include "store/epoch.h"
 #include "store/held.h"

@@ -7,7 +7,7 @@
 #define STORE_QUERY_H
 
 #include "base/arena.h"
-#include "core/lease_time.h"
+#include "core/lease_clock.h"
 #include "core/request.h"
 #include "permit/status.h"
 

@@ -2,7 +2,7 @@
 #include "store/rows.h"
 
 #include "base/clock.h"
-#include "core/lease_time.h"
+#include "core/lease_clock.h"
 
 /* SQL_HELD as the server prints it. */
 #define ROW_HELD "9999-12-31 00:00:00.000000"

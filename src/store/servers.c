@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "store/servers.h"
 
-#include "core/lease_time.h"
+#include "core/lease_clock.h"
 #include "store/epoch.h"
 #include "store/mysql_methods.h"
 #include "store/rows.h"

@@ -102,7 +102,7 @@ static enum permit_status tick(struct store *store, struct tick *tick)
      * After an outage the lease clock stood still until this tick is written, and continues from the time at which its
      * clock was read.
      */
-    if (now < before.tick_at || database_now() - before.tick_at > LEASE_TIME_LEAP_US)
+    if (now < before.tick_at || database_now() - before.tick_at > LEASE_LEAP_US)
         oracle_clock_jumps();
     status = call_flush(fake, database_commit_globals(&globals));
     tick->ret_won = status == PERMIT_OK;
