@@ -48,11 +48,12 @@ static enum permit_status write_holders(struct exchange *exchange, struct store 
         holders[i] = (struct blocking_holder){
             .external_id = rows[i].request.external_id,
             .owner = rows[i].request.owner,
-            .since = lease_to_wall(&time.clock, rows[i].request.acquired_at),
-            .expires_at = lease_to_wall(&time.clock, request_expires_at(&rows[i].request)),
+            .since = rows[i].request.acquired_at,
+            .expires_at = request_expires_at(&rows[i].request),
         };
     const struct viewer viewer = viewer_of(exchange);
-    write_longest_holders(&exchange->answer.body, &viewer, holders, count, time.now);
+    engine_judge(exchange->service->engine, &time);
+    write_longest_holders(&exchange->answer.body, &viewer, holders, count, &time.clock, time.now);
     return PERMIT_OK;
 }
 
@@ -109,6 +110,8 @@ static enum permit_status explain(struct exchange *exchange, struct store *store
     struct query_time time;
     enum permit_status status =
         store->queries->request(store, exchange->path_values[0], &exchange->arena, &request, &names, &time);
+    if (status == PERMIT_OK)
+        engine_judge(exchange->service->engine, &time);
     if (status == PERMIT_OK && !access_covers_request(exchange, &request, names))
         status = PERMIT_UNKNOWN_REQUEST;
     if (status != PERMIT_OK)

@@ -23,8 +23,9 @@
 struct lease_clock {
     utc_us tick_at;    /* the database's clock at the last tick */
     int64_t offset_us; /* lease clock = database's clock - this */
+    uint64_t epoch;    /* of the tokens; another one is another life of the database */
     utc_us due;        /* deadlines until then have passed (own_clock_judge); 0: not judged */
-    utc_us from;       /* deadlines of grants and renewals count from then */
+    utc_us from;       /* deadlines that are set now count from then */
 };
 
 /* Returns the lease clock at the last tick (V). */
@@ -35,10 +36,10 @@ static inline utc_us lease_ticked(const struct lease_clock *clock)
 
 /* Returns the lease clock at `now`, the database's clock. */
 utc_us lease_time(const struct lease_clock *clock, utc_us now);
-/* Returns the clock after a tick at `now`: the lease clock neither jumps nor stops. */
-struct lease_clock lease_clock_tick(const struct lease_clock *clock, utc_us now);
 /* Converts a stored time to the database's clock, for people; NEVER stays NEVER. */
 utc_us lease_to_wall(const struct lease_clock *clock, utc_us served);
+/* Returns how long a deadline is away, by a judged clock: the whole ttl if it is set now; 0: it has passed. */
+int64_t lease_left_us(const struct lease_clock *clock, utc_us deadline);
 
 /* ---- the own clock ---- */
 
@@ -46,8 +47,7 @@ utc_us lease_to_wall(const struct lease_clock *clock, utc_us served);
 struct lease_row {
     struct lease_clock clock; /* not judged */
     uint64_t ticks;           /* number of ticks so far */
-    uint64_t epoch;
-    uint64_t server; /* which database server it is, as a hash of its identity */
+    uint64_t server;          /* which database server it is, as a hash of its identity */
 };
 
 /*
@@ -73,14 +73,18 @@ struct own_clock {
 void own_clock_read(struct own_clock *own, const struct lease_row *row, boot_us asked_at, boot_us answered_at);
 /* Returns true if it is time for a tick, after a read. An unsure clock leaves the first 5 s to others. */
 bool own_clock_may_tick(const struct own_clock *own);
-/* Returns the row after a tick, to be written unless the row has changed since the read, at `now` of the database's clock. */
+/*
+ * Returns the row after a tick, to be written unless the row has changed since the read, at `now` of the database's clock:
+ * V is the own clock. The database's lease clock is set to it, but not back by less than 1 s: the own clocks of several
+ * permitd differ by up to that, and times that rows store would go back at every other tick.
+ */
 struct lease_row own_clock_tick(const struct own_clock *own, utc_us now);
 /* Takes the answer that this tick was written. */
 void own_clock_won(struct own_clock *own, const struct lease_row *row, boot_us answered_at);
 /* Returns true if the row was read in the last 4 s. */
 bool own_clock_is_fresh(const struct own_clock *own, boot_us at);
-/* Sets `due` and `from` of a clock that was read in this epoch, at `now` of the database's clock. `at`: the present. */
-void own_clock_judge(const struct own_clock *own, uint64_t epoch, utc_us now, boot_us at, struct lease_clock *clock);
+/* Sets `due` and `from` of a clock that was read at `now` of the database's clock. `at`: the present. */
+void own_clock_judge(const struct own_clock *own, utc_us now, boot_us at, struct lease_clock *clock);
 
 /* ---- the database's lease clock between two reads ---- */
 
@@ -90,17 +94,13 @@ struct served_clock {
     struct lease_clock clock; /* not judged */
     utc_us now;               /* the database's clock when it was read */
     boot_us read_at;          /* after the answer */
-    uint64_t epoch;
-    utc_us grants_from; /* lease clock: no grants before */
-    utc_us latest;      /* latest lease time that was given or read */
+    utc_us latest;            /* latest lease time that was given or read in this epoch */
 };
 
 /* A read of the clock, which was sent after asked_at and answered before answered_at. */
 struct served_read {
     const struct lease_clock *clock;
     utc_us now;
-    uint64_t epoch;
-    utc_us grants_from;
     boot_us asked_at, answered_at;
 };
 
@@ -112,5 +112,5 @@ utc_us served_clock_estimate(const struct served_clock *served, boot_us at);
  * Gives a batch its lease time: moves its judged clock ahead to the latest one that was given. False: it is further
  * behind, so the database's clock was stepped, and stays as it is.
  */
-bool served_clock_give(struct served_clock *served, uint64_t epoch, utc_us now, struct lease_clock *clock);
+bool served_clock_give(struct served_clock *served, utc_us now, struct lease_clock *clock);
 #endif

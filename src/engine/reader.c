@@ -70,7 +70,7 @@ static void run_query(struct reader *reader, struct query *query)
 
 /* Copies the rows of the queries. NULL: out of memory. */
 static struct holders *holders_new(const struct holder_row *rows, size_t count, const struct bytes *waiters,
-                                   size_t waiter_count, const struct lease_clock *clock)
+                                   size_t waiter_count)
 {
     size_t strings = 0;
     for (size_t i = 0; i < count; i++)
@@ -88,8 +88,8 @@ static struct holders *holders_new(const struct holder_row *rows, size_t count, 
         holders->rows[i] = (struct blocking_holder){
             .external_id = copy_string(&at, rows[i].request.external_id),
             .owner = copy_string(&at, rows[i].request.owner),
-            .since = lease_to_wall(clock, rows[i].request.acquired_at),
-            .expires_at = lease_to_wall(clock, request_expires_at(&rows[i].request)),
+            .since = rows[i].request.acquired_at,
+            .expires_at = request_expires_at(&rows[i].request),
         };
     return holders;
 }
@@ -111,7 +111,7 @@ static struct holders *read_holders(struct reader *reader, struct bytes semaphor
         queries->queue_head(task->store, semaphore, FIRST_WAITERS_MAX, &task->arena, &waiters, &waiter_count) !=
             PERMIT_OK)
         return NULL;
-    return holders_new(rows, count, waiters, waiter_count, &time.clock);
+    return holders_new(rows, count, waiters, waiter_count);
 }
 
 /* Returns the cached holders with a reference for the caller. NULL: none, or not fresh. */

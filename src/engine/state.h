@@ -19,17 +19,6 @@ struct lane {
     pthread_cond_t wake; /* a query or a refusal is pending, or the reader may end */
 };
 
-/* The lease clock as this process last read it, for the short path. */
-struct known_clock {
-    bool known;
-    struct lease_clock lease;
-    utc_us now;      /* the database's clock when it was read */
-    mono_us read_at; /* not before its value arrived */
-    utc_us latest;   /* latest lease time of a batch on cached rows */
-    uint64_t epoch;
-    utc_us grants_from;
-};
-
 struct engine {
     struct engine_settings settings;
     struct metrics metrics;
@@ -61,9 +50,11 @@ struct engine {
     mono_us next_poll_at;  /* the wait poll sleeps until then; NEVER: nothing waits; 0: it is awake */
     utc_us next_expiry_at; /* lease clock: the earliest deadline known to the expiry task */
     unsigned expiring;     /* expire operations of the expiry task that are not decided */
-    struct known_clock clock;
-    uint64_t chains; /* chains of cached rows begun so far (row_cache.h) */
-    bool resolving;  /* a worker resolves; one at a time, so that operations on one key stay in order */
+    struct own_clock own_clock;
+    struct served_clock served_clock;
+    utc_us grants_from; /* read with served_clock */
+    uint64_t chains;    /* chains of cached rows begun so far (row_cache.h) */
+    bool resolving;     /* a worker resolves; one at a time, so that operations on one key stay in order */
 
     struct audit_drift drifts[DRIFTS_MAX]; /* written by the audit task only */
     size_t drift_count;

@@ -34,14 +34,13 @@ struct run {
     size_t most; /* largest `count` of its tries: operations may be dropped, and some may join it (gather.h) */
     struct view view;
     struct plan plan;
-    uint64_t life;    /* engine->lives when the last try began */
-    mono_us asked_at; /* before its rows, and the database's clock, were read */
-    mono_us read_at;  /* when they had been read */
-    bool goes_long;   /* it has tried the short path */
-    bool has_lock;    /* this try has called store_await */
-    bool applied;     /* the last try locked all semaphores and began to write */
-    bool waits_once;  /* a lock time-out before that ends the run */
-    bool is_whole;    /* it has all operations of the batch that are not decided */
+    uint64_t life;   /* engine->lives when the last try began */
+    bool goes_long;  /* it has tried the short path */
+    bool went_short; /* and was decided on it */
+    bool has_lock;   /* this try has called store_await */
+    bool applied;    /* the last try locked all semaphores and began to write */
+    bool waits_once; /* a lock time-out before that ends the run */
+    bool is_whole;   /* it has all operations of the batch that are not decided */
 };
 
 /* Resolves operations: looks up their semaphores in the database and queues them; or decides them. */

@@ -26,8 +26,8 @@ enum {
 
 /* The clock, read with every list; converts stored times to the database's clock. */
 struct query_time {
-    struct lease_clock clock;
-    utc_us now; /* the database's clock */
+    struct lease_clock clock; /* not judged */
+    utc_us now;               /* the database's clock */
 };
 
 struct semaphore_row {

@@ -72,7 +72,7 @@ static enum permit_status declare_dead(struct store *store, const struct server_
         const struct server_other *other = &heartbeat->ret_others[i];
         bool declared = false;
         if (is_dead(other, heartbeat))
-            status = store->servers->declare_dead(store, other, heartbeat->ret_now, &declared);
+            status = store->servers->declare_dead(store, other, heartbeat->ret_time.clock.from, &declared);
         if (declared)
             log_id(LOG_WARN, "another permitd is dead", other->id);
     }
@@ -117,8 +117,9 @@ static enum permit_status heartbeat(struct membership *membership)
         set_self(membership, (struct server_self){0});
         return join(membership);
     }
+    engine_judge(task->engine, &heartbeat.ret_time);
     status = declare_dead(task->store, &heartbeat);
-    utc_us until = heartbeat.ret_now - PLACE_KEPT_US;
+    utc_us until = heartbeat.ret_time.clock.due - PLACE_KEPT_US;
     if (status == PERMIT_OK && heartbeat.ret_oldest_death <= until)
         status = bury(membership, until);
     return status;

@@ -91,7 +91,7 @@ static void run(int count, int64_t from, int64_t until)
 static struct lease_clock judge(int who, int64_t t)
 {
     struct lease_clock clock = row.clock;
-    own_clock_judge(&own[who], row.epoch, database_now(t), t, &clock);
+    own_clock_judge(&own[who], database_now(t), t, &clock);
     return clock;
 }
 
@@ -162,11 +162,40 @@ Test(own_clock, tick_between_two_reads_far_apart_does_not_make_it_sure)
 Test(own_clock, five_seconds_without_a_tick_make_it_unsure)
 {
     run(2, 0, 20 * SECOND);
-    cr_assert_lt(judge(B, 24 * SECOND).from, START + ticked() + LEASE_LEAP_US + LEASE_MARGIN_US);
-    cr_assert_geq(judge(B, 26 * SECOND).from, START + ticked() + LEASE_LEAP_US + LEASE_MARGIN_US);
+    cr_assert_lt(judge(B, ticked() + 4 * SECOND).from, START + ticked() + LEASE_LEAP_US + LEASE_MARGIN_US);
+    cr_assert_geq(judge(B, ticked() + 6 * SECOND).from, START + ticked() + LEASE_LEAP_US + LEASE_MARGIN_US);
     run(1, 20 * SECOND, 28 * SECOND); /* B is stopped */
     (void)ask(B, 28 * SECOND);
     cr_assert_geq(judge(B, 28 * SECOND).from, START + ticked() + LEASE_LEAP_US + LEASE_MARGIN_US);
+}
+
+/* Returns the lease clock by the database's clock. */
+static int64_t served_at(int64_t t)
+{
+    return lease_time(&row.clock, database_now(t)) - START;
+}
+
+Test(own_clock, ticks_of_a_permitd_that_is_behind_do_not_take_the_database_clock_back)
+{
+    run(1, 0, 10 * SECOND);
+    run(1, 10 * SECOND, 20 * SECOND);
+    (void)ask(B, 19900 * MS); /* it sees the last tick late, so it is behind */
+    for (int64_t t = 20 * SECOND, before = 0; t < 40 * SECOND; t += 250 * MS) {
+        (void)ask(t / SECOND % 2 ? A : B, t);
+        cr_assert_geq(served_at(t + 20 * MS), before, "at %lld ms", (long long)(t / MS));
+        before = served_at(t + 20 * MS);
+    }
+}
+
+Test(own_clock, tick_after_a_step_sets_the_database_clock_to_the_own_clock)
+{
+    run(2, 0, 20 * SECOND);
+    skew = 4 * SECOND;
+    run(2, 20 * SECOND, 22 * SECOND);
+    cr_assert_leq(served_at(22 * SECOND), due_of(A, 22 * SECOND) + 50 * MS);
+    skew = -HOUR;
+    run(2, 22 * SECOND, 24 * SECOND);
+    cr_assert_geq(served_at(24 * SECOND), due_of(B, 24 * SECOND) - 550 * MS);
 }
 
 Test(own_clock, it_is_fresh_for_four_seconds)
@@ -286,7 +315,7 @@ Test(lease_traces, failover_starts_the_own_clock_anew)
     struct lease_row copy = row;
     run(2, 12 * SECOND, 24 * SECOND);
     row = copy;
-    row.epoch++;
+    row.clock.epoch++;
     row.server = 2;
     own[B] = (struct own_clock){0}; /* it starts now */
     cr_assert_eq(due_of(A, 24 * SECOND), ticked(), "a batch that finds another epoch ends nothing");
@@ -362,7 +391,7 @@ static int64_t give(struct served_clock *served, int64_t t)
 {
     struct lease_clock clock = served->clock;
     utc_us now = served_clock_estimate(served, t);
-    return served_clock_give(served, served->epoch, now, &clock) ? lease_time(&clock, now) - START : -1;
+    return served_clock_give(served, now, &clock) ? lease_time(&clock, now) - START : -1;
 }
 
 Test(served_clock, estimate_goes_on_from_the_answer)
@@ -405,9 +434,9 @@ Test(served_clock, step_back_takes_it_back)
 Test(served_clock, another_epoch_takes_it_back)
 {
     struct served_clock served = {0};
-    const struct lease_clock clock = {.tick_at = START};
+    const struct lease_clock clock = {.tick_at = START, .epoch = 1};
     served_read(&served, START + 1050 * MS, SECOND, SECOND + MS);
-    served_clock_read(&served, &(struct served_read){.clock = &clock, .now = START + SECOND, .epoch = 1}, 1002 * MS);
+    served_clock_read(&served, &(struct served_read){.clock = &clock, .now = START + SECOND}, 1002 * MS);
     cr_assert_eq(served.latest, START + SECOND);
 }
 
@@ -416,7 +445,7 @@ Test(served_clock, deadlines_count_from_the_time_that_is_given)
     struct served_clock served = {0};
     struct lease_clock clock = {.tick_at = START, .from = START + 1000 * MS + LEASE_MARGIN_US};
     served_read(&served, START + 1050 * MS, SECOND, SECOND + MS);
-    cr_assert(served_clock_give(&served, 0, START + SECOND, &clock));
+    cr_assert(served_clock_give(&served, START + SECOND, &clock));
     cr_assert_eq(lease_time(&clock, START + SECOND), START + 1050 * MS);
     cr_assert_eq(clock.from, START + 1050 * MS + LEASE_MARGIN_US);
 }

@@ -54,7 +54,6 @@ struct permitd {
     int64_t commit_at;
     struct lease_clock plan;
     utc_us plan_now;
-    uint64_t plan_epoch;
 };
 
 struct permit {
@@ -150,7 +149,7 @@ static void send(struct permitd *permitd, enum phase phase)
 
 static bool same_row(const struct lease_row *a, const struct lease_row *b)
 {
-    return a->ticks == b->ticks && a->epoch == b->epoch && a->server == b->server &&
+    return a->ticks == b->ticks && a->clock.epoch == b->clock.epoch && a->server == b->server &&
            a->clock.tick_at == b->clock.tick_at && a->clock.offset_us == b->clock.offset_us;
 }
 
@@ -179,7 +178,7 @@ static void trouble(int64_t until)
 static bool is_unsure(const struct permitd *permitd)
 {
     struct lease_clock clock = permitd->own.row.clock;
-    own_clock_judge(&permitd->own, permitd->own.row.epoch, clock.tick_at, boot(permitd), &clock);
+    own_clock_judge(&permitd->own, clock.tick_at, boot(permitd), &clock);
     return clock.from >= lease_ticked(&clock) + LEASE_LEAP_US + LEASE_MARGIN_US;
 }
 
@@ -212,17 +211,14 @@ static void answered(struct permitd *permitd)
         struct lease_row raised = world.row;
         if (raised.server != world.server) {
             raised.server = world.server;
-            raised.epoch++;
+            raised.clock.epoch++;
             write_row(&raised);
         }
         return;
     }
     own_clock_read(&permitd->own, &permitd->read, permitd->asked_at, at);
-    const struct served_read read = {.clock = &permitd->read.clock,
-                                     .now = permitd->read_now,
-                                     .epoch = permitd->read.epoch,
-                                     .asked_at = permitd->asked_at,
-                                     .answered_at = at};
+    const struct served_read read = {
+        .clock = &permitd->read.clock, .now = permitd->read_now, .asked_at = permitd->asked_at, .answered_at = at};
     served_clock_read(&permitd->served, &read, at);
     if (own_clock_may_tick(&permitd->own)) {
         permitd->written = own_clock_tick(&permitd->own, permitd->read_now);
@@ -262,8 +258,8 @@ static void grant_long(struct permitd *permitd)
 {
     struct lease_clock clock = world.row.clock;
     utc_us now = database_now();
-    own_clock_judge(&permitd->own, world.row.epoch, now, boot(permitd), &clock);
-    (void)served_clock_give(&permitd->served, world.row.epoch, now, &clock);
+    own_clock_judge(&permitd->own, now, boot(permitd), &clock);
+    (void)served_clock_give(&permitd->served, now, &clock);
     add_permit(world.t, clock.from);
 }
 
@@ -273,9 +269,8 @@ static void plan_short(struct permitd *permitd)
     boot_us at = boot(permitd);
     permitd->plan = permitd->served.clock;
     permitd->plan_now = served_clock_estimate(&permitd->served, at);
-    permitd->plan_epoch = permitd->served.epoch;
-    own_clock_judge(&permitd->own, permitd->plan_epoch, permitd->plan_now, at, &permitd->plan);
-    if (!served_clock_give(&permitd->served, permitd->plan_epoch, permitd->plan_now, &permitd->plan)) {
+    own_clock_judge(&permitd->own, permitd->plan_now, at, &permitd->plan);
+    if (!served_clock_give(&permitd->served, permitd->plan_now, &permitd->plan)) {
         grant_long(permitd);
         return;
     }
@@ -287,14 +282,14 @@ static void commit_short(struct permitd *permitd)
     utc_us planned = lease_time(&permitd->plan, permitd->plan_now);
     utc_us served = lease_time(&world.row.clock, database_now());
     permitd->commit_at = 0;
-    if (!away() && world.row.epoch == permitd->plan_epoch && served >= planned && served <= planned + 250 * MS)
+    if (!away() && world.row.clock.epoch == permitd->plan.epoch && served >= planned && served <= planned + 250 * MS)
         add_permit(world.t, permitd->plan.from);
 }
 
 static void end_due(const struct permitd *permitd)
 {
     struct lease_clock clock = world.row.clock;
-    own_clock_judge(&permitd->own, world.row.epoch, database_now(), boot(permitd), &clock);
+    own_clock_judge(&permitd->own, database_now(), boot(permitd), &clock);
     size_t kept = 0;
     for (size_t i = 0; i < world.permit_count; i++) {
         const struct permit *permit = &world.permits[i];
