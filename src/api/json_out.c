@@ -242,11 +242,10 @@ static utc_us deadline_to_wall(utc_us served, const struct lease_clock *clock, u
 /* Writes expires_at and expires_in_ms; nothing for NEVER. */
 static void write_expiry(struct buf *out, utc_us expires_at, const struct lease_clock *clock, utc_us now)
 {
-    utc_us at = deadline_to_wall(expires_at, clock, now);
-    if (at == NEVER)
+    if (expires_at == NEVER)
         return;
-    write_member_time(out, "expires_at", at);
-    write_member_i64(out, "expires_in_ms", max_i64(0, (at - now) / US_PER_MS));
+    write_member_time(out, "expires_at", deadline_to_wall(expires_at, clock, now));
+    write_member_i64(out, "expires_in_ms", lease_left_us(clock, expires_at) / US_PER_MS);
 }
 
 static void write_deadline(struct buf *out, const struct request *request, const struct lease_clock *clock, utc_us now)
@@ -288,10 +287,10 @@ void write_request_begin(struct buf *out, const struct viewer *viewer, const str
     }
 }
 
-void write_overdue(struct buf *out, const struct request *request, const struct lease_clock *clock, utc_us now)
+void write_overdue(struct buf *out, const struct request *request, const struct lease_clock *clock)
 {
     if (request->state == REQUEST_ACQUIRED)
-        write_member_bool(out, "overdue", request->due_at <= lease_time(clock, now));
+        write_member_bool(out, "overdue", request->due_at <= clock->due);
 }
 
 void write_suspect(struct buf *out, const struct request *request, bool suspect)
@@ -407,7 +406,7 @@ void write_holder(struct buf *out, const struct viewer *viewer, const struct hol
     write_member_time(out, "acquired_at", lease_to_wall(&time->clock, request->acquired_at));
     write_member_time(out, "confirmed_at", lease_to_wall(&time->clock, request->confirmed_at));
     write_deadline(out, request, &time->clock, time->now);
-    write_overdue(out, request, &time->clock, time->now);
+    write_overdue(out, request, &time->clock);
     write_suspect(out, request, suspect);
     buf_append_char(out, '}');
 }
@@ -434,9 +433,9 @@ void write_slot(struct buf *out, const struct viewer *viewer, const struct slot_
 static void write_wait_end(struct buf *out, const char *name, const char *name_in_ms, const struct request *request,
                            utc_us kept_until, const struct query_time *time)
 {
-    utc_us end = deadline_to_wall(kept_until ? kept_until : request->waiting_until, &time->clock, time->now);
-    write_member_time(out, name, end);
-    write_member_i64(out, name_in_ms, max_i64(0, (end - time->now) / US_PER_MS));
+    utc_us end = kept_until ? kept_until : request->waiting_until;
+    write_member_time(out, name, deadline_to_wall(end, &time->clock, time->now));
+    write_member_i64(out, name_in_ms, lease_left_us(&time->clock, end) / US_PER_MS);
 }
 
 /* Writes since when a request waits, and its priority. */
@@ -547,7 +546,7 @@ void write_waiting_begin(struct buf *out, const struct viewer *viewer, const str
 }
 
 void write_longest_holders(struct buf *out, const struct viewer *viewer, const struct blocking_holder *holders,
-                           size_t count, utc_us now)
+                           size_t count, const struct lease_clock *clock, utc_us now)
 {
     write_name(out, "holders");
     buf_append_char(out, '[');
@@ -557,10 +556,8 @@ void write_longest_holders(struct buf *out, const struct viewer *viewer, const s
             buf_append_char(out, ',');
         write_key_begin(out, viewer, holder->external_id);
         write_owner(out, viewer, holder->owner);
-        write_member_time(out, "since", holder->since);
-        write_member_time(out, "expires_at", holder->expires_at);
-        if (holder->expires_at != NEVER)
-            write_member_i64(out, "expires_in_ms", max_i64(0, (holder->expires_at - now) / US_PER_MS));
+        write_member_time(out, "since", lease_to_wall(clock, holder->since));
+        write_expiry(out, holder->expires_at, clock, now);
         buf_append_char(out, '}');
     }
     buf_append_char(out, ']');
@@ -599,7 +596,7 @@ static void write_one_blocking(struct buf *out, const struct viewer *viewer, con
     }
     if (blocking->taken_count)
         write_taken(out, viewer, blocking->taken, blocking->taken_count, clock, now);
-    write_longest_holders(out, viewer, blocking->holders, blocking->holder_count, now);
+    write_longest_holders(out, viewer, blocking->holders, blocking->holder_count, clock, now);
     buf_append_char(out, '}');
 }
 

@@ -8,7 +8,7 @@
 
 #include "api/namespaces.h"
 #include "base/buf.h"
-#include "core/lease_time.h"
+#include "core/lease_clock.h"
 #include "core/request.h"
 #include "core/template.h"
 #include "engine/engine.h"
@@ -29,7 +29,7 @@ void write_request_begin(struct buf *out, const struct viewer *viewer, const str
                          const struct bytes *names, const uint64_t *floors, const struct lease_clock *clock,
                          utc_us now);
 /* Writes ,"overdue":... for a held request: true if it is due and its end is not committed. */
-void write_overdue(struct buf *out, const struct request *request, const struct lease_clock *clock, utc_us now);
+void write_overdue(struct buf *out, const struct request *request, const struct lease_clock *clock);
 /* Writes ,"suspect":... for a held request: true if its owner may not be alive (owners.h). */
 void write_suspect(struct buf *out, const struct request *request, bool suspect);
 /* Writes a semaphore as the answer to a change of it, without its closing brace. */
@@ -68,9 +68,9 @@ void write_owner(struct buf *out, const struct viewer *viewer, struct bytes stor
 void write_member_bool(struct buf *out, const char *name, bool value);
 /* Writes ,"name":7 */
 void write_member_i64(struct buf *out, const char *name, int64_t number);
-/* Writes ,"holders":[...]. now: the database's clock. */
+/* Writes ,"holders":[...]. now: the database's clock. clock converts the times. */
 void write_longest_holders(struct buf *out, const struct viewer *viewer, const struct blocking_holder *holders,
-                           size_t count, utc_us now);
+                           size_t count, const struct lease_clock *clock, utc_us now);
 /* Writes the slots that a want names: ,"slots":[...] or ,"any_of":[...], and ,"adjacent":true. */
 void write_choice(struct buf *out, const struct want *want);
 /* Writes ,"blocking":[...]. now: the database's clock. clock converts the times of `taken`. */

@@ -18,17 +18,15 @@
 /* ---- answers ---- */
 
 /* Writes an owner without its closing brace. A row that only the liveness probe has created has no ttl. */
-static void write_owner_begin(struct exchange *exchange, const struct owner *owner, const struct lease_clock *clock,
-                              utc_us now)
+static void write_owner_begin(struct exchange *exchange, const struct owner *owner, const struct lease_clock *clock)
 {
     struct buf *out = &exchange->answer.body;
     const struct viewer viewer = viewer_of(exchange);
-    utc_us expires_at = lease_to_wall(clock, owner->due_at);
     buf_append_text(out, "{\"owner\":");
     write_text(out, key_split(owner->name).key);
     if (viewer_needs_namespace(&viewer, owner->name))
         write_member_text(out, "namespace", key_split(owner->name).namespace);
-    write_member_text(out, "state", bytes_of(owner_life_word(owner_life(owner, lease_time(clock, now)))));
+    write_member_text(out, "state", bytes_of(owner_life_word(owner_life(owner, clock->due))));
     if (owner->ttl_ms > 0)
         buf_printf(out, ",\"ttl_ms\":%lld", (long long)owner->ttl_ms);
     if (owner->lapsed_at != NEVER) {
@@ -36,8 +34,8 @@ static void write_owner_begin(struct exchange *exchange, const struct owner *own
         write_time(out, lease_to_wall(clock, owner->lapsed_at));
     } else {
         buf_append_text(out, ",\"expires_at\":");
-        write_time(out, expires_at);
-        buf_printf(out, ",\"expires_in_ms\":%lld", (long long)max_i64(0, (expires_at - now) / US_PER_MS));
+        write_time(out, lease_to_wall(clock, owner->due_at));
+        buf_printf(out, ",\"expires_in_ms\":%lld", (long long)(lease_left_us(clock, owner->due_at) / US_PER_MS));
     }
 }
 
@@ -63,7 +61,7 @@ static void owner_decided(struct owner_op *op, const struct owner_decision *deci
 {
     struct exchange *exchange = &CONTAINER_OF(op, struct call, owner)->exchange;
     if (decision->status == PERMIT_OK) {
-        write_owner_begin(exchange, &decision->outcome->owner, decision->clock, decision->now);
+        write_owner_begin(exchange, &decision->outcome->owner, decision->clock);
         buf_append_char(&exchange->answer.body, '}');
         exchange->answer.http_status = decision->outcome->created ? 201 : 200;
     } else {
@@ -129,9 +127,10 @@ static void owner_get_work(struct query *query, struct store *store, enum permit
     if (status == PERMIT_OK)
         status = store->owners->get(store, exchange->path_values[0], &exchange->arena, &owner, &held, &time);
     if (status == PERMIT_OK) {
-        bool late = owner_life(&owner, lease_time(&time.clock, time.now)) == OWNER_LATE;
+        engine_judge(exchange->service->engine, &time);
+        bool late = owner_life(&owner, time.clock.due) == OWNER_LATE;
         bool suspect = late || engine_owner_in_doubt(exchange->service->engine, owner.name);
-        write_owner_begin(exchange, &owner, &time.clock, time.now);
+        write_owner_begin(exchange, &owner, &time.clock);
         buf_printf(out, ",\"held\":%llu,\"suspect\":%s}", (unsigned long long)held, suspect ? "true" : "false");
     } else {
         query_refuse(exchange, store, status);
@@ -151,9 +150,9 @@ static int compare_owners(const void *name, const void *owner)
     return bytes_compare(*(const struct bytes *)name, ((const struct owner *)owner)->name);
 }
 
-static bool is_suspect(struct engine *engine, const struct request *request, const struct owner *owner, utc_us now)
+static bool is_suspect(struct engine *engine, const struct request *request, const struct owner *owner, utc_us due)
 {
-    if (owner && (owner_life(owner, now) == OWNER_LATE || owner_lapse_ends(owner, request)))
+    if (owner && (owner_life(owner, due) == OWNER_LATE || owner_lapse_ends(owner, request)))
         return true;
     return engine_owner_in_doubt(engine, request->owner);
 }
@@ -193,13 +192,14 @@ static enum permit_status find_suspects_between(struct exchange *exchange, struc
         store->owners->read(store, names, asked, &exchange->arena, &owners, &owner_count, &time);
     if (status != PERMIT_OK)
         return status;
+    engine_judge(exchange->service->engine, &time);
     for (size_t i = first; i < end; i++) {
         const struct request *request = request_at(row, i);
         if (!may_be_suspect(request))
             continue;
         const struct owner *owner =
             owner_count ? bsearch(&request->owner, owners, owner_count, sizeof *owners, compare_owners) : NULL;
-        ret_suspects[i] = is_suspect(exchange->service->engine, request, owner, lease_time(&time.clock, time.now));
+        ret_suspects[i] = is_suspect(exchange->service->engine, request, owner, time.clock.due);
     }
     return PERMIT_OK;
 }

@@ -120,7 +120,7 @@ static void write_queried(struct exchange *exchange, const struct request *reque
     struct buf *out = &exchange->answer.body;
     const struct viewer viewer = viewer_of(exchange);
     write_request_begin(out, &viewer, request, names, NULL, &time->clock, time->now);
-    write_overdue(out, request, &time->clock, time->now);
+    write_overdue(out, request, &time->clock);
     write_suspect(out, request, suspect);
     write_principal(exchange, request);
     buf_append_char(out, '}');
@@ -164,6 +164,8 @@ static enum permit_status show(struct exchange *exchange, struct store *store)
     struct query_time time;
     enum permit_status status =
         store->queries->request(store, exchange->path_values[0], &exchange->arena, &request, &names, &time);
+    if (status == PERMIT_OK)
+        engine_judge(exchange->service->engine, &time);
     if (status == PERMIT_OK && !access_covers_request(exchange, &request, names))
         status = PERMIT_UNKNOWN_REQUEST;
     return status == PERMIT_OK ? request_write(exchange, store, &request, names, &time) : status;
@@ -318,6 +320,8 @@ static void list_work(struct query *query, struct store *store, enum permit_stat
         if (limit == 0)
             break;
         status = read_piece(store, &question, limit, &piece);
+        if (status == PERMIT_OK)
+            engine_judge(exchange->service->engine, &piece.time);
         if (status == PERMIT_OK)
             status = write_piece(exchange, store, &question, &piece, &first);
         rows += (unsigned)piece.count;

@@ -277,6 +277,8 @@ static void holders_work(struct query *query, struct store *store, enum permit_s
         status = store->queries->holders(store, exchange->path_values[0], page->after_number, (unsigned)page->limit + 1,
                                          &exchange->arena, &rows, &count, &time);
     if (status == PERMIT_OK)
+        engine_judge(exchange->service->engine, &time);
+    if (status == PERMIT_OK)
         status = suspects_find(exchange, store, count ? &rows->request : NULL, count, sizeof *rows, &suspects);
     if (status == PERMIT_OK) {
         list_begin(exchange, "holders");
@@ -357,6 +359,8 @@ static void waiters_work(struct query *query, struct store *store, enum permit_s
     if (status == PERMIT_OK)
         status = store->queries->waiters(store, exchange->path_values[0], &page->after, (unsigned)page->limit,
                                          &exchange->arena, &rows, &count, &more, &time);
+    if (status == PERMIT_OK)
+        engine_judge(exchange->service->engine, &time);
     if (status == PERMIT_OK)
         status = store->queries->kept_until(store, &rows->request, count, sizeof *rows, &time, &exchange->arena,
                                             &kept_until);

@@ -66,10 +66,10 @@ static void write_holders(struct buf *out, const struct viewer *viewer, const st
         holders[i] = (struct blocking_holder){
             .external_id = front->holders[i].external_id,
             .owner = front->holders[i].owner,
-            .since = lease_to_wall(&time->clock, front->holders[i].since),
-            .expires_at = lease_to_wall(&time->clock, front->holders[i].expires_at),
+            .since = front->holders[i].since,
+            .expires_at = front->holders[i].expires_at,
         };
-    write_longest_holders(out, viewer, holders, front->holder_count, time->now);
+    write_longest_holders(out, viewer, holders, front->holder_count, &time->clock, time->now);
 }
 
 static void write_waiting_for(struct exchange *exchange, const struct request *request,
@@ -119,6 +119,8 @@ static enum permit_status explain(struct exchange *exchange, struct store *store
     struct query_time time;
     enum permit_status status =
         store->queries->request(store, exchange->path_values[0], &exchange->arena, &request, &names, &time);
+    if (status == PERMIT_OK)
+        engine_judge(exchange->service->engine, &time);
     if (status == PERMIT_OK && !access_covers_request(exchange, &request, names))
         status = PERMIT_UNKNOWN_REQUEST;
     if (status != PERMIT_OK)

@@ -17,11 +17,11 @@ const char *owner_call_word(enum owner_call_kind kind)
     return words[kind];
 }
 
-enum owner_life owner_life(const struct owner *owner, utc_us now)
+enum owner_life owner_life(const struct owner *owner, utc_us due)
 {
     if (owner->lapsed_at != NEVER)
         return OWNER_LAPSED;
-    return owner->due_at < now ? OWNER_LATE : OWNER_ALIVE;
+    return owner->due_at < due ? OWNER_LATE : OWNER_ALIVE;
 }
 
 bool owner_is_ending(const struct owner *owner)
@@ -53,7 +53,7 @@ static void replay(struct owner_image *image)
  * After a lapse, heartbeats are answered 410 until all requests of the lapse have ended; the next heartbeat revives the
  * owner.
  */
-static enum permit_status decide_beat(const struct owner_call *call, utc_us now, struct owner_image *image)
+static enum permit_status decide_beat(const struct owner_call *call, utc_us from, struct owner_image *image)
 {
     struct owner *owner = &image->owner;
     if (image->exists && owner_is_ending(owner) && image->holding) {
@@ -61,7 +61,7 @@ static enum permit_status decide_beat(const struct owner_call *call, utc_us now,
         return PERMIT_ENDED;
     }
     owner->ttl_ms = call->ttl_ms;
-    owner->due_at = now + call->ttl_ms * US_PER_MS;
+    owner->due_at = from + call->ttl_ms * US_PER_MS;
     owner->lapsed_at = owner->settled_at = NEVER;
     image->exists = image->changed = true;
     image->holding = false;
@@ -98,15 +98,17 @@ static void decide_dead(const struct owner_call *call, struct owner_image *image
         lapse(image, call->at);
 }
 
-static enum permit_status decide(const struct owner_call *call, utc_us now, struct owner_image *image)
+static enum permit_status decide(const struct owner_call *call, const struct lease_clock *clock, utc_us wall_now,
+                                 struct owner_image *image)
 {
+    utc_us now = lease_time(clock, wall_now);
     const struct owner *owner = &image->owner;
     bool alive = image->exists && owner->lapsed_at == NEVER;
     switch (call->kind) {
-    case OWNER_BEAT: return decide_beat(call, now, image);
+    case OWNER_BEAT: return decide_beat(call, clock->from, image);
     case OWNER_GONE: return decide_gone(now, image);
     case OWNER_LAPSE:
-        if (alive && owner->due_at < now)
+        if (alive && owner->due_at < clock->due)
             lapse(image, now);
         return PERMIT_OK;
     case OWNER_DEAD: decide_dead(call, image); return PERMIT_OK;
@@ -127,11 +129,11 @@ static enum permit_status decide(const struct owner_call *call, utc_us now, stru
     return PERMIT_INTERNAL;
 }
 
-void owner_decide(const struct owner_call *call, utc_us now, struct owner_image *image,
+void owner_decide(const struct owner_call *call, const struct lease_clock *clock, utc_us now, struct owner_image *image,
                   struct owner_outcome *ret_outcome)
 {
     bool was = image->exists;
-    enum permit_status status = decide(call, now, image);
+    enum permit_status status = decide(call, clock, now, image);
     *ret_outcome = (struct owner_outcome){.status = status, .created = !was && image->exists, .owner = image->owner};
     ret_outcome->owner.name = call->name;
 }

@@ -6,6 +6,7 @@
 #ifndef CORE_OWNER_H
 #define CORE_OWNER_H
 
+#include "core/lease_clock.h"
 #include "core/request.h"
 
 /* A row of `owner`. Times are lease clock. */
@@ -27,7 +28,8 @@ enum owner_life {
 
 /* Returns "alive", "late" or "lapsed". */
 const char *owner_life_word(enum owner_life life);
-enum owner_life owner_life(const struct owner *owner, utc_us now);
+/* Deadlines until `due` have passed. */
+enum owner_life owner_life(const struct owner *owner, utc_us due);
 /*
  * Returns true while the requests that end with the lapse are being ended. A settled lapse ends no more requests: a
  * batch that read its clock before the lapse, and commits after it was settled, grants a request that only looks older
@@ -78,9 +80,9 @@ struct owner_outcome {
 };
 
 /*
- * Decides a call. An internal call does nothing if the row has changed since it was scheduled. Every answer about a row
+ * Decides a call, with a judged clock that was read at `now`. An internal call does nothing if the row has changed since it was scheduled. Every answer about a row
  * also changes the row (`replays`), so that no answer comes from a bare read.
  */
-void owner_decide(const struct owner_call *call, utc_us now, struct owner_image *image,
+void owner_decide(const struct owner_call *call, const struct lease_clock *clock, utc_us now, struct owner_image *image,
                   struct owner_outcome *ret_outcome);
 #endif

@@ -124,7 +124,7 @@ static bool any_named_is_due(const struct named_slots *named, utc_us now)
 size_t plan_shortfalls(const struct view *view, const struct operation *const *operations, size_t operation_count,
                        struct shortfall *ret_shortfalls)
 {
-    utc_us now = lease_time(&view->clock, view->now);
+    utc_us now = view->clock.due;
     size_t count = 0;
     for (size_t i = 0; i < view->semaphore_count; i++) {
         const struct semaphore *semaphore = &view->semaphores[i];
@@ -177,7 +177,7 @@ static bool all_locked(const struct view *view, const struct request *request)
 size_t plan_ends_for_others(const struct view *view, const struct operation *const *operations, size_t operation_count,
                             bool due, uint64_t *ret_ids)
 {
-    utc_us now = lease_time(&view->clock, view->now);
+    utc_us now = view->clock.due;
     size_t count = 0;
     for (size_t i = 0; due && i < view->request_count; i++) {
         const struct request *request = &view->requests[i];
@@ -197,7 +197,7 @@ size_t plan_ends_for_others(const struct view *view, const struct operation *con
 bool plan_read_past_locked(const struct view *view, struct shortfall *shortfalls, size_t count, unsigned round)
 {
     static const int64_t more[] = {64, SLOTS_MAX_COUNT}; /* the latter is as many as a read returns */
-    utc_us now = lease_time(&view->clock, view->now);
+    utc_us now = view->clock.due;
     bool any = false;
     for (size_t i = 0; round < ARRAY_LENGTH(more) && i < count; i++) {
         uint64_t semaphore_id = view->semaphores[shortfalls[i].semaphore].id;
@@ -293,7 +293,7 @@ size_t plan_queue_reads(const struct view *view, const struct operation *const *
     struct freed freed[BATCH_MAX_SEMAPHORES] = {{0}};
     assert(view->semaphore_count <= BATCH_MAX_SEMAPHORES);
     for (size_t i = 0; i < view->request_count; i++)
-        if (view->requests[i].due_at <= now)
+        if (view->requests[i].due_at <= view->clock.due)
             add_freed(view, &view->requests[i], arena, freed);
     for (size_t i = 0; i < operation_count; i++) {
         const struct request *request =
@@ -663,7 +663,7 @@ static void raise_next_due(struct planner *planner)
             continue;
         struct semaphore_image *image = &planner->images[i];
         utc_us next_due_at = min_i64(view->next_due[i], earliest_due(planner, image->semaphore->id));
-        if (next_due_at > planner->now)
+        if (next_due_at > planner->due_now)
             image_touch(image);
         if (image->changed)
             image->semaphore->next_due_at = next_due_at;
@@ -708,6 +708,7 @@ enum permit_status plan_batch(const struct view *view, const struct operation *c
                               struct arena *arena, struct plan *ret_plan)
 {
     assert(ids.end - ids.next >= operation_count);
+    assert(view->clock.due && view->clock.from >= view->clock.due);
     assert(operation_count == 1 || !operation_is_administrative(operations[0]->kind));
     struct planner planner = {
         .view = view,
@@ -716,7 +717,8 @@ enum permit_status plan_batch(const struct view *view, const struct operation *c
         .settings = settings,
         .arena = arena,
         .now = lease_time(&view->clock, view->now),
-        .deadlines_from = lease_time(&view->clock, view->now) + view->slack_us,
+        .due_now = view->clock.due,
+        .deadlines_from = view->clock.from,
         .ids = ids,
     };
     struct plan plan = {.outcomes = arena_array(arena, operation_count, sizeof *plan.outcomes)};

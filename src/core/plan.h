@@ -7,7 +7,7 @@
 #ifndef CORE_PLAN_H
 #define CORE_PLAN_H
 
-#include "core/lease_time.h"
+#include "core/lease_clock.h"
 #include "core/request.h"
 #include "core/scope.h"
 
@@ -169,22 +169,19 @@ struct view {
     size_t request_count;
     struct owner_state *owners; /* owners named by the batch that exist */
     size_t owner_count;
-    struct lease_clock clock;
-    utc_us now; /* the database's clock, read after the locks */
     /*
-     * 0: the rows were locked before `now` was read. Else the view comes from caches, and nothing is locked yet:
-     * the transaction proves before COMMIT that lease time is in [now, now + slack_us]. A holder is due if it is due
-     * at `now`, and deadlines count from now + slack_us, so no request ends early.
+     * The two times of a plan. lease_time of the clock gives the times that rows store. clock.due says which deadlines
+     * have passed, and clock.from from when new ones count: the caller sets both (own_clock_judge).
      */
-    int64_t slack_us;
+    struct lease_clock clock;
+    utc_us now;                /* the database's clock, read after the locks; of a view from caches: estimated */
     struct queue_view *queues; /* one per semaphore; NULL: no queue was read */
     struct glimpse *glimpses;  /* ascending by id of the semaphore */
     size_t glimpse_count;
     bool reads_end;          /* the plan must do with these rows: a semaphore of which nothing was read stays unknown */
     const uint64_t *servers; /* ids of the servers that are alive, ascending; valid if has_servers */
     size_t server_count;
-    bool has_servers; /* store_read_waiters has run */
-    uint64_t epoch;
+    bool has_servers;   /* store_read_waiters has run */
     utc_us grants_from; /* lease clock; no grants before this time, after a failover */
     bool same_server;   /* the database server is the one recorded in `cluster`; if false, the view must not be used */
 };

@@ -456,7 +456,7 @@ static bool slots_suffice(struct planner *planner, const struct operation *opera
 
 static uint64_t next_token(const struct planner *planner, struct semaphore *semaphore)
 {
-    uint64_t token = semaphore_next_token(semaphore->next_permit_id, planner->view->epoch);
+    uint64_t token = semaphore_next_token(semaphore->next_permit_id, planner->view->clock.epoch);
     semaphore->next_permit_id = token + 1;
     return token;
 }

@@ -48,7 +48,7 @@ struct hold_limits limits_of_request(struct planner *planner, const struct reque
 /* Only the stored state counts: a due request is held until a batch has written RELEASED. */
 bool request_is_due(const struct planner *planner, const struct request *request)
 {
-    return request->state == REQUEST_ACQUIRED && request->due_at <= planner->now;
+    return request->state == REQUEST_ACQUIRED && request->due_at <= planner->due_now;
 }
 
 /* ---- the end ---- */
@@ -74,7 +74,7 @@ void end_request(struct planner *planner, struct key *key, enum end_reason reaso
         image_touch(image);
         struct queue_state *queue = planner_queue(planner, image);
         queue->changed = true;
-        queue->due_units -= request->due_at <= planner->now && !request->locked_elsewhere ? permit->count : 0;
+        queue->due_units -= request->due_at <= planner->due_now && !request->locked_elsewhere ? permit->count : 0;
         if (image->semaphore->kind == KIND_SLOTTED)
             planner_free_slots(planner, image, permit);
     }
@@ -223,7 +223,7 @@ static enum permit_status expire_waiter(struct planner *planner, struct outcome 
     const struct request *request = key->request;
     bool abandoned =
         operation->expire_as == END_NEVER_HELD && request->server_id && !server_is_alive(planner, request->server_id);
-    if (operation->expire_as == END_OWNER_DEAD || (!abandoned && request->due_at > planner->now))
+    if (operation->expire_as == END_OWNER_DEAD || (!abandoned && request->due_at > planner->due_now))
         return PERMIT_OK;
     enum permit_status status;
     if (!may_expire(planner, outcome, key, operation, &status))

@@ -68,7 +68,7 @@ static void leave(struct planner *planner, struct key *key)
     struct request *request = key->request;
     count_places(planner, request, -1);
     request->server_id = 0;
-    request->due_at = planner->now + PLACE_KEPT_US;
+    request->due_at = planner->deadlines_from + PLACE_KEPT_US;
     key->changed = true;
     planner->walk_again = true;
 }

@@ -182,7 +182,7 @@ static enum permit_status chance_of_want(struct planner *planner, const struct w
             return status == PERMIT_NO_MEMORY ? status : PERMIT_OK;
     }
     int64_t missing = units_missing(planner, want);
-    bool may_end = queue->glimpse ? queue->semaphore->next_due_at <= planner->now : queue->due_units > 0;
+    bool may_end = queue->glimpse ? queue->semaphore->next_due_at <= planner->due_now : queue->due_units > 0;
     bool fits = missing <= 0 || (may_end && missing <= (queue->glimpse ? want->count : queue->due_units));
     if (!queue->glimpse && !may_end && planner_slots_missing(planner, want, index) > 0)
         fits = false;

@@ -103,8 +103,9 @@ struct planner {
     size_t operation_count;
     const struct plan_settings *settings;
     struct arena *arena;
-    utc_us now;            /* lease clock */
-    utc_us deadlines_from; /* `now`, or later if the view comes from caches (view.slack_us) */
+    utc_us now;            /* lease clock, for the times that rows store */
+    utc_us due_now;        /* deadlines until then have passed */
+    utc_us deadlines_from; /* deadlines that are set in this batch count from then */
     struct id_range ids;
     struct semaphore_image *images; /* locked ones, plus space for one new semaphore */
     size_t image_count;

@@ -113,12 +113,11 @@ static bool take_fresh_holders(struct engine *engine, const struct outcome *outc
 static int64_t retry_after_shortage(const struct view *view, const struct outcome *outcome)
 {
     int64_t ms = jittered_ms(1000);
-    utc_us now = lease_time(&view->clock, view->now);
     for (size_t i = 0; i < outcome->shortage_count; i++)
         for (size_t j = 0; j < view->semaphore_count; j++) {
             const struct semaphore *semaphore = &view->semaphores[j];
             if (semaphore->id == outcome->shortages[i].semaphore_id && semaphore->next_due_at != NEVER)
-                ms = min_i64(ms, (semaphore->next_due_at - now) / US_PER_MS);
+                ms = min_i64(ms, (semaphore->next_due_at - view->clock.due) / US_PER_MS);
         }
     return max_i64(ms, 50);
 }
@@ -252,7 +251,7 @@ static void decide_outcome(struct worker *worker, struct run *run, struct op *op
         .status = outcome->status,
         .detail = outcome->detail,
         .clock = &run->view.clock,
-        .now = run->view.now + run->view.slack_us, /* its latest value, from which deadlines count */
+        .now = run->view.now,
         .semaphore_names = names,
         .floors = floors,
     };

@@ -32,8 +32,8 @@ struct waiter;
 struct blocking_holder {
     struct bytes external_id;
     struct bytes owner;
-    utc_us since;      /* database's clock */
-    utc_us expires_at; /* database's clock; NEVER: no ttl */
+    utc_us since;      /* lease clock */
+    utc_us expires_at; /* lease clock; NEVER: no ttl */
 };
 
 /* A semaphore that lacks the units or slots that an acquire requests. */
@@ -56,7 +56,7 @@ struct decision {
     const struct outcome *outcome; /* NULL: the op never reached a plan; only status and detail are set */
     enum permit_status status;
     const char *detail;                  /* a sentence, or NULL */
-    const struct lease_clock *clock;     /* with outcome: converts the lease clock to the database's clock */
+    const struct lease_clock *clock;     /* with outcome: judged; converts stored times to the database's clock */
     utc_us now;                          /* with outcome: the database's clock */
     const struct bytes *semaphore_names; /* with outcome->request: one per permit */
     const uint64_t *floors;              /* with outcome->request: one per permit */
@@ -131,7 +131,7 @@ struct owner_decision {
     enum permit_status status;
     const char *detail;                  /* a sentence, or NULL */
     const struct owner_outcome *outcome; /* NULL: the call was not decided; only status is set */
-    const struct lease_clock *clock;     /* with outcome */
+    const struct lease_clock *clock;     /* with outcome: judged */
     utc_us now;                          /* with outcome: the database's clock */
     int64_t retry_after_ms;              /* jittered; 0: the status has no Retry-After */
 };
@@ -258,6 +258,8 @@ struct query {
 /* Queues a query in its lane, which serves principals by turns. PERMIT_TOO_MANY: the lane is full. */
 enum permit_status engine_query(struct engine *engine, struct query *query) MUST_CHECK;
 
+/* Judges a clock that was read: which deadlines have passed by the clock of this permitd, and from when new ones count. */
+void engine_judge(struct engine *engine, struct query_time *time);
 /*
  * The id of this permitd in `server` (store/servers.h). 0: it has none, because it has not joined yet, was declared dead
  * or has left.

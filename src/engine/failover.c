@@ -26,7 +26,8 @@ bool failover_tokens_behind(struct engine *engine, const struct view *view)
     pthread_mutex_lock(&engine->mutex);
     for (size_t i = 0; i < view->semaphore_count; i++) {
         const struct semaphore_entry *entry = semaphore_cache_find(&engine->queue.semaphores, view->semaphores[i].id);
-        behind |= entry && semaphore_next_token(view->semaphores[i].next_permit_id, view->epoch) < entry->tokens_seen;
+        behind |=
+            entry && semaphore_next_token(view->semaphores[i].next_permit_id, view->clock.epoch) < entry->tokens_seen;
     }
     pthread_mutex_unlock(&engine->mutex);
     return behind;

@@ -182,12 +182,11 @@ static bool has_heartbeat(const struct owner_run *run)
 /* Decides the calls on the images. Returns true if an image has changed. */
 static bool decide_calls(struct owner_run *run)
 {
-    utc_us now = lease_time(&run->time.clock, run->time.now);
     struct owner_image *image = run->images;
     bool changed = false;
     for (size_t i = 0; i < run->count; i++) {
         image += i > 0 && starts_name(run, i);
-        owner_decide(&run->ops[i]->call, now, image, &run->outcomes[i]);
+        owner_decide(&run->ops[i]->call, &run->time.clock, run->time.now, image, &run->outcomes[i]);
     }
     for (size_t i = 0; i < run->image_count; i++)
         changed |= run->images[i].changed;
@@ -206,6 +205,7 @@ static enum permit_status try_calls(struct transaction *transaction)
         status = owners->store->owners->read_holding(owners->store, run->images, run->image_count);
     if (status != PERMIT_OK)
         return status;
+    engine_judge(owners->engine, &run->time);
     if (!decide_calls(run)) {
         owners->store->owners->rollback(owners->store);
         return PERMIT_OK;

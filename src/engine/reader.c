@@ -66,7 +66,7 @@ static void run_query(struct reader *reader, struct query *query)
 /* ---- holders ---- */
 
 /* Copies what was read of a semaphore. NULL: out of memory. */
-static struct holders *holders_new(const struct semaphore_front *front, const struct lease_clock *clock)
+static struct holders *holders_new(const struct semaphore_front *front)
 {
     size_t strings = 0;
     for (size_t i = 0; i < front->holder_count; i++)
@@ -85,8 +85,8 @@ static struct holders *holders_new(const struct semaphore_front *front, const st
         holders->rows[i] = (struct blocking_holder){
             .external_id = copy_string(&at, front->holders[i].external_id),
             .owner = copy_string(&at, front->holders[i].owner),
-            .since = lease_to_wall(clock, front->holders[i].since),
-            .expires_at = lease_to_wall(clock, front->holders[i].expires_at),
+            .since = front->holders[i].since,
+            .expires_at = front->holders[i].expires_at,
         };
     return holders;
 }
@@ -168,7 +168,7 @@ static void read_holders(struct reader *reader, const struct refusal *refusal, s
         task->store->queries->fronts(task->store, ids, count, &task->arena, fronts, &time) != PERMIT_OK)
         return;
     for (size_t i = 0; i < count; i++) {
-        holders[missing[i]] = holders_new(&fronts[i], &time.clock);
+        holders[missing[i]] = holders_new(&fronts[i]);
         if (holders[missing[i]])
             share_holders(reader->engine, ids[i], holders[missing[i]]);
     }

@@ -5,63 +5,13 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "engine/served_time.h"
 #include "engine/waitlist.h"
 #include "engine/worker.h"
 
-/* A batch that commits later than this after its plan goes the long way; deadlines count from the end of this time. */
-#define SLACK_US       (250LL * US_PER_MS)
-/* The lease clock as read is valid this long; the tick reads it every 500 ms. */
-#define CLOCK_VALID_US (4LL * US_PER_SECOND)
-
-/* ---- the lease clock ---- */
-
-void short_path_tick(struct engine *engine, const struct tick *tick, mono_us now)
-{
-    struct known_clock *clock = &engine->clock;
-    pthread_mutex_lock(&engine->mutex);
-    if (clock->known && tick->ret_now && tick->ret_same_server && tick->ret_epoch == clock->epoch) {
-        clock->lease = tick->ret_clock;
-        clock->now = tick->ret_now;
-        clock->read_at = now;
-    }
-    pthread_mutex_unlock(&engine->mutex);
-}
-
-static void learn_clock(struct engine *engine, const struct run *run)
-{
-    const struct view *view = &run->view;
-    engine->clock = (struct known_clock){.known = true,
-                                         .lease = view->clock,
-                                         .now = view->now,
-                                         .read_at = run->read_at,
-                                         .latest = lease_time(&view->clock, view->now),
-                                         .epoch = view->epoch,
-                                         .grants_from = view->grants_from};
-}
-
-/*
- * Estimates the database's clock: never more than it is, because it was read before its value arrived here. Lease time
- * does not go back from one batch to the next. False: not known well enough.
- */
-static bool estimate_clock(struct engine *engine, struct view *view)
-{
-    struct known_clock *clock = &engine->clock;
-    int64_t since = clock_mono() - clock->read_at;
-    if (!clock->known || since > CLOCK_VALID_US)
-        return false;
-    view->clock = clock->lease;
-    view->now = clock->now + since;
-    utc_us lease = lease_time(&view->clock, view->now);
-    if (lease < clock->latest - SLACK_US / 2)
-        return false;
-    view->now += max_i64(0, clock->latest - lease);
-    clock->latest = max_i64(clock->latest, lease);
-    view->slack_us = SLACK_US;
-    view->epoch = clock->epoch;
-    view->grants_from = clock->grants_from;
-    view->same_server = true;
-    return true;
-}
+/* A batch that commits later than this after its plan goes the long way. Deadlines count from LEASE_MARGIN_US. */
+#define SLACK_US (250LL * US_PER_MS)
+_Static_assert(SLACK_US <= LEASE_MARGIN_US, "no request ends early because its packet waited");
 
 /* ---- the view ---- */
 
@@ -181,7 +131,7 @@ static bool load_view(struct worker *worker, struct run *run)
     struct view *view = &run->view;
     mono_us now = clock_mono();
     *view = (struct view){0};
-    if (!engine->settings.short_path || !estimate_clock(engine, view) || worker->ids_epoch != view->epoch)
+    if (!engine->settings.short_path || !served_time_estimate(engine, view) || worker->ids_epoch != view->clock.epoch)
         return false;
     for (size_t i = 0; i < run->count; i++)
         if (!is_plain(run->ops[i]))
@@ -309,18 +259,6 @@ static bool collect_absent(struct worker *worker, const struct run *run, struct 
     return keys != NULL;
 }
 
-/*
- * Returns true if an acquire may need the units of a due holder, which are not cached. The time may be as late as the
- * end of the slack: an acquire that comes when a holder is due is not refused because the clock here is behind.
- */
-static bool any_shortfall(const struct run *run, const struct operation *const *operations,
-                          struct shortfall *shortfalls)
-{
-    struct view latest = run->view;
-    latest.now += latest.slack_us;
-    return plan_shortfalls(&latest, operations, run->count, shortfalls) > 0;
-}
-
 /* Plans the batch on cached rows. *ret_planned: the plan may be sent. */
 static enum permit_status plan_cached(struct worker *worker, struct run *run, struct assumed *ret_assumed,
                                       bool *ret_planned)
@@ -330,8 +268,8 @@ static enum permit_status plan_cached(struct worker *worker, struct run *run, st
     *ret_planned = false;
     if (!operations || !shortfalls)
         return PERMIT_NO_MEMORY;
-    if (any_shortfall(run, operations, shortfalls))
-        return PERMIT_OK;
+    if (plan_shortfalls(&run->view, operations, run->count, shortfalls) > 0)
+        return PERMIT_OK; /* due holders, which are not cached */
     struct plan_settings settings = worker_plan_settings(worker);
     if (!load_queues(worker, run, operations, &settings))
         return PERMIT_OK;
@@ -341,11 +279,10 @@ static enum permit_status plan_cached(struct worker *worker, struct run *run, st
         return status;
     if (!run->plan.changes.empty)
         plan_write_all(&run->plan);
-    *ret_assumed = (struct assumed){.epoch = run->view.epoch,
+    *ret_assumed = (struct assumed){.epoch = run->view.clock.epoch,
                                     .server_id = run->plan.changes.place_count ? settings.server_id : 0,
                                     .now = lease_time(&run->view.clock, run->view.now),
-                                    .slack_us = run->view.slack_us,
-                                    .offset_us = run->view.clock.offset_us};
+                                    .slack_us = SLACK_US};
     if (!collect_absent(worker, run, ret_assumed))
         return PERMIT_NO_MEMORY;
     *ret_planned = true;
@@ -357,11 +294,8 @@ static enum permit_status plan_cached(struct worker *worker, struct run *run, st
 static void record_mismatch(struct engine *engine, enum mismatch mismatch)
 {
     metrics_count(&engine->metrics.mismatches[mismatch]);
-    if (mismatch != MISMATCH_GUARD)
-        return;
-    pthread_mutex_lock(&engine->mutex);
-    engine->clock.known = false;
-    pthread_mutex_unlock(&engine->mutex);
+    if (mismatch == MISMATCH_GUARD)
+        served_time_forget(engine);
 }
 
 enum permit_status short_path_run(struct worker *worker, struct run *run, bool *ret_done)
@@ -471,8 +405,6 @@ void short_path_learn(struct worker *worker, const struct run *run)
     mono_us now = clock_mono();
     if (!engine->settings.short_path || changes->empty)
         return;
-    if (run->view.slack_us == 0)
-        learn_clock(engine, run);
     for (size_t i = 0; i < run->view.semaphore_count; i++)
         learn_semaphore(worker, run, i, now);
     bool known = all_cached(engine, &run->view);

@@ -31,6 +31,4 @@ enum permit_status short_path_run(struct worker *worker, struct run *run, bool *
 void short_path_learn(struct worker *worker, const struct run *run);
 /* Returns true if a batch that goes the long way should read the whole queue, to cache it. Takes the engine's mutex. */
 bool short_path_wants_queue(struct engine *engine, uint64_t semaphore_id) MUST_CHECK;
-/* Stores the lease clock, which a tick of this process has read at `now`. */
-void short_path_tick(struct engine *engine, const struct tick *tick, mono_us now);
 #endif

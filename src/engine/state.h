@@ -18,17 +18,6 @@ struct lane {
     pthread_cond_t wake;  /* a query or a refusal is pending, or the reader may end */
 };
 
-/* The lease clock as this process last read it, for the short path. */
-struct known_clock {
-    bool known;
-    struct lease_clock lease;
-    utc_us now;      /* the database's clock when it was read */
-    mono_us read_at; /* not before its value arrived */
-    utc_us latest;   /* latest lease time of a batch on cached rows */
-    uint64_t epoch;
-    utc_us grants_from;
-};
-
 /*
  * The back-off of a key whose expire operation was not done, because another session had locked its row. Keys share the
  * places of a table by their hashes: the later one takes the place, and the earlier one is tried again sooner.
@@ -72,9 +61,11 @@ struct engine {
     utc_us next_expiry_at; /* lease clock: the earliest deadline known to the expiry task */
     unsigned expiring;     /* expire operations of the expiry task that are not decided */
     struct expiry_pause expiry_pauses[EXPIRY_PAUSES];
-    struct known_clock clock;
-    uint64_t chains; /* chains of cached rows begun so far (row_cache.h) */
-    bool resolving;  /* a worker resolves; one at a time, so that operations on one key stay in order */
+    struct own_clock own_clock;
+    struct served_clock served_clock;
+    utc_us grants_from; /* read with served_clock */
+    uint64_t chains;    /* chains of cached rows begun so far (row_cache.h) */
+    bool resolving;     /* a worker resolves; one at a time, so that operations on one key stay in order */
 
     struct audit_drift drifts[DRIFTS_MAX]; /* written by the audit task only */
     size_t drift_count;

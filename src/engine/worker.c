@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "engine/failover.h"
 #include "engine/gather.h"
+#include "engine/served_time.h"
 #include "engine/short_path.h"
 #include "engine/waitlist.h"
 
@@ -469,10 +470,10 @@ static enum permit_status fail_over(struct worker *worker, enum epoch_cause caus
 static enum permit_status check_server(struct worker *worker, const struct view *view)
 {
     if (!view->same_server)
-        return fail_over(worker, EPOCH_SERVER, view->epoch);
+        return fail_over(worker, EPOCH_SERVER, view->clock.epoch);
     if (failover_tokens_behind(worker->engine, view))
-        return fail_over(worker, EPOCH_TOKENS, view->epoch);
-    if (worker->ids_epoch == view->epoch)
+        return fail_over(worker, EPOCH_TOKENS, view->clock.epoch);
+    if (worker->ids_epoch == view->clock.epoch)
         return PERMIT_OK;
     worker->ids = (struct id_range){0};
     return PERMIT_CONFLICT;
@@ -520,6 +521,7 @@ static enum permit_status try_run(struct transaction *transaction)
     if (status == PERMIT_OK && !run->goes_long) {
         run->goes_long = true;
         status = short_path_run(worker, run, &done);
+        run->went_short = done;
         if (done)
             return PERMIT_OK;
         arena_clear(worker->arena);
@@ -528,11 +530,14 @@ static enum permit_status try_run(struct transaction *transaction)
     }
     if (status == PERMIT_OK)
         status = gather(worker, run);
+    boot_us asked_at = clock_boot();
     if (status == PERMIT_OK)
         status = lock_rows(worker, run);
-    run->read_at = clock_mono();
+    boot_us answered_at = clock_boot();
     if (status == PERMIT_OK)
         status = check_server(worker, &run->view);
+    if (status == PERMIT_OK)
+        served_time_locked(worker->engine, &run->view, asked_at, answered_at);
     if (status == PERMIT_OK)
         status = make_plan(worker, run);
     if (status == PERMIT_OK)
@@ -666,7 +671,7 @@ static size_t run_until_decided(struct worker *worker, struct op **ops, size_t c
         return 0;
     }
     worker_recovered(worker);
-    metrics_batch(&worker->engine->metrics, run.count, run.view.slack_us > 0 ? PATH_SHORT : PATH_LONG);
+    metrics_batch(&worker->engine->metrics, run.count, run.went_short ? PATH_SHORT : PATH_LONG);
     deliver(worker, &run, mode == RUN_WHOLE);
     return 0;
 }

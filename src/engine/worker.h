@@ -35,8 +35,8 @@ struct run {
     struct view view;
     struct plan plan;
     uint64_t life;   /* engine->lives when the last try began */
-    mono_us read_at; /* when its rows, and the database's clock, had been read */
     bool goes_long;  /* it has tried the short path */
+    bool went_short; /* and was decided on it */
     bool has_lock;   /* this try has called store_await */
     bool applied;    /* the last try locked all semaphores and began to write */
     bool waits_once; /* a lock time-out before that ends the run */

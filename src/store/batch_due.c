@@ -96,7 +96,7 @@ static bool has_few_holders(const struct view *view, const struct shortfall *sho
 static enum permit_status find_ids(struct session *session, const struct shortfall *shortfalls, size_t count,
                                    struct buf *sql, uint64_t *ids, size_t *ret_count, struct view *view)
 {
-    utc_us now = lease_time(&view->clock, view->now);
+    utc_us now = view->clock.due;
     uint32_t now_s = held_due_s(now);
     buf_clear(sql);
     for (size_t i = 0; i < count; i++) {
@@ -150,7 +150,7 @@ static enum permit_status find_named(struct session *session, const struct short
     struct session_row row;
     size_t token_count, at = 0;
     enum permit_status status = PERMIT_OK;
-    utc_us now = lease_time(&view->clock, view->now);
+    utc_us now = view->clock.due;
     const struct named_slots *slots = &view->named_slots[shortfall->semaphore];
     while (status == PERMIT_OK && (token_count = due_tokens(slots, now, &at, tokens, KEYS_A_STATEMENT)) > 0) {
         buf_clear(sql);

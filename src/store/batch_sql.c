@@ -13,7 +13,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
-#include "core/lease_time.h"
+#include "core/lease_clock.h"
 #include "core/slots.h"
 #include "store/batch.h"
 #include "store/batch_guard.h"
@@ -983,22 +983,16 @@ bool batch_changes_sql(const struct changes *changes, bool locks_requests, struc
 }
 
 /*
- * Lease time T = clamp(now, tick_at, tick_at + 5 s) - offset lies between `from` and `until` if the offset is the known
- * one, now lies between the two, and tick_at neither after the end nor more than 5 s before the beginning. These are
- * comparisons of columns with constants: to compute T costs as much as another statement.
+ * Lease time clamp(now, tick_at, tick_at + 5 s) - offset, computed from the row, because each tick changes tick_at and
+ * offset.
  */
 static void lease_time_sql(const struct assumed *assumed, struct buf *sql)
 {
-    utc_us from = assumed->now + assumed->offset_us;
-    utc_us until = from + assumed->slack_us;
-    buf_printf(sql, "c.offset_us<>%lld OR SYSDATE(6) NOT BETWEEN ", (long long)assumed->offset_us);
-    sql_time(sql, from);
-    buf_append_text(sql, " AND ");
-    sql_time(sql, until);
-    buf_append_text(sql, " OR c.tick_at NOT BETWEEN ");
-    sql_time(sql, from - LEASE_TIME_LEAP_US);
-    buf_append_text(sql, " AND ");
-    sql_time(sql, until);
+    buf_printf(sql,
+               "GREATEST(LEAST(" SQL_NOW_US
+               "," SQL_US("c.tick_at") "+%lld)," SQL_US("c.tick_at") ")-c.offset_us"
+                                                                     " NOT BETWEEN %lld AND %lld",
+               LEASE_LEAP_US, (long long)assumed->now, (long long)(assumed->now + assumed->slack_us));
 }
 
 /*

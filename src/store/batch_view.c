@@ -165,7 +165,7 @@ static enum permit_status read_requests(struct session *session, struct arena *a
         view->now = row_time(&reader);
         view->clock.tick_at = row_time(&reader);
         view->clock.offset_us = row_i64(&reader);
-        view->epoch = row_u64(&reader);
+        view->clock.epoch = row_u64(&reader);
         view->grants_from = row_time(&reader);
         view->same_server = row_u64(&reader);
         if (key_count == 0 || !reader.row.columns[reader.at].data)

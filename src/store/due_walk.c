@@ -5,7 +5,7 @@
  */
 #include "store/held.h"
 #include "store/mysql_methods.h"
-#include "store/rows.h"
+#include "store/query_packet.h"
 
 /* A table in the order of the walk, and its columns. */
 struct due_source {
@@ -85,7 +85,7 @@ static void due_requests_sql(const struct due_page *page, struct buf *sql)
     behind_sql(&due_waiting, &page->after, sql);
     until_end_sql(&due_waiting, page, sql);
     buf_append_text(sql, ") w JOIN permit_request r FORCE INDEX (PRIMARY) ON r.id=w.permit_request_id AND r.state=3)"
-                         " ORDER BY 1,2,3;" ROW_CLOCK);
+                         " ORDER BY 1,2,3;" SQL_CLOCK);
 }
 
 static enum permit_status read_due_page(struct session *session, struct due_page *page, struct arena *arena)
@@ -104,7 +104,7 @@ static enum permit_status read_due_page(struct session *session, struct due_page
         request->external_id = row_bytes(&reader);
         request->due_at = row_time(&reader);
     }
-    return row_lease_clock(&reader, session, &page->ret_now);
+    return reader.broken ? PERMIT_NO_MEMORY : query_packet_time(session, &page->ret_time);
 }
 
 enum permit_status due_walk(struct session *session, struct due_page *page, struct buf *sql, struct arena *arena)

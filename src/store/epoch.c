@@ -2,7 +2,7 @@
 #include "store/epoch.h"
 
 #include "base/clock.h"
-#include "core/lease_time.h"
+#include "core/lease_clock.h"
 #include "store/rows.h"
 
 enum { SQL_MAX = 64 * 1024, ROW_MAX = 8 * 1024 };

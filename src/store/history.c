@@ -7,7 +7,7 @@
 /* ---- holders at a given time ---- */
 
 /*
- * Tokens rise with the time of their grant, except that the lease clock may step back by at most LEASE_TIME_LEAP_US at
+ * Tokens rise with the time of their grant, except that the lease clock may step back by at most LEASE_LEAP_US at
  * a failover. So a binary search over the primary key finds the first grant after `at`, with at most 64 look-ups of one
  * permit. From there the walk goes back over at most QUERY_WALK_MAX permits and checks the end of each, because an old
  * permit may have been held for any time.
@@ -52,7 +52,7 @@ static enum permit_status read_last_permit(const struct walk *walk, uint64_t tok
     struct session_row row;
     buf_init(&sql, QUERY_SQL_MAX);
     buf_append_text(&sql, "SELECT p.id,r.acquired_at>");
-    sql_time(&sql, walk->at + 2 * LEASE_TIME_LEAP_US);
+    sql_time(&sql, walk->at + 2 * LEASE_LEAP_US);
     buf_append_text(&sql, " FROM permit p FORCE INDEX (PRIMARY) LEFT JOIN permit_request r FORCE INDEX (PRIMARY)"
                           " ON r.id=p.permit_request_id WHERE p.semaphore_id=");
     buf_append_u64(&sql, walk->semaphore_id);

@@ -2,7 +2,7 @@
 /* The store on MariaDB and MySQL: a session, the packets of a batch, and the small transactions around them. */
 #include <stdlib.h>
 
-#include "core/lease_time.h"
+#include "base/map.h"
 #include "store/batch.h"
 #include "store/epoch.h"
 #include "store/held.h"
@@ -28,6 +28,7 @@ struct mysql_store {
     struct buf sql;
     struct buf identity;       /* SQL expression for the server's identity (epoch_identity_sql); set at each connect */
     struct buf identity_value; /* its value then, as SQL */
+    uint64_t identity_hash;    /* of that value */
     struct arena scratch;      /* valid during one call */
     struct queues_ahead ahead; /* of the last lock packet */
     struct buf packet;         /* of store_prepare */
@@ -74,6 +75,7 @@ static enum permit_status learn_identity(struct mysql_store *mysql)
     status = session_send_buf(mysql->session, &mysql->sql);
     if (status == PERMIT_OK && session_row(mysql->session, &row))
         sql_bytes(&mysql->identity_value, row.columns[0]);
+    mysql->identity_hash = map_hash((struct bytes){mysql->identity_value.data, mysql->identity_value.length});
     status = session_end(mysql->session, status);
     return status == PERMIT_OK && mysql->identity_value.broken ? PERMIT_NO_MEMORY : status;
 }
@@ -434,7 +436,7 @@ static enum permit_status floors(struct store *store, const uint64_t *semaphore_
 static bool read_tokens_behind(struct session *session, const struct tick *tick)
 {
     struct session_row row;
-    uint64_t least = semaphore_next_token(0, tick->ret_epoch);
+    uint64_t least = semaphore_next_token(0, tick->ret_row.clock.epoch);
     size_t safe_count = 0;
     for (size_t i = 0; i < tick->seen_count; i++)
         safe_count += tick->seen[i].next <= least;
@@ -446,13 +448,14 @@ static bool read_tokens_behind(struct session *session, const struct tick *tick)
 }
 
 /* Reads the `cluster` row, and the semaphores by primary key. */
-static enum permit_status read_tick(struct mysql_store *mysql, struct tick *tick, struct lease_clock *ret_clock,
-                                    utc_us *ret_now)
+static enum permit_status read_tick(struct store *store, struct tick *tick)
 {
+    struct mysql_store *mysql = mysql_store_of(store);
+    struct lease_row *cluster = &tick->ret_row;
     struct session_row row;
     buf_clear(&mysql->sql);
     buf_printf(&mysql->sql,
-               "SELECT " SQL_NOW_US "," SQL_US("tick_at") ",offset_us,epoch,identity=%s FROM cluster WHERE id=1;",
+               "SELECT " SQL_NOW_US "," SQL_US("tick_at") ",offset_us,epoch,ticks,identity=%s FROM cluster WHERE id=1;",
                buf_text(&mysql->identity));
     buf_append_text(&mysql->sql, "SELECT id,next_permit_id FROM semaphore FORCE INDEX (PRIMARY) WHERE id IN (0");
     for (size_t i = 0; i < tick->seen_count; i++) {
@@ -461,48 +464,42 @@ static enum permit_status read_tick(struct mysql_store *mysql, struct tick *tick
     }
     buf_append_char(&mysql->sql, ')');
     enum permit_status status = send_sql(mysql);
-    if (status == PERMIT_OK && session_row(mysql->session, &row)) {
-        *ret_now = column_i64(row.columns[0]);
-        ret_clock->tick_at = column_i64(row.columns[1]);
-        ret_clock->offset_us = column_i64(row.columns[2]);
-        tick->ret_epoch = column_u64(row.columns[3]);
-        tick->ret_same_server = column_u64(row.columns[4]) != 0;
-    }
-    if (status == PERMIT_OK)
+    if (status == PERMIT_OK && !session_row(mysql->session, &row))
+        status = PERMIT_INTERNAL; /* the migration that creates `cluster` inserts its row */
+    if (status == PERMIT_OK) {
+        tick->ret_now = column_i64(row.columns[0]);
+        cluster->clock = (struct lease_clock){.tick_at = column_i64(row.columns[1]),
+                                              .offset_us = column_i64(row.columns[2]),
+                                              .epoch = column_u64(row.columns[3])};
+        cluster->ticks = column_u64(row.columns[4]);
+        cluster->server = mysql->identity_hash;
+        tick->ret_same_server = column_u64(row.columns[5]) != 0;
         status = session_next(mysql->session);
+    }
     if (status == PERMIT_OK)
         tick->ret_tokens_behind = read_tokens_behind(mysql->session, tick);
     return session_end(mysql->session, status);
 }
 
-/* The compare-and-set on offset_us and tick_at lets one of several permitd advance the clock. */
-static enum permit_status tick(struct store *store, struct tick *tick)
+/* The compare-and-set on the whole row lets one of several permitd advance the clock, and none in another life. */
+static enum permit_status write_tick(struct store *store, const struct lease_row *read, const struct lease_row *ticked,
+                                     bool *ret_won)
 {
     struct mysql_store *mysql = mysql_store_of(store);
-    struct lease_clock before = {0};
-    utc_us now = 0;
-    tick->ret_won = tick->ret_same_server = tick->ret_tokens_behind = false;
-    tick->ret_now = 0;
-    enum permit_status status = read_tick(mysql, tick, &before, &now);
-    if (status == PERMIT_OK) {
-        tick->ret_clock = before;
-        tick->ret_now = now;
-    }
-    bool early = now >= before.tick_at && now - before.tick_at < US_PER_SECOND;
-    if (status != PERMIT_OK || !tick->ret_same_server || tick->ret_tokens_behind || early)
-        return status;
-    struct lease_clock after = lease_clock_tick(&before, now);
     buf_clear(&mysql->sql);
-    buf_append_text(&mysql->sql, "UPDATE cluster SET ticks=ticks+1,tick_at=");
-    sql_time(&mysql->sql, after.tick_at);
-    buf_printf(&mysql->sql, ",offset_us=%lld WHERE id=1 AND offset_us=%lld AND tick_at=", (long long)after.offset_us,
-               (long long)before.offset_us);
-    sql_time(&mysql->sql, before.tick_at);
-    status = send_sql(mysql);
-    tick->ret_won = status == PERMIT_OK && session_affected(mysql->session) == 1;
-    tick->ret_clock = after;
-    tick->ret_now = tick->ret_won ? now : 0;
-    return session_end(mysql->session, status);
+    buf_printf(&mysql->sql, "UPDATE cluster SET ticks=%llu,offset_us=%lld,tick_at=", (unsigned long long)ticked->ticks,
+               (long long)ticked->clock.offset_us);
+    sql_time(&mysql->sql, ticked->clock.tick_at);
+    buf_printf(&mysql->sql, " WHERE id=1 AND ticks=%llu AND offset_us=%lld AND epoch=%llu AND identity=%s AND tick_at=",
+               (unsigned long long)read->ticks, (long long)read->clock.offset_us, (unsigned long long)read->clock.epoch,
+               buf_text(&mysql->identity_value));
+    sql_time(&mysql->sql, read->clock.tick_at);
+    enum permit_status status = send_sql(mysql);
+    bool won = status == PERMIT_OK && session_affected(mysql->session) == 1;
+    status = session_end(mysql->session, status);
+    if (status == PERMIT_OK)
+        *ret_won = won;
+    return status;
 }
 
 static enum permit_status due(struct store *store, struct due_page *page, struct arena *arena)
@@ -522,7 +519,7 @@ static enum permit_status read_semaphores(struct session *session, size_t max, s
         return PERMIT_NO_MEMORY;
     while (ret_page->count < max && row_step(&reader, session))
         row_semaphore(&reader, &ret_page->rows[ret_page->count++]);
-    return row_lease_clock(&reader, session, &ret_page->now);
+    return reader.broken ? PERMIT_NO_MEMORY : PERMIT_OK;
 }
 
 static enum permit_status semaphores(struct store *store, const uint64_t *ids, size_t count, struct arena *arena,
@@ -533,7 +530,7 @@ static enum permit_status semaphores(struct store *store, const uint64_t *ids, s
     buf_append_text(&mysql->sql,
                     "SELECT " ROW_SEMAPHORE_COLUMNS " FROM semaphore s FORCE INDEX (PRIMARY) WHERE s.id IN (0,");
     sql_ids(&mysql->sql, ids, count);
-    buf_append_text(&mysql->sql, ");" ROW_CLOCK);
+    buf_append_char(&mysql->sql, ')');
     enum permit_status status = send_sql(mysql);
     if (status == PERMIT_OK)
         status = read_semaphores(mysql->session, count, arena, ret_page);
@@ -648,7 +645,8 @@ static const struct store_methods methods = {
     .rollback = rollback,
     .reserve_ids = reserve_ids,
     .floors = floors,
-    .tick = tick,
+    .read_tick = read_tick,
+    .write_tick = write_tick,
     .due = due,
     .mail = mail,
     .drop_mail = drop_mail,

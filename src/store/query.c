@@ -34,6 +34,7 @@ static enum permit_status query_take_time(struct session *session, struct query_
     time.now = row_i64(&reader);
     time.clock.tick_at = row_i64(&reader);
     time.clock.offset_us = row_i64(&reader);
+    time.clock.epoch = row_u64(&reader);
     *ret_time = time;
     return PERMIT_OK;
 }

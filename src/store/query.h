@@ -7,7 +7,7 @@
 #define STORE_QUERY_H
 
 #include "base/arena.h"
-#include "core/lease_time.h"
+#include "core/lease_clock.h"
 #include "core/request.h"
 #include "permit/status.h"
 
@@ -29,8 +29,8 @@ enum {
 
 /* The clock, read with every list; converts stored times to the database's clock. */
 struct query_time {
-    struct lease_clock clock;
-    utc_us now; /* the database's clock */
+    struct lease_clock clock; /* not judged */
+    utc_us now;               /* the database's clock */
 };
 
 struct semaphore_row {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The common parts of queries: a query is one packet with its rows and, last, the clock. Internal to query.c,
- * request_list.c, queue_list.c, fronts.c, slot_list.c, nearest.c, history.c and owners.c.
+ * request_list.c, queue_list.c, fronts.c, slot_list.c, nearest.c, history.c, due_walk.c and owners.c.
  */
 #ifndef STORE_QUERY_PACKET_H
 #define STORE_QUERY_PACKET_H
@@ -12,7 +12,7 @@
 enum { QUERY_SQL_MAX = 1 << 20 };
 
 /* The statement whose result query_packet_time reads. */
-#define SQL_CLOCK "SELECT " SQL_NOW_US "," SQL_US("tick_at") ",offset_us FROM cluster WHERE id=1"
+#define SQL_CLOCK "SELECT " SQL_NOW_US "," SQL_US("tick_at") ",offset_us,epoch FROM cluster WHERE id=1"
 
 /* SQL: the rows w of a queue with their requests r. */
 #define QUERY_QUEUE                                                                                                    \

@@ -7,7 +7,7 @@
 #include "store/mysql_methods.h"
 
 #include "base/clock.h"
-#include "core/lease_time.h"
+#include "core/lease_clock.h"
 #include "store/dialect.h"
 #include "store/rows.h"
 #include "store/sql_text.h"

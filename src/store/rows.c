@@ -2,7 +2,6 @@
 #include "store/rows.h"
 
 #include "base/clock.h"
-#include "core/lease_time.h"
 
 /* SQL_HELD as the server prints it. */
 #define ROW_HELD "9999-12-31 00:00:00.000000"
@@ -129,17 +128,4 @@ void row_permit(struct row_reader *reader, struct permit *ret_permit)
     struct bytes labels = row_bytes(reader);
     if (labels.data)
         reader->broken |= !labels_parse(labels, ret_permit->slots.count, reader->arena, &ret_permit->labels);
-}
-
-enum permit_status row_lease_clock(struct row_reader *reader, struct session *session, utc_us *ret_now)
-{
-    struct lease_clock clock;
-    enum permit_status status = session_next(session);
-    if (status == PERMIT_OK && row_step(reader, session)) {
-        utc_us now = row_time(reader);
-        clock.tick_at = row_time(reader);
-        clock.offset_us = row_i64(reader);
-        *ret_now = lease_time(&clock, now);
-    }
-    return status == PERMIT_OK && reader->broken ? PERMIT_NO_MEMORY : status;
 }

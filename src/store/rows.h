@@ -64,9 +64,4 @@ void row_request(struct row_reader *reader, struct request *ret_request);
 /* Sets wanted, ttl and wants of a request that waits. False: out of memory, or a malformed value. */
 bool row_decode_wanted(struct bytes wanted, struct arena *arena, struct request *request) MUST_CHECK;
 void row_permit(struct row_reader *reader, struct permit *ret_permit);
-
-/* A statement that reads the lease clock. */
-#define ROW_CLOCK "SELECT SYSDATE(6),tick_at,offset_us FROM cluster WHERE id=1"
-/* Steps to this statement and reads it. The reader has read the rows before it. PERMIT_NO_MEMORY if it is `broken`. */
-enum permit_status row_lease_clock(struct row_reader *reader, struct session *session, utc_us *ret_now) MUST_CHECK;
 #endif

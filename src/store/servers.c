@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "store/servers.h"
 
-#include "core/lease_time.h"
+#include "core/lease_clock.h"
 #include "store/epoch.h"
 #include "store/mysql_methods.h"
 #include "store/rows.h"
@@ -126,7 +126,7 @@ static void heartbeat_sql(const struct server_self *self, uint64_t waiting, stru
     self_sql(self, sql);
     buf_printf(
         sql,
-        " AND dead_at IS NULL;SELECT ticks,SYSDATE(6),tick_at,offset_us FROM cluster WHERE id=1;"
+        " AND dead_at IS NULL;SELECT ticks,SYSDATE(6),tick_at,offset_us,epoch FROM cluster WHERE id=1;"
         "SELECT id,ticks FROM server FORCE INDEX (server_dead) WHERE dead_at IS NULL AND id<>%llu"
         " ORDER BY ticks LIMIT %d;"
         "SELECT dead_at FROM server FORCE INDEX (server_dead) WHERE dead_at>'1970-01-01' ORDER BY dead_at LIMIT 1",
@@ -146,7 +146,7 @@ static enum permit_status next_row(struct session *session, struct row_reader *r
 static enum permit_status read_heartbeat(struct session *session, struct server_heartbeat *heartbeat)
 {
     struct row_reader reader = {.at = 0};
-    struct lease_clock clock;
+    struct query_time *time = &heartbeat->ret_time;
     enum permit_status status;
     if ((status = next_row(session, &reader)) != PERMIT_OK)
         return status;
@@ -154,10 +154,10 @@ static enum permit_status read_heartbeat(struct session *session, struct server_
     if ((status = next_row(session, &reader)) != PERMIT_OK)
         return status;
     heartbeat->ret_ticks = row_u64(&reader);
-    utc_us now = row_time(&reader);
-    clock.tick_at = row_time(&reader);
-    clock.offset_us = row_i64(&reader);
-    heartbeat->ret_now = lease_time(&clock, now);
+    time->now = row_time(&reader);
+    time->clock.tick_at = row_time(&reader);
+    time->clock.offset_us = row_i64(&reader);
+    time->clock.epoch = row_u64(&reader);
     if ((status = session_next(session)) != PERMIT_OK)
         return status;
     while (heartbeat->ret_other_count < SERVERS_OTHERS_MAX && row_step(&reader, session)) {
@@ -189,14 +189,14 @@ static enum permit_status servers_heartbeat(struct store *store, const struct se
 
 /* ---- the others ---- */
 
-static enum permit_status servers_declare_dead(struct store *store, const struct server_other *other, utc_us now,
+static enum permit_status servers_declare_dead(struct store *store, const struct server_other *other, utc_us at,
                                                bool *ret_declared)
 {
     struct session *session = session_of(store);
     struct buf sql;
     buf_init(&sql, SQL_MAX);
     buf_append_text(&sql, "UPDATE server FORCE INDEX (PRIMARY) SET dead_at=");
-    sql_time(&sql, now);
+    sql_time(&sql, at);
     buf_printf(&sql, " WHERE id=%llu AND ticks=%llu AND dead_at IS NULL", (unsigned long long)other->id,
                (unsigned long long)other->ticks);
     enum permit_status status = session_send_buf(session, &sql);

@@ -15,6 +15,7 @@
 #include "base/base.h"
 #include "core/request.h"
 #include "permit/status.h"
+#include "store/query.h"
 
 struct store;
 
@@ -46,7 +47,7 @@ struct server_heartbeat {
 
     bool ret_alive;     /* false: declared dead, or the row is gone; then nothing was written */
     uint64_t ret_ticks; /* cluster.ticks, read before the rows of the others */
-    utc_us ret_now;     /* lease clock */
+    struct query_time ret_time;
     struct server_other ret_others[SERVERS_OTHERS_MAX]; /* the furthest behind first */
     size_t ret_other_count;
     utc_us ret_oldest_death; /* lease clock; NEVER: no row of a dead permitd */
@@ -74,10 +75,10 @@ struct store_servers {
     enum permit_status (*heartbeat)(struct store *store, const struct server_self *self,
                                     struct server_heartbeat *heartbeat);
     /*
-     * Declares the permitd dead unless it has written other ticks meanwhile. `now`: lease clock. *ret_declared: this
-     * call did it.
+     * Declares the permitd dead unless it has written other ticks meanwhile. `at`: lease clock, from which PLACE_KEPT_US
+     * counts. *ret_declared: this call did it.
      */
-    enum permit_status (*declare_dead)(struct store *store, const struct server_other *other, utc_us now,
+    enum permit_status (*declare_dead)(struct store *store, const struct server_other *other, utc_us at,
                                        bool *ret_declared);
     /* Deletes at most SERVERS_OTHERS_MAX rows that were declared dead until this time of the lease clock. */
     enum permit_status (*remove_dead)(struct store *store, utc_us until);

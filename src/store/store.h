@@ -62,6 +62,7 @@
 #include "base/buf.h"
 #include "core/plan.h"
 #include "core/template.h"
+#include "store/query.h"
 
 enum { STORE_MESSAGE_SIZE = 512 };
 
@@ -158,14 +159,13 @@ struct due_page {
     size_t ret_count;
     bool ret_more;               /* positions may follow */
     struct due_position ret_end; /* if ret_more: the last position of the page */
-    utc_us ret_now;              /* lease clock */
+    struct query_time ret_time;
 };
 
 /* Rows of `semaphore`, read without locks. */
 struct semaphore_page {
     struct semaphore *rows; /* in the arena */
     size_t count;
-    utc_us now; /* lease clock */
 };
 
 /* The tokens of a semaphore that this process has seen: all below `next` may have been issued. */
@@ -180,7 +180,6 @@ struct assumed {
     uint64_t server_id; /* a permitd that is not dead; 0: none */
     utc_us now;         /* lease clock: at COMMIT it is in [now, now + slack_us] */
     int64_t slack_us;
-    int64_t offset_us;          /* of the lease clock */
     const struct bytes *absent; /* keys that no request has; at most BATCH_MAX_OPERATIONS */
     size_t absent_count;
 };
@@ -195,16 +194,14 @@ enum mismatch {
     MISMATCH_COUNT
 };
 
-/* Input and result of a clock tick. */
+/* The read of a clock tick. */
 struct tick {
     const struct tokens_seen *seen; /* compared with the rows, to detect an older copy of the database */
     size_t seen_count;              /* at most BATCH_MAX_OPERATIONS */
-    uint64_t ret_epoch;             /* epoch of the `cluster` row */
+    struct lease_row ret_row;       /* the `cluster` row */
+    utc_us ret_now;                 /* the database's clock */
     bool ret_same_server;           /* false: the server's identity is not the one in `cluster` (failover) */
     bool ret_tokens_behind;         /* a semaphore of `seen` is missing or would issue a token again: an older copy */
-    bool ret_won;                   /* this call advanced the lease clock */
-    struct lease_clock ret_clock;   /* after the call; valid if ret_now is above 0 */
-    utc_us ret_now; /* the database's clock; 0: another permitd has advanced the lease clock meanwhile */
 };
 
 /* Reason for raising the epoch. */
@@ -238,7 +235,8 @@ struct store_methods {
     enum permit_status (*rollback)(struct store *);
     enum permit_status (*reserve_ids)(struct store *, uint64_t, struct id_range *, uint64_t *);
     enum permit_status (*floors)(struct store *, const uint64_t *, size_t, uint64_t *);
-    enum permit_status (*tick)(struct store *, struct tick *);
+    enum permit_status (*read_tick)(struct store *, struct tick *);
+    enum permit_status (*write_tick)(struct store *, const struct lease_row *, const struct lease_row *, bool *);
     enum permit_status (*due)(struct store *, struct due_page *, struct arena *);
     enum permit_status (*semaphores)(struct store *, const uint64_t *, size_t, struct arena *, struct semaphore_page *);
     enum permit_status (*mail)(struct store *, uint64_t, uint64_t, size_t, struct arena *, uint64_t **, size_t *);
@@ -469,15 +467,19 @@ static inline enum permit_status store_drop_mail(struct store *store, uint64_t s
     return store->methods->drop_mail(store, server_id, request_ids, count);
 }
 
-/*
- * Checks whether the database is another server or an older copy. If it is neither, and the last tick is at least one
- * second old (or the database's clock has stepped back), advances the lease clock by compare-and-set: one of several
- * permitd wins, and adds 1 to cluster.ticks (servers.h).
- */
-static inline enum permit_status store_tick(struct store *store, struct tick *tick)
+/* Reads the lease clock, and finds whether the database is another server or an older copy. */
+static inline enum permit_status store_read_tick(struct store *store, struct tick *tick)
 {
     assert(!store->in_batch && tick->seen_count <= BATCH_MAX_OPERATIONS);
-    return store->methods->tick(store, tick);
+    return store->methods->read_tick(store, tick);
+}
+
+/* Writes the row after a tick, unless the row is no longer as it was read: one of several permitd wins. */
+static inline enum permit_status store_write_tick(struct store *store, const struct lease_row *read,
+                                                  const struct lease_row *ticked, bool *ret_won)
+{
+    assert(!store->in_batch && ticked->ticks == read->ticks + 1);
+    return store->methods->write_tick(store, read, ticked, ret_won);
 }
 
 /* Reads a page of held and waiting requests by the second of their deadlines, without locks. */

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Clock tick. Every 500 ms the task advances the lease clock, checks for a failover, refreshes floors, times out overdue
- * operations, and deletes rows of `held` without bits: last, because that may take long. Every 5 s it repeats the safety
- * check of the server (P14).
+ * Clock tick. Every 500 ms the task reads the lease clock, advances it about once a second, checks for a failover,
+ * refreshes floors, and times out overdue operations. Every 5 s it repeats the safety check of the server (P14).
  */
 #include <stdio.h>
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/uuid.h"
 #include "engine/failover.h"
-#include "engine/short_path.h"
+#include "engine/served_time.h"
 #include "tasks/tasks.h"
 
-enum { TICK_MS = 500, SAFETY_CHECK_MS = 5000, FLOORS_PER_TICK = 500, TOKENS_PER_TICK = 50 };
+enum { TICK_MS = 500, JITTER_MS = 100, SAFETY_CHECK_MS = 5000, FLOORS_PER_TICK = 500, TOKENS_PER_TICK = 50 };
 
 /* Reads the stale floors of the most recently used semaphores. A floor never falls. After a failure they stay stale. */
 static void refresh_floors(struct engine *engine, struct store *store)
@@ -90,21 +90,43 @@ static void set_refusal(struct engine *engine, const char *refusal)
 
 /* ---- the task ---- */
 
-/* Advances the lease clock. After a failover it also raises the epoch, which starts the hold. */
+/*
+ * Reads the lease clock, and advances it if it is time and no other permitd does. After a failover it raises the epoch
+ * instead, which starts the hold.
+ */
 static enum permit_status tick(struct task *task)
 {
     struct engine *engine = task->engine;
     struct tokens_seen seen[TOKENS_PER_TICK];
     struct tick tick = {.seen = seen, .seen_count = failover_tokens_seen(engine, seen, TOKENS_PER_TICK)};
-    enum permit_status status = store_tick(task->store, &tick);
-    short_path_tick(engine, &tick, clock_mono());
-    if (tick.ret_won)
+    struct lease_row ticked;
+    bool won = false;
+    boot_us asked_at = clock_boot();
+    enum permit_status status = store_read_tick(task->store, &tick);
+    boot_us answered_at = clock_boot();
+    if (status != PERMIT_OK)
+        return status;
+    if (!tick.ret_same_server)
+        return failover_run(engine, task->store, EPOCH_SERVER, tick.ret_row.clock.epoch);
+    if (tick.ret_tokens_behind)
+        return failover_run(engine, task->store, EPOCH_TOKENS, tick.ret_row.clock.epoch);
+    if (!served_time_read(engine, &tick, asked_at, answered_at, &ticked))
+        return PERMIT_OK;
+    status = store_write_tick(task->store, &tick.ret_row, &ticked, &won);
+    if (status == PERMIT_OK && won) {
+        served_time_won(engine, &ticked, clock_boot());
         atomic_store(&engine->tick_won_at, clock_mono());
-    if (status == PERMIT_OK && !tick.ret_same_server)
-        return failover_run(engine, task->store, EPOCH_SERVER, tick.ret_epoch);
-    if (status == PERMIT_OK && tick.ret_tokens_behind)
-        return failover_run(engine, task->store, EPOCH_TOKENS, tick.ret_epoch);
+    }
     return status;
+}
+
+/*
+ * Returns the time from one read to the next. It varies, so that each permitd sees some ticks of another at once: what
+ * it sees late of a tick, its own clock is behind.
+ */
+static int64_t pause_us(void)
+{
+    return TICK_MS * US_PER_MS - (int64_t)(random_u64() % (JITTER_MS * US_PER_MS));
 }
 
 void clock_tick_run(struct task *task)
@@ -112,6 +134,7 @@ void clock_tick_run(struct task *task)
     struct engine *engine = task->engine;
     mono_us checked_at = 0;
     while (!task_stopping(task)) {
+        boot_us began_at = clock_boot();
         enum permit_status status = check_safety(task, &checked_at);
         set_refusal(engine, task->store->refusal);
         if (status == PERMIT_OK)
@@ -121,6 +144,6 @@ void clock_tick_run(struct task *task)
         bool up = status == PERMIT_OK || status == PERMIT_CONFLICT || status == PERMIT_LOCK_TIMEOUT;
         atomic_store(&engine->metrics.database_up, up);
         time_out_ops(engine);
-        task_sleep(task, TICK_MS * US_PER_MS);
+        task_sleep(task, began_at + pause_us() - clock_boot());
     }
 }

@@ -36,7 +36,7 @@ struct expiry_round {
     struct due_position after; /* the round continues behind it; all 0: it begins */
     utc_us next;               /* earliest deadline in this round that has not passed; NEVER: none yet */
     unsigned pages;            /* read in this round */
-    utc_us now;                /* lease clock at `now_at` */
+    utc_us now;                /* deadlines until then had passed at `now_at` */
     mono_us now_at;
 };
 
@@ -124,9 +124,12 @@ static bool read_page(struct expiry_round *round, size_t limit, struct due_page 
     if (status == PERMIT_OK)
         status = store_due(task->store, ret_page, &task->arena);
     (void)task_record_status(task, status);
-    round->now = ret_page->ret_now;
+    if (status != PERMIT_OK)
+        return false;
+    engine_judge(round->engine, &ret_page->ret_time);
+    round->now = ret_page->ret_time.clock.due;
     round->now_at = clock_mono();
-    return status == PERMIT_OK;
+    return true;
 }
 
 static void begin_round(struct expiry_round *round)
@@ -155,21 +158,21 @@ static utc_us expire_page(struct expiry_round *round, const struct due_page *pag
         const struct due_request *request = &page->ret_requests[i];
         if (i > 0 && memcmp(&request->position, &request[-1].position, sizeof request->position) != 0)
             round->after = request[-1].position; /* all requests there are submitted, or not due */
-        if (request->due_at > page->ret_now - delay)
+        if (request->due_at > round->now - delay)
             round->next = min_i64(round->next, request->due_at);
         else if (!is_paused(round->engine, request->external_id) &&
                  !expiry_submit(round->engine, request->external_id, END_EXPIRED))
-            return page->ret_now + REFUSED_PAUSE_MS * US_PER_MS;
+            return round->now + REFUSED_PAUSE_MS * US_PER_MS;
     }
     round->pages++;
-    if (page->ret_more && position_time(&page->ret_end) <= page->ret_now - delay) {
+    if (page->ret_more && position_time(&page->ret_end) <= round->now - delay) {
         round->after = page->ret_end;
-        return page->ret_now;
+        return round->now;
     }
     utc_us next = page->ret_more ? min_i64(round->next, position_time(&page->ret_end)) : round->next;
     int64_t pause_us = round->pages > 1 ? LONG_ROUND_PAUSE_MS * US_PER_MS : 1;
     begin_round(round);
-    return next == NEVER ? NEVER : max_i64(next + delay, page->ret_now + pause_us);
+    return next == NEVER ? NEVER : max_i64(next + delay, round->now + pause_us);
 }
 
 /* Runs one page. Reads the first position alone before, unless more may be due: most rounds find nothing due. */
@@ -178,7 +181,7 @@ static utc_us expire_due(struct expiry_round *round)
     struct due_page page;
     if (!round->more && !read_page(round, 1, &page))
         return NEVER;
-    bool due = round->more || (page.ret_more && position_time(&page.ret_end) <= page.ret_now);
+    bool due = round->more || (page.ret_more && position_time(&page.ret_end) <= round->now);
     if (due && !read_page(round, PAGE, &page))
         return NEVER;
     return expire_page(round, &page);

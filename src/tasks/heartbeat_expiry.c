@@ -202,7 +202,9 @@ static void expire_heartbeats(struct owners *owners)
     enum permit_status status = task_connect(owners->task);
     if (status == PERMIT_OK)
         status = owners->store->queries->clock(owners->store, &time);
-    utc_us now = status == PERMIT_OK ? lease_time(&time.clock, time.now) : 0;
+    if (status == PERMIT_OK)
+        engine_judge(owners->engine, &time);
+    utc_us now = status == PERMIT_OK ? time.clock.due : 0;
     if (status == PERMIT_OK && !owners->task->failing && clock_mono() >= owners->lapse_from)
         status = lapse_due(owners, now, &wait_us);
     if (status == PERMIT_OK)

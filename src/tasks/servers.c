@@ -9,6 +9,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "engine/state.h"
 #include "engine/waitlist.h"
@@ -71,7 +72,7 @@ static enum permit_status declare_dead(struct store *store, const struct server_
         const struct server_other *other = &heartbeat->ret_others[i];
         bool declared = false;
         if (is_dead(other, heartbeat))
-            status = store->servers->declare_dead(store, other, heartbeat->ret_now, &declared);
+            status = store->servers->declare_dead(store, other, heartbeat->ret_time.clock.from, &declared);
         if (declared)
             log_id(LOG_WARN, "another permitd is dead", other->id);
     }
@@ -116,8 +117,9 @@ static enum permit_status heartbeat(struct membership *membership)
         set_self(membership, (struct server_self){0});
         return join(membership);
     }
+    engine_judge(task->engine, &heartbeat.ret_time);
     status = declare_dead(task->store, &heartbeat);
-    utc_us until = heartbeat.ret_now - PLACE_KEPT_US;
+    utc_us until = heartbeat.ret_time.clock.due - PLACE_KEPT_US;
     if (status == PERMIT_OK && heartbeat.ret_oldest_death <= until)
         status = bury(membership, until);
     return status;
@@ -132,16 +134,19 @@ static void leave(struct membership *membership)
     set_self(membership, (struct server_self){0});
 }
 
+/* The time to the next heartbeat counts from the sending of this one: the others count ticks since its ticks. */
 void servers_run(struct task *task)
 {
     struct membership membership = {.task = task};
     enum permit_status status = PERMIT_OK;
     while (!task_stopping(task)) {
+        boot_us sent_at = clock_boot();
         status = task_connect(task);
         if (status == PERMIT_OK)
             status = membership.self.id ? heartbeat(&membership) : join(&membership);
         (void)task_record_status(task, status);
-        task_sleep(task, (status == PERMIT_OK && membership.self.id ? HEARTBEAT_MS : RETRY_MS) * US_PER_MS);
+        int64_t interval_ms = status == PERMIT_OK && membership.self.id ? HEARTBEAT_MS : RETRY_MS;
+        task_sleep(task, sent_at + interval_ms * US_PER_MS - clock_boot());
     }
     if (status == PERMIT_OK && membership.self.id)
         leave(&membership);

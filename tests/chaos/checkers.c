@@ -28,13 +28,7 @@ void facts_add_leap(struct facts *facts, int64_t at_us, int64_t served_us)
 /* The earliest end of a lease that was requested at `sent_us`. */
 static int64_t lease_end(const struct facts *facts, int64_t sent_us, int64_t lease_us)
 {
-    int64_t end = sent_us + lease_us;
-    for (size_t i = 0; i < facts->leap_count; i++) {
-        int64_t leap = facts->leaps[i].at_us;
-        if (leap >= sent_us && leap <= end)
-            end = end - LEAP_TAKES_US > leap ? end - LEAP_TAKES_US : leap;
-    }
-    return end;
+    return sent_us + (lease_us > facts->early_us ? lease_us - facts->early_us : 0);
 }
 
 static int64_t later(int64_t a, int64_t b)

@@ -15,7 +15,7 @@ enum { MESSAGE_SIZE = 384 };
 
 enum { LEAPS_MAX = 256 };
 
-/* A jump of the database's clock. It may shorten every lease held at that time by LEAP_TAKES_US. */
+/* A jump of the database's clock. */
 struct leap {
     int64_t at_us;     /* clock of the clients */
     int64_t served_us; /* lease clock just before the jump */
@@ -26,9 +26,12 @@ struct facts {
     size_t count;
     struct leap leaps[LEAPS_MAX];
     size_t leap_count;
+    int64_t early_us; /* P8: a lease may end this much early */
 };
 
-#define LEAP_TAKES_US 5000000 /* P8 */
+/* P8: facts.early_us if permitd are stopped or answers lost, and else. */
+#define EARLY_US       5000000
+#define EARLY_QUIET_US 1000000
 
 /* Not thread-safe. Ends the process if there are more than LEAPS_MAX. */
 void facts_add_leap(struct facts *facts, int64_t at_us, int64_t served_us);

@@ -8,7 +8,7 @@
 
 #include <stdio.h>
 
-enum { CLIENTS = 64, SECONDS = 20, SECONDS_FULL = 300, TTL_LEAST_MS = 200, TTL_MOST_MS = 2000, QUIET_MS = 90000 };
+enum { CLIENTS = 64, SECONDS = 20, SECONDS_FULL = 300, TTL_LEAST_MS = 1200, TTL_MOST_MS = 3000, QUIET_MS = 90000 };
 
 static const struct semaphore_facts semaphores[] = {
     {"four", 4, true},    {"six", 6, false},    {"eight", 8, true},      {"ten", 10, false},
@@ -55,10 +55,13 @@ static void renew_some(struct caller *caller, const struct job *job)
     }
 }
 
-/* Calls at the deadline, when either outcome is right, and once more after it. */
+/*
+ * Calls at the deadline, when either outcome is right, and once more after it. Deadlines count from DUE_LATER_MS after
+ * the grant, and the clocks of the permitd differ by some 10 ms.
+ */
 static void call_at_deadline(struct caller *caller, const struct job *job)
 {
-    kit_sleep_ms((int)(job->ttl_ms - 10 + caller_random(caller, 20)));
+    kit_sleep_ms((int)(job->ttl_ms + DUE_LATER_MS - 10 + caller_random(caller, 50)));
     switch (caller_random(caller, 3)) {
     case 0: caller_renew(caller, any_permitd(caller), job); break;
     case 1: caller_acquire(caller, any_permitd(caller), job); break;
@@ -186,7 +189,8 @@ static int64_t granted_keys(const struct history *history)
 
 void ends_crowd(const struct part_options *options)
 {
-    static struct crowd crowd = {.world = {.facts = {.semaphores = semaphores, .count = SEMAPHORES}}};
+    static struct crowd crowd = {
+        .world = {.facts = {.semaphores = semaphores, .count = SEMAPHORES, .early_us = EARLY_QUIET_US}}};
     struct fixture fixture = fixture_start(3, false);
     crowd.world.seed = options->seed;
     fixture_world(&fixture, &crowd.world);

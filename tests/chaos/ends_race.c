@@ -8,7 +8,7 @@
 
 #include <stdio.h>
 
-enum { PAIRS = 8, ROUNDS = 400, ROUNDS_FULL = 10000, GRANT_MS = 60000, EDGE_US = 6000 };
+enum { PAIRS = 8, ROUNDS = 400, ROUNDS_FULL = 10000, GRANT_MS = 60000, EDGE_US = 6000, CLOCKS_US = 30000 };
 
 static struct semaphore_facts semaphores[2 * PAIRS];
 
@@ -49,15 +49,16 @@ static void hold_both(struct racer *racer)
     int64_t sent = kit_now_us();
     if (caller_acquire(caller, any_permitd(caller), &pair->both) != SAYS_HELD)
         kit_fail("race: both units were released and cannot be had");
-    pair->due_us = sent + (int64_t)pair->both.ttl_ms * 1000;
+    pair->due_us = sent + ((int64_t)pair->both.ttl_ms + DUE_LATER_MS) * 1000;
     unsigned dice = caller_random(caller, 10);
     pair->act = dice < 6 ? LEAVE : dice < 8 ? RENEW : RELEASE;
 }
 
-/* Sleeps until a random time just before or after the deadline. */
+/* Sleeps until a random time just before or after the deadline, by the clock of either permitd. */
 static void sleep_to_deadline(struct racer *racer)
 {
-    int64_t at = racer->pair->due_us - EDGE_US + caller_random(&racer->caller, 2 * EDGE_US), now = kit_now_us();
+    int64_t at = racer->pair->due_us - EDGE_US + caller_random(&racer->caller, 2 * EDGE_US + CLOCKS_US),
+            now = kit_now_us();
     if (at > now)
         kit_sleep_ms((int)((at - now) / 1000));
 }

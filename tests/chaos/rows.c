@@ -184,6 +184,11 @@ int64_t rows_lease_time(struct kit_sql *sql)
                                                                                                         "FROM cluster");
 }
 
+int64_t rows_ticked(struct kit_sql *sql)
+{
+    return kit_sql_number(sql, "SELECT " MICROSECONDS("tick_at") " - offset_us FROM cluster");
+}
+
 int64_t rows_places(struct kit_sql *sql)
 {
     return kit_sql_number(sql, "SELECT COUNT(*) FROM waiter");

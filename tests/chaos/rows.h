@@ -17,8 +17,9 @@ struct ledger rows_read(struct kit_sql *sql, const struct world *world);
 int64_t rows_places(struct kit_sql *sql);
 /* Waits until no queue has a place: every client has gone, and kept places have ended. Returns false after `ms`. */
 bool rows_await_no_places(struct kit_sql *sql, int ms);
-/* The lease clock (docs/design.md), in microseconds. */
+/* The lease clock (docs/design.md), and its value at the last tick, in microseconds. */
 int64_t rows_lease_time(struct kit_sql *sql);
+int64_t rows_ticked(struct kit_sql *sql);
 /*
  * Checks that the tables are consistent: in_use equals the units of the permits held and is within the capacity, every
  * held request has permits, slots and permits refer to each other, `held` has one bit for each held permit, in the row

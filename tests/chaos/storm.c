@@ -364,7 +364,9 @@ static _Noreturn void usage(void)
 int main(int argc, char **argv)
 {
     static struct run run = {
-        .storm.world = {.facts = {.semaphores = semaphores, .count = SEMAPHORES}, .permitd_count = 3, .faults = true},
+        .storm.world = {.facts = {.semaphores = semaphores, .count = SEMAPHORES, .early_us = EARLY_US},
+                        .permitd_count = 3,
+                        .faults = true},
         .clients = 16};
     KIT_CHECK(!pthread_mutex_init(&run.storm.fenced.mutex, NULL));
     struct world *world = &run.storm.world;

@@ -17,7 +17,7 @@ static struct job random_job(struct caller *caller)
 {
     struct job job = caller_new_job(caller);
     job_want_some(caller, &job);
-    job.ttl_ms = 500 + caller_random(caller, LEASE_MAX_MS - 500);
+    job.ttl_ms = TAKEN_MS + 500 + caller_random(caller, LEASE_MAX_MS - TAKEN_MS - 500);
     job.wait_ms = chance(caller, 30) ? 1 + caller_random(caller, chance(caller, 20) ? 1500 : 100) : 0;
     return job;
 }

@@ -61,7 +61,7 @@ static void thaw_database(struct storm *storm)
 
 #define HOUR_US 3600000000LL
 
-/* Records the time of the jump for the checkers: each may shorten a lease by 5 s (P8). */
+/* Records the time of the jump for the checkers: the times in the rows may step there. */
 static void step_clock(struct storm *storm, int64_t us)
 {
     struct kit_sql *sql = kit_sql_open(storm->database->socket, "permitd");

@@ -58,12 +58,18 @@ struct lock_set lock_set_of(struct fixture *fixture, struct operation *operation
     return set;
 }
 
+void fixture_judge(struct lease_clock *clock, utc_us now)
+{
+    clock->due = clock->from = lease_time(clock, now);
+}
+
 const struct outcome *batch_decide(struct fixture *fixture, struct operation *operation)
 {
     arena_clear(&fixture->arena);
     const struct operation *operations[] = {operation};
     struct lock_set set = lock_set_of(fixture, operation);
     MUST_OK(fixture->store, store_lock(fixture->store, &set, &fixture->arena, &fixture->view));
+    fixture_judge(&fixture->view.clock, fixture->view.now);
     struct shortfall shortfalls[WANTS_MAX + 1];
     size_t shortfall_count = plan_shortfalls(&fixture->view, operations, 1, shortfalls);
     bool more = true;

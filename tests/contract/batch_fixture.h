@@ -24,6 +24,8 @@ void fixture_open(struct fixture *fixture, struct store *store);
 void fixture_close(struct fixture *fixture);
 /* Resolves the semaphores that the operation names, and sets the ids in its wants. Valid until the next call. */
 struct lock_set lock_set_of(struct fixture *fixture, struct operation *operation);
+/* Judges a clock as if the own clock were the database's. */
+void fixture_judge(struct lease_clock *clock, utc_us now);
 /* Resolves, locks and decides, but does not write. The outcome is valid until the next call with this fixture. */
 const struct outcome *batch_decide(struct fixture *fixture, struct operation *operation);
 /* Runs all steps of a batch. */

@@ -30,10 +30,9 @@ static struct semaphore semaphore_named(struct fixture *fixture, struct bytes na
 /* The lease clock. */
 static utc_us lease_now(struct fixture *fixture)
 {
-    const uint64_t nobody = 999999;
-    struct semaphore_page page;
-    MUST_OK(fixture->store, store_semaphores(fixture->store, &nobody, 1, &fixture->arena, &page));
-    return page.now;
+    struct query_time time;
+    MUST_OK(fixture->store, fixture->store->queries->clock(fixture->store, &time));
+    return lease_time(&time.clock, time.now);
 }
 
 static void is_used(struct fixture *fixture, int64_t alpha, int64_t beta)
@@ -108,6 +107,7 @@ static void lock_goes_on_in_the_transaction_that_awaited_it(struct fixture *one,
     MUST_OK(two->store, store_rollback(two->store));
     set.goes_on = true;
     MUST_OK(one->store, store_lock(one->store, &set, &one->arena, &one->view));
+    fixture_judge(&one->view.clock, one->view.now);
     MUST(one->view.semaphore_count == 1 && one->view.semaphores[0].in_use == 1);
     const struct operation *operations[] = {&acquire};
     MUST_OK(one->store, plan_batch(&one->view, operations, 1, one->ids, &fixture_settings, &one->arena, &one->plan));
@@ -238,7 +238,7 @@ static void held_requests_are_paged_by_deadline(struct fixture *one, struct fixt
     struct due_page page = {.limit = 1};
     MUST_OK(two->store, store_due(two->store, &page, &two->arena));
     MUST(page.ret_count == 1 && bytes_equal(page.ret_requests[0].external_id, BYTES("soon")));
-    MUST(page.ret_requests[0].due_at > page.ret_now);
+    MUST(page.ret_requests[0].due_at > lease_time(&page.ret_time.clock, page.ret_time.now));
     MUST(page.ret_more);
     page.after = page.ret_end;
     MUST_OK(two->store, store_due(two->store, &page, &two->arena));
@@ -317,15 +317,15 @@ static void epoch_rises_for_the_server_that_saw_it(struct fixture *one, struct f
 {
     struct tick tick = {0};
     MUST_OK(one->store, store_raise_epoch(one->store, EPOCH_SERVER, 0, 0)); /* a new database gets its identity */
-    MUST_OK(one->store, store_tick(one->store, &tick));
+    MUST_OK(one->store, store_read_tick(one->store, &tick));
     MUST(tick.ret_same_server);
-    uint64_t epoch = tick.ret_epoch;
+    uint64_t epoch = tick.ret_row.clock.epoch;
     MUST_OK(one->store, store_raise_epoch(one->store, EPOCH_TOKENS, epoch + 1, 0)); /* another one has raised it */
-    MUST_OK(two->store, store_tick(two->store, &tick));
-    MUST(tick.ret_epoch == epoch);
+    MUST_OK(two->store, store_read_tick(two->store, &tick));
+    MUST(tick.ret_row.clock.epoch == epoch);
     MUST_OK(two->store, store_raise_epoch(two->store, EPOCH_TOKENS, epoch, 0));
-    MUST_OK(one->store, store_tick(one->store, &tick));
-    MUST(tick.ret_epoch > epoch);
+    MUST_OK(one->store, store_read_tick(one->store, &tick));
+    MUST(tick.ret_row.clock.epoch > epoch);
 }
 
 static void tick_sees_tokens_that_would_be_issued_again(struct fixture *one, struct fixture *two)
@@ -336,11 +336,43 @@ static void tick_sees_tokens_that_would_be_issued_again(struct fixture *one, str
     uint64_t token = batch_run(one, &acquire)->request->permits[0].token;
     struct tokens_seen seen = {semaphore_named(one, BYTES("beta")).id, token + 1};
     struct tick tick = {.seen = &seen, .seen_count = 1};
-    MUST_OK(two->store, store_tick(two->store, &tick));
+    MUST_OK(two->store, store_read_tick(two->store, &tick));
     MUST(!tick.ret_tokens_behind);
     seen.next = token + 2;
-    MUST_OK(two->store, store_tick(two->store, &tick));
-    MUST(tick.ret_tokens_behind && !tick.ret_won);
+    MUST_OK(two->store, store_read_tick(two->store, &tick));
+    MUST(tick.ret_tokens_behind);
+}
+
+/* Returns the row after a tick that advances the lease clock by a second. */
+static struct lease_row ticked(const struct lease_row *row)
+{
+    struct lease_row after = *row;
+    after.clock.tick_at += US_PER_SECOND;
+    after.ticks++;
+    return after;
+}
+
+static void tick_is_written_unless_the_row_has_changed(struct fixture *one, struct fixture *two)
+{
+    struct tick first = {0}, second = {0};
+    bool won;
+    MUST_OK(one->store, store_raise_epoch(one->store, EPOCH_SERVER, 0, 0));
+    MUST_OK(one->store, store_read_tick(one->store, &first));
+    MUST_OK(two->store, store_read_tick(two->store, &second));
+    MUST(first.ret_row.server && first.ret_row.server == second.ret_row.server);
+    struct lease_row after = ticked(&first.ret_row);
+    after.clock.offset_us -= 5;
+    MUST_OK(one->store, store_write_tick(one->store, &first.ret_row, &after, &won));
+    MUST(won);
+    MUST_OK(two->store, store_write_tick(two->store, &second.ret_row, &after, &won));
+    MUST(!won);
+    MUST_OK(two->store, store_read_tick(two->store, &second));
+    MUST(second.ret_row.ticks == after.ticks && second.ret_row.clock.tick_at == after.clock.tick_at &&
+         second.ret_row.clock.offset_us == after.clock.offset_us);
+    MUST_OK(one->store, store_raise_epoch(one->store, EPOCH_TOKENS, second.ret_row.clock.epoch, 0));
+    after = ticked(&second.ret_row);
+    MUST_OK(two->store, store_write_tick(two->store, &second.ret_row, &after, &won));
+    MUST(!won); /* it was read in another epoch */
 }
 
 static void servers_join_live_and_leave(struct fixture *one, struct fixture *two)
@@ -359,9 +391,10 @@ static void servers_join_live_and_leave(struct fixture *one, struct fixture *two
     MUST(heartbeat.ret_alive && heartbeat.ret_other_count == 1 && heartbeat.ret_others[0].id == second.id);
     struct server_other other = heartbeat.ret_others[0];
     other.ticks++; /* it has written others since they were read */
-    MUST_OK(one->store, servers->declare_dead(one->store, &other, heartbeat.ret_now, &declared));
+    utc_us now = lease_time(&heartbeat.ret_time.clock, heartbeat.ret_time.now);
+    MUST_OK(one->store, servers->declare_dead(one->store, &other, now, &declared));
     MUST(!declared);
-    MUST_OK(one->store, servers->remove_dead(one->store, heartbeat.ret_now));
+    MUST_OK(one->store, servers->remove_dead(one->store, now));
     MUST_OK(two->store, servers->list(two->store, &two->arena, &rows, &count));
     MUST(count == 2 && rows[0].id == first.id && rows[0].alive && rows[1].id == second.id && rows[1].alive);
     MUST_OK(one->store, servers->leave(one->store, &first));
@@ -1139,6 +1172,7 @@ const struct contract_case contract_cases[] = {
     {"tasks_find_nothing_to_do", tasks_find_nothing_to_do},
     {"epoch_rises_for_the_server_that_saw_it", epoch_rises_for_the_server_that_saw_it},
     {"tick_sees_tokens_that_would_be_issued_again", tick_sees_tokens_that_would_be_issued_again},
+    {"tick_is_written_unless_the_row_has_changed", tick_is_written_unless_the_row_has_changed},
     {"servers_join_live_and_leave", servers_join_live_and_leave},
     {"waiting_request_is_read_with_its_wants", waiting_request_is_read_with_its_wants},
     {"queue_is_read_in_order_without_kept_places", queue_is_read_in_order_without_kept_places},
@@ -1170,6 +1204,7 @@ const struct contract_case contract_cases[] = {
     {"cached_batch_with_a_used_key_changes_nothing", cached_batch_with_a_used_key_changes_nothing},
     {"cached_batch_proves_that_keys_are_absent", cached_batch_proves_that_keys_are_absent},
     {"cached_batch_proves_the_time_and_the_epoch", cached_batch_proves_the_time_and_the_epoch},
+    {"cached_batch_is_not_stopped_by_a_tick", cached_batch_is_not_stopped_by_a_tick},
     {"cached_batch_proves_that_its_permitd_lives", cached_batch_proves_that_its_permitd_lives},
     {"cached_batch_does_not_wait_for_a_request_that_it_expires",
      cached_batch_does_not_wait_for_a_request_that_it_expires},

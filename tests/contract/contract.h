@@ -33,6 +33,7 @@ void cached_batch_of_two_semaphores_needs_both_versions(struct fixture *one, str
 void cached_batch_with_a_used_key_changes_nothing(struct fixture *one, struct fixture *two);
 void cached_batch_proves_that_keys_are_absent(struct fixture *one, struct fixture *two);
 void cached_batch_proves_the_time_and_the_epoch(struct fixture *one, struct fixture *two);
+void cached_batch_is_not_stopped_by_a_tick(struct fixture *one, struct fixture *two);
 void cached_batch_proves_that_its_permitd_lives(struct fixture *one, struct fixture *two);
 void cached_batch_does_not_wait_for_a_request_that_it_expires(struct fixture *one, struct fixture *two);
 

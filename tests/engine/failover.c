@@ -116,9 +116,8 @@ static struct view view_now(struct arena *arena)
         .named_slots = arena_array(arena, 1, sizeof *view.named_slots),
         .next_due = arena_array(arena, 1, sizeof *view.next_due),
         .semaphore_count = 1,
-        .clock = {.tick_at = US_PER_SECOND},
+        .clock = {.tick_at = US_PER_SECOND, .epoch = script.epoch},
         .now = US_PER_SECOND,
-        .epoch = script.epoch,
         .same_server = script.same_server,
     };
     view.semaphores[0] = script.semaphore;
@@ -202,12 +201,13 @@ static enum permit_status floors(struct store *store, const uint64_t *ids, size_
     return PERMIT_OK;
 }
 
-static enum permit_status tick(struct store *store, struct tick *tick)
+static enum permit_status read_tick(struct store *store, struct tick *tick)
 {
     (void)store;
     change_begin();
     script.ticks++;
-    tick->ret_epoch = script.epoch;
+    tick->ret_row = (struct lease_row){.clock = {.tick_at = US_PER_SECOND, .epoch = script.epoch}};
+    tick->ret_now = US_PER_SECOND;
     tick->ret_same_server = script.same_server;
     for (size_t i = 0; i < tick->seen_count; i++) {
         cr_assert_eq(tick->seen[i].semaphore_id, script.semaphore.id);
@@ -215,6 +215,14 @@ static enum permit_status tick(struct store *store, struct tick *tick)
             semaphore_next_token(script.semaphore.next_permit_id, script.epoch) < tick->seen[i].next;
     }
     change_end();
+    return PERMIT_OK;
+}
+
+static enum permit_status write_tick(struct store *store, const struct lease_row *read, const struct lease_row *ticked,
+                                     bool *ret_won)
+{
+    (void)store, (void)read, (void)ticked;
+    *ret_won = false; /* another permitd is always first */
     return PERMIT_OK;
 }
 
@@ -229,7 +237,8 @@ static enum permit_status due(struct store *store, struct due_page *page, struct
     page->ret_more = script.has_page && first;
     page->ret_count = page->ret_more;
     page->ret_end = later.position;
-    page->ret_now = US_PER_SECOND;
+    page->ret_time =
+        (struct query_time){.clock = {.tick_at = US_PER_SECOND, .epoch = script.epoch}, .now = US_PER_SECOND};
     script.first_pages += page->ret_more && page->limit > 1 && script.last_pages == 0;
     script.last_pages += script.has_page && !first;
     change_end();
@@ -240,7 +249,7 @@ static enum permit_status semaphores(struct store *store, const uint64_t *ids, s
                                      struct semaphore_page *ret_page)
 {
     (void)store, (void)ids, (void)count, (void)arena;
-    *ret_page = (struct semaphore_page){.now = US_PER_SECOND};
+    *ret_page = (struct semaphore_page){0};
     return PERMIT_OK;
 }
 
@@ -278,7 +287,8 @@ static const struct store_methods methods = {
     .rollback = do_nothing,
     .reserve_ids = reserve_ids,
     .floors = floors,
-    .tick = tick,
+    .read_tick = read_tick,
+    .write_tick = write_tick,
     .due = due,
     .semaphores = semaphores,
     .raise_epoch = raise_epoch,

@@ -6,11 +6,14 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "engine/state.h"
 #include "engine/task.h"
 #include "fixture.h"
 
 enum { BATCH = 3, OPS_MAX = 5, SEMAPHORES = 3, LOCKS_MAX = 16, IDS = 100000 };
+
+#define START (3600 * (utc_us)US_PER_SECOND)
 
 static struct engine engine;
 static struct task task;
@@ -23,6 +26,9 @@ static struct script {
     void (*awaited)(void);          /* called while store_await has the lock */
     enum permit_status await_fails; /* how the next call of store_await fails; PERMIT_OK: it does not */
     unsigned lost_after_ms;         /* the next call of store_lock loses the session after this time; 0: it does not */
+    unsigned answered_after_ms;     /* the next call of store_lock answers after this time */
+    utc_us now;                     /* the clock that store_lock reads */
+    utc_us assumed;                 /* lease time of the last batch in one packet */
     size_t ahead[SEMAPHORES];       /* waiters that the last call may read with the locks, of each semaphore */
     size_t unlocked;                /* semaphores that were locked in the database while no batch held their pre-lock */
     size_t most_writes;             /* a packet with more requests, or with the key `large`, is too large; 0: none is */
@@ -113,6 +119,12 @@ static enum permit_status read_due(struct store *store, const struct shortfall *
     return PERMIT_OK;
 }
 
+static void pass(unsigned ms)
+{
+    const struct timespec time = {.tv_sec = ms / MS_PER_SECOND, .tv_nsec = ms % MS_PER_SECOND * 1000000};
+    nanosleep(&time, NULL);
+}
+
 static enum permit_status lock(struct store *store, const struct lock_set *set, struct arena *arena,
                                struct view *ret_view)
 {
@@ -122,9 +134,8 @@ static enum permit_status lock(struct store *store, const struct lock_set *set, 
         .free_slots = arena_array(arena, SEMAPHORES, sizeof *view.free_slots),
         .named_slots = arena_array(arena, SEMAPHORES, sizeof *view.named_slots),
         .next_due = arena_array(arena, SEMAPHORES, sizeof *view.next_due),
-        .clock = {.tick_at = US_PER_SECOND},
-        .now = US_PER_SECOND,
-        .epoch = 1,
+        .clock = {.tick_at = script.now, .epoch = 1},
+        .now = script.now,
         .same_server = true,
     };
     cr_assert_lt(script.locks++, LOCKS_MAX);
@@ -143,10 +154,10 @@ static enum permit_status lock(struct store *store, const struct lock_set *set, 
     for (size_t i = 0; script.held && !script.stays_held && i < set->key_count; i++)
         if (bytes_equal(set->keys[i], BYTES("h1")))
             add_holder(1, arena, &view);
+    pass(script.answered_after_ms);
+    script.answered_after_ms = 0;
     if (script.lost_after_ms) {
-        struct timespec time = {.tv_sec = script.lost_after_ms / MS_PER_SECOND,
-                                .tv_nsec = script.lost_after_ms % MS_PER_SECOND * 1000000};
-        nanosleep(&time, NULL);
+        pass(script.lost_after_ms);
         script.lost_after_ms = 0;
         return PERMIT_DATABASE_LOST;
     }
@@ -201,6 +212,14 @@ static enum permit_status resolve(struct store *store, struct resolve *what, str
     return PERMIT_OK;
 }
 
+static enum permit_status commit_cached(struct store *store, const struct changes *changes,
+                                        const struct assumed *assumed, enum mismatch *ret_mismatch)
+{
+    (void)store, (void)changes, (void)ret_mismatch;
+    script.assumed = assumed->now;
+    return PERMIT_OK;
+}
+
 static enum permit_status floors(struct store *store, const uint64_t *semaphore_ids, size_t count, uint64_t *ret_floors)
 {
     (void)store, (void)semaphore_ids;
@@ -232,6 +251,7 @@ static const struct store_methods methods = {.reconnect = succeed,
                                              .floors = floors,
                                              .prepare = prepare,
                                              .apply = apply,
+                                             .commit_cached = commit_cached,
                                              .rollback = succeed};
 static struct store store = {.methods = &methods, .message = ""};
 
@@ -239,7 +259,7 @@ static struct store store = {.methods = &methods, .message = ""};
 
 static void begin(void)
 {
-    script = (struct script){.timeouts = "", .asked = BATCH};
+    script = (struct script){.timeouts = "", .asked = BATCH, .now = START};
     engine = (struct engine){.settings = {.request_timeout_ms = 10000, .plan = {.retention_us = US_PER_SECOND}}};
     pthread_mutex_init(&engine.mutex, NULL);
     pthread_cond_init(&engine.work, NULL);
@@ -545,4 +565,66 @@ Test(worker, batch_that_loses_the_connection_while_it_waits_for_a_shared_lock_tr
 Test(worker, batch_in_a_deadlock_at_a_shared_lock_tries_again)
 {
     fail_to_await(PERMIT_CONFLICT);
+}
+
+/* ---- the lease clock ---- */
+
+/* A tick was read, as late as can be: the time that this test takes does not matter. */
+static void read_tick(void)
+{
+    const struct lease_row row = {.clock = {.tick_at = START, .epoch = 1}};
+    boot_us late = clock_boot() + 3600 * (int64_t)US_PER_SECOND;
+    own_clock_read(&engine.own_clock, &row, late, late);
+}
+
+/* Runs one acquire alone. */
+static void run_one(const char *key, const char *semaphore)
+{
+    script.asked = script.decided + 1;
+    atomic_store(&engine.stopping, false);
+    ask(script.decided, key, semaphore);
+    worker_run(&task);
+}
+
+/* Caches c with one batch, and returns the lease time of the next one, which is one packet. */
+static utc_us run_on_copies(void)
+{
+    engine.settings.short_path = true;
+    read_tick();
+    run_one("k1", "c");
+    run_one("k2", "c");
+    cr_assert_str_eq(script.locked, "c", "the second batch is one packet: %s", script.locked);
+    cr_assert_geq(script.assumed, START);
+    return script.assumed;
+}
+
+/* A later token would be granted earlier. */
+Test(worker, slow_answer_does_not_take_the_lease_clock_back)
+{
+    utc_us before = run_on_copies();
+    script.now = before - 50 * US_PER_MS;
+    run_one("k3", "a");
+    run_one("k4", "c");
+    cr_assert_str_eq(script.locked, "c a", "%s", script.locked);
+    cr_assert_geq(script.assumed, before);
+}
+
+Test(worker, very_slow_answer_is_not_taken_for_a_step_of_the_clock)
+{
+    utc_us before = run_on_copies();
+    script.now = before - 200 * US_PER_MS;
+    script.answered_after_ms = 200;
+    run_one("k3", "a");
+    run_one("k4", "c"); /* in one packet, or not: the clock is known badly */
+    cr_assert_geq(script.assumed, before);
+}
+
+Test(worker, step_back_of_the_clock_takes_the_lease_clock_back)
+{
+    utc_us before = run_on_copies();
+    script.now = before - START;
+    run_one("k3", "a");
+    run_one("k4", "c");
+    cr_assert_str_eq(script.locked, "c a", "%s", script.locked);
+    cr_assert_lt(script.assumed, before);
 }

@@ -262,7 +262,7 @@ struct story *story_begin(void)
         if ((size_t)dice_between(1, (int64_t)left) <= wants - story->want_count)
             choose_want(story, candidates[i]);
     story->ttl = (struct ttl){dice_once_in(12) ? TTL_UNLIMITED : TTL_DURATION,
-                              dice_between(200, dice_once_in(4) ? 2000 : TTL_MAX_MS)};
+                              dice_between(200, dice_once_in(4) ? 2000 : profile.ttl_max_ms)};
     memcpy(story->digest, &world.keys, sizeof world.keys);
     return story;
 }
@@ -332,7 +332,7 @@ static struct call *make_call(struct story *story, int process, int64_t *ret_wai
     case RENEW:
         call = call_new(process, story, OP_RENEW);
         if (dice_once_in(2))
-            call->operation.ttl = (struct ttl){TTL_DURATION, dice_between(200, TTL_MAX_MS)};
+            call->operation.ttl = (struct ttl){TTL_DURATION, dice_between(200, profile.ttl_max_ms)};
         return call;
     case CONFIRM:
         call = call_new(process, story, OP_CONFIRM);

@@ -93,7 +93,28 @@ void database_begin(void)
 
 utc_us database_now(void)
 {
-    return SIM_WALL_BASE + sim_now() + database.skew_us;
+    if (sim_now() < database.frozen_until)
+        return database.frozen_at;
+    int64_t slewed_us = (sim_now() - database.slewed_at) * database.per_million / 1000000;
+    return SIM_WALL_BASE + sim_now() + database.skew_us + slewed_us;
+}
+
+void database_step(int64_t by_us)
+{
+    database.skew_us += by_us;
+}
+
+void database_freeze(int64_t for_us)
+{
+    database.frozen_at = database_now();
+    database.frozen_until = sim_now() + for_us;
+}
+
+void database_slew(int64_t per_million)
+{
+    database.skew_us += (sim_now() - database.slewed_at) * database.per_million / 1000000;
+    database.slewed_at = sim_now();
+    database.per_million = per_million;
 }
 
 struct db_semaphore *database_add_name(const char *name)
@@ -1099,7 +1120,9 @@ void database_fail_over(int64_t tail_us, int64_t skew_us)
 {
     database.failovers++;
     database.server++;
+    database_slew(0);
     database.skew_us = skew_us;
+    database.frozen_until = 0;
     undo_since(database.durable_lsn, sim_now() - tail_us, true);
     database.durable_lsn = database.lsn;
     end_sessions();

@@ -146,7 +146,6 @@ struct db_mail {
 /* The values that exist once. */
 struct globals {
     uint64_t identity; /* identity of the server that last served; 0: none */
-    uint64_t epoch;
     struct lease_clock clock;
     utc_us grants_from;
     uint64_t next_id;
@@ -176,8 +175,8 @@ struct transaction {
     int process;      /* that has begun it */
     mono_us began_at; /* before its locks */
     mono_us read_at;  /* when it read the clock used by its plan */
-    utc_us read_time; /* lease clock at that time */
-    int64_t jumps;    /* oracle_jumps_over() at that time */
+    utc_us read_time; /* lease clock at that time, by the database's clock */
+    utc_us read_tick; /* the same at the last tick */
     uint64_t lsn;     /* of its commit */
 };
 
@@ -198,7 +197,11 @@ extern struct database {
     uint64_t start;       /* incremented by each crash or failover; older sessions are lost */
     mono_us served_since; /* when `cluster` got its first server */
     bool down;
-    int64_t skew_us; /* of the server's clock */
+    /* The server's clock: its difference from the true one (sim_now), and by how much it is too fast since slewed_at. */
+    int64_t skew_us, per_million;
+    mono_us slewed_at;
+    mono_us frozen_until; /* it stands still until then, at frozen_at */
+    utc_us frozen_at;
     uint64_t lsn, durable_lsn;
     uint64_t commits, crashes, failovers, undone;
     mono_us committed_at; /* last commit of a batch, or of an operator */
@@ -222,7 +225,12 @@ uint64_t database_count_slots(void);
 struct db_key *database_key(struct bytes external_id);
 struct db_semaphore *database_semaphore(uint64_t id);
 struct db_semaphore *database_semaphore_named(struct bytes name);
+/* The server's clock. */
 utc_us database_now(void);
+/* Steps it, lets it stand still, or changes its rate. */
+void database_step(int64_t by_us);
+void database_freeze(int64_t for_us);
+void database_slew(int64_t per_million);
 static inline bool row_is_held(const struct request_row *row)
 {
     return row->exists && row->request.state == REQUEST_ACQUIRED;

@@ -192,7 +192,6 @@ static void read_clock(struct view *view)
 {
     view->now = database_now();
     view->clock = database.globals.clock;
-    view->epoch = database.globals.epoch;
     view->grants_from = database.globals.grants_from;
     view->same_server = database.globals.identity == database.server;
 }
@@ -276,7 +275,7 @@ enum permit_status fake_batch_lock(struct store *store, const struct lock_set *s
     read_clock(&view);
     fake->transaction->read_at = sim_now();
     fake->transaction->read_time = lease_time(&view.clock, view.now);
-    fake->transaction->jumps = oracle_jumps_over();
+    fake->transaction->read_tick = lease_ticked(&view.clock);
     status = call_leave(fake);
     if (status == PERMIT_OK)
         *ret_view = view;
@@ -345,7 +344,7 @@ enum permit_status fake_batch_read_due(struct store *store, const struct shortfa
     enum permit_status status = call_enter(fake);
     if (status != PERMIT_OK)
         return status;
-    utc_us now = lease_time(&view->clock, view->now);
+    utc_us now = view->clock.due;
     struct request *all = arena_array(arena, view->request_count + database.held_count, sizeof *all);
     if (view->request_count)
         memcpy(all, view->requests, view->request_count * sizeof *all);
@@ -736,9 +735,8 @@ static bool guard_holds(const struct assumed *assumed)
     utc_us now = lease_time(&database.globals.clock, database_now());
     if (assumed->server_id && !is_not_dead(assumed->server_id))
         return false;
-    return database.globals.identity == database.server && database.globals.epoch == assumed->epoch &&
-           database.globals.clock.offset_us == assumed->offset_us && now >= assumed->now &&
-           now <= assumed->now + assumed->slack_us;
+    return database.globals.identity == database.server && database.globals.clock.epoch == assumed->epoch &&
+           now >= assumed->now && now <= assumed->now + assumed->slack_us;
 }
 
 static enum permit_status write_assumed(struct fake_store *fake, const struct changes *changes,
@@ -787,7 +785,7 @@ enum permit_status fake_batch_commit_cached(struct store *store, const struct ch
         return call_lose(fake, false);
     fake->transaction->read_at = sim_now();
     fake->transaction->read_time = assumed->now;
-    fake->transaction->jumps = oracle_jumps_over();
+    fake->transaction->read_tick = lease_ticked(&database.globals.clock);
     if (status == PERMIT_OK)
         status = call_random_error(fake);
     database.mismatches += *ret_mismatch != MISMATCH_NONE;

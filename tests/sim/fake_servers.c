@@ -29,7 +29,7 @@ static enum permit_status join(struct store *store, struct bytes address, struct
         return call_leave(fake);
     }
     struct globals globals = database.globals;
-    uint64_t least = globals.epoch * 1024;
+    uint64_t least = globals.clock.epoch * 1024;
     uint64_t id = globals.next_server_id > least ? globals.next_server_id : least;
     globals.next_server_id = id + 1;
     (void)database_commit_globals(&globals);
@@ -61,7 +61,7 @@ static enum permit_status heartbeat(struct store *store, const struct server_sel
         heartbeat->ret_alive = true;
     }
     heartbeat->ret_ticks = database.globals.ticks;
-    heartbeat->ret_now = served_now();
+    heartbeat->ret_time = (struct query_time){.clock = database.globals.clock, .now = database_now()};
     heartbeat->ret_oldest_death = NEVER;
     for (size_t i = 0; i < SERVERS_MAX; i++) {
         const struct db_server_row *row = &database.servers[i].row;
@@ -77,7 +77,7 @@ static enum permit_status heartbeat(struct store *store, const struct server_sel
     return status;
 }
 
-static enum permit_status declare_dead(struct store *store, const struct server_other *other, utc_us now,
+static enum permit_status declare_dead(struct store *store, const struct server_other *other, utc_us at,
                                        bool *ret_declared)
 {
     struct fake_store *fake = fake_of(store);
@@ -90,7 +90,7 @@ static enum permit_status declare_dead(struct store *store, const struct server_
         status = call_leave(fake);
     } else {
         struct db_server_row row = server->row;
-        row.dead_at = now;
+        row.dead_at = at;
         oracle_server_dies(&row);
         step("server %llu is declared dead", (unsigned long long)row.id);
         status = call_flush(fake, database_commit_server(server, &row));

@@ -191,6 +191,7 @@ static void kill_old_transaction(struct fake_store *fake)
 enum permit_status call_lose(struct fake_store *fake, bool commits)
 {
     fault_counts.lost++;
+    oracle_troubled();
     fake_session_break_off(fake, commits);
     return call_report(fake, PERMIT_DATABASE_LOST, "lost connection");
 }
@@ -312,6 +313,7 @@ enum permit_status fake_session_reconnect(struct store *store)
     fiber_sleep(dice_between(CONNECT_US / 2, CONNECT_US));
     if (database.down || dice_once_in(faults.unavailable)) {
         fault_counts.refused++;
+        oracle_troubled();
         return call_report(fake, PERMIT_DATABASE_UNAVAILABLE, "connection refused");
     }
     kill_old_transaction(fake);

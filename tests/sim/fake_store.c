@@ -48,7 +48,7 @@ static enum permit_status reserve_ids(struct store *store, uint64_t count, struc
     if (status != PERMIT_OK)
         return status;
     *ret_range = range;
-    *ret_epoch = globals.epoch;
+    *ret_epoch = globals.clock.epoch;
     return PERMIT_OK;
 }
 
@@ -65,49 +65,50 @@ static bool is_behind(const struct tokens_seen *seen)
 {
     const struct db_semaphore *semaphore = database_semaphore(seen->semaphore_id);
     uint64_t next = semaphore ? semaphore->row.semaphore.next_permit_id : 0;
-    return semaphore_next_token(next, database.globals.epoch) < seen->next;
+    return semaphore_next_token(next, database.globals.clock.epoch) < seen->next;
 }
 
-static enum permit_status tick(struct store *store, struct tick *tick)
+static enum permit_status read_tick(struct store *store, struct tick *tick)
 {
     struct fake_store *fake = fake_of(store);
-    tick->ret_won = tick->ret_same_server = tick->ret_tokens_behind = false;
-    tick->ret_now = 0;
     enum permit_status status = call_enter(fake);
     if (status != PERMIT_OK)
         return status;
-    struct lease_clock before = database.globals.clock;
-    utc_us now = database_now();
-    tick->ret_clock = before;
-    tick->ret_now = now;
-    tick->ret_epoch = database.globals.epoch;
+    tick->ret_row = (struct lease_row){
+        .clock = database.globals.clock, .ticks = database.globals.ticks, .server = database.globals.identity};
+    tick->ret_now = database_now();
     tick->ret_same_server = database.globals.identity == database.server;
+    tick->ret_tokens_behind = false;
     for (size_t i = 0; i < tick->seen_count; i++)
         tick->ret_tokens_behind |= is_behind(&tick->seen[i]);
-    bool early = now >= before.tick_at && now - before.tick_at < US_PER_SECOND;
-    if (!tick->ret_same_server || tick->ret_tokens_behind || early)
-        return call_leave(fake);
-    status = call_enter(fake);
+    return call_leave(fake);
+}
+
+static enum permit_status write_tick(struct store *store, const struct lease_row *read, const struct lease_row *ticked,
+                                     bool *ret_won)
+{
+    struct fake_store *fake = fake_of(store);
+    enum permit_status status = call_enter(fake);
     if (status != PERMIT_OK)
         return status;
-    tick->ret_now = 0;
-    if (database.globals.clock.tick_at != before.tick_at || database.globals.clock.offset_us != before.offset_us)
-        return call_leave(fake);
-    struct globals globals = database.globals;
-    globals.clock = lease_clock_tick(&before, now);
-    globals.ticks++;
-    step("tick %lld offset %lld", (long long)(globals.clock.tick_at - SIM_WALL_BASE),
-         (long long)globals.clock.offset_us);
-    /*
-     * After an outage the lease clock stood still until this tick is written, and continues from the time at which its
-     * clock was read.
-     */
-    if (now < before.tick_at || database_now() - before.tick_at > LEASE_TIME_LEAP_US)
-        oracle_clock_jumps();
-    status = call_flush(fake, database_commit_globals(&globals));
-    tick->ret_won = status == PERMIT_OK;
-    tick->ret_clock = globals.clock;
-    tick->ret_now = tick->ret_won ? now : 0;
+    const struct lease_clock *clock = &database.globals.clock;
+    bool wins = clock->tick_at == read->clock.tick_at && clock->offset_us == read->clock.offset_us &&
+                clock->epoch == read->clock.epoch && database.globals.ticks == read->ticks &&
+                database.globals.identity == read->server;
+    if (!wins) {
+        status = call_leave(fake);
+    } else {
+        struct globals globals = database.globals;
+        globals.clock.tick_at = ticked->clock.tick_at;
+        globals.clock.offset_us = ticked->clock.offset_us;
+        globals.ticks = ticked->ticks;
+        step("tick at %lld ms, the database's clock is %lld ms ahead",
+             (long long)(lease_ticked(&globals.clock) - SIM_WALL_BASE) / US_PER_MS,
+             (long long)(database_now() - SIM_WALL_BASE - sim_now()) / US_PER_MS);
+        status = call_flush(fake, database_commit_globals(&globals));
+    }
+    if (status == PERMIT_OK)
+        *ret_won = wins;
     return status;
 }
 
@@ -169,7 +170,7 @@ static enum permit_status due(struct store *store, struct due_page *page, struct
     if (page->ret_count)
         qsort(page->ret_requests, page->ret_count, sizeof *page->ret_requests, compare_positions);
     end_page(page);
-    page->ret_now = lease_time(&database.globals.clock, database_now());
+    page->ret_time = (struct query_time){.clock = database.globals.clock, .now = database_now()};
     return call_leave(fake);
 }
 
@@ -186,7 +187,6 @@ static enum permit_status semaphores(struct store *store, const uint64_t *ids, s
     for (size_t i = 0; i < count; i++)
         if (database_semaphore(ids[i]))
             ret_page->rows[ret_page->count++] = database_semaphore(ids[i])->row.semaphore;
-    ret_page->now = lease_time(&database.globals.clock, database_now());
     return call_leave(fake);
 }
 
@@ -224,7 +224,7 @@ static uint64_t next_epoch(void)
     utc_us now = max_i64(database_now(), clock_wall());
     int64_t unit = US_PER_MS;
     uint64_t by_clock = (uint64_t)max_i64(0, (now - EPOCH_ORIGIN_US) / unit);
-    return by_clock > database.globals.epoch ? by_clock : database.globals.epoch + 1;
+    return by_clock > database.globals.clock.epoch ? by_clock : database.globals.clock.epoch + 1;
 }
 
 static enum permit_status raise_epoch(struct store *store, enum epoch_cause cause, uint64_t seen, int64_t hold_ms)
@@ -235,17 +235,17 @@ static enum permit_status raise_epoch(struct store *store, enum epoch_cause caus
         return status;
     struct globals globals = database.globals;
     bool same = globals.identity == database.server;
-    if (cause == EPOCH_SERVER ? same : cause == EPOCH_TOKENS && globals.epoch != seen)
+    if (cause == EPOCH_SERVER ? same : cause == EPOCH_TOKENS && globals.clock.epoch != seen)
         return call_leave(fake);
     bool raises = !(globals.identity == 0 && cause == EPOCH_SERVER);
     globals.identity = database.server;
     if (raises) {
-        globals.epoch = next_epoch();
+        globals.clock.epoch = next_epoch();
         globals.grants_from = lease_time(&globals.clock, database_now()) + hold_ms * US_PER_MS;
     }
     if (globals.next_id <= globals.last_id)
         globals.next_id = globals.last_id + 1;
-    step("epoch %llu", (unsigned long long)globals.epoch);
+    step("epoch %llu", (unsigned long long)globals.clock.epoch);
     return call_flush(fake, database_commit_globals(&globals));
 }
 
@@ -266,7 +266,8 @@ static const struct store_methods methods = {
     .reserve_ids = reserve_ids,
     .floors = floors,
     .commit_cached = fake_batch_commit_cached,
-    .tick = tick,
+    .read_tick = read_tick,
+    .write_tick = write_tick,
     .due = due,
     .semaphores = semaphores,
     .mail = mail,

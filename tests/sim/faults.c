@@ -8,7 +8,8 @@ enum { ADMINISTER = 9 }; /* the last case of inject_fault: no fault */
 
 #define TAIL_MAX_US (8LL * US_PER_SECOND)
 static struct faults_state {
-    struct timer next, database_back, second_failover;
+    struct timer next, database_back, second_failover, wobble;
+    unsigned wobbles;       /* steps that are left */
     struct fiber *stranger; /* NULL: none */
     mono_us failed_over_at;
     bool forgetful; /* no permitd that remembers the first failover is alive at the second */
@@ -18,14 +19,16 @@ static void database_up(struct timer *timer)
 {
     (void)timer;
     step("the database is back");
+    oracle_troubled();
     database_start();
 }
 
-static void crash_database(void)
+static void crash_database(int64_t most_us)
 {
     step("the database is killed");
+    oracle_troubled();
     database_crash();
-    timer_set(&faults_state.database_back, sim_now() + dice_between(1000, 3 * US_PER_SECOND));
+    timer_set(&faults_state.database_back, sim_now() + dice_between(1000, most_us));
 }
 
 /* A failover loses nothing before the first service of the database, which is durable by then (docs/reliability.md). */
@@ -38,7 +41,7 @@ static void fail_over(int64_t tail_us)
 {
     tail_us = min_i64(tail_us, sim_now() - database.served_since);
     step("failover to a copy that is %lld ms behind", (long long)tail_us / US_PER_MS);
-    oracle_clock_jumps();
+    oracle_troubled();
     database_fail_over(tail_us, server_any_skew());
 }
 
@@ -70,8 +73,65 @@ static void step_clock(void)
                                  : dice_between(-10 * US_PER_SECOND, 10 * US_PER_SECOND);
     step("the database's clock is stepped by %lld ms", (long long)by / US_PER_MS);
     world.result->steps_of_clock++;
-    oracle_clock_jumps();
-    database.skew_us += by;
+    database_step(by);
+}
+
+/* Two time daemons that disagree: forward and back, about once a second. */
+static void wobble(struct timer *timer)
+{
+    bool forward = faults_state.wobbles % 2 == 0;
+    if (faults_state.wobbles == 0)
+        return;
+    faults_state.wobbles--;
+    step("the database's clock is stepped 4 s %s", forward ? "forward" : "back");
+    database_step(forward ? 4LL * US_PER_SECOND : -4LL * US_PER_SECOND);
+    timer_set(timer, sim_now() + dice_between(900, 1100) * US_PER_MS);
+}
+
+/* What the clock of the database can do, and what a rule of served time may add up with it. */
+static void fault_of_clocks(void)
+{
+    struct server *server = &world.servers[dice_between(0, profile.engines - 1)];
+    switch (dice_between(0, 15)) {
+    case 0:
+    case 1:
+    case 2:
+    case 3:
+    case 4: step_clock(); break;
+    case 5:
+    case 6:
+        if (faults_state.wobbles == 0) {
+            faults_state.wobbles = 2 * (unsigned)dice_between(2, 15);
+            wobble(&faults_state.wobble);
+        }
+        break;
+    case 7:
+    case 8:
+    case 9: {
+        int64_t for_us = dice_between(0, 20 * US_PER_SECOND);
+        step("the database's clock stands still for %lld ms", (long long)for_us / US_PER_MS);
+        database_freeze(for_us);
+        break;
+    }
+    case 10: database_slew(dice_between(-50000, 50000)); break;
+    case 11:
+    case 12:
+        if (server->engine)
+            server_kill(server);
+        break;
+    case 13:
+        if (server->engine && !server->stopping && !server->paused && dice_once_in(2))
+            server_pause(server);
+        break;
+    case 14:
+        if (!database.down && dice_once_in(4))
+            crash_database(20 * US_PER_SECOND);
+        break;
+    default:
+        if (!database.down && may_fail_over() && dice_once_in(4))
+            fail_over(dice_between(0, TAIL_MAX_US));
+        break;
+    }
 }
 
 static void administer_one(void)
@@ -96,6 +156,11 @@ static void inject_fault(struct timer *timer)
     (void)timer;
     if (world.quiet)
         return;
+    if (profile.clocks) {
+        fault_of_clocks();
+        timer_set(&faults_state.next, sim_now() + dice_between(0, 8 * US_PER_SECOND));
+        return;
+    }
     struct server *server = &world.servers[dice_between(0, profile.engines - 1)];
     bool can = server->engine && !server->stopping && !server->paused;
     int64_t kind = profile.deaths ? dice_between(0, 3) : dice_between(0, ADMINISTER);
@@ -115,7 +180,7 @@ static void inject_fault(struct timer *timer)
         break;
     case 4:
         if (!database.down)
-            crash_database();
+            crash_database(3 * US_PER_SECOND);
         break;
     case 5:
         if (!database.down && profile.failovers && may_fail_over())
@@ -155,7 +220,7 @@ static void repeat_call(struct timer *timer)
 static void crash_now(struct timer *timer)
 {
     if (!database.down && !world.quiet)
-        crash_database();
+        crash_database(3 * US_PER_SECOND);
     free(timer);
 }
 
@@ -212,6 +277,7 @@ void faults_begin(void)
     faults_state.next.fire = inject_fault;
     faults_state.database_back.fire = database_up;
     faults_state.second_failover.fire = fail_over_again;
+    faults_state.wobble.fire = wobble;
     timer_set(&faults_state.next, dice_between(0, US_PER_SECOND));
 }
 
@@ -221,6 +287,8 @@ void faults_end(void)
     timer_drop(&faults_state.next);
     timer_drop(&faults_state.database_back);
     timer_drop(&faults_state.second_failover);
+    timer_drop(&faults_state.wobble);
+    database_slew(0);
     database_start();
     if (faults_state.stranger)
         fiber_join(faults_state.stranger);

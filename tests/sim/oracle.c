@@ -10,21 +10,27 @@
 
 enum { STEPS = 600, STEP_SIZE = 200 };
 
-/* A jump of the database's clock moves the lease clock ahead by at most this. */
-#define JUMP_US   (5LL * US_PER_SECOND)
+/* P8: a permit ends at most so early, and if a permitd was stopped or an answer lost: */
+#define EARLY_US          (1LL * US_PER_SECOND)
+#define TROUBLED_EARLY_US (5LL * US_PER_SECOND)
+/* The own clock of a permitd is behind the database's lease clock by at most this, if nothing has failed. */
+#define OWN_LAG_US        (1500LL * US_PER_MS)
+/* After trouble: until all have seen a tick in time. */
+#define TROUBLE_LASTS_US  (8LL * US_PER_SECOND)
+/* P7: the own clock of a permitd may lag, and the expiry task of one that has not ticked waits. */
+#define LATE_US           (4LL * US_PER_SECOND)
 /*
  * P13: every request is answered within its time limit plus 1 s. HTTP does not wait for a database call; the simulation
  * does.
  */
-#define ANSWER_US (14LL * US_PER_SECOND)
+#define ANSWER_US         (14LL * US_PER_SECOND)
 /* In a calm run a request that is answered later than this has waited. */
-#define PARKED_US (70LL * US_PER_MS)
+#define PARKED_US         (70LL * US_PER_MS)
 
 struct profile profile;
 struct counts counts;
 
-static int64_t clock_jumps;
-static mono_us jumped_at[64]; /* the latest jumps */
+static mono_us troubled_at = -TROUBLE_LASTS_US, restarted_at = -TROUBLE_LASTS_US;
 bool steps_wanted;
 
 static const struct transaction *committing;
@@ -66,29 +72,19 @@ void violation(const char *promise, const char *format, ...)
 
 /* ---- the clock ---- */
 
-/*
- * The lease clock stands still from a jump back to the next tick. If that tick is written late, it may take a little
- * more.
- */
-#define JUMP_LASTS_US (3LL * US_PER_SECOND)
-
-void oracle_clock_jumps(void)
+void oracle_troubled(void)
 {
-    jumped_at[clock_jumps++ % (int64_t)ARRAY_LENGTH(jumped_at)] = sim_now();
+    troubled_at = sim_now();
 }
 
-int64_t oracle_jumps(void)
+void oracle_restarted(void)
 {
-    return clock_jumps;
+    restarted_at = sim_now();
 }
 
-int64_t oracle_jumps_over(void)
+int64_t oracle_early_us(mono_us granted_at)
 {
-    int64_t over = clock_jumps;
-    while (over > 0 && over > clock_jumps - (int64_t)ARRAY_LENGTH(jumped_at) &&
-           jumped_at[(over - 1) % (int64_t)ARRAY_LENGTH(jumped_at)] > sim_now() - JUMP_LASTS_US)
-        over--;
-    return over;
+    return granted_at > troubled_at + TROUBLE_LASTS_US ? EARLY_US : TROUBLED_EARLY_US;
 }
 
 /* ---- stories ---- */
@@ -115,7 +111,7 @@ bool story_is_specific(const struct story *story)
 static bool surely_holds(const struct story *story)
 {
     return story->surely_held && !story->release_sent && !story->lost &&
-           sim_now() < story->surely_until - JUMP_US * clock_jumps;
+           sim_now() < story->surely_until - oracle_early_us(story->first_sent_at);
 }
 
 /* The slots of a semaphore that a client was answered to hold, a bit per slot. */
@@ -340,18 +336,17 @@ static void granted(struct db_key *key, struct story *story, const struct reques
     story->held_from = sim_now();
     story->extended_at = committing->read_at;
     story->held_until = NEVER;
-    story->jumps = committing->jumps;
     story->ever_held = true;
 }
 
-/* P8: no permit expires before its ttl on the lease clock. */
+/* P8: no permit expires before its ttl by the true clock. */
 static void check_expiry(const struct story *story, const struct request *request)
 {
     if (request->confirmed_at != NEVER)
         violation("P8", "%s was confirmed, and expired", story->key->text);
     if (story->lost || story->extended_at == NEVER)
         return;
-    int64_t held_us = sim_now() - story->extended_at + JUMP_US * (clock_jumps - story->jumps);
+    int64_t held_us = sim_now() - story->extended_at + oracle_early_us(story->extended_at);
     if (request->ttl_ms > 0 && held_us < (request->ttl_ms + request->grace_ms) * US_PER_MS)
         violation("P8", "%s expired after %lld us, its ttl is %lld ms and its grace %lld ms", story->key->text,
                   (long long)(sim_now() - story->extended_at), (long long)request->ttl_ms,
@@ -361,7 +356,7 @@ static void check_expiry(const struct story *story, const struct request *reques
 /* P17: a grant that no client has claimed ends after the time for which its place is kept, and not before. */
 static void check_unclaimed_end(const struct story *story)
 {
-    int64_t held_us = sim_now() - story->extended_at + JUMP_US * (clock_jumps - story->jumps);
+    int64_t held_us = sim_now() - story->extended_at + oracle_early_us(story->extended_at);
     if (!story->lost && story->extended_at != NEVER && held_us < PLACE_KEPT_US)
         violation("P17", "%s expired unclaimed after %lld us", story->key->text,
                   (long long)(sim_now() - story->extended_at));
@@ -387,7 +382,6 @@ static void extended(struct db_key *key, struct story *story, const char *how)
     step("%s is %s, due at %lld, read at %lld", key->text, how, (long long)(key->row.request.due_at - SIM_WALL_BASE),
          (long long)committing->read_at);
     story->extended_at = committing->read_at;
-    story->jumps = committing->jumps;
 }
 
 static void check_permits_kept(const struct db_key *key, const struct request_row *before)
@@ -405,6 +399,20 @@ static void check_permits_kept(const struct db_key *key, const struct request_ro
 static bool is_of_other_payload(const struct request_row *row)
 {
     return row->exists && row->request.digest[DIGEST_SIZE - 1];
+}
+
+void oracle_watch_late(void)
+{
+    mono_us disturbed_until = max_i64(troubled_at, restarted_at) + TROUBLE_LASTS_US;
+    for (size_t i = 0; i < database.held_count; i++) {
+        const struct db_key *key = database.held[i];
+        const struct story *story = key->story;
+        if (!story || story->lost || story->due_set_at <= disturbed_until || key->row.request.due_at == NEVER)
+            continue;
+        if (sim_now() - story->due_set_at > story->due_in_us + LATE_US)
+            violation("P7", "%s is held %lld ms after it was due", key->text,
+                      (long long)(sim_now() - story->due_set_at - story->due_in_us) / US_PER_MS);
+    }
 }
 
 void oracle_changed(struct db_key *key, const struct request_row *before)
@@ -425,6 +433,11 @@ void oracle_changed(struct db_key *key, const struct request_row *before)
         return;
     if (is_of_other_payload(row))
         story->other_at = sim_now();
+    if (row->exists && (!before->exists || row->request.due_at != before->request.due_at)) {
+        story->due_was_set_at = story->due_set_at;
+        story->due_set_at = committing->read_at;
+        story->due_in_us = row->request.due_at - committing->read_tick;
+    }
     if ((!before->exists || row_is_waiting(before)) && row->exists && row->request.acquired_at != NEVER) {
         granted(key, story, before); /* possibly released in the same batch */
         was_held = true;
@@ -555,6 +568,7 @@ void oracle_undone(struct db_key *key, const struct request_row *undone, bool fa
     else if (story->held_until == NEVER)
         story->held_until = sim_now();
     story->extended_at = NEVER; /* unknown now */
+    story->due_set_at = -1;
     if (failover)
         story->lost = true;
     if (story->lost)
@@ -707,7 +721,7 @@ static void check_refusal(const struct call *call)
 /* The units of this semaphore whose holders were due when the call was sent, and are still held. */
 static int64_t units_due(const struct semaphore *semaphore, const struct call *call)
 {
-    utc_us then = lease_time(&database.globals.clock, database_now()) - (sim_now() - call->sent_at);
+    utc_us then = lease_time(&database.globals.clock, database_now()) - (sim_now() - call->sent_at) - OWN_LAG_US;
     int64_t units = 0;
     for (size_t i = 0; i < database.held_count; i++) {
         const struct request *request = &database.held[i]->row.request;

@@ -62,7 +62,9 @@ struct story {
     mono_us held_from, held_until; /* last time it was held; held_until NEVER: still held */
     mono_us extended_at;           /* commit of the grant or of the last renewal */
     bool ever_held;
-    int64_t jumps; /* jumps over at that time */
+    mono_us due_set_at; /* when its deadline was last set, which was at most so far away: */
+    int64_t due_in_us;
+    mono_us due_was_set_at; /* the same of the deadline before */
 
     /* By the answers. */
     bool grant_answered; /* with these tokens */
@@ -108,6 +110,7 @@ struct profile {
     size_t most_requests;    /* a larger write exceeds the time limit of the session; 0: no limit */
     size_t max_packet; /* bytes of a write that the database accepts; 0: no limit. A single operation needs less */
     bool clock_steps;
+    bool clocks; /* the clock of the database does what it can, permitd are restarted, and little else fails */
     bool failovers;
     bool deaths;   /* permitd are killed, stopped or paused for long, and clients wait for long */
     bool lopsided; /* most clients call one permitd */
@@ -117,16 +120,18 @@ struct profile {
     bool few_waits;   /* most acquires do not wait, so that queues are empty and the short path is taken */
     bool plain_waits; /* clients ask for any units of one semaphore, so that its queue is cached */
     int64_t backfill_bound_ms;
-    int64_t wait_max_ms;
+    int64_t wait_max_ms, ttl_max_ms;
     int engines;
 };
 extern struct profile profile;
-/* The database's clock jumps now: until a tick or two later, each jump may shorten a ttl by 5 s. */
-void oracle_clock_jumps(void);
-/* The number of jumps since the run began whose effect is over for a grant made now. */
-int64_t oracle_jumps_over(void);
-/* The number of jumps since the run began. */
-int64_t oracle_jumps(void);
+/* P8: a permitd is stopped or goes on, an answer is lost, the database goes or comes back. */
+void oracle_troubled(void);
+/* A permitd ends or starts. */
+void oracle_restarted(void);
+/* How much earlier than its ttl in true time a permit may end that was granted then. */
+int64_t oracle_early_us(mono_us granted_at);
+/* P7: looks for requests that are held long after their deadline although nothing has failed. */
+void oracle_watch_late(void);
 
 /* True if the want accepts this slot: the slot is named, or the want names none. */
 bool want_lists(const struct want *want, const struct db_semaphore_row *row, uint32_t number);

@@ -10,6 +10,8 @@
 
 /* The write of a client that has left may be tried again for so long, after lock time-outs and lost sessions. */
 #define LEAVING_US    (10LL * US_PER_SECOND)
+/* The time of a plan may be ahead of the database's by this. */
+#define PLAN_AHEAD_US (125LL * US_PER_MS)
 /* In a calm run: the time until a client that has gone has left the rows, and until one without a row is answered. */
 #define LEFT_US       US_PER_SECOND
 /* When all clients have gone: kept places are due, places of dead permitd abandoned, and the expiry task has run. */
@@ -18,11 +20,6 @@
 static struct arena arena = {.chunk_size = 65536, .limit = (size_t)1 << 30};
 
 /* ---- who asks ---- */
-
-static utc_us served_now(void)
-{
-    return lease_time(&database.globals.clock, database_now());
-}
 
 static bool server_lives(uint64_t id)
 {
@@ -186,7 +183,8 @@ static void entered(const struct transaction *transaction, const struct db_key *
 {
     const struct request *request = &key->row.request;
     struct story *story = key->story;
-    bool fresh = request->waiting_since == transaction->read_time;
+    int64_t moved_us = request->waiting_since - transaction->read_time; /* a plan's time does not go back */
+    bool fresh = moved_us >= 0 && moved_us <= PLAN_AHEAD_US;
     bool known = story->place_id && request->place == story->place && request->waiting_since == story->place_since;
     if (!fresh && !known && !story->lost)
         violation("P21", "%s gets the place of another time, %lld ms ago", key->text,
@@ -220,17 +218,28 @@ static bool asked_otherwise(const struct transaction *transaction, const struct 
     return key->story->unknown > 0;
 }
 
-/* P21: only what nobody asks for is taken away, and not before its time. */
-static void removed(const struct transaction *transaction, const struct db_key *key, const struct request *before,
-                    bool gives_way)
+/* P21: only what nobody asks for is taken away, and not before its time by the true clock. */
+static void removed(const struct db_key *key, const struct request *before, bool gives_way)
 {
+    const struct story *story = key->story;
     const struct db_server *server = database_server(before->server_id);
-    bool abandoned = before->server_id && (!server || server->row.dead_at <= served_now() - PLACE_KEPT_US);
+    mono_us died_at = server ? oracle_server_died_at(before->server_id) : 0;
     bool asked = before->server_id && server && server->row.dead_at == NEVER;
-    if (before->due_at <= max_i64(transaction->read_time, served_now()) || abandoned || (gives_way && !asked))
+    bool abandoned =
+        before->server_id && !asked && (!server || sim_now() - died_at >= PLACE_KEPT_US - oracle_early_us(died_at));
+    mono_us set_at = key->row.exists ? story->due_was_set_at : story->due_set_at;
+    bool kept = sim_now() - set_at < PLACE_KEPT_US - oracle_early_us(set_at);
+    if (!kept || story->lost || set_at < 0 || abandoned || (gives_way && !asked))
         return;
-    violation("P21", "the place of %s is removed %lld ms before it is due%s", key->text,
-              (long long)(before->due_at - served_now()) / US_PER_MS, asked ? ", and somebody asks for it" : "");
+    violation("P21", "the place of %s is removed %lld ms after its deadline was set%s", key->text,
+              (long long)(sim_now() - set_at) / US_PER_MS, asked ? ", and somebody asks for it" : "");
+}
+
+/* A place is kept, or a grant unclaimed, for PLACE_KEPT_US, from when deadlines count in that batch. */
+static bool is_kept_for_its_time(const struct transaction *transaction, const struct request *request)
+{
+    int64_t from_us = request->due_at - PLACE_KEPT_US - transaction->read_time;
+    return from_us >= LEASE_MARGIN_US && from_us <= LEASE_LEAP_US + LEASE_MARGIN_US + PLAN_AHEAD_US;
 }
 
 /* True if a client that waits has asked the committing permitd for it, to which it may have moved. */
@@ -303,7 +312,7 @@ static void still_waits(const struct transaction *transaction, const struct db_k
         check_asked_again(key);
     story->given_up_of = request->server_id == 0 && of_another ? before->server_id : 0;
     story->given_up_at = sim_now();
-    if (request->server_id == 0 && request->due_at != transaction->read_time + PLACE_KEPT_US)
+    if (request->server_id == 0 && !is_kept_for_its_time(transaction, request))
         violation("P21", "the place of %s is kept until %lld ms from now", key->text,
                   (long long)(request->due_at - transaction->read_time) / US_PER_MS);
 }
@@ -354,7 +363,7 @@ static void check_unclaimed(const struct transaction *transaction, const struct 
     if (!row_is_waiting(before) || before->request.server_id != request->server_id)
         violation("P17", "%s is granted on behalf of server %llu, at which it does not wait", key->text,
                   (unsigned long long)request->server_id);
-    if (request->due_at != transaction->read_time + PLACE_KEPT_US)
+    if (!is_kept_for_its_time(transaction, request))
         violation("P17", "%s is granted on behalf of server %llu, and is not due %lld s later", key->text,
                   (unsigned long long)request->server_id, (long long)(PLACE_KEPT_US / US_PER_SECOND));
     if (!server_lives(request->server_id) && oracle_server_died_at(request->server_id) < transaction->read_at)
@@ -446,7 +455,7 @@ static void check_key(const struct transaction *transaction, const struct db_key
     if (row_is_waiting(row) && (!waited || replaced))
         entered(transaction, key);
     if (waited && (!row->exists || (replaced && !tombstone)))
-        removed(transaction, key, &before->request, replaced || asked_otherwise(transaction, key, &before->request));
+        removed(key, &before->request, replaced || asked_otherwise(transaction, key, &before->request));
     if (waited && row_is_waiting(row) && !replaced)
         still_waits(transaction, key, &before->request);
     if (before->exists && !waited && row_is_waiting(row))

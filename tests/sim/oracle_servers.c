@@ -11,16 +11,17 @@ enum { IDS_MAX = 4096 };
 /* Ticks are at least a second apart, and an answer is at most this much later than the ticks that it wrote. */
 #define ALIVE_US   (SERVER_DEAD_TICKS / 2 * (int64_t)US_PER_SECOND)
 /* A killed permitd is declared dead, its row is kept, then removed; each step may be a heartbeat late. */
-#define SETTLED_US (2 * SERVER_DEAD_TICKS * (int64_t)US_PER_SECOND + PLACE_KEPT_US + 5 * US_PER_SECOND)
+/* An unsure permitd does not tick for 5 s, and deadlines count from 5 s later. */
+#define SETTLED_US (2 * SERVER_DEAD_TICKS * (int64_t)US_PER_SECOND + PLACE_KEPT_US + 15 * US_PER_SECOND)
 
 /* An id that a permitd was answered to have. */
 static struct used_id {
     uint64_t id;
     int process;
-    uint64_t starts; /* of the process, when it joined */
-    mono_us died_at; /* when it was declared dead; NEVER: it was not */
-    mono_us seen_at; /* when its last heartbeat was answered; 0: never */
-    int64_t jumps;   /* oracle_jumps() at that time; a failover counts as one */
+    uint64_t starts;    /* of the process, when it joined */
+    mono_us died_at;    /* when it was declared dead; NEVER: it was not */
+    mono_us seen_at;    /* when its last heartbeat was answered; 0: never */
+    uint64_t failovers; /* of the database at that time */
 } used[IDS_MAX];
 static size_t used_count;
 
@@ -68,7 +69,7 @@ void oracle_server_seen(uint64_t id)
     if (!own)
         violation("P20", "a permitd sends heartbeats as server %llu, which it is not", (unsigned long long)id);
     own->seen_at = sim_now();
-    own->jumps = oracle_jumps();
+    own->failovers = database.failovers;
 }
 
 void oracle_server_dies(const struct db_server_row *row)
@@ -78,7 +79,7 @@ void oracle_server_dies(const struct db_server_row *row)
     if (behind < SERVER_DEAD_TICKS && !run_is_contract())
         violation("P20", "server %llu is declared dead %llu ticks after it wrote its own", (unsigned long long)row->id,
                   (unsigned long long)behind);
-    if (own && own->seen_at && !run_is_contract() && own->jumps == oracle_jumps() &&
+    if (own && own->seen_at && !run_is_contract() && own->failovers == database.failovers &&
         sim_now() - own->seen_at < ALIVE_US)
         violation("P20", "server %llu is declared dead %lld ms after its last heartbeat", (unsigned long long)row->id,
                   (long long)(sim_now() - own->seen_at) / US_PER_MS);

@@ -129,6 +129,8 @@ static void watch_waiters(struct timer *timer)
             watch_call(LIST_ENTRY(node, struct call, node));
     if (profile.calm)
         queue_watch();
+    if (profile.clocks)
+        oracle_watch_late();
     timer_set(&watch, sim_now() + WATCH_US);
 }
 
@@ -215,10 +217,10 @@ static void acquire_unit(struct db_semaphore *semaphore, int64_t turn)
     wait_for_calls(); /* one at a time, because some permitd accept few */
 }
 
-/* C6: after ttl, grace and 5 s nothing is held without a client, and the full capacity can be acquired. */
+/* C6: after ttl, grace and 7 s nothing is held without a client, and the full capacity can be acquired. */
 static void check_quiet(void)
 {
-    fiber_sleep((TTL_MAX_MS + GRACE_MAX_MS) * US_PER_MS + 5 * US_PER_SECOND);
+    fiber_sleep((profile.ttl_max_ms + GRACE_MAX_MS) * US_PER_MS + 7 * US_PER_SECOND);
     if (database.held_count)
         violation("P7", "%zu requests are still held without renewal, one of them %s", database.held_count,
                   database.held[0]->text);
@@ -269,9 +271,9 @@ static void *direct(void *context)
     (void)allocations_count(false);
     faults_end();
     servers_repair();
-    if (!profile.calm)
+    if (!profile.calm && !profile.clocks)
         timer_set(&watch, sim_now());
-    if (profile.failovers)
+    if (profile.failovers || profile.clocks)
         fiber_sleep(profile.hold_ms * US_PER_MS + US_PER_SECOND);
     wait_for_calls();
     make_all_usable(OP_SEMAPHORE_RESUME);
@@ -299,6 +301,7 @@ static void choose_profile(void)
         .calm = dice_once_in(4),
         .engines = (int)dice_between(1, 3),
     };
+    profile.ttl_max_ms = TTL_MAX_MS;
     profile.low_load = profile.calm && dice_once_in(3);
     profile.deaths = !profile.calm && !faults.only_call && dice_once_in(3);
     profile.lopsided = dice_once_in(4);
@@ -325,6 +328,12 @@ static void choose_profile(void)
     profile.most_requests = dice_once_in(8) ? (size_t)dice_between(10, 12) : 0;    /* an acquire alone may end nine */
     if (profile.deaths) {
         profile.engines = (int)dice_between(2, 3);
+        return;
+    }
+    profile.clocks = dice_once_in(3);
+    if (profile.clocks) {
+        profile.ttl_max_ms = TTL_LONG_MS;
+        profile.most_requests = 0; /* expiry would be late */
         return;
     }
     profile.clock_steps = dice_once_in(3);
@@ -372,7 +381,7 @@ static void begin(void)
     servers_begin();
     clients_begin();
     watch.fire = watch_waiters;
-    if (profile.calm)
+    if (profile.calm || profile.clocks)
         timer_set(&watch, 0);
     if (!faults.only_call && (!profile.calm || profile.capacity_changes))
         faults_begin();

@@ -52,6 +52,7 @@ static struct {
         struct list held; /* runnable, but the process is stopped */
         bool paused;
         int64_t wall_skew_us;
+        int64_t boot_offset_us, boot_per_million;
     } processes[PROCESSES_MAX];
 #if defined(__SANITIZE_ADDRESS__)
     const void *main_stack;
@@ -323,6 +324,18 @@ void process_enter(int process, int64_t wall_skew_us)
 int64_t process_wall_skew_us(void)
 {
     return sim.processes[sim.process].wall_skew_us;
+}
+
+void process_set_boot(int process, int64_t offset_us, int64_t per_million)
+{
+    sim.processes[process].boot_offset_us = offset_us;
+    sim.processes[process].boot_per_million = per_million;
+}
+
+int64_t process_boot_us(void)
+{
+    const struct process *process = &sim.processes[sim.process];
+    return process->boot_offset_us + sim.now + sim.now * process->boot_per_million / 1000000;
 }
 
 int process_current(void)

@@ -62,6 +62,10 @@ void process_enter(int process, int64_t wall_skew_us);
 /* The process of the running fiber, or the process entered last. */
 int process_current(void);
 int64_t process_wall_skew_us(void);
+/* The clock of its host: where it began, and by how much it is too fast. */
+void process_set_boot(int process, int64_t offset_us, int64_t per_million);
+/* CLOCK_BOOTTIME of its host. */
+int64_t process_boot_us(void);
 /* SIGKILL: removes its fibers; their allocations are leaked. Not from one of its own fibers. */
 void process_kill(int process);
 /* SIGSTOP and SIGCONT. */

@@ -65,6 +65,7 @@ static void start_server(int process)
     process_enter(before, 0);
     server->stopping = server->paused = false;
     server->starts++;
+    oracle_restarted();
     operators_join(server);
     step("p%d starts", process);
     buf_release(&message);
@@ -83,6 +84,7 @@ static void server_back(struct timer *timer)
     } else if (server->paused) {
         step("p%d goes on", server_number(server));
         server->paused = false;
+        oracle_troubled();
         process_resume(server_number(server));
         list_for_each (node, next, &server->calls)
             LIST_ENTRY(node, struct call, node)->excused_us += sim_now() - server->paused_at;
@@ -95,6 +97,7 @@ void server_kill(struct server *server)
     step("p%d is killed", process);
     world.result->kills++;
     timer_drop(&server->back);
+    oracle_restarted();
     process_kill(process);
     fake_store_process_died(process);
     server->engine = NULL;
@@ -127,6 +130,7 @@ void server_stop(struct server *server)
 {
     step("p%d is asked to stop", server_number(server));
     world.result->stops++;
+    oracle_restarted();
     server->stopping = true;
     process_spawn(server_number(server), stop_body, server);
 }
@@ -139,6 +143,7 @@ void server_pause(struct server *server)
     world.result->pauses++;
     server->paused = true;
     server->paused_at = sim_now();
+    oracle_troubled();
     process_pause(server_number(server));
     if (us > 5 * US_PER_SECOND)
         fake_store_time_out(server_number(server), 5 * US_PER_SECOND);
@@ -150,6 +155,7 @@ void servers_begin(void)
     for (int i = 0; i < profile.engines; i++) {
         list_init(&world.servers[i].calls);
         world.servers[i].back.fire = server_back;
+        process_set_boot(i, dice_between(1, 1000) * US_PER_SECOND, dice_between(-100, 100));
         start_server(i);
     }
 }

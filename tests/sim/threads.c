@@ -159,7 +159,9 @@ int __wrap_pthread_cond_broadcast(pthread_cond_t *cond)
 
 int __wrap_clock_gettime(clockid_t clock, struct timespec *ret_time)
 {
-    int64_t us = sim_now() + (clock == CLOCK_REALTIME ? SIM_WALL_BASE + process_wall_skew_us() : SIM_MONO_BASE);
+    int64_t us = clock == CLOCK_REALTIME   ? SIM_WALL_BASE + sim_now() + process_wall_skew_us()
+                 : clock == CLOCK_BOOTTIME ? process_boot_us()
+                                           : SIM_MONO_BASE + sim_now();
     *ret_time = (struct timespec){.tv_sec = us / US_PER_SECOND, .tv_nsec = us % US_PER_SECOND * 1000};
     return 0;
 }

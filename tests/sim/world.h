@@ -17,6 +17,7 @@ enum {
     WAIT_MAX_MS = 3000,
     WAIT_LONG_MS = 15000, /* of profile.deaths */
     TTL_MAX_MS = 12000,
+    TTL_LONG_MS = 60000, /* of profile.clocks */
     GRACE_MAX_MS = 500,
 };
 

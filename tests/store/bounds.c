@@ -77,6 +77,7 @@ static void plan(const struct lock_set *set, const struct operation *const *oper
 {
     cr_assert_eq(store_lock(fixture.store, set, &fixture.arena, &fixture.view), PERMIT_OK, "%s",
                  fixture.store->message);
+    fixture_judge(&fixture.view.clock, fixture.view.now);
     cr_assert_eq(
         plan_batch(&fixture.view, operations, count, fixture.ids, &fixture_settings, &fixture.arena, &fixture.plan),
         PERMIT_OK);

@@ -221,6 +221,7 @@ Test(contract, request_with_too_many_permits_is_an_internal_error)
     struct shortfall shortfall;
     set = lock_set_of(&one, &other);
     cr_assert_eq(store_lock(one.store, &set, &one.arena, &one.view), PERMIT_OK, "%s", one.store->message);
+    fixture_judge(&one.view.clock, one.view.now);
     one.view.semaphores[0].next_due_at = 0;
     cr_assert_eq(plan_shortfalls(&one.view, operations, 1, &shortfall), 1);
     cr_assert_eq(store_read_due(one.store, &shortfall, 1, &one.arena, &one.view), PERMIT_INTERNAL);
@@ -294,6 +295,7 @@ Test(contract, deleted_request_hides_no_mismatch)
     set.keys = keys;
     set.key_count = ARRAY_LENGTH(keys);
     cr_assert_eq(store_lock(one.store, &set, &one.arena, &one.view), PERMIT_OK, "%s", one.store->message);
+    fixture_judge(&one.view.clock, one.view.now);
     cr_assert_eq(plan_batch(&one.view, operations, 2, one.ids, &fixture_settings, &one.arena, &one.plan), PERMIT_OK);
     cr_assert(one.plan.outcomes[0].already_released);
     cr_assert_eq(one.plan.outcomes[1].status, PERMIT_OK);
@@ -474,6 +476,7 @@ static void release_together(struct fixture *fixture, const struct bytes *keys, 
     arena_clear(&fixture->arena);
     cr_assert_eq(store_lock(fixture->store, &set, &fixture->arena, &fixture->view), PERMIT_OK, "%s",
                  fixture->store->message);
+    fixture_judge(&fixture->view.clock, fixture->view.now);
     cr_assert_eq(
         plan_batch(&fixture->view, pointers, count, fixture->ids, &fixture_settings, &fixture->arena, &fixture->plan),
         PERMIT_OK);
@@ -541,27 +544,42 @@ Test(contract, full_counter_restarts_with_two_writers)
     cr_assert_eq(number_of(observer, "SELECT replays FROM permit_request"), 1);
 }
 
-/* Runs a tick after the clock has stood still for an hour. Returns its result. */
-static struct tick tick_after_an_hour(const struct tokens_seen *seen, size_t count)
+static struct tick read_tick(const struct tokens_seen *seen, size_t count)
 {
     struct tick tick = {.seen = seen, .seen_count = count};
-    must_run(observer, "UPDATE cluster SET tick_at = UTC_TIMESTAMP(6) - INTERVAL 1 HOUR");
-    cr_assert_eq(store_tick(one.store, &tick), PERMIT_OK, "%s", one.store->message);
-    bool moved = number_of(observer, "SELECT tick_at > UTC_TIMESTAMP(6) - INTERVAL 30 MINUTE FROM cluster") != 0;
-    cr_assert_eq(moved, tick.ret_won);
+    cr_assert_eq(store_read_tick(one.store, &tick), PERMIT_OK, "%s", one.store->message);
     return tick;
+}
+
+/* Returns true if the tick is written. */
+static bool write_tick(const struct tick *tick)
+{
+    struct lease_row after = tick->ret_row;
+    bool won;
+    after.ticks++;
+    cr_assert_eq(store_write_tick(one.store, &tick->ret_row, &after, &won), PERMIT_OK, "%s", one.store->message);
+    return won;
 }
 
 Test(contract, tick_detects_another_server_and_leaves_the_clock)
 {
+    struct tick tick = read_tick(NULL, 0);
+    cr_assert_not(tick.ret_same_server);
+    cr_assert_not(write_tick(&tick), "no permitd has recorded this server");
+    cr_assert_eq(store_raise_epoch(one.store, EPOCH_SERVER, 0, 0), PERMIT_OK);
+    tick = read_tick(NULL, 0);
+    cr_assert(tick.ret_same_server);
+    cr_assert(write_tick(&tick));
+    tick = read_tick(NULL, 0);
     must_run(observer, "UPDATE cluster SET identity = 'another', epoch = 7");
-    struct tick tick = tick_after_an_hour(NULL, 0);
-    cr_assert(!tick.ret_same_server && !tick.ret_won);
-    cr_assert_eq(tick.ret_epoch, 7);
+    cr_assert_not(write_tick(&tick));
+    tick = read_tick(NULL, 0);
+    cr_assert_not(tick.ret_same_server);
+    cr_assert_eq(tick.ret_row.clock.epoch, 7);
     cr_assert_eq(store_raise_epoch(one.store, EPOCH_SERVER, 7, 0), PERMIT_OK);
-    tick = tick_after_an_hour(NULL, 0);
-    cr_assert(tick.ret_same_server && tick.ret_won);
-    cr_assert_gt(tick.ret_epoch, 7);
+    tick = read_tick(NULL, 0);
+    cr_assert(tick.ret_same_server);
+    cr_assert_gt(tick.ret_row.clock.epoch, 7);
 }
 
 /* alpha and beta have issued no token, so their next token is 1. */
@@ -588,30 +606,7 @@ Test(contract, tick_detects_tokens_that_would_be_reissued)
         char sql[64];
         (void)snprintf(sql, sizeof sql, "UPDATE cluster SET epoch = %u", rows[i].epoch);
         must_run(observer, sql);
-        struct tick tick = tick_after_an_hour(rows[i].seen, ARRAY_LENGTH(rows[i].seen));
+        struct tick tick = read_tick(rows[i].seen, ARRAY_LENGTH(rows[i].seen));
         cr_assert_eq(tick.ret_tokens_behind, rows[i].behind, "%s", rows[i].what);
-        cr_assert_eq(tick.ret_won, !rows[i].behind, "%s", rows[i].what);
     }
-}
-
-Test(contract, tick_advances_the_clock_once_a_second)
-{
-    must_run(observer, "UPDATE cluster SET tick_at = UTC_TIMESTAMP(6) - INTERVAL 1 HOUR, offset_us = 0;"
-                       "SET @before = (SELECT tick_at FROM cluster)");
-    struct tick tick = {0};
-    cr_assert_eq(store_raise_epoch(one.store, EPOCH_SERVER, 0, 0), PERMIT_OK);
-    cr_assert_eq(store_tick(one.store, &tick), PERMIT_OK);
-    cr_assert(tick.ret_won);
-    int64_t offset_us = number_of(observer, "SELECT offset_us FROM cluster");
-    int64_t passed_us = number_of(observer, "SELECT TIMESTAMPDIFF(MICROSECOND, @before, tick_at) FROM cluster");
-    cr_assert_geq(passed_us, 3600LL * US_PER_SECOND);
-    cr_assert_gt(passed_us - offset_us, 0, "served time has moved by five seconds and not by an hour");
-    cr_assert_lt(passed_us - offset_us, 6 * US_PER_SECOND);
-    must_run(observer, "SET @before = (SELECT tick_at FROM cluster)");
-    cr_assert_eq(number_of(observer, "SELECT @before <= UTC_TIMESTAMP(6)"), 1);
-    cr_assert_eq(store_tick(two.store, &tick), PERMIT_OK);
-    passed_us = number_of(observer, "SELECT TIMESTAMPDIFF(MICROSECOND, @before, tick_at) FROM cluster");
-    cr_assert(tick.ret_won ? passed_us >= US_PER_SECOND : passed_us == 0, "a tick after %lld us", (long long)passed_us);
-    if (!tick.ret_won)
-        cr_assert_eq(number_of(observer, "SELECT offset_us FROM cluster"), offset_us);
 }

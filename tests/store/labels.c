@@ -244,6 +244,7 @@ Test(labels, due_holders_of_named_slots_are_read)
     struct lock_set set = {.semaphore_ids = &hall, .slots_wanted = &wanted, .semaphore_count = 1};
     struct shortfall shortfall = {.semaphore = 0, .units = 0, .named = true};
     cr_assert_eq(store_lock(one.store, &set, &one.arena, &one.view), PERMIT_OK, "%s", one.store->message);
+    fixture_judge(&one.view.clock, one.view.now);
     cr_assert_eq(store_read_due(one.store, &shortfall, 1, &one.arena, &one.view), PERMIT_OK, "%s", one.store->message);
     cr_assert_eq(one.view.request_count, 1);
     cr_assert(label_is(one.view.requests[0].external_id, "late"));
@@ -254,12 +255,14 @@ Test(labels, due_holders_of_named_slots_are_read)
 
     shortfall.named = false;
     cr_assert_eq(store_lock(one.store, &set, &one.arena, &one.view), PERMIT_OK, "%s", one.store->message);
+    fixture_judge(&one.view.clock, one.view.now);
     cr_assert_eq(store_read_due(one.store, &shortfall, 1, &one.arena, &one.view), PERMIT_OK);
     cr_assert_eq(one.view.request_count, 0);
     cr_assert_eq(store_rollback(one.store), PERMIT_OK);
 
     shortfall = (struct shortfall){.semaphore = 0, .units = 5, .named = true};
     cr_assert_eq(store_lock(one.store, &set, &one.arena, &one.view), PERMIT_OK, "%s", one.store->message);
+    fixture_judge(&one.view.clock, one.view.now);
     cr_assert_eq(store_read_due(one.store, &shortfall, 1, &one.arena, &one.view), PERMIT_OK);
     cr_assert_eq(one.view.request_count, 2, "each once");
     cr_assert_eq(store_rollback(one.store), PERMIT_OK);
@@ -275,6 +278,7 @@ Test(labels, due_holders_of_a_thousand_named_slots_are_read)
     struct lock_set set = {.semaphore_ids = &big, .slots_wanted = &wanted, .semaphore_count = 1};
     struct shortfall shortfall = {.semaphore = 0, .named = true};
     cr_assert_eq(store_lock(one.store, &set, &one.arena, &one.view), PERMIT_OK, "%s", one.store->message);
+    fixture_judge(&one.view.clock, one.view.now);
     cr_assert_eq(store_read_due(one.store, &shortfall, 1, &one.arena, &one.view), PERMIT_OK, "%s", one.store->message);
     cr_assert_eq(one.view.request_count, 2);
     cr_assert_eq(store_rollback(one.store), PERMIT_OK);

@@ -296,7 +296,8 @@ static bool call_owner(enum owner_call_kind kind, utc_us at, struct owner_outcom
         store->owners->lock(store, &name, 1, &arena, &image, &now) != PERMIT_OK ||
         store->owners->read_holding(store, &image, 1) != PERMIT_OK)
         return false;
-    owner_decide(&call, lease_time(&now.clock, now.now), &image, ret_outcome);
+    fixture_judge(&now.clock, now.now);
+    owner_decide(&call, &now.clock, now.now, &image, ret_outcome);
     return store->owners->write(store, &image, 1) == PERMIT_OK;
 }
 

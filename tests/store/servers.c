@@ -113,14 +113,17 @@ Test(servers, id_is_never_given_again)
 Test(servers, won_tick_is_counted)
 {
     serve();
-    struct tick tick = {0};
     for (int i = 1; i <= 3; i++) {
-        must_run(other, "UPDATE cluster SET tick_at = UTC_TIMESTAMP(6) - INTERVAL 1 HOUR");
-        cr_assert_eq(store_tick(store, &tick), PERMIT_OK);
-        cr_assert(tick.ret_won);
+        struct tick tick = {0};
+        bool won;
+        cr_assert_eq(store_read_tick(store, &tick), PERMIT_OK);
+        struct lease_row after = tick.ret_row;
+        after.ticks++;
+        cr_assert_eq(store_write_tick(store, &tick.ret_row, &after, &won), PERMIT_OK);
+        cr_assert(won);
         cr_assert_eq(number_of(other, "SELECT ticks FROM cluster"), i);
-        cr_assert_eq(store_tick(store, &tick), PERMIT_OK);
-        cr_assert_not(tick.ret_won, "the last tick is less than a second old");
+        cr_assert_eq(store_write_tick(store, &tick.ret_row, &after, &won), PERMIT_OK);
+        cr_assert_not(won, "the row has changed");
     }
     cr_assert_eq(number_of(other, "SELECT ticks FROM cluster"), 3);
 }
@@ -158,6 +161,11 @@ Test(servers, row_of_the_same_id_after_a_restore_is_not_its_own)
 
 /* ---- death ---- */
 
+static utc_us lease_now(const struct server_heartbeat *heartbeat)
+{
+    return lease_time(&heartbeat->ret_time.clock, heartbeat->ret_time.now);
+}
+
 Test(servers, heartbeat_that_comes_first_wins)
 {
     serve();
@@ -165,7 +173,7 @@ Test(servers, heartbeat_that_comes_first_wins)
     must_run(other, "UPDATE cluster SET ticks = 4");
     struct server_heartbeat heartbeat = beat(&a);
     cr_assert(beat(&b).ret_alive);
-    cr_assert_not(declared(b.id, heartbeat.ret_others[0].ticks, heartbeat.ret_now));
+    cr_assert_not(declared(b.id, heartbeat.ret_others[0].ticks, lease_now(&heartbeat)));
     cr_assert(beat(&b).ret_alive);
 }
 
@@ -173,13 +181,14 @@ Test(servers, dead_one_writes_nothing_and_is_removed_later)
 {
     serve();
     struct server_self a = joined("a"), b = joined("b");
-    utc_us now = beat(&a).ret_now;
+    struct server_heartbeat heartbeat = beat(&a);
+    utc_us now = lease_now(&heartbeat);
     must_run(other, "UPDATE cluster SET ticks = 9");
     cr_assert(declared(b.id, 0, now));
     cr_assert_not(declared(b.id, 0, now + 1), "it is dead already");
     cr_assert_not(beat(&b).ret_alive);
     cr_assert_eq(number_of(other, "SELECT ticks FROM server WHERE address = 'b'"), 0);
-    struct server_heartbeat heartbeat = beat(&a);
+    heartbeat = beat(&a);
     cr_assert_eq(heartbeat.ret_other_count, 0);
     cr_assert_eq(heartbeat.ret_oldest_death, now);
     struct server_row *rows;
@@ -216,7 +225,7 @@ Test(servers, crowd_is_read_and_removed_in_pieces)
     cr_assert_eq(heartbeat.ret_other_count, SERVERS_OTHERS_MAX);
     cr_assert_eq(heartbeat.ret_others[0].ticks, 2001, "the furthest behind is first");
     (void)rows_read(session_of(store));
-    cr_assert_eq(servers->remove_dead(store, heartbeat.ret_now), PERMIT_OK);
+    cr_assert_eq(servers->remove_dead(store, lease_now(&heartbeat)), PERMIT_OK);
     cr_assert_leq(rows_read(session_of(store)), 3 * SERVERS_OTHERS_MAX);
     cr_assert_eq(number_of(other, "SELECT COUNT(*) FROM server WHERE dead_at IS NOT NULL"), 1500 - SERVERS_OTHERS_MAX);
     struct server_row *rows;
@@ -241,8 +250,8 @@ Test(servers, statements_use_the_indexes_they_name)
     insert_many();
     sent_record();
     struct server_heartbeat heartbeat = beat(&self);
-    (void)declared(heartbeat.ret_others[0].id, heartbeat.ret_others[0].ticks, heartbeat.ret_now);
-    cr_assert_eq(servers->remove_dead(store, heartbeat.ret_now), PERMIT_OK);
+    (void)declared(heartbeat.ret_others[0].id, heartbeat.ret_others[0].ticks, lease_now(&heartbeat));
+    cr_assert_eq(servers->remove_dead(store, lease_now(&heartbeat)), PERMIT_OK);
     explains("UPDATE server FORCE INDEX (PRIMARY) SET seen_at", "PRIMARY");
     explains("SELECT COUNT(*) FROM server", "PRIMARY");
     explains("SELECT id,ticks FROM server", "server_dead");

@@ -6,6 +6,8 @@
 
 enum { NOW = 1000000, TTL_MS = 100, TTL = TTL_MS * US_PER_MS };
 
+static const struct lease_clock lease_clock = {.tick_at = NOW, .due = NOW, .from = NOW};
+
 /*
  * The row before the call: none, alive, late; lapsed at NOW - 50 with requests held or not; settled; settled, with a
  * request held that was acquired before the lapse.
@@ -108,7 +110,7 @@ Test(owner, every_call_on_every_row_has_its_effect)
         struct owner_call call = {
             .kind = rows[i].kind, .name = BYTES("o"), .ttl_ms = (int64_t)2 * TTL_MS, .at = rows[i].at};
         struct owner_outcome outcome;
-        owner_decide(&call, NOW, &image, &outcome);
+        owner_decide(&call, &lease_clock, NOW, &image, &outcome);
         cr_assert_eq(outcome.status, rows[i].status, "%s", rows[i].what);
         cr_assert_eq(outcome.created, rows[i].before == NONE && rows[i].after != SAME, "%s", rows[i].what);
         check(rows[i].what, rows[i].after, rows[i].before, &image, rows[i].at);
@@ -121,15 +123,15 @@ Test(owner, calls_of_one_transaction_see_each_other)
     struct owner_outcome outcome;
     struct owner_call beat = {.kind = OWNER_BEAT, .ttl_ms = TTL_MS};
     struct owner_call gone = {.kind = OWNER_GONE};
-    owner_decide(&gone, NOW, &image, &outcome);
+    owner_decide(&gone, &lease_clock, NOW, &image, &outcome);
     cr_assert_eq(outcome.status, PERMIT_UNKNOWN_OWNER);
-    owner_decide(&beat, NOW, &image, &outcome);
+    owner_decide(&beat, &lease_clock, NOW, &image, &outcome);
     cr_assert(outcome.status == PERMIT_OK && outcome.created);
-    owner_decide(&beat, NOW, &image, &outcome);
+    owner_decide(&beat, &lease_clock, NOW, &image, &outcome);
     cr_assert(outcome.status == PERMIT_OK && !outcome.created);
-    owner_decide(&gone, NOW, &image, &outcome);
+    owner_decide(&gone, &lease_clock, NOW, &image, &outcome);
     cr_assert_eq(outcome.owner.lapsed_at, NOW);
-    owner_decide(&beat, NOW, &image, &outcome);
+    owner_decide(&beat, &lease_clock, NOW, &image, &outcome);
     cr_assert_eq(outcome.status, PERMIT_ENDED, "whether it held something is not known in this transaction");
     cr_assert(!image.existed && image.exists && image.changed);
 }
@@ -141,7 +143,7 @@ Test(owner, answer_points_into_its_own_call_only)
     struct owner_outcome outcome;
     image.owner.name = (struct bytes){first, 1};
     struct owner_call call = {.kind = OWNER_BEAT, .name = {second, 1}, .ttl_ms = TTL_MS};
-    owner_decide(&call, NOW, &image, &outcome);
+    owner_decide(&call, &lease_clock, NOW, &image, &outcome);
     cr_assert_eq(outcome.owner.name.data, second);
 }
 
@@ -150,7 +152,7 @@ Test(owner, row_created_by_the_probe_is_lapsed_and_has_no_ttl)
     struct owner_image image = image_of(NONE);
     struct owner_outcome outcome;
     struct owner_call dead = {.kind = OWNER_DEAD, .at = NOW - 1};
-    owner_decide(&dead, NOW, &image, &outcome);
+    owner_decide(&dead, &lease_clock, NOW, &image, &outcome);
     cr_assert_eq(outcome.owner.ttl_ms, 0);
     cr_assert(bytes_equal(image.owner.name, BYTES("o")));
     cr_assert_eq(owner_life(&outcome.owner, NOW), OWNER_LAPSED);
@@ -191,4 +193,23 @@ Test(owner, lapse_ends_earlier_unconfirmed_requests)
         cr_assert_not(owner_lapse_ends(&settled, &rows[i].request), "%s", rows[i].what);
     }
     cr_assert_not(owner_lapse_ends(&(struct owner){.lapsed_at = NEVER, .settled_at = NEVER}, &rows[0].request));
+}
+
+/* P8: the own clock says when a heartbeat has expired, not the database's. */
+Test(owner, heartbeat_expires_by_the_own_clock)
+{
+    const struct owner_call beat = {.kind = OWNER_BEAT, .name = BYTES("o"), .ttl_ms = TTL_MS};
+    const struct owner_call lapse = {.kind = OWNER_LAPSE, .name = BYTES("o")};
+    struct lease_clock clock = {.tick_at = NOW, .due = NOW - TTL, .from = NOW + 7};
+    struct owner_image image = image_of(NONE);
+    struct owner_outcome outcome;
+    owner_decide(&beat, &clock, NOW, &image, &outcome);
+    cr_assert_eq(image.owner.due_at, NOW + 7 + TTL);
+    utc_us stepped = NOW + 3 * TTL;
+    image.changed = false;
+    owner_decide(&lapse, &clock, stepped, &image, &outcome);
+    cr_assert_not(image.changed);
+    clock.due = NOW + 8 + TTL;
+    owner_decide(&lapse, &clock, stepped, &image, &outcome);
+    cr_assert_eq(image.owner.lapsed_at, stepped, "the time that is stored is the database's");
 }

@@ -25,7 +25,8 @@ Test(plan_memory, answer_points_into_its_own_operation_only)
     struct free_slots none = {0};
     struct named_slots unnamed = {0};
     utc_us next_due = NEVER;
-    struct view view = {.semaphores = &semaphore,
+    struct view view = {.clock = {.due = 1, .from = 1},
+                        .semaphores = &semaphore,
                         .free_slots = &none,
                         .named_slots = &unnamed,
                         .next_due = &next_due,
@@ -262,7 +263,7 @@ static struct view scene_view(utc_us *next_due)
                          .servers = servers,
                          .server_count = 2,
                          .has_servers = true,
-                         .clock = {NOW, 0},
+                         .clock = {.tick_at = NOW, .due = NOW, .from = NOW},
                          .now = NOW,
                          .grants_from = scene.grants_from};
 }

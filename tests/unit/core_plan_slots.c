@@ -274,7 +274,7 @@ static struct view scene_view(utc_us *next_due, struct free_slots *free_slots, s
                          .semaphore_count = 1,
                          .requests = scene.holders,
                          .request_count = scene.due_unread ? 0 : scene.holder_count,
-                         .clock = {NOW, 0},
+                         .clock = {.tick_at = NOW, .due = NOW, .from = NOW},
                          .now = NOW,
                          .glimpses = &other,
                          .glimpse_count = 1,

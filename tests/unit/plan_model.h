@@ -59,7 +59,7 @@ unsigned label_index(struct bytes label);
 /* The time and the circumstances of a batch. */
 struct moment {
     utc_us now;
-    struct lease_clock clock;
+    struct lease_clock clock; /* without the epoch */
     uint64_t epoch;
     utc_us grants_from;    /* lease clock: no grants before this time after a failover */
     unsigned owners_known; /* a bit per owner that has ever sent a heartbeat */
@@ -283,6 +283,9 @@ extern const struct plan_settings model_settings;
 
 /* T = clamp(now, tick_at, tick_at + 5 s) - offset */
 utc_us model_time(const struct moment *moment);
+/* Which deadlines have passed, and from when new ones count; clock.due and clock.from, 0: as model_time. */
+utc_us model_due(const struct moment *moment);
+utc_us model_from(const struct moment *moment);
 int64_t model_in_use(const struct model *model, unsigned semaphore);
 /* Returns the semaphores of each request that the operation would touch now. */
 unsigned model_touches(const struct model *model, const struct step *step);

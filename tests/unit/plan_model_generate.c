@@ -293,8 +293,15 @@ static void random_moment(struct mixture *mixture, struct moment *moment)
     moment->now += (int64_t)random_below(&mixture->random, 3 * US_PER_SECOND);
     if (percent(mixture, 5))
         moment->now += 3600LL * US_PER_SECOND * (percent(mixture, 50) ? 1 : -1);
-    if (percent(mixture, 50))
-        moment->clock = lease_clock_tick(&moment->clock, moment->now);
+    utc_us served = model_time(moment);
+    if (percent(mixture, 50)) {
+        moment->clock.tick_at = moment->now;
+        moment->clock.offset_us = moment->now - served;
+    }
+    moment->clock.due = served;
+    if (percent(mixture, 50)) /* the own clock is another one */
+        moment->clock.due += (int64_t)random_below(&mixture->random, 4 * US_PER_SECOND) - 2 * US_PER_SECOND;
+    moment->clock.from = max_i64(served, moment->clock.due) + below(mixture, 2) * US_PER_SECOND / 2;
     if (percent(mixture, 5)) {
         moment->epoch += 1 + below(mixture, 3);
         moment->grants_from = model_time(moment) + below(mixture, 4 * US_PER_SECOND);
@@ -416,7 +423,7 @@ void script_generate(uint64_t seed, struct script *ret_script)
 {
     struct mixture mixture = {.random = seed};
     struct moment moment = {
-        .now = MODEL_START, .clock = {MODEL_START, 0}, .owners_known = 6, .owners_alive = 2, .server = 1};
+        .now = MODEL_START, .clock = {.tick_at = MODEL_START}, .owners_known = 6, .owners_alive = 2, .server = 1};
     random_mixture(&mixture);
     ret_script->count = 0;
     ret_script->max_waiters = mixture.wait_percent && percent(&mixture, 10) ? 1 + below(&mixture, 4) : 0;

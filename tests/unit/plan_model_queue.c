@@ -32,6 +32,16 @@ static utc_us now_of(const struct model *model)
     return model_time(&model->batch.moment);
 }
 
+static utc_us due_of(const struct model *model)
+{
+    return model_due(&model->batch.moment);
+}
+
+static utc_us from_of(const struct model *model)
+{
+    return model_from(&model->batch.moment);
+}
+
 static bool is_ours(const struct model *model, const struct model_request *request)
 {
     return request->server != 0 && request->server == model->batch.moment.server;
@@ -69,7 +79,7 @@ static void leave(struct model *model, struct model_request *request)
 {
     open_way(model, request);
     request->server = 0;
-    request->due_at = now_of(model) + PLACE_KEPT_US;
+    request->due_at = from_of(model) + PLACE_KEPT_US;
     model->walk.again = true;
 }
 
@@ -146,14 +156,14 @@ static void enter_row(struct model *model, const struct step *step, utc_us place
         .confirmed_at = NEVER,
         .acquired_at = NEVER,
         .ended_at = NEVER,
-        .due_at = now + step->wait_us + PLACE_KEPT_US,
+        .due_at = from_of(model) + step->wait_us + PLACE_KEPT_US,
         .owner = step->owner,
         .nonce = step->nonce,
         .server = model->batch.moment.server,
         .priority = step->priority,
         .place = place ? place : now - step->priority * PRIORITY_STEP_US,
         .since = since ? since : now,
-        .until = now + step->wait_us,
+        .until = from_of(model) + step->wait_us,
         .entry = ++model->entries,
     };
     model->walk.entered |= 1U << step->key;
@@ -215,7 +225,7 @@ static bool another_ask_waits(const struct model *model, unsigned key)
 static bool ask(struct model *model, const struct step *step, bool entered, struct verdict *verdict)
 {
     struct model_request *request = &model->requests[step->key];
-    utc_us until = now_of(model) + step->wait_us;
+    utc_us until = from_of(model) + step->wait_us;
     if (step->wait == WAIT_GONE) {
         if (is_ours(model, request) && !another_ask_waits(model, step->key))
             leave(model, request);
@@ -311,7 +321,7 @@ static bool cannot_be_decided(const struct model *model, unsigned key)
 static bool has_due_units(const struct model *model, unsigned semaphore)
 {
     const struct model_want none = {.semaphore = semaphore};
-    return missing_without(model, &none, all_due(model, now_of(model))) < missing_without(model, &none, 0);
+    return missing_without(model, &none, all_due(model, due_of(model))) < missing_without(model, &none, 0);
 }
 
 /* Returns true if this batch changes something that may let a waiter for the semaphore fit. */
@@ -408,7 +418,7 @@ static bool may_fit(const struct model *model, const struct model_want *want)
     unsigned semaphore = want->semaphore;
     if (is_reserved(model, semaphore) && !model->walk.tentative[semaphore])
         return false;
-    return missing_without(model, want, all_due(model, now_of(model))) - model->walk.kept[semaphore] <= 0;
+    return missing_without(model, want, all_due(model, due_of(model))) - model->walk.kept[semaphore] <= 0;
 }
 
 static bool all_may_fit(const struct model *model, const struct step *step)
@@ -488,7 +498,7 @@ static void take_grant(struct model *model, unsigned key, unsigned server)
         request->nonce = model->batch.here_nonce[key];
         model->walk.granted[model->walk.granted_count++] = key;
     } else {
-        request->due_at = now_of(model) + PLACE_KEPT_US;
+        request->due_at = from_of(model) + PLACE_KEPT_US;
         model->walk.unclaimed |= 1U << key;
     }
     *verdict = (struct verdict){.created = true};
@@ -643,7 +653,7 @@ void model_walk(struct model *model)
     for (unsigned i = 0; i < MODEL_SEMAPHORES; i++) {
         const struct model_want none = {.semaphore = i};
         bool cut = model->batch.beyond[i] < MODEL_KEYS;
-        if (cut && !model->walk.settled[i] && missing_without(model, &none, all_due(model, now_of(model))) < 0)
+        if (cut && !model->walk.settled[i] && missing_without(model, &none, all_due(model, due_of(model))) < 0)
             model->walk.read_more |= 1U << i;
         model->walk.reserved[i] |= cut; /* the waiters that were not read come first */
     }

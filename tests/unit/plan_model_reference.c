@@ -27,6 +27,16 @@ utc_us model_time(const struct moment *moment)
     return now - moment->clock.offset_us;
 }
 
+utc_us model_due(const struct moment *moment)
+{
+    return moment->clock.due ? moment->clock.due : model_time(moment);
+}
+
+utc_us model_from(const struct moment *moment)
+{
+    return moment->clock.from ? moment->clock.from : model_time(moment);
+}
+
 static bool is_held(const struct model_request *request)
 {
     return request->exists && request->state == REQUEST_ACQUIRED;
@@ -54,10 +64,10 @@ static bool slot_is_held(const struct model *model, unsigned semaphore, uint32_t
     return false;
 }
 
-/* Returns true if the lease clock has passed due_at. The request is held until RELEASED is written. */
-static bool is_due(const struct model_request *request, utc_us now)
+/* Returns true if its deadline has passed. The request is held until RELEASED is written. */
+static bool is_due(const struct model_request *request, utc_us due)
 {
-    return is_held(request) && request->due_at <= now;
+    return is_held(request) && request->due_at <= due;
 }
 
 static bool holds(const struct model_request *request, unsigned semaphore)
@@ -71,6 +81,17 @@ static bool holds(const struct model_request *request, unsigned semaphore)
 static utc_us now_of(const struct model *model)
 {
     return model_time(&model->batch.moment);
+}
+
+/* What has a deadline until then has ended, or may be ended. */
+static utc_us due_of(const struct model *model)
+{
+    return model_due(&model->batch.moment);
+}
+
+static utc_us from_of(const struct model *model)
+{
+    return model_from(&model->batch.moment);
 }
 
 unsigned semaphores_of(const struct model_request *request)
@@ -458,7 +479,7 @@ static void acquire_again(struct model *model, const struct step *step, utc_us n
         verdict->status = PERMIT_KEY_REUSED;
         return;
     }
-    if (is_due(request, now)) {
+    if (is_due(request, due_of(model))) {
         end_due(model, request, now);
         verdict->status = PERMIT_ENDED;
     } else if (is_held(request) && request->server) {
@@ -548,7 +569,7 @@ utc_us deadline_of_grant(const struct model *model, const struct model_request *
     for (unsigned i = 0; i < request->permit_count; i++)
         semaphores[i] = request->permits[i].semaphore;
     struct limits limits = limits_of(model, semaphores, request->permit_count);
-    return due_at(now_of(model), request->ttl_ms, request->grace_ms, limits.max_hold_ms);
+    return due_at(from_of(model), request->ttl_ms, request->grace_ms, limits.max_hold_ms);
 }
 
 /* Makes the request held. A place, and the times of waiting, stay for the record. */
@@ -609,7 +630,7 @@ enum permit_status request_possible(const struct model *model, const struct step
 unsigned model_overdue(const struct model *model, const struct step *step)
 {
     unsigned overdue = 0;
-    unsigned ended = due_in_the_way(model, step, now_of(model));
+    unsigned ended = due_in_the_way(model, step, due_of(model));
     for (unsigned key = 0; key < MODEL_KEYS; key++)
         if ((ended >> key & 1) && (semaphores_of(&model->requests[key]) & ~model->batch.locks))
             overdue |= 1U << key;
@@ -622,7 +643,7 @@ enum permit_status try_to_grant(struct model *model, const struct step *step, st
     enum permit_status status = request_possible(model, step);
     if (status != PERMIT_OK)
         return status;
-    unsigned ended = due_in_the_way(model, step, now);
+    unsigned ended = due_in_the_way(model, step, due_of(model));
     bool again = model->walk.again;
     for (unsigned key = 0; key < MODEL_KEYS; key++)
         if (ended >> key & 1)
@@ -730,11 +751,11 @@ static void force_release(struct model *model, const struct step *step, struct v
 }
 
 /* permitd ends a request by its deadline, if that has passed, or with its owner, if the request is not confirmed. */
-static bool expires(const struct model_request *request, const struct step *step, utc_us now)
+static bool expires(const struct model_request *request, const struct step *step, utc_us due)
 {
     if (step->expire_as == END_OWNER_DEAD && is_held(request) && request->confirmed_at == NEVER)
         return true;
-    return is_due(request, now);
+    return is_due(request, due);
 }
 
 /* A place that leaks is removed when it is due, and that of a dead server before. */
@@ -742,7 +763,7 @@ static bool expires_place(const struct model *model, const struct step *step)
 {
     const struct model_request *request = &model->requests[step->key];
     bool abandoned = step->expire_as == END_NEVER_HELD && request->server && !is_alive(model, request->server);
-    return is_waiting(request) && step->expire_as != END_OWNER_DEAD && (request->due_at <= now_of(model) || abandoned);
+    return is_waiting(request) && step->expire_as != END_OWNER_DEAD && (request->due_at <= due_of(model) || abandoned);
 }
 
 static void expire(struct model *model, const struct step *step, struct verdict *verdict)
@@ -759,7 +780,7 @@ static void expire(struct model *model, const struct step *step, struct verdict 
         remove_place(model, step->key);
         return;
     }
-    if (!expires(request, step, now))
+    if (!expires(request, step, due_of(model)))
         return;
     if (step->expire_as == END_OWNER_DEAD)
         end(model, request, END_OWNER_DEAD, now);
@@ -814,7 +835,7 @@ static void renew(struct model *model, const struct step *step, struct verdict *
     if (request->confirmed_at == NEVER) {
         if (step->ttl.kind == TTL_DURATION || step->ttl.kind == TTL_UNLIMITED)
             request->ttl_ms = step->ttl.kind == TTL_DURATION ? step->ttl.ms : TTL_NONE;
-        utc_us later = due_at(now, request->ttl_ms, request->grace_ms, limits.max_hold_ms);
+        utc_us later = due_at(from_of(model), request->ttl_ms, request->grace_ms, limits.max_hold_ms);
         if (request->due_at < later)
             request->due_at = later;
     }
@@ -861,7 +882,7 @@ unsigned model_touches(const struct model *model, const struct step *step)
         return acquire_touches(model, step);
     if ((step->kind == OP_RENEW || step->kind == OP_CONFIRM) && is_waiting(request))
         return 0; /* it holds nothing */
-    if (step->kind == OP_EXPIRE && !expires(request, step, now_of(model)) && !expires_place(model, step))
+    if (step->kind == OP_EXPIRE && !expires(request, step, due_of(model)) && !expires_place(model, step))
         return 0;
     return semaphores_of(request);
 }

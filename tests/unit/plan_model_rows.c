@@ -288,9 +288,11 @@ bool rows_view(const struct rows *rows, const struct rows_read *read, struct are
 {
     struct view view = {.clock = read->moment.clock,
                         .now = read->moment.now,
-                        .epoch = read->moment.epoch,
                         .grants_from = read->moment.grants_from,
                         .same_server = true};
+    view.clock.epoch = read->moment.epoch;
+    view.clock.due = model_due(&read->moment);
+    view.clock.from = model_from(&read->moment);
     if (!view_semaphores(rows, read, arena, &view) || !rows_read_requests(rows, read, read->keys, arena, &view) ||
         !view_owners(read, arena, &view))
         return false;
@@ -329,7 +331,7 @@ static unsigned next_holder(const struct rows *rows, uint64_t semaphore_id, unsi
 static unsigned due_holders(const struct rows *rows, const struct rows_read *read, const struct semaphore *semaphore,
                             int64_t units, utc_us *ret_bound)
 {
-    utc_us now = model_time(&read->moment);
+    utc_us now = model_due(&read->moment);
     unsigned keys = 0;
     int64_t room = read->due_cut ? min_i64(units, read->due_cut) : units;
     unsigned key;
@@ -348,7 +350,7 @@ static unsigned due_named(const struct rows *rows, const struct rows_read *read,
     unsigned keys = 0;
     for (size_t i = 0; i < view->named_slots[index].count; i++) {
         const struct slot_row *row = &view->named_slots[index].rows[i];
-        if (row->permit_id && row->due_at <= model_time(&read->moment))
+        if (row->permit_id && row->due_at <= model_due(&read->moment))
             keys |= 1U << key_index(row->holder);
     }
     (void)rows;

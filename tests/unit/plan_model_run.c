@@ -597,7 +597,7 @@ static bool compare_outcome(struct run *run, const struct batch *batch, const st
 /* next_due_at alone is written only if it says due and no holder is. */
 static bool only_next_due(const struct run *run, const struct batch *batch, const struct changes *changes)
 {
-    utc_us now = model_time(&batch->moment);
+    utc_us now = model_due(&batch->moment);
     for (size_t i = 0; i < changes->semaphore_count; i++) {
         const struct semaphore *image = changes->semaphores[i].semaphore;
         if (!changes->semaphores[i].changed)
@@ -873,7 +873,7 @@ static bool compare_outcomes(struct run *run, const struct batch *batch, const s
  */
 static bool check_searched(struct run *run, const struct batch *batch)
 {
-    utc_us now = model_time(&batch->moment);
+    utc_us now = model_due(&batch->moment);
     unsigned due = 0;
     for (unsigned key = 0; key < MODEL_KEYS; key++)
         if (run->rows.requests[key].state == REQUEST_ACQUIRED && run->rows.requests[key].due_at <= now)
@@ -971,7 +971,7 @@ static bool read_batch(struct run *run, struct batch *batch, const struct operat
         FAIL(run, "no memory");
     batch->searched = 0;
     for (size_t i = 0; i < count; i++)
-        if (ret_view->next_due[shortfalls[i].semaphore] > model_time(&batch->moment))
+        if (ret_view->next_due[shortfalls[i].semaphore] > model_due(&batch->moment))
             batch->searched |= 1U << rows_semaphore(&run->rows, ret_view->semaphores[shortfalls[i].semaphore].id);
     for (size_t i = 0; i < count && read->due_cut; i++)
         if (shortfalls[i].units > read->due_cut)
@@ -1150,7 +1150,7 @@ static bool compare_rows(struct run *run)
 bool script_run(struct run *run, const struct script *script)
 {
     struct batch batch;
-    batch.moment = (struct moment){.now = MODEL_START, .clock = {MODEL_START, 0}};
+    batch.moment = (struct moment){.now = MODEL_START, .clock = {.tick_at = MODEL_START}};
     run_clear(run, script);
     for (unsigned at = 0; at < script->count || run->queue.count > 0;) {
         at = take_batch(run, at, &batch);

@@ -386,8 +386,8 @@ static enum permit_status plan_acquire(struct direct *direct, size_t limit)
 static void read_a(struct direct *direct, struct arena *arena, int64_t slots_wanted, int64_t at_s)
 {
     struct rows_read read = {.locks = 3, .keys = ~0U, .slots_wanted = {slots_wanted}};
-    read.moment =
-        (struct moment){.now = MODEL_START + at_s * US_PER_SECOND, .clock = {MODEL_START + at_s * US_PER_SECOND, 0}};
+    read.moment = (struct moment){.now = MODEL_START + at_s * US_PER_SECOND,
+                                  .clock = {.tick_at = MODEL_START + at_s * US_PER_SECOND}};
     cr_assert(rows_view(&transcript.run.rows, &read, arena, &direct->view));
 }
 

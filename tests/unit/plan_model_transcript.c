@@ -91,7 +91,7 @@ static void print_line(unsigned from, unsigned to, struct buf *out)
 
 void transcript_expect(const struct line *lines, size_t count)
 {
-    struct moment moment = {.now = MODEL_START, .clock = {MODEL_START, 0}, .server = 1};
+    struct moment moment = {.now = MODEL_START, .clock = {.tick_at = MODEL_START}, .server = 1};
     unsigned ends[MODEL_STEPS];
     struct buf got;
     buf_init(&got, 1 << 16);
