@@ -58,6 +58,7 @@ struct db_semaphore {
     mono_us changed_at; /* last change of its row */
     mono_us set_at;     /* last change of its settings or labels */
     uint64_t max_token; /* largest token in an answer; a failover does not lower it */
+    utc_us acquired_at; /* of the last grant */
 
     /* For the oracle, of names that a template may cover. */
     mono_us

@@ -8,7 +8,7 @@
 enum {
     COMMIT_US_MAX = 60,
     LATE_US_MAX = 6000,        /* of a late flush */
-    ANSWER_LATE_ONCE_IN = 300, /* answers to a COMMIT */
+    ANSWER_LATE_ONCE_IN = 300, /* answers to a COMMIT, and to a read under locks */
     ANSWER_US_MAX = 60000,
 };
 
@@ -276,6 +276,8 @@ enum permit_status fake_batch_lock(struct store *store, const struct lock_set *s
     fake->transaction->read_at = sim_now();
     fake->transaction->read_time = lease_time(&view.clock, view.now);
     fake->transaction->read_tick = lease_ticked(&view.clock);
+    if (dice_once_in(ANSWER_LATE_ONCE_IN))
+        fiber_sleep(dice_between(0, ANSWER_US_MAX));
     status = call_leave(fake);
     if (status == PERMIT_OK)
         *ret_view = view;

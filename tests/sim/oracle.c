@@ -264,6 +264,15 @@ static size_t permit_of(const struct story *story, size_t want, const struct req
     return i;
 }
 
+/* The times of grants rise with their tokens, if the clock of the database is right and nothing fails. */
+static void check_time_of_token(const struct story *story, struct db_semaphore *semaphore, utc_us acquired_at)
+{
+    if (profile.calm && acquired_at < semaphore->acquired_at)
+        violation("P9", "%s was granted %lld us before an earlier token of %s", story->key->text,
+                  (long long)(semaphore->acquired_at - acquired_at), semaphore->name);
+    semaphore->acquired_at = acquired_at;
+}
+
 static void check_grant_is_whole(const struct story *story, const struct request_row *row)
 {
     if (row->request.permit_count != story->want_count)
@@ -272,7 +281,7 @@ static void check_grant_is_whole(const struct story *story, const struct request
     for (size_t i = 0; i < row->request.permit_count; i++) {
         size_t at = permit_of(story, i, &row->request);
         const struct permit *permit = &row->permits[at];
-        const struct db_semaphore *semaphore = story->semaphores[i];
+        struct db_semaphore *semaphore = story->semaphores[i];
         bool slotted = semaphore->row.semaphore.kind == KIND_SLOTTED;
         if (at == row->request.permit_count || !row_in_service(&semaphore->row))
             violation("P2", "%s was granted units of another semaphore than %s", story->key->text, semaphore->name);
@@ -282,6 +291,7 @@ static void check_grant_is_whole(const struct story *story, const struct request
         if (permit->token <= semaphore->max_token)
             violation("P9", "%s was granted token %llu of %s, of which %llu was out already", story->key->text,
                       (unsigned long long)permit->token, semaphore->name, (unsigned long long)semaphore->max_token);
+        check_time_of_token(story, semaphore, row->request.acquired_at);
     }
 }
 
