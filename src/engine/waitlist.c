@@ -322,12 +322,14 @@ void waitlist_mark_here(struct engine *engine, uint64_t server_id, struct arena 
     pthread_mutex_lock(&engine->mutex);
     for (size_t i = 0; i < view->request_count; i++) {
         struct request *request = &view->requests[i];
-        if (request->state != REQUEST_WAITING || request->server_id != server_id)
+        if (request->state != REQUEST_WAITING)
             continue;
         const struct waiter *waiter = waiters_find(&engine->queue.waiters, request->external_id);
         bool clients = waiter && waiter_has_clients(waiter);
         bool in_batch = clients && waiter_in_batch(waiter);
-        request->waits_here = clients;
+        request->waits_here = clients; /* also if the row names an earlier id of this server, or none */
+        if (request->server_id != server_id)
+            continue;
         request->asks_later = in_batch || (!clients && queue_asks_for(&engine->queue, request->external_id));
         if (!clients || in_batch)
             continue;

@@ -530,6 +530,19 @@ Test(plan_waiting, last_decision_of_a_copy_leaves_the_place_to_a_waiter_that_ask
     expect_changes("");
 }
 
+/* P20: the row names an earlier id of this server, which is dead, or this server has no id yet. */
+Test(plan_waiting, last_decision_of_a_copy_leaves_the_place_to_a_waiter_that_is_not_entered_again_yet)
+{
+    hold("k1", 1, 0, 0, NEVER);
+    waiter("k2", DEAD, 2, 1, 0, 0)->waits_here = true;
+    EXPECT({OP_ACQUIRE, "k2", WAIT_LAST, 1, 0, .expected = "no_capacity a"});
+    expect_changes("");
+    scene.settings.server_id = 0;
+    scene.rows[scene.row_count - 1].server_id = ELSEWHERE;
+    EXPECT({OP_ACQUIRE, "k2", WAIT_LAST, 1, 0, .expected = "no_capacity a"});
+    expect_changes("");
+}
+
 Test(plan_waiting, copy_that_can_never_be_granted_leaves_the_place_to_the_client_that_waits)
 {
     waiter("k2", HERE, 2, 2, 0, 0);
