@@ -276,7 +276,7 @@ void walk_check_refusal(const struct call *call)
     since = now - (sim_now() - call->sent_at);
     sort_waiters();
     look_at_rows(now);
-    walk_to(NULL, story->key, since - call->operation.priority * step_us, UINT64_MAX, now);
+    walk_to(NULL, story->key, now - call->operation.priority * step_us, UINT64_MAX, now);
     if (is_unsure(story))
         return;
     counts.refusals_judged++;
