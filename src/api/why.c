@@ -38,6 +38,8 @@ static enum permit_status read_obstacles(struct exchange *exchange, struct store
         status = store_semaphores(store, ids, count, arena, &ret_obstacles->semaphores);
     if (status == PERMIT_OK)
         status = store->queries->fronts(store, ids, count, arena, ret_obstacles->fronts, &ret_obstacles->time);
+    if (status == PERMIT_OK)
+        engine_judge(exchange->service->engine, &ret_obstacles->time);
     return status;
 }
 
