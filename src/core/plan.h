@@ -180,8 +180,8 @@ struct view {
     struct queue_view *queues; /* one per semaphore; NULL: no queue was read */
     struct glimpse *glimpses;  /* ascending by id of the semaphore */
     size_t glimpse_count;
-    bool reads_end; /* the plan must do with these rows: a semaphore of which nothing was read stays unknown */
-    const uint64_t *servers;   /* ids of the servers that are alive, ascending; valid if has_servers */
+    bool reads_end;          /* the plan must do with these rows: a semaphore of which nothing was read stays unknown */
+    const uint64_t *servers; /* ids of the servers that are alive, ascending; valid if has_servers */
     size_t server_count;
     bool has_servers; /* store_read_waiters has run */
     uint64_t epoch;
@@ -386,8 +386,8 @@ struct queue_read {
     int64_t free;     /* units that may be free in this batch, above 0: waiters that want more cannot be granted, but
                          under `fifo` they are read too */
     bool fifo;
-    utc_us aged;    /* those that wait since then or longer are protected: they are read too */
-    size_t limit;   /* waiters to read before the one that is `beyond` */
+    utc_us aged;              /* those that wait since then or longer are protected: they are read too */
+    size_t limit;             /* waiters to read before the one that is `beyond` */
     const uint64_t *hopeless; /* as in struct plan: waiters that are not read */
     size_t hopeless_count, hopeless_protected;
     /*

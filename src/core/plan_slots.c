@@ -343,8 +343,7 @@ static bool can_come(const struct slot_view *slot_view, uint32_t number)
 {
     if (slot_pool_is_reserved(&slot_view->free, number))
         return false;
-    const struct slot_row *row =
-        slot_pool_has(&slot_view->free, number) ? NULL : find_row_by_number(slot_view, number);
+    const struct slot_row *row = slot_pool_has(&slot_view->free, number) ? NULL : find_row_by_number(slot_view, number);
     return !row || !row->confirmed;
 }
 
@@ -352,7 +351,8 @@ static bool can_come(const struct slot_view *slot_view, uint32_t number)
 static uint32_t run_to_reserve(const struct slot_view *slot_view, uint32_t count, const struct slots *list)
 {
     uint32_t best = 0, fewest = UINT32_MAX;
-    uint32_t run = 0, held = 0; /* the numbers before `next` that can come, at most `count`; those of them that are held */
+    uint32_t run = 0,
+             held = 0; /* the numbers before `next` that can come, at most `count`; those of them that are held */
     uint32_t last = 0;
     const uint32_t end = list->count ? list->count : slot_view->free.capacity;
     for (uint32_t i = 0; i < end; i++) {

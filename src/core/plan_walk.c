@@ -748,11 +748,10 @@ static enum permit_status add_unread(struct planner *planner)
         if (!want)
             return PERMIT_NO_MEMORY;
         *want = (struct want){.semaphore_id = semaphore->id, .count = 1};
-        status = add_stander(planner, &(struct stander){.place = part->beyond_place,
-                                                        .id = part->beyond,
-                                                        .wants = want,
-                                                        .want_count = 1,
-                                                        .how = STANDS_UNREAD});
+        status = add_stander(
+            planner,
+            &(struct stander){
+                .place = part->beyond_place, .id = part->beyond, .wants = want, .want_count = 1, .how = STANDS_UNREAD});
     }
     return status;
 }

@@ -68,7 +68,7 @@ struct queue_state {
     int64_t wanted;    /* locked: units that all waiters want */
     bool changed;      /* units of it were freed in this batch, or a waiter has left, was granted, or was asked for and
                           refused, or it has a new acquire: a waiter that may fit is called */
-    unsigned granted; /* waiters that were granted in this batch */
+    unsigned granted;  /* waiters that were granted in this batch */
 };
 
 /* A request of the queue that was not granted, and its effect on those behind it. */
@@ -78,7 +78,8 @@ struct stander {
     const struct want *wants;
     size_t want_count;
     struct slots *slots; /* one per want: the certain slots of its need; count 0: any slots. NULL: any slots for all */
-    const uint64_t *needs; /* STANDS_KEPT: the semaphores with which it can be decided, if they are not those it wants */
+    const uint64_t
+        *needs; /* STANDS_KEPT: the semaphores with which it can be decided, if they are not those it wants */
     size_t need_count;
     enum {
         STANDS_KEPT,     /* it may fit, and cannot be decided in this batch: its need is kept from those behind it */
@@ -107,7 +108,7 @@ struct planner {
     size_t image_count;
     struct slot_view *slot_views; /* one per locked semaphore */
     struct queue_state *queues;   /* one per locked semaphore, then one per glimpse */
-    struct stander *standers; /* ascending by place, id */
+    struct stander *standers;     /* ascending by place, id */
     size_t stander_count;
     size_t kept_count;         /* of them: STANDS_KEPT */
     size_t stood;              /* so many of them are counted in `queues` now, ... */
@@ -118,11 +119,11 @@ struct planner {
     size_t hopeless_count;
     uint64_t *unknown; /* semaphores that waiters want, and of which nothing was read */
     size_t unknown_count;
-    size_t waiter_count; /* requests that wait, or did when the batch began */
+    size_t waiter_count;           /* requests that wait, or did when the batch began */
     uint64_t read_more, read_held; /* as in struct plan */
-    bool walk_again;     /* units were freed, or a waiter has left, since the last walk */
-    bool no_memory;      /* mail could not be recorded; collect_mail returns the failure */
-    struct mail *mail;   /* in any order, with duplicates; mail to this server is a call */
+    bool walk_again;               /* units were freed, or a waiter has left, since the last walk */
+    bool no_memory;                /* mail could not be recorded; collect_mail returns the failure */
+    struct mail *mail;             /* in any order, with duplicates; mail to this server is a call */
     size_t mail_count, mail_room;
     struct outcome *granted; /* see struct plan */
     size_t granted_count;

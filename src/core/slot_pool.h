@@ -15,7 +15,7 @@ struct slot_pool {
     size_t first; /* no bit is set in the words before this one */
     size_t count; /* number of set bits */
     uint32_t capacity;
-    uint64_t *reserved; /* set bit: no later request may take the slot; NULL: none is reserved */
+    uint64_t *reserved;    /* set bit: no later request may take the slot; NULL: none is reserved */
     struct bytes **labels; /* pages, one per word; NULL: no known slot has a label */
 };
 

@@ -265,8 +265,9 @@ static bool take_cached_slots(struct worker *worker, struct run *run, size_t ind
     pthread_mutex_lock(&engine->mutex);
     const struct semaphore_entry *entry = semaphore_cache_find(&engine->queue.semaphores, semaphore->id);
     const struct cached_semaphore *cached = entry ? entry->cached : NULL;
-    bool known = cached && cached->valid && cached->life >= worker->life && cached->row.version == semaphore->version &&
-                 cached_semaphore_load_slots(cached, SLOTS_MAX_CAPACITY + 1, worker->arena, &run->view.free_slots[index]);
+    bool known =
+        cached && cached->valid && cached->life >= worker->life && cached->row.version == semaphore->version &&
+        cached_semaphore_load_slots(cached, SLOTS_MAX_CAPACITY + 1, worker->arena, &run->view.free_slots[index]);
     pthread_mutex_unlock(&engine->mutex);
     return known;
 }
@@ -316,8 +317,8 @@ static bool read_on(struct queue_read *reads, size_t count, const struct plan *p
 static enum permit_status read_glimpses(struct worker *worker, struct run *run, const struct plan_settings *settings)
 {
     utc_us aged = lease_time(&run->view.clock, run->view.now) - settings->backfill_bound_us;
-    enum permit_status status = store_read_glimpses(worker->store, run->plan.unknown, run->plan.unknown_count, aged,
-                                                    worker->arena, &run->view);
+    enum permit_status status =
+        store_read_glimpses(worker->store, run->plan.unknown, run->plan.unknown_count, aged, worker->arena, &run->view);
     if (status == PERMIT_OK)
         waitlist_mark_here(worker->engine, settings->server_id, worker->arena, &run->view);
     return status;

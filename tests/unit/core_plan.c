@@ -70,8 +70,8 @@ struct scene {
     size_t row_count;
     struct request sorted[ROWS_MAX];
     struct queue_view queues[SEMAPHORES];
-    bool unknown;      /* c was not read */
-    bool reads_end;    /* and will not be */
+    bool unknown;   /* c was not read */
+    bool reads_end; /* and will not be */
     struct glimpse glimpse;
     struct owner_state owner;
     utc_us grants_from;
@@ -193,7 +193,7 @@ struct line {
     int priority;
     bool entered; /* with a place 100 s ago, since 50 s ago */
     bool widened;
-    bool other;   /* other content under the same key */
+    bool other; /* other content under the same key */
     uint64_t mailed;
     enum end_reason expire_as;
     const struct scope *scope;
@@ -737,8 +737,7 @@ Test(plan_queue, waiter_that_also_wants_an_unlocked_semaphore_keeps_its_units_an
     hold("k1", 2, 0, 0, NEVER);
     waiter("k2", ELSEWHERE, 3, 1, 0, 1);
     waiter("k3", HERE, 2, 1, 0, 1);
-    EXPECT({OP_RELEASE, "k1", 0, 0, 0, .expected = "ok"},
-           {OP_ACQUIRE, "k4", WAIT_NO, 1, 0, .expected = "put_back ac"},
+    EXPECT({OP_RELEASE, "k1", 0, 0, 0, .expected = "ok"}, {OP_ACQUIRE, "k4", WAIT_NO, 1, 0, .expected = "put_back ac"},
            {OP_ACQUIRE, "k5", WAIT_NO, 1, 0, .expected = "no_capacity a<", .widened = true});
     expect_changes("k1:RELEASED 2/12 call/13");
 }
@@ -1641,8 +1640,7 @@ Test(plan_queue, all_waiters_that_were_read_are_granted_or_called)
         snprintf(keys[i], sizeof keys[i], "w%02u", i);
         waiter(keys[i], ELSEWHERE, 100 - i, 1, 0, i % 2);
     }
-    EXPECT({OP_RELEASE, "k0", 0, 0, 0, .expected = "ok"},
-           {OP_ACQUIRE, "x", WAIT_NO, 1, 0, .expected = "put_back ac"});
+    EXPECT({OP_RELEASE, "k0", 0, 0, 0, .expected = "ok"}, {OP_ACQUIRE, "x", WAIT_NO, 1, 0, .expected = "put_back ac"});
     cr_expect_eq(after(A)->in_use, 32);
     cr_expect_eq(after(A)->waiting, 32);
     cr_expect_eq(scene.plan.changes.mail_count, 64);

@@ -637,8 +637,7 @@ Test(plan_slots, protected_waiter_for_adjacent_slots_reserves_a_run_that_can_com
     scene.hall.confirmed = 1;
     scene.has_holders = true;
     wait_long("w1", 60, "3 adjacent");
-    EXPECT({OP_ACQUIRE, "k4", "named 1", "granted 1", WAIT_NO},
-           {OP_ACQUIRE, "k5", "named 6", "granted 6", WAIT_NO},
+    EXPECT({OP_ACQUIRE, "k4", "named 1", "granted 1", WAIT_NO}, {OP_ACQUIRE, "k5", "named 6", "granted 6", WAIT_NO},
            {OP_ACQUIRE, "k6", "named 3", "no_capacity behind", WAIT_NO});
 }
 
@@ -701,8 +700,7 @@ Test(plan_slots, waiter_for_specific_slots_and_an_unlocked_semaphore_is_called_i
     wait_for_two("w1", 3, "named A2");
     wait_for_two("w2", 2, "1 of 4 5");
     wait_for_two("w3", 1, "2 adjacent");
-    EXPECT({OP_RELEASE, "k1", NULL, "ok", 0},
-           {OP_ACQUIRE, "k2", "6", "put_back", WAIT_NO});
+    EXPECT({OP_RELEASE, "k1", NULL, "ok", 0}, {OP_ACQUIRE, "k2", "6", "put_back", WAIT_NO});
     expect_waiters("mail 2; mail 3; mail 4; ");
 }
 
