@@ -223,29 +223,29 @@ static int64_t slots_shared(const struct slots *a, const struct slots *b)
 }
 
 /*
- * Returns true if ending the holder of this permit reduces the deficit: it has a slot that is to be reclaimed, or more
- * units are missing than these slots bring. The latter is rare: slots that a smaller capacity put out of service count
- * in in_use.
+ * Returns true if ending the holder of this permit reduces the deficit: it has a slot that is to be reclaimed, or it frees
+ * units, and more of them are missing than these slots bring. The latter is rare for specific slots: slots that a smaller
+ * capacity put out of service count in in_use.
  */
-static bool permit_reduces_deficit(const struct permit *permit, const struct deficit *deficit)
+static bool permit_reduces_deficit(struct planner *planner, const struct permit *permit, const struct deficit *deficit)
 {
-    return deficit->units > max_i64(deficit->slots, 0) ||
+    return (deficit->units > max_i64(deficit->slots, 0) && planner_units_freed(planner, permit) > 0) ||
            (deficit->slots > 0 && slots_shared(&permit->slots, &deficit->to_reclaim) > 0);
 }
 
 /* Subtracts the units and slots of this request from the deficits; false if its end would not help. */
-static bool holder_reduces_deficits(const struct request *request, const struct operation *operation,
-                                    struct deficit *deficits)
+static bool holder_reduces_deficits(struct planner *planner, const struct request *request,
+                                    const struct operation *operation, struct deficit *deficits)
 {
     bool helps = false;
     for (size_t i = 0; i < request->permit_count; i++)
         for (size_t j = 0; j < operation->want_count; j++)
             if (request->permits[i].semaphore_id == operation->wants[j].semaphore_id)
-                helps = helps || permit_reduces_deficit(&request->permits[i], &deficits[j]);
+                helps = helps || permit_reduces_deficit(planner, &request->permits[i], &deficits[j]);
     for (size_t i = 0; helps && i < request->permit_count; i++)
         for (size_t j = 0; j < operation->want_count; j++)
             if (request->permits[i].semaphore_id == operation->wants[j].semaphore_id) {
-                deficits[j].units -= request->permits[i].count;
+                deficits[j].units -= planner_units_freed(planner, &request->permits[i]);
                 deficits[j].slots -= slots_shared(&request->permits[i].slots, &deficits[j].to_reclaim);
             }
     return helps;
@@ -275,7 +275,8 @@ static enum permit_status select_due_holders(struct planner *planner, const stru
     }
     for (size_t i = 0; i < planner->due_count && any_deficit(deficits, operation->want_count); i++) {
         struct key *key = planner->due[i];
-        if (request_is_due(planner, key->request) && holder_reduces_deficits(key->request, operation, deficits))
+        if (request_is_due(planner, key->request) &&
+            holder_reduces_deficits(planner, key->request, operation, deficits))
             ret_chosen[count++] = key;
     }
     *ret_count = any_deficit(deficits, operation->want_count) ? 0 : count;
@@ -354,15 +355,16 @@ static enum permit_status check_capacity(struct planner *planner, const struct o
 }
 
 /*
- * Checks that the free slots suffice. in_use and the slot rows change together, so this is false only after another
- * program wrote to them.
+ * Checks that the free slots that are not reserved suffice. in_use and the slot rows change together, so this is false only
+ * after another program wrote to them.
  */
 static bool slots_suffice(struct planner *planner, const struct operation *operation)
 {
     for (size_t i = 0; i < operation->want_count; i++) {
         const struct semaphore_image *image = planner_image(planner, operation->wants[i].semaphore_id);
+        const struct slot_pool *free = &planner_slot_view(planner, image)->free;
         if (image->semaphore->kind == KIND_SLOTTED &&
-            planner_slot_view(planner, image)->free.count < (size_t)operation->wants[i].count)
+            (int64_t)free->count - slot_pool_count_reserved(free) < operation->wants[i].count)
             return false;
     }
     return true;

@@ -183,12 +183,14 @@ enum permit_status planner_resolve_want(struct planner *planner, const struct wa
  */
 int64_t planner_slots_missing(struct planner *planner, const struct want *want, size_t index);
 /*
- * Returns the slots that a want lacking slots should reclaim: it needs `count` of them free, so ending a due holder of
- * any of them helps. For adjacent slots: the lowest run that is free or due; empty if ending all due holders would not
- * help.
+ * Returns the slots that a want for specific slots should reclaim if it lacks some: it needs `count` of them free, so
+ * ending a due holder of any of them helps. For adjacent slots: the lowest run that is free or due; empty if ending all
+ * due holders would not help. None of them is reserved.
  */
 enum permit_status planner_slots_to_reclaim(struct planner *planner, const struct want *want, size_t index,
                                             struct slots *ret_to_reclaim) MUST_CHECK;
+/* Returns the units of a held permit that its end frees for later requests: none of its reserved slots. */
+int64_t planner_units_freed(struct planner *planner, const struct permit *permit);
 /*
  * Chooses the slots that a waiter with a resolved want for specific slots reserves: all that it names; of some named
  * ones, and of adjacent ones, those of which the fewest are held, the lowest first. None of them is reserved already, or

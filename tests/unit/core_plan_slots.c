@@ -717,8 +717,27 @@ Test(plan_slots, waiter_for_specific_slots_is_called_if_a_due_holder_of_them_is_
 {
     HOLD("k1", NOW, 5, 6);
     wait_for_two("w1", 3, "named 6");
-    EXPECT({OP_ACQUIRE, "k2", "5", "put_back", WAIT_NO});
+    EXPECT({OP_ACQUIRE, "k2", "5", "granted 1 2 3 4 5", WAIT_NO});
     expect_waiters("mail 2; ");
+}
+
+/* k4 lacks a unit, because slot 2 is reserved: k1 ends for it. */
+Test(plan_slots, due_holder_is_ended_for_a_request_for_any_slots_beside_reserved_ones)
+{
+    HOLD("k1", NOW, 1);
+    HOLD("k2", LATER, 3, 4, 5, 6);
+    wait_long("w1", 60, "named 2 3");
+    EXPECT({OP_ACQUIRE, "k4", "1", "granted 1", WAIT_NO});
+}
+
+/* The end of k1 would bring k4 nothing: its slot is reserved for w1. */
+Test(plan_slots, due_holder_of_a_reserved_slot_is_not_ended_for_others)
+{
+    HOLD("k1", NOW, 1);
+    HOLD("k2", LATER, 2, 3, 4, 5, 6);
+    wait_long("w1", 60, "named 1 3");
+    EXPECT({OP_ACQUIRE, "k4", "1 of 1 2", "no_capacity", WAIT_NO}, {OP_ACQUIRE, "k5", "1", "no_capacity", WAIT_NO});
+    cr_expect_eq(scene.plan.changes.request_count, 0);
 }
 
 Test(plan_slots, waiter_for_a_label_that_is_gone_blocks_no_others)
