@@ -379,7 +379,8 @@ static int compare_due(const void *a, const void *b)
 static enum permit_status collect_due(struct planner *planner)
 {
     planner->due = arena_array(planner->arena, planner->view->request_count, sizeof *planner->due);
-    if (!planner->due)
+    planner->chosen = arena_array(planner->arena, planner->view->request_count, sizeof *planner->chosen);
+    if (!planner->due || !planner->chosen)
         return PERMIT_NO_MEMORY;
     for (size_t i = 0; i < planner->key_count; i++)
         if (planner->keys[i].request && request_is_due(planner, planner->keys[i].request))

@@ -260,11 +260,11 @@ static bool any_deficit(const struct deficit *deficits, size_t count)
 }
 
 /*
- * Selects due holders, the longest due first, whose end makes the whole operation fit. Selects none if it would still
- * not fit: the expiry task ends them.
+ * Selects due holders into planner->chosen, the longest due first, whose end makes the whole operation fit. *ret_fits
+ * false: it would still not fit; the expiry task ends them.
  */
 static enum permit_status select_due_holders(struct planner *planner, const struct operation *operation,
-                                             struct key **ret_chosen, size_t *ret_count)
+                                             size_t *ret_count, bool *ret_fits)
 {
     struct deficit deficits[REQUEST_MAX_SEMAPHORES];
     size_t count = 0;
@@ -277,31 +277,36 @@ static enum permit_status select_due_holders(struct planner *planner, const stru
         struct key *key = planner->due[i];
         if (request_is_due(planner, key->request) &&
             holder_reduces_deficits(planner, key->request, operation, deficits))
-            ret_chosen[count++] = key;
+            planner->chosen[count++] = key;
     }
-    *ret_count = any_deficit(deficits, operation->want_count) ? 0 : count;
+    *ret_count = count;
+    *ret_fits = !any_deficit(deficits, operation->want_count);
     return PERMIT_OK;
+}
+
+enum permit_status acquire_would_fit(struct planner *planner, const struct operation *operation, bool *ret_fits)
+{
+    size_t count;
+    return select_due_holders(planner, operation, &count, ret_fits);
 }
 
 /* Ends due holders so that the operation fits, or finds that not all their semaphores are locked. */
 static enum permit_status end_due_holders(struct planner *planner, const struct operation *operation, struct fit *fit)
 {
-    struct key **chosen = arena_array(planner->arena, planner->due_count, sizeof *chosen);
-    if (!chosen)
-        return PERMIT_NO_MEMORY;
-    size_t count = 0;
-    enum permit_status status = select_due_holders(planner, operation, chosen, &count);
-    if (status != PERMIT_OK)
+    size_t count;
+    bool fits;
+    enum permit_status status = select_due_holders(planner, operation, &count, &fits);
+    if (status != PERMIT_OK || !fits)
         return status;
     for (size_t i = 0; i < count; i++)
-        if (!planner_has_locked_all(planner, chosen[i]->request)) {
-            fit->unlocked = chosen;
+        if (!planner_has_locked_all(planner, planner->chosen[i]->request)) {
+            fit->unlocked = planner->chosen;
             fit->unlocked_count = count;
             return PERMIT_OK;
         }
     bool walk_again = planner->walk_again; /* the units are for this operation */
     for (size_t i = 0; i < count; i++)
-        end_request(planner, chosen[i], due_reason(chosen[i]->request));
+        end_request(planner, planner->chosen[i], due_reason(planner->chosen[i]->request));
     planner->walk_again = walk_again;
     return PERMIT_OK;
 }
@@ -500,8 +505,7 @@ static enum permit_status plan_new(struct planner *planner, struct outcome *outc
         return PERMIT_OK;
     }
     struct fit fit;
-    utc_us place = place_of_acquire(planner, operation);
-    enum permit_status status = stand_before(planner, place, UINT64_MAX);
+    enum permit_status status = stand_before(planner, place_of_acquire(planner, operation), UINT64_MAX);
     if (status == PERMIT_OK)
         status = acquire_fit(planner, operation, &fit);
     if (status != PERMIT_OK)
@@ -517,7 +521,7 @@ static enum permit_status plan_new(struct planner *planner, struct outcome *outc
         ids = semaphores_of_keys(planner, fit.unlocked, fit.unlocked_count, &id_count);
         status = ids ? PERMIT_OK : PERMIT_NO_MEMORY;
     } else if (fit.status == PERMIT_NO_CAPACITY) {
-        status = find_wider_locks(planner, operation, place, UINT64_MAX, &ids, &id_count);
+        status = find_wider_locks(planner, operation, &ids, &id_count);
     }
     if (status != PERMIT_OK || id_count)
         return status == PERMIT_OK ? outcome_put_back(planner, outcome, key, operation, ids, id_count) : status;

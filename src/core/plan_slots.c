@@ -317,6 +317,10 @@ enum permit_status planner_slots_to_reclaim(struct planner *planner, const struc
 {
     struct slot_view *slot_view = planner_slot_view(planner, planner_image(planner, want->semaphore_id));
     const struct slots *list = &planner->named[index];
+    if (!want->adjacent && !slot_pool_has_reserved(&slot_view->free)) {
+        *ret_to_reclaim = *list;
+        return PERMIT_OK;
+    }
     uint32_t room = want->adjacent ? (uint32_t)want->count : list->count;
     struct slots to_reclaim = {arena_array(planner->arena, room, sizeof *to_reclaim.numbers), 0};
     if (!to_reclaim.numbers)

@@ -25,7 +25,10 @@
 enum {
     /* A batch grants no more than about this many requests of one queue. The next waiter gets mail (P23). */
     QUEUE_GRANTS_MAX = 1024,
-    /* The first protected waiters for adjacent slots of a semaphore reserve a run each; the search looks at all slots. */
+    /*
+     * The first protected waiters for adjacent slots of a semaphore reserve a run each; of those that may fit, so many keep
+     * one. The search looks at all slots.
+     */
     RUNS_MAX = 4,
     HOPELESS_MAX = 64,
 };
@@ -45,29 +48,30 @@ static bool is_locked_and_slotted(const struct queue_state *queue)
 /* Takes the need of a stander from those behind it. */
 static enum permit_status count_stander(struct planner *planner, const struct stander *stander)
 {
+    bool kept = stander->how == STANDS_KEPT, reserved = stander->how == STANDS_RESERVED;
     for (size_t i = 0; i < stander->want_count; i++) {
         const struct want *want = &stander->wants[i];
         struct queue_state *queue = planner_known(planner, want->semaphore_id);
         if (!queue)
             continue;
-        bool takes = stander->how == STANDS_KEPT || stander->how == STANDS_RESERVED;
-        const struct slots *slots = takes && stander->slots ? &stander->slots[i] : &(struct slots){0};
-        for (uint32_t j = 0; j < slots->count; j++)
-            if (!slot_pool_reserve(&planner->slot_views[queue - planner->queues].free, slots->numbers[j],
-                                   planner->arena))
+        const struct slots *slots = stander->slots ? &stander->slots[i] : &(struct slots){0};
+        for (uint32_t j = 0; j < slots->count; j++) {
+            struct slot_pool *free = &planner->slot_views[queue - planner->queues].free;
+            if (!(kept ? slot_pool_keep : slot_pool_reserve)(free, slots->numbers[j], planner->arena))
                 return PERMIT_NO_MEMORY;
-        if (stander->how == STANDS_RESERVED) {
-            queue->reserved += want->count;
-            queue->reserved_any += slots->count ? 0 : want->count;
-            queue->runs += want->adjacent && slots->count;
         }
-        if (stander->how == STANDS_KEPT && !slots->count)
-            queue->kept += want->count;
+        int64_t any = slots->count ? 0 : want->count;
+        queue->reserved += reserved ? want->count : 0;
+        queue->reserved_any += reserved ? any : 0;
+        queue->runs += reserved && want->adjacent && slots->count;
+        queue->kept += kept ? any : 0;
+        queue->kept_runs += kept && want->adjacent && slots->count;
         bool fifo = queue->semaphore->queue == QUEUE_FIFO;
         if (fifo && stander->how == STANDS_PLAIN)
             queue->fifo = FIFO_BARRED;
-        else if (queue->fifo == FIFO_OPEN && (fifo || stander->how == STANDS_UNREAD))
+        else if (queue->fifo == FIFO_OPEN && ((fifo && reserved) || stander->how == STANDS_UNREAD))
             queue->fifo = FIFO_SHUT;
+        queue->shut_by_kept |= fifo && kept;
     }
     return PERMIT_OK;
 }
@@ -77,8 +81,9 @@ static void count_none(struct planner *planner)
     for (size_t i = 0; i < planner->view->semaphore_count + planner->view->glimpse_count; i++) {
         struct queue_state *queue = &planner->queues[i];
         queue->reserved = queue->reserved_any = queue->kept = 0;
-        queue->runs = 0;
+        queue->runs = queue->kept_runs = 0;
         queue->fifo = FIFO_OPEN;
+        queue->shut_by_kept = false;
         if (is_locked_and_slotted(queue))
             slot_pool_unreserve(&planner->slot_views[i].free);
     }
@@ -86,15 +91,12 @@ static void count_none(struct planner *planner)
 }
 
 /* Sets the sums to those over the first `count` standers. */
-static enum permit_status count_standers(struct planner *planner, size_t count, bool without_kept)
+static enum permit_status count_standers(struct planner *planner, size_t count)
 {
-    if (count < planner->stood || without_kept != planner->without_kept)
+    if (count < planner->stood)
         count_none(planner);
-    planner->without_kept = without_kept;
     for (; planner->stood < count; planner->stood++) {
-        const struct stander *stander = &planner->standers[planner->stood];
-        enum permit_status status =
-            without_kept && stander->how == STANDS_KEPT ? PERMIT_OK : count_stander(planner, stander);
+        enum permit_status status = count_stander(planner, &planner->standers[planner->stood]);
         if (status != PERMIT_OK)
             return status;
     }
@@ -113,7 +115,7 @@ static size_t standers_before(const struct planner *planner, utc_us place, uint6
 
 enum permit_status stand_before(struct planner *planner, utc_us place, uint64_t id)
 {
-    return count_standers(planner, standers_before(planner, place, id), false);
+    return count_standers(planner, standers_before(planner, place, id));
 }
 
 /* Inserts it in the order of the places, and counts it if all before it are. */
@@ -133,15 +135,15 @@ static enum permit_status add_stander(struct planner *planner, const struct stan
     planner->kept_count += stander->how == STANDS_KEPT;
     if (at < planner->stood)
         count_none(planner);
-    return at == planner->stood ? count_standers(planner, at + 1, planner->without_kept) : PERMIT_OK;
+    return at == planner->stood ? count_standers(planner, at + 1) : PERMIT_OK;
 }
 
 int64_t units_missing(const struct planner *planner, const struct want *want)
 {
     const struct queue_state *queue = planner_known(planner, want->semaphore_id);
-    if (queue->fifo != FIFO_OPEN)
+    if (queue->fifo != FIFO_OPEN || (queue->shut_by_kept && !queue->ignores_kept))
         return INT64_MAX;
-    int64_t reserved = queue->reserved_any + queue->kept;
+    int64_t reserved = queue->reserved_any + (queue->ignores_kept ? 0 : queue->kept);
     if (is_locked_and_slotted(queue))
         reserved += slot_pool_count_reserved(&planner->slot_views[queue - planner->queues].free);
     return want->count + reserved - (queue->semaphore->capacity - queue->semaphore->in_use);
@@ -211,22 +213,40 @@ static enum permit_status find_chance(struct planner *planner, const struct oper
     return PERMIT_OK;
 }
 
-/* Finds whether a request that does not fit would fit if nothing were kept for others. */
-static enum permit_status lacks_only_kept(struct planner *planner, const struct operation *operation, utc_us place,
-                                          uint64_t id, bool *ret_lacks)
+/* The request is looked at as if nothing were kept for others; or no longer. */
+static void ignore_kept(struct planner *planner, const struct operation *operation, bool ignores)
 {
-    size_t before = standers_before(planner, place, id);
+    for (size_t i = 0; i < operation->want_count; i++) {
+        struct queue_state *queue = planner_known(planner, operation->wants[i].semaphore_id);
+        if (!queue)
+            continue;
+        queue->ignores_kept = ignores;
+        if (is_locked_and_slotted(queue))
+            planner->slot_views[queue - planner->queues].free.ignores_kept = ignores;
+    }
+}
+
+/* Finds whether a request that this batch cannot decide, and that does not fit, lacks only what is kept for others. */
+static enum permit_status may_lack_only_kept(struct planner *planner, const struct operation *operation, uint64_t id,
+                                             bool *ret_lacks)
+{
     enum chance chance = CHANCE_LATER;
     bool unknown;
-    enum permit_status status = PERMIT_OK;
-    if (planner->kept_count) {
-        status = count_standers(planner, before, true);
-        if (status == PERMIT_OK)
-            status = find_chance(planner, operation, id, &chance, &unknown);
-        if (status == PERMIT_OK)
-            status = count_standers(planner, before, false);
-    }
+    ignore_kept(planner, operation, true);
+    enum permit_status status =
+        planner->kept_count ? find_chance(planner, operation, id, &chance, &unknown) : PERMIT_OK;
+    ignore_kept(planner, operation, false);
     *ret_lacks = chance == CHANCE_NOW;
+    return status;
+}
+
+/* The same for a request that acquire_fit has refused. */
+static enum permit_status lacks_only_kept(struct planner *planner, const struct operation *operation, bool *ret_lacks)
+{
+    *ret_lacks = false;
+    ignore_kept(planner, operation, true);
+    enum permit_status status = planner->kept_count ? acquire_would_fit(planner, operation, ret_lacks) : PERMIT_OK;
+    ignore_kept(planner, operation, false);
     return status;
 }
 
@@ -268,14 +288,14 @@ static bool wants_one_of(const struct stander *stander, const uint64_t *ids, siz
     return false;
 }
 
-enum permit_status find_wider_locks(struct planner *planner, const struct operation *operation, utc_us place,
-                                    uint64_t id, uint64_t **ret_ids, size_t *ret_count)
+enum permit_status find_wider_locks(struct planner *planner, const struct operation *operation, uint64_t **ret_ids,
+                                    size_t *ret_count)
 {
     bool lacks;
     *ret_count = 0;
     if (operation->widened)
         return PERMIT_OK;
-    enum permit_status status = lacks_only_kept(planner, operation, place, id, &lacks);
+    enum permit_status status = lacks_only_kept(planner, operation, &lacks);
     if (status != PERMIT_OK || !lacks)
         return status;
     uint64_t *ids = arena_array(planner->arena, BATCH_MAX_SEMAPHORES, sizeof *ids);
@@ -286,7 +306,7 @@ enum permit_status find_wider_locks(struct planner *planner, const struct operat
         return PERMIT_OK;
     do {
         before = count;
-        for (size_t i = 0; i < planner->stander_count; i++) {
+        for (size_t i = 0; i < planner->stood; i++) {
             const struct stander *stander = &planner->standers[i];
             if (stander->how == STANDS_KEPT && wants_one_of(stander, ids, count) && !add_needs(ids, &count, stander))
                 return PERMIT_OK;
@@ -357,15 +377,16 @@ static enum permit_status choose_slots(struct planner *planner, const struct req
             stander->slots = arena_array(planner->arena, request->want_count, sizeof *stander->slots);
         if (!stander->slots)
             return PERMIT_NO_MEMORY;
+        bool searches = (stander->how == STANDS_KEPT ? queue->kept_runs : queue->runs) < RUNS_MAX;
         bool has_holders = planner->view->named_slots[queue - planner->queues].has_holders;
-        if (want->adjacent && queue->semaphore->confirmed && !has_holders && !planner->view->reads_end)
+        if (want->adjacent && searches && queue->semaphore->confirmed && !has_holders && !planner->view->reads_end)
             planner->read_held |= UINT64_C(1) << (queue - planner->queues);
         enum permit_status status = planner_resolve_want(planner, want, i, &detail);
-        if (status == PERMIT_OK)
+        if (status == PERMIT_OK && (searches || !want->adjacent))
             status = planner_slots_to_reserve(planner, want, i, &stander->slots[i]);
         if (status == PERMIT_NO_MEMORY)
             return status;
-        *ret_chosen = status == PERMIT_OK && stander->slots[i].count && (!want->adjacent || queue->runs < RUNS_MAX);
+        *ret_chosen = stander->slots[i].count > 0;
     }
     return PERMIT_OK;
 }
@@ -571,7 +592,7 @@ static enum permit_status pass_over(struct planner *planner, const struct key *k
         return PERMIT_OK;
     enum permit_status status = find_chance(planner, operation, request->id, &chance, &unknown);
     if (status == PERMIT_OK && chance == CHANCE_LATER)
-        status = lacks_only_kept(planner, operation, request->place, request->id, &only_kept);
+        status = may_lack_only_kept(planner, operation, request->id, &only_kept);
     if (status != PERMIT_OK || chance == CHANCE_NONE)
         return status;
     bool may_fit = chance == CHANCE_NOW || only_kept;
@@ -666,9 +687,9 @@ static enum permit_status refuse_waiter(struct planner *planner, struct key *key
     size_t id_count = 0;
     enum permit_status status = PERMIT_OK;
     if (fit->status == PERMIT_NO_CAPACITY)
-        status = lacks_only_kept(planner, operation, request->place, request->id, &only_kept);
+        status = lacks_only_kept(planner, operation, &only_kept);
     if (status == PERMIT_OK && asked && only_kept)
-        status = find_wider_locks(planner, operation, request->place, request->id, &ids, &id_count);
+        status = find_wider_locks(planner, operation, &ids, &id_count);
     if (status == PERMIT_OK && asked)
         status = id_count ? put_back_asks(planner, key, ids, id_count) : refuse_asks(planner, key, fit);
     if (status == PERMIT_OK && asked && !id_count) /* those behind it wait for nothing that it still could get */
@@ -769,7 +790,6 @@ static enum permit_status begin_walk(struct planner *planner)
     mark_new_requests(planner);
     planner->stander_count = planner->kept_count = planner->hopeless_count = planner->unknown_count = 0;
     planner->read_more = planner->read_held = 0;
-    planner->without_kept = false;
     count_none(planner);
     count_due_units(planner);
     if (!planner->hopeless)
@@ -787,7 +807,7 @@ static enum permit_status begin_walk(struct planner *planner)
  */
 static enum permit_status end_walk(struct planner *planner)
 {
-    enum permit_status status = count_standers(planner, planner->stander_count, false);
+    enum permit_status status = count_standers(planner, planner->stander_count);
     count_due_units(planner);
     for (size_t i = 0; planner->view->queues && status == PERMIT_OK && i < planner->view->semaphore_count; i++) {
         const struct queue_view *part = &planner->view->queues[i];
@@ -795,14 +815,14 @@ static enum permit_status end_walk(struct planner *planner)
         bool may_read = !planner->view->reads_end && part->limit < QUEUE_PROTECTED_MAX;
         if (part->beyond && may_read && !is_closed(planner->queues[i].semaphore)) {
             /* without the stander that the end of the part is */
-            status = count_standers(planner, standers_before(planner, part->beyond_place, part->beyond), false);
+            status = stand_before(planner, part->beyond_place, part->beyond);
             if (status == PERMIT_OK && units_missing(planner, &one) <= planner->queues[i].due_units)
                 planner->read_more |= UINT64_C(1) << i;
         }
     }
     for (size_t i = 0; i < planner->put_back_count && status == PERMIT_OK; i++)
         status = add_stander(planner, &planner->put_backs[i]);
-    return status == PERMIT_OK ? count_standers(planner, planner->stander_count, false) : status;
+    return status == PERMIT_OK ? count_standers(planner, planner->stander_count) : status;
 }
 
 static int compare_places(const void *a, const void *b)

@@ -58,12 +58,14 @@ struct queue_state {
     int64_t reserved;              /* units that earlier waiters have reserved */
     int64_t reserved_any;          /* of these the units for any slots, and those of a counted semaphore */
     int64_t kept;                  /* units of earlier waiters that may fit and cannot be decided in this batch */
-    unsigned runs;                 /* runs of adjacent slots among the reservations */
+    unsigned runs, kept_runs;      /* runs of adjacent slots that are reserved, and kept */
     enum {
         FIFO_OPEN,
         FIFO_SHUT,  /* an earlier waiter was not granted: no later request gets units */
         FIFO_BARRED /* and it has reserved nothing: no later waiter reserves anything */
     } fifo;
+    bool shut_by_kept; /* fifo: an earlier waiter keeps its need: no later request gets units */
+    bool ignores_kept; /* the request that is being decided is looked at as if nothing were kept */
     int64_t due_units; /* locked: units of due holders, which an acquire may end; valid in a walk */
     int64_t wanted;    /* locked: units that all waiters want */
     bool changed;      /* units of it were freed in this batch, or a waiter has left, was granted, or was asked for and
@@ -110,9 +112,8 @@ struct planner {
     struct queue_state *queues;   /* one per locked semaphore, then one per glimpse */
     struct stander *standers;     /* ascending by place, id */
     size_t stander_count;
-    size_t kept_count;         /* of them: STANDS_KEPT */
-    size_t stood;              /* so many of them are counted in `queues` now, ... */
-    bool without_kept;         /* ... but not those that are STANDS_KEPT */
+    size_t kept_count; /* of them: STANDS_KEPT */
+    size_t stood;      /* so many of them are counted in `queues` now: those before the request that is decided */
     struct stander *put_backs; /* acquires that were put back: kept from the new requests behind them */
     size_t put_back_count;
     struct hopeless *hopeless; /* of this walk */
@@ -133,6 +134,7 @@ struct planner {
     size_t key_count;
     struct key **due; /* held and due requests, the longest due first: an acquire that does not fit may end them */
     size_t due_count;
+    struct key **chosen; /* those that the current acquire would end */
     struct key **key_of; /* per operation; NULL: administrative */
     struct outcome *outcomes;
     struct slot_change *slots; /* all changes in order; large enough for every possible change */
@@ -225,7 +227,9 @@ struct fit {
     const struct shortage *shortages;
     size_t shortage_count;
     struct hold_limits limits;
-    struct key **unlocked; /* it fits only if these due holders end, and not all their semaphores are locked */
+    struct key *
+        *unlocked; /* it fits only if these due holders end, and not all their semaphores are locked; valid until
+                              the next acquire */
     size_t unlocked_count;
 };
 
@@ -235,6 +239,9 @@ struct fit {
  */
 enum permit_status acquire_fit(struct planner *planner, const struct operation *operation,
                                struct fit *ret_fit) MUST_CHECK;
+/* After acquire_fit: finds if the acquire would fit now, also by ending due holders; ends none. */
+enum permit_status acquire_would_fit(struct planner *planner, const struct operation *operation,
+                                     bool *ret_fits) MUST_CHECK;
 /* Returns the reason other than capacity to refuse a request, which has its detail; PERMIT_OK: none. */
 enum permit_status check_request(struct planner *planner, const struct operation *operation, struct hold_limits *limits,
                                  const char **ret_detail) MUST_CHECK;
@@ -322,12 +329,12 @@ enum permit_status stand(struct planner *planner, const struct request *request)
 enum permit_status stand_put_back(struct planner *planner, const struct operation *operation, const uint64_t *needs,
                                   size_t need_count) MUST_CHECK;
 /*
- * Finds the semaphores with which a batch can decide an acquire that lacks only kept units: its own, and those of the
- * waiters that keep them. *ret_count 0: it lacks something else, or they are more than a batch locks, or it had more
- * locks already.
+ * Finds the semaphores with which a batch can decide an acquire that lacks only kept units, as acquire_fit has found: its
+ * own, and those of the waiters that keep them. *ret_count 0: it lacks something else, or they are more than a batch locks,
+ * or it had more locks already.
  */
-enum permit_status find_wider_locks(struct planner *planner, const struct operation *operation, utc_us place,
-                                    uint64_t id, uint64_t **ret_ids, size_t *ret_count) MUST_CHECK;
+enum permit_status find_wider_locks(struct planner *planner, const struct operation *operation, uint64_t **ret_ids,
+                                    size_t *ret_count) MUST_CHECK;
 /* Returns true if a walk asked for more rows. */
 bool planner_reads_more(const struct planner *planner);
 /* Collects what to read before the batch is planned again. */

@@ -70,6 +70,7 @@ struct scene {
     size_t row_count;
     struct request sorted[ROWS_MAX];
     struct queue_view queues[SEMAPHORES];
+    bool no_queues; /* no queue was read */
     bool unknown;   /* c was not read */
     bool reads_end; /* and will not be */
     struct glimpse glimpse;
@@ -247,7 +248,7 @@ static struct view scene_view(utc_us *next_due)
                          .request_count = scene.row_count,
                          .owners = &scene.owner,
                          .owner_count = scene.owner.name.length > 0,
-                         .queues = scene.queues,
+                         .queues = scene.no_queues ? NULL : scene.queues,
                          .glimpses = &scene.glimpse,
                          .glimpse_count = !scene.unknown,
                          .reads_end = scene.reads_end,
@@ -1415,6 +1416,15 @@ Test(plan_queue, no_request_waits_at_a_server_without_an_id)
            {OP_ACQUIRE, "k2", WAIT_ASK, 1, 0,
             .expected = "no_capacity a"}); /* and does not wait: the engine tries again */
     expect_changes("");
+}
+
+/* k1 ends H, and for that needs c: then k2, which lacks only the unit that is kept for k1, is decided with it. */
+Test(plan_queue, request_behind_one_that_is_put_back_is_put_back_with_it)
+{
+    scene.no_queues = true;
+    hold("H", 0, 1, 1, NOW);
+    EXPECT({OP_ACQUIRE, "k1", WAIT_NO, 0, 1, .expected = "put_back bc"},
+           {OP_ACQUIRE, "k2", WAIT_NO, 0, 1, .expected = "put_back bc"});
 }
 
 Test(plan_queue, ask_is_put_back_until_all_its_semaphores_are_locked)

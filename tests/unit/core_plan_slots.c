@@ -740,6 +740,17 @@ Test(plan_slots, due_holder_of_a_reserved_slot_is_not_ended_for_others)
     cr_expect_eq(scene.plan.changes.request_count, 0);
 }
 
+/* w2 lacks slot 5, whatever is kept for w1, so it is not called. */
+Test(plan_slots, waiter_that_lacks_a_slot_is_not_called_beside_one_that_may_fit)
+{
+    HOLD("k1", NOW, 1);
+    HOLD("k2", LATER, 5);
+    wait_for_two("w1", 3, "1");
+    wait_elsewhere("w2", 2, "named 5");
+    EXPECT({OP_ACQUIRE, "k4", "1", "granted 2", WAIT_NO});
+    expect_waiters("mail 3; ");
+}
+
 Test(plan_slots, waiter_for_a_label_that_is_gone_blocks_no_others)
 {
     wait_elsewhere("w1", 3, "named B7");
