@@ -262,7 +262,7 @@ static bool contains(const uint64_t *ids, size_t count, uint64_t id)
 static bool add_semaphores(uint64_t *ids, size_t *count, const struct want *wants, size_t want_count)
 {
     for (size_t i = 0; i < want_count; i++) {
-        if (contains(ids, *count, wants[i].semaphore_id))
+        if (!wants[i].semaphore_id || contains(ids, *count, wants[i].semaphore_id)) /* 0: no such semaphore */
             continue;
         if (*count == BATCH_MAX_SEMAPHORES)
             return false;
@@ -467,7 +467,7 @@ enum permit_status stand_put_back(struct planner *planner, const struct operatio
                                 .needs = needs,
                                 .need_count = need_count,
                                 .how = STANDS_KEPT};
-    return add_stander(planner, stander);
+    return planner->walking ? PERMIT_OK : add_stander(planner, stander); /* a walk adds all of them at its end */
 }
 
 /* ---- a waiter ---- */
@@ -789,6 +789,7 @@ static enum permit_status begin_walk(struct planner *planner)
 {
     mark_new_requests(planner);
     planner->stander_count = planner->kept_count = planner->hopeless_count = planner->unknown_count = 0;
+    planner->walking = true;
     planner->read_more = planner->read_held = 0;
     count_none(planner);
     count_due_units(planner);
@@ -820,6 +821,7 @@ static enum permit_status end_walk(struct planner *planner)
                 planner->read_more |= UINT64_C(1) << i;
         }
     }
+    planner->walking = false;
     for (size_t i = 0; i < planner->put_back_count && status == PERMIT_OK; i++)
         status = add_stander(planner, &planner->put_backs[i]);
     return status == PERMIT_OK ? count_standers(planner, planner->stander_count) : status;

@@ -114,6 +114,7 @@ struct planner {
     size_t stander_count;
     size_t kept_count; /* of them: STANDS_KEPT */
     size_t stood;      /* so many of them are counted in `queues` now: those before the request that is decided */
+    bool walking;      /* the waiters are being decided */
     struct stander *put_backs; /* acquires that were put back: kept from the new requests behind them */
     size_t put_back_count;
     struct hopeless *hopeless; /* of this walk */

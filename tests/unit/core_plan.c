@@ -1427,6 +1427,24 @@ Test(plan_queue, request_behind_one_that_is_put_back_is_put_back_with_it)
            {OP_ACQUIRE, "k2", WAIT_NO, 0, 1, .expected = "put_back bc"});
 }
 
+Test(plan_queue, ask_for_a_kept_place_that_is_put_back_keeps_its_need_once)
+{
+    scene.semaphores[A].capacity = 2;
+    hold("H", 0, 1, 1, NOW);
+    waiter("k1", KEPT, 3, 1, 1, 0);
+    EXPECT({OP_ACQUIRE, "k1", WAIT_NO, 1, 1, .expected = "put_back abc"},
+           {OP_ACQUIRE, "k2", WAIT_NO, 1, 0, .expected = "granted"});
+}
+
+Test(plan_queue, copies_of_a_request_that_is_put_back_keep_its_need_once)
+{
+    scene.semaphores[A].capacity = 2;
+    hold("H", 0, 1, 1, NOW);
+    EXPECT({OP_ACQUIRE, "k1", WAIT_NO, 1, 1, .expected = "put_back abc"},
+           {OP_ACQUIRE, "k1", WAIT_NO, 1, 1, .expected = "put_back ab"},
+           {OP_ACQUIRE, "k2", WAIT_NO, 1, 0, .expected = "granted"});
+}
+
 Test(plan_queue, ask_is_put_back_until_all_its_semaphores_are_locked)
 {
     waiter("k1", KEPT, 2, 1, 0, 1);
