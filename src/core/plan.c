@@ -207,6 +207,19 @@ static size_t first_waiters(const struct semaphore *semaphore, int64_t free)
     return semaphore->kind == KIND_COUNTED && free + MORE < QUEUE_READ_MAX ? (size_t)free + MORE : QUEUE_READ_MAX;
 }
 
+/* Returns the read of a queue of which so many units may be free. The slots that are freed are not known. */
+static struct queue_read read_of_queue(const struct view *view, size_t index, int64_t free, size_t limit,
+                                       const struct plan_settings *settings)
+{
+    const struct semaphore *semaphore = &view->semaphores[index];
+    return (struct queue_read){.semaphore = index,
+                               .free = free,
+                               .fifo = semaphore->queue == QUEUE_FIFO,
+                               .aged = lease_time(&view->clock, view->now) - settings->backfill_bound_us,
+                               .limit = limit,
+                               .all_watches = semaphore->kind == KIND_COUNTED || semaphore->queue == QUEUE_FIFO};
+}
+
 size_t plan_queue_reads(const struct view *view, const struct operation *const *operations, size_t operation_count,
                         const struct plan_settings *settings, struct arena *arena, struct queue_read *ret_reads,
                         bool *ret_servers)
@@ -243,18 +256,39 @@ size_t plan_queue_reads(const struct view *view, const struct operation *const *
         const struct semaphore *semaphore = &view->semaphores[i];
         int64_t free = min_i64(semaphore->capacity, semaphore->capacity - semaphore->in_use + freed[i].units);
         bool known = !freed[i].too_many && (freed[i].slots || freed[i].slot_count == 0);
-        if (may_grant_waiters(semaphore) && free > 0)
-            ret_reads[count++] = (struct queue_read){.semaphore = i,
-                                                     .free = free,
-                                                     .fifo = semaphore->queue == QUEUE_FIFO,
-                                                     .aged = now - settings->backfill_bound_us,
-                                                     .limit = first_waiters(semaphore, free),
-                                                     .freed = freed[i].slots,
-                                                     .freed_count = known ? freed[i].slot_count : 0,
-                                                     .all_watches = semaphore->kind == KIND_COUNTED ||
-                                                                    semaphore->queue == QUEUE_FIFO || !known};
+        if (!may_grant_waiters(semaphore) || free <= 0)
+            continue;
+        struct queue_read *read = &ret_reads[count++];
+        *read = read_of_queue(view, i, free, first_waiters(semaphore, free), settings);
+        read->freed = freed[i].slots;
+        read->freed_count = known ? freed[i].slot_count : 0;
+        read->all_watches |= !known;
     }
     return count;
+}
+
+bool plan_read_on(const struct plan *plan, const struct view *view, const struct plan_settings *settings,
+                  struct queue_read *reads, size_t *count)
+{
+    for (size_t i = 0; i < view->semaphore_count; i++) {
+        bool more = plan->read_more >> i & 1, held = plan->read_held >> i & 1;
+        struct queue_read *read = reads;
+        while (read < reads + *count && read->semaphore != i)
+            read++;
+        if (!more && !held)
+            continue;
+        if (read == reads + *count)
+            reads[(*count)++] = read_of_queue(view, i, 0, QUEUE_READ_MAX, settings);
+        else if (more)
+            read->limit = read->limit < QUEUE_READ_MAX ? QUEUE_READ_MAX : QUEUE_PROTECTED_MAX;
+        read->with_holders |= held;
+    }
+    for (size_t i = 0; i < *count; i++) {
+        reads[i].hopeless = plan->hopeless;
+        reads[i].hopeless_count = plan->hopeless_count;
+        reads[i].hopeless_protected = plan->hopeless_protected;
+    }
+    return plan->read_more || plan->read_held;
 }
 
 bool changes_clear_watch(const struct changes *changes, const struct slot_change *slot)

@@ -14,6 +14,9 @@
  *     kept from those behind it, and its server is called if the batch changes something for it. It may fit, too, if it
  *     lacks only what is kept for others.
  *   - Waiters with the same needs behind one that could neither be granted nor reserve are passed over.
+ *   - The walk asks for more rows where it may be wrong without them: the semaphores that a waiter wants and that are not
+ *     locked; more of a queue of which units are left; and all that decides about a waiter that reserves, if units are left
+ *     behind it. In the last round (view.reads_end) it does with what was read.
  *
  * Reservations are computed anew in every walk, and bind only those behind them: so they cannot wait in a circle. What
  * stands in the way of those behind it is a `stander`; queue_state has the sums over the standers before a place.
@@ -417,6 +420,69 @@ static bool wants_closed(const struct planner *planner, const struct request *re
     return false;
 }
 
+/* Returns true if units of a locked semaphore are left for requests behind the waiter: only then it matters how it stands. */
+static bool leaves_units(const struct planner *planner, const struct request *request)
+{
+    bool any_locked = false;
+    for (size_t i = 0; i < request->want_count; i++) {
+        const struct queue_state *queue = planner_known(planner, request->wants[i].semaphore_id);
+        const struct want one = {.semaphore_id = request->wants[i].semaphore_id, .count = 1};
+        if (!queue || queue->glimpse)
+            continue;
+        any_locked = true;
+        if (units_missing(planner, &one) <= queue->due_units)
+            return true;
+    }
+    return !any_locked && is_protected(planner, request);
+}
+
+/* Asks for a look at the semaphores of which nothing was read. */
+static void look_at_unknown(struct planner *planner, const struct request *request)
+{
+    for (size_t i = 0; i < request->want_count; i++)
+        if (!planner_known(planner, request->wants[i].semaphore_id) &&
+            !contains(planner->unknown, planner->unknown_count, request->wants[i].semaphore_id) &&
+            planner->unknown_count + planner->view->glimpse_count < GLIMPSES_MAX)
+            planner->unknown[planner->unknown_count++] = request->wants[i].semaphore_id;
+}
+
+/*
+ * Finds the queues of a waiter, a bit per semaphore of the view, of which more can be read: its specific slots, because
+ * nothing was read of a queue without free units; or, `others`, those before it.
+ */
+static uint64_t unread_of(const struct planner *planner, const struct request *request, bool others)
+{
+    const struct view *view = planner->view;
+    uint64_t unread = 0;
+    for (size_t i = 0; i < request->want_count && view->queues; i++) {
+        size_t index = view_semaphore_index(view, request->wants[i].semaphore_id);
+        if (index == view->semaphore_count)
+            continue;
+        const struct queue_view *part = &view->queues[index];
+        bool cut = part->beyond && place_compare(part->beyond_place, part->beyond, request->place, request->id) < 0;
+        bool slots = !part->limit && want_is_specific(&request->wants[i]);
+        bool any_before = planner->queues[index].semaphore->waiting > 1 && (!part->limit || cut);
+        if (part->limit < QUEUE_PROTECTED_MAX && (slots || (others && any_before)))
+            unread |= UINT64_C(1) << index;
+    }
+    return unread;
+}
+
+/*
+ * Asks for what was not read and decides about the first standers: units are left behind the last of them, which reserves.
+ * It may be wrong about that: those before it may have reserved what it needs, and so on.
+ */
+static void read_for(struct planner *planner, size_t count)
+{
+    for (; planner->read_for < count; planner->read_for++) {
+        const struct request *request = planner->standers[planner->read_for].request;
+        if (!request)
+            continue;
+        look_at_unknown(planner, request);
+        planner->read_more |= unread_of(planner, request, true);
+    }
+}
+
 /*
  * Adds a request that is not granted. It may fit: its need is kept until a batch with these locks decides it (count 0: with
  * those that it wants); else it reserves its need if it is protected.
@@ -428,6 +494,7 @@ static enum permit_status stand_here(struct planner *planner, const struct reque
         return PERMIT_OK;
     struct stander stander = {.place = request->place,
                               .id = request->id,
+                              .request = request,
                               .wants = request->wants,
                               .want_count = request->want_count,
                               .needs = needs,
@@ -444,7 +511,12 @@ static enum permit_status stand_here(struct planner *planner, const struct reque
         stander.slots = NULL;
     if (stander.how == STANDS_PLAIN)
         note_hopeless(planner, request);
-    return status == PERMIT_OK ? add_stander(planner, &stander) : status;
+    bool reads = stander.how == STANDS_RESERVED && !planner->view->reads_end && leaves_units(planner, request);
+    if (status == PERMIT_OK)
+        status = add_stander(planner, &stander);
+    if (status == PERMIT_OK && reads)
+        read_for(planner, standers_before(planner, request->place, request->id) + 1);
+    return status;
 }
 
 enum permit_status stand(struct planner *planner, const struct request *request)
@@ -550,32 +622,6 @@ static void mark_changed(struct planner *planner, const struct want *wants, size
         if (queue)
             queue->changed = true;
     }
-}
-
-/* Returns true if units of a locked semaphore are left for requests behind the waiter: only then it matters how it stands. */
-static bool leaves_units(const struct planner *planner, const struct request *request)
-{
-    bool any_locked = false;
-    for (size_t i = 0; i < request->want_count; i++) {
-        const struct queue_state *queue = planner_known(planner, request->wants[i].semaphore_id);
-        const struct want one = {.semaphore_id = request->wants[i].semaphore_id, .count = 1};
-        if (!queue || queue->glimpse)
-            continue;
-        any_locked = true;
-        if (units_missing(planner, &one) <= queue->due_units)
-            return true;
-    }
-    return !any_locked && is_protected(planner, request);
-}
-
-/* Asks for a look at the semaphores of which nothing was read. */
-static void look_at_unknown(struct planner *planner, const struct request *request)
-{
-    for (size_t i = 0; i < request->want_count; i++)
-        if (!planner_known(planner, request->wants[i].semaphore_id) &&
-            !contains(planner->unknown, planner->unknown_count, request->wants[i].semaphore_id) &&
-            planner->unknown_count + planner->view->glimpse_count < GLIMPSES_MAX)
-            planner->unknown[planner->unknown_count++] = request->wants[i].semaphore_id;
 }
 
 /*
@@ -714,6 +760,9 @@ static enum permit_status decide_waiter(struct planner *planner, struct key *key
         status = stand_before(planner, key->request->place, key->request->id);
     if (status != PERMIT_OK)
         return status;
+    uint64_t slots = planner->view->reads_end ? 0 : unread_of(planner, key->request, false);
+    if (slots && leaves_units(planner, key->request))
+        planner->read_more |= slots;
     if (grants && !can_be_decided(planner, key, operation)) {
         if (asked)
             status = put_back_asks(planner, key, key->needs, key->need_count);
@@ -788,7 +837,8 @@ static void mark_new_requests(struct planner *planner)
 static enum permit_status begin_walk(struct planner *planner)
 {
     mark_new_requests(planner);
-    planner->stander_count = planner->kept_count = planner->hopeless_count = planner->unknown_count = 0;
+    planner->stander_count = planner->kept_count = planner->read_for = 0;
+    planner->hopeless_count = planner->unknown_count = 0;
     planner->walking = true;
     planner->read_more = planner->read_held = 0;
     count_none(planner);

@@ -76,7 +76,8 @@ struct queue_state {
 /* A request of the queue that was not granted, and its effect on those behind it. */
 struct stander {
     utc_us place;
-    uint64_t id; /* UINT64_MAX: a new request */
+    uint64_t id;                   /* UINT64_MAX: a new request */
+    const struct request *request; /* NULL: of an acquire that is put back, or STANDS_UNREAD */
     const struct want *wants;
     size_t want_count;
     struct slots *slots; /* one per want: the certain slots of its need; count 0: any slots. NULL: any slots for all */
@@ -115,6 +116,7 @@ struct planner {
     size_t kept_count; /* of them: STANDS_KEPT */
     size_t stood;      /* so many of them are counted in `queues` now: those before the request that is decided */
     bool walking;      /* the waiters are being decided */
+    size_t read_for;   /* for so many of them the walk has asked for all that was not read */
     struct stander *put_backs; /* acquires that were put back: kept from the new requests behind them */
     size_t put_back_count;
     struct hopeless *hopeless; /* of this walk */

@@ -95,6 +95,8 @@ static void scene_init(void)
                                             .max_semaphore_waiters = 100,
                                             .server_id = HERE};
     for (unsigned i = 0; i < SEMAPHORES; i++)
+        scene.queues[i].limit = QUEUE_PROTECTED_MAX; /* all waiters were read */
+    for (unsigned i = 0; i < SEMAPHORES; i++)
         scene.semaphores[i] = (struct semaphore){.id = i + 1,
                                                  .name = {&names[i], 1},
                                                  .kind = KIND_COUNTED,
@@ -922,6 +924,39 @@ Test(plan_queue, nobody_reserves_behind_a_fifo_head_that_reserves_nothing)
     EXPECT({OP_ACQUIRE, "v", WAIT_NO, 0, 1, .expected = "no_capacity b<"});
 }
 
+/*
+ * W2 reserves the unit of a if nothing else is known. Its queue of b was not read, because b is full: there W1 may have
+ * reserved what W2 needs.
+ */
+Test(plan_queue, queue_without_free_units_is_read_before_one_reserves_there)
+{
+    scene.semaphores[A].capacity = 2;
+    hold("k0", 1, 1, 0, NEVER);
+    old_waiter("W2", ELSEWHERE, 60, 1, 1, 0);
+    scene.queues[B].limit = 0;
+    EXPECT({OP_ACQUIRE, "v", WAIT_NO, 1, 0, .expected = "no_capacity a<"}); /* no other one waits for b */
+    scene.semaphores[B].waiting = 2;
+    EXPECT({OP_ACQUIRE, "v", WAIT_NO, 1, 0, .expected = "reads more"});
+    cr_expect_eq(scene.plan.read_more, 1 << B);
+    old_waiter("W1", ELSEWHERE, 61, 0, 1, 0);
+    scene.queues[B].limit = QUEUE_PROTECTED_MAX;
+    EXPECT({OP_ACQUIRE, "v", WAIT_NO, 1, 0, .expected = "granted"});
+}
+
+/* W1 cannot be judged without c, and stands before W2, which has reserved the unit of a. */
+Test(plan_queue, all_is_read_that_decides_about_a_reservation)
+{
+    scene.semaphores[A].capacity = 2;
+    hold("k0", 1, 1, 0, NEVER);
+    old_waiter("W1", ELSEWHERE, 61, 0, 1, 1);
+    old_waiter("W2", ELSEWHERE, 60, 1, 1, 0);
+    scene.unknown = true;
+    EXPECT({OP_ACQUIRE, "v", WAIT_NO, 1, 0, .expected = "reads more"});
+    cr_assert(scene.plan.unknown_count == 1 && scene.plan.unknown[0] == C + 1);
+    scene.unknown = false;
+    EXPECT({OP_ACQUIRE, "v", WAIT_NO, 1, 0, .expected = "granted"}); /* W1 has reserved b */
+}
+
 /* A new request is judged at the place that it would get. */
 Test(plan_queue, new_request_of_high_priority_is_bound_by_those_before_it_alone)
 {
@@ -1637,6 +1672,31 @@ Test(plan_queue, no_queue_is_read_before_the_end_of_a_failover_hold)
     cr_expect_eq(queue_reads(&release, reads, &servers), 1);
     scene.grants_from = NOW + 1;
     cr_expect_eq(queue_reads(&release, reads, &servers), 0);
+}
+
+/* A queue that is read already is read further; another one is read as far as it is protected: no units of it are free. */
+Test(plan_queue, reads_are_extended_by_what_the_plan_asks_for)
+{
+    struct queue_read reads[SEMAPHORES] = {{.semaphore = A, .free = 2, .limit = 4}};
+    const uint64_t hopeless[] = {7, 8};
+    struct plan plan = {
+        .read_more = 1 << A | 1 << B, .hopeless = hopeless, .hopeless_count = 2, .hopeless_protected = 1};
+    utc_us next_due[SEMAPHORES];
+    size_t count = 1;
+    struct view view = scene_view(next_due);
+    scene.semaphores[B].queue = QUEUE_FIFO;
+    cr_expect(plan_read_on(&plan, &view, &scene.settings, reads, &count));
+    cr_assert_eq(count, 2);
+    cr_expect(reads[0].limit == QUEUE_READ_MAX && reads[0].free == 2 && !reads[0].with_holders);
+    cr_expect(reads[1].semaphore == B && reads[1].free == 0 && reads[1].limit == QUEUE_READ_MAX && reads[1].fifo);
+    cr_expect(reads[1].aged == NOW - 30 * US_PER_SECOND && reads[1].all_watches);
+    cr_expect(reads[1].hopeless == hopeless && reads[1].hopeless_count == 2 && reads[1].hopeless_protected == 1);
+    plan = (struct plan){.read_more = 1 << A, .read_held = 1 << B};
+    cr_expect(plan_read_on(&plan, &view, &scene.settings, reads, &count));
+    cr_expect(count == 2 && reads[0].limit == QUEUE_PROTECTED_MAX && reads[1].limit == QUEUE_READ_MAX);
+    cr_expect(reads[1].with_holders && reads[1].hopeless_count == 0);
+    plan = (struct plan){.unknown_count = 1};
+    cr_expect_not(plan_read_on(&plan, &view, &scene.settings, reads, &count));
 }
 
 Test(plan_queue, due_holders_are_read_for_those_who_want_units_and_for_the_waiters_before_them)
