@@ -66,17 +66,20 @@ static bool asks_for_units(const struct operation *operation)
 
 /*
  * Returns the units that all acquires of the batch want of one semaphore. Waiters that no operation names may come
- * first: a unit for each of those that are read.
+ * first, also before an acquire of another semaphore: a unit for each of those that are read.
  */
 static int64_t units_wanted(const struct operation *const *operations, size_t operation_count,
                             const struct semaphore *semaphore)
 {
     int64_t wanted = 0;
-    for (size_t i = 0; i < operation_count; i++)
+    bool any = false;
+    for (size_t i = 0; i < operation_count; i++) {
+        any |= asks_for_units(operations[i]);
         for (size_t j = 0; asks_for_units(operations[i]) && j < operations[i]->want_count; j++)
             if (operations[i]->wants[j].semaphore_id == semaphore->id)
                 wanted += min_i64(operations[i]->wants[j].count, COUNTED_MAX_CAPACITY);
-    if (wanted > 0)
+    }
+    if (any)
         wanted += min_i64(semaphore->waiting, QUEUE_READ_MAX);
     return min_i64(wanted, COUNTED_MAX_CAPACITY);
 }

@@ -1714,6 +1714,9 @@ Test(plan_queue, due_holders_are_read_for_those_who_want_units_and_for_the_waite
     scene.semaphores[A].waiting = 2;
     cr_expect_eq(plan_shortfalls(&view, operations, 1, shortfalls), 1);
     cr_expect_eq(shortfalls[0].units, 3);
+    want.semaphore_id = B + 1; /* a waiter of a may want b, too, and stands before it */
+    cr_expect_eq(plan_shortfalls(&view, operations, 1, shortfalls), 1);
+    cr_expect_eq(shortfalls[0].units, 2);
     acquire.wait = WAIT_GONE;
     cr_expect_eq(plan_shortfalls(&view, operations, 1, shortfalls), 0);
 }
