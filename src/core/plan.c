@@ -373,8 +373,9 @@ static void add_key_of_row(struct planner *planner, const struct request *before
     planner->waiter_count += before->state == REQUEST_WAITING;
     for (size_t i = 0; before->state == REQUEST_WAITING && i < before->want_count; i++) {
         const struct semaphore_image *image = planner_image(planner, before->wants[i].semaphore_id);
-        if (image)
-            planner_queue(planner, image)->wanted += before->wants[i].count;
+        struct queue_state *queue = image ? planner_queue(planner, image) : NULL;
+        if (queue)
+            queue->wanted = min_i64(queue->wanted + before->wants[i].count, COUNTED_MAX_CAPACITY);
     }
 }
 

@@ -12,7 +12,7 @@
  *   - Under `fifo` nobody passes a waiter that was not granted, and nobody reserves behind one that has reserved nothing.
  *   - A waiter that may fit and cannot be decided in this batch, because a semaphore of it is not locked: its need is
  *     kept from those behind it, and its server is called if the batch changes something for it. It may fit, too, if it
- *     lacks only what is kept for others.
+ *     lacks only what is kept for others. Nothing is kept for one of which a semaphore is unknown in the end.
  *   - Waiters with the same needs behind one that could neither be granted nor reserve are passed over.
  *   - The walk asks for more rows where it may be wrong without them: the semaphores that a waiter wants and that are not
  *     locked; more of a queue of which units are left; and all that decides about a waiter that reserves, if units are left
@@ -48,7 +48,10 @@ static bool is_locked_and_slotted(const struct queue_state *queue)
     return !queue->glimpse && queue->semaphore->kind == KIND_SLOTTED;
 }
 
-/* Takes the need of a stander from those behind it. */
+/*
+ * Takes the need of a stander from those behind it. What is reserved never exceeds the capacity; what is kept may, because
+ * some of these waiters lack only what is kept for others.
+ */
 static enum permit_status count_stander(struct planner *planner, const struct stander *stander)
 {
     bool kept = stander->how == STANDS_KEPT, reserved = stander->how == STANDS_RESERVED;
@@ -67,7 +70,7 @@ static enum permit_status count_stander(struct planner *planner, const struct st
         queue->reserved += reserved ? want->count : 0;
         queue->reserved_any += reserved ? any : 0;
         queue->runs += reserved && want->adjacent && slots->count;
-        queue->kept += kept ? any : 0;
+        queue->kept = min_i64(queue->kept + (kept ? any : 0), COUNTED_MAX_CAPACITY); /* as much as all */
         queue->kept_runs += kept && want->adjacent && slots->count;
         bool fifo = queue->semaphore->queue == QUEUE_FIFO;
         if (fifo && stander->how == STANDS_PLAIN)
@@ -584,11 +587,14 @@ static bool owner_was_read(const struct planner *planner, struct bytes owner)
     return false;
 }
 
+/* An ask was put back unless all its semaphores are locked (plan_ask), and the owners of all acquires were read. */
 static bool can_be_decided(struct planner *planner, const struct key *key, const struct operation *operation)
 {
-    if (key->needs || (key->request->asks_later && !key->asks) || !planner_has_locked_all(planner, key->request))
+    if (key->asks)
+        return true;
+    if (key->needs || key->request->asks_later || !planner_has_locked_all(planner, key->request))
         return false;
-    return key->asks || operation->ttl.kind != TTL_OWNER || owner_was_read(planner, operation->owner);
+    return operation->ttl.kind != TTL_OWNER || owner_was_read(planner, operation->owner);
 }
 
 /* Returns true if the request waits after this batch, and a client asks for it then. */
@@ -626,7 +632,7 @@ static void mark_changed(struct planner *planner, const struct want *wants, size
 
 /*
  * Passes over a waiter that this batch cannot decide, but one with these locks can. `call`: no operation of this server
- * asks for it or is about to. If a semaphore of it is still unknown when all looks are taken, then it is in nobody's way.
+ * asks for it or is about to. If a semaphore of it is still unknown when all looks are taken, then nothing is kept for it.
  */
 static enum permit_status pass_over(struct planner *planner, const struct key *key, const struct operation *operation,
                                     bool call, const uint64_t *needs, size_t need_count)
@@ -764,10 +770,8 @@ static enum permit_status decide_waiter(struct planner *planner, struct key *key
     if (slots && leaves_units(planner, key->request))
         planner->read_more |= slots;
     if (grants && !can_be_decided(planner, key, operation)) {
-        if (asked)
-            status = put_back_asks(planner, key, key->needs, key->need_count);
         bool call = !key->needs && !key->request->asks_later;
-        return status == PERMIT_OK ? pass_over(planner, key, operation, call, key->needs, key->need_count) : status;
+        return pass_over(planner, key, operation, call, key->needs, key->need_count);
     }
     struct fit fit;
     status = acquire_fit(planner, operation, &fit);
@@ -796,9 +800,9 @@ static void count_due_units(struct planner *planner)
     for (size_t i = 0; i < planner->due_count; i++) {
         const struct request *request = planner->due[i]->request;
         for (size_t j = 0; request && request_is_due(planner, request) && j < request->permit_count; j++) {
-            struct queue_state *queue = planner_known(planner, request->permits[j].semaphore_id);
-            if (queue)
-                queue->due_units += request->permits[j].count;
+            const struct semaphore_image *image = planner_image(planner, request->permits[j].semaphore_id);
+            if (image)
+                planner_queue(planner, image)->due_units += request->permits[j].count;
         }
     }
 }
@@ -859,7 +863,6 @@ static enum permit_status begin_walk(struct planner *planner)
 static enum permit_status end_walk(struct planner *planner)
 {
     enum permit_status status = count_standers(planner, planner->stander_count);
-    count_due_units(planner);
     for (size_t i = 0; planner->view->queues && status == PERMIT_OK && i < planner->view->semaphore_count; i++) {
         const struct queue_view *part = &planner->view->queues[i];
         const struct want one = {.semaphore_id = planner->view->semaphores[i].id, .count = 1};
