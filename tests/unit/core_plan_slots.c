@@ -4,7 +4,7 @@
 
 #include "core/plan.h"
 
-enum { SLOTS_MAX = 9, HOLDERS_MAX = 4, LINES_MAX = 6, NAMES_MAX = 8, HALL = 1, ELSEWHERE = 2 };
+enum { SLOTS_MAX = 9, HOLDERS_MAX = 8, LINES_MAX = 6, NAMES_MAX = 8, HALL = 1, ELSEWHERE = 2 };
 #define NOW   (1000 * US_PER_SECOND)
 #define LATER (NOW + 60 * US_PER_SECOND)
 
