@@ -348,6 +348,25 @@ static bool is_hopeless(const struct planner *planner, const struct request *req
     return hopeless && (hopeless->was_protected || !is_protected(planner, request));
 }
 
+/* Returns true if all that stand before the waiter in the queue of a locked semaphore were read. */
+static bool is_read_up_to(const struct planner *planner, size_t index, const struct request *request)
+{
+    const struct queue_view *part = &planner->view->queues[index];
+    return part->limit &&
+           (!part->beyond || place_compare(request->place, request->id, part->beyond_place, part->beyond) <= 0);
+}
+
+/* The same in all its queues that are locked. */
+static bool is_read_up_to_all(const struct planner *planner, const struct request *request)
+{
+    for (size_t i = 0; i < request->want_count; i++) {
+        size_t index = view_semaphore_index(planner->view, request->wants[i].semaphore_id);
+        if (index < planner->view->semaphore_count && !is_read_up_to(planner, index, request))
+            return false;
+    }
+    return true;
+}
+
 /*
  * Remembers a waiter that takes nothing from those behind it, unless a semaphore is unknown. The ttl "owner" is more than
  * a need.
@@ -364,8 +383,12 @@ static void note_hopeless(struct planner *planner, const struct request *request
         hopeless = &planner->hopeless[planner->hopeless_count++];
         *hopeless = (struct hopeless){.wanted = request->wanted};
     }
-    if (hopeless)
-        hopeless->was_protected |= is_protected(planner, request);
+    if (!hopeless)
+        return;
+    bool was_read = planner->view->queues && is_read_up_to_all(planner, request);
+    hopeless->was_protected |= is_protected(planner, request);
+    hopeless->was_read |= was_read;
+    hopeless->protected_was_read |= was_read && is_protected(planner, request);
 }
 
 /* Chooses the certain slots of a need, for each want. *ret_chosen false: there are none for a want. */
@@ -461,11 +484,10 @@ static uint64_t unread_of(const struct planner *planner, const struct request *r
         size_t index = view_semaphore_index(view, request->wants[i].semaphore_id);
         if (index == view->semaphore_count)
             continue;
-        const struct queue_view *part = &view->queues[index];
-        bool cut = part->beyond && place_compare(part->beyond_place, part->beyond, request->place, request->id) < 0;
-        bool slots = !part->limit && want_is_specific(&request->wants[i]);
-        bool any_before = planner->queues[index].semaphore->waiting > 1 && (!part->limit || cut);
-        if (part->limit < QUEUE_PROTECTED_MAX && (slots || (others && any_before)))
+        const size_t limit = view->queues[index].limit;
+        bool slots = !limit && want_is_specific(&request->wants[i]);
+        bool any_before = planner->queues[index].semaphore->waiting > 1 && !is_read_up_to(planner, index, request);
+        if (limit < QUEUE_PROTECTED_MAX && (slots || (others && any_before)))
             unread |= UINT64_C(1) << index;
     }
     return unread;
@@ -928,12 +950,12 @@ enum permit_status collect_reads(struct planner *planner, struct plan *plan)
     uint64_t *needs = arena_array(planner->arena, planner->hopeless_count, sizeof *needs);
     if (!needs)
         return PERMIT_NO_MEMORY;
-    for (int pass = 0; pass < 2; pass++) /* those that hold for protected waiters come first */
+    for (int pass = 0; pass < 2; pass++) { /* those that hold for protected waiters come first */
         for (size_t i = 0; i < planner->hopeless_count; i++)
-            if (planner->hopeless[i].was_protected == (pass == 0))
+            if (planner->hopeless[i].was_read && planner->hopeless[i].protected_was_read == (pass == 0))
                 needs[plan->hopeless_count++] = wants_needs(planner->hopeless[i].wanted);
-    for (size_t i = 0; i < planner->hopeless_count; i++)
-        plan->hopeless_protected += planner->hopeless[i].was_protected;
+        plan->hopeless_protected = pass == 0 ? plan->hopeless_count : plan->hopeless_protected;
+    }
     plan->hopeless = needs;
     return PERMIT_OK;
 }

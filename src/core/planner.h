@@ -96,6 +96,9 @@ struct stander {
 struct hopeless {
     struct bytes wanted;
     bool was_protected;
+    bool was_read,
+        protected_was_read; /* all before it were read, and before one that was protected: so those with the same
+                                          needs that are read next stand behind it */
 };
 
 struct planner {

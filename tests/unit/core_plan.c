@@ -1073,6 +1073,20 @@ Test(plan_queue, needs_that_are_hopeless_are_not_read_again)
     cr_expect_eq(scene.plan.hopeless[1], wants_needs(young->wanted));
 }
 
+/* k3 and k4 stand behind the part that was read, so there may be others with their needs before them. */
+Test(plan_queue, needs_are_not_left_out_for_a_waiter_behind_the_part_that_was_read)
+{
+    scene.semaphores[A].capacity = 4;
+    hold("k0", 1, 1, 0, NEVER);
+    struct request *young = waiter("k1", ELSEWHERE, 70, 4, 0, 0);
+    old_waiter("k2", ELSEWHERE, 63, 1, 1, 0);
+    old_waiter("k3", ELSEWHERE, 62, 2, 1, 0);
+    cut_queue(A, 2);
+    EXPECT({OP_RENEW, "k0", 0, 0, 0, .expected = "reads more"});
+    cr_assert(scene.plan.hopeless_count == 1 && scene.plan.hopeless_protected == 0);
+    cr_expect_eq(scene.plan.hopeless[0], wants_needs(young->wanted));
+}
+
 Test(plan_queue, waiter_with_ttl_owner_is_granted_by_its_own_server)
 {
     waiter("k1", ELSEWHERE, 3, 1, 0, 0)->ttl = (struct ttl){TTL_OWNER, 0};

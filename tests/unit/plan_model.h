@@ -343,6 +343,7 @@ struct model_walk {
     bool without_kept;            /* it is judged as if nothing were kept */
     unsigned hopeless;            /* keys: waiters with the same needs are passed over, ... */
     unsigned hopeless_aged;       /* ... also protected ones */
+    unsigned hopeless_read;       /* of these keys: all before it were read */
     unsigned read_more;           /* semaphores: units stay free, and more may wait than were read */
     unsigned read_held;           /* semaphores: the holders of slots matter */
     unsigned unknown;             /* semaphores to look at */

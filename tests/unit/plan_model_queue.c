@@ -479,6 +479,15 @@ static bool is_read_up_to(const struct model *model, unsigned key, unsigned sema
            (!cut || !stands_before(&model->walk.beyond[semaphore], &model->requests[key]));
 }
 
+static bool is_read_up_to_all(const struct model *model, unsigned key)
+{
+    unsigned wants = wants_of(model->requests[key].content) & model->batch.locks;
+    for (unsigned i = 0; i < MODEL_SEMAPHORES; i++)
+        if ((wants >> i & 1) && !is_read_up_to(model, key, i))
+            return false;
+    return true;
+}
+
 /* Asks for the queues of which nothing was read, not even the certain slots that the request wants. */
 static void read_slots_of(struct model *model, const struct step *step)
 {
@@ -557,6 +566,7 @@ static void stand(struct model *model, unsigned key, bool may_fit, unsigned need
     if (stander.how == MODEL_STANDS && is_known(model, request->content) && request->content->ttl.kind != TTL_OWNER) {
         model->walk.hopeless |= 1U << key;
         model->walk.hopeless_aged |= (unsigned)is_aged(model, request) << key;
+        model->walk.hopeless_read |= (unsigned)is_read_up_to_all(model, key) << key;
     }
     count_slots(model, &stander);
     add_stander(model, &stander);
@@ -1035,7 +1045,7 @@ static void begin_walk(struct model *model)
         if (walk->standers[i].put_back)
             walk->standers[count++] = walk->standers[i];
     walk->stander_count = count;
-    walk->hopeless = walk->hopeless_aged = 0;
+    walk->hopeless = walk->hopeless_aged = walk->hopeless_read = 0;
     walk->walking = true;
     stand_for_unread(model);
 }
