@@ -66,17 +66,20 @@ static bool asks_for_units(const struct operation *operation)
 
 /*
  * Returns the units that all acquires of the batch want of one semaphore. Waiters that no operation names may come
- * first: a unit for each of those that are read.
+ * first, also before an acquire of another semaphore: a unit for each of those that are read.
  */
 static int64_t units_wanted(const struct operation *const *operations, size_t operation_count,
                             const struct semaphore *semaphore)
 {
     int64_t wanted = 0;
-    for (size_t i = 0; i < operation_count; i++)
+    bool any = false;
+    for (size_t i = 0; i < operation_count; i++) {
+        any |= asks_for_units(operations[i]);
         for (size_t j = 0; asks_for_units(operations[i]) && j < operations[i]->want_count; j++)
             if (operations[i]->wants[j].semaphore_id == semaphore->id)
                 wanted += min_i64(operations[i]->wants[j].count, COUNTED_MAX_CAPACITY);
-    if (wanted > 0)
+    }
+    if (any)
         wanted += min_i64(semaphore->waiting, QUEUE_READ_MAX);
     return min_i64(wanted, COUNTED_MAX_CAPACITY);
 }
@@ -270,6 +273,19 @@ static size_t first_waiters(const struct semaphore *semaphore, int64_t free)
     return semaphore->kind == KIND_COUNTED && free + MORE < QUEUE_READ_MAX ? (size_t)free + MORE : QUEUE_READ_MAX;
 }
 
+/* Returns the read of a queue of which so many units may be free. The slots that are freed are not known. */
+static struct queue_read read_of_queue(const struct view *view, size_t index, int64_t free, size_t limit,
+                                       const struct plan_settings *settings)
+{
+    const struct semaphore *semaphore = &view->semaphores[index];
+    return (struct queue_read){.semaphore = index,
+                               .free = free,
+                               .fifo = semaphore->queue == QUEUE_FIFO,
+                               .aged = lease_time(&view->clock, view->now) - settings->backfill_bound_us,
+                               .limit = limit,
+                               .all_watches = semaphore->kind == KIND_COUNTED || semaphore->queue == QUEUE_FIFO};
+}
+
 size_t plan_queue_reads(const struct view *view, const struct operation *const *operations, size_t operation_count,
                         const struct plan_settings *settings, struct arena *arena, struct queue_read *ret_reads,
                         bool *ret_servers)
@@ -306,18 +322,39 @@ size_t plan_queue_reads(const struct view *view, const struct operation *const *
         const struct semaphore *semaphore = &view->semaphores[i];
         int64_t free = min_i64(semaphore->capacity, semaphore->capacity - semaphore->in_use + freed[i].units);
         bool known = !freed[i].too_many && (freed[i].slots || freed[i].slot_count == 0);
-        if (may_grant_waiters(semaphore) && free > 0)
-            ret_reads[count++] = (struct queue_read){.semaphore = i,
-                                                     .free = free,
-                                                     .fifo = semaphore->queue == QUEUE_FIFO,
-                                                     .aged = now - settings->backfill_bound_us,
-                                                     .limit = first_waiters(semaphore, free),
-                                                     .freed = freed[i].slots,
-                                                     .freed_count = known ? freed[i].slot_count : 0,
-                                                     .all_watches = semaphore->kind == KIND_COUNTED ||
-                                                                    semaphore->queue == QUEUE_FIFO || !known};
+        if (!may_grant_waiters(semaphore) || free <= 0)
+            continue;
+        struct queue_read *read = &ret_reads[count++];
+        *read = read_of_queue(view, i, free, first_waiters(semaphore, free), settings);
+        read->freed = freed[i].slots;
+        read->freed_count = known ? freed[i].slot_count : 0;
+        read->all_watches |= !known;
     }
     return count;
+}
+
+bool plan_read_on(const struct plan *plan, const struct view *view, const struct plan_settings *settings,
+                  struct queue_read *reads, size_t *count)
+{
+    for (size_t i = 0; i < view->semaphore_count; i++) {
+        bool more = plan->read_more >> i & 1, held = plan->read_held >> i & 1;
+        struct queue_read *read = reads;
+        while (read < reads + *count && read->semaphore != i)
+            read++;
+        if (!more && !held)
+            continue;
+        if (read == reads + *count)
+            reads[(*count)++] = read_of_queue(view, i, 0, QUEUE_READ_MAX, settings);
+        else if (more)
+            read->limit = read->limit < QUEUE_READ_MAX ? QUEUE_READ_MAX : QUEUE_PROTECTED_MAX;
+        read->with_holders |= held;
+    }
+    for (size_t i = 0; i < *count; i++) {
+        reads[i].hopeless = plan->hopeless;
+        reads[i].hopeless_count = plan->hopeless_count;
+        reads[i].hopeless_protected = plan->hopeless_protected;
+    }
+    return plan->read_more || plan->read_held;
 }
 
 bool changes_clear_watch(const struct changes *changes, const struct slot_change *slot)
@@ -399,8 +436,9 @@ static void add_key_of_row(struct planner *planner, const struct request *before
     planner->waiter_count += before->state == REQUEST_WAITING;
     for (size_t i = 0; before->state == REQUEST_WAITING && i < before->want_count; i++) {
         const struct semaphore_image *image = planner_image(planner, before->wants[i].semaphore_id);
-        if (image)
-            planner_queue(planner, image)->wanted += before->wants[i].count;
+        struct queue_state *queue = image ? planner_queue(planner, image) : NULL;
+        if (queue)
+            queue->wanted = min_i64(queue->wanted + before->wants[i].count, COUNTED_MAX_CAPACITY);
     }
 }
 
@@ -442,7 +480,8 @@ static int compare_due(const void *a, const void *b)
 static enum permit_status collect_due(struct planner *planner)
 {
     planner->due = arena_array(planner->arena, planner->view->request_count, sizeof *planner->due);
-    if (!planner->due)
+    planner->chosen = arena_array(planner->arena, planner->view->request_count, sizeof *planner->chosen);
+    if (!planner->due || !planner->chosen)
         return PERMIT_NO_MEMORY;
     for (size_t i = 0; i < planner->key_count; i++) {
         const struct request *request = planner->keys[i].request;

@@ -135,7 +135,7 @@ enum { QUEUE_READ_MAX = 64, QUEUE_PROTECTED_MAX = 1024 };
 struct queue_view {
     utc_us beyond_place; /* with `beyond`: the place where the read ended, because more may follow */
     uint64_t beyond;     /* id of a request there or behind it; 0: the part is complete */
-    size_t limit;        /* of the read that ended there */
+    size_t limit;        /* of the read; 0: the queue was not read */
 };
 
 /*
@@ -379,7 +379,8 @@ struct plan {
     size_t overdue_count;
     /* What to read before the batch is planned again. If there is any (plan_reads_more), the rest is not valid. */
     uint64_t read_more; /* a bit per semaphore of the view: units stay free although requests wait beyond the part of
-                           its queue that was read */
+                           its queue that was read; or a queue that was not read has something that decides about a
+                           waiter of another one */
     uint64_t read_held; /* the same: slots with their holders, for the choice of a run that a waiter reserves */
     const uint64_t *unknown; /* ids of semaphores that waiters of the view want, ascending: view.glimpses */
     size_t unknown_count;
@@ -425,8 +426,8 @@ bool plan_read_past_locked(const struct view *view, struct shortfall *shortfalls
 /* A part of the queue of a locked semaphore to read. */
 struct queue_read {
     size_t semaphore; /* index into the view's semaphores */
-    int64_t free;     /* units that may be free in this batch, above 0: waiters that want more cannot be granted, but
-                         under `fifo` they are read too */
+    int64_t free; /* units that may be free in this batch: waiters that want more cannot be granted, but under `fifo`
+                         they are read too */
     bool fifo;
     utc_us aged;              /* those that wait since then or longer are protected: they are read too */
     size_t limit;             /* waiters to read before the one that is `beyond` */
@@ -455,6 +456,13 @@ enum { QUEUE_FREED_MAX = 500, QUEUE_WINDOW = 2048 };
 size_t plan_queue_reads(const struct view *view, const struct operation *const *operations, size_t operation_count,
                         const struct plan_settings *settings, struct arena *arena, struct queue_read *ret_reads,
                         bool *ret_servers);
+
+/*
+ * Extends the reads by what the plan asks for of these queues, and of others of the view: `reads` has space for one per
+ * semaphore. Returns false if it asks for nothing of queues.
+ */
+bool plan_read_on(const struct plan *plan, const struct view *view, const struct plan_settings *settings,
+                  struct queue_read *reads, size_t *count);
 
 /*
  * Decides a batch.

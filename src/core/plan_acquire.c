@@ -284,29 +284,29 @@ static int64_t slots_shared(const struct slots *a, const struct slots *b)
 }
 
 /*
- * Returns true if ending the holder of this permit reduces the deficit: it has a slot that is to be reclaimed, or more
- * units are missing than these slots bring. The latter is rare: slots that a smaller capacity put out of service count
- * in in_use.
+ * Returns true if ending the holder of this permit reduces the deficit: it has a slot that is to be reclaimed, or it frees
+ * units, and more of them are missing than these slots bring. The latter is rare for specific slots: slots that a smaller
+ * capacity put out of service count in in_use.
  */
-static bool permit_reduces_deficit(const struct permit *permit, const struct deficit *deficit)
+static bool permit_reduces_deficit(struct planner *planner, const struct permit *permit, const struct deficit *deficit)
 {
-    return deficit->units > max_i64(deficit->slots, 0) ||
+    return (deficit->units > max_i64(deficit->slots, 0) && planner_units_freed(planner, permit) > 0) ||
            (deficit->slots > 0 && slots_shared(&permit->slots, &deficit->to_reclaim) > 0);
 }
 
 /* Subtracts the units and slots of this request from the deficits; false if its end would not help. */
-static bool holder_reduces_deficits(const struct request *request, const struct operation *operation,
-                                    struct deficit *deficits)
+static bool holder_reduces_deficits(struct planner *planner, const struct request *request,
+                                    const struct operation *operation, struct deficit *deficits)
 {
     bool helps = false;
     for (size_t i = 0; i < request->permit_count; i++)
         for (size_t j = 0; j < operation->want_count; j++)
             if (request->permits[i].semaphore_id == operation->wants[j].semaphore_id)
-                helps = helps || permit_reduces_deficit(&request->permits[i], &deficits[j]);
+                helps = helps || permit_reduces_deficit(planner, &request->permits[i], &deficits[j]);
     for (size_t i = 0; helps && i < request->permit_count; i++)
         for (size_t j = 0; j < operation->want_count; j++)
             if (request->permits[i].semaphore_id == operation->wants[j].semaphore_id) {
-                deficits[j].units -= request->permits[i].count;
+                deficits[j].units -= planner_units_freed(planner, &request->permits[i]);
                 deficits[j].slots -= slots_shared(&request->permits[i].slots, &deficits[j].to_reclaim);
             }
     return helps;
@@ -321,11 +321,11 @@ static bool any_deficit(const struct deficit *deficits, size_t count)
 }
 
 /*
- * Selects due holders, the longest due first, whose end makes the whole operation fit. Selects none if it would still
- * not fit: the expiry task ends them.
+ * Selects due holders into planner->chosen, the longest due first, whose end makes the whole operation fit. *ret_fits
+ * false: it would still not fit; the expiry task ends them.
  */
 static enum permit_status select_due_holders(struct planner *planner, const struct operation *operation,
-                                             struct key **ret_chosen, size_t *ret_count)
+                                             size_t *ret_count, bool *ret_fits)
 {
     struct deficit deficits[REQUEST_MAX_SEMAPHORES];
     size_t count = 0;
@@ -336,38 +336,44 @@ static enum permit_status select_due_holders(struct planner *planner, const stru
     }
     for (size_t i = 0; i < planner->due_count && any_deficit(deficits, operation->want_count); i++) {
         struct key *key = planner->due[i];
-        if (request_is_due(planner, key->request) && holder_reduces_deficits(key->request, operation, deficits))
-            ret_chosen[count++] = key;
+        if (request_is_due(planner, key->request) &&
+            holder_reduces_deficits(planner, key->request, operation, deficits))
+            planner->chosen[count++] = key;
     }
-    *ret_count = any_deficit(deficits, operation->want_count) ? 0 : count;
+    *ret_count = count;
+    *ret_fits = !any_deficit(deficits, operation->want_count);
     return PERMIT_OK;
+}
+
+enum permit_status acquire_would_fit(struct planner *planner, const struct operation *operation, bool *ret_fits)
+{
+    size_t count;
+    return select_due_holders(planner, operation, &count, ret_fits);
 }
 
 /* Ends due holders so that the operation fits, or finds that not all their semaphores are locked. */
 static enum permit_status end_due_holders(struct planner *planner, const struct operation *operation, struct fit *fit)
 {
-    struct key **chosen = arena_array(planner->arena, planner->due_count, sizeof *chosen);
-    if (!chosen)
-        return PERMIT_NO_MEMORY;
-    size_t count = 0;
-    enum permit_status status = select_due_holders(planner, operation, chosen, &count);
-    if (status != PERMIT_OK)
+    size_t count;
+    bool fits;
+    enum permit_status status = select_due_holders(planner, operation, &count, &fits);
+    if (status != PERMIT_OK || !fits)
         return status;
     size_t size = 0;
     for (size_t i = 0; i < count; i++)
-        size += packet_of_end(chosen[i]->request);
+        size += packet_of_end(planner->chosen[i]->request);
     if (!packet_has_room(planner, size)) /* the expiry task ends them */
         return PERMIT_OK;
     for (size_t i = 0; i < count; i++)
-        if (!planner_has_locked_all(planner, chosen[i]->request)) {
-            fit->unlocked = chosen;
+        if (!planner_has_locked_all(planner, planner->chosen[i]->request)) {
+            fit->unlocked = planner->chosen;
             fit->unlocked_count = count;
             return PERMIT_OK;
         }
     bool walk_again = planner->walk_again; /* the units are for this operation */
     for (size_t i = 0; i < count; i++) {
-        chosen[i]->for_others = true;
-        end_request(planner, chosen[i], due_reason(chosen[i]->request));
+        planner->chosen[i]->for_others = true;
+        end_request(planner, planner->chosen[i], due_reason(planner->chosen[i]->request));
     }
     planner->walk_again = walk_again;
     return PERMIT_OK;
@@ -438,15 +444,16 @@ static enum permit_status check_capacity(struct planner *planner, const struct o
 }
 
 /*
- * Checks that the free slots suffice. in_use and the slot rows change together, so this is false only after another
- * program wrote to them.
+ * Checks that the free slots that are not reserved suffice. in_use and the slot rows change together, so this is false only
+ * after another program wrote to them.
  */
 static bool slots_suffice(struct planner *planner, const struct operation *operation)
 {
     for (size_t i = 0; i < operation->want_count; i++) {
         const struct semaphore_image *image = planner_image(planner, operation->wants[i].semaphore_id);
+        const struct slot_pool *free = &planner_slot_view(planner, image)->free;
         if (image->semaphore->kind == KIND_SLOTTED &&
-            planner_slot_view(planner, image)->free.count < (size_t)operation->wants[i].count)
+            (int64_t)free->count - slot_pool_count_reserved(free) < operation->wants[i].count)
             return false;
     }
     return true;
@@ -581,8 +588,7 @@ static enum permit_status plan_new(struct planner *planner, struct outcome *outc
         return PERMIT_OK;
     }
     struct fit fit;
-    utc_us place = place_of_acquire(planner, operation);
-    enum permit_status status = stand_before(planner, place, UINT64_MAX);
+    enum permit_status status = stand_before(planner, place_of_acquire(planner, operation), UINT64_MAX);
     if (status == PERMIT_OK)
         status = acquire_fit(planner, operation, &fit);
     if (status != PERMIT_OK)
@@ -599,7 +605,7 @@ static enum permit_status plan_new(struct planner *planner, struct outcome *outc
     uint64_t *ids = NULL;
     size_t id_count = 0;
     if (fit.status == PERMIT_NO_CAPACITY)
-        status = find_wider_locks(planner, operation, place, UINT64_MAX, &ids, &id_count);
+        status = find_wider_locks(planner, operation, &ids, &id_count);
     if (status != PERMIT_OK || id_count)
         return status == PERMIT_OK ? outcome_put_back(planner, outcome, key, operation, ids, id_count) : status;
     outcome_refuse(outcome, fit.status, fit.detail);

@@ -406,7 +406,8 @@ enum permit_status refuse_asks(struct planner *planner, struct key *key, const s
     bool moves = last && !asks; /* the key was asked for here last, so a refusal here ends its wait (P22) */
     bool ours = is_ours(planner, request);
     bool alive = server_is_alive(planner, request->server_id);
-    bool moved = alive && !ours && planner->settings->server_id; /* without an id, it may be an earlier one of this server */
+    bool moved =
+        alive && !ours && planner->settings->server_id; /* without an id, it may be an earlier one of this server */
     bool of_waiter = request->waits_here && !key->waiter_asked;
     bool may_end = moved ? moves : request->server_id && !of_waiter && (ours || moves || !alive);
     if (!ends || !may_end)

@@ -287,14 +287,10 @@ static uint32_t find_run(const struct slot_view *slot_view, const struct want *w
 int64_t planner_slots_missing(struct planner *planner, const struct want *want, size_t index)
 {
     const struct semaphore_image *image = planner_image(planner, want->semaphore_id);
-    if (image->semaphore->kind != KIND_SLOTTED)
+    if (image->semaphore->kind != KIND_SLOTTED || !want_is_specific(want))
         return 0;
     const struct slot_view *slot_view = planner_slot_view(planner, image);
     const struct slots *list = &planner->named[index];
-    if (!want_is_specific(want)) /* all that are missing are reserved: the free units are counted, too */
-        return slot_view->free.reserved ? max_i64(0, want->count - (int64_t)slot_view->free.count +
-                                                         slot_pool_count_reserved(&slot_view->free))
-                                        : 0;
     if (want->adjacent)
         return find_run(slot_view, want, list) ? 0 : want->count;
     return max_i64(0, want->count - slot_pool_count_of(&slot_view->free, list));
@@ -319,21 +315,37 @@ static void set_due_slots_free(struct planner *planner, struct slot_pool *free, 
 enum permit_status planner_slots_to_reclaim(struct planner *planner, const struct want *want, size_t index,
                                             struct slots *ret_to_reclaim)
 {
-    struct slots to_reclaim = planner->named[index];
-    if (want->adjacent) {
-        struct slot_view *slot_view = planner_slot_view(planner, planner_image(planner, want->semaphore_id));
-        set_due_slots_free(planner, &slot_view->free, want->semaphore_id, true);
-        uint32_t first = find_run(slot_view, want, &to_reclaim);
-        set_due_slots_free(planner, &slot_view->free, want->semaphore_id, false);
-        to_reclaim.count = first ? (uint32_t)want->count : 0;
-        to_reclaim.numbers = arena_array(planner->arena, to_reclaim.count, sizeof *to_reclaim.numbers);
-        if (!to_reclaim.numbers)
-            return PERMIT_NO_MEMORY;
-        for (uint32_t i = 0; i < to_reclaim.count; i++)
-            to_reclaim.numbers[i] = first + i;
+    struct slot_view *slot_view = planner_slot_view(planner, planner_image(planner, want->semaphore_id));
+    const struct slots *list = &planner->named[index];
+    if (!want->adjacent && !slot_pool_has_reserved(&slot_view->free)) {
+        *ret_to_reclaim = *list;
+        return PERMIT_OK;
     }
+    uint32_t room = want->adjacent ? (uint32_t)want->count : list->count;
+    struct slots to_reclaim = {arena_array(planner->arena, room, sizeof *to_reclaim.numbers), 0};
+    if (!to_reclaim.numbers)
+        return PERMIT_NO_MEMORY;
+    if (want->adjacent) {
+        set_due_slots_free(planner, &slot_view->free, want->semaphore_id, true);
+        uint32_t first = find_run(slot_view, want, list);
+        set_due_slots_free(planner, &slot_view->free, want->semaphore_id, false);
+        for (uint32_t i = 0; first && i < want->count; i++)
+            to_reclaim.numbers[to_reclaim.count++] = first + i;
+    }
+    for (uint32_t i = 0; !want->adjacent && i < list->count; i++)
+        if (!slot_pool_is_reserved(&slot_view->free, list->numbers[i]))
+            to_reclaim.numbers[to_reclaim.count++] = list->numbers[i];
     *ret_to_reclaim = to_reclaim;
     return PERMIT_OK;
+}
+
+int64_t planner_units_freed(struct planner *planner, const struct permit *permit)
+{
+    const struct slot_view *slot_view = planner_slot_view(planner, planner_image(planner, permit->semaphore_id));
+    int64_t units = permit->count;
+    for (uint32_t i = 0; i < permit->slots.count; i++)
+        units -= slot_pool_is_reserved(&slot_view->free, permit->slots.numbers[i]);
+    return units;
 }
 
 /* ---- reserving ---- */

@@ -12,8 +12,11 @@
  *   - Under `fifo` nobody passes a waiter that was not granted, and nobody reserves behind one that has reserved nothing.
  *   - A waiter that may fit and cannot be decided in this batch, because a semaphore of it is not locked: its need is
  *     kept from those behind it, and its server is called if the batch changes something for it. It may fit, too, if it
- *     lacks only what is kept for others.
+ *     lacks only what is kept for others. Nothing is kept for one of which a semaphore is unknown in the end.
  *   - Waiters with the same needs behind one that could neither be granted nor reserve are passed over.
+ *   - The walk asks for more rows where it may be wrong without them: the semaphores that a waiter wants and that are not
+ *     locked; more of a queue of which units are left; and all that decides about a waiter that reserves, if units are left
+ *     behind it. In the last round (view.reads_end) it does with what was read.
  *
  * Reservations are computed anew in every walk, and bind only those behind them: so they cannot wait in a circle. What
  * stands in the way of those behind it is a `stander`; queue_state has the sums over the standers before a place.
@@ -25,7 +28,10 @@
 enum {
     /* A batch grants no more than about this many requests of one queue. The next waiter gets mail (P23). */
     QUEUE_GRANTS_MAX = 1024,
-    /* The first protected waiters for adjacent slots of a semaphore reserve a run each; the search looks at all slots. */
+    /*
+     * The first protected waiters for adjacent slots of a semaphore reserve a run each; of those that may fit, so many keep
+     * one. The search looks at all slots.
+     */
     RUNS_MAX = 4,
     HOPELESS_MAX = 64,
 };
@@ -42,32 +48,36 @@ static bool is_locked_and_slotted(const struct queue_state *queue)
     return !queue->glimpse && queue->semaphore->kind == KIND_SLOTTED;
 }
 
-/* Takes the need of a stander from those behind it. */
+/*
+ * Takes the need of a stander from those behind it. What is reserved never exceeds the capacity; what is kept may, because
+ * some of these waiters lack only what is kept for others.
+ */
 static enum permit_status count_stander(struct planner *planner, const struct stander *stander)
 {
+    bool kept = stander->how == STANDS_KEPT, reserved = stander->how == STANDS_RESERVED;
     for (size_t i = 0; i < stander->want_count; i++) {
         const struct want *want = &stander->wants[i];
         struct queue_state *queue = planner_known(planner, want->semaphore_id);
         if (!queue)
             continue;
-        bool takes = stander->how == STANDS_KEPT || stander->how == STANDS_RESERVED;
-        const struct slots *slots = takes && stander->slots ? &stander->slots[i] : &(struct slots){0};
-        for (uint32_t j = 0; j < slots->count; j++)
-            if (!slot_pool_reserve(&planner->slot_views[queue - planner->queues].free, slots->numbers[j],
-                                   planner->arena))
+        const struct slots *slots = stander->slots ? &stander->slots[i] : &(struct slots){0};
+        for (uint32_t j = 0; j < slots->count; j++) {
+            struct slot_pool *free = &planner->slot_views[queue - planner->queues].free;
+            if (!(kept ? slot_pool_keep : slot_pool_reserve)(free, slots->numbers[j], planner->arena))
                 return PERMIT_NO_MEMORY;
-        if (stander->how == STANDS_RESERVED) {
-            queue->reserved += want->count;
-            queue->reserved_any += slots->count ? 0 : want->count;
-            queue->runs += want->adjacent && slots->count;
         }
-        if (stander->how == STANDS_KEPT && !slots->count)
-            queue->kept += want->count;
+        int64_t any = slots->count ? 0 : want->count;
+        queue->reserved += reserved ? want->count : 0;
+        queue->reserved_any += reserved ? any : 0;
+        queue->runs += reserved && want->adjacent && slots->count;
+        queue->kept = min_i64(queue->kept + (kept ? any : 0), COUNTED_MAX_CAPACITY); /* as much as all */
+        queue->kept_runs += kept && want->adjacent && slots->count;
         bool fifo = queue->semaphore->queue == QUEUE_FIFO;
         if (fifo && stander->how == STANDS_PLAIN)
             queue->fifo = FIFO_BARRED;
-        else if (queue->fifo == FIFO_OPEN && (fifo || stander->how == STANDS_UNREAD))
+        else if (queue->fifo == FIFO_OPEN && ((fifo && reserved) || stander->how == STANDS_UNREAD))
             queue->fifo = FIFO_SHUT;
+        queue->shut_by_kept |= fifo && kept;
     }
     return PERMIT_OK;
 }
@@ -77,8 +87,9 @@ static void count_none(struct planner *planner)
     for (size_t i = 0; i < planner->view->semaphore_count + planner->view->glimpse_count; i++) {
         struct queue_state *queue = &planner->queues[i];
         queue->reserved = queue->reserved_any = queue->kept = 0;
-        queue->runs = 0;
+        queue->runs = queue->kept_runs = 0;
         queue->fifo = FIFO_OPEN;
+        queue->shut_by_kept = false;
         if (is_locked_and_slotted(queue))
             slot_pool_unreserve(&planner->slot_views[i].free);
     }
@@ -86,15 +97,12 @@ static void count_none(struct planner *planner)
 }
 
 /* Sets the sums to those over the first `count` standers. */
-static enum permit_status count_standers(struct planner *planner, size_t count, bool without_kept)
+static enum permit_status count_standers(struct planner *planner, size_t count)
 {
-    if (count < planner->stood || without_kept != planner->without_kept)
+    if (count < planner->stood)
         count_none(planner);
-    planner->without_kept = without_kept;
     for (; planner->stood < count; planner->stood++) {
-        const struct stander *stander = &planner->standers[planner->stood];
-        enum permit_status status =
-            without_kept && stander->how == STANDS_KEPT ? PERMIT_OK : count_stander(planner, stander);
+        enum permit_status status = count_stander(planner, &planner->standers[planner->stood]);
         if (status != PERMIT_OK)
             return status;
     }
@@ -113,7 +121,7 @@ static size_t standers_before(const struct planner *planner, utc_us place, uint6
 
 enum permit_status stand_before(struct planner *planner, utc_us place, uint64_t id)
 {
-    return count_standers(planner, standers_before(planner, place, id), false);
+    return count_standers(planner, standers_before(planner, place, id));
 }
 
 /* Inserts it in the order of the places, and counts it if all before it are. */
@@ -133,15 +141,15 @@ static enum permit_status add_stander(struct planner *planner, const struct stan
     planner->kept_count += stander->how == STANDS_KEPT;
     if (at < planner->stood)
         count_none(planner);
-    return at == planner->stood ? count_standers(planner, at + 1, planner->without_kept) : PERMIT_OK;
+    return at == planner->stood ? count_standers(planner, at + 1) : PERMIT_OK;
 }
 
 int64_t units_missing(const struct planner *planner, const struct want *want)
 {
     const struct queue_state *queue = planner_known(planner, want->semaphore_id);
-    if (queue->fifo != FIFO_OPEN)
+    if (queue->fifo != FIFO_OPEN || (queue->shut_by_kept && !queue->ignores_kept))
         return INT64_MAX;
-    int64_t reserved = queue->reserved_any + queue->kept;
+    int64_t reserved = queue->reserved_any + (queue->ignores_kept ? 0 : queue->kept);
     if (is_locked_and_slotted(queue))
         reserved += slot_pool_count_reserved(&planner->slot_views[queue - planner->queues].free);
     return want->count + reserved - (queue->semaphore->capacity - queue->semaphore->in_use);
@@ -211,22 +219,40 @@ static enum permit_status find_chance(struct planner *planner, const struct oper
     return PERMIT_OK;
 }
 
-/* Finds whether a request that does not fit would fit if nothing were kept for others. */
-static enum permit_status lacks_only_kept(struct planner *planner, const struct operation *operation, utc_us place,
-                                          uint64_t id, bool *ret_lacks)
+/* The request is looked at as if nothing were kept for others; or no longer. */
+static void ignore_kept(struct planner *planner, const struct operation *operation, bool ignores)
 {
-    size_t before = standers_before(planner, place, id);
+    for (size_t i = 0; i < operation->want_count; i++) {
+        struct queue_state *queue = planner_known(planner, operation->wants[i].semaphore_id);
+        if (!queue)
+            continue;
+        queue->ignores_kept = ignores;
+        if (is_locked_and_slotted(queue))
+            planner->slot_views[queue - planner->queues].free.ignores_kept = ignores;
+    }
+}
+
+/* Finds whether a request that this batch cannot decide, and that does not fit, lacks only what is kept for others. */
+static enum permit_status may_lack_only_kept(struct planner *planner, const struct operation *operation, uint64_t id,
+                                             bool *ret_lacks)
+{
     enum chance chance = CHANCE_LATER;
     bool unknown;
-    enum permit_status status = PERMIT_OK;
-    if (planner->kept_count) {
-        status = count_standers(planner, before, true);
-        if (status == PERMIT_OK)
-            status = find_chance(planner, operation, id, &chance, &unknown);
-        if (status == PERMIT_OK)
-            status = count_standers(planner, before, false);
-    }
+    ignore_kept(planner, operation, true);
+    enum permit_status status =
+        planner->kept_count ? find_chance(planner, operation, id, &chance, &unknown) : PERMIT_OK;
+    ignore_kept(planner, operation, false);
     *ret_lacks = chance == CHANCE_NOW;
+    return status;
+}
+
+/* The same for a request that acquire_fit has refused. */
+static enum permit_status lacks_only_kept(struct planner *planner, const struct operation *operation, bool *ret_lacks)
+{
+    *ret_lacks = false;
+    ignore_kept(planner, operation, true);
+    enum permit_status status = planner->kept_count ? acquire_would_fit(planner, operation, ret_lacks) : PERMIT_OK;
+    ignore_kept(planner, operation, false);
     return status;
 }
 
@@ -242,7 +268,7 @@ static bool contains(const uint64_t *ids, size_t count, uint64_t id)
 static bool add_semaphores(uint64_t *ids, size_t *count, const struct want *wants, size_t want_count)
 {
     for (size_t i = 0; i < want_count; i++) {
-        if (contains(ids, *count, wants[i].semaphore_id))
+        if (!wants[i].semaphore_id || contains(ids, *count, wants[i].semaphore_id)) /* 0: no such semaphore */
             continue;
         if (*count == BATCH_MAX_SEMAPHORES)
             return false;
@@ -268,14 +294,14 @@ static bool wants_one_of(const struct stander *stander, const uint64_t *ids, siz
     return false;
 }
 
-enum permit_status find_wider_locks(struct planner *planner, const struct operation *operation, utc_us place,
-                                    uint64_t id, uint64_t **ret_ids, size_t *ret_count)
+enum permit_status find_wider_locks(struct planner *planner, const struct operation *operation, uint64_t **ret_ids,
+                                    size_t *ret_count)
 {
     bool lacks;
     *ret_count = 0;
     if (operation->widened)
         return PERMIT_OK;
-    enum permit_status status = lacks_only_kept(planner, operation, place, id, &lacks);
+    enum permit_status status = lacks_only_kept(planner, operation, &lacks);
     if (status != PERMIT_OK || !lacks)
         return status;
     uint64_t *ids = arena_array(planner->arena, BATCH_MAX_SEMAPHORES, sizeof *ids);
@@ -286,7 +312,7 @@ enum permit_status find_wider_locks(struct planner *planner, const struct operat
         return PERMIT_OK;
     do {
         before = count;
-        for (size_t i = 0; i < planner->stander_count; i++) {
+        for (size_t i = 0; i < planner->stood; i++) {
             const struct stander *stander = &planner->standers[i];
             if (stander->how == STANDS_KEPT && wants_one_of(stander, ids, count) && !add_needs(ids, &count, stander))
                 return PERMIT_OK;
@@ -319,6 +345,25 @@ static bool is_hopeless(const struct planner *planner, const struct request *req
     return hopeless && (hopeless->was_protected || !is_protected(planner, request));
 }
 
+/* Returns true if all that stand before the waiter in the queue of a locked semaphore were read. */
+static bool is_read_up_to(const struct planner *planner, size_t index, const struct request *request)
+{
+    const struct queue_view *part = &planner->view->queues[index];
+    return part->limit &&
+           (!part->beyond || place_compare(request->place, request->id, part->beyond_place, part->beyond) <= 0);
+}
+
+/* The same in all its queues that are locked. */
+static bool is_read_up_to_all(const struct planner *planner, const struct request *request)
+{
+    for (size_t i = 0; i < request->want_count; i++) {
+        size_t index = view_semaphore_index(planner->view, request->wants[i].semaphore_id);
+        if (index < planner->view->semaphore_count && !is_read_up_to(planner, index, request))
+            return false;
+    }
+    return true;
+}
+
 /*
  * Remembers a waiter that takes nothing from those behind it, unless a semaphore is unknown. The ttl "owner" is more than
  * a need.
@@ -335,8 +380,12 @@ static void note_hopeless(struct planner *planner, const struct request *request
         hopeless = &planner->hopeless[planner->hopeless_count++];
         *hopeless = (struct hopeless){.wanted = request->wanted};
     }
-    if (hopeless)
-        hopeless->was_protected |= is_protected(planner, request);
+    if (!hopeless)
+        return;
+    bool was_read = planner->view->queues && is_read_up_to_all(planner, request);
+    hopeless->was_protected |= is_protected(planner, request);
+    hopeless->was_read |= was_read;
+    hopeless->protected_was_read |= was_read && is_protected(planner, request);
 }
 
 /* Chooses the certain slots of a need, for each want. *ret_chosen false: there are none for a want. */
@@ -354,15 +403,16 @@ static enum permit_status choose_slots(struct planner *planner, const struct req
             stander->slots = arena_array(planner->arena, request->want_count, sizeof *stander->slots);
         if (!stander->slots)
             return PERMIT_NO_MEMORY;
+        bool searches = (stander->how == STANDS_KEPT ? queue->kept_runs : queue->runs) < RUNS_MAX;
         bool has_holders = planner->view->named_slots[queue - planner->queues].has_holders;
-        if (want->adjacent && queue->semaphore->confirmed && !has_holders && !planner->view->reads_end)
+        if (want->adjacent && searches && queue->semaphore->confirmed && !has_holders && !planner->view->reads_end)
             planner->read_held |= UINT64_C(1) << (queue - planner->queues);
         enum permit_status status = planner_resolve_want(planner, want, i, &detail);
-        if (status == PERMIT_OK)
+        if (status == PERMIT_OK && (searches || !want->adjacent))
             status = planner_slots_to_reserve(planner, want, i, &stander->slots[i]);
         if (status == PERMIT_NO_MEMORY)
             return status;
-        *ret_chosen = status == PERMIT_OK && stander->slots[i].count && (!want->adjacent || queue->runs < RUNS_MAX);
+        *ret_chosen = stander->slots[i].count > 0;
     }
     return PERMIT_OK;
 }
@@ -394,6 +444,70 @@ static bool wants_closed(const struct planner *planner, const struct request *re
 }
 
 /*
+ * Returns true if it matters how the waiter stands: units of a locked semaphore are left for those behind it, or it may
+ * bar others from a semaphore that was read because that matters.
+ */
+static bool stand_matters(const struct planner *planner, const struct request *request)
+{
+    for (size_t i = 0; i < request->want_count; i++) {
+        const struct queue_state *queue = planner_known(planner, request->wants[i].semaphore_id);
+        const struct want one = {.semaphore_id = request->wants[i].semaphore_id, .count = 1};
+        if (!queue)
+            continue;
+        if (queue->glimpse ? is_protected(planner, request) || queue->semaphore->queue == QUEUE_FIFO
+                           : units_missing(planner, &one) <= queue->due_units)
+            return true;
+    }
+    return false;
+}
+
+/* Asks for a look at the semaphores of which nothing was read. */
+static void look_at_unknown(struct planner *planner, const struct request *request)
+{
+    for (size_t i = 0; i < request->want_count; i++)
+        if (!planner_known(planner, request->wants[i].semaphore_id) &&
+            !contains(planner->unknown, planner->unknown_count, request->wants[i].semaphore_id) &&
+            planner->unknown_count + planner->view->glimpse_count < GLIMPSES_MAX)
+            planner->unknown[planner->unknown_count++] = request->wants[i].semaphore_id;
+}
+
+/*
+ * Finds the queues of a waiter, a bit per semaphore of the view, of which more can be read: its specific slots, because
+ * nothing was read of a queue without free units; or, `others`, those before it.
+ */
+static uint64_t unread_of(const struct planner *planner, const struct request *request, bool others)
+{
+    const struct view *view = planner->view;
+    uint64_t unread = 0;
+    for (size_t i = 0; i < request->want_count && view->queues; i++) {
+        size_t index = view_semaphore_index(view, request->wants[i].semaphore_id);
+        if (index == view->semaphore_count)
+            continue;
+        const size_t limit = view->queues[index].limit;
+        bool slots = !limit && want_is_specific(&request->wants[i]);
+        bool any_before = planner->queues[index].semaphore->waiting > 1 && !is_read_up_to(planner, index, request);
+        if (limit < QUEUE_PROTECTED_MAX && (slots || (others && any_before)))
+            unread |= UINT64_C(1) << index;
+    }
+    return unread;
+}
+
+/*
+ * Asks for what was not read and decides about the first standers: units are left behind the last of them, which reserves.
+ * It may be wrong about that: those before it may have reserved what it needs, and so on.
+ */
+static void read_for(struct planner *planner, size_t count)
+{
+    for (; planner->read_for < count; planner->read_for++) {
+        const struct request *request = planner->standers[planner->read_for].request;
+        if (!request)
+            continue;
+        look_at_unknown(planner, request);
+        planner->read_more |= unread_of(planner, request, true);
+    }
+}
+
+/*
  * Adds a request that is not granted. It may fit: its need is kept until a batch with these locks decides it (count 0: with
  * those that it wants); else it reserves its need if it is protected.
  */
@@ -404,6 +518,7 @@ static enum permit_status stand_here(struct planner *planner, const struct reque
         return PERMIT_OK;
     struct stander stander = {.place = request->place,
                               .id = request->id,
+                              .request = request,
                               .wants = request->wants,
                               .want_count = request->want_count,
                               .needs = needs,
@@ -420,7 +535,12 @@ static enum permit_status stand_here(struct planner *planner, const struct reque
         stander.slots = NULL;
     if (stander.how == STANDS_PLAIN)
         note_hopeless(planner, request);
-    return status == PERMIT_OK ? add_stander(planner, &stander) : status;
+    bool reads = stander.how == STANDS_RESERVED && !planner->view->reads_end && stand_matters(planner, request);
+    if (status == PERMIT_OK)
+        status = add_stander(planner, &stander);
+    if (status == PERMIT_OK && reads)
+        read_for(planner, standers_before(planner, request->place, request->id) + 1);
+    return status;
 }
 
 enum permit_status stand(struct planner *planner, const struct request *request)
@@ -443,7 +563,7 @@ enum permit_status stand_put_back(struct planner *planner, const struct operatio
                                 .needs = needs,
                                 .need_count = need_count,
                                 .how = STANDS_KEPT};
-    return add_stander(planner, stander);
+    return planner->walking ? PERMIT_OK : add_stander(planner, stander); /* a walk adds all of them at its end */
 }
 
 /* ---- a waiter ---- */
@@ -488,11 +608,14 @@ static bool owner_was_read(const struct planner *planner, struct bytes owner)
     return false;
 }
 
+/* An ask was put back unless all its semaphores are locked (plan_ask), and the owners of all acquires were read. */
 static bool can_be_decided(struct planner *planner, const struct key *key, const struct operation *operation)
 {
-    if (key->needs || (key->request->asks_later && !key->asks) || !planner_has_locked_all(planner, key->request))
+    if (key->asks)
+        return true;
+    if (key->needs || key->request->asks_later || !planner_has_locked_all(planner, key->request))
         return false;
-    return key->asks || operation->ttl.kind != TTL_OWNER || owner_was_read(planner, operation->owner);
+    return operation->ttl.kind != TTL_OWNER || owner_was_read(planner, operation->owner);
 }
 
 /* Returns true if the request waits after this batch, and a client asks for it then. */
@@ -529,36 +652,8 @@ static void mark_changed(struct planner *planner, const struct want *wants, size
 }
 
 /*
- * Returns true if it matters how the waiter stands: units of a locked semaphore are left for those behind it, or it may
- * bar others from a semaphore that was read because that matters.
- */
-static bool stand_matters(const struct planner *planner, const struct request *request)
-{
-    for (size_t i = 0; i < request->want_count; i++) {
-        const struct queue_state *queue = planner_known(planner, request->wants[i].semaphore_id);
-        const struct want one = {.semaphore_id = request->wants[i].semaphore_id, .count = 1};
-        if (!queue)
-            continue;
-        if (queue->glimpse ? is_protected(planner, request) || queue->semaphore->queue == QUEUE_FIFO
-                           : units_missing(planner, &one) <= queue->due_units)
-            return true;
-    }
-    return false;
-}
-
-/* Asks for a look at the semaphores of which nothing was read. */
-static void look_at_unknown(struct planner *planner, const struct request *request)
-{
-    for (size_t i = 0; i < request->want_count; i++)
-        if (!planner_known(planner, request->wants[i].semaphore_id) &&
-            !contains(planner->unknown, planner->unknown_count, request->wants[i].semaphore_id) &&
-            planner->unknown_count + planner->view->glimpse_count < GLIMPSES_MAX)
-            planner->unknown[planner->unknown_count++] = request->wants[i].semaphore_id;
-}
-
-/*
  * Passes over a waiter that this batch cannot decide, but one with these locks can. `call`: no operation of this server
- * asks for it or is about to. If a semaphore of it is still unknown when all looks are taken, then it is in nobody's way.
+ * asks for it or is about to. If a semaphore of it is still unknown when all looks are taken, then nothing is kept for it.
  */
 static enum permit_status pass_over(struct planner *planner, const struct key *key, const struct operation *operation,
                                     bool call, const uint64_t *needs, size_t need_count)
@@ -570,7 +665,7 @@ static enum permit_status pass_over(struct planner *planner, const struct key *k
         return PERMIT_OK;
     enum permit_status status = find_chance(planner, operation, request->id, &chance, &unknown);
     if (status == PERMIT_OK && chance == CHANCE_LATER)
-        status = lacks_only_kept(planner, operation, request->place, request->id, &only_kept);
+        status = may_lack_only_kept(planner, operation, request->id, &only_kept);
     if (status != PERMIT_OK || chance == CHANCE_NONE)
         return status;
     bool may_fit = chance == CHANCE_NOW || only_kept;
@@ -665,9 +760,9 @@ static enum permit_status refuse_waiter(struct planner *planner, struct key *key
     size_t id_count = 0;
     enum permit_status status = PERMIT_OK;
     if (fit->status == PERMIT_NO_CAPACITY)
-        status = lacks_only_kept(planner, operation, request->place, request->id, &only_kept);
+        status = lacks_only_kept(planner, operation, &only_kept);
     if (status == PERMIT_OK && asked && only_kept)
-        status = find_wider_locks(planner, operation, request->place, request->id, &ids, &id_count);
+        status = find_wider_locks(planner, operation, &ids, &id_count);
     if (status == PERMIT_OK && asked)
         status = id_count ? put_back_asks(planner, key, ids, id_count) : refuse_asks(planner, key, fit);
     if (status == PERMIT_OK && asked && !id_count) /* those behind it wait for nothing that it still could get */
@@ -692,11 +787,12 @@ static enum permit_status decide_waiter(struct planner *planner, struct key *key
         status = stand_before(planner, key->request->place, key->request->id);
     if (status != PERMIT_OK)
         return status;
+    uint64_t slots = planner->view->reads_end ? 0 : unread_of(planner, key->request, false);
+    if (slots && stand_matters(planner, key->request))
+        planner->read_more |= slots;
     if (grants && !can_be_decided(planner, key, operation)) {
-        if (asked)
-            status = put_back_asks(planner, key, key->needs, key->need_count);
         bool call = !key->needs && !key->request->asks_later;
-        return status == PERMIT_OK ? pass_over(planner, key, operation, call, key->needs, key->need_count) : status;
+        return pass_over(planner, key, operation, call, key->needs, key->need_count);
     }
     struct fit fit;
     status = acquire_fit(planner, operation, &fit);
@@ -727,9 +823,9 @@ static void count_due_units(struct planner *planner)
     for (size_t i = 0; i < planner->due_count; i++) {
         const struct request *request = planner->due[i]->request;
         for (size_t j = 0; request && request_is_due(planner, request) && j < request->permit_count; j++) {
-            struct queue_state *queue = planner_known(planner, request->permits[j].semaphore_id);
-            if (queue)
-                queue->due_units += request->permits[j].count;
+            const struct semaphore_image *image = planner_image(planner, request->permits[j].semaphore_id);
+            if (image)
+                planner_queue(planner, image)->due_units += request->permits[j].count;
         }
     }
 }
@@ -768,9 +864,10 @@ static void mark_new_requests(struct planner *planner)
 static enum permit_status begin_walk(struct planner *planner)
 {
     mark_new_requests(planner);
-    planner->stander_count = planner->kept_count = planner->hopeless_count = planner->unknown_count = 0;
+    planner->stander_count = planner->kept_count = planner->read_for = 0;
+    planner->hopeless_count = planner->unknown_count = 0;
+    planner->walking = true;
     planner->read_more = planner->read_held = 0;
-    planner->without_kept = false;
     count_none(planner);
     count_due_units(planner);
     if (!planner->hopeless)
@@ -788,22 +885,22 @@ static enum permit_status begin_walk(struct planner *planner)
  */
 static enum permit_status end_walk(struct planner *planner)
 {
-    enum permit_status status = count_standers(planner, planner->stander_count, false);
-    count_due_units(planner);
+    enum permit_status status = count_standers(planner, planner->stander_count);
     for (size_t i = 0; planner->view->queues && status == PERMIT_OK && i < planner->view->semaphore_count; i++) {
         const struct queue_view *part = &planner->view->queues[i];
         const struct want one = {.semaphore_id = planner->view->semaphores[i].id, .count = 1};
         bool may_read = !planner->view->reads_end && part->limit < QUEUE_PROTECTED_MAX;
         if (part->beyond && may_read && !is_closed(planner->queues[i].semaphore)) {
             /* without the stander that the end of the part is */
-            status = count_standers(planner, standers_before(planner, part->beyond_place, part->beyond), false);
+            status = stand_before(planner, part->beyond_place, part->beyond);
             if (status == PERMIT_OK && units_missing(planner, &one) <= planner->queues[i].due_units)
                 planner->read_more |= UINT64_C(1) << i;
         }
     }
+    planner->walking = false;
     for (size_t i = 0; i < planner->put_back_count && status == PERMIT_OK; i++)
         status = add_stander(planner, &planner->put_backs[i]);
-    return status == PERMIT_OK ? count_standers(planner, planner->stander_count, false) : status;
+    return status == PERMIT_OK ? count_standers(planner, planner->stander_count) : status;
 }
 
 static int compare_places(const void *a, const void *b)
@@ -854,12 +951,12 @@ enum permit_status collect_reads(struct planner *planner, struct plan *plan)
     uint64_t *needs = arena_array(planner->arena, planner->hopeless_count, sizeof *needs);
     if (!needs)
         return PERMIT_NO_MEMORY;
-    for (int pass = 0; pass < 2; pass++) /* those that hold for protected waiters come first */
+    for (int pass = 0; pass < 2; pass++) { /* those that hold for protected waiters come first */
         for (size_t i = 0; i < planner->hopeless_count; i++)
-            if (planner->hopeless[i].was_protected == (pass == 0))
+            if (planner->hopeless[i].was_read && planner->hopeless[i].protected_was_read == (pass == 0))
                 needs[plan->hopeless_count++] = wants_needs(planner->hopeless[i].wanted);
-    for (size_t i = 0; i < planner->hopeless_count; i++)
-        plan->hopeless_protected += planner->hopeless[i].was_protected;
+        plan->hopeless_protected = pass == 0 ? plan->hopeless_count : plan->hopeless_protected;
+    }
     plan->hopeless = needs;
     return PERMIT_OK;
 }

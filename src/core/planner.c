@@ -175,14 +175,15 @@ enum permit_status outcome_put_back(struct planner *planner, struct outcome *out
             needs[count++] = operation->wants[i].semaphore_id;
     for (size_t i = 0; i < more_count; i++)
         needs[count++] = more[i];
+    /* A key keeps its need once. A waiter keeps it in the walk; a request that has been granted needs no more. */
+    const struct request *request = key->request;
+    bool waits_no_more = request && request->state == REQUEST_WAITING && !server_is_alive(planner, request->server_id);
+    bool keeps = operation->kind == OP_ACQUIRE && !key->needs && (!request || waits_no_more);
     outcome->put_back = true;
     outcome->widened = more_count > 0;
     outcome->needs = key->needs = needs;
     outcome->need_count = key->need_count = u64_sort_unique(needs, count);
-    bool stands = key->request && (key->request->state != REQUEST_WAITING ||
-                                   server_is_alive(planner, key->request->server_id)); /* or needs no units */
-    return operation->kind == OP_ACQUIRE && !stands ? stand_put_back(planner, operation, needs, key->need_count)
-                                                    : PERMIT_OK;
+    return keeps ? stand_put_back(planner, operation, needs, key->need_count) : PERMIT_OK;
 }
 
 /* ---- events ---- */

@@ -61,14 +61,16 @@ struct queue_state {
     int64_t reserved;              /* units that earlier waiters have reserved */
     int64_t reserved_any;          /* of these the units for any slots, and those of a counted semaphore */
     int64_t kept;                  /* units of earlier waiters that may fit and cannot be decided in this batch */
-    unsigned runs;                 /* runs of adjacent slots among the reservations */
+    unsigned runs, kept_runs;      /* runs of adjacent slots that are reserved, and kept */
     enum {
         FIFO_OPEN,
         FIFO_SHUT,  /* an earlier waiter was not granted: no later request gets units */
         FIFO_BARRED /* and it has reserved nothing: no later waiter reserves anything */
     } fifo;
+    bool shut_by_kept; /* fifo: an earlier waiter keeps its need: no later request gets units */
+    bool ignores_kept; /* the request that is being decided is looked at as if nothing were kept */
     int64_t due_units; /* locked: units of due holders, which an acquire may end; valid in a walk */
-    int64_t wanted;    /* locked: units that all waiters want */
+    int64_t wanted;    /* locked: units that all waiters want, at most COUNTED_MAX_CAPACITY */
     bool changed;      /* units of it were freed in this batch, or a waiter has left, was granted, or was asked for and
                           refused, or it has a new acquire: a waiter that may fit is called */
     unsigned granted;  /* waiters that were granted in this batch */
@@ -77,11 +79,12 @@ struct queue_state {
 /* A request of the queue that was not granted, and its effect on those behind it. */
 struct stander {
     utc_us place;
-    uint64_t id; /* UINT64_MAX: a new request */
+    uint64_t id;                   /* UINT64_MAX: a new request */
+    const struct request *request; /* NULL: of an acquire that is put back, or STANDS_UNREAD */
     const struct want *wants;
     size_t want_count;
     struct slots *slots; /* one per want: the certain slots of its need; count 0: any slots. NULL: any slots for all */
-    const uint64_t *needs; /* STANDS_KEPT: it was put back, to be decided with these locks; NULL: with those it wants */
+    const uint64_t *needs; /* STANDS_KEPT: the semaphores with which it can be decided; NULL: those it wants */
     size_t need_count;
     enum {
         STANDS_KEPT,     /* it may fit, and cannot be decided in this batch: its need is kept from those behind it */
@@ -95,6 +98,9 @@ struct stander {
 struct hopeless {
     struct bytes wanted;
     bool was_protected;
+    bool was_read,
+        protected_was_read; /* all before it were read, and before one that was protected: so those with the same
+                                          needs that are read next stand behind it */
 };
 
 struct planner {
@@ -113,9 +119,10 @@ struct planner {
     struct queue_state *queues;   /* one per locked semaphore, then one per glimpse */
     struct stander *standers;     /* ascending by place, id */
     size_t stander_count;
-    size_t kept_count;         /* of them: STANDS_KEPT */
-    size_t stood;              /* so many of them are counted in `queues` now, ... */
-    bool without_kept;         /* ... but not those that are STANDS_KEPT */
+    size_t kept_count; /* of them: STANDS_KEPT */
+    size_t stood;      /* so many of them are counted in `queues` now: those before the request that is decided */
+    bool walking;      /* the waiters are being decided */
+    size_t read_for;   /* for so many of them the walk has asked for all that was not read */
     struct stander *put_backs; /* acquires that were put back: kept from the new requests behind them */
     size_t put_back_count;
     struct hopeless *hopeless; /* of this walk */
@@ -138,6 +145,7 @@ struct planner {
     size_t due_count;
     const struct request **overdue; /* see struct plan; NULL: none yet */
     size_t overdue_count;
+    struct key **chosen; /* those that the current acquire would end */
     struct key **key_of; /* per operation; NULL: administrative */
     struct outcome *outcomes;
     struct slot_change *slots; /* all changes in order; large enough for every possible change */
@@ -189,12 +197,14 @@ enum permit_status planner_resolve_want(struct planner *planner, const struct wa
  */
 int64_t planner_slots_missing(struct planner *planner, const struct want *want, size_t index);
 /*
- * Returns the slots that a want lacking slots should reclaim: it needs `count` of them free, so ending a due holder of
- * any of them helps. For adjacent slots: the lowest run that is free or due; empty if ending all due holders would not
- * help.
+ * Returns the slots that a want for specific slots should reclaim if it lacks some: it needs `count` of them free, so
+ * ending a due holder of any of them helps. For adjacent slots: the lowest run that is free or due; empty if ending all
+ * due holders would not help. None of them is reserved.
  */
 enum permit_status planner_slots_to_reclaim(struct planner *planner, const struct want *want, size_t index,
                                             struct slots *ret_to_reclaim) MUST_CHECK;
+/* Returns the units of a held permit that its end frees for later requests: none of its reserved slots. */
+int64_t planner_units_freed(struct planner *planner, const struct permit *permit);
 /*
  * Chooses the slots that a waiter with a resolved want for specific slots reserves: all that it names; of some named
  * ones, and of adjacent ones, those of which the fewest are held, the lowest first. None of them is reserved already, or
@@ -247,6 +257,9 @@ enum permit_status acquire_fit(struct planner *planner, const struct operation *
 void check_request(struct planner *planner, const struct operation *operation, struct fit *fit);
 /* Collects the due holders whose end a request waits for (fit->unlocked): those with an unlocked semaphore are overdue. */
 enum permit_status note_overdue(struct planner *planner, const struct fit *fit) MUST_CHECK;
+/* After acquire_fit: finds if the acquire would fit now, also by ending due holders; ends none. */
+enum permit_status acquire_would_fit(struct planner *planner, const struct operation *operation,
+                                     bool *ret_fits) MUST_CHECK;
 /* Makes the row of an acquire that has none. NULL: out of memory. */
 struct request *request_of_acquire(struct planner *planner, struct key *key,
                                    const struct operation *operation) MUST_CHECK;
@@ -331,12 +344,12 @@ enum permit_status stand(struct planner *planner, const struct request *request)
 enum permit_status stand_put_back(struct planner *planner, const struct operation *operation, const uint64_t *needs,
                                   size_t need_count) MUST_CHECK;
 /*
- * Finds the semaphores with which a batch can decide an acquire that lacks only kept units: its own, and those of the
- * waiters that keep them. *ret_count 0: it lacks something else, or they are more than a batch locks, or it had more
- * locks already.
+ * Finds the semaphores with which a batch can decide an acquire that lacks only kept units, as acquire_fit has found: its
+ * own, and those of the waiters that keep them. *ret_count 0: it lacks something else, or they are more than a batch locks,
+ * or it had more locks already.
  */
-enum permit_status find_wider_locks(struct planner *planner, const struct operation *operation, utc_us place,
-                                    uint64_t id, uint64_t **ret_ids, size_t *ret_count) MUST_CHECK;
+enum permit_status find_wider_locks(struct planner *planner, const struct operation *operation, uint64_t **ret_ids,
+                                    size_t *ret_count) MUST_CHECK;
 /* Returns true if a walk asked for more rows. */
 bool planner_reads_more(const struct planner *planner);
 /* Collects what to read before the batch is planned again. */

@@ -54,27 +54,45 @@ uint32_t slot_pool_lowest(struct slot_pool *pool)
 
 /* ---- reserved slots ---- */
 
-bool slot_pool_reserve(struct slot_pool *pool, uint32_t number, struct arena *arena)
+/* Sets the bit of a slot; allocates the bits first. */
+static bool set_bit(const struct slot_pool *pool, uint64_t **bits, uint32_t number, struct arena *arena)
 {
-    if (!pool->reserved)
-        pool->reserved = arena_array(arena, pool->word_count, sizeof *pool->reserved);
-    if (!pool->reserved)
+    if (!*bits)
+        *bits = arena_array(arena, pool->word_count, sizeof **bits);
+    if (!*bits)
         return false;
     if (number <= pool->capacity)
-        pool->reserved[number / WORD] |= UINT64_C(1) << number % WORD;
+        (*bits)[number / WORD] |= UINT64_C(1) << number % WORD;
     return true;
+}
+
+bool slot_pool_reserve(struct slot_pool *pool, uint32_t number, struct arena *arena)
+{
+    return set_bit(pool, &pool->reserved, number, arena);
+}
+
+bool slot_pool_keep(struct slot_pool *pool, uint32_t number, struct arena *arena)
+{
+    return set_bit(pool, &pool->kept, number, arena);
+}
+
+/* The bits of one word of the slots that no later request may take. */
+static uint64_t reserved(const struct slot_pool *pool, size_t at)
+{
+    uint64_t word = pool->reserved ? pool->reserved[at] : 0;
+    return pool->kept && !pool->ignores_kept ? word | pool->kept[at] : word;
 }
 
 bool slot_pool_is_reserved(const struct slot_pool *pool, uint32_t number)
 {
-    return pool->reserved && number <= pool->capacity && (pool->reserved[number / WORD] >> number % WORD & 1);
+    return number <= pool->capacity && (reserved(pool, number / WORD) >> number % WORD & 1);
 }
 
 uint32_t slot_pool_count_reserved(const struct slot_pool *pool)
 {
     uint32_t count = 0;
-    for (size_t i = 0; pool->reserved && i < pool->word_count; i++)
-        count += (uint32_t)__builtin_popcountll(pool->words[i] & pool->reserved[i]);
+    for (size_t i = 0; slot_pool_has_reserved(pool) && i < pool->word_count; i++)
+        count += (uint32_t)__builtin_popcountll(pool->words[i] & reserved(pool, i));
     return count;
 }
 
@@ -82,6 +100,8 @@ void slot_pool_unreserve(struct slot_pool *pool)
 {
     if (pool->reserved)
         memset(pool->reserved, 0, pool->word_count * sizeof *pool->reserved);
+    if (pool->kept)
+        memset(pool->kept, 0, pool->word_count * sizeof *pool->kept);
 }
 
 /* ---- free slots that are not reserved ---- */
@@ -89,7 +109,7 @@ void slot_pool_unreserve(struct slot_pool *pool)
 /* The bits of one word of them. */
 static uint64_t takeable(const struct slot_pool *pool, size_t at)
 {
-    return pool->reserved ? pool->words[at] & ~pool->reserved[at] : pool->words[at];
+    return pool->words[at] & ~reserved(pool, at);
 }
 
 uint32_t slot_pool_next(const struct slot_pool *pool, uint32_t from)

@@ -2,7 +2,7 @@
 /*
  * The slots of one semaphore while a plan runs: one bit per number for the free ones, for a fast search of the lowest
  * free slot, of one number, or of a run of adjacent slots; one bit for those that are reserved for earlier waiters, free
- * or held; and the known labels. Memory comes from the plan's arena.
+ * or held, and one for those that are kept for them; and the known labels. Memory comes from the plan's arena.
  */
 #ifndef CORE_SLOT_POOL_H
 #define CORE_SLOT_POOL_H
@@ -15,7 +15,9 @@ struct slot_pool {
     size_t first; /* no bit is set in the words before this one */
     size_t count; /* number of set bits */
     uint32_t capacity;
-    uint64_t *reserved;    /* set bit: no later request may take the slot; NULL: none is reserved */
+    uint64_t *reserved; /* set bit: no later request may take the slot; NULL: none is reserved */
+    uint64_t *kept;     /* the same, unless ignores_kept */
+    bool ignores_kept;
     struct bytes **labels; /* pages, one per word; NULL: no known slot has a label */
 };
 
@@ -29,11 +31,17 @@ void slot_pool_take(struct slot_pool *pool, uint32_t number);
 /* Returns the lowest free number, reserved or not; the pool must not be empty. */
 uint32_t slot_pool_lowest(struct slot_pool *pool);
 
-/* ---- reserved slots ---- */
+/* ---- reserved slots, also those that are kept ---- */
 
-/* Reserves a slot in service, free or held. False: out of memory. */
+/* Reserves or keeps a slot in service, free or held. False: out of memory. */
 bool slot_pool_reserve(struct slot_pool *pool, uint32_t number, struct arena *arena) MUST_CHECK;
+bool slot_pool_keep(struct slot_pool *pool, uint32_t number, struct arena *arena) MUST_CHECK;
 bool slot_pool_is_reserved(const struct slot_pool *pool, uint32_t number);
+/* Returns false if no slot has ever been reserved or kept. */
+static inline bool slot_pool_has_reserved(const struct slot_pool *pool)
+{
+    return pool->reserved || pool->kept;
+}
 /* Returns the number of free slots that are reserved. */
 uint32_t slot_pool_count_reserved(const struct slot_pool *pool);
 /* Ends all reservations. */

@@ -120,6 +120,7 @@ bool cached_queue_load(const struct cached_queue *queue, const struct queue_read
 {
     size_t room = read->limit + 1;
     *ret_units = 0;
+    view->queues[read->semaphore] = (struct queue_view){.limit = read->limit};
     for (size_t i = 0; queue->known && i < queue->count && room > 0; i++) {
         struct request *waiter = &view->requests[view->request_count];
         if (queue->waiters[i]->request.server_id != server_id || !cached_request_load(queue->waiters[i], arena, waiter))

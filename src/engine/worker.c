@@ -306,24 +306,6 @@ static enum permit_status read_waiters(struct worker *worker, struct run *run, c
     return status;
 }
 
-/* Extends the reads by what the plan asks for; returns false if it asks for nothing of these queues. */
-static bool read_on(struct queue_read *reads, size_t count, const struct plan *plan)
-{
-    bool any = false;
-    for (size_t i = 0; i < count; i++) {
-        bool more = plan->read_more >> reads[i].semaphore & 1;
-        bool held = plan->read_held >> reads[i].semaphore & 1;
-        if (more)
-            reads[i].limit = reads[i].limit < QUEUE_READ_MAX ? QUEUE_READ_MAX : QUEUE_PROTECTED_MAX;
-        reads[i].with_holders |= held;
-        reads[i].hopeless = plan->hopeless;
-        reads[i].hopeless_count = plan->hopeless_count;
-        reads[i].hopeless_protected = plan->hopeless_protected;
-        any |= more || held;
-    }
-    return any;
-}
-
 /* Reads, without locks, the other semaphores that waiters of the view want, as far as the plan asks for them. */
 static enum permit_status read_glimpses(struct worker *worker, struct run *run, const struct plan_settings *settings)
 {
@@ -370,7 +352,7 @@ static enum permit_status plan_with_waiters(struct worker *worker, struct run *r
             status = plan_batch(&run->view, operations, run->count, worker->ids, settings, worker->arena, &run->plan);
         if (status != PERMIT_OK || !plan_reads_more(&run->plan))
             return status;
-        read = read_on(reads, count, &run->plan);
+        read = plan_read_on(&run->plan, &run->view, settings, reads, &count);
         if (run->plan.unknown_count)
             status = read_glimpses(worker, run, settings);
     }

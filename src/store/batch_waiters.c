@@ -611,6 +611,7 @@ enum permit_status batch_read_waiters(struct session *session, const struct queu
         struct queue_part *part = &parts[i];
         bound_part(part, &reads[i], named_slots_of, view->semaphores[reads[i].semaphore].id, NAMED_MAX);
         view->queues[reads[i].semaphore] = part->end;
+        view->queues[reads[i].semaphore].limit = reads[i].limit;
     }
     if (!add_requests(parts, count, arena, view))
         return PERMIT_NO_MEMORY;

@@ -621,6 +621,10 @@ static void queue_is_read_in_order_without_kept_places(struct fixture *one, stru
     read_beta_aged(two, 1, false, some_time(0) + since);
     MUST(two->view.request_count == 2 && find_request(&two->view, "big"));
     MUST_OK(two->store, store_rollback(two->store));
+    read_beta_aged(two, 0, false, some_time(0) + since); /* no units are free: only the protected ones are read */
+    MUST(two->view.request_count == 1 && find_request(&two->view, "big"));
+    MUST(two->view.queues[0].beyond == 0 && two->view.queues[0].limit == QUEUE_READ_MAX);
+    MUST_OK(two->store, store_rollback(two->store));
     read_beta(two, 1, true);
     MUST(two->view.request_count == 3 && find_request(&two->view, "big") && find_request(&two->view, "z-second"));
     MUST(!find_request(&two->view, "kept"));

@@ -239,7 +239,8 @@ Test(queue_cache, waiters_at_an_earlier_id_of_this_server_are_not_loaded)
 {
     struct queue_read read = all;
     struct request requests[ROOM];
-    struct view view = {.requests = requests};
+    struct queue_view part;
+    struct view view = {.requests = requests, .queues = &part};
     int64_t units;
     fill((struct request *[]){one_unit(1, 100)}, 1);
     cr_assert_not(cached_queue_load(&queue, &read, ELSEWHERE, &arena, &view, &units));

@@ -468,7 +468,7 @@ static void read_queue(const struct queue_read *read, struct arena *arena, struc
     size_t room = read->limit < fake_queue_read_max ? read->limit : fake_queue_read_max;
     if (read->limit > QUEUE_READ_MAX)
         room = fake_queue_read_max * (QUEUE_PROTECTED_MAX / QUEUE_READ_MAX);
-    queue->beyond = 0;
+    *queue = (struct queue_view){.limit = read->limit};
     for (size_t i = 0; i < list.count && !queue->beyond; i++) {
         const struct request *request = &list.rows[i]->request;
         bool in_order;

@@ -71,6 +71,7 @@ struct scene {
     size_t row_count;
     struct request sorted[ROWS_MAX];
     struct queue_view queues[SEMAPHORES];
+    bool no_queues; /* no queue was read */
     bool unknown;   /* c was not read */
     bool reads_end; /* and will not be */
     struct glimpse glimpse;
@@ -94,6 +95,8 @@ static void scene_init(void)
                                             .backfill_bound_us = 30 * US_PER_SECOND,
                                             .max_semaphore_waiters = 100,
                                             .server_id = HERE};
+    for (unsigned i = 0; i < SEMAPHORES; i++)
+        scene.queues[i].limit = QUEUE_PROTECTED_MAX; /* all waiters were read */
     for (unsigned i = 0; i < SEMAPHORES; i++)
         scene.semaphores[i] = (struct semaphore){.id = i + 1,
                                                  .name = {&names[i], 1},
@@ -256,7 +259,7 @@ static struct view scene_view(utc_us *next_due)
                          .request_count = scene.row_count,
                          .owners = &scene.owner,
                          .owner_count = scene.owner.name.length > 0,
-                         .queues = scene.queues,
+                         .queues = scene.no_queues ? NULL : scene.queues,
                          .glimpses = &scene.glimpse,
                          .glimpse_count = !scene.unknown,
                          .reads_end = scene.reads_end,
@@ -1119,6 +1122,39 @@ Test(plan_queue, nobody_reserves_behind_a_fifo_head_that_reserves_nothing)
     EXPECT({OP_ACQUIRE, "v", WAIT_NO, 0, 1, .expected = "no_capacity b<"});
 }
 
+/*
+ * W2 reserves the unit of a if nothing else is known. Its queue of b was not read, because b is full: there W1 may have
+ * reserved what W2 needs.
+ */
+Test(plan_queue, queue_without_free_units_is_read_before_one_reserves_there)
+{
+    scene.semaphores[A].capacity = 2;
+    hold("k0", 1, 1, 0, NEVER);
+    old_waiter("W2", ELSEWHERE, 60, 1, 1, 0);
+    scene.queues[B].limit = 0;
+    EXPECT({OP_ACQUIRE, "v", WAIT_NO, 1, 0, .expected = "no_capacity a<"}); /* no other one waits for b */
+    scene.semaphores[B].waiting = 2;
+    EXPECT({OP_ACQUIRE, "v", WAIT_NO, 1, 0, .expected = "reads more"});
+    cr_expect_eq(scene.plan.read_more, 1 << B);
+    old_waiter("W1", ELSEWHERE, 61, 0, 1, 0);
+    scene.queues[B].limit = QUEUE_PROTECTED_MAX;
+    EXPECT({OP_ACQUIRE, "v", WAIT_NO, 1, 0, .expected = "granted"});
+}
+
+/* W1 cannot be judged without c, and stands before W2, which has reserved the unit of a. */
+Test(plan_queue, all_is_read_that_decides_about_a_reservation)
+{
+    scene.semaphores[A].capacity = 2;
+    hold("k0", 1, 1, 0, NEVER);
+    old_waiter("W1", ELSEWHERE, 61, 0, 1, 1);
+    old_waiter("W2", ELSEWHERE, 60, 1, 1, 0);
+    scene.unknown = true;
+    EXPECT({OP_ACQUIRE, "v", WAIT_NO, 1, 0, .expected = "reads more"});
+    cr_assert(scene.plan.unknown_count == 1 && scene.plan.unknown[0] == C + 1);
+    scene.unknown = false;
+    EXPECT({OP_ACQUIRE, "v", WAIT_NO, 1, 0, .expected = "granted"}); /* W1 has reserved b */
+}
+
 /* A new request is judged at the place that it would get. */
 Test(plan_queue, new_request_of_high_priority_is_bound_by_those_before_it_alone)
 {
@@ -1299,6 +1335,20 @@ Test(plan_queue, due_holders_without_room_in_the_packet_are_not_ended_for_an_acq
     expect_changes("");
     scene.settings.max_packet = PACKET_OF_BATCH + 2 * PACKET_OF_END + PACKET_OF_GRANT + 2 * 3;
     EXPECT({OP_ACQUIRE, "k1", WAIT_NO, 2, 0, .expected = "granted"});
+}
+
+/* k3 and k4 stand behind the part that was read, so there may be others with their needs before them. */
+Test(plan_queue, needs_are_not_left_out_for_a_waiter_behind_the_part_that_was_read)
+{
+    scene.semaphores[A].capacity = 4;
+    hold("k0", 1, 1, 0, NEVER);
+    struct request *young = waiter("k1", ELSEWHERE, 70, 4, 0, 0);
+    old_waiter("k2", ELSEWHERE, 63, 1, 1, 0);
+    old_waiter("k3", ELSEWHERE, 62, 2, 1, 0);
+    cut_queue(A, 2);
+    EXPECT({OP_RENEW, "k0", 0, 0, 0, .expected = "reads more"});
+    cr_assert(scene.plan.hopeless_count == 1 && scene.plan.hopeless_protected == 0);
+    cr_expect_eq(scene.plan.hopeless[0], wants_needs(young->wanted));
 }
 
 Test(plan_queue, waiter_with_ttl_owner_is_granted_by_its_own_server)
@@ -1682,6 +1732,33 @@ Test(plan_queue, no_request_waits_at_a_server_without_an_id)
     expect_changes("");
 }
 
+/* k1 ends H, and for that needs c: then k2, which lacks only the unit that is kept for k1, is decided with it. */
+Test(plan_queue, request_behind_one_that_is_put_back_is_put_back_with_it)
+{
+    scene.no_queues = true;
+    hold("H", 0, 1, 1, NOW);
+    EXPECT({OP_ACQUIRE, "k1", WAIT_NO, 0, 1, .expected = "put_back b"},
+           {OP_ACQUIRE, "k2", WAIT_NO, 0, 1, .expected = "put_back b"});
+}
+
+Test(plan_queue, ask_for_a_kept_place_that_is_put_back_keeps_its_need_once)
+{
+    scene.semaphores[A].capacity = 2;
+    hold("H", 0, 1, 1, NOW);
+    waiter("k1", KEPT, 3, 1, 1, 0);
+    EXPECT({OP_ACQUIRE, "k1", WAIT_NO, 1, 1, .expected = "put_back ab"},
+           {OP_ACQUIRE, "k2", WAIT_NO, 1, 0, .expected = "granted"});
+}
+
+Test(plan_queue, copies_of_a_request_that_is_put_back_keep_its_need_once)
+{
+    scene.semaphores[A].capacity = 2;
+    hold("H", 0, 1, 1, NOW);
+    EXPECT({OP_ACQUIRE, "k1", WAIT_NO, 1, 1, .expected = "put_back ab"},
+           {OP_ACQUIRE, "k1", WAIT_NO, 1, 1, .expected = "put_back ab"},
+           {OP_ACQUIRE, "k2", WAIT_NO, 1, 0, .expected = "granted"});
+}
+
 Test(plan_queue, ask_is_put_back_until_all_its_semaphores_are_locked)
 {
     waiter("k1", KEPT, 2, 1, 0, 1);
@@ -1876,6 +1953,31 @@ Test(plan_queue, no_queue_is_read_before_the_end_of_a_failover_hold)
     cr_expect_eq(queue_reads(&release, reads, &servers), 0);
 }
 
+/* A queue that is read already is read further; another one is read as far as it is protected: no units of it are free. */
+Test(plan_queue, reads_are_extended_by_what_the_plan_asks_for)
+{
+    struct queue_read reads[SEMAPHORES] = {{.semaphore = A, .free = 2, .limit = 4}};
+    const uint64_t hopeless[] = {7, 8};
+    struct plan plan = {
+        .read_more = 1 << A | 1 << B, .hopeless = hopeless, .hopeless_count = 2, .hopeless_protected = 1};
+    utc_us next_due[SEMAPHORES];
+    size_t count = 1;
+    struct view view = scene_view(next_due);
+    scene.semaphores[B].queue = QUEUE_FIFO;
+    cr_expect(plan_read_on(&plan, &view, &scene.settings, reads, &count));
+    cr_assert_eq(count, 2);
+    cr_expect(reads[0].limit == QUEUE_READ_MAX && reads[0].free == 2 && !reads[0].with_holders);
+    cr_expect(reads[1].semaphore == B && reads[1].free == 0 && reads[1].limit == QUEUE_READ_MAX && reads[1].fifo);
+    cr_expect(reads[1].aged == NOW - 30 * US_PER_SECOND && reads[1].all_watches);
+    cr_expect(reads[1].hopeless == hopeless && reads[1].hopeless_count == 2 && reads[1].hopeless_protected == 1);
+    plan = (struct plan){.read_more = 1 << A, .read_held = 1 << B};
+    cr_expect(plan_read_on(&plan, &view, &scene.settings, reads, &count));
+    cr_expect(count == 2 && reads[0].limit == QUEUE_PROTECTED_MAX && reads[1].limit == QUEUE_READ_MAX);
+    cr_expect(reads[1].with_holders && reads[1].hopeless_count == 0);
+    plan = (struct plan){.unknown_count = 1};
+    cr_expect_not(plan_read_on(&plan, &view, &scene.settings, reads, &count));
+}
+
 Test(plan_queue, due_holders_are_read_for_those_who_want_units_and_for_the_waiters_before_them)
 {
     struct want want = {.semaphore = BYTES("a"), .semaphore_id = A + 1, .count = 1};
@@ -1891,6 +1993,9 @@ Test(plan_queue, due_holders_are_read_for_those_who_want_units_and_for_the_waite
     scene.semaphores[A].waiting = 2;
     cr_expect_eq(plan_shortfalls(&view, operations, 1, shortfalls), 1);
     cr_expect_eq(shortfalls[0].units, 3);
+    want.semaphore_id = B + 1; /* a waiter of a may want b, too, and stands before it */
+    cr_expect_eq(plan_shortfalls(&view, operations, 1, shortfalls), 1);
+    cr_expect_eq(shortfalls[0].units, 2);
     acquire.wait = WAIT_GONE;
     cr_expect_eq(plan_shortfalls(&view, operations, 1, shortfalls), 0);
 }

@@ -5,7 +5,7 @@
 
 #include "core/plan.h"
 
-enum { SLOTS_MAX = 9, HOLDERS_MAX = 4, LINES_MAX = 6, NAMES_MAX = 8, HALL = 1, ELSEWHERE = 2 };
+enum { SLOTS_MAX = 9, HOLDERS_MAX = 8, LINES_MAX = 6, NAMES_MAX = 8, HALL = 1, ELSEWHERE = 2 };
 #define NOW   (1000 * US_PER_SECOND)
 #define LATER (NOW + 60 * US_PER_SECOND)
 
@@ -722,8 +722,38 @@ Test(plan_slots, waiter_for_specific_slots_is_called_if_a_due_holder_of_them_is_
 {
     HOLD("k1", NOW, 5, 6);
     wait_for_two("w1", 3, "named 6");
-    EXPECT({OP_ACQUIRE, "k2", "5", "put_back", WAIT_NO});
+    EXPECT({OP_ACQUIRE, "k2", "5", "granted 1 2 3 4 5", WAIT_NO});
     expect_waiters("mail 2; ");
+}
+
+/* k4 lacks a unit, because slot 2 is reserved: k1 ends for it. */
+Test(plan_slots, due_holder_is_ended_for_a_request_for_any_slots_beside_reserved_ones)
+{
+    HOLD("k1", NOW, 1);
+    HOLD("k2", LATER, 3, 4, 5, 6);
+    wait_long("w1", 60, "named 2 3");
+    EXPECT({OP_ACQUIRE, "k4", "1", "granted 1", WAIT_NO});
+}
+
+/* The end of k1 would bring k4 nothing: its slot is reserved for w1. */
+Test(plan_slots, due_holder_of_a_reserved_slot_is_not_ended_for_others)
+{
+    HOLD("k1", NOW, 1);
+    HOLD("k2", LATER, 2, 3, 4, 5, 6);
+    wait_long("w1", 60, "named 1 3");
+    EXPECT({OP_ACQUIRE, "k4", "1 of 1 2", "no_capacity", WAIT_NO}, {OP_ACQUIRE, "k5", "1", "no_capacity", WAIT_NO});
+    cr_expect_eq(scene.plan.changes.request_count, 0);
+}
+
+/* w2 lacks slot 5, whatever is kept for w1, so it is not called. */
+Test(plan_slots, waiter_that_lacks_a_slot_is_not_called_beside_one_that_may_fit)
+{
+    HOLD("k1", NOW, 1);
+    HOLD("k2", LATER, 5);
+    wait_for_two("w1", 3, "1");
+    wait_elsewhere("w2", 2, "named 5");
+    EXPECT({OP_ACQUIRE, "k4", "1", "granted 2", WAIT_NO});
+    expect_waiters("mail 3; ");
 }
 
 Test(plan_slots, waiter_for_a_label_that_is_gone_blocks_no_others)

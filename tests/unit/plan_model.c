@@ -133,7 +133,7 @@ static void count_waiting(const struct run *run, const struct decided *decided, 
         return;
     }
     totals->waits += decided->verdict.waits;
-    totals->asked += decided->rank == 4 && run->script->steps[decided->step].kind == OP_ACQUIRE;
+    totals->asked += decided->rank == 4 && run->script.steps[decided->step].kind == OP_ACQUIRE;
     totals->served += decided->rank == 4 && decided->verdict.created;
     for (unsigned i = 0; i < decided->verdict.shortage_count; i++)
         if (decided->verdict.shortages[i].behind)
@@ -144,7 +144,7 @@ static void count_specific(const struct run *run, const struct decided *decided,
 {
     if (decided->step == MODEL_STEPS)
         return;
-    const struct step *step = &run->script->steps[decided->step];
+    const struct step *step = &run->script.steps[decided->step];
     bool specific = step_is_specific(step);
     totals->specific += specific;
     totals->had += specific && decided->verdict.created;
@@ -169,11 +169,11 @@ static void count_run(const struct run *run, struct totals *totals)
         totals->created += verdict->created && verdict->has_request;
         totals->statuses[verdict->status]++;
         if (run->decided[i].step < MODEL_STEPS)
-            totals->kinds[run->script->steps[run->decided[i].step].kind]++;
+            totals->kinds[run->script.steps[run->decided[i].step].kind]++;
         count_waiting(run, &run->decided[i], totals);
         count_specific(run, &run->decided[i], totals);
     }
-    for (unsigned i = 0; i < run->script->count; i++)
+    for (unsigned i = 0; i < run->script.count; i++)
         totals->put_backs += run->put_backs[i];
 }
 
@@ -199,6 +199,22 @@ static void print_totals(const struct totals *totals)
     fprintf(stderr, "\n");
 }
 
+/* Prints how often each rule of the queue decided something, in any round of a batch; returns how many never did. */
+static unsigned print_rules(const struct run *run)
+{
+    unsigned never = 0;
+#define PRINT_RULE(name, text)                                                                                         \
+    fprintf(stderr, "plan_model: %10llu %s\n", run->model.rules.name, text);                                           \
+    never += run->model.rules.name == 0;
+    MODEL_RULES(PRINT_RULE)
+    fprintf(
+        stderr,
+        "plan_model: by the rows alone: %llu grants, %llu refusals, %llu calls; %llu times looks granted, %llu waiters "
+        "left\n",
+        run->judged_grants, run->judged_refusals, run->judged_calls, run->settled, run->judged_waiters);
+    return never;
+}
+
 Test(plan_model, every_split_into_batches_gives_the_outcomes_of_the_model)
 {
     uint64_t seed = number_from("SEED", DEFAULT_SEED);
@@ -214,10 +230,13 @@ Test(plan_model, every_split_into_batches_gives_the_outcomes_of_the_model)
         count_run(&bench->run, &totals);
         totals.split += bench->was_split;
     }
-    if (holds)
+    if (holds) {
         print_totals(&totals);
-    else
+        unsigned never = print_rules(&bench->run);
+        cr_expect(never == 0 || sequences < 100000, "%u rules are not reached", never);
+    } else {
         report(bench);
+    }
     cr_expect(holds, "plan_batch and the model part at SEED=%llu", (unsigned long long)bench->seed);
     bench_free(bench);
 }

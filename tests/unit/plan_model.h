@@ -6,11 +6,11 @@
  *
  *     plan_model_reference.c   the model of docs/design.md and docs/protocol.md; open points follow plan.c and are
  *                              marked by a comment
- *     plan_model_queue.c       the part of the model that is about waiting
+ *     plan_model_queue.c       the part of the model that is about waiting: asks, and the walk along the waiters
  *     plan_model_rows.c        the tables: the rows a batch reads, and its changes written as SQL would
- *     plan_model_places.c      the tables of waiting requests: waiter and mail
- *     plan_model_run.c         batches, put-backs, decision order, comparison
- *     plan_model_order.c       the order of grants, checked by the outcomes alone
+ *     plan_model_places.c      the tables of waiting requests, waiter and mail, and what a batch reads of them
+ *     plan_model_run.c         batches, rounds of reads, put-backs, decision order, comparison
+ *     plan_model_order.c       the order of grants, checked by the rows alone, by a walk that knows all of them
  *     plan_model_text.c        operations and outcomes as text, both ways
  *     plan_model_generate.c    seeded scripts
  *     plan_model_split.c       the same decisions in other batches
@@ -45,6 +45,8 @@ enum {
     MODEL_MAIL = MODEL_KEYS * MODEL_SERVERS * 4,
     MODEL_ASKS = 16,  /* asks of a key in one batch */
     MODEL_IDS = 4096, /* request ids of a script */
+    MODEL_STANDERS = 160,
+    MODEL_ROUNDS = 5, /* rounds of reads of a batch */
 };
 
 /* Names are indexes: the model knows semaphores and keys only by their index. */
@@ -110,6 +112,7 @@ struct step {
     bool anew;            /* acquire: by a client that does not wait at this server yet */
     bool mailed;          /* acquire: because of mail for its key, if there is any */
     bool vanished;        /* the client of its key has left the server before, without a word */
+    unsigned later;       /* keys: another operation of the server asks for them after this batch */
     bool new_batch;       /* it is not in the batch of the step before */
     bool stale;           /* not an acquire: the key cache has `stale_locks` instead of the true ones */
     unsigned stale_locks; /* a bit per semaphore */
@@ -126,6 +129,7 @@ struct script {
     unsigned count;
     unsigned max_waiters; /* plan_settings.max_semaphore_waiters; 0: no limit */
     unsigned queue_cut;   /* waiters read of a queue, in place of QUEUE_READ_MAX; 0: as there */
+    unsigned rounds;      /* of reads, in place of MODEL_ROUNDS; 0: as there */
 };
 
 /* Fills in the derived members: the digest. */
@@ -172,7 +176,8 @@ struct model_semaphore {
     int64_t capacity;
     uint64_t next_token;
     uint64_t config_version;
-    int64_t default_ttl_ms, max_ttl_ms, grace_ms, max_hold_ms, max_waiters, max_priority;
+    int64_t default_ttl_ms, max_ttl_ms, grace_ms, max_hold_ms, max_waiters, max_priority, priority_step_ms;
+    uint64_t entry; /* order of creation */
     struct bytes note;
     struct bytes paused_reason; /* data NULL: not paused */
 };
@@ -223,45 +228,128 @@ struct verdict {
 struct model_batch {
     struct moment moment;
     unsigned locks;
-    unsigned owners;      /* owners whose rows were read */
-    unsigned locked_rows; /* keys whose rows another session has locked */
-    unsigned waiters;     /* waiting keys that were read */
-    bool has_servers;     /* it was read which servers are dead */
-    unsigned here;        /* keys whose clients wait at this process */
+    unsigned known;   /* semaphores that are locked, or were read plainly */
+    unsigned owners;  /* owners whose rows were read */
+    unsigned waiters; /* waiting keys that were read */
+    bool has_servers; /* it was read which servers are dead */
+    unsigned here;    /* keys whose clients wait at this process */
     unsigned here_nonce[MODEL_KEYS];
-    unsigned beyond[MODEL_SEMAPHORES]; /* the key beyond which the queue was not read; MODEL_KEYS: none */
+    unsigned later;                        /* keys that this server asks for after the batch */
+    unsigned beyond[MODEL_SEMAPHORES];     /* the key beyond which the queue was not read; MODEL_KEYS: none */
+    unsigned queues_read, may_read_on;     /* semaphores of which waiters were read, and more of them can be read */
+    bool reads_end;                        /* nothing more is read for this batch */
+    unsigned holders_read;                 /* semaphores: all slots were read, with their holders */
+    uint64_t named[MODEL_SEMAPHORES];      /* of a locked one: slots that were read, with their labels, ... */
+    uint64_t sold[MODEL_SEMAPHORES];       /* ... and held by a confirmed request */
+    unsigned may_end;                      /* semaphores that are not locked: holders of them may be due */
+    unsigned watch[MODEL_SEMAPHORES];      /* of one that is not locked: waiters that need a slot which is held, ... */
+    unsigned watch_sold[MODEL_SEMAPHORES]; /* ... by a confirmed request */
     int64_t max_waiters;
 };
 
-/* An acquire of the batch that asks for a waiter, as long as it may still be granted. */
-struct model_ask {
+/* An operation of a batch, as the model gets it. */
+struct model_operation {
     const struct step *step;
     struct verdict *verdict;
+    bool entered, widened; /* as in struct operation, and so are these: */
+    utc_us place, since;
+};
+
+/* A request in the queue that is not granted, and what it takes from those behind it. */
+struct model_stander {
+    utc_us place; /* order: this, then entry */
+    uint64_t entry;
+    enum {
+        MODEL_KEEPS,    /* it may fit, and this batch cannot decide it */
+        MODEL_RESERVES, /* protected: its need is reserved */
+        MODEL_STANDS,   /* neither */
+        MODEL_UNREAD,   /* waiters that were not read may follow */
+    } how;
+    const struct step *step;     /* what it wants; NULL: MODEL_UNREAD */
+    unsigned semaphores;         /* of its queues */
+    uint64_t slots[MODEL_WANTS]; /* of each want: the certain slots that it takes; 0: it takes any */
+    unsigned needs;              /* MODEL_KEEPS: semaphores with which a batch can decide it */
+    bool put_back;               /* an acquire that is put back: it keeps its need from new requests only */
+};
+
+/* What those before a request have taken of one semaphore. */
+struct model_taken_before {
+    int64_t reserved;                                   /* units of reservations */
+    int64_t units;                                      /* units that are reserved or kept, of any slots */
+    uint64_t slots;                                     /* certain slots, free or held */
+    unsigned runs, kept_runs;                           /* adjacent slots that are reserved, and kept */
+    enum { MODEL_OPEN, MODEL_SHUT, MODEL_BARRED } fifo; /* shut: it gets no units; barred: it reserves nothing either */
+};
+
+/* How often each rule of the queue decided something: for the totals. */
+#define MODEL_RULES(X)                                                                                                 \
+    X(reserves, "need reserved")                                                                                       \
+    X(reserves_named, "named slots reserved")                                                                          \
+    X(reserves_any_of, "some of named slots reserved")                                                                 \
+    X(reserves_run, "runs reserved")                                                                                   \
+    X(reserves_without_lock, "need reserved that is not locked")                                                       \
+    X(young, "young one reserves nothing")                                                                             \
+    X(no_room, "no room beside reservations")                                                                          \
+    X(no_room_confirmed, "no room beside confirmed units")                                                             \
+    X(no_room_sold, "needs a sold slot")                                                                               \
+    X(no_slots, "no slots to reserve")                                                                                 \
+    X(no_more_runs, "too many runs")                                                                                   \
+    X(barred, "barred by a fifo head")                                                                                 \
+    X(unknown_reserves_nothing, "unknown, reserves nothing")                                                           \
+    X(keeps, "need kept")                                                                                              \
+    X(keeps_slots, "slots kept")                                                                                       \
+    X(keeps_behind_kept, "kept, lacks only kept units")                                                                \
+    X(calls, "called")                                                                                                 \
+    X(not_called, "not called: nothing has changed")                                                                   \
+    X(widened, "put back for wider locks")                                                                             \
+    X(widened_twice, "refused with wider locks")                                                                       \
+    X(nothing_wider, "refused: no wider locks help")                                                                   \
+    X(shut, "refused under fifo")                                                                                      \
+    X(shut_unread, "refused behind an unread part")                                                                    \
+    X(behind_reserved, "refused behind a reservation")                                                                 \
+    X(behind_slots, "refused behind reserved slots")                                                                   \
+    X(granted_beside, "granted beside a reservation")                                                                  \
+    X(before_others, "new one granted before its elders by priority")                                                  \
+    X(passed_over, "equal needs passed over")                                                                          \
+    X(aside, "in nobody's way")                                                                                        \
+    X(glimpsed, "semaphores looked at")                                                                                \
+    X(unknown_at_end, "unknown at the end")                                                                            \
+    X(reads_more, "more of a queue read")                                                                              \
+    X(reads_before, "read before a reservation")                                                                       \
+    X(reads_slots, "slots of a queue read that was not read")                                                          \
+    X(reads_held, "holders of slots read")                                                                             \
+    X(steps_differ, "smallest of several steps")                                                                       \
+    X(strict, "strict priority")
+
+#define MODEL_RULE_MEMBER(name, text) unsigned long long name;
+struct model_rules {
+    MODEL_RULES(MODEL_RULE_MEMBER)
 };
 
 /* The batch as far as it is decided. */
 struct model_walk {
-    struct model_request beyond[MODEL_SEMAPHORES]; /* the requests of model_batch.beyond, as they were read */
-    struct model_ask asks[MODEL_KEYS][MODEL_ASKS]; /* in the order of arrival */
+    struct model_request beyond[MODEL_SEMAPHORES];       /* the requests of model_batch.beyond, as they were read */
+    struct model_operation asks[MODEL_KEYS][MODEL_ASKS]; /* in the order of arrival */
     unsigned ask_count[MODEL_KEYS];
-    unsigned put_back;                   /* keys: an operation is put back, and so are all later ones */
-    unsigned entered;                    /* keys that were entered in this batch */
-    unsigned overdue;                    /* keys: due holders that have to end before operations that were put back */
-    unsigned waiter_asked;               /* keys for which the waiter of this server has asked */
-    bool again;                          /* something has happened for which the waiters are decided again */
-    bool reserved[MODEL_SEMAPHORES];     /* nobody later gets a unit */
-    bool tentative[MODEL_SEMAPHORES];    /* with more locks it may turn out that nobody is blocked */
-    bool settled[MODEL_SEMAPHORES];      /* not for one beyond the part of the queue that was read */
-    unsigned read_more;                  /* semaphores: units stay free, and more may wait than were read */
-    bool walking;                        /* waiters are being decided */
-    bool put_back_for[MODEL_SEMAPHORES]; /* nor here, because an operation that waits is put back */
-    int64_t kept[MODEL_SEMAPHORES];      /* units that are kept back */
-    bool freed[MODEL_SEMAPHORES];        /* a holder has ended */
-    bool opened[MODEL_SEMAPHORES];       /* a waiter is in the way of those behind it no longer */
-    bool stirred[MODEL_SEMAPHORES];      /* somebody new asks for it, or a waiter has left or does not fit after all */
-    unsigned freed_slots[MODEL_SEMAPHORES]; /* a bit per slot below 32 */
-    unsigned mail[MODEL_SERVERS];           /* keys */
-    unsigned calls;                         /* keys */
+    unsigned put_back; /* keys: an operation is put back, and so are all later ones */
+    unsigned put_back_needs[MODEL_KEYS];
+    unsigned entered;               /* keys that were entered in this batch */
+    bool again;                     /* something has happened for which the waiters are decided again */
+    bool walking;                   /* waiters are being decided */
+    bool changed[MODEL_SEMAPHORES]; /* of it units were freed, or a waiter has left or does not fit after all, ... */
+    struct model_stander standers[MODEL_STANDERS];
+    unsigned stander_count;
+    utc_us place; /* where the request stands that is judged now */
+    uint64_t entry;
+    bool without_kept;            /* it is judged as if nothing were kept */
+    unsigned hopeless;            /* keys: waiters with the same needs are passed over, ... */
+    unsigned hopeless_aged;       /* ... also protected ones */
+    unsigned hopeless_read;       /* of these keys: all before it were read */
+    unsigned read_more;           /* semaphores: units stay free, and more may wait than were read */
+    unsigned read_held;           /* semaphores: the holders of slots matter */
+    unsigned unknown;             /* semaphores to look at */
+    unsigned mail[MODEL_SERVERS]; /* keys */
+    unsigned calls;               /* keys */
     unsigned granted[MODEL_KEYS]; /* keys of clients here that no operation asks for, in the order of the grants */
     unsigned granted_count;
     unsigned unclaimed;                /* keys */
@@ -275,6 +363,8 @@ struct model {
     uint64_t entries;
     unsigned ended[END_REASON_COUNT];
     unsigned unread; /* a bit per key: due holders that were not read */
+    /* What follows is not restored when a batch is planned again with more rows. */
+    struct model_rules rules;
     struct model_batch batch;
     struct model_walk walk;
 };
@@ -288,39 +378,40 @@ utc_us model_due(const struct moment *moment);
 utc_us model_from(const struct moment *moment);
 int64_t model_in_use(const struct model *model, unsigned semaphore);
 /* Returns the semaphores of each request that the operation would touch now. */
-unsigned model_touches(const struct model *model, const struct step *step);
+unsigned model_touches(struct model *model, const struct model_operation *operation);
 /* Begins a batch. */
 void model_begin_batch(struct model *model, const struct model_batch *batch);
-/* Runs one operation that is not an ask. `step` must outlive the model. */
-void model_do(struct model *model, const struct step *step, struct verdict *ret_verdict);
-/* The same if the operation is a new acquire; else 0. */
-unsigned model_overdue_of_new(const struct model *model, const struct step *step);
-/*
- * Leaves an operation undecided, with more semaphores to lock, or behind the ends of the due holders `overdue`. The
- * verdict says whether it has to be.
- */
-bool model_puts_back(struct model *model, const struct step *step, unsigned touched, unsigned overdue,
-                     struct verdict *ret_verdict);
+/* Runs one operation that is not an ask. Its step must outlive the model. */
+void model_do(struct model *model, const struct model_operation *operation);
+/* Leaves an operation undecided if it touches semaphores that are not locked. The verdict says so. */
+bool model_puts_back(struct model *model, const struct model_operation *operation, unsigned touched);
 
 /* ---- the model's queue ---- */
 
 /* Returns true if the acquire is decided with the waiters: its key waits, or it is entered again. */
 bool model_is_ask(const struct model *model, const struct step *step, bool enters_again);
 /*
- * An ask, before the walk. `place`, `since`: as its server knows them, 0: it does not. True: the walk decides it, and
- * sets the verdict, possibly several times. False: the verdict says it, or *ret_new: it is a new request.
+ * An ask, before the walk. True: the walk decides it, and sets the verdict, possibly several times. False: the verdict
+ * says it, or *ret_new: it is a new request.
  */
-bool model_ask(struct model *model, const struct step *step, bool entered, utc_us place, utc_us since,
-               struct verdict *verdict, bool *ret_new);
+bool model_ask(struct model *model, const struct model_operation *operation, bool *ret_new);
 /* Decides all waiters that were read, one by one. */
 void model_walk(struct model *model);
+/* Returns true if the walk asks for more rows: then nothing that it decided counts. */
+bool model_reads_more(const struct model *model);
+/* Returns what those before the place that is judged have taken of a semaphore. */
+struct model_taken_before taken_before(const struct model *model, unsigned semaphore);
 
 /* ---- between the parts of the model ---- */
 
 bool is_specific(const struct model_want *want);
 bool same_content(const struct step *a, const struct step *b);
-/* Checks whether a request may be granted at all, whatever is free. */
+/* Checks whether a want may be granted at all, whatever is free. */
+enum permit_status want_possible(const struct model *model, const struct model_want *want);
+/* The same for a request. */
 enum permit_status request_possible(const struct model *model, const struct step *step);
+/* Returns true if a request that may be granted fits, also if due holders have to end for it. */
+bool would_fit(const struct model *model, const struct step *step);
 /* Grants if it fits, also by ending due holders. PERMIT_NO_CAPACITY: with the shortages. */
 enum permit_status try_to_grant(struct model *model, const struct step *step, struct verdict *verdict);
 /*
@@ -331,11 +422,14 @@ unsigned model_overdue(const struct model *model, const struct step *step);
 unsigned semaphores_of(const struct model_request *request);
 /* Returns the units that are missing; `ended`: if these requests are ended. */
 int64_t missing_without(const struct model *model, const struct model_want *want, unsigned ended);
-/* Returns the due holders that were read. */
-unsigned all_due(const struct model *model, utc_us now);
-void find_shortage(const struct model *model, const struct model_want *want, struct model_shortage *ret_shortage);
-bool is_reserved(const struct model *model, unsigned semaphore);
-bool is_short_of(const struct model *model, const struct model_want *want);
+/* Returns the certain slots that are missing as the rows are now. */
+int64_t slots_missing_now(const struct model *model, const struct model_want *want);
+/* Returns the slots that a want names, a bit per number; of an any-slots want all slots in service. */
+uint64_t listed_slots(const struct model *model, const struct model_want *want);
+bool slot_is_held(const struct model *model, unsigned semaphore, uint32_t number);
+/* Returns the units of a semaphore that due holders have which were read. */
+int64_t due_units(const struct model *model, unsigned semaphore);
+int64_t confirmed_units(const struct model *model, unsigned semaphore);
 void answer_request(struct verdict *verdict, const struct model_request *request);
 /* Returns when a grant ends that is made, or claimed, now. */
 utc_us deadline_of_grant(const struct model *model, const struct model_request *request);
@@ -345,10 +439,12 @@ bool is_alive(const struct model *model, unsigned server);
 /* Returns true if nobody asks for the place of a waiter: the key may be used for another request. */
 bool gives_way(const struct model *model, const struct model_request *request);
 bool priority_is_allowed(const struct model *model, const struct step *step);
+/* The request is judged next: a new one, at the place that it would get. */
+void judge_new(struct model *model, const struct model_operation *operation);
+/* Puts back an acquire that lacks only what is kept for others, to lock more. False: that does not help. */
+bool puts_back_for_kept(struct model *model, const struct model_operation *operation);
 /* Enters a new request, that does not fit, in the queues. */
-void enter(struct model *model, const struct step *step, utc_us place, utc_us since, struct verdict *verdict);
-/* A waiter is refused for lack of units: what it takes from everybody later. */
-void reserve_for(struct model *model, unsigned key, const struct step *step, bool tentative);
+void enter(struct model *model, const struct model_operation *operation);
 /* The row of a waiter goes; its server is told. */
 void remove_place(struct model *model, unsigned key);
 /* A waiter that is asked for leaves the queue: those behind it may fit. */
@@ -388,6 +484,8 @@ void rows_release(struct rows *rows);
 int rows_semaphore(const struct rows *rows, uint64_t id);
 /* Returns the index of a key; -1: not a key of the model. */
 int key_index(struct bytes external_id);
+/* Returns the key that holds the permit of a semaphore with this token; MODEL_KEYS: none. */
+unsigned rows_holder_of(const struct rows *rows, unsigned index, uint64_t token);
 /* Returns a bit per semaphore of the permits in this key's row. */
 unsigned rows_semaphores_of_key(const struct rows *rows, unsigned key);
 
@@ -402,8 +500,9 @@ struct rows_read {
     unsigned owners; /* a bit per owner that an acquire depends on */
     unsigned due_cut;
     unsigned queue_cut;
-    unsigned here; /* a bit per key */
+    unsigned here, later; /* a bit per key */
     unsigned here_nonce[MODEL_KEYS];
+    unsigned with_holders; /* a bit per semaphore: all its slots are named */
     bool walks_due;
     unsigned locked_rows;
     struct moment moment;
@@ -414,8 +513,11 @@ bool rows_view(const struct rows *rows, const struct rows_read *read, struct are
 bool rows_read_due(const struct rows *rows, const struct rows_read *read, const struct shortfall *shortfalls,
                    size_t count, struct arena *arena, struct view *view) MUST_CHECK;
 /* Reads parts of queues, as store_read_waiters does. */
-bool rows_read_waiters(const struct rows *rows, struct rows_read *read, const struct queue_read *reads, size_t count,
-                       struct arena *arena, struct view *view) MUST_CHECK;
+bool rows_read_waiters(const struct rows *rows, const struct rows_read *read, const struct queue_read *reads,
+                       size_t count, struct arena *arena, struct view *view) MUST_CHECK;
+/* Reads semaphores (a bit each) without locks, as store_read_glimpses does. */
+bool rows_read_glimpses(const struct rows *rows, const struct rows_read *read, unsigned semaphores, utc_us aged,
+                        struct arena *arena, struct view *view) MUST_CHECK;
 /* Reads the slots of the semaphore that is at `at` in the view. */
 bool rows_read_slots(const struct rows *rows, const struct rows_read *read, unsigned index, struct arena *arena,
                      struct view *view, size_t at) MUST_CHECK;
@@ -471,10 +573,11 @@ struct run {
     struct rows rows;
     struct model model;
     struct arena arena;
-    const struct script *script;
+    struct script script; /* a copy, with the steps of settle() behind it */
     struct queue queue;
     struct known known[MODEL_SERVERS][MODEL_KEYS];
-    uint64_t asked_before[MODEL_KEYS];    /* server_id of the requests that waited before the batch; 0: none */
+    struct model *undecided;              /* the model as it was before a round of reads */
+    struct request before[MODEL_KEYS];    /* the rows of the requests before the batch */
     struct buf *notes;                    /* for transcripts, one per step: what else a batch did; NULL: no notes */
     struct verdict verdicts[MODEL_STEPS]; /* final result of each step */
     unsigned put_backs[MODEL_STEPS];
@@ -485,7 +588,12 @@ struct run {
     unsigned ended[END_REASON_COUNT];                                 /* as counted by the plans */
     unsigned reclaims;                                                /* acquires for which due holders were ended */
     unsigned long long granted_here, granted_elsewhere, called, told; /* of waiters: for the totals */
-    bool cut_short; /* a due holder that might be needed was not read */
+    unsigned long long judged_grants, judged_refusals, judged_calls;  /* by the order alone: for the totals */
+    bool settling;                                                    /* each permitd looks at its waiters */
+    unsigned long long settled, judged_waiters;                       /* grants by that; waiters that fit no more */
+    bool
+        cut_short; /* a due holder that might be needed was not read, or an acquire that is put back keeps its need from
+                       others of its batch: other batches may decide otherwise */
 };
 
 void run_init(struct run *run);
@@ -498,10 +606,23 @@ bool step_is_specific(const struct step *step);
 /* Remembers the rows before a batch, for order_holds. */
 void order_note(struct run *run);
 /*
- * Checks the grants of the last batch: none was made before a waiter that it must not pass. `several`: keys with
- * several operations in the batch.
+ * Checks the grants of the last batch: none takes what one before it needs or has reserved. No key has several operations in
+ * the batch.
  */
-bool order_holds(struct run *run, const struct changes *changes, unsigned several) MUST_CHECK;
+bool order_holds(struct run *run, const struct changes *changes) MUST_CHECK;
+/* Checks that a new request does not fit that the last batch has refused for lack of units. */
+bool order_refuses(struct run *run, const struct step *step) MUST_CHECK;
+/* Finds the waiters that fit, and those that surely do not, a bit per key. Those of which it is not known are neither. */
+void order_find(const struct run *run, unsigned *ret_fit, unsigned *ret_unfit);
+/*
+ * Checks that each of these waiters, which did not fit before the last batch, is granted or called if it fits now because
+ * something changed at its semaphores.
+ */
+bool order_tells(struct run *run, unsigned unfit) MUST_CHECK;
+/* Checks that no waiter fits, after each permitd has looked at its waiters. */
+bool order_is_settled(struct run *run) MUST_CHECK;
+/* Returns the next waiter behind `last` (MODEL_KEYS: the first) in the order of places; MODEL_KEYS: none. */
+unsigned order_next(const struct run *run, unsigned last);
 bool step_is_administrative(const struct step *step);
 /* Returns true if equal; else adds a line with the difference to `problem`. */
 bool verdict_equal(const struct verdict *expected, const struct verdict *got, struct buf *problem) MUST_CHECK;

@@ -2,7 +2,7 @@
 /*
  * Seeded scripts: a few semaphores of small capacity, a few keys that are repeated with the same and with other
  * content, and administration in between. Each script has its own mixture: some use one hot semaphore only, some mainly
- * change capacities.
+ * change capacities, in some most requests wait for so long that they are protected.
  */
 #include "plan_model.h"
 #include "random.h"
@@ -19,6 +19,11 @@ struct mixture {
     unsigned again_percent;                                /* of acquires for a key that may wait */
     unsigned server_percent;                               /* of changes of the server */
     unsigned priority_percent;
+    unsigned step_percent;     /* of semaphores with a priority_step of their own */
+    unsigned age_percent;      /* of batches by which the waiters have become protected */
+    unsigned later_percent;    /* of steps with operations that come after the batch */
+    unsigned several_percent;  /* of contents of several semaphores */
+    unsigned adjacent_percent; /* of wants for specific slots that are for adjacent ones */
     unsigned queues_percent;   /* of small capacities and counts, so that requests queue */
     unsigned fifo_percent;     /* of semaphores */
     unsigned specific_percent; /* of wants for specific slots */
@@ -89,7 +94,7 @@ static void random_choice(struct mixture *mixture, struct model_want *want)
 {
     if (!percent(mixture, mixture->specific_percent))
         return;
-    want->choice = (enum slot_choice)below(mixture, 3);
+    want->choice = percent(mixture, mixture->adjacent_percent) ? CHOOSE_LOWEST : (enum slot_choice)below(mixture, 3);
     want->adjacent = want->choice == CHOOSE_LOWEST || (want->choice == CHOOSE_ANY_OF && percent(mixture, 40));
     if (want->choice != CHOOSE_LOWEST)
         random_names(mixture, want);
@@ -102,7 +107,7 @@ static void random_choice(struct mixture *mixture, struct model_want *want)
 static void random_content(struct mixture *mixture, unsigned key, struct step *step)
 {
     *step = (struct step){.kind = OP_ACQUIRE, .key = key, .owner = below(mixture, 3), .ttl = random_ttl(mixture)};
-    unsigned wanted = 1 + (percent(mixture, mixture->crowd ? 60 : 40) ? below(mixture, MODEL_WANTS) : 0);
+    unsigned wanted = 1 + (percent(mixture, mixture->several_percent) ? below(mixture, MODEL_WANTS) : 0);
     for (unsigned i = 0; i < mixture->semaphores && step->want_count < wanted; i++)
         if (below(mixture, mixture->semaphores - i) < wanted - step->want_count) {
             struct model_want *want = &step->wants[step->want_count++];
@@ -155,7 +160,7 @@ static void random_known(struct mixture *mixture, enum operation_kind kind, stru
     step->stale = percent(mixture, mixture->stale_percent);
     step->stale_locks = step->stale && percent(mixture, 50) ? below(mixture, 1U << mixture->semaphores) : 0;
     step->more_locks = percent(mixture, 5) ? below(mixture, 1U << mixture->semaphores) : 0;
-    step->vanished = mixture->wait_percent && percent(mixture, 8);
+    step->vanished = mixture->wait_percent && percent(mixture, mixture->age_percent ? 2 : 8);
     if (kind == OP_RENEW)
         step->ttl = random_ttl(mixture);
     if (kind == OP_RELEASE)
@@ -193,6 +198,14 @@ static void random_times(struct mixture *mixture, struct semaphore_change *chang
     change->grace_ms = below(mixture, 4) * (mixture->hasty ? 300 : 1000);
     change->has_max_hold = percent(mixture, 20);
     change->max_hold_ms = (mixture->hasty ? 500 : 60000) * (1 + below(mixture, 20));
+}
+
+/* A second, more or less than the default, or strict. */
+static void random_step_of_priority(struct mixture *mixture, struct semaphore_change *change)
+{
+    static const int64_t steps[] = {1, 1000, 5000, 60000, -1};
+    change->has_priority_step = percent(mixture, mixture->step_percent);
+    change->priority_step_ms = steps[below(mixture, ARRAY_LENGTH(steps))];
 }
 
 static void random_conditions(struct mixture *mixture, struct semaphore_change *change)
@@ -237,6 +250,8 @@ static void random_put(struct mixture *mixture, struct step *step)
     change->max_waiters = (int64_t)below(mixture, 5) - 1;
     change->has_max_priority = mixture->priority_percent && percent(mixture, 10);
     change->max_priority = below(mixture, PRIORITY_MAX + 1);
+    if (percent(mixture, 30))
+        random_step_of_priority(mixture, change);
     change->has_note = percent(mixture, 10);
     change->note = notes[below(mixture, ARRAY_LENGTH(notes))];
     random_times(mixture, change);
@@ -267,6 +282,7 @@ static void first_put(struct mixture *mixture, unsigned semaphore, struct step *
     step->change.queue = QUEUE_FIFO;
     if (percent(mixture, 30))
         random_times(mixture, &step->change);
+    random_step_of_priority(mixture, &step->change);
     if (mixture->hasty && percent(mixture, 90)) {
         step->change.has_default_ttl = step->change.has_max_hold = true;
         step->change.has_max_ttl = false;
@@ -282,6 +298,13 @@ static void serve_long(struct mixture *mixture, struct moment *moment)
 {
     static const int64_t seconds[] = {60, 600, 3600, 8 * 24 * 3600};
     moment->now += seconds[below(mixture, ARRAY_LENGTH(seconds))] * US_PER_SECOND;
+    moment->clock.tick_at = moment->now;
+}
+
+/* The waiters that wait now are protected from then on. */
+static void serve_bound(struct moment *moment)
+{
+    moment->now += model_settings.backfill_bound_us;
     moment->clock.tick_at = moment->now;
 }
 
@@ -355,6 +378,39 @@ static void long_queues(struct mixture *mixture)
     mixture->queues_percent = 95;
 }
 
+/* A mixture in which requests hold for long, are sold, and wait for several semaphores until they are protected. */
+static void reservations(struct mixture *mixture)
+{
+    mixture->semaphores = 2 + below(mixture, MODEL_SEMAPHORES - 1);
+    mixture->keys = 8 + below(mixture, MODEL_KEYS - 7);
+    mixture->hasty = mixture->crowd = false;
+    mixture->age_percent = 10 + below(mixture, 60);
+    mixture->several_percent = 30 + below(mixture, 70);
+    mixture->wait_percent = 60 + below(mixture, 41);
+    mixture->fifo_percent = percent(mixture, 50) ? 10 + below(mixture, 60) : 0;
+    mixture->again_percent = 10 + below(mixture, 30);
+    mixture->weights[OP_ACQUIRE] = 14;
+    mixture->weights[OP_RELEASE] = 3 + below(mixture, 4);
+    mixture->weights[OP_RENEW] = 1;
+    mixture->weights[OP_CONFIRM] = percent(mixture, 60) ? 1 + below(mixture, 3) : 0;
+    mixture->weights[OP_EXPIRE] = mixture->weights[OP_FORCE_RELEASE] = percent(mixture, 30);
+    mixture->weights[OP_SEMAPHORE_PUT] = percent(mixture, 30);
+    mixture->weights[OP_SEMAPHORE_PAUSE] = mixture->weights[OP_SEMAPHORE_RESUME] = percent(mixture, 40);
+    mixture->weights[OP_SEMAPHORE_RETIRE] = 0;
+    mixture->queues_percent = percent(mixture, 70) ? 60 + below(mixture, 40) : 0;
+}
+
+/* A mixture in which most requests wait for adjacent slots of the same few semaphores. */
+static void neighbours(struct mixture *mixture)
+{
+    mixture->semaphores = 1 + below(mixture, 2);
+    mixture->specific_percent = mixture->adjacent_percent = 95;
+    mixture->wait_percent = 95;
+    mixture->weights[OP_RELEASE] = 2;
+    mixture->weights[OP_CONFIRM] = 1;
+    mixture->fifo_percent = mixture->queues_percent = 0;
+}
+
 static void random_mixture(struct mixture *mixture)
 {
     mixture->semaphores = 1 + below(mixture, MODEL_SEMAPHORES);
@@ -375,9 +431,19 @@ static void random_mixture(struct mixture *mixture)
         crowd(mixture);
     if (percent(mixture, 60))
         waiting(mixture);
+    mixture->several_percent = mixture->crowd ? 60 : 40;
     if (percent(mixture, 35))
         long_queues(mixture);
-    mixture->specific_percent = percent(mixture, mixture->queues_percent ? 15 : 35) ? 15 + below(mixture, 75) : 0;
+    if (percent(mixture, 45)) {
+        waiting(mixture);
+        reservations(mixture);
+    }
+    mixture->step_percent = mixture->priority_percent && percent(mixture, 50) ? 20 + below(mixture, 80) : 0;
+    mixture->later_percent = mixture->wait_percent && percent(mixture, 20) ? below(mixture, 20) : 0;
+    mixture->specific_percent = percent(mixture, mixture->queues_percent ? 20 : 35) ? 15 + below(mixture, 75) : 0;
+    mixture->adjacent_percent = percent(mixture, 20) ? 90 : 0;
+    if (mixture->age_percent && percent(mixture, 8))
+        neighbours(mixture);
     mixture->weights[OP_SEMAPHORE_LABELS] = mixture->specific_percent ? below(mixture, 3) : 0;
     mixture->cut_percent = percent(mixture, 12) ? below(mixture, 80) : 0;
     mixture->walk_percent = percent(mixture, 30) ? below(mixture, 100) : 0;
@@ -417,6 +483,7 @@ static void random_step(struct mixture *mixture, struct step *step)
     default: random_known(mixture, kind, step); break;
     }
     step->new_batch = percent(mixture, mixture->batch_percent);
+    step->later = percent(mixture, mixture->later_percent) ? 1U << known_key(mixture) : 0;
 }
 
 void script_generate(uint64_t seed, struct script *ret_script)
@@ -428,6 +495,7 @@ void script_generate(uint64_t seed, struct script *ret_script)
     ret_script->count = 0;
     ret_script->max_waiters = mixture.wait_percent && percent(&mixture, 10) ? 1 + below(&mixture, 4) : 0;
     ret_script->queue_cut = mixture.wait_percent && percent(&mixture, 30) ? 1 + below(&mixture, 3) : 0;
+    ret_script->rounds = mixture.wait_percent && percent(&mixture, 15) ? 1 + below(&mixture, 3) : 0;
     for (unsigned i = mixture.semaphores; i-- > 0;) /* ids in another order than names */
         if (percent(&mixture, 90))
             first_put(&mixture, i, &ret_script->steps[ret_script->count++]);
@@ -437,6 +505,8 @@ void script_generate(uint64_t seed, struct script *ret_script)
     for (unsigned i = 0; i < count; i++) {
         if (ret_script->steps[i].new_batch && percent(&mixture, mixture.moment_percent))
             random_moment(&mixture, &moment);
+        if (ret_script->steps[i].new_batch && percent(&mixture, mixture.age_percent))
+            serve_bound(&moment);
         if (ret_script->steps[i].new_batch && percent(&mixture, mixture.server_percent))
             moment.server = percent(&mixture, 3) ? 0 : 1 + below(&mixture, MODEL_SERVERS - 1);
         ret_script->steps[i].moment = moment;

@@ -21,17 +21,18 @@ static bool place_is_before(const struct place_change *a, const struct place_cha
 }
 
 /*
- * SELECT ... FROM waiter JOIN permit_request ... WHERE semaphore_id = ... AND server_id IS NOT NULL ORDER BY place,
- * permit_request_id: returns the row after `last` (NULL: the first one); NULL: none.
+ * SELECT ... FROM waiter JOIN permit_request ... JOIN server ... WHERE semaphore_id = ... AND dead_at IS NULL ORDER BY
+ * place, permit_request_id: returns the row after `last` (NULL: the first one); NULL: none.
  */
-static const struct place_change *next_place(const struct rows *rows, uint64_t semaphore_id,
-                                             const struct place_change *last)
+static const struct place_change *next_place(const struct rows *rows, const struct rows_read *read,
+                                             uint64_t semaphore_id, const struct place_change *last)
 {
     const struct place_change *next = NULL;
     for (unsigned i = 0; i < rows->place_count; i++) {
         const struct place_change *row = &rows->places[i];
         int key = key_of_id(rows, row->request_id);
-        bool asked = key >= 0 && rows->requests[key].server_id != 0;
+        uint64_t server = key >= 0 ? rows->requests[key].server_id : 0;
+        bool asked = server && !(read->moment.servers_dead >> server & 1);
         if (asked && row->semaphore_id == semaphore_id && (!last || place_is_before(last, row)) &&
             (!next || place_is_before(row, next)))
             next = row;
@@ -39,21 +40,59 @@ static const struct place_change *next_place(const struct rows *rows, uint64_t s
     return next;
 }
 
-/* Reads one queue; adds its waiters to *keys. */
-static struct queue_view read_queue(const struct rows *rows, const struct queue_read *read, uint64_t semaphore_id,
-                                    unsigned cut, unsigned *keys)
+static bool is_one_of(uint64_t number, const uint64_t *numbers, size_t count)
 {
+    for (size_t i = 0; i < count; i++)
+        if (numbers[i] == number)
+            return true;
+    return false;
+}
+
+/*
+ * Returns true if a waiter is left out. It watches a slot that stays held, unless it reserves other slots; it neither may
+ * fit nor is protected; or one with the same needs is hopeless.
+ */
+static bool is_left_out(const struct queue_read *read, const struct place_change *row, bool aged, bool stays_held)
+{
+    if (stays_held)
+        return read->fifo || row->count < 2 || !aged;
+    if (read->fifo)
+        return false;
+    size_t hopeless = aged ? read->hopeless_protected : read->hopeless_count;
+    return is_one_of(row->needs, read->hopeless, hopeless) || (row->count > read->free && !aged);
+}
+
+/* Returns true if the slot that the waiter watches is none of those that the batch may free. */
+static bool watches_held(const struct queue_read *read, const struct place_change *row)
+{
+    if (!row->watch || read->all_watches)
+        return false;
+    for (size_t i = 0; i < read->freed_count; i++)
+        if (read->freed[i] == row->watch)
+            return false;
+    return true;
+}
+
+/* Reads one queue; adds its waiters to *keys. One that reserves other slots than the one that it watches counts extra. */
+static struct queue_view read_queue(const struct rows *rows, const struct rows_read *all, const struct queue_read *read,
+                                    uint64_t semaphore_id, unsigned *keys)
+{
+    size_t cut = all->queue_cut ? all->queue_cut : QUEUE_READ_MAX;
     const struct place_change *row = NULL;
-    unsigned room = queue_read_size(read) < cut ? (unsigned)queue_read_size(read) : cut;
-    while ((row = next_place(rows, semaphore_id, row)) != NULL) {
+    size_t room = read->limit < cut ? read->limit : cut;
+    if (read->limit > QUEUE_READ_MAX)
+        room = cut * (QUEUE_PROTECTED_MAX / QUEUE_READ_MAX);
+    while ((row = next_place(rows, all, semaphore_id, row)) != NULL) {
         int key = key_of_id(rows, row->request_id);
-        if (!read->fifo && row->count > read->free && rows->requests[key].waiting_since > read->aged)
+        bool aged = row->place <= read->aged && rows->requests[key].waiting_since <= read->aged;
+        bool stays_held = watches_held(read, row);
+        if (is_left_out(read, row, aged, stays_held))
             continue;
         *keys |= 1U << key;
-        if (room-- == 0)
-            return (struct queue_view){row->place, row->request_id};
+        if (!stays_held && room-- == 0)
+            return (struct queue_view){.beyond_place = row->place, .beyond = row->request_id, .limit = read->limit};
     }
-    return (struct queue_view){0};
+    return (struct queue_view){.limit = read->limit};
 }
 
 static void name_slots(const struct want *want, struct model_name *names, unsigned *count)
@@ -71,22 +110,28 @@ static void name_slots(const struct want *want, struct model_name *names, unsign
 /* Adds the slots that the waiters of the view want of the semaphore to those that are read. */
 static void want_slots(const struct view *view, const struct queue_read *read, unsigned index, struct rows_read *all)
 {
-    uint64_t semaphore_id = view->semaphores[read->semaphore].id;
-    all->slots_wanted[index] = min_i64(all->slots_wanted[index] + read->free, SLOTS_MAX_CAPACITY);
+    const struct semaphore *semaphore = &view->semaphores[read->semaphore];
+    int64_t given = all->slots_wanted[index];
+    int64_t units = 0;
+    bool adjacent = false;
+    all->with_holders |= (unsigned)read->with_holders << index;
     for (size_t i = 0; i < view->request_count; i++)
         for (size_t j = 0; view->requests[i].state == REQUEST_WAITING && j < view->requests[i].want_count; j++) {
             const struct want *want = &view->requests[i].wants[j];
-            if (want->semaphore_id != semaphore_id)
+            if (want->semaphore_id != semaphore->id)
                 continue;
             name_slots(want, all->names[index], &all->name_count[index]);
-            if (want->adjacent)
-                all->slots_wanted[index] = SLOTS_MAX_CAPACITY;
+            adjacent |= want->adjacent;
+            units += want->count;
         }
+    all->slots_wanted[index] =
+        adjacent ? semaphore->capacity + 1 : max_i64(given, min_i64(given + units, semaphore->capacity));
 }
 
 static bool view_servers(const struct rows_read *read, struct arena *arena, struct view *view)
 {
     uint64_t *servers = arena_array(arena, MODEL_SERVERS, sizeof *servers);
+    view->server_count = 0;
     for (unsigned i = 1; servers && i < MODEL_SERVERS; i++)
         if (!(read->moment.servers_dead >> i & 1))
             servers[view->server_count++] = i;
@@ -95,30 +140,97 @@ static bool view_servers(const struct rows_read *read, struct arena *arena, stru
     return servers != NULL;
 }
 
-bool rows_read_waiters(const struct rows *rows, struct rows_read *read, const struct queue_read *reads, size_t count,
-                       struct arena *arena, struct view *view)
+static unsigned keys_of_view(const struct view *view)
 {
     unsigned keys = 0;
-    unsigned cut = read->queue_cut ? read->queue_cut : QUEUE_READ_MAX;
+    for (size_t i = 0; i < view->request_count; i++)
+        keys |= 1U << key_index(view->requests[i].external_id);
+    return keys;
+}
+
+bool rows_read_waiters(const struct rows *rows, const struct rows_read *read, const struct queue_read *reads,
+                       size_t count, struct arena *arena, struct view *view)
+{
+    unsigned keys = keys_of_view(view);
     view->queues = arena_array(arena, view->semaphore_count + 1, sizeof *view->queues);
     if (!view->queues || !view_servers(read, arena, view))
         return false;
-    for (size_t i = 0; i < view->request_count; i++)
-        keys |= 1U << key_index(view->requests[i].external_id);
-    for (size_t i = 0; i < view->semaphore_count; i++)
-        view->queues[i] = (struct queue_view){0};
     for (size_t i = 0; i < count; i++)
         view->queues[reads[i].semaphore] =
-            read_queue(rows, &reads[i], view->semaphores[reads[i].semaphore].id, cut, &keys);
+            read_queue(rows, read, &reads[i], view->semaphores[reads[i].semaphore].id, &keys);
     if (!rows_read_requests(rows, read, keys, arena, view))
         return false;
     for (size_t i = 0; i < count; i++) {
+        struct rows_read all = *read;
         unsigned index = (unsigned)rows_semaphore(rows, view->semaphores[reads[i].semaphore].id);
-        want_slots(view, &reads[i], index, read);
-        if (!rows_read_slots(rows, read, index, arena, view, reads[i].semaphore))
+        want_slots(view, &reads[i], index, &all);
+        if (!rows_read_slots(rows, &all, index, arena, view, reads[i].semaphore))
             return false;
     }
     return true;
+}
+
+/* ---- semaphores that are not locked ---- */
+
+static const struct place_change *place_of(const struct rows *rows, uint64_t semaphore_id, uint64_t request_id)
+{
+    for (unsigned i = 0; i < rows->place_count; i++)
+        if (rows->places[i].semaphore_id == semaphore_id && rows->places[i].request_id == request_id)
+            return &rows->places[i];
+    return NULL;
+}
+
+/* Reads the slots that waiters of the view watch there, as far as they are held. */
+static bool read_watchers(const struct rows *rows, unsigned index, const struct view *view, struct arena *arena,
+                          struct glimpse *glimpse)
+{
+    struct watcher *watchers = arena_array(arena, view->request_count + 1, sizeof *watchers);
+    glimpse->watchers = watchers;
+    for (size_t i = 0; watchers && i < view->request_count; i++) {
+        const struct place_change *place = place_of(rows, rows->semaphores[index].id, view->requests[i].id);
+        uint64_t token = place && place->watch ? rows->slots[index][place->watch].permit_id : 0;
+        unsigned holder = rows_holder_of(rows, index, token);
+        if (holder < MODEL_KEYS)
+            watchers[glimpse->watcher_count++] = (struct watcher){
+                .request_id = view->requests[i].id, .confirmed = rows->requests[holder].confirmed_at != NEVER};
+    }
+    return watchers != NULL;
+}
+
+static int compare_glimpses(const void *a, const void *b)
+{
+    uint64_t left = ((const struct glimpse *)a)->semaphore.id;
+    uint64_t right = ((const struct glimpse *)b)->semaphore.id;
+    return (left > right) - (left < right);
+}
+
+bool rows_read_glimpses(const struct rows *rows, const struct rows_read *read, unsigned semaphores, utc_us aged,
+                        struct arena *arena, struct view *view)
+{
+    unsigned keys = keys_of_view(view);
+    struct glimpse *glimpses = arena_array(arena, MODEL_SEMAPHORES, sizeof *glimpses);
+    if (!glimpses)
+        return false;
+    if (view->glimpse_count)
+        memcpy(glimpses, view->glimpses, view->glimpse_count * sizeof *glimpses);
+    for (unsigned index = 0; index < MODEL_SEMAPHORES; index++) {
+        const struct place_change *row = NULL;
+        struct glimpse *glimpse = &glimpses[view->glimpse_count];
+        if (!(semaphores >> index & 1))
+            continue;
+        *glimpse = (struct glimpse){.semaphore = rows->semaphores[index]};
+        if (!read_watchers(rows, index, view, arena, glimpse))
+            return false;
+        view->glimpse_count++;
+        while ((row = next_place(rows, read, rows->semaphores[index].id, row)) != NULL) {
+            const struct request *request = &rows->requests[key_of_id(rows, row->request_id)];
+            if (rows->semaphores[index].queue == QUEUE_FIFO || (row->place <= aged && request->waiting_since <= aged))
+                keys |= 1U << key_index(request->external_id);
+        }
+    }
+    qsort(glimpses, view->glimpse_count, sizeof *glimpses, compare_glimpses);
+    view->glimpses = glimpses;
+    return rows_read_requests(rows, read, keys, arena, view);
 }
 
 /* ---- writing places ---- */
@@ -144,8 +256,19 @@ static int compare_places(const struct place_change *a, const struct place_chang
     return a->request_id < b->request_id ? -1 : a->request_id > b->request_id;
 }
 
+/* UPDATE waiter SET watch = 0 WHERE semaphore_id = ... AND watch = ...: of slots that become free. */
+static void clear_watches(struct rows *rows, const struct changes *changes)
+{
+    for (size_t i = 0; i < changes->slot_count; i++)
+        for (unsigned j = 0; changes_clear_watch(changes, &changes->slots[i]) && j < rows->place_count; j++)
+            if (rows->places[j].semaphore_id == changes->slots[i].semaphore_id &&
+                rows->places[j].watch == changes->slots[i].number)
+                rows->places[j].watch = 0;
+}
+
 bool rows_write_places(struct rows *rows, const struct changes *changes)
 {
+    clear_watches(rows, changes);
     for (size_t i = 0; i < changes->place_count; i++) {
         const struct place_change *change = &changes->places[i];
         if (i > 0 && compare_places(change - 1, change) >= 0)
@@ -163,7 +286,23 @@ bool rows_write_places(struct rows *rows, const struct changes *changes)
     return true;
 }
 
-/* A request that waits has one place for each of its wants. */
+static bool slot_is_free(const struct rows *rows, int semaphore, uint32_t number)
+{
+    return number >= rows->slot_rows[semaphore] || !rows->slots[semaphore][number].permit_id;
+}
+
+/* Returns true if the want is for all of its named slots, and the slot is one of them. */
+static bool names_slot(const struct rows *rows, const struct want *want, uint32_t number)
+{
+    int semaphore = rows_semaphore(rows, want->semaphore_id);
+    unsigned label = number < rows->slot_rows[semaphore] ? rows->slots[semaphore][number].label : 0;
+    return want->choice == CHOOSE_NAMED && want_names_slot(want, number, label_text(label));
+}
+
+/*
+ * A request that waits has one place for each of its wants. The slot that it watches, while a client asks for it, is one
+ * that it cannot do without, and that is held.
+ */
 static bool check_places_of(struct rows *rows, unsigned key)
 {
     const struct request *row = &rows->requests[key];
@@ -173,9 +312,16 @@ static bool check_places_of(struct rows *rows, unsigned key)
                                      .request_id = row->id,
                                      .count = row->wants[i].count};
         unsigned at = find_place(rows, &place);
+        int semaphore = rows_semaphore(rows, place.semaphore_id);
         if (at == rows->place_count || rows->places[at].count != place.count)
             FAIL("%s waits, and has no place for %lld of %c", key_name(key).data, (long long)place.count,
-                 'a' + rows_semaphore(rows, place.semaphore_id));
+                 'a' + semaphore);
+        if (rows->places[at].needs != wants_needs(row->wanted))
+            FAIL("%s wants other needs than its place of %c says", key_name(key).data, 'a' + semaphore);
+        unsigned watch = rows->places[at].watch;
+        if (row->server_id && watch &&
+            (!names_slot(rows, &row->wants[i], watch) || slot_is_free(rows, semaphore, watch)))
+            FAIL("%s watches slot %u of %c", key_name(key).data, watch, 'a' + semaphore);
     }
     return true;
 }

@@ -2,11 +2,18 @@
 /*
  * The model's queue: requests that wait, in one list of all semaphores, in the order of their places. A batch first
  * hears the operations that ask, then decides one waiter after the other, then answers the operations.
+ *
+ * A request is judged at its place. All that those before it have taken is summed up anew for each question, from the list
+ * of the standers: the requests that were not granted.
  */
 #include <assert.h>
 #include <stdlib.h>
 
 #include "plan_model.h"
+
+enum {
+    MODEL_RUNS = 4
+}; /* adjacent slots of a semaphore that are reserved for its first waiters, and kept for others */
 
 bool is_waiting(const struct model_request *request)
 {
@@ -58,21 +65,16 @@ void tell_server(struct model *model, unsigned key)
         model->walk.mail[server] |= 1U << key;
 }
 
-static bool blocks_others(const struct model *model, unsigned semaphore, utc_us since)
+static void mark_changed(struct model *model, const struct step *step)
 {
-    bool aged = now_of(model) - since >= model_settings.backfill_bound_us;
-    return aged || model->semaphores[semaphore].queue == QUEUE_FIFO;
+    for (unsigned i = 0; i < step->want_count; i++)
+        model->walk.changed[step->wants[i].semaphore] = true;
 }
 
 void open_way(struct model *model, const struct model_request *request)
 {
-    const struct step *step = request->content;
-    for (unsigned i = 0; request->server != 0 && i < step->want_count; i++) {
-        unsigned semaphore = step->wants[i].semaphore;
-        model->walk.stirred[semaphore] = true;
-        if (!step_is_specific(step) && blocks_others(model, semaphore, request->since))
-            model->walk.opened[semaphore] = true;
-    }
+    if (request->server != 0)
+        mark_changed(model, request->content);
 }
 
 static void leave(struct model *model, struct model_request *request)
@@ -109,6 +111,163 @@ bool priority_is_allowed(const struct model *model, const struct step *step)
     return true;
 }
 
+/* ---- places ---- */
+
+/* Returns the place of an acquire that begins to wait now: before it by its priority, in the smallest step of its queues. */
+static utc_us place_of(struct model *model, const struct model_operation *operation)
+{
+    const struct step *step = operation->step;
+    int64_t smallest = -1;
+    if (operation->place)
+        return operation->place;
+    for (unsigned i = 0; i < step->want_count; i++) {
+        const struct model_semaphore *semaphore = &model->semaphores[step->wants[i].semaphore];
+        int64_t year_ms = 365LL * 24 * 3600 * 1000;
+        int64_t step_ms = semaphore->priority_step_ms == -1 ? year_ms : semaphore->priority_step_ms;
+        if (!semaphore->exists || !(model->batch.locks >> step->wants[i].semaphore & 1))
+            continue;
+        model->rules.steps_differ += step->priority && smallest >= 0 && smallest != step_ms;
+        model->rules.strict += step->priority && step_ms == year_ms;
+        if (smallest < 0 || step_ms < smallest)
+            smallest = step_ms;
+    }
+    return smallest < 0 ? now_of(model) : now_of(model) - step->priority * smallest * 1000;
+}
+
+static bool is_before(utc_us place, uint64_t entry, utc_us other_place, uint64_t other_entry)
+{
+    return place != other_place ? place < other_place : entry < other_entry;
+}
+
+static bool stands_before(const struct model_request *a, const struct model_request *b)
+{
+    return is_before(a->place, a->entry, b->place, b->entry);
+}
+
+static void judge(struct model *model, utc_us place, uint64_t entry)
+{
+    model->walk.place = place;
+    model->walk.entry = entry;
+}
+
+void judge_new(struct model *model, const struct model_operation *operation)
+{
+    judge(model, place_of(model, operation), UINT64_MAX);
+}
+
+/* Returns true if the stander is in the way of the request that is judged. */
+static bool is_in_the_way(const struct model *model, const struct model_stander *stander)
+{
+    if ((stander->how == MODEL_KEEPS && model->walk.without_kept) || (stander->put_back && model->walk.walking))
+        return false;
+    return is_before(stander->place, stander->entry, model->walk.place, model->walk.entry);
+}
+
+/* Adds what one stander takes of the semaphore. */
+static void add_taken(const struct model *model, const struct model_stander *stander, unsigned semaphore,
+                      struct model_taken_before *taken)
+{
+    bool fifo = model->semaphores[semaphore].queue == QUEUE_FIFO;
+    if (taken->fifo == MODEL_OPEN && (fifo || stander->how == MODEL_UNREAD))
+        taken->fifo = MODEL_SHUT;
+    if (fifo && stander->how == MODEL_STANDS)
+        taken->fifo = MODEL_BARRED;
+    for (unsigned i = 0; stander->step && i < stander->step->want_count; i++) {
+        const struct model_want *want = &stander->step->wants[i];
+        bool takes = stander->how == MODEL_KEEPS || stander->how == MODEL_RESERVES;
+        if (want->semaphore != semaphore || !takes)
+            continue;
+        taken->slots |= stander->slots[i];
+        taken->units += stander->slots[i] ? 0 : want->count;
+        taken->reserved += stander->how == MODEL_RESERVES ? want->count : 0;
+        taken->runs += stander->how == MODEL_RESERVES && want->adjacent && stander->slots[i];
+        taken->kept_runs += stander->how == MODEL_KEEPS && want->adjacent && stander->slots[i];
+    }
+}
+
+struct model_taken_before taken_before(const struct model *model, unsigned semaphore)
+{
+    struct model_taken_before taken = {0};
+    for (unsigned i = 0; i < model->walk.stander_count; i++) {
+        const struct model_stander *stander = &model->walk.standers[i];
+        if ((stander->semaphores >> semaphore & 1) && is_in_the_way(model, stander))
+            add_taken(model, stander, semaphore, &taken);
+    }
+    return taken;
+}
+
+static void add_stander(struct model *model, const struct model_stander *stander)
+{
+    assert(model->walk.stander_count < MODEL_STANDERS);
+    model->walk.standers[model->walk.stander_count++] = *stander;
+}
+
+/* ---- what may become of a request ---- */
+
+/* Returns true if the semaphore grants nothing, however many units are released. */
+static bool is_closed(const struct model *model, unsigned semaphore)
+{
+    const struct model_semaphore *row = &model->semaphores[semaphore];
+    return row->capacity == 0 || row->paused_reason.data || row->retired;
+}
+
+static bool any_is_closed(const struct model *model, const struct step *step)
+{
+    for (unsigned i = 0; i < step->want_count; i++)
+        if ((model->batch.known >> step->wants[i].semaphore & 1) && is_closed(model, step->wants[i].semaphore))
+            return true;
+    return false;
+}
+
+/* What a batch can say of a request that it cannot decide, from the semaphores that it knows. */
+enum prospect { NEVER_FITS, FITS_LATER, FITS_NOW };
+
+static enum prospect prospect_of_want(const struct model *model, unsigned key, const struct model_want *want)
+{
+    unsigned semaphore = want->semaphore;
+    bool locked = model->batch.locks >> semaphore & 1;
+    if (is_closed(model, semaphore) || want->count > model->semaphores[semaphore].capacity)
+        return NEVER_FITS;
+    if (locked && want_possible(model, want) != PERMIT_OK)
+        return NEVER_FITS;
+    if (taken_before(model, semaphore).fifo != MODEL_OPEN || (model->batch.watch[semaphore] >> key & 1))
+        return FITS_LATER;
+    int64_t may_end = locked ? due_units(model, semaphore) : model->batch.may_end >> semaphore & 1 ? want->count : 0;
+    if (locked && may_end == 0 && slots_missing_now(model, want) > 0)
+        return FITS_LATER;
+    return missing_without(model, want, 0) <= may_end ? FITS_NOW : FITS_LATER;
+}
+
+static enum prospect prospect_of(const struct model *model, unsigned key)
+{
+    const struct step *step = model->requests[key].content;
+    enum prospect worst = FITS_NOW;
+    for (unsigned i = 0; i < step->want_count; i++)
+        if (model->batch.known >> step->wants[i].semaphore & 1) {
+            enum prospect prospect = prospect_of_want(model, key, &step->wants[i]);
+            worst = prospect < worst ? prospect : worst;
+        }
+    return worst;
+}
+
+/* Returns true if a waiter that this batch cannot decide, and that does not fit, lacks only what is kept for others. */
+static bool may_fit_without_kept(struct model *model, unsigned key)
+{
+    model->walk.without_kept = true;
+    bool fits = prospect_of(model, key) == FITS_NOW;
+    model->walk.without_kept = false;
+    return fits;
+}
+
+/* The same for a request that this batch decides. */
+static bool fits_without_kept(struct model *model, const struct step *step)
+{
+    model->walk.without_kept = true;
+    bool fits = request_possible(model, step) == PERMIT_OK && would_fit(model, step);
+    model->walk.without_kept = false;
+    return fits;
+}
+
 /* ---- entering ---- */
 
 /* Returns the number of places in the queue of a semaphore that clients ask for. */
@@ -138,15 +297,16 @@ static void refuse(struct verdict *verdict, enum permit_status status)
     *verdict = (struct verdict){.status = status};
 }
 
-static void add_ask(struct model *model, const struct step *step, struct verdict *verdict)
+static void add_ask(struct model *model, const struct model_operation *operation)
 {
-    unsigned *count = &model->walk.ask_count[step->key];
+    unsigned *count = &model->walk.ask_count[operation->step->key];
     assert(*count < MODEL_ASKS);
-    model->walk.asks[step->key][(*count)++] = (struct model_ask){step, verdict};
+    model->walk.asks[operation->step->key][(*count)++] = *operation;
 }
 
-static void enter_row(struct model *model, const struct step *step, utc_us place, utc_us since, struct verdict *verdict)
+static void enter_row(struct model *model, const struct model_operation *operation)
 {
+    const struct step *step = operation->step;
     utc_us now = now_of(model);
     model->requests[step->key] = (struct model_request){
         .exists = true,
@@ -161,47 +321,368 @@ static void enter_row(struct model *model, const struct step *step, utc_us place
         .nonce = step->nonce,
         .server = model->batch.moment.server,
         .priority = step->priority,
-        .place = place ? place : now - step->priority * PRIORITY_STEP_US,
-        .since = since ? since : now,
-        .until = from_of(model) + step->wait_us,
+        .place = place_of(model, operation),
+        .since = operation->since ? operation->since : now,
+        .until = now + step->wait_us,
         .entry = ++model->entries,
     };
     model->walk.entered |= 1U << step->key;
-    add_ask(model, step, verdict);
+    add_ask(model, operation);
 }
 
-static bool stands_before(const struct model_request *a, const struct model_request *b)
+/* ---- standing ---- */
+
+static bool is_aged(const struct model *model, const struct model_request *request)
 {
-    return a->place != b->place ? a->place < b->place : a->entry < b->entry;
+    return now_of(model) - request->since >= model_settings.backfill_bound_us;
 }
 
-/* A new request that stands before others by its priority may fit: it lacks only what is kept for these. */
-static bool may_fit_before_others(const struct model *model, unsigned key, const struct verdict *verdict)
+/* Returns true if the units of the need of a protected waiter can come, beside the reservations before it. */
+static bool may_reserve(struct model *model, unsigned key)
 {
-    bool behind = false;
-    bool before = false;
-    for (unsigned i = 0; i < verdict->shortage_count; i++)
-        behind |= verdict->shortages[i].behind;
-    for (unsigned other = 0; other < MODEL_KEYS; other++)
-        if (((model->batch.waiters | model->walk.entered) >> other & 1) && is_waiting(&model->requests[other]))
-            before |= stands_before(&model->requests[key], &model->requests[other]);
-    return behind && before;
+    const struct step *step = model->requests[key].content;
+    for (unsigned i = 0; i < step->want_count; i++) {
+        unsigned semaphore = step->wants[i].semaphore;
+        struct model_taken_before taken = taken_before(model, semaphore);
+        int64_t beside = taken.reserved + step->wants[i].count;
+        if (!(model->batch.known >> semaphore & 1))
+            return model->rules.unknown_reserves_nothing++, false;
+        if (taken.fifo == MODEL_BARRED)
+            return model->rules.barred++, false;
+        if (model->batch.watch_sold[semaphore] >> key & 1)
+            return model->rules.no_room_sold++, false;
+        if (beside > model->semaphores[semaphore].capacity)
+            return model->rules.no_room++, false;
+        if (beside > model->semaphores[semaphore].capacity - confirmed_units(model, semaphore))
+            return model->rules.no_room_confirmed++, false;
+    }
+    return true;
 }
 
-void enter(struct model *model, const struct step *step, utc_us place, utc_us since, struct verdict *verdict)
+static bool is_bit(uint64_t bits, uint32_t number)
 {
+    return bits >> number & 1;
+}
+
+/* Returns the run of which the fewest slots are held, the lowest of these; 0: there is none. */
+static uint64_t choose_run(const struct model *model, const struct model_want *want, uint64_t can_come)
+{
+    uint64_t best = 0;
+    int fewest = 64;
+    for (uint32_t first = 1; first + want->count <= 64; first++) {
+        uint64_t run = ((1ULL << want->count) - 1) << first;
+        int held = 0;
+        for (uint32_t number = first; number < first + want->count; number++)
+            held += slot_is_held(model, want->semaphore, number);
+        if ((can_come & run) == run && held < fewest) {
+            fewest = held;
+            best = run;
+        }
+    }
+    return best;
+}
+
+/* Returns `count` of the slots, those that are free first, and lower numbers first; 0: there are fewer. */
+static uint64_t choose_some(const struct model *model, const struct model_want *want, uint64_t can_come)
+{
+    uint64_t chosen = 0;
+    int64_t count = 0;
+    for (int held = 0; held < 2; held++)
+        for (uint32_t number = 1; number < 64 && count < want->count; number++)
+            if (is_bit(can_come, number) && slot_is_held(model, want->semaphore, number) == (held == 1)) {
+                chosen |= 1ULL << number;
+                count++;
+            }
+    return count == want->count ? chosen : 0;
+}
+
+/* Chooses the slots of one want for certain slots: none that is taken by those before, or was sold. */
+static uint64_t choose_for_want(struct model *model, const struct model_want *want, bool keeps)
+{
+    struct model_taken_before taken = taken_before(model, want->semaphore);
+    bool holders_are_known = model->batch.holders_read >> want->semaphore & 1;
+    if (want->adjacent && (keeps ? taken.kept_runs : taken.runs) >= MODEL_RUNS)
+        return model->rules.no_more_runs++, 0;
+    if (want->adjacent && !holders_are_known && confirmed_units(model, want->semaphore) > 0 && !model->batch.reads_end)
+        model->walk.read_held |= 1U << want->semaphore;
+    if (want_possible(model, want) != PERMIT_OK)
+        return 0;
+    uint64_t can_come = listed_slots(model, want) & ~taken.slots;
+    for (uint32_t number = 1; number < 64; number++)
+        if (slot_is_held(model, want->semaphore, number) && is_bit(model->batch.sold[want->semaphore], number))
+            can_come &= ~(1ULL << number);
+    return want->adjacent ? choose_run(model, want, can_come) : choose_some(model, want, can_come);
+}
+
+/* Returns the want whose semaphore comes after that of `last` in the order of creation; NULL: none. */
+static const struct model_want *next_want(const struct model *model, const struct step *step, uint64_t last)
+{
+    const struct model_want *next = NULL;
+    for (unsigned i = 0; i < step->want_count; i++) {
+        uint64_t entry = model->semaphores[step->wants[i].semaphore].entry;
+        if (entry > last && (!next || entry < model->semaphores[next->semaphore].entry))
+            next = &step->wants[i];
+    }
+    return next;
+}
+
+/* Chooses the certain slots of a need, of the semaphores that are locked. False: there are none for a want. */
+static bool choose_slots(struct model *model, const struct step *step, bool keeps, uint64_t ret_slots[MODEL_WANTS])
+{
+    uint64_t last = 0;
+    const struct model_want *want;
+    while ((want = next_want(model, step, last)) != NULL) {
+        last = model->semaphores[want->semaphore].entry;
+        if (!is_specific(want) || !(model->batch.locks >> want->semaphore & 1))
+            continue;
+        ret_slots[want - step->wants] = choose_for_want(model, want, keeps);
+        if (!ret_slots[want - step->wants])
+            return model->rules.no_slots++, false;
+    }
+    return true;
+}
+
+static void count_slots(struct model *model, const struct model_stander *stander)
+{
+    for (unsigned i = 0; i < stander->step->want_count; i++) {
+        const struct model_want *want = &stander->step->wants[i];
+        if (!stander->slots[i])
+            continue;
+        model->rules.keeps_slots += stander->how == MODEL_KEEPS;
+        model->rules.reserves_run += stander->how == MODEL_RESERVES && want->adjacent;
+        model->rules.reserves_any_of += stander->how == MODEL_RESERVES && want->choice == CHOOSE_ANY_OF;
+        model->rules.reserves_named += stander->how == MODEL_RESERVES && want->choice == CHOOSE_NAMED;
+    }
+    model->rules.reserves += stander->how == MODEL_RESERVES;
+    model->rules.keeps += stander->how == MODEL_KEEPS;
+    model->rules.reserves_without_lock +=
+        stander->how == MODEL_RESERVES && (stander->semaphores & ~model->batch.locks) != 0;
+}
+
+static bool is_known(const struct model *model, const struct step *step)
+{
+    return (wants_of(step) & ~model->batch.known) == 0;
+}
+
+/* Returns true if a unit of the semaphore is left for one that stands where the judged one does. */
+static bool leaves_one(const struct model *model, unsigned semaphore)
+{
+    const struct model_want one = {.semaphore = semaphore, .count = 1};
+    return taken_before(model, semaphore).fifo == MODEL_OPEN &&
+           missing_without(model, &one, 0) <= due_units(model, semaphore);
+}
+
+/* Returns true if it matters for those behind a waiter how it stands. */
+static bool matters(const struct model *model, unsigned key)
+{
+    unsigned wants = wants_of(model->requests[key].content);
+    for (unsigned i = 0; i < MODEL_SEMAPHORES; i++)
+        if ((wants & model->batch.locks) >> i & 1 && leaves_one(model, i))
+            return true;
+    return !(wants & model->batch.locks) && is_aged(model, &model->requests[key]);
+}
+
+/* Returns true if all were read that stand before the waiter in this queue. */
+static bool is_read_up_to(const struct model *model, unsigned key, unsigned semaphore)
+{
+    bool cut = model->batch.beyond[semaphore] < MODEL_KEYS;
+    return (model->batch.queues_read >> semaphore & 1) &&
+           (!cut || !stands_before(&model->walk.beyond[semaphore], &model->requests[key]));
+}
+
+static bool is_read_up_to_all(const struct model *model, unsigned key)
+{
+    unsigned wants = wants_of(model->requests[key].content) & model->batch.locks;
+    for (unsigned i = 0; i < MODEL_SEMAPHORES; i++)
+        if ((wants >> i & 1) && !is_read_up_to(model, key, i))
+            return false;
+    return true;
+}
+
+/* Asks for the queues of which nothing was read, not even the certain slots that the request wants. */
+static void read_slots_of(struct model *model, const struct step *step)
+{
+    for (unsigned i = 0; i < step->want_count; i++) {
+        unsigned semaphore = step->wants[i].semaphore;
+        if (!is_specific(&step->wants[i]) || !(model->batch.locks >> semaphore & 1) ||
+            (model->batch.queues_read >> semaphore & 1))
+            continue;
+        model->walk.read_more |= 1U << semaphore;
+        model->rules.reads_slots++;
+    }
+}
+
+/* Asks for all that was not read and may decide how the waiter stands. */
+static void read_all_of(struct model *model, unsigned key)
+{
+    const struct step *step = model->requests[key].content;
+    model->walk.unknown |= wants_of(step) & ~model->batch.known;
+    read_slots_of(model, step);
+    for (unsigned i = 0; i < MODEL_SEMAPHORES; i++) {
+        bool can = (wants_of(step) & model->batch.locks & model->batch.may_read_on) >> i & 1;
+        if (!can || is_read_up_to(model, key, i) || waiting_for(model, i) < 2)
+            continue;
+        model->walk.read_more |= 1U << i;
+        model->rules.reads_before++;
+    }
+}
+
+/*
+ * A waiter reserves, and units are left behind it. It is wrong about that if one that was not read has reserved what it
+ * needs, and those before it may be wrong in the same way: all that decides about it is read.
+ */
+static void read_for_reservation(struct model *model, unsigned key)
+{
+    if (model->batch.reads_end || !model->batch.has_servers || !matters(model, key))
+        return;
+    for (unsigned i = 0; i < model->walk.stander_count; i++) {
+        const struct model_stander *stander = &model->walk.standers[i];
+        if (stander->step && is_in_the_way(model, stander))
+            read_all_of(model, stander->step->key);
+    }
+    read_all_of(model, key);
+}
+
+/*
+ * A request is not granted. If it may fit, its need is kept until a batch with these locks (0: with those that it wants)
+ * decides it. Else it reserves its need if it is protected and if all of it can come. On a closed semaphore it is in
+ * nobody's way.
+ */
+static void stand(struct model *model, unsigned key, bool may_fit, unsigned needs)
+{
+    const struct model_request *request = &model->requests[key];
+    struct model_stander stander = {.place = request->place,
+                                    .entry = request->entry,
+                                    .how = MODEL_STANDS,
+                                    .step = request->content,
+                                    .semaphores = wants_of(request->content),
+                                    .needs = needs};
+    uint64_t slots[MODEL_WANTS] = {0};
+    if (any_is_closed(model, request->content)) {
+        model->rules.aside++;
+        return;
+    }
+    judge(model, request->place, request->entry);
+    bool reserves = !may_fit && is_aged(model, request) && may_reserve(model, key);
+    model->rules.young += !may_fit && !is_aged(model, request);
+    bool chosen = (may_fit || reserves) && choose_slots(model, request->content, may_fit, slots);
+    if (may_fit)
+        stander.how = MODEL_KEEPS;
+    else if (reserves && chosen)
+        stander.how = MODEL_RESERVES;
+    if (stander.how == MODEL_RESERVES)
+        read_for_reservation(model, key);
+    if (chosen)
+        memcpy(stander.slots, slots, sizeof slots);
+    if (stander.how == MODEL_STANDS && is_known(model, request->content) && request->content->ttl.kind != TTL_OWNER) {
+        model->walk.hopeless |= 1U << key;
+        model->walk.hopeless_aged |= (unsigned)is_aged(model, request) << key;
+        model->walk.hopeless_read |= (unsigned)is_read_up_to_all(model, key) << key;
+    }
+    count_slots(model, &stander);
+    add_stander(model, &stander);
+}
+
+void enter(struct model *model, const struct model_operation *operation)
+{
+    struct verdict *verdict = operation->verdict;
     if (model->batch.moment.server == 0)
         return; /* it may wait, when this server has an id */
-    if (queue_is_full(model, step)) {
+    if (queue_is_full(model, operation->step)) {
         refuse(verdict, PERMIT_TOO_MANY);
-    } else {
-        enter_row(model, step, place, since, verdict);
-        if (verdict->status == PERMIT_NO_CAPACITY)
-            reserve_for(model, step->key, step, false); /* the next walk reserves anew */
-        model->walk.again |= may_fit_before_others(model, step->key, verdict);
-        verdict->waits = true;
-        answer_request(verdict, &model->requests[step->key]);
+        return;
     }
+    enter_row(model, operation);
+    if (verdict->status == PERMIT_NO_CAPACITY)
+        stand(model, operation->step->key, false, 0);
+    verdict->waits = true;
+    answer_request(verdict, &model->requests[operation->step->key]);
+}
+
+/* ---- putting back ---- */
+
+/* Leaves an operation undecided until these semaphores are locked, too. An acquire keeps its need in this batch. */
+static void put_back(struct model *model, const struct model_operation *operation, unsigned needs)
+{
+    const struct step *step = operation->step;
+    const struct model_request *request = &model->requests[step->key];
+    bool follows = model->walk.put_back >> step->key & 1; /* another one, which keeps the need */
+    needs |= semaphores_of(request);
+    for (unsigned i = 0; i < step->want_count; i++)
+        needs |= (unsigned)model->semaphores[step->wants[i].semaphore].exists << step->wants[i].semaphore;
+    *operation->verdict = (struct verdict){.put_back = true, .needs = needs};
+    model->walk.put_back |= 1U << step->key;
+    model->walk.put_back_needs[step->key] = needs;
+    bool stands_itself = is_waiting(request) && is_alive(model, request->server);
+    bool has_ended_its_wait = request->exists && !is_waiting(request);
+    if (step->kind == OP_ACQUIRE && !follows && !stands_itself && !has_ended_its_wait)
+        add_stander(model, &(struct model_stander){.place = place_of(model, operation),
+                                                   .entry = UINT64_MAX - 1,
+                                                   .how = MODEL_KEEPS,
+                                                   .step = step,
+                                                   .semaphores = wants_of(step),
+                                                   .needs = needs,
+                                                   .put_back = true});
+}
+
+bool model_puts_back(struct model *model, const struct model_operation *operation, unsigned touched)
+{
+    const struct step *step = operation->step;
+    bool follows = model->walk.put_back >> step->key & 1;
+    if (step_is_administrative(step) || (!follows && !(touched & ~model->batch.locks)))
+        return false;
+    put_back(model, operation, follows ? 0 : touched);
+    return true;
+}
+
+/* Returns the semaphores with which those can be decided that keep something from this request, and those in turn. */
+static unsigned wider_locks(const struct model *model, const struct step *step)
+{
+    unsigned locks = wants_of(step);
+    for (unsigned before = 0; before != locks;) {
+        before = locks;
+        for (unsigned i = 0; i < model->walk.stander_count; i++) {
+            const struct model_stander *stander = &model->walk.standers[i];
+            if (stander->how == MODEL_KEEPS && is_in_the_way(model, stander) && (stander->semaphores & locks))
+                locks |= stander->semaphores | stander->needs;
+        }
+    }
+    for (unsigned i = 0; i < MODEL_SEMAPHORES; i++)
+        if (!model->semaphores[i].exists)
+            locks &= ~(1U << i);
+    return locks;
+}
+
+/* Returns the wider locks with which a request that lacks only kept units can be decided; 0: that is final. */
+static unsigned locks_for_kept(struct model *model, const struct step *step, bool widened)
+{
+    if (!fits_without_kept(model, step))
+        return 0;
+    unsigned locks = wider_locks(model, step);
+    if (widened)
+        return model->rules.widened_twice++, 0;
+    if (!(locks & ~model->batch.locks))
+        return model->rules.nothing_wider++, 0;
+    model->rules.widened++;
+    return locks;
+}
+
+bool puts_back_for_kept(struct model *model, const struct model_operation *operation)
+{
+    unsigned locks = locks_for_kept(model, operation->step, operation->widened);
+    if (locks)
+        put_back(model, operation, locks);
+    return locks != 0;
+}
+
+static void put_back_asks(struct model *model, unsigned key, unsigned needs)
+{
+    for (unsigned i = 0; i < model->walk.ask_count[key]; i++) {
+        const struct model_operation *ask = &model->walk.asks[key][i];
+        put_back(model, ask, needs);
+        ask->verdict->waits = ask->step->wait == WAIT_ASK && is_ours(model, &model->requests[key]);
+    }
+    model->walk.ask_count[key] = 0;
 }
 
 /* ---- asking ---- */
@@ -222,23 +703,23 @@ static bool another_ask_waits(const struct model *model, unsigned key)
 }
 
 /* An ask of the key's own request. */
-static bool ask(struct model *model, const struct step *step, bool entered, struct verdict *verdict)
+static bool ask(struct model *model, const struct model_operation *operation)
 {
+    const struct step *step = operation->step;
     struct model_request *request = &model->requests[step->key];
     utc_us until = from_of(model) + step->wait_us;
     if (step->wait == WAIT_GONE) {
         if (is_ours(model, request) && !another_ask_waits(model, step->key))
             leave(model, request);
-        refuse(verdict, PERMIT_NO_CAPACITY);
+        refuse(operation->verdict, PERMIT_NO_CAPACITY);
         return false;
     }
-    if (entered && !is_ours(model, request) && (request->server == 0 || is_alive(model, request->server))) {
-        refuse(verdict, PERMIT_OUTCOME_UNKNOWN);
+    if (operation->entered && !is_ours(model, request) && is_alive(model, request->server)) {
+        refuse(operation->verdict, PERMIT_OUTCOME_UNKNOWN);
         return false;
     }
     model->walk.again = true;
-    model->walk.waiter_asked |= (unsigned)entered << step->key;
-    add_ask(model, step, verdict);
+    add_ask(model, operation);
     if (step->wait != WAIT_ASK || model->batch.moment.server == 0)
         return true;
     if (is_ours(model, request) && until < request->until)
@@ -253,32 +734,32 @@ static bool ask(struct model *model, const struct step *step, bool entered, stru
     return true;
 }
 
-bool model_ask(struct model *model, const struct step *step, bool entered, utc_us place, utc_us since,
-               struct verdict *verdict, bool *ret_new)
+bool model_ask(struct model *model, const struct model_operation *operation, bool *ret_new)
 {
+    const struct step *step = operation->step;
     struct model_request *request = &model->requests[step->key];
-    memset(verdict, 0, sizeof *verdict);
+    memset(operation->verdict, 0, sizeof *operation->verdict);
     *ret_new = false;
     if (is_waiting(request) && same_content(request->content, step))
-        return ask(model, step, entered, verdict);
+        return ask(model, operation);
     if (is_waiting(request) && step->wait == WAIT_GONE) {
-        refuse(verdict, PERMIT_NO_CAPACITY);
+        refuse(operation->verdict, PERMIT_NO_CAPACITY);
         return false;
     }
     if (is_waiting(request) && !gives_way(model, request)) {
-        refuse(verdict, PERMIT_KEY_REUSED);
+        refuse(operation->verdict, PERMIT_KEY_REUSED);
         return false;
     }
     *ret_new = true;
     if (is_waiting(request))
         remove_place(model, step->key);
-    if (!(entered || place) || (step->wait != WAIT_ASK && step->wait != WAIT_LAST) || model->batch.moment.server == 0)
+    if (!(operation->entered || operation->place) || (step->wait != WAIT_ASK && step->wait != WAIT_LAST) ||
+        model->batch.moment.server == 0)
         return false;
     for (unsigned i = 0; i < step->want_count; i++)
         if (!model->semaphores[step->wants[i].semaphore].exists)
             return false;
-    model->walk.waiter_asked |= (unsigned)entered << step->key;
-    enter_row(model, step, place, since, verdict);
+    enter_row(model, operation);
     model->walk.again = true;
     *ret_new = false;
     return true;
@@ -292,178 +773,99 @@ static bool is_asked(const struct model *model, unsigned key)
     const struct model_request *request = &model->requests[key];
     if (model->walk.ask_count[key] > 0)
         return true;
-    if (is_ours(model, request) && !(model->batch.here >> key & 1))
+    if (is_ours(model, request) && !((model->batch.here | model->batch.later) >> key & 1))
         return false;
     return is_alive(model, request->server);
 }
 
-/* Returns true if the queue of this semaphore was not read as far as to the waiter, or this is the last one read. */
-static bool is_beyond(const struct model *model, unsigned key, unsigned semaphore)
+/* Returns true if the request waits after this batch, and a client asks for it then. */
+static bool goes_on_waiting(const struct model *model, unsigned key)
 {
-    unsigned last = model->batch.beyond[semaphore];
-    return last < MODEL_KEYS && !stands_before(&model->requests[key], &model->walk.beyond[semaphore]);
+    bool put_back = model->walk.put_back >> key & 1;
+    return is_waiting(&model->requests[key]) && is_alive(model, model->requests[key].server) &&
+           (put_back || is_asked(model, key));
+}
+
+/* Returns true if another operation on it comes first: one that was put back, or one that its server sends later. */
+static bool is_awaited(const struct model *model, unsigned key)
+{
+    bool later = is_ours(model, &model->requests[key]) && (model->batch.later >> key & 1);
+    return (model->walk.put_back >> key & 1) || (later && model->walk.ask_count[key] == 0);
 }
 
 static bool cannot_be_decided(const struct model *model, unsigned key)
 {
     const struct step *step = model->requests[key].content;
-    bool put_back = model->walk.put_back >> key & 1; /* an operation on it, which is decided first */
-    bool undecidable = put_back || (wants_of(step) & ~model->batch.locks) != 0;
     bool owner_was_read = (model->batch.owners & model->batch.moment.owners_known) >> step->owner & 1;
-    if (step->ttl.kind == TTL_OWNER && !owner_was_read && model->walk.ask_count[key] == 0)
-        undecidable = true;
-    for (unsigned i = 0; i < step->want_count; i++)
-        undecidable |= is_beyond(model, key, step->wants[i].semaphore);
-    return undecidable;
+    bool asked = model->walk.ask_count[key] > 0;
+    return is_awaited(model, key) || (wants_of(step) & ~model->batch.locks) != 0 ||
+           (step->ttl.kind == TTL_OWNER && !owner_was_read && !asked);
 }
 
-/* Returns true if holders of the semaphore that are due may still be ended in this batch. */
-static bool has_due_units(const struct model *model, unsigned semaphore)
+static bool same_needs(const struct step *a, const struct step *b)
 {
-    const struct model_want none = {.semaphore = semaphore};
-    return missing_without(model, &none, all_due(model, due_of(model))) < missing_without(model, &none, 0);
+    struct step other = *b;
+    other.owner = a->owner;
+    other.ttl = a->ttl;
+    return same_content(a, &other);
 }
 
-/* Returns true if this batch changes something that may let a waiter for the semaphore fit. */
+/* Returns true if one with the same needs, before it, could neither be granted nor reserve. */
+static bool is_passed_over(const struct model *model, unsigned key)
+{
+    const struct model_request *request = &model->requests[key];
+    unsigned hopeless = is_aged(model, request) ? model->walk.hopeless_aged : model->walk.hopeless;
+    for (unsigned other = 0; other < MODEL_KEYS; other++)
+        if ((hopeless >> other & 1) && same_needs(model->requests[other].content, request->content))
+            return true;
+    return false;
+}
+
+/* Returns true if something has changed in this batch for those that wait for the semaphore, or still may. */
 static bool is_changed(const struct model *model, unsigned semaphore)
 {
-    return model->walk.freed[semaphore] || has_due_units(model, semaphore) || model->walk.opened[semaphore] ||
-           model->walk.stirred[semaphore];
+    bool locked = model->batch.locks >> semaphore & 1;
+    return model->walk.changed[semaphore] || (locked && due_units(model, semaphore) > 0);
 }
 
-/* Returns true if this batch has freed, or may free, something that the want may use. */
-static bool can_use_freed(const struct model *model, const struct model_want *want)
+/* The server of a waiter that may fit decides it, if this batch changes something for it. */
+static void call(struct model *model, unsigned key)
 {
-    bool can = want->choice == CHOOSE_LOWEST && model->walk.freed[want->semaphore];
-    can |= model->walk.opened[want->semaphore] || has_due_units(model, want->semaphore);
-    for (uint32_t number = 1; number < 32; number++) {
-        if (!(model->walk.freed_slots[want->semaphore] >> number & 1))
-            continue;
-        can |= number > model->semaphores[want->semaphore].capacity;
-        for (unsigned i = 0; i < want->name_count; i++)
-            can |= want->names[i].number ? want->names[i].number == number
-                                         : model->labels[want->semaphore][number] == want->names[i].label;
-    }
-    return can;
-}
-
-/* One waiter that surely blocks those behind it is enough to make the reservation certain. */
-static void reserve(struct model *model, unsigned key, unsigned semaphore, bool tentative)
-{
-    bool is_first = !model->walk.reserved[semaphore];
-    model->walk.tentative[semaphore] = tentative && (is_first || model->walk.tentative[semaphore]);
-    model->walk.reserved[semaphore] = true;
-    model->walk.settled[semaphore] |= !is_beyond(model, key, semaphore);
-}
-
-/* Reserves the semaphores of a waiter; `step` has those of its wants that matter. */
-void reserve_for(struct model *model, unsigned key, const struct step *step, bool tentative)
-{
-    for (unsigned i = 0; i < step->want_count; i++)
-        if (model->semaphores[step->wants[i].semaphore].capacity == 0)
-            return;
-    for (unsigned i = 0; !step_is_specific(step) && i < step->want_count; i++)
-        if (blocks_others(model, step->wants[i].semaphore, model->requests[key].since))
-            reserve(model, key, step->wants[i].semaphore, tentative);
-}
-
-bool is_reserved(const struct model *model, unsigned semaphore)
-{
-    return model->walk.reserved[semaphore] || (model->walk.put_back_for[semaphore] && !model->walk.walking);
-}
-
-void model_begin_batch(struct model *model, const struct model_batch *batch)
-{
-    model->batch = *batch;
-    model->walk = (struct model_walk){0};
+    unsigned wants = wants_of(model->requests[key].content) & model->batch.known;
     for (unsigned i = 0; i < MODEL_SEMAPHORES; i++)
-        if (batch->beyond[i] < MODEL_KEYS)
-            model->walk.beyond[i] = model->requests[batch->beyond[i]];
-}
-
-bool model_puts_back(struct model *model, const struct step *step, unsigned touched, unsigned overdue,
-                     struct verdict *ret_verdict)
-{
-    bool follows = model->walk.put_back >> step->key & 1;
-    if (step_is_administrative(step) || (!follows && !(touched & ~model->batch.locks) && !overdue))
-        return false;
-    model->walk.overdue |= follows ? 0 : overdue;
-    if (follows)
-        touched = semaphores_of(&model->requests[step->key]);
-    for (unsigned i = 0; i < step->want_count; i++) {
-        bool exists = model->semaphores[step->wants[i].semaphore].exists;
-        touched |= (unsigned)exists << step->wants[i].semaphore;
-        if (step->wait == WAIT_ASK || step->wait == WAIT_LAST)
-            model->walk.put_back_for[step->wants[i].semaphore] = true;
-    }
-    *ret_verdict = (struct verdict){.put_back = true, .needs = touched};
-    model->walk.put_back |= 1U << step->key;
-    return true;
-}
-
-/* Returns true if the waiter can be granted whatever is released, as far as this semaphore is concerned. */
-static bool is_open(const struct model *model, const struct model_want *want)
-{
-    const struct model_semaphore *semaphore = &model->semaphores[want->semaphore];
-    bool too_many = semaphore->kind == KIND_SLOTTED && want->count > 1000;
-    return !semaphore->retired && !semaphore->paused_reason.data && !too_many && want->count <= semaphore->capacity;
+        if ((wants >> i & 1) && is_changed(model, i)) {
+            model->rules.calls++;
+            tell_server(model, key);
+            return;
+        }
+    model->rules.not_called++;
 }
 
 /*
- * Returns true if the want fits once it turns out that the waiters before it that could not be decided take no units
- * and block nobody: what is kept back or tentatively reserved for them is free then.
+ * A waiter that this batch cannot decide, but one with these locks can. `calls`: its server has to run such a batch. If a
+ * semaphore of it is unknown, and can be looked at, then the batch is planned again with it; if not, then nothing is kept
+ * for the waiter.
  */
-static bool may_fit(const struct model *model, const struct model_want *want)
-{
-    unsigned semaphore = want->semaphore;
-    if (is_reserved(model, semaphore) && !model->walk.tentative[semaphore])
-        return false;
-    return missing_without(model, want, all_due(model, due_of(model))) - model->walk.kept[semaphore] <= 0;
-}
-
-static bool all_may_fit(const struct model *model, const struct step *step)
-{
-    for (unsigned i = 0; i < step->want_count; i++)
-        if (!may_fit(model, &step->wants[i]))
-            return false;
-    return true;
-}
-
-/*
- * A waiter that this batch cannot decide: if it may fit, its units are kept back, and its server decides it if the batch
- * changes something for it.
- */
-static void leave_undecided(struct model *model, unsigned key, bool asked_here)
+static void leave_undecided(struct model *model, unsigned key, bool calls, unsigned needs)
 {
     const struct step *step = model->requests[key].content;
-    struct step part = *step; /* the part that is locked */
-    bool freed = !step_is_specific(step);
-    bool changed = false;
-    part.want_count = 0;
-    for (unsigned i = 0; i < step->want_count; i++) {
-        const struct model_want *want = &step->wants[i];
-        if (!(model->batch.locks >> want->semaphore & 1))
-            continue;
-        if (!is_open(model, want))
-            return;
-        part.wants[part.want_count++] = *want;
-        freed |= can_use_freed(model, want);
-        changed |= is_changed(model, want->semaphore);
-    }
-    bool fits = all_may_fit(model, &part);
-    bool has_unlocked = part.want_count < step->want_count; /* it may be paused: then this waiter blocks nobody */
-    if (!step_is_specific(step))
-        reserve_for(model, key, &part, fits || has_unlocked);
-    if (!fits)
+    enum prospect prospect = prospect_of(model, key);
+    if (!goes_on_waiting(model, key))
         return;
-    for (unsigned i = 0; i < part.want_count && !step_is_specific(step); i++) {
-        if (is_beyond(model, key, part.wants[i].semaphore))
-            model->walk.reserved[part.wants[i].semaphore] = true;
-        else
-            model->walk.kept[part.wants[i].semaphore] += part.wants[i].count;
+    if (prospect == NEVER_FITS) {
+        model->rules.aside++;
+        return;
     }
-    if (freed && changed && !asked_here && !(model->walk.put_back >> key & 1))
-        tell_server(model, key);
+    bool lacks_only_kept = prospect == FITS_LATER && may_fit_without_kept(model, key);
+    bool may_fit = prospect == FITS_NOW || lacks_only_kept;
+    bool unknown = !is_known(model, step);
+    model->rules.keeps_behind_kept += lacks_only_kept;
+    model->rules.unknown_at_end += unknown && model->batch.reads_end;
+    if (unknown && !model->batch.reads_end && matters(model, key))
+        model->walk.unknown |= wants_of(step) & ~model->batch.known;
+    if (may_fit && calls)
+        call(model, key);
+    stand(model, key, may_fit && !(unknown && model->batch.reads_end), needs);
 }
 
 /* Answers the asks of a granted request: the first one as new, copies of it as repeated. */
@@ -515,7 +917,7 @@ static void refuse_asks(struct model *model, unsigned key, const struct verdict 
     bool last = false;
     unsigned stay = 0;
     for (unsigned i = 0; i < model->walk.ask_count[key]; i++) {
-        struct model_ask ask = model->walk.asks[key][i];
+        struct model_operation ask = model->walk.asks[key][i];
         *ask.verdict = *found;
         ask.verdict->may_wait = may_wait;
         asks |= ask.step->wait == WAIT_ASK;
@@ -543,36 +945,25 @@ static void refuse_asks(struct model *model, unsigned key, const struct verdict 
     }
 }
 
-/* Returns true if the request waits after this batch, and a client asks for it then. */
-static bool goes_on_waiting(const struct model *model, unsigned key)
-{
-    const struct model_request *request = &model->requests[key];
-    bool has_left = is_ours(model, request) && !(model->batch.here >> key & 1) && model->walk.ask_count[key] == 0 &&
-                    !(model->walk.put_back >> key & 1);
-    return is_waiting(request) && is_alive(model, request->server) && !has_left;
-}
-
-/* A waiter behind the part of a queue that was read is refused as one that stands behind others. */
-static void refuse_beyond(struct model *model, unsigned key)
+/* A waiter that does not fit. If it lacks only what is kept for others, it is decided with more locks. */
+static void refuse_waiter(struct model *model, unsigned key, const struct verdict *found)
 {
     const struct step *step = model->requests[key].content;
-    struct verdict found = {.status = request_possible(model, step)};
-    if (found.status == PERMIT_OK) {
-        found.status = PERMIT_NO_CAPACITY;
-        for (unsigned i = 0; i < step->want_count; i++) {
-            struct verdict one = {0};
-            struct step part = {.wants = {step->wants[i]}, .want_count = 1};
-            bool beyond = is_beyond(model, key, step->wants[i].semaphore);
-            bool short_of =
-                is_reserved(model, step->wants[i].semaphore) || missing_without(model, &part.wants[0], 0) > 0;
-            if (!beyond && !short_of)
-                continue;
-            find_shortage(model, &step->wants[i], &one.shortages[0]);
-            one.shortages[0].behind |= beyond;
-            found.shortages[found.shortage_count++] = one.shortages[0];
-        }
+    bool asked = model->walk.ask_count[key] > 0;
+    bool lacks_only_kept = found->status == PERMIT_NO_CAPACITY && fits_without_kept(model, step);
+    unsigned locks = asked && lacks_only_kept ? locks_for_kept(model, step, model->walk.asks[key][0].widened) : 0;
+    if (locks) {
+        put_back_asks(model, key, locks);
+    } else if (asked) {
+        refuse_asks(model, key, found);
+        mark_changed(model, step); /* it has kept its units until now */
     }
-    refuse_asks(model, key, &found);
+    if (found->status != PERMIT_NO_CAPACITY || !goes_on_waiting(model, key))
+        return;
+    model->rules.keeps_behind_kept += lacks_only_kept;
+    if (lacks_only_kept && !asked)
+        call(model, key);
+    stand(model, key, lacks_only_kept, locks);
 }
 
 static void decide(struct model *model, unsigned key)
@@ -581,44 +972,28 @@ static void decide(struct model *model, unsigned key)
     const struct step *step = request->content;
     struct verdict found = {0};
     unsigned server = request->server;
-    bool asked_here = model->walk.ask_count[key] > 0;
+    bool asked = model->walk.ask_count[key] > 0;
     bool may_grant = now_of(model) >= model->batch.moment.grants_from;
-    unsigned overdue = request_possible(model, step) == PERMIT_OK ? model_overdue(model, step) : 0;
-    bool undecided = may_grant && cannot_be_decided(model, key);
-    if (undecided && asked_here)
-        refuse_beyond(model, key);
-    if (undecided || (!asked_here && overdue)) {
-        if (goes_on_waiting(model, key))
-            leave_undecided(model, key, asked_here);
+    judge(model, request->place, request->entry);
+    if (!model->batch.reads_end && model->batch.has_servers && matters(model, key))
+        read_slots_of(model, step);
+    if (may_grant && cannot_be_decided(model, key)) {
+        assert(!asked);
+        leave_undecided(model, key, !is_awaited(model, key), model->walk.put_back_needs[key]);
         return;
     }
-    if (overdue) {
-        for (unsigned i = 0; i < model->walk.ask_count[key]; i++) {
-            struct model_ask ask = model->walk.asks[key][i];
-            model->walk.put_back &= ~(1U << key); /* each is put back for the same holders */
-            if (!model_puts_back(model, ask.step, semaphores_of(request), overdue, ask.verdict))
-                abort();
-        }
-        model->walk.ask_count[key] = 0;
-        if (goes_on_waiting(model, key))
-            leave_undecided(model, key, true);
+    unsigned touched = request_possible(model, step) == PERMIT_OK ? due_touched(model, step) : 0;
+    if (touched & ~model->batch.locks) {
+        if (asked)
+            put_back_asks(model, key, touched);
+        leave_undecided(model, key, !asked, touched);
         return;
     }
     found.status = try_to_grant(model, step, &found);
-    if (found.status == PERMIT_OK) {
+    if (found.status == PERMIT_OK)
         take_grant(model, key, server);
-        return;
-    }
-    refuse_asks(model, key, &found);
-    if (found.status == PERMIT_NO_CAPACITY && goes_on_waiting(model, key))
-        reserve_for(model, key, step, all_may_fit(model, step));
-    for (unsigned i = 0; asked_here && i < step->want_count; i++) {
-        unsigned semaphore = step->wants[i].semaphore;
-        if (!(model->batch.locks >> semaphore & 1))
-            continue;
-        model->walk.stirred[semaphore] = true;
-        model->walk.opened[semaphore] |= !step_is_specific(step); /* it has kept its units until now */
-    }
+    else
+        refuse_waiter(model, key, &found);
 }
 
 /* Returns the next waiter of the view in the order of places; MODEL_KEYS: none. `done`: a bit per key. */
@@ -635,27 +1010,76 @@ static unsigned next_waiter(const struct model *model, unsigned done)
     return next;
 }
 
+/* Nobody passes the end of the part of a queue that was read, if protected waiters may follow, or any under fifo. */
+static void stand_for_unread(struct model *model)
+{
+    for (unsigned i = 0; i < MODEL_SEMAPHORES; i++) {
+        const struct model_request *end = &model->walk.beyond[i];
+        bool may_be_aged = now_of(model) - end->place >= model_settings.backfill_bound_us;
+        if (model->batch.beyond[i] < MODEL_KEYS && (may_be_aged || model->semaphores[i].queue == QUEUE_FIFO))
+            add_stander(model,
+                        &(struct model_stander){
+                            .place = end->place, .entry = end->entry, .how = MODEL_UNREAD, .semaphores = 1U << i});
+    }
+}
+
+/* More of a queue is read if a unit is left at the end of the part that was read. */
+static void read_on(struct model *model)
+{
+    for (unsigned i = 0; i < MODEL_SEMAPHORES; i++) {
+        const struct model_request *end = &model->walk.beyond[i];
+        bool can = !model->batch.reads_end && (model->batch.may_read_on >> i & 1);
+        if (model->batch.beyond[i] == MODEL_KEYS || !can || is_closed(model, i))
+            continue;
+        judge(model, end->place, end->entry);
+        model->walk.read_more |= (unsigned)leaves_one(model, i) << i;
+    }
+}
+
+void model_begin_batch(struct model *model, const struct model_batch *batch)
+{
+    model->batch = *batch;
+    model->walk = (struct model_walk){0};
+    for (unsigned i = 0; i < MODEL_SEMAPHORES; i++)
+        if (batch->beyond[i] < MODEL_KEYS)
+            model->walk.beyond[i] = model->requests[batch->beyond[i]];
+}
+
+bool model_reads_more(const struct model *model)
+{
+    return model->walk.read_more || model->walk.read_held || model->walk.unknown;
+}
+
+/* Ends what the last walk has found. The acquires that were put back stay. */
+static void begin_walk(struct model *model)
+{
+    struct model_walk *walk = &model->walk;
+    unsigned count = 0;
+    for (unsigned i = 0; i < walk->stander_count; i++)
+        if (walk->standers[i].put_back)
+            walk->standers[count++] = walk->standers[i];
+    walk->stander_count = count;
+    walk->hopeless = walk->hopeless_aged = walk->hopeless_read = 0;
+    walk->walking = true;
+    stand_for_unread(model);
+}
+
 void model_walk(struct model *model)
 {
     unsigned done = 0;
     unsigned key;
-    memset(model->walk.reserved, 0, sizeof model->walk.reserved);
-    memset(model->walk.tentative, 0, sizeof model->walk.tentative);
-    memset(model->walk.settled, 0, sizeof model->walk.settled);
-    memset(model->walk.kept, 0, sizeof model->walk.kept);
-    model->walk.walking = true;
+    bool may_grant = now_of(model) >= model->batch.moment.grants_from;
+    begin_walk(model);
     while ((key = next_waiter(model, done)) < MODEL_KEYS) {
-        bool may_grant = now_of(model) >= model->batch.moment.grants_from;
+        bool asked = model->walk.ask_count[key] > 0;
         done |= 1U << key;
-        if (is_asked(model, key) && (may_grant || model->walk.ask_count[key] > 0))
+        if (!is_asked(model, key) || (!asked && !may_grant))
+            continue;
+        if (!asked && is_passed_over(model, key))
+            model->rules.passed_over++;
+        else
             decide(model, key);
     }
-    for (unsigned i = 0; i < MODEL_SEMAPHORES; i++) {
-        const struct model_want none = {.semaphore = i};
-        bool cut = model->batch.beyond[i] < MODEL_KEYS;
-        if (cut && !model->walk.settled[i] && missing_without(model, &none, all_due(model, due_of(model))) < 0)
-            model->walk.read_more |= 1U << i;
-        model->walk.reserved[i] |= cut; /* the waiters that were not read come first */
-    }
+    read_on(model);
     model->walk.walking = model->walk.again = false;
 }

@@ -52,7 +52,7 @@ int64_t model_in_use(const struct model *model, unsigned semaphore)
     return units;
 }
 
-static bool slot_is_held(const struct model *model, unsigned semaphore, uint32_t number)
+bool slot_is_held(const struct model *model, unsigned semaphore, uint32_t number)
 {
     for (unsigned i = 0; i < MODEL_KEYS; i++)
         for (unsigned j = 0; is_held(&model->requests[i]) && j < model->requests[i].permit_count; j++) {
@@ -165,12 +165,8 @@ static utc_us due_at(utc_us now, int64_t ttl_ms, int64_t grace_ms, int64_t max_h
 
 static void end(struct model *model, struct model_request *request, enum end_reason reason, utc_us now)
 {
-    for (unsigned i = 0; i < request->permit_count; i++) {
-        const struct model_permit *permit = &request->permits[i];
-        model->walk.freed[permit->semaphore] = true;
-        for (unsigned j = 0; j < permit->slot_count; j++)
-            model->walk.freed_slots[permit->semaphore] |= 1U << permit->slots[j] % 32;
-    }
+    for (unsigned i = 0; i < request->permit_count; i++)
+        model->walk.changed[request->permits[i].semaphore] = true;
     model->walk.again = true;
     request->state = REQUEST_RELEASED;
     request->server = 0;
@@ -204,13 +200,13 @@ bool is_specific(const struct model_want *want)
     return want->choice != CHOOSE_LOWEST || want->adjacent;
 }
 
-/* Returns the number of a named slot; 0: it does not exist. */
+/* Returns the number of a named slot; 0: it does not exist, or no label of it was read. */
 static uint32_t number_of(const struct model *model, unsigned semaphore, const struct model_name *name)
 {
     if (name->number)
         return name->number;
     for (uint32_t number = 1; number < MODEL_LABELLED; number++)
-        if (model->labels[semaphore][number] == name->label)
+        if (model->labels[semaphore][number] == name->label && (model->batch.named[semaphore] >> number & 1))
             return number;
     return 0;
 }
@@ -237,17 +233,32 @@ static bool is_held_by(const struct model *model, unsigned keys, unsigned semaph
     return false;
 }
 
+uint64_t listed_slots(const struct model *model, const struct model_want *want)
+{
+    uint64_t listed = 0;
+    for (uint32_t number = 1; number < 64 && number <= model->semaphores[want->semaphore].capacity; number++)
+        listed |= (uint64_t)is_listed(model, want, number) << number;
+    return listed;
+}
+
+/* Returns the slots in service that are free if these requests are ended. */
+static uint64_t free_slots(const struct model *model, unsigned semaphore, unsigned ended)
+{
+    uint64_t free = 0;
+    for (uint32_t number = 1; number < 64 && number <= model->semaphores[semaphore].capacity; number++)
+        if (!slot_is_held(model, semaphore, number) || is_held_by(model, ended, semaphore, number))
+            free |= 1ULL << number;
+    return free;
+}
+
 /*
- * Returns, as a bit per number, the slots of the list that are free if these requests are ended, or the lowest run of
- * them.
+ * Returns the slots that a want for certain slots may take if these requests are ended: free ones of its list that those
+ * before it have not taken; of adjacent ones the lowest run.
  */
 static uint64_t usable(const struct model *model, const struct model_want *want, unsigned ended)
 {
-    uint64_t free = 0;
-    for (uint32_t number = 1; number < 64 && number <= model->semaphores[want->semaphore].capacity; number++)
-        if (is_listed(model, want, number) &&
-            (!slot_is_held(model, want->semaphore, number) || is_held_by(model, ended, want->semaphore, number)))
-            free |= 1ULL << number;
+    uint64_t free = free_slots(model, want->semaphore, ended) & listed_slots(model, want) &
+                    ~taken_before(model, want->semaphore).slots;
     if (!want->adjacent || want->count >= 64)
         return want->adjacent ? 0 : free;
     uint64_t run = (1ULL << want->count) - 1;
@@ -319,11 +330,40 @@ static void find_taken(const struct model *model, const struct model_want *want,
 
 /* ---- free units ---- */
 
-/* Returns the units of a want that are missing if these requests (a bit per key) are ended. */
+static unsigned all_due(const struct model *model, utc_us now);
+
+int64_t due_units(const struct model *model, unsigned semaphore)
+{
+    int64_t units = 0;
+    unsigned due = all_due(model, now_of(model));
+    for (unsigned key = 0; key < MODEL_KEYS; key++)
+        for (unsigned i = 0; (due >> key & 1) && i < model->requests[key].permit_count; i++)
+            if (model->requests[key].permits[i].semaphore == semaphore)
+                units += model->requests[key].permits[i].count;
+    return units;
+}
+
+int64_t confirmed_units(const struct model *model, unsigned semaphore)
+{
+    int64_t units = 0;
+    for (unsigned key = 0; key < MODEL_KEYS; key++)
+        for (unsigned i = 0; is_held(&model->requests[key]) && i < model->requests[key].permit_count; i++)
+            if (model->requests[key].permits[i].semaphore == semaphore && model->requests[key].confirmed_at != NEVER)
+                units += model->requests[key].permits[i].count;
+    return units;
+}
+
+/*
+ * Returns the units of a want that are missing if these requests (a bit per key) are ended: what those before it have taken
+ * is not free for it, certain slots only as far as they are free.
+ */
 int64_t missing_without(const struct model *model, const struct model_want *want, unsigned ended)
 {
-    int64_t missing = want->count + model_in_use(model, want->semaphore) + model->walk.kept[want->semaphore] -
-                      model->semaphores[want->semaphore].capacity;
+    struct model_taken_before taken = taken_before(model, want->semaphore);
+    int64_t missing =
+        want->count + model_in_use(model, want->semaphore) + taken.units - model->semaphores[want->semaphore].capacity;
+    if (taken.slots)
+        missing += count_bits(taken.slots & free_slots(model, want->semaphore, ended));
     for (unsigned key = 0; key < MODEL_KEYS; key++)
         for (unsigned i = 0; (ended >> key & 1) && i < model->requests[key].permit_count; i++)
             if (model->requests[key].permits[i].semaphore == want->semaphore)
@@ -349,6 +389,11 @@ static int64_t slots_missing(const struct model *model, const struct model_want 
     return missing;
 }
 
+int64_t slots_missing_now(const struct model *model, const struct model_want *want)
+{
+    return slots_missing(model, want, 0, 0);
+}
+
 static bool any_is_missing(const struct model *model, const struct step *step, unsigned ended, unsigned due)
 {
     for (unsigned i = 0; i < step->want_count; i++)
@@ -359,14 +404,15 @@ static bool any_is_missing(const struct model *model, const struct step *step, u
 
 /*
  * For specific slots a holder of one of them helps. If more units are missing than these free (held slots above a
- * lowered capacity count as used), any holder helps.
+ * lowered capacity count as used), any holder helps whose units those before have not taken.
  */
 static bool helps_want(const struct model *model, const struct model_want *want, unsigned key, unsigned ended,
                        unsigned due)
 {
     int64_t slots = slots_missing(model, want, ended, due);
-    if (missing_without(model, want, ended) > slots)
-        return holds(&model->requests[key], want->semaphore);
+    int64_t missing = missing_without(model, want, ended);
+    if (missing > slots && missing_without(model, want, ended | 1U << key) < missing)
+        return true;
     uint64_t sought = usable(model, want, want->adjacent ? due : ~0U);
     for (uint32_t number = 1; slots > 0 && number < 64; number++)
         if ((sought >> number & 1) && is_held_by(model, 1U << key, want->semaphore, number))
@@ -389,7 +435,7 @@ static bool due_longer(const struct model_request *a, const struct model_request
 }
 
 /* Returns a bit per key. */
-unsigned all_due(const struct model *model, utc_us now)
+static unsigned all_due(const struct model *model, utc_us now)
 {
     unsigned due = 0;
     for (unsigned key = 0; key < MODEL_KEYS; key++)
@@ -420,7 +466,7 @@ static unsigned due_in_the_way(const struct model *model, const struct step *ste
 {
     unsigned ended = 0;
     for (unsigned i = 0; i < step->want_count; i++)
-        if (is_reserved(model, step->wants[i].semaphore))
+        if (taken_before(model, step->wants[i].semaphore).fifo != MODEL_OPEN)
             return 0;
     while (any_is_missing(model, step, ended, all_due(model, now))) {
         unsigned key = longest_due(model, step, now, ended);
@@ -495,7 +541,7 @@ static void acquire_again(struct model *model, const struct step *step, utc_us n
 }
 
 /* Checks one want on its own. */
-static enum permit_status want_possible(const struct model *model, const struct model_want *want)
+enum permit_status want_possible(const struct model *model, const struct model_want *want)
 {
     const struct model_semaphore *semaphore = &model->semaphores[want->semaphore];
     if (!semaphore->exists || semaphore->retired)
@@ -510,40 +556,48 @@ static enum permit_status want_possible(const struct model *model, const struct 
     return names ? names_possible(model, want) : PERMIT_OK;
 }
 
-bool is_short_of(const struct model *model, const struct model_want *want)
+static bool is_short_of(const struct model *model, const struct model_want *want)
 {
-    return is_reserved(model, want->semaphore) || missing_without(model, want, 0) > 0 ||
+    return taken_before(model, want->semaphore).fifo != MODEL_OPEN || missing_without(model, want, 0) > 0 ||
            slots_missing(model, want, 0, 0) > 0;
 }
 
-void find_shortage(const struct model *model, const struct model_want *want, struct model_shortage *ret_shortage)
+/* Behind: those before it have taken something of what is free. */
+static void find_shortage(struct model *model, const struct model_want *want, struct model_shortage *ret_shortage)
 {
+    struct model_taken_before taken = taken_before(model, want->semaphore);
     struct model_shortage shortage = {
         .semaphore = want->semaphore,
         .capacity = model->semaphores[want->semaphore].capacity,
         .in_use = model_in_use(model, want->semaphore),
         .requested = want->count,
     };
-    bool kept = model->walk.kept[want->semaphore] > 0 && shortage.in_use + shortage.requested <= shortage.capacity;
-    shortage.behind = kept || is_reserved(model, want->semaphore);
+    bool slots = (taken.slots & free_slots(model, want->semaphore, 0)) != 0;
+    shortage.behind = taken.fifo != MODEL_OPEN || taken.units > 0 || slots;
+    model->rules.shut += taken.fifo != MODEL_OPEN && model->semaphores[want->semaphore].queue == QUEUE_FIFO;
+    model->rules.shut_unread += taken.fifo != MODEL_OPEN && model->semaphores[want->semaphore].queue != QUEUE_FIFO;
+    model->rules.behind_slots += slots;
+    model->rules.behind_reserved += taken.reserved > 0 && shortage.in_use + shortage.requested <= shortage.capacity;
     find_taken(model, want, &shortage);
     *ret_shortage = shortage;
 }
 
-static void find_shortages(const struct model *model, const struct step *step, struct verdict *verdict)
+static void find_shortages(struct model *model, const struct step *step, struct verdict *verdict)
 {
     for (unsigned i = 0; i < step->want_count; i++)
         if (is_short_of(model, &step->wants[i]))
             find_shortage(model, &step->wants[i], &verdict->shortages[verdict->shortage_count++]);
 }
 
-/* A count gets the lowest free slots of those meant, with their current labels. */
+/* A count gets the lowest free slots of those meant that are not taken, with their current labels. */
 static void give_slots(const struct model *model, const struct model_want *want, struct model_permit *permit)
 {
     uint64_t meant = is_specific(want) ? usable(model, want, 0) : 0;
+    uint64_t taken = taken_before(model, want->semaphore).slots;
     for (uint32_t number = 1; permit->slot_count < permit->count; number++) {
         assert(number <= model->semaphores[permit->semaphore].capacity);
-        if (is_specific(want) ? !(meant >> number & 1) : slot_is_held(model, permit->semaphore, number))
+        bool is_taken = slot_is_held(model, permit->semaphore, number) || (number < 64 && (taken >> number & 1));
+        if (is_specific(want) ? !(meant >> number & 1) : is_taken)
             continue;
         permit->labels[permit->slot_count] = number < MODEL_LABELLED ? model->labels[permit->semaphore][number] : 0;
         permit->slots[permit->slot_count++] = number;
@@ -637,6 +691,16 @@ unsigned model_overdue(const struct model *model, const struct step *step)
     return overdue;
 }
 
+bool would_fit(const struct model *model, const struct step *step)
+{
+    unsigned due = all_due(model, now_of(model));
+    unsigned ended = due_in_the_way(model, step, now_of(model));
+    for (unsigned i = 0; i < step->want_count; i++)
+        if (taken_before(model, step->wants[i].semaphore).fifo != MODEL_OPEN)
+            return false;
+    return !any_is_missing(model, step, ended, due);
+}
+
 enum permit_status try_to_grant(struct model *model, const struct step *step, struct verdict *verdict)
 {
     utc_us now = now_of(model);
@@ -652,16 +716,20 @@ enum permit_status try_to_grant(struct model *model, const struct step *step, st
     find_shortages(model, step, verdict);
     if (verdict->shortage_count > 0)
         return PERMIT_NO_CAPACITY;
+    for (unsigned i = 0; i < step->want_count; i++)
+        model->rules.granted_beside += taken_before(model, step->wants[i].semaphore).reserved > 0;
     grant(model, step, verdict);
     return PERMIT_OK;
 }
 
 /*
  * A request may wait for temporary conditions: lack of free units, a closed semaphore, a pause, the hold after a
- * failover.
+ * failover. One that lacks only what is kept for others is put back, once.
  */
-static void acquire(struct model *model, const struct step *step, struct verdict *verdict)
+static void acquire(struct model *model, const struct model_operation *operation)
 {
+    const struct step *step = operation->step;
+    struct verdict *verdict = operation->verdict;
     if (model->requests[step->key].exists) {
         acquire_again(model, step, now_of(model), verdict);
         return;
@@ -670,11 +738,18 @@ static void acquire(struct model *model, const struct step *step, struct verdict
         verdict->status = PERMIT_NO_CAPACITY;
         return;
     }
+    judge_new(model, operation);
     verdict->status = priority_is_allowed(model, step) ? try_to_grant(model, step, verdict) : PERMIT_INVALID;
+    for (unsigned key = 0; key < MODEL_KEYS && verdict->created; key++)
+        model->rules.before_others += is_waiting(&model->requests[key]) &&
+                                      (semaphores_of(&model->requests[key]) & wants_of(step)) &&
+                                      model->requests[key].place > model->walk.place;
+    if (verdict->status == PERMIT_NO_CAPACITY && puts_back_for_kept(model, operation))
+        return;
     verdict->may_wait =
         verdict->status == PERMIT_PAUSED || verdict->status == PERMIT_BUSY || verdict->status == PERMIT_NO_CAPACITY;
     if (verdict->may_wait && step->wait == WAIT_ASK)
-        enter(model, step, 0, 0, verdict);
+        enter(model, operation);
 }
 
 /* ---- release and expire ---- */
@@ -862,24 +937,30 @@ static void confirm(struct model *model, const struct step *step, struct verdict
 
 /* ---- locks ---- */
 
-static unsigned acquire_touches(const struct model *model, const struct step *step)
+static unsigned acquire_touches(struct model *model, const struct model_operation *operation)
 {
+    const struct step *step = operation->step;
     const struct model_request *request = &model->requests[step->key];
     bool reused = request->exists && request->content && !same_content(request->content, step);
     if (step->wait == WAIT_GONE && (reused || !is_waiting(request)))
         return 0;
     if (is_waiting(request))
         return !reused || gives_way(model, request) ? semaphores_of(request) : 0;
-    return request->exists && !reused ? semaphores_of(request) : 0;
+    if (request->exists)
+        return reused ? 0 : semaphores_of(request);
+    bool possible = priority_is_allowed(model, step) && request_possible(model, step) == PERMIT_OK;
+    judge_new(model, operation);
+    return possible ? due_touched(model, step) : 0;
 }
 
-unsigned model_touches(const struct model *model, const struct step *step)
+unsigned model_touches(struct model *model, const struct model_operation *operation)
 {
+    const struct step *step = operation->step;
     const struct model_request *request = &model->requests[step->key];
     if (step_is_administrative(step))
         return 0;
     if (step->kind == OP_ACQUIRE)
-        return acquire_touches(model, step);
+        return acquire_touches(model, operation);
     if ((step->kind == OP_RENEW || step->kind == OP_CONFIRM) && is_waiting(request))
         return 0; /* it holds nothing */
     if (step->kind == OP_EXPIRE && !expires(request, step, due_of(model)) && !expires_place(model, step))
@@ -915,11 +996,13 @@ static struct model_semaphore created_semaphore(const struct model_semaphore *ol
                                    : KIND_SLOTTED,
         .queue = QUEUE_BACKFILL,
         .next_token = old->exists ? old->next_token : 1,
+        .entry = old->entry,
         .config_version = old->config_version,
         .default_ttl_ms = DEFAULT_TTL_MS,
         .max_ttl_ms = -1,
         .max_waiters = -1,
         .max_priority = PRIORITY_MAX,
+        .priority_step_ms = PRIORITY_STEP_MS,
         .max_hold_ms = DEFAULT_MAX_HOLD_MS,
     };
     /* A max_ttl below the default of 10 minutes lowers default_ttl too if none is given. */
@@ -938,6 +1021,7 @@ static void take_members(struct model_semaphore *semaphore, const struct semapho
     semaphore->max_hold_ms = change->has_max_hold ? change->max_hold_ms : semaphore->max_hold_ms;
     semaphore->max_waiters = change->has_max_waiters ? change->max_waiters : semaphore->max_waiters;
     semaphore->max_priority = change->has_max_priority ? change->max_priority : semaphore->max_priority;
+    semaphore->priority_step_ms = change->has_priority_step ? change->priority_step_ms : semaphore->priority_step_ms;
     semaphore->note = change->has_note ? change->note : semaphore->note;
 }
 
@@ -954,10 +1038,10 @@ static bool makes_sense(const struct model_semaphore *semaphore, const struct se
  * An event has actor, action, time, old and new value and reason: one for each setting that changes. The note is free
  * text and not recorded.
  */
-static void print_setting(int64_t number, char text[MODEL_EVENT_TEXT])
+static void print_setting(int64_t number, const char *none, char text[MODEL_EVENT_TEXT])
 {
     if (number == -1)
-        snprintf(text, MODEL_EVENT_TEXT, "none");
+        snprintf(text, MODEL_EVENT_TEXT, "%s", none);
     else
         snprintf(text, MODEL_EVENT_TEXT, "%lld", (long long)number);
 }
@@ -967,8 +1051,9 @@ static void record_number(const struct model *model, struct verdict *verdict, un
 {
     char before[MODEL_EVENT_TEXT];
     char after[MODEL_EVENT_TEXT];
-    print_setting(from, before);
-    print_setting(to, after);
+    const char *none = strcmp(what, "priority_step_ms") == 0 ? "strict" : "none";
+    print_setting(from, none, before);
+    print_setting(to, none, after);
     if (from != to)
         add_event(model, verdict, semaphore, what, before, after, (struct bytes){0});
 }
@@ -978,7 +1063,7 @@ static void record_put(const struct model *model, const struct model_semaphore *
 {
     const struct model_semaphore *after = &model->semaphores[index];
     char capacity[MODEL_EVENT_TEXT];
-    print_setting(after->capacity, capacity);
+    print_setting(after->capacity, "", capacity);
     if (verdict->created) {
         add_event(model, verdict, index, before->exists ? "revived" : "created", "", capacity, (struct bytes){0});
         return;
@@ -993,6 +1078,7 @@ static void record_put(const struct model *model, const struct model_semaphore *
                   after->queue == QUEUE_FIFO ? "fifo" : "backfill", (struct bytes){0});
     record_number(model, verdict, index, "max_waiters", before->max_waiters, after->max_waiters);
     record_number(model, verdict, index, "max_priority", before->max_priority, after->max_priority);
+    record_number(model, verdict, index, "priority_step_ms", before->priority_step_ms, after->priority_step_ms);
 }
 
 static bool label_is_free(const struct model *model, unsigned index, int64_t capacity, const struct step *step,
@@ -1059,7 +1145,8 @@ static bool is_as_before(const struct model_semaphore *a, const struct model_sem
     return a->capacity == b->capacity && a->queue == b->queue && a->default_ttl_ms == b->default_ttl_ms &&
            a->max_ttl_ms == b->max_ttl_ms && a->grace_ms == b->grace_ms && a->max_hold_ms == b->max_hold_ms &&
            a->max_waiters == b->max_waiters && a->max_priority == b->max_priority &&
-           (a->note.data != NULL) == (b->note.data != NULL) && bytes_equal(a->note, b->note);
+           a->priority_step_ms == b->priority_step_ms && (a->note.data != NULL) == (b->note.data != NULL) &&
+           bytes_equal(a->note, b->note);
 }
 
 /* Open: the conditions are checked before the content. */
@@ -1084,6 +1171,8 @@ static void put(struct model *model, const struct step *step, struct verdict *ve
     if (verdict->status != PERMIT_OK)
         return;
     struct model_semaphore before = *semaphore;
+    if (!changed.entry)
+        changed.entry = ++model->entries;
     *semaphore = changed;
     verdict->created = !in_service;
     record_put(model, &before, step->semaphore, verdict);
@@ -1150,11 +1239,13 @@ static void retire(struct model *model, const struct step *step, struct verdict 
     answer_semaphore(model, step->semaphore, verdict);
 }
 
-void model_do(struct model *model, const struct step *step, struct verdict *ret_verdict)
+void model_do(struct model *model, const struct model_operation *operation)
 {
+    const struct step *step = operation->step;
+    struct verdict *ret_verdict = operation->verdict;
     memset(ret_verdict, 0, sizeof *ret_verdict);
     switch (step->kind) {
-    case OP_ACQUIRE: acquire(model, step, ret_verdict); break;
+    case OP_ACQUIRE: acquire(model, operation); break;
     case OP_RELEASE: release(model, step, ret_verdict); break;
     case OP_RENEW: renew(model, step, ret_verdict); break;
     case OP_CONFIRM: confirm(model, step, ret_verdict); break;

@@ -157,8 +157,7 @@ static bool read_slots(const struct rows *rows, unsigned index, int64_t wanted, 
     return slots.numbers != NULL;
 }
 
-/* Returns the holder of the permit with this token; MODEL_KEYS: none. */
-static unsigned holder_of(const struct rows *rows, unsigned index, uint64_t token)
+unsigned rows_holder_of(const struct rows *rows, unsigned index, uint64_t token)
 {
     for (unsigned key = 0; key < MODEL_KEYS; key++)
         for (size_t i = 0; token && rows->requests[key].id && i < rows->requests[key].permit_count; i++)
@@ -175,19 +174,20 @@ static bool is_named(const struct rows_read *read, unsigned index, uint32_t numb
         if (name->number ? name->number == number : name->label == label)
             return true;
     }
-    return read->all_slots;
+    return read->all_slots || (read->with_holders >> index & 1);
 }
 
 /* Reads the named slots in any state, with their holders. */
 static bool read_named(const struct rows *rows, const struct rows_read *read, unsigned index, struct arena *arena,
                        struct named_slots *ret_named)
 {
-    struct named_slots named = {arena_array(arena, rows->slot_rows[index] + 1U, sizeof *named.rows), 0};
+    struct named_slots named = {.rows = arena_array(arena, rows->slot_rows[index] + 1U, sizeof *named.rows),
+                                .has_holders = read->with_holders >> index & 1};
     for (uint32_t number = 1; named.rows && number < rows->slot_rows[index]; number++) {
         const struct model_slot *row = &rows->slots[index][number];
         if (!row->exists || !is_named(read, index, number, row->label))
             continue;
-        unsigned key = holder_of(rows, index, row->permit_id);
+        unsigned key = rows_holder_of(rows, index, row->permit_id);
         const struct request *holder = key < MODEL_KEYS ? &rows->requests[key] : NULL;
         named.rows[named.count++] =
             (struct slot_row){.number = number,
@@ -197,7 +197,8 @@ static bool read_named(const struct rows *rows, const struct rows_read *read, un
                               .holder = holder ? holder->external_id : (struct bytes){0},
                               .due_at = holder ? holder->due_at : NEVER,
                               .grace_ms = holder && !holder->server_id ? holder->grace_ms : 0,
-                              .without_ttl = holder && !holder->server_id && holder->ttl_ms == TTL_NONE};
+                              .without_ttl = holder && !holder->server_id && holder->ttl_ms == TTL_NONE,
+                              .confirmed = holder && holder->confirmed_at != NEVER};
     }
     *ret_named = named;
     return named.rows != NULL;
@@ -216,7 +217,7 @@ bool rows_read_slots(const struct rows *rows, const struct rows_read *read, unsi
     if (rows->semaphores[index].kind == KIND_SLOTTED && read->slots_wanted[index] > 0 &&
         !read_slots(rows, index, read->slots_wanted[index], arena, &view->free_slots[at]))
         return false;
-    return !(read->name_count[index] || read->all_slots) ||
+    return !(read->name_count[index] || read->all_slots || (read->with_holders >> index & 1)) ||
            read_named(rows, read, index, arena, &view->named_slots[at]);
 }
 
@@ -268,6 +269,8 @@ bool rows_read_requests(const struct rows *rows, const struct rows_read *read, u
         request->here = request->waits_here = request->state == REQUEST_WAITING && (read->here >> key & 1);
         if (request->here)
             request->here_nonce = nonce_text(read->here_nonce[key]);
+        request->asks_later = request->state == REQUEST_WAITING && request->server_id == read->moment.server &&
+                              request->server_id && (read->later >> key & 1);
         if (request->wanted.data &&
             wants_decode(request->wanted, arena, &request->ttl, &request->wants, &request->want_count) != PERMIT_OK)
             return false;
@@ -394,6 +397,13 @@ uint64_t view_checksum(const struct view *view)
         sum = mix(sum, view->free_slots[i].numbers, view->free_slots[i].count * sizeof(uint32_t));
         sum = mix(sum, view->named_slots[i].rows, view->named_slots[i].count * sizeof(struct slot_row));
     }
+    for (size_t i = 0; view->queues && i < view->semaphore_count; i++)
+        sum = mix(sum, &view->queues[i], sizeof view->queues[i]);
+    for (size_t i = 0; i < view->glimpse_count; i++) {
+        const struct glimpse *glimpse = &view->glimpses[i];
+        sum = mix(mix(sum, glimpse, sizeof *glimpse), glimpse->watchers,
+                  glimpse->watcher_count * sizeof *glimpse->watchers);
+    }
     for (size_t i = 0; i < view->request_count; i++)
         sum = mix(sum, view->requests[i].wants, view->requests[i].want_count * sizeof(struct want));
     for (size_t i = 0; i < view->request_count; i++)
@@ -413,6 +423,7 @@ uint64_t view_checksum(const struct view *view)
 static void write_usage(struct semaphore *row, const struct semaphore *image)
 {
     row->in_use = image->in_use;
+    row->confirmed = image->confirmed;
     row->next_permit_id = image->next_permit_id;
     row->next_due_at = image->next_due_at;
     row->first_free = image->first_free;
@@ -431,6 +442,7 @@ static void write_settings(struct semaphore *row, const struct semaphore *image)
     row->max_hold_ms = image->max_hold_ms;
     row->max_waiters = image->max_waiters;
     row->max_priority = image->max_priority;
+    row->priority_step_ms = image->priority_step_ms;
     row->paused_reason = image->paused_reason;
     row->note = image->note;
     row->retired_at = image->retired_at;
@@ -443,7 +455,8 @@ static bool semaphores_equal(const struct semaphore *a, const struct semaphore *
            a->version == b->version && a->config_version == b->config_version && a->next_due_at == b->next_due_at &&
            a->first_free == b->first_free && a->default_ttl_ms == b->default_ttl_ms && a->max_ttl_ms == b->max_ttl_ms &&
            a->grace_ms == b->grace_ms && a->max_hold_ms == b->max_hold_ms && a->max_waiters == b->max_waiters &&
-           a->max_priority == b->max_priority && a->waiting == b->waiting && bytes_equal(a->note, b->note) &&
+           a->max_priority == b->max_priority && a->priority_step_ms == b->priority_step_ms &&
+           a->confirmed == b->confirmed && a->waiting == b->waiting && bytes_equal(a->note, b->note) &&
            bytes_equal(a->paused_reason, b->paused_reason) && !a->paused_reason.data == !b->paused_reason.data &&
            a->retired_at == b->retired_at;
 }
@@ -769,6 +782,7 @@ static bool write_labels(struct rows *rows, const struct changes *changes)
 
 struct usage {
     int64_t units;
+    int64_t confirmed;
     uint32_t slots;
     utc_us due_at;
 };
@@ -789,6 +803,7 @@ static bool add_permit(struct rows *rows, unsigned key, const struct permit *per
                  U(rows->slots[index][number].permit_id), U(permit->token), key_name(key).data);
     }
     usage->units += permit->count;
+    usage->confirmed += rows->requests[key].confirmed_at != NEVER ? permit->count : 0;
     usage->slots += permit->slots.count;
     usage->due_at = min_i64(usage->due_at, rows->requests[key].due_at);
     return true;
@@ -830,6 +845,9 @@ static bool check_semaphore(struct rows *rows, unsigned index)
                 return false;
     if (usage.units != row->in_use)
         FAIL("%c: in_use %lld, held %lld", 'a' + (int)index, (long long)row->in_use, (long long)usage.units);
+    if (usage.confirmed != row->confirmed)
+        FAIL("%c: confirmed %lld, held for ever %lld", 'a' + (int)index, (long long)row->confirmed,
+             (long long)usage.confirmed);
     if (row->next_due_at > usage.due_at)
         FAIL("%c: next_due_at %lld is after %lld", 'a' + (int)index, (long long)row->next_due_at,
              (long long)usage.due_at);

@@ -25,12 +25,11 @@ struct batch {
     struct plan_settings settings;
     unsigned order[MODEL_STEPS]; /* the operations in the order of decision */
     unsigned decided;
-    bool has_servers;
     unsigned waiters; /* a bit per waiting key that was read */
-    unsigned beyond[MODEL_SEMAPHORES];
     unsigned locked;
-    unsigned read_more; /* semaphores of which the plan would read more waiters */
-    unsigned searched;  /* a bit per semaphore with all its due holders read */
+    unsigned searched;                         /* a bit per semaphore with all its due holders read */
+    struct queue_read reads[MODEL_SEMAPHORES]; /* the parts of queues that are read */
+    size_t read_count;
 };
 
 #define FAIL(run, ...) return buf_printf(&(run)->rows.problem, __VA_ARGS__), false
@@ -40,22 +39,33 @@ void run_init(struct run *run)
     memset(run, 0, sizeof *run);
     rows_init(&run->rows);
     arena_init(&run->arena, 65536, 1 << 26);
+    run->undecided = calloc(1, sizeof *run->undecided);
+    if (!run->undecided)
+        abort();
 }
 
 void run_release(struct run *run)
 {
     rows_release(&run->rows);
     arena_release(&run->arena);
+    free(run->undecided);
 }
 
 static void run_clear(struct run *run, const struct script *script)
 {
     rows_clear(&run->rows);
+    struct model_rules rules = run->model.rules;
     memset(&run->model, 0, sizeof run->model);
+    run->model.rules = rules;
     memset(run->put_backs, 0, sizeof run->put_backs);
     memset(run->ended, 0, sizeof run->ended);
     memset(run->known, 0, sizeof run->known);
-    run->script = script;
+    run->script.count = script->count;
+    run->script.max_waiters = script->max_waiters;
+    run->script.queue_cut = script->queue_cut;
+    run->script.rounds = script->rounds;
+    memcpy(run->script.steps, script->steps, script->count * sizeof *script->steps);
+    run->settling = false;
     run->decided_count = run->batches = 0;
     run->reclaims = 0;
     run->granted_here = run->granted_elsewhere = run->called = run->told = 0;
@@ -138,7 +148,7 @@ static const struct semaphore_change *make_change(const struct step *step, struc
 
 static void make_operation(const struct run *run, unsigned index, struct batch *batch)
 {
-    const struct step *step = &run->script->steps[batch->arrivals[index].step];
+    const struct step *step = &run->script.steps[batch->arrivals[index].step];
     const struct known *known = known_of(run, step);
     struct operation *operation = &batch->operations[index];
     struct want *wants = batch->wants[index];
@@ -161,6 +171,7 @@ static void make_operation(const struct run *run, unsigned index, struct batch *
     operation->priority = step->priority;
     operation->wait = step->wait;
     operation->wait_us = step->wait_us;
+    operation->widened = step->kind == OP_ACQUIRE && run->put_backs[batch->arrivals[index].step] > 0;
     operation->entered = step->kind == OP_ACQUIRE && known;
     operation->place = operation->entered ? known->place : 0;
     operation->since = operation->entered ? known->since : 0;
@@ -195,14 +206,14 @@ static void batch_read(const struct run *run, const struct batch *batch, struct 
     struct rows_read *read = ret_read;
     memset(read, 0, sizeof *read);
     read->moment = batch->moment;
-    read->queue_cut = run->script->queue_cut;
+    read->queue_cut = run->script.queue_cut;
     for (unsigned key = 0; key < MODEL_KEYS; key++) {
         const struct known *known = &run->known[batch->moment.server][key];
         read->here |= (unsigned)known->here << key;
         read->here_nonce[key] = known->nonce;
     }
     for (unsigned i = 0; i < batch->count; i++) {
-        const struct step *step = &run->script->steps[batch->arrivals[i].step];
+        const struct step *step = &run->script.steps[batch->arrivals[i].step];
         read->locks |= batch->arrivals[i].locks;
         if (!step_is_administrative(step))
             read->keys |= 1U << step->key;
@@ -212,7 +223,7 @@ static void batch_read(const struct run *run, const struct batch *batch, struct 
         if (step->due_cut && (!read->due_cut || step->due_cut < read->due_cut))
             read->due_cut = step->due_cut;
         read->walks_due |= step->walks_due;
-        read->locked_rows |= step->locked_rows;
+        read->later |= step->later;
         for (unsigned j = 0; step->kind == OP_ACQUIRE && j < step->want_count; j++)
             read_want(&step->wants[j], step->extra_slots, read);
     }
@@ -221,10 +232,10 @@ static void batch_read(const struct run *run, const struct batch *batch, struct 
 /* Returns the rank of an operation now: it is never decided before an earlier one on its key. */
 static int rank_of(const struct run *run, const struct batch *batch, unsigned index)
 {
-    const struct step *step = &run->script->steps[batch->arrivals[index].step];
+    const struct step *step = &run->script.steps[batch->arrivals[index].step];
     int rank = step_rank(run, step);
     for (unsigned i = 0; i < index && !step_is_administrative(step); i++)
-        if (run->script->steps[batch->arrivals[i].step].key == step->key && batch->ranks[i] > rank)
+        if (run->script.steps[batch->arrivals[i].step].key == step->key && batch->ranks[i] > rank)
             rank = batch->ranks[i];
     return rank == RANK_ASK && step->kind != OP_ACQUIRE ? RANK_REST : rank;
 }
@@ -285,6 +296,7 @@ static void verdict_add_semaphore(const struct semaphore *semaphore, struct verd
         .max_hold_ms = semaphore->max_hold_ms,
         .max_waiters = semaphore->max_waiters,
         .max_priority = semaphore->max_priority,
+        .priority_step_ms = semaphore->priority_step_ms,
         .note = semaphore->note,
         .paused_reason = semaphore->paused_reason,
     };
@@ -408,6 +420,7 @@ static bool settings_equal(const struct model_semaphore *expected, const struct 
     DIFFERS(max_hold_ms, "%ld");
     DIFFERS(max_waiters, "%ld");
     DIFFERS(max_priority, "%ld");
+    DIFFERS(priority_step_ms, "%ld");
     if (!bytes_equal(expected->note, got->note))
         return buf_append_text(problem, "note differs"), false;
     if (!expected->paused_reason.data != !got->paused_reason.data ||
@@ -466,7 +479,7 @@ bool verdict_equal(const struct verdict *expected, const struct verdict *got, st
 static void name_step(struct run *run, const struct batch *batch, unsigned index)
 {
     buf_printf(&run->rows.problem, "step %u, ", batch->arrivals[index].step);
-    step_print(&run->script->steps[batch->arrivals[index].step], &run->rows.problem);
+    step_print(&run->script.steps[batch->arrivals[index].step], &run->rows.problem);
 }
 
 static unsigned needs_of(const struct run *run, const struct outcome *outcome)
@@ -513,8 +526,9 @@ static bool compare_put_back(struct run *run, const struct batch *batch, const s
     const struct outcome *outcome = &plan->outcomes[index];
     const struct verdict *verdict = &run->verdicts[batch->arrivals[index].step];
     if (outcome->put_back != verdict->put_back)
-        FAIL(run, "put back: %d, expected %d, with %02x of %02x", outcome->put_back, verdict->put_back, verdict->needs,
-             batch->locked);
+        FAIL(run, "put back: %d (%s), expected %d (%s), with %02x of %02x", outcome->put_back,
+             permit_status_word(outcome->status), verdict->put_back, permit_status_word(verdict->status),
+             verdict->needs, batch->locked);
     if (!outcome->put_back)
         return true;
     for (size_t i = 0; i < outcome->need_count; i++)
@@ -579,7 +593,7 @@ static bool compare_outcome(struct run *run, const struct batch *batch, const st
                             size_t *event_at)
 {
     unsigned at = batch->arrivals[index].step;
-    const struct step *step = &run->script->steps[at];
+    const struct step *step = &run->script.steps[at];
     const struct outcome *outcome = &plan->outcomes[index];
     struct verdict got;
     verdict_of(run, outcome, &got);
@@ -656,7 +670,7 @@ static void collect_queue(struct run *run, const struct batch *batch, const stru
 {
     for (unsigned i = 0; i < batch->count; i++) {
         const struct outcome *outcome = &plan->outcomes[i];
-        const struct step *step = &run->script->steps[batch->arrivals[i].step];
+        const struct step *step = &run->script.steps[batch->arrivals[i].step];
         struct arrival arrival = batch->arrivals[i];
         if (outcome->put_back) {
             arrival.locks |= needs_of(run, outcome) | (step->kind == OP_ACQUIRE ? locks_of_overdue(run, plan) : 0);
@@ -676,46 +690,52 @@ static void collect_queue(struct run *run, const struct batch *batch, const stru
         run->known[batch->moment.server][key_index(plan->granted[i].request->external_id)].here = false;
 }
 
+static struct model_operation model_operation(struct run *run, const struct batch *batch, unsigned index)
+{
+    unsigned at = batch->arrivals[index].step;
+    const struct operation *operation = &batch->operations[index];
+    return (struct model_operation){.step = &run->script.steps[at],
+                                    .verdict = &run->verdicts[at],
+                                    .entered = operation->entered,
+                                    .widened = operation->widened,
+                                    .place = operation->place,
+                                    .since = operation->since};
+}
+
 /* Decides an operation by the model, unless it has to be put back. */
 static void decide_one(struct run *run, struct batch *batch, unsigned index)
 {
-    unsigned at = batch->arrivals[index].step;
-    const struct step *step = &run->script->steps[at];
-    struct verdict *verdict = &run->verdicts[at];
+    const struct model_operation operation = model_operation(run, batch, index);
     unsigned due = run->model.ended[END_EXPIRED] + run->model.ended[END_STALE];
-    const struct operation *operation = &batch->operations[index];
     bool is_new = true;
     batch->order[batch->decided++] = index;
-    if (model_puts_back(&run->model, step, model_touches(&run->model, step), model_overdue_of_new(&run->model, step),
-                        verdict))
+    if (model_puts_back(&run->model, &operation, model_touches(&run->model, &operation)))
         return;
-    if (model_is_ask(&run->model, step, enters_again(run, step)))
-        (void)model_ask(&run->model, step, operation->entered, operation->place, operation->since, verdict, &is_new);
+    if (model_is_ask(&run->model, operation.step, enters_again(run, operation.step)))
+        (void)model_ask(&run->model, &operation, &is_new);
     if (is_new)
-        model_do(&run->model, step, verdict);
-    run->reclaims += verdict->created && due < run->model.ended[END_EXPIRED] + run->model.ended[END_STALE];
+        model_do(&run->model, &operation);
+    run->reclaims += operation.verdict->created && due < run->model.ended[END_EXPIRED] + run->model.ended[END_STALE];
 }
 
 /* Hears an ask before the walk; changes its rank if it is a new request after all. */
 static void hear_ask(struct run *run, struct batch *batch, unsigned index)
 {
-    unsigned at = batch->arrivals[index].step;
-    const struct step *step = &run->script->steps[at];
-    struct verdict *verdict = &run->verdicts[at];
-    const struct operation *operation = &batch->operations[index];
-    unsigned touched = is_waiting(&run->model.requests[step->key]) ? model_touches(&run->model, step) : 0;
+    const struct model_operation operation = model_operation(run, batch, index);
+    const struct step *step = operation.step;
+    unsigned touched = is_waiting(&run->model.requests[step->key]) ? model_touches(&run->model, &operation) : 0;
     bool is_new = false;
-    bool is_put_back = model_puts_back(&run->model, step, touched, 0, verdict);
+    bool is_put_back = model_puts_back(&run->model, &operation, touched);
     if (!is_put_back && !model_is_ask(&run->model, step, enters_again(run, step)))
         is_new = true; /* the place gave way to an operation before */
     else if (!is_put_back)
-        (void)model_ask(&run->model, step, operation->entered, operation->place, operation->since, verdict, &is_new);
+        (void)model_ask(&run->model, &operation, &is_new);
     if (!is_new) {
         batch->order[batch->decided++] = index;
         return;
     }
     for (unsigned i = index; i < batch->count; i++) /* later operations on the key follow it */
-        if (run->script->steps[batch->arrivals[i].step].key == step->key && batch->ranks[i] == RANK_ASK)
+        if (run->script.steps[batch->arrivals[i].step].key == step->key && batch->ranks[i] == RANK_ASK)
             batch->ranks[i] = RANK_REST;
 }
 
@@ -811,27 +831,27 @@ static void note_walk(struct run *run, const struct batch *batch)
 }
 
 /* A new request behind a waiter that keeps units from it needs to know whether the waiter fits. */
-static void stir_for_new_requests(struct run *run, const struct batch *batch)
+static void mark_new_requests(struct run *run, const struct batch *batch)
 {
     for (unsigned i = 0; i < batch->count; i++) {
-        const struct step *step = &run->script->steps[batch->arrivals[i].step];
+        const struct step *step = &run->script.steps[batch->arrivals[i].step];
         for (unsigned j = 0; step->kind == OP_ACQUIRE && !batch->operations[i].entered && j < step->want_count; j++)
-            run->model.walk.stirred[step->wants[j].semaphore] = true;
+            run->model.walk.changed[step->wants[j].semaphore] = true;
     }
 }
 
-/* Decides the batch by the model. */
+/* Decides the batch by the model, as far as to a walk that asks for more rows. */
 static void decide_batch(struct run *run, struct batch *batch)
 {
     batch->decided = 0;
-    stir_for_new_requests(run, batch);
+    mark_new_requests(run, batch);
     for (int rank = 0; rank <= RANK_REST; rank++) {
         for (unsigned i = 0; rank == RANK_ASK && i < batch->count; i++)
             if (batch->ranks[i] >= RANK_ASK) /* a key may not wait any more */
                 batch->ranks[i] = rank_of(run, batch, i);
         if (rank == RANK_REST)
             model_walk(&run->model);
-        for (unsigned i = 0; i < batch->count; i++) {
+        for (unsigned i = 0; i < batch->count && !model_reads_more(&run->model); i++) {
             if (batch->ranks[i] != rank)
                 continue;
             if (rank == RANK_ASK)
@@ -905,7 +925,7 @@ static bool check_touched(struct run *run, const struct batch *batch, const stru
 static bool check_queue_reads(struct run *run, const struct batch *batch, const struct view *view,
                               const struct queue_read *reads, size_t count, bool servers)
 {
-    if (step_is_administrative(&run->script->steps[batch->arrivals[0].step])) {
+    if (step_is_administrative(&run->script.steps[batch->arrivals[0].step])) {
         if (count || servers)
             FAIL(run, "an administrative operation reads a queue");
         return true;
@@ -934,32 +954,15 @@ static bool check_queue_reads(struct run *run, const struct batch *batch, const 
     return true;
 }
 
-/* Notes the waiters of the view, and where the queues are cut. */
-static void note_waiters(const struct run *run, struct batch *batch, const struct view *view)
-{
-    batch->waiters = 0;
-    for (unsigned i = 0; i < MODEL_SEMAPHORES; i++)
-        batch->beyond[i] = MODEL_KEYS;
-    for (size_t i = 0; i < view->request_count; i++)
-        if (view->requests[i].state == REQUEST_WAITING)
-            batch->waiters |= 1U << key_index(view->requests[i].external_id);
-    for (size_t i = 0; view->queues && i < view->semaphore_count; i++)
-        if (view->queues[i].beyond)
-            batch->beyond[rows_semaphore(&run->rows, view->semaphores[i].id)] =
-                run->rows.key_of_id[view->queues[i].beyond];
-}
-
 /*
  * Reads the rows of a batch. Due holders are read for the operations of the batch, and a read may be limited; so the
- * model is told which holders were not read. A read without a limit must be enough for the outcomes of a batch that
- * reads no waiters.
+ * model is told which holders were not read.
  */
 static bool read_batch(struct run *run, struct batch *batch, const struct operation *const *operations,
-                       struct view *ret_view)
+                       struct view *ret_view, bool *ret_waiters)
 {
     struct rows_read *read = &batch->read;
     struct shortfall shortfalls[MODEL_SEMAPHORES];
-    struct queue_read reads[MODEL_SEMAPHORES];
     bool servers = false;
     batch_read(run, batch, read);
     batch->locked = read->locks;
@@ -976,58 +979,223 @@ static bool read_batch(struct run *run, struct batch *batch, const struct operat
     for (size_t i = 0; i < count && read->due_cut; i++)
         if (shortfalls[i].units > read->due_cut)
             run->model.unread = ~0U;
-    if (count && read->locked_rows) /* these are among those that were read */
-        run->model.unread = ~0U;
-    run->cut_short |= read->locked_rows != 0;
-    size_t read_count =
-        plan_queue_reads(ret_view, operations, batch->count, &batch->settings, &run->arena, reads, &servers);
-    if (!check_queue_reads(run, batch, ret_view, reads, read_count, servers))
-        return false;
-    if ((read_count || servers) && !rows_read_waiters(&run->rows, read, reads, read_count, &run->arena, ret_view))
-        FAIL(run, "no memory");
-    batch->has_servers = ret_view->has_servers;
-    note_waiters(run, batch, ret_view);
-    if (batch->waiters)
-        run->model.unread = ~0U;
-    for (size_t i = 0; i < ret_view->request_count; i++)
-        run->model.unread &= ~(1U << key_index(ret_view->requests[i].external_id));
-    run->cut_short |= run->model.unread != 0;
-    return true;
+    batch->read_count =
+        plan_queue_reads(ret_view, operations, batch->count, &batch->settings, &run->arena, batch->reads, &servers);
+    *ret_waiters = batch->read_count || servers;
+    return check_queue_reads(run, batch, ret_view, batch->reads, batch->read_count, servers);
 }
 
-/* Tells the model of the batch, and the batch of its settings. */
-static void begin_batch(struct run *run, struct batch *batch)
+/* Returns the semaphores of these ids, a bit each. */
+static unsigned semaphore_bits(const struct run *run, const uint64_t *ids, size_t count)
+{
+    unsigned bits = 0;
+    for (size_t i = 0; i < count; i++)
+        bits |= 1U << rows_semaphore(&run->rows, ids[i]);
+    return bits;
+}
+
+/* The same of bits by the index of the view. */
+static unsigned locked_bits(const struct run *run, const struct view *view, uint64_t indexes)
+{
+    unsigned bits = 0;
+    for (size_t i = 0; i < view->semaphore_count; i++)
+        if (indexes >> i & 1)
+            bits |= 1U << rows_semaphore(&run->rows, view->semaphores[i].id);
+    return bits;
+}
+
+/* Tells the model what was read of the semaphore at `i` of the view, which is locked. */
+static void tell_locked(const struct run *run, const struct view *view, size_t i, struct model_batch *facts)
+{
+    unsigned index = (unsigned)rows_semaphore(&run->rows, view->semaphores[i].id);
+    const struct queue_view *queue = view->queues ? &view->queues[i] : &(struct queue_view){0};
+    const struct named_slots *named = &view->named_slots[i];
+    facts->known |= 1U << index;
+    facts->beyond[index] = queue->beyond ? run->rows.key_of_id[queue->beyond] : MODEL_KEYS;
+    facts->queues_read |= (unsigned)(queue->limit > 0) << index;
+    facts->may_read_on |= (unsigned)(queue->limit < QUEUE_PROTECTED_MAX) << index;
+    facts->holders_read |= (unsigned)named->has_holders << index;
+    for (size_t j = 0; j < named->count && named->rows[j].number < 64; j++) {
+        facts->named[index] |= 1ULL << named->rows[j].number;
+        facts->sold[index] |= (uint64_t)named->rows[j].confirmed << named->rows[j].number;
+    }
+}
+
+static void tell_glimpse(const struct run *run, const struct glimpse *glimpse, struct model_batch *facts)
+{
+    unsigned index = (unsigned)rows_semaphore(&run->rows, glimpse->semaphore.id);
+    facts->known |= 1U << index;
+    facts->may_end |= (unsigned)(glimpse->semaphore.next_due_at <= model_time(&facts->moment)) << index;
+    for (size_t i = 0; i < glimpse->watcher_count; i++) {
+        unsigned key = 1U << run->rows.key_of_id[glimpse->watchers[i].request_id];
+        facts->watch[index] |= key;
+        facts->watch_sold[index] |= glimpse->watchers[i].confirmed ? key : 0;
+    }
+}
+
+/* Tells the model of the batch, and of the rows that were read for it. */
+static void begin_batch(struct run *run, struct batch *batch, const struct view *view)
 {
     const struct rows_read *read = &batch->read;
     struct model_batch facts = {.moment = batch->moment,
                                 .locks = batch->locked,
                                 .owners = read->owners,
-                                .waiters = batch->waiters,
-                                .has_servers = batch->has_servers,
+                                .has_servers = view->has_servers,
                                 .here = read->here,
-                                .locked_rows = read->locked_rows,
+                                .later = read->later,
+                                .reads_end = view->reads_end,
                                 .max_waiters = batch->settings.max_semaphore_waiters};
-    for (unsigned key = 0; key < MODEL_KEYS; key++)
-        if (run->rows.requests[key].id == 0)
-            facts.locked_rows &= ~(1U << key); /* a row that the batch inserts is its own */
+    unsigned keys = 0;
     memcpy(facts.here_nonce, read->here_nonce, sizeof facts.here_nonce);
-    memcpy(facts.beyond, batch->beyond, sizeof facts.beyond);
+    for (unsigned i = 0; i < MODEL_SEMAPHORES; i++)
+        facts.beyond[i] = MODEL_KEYS;
+    for (size_t i = 0; i < view->semaphore_count; i++)
+        tell_locked(run, view, i, &facts);
+    for (size_t i = 0; i < view->glimpse_count; i++)
+        tell_glimpse(run, &view->glimpses[i], &facts);
+    for (size_t i = 0; i < view->request_count; i++) {
+        unsigned key = 1U << key_index(view->requests[i].external_id);
+        keys |= key;
+        facts.waiters |= view->requests[i].state == REQUEST_WAITING ? key : 0;
+    }
+    batch->waiters = facts.waiters;
+    if (facts.waiters)
+        run->model.unread = ~0U;
+    run->model.unread &= ~keys;
+    run->cut_short |= run->model.unread != 0;
     model_begin_batch(&run->model, &facts);
     for (unsigned i = 0; i < batch->count; i++)
         batch->ranks[i] = rank_of(run, batch, i);
 }
 
-/* Returns the keys (a bit each) with several operations in the batch: the later ones may free units after the walk. */
-static unsigned keys_with_several(const struct run *run, const struct batch *batch)
+static bool is_one_of(uint64_t number, const uint64_t *numbers, size_t count)
 {
-    unsigned seen = 0;
-    unsigned several = 0;
-    for (unsigned i = 0; i < batch->count; i++) {
-        unsigned key = 1U << run->script->steps[batch->arrivals[i].step].key;
-        several |= seen & key;
-        seen |= key;
+    for (size_t i = 0; i < count; i++)
+        if (numbers[i] == number)
+            return true;
+    return false;
+}
+
+/*
+ * Compares the needs that are not read again: those of waiters which could neither be granted nor reserve, if all before
+ * them were read. Then those with the same needs that were not read stand behind them.
+ */
+static bool compare_hopeless(struct run *run, const struct plan *plan)
+{
+    const struct model_walk *walk = &run->model.walk;
+    size_t found = 0, found_aged = 0;
+    uint64_t needs[MODEL_KEYS];
+    for (int aged = 1; aged >= 0; aged--) {
+        unsigned keys = walk->hopeless_read & (aged ? walk->hopeless_aged : walk->hopeless);
+        for (unsigned key = 0; key < MODEL_KEYS; key++) {
+            uint64_t one = wants_needs(run->rows.requests[key].wanted);
+            if ((keys >> key & 1) && !is_one_of(one, needs, found))
+                needs[found++] = one;
+        }
+        found_aged = aged ? found : found_aged;
     }
-    return several;
+    if (plan->hopeless_count != found || plan->hopeless_protected != found_aged)
+        FAIL(run, "%zu needs are hopeless, %zu also of protected ones, expected %zu, %zu", plan->hopeless_count,
+             plan->hopeless_protected, found, found_aged);
+    for (size_t i = 0; i < found; i++)
+        if (!is_one_of(needs[i], plan->hopeless, i < found_aged ? found_aged : found))
+            FAIL(run, "needs %lx are not left out", needs[i]);
+    return true;
+}
+
+/* Compares what the plan asks for with what the model's walk asks for. */
+static bool compare_reads(struct run *run, const struct view *view, const struct plan *plan)
+{
+    const struct model_walk *walk = &run->model.walk;
+    unsigned more = locked_bits(run, view, plan->read_more);
+    unsigned held = locked_bits(run, view, plan->read_held);
+    unsigned unknown = semaphore_bits(run, plan->unknown, plan->unknown_count);
+    if (more != walk->read_more || held != walk->read_held || unknown != walk->unknown)
+        FAIL(run, "reads more of %02x, holders of %02x, semaphores %02x; expected %02x, %02x, %02x", more, held,
+             unknown, walk->read_more, walk->read_held, walk->unknown);
+    run->model.rules.reads_more += walk->read_more != 0;
+    run->model.rules.reads_held += walk->read_held != 0;
+    run->model.rules.glimpsed += plan->unknown_count;
+    return !plan->read_more || walk->entered || compare_hopeless(run, plan);
+}
+
+/* Plans the batch, and decides it by the model, on the rows that were read up to now. */
+static bool plan_round(struct run *run, struct batch *batch, const struct operation *const *operations,
+                       const struct view *view, struct plan *ret_plan)
+{
+    uint64_t before = view_checksum(view);
+    struct id_range ids = {run->rows.next_id, run->rows.next_id + batch->count};
+    enum permit_status status =
+        plan_batch(view, operations, batch->count, ids, &batch->settings, &run->arena, ret_plan);
+    if (status != PERMIT_OK)
+        FAIL(run, "plan_batch: %s", permit_status_word(status));
+    if (view_checksum(view) != before)
+        FAIL(run, "the view was modified");
+    if (ret_plan->ids_used > batch->count)
+        FAIL(run, "%lu ids used", ret_plan->ids_used);
+    if (plan_reads_more(ret_plan) && view->reads_end)
+        FAIL(run, "more is to be read in the end");
+    begin_batch(run, batch, view);
+    decide_batch(run, batch);
+    for (unsigned i = 0; i < run->model.walk.stander_count && batch->count > 1; i++)
+        run->cut_short |= run->model.walk.standers[i].put_back;
+    return compare_reads(run, view, ret_plan);
+}
+
+/*
+ * The rounds of a batch: reads waiters, plans, and does so again with more rows as long as the plan asks for them, as the
+ * engine does. What the model has decided counts in the last round only.
+ */
+static bool plan_in_rounds(struct run *run, struct batch *batch, const struct operation *const *operations,
+                           struct view *view, bool read, struct plan *ret_plan)
+{
+    unsigned rounds = run->script.rounds ? run->script.rounds : MODEL_ROUNDS;
+    utc_us aged = model_time(&batch->moment) - batch->settings.backfill_bound_us;
+    unsigned reclaims = run->reclaims;
+    for (unsigned round = 1;; round++) {
+        if (read && !rows_read_waiters(&run->rows, &batch->read, batch->reads, batch->read_count, &run->arena, view))
+            FAIL(run, "no memory");
+        view->reads_end = round == rounds;
+        if (round == 1)
+            memcpy(run->undecided, &run->model, offsetof(struct model, rules));
+        if (!plan_round(run, batch, operations, view, ret_plan))
+            return false;
+        if (!plan_reads_more(ret_plan))
+            return true;
+        memcpy(&run->model, run->undecided, offsetof(struct model, rules));
+        run->reclaims = reclaims;
+        read = plan_read_on(ret_plan, view, &batch->settings, batch->reads, &batch->read_count);
+        unsigned unknown = semaphore_bits(run, ret_plan->unknown, ret_plan->unknown_count);
+        if (unknown && !rows_read_glimpses(&run->rows, &batch->read, unknown, aged, &run->arena, view))
+            FAIL(run, "no memory");
+    }
+}
+
+/*
+ * Checks the order by the rows alone. An operation that follows another one on its key may free units after the walk: then
+ * it is not known what a request could have got. A request is put back once for units that are kept; after that it is refused
+ * although it may fit. `unfit`: waiters that did not fit before the batch.
+ */
+static bool check_order(struct run *run, const struct batch *batch, const struct plan *plan, unsigned unfit)
+{
+    unsigned keys = 0;
+    bool administrative = step_is_administrative(&run->script.steps[batch->arrivals[0].step]);
+    for (unsigned i = 0; i < batch->count; i++) {
+        unsigned key = 1U << run->script.steps[batch->arrivals[i].step].key;
+        if (administrative || (keys & key))
+            return true;
+        keys |= key;
+    }
+    if (!order_holds(run, &plan->changes) || !order_tells(run, unfit & ~keys))
+        return false;
+    for (unsigned i = 0; i < batch->count && !run->model.walk.put_back; i++) {
+        const struct operation *operation = &batch->operations[i];
+        bool is_new = operation->kind == OP_ACQUIRE && batch->ranks[i] == RANK_REST && operation->wait != WAIT_GONE;
+        if (is_new && !operation->widened && plan->outcomes[i].status == PERMIT_NO_CAPACITY &&
+            !order_refuses(run, &run->script.steps[batch->arrivals[i].step]))
+            return false;
+    }
+    return true;
 }
 
 static bool run_batch(struct run *run, struct batch *batch)
@@ -1039,11 +1207,11 @@ static bool run_batch(struct run *run, struct batch *batch)
     arena_clear(&run->arena);
     batch->settings = model_settings;
     batch->settings.server_id = batch->moment.server;
-    if (run->script->max_waiters)
-        batch->settings.max_semaphore_waiters = run->script->max_waiters;
+    if (run->script.max_waiters)
+        batch->settings.max_semaphore_waiters = run->script.max_waiters;
     run->model.batch.moment = batch->moment;
     for (unsigned i = 0; i < batch->count; i++) {
-        const struct step *step = &run->script->steps[batch->arrivals[i].step];
+        const struct step *step = &run->script.steps[batch->arrivals[i].step];
         if (step->vanished)
             run->known[batch->moment.server][step->key].here = false;
     }
@@ -1051,38 +1219,24 @@ static bool run_batch(struct run *run, struct batch *batch)
         make_operation(run, i, batch);
         operations[i] = &batch->operations[i];
     }
-    if (!read_batch(run, batch, operations, &view))
+    bool read;
+    unsigned fit, unfit;
+    order_note(run);
+    if (!read_batch(run, batch, operations, &view, &read) ||
+        !plan_in_rounds(run, batch, operations, &view, read, &plan))
         return false;
-    begin_batch(run, batch);
-    uint64_t before = view_checksum(&view);
-    struct id_range ids = {run->rows.next_id, run->rows.next_id + batch->count};
-    enum permit_status status = plan_batch(&view, operations, batch->count, ids, &batch->settings, &run->arena, &plan);
-    if (status != PERMIT_OK)
-        FAIL(run, "plan_batch: %s", permit_status_word(status));
-    if (view_checksum(&view) != before)
-        FAIL(run, "the view was modified");
-    if (plan.ids_used > batch->count)
-        FAIL(run, "%lu ids used", plan.ids_used);
-    batch->read_more = 0;
-    for (size_t i = 0; i < view.semaphore_count; i++)
-        if (plan.read_more >> i & 1)
-            batch->read_more |= 1U << rows_semaphore(&run->rows, view.semaphores[i].id);
+    order_find(run, &fit, &unfit);
     for (size_t i = 0; i < plan.changes.request_count; i++)
         if (plan.changes.requests[i].insert && plan.changes.requests[i].request->id < MODEL_IDS)
             run->rows.key_of_id[plan.changes.requests[i].request->id] =
                 (unsigned char)key_index(plan.changes.requests[i].request->external_id);
-    order_note(run);
-    decide_batch(run, batch);
     if (!compare_outcomes(run, batch, &plan))
         return false;
-    if (batch->read_more != run->model.walk.read_more)
-        FAIL(run, "more of the queues %x is to be read, not of %x", batch->read_more, run->model.walk.read_more);
     if (run->notes)
         note_walk(run, batch);
     collect_queue(run, batch, &plan);
     return check_needed(run, batch, &plan) && check_touched(run, batch, &plan.changes) &&
-           rows_apply(&run->rows, &plan) && check_searched(run, batch) &&
-           order_holds(run, &plan.changes, keys_with_several(run, batch));
+           rows_apply(&run->rows, &plan) && check_searched(run, batch) && check_order(run, batch, &plan, unfit);
 }
 
 /* ---- the script ---- */
@@ -1105,7 +1259,7 @@ bool step_is_specific(const struct step *step)
 
 static void take_step(const struct run *run, unsigned at, struct batch *batch)
 {
-    const struct step *step = &run->script->steps[at];
+    const struct step *step = &run->script.steps[at];
     batch->arrivals[batch->count++] = (struct arrival){.step = at, .locks = locks_of_step(run, step)};
     if (step->moment.now)
         batch->moment = step->moment;
@@ -1117,8 +1271,8 @@ static void take_step(const struct run *run, unsigned at, struct batch *batch)
  */
 static unsigned take_batch(struct run *run, unsigned at, struct batch *batch)
 {
-    const struct step *steps = run->script->steps;
-    unsigned count = run->script->count;
+    const struct step *steps = run->script.steps;
+    unsigned count = run->script.count;
     bool put_back = run->queue.count > 0;
     batch->count = 0;
     if (at < count && step_is_administrative(&steps[at]) && !put_back)
@@ -1147,15 +1301,77 @@ static bool compare_rows(struct run *run)
     return true;
 }
 
+/* Runs the steps from `at` on, and all that are put back. */
+static bool run_from(struct run *run, unsigned at, struct batch *batch)
+{
+    while (at < run->script.count || run->queue.count > 0) {
+        at = take_batch(run, at, batch);
+        if (!run_batch(run, batch))
+            return false;
+    }
+    return true;
+}
+
+/* Adds the ask of a waiter by its own server. */
+static void add_look(struct run *run, unsigned key, const struct moment *moment)
+{
+    const struct known *known = &run->known[run->rows.requests[key].server_id][key];
+    struct step *step = &run->script.steps[run->script.count++];
+    *step = *known->content;
+    step->moment = *moment;
+    step->moment.server = (unsigned)run->rows.requests[key].server_id;
+    step->wait = WAIT_ASK;
+    step->nonce = known->nonce;
+    step->new_batch = true;
+    step->anew = step->vanished = false;
+    step->later = 0;
+}
+
+/*
+ * Each permitd looks at its waiters (the net), each for itself, until nothing is granted any more: then no waiter is left
+ * that fits.
+ */
+static bool settle(struct run *run, struct batch *batch)
+{
+    unsigned granted;
+    run->script.queue_cut = run->script.rounds = 0;
+    run->settling = true;
+    do {
+        granted = run->decided_count;
+        for (unsigned key = order_next(run, MODEL_KEYS); key < MODEL_KEYS; key = order_next(run, key)) {
+            uint64_t server = run->rows.requests[key].server_id;
+            if (run->script.count == MODEL_STEPS || run->decided_count + MODEL_KEYS > MODEL_STEPS)
+                return true;
+            if (!run->known[server][key].here || (batch->moment.servers_dead >> server & 1))
+                continue;
+            add_look(run, key, &batch->moment);
+            if (!run_from(run, run->script.count - 1, batch))
+                return false;
+        }
+        bool any = false;
+        for (; granted < run->decided_count; granted++)
+            any |= run->decided[granted].verdict.created;
+        run->settled += any;
+        if (!any)
+            return order_is_settled(run);
+    } while (true);
+}
+
+static bool any_waits(const struct run *run)
+{
+    for (unsigned key = 0; key < MODEL_KEYS; key++)
+        if (run->rows.requests[key].id && run->rows.requests[key].state == REQUEST_WAITING)
+            return true;
+    return false;
+}
+
 bool script_run(struct run *run, const struct script *script)
 {
     struct batch batch;
     batch.moment = (struct moment){.now = MODEL_START, .clock = {.tick_at = MODEL_START}};
     run_clear(run, script);
-    for (unsigned at = 0; at < script->count || run->queue.count > 0;) {
-        at = take_batch(run, at, &batch);
-        if (!run_batch(run, &batch))
-            return false;
-    }
-    return compare_rows(run);
+    if (!run_from(run, 0, &batch) || !compare_rows(run))
+        return false;
+    return run->notes || !any_waits(run) || model_time(&batch.moment) < batch.moment.grants_from ||
+           (settle(run, &batch) && compare_rows(run));
 }

@@ -22,7 +22,7 @@ static int rank_of(const struct step *step)
 static bool may_join(const struct run *run, unsigned at, int last_rank)
 {
     const struct decided *decided = &run->decided[at];
-    return at > 0 && rank_of(&run->script->steps[decided->step]) >= last_rank &&
+    return at > 0 && rank_of(&run->script.steps[decided->step]) >= last_rank &&
            memcmp(&decided[-1].moment, &decided->moment, sizeof decided->moment) == 0;
 }
 
@@ -30,15 +30,16 @@ bool split_run(const struct run *run, uint64_t seed, struct split *ret_split)
 {
     uint64_t random = seed;
     int last_rank = INT_MAX;
-    ret_split->script.count = ret_split->script.max_waiters = ret_split->script.queue_cut = 0;
-    for (unsigned i = 0; i < run->script->count; i++)
-        if (run->script->steps[i].wait != WAIT_NO)
+    ret_split->script.count = ret_split->script.max_waiters = ret_split->script.queue_cut = ret_split->script.rounds =
+        0;
+    for (unsigned i = 0; i < run->script.count; i++)
+        if (run->script.steps[i].wait != WAIT_NO)
             return false;
     for (unsigned at = 0; at < run->decided_count; at++) {
         const struct decided *decided = &run->decided[at];
         struct step *step = &ret_split->script.steps[ret_split->script.count];
         ret_split->repeats[ret_split->script.count++] = at;
-        *step = run->script->steps[decided->step];
+        *step = run->script.steps[decided->step];
         step->new_batch = random_below(&random, 4) == 0 || !may_join(run, at, last_rank);
         last_rank = rank_of(step);
         step->stale = false;

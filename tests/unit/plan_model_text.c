@@ -221,13 +221,15 @@ static bool read_number(struct bytes word, struct semaphore_change *change)
         {"max_hold", &change->has_max_hold, &change->max_hold_ms},
         {"max_waiters", &change->has_max_waiters, &change->max_waiters},
         {"max_priority", &change->has_max_priority, &change->max_priority},
+        {"priority_step", &change->has_priority_step, &change->priority_step_ms},
     };
     for (size_t i = 0; i < ARRAY_LENGTH(members); i++) {
         struct bytes value;
         if (!word_has(word, members[i].name, &value))
             continue;
         *members[i].has = true;
-        *members[i].number = bytes_equal(value, BYTES("none")) ? -1 : read_ms(value);
+        bool none = bytes_equal(value, BYTES("none")) || bytes_equal(value, BYTES("strict"));
+        *members[i].number = none ? -1 : read_ms(value);
         return true;
     }
     return false;
@@ -343,6 +345,10 @@ static void print_change(const struct semaphore_change *change, struct buf *out)
         buf_printf(out, " max_waiters=%lld", (long long)change->max_waiters);
     if (change->has_max_priority)
         buf_printf(out, " max_priority=%lld", (long long)change->max_priority);
+    if (change->has_priority_step && change->priority_step_ms == -1)
+        buf_append_text(out, " priority_step=strict");
+    else if (change->has_priority_step)
+        print_ms("priority_step", change->priority_step_ms, out);
     if (change->has_note)
         buf_printf(out, " note=%.*s", (int)change->note.length, change->note.data);
     if (change->if_none_match)
@@ -440,6 +446,8 @@ void script_print(const struct script *script, struct buf *out)
         buf_printf(out, "  at most %u waiters of a semaphore\n", script->max_waiters);
     if (script->queue_cut)
         buf_printf(out, "  %u waiters read of a queue\n", script->queue_cut);
+    if (script->rounds)
+        buf_printf(out, "  %u rounds of reads\n", script->rounds);
     for (unsigned i = 0; i < script->count; i++) {
         const struct step *step = &script->steps[i];
         buf_printf(out, "%s%3u  ", step->new_batch ? "  --\n" : "", i);
@@ -448,6 +456,8 @@ void script_print(const struct script *script, struct buf *out)
             buf_printf(out, "   (locks %02x)", step->stale_locks);
         if (step->more_locks)
             buf_printf(out, "   (more locks %02x)", step->more_locks);
+        if (step->later)
+            buf_printf(out, "   (later %08x)", step->later);
         if (step->moment.now && (i == 0 || memcmp(&step[-1].moment, &step->moment, sizeof step->moment) != 0))
             print_moment(&step->moment, out);
         buf_append_char(out, '\n');
