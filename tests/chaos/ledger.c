@@ -328,7 +328,7 @@ bool check_quiet(const struct ledger *ledger, const struct history *history, con
 
 /* ---- C7 ---- */
 
-static const char *expiry_fault(const struct entry *entry, int64_t beyond_us, int64_t late_us)
+static const char *expiry_fault(const struct entry *entry, int64_t beyond_us, int64_t early_us, int64_t late_us)
 {
     if (entry->end == ENTRY_STALE || entry->end == ENTRY_FORCED || entry->end == ENTRY_OWNER_DEAD)
         return "was ended for a reason that does not occur in this run";
@@ -336,12 +336,13 @@ static const char *expiry_fault(const struct entry *entry, int64_t beyond_us, in
         return NULL;
     if (!entry->ttl_us || entry->confirmed)
         return "expired and had no lease";
-    if (beyond_us < 0)
+    if (beyond_us < -early_us)
         return "expired before its lease was over";
     return !entry->renewals && beyond_us > late_us ? "was held far beyond its lease" : NULL;
 }
 
-bool check_expiry(const struct ledger *ledger, int64_t late_us, int64_t *ret_latest_us, char message[MESSAGE_SIZE])
+bool check_expiry(const struct ledger *ledger, const struct facts *facts, int64_t late_us, int64_t *ret_latest_us,
+                  char message[MESSAGE_SIZE])
 {
     int64_t latest = 0;
     const char *why = NULL;
@@ -349,7 +350,7 @@ bool check_expiry(const struct ledger *ledger, int64_t late_us, int64_t *ret_lat
         const struct entry *entry = &ledger->entries[i];
         bool expired = entry->end == ENTRY_EXPIRED && entry->acquired_us != ENTRY_NEVER;
         int64_t beyond = expired ? entry->ended_us - entry->acquired_us - entry->ttl_us : 0;
-        why = expiry_fault(entry, beyond, late_us);
+        why = expiry_fault(entry, beyond, facts->early_us, late_us);
         if (why)
             snprintf(message, MESSAGE_SIZE, "key %u %s (by %lld ms)", entry->key, why, (long long)beyond / 1000);
         if (!entry->renewals && beyond > latest)

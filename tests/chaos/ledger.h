@@ -69,9 +69,10 @@ bool check_kept(const struct ledger *ledger, const struct history *history, cons
 bool check_quiet(const struct ledger *ledger, const struct history *history, const struct facts *facts,
                  int64_t quiet_us, int64_t read_us, char message[MESSAGE_SIZE]);
 /*
- * C7 (P7, P8): every expired request had a lease, was not confirmed, and ended at most `late_us` after its lease and
- * not before. Renewed requests are left to check_ends. *ret_latest_us: the longest time a request was held beyond its
+ * C7 (P7, P8): every expired request had a lease, was not confirmed, and ended at most `late_us` after its lease and at
+ * most facts->early_us before. Renewed requests are left to check_ends. *ret_latest_us: the longest time a request was held beyond its
  * lease.
  */
-bool check_expiry(const struct ledger *ledger, int64_t late_us, int64_t *ret_latest_us, char message[MESSAGE_SIZE]);
+bool check_expiry(const struct ledger *ledger, const struct facts *facts, int64_t late_us, int64_t *ret_latest_us,
+                  char message[MESSAGE_SIZE]);
 #endif

@@ -191,7 +191,7 @@ static void judge(const struct history *history, const struct facts *facts, cons
         !check_keys(history, facts, message) || !check_tokens(history, facts, message) ||
         !check_ends(history, facts, message) || !check_linear(history, facts, never_waited, &counts, message) ||
         !check_replay(ledger, facts, message) || !check_kept(ledger, history, facts, message) ||
-        !check_expiry(ledger, 0, &latest, message))
+        !check_expiry(ledger, facts, 0, &latest, message))
         kit_fail("right: %s", message);
     printf("right: %zu grants, ends and refusals put in one order, %zu roughly, %zu not decided\n", counts.placed,
            counts.rough, counts.skipped);

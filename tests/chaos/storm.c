@@ -263,7 +263,7 @@ static void judge(struct run *run, const struct history *history, int64_t quiet_
                 check_linear(history, facts, 0, &run->order, message) && check_replay(&ledger, facts, message) &&
                 check_kept(&ledger, history, facts, message) &&
                 check_quiet(&ledger, history, facts, quiet_us, read_us, message) &&
-                check_expiry(&ledger, LATE_MS * 1000LL, &run->latest_us, message) && rows_check(sql, message);
+                check_expiry(&ledger, facts, LATE_MS * 1000LL, &run->latest_us, message) && rows_check(sql, message);
     ledger_release(&ledger);
     kit_sql_close(sql);
     if (!good)
