@@ -220,19 +220,21 @@ struct verdict {
     unsigned shortage_count;
     struct model_event events[MODEL_EVENTS]; /* those of a forced release are in order of the semaphores */
     unsigned event_count;
-    bool put_back; /* undecided: nothing else counts but `needs`, a bit per semaphore to lock */
+    bool put_back; /* undecided: nothing else counts but `needs`, a bit per semaphore to lock, and `widened` */
     unsigned needs;
+    bool widened;
 };
 
 /* The input of the model for a batch: its time, and the rows that were read. Keys, semaphores, owners: a bit each. */
 struct model_batch {
     struct moment moment;
     unsigned locks;
-    unsigned known;   /* semaphores that are locked, or were read plainly */
-    unsigned owners;  /* owners whose rows were read */
-    unsigned waiters; /* waiting keys that were read */
-    bool has_servers; /* it was read which servers are dead */
-    unsigned here;    /* keys whose clients wait at this process */
+    unsigned known;       /* semaphores that are locked, or were read plainly */
+    unsigned owners;      /* owners whose rows were read */
+    unsigned locked_rows; /* keys whose rows another session has locked */
+    unsigned waiters;     /* waiting keys that were read */
+    bool has_servers;     /* it was read which servers are dead */
+    unsigned here;        /* keys whose clients wait at this process */
     unsigned here_nonce[MODEL_KEYS];
     unsigned later;                        /* keys that this server asks for after the batch */
     unsigned beyond[MODEL_SEMAPHORES];     /* the key beyond which the queue was not read; MODEL_KEYS: none */
@@ -303,7 +305,6 @@ struct model_taken_before {
     X(not_called, "not called: nothing has changed")                                                                   \
     X(widened, "put back for wider locks")                                                                             \
     X(widened_twice, "refused with wider locks")                                                                       \
-    X(nothing_wider, "refused: no wider locks help")                                                                   \
     X(shut, "refused under fifo")                                                                                      \
     X(shut_unread, "refused behind an unread part")                                                                    \
     X(behind_reserved, "refused behind a reservation")                                                                 \
@@ -333,6 +334,8 @@ struct model_walk {
     unsigned ask_count[MODEL_KEYS];
     unsigned put_back; /* keys: an operation is put back, and so are all later ones */
     unsigned put_back_needs[MODEL_KEYS];
+    unsigned overdue;               /* keys: due holders that have to end before requests that need their units */
+    unsigned waiter_asked;          /* keys for which the waiter of this server has asked */
     unsigned entered;               /* keys that were entered in this batch */
     bool again;                     /* something has happened for which the waiters are decided again */
     bool walking;                   /* waiters are being decided */
@@ -378,13 +381,18 @@ utc_us model_due(const struct moment *moment);
 utc_us model_from(const struct moment *moment);
 int64_t model_in_use(const struct model *model, unsigned semaphore);
 /* Returns the semaphores of each request that the operation would touch now. */
-unsigned model_touches(struct model *model, const struct model_operation *operation);
+unsigned model_touches(const struct model *model, const struct step *step);
 /* Begins a batch. */
 void model_begin_batch(struct model *model, const struct model_batch *batch);
 /* Runs one operation that is not an ask. Its step must outlive the model. */
 void model_do(struct model *model, const struct model_operation *operation);
-/* Leaves an operation undecided if it touches semaphores that are not locked. The verdict says so. */
-bool model_puts_back(struct model *model, const struct model_operation *operation, unsigned touched);
+/* Returns the due holders that have to end before the operation, if it is a new acquire; else 0. */
+unsigned model_overdue_of_new(struct model *model, const struct model_operation *operation);
+/*
+ * Leaves an operation undecided if it touches semaphores that are not locked, or until the due holders `overdue` have
+ * ended. The verdict says so.
+ */
+bool model_puts_back(struct model *model, const struct model_operation *operation, unsigned touched, unsigned overdue);
 
 /* ---- the model's queue ---- */
 
@@ -581,7 +589,8 @@ struct run {
     struct buf *notes;                    /* for transcripts, one per step: what else a batch did; NULL: no notes */
     struct verdict verdicts[MODEL_STEPS]; /* final result of each step */
     unsigned put_backs[MODEL_STEPS];
-    bool wrote[MODEL_STEPS]; /* the batch that decided it wrote changes */
+    bool widened[MODEL_STEPS]; /* it was put back because it lacked only what is kept for others */
+    bool wrote[MODEL_STEPS];   /* the batch that decided it wrote changes */
     struct decided decided[MODEL_STEPS];
     unsigned decided_count;
     unsigned batches;

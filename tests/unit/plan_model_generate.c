@@ -301,11 +301,22 @@ static void serve_long(struct mixture *mixture, struct moment *moment)
     moment->clock.tick_at = moment->now;
 }
 
+/* What the own clock of the permitd says: it may be another one than that of the database. */
+static void judge_time(struct mixture *mixture, struct moment *moment)
+{
+    utc_us served = model_time(moment);
+    moment->clock.due = served;
+    if (percent(mixture, 50))
+        moment->clock.due += (int64_t)random_below(&mixture->random, 4 * US_PER_SECOND) - 2 * US_PER_SECOND;
+    moment->clock.from = max_i64(served, moment->clock.due) + below(mixture, 2) * US_PER_SECOND / 2;
+}
+
 /* The waiters that wait now are protected from then on. */
-static void serve_bound(struct moment *moment)
+static void serve_bound(struct mixture *mixture, struct moment *moment)
 {
     moment->now += model_settings.backfill_bound_us;
     moment->clock.tick_at = moment->now;
+    judge_time(mixture, moment);
 }
 
 /* Advances the time: the clock may jump either way, the cluster may tick, the server may change. */
@@ -321,10 +332,7 @@ static void random_moment(struct mixture *mixture, struct moment *moment)
         moment->clock.tick_at = moment->now;
         moment->clock.offset_us = moment->now - served;
     }
-    moment->clock.due = served;
-    if (percent(mixture, 50)) /* the own clock is another one */
-        moment->clock.due += (int64_t)random_below(&mixture->random, 4 * US_PER_SECOND) - 2 * US_PER_SECOND;
-    moment->clock.from = max_i64(served, moment->clock.due) + below(mixture, 2) * US_PER_SECOND / 2;
+    judge_time(mixture, moment);
     if (percent(mixture, 5)) {
         moment->epoch += 1 + below(mixture, 3);
         moment->grants_from = model_time(moment) + below(mixture, 4 * US_PER_SECOND);
@@ -506,7 +514,7 @@ void script_generate(uint64_t seed, struct script *ret_script)
         if (ret_script->steps[i].new_batch && percent(&mixture, mixture.moment_percent))
             random_moment(&mixture, &moment);
         if (ret_script->steps[i].new_batch && percent(&mixture, mixture.age_percent))
-            serve_bound(&moment);
+            serve_bound(&mixture, &moment);
         if (ret_script->steps[i].new_batch && percent(&mixture, mixture.server_percent))
             moment.server = percent(&mixture, 3) ? 0 : 1 + below(&mixture, MODEL_SERVERS - 1);
         ret_script->steps[i].moment = moment;

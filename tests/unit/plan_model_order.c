@@ -33,6 +33,11 @@ static utc_us now_of(const struct run *run)
     return model_time(&run->model.batch.moment);
 }
 
+static utc_us due_of(const struct run *run)
+{
+    return model_due(&run->model.batch.moment);
+}
+
 static const struct semaphore *semaphore_of(const struct run *run, const struct want *want)
 {
     return &run->rows.semaphores[rows_semaphore(&run->rows, want->semaphore_id)];
@@ -117,11 +122,11 @@ static void look_at_rows(const struct run *run, struct seen *seen)
         bool locked = run->model.batch.locks >> i & 1;
         /* The bound of the deadlines may say that a holder is due although none is: then a waiter may fit. */
         seen[i] =
-            (struct seen){.free = row->capacity - row->in_use, .unsure = !locked && row->next_due_at <= now_of(run)};
+            (struct seen){.free = row->capacity - row->in_use, .unsure = !locked && row->next_due_at <= due_of(run)};
     }
     for (unsigned key = 0; key < MODEL_KEYS; key++) {
         const struct request *row = &run->rows.requests[key];
-        for (size_t i = 0; row->state == REQUEST_ACQUIRED && row->due_at <= now_of(run) && i < row->permit_count; i++)
+        for (size_t i = 0; row->state == REQUEST_ACQUIRED && row->due_at <= due_of(run) && i < row->permit_count; i++)
             seen[rows_semaphore(&run->rows, row->permits[i].semaphore_id)].unsure = true;
     }
 }

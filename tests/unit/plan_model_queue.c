@@ -39,11 +39,6 @@ static utc_us now_of(const struct model *model)
     return model_time(&model->batch.moment);
 }
 
-static utc_us due_of(const struct model *model)
-{
-    return model_due(&model->batch.moment);
-}
-
 static utc_us from_of(const struct model *model)
 {
     return model_from(&model->batch.moment);
@@ -301,6 +296,7 @@ static void add_ask(struct model *model, const struct model_operation *operation
 {
     unsigned *count = &model->walk.ask_count[operation->step->key];
     assert(*count < MODEL_ASKS);
+    model->walk.waiter_asked |= (unsigned)operation->entered << operation->step->key;
     model->walk.asks[operation->step->key][(*count)++] = *operation;
 }
 
@@ -323,7 +319,7 @@ static void enter_row(struct model *model, const struct model_operation *operati
         .priority = step->priority,
         .place = place_of(model, operation),
         .since = operation->since ? operation->since : now,
-        .until = now + step->wait_us,
+        .until = from_of(model) + step->wait_us,
         .entry = ++model->entries,
     };
     model->walk.entered |= 1U << step->key;
@@ -472,14 +468,20 @@ static bool leaves_one(const struct model *model, unsigned semaphore)
            missing_without(model, &one, 0) <= due_units(model, semaphore);
 }
 
-/* Returns true if it matters for those behind a waiter how it stands. */
+/*
+ * Returns true if it matters for those behind a waiter how it stands: a unit is left for them, or it may bar them from a
+ * semaphore that was looked at.
+ */
 static bool matters(const struct model *model, unsigned key)
 {
-    unsigned wants = wants_of(model->requests[key].content);
-    for (unsigned i = 0; i < MODEL_SEMAPHORES; i++)
-        if ((wants & model->batch.locks) >> i & 1 && leaves_one(model, i))
+    unsigned wants = wants_of(model->requests[key].content) & model->batch.known;
+    for (unsigned i = 0; i < MODEL_SEMAPHORES; i++) {
+        bool locked = model->batch.locks >> i & 1;
+        bool may_bar = is_aged(model, &model->requests[key]) || model->semaphores[i].queue == QUEUE_FIFO;
+        if ((wants >> i & 1) && (locked ? leaves_one(model, i) : may_bar))
             return true;
-    return !(wants & model->batch.locks) && is_aged(model, &model->requests[key]);
+    }
+    return false;
 }
 
 /* Returns true if all were read that stand before the waiter in this queue. */
@@ -625,12 +627,13 @@ static void put_back(struct model *model, const struct model_operation *operatio
                                                    .put_back = true});
 }
 
-bool model_puts_back(struct model *model, const struct model_operation *operation, unsigned touched)
+bool model_puts_back(struct model *model, const struct model_operation *operation, unsigned touched, unsigned overdue)
 {
     const struct step *step = operation->step;
     bool follows = model->walk.put_back >> step->key & 1;
-    if (step_is_administrative(step) || (!follows && !(touched & ~model->batch.locks)))
+    if (step_is_administrative(step) || (!follows && !(touched & ~model->batch.locks) && !overdue))
         return false;
+    model->walk.overdue |= follows ? 0 : overdue;
     put_back(model, operation, follows ? 0 : touched);
     return true;
 }
@@ -661,8 +664,6 @@ static unsigned locks_for_kept(struct model *model, const struct step *step, boo
     unsigned locks = wider_locks(model, step);
     if (widened)
         return model->rules.widened_twice++, 0;
-    if (!(locks & ~model->batch.locks))
-        return model->rules.nothing_wider++, 0;
     model->rules.widened++;
     return locks;
 }
@@ -670,16 +671,19 @@ static unsigned locks_for_kept(struct model *model, const struct step *step, boo
 bool puts_back_for_kept(struct model *model, const struct model_operation *operation)
 {
     unsigned locks = locks_for_kept(model, operation->step, operation->widened);
-    if (locks)
-        put_back(model, operation, locks);
-    return locks != 0;
+    if (!locks)
+        return false;
+    put_back(model, operation, locks);
+    operation->verdict->widened = true;
+    return true;
 }
 
-static void put_back_asks(struct model *model, unsigned key, unsigned needs)
+static void put_back_asks(struct model *model, unsigned key, unsigned needs, bool widened)
 {
     for (unsigned i = 0; i < model->walk.ask_count[key]; i++) {
         const struct model_operation *ask = &model->walk.asks[key][i];
         put_back(model, ask, needs);
+        ask->verdict->widened = widened;
         ask->verdict->waits = ask->step->wait == WAIT_ASK && is_ours(model, &model->requests[key]);
     }
     model->walk.ask_count[key] = 0;
@@ -714,7 +718,7 @@ static bool ask(struct model *model, const struct model_operation *operation)
         refuse(operation->verdict, PERMIT_NO_CAPACITY);
         return false;
     }
-    if (operation->entered && !is_ours(model, request) && is_alive(model, request->server)) {
+    if (operation->entered && !is_ours(model, request) && (request->server == 0 || is_alive(model, request->server))) {
         refuse(operation->verdict, PERMIT_OUTCOME_UNKNOWN);
         return false;
     }
@@ -931,18 +935,19 @@ static void refuse_asks(struct model *model, unsigned key, const struct verdict 
         model->walk.asks[key][stay++] = ask;
     }
     model->walk.ask_count[key] = stay;
-    bool others_wait = model->batch.here >> key & 1 && !(model->walk.waiter_asked >> key & 1);
-    if (is_ours(model, request) && others_wait)
-        return; /* copies: the place belongs to those that wait */
     bool elsewhere = is_alive(model, request->server) && !is_ours(model, request);
+    bool moved = elsewhere && model->batch.moment.server != 0;
+    bool others_wait = (model->batch.here & ~model->walk.waiter_asked) >> key & 1;
     bool moves = last && !asks;
-    if (((asks && !may_wait) || moves) && request->server != 0 && (!elsewhere || moves)) {
-        if (elsewhere)
-            tell_server(model, key);
-        leave(model, request);
-        if (!may_wait && (model->walk.entered >> key & 1))
-            request->exists = false;
-    }
+    bool ends = moves || (asks && !may_wait && !elsewhere);
+    if (!ends || request->server == 0 ||
+        (others_wait && !moved)) /* copies: the place belongs to those that wait here */
+        return;
+    if (elsewhere)
+        tell_server(model, key);
+    leave(model, request);
+    if (!may_wait && (model->walk.entered >> key & 1))
+        request->exists = false;
 }
 
 /* A waiter that does not fit. If it lacks only what is kept for others, it is decided with more locks. */
@@ -953,7 +958,7 @@ static void refuse_waiter(struct model *model, unsigned key, const struct verdic
     bool lacks_only_kept = found->status == PERMIT_NO_CAPACITY && fits_without_kept(model, step);
     unsigned locks = asked && lacks_only_kept ? locks_for_kept(model, step, model->walk.asks[key][0].widened) : 0;
     if (locks) {
-        put_back_asks(model, key, locks);
+        put_back_asks(model, key, locks, true);
     } else if (asked) {
         refuse_asks(model, key, found);
         mark_changed(model, step); /* it has kept its units until now */
@@ -982,11 +987,12 @@ static void decide(struct model *model, unsigned key)
         leave_undecided(model, key, !is_awaited(model, key), model->walk.put_back_needs[key]);
         return;
     }
-    unsigned touched = request_possible(model, step) == PERMIT_OK ? due_touched(model, step) : 0;
-    if (touched & ~model->batch.locks) {
+    unsigned overdue = request_possible(model, step) == PERMIT_OK ? model_overdue(model, step) : 0;
+    if (overdue) {
+        model->walk.overdue |= overdue;
         if (asked)
-            put_back_asks(model, key, touched);
-        leave_undecided(model, key, !asked, touched);
+            put_back_asks(model, key, 0, false);
+        leave_undecided(model, key, !asked, model->walk.put_back_needs[key]);
         return;
     }
     found.status = try_to_grant(model, step, &found);

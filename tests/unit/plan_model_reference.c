@@ -335,7 +335,7 @@ static unsigned all_due(const struct model *model, utc_us now);
 int64_t due_units(const struct model *model, unsigned semaphore)
 {
     int64_t units = 0;
-    unsigned due = all_due(model, now_of(model));
+    unsigned due = all_due(model, due_of(model));
     for (unsigned key = 0; key < MODEL_KEYS; key++)
         for (unsigned i = 0; (due >> key & 1) && i < model->requests[key].permit_count; i++)
             if (model->requests[key].permits[i].semaphore == semaphore)
@@ -693,8 +693,8 @@ unsigned model_overdue(const struct model *model, const struct step *step)
 
 bool would_fit(const struct model *model, const struct step *step)
 {
-    unsigned due = all_due(model, now_of(model));
-    unsigned ended = due_in_the_way(model, step, now_of(model));
+    unsigned due = all_due(model, due_of(model));
+    unsigned ended = due_in_the_way(model, step, due_of(model));
     for (unsigned i = 0; i < step->want_count; i++)
         if (taken_before(model, step->wants[i].semaphore).fifo != MODEL_OPEN)
             return false;
@@ -846,7 +846,7 @@ static void expire(struct model *model, const struct step *step, struct verdict 
     struct model_request *request = &model->requests[step->key];
     utc_us now = now_of(model);
     bool place = expires_place(model, step);
-    if ((model->batch.locked_rows >> step->key & 1) && (place || expires(request, step, now))) {
+    if ((model->batch.locked_rows >> step->key & 1) && (place || expires(request, step, due_of(model)))) {
         verdict->status = PERMIT_BUSY;
         return;
     }
@@ -937,30 +937,24 @@ static void confirm(struct model *model, const struct step *step, struct verdict
 
 /* ---- locks ---- */
 
-static unsigned acquire_touches(struct model *model, const struct model_operation *operation)
+static unsigned acquire_touches(const struct model *model, const struct step *step)
 {
-    const struct step *step = operation->step;
     const struct model_request *request = &model->requests[step->key];
     bool reused = request->exists && request->content && !same_content(request->content, step);
     if (step->wait == WAIT_GONE && (reused || !is_waiting(request)))
         return 0;
     if (is_waiting(request))
         return !reused || gives_way(model, request) ? semaphores_of(request) : 0;
-    if (request->exists)
-        return reused ? 0 : semaphores_of(request);
-    bool possible = priority_is_allowed(model, step) && request_possible(model, step) == PERMIT_OK;
-    judge_new(model, operation);
-    return possible ? due_touched(model, step) : 0;
+    return request->exists && !reused ? semaphores_of(request) : 0;
 }
 
-unsigned model_touches(struct model *model, const struct model_operation *operation)
+unsigned model_touches(const struct model *model, const struct step *step)
 {
-    const struct step *step = operation->step;
     const struct model_request *request = &model->requests[step->key];
     if (step_is_administrative(step))
         return 0;
     if (step->kind == OP_ACQUIRE)
-        return acquire_touches(model, operation);
+        return acquire_touches(model, step);
     if ((step->kind == OP_RENEW || step->kind == OP_CONFIRM) && is_waiting(request))
         return 0; /* it holds nothing */
     if (step->kind == OP_EXPIRE && !expires(request, step, due_of(model)) && !expires_place(model, step))
@@ -968,11 +962,13 @@ unsigned model_touches(struct model *model, const struct model_operation *operat
     return semaphores_of(request);
 }
 
-unsigned model_overdue_of_new(const struct model *model, const struct step *step)
+unsigned model_overdue_of_new(struct model *model, const struct model_operation *operation)
 {
+    const struct step *step = operation->step;
     if (step->kind != OP_ACQUIRE || step->wait == WAIT_GONE || model->requests[step->key].exists)
         return 0;
     bool possible = priority_is_allowed(model, step) && request_possible(model, step) == PERMIT_OK;
+    judge_new(model, operation);
     return possible ? model_overdue(model, step) : 0;
 }
 

@@ -58,6 +58,7 @@ static void run_clear(struct run *run, const struct script *script)
     memset(&run->model, 0, sizeof run->model);
     run->model.rules = rules;
     memset(run->put_backs, 0, sizeof run->put_backs);
+    memset(run->widened, 0, sizeof run->widened);
     memset(run->ended, 0, sizeof run->ended);
     memset(run->known, 0, sizeof run->known);
     run->script.count = script->count;
@@ -171,7 +172,7 @@ static void make_operation(const struct run *run, unsigned index, struct batch *
     operation->priority = step->priority;
     operation->wait = step->wait;
     operation->wait_us = step->wait_us;
-    operation->widened = step->kind == OP_ACQUIRE && run->put_backs[batch->arrivals[index].step] > 0;
+    operation->widened = run->widened[batch->arrivals[index].step];
     operation->entered = step->kind == OP_ACQUIRE && known;
     operation->place = operation->entered ? known->place : 0;
     operation->since = operation->entered ? known->since : 0;
@@ -223,6 +224,7 @@ static void batch_read(const struct run *run, const struct batch *batch, struct 
         if (step->due_cut && (!read->due_cut || step->due_cut < read->due_cut))
             read->due_cut = step->due_cut;
         read->walks_due |= step->walks_due;
+        read->locked_rows |= step->locked_rows;
         read->later |= step->later;
         for (unsigned j = 0; step->kind == OP_ACQUIRE && j < step->want_count; j++)
             read_want(&step->wants[j], step->extra_slots, read);
@@ -536,6 +538,9 @@ static bool compare_put_back(struct run *run, const struct batch *batch, const s
             FAIL(run, "needs are not ids of semaphores, ascending");
     if (needs_of(run, outcome) != verdict->needs)
         FAIL(run, "put back with %02x for %02x", needs_of(run, outcome), verdict->needs);
+    if (outcome->widened != verdict->widened)
+        FAIL(run, "put back for kept units: %d, expected %d", outcome->widened, verdict->widened);
+    run->widened[batch->arrivals[index].step] |= outcome->widened;
     if (++run->put_backs[batch->arrivals[index].step] > MAX_PUT_BACKS)
         FAIL(run, "put back for ever");
     return true;
@@ -659,7 +664,7 @@ static void queue_insert(struct queue *queue, const struct arrival *arrival)
 static bool is_refused_copy(const struct run *run, const struct batch *batch, unsigned index,
                             const struct outcome *outcome)
 {
-    unsigned key = run->script->steps[batch->arrivals[index].step].key;
+    unsigned key = run->script.steps[batch->arrivals[index].step].key;
     const struct model_request *request = &run->model.requests[key];
     return run->known[batch->moment.server][key].here && !batch->operations[index].entered && !outcome->waits &&
            is_waiting(request) && request->server == batch->moment.server;
@@ -709,7 +714,8 @@ static void decide_one(struct run *run, struct batch *batch, unsigned index)
     unsigned due = run->model.ended[END_EXPIRED] + run->model.ended[END_STALE];
     bool is_new = true;
     batch->order[batch->decided++] = index;
-    if (model_puts_back(&run->model, &operation, model_touches(&run->model, &operation)))
+    if (model_puts_back(&run->model, &operation, model_touches(&run->model, operation.step),
+                        model_overdue_of_new(&run->model, &operation)))
         return;
     if (model_is_ask(&run->model, operation.step, enters_again(run, operation.step)))
         (void)model_ask(&run->model, &operation, &is_new);
@@ -723,9 +729,9 @@ static void hear_ask(struct run *run, struct batch *batch, unsigned index)
 {
     const struct model_operation operation = model_operation(run, batch, index);
     const struct step *step = operation.step;
-    unsigned touched = is_waiting(&run->model.requests[step->key]) ? model_touches(&run->model, &operation) : 0;
+    unsigned touched = is_waiting(&run->model.requests[step->key]) ? model_touches(&run->model, step) : 0;
     bool is_new = false;
-    bool is_put_back = model_puts_back(&run->model, &operation, touched);
+    bool is_put_back = model_puts_back(&run->model, &operation, touched, 0);
     if (!is_put_back && !model_is_ask(&run->model, step, enters_again(run, step)))
         is_new = true; /* the place gave way to an operation before */
     else if (!is_put_back)
@@ -979,6 +985,9 @@ static bool read_batch(struct run *run, struct batch *batch, const struct operat
     for (size_t i = 0; i < count && read->due_cut; i++)
         if (shortfalls[i].units > read->due_cut)
             run->model.unread = ~0U;
+    if (count && read->locked_rows) /* these are among those that were read */
+        run->model.unread = ~0U;
+    run->cut_short |= read->locked_rows != 0;
     batch->read_count =
         plan_queue_reads(ret_view, operations, batch->count, &batch->settings, &run->arena, batch->reads, &servers);
     *ret_waiters = batch->read_count || servers;
@@ -1025,7 +1034,7 @@ static void tell_glimpse(const struct run *run, const struct glimpse *glimpse, s
 {
     unsigned index = (unsigned)rows_semaphore(&run->rows, glimpse->semaphore.id);
     facts->known |= 1U << index;
-    facts->may_end |= (unsigned)(glimpse->semaphore.next_due_at <= model_time(&facts->moment)) << index;
+    facts->may_end |= (unsigned)(glimpse->semaphore.next_due_at <= model_due(&facts->moment)) << index;
     for (size_t i = 0; i < glimpse->watcher_count; i++) {
         unsigned key = 1U << run->rows.key_of_id[glimpse->watchers[i].request_id];
         facts->watch[index] |= key;
@@ -1042,10 +1051,14 @@ static void begin_batch(struct run *run, struct batch *batch, const struct view 
                                 .owners = read->owners,
                                 .has_servers = view->has_servers,
                                 .here = read->here,
+                                .locked_rows = read->locked_rows,
                                 .later = read->later,
                                 .reads_end = view->reads_end,
                                 .max_waiters = batch->settings.max_semaphore_waiters};
     unsigned keys = 0;
+    for (unsigned key = 0; key < MODEL_KEYS; key++)
+        if (run->rows.requests[key].id == 0)
+            facts.locked_rows &= ~(1U << key); /* a row that the batch inserts is its own */
     memcpy(facts.here_nonce, read->here_nonce, sizeof facts.here_nonce);
     for (unsigned i = 0; i < MODEL_SEMAPHORES; i++)
         facts.beyond[i] = MODEL_KEYS;
@@ -1171,9 +1184,21 @@ static bool plan_in_rounds(struct run *run, struct batch *batch, const struct op
     }
 }
 
+/* Returns true if an acquire has ended the due request of its key: its units were not free for requests before it. */
+static bool any_ends_its_own(const struct batch *batch, const struct plan *plan)
+{
+    for (unsigned i = 0; i < batch->count; i++)
+        for (size_t j = 0; batch->operations[i].kind == OP_ACQUIRE && j < plan->changes.request_count; j++)
+            if (plan->changes.requests[j].ends &&
+                bytes_equal(plan->changes.requests[j].request->external_id, batch->operations[i].external_id))
+                return true;
+    return false;
+}
+
 /*
  * Checks the order by the rows alone. An operation that follows another one on its key may free units after the walk: then
- * it is not known what a request could have got. A request is put back once for units that are kept; after that it is refused
+ * it is not known what a request could have got; nor is it of a request before an acquire that has ended its own due request
+ * (one before it could not, if another session has locked that row). A request is put back once for units that are kept; after that it is refused
  * although it may fit. `unfit`: waiters that did not fit before the batch.
  */
 static bool check_order(struct run *run, const struct batch *batch, const struct plan *plan, unsigned unfit)
@@ -1188,7 +1213,7 @@ static bool check_order(struct run *run, const struct batch *batch, const struct
     }
     if (!order_holds(run, &plan->changes) || !order_tells(run, unfit & ~keys))
         return false;
-    for (unsigned i = 0; i < batch->count && !run->model.walk.put_back; i++) {
+    for (unsigned i = 0; i < batch->count && !run->model.walk.put_back && !any_ends_its_own(batch, plan); i++) {
         const struct operation *operation = &batch->operations[i];
         bool is_new = operation->kind == OP_ACQUIRE && batch->ranks[i] == RANK_REST && operation->wait != WAIT_GONE;
         if (is_new && !operation->widened && plan->outcomes[i].status == PERMIT_NO_CAPACITY &&

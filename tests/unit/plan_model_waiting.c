@@ -121,7 +121,8 @@ Test(plan_wait, waiter_with_ttl_owner_is_granted_by_its_own_server)
     EXPECT(PUT_A(1), A_IS_HELD,
            {"alive=2; acquire k2 a ttl=owner owner=1 wait=60s",
             "no_capacity waits WAITING place=0s server=1 due=70s a:1+1>1", 0, 0},
-           {"release k1; acquire k3 a", "ok released a=1[1] due=604800s; no_capacity a:0+1>1 behind; call k2", 0, 0},
+           {"release k1; acquire k3 a",
+            "ok released a=1[1] due=604800s; put_back no_capacity a:0+1>1 behind; call k2; call k2 -", 0, 0},
            {"acquire k2 a ttl=owner owner=1 wait=60s", "ok created ACQUIRED a=2[1] ttl=owner due=never", 0, 0});
 }
 
