@@ -211,6 +211,7 @@ struct model_shortage {
 struct verdict {
     enum permit_status status;
     bool created, replayed, already_released, may_wait, waits;
+    int64_t max_ttl_ms, max_hold_ms; /* as in struct outcome */
     bool has_request;
     struct model_request request; /* without `content` */
     bool has_semaphore;
@@ -438,7 +439,9 @@ bool slot_is_held(const struct model *model, unsigned semaphore, uint32_t number
 /* Returns the units of a semaphore that due holders have which were read. */
 int64_t due_units(const struct model *model, unsigned semaphore);
 int64_t confirmed_units(const struct model *model, unsigned semaphore);
-void answer_request(struct verdict *verdict, const struct model_request *request);
+void answer_request(const struct model *model, struct verdict *verdict, const struct model_request *request);
+/* Refuses an acquire whose key stands for another request. */
+void refuse_reused_key(const struct model *model, const struct step *step, struct verdict *verdict);
 /* Returns when a grant ends that is made, or claimed, now. */
 utc_us deadline_of_grant(const struct model *model, const struct model_request *request);
 unsigned wants_of(const struct step *step);

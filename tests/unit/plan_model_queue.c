@@ -598,7 +598,7 @@ void enter(struct model *model, const struct model_operation *operation)
     if (verdict->status == PERMIT_NO_CAPACITY)
         stand(model, operation->step->key, false, 0);
     verdict->waits = true;
-    answer_request(verdict, &model->requests[operation->step->key]);
+    answer_request(model, verdict, &model->requests[operation->step->key]);
 }
 
 /* ---- putting back ---- */
@@ -751,7 +751,7 @@ bool model_ask(struct model *model, const struct model_operation *operation, boo
         return false;
     }
     if (is_waiting(request) && !gives_way(model, request)) {
-        refuse(operation->verdict, PERMIT_KEY_REUSED);
+        refuse_reused_key(model, step, operation->verdict);
         return false;
     }
     *ret_new = true;
@@ -880,7 +880,7 @@ static void answer_grant(struct model *model, unsigned key)
         struct verdict *verdict = model->walk.asks[key][i].verdict;
         *verdict = (struct verdict){.created = i == 0, .replayed = i > 0};
         request->replays += i > 0;
-        answer_request(verdict, request);
+        answer_request(model, verdict, request);
     }
     model->walk.ask_count[key] = 0;
 }
@@ -908,7 +908,7 @@ static void take_grant(struct model *model, unsigned key, unsigned server)
         model->walk.unclaimed |= 1U << key;
     }
     *verdict = (struct verdict){.created = true};
-    answer_request(verdict, request);
+    answer_request(model, verdict, request);
 }
 
 /* Refuses the asks of a waiter. Those that go on waiting stay: they may be granted later in this batch. */
@@ -931,7 +931,7 @@ static void refuse_asks(struct model *model, unsigned key, const struct verdict 
         if (!is_ours(model, request))
             continue; /* this server has no id */
         ask.verdict->waits = true;
-        answer_request(ask.verdict, request);
+        answer_request(model, ask.verdict, request);
         model->walk.asks[key][stay++] = ask;
     }
     model->walk.ask_count[key] = stay;

@@ -113,13 +113,6 @@ static void write_again(struct model_request *request, utc_us now)
         request->replays++;
 }
 
-void answer_request(struct verdict *verdict, const struct model_request *request)
-{
-    verdict->has_request = true;
-    verdict->request = *request;
-    verdict->request.content = NULL;
-}
-
 /* ---- limits ---- */
 
 /* The smallest default_ttl, max_ttl and max_hold of the semaphores, and the largest grace. */
@@ -146,6 +139,48 @@ static bool ttl_is_allowed(struct ttl ttl, const struct limits *limits)
     if (ttl.kind == TTL_DURATION)
         return ttl.ms <= limits->max_ttl_ms;
     return ttl.kind != TTL_UNLIMITED || limits->max_ttl_ms == INT64_MAX;
+}
+
+/* Returns the longest ttl that these limits allow, for a refusal; 0: they allow this one. */
+static int64_t longest_ttl(struct ttl ttl, const struct limits *limits)
+{
+    return ttl_is_allowed(ttl, limits) ? 0 : limits->max_ttl_ms;
+}
+
+static struct limits limits_of_permits(const struct model *model, const struct model_request *request)
+{
+    unsigned semaphores[MODEL_WANTS];
+    for (unsigned i = 0; i < request->permit_count; i++)
+        semaphores[i] = request->permits[i].semaphore;
+    return limits_of(model, semaphores, request->permit_count);
+}
+
+/* The limits of the semaphores that a request wants, as far as these exist. */
+static struct limits limits_of_wants(const struct model *model, const struct step *step)
+{
+    unsigned semaphores[MODEL_WANTS], count = 0;
+    for (unsigned i = 0; i < step->want_count; i++) {
+        const struct model_semaphore *semaphore = &model->semaphores[step->wants[i].semaphore];
+        if (semaphore->exists && !semaphore->retired)
+            semaphores[count++] = step->wants[i].semaphore;
+    }
+    return limits_of(model, semaphores, count);
+}
+
+/* An answer says after how long a held request becomes stale, if that is what ends it. */
+void answer_request(const struct model *model, struct verdict *verdict, const struct model_request *request)
+{
+    bool becomes_stale = is_held(request) && request->ttl_ms == TTL_NONE && request->confirmed_at == NEVER;
+    verdict->has_request = true;
+    verdict->request = *request;
+    verdict->request.content = NULL;
+    verdict->max_hold_ms = becomes_stale ? limits_of_permits(model, request).max_hold_ms : 0;
+}
+
+void refuse_reused_key(const struct model *model, const struct step *step, struct verdict *verdict)
+{
+    struct limits limits = limits_of_wants(model, step);
+    *verdict = (struct verdict){.status = PERMIT_KEY_REUSED, .max_ttl_ms = longest_ttl(step->ttl, &limits)};
 }
 
 /*
@@ -522,7 +557,7 @@ static void acquire_again(struct model *model, const struct step *step, utc_us n
         return;
     }
     if (request->content && !same_content(request->content, step)) {
-        verdict->status = PERMIT_KEY_REUSED;
+        refuse_reused_key(model, step, verdict);
         return;
     }
     if (is_due(request, due_of(model))) {
@@ -537,7 +572,7 @@ static void acquire_again(struct model *model, const struct step *step, utc_us n
         verdict->replayed = is_held(request);
         verdict->status = is_held(request) ? PERMIT_OK : PERMIT_ENDED;
     }
-    answer_request(verdict, request);
+    answer_request(model, verdict, request);
 }
 
 /* Checks one want on its own. */
@@ -619,10 +654,7 @@ static struct model_permit give_permit(struct model *model, const struct model_w
 
 utc_us deadline_of_grant(const struct model *model, const struct model_request *request)
 {
-    unsigned semaphores[MODEL_WANTS];
-    for (unsigned i = 0; i < request->permit_count; i++)
-        semaphores[i] = request->permits[i].semaphore;
-    struct limits limits = limits_of(model, semaphores, request->permit_count);
+    struct limits limits = limits_of_permits(model, request);
     return due_at(from_of(model), request->ttl_ms, request->grace_ms, limits.max_hold_ms);
 }
 
@@ -630,10 +662,7 @@ utc_us deadline_of_grant(const struct model *model, const struct model_request *
 static void grant(struct model *model, const struct step *step, struct verdict *verdict)
 {
     struct model_request *request = &model->requests[step->key];
-    unsigned semaphores[MODEL_WANTS];
-    for (unsigned i = 0; i < step->want_count; i++)
-        semaphores[i] = step->wants[i].semaphore;
-    struct limits limits = limits_of(model, semaphores, step->want_count);
+    struct limits limits = limits_of_wants(model, step);
     if (!request->exists)
         *request = (struct model_request){
             .content = step, .owner = step->owner, .nonce = step->nonce, .entry = ++model->entries};
@@ -651,7 +680,15 @@ static void grant(struct model *model, const struct step *step, struct verdict *
     request->server = 0;
     request->due_at = deadline_of_grant(model, request);
     verdict->created = true;
-    answer_request(verdict, request);
+    answer_request(model, verdict, request);
+}
+
+static enum permit_status wants_possible(const struct model *model, const struct step *step)
+{
+    enum permit_status status = PERMIT_OK;
+    for (unsigned i = 0; i < step->want_count && status == PERMIT_OK; i++)
+        status = want_possible(model, &step->wants[i]);
+    return status;
 }
 
 /*
@@ -661,16 +698,13 @@ static void grant(struct model *model, const struct step *step, struct verdict *
 enum permit_status request_possible(const struct model *model, const struct step *step)
 {
     const struct moment *moment = &model->batch.moment;
-    unsigned semaphores[MODEL_WANTS];
     bool paused = false;
-    for (unsigned i = 0; i < step->want_count; i++) {
-        enum permit_status status = want_possible(model, &step->wants[i]);
-        if (status != PERMIT_OK)
-            return status;
-        semaphores[i] = step->wants[i].semaphore;
-        paused = paused || model->semaphores[semaphores[i]].paused_reason.data;
-    }
-    struct limits limits = limits_of(model, semaphores, step->want_count);
+    enum permit_status status = wants_possible(model, step);
+    if (status != PERMIT_OK)
+        return status;
+    for (unsigned i = 0; i < step->want_count; i++)
+        paused = paused || model->semaphores[step->wants[i].semaphore].paused_reason.data;
+    struct limits limits = limits_of_wants(model, step);
     if (!ttl_is_allowed(step->ttl, &limits))
         return PERMIT_INVALID;
     if (paused)
@@ -705,6 +739,9 @@ enum permit_status try_to_grant(struct model *model, const struct step *step, st
 {
     utc_us now = now_of(model);
     enum permit_status status = request_possible(model, step);
+    struct limits limits = limits_of_wants(model, step);
+    if (wants_possible(model, step) == PERMIT_OK)
+        verdict->max_ttl_ms = longest_ttl(step->ttl, &limits);
     if (status != PERMIT_OK)
         return status;
     unsigned ended = due_in_the_way(model, step, due_of(model));
@@ -796,7 +833,7 @@ static void release(struct model *model, const struct step *step, struct verdict
     } else {
         end(model, request, END_RELEASED, now);
     }
-    answer_request(verdict, request);
+    answer_request(model, verdict, request);
 }
 
 /* An operator's command with a reason, which is recorded, also for a confirmed request. */
@@ -822,7 +859,7 @@ static void force_release(struct model *model, const struct step *step, struct v
         verdict->already_released = true;
         write_again(request, now);
     }
-    answer_request(verdict, request);
+    answer_request(model, verdict, request);
 }
 
 /* permitd ends a request by its deadline, if that has passed, or with its owner, if the request is not confirmed. */
@@ -851,7 +888,7 @@ static void expire(struct model *model, const struct step *step, struct verdict 
         return;
     }
     if (place) {
-        answer_request(verdict, request);
+        answer_request(model, verdict, request);
         remove_place(model, step->key);
         return;
     }
@@ -861,20 +898,20 @@ static void expire(struct model *model, const struct step *step, struct verdict 
         end(model, request, END_OWNER_DEAD, now);
     else
         end_due(model, request, now);
-    answer_request(verdict, request);
+    answer_request(model, verdict, request);
 }
 
 /* ---- renew and confirm ---- */
 
 /* Succeeds until RELEASED is written; afterwards 410 with the end reason. */
-static bool still_held(struct model_request *request, utc_us now, struct verdict *verdict)
+static bool still_held(const struct model *model, struct model_request *request, utc_us now, struct verdict *verdict)
 {
     if (!request->exists || is_waiting(request)) {
         verdict->status = PERMIT_UNKNOWN_REQUEST;
     } else if (request->state == REQUEST_RELEASED) {
         verdict->status = PERMIT_ENDED;
         write_again(request, now);
-        answer_request(verdict, request);
+        answer_request(model, verdict, request);
     }
     return is_held(request);
 }
@@ -896,14 +933,12 @@ static void renew(struct model *model, const struct step *step, struct verdict *
 {
     struct model_request *request = &model->requests[step->key];
     utc_us now = now_of(model);
-    if (!still_held(request, now, verdict))
+    if (!still_held(model, request, now, verdict))
         return;
-    unsigned semaphores[MODEL_WANTS];
-    for (unsigned i = 0; i < request->permit_count; i++)
-        semaphores[i] = request->permits[i].semaphore;
-    struct limits limits = limits_of(model, semaphores, request->permit_count);
+    struct limits limits = limits_of_permits(model, request);
     if (!ttl_fits(request, step->ttl) || !ttl_is_allowed(step->ttl, &limits)) {
         verdict->status = PERMIT_INVALID;
+        verdict->max_ttl_ms = ttl_fits(request, step->ttl) ? longest_ttl(step->ttl, &limits) : 0;
         return;
     }
     claim(model, step->key);
@@ -915,7 +950,7 @@ static void renew(struct model *model, const struct step *step, struct verdict *
             request->due_at = later;
     }
     request->renewals++;
-    answer_request(verdict, request);
+    answer_request(model, verdict, request);
 }
 
 /* Makes a hold permanent (a sale). */
@@ -923,7 +958,7 @@ static void confirm(struct model *model, const struct step *step, struct verdict
 {
     struct model_request *request = &model->requests[step->key];
     utc_us now = now_of(model);
-    if (!still_held(request, now, verdict))
+    if (!still_held(model, request, now, verdict))
         return;
     claim(model, step->key);
     if (request->confirmed_at != NEVER) {
@@ -932,7 +967,7 @@ static void confirm(struct model *model, const struct step *step, struct verdict
         request->confirmed_at = now;
         request->due_at = NEVER;
     }
-    answer_request(verdict, request);
+    answer_request(model, verdict, request);
 }
 
 /* ---- locks ---- */

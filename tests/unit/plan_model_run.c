@@ -262,6 +262,8 @@ static void verdict_of(const struct run *run, const struct outcome *outcome, str
     verdict->already_released = outcome->already_released;
     verdict->may_wait = outcome->may_wait;
     verdict->waits = outcome->waits;
+    verdict->max_ttl_ms = outcome->max_ttl_ms;
+    verdict->max_hold_ms = outcome->max_hold_ms;
     if (outcome->request) {
         verdict->has_request = true;
         rows_request(&run->rows, outcome->request, &verdict->request);
@@ -454,6 +456,8 @@ bool verdict_equal(const struct verdict *expected, const struct verdict *got, st
     DIFFERS(already_released, "%d");
     DIFFERS(may_wait, "%d");
     DIFFERS(waits, "%d");
+    DIFFERS(max_ttl_ms, "%ld");
+    DIFFERS(max_hold_ms, "%ld");
     DIFFERS(has_request, "%d");
     DIFFERS(has_semaphore, "%d");
     DIFFERS(in_use, "%ld");
