@@ -67,6 +67,7 @@ struct moment {
     unsigned owners_known; /* a bit per owner that has ever sent a heartbeat */
     unsigned owners_alive; /* a bit per owner whose last heartbeat still counts */
     unsigned server;       /* the permitd that runs the batch; 0: one without an id */
+    unsigned was;          /* server 0: the id that it had before, under which its clients wait; 0: none */
     unsigned servers_dead; /* a bit per server */
 };
 

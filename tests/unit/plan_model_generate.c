@@ -515,8 +515,10 @@ void script_generate(uint64_t seed, struct script *ret_script)
             random_moment(&mixture, &moment);
         if (ret_script->steps[i].new_batch && percent(&mixture, mixture.age_percent))
             serve_bound(&mixture, &moment);
-        if (ret_script->steps[i].new_batch && percent(&mixture, mixture.server_percent))
-            moment.server = percent(&mixture, 3) ? 0 : 1 + below(&mixture, MODEL_SERVERS - 1);
+        if (ret_script->steps[i].new_batch && percent(&mixture, mixture.server_percent)) {
+            moment.was = moment.server;
+            moment.server = percent(&mixture, 5) ? 0 : 1 + below(&mixture, MODEL_SERVERS - 1);
+        }
         ret_script->steps[i].moment = moment;
         if (ret_script->steps[i].kind == OP_ACQUIRE)
             ret_script->steps[i].nonce = i % MODEL_NONCES;

@@ -80,10 +80,16 @@ bool step_is_administrative(const struct step *step)
            step->kind == OP_SEMAPHORE_RESUME || step->kind == OP_SEMAPHORE_RETIRE;
 }
 
+/* Returns the id under which the clients of the batch's server wait. */
+static unsigned id_of(const struct moment *moment)
+{
+    return moment->server ? moment->server : moment->was;
+}
+
 /* Returns what the server of the batch knows of a client that waits there for the key; NULL: nothing. */
 static const struct known *known_of(const struct run *run, const struct step *step)
 {
-    const struct known *known = &run->known[run->model.batch.moment.server][step->key];
+    const struct known *known = &run->known[id_of(&run->model.batch.moment)][step->key];
     bool knows = known->here && !step->anew && step->kind == OP_ACQUIRE && same_content(known->content, step);
     return knows ? known : NULL;
 }
@@ -209,7 +215,7 @@ static void batch_read(const struct run *run, const struct batch *batch, struct 
     read->moment = batch->moment;
     read->queue_cut = run->script.queue_cut;
     for (unsigned key = 0; key < MODEL_KEYS; key++) {
-        const struct known *known = &run->known[batch->moment.server][key];
+        const struct known *known = &run->known[id_of(&batch->moment)][key];
         read->here |= (unsigned)known->here << key;
         read->here_nonce[key] = known->nonce;
     }
@@ -664,14 +670,14 @@ static void queue_insert(struct queue *queue, const struct arrival *arrival)
     queue->arrivals[at] = *arrival;
 }
 
-/* Returns true if a copy of the call that waits here was refused, and the call goes on waiting. */
+/* Returns true if a copy of the call that waits here was refused, and the call goes on waiting, if only for its answer. */
 static bool is_refused_copy(const struct run *run, const struct batch *batch, unsigned index,
                             const struct outcome *outcome)
 {
     unsigned key = run->script.steps[batch->arrivals[index].step].key;
     const struct model_request *request = &run->model.requests[key];
-    return run->known[batch->moment.server][key].here && !batch->operations[index].entered && !outcome->waits &&
-           is_waiting(request) && request->server == batch->moment.server;
+    return run->known[id_of(&batch->moment)][key].here && !batch->operations[index].entered && !outcome->waits &&
+           is_waiting(request);
 }
 
 /* Queues the operations that were put back, and remembers whose clients wait at this server. */
@@ -685,7 +691,7 @@ static void collect_queue(struct run *run, const struct batch *batch, const stru
             arrival.locks |= needs_of(run, outcome) | (step->kind == OP_ACQUIRE ? locks_of_overdue(run, plan) : 0);
             queue_insert(&run->queue, &arrival);
         } else if (step->kind == OP_ACQUIRE && !is_refused_copy(run, batch, i, outcome)) {
-            struct known *known = &run->known[batch->moment.server][step->key];
+            struct known *known = &run->known[id_of(&batch->moment)][step->key];
             known->here = outcome->waits;
             known->content = step;
             known->nonce = (step->nonce + step->mailed) % MODEL_NONCES; /* another client may join the first one */
@@ -696,7 +702,7 @@ static void collect_queue(struct run *run, const struct batch *batch, const stru
         }
     }
     for (size_t i = 0; i < plan->granted_count; i++)
-        run->known[batch->moment.server][key_index(plan->granted[i].request->external_id)].here = false;
+        run->known[id_of(&batch->moment)][key_index(plan->granted[i].request->external_id)].here = false;
 }
 
 static struct model_operation model_operation(struct run *run, const struct batch *batch, unsigned index)
@@ -1242,7 +1248,7 @@ static bool run_batch(struct run *run, struct batch *batch)
     for (unsigned i = 0; i < batch->count; i++) {
         const struct step *step = &run->script.steps[batch->arrivals[i].step];
         if (step->vanished)
-            run->known[batch->moment.server][step->key].here = false;
+            run->known[id_of(&batch->moment)][step->key].here = false;
     }
     for (unsigned i = 0; i < batch->count; i++) {
         make_operation(run, i, batch);
