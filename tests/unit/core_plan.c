@@ -1308,33 +1308,74 @@ Test(plan_queue, packet_that_has_room_for_all_waiters_grants_them)
     cr_expect_eq(scene.plan.packet_size, scene.settings.max_packet);
 }
 
+static void set_long_owner(struct request *request)
+{
+    static char owner[255];
+    memset(owner, 'o', sizeof owner);
+    request->owner = (struct bytes){owner, sizeof owner};
+}
+
 /* It is refused when its own server asks, and is in nobody's way until then. */
 Test(plan_queue, waiter_whose_grant_no_packet_can_hold_blocks_none)
 {
     scene.semaphores[A].queue = QUEUE_FIFO;
     scene.semaphores[A].capacity = 2;
     hold("h", 2, 0, 0, NEVER);
-    struct request *long_owner = waiter("k1", ELSEWHERE, 2, 1, 0, 0);
+    set_long_owner(waiter("k1", ELSEWHERE, 2, 1, 0, 0));
     waiter("k2", ELSEWHERE, 1, 1, 0, 0);
-    static char owner[255];
-    memset(owner, 'o', sizeof owner);
-    long_owner->owner = (struct bytes){owner, sizeof owner};
     scene.settings.max_packet = PACKET_OF_BATCH + PACKET_OF_END + PACKET_OF_GRANT;
     EXPECT({OP_RELEASE, "h", 0, 0, 0, .expected = "ok"});
     expect_changes("h:RELEASED !k2:ACQUIRED@2 -a/13 2/13");
 }
 
+/* The same of a waiter for which too few units are free. */
+Test(plan_queue, waiter_whose_grant_no_packet_can_hold_reserves_nothing)
+{
+    scene.semaphores[A].queue = QUEUE_FIFO;
+    scene.semaphores[A].capacity = 2;
+    hold("h", 1, 0, 0, NEVER);
+    set_long_owner(old_waiter("k1", ELSEWHERE, 60, 2, 0, 0));
+    EXPECT({OP_ACQUIRE, "k2", WAIT_NO, 1, 0, .expected = "no_capacity a<"});
+    scene.settings.max_packet = PACKET_OF_BATCH + PACKET_OF_GRANT + 2 * 3;
+    EXPECT({OP_ACQUIRE, "k2", WAIT_NO, 1, 0, .expected = "granted"});
+}
+
+Test(plan_queue, due_holder_is_not_ended_for_a_grant_that_no_packet_can_hold)
+{
+    hold("h", 1, 0, 0, NOW - 1);
+    scene.settings.max_packet = PACKET_BATCH + PACKET_SEMAPHORE + PACKET_OF_GRANT + 2 * 3 - 1;
+    EXPECT({OP_ACQUIRE, "k1", WAIT_ASK, 1, 0, .expected = "too_large"});
+    expect_changes("");
+}
+
+static void hold_six_that_are_due(void)
+{
+    static const char *const keys[] = {"h1", "h2", "h3", "h4", "h5", "h6"};
+    for (size_t i = 0; i < ARRAY_LENGTH(keys); i++)
+        hold(keys[i], 1, 0, 0, NOW - 1);
+}
+
 /* The expiry task ends them. */
 Test(plan_queue, due_holders_without_room_in_the_packet_are_not_ended_for_an_acquire)
 {
-    scene.semaphores[A].capacity = 2;
-    hold("h1", 1, 0, 0, NOW - 1);
-    hold("h2", 1, 0, 0, NOW - 1);
-    scene.settings.max_packet = PACKET_OF_BATCH + 2 * PACKET_OF_END - 1;
-    EXPECT({OP_ACQUIRE, "k1", WAIT_NO, 2, 0, .expected = "no_capacity a"});
+    scene.semaphores[A].capacity = 6;
+    hold_six_that_are_due();
+    scene.settings.max_packet = PACKET_OF_BATCH + 6 * PACKET_OF_END - 1;
+    EXPECT({OP_ACQUIRE, "k1", WAIT_NO, 6, 0, .expected = "no_capacity a"});
     expect_changes("");
-    scene.settings.max_packet = PACKET_OF_BATCH + 2 * PACKET_OF_END + PACKET_OF_GRANT + 2 * 3;
-    EXPECT({OP_ACQUIRE, "k1", WAIT_NO, 2, 0, .expected = "granted"});
+    scene.settings.max_packet = PACKET_OF_BATCH + 6 * PACKET_OF_END + PACKET_OF_GRANT + 2 * 3;
+    EXPECT({OP_ACQUIRE, "k1", WAIT_NO, 6, 0, .expected = "granted"});
+}
+
+/* The unit that is kept for W is not all that it lacks, so no locks help. */
+Test(plan_queue, acquire_whose_due_holders_have_no_room_is_not_put_back)
+{
+    scene.semaphores[A].capacity = 7;
+    hold_six_that_are_due();
+    waiter("W", ELSEWHERE, 1, 1, 0, 1);
+    EXPECT({OP_ACQUIRE, "k1", WAIT_NO, 7, 0, .expected = "put_back ac"});
+    scene.settings.max_packet = PACKET_OF_BATCH + 6 * PACKET_OF_END - 1;
+    EXPECT({OP_ACQUIRE, "k1", WAIT_NO, 7, 0, .expected = "no_capacity a<"});
 }
 
 /* k3 and k4 stand behind the part that was read, so there may be others with their needs before them. */
