@@ -131,6 +131,7 @@ struct script {
     unsigned max_waiters; /* plan_settings.max_semaphore_waiters; 0: no limit */
     unsigned queue_cut;   /* waiters read of a queue, in place of QUEUE_READ_MAX; 0: as there */
     unsigned rounds;      /* of reads, in place of MODEL_ROUNDS; 0: as there */
+    unsigned max_packet;  /* plan_settings.max_packet */
 };
 
 /* Fills in the derived members: the digest. */
@@ -249,6 +250,7 @@ struct model_batch {
     unsigned watch[MODEL_SEMAPHORES];      /* of one that is not locked: waiters that need a slot which is held, ... */
     unsigned watch_sold[MODEL_SEMAPHORES]; /* ... by a confirmed request */
     int64_t max_waiters;
+    size_t max_packet; /* 0: no limit */
 };
 
 /* An operation of a batch, as the model gets it. */
@@ -322,7 +324,10 @@ struct model_taken_before {
     X(reads_slots, "slots of a queue read that was not read")                                                          \
     X(reads_held, "holders of slots read")                                                                             \
     X(steps_differ, "smallest of several steps")                                                                       \
-    X(strict, "strict priority")
+    X(strict, "strict priority")                                                                                       \
+    X(ends_need_room, "due holders without room in the packet")                                                        \
+    X(grant_needs_room, "grant without room in the packet")                                                            \
+    X(too_large, "grant larger than a packet")
 
 #define MODEL_RULE_MEMBER(name, text) unsigned long long name;
 struct model_rules {
@@ -336,6 +341,7 @@ struct model_walk {
     unsigned ask_count[MODEL_KEYS];
     unsigned put_back; /* keys: an operation is put back, and so are all later ones */
     unsigned put_back_needs[MODEL_KEYS];
+    size_t packet;                  /* bytes of the transaction so far, without labels */
     unsigned overdue;               /* keys: due holders that have to end before requests that need their units */
     unsigned waiter_asked;          /* keys for which the waiter of this server has asked */
     unsigned entered;               /* keys that were entered in this batch */
@@ -421,14 +427,19 @@ enum permit_status want_possible(const struct model *model, const struct model_w
 /* The same for a request. */
 enum permit_status request_possible(const struct model *model, const struct step *step);
 /* Returns true if a request that may be granted fits, also if due holders have to end for it. */
-bool would_fit(const struct model *model, const struct step *step);
-/* Grants if it fits, also by ending due holders. PERMIT_NO_CAPACITY: with the shortages. */
-enum permit_status try_to_grant(struct model *model, const struct step *step, struct verdict *verdict);
+bool would_fit(struct model *model, const struct step *step);
+/*
+ * Finds if it fits now, and ends due holders for it. PERMIT_NO_CAPACITY: with the shortages.
+ */
+enum permit_status find_fit(struct model *model, const struct step *step, struct verdict *verdict);
+void grant_fit(struct model *model, const struct step *step, struct verdict *verdict);
+/* Returns true if the transaction can write the grant, too. */
+bool grant_has_room(struct model *model, const struct step *step);
 /*
  * Returns the due holders, a bit per key, that would be ended for it, and that hold semaphores which are not locked: then
  * they have to end before it.
  */
-unsigned model_overdue(const struct model *model, const struct step *step);
+unsigned model_overdue(struct model *model, const struct step *step);
 unsigned semaphores_of(const struct model_request *request);
 /* Returns the units that are missing; `ended`: if these requests are ended. */
 int64_t missing_without(const struct model *model, const struct model_want *want, unsigned ended);

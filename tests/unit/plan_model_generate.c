@@ -15,9 +15,10 @@ struct mixture {
     unsigned batch_percent, stale_percent, moment_percent; /* of arrival */
     unsigned cut_percent, walk_percent;                    /* of reads of due holders */
     unsigned locked_percent;                               /* of batches beside another session that has locked a row */
-    unsigned wait_percent;                                 /* of acquires that may wait */
-    unsigned again_percent;                                /* of acquires for a key that may wait */
-    unsigned server_percent;                               /* of changes of the server */
+    bool small_packets;
+    unsigned wait_percent;   /* of acquires that may wait */
+    unsigned again_percent;  /* of acquires for a key that may wait */
+    unsigned server_percent; /* of changes of the server */
     unsigned priority_percent;
     unsigned step_percent;     /* of semaphores with a priority_step of their own */
     unsigned age_percent;      /* of batches by which the waiters have become protected */
@@ -434,6 +435,7 @@ static void random_mixture(struct mixture *mixture)
     mixture->weights[OP_SEMAPHORE_RESUME] = 2 * mixture->weights[OP_SEMAPHORE_PAUSE];
     mixture->weights[OP_SEMAPHORE_RETIRE] = percent(mixture, 30);
     mixture->again_percent = 10;
+    mixture->small_packets = percent(mixture, 8);
     mixture->hasty = percent(mixture, 70);
     if (percent(mixture, 45))
         crowd(mixture);
@@ -449,8 +451,10 @@ static void random_mixture(struct mixture *mixture)
     mixture->step_percent = mixture->priority_percent && percent(mixture, 50) ? 20 + below(mixture, 80) : 0;
     mixture->later_percent = mixture->wait_percent && percent(mixture, 20) ? below(mixture, 20) : 0;
     mixture->specific_percent = percent(mixture, mixture->queues_percent ? 20 : 35) ? 15 + below(mixture, 75) : 0;
+    if (mixture->small_packets) /* the model knows nothing of the bytes of labels */
+        mixture->specific_percent = 0;
     mixture->adjacent_percent = percent(mixture, 20) ? 90 : 0;
-    if (mixture->age_percent && percent(mixture, 8))
+    if (mixture->age_percent && !mixture->small_packets && percent(mixture, 8))
         neighbours(mixture);
     mixture->weights[OP_SEMAPHORE_LABELS] = mixture->specific_percent ? below(mixture, 3) : 0;
     mixture->cut_percent = percent(mixture, 12) ? below(mixture, 80) : 0;
@@ -504,6 +508,7 @@ void script_generate(uint64_t seed, struct script *ret_script)
     ret_script->max_waiters = mixture.wait_percent && percent(&mixture, 10) ? 1 + below(&mixture, 4) : 0;
     ret_script->queue_cut = mixture.wait_percent && percent(&mixture, 30) ? 1 + below(&mixture, 3) : 0;
     ret_script->rounds = mixture.wait_percent && percent(&mixture, 15) ? 1 + below(&mixture, 3) : 0;
+    ret_script->max_packet = mixture.small_packets ? 6000 + below(&mixture, 5000) : 0;
     for (unsigned i = mixture.semaphores; i-- > 0;) /* ids in another order than names */
         if (percent(&mixture, 90))
             first_put(&mixture, i, &ret_script->steps[ret_script->count++]);

@@ -85,6 +85,8 @@ static bool is_aged(const struct run *run, const struct request *row)
 static bool is_unclear(const struct run *run, unsigned key)
 {
     const struct request *row = &run->rows.requests[key];
+    if (run->script.max_packet)
+        return true;
     if (run->settling)
         return may_be_refused(run, row) || !run->known[row->server_id][key].here;
     const struct request *before = &run->before[key];
@@ -242,7 +244,8 @@ bool order_tells(struct run *run, unsigned unfit)
 {
     const struct model_walk *walk = &run->model.walk;
     unsigned fit, still_unfit, told = walk->calls | walk->put_back;
-    if (run->script.queue_cut || run->model.batch.reads_end || now_of(run) < run->model.batch.moment.grants_from)
+    if (run->script.queue_cut || run->script.max_packet || run->model.batch.reads_end ||
+        now_of(run) < run->model.batch.moment.grants_from)
         return true;
     for (unsigned i = 0; i < MODEL_SERVERS; i++)
         told |= walk->mail[i];
@@ -342,7 +345,8 @@ bool order_refuses(struct run *run, const struct step *step)
     struct seen seen[MODEL_SEMAPHORES];
     struct want wants[MODEL_WANTS];
     bool own_is_dead = run->model.batch.moment.servers_dead >> run->model.batch.moment.server & 1;
-    if (run->script.queue_cut || run->model.batch.reads_end || step_is_specific(step) || own_is_dead)
+    if (run->script.queue_cut || run->script.max_packet || run->model.batch.reads_end || step_is_specific(step) ||
+        own_is_dead)
         return true;
     for (unsigned i = 0; i < step->want_count; i++)
         wants[i] = (struct want){.semaphore_id = run->rows.semaphores[step->wants[i].semaphore].id,

@@ -971,6 +971,17 @@ static void refuse_waiter(struct model *model, unsigned key, const struct verdic
     stand(model, key, lacks_only_kept, locks);
 }
 
+/* The transaction has no room for a waiter: its server is called, and its queues are decided no further in this batch. */
+static void end_walk_here(struct model *model, unsigned key)
+{
+    const struct model_request *request = &model->requests[key];
+    tell_server(model, key);
+    add_stander(model, &(struct model_stander){.place = request->place,
+                                               .entry = request->entry - 1, /* before it */
+                                               .how = MODEL_UNREAD,
+                                               .semaphores = wants_of(request->content)});
+}
+
 static void decide(struct model *model, unsigned key)
 {
     struct model_request *request = &model->requests[key];
@@ -995,11 +1006,15 @@ static void decide(struct model *model, unsigned key)
         leave_undecided(model, key, !asked, model->walk.put_back_needs[key]);
         return;
     }
-    found.status = try_to_grant(model, step, &found);
-    if (found.status == PERMIT_OK)
-        take_grant(model, key, server);
-    else
+    found.status = find_fit(model, step, &found);
+    if (found.status != PERMIT_OK) {
         refuse_waiter(model, key, &found);
+    } else if (!asked && !grant_has_room(model, step)) {
+        end_walk_here(model, key);
+    } else {
+        grant_fit(model, step, &found);
+        take_grant(model, key, server);
+    }
 }
 
 /* Returns the next waiter of the view in the order of places; MODEL_KEYS: none. `done`: a bit per key. */
@@ -1045,7 +1060,9 @@ static void read_on(struct model *model)
 void model_begin_batch(struct model *model, const struct model_batch *batch)
 {
     model->batch = *batch;
-    model->walk = (struct model_walk){0};
+    model->walk = (struct model_walk){.packet = PACKET_BATCH};
+    for (unsigned i = 0; i < MODEL_SEMAPHORES; i++)
+        model->walk.packet += (batch->locks >> i & 1) && model->semaphores[i].exists ? PACKET_SEMAPHORE : 0;
     for (unsigned i = 0; i < MODEL_SEMAPHORES; i++)
         if (batch->beyond[i] < MODEL_KEYS)
             model->walk.beyond[i] = model->requests[batch->beyond[i]];

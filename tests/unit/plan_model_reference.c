@@ -196,10 +196,62 @@ static utc_us due_at(utc_us now, int64_t ttl_ms, int64_t grace_ms, int64_t max_h
     return now + (ttl_ms + grace_ms) * 1000;
 }
 
+/* ---- the packet: what a transaction writes, at most ---- */
+
+static size_t packet_of_end_of(const struct model_request *request)
+{
+    size_t size = 0;
+    for (unsigned i = 0; i < request->permit_count; i++)
+        size += PACKET_PERMIT + 4 * owner_name(request->owner).length + PACKET_SLOT * request->permits[i].slot_count;
+    return size;
+}
+
+/* Returns the nonce of the acquire that a grant would answer. */
+static struct bytes nonce_of(const struct model *model, const struct step *step)
+{
+    const struct model_request *request = &model->requests[step->key];
+    if (!is_waiting(request))
+        return nonce_text(step->nonce);
+    bool asked = model->walk.ask_count[step->key] > 0;
+    return nonce_text(asked ? model->walk.asks[step->key][0].step->nonce : request->nonce);
+}
+
+static size_t packet_of_grant(const struct model *model, const struct step *step)
+{
+    size_t names = key_name(step->key).length + owner_name(step->owner).length + strlen("someone");
+    size_t size = PACKET_GRANT + 2 * (names + nonce_of(model, step).length);
+    for (unsigned i = 0; i < step->want_count; i++) {
+        bool slots = model->semaphores[step->wants[i].semaphore].kind == KIND_SLOTTED;
+        size += PACKET_PERMIT + 4 * owner_name(step->owner).length;
+        size += slots ? PACKET_SLOT * (size_t)step->wants[i].count : 0;
+    }
+    return size;
+}
+
+static bool has_room(const struct model *model, size_t size)
+{
+    return model->batch.max_packet == 0 || model->walk.packet + size <= model->batch.max_packet;
+}
+
+bool grant_has_room(struct model *model, const struct step *step)
+{
+    bool room = has_room(model, packet_of_grant(model, step));
+    model->rules.grant_needs_room += !room;
+    return room;
+}
+
+/* A grant that no transaction can write, also not alone. */
+static bool is_too_large(const struct model *model, const struct step *step)
+{
+    size_t alone = PACKET_BATCH + PACKET_SEMAPHORE * step->want_count + packet_of_grant(model, step);
+    return model->batch.max_packet && alone > model->batch.max_packet;
+}
+
 /* ---- the end ---- */
 
 static void end(struct model *model, struct model_request *request, enum end_reason reason, utc_us now)
 {
+    model->walk.packet += packet_of_end_of(request);
     for (unsigned i = 0; i < request->permit_count; i++)
         model->walk.changed[request->permits[i].semaphore] = true;
     model->walk.again = true;
@@ -512,6 +564,19 @@ static unsigned due_in_the_way(const struct model *model, const struct step *ste
     return ended;
 }
 
+/* The same, but none if the transaction has no room for their ends: these are left to the expiry task. */
+static unsigned due_to_end(struct model *model, const struct step *step)
+{
+    unsigned ended = due_in_the_way(model, step, due_of(model));
+    size_t size = 0;
+    for (unsigned key = 0; key < MODEL_KEYS; key++)
+        size += ended >> key & 1 ? packet_of_end_of(&model->requests[key]) : 0;
+    if (!ended || has_room(model, size))
+        return ended;
+    model->rules.ends_need_room++;
+    return 0;
+}
+
 /* ---- acquire ---- */
 
 static bool same_want(const struct model_want *a, const struct model_want *b)
@@ -693,7 +758,7 @@ static enum permit_status wants_possible(const struct model *model, const struct
 
 /*
  * Open: the order of checks: the first impossible want (by name), the ttl, a priority above the limit, a pause, the
- * owner, the hold after a failover.
+ * owner, the hold after a failover, the packet.
  */
 enum permit_status request_possible(const struct model *model, const struct step *step)
 {
@@ -712,39 +777,42 @@ enum permit_status request_possible(const struct model *model, const struct step
     bool owner_is_alive = step->owner && (moment->owners_known & moment->owners_alive) >> step->owner & 1;
     if (step->ttl.kind == TTL_OWNER && !owner_is_alive)
         return PERMIT_UNKNOWN_OWNER;
-    return now_of(model) < moment->grants_from ? PERMIT_BUSY : PERMIT_OK;
+    if (now_of(model) < moment->grants_from)
+        return PERMIT_BUSY;
+    return is_too_large(model, step) ? PERMIT_TOO_LARGE : PERMIT_OK;
 }
 
-unsigned model_overdue(const struct model *model, const struct step *step)
+unsigned model_overdue(struct model *model, const struct step *step)
 {
     unsigned overdue = 0;
-    unsigned ended = due_in_the_way(model, step, due_of(model));
+    unsigned ended = due_to_end(model, step);
     for (unsigned key = 0; key < MODEL_KEYS; key++)
         if ((ended >> key & 1) && (semaphores_of(&model->requests[key]) & ~model->batch.locks))
             overdue |= 1U << key;
     return overdue;
 }
 
-bool would_fit(const struct model *model, const struct step *step)
+bool would_fit(struct model *model, const struct step *step)
 {
     unsigned due = all_due(model, due_of(model));
-    unsigned ended = due_in_the_way(model, step, due_of(model));
+    unsigned ended = due_to_end(model, step);
     for (unsigned i = 0; i < step->want_count; i++)
         if (taken_before(model, step->wants[i].semaphore).fifo != MODEL_OPEN)
             return false;
     return !any_is_missing(model, step, ended, due);
 }
 
-enum permit_status try_to_grant(struct model *model, const struct step *step, struct verdict *verdict)
+enum permit_status find_fit(struct model *model, const struct step *step, struct verdict *verdict)
 {
     utc_us now = now_of(model);
     enum permit_status status = request_possible(model, step);
     struct limits limits = limits_of_wants(model, step);
+    model->rules.too_large += status == PERMIT_TOO_LARGE;
     if (wants_possible(model, step) == PERMIT_OK)
         verdict->max_ttl_ms = longest_ttl(step->ttl, &limits);
     if (status != PERMIT_OK)
         return status;
-    unsigned ended = due_in_the_way(model, step, due_of(model));
+    unsigned ended = due_to_end(model, step);
     bool again = model->walk.again;
     for (unsigned key = 0; key < MODEL_KEYS; key++)
         if (ended >> key & 1)
@@ -753,10 +821,15 @@ enum permit_status try_to_grant(struct model *model, const struct step *step, st
     find_shortages(model, step, verdict);
     if (verdict->shortage_count > 0)
         return PERMIT_NO_CAPACITY;
+    return PERMIT_OK;
+}
+
+void grant_fit(struct model *model, const struct step *step, struct verdict *verdict)
+{
     for (unsigned i = 0; i < step->want_count; i++)
         model->rules.granted_beside += taken_before(model, step->wants[i].semaphore).reserved > 0;
+    model->walk.packet += packet_of_grant(model, step);
     grant(model, step, verdict);
-    return PERMIT_OK;
 }
 
 /*
@@ -776,7 +849,9 @@ static void acquire(struct model *model, const struct model_operation *operation
         return;
     }
     judge_new(model, operation);
-    verdict->status = priority_is_allowed(model, step) ? try_to_grant(model, step, verdict) : PERMIT_INVALID;
+    verdict->status = priority_is_allowed(model, step) ? find_fit(model, step, verdict) : PERMIT_INVALID;
+    if (verdict->status == PERMIT_OK)
+        grant_fit(model, step, verdict);
     for (unsigned key = 0; key < MODEL_KEYS && verdict->created; key++)
         model->rules.before_others += is_waiting(&model->requests[key]) &&
                                       (semaphores_of(&model->requests[key]) & wants_of(step)) &&

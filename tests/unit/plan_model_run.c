@@ -65,6 +65,7 @@ static void run_clear(struct run *run, const struct script *script)
     run->script.max_waiters = script->max_waiters;
     run->script.queue_cut = script->queue_cut;
     run->script.rounds = script->rounds;
+    run->script.max_packet = script->max_packet;
     memcpy(run->script.steps, script->steps, script->count * sizeof *script->steps);
     run->settling = false;
     run->decided_count = run->batches = 0;
@@ -880,6 +881,17 @@ static void decide_batch(struct run *run, struct batch *batch)
     }
 }
 
+/* Compares what the transaction writes at most; the model knows nothing of labels. */
+static bool compare_packet(struct run *run, const struct plan *plan)
+{
+    bool labels = false;
+    for (unsigned i = 0; i < run->script.count; i++)
+        labels |= run->script.steps[i].label_count > 0;
+    if (labels ? plan->packet_size < run->model.walk.packet : plan->packet_size != run->model.walk.packet)
+        FAIL(run, "the packet has %zu bytes, expected %zu", plan->packet_size, run->model.walk.packet);
+    return true;
+}
+
 /* Compares the outcomes in the order of decision. */
 static bool compare_outcomes(struct run *run, const struct batch *batch, const struct plan *plan)
 {
@@ -899,8 +911,8 @@ static bool compare_outcomes(struct run *run, const struct batch *batch, const s
         run->ended[i] += plan->ended[i];
     if (memcmp(run->ended, run->model.ended, sizeof run->ended) != 0)
         FAIL(run, "the counters of what ended");
-    return compare_overdue(run, plan) && compare_granted(run, batch, plan) && compare_calls(run, plan) &&
-           compare_mail(run, batch, plan);
+    return compare_packet(run, plan) && compare_overdue(run, plan) && compare_granted(run, batch, plan) &&
+           compare_calls(run, plan) && compare_mail(run, batch, plan);
 }
 
 /*
@@ -1064,7 +1076,8 @@ static void begin_batch(struct run *run, struct batch *batch, const struct view 
                                 .locked_rows = read->locked_rows,
                                 .later = read->later,
                                 .reads_end = view->reads_end,
-                                .max_waiters = batch->settings.max_semaphore_waiters};
+                                .max_waiters = batch->settings.max_semaphore_waiters,
+                                .max_packet = batch->settings.max_packet};
     unsigned keys = 0;
     for (unsigned key = 0; key < MODEL_KEYS; key++)
         if (run->rows.requests[key].id == 0)
@@ -1244,6 +1257,8 @@ static bool run_batch(struct run *run, struct batch *batch)
     batch->settings.server_id = batch->moment.server;
     if (run->script.max_waiters)
         batch->settings.max_semaphore_waiters = run->script.max_waiters;
+    batch->settings.max_packet = run->script.max_packet;
+    run->cut_short |= run->script.max_packet != 0;
     run->model.batch.moment = batch->moment;
     for (unsigned i = 0; i < batch->count; i++) {
         const struct step *step = &run->script.steps[batch->arrivals[i].step];
@@ -1369,7 +1384,7 @@ static void add_look(struct run *run, unsigned key, const struct moment *moment)
 static bool settle(struct run *run, struct batch *batch)
 {
     unsigned granted;
-    run->script.queue_cut = run->script.rounds = 0;
+    run->script.queue_cut = run->script.rounds = run->script.max_packet = 0;
     run->settling = true;
     do {
         granted = run->decided_count;

@@ -447,6 +447,8 @@ void script_print(const struct script *script, struct buf *out)
 {
     if (script->max_waiters)
         buf_printf(out, "  at most %u waiters of a semaphore\n", script->max_waiters);
+    if (script->max_packet)
+        buf_printf(out, "  at most %u bytes in a packet\n", script->max_packet);
     if (script->queue_cut)
         buf_printf(out, "  %u waiters read of a queue\n", script->queue_cut);
     if (script->rounds)
