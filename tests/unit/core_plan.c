@@ -1155,6 +1155,26 @@ Test(plan_queue, all_is_read_that_decides_about_a_reservation)
     EXPECT({OP_ACQUIRE, "v", WAIT_NO, 1, 0, .expected = "granted"}); /* W1 has reserved b */
 }
 
+/* W1 cannot be judged without c, and bars W2 from a, so that the unit of b is left. No unit is left where W1 is known. */
+Test(plan_queue, all_is_read_that_decides_about_a_waiter_that_reserves_nothing)
+{
+    scene.semaphores[A].queue = QUEUE_FIFO;
+    scene.semaphores[A].capacity = 2;
+    hold("k0", 2, 0, 0, NEVER);
+    old_waiter("W1", ELSEWHERE, 61, 1, 0, 1);
+    old_waiter("W2", ELSEWHERE, 60, 1, 2, 0);
+    scene.semaphores[B].capacity = 2;
+    scene.unknown = true;
+    EXPECT({OP_ACQUIRE, "v", WAIT_NO, 0, 1, .expected = "reads more"});
+    cr_assert(scene.plan.unknown_count == 1 && scene.plan.unknown[0] == C + 1);
+    scene.unknown = false;
+    EXPECT({OP_ACQUIRE, "v", WAIT_NO, 0, 1, .expected = "no_capacity b<"}); /* both reserve */
+    scene.unknown = true;
+    hold("sold", 0, 1, 0, NEVER)->confirmed_at = NOW;
+    scene.semaphores[B].confirmed = 1;
+    EXPECT({OP_ACQUIRE, "v", WAIT_NO, 0, 1, .expected = "granted"}); /* W2 can never have both of b */
+}
+
 /* A new request is judged at the place that it would get. */
 Test(plan_queue, new_request_of_high_priority_is_bound_by_those_before_it_alone)
 {

@@ -333,6 +333,20 @@ static bool is_aged(const struct model *model, const struct model_request *reque
     return now_of(model) - request->since >= model_settings.backfill_bound_us;
 }
 
+/* Returns true if the units of a need can never come, because they are sold: whatever stands before it. */
+static bool is_sold_out(const struct model *model, unsigned key)
+{
+    const struct step *step = model->requests[key].content;
+    for (unsigned i = 0; i < step->want_count; i++) {
+        unsigned semaphore = step->wants[i].semaphore;
+        int64_t most = model->semaphores[semaphore].capacity - confirmed_units(model, semaphore);
+        bool sold = step->wants[i].count > most || (model->batch.watch_sold[semaphore] >> key & 1);
+        if ((model->batch.known >> semaphore & 1) && sold)
+            return true;
+    }
+    return false;
+}
+
 /* Returns true if the units of the need of a protected waiter can come, beside the reservations before it. */
 static bool may_reserve(struct model *model, unsigned key)
 {
@@ -530,8 +544,8 @@ static void read_all_of(struct model *model, unsigned key)
 }
 
 /*
- * A waiter reserves, and units are left behind it. It is wrong about that if one that was not read has reserved what it
- * needs, and those before it may be wrong in the same way: all that decides about it is read.
+ * Units are left behind a protected waiter that may reserve. It may be wrong whether it does if one that was not read has
+ * reserved what it needs, and those before it may be wrong in the same way: all that decides about it is read.
  */
 static void read_for_reservation(struct model *model, unsigned key)
 {
@@ -572,7 +586,7 @@ static void stand(struct model *model, unsigned key, bool may_fit, unsigned need
         stander.how = MODEL_KEEPS;
     else if (reserves && chosen)
         stander.how = MODEL_RESERVES;
-    if (stander.how == MODEL_RESERVES)
+    if (!may_fit && is_aged(model, request) && !is_sold_out(model, key))
         read_for_reservation(model, key);
     if (chosen)
         memcpy(stander.slots, slots, sizeof slots);
