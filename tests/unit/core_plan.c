@@ -1107,6 +1107,19 @@ Test(plan_queue, need_that_confirmed_units_exclude_reserves_nothing)
     EXPECT({OP_ACQUIRE, "v", WAIT_NO, 1, 0, .expected = "granted"});
 }
 
+/* The need of k2 cannot come any more, so k3 may fit; only its own server can tell. */
+Test(plan_queue, waiter_is_called_if_a_confirmation_ends_a_reservation)
+{
+    scene.semaphores[A].capacity = 2;
+    hold("k1", 1, 0, 0, NEVER);
+    old_waiter("k2", ELSEWHERE, 60, 2, 0, 0);
+    waiter("k3", ELSEWHERE, 59, 1, 0, 1);
+    EXPECT({OP_RENEW, "k1", 0, 0, 0, .expected = "ok"});
+    expect_changes("k1:ACQUIRED");
+    EXPECT({OP_CONFIRM, "k1", 0, 0, 0, .expected = "ok"});
+    expect_changes("k1:ACQUIRED 2/13");
+}
+
 /* Under fifo nobody reserves behind one that reserves nothing: W1 is kept from q for ever, so it must not idle b. */
 Test(plan_queue, nobody_reserves_behind_a_fifo_head_that_reserves_nothing)
 {

@@ -1041,6 +1041,8 @@ static void confirm(struct model *model, const struct step *step, struct verdict
     } else {
         request->confirmed_at = now;
         request->due_at = NEVER;
+        for (unsigned i = 0; i < request->permit_count; i++) /* the need of a waiter may not come any more */
+            model->walk.changed[request->permits[i].semaphore] = true;
     }
     answer_request(model, verdict, request);
 }
