@@ -1207,22 +1207,26 @@ static bool plan_in_rounds(struct run *run, struct batch *batch, const struct op
     }
 }
 
-/* Returns true if an acquire has ended the due request of its key: its units were not free for requests before it. */
-static bool any_ends_its_own(const struct batch *batch, const struct plan *plan)
+/*
+ * Returns true if an acquire has ended the due request of its key, whose row another session has locked: no request before
+ * it could have that ended.
+ */
+static bool any_ends_a_locked_row(const struct batch *batch, const struct plan *plan)
 {
     for (unsigned i = 0; i < batch->count; i++)
-        for (size_t j = 0; batch->operations[i].kind == OP_ACQUIRE && j < plan->changes.request_count; j++)
-            if (plan->changes.requests[j].ends &&
-                bytes_equal(plan->changes.requests[j].request->external_id, batch->operations[i].external_id))
+        for (size_t j = 0; batch->operations[i].kind == OP_ACQUIRE && j < plan->changes.request_count; j++) {
+            struct bytes key = plan->changes.requests[j].request->external_id;
+            if (plan->changes.requests[j].ends && (batch->read.locked_rows >> key_index(key) & 1) &&
+                bytes_equal(key, batch->operations[i].external_id))
                 return true;
+        }
     return false;
 }
 
 /*
- * Checks the order by the rows alone. An operation that follows another one on its key may free units after the walk: then
- * it is not known what a request could have got; nor is it of a request before an acquire that has ended its own due request
- * (one before it could not, if another session has locked that row). A request is put back once for units that are kept; after that it is refused
- * although it may fit. `unfit`: waiters that did not fit before the batch.
+ * Checks the order by the rows alone. An operation that follows another one on its key may free units after the walk, and
+ * so may an acquire that ends a locked row: then it is not known what a request could have got. A request is put back once
+ * for units that are kept; after that it is refused although it may fit. `unfit`: waiters that did not fit before the batch.
  */
 static bool check_order(struct run *run, const struct batch *batch, const struct plan *plan, unsigned unfit)
 {
@@ -1234,9 +1238,11 @@ static bool check_order(struct run *run, const struct batch *batch, const struct
             return true;
         keys |= key;
     }
+    if (any_ends_a_locked_row(batch, plan))
+        return true;
     if (!order_holds(run, &plan->changes) || !order_tells(run, unfit & ~keys))
         return false;
-    for (unsigned i = 0; i < batch->count && !run->model.walk.put_back && !any_ends_its_own(batch, plan); i++) {
+    for (unsigned i = 0; i < batch->count && !run->model.walk.put_back; i++) {
         const struct operation *operation = &batch->operations[i];
         bool is_new = operation->kind == OP_ACQUIRE && batch->ranks[i] == RANK_REST && operation->wait != WAIT_GONE;
         if (is_new && !operation->widened && plan->outcomes[i].status == PERMIT_NO_CAPACITY &&
