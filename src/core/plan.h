@@ -372,8 +372,8 @@ struct plan {
     const uint64_t *calls; /* ids of requests that wait at this permitd, and that it has to look at: mail to itself */
     size_t call_count;
     /*
-     * Due holders whose units acquires need that were put back, and that hold semaphores which are not locked; each
-     * once. An expire operation for each, before these acquires run again, ends it with its locks.
+     * Due holders whose units waiters need, or acquires that were put back, and that hold semaphores which are not
+     * locked; each once. An expire operation for each, before these acquires run again, ends it with its locks.
      */
     const struct request **overdue;
     size_t overdue_count;

@@ -208,7 +208,8 @@ static size_t packet_begin(size_t semaphore_count)
     return PACKET_BATCH + semaphore_count * PACKET_SEMAPHORE;
 }
 
-static size_t packet_of_grant(struct planner *planner, const struct operation *operation)
+/* `labels`: with those of its slots, of which it lacks none. */
+static size_t packet_of_grant(struct planner *planner, const struct operation *operation, bool labels)
 {
     size_t names =
         operation->external_id.length + operation->owner.length + operation->principal.length + operation->nonce.length;
@@ -217,7 +218,7 @@ static size_t packet_of_grant(struct planner *planner, const struct operation *o
         const struct want *want = &operation->wants[i];
         size += PACKET_PERMIT + 4 * operation->owner.length;
         if (planner_image(planner, want->semaphore_id)->semaphore->kind == KIND_SLOTTED)
-            size += (size_t)want->count * PACKET_SLOT + 2 * planner_labels_size(planner, want, i);
+            size += (size_t)want->count * PACKET_SLOT + (labels ? 2 * planner_labels_size(planner, want, i) : 0);
     }
     return size;
 }
@@ -228,19 +229,19 @@ bool packet_has_room(const struct planner *planner, size_t size)
     return !max || packet_begin(planner->view->semaphore_count) + planner->packet_size + size <= max;
 }
 
-/* Refuses a grant that no transaction can write. */
-static void check_packet(struct planner *planner, const struct operation *operation, struct fit *fit)
+/* Refuses a grant that no transaction can write. `labels`: it lacks nothing, so the labels of its slots are known. */
+static void check_packet(struct planner *planner, const struct operation *operation, bool labels, struct fit *fit)
 {
     size_t max = planner->settings->max_packet;
-    fit->packet_size = packet_of_grant(planner, operation);
+    fit->packet_size = packet_of_grant(planner, operation, labels);
     size_t alone = packet_begin(operation->want_count) + fit->packet_size;
     if (!max || alone <= max)
         return;
     fit->status = PERMIT_TOO_LARGE;
     fit->detail = planner_sentence(planner,
-                                   "the grant would have %zu bytes with its slots and their labels; a packet to the "
+                                   "the grant would have %s%zu bytes with its slots and their labels; a packet to the "
                                    "database has at most %zu (max_allowed_packet): ask for fewer slots in one request",
-                                   alone, max);
+                                   labels ? "" : "at least ", alone, max);
 }
 
 /* ---- capacity ---- */
@@ -345,10 +346,22 @@ static enum permit_status select_due_holders(struct planner *planner, const stru
     return PERMIT_OK;
 }
 
+/* Returns true if the transaction can write the ends of the chosen due holders. If not, the expiry task ends them. */
+static bool ends_have_room(const struct planner *planner, size_t count)
+{
+    size_t size = 0;
+    for (size_t i = 0; i < count; i++)
+        size += packet_of_end(planner->chosen[i]->request);
+    return packet_has_room(planner, size);
+}
+
 enum permit_status acquire_would_fit(struct planner *planner, const struct operation *operation, bool *ret_fits)
 {
     size_t count;
-    return select_due_holders(planner, operation, &count, ret_fits);
+    enum permit_status status = select_due_holders(planner, operation, &count, ret_fits);
+    if (status == PERMIT_OK && count)
+        *ret_fits &= ends_have_room(planner, count);
+    return status;
 }
 
 /* Ends due holders so that the operation fits, or finds that not all their semaphores are locked. */
@@ -357,13 +370,8 @@ static enum permit_status end_due_holders(struct planner *planner, const struct 
     size_t count;
     bool fits;
     enum permit_status status = select_due_holders(planner, operation, &count, &fits);
-    if (status != PERMIT_OK || !fits)
+    if (status != PERMIT_OK || !fits || !ends_have_room(planner, count))
         return status;
-    size_t size = 0;
-    for (size_t i = 0; i < count; i++)
-        size += packet_of_end(planner->chosen[i]->request);
-    if (!packet_has_room(planner, size)) /* the expiry task ends them */
-        return PERMIT_OK;
     for (size_t i = 0; i < count; i++)
         if (!planner_has_locked_all(planner, planner->chosen[i]->request)) {
             fit->unlocked = planner->chosen;
@@ -542,6 +550,8 @@ void check_request(struct planner *planner, const struct operation *operation, s
         fit->status = PERMIT_BUSY;
         fit->detail =
             "the token epoch was just raised (failover, restore, or fence bump); grants resume in a few seconds";
+    } else {
+        check_packet(planner, operation, false, fit); /* so no holder ends for it, and it waits for nothing */
     }
 }
 
@@ -558,7 +568,7 @@ enum permit_status acquire_fit(struct planner *planner, const struct operation *
         fit.detail = "the slot rows of a semaphore do not match its in_use";
     }
     if (fit.status == PERMIT_OK && fit.unlocked_count == 0)
-        check_packet(planner, operation, &fit);
+        check_packet(planner, operation, true, &fit);
     *ret_fit = fit;
     return fit.status == PERMIT_NO_MEMORY ? PERMIT_NO_MEMORY : PERMIT_OK;
 }

@@ -351,7 +351,9 @@ enum permit_status plan_confirm(struct planner *planner, struct outcome *outcome
     touch_semaphores(planner, key->request);
     for (size_t i = 0; i < key->request->permit_count; i++) {
         const struct permit *permit = &key->request->permits[i];
-        planner_image(planner, permit->semaphore_id)->semaphore->confirmed += permit->count;
+        struct semaphore_image *image = planner_image(planner, permit->semaphore_id);
+        image->semaphore->confirmed += permit->count;
+        planner_queue(planner, image)->changed = true; /* a waiter may reserve nothing from now on */
     }
     return outcome_assert(planner, outcome, key->request);
 }

@@ -15,8 +15,8 @@
  *     lacks only what is kept for others. Nothing is kept for one of which a semaphore is unknown in the end.
  *   - Waiters with the same needs behind one that could neither be granted nor reserve are passed over.
  *   - The walk asks for more rows where it may be wrong without them: the semaphores that a waiter wants and that are not
- *     locked; more of a queue of which units are left; and all that decides about a waiter that reserves, if units are left
- *     behind it. In the last round (view.reads_end) it does with what was read.
+ *     locked; more of a queue of which units are left; and all that decides whether a protected waiter reserves, if units
+ *     are left behind it. In the last round (view.reads_end) it does with what was read.
  *
  * Reservations are computed anew in every walk, and bind only those behind them: so they cannot wait in a circle. What
  * stands in the way of those behind it is a `stander`; queue_state has the sums over the standers before a place.
@@ -424,12 +424,24 @@ static bool may_reserve(const struct planner *planner, const struct request *req
         const struct queue_state *queue = planner_known(planner, request->wants[i].semaphore_id);
         if (!queue || queue->fifo == FIFO_BARRED)
             return false;
-        const struct watcher *watcher = find_watcher(queue, request->id);
         int64_t room = queue->semaphore->capacity - queue->semaphore->confirmed;
-        if (queue->reserved + request->wants[i].count > room || (watcher && watcher->confirmed))
+        if (queue->reserved + request->wants[i].count > room)
             return false;
     }
     return true;
+}
+
+/* Returns true if the units of its need can never come, whatever stands before it. */
+static bool is_excluded(const struct planner *planner, const struct request *request)
+{
+    for (size_t i = 0; i < request->want_count; i++) {
+        const struct queue_state *queue = planner_known(planner, request->wants[i].semaphore_id);
+        const struct watcher *watcher = queue ? find_watcher(queue, request->id) : NULL;
+        if (queue && (request->wants[i].count > queue->semaphore->capacity - queue->semaphore->confirmed ||
+                      (watcher && watcher->confirmed)))
+            return true;
+    }
+    return false;
 }
 
 /* Returns true if the request is in nobody's way: one of its semaphores grants no units, however many are released. */
@@ -493,8 +505,8 @@ static uint64_t unread_of(const struct planner *planner, const struct request *r
 }
 
 /*
- * Asks for what was not read and decides about the first standers: units are left behind the last of them, which reserves.
- * It may be wrong about that: those before it may have reserved what it needs, and so on.
+ * Asks for what was not read and decides about the first standers: units are left behind the last of them, which is
+ * protected. Whether it reserves may be wrong: those before it may have reserved what it needs, or not, and so on.
  */
 static void read_for(struct planner *planner, size_t count)
 {
@@ -526,7 +538,8 @@ static enum permit_status stand_here(struct planner *planner, const struct reque
                               .how = may_fit ? STANDS_KEPT : STANDS_PLAIN};
     bool chosen = false;
     enum permit_status status = stand_before(planner, request->place, request->id);
-    bool reserves = !may_fit && is_protected(planner, request) && may_reserve(planner, request);
+    bool wants_to_reserve = !may_fit && is_protected(planner, request) && !is_excluded(planner, request);
+    bool reserves = wants_to_reserve && may_reserve(planner, request);
     if (status == PERMIT_OK && (may_fit || reserves))
         status = choose_slots(planner, request, &stander, &chosen);
     if (reserves && chosen)
@@ -535,7 +548,7 @@ static enum permit_status stand_here(struct planner *planner, const struct reque
         stander.slots = NULL;
     if (stander.how == STANDS_PLAIN)
         note_hopeless(planner, request);
-    bool reads = stander.how == STANDS_RESERVED && !planner->view->reads_end && stand_matters(planner, request);
+    bool reads = wants_to_reserve && !planner->view->reads_end && stand_matters(planner, request);
     if (status == PERMIT_OK)
         status = add_stander(planner, &stander);
     if (status == PERMIT_OK && reads)

@@ -71,8 +71,8 @@ struct queue_state {
     bool ignores_kept; /* the request that is being decided is looked at as if nothing were kept */
     int64_t due_units; /* locked: units of due holders, which an acquire may end; valid in a walk */
     int64_t wanted;    /* locked: units that all waiters want, at most COUNTED_MAX_CAPACITY */
-    bool changed;      /* units of it were freed in this batch, or a waiter has left, was granted, or was asked for and
-                          refused, or it has a new acquire: a waiter that may fit is called */
+    bool changed;      /* units of it were freed or confirmed in this batch, or a waiter has left, was granted, or was
+                          asked for and refused, or it has a new acquire: a waiter that may fit is called */
     unsigned granted;  /* waiters that were granted in this batch */
 };
 

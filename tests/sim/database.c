@@ -685,7 +685,8 @@ static void write_texts(struct request_row *row, const struct request *request)
     if (request->wanted.length > WANTED_MAX)
         violation("P20", "a request wants %zu bytes", request->wanted.length);
     row->request.nonce = (struct bytes){row->nonce, request->nonce.length};
-    memmove(row->nonce, request->nonce.data, request->nonce.length);
+    if (request->nonce.length)
+        memmove(row->nonce, request->nonce.data, request->nonce.length);
     row->request.wanted = (struct bytes){0};
     if (request->state == REQUEST_WAITING && request->wanted.data) {
         row->request.wanted = (struct bytes){row->wanted, request->wanted.length};

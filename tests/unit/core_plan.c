@@ -1107,6 +1107,19 @@ Test(plan_queue, need_that_confirmed_units_exclude_reserves_nothing)
     EXPECT({OP_ACQUIRE, "v", WAIT_NO, 1, 0, .expected = "granted"});
 }
 
+/* The need of k2 cannot come any more, so k3 may fit; only its own server can tell. */
+Test(plan_queue, waiter_is_called_if_a_confirmation_ends_a_reservation)
+{
+    scene.semaphores[A].capacity = 2;
+    hold("k1", 1, 0, 0, NEVER);
+    old_waiter("k2", ELSEWHERE, 60, 2, 0, 0);
+    waiter("k3", ELSEWHERE, 59, 1, 0, 1);
+    EXPECT({OP_RENEW, "k1", 0, 0, 0, .expected = "ok"});
+    expect_changes("k1:ACQUIRED");
+    EXPECT({OP_CONFIRM, "k1", 0, 0, 0, .expected = "ok"});
+    expect_changes("k1:ACQUIRED 2/13");
+}
+
 /* Under fifo nobody reserves behind one that reserves nothing: W1 is kept from q for ever, so it must not idle b. */
 Test(plan_queue, nobody_reserves_behind_a_fifo_head_that_reserves_nothing)
 {
@@ -1153,6 +1166,26 @@ Test(plan_queue, all_is_read_that_decides_about_a_reservation)
     cr_assert(scene.plan.unknown_count == 1 && scene.plan.unknown[0] == C + 1);
     scene.unknown = false;
     EXPECT({OP_ACQUIRE, "v", WAIT_NO, 1, 0, .expected = "granted"}); /* W1 has reserved b */
+}
+
+/* W1 cannot be judged without c, and bars W2 from a, so that the unit of b is left. No unit is left where W1 is known. */
+Test(plan_queue, all_is_read_that_decides_about_a_waiter_that_reserves_nothing)
+{
+    scene.semaphores[A].queue = QUEUE_FIFO;
+    scene.semaphores[A].capacity = 2;
+    hold("k0", 2, 0, 0, NEVER);
+    old_waiter("W1", ELSEWHERE, 61, 1, 0, 1);
+    old_waiter("W2", ELSEWHERE, 60, 1, 2, 0);
+    scene.semaphores[B].capacity = 2;
+    scene.unknown = true;
+    EXPECT({OP_ACQUIRE, "v", WAIT_NO, 0, 1, .expected = "reads more"});
+    cr_assert(scene.plan.unknown_count == 1 && scene.plan.unknown[0] == C + 1);
+    scene.unknown = false;
+    EXPECT({OP_ACQUIRE, "v", WAIT_NO, 0, 1, .expected = "no_capacity b<"}); /* both reserve */
+    scene.unknown = true;
+    hold("sold", 0, 1, 0, NEVER)->confirmed_at = NOW;
+    scene.semaphores[B].confirmed = 1;
+    EXPECT({OP_ACQUIRE, "v", WAIT_NO, 0, 1, .expected = "granted"}); /* W2 can never have both of b */
 }
 
 /* A new request is judged at the place that it would get. */
@@ -1308,33 +1341,74 @@ Test(plan_queue, packet_that_has_room_for_all_waiters_grants_them)
     cr_expect_eq(scene.plan.packet_size, scene.settings.max_packet);
 }
 
+static void set_long_owner(struct request *request)
+{
+    static char owner[255];
+    memset(owner, 'o', sizeof owner);
+    request->owner = (struct bytes){owner, sizeof owner};
+}
+
 /* It is refused when its own server asks, and is in nobody's way until then. */
 Test(plan_queue, waiter_whose_grant_no_packet_can_hold_blocks_none)
 {
     scene.semaphores[A].queue = QUEUE_FIFO;
     scene.semaphores[A].capacity = 2;
     hold("h", 2, 0, 0, NEVER);
-    struct request *long_owner = waiter("k1", ELSEWHERE, 2, 1, 0, 0);
+    set_long_owner(waiter("k1", ELSEWHERE, 2, 1, 0, 0));
     waiter("k2", ELSEWHERE, 1, 1, 0, 0);
-    static char owner[255];
-    memset(owner, 'o', sizeof owner);
-    long_owner->owner = (struct bytes){owner, sizeof owner};
     scene.settings.max_packet = PACKET_OF_BATCH + PACKET_OF_END + PACKET_OF_GRANT;
     EXPECT({OP_RELEASE, "h", 0, 0, 0, .expected = "ok"});
     expect_changes("h:RELEASED !k2:ACQUIRED@2 -a/13 2/13");
 }
 
+/* The same of a waiter for which too few units are free. */
+Test(plan_queue, waiter_whose_grant_no_packet_can_hold_reserves_nothing)
+{
+    scene.semaphores[A].queue = QUEUE_FIFO;
+    scene.semaphores[A].capacity = 2;
+    hold("h", 1, 0, 0, NEVER);
+    set_long_owner(old_waiter("k1", ELSEWHERE, 60, 2, 0, 0));
+    EXPECT({OP_ACQUIRE, "k2", WAIT_NO, 1, 0, .expected = "no_capacity a<"});
+    scene.settings.max_packet = PACKET_OF_BATCH + PACKET_OF_GRANT + 2 * 3;
+    EXPECT({OP_ACQUIRE, "k2", WAIT_NO, 1, 0, .expected = "granted"});
+}
+
+Test(plan_queue, due_holder_is_not_ended_for_a_grant_that_no_packet_can_hold)
+{
+    hold("h", 1, 0, 0, NOW - 1);
+    scene.settings.max_packet = PACKET_BATCH + PACKET_SEMAPHORE + PACKET_OF_GRANT + 2 * 3 - 1;
+    EXPECT({OP_ACQUIRE, "k1", WAIT_ASK, 1, 0, .expected = "too_large"});
+    expect_changes("");
+}
+
+static void hold_six_that_are_due(void)
+{
+    static const char *const keys[] = {"h1", "h2", "h3", "h4", "h5", "h6"};
+    for (size_t i = 0; i < ARRAY_LENGTH(keys); i++)
+        hold(keys[i], 1, 0, 0, NOW - 1);
+}
+
 /* The expiry task ends them. */
 Test(plan_queue, due_holders_without_room_in_the_packet_are_not_ended_for_an_acquire)
 {
-    scene.semaphores[A].capacity = 2;
-    hold("h1", 1, 0, 0, NOW - 1);
-    hold("h2", 1, 0, 0, NOW - 1);
-    scene.settings.max_packet = PACKET_OF_BATCH + 2 * PACKET_OF_END - 1;
-    EXPECT({OP_ACQUIRE, "k1", WAIT_NO, 2, 0, .expected = "no_capacity a"});
+    scene.semaphores[A].capacity = 6;
+    hold_six_that_are_due();
+    scene.settings.max_packet = PACKET_OF_BATCH + 6 * PACKET_OF_END - 1;
+    EXPECT({OP_ACQUIRE, "k1", WAIT_NO, 6, 0, .expected = "no_capacity a"});
     expect_changes("");
-    scene.settings.max_packet = PACKET_OF_BATCH + 2 * PACKET_OF_END + PACKET_OF_GRANT + 2 * 3;
-    EXPECT({OP_ACQUIRE, "k1", WAIT_NO, 2, 0, .expected = "granted"});
+    scene.settings.max_packet = PACKET_OF_BATCH + 6 * PACKET_OF_END + PACKET_OF_GRANT + 2 * 3;
+    EXPECT({OP_ACQUIRE, "k1", WAIT_NO, 6, 0, .expected = "granted"});
+}
+
+/* The unit that is kept for W is not all that it lacks, so no locks help. */
+Test(plan_queue, acquire_whose_due_holders_have_no_room_is_not_put_back)
+{
+    scene.semaphores[A].capacity = 7;
+    hold_six_that_are_due();
+    waiter("W", ELSEWHERE, 1, 1, 0, 1);
+    EXPECT({OP_ACQUIRE, "k1", WAIT_NO, 7, 0, .expected = "put_back ac"});
+    scene.settings.max_packet = PACKET_OF_BATCH + 6 * PACKET_OF_END - 1;
+    EXPECT({OP_ACQUIRE, "k1", WAIT_NO, 7, 0, .expected = "no_capacity a<"});
 }
 
 /* k3 and k4 stand behind the part that was read, so there may be others with their needs before them. */

@@ -67,6 +67,7 @@ struct moment {
     unsigned owners_known; /* a bit per owner that has ever sent a heartbeat */
     unsigned owners_alive; /* a bit per owner whose last heartbeat still counts */
     unsigned server;       /* the permitd that runs the batch; 0: one without an id */
+    unsigned was;          /* server 0: the id that it had before, under which its clients wait; 0: none */
     unsigned servers_dead; /* a bit per server */
 };
 
@@ -130,6 +131,7 @@ struct script {
     unsigned max_waiters; /* plan_settings.max_semaphore_waiters; 0: no limit */
     unsigned queue_cut;   /* waiters read of a queue, in place of QUEUE_READ_MAX; 0: as there */
     unsigned rounds;      /* of reads, in place of MODEL_ROUNDS; 0: as there */
+    unsigned max_packet;  /* plan_settings.max_packet */
 };
 
 /* Fills in the derived members: the digest. */
@@ -211,6 +213,7 @@ struct model_shortage {
 struct verdict {
     enum permit_status status;
     bool created, replayed, already_released, may_wait, waits;
+    int64_t max_ttl_ms, max_hold_ms; /* as in struct outcome */
     bool has_request;
     struct model_request request; /* without `content` */
     bool has_semaphore;
@@ -220,19 +223,21 @@ struct verdict {
     unsigned shortage_count;
     struct model_event events[MODEL_EVENTS]; /* those of a forced release are in order of the semaphores */
     unsigned event_count;
-    bool put_back; /* undecided: nothing else counts but `needs`, a bit per semaphore to lock */
+    bool put_back; /* undecided: nothing else counts but `needs`, a bit per semaphore to lock, and `widened` */
     unsigned needs;
+    bool widened;
 };
 
 /* The input of the model for a batch: its time, and the rows that were read. Keys, semaphores, owners: a bit each. */
 struct model_batch {
     struct moment moment;
     unsigned locks;
-    unsigned known;   /* semaphores that are locked, or were read plainly */
-    unsigned owners;  /* owners whose rows were read */
-    unsigned waiters; /* waiting keys that were read */
-    bool has_servers; /* it was read which servers are dead */
-    unsigned here;    /* keys whose clients wait at this process */
+    unsigned known;       /* semaphores that are locked, or were read plainly */
+    unsigned owners;      /* owners whose rows were read */
+    unsigned locked_rows; /* keys whose rows another session has locked */
+    unsigned waiters;     /* waiting keys that were read */
+    bool has_servers;     /* it was read which servers are dead */
+    unsigned here;        /* keys whose clients wait at this process */
     unsigned here_nonce[MODEL_KEYS];
     unsigned later;                        /* keys that this server asks for after the batch */
     unsigned beyond[MODEL_SEMAPHORES];     /* the key beyond which the queue was not read; MODEL_KEYS: none */
@@ -245,6 +250,7 @@ struct model_batch {
     unsigned watch[MODEL_SEMAPHORES];      /* of one that is not locked: waiters that need a slot which is held, ... */
     unsigned watch_sold[MODEL_SEMAPHORES]; /* ... by a confirmed request */
     int64_t max_waiters;
+    size_t max_packet; /* 0: no limit */
 };
 
 /* An operation of a batch, as the model gets it. */
@@ -303,7 +309,6 @@ struct model_taken_before {
     X(not_called, "not called: nothing has changed")                                                                   \
     X(widened, "put back for wider locks")                                                                             \
     X(widened_twice, "refused with wider locks")                                                                       \
-    X(nothing_wider, "refused: no wider locks help")                                                                   \
     X(shut, "refused under fifo")                                                                                      \
     X(shut_unread, "refused behind an unread part")                                                                    \
     X(behind_reserved, "refused behind a reservation")                                                                 \
@@ -319,7 +324,10 @@ struct model_taken_before {
     X(reads_slots, "slots of a queue read that was not read")                                                          \
     X(reads_held, "holders of slots read")                                                                             \
     X(steps_differ, "smallest of several steps")                                                                       \
-    X(strict, "strict priority")
+    X(strict, "strict priority")                                                                                       \
+    X(ends_need_room, "due holders without room in the packet")                                                        \
+    X(grant_needs_room, "grant without room in the packet")                                                            \
+    X(too_large, "grant larger than a packet")
 
 #define MODEL_RULE_MEMBER(name, text) unsigned long long name;
 struct model_rules {
@@ -333,6 +341,9 @@ struct model_walk {
     unsigned ask_count[MODEL_KEYS];
     unsigned put_back; /* keys: an operation is put back, and so are all later ones */
     unsigned put_back_needs[MODEL_KEYS];
+    size_t packet;                  /* bytes of the transaction so far, without labels */
+    unsigned overdue;               /* keys: due holders that have to end before requests that need their units */
+    unsigned waiter_asked;          /* keys for which the waiter of this server has asked */
     unsigned entered;               /* keys that were entered in this batch */
     bool again;                     /* something has happened for which the waiters are decided again */
     bool walking;                   /* waiters are being decided */
@@ -378,13 +389,18 @@ utc_us model_due(const struct moment *moment);
 utc_us model_from(const struct moment *moment);
 int64_t model_in_use(const struct model *model, unsigned semaphore);
 /* Returns the semaphores of each request that the operation would touch now. */
-unsigned model_touches(struct model *model, const struct model_operation *operation);
+unsigned model_touches(const struct model *model, const struct step *step);
 /* Begins a batch. */
 void model_begin_batch(struct model *model, const struct model_batch *batch);
 /* Runs one operation that is not an ask. Its step must outlive the model. */
 void model_do(struct model *model, const struct model_operation *operation);
-/* Leaves an operation undecided if it touches semaphores that are not locked. The verdict says so. */
-bool model_puts_back(struct model *model, const struct model_operation *operation, unsigned touched);
+/* Returns the due holders that have to end before the operation, if it is a new acquire; else 0. */
+unsigned model_overdue_of_new(struct model *model, const struct model_operation *operation);
+/*
+ * Leaves an operation undecided if it touches semaphores that are not locked, or until the due holders `overdue` have
+ * ended. The verdict says so.
+ */
+bool model_puts_back(struct model *model, const struct model_operation *operation, unsigned touched, unsigned overdue);
 
 /* ---- the model's queue ---- */
 
@@ -411,14 +427,19 @@ enum permit_status want_possible(const struct model *model, const struct model_w
 /* The same for a request. */
 enum permit_status request_possible(const struct model *model, const struct step *step);
 /* Returns true if a request that may be granted fits, also if due holders have to end for it. */
-bool would_fit(const struct model *model, const struct step *step);
-/* Grants if it fits, also by ending due holders. PERMIT_NO_CAPACITY: with the shortages. */
-enum permit_status try_to_grant(struct model *model, const struct step *step, struct verdict *verdict);
+bool would_fit(struct model *model, const struct step *step);
+/*
+ * Finds if it fits now, and ends due holders for it. PERMIT_NO_CAPACITY: with the shortages.
+ */
+enum permit_status find_fit(struct model *model, const struct step *step, struct verdict *verdict);
+void grant_fit(struct model *model, const struct step *step, struct verdict *verdict);
+/* Returns true if the transaction can write the grant, too. */
+bool grant_has_room(struct model *model, const struct step *step);
 /*
  * Returns the due holders, a bit per key, that would be ended for it, and that hold semaphores which are not locked: then
  * they have to end before it.
  */
-unsigned model_overdue(const struct model *model, const struct step *step);
+unsigned model_overdue(struct model *model, const struct step *step);
 unsigned semaphores_of(const struct model_request *request);
 /* Returns the units that are missing; `ended`: if these requests are ended. */
 int64_t missing_without(const struct model *model, const struct model_want *want, unsigned ended);
@@ -430,7 +451,9 @@ bool slot_is_held(const struct model *model, unsigned semaphore, uint32_t number
 /* Returns the units of a semaphore that due holders have which were read. */
 int64_t due_units(const struct model *model, unsigned semaphore);
 int64_t confirmed_units(const struct model *model, unsigned semaphore);
-void answer_request(struct verdict *verdict, const struct model_request *request);
+void answer_request(const struct model *model, struct verdict *verdict, const struct model_request *request);
+/* Refuses an acquire whose key stands for another request. */
+void refuse_reused_key(const struct model *model, const struct step *step, struct verdict *verdict);
 /* Returns when a grant ends that is made, or claimed, now. */
 utc_us deadline_of_grant(const struct model *model, const struct model_request *request);
 unsigned wants_of(const struct step *step);
@@ -581,7 +604,8 @@ struct run {
     struct buf *notes;                    /* for transcripts, one per step: what else a batch did; NULL: no notes */
     struct verdict verdicts[MODEL_STEPS]; /* final result of each step */
     unsigned put_backs[MODEL_STEPS];
-    bool wrote[MODEL_STEPS]; /* the batch that decided it wrote changes */
+    bool widened[MODEL_STEPS]; /* it was put back because it lacked only what is kept for others */
+    bool wrote[MODEL_STEPS];   /* the batch that decided it wrote changes */
     struct decided decided[MODEL_STEPS];
     unsigned decided_count;
     unsigned batches;

@@ -15,9 +15,10 @@ struct mixture {
     unsigned batch_percent, stale_percent, moment_percent; /* of arrival */
     unsigned cut_percent, walk_percent;                    /* of reads of due holders */
     unsigned locked_percent;                               /* of batches beside another session that has locked a row */
-    unsigned wait_percent;                                 /* of acquires that may wait */
-    unsigned again_percent;                                /* of acquires for a key that may wait */
-    unsigned server_percent;                               /* of changes of the server */
+    bool small_packets;
+    unsigned wait_percent;   /* of acquires that may wait */
+    unsigned again_percent;  /* of acquires for a key that may wait */
+    unsigned server_percent; /* of changes of the server */
     unsigned priority_percent;
     unsigned step_percent;     /* of semaphores with a priority_step of their own */
     unsigned age_percent;      /* of batches by which the waiters have become protected */
@@ -301,11 +302,22 @@ static void serve_long(struct mixture *mixture, struct moment *moment)
     moment->clock.tick_at = moment->now;
 }
 
+/* What the own clock of the permitd says: it may be another one than that of the database. */
+static void judge_time(struct mixture *mixture, struct moment *moment)
+{
+    utc_us served = model_time(moment);
+    moment->clock.due = served;
+    if (percent(mixture, 50))
+        moment->clock.due += (int64_t)random_below(&mixture->random, 4 * US_PER_SECOND) - 2 * US_PER_SECOND;
+    moment->clock.from = max_i64(served, moment->clock.due) + below(mixture, 2) * US_PER_SECOND / 2;
+}
+
 /* The waiters that wait now are protected from then on. */
-static void serve_bound(struct moment *moment)
+static void serve_bound(struct mixture *mixture, struct moment *moment)
 {
     moment->now += model_settings.backfill_bound_us;
     moment->clock.tick_at = moment->now;
+    judge_time(mixture, moment);
 }
 
 /* Advances the time: the clock may jump either way, the cluster may tick, the server may change. */
@@ -321,10 +333,7 @@ static void random_moment(struct mixture *mixture, struct moment *moment)
         moment->clock.tick_at = moment->now;
         moment->clock.offset_us = moment->now - served;
     }
-    moment->clock.due = served;
-    if (percent(mixture, 50)) /* the own clock is another one */
-        moment->clock.due += (int64_t)random_below(&mixture->random, 4 * US_PER_SECOND) - 2 * US_PER_SECOND;
-    moment->clock.from = max_i64(served, moment->clock.due) + below(mixture, 2) * US_PER_SECOND / 2;
+    judge_time(mixture, moment);
     if (percent(mixture, 5)) {
         moment->epoch += 1 + below(mixture, 3);
         moment->grants_from = model_time(moment) + below(mixture, 4 * US_PER_SECOND);
@@ -426,6 +435,7 @@ static void random_mixture(struct mixture *mixture)
     mixture->weights[OP_SEMAPHORE_RESUME] = 2 * mixture->weights[OP_SEMAPHORE_PAUSE];
     mixture->weights[OP_SEMAPHORE_RETIRE] = percent(mixture, 30);
     mixture->again_percent = 10;
+    mixture->small_packets = percent(mixture, 8);
     mixture->hasty = percent(mixture, 70);
     if (percent(mixture, 45))
         crowd(mixture);
@@ -441,8 +451,10 @@ static void random_mixture(struct mixture *mixture)
     mixture->step_percent = mixture->priority_percent && percent(mixture, 50) ? 20 + below(mixture, 80) : 0;
     mixture->later_percent = mixture->wait_percent && percent(mixture, 20) ? below(mixture, 20) : 0;
     mixture->specific_percent = percent(mixture, mixture->queues_percent ? 20 : 35) ? 15 + below(mixture, 75) : 0;
+    if (mixture->small_packets) /* the model knows nothing of the bytes of labels */
+        mixture->specific_percent = 0;
     mixture->adjacent_percent = percent(mixture, 20) ? 90 : 0;
-    if (mixture->age_percent && percent(mixture, 8))
+    if (mixture->age_percent && !mixture->small_packets && percent(mixture, 8))
         neighbours(mixture);
     mixture->weights[OP_SEMAPHORE_LABELS] = mixture->specific_percent ? below(mixture, 3) : 0;
     mixture->cut_percent = percent(mixture, 12) ? below(mixture, 80) : 0;
@@ -496,6 +508,7 @@ void script_generate(uint64_t seed, struct script *ret_script)
     ret_script->max_waiters = mixture.wait_percent && percent(&mixture, 10) ? 1 + below(&mixture, 4) : 0;
     ret_script->queue_cut = mixture.wait_percent && percent(&mixture, 30) ? 1 + below(&mixture, 3) : 0;
     ret_script->rounds = mixture.wait_percent && percent(&mixture, 15) ? 1 + below(&mixture, 3) : 0;
+    ret_script->max_packet = mixture.small_packets ? 6000 + below(&mixture, 5000) : 0;
     for (unsigned i = mixture.semaphores; i-- > 0;) /* ids in another order than names */
         if (percent(&mixture, 90))
             first_put(&mixture, i, &ret_script->steps[ret_script->count++]);
@@ -506,9 +519,11 @@ void script_generate(uint64_t seed, struct script *ret_script)
         if (ret_script->steps[i].new_batch && percent(&mixture, mixture.moment_percent))
             random_moment(&mixture, &moment);
         if (ret_script->steps[i].new_batch && percent(&mixture, mixture.age_percent))
-            serve_bound(&moment);
-        if (ret_script->steps[i].new_batch && percent(&mixture, mixture.server_percent))
-            moment.server = percent(&mixture, 3) ? 0 : 1 + below(&mixture, MODEL_SERVERS - 1);
+            serve_bound(&mixture, &moment);
+        if (ret_script->steps[i].new_batch && percent(&mixture, mixture.server_percent)) {
+            moment.was = moment.server;
+            moment.server = percent(&mixture, 5) ? 0 : 1 + below(&mixture, MODEL_SERVERS - 1);
+        }
         ret_script->steps[i].moment = moment;
         if (ret_script->steps[i].kind == OP_ACQUIRE)
             ret_script->steps[i].nonce = i % MODEL_NONCES;

@@ -33,6 +33,11 @@ static utc_us now_of(const struct run *run)
     return model_time(&run->model.batch.moment);
 }
 
+static utc_us due_of(const struct run *run)
+{
+    return model_due(&run->model.batch.moment);
+}
+
 static const struct semaphore *semaphore_of(const struct run *run, const struct want *want)
 {
     return &run->rows.semaphores[rows_semaphore(&run->rows, want->semaphore_id)];
@@ -80,6 +85,8 @@ static bool is_aged(const struct run *run, const struct request *row)
 static bool is_unclear(const struct run *run, unsigned key)
 {
     const struct request *row = &run->rows.requests[key];
+    if (run->script.max_packet)
+        return true;
     if (run->settling)
         return may_be_refused(run, row) || !run->known[row->server_id][key].here;
     const struct request *before = &run->before[key];
@@ -117,11 +124,11 @@ static void look_at_rows(const struct run *run, struct seen *seen)
         bool locked = run->model.batch.locks >> i & 1;
         /* The bound of the deadlines may say that a holder is due although none is: then a waiter may fit. */
         seen[i] =
-            (struct seen){.free = row->capacity - row->in_use, .unsure = !locked && row->next_due_at <= now_of(run)};
+            (struct seen){.free = row->capacity - row->in_use, .unsure = !locked && row->next_due_at <= due_of(run)};
     }
     for (unsigned key = 0; key < MODEL_KEYS; key++) {
         const struct request *row = &run->rows.requests[key];
-        for (size_t i = 0; row->state == REQUEST_ACQUIRED && row->due_at <= now_of(run) && i < row->permit_count; i++)
+        for (size_t i = 0; row->state == REQUEST_ACQUIRED && row->due_at <= due_of(run) && i < row->permit_count; i++)
             seen[rows_semaphore(&run->rows, row->permits[i].semaphore_id)].unsure = true;
     }
 }
@@ -237,7 +244,8 @@ bool order_tells(struct run *run, unsigned unfit)
 {
     const struct model_walk *walk = &run->model.walk;
     unsigned fit, still_unfit, told = walk->calls | walk->put_back;
-    if (run->script.queue_cut || run->model.batch.reads_end || now_of(run) < run->model.batch.moment.grants_from)
+    if (run->script.queue_cut || run->script.max_packet || run->model.batch.reads_end ||
+        now_of(run) < run->model.batch.moment.grants_from)
         return true;
     for (unsigned i = 0; i < MODEL_SERVERS; i++)
         told |= walk->mail[i];
@@ -337,7 +345,8 @@ bool order_refuses(struct run *run, const struct step *step)
     struct seen seen[MODEL_SEMAPHORES];
     struct want wants[MODEL_WANTS];
     bool own_is_dead = run->model.batch.moment.servers_dead >> run->model.batch.moment.server & 1;
-    if (run->script.queue_cut || run->model.batch.reads_end || step_is_specific(step) || own_is_dead)
+    if (run->script.queue_cut || run->script.max_packet || run->model.batch.reads_end || step_is_specific(step) ||
+        own_is_dead)
         return true;
     for (unsigned i = 0; i < step->want_count; i++)
         wants[i] = (struct want){.semaphore_id = run->rows.semaphores[step->wants[i].semaphore].id,

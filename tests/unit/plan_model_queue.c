@@ -39,11 +39,6 @@ static utc_us now_of(const struct model *model)
     return model_time(&model->batch.moment);
 }
 
-static utc_us due_of(const struct model *model)
-{
-    return model_due(&model->batch.moment);
-}
-
 static utc_us from_of(const struct model *model)
 {
     return model_from(&model->batch.moment);
@@ -301,6 +296,7 @@ static void add_ask(struct model *model, const struct model_operation *operation
 {
     unsigned *count = &model->walk.ask_count[operation->step->key];
     assert(*count < MODEL_ASKS);
+    model->walk.waiter_asked |= (unsigned)operation->entered << operation->step->key;
     model->walk.asks[operation->step->key][(*count)++] = *operation;
 }
 
@@ -323,7 +319,7 @@ static void enter_row(struct model *model, const struct model_operation *operati
         .priority = step->priority,
         .place = place_of(model, operation),
         .since = operation->since ? operation->since : now,
-        .until = now + step->wait_us,
+        .until = from_of(model) + step->wait_us,
         .entry = ++model->entries,
     };
     model->walk.entered |= 1U << step->key;
@@ -335,6 +331,20 @@ static void enter_row(struct model *model, const struct model_operation *operati
 static bool is_aged(const struct model *model, const struct model_request *request)
 {
     return now_of(model) - request->since >= model_settings.backfill_bound_us;
+}
+
+/* Returns true if the units of a need can never come, because they are sold: whatever stands before it. */
+static bool is_sold_out(const struct model *model, unsigned key)
+{
+    const struct step *step = model->requests[key].content;
+    for (unsigned i = 0; i < step->want_count; i++) {
+        unsigned semaphore = step->wants[i].semaphore;
+        int64_t most = model->semaphores[semaphore].capacity - confirmed_units(model, semaphore);
+        bool sold = step->wants[i].count > most || (model->batch.watch_sold[semaphore] >> key & 1);
+        if ((model->batch.known >> semaphore & 1) && sold)
+            return true;
+    }
+    return false;
 }
 
 /* Returns true if the units of the need of a protected waiter can come, beside the reservations before it. */
@@ -472,14 +482,20 @@ static bool leaves_one(const struct model *model, unsigned semaphore)
            missing_without(model, &one, 0) <= due_units(model, semaphore);
 }
 
-/* Returns true if it matters for those behind a waiter how it stands. */
+/*
+ * Returns true if it matters for those behind a waiter how it stands: a unit is left for them, or it may bar them from a
+ * semaphore that was looked at.
+ */
 static bool matters(const struct model *model, unsigned key)
 {
-    unsigned wants = wants_of(model->requests[key].content);
-    for (unsigned i = 0; i < MODEL_SEMAPHORES; i++)
-        if ((wants & model->batch.locks) >> i & 1 && leaves_one(model, i))
+    unsigned wants = wants_of(model->requests[key].content) & model->batch.known;
+    for (unsigned i = 0; i < MODEL_SEMAPHORES; i++) {
+        bool locked = model->batch.locks >> i & 1;
+        bool may_bar = is_aged(model, &model->requests[key]) || model->semaphores[i].queue == QUEUE_FIFO;
+        if ((wants >> i & 1) && (locked ? leaves_one(model, i) : may_bar))
             return true;
-    return !(wants & model->batch.locks) && is_aged(model, &model->requests[key]);
+    }
+    return false;
 }
 
 /* Returns true if all were read that stand before the waiter in this queue. */
@@ -528,8 +544,8 @@ static void read_all_of(struct model *model, unsigned key)
 }
 
 /*
- * A waiter reserves, and units are left behind it. It is wrong about that if one that was not read has reserved what it
- * needs, and those before it may be wrong in the same way: all that decides about it is read.
+ * Units are left behind a protected waiter that may reserve. It may be wrong whether it does if one that was not read has
+ * reserved what it needs, and those before it may be wrong in the same way: all that decides about it is read.
  */
 static void read_for_reservation(struct model *model, unsigned key)
 {
@@ -570,7 +586,7 @@ static void stand(struct model *model, unsigned key, bool may_fit, unsigned need
         stander.how = MODEL_KEEPS;
     else if (reserves && chosen)
         stander.how = MODEL_RESERVES;
-    if (stander.how == MODEL_RESERVES)
+    if (!may_fit && is_aged(model, request) && !is_sold_out(model, key))
         read_for_reservation(model, key);
     if (chosen)
         memcpy(stander.slots, slots, sizeof slots);
@@ -596,7 +612,7 @@ void enter(struct model *model, const struct model_operation *operation)
     if (verdict->status == PERMIT_NO_CAPACITY)
         stand(model, operation->step->key, false, 0);
     verdict->waits = true;
-    answer_request(verdict, &model->requests[operation->step->key]);
+    answer_request(model, verdict, &model->requests[operation->step->key]);
 }
 
 /* ---- putting back ---- */
@@ -625,12 +641,13 @@ static void put_back(struct model *model, const struct model_operation *operatio
                                                    .put_back = true});
 }
 
-bool model_puts_back(struct model *model, const struct model_operation *operation, unsigned touched)
+bool model_puts_back(struct model *model, const struct model_operation *operation, unsigned touched, unsigned overdue)
 {
     const struct step *step = operation->step;
     bool follows = model->walk.put_back >> step->key & 1;
-    if (step_is_administrative(step) || (!follows && !(touched & ~model->batch.locks)))
+    if (step_is_administrative(step) || (!follows && !(touched & ~model->batch.locks) && !overdue))
         return false;
+    model->walk.overdue |= follows ? 0 : overdue;
     put_back(model, operation, follows ? 0 : touched);
     return true;
 }
@@ -661,8 +678,6 @@ static unsigned locks_for_kept(struct model *model, const struct step *step, boo
     unsigned locks = wider_locks(model, step);
     if (widened)
         return model->rules.widened_twice++, 0;
-    if (!(locks & ~model->batch.locks))
-        return model->rules.nothing_wider++, 0;
     model->rules.widened++;
     return locks;
 }
@@ -670,16 +685,19 @@ static unsigned locks_for_kept(struct model *model, const struct step *step, boo
 bool puts_back_for_kept(struct model *model, const struct model_operation *operation)
 {
     unsigned locks = locks_for_kept(model, operation->step, operation->widened);
-    if (locks)
-        put_back(model, operation, locks);
-    return locks != 0;
+    if (!locks)
+        return false;
+    put_back(model, operation, locks);
+    operation->verdict->widened = true;
+    return true;
 }
 
-static void put_back_asks(struct model *model, unsigned key, unsigned needs)
+static void put_back_asks(struct model *model, unsigned key, unsigned needs, bool widened)
 {
     for (unsigned i = 0; i < model->walk.ask_count[key]; i++) {
         const struct model_operation *ask = &model->walk.asks[key][i];
         put_back(model, ask, needs);
+        ask->verdict->widened = widened;
         ask->verdict->waits = ask->step->wait == WAIT_ASK && is_ours(model, &model->requests[key]);
     }
     model->walk.ask_count[key] = 0;
@@ -714,7 +732,7 @@ static bool ask(struct model *model, const struct model_operation *operation)
         refuse(operation->verdict, PERMIT_NO_CAPACITY);
         return false;
     }
-    if (operation->entered && !is_ours(model, request) && is_alive(model, request->server)) {
+    if (operation->entered && !is_ours(model, request) && (request->server == 0 || is_alive(model, request->server))) {
         refuse(operation->verdict, PERMIT_OUTCOME_UNKNOWN);
         return false;
     }
@@ -747,7 +765,7 @@ bool model_ask(struct model *model, const struct model_operation *operation, boo
         return false;
     }
     if (is_waiting(request) && !gives_way(model, request)) {
-        refuse(operation->verdict, PERMIT_KEY_REUSED);
+        refuse_reused_key(model, step, operation->verdict);
         return false;
     }
     *ret_new = true;
@@ -876,7 +894,7 @@ static void answer_grant(struct model *model, unsigned key)
         struct verdict *verdict = model->walk.asks[key][i].verdict;
         *verdict = (struct verdict){.created = i == 0, .replayed = i > 0};
         request->replays += i > 0;
-        answer_request(verdict, request);
+        answer_request(model, verdict, request);
     }
     model->walk.ask_count[key] = 0;
 }
@@ -904,7 +922,7 @@ static void take_grant(struct model *model, unsigned key, unsigned server)
         model->walk.unclaimed |= 1U << key;
     }
     *verdict = (struct verdict){.created = true};
-    answer_request(verdict, request);
+    answer_request(model, verdict, request);
 }
 
 /* Refuses the asks of a waiter. Those that go on waiting stay: they may be granted later in this batch. */
@@ -927,22 +945,23 @@ static void refuse_asks(struct model *model, unsigned key, const struct verdict 
         if (!is_ours(model, request))
             continue; /* this server has no id */
         ask.verdict->waits = true;
-        answer_request(ask.verdict, request);
+        answer_request(model, ask.verdict, request);
         model->walk.asks[key][stay++] = ask;
     }
     model->walk.ask_count[key] = stay;
-    bool others_wait = model->batch.here >> key & 1 && !(model->walk.waiter_asked >> key & 1);
-    if (is_ours(model, request) && others_wait)
-        return; /* copies: the place belongs to those that wait */
     bool elsewhere = is_alive(model, request->server) && !is_ours(model, request);
+    bool moved = elsewhere && model->batch.moment.server != 0;
+    bool others_wait = (model->batch.here & ~model->walk.waiter_asked) >> key & 1;
     bool moves = last && !asks;
-    if (((asks && !may_wait) || moves) && request->server != 0 && (!elsewhere || moves)) {
-        if (elsewhere)
-            tell_server(model, key);
-        leave(model, request);
-        if (!may_wait && (model->walk.entered >> key & 1))
-            request->exists = false;
-    }
+    bool ends = moves || (asks && !may_wait && !elsewhere);
+    if (!ends || request->server == 0 ||
+        (others_wait && !moved)) /* copies: the place belongs to those that wait here */
+        return;
+    if (elsewhere)
+        tell_server(model, key);
+    leave(model, request);
+    if (!may_wait && (model->walk.entered >> key & 1))
+        request->exists = false;
 }
 
 /* A waiter that does not fit. If it lacks only what is kept for others, it is decided with more locks. */
@@ -953,7 +972,7 @@ static void refuse_waiter(struct model *model, unsigned key, const struct verdic
     bool lacks_only_kept = found->status == PERMIT_NO_CAPACITY && fits_without_kept(model, step);
     unsigned locks = asked && lacks_only_kept ? locks_for_kept(model, step, model->walk.asks[key][0].widened) : 0;
     if (locks) {
-        put_back_asks(model, key, locks);
+        put_back_asks(model, key, locks, true);
     } else if (asked) {
         refuse_asks(model, key, found);
         mark_changed(model, step); /* it has kept its units until now */
@@ -964,6 +983,17 @@ static void refuse_waiter(struct model *model, unsigned key, const struct verdic
     if (lacks_only_kept && !asked)
         call(model, key);
     stand(model, key, lacks_only_kept, locks);
+}
+
+/* The transaction has no room for a waiter: its server is called, and its queues are decided no further in this batch. */
+static void end_walk_here(struct model *model, unsigned key)
+{
+    const struct model_request *request = &model->requests[key];
+    tell_server(model, key);
+    add_stander(model, &(struct model_stander){.place = request->place,
+                                               .entry = request->entry - 1, /* before it */
+                                               .how = MODEL_UNREAD,
+                                               .semaphores = wants_of(request->content)});
 }
 
 static void decide(struct model *model, unsigned key)
@@ -982,18 +1012,23 @@ static void decide(struct model *model, unsigned key)
         leave_undecided(model, key, !is_awaited(model, key), model->walk.put_back_needs[key]);
         return;
     }
-    unsigned touched = request_possible(model, step) == PERMIT_OK ? due_touched(model, step) : 0;
-    if (touched & ~model->batch.locks) {
+    unsigned overdue = request_possible(model, step) == PERMIT_OK ? model_overdue(model, step) : 0;
+    if (overdue) {
+        model->walk.overdue |= overdue;
         if (asked)
-            put_back_asks(model, key, touched);
-        leave_undecided(model, key, !asked, touched);
+            put_back_asks(model, key, 0, false);
+        leave_undecided(model, key, !asked, model->walk.put_back_needs[key]);
         return;
     }
-    found.status = try_to_grant(model, step, &found);
-    if (found.status == PERMIT_OK)
-        take_grant(model, key, server);
-    else
+    found.status = find_fit(model, step, &found);
+    if (found.status != PERMIT_OK) {
         refuse_waiter(model, key, &found);
+    } else if (!asked && !grant_has_room(model, step)) {
+        end_walk_here(model, key);
+    } else {
+        grant_fit(model, step, &found);
+        take_grant(model, key, server);
+    }
 }
 
 /* Returns the next waiter of the view in the order of places; MODEL_KEYS: none. `done`: a bit per key. */
@@ -1039,7 +1074,9 @@ static void read_on(struct model *model)
 void model_begin_batch(struct model *model, const struct model_batch *batch)
 {
     model->batch = *batch;
-    model->walk = (struct model_walk){0};
+    model->walk = (struct model_walk){.packet = PACKET_BATCH};
+    for (unsigned i = 0; i < MODEL_SEMAPHORES; i++)
+        model->walk.packet += (batch->locks >> i & 1) && model->semaphores[i].exists ? PACKET_SEMAPHORE : 0;
     for (unsigned i = 0; i < MODEL_SEMAPHORES; i++)
         if (batch->beyond[i] < MODEL_KEYS)
             model->walk.beyond[i] = model->requests[batch->beyond[i]];

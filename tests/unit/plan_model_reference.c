@@ -113,13 +113,6 @@ static void write_again(struct model_request *request, utc_us now)
         request->replays++;
 }
 
-void answer_request(struct verdict *verdict, const struct model_request *request)
-{
-    verdict->has_request = true;
-    verdict->request = *request;
-    verdict->request.content = NULL;
-}
-
 /* ---- limits ---- */
 
 /* The smallest default_ttl, max_ttl and max_hold of the semaphores, and the largest grace. */
@@ -148,6 +141,48 @@ static bool ttl_is_allowed(struct ttl ttl, const struct limits *limits)
     return ttl.kind != TTL_UNLIMITED || limits->max_ttl_ms == INT64_MAX;
 }
 
+/* Returns the longest ttl that these limits allow, for a refusal; 0: they allow this one. */
+static int64_t longest_ttl(struct ttl ttl, const struct limits *limits)
+{
+    return ttl_is_allowed(ttl, limits) ? 0 : limits->max_ttl_ms;
+}
+
+static struct limits limits_of_permits(const struct model *model, const struct model_request *request)
+{
+    unsigned semaphores[MODEL_WANTS];
+    for (unsigned i = 0; i < request->permit_count; i++)
+        semaphores[i] = request->permits[i].semaphore;
+    return limits_of(model, semaphores, request->permit_count);
+}
+
+/* The limits of the semaphores that a request wants, as far as these exist. */
+static struct limits limits_of_wants(const struct model *model, const struct step *step)
+{
+    unsigned semaphores[MODEL_WANTS], count = 0;
+    for (unsigned i = 0; i < step->want_count; i++) {
+        const struct model_semaphore *semaphore = &model->semaphores[step->wants[i].semaphore];
+        if (semaphore->exists && !semaphore->retired)
+            semaphores[count++] = step->wants[i].semaphore;
+    }
+    return limits_of(model, semaphores, count);
+}
+
+/* An answer says after how long a held request becomes stale, if that is what ends it. */
+void answer_request(const struct model *model, struct verdict *verdict, const struct model_request *request)
+{
+    bool becomes_stale = is_held(request) && request->ttl_ms == TTL_NONE && request->confirmed_at == NEVER;
+    verdict->has_request = true;
+    verdict->request = *request;
+    verdict->request.content = NULL;
+    verdict->max_hold_ms = becomes_stale ? limits_of_permits(model, request).max_hold_ms : 0;
+}
+
+void refuse_reused_key(const struct model *model, const struct step *step, struct verdict *verdict)
+{
+    struct limits limits = limits_of_wants(model, step);
+    *verdict = (struct verdict){.status = PERMIT_KEY_REUSED, .max_ttl_ms = longest_ttl(step->ttl, &limits)};
+}
+
 /*
  * With a ttl: the deadline plus the grace. Requests acquired with ttl owner live exactly as long as the heartbeat.
  * Open: without a ttl max_hold alone, because no deadline is shown to a client.
@@ -161,10 +196,62 @@ static utc_us due_at(utc_us now, int64_t ttl_ms, int64_t grace_ms, int64_t max_h
     return now + (ttl_ms + grace_ms) * 1000;
 }
 
+/* ---- the packet: what a transaction writes, at most ---- */
+
+static size_t packet_of_end_of(const struct model_request *request)
+{
+    size_t size = 0;
+    for (unsigned i = 0; i < request->permit_count; i++)
+        size += PACKET_PERMIT + 4 * owner_name(request->owner).length + PACKET_SLOT * request->permits[i].slot_count;
+    return size;
+}
+
+/* Returns the nonce of the acquire that a grant would answer. */
+static struct bytes nonce_of(const struct model *model, const struct step *step)
+{
+    const struct model_request *request = &model->requests[step->key];
+    if (!is_waiting(request))
+        return nonce_text(step->nonce);
+    bool asked = model->walk.ask_count[step->key] > 0;
+    return nonce_text(asked ? model->walk.asks[step->key][0].step->nonce : request->nonce);
+}
+
+static size_t packet_of_grant(const struct model *model, const struct step *step)
+{
+    size_t names = key_name(step->key).length + owner_name(step->owner).length + strlen("someone");
+    size_t size = PACKET_GRANT + 2 * (names + nonce_of(model, step).length);
+    for (unsigned i = 0; i < step->want_count; i++) {
+        bool slots = model->semaphores[step->wants[i].semaphore].kind == KIND_SLOTTED;
+        size += PACKET_PERMIT + 4 * owner_name(step->owner).length;
+        size += slots ? PACKET_SLOT * (size_t)step->wants[i].count : 0;
+    }
+    return size;
+}
+
+static bool has_room(const struct model *model, size_t size)
+{
+    return model->batch.max_packet == 0 || model->walk.packet + size <= model->batch.max_packet;
+}
+
+bool grant_has_room(struct model *model, const struct step *step)
+{
+    bool room = has_room(model, packet_of_grant(model, step));
+    model->rules.grant_needs_room += !room;
+    return room;
+}
+
+/* A grant that no transaction can write, also not alone. */
+static bool is_too_large(const struct model *model, const struct step *step)
+{
+    size_t alone = PACKET_BATCH + PACKET_SEMAPHORE * step->want_count + packet_of_grant(model, step);
+    return model->batch.max_packet && alone > model->batch.max_packet;
+}
+
 /* ---- the end ---- */
 
 static void end(struct model *model, struct model_request *request, enum end_reason reason, utc_us now)
 {
+    model->walk.packet += packet_of_end_of(request);
     for (unsigned i = 0; i < request->permit_count; i++)
         model->walk.changed[request->permits[i].semaphore] = true;
     model->walk.again = true;
@@ -335,7 +422,7 @@ static unsigned all_due(const struct model *model, utc_us now);
 int64_t due_units(const struct model *model, unsigned semaphore)
 {
     int64_t units = 0;
-    unsigned due = all_due(model, now_of(model));
+    unsigned due = all_due(model, due_of(model));
     for (unsigned key = 0; key < MODEL_KEYS; key++)
         for (unsigned i = 0; (due >> key & 1) && i < model->requests[key].permit_count; i++)
             if (model->requests[key].permits[i].semaphore == semaphore)
@@ -477,6 +564,19 @@ static unsigned due_in_the_way(const struct model *model, const struct step *ste
     return ended;
 }
 
+/* The same, but none if the transaction has no room for their ends: these are left to the expiry task. */
+static unsigned due_to_end(struct model *model, const struct step *step)
+{
+    unsigned ended = due_in_the_way(model, step, due_of(model));
+    size_t size = 0;
+    for (unsigned key = 0; key < MODEL_KEYS; key++)
+        size += ended >> key & 1 ? packet_of_end_of(&model->requests[key]) : 0;
+    if (!ended || has_room(model, size))
+        return ended;
+    model->rules.ends_need_room++;
+    return 0;
+}
+
 /* ---- acquire ---- */
 
 static bool same_want(const struct model_want *a, const struct model_want *b)
@@ -522,7 +622,7 @@ static void acquire_again(struct model *model, const struct step *step, utc_us n
         return;
     }
     if (request->content && !same_content(request->content, step)) {
-        verdict->status = PERMIT_KEY_REUSED;
+        refuse_reused_key(model, step, verdict);
         return;
     }
     if (is_due(request, due_of(model))) {
@@ -537,7 +637,7 @@ static void acquire_again(struct model *model, const struct step *step, utc_us n
         verdict->replayed = is_held(request);
         verdict->status = is_held(request) ? PERMIT_OK : PERMIT_ENDED;
     }
-    answer_request(verdict, request);
+    answer_request(model, verdict, request);
 }
 
 /* Checks one want on its own. */
@@ -619,10 +719,7 @@ static struct model_permit give_permit(struct model *model, const struct model_w
 
 utc_us deadline_of_grant(const struct model *model, const struct model_request *request)
 {
-    unsigned semaphores[MODEL_WANTS];
-    for (unsigned i = 0; i < request->permit_count; i++)
-        semaphores[i] = request->permits[i].semaphore;
-    struct limits limits = limits_of(model, semaphores, request->permit_count);
+    struct limits limits = limits_of_permits(model, request);
     return due_at(from_of(model), request->ttl_ms, request->grace_ms, limits.max_hold_ms);
 }
 
@@ -630,10 +727,7 @@ utc_us deadline_of_grant(const struct model *model, const struct model_request *
 static void grant(struct model *model, const struct step *step, struct verdict *verdict)
 {
     struct model_request *request = &model->requests[step->key];
-    unsigned semaphores[MODEL_WANTS];
-    for (unsigned i = 0; i < step->want_count; i++)
-        semaphores[i] = step->wants[i].semaphore;
-    struct limits limits = limits_of(model, semaphores, step->want_count);
+    struct limits limits = limits_of_wants(model, step);
     if (!request->exists)
         *request = (struct model_request){
             .content = step, .owner = step->owner, .nonce = step->nonce, .entry = ++model->entries};
@@ -651,26 +745,31 @@ static void grant(struct model *model, const struct step *step, struct verdict *
     request->server = 0;
     request->due_at = deadline_of_grant(model, request);
     verdict->created = true;
-    answer_request(verdict, request);
+    answer_request(model, verdict, request);
+}
+
+static enum permit_status wants_possible(const struct model *model, const struct step *step)
+{
+    enum permit_status status = PERMIT_OK;
+    for (unsigned i = 0; i < step->want_count && status == PERMIT_OK; i++)
+        status = want_possible(model, &step->wants[i]);
+    return status;
 }
 
 /*
  * Open: the order of checks: the first impossible want (by name), the ttl, a priority above the limit, a pause, the
- * owner, the hold after a failover.
+ * owner, the hold after a failover, the packet.
  */
 enum permit_status request_possible(const struct model *model, const struct step *step)
 {
     const struct moment *moment = &model->batch.moment;
-    unsigned semaphores[MODEL_WANTS];
     bool paused = false;
-    for (unsigned i = 0; i < step->want_count; i++) {
-        enum permit_status status = want_possible(model, &step->wants[i]);
-        if (status != PERMIT_OK)
-            return status;
-        semaphores[i] = step->wants[i].semaphore;
-        paused = paused || model->semaphores[semaphores[i]].paused_reason.data;
-    }
-    struct limits limits = limits_of(model, semaphores, step->want_count);
+    enum permit_status status = wants_possible(model, step);
+    if (status != PERMIT_OK)
+        return status;
+    for (unsigned i = 0; i < step->want_count; i++)
+        paused = paused || model->semaphores[step->wants[i].semaphore].paused_reason.data;
+    struct limits limits = limits_of_wants(model, step);
     if (!ttl_is_allowed(step->ttl, &limits))
         return PERMIT_INVALID;
     if (paused)
@@ -678,36 +777,42 @@ enum permit_status request_possible(const struct model *model, const struct step
     bool owner_is_alive = step->owner && (moment->owners_known & moment->owners_alive) >> step->owner & 1;
     if (step->ttl.kind == TTL_OWNER && !owner_is_alive)
         return PERMIT_UNKNOWN_OWNER;
-    return now_of(model) < moment->grants_from ? PERMIT_BUSY : PERMIT_OK;
+    if (now_of(model) < moment->grants_from)
+        return PERMIT_BUSY;
+    return is_too_large(model, step) ? PERMIT_TOO_LARGE : PERMIT_OK;
 }
 
-unsigned model_overdue(const struct model *model, const struct step *step)
+unsigned model_overdue(struct model *model, const struct step *step)
 {
     unsigned overdue = 0;
-    unsigned ended = due_in_the_way(model, step, due_of(model));
+    unsigned ended = due_to_end(model, step);
     for (unsigned key = 0; key < MODEL_KEYS; key++)
         if ((ended >> key & 1) && (semaphores_of(&model->requests[key]) & ~model->batch.locks))
             overdue |= 1U << key;
     return overdue;
 }
 
-bool would_fit(const struct model *model, const struct step *step)
+bool would_fit(struct model *model, const struct step *step)
 {
-    unsigned due = all_due(model, now_of(model));
-    unsigned ended = due_in_the_way(model, step, now_of(model));
+    unsigned due = all_due(model, due_of(model));
+    unsigned ended = due_to_end(model, step);
     for (unsigned i = 0; i < step->want_count; i++)
         if (taken_before(model, step->wants[i].semaphore).fifo != MODEL_OPEN)
             return false;
     return !any_is_missing(model, step, ended, due);
 }
 
-enum permit_status try_to_grant(struct model *model, const struct step *step, struct verdict *verdict)
+enum permit_status find_fit(struct model *model, const struct step *step, struct verdict *verdict)
 {
     utc_us now = now_of(model);
     enum permit_status status = request_possible(model, step);
+    struct limits limits = limits_of_wants(model, step);
+    model->rules.too_large += status == PERMIT_TOO_LARGE;
+    if (wants_possible(model, step) == PERMIT_OK)
+        verdict->max_ttl_ms = longest_ttl(step->ttl, &limits);
     if (status != PERMIT_OK)
         return status;
-    unsigned ended = due_in_the_way(model, step, due_of(model));
+    unsigned ended = due_to_end(model, step);
     bool again = model->walk.again;
     for (unsigned key = 0; key < MODEL_KEYS; key++)
         if (ended >> key & 1)
@@ -716,10 +821,15 @@ enum permit_status try_to_grant(struct model *model, const struct step *step, st
     find_shortages(model, step, verdict);
     if (verdict->shortage_count > 0)
         return PERMIT_NO_CAPACITY;
+    return PERMIT_OK;
+}
+
+void grant_fit(struct model *model, const struct step *step, struct verdict *verdict)
+{
     for (unsigned i = 0; i < step->want_count; i++)
         model->rules.granted_beside += taken_before(model, step->wants[i].semaphore).reserved > 0;
+    model->walk.packet += packet_of_grant(model, step);
     grant(model, step, verdict);
-    return PERMIT_OK;
 }
 
 /*
@@ -739,7 +849,9 @@ static void acquire(struct model *model, const struct model_operation *operation
         return;
     }
     judge_new(model, operation);
-    verdict->status = priority_is_allowed(model, step) ? try_to_grant(model, step, verdict) : PERMIT_INVALID;
+    verdict->status = priority_is_allowed(model, step) ? find_fit(model, step, verdict) : PERMIT_INVALID;
+    if (verdict->status == PERMIT_OK)
+        grant_fit(model, step, verdict);
     for (unsigned key = 0; key < MODEL_KEYS && verdict->created; key++)
         model->rules.before_others += is_waiting(&model->requests[key]) &&
                                       (semaphores_of(&model->requests[key]) & wants_of(step)) &&
@@ -796,7 +908,7 @@ static void release(struct model *model, const struct step *step, struct verdict
     } else {
         end(model, request, END_RELEASED, now);
     }
-    answer_request(verdict, request);
+    answer_request(model, verdict, request);
 }
 
 /* An operator's command with a reason, which is recorded, also for a confirmed request. */
@@ -822,7 +934,7 @@ static void force_release(struct model *model, const struct step *step, struct v
         verdict->already_released = true;
         write_again(request, now);
     }
-    answer_request(verdict, request);
+    answer_request(model, verdict, request);
 }
 
 /* permitd ends a request by its deadline, if that has passed, or with its owner, if the request is not confirmed. */
@@ -846,12 +958,12 @@ static void expire(struct model *model, const struct step *step, struct verdict 
     struct model_request *request = &model->requests[step->key];
     utc_us now = now_of(model);
     bool place = expires_place(model, step);
-    if ((model->batch.locked_rows >> step->key & 1) && (place || expires(request, step, now))) {
+    if ((model->batch.locked_rows >> step->key & 1) && (place || expires(request, step, due_of(model)))) {
         verdict->status = PERMIT_BUSY;
         return;
     }
     if (place) {
-        answer_request(verdict, request);
+        answer_request(model, verdict, request);
         remove_place(model, step->key);
         return;
     }
@@ -861,20 +973,20 @@ static void expire(struct model *model, const struct step *step, struct verdict 
         end(model, request, END_OWNER_DEAD, now);
     else
         end_due(model, request, now);
-    answer_request(verdict, request);
+    answer_request(model, verdict, request);
 }
 
 /* ---- renew and confirm ---- */
 
 /* Succeeds until RELEASED is written; afterwards 410 with the end reason. */
-static bool still_held(struct model_request *request, utc_us now, struct verdict *verdict)
+static bool still_held(const struct model *model, struct model_request *request, utc_us now, struct verdict *verdict)
 {
     if (!request->exists || is_waiting(request)) {
         verdict->status = PERMIT_UNKNOWN_REQUEST;
     } else if (request->state == REQUEST_RELEASED) {
         verdict->status = PERMIT_ENDED;
         write_again(request, now);
-        answer_request(verdict, request);
+        answer_request(model, verdict, request);
     }
     return is_held(request);
 }
@@ -896,14 +1008,12 @@ static void renew(struct model *model, const struct step *step, struct verdict *
 {
     struct model_request *request = &model->requests[step->key];
     utc_us now = now_of(model);
-    if (!still_held(request, now, verdict))
+    if (!still_held(model, request, now, verdict))
         return;
-    unsigned semaphores[MODEL_WANTS];
-    for (unsigned i = 0; i < request->permit_count; i++)
-        semaphores[i] = request->permits[i].semaphore;
-    struct limits limits = limits_of(model, semaphores, request->permit_count);
+    struct limits limits = limits_of_permits(model, request);
     if (!ttl_fits(request, step->ttl) || !ttl_is_allowed(step->ttl, &limits)) {
         verdict->status = PERMIT_INVALID;
+        verdict->max_ttl_ms = ttl_fits(request, step->ttl) ? longest_ttl(step->ttl, &limits) : 0;
         return;
     }
     claim(model, step->key);
@@ -915,7 +1025,7 @@ static void renew(struct model *model, const struct step *step, struct verdict *
             request->due_at = later;
     }
     request->renewals++;
-    answer_request(verdict, request);
+    answer_request(model, verdict, request);
 }
 
 /* Makes a hold permanent (a sale). */
@@ -923,7 +1033,7 @@ static void confirm(struct model *model, const struct step *step, struct verdict
 {
     struct model_request *request = &model->requests[step->key];
     utc_us now = now_of(model);
-    if (!still_held(request, now, verdict))
+    if (!still_held(model, request, now, verdict))
         return;
     claim(model, step->key);
     if (request->confirmed_at != NEVER) {
@@ -931,36 +1041,32 @@ static void confirm(struct model *model, const struct step *step, struct verdict
     } else {
         request->confirmed_at = now;
         request->due_at = NEVER;
+        for (unsigned i = 0; i < request->permit_count; i++) /* the need of a waiter may not come any more */
+            model->walk.changed[request->permits[i].semaphore] = true;
     }
-    answer_request(verdict, request);
+    answer_request(model, verdict, request);
 }
 
 /* ---- locks ---- */
 
-static unsigned acquire_touches(struct model *model, const struct model_operation *operation)
+static unsigned acquire_touches(const struct model *model, const struct step *step)
 {
-    const struct step *step = operation->step;
     const struct model_request *request = &model->requests[step->key];
     bool reused = request->exists && request->content && !same_content(request->content, step);
     if (step->wait == WAIT_GONE && (reused || !is_waiting(request)))
         return 0;
     if (is_waiting(request))
         return !reused || gives_way(model, request) ? semaphores_of(request) : 0;
-    if (request->exists)
-        return reused ? 0 : semaphores_of(request);
-    bool possible = priority_is_allowed(model, step) && request_possible(model, step) == PERMIT_OK;
-    judge_new(model, operation);
-    return possible ? due_touched(model, step) : 0;
+    return request->exists && !reused ? semaphores_of(request) : 0;
 }
 
-unsigned model_touches(struct model *model, const struct model_operation *operation)
+unsigned model_touches(const struct model *model, const struct step *step)
 {
-    const struct step *step = operation->step;
     const struct model_request *request = &model->requests[step->key];
     if (step_is_administrative(step))
         return 0;
     if (step->kind == OP_ACQUIRE)
-        return acquire_touches(model, operation);
+        return acquire_touches(model, step);
     if ((step->kind == OP_RENEW || step->kind == OP_CONFIRM) && is_waiting(request))
         return 0; /* it holds nothing */
     if (step->kind == OP_EXPIRE && !expires(request, step, due_of(model)) && !expires_place(model, step))
@@ -968,11 +1074,13 @@ unsigned model_touches(struct model *model, const struct model_operation *operat
     return semaphores_of(request);
 }
 
-unsigned model_overdue_of_new(const struct model *model, const struct step *step)
+unsigned model_overdue_of_new(struct model *model, const struct model_operation *operation)
 {
+    const struct step *step = operation->step;
     if (step->kind != OP_ACQUIRE || step->wait == WAIT_GONE || model->requests[step->key].exists)
         return 0;
     bool possible = priority_is_allowed(model, step) && request_possible(model, step) == PERMIT_OK;
+    judge_new(model, operation);
     return possible ? model_overdue(model, step) : 0;
 }
 

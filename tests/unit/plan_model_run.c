@@ -58,12 +58,14 @@ static void run_clear(struct run *run, const struct script *script)
     memset(&run->model, 0, sizeof run->model);
     run->model.rules = rules;
     memset(run->put_backs, 0, sizeof run->put_backs);
+    memset(run->widened, 0, sizeof run->widened);
     memset(run->ended, 0, sizeof run->ended);
     memset(run->known, 0, sizeof run->known);
     run->script.count = script->count;
     run->script.max_waiters = script->max_waiters;
     run->script.queue_cut = script->queue_cut;
     run->script.rounds = script->rounds;
+    run->script.max_packet = script->max_packet;
     memcpy(run->script.steps, script->steps, script->count * sizeof *script->steps);
     run->settling = false;
     run->decided_count = run->batches = 0;
@@ -79,10 +81,16 @@ bool step_is_administrative(const struct step *step)
            step->kind == OP_SEMAPHORE_RESUME || step->kind == OP_SEMAPHORE_RETIRE;
 }
 
+/* Returns the id under which the clients of the batch's server wait. */
+static unsigned id_of(const struct moment *moment)
+{
+    return moment->server ? moment->server : moment->was;
+}
+
 /* Returns what the server of the batch knows of a client that waits there for the key; NULL: nothing. */
 static const struct known *known_of(const struct run *run, const struct step *step)
 {
-    const struct known *known = &run->known[run->model.batch.moment.server][step->key];
+    const struct known *known = &run->known[id_of(&run->model.batch.moment)][step->key];
     bool knows = known->here && !step->anew && step->kind == OP_ACQUIRE && same_content(known->content, step);
     return knows ? known : NULL;
 }
@@ -171,7 +179,7 @@ static void make_operation(const struct run *run, unsigned index, struct batch *
     operation->priority = step->priority;
     operation->wait = step->wait;
     operation->wait_us = step->wait_us;
-    operation->widened = step->kind == OP_ACQUIRE && run->put_backs[batch->arrivals[index].step] > 0;
+    operation->widened = run->widened[batch->arrivals[index].step];
     operation->entered = step->kind == OP_ACQUIRE && known;
     operation->place = operation->entered ? known->place : 0;
     operation->since = operation->entered ? known->since : 0;
@@ -208,7 +216,7 @@ static void batch_read(const struct run *run, const struct batch *batch, struct 
     read->moment = batch->moment;
     read->queue_cut = run->script.queue_cut;
     for (unsigned key = 0; key < MODEL_KEYS; key++) {
-        const struct known *known = &run->known[batch->moment.server][key];
+        const struct known *known = &run->known[id_of(&batch->moment)][key];
         read->here |= (unsigned)known->here << key;
         read->here_nonce[key] = known->nonce;
     }
@@ -223,6 +231,7 @@ static void batch_read(const struct run *run, const struct batch *batch, struct 
         if (step->due_cut && (!read->due_cut || step->due_cut < read->due_cut))
             read->due_cut = step->due_cut;
         read->walks_due |= step->walks_due;
+        read->locked_rows |= step->locked_rows;
         read->later |= step->later;
         for (unsigned j = 0; step->kind == OP_ACQUIRE && j < step->want_count; j++)
             read_want(&step->wants[j], step->extra_slots, read);
@@ -260,6 +269,8 @@ static void verdict_of(const struct run *run, const struct outcome *outcome, str
     verdict->already_released = outcome->already_released;
     verdict->may_wait = outcome->may_wait;
     verdict->waits = outcome->waits;
+    verdict->max_ttl_ms = outcome->max_ttl_ms;
+    verdict->max_hold_ms = outcome->max_hold_ms;
     if (outcome->request) {
         verdict->has_request = true;
         rows_request(&run->rows, outcome->request, &verdict->request);
@@ -452,6 +463,8 @@ bool verdict_equal(const struct verdict *expected, const struct verdict *got, st
     DIFFERS(already_released, "%d");
     DIFFERS(may_wait, "%d");
     DIFFERS(waits, "%d");
+    DIFFERS(max_ttl_ms, "%ld");
+    DIFFERS(max_hold_ms, "%ld");
     DIFFERS(has_request, "%d");
     DIFFERS(has_semaphore, "%d");
     DIFFERS(in_use, "%ld");
@@ -536,6 +549,9 @@ static bool compare_put_back(struct run *run, const struct batch *batch, const s
             FAIL(run, "needs are not ids of semaphores, ascending");
     if (needs_of(run, outcome) != verdict->needs)
         FAIL(run, "put back with %02x for %02x", needs_of(run, outcome), verdict->needs);
+    if (outcome->widened != verdict->widened)
+        FAIL(run, "put back for kept units: %d, expected %d", outcome->widened, verdict->widened);
+    run->widened[batch->arrivals[index].step] |= outcome->widened;
     if (++run->put_backs[batch->arrivals[index].step] > MAX_PUT_BACKS)
         FAIL(run, "put back for ever");
     return true;
@@ -655,14 +671,14 @@ static void queue_insert(struct queue *queue, const struct arrival *arrival)
     queue->arrivals[at] = *arrival;
 }
 
-/* Returns true if a copy of the call that waits here was refused, and the call goes on waiting. */
+/* Returns true if a copy of the call that waits here was refused, and the call goes on waiting, if only for its answer. */
 static bool is_refused_copy(const struct run *run, const struct batch *batch, unsigned index,
                             const struct outcome *outcome)
 {
-    unsigned key = run->script->steps[batch->arrivals[index].step].key;
+    unsigned key = run->script.steps[batch->arrivals[index].step].key;
     const struct model_request *request = &run->model.requests[key];
-    return run->known[batch->moment.server][key].here && !batch->operations[index].entered && !outcome->waits &&
-           is_waiting(request) && request->server == batch->moment.server;
+    return run->known[id_of(&batch->moment)][key].here && !batch->operations[index].entered && !outcome->waits &&
+           is_waiting(request);
 }
 
 /* Queues the operations that were put back, and remembers whose clients wait at this server. */
@@ -676,7 +692,7 @@ static void collect_queue(struct run *run, const struct batch *batch, const stru
             arrival.locks |= needs_of(run, outcome) | (step->kind == OP_ACQUIRE ? locks_of_overdue(run, plan) : 0);
             queue_insert(&run->queue, &arrival);
         } else if (step->kind == OP_ACQUIRE && !is_refused_copy(run, batch, i, outcome)) {
-            struct known *known = &run->known[batch->moment.server][step->key];
+            struct known *known = &run->known[id_of(&batch->moment)][step->key];
             known->here = outcome->waits;
             known->content = step;
             known->nonce = (step->nonce + step->mailed) % MODEL_NONCES; /* another client may join the first one */
@@ -687,7 +703,7 @@ static void collect_queue(struct run *run, const struct batch *batch, const stru
         }
     }
     for (size_t i = 0; i < plan->granted_count; i++)
-        run->known[batch->moment.server][key_index(plan->granted[i].request->external_id)].here = false;
+        run->known[id_of(&batch->moment)][key_index(plan->granted[i].request->external_id)].here = false;
 }
 
 static struct model_operation model_operation(struct run *run, const struct batch *batch, unsigned index)
@@ -709,7 +725,8 @@ static void decide_one(struct run *run, struct batch *batch, unsigned index)
     unsigned due = run->model.ended[END_EXPIRED] + run->model.ended[END_STALE];
     bool is_new = true;
     batch->order[batch->decided++] = index;
-    if (model_puts_back(&run->model, &operation, model_touches(&run->model, &operation)))
+    if (model_puts_back(&run->model, &operation, model_touches(&run->model, operation.step),
+                        model_overdue_of_new(&run->model, &operation)))
         return;
     if (model_is_ask(&run->model, operation.step, enters_again(run, operation.step)))
         (void)model_ask(&run->model, &operation, &is_new);
@@ -723,9 +740,9 @@ static void hear_ask(struct run *run, struct batch *batch, unsigned index)
 {
     const struct model_operation operation = model_operation(run, batch, index);
     const struct step *step = operation.step;
-    unsigned touched = is_waiting(&run->model.requests[step->key]) ? model_touches(&run->model, &operation) : 0;
+    unsigned touched = is_waiting(&run->model.requests[step->key]) ? model_touches(&run->model, step) : 0;
     bool is_new = false;
-    bool is_put_back = model_puts_back(&run->model, &operation, touched);
+    bool is_put_back = model_puts_back(&run->model, &operation, touched, 0);
     if (!is_put_back && !model_is_ask(&run->model, step, enters_again(run, step)))
         is_new = true; /* the place gave way to an operation before */
     else if (!is_put_back)
@@ -864,6 +881,17 @@ static void decide_batch(struct run *run, struct batch *batch)
     }
 }
 
+/* Compares what the transaction writes at most; the model knows nothing of labels. */
+static bool compare_packet(struct run *run, const struct plan *plan)
+{
+    bool labels = false;
+    for (unsigned i = 0; i < run->script.count; i++)
+        labels |= run->script.steps[i].label_count > 0;
+    if (labels ? plan->packet_size < run->model.walk.packet : plan->packet_size != run->model.walk.packet)
+        FAIL(run, "the packet has %zu bytes, expected %zu", plan->packet_size, run->model.walk.packet);
+    return true;
+}
+
 /* Compares the outcomes in the order of decision. */
 static bool compare_outcomes(struct run *run, const struct batch *batch, const struct plan *plan)
 {
@@ -883,8 +911,8 @@ static bool compare_outcomes(struct run *run, const struct batch *batch, const s
         run->ended[i] += plan->ended[i];
     if (memcmp(run->ended, run->model.ended, sizeof run->ended) != 0)
         FAIL(run, "the counters of what ended");
-    return compare_overdue(run, plan) && compare_granted(run, batch, plan) && compare_calls(run, plan) &&
-           compare_mail(run, batch, plan);
+    return compare_packet(run, plan) && compare_overdue(run, plan) && compare_granted(run, batch, plan) &&
+           compare_calls(run, plan) && compare_mail(run, batch, plan);
 }
 
 /*
@@ -979,6 +1007,9 @@ static bool read_batch(struct run *run, struct batch *batch, const struct operat
     for (size_t i = 0; i < count && read->due_cut; i++)
         if (shortfalls[i].units > read->due_cut)
             run->model.unread = ~0U;
+    if (count && read->locked_rows) /* these are among those that were read */
+        run->model.unread = ~0U;
+    run->cut_short |= read->locked_rows != 0;
     batch->read_count =
         plan_queue_reads(ret_view, operations, batch->count, &batch->settings, &run->arena, batch->reads, &servers);
     *ret_waiters = batch->read_count || servers;
@@ -1025,7 +1056,7 @@ static void tell_glimpse(const struct run *run, const struct glimpse *glimpse, s
 {
     unsigned index = (unsigned)rows_semaphore(&run->rows, glimpse->semaphore.id);
     facts->known |= 1U << index;
-    facts->may_end |= (unsigned)(glimpse->semaphore.next_due_at <= model_time(&facts->moment)) << index;
+    facts->may_end |= (unsigned)(glimpse->semaphore.next_due_at <= model_due(&facts->moment)) << index;
     for (size_t i = 0; i < glimpse->watcher_count; i++) {
         unsigned key = 1U << run->rows.key_of_id[glimpse->watchers[i].request_id];
         facts->watch[index] |= key;
@@ -1042,10 +1073,15 @@ static void begin_batch(struct run *run, struct batch *batch, const struct view 
                                 .owners = read->owners,
                                 .has_servers = view->has_servers,
                                 .here = read->here,
+                                .locked_rows = read->locked_rows,
                                 .later = read->later,
                                 .reads_end = view->reads_end,
-                                .max_waiters = batch->settings.max_semaphore_waiters};
+                                .max_waiters = batch->settings.max_semaphore_waiters,
+                                .max_packet = batch->settings.max_packet};
     unsigned keys = 0;
+    for (unsigned key = 0; key < MODEL_KEYS; key++)
+        if (run->rows.requests[key].id == 0)
+            facts.locked_rows &= ~(1U << key); /* a row that the batch inserts is its own */
     memcpy(facts.here_nonce, read->here_nonce, sizeof facts.here_nonce);
     for (unsigned i = 0; i < MODEL_SEMAPHORES; i++)
         facts.beyond[i] = MODEL_KEYS;
@@ -1172,9 +1208,25 @@ static bool plan_in_rounds(struct run *run, struct batch *batch, const struct op
 }
 
 /*
- * Checks the order by the rows alone. An operation that follows another one on its key may free units after the walk: then
- * it is not known what a request could have got. A request is put back once for units that are kept; after that it is refused
- * although it may fit. `unfit`: waiters that did not fit before the batch.
+ * Returns true if an acquire has ended the due request of its key, whose row another session has locked: no request before
+ * it could have that ended.
+ */
+static bool any_ends_a_locked_row(const struct batch *batch, const struct plan *plan)
+{
+    for (unsigned i = 0; i < batch->count; i++)
+        for (size_t j = 0; batch->operations[i].kind == OP_ACQUIRE && j < plan->changes.request_count; j++) {
+            struct bytes key = plan->changes.requests[j].request->external_id;
+            if (plan->changes.requests[j].ends && (batch->read.locked_rows >> key_index(key) & 1) &&
+                bytes_equal(key, batch->operations[i].external_id))
+                return true;
+        }
+    return false;
+}
+
+/*
+ * Checks the order by the rows alone. An operation that follows another one on its key may free units after the walk, and
+ * so may an acquire that ends a locked row: then it is not known what a request could have got. A request is put back once
+ * for units that are kept; after that it is refused although it may fit. `unfit`: waiters that did not fit before the batch.
  */
 static bool check_order(struct run *run, const struct batch *batch, const struct plan *plan, unsigned unfit)
 {
@@ -1186,6 +1238,8 @@ static bool check_order(struct run *run, const struct batch *batch, const struct
             return true;
         keys |= key;
     }
+    if (any_ends_a_locked_row(batch, plan))
+        return true;
     if (!order_holds(run, &plan->changes) || !order_tells(run, unfit & ~keys))
         return false;
     for (unsigned i = 0; i < batch->count && !run->model.walk.put_back; i++) {
@@ -1209,11 +1263,13 @@ static bool run_batch(struct run *run, struct batch *batch)
     batch->settings.server_id = batch->moment.server;
     if (run->script.max_waiters)
         batch->settings.max_semaphore_waiters = run->script.max_waiters;
+    batch->settings.max_packet = run->script.max_packet;
+    run->cut_short |= run->script.max_packet != 0;
     run->model.batch.moment = batch->moment;
     for (unsigned i = 0; i < batch->count; i++) {
         const struct step *step = &run->script.steps[batch->arrivals[i].step];
         if (step->vanished)
-            run->known[batch->moment.server][step->key].here = false;
+            run->known[id_of(&batch->moment)][step->key].here = false;
     }
     for (unsigned i = 0; i < batch->count; i++) {
         make_operation(run, i, batch);
@@ -1334,7 +1390,7 @@ static void add_look(struct run *run, unsigned key, const struct moment *moment)
 static bool settle(struct run *run, struct batch *batch)
 {
     unsigned granted;
-    run->script.queue_cut = run->script.rounds = 0;
+    run->script.queue_cut = run->script.rounds = run->script.max_packet = 0;
     run->settling = true;
     do {
         granted = run->decided_count;

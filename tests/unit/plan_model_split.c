@@ -31,7 +31,7 @@ bool split_run(const struct run *run, uint64_t seed, struct split *ret_split)
     uint64_t random = seed;
     int last_rank = INT_MAX;
     ret_split->script.count = ret_split->script.max_waiters = ret_split->script.queue_cut = ret_split->script.rounds =
-        0;
+        ret_split->script.max_packet = 0;
     for (unsigned i = 0; i < run->script.count; i++)
         if (run->script.steps[i].wait != WAIT_NO)
             return false;

@@ -432,18 +432,23 @@ static void print_moment(const struct moment *moment, struct buf *out)
 {
     buf_printf(out, "   (at %lld us, tick %lld, offset %lld", (long long)(moment->now - MODEL_START),
                (long long)(moment->clock.tick_at - MODEL_START), (long long)moment->clock.offset_us);
+    if (moment->clock.due)
+        buf_printf(out, ", due %lld, from %lld", (long long)(moment->clock.due - model_time(moment)),
+                   (long long)(moment->clock.from - model_time(moment)));
     if (moment->epoch)
         buf_printf(out, ", epoch %llu", (unsigned long long)moment->epoch);
     if (moment->grants_from > model_time(moment))
         buf_printf(out, ", grants in %lld us", (long long)(moment->grants_from - model_time(moment)));
-    buf_printf(out, ", owners %x of %x, server %u, dead %x)", moment->owners_alive, moment->owners_known,
-               moment->server, moment->servers_dead);
+    buf_printf(out, ", owners %x of %x, server %u, was %u, dead %x)", moment->owners_alive, moment->owners_known,
+               moment->server, moment->was, moment->servers_dead);
 }
 
 void script_print(const struct script *script, struct buf *out)
 {
     if (script->max_waiters)
         buf_printf(out, "  at most %u waiters of a semaphore\n", script->max_waiters);
+    if (script->max_packet)
+        buf_printf(out, "  at most %u bytes in a packet\n", script->max_packet);
     if (script->queue_cut)
         buf_printf(out, "  %u waiters read of a queue\n", script->queue_cut);
     if (script->rounds)

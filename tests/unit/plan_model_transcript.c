@@ -32,6 +32,7 @@ static bool read_circumstance(const char *text, struct moment *moment)
         size_t offset;
     } numbers[] = {{"alive=", offsetof(struct moment, owners_alive)},
                    {"server=", offsetof(struct moment, server)},
+                   {"was=", offsetof(struct moment, was)},
                    {"dead=", offsetof(struct moment, servers_dead)}};
     static const char grants_from[] = "grants_from=";
     text += strspn(text, " ");

@@ -11,7 +11,7 @@
  *                                                   for; mail to a permitd, and a call at this one
  *     "-"                                           at the end: the batch had nothing to write
  *
- * "alive=6", "grants_from=5s", "server=2" and "dead=4" are no operations: they say which owners are alive (a bit each),
+ * "alive=6", "grants_from=5s", "server=2", "was=1" and "dead=4" are no operations: they say which owners are alive (a bit each),
  * from when on something may be granted, which permitd runs the batch, and which permitd are dead (a bit each), in this
  * batch and later ones.
  */

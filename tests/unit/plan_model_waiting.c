@@ -121,7 +121,8 @@ Test(plan_wait, waiter_with_ttl_owner_is_granted_by_its_own_server)
     EXPECT(PUT_A(1), A_IS_HELD,
            {"alive=2; acquire k2 a ttl=owner owner=1 wait=60s",
             "no_capacity waits WAITING place=0s server=1 due=70s a:1+1>1", 0, 0},
-           {"release k1; acquire k3 a", "ok released a=1[1] due=604800s; no_capacity a:0+1>1 behind; call k2", 0, 0},
+           {"release k1; acquire k3 a",
+            "ok released a=1[1] due=604800s; put_back no_capacity a:0+1>1 behind; call k2; call k2 -", 0, 0},
            {"acquire k2 a ttl=owner owner=1 wait=60s", "ok created ACQUIRED a=2[1] ttl=owner due=never", 0, 0});
 }
 
@@ -309,6 +310,38 @@ Test(plan_wait, priority_goes_before_later_waiters_and_those_of_the_last_half_mi
            {"release k1", "ok released a=1[1] due=604833s; k3: ok created ACQUIRED a=2[1] ttl=600s due=633s", 33, 0},
            {"release k3", "ok released a=2[1] due=604833s; k2: ok created ACQUIRED a=3[1] ttl=600s due=633s", 33, 0},
            {"release k2", "ok released a=3[1] due=604833s; k4: ok created ACQUIRED a=4[1] ttl=600s due=633s", 33, 0});
+}
+
+/* P20: two clients wait for k2 here; one of them is refused when its wait has passed. k3 does not pass the other one. */
+Test(plan_wait, refused_copy_leaves_the_place_to_the_client_that_waits)
+{
+    EXPECT({"put a capacity=2 fifo", "ok created capacity=2 in_use=0 config=1", 0, 0}, A_IS_HELD,
+           {"acquire k2 a:2 wait=60s", "no_capacity waits WAITING place=0s server=1 due=70s a:1+2>2", 0, 0},
+           {"acquire k2 a:2 anew last", "no_capacity a:1+2>2 -", 1, 0},
+           {"~acquire k3 a", "no_capacity a:1+1>2 behind -", 1, 0},
+           {"acquire k2 a:2 last", "no_capacity a:1+2>2", 2, 0},
+           {"~acquire k3 a", "ok created ACQUIRED a=2[2] ttl=600s due=602s", 2, 0});
+}
+
+/* The same at a server that has lost its id, but not at one from which the key has moved away. */
+Test(plan_wait, refused_copy_leaves_the_place_to_a_client_of_the_id_before)
+{
+    EXPECT(PUT_A(1), A_IS_HELD,
+           {"acquire k2 a wait=60s", "no_capacity waits WAITING place=0s server=1 due=70s a:1+1>1", 0, 0},
+           {"server=0; was=1; acquire k2 a anew last", "no_capacity a:1+1>1 -", 1, 0},
+           {"server=3; was=0; acquire k2 a wait=60s",
+            "no_capacity waits WAITING place=0s server=3 due=71s a:1+1>1; mail 1 k2", 1, 0},
+           {"server=1; acquire k2 a anew last", "no_capacity a:1+1>1; mail 3 k2", 2, 0});
+}
+
+/* The key has moved to server 2, where its wait has ended; server 1 does not take the place back. */
+Test(plan_wait, place_that_another_server_has_given_up_is_not_taken_back)
+{
+    EXPECT(PUT_A(1), A_IS_HELD,
+           {"acquire k2 a wait=60s", "no_capacity waits WAITING place=0s server=1 due=70s a:1+1>1", 0, 0},
+           {"server=2; acquire k2 a anew last", "no_capacity a:1+1>1; mail 1 k2", 1, 0},
+           {"server=1; acquire k2 a wait=60s mailed", "outcome_unknown", 1, 0},
+           {"acquire k2 a wait=60s", "no_capacity waits WAITING place=0s server=1 due=72s a:1+1>1", 2, 0});
 }
 
 /* k2 may fit, because k1 is due: the unit is kept from k4, but not from k3, which stands before it. */
