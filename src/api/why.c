@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * GET /v1/requests/{external_id}/why: explains why a request waits, with the holders and waiters in its way. Queues,
- * capacity and holders are read one after the other, so the answer is not a consistent snapshot. It is for people.
+ * capacity, holders and reservations are read one after the other, so the answer is not a consistent snapshot. It is for people.
  */
 #include <stdio.h>
 
@@ -12,6 +12,7 @@
 #include "api/routes.h"
 #include "api/service.h"
 #include "core/name.h"
+#include "core/scope.h"
 #include "store/query.h"
 #include "store/store.h"
 
@@ -20,7 +21,8 @@ struct obstacles {
     struct semaphore_page semaphores; /* those that exist, in any order */
     struct queue_position *positions;
     struct semaphore_front fronts[REQUEST_MAX_SEMAPHORES];
-    struct query_time time;
+    struct reserver reservers[REQUEST_MAX_SEMAPHORES];
+    struct query_time time; /* of the fronts */
 };
 
 /* Reads all semaphores together: a request wants many, and each statement delays the other lists. */
@@ -40,6 +42,10 @@ static enum permit_status read_obstacles(struct exchange *exchange, struct store
         status = store->queries->fronts(store, ids, count, arena, ret_obstacles->fronts, &ret_obstacles->time);
     if (status == PERMIT_OK)
         engine_judge(exchange->service->engine, &ret_obstacles->time);
+    if (status == PERMIT_OK)
+        status = store->queries->reservers(store, request,
+                                           engine_protected_since(exchange->service->engine, &ret_obstacles->time),
+                                           arena, ret_obstacles->reservers);
     return status;
 }
 
@@ -74,6 +80,27 @@ static void write_holders(struct buf *out, const struct viewer *viewer, const st
     write_longest_holders(out, viewer, holders, front->holder_count, &time->clock, time->now);
 }
 
+/* Writes for which waiter units are reserved, if there is one, and what it lacks as far as the caller may see it. */
+static void write_reserver(struct exchange *exchange, const struct reserver *reserver)
+{
+    struct buf *out = &exchange->answer.body;
+    const struct viewer viewer = viewer_of(exchange);
+    const char *between = "";
+    if (!reserver->external_id.data)
+        return;
+    buf_append_text(out, ",\"reserved_for\":");
+    write_key_begin(out, &viewer, reserver->external_id);
+    buf_append_text(out, ",\"lacks\":[");
+    for (size_t i = 0; i < reserver->lack_count; i++) {
+        if (!scope_covers(access_scope(exchange), reserver->lacks[i]))
+            continue;
+        buf_append_text(out, between);
+        write_text(out, reserver->lacks[i]);
+        between = ",";
+    }
+    buf_append_text(out, "]}");
+}
+
 static void write_waiting_for(struct exchange *exchange, const struct request *request,
                               const struct obstacles *obstacles, size_t index)
 {
@@ -86,6 +113,7 @@ static void write_waiting_for(struct exchange *exchange, const struct request *r
     write_choice(out, want);
     write_semaphore_state(out, &obstacles->semaphores, want->semaphore_id);
     write_position(out, &viewer, &obstacles->positions[index]);
+    write_reserver(exchange, &obstacles->reservers[index]);
     write_holders(out, &viewer, &obstacles->fronts[index], &obstacles->time);
     buf_append_char(out, '}');
 }

@@ -290,6 +290,11 @@ size_t json_length_of(struct json_object *object, const char *member)
     return array ? json_object_array_length(array) : 0;
 }
 
+struct json_object *json_object_of(struct json_object *object, const char *member)
+{
+    return member_of(object, member, json_type_object);
+}
+
 struct json_object *json_item_of(struct json_object *object, const char *member, size_t index)
 {
     struct json_object *array = member_of(object, member, json_type_array);

@@ -44,6 +44,8 @@ int64_t json_number_of(struct json_object *object, const char *member);
 bool json_true_of(struct json_object *object, const char *member);
 /* Returns the number of values in the array; 0: the member is missing. */
 size_t json_length_of(struct json_object *object, const char *member);
+/* Returns NULL if the member is missing or no object. */
+struct json_object *json_object_of(struct json_object *object, const char *member);
 struct json_object *json_item_of(struct json_object *object, const char *member, size_t index);
 /* Returns the text at this index of the array; "" if there is none. */
 const char *json_item_text(struct json_object *object, const char *member, size_t index);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The verb why: shows why a request waits: holders, and requests ahead of it. */
+/* The verb why: shows why a request waits: holders, requests ahead of it, and for which of these units are reserved. */
 #include "base/escape.h"
 #include "cli/lists.h"
 #include "cli/requests.h"
@@ -22,6 +22,28 @@ static void print_place(struct json_object *entry)
                    json_true_of(entry, "ahead_more") ? " or" : "");
     escape_control_chars(line.data, line.length);
     (void)printf("\n%s\n", buf_text(&line));
+    buf_release(&line);
+}
+
+/* Prints "               reserved for job-1, which lacks db7 and db8"; a key or names that are not shown are left out. */
+static void print_reserved(struct json_object *entry)
+{
+    struct json_object *reserved = json_object_of(entry, "reserved_for");
+    struct buf line;
+    if (!reserved)
+        return;
+    const char *key = json_text_of(reserved, "external_id");
+    size_t count = json_length_of(reserved, "lacks");
+    buf_init(&line, LINE_MAX_BYTES);
+    buf_printf(&line, "%-14s reserved for %s", "", key ? key : "a request of another namespace");
+    for (size_t i = 0; i < count; i++)
+        buf_printf(&line, "%s%s",
+                   i == 0          ? ", which lacks "
+                   : i + 1 < count ? ", "
+                                   : " and ",
+                   json_item_text(reserved, "lacks", i));
+    escape_control_chars(line.data, line.length);
+    (void)printf("%s\n", buf_text(&line));
     buf_release(&line);
 }
 
@@ -49,6 +71,7 @@ static void print_entry(struct json_object *entry)
         (void)printf("%-14s %lld asked, %lld of %lld in use%s\n", "", (long long)json_number_of(entry, "requested"),
                      (long long)json_number_of(entry, "in_use"), (long long)json_number_of(entry, "capacity"),
                      fits(entry) ? ": room for it" : "");
+    print_reserved(entry);
     json_print_lines_of(entry, lines, ARRAY_LENGTH(lines));
     if (json_length_of(entry, "holders") > 0)
         json_print_table_of(entry, "holders", columns, ARRAY_LENGTH(columns), 15);

@@ -282,6 +282,11 @@ struct plan_settings engine_plan_settings(struct engine *engine)
     return settings;
 }
 
+utc_us engine_protected_since(struct engine *engine, const struct query_time *time)
+{
+    return lease_time(&time->clock, time->now) - engine_plan_settings(engine).backfill_bound_us;
+}
+
 void engine_reload(struct engine *engine, const struct engine_settings *settings)
 {
     pthread_mutex_lock(&engine->mutex);

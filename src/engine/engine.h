@@ -260,6 +260,8 @@ enum permit_status engine_query(struct engine *engine, struct query *query) MUST
 
 /* Judges a clock that was read: which deadlines have passed by the clock of this permitd, and from when new ones count. */
 void engine_judge(struct engine *engine, struct query_time *time);
+/* Returns the lease time since which a waiter must have waited to be protected, at the time of this read. */
+utc_us engine_protected_since(struct engine *engine, const struct query_time *time);
 /*
  * The id of this permitd in `server` (store/servers.h). 0: it has none, because it has not joined yet, was declared dead
  * or has left.

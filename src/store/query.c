@@ -640,6 +640,7 @@ const struct store_queries mysql_queries = {
     .ahead = query_ahead,
     .kept_until = query_kept_until,
     .fronts = query_fronts,
+    .reservers = query_reservers,
     .request = query_request,
     .requests = query_requests,
     .fence = query_fence,

@@ -25,6 +25,9 @@ enum {
     /* Of a semaphore_front. */
     QUERY_FRONT_HOLDERS = 10,
     QUERY_FRONT_WAITERS = 3,
+    /* Maximum numbers that one call of `reservers` reads: waiters of all queues, and their places in all their queues. */
+    QUERY_RESERVERS_WALK = 512,
+    QUERY_RESERVERS_PLACES = 1024,
 };
 
 /* The clock, read with every list; converts stored times to the database's clock. */
@@ -81,6 +84,13 @@ struct semaphore_front {
     size_t holder_count;
     struct bytes *waiters; /* keys of the first waiters that are not kept, in the order of the queue */
     size_t waiter_count;
+};
+
+/* A waiter for which units of a queue are reserved, as far as the rows tell it. */
+struct reserver {
+    struct bytes external_id; /* data NULL: there is none */
+    struct bytes *lacks;      /* names of the semaphores of which it lacks units, or a slot that it names; sorted */
+    size_t lack_count;        /* at least 1 */
 };
 
 /* The state of a token. */
@@ -208,6 +218,15 @@ struct store_queries {
      */
     enum permit_status (*fronts)(struct store *store, const uint64_t *semaphore_ids, size_t count, struct arena *arena,
                                  struct semaphore_front *ret_fronts, struct query_time *ret_time);
+    /*
+     * Finds, in each queue of a WAITING request that `request` has read, the first waiter before it that reserves: a client
+     * asks for it, it has waited since `aged` (lease clock) or longer, it lacks units of one of its semaphores, and it can
+     * have its whole need: none of them is paused, closed or retired, and the units that are not confirmed are enough. The
+     * reservations before it are not counted. Reads a bounded number of rows in two statements. ret_reservers has one
+     * element per want. A waiter whose wants are large (slots that it names) is not found.
+     */
+    enum permit_status (*reservers)(struct store *store, const struct request *request, utc_us aged,
+                                    struct arena *arena, struct reserver *ret_reservers);
     /*
      * Reads one request with its permits. (*ret_names)[i] is the semaphore name of permit i. A WAITING request has
      * wants instead, sorted by semaphore name, each with its name; (*ret_names)[i] is that of want i.

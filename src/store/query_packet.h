@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The common parts of queries: a query is one packet with its rows and, last, the clock. Internal to query.c,
- * request_list.c, queue_list.c, fronts.c, slot_list.c, nearest.c, history.c, due_walk.c and owners.c.
+ * request_list.c, queue_list.c, fronts.c, reservers.c, slot_list.c, nearest.c, history.c, due_walk.c and owners.c.
  */
 #ifndef STORE_QUERY_PACKET_H
 #define STORE_QUERY_PACKET_H
@@ -32,6 +32,8 @@ enum permit_status query_packet_of_semaphore(struct session *session, struct buf
 /* Returns the number of rows of the current statement. */
 size_t query_packet_rows(const struct session *session);
 
+/* Appends the AND condition that a waiter w stands on this side of a position: '<' before it, '>' behind it. */
+void query_side_sql(char side, utc_us place, uint64_t request_id, struct buf *sql);
 /* Appends a SELECT of the id of the semaphore with this name, if it is not retired. */
 void query_semaphore_sql(struct buf *sql, struct bytes name);
 /* The same, retired or not. */
@@ -73,6 +75,8 @@ enum permit_status query_ahead(struct store *store, const struct request *reques
                                struct queue_position **ret_positions, bool *ret_kept);
 enum permit_status query_fronts(struct store *store, const uint64_t *semaphore_ids, size_t count, struct arena *arena,
                                 struct semaphore_front *ret_fronts, struct query_time *ret_time);
+enum permit_status query_reservers(struct store *store, const struct request *request, utc_us aged, struct arena *arena,
+                                   struct reserver *ret_reservers);
 enum permit_status query_held_at(struct store *store, const struct held_filter *filter, struct arena *arena,
                                  struct request **ret_requests, struct bytes ***ret_names, size_t *ret_count,
                                  uint64_t *ret_next, struct query_time *ret_time);

@@ -5,8 +5,7 @@
  */
 #include "store/query_packet.h"
 
-/* Appends the condition that a waiter stands on this side of a position: '<' before it, '>' behind it. */
-static void side_sql(char side, utc_us place, uint64_t request_id, struct buf *sql)
+void query_side_sql(char side, utc_us place, uint64_t request_id, struct buf *sql)
 {
     char other = side == '<' ? '>' : '<';
     buf_printf(sql, " AND w.place%c=", side);
@@ -27,14 +26,14 @@ static void page_sql(struct bytes semaphore, const struct waiter_place *after, u
                                                                                    " WHERE w.semaphore_id=(");
     query_semaphore_sql(sql, semaphore);
     buf_append_char(sql, ')');
-    side_sql('>', after->place, after->request_id, sql);
+    query_side_sql('>', after->place, after->request_id, sql);
     buf_printf(sql, " ORDER BY w.place,w.permit_request_id LIMIT %u;", limit + 1);
     /* The last waiter before the page that is not kept. */
     buf_append_text(sql,
                     "SELECT STRAIGHT_JOIN r.external_id" QUERY_QUEUE QUERY_LIVING_SERVER " WHERE w.semaphore_id=(");
     query_semaphore_sql(sql, semaphore);
     buf_append_char(sql, ')');
-    side_sql('<', after->place, after->request_id + 1, sql);
+    query_side_sql('<', after->place, after->request_id + 1, sql);
     buf_printf(sql, " ORDER BY w.place DESC,w.permit_request_id DESC LIMIT %d;" SQL_CLOCK, after->number > 0);
 }
 
@@ -148,7 +147,7 @@ static void ahead_sql(const struct request *request, unsigned most, struct buf *
                    "%s(SELECT STRAIGHT_JOIN %zu AS n,r.external_id" QUERY_QUEUE QUERY_LIVING_SERVER
                    " WHERE w.semaphore_id=%llu",
                    i ? " UNION ALL " : ";", i, (unsigned long long)request->wants[i].semaphore_id);
-        side_sql('<', request->place, request->id, sql);
+        query_side_sql('<', request->place, request->id, sql);
         buf_printf(sql, " ORDER BY w.place,w.permit_request_id LIMIT %d)", QUERY_AHEAD_KEYS);
     }
     for (size_t i = 0; i < request->want_count; i++) {
@@ -156,7 +155,7 @@ static void ahead_sql(const struct request *request, unsigned most, struct buf *
                    "%sSELECT %zu,COUNT(*) FROM (SELECT STRAIGHT_JOIN 1" QUERY_QUEUE QUERY_LIVING_SERVER
                    " WHERE w.semaphore_id=%llu",
                    i ? " UNION ALL " : ";", i, (unsigned long long)request->wants[i].semaphore_id);
-        side_sql('<', request->place, request->id, sql);
+        query_side_sql('<', request->place, request->id, sql);
         buf_printf(sql, " LIMIT %u) a", most + 1);
     }
 }

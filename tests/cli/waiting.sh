@@ -234,10 +234,31 @@ finish "$pid"
 check "and when it continues it gets another" test "$code$(ls "$dir/awake")" = "0$dir/awake"
 check "which it releases" soon in_use backups 0
 
-# A wait survives a restart of the server.
+# Units are reserved for a waiter that lacks those of another semaphore.
 stop_permitd
 address=$(free_address)
-check "a server on its own port" serve_at "$address"
+check "a server on its own port" serve_at "$address" --backfill-bound 100ms
+aged() { "$permitctl" --json waiters backups | jq -e '.waiters[0].waited_ms >= 100' >/dev/null; }
+"$permitctl" --json acquire -s network:10 --id link >/dev/null
+asks saving -s backups -s network --wait 3m
+pids=("$pid")
+soon waiting backups 1
+soon aged
+asks behind -s backups:2 --wait 3m
+pids+=("$pid")
+soon waiting backups 2
+call "$permitctl" why behind
+check "why names the waiter for which units are reserved, and what it lacks" grep -Eq '^ +reserved for saving, which lacks network$' "$dir/out"
+check "of free units" grep -Eq '^ +2 asked, 0 of 2 in use: room for it$' "$dir/out"
+call "$permitctl" why saving
+check "why of that one names none" not contains "$out" "reserved for"
+"$permitctl" --json release link >/dev/null
+finish "${pids[0]}"
+"$permitctl" --json release saving >/dev/null
+finish "${pids[1]}"
+"$permitctl" --json release behind >/dev/null
+
+# A wait survives a restart of the server.
 "$permitctl" --json acquire -s backups:2 --id full6 >/dev/null
 "$permitctl" run -s backups -- touch "$dir/survived" 2>"$dir/err" &
 pid=$!

@@ -546,6 +546,12 @@ void engine_judge(struct engine *engine, struct query_time *time)
     (void)engine, (void)time; /* world_clock is judged */
 }
 
+utc_us engine_protected_since(struct engine *engine, const struct query_time *time)
+{
+    (void)engine;
+    return time->now;
+}
+
 bool engine_owner_in_doubt(struct engine *engine, struct bytes owner)
 {
     (void)engine;

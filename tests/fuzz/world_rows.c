@@ -246,6 +246,21 @@ static enum permit_status query_ahead(struct store *store, const struct request 
     return PERMIT_OK;
 }
 
+static enum permit_status query_reservers(struct store *store, const struct request *request, utc_us aged,
+                                          struct arena *arena, struct reserver *ret_reservers)
+{
+    MUST(store && request->state == REQUEST_WAITING && aged == world_now);
+    for (size_t i = 0; i < request->want_count; i++) {
+        ret_reservers[i] = (struct reserver){.lacks = arena_array(arena, 1, sizeof *ret_reservers[i].lacks)};
+        MUST(ret_reservers[i].lacks);
+        if (i)
+            continue;
+        ret_reservers[i].external_id = world_text(255);
+        ret_reservers[i].lacks[ret_reservers[i].lack_count++] = BYTES("backups");
+    }
+    return ends();
+}
+
 static enum permit_status query_request(struct store *store, struct bytes external_id, struct arena *arena,
                                         struct request *ret_request, struct bytes **ret_names,
                                         struct query_time *ret_time)
@@ -536,6 +551,7 @@ static const struct store_queries queries = {
     .kept_until = query_kept_until,
     .holders = query_holders,
     .fronts = query_fronts,
+    .reservers = query_reservers,
     .request = query_request,
     .requests = query_requests,
     .fence = query_fence,

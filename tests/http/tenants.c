@@ -52,6 +52,7 @@ static const struct person {
 
 struct scene {
     char *credentials;
+    const char *backfill_bound; /* NULL: the default */
     struct kit_permitd *permitd[BOTH];
     struct talk talks[BOTH];
 };
@@ -75,7 +76,11 @@ static const char *credentials_file(void)
 
 static void start_both(struct scene *scene)
 {
-    const char *flags[] = {"--credentials", scene->credentials, "--request-timeout", "2m", NULL};
+    const char *flags[] = {"--credentials", scene->credentials, "--request-timeout", "2m", NULL, NULL, NULL};
+    if (scene->backfill_bound) {
+        flags[4] = "--backfill-bound";
+        flags[5] = scene->backfill_bound;
+    }
     struct kit_permitd_options options = {.database = own_url("tenants"), .flags = flags};
     for (int i = 0; i < BOTH; i++) {
         scene->permitd[i] = kit_permitd_start(&options);
@@ -426,13 +431,17 @@ Test(tenants, each_is_answered_as_if_it_were_alone, .timeout = 600)
 /* ---- what is shown of others ---- */
 
 /* Sends a request that is answered later, on a connection of its own. */
-static struct talk wait_as(struct scene *scene, int at, unsigned person, const char *key, const char *owner)
+static struct talk acquire_as(struct scene *scene, int at, unsigned person, const char *body)
 {
     struct talk talk = talk_to(scene->permitd[at]->port);
     talk.http.timeout_ms = LONG_MS;
-    cr_assert(kit_http_send(&talk.http, "POST", "/v1/requests", bearer(person),
-                            acquire_body(key, owner, ",\"wait\":\"2m\"")));
+    cr_assert(kit_http_send(&talk.http, "POST", "/v1/requests", bearer(person), body));
     return talk;
+}
+
+static struct talk wait_as(struct scene *scene, int at, unsigned person, const char *key, const char *owner)
+{
+    return acquire_as(scene, at, person, acquire_body(key, owner, ",\"wait\":\"2m\""));
 }
 
 struct queue {
@@ -504,6 +513,43 @@ Test(tenants, nearest_name_of_a_404_does_not_depend_on_names_of_others, .timeout
     by(&scene, SHOP, 201, NULL, "POST", "/v1/requests", acquire_body("order-4711", "o", ""));
     const char *detail = by(&scene, SHOP, 404, NULL, "GET", "/v1/requests/order-4712", NULL);
     cr_expect_null(strstr(detail, "nearest"), "%s", detail); /* its scope does not cover all requests */
+    stop_both(&scene);
+}
+
+static bool is_protected(void *context)
+{
+    struct scene *scene = context;
+    return kit_json_int(by(scene, OPERATOR, 200, NULL, "GET", "/v1/semaphores/t:a/waiters", NULL),
+                        "waiters.0.waited_ms") >= 100;
+}
+
+/* The unit of t:a is reserved for LEFT, which lacks u:db. PLAIN, which waits for it, may see neither. */
+Test(tenants, reservation_of_another_is_shown_without_its_key_and_semaphores, .timeout = 600)
+{
+    struct scene scene = {.credentials = (char *)credentials_file(), .backfill_bound = "100ms"};
+    start_both(&scene);
+    by(&scene, OPERATOR, 201, NULL, "PUT", "/v1/semaphores/t:a", "{\"capacity\":1}");
+    by(&scene, OPERATOR, 201, NULL, "PUT", "/v1/semaphores/u:db", "{\"capacity\":1}");
+    by(&scene, LEFT, 201, NULL, "POST", "/v1/requests",
+       "{\"external_id\":\"holds\",\"permits\":[{\"semaphore\":\"u:db\"}]}");
+    struct talk left = acquire_as(&scene, 0, LEFT,
+                                  "{\"external_id\":\"left-key\",\"permits\":[{\"semaphore\":\"t:a\"},"
+                                  "{\"semaphore\":\"u:db\"}],\"wait\":\"2m\"}");
+    wait_for_queue(&scene, 1);
+    cr_assert(kit_wait_until(is_protected, &scene, LONG_MS));
+    struct talk plain = wait_as(&scene, 1, PLAIN, "plain-key", "plain-owner");
+    wait_for_queue(&scene, 2);
+    const char *body = by(&scene, PLAIN, 200, NULL, "GET", "/v1/requests/plain-key/why", NULL);
+    hides(body, "left", "u:db");
+    cr_expect(kit_json_true(body, "waiting_for.0.reserved_for.hidden"), "%s", body);
+    cr_expect_eq(kit_json_length(body, "waiting_for.0.reserved_for.lacks"), 0, "%s", body);
+    body = by(&scene, OPERATOR, 200, NULL, "GET", "/v1/requests/plain-key/why", NULL);
+    cr_expect(kit_json_text_is(body, "waiting_for.0.reserved_for.external_id", "left-key"), "%s", body);
+    cr_expect(kit_json_text_is(body, "waiting_for.0.reserved_for.namespace", "left"), "%s", body);
+    cr_expect_eq(kit_json_length(body, "waiting_for.0.reserved_for.lacks"), 1, "%s", body);
+    cr_expect(kit_json_text_is(body, "waiting_for.0.reserved_for.lacks.0", "u:db"), "%s", body);
+    talk_end(&left);
+    talk_end(&plain);
     stop_both(&scene);
 }
 

@@ -360,6 +360,94 @@ Test(waiting, beyond_the_bound_reserves_nothing_if_that_cannot_help, .timeout = 
     kit_permitd_stop(permitd);
 }
 
+/* Asserts what /why shows at the only semaphore of the key: reserved for `job`, which lacks these; NULL: there is no more. */
+static void is_reserved(struct talk *talk, const char *key, const char *job, const char *lacks, const char *too)
+{
+    say(talk, 200, "GET", text("%s/why", request_path(key)), NULL);
+    text_is(talk, "state", "WAITING");
+    if (!job) {
+        cr_assert_not(kit_json_has(talk->reply.body, "waiting_for.0.reserved_for"), "%s", talk->reply.body);
+        return;
+    }
+    text_is(talk, "waiting_for.0.reserved_for.external_id", job);
+    cr_assert_not(kit_json_has(talk->reply.body, "waiting_for.0.reserved_for.namespace"), "%s", talk->reply.body);
+    cr_assert_eq(kit_json_length(talk->reply.body, "waiting_for.0.reserved_for.lacks"), too ? 2 : 1, "%s",
+                 talk->reply.body);
+    bool sorted = !too || strcmp(lacks, too) < 0;
+    text_is(talk, "waiting_for.0.reserved_for.lacks.0", sorted ? lacks : too);
+    if (too)
+        text_is(talk, "waiting_for.0.reserved_for.lacks.1", sorted ? too : lacks);
+}
+
+/* The job waits for the database, which is held, and for the backup slot, which another one waits for. */
+Test(waiting, is_told_by_why_for_whom_units_are_reserved, .timeout = 300)
+{
+    struct kit_permitd *permitd = own_permitd((const char *const[]){"--backfill-bound", "200ms", NULL});
+    struct talk talk = talk_to(permitd->port);
+    const char *database = fresh_semaphore(&talk, "{\"capacity\":1}");
+    const char *backups = fresh_semaphore(&talk, "{\"capacity\":1}");
+    const char *held = fresh_name("k"), *slot = fresh_name("k"), *job = fresh_name("job"), *key = fresh_name("k");
+    acquire(&talk, held, database, 1);
+    acquire(&talk, slot, backups, 1);
+    struct talk one = join_both(&talk, job, database, backups);
+    struct talk two = join_waitlist(&talk, key, backups, 1, "10m", 2);
+    wait_for_age(&talk, backups, 200);
+    is_reserved(&talk, key, job, database, backups);
+    is_reserved(&talk, job, NULL, NULL, NULL); /* nobody stands before it */
+
+    say(&talk, 200, "POST", text("%s/pause", semaphore_path(database)), "{\"reason\":\"repair\"}");
+    is_reserved(&talk, key, NULL, NULL, NULL);
+    say(&talk, 200, "POST", text("%s/resume", semaphore_path(database)), NULL);
+    is_reserved(&talk, key, job, database, backups);
+    say(&talk, 200, "PUT", semaphore_path(database), "{\"capacity\":0}");
+    is_reserved(&talk, key, NULL, NULL, NULL);
+    say(&talk, 200, "PUT", semaphore_path(database), "{\"capacity\":1}");
+
+    release(&talk, slot); /* the slot is free, and waits for the job */
+    is_reserved(&talk, key, job, database, NULL);
+    cr_assert_eq(number_of(&talk, "waiting_for.0.in_use"), 0);
+    text_is(&talk, "waiting_for.0.ahead.0", job);
+    release(&talk, held);
+    hear(&one, 201, NULL);
+    is_reserved(&talk, key, NULL, NULL, NULL);
+    release(&talk, job);
+    hear(&two, 201, NULL);
+    talk_end(&one);
+    talk_end(&two);
+    talk_end(&talk);
+    kit_permitd_stop(permitd);
+}
+
+/* A waiter that is young, that lacks confirmed units, or that no client asks for, reserves nothing. */
+Test(waiting, is_told_by_why_of_no_waiter_that_reserves_nothing, .timeout = 300)
+{
+    static const char *const cases[] = {"young", "confirmed", "kept"};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct kit_permitd *permitd = own_permitd((const char *const[]){"--backfill-bound", i ? "200ms" : "1h", NULL});
+        struct talk talk = talk_to(permitd->port);
+        const char *database = fresh_semaphore(&talk, "{\"capacity\":1}");
+        const char *backups = fresh_semaphore(&talk, "{\"capacity\":1}");
+        const char *held = fresh_name("k"), *key = fresh_name("k");
+        acquire(&talk, held, database, 1);
+        acquire(&talk, fresh_name("k"), backups, 1);
+        struct talk one = join_both(&talk, fresh_name("job"), database, backups);
+        struct talk two = join_waitlist(&talk, key, backups, 1, "10m", 2);
+        wait_for_age(&talk, backups, 200);
+        if (i == 1)
+            say(&talk, 200, "POST", text("%s/confirm", request_path(held)), NULL);
+        if (i == 2) {
+            talk_end(&one);
+            wait_for_waiting(&talk, backups, 1);
+        }
+        is_reserved(&talk, key, NULL, NULL, NULL);
+        if (i != 2)
+            talk_end(&one);
+        talk_end(&two);
+        talk_end(&talk);
+        kit_permitd_stop(permitd);
+    }
+}
+
 /* The unit is free, and the waiter before cannot use it. */
 Test(waiting, for_two_lets_those_pass_that_do_not_wait, .timeout = 300)
 {
