@@ -198,6 +198,21 @@ static bool read_none(const char *value, int64_t *ret_number)
     return none;
 }
 
+/* What an option that is a time takes. */
+static const char *expected_time(enum option_type type)
+{
+    switch (type) {
+    case OPTION_DURATION_OR_NONE:
+        return "a time such as 30s, 10m or 1h30m, or none";
+    case OPTION_DURATION_OR_STRICT:
+        return "a time such as 30s, 10m or 1h30m, or strict";
+    case OPTION_HOLD:
+        return "a time such as 30s, 10m or 1h30m, none or owner";
+    default:
+        return "a time such as 30s, 10m or 1h30m";
+    }
+}
+
 static bool read_duration(const struct option *option, const char *value, int64_t *ret_ms)
 {
     if (option->type == OPTION_HOLD && strcmp(value, "owner") == 0) {
@@ -213,7 +228,7 @@ static bool read_duration(const struct option *option, const char *value, int64_
     if (!duration_parse_any(bytes_of(value), &ms)) {
         const char *hint = duration_hint(bytes_of(value));
         if (!hint)
-            return refuse(option, value, "a time such as 30s, 10m or 1h30m");
+            return refuse(option, value, expected_time(option->type));
         (void)cli_error(CLI_USAGE, "--%s %s: %s", option->name, value, hint);
         return false;
     }

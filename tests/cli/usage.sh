@@ -31,6 +31,9 @@ call "$permitctl" run -s a --ttl 0 true
 check "a ttl of 0 is a usage error" test "$code $err" = "64 permitctl: --ttl 0: it must be above 0"
 call "$permitctl" semaphore put a --default-ttl 0s
 check "a default ttl, too" test "$code $err" = "64 permitctl: --default-ttl 0s: it must be above 0"
+call "$permitctl" semaphore put a --priority-step soon
+check "a priority step is a time or strict" \
+    contains "$code $err" "64 permitctl: --priority-step soon: expected a time such as 30s, 10m or 1h30m, or strict"
 call "$permitctl" top --interval 10ms
 check "an interval below the minimum is a usage error" \
     test "$code $err" = "64 permitctl: --interval 10ms: it must be at least 100ms"

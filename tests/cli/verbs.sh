@@ -15,6 +15,10 @@ call "$permitctl" semaphore get network
 check "and so are characters that turn or hide text" contains "$out" "of ???db1????"
 call "$permitctl" --json semaphore get network
 check "--json writes them by number" contains "$out" '"of \u202edb1\udb40\udc21"'
+call "$permitctl" --json semaphore put backups --priority-step strict
+check "a priority that is always first" test "$code $(jq -c '[.priority_step, .priority_step_ms]' <<<"$out")" = '0 ["strict",null]'
+call "$permitctl" --json semaphore put backups --priority-step 30s
+check "or worth some waiting time" test "$code $(jq -c '[.priority_step, .priority_step_ms]' <<<"$out")" = "0 [null,30000]"
 call "$permitctl" semaphore put backups --kind counted
 check "the kind cannot change: 65" test "$code" = 65
 call "$permitctl" semaphore get backups

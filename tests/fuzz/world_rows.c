@@ -67,7 +67,7 @@ static struct request make_waiting(struct bytes key, struct arena *arena)
         .state = REQUEST_WAITING,
         .server_id = world.text.length % 2 ? UINT64_MAX : 0,
         .priority = PRIORITY_MAX,
-        .place = world_now - 9 * PRIORITY_STEP_US,
+        .place = world_now - PRIORITY_MAX * 30 * US_PER_SECOND,
         .waiting_since = world_now,
         .waiting_until = world_now + 1,
         .due_at = NEVER,
