@@ -42,6 +42,12 @@ const char *exchange_header(const struct exchange *exchange, const char *name, u
     return value;
 }
 
+struct bytes exchange_host(const struct exchange *exchange)
+{
+    const char *host = exchange_header(exchange, "Host", NULL);
+    return host ? bytes_of(host) : (struct bytes){0};
+}
+
 bool exchange_body_length(const struct exchange *exchange, uint64_t *ret_length)
 {
     (void)exchange, (void)ret_length;
@@ -57,6 +63,13 @@ void exchange_finish(struct exchange *exchange)
 void server_count_failure(struct exchange *exchange)
 {
     (void)exchange;
+}
+
+void server_share_init(struct server *server, struct share *share)
+{
+    static struct share memory = {.receiving = {.limit = SIZE_MAX}, .answering = {.limit = SIZE_MAX}};
+    (void)server;
+    share_init(share, &memory, PRINCIPAL_PART);
 }
 
 void server_counts(const struct server *server, struct server_counts *ret_counts)
