@@ -322,14 +322,16 @@ static void check_answer(struct exchange *exchange)
     const struct answer *answer = &exchange->answer;
     MUST(is_documented(answer->http_status));
     bool empty = answer->http_status == NOT_MODIFIED || answer->http_status == NO_CONTENT;
-    MUST(!answer->body.broken && empty == (answer->body.length == 0));
+    struct bytes body =
+        answer->constant.data ? answer->constant : (struct bytes){answer->body.data, answer->body.length};
+    MUST(!answer->body.broken && empty == (body.length == 0));
     check_headers(answer);
     if (empty)
         return;
     if (strncmp(answer->content_type, "text/plain", 10) == 0)
-        MUST(answer->body.data[answer->body.length - 1] == '\n');
+        MUST(body.data[body.length - 1] == '\n');
     else
-        check_body(call_of(exchange), (struct bytes){answer->body.data, answer->body.length});
+        check_body(call_of(exchange), body);
 }
 
 /*

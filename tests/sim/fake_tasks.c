@@ -89,13 +89,15 @@ static int compare_waiters(const void *a, const void *b)
 
 /*
  * The keys of the queue of a semaphore in its order, without kept places. `before`: only those that stand before this
- * request; NULL: all.
+ * request; NULL: all. False: out of memory.
  */
-static size_t list_queue(uint64_t semaphore_id, const struct request *before, struct arena *arena,
-                         struct db_key ***ret_keys)
+static bool list_queue(uint64_t semaphore_id, const struct request *before, struct arena *arena,
+                       struct db_key ***ret_keys, size_t *ret_count)
 {
     struct db_key **keys = arena_array(arena, database.waiting_count, sizeof *keys);
     size_t count = 0;
+    if (!keys)
+        return false;
     for (size_t i = 0; i < database.waiting_count; i++) {
         struct db_key *key = database.waiting[i];
         bool stands = queue_is_asked(key) && (!before || compare_places(&key->row.request, before) < 0);
@@ -106,36 +108,40 @@ static size_t list_queue(uint64_t semaphore_id, const struct request *before, st
     if (count)
         qsort(keys, count, sizeof(struct db_key *), compare_waiters);
     *ret_keys = keys;
-    return count;
+    *ret_count = count;
+    return true;
 }
 
 static struct bytes *copy_keys(struct db_key *const *keys, size_t count, struct arena *arena)
 {
     struct bytes *texts = arena_array(arena, count, sizeof *texts);
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; texts && i < count; i++)
         texts[i] = arena_copy(arena, keys[i]->external_id);
     return texts;
 }
 
-static void read_front(const struct db_semaphore *semaphore, struct arena *arena, struct semaphore_front *front)
+static enum permit_status read_front(const struct db_semaphore *semaphore, struct arena *arena,
+                                     struct semaphore_front *front)
 {
     uint64_t id = semaphore->row.semaphore.id;
     struct holder_row *rows = arena_array(arena, database.held_count, sizeof *rows);
     struct db_key **keys;
-    size_t held = 0;
+    size_t held = 0, waiting;
+    if (!rows || !list_queue(id, NULL, arena, &keys, &waiting))
+        return PERMIT_NO_MEMORY;
     for (size_t i = 0; i < database.held_count; i++)
         held += add_holder(&database.held[i]->row.request, id, 0, arena, &rows[held]);
     qsort(rows, held, sizeof *rows, compare_tokens);
     front->holder_count = held < QUERY_FRONT_HOLDERS ? held : QUERY_FRONT_HOLDERS;
     front->holders = arena_array(arena, front->holder_count, sizeof *front->holders);
-    for (size_t i = 0; i < front->holder_count; i++)
+    for (size_t i = 0; front->holders && i < front->holder_count; i++)
         front->holders[i] = (struct front_holder){.external_id = rows[i].request.external_id,
                                                   .owner = rows[i].request.owner,
                                                   .since = rows[i].request.acquired_at,
                                                   .expires_at = request_expires_at(&rows[i].request)};
-    size_t waiting = list_queue(id, NULL, arena, &keys);
     front->waiter_count = waiting < QUERY_FRONT_WAITERS ? waiting : QUERY_FRONT_WAITERS;
     front->waiters = copy_keys(keys, front->waiter_count, arena);
+    return front->holders && front->waiters ? PERMIT_OK : PERMIT_NO_MEMORY;
 }
 
 static enum permit_status fronts(struct store *store, const uint64_t *semaphore_ids, size_t count, struct arena *arena,
@@ -146,7 +152,7 @@ static enum permit_status fronts(struct store *store, const uint64_t *semaphore_
     for (size_t i = 0; i < count && status == PERMIT_OK; i++) {
         ret_fronts[i] = (struct semaphore_front){.holder_count = 0};
         if (database_semaphore(semaphore_ids[i]))
-            read_front(database_semaphore(semaphore_ids[i]), arena, &ret_fronts[i]);
+            status = read_front(database_semaphore(semaphore_ids[i]), arena, &ret_fronts[i]);
     }
     read_time(ret_time);
     return status == PERMIT_OK ? call_leave(fake) : status;
@@ -160,12 +166,18 @@ static enum permit_status ahead(struct store *store, const struct request *reque
     if (status != PERMIT_OK)
         return status;
     struct queue_position *positions = arena_array(arena, request->want_count, sizeof *positions);
+    if (!positions)
+        return PERMIT_NO_MEMORY;
     for (size_t i = 0; i < request->want_count; i++) {
         struct db_key **keys;
-        size_t count = list_queue(request->wants[i].semaphore_id, request, arena, &keys);
+        size_t count;
+        if (!list_queue(request->wants[i].semaphore_id, request, arena, &keys, &count))
+            return PERMIT_NO_MEMORY;
         size_t key_count = count < QUERY_AHEAD_KEYS ? count : QUERY_AHEAD_KEYS;
         positions[i] =
             (struct queue_position){.ahead = count, .keys = copy_keys(keys, key_count, arena), .key_count = key_count};
+        if (!positions[i].keys)
+            return PERMIT_NO_MEMORY;
     }
     const struct db_server *server = database_server(request->server_id);
     *ret_positions = positions;
