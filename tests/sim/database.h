@@ -173,12 +173,13 @@ struct transaction {
     const struct changes *changes; /* the write in progress */
     struct db_template *template;  /* the same for a template */
     struct template_row template_row;
-    int process;      /* that has begun it */
-    mono_us began_at; /* before its locks */
-    mono_us read_at;  /* when it read the clock used by its plan */
-    utc_us read_time; /* lease clock at that time, by the database's clock */
-    utc_us read_tick; /* the same at the last tick */
-    uint64_t lsn;     /* of its commit */
+    int process;        /* that has begun it */
+    mono_us began_at;   /* before its locks */
+    mono_us read_at;    /* when it read the clock used by its plan */
+    mono_us planned_at; /* not after its plan was made */
+    utc_us read_time;   /* lease clock at that time, by the database's clock */
+    utc_us read_tick;   /* the same at the last tick */
+    uint64_t lsn;       /* of its commit */
 };
 
 extern struct database {

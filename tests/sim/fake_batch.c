@@ -273,7 +273,7 @@ enum permit_status fake_batch_lock(struct store *store, const struct lock_set *s
     read_view(set, arena, &view);
     read_keys(set, arena, &view);
     read_clock(&view);
-    fake->transaction->read_at = sim_now();
+    fake->transaction->read_at = fake->transaction->planned_at = sim_now();
     fake->transaction->read_time = lease_time(&view.clock, view.now);
     fake->transaction->read_tick = lease_ticked(&view.clock);
     if (dice_once_in(ANSWER_LATE_ONCE_IN))
@@ -774,6 +774,7 @@ enum permit_status fake_batch_commit_cached(struct store *store, const struct ch
                                             const struct assumed *assumed, enum mismatch *ret_mismatch)
 {
     struct fake_store *fake = fake_of(store);
+    mono_us planned_at = sim_now();
     enum permit_status status = call_enter(fake);
     if (status != PERMIT_OK)
         return status;
@@ -782,6 +783,7 @@ enum permit_status fake_batch_commit_cached(struct store *store, const struct ch
         return call_lose(fake, false);
     }
     fake_batch_begin(fake);
+    fake->transaction->planned_at = planned_at;
     status = write_assumed(fake, changes, assumed, ret_mismatch);
     if (status == PERMIT_DATABASE_LOST)
         return call_lose(fake, false);

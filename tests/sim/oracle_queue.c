@@ -255,16 +255,16 @@ static bool asked_there(const struct transaction *transaction, const struct db_k
 }
 
 /*
- * P20: a permitd does not give up the place of a client that still waits there, by the decision of a copy of its call. The
- * waiter of that client may give it up in a batch of its own, if it can never be granted.
+ * P20: a permitd does not give up the place of a client that waited there when the batch was planned and still waits, by the
+ * decision of a copy of its call. The waiter of that client may give it up in a batch of its own, if it can never be granted.
  */
 static void check_given_up(const struct transaction *transaction, const struct db_key *key)
 {
     const struct list *acquires = &key->story->acquires;
     for (const struct list *node = acquires->next; node != acquires; node = node->next) {
         const struct call *call = LIST_ENTRY(node, struct call, of_key);
-        if (call->process == transaction->process && call->wait_until > sim_now() && call->op.waiter &&
-            !waiter_in_batch(call->op.waiter))
+        if (call->process == transaction->process && call->sent_at <= transaction->planned_at &&
+            call->wait_until > sim_now() && call->op.waiter && !waiter_in_batch(call->op.waiter))
             violation("P20", "the place of %s is given up, and #%llu still waits for it", key->text,
                       (unsigned long long)call->number);
     }
