@@ -620,15 +620,17 @@ enum permit_status fake_batch_read_glimpses(struct store *store, const uint64_t 
 
 /* ---- step 3 ---- */
 
-/* The bytes of a write, at most, as plan.packet_size counts them; a change that is neither grant nor end is small. */
+/*
+ * The bytes of a write, at most, as plan.packet_size counts them. A change that is neither grant nor end is small: a real
+ * packet has room for all of a batch, and here the limit is a thousandth of that.
+ */
 static size_t packet_size(const struct changes *changes)
 {
-    enum { SMALL = 256 };
     size_t size = PACKET_BATCH + changes->semaphore_count * PACKET_SEMAPHORE;
     for (size_t i = 0; i < changes->request_count; i++) {
         const struct request_change *change = &changes->requests[i];
         bool moves = change->insert || change->grants || change->ends;
-        size += change->insert || change->grants ? PACKET_GRANT : SMALL;
+        size += change->insert || change->grants ? PACKET_GRANT : 0;
         size += moves ? packet_of_end(change->request) : 0; /* a grant has as many permits and slots */
     }
     return size;
