@@ -336,18 +336,20 @@ size_t plan_queue_reads(const struct view *view, const struct operation *const *
 bool plan_read_on(const struct plan *plan, const struct view *view, const struct plan_settings *settings,
                   struct queue_read *reads, size_t *count)
 {
-    for (size_t i = 0; i < view->semaphore_count; i++) {
+    for (size_t i = 0, at = 0; i < view->semaphore_count; i++) {
         bool more = plan->read_more >> i & 1, held = plan->read_held >> i & 1;
-        struct queue_read *read = reads;
-        while (read < reads + *count && read->semaphore != i)
-            read++;
+        while (at < *count && reads[at].semaphore < i)
+            at++;
         if (!more && !held)
             continue;
-        if (read == reads + *count)
-            reads[(*count)++] = read_of_queue(view, i, 0, QUEUE_READ_MAX, settings);
-        else if (more)
-            read->limit = read->limit < QUEUE_READ_MAX ? QUEUE_READ_MAX : QUEUE_PROTECTED_MAX;
-        read->with_holders |= held;
+        if (at == *count || reads[at].semaphore != i) {
+            memmove(&reads[at + 1], &reads[at], (*count - at) * sizeof *reads);
+            reads[at] = read_of_queue(view, i, 0, QUEUE_READ_MAX, settings);
+            ++*count;
+        } else if (more) {
+            reads[at].limit = reads[at].limit < QUEUE_READ_MAX ? QUEUE_READ_MAX : QUEUE_PROTECTED_MAX;
+        }
+        reads[at].with_holders |= held;
     }
     for (size_t i = 0; i < *count; i++) {
         reads[i].hopeless = plan->hopeless;

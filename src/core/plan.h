@@ -458,8 +458,8 @@ size_t plan_queue_reads(const struct view *view, const struct operation *const *
                         bool *ret_servers);
 
 /*
- * Extends the reads by what the plan asks for of these queues, and of others of the view: `reads` has space for one per
- * semaphore. Returns false if it asks for nothing of queues.
+ * Extends the reads by what the plan asks for of these queues, and of others of the view: `reads`, in the order of
+ * semaphores, has space for one of each. Returns false if it asks for nothing of queues.
  */
 bool plan_read_on(const struct plan *plan, const struct view *view, const struct plan_settings *settings,
                   struct queue_read *reads, size_t *count);

@@ -349,8 +349,16 @@ static inline enum permit_status store_lock_requests(struct store *store, const 
     return store->methods->lock_requests(store, ids, count, view);
 }
 
+static inline bool reads_ascend(const struct queue_read *reads, size_t count)
+{
+    for (size_t i = 1; i < count; i++)
+        if (reads[i - 1].semaphore >= reads[i].semaphore)
+            return false;
+    return true;
+}
+
 /*
- * Reads, in the transaction of store_lock, parts of the queues of locked semaphores, with the wants of each waiter, and
+ * Reads, in the transaction of store_lock, parts of the queues of locked semaphores, in their order, with the wants of each waiter, and
  * the ids of the living servers. Adds the waiters to view->requests, except those that are there; fills view->queues
  * and view->servers. A place that no client asks for, because its request has no server_id or its server is dead, is
  * passed over. `slots` has one element per read: the free slots and the named slots that the operations of the
@@ -363,7 +371,7 @@ static inline enum permit_status store_read_waiters(struct store *store, const s
                                                     const struct slots_wanted *slots, size_t count, struct arena *arena,
                                                     struct view *view)
 {
-    assert(store->in_batch && count <= view->semaphore_count);
+    assert(store->in_batch && count <= view->semaphore_count && reads_ascend(reads, count));
     return store->methods->read_waiters(store, reads, slots, count, arena, view);
 }
 

@@ -449,6 +449,32 @@ Test(waiting, is_told_by_why_of_no_waiter_that_reserves_nothing, .timeout = 300)
 }
 
 /* The unit is free, and the waiter before cannot use it. */
+/* Of the waiter's slot the batch of the others reads more than was planned at first, in the order of the semaphores. */
+Test(waiting, for_a_slot_and_a_unit_lets_those_pass_that_want_both, .timeout = 300)
+{
+    struct talk talk = talk_to(shared_port());
+    const char *hall = fresh_semaphore(&talk, "{\"capacity\":2}");
+    const char *other = fresh_semaphore(&talk, "{\"capacity\":2}");
+    acquire(&talk, fresh_name("k"), hall, 2);
+    struct talk one = talk_to(shared_port());
+    const char *job = fresh_name("job");
+    tell(&one, "POST", "/v1/requests",
+         text("{\"external_id\":\"%s\",\"wait\":\"100s\",\"permits\":[{\"semaphore\":\"%s\",\"slots\":[1]},"
+              "{\"semaphore\":\"%s\"}]}",
+              job, hall, other));
+    wait_for_waiting(&talk, hall, 1);
+    for (int round = 0; round < 3; round++) {
+        const char *key = fresh_name("k");
+        acquire(&talk, key, other, 1);
+        say(&talk, 423, "POST", "/v1/requests",
+            text("{\"external_id\":\"%s\",\"permits\":[{\"semaphore\":\"%s\"},{\"semaphore\":\"%s\"}]}",
+                 fresh_name("k"), hall, other));
+        release(&talk, key);
+    }
+    talk_end(&one);
+    talk_end(&talk);
+}
+
 Test(waiting, for_two_lets_those_pass_that_do_not_wait, .timeout = 300)
 {
     struct talk talk = talk_to(shared_port());

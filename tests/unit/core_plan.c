@@ -2052,6 +2052,20 @@ Test(plan_queue, reads_are_extended_by_what_the_plan_asks_for)
     cr_expect_not(plan_read_on(&plan, &view, &scene.settings, reads, &count));
 }
 
+/* The store locks and reads in this order. */
+Test(plan_queue, reads_stay_in_the_order_of_semaphores)
+{
+    struct queue_read reads[SEMAPHORES] = {{.semaphore = B, .free = 2, .limit = 4}};
+    const struct plan plan = {.read_held = 1 << A};
+    utc_us next_due[SEMAPHORES];
+    size_t count = 1;
+    struct view view = scene_view(next_due);
+    cr_expect(plan_read_on(&plan, &view, &scene.settings, reads, &count));
+    cr_assert_eq(count, 2);
+    cr_expect(reads[0].semaphore == A && reads[0].with_holders && reads[0].free == 0);
+    cr_expect(reads[1].semaphore == B && !reads[1].with_holders && reads[1].free == 2 && reads[1].limit == 4);
+}
+
 Test(plan_queue, due_holders_are_read_for_those_who_want_units_and_for_the_waiters_before_them)
 {
     struct want want = {.semaphore = BYTES("a"), .semaphore_id = A + 1, .count = 1};
