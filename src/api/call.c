@@ -10,7 +10,7 @@ struct batch_items *call_make_batch(struct call *call, size_t count)
         return NULL;
     batch->items = items;
     buf_init(&batch->pieces, call->exchange.answer.body.max);
-    batch->pieces.budget = arena->budget; /* the answer itself counts in the share of its client */
+    batch->pieces.budget = arena->budget; /* the answer itself counts as such */
     pthread_mutex_init(&batch->mutex, NULL);
     call->batch = batch;
     call->item_count = count;

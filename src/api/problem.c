@@ -83,6 +83,10 @@ bool problem_answer_after(struct exchange *exchange, enum permit_status status, 
 
 bool problem_answer(struct exchange *exchange, enum permit_status status, const char *detail)
 {
+    if (status == PERMIT_BUSY && exchange->arena.share_full) {
+        status = PERMIT_TOO_MANY;
+        detail = "too much memory for requests and answers of this client";
+    }
     problem_write(&exchange->answer, exchange->id, status, detail);
     return true;
 }

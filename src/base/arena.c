@@ -21,6 +21,36 @@ void arena_init(struct arena *arena, size_t chunk_size, size_t limit)
     *arena = (struct arena){.chunk_size = chunk_size, .limit = limit};
 }
 
+/* Returns the bytes that the budget counts. */
+static size_t arena_counted(const struct arena *arena)
+{
+    size_t counted = 0;
+    for (const struct arena_chunk *chunk = arena->chunks; chunk; chunk = chunk->older)
+        counted += budget_counted(chunk->size);
+    return counted;
+}
+
+bool arena_use_budget(struct arena *arena, struct budget *budget)
+{
+    size_t counted = arena_counted(arena);
+    if (counted && budget_move(arena->budget, budget, counted) != BUDGET_OK)
+        return false;
+    arena->budget = budget;
+    return true;
+}
+
+/* Counts one more chunk in the budget. False: it does not fit. */
+static bool arena_take_budget(struct arena *arena, size_t chunk_size)
+{
+    size_t more = budget_counted(chunk_size);
+    if (!arena->budget || !more)
+        return true;
+    size_t counted = arena_counted(arena);
+    enum budget_result result = budget_change_counted(arena->budget, counted, counted + more);
+    arena->share_full |= result == BUDGET_SHARE_FULL;
+    return result == BUDGET_OK;
+}
+
 /* Frees the newest chunk. */
 static void arena_free_chunk(struct arena *arena)
 {
@@ -37,7 +67,7 @@ void arena_clear(struct arena *arena)
     if (arena->chunks)
         arena->chunks->used = 0;
     arena->used = 0;
-    arena->refused = false;
+    arena->refused = arena->share_full = false;
 }
 
 void arena_release(struct arena *arena)
@@ -52,7 +82,7 @@ static struct arena_chunk *arena_grow(struct arena *arena, size_t size)
     size_t usual = arena->used > arena->chunk_size ? arena->used : arena->chunk_size; /* doubles the total, so that
                                                                                          chunks stay few */
     size_t chunk_size = size > usual ? size : usual;
-    if (!budget_take(arena->budget, chunk_size))
+    if (!arena_take_budget(arena, chunk_size))
         return NULL;
     struct arena_chunk *chunk = malloc(sizeof *chunk + chunk_size);
     if (!chunk) {

@@ -14,11 +14,12 @@ struct budget;
 struct arena {
     struct arena_chunk *chunks; /* newest first */
     size_t chunk_size;
-    size_t used;  /* bytes in all chunks; checked against limit */
-    size_t limit; /* maximum of used */
-    bool refused; /* an allocation has failed since the last arena_clear; for callers that only learn that a call
+    size_t used;     /* bytes in all chunks; checked against limit */
+    size_t limit;    /* maximum of used */
+    bool refused;    /* an allocation has failed since the last arena_clear; for callers that only learn that a call
                      failed */
-    struct budget *budget; /* counts the arena's memory; set after arena_init; NULL: none */
+    bool share_full; /* the same because a share of the budget was full */
+    struct budget *budget; /* counts the arena's memory, as one piece; NULL: none */
 };
 
 /*
@@ -26,6 +27,11 @@ struct arena {
  * size.
  */
 void arena_init(struct arena *arena, size_t chunk_size, size_t limit);
+/*
+ * Counts the arena in this budget from now on, also what it has already. False: it does not fit, and the budget stays
+ * as it was. NULL: none.
+ */
+bool arena_use_budget(struct arena *arena, struct budget *budget) MUST_CHECK;
 void arena_clear(struct arena *arena);
 void arena_release(struct arena *arena);
 

@@ -34,16 +34,47 @@ static enum budget_result refuse(struct budget *budget)
     return budget == outermost ? BUDGET_FULL : BUDGET_SHARE_FULL;
 }
 
-enum budget_result budget_change_counted(struct budget *budget, size_t before, size_t after)
+/* Takes from the budget and those it is a share of, up to `end`, which is left out. */
+static enum budget_result take_up_to(struct budget *budget, const struct budget *end, size_t before, size_t more)
 {
-    for (struct budget *at = budget; at; at = at->whole) {
-        if (after < before) {
-            give(at, before - after);
-        } else if (!take(at, before, after - before)) {
-            for (struct budget *taken = budget; taken != at; taken = taken->whole)
-                give(taken, after - before);
-            return refuse(at);
-        }
+    for (struct budget *at = budget; at != end; at = at->whole) {
+        if (take(at, before, more))
+            continue;
+        for (struct budget *taken = budget; taken != at; taken = taken->whole)
+            give(taken, more);
+        return refuse(at);
     }
     return BUDGET_OK;
+}
+
+static void give_up_to(struct budget *budget, const struct budget *end, size_t bytes)
+{
+    for (; budget != end; budget = budget->whole)
+        give(budget, bytes);
+}
+
+enum budget_result budget_change_counted(struct budget *budget, size_t before, size_t after)
+{
+    if (after > before)
+        return take_up_to(budget, NULL, before, after - before);
+    give_up_to(budget, NULL, before - after);
+    return BUDGET_OK;
+}
+
+static bool is_within(const struct budget *budget, const struct budget *other)
+{
+    while (budget && budget != other)
+        budget = budget->whole;
+    return budget == other;
+}
+
+enum budget_result budget_move(struct budget *from, struct budget *to, size_t bytes)
+{
+    const struct budget *both = to; /* the innermost one that both are in; NULL: none */
+    while (both && !is_within(from, both))
+        both = both->whole;
+    enum budget_result result = take_up_to(to, both, 0, bytes);
+    if (result == BUDGET_OK)
+        give_up_to(from, both, bytes);
+    return result;
 }

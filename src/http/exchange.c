@@ -21,14 +21,13 @@ static void answer_reset(struct answer *answer)
     };
 }
 
-struct exchange *exchange_new(size_t size, struct budget *answering)
+struct exchange *exchange_new(size_t size)
 {
     struct exchange *exchange = calloc(1, size);
     if (!exchange)
         return NULL;
     arena_init(&exchange->arena, ARENA_CHUNK, ARENA_MAX);
     buf_init(&exchange->answer.body, ANSWER_MAX);
-    exchange->arena.budget = answering;
     answer_reset(&exchange->answer);
     return exchange;
 }
@@ -50,11 +49,14 @@ static void use_budget(struct buf *buf, struct budget *budget)
         buf->budget = budget;
 }
 
-void exchange_use_share(struct exchange *exchange, struct share *share)
+bool exchange_use_share(struct exchange *exchange, struct share *share)
 {
+    if (!arena_use_budget(&exchange->arena, &share->handling))
+        return false;
     use_budget(&exchange->parser->text, &share->receiving);
     use_budget(&exchange->parser->body, &share->receiving);
     use_budget(&exchange->answer.body, &share->answering);
+    return true;
 }
 
 static void drop_parser(struct exchange *exchange)

@@ -26,7 +26,6 @@
 #include "base/buf.h"
 #include "base/heap.h"
 
-struct budget;
 struct connection;
 struct exchange;
 struct parser;
@@ -139,15 +138,15 @@ static inline bool exchange_is_handled(const struct exchange *exchange)
     return atomic_load(&exchange->off_loop.stage) == ON_LOOP || exchange->off_loop.returned;
 }
 
-/*
- * Returns an empty exchange, which begins an object of `size` zeroed bytes. `answering` is the budget of its arena;
- * NULL: unlimited. NULL: out of memory.
- */
-struct exchange *exchange_new(size_t size, struct budget *answering) MUST_CHECK;
+/* Returns an empty exchange, which begins an object of `size` zeroed bytes. NULL: out of memory. */
+struct exchange *exchange_new(size_t size) MUST_CHECK;
 /* Allocates the parser if the exchange has none. False: out of memory. */
 bool exchange_make_parser(struct exchange *exchange) MUST_CHECK;
-/* Counts request and answer in this share from now on. What is counted already stays where it is. */
-void exchange_use_share(struct exchange *exchange, struct share *share);
+/*
+ * Counts request and answer in this share from now on: the arena as a whole, a buffer unless it is counted already.
+ * False: the arena does not fit into the share, and nothing has changed.
+ */
+bool exchange_use_share(struct exchange *exchange, struct share *share) MUST_CHECK;
 /* Resets the exchange for the next request. Keeps small buffers. */
 void exchange_clear(struct exchange *exchange);
 /* Accepts NULL. */

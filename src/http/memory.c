@@ -27,7 +27,7 @@ enum { TRIM_PAUSE_MS = 1000, TRIM_LONG_PAUSE_MS = 30000 };
  */
 static void set_limits(struct server *server, size_t max, size_t resident)
 {
-    size_t used = atomic_load(&server->memory.receiving.used) + atomic_load(&server->memory.answering.used);
+    size_t used = atomic_load(&server->memory.receiving.used) + atomic_load(&server->memory.handling.used);
     if (used < max / IDLE_FRACTION)
         server->baseline_bytes = resident;
     size_t other = resident > used ? resident - used : 0;
@@ -36,7 +36,7 @@ static void set_limits(struct server *server, size_t max, size_t resident)
     other += max / RESERVE_FRACTION;
     size_t limit = other < max - max / MINIMUM_FRACTION ? max - other : max / MINIMUM_FRACTION;
     atomic_store(&server->memory.receiving.limit, limit / 2);
-    atomic_store(&server->memory.answering.limit, limit / 2);
+    atomic_store(&server->memory.handling.limit, limit / 2);
 }
 
 /*
@@ -60,7 +60,7 @@ static void trim(struct server *server, size_t max, size_t resident)
 
 static void log_refusals(struct server *server)
 {
-    size_t refused = atomic_load(&server->memory.receiving.refused) + atomic_load(&server->memory.answering.refused);
+    size_t refused = atomic_load(&server->memory.receiving.refused) + atomic_load(&server->memory.handling.refused);
     if (refused == server->refusals_logged || server->now < server->memory_quiet_until)
         return;
     server->refusals_logged = refused;

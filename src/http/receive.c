@@ -38,7 +38,7 @@ struct exchange *exchange_take(struct connection *connection)
         server->free_exchanges = exchange->next;
         server->free_count--;
     } else {
-        exchange = exchange_new(server->settings.hooks->exchange_size, &server->memory.answering);
+        exchange = exchange_new(server->settings.hooks->exchange_size);
     }
     if (!exchange || !exchange_make_parser(exchange)) {
         exchange_free(exchange);
@@ -49,7 +49,9 @@ struct exchange *exchange_take(struct connection *connection)
     exchange->client = &connection->client;
     exchange->connection = connection;
     exchange->peer = peer_ref(connection->peer);
-    exchange_use_share(exchange, connection->client.share);
+    bool fits = exchange_use_share(exchange, connection->client.share);
+    assert(fits); /* the arena is empty */
+    (void)fits;
     connection->exchange = exchange;
     request_id_make(server, exchange->id);
     return exchange;
@@ -275,8 +277,10 @@ static bool admit(struct exchange *exchange, size_t more_bytes)
         send_refusal(exchange);
         return false;
     }
-    if (exchange->client->share != share)
-        exchange_use_share(exchange, exchange->client->share);
+    if (exchange->client->share != share && !exchange_use_share(exchange, exchange->client->share)) {
+        exchange_refuse(exchange, PERMIT_TOO_MANY, "too much memory for requests and answers of this client");
+        return false;
+    }
     if (parser->expects_continue && !more_bytes && exchange->has_body && parser->length <= parser->body_max)
         return connection_send_continue(exchange->connection);
     return true;

@@ -120,6 +120,7 @@ static void server_init(struct server *server, const struct server_settings *set
     server->id_seed = (uint32_t)random_u64();
     for (size_t i = 0; i < CONNECTION_STATES; i++)
         list_init(&server->connections[i]);
+    share_init_whole(&server->memory, 0, 0); /* memory_watch sets the limits */
     share_init(&server->strangers, &server->memory, STRANGERS_PART);
     list_init(&server->newcomers);
     list_init(&server->failing_peers);
@@ -326,8 +327,8 @@ void server_counts(const struct server *server, struct server_counts *ret_counts
 {
     *ret_counts = server->counts;
     ret_counts->connections = server->connection_count;
-    const struct budget *receiving = &server->memory.receiving, *answering = &server->memory.answering;
-    ret_counts->buffered = atomic_load(&receiving->used) + atomic_load(&answering->used);
-    ret_counts->memory_refused = atomic_load(&receiving->refused) + atomic_load(&answering->refused);
-    ret_counts->share_refused = atomic_load(&receiving->share_refused) + atomic_load(&answering->share_refused);
+    const struct budget *receiving = &server->memory.receiving, *handling = &server->memory.handling;
+    ret_counts->buffered = atomic_load(&receiving->used) + atomic_load(&handling->used);
+    ret_counts->memory_refused = atomic_load(&receiving->refused) + atomic_load(&handling->refused);
+    ret_counts->share_refused = atomic_load(&receiving->share_refused) + atomic_load(&handling->share_refused);
 }

@@ -10,7 +10,8 @@
 
 struct share {
     struct budget receiving; /* requests that are not complete, and requests behind one that is handled */
-    struct budget answering; /* answers that are made, or that the client has not read */
+    struct budget handling;  /* requests that are handled, also while they wait, and answers */
+    struct budget answering; /* of that: answers that are made, or that the client has not read */
 };
 
 /* The fractions that are shares. What strangers cannot have is kept for clients with a credential. */
@@ -20,9 +21,19 @@ enum {
     PRINCIPAL_PART = 2, /* of all memory: a principal */
 };
 
+/* Makes `share` a part of `whole`. Neither may move in memory from then on. */
 static inline void share_init(struct share *share, struct share *whole, size_t part)
 {
     *share = (struct share){.receiving = {.whole = &whole->receiving, .part = part},
-                            .answering = {.whole = &whole->answering, .part = part}};
+                            .handling = {.whole = &whole->handling, .part = part},
+                            .answering = {.whole = &share->handling, .part = 1}};
+}
+
+/* Makes `share` all memory. Answers have no limit of their own. */
+static inline void share_init_whole(struct share *share, size_t receiving, size_t handling)
+{
+    *share = (struct share){.receiving = {.limit = receiving},
+                            .handling = {.limit = handling},
+                            .answering = {.whole = &share->handling, .limit = SIZE_MAX}};
 }
 #endif

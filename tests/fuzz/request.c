@@ -413,7 +413,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     service.readiness = readiness_new(); /* an input finds no answer of the one before */
     MUST(service.readiness);
     struct input input = input_read(data, size);
-    struct exchange *exchange = exchange_new(sizeof(struct call), NULL);
+    struct exchange *exchange = exchange_new(sizeof(struct call));
     MUST(exchange);
     exchange->service = &service;
     run(exchange, &input, input.body);

@@ -67,7 +67,7 @@ void server_count_failure(struct exchange *exchange)
 
 void server_share_init(struct server *server, struct share *share)
 {
-    static struct share memory = {.receiving = {.limit = SIZE_MAX}, .answering = {.limit = SIZE_MAX}};
+    static struct share memory = {.receiving = {.limit = SIZE_MAX}, .handling = {.limit = SIZE_MAX}};
     (void)server;
     share_init(share, &memory, PRINCIPAL_PART);
 }

@@ -49,18 +49,24 @@ static void write_credentials(const char *path, const char *name, const char *qu
     cr_assert_eq(rename(fresh, path), 0);
 }
 
-static void scene_begin(struct scene *scene)
+static void scene_begin_with(struct scene *scene, const char *max_memory)
 {
     *scene = (struct scene){.path = kit_path("credentials")};
     write_credentials(scene->path, "limited", "");
-    scene->permitd = own_permitd((const char *const[]){"--credentials", scene->path, "--max-wait", "1h",
-                                                       "--request-timeout", REQUEST_TIMEOUT, NULL});
+    scene->permitd =
+        own_permitd((const char *const[]){"--credentials", scene->path, "--max-wait", "1h", "--request-timeout",
+                                          REQUEST_TIMEOUT, "--max-memory", max_memory, NULL});
     scene->admin = talk_to(scene->permitd->port);
     scene->holder = talk_to(scene->permitd->port);
     say_with(&scene->admin, 201, NULL, "PUT", "/v1/semaphores/full", ADMIN, "{\"capacity\":1}");
     say_with(&scene->admin, 201, NULL, "PUT", "/v1/semaphores/open", ADMIN, "{\"capacity\":1000}");
     say_with(&scene->admin, 201, NULL, "POST", "/v1/requests", ADMIN,
              "{\"external_id\":\"held\",\"permits\":[{\"semaphore\":\"full\"}]}");
+}
+
+static void scene_begin(struct scene *scene)
+{
+    scene_begin_with(scene, "256MiB");
 }
 
 static void scene_end(struct scene *scene)
@@ -569,4 +575,67 @@ Test(quotas, half_heads_of_strangers_leave_memory_for_others, .timeout = 300)
         close(halves.fds[i]);
     kit_permitd_stop(permitd);
     free(path);
+}
+
+/* ---- waiting requests ---- */
+
+/* Connections of the limited principal, each with an acquire that waits, but for the last one. */
+struct crowd {
+    struct scene *scene;
+    int count;
+    struct talk talks[HALVES];
+};
+
+/* Returns true if the last acquire waits or is answered. */
+static bool last_is_known(void *context)
+{
+    struct crowd *crowd = context;
+    struct pollfd last = {.fd = crowd->talks[crowd->count - 1].http.fd, .events = POLLIN};
+    return poll(&last, 1, 0) == 1 ||
+           metric(crowd->scene, "permitd_principal_waiting{principal=\"limited\"}") == crowd->count;
+}
+
+/* Adds connections until an acquire is answered, which leaves the answer in the last one. */
+static void crowd_gather(struct crowd *crowd, const char *body)
+{
+    struct pollfd last = {.events = POLLIN};
+    do {
+        struct talk *talk = &crowd->talks[crowd->count++];
+        *talk = talk_to(crowd->scene->permitd->port);
+        cr_assert(kit_http_send(&talk->http, "POST", "/v1/requests", LIMITED, body));
+        cr_assert(kit_wait_until(last_is_known, crowd, 60000), "%d wait: %s", crowd->count - 1,
+                  crowd->scene->admin.reply.body);
+        last.fd = talk->http.fd;
+    } while (poll(&last, 1, 0) == 0 && crowd->count < HALVES);
+    struct talk *refused = &crowd->talks[crowd->count - 1];
+    cr_assert(kit_http_receive(&refused->http, "POST", &refused->reply), "%d wait: %s", crowd->count,
+              refused->reply.error);
+}
+
+/* The memory of waiting requests counts in the share of their principal, and not as its answers. */
+Test(quotas, waiting_requests_of_a_principal_leave_memory_for_others, .timeout = 600)
+{
+    static struct crowd crowd;
+    struct scene scene;
+    scene_begin_with(&scene, "64MiB");
+    const char *name = hall(&scene.admin, ADMIN), *list = text("/v1/semaphores/%s/slots?limit=1000", name);
+    say_with(&scene.admin, 201, NULL, "POST", "/v1/requests", ADMIN,
+             text("{\"permits\":[{\"semaphore\":\"%s\",\"count\":%d}]}", name, HALL_SLOTS));
+    crowd.scene = &scene;
+    crowd_gather(&crowd, text("{\"permits\":[{\"semaphore\":\"%s\",\"any_of\":%s}],\"wait\":\"50m\"}", name,
+                              hall_labels(0, HALL_SLOTS)));
+    struct talk *refused = &crowd.talks[crowd.count - 1];
+    cr_assert_eq(refused->reply.status, 429, "%s", refused->reply.body);
+    text_is(refused, "detail", "too much memory for requests and answers of this client");
+    await_gauge(&scene, "waiting", crowd.count - 1);
+    say_with(&scene.holder, 200, NULL, "GET", list, FREE, NULL);
+    say_with(&scene.holder, 200, NULL, "POST", "/v1/batch", FREE, batch_of(200));
+    cr_expect_eq(metric(&scene, "permitd_principal_answers{principal=\"limited\"}"), 0);
+    cr_expect_eq(metric(&scene, "permitd_http_memory_refused_total"), 0);
+    say_with(&scene.holder, 201, NULL, "POST", "/v1/requests", LIMITED, "{\"permits\":[{\"semaphore\":\"open\"}]}");
+    for (int i = 0; i < crowd.count; i++)
+        talk_end(&crowd.talks[i]);
+    await_gauge(&scene, "waiting", 0);
+    say_with(&scene.holder, 200, NULL, "GET", list, LIMITED, NULL);
+    scene_end(&scene);
 }

@@ -54,6 +54,53 @@ Test(arena, clear_keeps_only_a_chunk_of_the_usual_size)
     arena_release(&arena);
 }
 
+/* What the arena has counts in the new budget, and so does all that follows, until it is freed. */
+Test(arena, counts_in_the_budget_that_it_uses)
+{
+    struct budget whole = {.limit = 1 << 20}, first = {.whole = &whole, .part = 4}, second = first;
+    struct arena arena;
+    arena_init(&arena, 4096, 1 << 20);
+    cr_assert(arena_use_budget(&arena, &first));
+    cr_assert_not_null(arena_alloc(&arena, 100));
+    cr_assert_not_null(arena_alloc(&arena, 100000));
+    cr_expect_eq((size_t)first.used, 104096);
+    cr_assert(arena_use_budget(&arena, &second));
+    cr_expect_eq((size_t)first.used, 0);
+    cr_assert_not_null(arena_alloc(&arena, 100000));
+    cr_expect_gt((size_t)second.used, 204096);
+    cr_expect_eq((size_t)second.used, (size_t)whole.used);
+    arena_clear(&arena);
+    cr_assert(arena_use_budget(&arena, &first));
+    cr_expect_eq((size_t)first.used, 4096);
+    arena_release(&arena);
+    cr_expect_eq((size_t)whole.used + first.used + second.used, 0);
+}
+
+/* All chunks are one piece, which may be larger than the share while it is alone there. */
+Test(arena, is_refused_beyond_its_share_unless_it_is_alone)
+{
+    struct budget whole = {.limit = 1 << 20}, share = {.whole = &whole, .part = 16};
+    struct arena arena, other;
+    arena_init(&arena, 4096, 1 << 20);
+    arena_init(&other, 4096, 1 << 20);
+    arena.budget = &share;
+    cr_assert_not_null(arena_alloc(&arena, 100000));
+    cr_assert_not_null(arena_alloc(&arena, 100000));
+    cr_assert_not_null(arena_alloc(&other, 10000));
+    cr_expect_not(arena_use_budget(&other, &share));
+    cr_expect_null(other.budget);
+    arena_clear(&other);
+    cr_assert(arena_use_budget(&other, &share));
+    cr_expect_null(arena_alloc(&other, 10000));
+    cr_expect(other.refused && other.share_full);
+    arena_release(&arena);
+    cr_assert_not_null(arena_alloc(&other, 10000));
+    cr_expect_null(arena_alloc(&other, 1 << 20));
+    arena_release(&other);
+    cr_expect_not(other.refused || other.share_full);
+    cr_expect_eq((size_t)whole.used + share.used, 0);
+}
+
 Test(arena, limit_is_not_exceeded)
 {
     struct arena arena;

@@ -72,6 +72,38 @@ Test(budget, piece_that_is_alone_in_its_share_needs_room_in_the_whole_only)
     uses(scene, 0, 0, 0, 0);
 }
 
+Test(budget, move_changes_only_what_the_two_do_not_have_in_common)
+{
+    struct scene space, *scene = scene_of(&space);
+    struct budget principal = {.whole = &scene->all, .part = 2};
+    cr_assert(budget_take(&scene->all, 8 * PIECE));
+    cr_assert(budget_take(&scene->first, 2 * PIECE));
+    cr_expect_eq(budget_move(&scene->first, &scene->second, 2 * PIECE), BUDGET_OK, "the whole is full, and keeps it");
+    uses(scene, 10, 2, 0, 2);
+    cr_expect_eq(budget_move(&scene->second, &principal, 2 * PIECE), BUDGET_OK);
+    uses(scene, 10, 0, 0, 0);
+    cr_expect_eq((size_t)principal.used, 2 * (size_t)PIECE);
+    cr_expect_eq(budget_move(&principal, &scene->all, 2 * PIECE), BUDGET_OK);
+    cr_expect_eq((size_t)principal.used, 0);
+    cr_expect_eq(budget_move(&scene->all, NULL, 2 * PIECE), BUDGET_OK);
+    uses(scene, 8, 0, 0, 0);
+    cr_expect_eq(budget_move(NULL, &scene->first, 2 * PIECE), BUDGET_OK);
+    uses(scene, 10, 2, 2, 0);
+}
+
+Test(budget, move_that_does_not_fit_changes_nothing)
+{
+    struct scene space, *scene = scene_of(&space);
+    scene->second.limit = 4 * PIECE;
+    cr_assert(budget_take(&scene->all, 3 * PIECE));
+    cr_assert(budget_take(&scene->first, 3 * PIECE));
+    cr_assert(budget_take(&scene->second, PIECE));
+    cr_expect_eq(budget_move(&scene->all, &scene->second, 2 * PIECE), BUDGET_SHARE_FULL, "the share above it is full");
+    uses(scene, 7, 4, 3, 1);
+    cr_expect_eq(budget_move(NULL, &scene->all, 4 * PIECE), BUDGET_FULL);
+    uses(scene, 7, 4, 3, 1);
+}
+
 Test(budget, share_changes_with_the_whole)
 {
     struct scene space, *scene = scene_of(&space);

@@ -44,7 +44,7 @@ static bool read_acquire(struct reading *reading, const char *text, long long n)
 {
     *reading = (struct reading){.service = {.max_wait_ms = 1000}};
     buf_init(&reading->service.message, 1024);
-    struct exchange *exchange = exchange_new(sizeof *reading->call, NULL);
+    struct exchange *exchange = exchange_new(sizeof *reading->call);
     cr_assert_not_null(exchange);
     exchange->service = &reading->service;
     exchange->body = bytes_of(text);
