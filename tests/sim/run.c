@@ -145,14 +145,16 @@ static size_t calls_left(void)
     return count;
 }
 
-/*
- * 15 s after the faults end no call fails any more, and a waiter is answered when its wait ends. Batches over the limit
- * of a session are halved until they are within it, and each try takes its time-out.
- */
+/* Batches over the limit of a session are halved until they are within it, and each try takes its time-out. */
+static mono_us halving_takes(void)
+{
+    return profile.most_requests ? 8 * SESSION_TIME_OUT_US : 0;
+}
+
+/* 15 s after the faults end no call fails any more, and a waiter is answered when its wait ends. */
 static void wait_for_calls(void)
 {
-    mono_us halved = profile.most_requests ? 8 * SESSION_TIME_OUT_US : 0;
-    mono_us until = sim_now() + 15 * US_PER_SECOND + halved + profile.wait_max_ms * US_PER_MS;
+    mono_us until = sim_now() + 15 * US_PER_SECOND + halving_takes() + profile.wait_max_ms * US_PER_MS;
     while (calls_left() && sim_now() < until)
         fiber_sleep(10000);
     if (calls_left())
@@ -220,7 +222,7 @@ static void acquire_unit(struct db_semaphore *semaphore, int64_t turn)
 /* C6: after ttl, grace and 7 s nothing is held without a client, and the full capacity can be acquired. */
 static void check_quiet(void)
 {
-    fiber_sleep((profile.ttl_max_ms + GRACE_MAX_MS) * US_PER_MS + 7 * US_PER_SECOND);
+    fiber_sleep((profile.ttl_max_ms + GRACE_MAX_MS) * US_PER_MS + 7 * US_PER_SECOND + halving_takes());
     if (database.held_count)
         violation("P7", "%zu requests are still held without renewal, one of them %s", database.held_count,
                   database.held[0]->text);
