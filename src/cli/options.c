@@ -202,14 +202,10 @@ static bool read_none(const char *value, int64_t *ret_number)
 static const char *expected_time(enum option_type type)
 {
     switch (type) {
-    case OPTION_DURATION_OR_NONE:
-        return "a time such as 30s, 10m or 1h30m, or none";
-    case OPTION_DURATION_OR_STRICT:
-        return "a time such as 30s, 10m or 1h30m, or strict";
-    case OPTION_HOLD:
-        return "a time such as 30s, 10m or 1h30m, none or owner";
-    default:
-        return "a time such as 30s, 10m or 1h30m";
+    case OPTION_DURATION_OR_NONE: return "a time such as 30s, 10m or 1h30m, or none";
+    case OPTION_DURATION_OR_STRICT: return "a time such as 30s, 10m or 1h30m, or strict";
+    case OPTION_HOLD: return "a time such as 30s, 10m or 1h30m, none or owner";
+    default: return "a time such as 30s, 10m or 1h30m";
     }
 }
 

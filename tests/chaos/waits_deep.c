@@ -19,9 +19,10 @@ static void deep_take_slots(struct kit_http *http)
     for (unsigned first = 2; first <= SLOTS; first += 2 * SLOTS_A_HOLDER) {
         char body[SLOTS_A_HOLDER * 8];
         struct reply reply;
-        int length = snprintf(
-            body, sizeof(body), "{\"external_id\":\"holder-%u\",\"ttl\":\"1h\",\"permits\":[{\"semaphore\":\"deep\",\"slots\":[%u", first,
-            first);
+        int length =
+            snprintf(body, sizeof(body),
+                     "{\"external_id\":\"holder-%u\",\"ttl\":\"1h\",\"permits\":[{\"semaphore\":\"deep\",\"slots\":[%u",
+                     first, first);
         for (unsigned slot = first + 2; slot <= SLOTS && slot < first + 2 * SLOTS_A_HOLDER; slot += 2)
             length += snprintf(body + length, sizeof(body) - (size_t)length, ",%u", slot);
         snprintf(body + length, sizeof(body) - (size_t)length, "]}]}");

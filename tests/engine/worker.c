@@ -35,10 +35,10 @@ static struct script {
     const char *large;
     size_t most_names;       /* a resolve with more names is too large; 0: none is */
     size_t writes, resolves; /* packets that were sent */
-    bool held;                      /* a due request holds all of a, and a unit of another semaphore (add_holder) */
-    bool stays_held;                /* it has ended when its end comes, and another one is due */
-    bool stranger;                  /* another session has locked the row of h1; h3, like h1, is behind it */
-    char read[100];                 /* units for which due holders were read: "1 65" */
+    bool held;               /* a due request holds all of a, and a unit of another semaphore (add_holder) */
+    bool stays_held;         /* it has ended when its end comes, and another one is due */
+    bool stranger;           /* another session has locked the row of h1; h3, like h1, is behind it */
+    char read[100];          /* units for which due holders were read: "1 65" */
     size_t asked, decided;
     char order[100];           /* keys in the order in which they were decided: "k1 k2" */
     enum permit_status status; /* of the last of them */

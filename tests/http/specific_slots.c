@@ -291,8 +291,7 @@ static struct talk waiter(const char *key, const char *name, const char *which)
 Test(certain, waiter_for_specific_slots_gets_them_and_blocks_no_other)
 {
     struct talk talk = talk_to(shared_port());
-    const char *hall =
-        fresh_semaphore(&talk, "{\"capacity\":4,\"labels\":[\"A1\",\"A2\",\"A3\",\"A4\"]}");
+    const char *hall = fresh_semaphore(&talk, "{\"capacity\":4,\"labels\":[\"A1\",\"A2\",\"A3\",\"A4\"]}");
     const char *holder = fresh_name("holder");
     const char *key = fresh_name("waits");
     acquire(&talk, 201, holder, hall, "\"slots\":[\"A2\"]");
