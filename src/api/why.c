@@ -16,7 +16,7 @@
 #include "store/query.h"
 #include "store/store.h"
 
-/* What is read of the semaphores that the request wants, in the order of its wants. */
+/* The rows of the semaphores that the request wants, in the order of its wants. */
 struct obstacles {
     struct semaphore_page semaphores; /* those that exist, in any order */
     struct queue_position *positions;

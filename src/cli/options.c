@@ -198,7 +198,7 @@ static bool read_none(const char *value, int64_t *ret_number)
     return none;
 }
 
-/* What an option that is a time takes. */
+/* Returns the values that an option of this type accepts, for an error message. */
 static const char *expected_time(enum option_type type)
 {
     switch (type) {

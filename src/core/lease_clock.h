@@ -88,7 +88,7 @@ void own_clock_judge(const struct own_clock *own, utc_us now, boot_us at, struct
 
 /* ---- the database's lease clock between two reads ---- */
 
-/* The lease clock by the database's clock, as this process last read it. What is given never goes back, but by a step. */
+/* The lease clock by the database's clock, as this process last read it. Times that it gives never go back, but by a step. */
 struct served_clock {
     bool known;
     struct lease_clock clock; /* not judged */

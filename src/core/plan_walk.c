@@ -49,7 +49,7 @@ static bool is_locked_and_slotted(const struct queue_state *queue)
 }
 
 /*
- * Takes the need of a stander from those behind it. What is reserved never exceeds the capacity; what is kept may, because
+ * Takes the need of a stander from those behind it. Reserved units never exceed the capacity; kept units may, because
  * some of these waiters lack only what is kept for others.
  */
 static enum permit_status count_stander(struct planner *planner, const struct stander *stander)

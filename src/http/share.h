@@ -14,7 +14,7 @@ struct share {
     struct budget answering; /* of that: answers that are made, or that the client has not read */
 };
 
-/* The fractions that are shares. What strangers cannot have is kept for clients with a credential. */
+/* The fractions that are shares. Clients with a credential have the rest to themselves. */
 enum {
     STRANGERS_PART = 4, /* of all memory: all clients without a credential together */
     ADDRESS_PART = 4,   /* of that: one address */

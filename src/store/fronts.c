@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What stands first at several semaphores at once, in two packets: the rows of `held` with the smallest tokens and the
+ * Reads the longest holders and the first waiters of several semaphores, in two packets: the rows of `held` with the smallest tokens and the
  * heads of the queues, one arm of a UNION for each semaphore; then the holders of these tokens.
  */
 #include <stdlib.h>

@@ -78,7 +78,7 @@ struct front_holder {
     utc_us expires_at; /* request_expires_at */
 };
 
-/* What is in the way of a new request for a semaphore. */
+/* The holders and waiters that a new request for a semaphore finds before it. */
 struct semaphore_front {
     struct front_holder *holders; /* the longest ones, in order of token */
     size_t holder_count;

@@ -388,7 +388,7 @@ Test(quotas, open_routes_do_not_count, .timeout = 300)
 
 /* ---- units ---- */
 
-/* What a PUT counts as: with one unit a minute, the next PUT is refused for so many minutes. */
+/* The cost of a PUT: with one unit a minute, the next PUT is refused for so many minutes. */
 Test(quotas, units_count_slots_labels_and_templates, .timeout = 300)
 {
     const struct {
@@ -546,7 +546,7 @@ static bool one_is_answered(void *context)
     return false;
 }
 
-/* Whatever memory a sanitizer needs, the memory of requests and answers is a sixteenth of max_memory at least. */
+/* The memory of requests and answers is a sixteenth of max_memory at least, also beside the memory of a sanitizer. */
 Test(quotas, half_heads_of_strangers_leave_memory_for_others, .timeout = 300)
 {
     static char half[HALF] = "GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: ";

@@ -334,7 +334,7 @@ Test(waiting, beyond_the_bound_reserves_its_need_and_no_more, .timeout = 300)
     kit_permitd_stop(permitd);
 }
 
-/* What never comes is no reason to keep units from others. */
+/* A need that can never be met keeps no units from others. */
 Test(waiting, beyond_the_bound_reserves_nothing_if_that_cannot_help, .timeout = 300)
 {
     struct kit_permitd *permitd = own_permitd((const char *const[]){"--backfill-bound", "200ms", NULL});

@@ -88,7 +88,7 @@ static void wobble(struct timer *timer)
     timer_set(timer, sim_now() + dice_between(900, 1100) * US_PER_MS);
 }
 
-/* What the clock of the database can do, and what a rule of served time may add up with it. */
+/* The ways of the database's clock: with each of them a wrong rule of served time may add up. */
 static void fault_of_clocks(void)
 {
     struct server *server = &world.servers[dice_between(0, profile.engines - 1)];

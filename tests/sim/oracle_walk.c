@@ -9,7 +9,7 @@
 
 enum { WAITERS_MAX = 4096 };
 
-/* What the walk knows of a semaphore. */
+/* The state of a semaphore in the walk. */
 struct known {
     int64_t free;
     int64_t confirmed;

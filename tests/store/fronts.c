@@ -145,7 +145,7 @@ static size_t statements_sent(void)
     return count;
 }
 
-/* What /why reads of a request that waits for `count` semaphores. */
+/* The reads of a /why of a request that waits for `count` semaphores. */
 static void read_why(struct want *wants, size_t count)
 {
     const struct request request = {.id = 5000,

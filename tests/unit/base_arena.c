@@ -54,7 +54,7 @@ Test(arena, clear_keeps_only_a_chunk_of_the_usual_size)
     arena_release(&arena);
 }
 
-/* What the arena has counts in the new budget, and so does all that follows, until it is freed. */
+/* The pieces of the arena count in the new budget, and so do all later ones, until it is freed. */
 Test(arena, counts_in_the_budget_that_it_uses)
 {
     struct budget whole = {.limit = 1 << 20}, first = {.whole = &whole, .part = 4}, second = first;

@@ -16,7 +16,7 @@
 
 enum { PERMITD = 2, PERMITS = 4096, HISTORY = 64 };
 
-/* What happens in a world; numbers are times a minute. */
+/* The events of a world; numbers are times a minute. */
 struct weather {
     const char *name;
     int steps;         /* of the database's clock, by up to an hour either way */

@@ -1287,7 +1287,7 @@ Test(plan_queue, no_more_is_read_behind_a_waiter_that_reserves_what_is_free)
     cr_expect_eq(scene.plan.read_more, 0);
 }
 
-/* What is read next leaves out the waiters that can do nothing with what is free. */
+/* The next read leaves out the waiters that can do nothing with the free units. */
 Test(plan_queue, needs_that_are_hopeless_are_not_read_again)
 {
     scene.semaphores[A].capacity = 4;

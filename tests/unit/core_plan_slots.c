@@ -821,7 +821,7 @@ Test(plan_slots, slot_that_stays_free_is_watched_by_no_waiter)
     expect_places("");
 }
 
-/* Nobody clears the watch of a kept place while it counts for nothing. */
+/* No batch clears the watch of a kept place while it counts for nothing. */
 Test(plan_slots, kept_place_that_is_asked_for_again_watches_a_slot_that_is_held_now)
 {
     HOLD("k1", LATER, 3);

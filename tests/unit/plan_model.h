@@ -278,7 +278,7 @@ struct model_stander {
     bool put_back;               /* an acquire that is put back: it keeps its need from new requests only */
 };
 
-/* What those before a request have taken of one semaphore. */
+/* The units of one semaphore that requests before this one have taken. */
 struct model_taken_before {
     int64_t reserved;                                   /* units of reservations */
     int64_t units;                                      /* units that are reserved or kept, of any slots */
@@ -374,7 +374,7 @@ struct model {
     uint64_t entries;
     unsigned ended[END_REASON_COUNT];
     unsigned unread; /* a bit per key: due holders that were not read */
-    /* What follows is not restored when a batch is planned again with more rows. */
+    /* The members below are not restored when a batch is planned again with more rows. */
     struct model_rules rules;
     struct model_batch batch;
     struct model_walk walk;

@@ -302,7 +302,7 @@ static void serve_long(struct mixture *mixture, struct moment *moment)
     moment->clock.tick_at = moment->now;
 }
 
-/* What the own clock of the permitd says: it may be another one than that of the database. */
+/* The own clock of the permitd: it may differ from that of the database. */
 static void judge_time(struct mixture *mixture, struct moment *moment)
 {
     utc_us served = model_time(moment);

@@ -15,7 +15,7 @@
 
 #define FAIL(run, ...) return buf_printf(&(run)->rows.problem, __VA_ARGS__), false
 
-/* What the walk knows of a semaphore. */
+/* The state of a semaphore in the walk. */
 struct seen {
     int64_t free;
     int64_t reserved;

@@ -214,7 +214,7 @@ static bool any_is_closed(const struct model *model, const struct step *step)
     return false;
 }
 
-/* What a batch can say of a request that it cannot decide, from the semaphores that it knows. */
+/* The prospect of a request that a batch cannot decide, from the semaphores that it knows. */
 enum prospect { NEVER_FITS, FITS_LATER, FITS_NOW };
 
 static enum prospect prospect_of_want(const struct model *model, unsigned key, const struct model_want *want)
@@ -1045,7 +1045,7 @@ static unsigned next_waiter(const struct model *model, unsigned done)
     return next;
 }
 
-/* Nobody passes the end of the part of a queue that was read, if protected waiters may follow, or any under fifo. */
+/* No request passes the end of the part of a queue that was read, if protected waiters may follow, or any under fifo. */
 static void stand_for_unread(struct model *model)
 {
     for (unsigned i = 0; i < MODEL_SEMAPHORES; i++) {

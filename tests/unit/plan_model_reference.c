@@ -83,7 +83,7 @@ static utc_us now_of(const struct model *model)
     return model_time(&model->batch.moment);
 }
 
-/* What has a deadline until then has ended, or may be ended. */
+/* Requests with a deadline until then have ended, or may be ended. */
 static utc_us due_of(const struct model *model)
 {
     return model_due(&model->batch.moment);

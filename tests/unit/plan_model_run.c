@@ -1180,7 +1180,7 @@ static bool plan_round(struct run *run, struct batch *batch, const struct operat
 
 /*
  * The rounds of a batch: reads waiters, plans, and does so again with more rows as long as the plan asks for them, as the
- * engine does. What the model has decided counts in the last round only.
+ * engine does. The decisions of the model count in the last round only.
  */
 static bool plan_in_rounds(struct run *run, struct batch *batch, const struct operation *const *operations,
                            struct view *view, bool read, struct plan *ret_plan)
