@@ -464,14 +464,18 @@ uint32_t planner_held_slot(struct planner *planner, const struct want *want)
     if (!image || image->semaphore->kind != KIND_SLOTTED || want->choice != CHOOSE_NAMED)
         return 0;
     const struct slot_view *slot_view = planner_slot_view(planner, image);
+    uint32_t held = 0;
     for (size_t i = 0; i < want->named_count; i++) {
         const struct slot_name *name = &want->named[i];
         const struct slot_row *row =
             name->number ? find_row_by_number(slot_view, name->number) : find_row_by_label(slot_view, name->label);
-        if (row && row->number <= image->semaphore->capacity && !slot_pool_has(&slot_view->free, row->number))
+        if (!row || row->number > image->semaphore->capacity || slot_pool_has(&slot_view->free, row->number))
+            continue;
+        if (row->confirmed)
             return row->number;
+        held = held ? held : row->number;
     }
-    return 0;
+    return held;
 }
 
 /* ---- taking and freeing ---- */

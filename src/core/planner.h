@@ -217,7 +217,10 @@ size_t planner_labels_size(struct planner *planner, const struct want *want, siz
 /* Fills shortage->taken with the named slots of the want that are held now, in the arena. */
 enum permit_status planner_taken_slots(struct planner *planner, const struct want *want, size_t index,
                                        struct shortage *shortage) MUST_CHECK;
-/* Returns a slot of a want for all of its named slots that is held as the plan stands now; 0: none is known. */
+/*
+ * Returns a slot of a want for all of its named slots that is held as the plan stands now, by a confirmed request if there
+ * is such a one, because that one stays held the longest; 0: none is known.
+ */
 uint32_t planner_held_slot(struct planner *planner, const struct want *want);
 /* Takes the slots of a permit, with their labels; the caller has checked that none is lacking. False: out of memory. */
 bool planner_take_slots(struct planner *planner, const struct want *want, size_t index, const struct key *key,

@@ -449,6 +449,34 @@ Test(waiting, is_told_by_why_of_no_waiter_that_reserves_nothing, .timeout = 300)
 }
 
 /* The unit is free, and the waiter before cannot use it. */
+/* Of two slots one is sold and the other held: a waiter for both, and for a unit, keeps that unit from nobody. */
+Test(waiting, for_a_slot_that_is_sold_reserves_nothing, .timeout = 300)
+{
+    struct kit_permitd *permitd = own_permitd((const char *const[]){"--backfill-bound", "200ms", NULL});
+    struct talk talk = talk_to(permitd->port);
+    for (int sold = 1; sold <= 2; sold++) {
+        const char *hall = fresh_semaphore(&talk, "{\"capacity\":3}"),
+                   *other = fresh_semaphore(&talk, "{\"capacity\":1}");
+        for (int slot = 1; slot <= 2; slot++) {
+            const char *key = fresh_name("k");
+            say(&talk, 201, "POST", "/v1/requests",
+                text("{\"external_id\":\"%s\",\"permits\":[{\"semaphore\":\"%s\",\"slots\":[%d]}]}", key, hall, slot));
+            if (slot == sold)
+                say(&talk, 200, "POST", text("%s/confirm", request_path(key)), NULL);
+        }
+        struct talk one = talk_to(permitd->port);
+        tell(&one, "POST", "/v1/requests",
+             text("{\"wait\":\"100s\",\"permits\":[{\"semaphore\":\"%s\",\"slots\":[1,2]},{\"semaphore\":\"%s\"}]}",
+                  hall, other));
+        wait_for_waiting(&talk, other, 1);
+        wait_for_age(&talk, other, 200);
+        acquire(&talk, fresh_name("k"), other, 1);
+        talk_end(&one);
+    }
+    talk_end(&talk);
+    kit_permitd_stop(permitd);
+}
+
 /* Of the waiter's slot the batch of the others reads more than was planned at first, in the order of the semaphores. */
 Test(waiting, for_a_slot_and_a_unit_lets_those_pass_that_want_both, .timeout = 300)
 {

@@ -801,6 +801,16 @@ Test(plan_slots, waiter_watches_a_held_slot_that_it_cannot_do_without)
     expect_places("+100 watches 0; +101 watches 0; ");
 }
 
+/* The slot that was sold stays held the longest, and says that the waiter reserves nothing. */
+Test(plan_slots, waiter_watches_a_sold_slot_rather_than_one_that_is_held)
+{
+    HOLD("k1", LATER, 1);
+    hold("k2", NEVER, (const uint32_t[]){4, 0})->confirmed_at = NOW;
+    scene.rows[3].confirmed = true;
+    EXPECT({OP_ACQUIRE, "k3", "named 1 4", "no_capacity 1 of k1/1 until 55, 4 of k2/2", WAIT_ASK});
+    expect_places("+100 watches 4; ");
+}
+
 Test(plan_slots, waiter_watches_no_slot_if_it_lacks_other_units)
 {
     scene.hall.queue = QUEUE_FIFO;
