@@ -131,7 +131,7 @@ static bool load_view(struct worker *worker, struct run *run)
     struct view *view = &run->view;
     mono_us now = clock_mono();
     *view = (struct view){0};
-    if (!engine->settings.short_path || !served_time_estimate(engine, view) || worker->ids_epoch != view->clock.epoch)
+    if (!engine->settings.short_path || !served_time_estimate(engine, view))
         return false;
     for (size_t i = 0; i < run->count; i++)
         if (!is_plain(run->ops[i]))
@@ -271,10 +271,11 @@ static enum permit_status plan_cached(struct worker *worker, struct run *run, st
     if (plan_shortfalls(&run->view, operations, run->count, shortfalls) > 0)
         return PERMIT_OK; /* due holders, which are not cached */
     struct plan_settings settings = worker_plan_settings(worker);
-    if (!load_queues(worker, run, operations, &settings))
+    if (!load_queues(worker, run, operations, &settings) || !run_take_ids(run))
         return PERMIT_OK;
     enum permit_status status =
-        plan_batch(&run->view, operations, run->count, worker->ids, &settings, worker->arena, &run->plan);
+        plan_batch(&run->view, operations, run->count, run->ids, &settings, worker->arena, &run->plan);
+    run_keep_ids(run, status == PERMIT_OK ? run->plan.ids_used : 0);
     if (status != PERMIT_OK || !plan_is_plain(&run->plan, run->count))
         return status;
     if (!run->plan.changes.empty)
@@ -316,7 +317,6 @@ enum permit_status short_path_run(struct worker *worker, struct run *run, bool *
         return PERMIT_OK;
     if (status != PERMIT_OK || !planned || (writes && !run_mark_sent(run)))
         return status;
-    worker->ids.next += run->plan.ids_used;
     waitlist_begin_grants(engine, &run->plan);
     run->applied = writes;
     status = store_commit_cached(worker->store, &run->plan.changes, &assumed, &mismatch);

@@ -63,9 +63,11 @@ struct engine {
     struct expiry_pause expiry_pauses[EXPIRY_PAUSES];
     struct own_clock own_clock;
     struct served_clock served_clock;
-    utc_us grants_from; /* read with served_clock */
-    uint64_t chains;    /* chains of cached rows begun so far (row_cache.h) */
-    bool resolving;     /* a worker resolves; one at a time, so that operations on one key stay in order */
+    utc_us grants_from;  /* read with served_clock */
+    struct id_range ids; /* for new rows; taken under the locks, so the later of two waiters has the larger id */
+    uint64_t ids_epoch;  /* epoch in which they were reserved */
+    uint64_t chains;     /* chains of cached rows begun so far (row_cache.h) */
+    bool resolving;      /* a worker resolves; one at a time, so that operations on one key stay in order */
 
     struct audit_drift drifts[DRIFTS_MAX]; /* written by the audit task only */
     size_t drift_count;

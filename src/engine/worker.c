@@ -17,8 +17,9 @@
 
 enum {
     ID_BLOCK = 10000,
-    SLOTS_AHEAD = 512,    /* free slots to read for the row cache */
-    PING_AFTER_MS = 2000, /* idle time before a ping; less than the session's wait_timeout */
+    IDS_FEW = 4 * BATCH_MAX_OPERATIONS, /* other workers may take some, too, until the batch is planned */
+    SLOTS_AHEAD = 512,                  /* free slots to read for the row cache */
+    PING_AFTER_MS = 2000,               /* idle time before a ping; less than the session's wait_timeout */
 };
 
 /* ---- failures ---- */
@@ -349,7 +350,7 @@ static enum permit_status plan_with_waiters(struct worker *worker, struct run *r
             status = read_waiters(worker, run, reads, count, settings->server_id);
         run->view.reads_end = round == ROUNDS_MAX;
         if (status == PERMIT_OK)
-            status = plan_batch(&run->view, operations, run->count, worker->ids, settings, worker->arena, &run->plan);
+            status = plan_batch(&run->view, operations, run->count, run->ids, settings, worker->arena, &run->plan);
         if (status != PERMIT_OK || !plan_reads_more(&run->plan))
             return status;
         read = plan_read_on(&run->plan, &run->view, settings, reads, &count);
@@ -387,19 +388,77 @@ static enum permit_status read_due_holders(struct worker *worker, struct run *ru
     return status;
 }
 
+/* ---- ids of new rows ---- */
+
+/* Reserves ids for all workers, if few are left. */
+static enum permit_status reserve_ids(struct worker *worker)
+{
+    struct engine *engine = worker->engine;
+    struct id_range ids;
+    uint64_t epoch;
+    pthread_mutex_lock(&engine->mutex);
+    bool enough = engine->ids.end - engine->ids.next >= IDS_FEW;
+    pthread_mutex_unlock(&engine->mutex);
+    if (enough)
+        return PERMIT_OK;
+    enum permit_status status = store_reserve_ids(worker->store, ID_BLOCK, &ids, &epoch);
+    if (status != PERMIT_OK)
+        return status;
+    pthread_mutex_lock(&engine->mutex);
+    if (epoch != engine->ids_epoch || ids.next > engine->ids.next) {
+        engine->ids = ids;
+        engine->ids_epoch = epoch;
+    }
+    pthread_mutex_unlock(&engine->mutex);
+    return PERMIT_OK;
+}
+
+/*
+ * Drops the ids unless they are of this epoch: another server, or the server before an older copy took over, reserved them,
+ * and they may be in use again.
+ */
+static void drop_ids(struct engine *engine, uint64_t epoch)
+{
+    pthread_mutex_lock(&engine->mutex);
+    if (engine->ids_epoch != epoch)
+        engine->ids = (struct id_range){0};
+    pthread_mutex_unlock(&engine->mutex);
+}
+
+bool run_take_ids(struct run *run)
+{
+    struct engine *engine = run->worker->engine;
+    pthread_mutex_lock(&engine->mutex);
+    bool enough = engine->ids_epoch == run->view.clock.epoch && engine->ids.end - engine->ids.next >= run->count;
+    run->ids = (struct id_range){engine->ids.next, engine->ids.next + run->count};
+    engine->ids.next += enough ? run->count : 0;
+    pthread_mutex_unlock(&engine->mutex);
+    return enough;
+}
+
+void run_keep_ids(struct run *run, uint64_t used)
+{
+    struct engine *engine = run->worker->engine;
+    pthread_mutex_lock(&engine->mutex);
+    if (engine->ids.next == run->ids.end)
+        engine->ids.next = run->ids.next + used;
+    pthread_mutex_unlock(&engine->mutex);
+}
+
 /* Plans the run. Consumes the ids even if the transaction fails, because its outcome may be unknown. */
 static enum permit_status make_plan(struct worker *worker, struct run *run)
 {
     const struct operation **operations = run_operations(worker, run);
     if (!operations)
         return PERMIT_NO_MEMORY;
+    if (!run_take_ids(run))
+        return PERMIT_CONFLICT; /* the next try reserves more */
     struct plan_settings settings = worker_plan_settings(worker);
     enum permit_status status = read_due_holders(worker, run, operations);
     if (status == PERMIT_OK)
         status = plan_with_waiters(worker, run, operations, &settings);
-    if (status == PERMIT_OK)
-        worker->ids.next += run->plan.ids_used;
     assert(status != PERMIT_OK || run->plan.ids_used <= run->count);
+    run_keep_ids(run, status == PERMIT_OK ? run->plan.ids_used : 0);
     return status;
 }
 
@@ -441,24 +500,19 @@ static enum permit_status fail_over(struct worker *worker, enum epoch_cause caus
     enum permit_status status = store_rollback(worker->store);
     if (status == PERMIT_OK)
         status = failover_run(worker->engine, worker->store, cause, seen);
-    worker->ids = (struct id_range){0};
+    drop_ids(worker->engine, UINT64_MAX); /* of no epoch */
     return status == PERMIT_OK ? PERMIT_CONFLICT : status;
 }
 
-/*
- * Checks that the locked rows may be used. Ids of an earlier epoch are dropped: another server, or the server before an
- * older copy took over, reserved them, and they may be in use again.
- */
+/* Checks that the locked rows may be used. */
 static enum permit_status check_server(struct worker *worker, const struct view *view)
 {
     if (!view->same_server)
         return fail_over(worker, EPOCH_SERVER, view->clock.epoch);
     if (failover_tokens_behind(worker->engine, view))
         return fail_over(worker, EPOCH_TOKENS, view->clock.epoch);
-    if (worker->ids_epoch == view->clock.epoch)
-        return PERMIT_OK;
-    worker->ids = (struct id_range){0};
-    return PERMIT_CONFLICT;
+    drop_ids(worker->engine, view->clock.epoch);
+    return PERMIT_OK;
 }
 
 /* Returns the first semaphore of an operation; NULL: it has none. */
@@ -496,8 +550,8 @@ static enum permit_status try_run(struct transaction *transaction)
     run->applied = run->has_lock = false;
     enum permit_status status = task_connect(worker->task);
     short_path_note_session(worker);
-    if (status == PERMIT_OK && worker->ids.end - worker->ids.next < BATCH_MAX_OPERATIONS)
-        status = store_reserve_ids(worker->store, ID_BLOCK, &worker->ids, &worker->ids_epoch);
+    if (status == PERMIT_OK)
+        status = reserve_ids(worker);
     run->life = atomic_load(&worker->engine->lives);
     bool done = false;
     if (status == PERMIT_OK && !run->goes_long) {

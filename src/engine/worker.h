@@ -17,10 +17,8 @@ struct worker {
     struct engine *engine;
     struct store *store; /* the task's */
     struct arena *arena; /* the task's; cleared for each try */
-    struct id_range ids;
-    uint64_t ids_epoch; /* epoch in which the ids were reserved */
-    uint64_t sessions;  /* store->sessions when `life` was set */
-    uint64_t life;      /* engine->lives since this session was opened */
+    uint64_t sessions;   /* store->sessions when `life` was set */
+    uint64_t life;       /* engine->lives since this session was opened */
     struct batch batch;
     bool failing; /* the last call lost the database; its failure is logged */
 };
@@ -33,6 +31,7 @@ struct run {
     size_t count;
     size_t most; /* largest `count` of its tries: operations may be dropped, and some may join it (gather.h) */
     struct view view;
+    struct id_range ids; /* for the plan */
     struct plan plan;
     uint64_t life;   /* engine->lives when the last try began */
     bool goes_long;  /* it has tried the short path */
@@ -53,6 +52,12 @@ void deliver(struct worker *worker, struct run *run, bool release_prelocks);
 
 /* ---- a run, for worker.c and short_path.c ---- */
 
+/*
+ * Takes ids for the operations, which the engine has reserved in the epoch of the view. False: too few are left. After the
+ * plan, run_keep_ids gives the rest back, if no other run has taken ids since.
+ */
+bool run_take_ids(struct run *run);
+void run_keep_ids(struct run *run, uint64_t used);
 /* Returns the settings of a plan that this worker's store writes. */
 struct plan_settings worker_plan_settings(const struct worker *worker);
 /* Returns the operations of the run, in the arena. NULL: out of memory. */

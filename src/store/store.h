@@ -17,7 +17,7 @@
  *
  *     store_reconnect      opens the session if there is none
  *     store_resolve        names to ids and keys to semaphores: a hint, without locks
- *     store_reserve_ids    ids for new rows, in a transaction of its own; only when the worker's block runs out
+ *     store_reserve_ids    ids for new rows, in a transaction of its own; only when the engine's block runs out
  *     store_await          BEGIN; locks one semaphore; only if other permitd use it, too
  *     store_lock           BEGIN, unless store_await has; locks the semaphores; reads the rows that the plan needs into
  *                          a view

@@ -287,6 +287,36 @@ Test(waiting, lets_fitting_requests_pass_with_backfill, .timeout = 300)
     talk_end(&talk);
 }
 
+/*
+ * P20: served time stands still in the first 5 s after a start if no permitd has served before. The requests that come then
+ * stand in the order of arrival, whichever worker numbers them.
+ */
+Test(waiting, in_the_first_seconds_after_a_start_is_in_the_order_of_arrival, .timeout = 300)
+{
+    enum { WAITERS = 12 };
+    struct kit_permitd *before = own_permitd(NULL);
+    kit_permitd_stop(before);
+    struct kit_sql *sql = own_sql("own0");
+    kit_sql_run(sql, "UPDATE cluster SET tick_at=tick_at-INTERVAL 60 SECOND,offset_us=offset_us-60000000");
+    kit_sql_close(sql);
+    struct kit_permitd_options options = {.database = own_url("own0"), .flags = patient_flags};
+    struct kit_permitd *permitd = kit_permitd_start(&options);
+    struct talk talk = talk_to(permitd->port), waiters[WAITERS];
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":1}"), *keys[WAITERS];
+    acquire(&talk, fresh_name("k"), name, 1);
+    for (int i = 0; i < WAITERS; i++) {
+        keys[i] = fresh_name("k");
+        waiters[i] = join_waitlist(&talk, keys[i], name, 1, "10m", i + 1);
+    }
+    say(&talk, 200, "GET", text("%s/waiters", semaphore_path(name)), NULL);
+    for (int i = 0; i < WAITERS; i++) {
+        text_is(&talk, text("waiters.%d.external_id", i), keys[i]);
+        talk_end(&waiters[i]);
+    }
+    talk_end(&talk);
+    kit_permitd_stop(permitd);
+}
+
 /* ---- what a waiter keeps from others ---- */
 
 /* The body of an acquire of one unit of each of two semaphores. */
