@@ -317,7 +317,8 @@ enum permit_status short_path_run(struct worker *worker, struct run *run, bool *
         return PERMIT_OK;
     if (status != PERMIT_OK || !planned || (writes && !run_mark_sent(run)))
         return status;
-    waitlist_begin_grants(engine, &run->plan);
+    if (!waitlist_begin_grants(engine, &run->plan))
+        return PERMIT_OK;
     run->applied = writes;
     status = store_commit_cached(worker->store, &run->plan.changes, &assumed, &mismatch);
     *ret_done = status == PERMIT_OK;

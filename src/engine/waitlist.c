@@ -340,17 +340,20 @@ void waitlist_mark_here(struct engine *engine, uint64_t server_id, struct arena 
     pthread_mutex_unlock(&engine->mutex);
 }
 
-void waitlist_begin_grants(struct engine *engine, const struct plan *plan)
+bool waitlist_begin_grants(struct engine *engine, const struct plan *plan)
 {
+    bool all_wait = true;
     if (plan->granted_count == 0)
-        return;
+        return true;
     pthread_mutex_lock(&engine->mutex);
     for (size_t i = 0; i < plan->granted_count; i++) {
-        struct waiter *waiter = waiters_find(&engine->queue.waiters, plan->granted[i].request->external_id);
-        if (waiter)
-            waiter->in_grant = true;
+        const struct waiter *waiter = waiters_find(&engine->queue.waiters, plan->granted[i].request->external_id);
+        all_wait &= waiter && !list_empty(&waiter->clients);
     }
+    for (size_t i = 0; i < plan->granted_count && all_wait; i++)
+        waiters_find(&engine->queue.waiters, plan->granted[i].request->external_id)->in_grant = true;
     pthread_mutex_unlock(&engine->mutex);
+    return all_wait;
 }
 
 void waitlist_cancel_grants(struct engine *engine, const struct plan *plan)

@@ -63,8 +63,11 @@ void waitlist_retry_later(struct engine *engine, struct waiter *waiter, struct l
  * mutex.
  */
 void waitlist_mark_here(struct engine *engine, uint64_t server_id, struct arena *arena, struct view *view);
-/* Before the packet with COMMIT: marks the waiters that the plan grants. Takes the mutex. */
-void waitlist_begin_grants(struct engine *engine, const struct plan *plan);
+/*
+ * Before the packet with COMMIT: marks the waiters that the plan grants. False: the clients of one have left since the plan
+ * was made, which is out of date; none is marked. Takes the mutex.
+ */
+bool waitlist_begin_grants(struct engine *engine, const struct plan *plan) MUST_CHECK;
 /*
  * After a packet that failed: takes the marks back, and wakes the waiters, because it may have been written. Takes the
  * mutex.

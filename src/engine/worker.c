@@ -475,8 +475,8 @@ bool run_mark_sent(struct run *run)
 }
 
 /*
- * Writes and commits; without changes it rolls back, which needs no flush. PERMIT_CONFLICT after an answered client:
- * the next try drops that operation.
+ * Writes and commits; without changes it rolls back, which needs no flush. PERMIT_CONFLICT after an answered client, or
+ * one that has left: the next try drops that operation, or does not grant.
  */
 static enum permit_status write_changes(struct worker *worker, struct run *run)
 {
@@ -487,7 +487,8 @@ static enum permit_status write_changes(struct worker *worker, struct run *run)
         return status;
     if (!run_mark_sent(run))
         return PERMIT_CONFLICT;
-    waitlist_begin_grants(worker->engine, &run->plan);
+    if (!waitlist_begin_grants(worker->engine, &run->plan))
+        return PERMIT_CONFLICT;
     run->applied = true;
     return store_apply(worker->store, &run->plan.changes);
 }

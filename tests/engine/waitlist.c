@@ -302,7 +302,7 @@ Test(waitlist, granted_waiter_is_taken_even_if_it_is_about_to_ask)
     struct view view = {.requests = &granted.row, .request_count = 1};
     waitlist_mark_here(&engine, SERVER, &arena, &view);
     cr_assert(granted.row.here);
-    waitlist_begin_grants(&engine, &granted.plan);
+    cr_assert(waitlist_begin_grants(&engine, &granted.plan));
     waitlist_wake(&engine, waiter);
     waitlist_take_granted(&engine, &granted.row, &answered);
     cr_assert_eq(count_answered(), 1);
@@ -316,7 +316,7 @@ Test(waitlist, granted_waiter_is_taken_even_if_it_is_being_timed_out)
     struct waiter *waiter = park_granted();
     struct list expired;
     list_init(&expired);
-    waitlist_begin_grants(&engine, &granted.plan);
+    cr_assert(waitlist_begin_grants(&engine, &granted.plan));
     waitlist_wake(&engine, waiter);
     queue_take_expired(&engine.queue, NEVER, &expired);
     waitlist_take_granted(&engine, &granted.row, &answered);
@@ -406,11 +406,20 @@ Test(waitlist, acquire_that_is_tried_again_asks_later)
     op_drop_entries(&without_wait.op);
 }
 
+/* P17: its plan is out of date. */
+Test(waitlist, waiter_whose_client_has_left_since_the_plan_is_not_granted)
+{
+    const struct waiter *waiter = park_granted();
+    cr_assert(engine_abandon(&engine, &granted.asked.op));
+    cr_assert_not(waitlist_begin_grants(&engine, &granted.plan));
+    cr_assert_not(waiter->in_grant);
+}
+
 /* The packet may have been written although it failed: the waiter asks, and finds its grant. */
 Test(waitlist, waiter_of_a_failed_grant_asks)
 {
     struct waiter *waiter = park_granted();
-    waitlist_begin_grants(&engine, &granted.plan);
+    cr_assert(waitlist_begin_grants(&engine, &granted.plan));
     cr_assert_not(engine_abandon(&engine, &granted.asked.op)); /* its answer goes out, or its end */
     waitlist_cancel_grants(&engine, &granted.plan);
     cr_assert(waiter->woken);
@@ -425,7 +434,7 @@ Test(waitlist, waiter_whose_grant_cannot_be_delivered_asks)
     arena_init(&no_memory, 0, 0);
     struct worker worker = {.engine = &engine, .arena = &no_memory};
     struct run run = {.worker = &worker, .plan = granted.plan};
-    waitlist_begin_grants(&engine, &run.plan);
+    cr_assert(waitlist_begin_grants(&engine, &run.plan));
     deliver(&worker, &run, false);
     cr_assert_not(waiter_in_batch(waiter));
     cr_assert(waiter->woken);
@@ -446,7 +455,7 @@ static void deliver_granted(void)
 {
     struct worker worker = {.engine = &engine, .arena = &arena};
     struct run run = {.worker = &worker, .plan = granted.plan};
-    waitlist_begin_grants(&engine, &run.plan);
+    cr_assert(waitlist_begin_grants(&engine, &run.plan));
     deliver(&worker, &run, false);
 }
 

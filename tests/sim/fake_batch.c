@@ -640,6 +640,7 @@ static size_t packet_size(const struct changes *changes)
 enum permit_status fake_batch_prepare(struct store *store, const struct changes *changes, const struct assumed *assumed)
 {
     (void)assumed;
+    fake_of(store)->prepared_at = sim_now();
     bool fits = !store->max_packet || packet_size(changes) <= store->max_packet;
     database.too_large += !fits;
     return fits ? PERMIT_OK : call_report(fake_of(store), PERMIT_TOO_LARGE, "above max_allowed_packet");
@@ -776,7 +777,6 @@ enum permit_status fake_batch_commit_cached(struct store *store, const struct ch
                                             const struct assumed *assumed, enum mismatch *ret_mismatch)
 {
     struct fake_store *fake = fake_of(store);
-    mono_us planned_at = sim_now();
     enum permit_status status = call_enter(fake);
     if (status != PERMIT_OK)
         return status;
@@ -785,7 +785,7 @@ enum permit_status fake_batch_commit_cached(struct store *store, const struct ch
         return call_lose(fake, false);
     }
     fake_batch_begin(fake);
-    fake->transaction->planned_at = planned_at;
+    fake->transaction->planned_at = fake->prepared_at;
     status = write_assumed(fake, changes, assumed, ret_mismatch);
     if (status == PERMIT_DATABASE_LOST)
         return call_lose(fake, false);

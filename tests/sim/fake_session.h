@@ -22,6 +22,7 @@ struct fake_store {
     struct transaction *transaction;
     struct zombie *left; /* of the previous connection, if the server may still have it */
     uint64_t call;       /* number of its last call */
+    mono_us prepared_at; /* of the batch that is being written */
     char message[STORE_MESSAGE_SIZE];
 };
 

@@ -325,7 +325,7 @@ static void check_is_asked(const struct db_key *key, const struct story *story, 
     bool waited = row_is_waiting(before) && before->request.server_id;
     if (waited && row->request.server_id)
         return; /* unclaimed, so it ends soon */
-    if (story->left_at && story->left_at >= committing->began_at)
+    if (story->left_at && story->left_at >= min_i64(committing->began_at, committing->planned_at))
         return;
     violation(waited ? "P17" : "P5", "%s is granted, but all its acquires were refused or have left", key->text);
 }
