@@ -119,7 +119,8 @@ static enum permit_status recount_semaphores(struct retention *walk)
 
 /*
  * Counts the slots for max_slots: soon after a semaphore has grown here, and now and then because it may have grown at
- * another permitd. The limit is approximate. A count that fails, as with very many semaphores, does not hold up retention.
+ * another permitd. The limit is approximate: slots that are committed but not recorded yet count twice until the next
+ * count. A count that fails, as with very many semaphores, does not hold up retention.
  */
 static void recount_slots(struct retention *walk)
 {
@@ -131,9 +132,10 @@ static void recount_slots(struct retention *walk)
         return;
     atomic_store(&engine->recount_slots, false);
     walk->slots_counted_at = clock_mono();
-    if (walk->task->store->templates->count_slots(walk->task->store, &count) == PERMIT_OK)
-        atomic_store(&engine->slots, count);
-    else
+    uint64_t before = atomic_load(&engine->slots);
+    /* A count during which slots were recorded may miss them: it is taken again. */
+    if (walk->task->store->templates->count_slots(walk->task->store, &count) != PERMIT_OK ||
+        !atomic_compare_exchange_strong(&engine->slots, &before, count))
         atomic_store(&engine->recount_slots, true);
 }
 
