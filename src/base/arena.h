@@ -6,6 +6,9 @@
 #ifndef BASE_ARENA_H
 #define BASE_ARENA_H
 
+#include <assert.h>
+#include <setjmp.h>
+
 #include "base/base.h"
 
 struct arena_chunk;
@@ -20,6 +23,7 @@ struct arena {
                      failed */
     bool share_full; /* the same because a share of the budget was full */
     struct budget *budget; /* counts the arena's memory, as one piece; NULL: none */
+    jmp_buf *exit;         /* where a failed arena_must_... goes; NULL: they must not be called */
 };
 
 /*
@@ -41,4 +45,39 @@ void *arena_alloc(struct arena *arena, size_t size) MUST_CHECK;
 void *arena_array(struct arena *arena, size_t count, size_t size) MUST_CHECK;
 /* Copies bytes and appends a zero for printing. data is NULL if out of memory. */
 struct bytes arena_copy(struct arena *arena, struct bytes bytes) MUST_CHECK;
+
+/*
+ * The same for a computation that ends as a whole if it has no memory: these leave it by longjmp to arena->exit. Between
+ * there and here, all that must be undone is in the arena: no lock, no file, no memory from elsewhere. (They are inline so
+ * that tests can make the allocations inside fail.)
+ */
+static inline _Noreturn void arena_leave(struct arena *arena)
+{
+    assert(arena->exit);
+    longjmp(*arena->exit, 1);
+}
+
+static inline void *arena_must_alloc(struct arena *arena, size_t size)
+{
+    void *memory = arena_alloc(arena, size);
+    if (!memory)
+        arena_leave(arena);
+    return memory;
+}
+
+static inline void *arena_must_array(struct arena *arena, size_t count, size_t size)
+{
+    void *memory = arena_array(arena, count, size);
+    if (!memory)
+        arena_leave(arena);
+    return memory;
+}
+
+static inline struct bytes arena_must_copy(struct arena *arena, struct bytes bytes)
+{
+    struct bytes copy = arena_copy(arena, bytes);
+    if (!copy.data)
+        arena_leave(arena);
+    return copy;
+}
 #endif

@@ -369,28 +369,28 @@ bool changes_clear_watch(const struct changes *changes, const struct slot_change
 
 /* ---- the batch ---- */
 
-static enum permit_status plan_operation(struct planner *planner, size_t index)
+static void plan_operation(struct planner *planner, size_t index)
 {
     const struct operation *operation = planner->operations[index];
     struct outcome *outcome = &planner->outcomes[index];
     struct key *key = planner->key_of[index];
-    if (key && key->needs)
-        return outcome_put_back(planner, outcome, key, operation, NULL, 0);
     if (!key)
-        return kinds[operation->kind].administer(planner, outcome, operation);
-    return kinds[operation->kind].decide(planner, outcome, key, operation);
+        kinds[operation->kind].administer(planner, outcome, operation);
+    else if (key->needs)
+        outcome_put_back(planner, outcome, key, operation, NULL, 0);
+    else
+        kinds[operation->kind].decide(planner, outcome, key, operation);
 }
 
 /* Copies the locked rows. The write compares with the version that was read. */
-static enum permit_status copy_semaphores(struct planner *planner)
+static void copy_semaphores(struct planner *planner)
 {
     const struct view *view = planner->view;
-    struct semaphore *copies = arena_array(planner->arena, view->semaphore_count, sizeof *copies);
-    planner->images = arena_array(planner->arena, view->semaphore_count + 1, sizeof *planner->images);
-    planner->slot_views = arena_array(planner->arena, view->semaphore_count, sizeof *planner->slot_views);
-    planner->queues = arena_array(planner->arena, view->semaphore_count + view->glimpse_count, sizeof *planner->queues);
-    if (!copies || !planner->images || !planner->slot_views || !planner->queues)
-        return PERMIT_NO_MEMORY;
+    struct arena *arena = planner->arena;
+    struct semaphore *copies = arena_must_array(arena, view->semaphore_count, sizeof *copies);
+    planner->images = arena_must_array(arena, view->semaphore_count + 1, sizeof *planner->images);
+    planner->slot_views = arena_must_array(arena, view->semaphore_count, sizeof *planner->slot_views);
+    planner->queues = arena_must_array(arena, view->semaphore_count + view->glimpse_count, sizeof *planner->queues);
     for (size_t i = 0; i < view->semaphore_count; i++) {
         copies[i] = view->semaphores[i];
         planner->images[i] = (struct semaphore_image){.semaphore = &copies[i], .expected_version = copies[i].version};
@@ -400,7 +400,6 @@ static enum permit_status copy_semaphores(struct planner *planner)
         planner->queues[view->semaphore_count + i] =
             (struct queue_state){.semaphore = &view->glimpses[i].semaphore, .glimpse = &view->glimpses[i]};
     planner->image_count = view->semaphore_count;
-    return PERMIT_OK;
 }
 
 struct sorted_operation {
@@ -416,16 +415,15 @@ static int compare_sorted(const void *a, const void *b)
     return order ? order : (left->index > right->index) - (left->index < right->index);
 }
 
-/* Returns the operations that name a key, in byte order of the keys. NULL: out of memory. */
+/* Returns the operations that name a key, in byte order of the keys. */
 static struct sorted_operation *sort_operations(struct planner *planner, size_t *ret_count)
 {
-    struct sorted_operation *sorted = arena_array(planner->arena, planner->operation_count, sizeof *sorted);
+    struct sorted_operation *sorted = arena_must_array(planner->arena, planner->operation_count, sizeof *sorted);
     size_t count = 0;
-    for (size_t i = 0; sorted && i < planner->operation_count; i++)
+    for (size_t i = 0; i < planner->operation_count; i++)
         if (!operation_is_administrative(planner->operations[i]->kind))
             sorted[count++] = (struct sorted_operation){planner->operations[i]->external_id, i};
-    if (sorted)
-        qsort(sorted, count, sizeof *sorted, compare_sorted);
+    qsort(sorted, count, sizeof *sorted, compare_sorted);
     *ret_count = count;
     return sorted;
 }
@@ -445,16 +443,14 @@ static void add_key_of_row(struct planner *planner, const struct request *before
 }
 
 /* Collects the keys of operations and rows in byte order, by merging the two ascending lists. */
-static enum permit_status collect_keys(struct planner *planner)
+static void collect_keys(struct planner *planner)
 {
     const struct view *view = planner->view;
     size_t count;
     struct sorted_operation *sorted = sort_operations(planner, &count);
-    struct request *rows = arena_array(planner->arena, view->request_count, sizeof *rows);
-    planner->keys = arena_array(planner->arena, count + view->request_count, sizeof *planner->keys);
-    planner->key_of = arena_array(planner->arena, planner->operation_count, sizeof *planner->key_of);
-    if (!sorted || !rows || !planner->keys || !planner->key_of)
-        return PERMIT_NO_MEMORY;
+    struct request *rows = arena_must_array(planner->arena, view->request_count, sizeof *rows);
+    planner->keys = arena_must_array(planner->arena, count + view->request_count, sizeof *planner->keys);
+    planner->key_of = arena_must_array(planner->arena, planner->operation_count, sizeof *planner->key_of);
     size_t row = 0;
     for (size_t i = 0; i < count; i++) {
         struct bytes external_id = sorted[i].external_id;
@@ -467,7 +463,6 @@ static enum permit_status collect_keys(struct planner *planner)
     }
     for (; row < view->request_count; row++)
         add_key_of_row(planner, &view->requests[row], &rows[row]);
-    return PERMIT_OK;
 }
 
 static int compare_due(const void *a, const void *b)
@@ -479,12 +474,10 @@ static int compare_due(const void *a, const void *b)
 }
 
 /* Collects the due requests that an acquire may end if it does not fit. */
-static enum permit_status collect_due(struct planner *planner)
+static void collect_due(struct planner *planner)
 {
-    planner->due = arena_array(planner->arena, planner->view->request_count, sizeof *planner->due);
-    planner->chosen = arena_array(planner->arena, planner->view->request_count, sizeof *planner->chosen);
-    if (!planner->due || !planner->chosen)
-        return PERMIT_NO_MEMORY;
+    planner->due = arena_must_array(planner->arena, planner->view->request_count, sizeof *planner->due);
+    planner->chosen = arena_must_array(planner->arena, planner->view->request_count, sizeof *planner->chosen);
     for (size_t i = 0; i < planner->key_count; i++) {
         const struct request *request = planner->keys[i].request;
         if (request && request_is_due(planner, request) && !request->locked_elsewhere)
@@ -492,11 +485,10 @@ static enum permit_status collect_due(struct planner *planner)
     }
     if (planner->due_count > 1)
         qsort(planner->due, planner->due_count, sizeof *planner->due, compare_due);
-    return PERMIT_OK;
 }
 
 /* Allocates the events: at most one per semaphore of a forced release, or one per setting of a PUT. */
-static enum permit_status allocate_events(struct planner *planner)
+static void allocate_events(struct planner *planner)
 {
     size_t room = 0;
     for (size_t i = 0; i < planner->operation_count; i++) {
@@ -504,8 +496,7 @@ static enum permit_status allocate_events(struct planner *planner)
         if (kind == OP_FORCE_RELEASE || operation_is_administrative(kind))
             room += REQUEST_MAX_SEMAPHORES;
     }
-    planner->events = arena_array(planner->arena, room, sizeof *planner->events);
-    return planner->events ? PERMIT_OK : PERMIT_NO_MEMORY;
+    planner->events = arena_must_array(planner->arena, room, sizeof *planner->events);
 }
 
 /*
@@ -525,12 +516,10 @@ static enum phase phase_of(const struct planner *planner, const struct operation
  * Assigns each operation its phase, but never before an earlier operation on the same key. An ask is answered by the
  * walk, so that other operations follow it only after the walk.
  */
-static enum permit_status assign_phases(struct planner *planner, enum phase **ret_phases)
+static enum phase *assign_phases(struct planner *planner)
 {
-    enum phase *phases = arena_array(planner->arena, planner->operation_count, sizeof *phases);
-    enum phase *key_phases = arena_array(planner->arena, planner->key_count, sizeof *key_phases);
-    if (!phases || !key_phases)
-        return PERMIT_NO_MEMORY;
+    enum phase *phases = arena_must_array(planner->arena, planner->operation_count, sizeof *phases);
+    enum phase *key_phases = arena_must_array(planner->arena, planner->key_count, sizeof *key_phases);
     for (size_t i = 0; i < planner->operation_count; i++) {
         const struct key *key = planner->key_of[i];
         const struct operation *operation = planner->operations[i];
@@ -546,21 +535,17 @@ static enum permit_status assign_phases(struct planner *planner, enum phase **re
             phases[i] = PHASE_NEW;
         *key_phase = phases[i];
     }
-    *ret_phases = phases;
-    return PERMIT_OK;
+    return phases;
 }
 
 /* Decides an acquire before the walk, or moves it to PHASE_NEW. */
-static enum permit_status plan_before_walk(struct planner *planner, size_t index, enum phase *phase)
+static void plan_before_walk(struct planner *planner, size_t index, enum phase *phase)
 {
     struct key *key = planner->key_of[index];
     if (key->needs || (key->request && key->request->state != REQUEST_WAITING))
-        return plan_operation(planner, index);
-    bool is_new;
-    enum permit_status status = plan_ask(planner, &planner->outcomes[index], key, planner->operations[index], &is_new);
-    if (is_new)
+        plan_operation(planner, index);
+    else if (!plan_ask(planner, &planner->outcomes[index], key, planner->operations[index]))
         *phase = PHASE_NEW;
-    return status;
 }
 
 /*
@@ -568,25 +553,26 @@ static enum permit_status plan_before_walk(struct planner *planner, size_t index
  * waiter out of its queue: then the waiters are walked again, before the next new request. An administrative operation
  * changes its semaphore only. Ends after a walk that asks for more rows: the batch is planned again with them.
  */
-static enum permit_status decide_all(struct planner *planner)
+static void decide_all(struct planner *planner)
 {
-    enum phase *phases = NULL;
-    enum permit_status status = assign_phases(planner, &phases);
-    for (enum phase phase = 0; phase < PHASE_COUNT && status == PERMIT_OK; phase++) {
+    enum phase *phases = assign_phases(planner);
+    for (enum phase phase = 0; phase < PHASE_COUNT; phase++) {
         if (phase == PHASE_NEW && !operation_is_administrative(planner->operations[0]->kind))
-            status = queue_walk(planner);
-        for (size_t i = 0; i < planner->operation_count && status == PERMIT_OK && !planner_reads_more(planner); i++) {
+            queue_walk(planner);
+        for (size_t i = 0; i < planner->operation_count && !planner_reads_more(planner); i++) {
             if (phases[i] != phase)
                 continue;
-            status = phase == PHASE_ASK ? plan_before_walk(planner, i, &phases[i]) : plan_operation(planner, i);
+            if (phase == PHASE_ASK)
+                plan_before_walk(planner, i, &phases[i]);
+            else
+                plan_operation(planner, i);
             for (size_t j = i + 1; phases[i] > phase && j < planner->operation_count; j++)
                 if (planner->key_of[j] == planner->key_of[i] && phases[j] < phases[i])
                     phases[j] = phases[i]; /* it follows the one that is a new request after all */
-            if (status == PERMIT_OK && phase == PHASE_NEW && planner->walk_again)
-                status = queue_walk(planner);
+            if (phase == PHASE_NEW && planner->walk_again)
+                queue_walk(planner);
         }
     }
-    return status;
 }
 
 /* ---- the result ---- */
@@ -601,15 +587,13 @@ static int compare_request_ids(const void *a, const void *b)
  * Collects inserts in byte order of the keys, as they are listed, then updates and deletions in order of id. A waiter
  * that was granted and released in one batch is written as a grant that has ended.
  */
-static enum permit_status collect_requests(struct planner *planner, struct changes *changes)
+static void collect_requests(struct planner *planner, struct changes *changes)
 {
     size_t removed = 0;
     for (size_t i = 0; i < planner->key_count; i++)
         removed += planner->keys[i].removed;
-    struct request *copies = arena_array(planner->arena, removed, sizeof *copies);
-    changes->requests = arena_array(planner->arena, planner->key_count + removed, sizeof *changes->requests);
-    if (!changes->requests || !copies)
-        return PERMIT_NO_MEMORY;
+    struct request *copies = arena_must_array(planner->arena, removed, sizeof *copies);
+    changes->requests = arena_must_array(planner->arena, planner->key_count + removed, sizeof *changes->requests);
     for (size_t i = 0; i < planner->key_count; i++)
         if (planner->keys[i].insert)
             changes->requests[changes->request_count++] =
@@ -632,7 +616,6 @@ static enum permit_status collect_requests(struct planner *planner, struct chang
     }
     qsort(changes->requests + inserts, changes->request_count - inserts, sizeof *changes->requests,
           compare_request_ids);
-    return PERMIT_OK;
 }
 
 struct ordered_slot {
@@ -659,13 +642,11 @@ static bool same_slot(const struct slot_change *a, const struct slot_change *b)
  * Collects the slots to write. Of several changes of one slot only the last counts. A slot that was granted first (so
  * it was free) and is free again needs no write.
  */
-static enum permit_status collect_slots(struct planner *planner, struct changes *changes)
+static void collect_slots(struct planner *planner, struct changes *changes)
 {
     size_t count = planner->slot_count;
-    struct ordered_slot *sorted = arena_array(planner->arena, count, sizeof *sorted);
+    struct ordered_slot *sorted = arena_must_array(planner->arena, count, sizeof *sorted);
     changes->slots = planner->slots;
-    if (!sorted)
-        return PERMIT_NO_MEMORY;
     for (size_t i = 0; i < count; i++)
         sorted[i] = (struct ordered_slot){planner->slots[i], i};
     qsort(sorted, count, sizeof *sorted, compare_slots);
@@ -676,7 +657,6 @@ static enum permit_status collect_slots(struct planner *planner, struct changes 
         if (!was_free || sorted[next - 1].change.permit_id)
             changes->slots[changes->slot_count++] = sorted[next - 1].change;
     }
-    return PERMIT_OK;
 }
 
 /* Returns the earliest deadline of a semaphore's holders among the requests of the batch. */
@@ -711,7 +691,7 @@ static void raise_next_due(struct planner *planner)
     }
 }
 
-static enum permit_status collect_changes(struct planner *planner, struct plan *plan)
+static void collect_changes(struct planner *planner, struct plan *plan)
 {
     struct changes *changes = &plan->changes;
     raise_next_due(planner);
@@ -722,19 +702,15 @@ static enum permit_status collect_changes(struct planner *planner, struct plan *
                                 .events = planner->events,
                                 .event_count = planner->event_count,
                                 .wall_now = planner->view->now};
-    enum permit_status status = collect_requests(planner, changes);
-    if (status == PERMIT_OK)
-        status = collect_slots(planner, changes);
-    if (status == PERMIT_OK)
-        status = collect_places(planner, changes);
-    if (status == PERMIT_OK)
-        status = collect_mail(planner, plan);
+    collect_requests(planner, changes);
+    collect_slots(planner, changes);
+    collect_places(planner, changes);
+    collect_mail(planner, plan);
     changes->empty = changes->request_count == 0 && changes->mail_count == 0;
     for (size_t i = 0; i < planner->image_count; i++)
         changes->empty &= !planner->images[i].changed;
     assert(!changes->empty || (changes->slot_count == 0 && changes->label_count == 0 && changes->event_count == 0 &&
                                changes->place_count == 0));
-    return status;
 }
 
 void plan_write_all(struct plan *plan)
@@ -744,6 +720,36 @@ void plan_write_all(struct plan *plan)
     plan->changes.empty &= plan->changes.semaphore_count == 0;
 }
 
+/* Makes the plan in the arena, which has an exit. */
+static void make_plan(struct planner *planner, struct plan *ret_plan)
+{
+    struct plan plan = {.outcomes = arena_must_array(planner->arena, planner->operation_count, sizeof *plan.outcomes)};
+    uint64_t first_id = planner->ids.next;
+    planner->outcomes = plan.outcomes;
+    copy_semaphores(planner);
+    collect_keys(planner);
+    planner_fill_slot_views(planner);
+    collect_due(planner);
+    allocate_events(planner);
+    decide_all(planner);
+    if (planner_reads_more(planner))
+        collect_reads(planner, &plan);
+    else
+        collect_changes(planner, &plan);
+    plan.granted = planner->granted;
+    plan.granted_count = planner->granted_count;
+    plan.overdue = planner->overdue;
+    plan.overdue_count = planner->overdue_count;
+    plan.ids_used = planner->ids.next - first_id;
+    plan.packet_size = PACKET_BATCH + planner->view->semaphore_count * PACKET_SEMAPHORE + planner->packet_size;
+    memcpy(plan.ended, planner->ended, sizeof plan.ended);
+    *ret_plan = plan;
+}
+
+/*
+ * The one exit for "no memory": the plan is left where it stands. It is pure, so there is nothing to undo: what it has
+ * made is in the arena, and the view is as it was read.
+ */
 enum permit_status plan_batch(const struct view *view, const struct operation *const *operations,
                               size_t operation_count, struct id_range ids, const struct plan_settings *settings,
                               struct arena *arena, struct plan *ret_plan)
@@ -762,30 +768,13 @@ enum permit_status plan_batch(const struct view *view, const struct operation *c
         .deadlines_from = view->clock.from,
         .ids = ids,
     };
-    struct plan plan = {.outcomes = arena_array(arena, operation_count, sizeof *plan.outcomes)};
-    planner.outcomes = plan.outcomes;
-    enum permit_status status = plan.outcomes ? copy_semaphores(&planner) : PERMIT_NO_MEMORY;
-    if (status == PERMIT_OK)
-        status = collect_keys(&planner);
-    if (status == PERMIT_OK)
-        status = planner_fill_slot_views(&planner);
-    if (status == PERMIT_OK)
-        status = collect_due(&planner);
-    if (status == PERMIT_OK)
-        status = allocate_events(&planner);
-    if (status == PERMIT_OK)
-        status = decide_all(&planner);
-    if (status == PERMIT_OK)
-        status = planner_reads_more(&planner) ? collect_reads(&planner, &plan) : collect_changes(&planner, &plan);
-    if (status != PERMIT_OK)
-        return status;
-    plan.granted = planner.granted;
-    plan.granted_count = planner.granted_count;
-    plan.overdue = planner.overdue;
-    plan.overdue_count = planner.overdue_count;
-    plan.ids_used = planner.ids.next - ids.next;
-    plan.packet_size = PACKET_BATCH + view->semaphore_count * PACKET_SEMAPHORE + planner.packet_size;
-    memcpy(plan.ended, planner.ended, sizeof plan.ended);
-    *ret_plan = plan;
+    jmp_buf no_memory;
+    arena->exit = &no_memory;
+    if (setjmp(no_memory)) {
+        arena->exit = NULL;
+        return PERMIT_NO_MEMORY;
+    }
+    make_plan(&planner, ret_plan);
+    arena->exit = NULL;
     return PERMIT_OK;
 }

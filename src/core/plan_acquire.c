@@ -13,26 +13,23 @@
 struct request *request_new(struct planner *planner, const struct operation *operation)
 {
     assert(planner->ids.next < planner->ids.end);
-    struct request *request = arena_alloc(planner->arena, sizeof *request);
-    if (!request)
-        return NULL;
+    struct request *request = arena_must_alloc(planner->arena, sizeof *request);
     *request = (struct request){
         .id = planner->ids.next++,
-        .external_id = arena_copy(planner->arena, operation->external_id),
-        .owner = arena_copy(planner->arena, operation->owner),
-        .principal = arena_copy(planner->arena, operation->principal),
-        .nonce = arena_copy(planner->arena, operation->nonce),
+        .external_id = arena_must_copy(planner->arena, operation->external_id),
+        .owner = arena_must_copy(planner->arena, operation->owner),
+        .principal = arena_must_copy(planner->arena, operation->principal),
+        .nonce = arena_must_copy(planner->arena, operation->nonce),
         .confirmed_at = NEVER,
         .acquired_at = NEVER,
         .ended_at = NEVER,
     };
-    bool copied = request->external_id.data && request->owner.data && request->principal.data && request->nonce.data;
-    return copied ? request : NULL;
+    return request;
 }
 
 /*
  * Describes the request of a key that is used again for a different one. Names only semaphores that are locked here.
- * NULL: out of memory, or the request is not in the scope.
+ * NULL: the request is not in the scope.
  */
 static const char *reused_sentence(struct planner *planner, const struct request *request, const struct scope *scope)
 {
@@ -43,7 +40,7 @@ static const char *reused_sentence(struct planner *planner, const struct request
     size_t named = 0;
     bool waits = request->state == REQUEST_WAITING;
     size_t count = waits ? request->want_count : request->permit_count;
-    for (size_t i = 0; text && i < count && named < NAMED_MAX; i++) {
+    for (size_t i = 0; i < count && named < NAMED_MAX; i++) {
         uint64_t semaphore_id = waits ? request->wants[i].semaphore_id : request->permits[i].semaphore_id;
         int64_t units = waits ? request->wants[i].count : request->permits[i].count;
         const struct semaphore_image *image = planner_image(planner, semaphore_id);
@@ -53,13 +50,13 @@ static const char *reused_sentence(struct planner *planner, const struct request
         text = planner_sentence(planner, "%s%s %lld of %.*s", text, named++ ? "," : "", (long long)units,
                                 (int)name.length, name.data);
     }
-    if (text && named < count)
+    if (named < count)
         text =
             planner_sentence(planner, "%s%s units of %zu other semaphores", text, named ? ", and" : "", count - named);
     struct bytes owner = name_without_namespace(request->owner);
-    if (text && owner.length)
+    if (owner.length)
         text = planner_sentence(planner, "%s, owner %.*s", text, (int)owner.length, owner.data);
-    if (text && request->ttl_ms > 0)
+    if (request->ttl_ms > 0)
         text = planner_sentence(planner, "%s, ttl %lld ms", text, (long long)request->ttl_ms);
     return text;
 }
@@ -102,40 +99,36 @@ void claim(struct planner *planner, struct key *key)
  * Decides an acquire whose key has a row: a repeated request, a different request, one that has ended, or one that is
  * due.
  */
-static enum permit_status plan_replay(struct planner *planner, struct outcome *outcome, struct key *key,
-                                      const struct operation *operation)
+static void plan_replay(struct planner *planner, struct outcome *outcome, struct key *key,
+                        const struct operation *operation)
 {
     struct request *request = key->request;
     if (operation->wait == WAIT_GONE) { /* an unclaimed grant ends by itself */
         outcome_refuse(outcome, PERMIT_NO_CAPACITY, NULL);
-        return PERMIT_OK;
-    }
-    if (request->has_digest && memcmp(request->digest, operation->digest, DIGEST_SIZE) != 0) {
+    } else if (request->has_digest && memcmp(request->digest, operation->digest, DIGEST_SIZE) != 0) {
         refuse_reused(planner, outcome, request, operation);
-        return PERMIT_OK;
-    }
-    if (!planner_has_locked_all(planner, request))
-        return outcome_put_back(planner, outcome, key, operation, NULL, 0);
-    if (request_is_due(planner, request)) {
+    } else if (!planner_has_locked_all(planner, request)) {
+        outcome_put_back(planner, outcome, key, operation, NULL, 0);
+    } else if (request_is_due(planner, request)) {
         end_request(planner, key, due_reason(request));
         outcome_refuse(outcome, PERMIT_ENDED, NULL);
-        return outcome_assert(planner, outcome, request);
-    }
-    if (request->state == REQUEST_ACQUIRED && request->server_id) {
-        request->nonce = arena_copy(planner->arena, operation->nonce);
+        outcome_assert(planner, outcome, request);
+    } else if (request->state == REQUEST_ACQUIRED && request->server_id) {
+        request->nonce = arena_must_copy(planner->arena, operation->nonce);
         claim(planner, key);
         outcome->created = true;
-        return request->nonce.data ? outcome_assert(planner, outcome, request) : PERMIT_NO_MEMORY;
+        outcome_assert(planner, outcome, request);
+    } else {
+        if (request->state == REQUEST_RELEASED)
+            outcome_refuse(outcome, PERMIT_ENDED, NULL);
+        else
+            outcome->replayed = true;
+        outcome_assert_again(planner, outcome, key);
     }
-    if (request->state == REQUEST_RELEASED)
-        outcome_refuse(outcome, PERMIT_ENDED, NULL);
-    else
-        outcome->replayed = true;
-    return outcome_assert_again(planner, outcome, key);
 }
 
-/* The wants of a row name their semaphores by id only. */
-enum permit_status want_unit_refusal(struct planner *planner, const struct want *want, const char **ret_detail)
+/* Whatever slots it names. The wants of a row name their semaphores by id only. */
+static enum permit_status want_unit_refusal(struct planner *planner, const struct want *want, const char **ret_detail)
 {
     const struct semaphore_image *image = planner_image(planner, want->semaphore_id);
     *ret_detail = NULL;
@@ -159,9 +152,7 @@ enum permit_status want_unit_refusal(struct planner *planner, const struct want 
     return PERMIT_OK;
 }
 
-/* Returns the reason for which a want can never be granted as it is, regardless of free units; PERMIT_OK: none. */
-static enum permit_status want_refusal(struct planner *planner, const struct want *want, size_t index,
-                                       const char **ret_detail)
+enum permit_status want_refusal(struct planner *planner, const struct want *want, size_t index, const char **ret_detail)
 {
     enum permit_status status = want_unit_refusal(planner, want, ret_detail);
     if (status != PERMIT_OK || !want_is_specific(want))
@@ -253,22 +244,18 @@ struct deficit {
     struct slots to_reclaim; /* slots to reclaim for a want for specific slots */
 };
 
-static enum permit_status find_deficit(struct planner *planner, const struct operation *operation, size_t index,
-                                       struct deficit *ret_deficit)
+static struct deficit find_deficit(struct planner *planner, const struct operation *operation, size_t index)
 {
     const struct want *want = &operation->wants[index];
     struct deficit deficit = {.units = units_missing(planner, want)};
     if (planner_slots_missing(planner, want, index) > 0 && deficit.units != INT64_MAX) {
-        enum permit_status status = planner_slots_to_reclaim(planner, want, index, &deficit.to_reclaim);
-        if (status != PERMIT_OK)
-            return status;
+        deficit.to_reclaim = planner_slots_to_reclaim(planner, want, index);
         const struct slot_view *slot_view = planner_slot_view(planner, planner_image(planner, want->semaphore_id));
         deficit.slots = want->count - slot_pool_count_of(&slot_view->free, &deficit.to_reclaim);
         if (deficit.to_reclaim.count == 0)
             deficit.units = INT64_MAX;
     }
-    *ret_deficit = deficit;
-    return PERMIT_OK;
+    return deficit;
 }
 
 /* Returns the number of slots in both lists; both are ascending. */
@@ -322,19 +309,15 @@ static bool any_deficit(const struct deficit *deficits, size_t count)
 }
 
 /*
- * Selects due holders into planner->chosen, the longest due first, whose end makes the whole operation fit. *ret_fits
- * false: it would still not fit; the expiry task ends them.
+ * Selects due holders into planner->chosen, the longest due first, whose end makes the whole operation fit. False: it
+ * would still not fit; the expiry task ends them.
  */
-static enum permit_status select_due_holders(struct planner *planner, const struct operation *operation,
-                                             size_t *ret_count, bool *ret_fits)
+static bool select_due_holders(struct planner *planner, const struct operation *operation, size_t *ret_count)
 {
     struct deficit deficits[REQUEST_MAX_SEMAPHORES];
     size_t count = 0;
-    for (size_t i = 0; i < operation->want_count; i++) {
-        enum permit_status status = find_deficit(planner, operation, i, &deficits[i]);
-        if (status != PERMIT_OK)
-            return status;
-    }
+    for (size_t i = 0; i < operation->want_count; i++)
+        deficits[i] = find_deficit(planner, operation, i);
     for (size_t i = 0; i < planner->due_count && any_deficit(deficits, operation->want_count); i++) {
         struct key *key = planner->due[i];
         if (request_is_due(planner, key->request) &&
@@ -342,8 +325,7 @@ static enum permit_status select_due_holders(struct planner *planner, const stru
             planner->chosen[count++] = key;
     }
     *ret_count = count;
-    *ret_fits = !any_deficit(deficits, operation->want_count);
-    return PERMIT_OK;
+    return !any_deficit(deficits, operation->want_count);
 }
 
 /* Returns true if the transaction can write the ends of the chosen due holders. If not, the expiry task ends them. */
@@ -355,28 +337,24 @@ static bool ends_have_room(const struct planner *planner, size_t count)
     return packet_has_room(planner, size);
 }
 
-enum permit_status acquire_would_fit(struct planner *planner, const struct operation *operation, bool *ret_fits)
+bool acquire_would_fit(struct planner *planner, const struct operation *operation)
 {
     size_t count;
-    enum permit_status status = select_due_holders(planner, operation, &count, ret_fits);
-    if (status == PERMIT_OK && count)
-        *ret_fits &= ends_have_room(planner, count);
-    return status;
+    bool fits = select_due_holders(planner, operation, &count);
+    return fits && (count == 0 || ends_have_room(planner, count));
 }
 
 /* Ends due holders so that the operation fits, or finds that not all their semaphores are locked. */
-static enum permit_status end_due_holders(struct planner *planner, const struct operation *operation, struct fit *fit)
+static void end_due_holders(struct planner *planner, const struct operation *operation, struct fit *fit)
 {
     size_t count;
-    bool fits;
-    enum permit_status status = select_due_holders(planner, operation, &count, &fits);
-    if (status != PERMIT_OK || !fits || !ends_have_room(planner, count))
-        return status;
+    if (!select_due_holders(planner, operation, &count) || !ends_have_room(planner, count))
+        return;
     for (size_t i = 0; i < count; i++)
         if (!planner_has_locked_all(planner, planner->chosen[i]->request)) {
             fit->unlocked = planner->chosen;
             fit->unlocked_count = count;
-            return PERMIT_OK;
+            return;
         }
     bool walk_again = planner->walk_again; /* the units are for this operation */
     for (size_t i = 0; i < count; i++) {
@@ -384,15 +362,12 @@ static enum permit_status end_due_holders(struct planner *planner, const struct 
         end_request(planner, planner->chosen[i], due_reason(planner->chosen[i]->request));
     }
     planner->walk_again = walk_again;
-    return PERMIT_OK;
 }
 
-enum permit_status note_overdue(struct planner *planner, const struct fit *fit)
+void note_overdue(struct planner *planner, const struct fit *fit)
 {
     if (!planner->overdue)
-        planner->overdue = arena_array(planner->arena, planner->due_count, sizeof *planner->overdue);
-    if (!planner->overdue)
-        return PERMIT_NO_MEMORY;
+        planner->overdue = arena_must_array(planner->arena, planner->due_count, sizeof *planner->overdue);
     for (size_t i = 0; i < fit->unlocked_count; i++) {
         struct key *due = fit->unlocked[i];
         if (due->overdue || planner_has_locked_all(planner, due->request))
@@ -400,7 +375,6 @@ enum permit_status note_overdue(struct planner *planner, const struct fit *fit)
         due->overdue = true;
         planner->overdue[planner->overdue_count++] = due->request;
     }
-    return PERMIT_OK;
 }
 
 /* Returns true if units are missing, or the requested specific slots. */
@@ -410,20 +384,20 @@ static bool is_short(struct planner *planner, const struct operation *operation,
     return units_missing(planner, want) > 0 || planner_slots_missing(planner, want, index) > 0;
 }
 
-enum permit_status describe_shortage(struct planner *planner, const struct operation *operation, size_t index,
-                                     struct shortage *ret_shortage)
+static struct shortage describe_shortage(struct planner *planner, const struct operation *operation, size_t index)
 {
     const struct want *want = &operation->wants[index];
-    const struct semaphore_image *image = planner_image(planner, want->semaphore_id);
-    const struct semaphore *semaphore = image->semaphore;
-    *ret_shortage = (struct shortage){.semaphore_id = semaphore->id,
-                                      .semaphore = semaphore->name,
-                                      .capacity = semaphore->capacity,
-                                      .in_use = semaphore->in_use,
-                                      .requested = want->count,
-                                      .behind = units_missing(planner, want) >
-                                                want->count - (semaphore->capacity - semaphore->in_use)};
-    return want->choice == CHOOSE_NAMED ? planner_taken_slots(planner, want, index, ret_shortage) : PERMIT_OK;
+    const struct semaphore *semaphore = planner_image(planner, want->semaphore_id)->semaphore;
+    struct shortage shortage = {.semaphore_id = semaphore->id,
+                                .semaphore = semaphore->name,
+                                .capacity = semaphore->capacity,
+                                .in_use = semaphore->in_use,
+                                .requested = want->count,
+                                .behind = units_missing(planner, want) >
+                                          want->count - (semaphore->capacity - semaphore->in_use)};
+    if (want->choice == CHOOSE_NAMED)
+        planner_taken_slots(planner, want, index, &shortage);
+    return shortage;
 }
 
 /*
@@ -437,16 +411,11 @@ static enum permit_status check_capacity(struct planner *planner, const struct o
         short_count += is_short(planner, operation, i);
     if (short_count == 0)
         return PERMIT_OK;
-    struct shortage *shortages = arena_array(planner->arena, short_count, sizeof *shortages);
-    if (!shortages)
-        return PERMIT_NO_MEMORY;
+    struct shortage *shortages = arena_must_array(planner->arena, short_count, sizeof *shortages);
     fit->shortages = shortages;
     for (size_t i = 0; i < operation->want_count; i++)
-        if (is_short(planner, operation, i)) {
-            enum permit_status status = describe_shortage(planner, operation, i, &shortages[fit->shortage_count++]);
-            if (status != PERMIT_OK)
-                return status;
-        }
+        if (is_short(planner, operation, i))
+            shortages[fit->shortage_count++] = describe_shortage(planner, operation, i);
     assert(fit->shortage_count == short_count);
     return PERMIT_NO_CAPACITY;
 }
@@ -476,7 +445,7 @@ static uint64_t next_token(const struct planner *planner, struct semaphore *sema
     return token;
 }
 
-static bool grant_permit(struct planner *planner, const struct want *want, size_t index, const struct key *key,
+static void grant_permit(struct planner *planner, const struct want *want, size_t index, const struct key *key,
                          utc_us due_at, struct permit *permit)
 {
     struct semaphore_image *image = planner_image(planner, want->semaphore_id);
@@ -490,14 +459,13 @@ static bool grant_permit(struct planner *planner, const struct want *want, size_
     assert(semaphore->in_use <= semaphore->capacity); /* P1 */
     semaphore->next_due_at = min_i64(semaphore->next_due_at, due_at);
     image_touch(image);
-    return semaphore->kind == KIND_COUNTED || planner_take_slots(planner, want, index, key, permit);
+    if (semaphore->kind == KIND_SLOTTED)
+        planner_take_slots(planner, want, index, key, permit);
 }
 
 struct request *request_of_acquire(struct planner *planner, struct key *key, const struct operation *operation)
 {
     struct request *request = request_new(planner, operation);
-    if (!request)
-        return NULL;
     request->has_digest = true;
     memcpy(request->digest, operation->digest, DIGEST_SIZE);
     key->request = request;
@@ -505,14 +473,12 @@ struct request *request_of_acquire(struct planner *planner, struct key *key, con
     return request;
 }
 
-enum permit_status grant(struct planner *planner, struct key *key, const struct operation *operation,
-                         const struct fit *fit, uint64_t unclaimed_at)
+void grant(struct planner *planner, struct key *key, const struct operation *operation, const struct fit *fit,
+           uint64_t unclaimed_at)
 {
     const struct hold_limits *limits = &fit->limits;
     struct request *request = key->request ? key->request : request_of_acquire(planner, key, operation);
-    struct permit *permits = arena_array(planner->arena, operation->want_count, sizeof *permits);
-    if (!request || !permits)
-        return PERMIT_NO_MEMORY;
+    struct permit *permits = arena_must_array(planner->arena, operation->want_count, sizeof *permits);
     request->state = REQUEST_ACQUIRED;
     request->acquired_at = planner->now;
     request->grace_ms = limits->grace_ms;
@@ -529,17 +495,17 @@ enum permit_status grant(struct planner *planner, struct key *key, const struct 
     request->permits = permits;
     request->permit_count = operation->want_count;
     for (size_t i = 0; i < operation->want_count; i++)
-        if (!grant_permit(planner, &operation->wants[i], i, key, request->due_at, &permits[i]))
-            return PERMIT_NO_MEMORY;
+        grant_permit(planner, &operation->wants[i], i, key, request->due_at, &permits[i]);
     planner->packet_size += fit->packet_size;
     key->changed = true;
-    return PERMIT_OK;
 }
 
-/* The owners of all acquires of the batch were read, so one that is missing does not exist. */
-void check_request(struct planner *planner, const struct operation *operation, struct fit *fit)
+/*
+ * Finds a reason other than capacity to refuse a request, and its limits. The owners of all acquires of the batch were
+ * read, so one that is missing does not exist.
+ */
+static void check_request(struct planner *planner, const struct operation *operation, struct fit *fit)
 {
-    *fit = (struct fit){.limits = NO_HOLD_LIMITS};
     fit->status = check_wants(planner, operation, fit);
     if (fit->status != PERMIT_OK)
         return;
@@ -555,12 +521,12 @@ void check_request(struct planner *planner, const struct operation *operation, s
     }
 }
 
-enum permit_status acquire_fit(struct planner *planner, const struct operation *operation, struct fit *ret_fit)
+struct fit acquire_fit(struct planner *planner, const struct operation *operation)
 {
-    struct fit fit;
+    struct fit fit = {.limits = NO_HOLD_LIMITS};
     check_request(planner, operation, &fit);
     if (fit.status == PERMIT_OK && planner->due_count)
-        fit.status = end_due_holders(planner, operation, &fit);
+        end_due_holders(planner, operation, &fit);
     if (fit.status == PERMIT_OK && fit.unlocked_count == 0)
         fit.status = check_capacity(planner, operation, &fit);
     if (fit.status == PERMIT_OK && fit.unlocked_count == 0 && !slots_suffice(planner, operation)) {
@@ -569,8 +535,7 @@ enum permit_status acquire_fit(struct planner *planner, const struct operation *
     }
     if (fit.status == PERMIT_OK && fit.unlocked_count == 0)
         check_packet(planner, operation, true, &fit);
-    *ret_fit = fit;
-    return fit.status == PERMIT_NO_MEMORY ? PERMIT_NO_MEMORY : PERMIT_OK;
+    return fit;
 }
 
 /* The highest priority is a setting of each semaphore. A request that is entered again keeps the place that it had. */
@@ -585,53 +550,50 @@ static const char *priority_refusal(struct planner *planner, const struct operat
     return NULL;
 }
 
-static enum permit_status plan_new(struct planner *planner, struct outcome *outcome, struct key *key,
-                                   const struct operation *operation)
+static void plan_new(struct planner *planner, struct outcome *outcome, struct key *key,
+                     const struct operation *operation)
 {
     if (operation->wait == WAIT_GONE) {
         outcome_refuse(outcome, PERMIT_NO_CAPACITY, NULL);
-        return PERMIT_OK;
+        return;
     }
     const char *refusal = priority_refusal(planner, operation);
     if (refusal) {
         outcome_refuse(outcome, PERMIT_INVALID, refusal);
-        return PERMIT_OK;
+        return;
     }
-    struct fit fit;
-    enum permit_status status = stand_before(planner, place_of_acquire(planner, operation), UINT64_MAX);
-    if (status == PERMIT_OK)
-        status = acquire_fit(planner, operation, &fit);
-    if (status != PERMIT_OK)
-        return status;
-    if (fit.status == PERMIT_OK && fit.unlocked_count == 0) {
-        outcome->created = true;
-        status = grant(planner, key, operation, &fit, 0);
-        return status == PERMIT_OK ? outcome_assert(planner, outcome, key->request) : status;
-    }
+    stand_before(planner, place_of_acquire(planner, operation), UINT64_MAX);
+    struct fit fit = acquire_fit(planner, operation);
     if (fit.unlocked_count) {
-        status = note_overdue(planner, &fit);
-        return status == PERMIT_OK ? outcome_put_back(planner, outcome, key, operation, NULL, 0) : status;
+        note_overdue(planner, &fit);
+        outcome_put_back(planner, outcome, key, operation, NULL, 0);
+        return;
     }
-    uint64_t *ids = NULL;
+    if (fit.status == PERMIT_OK) {
+        outcome->created = true;
+        grant(planner, key, operation, &fit, 0);
+        outcome_assert(planner, outcome, key->request);
+        return;
+    }
     size_t id_count = 0;
-    if (fit.status == PERMIT_NO_CAPACITY)
-        status = find_wider_locks(planner, operation, &ids, &id_count);
-    if (status != PERMIT_OK || id_count)
-        return status == PERMIT_OK ? outcome_put_back(planner, outcome, key, operation, ids, id_count) : status;
+    const uint64_t *ids = fit.status == PERMIT_NO_CAPACITY ? find_wider_locks(planner, operation, &id_count) : NULL;
+    if (id_count) {
+        outcome_put_back(planner, outcome, key, operation, ids, id_count);
+        return;
+    }
     outcome_refuse(outcome, fit.status, fit.detail);
     outcome->max_ttl_ms = fit.max_ttl_ms;
     outcome->shortages = fit.shortages;
     outcome->shortage_count = fit.shortage_count;
     outcome->may_wait = refusal_may_wait(fit.status);
-    return outcome->may_wait && operation->wait == WAIT_ASK ? queue_enter(planner, outcome, key, operation) : PERMIT_OK;
+    if (outcome->may_wait && operation->wait == WAIT_ASK)
+        queue_enter(planner, outcome, key, operation);
 }
 
-enum permit_status plan_acquire(struct planner *planner, struct outcome *outcome, struct key *key,
-                                const struct operation *operation)
+void plan_acquire(struct planner *planner, struct outcome *outcome, struct key *key, const struct operation *operation)
 {
     if (key->request && key->request->state != REQUEST_WAITING)
-        return plan_replay(planner, outcome, key, operation);
-    bool is_new;
-    enum permit_status status = plan_ask(planner, outcome, key, operation, &is_new);
-    return status == PERMIT_OK && is_new ? plan_new(planner, outcome, key, operation) : status;
+        plan_replay(planner, outcome, key, operation);
+    else if (!plan_ask(planner, outcome, key, operation))
+        plan_new(planner, outcome, key, operation);
 }

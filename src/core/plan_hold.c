@@ -98,12 +98,10 @@ enum end_reason due_reason(const struct request *request)
  * P6: a release may overtake its acquire. Inserts a tombstone for the key, so that the acquire still on its way gets no
  * permit.
  */
-static enum permit_status plan_tombstone(struct planner *planner, struct outcome *outcome, struct key *key,
-                                         const struct operation *operation)
+static void plan_tombstone(struct planner *planner, struct outcome *outcome, struct key *key,
+                           const struct operation *operation)
 {
     struct request *request = request_new(planner, operation);
-    if (!request)
-        return PERMIT_NO_MEMORY;
     request->state = REQUEST_RELEASED;
     request->end_reason = END_NEVER_HELD;
     request->ttl_ms = TTL_NONE;
@@ -112,35 +110,33 @@ static enum permit_status plan_tombstone(struct planner *planner, struct outcome
     key->request = request;
     key->insert = true;
     planner->ended[END_NEVER_HELD]++;
-    return outcome_assert(planner, outcome, request);
+    outcome_assert(planner, outcome, request);
 }
 
-enum permit_status plan_release(struct planner *planner, struct outcome *outcome, struct key *key,
-                                const struct operation *operation)
+void plan_release(struct planner *planner, struct outcome *outcome, struct key *key, const struct operation *operation)
 {
-    if (!key->request)
-        return plan_tombstone(planner, outcome, key, operation);
-    if (!planner_has_locked_all(planner, key->request))
-        return outcome_put_back(planner, outcome, key, operation, NULL, 0);
-    if (planner_out_of_scope(planner, key->request, operation->scope)) {
+    const struct request *request = key->request;
+    if (!request) {
+        plan_tombstone(planner, outcome, key, operation);
+    } else if (!planner_has_locked_all(planner, request)) {
+        outcome_put_back(planner, outcome, key, operation, NULL, 0);
+    } else if (planner_out_of_scope(planner, request, operation->scope)) {
         outcome_refuse(outcome, PERMIT_UNKNOWN_REQUEST, NULL);
-        return PERMIT_OK;
-    }
-    if (key->request->state == REQUEST_RELEASED) {
+    } else if (request->state == REQUEST_RELEASED) {
         outcome->already_released = true;
-        return outcome_assert_again(planner, outcome, key);
-    }
-    if (key->request->confirmed_at != NEVER && !operation->allow_confirmed) {
+        outcome_assert_again(planner, outcome, key);
+    } else if (request->confirmed_at != NEVER && !operation->allow_confirmed) {
         outcome_refuse(
             outcome, PERMIT_CONFIRMED,
             "the request is confirmed; to release it anyway, use ?confirmed=true or permitctl release --confirmed");
-        return outcome_assert_again(planner, outcome, key);
+        outcome_assert_again(planner, outcome, key);
+    } else {
+        if (request->state == REQUEST_WAITING)
+            waiter_release(planner, key);
+        else
+            end_request(planner, key, END_RELEASED);
+        outcome_assert(planner, outcome, request);
     }
-    if (key->request->state == REQUEST_WAITING)
-        waiter_release(planner, key);
-    else
-        end_request(planner, key, END_RELEASED);
-    return outcome_assert(planner, outcome, key->request);
 }
 
 /* Returns true if the client must not learn that there is this request, because it has no semaphore in his scope. */
@@ -166,21 +162,24 @@ static bool refuse_force(struct planner *planner, struct outcome *outcome, const
     return hidden || out_of_scope > 0;
 }
 
-enum permit_status plan_force_release(struct planner *planner, struct outcome *outcome, struct key *key,
-                                      const struct operation *operation)
+void plan_force_release(struct planner *planner, struct outcome *outcome, struct key *key,
+                        const struct operation *operation)
 {
     const struct request *request = key->request;
     if (!request) {
         outcome_refuse(outcome, PERMIT_UNKNOWN_REQUEST, NULL);
-        return PERMIT_OK;
+        return;
     }
-    if (!planner_has_locked_all(planner, request))
-        return outcome_put_back(planner, outcome, key, operation, NULL, 0);
+    if (!planner_has_locked_all(planner, request)) {
+        outcome_put_back(planner, outcome, key, operation, NULL, 0);
+        return;
+    }
     if (refuse_force(planner, outcome, request, operation))
-        return PERMIT_OK;
+        return;
     if (request->state == REQUEST_RELEASED) {
         outcome->already_released = true;
-        return outcome_assert_again(planner, outcome, key);
+        outcome_assert_again(planner, outcome, key);
+        return;
     }
     bool waits = request->state == REQUEST_WAITING;
     size_t count = waits ? request->want_count : request->permit_count;
@@ -193,7 +192,7 @@ enum permit_status plan_force_release(struct planner *planner, struct outcome *o
         waiter_release(planner, key);
     else
         end_request(planner, key, END_FORCED);
-    return outcome_assert(planner, outcome, request);
+    outcome_assert(planner, outcome, request);
 }
 
 /*
@@ -201,11 +200,10 @@ enum permit_status plan_force_release(struct planner *planner, struct outcome *o
  * or refused, because a batch does not wait for a row that another session has locked.
  */
 static bool may_expire(struct planner *planner, struct outcome *outcome, struct key *key,
-                       const struct operation *operation, enum permit_status *ret_status)
+                       const struct operation *operation)
 {
-    *ret_status = PERMIT_OK;
     if (!planner_has_locked_all(planner, key->request))
-        *ret_status = outcome_put_back(planner, outcome, key, operation, NULL, 0);
+        outcome_put_back(planner, outcome, key, operation, NULL, 0);
     else if (key->request->locked_elsewhere)
         outcome_refuse(outcome, PERMIT_BUSY, "another session has locked the row of the request");
     else
@@ -217,41 +215,40 @@ static bool may_expire(struct planner *planner, struct outcome *outcome, struct 
  * Removes the place of a request that waits: no client has asked for it for long enough, or (END_NEVER_HELD) the
  * server at which its client waited is dead. Then the answer has the row that was removed.
  */
-static enum permit_status expire_waiter(struct planner *planner, struct outcome *outcome, struct key *key,
-                                        const struct operation *operation)
+static void expire_waiter(struct planner *planner, struct outcome *outcome, struct key *key,
+                          const struct operation *operation)
 {
     const struct request *request = key->request;
     bool abandoned =
         operation->expire_as == END_NEVER_HELD && request->server_id && !server_is_alive(planner, request->server_id);
     if (operation->expire_as == END_OWNER_DEAD || (!abandoned && request->due_at > planner->due_now))
-        return PERMIT_OK;
-    enum permit_status status;
-    if (!may_expire(planner, outcome, key, operation, &status))
-        return status;
+        return;
+    if (!may_expire(planner, outcome, key, operation))
+        return;
     waiter_remove(planner, key);
-    return outcome_assert(planner, outcome, request);
+    outcome_assert(planner, outcome, request);
 }
 
 /*
  * Ends a request that is due or whose owner is dead. The answer has no row if there is nothing to end: the request was
  * renewed or has ended since the operation was created. PERMIT_BUSY: another session has locked its row.
  */
-enum permit_status plan_expire(struct planner *planner, struct outcome *outcome, struct key *key,
-                               const struct operation *operation)
+void plan_expire(struct planner *planner, struct outcome *outcome, struct key *key, const struct operation *operation)
 {
     const struct request *request = key->request;
     if (!request || request->state == REQUEST_RELEASED)
-        return PERMIT_OK;
-    if (request->state == REQUEST_WAITING)
-        return expire_waiter(planner, outcome, key, operation);
+        return;
+    if (request->state == REQUEST_WAITING) {
+        expire_waiter(planner, outcome, key, operation);
+        return;
+    }
     bool owner_dead = operation->expire_as == END_OWNER_DEAD && request->confirmed_at == NEVER;
     if (!owner_dead && !request_is_due(planner, request))
-        return PERMIT_OK;
-    enum permit_status status;
-    if (!may_expire(planner, outcome, key, operation, &status))
-        return status;
+        return;
+    if (!may_expire(planner, outcome, key, operation))
+        return;
     end_request(planner, key, owner_dead ? END_OWNER_DEAD : due_reason(request));
-    return outcome_assert(planner, outcome, request);
+    outcome_assert(planner, outcome, request);
 }
 
 /* ---- renew and confirm ---- */
@@ -261,15 +258,14 @@ enum permit_status plan_expire(struct planner *planner, struct outcome *outcome,
  * is 404, put back, or 410 with the end reason. A request that waits holds nothing: 404.
  */
 static bool check_held(struct planner *planner, struct outcome *outcome, struct key *key,
-                       const struct operation *operation, enum permit_status *ret_status)
+                       const struct operation *operation)
 {
-    *ret_status = PERMIT_OK;
     if (!key->request || key->request->state == REQUEST_WAITING) {
         outcome_refuse(outcome, PERMIT_UNKNOWN_REQUEST, NULL);
         return false;
     }
     if (!planner_has_locked_all(planner, key->request)) {
-        *ret_status = outcome_put_back(planner, outcome, key, operation, NULL, 0);
+        outcome_put_back(planner, outcome, key, operation, NULL, 0);
         return false;
     }
     if (is_hidden_tombstone(key->request, operation) || planner_out_of_scope(planner, key->request, operation->scope)) {
@@ -278,7 +274,7 @@ static bool check_held(struct planner *planner, struct outcome *outcome, struct 
     }
     if (key->request->state == REQUEST_RELEASED) {
         outcome_refuse(outcome, PERMIT_ENDED, NULL);
-        *ret_status = outcome_assert_again(planner, outcome, key);
+        outcome_assert_again(planner, outcome, key);
         return false;
     }
     return true;
@@ -306,19 +302,17 @@ static const char *renew_refusal(const struct request *request, struct ttl ttl, 
 }
 
 /* Extends the deadline, never shortens it; a confirmed request has none. */
-enum permit_status plan_renew(struct planner *planner, struct outcome *outcome, struct key *key,
-                              const struct operation *operation)
+void plan_renew(struct planner *planner, struct outcome *outcome, struct key *key, const struct operation *operation)
 {
-    enum permit_status status;
-    if (!check_held(planner, outcome, key, operation, &status))
-        return status;
+    if (!check_held(planner, outcome, key, operation))
+        return;
     struct request *request = key->request;
     struct ttl ttl = operation->ttl;
     struct hold_limits limits = limits_of_request(planner, request);
     const char *refusal = renew_refusal(request, ttl, &limits, &outcome->max_ttl_ms);
     if (refusal) {
         outcome_refuse(outcome, PERMIT_INVALID, refusal);
-        return PERMIT_OK;
+        return;
     }
     request->renewals++;
     key->changed = true;
@@ -331,18 +325,18 @@ enum permit_status plan_renew(struct planner *planner, struct outcome *outcome, 
         utc_us due_at = due_from(planner->deadlines_from, request->ttl_ms, request->grace_ms, limits.max_hold_ms);
         request->due_at = max_i64(request->due_at, due_at);
     }
-    return outcome_assert(planner, outcome, request);
+    outcome_assert(planner, outcome, request);
 }
 
 /* Confirms the request, even if it is due: the client may have taken a payment for it. */
-enum permit_status plan_confirm(struct planner *planner, struct outcome *outcome, struct key *key,
-                                const struct operation *operation)
+void plan_confirm(struct planner *planner, struct outcome *outcome, struct key *key, const struct operation *operation)
 {
-    enum permit_status status;
-    if (!check_held(planner, outcome, key, operation, &status))
-        return status;
-    if (key->request->confirmed_at != NEVER)
-        return outcome_assert_again(planner, outcome, key);
+    if (!check_held(planner, outcome, key, operation))
+        return;
+    if (key->request->confirmed_at != NEVER) {
+        outcome_assert_again(planner, outcome, key);
+        return;
+    }
     if (key->request->server_id)
         claim(planner, key);
     key->request->confirmed_at = planner->now;
@@ -355,5 +349,5 @@ enum permit_status plan_confirm(struct planner *planner, struct outcome *outcome
         image->semaphore->confirmed += permit->count;
         planner_queue(planner, image)->changed = true; /* a waiter may reserve nothing from now on */
     }
-    return outcome_assert(planner, outcome, key->request);
+    outcome_assert(planner, outcome, key->request);
 }

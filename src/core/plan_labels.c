@@ -25,19 +25,16 @@ static int compare_uses(const void *a, const void *b)
     return order ? order : (left->outside != NULL) - (right->outside != NULL);
 }
 
-/*
- * Returns all labels after the change, including labels of slots out of service that are to lose them. NULL: out of
- * memory.
- */
+/* Returns all labels after the change, including labels of slots out of service that are to lose them. */
 static struct label_use *collect_uses(struct planner *planner, const struct semaphore_change *change,
                                       const struct named_slots *slots, size_t *ret_count)
 {
-    struct label_use *uses = arena_array(planner->arena, change->label_count + slots->count, sizeof *uses);
+    struct label_use *uses = arena_must_array(planner->arena, change->label_count + slots->count, sizeof *uses);
     size_t count = 0;
-    for (size_t i = 0; uses && i < change->label_count; i++)
+    for (size_t i = 0; i < change->label_count; i++)
         if (change->labels[i].length)
             uses[count++] = (struct label_use){change->labels[i], NULL};
-    for (size_t i = 0; uses && i < slots->count; i++)
+    for (size_t i = 0; i < slots->count; i++)
         if (slots->rows[i].label.length && !in_page(change, slots->rows[i].number))
             uses[count++] = (struct label_use){slots->rows[i].label, &slots->rows[i]};
     if (count > 1)
@@ -137,9 +134,7 @@ enum permit_status planner_change_labels(struct planner *planner, const struct s
     }
     size_t count;
     struct label_use *uses = collect_uses(planner, change, slots, &count);
-    planner->labels = arena_array(planner->arena, change->label_count + slots->count, sizeof *planner->labels);
-    if (!uses || !planner->labels)
-        return PERMIT_NO_MEMORY;
+    planner->labels = arena_must_array(planner->arena, change->label_count + slots->count, sizeof *planner->labels);
     enum permit_status status = check_unique(planner, uses, count, semaphore->capacity, ret_detail);
     if (status == PERMIT_OK)
         status = change_labels_of_page(planner, semaphore->id, change, slots, ret_detail);
@@ -164,5 +159,5 @@ void planner_record_labels(struct planner *planner, const struct semaphore_image
     record_event(planner, image,
                  (struct event){.who = operation->principal,
                                 .what = "labels",
-                                .to = arena_copy(planner->arena, (struct bytes){range, (size_t)length})});
+                                .to = arena_must_copy(planner->arena, (struct bytes){range, (size_t)length})});
 }

@@ -32,10 +32,7 @@ static void add_mail(struct planner *planner, struct mail mail)
 {
     if (planner->mail_count == planner->mail_room) {
         size_t room = planner->mail_room ? 2 * planner->mail_room : 64;
-        struct mail *larger = arena_array(planner->arena, room, sizeof *larger);
-        planner->no_memory |= !larger;
-        if (!larger)
-            return;
+        struct mail *larger = arena_must_array(planner->arena, room, sizeof *larger);
         if (planner->mail_count)
             memcpy(larger, planner->mail, planner->mail_count * sizeof *larger);
         planner->mail = larger;
@@ -121,25 +118,22 @@ utc_us place_of_acquire(struct planner *planner, const struct operation *operati
 }
 
 /*
- * Makes the row of a request that begins to wait here, or waits here again. *ret_entered false: its wants have no
- * canonical form, so they did not pass the checks of a request.
+ * Makes the row of a request that begins to wait here, or waits here again. False: its wants have no canonical form, so
+ * they did not pass the checks of a request.
  */
-static enum permit_status enter(struct planner *planner, struct key *key, const struct operation *operation,
-                                bool *ret_entered)
+static bool enter(struct planner *planner, struct key *key, const struct operation *operation)
 {
     struct ttl ttl;
     struct want *wants;
     size_t want_count;
-    *ret_entered = false;
     struct bytes wanted = wants_encode(operation->ttl, operation->wants, operation->want_count, planner->arena);
-    if (!wanted.data)
-        return PERMIT_NO_MEMORY;
-    enum permit_status status = wants_decode(wanted, planner->arena, &ttl, &wants, &want_count);
+    enum permit_status status =
+        wanted.data ? wants_decode(wanted, planner->arena, &ttl, &wants, &want_count) : PERMIT_NO_MEMORY;
+    if (status == PERMIT_NO_MEMORY)
+        arena_leave(planner->arena);
     if (status != PERMIT_OK)
-        return status == PERMIT_NO_MEMORY ? status : PERMIT_OK;
+        return false;
     struct request *request = request_of_acquire(planner, key, operation);
-    if (!request)
-        return PERMIT_NO_MEMORY;
     request->state = REQUEST_WAITING;
     request->ttl_ms = TTL_NONE;
     request->server_id = planner->settings->server_id;
@@ -154,29 +148,25 @@ static enum permit_status enter(struct planner *planner, struct key *key, const 
     request->want_count = want_count;
     planner->waiter_count++;
     count_places(planner, request, 1);
-    *ret_entered = true;
-    return PERMIT_OK;
+    return true;
 }
 
 /* ---- asks ---- */
 
-static enum permit_status add_ask(struct planner *planner, struct key *key, const struct operation *operation,
-                                  struct outcome *outcome)
+static void add_ask(struct planner *planner, struct key *key, const struct operation *operation,
+                    struct outcome *outcome)
 {
-    struct ask *ask = arena_alloc(planner->arena, sizeof *ask);
-    if (!ask)
-        return PERMIT_NO_MEMORY;
+    struct ask *ask = arena_must_alloc(planner->arena, sizeof *ask);
     *ask = (struct ask){.operation = operation, .outcome = outcome};
     key->waiter_asked |= operation->entered;
     struct ask **at = &key->asks;
     while (*at)
         at = &(*at)->next;
     *at = ask;
-    return PERMIT_OK;
 }
 
 /* Moves the wait to this server. The server at which the key waited until now gets mail, and answers its client. */
-static enum permit_status take_over(struct planner *planner, struct key *key, const struct operation *operation)
+static void take_over(struct planner *planner, struct key *key, const struct operation *operation)
 {
     struct request *request = key->request;
     utc_us until = planner->deadlines_from + operation->wait_us;
@@ -196,14 +186,11 @@ static enum permit_status take_over(struct planner *planner, struct key *key, co
     if (key->changed)
         request->due_at = until + PLACE_KEPT_US;
     if (!bytes_equal(request->nonce, operation->nonce)) {
-        request->nonce = arena_copy(planner->arena, operation->nonce);
+        request->nonce = arena_must_copy(planner->arena, operation->nonce);
         key->changed = true;
-        if (!request->nonce.data)
-            return PERMIT_NO_MEMORY;
     }
     if (key->changed)
         count_places(planner, request, 0);
-    return PERMIT_OK;
 }
 
 bool operation_is_reentry(const struct planner *planner, const struct operation *operation)
@@ -214,45 +201,44 @@ bool operation_is_reentry(const struct planner *planner, const struct operation 
 
 /*
  * An acquire whose key has no row. If it is of a waiter that this process knows, whose row is gone after a failover or
- * a removal, then it is entered again in its place, and the walk decides it like the others.
+ * a removal, then it is entered again in its place, and the walk decides it like the others. False: it is a new request.
  */
-static enum permit_status plan_without_row(struct planner *planner, struct outcome *outcome, struct key *key,
-                                           const struct operation *operation, bool *ret_new)
+static bool plan_without_row(struct planner *planner, struct outcome *outcome, struct key *key,
+                             const struct operation *operation)
 {
-    *ret_new = true;
     if (!operation_is_reentry(planner, operation))
-        return PERMIT_OK;
+        return false;
     for (size_t i = 0; i < operation->want_count; i++)
         if (!planner_image(planner, operation->wants[i].semaphore_id))
-            return PERMIT_OK; /* refused later, like a new request */
-    bool entered;
-    enum permit_status status = enter(planner, key, operation, &entered);
-    if (status != PERMIT_OK || !entered)
-        return status;
-    *ret_new = false;
+            return false; /* refused later, like a new request */
+    if (!enter(planner, key, operation))
+        return false;
     planner->walk_again = true;
-    return add_ask(planner, key, operation, outcome);
+    add_ask(planner, key, operation, outcome);
+    return true;
 }
 
 /*
  * Decides an acquire whose key waits with other content. The waiting request is removed if no client asks for it and it
- * is in the scope of the acquire; otherwise the acquire is refused.
+ * is in the scope of the acquire; otherwise the acquire is refused. False: it is a new request.
  */
-static enum permit_status plan_other_content(struct planner *planner, struct outcome *outcome, struct key *key,
-                                             const struct operation *operation, bool *ret_new)
+static bool plan_other_content(struct planner *planner, struct outcome *outcome, struct key *key,
+                               const struct operation *operation)
 {
     if (key->asks || server_is_alive(planner, key->request->server_id)) {
         refuse_reused(planner, outcome, key->request, operation);
-        return PERMIT_OK;
+        return true;
     }
-    if (!planner_has_locked_all(planner, key->request))
-        return outcome_put_back(planner, outcome, key, operation, NULL, 0);
+    if (!planner_has_locked_all(planner, key->request)) {
+        outcome_put_back(planner, outcome, key, operation, NULL, 0);
+        return true;
+    }
     if (planner_out_of_scope(planner, key->request, operation->scope)) {
         refuse_reused(planner, outcome, key->request, operation);
-        return PERMIT_OK;
+        return true;
     }
     waiter_remove(planner, key);
-    return plan_without_row(planner, outcome, key, operation, ret_new);
+    return plan_without_row(planner, outcome, key, operation);
 }
 
 /*
@@ -279,27 +265,27 @@ static bool any_ask_waits(const struct key *key)
     return false;
 }
 
-enum permit_status plan_ask(struct planner *planner, struct outcome *outcome, struct key *key,
-                            const struct operation *operation, bool *ret_new)
+bool plan_ask(struct planner *planner, struct outcome *outcome, struct key *key, const struct operation *operation)
 {
     struct request *request = key->request;
-    *ret_new = false;
     if (!request)
-        return plan_without_row(planner, outcome, key, operation, ret_new);
+        return plan_without_row(planner, outcome, key, operation);
     bool same = !request->has_digest || memcmp(request->digest, operation->digest, DIGEST_SIZE) == 0;
     if (!same && operation->wait != WAIT_GONE)
-        return plan_other_content(planner, outcome, key, operation, ret_new);
-    if (same && !planner_has_locked_all(planner, request))
-        return outcome_put_back(planner, outcome, key, operation, NULL, 0);
+        return plan_other_content(planner, outcome, key, operation);
+    if (same && !planner_has_locked_all(planner, request)) {
+        outcome_put_back(planner, outcome, key, operation, NULL, 0);
+        return true;
+    }
     if (operation->wait == WAIT_GONE) {
         if (same && is_ours(planner, request) && !any_ask_waits(key))
             leave(planner, key);
         outcome_refuse(outcome, PERMIT_NO_CAPACITY, NULL);
-        return PERMIT_OK;
+        return true;
     }
     if (!operation->entered && same && !has_ids_of_row(operation, request)) {
         outcome_refuse(outcome, PERMIT_UNKNOWN_SEMAPHORE, NULL); /* it is resolved again before it is answered */
-        return PERMIT_OK;
+        return true;
     }
     /* The waiter of this server asks. Only another server gives up a place whose waiter has clients. */
     bool elsewhere = server_is_alive(planner, request->server_id) && !is_ours(planner, request);
@@ -307,13 +293,13 @@ enum permit_status plan_ask(struct planner *planner, struct outcome *outcome, st
         outcome_refuse(outcome, PERMIT_OUTCOME_UNKNOWN,
                        elsewhere ? "the key is asked for again at another server; it waits there"
                                  : "the key was asked for again at another server, and its wait has ended there");
-        return PERMIT_OK;
+        return true;
     }
     planner->walk_again = true;
-    enum permit_status status = PERMIT_OK;
     if (operation->wait == WAIT_ASK && planner->settings->server_id)
-        status = take_over(planner, key, operation);
-    return status == PERMIT_OK ? add_ask(planner, key, operation, outcome) : status;
+        take_over(planner, key, operation);
+    add_ask(planner, key, operation, outcome);
+    return true;
 }
 
 /* ---- entering ---- */
@@ -328,10 +314,9 @@ static const char *queue_limit(struct planner *planner, const struct operation *
         int64_t limit = own ? semaphore->max_waiters : planner->settings->max_semaphore_waiters;
         if (semaphore->waiting < limit)
             continue;
-        const char *text =
-            planner_sentence(planner, "too many waiting requests for %.*s (%s is %lld)", (int)semaphore->name.length,
-                             semaphore->name.data, own ? "its max_waiters" : "max_semaphore_waiters", (long long)limit);
-        return text ? text : "the queue of a semaphore is full";
+        return planner_sentence(planner, "too many waiting requests for %.*s (%s is %lld)", (int)semaphore->name.length,
+                                semaphore->name.data, own ? "its max_waiters" : "max_semaphore_waiters",
+                                (long long)limit);
     }
     return NULL;
 }
@@ -341,28 +326,24 @@ static void refuse_without_wait(struct outcome *outcome, enum permit_status stat
     *outcome = (struct outcome){.status = status, .detail = detail};
 }
 
-enum permit_status queue_enter(struct planner *planner, struct outcome *outcome, struct key *key,
-                               const struct operation *operation)
+void queue_enter(struct planner *planner, struct outcome *outcome, struct key *key, const struct operation *operation)
 {
-    bool entered = false;
-    const char *limit = queue_limit(planner, operation);
     if (!planner->settings->server_id)
-        return PERMIT_OK; /* the operation is tried again when this server has an id */
+        return; /* the operation is tried again when this server has an id */
+    const char *limit = queue_limit(planner, operation);
     if (limit) {
         refuse_without_wait(outcome, PERMIT_TOO_MANY, limit);
-        return PERMIT_OK;
+        return;
     }
-    enum permit_status status = enter(planner, key, operation, &entered);
-    if (status == PERMIT_OK && !entered)
+    if (!enter(planner, key, operation)) {
         refuse_without_wait(outcome, PERMIT_INTERNAL, "the request has no canonical form");
-    if (status != PERMIT_OK || !entered)
-        return status;
+        return;
+    }
     if (outcome->status == PERMIT_NO_CAPACITY)
-        status = stand(planner, key->request);
+        stand(planner, key->request);
     outcome->waits = true;
-    if (status == PERMIT_OK)
-        status = outcome_assert(planner, outcome, key->request);
-    return status == PERMIT_OK ? add_ask(planner, key, operation, outcome) : status;
+    outcome_assert(planner, outcome, key->request);
+    add_ask(planner, key, operation, outcome);
 }
 
 /* ---- the answers to asks ---- */
@@ -372,7 +353,7 @@ enum permit_status queue_enter(struct planner *planner, struct outcome *outcome,
  * wait goes on stay: a later walk of the batch may grant them. If these asks are copies of a call that waits here, whose
  * waiter is not in this batch, then the place is that waiter's to keep or to give up.
  */
-enum permit_status refuse_asks(struct planner *planner, struct key *key, const struct fit *fit)
+void refuse_asks(struct planner *planner, struct key *key, const struct fit *fit)
 {
     struct request *request = key->request;
     bool may_wait = refusal_may_wait(fit->status);
@@ -395,8 +376,7 @@ enum permit_status refuse_asks(struct planner *planner, struct key *key, const s
         if (!is_ours(planner, request)) /* this server has no id: as in queue_enter */
             continue;
         outcome->waits = true;
-        if (outcome_assert(planner, outcome, request) != PERMIT_OK)
-            return PERMIT_NO_MEMORY;
+        outcome_assert(planner, outcome, request);
         *end = ask;
         end = &ask->next;
     }
@@ -411,31 +391,28 @@ enum permit_status refuse_asks(struct planner *planner, struct key *key, const s
     bool of_waiter = request->waits_here && !key->waiter_asked;
     bool may_end = moved ? moves : request->server_id && !of_waiter && (ours || moves || !alive);
     if (!ends || !may_end)
-        return PERMIT_OK;
+        return;
     if (!ours) /* a client that still waits there is answered that its key has moved */
         send_mail(planner, request->server_id, request->id);
     leave(planner, key);
     if (key->insert && !may_wait)
         forget(key);
-    return PERMIT_OK;
 }
 
 /*
  * Puts back the asks of a waiter that needs more locks, or the ends of due holders. Its row already has the wait that they
  * ask for (take_over).
  */
-enum permit_status put_back_asks(struct planner *planner, struct key *key, const uint64_t *semaphore_ids, size_t count)
+void put_back_asks(struct planner *planner, struct key *key, const uint64_t *semaphore_ids, size_t count)
 {
-    enum permit_status status = PERMIT_OK;
-    for (struct ask *ask = key->asks; ask && status == PERMIT_OK; ask = ask->next) {
+    for (struct ask *ask = key->asks; ask; ask = ask->next) {
         *ask->outcome = (struct outcome){0};
-        status = outcome_put_back(planner, ask->outcome, key, ask->operation, semaphore_ids, count);
+        outcome_put_back(planner, ask->outcome, key, ask->operation, semaphore_ids, count);
         ask->outcome->waits = ask->operation->wait == WAIT_ASK && is_ours(planner, key->request);
-        if (status == PERMIT_OK && ask->outcome->waits)
-            status = outcome_assert(planner, ask->outcome, key->request);
+        if (ask->outcome->waits)
+            outcome_assert(planner, ask->outcome, key->request);
     }
     key->asks = NULL;
-    return status;
 }
 
 /* ---- the result ---- */
@@ -479,7 +456,7 @@ static bool gets_places(const struct key *key)
     return (key->insert || key->asked_again) && key->request->state == REQUEST_WAITING;
 }
 
-enum permit_status collect_places(struct planner *planner, struct changes *changes)
+void collect_places(struct planner *planner, struct changes *changes)
 {
     size_t room = 0;
     for (size_t i = 0; planner->waiter_count && i < planner->key_count; i++) {
@@ -487,10 +464,8 @@ enum permit_status collect_places(struct planner *planner, struct changes *chang
         room += gets_places(&planner->keys[i]) ? planner->keys[i].request->want_count : 0;
     }
     if (room == 0)
-        return PERMIT_OK;
-    struct place_change *places = arena_array(planner->arena, room, sizeof *places);
-    if (!places)
-        return PERMIT_NO_MEMORY;
+        return;
+    struct place_change *places = arena_must_array(planner->arena, room, sizeof *places);
     for (size_t i = 0; i < planner->key_count; i++) {
         const struct key *key = &planner->keys[i];
         if (loses_places(key))
@@ -501,7 +476,6 @@ enum permit_status collect_places(struct planner *planner, struct changes *chang
     assert(changes->place_count == room);
     qsort(places, room, sizeof *places, compare_place_changes);
     changes->places = places;
-    return PERMIT_OK;
 }
 
 static int compare_mail(const void *a, const void *b)
@@ -514,19 +488,15 @@ static int compare_mail(const void *a, const void *b)
     return order ? order : compare_u64(&left->request_id, &right->request_id);
 }
 
-enum permit_status collect_mail(struct planner *planner, struct plan *plan)
+void collect_mail(struct planner *planner, struct plan *plan)
 {
     uint64_t ours = planner->settings->server_id;
     for (size_t i = 0; i < planner->operation_count; i++)
         if (planner->operations[i]->mailed && !planner->outcomes[i].put_back)
             add_mail(planner, (struct mail){ours, planner->operations[i]->mailed, true});
-    if (planner->no_memory)
-        return PERMIT_NO_MEMORY;
     if (planner->mail_count == 0)
-        return PERMIT_OK;
-    uint64_t *calls = arena_array(planner->arena, planner->mail_count, sizeof *calls);
-    if (!calls)
-        return PERMIT_NO_MEMORY;
+        return;
+    uint64_t *calls = arena_must_array(planner->arena, planner->mail_count, sizeof *calls);
     qsort(planner->mail, planner->mail_count, sizeof *planner->mail, compare_mail);
     size_t count = 0;
     for (size_t i = 0; i < planner->mail_count; i++) {
@@ -541,5 +511,4 @@ enum permit_status collect_mail(struct planner *planner, struct plan *plan)
     plan->calls = calls;
     plan->changes.mail = planner->mail;
     plan->changes.mail_count = count;
-    return PERMIT_OK;
 }

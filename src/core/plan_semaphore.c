@@ -19,9 +19,7 @@ static struct semaphore_image *find_by_name(struct planner *planner, struct byte
 static struct semaphore_image *new_image(struct planner *planner, const struct operation *operation)
 {
     assert(planner->ids.next < planner->ids.end && planner->image_count == planner->view->semaphore_count);
-    struct semaphore *semaphore = arena_alloc(planner->arena, sizeof *semaphore);
-    if (!semaphore)
-        return NULL;
+    struct semaphore *semaphore = arena_must_alloc(planner->arena, sizeof *semaphore);
     *semaphore = (struct semaphore){
         .id = planner->ids.next++,
         .name = operation->semaphore,
@@ -106,19 +104,16 @@ static const char *slots_refusal(struct planner *planner, const struct semaphore
     const struct plan_settings *settings = planner->settings;
     int64_t more = semaphore->kind == KIND_SLOTTED ? semaphore->capacity - before : 0;
     int64_t left = settings->max_slots - settings->slots;
-    char text[200];
     if (!settings->max_slots || more <= 0)
         return NULL;
     for (size_t i = 0; i < planner->image_count; i++)
         left -= new_slots(&planner->images[i]);
     if (more <= left)
         return NULL;
-    int length = snprintf(text, sizeof text,
-                          "%lld more slots are needed, and max_slots (%lld for all semaphores) leaves %lld; "
-                          "\"kind\":\"counted\" needs none",
-                          (long long)more, (long long)settings->max_slots, (long long)max_i64(0, left));
-    struct bytes copy = arena_copy(planner->arena, (struct bytes){text, (size_t)length + 1});
-    return copy.data ? copy.data : "max_slots is reached";
+    return planner_sentence(planner,
+                            "%lld more slots are needed, and max_slots (%lld for all semaphores) leaves %lld; "
+                            "\"kind\":\"counted\" needs none",
+                            (long long)more, (long long)settings->max_slots, (long long)max_i64(0, left));
 }
 
 /* ---- events ---- */
@@ -127,7 +122,7 @@ static struct bytes number_text(struct planner *planner, int64_t number)
 {
     char text[24];
     int length = snprintf(text, sizeof text, "%lld", (long long)number);
-    return arena_copy(planner->arena, (struct bytes){text, (size_t)length});
+    return arena_must_copy(planner->arena, (struct bytes){text, (size_t)length});
 }
 
 static struct bytes setting_event_text(struct planner *planner, const struct semaphore_setting *setting,
@@ -206,7 +201,7 @@ static const char *precondition_refusal(const struct semaphore_change *change, c
     return NULL;
 }
 
-enum permit_status plan_put(struct planner *planner, struct outcome *outcome, const struct operation *operation)
+void plan_put(struct planner *planner, struct outcome *outcome, const struct operation *operation)
 {
     const struct semaphore_change *change = operation->change;
     struct semaphore_image *image = find_by_name(planner, operation->semaphore);
@@ -214,16 +209,14 @@ enum permit_status plan_put(struct planner *planner, struct outcome *outcome, co
     const char *refusal = precondition_refusal(change, in_service ? image->semaphore : NULL);
     if (refusal) {
         outcome_refuse(outcome, PERMIT_VERSION_MISMATCH, refusal);
-        return PERMIT_OK;
+        return;
     }
     if (!in_service && !change->has_capacity) {
         outcome_refuse(outcome, PERMIT_INVALID, "capacity is required to create a semaphore");
-        return PERMIT_OK;
+        return;
     }
     if (!image)
         image = new_image(planner, operation);
-    if (!image)
-        return PERMIT_NO_MEMORY;
     struct semaphore *semaphore = image->semaphore;
     struct semaphore before = *semaphore;
     if (!in_service)
@@ -238,14 +231,13 @@ enum permit_status plan_put(struct planner *planner, struct outcome *outcome, co
     if (status != PERMIT_OK) {
         *semaphore = before;
         outcome_refuse(outcome, status, refusal);
-        return status == PERMIT_NO_MEMORY ? status : PERMIT_OK;
+        return;
     }
     adapt_slot_rows(image, before.capacity);
     record_put(planner, image, &before, operation);
     planner_record_labels(planner, image, operation);
     outcome->created = !in_service;
     answer_semaphore(planner, outcome, image, &before);
-    return PERMIT_OK;
 }
 
 /* ---- templates ---- */
@@ -297,61 +289,58 @@ static struct semaphore_image *find_in_service(struct planner *planner, struct o
     return NULL;
 }
 
-enum permit_status plan_labels(struct planner *planner, struct outcome *outcome, const struct operation *operation)
+void plan_labels(struct planner *planner, struct outcome *outcome, const struct operation *operation)
 {
     struct semaphore_image *image = find_in_service(planner, outcome, operation);
     if (!image)
-        return PERMIT_OK;
+        return;
     const char *detail = precondition_refusal(operation->change, image->semaphore);
     enum permit_status status =
         detail ? PERMIT_VERSION_MISMATCH : planner_change_labels(planner, image, operation->change, &detail);
     if (status != PERMIT_OK) {
         outcome_refuse(outcome, status, detail);
-        return status == PERMIT_NO_MEMORY ? status : PERMIT_OK;
+        return;
     }
     planner_record_labels(planner, image, operation);
     answer_semaphore(planner, outcome, image, image->semaphore);
-    return PERMIT_OK;
 }
 
 /* Sets the reason of a pause; data NULL resumes grants. `what` names the event, recorded if the reason changes. */
-static enum permit_status set_paused_reason(struct planner *planner, struct outcome *outcome,
-                                            const struct operation *operation, struct bytes reason, const char *what)
+static void set_paused_reason(struct planner *planner, struct outcome *outcome, const struct operation *operation,
+                              struct bytes reason, const char *what)
 {
     struct semaphore_image *image = find_in_service(planner, outcome, operation);
     if (!image)
-        return PERMIT_OK;
+        return;
     const struct semaphore before = *image->semaphore;
     image->semaphore->paused_reason = reason;
     if (!same_settings(&before, image->semaphore))
         record_event(planner, image, (struct event){.who = operation->principal, .what = what, .why = operation->why});
     answer_semaphore(planner, outcome, image, &before);
-    return PERMIT_OK;
 }
 
-enum permit_status plan_pause(struct planner *planner, struct outcome *outcome, const struct operation *operation)
+void plan_pause(struct planner *planner, struct outcome *outcome, const struct operation *operation)
 {
-    return set_paused_reason(planner, outcome, operation, operation->why, "paused");
+    set_paused_reason(planner, outcome, operation, operation->why, "paused");
 }
 
-enum permit_status plan_resume(struct planner *planner, struct outcome *outcome, const struct operation *operation)
+void plan_resume(struct planner *planner, struct outcome *outcome, const struct operation *operation)
 {
-    return set_paused_reason(planner, outcome, operation, (struct bytes){0}, "resumed");
+    set_paused_reason(planner, outcome, operation, (struct bytes){0}, "resumed");
 }
 
-enum permit_status plan_retire(struct planner *planner, struct outcome *outcome, const struct operation *operation)
+void plan_retire(struct planner *planner, struct outcome *outcome, const struct operation *operation)
 {
     struct semaphore_image *image = find_in_service(planner, outcome, operation);
     if (!image)
-        return PERMIT_OK;
+        return;
     if (image->semaphore->in_use > 0) {
         outcome_refuse(outcome, PERMIT_IN_USE, "permits of the semaphore are held; release them first");
-        return PERMIT_OK;
+        return;
     }
     const struct semaphore before = *image->semaphore;
     record_event(planner, image, (struct event){.who = operation->principal, .what = "retired", .why = operation->why});
     image->semaphore->retired_at = planner->now;
     image->drop_labels = image->semaphore->kind == KIND_SLOTTED;
     answer_semaphore(planner, outcome, image, &before);
-    return PERMIT_OK;
 }

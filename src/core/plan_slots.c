@@ -63,81 +63,70 @@ static int compare_row_labels(const void *a, const void *b)
 }
 
 /* Adds the named slots. A free one is added wherever its number lies. */
-static bool add_named_slots(struct planner *planner, struct slot_view *slot_view)
+static void add_named_slots(struct planner *planner, struct slot_view *slot_view)
 {
     size_t count = slot_view->named->count;
     if (count == 0)
-        return true;
-    slot_view->granted_to = arena_array(planner->arena, count, sizeof *slot_view->granted_to);
-    slot_view->labelled = arena_array(planner->arena, count, sizeof *slot_view->labelled);
-    if (!slot_view->granted_to || !slot_view->labelled)
-        return false;
+        return;
+    slot_view->granted_to = arena_must_array(planner->arena, count, sizeof *slot_view->granted_to);
+    slot_view->labelled = arena_must_array(planner->arena, count, sizeof *slot_view->labelled);
     for (size_t i = 0; i < count; i++) {
         const struct slot_row *row = &slot_view->named->rows[i];
         if (!row->permit_id)
             slot_pool_put(&slot_view->free, row->number);
         if (row->label.length)
             slot_view->labelled[slot_view->labelled_count++] = row;
-        if (!slot_pool_set_label(&slot_view->free, row->number, row->label, planner->arena))
-            return false;
+        slot_pool_set_label(&slot_view->free, row->number, row->label, planner->arena);
     }
     if (slot_view->labelled_count > 1)
         qsort(slot_view->labelled, slot_view->labelled_count, sizeof *slot_view->labelled, compare_row_labels);
-    return true;
 }
 
-static bool fill_slot_view(struct planner *planner, size_t index)
+static void fill_slot_view(struct planner *planner, size_t index)
 {
     const struct semaphore *semaphore = &planner->view->semaphores[index];
     const struct free_slots *read = &planner->view->free_slots[index];
     struct slot_view *slot_view = &planner->slot_views[index];
-    if (!slot_pool_init(&slot_view->free, semaphore->capacity, planner->arena))
-        return false;
+    slot_pool_init(&slot_view->free, semaphore->capacity, planner->arena);
     for (size_t i = 0; i < read->count; i++)
         slot_pool_put(&slot_view->free, read->numbers[i]);
     for (size_t i = 0; read->labels && i < read->count; i++)
-        if (!slot_pool_set_label(&slot_view->free, read->numbers[i], read->labels[i], planner->arena))
-            return false;
+        slot_pool_set_label(&slot_view->free, read->numbers[i], read->labels[i], planner->arena);
     slot_view->unread = unread_from(semaphore, read);
     slot_view->whole = read->complete && semaphore->first_free <= 1;
     slot_view->named = &planner->view->named_slots[index];
-    return add_named_slots(planner, slot_view);
+    add_named_slots(planner, slot_view);
 }
 
 /*
  * Adds the labels of held slots. The label of a held slot cannot change, so the permit's label is still right when the
  * slot is freed.
  */
-static bool add_labels_of_held(struct planner *planner, const struct permit *permit)
+static void add_labels_of_held(struct planner *planner, const struct permit *permit)
 {
     const struct semaphore_image *image = permit->labels ? planner_image(planner, permit->semaphore_id) : NULL;
     if (!image)
-        return true;
+        return;
     struct slot_view *slot_view = planner_slot_view(planner, image);
     for (uint32_t i = 0; i < permit->slots.count; i++)
-        if (!slot_pool_set_label(&slot_view->free, permit->slots.numbers[i], permit->labels[i], planner->arena))
-            return false;
-    return true;
+        slot_pool_set_label(&slot_view->free, permit->slots.numbers[i], permit->labels[i], planner->arena);
 }
 
-enum permit_status planner_fill_slot_views(struct planner *planner)
+void planner_fill_slot_views(struct planner *planner)
 {
     const struct view *view = planner->view;
     size_t slot_changes = slot_changes_of_acquires(planner);
     for (size_t i = 0; i < view->semaphore_count; i++) {
         if (view->semaphores[i].kind != KIND_SLOTTED)
             continue;
-        if (!fill_slot_view(planner, i))
-            return PERMIT_NO_MEMORY;
+        fill_slot_view(planner, i);
         size_t held = held_slots(view, view->semaphores[i].id);
         slot_changes += held + slot_changes_of_waiters(planner, i, held);
     }
     for (size_t i = 0; i < view->request_count; i++)
         for (size_t j = 0; view->requests[i].state == REQUEST_ACQUIRED && j < view->requests[i].permit_count; j++)
-            if (!add_labels_of_held(planner, &view->requests[i].permits[j]))
-                return PERMIT_NO_MEMORY;
-    planner->slots = arena_array(planner->arena, slot_changes, sizeof *planner->slots);
-    return planner->slots ? PERMIT_OK : PERMIT_NO_MEMORY;
+            add_labels_of_held(planner, &view->requests[i].permits[j]);
+    planner->slots = arena_must_array(planner->arena, slot_changes, sizeof *planner->slots);
 }
 
 /* ---- resolving names ---- */
@@ -209,9 +198,7 @@ static enum permit_status resolve_names(struct planner *planner, const struct wa
                                         const struct semaphore_image *image, struct slots *ret_list,
                                         const char **ret_detail)
 {
-    struct slots list = {arena_array(planner->arena, want->named_count, sizeof *list.numbers), 0};
-    if (!list.numbers)
-        return PERMIT_NO_MEMORY;
+    struct slots list = {arena_must_array(planner->arena, want->named_count, sizeof *list.numbers), 0};
     const struct semaphore *semaphore = image->semaphore;
     for (; list.count < want->named_count; list.count++) {
         enum permit_status status = resolve_name(planner, semaphore, planner_slot_view(planner, image),
@@ -312,19 +299,14 @@ static void set_due_slots_free(struct planner *planner, struct slot_pool *free, 
     }
 }
 
-enum permit_status planner_slots_to_reclaim(struct planner *planner, const struct want *want, size_t index,
-                                            struct slots *ret_to_reclaim)
+struct slots planner_slots_to_reclaim(struct planner *planner, const struct want *want, size_t index)
 {
     struct slot_view *slot_view = planner_slot_view(planner, planner_image(planner, want->semaphore_id));
     const struct slots *list = &planner->named[index];
-    if (!want->adjacent && !slot_pool_has_reserved(&slot_view->free)) {
-        *ret_to_reclaim = *list;
-        return PERMIT_OK;
-    }
+    if (!want->adjacent && !slot_pool_has_reserved(&slot_view->free))
+        return *list;
     uint32_t room = want->adjacent ? (uint32_t)want->count : list->count;
-    struct slots to_reclaim = {arena_array(planner->arena, room, sizeof *to_reclaim.numbers), 0};
-    if (!to_reclaim.numbers)
-        return PERMIT_NO_MEMORY;
+    struct slots to_reclaim = {arena_must_array(planner->arena, room, sizeof *to_reclaim.numbers), 0};
     if (want->adjacent) {
         set_due_slots_free(planner, &slot_view->free, want->semaphore_id, true);
         uint32_t first = find_run(slot_view, want, list);
@@ -335,8 +317,7 @@ enum permit_status planner_slots_to_reclaim(struct planner *planner, const struc
     for (uint32_t i = 0; !want->adjacent && i < list->count; i++)
         if (!slot_pool_is_reserved(&slot_view->free, list->numbers[i]))
             to_reclaim.numbers[to_reclaim.count++] = list->numbers[i];
-    *ret_to_reclaim = to_reclaim;
-    return PERMIT_OK;
+    return to_reclaim;
 }
 
 int64_t planner_units_freed(struct planner *planner, const struct permit *permit)
@@ -387,14 +368,11 @@ static uint32_t run_to_reserve(const struct slot_view *slot_view, uint32_t count
     return best;
 }
 
-enum permit_status planner_slots_to_reserve(struct planner *planner, const struct want *want, size_t index,
-                                            struct slots *ret_slots)
+struct slots planner_slots_to_reserve(struct planner *planner, const struct want *want, size_t index)
 {
     const struct slot_view *slot_view = planner_slot_view(planner, planner_image(planner, want->semaphore_id));
     const struct slots *list = &planner->named[index];
-    struct slots chosen = {arena_array(planner->arena, (size_t)want->count, sizeof *chosen.numbers), 0};
-    if (!chosen.numbers)
-        return PERMIT_NO_MEMORY;
+    struct slots chosen = {arena_must_array(planner->arena, (size_t)want->count, sizeof *chosen.numbers), 0};
     if (want->adjacent) {
         uint32_t first = run_to_reserve(slot_view, (uint32_t)want->count, list);
         for (uint32_t i = 0; first && i < want->count; i++)
@@ -407,8 +385,7 @@ enum permit_status planner_slots_to_reserve(struct planner *planner, const struc
                 chosen.numbers[chosen.count++] = list->numbers[i];
     if (chosen.count < want->count)
         chosen.count = 0;
-    *ret_slots = chosen;
-    return PERMIT_OK;
+    return chosen;
 }
 
 /* ---- holders ---- */
@@ -441,21 +418,17 @@ static struct taken_slot taken_slot(struct planner *planner, const struct slot_v
                                .expires_at = told ? row->due_at - row->grace_ms * US_PER_MS : NEVER};
 }
 
-enum permit_status planner_taken_slots(struct planner *planner, const struct want *want, size_t index,
-                                       struct shortage *shortage)
+void planner_taken_slots(struct planner *planner, const struct want *want, size_t index, struct shortage *shortage)
 {
     const struct slot_view *slot_view = planner_slot_view(planner, planner_image(planner, want->semaphore_id));
     const struct slots *list = &planner->named[index];
-    struct taken_slot *taken = arena_array(planner->arena, list->count, sizeof *taken);
-    if (!taken)
-        return PERMIT_NO_MEMORY;
+    struct taken_slot *taken = arena_must_array(planner->arena, list->count, sizeof *taken);
     shortage->taken = taken;
     for (uint32_t i = 0; i < list->count; i++) {
         const struct slot_row *row = find_row_by_number(slot_view, list->numbers[i]);
         if (row && !slot_pool_has(&slot_view->free, row->number))
             taken[shortage->taken_count++] = taken_slot(planner, slot_view, want->semaphore_id, row);
     }
-    return PERMIT_OK;
 }
 
 uint32_t planner_held_slot(struct planner *planner, const struct want *want)
@@ -540,28 +513,23 @@ size_t planner_labels_size(struct planner *planner, const struct want *want, siz
     return size;
 }
 
-static bool copy_labels(struct planner *planner, const struct slot_view *slot_view, struct permit *permit)
+static void copy_labels(struct planner *planner, const struct slot_view *slot_view, struct permit *permit)
 {
     for (uint32_t i = 0; i < permit->slots.count; i++) {
         struct bytes label = slot_pool_label(&slot_view->free, permit->slots.numbers[i]);
         if (label.length && !permit->labels)
-            permit->labels = arena_array(planner->arena, permit->slots.count, sizeof *permit->labels);
-        if (label.length && !permit->labels)
-            return false;
+            permit->labels = arena_must_array(planner->arena, permit->slots.count, sizeof *permit->labels);
         if (label.length)
             permit->labels[i] = label;
     }
-    return true;
 }
 
-bool planner_take_slots(struct planner *planner, const struct want *want, size_t index, const struct key *key,
+void planner_take_slots(struct planner *planner, const struct want *want, size_t index, const struct key *key,
                         struct permit *permit)
 {
     struct semaphore_image *image = planner_image(planner, want->semaphore_id);
     struct slot_view *slot_view = planner_slot_view(planner, image);
-    permit->slots.numbers = arena_array(planner->arena, (size_t)permit->count, sizeof(uint32_t));
-    if (!permit->slots.numbers)
-        return false;
+    permit->slots.numbers = arena_must_array(planner->arena, (size_t)permit->count, sizeof(uint32_t));
     permit->slots.count = (uint32_t)permit->count;
     uint32_t list_at = 0;
     uint32_t last = 0;
@@ -575,5 +543,6 @@ bool planner_take_slots(struct planner *planner, const struct want *want, size_t
             slot_view->granted_to[row - slot_view->named->rows] = key;
     }
     update_first_free(image->semaphore, slot_view);
-    return !slot_view->free.labels || copy_labels(planner, slot_view, permit);
+    if (slot_view->free.labels)
+        copy_labels(planner, slot_view, permit);
 }

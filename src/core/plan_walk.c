@@ -52,7 +52,7 @@ static bool is_locked_and_slotted(const struct queue_state *queue)
  * Takes the need of a stander from those behind it. Reserved units never exceed the capacity; kept units may, because
  * some of these waiters lack only what is kept for others.
  */
-static enum permit_status count_stander(struct planner *planner, const struct stander *stander)
+static void count_stander(struct planner *planner, const struct stander *stander)
 {
     bool kept = stander->how == STANDS_KEPT, reserved = stander->how == STANDS_RESERVED;
     for (size_t i = 0; i < stander->want_count; i++) {
@@ -63,8 +63,7 @@ static enum permit_status count_stander(struct planner *planner, const struct st
         const struct slots *slots = stander->slots ? &stander->slots[i] : &(struct slots){0};
         for (uint32_t j = 0; j < slots->count; j++) {
             struct slot_pool *free = &planner->slot_views[queue - planner->queues].free;
-            if (!(kept ? slot_pool_keep : slot_pool_reserve)(free, slots->numbers[j], planner->arena))
-                return PERMIT_NO_MEMORY;
+            (kept ? slot_pool_keep : slot_pool_reserve)(free, slots->numbers[j], planner->arena);
         }
         int64_t any = slots->count ? 0 : want->count;
         queue->reserved += reserved ? want->count : 0;
@@ -79,7 +78,6 @@ static enum permit_status count_stander(struct planner *planner, const struct st
             queue->fifo = FIFO_SHUT;
         queue->shut_by_kept |= fifo && kept;
     }
-    return PERMIT_OK;
 }
 
 static void count_none(struct planner *planner)
@@ -97,16 +95,12 @@ static void count_none(struct planner *planner)
 }
 
 /* Sets the sums to those over the first `count` standers. */
-static enum permit_status count_standers(struct planner *planner, size_t count)
+static void count_standers(struct planner *planner, size_t count)
 {
     if (count < planner->stood)
         count_none(planner);
-    for (; planner->stood < count; planner->stood++) {
-        enum permit_status status = count_stander(planner, &planner->standers[planner->stood]);
-        if (status != PERMIT_OK)
-            return status;
-    }
-    return PERMIT_OK;
+    for (; planner->stood < count; planner->stood++)
+        count_stander(planner, &planner->standers[planner->stood]);
 }
 
 /* Returns the number of standers before this place. */
@@ -119,20 +113,18 @@ static size_t standers_before(const struct planner *planner, utc_us place, uint6
     return count;
 }
 
-enum permit_status stand_before(struct planner *planner, utc_us place, uint64_t id)
+void stand_before(struct planner *planner, utc_us place, uint64_t id)
 {
-    return count_standers(planner, standers_before(planner, place, id));
+    count_standers(planner, standers_before(planner, place, id));
 }
 
 /* Inserts it in the order of the places, and counts it if all before it are. */
-static enum permit_status add_stander(struct planner *planner, const struct stander *stander)
+static void add_stander(struct planner *planner, const struct stander *stander)
 {
     if (!planner->standers) /* one for each key, acquire that is put back, and end of a part of a queue or of a walk */
-        planner->standers = arena_array(
+        planner->standers = arena_must_array(
             planner->arena, 2 * planner->key_count + planner->operation_count + 2 * planner->view->semaphore_count,
             sizeof *planner->standers);
-    if (!planner->standers)
-        return PERMIT_NO_MEMORY;
     size_t at = standers_before(planner, stander->place, stander->id);
     memmove(planner->standers + at + 1, planner->standers + at,
             (planner->stander_count - at) * sizeof *planner->standers);
@@ -141,7 +133,8 @@ static enum permit_status add_stander(struct planner *planner, const struct stan
     planner->kept_count += stander->how == STANDS_KEPT;
     if (at < planner->stood)
         count_none(planner);
-    return at == planner->stood ? count_standers(planner, at + 1) : PERMIT_OK;
+    if (at == planner->stood)
+        count_standers(planner, at + 1);
 }
 
 int64_t units_missing(const struct planner *planner, const struct want *want)
@@ -173,50 +166,38 @@ enum chance {
     CHANCE_NOW,   /* it may fit, as far as its semaphores are known */
 };
 
-/* Finds the chance of a want of a known semaphore. */
-static enum permit_status chance_of_want(struct planner *planner, const struct want *want, size_t index, uint64_t id,
-                                         enum chance *ret_chance)
+/* Returns the chance of a want of a known semaphore. */
+static enum chance chance_of_want(struct planner *planner, const struct want *want, size_t index, uint64_t id)
 {
     const struct queue_state *queue = planner_known(planner, want->semaphore_id);
     const char *detail;
-    *ret_chance = CHANCE_NONE;
     if (is_closed(queue->semaphore) || want->count > queue->semaphore->capacity)
-        return PERMIT_OK;
-    if (!queue->glimpse) {
-        enum permit_status status = want_unit_refusal(planner, want, &detail);
-        if (status == PERMIT_OK && want_is_specific(want))
-            status = planner_resolve_want(planner, want, index, &detail);
-        if (status != PERMIT_OK)
-            return status == PERMIT_NO_MEMORY ? status : PERMIT_OK;
-    }
+        return CHANCE_NONE;
+    if (!queue->glimpse && want_refusal(planner, want, index, &detail) != PERMIT_OK)
+        return CHANCE_NONE;
     int64_t missing = units_missing(planner, want);
     bool may_end = queue->glimpse ? queue->semaphore->next_due_at <= planner->due_now : queue->due_units > 0;
     bool fits = missing <= 0 || (may_end && missing <= (queue->glimpse ? want->count : queue->due_units));
     if (!queue->glimpse && !may_end && planner_slots_missing(planner, want, index) > 0)
         fits = false;
-    *ret_chance = fits && !find_watcher(queue, id) ? CHANCE_NOW : CHANCE_LATER;
-    return PERMIT_OK;
+    return fits && !find_watcher(queue, id) ? CHANCE_NOW : CHANCE_LATER;
 }
 
-/* Finds the chance of all wants. *ret_unknown: of a semaphore nothing was read. */
-static enum permit_status find_chance(struct planner *planner, const struct operation *operation, uint64_t id,
-                                      enum chance *ret_chance, bool *ret_unknown)
+/* Returns the chance of all wants. *ret_unknown: of a semaphore nothing was read. */
+static enum chance find_chance(struct planner *planner, const struct operation *operation, uint64_t id,
+                               bool *ret_unknown)
 {
-    *ret_chance = CHANCE_NOW;
+    enum chance chance = CHANCE_NOW;
     *ret_unknown = false;
-    for (size_t i = 0; i < operation->want_count && *ret_chance != CHANCE_NONE; i++) {
-        enum chance chance;
+    for (size_t i = 0; i < operation->want_count && chance != CHANCE_NONE; i++) {
         if (!planner_known(planner, operation->wants[i].semaphore_id)) {
             *ret_unknown = true;
             continue;
         }
-        enum permit_status status = chance_of_want(planner, &operation->wants[i], i, id, &chance);
-        if (status != PERMIT_OK)
-            return status;
-        if (chance < *ret_chance)
-            *ret_chance = chance;
+        enum chance of_want = chance_of_want(planner, &operation->wants[i], i, id);
+        chance = of_want < chance ? of_want : chance;
     }
-    return PERMIT_OK;
+    return chance;
 }
 
 /* The request is looked at as if nothing were kept for others; or no longer. */
@@ -232,28 +213,23 @@ static void ignore_kept(struct planner *planner, const struct operation *operati
     }
 }
 
-/* Finds whether a request that this batch cannot decide, and that does not fit, lacks only what is kept for others. */
-static enum permit_status may_lack_only_kept(struct planner *planner, const struct operation *operation, uint64_t id,
-                                             bool *ret_lacks)
+/* Returns true if a request that this batch cannot decide, and that does not fit, lacks only what is kept for others. */
+static bool may_lack_only_kept(struct planner *planner, const struct operation *operation, uint64_t id)
 {
-    enum chance chance = CHANCE_LATER;
     bool unknown;
     ignore_kept(planner, operation, true);
-    enum permit_status status =
-        planner->kept_count ? find_chance(planner, operation, id, &chance, &unknown) : PERMIT_OK;
+    bool lacks = planner->kept_count && find_chance(planner, operation, id, &unknown) == CHANCE_NOW;
     ignore_kept(planner, operation, false);
-    *ret_lacks = chance == CHANCE_NOW;
-    return status;
+    return lacks;
 }
 
 /* The same for a request that acquire_fit has refused. */
-static enum permit_status lacks_only_kept(struct planner *planner, const struct operation *operation, bool *ret_lacks)
+static bool lacks_only_kept(struct planner *planner, const struct operation *operation)
 {
-    *ret_lacks = false;
     ignore_kept(planner, operation, true);
-    enum permit_status status = planner->kept_count ? acquire_would_fit(planner, operation, ret_lacks) : PERMIT_OK;
+    bool lacks = planner->kept_count && acquire_would_fit(planner, operation);
     ignore_kept(planner, operation, false);
-    return status;
+    return lacks;
 }
 
 static bool contains(const uint64_t *ids, size_t count, uint64_t id)
@@ -294,33 +270,25 @@ static bool wants_one_of(const struct stander *stander, const uint64_t *ids, siz
     return false;
 }
 
-enum permit_status find_wider_locks(struct planner *planner, const struct operation *operation, uint64_t **ret_ids,
-                                    size_t *ret_count)
+uint64_t *find_wider_locks(struct planner *planner, const struct operation *operation, size_t *ret_count)
 {
-    bool lacks;
     *ret_count = 0;
-    if (operation->widened)
-        return PERMIT_OK;
-    enum permit_status status = lacks_only_kept(planner, operation, &lacks);
-    if (status != PERMIT_OK || !lacks)
-        return status;
-    uint64_t *ids = arena_array(planner->arena, BATCH_MAX_SEMAPHORES, sizeof *ids);
-    if (!ids)
-        return PERMIT_NO_MEMORY;
+    if (operation->widened || !lacks_only_kept(planner, operation))
+        return NULL;
+    uint64_t *ids = arena_must_array(planner->arena, BATCH_MAX_SEMAPHORES, sizeof *ids);
     size_t count = 0, before;
     if (!add_semaphores(ids, &count, operation->wants, operation->want_count))
-        return PERMIT_OK;
+        return NULL;
     do {
         before = count;
         for (size_t i = 0; i < planner->stood; i++) {
             const struct stander *stander = &planner->standers[i];
             if (stander->how == STANDS_KEPT && wants_one_of(stander, ids, count) && !add_needs(ids, &count, stander))
-                return PERMIT_OK;
+                return NULL;
         }
     } while (count > before);
-    *ret_ids = ids;
     *ret_count = count;
-    return PERMIT_OK;
+    return ids;
 }
 
 /* ---- reservations, and waiters with the same needs ---- */
@@ -388,33 +356,27 @@ static void note_hopeless(struct planner *planner, const struct request *request
     hopeless->protected_was_read |= was_read && is_protected(planner, request);
 }
 
-/* Chooses the certain slots of a need, for each want. *ret_chosen false: there are none for a want. */
-static enum permit_status choose_slots(struct planner *planner, const struct request *request, struct stander *stander,
-                                       bool *ret_chosen)
+/* Chooses the certain slots of a need, for each want. False: there are none for a want. */
+static bool choose_slots(struct planner *planner, const struct request *request, struct stander *stander)
 {
-    *ret_chosen = true;
-    for (size_t i = 0; i < request->want_count && *ret_chosen; i++) {
+    bool chosen = true;
+    for (size_t i = 0; i < request->want_count && chosen; i++) {
         const struct want *want = &request->wants[i];
         const struct queue_state *queue = planner_known(planner, want->semaphore_id);
         const char *detail;
         if (!want_is_specific(want) || !queue || queue->glimpse)
             continue;
         if (!stander->slots)
-            stander->slots = arena_array(planner->arena, request->want_count, sizeof *stander->slots);
-        if (!stander->slots)
-            return PERMIT_NO_MEMORY;
+            stander->slots = arena_must_array(planner->arena, request->want_count, sizeof *stander->slots);
         bool searches = (stander->how == STANDS_KEPT ? queue->kept_runs : queue->runs) < RUNS_MAX;
         bool has_holders = planner->view->named_slots[queue - planner->queues].has_holders;
         if (want->adjacent && searches && queue->semaphore->confirmed && !has_holders && !planner->view->reads_end)
             planner->read_held |= UINT64_C(1) << (queue - planner->queues);
-        enum permit_status status = planner_resolve_want(planner, want, i, &detail);
-        if (status == PERMIT_OK && (searches || !want->adjacent))
-            status = planner_slots_to_reserve(planner, want, i, &stander->slots[i]);
-        if (status == PERMIT_NO_MEMORY)
-            return status;
-        *ret_chosen = stander->slots[i].count > 0;
+        if (planner_resolve_want(planner, want, i, &detail) == PERMIT_OK && (searches || !want->adjacent))
+            stander->slots[i] = planner_slots_to_reserve(planner, want, i);
+        chosen = stander->slots[i].count > 0;
     }
-    return PERMIT_OK;
+    return chosen;
 }
 
 /* Returns true if the units of its need can come, beside the reservations before it. */
@@ -523,11 +485,11 @@ static void read_for(struct planner *planner, size_t count)
  * Adds a request that is not granted. It may fit: its need is kept until a batch with these locks decides it (count 0: with
  * those that it wants); else it reserves its need if it is protected.
  */
-static enum permit_status stand_here(struct planner *planner, const struct request *request, bool may_fit,
-                                     const uint64_t *needs, size_t need_count)
+static void stand_here(struct planner *planner, const struct request *request, bool may_fit, const uint64_t *needs,
+                       size_t need_count)
 {
     if (wants_closed(planner, request))
-        return PERMIT_OK;
+        return;
     struct stander stander = {.place = request->place,
                               .id = request->id,
                               .request = request,
@@ -536,12 +498,10 @@ static enum permit_status stand_here(struct planner *planner, const struct reque
                               .needs = needs,
                               .need_count = need_count,
                               .how = may_fit ? STANDS_KEPT : STANDS_PLAIN};
-    bool chosen = false;
-    enum permit_status status = stand_before(planner, request->place, request->id);
+    stand_before(planner, request->place, request->id);
     bool wants_to_reserve = !may_fit && is_protected(planner, request) && !is_excluded(planner, request);
     bool reserves = wants_to_reserve && may_reserve(planner, request);
-    if (status == PERMIT_OK && (may_fit || reserves))
-        status = choose_slots(planner, request, &stander, &chosen);
+    bool chosen = (may_fit || reserves) && choose_slots(planner, request, &stander);
     if (reserves && chosen)
         stander.how = STANDS_RESERVED;
     if (!chosen)
@@ -549,25 +509,21 @@ static enum permit_status stand_here(struct planner *planner, const struct reque
     if (stander.how == STANDS_PLAIN)
         note_hopeless(planner, request);
     bool reads = wants_to_reserve && !planner->view->reads_end && stand_matters(planner, request);
-    if (status == PERMIT_OK)
-        status = add_stander(planner, &stander);
-    if (status == PERMIT_OK && reads)
+    add_stander(planner, &stander);
+    if (reads)
         read_for(planner, standers_before(planner, request->place, request->id) + 1);
-    return status;
 }
 
-enum permit_status stand(struct planner *planner, const struct request *request)
+void stand(struct planner *planner, const struct request *request)
 {
-    return stand_here(planner, request, false, NULL, 0);
+    stand_here(planner, request, false, NULL, 0);
 }
 
-enum permit_status stand_put_back(struct planner *planner, const struct operation *operation, const uint64_t *needs,
-                                  size_t need_count)
+void stand_put_back(struct planner *planner, const struct operation *operation, const uint64_t *needs,
+                    size_t need_count)
 {
     if (!planner->put_backs)
-        planner->put_backs = arena_array(planner->arena, planner->operation_count, sizeof *planner->put_backs);
-    if (!planner->put_backs)
-        return PERMIT_NO_MEMORY;
+        planner->put_backs = arena_must_array(planner->arena, planner->operation_count, sizeof *planner->put_backs);
     struct stander *stander = &planner->put_backs[planner->put_back_count++];
     *stander = (struct stander){.place = place_of_acquire(planner, operation),
                                 .id = UINT64_MAX - 1, /* before the new requests that come after it */
@@ -576,7 +532,8 @@ enum permit_status stand_put_back(struct planner *planner, const struct operatio
                                 .needs = needs,
                                 .need_count = need_count,
                                 .how = STANDS_KEPT};
-    return planner->walking ? PERMIT_OK : add_stander(planner, stander); /* a walk adds all of them at its end */
+    if (!planner->walking) /* a walk adds all of them at its end */
+        add_stander(planner, stander);
 }
 
 /* ---- a waiter ---- */
@@ -668,54 +625,49 @@ static void mark_changed(struct planner *planner, const struct want *wants, size
  * Passes over a waiter that this batch cannot decide, but one with these locks can. `call`: no operation of this server
  * asks for it or is about to. If a semaphore of it is still unknown when all looks are taken, then nothing is kept for it.
  */
-static enum permit_status pass_over(struct planner *planner, const struct key *key, const struct operation *operation,
-                                    bool call, const uint64_t *needs, size_t need_count)
+static void pass_over(struct planner *planner, const struct key *key, const struct operation *operation, bool call,
+                      const uint64_t *needs, size_t need_count)
 {
     const struct request *request = key->request;
-    enum chance chance;
-    bool unknown, only_kept = false;
+    bool unknown;
     if (!goes_on_waiting(planner, key))
-        return PERMIT_OK;
-    enum permit_status status = find_chance(planner, operation, request->id, &chance, &unknown);
-    if (status == PERMIT_OK && chance == CHANCE_LATER)
-        status = may_lack_only_kept(planner, operation, request->id, &only_kept);
-    if (status != PERMIT_OK || chance == CHANCE_NONE)
-        return status;
-    bool may_fit = chance == CHANCE_NOW || only_kept;
+        return;
+    enum chance chance = find_chance(planner, operation, request->id, &unknown);
+    if (chance == CHANCE_NONE)
+        return;
+    bool may_fit = chance == CHANCE_NOW || may_lack_only_kept(planner, operation, request->id);
     bool may_look = !planner->view->reads_end && planner->view->glimpse_count < GLIMPSES_MAX;
     if (unknown && may_look && stand_matters(planner, request))
         look_at_unknown(planner, request);
     if (may_fit && call)
         call_waiter(planner, request);
-    return stand_here(planner, request, may_fit && (may_look || !unknown), needs, need_count);
+    stand_here(planner, request, may_fit && (may_look || !unknown), needs, need_count);
 }
 
 /* Answers the asks of a waiter that was granted: the first one as new, copies of it as repeated. */
-static enum permit_status answer_grant(struct planner *planner, struct key *key, struct ask *asks)
+static void answer_grant(struct planner *planner, struct key *key, struct ask *asks)
 {
-    enum permit_status status = PERMIT_OK;
-    for (struct ask *ask = asks; ask && status == PERMIT_OK; ask = ask->next) {
+    for (struct ask *ask = asks; ask; ask = ask->next) {
         *ask->outcome = (struct outcome){.created = ask == asks, .replayed = ask != asks};
-        status = ask == asks ? outcome_assert(planner, ask->outcome, key->request)
-                             : outcome_assert_again(planner, ask->outcome, key);
+        if (ask == asks)
+            outcome_assert(planner, ask->outcome, key->request);
+        else
+            outcome_assert_again(planner, ask->outcome, key);
     }
-    return status;
 }
 
 /* Adds the grant to those that this process answers without an operation. */
-static enum permit_status add_granted(struct planner *planner, const struct request *request)
+static void add_granted(struct planner *planner, const struct request *request)
 {
     if (!planner->granted)
-        planner->granted = arena_array(planner->arena, planner->key_count, sizeof *planner->granted);
-    if (!planner->granted)
-        return PERMIT_NO_MEMORY;
+        planner->granted = arena_must_array(planner->arena, planner->key_count, sizeof *planner->granted);
     struct outcome *outcome = &planner->granted[planner->granted_count++];
     *outcome = (struct outcome){.created = true};
-    return outcome_assert(planner, outcome, request);
+    outcome_assert(planner, outcome, request);
 }
 
-static enum permit_status grant_waiter(struct planner *planner, struct key *key, const struct operation *operation,
-                                       const struct fit *fit)
+static void grant_waiter(struct planner *planner, struct key *key, const struct operation *operation,
+                         const struct fit *fit)
 {
     struct request *request = key->request;
     struct ask *asks = key->asks;
@@ -725,26 +677,25 @@ static enum permit_status grant_waiter(struct planner *planner, struct key *key,
         send_mail(planner, server_id, request->id);
     count_places(planner, request, server_id ? -1 : 0);
     if (claimed)
-        request->nonce = arena_copy(planner->arena, asks ? operation->nonce : request->here_nonce);
-    if (claimed && !request->nonce.data)
-        return PERMIT_NO_MEMORY;
+        request->nonce = arena_must_copy(planner->arena, asks ? operation->nonce : request->here_nonce);
     key->asks = NULL;
     request->wanted = (struct bytes){0};
     for (size_t i = 0; i < request->want_count; i++)
         planner_known(planner, request->wants[i].semaphore_id)->granted++;
-    enum permit_status status = grant(planner, key, operation, fit, claimed ? 0 : server_id);
+    grant(planner, key, operation, fit, claimed ? 0 : server_id);
     request->wants = NULL;
     request->want_count = 0;
-    if (status == PERMIT_OK && asks)
-        return answer_grant(planner, key, asks);
-    return status == PERMIT_OK && claimed ? add_granted(planner, request) : status;
+    if (asks)
+        answer_grant(planner, key, asks);
+    else if (claimed)
+        add_granted(planner, request);
 }
 
 /*
  * Leaves this waiter and all behind it to the next batch at each semaphore of which enough waiters were granted. The
  * waiter is called.
  */
-static enum permit_status end_long_walk(struct planner *planner, const struct request *request)
+static void end_long_walk(struct planner *planner, const struct request *request)
 {
     for (size_t i = 0; i < request->want_count; i++) {
         struct queue_state *queue = planner_known(planner, request->wants[i].semaphore_id);
@@ -752,79 +703,69 @@ static enum permit_status end_long_walk(struct planner *planner, const struct re
             continue;
         queue->granted = 0;
         send_mail(planner, request->server_id, request->id);
-        enum permit_status status = add_stander(planner, &(struct stander){.place = request->place,
-                                                                           .id = request->id - 1,
-                                                                           .wants = &request->wants[i],
-                                                                           .want_count = 1,
-                                                                           .how = STANDS_UNREAD});
-        if (status != PERMIT_OK)
-            return status;
+        add_stander(planner, &(struct stander){.place = request->place,
+                                               .id = request->id - 1,
+                                               .wants = &request->wants[i],
+                                               .want_count = 1,
+                                               .how = STANDS_UNREAD});
     }
-    return PERMIT_OK;
 }
 
 /* Decides a waiter that does not fit: its asks are refused, or put back if it lacks only what is kept for others. */
-static enum permit_status refuse_waiter(struct planner *planner, struct key *key, const struct operation *operation,
-                                        const struct fit *fit)
+static void refuse_waiter(struct planner *planner, struct key *key, const struct operation *operation,
+                          const struct fit *fit)
 {
-    const struct request *request = key->request;
-    bool asked = key->asks != NULL, only_kept = false;
-    uint64_t *ids = NULL;
+    bool asked = key->asks != NULL;
+    bool only_kept = fit->status == PERMIT_NO_CAPACITY && lacks_only_kept(planner, operation);
     size_t id_count = 0;
-    enum permit_status status = PERMIT_OK;
-    if (fit->status == PERMIT_NO_CAPACITY)
-        status = lacks_only_kept(planner, operation, &only_kept);
-    if (status == PERMIT_OK && asked && only_kept)
-        status = find_wider_locks(planner, operation, &ids, &id_count);
-    if (status == PERMIT_OK && asked)
-        status = id_count ? put_back_asks(planner, key, ids, id_count) : refuse_asks(planner, key, fit);
-    if (status == PERMIT_OK && asked && !id_count) /* those behind it wait for nothing that it still could get */
+    const uint64_t *ids = asked && only_kept ? find_wider_locks(planner, operation, &id_count) : NULL;
+    if (asked && id_count) {
+        put_back_asks(planner, key, ids, id_count);
+    } else if (asked) {
+        refuse_asks(planner, key, fit);
+        /* Those behind it wait for nothing that it still could get. */
         mark_changed(planner, operation->wants, operation->want_count);
-    if (status != PERMIT_OK || fit->status != PERMIT_NO_CAPACITY || !goes_on_waiting(planner, key))
-        return status;
+    }
+    if (fit->status != PERMIT_NO_CAPACITY || !goes_on_waiting(planner, key))
+        return;
     if (only_kept && !asked)
-        call_waiter(planner, request);
-    return stand_here(planner, request, only_kept, ids, id_count);
+        call_waiter(planner, key->request);
+    stand_here(planner, key->request, only_kept, ids, id_count);
 }
 
-static enum permit_status decide_waiter(struct planner *planner, struct key *key)
+static void decide_waiter(struct planner *planner, struct key *key)
 {
     struct operation made;
     const struct operation *operation = acquire_of_waiter(key, &made);
     bool asked = key->asks != NULL;
     bool grants = planner->now >= planner->view->grants_from;
     if (!asked && (!grants || is_hopeless(planner, key->request)))
-        return PERMIT_OK;
-    enum permit_status status = end_long_walk(planner, key->request);
-    if (status == PERMIT_OK)
-        status = stand_before(planner, key->request->place, key->request->id);
-    if (status != PERMIT_OK)
-        return status;
+        return;
+    end_long_walk(planner, key->request);
+    stand_before(planner, key->request->place, key->request->id);
     uint64_t slots = planner->view->reads_end ? 0 : unread_of(planner, key->request, false);
     if (slots && stand_matters(planner, key->request))
         planner->read_more |= slots;
     if (grants && !can_be_decided(planner, key, operation)) {
         bool call = !key->needs && !key->request->asks_later;
-        return pass_over(planner, key, operation, call, key->needs, key->need_count);
+        pass_over(planner, key, operation, call, key->needs, key->need_count);
+        return;
     }
-    struct fit fit;
-    status = acquire_fit(planner, operation, &fit);
-    if (status != PERMIT_OK)
-        return status;
+    struct fit fit = acquire_fit(planner, operation);
     if (fit.unlocked_count) {
-        status = note_overdue(planner, &fit);
-        if (status == PERMIT_OK && asked)
-            status = put_back_asks(planner, key, NULL, 0);
-        return status == PERMIT_OK ? pass_over(planner, key, operation, !asked, key->needs, key->need_count) : status;
-    }
-    if (fit.status == PERMIT_OK && !asked && !packet_has_room(planner, fit.packet_size)) {
+        note_overdue(planner, &fit);
+        if (asked)
+            put_back_asks(planner, key, NULL, 0);
+        pass_over(planner, key, operation, !asked, key->needs, key->need_count);
+    } else if (fit.status != PERMIT_OK) {
+        refuse_waiter(planner, key, operation, &fit);
+    } else if (!asked && !packet_has_room(planner, fit.packet_size)) {
         for (size_t i = 0; i < operation->want_count; i++)
             planner_known(planner, operation->wants[i].semaphore_id)->granted = QUEUE_GRANTS_MAX;
-        return end_long_walk(planner, key->request);
+        end_long_walk(planner, key->request);
+    } else {
+        grant_waiter(planner, key, operation, &fit);
     }
-    if (fit.status == PERMIT_OK)
-        return grant_waiter(planner, key, operation, &fit);
-    return refuse_waiter(planner, key, operation, &fit);
 }
 
 /* ---- the walk ---- */
@@ -844,26 +785,22 @@ static void count_due_units(struct planner *planner)
 }
 
 /* Adds the ends of the parts that were read, if protected waiters may follow there: nobody passes these. */
-static enum permit_status add_unread(struct planner *planner)
+static void add_unread(struct planner *planner)
 {
     const struct view *view = planner->view;
-    enum permit_status status = PERMIT_OK;
-    for (size_t i = 0; view->queues && i < view->semaphore_count && status == PERMIT_OK; i++) {
+    for (size_t i = 0; view->queues && i < view->semaphore_count; i++) {
         const struct semaphore *semaphore = &view->semaphores[i];
         const struct queue_view *part = &view->queues[i];
         bool may_be_protected = part->beyond_place <= planner->now - planner->settings->backfill_bound_us;
         if (!part->beyond || (semaphore->queue != QUEUE_FIFO && !may_be_protected))
             continue;
-        struct want *want = arena_alloc(planner->arena, sizeof *want);
-        if (!want)
-            return PERMIT_NO_MEMORY;
+        struct want *want = arena_must_alloc(planner->arena, sizeof *want);
         *want = (struct want){.semaphore_id = semaphore->id, .count = 1};
-        status = add_stander(
+        add_stander(
             planner,
             &(struct stander){
                 .place = part->beyond_place, .id = part->beyond, .wants = want, .want_count = 1, .how = STANDS_UNREAD});
     }
-    return status;
 }
 
 /* A new request behind a waiter that keeps units from it needs to know whether the waiter fits. */
@@ -874,7 +811,7 @@ static void mark_new_requests(struct planner *planner)
             mark_changed(planner, planner->operations[i]->wants, planner->operations[i]->want_count);
 }
 
-static enum permit_status begin_walk(struct planner *planner)
+static void begin_walk(struct planner *planner)
 {
     mark_new_requests(planner);
     planner->stander_count = planner->kept_count = planner->read_for = 0;
@@ -884,36 +821,34 @@ static enum permit_status begin_walk(struct planner *planner)
     count_none(planner);
     count_due_units(planner);
     if (!planner->hopeless)
-        planner->hopeless = arena_array(planner->arena, HOPELESS_MAX, sizeof *planner->hopeless);
+        planner->hopeless = arena_must_array(planner->arena, HOPELESS_MAX, sizeof *planner->hopeless);
     if (!planner->unknown)
-        planner->unknown = arena_array(planner->arena, GLIMPSES_MAX, sizeof *planner->unknown);
-    if (!planner->hopeless || !planner->unknown)
-        return PERMIT_NO_MEMORY;
-    return add_unread(planner);
+        planner->unknown = arena_must_array(planner->arena, GLIMPSES_MAX, sizeof *planner->unknown);
+    add_unread(planner);
 }
 
 /*
  * Asks for more of a queue if units stay free although requests wait behind the part that was read. Then adds the
  * acquires that were put back.
  */
-static enum permit_status end_walk(struct planner *planner)
+static void end_walk(struct planner *planner)
 {
-    enum permit_status status = count_standers(planner, planner->stander_count);
-    for (size_t i = 0; planner->view->queues && status == PERMIT_OK && i < planner->view->semaphore_count; i++) {
+    count_standers(planner, planner->stander_count);
+    for (size_t i = 0; planner->view->queues && i < planner->view->semaphore_count; i++) {
         const struct queue_view *part = &planner->view->queues[i];
         const struct want one = {.semaphore_id = planner->view->semaphores[i].id, .count = 1};
         bool may_read = !planner->view->reads_end && part->limit < QUEUE_PROTECTED_MAX;
         if (part->beyond && may_read && !is_closed(planner->queues[i].semaphore)) {
             /* without the stander that the end of the part is */
-            status = stand_before(planner, part->beyond_place, part->beyond);
-            if (status == PERMIT_OK && units_missing(planner, &one) <= planner->queues[i].due_units)
+            stand_before(planner, part->beyond_place, part->beyond);
+            if (units_missing(planner, &one) <= planner->queues[i].due_units)
                 planner->read_more |= UINT64_C(1) << i;
         }
     }
     planner->walking = false;
-    for (size_t i = 0; i < planner->put_back_count && status == PERMIT_OK; i++)
-        status = add_stander(planner, &planner->put_backs[i]);
-    return status == PERMIT_OK ? count_standers(planner, planner->stander_count) : status;
+    for (size_t i = 0; i < planner->put_back_count; i++)
+        add_stander(planner, &planner->put_backs[i]);
+    count_standers(planner, planner->stander_count);
 }
 
 static int compare_places(const void *a, const void *b)
@@ -921,15 +856,13 @@ static int compare_places(const void *a, const void *b)
     return request_compare_places((*(struct key *const *)a)->request, (*(struct key *const *)b)->request);
 }
 
-enum permit_status queue_walk(struct planner *planner)
+void queue_walk(struct planner *planner)
 {
     planner->walk_again = false;
     if (planner->waiter_count == 0 && !planner->view->queues && planner->put_back_count == 0)
-        return PERMIT_OK;
-    struct key **waiters = arena_array(planner->arena, planner->key_count, sizeof *waiters);
-    if (!waiters)
-        return PERMIT_NO_MEMORY;
-    enum permit_status status = begin_walk(planner);
+        return;
+    struct key **waiters = arena_must_array(planner->arena, planner->key_count, sizeof *waiters);
+    begin_walk(planner);
     size_t count = 0;
     for (size_t i = 0; i < planner->key_count; i++) {
         struct key *key = &planner->keys[i];
@@ -938,12 +871,10 @@ enum permit_status queue_walk(struct planner *planner)
     }
     if (count > 1)
         qsort(waiters, count, sizeof *waiters, compare_places);
-    for (size_t i = 0; i < count && status == PERMIT_OK; i++)
-        status = decide_waiter(planner, waiters[i]);
-    if (status == PERMIT_OK)
-        status = end_walk(planner);
+    for (size_t i = 0; i < count; i++)
+        decide_waiter(planner, waiters[i]);
+    end_walk(planner);
     planner->walk_again = false;
-    return status;
 }
 
 /* ---- what to read before the batch is planned again ---- */
@@ -953,17 +884,15 @@ bool planner_reads_more(const struct planner *planner)
     return planner->read_more || planner->read_held || planner->unknown_count;
 }
 
-enum permit_status collect_reads(struct planner *planner, struct plan *plan)
+void collect_reads(struct planner *planner, struct plan *plan)
 {
     plan->read_more = planner->read_more;
     plan->read_held = planner->read_held;
     plan->unknown = planner->unknown;
     plan->unknown_count = planner->unknown_count ? u64_sort_unique(planner->unknown, planner->unknown_count) : 0;
     if (!planner->read_more || !planner->hopeless_count)
-        return PERMIT_OK;
-    uint64_t *needs = arena_array(planner->arena, planner->hopeless_count, sizeof *needs);
-    if (!needs)
-        return PERMIT_NO_MEMORY;
+        return;
+    uint64_t *needs = arena_must_array(planner->arena, planner->hopeless_count, sizeof *needs);
     for (int pass = 0; pass < 2; pass++) { /* those that hold for protected waiters come first */
         for (size_t i = 0; i < planner->hopeless_count; i++)
             if (planner->hopeless[i].was_read && planner->hopeless[i].protected_was_read == (pass == 0))
@@ -971,5 +900,4 @@ enum permit_status collect_reads(struct planner *planner, struct plan *plan)
         plan->hopeless_protected = pass == 0 ? plan->hopeless_count : plan->hopeless_protected;
     }
     plan->hopeless = needs;
-    return PERMIT_OK;
 }

@@ -111,10 +111,10 @@ const char *planner_sentence(struct planner *planner, const char *format, ...)
     va_start(arguments, format);
     int length = vsnprintf(NULL, 0, format, arguments);
     va_end(arguments);
-    char *sentence = length < 0 ? NULL : arena_alloc(planner->arena, (size_t)length + 1);
+    assert(length >= 0);
+    char *sentence = arena_must_alloc(planner->arena, (size_t)length + 1);
     va_start(arguments, format);
-    if (sentence)
-        vsnprintf(sentence, (size_t)length + 1, format, arguments);
+    vsnprintf(sentence, (size_t)length + 1, format, arguments);
     va_end(arguments);
     return sentence;
 }
@@ -126,16 +126,13 @@ void outcome_refuse(struct outcome *outcome, enum permit_status status, const ch
 }
 
 /* Copies the row, because a later operation of the batch may change it again. */
-enum permit_status outcome_assert(struct planner *planner, struct outcome *outcome, const struct request *request)
+void outcome_assert(struct planner *planner, struct outcome *outcome, const struct request *request)
 {
-    struct request *copy = arena_alloc(planner->arena, sizeof *copy);
-    if (!copy)
-        return PERMIT_NO_MEMORY;
+    struct request *copy = arena_must_alloc(planner->arena, sizeof *copy);
     *copy = *request;
     outcome->request = copy;
     if (request->state == REQUEST_ACQUIRED && request->ttl_ms == TTL_NONE && request->confirmed_at == NEVER)
         outcome->max_hold_ms = limits_of_request(planner, request).max_hold_ms;
-    return PERMIT_OK;
 }
 
 /*
@@ -143,14 +140,14 @@ enum permit_status outcome_assert(struct planner *planner, struct outcome *outco
  * before it is durable, so a crash could undo the basis of an answer from a bare read. Exception: a row that has ended
  * and may be deleted. It ended long ago, and retention may be deleting it.
  */
-enum permit_status outcome_assert_again(struct planner *planner, struct outcome *outcome, struct key *key)
+void outcome_assert_again(struct planner *planner, struct outcome *outcome, struct key *key)
 {
     bool forgotten = key->request->state == REQUEST_RELEASED && key->request->due_at <= planner->now;
     if (!forgotten) {
         key->request->replays++;
         key->changed = true;
     }
-    return outcome_assert(planner, outcome, key->request);
+    outcome_assert(planner, outcome, key->request);
 }
 
 static size_t add_semaphores(uint64_t *ids, size_t count, const struct request *request)
@@ -162,13 +159,11 @@ static size_t add_semaphores(uint64_t *ids, size_t count, const struct request *
     return count;
 }
 
-enum permit_status outcome_put_back(struct planner *planner, struct outcome *outcome, struct key *key,
-                                    const struct operation *operation, const uint64_t *more, size_t more_count)
+void outcome_put_back(struct planner *planner, struct outcome *outcome, struct key *key,
+                      const struct operation *operation, const uint64_t *more, size_t more_count)
 {
     size_t room = REQUEST_MAX_SEMAPHORES + operation->want_count + more_count;
-    uint64_t *needs = arena_array(planner->arena, room, sizeof *needs);
-    if (!needs)
-        return PERMIT_NO_MEMORY;
+    uint64_t *needs = arena_must_array(planner->arena, room, sizeof *needs);
     size_t count = add_semaphores(needs, 0, key->request);
     for (size_t i = 0; i < operation->want_count; i++)
         if (operation->wants[i].semaphore_id) /* 0: no such semaphore */
@@ -183,7 +178,8 @@ enum permit_status outcome_put_back(struct planner *planner, struct outcome *out
     outcome->widened = more_count > 0;
     outcome->needs = key->needs = needs;
     outcome->need_count = key->need_count = u64_sort_unique(needs, count);
-    return keeps ? stand_put_back(planner, operation, needs, key->need_count) : PERMIT_OK;
+    if (keeps)
+        stand_put_back(planner, operation, needs, key->need_count);
 }
 
 /* ---- events ---- */

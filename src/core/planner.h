@@ -5,6 +5,9 @@
  * plan_acquire.c decides acquires. plan_queue.c decides the requests that wait. plan_hold.c decides the operations on a
  * request that is held or waits (renew, confirm, release, expire, force-release). plan_semaphore.c decides
  * administrative operations, plan_labels.c their labels.
+ *
+ * All memory is in planner->arena, which plan_batch has given an exit: if there is none, arena_must_alloc and its kin end
+ * plan_batch with PERMIT_NO_MEMORY. So no function below fails. A status is that of an outcome, or why there is none.
  */
 #ifndef CORE_PLANNER_H
 #define CORE_PLANNER_H
@@ -132,7 +135,6 @@ struct planner {
     size_t waiter_count;           /* requests that wait, or did when the batch began */
     uint64_t read_more, read_held; /* as in struct plan */
     bool walk_again;               /* units were freed, or a waiter has left, since the last walk */
-    bool no_memory;                /* mail could not be recorded; collect_mail returns the failure */
     struct mail *mail;             /* in any order, with duplicates; mail to this server is a call */
     size_t mail_count, mail_room;
     struct outcome *granted; /* see struct plan */
@@ -180,15 +182,14 @@ size_t planner_out_of_scope(struct planner *planner, const struct request *reque
 /* ---- plan_slots.c ---- */
 
 /* Fills the slot views from the view, and allocates the list of slot changes. */
-enum permit_status planner_fill_slot_views(struct planner *planner) MUST_CHECK;
+void planner_fill_slot_views(struct planner *planner);
 /* Returns the slot view of a locked semaphore; a new one has none. */
 struct slot_view *planner_slot_view(struct planner *planner, const struct semaphore_image *image);
 /* Frees the slots of a permit that ends. */
 void planner_free_slots(struct planner *planner, struct semaphore_image *image, const struct permit *permit);
 /*
  * Fills planner->named[index] for the want for specific slots with that index. PERMIT_INVALID,
- * PERMIT_NEVER_SATISFIABLE: the want can never be granted as it is; *ret_detail says why. PERMIT_NO_MEMORY is a
- * failure.
+ * PERMIT_NEVER_SATISFIABLE: the want can never be granted as it is; *ret_detail says why.
  */
 enum permit_status planner_resolve_want(struct planner *planner, const struct want *want, size_t index,
                                         const char **ret_detail) MUST_CHECK;
@@ -201,30 +202,27 @@ int64_t planner_slots_missing(struct planner *planner, const struct want *want, 
  * ending a due holder of any of them helps. For adjacent slots: the lowest run that is free or due; empty if ending all
  * due holders would not help. None of them is reserved.
  */
-enum permit_status planner_slots_to_reclaim(struct planner *planner, const struct want *want, size_t index,
-                                            struct slots *ret_to_reclaim) MUST_CHECK;
+struct slots planner_slots_to_reclaim(struct planner *planner, const struct want *want, size_t index);
 /* Returns the units of a held permit that its end frees for later requests: none of its reserved slots. */
 int64_t planner_units_freed(struct planner *planner, const struct permit *permit);
 /*
  * Chooses the slots that a waiter with a resolved want for specific slots reserves: all that it names; of some named
  * ones, and of adjacent ones, those of which the fewest are held, the lowest first. None of them is reserved already, or
- * held by a confirmed request. ret_slots->count 0: there is no such choice.
+ * held by a confirmed request. count 0: there is no such choice.
  */
-enum permit_status planner_slots_to_reserve(struct planner *planner, const struct want *want, size_t index,
-                                            struct slots *ret_slots) MUST_CHECK;
+struct slots planner_slots_to_reserve(struct planner *planner, const struct want *want, size_t index);
 /* Returns the bytes of the labels that the slots of a permit would have, which lacks none. */
 size_t planner_labels_size(struct planner *planner, const struct want *want, size_t index);
 /* Fills shortage->taken with the named slots of the want that are held now, in the arena. */
-enum permit_status planner_taken_slots(struct planner *planner, const struct want *want, size_t index,
-                                       struct shortage *shortage) MUST_CHECK;
+void planner_taken_slots(struct planner *planner, const struct want *want, size_t index, struct shortage *shortage);
 /*
  * Returns a slot of a want for all of its named slots that is held as the plan stands now, by a confirmed request if there
  * is such a one, because that one stays held the longest; 0: none is known.
  */
 uint32_t planner_held_slot(struct planner *planner, const struct want *want);
-/* Takes the slots of a permit, with their labels; the caller has checked that none is lacking. False: out of memory. */
-bool planner_take_slots(struct planner *planner, const struct want *want, size_t index, const struct key *key,
-                        struct permit *permit) MUST_CHECK;
+/* Takes the slots of a permit, with their labels; the caller has checked that none is lacking. */
+void planner_take_slots(struct planner *planner, const struct want *want, size_t index, const struct key *key,
+                        struct permit *permit);
 
 /* ---- plan_acquire.c ---- */
 
@@ -252,25 +250,21 @@ struct fit {
 
 /*
  * Checks if the acquire can be granted now; ends due holders if that makes it fit. All its semaphores are locked, or
- * the refusal says which does not exist. Fills planner->named for the grant. Only PERMIT_NO_MEMORY is a failure.
+ * the refusal says which does not exist. Fills planner->named for the grant.
  */
-enum permit_status acquire_fit(struct planner *planner, const struct operation *operation,
-                               struct fit *ret_fit) MUST_CHECK;
-/* Finds a reason other than capacity to refuse a request, and its limits. Sets all of *fit but what concerns capacity. */
-void check_request(struct planner *planner, const struct operation *operation, struct fit *fit);
+struct fit acquire_fit(struct planner *planner, const struct operation *operation);
 /* Collects the due holders whose end a request waits for (fit->unlocked): those with an unlocked semaphore are overdue. */
-enum permit_status note_overdue(struct planner *planner, const struct fit *fit) MUST_CHECK;
-/* After acquire_fit: finds if the acquire would fit now, also by ending due holders; ends none. */
-enum permit_status acquire_would_fit(struct planner *planner, const struct operation *operation,
-                                     bool *ret_fits) MUST_CHECK;
-/* Makes the row of an acquire that has none. NULL: out of memory. */
-struct request *request_of_acquire(struct planner *planner, struct key *key,
-                                   const struct operation *operation) MUST_CHECK;
+void note_overdue(struct planner *planner, const struct fit *fit);
+/* After acquire_fit: returns true if the acquire would fit now, also by ending due holders; ends none. */
+bool acquire_would_fit(struct planner *planner, const struct operation *operation);
+/* Makes the row of an acquire that has none. */
+struct request *request_of_acquire(struct planner *planner, struct key *key, const struct operation *operation);
 /*
- * Returns the reason for which a want of a locked semaphore can never be granted, whatever slots it names; PERMIT_OK:
- * none.
+ * Returns the reason for which a want of a locked semaphore can never be granted as it is, whatever is free; PERMIT_OK:
+ * none. Fills planner->named[index] for a want for specific slots.
  */
-enum permit_status want_unit_refusal(struct planner *planner, const struct want *want, const char **ret_detail);
+enum permit_status want_refusal(struct planner *planner, const struct want *want, size_t index,
+                                const char **ret_detail) MUST_CHECK;
 /* Returns true if the transaction can write `size` bytes beside what the batch writes already. Else the next one may. */
 bool packet_has_room(const struct planner *planner, size_t size);
 /*
@@ -278,9 +272,6 @@ bool packet_has_room(const struct planner *planner, size_t size);
  * INT64_MAX: ending holders does not help.
  */
 int64_t units_missing(const struct planner *planner, const struct want *want);
-/* Describes what a want lacks, in the arena. */
-enum permit_status describe_shortage(struct planner *planner, const struct operation *operation, size_t index,
-                                     struct shortage *ret_shortage) MUST_CHECK;
 /*
  * Returns true if a refusal is temporary. PERMIT_BUSY of an acquire means that the epoch was just raised.
  */
@@ -292,8 +283,8 @@ static inline bool refusal_may_wait(enum permit_status status)
  * Grants the permits to a new request, or to one that waits. `unclaimed_at`: the server at which its client waits,
  * which has to claim it; 0: it is claimed.
  */
-enum permit_status grant(struct planner *planner, struct key *key, const struct operation *operation,
-                         const struct fit *fit, uint64_t unclaimed_at) MUST_CHECK;
+void grant(struct planner *planner, struct key *key, const struct operation *operation, const struct fit *fit,
+           uint64_t unclaimed_at);
 /* Refuses an acquire whose key stands for this request, which is a different one. */
 void refuse_reused(struct planner *planner, struct outcome *outcome, const struct request *request,
                    const struct operation *operation);
@@ -312,51 +303,48 @@ utc_us place_of_acquire(struct planner *planner, const struct operation *operati
 bool operation_is_reentry(const struct planner *planner, const struct operation *operation);
 /*
  * Decides an acquire whose key waits or has no row, as far as that is possible before the walk, which answers it.
- * *ret_new: it is a new request, to be decided after the walk.
+ * Returns false if it is a new request, to be decided after the walk.
  */
-enum permit_status plan_ask(struct planner *planner, struct outcome *outcome, struct key *key,
-                            const struct operation *operation, bool *ret_new) MUST_CHECK;
+bool plan_ask(struct planner *planner, struct outcome *outcome, struct key *key,
+              const struct operation *operation) MUST_CHECK;
 /* Enters a new request that was refused (outcome->status) into the queue, or refuses that too. */
-enum permit_status queue_enter(struct planner *planner, struct outcome *outcome, struct key *key,
-                               const struct operation *operation) MUST_CHECK;
+void queue_enter(struct planner *planner, struct outcome *outcome, struct key *key, const struct operation *operation);
 /* Counts the places of a request in (1), or out (-1); 0: they change, but no client asks for them. */
 void count_places(struct planner *planner, const struct request *request, int asked);
 /* Returns true if the request waits at this server. */
 bool is_ours(const struct planner *planner, const struct request *request);
 /* Answers the acquires that ask for a waiter: refuses them, or puts them back to run with these semaphores locked, too. */
-enum permit_status refuse_asks(struct planner *planner, struct key *key, const struct fit *fit) MUST_CHECK;
-enum permit_status put_back_asks(struct planner *planner, struct key *key, const uint64_t *semaphore_ids,
-                                 size_t count) MUST_CHECK;
+void refuse_asks(struct planner *planner, struct key *key, const struct fit *fit);
+void put_back_asks(struct planner *planner, struct key *key, const uint64_t *semaphore_ids, size_t count);
 /* The request ends before it was granted: it is RELEASED as never held, and its server is told. */
 void waiter_release(struct planner *planner, struct key *key);
 /* Removes the row and its places; its server is told. */
 void waiter_remove(struct planner *planner, struct key *key);
 /* Collects the places, the mail and the calls. */
-enum permit_status collect_places(struct planner *planner, struct changes *changes) MUST_CHECK;
-enum permit_status collect_mail(struct planner *planner, struct plan *plan) MUST_CHECK;
+void collect_places(struct planner *planner, struct changes *changes);
+void collect_mail(struct planner *planner, struct plan *plan);
 
 /* ---- plan_walk.c ---- */
 
 /* Decides all requests that wait. Does nothing if there are none. */
-enum permit_status queue_walk(struct planner *planner) MUST_CHECK;
+void queue_walk(struct planner *planner);
 /* A request at this place is decided next: counts what is reserved and kept for those that stand before it. */
-enum permit_status stand_before(struct planner *planner, utc_us place, uint64_t id) MUST_CHECK;
+void stand_before(struct planner *planner, utc_us place, uint64_t id);
 /* Adds a new request that is not granted. */
-enum permit_status stand(struct planner *planner, const struct request *request) MUST_CHECK;
+void stand(struct planner *planner, const struct request *request);
 /* Keeps the need of an acquire that is put back, to lock these semaphores, from the new requests behind it. */
-enum permit_status stand_put_back(struct planner *planner, const struct operation *operation, const uint64_t *needs,
-                                  size_t need_count) MUST_CHECK;
+void stand_put_back(struct planner *planner, const struct operation *operation, const uint64_t *needs,
+                    size_t need_count);
 /*
- * Finds the semaphores with which a batch can decide an acquire that lacks only kept units, as acquire_fit has found: its
- * own, and those of the waiters that keep them. *ret_count 0: it lacks something else, or they are more than a batch locks,
- * or it had more locks already.
+ * Returns the semaphores with which a batch can decide an acquire that lacks only kept units, as acquire_fit has found: its
+ * own, and those of the waiters that keep them. NULL: it lacks something else, or they are more than a batch locks, or it
+ * had more locks already; *ret_count is then 0.
  */
-enum permit_status find_wider_locks(struct planner *planner, const struct operation *operation, uint64_t **ret_ids,
-                                    size_t *ret_count) MUST_CHECK;
+uint64_t *find_wider_locks(struct planner *planner, const struct operation *operation, size_t *ret_count);
 /* Returns true if a walk asked for more rows. */
 bool planner_reads_more(const struct planner *planner);
 /* Collects what to read before the batch is planned again. */
-enum permit_status collect_reads(struct planner *planner, struct plan *plan) MUST_CHECK;
+void collect_reads(struct planner *planner, struct plan *plan);
 
 /* ---- plan_labels.c ---- */
 
@@ -369,28 +357,26 @@ void planner_record_labels(struct planner *planner, const struct semaphore_image
 
 /* ---- planner.c ---- */
 
-/* Formats the detail of a refusal in the arena. NULL if out of memory, which stands for the status's title. */
+/* Formats the detail of a refusal in the arena. */
 const char *planner_sentence(struct planner *planner, const char *format, ...) PRINTF_LIKE(2, 3);
 /* Sets a refusal. `detail` must live as long as the plan; NULL: the status's title. */
 void outcome_refuse(struct outcome *outcome, enum permit_status status, const char *detail);
 /* Puts a copy of the row, as it is now, into the answer. */
-enum permit_status outcome_assert(struct planner *planner, struct outcome *outcome,
-                                  const struct request *request) MUST_CHECK;
+void outcome_assert(struct planner *planner, struct outcome *outcome, const struct request *request);
 /* Same as outcome_assert, for a row that the operation does not otherwise change: it is still written. */
-enum permit_status outcome_assert_again(struct planner *planner, struct outcome *outcome, struct key *key) MUST_CHECK;
+void outcome_assert_again(struct planner *planner, struct outcome *outcome, struct key *key);
 /*
  * Puts the operation back into the queue. `needs` lists the semaphores of the operation, of the row of its key, and
  * `more` (NULL with 0). Later operations on the key are put back too. An acquire keeps its need in this batch.
  */
-enum permit_status outcome_put_back(struct planner *planner, struct outcome *outcome, struct key *key,
-                                    const struct operation *operation, const uint64_t *more,
-                                    size_t more_count) MUST_CHECK;
+void outcome_put_back(struct planner *planner, struct outcome *outcome, struct key *key,
+                      const struct operation *operation, const uint64_t *more, size_t more_count);
 
 /* Records an operator's change of a locked semaphore. */
 void record_event(struct planner *planner, const struct semaphore_image *image, struct event event);
 
-/* Creates the row of a key that has none; copies the strings. NULL: out of memory. */
-struct request *request_new(struct planner *planner, const struct operation *operation) MUST_CHECK;
+/* Creates the row of a key that has none; copies the strings. */
+struct request *request_new(struct planner *planner, const struct operation *operation);
 /* Returns true if the request is held and past its due_at, so permitd may end it. */
 bool request_is_due(const struct planner *planner, const struct request *request);
 /* Returns END_EXPIRED, or END_STALE for a request without a ttl. */
@@ -406,11 +392,10 @@ const char *ttl_refusal(struct ttl ttl, const struct hold_limits *limits, int64_
 /* Returns the due_at of a request granted or renewed now; NEVER: no deadline of its own. */
 utc_us due_from(utc_us now, int64_t ttl_ms, int64_t grace_ms, int64_t max_hold_ms);
 
-/* Functions that decide one operation. Only PERMIT_NO_MEMORY is a failure; any other result is in the outcome. */
-typedef enum permit_status plan_keyed(struct planner *planner, struct outcome *outcome, struct key *key,
-                                      const struct operation *operation);
-typedef enum permit_status plan_administrative(struct planner *planner, struct outcome *outcome,
-                                               const struct operation *operation);
+/* Functions that decide one operation. The result is in the outcome. */
+typedef void plan_keyed(struct planner *planner, struct outcome *outcome, struct key *key,
+                        const struct operation *operation);
+typedef void plan_administrative(struct planner *planner, struct outcome *outcome, const struct operation *operation);
 plan_keyed plan_acquire, plan_release, plan_renew, plan_confirm, plan_expire, plan_force_release;
 plan_administrative plan_put, plan_labels, plan_pause, plan_resume, plan_retire;
 #endif

@@ -5,15 +5,13 @@
 
 enum { WORD = 64 }; /* bits of a word, and labels of a page */
 
-bool slot_pool_init(struct slot_pool *pool, int64_t capacity, struct arena *arena)
+void slot_pool_init(struct slot_pool *pool, int64_t capacity, struct arena *arena)
 {
     size_t word_count = (size_t)capacity / WORD + 1;
-    uint64_t *words = arena_array(arena, word_count, sizeof *words);
-    if (!words)
-        return false;
-    *pool = (struct slot_pool){
-        .words = words, .word_count = word_count, .first = word_count, .capacity = (uint32_t)capacity};
-    return true;
+    *pool = (struct slot_pool){.words = arena_must_array(arena, word_count, sizeof *pool->words),
+                               .word_count = word_count,
+                               .first = word_count,
+                               .capacity = (uint32_t)capacity};
 }
 
 void slot_pool_put(struct slot_pool *pool, uint32_t number)
@@ -55,25 +53,22 @@ uint32_t slot_pool_lowest(struct slot_pool *pool)
 /* ---- reserved slots ---- */
 
 /* Sets the bit of a slot; allocates the bits first. */
-static bool set_bit(const struct slot_pool *pool, uint64_t **bits, uint32_t number, struct arena *arena)
+static void set_bit(const struct slot_pool *pool, uint64_t **bits, uint32_t number, struct arena *arena)
 {
     if (!*bits)
-        *bits = arena_array(arena, pool->word_count, sizeof **bits);
-    if (!*bits)
-        return false;
+        *bits = arena_must_array(arena, pool->word_count, sizeof **bits);
     if (number <= pool->capacity)
         (*bits)[number / WORD] |= UINT64_C(1) << number % WORD;
-    return true;
 }
 
-bool slot_pool_reserve(struct slot_pool *pool, uint32_t number, struct arena *arena)
+void slot_pool_reserve(struct slot_pool *pool, uint32_t number, struct arena *arena)
 {
-    return set_bit(pool, &pool->reserved, number, arena);
+    set_bit(pool, &pool->reserved, number, arena);
 }
 
-bool slot_pool_keep(struct slot_pool *pool, uint32_t number, struct arena *arena)
+void slot_pool_keep(struct slot_pool *pool, uint32_t number, struct arena *arena)
 {
-    return set_bit(pool, &pool->kept, number, arena);
+    set_bit(pool, &pool->kept, number, arena);
 }
 
 /* The bits of one word of the slots that no later request may take. */
@@ -171,21 +166,16 @@ uint32_t slot_pool_count_of(const struct slot_pool *pool, const struct slots *li
 
 /* ---- labels ---- */
 
-bool slot_pool_set_label(struct slot_pool *pool, uint32_t number, struct bytes label, struct arena *arena)
+void slot_pool_set_label(struct slot_pool *pool, uint32_t number, struct bytes label, struct arena *arena)
 {
     if (!label.length || number > pool->capacity)
-        return true;
+        return;
     if (!pool->labels)
-        pool->labels = arena_array(arena, pool->word_count, sizeof *pool->labels);
-    if (!pool->labels)
-        return false;
+        pool->labels = arena_must_array(arena, pool->word_count, sizeof *pool->labels);
     struct bytes **page = &pool->labels[number / WORD];
     if (!*page)
-        *page = arena_array(arena, WORD, sizeof **page);
-    if (!*page)
-        return false;
+        *page = arena_must_array(arena, WORD, sizeof **page);
     (*page)[number % WORD] = label;
-    return true;
 }
 
 struct bytes slot_pool_label(const struct slot_pool *pool, uint32_t number)

@@ -2,7 +2,8 @@
 /*
  * The slots of one semaphore while a plan runs: one bit per number for the free ones, for a fast search of the lowest
  * free slot, of one number, or of a run of adjacent slots; one bit for those that are reserved for earlier waiters, free
- * or held, and one for those that are kept for them; and the known labels. Memory comes from the plan's arena.
+ * or held, and one for those that are kept for them; and the known labels. Memory comes from the plan's arena;
+ * if there is none, the functions leave the plan (arena_must_array).
  */
 #ifndef CORE_SLOT_POOL_H
 #define CORE_SLOT_POOL_H
@@ -21,7 +22,7 @@ struct slot_pool {
     struct bytes **labels; /* pages, one per word; NULL: no known slot has a label */
 };
 
-bool slot_pool_init(struct slot_pool *pool, int64_t capacity, struct arena *arena) MUST_CHECK;
+void slot_pool_init(struct slot_pool *pool, int64_t capacity, struct arena *arena);
 /* Adds a free slot; ignores a slot above the capacity or already in the pool. */
 void slot_pool_put(struct slot_pool *pool, uint32_t number);
 /* Returns true if the slot is free, reserved or not. */
@@ -33,9 +34,9 @@ uint32_t slot_pool_lowest(struct slot_pool *pool);
 
 /* ---- reserved slots, also those that are kept ---- */
 
-/* Reserves or keeps a slot in service, free or held. False: out of memory. */
-bool slot_pool_reserve(struct slot_pool *pool, uint32_t number, struct arena *arena) MUST_CHECK;
-bool slot_pool_keep(struct slot_pool *pool, uint32_t number, struct arena *arena) MUST_CHECK;
+/* Reserves or keeps a slot in service, free or held. */
+void slot_pool_reserve(struct slot_pool *pool, uint32_t number, struct arena *arena);
+void slot_pool_keep(struct slot_pool *pool, uint32_t number, struct arena *arena);
 bool slot_pool_is_reserved(const struct slot_pool *pool, uint32_t number);
 /* Returns false if no slot has ever been reserved or kept. */
 static inline bool slot_pool_has_reserved(const struct slot_pool *pool)
@@ -61,11 +62,8 @@ uint32_t slot_pool_count_of(const struct slot_pool *pool, const struct slots *li
 
 /* ---- labels ---- */
 
-/*
- * Sets the label of a slot in service; the caller keeps the bytes alive. An empty label changes nothing. False: out of
- * memory.
- */
-bool slot_pool_set_label(struct slot_pool *pool, uint32_t number, struct bytes label, struct arena *arena) MUST_CHECK;
+/* Sets the label of a slot in service; the caller keeps the bytes alive. An empty label changes nothing. */
+void slot_pool_set_label(struct slot_pool *pool, uint32_t number, struct bytes label, struct arena *arena);
 /* Returns the label of a slot; length 0: none. */
 struct bytes slot_pool_label(const struct slot_pool *pool, uint32_t number);
 #endif

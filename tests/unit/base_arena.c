@@ -160,6 +160,35 @@ Test(arena, copy_over_the_limit_has_no_data)
     arena_release(&arena);
 }
 
+/* Returns true if the allocation by `must` leaves; the arena has no memory for it. */
+static bool leaves(struct arena *arena, int must)
+{
+    jmp_buf left;
+    arena->exit = &left;
+    if (setjmp(left))
+        return true;
+    switch (must) {
+    case 0: (void)arena_must_alloc(arena, 17); break;
+    case 1: (void)arena_must_array(arena, SIZE_MAX / 2, 3); break;
+    case 2: (void)arena_must_copy(arena, BYTES("more than sixteen bytes")); break;
+    }
+    return false;
+}
+
+Test(arena, allocation_that_must_not_fail_leaves)
+{
+    struct arena arena;
+    jmp_buf unused;
+    arena_init(&arena, 64, 16);
+    for (int must = 0; must < 3; must++)
+        cr_expect(leaves(&arena, must), "%d", must);
+    arena.exit = &unused;
+    cr_expect_not_null(arena_must_array(&arena, 2, 4));
+    arena_clear(&arena);
+    cr_expect_str_eq(arena_must_copy(&arena, BYTES("abc")).data, "abc");
+    arena_release(&arena);
+}
+
 Test(arena, is_usable_again_after_release)
 {
     struct arena arena;

@@ -1155,16 +1155,37 @@ static bool compare_reads(struct run *run, const struct view *view, const struct
     return !plan->read_more || walk->entered || compare_hopeless(run, plan);
 }
 
-/* Plans the batch, and decides it by the model, on the rows that were read up to now. */
+/* Returns true if the plan fails with so little memory, and leaves only the arena in another state. */
+static bool fails_without_memory(const struct batch *batch, const struct operation *const *operations,
+                                 const struct view *view, struct id_range ids, size_t limit)
+{
+    struct arena arena;
+    struct plan plan = {.ids_used = UINT64_MAX};
+    arena_init(&arena, 4096, limit);
+    enum permit_status status = plan_batch(view, operations, batch->count, ids, &batch->settings, &arena, &plan);
+    bool untouched = plan.ids_used == UINT64_MAX && !plan.outcomes && !arena.exit;
+    arena_release(&arena);
+    return status == PERMIT_NO_MEMORY && untouched;
+}
+
+/*
+ * Plans the batch, and decides it by the model, on the rows that were read up to now. Some batches are planned again with
+ * less memory than they need: it ends at any of the allocations.
+ */
 static bool plan_round(struct run *run, struct batch *batch, const struct operation *const *operations,
                        const struct view *view, struct plan *ret_plan)
 {
+    enum { ONE_OF = 4, SPARE = 128 }; /* more than the last allocations count beside what they need: they are empty */
     uint64_t before = view_checksum(view);
     struct id_range ids = {run->rows.next_id, run->rows.next_id + batch->count};
+    size_t used = run->arena.used;
     enum permit_status status =
         plan_batch(view, operations, batch->count, ids, &batch->settings, &run->arena, ret_plan);
     if (status != PERMIT_OK)
         FAIL(run, "plan_batch: %s", permit_status_word(status));
+    size_t limit = before / ONE_OF % (run->arena.used - used - SPARE);
+    if (before % ONE_OF == 0 && !fails_without_memory(batch, operations, view, ids, limit))
+        FAIL(run, "plan_batch with %zu bytes does not fail as it should", limit);
     if (view_checksum(view) != before)
         FAIL(run, "the view was modified");
     if (ret_plan->ids_used > batch->count)
