@@ -10,7 +10,7 @@
 
 /*
  * Phases of a batch, in order of decision. Operations that free units come first, so that the same batch grants the
- * units. Requests that wait come before new ones: the walk decides them all between PHASE_ASK and PHASE_NEW.
+ * units. Requests that wait come before new ones: the walk decides them all between PHASE_ASK and PHASE_ANSWER.
  */
 enum phase {
     PHASE_END,
@@ -18,6 +18,7 @@ enum phase {
     PHASE_CONFIRM,
     PHASE_EXPIRE,
     PHASE_ASK,
+    PHASE_ANSWER,
     PHASE_NEW,
     PHASE_ADMINISTRATIVE,
     PHASE_COUNT
@@ -26,7 +27,7 @@ enum phase {
 static const struct kind {
     const char *word;
     enum phase phase;
-    plan_keyed *decide; /* one of the two is set; an administrative operation is alone in its batch */
+    plan_keyed *decide; /* NULL: plan_asking decides it, or it is administrative, and alone in its batch */
     plan_administrative *administer;
 } kinds[OP_KIND_COUNT] = {
     [OP_RELEASE] = {"release", PHASE_END, plan_release, NULL},
@@ -34,7 +35,9 @@ static const struct kind {
     [OP_RENEW] = {"renew", PHASE_RENEW, plan_renew, NULL},
     [OP_CONFIRM] = {"confirm", PHASE_CONFIRM, plan_confirm, NULL},
     [OP_EXPIRE] = {"expire", PHASE_EXPIRE, plan_expire, NULL},
-    [OP_ACQUIRE] = {"acquire", PHASE_NEW, plan_acquire, NULL},
+    [OP_ACQUIRE] = {"acquire", PHASE_NEW, NULL, NULL},
+    [OP_LOOK] = {"look", PHASE_NEW, NULL, NULL},
+    [OP_LEAVE] = {"leave", PHASE_NEW, NULL, NULL},
     [OP_SEMAPHORE_PUT] = {"semaphore_put", PHASE_ADMINISTRATIVE, NULL, plan_put},
     [OP_SEMAPHORE_LABELS] = {"semaphore_labels", PHASE_ADMINISTRATIVE, NULL, plan_labels},
     [OP_SEMAPHORE_PAUSE] = {"semaphore_pause", PHASE_ADMINISTRATIVE, NULL, plan_pause},
@@ -61,7 +64,7 @@ bool operation_ends_request(enum operation_kind kind)
 
 static bool asks_for_units(const struct operation *operation)
 {
-    return operation->kind == OP_ACQUIRE && operation->wait != WAIT_GONE;
+    return operation->kind == OP_ACQUIRE || operation->kind == OP_LOOK;
 }
 
 /*
@@ -369,17 +372,32 @@ bool changes_clear_watch(const struct changes *changes, const struct slot_change
 
 /* ---- the batch ---- */
 
-static void plan_operation(struct planner *planner, size_t index)
+/* Decides an operation in its phase. An acquire, look or leave may go on to a later one: *phase. */
+static void plan_operation(struct planner *planner, size_t index, enum phase *phase)
 {
     const struct operation *operation = planner->operations[index];
     struct outcome *outcome = &planner->outcomes[index];
     struct key *key = planner->key_of[index];
     if (!key)
         kinds[operation->kind].administer(planner, outcome, operation);
+    else if (*phase == PHASE_ANSWER)
+        answer_ask(planner, outcome, key, operation);
     else if (key->needs)
         outcome_put_back(planner, outcome, key, operation, NULL, 0);
-    else
+    else if (!operation_asks(operation->kind))
         kinds[operation->kind].decide(planner, outcome, key, operation);
+    else if (key->request && key->request->state != REQUEST_WAITING)
+        plan_replay(planner, outcome, key, operation);
+    else
+        switch (plan_ask(planner, outcome, key, operation)) {
+        case ASKED_ROW: *phase = PHASE_ANSWER; break;
+        case ASKED_ANEW:
+            if (*phase == PHASE_NEW)
+                plan_new(planner, outcome, key, operation);
+            *phase = PHASE_NEW;
+            break;
+        case ASKED_AND_ANSWERED: break;
+        }
 }
 
 /* Copies the locked rows. The write compares with the version that was read. */
@@ -442,6 +460,11 @@ static void add_key_of_row(struct planner *planner, const struct request *before
     }
 }
 
+static int compare_key_and_subscriber(const void *key, const void *subscriber)
+{
+    return bytes_compare(*(const struct bytes *)key, ((const struct subscriber *)subscriber)->external_id);
+}
+
 /* Collects the keys of operations and rows in byte order, by merging the two ascending lists. */
 static void collect_keys(struct planner *planner)
 {
@@ -463,6 +486,10 @@ static void collect_keys(struct planner *planner)
     }
     for (; row < view->request_count; row++)
         add_key_of_row(planner, &view->requests[row], &rows[row]);
+    for (size_t i = 0; view->subscriber_count && i < planner->key_count; i++)
+        planner->keys[i].subscriber =
+            bsearch(&planner->keys[i].external_id, view->subscribers, view->subscriber_count, sizeof *view->subscribers,
+                    compare_key_and_subscriber);
 }
 
 static int compare_due(const void *a, const void *b)
@@ -500,21 +527,21 @@ static void allocate_events(struct planner *planner)
 }
 
 /*
- * Returns the phase of an operation by its kind. An acquire of a request that waits is PHASE_ASK, and so is that of a
- * waiter whose row is gone.
+ * Returns the phase of an operation by its kind. An acquire of a request that waits is PHASE_ASK, and so is a look whose
+ * row is gone.
  */
 static enum phase phase_of(const struct planner *planner, const struct operation *operation, const struct key *key)
 {
-    if (operation->kind != OP_ACQUIRE)
+    if (!operation_asks(operation->kind))
         return kinds[operation->kind].phase;
     if (key->request)
         return key->request->state == REQUEST_WAITING ? PHASE_ASK : PHASE_NEW;
-    return operation_is_reentry(planner, operation) ? PHASE_ASK : PHASE_NEW;
+    return operation_may_enter_again(planner, operation) ? PHASE_ASK : PHASE_NEW;
 }
 
 /*
- * Assigns each operation its phase, but never before an earlier operation on the same key. An ask is answered by the
- * walk, so that other operations follow it only after the walk.
+ * Assigns each operation its phase, but never before an earlier operation on the same key. An ask is answered after the
+ * walk, and other operations follow it only then.
  */
 static enum phase *assign_phases(struct planner *planner)
 {
@@ -531,46 +558,49 @@ static enum phase *assign_phases(struct planner *planner)
         phases[i] = phase_of(planner, operation, key);
         if (phases[i] < *key_phase)
             phases[i] = *key_phase;
-        if (phases[i] == PHASE_ASK && operation->kind != OP_ACQUIRE)
+        if (phases[i] == PHASE_ASK && !operation_asks(operation->kind))
             phases[i] = PHASE_NEW;
         *key_phase = phases[i];
     }
     return phases;
 }
 
-/* Decides an acquire before the walk, or moves it to PHASE_NEW. */
-static void plan_before_walk(struct planner *planner, size_t index, enum phase *phase)
+/* Walks the waiters once more, and answers the operations again that go on waiting by the answers so far. */
+static void walk_again(struct planner *planner)
 {
-    struct key *key = planner->key_of[index];
-    if (key->needs || (key->request && key->request->state != REQUEST_WAITING))
-        plan_operation(planner, index);
-    else if (!plan_ask(planner, &planner->outcomes[index], key, planner->operations[index]))
-        *phase = PHASE_NEW;
+    queue_walk(planner);
+    for (size_t i = 0; i < planner->operation_count; i++) {
+        struct key *key = planner->key_of[i];
+        bool goes_on = planner->outcomes[i].waits && !planner->outcomes[i].put_back;
+        bool holds_or_waits = key->request && key->request->state != REQUEST_RELEASED;
+        if (goes_on && holds_or_waits && (key->request->state == REQUEST_ACQUIRED || key->refusal || key->is_put_back))
+            answer_ask(planner, &planner->outcomes[i], key, planner->operations[i]);
+    }
 }
 
 /*
- * Decides all operations. In PHASE_NEW, an operation that comes after another one on its key may free units or take a
- * waiter out of its queue: then the waiters are walked again, before the next new request. An administrative operation
- * changes its semaphore only. Ends after a walk that asks for more rows: the batch is planned again with them.
+ * Decides all operations. In PHASE_NEW, an operation that comes after another one on its key may ask for a request that
+ * waits, free units or take a waiter out of its queue: then the waiters are walked again, before the next new request. An
+ * administrative operation changes its semaphore only. Ends after a walk that asks for more rows: the batch is planned
+ * again with them.
  */
 static void decide_all(struct planner *planner)
 {
     enum phase *phases = assign_phases(planner);
     for (enum phase phase = 0; phase < PHASE_COUNT; phase++) {
-        if (phase == PHASE_NEW && !operation_is_administrative(planner->operations[0]->kind))
+        if (phase == PHASE_ANSWER && !operation_is_administrative(planner->operations[0]->kind))
             queue_walk(planner);
         for (size_t i = 0; i < planner->operation_count && !planner_reads_more(planner); i++) {
             if (phases[i] != phase)
                 continue;
-            if (phase == PHASE_ASK)
-                plan_before_walk(planner, i, &phases[i]);
-            else
-                plan_operation(planner, i);
-            for (size_t j = i + 1; phases[i] > phase && j < planner->operation_count; j++)
-                if (planner->key_of[j] == planner->key_of[i] && phases[j] < phases[i])
-                    phases[j] = phases[i]; /* it follows the one that is a new request after all */
+            plan_operation(planner, i, &phases[i]);
+            for (size_t j = i + 1; phases[i] == PHASE_NEW && phase == PHASE_ASK && j < planner->operation_count; j++)
+                if (planner->key_of[j] == planner->key_of[i])
+                    phases[j] = PHASE_NEW; /* it follows the one that is a new request after all */
             if (phase == PHASE_NEW && planner->walk_again)
-                queue_walk(planner);
+                walk_again(planner);
+            if (phase == PHASE_NEW && phases[i] == PHASE_ANSWER)
+                plan_operation(planner, i, &phases[i]);
         }
     }
 }
@@ -736,8 +766,8 @@ static void make_plan(struct planner *planner, struct plan *ret_plan)
         collect_reads(planner, &plan);
     else
         collect_changes(planner, &plan);
-    plan.granted = planner->granted;
-    plan.granted_count = planner->granted_count;
+    plan.notices = planner->notices;
+    plan.notice_count = planner->notice_count;
     plan.overdue = planner->overdue;
     plan.overdue_count = planner->overdue_count;
     plan.ids_used = planner->ids.next - first_id;

@@ -17,6 +17,9 @@ enum operation_kind {
     OP_RENEW,
     OP_CONFIRM,
     OP_EXPIRE,           /* internal: end a request that is due, or whose owner is dead */
+    OP_LOOK,             /* internal, of a key with subscribers at this permitd (waitlist.h): decide its row, or claim its
+                            grant; if the row is gone, enter it again in its place */
+    OP_LEAVE,            /* internal: the key has no subscriber any more, so its place is given up */
     OP_FORCE_RELEASE,    /* by an operator, with a reason; recorded */
     OP_SEMAPHORE_PUT,    /* administrative: alone in its batch */
     OP_SEMAPHORE_LABELS, /* administrative: a page of labels of an existing semaphore */
@@ -31,14 +34,11 @@ const char *operation_kind_word(enum operation_kind kind);
 bool operation_is_administrative(enum operation_kind kind);
 /* Returns true for release, force-release and expire: they end the request of the key. */
 bool operation_ends_request(enum operation_kind kind);
-
-/* How an acquire waits if it does not fit. */
-enum wait_mode {
-    WAIT_NO,   /* it is refused */
-    WAIT_ASK,  /* it enters the queue, or stays in it */
-    WAIT_LAST, /* the wait ends with this decision: its place is kept without a client (server_id 0) */
-    WAIT_GONE, /* its client has gone: as WAIT_LAST, and it is granted nothing, because it leaves first (P17) */
-};
+/* Returns true for acquire, and for the operations on behalf of subscribers, which are acquires that wait. */
+static inline bool operation_asks(enum operation_kind kind)
+{
+    return kind == OP_ACQUIRE || kind == OP_LOOK || kind == OP_LEAVE;
+}
 
 /* An operation to decide. Immutable while a batch runs; strings belong to its creator. */
 struct operation {
@@ -66,20 +66,24 @@ struct operation {
     struct ttl ttl;                    /* acquire, renew */
     unsigned char digest[DIGEST_SIZE]; /* acquire */
     struct bytes nonce;                /* acquire: stored with the grant, not part of the digest; length 0: none */
-    struct want *wants;                /* acquire: sorted by name */
+    struct want *wants;                /* acquire, look, leave: sorted by name */
     size_t want_count;
-    int priority;           /* acquire */
-    enum wait_mode wait;    /* acquire; set by the engine, and so is all down to `entered` */
-    int64_t wait_us;        /* WAIT_ASK: time until its wait ends */
-    utc_us place, since;    /* a waiter that this process knows: its place, and since when it waits; if its row is
-                                   gone, it is entered again with these. 0: it never waited here */
-    uint64_t mailed;        /* id of the request in the mail that led to this operation, deleted with it; 0: none */
-    bool widened;           /* it was put back, because it lacked only kept units: the next time that is final */
-    bool entered;           /* it waits here already. If a client asks for it at another living server now, it has
-                                   moved there: PERMIT_OUTCOME_UNKNOWN */
+    int priority;        /* acquire, look */
+    int64_t wait_us;     /* acquire, look: time until its wait ends; 0: it does not wait, or no longer. Set by the
+                            engine, and so is all down to `widened` */
+    bool may_have_place; /* acquire: an earlier try may have entered it; if it does not wait any more, its place is given up */
+    utc_us place, since; /* look: the place of its row, and since when it waits; for the case that the row is gone */
+    uint64_t mailed;     /* id of the request in the mail that led to this operation, deleted with it; 0: none */
+    bool widened;        /* it was put back, because it lacked only kept units: the next time that is final */
     struct bytes semaphore; /* administrative */
     const struct semaphore_change *change; /* OP_SEMAPHORE_PUT */
 };
+
+/* Returns true if the wait of the key ends with this decision: its place is kept without a subscriber (server_id 0). */
+static inline bool operation_ends_wait(const struct operation *operation)
+{
+    return operation->wait_us == 0 && (operation->kind == OP_LOOK || operation->may_have_place);
+}
 
 enum {
     /* Limits of one batch. */
@@ -154,6 +158,14 @@ struct watcher {
 };
 enum { GLIMPSES_MAX = 128 };
 
+/* What this permitd knows of a key of the view that waits. */
+struct subscriber {
+    struct bytes external_id;
+    struct bytes nonce; /* subscribed: of its first client */
+    bool subscribed;    /* a client waits for it here */
+    bool busy;          /* an operation asks for it in another batch, or will: this batch does not decide it */
+};
+
 /* The rows read under the locks. */
 struct view {
     struct semaphore *semaphores;    /* locked, ascending by id */
@@ -167,6 +179,8 @@ struct view {
     struct request *requests; /* requests with a key of the batch, due holders, and waiters; ascending by external_id,
                                  with all their permits or wants */
     size_t request_count;
+    const struct subscriber *subscribers; /* ascending by external_id */
+    size_t subscriber_count;
     struct owner_state *owners; /* owners named by the batch that exist */
     size_t owner_count;
     /*
@@ -223,7 +237,7 @@ struct outcome {
     bool already_released;             /* release, force-release */
     bool may_wait;                     /* acquire, refused: the refusal is temporary (no capacity, paused, a
                                           failover) */
-    bool waits;                        /* acquire, refused, WAIT_ASK: after COMMIT `request` waits, with a place and
+    bool waits;                        /* acquire, look: refused, and after COMMIT `request` waits, with a place and
                                           this server's id, unless a later operation of the batch
                                           ends it; its client is not answered. It may be put back, too */
     const struct request *request;     /* the row after this operation; NULL: the answer is about no row */
@@ -363,12 +377,18 @@ struct plan_settings {
     uint64_t server_id; /* of this permitd; 0: it has none, and no acquire can wait */
 };
 
+/* A grant to a key that waited at this server. Its subscribers are told after COMMIT, whichever operation has led to it. */
+struct notice {
+    struct bytes external_id;
+    struct outcome outcome; /* created, with the request */
+    bool unasked;           /* no operation of the batch asks for it: the grant is for the subscribers alone */
+};
+
 struct plan {
     struct outcome *outcomes; /* one per operation, in the order given */
     struct changes changes;
-    struct outcome *granted; /* grants to waiters of this process (`here`) that no operation of the batch names:
-                                created, with the request; to be answered after COMMIT */
-    size_t granted_count;
+    struct notice *notices; /* in the order of the grants. The outcome of a look is a notice, too */
+    size_t notice_count;
     const uint64_t *calls; /* ids of requests that wait at this permitd, and that it has to look at: mail to itself */
     size_t call_count;
     /*

@@ -99,11 +99,10 @@ void claim(struct planner *planner, struct key *key)
  * Decides an acquire whose key has a row: a repeated request, a different request, one that has ended, or one that is
  * due.
  */
-static void plan_replay(struct planner *planner, struct outcome *outcome, struct key *key,
-                        const struct operation *operation)
+void plan_replay(struct planner *planner, struct outcome *outcome, struct key *key, const struct operation *operation)
 {
     struct request *request = key->request;
-    if (operation->wait == WAIT_GONE) { /* an unclaimed grant ends by itself */
+    if (operation->kind == OP_LEAVE) { /* an unclaimed grant ends by itself */
         outcome_refuse(outcome, PERMIT_NO_CAPACITY, NULL);
     } else if (request->has_digest && memcmp(request->digest, operation->digest, DIGEST_SIZE) != 0) {
         refuse_reused(planner, outcome, request, operation);
@@ -541,7 +540,7 @@ struct fit acquire_fit(struct planner *planner, const struct operation *operatio
 /* The highest priority is a setting of each semaphore. A request that is entered again keeps the place that it had. */
 static const char *priority_refusal(struct planner *planner, const struct operation *operation)
 {
-    for (size_t i = 0; operation->wait == WAIT_ASK && i < operation->want_count; i++) {
+    for (size_t i = 0; operation->wait_us > 0 && i < operation->want_count; i++) {
         const struct semaphore_image *image = planner_image(planner, operation->wants[i].semaphore_id);
         if (image && image->semaphore->retired_at == NEVER && operation->priority > image->semaphore->max_priority)
             return planner_sentence(planner, "%.*s: priority is at most %lld", (int)image->semaphore->name.length,
@@ -550,10 +549,9 @@ static const char *priority_refusal(struct planner *planner, const struct operat
     return NULL;
 }
 
-static void plan_new(struct planner *planner, struct outcome *outcome, struct key *key,
-                     const struct operation *operation)
+void plan_new(struct planner *planner, struct outcome *outcome, struct key *key, const struct operation *operation)
 {
-    if (operation->wait == WAIT_GONE) {
+    if (operation->kind == OP_LEAVE) {
         outcome_refuse(outcome, PERMIT_NO_CAPACITY, NULL);
         return;
     }
@@ -586,14 +584,6 @@ static void plan_new(struct planner *planner, struct outcome *outcome, struct ke
     outcome->shortages = fit.shortages;
     outcome->shortage_count = fit.shortage_count;
     outcome->may_wait = refusal_may_wait(fit.status);
-    if (outcome->may_wait && operation->wait == WAIT_ASK)
+    if (outcome->may_wait && operation->wait_us > 0)
         queue_enter(planner, outcome, key, operation);
-}
-
-void plan_acquire(struct planner *planner, struct outcome *outcome, struct key *key, const struct operation *operation)
-{
-    if (key->request && key->request->state != REQUEST_WAITING)
-        plan_replay(planner, outcome, key, operation);
-    else if (!plan_ask(planner, outcome, key, operation))
-        plan_new(planner, outcome, key, operation);
 }

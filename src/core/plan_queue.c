@@ -4,7 +4,8 @@
  * each of its semaphores; plan_walk.c decides it.
  *
  *   - An acquire that finds no room and may wait enters the queues; one whose key waits already asks for its row, and
- *     moves the wait to this server. The walk answers both.
+ *     moves the wait to this server. So does a look on behalf of the subscribers of a key. The walk decides the row, and
+ *     then each of these operations is answered by what has become of it.
  *   - A wait ends by a write: then the place is kept for the same key at any server, but no server asks for it.
  *   - What happens to a request that waits at another server is told to that server by mail.
  */
@@ -70,12 +71,18 @@ static void leave(struct planner *planner, struct key *key)
     planner->walk_again = true;
 }
 
+static void forget_askers(struct key *key)
+{
+    key->asker = key->goes_on = NULL;
+    key->is_looked_at = key->ends_wait = false;
+}
+
 static void forget(struct key *key)
 {
     key->removed = key->before != NULL;
     key->request = NULL;
     key->insert = key->changed = key->asked_again = false;
-    key->asks = NULL;
+    forget_askers(key);
 }
 
 void waiter_remove(struct planner *planner, struct key *key)
@@ -99,7 +106,7 @@ void waiter_release(struct planner *planner, struct key *key)
     request->server_id = 0;
     request->wanted = (struct bytes){0};
     key->changed = true;
-    key->asks = NULL;
+    forget_askers(key);
     planner->ended[END_NEVER_HELD]++;
     planner->walk_again = true;
 }
@@ -151,21 +158,12 @@ static bool enter(struct planner *planner, struct key *key, const struct operati
     return true;
 }
 
-/* ---- asks ---- */
+/* ---- operations that ask for a request that waits ---- */
 
-static void add_ask(struct planner *planner, struct key *key, const struct operation *operation,
-                    struct outcome *outcome)
-{
-    struct ask *ask = arena_must_alloc(planner->arena, sizeof *ask);
-    *ask = (struct ask){.operation = operation, .outcome = outcome};
-    key->waiter_asked |= operation->entered;
-    struct ask **at = &key->asks;
-    while (*at)
-        at = &(*at)->next;
-    *at = ask;
-}
-
-/* Moves the wait to this server. The server at which the key waited until now gets mail, and answers its client. */
+/*
+ * Moves the wait to this server, and makes it last as long as the operation waits. The server at which the key waited until
+ * now gets mail, and tells its subscribers.
+ */
 static void take_over(struct planner *planner, struct key *key, const struct operation *operation)
 {
     struct request *request = key->request;
@@ -193,52 +191,57 @@ static void take_over(struct planner *planner, struct key *key, const struct ope
         count_places(planner, request, 0);
 }
 
-bool operation_is_reentry(const struct planner *planner, const struct operation *operation)
+bool operation_may_enter_again(const struct planner *planner, const struct operation *operation)
 {
-    bool waits = operation->wait == WAIT_ASK || operation->wait == WAIT_LAST;
-    return waits && (operation->entered || operation->place) && planner->settings->server_id;
+    return operation->kind == OP_LOOK && planner->settings->server_id;
+}
+
+/* The walk decides the request for the operation. */
+static void ask(struct key *key, const struct operation *operation)
+{
+    key->asker = key->asker ? key->asker : operation;
+    key->is_looked_at |= operation->kind == OP_LOOK;
+    if (operation->wait_us > 0 && !key->goes_on)
+        key->goes_on = operation;
+    key->ends_wait |= operation_ends_wait(operation);
 }
 
 /*
- * An acquire whose key has no row. If it is of a waiter that this process knows, whose row is gone after a failover or
- * a removal, then it is entered again in its place, and the walk decides it like the others. False: it is a new request.
+ * An operation whose key has no row. A look enters the request again in its place, because its row is gone after a failover
+ * or a removal, and the walk decides it like the others.
  */
-static bool plan_without_row(struct planner *planner, struct outcome *outcome, struct key *key,
-                             const struct operation *operation)
+static enum asked plan_without_row(struct planner *planner, struct key *key, const struct operation *operation)
 {
-    if (!operation_is_reentry(planner, operation))
-        return false;
+    if (!operation_may_enter_again(planner, operation))
+        return ASKED_ANEW;
     for (size_t i = 0; i < operation->want_count; i++)
         if (!planner_image(planner, operation->wants[i].semaphore_id))
-            return false; /* refused later, like a new request */
+            return ASKED_ANEW; /* refused later, like a new request */
     if (!enter(planner, key, operation))
-        return false;
+        return ASKED_ANEW;
+    ask(key, operation);
     planner->walk_again = true;
-    add_ask(planner, key, operation, outcome);
-    return true;
+    return ASKED_ROW;
 }
 
 /*
- * Decides an acquire whose key waits with other content. The waiting request is removed if no client asks for it and it
- * is in the scope of the acquire; otherwise the acquire is refused. False: it is a new request.
+ * An operation whose key waits with other content. The waiting request is removed if nobody asks for it and it is in the
+ * scope of the operation; otherwise the operation is refused.
  */
-static bool plan_other_content(struct planner *planner, struct outcome *outcome, struct key *key,
-                               const struct operation *operation)
+static enum asked plan_other_content(struct planner *planner, struct outcome *outcome, struct key *key,
+                                     const struct operation *operation)
 {
-    if (key->asks || server_is_alive(planner, key->request->server_id)) {
-        refuse_reused(planner, outcome, key->request, operation);
-        return true;
-    }
-    if (!planner_has_locked_all(planner, key->request)) {
+    bool asked = key->asker || server_is_alive(planner, key->request->server_id);
+    if (!asked && !planner_has_locked_all(planner, key->request)) {
         outcome_put_back(planner, outcome, key, operation, NULL, 0);
-        return true;
+        return ASKED_AND_ANSWERED;
     }
-    if (planner_out_of_scope(planner, key->request, operation->scope)) {
+    if (asked || planner_out_of_scope(planner, key->request, operation->scope)) {
         refuse_reused(planner, outcome, key->request, operation);
-        return true;
+        return ASKED_AND_ANSWERED;
     }
     waiter_remove(planner, key);
-    return plan_without_row(planner, outcome, key, operation);
+    return plan_without_row(planner, key, operation);
 }
 
 /*
@@ -257,49 +260,42 @@ static bool has_ids_of_row(const struct operation *operation, const struct reque
     return true;
 }
 
-static bool any_ask_waits(const struct key *key)
-{
-    for (const struct ask *ask = key->asks; ask; ask = ask->next)
-        if (ask->operation->wait == WAIT_ASK)
-            return true;
-    return false;
-}
-
-bool plan_ask(struct planner *planner, struct outcome *outcome, struct key *key, const struct operation *operation)
+enum asked plan_ask(struct planner *planner, struct outcome *outcome, struct key *key, const struct operation *operation)
 {
     struct request *request = key->request;
     if (!request)
-        return plan_without_row(planner, outcome, key, operation);
+        return plan_without_row(planner, key, operation);
+    bool leaves = operation->kind == OP_LEAVE, looks = operation->kind == OP_LOOK;
     bool same = !request->has_digest || memcmp(request->digest, operation->digest, DIGEST_SIZE) == 0;
-    if (!same && operation->wait != WAIT_GONE)
+    if (!same && !leaves)
         return plan_other_content(planner, outcome, key, operation);
     if (same && !planner_has_locked_all(planner, request)) {
         outcome_put_back(planner, outcome, key, operation, NULL, 0);
-        return true;
+        return ASKED_AND_ANSWERED;
     }
-    if (operation->wait == WAIT_GONE) {
-        if (same && is_ours(planner, request) && !any_ask_waits(key))
+    if (leaves) { /* before the walk, which so grants it nothing (P17) */
+        if (same && is_ours(planner, request) && !key->goes_on)
             leave(planner, key);
         outcome_refuse(outcome, PERMIT_NO_CAPACITY, NULL);
-        return true;
+        return ASKED_AND_ANSWERED;
     }
-    if (!operation->entered && same && !has_ids_of_row(operation, request)) {
+    if (!looks && !has_ids_of_row(operation, request)) {
         outcome_refuse(outcome, PERMIT_UNKNOWN_SEMAPHORE, NULL); /* it is resolved again before it is answered */
-        return true;
+        return ASKED_AND_ANSWERED;
     }
-    /* The waiter of this server asks. Only another server gives up a place whose waiter has clients. */
+    /* Only another server gives up a place that has subscribers. */
     bool elsewhere = server_is_alive(planner, request->server_id) && !is_ours(planner, request);
-    if (operation->entered && (elsewhere || !request->server_id)) {
+    if (looks && (elsewhere || !request->server_id)) {
         outcome_refuse(outcome, PERMIT_OUTCOME_UNKNOWN,
                        elsewhere ? "the key is asked for again at another server; it waits there"
                                  : "the key was asked for again at another server, and its wait has ended there");
-        return true;
+        return ASKED_AND_ANSWERED;
     }
+    ask(key, operation);
     planner->walk_again = true;
-    if (operation->wait == WAIT_ASK && planner->settings->server_id)
+    if (operation->wait_us > 0 && planner->settings->server_id)
         take_over(planner, key, operation);
-    add_ask(planner, key, operation, outcome);
-    return true;
+    return ASKED_ROW;
 }
 
 /* ---- entering ---- */
@@ -343,76 +339,75 @@ void queue_enter(struct planner *planner, struct outcome *outcome, struct key *k
         stand(planner, key->request);
     outcome->waits = true;
     outcome_assert(planner, outcome, key->request);
-    add_ask(planner, key, operation, outcome);
+    ask(key, operation);
 }
 
-/* ---- the answers to asks ---- */
+/* ---- the answers ---- */
 
 /*
- * Refuses the asks of a waiter. A wait goes on only if the refusal is temporary; the others end by a write. Asks whose
- * wait goes on stay: a later walk of the batch may grant them. If these asks are copies of a call that waits here, whose
- * waiter is not in this batch, then the place is that waiter's to keep or to give up.
+ * The walk has refused the request for the operations that ask for it. The wait goes on for those that wait, if the refusal
+ * is temporary; else it ends by a write (P22). If a client waits here and no look of the batch is for it, then the place is
+ * the client's to keep or to give up: the operations are copies of its call.
  */
-void refuse_asks(struct planner *planner, struct key *key, const struct fit *fit)
+void waiter_refuse(struct planner *planner, struct key *key, const struct fit *fit)
 {
     struct request *request = key->request;
     bool may_wait = refusal_may_wait(fit->status);
-    bool asks = false;
-    bool last = false;
-    struct ask *waiting = NULL;
-    struct ask **end = &waiting;
-    for (struct ask *ask = key->asks; ask; ask = ask->next) {
-        struct outcome *outcome = ask->outcome;
+    bool ours = is_ours(planner, request), alive = server_is_alive(planner, request->server_id);
+    bool is_last = key->ends_wait && !key->goes_on; /* the key was asked for here last, so its wait ends here */
+    bool waits_elsewhere = alive && !ours && planner->settings->server_id; /* else it may be an earlier id of this server */
+    bool is_of_others = key->subscriber && key->subscriber->subscribed && !key->is_looked_at;
+    bool may_end = waits_elsewhere ? is_last : request->server_id && !is_of_others && (ours || is_last || !alive);
+    key->refusal = fit;
+    if ((is_last || (key->goes_on && !may_wait)) && may_end) {
+        if (!ours) /* a client that still waits there is told that its key has moved */
+            send_mail(planner, request->server_id, request->id);
+        leave(planner, key);
+        if (key->insert && !may_wait)
+            forget(key);
+    }
+    if (!may_wait || !ours)
+        forget_askers(key);
+    key->asker = key->goes_on; /* a later walk may grant it */
+    key->ends_wait = false;
+}
+
+void answer_ask(struct planner *planner, struct outcome *outcome, struct key *key, const struct operation *operation)
+{
+    struct request *request = key->request;
+    bool goes_on = operation->wait_us > 0 && request && is_ours(planner, request);
+    *outcome = (struct outcome){0};
+    if (key->is_put_back) {
+        forget_askers(key);
+        outcome_put_back(planner, outcome, key, operation, key->wider, key->wider_count);
+        outcome->waits = goes_on;
+    } else if (key->refusal) {
+        const struct fit *fit = key->refusal;
         *outcome = (struct outcome){.status = fit->status,
                                     .detail = fit->detail,
                                     .max_ttl_ms = fit->max_ttl_ms,
                                     .shortages = fit->shortages,
                                     .shortage_count = fit->shortage_count,
-                                    .may_wait = may_wait};
-        asks |= ask->operation->wait == WAIT_ASK;
-        last |= ask->operation->wait == WAIT_LAST;
-        if (ask->operation->wait != WAIT_ASK || !may_wait)
-            continue;
-        if (!is_ours(planner, request)) /* this server has no id: as in queue_enter */
-            continue;
-        outcome->waits = true;
+                                    .may_wait = refusal_may_wait(fit->status)};
+        outcome->waits = goes_on && outcome->may_wait;
+    } else if (key->is_new_grant) {
+        key->is_new_grant = false;
+        outcome->created = true;
         outcome_assert(planner, outcome, request);
-        *end = ask;
-        end = &ask->next;
+    } else {
+        outcome->replayed = true;
+        outcome_assert_again(planner, outcome, key);
     }
-    *end = NULL;
-    key->asks = waiting;
-    bool ends = (asks && !may_wait) || (last && !asks);
-    bool moves = last && !asks; /* the key was asked for here last, so a refusal here ends its wait (P22) */
-    bool ours = is_ours(planner, request);
-    bool alive = server_is_alive(planner, request->server_id);
-    bool moved =
-        alive && !ours && planner->settings->server_id; /* without an id, it may be an earlier one of this server */
-    bool of_waiter = request->waits_here && !key->waiter_asked;
-    bool may_end = moved ? moves : request->server_id && !of_waiter && (ours || moves || !alive);
-    if (!ends || !may_end)
-        return;
-    if (!ours) /* a client that still waits there is answered that its key has moved */
-        send_mail(planner, request->server_id, request->id);
-    leave(planner, key);
-    if (key->insert && !may_wait)
-        forget(key);
+    if (outcome->waits)
+        outcome_assert(planner, outcome, request);
 }
 
-/*
- * Puts back the asks of a waiter that needs more locks, or the ends of due holders. Its row already has the wait that they
- * ask for (take_over).
- */
-void put_back_asks(struct planner *planner, struct key *key, const uint64_t *semaphore_ids, size_t count)
+void add_notice(struct planner *planner, const struct key *key, const struct outcome *outcome, bool unasked)
 {
-    for (struct ask *ask = key->asks; ask; ask = ask->next) {
-        *ask->outcome = (struct outcome){0};
-        outcome_put_back(planner, ask->outcome, key, ask->operation, semaphore_ids, count);
-        ask->outcome->waits = ask->operation->wait == WAIT_ASK && is_ours(planner, key->request);
-        if (ask->outcome->waits)
-            outcome_assert(planner, ask->outcome, key->request);
-    }
-    key->asks = NULL;
+    if (!planner->notices)
+        planner->notices = arena_must_array(planner->arena, planner->key_count, sizeof *planner->notices);
+    assert(planner->notice_count < planner->key_count);
+    planner->notices[planner->notice_count++] = (struct notice){key->external_id, *outcome, unasked};
 }
 
 /* ---- the result ---- */

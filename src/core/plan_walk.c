@@ -545,20 +545,26 @@ void stand_put_back(struct planner *planner, const struct operation *operation, 
 static bool is_asked(const struct planner *planner, const struct key *key)
 {
     const struct request *request = key->request;
-    if (key->asks)
+    if (key->asker)
         return true;
     if (!server_is_alive(planner, request->server_id))
         return false;
-    /* If none of these holds, its client has left; the batch that gives up its place is still to come. */
-    return !is_ours(planner, request) || request->here || request->asks_later;
+    /* If none of these holds, its last subscriber has left; the batch that gives up its place is still to come. */
+    return !is_ours(planner, request) || key->subscriber;
+}
+
+/* Returns true if an operation of another batch of this server asks for it. */
+static bool is_busy(const struct planner *planner, const struct key *key)
+{
+    return is_ours(planner, key->request) && key->subscriber && key->subscriber->busy;
 }
 
 /* Returns the acquire of a waiter: that of the batch, or one made from the row. */
 static const struct operation *acquire_of_waiter(const struct key *key, struct operation *made)
 {
     const struct request *request = key->request;
-    if (key->asks)
-        return key->asks->operation;
+    if (key->asker)
+        return key->asker;
     *made = (struct operation){.kind = OP_ACQUIRE,
                                .external_id = request->external_id,
                                .owner = request->owner,
@@ -581,9 +587,9 @@ static bool owner_was_read(const struct planner *planner, struct bytes owner)
 /* An ask was put back unless all its semaphores are locked (plan_ask), and the owners of all acquires were read. */
 static bool can_be_decided(struct planner *planner, const struct key *key, const struct operation *operation)
 {
-    if (key->asks)
+    if (key->asker)
         return true;
-    if (key->needs || key->request->asks_later || !planner_has_locked_all(planner, key->request))
+    if (key->needs || is_busy(planner, key) || !planner_has_locked_all(planner, key->request))
         return false;
     return operation->ttl.kind != TTL_OWNER || owner_was_read(planner, operation->owner);
 }
@@ -594,7 +600,7 @@ static bool goes_on_waiting(const struct planner *planner, const struct key *key
     const struct request *request = key->request;
     if (!request || request->state != REQUEST_WAITING || !server_is_alive(planner, request->server_id))
         return false;
-    return !is_ours(planner, request) || request->here || request->asks_later || key->asks || key->needs;
+    return !is_ours(planner, request) || key->subscriber || key->asker || key->needs;
 }
 
 /*
@@ -644,51 +650,32 @@ static void pass_over(struct planner *planner, const struct key *key, const stru
     stand_here(planner, request, may_fit && (may_look || !unknown), needs, need_count);
 }
 
-/* Answers the asks of a waiter that was granted: the first one as new, copies of it as repeated. */
-static void answer_grant(struct planner *planner, struct key *key, struct ask *asks)
-{
-    for (struct ask *ask = asks; ask; ask = ask->next) {
-        *ask->outcome = (struct outcome){.created = ask == asks, .replayed = ask != asks};
-        if (ask == asks)
-            outcome_assert(planner, ask->outcome, key->request);
-        else
-            outcome_assert_again(planner, ask->outcome, key);
-    }
-}
-
-/* Adds the grant to those that this process answers without an operation. */
-static void add_granted(struct planner *planner, const struct request *request)
-{
-    if (!planner->granted)
-        planner->granted = arena_must_array(planner->arena, planner->key_count, sizeof *planner->granted);
-    struct outcome *outcome = &planner->granted[planner->granted_count++];
-    *outcome = (struct outcome){.created = true};
-    outcome_assert(planner, outcome, request);
-}
-
 static void grant_waiter(struct planner *planner, struct key *key, const struct operation *operation,
                          const struct fit *fit)
 {
     struct request *request = key->request;
-    struct ask *asks = key->asks;
+    const struct operation *asker = key->asker;
     uint64_t server_id = request->server_id;
-    bool claimed = asks || (is_ours(planner, request) && request->here);
+    bool subscribed = is_ours(planner, request) && key->subscriber && key->subscriber->subscribed;
+    bool claimed = asker || subscribed;
     if (server_id && !is_ours(planner, request))
         send_mail(planner, server_id, request->id);
     count_places(planner, request, server_id ? -1 : 0);
     if (claimed)
-        request->nonce = arena_must_copy(planner->arena, asks ? operation->nonce : request->here_nonce);
-    key->asks = NULL;
+        request->nonce = arena_must_copy(planner->arena, asker ? asker->nonce : key->subscriber->nonce);
+    key->asker = NULL;
+    key->is_new_grant = claimed;
     request->wanted = (struct bytes){0};
     for (size_t i = 0; i < request->want_count; i++)
         planner_known(planner, request->wants[i].semaphore_id)->granted++;
     grant(planner, key, operation, fit, claimed ? 0 : server_id);
     request->wants = NULL;
     request->want_count = 0;
-    if (asks)
-        answer_grant(planner, key, asks);
-    else if (claimed)
-        add_granted(planner, request);
+    struct outcome granted = {.created = true};
+    if (!claimed)
+        return;
+    outcome_assert(planner, &granted, request);
+    add_notice(planner, key, &granted, !asker);
 }
 
 /*
@@ -711,18 +698,28 @@ static void end_long_walk(struct planner *planner, const struct request *request
     }
 }
 
-/* Decides a waiter that does not fit: its asks are refused, or put back if it lacks only what is kept for others. */
+/* The operations that ask for the waiter are put back, to run with these semaphores locked, too. */
+static void put_back_askers(struct key *key, const uint64_t *semaphore_ids, size_t count)
+{
+    key->is_put_back = true;
+    key->wider = semaphore_ids;
+    key->wider_count = count;
+}
+
+/* A waiter that does not fit is refused, or put back if it lacks only what is kept for others. It stands, if it waits on. */
 static void refuse_waiter(struct planner *planner, struct key *key, const struct operation *operation,
                           const struct fit *fit)
 {
-    bool asked = key->asks != NULL;
+    bool asked = key->asker != NULL;
     bool only_kept = fit->status == PERMIT_NO_CAPACITY && lacks_only_kept(planner, operation);
     size_t id_count = 0;
     const uint64_t *ids = asked && only_kept ? find_wider_locks(planner, operation, &id_count) : NULL;
-    if (asked && id_count) {
-        put_back_asks(planner, key, ids, id_count);
+    if (id_count) {
+        put_back_askers(key, ids, id_count);
     } else if (asked) {
-        refuse_asks(planner, key, fit);
+        struct fit *refusal = arena_must_alloc(planner->arena, sizeof *refusal);
+        *refusal = *fit;
+        waiter_refuse(planner, key, refusal);
         /* Those behind it wait for nothing that it still could get. */
         mark_changed(planner, operation->wants, operation->want_count);
     }
@@ -733,12 +730,18 @@ static void refuse_waiter(struct planner *planner, struct key *key, const struct
     stand_here(planner, key->request, only_kept, ids, id_count);
 }
 
-static void decide_waiter(struct planner *planner, struct key *key)
+/*
+ * The turn of a waiter in the walk. It is granted, or it stands; if an operation asks for it, that is refused or put back.
+ * One that this batch cannot decide, or for which due holders must end first, is passed over.
+ */
+static void take_turn(struct planner *planner, struct key *key)
 {
     struct operation made;
     const struct operation *operation = acquire_of_waiter(key, &made);
-    bool asked = key->asks != NULL;
+    bool asked = key->asker != NULL;
     bool grants = planner->now >= planner->view->grants_from;
+    key->refusal = NULL;
+    key->is_put_back = false;
     if (!asked && (!grants || is_hopeless(planner, key->request)))
         return;
     end_long_walk(planner, key->request);
@@ -747,7 +750,7 @@ static void decide_waiter(struct planner *planner, struct key *key)
     if (slots && stand_matters(planner, key->request))
         planner->read_more |= slots;
     if (grants && !can_be_decided(planner, key, operation)) {
-        bool call = !key->needs && !key->request->asks_later;
+        bool call = !key->needs && !is_busy(planner, key);
         pass_over(planner, key, operation, call, key->needs, key->need_count);
         return;
     }
@@ -755,7 +758,7 @@ static void decide_waiter(struct planner *planner, struct key *key)
     if (fit.unlocked_count) {
         note_overdue(planner, &fit);
         if (asked)
-            put_back_asks(planner, key, NULL, 0);
+            put_back_askers(key, NULL, 0);
         pass_over(planner, key, operation, !asked, key->needs, key->need_count);
     } else if (fit.status != PERMIT_OK) {
         refuse_waiter(planner, key, operation, &fit);
@@ -807,7 +810,7 @@ static void add_unread(struct planner *planner)
 static void mark_new_requests(struct planner *planner)
 {
     for (size_t i = 0; i < planner->operation_count; i++)
-        if (planner->operations[i]->kind == OP_ACQUIRE && !planner->operations[i]->entered)
+        if (planner->operations[i]->kind == OP_ACQUIRE)
             mark_changed(planner, planner->operations[i]->wants, planner->operations[i]->want_count);
 }
 
@@ -872,7 +875,7 @@ void queue_walk(struct planner *planner)
     if (count > 1)
         qsort(waiters, count, sizeof *waiters, compare_places);
     for (size_t i = 0; i < count; i++)
-        decide_waiter(planner, waiters[i]);
+        take_turn(planner, waiters[i]);
     end_walk(planner);
     planner->walk_again = false;
 }

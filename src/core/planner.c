@@ -173,7 +173,7 @@ void outcome_put_back(struct planner *planner, struct outcome *outcome, struct k
     /* A key keeps its need once. A waiter keeps it in the walk; a request that has been granted needs no more. */
     const struct request *request = key->request;
     bool waits_no_more = request && request->state == REQUEST_WAITING && !server_is_alive(planner, request->server_id);
-    bool keeps = operation->kind == OP_ACQUIRE && !key->needs && (!request || waits_no_more);
+    bool keeps = operation_asks(operation->kind) && !key->needs && (!request || waits_no_more);
     outcome->put_back = true;
     outcome->widened = more_count > 0;
     outcome->needs = key->needs = needs;

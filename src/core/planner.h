@@ -26,13 +26,6 @@ struct slot_view {
     size_t labelled_count;
 };
 
-/* An acquire of the batch that asks for a waiting request, until it is answered for good. */
-struct ask {
-    const struct operation *operation;
-    struct outcome *outcome;
-    struct ask *next;
-};
-
 /*
  * One external_id of an operation, a due holder or a waiter: its row, if it exists, and whether an operation on it was
  * put back.
@@ -48,8 +41,17 @@ struct key {
     bool asked_again; /* a client asks again for a kept place: its places are written anew */
     bool for_others;  /* it ends, or is removed, for others: by permitd itself, or because an acquire needs its units */
     bool overdue;     /* it is in planner->overdue */
-    bool waiter_asked;     /* one of its asks is that of its waiter at this server (operation.entered) */
-    struct ask *asks;      /* the request waits: the acquires of the batch that ask for it, in order of arrival */
+    const struct subscriber *subscriber; /* NULL: none */
+    /* The request waits: the operations of the batch that ask for it, until the walk has decided it for good. */
+    const struct operation *asker;   /* the first one; NULL: none */
+    const struct operation *goes_on; /* the first one that goes on waiting; NULL: none */
+    bool is_looked_at;               /* one is for its subscribers */
+    bool ends_wait;                  /* the wait of one ends with this decision */
+    bool is_new_grant;             /* granted to them in this batch, and not yet told as new */
+    const struct fit *refusal;     /* why the walk has refused it; NULL: it has not */
+    bool is_put_back;              /* they are put back, to run with `wider` locked, too */
+    const uint64_t *wider;
+    size_t wider_count;
     const uint64_t *needs; /* set if an operation was put back; all later operations on this key are put back too */
     size_t need_count;
 };
@@ -137,8 +139,8 @@ struct planner {
     bool walk_again;               /* units were freed, or a waiter has left, since the last walk */
     struct mail *mail;             /* in any order, with duplicates; mail to this server is a call */
     size_t mail_count, mail_room;
-    struct outcome *granted; /* see struct plan */
-    size_t granted_count;
+    struct notice *notices; /* see struct plan */
+    size_t notice_count;
     struct slots named[REQUEST_MAX_SEMAPHORES]; /* for each want for specific slots of the current acquire: the
                                                    numbers of its named slots; empty if it names none */
     struct key *keys;                           /* ascending by external_id */
@@ -299,23 +301,28 @@ bool server_is_alive(const struct planner *planner, uint64_t server_id);
 void send_mail(struct planner *planner, uint64_t server_id, uint64_t request_id);
 /* Returns the place of an acquire: that of its waiter, or the one that it gets if it begins to wait now. */
 utc_us place_of_acquire(struct planner *planner, const struct operation *operation);
-/* Returns true for the acquire of a waiter that this process knows; it is entered again if its row is gone. */
-bool operation_is_reentry(const struct planner *planner, const struct operation *operation);
-/*
- * Decides an acquire whose key waits or has no row, as far as that is possible before the walk, which answers it.
- * Returns false if it is a new request, to be decided after the walk.
- */
-bool plan_ask(struct planner *planner, struct outcome *outcome, struct key *key,
-              const struct operation *operation) MUST_CHECK;
+/* Returns true for a look: the request of its subscribers is entered again if its row is gone. */
+bool operation_may_enter_again(const struct planner *planner, const struct operation *operation);
+enum asked {
+    ASKED_ROW,          /* the walk decides the row for it, and answer_ask answers it then */
+    ASKED_ANEW,         /* it is a new request, to be decided after the walk */
+    ASKED_AND_ANSWERED, /* its outcome is set */
+};
+/* An acquire, look or leave whose key waits or has no row: does all for it that comes before the walk. */
+enum asked plan_ask(struct planner *planner, struct outcome *outcome, struct key *key,
+                    const struct operation *operation) MUST_CHECK;
+/* After the walk: answers an operation with ASKED_ROW by what has become of the row. */
+void answer_ask(struct planner *planner, struct outcome *outcome, struct key *key, const struct operation *operation);
 /* Enters a new request that was refused (outcome->status) into the queue, or refuses that too. */
 void queue_enter(struct planner *planner, struct outcome *outcome, struct key *key, const struct operation *operation);
 /* Counts the places of a request in (1), or out (-1); 0: they change, but no client asks for them. */
 void count_places(struct planner *planner, const struct request *request, int asked);
 /* Returns true if the request waits at this server. */
 bool is_ours(const struct planner *planner, const struct request *request);
-/* Answers the acquires that ask for a waiter: refuses them, or puts them back to run with these semaphores locked, too. */
-void refuse_asks(struct planner *planner, struct key *key, const struct fit *fit);
-void put_back_asks(struct planner *planner, struct key *key, const uint64_t *semaphore_ids, size_t count);
+/* The walk refuses a request that operations ask for. `fit` lives as long as the plan. */
+void waiter_refuse(struct planner *planner, struct key *key, const struct fit *fit);
+/* Tells the subscribers of a key that is granted; a key is granted once in a batch. */
+void add_notice(struct planner *planner, const struct key *key, const struct outcome *outcome, bool unasked);
 /* The request ends before it was granted: it is RELEASED as never held, and its server is told. */
 void waiter_release(struct planner *planner, struct key *key);
 /* Removes the row and its places; its server is told. */
@@ -396,6 +403,6 @@ utc_us due_from(utc_us now, int64_t ttl_ms, int64_t grace_ms, int64_t max_hold_m
 typedef void plan_keyed(struct planner *planner, struct outcome *outcome, struct key *key,
                         const struct operation *operation);
 typedef void plan_administrative(struct planner *planner, struct outcome *outcome, const struct operation *operation);
-plan_keyed plan_acquire, plan_release, plan_renew, plan_confirm, plan_expire, plan_force_release;
+plan_keyed plan_new, plan_replay, plan_release, plan_renew, plan_confirm, plan_expire, plan_force_release;
 plan_administrative plan_put, plan_labels, plan_pause, plan_resume, plan_retire;
 #endif

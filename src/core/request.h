@@ -116,14 +116,6 @@ struct request {
     size_t want_count;
     bool locked_elsewhere; /* not in the row: another session has locked it, so this batch does not end the request for
                               others, only for its client (store_lock_requests) */
-    /* Not in the row; set by the engine for the plan, of a request that waits at this server (waitlist_mark_here). */
-    bool here;               /* a client waits for it, so a grant can be answered at once */
-    struct bytes here_nonce; /* of the acquire of that client; valid if `here` */
-    bool waits_here; /* a client waits for it, if only by a waiter that a batch decides now: a copy of its call that is
-                        refused does not give up its place */
-    bool asks_later; /* an operation of this server asks for it after this transaction: its batch runs in parts, it is
-                        tried again after an unknown outcome, or it comes for the place of a client that has left.
-                        So it is in the way of others, and is not granted here */
 };
 
 /* The free slots that a permit takes. Counted semaphores use CHOOSE_LOWEST. */

@@ -61,7 +61,7 @@ static void update_caches(struct engine *engine, const struct op *op, const stru
 {
     struct queue *queue = &engine->queue;
     bool held = outcome->status == PERMIT_OK && outcome->request && outcome->request->state == REQUEST_ACQUIRED;
-    if (op->operation->kind == OP_ACQUIRE && held)
+    if (operation_asks(op->operation->kind) && held)
         deliver_cache_grant(engine, outcome->request);
     else if (outcome->request && !held)
         key_cache_remove(&queue->key_cache, op->operation->external_id);
@@ -83,7 +83,7 @@ static bool put_back(struct engine *engine, struct op *op, const struct outcome 
     op->put_backs++;
     op->widened |= outcome->widened;
     metrics_count(&engine->metrics.put_backs);
-    bool too_often = op->operation->kind == OP_ACQUIRE && op->put_backs > MAX_PUT_BACKS;
+    bool too_often = operation_asks(op->operation->kind) && op->put_backs > MAX_PUT_BACKS;
     if (too_often || outcome->need_count > BATCH_MAX_SEMAPHORES ||
         !queue_set_entries(&engine->queue, op, outcome->needs, outcome->need_count))
         return false;
@@ -279,7 +279,7 @@ enum disposition {
 };
 
 struct op_result {
-    bool of_waiter; /* its op is that of a waiter */
+    bool of_waiter; /* its op is that of a waiter, and gone when that is */
     enum disposition disposition;
     enum permit_status status; /* PERMIT_OK: the outcome has the status */
     const char *detail;
@@ -291,13 +291,14 @@ static const char busy_sentence[] = "the semaphores it needs are busy";
 /*
  * Moves clients that a creation from template may help from `answered` back to resolve. When a semaphore is retired,
  * its waiters are answered so, and the next acquire creates it again; that acquire may be a client that joined a waiter
- * since its last batch. Caller holds the engine's mutex.
+ * since a batch has decided last that it waits. Caller holds the engine's mutex.
  */
-static void retry_joined_clients(struct engine *engine, const struct outcome *outcome, struct list *answered)
+static void retry_joined_clients(struct engine *engine, const struct outcome *outcome, mono_us decided_at,
+                                 struct list *answered)
 {
     list_for_each (node, next, answered) {
         struct op *op = LIST_ENTRY(node, struct op, node);
-        if (op->joined_since_batch && template_may_help(op, outcome)) {
+        if (op->arrived_at >= decided_at && template_may_help(op, outcome)) {
             list_remove(node);
             op_resolve_again(engine, op);
         }
@@ -307,10 +308,10 @@ static void retry_joined_clients(struct engine *engine, const struct outcome *ou
 /* Returns true if the request would wait if this server had an id. */
 static bool cannot_enter(const struct op *op, const struct outcome *outcome)
 {
-    return op->operation->wait == WAIT_ASK && outcome->may_wait && !outcome->waits;
+    return op->operation->wait_us > 0 && outcome->may_wait && !outcome->waits;
 }
 
-/* The op of a waiter: puts it back, parks it again, or collects the clients to be answered. Caller holds the mutex. */
+/* A look or leave: puts it back, parks the waiter again, or collects the clients to be answered. Caller holds the mutex. */
 static void deliver_waiter(struct engine *engine, struct op *op, const struct view *view, const struct outcome *outcome,
                            struct op_result *ret_result)
 {
@@ -327,9 +328,10 @@ static void deliver_waiter(struct engine *engine, struct op *op, const struct vi
     update_caches(engine, op, outcome);
     if (outcome->may_wait && engine->queue.waiters.closed)
         ret_result->status = PERMIT_SHUTTING_DOWN;
+    mono_us decided_at = waiter->decided_at;
     waitlist_record_settings(waiter, view);
-    waitlist_settle(engine, waiter, outcome->waits ? outcome->request : NULL, &ret_result->answered);
-    retry_joined_clients(engine, outcome, &ret_result->answered);
+    waitlist_end_look(engine, waiter, outcome, &ret_result->answered);
+    retry_joined_clients(engine, outcome, decided_at, &ret_result->answered);
 }
 
 /*
@@ -384,7 +386,7 @@ static void deliver_op(struct worker *worker, struct op *op, const struct view *
     struct engine *engine = worker->engine;
     assert(!op->queued);
     list_init(&ret_result->answered);
-    if (op->is_waiter_op) {
+    if (ret_result->of_waiter) {
         deliver_waiter(engine, op, view, outcome, ret_result);
         return;
     }
@@ -416,15 +418,15 @@ static void deliver_op(struct worker *worker, struct op *op, const struct view *
 }
 
 /*
- * Takes the waiters that the run has granted from the waitlist, with their clients in `answered`, one list per grant;
- * wakes those that it calls. Caller holds the engine's mutex.
+ * Hands the notices to the subscribers of their keys, which are in `answered` then, one list per notice; wakes the waiters
+ * that the plan calls. Caller holds the engine's mutex.
  */
-static void deliver_waiters(struct engine *engine, const struct plan *plan, struct list *answered)
+static void deliver_notices(struct engine *engine, const struct plan *plan, struct list *answered)
 {
-    for (size_t i = 0; i < plan->granted_count; i++) {
+    for (size_t i = 0; i < plan->notice_count; i++) {
         list_init(&answered[i]);
-        waitlist_take_granted(engine, plan->granted[i].request, &answered[i]);
-        deliver_cache_grant(engine, plan->granted[i].request);
+        waitlist_notify(engine, plan->notices[i].external_id, &answered[i]);
+        deliver_cache_grant(engine, plan->notices[i].outcome.request);
     }
     for (size_t i = 0; i < plan->call_count; i++) {
         struct waiter *waiter = waiters_find_id(&engine->queue.waiters, plan->calls[i]);
@@ -456,14 +458,14 @@ static void deliver_ops(struct worker *worker, struct run *run, struct op_result
      * same batch ends, and be refused with it.
      */
     for (size_t i = 0; i < run->count; i++) {
-        results[i].of_waiter = run->ops[i]->is_waiter_op; /* such an op is gone when its waiter is */
+        results[i].of_waiter = op_is_of_waiter(run->ops[i]);
         if (results[i].of_waiter)
             deliver_op(worker, run->ops[i], &run->view, &run->plan.outcomes[i], &results[i]);
     }
     for (size_t i = 0; i < run->count; i++)
         if (!results[i].of_waiter)
             deliver_op(worker, run->ops[i], &run->view, &run->plan.outcomes[i], &results[i]);
-    deliver_waiters(engine, &run->plan, answered);
+    deliver_notices(engine, &run->plan, answered);
     for (size_t i = run->plan.overdue_count; i-- > 0;)
         expire_op_first(engine, run->plan.overdue[i]);
     short_path_learn(worker, run);
@@ -504,19 +506,19 @@ void deliver(struct worker *worker, struct run *run, bool release_prelocks)
     for (int reason = 0; reason < END_REASON_COUNT; reason++)
         metrics_add(&engine->metrics.ended[reason], run->plan.ended[reason]);
     struct op_result *results = arena_array(worker->arena, run->count, sizeof *results);
-    struct list *granted = arena_array(worker->arena, run->plan.granted_count, sizeof *granted);
+    struct list *notified = arena_array(worker->arena, run->plan.notice_count, sizeof *notified);
     pthread_mutex_lock(&engine->mutex);
     uint64_t *floors = copy_floors(worker, &run->view);
-    bool complete = results && floors && granted;
+    bool complete = results && floors && notified;
     if (complete)
-        deliver_ops(worker, run, results, granted);
+        deliver_ops(worker, run, results, notified);
     else
         for (size_t i = 0; i < run->count; i++)
             queue_forget_key(&engine->queue, run->ops[i]);
     if (release_prelocks)
         queue_finish(&engine->queue, &worker->batch);
     pthread_mutex_unlock(&engine->mutex);
-    if (!complete) /* the waiters that it has granted ask, and find that */
+    if (!complete) /* the waiters that it has granted look, and find that */
         waitlist_cancel_grants(engine, &run->plan);
     for (size_t i = 0; i < run->count; i++) {
         const struct outcome *outcome = &run->plan.outcomes[i];
@@ -527,7 +529,7 @@ void deliver(struct worker *worker, struct run *run, bool release_prelocks)
         else if (results[i].disposition != REQUEUED)
             decide_result(worker, run, run->ops[i], outcome, &results[i], floors);
     }
-    for (size_t i = 0; complete && i < run->plan.granted_count; i++)
-        decide_answered(worker, run, &run->plan.granted[i], &(struct op_result){0}, &granted[i], floors);
-    run->plan.granted_count = 0;
+    for (size_t i = 0; complete && i < run->plan.notice_count; i++)
+        decide_answered(worker, run, &run->plan.notices[i].outcome, &(struct op_result){0}, &notified[i], floors);
+    run->plan.notice_count = 0;
 }

@@ -110,13 +110,10 @@ struct op {
     bool heads_key;                   /* it is linked in by_key */
     bool resolved;                    /* `entries` is complete */
     bool counts_as_end;               /* release, renewal, confirm or expiry: BOUND_ENDS applies */
-    bool asked_to_wait;               /* a batch has asked for a place for it, perhaps with an unknown outcome */
     enum wait_refusal wait_refusal;   /* set by each batch */
     size_t named_size;                /* bytes of the slots that it names; counted until it is decided */
     bool queued;                      /* it is in a list of the queue, not with a worker */
-    bool is_waiter_op;                /* it is the op of a waiter */
     bool waited;                      /* it is or was a client of a waiter */
-    bool joined_since_batch;          /* it joined an existing waiter; no batch has decided that waiter since */
     struct waiter *waiter;            /* the waiter of which it is a client; NULL: none */
     struct template_create *creation; /* the creation from template that it waits for; NULL: none */
     bool needs_creation;              /* it needs that semaphore itself; false: it follows another op of its key */
@@ -125,6 +122,12 @@ struct op {
     unsigned put_backs;               /* how often it was put back */
     bool widened;                     /* ... because it lacked only units that are kept for others */
 };
+
+/* Returns true for the op of a waiter (waiters.h). */
+static inline bool op_is_of_waiter(const struct op *op)
+{
+    return op->operation->kind == OP_LOOK || op->operation->kind == OP_LEAVE;
+}
 
 /* The argument of `decided` of a call about an owner. */
 struct owner_decision {

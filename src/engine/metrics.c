@@ -103,13 +103,15 @@ static void print_histogram(struct buf *out, const char *name, const char *label
 static void print_operations(struct metrics *metrics, struct buf *out)
 {
     print_head(out, "permitd_operations_total", "counter", "Operations by kind and outcome.");
-    for (enum operation_kind kind = 0; kind < OP_KIND_COUNT; kind++)
+    for (enum operation_kind kind = 0; kind < OP_KIND_COUNT; kind++) /* none is counted of a look or leave */
         for (enum permit_status status = 0; status < PERMIT_STATUS_COUNT; status++)
             if (load(&metrics->operations[kind][status]))
                 buf_printf(out, "permitd_operations_total{op=\"%s\",outcome=\"%s\"} %llu\n", operation_kind_word(kind),
                            permit_status_word(status), load(&metrics->operations[kind][status]));
     print_head(out, "permitd_operation_seconds", "histogram", "From arrival to decision, by kind.");
     for (enum operation_kind kind = 0; kind < OP_KIND_COUNT; kind++) {
+        if (kind == OP_LOOK || kind == OP_LEAVE)
+            continue; /* their clients are counted instead */
         char label[64];
         snprintf(label, sizeof label, "op=\"%s\"", operation_kind_word(kind));
         print_histogram(out, "permitd_operation_seconds", label, &metrics->operation_seconds[kind]);

@@ -168,8 +168,8 @@ struct op *queue_before_on_key(const struct op *op)
 /* A new acquire that waits joins the row of its key, which may be that of a client that has just left. */
 static bool asks_to_wait(const struct op *op)
 {
-    return !op->is_waiter_op && op->operation->kind == OP_ACQUIRE &&
-           (op->asked_to_wait || op->wait_until > op->arrived_at);
+    return op->operation->kind == OP_ACQUIRE &&
+           (op->operation->may_have_place || op->wait_until > op->arrived_at);
 }
 
 bool queue_asks_for(const struct queue *queue, struct bytes external_id)
@@ -271,7 +271,7 @@ bool queue_add(struct queue *queue, struct op *op)
 static struct list *queue_position(struct queue *queue, const struct op *op)
 {
     struct list *at;
-    if (op->is_waiter_op || op->arrival == 0) {
+    if (op_is_of_waiter(op) || op->arrival == 0) {
         for (at = &queue->woken; at->prev != &queue->woken; at = at->prev)
             if (LIST_ENTRY(at->prev, struct op, node)->arrival < op->arrival)
                 break;
@@ -301,13 +301,13 @@ void queue_add_first(struct queue *queue, struct op *op)
 
 void queue_wake(struct queue *queue, struct waiter *waiter)
 {
-    if (waiter->woken || !resolve_waiter(&waiter->op, waiter))
+    if (waiter->look != LOOK_NONE || !resolve_waiter(&waiter->op, waiter))
         return;
     list_remove(&waiter->call);
     waiter->op.put_backs = 0;
     waiter->op.widened = false;
     waiter->op.resolved = true;
-    waiter->woken = true;
+    waiter->look = LOOK_PENDING;
     queue->waiters.woken++;
     waiter->places[0].entry->woken++;
     add_to_key(queue, &waiter->op);
@@ -425,7 +425,7 @@ static int64_t slots_moved_by(const struct op *op)
 /* Returns the bytes of the slots that the op names. */
 static size_t named_size_of(const struct op *op)
 {
-    return op->is_waiter_op ? CONTAINER_OF(op, struct waiter, op)->wanted_size : op->named_size;
+    return op_is_of_waiter(op) ? CONTAINER_OF(op, struct waiter, op)->wanted_size : op->named_size;
 }
 
 /*

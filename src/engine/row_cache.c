@@ -209,8 +209,6 @@ static void request_copy(const struct request *request, void *memory, struct req
     ret_copy->wanted = move_string(&at, request->wanted);
     ret_copy->wants = NULL;
     ret_copy->want_count = 0;
-    ret_copy->here = ret_copy->waits_here = ret_copy->asks_later = ret_copy->locked_elsewhere = false;
-    ret_copy->here_nonce = (struct bytes){0};
 }
 
 /* A request that never waited has 0 in memory, and NULL in its row. */

@@ -47,8 +47,7 @@ static bool is_plain(const struct op *op)
     const struct operation *operation = op->operation;
     switch (operation->kind) {
     case OP_ACQUIRE:
-        return operation->ttl.kind != TTL_OWNER && wants_are_plain(operation) && !op->is_waiter_op &&
-               !operation->mailed && !operation->entered && !operation->place;
+        return operation->ttl.kind != TTL_OWNER && wants_are_plain(operation);
     case OP_RELEASE:
     case OP_RENEW:
     case OP_CONFIRM: return true;
@@ -216,8 +215,7 @@ static bool load_queues(struct worker *worker, struct run *run, const struct ope
         if (!load_queue(worker, run, &reads[i], settings->server_id))
             return false;
     sort_requests(view);
-    waitlist_mark_here(worker->engine, settings->server_id, worker->arena, view);
-    return true;
+    return waitlist_list_subscribers(worker->engine, worker->arena, view);
 }
 
 /* ---- the plan ---- */

@@ -130,7 +130,7 @@ static struct waiter *waiter_new(struct semaphore_cache *cache, const struct op 
     list_init(&waiter->clients);
     list_init(&waiter->op.node);
     waiter->op.operation = operation;
-    waiter->op.is_waiter_op = true;
+    operation->kind = OP_LOOK;
     waiter->op.arrival = op->arrival;
     return waiter;
 }
@@ -261,7 +261,7 @@ void waiters_update_called(struct waiters *waiters, struct semaphore_entry *entr
 
 void waiters_remove(struct waiters *waiters, struct waiter *waiter)
 {
-    assert(!waiter_has_clients(waiter) && !waiter->woken);
+    assert(!waiter_has_clients(waiter) && waiter->look == LOOK_NONE);
     list_remove(&waiter->call);
     waiters_update_called(waiters, waiter_first_semaphore(waiter));
     for (size_t i = 0; i < waiter->place_count; i++)

@@ -25,8 +25,8 @@ struct wait_place {
 
 struct waiter {
     struct engine *engine;
-    struct op op; /* the op that asks */
-    struct operation operation;
+    struct op op; /* the op that looks at its row, or leaves */
+    struct operation operation; /* `mailed` is set as long as it has mail, which that op deletes */
     struct list node; /* in waiters->all */
     struct list call; /* in the calls of its first semaphore: it must be woken */
     struct map_node by_key;
@@ -39,10 +39,13 @@ struct waiter {
     mono_us parked_at;   /* since when it is here */
     mono_us row_until;   /* end of the wait by its row */
     mono_us taken_at;    /* when its last batch was taken */
-    bool woken;          /* its op is in the queue or in a batch */
-    bool wake_again;     /* it must be woken once more after its batch */
-    bool has_mail;       /* its batch deletes the mail */
-    bool in_grant;       /* a batch that does not name it is granting it */
+    mono_us decided_at;  /* the same of the last batch that has decided that it waits */
+    enum {
+        LOOK_NONE,
+        LOOK_PENDING, /* its op is in the queue or in a batch */
+        LOOK_AGAIN,   /* ... in a batch, and must be woken once more after it */
+    } look;
+    bool in_grant; /* a batch in which it has no op is granting it */
     size_t wanted_size;  /* bytes of the slots that it names */
     size_t place_count;
     struct wait_place places[]; /* ascending by semaphore id; the wants and their strings follow */
@@ -78,7 +81,7 @@ static inline bool waiter_has_clients(const struct waiter *waiter)
 /* Returns true if a batch decides it now: no client may join or leave, and nothing may be concluded from its row. */
 static inline bool waiter_in_batch(const struct waiter *waiter)
 {
-    return waiter->in_grant || (waiter->woken && !waiter->op.queued);
+    return waiter->in_grant || (waiter->look != LOOK_NONE && !waiter->op.queued);
 }
 
 /* Returns true if the acquire, which has the key of the waiter, asks for the same. */
@@ -93,7 +96,7 @@ struct waiter *waiters_find_id(const struct waiters *waiters, uint64_t request_i
 
 /* Creates the waiter of an op whose row waits; it has no client yet. NULL: out of memory, or an unknown semaphore. */
 struct waiter *waiters_add(struct engine *engine, const struct op *op, const struct request *request) MUST_CHECK;
-/* Frees a waiter without clients that is not woken. */
+/* Frees a waiter without clients and without a look. */
 void waiters_remove(struct waiters *waiters, struct waiter *waiter);
 /* Takes over a row that was entered again: it has another id. */
 void waiters_follow_row(struct waiters *waiters, struct waiter *waiter, const struct request *request);

@@ -68,7 +68,6 @@ enum permit_status waitlist_join(struct engine *engine, struct waiter *waiter, s
         return PERMIT_SHUTTING_DOWN;
     if (op->wait_until == 0)
         op->wait_until = op->arrived_at; /* the next batch decides */
-    op->joined_since_batch = true;
     op->arrival = waiter->op.arrival; /* for the case that it is queued on its own later */
     add_client(waiters, waiter, op);
     if (op->wait_until > waiter->row_until || op->wait_until <= op->arrived_at)
@@ -90,7 +89,7 @@ struct entering {
 /* Returns true if the batch asks for a place for the acquire, and no waiter stands for it. */
 static bool op_enters(const struct waiters *waiters, const struct op *op)
 {
-    return op->operation->wait == WAIT_ASK && op->operation->kind == OP_ACQUIRE && !op->is_waiter_op &&
+    return op->operation->kind == OP_ACQUIRE && op->operation->wait_us > 0 &&
            !waiters_find(waiters, op->operation->external_id);
 }
 
@@ -162,16 +161,28 @@ static void prepare_waiter(const struct waiters *waiters, struct waiter *waiter,
     mono_us until = latest_end(waiter);
     take_nonce(waiter);
     waiter->taken_at = now;
-    operation->entered = true;
+    operation->kind = waiter_has_clients(waiter) ? OP_LOOK : OP_LEAVE;
     operation->place = waiter->place;
     operation->since = waiter->since;
-    operation->mailed = waiter->has_mail ? waiter->request_id : 0;
-    operation->wait_us = max_i64(0, until - now);
-    operation->wait = waiters->closed || operation->wait_us == 0 ? WAIT_LAST : WAIT_ASK;
-    if (!waiter_has_clients(waiter))
-        operation->wait = WAIT_GONE;
-    if (operation->wait == WAIT_ASK)
+    operation->wait_us = waiters->closed ? 0 : max_i64(0, until - now);
+    if (operation->wait_us > 0)
         waiter->row_until = until;
+}
+
+/* Sets how an acquire waits in this batch. One that waits may be entered by it, whatever becomes of the batch. */
+static void prepare_acquire(const struct engine *engine, struct op *op, mono_us now, struct entering *before)
+{
+    struct operation *operation = op->operation;
+    bool enters = !waiters_find(&engine->queue.waiters, operation->external_id);
+    operation->may_have_place |= op->wait_until > op->arrived_at; /* a copy at another server may have entered it */
+    operation->wait_us = max_i64(0, op->wait_until - now);
+    op->wait_refusal = operation->wait_us ? refusal_of(engine, op, enters, before) : WAIT_ALLOWED;
+    if (op->wait_refusal != WAIT_ALLOWED)
+        operation->wait_us = 0;
+    if (operation->wait_us == 0)
+        return;
+    before->count += enters;
+    before->named_size += enters ? op->named_size : 0;
 }
 
 void waitlist_prepare(struct engine *engine, struct batch *batch)
@@ -179,39 +190,23 @@ void waitlist_prepare(struct engine *engine, struct batch *batch)
     struct entering before = {.ops = batch->ops};
     for (size_t i = 0; i < batch->op_count; i++) {
         struct op *op = batch->ops[i];
-        struct operation *operation = op->operation;
         before.op_count = i;
-        if (operation->kind != OP_ACQUIRE)
-            continue;
-        operation->widened = op->widened;
-        if (op->is_waiter_op) {
+        if (operation_asks(op->operation->kind))
+            op->operation->widened = op->widened;
+        if (op_is_of_waiter(op))
             prepare_waiter(&engine->queue.waiters, waiter_of(op), batch->taken_at);
-            continue;
-        }
-        operation->wait_us = max_i64(0, op->wait_until - batch->taken_at);
-        /* An earlier try, or a copy of the call at another server, may have entered it: its wait ends by a write. */
-        operation->wait = op->asked_to_wait || op->wait_until > op->arrived_at ? WAIT_LAST : WAIT_NO;
-        op->wait_refusal = WAIT_ALLOWED;
-        if (operation->wait_us == 0)
-            continue;
-        bool enters = !waiters_find(&engine->queue.waiters, operation->external_id);
-        op->wait_refusal = refusal_of(engine, op, enters, &before);
-        if (op->wait_refusal != WAIT_ALLOWED)
-            continue;
-        operation->wait = WAIT_ASK;
-        op->asked_to_wait = true;
-        before.count += enters;
-        before.named_size += enters ? op->named_size : 0;
+        else if (op->operation->kind == OP_ACQUIRE)
+            prepare_acquire(engine, op, batch->taken_at, &before);
     }
 }
 
 /* Ends the part of the waiter in the queue or in a batch. */
 static void leave_batch(struct queue *queue, struct waiter *waiter)
 {
-    assert(waiter->woken && !waiter->op.queued && queue->waiters.woken > 0);
+    assert(waiter->look != LOOK_NONE && !waiter->op.queued && queue->waiters.woken > 0);
     queue_forget_key(queue, &waiter->op);
     op_drop_entries(&waiter->op);
-    waiter->woken = false;
+    waiter->look = LOOK_NONE;
     queue->waiters.woken--;
     waiter_first_semaphore(waiter)->woken--;
     waiters_update_called(&queue->waiters, waiter_first_semaphore(waiter));
@@ -242,6 +237,7 @@ bool waitlist_park(struct engine *engine, struct op *op, const struct request *r
         waiter->op.decided = waiter_decided;
     }
     waiters_follow_row(waiters, waiter, request);
+    waiter->decided_at = clock_mono();
     bool has_left = op->wait_until == 0; /* engine_abandon, while the batch ran */
     if (has_left) {
         schedule(waiters, waiter, NEVER);
@@ -264,25 +260,47 @@ void waitlist_record_settings(struct waiter *waiter, const struct view *view)
                 waiter->places[i].config_version = view->semaphores[j].config_version;
 }
 
-void waitlist_settle(struct engine *engine, struct waiter *waiter, const struct request *waits,
-                     struct list *ret_answered)
+/* The row goes on waiting, as the batch has found or made it. `again`: there is a reason for another look. */
+static void wait_on(struct engine *engine, struct waiter *waiter, const struct request *row, bool again)
 {
     struct waiters *waiters = &engine->queue.waiters;
-    leave_batch(&engine->queue, waiter);
-    waiter->has_mail = false;
-    take_clients(waiters, waiter, waits ? waiter->taken_at : NEVER, ret_answered);
-    if (!waits) {
-        waiters_remove(waiters, waiter);
-        return;
-    }
-    waiters_follow_row(waiters, waiter, waits);
-    list_for_each (node, next, &waiter->clients)
-        LIST_ENTRY(node, struct op, node)->joined_since_batch = false;
+    waiters_follow_row(waiters, waiter, row);
+    waiter->decided_at = waiter->taken_at;
     schedule(waiters, waiter, NEVER);
-    bool of_another = row_is_of_another_server(engine, waits);
-    if (waiter->wake_again || waiters->closed || !waiter_has_clients(waiter) || of_another)
+    if (again || waiters->closed || !waiter_has_clients(waiter) || row_is_of_another_server(engine, row))
         waitlist_wake(engine, waiter);
     waitlist_reschedule(engine);
+}
+
+void waitlist_notify(struct engine *engine, struct bytes external_id, struct list *ret_answered)
+{
+    struct waiters *waiters = &engine->queue.waiters;
+    struct waiter *waiter = waiters_find(waiters, external_id);
+    if (!waiter)
+        return;
+    waiter->in_grant = false;
+    take_clients(waiters, waiter, NEVER, ret_answered);
+    if (waiter_in_batch(waiter)) /* its op is past its deadline, and about to be decided (waiter_decided) */
+        return;
+    if (waiter->look != LOOK_NONE) {
+        queue_take_out(&engine->queue, &waiter->op);
+        leave_batch(&engine->queue, waiter);
+    }
+    waiters_remove(waiters, waiter);
+}
+
+void waitlist_end_look(struct engine *engine, struct waiter *waiter, const struct outcome *outcome,
+                       struct list *ret_answered)
+{
+    bool again = waiter->look == LOOK_AGAIN;
+    leave_batch(&engine->queue, waiter);
+    waiter->operation.mailed = 0;
+    if (!outcome->waits) {
+        waitlist_notify(engine, waiter->operation.external_id, ret_answered);
+        return;
+    }
+    take_clients(&engine->queue.waiters, waiter, waiter->taken_at, ret_answered);
+    wait_on(engine, waiter, outcome->request, again);
 }
 
 void waitlist_retry_later(struct engine *engine, struct waiter *waiter, struct list *ret_answered)
@@ -315,43 +333,51 @@ static void waiter_decided(struct op *op, const struct decision *decision)
     }
 }
 
-/* ---- grants by batches that do not name the waiter ---- */
+/* ---- the view and the packet of a batch ---- */
 
-void waitlist_mark_here(struct engine *engine, uint64_t server_id, struct arena *arena, struct view *view)
+bool waitlist_list_subscribers(struct engine *engine, struct arena *arena, struct view *view)
 {
+    struct subscriber *subscribers = arena_array(arena, view->request_count, sizeof *subscribers);
+    size_t count = 0;
+    if (!subscribers)
+        return false;
     pthread_mutex_lock(&engine->mutex);
     for (size_t i = 0; i < view->request_count; i++) {
-        struct request *request = &view->requests[i];
-        if (request->state != REQUEST_WAITING)
+        if (view->requests[i].state != REQUEST_WAITING)
             continue;
-        const struct waiter *waiter = waiters_find(&engine->queue.waiters, request->external_id);
-        bool clients = waiter && waiter_has_clients(waiter);
-        bool in_batch = clients && waiter_in_batch(waiter);
-        request->waits_here = clients; /* also if the row names an earlier id of this server, or none */
-        if (request->server_id != server_id)
-            continue;
-        request->asks_later = in_batch || (!clients && queue_asks_for(&engine->queue, request->external_id));
-        if (!clients || in_batch)
-            continue;
-        const struct op *client = LIST_ENTRY(waiter->clients.next, struct op, node);
-        request->here_nonce = arena_copy(arena, client->operation->nonce);
-        request->here = request->here_nonce.data != NULL; /* out of memory: its own batch grants it */
+        struct subscriber *subscriber = &subscribers[count];
+        *subscriber = (struct subscriber){.external_id = view->requests[i].external_id};
+        const struct waiter *waiter = waiters_find(&engine->queue.waiters, subscriber->external_id);
+        subscriber->subscribed = waiter && waiter_has_clients(waiter);
+        subscriber->busy = subscriber->subscribed ? waiter_in_batch(waiter)
+                                                  : queue_asks_for(&engine->queue, subscriber->external_id);
+        if (subscriber->subscribed)
+            subscriber->nonce =
+                arena_copy(arena, LIST_ENTRY(waiter->clients.next, struct op, node)->operation->nonce);
+        subscriber->busy |= subscriber->subscribed && !subscriber->nonce.data; /* out of memory: its own batch grants it */
+        count += subscriber->subscribed || subscriber->busy;
     }
     pthread_mutex_unlock(&engine->mutex);
+    view->subscribers = subscribers;
+    view->subscriber_count = count;
+    return true;
 }
 
 bool waitlist_begin_grants(struct engine *engine, const struct plan *plan)
 {
     bool all_wait = true;
-    if (plan->granted_count == 0)
+    if (plan->notice_count == 0)
         return true;
     pthread_mutex_lock(&engine->mutex);
-    for (size_t i = 0; i < plan->granted_count; i++) {
-        const struct waiter *waiter = waiters_find(&engine->queue.waiters, plan->granted[i].request->external_id);
-        all_wait &= waiter && !list_empty(&waiter->clients);
+    for (size_t i = 0; i < plan->notice_count; i++) {
+        const struct waiter *waiter = waiters_find(&engine->queue.waiters, plan->notices[i].external_id);
+        all_wait &= !plan->notices[i].unasked || (waiter && waiter_has_clients(waiter));
     }
-    for (size_t i = 0; i < plan->granted_count && all_wait; i++)
-        waiters_find(&engine->queue.waiters, plan->granted[i].request->external_id)->in_grant = true;
+    for (size_t i = 0; i < plan->notice_count && all_wait; i++) {
+        struct waiter *waiter = waiters_find(&engine->queue.waiters, plan->notices[i].external_id);
+        if (waiter)
+            waiter->in_grant = true;
+    }
     pthread_mutex_unlock(&engine->mutex);
     return all_wait;
 }
@@ -359,33 +385,18 @@ bool waitlist_begin_grants(struct engine *engine, const struct plan *plan)
 void waitlist_cancel_grants(struct engine *engine, const struct plan *plan)
 {
     pthread_mutex_lock(&engine->mutex);
-    for (size_t i = 0; i < plan->granted_count; i++) {
-        struct waiter *waiter = waiters_find(&engine->queue.waiters, plan->granted[i].request->external_id);
+    for (size_t i = 0; i < plan->notice_count; i++) {
+        struct waiter *waiter = waiters_find(&engine->queue.waiters, plan->notices[i].external_id);
         if (!waiter)
             continue;
         waiter->in_grant = false;
+        if (waiter->look != LOOK_NONE) /* its own op asks again */
+            continue;
         schedule(&engine->queue.waiters, waiter, NEVER);
         waitlist_wake(engine, waiter);
     }
     waitlist_reschedule(engine);
     pthread_mutex_unlock(&engine->mutex);
-}
-
-void waitlist_take_granted(struct engine *engine, const struct request *request, struct list *ret_answered)
-{
-    struct waiters *waiters = &engine->queue.waiters;
-    struct waiter *waiter = waiters_find(waiters, request->external_id);
-    if (!waiter)
-        return;
-    waiter->in_grant = false;
-    take_clients(waiters, waiter, NEVER, ret_answered);
-    if (waiter_in_batch(waiter)) /* its op is past its deadline, and about to be decided (waiter_decided) */
-        return;
-    if (waiter->woken) {
-        queue_take_out(&engine->queue, &waiter->op);
-        leave_batch(&engine->queue, waiter);
-    }
-    waiters_remove(waiters, waiter);
 }
 
 /* ---- waking ---- */
@@ -395,14 +406,13 @@ static bool wake_now(struct engine *engine, struct waiter *waiter)
 {
     struct waiters *waiters = &engine->queue.waiters;
     list_remove(&waiter->call);
-    waiter->wake_again = false;
     if (!waiter_has_clients(waiter))
         waiter->op.deadline = clock_mono() + engine->settings.request_timeout_ms * US_PER_MS;
     queue_wake(&engine->queue, waiter);
-    mono_us at = waiter->woken ? NEVER : clock_mono() + TRY_LATER_US; /* its batch schedules it again */
+    mono_us at = waiter->look != LOOK_NONE ? NEVER : clock_mono() + TRY_LATER_US; /* its batch schedules it again */
     heap_move(&waiters->wake_ats, &waiter->wake_at, at);
     waiters_update_called(waiters, waiter_first_semaphore(waiter));
-    return waiter->woken;
+    return waiter->look != LOOK_NONE;
 }
 
 static void signal_worker(struct engine *engine)
@@ -414,11 +424,12 @@ static void signal_worker(struct engine *engine)
 void waitlist_wake(struct engine *engine, struct waiter *waiter)
 {
     struct semaphore_entry *entry = waiter_first_semaphore(waiter);
-    if (waiter->woken) {
-        waiter->wake_again = waiter->wake_again || waiter_in_batch(waiter);
+    if (waiter->look != LOOK_NONE) {
+        if (!waiter->op.queued)
+            waiter->look = LOOK_AGAIN;
         return;
     }
-    if (waiter->has_mail) {
+    if (waiter->operation.mailed) {
         if (wake_now(engine, waiter))
             signal_worker(engine);
         return;

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The waitlist: a cache of the requests that wait at this server, with the clients to answer. The queue itself is rows
- * (docs/design.md, "The queue"): any batch of any server may grant a waiter, and no decision is taken from this cache.
+ * The waitlist: the clients that wait at this server, as subscribers of their keys. The queue itself is rows (docs/design.md,
+ * "The queue"): any batch of any server may decide a row, and no decision is taken from here.
  *
- *                          +------ it still waits -------+
- *     acquire that waits   v                             |
- *     after its batch -> parked -- woken (it asks) -> in the queue -> in a batch -> decided: freed
+ *                          +------- it still waits --------+
+ *     acquire that waits   v                               |
+ *     after its batch -> parked -- woken (look, leave) -> in the queue -> in a batch -> decided: freed
  *                          |
- *                          +-- granted by a batch that did not name it (waitlist_take_granted): freed
+ *                          +-- granted by another batch (waitlist_notify): freed
  *
- * A woken waiter asks by an ordinary acquire with its key. It is woken when it has mail or a call, when the wait of a
- * client has ended, when its last client has left (its place is then left by a write), when the net of the wait poll
- * finds it, and when its row may be gone.
+ * A woken waiter looks at its row (OP_LOOK), or leaves if it has no client any more (OP_LEAVE). It is woken when it has mail
+ * or a call, when the wait of a client has ended, when its last client has left (its place is then left by a write), when
+ * the net of the wait poll finds it, and when its row may be gone.
  *
  * A parked client's stage is SENT: its row can be granted at any time, so an answer without a decision is
  * outcome_unknown.
@@ -47,22 +47,27 @@ const char *waitlist_refusal_reason(const struct engine *engine, const struct op
 /* ---- out ---- */
 
 /*
- * Ends a waiter's part in a batch. `waits`: its row still waits, as `request` says; then only those clients are to be
- * answered whose wait had ended when the batch began. Else it is decided: all are, and it is freed.
+ * The batch of a look or leave has decided. If the row goes on waiting (outcome->waits), only those clients are to be answered
+ * whose wait had ended when the batch began. Else all are, as by waitlist_notify.
  */
-void waitlist_settle(struct engine *engine, struct waiter *waiter, const struct request *waits,
-                     struct list *ret_answered);
+void waitlist_end_look(struct engine *engine, struct waiter *waiter, const struct outcome *outcome,
+                       struct list *ret_answered);
+/*
+ * After COMMIT: moves the subscribers of a key that is decided to ret_answered, whichever operation has led to it, and frees
+ * the waiter, if the key has one. If its op is just being timed out, the waiter is parked again without clients; it leaves
+ * later, and is freed then.
+ */
+void waitlist_notify(struct engine *engine, struct bytes external_id, struct list *ret_answered);
 /*
  * Parks the waiter again after a batch that did not decide it, and wakes it some time later. Moves the clients that
  * cannot wait for that to ret_answered; they are answered outcome_unknown. Frees it if its row cannot exist any more.
  */
 void waitlist_retry_later(struct engine *engine, struct waiter *waiter, struct list *ret_answered);
 /*
- * For the view of a batch: marks the requests for which a client waits here (request->waits_here), those of them that
- * can be answered (request->here), and those for which an operation asks later. Memory comes from the arena. Takes the
- * mutex.
+ * For the view of a batch: lists the keys that wait, as rows of the view, and that have a subscriber here, or will have one.
+ * Memory comes from the arena; false: it is out of it. Takes the mutex.
  */
-void waitlist_mark_here(struct engine *engine, uint64_t server_id, struct arena *arena, struct view *view);
+bool waitlist_list_subscribers(struct engine *engine, struct arena *arena, struct view *view) MUST_CHECK;
 /*
  * Before the packet with COMMIT: marks the waiters that the plan grants. False: the clients of one have left since the plan
  * was made, which is out of date; none is marked. Takes the mutex.
@@ -73,11 +78,6 @@ bool waitlist_begin_grants(struct engine *engine, const struct plan *plan) MUST_
  * mutex.
  */
 void waitlist_cancel_grants(struct engine *engine, const struct plan *plan);
-/*
- * After COMMIT: moves the clients of a granted waiter to ret_answered, and frees the waiter. If its op is just being
- * timed out, the waiter is parked again without clients; it asks later, and is freed then.
- */
-void waitlist_take_granted(struct engine *engine, const struct request *request, struct list *ret_answered);
 
 /* ---- waking ---- */
 

@@ -199,7 +199,7 @@ static size_t waiters_ahead(const struct run *run, const struct semaphore_entry 
 static bool any_waiter_asks(const struct run *run)
 {
     for (size_t i = 0; i < run->count; i++)
-        if (run->ops[i]->is_waiter_op)
+        if (op_is_of_waiter(run->ops[i]))
             return true;
     return false;
 }
@@ -211,7 +211,7 @@ static const struct bytes *collect_owners(struct worker *worker, const struct ru
     size_t count = 0;
     for (size_t i = 0; owners && i < run->count; i++) {
         const struct operation *operation = run->ops[i]->operation;
-        bool there = operation->kind != OP_ACQUIRE || operation->ttl.kind != TTL_OWNER;
+        bool there = !operation_asks(operation->kind) || operation->ttl.kind != TTL_OWNER;
         for (size_t j = 0; j < count && !there; j++)
             there = bytes_equal(owners[j], operation->owner);
         if (!there)
@@ -286,7 +286,7 @@ static bool take_cached_slots(struct worker *worker, struct run *run, size_t ind
 
 /* Reads these parts of queues, and the living servers, in one or two more packets. */
 static enum permit_status read_waiters(struct worker *worker, struct run *run, const struct queue_read *reads,
-                                       size_t count, uint64_t server_id)
+                                       size_t count)
 {
     struct slots_wanted *slots = arena_array(worker->arena, count, sizeof *slots);
     if (!slots)
@@ -302,8 +302,8 @@ static enum permit_status read_waiters(struct worker *worker, struct run *run, c
             slots[i].free = SLOTS_KNOWN;
     }
     enum permit_status status = store_read_waiters(worker->store, reads, slots, count, worker->arena, &run->view);
-    if (status == PERMIT_OK)
-        waitlist_mark_here(worker->engine, server_id, worker->arena, &run->view);
+    if (status == PERMIT_OK && !waitlist_list_subscribers(worker->engine, worker->arena, &run->view))
+        status = PERMIT_NO_MEMORY;
     return status;
 }
 
@@ -313,8 +313,8 @@ static enum permit_status read_glimpses(struct worker *worker, struct run *run, 
     utc_us aged = lease_time(&run->view.clock, run->view.now) - settings->backfill_bound_us;
     enum permit_status status =
         store_read_glimpses(worker->store, run->plan.unknown, run->plan.unknown_count, aged, worker->arena, &run->view);
-    if (status == PERMIT_OK)
-        waitlist_mark_here(worker->engine, settings->server_id, worker->arena, &run->view);
+    if (status == PERMIT_OK && !waitlist_list_subscribers(worker->engine, worker->arena, &run->view))
+        status = PERMIT_NO_MEMORY;
     return status;
 }
 
@@ -347,7 +347,7 @@ static enum permit_status plan_with_waiters(struct worker *worker, struct run *r
     enum permit_status status = PERMIT_OK;
     for (int round = 1; status == PERMIT_OK; round++) { /* the plan of the last one asks for nothing */
         if (read)
-            status = read_waiters(worker, run, reads, count, settings->server_id);
+            status = read_waiters(worker, run, reads, count);
         run->view.reads_end = round == ROUNDS_MAX;
         if (status == PERMIT_OK)
             status = plan_batch(&run->view, operations, run->count, run->ids, settings, worker->arena, &run->plan);
@@ -467,7 +467,7 @@ bool run_mark_sent(struct run *run)
     bool sendable = true;
     for (size_t i = 0; i < run->count && sendable; i++) {
         const struct outcome *outcome = &run->plan.outcomes[i];
-        bool writes = !outcome->may_wait || outcome->waits || run->ops[i]->operation->wait == WAIT_LAST;
+        bool writes = !outcome->may_wait || outcome->waits || operation_ends_wait(run->ops[i]->operation);
         if (outcome->put_back ? outcome->waits : writes)
             sendable = stage_send(&run->ops[i]->stage);
     }
@@ -533,9 +533,9 @@ static bool is_one_group(const struct run *run)
 
 void run_cancel_grants(struct run *run)
 {
-    if (run->applied && run->plan.granted_count)
+    if (run->applied && run->plan.notice_count)
         waitlist_cancel_grants(run->worker->engine, &run->plan);
-    run->plan.granted_count = 0;
+    run->plan.notice_count = 0;
 }
 
 /*

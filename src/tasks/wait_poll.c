@@ -79,7 +79,7 @@ static size_t deliver_mail(struct wait_poll *poll, const uint64_t *ids, size_t c
     for (size_t i = 0; i < count; i++) {
         struct waiter *waiter = waiters_find_id(&engine->queue.waiters, ids[i]);
         if (waiter && !waiter_in_batch(waiter)) {
-            waiter->has_mail = true;
+            waiter->operation.mailed = ids[i];
             waitlist_wake(engine, waiter);
         } else if (!waiter && may_drop(poll, ids[i])) {
             ret_drop[drop_count++] = ids[i];

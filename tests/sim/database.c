@@ -717,7 +717,6 @@ static void insert_request(struct db_key *key, const struct request *request)
     row->request.owner = row->request.principal = (struct bytes){key->text, 0};
     row->request.wants = NULL;
     row->request.want_count = 0;
-    row->request.here = false; /* not a column */
     write_place_times(&row->request, request);
     write_texts(row, request);
     write_permits(row, request);

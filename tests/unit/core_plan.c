@@ -6,7 +6,7 @@
 #include <stdio.h>
 
 #include "base/buf.h"
-#include "core/plan.h"
+#include "wait_mode.h"
 
 /*
  * Found by the thread sanitizer: the first of two operations is answered, and its memory reused, while the answer of
@@ -69,6 +69,8 @@ struct scene {
     struct permit permits[ROWS_MAX][SEMAPHORES];
     struct want wants[ROWS_MAX][SEMAPHORES];
     size_t row_count;
+    struct subscriber subscribers[ROWS_MAX];
+    size_t subscriber_count;
     struct request sorted[ROWS_MAX];
     struct queue_view queues[SEMAPHORES];
     bool no_queues; /* no queue was read */
@@ -124,6 +126,13 @@ TestSuite(plan_limits, .init = scene_init, .fini = scene_release);
 TestSuite(plan_scope, .init = scene_init, .fini = scene_release);
 TestSuite(plan_queue, .init = scene_init, .fini = scene_release);
 
+/* A client waits for the key at this server. */
+static void subscribe(const char *key)
+{
+    scene.subscribers[scene.subscriber_count++] =
+        (struct subscriber){.external_id = bytes_of(key), .nonce = BYTES(""), .subscribed = true};
+}
+
 /* Adds a holder with id FIRST_ID + number of rows before it. */
 static struct request *hold(const char *key, int64_t a, int64_t b, int64_t c, utc_us due_at)
 {
@@ -167,8 +176,6 @@ static struct request *waiter(const char *key, uint64_t server_id, int64_t secon
                                 .waiting_until = NOW + 5 * US_PER_SECOND,
                                 .due_at = NOW + (server_id ? 15 : 5) * US_PER_SECOND,
                                 .wants = wants,
-                                .here = server_id == HERE,
-                                .waits_here = server_id == HERE,
                                 .confirmed_at = NEVER,
                                 .acquired_at = NEVER,
                                 .ended_at = NEVER};
@@ -178,7 +185,16 @@ static struct request *waiter(const char *key, uint64_t server_id, int64_t secon
         scene.semaphores[i].waiting += counts[i] && server_id;
     }
     request->wanted = wants_encode((struct ttl){0}, wants, request->want_count, &scene.arena);
+    if (server_id == HERE)
+        subscribe(key);
     return request;
+}
+
+/* The same of one whose client has left this server: its row says so later. */
+static void waiter_left(const char *key, uint64_t server_id, int64_t seconds, int64_t a, int64_t b, int64_t c)
+{
+    (void)waiter(key, server_id, seconds, a, b, c);
+    scene.subscriber_count--;
 }
 
 /* The same of one that is protected: it waits since a minute. */
@@ -265,6 +281,8 @@ static struct view scene_view(utc_us *next_due)
                          .reads_end = scene.reads_end,
                          .servers = servers,
                          .server_count = 2,
+                         .subscribers = scene.subscribers,
+                         .subscriber_count = scene.subscriber_count,
                          .has_servers = true,
                          .clock = {.tick_at = NOW, .due = NOW, .from = NOW},
                          .now = NOW,
@@ -281,10 +299,7 @@ static void make_operation(const struct line *line, struct want *wants, struct o
                                     .why = BYTES("why"),
                                     .digest = {line->other},
                                     .wants = wants,
-                                    .wait = line->wait,
-                                    .wait_us = 20 * US_PER_SECOND,
                                     .priority = line->priority,
-                                    .entered = line->entered,
                                     .widened = line->widened,
                                     .place = line->entered ? NOW - 100 * US_PER_SECOND : 0,
                                     .since = line->entered ? NOW - 50 * US_PER_SECOND : 0,
@@ -292,6 +307,7 @@ static void make_operation(const struct line *line, struct want *wants, struct o
                                     .expire_as = line->expire_as,
                                     .scope = line->scope,
                                     .ttl = line->ttl};
+    operation_set_wait(operation, line->wait, 20 * US_PER_SECOND, line->entered);
     if (line->a)
         wants[operation->want_count++] =
             (struct want){.semaphore = BYTES("a"), .semaphore_id = A + 1, .count = line->a};
@@ -367,10 +383,11 @@ static void changes_print(struct buf *out)
                    (unsigned long long)changes->mail[i].server_id, (unsigned long long)changes->mail[i].request_id);
     for (size_t i = 0; i < scene.plan.call_count; i++)
         buf_printf(out, " call/%llu", (unsigned long long)scene.plan.calls[i]);
-    for (size_t i = 0; i < scene.plan.granted_count; i++) {
-        cr_expect(scene.plan.granted[i].created);
-        buf_printf(out, " told/%.*s", (int)scene.plan.granted[i].request->external_id.length,
-                   scene.plan.granted[i].request->external_id.data);
+    for (size_t i = 0; i < scene.plan.notice_count; i++) {
+        const struct notice *notice = &scene.plan.notices[i];
+        cr_expect(notice->outcome.created && bytes_equal(notice->outcome.request->external_id, notice->external_id));
+        if (notice->unasked)
+            buf_printf(out, " told/%.*s", (int)notice->external_id.length, notice->external_id.data);
     }
 }
 
@@ -526,9 +543,8 @@ Test(plan_waiting, last_decision_of_a_copy_leaves_the_place_to_the_client_that_w
 Test(plan_waiting, last_decision_of_a_copy_leaves_the_place_to_a_waiter_that_asks_later)
 {
     hold("k1", 1, 0, 0, NEVER);
-    struct request *request = waiter("k2", HERE, 2, 1, 0, 0);
-    request->here = false;
-    request->asks_later = true;
+    (void)waiter("k2", HERE, 2, 1, 0, 0);
+    scene.subscribers[0].busy = true;
     EXPECT({OP_ACQUIRE, "k2", WAIT_LAST, 1, 0, .expected = "no_capacity a"});
     expect_changes("");
 }
@@ -537,7 +553,8 @@ Test(plan_waiting, last_decision_of_a_copy_leaves_the_place_to_a_waiter_that_ask
 Test(plan_waiting, last_decision_of_a_copy_leaves_the_place_to_a_waiter_that_is_not_entered_again_yet)
 {
     hold("k1", 1, 0, 0, NEVER);
-    waiter("k2", DEAD, 2, 1, 0, 0)->waits_here = true;
+    (void)waiter("k2", DEAD, 2, 1, 0, 0);
+    subscribe("k2");
     EXPECT({OP_ACQUIRE, "k2", WAIT_LAST, 1, 0, .expected = "no_capacity a"});
     expect_changes("");
     scene.settings.server_id = 0;
@@ -699,7 +716,7 @@ Test(plan_waiting, place_that_is_not_asked_for_blocks_no_others)
     hold("k1", 1, 0, 0, NEVER);
     waiter("k2", KEPT, 9, 2, 0, 0);
     waiter("k3", DEAD, 8, 1, 0, 0);
-    waiter("k4", HERE, 7, 1, 0, 0)->here = false; /* its client has left, and that is on its way */
+    waiter_left("k4", HERE, 7, 1, 0, 0); /* its client has left, and that is on its way */
     EXPECT({OP_ACQUIRE, "k5", WAIT_NO, 1, 0, .expected = "granted"});
     expect_changes("+k5:ACQUIRED");
 }
@@ -710,7 +727,7 @@ Test(plan_waiting, ask_without_a_wait_does_not_block_those_behind_it)
     scene.semaphores[A].queue = QUEUE_FIFO;
     scene.semaphores[A].capacity = 2;
     hold("k1", 1, 0, 0, NEVER);
-    waiter("k2", HERE, 9, 2, 0, 0)->here = false;
+    waiter_left("k2", HERE, 9, 2, 0, 0);
     waiter("k3", ELSEWHERE, 8, 1, 0, 0);
     EXPECT({OP_ACQUIRE, "k2", WAIT_NO, 2, 0, .expected = "no_capacity a"});
     expect_changes("!k3:ACQUIRED@2 -a/13 2/13");
@@ -1699,7 +1716,7 @@ Test(plan_queue, last_decision_grants_if_it_fits)
 /* P17: a waiter that left before its batch began holds nothing. */
 Test(plan_queue, waiter_whose_client_has_gone_leaves_before_it_is_decided)
 {
-    waiter("k1", HERE, 3, 1, 0, 0)->here = false;
+    waiter_left("k1", HERE, 3, 1, 0, 0);
     waiter("k2", ELSEWHERE, 2, 1, 0, 0);
     EXPECT({OP_ACQUIRE, "k1", WAIT_GONE, 1, 0, .expected = "no_capacity"});
     expect_changes("k1:WAITING !k2:ACQUIRED@2 -a/12 2/12");
@@ -2084,7 +2101,7 @@ Test(plan_queue, due_holders_are_read_for_those_who_want_units_and_for_the_waite
     want.semaphore_id = B + 1; /* a waiter of a may want b, too, and stands before it */
     cr_expect_eq(plan_shortfalls(&view, operations, 1, shortfalls), 1);
     cr_expect_eq(shortfalls[0].units, 2);
-    acquire.wait = WAIT_GONE;
+    acquire.kind = OP_LEAVE;
     cr_expect_eq(plan_shortfalls(&view, operations, 1, shortfalls), 0);
 }
 

@@ -3,7 +3,7 @@
 #include <criterion/criterion.h>
 #include <stdio.h>
 
-#include "core/plan.h"
+#include "wait_mode.h"
 
 enum { SLOTS_MAX = 9, HOLDERS_MAX = 8, LINES_MAX = 6, NAMES_MAX = 8, HALL = 1, ELSEWHERE = 2 };
 #define NOW   (1000 * US_PER_SECOND)
@@ -313,8 +313,8 @@ static void expect(const struct line *lines, size_t count)
                                            .external_id = bytes_of(lines[i].key),
                                            .owner = BYTES(""),
                                            .principal = BYTES(""),
-                                           .wants = &wants[i],
-                                           .wait = lines[i].wait};
+                                           .wants = &wants[i]};
+        operation_set_wait(&operations[i], lines[i].wait, 1, false);
         if (lines[i].want)
             read_want(lines[i].want, names[i], &wants[i]);
         operations[i].want_count = lines[i].want != NULL;

@@ -22,7 +22,7 @@
 #define UNIT_PLAN_MODEL_H
 
 #include "base/buf.h"
-#include "core/plan.h"
+#include "wait_mode.h"
 
 enum {
     MODEL_SEMAPHORES = 5,

@@ -249,9 +249,11 @@ static bool view_semaphores(const struct rows *rows, const struct rows_read *rea
 bool rows_read_requests(const struct rows *rows, const struct rows_read *read, unsigned keys, struct arena *arena,
                         struct view *view)
 {
+    struct subscriber *subscribers = arena_array(arena, MODEL_KEYS, sizeof *subscribers);
     view->requests = arena_array(arena, MODEL_KEYS, sizeof *view->requests);
-    view->request_count = 0;
-    if (!view->requests)
+    view->request_count = view->subscriber_count = 0;
+    view->subscribers = subscribers;
+    if (!view->requests || !subscribers)
         return false;
     for (unsigned key = 0; key < MODEL_KEYS; key++) {
         if (!(keys >> key & 1) || !rows->requests[key].id)
@@ -266,11 +268,12 @@ bool rows_read_requests(const struct rows *rows, const struct rows_read *read, u
         request->wants = NULL;
         request->want_count = 0;
         request->locked_elsewhere = read->locked_rows >> key & 1;
-        request->here = request->waits_here = request->state == REQUEST_WAITING && (read->here >> key & 1);
-        if (request->here)
-            request->here_nonce = nonce_text(read->here_nonce[key]);
-        request->asks_later = request->state == REQUEST_WAITING && request->server_id == read->moment.server &&
-                              request->server_id && (read->later >> key & 1);
+        struct subscriber subscriber = {.external_id = request->external_id,
+                                        .nonce = nonce_text(read->here_nonce[key]),
+                                        .subscribed = read->here >> key & 1,
+                                        .busy = read->later >> key & 1};
+        if (request->state == REQUEST_WAITING && (subscriber.subscribed || subscriber.busy))
+            subscribers[view->subscriber_count++] = subscriber;
         if (request->wanted.data &&
             wants_decode(request->wanted, arena, &request->ttl, &request->wants, &request->want_count) != PERMIT_OK)
             return false;

@@ -177,12 +177,10 @@ static void make_operation(const struct run *run, unsigned index, struct batch *
     operation->wants = wants;
     operation->want_count = step->want_count;
     operation->priority = step->priority;
-    operation->wait = step->wait;
-    operation->wait_us = step->wait_us;
+    operation_set_wait(operation, step->wait, step->wait_us, known != NULL);
     operation->widened = run->widened[batch->arrivals[index].step];
-    operation->entered = step->kind == OP_ACQUIRE && known;
-    operation->place = operation->entered ? known->place : 0;
-    operation->since = operation->entered ? known->since : 0;
+    operation->place = operation->kind == OP_LOOK ? known->place : 0;
+    operation->since = operation->kind == OP_LOOK ? known->since : 0;
     if (step->mailed)
         operation->mailed = rows_mail_of(&run->rows, batch->moment.server, step->key);
     for (unsigned i = 0; i < step->want_count; i++)
@@ -677,7 +675,7 @@ static bool is_refused_copy(const struct run *run, const struct batch *batch, un
 {
     unsigned key = run->script.steps[batch->arrivals[index].step].key;
     const struct model_request *request = &run->model.requests[key];
-    return run->known[id_of(&batch->moment)][key].here && !batch->operations[index].entered && !outcome->waits &&
+    return run->known[id_of(&batch->moment)][key].here && batch->operations[index].kind == OP_ACQUIRE && !outcome->waits &&
            is_waiting(request);
 }
 
@@ -702,8 +700,8 @@ static void collect_queue(struct run *run, const struct batch *batch, const stru
             }
         }
     }
-    for (size_t i = 0; i < plan->granted_count; i++)
-        run->known[id_of(&batch->moment)][key_index(plan->granted[i].request->external_id)].here = false;
+    for (size_t i = 0; i < plan->notice_count; i++)
+        run->known[id_of(&batch->moment)][key_index(plan->notices[i].external_id)].here = false;
 }
 
 static struct model_operation model_operation(struct run *run, const struct batch *batch, unsigned index)
@@ -712,7 +710,7 @@ static struct model_operation model_operation(struct run *run, const struct batc
     const struct operation *operation = &batch->operations[index];
     return (struct model_operation){.step = &run->script.steps[at],
                                     .verdict = &run->verdicts[at],
-                                    .entered = operation->entered,
+                                    .entered = operation->kind == OP_LOOK,
                                     .widened = operation->widened,
                                     .place = operation->place,
                                     .since = operation->since};
@@ -760,19 +758,24 @@ static void hear_ask(struct run *run, struct batch *batch, unsigned index)
 static bool compare_granted(struct run *run, const struct batch *batch, const struct plan *plan)
 {
     const struct model_walk *walk = &run->model.walk;
-    if (plan->granted_count != walk->granted_count)
-        FAIL(run, "%zu waiters of this process are granted, %u were expected", plan->granted_count,
-             walk->granted_count);
-    for (unsigned i = 0; i < walk->granted_count; i++) {
+    unsigned count = 0;
+    for (size_t i = 0; i < plan->notice_count; i++) {
+        const struct notice *notice = &plan->notices[i];
+        if (!notice->unasked)
+            continue;
+        if (count == walk->granted_count)
+            FAIL(run, "%u waiters of this process are granted, and more", count);
         struct verdict got;
-        unsigned key = walk->granted[i];
-        verdict_of(run, &plan->granted[i], &got);
+        unsigned key = walk->granted[count++];
+        verdict_of(run, &notice->outcome, &got);
         if (!remember_decision(run, batch, MODEL_STEPS, RANK_ASK, &walk->grants[key]) ||
             !verdict_equal(&walk->grants[key], &got, &run->rows.problem))
             FAIL(run, " in the grant to %s", key_name(key).data);
-        if (key_index(plan->granted[i].request->external_id) != (int)key)
+        if (key_index(notice->external_id) != (int)key)
             FAIL(run, "a waiter is granted, and not %s", key_name(key).data);
     }
+    if (count != walk->granted_count)
+        FAIL(run, "%u waiters of this process are granted, %u were expected", count, walk->granted_count);
     run->granted_here += walk->granted_count;
     run->granted_elsewhere += (unsigned)__builtin_popcount(walk->unclaimed);
     return true;
@@ -852,7 +855,7 @@ static void mark_new_requests(struct run *run, const struct batch *batch)
 {
     for (unsigned i = 0; i < batch->count; i++) {
         const struct step *step = &run->script.steps[batch->arrivals[i].step];
-        for (unsigned j = 0; step->kind == OP_ACQUIRE && !batch->operations[i].entered && j < step->want_count; j++)
+        for (unsigned j = 0; step->kind == OP_ACQUIRE && batch->operations[i].kind == OP_ACQUIRE && j < step->want_count; j++)
             run->model.walk.changed[step->wants[j].semaphore] = true;
     }
 }
@@ -1235,7 +1238,7 @@ static bool plan_in_rounds(struct run *run, struct batch *batch, const struct op
 static bool any_ends_a_locked_row(const struct batch *batch, const struct plan *plan)
 {
     for (unsigned i = 0; i < batch->count; i++)
-        for (size_t j = 0; batch->operations[i].kind == OP_ACQUIRE && j < plan->changes.request_count; j++) {
+        for (size_t j = 0; operation_asks(batch->operations[i].kind) && j < plan->changes.request_count; j++) {
             struct bytes key = plan->changes.requests[j].request->external_id;
             if (plan->changes.requests[j].ends && (batch->read.locked_rows >> key_index(key) & 1) &&
                 bytes_equal(key, batch->operations[i].external_id))
@@ -1265,7 +1268,7 @@ static bool check_order(struct run *run, const struct batch *batch, const struct
         return false;
     for (unsigned i = 0; i < batch->count && !run->model.walk.put_back; i++) {
         const struct operation *operation = &batch->operations[i];
-        bool is_new = operation->kind == OP_ACQUIRE && batch->ranks[i] == RANK_REST && operation->wait != WAIT_GONE;
+        bool is_new = batch->ranks[i] == RANK_REST && (operation->kind == OP_ACQUIRE || operation->kind == OP_LOOK);
         if (is_new && !operation->widened && plan->outcomes[i].status == PERMIT_NO_CAPACITY &&
             !order_refuses(run, &run->script.steps[batch->arrivals[i].step]))
             return false;
