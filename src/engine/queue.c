@@ -301,7 +301,7 @@ void queue_add_first(struct queue *queue, struct op *op)
 
 void queue_wake(struct queue *queue, struct waiter *waiter)
 {
-    if (waiter->look != LOOK_NONE || !resolve_waiter(&waiter->op, waiter))
+    if (waiter_is_woken(waiter) || !resolve_waiter(&waiter->op, waiter))
         return;
     list_remove(&waiter->call);
     waiter->op.put_backs = 0;

@@ -261,7 +261,7 @@ void waiters_update_called(struct waiters *waiters, struct semaphore_entry *entr
 
 void waiters_remove(struct waiters *waiters, struct waiter *waiter)
 {
-    assert(!waiter_has_clients(waiter) && waiter->look == LOOK_NONE);
+    assert(!waiter_has_clients(waiter) && !waiter_is_woken(waiter));
     list_remove(&waiter->call);
     waiters_update_called(waiters, waiter_first_semaphore(waiter));
     for (size_t i = 0; i < waiter->place_count; i++)

@@ -78,10 +78,15 @@ static inline bool waiter_has_clients(const struct waiter *waiter)
     return !list_empty(&waiter->clients);
 }
 
+static inline bool waiter_is_woken(const struct waiter *waiter)
+{
+    return waiter->look != LOOK_NONE;
+}
+
 /* Returns true if a batch decides it now: no client may join or leave, and nothing may be concluded from its row. */
 static inline bool waiter_in_batch(const struct waiter *waiter)
 {
-    return waiter->in_grant || (waiter->look != LOOK_NONE && !waiter->op.queued);
+    return waiter->in_grant || (waiter_is_woken(waiter) && !waiter->op.queued);
 }
 
 /* Returns true if the acquire, which has the key of the waiter, asks for the same. */

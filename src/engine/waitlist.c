@@ -203,7 +203,7 @@ void waitlist_prepare(struct engine *engine, struct batch *batch)
 /* Ends the part of the waiter in the queue or in a batch. */
 static void leave_batch(struct queue *queue, struct waiter *waiter)
 {
-    assert(waiter->look != LOOK_NONE && !waiter->op.queued && queue->waiters.woken > 0);
+    assert(waiter_is_woken(waiter) && !waiter->op.queued && queue->waiters.woken > 0);
     queue_forget_key(queue, &waiter->op);
     op_drop_entries(&waiter->op);
     waiter->look = LOOK_NONE;
@@ -282,7 +282,7 @@ void waitlist_notify(struct engine *engine, struct bytes external_id, struct lis
     take_clients(waiters, waiter, NEVER, ret_answered);
     if (waiter_in_batch(waiter)) /* its op is past its deadline, and about to be decided (waiter_decided) */
         return;
-    if (waiter->look != LOOK_NONE) {
+    if (waiter_is_woken(waiter)) {
         queue_take_out(&engine->queue, &waiter->op);
         leave_batch(&engine->queue, waiter);
     }
@@ -390,7 +390,7 @@ void waitlist_cancel_grants(struct engine *engine, const struct plan *plan)
         if (!waiter)
             continue;
         waiter->in_grant = false;
-        if (waiter->look != LOOK_NONE) /* its own op asks again */
+        if (waiter_is_woken(waiter)) /* its own op asks again */
             continue;
         schedule(&engine->queue.waiters, waiter, NEVER);
         waitlist_wake(engine, waiter);
@@ -409,10 +409,10 @@ static bool wake_now(struct engine *engine, struct waiter *waiter)
     if (!waiter_has_clients(waiter))
         waiter->op.deadline = clock_mono() + engine->settings.request_timeout_ms * US_PER_MS;
     queue_wake(&engine->queue, waiter);
-    mono_us at = waiter->look != LOOK_NONE ? NEVER : clock_mono() + TRY_LATER_US; /* its batch schedules it again */
+    mono_us at = waiter_is_woken(waiter) ? NEVER : clock_mono() + TRY_LATER_US; /* its batch schedules it again */
     heap_move(&waiters->wake_ats, &waiter->wake_at, at);
     waiters_update_called(waiters, waiter_first_semaphore(waiter));
-    return waiter->look != LOOK_NONE;
+    return waiter_is_woken(waiter);
 }
 
 static void signal_worker(struct engine *engine)
@@ -424,7 +424,7 @@ static void signal_worker(struct engine *engine)
 void waitlist_wake(struct engine *engine, struct waiter *waiter)
 {
     struct semaphore_entry *entry = waiter_first_semaphore(waiter);
-    if (waiter->look != LOOK_NONE) {
+    if (waiter_is_woken(waiter)) {
         if (!waiter->op.queued)
             waiter->look = LOOK_AGAIN;
         return;

@@ -80,10 +80,10 @@ Test(queue, gathered_waiters_stand_before_the_operations_that_the_batch_has)
     op_init(&waiter->op, &waiter->operation, NEVER, fixture_decided);
     const uint64_t id = 1;
     cr_assert(queue_set_entries(&queue, &waiter->op, &id, 1));
-    waiter->op.is_waiter_op = true;
+    waiter->operation.kind = OP_LOOK;
     queue_put_back(&queue, &waiter->op);
     cr_assert_str_eq(gather_more(&first), "w k1 k2 k3");
-    waiter->op.is_waiter_op = false; /* it is part of no waiter */
+    waiter->operation.kind = OP_ACQUIRE; /* it is part of no waiter */
 }
 
 Test(queue, full_batch_gathers_nothing)

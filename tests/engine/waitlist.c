@@ -9,6 +9,7 @@
 #include "engine/state.h"
 #include "engine/waitlist.h"
 #include "engine/worker.h"
+#include "../unit/wait_mode.h"
 #include "fixture.h"
 
 enum { SERVER = 7 };
@@ -43,14 +44,21 @@ static void drop_answered(void)
         list_remove(node);
 }
 
+/* The batch of a look or leave has decided: `row` goes on waiting; NULL: no row does. */
+static void end_look(struct waiter *waiter, const struct request *row)
+{
+    const struct outcome outcome = {.status = PERMIT_NO_CAPACITY, .waits = row != NULL, .request = row};
+    waitlist_end_look(&engine, waiter, &outcome, &answered);
+}
+
 /* Frees the remaining waiters, as a stop does that cannot reach the database. */
 static void end(void)
 {
     struct list left;
     list_init(&left);
     for (size_t i = 0; i < batch.op_count; i++)
-        if (batch.ops[i]->is_waiter_op)
-            waitlist_settle(&engine, waiter_of(batch.ops[i]), NULL, &answered);
+        if (op_is_of_waiter(batch.ops[i]))
+            end_look(waiter_of(batch.ops[i]), NULL);
     queue_finish(&engine.queue, &batch);
     engine_end_waits(&engine);
     queue_take_expired(&engine.queue, NEVER, &left);
@@ -58,7 +66,7 @@ static void end(void)
         struct op *op = LIST_ENTRY(node, struct op, node);
         list_remove(node);
         queue_forget_key(&engine.queue, op);
-        if (op->is_waiter_op)
+        if (op_is_of_waiter(op))
             waitlist_retry_later(&engine, waiter_of(op), &answered);
         else
             op_drop_entries(op);
@@ -104,7 +112,7 @@ static enum wait_mode take_batch(void)
 {
     cr_assert(queue_take(&engine.queue, &batch, clock_mono()));
     waitlist_prepare(&engine, &batch);
-    return batch.ops[0]->operation->wait;
+    return operation_wait(batch.ops[0]->operation);
 }
 
 static void finish_batch(void)
@@ -139,7 +147,7 @@ Test(waitlist, other_content_under_the_key_of_a_waiter_is_left_to_a_batch)
     other.operation.digest[0] = 1;
     struct waiter *waiter = park_row(&one, 1);
     cr_assert_eq(engine_submit(&engine, &other.op), PERMIT_OK);
-    cr_assert(other.op.queued && !other.op.waiter && !waiter->woken);
+    cr_assert(other.op.queued && !other.op.waiter && !waiter_is_woken(waiter));
     (void)take_batch();
     cr_assert_eq(batch.op_count, 1);
     cr_assert_eq(batch.ops[0], &other.op);
@@ -174,9 +182,9 @@ Test(waitlist, client_that_waits_longer_makes_the_waiter_ask)
     longer.op.wait_until = one.op.wait_until + US_PER_SECOND;
     struct waiter *waiter = park_row(&one, 1);
     cr_assert_eq(engine_submit(&engine, &shorter.op), PERMIT_OK);
-    cr_assert_not(waiter->woken);
+    cr_assert_not(waiter_is_woken(waiter));
     cr_assert_eq(engine_submit(&engine, &longer.op), PERMIT_OK);
-    cr_assert(waiter->woken);
+    cr_assert(waiter_is_woken(waiter));
     cr_assert_eq(take_batch(), WAIT_ASK);
     cr_assert_eq(waiter->operation.wait_us, longer.op.wait_until - batch.taken_at);
 }
@@ -201,7 +209,7 @@ Test(waitlist, request_during_a_batch_is_not_answered_by_that_batch)
     cr_assert_eq(take_batch(), WAIT_ASK);
     cr_assert_eq(engine_submit(&engine, &again.op), PERMIT_OK);
     cr_assert_null(again.op.waiter);
-    waitlist_settle(&engine, waiter, NULL, &answered);
+    end_look(waiter, NULL);
     finish_batch();
     cr_assert_eq(count_answered(), 1);
     cr_assert_eq(answered.next, &one.op.node);
@@ -219,12 +227,12 @@ Test(waitlist, only_clients_whose_wait_has_ended_are_answered)
     waitlist_wake(&engine, waiter);
     cr_assert_eq(take_batch(), WAIT_ASK); /* for the other client */
     const struct request row = row_of(1, 1);
-    waitlist_settle(&engine, waiter, &row, &answered);
+    end_look(waiter, &row);
     finish_batch();
     cr_assert_eq(count_answered(), 1);
     cr_assert_eq(answered.next, &other.op.node);
     cr_assert_eq(one.op.waiter, waiter);
-    cr_assert_not(waiter->woken);
+    cr_assert_not(waiter_is_woken(waiter));
 }
 
 Test(waitlist, last_decision_ends_the_wait)
@@ -235,7 +243,7 @@ Test(waitlist, last_decision_ends_the_wait)
     one.op.wait_until = one.op.arrived_at;
     waitlist_wake(&engine, waiter);
     cr_assert_eq(take_batch(), WAIT_LAST);
-    cr_assert(waiter->operation.entered);
+    cr_assert_eq(waiter->operation.kind, OP_LOOK);
 }
 
 /* P17: a waiter that left before its batch began holds nothing. */
@@ -246,9 +254,9 @@ Test(waitlist, waiter_without_clients_leaves_by_a_write)
     struct waiter *waiter = park_row(&one, 1);
     cr_assert(engine_abandon(&engine, &one.op));
     cr_assert_eq(engine.queue.waiters.count, 0);
-    cr_assert(waiter->woken);
+    cr_assert(waiter_is_woken(waiter));
     cr_assert_eq(take_batch(), WAIT_GONE);
-    waitlist_settle(&engine, waiter, NULL, &answered);
+    end_look(waiter, NULL);
     finish_batch();
     cr_assert_null(waiters_find(&engine.queue.waiters, BYTES("k1")));
 }
@@ -281,7 +289,7 @@ Test(waitlist, acquire_without_client_is_entered_only_to_leave)
 static struct {
     struct asked asked;
     struct request row;
-    struct outcome outcome;
+    struct notice notice;
     struct plan plan;
 } granted;
 
@@ -291,20 +299,35 @@ static struct waiter *park_granted(void)
     ask(&granted.asked, "k1");
     granted.row = row_of(1, 1);
     granted.row.external_id = BYTES("k1");
-    granted.outcome = (struct outcome){.created = true, .request = &granted.row};
-    granted.plan = (struct plan){.granted = &granted.outcome, .granted_count = 1};
+    granted.notice = (struct notice){
+        .external_id = BYTES("k1"), .outcome = {.created = true, .request = &granted.row}, .unasked = true};
+    granted.plan = (struct plan){.notices = &granted.notice, .notice_count = 1};
     return park_row(&granted.asked, 1);
 }
 
-Test(waitlist, granted_waiter_is_taken_even_if_it_is_about_to_ask)
+/* A key whose subscribers a batch may tell, "key:busy" if another batch has it, "key:coming" if an acquire of it may wait. */
+static void expect_subscribers(struct request *rows, size_t count, const char *expected)
+{
+    struct view view = {.requests = rows, .request_count = count};
+    struct buf got;
+    buf_init(&got, 1000);
+    cr_assert(waitlist_list_subscribers(&engine, &arena, &view));
+    for (size_t i = 0; i < view.subscriber_count; i++) {
+        const struct subscriber *subscriber = &view.subscribers[i];
+        buf_append(&got, subscriber->external_id.data, subscriber->external_id.length);
+        buf_append_text(&got, !subscriber->busy ? " " : subscriber->subscribed ? ":busy " : ":coming ");
+    }
+    cr_expect_str_eq(got.data ? got.data : "", expected);
+    buf_release(&got);
+}
+
+Test(waitlist, granted_waiter_is_taken_even_if_it_is_about_to_look)
 {
     struct waiter *waiter = park_granted();
-    struct view view = {.requests = &granted.row, .request_count = 1};
-    waitlist_mark_here(&engine, SERVER, &arena, &view);
-    cr_assert(granted.row.here);
+    expect_subscribers(&granted.row, 1, "k1 ");
     cr_assert(waitlist_begin_grants(&engine, &granted.plan));
     waitlist_wake(&engine, waiter);
-    waitlist_take_granted(&engine, &granted.row, &answered);
+    waitlist_notify(&engine, granted.notice.external_id, &answered);
     cr_assert_eq(count_answered(), 1);
     cr_assert(queue_empty(&engine.queue));
     cr_assert_null(waiters_find(&engine.queue.waiters, BYTES("k1")));
@@ -319,15 +342,15 @@ Test(waitlist, granted_waiter_is_taken_even_if_it_is_being_timed_out)
     cr_assert(waitlist_begin_grants(&engine, &granted.plan));
     waitlist_wake(&engine, waiter);
     queue_take_expired(&engine.queue, NEVER, &expired);
-    waitlist_take_granted(&engine, &granted.row, &answered);
+    waitlist_notify(&engine, granted.notice.external_id, &answered);
     cr_assert_eq(count_answered(), 1);
     list_remove(&waiter->op.node);
     decide_status(&engine, &waiter->op, PERMIT_BUSY, NULL);
     cr_assert_eq(waiters_find(&engine.queue.waiters, BYTES("k1")), waiter); /* it asks later, and is freed then */
-    cr_assert(!waiter->woken && !waiter->in_grant && waiter->wake_at.time < NEVER);
+    cr_assert(!waiter_is_woken(waiter) && !waiter->in_grant && waiter->wake_at.time < NEVER);
 }
 
-Test(waitlist, only_waiters_of_this_server_with_clients_are_here)
+Test(waitlist, only_keys_with_clients_have_subscribers)
 {
     static struct asked one, other, third;
     struct request rows[] = {row_of(1, 1), row_of(2, 2), row_of(3, 3)};
@@ -340,15 +363,11 @@ Test(waitlist, only_waiters_of_this_server_with_clients_are_here)
     }
     rows[1].server_id = SERVER + 1;
     cr_assert(engine_abandon(&engine, &third.op));
-    struct view view = {.requests = rows, .request_count = 3};
-    waitlist_mark_here(&engine, SERVER, &arena, &view);
-    cr_assert(rows[0].here && rows[0].waits_here);
-    cr_assert(!rows[1].here && rows[1].waits_here, "the row may name an earlier id of this server");
-    cr_assert(!rows[2].here && !rows[2].waits_here);
+    expect_subscribers(rows, 3, "k1 k2 "); /* a row may name an earlier id of this server */
 }
 
 /* P20: while a batch decides its waiter, the client waits all the same: a copy of its call leaves it the place. */
-Test(waitlist, client_waits_here_while_its_waiter_is_in_a_batch)
+Test(waitlist, client_subscribes_while_its_waiter_is_in_a_batch)
 {
     static struct asked asked;
     struct request row = row_of(1, 1);
@@ -356,9 +375,7 @@ Test(waitlist, client_waits_here_while_its_waiter_is_in_a_batch)
     ask(&asked, "k1");
     waitlist_wake(&engine, park_row(&asked, 1));
     cr_assert_eq(take_batch(), WAIT_ASK);
-    struct view view = {.requests = &row, .request_count = 1};
-    waitlist_mark_here(&engine, SERVER, &arena, &view);
-    cr_expect(row.waits_here && row.asks_later && !row.here);
+    expect_subscribers(&row, 1, "k1:busy ");
 }
 
 /* P20: the client of a place has left, and another copy of its acquire is in the queue (seed 292 of the simulation). */
@@ -372,12 +389,9 @@ Test(waitlist, new_acquire_of_a_left_place_asks_later)
     (void)park_row(&left, 1);
     cr_assert(engine_abandon(&engine, &left.op));
     (void)take_batch(); /* in which the waiter leaves its place; the copy comes too late to join it */
-    struct view view = {.requests = &row, .request_count = 1};
-    waitlist_mark_here(&engine, SERVER, &arena, &view);
-    cr_expect_not(row.asks_later);
+    expect_subscribers(&row, 1, "");
     cr_assert_eq(engine_submit(&engine, &copy.op), PERMIT_OK);
-    waitlist_mark_here(&engine, SERVER, &arena, &view);
-    cr_expect(row.asks_later && !row.here);
+    expect_subscribers(&row, 1, "k1:coming ");
 }
 
 /* P20: a batch with an unknown outcome has entered it. Else the batches of this server would let others pass it. */
@@ -393,14 +407,10 @@ Test(waitlist, acquire_that_is_tried_again_asks_later)
     cr_assert_eq(engine_submit(&engine, &one.op), PERMIT_OK);
     cr_assert_eq(engine_submit(&engine, &without_wait.op), PERMIT_OK);
     cr_assert_eq(take_batch(), WAIT_ASK);
-    struct view view = {.requests = rows, .request_count = 2};
-    waitlist_mark_here(&engine, SERVER, &arena, &view);
-    cr_expect(rows[0].asks_later && !rows[0].here);
-    cr_expect(!rows[1].asks_later && !rows[1].here);
+    expect_subscribers(rows, 2, "k1:coming ");
     queue_forget_key(&engine.queue, &one.op);
     queue_forget_key(&engine.queue, &without_wait.op);
-    waitlist_mark_here(&engine, SERVER, &arena, &view);
-    cr_expect_not(rows[0].asks_later);
+    expect_subscribers(rows, 2, "");
     finish_batch();
     op_drop_entries(&one.op);
     op_drop_entries(&without_wait.op);
@@ -422,7 +432,7 @@ Test(waitlist, waiter_of_a_failed_grant_asks)
     cr_assert(waitlist_begin_grants(&engine, &granted.plan));
     cr_assert_not(engine_abandon(&engine, &granted.asked.op)); /* its answer goes out, or its end */
     waitlist_cancel_grants(&engine, &granted.plan);
-    cr_assert(waiter->woken);
+    cr_assert(waiter_is_woken(waiter));
     cr_assert_eq(take_batch(), WAIT_LAST);
 }
 
@@ -437,7 +447,7 @@ Test(waitlist, waiter_whose_grant_cannot_be_delivered_asks)
     cr_assert(waitlist_begin_grants(&engine, &run.plan));
     deliver(&worker, &run, false);
     cr_assert_not(waiter_in_batch(waiter));
-    cr_assert(waiter->woken);
+    cr_assert(waiter_is_woken(waiter));
     cr_assert_eq(take_batch(), WAIT_ASK);
     arena_release(&no_memory);
 }
@@ -496,9 +506,9 @@ Test(waitlist, wake_during_a_batch_makes_the_waiter_ask_again)
     (void)take_batch();
     waitlist_wake(&engine, waiter);
     const struct request row = row_of(1, 1);
-    waitlist_settle(&engine, waiter, &row, &answered);
+    end_look(waiter, &row);
     finish_batch();
-    cr_assert(waiter->woken);
+    cr_assert(waiter_is_woken(waiter));
 }
 
 /* It had to wait until fewer are awake, and mail has woken it before that. */
@@ -511,17 +521,17 @@ Test(waitlist, wake_during_a_batch_counts_also_after_a_late_call)
     struct semaphore_entry *entry = semaphore_cache_find(&engine.queue.semaphores, 1);
     entry->woken += MANY;
     waitlist_wake(&engine, waiter);
-    cr_assert(!waiter->woken);
-    waiter->has_mail = true;
+    cr_assert(!waiter_is_woken(waiter));
+    waiter->operation.mailed = waiter->request_id;
     waitlist_wake(&engine, waiter);
     entry->woken -= MANY;
     (void)take_batch();
     waitlist_wake(&engine, waiter);
     waitlist_wake_called(&engine);
     const struct request row = row_of(1, 1);
-    waitlist_settle(&engine, waiter, &row, &answered);
+    end_look(waiter, &row);
     finish_batch();
-    cr_assert(waiter->woken);
+    cr_assert(waiter_is_woken(waiter));
 }
 
 /* P17: a batch decides only the waiters of which it locks all semaphores, so each of them must be woken in time. */
@@ -538,12 +548,12 @@ Test(waitlist, waiters_that_seem_to_fit_are_woken_in_rotation)
         waiters[i] = park_row(&asks[i], i + 1);
     }
     waitlist_wake_by_row(&engine, &(struct semaphore){.id = 1, .capacity = 10, .in_use = 10, .retired_at = NEVER});
-    cr_expect(!waiters[0]->woken);
+    cr_expect(!waiter_is_woken(waiters[0]));
     for (size_t round = 1; round <= 4; round++) {
         size_t woken = 0;
         waitlist_wake_by_row(&engine, &row);
         for (size_t i = 0; i < COUNT; i++)
-            woken += waiters[i]->woken;
+            woken += waiter_is_woken(waiters[i]);
         cr_expect_eq(woken, round < 4 ? 10 * round : COUNT);
     }
 }
@@ -562,7 +572,7 @@ Test(waitlist, waiter_whose_other_semaphore_is_full_does_not_seem_to_fit)
     struct waiter *waiters[] = {park_row(&one, 1), park_row(&two, 2), park_row(&three, 3)};
     waitlist_wake_by_row(&engine, &full);
     waitlist_wake_by_row(&engine, &free_one);
-    cr_expect(!waiters[0]->woken && !waiters[1]->woken && waiters[2]->woken);
+    cr_expect(!waiter_is_woken(waiters[0]) && !waiter_is_woken(waiters[1]) && waiter_is_woken(waiters[2]));
 }
 
 Test(waitlist, waiter_that_can_never_be_granted_is_woken_by_the_row)
@@ -574,9 +584,9 @@ Test(waitlist, waiter_that_can_never_be_granted_is_woken_by_the_row)
     struct waiter *fits = park_row(&one, 1);
     struct waiter *hopeless = park_row(&other, 2);
     waitlist_wake_by_row(&engine, &(struct semaphore){.id = 1, .capacity = 2, .in_use = 2, .retired_at = NEVER});
-    cr_expect(!fits->woken && hopeless->woken);
+    cr_expect(!waiter_is_woken(fits) && waiter_is_woken(hopeless));
     waitlist_wake_by_row(&engine, &(struct semaphore){.id = 1, .capacity = 2, .in_use = 2, .retired_at = 1});
-    cr_expect(fits->woken);
+    cr_expect(waiter_is_woken(fits));
 }
 
 /* P17: a lock on one semaphore's row may keep all its woken waiters in the queue. */
@@ -593,18 +603,18 @@ Test(waitlist, waiters_of_one_semaphore_delay_neither_others_nor_one_with_mail)
     struct waiter *elsewhere = park_row(&other, 3);
     struct semaphore_entry *entry = semaphore_cache_find(&engine.queue.semaphores, 1);
     entry->woken += MANY;
-    called->has_mail = true;
+    called->operation.mailed = true;
     waitlist_wake(&engine, waiting);
     waitlist_wake(&engine, called);
     waitlist_wake(&engine, elsewhere);
-    cr_expect(!waiting->woken && called->woken && elsewhere->woken);
+    cr_expect(!waiter_is_woken(waiting) && waiter_is_woken(called) && waiter_is_woken(elsewhere));
     entry->woken -= MANY;
     (void)take_batch();
-    waitlist_settle(&engine, called, NULL, &answered);
-    waitlist_settle(&engine, elsewhere, NULL, &answered);
+    end_look(called, NULL);
+    end_look(elsewhere, NULL);
     finish_batch();
     waitlist_wake_called(&engine);
-    cr_expect(waiting->woken); /* its turn has come */
+    cr_expect(waiter_is_woken(waiting)); /* its turn has come */
 }
 
 Test(waitlist, mail_is_deleted_by_the_batch_that_asks)
@@ -612,12 +622,12 @@ Test(waitlist, mail_is_deleted_by_the_batch_that_asks)
     static struct asked one;
     ask(&one, "k1");
     struct waiter *waiter = park_row(&one, 5);
-    waiter->has_mail = true;
+    waiter->operation.mailed = waiter->request_id;
     waitlist_wake(&engine, waiter);
     (void)take_batch();
     cr_assert_eq(waiter->operation.mailed, 5);
     const struct request row = row_of(5, 5);
-    waitlist_settle(&engine, waiter, &row, &answered);
+    end_look(waiter, &row);
     finish_batch();
     waitlist_wake(&engine, waiter);
     (void)take_batch();
@@ -645,7 +655,7 @@ Test(waitlist, waiter_follows_its_row_to_another_id)
     (void)take_batch();
     cr_assert_eq(waiter->operation.place, 5);
     struct request row = row_of(9, 5);
-    waitlist_settle(&engine, waiter, &row, &answered);
+    end_look(waiter, &row);
     finish_batch();
     cr_assert_null(waiters_find_id(&engine.queue.waiters, 5));
     cr_assert_eq(waiters_find_id(&engine.queue.waiters, 9), waiter);
@@ -658,7 +668,7 @@ Test(waitlist, row_with_an_old_server_id_makes_the_waiter_ask)
     ask(&one, "k1");
     atomic_store(&engine.server_id, SERVER + 1);
     struct waiter *waiter = park_row(&one, 1);
-    cr_assert(waiter->woken);
+    cr_assert(waiter_is_woken(waiter));
 }
 
 Test(waitlist, undecided_waiter_asks_again_later)
@@ -731,9 +741,9 @@ Test(waitlist, limits_keep_an_acquire_from_waiting)
     cr_assert_eq(engine_submit(&engine, &other.op), PERMIT_OK);
     cr_assert(queue_take(&engine.queue, &batch, clock_mono()));
     waitlist_prepare(&engine, &batch);
-    cr_expect_eq(batch.ops[0]->operation->wait, WAIT_LAST); /* the waiter's */
+    cr_expect_eq(operation_wait(batch.ops[0]->operation), WAIT_LAST); /* the waiter's */
     cr_expect_eq(other.op.wait_refusal, WAIT_REFUSED_CLOSED);
-    waitlist_settle(&engine, waiters_find(&engine.queue.waiters, BYTES("k1")), NULL, &answered);
+    end_look(waiters_find(&engine.queue.waiters, BYTES("k1")), NULL);
     queue_forget_key(&engine.queue, &other.op);
     finish_batch();
     op_drop_entries(&other.op);
@@ -753,10 +763,10 @@ Test(waitlist, woken_waiters_that_name_many_slots_ask_in_several_batches)
     waitlist_wake(&engine, park_row(&other, 2));
     (void)take_batch();
     cr_assert(batch.op_count == 1 && waiter_of(batch.ops[0]) == first_waiter);
-    waitlist_settle(&engine, first_waiter, NULL, &answered);
+    end_look(first_waiter, NULL);
     finish_batch();
     (void)take_batch();
-    cr_assert(batch.op_count == 1 && batch.ops[0]->is_waiter_op);
+    cr_assert(batch.op_count == 1 && op_is_of_waiter(batch.ops[0]));
 }
 
 /* A batch may add many waiters at once. */
@@ -809,7 +819,7 @@ Test(waitlist, acquire_without_a_wait_that_joined_a_waiter_asks_for_no_place_lat
     cr_assert_eq(engine_submit(&engine, &copy.op), PERMIT_OK);
     cr_assert_eq(copy.op.waiter, waiter);
     cr_assert_eq(take_batch(), WAIT_ASK);
-    waitlist_settle(&engine, waiter, NULL, &answered);
+    end_look(waiter, NULL);
     finish_batch();
     cr_assert_eq(count_answered(), 2);
     list_remove(&copy.op.node);

@@ -180,7 +180,7 @@ static void check_acquire(const struct operation *operation)
     }
     MUST(!operation->owner.data || reference_key(operation->owner));
     MUST(operation->priority >= 0 && operation->priority <= PRIORITY_MAX);
-    MUST(operation->wait == WAIT_NO && !operation->wait_us && !operation->place); /* set by the engine */
+    MUST(!operation->may_have_place && !operation->wait_us && !operation->place); /* set by the engine */
     MUST(request_digest(operation->owner, operation->ttl, operation->wants, operation->want_count, digest));
     MUST(memcmp(digest, operation->digest, sizeof digest) == 0);
 }
