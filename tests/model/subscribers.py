@@ -262,8 +262,6 @@ def internal_steps(rule, state):
                 yield with_look(state, server, key)
             elif not any(p[0] == "acquire" and CLIENTS[p[1]][0] == key for p in pending):
                 yield state._replace(mail=state.mail - {(at, key)})
-        if not rule["mail_waits"]:
-            continue
     if not rule["mail_waits"]:  # mail is dropped while a batch is still to be delivered
         for at, key in state.mail:
             if state.alive[at] and state.flying[at] and not subscribers(state, at, key):
@@ -356,8 +354,8 @@ def judge_rest(state):
 
 
 def visit(rule, max_faults, states_max):
-    """Returns the number of states, and the judgements that fail."""
-    seen, stack, failed = {START}, [START], set()
+    """Returns the number of states, and the judgements that fail. States are remembered by 64-bit hashes."""
+    seen, stack, failed = {hash(START)}, [START], set()
     while stack and len(seen) < states_max:
         state = stack.pop()
         steps = []
@@ -370,21 +368,23 @@ def visit(rule, max_faults, states_max):
             steps += outer_steps(rule, state, max_faults)
         except Failure as failure:
             failed.add(str(failure))
-            if rule is not RULE and failed:
+            if rule is not RULE:
                 break
         for step in steps:
             if step.faults == max_faults and step.before is not None:
                 step = step._replace(before=None)
-            if step not in seen:
-                seen.add(step)
+            if hash(step) not in seen:
+                seen.add(hash(step))
                 stack.append(step)
+    if len(seen) >= states_max:
+        failed.add("not all states were visited")
     return len(seen), failed
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--faults", type=int, default=1)
-    parser.add_argument("--states", type=int, default=2000000)
+    parser.add_argument("--states", type=int, default=5000000, help="stop after so many")
     options = parser.parse_args()
     passed = failed = 0
     for left_out in [None] + list(RULE):
