@@ -52,10 +52,12 @@ dangling_references() {
            | select((ltrimstr("#/") | split("/")) as $p | ($all | index([$p])) | not)' $api
 }
 
+documents="README.md CHANGELOG.md docs/*.md docs/decisions/*.md"
+
 # broken_links DIRECTORY: the relative links in its documents whose target does not exist.
 broken_links() (
-    cd "$1" || exit
-    for document in README.md docs/*.md; do
+    cd "$1" || { echo "no directory $1" && exit; }
+    for document in $documents; do
         [ -f "$document" ] || { echo "no $document in $1" && continue; }
         grep -oE '\]\([^)#:]+' "$document" | sed 's/^](//' | while read -r target; do
             [ -e "$(dirname "$document")/$target" ] || echo "$document: $target"
@@ -72,7 +74,7 @@ anchors() {
 # The links to a heading that does not exist.
 broken_anchors() {
     local document target heading
-    for document in README.md docs/*.md; do
+    for document in $documents; do
         tr '\n' ' ' <"$document" | grep -oE '\]\([^) :]*#[^) ]+\)' | sed 's/^](//; s/)$//' | while IFS='#' read -r target heading; do
             target=${target:+$(dirname "$document")/$target}
             grep -qxF -- "$heading" <(anchors "${target:-$document}") || echo "$document: ${target:-$document}#$heading"
@@ -85,7 +87,7 @@ broken_installed_links() {
     local directory
     directory=$(mktemp -d) || return 1
     if DESTDIR=$directory/root cmake --install "$build" >"$directory/out" 2>&1; then
-        broken_links "$(dirname "$(find "$directory/root" -name README.md)")" | grep -vE ': (\.\./)?(src|include|sql)/'
+        broken_links "$(dirname "$(find "$directory/root" -path '*/permitd/README.md')")" | grep -vE ': (\.\./)?(src|include|sql)/'
     else
         cat "$directory/out"
     fi
