@@ -53,6 +53,7 @@ clang-format-14|clang-format         # checks the layout of the code; only versi
 galera-4                             # a cluster of three nodes, in the suite galera
 patch                                # applies the faults of tests/sim/mutants
 openssl                              # certificates, in the suites store, http and examples
+git                                  # a release, in the suite scripts
 debootstrap                          # a root with a MySQL server (tests/mysql/root.sh)
 curl                                 # runs the commands of README.md
 jq                                   # checks docs/openapi.json

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # Runs the scripts of scripts/ on small trees of their own.
 #
-#     tests/scripts/run.sh [NAME ...]     measure
+#     tests/scripts/run.sh [NAME ...]     measure, release
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
 top=$PWD
@@ -114,7 +114,86 @@ test_measure() {
         "$top/scripts/measure.sh" "$directory/tree"
 }
 
-tests=(measure)
+# ---- release.sh ----
+
+# in_clone COMMAND...: runs it in the clone, whose commits need no settings of this user.
+in_clone() {
+    (cd "$directory/clone" && GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_NOSYSTEM=1 GIT_AUTHOR_NAME=t GIT_AUTHOR_EMAIL=t@example.org \
+        GIT_COMMITTER_NAME=t GIT_COMMITTER_EMAIL=t@example.org "$@")
+}
+
+commit_all() { in_clone git add -A && in_clone git commit -q --allow-empty -m "$1"; }
+
+# changelog HEADING [TEXT]: commits a changelog with this first heading.
+changelog() {
+    printf '# Changelog\n\n## %s\n\n%s\n\n## [0.0.1] - 2020-01-01\n\n- An older one.\n' "$1" "${2-}" >"$directory/clone/CHANGELOG.md"
+    commit_all "changelog: $1"
+}
+
+# version NUMBER: commits it where it stands.
+version() {
+    sed -i -E "s/^(project\(permitd VERSION )[0-9.]+/\1$1/" "$directory/clone/CMakeLists.txt"
+    sed -i -E "s/^(    \"version\": \")[0-9.]+/\1$1/" "$directory/clone/docs/openapi.json"
+    commit_all "version $1"
+}
+
+tags() { in_clone git tag --list; }
+made() { ls "$directory/clone/out" 2>/dev/null; }
+checksums_hold() { (cd "$directory/clone/out" && sha256sum -c permitd-9.8.7.sha256); }
+# The tarball is the commit, under one directory.
+tarball_is_the_commit() {
+    mkdir "$directory/unpacked" && tar -xzf "$directory/clone/out/permitd-9.8.7.tar.gz" -C "$directory/unpacked" &&
+        diff -r "$directory/unpacked/permitd-9.8.7" "$directory/clone" --exclude=.git --exclude=out
+}
+same() { [ "$1" = "$2" ] || { diff <(echo "$1") <(echo "$2") && false; }; }
+
+test_release() {
+    # A repository of this tree as it is, without its history, which an unpacked tarball has not.
+    mkdir "$directory/clone"
+    tar -c --exclude=./.git --exclude='./build*' --exclude=./out . | tar -x -C "$directory/clone"
+    in_clone git init -q -b main
+    in_clone git config core.autocrlf false
+    commit_all all
+    version 9.8.7
+
+    check "release.sh --help prints its manual" prints "scripts/release.sh [--dry-run] [--output DIRECTORY]" scripts/release.sh --help
+    rm -f "$directory/clone/CHANGELOG.md" && commit_all 'no changelog'
+    check "release.sh refuses without a changelog" refuses "there is no CHANGELOG.md" in_clone scripts/release.sh
+    changelog "[9.8.6] - 2026-01-01" "- A change."
+    check "release.sh refuses a changelog of another version" \
+        refuses 'begins with "[9.8.6] - 2026-01-01", not with "[9.8.7] - " and a date' in_clone scripts/release.sh
+    changelog "[9.8.7] - unreleased" "- A change."
+    check "release.sh refuses a version that the changelog calls unreleased" \
+        refuses 'begins with "[9.8.7] - unreleased"' in_clone scripts/release.sh
+    changelog "[9.8.7] - 2026-01-02"
+    check "release.sh refuses a changelog without changes" \
+        refuses "CHANGELOG.md says nothing about 9.8.7" in_clone scripts/release.sh
+    changelog "[9.8.7] - 2026-01-02" "- A change."
+    touch "$directory/clone/new_file"
+    check "release.sh refuses a tree with a file that is not committed" refuses "?? new_file" in_clone scripts/release.sh
+    rm "$directory/clone/new_file"
+    sed -i 's/9\.8\.7/9.8.8/' "$directory/clone/docs/openapi.json" && commit_all 'another version'
+    check "release.sh refuses another version in openapi.json" \
+        refuses "docs/openapi.json has version 9.8.8, and CMakeLists.txt has 9.8.7" in_clone scripts/release.sh
+    version 9.8.7
+    in_clone git tag v9.10.0
+    check "release.sh refuses a version below a tag" refuses "9.8.7 is below the tag v9.10.0" in_clone scripts/release.sh
+    in_clone git tag -d v9.10.0 >/dev/null
+    in_clone git tag v9.8.6
+    check "release.sh --dry-run says what it would make" \
+        prints "as v9.8.7, and make out/permitd-9.8.7.tar.gz" in_clone scripts/release.sh --dry-run
+    check "release.sh --dry-run makes no tag" same "$(tags)" v9.8.6
+    check "release.sh --dry-run makes no file" same "$(made)" ""
+    check "release.sh makes a release" prints "to publish: git push origin v9.8.7" in_clone scripts/release.sh
+    check "release.sh tags the commit" same "$(in_clone git rev-parse 'v9.8.7^{commit}')" "$(in_clone git rev-parse HEAD)"
+    check "the tag has the changes of this release, and no others" \
+        same "$(in_clone git tag --list --format='%(contents)' v9.8.7)" "- A change."
+    check "the checksums of the tarball hold" checksums_hold
+    check "the tarball has the files of the commit" tarball_is_the_commit
+    check "release.sh refuses a tag that is there" refuses "there is a tag v9.8.7 already" in_clone scripts/release.sh
+}
+
+tests=(measure release)
 [ $# -eq 0 ] || tests=("$@")
 for name in "${tests[@]}"; do
     "test_$name"
