@@ -7,6 +7,7 @@
 #     scripts/packages.sh build    for compiling, and run
 #     scripts/packages.sh test     for tests/run.sh and .ci/run, and build
 #     scripts/packages.sh browser  for the suite browser, which calls this itself
+#     scripts/packages.sh tidy     for scripts/tidy.sh, which calls this itself
 #     scripts/packages.sh try      for scripts/try.sh
 #     scripts/packages.sh peers    for tests/bench/run.sh peers --peers, which calls this itself
 #
@@ -72,6 +73,10 @@ jq
 mariadb-client
 python3
 '
+tidy_packages='
+clang-tidy
+codespell
+'
 try_packages='
 debootstrap
 git
@@ -113,10 +118,11 @@ wanted_for() {
     build) entries "$run_packages$build_packages" ;;
     test) entries "$run_packages$build_packages$test_packages" ;;
     browser) entries "$browser_packages" ;;
+    tidy) entries "$build_packages$tidy_packages" ;;
     try) entries "$try_packages" ;;
     peers) entries "$peers_packages" ;;
     *)
-        echo "usage: scripts/packages.sh run|build|test|browser|try|peers" >&2
+        echo "usage: scripts/packages.sh run|build|test|browser|tidy|try|peers" >&2
         exit 64
         ;;
     esac

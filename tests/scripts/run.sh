@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # Runs the scripts of scripts/ on small trees of their own.
 #
-#     tests/scripts/run.sh [NAME ...]     measure, release
+#     tests/scripts/run.sh [NAME ...]     measure, release, hooks
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
 top=$PWD
@@ -193,7 +193,46 @@ test_release() {
     check "release.sh refuses a tag that is there" refuses "there is a tag v9.8.7 already" in_clone scripts/release.sh
 }
 
-tests=(measure release)
+# ---- hooks/pre-commit ----
+
+# suite COMMAND: a build/ with one suite, of label fast, which is this command.
+suite() {
+    rm -rf "$directory/hooked/build"
+    printf 'cmake_minimum_required(VERSION 3.25)\nproject(t NONE)\nenable_testing()\nadd_test(NAME t COMMAND %s)\n%s\n' "$1" \
+        'set_tests_properties(t PROPERTIES LABELS fast)' >"$directory/suite/CMakeLists.txt"
+    cmake -S "$directory/suite" -B "$directory/hooked/build" >/dev/null
+}
+
+hooked_commit() {
+    (cd "$directory/hooked" && git add -A && GIT_AUTHOR_NAME=t GIT_AUTHOR_EMAIL=t@example.org GIT_COMMITTER_NAME=t \
+        GIT_COMMITTER_EMAIL=t@example.org git commit -m t)
+}
+
+test_hooks() {
+    mkdir -p "$directory/hooked/src" "$directory/suite"
+    cp -r --parents scripts .clang-format "$directory/hooked"
+    printf '/build/\n' >"$directory/hooked/.gitignore"
+    git -C "$directory/hooked" init -q
+    git -C "$directory/hooked" config core.hooksPath scripts/hooks
+
+    printf 'int main(void)\n{\n    return 0;\n}\n' >"$directory/hooked/src/a.c"
+    check "without build/ the hook checks the layout alone" prints "there is no build/, so no suite runs" hooked_commit
+    printf 'int main(void) {\n  return 1;\n}\n' >"$directory/hooked/src/a.c"
+    if scripts/format.sh --check scripts/../src/base/base.h | grep -q skipped; then
+        echo "the layout is not tested without clang-format 14"
+    else
+        check "the hook refuses another layout, and says how to mend it" \
+            refuses "another layout; scripts/format.sh src/a.c" hooked_commit
+        check "format.sh mends it" "$directory/hooked/scripts/format.sh" src/a.c
+    fi
+    suite true
+    check "the hook accepts a commit that passes the suites" prints "1 file changed" hooked_commit
+    echo more >"$directory/hooked/more"
+    suite false
+    check "the hook refuses a commit that fails one" refuses "0% tests passed, 1 tests failed" hooked_commit
+}
+
+tests=(measure release hooks)
 [ $# -eq 0 ] || tests=("$@")
 for name in "${tests[@]}"; do
     "test_$name"
