@@ -10,8 +10,8 @@
 #include "base/clock.h"
 #include "base/uuid.h"
 #include "client/credential.h"
+#include "client/endpoints.h"
 #include "client/http.h"
-#include "client/servers.h"
 #include "permit/permit.h"
 
 enum {

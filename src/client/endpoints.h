@@ -3,8 +3,8 @@
  * The servers of a client: the list that its url names, in random order, and the server of the next try. Decides
  * nothing about retries (client.c).
  */
-#ifndef CLIENT_SERVERS_H
-#define CLIENT_SERVERS_H
+#ifndef CLIENT_ENDPOINTS_H
+#define CLIENT_ENDPOINTS_H
 
 #include "base/buf.h"
 #include "client/http.h"

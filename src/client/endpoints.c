@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "client/servers.h"
+#include "client/endpoints.h"
 
 #include <stdio.h>
 #include <stdlib.h>
