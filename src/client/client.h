@@ -23,8 +23,8 @@ enum {
 struct permit_client {
     struct permit_client_options options; /* defaults filled in; the client owns the strings; token and token_file are
                                              NULL: see `credential` */
-    struct credential credential;
-    struct servers servers;
+    struct client_credential credential;
+    struct endpoints endpoints;
     struct http_reply reply;
     struct buf message;
     char *key;

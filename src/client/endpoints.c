@@ -31,15 +31,15 @@ static enum permit_status refuse_entry(const char *urls, size_t number, const ch
 }
 
 /* Returns the number, from 1, of an earlier entry with the same address; 0: none. */
-static size_t number_of_same(const struct servers *servers, const struct http *http)
+static size_t number_of_same(const struct endpoints *endpoints, const struct http *http)
 {
-    for (size_t i = 0; i < servers->count; i++)
-        if (http_same_server(servers->list[i].http, http))
+    for (size_t i = 0; i < endpoints->count; i++)
+        if (http_same_server(endpoints->list[i].http, http))
             return i + 1;
     return 0;
 }
 
-static enum permit_status add_entry(struct servers *servers, const struct http_options *options, const char *entry,
+static enum permit_status add_entry(struct endpoints *endpoints, const struct http_options *options, const char *entry,
                                     struct buf *message)
 {
     struct http *http = NULL;
@@ -47,33 +47,34 @@ static enum permit_status add_entry(struct servers *servers, const struct http_o
     of_entry.url = entry;
     enum permit_status status = http_new(&of_entry, &http);
     if (status == PERMIT_INVALID)
-        return refuse_entry(options->url, servers->count + 1, entry, message);
+        return refuse_entry(options->url, endpoints->count + 1, entry, message);
     if (status)
         return status;
-    size_t same = number_of_same(servers, http);
+    size_t same = number_of_same(endpoints, http);
     if (!same) {
-        servers->list[servers->count++].http = http;
+        endpoints->list[endpoints->count++].http = http;
         return PERMIT_OK;
     }
-    buf_printf(message, "has the same server in entries %zu and %zu: %.200s", same, servers->count + 1, http_url(http));
+    buf_printf(message, "has the same server in entries %zu and %zu: %.200s", same, endpoints->count + 1,
+               http_url(http));
     http_free(http);
     return PERMIT_INVALID;
 }
 
 /* A random order spreads the clients over the servers. */
-static void shuffle(struct servers *servers)
+static void shuffle(struct endpoints *endpoints)
 {
-    for (size_t left = servers->count; left > 1; left--) {
+    for (size_t left = endpoints->count; left > 1; left--) {
         size_t pick = (size_t)(random_u64() % left);
-        struct http *last = servers->list[left - 1].http;
-        servers->list[left - 1].http = servers->list[pick].http;
-        servers->list[pick].http = last;
+        struct http *last = endpoints->list[left - 1].http;
+        endpoints->list[left - 1].http = endpoints->list[pick].http;
+        endpoints->list[pick].http = last;
     }
 }
 
-enum permit_status servers_open(struct servers *servers, const struct http_options *options, struct buf *message)
+enum permit_status endpoints_open(struct endpoints *endpoints, const struct http_options *options, struct buf *message)
 {
-    *servers = (struct servers){.count = 0};
+    *endpoints = (struct endpoints){.count = 0};
     size_t entries = 1;
     for (const char *at = options->url; (at = strchr(at, ',')); at++)
         entries++;
@@ -82,8 +83,8 @@ enum permit_status servers_open(struct servers *servers, const struct http_optio
         return PERMIT_INVALID;
     }
     if (entries == 1) {
-        enum permit_status status = http_new(options, &servers->list[0].http);
-        servers->count = status ? 0 : 1;
+        enum permit_status status = http_new(options, &endpoints->list[0].http);
+        endpoints->count = status ? 0 : 1;
         if (status == PERMIT_INVALID)
             buf_printf(message, strpbrk(options->url, " \t\r\n;") ? "%s; %s" : "%s", form, separators);
         return status;
@@ -92,78 +93,78 @@ enum permit_status servers_open(struct servers *servers, const struct http_optio
     enum permit_status status = copy ? PERMIT_OK : PERMIT_NO_MEMORY;
     char *rest = copy;
     for (char *entry; !status && (entry = strsep(&rest, ","));)
-        status = add_entry(servers, options, entry, message);
+        status = add_entry(endpoints, options, entry, message);
     free(copy);
     if (!status)
-        shuffle(servers);
+        shuffle(endpoints);
     return status;
 }
 
-void servers_release(struct servers *servers)
+void endpoints_release(struct endpoints *endpoints)
 {
-    for (size_t i = 0; i < servers->count; i++)
-        http_free(servers->list[i].http);
-    *servers = (struct servers){.count = 0};
+    for (size_t i = 0; i < endpoints->count; i++)
+        http_free(endpoints->list[i].http);
+    *endpoints = (struct endpoints){.count = 0};
 }
 
-const struct http *servers_find_exposed(const struct servers *servers)
+const struct http *endpoints_find_exposed(const struct endpoints *endpoints)
 {
-    for (size_t i = 0; i < servers->count; i++)
-        if (http_exposes_credential(servers->list[i].http))
-            return servers->list[i].http;
+    for (size_t i = 0; i < endpoints->count; i++)
+        if (http_exposes_credential(endpoints->list[i].http))
+            return endpoints->list[i].http;
     return NULL;
 }
 
-void servers_set_token(struct servers *servers, const char *token)
+void endpoints_set_token(struct endpoints *endpoints, const char *token)
 {
-    for (size_t i = 0; i < servers->count; i++)
-        (void)!http_set_token(servers->list[i].http, token);
+    for (size_t i = 0; i < endpoints->count; i++)
+        (void)!http_set_token(endpoints->list[i].http, token);
 }
 
-struct server *servers_current(struct servers *servers)
+struct endpoint *endpoints_current(struct endpoints *endpoints)
 {
-    return &servers->list[servers->current];
+    return &endpoints->list[endpoints->current];
 }
 
-void servers_next(struct servers *servers)
+void endpoints_next(struct endpoints *endpoints)
 {
-    servers->current = (servers->current + 1) % servers->count;
+    endpoints->current = (endpoints->current + 1) % endpoints->count;
 }
 
-void servers_start_at(struct servers *servers, const struct http *http)
+void endpoints_start_at(struct endpoints *endpoints, const struct http *http)
 {
-    for (size_t i = 0; i < servers->count; i++)
-        if (http_same_server(servers->list[i].http, http))
-            servers->current = i;
+    for (size_t i = 0; i < endpoints->count; i++)
+        if (http_same_server(endpoints->list[i].http, http))
+            endpoints->current = i;
 }
 
-void servers_clear_failures(struct servers *servers)
+void endpoints_clear_failures(struct endpoints *endpoints)
 {
-    for (size_t i = 0; i < servers->count; i++)
-        servers->list[i].failure[0] = '\0';
+    for (size_t i = 0; i < endpoints->count; i++)
+        endpoints->list[i].failure[0] = '\0';
 }
 
-void servers_write_failures(const struct servers *servers, const char *before, struct buf *out)
+void endpoints_write_failures(const struct endpoints *endpoints, const char *before, struct buf *out)
 {
     const char *separator = before;
-    for (size_t i = 0; i < servers->count; i++) {
-        const struct server *server = &servers->list[i];
-        if (!server->failure[0])
+    for (size_t i = 0; i < endpoints->count; i++) {
+        const struct endpoint *endpoint = &endpoints->list[i];
+        if (!endpoint->failure[0])
             continue;
-        buf_printf(out, "%s%.100s (%s)", separator, http_url(server->http), server->failure);
+        buf_printf(out, "%s%.100s (%s)", separator, http_url(endpoint->http), endpoint->failure);
         separator = ", ";
     }
 }
 
 enum permit_status permit_urls_check(const char *urls, char *message, size_t size)
 {
-    struct servers servers;
+    struct endpoints endpoints;
     struct buf sentence;
     buf_init(&sentence, 1024);
     const struct http_options options = {.url = urls ? urls : PERMIT_DEFAULT_URL};
-    enum permit_status status = servers_open(&servers, &options, &sentence);
+    enum permit_status status = endpoints_open(&endpoints, &options, &sentence);
     (void)snprintf(message, size, "%s", buf_text(&sentence));
     buf_release(&sentence);
-    servers_release(&servers);
+    endpoints_release(&endpoints);
     return status;
 }
