@@ -1,26 +1,36 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Measures how the sources read, for comparison between commits. Prints a table; changes nothing.
+# Measures how the sources read. Prints a table; changes nothing. Ends with 1 if this project has more lines than its budget.
 #
-#     scripts/measure.sh [DIRECTORY]      the sources in DIRECTORY (default: this project)
+#     scripts/measure.sh                          this project
+#     scripts/measure.sh DIRECTORY                the sources in DIRECTORY, for comparison; no budget
 #     scripts/measure.sh --clauses [DIRECTORY]    the comment clauses that begin with who, what, whoever, nobody, of those
+#     scripts/measure.sh --parameters [DIRECTORY] the functions with 7 or more parameters
 #
 # lines: of src/ and include/. function: a definition that starts in the first column; its lines include the braces. one
 # caller: static functions whose name occurs exactly once more in their file. setting: files that name the semaphore setting
-# backfill_bound, tests and documents included. A clause of a comment ends at . ; : ! or ?.
+# backfill_bound, tests and documents included. A clause of a comment ends at . ; : ! or ?. bools: the members of type bool
+# that a struct declares, with those of the structs that it declares inside.
 set -euo pipefail
 
-list=0
-[ "${1-}" != --clauses ] || { list=1 && shift; }
+# The most lines that src/ and include/ may have. A change that needs more raises it in a commit of its own, which names
+# the room that grows and why.
+budget=59305
+
+list=
 case "${1-}" in
--*) sed -n '5,6s/^# \{0,1\}//p' "$0" >&2 && exit 64 ;;
+--clauses | --parameters) list=$1 && shift ;;
+esac
+case "${1-}" in
+-*) sed -n '5,8s/^# \{0,1\}//p' "$0" >&2 && exit 64 ;;
+?*) budget= ;;
 esac
 cd "${1:-$(dirname "$0")/..}"
 [ -d src ] || { echo "measure.sh: no src in $PWD" >&2 && exit 66; }
 
 sources() { find src include -name '*.[ch]' | sort; }
 
-# Counts clauses; with list=1 prints those that begin with such a word.
+# Counts clauses; with --clauses prints those that begin with such a word.
 clauses() {
     sources | xargs perl -e '
         my ($list, $clauses, $found) = (shift, 0, 0);
@@ -43,8 +53,40 @@ clauses() {
                 }
             }
         }
-        printf "%d of %d (%.1f %%)\n", $found, $clauses, $clauses ? 100 * $found / $clauses : 0 unless $list;' "$list"
+        printf "%d of %d (%.1f %%)\n", $found, $clauses, $clauses ? 100 * $found / $clauses : 0 unless $list;' "${list:+1}"
 }
+
+# Prints "NUMBER FILE:LINE: NAME" for each function with 7 or more parameters.
+parameters() {
+    find src -name '*.c' | sort | xargs perl -0777 -ne '
+        s{"(?:[^"\\\n]|\\.)*"}{""}g;
+        s{(/\*.*?\*/|//[^\n]*)}{"\n" x ($1 =~ tr/\n//)}gse;
+        while (/^[a-z_][\w \t*]*?\b(\w+)(\((?:[^(){};]|(?2))*\))[^;{}()]*\n?\{\n/mg) {
+            my ($name, $list, $line) = ($1, substr($2, 1, -1), 1 + (substr($_, 0, $-[0]) =~ tr/\n//));
+            1 while $list =~ s/\([^()]*\)//; # the parameters of a parameter that is a function
+            my $count = 1 + ($list =~ tr/,//);
+            print "$count $ARGV:$line: $name\n" if $count >= 7;
+        }'
+}
+
+# Prints "NUMBER FILE: struct NAME" for each struct with members of type bool.
+bools() {
+    sources | xargs perl -0777 -ne '
+        s{"(?:[^"\\\n]|\\.)*"}{""}g;
+        s{/\*.*?\*/|//[^\n]*}{}gs;
+        while (/^(?:static )?struct (\w+) (\{(?:[^{}]|(?2))*\})/mg) {
+            my ($name, $body, $count) = ($1, $2, 0);
+            1 while $body =~ s/\([^()]*\)//; # the parameters of a member that is a function
+            $count += 1 + ($1 =~ tr/,//) while $body =~ /^\s*(?:_Atomic |volatile |const )*bool ([^;*]*);/mg;
+            print "$count $ARGV: struct $name\n" if $count;
+        }'
+}
+
+# bools_of STRUCT DIRECTORY
+bools_of() { bools | awk -v start="$2/" -v end=": struct $1" 'index($0, start) && substr($0, length($0) - length(end) + 1) == end { n = $1 }
+    END { print n + 0 }'; }
+
+count_lines() { find "$@" -name '*.[ch]' -print0 2>/dev/null | xargs -0 -r cat | wc -l; }
 
 # functions: "count, 90th percentile of their lines, longest, share of static functions with one caller"
 functions() {
@@ -86,12 +128,20 @@ outside() {
     printf '%-28s %s\n' "$what" "$(grep -rlE "$pattern" src --include='*.[ch]' | { grep -vf <(echo "$exclude") || true; } | tr '\n' ' ')"
 }
 
-if [ "$list" -eq 1 ]; then
-    clauses
+if [ "$list" ]; then
+    "${list#--}"
     exit
 fi
-printf '%-28s %s\n' "lines" "$(sources | xargs cat | wc -l) in $(sources | wc -l) files"
+lines=$(count_lines src include)
+printf '%-28s %s\n' "lines" "$lines in $(sources | wc -l) files${budget:+; budget $budget}"
+for room in src/*/; do
+    printf '%-28s %s\n' "lines of $(basename "$room")" "$(count_lines "$room")"
+done
+printf '%-28s %s\n' "lines of engine+core+store" "$(count_lines src/engine src/core src/store)"
+printf '%-28s %s\n' "lines of documents" "$(cat README.md docs/*.md 2>/dev/null | wc -l) (README.md, docs/*.md)"
 printf '%-28s %s\n' "functions" "$(functions)"
+printf '%-28s %s\n' "7 or more parameters" "$(parameters | wc -l) functions"
+printf '%-28s %s\n' "bools of a struct" "$(bools | sort -rn | awk 'NR == 1 { n = $1; sub(/^[0-9]+ /, ""); print "at most " n " (" $0 ")" }'); struct op: $(bools_of op src/engine)"
 printf '%-28s %s\n' "clauses with who, what ..." "$(clauses)"
 printf '%-28s %s\n' "files of one setting" "$(grep -rlwE 'backfill_bound' src include sql docs tests examples | wc -l)"
 for room in src/*/; do
@@ -104,3 +154,8 @@ outside "json-c outside" 'include <json' api/json http/ client/ cli/
 outside "curl outside" 'include <curl' client/ tasks/
 outside "OpenSSL outside" 'include <openssl' base/ http/
 outside "faults in the product" 'PERMIT_PLANT|plant\(' none/
+if [ "$budget" ] && [ "$lines" -gt "$budget" ]; then
+    echo "measure.sh: src and include have $lines lines, $((lines - budget)) more than the budget of $budget: take code out, or" \
+        "raise the budget in a commit that names the room and why" >&2
+    exit 1
+fi

@@ -7,6 +7,7 @@
 #     scripts/packages.sh build    for compiling, and run
 #     scripts/packages.sh test     for tests/run.sh and .ci/run, and build
 #     scripts/packages.sh browser  for the suite browser, which calls this itself
+#     scripts/packages.sh tidy     for scripts/tidy.sh, which calls this itself
 #     scripts/packages.sh try      for scripts/try.sh
 #     scripts/packages.sh peers    for tests/bench/run.sh peers --peers, which calls this itself
 #
@@ -53,6 +54,7 @@ clang-format-14|clang-format         # checks the layout of the code; only versi
 galera-4                             # a cluster of three nodes, in the suite galera
 patch                                # applies the faults of tests/sim/mutants
 openssl                              # certificates, in the suites store, http and examples
+git                                  # a release, in the suite scripts
 debootstrap                          # a root with a MySQL server (tests/mysql/root.sh)
 curl                                 # runs the commands of README.md
 jq                                   # checks docs/openapi.json
@@ -70,6 +72,10 @@ chromium-headless-shell|chromium     # the shell needs neither a display nor the
 jq
 mariadb-client
 python3
+'
+tidy_packages='
+clang-tidy
+codespell
 '
 try_packages='
 debootstrap
@@ -112,10 +118,11 @@ wanted_for() {
     build) entries "$run_packages$build_packages" ;;
     test) entries "$run_packages$build_packages$test_packages" ;;
     browser) entries "$browser_packages" ;;
+    tidy) entries "$build_packages$tidy_packages" ;;
     try) entries "$try_packages" ;;
     peers) entries "$peers_packages" ;;
     *)
-        echo "usage: scripts/packages.sh run|build|test|browser|try|peers" >&2
+        echo "usage: scripts/packages.sh run|build|test|browser|tidy|try|peers" >&2
         exit 64
         ;;
     esac

@@ -98,8 +98,7 @@ static struct caller_counts *counts_of(const struct exchange *exchange, const ch
 /* ---- authentication ---- */
 
 enum auth_result access_identify(const struct principals *table, const struct client *client, const char *value,
-                                 unsigned times, int64_t now, int64_t *ret_until,
-                                 const struct principal **ret_principal)
+                                 unsigned times, int64_t now, struct identity *ret_identity)
 {
     const struct principal *certified = NULL;
     enum auth_result result =
@@ -111,8 +110,7 @@ enum auth_result access_identify(const struct principals *table, const struct cl
             client->transport == CLIENT_UNIX ? principals_of_user(table, client->uid) : certified;
         if (!ambient)
             return result;
-        *ret_principal = ambient;
-        *ret_until = INT64_MAX;
+        *ret_identity = (struct identity){ambient, INT64_MAX};
         return AUTH_OK;
     }
     struct bytes token = times == 1 ? principals_token_of_header(value) : (struct bytes){0};
@@ -124,8 +122,7 @@ enum auth_result access_identify(const struct principals *table, const struct cl
         return result;
     if (certified && certified != principal)
         return AUTH_CONFLICT;
-    *ret_principal = principal;
-    *ret_until = until;
+    *ret_identity = (struct identity){principal, until};
     return AUTH_OK;
 }
 
@@ -209,18 +206,19 @@ static enum auth_result authenticate(const struct exchange *exchange, const char
     struct client *client = exchange->client;
     const struct session *session = client->session;
     struct bytes value = bytes_of(text);
-    int64_t until = INT64_MAX;
+    struct identity identity;
     if (session_knows(session, table, value, times)) {
         caller->principal = session->principal;
         caller->counts = session->counts;
         return AUTH_OK;
     }
-    enum auth_result result = access_identify(table, client, text, times, time(NULL), &until, &caller->principal);
+    enum auth_result result = access_identify(table, client, text, times, time(NULL), &identity);
     if (result == AUTH_OK) {
+        caller->principal = identity.principal;
         caller->counts = counts_of(exchange, caller->principal->name);
         if (caller->counts)
             quota_limit_answers(&caller->counts->quotas, &caller->principal->quotas);
-        session_keep(client, table, value, until, caller);
+        session_keep(client, table, value, identity.until, caller);
     }
     return result;
 }

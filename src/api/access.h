@@ -58,15 +58,19 @@ bool access_readmit(struct exchange *exchange) MUST_CHECK;
 bool access_may_wait(struct exchange *exchange) MUST_CHECK;
 /* The call is over: counts and logs it, and drops its reference to the table. */
 void access_end_call(struct exchange *exchange);
+/* The principal of a client. `until`: seconds since 1970 at which its credential ends; INT64_MAX: never. */
+struct identity {
+    const struct principal *principal;
+    int64_t until;
+};
+
 /*
- * Finds the principal of a client, and the time in seconds since 1970 at which its credential ends; INT64_MAX: never.
- * `value` is that of its header Authorization, which it has sent `times` times. A token that is given must be valid. A
+ * Finds the identity of a client. `value` is that of its header Authorization, which it has sent `times` times. A token that is given must be valid. A
  * certificate, or the user of a Unix socket, counts if there is no token. A certificate of another principal than the
- * token's is a conflict, and so is one with names of several principals. Both outputs are set with AUTH_OK only.
+ * token's is a conflict, and so is one with names of several principals.
  */
 enum auth_result access_identify(const struct principals *table, const struct client *client, const char *value,
-                                 unsigned times, int64_t now, int64_t *ret_until,
-                                 const struct principal **ret_principal) MUST_CHECK;
+                                 unsigned times, int64_t now, struct identity *ret_identity) MUST_CHECK;
 /* Frees client->session: the connection's accepted credential. */
 void access_end_session(void *session);
 

@@ -629,10 +629,15 @@ static enum permit_status refuse_member(const struct wire_member *member, struct
     return PERMIT_INVALID;
 }
 
-/* Reads all members of the object. Bit n of *ret_seen: the n-th member of the table is present. */
-static enum permit_status read_members(struct bytes object, const struct wire_table *table, const char *where,
-                                       void *form, struct arena *arena, uint32_t *ret_seen, struct buf *message)
+enum permit_status wire_read(struct bytes object, const struct wire_table *table, const char *where, void *form,
+                             struct arena *arena, struct buf *message)
 {
+    uint32_t seen = 0; /* bit n: the n-th member of the table is present */
+    buf_clear(message);
+    if (object.data[0] != '{') {
+        buf_printf(message, "%.*s must be an object", where[0] ? (int)strlen(where) - 1 : 0, where);
+        return PERMIT_INVALID;
+    }
     struct bytes rest = inside(object);
     for (struct bytes name = take(&rest); name.length; name = take(&rest)) {
         struct bytes value = take(&rest);
@@ -640,37 +645,24 @@ static enum permit_status read_members(struct bytes object, const struct wire_ta
         if (!member)
             return unknown_member(table, where, name, message);
         uint32_t bit = 1u << (member - table->members);
-        if (*ret_seen & bit) {
+        if (seen & bit) {
             buf_printf(message, "the body is not one JSON object: duplicate member %s%s", where, member->name);
             return PERMIT_MALFORMED;
         }
-        *ret_seen |= bit;
+        seen |= bit;
         if (!read_value(value, member, (char *)form + member->offset, arena))
             return refuse_member(member, value, where, arena, message);
         if (member->given_offset)
             *(bool *)((char *)form + member->given_offset) = true;
     }
-    return PERMIT_OK;
-}
-
-enum permit_status wire_read(struct bytes object, const struct wire_table *table, const char *where, void *form,
-                             struct arena *arena, struct buf *message)
-{
-    uint32_t seen = 0;
-    buf_clear(message);
-    if (object.data[0] != '{') {
-        buf_printf(message, "%.*s must be an object", where[0] ? (int)strlen(where) - 1 : 0, where);
-        return PERMIT_INVALID;
-    }
-    enum permit_status status = read_members(object, table, where, form, arena, &seen, message);
-    for (size_t i = 0; status == PERMIT_OK && i < table->count; i++) {
+    for (size_t i = 0; i < table->count; i++) {
         const struct wire_member *member = &table->members[i];
         if (member->required && !(seen >> i & 1)) {
             buf_printf(message, "%s%s is missing; it must be %s", where, member->name, member->expected);
-            status = PERMIT_INVALID;
+            return PERMIT_INVALID;
         }
     }
-    return status;
+    return PERMIT_OK;
 }
 
 const struct wire_limit wire_no_lists = {0, PERMIT_INVALID, "this body has no list members"};

@@ -41,7 +41,7 @@ static const struct wire_member slot_member = {
     .expected = "a slot's number from 1 to 2147483647, or its label, 1 to 255 bytes without control characters",
 };
 
-/* Reads the slots that a want names. `where` is the want's prefix, "permits[1]."; `member` is slots or any_of. */
+/* Reads the slots that a want names. `where` is the prefix of the want, "permits[1]."; `member` is slots or any_of. */
 static enum permit_status read_named(struct exchange *exchange, struct wire_list *list, const char *where,
                                      const char *member, struct want *want)
 {

@@ -5,9 +5,9 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "cli/default_owner.h"
 #include "cli/json.h"
 #include "cli/nested.h"
-#include "cli/owner.h"
 #include "cli/signals.h"
 
 enum { SENTENCE_SIZE = 1024, RELEASE_TIMEOUT_MS = 2000 };

@@ -8,7 +8,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-struct process {
+struct proc_entry {
     pid_t pid;
     pid_t parent;
     pid_t group;
@@ -16,8 +16,8 @@ struct process {
     bool is_descendant;
 };
 
-struct processes {
-    struct process *list;
+struct proc_entries {
+    struct proc_entry *list;
     size_t count;
     size_t capacity;
 };
@@ -31,7 +31,7 @@ void descendants_keep(void)
  * Parses "PID (COMMAND) STATE PARENT GROUP ..."; the command may contain parentheses. Returns false if the process has
  * just ended.
  */
-static bool read_process(const char *pid, struct process *ret_process)
+static bool read_process(const char *pid, struct proc_entry *ret_process)
 {
     char path[300], text[512];
     (void)snprintf(path, sizeof(path), "/proc/%s/stat", pid);
@@ -46,17 +46,17 @@ static bool read_process(const char *pid, struct process *ret_process)
     int parent, group;
     if (!end || sscanf(end + 1, " %c %d %d", &state, &parent, &group) != 3)
         return false;
-    *ret_process = (struct process){
+    *ret_process = (struct proc_entry){
         .pid = (pid_t)atoi(pid), .parent = parent, .group = group, .ended = state == 'Z' || state == 'X'};
     return true;
 }
 
 /* Returns false if out of memory. */
-static bool add(struct processes *processes, const struct process *process)
+static bool add(struct proc_entries *processes, const struct proc_entry *process)
 {
     if (processes->count == processes->capacity) {
         size_t capacity = processes->capacity ? 2 * processes->capacity : 256;
-        struct process *list = realloc(processes->list, capacity * sizeof(*list));
+        struct proc_entry *list = realloc(processes->list, capacity * sizeof(*list));
         if (!list)
             return false;
         processes->list = list;
@@ -67,10 +67,10 @@ static bool add(struct processes *processes, const struct process *process)
 }
 
 /* Reads all processes in /proc, as many as memory allows. */
-static struct processes read_all(void)
+static struct proc_entries read_all(void)
 {
-    struct processes all = {.count = 0};
-    struct process process;
+    struct proc_entries all = {.count = 0};
+    struct proc_entry process;
     DIR *directory = opendir("/proc");
     if (!directory)
         return all;
@@ -84,19 +84,19 @@ static struct processes read_all(void)
 
 static int compare_pids(const void *a, const void *b)
 {
-    pid_t left = ((const struct process *)a)->pid, right = ((const struct process *)b)->pid;
+    pid_t left = ((const struct proc_entry *)a)->pid, right = ((const struct proc_entry *)b)->pid;
     return (left > right) - (left < right);
 }
 
-static bool parent_is_descendant(const struct processes *all, const struct process *process)
+static bool parent_is_descendant(const struct proc_entries *all, const struct proc_entry *process)
 {
-    const struct process wanted = {.pid = process->parent};
-    const struct process *parent = bsearch(&wanted, all->list, all->count, sizeof(wanted), compare_pids);
+    const struct proc_entry wanted = {.pid = process->parent};
+    const struct proc_entry *parent = bsearch(&wanted, all->list, all->count, sizeof(wanted), compare_pids);
     return process->parent == getpid() || (parent && parent->is_descendant);
 }
 
 /* Marks generation by generation, because a parent may have a higher pid than its child. */
-static void mark_descendants(const struct processes *all)
+static void mark_descendants(const struct proc_entries *all)
 {
     for (bool more = all->count > 0; more;) {
         more = false;
@@ -108,13 +108,13 @@ static void mark_descendants(const struct processes *all)
 
 bool descendants_signal(int signal, pid_t except, pid_t *ret_refused)
 {
-    struct processes all = read_all();
+    struct proc_entries all = read_all();
     bool found = false;
     if (all.count)
         qsort(all.list, all.count, sizeof(*all.list), compare_pids);
     mark_descendants(&all);
     for (size_t i = 0; i < all.count; i++) {
-        const struct process *process = &all.list[i];
+        const struct proc_entry *process = &all.list[i];
         if (!process->is_descendant || process->ended)
             continue;
         found = true;

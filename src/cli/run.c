@@ -37,7 +37,7 @@ static const int passed_signals[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, 
 /* Taken only while the command runs. */
 static const int job_signals[] = {SIGCHLD, SIGTSTP, SIGCONT, SIGWINCH};
 
-struct run {
+struct command_run {
     struct cli *cli;
     struct permit_request *request;
     struct permit_renewer *renewer;
@@ -55,7 +55,7 @@ struct run {
 /* ---- Signals ---- */
 
 /* Blocks SIGTTOU and SIGPIPE, which must not stop or end permitctl. The command gets them back unchanged. */
-static void block_terminal_signals(struct run *run)
+static void block_terminal_signals(struct command_run *run)
 {
     sigset_t set;
     sigemptyset(&set);
@@ -69,7 +69,7 @@ static void block_terminal_signals(struct run *run)
 /* ---- Acquire ---- */
 
 /* Acquires. Returns false if there is no permit; *ret_code is the exit status. */
-static bool acquire(struct run *run, int *ret_code)
+static bool acquire(struct command_run *run, int *ret_code)
 {
     struct acquire_cmd cmd = {.ttl_ms = RUN_TTL_MS, .wait_ms = PERMIT_FOREVER, .signal_fd = run->signal_fd};
     run->waiting_since = clock_wall();
@@ -87,17 +87,17 @@ static bool acquire(struct run *run, int *ret_code)
 /* Runs on the renewer's thread, so it only prints a message and notifies the main thread. */
 static void on_lost(void *context, enum permit_status status, const char *message)
 {
-    const struct run *run = context;
+    const struct command_run *run = context;
     (void)cli_error(CLI_LOST, "the permit is lost: %s%s%s", permit_status_word(status), *message ? ": " : "", message);
     (void)eventfd_write(run->lost_fd, 1);
 }
 
-static bool continues_when_lost(const struct run *run)
+static bool continues_when_lost(const struct command_run *run)
 {
     return strcmp(run->cli->options.on_lost, "continue") == 0;
 }
 
-static bool kills_immediately(const struct run *run)
+static bool kills_immediately(const struct command_run *run)
 {
     return strcmp(run->cli->options.on_lost, "kill") == 0;
 }
@@ -106,7 +106,7 @@ static bool kills_immediately(const struct run *run)
  * Ends the command: TERM (with CONT, for stopped processes) and 5 s later KILL, or KILL immediately. Both go to every
  * process that the command has started, in any process group.
  */
-static void end_command(struct run *run)
+static void end_command(struct command_run *run)
 {
     pid_t refused;
     (void)!job_signal_all(&run->job, kills_immediately(run) ? SIGKILL : SIGTERM, &refused);
@@ -114,7 +114,7 @@ static void end_command(struct run *run)
     run->kill_at = kills_immediately(run) ? NEVER : clock_mono() + (mono_us)KILL_AFTER_MS * US_PER_MS;
 }
 
-static void check_lost(struct run *run)
+static void check_lost(struct command_run *run)
 {
     eventfd_t count;
     if (run->lost || eventfd_read(run->lost_fd, &count) != 0)
@@ -128,7 +128,7 @@ static void check_lost(struct run *run)
  * Continues the command, unless the permit was lost while permitctl was stopped. Then the command must not run before
  * it is told to end.
  */
-static void continue_command(struct run *run)
+static void continue_command(struct command_run *run)
 {
     if (permit_renewer_holds(run->renewer) || continues_when_lost(run))
         job_continue(&run->job);
@@ -145,7 +145,7 @@ static bool is_ending_signal(int signal)
     return false;
 }
 
-static void pass_signal(struct run *run, int signal)
+static void pass_signal(struct command_run *run, int signal)
 {
     if (signal == SIGCONT) {
         continue_command(run);
@@ -156,7 +156,7 @@ static void pass_signal(struct run *run, int signal)
         job_continue(&run->job);
 }
 
-static void handle_signals(struct run *run)
+static void handle_signals(struct command_run *run)
 {
     enum job_state state;
     int stop = 0;
@@ -169,7 +169,7 @@ static void handle_signals(struct run *run)
     run->ended = state == JOB_ENDED;
 }
 
-static void wait_for_command(struct run *run)
+static void wait_for_command(struct command_run *run)
 {
     struct pollfd events[] = {{.fd = run->signal_fd, .events = POLLIN}, {.fd = run->lost_fd, .events = POLLIN}};
     while (!run->ended) {
@@ -189,7 +189,7 @@ static void wait_for_command(struct run *run)
 }
 
 /* Signals the processes of the command until all have ended. Returns false if one is left at `end`. */
-static bool all_ended_by(const struct run *run, int signal, mono_us end, pid_t *ret_refused)
+static bool all_ended_by(const struct command_run *run, int signal, mono_us end, pid_t *ret_refused)
 {
     while (job_signal_all(&run->job, signal, ret_refused)) {
         if (clock_mono() >= end)
@@ -200,7 +200,7 @@ static bool all_ended_by(const struct run *run, int signal, mono_us end, pid_t *
 }
 
 /* Ends every process that the command has left behind, after the permit was lost. */
-static void end_leftovers(const struct run *run)
+static void end_leftovers(const struct command_run *run)
 {
     pid_t refused = 0;
     if (run->kill_at != NEVER && all_ended_by(run, 0, run->kill_at, &refused))
@@ -226,7 +226,7 @@ static bool has_no_expiry(const struct permit_request *request)
  * Releases the permit. A signal ends the wait for a server that does not answer; then a last, short try follows. A
  * permit that nothing else ends soon is tried for RELEASE_MS.
  */
-static enum permit_status release_permit(const struct run *run, struct permit_request **ret_after)
+static enum permit_status release_permit(const struct command_run *run, struct permit_request **ret_after)
 {
     struct permit_client *client = run->cli->client;
     const char *key = run->request->external_id;
@@ -249,7 +249,7 @@ static enum permit_status release_permit(const struct run *run, struct permit_re
  * Releases the permit and reports failures. Returns the exit status for a command that ended with 0: an error if the
  * permit may still be held and nothing ends it soon.
  */
-static int release(struct run *run)
+static int release(struct command_run *run)
 {
     struct permit_request *after = NULL;
     enum permit_status status = release_permit(run, &after);
@@ -277,7 +277,7 @@ static void add_time(struct json_writer *writer, const char *name, utc_us time)
     json_add_text(writer, name, text);
 }
 
-static void write_report(const struct run *run, int code)
+static void write_report(const struct command_run *run, int code)
 {
     struct json_writer *writer = json_writer_new();
     json_add_text(writer, "external_id", run->request->external_id);
@@ -298,7 +298,7 @@ static void write_report(const struct run *run, int code)
     json_writer_free(writer);
 }
 
-static void print_grant(const struct run *run)
+static void print_grant(const struct command_run *run)
 {
     const struct permit_request *request = run->request;
     struct buf line;
@@ -325,7 +325,7 @@ static int exit_code_of_errno(int error)
 }
 
 /* Runs the command to its end. Returns the exit status, before it is known whether the permit was lost. */
-static int run_command(struct run *run)
+static int run_command(struct command_run *run)
 {
     run->signals_before.death_signal = continues_when_lost(run) ? 0 : kills_immediately(run) ? SIGKILL : SIGTERM;
     descriptors_hide(&run->cli->inherited);
@@ -343,7 +343,7 @@ static int run_command(struct run *run)
 }
 
 /* Releases the permit after the command has ended with `code`. Returns the exit status. */
-static int release_after_command(struct run *run, int code)
+static int release_after_command(struct command_run *run, int code)
 {
     int release_code = CLI_OK;
     check_lost(run);
@@ -358,7 +358,7 @@ static int release_after_command(struct run *run, int code)
 }
 
 /* Prepares, runs the command, and releases. Returns the exit status. */
-static int run_with_permit(struct run *run)
+static int run_with_permit(struct command_run *run)
 {
     const struct cli_options *given = &run->cli->options;
     struct permit_renewer_options options = {.every_ms = RENEW_MS, .lost = on_lost, .context = run};
@@ -385,7 +385,7 @@ static int run_with_permit(struct run *run)
     return code;
 }
 
-static int acquire_and_run(struct run *run)
+static int acquire_and_run(struct command_run *run)
 {
     sigset_t set;
     sigemptyset(&set);
@@ -405,7 +405,7 @@ static int acquire_and_run(struct run *run)
 
 int verb_run(struct cli *cli)
 {
-    struct run run = {.cli = cli, .signal_fd = -1, .lost_fd = -1, .kill_at = NEVER, .job = {.terminal = -1}};
+    struct command_run run = {.cli = cli, .signal_fd = -1, .lost_fd = -1, .kill_at = NEVER, .job = {.terminal = -1}};
     block_terminal_signals(&run);
     int code = acquire_and_run(&run);
     permit_request_free(run.request);

@@ -31,7 +31,7 @@ struct row {
     utc_us held_since; /* start of the longest hold, by the database's clock; NEVER: unknown, or no holder */
 };
 
-struct table {
+struct semaphore_table {
     struct row *rows;   /* ordered by name */
     struct row **order; /* ordered by need of attention */
     size_t count;
@@ -39,7 +39,7 @@ struct table {
 
 struct top {
     struct cli *cli;
-    struct table table;
+    struct semaphore_table table;
     char path[CLI_PATH_MAX]; /* path of the list */
     utc_us clock_offset;     /* database's clock minus the local clock */
     char failure[256];       /* why the last refresh failed; "": it did not */
@@ -48,7 +48,7 @@ struct top {
 
 /* ---- Rows ---- */
 
-static void table_free(struct table *table)
+static void table_free(struct semaphore_table *table)
 {
     for (size_t i = 0; i < table->count; i++) {
         free(table->rows[i].name);
@@ -56,7 +56,7 @@ static void table_free(struct table *table)
     }
     free(table->rows);
     free(table->order);
-    *table = (struct table){.count = 0};
+    *table = (struct semaphore_table){.count = 0};
 }
 
 static int compare_names(const void *left, const void *right)
@@ -101,7 +101,7 @@ static bool row_read(struct row *row, struct json_object *object)
  * Reads the list. Keeps the start of the longest hold of a semaphore that has not changed since. Returns false if out
  * of memory.
  */
-static bool table_read(struct table *table, struct json_object *list, const struct table *before)
+static bool table_read(struct semaphore_table *table, struct json_object *list, const struct semaphore_table *before)
 {
     size_t count = json_length_of(list, "semaphores");
     table->rows = calloc(count + 1, sizeof(*table->rows));
@@ -154,7 +154,7 @@ static enum permit_status fetch_oldest_holder(struct top *top, struct row *row)
 static enum permit_status fetch_table(struct top *top)
 {
     struct json_pages *pages = NULL;
-    struct table table = {.count = 0};
+    struct semaphore_table table = {.count = 0};
     enum permit_status status = list_fetch(top->cli, top->path, "semaphores", &pages);
     if (!status && !table_read(&table, json_pages_read(pages), &top->table))
         status = PERMIT_NO_MEMORY;

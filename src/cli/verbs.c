@@ -8,7 +8,7 @@
 #include "cli/cli.h"
 #include "cli/descriptors.h"
 #include "cli/json.h"
-#include "cli/settings.h"
+#include "cli/semaphore_settings.h"
 
 enum { MESSAGE_MAX = 8192 };
 
@@ -309,7 +309,7 @@ static int run_verb(struct cli *cli)
         if (cli->verb->bit == VERB_RUN)
             cli->found.client.retry_ms = 5000; /* outlives a restart of the server; a person at a terminal waits less */
         else if (cli->verb->bit == VERB_SEMAPHORE_DELETE)
-            cli->found.client.retry_ms = -1; /* the verb handles each answer itself (semaphores.c) */
+            cli->found.client.retry_ms = -1; /* the verb handles each answer itself (semaphores_cmd.c) */
         if (code == CLI_OK)
             code = server_options_connect(&cli->found, &cli->client);
     }

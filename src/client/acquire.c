@@ -62,7 +62,7 @@ static int64_t next_piece_ms(const struct wait *wait)
         return piece_ms;
     int64_t left_ms = (max_i64(0, wait->until - clock_boot()) + US_PER_MS - 1) / US_PER_MS;
     /* If this server hangs, most of the wait is left for the others. */
-    if (wait->client->servers.count > 1)
+    if (wait->client->endpoints.count > 1)
         piece_ms = min_i64(piece_ms, max_i64(SHORT_PIECE_MS, left_ms / 3));
     return min_i64(piece_ms, left_ms);
 }
@@ -133,9 +133,9 @@ static bool pause_for_capacity(struct wait *wait, enum permit_status status)
         return true;
     int64_t pause_ms = client_pause_ms(wait->client, 1);
     if (status == PERMIT_TOO_MANY) { /* another server may have a place */
-        unsigned rounds = wait->crowded++ / (unsigned)wait->client->servers.count;
+        unsigned rounds = wait->crowded++ / (unsigned)wait->client->endpoints.count;
         pause_ms = max_i64(pause_ms, min_i64(pause_ms << min_i64(rounds, CROWD_DOUBLINGS), CROWD_PAUSE_MS));
-        servers_next(&wait->client->servers);
+        endpoints_next(&wait->client->endpoints);
     }
     if (wait->until != NEVER)
         pause_ms = min_i64(pause_ms, (wait->until - now + US_PER_MS - 1) / US_PER_MS);

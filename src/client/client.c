@@ -63,13 +63,13 @@ static enum permit_status open_servers(struct permit_client *client, struct buf 
                                       .key = options->key};
     struct buf about_url;
     buf_init(&about_url, MESSAGE_MAX_BYTES);
-    enum permit_status status = servers_open(&client->servers, &http, &about_url);
+    enum permit_status status = endpoints_open(&client->endpoints, &http, &about_url);
     if (about_url.length)
         buf_printf(message, "the url %s", buf_text(&about_url));
     buf_release(&about_url);
     if (status || options->insecure)
         return status;
-    const struct http *exposed = servers_find_exposed(&client->servers);
+    const struct http *exposed = endpoints_find_exposed(&client->endpoints);
     if (!exposed)
         return PERMIT_OK;
     buf_printf(message, "the credential would be sent in the clear to another machine, %s: use https (or insecure)",
@@ -78,8 +78,9 @@ static enum permit_status open_servers(struct permit_client *client, struct buf 
 }
 
 /* Creates a client with this credential, NULL: that of the options. On failure appends a sentence to `message`. */
-static enum permit_status client_new(const struct permit_client_options *options, const struct credential *credential,
-                                     struct buf *message, struct permit_client **ret_client)
+static enum permit_status client_new(const struct permit_client_options *options,
+                                     const struct client_credential *credential, struct buf *message,
+                                     struct permit_client **ret_client)
 {
     struct permit_client *client = calloc(1, sizeof(*client));
     if (!client)
@@ -147,7 +148,7 @@ void permit_client_free(struct permit_client *client)
 {
     if (!client)
         return;
-    servers_release(&client->servers);
+    endpoints_release(&client->endpoints);
     http_reply_release(&client->reply);
     buf_release(&client->message);
     credential_release(&client->credential);
@@ -161,7 +162,7 @@ void permit_client_free(struct permit_client *client)
 
 const char *permit_client_url(const struct permit_client *client)
 {
-    return http_url(client->servers.list[client->servers.current].http);
+    return http_url(client->endpoints.list[client->endpoints.current].http);
 }
 
 const char *permit_client_message(const struct permit_client *client)
@@ -253,24 +254,24 @@ int64_t client_try_ms(const struct permit_client *client, const struct call_stat
 static void report_failure(struct permit_client *client, enum permit_status status)
 {
     const struct http_reply *reply = &client->reply;
-    struct servers *servers = &client->servers;
-    struct server *server = servers_current(servers);
+    struct endpoints *endpoints = &client->endpoints;
+    struct endpoint *endpoint = endpoints_current(endpoints);
     const char *why = reply->error;
-    if (servers->count == 1)
+    if (endpoints->count == 1)
         return;
     if (reply->os_error)
         why = strerror(reply->os_error);
     else if (reply->status)
         why = permit_status_word(status);
     if (reply->status && status == PERMIT_NO_SERVER)
-        (void)snprintf(server->failure, sizeof(server->failure), "HTTP status %d, not from permitd", reply->status);
+        (void)snprintf(endpoint->failure, sizeof(endpoint->failure), "HTTP status %d, not from permitd", reply->status);
     else
-        (void)snprintf(server->failure, sizeof(server->failure), "%.*s", SERVER_FAILURE_SIZE - 1, why);
+        (void)snprintf(endpoint->failure, sizeof(endpoint->failure), "%.*s", ENDPOINT_FAILURE_SIZE - 1, why);
     if (status == PERMIT_NO_SERVER || status == PERMIT_SHUTTING_DOWN) {
         buf_clear(&client->message);
-        servers_write_failures(servers, "no permitd answers at ", &client->message);
+        endpoints_write_failures(endpoints, "no permitd answers at ", &client->message);
     } else {
-        servers_write_failures(servers, "; servers tried: ", &client->message);
+        endpoints_write_failures(endpoints, "; servers tried: ", &client->message);
     }
 }
 
@@ -293,7 +294,7 @@ static void note_try(const struct permit_client *client, struct call_state *stat
 
 enum permit_status client_try(struct permit_client *client, struct http_call *call, struct call_state *state)
 {
-    struct http *http = servers_current(&client->servers)->http;
+    struct http *http = endpoints_current(&client->endpoints)->http;
     buf_clear(&client->message);
     if (!http_is_ours(http)) {
         http_reply_clear(&client->reply);
@@ -303,9 +304,9 @@ enum permit_status client_try(struct permit_client *client, struct http_call *ca
     if (!given_ms)
         call->timeout_ms = client_try_ms(client, state);
     if (credential_refresh(&client->credential))
-        servers_set_token(&client->servers, client->credential.token);
+        endpoints_set_token(&client->endpoints, client->credential.token);
     if (state->failures == 0)
-        servers_clear_failures(&client->servers);
+        endpoints_clear_failures(&client->endpoints);
     state->sent = clock_boot();
     http_exchange(http, call, &client->reply);
     call->timeout_ms = given_ms;
@@ -339,7 +340,7 @@ int64_t client_pause_ms(const struct permit_client *client, unsigned failures)
     int64_t said = client->reply.retry_after_ms;
     if (has_retry_after(client))
         return random_between(said, said + said / 4);
-    int64_t rounds = max_i64(1, (int64_t)(failures / client->servers.count));
+    int64_t rounds = max_i64(1, (int64_t)(failures / client->endpoints.count));
     int64_t pause = min_i64(FIRST_PAUSE_MS << min_i64(rounds, PAUSE_DOUBLINGS), MAX_PAUSE_MS);
     return random_between(pause / 2, pause);
 }
@@ -359,12 +360,12 @@ bool client_sleep(int64_t ms, int cancel_fd)
 
 bool client_next_server(struct permit_client *client, struct call_state *state, enum permit_status status)
 {
-    state->silent_elsewhere |= client->reply.timed_out && client->servers.count > 1;
-    servers_next(&client->servers);
+    state->silent_elsewhere |= client->reply.timed_out && client->endpoints.count > 1;
+    endpoints_next(&client->endpoints);
     /* The request may have moved to another server. Its wait continues there, before its place is removed. */
     bool wait_moved = status == PERMIT_OUTCOME_UNKNOWN && state->asked_wait_ms > 0;
     bool is_gone = status == PERMIT_NO_SERVER || status == PERMIT_SHUTTING_DOWN || wait_moved;
-    if (is_gone && ++state->gone < client->servers.count)
+    if (is_gone && ++state->gone < client->endpoints.count)
         return true;
     if (!state->round_was_silent)
         state->silences = 0;
@@ -382,7 +383,7 @@ bool client_pause(struct permit_client *client, struct call_state *state, enum p
         state->failing_since = min_i64(now, moment_after(state->sent, state->asked_wait_ms));
     if (client_next_server(client, state, status))
         return client_sleep(0, cancel_fd);
-    if (state->untrusted >= client->servers.count)
+    if (state->untrusted >= client->endpoints.count)
         return false;
     boot_us end = moment_after(state->failing_since, patience_ms);
     if (state->silences)

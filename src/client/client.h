@@ -10,8 +10,8 @@
 #include "base/clock.h"
 #include "base/uuid.h"
 #include "client/credential.h"
+#include "client/endpoints.h"
 #include "client/http.h"
-#include "client/servers.h"
 #include "permit/permit.h"
 
 enum {
@@ -23,8 +23,8 @@ enum {
 struct permit_client {
     struct permit_client_options options; /* defaults filled in; the client owns the strings; token and token_file are
                                              NULL: see `credential` */
-    struct credential credential;
-    struct servers servers;
+    struct client_credential credential;
+    struct endpoints endpoints;
     struct http_reply reply;
     struct buf message;
     char *key;

@@ -52,7 +52,7 @@ static ssize_t read_some(int fd, char *text, size_t size)
 }
 
 /* Reads the token of the file: its only line. Updates the credential on success. */
-static enum permit_status read_file(struct credential *credential, struct buf *message)
+static enum permit_status read_file(struct client_credential *credential, struct buf *message)
 {
     char text[TOKEN_MAX_BYTES + 3]; /* with CR LF, and one byte that is too much */
     struct stat seen = {.st_size = 0};
@@ -85,11 +85,11 @@ static enum permit_status read_file(struct credential *credential, struct buf *m
     return PERMIT_OK;
 }
 
-enum permit_status credential_open(struct credential *credential, const struct permit_client_options *options,
+enum permit_status credential_open(struct client_credential *credential, const struct permit_client_options *options,
                                    struct buf *message)
 {
     const char *token = options->token && *options->token ? options->token : NULL;
-    *credential = (struct credential){.token = NULL};
+    *credential = (struct client_credential){.token = NULL};
     if (token && options->token_file) {
         buf_append_text(message, "token and token_file exclude each other");
         return PERMIT_INVALID;
@@ -108,9 +108,9 @@ enum permit_status credential_open(struct credential *credential, const struct p
     return credential->token ? PERMIT_OK : PERMIT_NO_MEMORY;
 }
 
-enum permit_status credential_copy(struct credential *credential, const struct credential *from)
+enum permit_status credential_copy(struct client_credential *credential, const struct client_credential *from)
 {
-    *credential = (struct credential){.seen = from->seen};
+    *credential = (struct client_credential){.seen = from->seen};
     credential->token = from->token ? strdup(from->token) : NULL;
     credential->path = from->path ? strdup(from->path) : NULL;
     return (from->token && !credential->token) || (from->path && !credential->path) ? PERMIT_NO_MEMORY : PERMIT_OK;
@@ -122,7 +122,7 @@ static bool same_file(const struct stat *a, const struct stat *b)
            a->st_mtim.tv_sec == b->st_mtim.tv_sec && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
 }
 
-bool credential_refresh(struct credential *credential)
+bool credential_refresh(struct client_credential *credential)
 {
     struct stat now;
     if (!credential->path || stat(credential->path, &now) != 0 || !S_ISREG(now.st_mode) ||
@@ -137,13 +137,13 @@ bool credential_refresh(struct credential *credential)
     return changed;
 }
 
-void credential_release(struct credential *credential)
+void credential_release(struct client_credential *credential)
 {
     if (credential->token)
         explicit_bzero(credential->token, strlen(credential->token));
     free(credential->token);
     free(credential->path);
-    *credential = (struct credential){.token = NULL};
+    *credential = (struct client_credential){.token = NULL};
 }
 
 static bool can_read(const char *what, const char *path, struct buf *message)

@@ -189,7 +189,7 @@ enum permit_status permit_renewer_start(const struct permit_client *client, cons
     renewer->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     enum permit_status status = renewer->stop_fd < 0 ? PERMIT_NO_MEMORY : client_copy(client, &renewer->client);
     if (!status)
-        servers_start_at(&renewer->client->servers, client->servers.list[client->servers.current].http);
+        endpoints_start_at(&renewer->client->endpoints, client->endpoints.list[client->endpoints.current].http);
     if (!status && !client_request_path(request->external_id, by_owner ? "" : "/renew", renewer->path))
         status = PERMIT_INVALID;
     if (!status && !start_thread(renewer))

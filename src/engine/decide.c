@@ -4,7 +4,6 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "base/uuid.h"
 #include "engine/state.h"
 
 /* The Retry-After of a status; 0: none. */
@@ -17,13 +16,7 @@ static int64_t retry_after_ms(enum permit_status status)
 
 int64_t jittered_ms(int64_t ms)
 {
-    static _Thread_local uint64_t state;
-    if (state == 0)
-        state = random_u64() | 1;
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return ms / 2 + (int64_t)(state % (uint64_t)(ms + 1));
+    return ms / 2 + arc4random_uniform((uint32_t)ms + 1);
 }
 
 struct bytes copy_string(char **at, struct bytes string)

@@ -9,7 +9,7 @@
  *    receive.c     receives requests
  *    bodies.c      runs handlers of large bodies, off the loop
  *    send.c        sends answers
- *    memory.c      max_memory
+ *    max_memory.c  keeps the process under max_memory
  *
  * All functions run on the loop's thread, except exchange_finish and the thread of bodies.c.
  */
@@ -21,7 +21,7 @@
 #include <pthread.h>
 #include <time.h>
 
-#include "http/address.h"
+#include "http/listen_address.h"
 #include "http/peer.h"
 #include "http/server.h"
 #include "http/share.h"
@@ -250,7 +250,7 @@ void connections_dispose(struct server *server);
 /* Closes connections that have been in their state for too long. */
 void connections_sweep(struct server *server);
 
-/* ---- memory.c ---- */
+/* ---- max_memory.c ---- */
 
 /* Measures resident memory, sets the limits of server->memory, and returns freed memory to the system. */
 void memory_watch(struct server *server);

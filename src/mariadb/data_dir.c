@@ -159,37 +159,41 @@ static bool is_empty(int fd)
     return contents_read(fd, &contents) && contents.entry_shown[0] == '\0';
 }
 
+struct user_ids {
+    uid_t uid;
+    gid_t gid;
+};
+
 /* Finds the user that gets a new directory of root. False, without a message: there is none. */
-static bool new_owner(const struct data_dir_user *user, uid_t *ret_uid, gid_t *ret_gid, struct buf *message)
+static bool new_owner(const struct data_dir_user *user, struct user_ids *ret_owner, struct buf *message)
 {
     static const char *const usual[] = {"permitd", "mysql"};
     struct buf ignored;
     bool found = false;
     if (user->name)
-        return user_find(user->name, ret_uid, ret_gid, message);
+        return user_find(user->name, &ret_owner->uid, &ret_owner->gid, message);
     buf_init(&ignored, 1000);
     for (size_t i = 0; i < ARRAY_LENGTH(usual) && !found; i++)
-        found = user_find(usual[i], ret_uid, ret_gid, &ignored);
+        found = user_find(usual[i], &ret_owner->uid, &ret_owner->gid, &ignored);
     buf_release(&ignored);
     return found;
 }
 
 /*
- * For root: decides which user permitd and mariadbd run as. `owner` is that of the directory, 0 if it is missing;
- * `is_new`: it is missing or empty. *ret_uid is 0 only with allow_root.
+ * For root: decides which user permitd and mariadbd run as. `info` is NULL if the directory is missing; `is_new`: it is
+ * missing or empty. ret_owner->uid is 0 only with allow_root.
  */
-static bool choose_user(const char *directory, uid_t owner, gid_t group, bool is_new, const struct data_dir_user *user,
-                        uid_t *ret_uid, gid_t *ret_gid, struct buf *message)
+static bool choose_user(const char *directory, const struct stat *info, bool is_new, const struct data_dir_user *user,
+                        struct user_ids *ret_owner, struct buf *message)
 {
-    uid_t named = 0;
-    gid_t named_group = 0;
-    *ret_uid = owner;
-    *ret_gid = group;
-    if (user->name && !user_find(user->name, &named, &named_group, message))
+    uid_t owner = info ? info->st_uid : 0;
+    struct user_ids named = {0};
+    *ret_owner = (struct user_ids){owner, info ? info->st_gid : 0};
+    if (user->name && !user_find(user->name, &named.uid, &named.gid, message))
         return false;
-    if (user->name && named == 0)
+    if (user->name && named.uid == 0)
         buf_append_text(message, "user must not be root: MariaDB does not run as root");
-    else if (owner != 0 && user->name && owner != named)
+    else if (owner != 0 && user->name && owner != named.uid)
         buf_printf(message, "%s belongs to user %u, not to %s", directory, owner, user->name);
     else if (owner != 0 || (user->allow_root && !user->name))
         return true;
@@ -198,7 +202,7 @@ static bool choose_user(const char *directory, uid_t owner, gid_t group, bool is
                    "%s belongs to root, and MariaDB does not run as root: give it to a user (chown -R %s %s), or, in a "
                    "container, start permitd with --allow-root",
                    directory, user->name ? user->name : "NAME", directory);
-    else if (new_owner(user, ret_uid, ret_gid, message) && *ret_uid != 0)
+    else if (new_owner(user, ret_owner, message) && ret_owner->uid != 0)
         return true;
     else
         buf_append_text(message, "MariaDB does not run as root: name a user with --user NAME (useradd --system permitd "
@@ -220,17 +224,16 @@ static bool is_reachable(const char *directory, struct buf *message)
 static bool become_owner(const struct data_dir *dir, const struct stat *info, const struct data_dir_user *user,
                          struct buf *message)
 {
-    uid_t uid;
-    gid_t gid;
+    struct user_ids owner;
     if (geteuid() != 0)
         return true;
-    if (!choose_user(dir->path, info->st_uid, info->st_gid, is_empty(dir->fd), user, &uid, &gid, message))
+    if (!choose_user(dir->path, info, is_empty(dir->fd), user, &owner, message))
         return false;
-    if (uid == 0)
+    if (owner.uid == 0)
         return true;
-    if (uid != info->st_uid && fchown(dir->fd, uid, gid) != 0)
+    if (owner.uid != info->st_uid && fchown(dir->fd, owner.uid, owner.gid) != 0)
         return append_errno(message, "change the owner of", dir->path, NULL);
-    return user_become(uid, gid, message) && is_reachable(dir->path, message);
+    return user_become(owner.uid, owner.gid, message) && is_reachable(dir->path, message);
 }
 
 /* Removes the access of other users: MariaDB's root account needs no password over the socket. */
@@ -260,10 +263,10 @@ bool data_dir_take(const char *directory, const struct data_dir_user *user, stru
                    struct buf *message)
 {
     struct stat info;
-    uid_t uid;
-    gid_t gid;
+    struct user_ids owner;
     if (geteuid() == 0 && access(directory, F_OK) != 0 && errno == ENOENT &&
-        (!choose_user(directory, 0, 0, true, user, &uid, &gid, message) || !become_maker(directory, uid, gid, message)))
+        (!choose_user(directory, NULL, true, user, &owner, message) ||
+         !become_maker(directory, owner.uid, owner.gid, message)))
         return false; /* before the directory is there */
     if (mkdir(directory, 0700) != 0 && errno != EEXIST)
         return append_errno(message, "make the directory", directory, NULL);
@@ -286,16 +289,15 @@ bool data_dir_take(const char *directory, const struct data_dir_user *user, stru
 bool data_dir_check(const char *directory, const struct data_dir_user *user, bool *ret_database, struct buf *message)
 {
     struct stat info;
-    uid_t uid;
-    gid_t gid;
+    struct user_ids owner;
     if (access(directory, F_OK) != 0 && errno == ENOENT) {
         *ret_database = false;
-        return geteuid() != 0 || choose_user(directory, 0, 0, true, user, &uid, &gid, message);
+        return geteuid() != 0 || choose_user(directory, NULL, true, user, &owner, message);
     }
     int fd = directory_open(directory, &info, message);
-    bool fit =
-        fd >= 0 && !belongs_to_another(directory, &info, message) && data_dir_is_usable(fd, directory, message) &&
-        (geteuid() != 0 || choose_user(directory, info.st_uid, info.st_gid, is_empty(fd), user, &uid, &gid, message));
+    bool fit = fd >= 0 && !belongs_to_another(directory, &info, message) &&
+               data_dir_is_usable(fd, directory, message) &&
+               (geteuid() != 0 || choose_user(directory, &info, is_empty(fd), user, &owner, message));
     if (fit)
         *ret_database = data_dir_has_database(fd);
     if (fd >= 0)

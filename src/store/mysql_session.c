@@ -604,10 +604,10 @@ static enum permit_status session_refuse_setting(struct session *session, const 
 }
 
 /* A packet has a byte for the command before its text, and must be shorter than max_allowed_packet. */
-static size_t max_packet_of(uint64_t max_allowed_packet)
+static size_t max_packet_of(uint64_t allowed)
 {
     enum { COMMAND = 1, SHORTER = 1 };
-    return max_allowed_packet > COMMAND + SHORTER ? max_allowed_packet - COMMAND - SHORTER : 0;
+    return allowed > COMMAND + SHORTER ? allowed - COMMAND - SHORTER : 0;
 }
 
 static enum permit_status session_check_settings(struct session *session)

@@ -4,10 +4,10 @@
  * refreshes floors, and times out overdue operations. Every 5 s it repeats the safety check of the server (P14).
  */
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/uuid.h"
 #include "engine/failover.h"
 #include "engine/served_time.h"
 #include "tasks/tasks.h"
@@ -126,7 +126,7 @@ static enum permit_status tick(struct task *task)
  */
 static int64_t pause_us(void)
 {
-    return TICK_MS * US_PER_MS - (int64_t)(random_u64() % (JITTER_MS * US_PER_MS));
+    return TICK_MS * US_PER_MS - (int64_t)arc4random_uniform(JITTER_MS * US_PER_MS);
 }
 
 void clock_tick_run(struct task *task)

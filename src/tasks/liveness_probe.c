@@ -31,7 +31,7 @@ struct probe {
     bool failing;  /* the last calls were not answered, which is logged */
 };
 
-struct call {
+struct probe_call {
     CURL *easy;                      /* NULL: not used yet */
     struct probe_question *question; /* NULL: idle */
     size_t received;                 /* bytes of the answer */
@@ -122,13 +122,13 @@ void probe_free(struct probe *probe)
 /* Counts headers and body, and keeps nothing. Ends the call if it is too long. */
 static size_t count_received(char *data, size_t size, size_t count, void *context)
 {
-    struct call *call = context;
+    struct probe_call *call = context;
     (void)data;
     call->received += size * count;
     return call->received <= ANSWER_MAX ? size * count : 0;
 }
 
-static CURL *call_open(struct call *call, const struct probe *probe)
+static CURL *call_open(struct probe_call *call, const struct probe *probe)
 {
     CURL *easy = curl_easy_init();
     if (!easy)
@@ -176,7 +176,8 @@ static void append_url(struct buf *out, const char *url, const char *owner)
 }
 
 /* False: no memory, or the URL is too long with this owner in it. */
-static bool call_begin(struct call *call, const struct probe *probe, CURLM *multi, struct probe_question *question)
+static bool call_begin(struct probe_call *call, const struct probe *probe, CURLM *multi,
+                       struct probe_question *question)
 {
     struct buf url;
     if (!call->easy)
@@ -198,7 +199,7 @@ static bool call_begin(struct call *call, const struct probe *probe, CURLM *mult
 }
 
 /* Sets the answer. Returns the reason if there was none; NULL: the call was answered. */
-static const char *call_end(struct call *call, CURLM *multi, CURLcode result)
+static const char *call_end(struct probe_call *call, CURLM *multi, CURLcode result)
 {
     long status = 0;
     (void)curl_easy_getinfo(call->easy, CURLINFO_RESPONSE_CODE, &status);
@@ -231,7 +232,7 @@ static void log_change(struct probe *probe, bool failing, const char *error)
 void probe_ask_all(void *context, struct probe_question *questions, size_t count, const atomic_bool *stopping)
 {
     struct probe *probe = context;
-    struct call calls[CALLS_MAX] = {0};
+    struct probe_call calls[CALLS_MAX] = {0};
     CURLM *multi = curl_multi_init();
     size_t next = 0, running = 0, askable = 0, answered = 0;
     const char *error = "no memory";
@@ -251,7 +252,7 @@ void probe_ask_all(void *context, struct probe_question *questions, size_t count
             curl_multi_perform(multi, &ignored))
             break;
         for (const CURLMsg *message; (message = curl_multi_info_read(multi, &ignored)); running--) {
-            struct call *call;
+            struct probe_call *call;
             (void)curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, (char **)&call);
             const char *failure = call_end(call, multi, message->data.result);
             error = failure ? failure : error;

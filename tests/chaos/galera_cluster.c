@@ -61,8 +61,8 @@ static const char *library(void)
 }
 
 /*
- * A node is dead after 3 s of silence (Galera's default is 5). It is checked three times in that period, so keep-alives
- * must be more frequent.
+ * A node is dead after 3 s of silence (Galera's default is 5). It is checked three times in that period, so
+ * keep-alive messages must be more frequent.
  */
 static void set_flags(struct galera_node *node, unsigned number, const char *others)
 {

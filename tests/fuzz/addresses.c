@@ -3,7 +3,7 @@
 #include <netinet/in.h>
 
 #include "fuzz.h"
-#include "http/address.h"
+#include "http/listen_address.h"
 #include "store/mysql_session.h"
 #include "tasks/liveness_probe.h"
 

@@ -41,6 +41,7 @@ int __wrap_pthread_cond_broadcast(pthread_cond_t *cond);
 int __wrap_clock_gettime(clockid_t clock, struct timespec *ret_time);
 int __wrap_nanosleep(const struct timespec *time, struct timespec *ret_rest);
 uint64_t __wrap_random_u64(void);
+uint32_t __wrap_arc4random_uniform(uint32_t bound);
 
 int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*body)(void *), void *context)
 {
@@ -176,4 +177,9 @@ int __wrap_nanosleep(const struct timespec *time, struct timespec *ret_rest)
 uint64_t __wrap_random_u64(void)
 {
     return dice_u64();
+}
+
+uint32_t __wrap_arc4random_uniform(uint32_t bound)
+{
+    return (uint32_t)(dice_u64() % bound);
 }

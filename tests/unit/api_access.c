@@ -72,16 +72,15 @@ Test(access, token_counts_before_the_user_and_must_agree_with_the_certificate)
     };
     struct principals *table = load();
     for (size_t i = 0; i < ARRAY_LENGTH(rows); i++) {
-        const struct principal *principal = NULL;
-        int64_t until = 0;
+        struct identity identity = {0};
         unsigned times = rows[i].value ? (rows[i].times ? rows[i].times : 1) : 0;
-        enum auth_result result = access_identify(table, rows[i].client, rows[i].value, times, 0, &until, &principal);
+        enum auth_result result = access_identify(table, rows[i].client, rows[i].value, times, 0, &identity);
         cr_expect_eq(result, rows[i].result, "row %zu: %s", i, auth_result_word(result));
+        const struct principal *principal = identity.principal;
         cr_expect_str_eq(principal ? principal->name : "", rows[i].principal ? rows[i].principal : "", "row %zu", i);
-        cr_expect_eq(until, rows[i].until, "row %zu", i);
+        cr_expect_eq(identity.until, rows[i].until, "row %zu", i);
     }
-    const struct principal *principal = NULL;
-    int64_t until = 0;
-    cr_expect_eq(access_identify(table, &plain, BEARER SHOP_TOKEN, 1, ENDS_AT, &until, &principal), AUTH_EXPIRED);
+    struct identity identity;
+    cr_expect_eq(access_identify(table, &plain, BEARER SHOP_TOKEN, 1, ENDS_AT, &identity), AUTH_EXPIRED);
     principals_unref(table);
 }

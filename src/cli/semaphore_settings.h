@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The settings of a semaphore or template, by the table in core/semaphore.h: options in, a body out, an answer in lines. */
-#ifndef CLI_SETTINGS_H
-#define CLI_SETTINGS_H
+#ifndef CLI_SEMAPHORE_SETTINGS_H
+#define CLI_SEMAPHORE_SETTINGS_H
 
 #include "cli/cli.h"
 #include "cli/json.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The default owner of a request: USER@HOST. */
-#ifndef CLI_OWNER_H
-#define CLI_OWNER_H
+#ifndef CLI_DEFAULT_OWNER_H
+#define CLI_DEFAULT_OWNER_H
 
 enum { OWNER_SIZE = 256 };
 

@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "cli/labels.h"
+#include "cli/labels_cmd.h"
 #include "cli/lists.h"
-#include "cli/settings.h"
+#include "cli/semaphore_settings.h"
 
 #define FORCED_MAX (1LL << 53)
 enum { REASON_MAX = 1000, MAX_FUTILE_CALLS = 5, PAUSE_MS = 500, MAX_PAUSE_MS = 5000 };

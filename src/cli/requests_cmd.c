@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The verbs about requests: acquire, release, renew, confirm, show, force-release, requests. */
-#include "cli/requests.h"
+#include "cli/requests_cmd.h"
 
 #include <unistd.h>
 

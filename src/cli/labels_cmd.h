@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The labels of `semaphore put`, from --label or from the lines of a file, sent in pages that fit into a body. */
-#ifndef CLI_LABELS_H
-#define CLI_LABELS_H
+#ifndef CLI_LABELS_CMD_H
+#define CLI_LABELS_CMD_H
 
 #include "cli/cli.h"
 

@@ -3,8 +3,8 @@
  * Listen addresses. Parses ADDRESS:PORT with a numeric address, http://ADDRESS:PORT, https://ADDRESS:PORT and
  * unix:PATH, and prints the URL of a bound socket.
  */
-#ifndef HTTP_ADDRESS_H
-#define HTTP_ADDRESS_H
+#ifndef HTTP_LISTEN_ADDRESS_H
+#define HTTP_LISTEN_ADDRESS_H
 
 #include <sys/socket.h>
 

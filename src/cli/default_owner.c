@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "cli/owner.h"
+#include "cli/default_owner.h"
 
 #include <pwd.h>
 #include <stdio.h>

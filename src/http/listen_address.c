@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "http/address.h"
+#include "http/listen_address.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "cli/settings.h"
+#include "cli/semaphore_settings.h"
 
 void settings_unset(struct cli_options *options)
 {

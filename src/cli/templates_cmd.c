@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The verbs about templates: put, get, list, delete. */
 #include "cli/lists.h"
-#include "cli/settings.h"
+#include "cli/semaphore_settings.h"
 
 static void print_template(const char *body)
 {

@@ -2,7 +2,7 @@
 /* The verb why: shows why a request waits: holders, requests ahead of it, and for which of these units are reserved. */
 #include "base/escape.h"
 #include "cli/lists.h"
-#include "cli/requests.h"
+#include "cli/requests_cmd.h"
 
 enum { LINE_MAX_BYTES = 64 * 1024 };
 

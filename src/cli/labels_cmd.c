@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "cli/labels.h"
+#include "cli/labels_cmd.h"
 
 #include <errno.h>
 #include <stdlib.h>
