@@ -308,7 +308,7 @@ bool check_exact(const struct order *order, size_t count, char message[MESSAGE_S
     if (!granted)
         abort();
     for (size_t i = 0; i < order->place_count; i++)
-        if (order->places[i].token && order->places[i].since_us < order->places[i].granted_us)
+        if (order->places[i].token && order->places[i].waited)
             granted[grants++] = &order->places[i];
     qsort(granted, grants, sizeof(granted[0]), places_in_queue);
     for (size_t i = 1; i < grants && good; i++) {

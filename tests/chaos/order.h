@@ -28,6 +28,7 @@ struct place {
     int64_t count;
     bool alone;    /* it wants no other semaphore */
     bool is_loose; /* it keeps nothing back from others: specific slots, or never satisfiable */
+    bool waited;   /* it was in the queue; since_us may be granted_us all the same, while served time stands still */
     int64_t place_us, since_us;
     uint64_t token;     /* 0: not granted */
     int64_t granted_us; /* decision of the grant */

@@ -20,8 +20,8 @@ struct queue_story {
 /* Request `id` came at `since`, with this place; granted: 0: never. */
 #define PLACE(id, queue, units, at, from, number, granted)                                                             \
     {                                                                                                                  \
-        .request = (id), .semaphore = (queue), .count = (units), .alone = true, .place_us = (at), .since_us = (from),  \
-        .token = (number), .granted_us = (granted)                                                                     \
+        .request = (id), .semaphore = (queue), .count = (units), .alone = true, .waited = (from) < (granted),          \
+        .place_us = (at), .since_us = (from), .token = (number), .granted_us = (granted)                               \
     }
 /* Request `id` was there with this place while the tokens from `from` to before `until` were granted. */
 #define THERE(id, queue, at, from, until)                                                                              \
@@ -211,6 +211,15 @@ Test(order, exact_order_needs_no_presence)
     cr_assert(exact(&good, 2));
     cr_assert_not(exact(&good, 3));
     cr_assert_not(exact(&bad, 2));
+}
+
+/* Served time stands still for some seconds after a cold start. */
+Test(order, waiter_granted_at_the_time_at_which_it_came_counts)
+{
+    struct queue_story story = {{PLACE(1, FIFO, 1, 10, 10, 5, 10), PLACE(2, FIFO, 1, 10, 10, 6, 10)}, {{0}}};
+    cr_assert_not(exact(&story, 2));
+    story.places[0].waited = story.places[1].waited = true;
+    cr_assert(exact(&story, 2));
 }
 
 Test(order, a_waiter_granted_twice_is_caught)

@@ -92,6 +92,7 @@ static void take_waiter(void *context, char **columns)
                           .semaphore = waiter.semaphore,
                           .count = number_or(columns[7], 0),
                           .alone = !strcmp(columns[8], "1"),
+                          .waited = true,
                           .place_us = waiter.place_us,
                           .since_us = number_or(columns[4], 0)};
     memcpy(place.key, waiter.key, sizeof(place.key));
@@ -213,6 +214,7 @@ static void take_grant(void *context, char **columns)
                           .semaphore = (unsigned)queue,
                           .count = number_or(columns[8], 0),
                           .alone = !strcmp(columns[9], "1"),
+                          .waited = columns[4] != NULL,
                           .place_us = number_or(columns[3], granted_us - number_or(columns[2], 0) * PRIORITY_STEP_US),
                           .since_us = number_or(columns[4], granted_us),
                           .token = strtoull(columns[7], NULL, 10),
