@@ -26,9 +26,20 @@ static bool submit(struct exchange *exchange, enum query_lane lane, query_work *
     return status == PERMIT_OK ? false : operation_reject(exchange, status, BOUND_QUERIES);
 }
 
-bool query_submit(struct exchange *exchange, enum query_lane lane, query_work *work, void *context)
+static void run_answer(struct query *query, struct store *store, enum permit_status status)
 {
-    return submit(exchange, lane, work, context, false);
+    struct exchange *exchange = query_exchange(query);
+    if (status == PERMIT_OK)
+        status = call_of(exchange)->answer_query(exchange, store);
+    if (status != PERMIT_OK)
+        query_refuse(exchange, store, status);
+    exchange_finish(exchange);
+}
+
+bool query_submit(struct exchange *exchange, enum query_lane lane, query_answer *answer, void *context)
+{
+    call_of(exchange)->answer_query = answer;
+    return submit(exchange, lane, run_answer, context, false);
 }
 
 bool query_submit_always(struct exchange *exchange, enum query_lane lane, query_work *work, void *context)
@@ -90,7 +101,7 @@ bool param_flag(struct exchange *exchange, size_t index, const char *name, bool 
     return !problem_answer(exchange, PERMIT_INVALID, buf_text(message));
 }
 
-bool list_submit(struct exchange *exchange, query_work *work)
+bool list_submit(struct exchange *exchange, query_answer *answer)
 {
     struct list_page *page = arena_alloc(&exchange->arena, sizeof *page);
     if (!page)
@@ -99,7 +110,7 @@ bool list_submit(struct exchange *exchange, query_work *work)
     page->after = exchange->query_values[1];
     if (!param_number(exchange, 2, "limit", 1, LIST_MAX_LIMIT, LIST_DEFAULT_LIMIT, &page->limit))
         return true;
-    return query_submit(exchange, QUERY_LIST, work, page);
+    return query_submit(exchange, QUERY_LIST, answer, page);
 }
 
 void list_begin(struct exchange *exchange, const char *name)

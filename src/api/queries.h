@@ -17,13 +17,16 @@ typedef void query_work(struct query *query, struct store *store, enum permit_st
  * Submits the exchange's query to a reader of the engine. Returns false if it was accepted, or true with a refusal as
  * the answer, as handlers do. Sets exchange->context to `context`.
  */
-bool query_submit(struct exchange *exchange, enum query_lane lane, query_work *work, void *context);
-/* Like query_submit, and also accepted while permitd refuses an unsafe database (P14). */
+bool query_submit(struct exchange *exchange, enum query_lane lane, query_answer *answer, void *context);
+/*
+ * Submits a query that is also accepted while permitd refuses an unsafe database (P14). `work` runs even if the query
+ * gets no store, and finishes the exchange itself.
+ */
 bool query_submit_always(struct exchange *exchange, enum query_lane lane, query_work *work, void *context);
 struct exchange *query_exchange(struct query *query);
 /*
- * Called by a `work` before it changes the database. PERMIT_OK: from now on a client that gets no answer in time is
- * answered outcome_unknown. PERMIT_BUSY: the client has already been told that nothing was done, so the work must stop.
+ * Called by an answer before it changes the database. PERMIT_OK: from now on a client that gets no answer in time is
+ * answered outcome_unknown. PERMIT_BUSY: the client has already been told that nothing was done, so the answer must stop.
  */
 enum permit_status query_begin_change(struct exchange *exchange) MUST_CHECK;
 /* Answers a query that failed with this status. store NULL: the query had no store. */
@@ -49,8 +52,8 @@ struct list_page {
     struct bytes after;
     uint64_t limit;
 };
-/* Reads them and submits `work` as query_submit does, in the lane of lists; `context` is the list_page. */
-bool list_submit(struct exchange *exchange, query_work *work);
+/* Reads them and submits the query as query_submit does, in the lane of lists; `context` is the list_page. */
+bool list_submit(struct exchange *exchange, query_answer *answer);
 
 /* Write {"name":[ ... ],"next":"..."}. `next` is written only if more rows follow. */
 void list_begin(struct exchange *exchange, const char *name);

@@ -157,7 +157,7 @@ enum permit_status request_write(struct exchange *exchange, struct store *store,
     return status;
 }
 
-static enum permit_status show(struct exchange *exchange, struct store *store)
+static enum permit_status answer_get(struct exchange *exchange, struct store *store)
 {
     struct request request;
     struct bytes *names;
@@ -171,19 +171,9 @@ static enum permit_status show(struct exchange *exchange, struct store *store)
     return status == PERMIT_OK ? request_write(exchange, store, &request, names, &time) : status;
 }
 
-static void get_work(struct query *query, struct store *store, enum permit_status status)
-{
-    struct exchange *exchange = query_exchange(query);
-    if (status == PERMIT_OK)
-        status = show(exchange, store);
-    if (status != PERMIT_OK)
-        query_refuse(exchange, store, status);
-    exchange_finish(exchange);
-}
-
 bool request_get(struct exchange *exchange)
 {
-    return query_submit(exchange, QUERY_ROW, get_work, NULL);
+    return query_submit(exchange, QUERY_ROW, answer_get, NULL);
 }
 
 /* The parameters of GET /v1/requests. */
@@ -303,12 +293,12 @@ static unsigned rows_to_read(const struct buf *page, unsigned rows, unsigned lef
  * Reads and writes a page in pieces, because requests with many labels are large. A piece with fewer rows than asked
  * for ends the page: it was the last one, or the query has examined as many requests as it may.
  */
-static void list_work(struct query *query, struct store *store, enum permit_status status)
+static enum permit_status answer_list(struct exchange *exchange, struct store *store)
 {
-    struct exchange *exchange = query_exchange(query);
     const struct list_params *asked = exchange->context;
     struct list_params question = *asked;
     struct buf *out = &exchange->answer.body;
+    enum permit_status status = PERMIT_OK;
     struct piece piece = {.next = 1};
     bool first = true;
     unsigned rows = 0;
@@ -328,13 +318,11 @@ static void list_work(struct query *query, struct store *store, enum permit_stat
         question.filter.after = piece.next;
     }
     arena_release(&piece.arena);
-    if (status != PERMIT_OK)
-        query_refuse(exchange, store, status);
-    else if (question.filter.after)
+    if (question.filter.after)
         list_end_with_next_number(exchange, question.filter.after);
     else
         list_end(exchange);
-    exchange_finish(exchange);
+    return status;
 }
 
 static bool read_state(struct exchange *exchange, struct bytes word, int *ret_state)
@@ -393,5 +381,5 @@ bool request_list(struct exchange *exchange)
         return true;
     question->filter.after = after;
     question->filter.limit = (unsigned)limit;
-    return query_submit(exchange, QUERY_LIST, list_work, question);
+    return query_submit(exchange, QUERY_LIST, answer_list, question);
 }

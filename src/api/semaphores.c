@@ -174,26 +174,23 @@ bool semaphore_resume(struct exchange *exchange)
 
 /* ---- queries ---- */
 
-static void get_work(struct query *query, struct store *store, enum permit_status status)
+static enum permit_status answer_get(struct exchange *exchange, struct store *store)
 {
-    struct exchange *exchange = query_exchange(query);
     struct answer *answer = &exchange->answer;
     struct semaphore_row row;
     struct query_time time;
-    if (status == PERMIT_OK)
-        status = store->queries->semaphore(store, exchange->path_values[0], &exchange->arena, &row, &time);
-    if (status == PERMIT_OK) {
-        write_semaphore_row(&answer->body, &row, &time);
-        snprintf(answer->etag, sizeof answer->etag, "\"%" PRIu64 "\"", row.semaphore.config_version);
-    } else {
-        query_refuse(exchange, store, status);
-    }
-    exchange_finish(exchange);
+    enum permit_status status =
+        store->queries->semaphore(store, exchange->path_values[0], &exchange->arena, &row, &time);
+    if (status != PERMIT_OK)
+        return status;
+    write_semaphore_row(&answer->body, &row, &time);
+    snprintf(answer->etag, sizeof answer->etag, "\"%" PRIu64 "\"", row.semaphore.config_version);
+    return PERMIT_OK;
 }
 
 bool semaphore_get(struct exchange *exchange)
 {
-    return query_submit(exchange, QUERY_ROW, get_work, NULL);
+    return query_submit(exchange, QUERY_ROW, answer_get, NULL);
 }
 
 /* A page of the rows of one semaphore: at most `limit` after this number. */
@@ -238,44 +235,41 @@ static enum permit_status write_part(struct exchange *exchange, struct store *st
 }
 
 /* Reads the parts of the caller's scope one after the other, so that `next` is in scope too. */
-static void list_work(struct query *query, struct store *store, enum permit_status status)
+static enum permit_status answer_list(struct exchange *exchange, struct store *store)
 {
-    struct exchange *exchange = query_exchange(query);
     struct semaphore_list list = {.page = exchange->context};
     struct scope_walk walk = {.scope = access_scope(exchange), .prefix = list.page->prefix, .after = list.page->after};
     struct scope_entry part;
+    enum permit_status status = PERMIT_OK;
     list_begin(exchange, "semaphores");
     bool more = scope_walk_next(&walk, &part);
     while (status == PERMIT_OK && more && !list.cut && list.written < list.page->limit) {
         status = write_part(exchange, store, &part, &list);
         more = list.cut || scope_walk_next(&walk, &part);
     }
-    if (status != PERMIT_OK)
-        query_refuse(exchange, store, status);
-    else if (more)
+    if (more)
         list_end_with_next(exchange, list.next);
     else
         list_end(exchange);
-    exchange_finish(exchange);
+    return status;
 }
 
 bool semaphore_list(struct exchange *exchange)
 {
-    return list_submit(exchange, list_work);
+    return list_submit(exchange, answer_list);
 }
 
-static void holders_work(struct query *query, struct store *store, enum permit_status status)
+static enum permit_status answer_holders(struct exchange *exchange, struct store *store)
 {
-    struct exchange *exchange = query_exchange(query);
     const struct viewer viewer = viewer_of(exchange);
     const struct page *page = exchange->context;
     struct holder_row *rows;
     size_t count;
     struct query_time time;
     const bool *suspects;
-    if (status == PERMIT_OK)
-        status = store->queries->holders(store, exchange->path_values[0], page->after_number, (unsigned)page->limit + 1,
-                                         &exchange->arena, &rows, &count, &time);
+    enum permit_status status =
+        store->queries->holders(store, exchange->path_values[0], page->after_number, (unsigned)page->limit + 1,
+                                &exchange->arena, &rows, &count, &time);
     if (status == PERMIT_OK)
         engine_judge(exchange->service->engine, &time);
     if (status == PERMIT_OK)
@@ -291,10 +285,8 @@ static void holders_work(struct query *query, struct store *store, enum permit_s
             list_end_with_next_number(exchange, rows[page->limit - 1].permit.token);
         else
             list_end(exchange);
-    } else {
-        query_refuse(exchange, store, status);
     }
-    exchange_finish(exchange);
+    return status;
 }
 
 /* A page of a queue: at most `limit` waiters after a place. */
@@ -346,9 +338,8 @@ static void keep_wants_in_scope(const struct scope *scope, struct request *reque
     request->want_count = count;
 }
 
-static void waiters_work(struct query *query, struct store *store, enum permit_status status)
+static enum permit_status answer_waiters(struct exchange *exchange, struct store *store)
 {
-    struct exchange *exchange = query_exchange(query);
     const struct viewer viewer = viewer_of(exchange);
     const struct waiter_page *page = exchange->context;
     struct waiter_row *rows;
@@ -356,9 +347,9 @@ static void waiters_work(struct query *query, struct store *store, enum permit_s
     bool more;
     struct query_time time;
     utc_us *kept_until;
-    if (status == PERMIT_OK)
-        status = store->queries->waiters(store, exchange->path_values[0], &page->after, (unsigned)page->limit,
-                                         &exchange->arena, &rows, &count, &more, &time);
+    enum permit_status status =
+        store->queries->waiters(store, exchange->path_values[0], &page->after, (unsigned)page->limit, &exchange->arena,
+                                &rows, &count, &more, &time);
     if (status == PERMIT_OK)
         engine_judge(exchange->service->engine, &time);
     if (status == PERMIT_OK)
@@ -380,10 +371,8 @@ static void waiters_work(struct query *query, struct store *store, enum permit_s
         } else {
             list_end(exchange);
         }
-    } else {
-        query_refuse(exchange, store, status);
     }
-    exchange_finish(exchange);
+    return status;
 }
 
 bool semaphore_waiters(struct exchange *exchange)
@@ -395,20 +384,18 @@ bool semaphore_waiters(struct exchange *exchange)
         return problem_answer(exchange, PERMIT_INVALID, "after must be the next of a page of waiters, as it was given");
     if (!param_number(exchange, 1, "limit", 1, LIST_MAX_LIMIT, LIST_DEFAULT_LIMIT, &page->limit))
         return true;
-    return query_submit(exchange, QUERY_LIST, waiters_work, page);
+    return query_submit(exchange, QUERY_LIST, answer_waiters, page);
 }
 
 /* Lists events newest first, because an operator asks for the latest changes. */
-static void events_work(struct query *query, struct store *store, enum permit_status status)
+static enum permit_status answer_events(struct exchange *exchange, struct store *store)
 {
-    struct exchange *exchange = query_exchange(query);
     const struct viewer viewer = viewer_of(exchange);
     const struct page *page = exchange->context;
     struct event_row *rows;
     size_t count;
-    if (status == PERMIT_OK)
-        status = store->queries->events(store, exchange->path_values[0], page->after_number, (unsigned)page->limit + 1,
-                                        &exchange->arena, &rows, &count);
+    enum permit_status status = store->queries->events(store, exchange->path_values[0], page->after_number,
+                                                       (unsigned)page->limit + 1, &exchange->arena, &rows, &count);
     if (status == PERMIT_OK) {
         list_begin(exchange, "events");
         for (size_t i = 0; i < count && i < page->limit; i++) {
@@ -420,14 +407,12 @@ static void events_work(struct query *query, struct store *store, enum permit_st
             list_end_with_next_number(exchange, rows[page->limit - 1].id);
         else
             list_end(exchange);
-    } else {
-        query_refuse(exchange, store, status);
     }
-    exchange_finish(exchange);
+    return status;
 }
 
 /* Submits the query for a page of /holders or /events, which continues after a number. */
-static bool numbered_page(struct exchange *exchange, query_work *work)
+static bool numbered_page(struct exchange *exchange, query_answer *answer)
 {
     struct page *page = arena_alloc(&exchange->arena, sizeof *page);
     if (!page)
@@ -435,17 +420,17 @@ static bool numbered_page(struct exchange *exchange, query_work *work)
     if (!param_number(exchange, 0, "after", 0, INT64_MAX, 0, &page->after_number) ||
         !param_number(exchange, 1, "limit", 1, LIST_MAX_LIMIT, LIST_DEFAULT_LIMIT, &page->limit))
         return true;
-    return query_submit(exchange, QUERY_LIST, work, page);
+    return query_submit(exchange, QUERY_LIST, answer, page);
 }
 
 bool semaphore_holders(struct exchange *exchange)
 {
-    return numbered_page(exchange, holders_work);
+    return numbered_page(exchange, answer_holders);
 }
 
 bool semaphore_events(struct exchange *exchange)
 {
-    return numbered_page(exchange, events_work);
+    return numbered_page(exchange, answer_events);
 }
 
 /* ---- fence ---- */
@@ -469,19 +454,15 @@ static void write_fence(struct buf *out, uint64_t token, const struct fence_row 
     buf_append_char(out, '}');
 }
 
-static void fence_work(struct query *query, struct store *store, enum permit_status status)
+static enum permit_status answer_fence(struct exchange *exchange, struct store *store)
 {
-    struct exchange *exchange = query_exchange(query);
     const struct fence_params *question = exchange->context;
     struct fence_row row;
-    if (status == PERMIT_OK)
-        status =
-            store->queries->fence(store, exchange->path_values[0], question->token, (uint32_t)question->slot, &row);
+    enum permit_status status =
+        store->queries->fence(store, exchange->path_values[0], question->token, (uint32_t)question->slot, &row);
     if (status == PERMIT_OK)
         write_fence(&exchange->answer.body, question->token, &row);
-    else
-        query_refuse(exchange, store, status);
-    exchange_finish(exchange);
+    return status;
 }
 
 bool semaphore_fence(struct exchange *exchange)
@@ -494,5 +475,5 @@ bool semaphore_fence(struct exchange *exchange)
     if (!param_number(exchange, 0, "token", 1, INT64_MAX, 0, &question->token) ||
         !param_number(exchange, 1, "slot", 1, SLOTS_MAX_CAPACITY, 0, &question->slot))
         return true;
-    return query_submit(exchange, QUERY_ROW, fence_work, question);
+    return query_submit(exchange, QUERY_ROW, answer_fence, question);
 }

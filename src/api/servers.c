@@ -23,14 +23,12 @@ static void write_server(struct buf *out, const struct server_row *row, uint64_t
     buf_append_char(out, '}');
 }
 
-static void list_work(struct query *query, struct store *store, enum permit_status status)
+static enum permit_status answer_list(struct exchange *exchange, struct store *store)
 {
-    struct exchange *exchange = query_exchange(query);
     uint64_t own_id = engine_server_id(exchange->service->engine);
     struct server_row *rows;
     size_t count;
-    if (status == PERMIT_OK)
-        status = store->servers->list(store, &exchange->arena, &rows, &count);
+    enum permit_status status = store->servers->list(store, &exchange->arena, &rows, &count);
     if (status == PERMIT_OK) {
         list_begin(exchange, "servers");
         for (size_t i = 0; i < count; i++) {
@@ -39,13 +37,11 @@ static void list_work(struct query *query, struct store *store, enum permit_stat
             write_server(&exchange->answer.body, &rows[i], own_id);
         }
         list_end(exchange);
-    } else {
-        query_refuse(exchange, store, status);
     }
-    exchange_finish(exchange);
+    return status;
 }
 
 bool servers_list(struct exchange *exchange)
 {
-    return query_submit(exchange, QUERY_LIST, list_work, NULL);
+    return query_submit(exchange, QUERY_LIST, answer_list, NULL);
 }

@@ -125,24 +125,19 @@ static enum permit_status write_unless_known(struct exchange *exchange, struct s
 /*
  * Reads the version before the slots: a change between the two then shows as a new version at the client's next query.
  */
-static void slots_work(struct query *query, struct store *store, enum permit_status status)
+static enum permit_status answer_slots(struct exchange *exchange, struct store *store)
 {
-    struct exchange *exchange = query_exchange(query);
+    struct bytes name = exchange->path_values[0];
     struct slot_list_head head;
     char detail[DETAIL_SIZE];
-    if (status == PERMIT_OK)
-        status = store->queries->slot_list_head(store, exchange->path_values[0], &head);
-    bool counted = status == PERMIT_OK && head.kind == KIND_COUNTED;
-    if (status == PERMIT_OK && !counted)
-        status = write_unless_known(exchange, store, &head);
-    if (counted) {
-        snprintf(detail, sizeof detail, "%.*s is counted: it has no slots", (int)exchange->path_values[0].length,
-                 exchange->path_values[0].data);
-        problem_answer(exchange, PERMIT_INVALID, detail);
-    } else if (status != PERMIT_OK) {
-        query_refuse(exchange, store, status);
-    }
-    exchange_finish(exchange);
+    enum permit_status status = store->queries->slot_list_head(store, name, &head);
+    if (status != PERMIT_OK)
+        return status;
+    if (head.kind != KIND_COUNTED)
+        return write_unless_known(exchange, store, &head);
+    snprintf(detail, sizeof detail, "%.*s is counted: it has no slots", (int)name.length, name.data);
+    problem_answer(exchange, PERMIT_INVALID, detail);
+    return PERMIT_OK;
 }
 
 /* ---- the parameters ---- */
@@ -176,5 +171,5 @@ bool semaphore_slots(struct exchange *exchange)
     const char *known = exchange_header(exchange, "If-None-Match", NULL);
     if (known)
         question->known = arena_copy(&exchange->arena, bytes_of(known));
-    return query_submit(exchange, QUERY_LIST, slots_work, question);
+    return query_submit(exchange, QUERY_LIST, answer_slots, question);
 }
