@@ -10,7 +10,7 @@
 
 #include "api/access.h"
 #include "engine/engine.h"
-#include "http/exchange.h"
+#include "http/router.h"
 
 /* One operation of a call and its answer, which is the whole answer or one result of POST /v1/batch. */
 struct batch_item {
@@ -48,8 +48,9 @@ struct batch_items {
 struct call {
     struct exchange exchange;
     struct caller caller;
-    struct bytes namespace; /* of the keys and owners that the request names (namespaces.h) */
-    int64_t wait_ms;        /* maximum wait of an acquire; 0: no wait */
+    const struct route *route; /* NULL: none */
+    struct bytes namespace;    /* of the keys and owners that the request names (namespaces.h) */
+    int64_t wait_ms;           /* maximum wait of an acquire; 0: no wait */
     union {
         struct {
             struct query engine_query;

@@ -103,10 +103,7 @@ static void append_all_semaphores(struct exchange *exchange, struct store *store
 {
     unsigned limit = exchange->service->metrics_semaphores;
     struct buf *out = &exchange->answer.body;
-    struct semaphore_row *rows;
-    struct bytes following;
-    size_t count;
-    struct query_time time;
+    struct page page = {.arena = &exchange->arena, .limit = limit};
     struct semaphore_sums sums = {0};
     if (store->queries->semaphore_sums(store, &sums) != PERMIT_OK)
         return;
@@ -115,11 +112,9 @@ static void append_all_semaphores(struct exchange *exchange, struct store *store
                   (uint64_t)sums.capacity);
     append_number(out, "permitd_semaphores_in_use", "gauge", "Units held of all semaphores together.",
                   (uint64_t)sums.in_use);
-    if (sums.count <= (int64_t)limit &&
-        store->queries->semaphores(store, (struct bytes){0}, (struct bytes){0}, limit, &exchange->arena, &rows, &count,
-                                   &following, &time) == PERMIT_OK &&
-        !following.data)
-        append_semaphores(out, rows, count);
+    if (sums.count <= (int64_t)limit && store->queries->semaphores(store, (struct bytes){0}, &page) == PERMIT_OK &&
+        !page.more)
+        append_semaphores(out, page.semaphores, page.count);
 }
 
 static void append_owners(struct buf *out, struct store *store)

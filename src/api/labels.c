@@ -41,7 +41,7 @@ bool semaphore_labels(struct exchange *exchange)
     uint64_t from;
     if (!change)
         return problem_answer(exchange, PERMIT_BUSY, NULL);
-    if (!param_number(exchange, 0, "from", 1, SLOTS_MAX_CAPACITY, 1, &from))
+    if (!param_number(exchange, "from", 1, SLOTS_MAX_CAPACITY, 1, &from))
         return true;
     enum permit_status status = wire_read_body(exchange->body, &labels_limit, &table, &list, &exchange->arena, message);
     if (status == PERMIT_OK)

@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * For handlers that query the database without a batch: submits queries to the engine's readers, writes lists in pages
- * and reads query parameters.
+ * For handlers that query the database without a batch: submits queries to the engine's readers, and reads query
+ * parameters.
  */
 #ifndef API_QUERIES_H
 #define API_QUERIES_H
 
 #include "api/call.h"
 #include "store/query.h"
-
-enum { LIST_DEFAULT_LIMIT = 100, LIST_MAX_LIMIT = 1000 };
 
 typedef void query_work(struct query *query, struct store *store, enum permit_status status);
 
@@ -39,25 +37,11 @@ void query_refuse(struct exchange *exchange, struct store *store, enum permit_st
 enum permit_status request_write(struct exchange *exchange, struct store *store, const struct request *request,
                                  const struct bytes *names, const struct query_time *time) MUST_CHECK;
 
+/* Returns a query parameter; data NULL: absent. */
+struct bytes query_param(const struct exchange *exchange, const char *name);
 /* Reads a whole number from a query parameter; `fallback` if absent. False: the exchange's answer is the refusal. */
-bool param_number(struct exchange *exchange, size_t index, const char *name, uint64_t min, uint64_t max,
-                  uint64_t fallback, uint64_t *ret_number);
-
+bool param_number(struct exchange *exchange, const char *name, uint64_t min, uint64_t max, uint64_t fallback,
+                  uint64_t *ret_number);
 /* Reads "true" or "false" from a query parameter; false if absent. False: the exchange's answer is the refusal. */
-bool param_flag(struct exchange *exchange, size_t index, const char *name, bool *ret_flag);
-
-/* The query parameters prefix, after and limit, in this order in the table of routes. */
-struct list_page {
-    struct bytes prefix;
-    struct bytes after;
-    uint64_t limit;
-};
-/* Reads them and submits the query as query_submit does, in the lane of lists; `context` is the list_page. */
-bool list_submit(struct exchange *exchange, query_answer *answer);
-
-/* Write {"name":[ ... ],"next":"..."}. `next` is written only if more rows follow. */
-void list_begin(struct exchange *exchange, const char *name);
-void list_end_with_next(struct exchange *exchange, struct bytes next);
-void list_end_with_next_number(struct exchange *exchange, uint64_t next);
-void list_end(struct exchange *exchange);
+bool param_flag(struct exchange *exchange, const char *name, bool *ret_flag);
 #endif

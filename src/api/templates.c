@@ -97,7 +97,7 @@ bool template_delete(struct exchange *exchange)
     return query_submit(exchange, QUERY_OPERATOR, answer_delete, NULL);
 }
 
-/* ---- queries ---- */
+/* ---- GET ---- */
 
 static enum permit_status answer_get(struct exchange *exchange, struct store *store)
 {
@@ -111,52 +111,4 @@ static enum permit_status answer_get(struct exchange *exchange, struct store *st
 bool template_get(struct exchange *exchange)
 {
     return query_submit(exchange, QUERY_ROW, answer_get, NULL);
-}
-
-/* Writes the templates of one part of the caller's scope. *ret_more: it has more than fit into the page. */
-static enum permit_status write_part(struct exchange *exchange, struct store *store, struct bytes begins,
-                                     size_t *written, struct bytes *ret_last, bool *ret_more)
-{
-    const struct list_page *page = exchange->context;
-    struct template *templates;
-    size_t count;
-    size_t room = page->limit - *written;
-    enum permit_status status =
-        store->templates->list(store, begins, page->after, (unsigned)room + 1, &exchange->arena, &templates, &count);
-    if (status != PERMIT_OK)
-        return status;
-    for (size_t i = 0; i < count && i < room; i++) {
-        if ((*written)++)
-            buf_append_char(&exchange->answer.body, ',');
-        write_template(&exchange->answer.body, &templates[i]);
-        *ret_last = templates[i].prefix;
-    }
-    *ret_more = count > room;
-    return PERMIT_OK;
-}
-
-/* A template is in scope if all names that begin with its prefix are: exact names of the scope have no templates. */
-static enum permit_status answer_list(struct exchange *exchange, struct store *store)
-{
-    const struct list_page *page = exchange->context;
-    struct scope_walk walk = {.scope = access_scope(exchange), .prefix = page->prefix, .after = page->after};
-    struct scope_entry part;
-    struct bytes last = {0};
-    size_t written = 0;
-    bool more = false;
-    enum permit_status status = PERMIT_OK;
-    list_begin(exchange, "templates");
-    while (status == PERMIT_OK && !more && scope_walk_next(&walk, &part))
-        if (part.is_prefix)
-            status = write_part(exchange, store, part.text, &written, &last, &more);
-    if (more)
-        list_end_with_next(exchange, last);
-    else
-        list_end(exchange);
-    return status;
-}
-
-bool template_list(struct exchange *exchange)
-{
-    return list_submit(exchange, answer_list);
 }
