@@ -81,6 +81,6 @@ bool fence_bump(struct exchange *exchange)
     if (status != PERMIT_OK)
         return operation_refuse(exchange, status);
     call_of(exchange)->caller.why = bump->reason;
-    bump->hold_ms = exchange->service->failover_hold_ms;
+    bump->hold_ms = engine_settings_now(exchange->service->engine).failover_hold_ms;
     return query_submit(exchange, QUERY_OPERATOR, answer_bump, bump);
 }

@@ -39,16 +39,16 @@ static bool refuse_wait(struct exchange *exchange)
     struct service *service = exchange->service;
     struct buf *out = &exchange->answer.body;
     buf_clear(&service->message);
-    if (service->max_wait_ms == 0)
+    if (service->settings->max_wait_ms == 0)
         buf_append_text(&service->message, "waiting is off at this permitd (max_wait is 0)");
     else
         buf_printf(
             &service->message,
             "wait must be at most %lld ms; to wait longer, repeat the request with the same key (it keeps its place)",
-            (long long)service->max_wait_ms);
+            (long long)service->settings->max_wait_ms);
     problem_head(&exchange->answer, PERMIT_INVALID, 0);
     problem_begin(out, PERMIT_INVALID, buf_text(&service->message));
-    write_member_i64(out, "max_wait_ms", service->max_wait_ms);
+    write_member_i64(out, "max_wait_ms", service->settings->max_wait_ms);
     problem_end(out);
     return true;
 }
@@ -62,7 +62,8 @@ bool request_acquire(struct exchange *exchange)
     enum permit_status status = operation_read_acquire(exchange, header_key, &call_of(exchange)->first);
     if (status != PERMIT_OK)
         return operation_refuse(exchange, status);
-    return call_of(exchange)->wait_ms > service->max_wait_ms ? refuse_wait(exchange) : operation_submit(exchange);
+    return call_of(exchange)->wait_ms > service->settings->max_wait_ms ? refuse_wait(exchange)
+                                                                       : operation_submit(exchange);
 }
 
 /* With ?confirmed=true also releases a confirmed request (a refund). */

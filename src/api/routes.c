@@ -159,7 +159,7 @@ static bool check_origin(struct exchange *exchange)
         .sec_fetch_site = bytes_of(exchange_header(exchange, "Sec-Fetch-Site", &sites)),
     };
     origin.repeated = origins > 1 || sites > 1;
-    enum permit_status status = origin_check(&origin, bytes_of(service->allowed_hosts), &service->message);
+    enum permit_status status = origin_check(&origin, bytes_of(service->settings->allowed_hosts), &service->message);
     return status == PERMIT_OK || !problem_answer(exchange, status, buf_text(&service->message));
 }
 

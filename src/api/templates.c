@@ -73,7 +73,7 @@ bool template_put(struct exchange *exchange)
         return operation_refuse(exchange, status);
     if (!semaphore_read_preconditions(exchange, &put->change) || !semaphore_take_units(exchange, &put->change))
         return true;
-    put->default_ttl_ms = exchange->service->default_ttl_ms;
+    put->default_ttl_ms = engine_settings_now(exchange->service->engine).plan.default_ttl_ms;
     return query_submit(exchange, QUERY_OPERATOR, answer_put, put);
 }
 

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <ini.h>
 #include <regex.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -134,32 +135,33 @@ static bool set_list(struct config_list *list, const char *value)
     }
 }
 
-static bool in_range(const struct config_row *row, int64_t value)
+static bool parse_amount(const struct config_row *row, const char *value, int64_t *ret_amount)
 {
-    return value >= row->min && value <= row->max;
+    switch (row->type) {
+    case CONFIG_NUMBER: return parse_number(value, ret_amount);
+    case CONFIG_DURATION: return duration_parse_any(bytes_of(value), ret_amount);
+    case CONFIG_SIZE: return config_parse_size(value, ret_amount);
+    case CONFIG_TEXT:
+    case CONFIG_LIST:
+    case CONFIG_BOOL:
+    case CONFIG_CHOICE: break;
+    }
+    return false;
 }
 
 static bool set_value(const struct config_row *row, void *settings, const char *value)
 {
-    int64_t number;
+    int64_t amount;
     switch (row->type) {
     case CONFIG_TEXT: return set_text(row, member(row, settings), value);
     case CONFIG_LIST: return set_list(member(row, settings), value);
     case CONFIG_BOOL: return parse_bool(value, member(row, settings));
     case CONFIG_NUMBER:
-        if (!parse_number(value, &number) || !in_range(row, number))
-            return false;
-        *(int64_t *)member(row, settings) = number;
-        return true;
     case CONFIG_DURATION:
-        if (!duration_parse_any(bytes_of(value), &number) || !in_range(row, number))
-            return false;
-        *(int64_t *)member(row, settings) = number;
-        return true;
     case CONFIG_SIZE:
-        if (!config_parse_size(value, &number) || !in_range(row, number))
+        if (!parse_amount(row, value, &amount) || amount < row->min || amount > row->max)
             return false;
-        *(int64_t *)member(row, settings) = number;
+        *(int64_t *)member(row, settings) = row->flags & CONFIG_MICROSECONDS ? amount * US_PER_MS : amount;
         return true;
     case CONFIG_CHOICE: {
         const char *choice = find_choice(row, value);
@@ -633,13 +635,31 @@ static bool same_value(const struct config_row *row, void *a, void *b)
     return text_a && text_b ? strcmp(text_a, text_b) == 0 : text_a == text_b;
 }
 
+static bool is_amount(const struct config_row *row)
+{
+    return row->type == CONFIG_NUMBER || row->type == CONFIG_DURATION || row->type == CONFIG_SIZE;
+}
+
 /* Swaps the members, so that each struct still owns one text or list. */
 static void swap_value(const struct config_row *row, void *a, void *b)
 {
     char saved[sizeof(struct config_list)];
+    if (is_amount(row)) {
+        *(int64_t *)member(row, b) = atomic_exchange((_Atomic int64_t *)member(row, a), *(int64_t *)member(row, b));
+        return;
+    }
     memcpy(saved, member(row, a), member_size(row));
     memcpy(member(row, a), member(row, b), member_size(row));
     memcpy(member(row, b), saved, member_size(row));
+}
+
+void config_copy_values(const struct config_section *section, const void *from, void *to)
+{
+    for (size_t i = 0; i < section->count; i++) {
+        const struct config_row *row = &section->rows[i];
+        if (row->flags & CONFIG_RELOADABLE && (is_amount(row) || row->type == CONFIG_BOOL))
+            memcpy(member(row, to), (const char *)from + row->offset, member_size(row));
+    }
 }
 
 void config_reload(const struct config_table *table, void *settings, void *fresh, struct buf *message)

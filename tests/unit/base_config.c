@@ -536,6 +536,56 @@ Test(config, reload_without_changes_prints_nothing)
     cr_expect_str_eq(buf_text(&message), "");
 }
 
+/* A struct of a room: a duration in microseconds, and a number that other threads read. */
+struct room {
+    int64_t bound_us;
+    _Atomic int64_t limit;
+    size_t threads;
+    bool short_path;
+    char *name;
+};
+
+static const struct config_row room_rows[] = {
+    {.name = "bound",
+     .type = CONFIG_DURATION,
+     .offset = offsetof(struct room, bound_us),
+     .default_text = "30s",
+     .max = 60000,
+     .flags = CONFIG_RELOADABLE | CONFIG_MICROSECONDS},
+    {.name = "limit",
+     .type = CONFIG_NUMBER,
+     .offset = offsetof(struct room, limit),
+     .default_text = "7",
+     .max = 100,
+     .flags = CONFIG_RELOADABLE},
+    {.name = "threads", .type = CONFIG_NUMBER, .offset = offsetof(struct room, threads), .default_text = "2", .max = 9},
+    {.name = "short_path",
+     .type = CONFIG_BOOL,
+     .offset = offsetof(struct room, short_path),
+     .default_text = "on",
+     .flags = CONFIG_RELOADABLE},
+    {.name = "name", .type = CONFIG_TEXT, .offset = offsetof(struct room, name), .flags = CONFIG_RELOADABLE},
+};
+
+Test(config, values_of_a_room_are_copied_if_they_are_reloadable)
+{
+    static const struct config_table room_table = {
+        .rows = room_rows, .count = ARRAY_LENGTH(room_rows), .environment_prefix = "ROOM_"};
+    static const struct config_section section = {room_rows, ARRAY_LENGTH(room_rows)};
+    char *argv[] = {"--bound=1500ms", "--limit=9", "--threads=5", "--short-path=off", "--name=x"};
+    struct room room = {0}, copy = {0};
+    cr_assert(config_init(&room_table, &room, &message));
+    cr_expect(room.bound_us == 30000000 && room.limit == 7 && room.threads == 2 && room.short_path && !room.name);
+    config_copy_values(&section, &room, &copy);
+    cr_expect(copy.bound_us == 30000000 && copy.limit == 7 && copy.threads == 0 && copy.short_path);
+    for (int i = 0; i < 5; i++)
+        cr_assert(config_load_argument(&room_table, &room, 5, argv, &i, &message));
+    config_copy_values(&section, &room, &copy);
+    cr_expect(copy.bound_us == 1500000 && copy.limit == 9 && copy.threads == 0 && !copy.short_path);
+    cr_expect_null(copy.name);
+    config_release(&room_table, &room);
+}
+
 Test(config, release_accepts_any_state)
 {
     config_release(&table, &settings);
