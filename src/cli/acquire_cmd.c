@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "cli/json.h"
+#include "cli/json_print.h"
 #include "cli/nested.h"
 #include "cli/owner.h"
 #include "cli/signals.h"
