@@ -2,8 +2,7 @@
 /*
  * Settings from one table. A row has name, type, default, help text, and a flag for settings that SIGHUP may change.
  * The setting `log_level` is `log_level = ...` in the file (INI), PERMITD_LOG_LEVEL in the environment and --log-level
- * on the command line; a later one of these wins. The owner of the table need not know where a value came from. Only
- * config.c uses inih.
+ * on the command line; a later one of these wins. The owner of the table need not know where a value came from.
  */
 #ifndef BASE_CONFIG_H
 #define BASE_CONFIG_H

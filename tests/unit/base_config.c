@@ -253,6 +253,13 @@ Test(config, list_is_replaced_as_a_whole_by_a_later_source)
     HOSTS("f", "g");
 }
 
+Test(config, list_continues_on_lines_that_begin_with_a_space)
+{
+    cr_assert(load_text("hosts = a\n  b, c\n\td\nworkers = 3\n"), "%s", buf_text(&message));
+    HOSTS("a", "b", "c", "d");
+    cr_expect_eq(settings.workers, 3);
+}
+
 Test(config, empty_text_in_a_list_is_refused)
 {
     cr_expect(!load_text("hosts = a,,b\n"));
@@ -317,8 +324,9 @@ Test(config, duplicate_setting_in_the_file_is_refused)
 
 Test(config, sections_and_invalid_lines_are_refused)
 {
-    cr_expect(!load_text("[permitd]\nworkers = 2\n"));
-    expect_said("above line 2: [permitd] is not expected");
+    cr_expect(!load_text("workers = 3\n[permitd]\nworkers = 2\n"));
+    expect_said("line 2: [permitd] is not expected; sections are not supported");
+    cr_expect(!load_text("[permitd]\n"), "a heading without settings");
     cr_expect(!load_text("workers = 3\nworkers 2\n"));
     expect_said("line 2: expected 'name = value'");
     cr_expect(!load_bytes("work\0ers = 2\n", 13));
