@@ -103,10 +103,9 @@ static const struct wire_table beat_table = {beat_members, ARRAY_LENGTH(beat_mem
 
 bool owner_put(struct exchange *exchange)
 {
-    struct service *service = exchange->service;
     struct beat_form form = {0};
-    enum permit_status status =
-        wire_read_body(exchange->body, &wire_no_lists, &beat_table, &form, &exchange->arena, &service->message);
+    const struct wire_reading reading = reading_of(exchange);
+    enum permit_status status = wire_read_body(&reading, exchange->body, &wire_no_lists, &beat_table, &form);
     if (status != PERMIT_OK)
         return operation_refuse(exchange, status);
     return owner_submit(exchange, OWNER_BEAT, form.ttl_ms);

@@ -100,10 +100,10 @@ bool semaphore_read_preconditions(struct exchange *exchange, struct semaphore_ch
 
 static enum permit_status read_put(struct exchange *exchange, const struct wire_table *table, struct put_form *form)
 {
-    enum permit_status status =
-        wire_read_body(exchange->body, &labels_limit, table, form, &exchange->arena, &exchange->service->message);
+    const struct wire_reading reading = reading_of(exchange);
+    enum permit_status status = wire_read_body(&reading, exchange->body, &labels_limit, table, form);
     if (status == PERMIT_OK && form->labels.count)
-        status = labels_read(exchange, &form->labels, 1, &form->change);
+        status = labels_read(&reading, &form->labels, 1, &form->change);
     return status;
 }
 
