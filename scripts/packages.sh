@@ -27,7 +27,7 @@ mariadb-client                       # mariadb-dump, for backups (docs/operating
 libmariadb3                          # permitd speaks to the database through it
 libevent-2.1-7t64|libevent-2.1-7     # the loop and connections of HTTP
 libjson-c5                           # reading JSON
-libinih1                             # the settings file
+libinih1                             # the settings file and the credentials file
 libuuid1                             # keys that the server generates
 libssl3t64|libssl3                   # SHA-256 of requests, and TLS
 libcurl4t64|libcurl4                 # permitctl and libpermit; the liveness probe

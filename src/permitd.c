@@ -46,14 +46,13 @@ enum {
     KEY_CACHE_ENTRIES = 200000,
     KEY_CACHE_BYTES = 96 * 1024 * 1024, /* of the rows in it: about 150,000 of them */
     SHARED_PAUSE_MS = 1000,
-    TOMBSTONE_MS = 3600 * 1000,
 };
+#define TOMBSTONE_US (3600LL * US_PER_SECOND)
 
 struct permitd {
     struct command_line line;
     struct settings settings;
     struct buf message;
-    int64_t max_connections; /* as many as the open file limit allows */
     struct private_server *embedded;
     struct database_address own_address; /* of the setting `database` */
     const struct database_address *address;
@@ -80,9 +79,9 @@ static void configure_log(const struct settings *settings)
 /* Raises the open file limit for max_connections; uses fewer connections if the limit cannot be raised. */
 static void raise_file_limit(struct permitd *permitd)
 {
-    rlim_t wanted = (rlim_t)permitd->settings.max_connections + OWN_DESCRIPTORS;
+    int64_t *max_connections = &permitd->settings.server.max_connections;
+    rlim_t wanted = (rlim_t)*max_connections + OWN_DESCRIPTORS;
     struct rlimit limit;
-    permitd->max_connections = permitd->settings.max_connections;
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted)
         return;
     struct rlimit raised = {.rlim_cur = wanted, .rlim_max = wanted > limit.rlim_max ? wanted : limit.rlim_max};
@@ -91,9 +90,9 @@ static void raise_file_limit(struct permitd *permitd)
     raised = (struct rlimit){.rlim_cur = limit.rlim_max, .rlim_max = limit.rlim_max};
     if (setrlimit(RLIMIT_NOFILE, &raised) == 0)
         limit = raised;
-    permitd->max_connections = max_i64(1, (int64_t)limit.rlim_cur - OWN_DESCRIPTORS);
+    *max_connections = max_i64(1, (int64_t)limit.rlim_cur - OWN_DESCRIPTORS);
     char allowed[24];
-    snprintf(allowed, sizeof allowed, "%lld", (long long)permitd->max_connections);
+    snprintf(allowed, sizeof allowed, "%lld", (long long)*max_connections);
     log_write(LOG_WARN, "the open file limit allows fewer connections than max_connections", "allowed", allowed, NULL);
 }
 
@@ -330,7 +329,7 @@ static enum permit_status prepare_store(struct permitd *permitd, struct store *s
     if (status != PERMIT_OK || checks)
         return status;
     /* Detects, before the first grant, a failover or an older copy of the database from while no permitd ran. */
-    status = store_raise_epoch(store, EPOCH_SERVER, 0, permitd->settings.failover_hold_ms);
+    status = store_raise_epoch(store, EPOCH_SERVER, 0, permitd->settings.engine.failover_hold_ms);
     if (status != PERMIT_OK)
         buf_printf(&permitd->message, "cannot read the identity of the database: %s", store->message);
     return status;
@@ -355,64 +354,25 @@ static struct store *open_store(void *context, enum store_use use)
     return store_open(permitd->address, use, &permitd->doctor);
 }
 
-static struct engine_settings engine_settings_of(struct permitd *permitd)
+/* Sets the members of the engine's settings that are not in its table. */
+static void complete_engine_settings(struct permitd *permitd)
 {
-    const struct settings *settings = &permitd->settings;
+    struct settings *settings = &permitd->settings;
+    struct engine_settings *engine = &settings->engine;
     const bool named = settings->advertise && *settings->advertise;
-    return (struct engine_settings){
-        .workers = (unsigned)settings->workers,
-        .max_pending = (size_t)settings->max_pending,
-        .max_pending_ends = 4 * (size_t)settings->max_pending,
-        .key_cache_entries = KEY_CACHE_ENTRIES,
-        .key_cache_bytes = KEY_CACHE_BYTES,
-        .request_timeout_ms = settings->request_timeout_ms,
-        .failover_hold_ms = settings->failover_hold_ms,
-        .plan = {.retention_us = settings->retention_ms * US_PER_MS,
-                 .tombstone_us = TOMBSTONE_MS * (int64_t)US_PER_MS,
-                 .default_ttl_ms = settings->default_ttl_ms,
-                 .max_slots = settings->max_slots},
-        .retention_rows = (uint64_t)settings->retention_rows,
-        .open_store = open_store,
-        .open_context = permitd,
-        .ask_probe = permitd->probe ? probe_ask_all : NULL,
-        .probe_context = permitd->probe,
-        .address = named ? settings->advertise : server_url(permitd->server),
-        .version = PERMIT_VERSION,
-        .tasks = tasks_all,
-        .task_count = TASK_COUNT,
-        .liveness_interval_ms = settings->liveness_interval_ms,
-        .max_waiters = (size_t)settings->max_waiters,
-        .max_semaphore_waiters = (size_t)settings->max_semaphore_waiters,
-        .max_owner_waiters = (size_t)settings->max_owner_waiters,
-        .max_waiting_bytes = (size_t)settings->max_waiting_bytes,
-        .max_semaphores = (uint64_t)settings->max_semaphores,
-        .wait_poll_ms = settings->wait_poll_ms,
-        .short_path = settings->short_path,
-        .shared_pause_ms = SHARED_PAUSE_MS,
-        .backfill_bound_ms = settings->backfill_bound_ms,
-    };
-}
-
-static struct server_settings server_settings_of(struct permitd *permitd)
-{
-    const struct settings *settings = &permitd->settings;
-    return (struct server_settings){
-        .listen = (const char *const *)settings->listen.texts,
-        .insecure = settings->insecure,
-        .has_credentials = settings->credentials != NULL,
-        .tls = {.certificate = settings->tls_certificate,
-                .key = settings->tls_key,
-                .client_ca = settings->tls_client_ca},
-        .tls_handshakes = settings->tls_handshakes,
-        .max_connections = permitd->max_connections,
-        .max_connections_per_address = settings->max_connections_per_address,
-        .max_memory = settings->max_memory,
-        .idle_timeout_ms = settings->idle_timeout_ms,
-        .request_timeout_ms = settings->request_timeout_ms,
-        .hooks = &api_hooks,
-        .service = &permitd->service,
-        .body_service = &permitd->body_service,
-    };
+    engine->max_pending_ends = 4 * engine->max_pending;
+    engine->key_cache_entries = KEY_CACHE_ENTRIES;
+    engine->key_cache_bytes = KEY_CACHE_BYTES;
+    engine->request_timeout_ms = settings->server.request_timeout_ms;
+    engine->shared_pause_ms = SHARED_PAUSE_MS;
+    engine->open_store = open_store;
+    engine->open_context = permitd;
+    engine->ask_probe = permitd->probe ? probe_ask_all : NULL;
+    engine->probe_context = permitd->probe;
+    engine->address = named ? settings->advertise : server_url(permitd->server);
+    engine->version = PERMIT_VERSION;
+    engine->tasks = tasks_all;
+    engine->task_count = TASK_COUNT;
 }
 
 static void on_stop(void *context)
@@ -423,17 +383,6 @@ static void on_stop(void *context)
     server_stop(permitd->server, STOP_GRACE_MS);
     if (permitd->engine)
         engine_end_waits(permitd->engine);
-}
-
-/* Copies the settings that SIGHUP may change. */
-static void service_take_settings(struct service *service, const struct settings *settings)
-{
-    service->max_wait_ms = settings->max_wait_ms;
-    service->retention_ms = settings->retention_ms;
-    service->failover_hold_ms = settings->failover_hold_ms;
-    service->default_ttl_ms = settings->default_ttl_ms;
-    service->retention_rows = settings->retention_rows;
-    service->allowed_hosts = settings->allowed_hosts;
 }
 
 /*
@@ -472,13 +421,10 @@ static void on_reload(void *context)
         settings_reload(&permitd->settings, &fresh, &message);
         configure_log(&permitd->settings);
         raise_file_limit(permitd);
-        struct engine_settings engine = engine_settings_of(permitd);
-        struct server_settings server = server_settings_of(permitd);
+        complete_engine_settings(permitd);
         if (permitd->engine)
-            engine_reload(permitd->engine, &engine);
-        server_reload(permitd->server, &server);
-        service_take_settings(&permitd->service, &permitd->settings);
-        service_take_settings(&permitd->body_service, &permitd->settings);
+            engine_reload(permitd->engine, &permitd->settings.engine);
+        server_reload(permitd->server, &permitd->settings.server);
         log_write(LOG_INFO, "settings reloaded", "needs_restart", buf_text(&message), NULL);
     } else {
         log_write(LOG_ERROR, "settings reload failed", "why", buf_text(&message), NULL);
@@ -503,13 +449,12 @@ static void service_init(struct permitd *permitd, struct service *service)
     *service = (struct service){
         .doctor = &permitd->doctor,
         .started_at = clock_mono(),
-        .tombstone_ms = TOMBSTONE_MS,
-        .metrics_semaphores = (unsigned)permitd->settings.metrics_semaphores,
+        .settings = &permitd->settings.service,
+        .engine_settings = &permitd->settings.engine,
         .database = permitd->settings.data_dir ? "private" : "external",
         .is_unavailable = database_is_unavailable,
         .is_unavailable_context = permitd,
     };
-    service_take_settings(service, &permitd->settings);
     buf_init(&service->message, 16 * 1024);
 }
 
@@ -523,14 +468,19 @@ static bool open_services(struct permitd *permitd)
     permitd->service.readiness = permitd->body_service.readiness = readiness;
     if (!access || !readiness)
         return false;
-    struct server_settings settings = server_settings_of(permitd);
-    return server_open(&settings, &permitd->server, &permitd->message);
+    struct server_settings *settings = &permitd->settings.server;
+    permitd->settings.engine.plan.tombstone_us = TOMBSTONE_US;
+    settings->has_credentials = permitd->settings.credentials != NULL;
+    settings->hooks = &api_hooks;
+    settings->service = &permitd->service;
+    settings->body_service = &permitd->body_service;
+    return server_open(settings, &permitd->server, &permitd->message);
 }
 
 static bool start_engine(struct permitd *permitd)
 {
-    struct engine_settings settings = engine_settings_of(permitd);
-    if (!engine_start(&settings, &permitd->engine, &permitd->message))
+    complete_engine_settings(permitd);
+    if (!engine_start(&permitd->settings.engine, &permitd->engine, &permitd->message))
         return false;
     permitd->service.engine = permitd->body_service.engine = permitd->engine;
     atomic_store(&permitd->engine_ready, true);
@@ -563,10 +513,9 @@ static bool start(struct permitd *permitd)
 static bool check(struct permitd *permitd)
 {
     const char *data_dir = permitd->settings.data_dir;
-    struct server_settings settings = server_settings_of(permitd);
     const struct data_dir_user user = data_dir_user_of(&permitd->settings);
     bool is_made = true;
-    if (!server_check(&settings, &permitd->message))
+    if (!server_check(&permitd->settings.server, &permitd->message))
         return false;
     if (!open_credentials_first(permitd))
         return false;

@@ -1,22 +1,24 @@
 /* SPDX-License-Identifier: MIT */
-/* The settings of permitd, from its file, environment and command line, and their table (settings.c). */
+/*
+ * The settings of permitd, from its file, environment and command line. Each room has a struct and a table of its own;
+ * settings.c puts the tables together. permitd.c sets the members of these structs that are no settings.
+ */
 #ifndef SETTINGS_H
 #define SETTINGS_H
 
+#include "api/service.h"
 #include "base/base.h"
 #include "base/buf.h"
-#include "base/config.h"
+#include "engine/engine.h"
+#include "http/server.h"
 
 struct settings {
-    struct config_list listen;
-    bool insecure;
-    char *tls_certificate;
-    char *tls_key;
-    char *tls_client_ca;
-    int64_t tls_handshakes;
+    struct server_settings server;
+    struct service_settings service;
+    struct engine_settings engine;
+    /* Those of permitd itself. */
     char *credentials;
     char *advertise;
-    char *allowed_hosts;
     char *data_dir;
     char *user;
     bool allow_root;
@@ -24,31 +26,8 @@ struct settings {
     char *database;
     char *database_password;
     bool unsafe_multi_writer;
-    int64_t workers;
-    int64_t max_connections;
-    int64_t max_connections_per_address;
-    int64_t max_memory;
-    int64_t max_pending;
-    int64_t max_wait_ms;
-    int64_t max_waiters;
-    int64_t max_semaphore_waiters;
-    int64_t max_owner_waiters;
-    int64_t max_waiting_bytes;
-    int64_t max_semaphores;
-    int64_t max_slots;
-    int64_t wait_poll_ms;
-    bool short_path;
-    int64_t backfill_bound_ms;
-    int64_t request_timeout_ms;
-    int64_t idle_timeout_ms;
-    int64_t default_ttl_ms;
-    int64_t retention_ms;
-    int64_t retention_rows;
-    int64_t failover_hold_ms;
     char *liveness_url;
     char *liveness_ca;
-    int64_t liveness_interval_ms;
-    int64_t metrics_semaphores;
     const char *log_level;
     const char *log_format;
 };

@@ -145,9 +145,9 @@ bool request_batch(struct exchange *exchange)
     static const struct wire_table table = {&operations, 1};
     static const struct wire_limit limit = {BATCH_REQUEST_MAX, PERMIT_TOO_LARGE,
                                             "a batch takes at most 1000 operations"};
-    struct buf *message = &exchange->service->message;
+    const struct wire_reading reading = reading_of(exchange);
     struct wire_list list = {.count = 0};
-    enum permit_status status = wire_read_body(exchange->body, &limit, &table, &list, &exchange->arena, message);
+    enum permit_status status = wire_read_body(&reading, exchange->body, &limit, &table, &list);
     if (!quota_take(exchange, QUOTA_RATE, status == PERMIT_OK ? (int64_t)list.count : 1))
         return true;
     if (!quota_has_answers(exchange))

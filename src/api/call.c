@@ -28,6 +28,7 @@ void call_clear(struct exchange *exchange)
     call->batch = NULL;
     call->item_count = 0;
     call->wait_ms = 0;
+    call->route = NULL;
     call->namespace = (struct bytes){0};
     call->of_owner = false;
     call->first = (struct batch_item){0};

@@ -10,7 +10,7 @@
 
 #include "api/access.h"
 #include "engine/engine.h"
-#include "http/exchange.h"
+#include "http/router.h"
 
 /* One operation of a call and its answer, which is the whole answer or one result of POST /v1/batch. */
 struct batch_item {
@@ -31,6 +31,12 @@ static inline bool item_is_generated_grant(const struct batch_item *item)
     return item->key_generated && item->http_status / 100 == 2;
 }
 
+/*
+ * Answers a query from the database, on a reader's thread. PERMIT_OK: the answer of the exchange is complete; after other
+ * statuses query_refuse (queries.h) answers.
+ */
+typedef enum permit_status query_answer(struct exchange *exchange, struct store *store);
+
 /* The operations of one POST /v1/batch, in the exchange's arena. */
 struct batch_items {
     struct batch_item *items;
@@ -42,10 +48,14 @@ struct batch_items {
 struct call {
     struct exchange exchange;
     struct caller caller;
-    struct bytes namespace; /* of the keys and owners that the request names (namespaces.h) */
-    int64_t wait_ms;        /* maximum wait of an acquire; 0: no wait */
+    const struct route *route; /* NULL: none */
+    struct bytes namespace;    /* of the keys and owners that the request names (namespaces.h) */
+    int64_t wait_ms;           /* maximum wait of an acquire; 0: no wait */
     union {
-        struct query engine_query;
+        struct {
+            struct query engine_query;
+            query_answer *answer_query;
+        };
         struct owner_op owner;   /* heartbeat or owner DELETE */
         struct batch_item first; /* the operation, if there is only one */
     };

@@ -45,33 +45,31 @@ static void refuse_too_soon(struct exchange *exchange, uint64_t epoch, int64_t w
     problem_end(&answer->body);
 }
 
-static void bump_work(struct query *query, struct store *store, enum permit_status status)
+static enum permit_status answer_bump(struct exchange *exchange, struct store *store)
 {
-    struct exchange *exchange = query_exchange(query);
     const struct bump *bump = exchange->context;
     struct buf *out = &exchange->answer.body;
     uint64_t epoch = 0;
     int64_t wait_ms = 0;
-    if (status == PERMIT_OK)
-        status = query_begin_change(exchange);
-    bool ready = status == PERMIT_OK;
-    if (ready)
-        status = store_bump_epoch(store, bump->hold_ms, bump->reason, &epoch, &wait_ms);
+    enum permit_status status = query_begin_change(exchange);
+    if (status != PERMIT_OK)
+        return status;
+    status = store_bump_epoch(store, bump->hold_ms, bump->reason, &epoch, &wait_ms);
     if (status == PERMIT_OK) {
         buf_append_char(out, '{');
         write_epoch(out, epoch);
         buf_append_text(out, ",\"hold_ms\":");
         buf_append_i64(out, bump->hold_ms);
         buf_append_char(out, '}');
-    } else if (ready && status == PERMIT_TOO_MANY) {
+    } else if (status == PERMIT_TOO_MANY) {
         refuse_too_soon(exchange, epoch, wait_ms);
-    } else if (ready && status == PERMIT_DATABASE_LOST) {
+    } else if (status == PERMIT_DATABASE_LOST) {
         problem_answer(exchange, PERMIT_OUTCOME_UNKNOWN,
                        "the epoch may or may not have been raised; repeat the request to find out");
     } else {
-        query_refuse(exchange, store, status);
+        return status;
     }
-    exchange_finish(exchange);
+    return PERMIT_OK;
 }
 
 bool fence_bump(struct exchange *exchange)
@@ -83,6 +81,6 @@ bool fence_bump(struct exchange *exchange)
     if (status != PERMIT_OK)
         return operation_refuse(exchange, status);
     call_of(exchange)->caller.why = bump->reason;
-    bump->hold_ms = exchange->service->failover_hold_ms;
-    return query_submit(exchange, QUERY_OPERATOR, bump_work, bump);
+    bump->hold_ms = engine_settings_now(exchange->service->engine).failover_hold_ms;
+    return query_submit(exchange, QUERY_OPERATOR, answer_bump, bump);
 }

@@ -27,6 +27,7 @@ static void append_member(struct buf *out, const char *name, int64_t number)
 bool ops_health(struct exchange *exchange)
 {
     const struct service *service = exchange->service;
+    const struct engine_settings *settings = service->engine_settings;
     struct buf *out = &exchange->answer.body;
     if (!access_is_known(exchange)) {
         buf_append_text(out, "{\"status\":\"ok\"}");
@@ -34,10 +35,10 @@ bool ops_health(struct exchange *exchange)
     }
     buf_append_text(out, "{\"status\":\"ok\",\"version\":\"" PERMIT_VERSION "\"");
     append_member(out, "uptime_ms", (clock_mono() - service->started_at) / US_PER_MS);
-    append_member(out, "retention_ms", service->retention_ms);
-    append_member(out, "retention_rows", service->retention_rows);
-    append_member(out, "tombstone_ms", service->tombstone_ms);
-    append_member(out, "max_wait_ms", service->max_wait_ms);
+    append_member(out, "retention_ms", settings->plan.retention_us / US_PER_MS);
+    append_member(out, "retention_rows", (int64_t)settings->retention_rows);
+    append_member(out, "tombstone_ms", settings->plan.tombstone_us / US_PER_MS);
+    append_member(out, "max_wait_ms", service->settings->max_wait_ms);
     write_member_text(out, "database", bytes_of(service->database));
     buf_append_char(out, '}');
     return true;
@@ -101,12 +102,9 @@ static void append_semaphores(struct buf *out, const struct semaphore_row *rows,
  */
 static void append_all_semaphores(struct exchange *exchange, struct store *store)
 {
-    unsigned limit = exchange->service->metrics_semaphores;
+    unsigned limit = (unsigned)exchange->service->settings->metrics_semaphores;
     struct buf *out = &exchange->answer.body;
-    struct semaphore_row *rows;
-    struct bytes following;
-    size_t count;
-    struct query_time time;
+    struct page page = {.arena = &exchange->arena, .limit = limit};
     struct semaphore_sums sums = {0};
     if (store->queries->semaphore_sums(store, &sums) != PERMIT_OK)
         return;
@@ -115,11 +113,9 @@ static void append_all_semaphores(struct exchange *exchange, struct store *store
                   (uint64_t)sums.capacity);
     append_number(out, "permitd_semaphores_in_use", "gauge", "Units held of all semaphores together.",
                   (uint64_t)sums.in_use);
-    if (sums.count <= (int64_t)limit &&
-        store->queries->semaphores(store, (struct bytes){0}, (struct bytes){0}, limit, &exchange->arena, &rows, &count,
-                                   &following, &time) == PERMIT_OK &&
-        !following.data)
-        append_semaphores(out, rows, count);
+    if (sums.count <= (int64_t)limit && store->queries->semaphores(store, (struct bytes){0}, &page) == PERMIT_OK &&
+        !page.more)
+        append_semaphores(out, page.semaphores, page.count);
 }
 
 static void append_owners(struct buf *out, struct store *store)

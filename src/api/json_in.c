@@ -612,10 +612,11 @@ static enum permit_status unknown_member(const struct wire_table *table, const c
 }
 
 /* Refuses a value that was not read: out of memory, or not the expected value. */
-static enum permit_status refuse_member(const struct wire_member *member, struct bytes value, const char *where,
-                                        const struct arena *arena, struct buf *message)
+static enum permit_status refuse_member(const struct wire_reading *reading, const struct wire_member *member,
+                                        struct bytes value, const char *where)
 {
-    if (arena->refused)
+    struct buf *message = reading->message;
+    if (reading->arena->refused)
         return PERMIT_NO_MEMORY;
     buf_printf(message, "%s%s must be %s", where, member->name, member->expected);
     bool is_time = member->type == WIRE_DURATION || member->type == WIRE_DURATION_OR_NONE ||
@@ -629,33 +630,43 @@ static enum permit_status refuse_member(const struct wire_member *member, struct
     return PERMIT_INVALID;
 }
 
-enum permit_status wire_read(struct bytes object, const struct wire_table *table, const char *where, void *form,
-                             struct arena *arena, struct buf *message)
+/* Reads all members of the object. Bit n of *ret_seen: the n-th member of the table is present. */
+static enum permit_status read_members(const struct wire_reading *reading, struct bytes object,
+                                       const struct wire_table *table, const char *where, void *form,
+                                       uint32_t *ret_seen)
 {
-    uint32_t seen = 0; /* bit n: the n-th member of the table is present */
-    buf_clear(message);
-    if (object.data[0] != '{') {
-        buf_printf(message, "%.*s must be an object", where[0] ? (int)strlen(where) - 1 : 0, where);
-        return PERMIT_INVALID;
-    }
     struct bytes rest = inside(object);
     for (struct bytes name = take(&rest); name.length; name = take(&rest)) {
         struct bytes value = take(&rest);
         const struct wire_member *member = find_member(table, name);
         if (!member)
-            return unknown_member(table, where, name, message);
+            return unknown_member(table, where, name, reading->message);
         uint32_t bit = 1u << (member - table->members);
-        if (seen & bit) {
-            buf_printf(message, "the body is not one JSON object: duplicate member %s%s", where, member->name);
+        if (*ret_seen & bit) {
+            buf_printf(reading->message, "the body is not one JSON object: duplicate member %s%s", where, member->name);
             return PERMIT_MALFORMED;
         }
-        seen |= bit;
-        if (!read_value(value, member, (char *)form + member->offset, arena))
-            return refuse_member(member, value, where, arena, message);
+        *ret_seen |= bit;
+        if (!read_value(value, member, (char *)form + member->offset, reading->arena))
+            return refuse_member(reading, member, value, where);
         if (member->given_offset)
             *(bool *)((char *)form + member->given_offset) = true;
     }
-    for (size_t i = 0; i < table->count; i++) {
+    return PERMIT_OK;
+}
+
+enum permit_status wire_read(const struct wire_reading *reading, struct bytes object, const struct wire_table *table,
+                             const char *where, void *form)
+{
+    struct buf *message = reading->message;
+    uint32_t seen = 0;
+    buf_clear(message);
+    if (object.data[0] != '{') {
+        buf_printf(message, "%.*s must be an object", where[0] ? (int)strlen(where) - 1 : 0, where);
+        return PERMIT_INVALID;
+    }
+    enum permit_status status = read_members(reading, object, table, where, form, &seen);
+    for (size_t i = 0; status == PERMIT_OK && i < table->count; i++) {
         const struct wire_member *member = &table->members[i];
         if (member->required && !(seen >> i & 1)) {
             buf_printf(message, "%s%s is missing; it must be %s", where, member->name, member->expected);
@@ -667,13 +678,13 @@ enum permit_status wire_read(struct bytes object, const struct wire_table *table
 
 const struct wire_limit wire_no_lists = {0, PERMIT_INVALID, "this body has no list members"};
 
-enum permit_status wire_read_body(struct bytes text, const struct wire_limit *limit, const struct wire_table *table,
-                                  void *form, struct arena *arena, struct buf *message)
+enum permit_status wire_read_body(const struct wire_reading *reading, struct bytes text, const struct wire_limit *limit,
+                                  const struct wire_table *table, void *form)
 {
     struct bytes object;
     size_t read;
-    enum permit_status status = wire_check(text, limit, &read, &object, message);
-    return status == PERMIT_OK ? wire_read(object, table, "", form, arena, message) : status;
+    enum permit_status status = wire_check(text, limit, &read, &object, reading->message);
+    return status == PERMIT_OK ? wire_read(reading, object, table, "", form) : status;
 }
 
 /* ---- elements ---- */
@@ -712,19 +723,19 @@ static bool read_element(struct bytes value, const struct wire_member *element, 
     return true;
 }
 
-enum permit_status wire_read_elements(struct wire_list *list, const struct wire_member *element, const char *where,
-                                      void *places, struct arena *arena, struct buf *message)
+enum permit_status wire_read_elements(const struct wire_reading *reading, struct wire_list *list,
+                                      const struct wire_member *element, const char *where, void *places)
 {
     size_t step = element->type == WIRE_SLOT ? sizeof(struct slot_name) : sizeof(struct bytes);
     size_t size = strings_size(*list);
-    char *room = size ? arena_alloc(arena, size) : NULL;
+    char *room = size ? arena_alloc(reading->arena, size) : NULL;
     if (size && !room)
         return PERMIT_NO_MEMORY;
     for (size_t i = 0; i < list->count; i++) {
         if (read_element(wire_next(list), element, &room, (char *)places + i * step))
             continue;
-        buf_clear(message);
-        buf_printf(message, "%s[%zu] must be %s", where, i, element->expected);
+        buf_clear(reading->message);
+        buf_printf(reading->message, "%s[%zu] must be %s", where, i, element->expected);
         return PERMIT_INVALID;
     }
     return PERMIT_OK;

@@ -57,6 +57,12 @@ struct wire_table {
     size_t count;
 };
 
+/* Where the values of a body go, and the reason of a refusal. */
+struct wire_reading {
+    struct arena *arena;
+    struct buf *message;
+};
+
 /* An array in a checked text. */
 struct wire_list {
     struct bytes rest; /* unread rest of the array */
@@ -83,11 +89,11 @@ extern const struct wire_limit wire_no_lists;
  * Fills `form`, zeroed by the caller, from a value of a checked text. Refuses a value that is not an object. `where`
  * precedes the member's name in messages: "" or "permits[1].".
  */
-enum permit_status wire_read(struct bytes object, const struct wire_table *table, const char *where, void *form,
-                             struct arena *arena, struct buf *message) MUST_CHECK;
+enum permit_status wire_read(const struct wire_reading *reading, struct bytes object, const struct wire_table *table,
+                             const char *where, void *form) MUST_CHECK;
 /* Calls wire_check and wire_read. Lists in `form` are valid as long as the text. */
-enum permit_status wire_read_body(struct bytes text, const struct wire_limit *limit, const struct wire_table *table,
-                                  void *form, struct arena *arena, struct buf *message) MUST_CHECK;
+enum permit_status wire_read_body(const struct wire_reading *reading, struct bytes text, const struct wire_limit *limit,
+                                  const struct wire_table *table, void *form) MUST_CHECK;
 /* Returns the value of a member of a checked object; length 0: absent. */
 struct bytes wire_find(struct bytes object, const char *name);
 /* Returns true if the value is a string equal to `word`. */
@@ -99,8 +105,8 @@ struct bytes wire_next(struct wire_list *list);
  * Reads all elements, which are slots or labels, into places[], an array of struct slot_name or struct bytes. `where`
  * is the list's name in messages, such as "permits[1].slots".
  */
-enum permit_status wire_read_elements(struct wire_list *list, const struct wire_member *element, const char *where,
-                                      void *places, struct arena *arena, struct buf *message) MUST_CHECK;
+enum permit_status wire_read_elements(const struct wire_reading *reading, struct wire_list *list,
+                                      const struct wire_member *element, const char *where, void *places) MUST_CHECK;
 /* Returns true if the text is valid for a WIRE_LINE of min to max bytes. For texts that are not JSON. */
 bool wire_is_line(struct bytes text, size_t min, size_t max);
 #endif

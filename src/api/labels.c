@@ -17,17 +17,15 @@ static const struct wire_member label_member = {
 
 const struct wire_limit labels_limit = {SLOTS_MAX_CAPACITY, PERMIT_INVALID, "labels must be " LABELS_EXPECTED};
 
-enum permit_status labels_read(struct exchange *exchange, struct wire_list *list, uint32_t from,
+enum permit_status labels_read(const struct wire_reading *reading, struct wire_list *list, uint32_t from,
                                struct semaphore_change *change)
 {
-    struct bytes *labels = arena_array(&exchange->arena, list->count, sizeof *labels);
+    struct bytes *labels = arena_array(reading->arena, list->count, sizeof *labels);
     change->labels = labels;
     change->has_labels = true;
     change->label_count = list->count;
     change->labels_from = from;
-    return labels ? wire_read_elements(list, &label_member, "labels", labels, &exchange->arena,
-                                       &exchange->service->message)
-                  : PERMIT_NO_MEMORY;
+    return labels ? wire_read_elements(reading, list, &label_member, "labels", labels) : PERMIT_NO_MEMORY;
 }
 
 bool semaphore_labels(struct exchange *exchange)
@@ -35,17 +33,17 @@ bool semaphore_labels(struct exchange *exchange)
     static const struct wire_member labels = {
         "labels", WIRE_LIST, true, 0, 0, 1, SLOTS_MAX_CAPACITY, NULL, "an array of 1 to 65536 labels, null for none"};
     static const struct wire_table table = {&labels, 1};
-    struct buf *message = &exchange->service->message;
+    const struct wire_reading reading = reading_of(exchange);
     struct semaphore_change *change = arena_alloc(&exchange->arena, sizeof *change);
     struct wire_list list = {.count = 0};
     uint64_t from;
     if (!change)
         return problem_answer(exchange, PERMIT_BUSY, NULL);
-    if (!param_number(exchange, 0, "from", 1, SLOTS_MAX_CAPACITY, 1, &from))
+    if (!param_number(exchange, "from", 1, SLOTS_MAX_CAPACITY, 1, &from))
         return true;
-    enum permit_status status = wire_read_body(exchange->body, &labels_limit, &table, &list, &exchange->arena, message);
+    enum permit_status status = wire_read_body(&reading, exchange->body, &labels_limit, &table, &list);
     if (status == PERMIT_OK)
-        status = labels_read(exchange, &list, (uint32_t)from, change);
+        status = labels_read(&reading, &list, (uint32_t)from, change);
     if (status != PERMIT_OK)
         return operation_refuse(exchange, status);
     if (!semaphore_read_preconditions(exchange, change) ||

@@ -84,6 +84,11 @@ static const struct wire_member reason_members[] = {
 };
 static const struct wire_table reason_table = {reason_members, ARRAY_LENGTH(reason_members)};
 
+struct wire_reading reading_of(struct exchange *exchange)
+{
+    return (struct wire_reading){&exchange->arena, &exchange->service->message};
+}
+
 /* Sets the key of an acquire: from the body, from the header, from both if they are equal, or generated. */
 static enum permit_status choose_key(struct exchange *exchange, struct bytes in_body, struct bytes in_header,
                                      struct batch_item *item)
@@ -110,11 +115,11 @@ static enum permit_status read_acquire(struct exchange *exchange, struct bytes o
 {
     struct acquire_form form = {0};
     struct operation *operation = &item->operation;
+    const struct wire_reading reading = reading_of(exchange);
     *operation = (struct operation){.kind = OP_ACQUIRE};
-    enum permit_status status = wire_read(object, in_batch ? &acquire_batched : &acquire_alone, "", &form,
-                                          &exchange->arena, &exchange->service->message);
+    enum permit_status status = wire_read(&reading, object, in_batch ? &acquire_batched : &acquire_alone, "", &form);
     if (status == PERMIT_OK)
-        status = wants_read(exchange, &form.permits, operation);
+        status = wants_read(&reading, &form.permits, operation);
     if (status == PERMIT_OK)
         status = access_check_wants(exchange, operation, &exchange->service->message);
     if (status == PERMIT_OK)
@@ -159,7 +164,8 @@ static enum permit_status read_keyed(struct exchange *exchange, struct bytes obj
                                      enum operation_kind kind, struct batch_item *item)
 {
     struct key_form form = {0};
-    enum permit_status status = wire_read(object, table, "", &form, &exchange->arena, &exchange->service->message);
+    const struct wire_reading reading = reading_of(exchange);
+    enum permit_status status = wire_read(&reading, object, table, "", &form);
     if (status != PERMIT_OK)
         return status;
     item->operation = (struct operation){
@@ -181,7 +187,8 @@ enum permit_status operation_read_batched_confirm(struct exchange *exchange, str
 static enum permit_status read_form(struct exchange *exchange, const struct wire_table *table, void *form)
 {
     struct bytes body = exchange->body.length ? exchange->body : BYTES("{}");
-    return wire_read_body(body, &wire_no_lists, table, form, &exchange->arena, &exchange->service->message);
+    const struct wire_reading reading = reading_of(exchange);
+    return wire_read_body(&reading, body, &wire_no_lists, table, form);
 }
 
 enum permit_status operation_read_reason(struct exchange *exchange, struct bytes *ret_reason)

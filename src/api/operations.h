@@ -4,6 +4,10 @@
 #define API_OPERATIONS_H
 
 #include "api/call.h"
+#include "api/json_in.h"
+
+/* Returns where the body of an exchange is read to. Only for handlers, while they run. */
+struct wire_reading reading_of(struct exchange *exchange);
 
 /*
  * Submits the call's first operation to the engine. Returns false if it was accepted, or true with a refusal as the

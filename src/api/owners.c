@@ -103,10 +103,9 @@ static const struct wire_table beat_table = {beat_members, ARRAY_LENGTH(beat_mem
 
 bool owner_put(struct exchange *exchange)
 {
-    struct service *service = exchange->service;
     struct beat_form form = {0};
-    enum permit_status status =
-        wire_read_body(exchange->body, &wire_no_lists, &beat_table, &form, &exchange->arena, &service->message);
+    const struct wire_reading reading = reading_of(exchange);
+    enum permit_status status = wire_read_body(&reading, exchange->body, &wire_no_lists, &beat_table, &form);
     if (status != PERMIT_OK)
         return operation_refuse(exchange, status);
     return owner_submit(exchange, OWNER_BEAT, form.ttl_ms);
@@ -117,30 +116,27 @@ bool owner_delete(struct exchange *exchange)
     return owner_submit(exchange, OWNER_GONE, 0);
 }
 
-static void owner_get_work(struct query *query, struct store *store, enum permit_status status)
+static enum permit_status answer_get(struct exchange *exchange, struct store *store)
 {
-    struct exchange *exchange = query_exchange(query);
-    struct buf *out = &exchange->answer.body;
     struct owner owner;
     uint64_t held = 0;
     struct query_time time;
-    if (status == PERMIT_OK)
-        status = store->owners->get(store, exchange->path_values[0], &exchange->arena, &owner, &held, &time);
-    if (status == PERMIT_OK) {
-        engine_judge(exchange->service->engine, &time);
-        bool late = owner_life(&owner, time.clock.due) == OWNER_LATE;
-        bool suspect = late || engine_owner_in_doubt(exchange->service->engine, owner.name);
-        write_owner_begin(exchange, &owner, &time.clock);
-        buf_printf(out, ",\"held\":%llu,\"suspect\":%s}", (unsigned long long)held, suspect ? "true" : "false");
-    } else {
-        query_refuse(exchange, store, status);
-    }
-    exchange_finish(exchange);
+    enum permit_status status =
+        store->owners->get(store, exchange->path_values[0], &exchange->arena, &owner, &held, &time);
+    if (status != PERMIT_OK)
+        return status;
+    engine_judge(exchange->service->engine, &time);
+    bool late = owner_life(&owner, time.clock.due) == OWNER_LATE;
+    bool suspect = late || engine_owner_in_doubt(exchange->service->engine, owner.name);
+    write_owner_begin(exchange, &owner, &time.clock);
+    buf_printf(&exchange->answer.body, ",\"held\":%llu,\"suspect\":%s}", (unsigned long long)held,
+               suspect ? "true" : "false");
+    return PERMIT_OK;
 }
 
 bool owner_get(struct exchange *exchange)
 {
-    return query_submit(exchange, QUERY_ROW, owner_get_work, NULL);
+    return query_submit(exchange, QUERY_ROW, answer_get, NULL);
 }
 
 /* ---- suspects ---- */

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "api/queries.h"
 
-#include "api/json_out.h"
 #include "api/not_found.h"
 #include "api/operations.h"
 #include "api/problem.h"
@@ -26,9 +25,20 @@ static bool submit(struct exchange *exchange, enum query_lane lane, query_work *
     return status == PERMIT_OK ? false : operation_reject(exchange, status, BOUND_QUERIES);
 }
 
-bool query_submit(struct exchange *exchange, enum query_lane lane, query_work *work, void *context)
+static void run_answer(struct query *query, struct store *store, enum permit_status status)
 {
-    return submit(exchange, lane, work, context, false);
+    struct exchange *exchange = query_exchange(query);
+    if (status == PERMIT_OK)
+        status = call_of(exchange)->answer_query(exchange, store);
+    if (status != PERMIT_OK)
+        query_refuse(exchange, store, status);
+    exchange_finish(exchange);
+}
+
+bool query_submit(struct exchange *exchange, enum query_lane lane, query_answer *answer, void *context)
+{
+    call_of(exchange)->answer_query = answer;
+    return submit(exchange, lane, run_answer, context, false);
 }
 
 bool query_submit_always(struct exchange *exchange, enum query_lane lane, query_work *work, void *context)
@@ -53,10 +63,15 @@ void query_refuse(struct exchange *exchange, struct store *store, enum permit_st
     problem_answer(exchange, operation_public_status(status), detail);
 }
 
-bool param_number(struct exchange *exchange, size_t index, const char *name, uint64_t min, uint64_t max,
-                  uint64_t fallback, uint64_t *ret_number)
+struct bytes query_param(const struct exchange *exchange, const char *name)
 {
-    struct bytes text = exchange->query_values[index];
+    return router_query_value(exchange, CONTAINER_OF(exchange, struct call, exchange)->route, name);
+}
+
+bool param_number(struct exchange *exchange, const char *name, uint64_t min, uint64_t max, uint64_t fallback,
+                  uint64_t *ret_number)
+{
+    struct bytes text = query_param(exchange, name);
     uint64_t number = 0;
     bool good = text.data == NULL || (text.length > 0 && text.length <= 19);
     for (size_t i = 0; good && i < text.length; i++) {
@@ -76,9 +91,9 @@ bool param_number(struct exchange *exchange, size_t index, const char *name, uin
     return !problem_answer(exchange, PERMIT_INVALID, buf_text(message));
 }
 
-bool param_flag(struct exchange *exchange, size_t index, const char *name, bool *ret_flag)
+bool param_flag(struct exchange *exchange, const char *name, bool *ret_flag)
 {
-    struct bytes text = exchange->query_values[index];
+    struct bytes text = query_param(exchange, name);
     bool yes = bytes_equal(text, BYTES("true"));
     if (!text.data || yes || bytes_equal(text, BYTES("false"))) {
         *ret_flag = yes;
@@ -88,43 +103,4 @@ bool param_flag(struct exchange *exchange, size_t index, const char *name, bool 
     buf_clear(message);
     buf_printf(message, "%s must be true or false", name);
     return !problem_answer(exchange, PERMIT_INVALID, buf_text(message));
-}
-
-bool list_submit(struct exchange *exchange, query_work *work)
-{
-    struct list_page *page = arena_alloc(&exchange->arena, sizeof *page);
-    if (!page)
-        return problem_answer(exchange, PERMIT_BUSY, NULL);
-    page->prefix = exchange->query_values[0];
-    page->after = exchange->query_values[1];
-    if (!param_number(exchange, 2, "limit", 1, LIST_MAX_LIMIT, LIST_DEFAULT_LIMIT, &page->limit))
-        return true;
-    return query_submit(exchange, QUERY_LIST, work, page);
-}
-
-void list_begin(struct exchange *exchange, const char *name)
-{
-    struct buf *out = &exchange->answer.body;
-    buf_append_text(out, "{\"");
-    buf_append_text(out, name);
-    buf_append_text(out, "\":[");
-}
-
-void list_end_with_next(struct exchange *exchange, struct bytes next)
-{
-    buf_append_char(&exchange->answer.body, ']');
-    write_member_text(&exchange->answer.body, "next", next);
-    buf_append_char(&exchange->answer.body, '}');
-}
-
-void list_end_with_next_number(struct exchange *exchange, uint64_t next)
-{
-    buf_append_text(&exchange->answer.body, "],\"next\":\"");
-    buf_append_u64(&exchange->answer.body, next);
-    buf_append_text(&exchange->answer.body, "\"}");
-}
-
-void list_end(struct exchange *exchange)
-{
-    buf_append_text(&exchange->answer.body, "]}");
 }

@@ -40,7 +40,7 @@ struct eviction {
     mono_us stop_at; /* no step begins later; operations that are in no batch by then time out */
     struct query query;
     struct arena page;        /* holders, and the operations that end them */
-    uint64_t after;           /* token of the last holder read */
+    struct cursor after;      /* the last holder read */
     struct batch_item retire; /* the last step; the first step is the exchange's `first` */
     bool retiring;            /* the last step has begun */
     atomic_size_t left;       /* undecided operations of the page */
@@ -189,14 +189,16 @@ static void holder_decided(struct op *op, const struct decision *decision)
     count_down(eviction, 1);
 }
 
-static void end_holders(struct eviction *eviction, const struct holder_row *holders, size_t count)
+static void end_holders(struct eviction *eviction, const struct page *page)
 {
+    const struct holder_row *holders = page->holders;
+    const size_t count = page->count;
     struct batch_item *items = arena_array(&eviction->page, count, sizeof *items);
     if (!items) {
         fail_retirement(eviction, PERMIT_NO_MEMORY);
         return;
     }
-    eviction->after = holders[count - 1].permit.token;
+    eviction->after = page->next;
     atomic_store(&eviction->left, count + 1); /* 1 for this thread: no thread continues before all are submitted */
     size_t submitted = 0;
     enum permit_status status = PERMIT_OK;
@@ -219,8 +221,7 @@ static void end_holders(struct eviction *eviction, const struct holder_row *hold
  * Reads the next page of holders. While the semaphore is paused there are no new holders. If it is not paused, another
  * client has resumed it, or has retired and created it again: its new grants are not the subject of this call.
  */
-static enum permit_status read_page(struct eviction *eviction, struct store *store, struct holder_row **ret_rows,
-                                    size_t *ret_count)
+static enum permit_status read_page(struct eviction *eviction, struct store *store, struct page *ret_page)
 {
     struct bytes name = eviction->exchange->path_values[0];
     struct semaphore_row row;
@@ -230,21 +231,21 @@ static enum permit_status read_page(struct eviction *eviction, struct store *sto
         status = PERMIT_IN_USE;
     if (status != PERMIT_OK)
         return status;
-    return store->queries->holders(store, name, eviction->after, PAGE_MAX, &eviction->page, ret_rows, ret_count, &time);
+    *ret_page = (struct page){.arena = &eviction->page, .limit = PAGE_MAX, .after = eviction->after};
+    return store->queries->holders(store, name, ret_page);
 }
 
 static void page_work(struct query *query, struct store *store, enum permit_status status)
 {
     struct eviction *eviction = CONTAINER_OF(query, struct eviction, query);
-    struct holder_row *holders;
-    size_t count;
+    struct page page;
     arena_clear(&eviction->page);
     if (status == PERMIT_OK)
-        status = read_page(eviction, store, &holders, &count);
+        status = read_page(eviction, store, &page);
     if (status != PERMIT_OK)
         fail_retirement(eviction, status);
-    else if (count > 0)
-        end_holders(eviction, holders, count);
+    else if (page.count > 0)
+        end_holders(eviction, &page);
     else
         retire(eviction);
 }
@@ -290,9 +291,9 @@ static bool retire_by_force(struct exchange *exchange, struct bytes reason)
 /* With ?force=true&reason=... also retires a semaphore that is held. */
 bool semaphore_retire(struct exchange *exchange)
 {
-    struct bytes reason = exchange->query_values[1];
+    struct bytes reason = query_param(exchange, "reason");
     bool force;
-    if (!param_flag(exchange, 0, "force", &force))
+    if (!param_flag(exchange, "force", &force))
         return true;
     if (!force && reason.data)
         return problem_answer(exchange, PERMIT_INVALID, "reason requires force=true");

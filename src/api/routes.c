@@ -3,6 +3,7 @@
 
 #include "api/access.h"
 #include "api/call.h"
+#include "api/lists.h"
 #include "api/namespaces.h"
 #include "api/operations.h"
 #include "api/problem.h"
@@ -45,15 +46,15 @@ static const struct route routes[] = {
     ROUTE(POST,   USE,           BATCH,  "/v1/batch",                                    request_batch,          SERVER_MAX_BODY, NULL),
     ROUTE(GET,    LOOK,          ONE,    "/v1/requests/{external_id}",                   request_get,            0,               "namespace"),
     ROUTE(GET,    LOOK,          LIST,   "/v1/requests/{external_id}/why",               request_why,            0,               "namespace"),
-    ROUTE(GET,    LOOK,          LIST,   "/v1/requests",                                 request_list,           0,               "owner", "semaphore", "state", "at", "after", "limit", "namespace"),
+    ROUTE(GET,    LOOK,          LIST,   "/v1/requests",                                 list_answer,            0,               "owner", "semaphore", "state", "at", "after", "limit", "namespace"),
     ROUTE(POST,   OPERATE,       ONE,    "/v1/requests/{external_id}/force-release",     request_force_release,  USUAL_BODY,      "namespace"),
     ROUTE(GET,    LOOK,          ONE,    "/v1/semaphores/{semaphore}",                   semaphore_get,          0,               NULL),
     ROUTE(GET,    LOOK_OR_FENCE, ONE,    "/v1/semaphores/{semaphore}/fence",             semaphore_fence,        0,               "token", "slot"),
-    ROUTE(GET,    LOOK,          LIST,   "/v1/semaphores/{semaphore}/holders",           semaphore_holders,      0,               "after", "limit"),
-    ROUTE(GET,    LOOK,          LIST,   "/v1/semaphores/{semaphore}/waiters",           semaphore_waiters,      0,               "after", "limit"),
-    ROUTE(GET,    LOOK,          LIST,   "/v1/semaphores/{semaphore}/slots",             semaphore_slots,        0,               "state", "prefix", "after", "limit"),
-    ROUTE(GET,    LOOK,          LIST,   "/v1/semaphores/{semaphore}/events",            semaphore_events,       0,               "after", "limit"),
-    ROUTE(GET,    LOOK,          LIST,   "/v1/semaphores",                               semaphore_list,         0,               "prefix", "after", "limit"),
+    ROUTE(GET,    LOOK,          LIST,   "/v1/semaphores/{semaphore}/holders",           list_answer,            0,               "after", "limit"),
+    ROUTE(GET,    LOOK,          LIST,   "/v1/semaphores/{semaphore}/waiters",           list_answer,            0,               "after", "limit"),
+    ROUTE(GET,    LOOK,          LIST,   "/v1/semaphores/{semaphore}/slots",             list_answer,            0,               "state", "prefix", "after", "limit"),
+    ROUTE(GET,    LOOK,          LIST,   "/v1/semaphores/{semaphore}/events",            list_answer,            0,               "after", "limit"),
+    ROUTE(GET,    LOOK,          LIST,   "/v1/semaphores",                               list_answer,            0,               "prefix", "after", "limit"),
     ROUTE(PUT,    OPERATE,       ONE,    "/v1/semaphores/{semaphore}",                   semaphore_put,          USUAL_BODY,      NULL),
     ROUTE(PUT,    OPERATE,       LABELS, "/v1/semaphores/{semaphore}/slots",             semaphore_labels,       SERVER_MAX_BODY, "from"),
     ROUTE(DELETE, OPERATE,       ONE,    "/v1/semaphores/{semaphore}",                   semaphore_retire,       0,               "force", "reason"),
@@ -62,12 +63,12 @@ static const struct route routes[] = {
     ROUTE(PUT,    OPERATE,       ONE,    "/v1/templates/{prefix}",                       template_put,           USUAL_BODY,      NULL),
     ROUTE(GET,    LOOK,          ONE,    "/v1/templates/{prefix}",                       template_get,           0,               NULL),
     ROUTE(DELETE, OPERATE,       ONE,    "/v1/templates/{prefix}",                       template_delete,        0,               NULL),
-    ROUTE(GET,    LOOK,          LIST,   "/v1/templates",                                template_list,          0,               "prefix", "after", "limit"),
+    ROUTE(GET,    LOOK,          LIST,   "/v1/templates",                                list_answer,            0,               "prefix", "after", "limit"),
     ROUTE(POST,   ADMIN,         ONE,    "/v1/fence/bump",                               fence_bump,             USUAL_BODY,      NULL),
     ROUTE(PUT,    USE,           ONE,    "/v1/owners/{owner}",                           owner_put,              USUAL_BODY,      NULL),
     ROUTE(GET,    LOOK,          ONE,    "/v1/owners/{owner}",                           owner_get,              0,               "namespace"),
     ROUTE(DELETE, USE,           ONE,    "/v1/owners/{owner}",                           owner_delete,           0,               "namespace"),
-    ROUTE(GET,    ADMIN,         ONE,    "/v1/servers",                                  servers_list,           0,               NULL),
+    ROUTE(GET,    ADMIN,         ONE,    "/v1/servers",                                  list_answer,            0,               NULL),
     ROUTE(GET,    ADMIN,         LIST,   "/v1/doctor",                                   ops_doctor,             0,               NULL),
     ROUTE(GET,    ANY,           ONE,    "/v1/whoami",                                   access_whoami,          0,               NULL),
     ROUTE(GET,    OPEN,          NONE,   "/healthz",                                     ops_health,             0,               NULL),
@@ -158,7 +159,7 @@ static bool check_origin(struct exchange *exchange)
         .sec_fetch_site = bytes_of(exchange_header(exchange, "Sec-Fetch-Site", &sites)),
     };
     origin.repeated = origins > 1 || sites > 1;
-    enum permit_status status = origin_check(&origin, bytes_of(service->allowed_hosts), &service->message);
+    enum permit_status status = origin_check(&origin, bytes_of(service->settings->allowed_hosts), &service->message);
     return status == PERMIT_OK || !problem_answer(exchange, status, buf_text(&service->message));
 }
 
@@ -218,6 +219,7 @@ bool routes_handle(struct exchange *exchange)
     struct buf *message = &exchange->service->message;
     struct bytes segment = {0};
     const struct route *route = router_find(&table, exchange, &segment);
+    call_of(exchange)->route = route;
     buf_clear(message);
     if (!quota_take(exchange, QUOTA_RATE, route ? route->cost : COST_ONE))
         return true;

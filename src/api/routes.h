@@ -22,14 +22,13 @@ bool routes_handle(struct exchange *exchange);
  */
 void routes_print(FILE *to);
 
-/* The handlers. exchange.h documents their result. */
+/* The handlers, beside list_answer (lists.h). exchange.h documents their result. */
 bool request_acquire(struct exchange *exchange); /* requests.c */
 bool request_release(struct exchange *exchange);
 bool request_renew(struct exchange *exchange);
 bool request_confirm(struct exchange *exchange);
 bool request_force_release(struct exchange *exchange);
 bool request_get(struct exchange *exchange);
-bool request_list(struct exchange *exchange);
 bool request_why(struct exchange *exchange);      /* why.c */
 bool request_batch(struct exchange *exchange);    /* batch.c */
 bool semaphore_put(struct exchange *exchange);    /* semaphores.c */
@@ -38,19 +37,12 @@ bool semaphore_retire(struct exchange *exchange); /* retire.c */
 bool semaphore_pause(struct exchange *exchange);  /* semaphores.c */
 bool semaphore_resume(struct exchange *exchange);
 bool semaphore_get(struct exchange *exchange);
-bool semaphore_list(struct exchange *exchange);
-bool semaphore_holders(struct exchange *exchange);
-bool semaphore_waiters(struct exchange *exchange);
-bool semaphore_events(struct exchange *exchange);
 bool semaphore_fence(struct exchange *exchange);
 bool template_put(struct exchange *exchange); /* templates.c */
 bool template_get(struct exchange *exchange);
-bool template_list(struct exchange *exchange);
-bool servers_list(struct exchange *exchange);
 bool template_delete(struct exchange *exchange);
-bool semaphore_slots(struct exchange *exchange); /* slots.c */
-bool fence_bump(struct exchange *exchange);      /* fence.c */
-bool owner_put(struct exchange *exchange);       /* owners.c */
+bool fence_bump(struct exchange *exchange); /* fence.c */
+bool owner_put(struct exchange *exchange);  /* owners.c */
 bool owner_get(struct exchange *exchange);
 bool owner_delete(struct exchange *exchange);
 bool access_whoami(struct exchange *exchange); /* whoami.c */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* /v1/semaphores: put, pause, resume, get and list semaphores; list holders, waiters and events; check tokens. */
+/* /v1/semaphores: put, pause, resume and get semaphores; check tokens. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -100,10 +100,10 @@ bool semaphore_read_preconditions(struct exchange *exchange, struct semaphore_ch
 
 static enum permit_status read_put(struct exchange *exchange, const struct wire_table *table, struct put_form *form)
 {
-    enum permit_status status =
-        wire_read_body(exchange->body, &labels_limit, table, form, &exchange->arena, &exchange->service->message);
+    const struct wire_reading reading = reading_of(exchange);
+    enum permit_status status = wire_read_body(&reading, exchange->body, &labels_limit, table, form);
     if (status == PERMIT_OK && form->labels.count)
-        status = labels_read(exchange, &form->labels, 1, &form->change);
+        status = labels_read(&reading, &form->labels, 1, &form->change);
     return status;
 }
 
@@ -172,280 +172,25 @@ bool semaphore_resume(struct exchange *exchange)
     return operation_submit(exchange);
 }
 
-/* ---- queries ---- */
+/* ---- GET ---- */
 
-static void get_work(struct query *query, struct store *store, enum permit_status status)
+static enum permit_status answer_get(struct exchange *exchange, struct store *store)
 {
-    struct exchange *exchange = query_exchange(query);
     struct answer *answer = &exchange->answer;
     struct semaphore_row row;
     struct query_time time;
-    if (status == PERMIT_OK)
-        status = store->queries->semaphore(store, exchange->path_values[0], &exchange->arena, &row, &time);
-    if (status == PERMIT_OK) {
-        write_semaphore_row(&answer->body, &row, &time);
-        snprintf(answer->etag, sizeof answer->etag, "\"%" PRIu64 "\"", row.semaphore.config_version);
-    } else {
-        query_refuse(exchange, store, status);
-    }
-    exchange_finish(exchange);
+    enum permit_status status =
+        store->queries->semaphore(store, exchange->path_values[0], &exchange->arena, &row, &time);
+    if (status != PERMIT_OK)
+        return status;
+    write_semaphore_row(&answer->body, &row, &time);
+    snprintf(answer->etag, sizeof answer->etag, "\"%" PRIu64 "\"", row.semaphore.config_version);
+    return PERMIT_OK;
 }
 
 bool semaphore_get(struct exchange *exchange)
 {
-    return query_submit(exchange, QUERY_ROW, get_work, NULL);
-}
-
-/* A page of the rows of one semaphore: at most `limit` after this number. */
-struct page {
-    uint64_t after_number;
-    uint64_t limit;
-};
-
-/* A page of the list of semaphores while it is written. */
-struct semaphore_list {
-    const struct list_page *page;
-    size_t written;
-    struct bytes next; /* `after` of the next page, if there is one */
-    bool cut;          /* the page ends within a part of the scope; the next page continues it */
-};
-
-/* Writes the semaphores of one part of the caller's scope, as far as they fit into the page. */
-static enum permit_status write_part(struct exchange *exchange, struct store *store, const struct scope_entry *part,
-                                     struct semaphore_list *list)
-{
-    struct semaphore_row *rows;
-    struct bytes following;
-    size_t count;
-    struct query_time time;
-    enum permit_status status =
-        store->queries->semaphores(store, part->text, list->page->after, (unsigned)(list->page->limit - list->written),
-                                   &exchange->arena, &rows, &count, &following, &time);
-    if (status != PERMIT_OK)
-        return status;
-    for (size_t i = 0; i < count; i++) {
-        if (!part->is_prefix && !bytes_equal(rows[i].semaphore.name, part->text))
-            break; /* the exact name comes first */
-        if (list->written++)
-            buf_append_char(&exchange->answer.body, ',');
-        write_semaphore_row(&exchange->answer.body, &rows[i], &time);
-        list->next = rows[i].semaphore.name;
-    }
-    list->cut = part->is_prefix && following.data;
-    if (list->cut)
-        list->next = following;
-    return PERMIT_OK;
-}
-
-/* Reads the parts of the caller's scope one after the other, so that `next` is in scope too. */
-static void list_work(struct query *query, struct store *store, enum permit_status status)
-{
-    struct exchange *exchange = query_exchange(query);
-    struct semaphore_list list = {.page = exchange->context};
-    struct scope_walk walk = {.scope = access_scope(exchange), .prefix = list.page->prefix, .after = list.page->after};
-    struct scope_entry part;
-    list_begin(exchange, "semaphores");
-    bool more = scope_walk_next(&walk, &part);
-    while (status == PERMIT_OK && more && !list.cut && list.written < list.page->limit) {
-        status = write_part(exchange, store, &part, &list);
-        more = list.cut || scope_walk_next(&walk, &part);
-    }
-    if (status != PERMIT_OK)
-        query_refuse(exchange, store, status);
-    else if (more)
-        list_end_with_next(exchange, list.next);
-    else
-        list_end(exchange);
-    exchange_finish(exchange);
-}
-
-bool semaphore_list(struct exchange *exchange)
-{
-    return list_submit(exchange, list_work);
-}
-
-static void holders_work(struct query *query, struct store *store, enum permit_status status)
-{
-    struct exchange *exchange = query_exchange(query);
-    const struct viewer viewer = viewer_of(exchange);
-    const struct page *page = exchange->context;
-    struct holder_row *rows;
-    size_t count;
-    struct query_time time;
-    const bool *suspects;
-    if (status == PERMIT_OK)
-        status = store->queries->holders(store, exchange->path_values[0], page->after_number, (unsigned)page->limit + 1,
-                                         &exchange->arena, &rows, &count, &time);
-    if (status == PERMIT_OK)
-        engine_judge(exchange->service->engine, &time);
-    if (status == PERMIT_OK)
-        status = suspects_find(exchange, store, count ? &rows->request : NULL, count, sizeof *rows, &suspects);
-    if (status == PERMIT_OK) {
-        list_begin(exchange, "holders");
-        for (size_t i = 0; i < count && i < page->limit; i++) {
-            if (i)
-                buf_append_char(&exchange->answer.body, ',');
-            write_holder(&exchange->answer.body, &viewer, &rows[i], &time, suspects[i]);
-        }
-        if (count > page->limit)
-            list_end_with_next_number(exchange, rows[page->limit - 1].permit.token);
-        else
-            list_end(exchange);
-    } else {
-        query_refuse(exchange, store, status);
-    }
-    exchange_finish(exchange);
-}
-
-/* A page of a queue: at most `limit` waiters after a place. */
-struct waiter_page {
-    struct waiter_place after;
-    uint64_t limit;
-};
-
-/* PLACE.ID.NUMBER, with PLACE in microseconds. */
-enum { WAITER_PLACE_TEXT = 3 * 20 + 3 };
-#define WAITER_PLACE_LEAST (1000000000LL * US_PER_SECOND) /* in 2001: no queue has an earlier place */
-
-static struct bytes format_waiter_place(const struct waiter_place *place, char ret_text[WAITER_PLACE_TEXT])
-{
-    snprintf(ret_text, WAITER_PLACE_TEXT, "%" PRIu64 ".%" PRIu64 ".%" PRIu64, (uint64_t)place->place, place->request_id,
-             place->number);
-    return bytes_of(ret_text);
-}
-
-/* Parses `after` of a page of waiters, exactly as format_waiter_place writes it; absent: the first page. */
-static bool parse_waiter_place(struct bytes after, struct waiter_place *ret_place)
-{
-    char text[WAITER_PLACE_TEXT];
-    uint64_t numbers[3] = {0};
-    size_t parts = 0, digits = 0;
-    for (size_t i = 0; i <= after.length; i++) {
-        char byte = i < after.length ? after.data[i] : '.';
-        if (byte == '.' && digits > 0 && parts < ARRAY_LENGTH(numbers)) {
-            parts++;
-            digits = 0;
-        } else if (byte >= '0' && byte <= '9' && ++digits < 19 && parts < ARRAY_LENGTH(numbers)) {
-            numbers[parts] = numbers[parts] * 10 + (uint64_t)(byte - '0');
-        } else {
-            return !after.data;
-        }
-    }
-    *ret_place = (struct waiter_place){.place = (utc_us)numbers[0], .request_id = numbers[1], .number = numbers[2]};
-    bool plausible = ret_place->place >= WAITER_PLACE_LEAST && ret_place->request_id > 0;
-    return parts == ARRAY_LENGTH(numbers) && plausible && bytes_equal(after, format_waiter_place(ret_place, text));
-}
-
-/* A waiter is shown with the semaphores that the caller may see. */
-static void keep_wants_in_scope(const struct scope *scope, struct request *request)
-{
-    size_t count = 0;
-    for (size_t i = 0; i < request->want_count; i++)
-        if (scope_covers(scope, request->wants[i].semaphore))
-            request->wants[count++] = request->wants[i];
-    request->want_count = count;
-}
-
-static void waiters_work(struct query *query, struct store *store, enum permit_status status)
-{
-    struct exchange *exchange = query_exchange(query);
-    const struct viewer viewer = viewer_of(exchange);
-    const struct waiter_page *page = exchange->context;
-    struct waiter_row *rows;
-    size_t count;
-    bool more;
-    struct query_time time;
-    utc_us *kept_until;
-    if (status == PERMIT_OK)
-        status = store->queries->waiters(store, exchange->path_values[0], &page->after, (unsigned)page->limit,
-                                         &exchange->arena, &rows, &count, &more, &time);
-    if (status == PERMIT_OK)
-        engine_judge(exchange->service->engine, &time);
-    if (status == PERMIT_OK)
-        status = store->queries->kept_until(store, &rows->request, count, sizeof *rows, &time, &exchange->arena,
-                                            &kept_until);
-    if (status == PERMIT_OK) {
-        buf_append_text(&exchange->answer.body, "{\"scope\":\"database\",\"waiters\":[");
-        for (size_t i = 0; i < count; i++) {
-            if (i)
-                buf_append_char(&exchange->answer.body, ',');
-            keep_wants_in_scope(access_scope(exchange), &rows[i].request);
-            write_waiter(&exchange->answer.body, &viewer, &rows[i], kept_until[i], &time);
-        }
-        if (more) {
-            const struct waiter_row *last = &rows[count - 1];
-            char next[WAITER_PLACE_TEXT];
-            const struct waiter_place end = {last->request.place, last->request.id, last->number};
-            list_end_with_next(exchange, format_waiter_place(&end, next));
-        } else {
-            list_end(exchange);
-        }
-    } else {
-        query_refuse(exchange, store, status);
-    }
-    exchange_finish(exchange);
-}
-
-bool semaphore_waiters(struct exchange *exchange)
-{
-    struct waiter_page *page = arena_alloc(&exchange->arena, sizeof *page);
-    if (!page)
-        return problem_answer(exchange, PERMIT_BUSY, NULL);
-    if (!parse_waiter_place(exchange->query_values[0], &page->after))
-        return problem_answer(exchange, PERMIT_INVALID, "after must be the next of a page of waiters, as it was given");
-    if (!param_number(exchange, 1, "limit", 1, LIST_MAX_LIMIT, LIST_DEFAULT_LIMIT, &page->limit))
-        return true;
-    return query_submit(exchange, QUERY_LIST, waiters_work, page);
-}
-
-/* Lists events newest first, because an operator asks for the latest changes. */
-static void events_work(struct query *query, struct store *store, enum permit_status status)
-{
-    struct exchange *exchange = query_exchange(query);
-    const struct viewer viewer = viewer_of(exchange);
-    const struct page *page = exchange->context;
-    struct event_row *rows;
-    size_t count;
-    if (status == PERMIT_OK)
-        status = store->queries->events(store, exchange->path_values[0], page->after_number, (unsigned)page->limit + 1,
-                                        &exchange->arena, &rows, &count);
-    if (status == PERMIT_OK) {
-        list_begin(exchange, "events");
-        for (size_t i = 0; i < count && i < page->limit; i++) {
-            if (i)
-                buf_append_char(&exchange->answer.body, ',');
-            write_event(&exchange->answer.body, &viewer, &rows[i]);
-        }
-        if (count > page->limit)
-            list_end_with_next_number(exchange, rows[page->limit - 1].id);
-        else
-            list_end(exchange);
-    } else {
-        query_refuse(exchange, store, status);
-    }
-    exchange_finish(exchange);
-}
-
-/* Submits the query for a page of /holders or /events, which continues after a number. */
-static bool numbered_page(struct exchange *exchange, query_work *work)
-{
-    struct page *page = arena_alloc(&exchange->arena, sizeof *page);
-    if (!page)
-        return problem_answer(exchange, PERMIT_BUSY, NULL);
-    if (!param_number(exchange, 0, "after", 0, INT64_MAX, 0, &page->after_number) ||
-        !param_number(exchange, 1, "limit", 1, LIST_MAX_LIMIT, LIST_DEFAULT_LIMIT, &page->limit))
-        return true;
-    return query_submit(exchange, QUERY_LIST, work, page);
-}
-
-bool semaphore_holders(struct exchange *exchange)
-{
-    return numbered_page(exchange, holders_work);
-}
-
-bool semaphore_events(struct exchange *exchange)
-{
-    return numbered_page(exchange, events_work);
+    return query_submit(exchange, QUERY_ROW, answer_get, NULL);
 }
 
 /* ---- fence ---- */
@@ -469,19 +214,15 @@ static void write_fence(struct buf *out, uint64_t token, const struct fence_row 
     buf_append_char(out, '}');
 }
 
-static void fence_work(struct query *query, struct store *store, enum permit_status status)
+static enum permit_status answer_fence(struct exchange *exchange, struct store *store)
 {
-    struct exchange *exchange = query_exchange(query);
     const struct fence_params *question = exchange->context;
     struct fence_row row;
-    if (status == PERMIT_OK)
-        status =
-            store->queries->fence(store, exchange->path_values[0], question->token, (uint32_t)question->slot, &row);
+    enum permit_status status =
+        store->queries->fence(store, exchange->path_values[0], question->token, (uint32_t)question->slot, &row);
     if (status == PERMIT_OK)
         write_fence(&exchange->answer.body, question->token, &row);
-    else
-        query_refuse(exchange, store, status);
-    exchange_finish(exchange);
+    return status;
 }
 
 bool semaphore_fence(struct exchange *exchange)
@@ -489,10 +230,10 @@ bool semaphore_fence(struct exchange *exchange)
     struct fence_params *question = arena_alloc(&exchange->arena, sizeof *question);
     if (!question)
         return problem_answer(exchange, PERMIT_BUSY, NULL);
-    if (!exchange->query_values[0].data)
+    if (!query_param(exchange, "token").data)
         return problem_answer(exchange, PERMIT_INVALID, "missing query parameter: token");
-    if (!param_number(exchange, 0, "token", 1, INT64_MAX, 0, &question->token) ||
-        !param_number(exchange, 1, "slot", 1, SLOTS_MAX_CAPACITY, 0, &question->slot))
+    if (!param_number(exchange, "token", 1, INT64_MAX, 0, &question->token) ||
+        !param_number(exchange, "slot", 1, SLOTS_MAX_CAPACITY, 0, &question->slot))
         return true;
-    return query_submit(exchange, QUERY_ROW, fence_work, question);
+    return query_submit(exchange, QUERY_ROW, answer_fence, question);
 }

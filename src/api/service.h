@@ -7,6 +7,7 @@
 #ifndef API_SERVICE_H
 #define API_SERVICE_H
 
+#include "base/config.h"
 #include "engine/engine.h"
 
 struct access;
@@ -14,7 +15,19 @@ struct doctor_options;
 struct readiness;
 struct principals;
 
+struct service_settings {
+    char *
+        allowed_hosts; /* host names that URLs may have beside localhost, separated by commas; NULL: none. Only the loop
+                            reads it */
+    _Atomic int64_t max_wait_ms; /* longest wait of an acquire; 0: none waits */
+    int64_t metrics_semaphores;  /* that /metrics shows one by one; with more only sums */
+};
+extern const struct config_section service_section; /* settings.c */
+
 struct service {
+    const struct service_settings *settings; /* of all services */
+    const struct engine_settings
+        *engine_settings;  /* the same. Only the loop reads it; other threads: engine_settings_now */
     struct engine *engine; /* NULL while permitd starts */
     /* Returns true while the database cannot be used, with the reason. */
     bool (*is_unavailable)(void *context, char ret_sentence[STORE_MESSAGE_SIZE]);
@@ -23,15 +36,6 @@ struct service {
     struct access *access;       /* counters of authentication */
     struct readiness *readiness; /* of all services */
     mono_us started_at;
-    _Atomic int64_t retention_ms;
-    _Atomic int64_t retention_rows;
-    int64_t tombstone_ms;
-    _Atomic int64_t max_wait_ms;
-    _Atomic int64_t failover_hold_ms;
-    _Atomic int64_t default_ttl_ms; /* default_ttl of a template that sets none */
-    unsigned metrics_semaphores;
-    const char *allowed_hosts; /* host names that URLs may have beside localhost, separated by commas; NULL: none.
-                                  Only the loop reads it */
     /*
      * The principals and their rights. NULL: no credentials are configured, and every client may do everything. Only the
      * loop's thread reads or replaces this member. A call takes a reference if it uses the table for longer

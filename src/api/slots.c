@@ -4,19 +4,13 @@
 #include <stdio.h>
 
 #include "api/json_out.h"
+#include "api/lists.h"
 #include "api/operations.h"
 #include "api/problem.h"
-#include "api/queries.h"
-#include "api/routes.h"
 #include "api/service.h"
 #include "store/query.h"
 
-struct slots_params {
-    struct slot_filter filter; /* its limit is one more than the page, to see whether more follow */
-    struct bytes known;        /* If-None-Match; data NULL: absent */
-};
-
-enum { DETAIL_SIZE = 320, DIGEST_DIGITS = 16 };
+enum { DETAIL_SIZE = 320, DIGEST_DIGITS = SLOTS_DIGEST - 1 };
 
 /* ---- ETag ---- */
 
@@ -78,103 +72,64 @@ static void answer_not_modified(struct answer *answer, struct bytes tag)
 
 /* ---- the page ---- */
 
-static void write_page(struct exchange *exchange, const struct slots_params *question, const struct slot_list_row *rows,
-                       size_t count, const struct query_time *time)
-{
-    const struct viewer viewer = viewer_of(exchange);
-    size_t limit = question->filter.limit - 1;
-    list_begin(exchange, "slots");
-    for (size_t i = 0; i < count && i < limit; i++) {
-        if (i)
-            buf_append_char(&exchange->answer.body, ',');
-        write_slot(&exchange->answer.body, &viewer, &rows[i], time);
-    }
-    if (count > limit)
-        list_end_with_next_number(exchange, rows[limit - 1].number);
-    else
-        list_end(exchange);
-}
-
-static enum permit_status write_unless_known(struct exchange *exchange, struct store *store,
-                                             const struct slot_list_head *head)
-{
-    const struct slots_params *question = exchange->context;
-    struct answer *answer = &exchange->answer;
-    struct slot_list_row *rows;
-    struct query_time time;
-    size_t count;
-    char stem[ETAG_SIZE];
-    snprintf(stem, sizeof stem, "\"%" PRIu64 "-%" PRIu64 "-", head->version, head->epoch);
-    struct bytes known = find_tag(question->known, bytes_of(stem));
-    bool version_covers_page = question->filter.state == SLOT_FREE || head->in_use == 0;
-    if (known.length && version_covers_page) {
-        answer_not_modified(answer, known);
-        return PERMIT_OK;
-    }
-    enum permit_status status =
-        store->queries->slots(store, head->semaphore_id, &question->filter, &exchange->arena, &rows, &count, &time);
-    if (status != PERMIT_OK)
-        return status;
-    write_page(exchange, question, rows, count, &time);
-    snprintf(answer->etag, sizeof answer->etag, "%s%016" PRIx64 "\"", stem, digest_of(&answer->body));
-    if (bytes_equal(known, bytes_of(answer->etag)))
-        answer_not_modified(answer, known);
-    return PERMIT_OK;
-}
-
 /*
  * Reads the version before the slots: a change between the two then shows as a new version at the client's next query.
  */
-static void slots_work(struct query *query, struct store *store, enum permit_status status)
+enum permit_status slots_read(struct listing *listing, struct store *store)
 {
-    struct exchange *exchange = query_exchange(query);
+    struct exchange *exchange = listing->exchange;
+    struct bytes name = exchange->path_values[0];
     struct slot_list_head head;
     char detail[DETAIL_SIZE];
-    if (status == PERMIT_OK)
-        status = store->queries->slot_list_head(store, exchange->path_values[0], &head);
-    bool counted = status == PERMIT_OK && head.kind == KIND_COUNTED;
-    if (status == PERMIT_OK && !counted)
-        status = write_unless_known(exchange, store, &head);
-    if (counted) {
-        snprintf(detail, sizeof detail, "%.*s is counted: it has no slots", (int)exchange->path_values[0].length,
-                 exchange->path_values[0].data);
+    enum permit_status status = store->queries->slot_list_head(store, name, &head);
+    if (status != PERMIT_OK)
+        return status;
+    if (head.kind == KIND_COUNTED) {
+        snprintf(detail, sizeof detail, "%.*s is counted: it has no slots", (int)name.length, name.data);
+        listing->answered = true;
         problem_answer(exchange, PERMIT_INVALID, detail);
-    } else if (status != PERMIT_OK) {
-        query_refuse(exchange, store, status);
+        return PERMIT_OK;
     }
-    exchange_finish(exchange);
+    char *stem = listing->slots.stem;
+    snprintf(stem, sizeof listing->slots.stem, "\"%" PRIu64 "-%" PRIu64 "-", head.version, head.epoch);
+    listing->slots.known = find_tag(listing->slots.known, bytes_of(stem));
+    bool version_covers_page = listing->slots.filter.state == SLOT_FREE || head.in_use == 0;
+    if (listing->slots.known.length && version_covers_page) {
+        listing->answered = true;
+        answer_not_modified(&exchange->answer, listing->slots.known);
+        return PERMIT_OK;
+    }
+    return store->queries->slots(store, head.semaphore_id, &listing->slots.filter, &listing->page);
 }
 
-/* ---- the parameters ---- */
-
-static bool read_state(struct exchange *exchange, struct bytes word, enum slot_state *ret_state)
+void slots_write(struct listing *listing, size_t index)
 {
-    if (!word.data)
-        *ret_state = SLOT_ANY;
-    else if (bytes_equal(word, BYTES("free")))
-        *ret_state = SLOT_FREE;
-    else if (bytes_equal(word, BYTES("held")))
-        *ret_state = SLOT_HELD;
-    else
+    const struct viewer viewer = viewer_of(listing->exchange);
+    write_slot(&listing->exchange->answer.body, &viewer, &listing->page.slots[index], &listing->page.time);
+}
+
+void slots_end(struct listing *listing)
+{
+    struct answer *answer = &listing->exchange->answer;
+    snprintf(answer->etag, sizeof answer->etag, "%s%016" PRIx64 "\"", listing->slots.stem, digest_of(&answer->body));
+    if (bytes_equal(listing->slots.known, bytes_of(answer->etag)))
+        answer_not_modified(answer, listing->slots.known);
+}
+
+bool slots_params(struct listing *listing)
+{
+    struct exchange *exchange = listing->exchange;
+    struct slot_filter *filter = &listing->slots.filter;
+    struct bytes state = query_param(exchange, "state");
+    if (bytes_equal(state, BYTES("free")))
+        filter->state = SLOT_FREE;
+    else if (bytes_equal(state, BYTES("held")))
+        filter->state = SLOT_HELD;
+    else if (state.data)
         return !problem_answer(exchange, PERMIT_INVALID, "state must be free or held");
-    return true;
-}
-
-bool semaphore_slots(struct exchange *exchange)
-{
-    struct slots_params *question = arena_alloc(&exchange->arena, sizeof *question);
-    uint64_t after, limit;
-    if (!question)
-        return problem_answer(exchange, PERMIT_BUSY, NULL);
-    if (!read_state(exchange, exchange->query_values[0], &question->filter.state) ||
-        !param_number(exchange, 2, "after", 0, UINT32_MAX, 0, &after) ||
-        !param_number(exchange, 3, "limit", 1, LIST_MAX_LIMIT, LIST_DEFAULT_LIMIT, &limit))
-        return true;
-    question->filter.prefix = exchange->query_values[1];
-    question->filter.after = (uint32_t)after;
-    question->filter.limit = (unsigned)limit + 1;
+    filter->prefix = query_param(exchange, "prefix");
     const char *known = exchange_header(exchange, "If-None-Match", NULL);
     if (known)
-        question->known = arena_copy(&exchange->arena, bytes_of(known));
-    return query_submit(exchange, QUERY_LIST, slots_work, question);
+        listing->slots.known = arena_copy(&exchange->arena, bytes_of(known));
+    return true;
 }

@@ -24,17 +24,18 @@ static void answer_template(struct exchange *exchange, const struct template *te
     snprintf(answer->etag, sizeof answer->etag, "\"%" PRIu64 "\"", template->settings.config_version);
 }
 
-/* Answers a failed change: it was not done, or its outcome is unknown. */
-static void refuse_change(struct exchange *exchange, struct store *store, enum permit_status status, bool begun,
-                          const char *refusal)
+/* Answers a change with this refusal (NULL: none), or of unknown outcome. Returns other failures. */
+static enum permit_status answer_failed_change(struct exchange *exchange, enum permit_status status,
+                                               const char *refusal)
 {
-    if (begun && status == PERMIT_DATABASE_LOST)
+    if (status == PERMIT_DATABASE_LOST)
         problem_answer(exchange, PERMIT_OUTCOME_UNKNOWN,
                        "the template may or may not have been changed; read it to find out");
     else if (refusal)
         problem_answer(exchange, status, refusal);
     else
-        query_refuse(exchange, store, status);
+        return status;
+    return PERMIT_OK;
 }
 
 /* ---- PUT ---- */
@@ -44,26 +45,22 @@ struct put {
     int64_t default_ttl_ms;
 };
 
-static void put_work(struct query *query, struct store *store, enum permit_status status)
+static enum permit_status answer_put(struct exchange *exchange, struct store *store)
 {
-    struct exchange *exchange = query_exchange(query);
     const struct put *put = exchange->context;
     struct template template;
     bool created = false;
     const char *refusal = NULL;
-    if (status == PERMIT_OK)
-        status = query_begin_change(exchange);
-    bool begun = status == PERMIT_OK;
-    if (begun)
-        status = store->templates->put(store, exchange->path_values[0], &put->change, put->default_ttl_ms,
-                                       &exchange->arena, &template, &created, &refusal);
-    if (status == PERMIT_OK) {
-        exchange->answer.http_status = created ? 201 : 200;
-        answer_template(exchange, &template);
-    } else {
-        refuse_change(exchange, store, status, begun, refusal);
-    }
-    exchange_finish(exchange);
+    enum permit_status status = query_begin_change(exchange);
+    if (status != PERMIT_OK)
+        return status;
+    status = store->templates->put(store, exchange->path_values[0], &put->change, put->default_ttl_ms, &exchange->arena,
+                                   &template, &created, &refusal);
+    if (status != PERMIT_OK)
+        return answer_failed_change(exchange, status, refusal);
+    exchange->answer.http_status = created ? 201 : 200;
+    answer_template(exchange, &template);
+    return PERMIT_OK;
 }
 
 bool template_put(struct exchange *exchange)
@@ -76,99 +73,42 @@ bool template_put(struct exchange *exchange)
         return operation_refuse(exchange, status);
     if (!semaphore_read_preconditions(exchange, &put->change) || !semaphore_take_units(exchange, &put->change))
         return true;
-    put->default_ttl_ms = exchange->service->default_ttl_ms;
-    return query_submit(exchange, QUERY_OPERATOR, put_work, put);
+    put->default_ttl_ms = engine_settings_now(exchange->service->engine).plan.default_ttl_ms;
+    return query_submit(exchange, QUERY_OPERATOR, answer_put, put);
 }
 
 /* ---- DELETE ---- */
 
-static void delete_work(struct query *query, struct store *store, enum permit_status status)
+static enum permit_status answer_delete(struct exchange *exchange, struct store *store)
 {
-    struct exchange *exchange = query_exchange(query);
     struct template template;
-    if (status == PERMIT_OK)
-        status = query_begin_change(exchange);
-    bool begun = status == PERMIT_OK;
-    if (begun)
-        status = store->templates->delete (store, exchange->path_values[0], &exchange->arena, &template);
-    if (status == PERMIT_OK)
-        write_template(&exchange->answer.body, &template);
-    else
-        refuse_change(exchange, store, status, begun, NULL);
-    exchange_finish(exchange);
+    enum permit_status status = query_begin_change(exchange);
+    if (status != PERMIT_OK)
+        return status;
+    status = store->templates->delete (store, exchange->path_values[0], &exchange->arena, &template);
+    if (status != PERMIT_OK)
+        return answer_failed_change(exchange, status, NULL);
+    write_template(&exchange->answer.body, &template);
+    return PERMIT_OK;
 }
 
 bool template_delete(struct exchange *exchange)
 {
-    return query_submit(exchange, QUERY_OPERATOR, delete_work, NULL);
+    return query_submit(exchange, QUERY_OPERATOR, answer_delete, NULL);
 }
 
-/* ---- queries ---- */
+/* ---- GET ---- */
 
-static void get_work(struct query *query, struct store *store, enum permit_status status)
+static enum permit_status answer_get(struct exchange *exchange, struct store *store)
 {
-    struct exchange *exchange = query_exchange(query);
     struct template template;
-    if (status == PERMIT_OK)
-        status = store->templates->get(store, exchange->path_values[0], &exchange->arena, &template);
+    enum permit_status status = store->templates->get(store, exchange->path_values[0], &exchange->arena, &template);
     if (status == PERMIT_OK)
         answer_template(exchange, &template);
-    else
-        query_refuse(exchange, store, status);
-    exchange_finish(exchange);
+    return status;
 }
 
 bool template_get(struct exchange *exchange)
 {
-    return query_submit(exchange, QUERY_ROW, get_work, NULL);
-}
-
-/* Writes the templates of one part of the caller's scope. *ret_more: it has more than fit into the page. */
-static enum permit_status write_part(struct exchange *exchange, struct store *store, struct bytes begins,
-                                     size_t *written, struct bytes *ret_last, bool *ret_more)
-{
-    const struct list_page *page = exchange->context;
-    struct template *templates;
-    size_t count;
-    size_t room = page->limit - *written;
-    enum permit_status status =
-        store->templates->list(store, begins, page->after, (unsigned)room + 1, &exchange->arena, &templates, &count);
-    if (status != PERMIT_OK)
-        return status;
-    for (size_t i = 0; i < count && i < room; i++) {
-        if ((*written)++)
-            buf_append_char(&exchange->answer.body, ',');
-        write_template(&exchange->answer.body, &templates[i]);
-        *ret_last = templates[i].prefix;
-    }
-    *ret_more = count > room;
-    return PERMIT_OK;
-}
-
-/* A template is in scope if all names that begin with its prefix are: exact names of the scope have no templates. */
-static void list_work(struct query *query, struct store *store, enum permit_status status)
-{
-    struct exchange *exchange = query_exchange(query);
-    const struct list_page *page = exchange->context;
-    struct scope_walk walk = {.scope = access_scope(exchange), .prefix = page->prefix, .after = page->after};
-    struct scope_entry part;
-    struct bytes last = {0};
-    size_t written = 0;
-    bool more = false;
-    list_begin(exchange, "templates");
-    while (status == PERMIT_OK && !more && scope_walk_next(&walk, &part))
-        if (part.is_prefix)
-            status = write_part(exchange, store, part.text, &written, &last, &more);
-    if (status != PERMIT_OK)
-        query_refuse(exchange, store, status);
-    else if (more)
-        list_end_with_next(exchange, last);
-    else
-        list_end(exchange);
-    exchange_finish(exchange);
-}
-
-bool template_list(struct exchange *exchange)
-{
-    return list_submit(exchange, list_work);
+    return query_submit(exchange, QUERY_ROW, answer_get, NULL);
 }

@@ -5,7 +5,6 @@
 #include <stdio.h>
 
 #include "api/json_in.h"
-#include "api/service.h"
 
 /* Limits the memory of one waiter. */
 enum { REQUEST_MAX_NAMED = SLOTS_MAX_COUNT };
@@ -42,17 +41,17 @@ static const struct wire_member slot_member = {
 };
 
 /* Reads the slots that a want names. `where` is the prefix of the want, "permits[1]."; `member` is slots or any_of. */
-static enum permit_status read_named(struct exchange *exchange, struct wire_list *list, const char *where,
+static enum permit_status read_named(const struct wire_reading *reading, struct wire_list *list, const char *where,
                                      const char *member, struct want *want)
 {
-    struct buf *message = &exchange->service->message;
+    struct buf *message = reading->message;
     char name[64];
     snprintf(name, sizeof name, "%s%s", where, member);
     want->named_count = list->count;
-    want->named = arena_array(&exchange->arena, want->named_count, sizeof *want->named);
+    want->named = arena_array(reading->arena, want->named_count, sizeof *want->named);
     if (!want->named)
         return PERMIT_NO_MEMORY;
-    enum permit_status status = wire_read_elements(list, &slot_member, name, want->named, &exchange->arena, message);
+    enum permit_status status = wire_read_elements(reading, list, &slot_member, name, want->named);
     if (status != PERMIT_OK)
         return status;
     status = want_sort_named(want);
@@ -65,35 +64,35 @@ static enum permit_status read_named(struct exchange *exchange, struct wire_list
  * Reads slots, any_of and adjacent. The number of `slots` is the permit's count, so count, any_of and adjacent cannot
  * be combined with it.
  */
-static enum permit_status read_choice(struct exchange *exchange, struct want_form *form, const char *where,
+static enum permit_status read_choice(const struct wire_reading *reading, struct want_form *form, const char *where,
                                       struct want *want)
 {
     bool by_slots = form->slots.count > 0;
     bool by_any_of = form->any_of.count > 0;
     want->adjacent = form->adjacent;
     if (by_slots && (form->has_count || by_any_of || form->adjacent)) {
-        buf_printf(&exchange->service->message, "%sslots cannot be combined with count, any_of or adjacent", where);
+        buf_printf(reading->message, "%sslots cannot be combined with count, any_of or adjacent", where);
         return PERMIT_INVALID;
     }
     if (!by_slots && !by_any_of)
         return PERMIT_OK;
     want->choice = by_slots ? CHOOSE_NAMED : CHOOSE_ANY_OF;
-    enum permit_status status = by_slots ? read_named(exchange, &form->slots, where, "slots", want)
-                                         : read_named(exchange, &form->any_of, where, "any_of", want);
+    enum permit_status status = by_slots ? read_named(reading, &form->slots, where, "slots", want)
+                                         : read_named(reading, &form->any_of, where, "any_of", want);
     if (by_slots)
         want->count = (int64_t)want->named_count;
     return status;
 }
 
 /* Reads one element of `permits`. `*named` counts the slots that all permits name together. */
-static enum permit_status read_want(struct exchange *exchange, struct bytes object, size_t index, size_t *named,
-                                    struct want *want)
+static enum permit_status read_want(const struct wire_reading *reading, struct bytes object, size_t index,
+                                    size_t *named, struct want *want)
 {
     struct want_form form = {.count = 1};
-    struct buf *message = &exchange->service->message;
+    struct buf *message = reading->message;
     char where[32];
     snprintf(where, sizeof where, "permits[%zu].", index);
-    enum permit_status status = wire_read(object, &want_table, where, &form, &exchange->arena, message);
+    enum permit_status status = wire_read(reading, object, &want_table, where, &form);
     if (status != PERMIT_OK)
         return status;
     *named += form.slots.count + form.any_of.count;
@@ -103,19 +102,19 @@ static enum permit_status read_want(struct exchange *exchange, struct bytes obje
     }
     want->semaphore = form.semaphore;
     want->count = form.count;
-    return read_choice(exchange, &form, where, want);
+    return read_choice(reading, &form, where, want);
 }
 
-enum permit_status wants_read(struct exchange *exchange, struct wire_list *list, struct operation *operation)
+enum permit_status wants_read(const struct wire_reading *reading, struct wire_list *list, struct operation *operation)
 {
     size_t count = list->count;
     size_t named = 0;
     assert(count <= REQUEST_MAX_SEMAPHORES);
-    struct want *wants = arena_array(&exchange->arena, count, sizeof *wants);
+    struct want *wants = arena_array(reading->arena, count, sizeof *wants);
     if (!wants)
         return PERMIT_NO_MEMORY;
     for (size_t i = 0; i < count; i++) {
-        enum permit_status status = read_want(exchange, wire_next(list), i, &named, &wants[i]);
+        enum permit_status status = read_want(reading, wire_next(list), i, &named, &wants[i]);
         if (status != PERMIT_OK)
             return status;
     }
@@ -123,6 +122,6 @@ enum permit_status wants_read(struct exchange *exchange, struct wire_list *list,
     operation->want_count = count;
     enum permit_status status = wants_sort(wants, count);
     if (status != PERMIT_OK)
-        buf_append_text(&exchange->service->message, "duplicate semaphore in permits; use count");
+        buf_append_text(reading->message, "duplicate semaphore in permits; use count");
     return status;
 }

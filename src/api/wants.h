@@ -3,13 +3,14 @@
 #ifndef API_WANTS_H
 #define API_WANTS_H
 
-#include "api/call.h"
+#include "core/plan.h"
 
 struct wire_list;
+struct wire_reading;
 
 /*
- * Fills operation->wants from the list, sorted as the core requires. On an error the service's message has the reason.
+ * Fills operation->wants from the list, sorted as the core requires. On an error the message has the reason.
  */
-enum permit_status wants_read(struct exchange *exchange, struct wire_list *list,
+enum permit_status wants_read(const struct wire_reading *reading, struct wire_list *list,
                               struct operation *operation) MUST_CHECK;
 #endif

@@ -159,23 +159,19 @@ static enum permit_status explain(struct exchange *exchange, struct store *store
                                             : request_write(exchange, store, &request, names, &time);
 }
 
-static void why_work(struct query *query, struct store *store, enum permit_status status)
+static enum permit_status answer_why(struct exchange *exchange, struct store *store)
 {
-    struct exchange *exchange = query_exchange(query);
     char detail[NAME_MAX_BYTES + 100];
-    if (status == PERMIT_OK)
-        status = explain(exchange, store);
-    if (status == PERMIT_UNKNOWN_REQUEST) {
-        struct bytes key = key_split(exchange->path_values[0]).key;
-        snprintf(detail, sizeof detail, "no request \"%.*s\" waits, is held, or has ended", (int)key.length, key.data);
-        problem_answer(exchange, status, detail);
-    } else if (status != PERMIT_OK) {
-        query_refuse(exchange, store, status);
-    }
-    exchange_finish(exchange);
+    enum permit_status status = explain(exchange, store);
+    if (status != PERMIT_UNKNOWN_REQUEST)
+        return status;
+    struct bytes key = key_split(exchange->path_values[0]).key;
+    snprintf(detail, sizeof detail, "no request \"%.*s\" waits, is held, or has ended", (int)key.length, key.data);
+    problem_answer(exchange, status, detail);
+    return PERMIT_OK;
 }
 
 bool request_why(struct exchange *exchange)
 {
-    return query_submit(exchange, QUERY_LIST, why_work, NULL);
+    return query_submit(exchange, QUERY_LIST, answer_why, NULL);
 }

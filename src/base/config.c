@@ -3,16 +3,17 @@
 
 #include <ctype.h>
 #include <errno.h>
-#include <ini.h>
 #include <regex.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "base/duration.h"
 #include "base/help.h"
+#include "base/sections.h"
 
 /* Size of a setting's name in any of its three forms. Longer input is cut before it is compared or printed. */
-enum { NAME_SIZE = 64 };
+enum { NAME_SIZE = 64, FILE_MAX = 1 << 20 };
 
 static void *member(const struct config_row *row, void *settings)
 {
@@ -134,32 +135,33 @@ static bool set_list(struct config_list *list, const char *value)
     }
 }
 
-static bool in_range(const struct config_row *row, int64_t value)
+static bool parse_amount(const struct config_row *row, const char *value, int64_t *ret_amount)
 {
-    return value >= row->min && value <= row->max;
+    switch (row->type) {
+    case CONFIG_NUMBER: return parse_number(value, ret_amount);
+    case CONFIG_DURATION: return duration_parse_any(bytes_of(value), ret_amount);
+    case CONFIG_SIZE: return config_parse_size(value, ret_amount);
+    case CONFIG_TEXT:
+    case CONFIG_LIST:
+    case CONFIG_BOOL:
+    case CONFIG_CHOICE: break;
+    }
+    return false;
 }
 
 static bool set_value(const struct config_row *row, void *settings, const char *value)
 {
-    int64_t number;
+    int64_t amount;
     switch (row->type) {
     case CONFIG_TEXT: return set_text(row, member(row, settings), value);
     case CONFIG_LIST: return set_list(member(row, settings), value);
     case CONFIG_BOOL: return parse_bool(value, member(row, settings));
     case CONFIG_NUMBER:
-        if (!parse_number(value, &number) || !in_range(row, number))
-            return false;
-        *(int64_t *)member(row, settings) = number;
-        return true;
     case CONFIG_DURATION:
-        if (!duration_parse_any(bytes_of(value), &number) || !in_range(row, number))
-            return false;
-        *(int64_t *)member(row, settings) = number;
-        return true;
     case CONFIG_SIZE:
-        if (!config_parse_size(value, &number) || !in_range(row, number))
+        if (!parse_amount(row, value, &amount) || amount < row->min || amount > row->max)
             return false;
-        *(int64_t *)member(row, settings) = number;
+        *(int64_t *)member(row, settings) = row->flags & CONFIG_MICROSECONDS ? amount * US_PER_MS : amount;
         return true;
     case CONFIG_CHOICE: {
         const char *choice = find_choice(row, value);
@@ -381,101 +383,64 @@ void config_begin_source(const struct config_table *table, void *settings)
 
 /* ---- file ---- */
 
-/* State while inih reads a file. */
-struct ini_file {
+/* State while a file is read. */
+struct file_reading {
     const struct config_table *table;
     void *settings;
-    const char *path;
-    FILE *stream;
-    struct buf *message;
     bool *seen; /* one per row */
-    int line;   /* number of the last line read; the handler is called for it */
-    bool failed;
 };
 
-static void fail_at_line(struct ini_file *file)
+static bool on_setting(void *context, const char *name, const char *value, int line, struct buf *why)
 {
-    file->failed = true;
-    buf_printf(file->message, "%s, line %d: ", file->path, file->line);
-}
-
-/*
- * Reads a line for inih. inih would split a line longer than its buffer into two, so such a line ends reading with an
- * error.
- */
-static char *read_line(char *line, int size, void *context)
-{
-    struct ini_file *file = context;
-    if (file->failed || !fgets(line, size, file->stream))
-        return NULL;
-    file->line++;
-    size_t length = strlen(line);
-    if ((length > 0 && line[length - 1] == '\n') || feof(file->stream))
-        return line;
-    fail_at_line(file);
-    buf_printf(file->message, "longer than %d bytes, or not text", size - 2);
-    return NULL;
-}
-
-/* Handles a setting for inih. Returns 0 on an error; read_line then ends the reading. */
-static int handle_line(void *context, const char *section, const char *name, const char *value)
-{
-    struct ini_file *file = context;
-    if (file->failed)
-        return 0;
+    struct file_reading *file = context;
     const struct config_row *row = find_row(file->table, file_name, bytes_of(name));
-    bool once = row && row->type != CONFIG_LIST;
-    if (row && *section == '\0' && (!once || !file->seen[row - file->table->rows])) {
-        file->seen[row - file->table->rows] = true;
-        char shown[4096];
-        snprintf(shown, sizeof shown, "%s, line %d: %s", file->path, file->line, name);
-        file->failed = !set_or_explain(row, file->settings, shown, value, file->message);
-        return !file->failed;
+    (void)line;
+    if (!row) {
+        explain_unknown(file->table, name, why, file_name, "");
+        return false;
     }
-    if (*section) { /* inih reports a section with its first setting */
-        buf_printf(file->message, "%s, above line %d: [%s] is not expected; sections are not supported", file->path,
-                   file->line, section);
-        file->failed = true;
-        return 0;
+    bool *seen = &file->seen[row - file->table->rows];
+    if (*seen && row->type != CONFIG_LIST) {
+        buf_printf(why, "duplicate setting %s (a line that begins with a space continues the line before it)", name);
+        return false;
     }
-    fail_at_line(file);
-    if (row)
-        buf_printf(file->message, "duplicate setting %s (a line that begins with a space continues the line before it)",
-                   name);
-    else
-        explain_unknown(file->table, name, file->message, file_name, "");
-    return 0;
+    *seen = true;
+    return set_or_explain(row, file->settings, name, value, why);
 }
 
-static bool parse_file(struct ini_file *file)
+/* Reads a whole file into `text`. */
+static bool read_text(const char *path, struct buf *text, struct buf *message)
 {
-    int bad_line = ini_parse_stream(read_line, file, handle_line, file);
-    if (file->failed)
+    char part[4096];
+    FILE *stream = fopen(path, "re");
+    if (!stream) {
+        buf_printf(message, "%s: cannot be opened: %s", path, strerror(errno));
         return false;
-    if (ferror(file->stream))
-        buf_printf(file->message, "%s: cannot be read: %s", file->path, strerror(errno));
-    else if (bad_line < 0)
-        buf_printf(file->message, "%s: no memory", file->path);
-    else if (bad_line > 0)
-        buf_printf(file->message, "%s, line %d: expected 'name = value'", file->path, bad_line);
-    return !ferror(file->stream) && bad_line == 0;
+    }
+    for (size_t length; (length = fread(part, 1, sizeof part, stream)) > 0;)
+        buf_append(text, part, length);
+    bool is_read = !ferror(stream);
+    if (!is_read)
+        buf_printf(message, "%s: cannot be read: %s", path, strerror(errno));
+    else if (text->broken)
+        buf_printf(message, "%s: larger than %d bytes, or no memory", path, FILE_MAX);
+    fclose(stream);
+    return is_read && !text->broken;
 }
 
 bool config_load_file(const struct config_table *table, void *settings, const char *path, struct buf *message)
 {
-    struct ini_file file = {.table = table, .settings = settings, .path = path, .message = message};
+    struct file_reading file = {.table = table, .settings = settings};
+    const struct sections_handler handler = {.word = on_setting, .context = &file, .values_continue = true};
+    struct buf text;
+    buf_init(&text, FILE_MAX);
     config_begin_source(table, settings);
     file.seen = calloc(table->count + 1, sizeof *file.seen);
-    file.stream = fopen(path, "re");
-    bool loaded = false;
-    if (!file.stream)
-        buf_printf(message, "%s: cannot be opened: %s", path, strerror(errno));
-    else if (!file.seen)
+    if (!file.seen)
         buf_printf(message, "%s: no memory", path);
-    else
-        loaded = parse_file(&file);
-    if (file.stream)
-        fclose(file.stream);
+    bool loaded = file.seen && read_text(path, &text, message) &&
+                  sections_read((struct bytes){buf_text(&text), text.length}, path, &handler, message);
+    buf_release(&text);
     free(file.seen);
     return loaded;
 }
@@ -633,13 +598,31 @@ static bool same_value(const struct config_row *row, void *a, void *b)
     return text_a && text_b ? strcmp(text_a, text_b) == 0 : text_a == text_b;
 }
 
+static bool is_amount(const struct config_row *row)
+{
+    return row->type == CONFIG_NUMBER || row->type == CONFIG_DURATION || row->type == CONFIG_SIZE;
+}
+
 /* Swaps the members, so that each struct still owns one text or list. */
 static void swap_value(const struct config_row *row, void *a, void *b)
 {
     char saved[sizeof(struct config_list)];
+    if (is_amount(row)) {
+        *(int64_t *)member(row, b) = atomic_exchange((_Atomic int64_t *)member(row, a), *(int64_t *)member(row, b));
+        return;
+    }
     memcpy(saved, member(row, a), member_size(row));
     memcpy(member(row, a), member(row, b), member_size(row));
     memcpy(member(row, b), saved, member_size(row));
+}
+
+void config_copy_values(const struct config_section *section, const void *from, void *to)
+{
+    for (size_t i = 0; i < section->count; i++) {
+        const struct config_row *row = &section->rows[i];
+        if (row->flags & CONFIG_RELOADABLE && (is_amount(row) || row->type == CONFIG_BOOL))
+            memcpy(member(row, to), (const char *)from + row->offset, member_size(row));
+    }
 }
 
 void config_reload(const struct config_table *table, void *settings, void *fresh, struct buf *message)

@@ -2,8 +2,7 @@
 /*
  * Settings from one table. A row has name, type, default, help text, and a flag for settings that SIGHUP may change.
  * The setting `log_level` is `log_level = ...` in the file (INI), PERMITD_LOG_LEVEL in the environment and --log-level
- * on the command line; a later one of these wins. The owner of the table need not know where a value came from. Only
- * config.c uses inih.
+ * on the command line; a later one of these wins. The owner of the table need not know where a value came from.
  */
 #ifndef BASE_CONFIG_H
 #define BASE_CONFIG_H
@@ -16,7 +15,7 @@
 enum config_type {
     CONFIG_TEXT,     /* char *, from malloc; NULL if the text is empty or the default is NULL */
     CONFIG_BOOL,     /* bool; the flag may omit its value: --insecure, --short-path off, --short-path=off */
-    CONFIG_NUMBER,   /* int64_t, between min and max */
+    CONFIG_NUMBER,   /* int64_t, between min and max. This one and the next two: also size_t or uint64_t if min >= 0 */
     CONFIG_DURATION, /* int64_t in milliseconds, between min and max (in ms) */
     CONFIG_SIZE,     /* int64_t in bytes, between min and max (in bytes): 256MiB, 2GiB, 1048576 */
     CONFIG_CHOICE,   /* const char *, one of the words in `choices`; points into the table */
@@ -32,8 +31,9 @@ struct config_list {
 };
 
 enum config_flags {
-    CONFIG_RELOADABLE = 1, /* SIGHUP may change it */
-    CONFIG_SECRET = 2,     /* never printed */
+    CONFIG_RELOADABLE = 1,   /* SIGHUP may change it */
+    CONFIG_SECRET = 2,       /* never printed */
+    CONFIG_MICROSECONDS = 4, /* the member of a duration is in microseconds */
 };
 
 struct config_row {
@@ -47,6 +47,12 @@ struct config_row {
     unsigned flags;
     const char *placeholder; /* "DIR", "URL" in --help; NULL: derived from the type */
     const char *help;        /* one or two sentences */
+};
+
+/* The rows of one struct: the settings of a room, say. */
+struct config_section {
+    const struct config_row *rows;
+    size_t count;
 };
 
 struct config_table {
@@ -86,9 +92,15 @@ bool config_load_argument(const struct config_table *table, void *settings, int 
 /*
  * Applies a reload after SIGHUP: copies the reloadable members of `fresh` into `settings`, and appends to `message`,
  * separated by commas, the names of other members that differ and need a restart. Both structs stay owned by the
- * caller.
+ * caller. Numbers are written atomically, so that other threads may read those that are declared _Atomic.
  */
 void config_reload(const struct config_table *table, void *settings, void *fresh, struct buf *message);
+
+/*
+ * Copies the reloadable flags, numbers, durations and sizes of one struct, whose offsets are those of the section; no
+ * texts and lists.
+ */
+void config_copy_values(const struct config_section *section, const void *from, void *to);
 
 /* Parses a size, such as 4096 or 64MiB. False: it is none, or too large. */
 bool config_parse_size(const char *text, int64_t *ret_bytes) MUST_CHECK;

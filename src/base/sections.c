@@ -50,12 +50,16 @@ static bool read_heading(struct reading *reading, struct bytes line)
         buf_append_text(&reading->why, "expected '[name]'");
         return false;
     }
+    if (!reading->handler->section) {
+        buf_printf(&reading->why, "[%.*s] is not expected; sections are not supported", (int)name.length, name.data);
+        return false;
+    }
     return reading->handler->section(reading->handler->context, name, reading->line, &reading->why);
 }
 
 /*
- * Reads a line for inih; an empty one instead of a heading. An indented line is refused: inih would append it to the
- * value before it, even if it is a word of its own.
+ * Reads a line for inih; an empty one instead of a heading. inih takes an indented line for another value of the word
+ * before it, even if it is a word of its own.
  */
 static char *read_line(char *ret_line, int size, void *context)
 {
@@ -71,7 +75,7 @@ static char *read_line(char *ret_line, int size, void *context)
     if (memchr(line.data, '\0', line.length)) {
         buf_append_text(&reading->why, "not text");
         reading->failed = true;
-    } else if (content.length && content.data != line.data && !is_comment) {
+    } else if (content.length && content.data != line.data && !is_comment && !reading->handler->values_continue) {
         buf_append_text(&reading->why, "remove the space before this line; a value has one line");
         reading->failed = true;
     } else if (content.length && *content.data == '[') {
@@ -104,7 +108,7 @@ bool sections_read(struct bytes text, const char *path, const struct sections_ha
     buf_init(&reading.why, 4096);
     int bad_line = ini_parse_stream(read_line, &reading, handle_word, &reading);
     if (bad_line > 0 && (!reading.failed || bad_line < reading.line))
-        buf_printf(message, "%s, line %d: expected 'word = value'", path, bad_line);
+        buf_printf(message, "%s, line %d: expected '%s = value'", path, bad_line, handler->section ? "word" : "name");
     else if (reading.failed)
         buf_printf(message, "%s, line %d: %s", path, reading.line, buf_text(&reading.why));
     else if (bad_line < 0)

@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "cli/default_owner.h"
-#include "cli/json.h"
+#include "cli/json_print.h"
 #include "cli/nested.h"
 #include "cli/signals.h"
 

@@ -8,6 +8,7 @@
 
 #include "base/base.h"
 #include "cli/server_options.h"
+#include "client/json.h"
 #include "core/semaphore.h"
 #include "permit/permit.h"
 
@@ -30,7 +31,7 @@ enum cli_exit {
 enum { CLI_MAX_WANTS = 64, CLI_NAMESPACE_SIZE = 64 };
 
 /* Value of a number or duration that was not given. */
-#define CLI_UNSET INT64_MIN
+#define CLI_UNSET JSON_ABSENT
 
 /* The option of a setting of a semaphore. */
 union setting_option {

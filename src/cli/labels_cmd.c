@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "cli/json.h"
+#include "cli/json_print.h"
 #include "cli/lists.h"
 
 /*

@@ -40,7 +40,7 @@ bool list_path(const char *list, const char *prefix, char path[CLI_PATH_MAX])
  * Adds the last answer to the pages, and sets where the next one begins. False: it is no list, or the next page begins
  * where this one did.
  */
-static bool add_page(struct cli *cli, const char *member, struct json_pages **pages, char next[NEXT_MAX_BYTES])
+static bool add_page(struct cli *cli, const char *member, struct json_writer **pages, char next[NEXT_MAX_BYTES])
 {
     char before[NEXT_MAX_BYTES];
     (void)snprintf(before, sizeof(before), "%s", next);
@@ -48,14 +48,14 @@ static bool add_page(struct cli *cli, const char *member, struct json_pages **pa
            (!*next || strcmp(before, next) != 0);
 }
 
-enum permit_status list_fetch(struct cli *cli, const char *path, const char *member, struct json_pages **ret_pages)
+enum permit_status list_fetch(struct cli *cli, const char *path, const char *member, struct json_writer **ret_pages)
 {
     char next[NEXT_MAX_BYTES] = "";
     int64_t limit = cli->options.limit == CLI_UNSET ? INT64_MAX : cli->options.limit;
     do {
         char encoded[NEXT_MAX_BYTES * 3] = "";
         char page[2 * CLI_PATH_MAX];
-        int64_t have = *ret_pages ? (int64_t)json_pages_count(*ret_pages, member) : 0;
+        int64_t have = *ret_pages ? (int64_t)json_length_of(json_written(*ret_pages), member) : 0;
         (void)permit_path_encode(next, encoded, sizeof(encoded));
         (void)snprintf(page, sizeof(page), "%slimit=%" PRId64 "%s%s", path, min_i64(limit - have, PAGE_ROWS),
                        *next ? "&after=" : "", encoded);
@@ -64,19 +64,19 @@ enum permit_status list_fetch(struct cli *cli, const char *path, const char *mem
             return status;
         if (!add_page(cli, member, ret_pages, next))
             return PERMIT_INTERNAL;
-    } while (*next && (int64_t)json_pages_count(*ret_pages, member) < limit);
+    } while (*next && (int64_t)json_length_of(json_written(*ret_pages), member) < limit);
     return PERMIT_OK;
 }
 
 int list_print(struct cli *cli, const char *path, const struct list_view *view)
 {
-    struct json_pages *pages = NULL;
+    struct json_writer *pages = NULL;
     enum permit_status status = list_fetch(cli, path, view->member, &pages);
     if (!status && cli->options.json)
-        json_print_text(json_pages_text(pages));
+        json_print_text(json_text(pages));
     else if (!status)
-        json_print_table(json_pages_text(pages), view->member, view->columns, view->column_count);
-    json_pages_free(pages);
+        json_print_table(json_text(pages), view->member, view->columns, view->column_count);
+    json_writer_free(pages);
     if (status == PERMIT_INTERNAL && !*permit_client_message(cli->client))
         return cli_error(cli_exit_of(cli, status), "internal: the server's list cannot be read, or does not go on");
     return status ? cli_fail(cli, status) : CLI_OK;

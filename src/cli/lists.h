@@ -4,7 +4,7 @@
 #define CLI_LISTS_H
 
 #include "cli/cli.h"
-#include "cli/json.h"
+#include "cli/json_print.h"
 
 enum { CLI_PATH_MAX = 4096 };
 
@@ -26,10 +26,10 @@ bool list_add_parameter(struct buf *path, const char *name, const char *value) M
 bool list_path(const char *list, const char *prefix, char path[CLI_PATH_MAX]) MUST_CHECK;
 /*
  * Fetches the list page by page, at most --limit rows. `path` ends in a query that can be extended. The caller frees
- * *ret_pages with json_pages_free, also after a failure.
+ * *ret_pages with json_writer_free, also after a failure.
  */
 enum permit_status list_fetch(struct cli *cli, const char *path, const char *member,
-                              struct json_pages **ret_pages) MUST_CHECK;
+                              struct json_writer **ret_pages) MUST_CHECK;
 /*
  * Fetches and prints a list. `path` ends in a query that can be extended: "/v1/semaphores?" or "...?prefix=a&". Returns
  * the exit status.

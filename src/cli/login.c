@@ -9,7 +9,7 @@
 
 #include "base/escape.h"
 #include "cli/cli.h"
-#include "cli/json.h"
+#include "cli/json_print.h"
 #include "cli/signals.h"
 
 enum { TOKEN_MAX = 16 * 1024, MESSAGE_MAX = 1024 + USER_FILE_PATH_MAX };

@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "cli/json.h"
+#include "cli/json_print.h"
 #include "cli/lists.h"
 
 enum { OUTER_MAX = 64, SENTENCE_MAX = 2048 };

@@ -3,7 +3,7 @@
 #include <inttypes.h>
 
 #include "cli/cli.h"
-#include "cli/json.h"
+#include "cli/json_print.h"
 
 enum { PATH_MAX_BYTES = 2048, BODY_MAX_BYTES = 64, BEAT_TTL_MS = 30000 };
 

@@ -16,7 +16,7 @@
 #include "cli/descriptors.h"
 #include "cli/environment.h"
 #include "cli/job.h"
-#include "cli/json.h"
+#include "cli/json_print.h"
 #include "cli/report.h"
 #include "cli/signals.h"
 

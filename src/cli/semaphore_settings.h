@@ -4,7 +4,7 @@
 #define CLI_SEMAPHORE_SETTINGS_H
 
 #include "cli/cli.h"
-#include "cli/json.h"
+#include "cli/json_print.h"
 
 /* Marks all settings as not given. */
 void settings_unset(struct cli_options *options);

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "cli/cli.h"
-#include "cli/json.h"
+#include "cli/json_print.h"
 
 enum { REASON_MAX = 4096 };
 

@@ -8,7 +8,7 @@
 #include "base/uuid.h"
 #include "cli/cli.h"
 #include "cli/credentials_file.h"
-#include "cli/json.h"
+#include "cli/json_print.h"
 #include "core/credentials.h"
 #include "core/name.h"
 

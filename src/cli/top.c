@@ -153,12 +153,12 @@ static enum permit_status fetch_oldest_holder(struct top *top, struct row *row)
 
 static enum permit_status fetch_table(struct top *top)
 {
-    struct json_pages *pages = NULL;
+    struct json_writer *pages = NULL;
     struct semaphore_table table = {.count = 0};
     enum permit_status status = list_fetch(top->cli, top->path, "semaphores", &pages);
-    if (!status && !table_read(&table, json_pages_read(pages), &top->table))
+    if (!status && !table_read(&table, json_written(pages), &top->table))
         status = PERMIT_NO_MEMORY;
-    json_pages_free(pages);
+    json_writer_free(pages);
     if (status) {
         table_free(&table);
         return status;

@@ -7,7 +7,7 @@
 #include "base/escape.h"
 #include "cli/cli.h"
 #include "cli/descriptors.h"
-#include "cli/json.h"
+#include "cli/json_print.h"
 #include "cli/semaphore_settings.h"
 
 enum { MESSAGE_MAX = 8192 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Writes and reads the JSON of docs/protocol.md. The only file of the library that uses json-c. */
+/* Writes and reads the bodies of docs/protocol.md. */
 #ifndef CLIENT_WIRE_H
 #define CLIENT_WIRE_H
 

@@ -428,7 +428,7 @@ static bool sort_lists(struct credentials *credentials, const char *path, struct
 bool credentials_parse(struct bytes text, const char *path, struct credentials *ret_credentials, struct buf *message)
 {
     struct reading reading = {.credentials = ret_credentials};
-    const struct sections_handler handler = {on_section, on_word, &reading};
+    const struct sections_handler handler = {.section = on_section, .word = on_word, .context = &reading};
     struct buf why;
     buf_init(&why, 1024);
     arena_init(&ret_credentials->arena, 4096, 16 * (size_t)CREDENTIALS_MAX_BYTES);

@@ -49,7 +49,7 @@ static bool start_tasks(struct engine *engine)
         started = start_task(engine, &reader_kinds[i]);
     for (size_t i = 0; started && i < engine->settings.task_count; i++)
         started = start_task(engine, &engine->settings.tasks[i]);
-    for (unsigned i = 0; started && i < engine->settings.workers; i++)
+    for (size_t i = 0; started && i < engine->settings.workers; i++)
         started = start_task(engine, &worker_kind);
     return started;
 }
@@ -270,13 +270,17 @@ void engine_bound_sentence(struct engine *engine, enum engine_bound bound, char 
     snprintf(ret_sentence, STORE_MESSAGE_SIZE, "%s; the limit is %zu", texts[bound], bounds[bound]);
 }
 
-struct plan_settings engine_plan_settings(struct engine *engine)
+struct engine_settings engine_settings_now(struct engine *engine)
 {
     pthread_mutex_lock(&engine->mutex);
-    struct plan_settings settings = engine->settings.plan;
-    settings.backfill_bound_us = engine->settings.backfill_bound_ms * US_PER_MS;
-    settings.max_semaphore_waiters = (int64_t)engine->settings.max_semaphore_waiters;
+    struct engine_settings settings = engine->settings;
     pthread_mutex_unlock(&engine->mutex);
+    return settings;
+}
+
+struct plan_settings engine_plan_settings(struct engine *engine)
+{
+    struct plan_settings settings = engine_settings_now(engine).plan;
     settings.server_id = engine_server_id(engine);
     settings.slots = (int64_t)atomic_load(&engine->slots);
     return settings;
@@ -290,21 +294,9 @@ utc_us engine_protected_since(struct engine *engine, const struct query_time *ti
 void engine_reload(struct engine *engine, const struct engine_settings *settings)
 {
     pthread_mutex_lock(&engine->mutex);
-    engine->settings.request_timeout_ms = settings->request_timeout_ms;
-    engine->settings.max_pending = settings->max_pending;
+    config_copy_values(&engine_section, settings, &engine->settings);
     engine->settings.max_pending_ends = settings->max_pending_ends;
-    engine->settings.failover_hold_ms = settings->failover_hold_ms;
-    engine->settings.plan = settings->plan;
-    engine->settings.retention_rows = settings->retention_rows;
-    engine->settings.liveness_interval_ms = settings->liveness_interval_ms;
-    engine->settings.max_waiters = settings->max_waiters;
-    engine->settings.max_owner_waiters = settings->max_owner_waiters;
-    engine->settings.max_waiting_bytes = settings->max_waiting_bytes;
-    engine->settings.max_semaphore_waiters = settings->max_semaphore_waiters;
-    engine->settings.max_semaphores = settings->max_semaphores;
-    engine->settings.wait_poll_ms = settings->wait_poll_ms;
-    engine->settings.backfill_bound_ms = settings->backfill_bound_ms;
-    engine->settings.short_path = settings->short_path;
+    engine->settings.request_timeout_ms = settings->request_timeout_ms;
     atomic_store(&engine->owners->max_calls, settings->max_pending);
     pthread_mutex_unlock(&engine->mutex);
 }

@@ -13,6 +13,7 @@
 #ifndef ENGINE_ENGINE_H
 #define ENGINE_ENGINE_H
 
+#include "base/config.h"
 #include "base/list.h"
 #include "base/map.h"
 #include "core/owner.h"
@@ -169,37 +170,37 @@ struct probe_question {
 typedef void probe_ask(void *context, struct probe_question *questions, size_t count, const atomic_bool *stopping);
 
 struct engine_settings {
-    unsigned workers;
-    size_t max_pending;       /* limit of BOUND_PENDING; more are answered too_many */
+    size_t workers;
+    size_t max_pending;        /* limit of BOUND_PENDING; more are answered too_many */
+    int64_t failover_hold_ms;  /* no grants for this time after the epoch has risen */
+    struct plan_settings plan; /* engine_plan_settings and worker_plan_settings set server_id, slots and max_packet */
+    uint64_t retention_rows;   /* requests kept; older ended ones are deleted before their retention has passed */
+    int64_t liveness_interval_ms; /* time between two probes of one owner */
+    size_t max_waiters;           /* whose clients are at this server; more are answered too_many */
+    size_t max_owner_waiters;     /* the same of one owner, or principal without owners; 0: no limit */
+    size_t max_waiting_bytes;     /* of the slots that waiting requests name */
+    uint64_t max_semaphores;      /* templates create no more above this approximate number */
+    int64_t wait_poll_ms;         /* time between two polls of this server's mail */
+    bool short_path;              /* batches of cached rows go in one packet */
+
+    /* Not in engine_section. */
     size_t max_pending_ends;  /* limit of BOUND_ENDS; separate, because overload must not expire live holders */
     size_t key_cache_entries; /* size of the key cache */
     size_t key_cache_bytes;   /* memory for the rows in it */
     int64_t request_timeout_ms;
-    int64_t failover_hold_ms; /* no grants for this time after the epoch has risen */
-    /* worker_plan_settings overwrites backfill_bound_us, max_semaphore_waiters, server_id, slots and max_packet. */
-    struct plan_settings plan;
-    uint64_t retention_rows; /* requests kept; older ended ones are deleted before their retention has passed */
+    int64_t shared_pause_ms; /* a semaphore that other processes have changed twice within this time goes the long
+                                 way for as long */
     /* Opens a store. NULL: out of memory. The thread that opens it uses and frees it. */
     struct store *(*open_store)(void *context, enum store_use use);
     void *open_context;
     probe_ask *ask_probe; /* NULL: no liveness probe */
     void *probe_context;
-    int64_t liveness_interval_ms;  /* time between two probes of one owner */
     const char *address;           /* of this permitd, for lists; must outlive the engine */
     const char *version;           /* the same */
     const struct task_kind *tasks; /* the tasks beside workers and readers (tasks/tasks.h) */
     size_t task_count;
-    size_t max_waiters;           /* whose clients are at this server; more are answered too_many */
-    size_t max_owner_waiters;     /* the same of one owner, or principal without owners; 0: no limit */
-    size_t max_waiting_bytes;     /* of the slots that waiting requests name */
-    size_t max_semaphore_waiters; /* in the queue of one semaphore; more are answered too_many */
-    uint64_t max_semaphores;      /* templates create no more above this approximate number */
-    int64_t wait_poll_ms;         /* time between two polls of this server's mail */
-    int64_t backfill_bound_ms;    /* age above which a waiter blocks later ones under `backfill` */
-    bool short_path;              /* batches of cached rows go in one packet */
-    int64_t shared_pause_ms;      /* a semaphore that other processes have changed twice within this time goes the long
-                                     way for as long */
 };
+extern const struct config_section engine_section; /* settings.c */
 
 void op_init(struct op *op, struct operation *operation, mono_us deadline,
              void (*decided)(struct op *op, const struct decision *decision));
@@ -288,11 +289,12 @@ enum permit_status engine_submit_owner(struct engine *engine, struct owner_op *o
 bool engine_owner_in_doubt(struct engine *engine, struct bytes owner);
 
 /*
- * Applies the settings that may change at any time: request_timeout_ms, max_pending, max_pending_ends,
- * failover_hold_ms, plan, retention_rows, liveness_interval_ms, max_waiters, max_owner_waiters, max_waiting_bytes,
- * max_semaphore_waiters, max_semaphores, wait_poll_ms, backfill_bound_ms, short_path. Ignores the others.
+ * Applies the settings that may change at any time: those of engine_section that are reloadable, max_pending_ends,
+ * request_timeout_ms. Ignores the others.
  */
 void engine_reload(struct engine *engine, const struct engine_settings *settings);
+/* Returns the settings as they are now. */
+struct engine_settings engine_settings_now(struct engine *engine);
 
 enum { DRIFTS_MAX = 100 };
 /*

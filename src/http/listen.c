@@ -377,7 +377,7 @@ static bool listener_open(struct listener *listener, const char *text, struct bu
 
 bool listeners_open(struct server *server, struct buf *message)
 {
-    for (const char *const *text = server->settings.listen; *text; text++) {
+    for (char *const *text = server->settings.listen.texts; *text; text++) {
         if (server->listener_count == LISTENERS_MAX) {
             buf_printf(message, "listen has more than %d addresses", LISTENERS_MAX);
             return false;
@@ -396,7 +396,8 @@ bool listeners_open_paths(struct server *server, struct buf *message)
 {
     for (size_t i = 0; i < server->listener_count; i++) {
         struct listener *listener = &server->listeners[i];
-        if (listener->address.transport == CLIENT_UNIX && !listener_open(listener, server->settings.listen[i], message))
+        if (listener->address.transport == CLIENT_UNIX &&
+            !listener_open(listener, server->settings.listen.texts[i], message))
             return false;
     }
     return true;

@@ -268,13 +268,8 @@ void server_flush(struct server *server)
 
 void server_reload(struct server *server, const struct server_settings *settings)
 {
-    server->settings.max_connections = settings->max_connections;
-    server->settings.max_connections_per_address = settings->max_connections_per_address;
-    server->settings.max_memory = settings->max_memory;
-    server->settings.idle_timeout_ms = settings->idle_timeout_ms;
-    server->settings.request_timeout_ms = settings->request_timeout_ms;
-    server->settings.tls_handshakes = settings->tls_handshakes;
     struct buf message;
+    config_copy_values(&server_section, settings, &server->settings);
     buf_init(&message, 4096);
     if (!load_tls(server, &settings->tls, &message)) {
         server->counts.tls_reload_failed++;

@@ -22,6 +22,7 @@
 #ifndef HTTP_SERVER_H
 #define HTTP_SERVER_H
 
+#include "base/config.h"
 #include "http/exchange.h"
 #include "permit/status.h"
 
@@ -87,27 +88,30 @@ struct server_hooks {
 
 /* Paths of PEM files; NULL: none. */
 struct server_tls {
-    const char *certificate; /* of the server, followed by those of its authorities */
-    const char *key;
-    const char *client_ca; /* certificates of the authorities of clients; NULL: clients are not asked for any */
+    char *certificate; /* of the server, followed by those of its authorities */
+    char *key;
+    char *client_ca; /* certificates of the authorities of clients; NULL: clients are not asked for any */
 };
 
 struct server_settings {
-    const char *const *listen; /* NULL-terminated: "127.0.0.1:7070", "https://[::]:7443", "unix:/run/permitd.sock"; read
-                                  only by server_open and server_open_paths */
-    bool insecure;             /* serve other machines without TLS or without credentials */
-    bool has_credentials;      /* the hooks serve no client without a credential */
-    struct server_tls tls;     /* read only by server_open, server_reload and server_check */
-    int64_t tls_handshakes;    /* per second */
+    /* "127.0.0.1:7070", "https://[::]:7443", "unix:/run/permitd.sock"; read only by server_open and server_open_paths */
+    struct config_list listen;
+    bool insecure;          /* serve other machines without TLS or without credentials */
+    struct server_tls tls;  /* read only by server_open, server_reload and server_check */
+    int64_t tls_handshakes; /* per second */
     int64_t max_connections;
     int64_t max_connections_per_address; /* 0: a quarter of max_connections */
     int64_t max_memory;                  /* resident bytes of the whole process */
     int64_t idle_timeout_ms;
     int64_t request_timeout_ms;
+
+    /* Not in server_section. */
+    bool has_credentials; /* the hooks serve no client without a credential */
     const struct server_hooks *hooks;
     struct service *service;      /* for handlers on the loop */
     struct service *body_service; /* for handlers on the thread of large bodies */
 };
+extern const struct config_section server_section; /* settings.c */
 
 /*
  * Opens the listeners, but for Unix sockets; clients can connect, but nothing is served yet. Settings are copied. On

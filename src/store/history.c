@@ -14,15 +14,16 @@
  */
 struct walk {
     struct session *session;
-    const struct held_filter *filter;
+    const struct request_filter *filter;
     uint64_t semaphore_id;
-    utc_us at; /* lease clock */
+    utc_us at;      /* lease clock */
+    unsigned limit; /* of the page */
 };
 
 struct walk_found {
     uint64_t *ids; /* request ids */
     size_t count;
-    uint64_t next; /* `before` of the next page; 0: the walk has reached the first permit */
+    uint64_t next; /* token at which the next page begins; 0: the walk has reached the first permit */
 };
 
 /* Reads the id of the semaphore, its next token, and the clock. Unknown name: *ret_semaphore_id is 0. */
@@ -105,7 +106,7 @@ static enum permit_status find_cut(const struct walk *walk, uint64_t end, uint64
 /* Walks the primary key back from the last permit below `end` to the cut. */
 static void walk_sql(const struct walk *walk, uint64_t cut, uint64_t end, struct buf *sql)
 {
-    const struct held_filter *filter = walk->filter;
+    const struct request_filter *filter = walk->filter;
     buf_printf(sql,
                "SELECT STRAIGHT_JOIN p.id,p.permit_request_id FROM permit p FORCE INDEX (PRIMARY)"
                " JOIN permit_request r FORCE INDEX (PRIMARY) ON r.id=p.permit_request_id"
@@ -118,7 +119,7 @@ static void walk_sql(const struct walk *walk, uint64_t cut, uint64_t end, struct
         buf_append_text(sql, " AND r.owner=");
         sql_bytes(sql, filter->owner);
     }
-    buf_printf(sql, " ORDER BY p.id DESC LIMIT %u", filter->limit + 1);
+    buf_printf(sql, " ORDER BY p.id DESC LIMIT %u", walk->limit + 1);
 }
 
 /* Reads the request ids. If there are more than a page, sets found->next to the last token of the page. */
@@ -130,11 +131,11 @@ static enum permit_status read_found(const struct walk *walk, struct arena *aren
     if (rows && !found->ids)
         return PERMIT_NO_MEMORY;
     uint64_t last = 0;
-    while (found->count < walk->filter->limit && session_row(walk->session, &row)) {
+    while (found->count < walk->limit && session_row(walk->session, &row)) {
         last = column_u64(row.columns[0]);
         found->ids[found->count++] = column_u64(row.columns[1]);
     }
-    if (rows > walk->filter->limit)
+    if (rows > walk->limit)
         found->next = last;
     return PERMIT_OK;
 }
@@ -157,60 +158,53 @@ static enum permit_status walk_back(const struct walk *walk, uint64_t end, struc
 }
 
 /* Sorts the requests, loaded in order of id, into the order of the walk. */
-static enum permit_status sort_as_walked(const struct walk_found *found, struct arena *arena, struct request **requests,
-                                         struct bytes ***names, size_t *count)
+static enum permit_status sort_as_walked(const struct walk_found *found, struct page *page)
 {
-    struct request *ordered = arena_array(arena, *count, sizeof *ordered);
-    struct bytes **ordered_names = arena_array(arena, *count, sizeof *ordered_names);
-    if (*count && (!ordered || !ordered_names))
+    struct listed_request *ordered = arena_array(page->arena, page->count, sizeof *ordered);
+    if (page->count && !ordered)
         return PERMIT_NO_MEMORY;
     size_t filled = 0;
     for (size_t i = 0; i < found->count; i++) {
-        size_t low = 0, high = *count;
+        size_t low = 0, high = page->count;
         while (low < high) {
             size_t middle = low + (high - low) / 2;
-            if ((*requests)[middle].id < found->ids[i])
+            if (page->requests[middle].request.id < found->ids[i])
                 low = middle + 1;
             else
                 high = middle;
         }
-        if (low == *count || (*requests)[low].id != found->ids[i])
-            continue; /* deleted by retention since the walk */
-        ordered[filled] = (*requests)[low];
-        ordered_names[filled++] = (*names)[low];
+        if (low < page->count && page->requests[low].request.id == found->ids[i])
+            ordered[filled++] = page->requests[low]; /* else deleted by retention since the walk */
     }
-    *requests = ordered;
-    *names = ordered_names;
-    *count = filled;
+    page->requests = ordered;
+    page->count = filled;
     return PERMIT_OK;
 }
 
-enum permit_status query_held_at(struct store *store, const struct held_filter *filter, struct arena *arena,
-                                 struct request **ret_requests, struct bytes ***ret_names, size_t *ret_count,
-                                 uint64_t *ret_next, struct query_time *ret_time)
+enum permit_status query_held_at(struct store *store, const struct request_filter *filter, struct page *page)
 {
     struct session *session = session_of(store);
-    struct walk walk = {.session = session, .filter = filter};
+    struct walk walk = {.session = session, .filter = filter, .limit = page->limit};
     struct walk_found found = {.count = 0};
     uint64_t end;
-    enum permit_status status = read_start(session, filter->semaphore, &walk.semaphore_id, &end, ret_time);
+    enum permit_status status = read_start(session, filter->semaphore, &walk.semaphore_id, &end, &page->time);
     if (status == PERMIT_OK && walk.semaphore_id) {
-        utc_us now = lease_time(&ret_time->clock, ret_time->now);
-        walk.at = max_i64(0, min_i64(now, filter->at - (ret_time->now - now)));
-        if (filter->before)
-            end = filter->before;
+        utc_us now = lease_time(&page->time.clock, page->time.now);
+        walk.at = max_i64(0, min_i64(now, filter->at - (page->time.now - now)));
+        if (page->after.number)
+            end = page->after.number;
         else
             status = find_end(&walk, end, &end);
         if (status == PERMIT_OK)
-            status = walk_back(&walk, end, arena, &found);
+            status = walk_back(&walk, end, page->arena, &found);
     }
     bool cut; /* never: they have held, so none of them waits */
     if (status == PERMIT_OK)
-        status = query_requests_by_id(session, found.ids, found.count, arena, ret_requests, ret_names, ret_count, &cut,
-                                      ret_time);
+        status = query_requests_by_id(session, found.ids, found.count, page, &cut);
     if (status == PERMIT_OK)
-        status = sort_as_walked(&found, arena, ret_requests, ret_names, ret_count);
-    *ret_next = found.next;
+        status = sort_as_walked(&found, page);
+    page->more = found.next != 0;
+    page->next.number = found.next;
     return status;
 }
 
@@ -228,12 +222,11 @@ static void events_of_sql(struct buf *sql, uint64_t before, unsigned limit)
     "(SELECT id,at,who,what,from_value,to_value,why,next_permit_id FROM semaphore_event"                               \
     " FORCE INDEX (semaphore_event_semaphore) WHERE semaphore_id="
 
-static enum permit_status read_events(struct session *session, struct arena *arena, struct event_row **ret_rows,
-                                      size_t *ret_count)
+static enum permit_status read_events(struct session *session, struct page *page)
 {
     size_t count = query_packet_rows(session);
-    struct event_row *rows = arena_array(arena, count, sizeof *rows);
-    struct row_reader reader = {.arena = arena, .broken = count && !rows};
+    struct event_row *rows = arena_array(page->arena, count, sizeof *rows);
+    struct row_reader reader = {.arena = page->arena, .broken = count && !rows};
     for (size_t i = 0; i < count && row_step(&reader, session); i++) {
         rows[i].id = row_u64(&reader);
         rows[i].at = row_time(&reader);
@@ -246,27 +239,29 @@ static enum permit_status read_events(struct session *session, struct arena *are
     }
     if (reader.broken)
         return PERMIT_NO_MEMORY;
-    *ret_rows = rows;
-    *ret_count = count;
+    page->events = rows;
+    page_end(page, count);
+    if (page->count)
+        page->next.number = rows[page->count - 1].id;
     return PERMIT_OK;
 }
 
-enum permit_status query_events(struct store *store, struct bytes semaphore, uint64_t before, unsigned limit,
-                                struct arena *arena, struct event_row **ret_rows, size_t *ret_count)
+enum permit_status query_events(struct store *store, struct bytes semaphore, struct page *page)
 {
     struct session *session = session_of(store);
+    unsigned limit = page->limit + 1;
     struct buf sql;
     buf_init(&sql, QUERY_SQL_MAX);
     query_any_semaphore_sql(&sql, semaphore);
     buf_append_text(&sql, ";" EVENTS_OF "(");
     query_any_semaphore_sql(&sql, semaphore);
     buf_append_char(&sql, ')');
-    events_of_sql(&sql, before, limit);
+    events_of_sql(&sql, page->after.number, limit);
     buf_append_text(&sql, " UNION ALL " EVENTS_OF "0"); /* semaphore 0: raises of the epoch */
-    events_of_sql(&sql, before, limit);
+    events_of_sql(&sql, page->after.number, limit);
     buf_printf(&sql, " ORDER BY id DESC LIMIT %u", limit);
     enum permit_status status = query_packet_of_semaphore(session, &sql);
     if (status == PERMIT_OK)
-        status = read_events(session, arena, ret_rows, ret_count);
+        status = read_events(session, page);
     return query_packet_end(session, &sql, status);
 }

@@ -66,45 +66,43 @@ enum permit_status query_packet_of_semaphore(struct session *session, struct buf
 
 /* ---- semaphores ---- */
 
-static enum permit_status run_semaphores(struct session *session, struct buf *sql, struct arena *arena,
-                                         struct semaphore_row **ret_rows, size_t *ret_count,
-                                         struct query_time *ret_time)
+/* Reads the rows and, last, the clock: rows, count and time of the page. Releases `sql`. */
+static enum permit_status run_semaphores(struct session *session, struct buf *sql, struct page *page)
 {
     enum permit_status status = session_send_buf(session, sql);
     size_t count = status == PERMIT_OK ? query_packet_rows(session) : 0;
-    struct semaphore_row *rows = arena_array(arena, count, sizeof *rows);
-    struct row_reader reader = {.arena = arena, .broken = count && !rows};
+    struct semaphore_row *rows = arena_array(page->arena, count, sizeof *rows);
+    struct row_reader reader = {.arena = page->arena, .broken = count && !rows};
     for (size_t i = 0; i < count && row_step(&reader, session); i++) {
         row_semaphore(&reader, &rows[i].semaphore);
         rows[i].floor = row_u64(&reader);
         rows[i].waiting_since = row_time(&reader);
     }
-    *ret_rows = rows;
-    *ret_count = count;
+    page->semaphores = rows;
+    page->count = count;
     if (reader.broken)
         status = PERMIT_NO_MEMORY;
     if (status == PERMIT_OK)
-        status = query_packet_time(session, ret_time);
+        status = query_packet_time(session, &page->time);
     return query_packet_end(session, sql, status);
 }
 
 static enum permit_status query_semaphore(struct store *store, struct bytes name, struct arena *arena,
                                           struct semaphore_row *ret_row, struct query_time *ret_time)
 {
-    struct session *session = session_of(store);
     struct buf sql;
-    struct semaphore_row *rows = NULL;
-    size_t count = 0;
+    struct page page = {.arena = arena};
     buf_init(&sql, QUERY_SQL_MAX);
     buf_append_text(&sql, ALL_OF_SEMAPHORE " WHERE s.name=");
     sql_bytes(&sql, name);
     buf_append_text(&sql, ";" SQL_CLOCK);
-    enum permit_status status = run_semaphores(session, &sql, arena, &rows, &count, ret_time);
+    enum permit_status status = run_semaphores(session_of(store), &sql, &page);
     if (status != PERMIT_OK)
         return status;
-    if (count == 0 || rows[0].semaphore.retired_at != NEVER)
+    if (page.count == 0 || page.semaphores[0].semaphore.retired_at != NEVER)
         return PERMIT_UNKNOWN_SEMAPHORE;
-    *ret_row = rows[0];
+    *ret_row = page.semaphores[0];
+    *ret_time = page.time;
     return PERMIT_OK;
 }
 
@@ -131,8 +129,7 @@ void query_prefix_sql(struct buf *sql, const char *column, struct bytes prefix)
 /* A walk over names in order; it skips retired semaphores. */
 struct name_walk {
     struct bytes prefix;
-    struct bytes walked; /* last name walked; data NULL: the walk has passed the last name */
-    bool more;           /* names are left */
+    struct bytes walked; /* last name walked; after a step, data NULL: the walk has passed the last name */
 };
 
 static void names_sql(struct buf *sql, const struct name_walk *walk)
@@ -161,66 +158,55 @@ static enum permit_status find_end_of_names(struct session *session, const struc
     return query_packet_end(session, &sql, status);
 }
 
-/* A page of semaphores. */
-struct name_page {
-    struct name_walk walk;
-    struct semaphore_row *rows; /* found, not retired; room for limit + 1 */
-    size_t count;
-    unsigned limit;
-};
-
-/* Walks the next `steps` names and adds their semaphores to the page. */
-static enum permit_status walk_names(struct session *session, struct name_page *page, unsigned steps,
-                                     struct arena *arena, struct query_time *ret_time)
+/* Walks the next `steps` names and adds their semaphores to the page, at most until it has one more than its limit. */
+static enum permit_status walk_names(struct session *session, struct name_walk *walk, unsigned steps, struct page *page)
 {
     struct buf sql;
     struct bytes end;
-    struct semaphore_row *rows;
-    size_t count;
-    enum permit_status status = find_end_of_names(session, &page->walk, steps, arena, &end);
+    struct page found = {.arena = page->arena};
+    enum permit_status status = find_end_of_names(session, walk, steps, page->arena, &end);
     if (status != PERMIT_OK)
         return status;
     buf_init(&sql, QUERY_SQL_MAX);
     buf_append_text(&sql, ALL_OF_SEMAPHORE);
-    names_sql(&sql, &page->walk);
+    names_sql(&sql, walk);
     if (end.data) {
         buf_append_text(&sql, " AND s.name<=");
         sql_bytes(&sql, end);
     }
     buf_printf(&sql, " AND s.retired_at IS NULL ORDER BY s.name LIMIT %zu;" SQL_CLOCK, page->limit + 1 - page->count);
-    status = run_semaphores(session, &sql, arena, &rows, &count, ret_time);
+    status = run_semaphores(session, &sql, &found);
     if (status != PERMIT_OK)
         return status;
-    if (count)
-        memcpy(page->rows + page->count, rows, count * sizeof *rows);
-    page->count += count;
-    page->walk.walked = end;
-    page->walk.more = end.data != NULL;
+    if (found.count)
+        memcpy(page->semaphores + page->count, found.semaphores, found.count * sizeof *found.semaphores);
+    page->count += found.count;
+    page->time = found.time;
+    walk->walked = end;
     return PERMIT_OK;
 }
 
 /* The first steps usually fill the page, because few semaphores are retired. */
-static enum permit_status query_semaphores(struct store *store, struct bytes prefix, struct bytes after, unsigned limit,
-                                           struct arena *arena, struct semaphore_row **ret_rows, size_t *ret_count,
-                                           struct bytes *ret_next, struct query_time *ret_time)
+static enum permit_status query_semaphores(struct store *store, struct bytes prefix, struct page *page)
 {
     struct session *session = session_of(store);
-    struct name_page page = {
-        .walk = {.prefix = prefix, .walked = after},
-        .rows = arena_array(arena, limit + 1, sizeof *page.rows),
-        .limit = limit,
-    };
-    if (!page.rows)
+    struct name_walk walk = {.prefix = prefix, .walked = page->after.name};
+    page->count = 0;
+    page->semaphores = arena_array(page->arena, page->limit + 1, sizeof *page->semaphores);
+    if (!page->semaphores)
         return PERMIT_NO_MEMORY;
-    enum permit_status status = walk_names(session, &page, limit + 1, arena, ret_time);
-    if (status == PERMIT_OK && page.walk.more && page.count <= limit)
-        status = walk_names(session, &page, QUERY_WALK_MAX, arena, ret_time);
+    enum permit_status status = walk_names(session, &walk, page->limit + 1, page);
+    if (status == PERMIT_OK && walk.walked.data && page->count <= page->limit)
+        status = walk_names(session, &walk, QUERY_WALK_MAX, page);
     if (status != PERMIT_OK)
         return status;
-    bool full = page.count > limit;
-    *ret_rows = page.rows;
-    *ret_count = full ? limit : page.count;
-    *ret_next = full ? page.rows[limit - 1].semaphore.name : page.walk.walked;
+    page_end(page, page->count);
+    if (!page->more && walk.walked.data) {
+        page->next.name = walk.walked;
+        page->more = true;
+    } else if (page->count) {
+        page->next.name = page->semaphores[page->count - 1].semaphore.name;
+    }
     return PERMIT_OK;
 }
 
@@ -241,20 +227,21 @@ static enum permit_status query_semaphore_sums(struct store *store, struct semap
 
 /* ---- holders ---- */
 
-static enum permit_status read_holders(struct session *session, struct arena *arena, struct holder_row **ret_rows,
-                                       size_t *ret_count)
+static enum permit_status read_holders(struct session *session, struct page *page)
 {
     size_t count = query_packet_rows(session);
-    struct holder_row *rows = arena_array(arena, count, sizeof *rows);
-    struct row_reader reader = {.arena = arena, .broken = count && !rows};
+    struct holder_row *rows = arena_array(page->arena, count, sizeof *rows);
+    struct row_reader reader = {.arena = page->arena, .broken = count && !rows};
     for (size_t i = 0; i < count && row_step(&reader, session); i++) {
         row_permit(&reader, &rows[i].permit);
         row_request(&reader, &rows[i].request);
     }
     if (reader.broken)
         return PERMIT_NO_MEMORY;
-    *ret_rows = rows;
-    *ret_count = count;
+    page->holders = rows;
+    page_end(page, count);
+    if (page->count)
+        page->next.number = rows[page->count - 1].permit.token;
     return PERMIT_OK;
 }
 
@@ -271,14 +258,10 @@ void query_any_semaphore_sql(struct buf *sql, struct bytes name)
 }
 
 /* Finds the tokens of the page, then walks the primary keys of their permits and requests. */
-static enum permit_status query_holders(struct store *store, struct bytes semaphore, uint64_t after, unsigned limit,
-                                        struct arena *arena, struct holder_row **ret_rows, size_t *ret_count,
-                                        struct query_time *ret_time)
+static enum permit_status query_holders(struct store *store, struct bytes semaphore, struct page *page)
 {
     struct session *session = session_of(store);
     struct buf sql, id;
-    struct holder_row *rows = NULL;
-    size_t count = 0;
     buf_init(&sql, QUERY_SQL_MAX);
     buf_init(&id, QUERY_SQL_MAX);
     buf_append_char(&id, '(');
@@ -286,7 +269,7 @@ static enum permit_status query_holders(struct store *store, struct bytes semaph
     buf_append_char(&id, ')');
     query_semaphore_sql(&sql, semaphore);
     buf_append_text(&sql, ";SELECT " ROW_PERMIT_COLUMNS "," ROW_REQUEST_COLUMNS " FROM ");
-    held_tokens_sql(buf_text(&id), after, limit, &sql);
+    held_tokens_sql(buf_text(&id), page->after.number, page->limit + 1, &sql);
     buf_append_text(&sql, " JOIN permit p FORCE INDEX (PRIMARY) ON p.semaphore_id=t.semaphore_id AND p.id=t.id"
                           " JOIN permit_request r FORCE INDEX (PRIMARY) ON r.id=p.permit_request_id AND r.state=1"
                           " ORDER BY p.id;" SQL_CLOCK);
@@ -294,15 +277,10 @@ static enum permit_status query_holders(struct store *store, struct bytes semaph
     buf_release(&id);
     enum permit_status status = query_packet_of_semaphore(session, &sql);
     if (status == PERMIT_OK)
-        status = read_holders(session, arena, &rows, &count);
+        status = read_holders(session, page);
     if (status == PERMIT_OK)
-        status = query_packet_time(session, ret_time);
-    status = query_packet_end(session, &sql, status);
-    if (status != PERMIT_OK)
-        return status;
-    *ret_rows = rows;
-    *ret_count = count;
-    return PERMIT_OK;
+        status = query_packet_time(session, &page->time);
+    return query_packet_end(session, &sql, status);
 }
 
 /* ---- requests ---- */
@@ -320,8 +298,7 @@ static enum permit_status query_holders(struct store *store, struct bytes semaph
 
 /* The requests read so far. Each array has one element per row of the result, which is always enough. */
 struct request_list {
-    struct request *requests;
-    struct bytes **names; /* names[i][j]: semaphore name of permit j of request i */
+    struct listed_request *rows;
     size_t count;
     struct permit *free_permits; /* first unused permit */
     struct bytes *free_names;    /* first unused name */
@@ -330,19 +307,20 @@ struct request_list {
 static void request_list_add_row(struct request_list *list, struct row_reader *reader)
 {
     uint64_t id = column_u64(reader->row.columns[0]);
-    if (list->count == 0 || list->requests[list->count - 1].id != id) {
-        row_request(reader, &list->requests[list->count]);
+    if (list->count == 0 || list->rows[list->count - 1].request.id != id) {
+        struct listed_request *row = &list->rows[list->count++];
+        row_request(reader, &row->request);
         reader->at = ROW_REQUEST_COUNT + ROW_PERMIT_COUNT + 1;
-        list->requests[list->count].wanted = row_bytes(reader);
-        list->requests[list->count].permits = list->free_permits;
-        list->names[list->count++] = list->free_names;
+        row->request.wanted = row_bytes(reader);
+        row->request.permits = list->free_permits;
+        row->names = list->free_names;
     }
     reader->at = ROW_REQUEST_COUNT;
     if (!reader->row.columns[ROW_REQUEST_COUNT].data) /* a tombstone or a request that waits has no permits */
         return;
     row_permit(reader, list->free_permits++);
     *list->free_names++ = row_bytes(reader);
-    list->requests[list->count - 1].permit_count++;
+    list->rows[list->count - 1].request.permit_count++;
 }
 
 /* Sorts permits by semaphore name. Insertion sort: there are few, usually in order. */
@@ -366,17 +344,17 @@ static enum permit_status read_requests(struct session *session, struct arena *a
     struct row_reader reader = {.arena = arena};
     size_t rows = query_packet_rows(session);
     *ret_list = (struct request_list){
-        .requests = arena_array(arena, rows, sizeof *ret_list->requests),
-        .names = arena_array(arena, rows, sizeof *ret_list->names),
+        .rows = arena_array(arena, rows, sizeof *ret_list->rows),
         .free_permits = arena_array(arena, rows, sizeof *ret_list->free_permits),
         .free_names = arena_array(arena, rows, sizeof *ret_list->free_names),
     };
-    if (rows && (!ret_list->requests || !ret_list->names || !ret_list->free_permits || !ret_list->free_names))
+    if (rows && (!ret_list->rows || !ret_list->free_permits || !ret_list->free_names))
         return PERMIT_NO_MEMORY;
     while (row_step(&reader, session))
         request_list_add_row(ret_list, &reader);
     for (size_t i = 0; i < ret_list->count; i++)
-        sort_permits(ret_list->requests[i].permits, ret_list->names[i], ret_list->requests[i].permit_count);
+        sort_permits(ret_list->rows[i].request.permits, ret_list->rows[i].names,
+                     ret_list->rows[i].request.permit_count);
     return reader.broken ? PERMIT_NO_MEMORY : PERMIT_OK;
 }
 
@@ -405,16 +383,15 @@ static enum permit_status read_request(struct session *session, uint64_t id, str
 }
 
 /* Decodes what a request asks for. Sets it to zero if it is gone. */
-static enum permit_status take_wants(struct session *session, struct request *request, struct bytes **names,
-                                     struct arena *arena)
+static enum permit_status take_wants(struct session *session, struct listed_request *row, struct arena *arena)
 {
+    struct request *request = &row->request;
     if (request->state == REQUEST_WAITING && !request->wanted.data) {
         struct request_list list;
         enum permit_status status = read_request(session, request->id, arena, &list);
         if (status != PERMIT_OK)
             return status;
-        *request = list.count ? list.requests[0] : (struct request){0};
-        *names = list.count ? list.names[0] : NULL;
+        *row = list.count ? list.rows[0] : (struct listed_request){0};
     }
     if (request->state != REQUEST_WAITING)
         return PERMIT_OK;
@@ -466,12 +443,12 @@ static enum permit_status read_names(struct session *session, const uint64_t *id
 }
 
 /* Sets the names of all wants, and sorts the wants of each request by name. */
-static enum permit_status name_wants(struct session *session, struct request *requests, struct bytes **names,
-                                     size_t count, struct arena *arena)
+static enum permit_status name_wants(struct session *session, struct listed_request *rows, size_t count,
+                                     struct arena *arena)
 {
     size_t want_count = 0, id_count = 0, name_count;
     for (size_t i = 0; i < count; i++)
-        want_count += requests[i].want_count;
+        want_count += rows[i].request.want_count;
     if (want_count == 0)
         return PERMIT_OK;
     uint64_t *ids = arena_array(arena, want_count, sizeof *ids);
@@ -480,11 +457,11 @@ static enum permit_status name_wants(struct session *session, struct request *re
     if (!ids || !found || !free_names)
         return PERMIT_NO_MEMORY;
     for (size_t i = 0; i < count; i++)
-        for (size_t j = 0; j < requests[i].want_count; j++)
-            ids[id_count++] = requests[i].wants[j].semaphore_id;
+        for (size_t j = 0; j < rows[i].request.want_count; j++)
+            ids[id_count++] = rows[i].request.wants[j].semaphore_id;
     enum permit_status status = read_names(session, ids, u64_sort_unique(ids, id_count), arena, found, &name_count);
     for (size_t i = 0; i < count && status == PERMIT_OK; i++) {
-        struct request *request = &requests[i];
+        struct request *request = &rows[i].request;
         for (size_t j = 0; j < request->want_count; j++) {
             const struct semaphore_name key = {.id = request->wants[j].semaphore_id};
             const struct semaphore_name *name = bsearch(&key, found, name_count, sizeof key, compare_name_ids);
@@ -493,24 +470,23 @@ static enum permit_status name_wants(struct session *session, struct request *re
         if (request->want_count == 0)
             continue;
         status = wants_sort(request->wants, request->want_count) == PERMIT_OK ? PERMIT_OK : PERMIT_INTERNAL;
-        names[i] = free_names;
+        rows[i].names = free_names;
         for (size_t j = 0; j < request->want_count; j++)
             *free_names++ = request->wants[j].semaphore;
     }
     return status;
 }
 
-enum permit_status query_wants(struct session *session, struct request *requests, struct bytes **names, size_t *count,
-                               struct arena *arena)
+enum permit_status query_wants(struct session *session, struct listed_request *rows, size_t *count, struct arena *arena)
 {
     enum permit_status status = PERMIT_OK;
     size_t done = 0;
     for (size_t size = 0; done < *count && size <= QUERY_WANTS_MAX && status == PERMIT_OK; done++) {
-        status = take_wants(session, &requests[done], &names[done], arena);
-        size += status == PERMIT_OK ? wants_size(&requests[done]) : 0;
+        status = take_wants(session, &rows[done], arena);
+        size += status == PERMIT_OK ? wants_size(&rows[done].request) : 0;
     }
     *count = done;
-    return status == PERMIT_OK ? name_wants(session, requests, names, done, arena) : status;
+    return status == PERMIT_OK ? name_wants(session, rows, done, arena) : status;
 }
 
 static enum permit_status query_request(struct store *store, struct bytes external_id, struct arena *arena,
@@ -526,19 +502,18 @@ static enum permit_status query_request(struct store *store, struct bytes extern
     buf_append_text(&sql, ";" SQL_CLOCK);
     enum permit_status status = run_requests(session, &sql, arena, &list, ret_time);
     if (status == PERMIT_OK)
-        status = query_wants(session, list.requests, list.names, &list.count, arena);
+        status = query_wants(session, list.rows, &list.count, arena);
     if (status != PERMIT_OK)
         return status;
-    if (list.count == 0 || list.requests[0].id == 0)
+    if (list.count == 0 || list.rows[0].request.id == 0)
         return PERMIT_UNKNOWN_REQUEST;
-    *ret_request = list.requests[0];
-    *ret_names = list.names[0];
+    *ret_request = list.rows[0].request;
+    *ret_names = list.rows[0].names;
     return PERMIT_OK;
 }
 
-enum permit_status query_requests_by_id(struct session *session, const uint64_t *ids, size_t count, struct arena *arena,
-                                        struct request **ret_requests, struct bytes ***ret_names, size_t *ret_count,
-                                        bool *ret_cut, struct query_time *ret_time)
+enum permit_status query_requests_by_id(struct session *session, const uint64_t *ids, size_t count, struct page *page,
+                                        bool *ret_cut)
 {
     struct buf sql;
     struct request_list list;
@@ -547,22 +522,18 @@ enum permit_status query_requests_by_id(struct session *session, const uint64_t 
     for (size_t i = 0; i < count; i++)
         buf_printf(&sql, ",%llu", (unsigned long long)ids[i]);
     buf_append_text(&sql, ") ORDER BY r.id;" SQL_CLOCK);
-    enum permit_status status = run_requests(session, &sql, arena, &list, ret_time);
+    enum permit_status status = run_requests(session, &sql, page->arena, &list, &page->time);
     size_t found = list.count;
     if (status == PERMIT_OK)
-        status = query_wants(session, list.requests, list.names, &list.count, arena);
+        status = query_wants(session, list.rows, &list.count, page->arena);
     if (status != PERMIT_OK)
         return status;
-    size_t kept = 0;
+    page->requests = list.rows;
+    page->count = 0;
     for (size_t i = 0; i < list.count; i++)
-        if (list.requests[i].id) {
-            list.requests[kept] = list.requests[i];
-            list.names[kept++] = list.names[i];
-        }
+        if (list.rows[i].request.id)
+            page->requests[page->count++] = list.rows[i];
     *ret_cut = list.count < found;
-    *ret_requests = list.requests;
-    *ret_names = list.names;
-    *ret_count = kept;
     return PERMIT_OK;
 }
 

@@ -11,7 +11,9 @@
 #include "core/request.h"
 #include "permit/status.h"
 
+struct server_row; /* servers.h */
 struct store;
+struct template;
 
 enum {
     /* Maximum number of rows that one call walks to fill a page, or to count: about 50 ms. */
@@ -45,13 +47,6 @@ struct semaphore_row {
 struct holder_row {
     struct request request; /* without its permits */
     struct permit permit;   /* its permit of the queried semaphore */
-};
-
-/* A position in the queue of a semaphore. A zeroed one is before the first waiter. */
-struct waiter_place {
-    utc_us place;
-    uint64_t request_id;
-    uint64_t number; /* number of waiters up to here that a client asks for */
 };
 
 /* A request in the queue of the queried semaphore. */
@@ -111,18 +106,9 @@ struct semaphore_sums {
 
 struct request_filter {
     struct bytes owner;     /* data NULL: any */
-    struct bytes semaphore; /* name, may be retired; data NULL: any */
-    int state;              /* an enum request_state; 0: any */
-    uint64_t after;         /* only request ids above this one */
-    unsigned limit;         /* maximum number of requests */
-};
-
-struct held_filter {
-    struct bytes semaphore; /* name; may be retired */
-    struct bytes owner;     /* data NULL: any */
-    utc_us at;              /* time by the database's clock as it is now; a time in the future counts as now */
-    uint64_t before;        /* only tokens below this one; 0: all */
-    unsigned limit;
+    struct bytes semaphore; /* name, may be retired; data NULL: any, not of held_at */
+    int state;              /* an enum request_state; 0: any. Not of held_at */
+    utc_us at;              /* of held_at: by the database's clock as it is now; a time in the future counts as now */
 };
 
 /* A row of `semaphore_event`. */
@@ -158,8 +144,6 @@ enum slot_state { SLOT_ANY, SLOT_FREE, SLOT_HELD };
 struct slot_filter {
     enum slot_state state;
     struct bytes prefix; /* of the label; length 0: any label, or none */
-    uint32_t after;      /* only numbers above this one */
-    unsigned limit;      /* maximum number of slots */
 };
 
 struct slot_list_row {
@@ -169,36 +153,72 @@ struct slot_list_row {
     struct request request; /* holder, without its permits; set only if the slot is held */
 };
 
+/* A request in a list, with its permits or wants, as `request` reads one. names[i]: semaphore of permit or want i. */
+struct listed_request {
+    struct request request;
+    struct bytes *names;
+};
+
+/* A position in a list: that of a row. A zeroed one is before the first row. */
+struct cursor {
+    struct bytes name; /* lists of names: of the row */
+    uint64_t number;   /* other lists: token, slot number or id of the row; in a queue the id of the request */
+    utc_us place;      /* queue */
+    uint64_t waiters;  /* queue: number of waiters up to here that a client asks for */
+};
+
+/*
+ * A page of a list. The caller sets the first members and zeroes the others, which are valid after PERMIT_OK. A page may
+ * be empty, or have fewer rows than its limit, and still have a next one.
+ */
+struct page {
+    struct arena *arena; /* of the rows */
+    unsigned limit;      /* maximum number of rows, at least 1 */
+    struct cursor after; /* the page begins behind it */
+
+    union {
+        void *rows; /* any of these */
+        struct semaphore_row *semaphores;
+        struct holder_row *holders;
+        struct waiter_row *waiters;
+        struct listed_request *requests;
+        struct event_row *events;
+        struct slot_list_row *slots;
+        struct template *templates;
+        struct server_row *servers;
+    };
+    size_t count;
+    bool more;              /* rows may follow */
+    struct cursor next;     /* if more: `after` of the next page; else, if it has rows, that of a page behind them */
+    struct query_time time; /* not of events, templates and servers, which have no times of the lease clock */
+};
+
+/* Sets `count` and `more`: of limit + 1 rows that were selected, `found` were read. */
+static inline void page_end(struct page *page, size_t found)
+{
+    page->more = found > page->limit;
+    page->count = page->more ? page->limit : found;
+}
+
 /* The methods; store->queries. PERMIT_BUSY: the statement took longer than a list may take. */
 struct store_queries {
     /* Reads one semaphore. PERMIT_UNKNOWN_SEMAPHORE: it does not exist or is retired. */
     enum permit_status (*semaphore)(struct store *store, struct bytes name, struct arena *arena,
                                     struct semaphore_row *ret_row, struct query_time *ret_time);
-    /*
-     * Lists semaphores that begin with `prefix` and come after the name `after`, in order of name, without retired
-     * ones; at most `limit`. *ret_next is `after` of the next page; data NULL: no more. A page may be empty and still
-     * have a next one.
-     */
-    enum permit_status (*semaphores)(struct store *store, struct bytes prefix, struct bytes after, unsigned limit,
-                                     struct arena *arena, struct semaphore_row **ret_rows, size_t *ret_count,
-                                     struct bytes *ret_next, struct query_time *ret_time);
+    /* Lists semaphores that begin with `prefix`, in order of name, without retired ones. */
+    enum permit_status (*semaphores)(struct store *store, struct bytes prefix, struct page *page);
     /* Reads every semaphore row; for metrics. */
     enum permit_status (*semaphore_sums)(struct store *store, struct semaphore_sums *ret_sums);
     /*
-     * Lists the holders of a semaphore in order of token, so the longest holders first, after the token `after`; at
-     * most `limit`. PERMIT_UNKNOWN_SEMAPHORE: it does not exist or is retired.
+     * Lists the holders of a semaphore in order of token, so the longest holders first. PERMIT_UNKNOWN_SEMAPHORE: it
+     * does not exist or is retired.
      */
-    enum permit_status (*holders)(struct store *store, struct bytes semaphore, uint64_t after, unsigned limit,
-                                  struct arena *arena, struct holder_row **ret_rows, size_t *ret_count,
-                                  struct query_time *ret_time);
+    enum permit_status (*holders)(struct store *store, struct bytes semaphore, struct page *page);
     /*
-     * Lists the queue of a semaphore in its order, after the place `after`, kept places included; at most `limit`, and
-     * at most QUERY_WANTS_MAX bytes. The numbers continue that of `after`. *ret_more: `after` of the next page is the
-     * place, id and number of the last row. PERMIT_UNKNOWN_SEMAPHORE: it does not exist or is retired.
+     * Lists the queue of a semaphore in its order, kept places included; a page ends at QUERY_WANTS_MAX. The numbers
+     * continue those before the page. PERMIT_UNKNOWN_SEMAPHORE: it does not exist or is retired.
      */
-    enum permit_status (*waiters)(struct store *store, struct bytes semaphore, const struct waiter_place *after,
-                                  unsigned limit, struct arena *arena, struct waiter_row **ret_rows, size_t *ret_count,
-                                  bool *ret_more, struct query_time *ret_time);
+    enum permit_status (*waiters)(struct store *store, struct bytes semaphore, struct page *page);
     /*
      * Finds what stands before a WAITING request that `request` or `requests` has read. *ret_positions has one element
      * per want, in their order. *ret_kept: no client asks for it.
@@ -234,14 +254,8 @@ struct store_queries {
      */
     enum permit_status (*request)(struct store *store, struct bytes external_id, struct arena *arena,
                                   struct request *ret_request, struct bytes **ret_names, struct query_time *ret_time);
-    /*
-     * Lists requests in order of request id, each with its permits or wants, as `request` does. (*ret_names)[i][j] is
-     * the semaphore name of permit or want j of request i. *ret_next is `after` of the next page; 0: no more. A page
-     * may be empty and still have a next one. It ends early at QUERY_WANTS_MAX.
-     */
-    enum permit_status (*requests)(struct store *store, const struct request_filter *filter, struct arena *arena,
-                                   struct request **ret_requests, struct bytes ***ret_names, size_t *ret_count,
-                                   uint64_t *ret_next, struct query_time *ret_time);
+    /* Lists requests in order of request id; a page ends at QUERY_WANTS_MAX. */
+    enum permit_status (*requests)(struct store *store, const struct request_filter *filter, struct page *page);
     /*
      * Reads the state of a token; the semaphore may be retired. If `slot` is not 0, a token that does not hold that
      * slot is not known. PERMIT_UNKNOWN_SEMAPHORE: the semaphore does not exist.
@@ -251,20 +265,15 @@ struct store_queries {
     /* Reads the clock. */
     enum permit_status (*clock)(struct store *store, struct query_time *ret_time);
     /*
-     * Lists the requests that held units of the semaphore at that time, last granted first, in their current state.
-     * *ret_next is `before` of the next page; 0: no more. A page may be empty and still have a next one. An unknown
-     * name has no holders.
+     * Lists the requests that held units of the semaphore at that time, in their current state; by token, last granted
+     * first. An unknown name has no holders.
      */
-    enum permit_status (*held_at)(struct store *store, const struct held_filter *filter, struct arena *arena,
-                                  struct request **ret_requests, struct bytes ***ret_names, size_t *ret_count,
-                                  uint64_t *ret_next, struct query_time *ret_time);
+    enum permit_status (*held_at)(struct store *store, const struct request_filter *filter, struct page *page);
     /*
-     * Lists the events of a semaphore and the raises of the epoch, which concern all semaphores; newest first, only ids
-     * below `before` (0: all). Returns PERMIT_UNKNOWN_SEMAPHORE if the name was never used; a retired semaphore is
-     * known.
+     * Lists the events of a semaphore and the raises of the epoch, which concern all semaphores; newest first. Returns
+     * PERMIT_UNKNOWN_SEMAPHORE if the name was never used; a retired semaphore is known.
      */
-    enum permit_status (*events)(struct store *store, struct bytes semaphore, uint64_t before, unsigned limit,
-                                 struct arena *arena, struct event_row **ret_rows, size_t *ret_count);
+    enum permit_status (*events)(struct store *store, struct bytes semaphore, struct page *page);
     /*
      * Compares `name` with its neighbours in byte order among the names that begin with `within`, which `name` does, too;
      * length 0: all that have no namespace. Reads a few rows, whatever the size of the table. No other name changes the
@@ -279,7 +288,6 @@ struct store_queries {
      * rows; with a state or a prefix, at most all slots of the semaphore.
      */
     enum permit_status (*slots)(struct store *store, uint64_t semaphore_id, const struct slot_filter *filter,
-                                struct arena *arena, struct slot_list_row **ret_rows, size_t *ret_count,
-                                struct query_time *ret_time);
+                                struct page *page);
 };
 #endif

@@ -44,31 +44,25 @@ void query_any_semaphore_sql(struct buf *sql, struct bytes name);
  */
 void query_prefix_sql(struct buf *sql, const char *column, struct bytes prefix);
 /*
- * Reads the requests with these ids that still exist, in order of id, in the form of query_requests. *ret_cut: the page
+ * Reads the requests with these ids that still exist, in order of id: rows, count and time of the page. *ret_cut: the page
  * ended before the last of them, at QUERY_WANTS_MAX.
  */
-enum permit_status query_requests_by_id(struct session *session, const uint64_t *ids, size_t count, struct arena *arena,
-                                        struct request **ret_requests, struct bytes ***ret_names, size_t *ret_count,
-                                        bool *ret_cut, struct query_time *ret_time) MUST_CHECK;
+enum permit_status query_requests_by_id(struct session *session, const uint64_t *ids, size_t count, struct page *page,
+                                        bool *ret_cut) MUST_CHECK;
 
 /* The expression of `wanted` in a list: larger wants are read each by itself, so that a page is bounded in bytes. */
 #define QUERY_INLINE_WANTED "IF(LENGTH(r.wanted)<=512,r.wanted,NULL)"
 /*
  * Completes a page of requests in which those that wait have `wanted` by QUERY_INLINE_WANTED. Sets their wants and
- * names; names has an element for each request. Reduces *count at QUERY_WANTS_MAX; the last of them waits then. A
- * request with larger wants may have changed meanwhile: it is then as it is now, with its permits; zeroed if it is
- * gone.
+ * names. Reduces *count at QUERY_WANTS_MAX; the last of them waits then. A request with larger wants may have changed
+ * meanwhile: it is then as it is now, with its permits; zeroed if it is gone.
  */
-enum permit_status query_wants(struct session *session, struct request *requests, struct bytes **names, size_t *count,
+enum permit_status query_wants(struct session *session, struct listed_request *rows, size_t *count,
                                struct arena *arena) MUST_CHECK;
 
 /* Methods of mysql_queries that are not in query.c. */
-enum permit_status query_requests(struct store *store, const struct request_filter *filter, struct arena *arena,
-                                  struct request **ret_requests, struct bytes ***ret_names, size_t *ret_count,
-                                  uint64_t *ret_next, struct query_time *ret_time);
-enum permit_status query_waiters(struct store *store, struct bytes semaphore, const struct waiter_place *after,
-                                 unsigned limit, struct arena *arena, struct waiter_row **ret_rows, size_t *ret_count,
-                                 bool *ret_more, struct query_time *ret_time);
+enum permit_status query_requests(struct store *store, const struct request_filter *filter, struct page *page);
+enum permit_status query_waiters(struct store *store, struct bytes semaphore, struct page *page);
 enum permit_status query_kept_until(struct store *store, const struct request *requests, size_t count, size_t stride,
                                     const struct query_time *time, struct arena *arena, utc_us **ret_until);
 enum permit_status query_ahead(struct store *store, const struct request *request, struct arena *arena,
@@ -77,15 +71,11 @@ enum permit_status query_fronts(struct store *store, const uint64_t *semaphore_i
                                 struct semaphore_front *ret_fronts, struct query_time *ret_time);
 enum permit_status query_reservers(struct store *store, const struct request *request, utc_us aged, struct arena *arena,
                                    struct reserver *ret_reservers);
-enum permit_status query_held_at(struct store *store, const struct held_filter *filter, struct arena *arena,
-                                 struct request **ret_requests, struct bytes ***ret_names, size_t *ret_count,
-                                 uint64_t *ret_next, struct query_time *ret_time);
-enum permit_status query_events(struct store *store, struct bytes semaphore, uint64_t before, unsigned limit,
-                                struct arena *arena, struct event_row **ret_rows, size_t *ret_count);
+enum permit_status query_held_at(struct store *store, const struct request_filter *filter, struct page *page);
+enum permit_status query_events(struct store *store, struct bytes semaphore, struct page *page);
 enum permit_status query_nearest(struct store *store, enum nearest_kind kind, struct bytes name, struct bytes within,
                                  struct arena *arena, struct nearest *ret_nearest);
 enum permit_status query_slot_list_head(struct store *store, struct bytes semaphore, struct slot_list_head *ret_head);
 enum permit_status query_slots(struct store *store, uint64_t semaphore_id, const struct slot_filter *filter,
-                               struct arena *arena, struct slot_list_row **ret_rows, size_t *ret_count,
-                               struct query_time *ret_time);
+                               struct page *page);
 #endif

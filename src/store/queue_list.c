@@ -17,7 +17,7 @@ void query_side_sql(char side, utc_us place, uint64_t request_id, struct buf *sq
 
 /* ---- a page of a queue ---- */
 
-static void page_sql(struct bytes semaphore, const struct waiter_place *after, unsigned limit, struct buf *sql)
+static void page_sql(struct bytes semaphore, const struct cursor *after, unsigned limit, struct buf *sql)
 {
     query_semaphore_sql(sql, semaphore);
     buf_append_text(sql, ";SELECT STRAIGHT_JOIN " ROW_REQUEST_COLUMNS_WITH("NULL") "," QUERY_INLINE_WANTED
@@ -26,111 +26,108 @@ static void page_sql(struct bytes semaphore, const struct waiter_place *after, u
                                                                                    " WHERE w.semaphore_id=(");
     query_semaphore_sql(sql, semaphore);
     buf_append_char(sql, ')');
-    query_side_sql('>', after->place, after->request_id, sql);
+    query_side_sql('>', after->place, after->number, sql);
     buf_printf(sql, " ORDER BY w.place,w.permit_request_id LIMIT %u;", limit + 1);
     /* The last waiter before the page that is not kept. */
     buf_append_text(sql,
                     "SELECT STRAIGHT_JOIN r.external_id" QUERY_QUEUE QUERY_LIVING_SERVER " WHERE w.semaphore_id=(");
     query_semaphore_sql(sql, semaphore);
     buf_append_char(sql, ')');
-    query_side_sql('<', after->place, after->request_id + 1, sql);
-    buf_printf(sql, " ORDER BY w.place DESC,w.permit_request_id DESC LIMIT %d;" SQL_CLOCK, after->number > 0);
+    query_side_sql('<', after->place, after->number + 1, sql);
+    buf_printf(sql, " ORDER BY w.place DESC,w.permit_request_id DESC LIMIT %d;" SQL_CLOCK, after->waiters > 0);
 }
 
-struct queue_page {
-    struct request *requests;
+/* A part of a queue as it was read: limit + 1 rows, unless fewer are left. */
+struct queue_part {
+    struct listed_request *rows;
     bool *kept;
     size_t count;
-    struct bytes behind; /* key of the last waiter of the page before that is not kept; data NULL: none */
+    struct bytes behind; /* key of the last waiter before the part that is not kept; data NULL: none */
 };
 
-static enum permit_status read_page(struct session *session, struct arena *arena, struct queue_page *page)
+static enum permit_status read_part(struct session *session, struct arena *arena, struct queue_part *part)
 {
     struct row_reader reader = {.arena = arena};
     size_t rows = query_packet_rows(session);
-    page->requests = arena_array(arena, rows + 1, sizeof *page->requests);
-    page->kept = arena_array(arena, rows + 1, sizeof *page->kept);
-    if (!page->requests || !page->kept)
+    part->rows = arena_array(arena, rows + 1, sizeof *part->rows);
+    part->kept = arena_array(arena, rows + 1, sizeof *part->kept);
+    if (!part->rows || !part->kept)
         return PERMIT_NO_MEMORY;
-    while (page->count < rows && row_step(&reader, session)) {
-        row_request(&reader, &page->requests[page->count]);
-        page->requests[page->count].wanted = row_bytes(&reader);
-        page->kept[page->count++] = !row_column(&reader).data;
+    while (part->count < rows && row_step(&reader, session)) {
+        struct request *request = &part->rows[part->count].request;
+        row_request(&reader, request);
+        request->wanted = row_bytes(&reader);
+        part->kept[part->count++] = !row_column(&reader).data;
     }
     enum permit_status status = reader.broken ? PERMIT_NO_MEMORY : session_next(session);
     if (status == PERMIT_OK && row_step(&reader, session))
-        page->behind = row_bytes(&reader);
+        part->behind = row_bytes(&reader);
     return status == PERMIT_OK && reader.broken ? PERMIT_NO_MEMORY : status;
 }
 
-/* Numbers the waiters and finds the one that each stands behind. Leaves out those that wait no longer. */
-static enum permit_status fill_rows(const struct queue_page *page, size_t count, uint64_t number, struct arena *arena,
-                                    struct waiter_row **ret_rows, size_t *ret_count)
+/* Numbers the first `count` waiters and finds the one that each stands behind. Leaves out those that wait no longer. */
+static enum permit_status fill_page(const struct queue_part *part, size_t count, uint64_t number, struct page *page)
 {
-    struct waiter_row *rows = arena_array(arena, count + 1, sizeof *rows);
-    struct bytes behind = page->behind;
-    size_t filled = 0;
-    if (!rows)
+    struct bytes behind = part->behind;
+    page->count = 0;
+    page->waiters = arena_array(page->arena, count + 1, sizeof *page->waiters);
+    if (!page->waiters)
         return PERMIT_NO_MEMORY;
     for (size_t i = 0; i < count; i++) {
-        if (page->requests[i].state != REQUEST_WAITING)
+        const struct request *request = &part->rows[i].request;
+        if (request->state != REQUEST_WAITING)
             continue;
-        number += !page->kept[i];
-        rows[filled++] = (struct waiter_row){
-            .request = page->requests[i], .kept = page->kept[i], .number = number, .behind = behind};
-        if (!page->kept[i])
-            behind = page->requests[i].external_id;
+        number += !part->kept[i];
+        page->waiters[page->count++] =
+            (struct waiter_row){.request = *request, .kept = part->kept[i], .number = number, .behind = behind};
+        if (!part->kept[i])
+            behind = request->external_id;
     }
-    *ret_rows = rows;
-    *ret_count = filled;
+    if (page->count) {
+        const struct waiter_row *last = &page->waiters[page->count - 1];
+        page->next = (struct cursor){.place = last->request.place, .number = last->request.id, .waiters = last->number};
+    }
     return PERMIT_OK;
 }
 
 /*
- * Reads one page. *after becomes the place of its last row, whether that waits still or not: if no row does, the next
- * page begins there. A page that is cut at QUERY_WANTS_MAX has a row that waits.
+ * Reads one page behind *after, which becomes the place of its last row, whether that waits still or not: if no row does,
+ * the next page begins there. A page that is cut at QUERY_WANTS_MAX has a row that waits.
  */
-static enum permit_status read_waiters(struct session *session, struct bytes semaphore, struct waiter_place *after,
-                                       unsigned limit, struct arena *arena, struct waiter_row **ret_rows,
-                                       size_t *ret_count, bool *ret_more, struct query_time *ret_time)
+static enum permit_status read_waiters(struct session *session, struct bytes semaphore, struct cursor *after,
+                                       struct page *page)
 {
-    struct queue_page page = {.count = 0};
-    struct waiter_place last = *after;
+    struct queue_part part = {.count = 0};
+    struct cursor last = *after;
     struct buf sql;
     buf_init(&sql, QUERY_SQL_MAX);
-    page_sql(semaphore, after, limit, &sql);
+    page_sql(semaphore, after, page->limit, &sql);
     enum permit_status status = query_packet_of_semaphore(session, &sql);
     if (status == PERMIT_OK)
-        status = read_page(session, arena, &page);
+        status = read_part(session, page->arena, &part);
     if (status == PERMIT_OK)
-        status = query_packet_time(session, ret_time);
+        status = query_packet_time(session, &page->time);
     status = query_packet_end(session, &sql, status);
-    size_t count = page.count > limit ? limit : page.count;
-    struct bytes **names = arena_array(arena, count + 1, sizeof *names);
-    if (status == PERMIT_OK && !names)
-        status = PERMIT_NO_MEMORY;
+    size_t count = part.count > page->limit ? page->limit : part.count;
     if (status == PERMIT_OK && count) {
-        last.place = page.requests[count - 1].place;
-        last.request_id = page.requests[count - 1].id;
-        status = query_wants(session, page.requests, names, &count, arena);
+        last.place = part.rows[count - 1].request.place;
+        last.number = part.rows[count - 1].request.id;
+        status = query_wants(session, part.rows, &count, page->arena);
     }
     if (status == PERMIT_OK)
-        status = fill_rows(&page, count, after->number, arena, ret_rows, ret_count);
-    *ret_more = count < page.count;
+        status = fill_page(&part, count, after->waiters, page);
+    page->more = count < part.count;
     *after = last;
     return status;
 }
 
-enum permit_status query_waiters(struct store *store, struct bytes semaphore, const struct waiter_place *after,
-                                 unsigned limit, struct arena *arena, struct waiter_row **ret_rows, size_t *ret_count,
-                                 bool *ret_more, struct query_time *ret_time)
+enum permit_status query_waiters(struct store *store, struct bytes semaphore, struct page *page)
 {
-    struct waiter_place from = *after;
+    struct cursor after = page->after;
     enum permit_status status;
     do /* a page is empty only if all its waiters, with large wants, have left between two packets */
-        status =
-            read_waiters(session_of(store), semaphore, &from, limit, arena, ret_rows, ret_count, ret_more, ret_time);
-    while (status == PERMIT_OK && *ret_count == 0 && *ret_more);
+        status = read_waiters(session_of(store), semaphore, &after, page);
+    while (status == PERMIT_OK && page->count == 0 && page->more);
     return status;
 }
 

@@ -13,6 +13,7 @@ struct id_walk {
     const struct request_filter *filter;
     uint64_t semaphore_id; /* 0: any */
     uint64_t walked;       /* last id walked; UINT64_MAX: the walk has passed the last request */
+    unsigned limit;        /* of the page */
     uint64_t *ids;         /* matching requests; room for limit + 1 */
     size_t count;
 };
@@ -45,7 +46,7 @@ static enum permit_status read_numbers(struct session *session, struct buf *sql,
 
 static size_t ids_left(const struct id_walk *walk)
 {
-    return walk->filter->limit + 1 - walk->count;
+    return walk->limit + 1 - walk->count;
 }
 
 /* ---- parts of the statements ---- */
@@ -260,7 +261,7 @@ static bool wants_more(const struct id_walk *walk)
 static enum permit_status find_ids(struct session *session, struct id_walk *walk)
 {
     bool few = false;
-    enum permit_status status = walk_next(session, walk, walk->filter->limit + 1);
+    enum permit_status status = walk_next(session, walk, walk->limit + 1);
     if (status == PERMIT_OK && wants_more(walk))
         status = is_few(session, walk, &few);
     if (status == PERMIT_OK && few)
@@ -270,13 +271,15 @@ static enum permit_status find_ids(struct session *session, struct id_walk *walk
     return status;
 }
 
-enum permit_status query_requests(struct store *store, const struct request_filter *filter, struct arena *arena,
-                                  struct request **ret_requests, struct bytes ***ret_names, size_t *ret_count,
-                                  uint64_t *ret_next, struct query_time *ret_time)
+enum permit_status query_requests(struct store *store, const struct request_filter *filter, struct page *page)
 {
     struct session *session = session_of(store);
     struct id_walk walk = {
-        .filter = filter, .walked = filter->after, .ids = arena_array(arena, filter->limit + 1, sizeof *walk.ids)};
+        .filter = filter,
+        .walked = page->after.number,
+        .limit = page->limit,
+        .ids = arena_array(page->arena, page->limit + 1, sizeof *walk.ids),
+    };
     enum permit_status status = walk.ids ? PERMIT_OK : PERMIT_NO_MEMORY;
     if (status == PERMIT_OK && filter->semaphore.data)
         status = find_semaphore(session, filter->semaphore, &walk.semaphore_id);
@@ -286,12 +289,14 @@ enum permit_status query_requests(struct store *store, const struct request_filt
         status = find_ids(session, &walk);
     if (status != PERMIT_OK)
         return status;
-    bool full = walk.count > filter->limit;
-    size_t count = full ? filter->limit : walk.count;
-    *ret_next = full ? walk.ids[count - 1] : walk.walked == UINT64_MAX ? 0 : walk.walked;
+    page_end(page, walk.count);
+    page->next.number = page->more ? walk.ids[page->count - 1] : walk.walked;
+    page->more |= walk.walked != UINT64_MAX;
     bool cut = false;
-    status = query_requests_by_id(session, walk.ids, count, arena, ret_requests, ret_names, ret_count, &cut, ret_time);
-    if (status == PERMIT_OK && cut && *ret_count)
-        *ret_next = (*ret_requests)[*ret_count - 1].id;
+    status = query_requests_by_id(session, walk.ids, page->count, page, &cut);
+    if (status == PERMIT_OK && cut && page->count) {
+        page->next.number = page->requests[page->count - 1].request.id;
+        page->more = true;
+    }
     return status;
 }

@@ -296,21 +296,20 @@ static enum permit_status servers_leave(struct store *store, const struct server
     return run_sql(session_of(store), &sql);
 }
 
-static enum permit_status servers_list(struct store *store, struct arena *arena, struct server_row **ret_rows,
-                                       size_t *ret_count)
+static enum permit_status servers_list(struct store *store, struct page *page)
 {
     struct session *session = session_of(store);
     struct buf sql;
     buf_init(&sql, SQL_MAX);
     buf_printf(&sql,
                "SELECT id,address,version,since,seen_at,waiting,dead_at IS NULL FROM server FORCE INDEX (PRIMARY)"
-               " ORDER BY id LIMIT %d",
-               SERVERS_LIST_MAX);
+               " WHERE id>%llu ORDER BY id LIMIT %u",
+               (unsigned long long)page->after.number, page->limit + 1);
     enum permit_status status = session_send_buf(session, &sql);
     buf_release(&sql);
     size_t count = status == PERMIT_OK ? (size_t)session_affected(session) : 0;
-    struct server_row *rows = arena_array(arena, count, sizeof *rows);
-    struct row_reader reader = {.arena = arena, .broken = count && !rows};
+    struct server_row *rows = arena_array(page->arena, count, sizeof *rows);
+    struct row_reader reader = {.arena = page->arena, .broken = count && !rows};
     for (size_t i = 0; i < count && row_step(&reader, session); i++) {
         rows[i].id = row_u64(&reader);
         rows[i].address = row_bytes(&reader);
@@ -322,12 +321,11 @@ static enum permit_status servers_list(struct store *store, struct arena *arena,
     }
     if (status == PERMIT_OK && reader.broken)
         status = PERMIT_NO_MEMORY;
-    status = session_end(session, status);
-    if (status != PERMIT_OK)
-        return status;
-    *ret_rows = rows;
-    *ret_count = count;
-    return PERMIT_OK;
+    page->servers = rows;
+    page_end(page, count);
+    if (page->count)
+        page->next.number = rows[page->count - 1].id;
+    return session_end(session, status);
 }
 
 const struct store_servers mysql_servers = {

@@ -24,7 +24,6 @@ enum {
     SERVER_ADDRESS_MAX = 255,
     SERVER_VERSION_MAX = 64,
     SERVERS_OTHERS_MAX = 100, /* rows that one call reads, declares dead or deletes */
-    SERVERS_LIST_MAX = 1000,
 };
 
 /*
@@ -91,8 +90,7 @@ struct store_servers {
                                     struct bytes **ret_external_ids, size_t *ret_count);
     /* Deletes the row. */
     enum permit_status (*leave)(struct store *store, const struct server_self *self);
-    /* Lists at most SERVERS_LIST_MAX permitd in order of their ids, the dead ones included. */
-    enum permit_status (*list)(struct store *store, struct arena *arena, struct server_row **ret_rows,
-                               size_t *ret_count);
+    /* Lists the permitd in order of their ids, the dead ones included. */
+    enum permit_status (*list)(struct store *store, struct page *page);
 };
 #endif

@@ -48,12 +48,11 @@ static enum permit_status few_have_prefix(struct session *session, uint64_t sema
     return query_packet_end(session, &sql, status);
 }
 
-static enum permit_status read_slots(struct session *session, struct arena *arena, struct slot_list_row **ret_rows,
-                                     size_t *ret_count)
+static enum permit_status read_slots(struct session *session, struct page *page)
 {
     size_t count = query_packet_rows(session);
-    struct slot_list_row *rows = arena_array(arena, count, sizeof *rows);
-    struct row_reader reader = {.arena = arena, .broken = count && !rows};
+    struct slot_list_row *rows = arena_array(page->arena, count, sizeof *rows);
+    struct row_reader reader = {.arena = page->arena, .broken = count && !rows};
     for (size_t i = 0; i < count && row_step(&reader, session); i++) {
         rows[i].number = (uint32_t)row_u64(&reader);
         rows[i].label = row_bytes(&reader);
@@ -63,8 +62,10 @@ static enum permit_status read_slots(struct session *session, struct arena *aren
     }
     if (reader.broken)
         return PERMIT_NO_MEMORY;
-    *ret_rows = rows;
-    *ret_count = count;
+    page->slots = rows;
+    page_end(page, count);
+    if (page->count)
+        page->next.number = rows[page->count - 1].number;
     return PERMIT_OK;
 }
 
@@ -73,8 +74,7 @@ static enum permit_status read_slots(struct session *session, struct arena *aren
  * are few; then the primary keys of permit and request.
  */
 enum permit_status query_slots(struct store *store, uint64_t semaphore_id, const struct slot_filter *filter,
-                               struct arena *arena, struct slot_list_row **ret_rows, size_t *ret_count,
-                               struct query_time *ret_time)
+                               struct page *page)
 {
     struct session *session = session_of(store);
     static const char *const of_state[] = {
@@ -92,15 +92,15 @@ enum permit_status query_slots(struct store *store, uint64_t semaphore_id, const
                "SELECT STRAIGHT_JOIN l.number,l.label,l.permit_id," ROW_REQUEST_COLUMNS " FROM slot l FORCE INDEX (%s)"
                " LEFT JOIN permit p FORCE INDEX (PRIMARY) ON p.semaphore_id=l.semaphore_id AND p.id=l.permit_id"
                " LEFT JOIN permit_request r FORCE INDEX (PRIMARY) ON r.id=p.permit_request_id"
-               " WHERE l.semaphore_id=%llu AND l.number>%u%s",
-               by_label ? "slot_label" : "PRIMARY", (unsigned long long)semaphore_id, filter->after,
-               of_state[filter->state]);
+               " WHERE l.semaphore_id=%llu AND l.number>%llu%s",
+               by_label ? "slot_label" : "PRIMARY", (unsigned long long)semaphore_id,
+               (unsigned long long)page->after.number, of_state[filter->state]);
     query_prefix_sql(&sql, "l.label", filter->prefix);
-    buf_printf(&sql, " ORDER BY l.number LIMIT %u;" SQL_CLOCK, filter->limit);
+    buf_printf(&sql, " ORDER BY l.number LIMIT %u;" SQL_CLOCK, page->limit + 1);
     status = session_send_buf(session, &sql);
     if (status == PERMIT_OK)
-        status = read_slots(session, arena, ret_rows, ret_count);
+        status = read_slots(session, page);
     if (status == PERMIT_OK)
-        status = query_packet_time(session, ret_time);
+        status = query_packet_time(session, &page->time);
     return query_packet_end(session, &sql, status);
 }

@@ -70,24 +70,25 @@ static enum permit_status templates_get(struct store *store, struct bytes prefix
 }
 
 /* Walks the primary key from the larger of `begins` and `after` on; the list ends at the first other beginning. */
-static enum permit_status templates_list(struct store *store, struct bytes begins, struct bytes after, unsigned limit,
-                                         struct arena *arena, struct template **ret_templates, size_t *ret_count)
+static enum permit_status templates_list(struct store *store, struct bytes begins, struct page *page)
 {
     struct session *session = session_of(store);
     struct buf sql;
-    size_t count = 0;
+    size_t count = 0, found = 0;
     buf_init(&sql, SQL_MAX);
     buf_append_text(&sql, ALL_OF_TEMPLATE "t.prefix>");
-    sql_bytes(&sql, after);
+    sql_bytes(&sql, page->after.name);
     buf_append_text(&sql, " AND t.prefix>=");
     sql_bytes(&sql, begins);
-    buf_printf(&sql, " ORDER BY t.prefix LIMIT %u", limit);
-    enum permit_status status = run_templates(session, &sql, arena, ret_templates, &count);
+    buf_printf(&sql, " ORDER BY t.prefix LIMIT %u", page->limit + 1);
+    enum permit_status status = run_templates(session, &sql, page->arena, &page->templates, &count);
     if (status != PERMIT_OK)
         return status;
-    *ret_count = 0;
-    while (*ret_count < count && bytes_begin_with((*ret_templates)[*ret_count].prefix, begins))
-        ++*ret_count;
+    while (found < count && bytes_begin_with(page->templates[found].prefix, begins))
+        found++;
+    page_end(page, found);
+    if (page->count)
+        page->next.name = page->templates[page->count - 1].prefix;
     return PERMIT_OK;
 }
 

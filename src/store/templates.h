@@ -9,6 +9,7 @@
 #include "base/arena.h"
 #include "core/template.h"
 #include "permit/status.h"
+#include "store/query.h"
 
 struct store;
 
@@ -31,11 +32,8 @@ struct store_templates {
     /* Reads one template. PERMIT_UNKNOWN_TEMPLATE: it does not exist. */
     enum permit_status (*get)(struct store *store, struct bytes prefix, struct arena *arena,
                               struct template *ret_template);
-    /*
-     * Lists templates whose prefix begins with `begins` and comes after `after`, in order of prefix; at most `limit`.
-     */
-    enum permit_status (*list)(struct store *store, struct bytes begins, struct bytes after, unsigned limit,
-                               struct arena *arena, struct template **ret_templates, size_t *ret_count);
+    /* Lists templates whose prefix begins with `begins`, in order of prefix. */
+    enum permit_status (*list)(struct store *store, struct bytes begins, struct page *page);
     /* Counts the semaphores, retired ones included, up to `max`. Reads that many index entries. */
     enum permit_status (*count_semaphores)(struct store *store, uint64_t max, uint64_t *ret_count);
     /* Counts the slots, those above a capacity included. One seek for each slotted semaphore. */

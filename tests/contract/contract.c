@@ -249,19 +249,19 @@ static void holders_are_listed_by_token(struct fixture *one, struct fixture *two
 {
     struct want beta[] = {{.semaphore = BYTES("beta"), .count = 1}};
     struct operation first = acquire_of("a", beta, 1), second = acquire_of("b", beta, 1);
-    struct holder_row *rows;
-    struct query_time time;
-    size_t count;
+    struct page page = {.arena = &two->arena, .limit = 10};
     MUST(batch_run(one, &first)->status == PERMIT_OK && batch_run(one, &second)->status == PERMIT_OK);
     const struct store_queries *queries = two->store->queries;
-    MUST_OK(two->store, queries->holders(two->store, BYTES("beta"), 0, 10, &two->arena, &rows, &count, &time));
-    MUST(count == 2 && rows[0].permit.token < rows[1].permit.token);
-    MUST(bytes_equal(rows[0].request.external_id, BYTES("a")));
-    MUST_OK(two->store,
-            queries->holders(two->store, BYTES("beta"), rows[0].permit.token, 1, &two->arena, &rows, &count, &time));
-    MUST(count == 1 && bytes_equal(rows[0].request.external_id, BYTES("b")));
-    MUST(queries->holders(two->store, BYTES("none"), 0, 10, &two->arena, &rows, &count, &time) ==
-         PERMIT_UNKNOWN_SEMAPHORE);
+    MUST_OK(two->store, queries->holders(two->store, BYTES("beta"), &page));
+    MUST(page.count == 2 && !page.more && page.holders[0].permit.token < page.holders[1].permit.token);
+    MUST(bytes_equal(page.holders[0].request.external_id, BYTES("a")));
+    page = (struct page){.arena = &two->arena, .limit = 1};
+    MUST_OK(two->store, queries->holders(two->store, BYTES("beta"), &page));
+    MUST(page.count == 1 && page.more && page.next.number == page.holders[0].permit.token);
+    page.after = page.next;
+    MUST_OK(two->store, queries->holders(two->store, BYTES("beta"), &page));
+    MUST(page.count == 1 && !page.more && bytes_equal(page.holders[0].request.external_id, BYTES("b")));
+    MUST(queries->holders(two->store, BYTES("none"), &page) == PERMIT_UNKNOWN_SEMAPHORE);
 }
 
 static void fronts_have_the_holders_of_each_semaphore(struct fixture *one, struct fixture *two)
@@ -380,8 +380,7 @@ static void servers_join_live_and_leave(struct fixture *one, struct fixture *two
     const struct store_servers *servers = one->store->servers;
     struct server_self first, second;
     struct server_heartbeat heartbeat = {0};
-    struct server_row *rows;
-    size_t count;
+    struct page page = {.arena = &two->arena, .limit = 10};
     bool declared = true;
     MUST_OK(one->store, store_raise_epoch(one->store, EPOCH_SERVER, 0, 0)); /* a database without identity: no ids */
     MUST_OK(one->store, servers->join(one->store, BYTES("http://a"), BYTES("1.0"), &first));
@@ -395,11 +394,12 @@ static void servers_join_live_and_leave(struct fixture *one, struct fixture *two
     MUST_OK(one->store, servers->declare_dead(one->store, &other, now, &declared));
     MUST(!declared);
     MUST_OK(one->store, servers->remove_dead(one->store, now));
-    MUST_OK(two->store, servers->list(two->store, &two->arena, &rows, &count));
-    MUST(count == 2 && rows[0].id == first.id && rows[0].alive && rows[1].id == second.id && rows[1].alive);
+    MUST_OK(two->store, servers->list(two->store, &page));
+    MUST(page.count == 2 && page.servers[0].id == first.id && page.servers[0].alive);
+    MUST(page.servers[1].id == second.id && page.servers[1].alive);
     MUST_OK(one->store, servers->leave(one->store, &first));
-    MUST_OK(two->store, servers->list(two->store, &two->arena, &rows, &count));
-    MUST(count == 1 && rows[0].id == second.id);
+    MUST_OK(two->store, servers->list(two->store, &page));
+    MUST(page.count == 1 && page.servers[0].id == second.id);
     MUST_OK(one->store, servers->heartbeat(one->store, &first, &heartbeat));
     MUST(!heartbeat.ret_alive);
 }

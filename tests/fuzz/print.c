@@ -3,7 +3,7 @@
  * permitctl's output of an answer: lines, tables, merged pages. No foreign text controls the terminal: the output has
  * no control characters but line ends, not even those above U+007F.
  */
-#include "cli/json.h"
+#include "cli/json_print.h"
 
 #include "base/utf8.h"
 #include "fuzz.h"
@@ -27,15 +27,15 @@ static void check_harmless(const char *text, size_t length)
 /* Prints all pages as one table. */
 static void print_pages(const char *body)
 {
-    struct json_pages *pages = NULL;
+    struct json_writer *pages = NULL;
     char next[64];
     bool first = json_pages_add(&pages, body, "requests", next, sizeof next);
     MUST(strlen(next) < sizeof next);
     MUST(json_pages_add(&pages, body, "requests", next, sizeof next) == first);
     if (first)
-        json_print_table(json_pages_text(pages), "requests", columns, ARRAY_LENGTH(columns));
-    MUST(!pages || json_pages_count(pages, "requests") % 2 == 0);
-    json_pages_free(pages);
+        json_print_table(json_text(pages), "requests", columns, ARRAY_LENGTH(columns));
+    MUST(!pages || json_length_of(json_written(pages), "requests") % 2 == 0);
+    json_writer_free(pages);
 }
 
 static void print_value_by_value(const char *body)

@@ -92,17 +92,27 @@ void log_write(enum log_level level, const char *message, ...)
     (void)level, (void)message;
 }
 
+static const struct engine_settings engine_settings = {
+    .plan = {.retention_us = 7 * 86400LL * US_PER_SECOND, .tombstone_us = 3600LL * US_PER_SECOND},
+    .retention_rows = 1000000,
+    .failover_hold_ms = 5000,
+};
+
+struct engine_settings engine_settings_now(struct engine *engine)
+{
+    (void)engine;
+    return engine_settings;
+}
+
 void world_open(struct service *service)
 {
     static const struct doctor_options doctor;
+    static char hosts[] = "permit.example, other.example:7070";
+    static const struct service_settings settings = {
+        .max_wait_ms = MAX_WAIT_MS, .metrics_semaphores = 1000, .allowed_hosts = hosts};
     *service = (struct service){
-        .retention_ms = 7 * 86400000LL,
-        .retention_rows = 1000000,
-        .tombstone_ms = 3600000,
-        .max_wait_ms = MAX_WAIT_MS,
-        .failover_hold_ms = 5000,
-        .metrics_semaphores = 1000,
-        .allowed_hosts = "permit.example, other.example:7070",
+        .settings = &settings,
+        .engine_settings = &engine_settings,
         .doctor = &doctor,
         .database = "private",
     };

@@ -106,6 +106,17 @@ static void *make_rows(struct arena *arena, unsigned limit, size_t size, size_t 
     return rows;
 }
 
+/* Makes the rows of a page; a full page has a next one. */
+static void make_page(struct page *page, size_t size)
+{
+    MUST(page->limit >= 1 && page->limit <= 1000 && (page->after.name.data || !page->after.name.length));
+    MUST(page->after.number <= INT64_MAX);
+    page->rows = make_rows(page->arena, page->limit, size, &page->count);
+    page->more = page->count == page->limit;
+    page->next = (struct cursor){.name = BYTES("backups"), .number = 7};
+    set_time(&page->time);
+}
+
 static enum permit_status query_semaphore(struct store *store, struct bytes name, struct arena *arena,
                                           struct semaphore_row *ret_row, struct query_time *ret_time)
 {
@@ -118,19 +129,15 @@ static enum permit_status query_semaphore(struct store *store, struct bytes name
     return PERMIT_OK;
 }
 
-static enum permit_status query_semaphores(struct store *store, struct bytes prefix, struct bytes after, unsigned limit,
-                                           struct arena *arena, struct semaphore_row **ret_rows, size_t *ret_count,
-                                           struct bytes *ret_next, struct query_time *ret_time)
+static enum permit_status query_semaphores(struct store *store, struct bytes prefix, struct page *page)
 {
-    MUST(store && limit >= 1 && limit <= 1000);
-    MUST((prefix.data || !prefix.length) && (after.data || !after.length));
+    MUST(store && (prefix.data || !prefix.length));
     if (ends() != PERMIT_OK)
         return ends();
-    *ret_rows = make_rows(arena, limit, sizeof **ret_rows, ret_count);
-    for (size_t i = 0; i < *ret_count; i++)
-        (*ret_rows)[i] = (struct semaphore_row){.semaphore = make_semaphore(BYTES("backups")), .waiting_since = NEVER};
-    *ret_next = *ret_count == limit ? BYTES("backups") : (struct bytes){0};
-    set_time(ret_time);
+    make_page(page, sizeof *page->semaphores);
+    for (size_t i = 0; i < page->count; i++)
+        page->semaphores[i] =
+            (struct semaphore_row){.semaphore = make_semaphore(BYTES("backups")), .waiting_since = NEVER};
     return PERMIT_OK;
 }
 
@@ -141,20 +148,17 @@ static enum permit_status query_semaphore_sums(struct store *store, struct semap
     return ends();
 }
 
-static enum permit_status query_holders(struct store *store, struct bytes semaphore, uint64_t after, unsigned limit,
-                                        struct arena *arena, struct holder_row **ret_rows, size_t *ret_count,
-                                        struct query_time *ret_time)
+static enum permit_status query_holders(struct store *store, struct bytes semaphore, struct page *page)
 {
-    MUST(store && reference_semaphore(semaphore) && after <= INT64_MAX && limit >= 1 && limit <= 1001);
+    MUST(store && reference_semaphore(semaphore));
     if (ends() != PERMIT_OK)
         return ends();
     world.holders_read = true;
-    *ret_rows = make_rows(arena, limit, sizeof **ret_rows, ret_count);
-    for (size_t i = 0; i < *ret_count; i++)
-        (*ret_rows)[i] = (struct holder_row){.request = make_request(world_text(255)), .permit = {.token = i + 1}};
-    if (after >= *ret_count)
-        *ret_count = 0;
-    set_time(ret_time);
+    make_page(page, sizeof *page->holders);
+    for (size_t i = 0; i < page->count; i++)
+        page->holders[i] = (struct holder_row){.request = make_request(world_text(255)), .permit = {.token = i + 1}};
+    if (page->after.number >= page->count)
+        page->count = 0;
     return PERMIT_OK;
 }
 
@@ -201,24 +205,20 @@ static void make_permits(struct arena *arena, struct request *request, struct by
     (*ret_names)[0] = BYTES("backups");
 }
 
-static enum permit_status query_waiters(struct store *store, struct bytes semaphore, const struct waiter_place *after,
-                                        unsigned limit, struct arena *arena, struct waiter_row **ret_rows,
-                                        size_t *ret_count, bool *ret_more, struct query_time *ret_time)
+static enum permit_status query_waiters(struct store *store, struct bytes semaphore, struct page *page)
 {
-    MUST(store && reference_semaphore(semaphore) && limit >= 1 && limit <= 1000);
-    MUST(after->place >= 0 && after->place <= 999999999999999999 && after->request_id <= 999999999999999999);
+    MUST(store && reference_semaphore(semaphore));
+    MUST(page->after.place >= 0 && page->after.place <= 999999999999999999 && page->after.number <= 999999999999999999);
     if (ends() != PERMIT_OK)
         return ends();
-    *ret_rows = make_rows(arena, limit, sizeof **ret_rows, ret_count);
-    for (size_t i = 0; i < *ret_count; i++)
-        (*ret_rows)[i] = (struct waiter_row){
-            .request = make_waiting(world_text(255), arena),
+    make_page(page, sizeof *page->waiters);
+    for (size_t i = 0; i < page->count; i++)
+        page->waiters[i] = (struct waiter_row){
+            .request = make_waiting(world_text(255), page->arena),
             .kept = world.text.length % 2 == 0,
-            .number = after->number + i,
+            .number = page->after.waiters + i,
             .behind = i ? world_text(255) : (struct bytes){0},
         };
-    *ret_more = *ret_count == limit;
-    set_time(ret_time);
     return PERMIT_OK;
 }
 
@@ -279,62 +279,52 @@ static enum permit_status query_request(struct store *store, struct bytes extern
     return PERMIT_OK;
 }
 
-static void make_requests(struct arena *arena, unsigned limit, struct request **ret_requests, struct bytes ***ret_names,
-                          size_t *ret_count)
+static void make_requests(struct page *page)
 {
-    *ret_requests = make_rows(arena, limit, sizeof **ret_requests, ret_count);
-    *ret_names = make_rows(arena, limit, sizeof **ret_names, ret_count);
-    for (size_t i = 0; i < *ret_count; i++) {
+    make_page(page, sizeof *page->requests);
+    for (size_t i = 0; i < page->count; i++) {
+        struct listed_request *row = &page->requests[i];
         if (i == 1) {
-            (*ret_requests)[i] = make_waiting(world_text(255), arena);
+            row->request = make_waiting(world_text(255), page->arena);
             continue;
         }
-        (*ret_requests)[i] = make_request(world_text(255));
-        make_permits(arena, &(*ret_requests)[i], &(*ret_names)[i]);
+        row->request = make_request(world_text(255));
+        make_permits(page->arena, &row->request, &row->names);
     }
 }
 
-static enum permit_status query_requests(struct store *store, const struct request_filter *filter, struct arena *arena,
-                                         struct request **ret_requests, struct bytes ***ret_names, size_t *ret_count,
-                                         uint64_t *ret_next, struct query_time *ret_time)
+static enum permit_status query_requests(struct store *store, const struct request_filter *filter, struct page *page)
 {
-    MUST(store && filter->limit >= 1 && filter->limit <= 1000 && filter->after <= INT64_MAX);
-    MUST(!filter->owner.data || reference_stored_key(filter->owner));
+    MUST(store && (!filter->owner.data || reference_stored_key(filter->owner)));
     MUST(!filter->semaphore.data || reference_semaphore(filter->semaphore));
     MUST(filter->state == 0 || filter->state == REQUEST_ACQUIRED || filter->state == REQUEST_RELEASED ||
          filter->state == REQUEST_WAITING);
     if (ends() != PERMIT_OK)
         return ends();
-    make_requests(arena, filter->limit, ret_requests, ret_names, ret_count);
-    *ret_next = *ret_count == filter->limit ? 7 : 0;
-    set_time(ret_time);
+    make_requests(page);
     return PERMIT_OK;
 }
 
-static enum permit_status query_held_at(struct store *store, const struct held_filter *filter, struct arena *arena,
-                                        struct request **ret_requests, struct bytes ***ret_names, size_t *ret_count,
-                                        uint64_t *ret_next, struct query_time *ret_time)
+static enum permit_status query_held_at(struct store *store, const struct request_filter *filter, struct page *page)
 {
-    MUST(store && filter->limit >= 1 && filter->limit <= 1000 && filter->before <= INT64_MAX);
-    MUST(reference_semaphore(filter->semaphore) && (!filter->owner.data || reference_stored_key(filter->owner)));
+    MUST(store && reference_semaphore(filter->semaphore));
+    MUST(!filter->owner.data || reference_stored_key(filter->owner));
     MUST(filter->at > -2 * 86400LL * US_PER_SECOND && filter->at < 253402387200LL * US_PER_SECOND);
     if (ends() != PERMIT_OK)
         return ends();
-    make_requests(arena, filter->limit, ret_requests, ret_names, ret_count);
-    *ret_next = world.text.length % 2;
-    set_time(ret_time);
+    make_requests(page);
+    page->more = world.text.length % 2;
     return PERMIT_OK;
 }
 
-static enum permit_status query_events(struct store *store, struct bytes semaphore, uint64_t before, unsigned limit,
-                                       struct arena *arena, struct event_row **ret_rows, size_t *ret_count)
+static enum permit_status query_events(struct store *store, struct bytes semaphore, struct page *page)
 {
-    MUST(store && reference_semaphore(semaphore) && before <= INT64_MAX && limit >= 2 && limit <= 1001);
+    MUST(store && reference_semaphore(semaphore));
     if (ends() != PERMIT_OK)
         return ends();
-    *ret_rows = make_rows(arena, limit, sizeof **ret_rows, ret_count);
-    for (size_t i = 0; i < *ret_count; i++)
-        (*ret_rows)[i] = (struct event_row){
+    make_page(page, sizeof *page->events);
+    for (size_t i = 0; i < page->count; i++)
+        page->events[i] = (struct event_row){
             .id = 3 - i,
             .at = world_now,
             .who = world_text(255),
@@ -375,21 +365,19 @@ static enum permit_status query_slot_list_head(struct store *store, struct bytes
 }
 
 static enum permit_status query_slots(struct store *store, uint64_t semaphore_id, const struct slot_filter *filter,
-                                      struct arena *arena, struct slot_list_row **ret_rows, size_t *ret_count,
-                                      struct query_time *ret_time)
+                                      struct page *page)
 {
-    MUST(store && semaphore_id == 1 && filter->limit >= 2 && filter->limit <= 1001);
+    MUST(store && semaphore_id == 1 && page->after.number <= UINT32_MAX);
     MUST(filter->state == SLOT_ANY || filter->state == SLOT_FREE || filter->state == SLOT_HELD);
     MUST(filter->prefix.data || !filter->prefix.length);
-    *ret_rows = make_rows(arena, filter->limit, sizeof **ret_rows, ret_count);
-    for (size_t i = 0; i < *ret_count; i++)
-        (*ret_rows)[i] = (struct slot_list_row){
-            .number = filter->after + (uint32_t)i,
+    make_page(page, sizeof *page->slots);
+    for (size_t i = 0; i < page->count; i++)
+        page->slots[i] = (struct slot_list_row){
+            .number = (uint32_t)(page->after.number + i),
             .label = world_text(LABEL_MAX_BYTES),
             .token = i % 2,
             .request = make_request(world_text(255)),
         };
-    set_time(ret_time);
     return PERMIT_OK;
 }
 
@@ -428,16 +416,14 @@ static enum permit_status templates_delete(struct store *store, struct bytes pre
     return templates_get(store, prefix, arena, ret_template);
 }
 
-static enum permit_status templates_list(struct store *store, struct bytes begins, struct bytes after, unsigned limit,
-                                         struct arena *arena, struct template **ret_templates, size_t *ret_count)
+static enum permit_status templates_list(struct store *store, struct bytes begins, struct page *page)
 {
-    MUST(store && limit >= 2 && limit <= 1001);
-    MUST((begins.data || !begins.length) && (after.data || !after.length));
+    MUST(store && (begins.data || !begins.length));
     if (ends() != PERMIT_OK)
         return ends();
-    *ret_templates = make_rows(arena, limit, sizeof **ret_templates, ret_count);
-    for (size_t i = 0; i < *ret_count; i++)
-        (*ret_templates)[i] = make_template(BYTES("user."));
+    make_page(page, sizeof *page->templates);
+    for (size_t i = 0; i < page->count; i++)
+        page->templates[i] = make_template(BYTES("user."));
     return PERMIT_OK;
 }
 
@@ -491,21 +477,20 @@ static enum permit_status query_nearest(struct store *store, enum nearest_kind k
     return ends();
 }
 
-static enum permit_status servers_list(struct store *store, struct arena *arena, struct server_row **ret_rows,
-                                       size_t *ret_count)
+static enum permit_status servers_list(struct store *store, struct page *page)
 {
     MUST(store);
     if (ends() != PERMIT_OK)
         return ends();
-    *ret_rows = make_rows(arena, SERVERS_LIST_MAX, sizeof **ret_rows, ret_count);
-    for (size_t i = 0; i < *ret_count; i++)
-        (*ret_rows)[i] = (struct server_row){.id = i + 1,
-                                             .address = world_text(SERVER_ADDRESS_MAX),
-                                             .version = world_text(SERVER_VERSION_MAX),
-                                             .since = world_now,
-                                             .seen_at = world_now,
-                                             .waiting = i,
-                                             .alive = i % 2 == 0};
+    make_page(page, sizeof *page->servers);
+    for (size_t i = 0; i < page->count; i++)
+        page->servers[i] = (struct server_row){.id = i + 1,
+                                               .address = world_text(SERVER_ADDRESS_MAX),
+                                               .version = world_text(SERVER_VERSION_MAX),
+                                               .since = world_now,
+                                               .seen_at = world_now,
+                                               .waiting = i,
+                                               .alive = i % 2 == 0};
     return PERMIT_OK;
 }
 

@@ -286,9 +286,13 @@ Test(start, sighup_reloads_changeable_settings, .timeout = 300)
     cr_assert(kit_wait_until(has_refused_the_file, permitd, 60000));
     say(&talk, 200, "GET", "/healthz", NULL);
     cr_assert_eq(number_of(&talk, "retention_ms"), 9LL * 86400 * 1000, "a mistake in the file was taken");
-    write_file(path, "retention = 8d\nworkers = 3\nmax_wait = 1m\n");
+    write_file(path, "retention = 8d\nworkers = 3\nmax_wait = 1m\ndefault_ttl = 7m\nmax_slots = 5\n");
     kill(permitd->pid, SIGHUP);
     cr_assert(kit_wait_until(retention_is_eight_days, &talk, 60000));
+    cr_assert_eq(number_of(&talk, "max_wait_ms"), 60000); /* of the handlers; the next two are of the engine */
+    say(&talk, 201, "PUT", "/v1/semaphores/plain", "{\"kind\":\"counted\",\"capacity\":1}");
+    cr_assert_eq(number_of(&talk, "default_ttl_ms"), 7 * 60 * 1000);
+    say(&talk, 429, "PUT", "/v1/semaphores/hall", "{\"capacity\":6}");
     char *log = kit_read_file(permitd->log_path);
     cr_assert(strstr(log, "needs_restart=workers\n"), "nobody is told that workers needs a restart: %s", log);
     free(log);

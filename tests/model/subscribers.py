@@ -15,6 +15,7 @@ Judgements, of each state or of those in which nothing but clients and time can 
 
   capacity  one key holds at most (P1);
   order     a batch grants no key while an earlier one waits and is asked for (P20);
+  early     a client whose time is not over is refused only if its key has ended (P17);
   told      a subscriber waits only while its row waits at its permitd, and no unit is free for it (P17, P21);
   ends      a place that is asked for has a subscriber, and what is held was told to a client or is still to be claimed, or
             its client has left or was told that the outcome is unknown (P22).
@@ -238,6 +239,8 @@ def deliver(rule, state, server):
             if not rule["everybody"]:
                 clients = clients if ("look", key) in operations else []
             for client in clients:
+                if told == "refused" and state.clients[client][0] == "waits" and state.rows[key] != "ended":
+                    raise Failure("early")
                 state = answer(state, client, told)
     return state
 

@@ -164,14 +164,13 @@ static int compare_ids(const void *a, const void *b)
 }
 
 /* Without addresses and numbers of waiters, which the database in memory does not keep. */
-static enum permit_status list(struct store *store, struct arena *arena, struct server_row **ret_rows,
-                               size_t *ret_count)
+static enum permit_status list(struct store *store, struct page *page)
 {
     struct fake_store *fake = fake_of(store);
     enum permit_status status = call_enter(fake);
     if (status != PERMIT_OK)
         return status;
-    struct server_row *rows = arena_array(arena, SERVERS_MAX, sizeof *rows);
+    struct server_row *rows = arena_array(page->arena, SERVERS_MAX, sizeof *rows);
     size_t count = 0;
     if (!rows)
         return PERMIT_NO_MEMORY;
@@ -181,8 +180,8 @@ static enum permit_status list(struct store *store, struct arena *arena, struct 
             rows[count++] = (struct server_row){.id = row->id, .since = row->since, .alive = row->dead_at == NEVER};
     }
     qsort(rows, count, sizeof *rows, compare_ids);
-    *ret_rows = rows;
-    *ret_count = count;
+    page->servers = rows;
+    page_end(page, count);
     return call_leave(fake);
 }
 

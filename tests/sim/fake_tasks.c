@@ -58,9 +58,7 @@ static size_t add_holder(const struct request *request, uint64_t semaphore_id, u
     return count;
 }
 
-static enum permit_status holders(struct store *store, struct bytes name, uint64_t after, unsigned limit,
-                                  struct arena *arena, struct holder_row **ret_rows, size_t *ret_count,
-                                  struct query_time *ret_time)
+static enum permit_status holders(struct store *store, struct bytes name, struct page *page)
 {
     struct fake_store *fake = fake_of(store);
     enum permit_status status = call_enter(fake);
@@ -69,16 +67,19 @@ static enum permit_status holders(struct store *store, struct bytes name, uint64
     const struct db_semaphore *semaphore = database_semaphore_named(name);
     if (!semaphore || !row_in_service(&semaphore->row))
         return call_leave(fake) == PERMIT_OK ? PERMIT_UNKNOWN_SEMAPHORE : PERMIT_DATABASE_LOST;
-    struct holder_row *rows = arena_array(arena, database.held_count, sizeof *rows);
+    struct holder_row *rows = arena_array(page->arena, database.held_count, sizeof *rows);
     size_t count = 0;
     if (!rows)
         return PERMIT_NO_MEMORY;
     for (size_t i = 0; i < database.held_count; i++)
-        count += add_holder(&database.held[i]->row.request, semaphore->row.semaphore.id, after, arena, &rows[count]);
+        count += add_holder(&database.held[i]->row.request, semaphore->row.semaphore.id, page->after.number,
+                            page->arena, &rows[count]);
     qsort(rows, count, sizeof *rows, compare_tokens);
-    *ret_rows = rows;
-    *ret_count = count < limit ? count : limit;
-    read_time(ret_time);
+    page->holders = rows;
+    page_end(page, count);
+    if (page->count)
+        page->next.number = rows[page->count - 1].permit.token;
+    read_time(&page->time);
     return call_leave(fake);
 }
 

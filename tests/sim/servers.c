@@ -33,7 +33,7 @@ static void start_server(int process)
     struct buf message;
     buf_init(&message, 1024);
     const struct engine_settings settings = {
-        .workers = (unsigned)dice_between(1, 3),
+        .workers = (size_t)dice_between(1, 3),
         .max_pending = dice_once_in(6) ? 10 : 1000,
         .max_pending_ends = 1000,
         .key_cache_entries = dice_once_in(4) ? 3 : 2000,
@@ -42,7 +42,9 @@ static void start_server(int process)
         .failover_hold_ms = profile.hold_ms,
         .plan = {.retention_us = 7 * 86400LL * US_PER_SECOND,
                  .tombstone_us = 3600LL * US_PER_SECOND,
-                 .default_ttl_ms = DEFAULT_TTL_MS},
+                 .default_ttl_ms = DEFAULT_TTL_MS,
+                 .backfill_bound_us = profile.backfill_bound_ms * US_PER_MS,
+                 .max_semaphore_waiters = dice_once_in(6) ? 2 : 1000},
         .retention_rows = 1000000,
         .open_store = fake_store_open,
         .address = "http://127.0.0.1:7070",
@@ -50,11 +52,9 @@ static void start_server(int process)
         .tasks = tasks_all,
         .task_count = TASK_COUNT,
         .max_waiters = dice_once_in(6) ? 5 : 1000,
-        .max_semaphore_waiters = dice_once_in(6) ? 2 : 1000,
         .max_waiting_bytes = dice_once_in(6) ? 1000 : (size_t)1 << 20,
         .max_semaphores = profile.max_semaphores,
         .wait_poll_ms = 50,
-        .backfill_bound_ms = profile.backfill_bound_ms,
         .short_path = profile.short_path,
         .shared_pause_ms = profile.shared_pause_ms,
     };

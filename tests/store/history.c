@@ -16,7 +16,6 @@ static const struct database_address *address;
 static struct store *store;
 static struct session *session; /* the store's */
 static struct arena arena;
-static struct query_time now;
 
 /*
  * `busy` (1): permit n was granted n s after midnight with token 10 n, and ended 1.5 s later; but the permit with token
@@ -63,36 +62,39 @@ static void rows_forget(void)
 
 TestSuite(history, .init = rows_make, .fini = rows_forget);
 
-static struct request *requests;
-static struct bytes **names;
-static size_t count;
-static uint64_t next;
+static struct page page;
 
-static void ask(const struct held_filter *filter)
+/* Reads the page behind the last one. */
+static void ask_next(const struct request_filter *filter, unsigned limit)
 {
     arena_clear(&arena);
-    cr_assert_eq(store->queries->held_at(store, filter, &arena, &requests, &names, &count, &next, &now), PERMIT_OK,
-                 "%s", session_message(session));
+    page = (struct page){.arena = &arena, .limit = limit, .after = page.next};
+    cr_assert_eq(store->queries->held_at(store, filter, &page), PERMIT_OK, "%s", session_message(session));
+}
+
+/* Reads a page of 100 requests. */
+static void ask(const struct request_filter *filter)
+{
+    page = (struct page){0};
+    ask_next(filter, 100);
 }
 
 /* Asserts the holders of `busy` at `at_us` microseconds after midnight, over all pages, as "key3 key2 key1". */
 static void held(int64_t at_us, unsigned limit, const char *expected)
 {
     char found[512] = "";
-    struct held_filter filter = {.semaphore = BYTES("busy"), .at = MIDNIGHT + at_us, .limit = limit};
-    for (int page = 0; page < 10; page++) {
-        ask(&filter);
-        cr_assert_leq(count, limit);
-        for (size_t i = 0; i < count; i++) {
+    const struct request_filter filter = {.semaphore = BYTES("busy"), .at = MIDNIGHT + at_us};
+    page = (struct page){.more = true};
+    for (int pages = 0; pages < 10 && page.more; pages++) {
+        ask_next(&filter, limit);
+        cr_assert_leq(page.count, limit);
+        for (size_t i = 0; i < page.count; i++) {
+            struct bytes key = page.requests[i].request.external_id;
             size_t length = strlen(found);
-            snprintf(found + length, sizeof found - length, "%s%.*s", length ? " " : "",
-                     (int)requests[i].external_id.length, requests[i].external_id.data);
+            snprintf(found + length, sizeof found - length, "%s%.*s", length ? " " : "", (int)key.length, key.data);
         }
-        if (!next)
-            break;
-        filter.before = next;
     }
-    cr_assert_eq(next, 0, "it does not end");
+    cr_assert_not(page.more, "it does not end");
     cr_assert_str_eq(found, expected, "at %lld us", (long long)at_us);
 }
 
@@ -124,60 +126,59 @@ Test(history, grants_out_of_order_after_a_clock_step_are_found)
 
 Test(history, limited_walk_returns_where_to_continue)
 {
-    struct held_filter filter = {.semaphore = BYTES("busy"), .at = MIDNIGHT + 24000 * SECOND, .limit = 100};
+    const struct request_filter filter = {.semaphore = BYTES("busy"), .at = MIDNIGHT + 24000 * SECOND};
     ask(&filter);
-    cr_assert_eq(count, 2);
-    cr_assert_eq(next, 10 * (24000 - QUERY_WALK_MAX + 1) + 100, "%llu", (unsigned long long)next);
-    filter.before = next;
-    ask(&filter);
-    cr_assert_eq(count, 1);
-    cr_assert_eq(next, 0);
-    cr_assert(bytes_equal(requests[0].external_id, BYTES("key1")));
+    cr_assert_eq(page.count, 2);
+    uint64_t next = page.next.number;
+    cr_assert(page.more && next == 10 * (24000 - QUERY_WALK_MAX + 1) + 100, "%llu", (unsigned long long)next);
+    ask_next(&filter, 100);
+    cr_assert_eq(page.count, 1);
+    cr_assert_not(page.more);
+    cr_assert(bytes_equal(page.requests[0].request.external_id, BYTES("key1")));
 }
 
 Test(history, is_filtered_and_includes_all_permits_and_retired_names)
 {
-    ask(&(struct held_filter){
-        .semaphore = BYTES("busy"), .owner = BYTES("even"), .at = MIDNIGHT + 4400000, .limit = 100});
-    cr_assert_eq(count, 2);
-    cr_assert(bytes_equal(requests[0].external_id, BYTES("key4")));
-    ask(&(struct held_filter){.semaphore = BYTES("quiet"), .at = MIDNIGHT + 9 * SECOND, .limit = 100});
-    cr_assert_eq(count, 1);
-    cr_assert_eq(requests[0].permit_count, 2);
-    cr_assert(bytes_equal(names[0][1], BYTES("quiet")));
-    ask(&(struct held_filter){.semaphore = BYTES("gone"), .at = MIDNIGHT + 10 * SECOND, .limit = 100});
-    cr_assert_eq(count, 1);
-    ask(&(struct held_filter){.semaphore = BYTES("nobody"), .at = MIDNIGHT, .limit = 100});
-    cr_assert_eq(count, 0);
-    cr_assert_eq(next, 0);
+    ask(&(struct request_filter){.semaphore = BYTES("busy"), .owner = BYTES("even"), .at = MIDNIGHT + 4400000});
+    cr_assert_eq(page.count, 2);
+    cr_assert(bytes_equal(page.requests[0].request.external_id, BYTES("key4")));
+    ask(&(struct request_filter){.semaphore = BYTES("quiet"), .at = MIDNIGHT + 9 * SECOND});
+    cr_assert_eq(page.count, 1);
+    cr_assert_eq(page.requests[0].request.permit_count, 2);
+    cr_assert(bytes_equal(page.requests[0].names[1], BYTES("quiet")));
+    ask(&(struct request_filter){.semaphore = BYTES("gone"), .at = MIDNIGHT + 10 * SECOND});
+    cr_assert_eq(page.count, 1);
+    ask(&(struct request_filter){.semaphore = BYTES("nobody"), .at = MIDNIGHT});
+    cr_assert(page.count == 0 && !page.more);
 }
 
 Test(history, time_is_converted_with_the_current_offset_and_capped_at_now)
 {
     must_run(session, "UPDATE cluster SET offset_us = 3600000000, tick_at = SYSDATE(6)");
-    struct held_filter filter = {.semaphore = BYTES("busy"), .at = MIDNIGHT + 3600 * SECOND, .limit = 100};
+    struct request_filter filter = {.semaphore = BYTES("busy"), .at = MIDNIGHT + 3600 * SECOND};
     ask(&filter);
-    cr_assert_eq(count, 0);
+    cr_assert_eq(page.count, 0);
     filter.at += 1000000;
     ask(&filter);
-    cr_assert_eq(count, 1);
+    cr_assert_eq(page.count, 1);
     filter.at = MIDNIGHT * 10;
-    filter.before = 100;
-    ask(&filter);
-    cr_assert_eq(count, 1);
-    cr_assert(bytes_equal(requests[0].external_id, BYTES("key1")));
+    page.next.number = 100;
+    ask_next(&filter, 100);
+    cr_assert_eq(page.count, 1);
+    cr_assert(bytes_equal(page.requests[0].request.external_id, BYTES("key1")));
 }
 
 /* ---- events ---- */
 
-static struct event_row *events;
+static const struct event_row *events;
 
 static size_t events_of(const char *name, uint64_t before, unsigned limit)
 {
     arena_clear(&arena);
-    cr_assert_eq(store->queries->events(store, bytes_of(name), before, limit, &arena, &events, &count), PERMIT_OK, "%s",
-                 session_message(session));
-    return count;
+    page = (struct page){.arena = &arena, .limit = limit, .after.number = before};
+    cr_assert_eq(store->queries->events(store, bytes_of(name), &page), PERMIT_OK, "%s", session_message(session));
+    events = page.events;
+    return page.count;
 }
 
 Test(history, events_are_listed_newest_first_with_epoch_events)
@@ -203,16 +204,16 @@ Test(history, events_are_listed_newest_first_with_epoch_events)
     cr_assert_eq(events_of("gone", 4, 1), 1);
     cr_assert_eq(events[0].id, 3);
     cr_assert_eq(events_of("quiet", 3, 1), 0);
-    cr_assert_eq(store->queries->events(store, BYTES("nobody"), 0, 10, &arena, &events, &count),
-                 PERMIT_UNKNOWN_SEMAPHORE);
+    cr_assert_eq(store->queries->events(store, BYTES("nobody"), &page), PERMIT_UNKNOWN_SEMAPHORE);
 }
 
 /* ---- rows read ---- */
 
-static int64_t touched_by(const struct held_filter *filter)
+static int64_t touched_by(const struct request_filter *filter, unsigned limit)
 {
     (void)rows_read(session);
-    ask(filter);
+    page = (struct page){0};
+    ask_next(filter, limit);
     return rows_read(session);
 }
 
@@ -220,12 +221,11 @@ static int64_t touched_by(const struct held_filter *filter)
 Test(history, query_reads_a_bounded_number_of_rows)
 {
     enum { OTHERWISE = 2000 };
-    struct held_filter filter = {.semaphore = BYTES("busy"), .at = MIDNIGHT + 50 * SECOND, .limit = 100};
-    cr_assert_lt(touched_by(&filter), OTHERWISE, "an early moment");
+    struct request_filter filter = {.semaphore = BYTES("busy"), .at = MIDNIGHT + 50 * SECOND};
+    cr_assert_lt(touched_by(&filter, 100), OTHERWISE, "an early moment");
     filter.at = MIDNIGHT + ENDED * SECOND;
-    cr_assert_lt(touched_by(&filter), 3 * QUERY_WALK_MAX + OTHERWISE, "a late one");
-    filter.limit = 1;
-    cr_assert_lt(touched_by(&filter), QUERY_WALK_MAX + OTHERWISE, "a short page");
+    cr_assert_lt(touched_by(&filter, 100), 3 * QUERY_WALK_MAX + OTHERWISE, "a late one");
+    cr_assert_lt(touched_by(&filter, 1), QUERY_WALK_MAX + OTHERWISE, "a short page");
     must_run_long(address, "INSERT INTO semaphore_event (semaphore_id, at, what, next_permit_id)"
                            " SELECT seq % 2, '2026-11-21 09:00:00', 'x', 1 FROM numbers.upto WHERE seq <= 20000");
     (void)rows_read(session);

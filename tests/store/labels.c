@@ -416,27 +416,21 @@ Test(labels, permit_keeps_the_labels_of_its_grant)
     expect_labels(&permits[permits[0].semaphore_id == hall ? 0 : 1]);
     cr_expect_null(permits[permits[0].semaphore_id == hall ? 1 : 0].labels);
 
-    struct request request, *requests;
-    struct bytes *names, **lists;
-    struct holder_row *holders;
+    struct request request;
+    struct bytes *names;
     struct query_time time;
-    size_t count;
-    uint64_t following;
-    struct request_filter filter = {.limit = 10};
+    struct page page = {.arena = &one.arena, .limit = 10};
     cr_assert_eq(observer_store->queries->request(observer_store, BYTES("k"), &one.arena, &request, &names, &time),
                  PERMIT_OK);
     cr_assert(bytes_equal(names[0], BYTES("hall")));
     expect_labels(&request.permits[0]);
     cr_expect_null(request.permits[1].labels);
-    cr_assert_eq(observer_store->queries->requests(observer_store, &filter, &one.arena, &requests, &lists, &count,
-                                                   &following, &time),
-                 PERMIT_OK);
-    cr_assert(bytes_equal(lists[0][1], BYTES("plain")));
-    expect_labels(&requests[0].permits[0]);
-    cr_assert_eq(
-        observer_store->queries->holders(observer_store, BYTES("hall"), 0, 10, &one.arena, &holders, &count, &time),
-        PERMIT_OK);
-    expect_labels(&holders[0].permit);
+    cr_assert_eq(observer_store->queries->requests(observer_store, &(struct request_filter){0}, &page), PERMIT_OK);
+    cr_assert(bytes_equal(page.requests[0].names[1], BYTES("plain")));
+    expect_labels(&page.requests[0].request.permits[0]);
+    page = (struct page){.arena = &one.arena, .limit = 10};
+    cr_assert_eq(observer_store->queries->holders(observer_store, BYTES("hall"), &page), PERMIT_OK);
+    expect_labels(&page.holders[0].permit);
 }
 
 Test(labels, permit_with_mismatched_labels_is_an_error)

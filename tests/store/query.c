@@ -78,29 +78,24 @@ Test(query, semaphore_is_read_with_its_floor)
 Test(query, unknown_and_retired_semaphores_are_unknown)
 {
     struct semaphore_row row;
-    struct holder_row *holders;
-    size_t count;
+    struct page page = {.arena = &arena, .limit = 10};
     static const char *const names[] = {"gone", "nobody", "HOT", "hot ", ""};
     for (size_t i = 0; i < ARRAY_LENGTH(names); i++) {
         struct bytes name = bytes_of(names[i]);
         cr_assert_eq(store->queries->semaphore(store, name, &arena, &row, &now), PERMIT_UNKNOWN_SEMAPHORE);
-        cr_assert_eq(store->queries->holders(store, name, 0, 10, &arena, &holders, &count, &now),
-                     PERMIT_UNKNOWN_SEMAPHORE);
+        cr_assert_eq(store->queries->holders(store, name, &page), PERMIT_UNKNOWN_SEMAPHORE);
     }
 }
 
 static size_t listed(struct bytes prefix, struct bytes after, unsigned limit, const char *first)
 {
-    struct semaphore_row *rows;
-    struct bytes following;
-    size_t count;
-    cr_assert_eq(store->queries->semaphores(store, prefix, after, limit, &arena, &rows, &count, &following, &now),
-                 PERMIT_OK);
-    if (count)
-        cr_assert(bytes_equal(rows[0].semaphore.name, bytes_of(first)));
-    if (following.data)
-        cr_assert(count == limit && bytes_equal(following, rows[count - 1].semaphore.name));
-    return count;
+    struct page page = {.arena = &arena, .limit = limit, .after.name = after};
+    cr_assert_eq(store->queries->semaphores(store, prefix, &page), PERMIT_OK);
+    if (page.count)
+        cr_assert(bytes_equal(page.semaphores[0].semaphore.name, bytes_of(first)));
+    if (page.more)
+        cr_assert(page.count == limit && bytes_equal(page.next.name, page.semaphores[page.count - 1].semaphore.name));
+    return page.count;
 }
 
 Test(query, semaphores_are_listed_by_name_in_pages)
@@ -115,23 +110,32 @@ Test(query, semaphores_are_listed_by_name_in_pages)
     cr_assert_eq(listed(BYTES("x'; DROP TABLE slot; --"), BYTES(""), 100, ""), 0);
 }
 
+static struct page holders_of(const char *semaphore, uint64_t after, unsigned limit)
+{
+    struct page page = {.arena = &arena, .limit = limit, .after.number = after};
+    cr_assert_eq(store->queries->holders(store, bytes_of(semaphore), &page), PERMIT_OK, "%s", session_message(session));
+    return page;
+}
+
 Test(query, holders_are_listed_in_order_of_token)
 {
-    struct holder_row *rows;
-    size_t count;
-    cr_assert_eq(store->queries->holders(store, BYTES("hot"), 0, 100, &arena, &rows, &count, &now), PERMIT_OK);
-    cr_assert_eq(count, 4);
+    struct page page = holders_of("hot", 0, 100);
+    const struct holder_row *rows = page.holders;
+    cr_assert_eq(page.count, 4);
     cr_assert_eq(rows[0].permit.token, 501);
     cr_assert(bytes_equal(rows[0].request.external_id, BYTES("key501")));
     cr_assert(bytes_equal(rows[0].request.owner, BYTES("odd")));
     cr_assert_eq(rows[0].request.acquired_at, 1795251600LL * US_PER_SECOND);
     cr_assert_eq(rows[3].permit.token, 504);
-    cr_assert_eq(store->queries->holders(store, BYTES("hot"), 501, 2, &arena, &rows, &count, &now), PERMIT_OK);
-    cr_assert_eq(count, 2);
-    cr_assert_eq(rows[0].permit.token, 502);
-    cr_assert_eq(store->queries->holders(store, BYTES("slots"), 0, 2, &arena, &rows, &count, &now), PERMIT_OK);
-    cr_assert_eq(rows[0].permit.slots.count, 2);
-    cr_assert_eq(rows[0].permit.slots.numbers[1], 2);
+    page = holders_of("hot", 501, 2);
+    cr_assert_eq(page.count, 2);
+    cr_assert_eq(page.holders[0].permit.token, 502);
+    cr_assert(page.more && page.next.number == 503);
+    page = holders_of("hot", 502, 2);
+    cr_assert(page.count == 2 && !page.more);
+    page = holders_of("slots", 0, 2);
+    cr_assert_eq(page.holders[0].permit.slots.count, 2);
+    cr_assert_eq(page.holders[0].permit.slots.numbers[1], 2);
 }
 
 /* 300 holders in six blocks of tokens, each with an owner and a deadline of its own, the last token due first. */
@@ -147,18 +151,16 @@ static void insert_holders(void)
 
 Test(query, holders_with_different_deadlines_are_paged_in_order)
 {
-    struct holder_row *rows;
-    size_t count;
     insert_holders();
     for (unsigned limit = 1; limit <= 301; limit += 1 + limit / 2) {
+        struct page page;
         uint64_t last = 1000;
         do {
             arena_clear(&arena);
-            cr_assert_eq(store->queries->holders(store, BYTES("empty"), last, limit, &arena, &rows, &count, &now),
-                         PERMIT_OK, "%s", session_message(session));
-            for (size_t i = 0; i < count; i++)
-                cr_assert_eq(rows[i].permit.token, ++last, "%u a page", limit);
-        } while (count == limit);
+            page = holders_of("empty", last, limit);
+            for (size_t i = 0; i < page.count; i++)
+                cr_assert_eq(page.holders[i].permit.token, ++last, "%u a page", limit);
+        } while (page.more);
         cr_assert_eq(last, 1300, "%u a page", limit);
     }
 }
@@ -199,86 +201,90 @@ Test(query, request_is_read_with_all_its_permits)
     cr_assert_eq(store->queries->request(store, BYTES("KEY1"), &arena, &request, &names, &now), PERMIT_UNKNOWN_REQUEST);
 }
 
+static struct page requests_of(const struct request_filter *filter, uint64_t after, unsigned limit)
+{
+    struct page page = {.arena = &arena, .limit = limit, .after.number = after};
+    cr_assert_eq(store->queries->requests(store, filter, &page), PERMIT_OK, "%s", session_message(session));
+    return page;
+}
+
 Test(query, requests_are_filtered_and_paged)
 {
     static const struct {
+        unsigned limit;
+        uint64_t after;
         struct request_filter filter;
         size_t count;
         uint64_t first;
         uint64_t next;
     } rows[] = {
-        {{.limit = 1000}, 505, 1, 0},
-        {{.limit = 505}, 505, 1, 0},
-        {{.limit = 504}, 504, 1, 600},
-        {{.limit = 10, .after = 499}, 6, 500, 0},
-        {{.limit = 1000, .state = REQUEST_ACQUIRED}, 4, 501, 0},
-        {{.limit = 2, .state = REQUEST_ACQUIRED}, 2, 501, 502},
-        {{.limit = 2, .state = REQUEST_ACQUIRED, .after = 502}, 2, 503, 0},
-        {{.limit = 1000, .state = REQUEST_RELEASED}, 501, 1, 0},
-        {{.limit = 1000, .owner = {"odd", 3}}, 252, 1, 0},
-        {{.limit = 251, .owner = {"odd", 3}}, 251, 1, 501},
-        {{.limit = 2, .owner = {"odd", 3}, .after = 498}, 2, 499, 501},
-        {{.limit = 1000, .owner = {"odd", 3}, .state = REQUEST_ACQUIRED}, 2, 501, 0},
-        {{.limit = 1000, .owner = {"", 0}}, 2, 600, 0},
-        {{.limit = 1000, .semaphore = {"hot", 3}}, 504, 1, 0},
-        {{.limit = 3, .semaphore = {"hot", 3}, .after = 500}, 3, 501, 503},
-        {{.limit = 4, .semaphore = {"hot", 3}, .after = 500}, 4, 501, 0},
-        {{.limit = 1000, .semaphore = {"hot", 3}, .state = REQUEST_ACQUIRED}, 4, 501, 0},
-        {{.limit = 3, .semaphore = {"hot", 3}, .state = REQUEST_ACQUIRED}, 3, 501, 503},
-        {{.limit = 1000, .semaphore = {"hot", 3}, .state = REQUEST_RELEASED}, 500, 1, 0},
-        {{.limit = 1000, .semaphore = {"slots", 5}}, 1, 600, 0},
-        {{.limit = 1, .semaphore = {"slots", 5}}, 1, 600, 0},
-        {{.limit = 1000, .semaphore = {"hot", 3}, .owner = {"even", 4}, .state = REQUEST_ACQUIRED}, 1, 502, 0},
-        {{.limit = 2, .semaphore = {"hot", 3}, .owner = {"even", 4}}, 2, 2, 4},
-        {{.limit = 1000, .semaphore = {"slots", 5}, .owner = {"even", 4}}, 0, 0, 0},
-        {{.limit = 1, .semaphore = {"slots", 5}, .owner = {"even", 4}}, 0, 0, 0},
-        {{.limit = 1000, .semaphore = {"nobody", 6}}, 0, 0, 0},
-        {{.limit = 1000, .owner = {"ODD", 3}}, 0, 0, 0},
+        {1000, 0, {.state = 0}, 505, 1, 0},
+        {505, 0, {.state = 0}, 505, 1, 0},
+        {504, 0, {.state = 0}, 504, 1, 600},
+        {10, 499, {.state = 0}, 6, 500, 0},
+        {1000, 0, {.state = REQUEST_ACQUIRED}, 4, 501, 0},
+        {2, 0, {.state = REQUEST_ACQUIRED}, 2, 501, 502},
+        {2, 502, {.state = REQUEST_ACQUIRED}, 2, 503, 0},
+        {1000, 0, {.state = REQUEST_RELEASED}, 501, 1, 0},
+        {1000, 0, {.owner = {"odd", 3}}, 252, 1, 0},
+        {251, 0, {.owner = {"odd", 3}}, 251, 1, 501},
+        {2, 498, {.owner = {"odd", 3}}, 2, 499, 501},
+        {1000, 0, {.owner = {"odd", 3}, .state = REQUEST_ACQUIRED}, 2, 501, 0},
+        {1000, 0, {.owner = {"", 0}}, 2, 600, 0},
+        {1000, 0, {.semaphore = {"hot", 3}}, 504, 1, 0},
+        {3, 500, {.semaphore = {"hot", 3}}, 3, 501, 503},
+        {4, 500, {.semaphore = {"hot", 3}}, 4, 501, 0},
+        {1000, 0, {.semaphore = {"hot", 3}, .state = REQUEST_ACQUIRED}, 4, 501, 0},
+        {3, 0, {.semaphore = {"hot", 3}, .state = REQUEST_ACQUIRED}, 3, 501, 503},
+        {1000, 0, {.semaphore = {"hot", 3}, .state = REQUEST_RELEASED}, 500, 1, 0},
+        {1000, 0, {.semaphore = {"slots", 5}}, 1, 600, 0},
+        {1, 0, {.semaphore = {"slots", 5}}, 1, 600, 0},
+        {1000, 0, {.semaphore = {"hot", 3}, .owner = {"even", 4}, .state = REQUEST_ACQUIRED}, 1, 502, 0},
+        {2, 0, {.semaphore = {"hot", 3}, .owner = {"even", 4}}, 2, 2, 4},
+        {1000, 0, {.semaphore = {"slots", 5}, .owner = {"even", 4}}, 0, 0, 0},
+        {1, 0, {.semaphore = {"slots", 5}, .owner = {"even", 4}}, 0, 0, 0},
+        {1000, 0, {.semaphore = {"nobody", 6}}, 0, 0, 0},
+        {1000, 0, {.owner = {"ODD", 3}}, 0, 0, 0},
     };
     for (size_t i = 0; i < ARRAY_LENGTH(rows); i++) {
-        struct request *requests;
-        struct bytes **names;
-        size_t count;
-        uint64_t following;
-        cr_assert_eq(
-            store->queries->requests(store, &rows[i].filter, &arena, &requests, &names, &count, &following, &now),
-            PERMIT_OK, "%zu: %s", i, session_message(session));
-        cr_assert_eq(count, rows[i].count, "row %zu: %zu", i, count);
+        struct page page = requests_of(&rows[i].filter, rows[i].after, rows[i].limit);
+        const struct listed_request *found = page.requests;
+        uint64_t following = page.more ? page.next.number : 0;
+        cr_assert_eq(page.count, rows[i].count, "row %zu: %zu", i, page.count);
         cr_assert_eq(following, rows[i].next, "row %zu: %llu", i, (unsigned long long)following);
-        for (size_t j = 1; j < count; j++)
-            cr_assert_lt(requests[j - 1].id, requests[j].id);
-        if (count)
-            cr_assert_eq(requests[0].id, rows[i].first, "row %zu", i);
-        if (count && requests[count - 1].id == 600)
-            cr_assert(bytes_equal(names[count - 1][1], BYTES("slots")));
+        for (size_t j = 1; j < page.count; j++)
+            cr_assert_lt(found[j - 1].request.id, found[j].request.id);
+        if (page.count)
+            cr_assert_eq(found[0].request.id, rows[i].first, "row %zu", i);
+        if (page.count && found[page.count - 1].request.id == 600)
+            cr_assert(bytes_equal(found[page.count - 1].names[1], BYTES("slots")));
     }
 }
 
 Test(query, request_with_permits_of_three_semaphores_is_listed_once)
 {
-    static const struct request_filter filters[] = {
-        {.limit = 100, .owner = {"three", 5}},
-        {.limit = 100, .owner = {"three", 5}, .state = REQUEST_ACQUIRED},
-        {.limit = 100, .owner = {"three", 5}, .semaphore = {"empty", 5}},
-        {.limit = 100, .owner = {"three", 5}, .semaphore = {"empty", 5}, .state = REQUEST_ACQUIRED},
-        {.limit = 1, .owner = {"three", 5}, .state = REQUEST_ACQUIRED},
-        {.limit = 100, .state = REQUEST_ACQUIRED, .after = 600},
-        {.limit = 1, .semaphore = {"slots", 5}, .after = 600},
+    static const struct {
+        unsigned limit;
+        uint64_t after;
+        struct request_filter filter;
+    } rows[] = {
+        {100, 0, {.owner = {"three", 5}}},
+        {100, 0, {.owner = {"three", 5}, .state = REQUEST_ACQUIRED}},
+        {100, 0, {.owner = {"three", 5}, .semaphore = {"empty", 5}}},
+        {100, 0, {.owner = {"three", 5}, .semaphore = {"empty", 5}, .state = REQUEST_ACQUIRED}},
+        {1, 0, {.owner = {"three", 5}, .state = REQUEST_ACQUIRED}},
+        {100, 600, {.state = REQUEST_ACQUIRED}},
+        {1, 600, {.semaphore = {"slots", 5}}},
     };
     must_run(session, "INSERT INTO permit_request (id, external_id, owner) VALUES (700, 'three', 'three');"
                       "INSERT INTO permit (semaphore_id, id, permit_request_id, count) VALUES (1, 700, 700, 1),"
                       " (2, 700, 700, 1), (3, 9, 700, 1);"
                       "INSERT INTO owner (name, ttl_ms, due_at) VALUES ('three', 1000, '2100-01-01')");
     held_rewrite(address);
-    for (size_t i = 0; i < ARRAY_LENGTH(filters); i++) {
-        struct request *requests;
-        struct bytes **names;
-        size_t count;
-        uint64_t following;
-        cr_assert_eq(store->queries->requests(store, &filters[i], &arena, &requests, &names, &count, &following, &now),
-                     PERMIT_OK, "%zu: %s", i, session_message(session));
-        cr_assert(count == 1 && following == 0, "%zu: %zu", i, count);
-        cr_assert(requests[0].id == 700 && requests[0].permit_count == 3, "%zu", i);
+    for (size_t i = 0; i < ARRAY_LENGTH(rows); i++) {
+        struct page page = requests_of(&rows[i].filter, rows[i].after, rows[i].limit);
+        cr_assert(page.count == 1 && !page.more, "%zu: %zu", i, page.count);
+        cr_assert(page.requests[0].request.id == 700 && page.requests[0].request.permit_count == 3, "%zu", i);
     }
     struct owner owner;
     uint64_t held;
@@ -328,14 +334,9 @@ Test(query, unrelated_rows_are_not_read)
 {
     enum { A_HANDFUL = 400, TEMPORARY_ROWS = 2500 };
     struct semaphore_row semaphore;
-    struct semaphore_row *semaphores;
-    struct holder_row *holders;
-    struct request request, *requests;
-    struct bytes *names, **lists;
+    struct request request;
+    struct bytes *names;
     struct fence_row fence;
-    struct bytes following;
-    uint64_t next;
-    size_t count;
     must_run_long(address, "INSERT INTO semaphore (id, name, kind, capacity, default_ttl_ms, max_hold_ms)"
                            " SELECT seq + 100, CONCAT('x', seq), 2, 1, 1, 1 FROM numbers.upto WHERE seq <= 2000;"
                            "INSERT INTO permit_request (id, external_id, owner, state)"
@@ -345,34 +346,40 @@ Test(query, unrelated_rows_are_not_read)
                            " SELECT IF(seq % 10, 3, 1), seq + 1000, seq + 1000, 1"
                            " FROM numbers.upto WHERE seq <= 20000");
     held_rewrite(address);
-    const struct request_filter filters[] = {
-        {.limit = 50},
-        {.limit = 50, .after = 10000},
-        {.limit = 50, .owner = BYTES("o77"), .state = REQUEST_ACQUIRED},
-        {.limit = 50, .owner = BYTES("o77"), .state = REQUEST_WAITING},
-        {.limit = 50, .owner = BYTES("o77"), .semaphore = BYTES("empty"), .state = REQUEST_ACQUIRED},
-        {.limit = 50, .owner = BYTES("o77"), .semaphore = BYTES("slots")},
-        {.limit = 50, .semaphore = BYTES("slots"), .state = REQUEST_ACQUIRED},
+    const struct {
+        unsigned limit;
+        uint64_t after;
+        struct request_filter filter;
+    } filters[] = {
+        {50, 0, {.state = 0}},
+        {50, 10000, {.state = 0}},
+        {50, 0, {.owner = BYTES("o77"), .state = REQUEST_ACQUIRED}},
+        {50, 0, {.owner = BYTES("o77"), .state = REQUEST_WAITING}},
+        {50, 0, {.owner = BYTES("o77"), .semaphore = BYTES("empty"), .state = REQUEST_ACQUIRED}},
+        {50, 0, {.owner = BYTES("o77"), .semaphore = BYTES("slots")}},
+        {50, 0, {.semaphore = BYTES("slots"), .state = REQUEST_ACQUIRED}},
     };
     for (int step = 0; step < 7 + (int)ARRAY_LENGTH(filters); step++) {
         enum permit_status status = PERMIT_OK;
+        struct page page = {.arena = &arena, .limit = 50};
         (void)rows_read(session);
         switch (step) {
         case 0: status = store->queries->semaphore(store, BYTES("empty"), &arena, &semaphore, &now); break;
         case 1:
-            status = store->queries->semaphores(store, BYTES("x1"), BYTES("x10"), 50, &arena, &semaphores, &count,
-                                                &following, &now);
+            page.after.name = BYTES("x10");
+            status = store->queries->semaphores(store, BYTES("x1"), &page);
             break;
         case 2:
-            status = store->queries->holders(store, BYTES("empty"), 5000, 50, &arena, &holders, &count, &now);
+            page.after.number = 5000;
+            status = store->queries->holders(store, BYTES("empty"), &page);
             break;
         case 3: status = store->queries->request(store, BYTES("x7"), &arena, &request, &names, &now); break;
         case 4: status = store->queries->fence(store, BYTES("empty"), 5001, 0, &fence); break;
         case 5: status = store->queries->fence(store, BYTES("slots"), 5, 1, &fence); break;
         case 6: status = store->queries->clock(store, &now); break;
         default:
-            status =
-                store->queries->requests(store, &filters[step - 7], &arena, &requests, &lists, &count, &next, &now);
+            page.after.number = filters[step - 7].after;
+            status = store->queries->requests(store, &filters[step - 7].filter, &page);
             break;
         }
         cr_assert_eq(status, PERMIT_OK, "step %d: %s", step, session_message(session));
@@ -420,24 +427,21 @@ static void note_page(struct pages *pages, size_t count, int64_t touched)
     pages->touched = touched > pages->touched ? touched : pages->touched;
 }
 
-static struct pages all_pages(struct request_filter filter)
+static struct pages all_pages(const struct request_filter *filter, unsigned limit)
 {
     struct pages pages = {0};
-    struct request *requests;
-    struct bytes **names;
-    size_t count;
+    struct page page = {.next.number = 0};
     do {
         (void)rows_read(session);
         arena_clear(&arena);
-        cr_assert_eq(store->queries->requests(store, &filter, &arena, &requests, &names, &count, &filter.after, &now),
-                     PERMIT_OK, "%s", session_message(session));
-        cr_assert_leq(count, filter.limit);
-        for (size_t i = 0; i < count; i++) {
-            cr_assert_gt(requests[i].id, pages.last);
-            pages.last = requests[i].id;
+        page = requests_of(filter, page.next.number, limit);
+        cr_assert_leq(page.count, limit);
+        for (size_t i = 0; i < page.count; i++) {
+            cr_assert_gt(page.requests[i].request.id, pages.last);
+            pages.last = page.requests[i].request.id;
         }
-        note_page(&pages, count, rows_read(session));
-    } while (filter.after);
+        note_page(&pages, page.count, rows_read(session));
+    } while (page.more);
     return pages;
 }
 
@@ -445,28 +449,30 @@ Test(query, page_reads_a_bounded_number_of_requests)
 {
     enum { BIG = 145001, EMPTY = 225000 };
     static const struct {
+        unsigned limit;
+        uint64_t after;
         struct request_filter filter;
         size_t found;
         size_t pages_least, pages_most; /* of 10 requests each */
         uint64_t last;
     } rows[] = {
-        {{.limit = 10, .owner = {"big", 3}, .semaphore = {"slots", 5}}, 1, 1, 1, BIG},
-        {{.limit = 10, .owner = {"big", 3}, .semaphore = {"empty", 5}}, 0, 3, 4, 0},
-        {{.limit = 10, .owner = {"big", 3}, .state = REQUEST_ACQUIRED, .semaphore = {"slots", 5}}, 1, 1, 1, BIG},
-        {{.limit = 10, .owner = {"big", 3}, .state = REQUEST_RELEASED, .semaphore = {"slots", 5}}, 0, 1, 1, 0},
-        {{.limit = 10, .owner = {"big", 3}, .state = REQUEST_ACQUIRED}, 1, 1, 1, BIG},
-        {{.limit = 1000, .owner = {"big", 3}, .state = REQUEST_RELEASED}, 45000, 45, 50, BIG - 1},
-        {{.limit = 10, .owner = {"nobody", 6}}, 0, 3, 5, 0},
-        {{.limit = 10, .owner = {"nobody", 6}, .state = REQUEST_RELEASED}, 0, 3, 5, 0},
-        {{.limit = 10, .owner = {"nobody", 6}, .state = REQUEST_WAITING}, 0, 1, 1, 0},
-        {{.limit = 10, .semaphore = {"slots", 5}}, 2, 1, 1, BIG},
-        {{.limit = 1000, .semaphore = {"empty", 5}}, 25000, 27, 29, EMPTY},
-        {{.limit = 10, .semaphore = {"empty", 5}, .state = REQUEST_ACQUIRED}, 0, 1, 1, 0},
-        {{.limit = 10, .state = REQUEST_ACQUIRED}, 5, 1, 1, BIG},
+        {10, 0, {.owner = {"big", 3}, .semaphore = {"slots", 5}}, 1, 1, 1, BIG},
+        {10, 0, {.owner = {"big", 3}, .semaphore = {"empty", 5}}, 0, 3, 4, 0},
+        {10, 0, {.owner = {"big", 3}, .state = REQUEST_ACQUIRED, .semaphore = {"slots", 5}}, 1, 1, 1, BIG},
+        {10, 0, {.owner = {"big", 3}, .state = REQUEST_RELEASED, .semaphore = {"slots", 5}}, 0, 1, 1, 0},
+        {10, 0, {.owner = {"big", 3}, .state = REQUEST_ACQUIRED}, 1, 1, 1, BIG},
+        {1000, 0, {.owner = {"big", 3}, .state = REQUEST_RELEASED}, 45000, 45, 50, BIG - 1},
+        {10, 0, {.owner = {"nobody", 6}}, 0, 3, 5, 0},
+        {10, 0, {.owner = {"nobody", 6}, .state = REQUEST_RELEASED}, 0, 3, 5, 0},
+        {10, 0, {.owner = {"nobody", 6}, .state = REQUEST_WAITING}, 0, 1, 1, 0},
+        {10, 0, {.semaphore = {"slots", 5}}, 2, 1, 1, BIG},
+        {1000, 0, {.semaphore = {"empty", 5}}, 25000, 27, 29, EMPTY},
+        {10, 0, {.semaphore = {"empty", 5}, .state = REQUEST_ACQUIRED}, 0, 1, 1, 0},
+        {10, 0, {.state = REQUEST_ACQUIRED}, 5, 1, 1, BIG},
     };
     many_make();
     for (size_t i = 0; i < ARRAY_LENGTH(rows); i++) {
-        struct pages pages = all_pages(rows[i].filter);
+        struct pages pages = all_pages(&rows[i].filter, rows[i].limit);
         cr_assert_eq(pages.found, rows[i].found, "row %zu: %zu", i, pages.found);
         cr_assert(pages.pages >= rows[i].pages_least && pages.pages <= rows[i].pages_most, "row %zu: %zu pages", i,
                   pages.pages);
@@ -477,19 +483,17 @@ Test(query, page_reads_a_bounded_number_of_requests)
 
 Test(query, page_skips_a_bounded_number_of_names)
 {
-    struct semaphore_row *rows;
-    struct bytes after = {0};
     struct pages pages = {0};
-    size_t count;
+    struct page page = {.arena = &arena, .limit = 10};
     many_make();
     do {
         (void)rows_read(session);
-        cr_assert_eq(store->queries->semaphores(store, BYTES("r"), after, 10, &arena, &rows, &count, &after, &now),
-                     PERMIT_OK);
-        note_page(&pages, count, rows_read(session));
-        if (count)
-            cr_assert(bytes_equal(rows[0].semaphore.name, BYTES("r25001")));
-    } while (after.data);
+        page.after = page.next;
+        cr_assert_eq(store->queries->semaphores(store, BYTES("r"), &page), PERMIT_OK);
+        note_page(&pages, page.count, rows_read(session));
+        if (page.count)
+            cr_assert(bytes_equal(page.semaphores[0].semaphore.name, BYTES("r25001")));
+    } while (page.more);
     cr_assert_eq(pages.found, 1);
     cr_assert(pages.pages == 2, "%zu", pages.pages);
     cr_assert_lt(pages.touched, 4 * QUERY_WALK_MAX);

@@ -109,14 +109,14 @@ static void insert_five(void)
     insert_waiter(15, "k5", 3, LIVING, both, 2);
 }
 
-static const struct waiter_row *waiters(const char *semaphore, const struct waiter_place *after, unsigned limit,
-                                        size_t *ret_count, bool *ret_more)
+/* after NULL: from the first waiter on. */
+static struct page waiters(const char *semaphore, const struct cursor *after, unsigned limit)
 {
-    struct waiter_row *rows;
-    enum permit_status status =
-        store->queries->waiters(store, bytes_of(semaphore), after, limit, &arena, &rows, ret_count, ret_more, &now);
-    cr_assert_eq(status, PERMIT_OK, "%s", session_message(session));
-    return rows;
+    struct page page = {.arena = &arena, .limit = limit};
+    if (after)
+        page.after = *after;
+    cr_assert_eq(store->queries->waiters(store, bytes_of(semaphore), &page), PERMIT_OK, "%s", session_message(session));
+    return page;
 }
 
 static void is_row(const struct waiter_row *row, const char *key, bool kept, uint64_t number, const char *behind)
@@ -131,11 +131,10 @@ static void is_row(const struct waiter_row *row, const char *key, bool kept, uin
 
 Test(queue, waiters_are_listed_in_order_with_numbers)
 {
-    size_t count;
-    bool more;
     insert_five();
-    const struct waiter_row *rows = waiters("hot", &(struct waiter_place){0}, 10, &count, &more);
-    cr_assert(count == 5 && !more);
+    struct page page = waiters("hot", NULL, 10);
+    const struct waiter_row *rows = page.waiters;
+    cr_assert(page.count == 5 && !page.more);
     is_row(&rows[0], "k1", true, 0, NULL);
     is_row(&rows[1], "k2", false, 1, NULL);
     is_row(&rows[2], "k3", false, 2, "k2");
@@ -148,67 +147,60 @@ Test(queue, waiters_are_listed_in_order_with_numbers)
     cr_assert(last->priority == 2 && last->server_id == LIVING && last->place == place_of(3));
     cr_assert(last->ttl.kind == TTL_UNLIMITED &&
               last->waiting_until - last->waiting_since == 3 * 3600LL * US_PER_SECOND);
-    rows = waiters("empty", &(struct waiter_place){0}, 10, &count, &more);
-    cr_assert(count == 0 && !more);
+    page = waiters("empty", NULL, 10);
+    cr_assert(page.count == 0 && !page.more);
 }
 
 /* A kept place has no client: it never had one since its wait ended, or its server is dead, or has no row any more. */
 Test(queue, kept_places_are_kept_for_a_while)
 {
-    struct request *requests;
-    struct bytes **names;
-    size_t count;
-    uint64_t next;
+    struct page page = {.arena = &arena, .limit = 10};
     utc_us *until;
     must_run(session, "INSERT INTO permit_request (id, external_id, owner, state) VALUES (1, 'held', 'o', 1)");
     insert_hot(11, "k1", 0, 0);
     insert_hot(12, "k2", 1, LIVING);
     insert_hot(13, "k3", 2, DEAD);
     insert_hot(14, "k4", 3, DEAD + 1);
-    const struct request_filter filter = {.limit = 10};
-    cr_assert_eq(store->queries->requests(store, &filter, &arena, &requests, &names, &count, &next, &now), PERMIT_OK);
-    cr_assert_eq(count, 5);
-    cr_assert_eq(store->queries->kept_until(store, requests, count, sizeof *requests, &now, &arena, &until), PERMIT_OK);
+    cr_assert_eq(store->queries->requests(store, &(struct request_filter){0}, &page), PERMIT_OK);
+    cr_assert_eq(page.count, 5);
+    const struct request *first = &page.requests->request, *second = &page.requests[1].request;
+    cr_assert_eq(
+        store->queries->kept_until(store, first, page.count, sizeof *page.requests, &page.time, &arena, &until),
+        PERMIT_OK);
     cr_expect_eq(until[0], 0);
-    cr_expect_eq(until[1], requests[1].due_at);
-    cr_expect_neq(until[1], requests[1].waiting_until);
+    cr_expect_eq(until[1], second->due_at);
+    cr_expect_neq(until[1], second->waiting_until);
     cr_expect_eq(until[2], 0);
     cr_expect_eq(until[3], 1767312000LL * US_PER_SECOND + PLACE_KEPT_US);
-    cr_expect_eq(until[4], lease_time(&now.clock, now.now));
-    cr_assert_eq(store->queries->kept_until(store, requests, 0, 0, &now, &arena, &until), PERMIT_OK);
+    cr_expect_eq(until[4], lease_time(&page.time.clock, page.time.now));
+    cr_assert_eq(store->queries->kept_until(store, first, 0, 0, &page.time, &arena, &until), PERMIT_OK);
 }
 
 Test(queue, pages_of_waiters_continue)
 {
     static const char *const keys[] = {"k1", "k2", "k3", "k4", "k5"};
-    struct waiter_place after = {0};
-    size_t count;
-    bool more = true;
+    struct page page = {.more = true};
     insert_five();
     for (size_t i = 0; i < ARRAY_LENGTH(keys); i++) {
-        cr_assert(more);
-        const struct waiter_row *row = waiters("hot", &after, 1, &count, &more);
-        cr_assert_eq(count, 1);
+        cr_assert(page.more);
+        page = waiters("hot", &page.next, 1);
+        const struct waiter_row *row = page.waiters;
+        cr_assert_eq(page.count, 1);
         cr_assert(bytes_equal(row->request.external_id, bytes_of(keys[i])));
         if (i == 2)
             is_row(row, "k3", false, 2, "k2");
         if (i == 4)
             is_row(row, "k5", false, 3, "k3");
-        after = (struct waiter_place){row->request.place, row->request.id, row->number};
     }
-    cr_assert_not(more);
+    cr_assert_not(page.more);
 }
 
 Test(queue, unknown_and_retired_semaphores_are_unknown)
 {
-    struct waiter_row *rows;
-    size_t count;
-    bool more;
+    struct page page = {.arena = &arena, .limit = 10};
     static const char *const names[] = {"gone", "nobody"};
     for (size_t i = 0; i < ARRAY_LENGTH(names); i++)
-        cr_assert_eq(store->queries->waiters(store, bytes_of(names[i]), &(struct waiter_place){0}, 10, &arena, &rows,
-                                             &count, &more, &now),
-                     PERMIT_UNKNOWN_SEMAPHORE);
+        cr_assert_eq(store->queries->waiters(store, bytes_of(names[i]), &page), PERMIT_UNKNOWN_SEMAPHORE);
 }
 
 Test(queue, positions_count_only_those_that_clients_ask_for)
@@ -233,26 +225,28 @@ Test(queue, positions_count_only_those_that_clients_ask_for)
 Test(queue, waiting_requests_are_filtered_and_paged)
 {
     static const struct {
+        unsigned limit;
+        uint64_t after;
         struct request_filter filter;
         size_t count;
         uint64_t first, next;
     } rows[] = {
-        {{.limit = 100}, 7, 11, 0},
-        {{.limit = 100, .state = REQUEST_WAITING}, 5, 11, 0},
-        {{.limit = 2, .state = REQUEST_WAITING, .after = 12}, 2, 13, 14},
-        {{.limit = 100, .state = REQUEST_ACQUIRED}, 1, 20, 0},
-        {{.limit = 100, .owner = {"o", 1}}, 7, 11, 0},
-        {{.limit = 100, .owner = {"o", 1}, .state = REQUEST_WAITING}, 5, 11, 0},
-        {{.limit = 100, .owner = {"o", 1}, .state = REQUEST_WAITING, .semaphore = {"seats", 5}}, 1, 15, 0},
-        {{.limit = 100, .owner = {"o", 1}, .semaphore = {"seats", 5}}, 2, 15, 0},
-        {{.limit = 100, .semaphore = {"seats", 5}}, 2, 15, 0},
-        {{.limit = 1, .semaphore = {"seats", 5}}, 1, 15, 15},
-        {{.limit = 100, .semaphore = {"seats", 5}, .after = 15}, 1, 20, 0},
-        {{.limit = 100, .semaphore = {"hot", 3}}, 6, 11, 0},
-        {{.limit = 100, .semaphore = {"hot", 3}, .state = REQUEST_WAITING}, 5, 11, 0},
-        {{.limit = 3, .semaphore = {"hot", 3}, .state = REQUEST_WAITING}, 3, 11, 13},
-        {{.limit = 100, .semaphore = {"hot", 3}, .state = REQUEST_RELEASED}, 1, 21, 0},
-        {{.limit = 100, .semaphore = {"empty", 5}, .state = REQUEST_WAITING}, 0, 0, 0},
+        {100, 0, {.state = 0}, 7, 11, 0},
+        {100, 0, {.state = REQUEST_WAITING}, 5, 11, 0},
+        {2, 12, {.state = REQUEST_WAITING}, 2, 13, 14},
+        {100, 0, {.state = REQUEST_ACQUIRED}, 1, 20, 0},
+        {100, 0, {.owner = {"o", 1}}, 7, 11, 0},
+        {100, 0, {.owner = {"o", 1}, .state = REQUEST_WAITING}, 5, 11, 0},
+        {100, 0, {.owner = {"o", 1}, .state = REQUEST_WAITING, .semaphore = {"seats", 5}}, 1, 15, 0},
+        {100, 0, {.owner = {"o", 1}, .semaphore = {"seats", 5}}, 2, 15, 0},
+        {100, 0, {.semaphore = {"seats", 5}}, 2, 15, 0},
+        {1, 0, {.semaphore = {"seats", 5}}, 1, 15, 15},
+        {100, 15, {.semaphore = {"seats", 5}}, 1, 20, 0},
+        {100, 0, {.semaphore = {"hot", 3}}, 6, 11, 0},
+        {100, 0, {.semaphore = {"hot", 3}, .state = REQUEST_WAITING}, 5, 11, 0},
+        {3, 0, {.semaphore = {"hot", 3}, .state = REQUEST_WAITING}, 3, 11, 13},
+        {100, 0, {.semaphore = {"hot", 3}, .state = REQUEST_RELEASED}, 1, 21, 0},
+        {100, 0, {.semaphore = {"empty", 5}, .state = REQUEST_WAITING}, 0, 0, 0},
     };
     insert_five();
     must_run(session, "INSERT INTO permit_request (id, external_id, owner, state) VALUES (20, 'held', 'o', 1),"
@@ -260,19 +254,19 @@ Test(queue, waiting_requests_are_filtered_and_paged)
                       " VALUES (2, 1, 20, 1), (1, 1, 21, 1)");
     held_rewrite(address);
     for (size_t i = 0; i < ARRAY_LENGTH(rows); i++) {
-        struct request *requests;
-        struct bytes **names;
-        size_t count;
-        uint64_t next;
-        cr_assert_eq(store->queries->requests(store, &rows[i].filter, &arena, &requests, &names, &count, &next, &now),
-                     PERMIT_OK, "row %zu: %s", i, session_message(session));
-        cr_assert_eq(count, rows[i].count, "row %zu: %zu", i, count);
+        struct page page = {.arena = &arena, .limit = rows[i].limit, .after.number = rows[i].after};
+        cr_assert_eq(store->queries->requests(store, &rows[i].filter, &page), PERMIT_OK, "row %zu: %s", i,
+                     session_message(session));
+        uint64_t next = page.more ? page.next.number : 0;
+        cr_assert_eq(page.count, rows[i].count, "row %zu: %zu", i, page.count);
         cr_assert_eq(next, rows[i].next, "row %zu: %llu", i, (unsigned long long)next);
-        for (size_t j = 0; j < count; j++)
-            if (requests[j].state == REQUEST_WAITING)
-                cr_assert(requests[j].want_count >= 1 && bytes_equal(names[j][0], BYTES("hot")), "row %zu", i);
-        if (count)
-            cr_assert_eq(requests[0].id, rows[i].first, "row %zu", i);
+        for (size_t j = 0; j < page.count; j++) {
+            const struct listed_request *found = &page.requests[j];
+            if (found->request.state == REQUEST_WAITING)
+                cr_assert(found->request.want_count >= 1 && bytes_equal(found->names[0], BYTES("hot")), "row %zu", i);
+        }
+        if (page.count)
+            cr_assert_eq(page.requests[0].request.id, rows[i].first, "row %zu", i);
     }
 }
 
@@ -297,33 +291,30 @@ Test(queue, page_of_large_wants_is_cut_and_continues)
 {
     enum { WAITERS = 9 };
     struct want want = largest_want();
-    struct waiter_place after = {0};
-    size_t count, listed = 0, pages = 0;
-    bool more = true;
+    struct page page = {.more = true};
+    size_t listed = 0, pages = 0;
     for (int i = 0; i < WAITERS; i++) {
         char key[8];
         (void)snprintf(key, sizeof key, "k%d", i);
         insert_waiter(10 + (uint64_t)i, key, i, LIVING, &want, 1);
     }
-    for (; more; pages++) {
+    for (; page.more; pages++) {
         arena_clear(&arena);
-        const struct waiter_row *rows = waiters("seats", &after, 1000, &count, &more);
-        cr_assert(count > 0 && count < WAITERS);
-        cr_assert_eq(rows[count - 1].request.wants[0].named_count, SLOTS_MAX_COUNT);
-        listed += count;
-        after =
-            (struct waiter_place){rows[count - 1].request.place, rows[count - 1].request.id, rows[count - 1].number};
+        page = waiters("seats", &page.next, 1000);
+        cr_assert(page.count > 0 && page.count < WAITERS);
+        cr_assert_eq(page.waiters[page.count - 1].request.wants[0].named_count, SLOTS_MAX_COUNT);
+        listed += page.count;
     }
-    cr_assert(listed == WAITERS && after.number == WAITERS && pages > 1);
-    struct request_filter filter = {.limit = 1000, .state = REQUEST_WAITING};
-    for (listed = 0, pages = 0; pages == 0 || filter.after; pages++) {
-        struct request *requests;
-        struct bytes **names;
+    cr_assert(listed == WAITERS && page.next.waiters == WAITERS && pages > 1);
+    page = (struct page){.arena = &arena, .limit = 1000};
+    for (listed = 0, pages = 0; pages == 0 || page.more; pages++) {
         arena_clear(&arena);
-        cr_assert_eq(store->queries->requests(store, &filter, &arena, &requests, &names, &count, &filter.after, &now),
+        page.after = page.next;
+        cr_assert_eq(store->queries->requests(store, &(struct request_filter){.state = REQUEST_WAITING}, &page),
                      PERMIT_OK);
-        cr_assert(count > 0 && requests[count - 1].wants[0].named_count == SLOTS_MAX_COUNT);
-        listed += count;
+        cr_assert(page.count > 0);
+        cr_assert_eq(page.requests[page.count - 1].request.wants[0].named_count, SLOTS_MAX_COUNT);
+        listed += page.count;
     }
     cr_assert(listed == WAITERS && pages > 1);
 }
@@ -825,12 +816,11 @@ Test(queue, lists_walk_indexes)
     struct queue_position *positions;
     struct request request;
     struct bytes *names;
-    size_t count;
-    bool more, kept;
+    bool kept;
     insert_crowd();
     sent_record();
     (void)rows_read(session);
-    (void)waiters("hot", &(struct waiter_place){place_of(0), 1, 5}, 10, &count, &more);
+    (void)waiters("hot", &(struct cursor){.place = place_of(0), .number = 1, .waiters = 5}, 10);
     cr_assert_lt(rows_read(session), 150);
     EXPLAINS("SELECT STRAIGHT_JOIN r.id", "PRIMARY", "PRIMARY", "PRIMARY");
     EXPLAINS("SELECT STRAIGHT_JOIN r.external_id FROM waiter", "PRIMARY", "PRIMARY", "PRIMARY");

@@ -12,7 +12,6 @@ static const struct database_address *address;
 static struct store *store;
 static struct session *session; /* the store's */
 static struct arena arena;
-static struct query_time now;
 
 /* `hall` (1) and `gone` (3), which is retired. */
 static void rows_make(void)
@@ -78,40 +77,42 @@ enum { COUNTING = 2100 };
 Test(slot_list, page_reads_only_a_page)
 {
     static const struct {
+        unsigned limit;
+        uint64_t after;
         struct slot_filter filter;
         size_t count;
         uint32_t first;
         bool held;
         int64_t touched;
     } rows[] = {
-        {{.limit = PAGE}, PAGE, 1, false, 3 * PAGE},
-        {{.limit = PAGE, .after = 20000}, PAGE, 20001, true, 6 * PAGE},
-        {{.limit = PAGE, .after = 49950}, 50, 49951, false, 3 * PAGE},
-        {{.limit = PAGE, .after = 50000}, 0, 0, false, 50},
-        {{.limit = PAGE, .state = SLOT_FREE}, PAGE, 1, false, 3 * PAGE},
-        {{.limit = PAGE, .state = SLOT_HELD, .after = 20500}, PAGE, 20501, true, 6 * PAGE},
-        {{.limit = PAGE, .state = SLOT_HELD}, PAGE, 20001, true, 20001 + 6 * PAGE},
-        {{.limit = PAGE, .prefix = {"A", 1}}, PAGE, 1, false, COUNTING + 3 * PAGE},
-        {{.limit = PAGE, .prefix = {"A", 1}, .after = 25000}, PAGE, 25001, true, COUNTING + 6 * PAGE},
-        {{.limit = 10, .prefix = {"Z", 1}}, 10, 49901, false, 5 * PAGE},
-        {{.limit = PAGE, .prefix = {"Z", 1}}, PAGE, 49901, false, 5 * PAGE},
-        {{.limit = PAGE, .prefix = {"A2500", 5}}, 11, 2500, false, 50},
-        {{.limit = PAGE, .prefix = {"A2500", 5}, .state = SLOT_HELD}, 10, 25000, true, 100},
-        {{.limit = PAGE, .prefix = {"B", 1}}, 0, 0, false, 50},
+        {PAGE, 0, {.state = 0}, PAGE, 1, false, 3 * PAGE},
+        {PAGE, 20000, {.state = 0}, PAGE, 20001, true, 6 * PAGE},
+        {PAGE, 49950, {.state = 0}, 50, 49951, false, 3 * PAGE},
+        {PAGE, 50000, {.state = 0}, 0, 0, false, 50},
+        {PAGE, 0, {.state = SLOT_FREE}, PAGE, 1, false, 3 * PAGE},
+        {PAGE, 20500, {.state = SLOT_HELD}, PAGE, 20501, true, 6 * PAGE},
+        {PAGE, 0, {.state = SLOT_HELD}, PAGE, 20001, true, 20001 + 6 * PAGE},
+        {PAGE, 0, {.prefix = {"A", 1}}, PAGE, 1, false, COUNTING + 3 * PAGE},
+        {PAGE, 25000, {.prefix = {"A", 1}}, PAGE, 25001, true, COUNTING + 6 * PAGE},
+        {10, 0, {.prefix = {"Z", 1}}, 10, 49901, false, 5 * PAGE},
+        {PAGE, 0, {.prefix = {"Z", 1}}, PAGE, 49901, false, 5 * PAGE},
+        {PAGE, 0, {.prefix = {"A2500", 5}}, 11, 2500, false, 50},
+        {PAGE, 0, {.prefix = {"A2500", 5}, .state = SLOT_HELD}, 10, 25000, true, 100},
+        {PAGE, 0, {.prefix = {"B", 1}}, 0, 0, false, 50},
     };
     seats_make();
     for (size_t i = 0; i < ARRAY_LENGTH(rows); i++) {
-        struct slot_list_row *slots;
-        size_t count;
+        struct page page = {.arena = &arena, .limit = rows[i].limit, .after.number = rows[i].after};
         (void)rows_read(session);
-        cr_assert_eq(store->queries->slots(store, 1, &rows[i].filter, &arena, &slots, &count, &now), PERMIT_OK, "%s",
+        cr_assert_eq(store->queries->slots(store, 1, &rows[i].filter, &page), PERMIT_OK, "%s",
                      session_message(session));
+        const struct slot_list_row *slots = page.slots;
         int64_t touched = rows_read(session);
         cr_expect_leq(touched, rows[i].touched, "row %zu has read %lld", i, (long long)touched);
-        cr_assert_eq(count, rows[i].count, "row %zu: %zu", i, count);
-        for (size_t j = 1; j < count; j++)
+        cr_assert_eq(page.count, rows[i].count, "row %zu: %zu", i, page.count);
+        for (size_t j = 1; j < page.count; j++)
             cr_assert_lt(slots[j - 1].number, slots[j].number);
-        if (count == 0)
+        if (page.count == 0)
             continue;
         cr_expect_eq(slots[0].number, rows[i].first, "row %zu: %u", i, slots[0].number);
         cr_expect_eq(slots[0].token != 0, rows[i].held, "row %zu", i);

@@ -108,14 +108,12 @@ Test(templates, are_listed_in_order_by_prefix_and_position)
     for (size_t i = 0; i < ARRAY_LENGTH(prefixes); i++)
         make(prefixes[i], 1);
     for (size_t i = 0; i < ARRAY_LENGTH(cases); i++) {
-        struct template *found;
-        size_t count;
+        struct page page = {.arena = &arena, .limit = cases[i].limit, .after.name = bytes_of(cases[i].after)};
         char text[64] = "";
-        cr_assert_eq(store->templates->list(store, bytes_of(cases[i].begins), bytes_of(cases[i].after), cases[i].limit,
-                                            &arena, &found, &count),
-                     PERMIT_OK);
-        for (size_t j = 0; j < count; j++)
-            snprintf(text + strlen(text), sizeof text - strlen(text), "%s%s", j ? " " : "", found[j].prefix.data);
+        cr_assert_eq(store->templates->list(store, bytes_of(cases[i].begins), &page), PERMIT_OK);
+        for (size_t j = 0; j < page.count; j++)
+            snprintf(text + strlen(text), sizeof text - strlen(text), "%s%s", j ? " " : "",
+                     page.templates[j].prefix.data);
         cr_assert_str_eq(text, cases[i].expected, "%zu", i);
     }
 }

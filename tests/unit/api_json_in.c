@@ -199,7 +199,8 @@ static enum permit_status read_body(const char *text, const struct wire_table *m
     struct buf sentence;
     buf_init(&sentence, MESSAGE_MAX);
     arena_init(arena, 100, 10000);
-    enum permit_status status = wire_read_body(bytes_of(text), &at_most_1000, members_known, form, arena, &sentence);
+    const struct wire_reading reading = {arena, &sentence};
+    enum permit_status status = wire_read_body(&reading, bytes_of(text), &at_most_1000, members_known, form);
     strcpy(message, buf_text(&sentence));
     buf_release(&sentence);
     return status;

@@ -253,6 +253,13 @@ Test(config, list_is_replaced_as_a_whole_by_a_later_source)
     HOSTS("f", "g");
 }
 
+Test(config, list_continues_on_lines_that_begin_with_a_space)
+{
+    cr_assert(load_text("hosts = a\n  b, c\n\td\nworkers = 3\n"), "%s", buf_text(&message));
+    HOSTS("a", "b", "c", "d");
+    cr_expect_eq(settings.workers, 3);
+}
+
 Test(config, empty_text_in_a_list_is_refused)
 {
     cr_expect(!load_text("hosts = a,,b\n"));
@@ -317,8 +324,9 @@ Test(config, duplicate_setting_in_the_file_is_refused)
 
 Test(config, sections_and_invalid_lines_are_refused)
 {
-    cr_expect(!load_text("[permitd]\nworkers = 2\n"));
-    expect_said("above line 2: [permitd] is not expected");
+    cr_expect(!load_text("workers = 3\n[permitd]\nworkers = 2\n"));
+    expect_said("line 2: [permitd] is not expected; sections are not supported");
+    cr_expect(!load_text("[permitd]\n"), "a heading without settings");
     cr_expect(!load_text("workers = 3\nworkers 2\n"));
     expect_said("line 2: expected 'name = value'");
     cr_expect(!load_bytes("work\0ers = 2\n", 13));
@@ -534,6 +542,56 @@ Test(config, reload_without_changes_prints_nothing)
     cr_assert(config_init(&table, &fresh, &message));
     reload(&fresh);
     cr_expect_str_eq(buf_text(&message), "");
+}
+
+/* A struct of a room: a duration in microseconds, and a number that other threads read. */
+struct room {
+    int64_t bound_us;
+    _Atomic int64_t limit;
+    size_t threads;
+    bool short_path;
+    char *name;
+};
+
+static const struct config_row room_rows[] = {
+    {.name = "bound",
+     .type = CONFIG_DURATION,
+     .offset = offsetof(struct room, bound_us),
+     .default_text = "30s",
+     .max = 60000,
+     .flags = CONFIG_RELOADABLE | CONFIG_MICROSECONDS},
+    {.name = "limit",
+     .type = CONFIG_NUMBER,
+     .offset = offsetof(struct room, limit),
+     .default_text = "7",
+     .max = 100,
+     .flags = CONFIG_RELOADABLE},
+    {.name = "threads", .type = CONFIG_NUMBER, .offset = offsetof(struct room, threads), .default_text = "2", .max = 9},
+    {.name = "short_path",
+     .type = CONFIG_BOOL,
+     .offset = offsetof(struct room, short_path),
+     .default_text = "on",
+     .flags = CONFIG_RELOADABLE},
+    {.name = "name", .type = CONFIG_TEXT, .offset = offsetof(struct room, name), .flags = CONFIG_RELOADABLE},
+};
+
+Test(config, values_of_a_room_are_copied_if_they_are_reloadable)
+{
+    static const struct config_table room_table = {
+        .rows = room_rows, .count = ARRAY_LENGTH(room_rows), .environment_prefix = "ROOM_"};
+    static const struct config_section section = {room_rows, ARRAY_LENGTH(room_rows)};
+    char *argv[] = {"--bound=1500ms", "--limit=9", "--threads=5", "--short-path=off", "--name=x"};
+    struct room room = {0}, copy = {0};
+    cr_assert(config_init(&room_table, &room, &message));
+    cr_expect(room.bound_us == 30000000 && room.limit == 7 && room.threads == 2 && room.short_path && !room.name);
+    config_copy_values(&section, &room, &copy);
+    cr_expect(copy.bound_us == 30000000 && copy.limit == 7 && copy.threads == 0 && copy.short_path);
+    for (int i = 0; i < 5; i++)
+        cr_assert(config_load_argument(&room_table, &room, 5, argv, &i, &message));
+    config_copy_values(&section, &room, &copy);
+    cr_expect(copy.bound_us == 1500000 && copy.limit == 9 && copy.threads == 0 && !copy.short_path);
+    cr_expect_null(copy.name);
+    config_release(&room_table, &room);
 }
 
 Test(config, release_accepts_any_state)

@@ -42,7 +42,8 @@ struct reading {
 /* Reads an acquire while the n-th allocation fails; 0: none. Returns true if that allocation was reached. */
 static bool read_acquire(struct reading *reading, const char *text, long long n)
 {
-    *reading = (struct reading){.service = {.max_wait_ms = 1000}};
+    static const struct service_settings settings = {.max_wait_ms = 1000};
+    *reading = (struct reading){.service = {.settings = &settings}};
     buf_init(&reading->service.message, 1024);
     struct exchange *exchange = exchange_new(sizeof *reading->call);
     cr_assert_not_null(exchange);
