@@ -630,43 +630,34 @@ static enum permit_status refuse_member(const struct wire_reading *reading, cons
     return PERMIT_INVALID;
 }
 
-/* Reads all members of the object. Bit n of *ret_seen: the n-th member of the table is present. */
-static enum permit_status read_members(const struct wire_reading *reading, struct bytes object,
-                                       const struct wire_table *table, const char *where, void *form,
-                                       uint32_t *ret_seen)
-{
-    struct bytes rest = inside(object);
-    for (struct bytes name = take(&rest); name.length; name = take(&rest)) {
-        struct bytes value = take(&rest);
-        const struct wire_member *member = find_member(table, name);
-        if (!member)
-            return unknown_member(table, where, name, reading->message);
-        uint32_t bit = 1u << (member - table->members);
-        if (*ret_seen & bit) {
-            buf_printf(reading->message, "the body is not one JSON object: duplicate member %s%s", where, member->name);
-            return PERMIT_MALFORMED;
-        }
-        *ret_seen |= bit;
-        if (!read_value(value, member, (char *)form + member->offset, reading->arena))
-            return refuse_member(reading, member, value, where);
-        if (member->given_offset)
-            *(bool *)((char *)form + member->given_offset) = true;
-    }
-    return PERMIT_OK;
-}
-
 enum permit_status wire_read(const struct wire_reading *reading, struct bytes object, const struct wire_table *table,
                              const char *where, void *form)
 {
+    uint32_t seen = 0; /* bit n: the n-th member of the table is present */
     struct buf *message = reading->message;
-    uint32_t seen = 0;
     buf_clear(message);
     if (object.data[0] != '{') {
         buf_printf(message, "%.*s must be an object", where[0] ? (int)strlen(where) - 1 : 0, where);
         return PERMIT_INVALID;
     }
-    enum permit_status status = read_members(reading, object, table, where, form, &seen);
-    for (size_t i = 0; status == PERMIT_OK && i < table->count; i++) {
+    struct bytes rest = inside(object);
+    for (struct bytes name = take(&rest); name.length; name = take(&rest)) {
+        struct bytes value = take(&rest);
+        const struct wire_member *member = find_member(table, name);
+        if (!member)
+            return unknown_member(table, where, name, message);
+        uint32_t bit = 1u << (member - table->members);
+        if (seen & bit) {
+            buf_printf(message, "the body is not one JSON object: duplicate member %s%s", where, member->name);
+            return PERMIT_MALFORMED;
+        }
+        seen |= bit;
+        if (!read_value(value, member, (char *)form + member->offset, reading->arena))
+            return refuse_member(reading, member, value, where);
+        if (member->given_offset)
+            *(bool *)((char *)form + member->given_offset) = true;
+    }
+    for (size_t i = 0; i < table->count; i++) {
         const struct wire_member *member = &table->members[i];
         if (member->required && !(seen >> i & 1)) {
             buf_printf(message, "%s%s is missing; it must be %s", where, member->name, member->expected);
