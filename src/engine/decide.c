@@ -39,7 +39,7 @@ static void count(struct metrics *metrics, const struct op *op, enum permit_stat
 
 void decide(struct engine *engine, struct op *op, struct decision *decision)
 {
-    assert(!op->queued && !op->keyed && !op->waiter);
+    assert(!op->queued && !op->key_order && !op->waiter);
     if (decision->retry_after_ms == 0)
         decision->retry_after_ms = retry_after_ms(decision->status);
     op_drop_entries(op);

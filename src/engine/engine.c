@@ -28,7 +28,6 @@ void op_init(struct op *op, struct operation *operation, mono_us deadline,
 {
     *op = (struct op){.operation = operation, .decided = decided, .deadline = deadline};
     list_init(&op->node);
-    op->counts_as_end = operation->kind != OP_ACQUIRE && !operation_is_administrative(operation->kind);
 }
 
 /* ---- start and stop ---- */
@@ -176,7 +175,7 @@ void engine_free(struct engine *engine)
 static bool is_within_limit(const struct engine *engine, struct op *op)
 {
     size_t named = atomic_load(&engine->named_size);
-    op->bound = op->counts_as_end ? BOUND_ENDS : BOUND_PENDING;
+    op->bound = op_counts_as_end(op) ? BOUND_ENDS : BOUND_PENDING;
     if (op->named_size && op->named_size + named > ENGINE_MAX_NAMED)
         op->bound = BOUND_NAMED;
     switch (op->bound) {

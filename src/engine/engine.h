@@ -68,7 +68,7 @@ struct decision {
 
 /* The limits on pending work; each kind has its own limit. */
 enum engine_bound {
-    BOUND_ENDS,    /* operations with counts_as_end */
+    BOUND_ENDS,    /* operations with op_counts_as_end */
     BOUND_PENDING, /* other operations; the same limit applies separately to calls about owners */
     BOUND_QUERIES, /* queries in one lane */
     BOUND_NAMED,   /* bytes of the slots that pending and waiting acquires name */
@@ -105,12 +105,15 @@ struct op {
     struct semaphore_entry **entries; /* cache entries of its semaphores, ascending by id; few_entries, or malloc'ed */
     size_t entry_count;
     struct semaphore_entry *few_entries[2];
-    struct map_node by_key;           /* in queue->keys: the first undecided op of its external_id */
-    struct list same_key;             /* undecided ops of one external_id, in order of arrival */
-    bool keyed;                       /* it is linked in same_key */
-    bool heads_key;                   /* it is linked in by_key */
-    bool resolved;                    /* `entries` is complete */
-    bool counts_as_end;               /* release, renewal, confirm or expiry: BOUND_ENDS applies */
+    struct map_node by_key;                            /* in queue->keys: the first undecided op of its external_id */
+    struct list same_key;                              /* undecided ops of one external_id, in order of arrival */
+    enum { KEY_NONE, KEY_FIRST, KEY_LATER } key_order; /* it is linked in same_key; the first one also in by_key */
+    enum {
+        OP_UNRESOLVED,
+        OP_RESOLVED,
+        OP_RESOLVED_BY_QUERY
+    } resolved;                       /* `entries` is complete: from the caches, or of an
+                                                                           acquire by a resolve query */
     enum wait_refusal wait_refusal;   /* set by each batch */
     size_t named_size;                /* bytes of the slots that it names; counted until it is decided */
     bool queued;                      /* it is in a list of the queue, not with a worker */
@@ -118,11 +121,15 @@ struct op {
     struct waiter *waiter;            /* the waiter of which it is a client; NULL: none */
     struct template_create *creation; /* the creation from template that it waits for; NULL: none */
     bool needs_creation;              /* it needs that semaphore itself; false: it follows another op of its key */
-    bool resolved_by_query;           /* the semaphores of an acquire come from a resolve query, not from the cache */
     int64_t held_slots;               /* slots held under its key, as far as known: ending the request moves them */
     unsigned put_backs;               /* how often it was put back */
-    bool widened;                     /* ... because it lacked only units that are kept for others */
 };
+
+/* Returns true for release, renewal, confirm and expiry: BOUND_ENDS applies. */
+static inline bool op_counts_as_end(const struct op *op)
+{
+    return !operation_asks(op->operation->kind) && !operation_is_administrative(op->operation->kind);
+}
 
 /* Returns true for the op of a waiter (waiters.h). */
 static inline bool op_is_of_waiter(const struct op *op)

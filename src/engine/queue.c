@@ -34,7 +34,7 @@ void queue_release(struct queue *queue)
 /* The counter of queued ops that counts this op. */
 static size_t *counter_of(struct queue *queue, const struct op *op)
 {
-    return op->counts_as_end ? &queue->end_count : &queue->acquire_count;
+    return op_counts_as_end(op) ? &queue->end_count : &queue->acquire_count;
 }
 
 /* ---- the semaphores of an operation ---- */
@@ -65,7 +65,8 @@ bool queue_set_entries(struct queue *queue, struct op *op, const uint64_t *semap
             return false;
         op->entries[op->entry_count++] = entry;
     }
-    op->resolved = true;
+    if (!op->resolved)
+        op->resolved = OP_RESOLVED;
     return true;
 }
 
@@ -141,11 +142,10 @@ static bool resolve_from_caches(struct queue *queue, struct op *op)
 
 /* ---- operations on one key ---- */
 
-/* Makes the op the head of the order of its key. False: out of memory. */
-static bool set_key_head(struct queue *queue, struct op *op)
+/* Makes the op the first one of its key, unless it is out of memory. */
+static void set_key_head(struct queue *queue, struct op *op)
 {
-    op->heads_key = map_insert(&queue->keys, &op->by_key, op->operation->external_id);
-    return op->heads_key;
+    op->key_order = map_insert(&queue->keys, &op->by_key, op->operation->external_id) ? KEY_FIRST : KEY_NONE;
 }
 
 /* Adds the op to the order of its key. Out of memory: it stays outside of that order, and the database orders it. */
@@ -155,21 +155,23 @@ static void add_to_key(struct queue *queue, struct op *op)
         return;
     list_init(&op->same_key);
     struct map_node *node = map_find(&queue->keys, op->operation->external_id);
-    if (node)
+    if (node) {
         list_append(&MAP_ENTRY(node, struct op, by_key)->same_key, &op->same_key);
-    op->keyed = node || set_key_head(queue, op);
+        op->key_order = KEY_LATER;
+    } else {
+        set_key_head(queue, op);
+    }
 }
 
 struct op *queue_before_on_key(const struct op *op)
 {
-    return op->keyed && !op->heads_key ? LIST_ENTRY(op->same_key.prev, struct op, same_key) : NULL;
+    return op->key_order == KEY_LATER ? LIST_ENTRY(op->same_key.prev, struct op, same_key) : NULL;
 }
 
 /* A new acquire that waits joins the row of its key, which may be that of a client that has just left. */
 static bool asks_to_wait(const struct op *op)
 {
-    return op->operation->kind == OP_ACQUIRE &&
-           (op->operation->may_have_place || op->wait_until > op->arrived_at);
+    return op->operation->kind == OP_ACQUIRE && (op->operation->may_have_place || op->wait_until > op->arrived_at);
 }
 
 bool queue_asks_for(const struct queue *queue, struct bytes external_id)
@@ -189,17 +191,17 @@ bool queue_asks_for(const struct queue *queue, struct bytes external_id)
 
 void queue_forget_key(struct queue *queue, struct op *op)
 {
-    if (!op->keyed)
+    if (op->key_order == KEY_NONE)
         return;
     struct op *next = list_empty(&op->same_key) ? NULL : LIST_ENTRY(op->same_key.next, struct op, same_key);
-    bool headed = op->heads_key;
+    bool was_first = op->key_order == KEY_FIRST;
     list_remove(&op->same_key);
-    op->keyed = op->heads_key = false;
-    if (!headed)
+    op->key_order = KEY_NONE;
+    if (!was_first)
         return;
     map_remove(&queue->keys, &op->by_key);
     if (next)
-        next->keyed = set_key_head(queue, next); /* needs no memory: the table has just lost an entry */
+        set_key_head(queue, next); /* needs no memory: the table has just lost an entry */
 }
 
 /* Appends the semaphores of `from` that are missing in `ret_entries`; returns the new count. */
@@ -251,7 +253,8 @@ bool queue_add(struct queue *queue, struct op *op)
     ++*counter_of(queue, op);
     add_to_key(queue, op);
     const struct op *before = queue_before_on_key(op);
-    op->resolved = !(before && !before->resolved) && resolve_from_caches(queue, op);
+    bool follows_unresolved = before && !before->resolved;
+    op->resolved = !follows_unresolved && resolve_from_caches(queue, op) ? OP_RESOLVED : OP_UNRESOLVED;
     op->queued = true;
     if (!op->resolved) {
         op->entry_count = 0;
@@ -305,8 +308,8 @@ void queue_wake(struct queue *queue, struct waiter *waiter)
         return;
     list_remove(&waiter->call);
     waiter->op.put_backs = 0;
-    waiter->op.widened = false;
-    waiter->op.resolved = true;
+    waiter->operation.widened = false;
+    waiter->op.resolved = OP_RESOLVED;
     waiter->look = LOOK_PENDING;
     queue->waiters.woken++;
     waiter->places[0].entry->woken++;
@@ -330,7 +333,7 @@ static void put_unresolved(struct queue *queue, struct op *op, struct list *list
 {
     assert(!op->queued);
     op_drop_entries(op);
-    op->resolved = false;
+    op->resolved = OP_UNRESOLVED;
     op->queued = true;
     ++*counter_of(queue, op);
     list_append(list, &op->node);

@@ -23,7 +23,7 @@ static enum permit_status set_wants(struct engine *engine, struct op *op, const 
         operation->wants[i].semaphore_id = ids[i] = names[i].ret_id;
     }
     qsort(ids, operation->want_count, sizeof *ids, compare_u64);
-    op->resolved_by_query = true;
+    op->resolved = OP_RESOLVED_BY_QUERY;
     return queue_set_entries(&engine->queue, op, ids, operation->want_count) ? PERMIT_OK : PERMIT_BUSY;
 }
 

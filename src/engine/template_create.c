@@ -125,7 +125,7 @@ bool template_create_follow_key(struct engine *engine, struct op *op)
 bool template_may_help(const struct op *op, const struct outcome *outcome)
 {
     return !outcome->put_back && outcome->status == PERMIT_UNKNOWN_SEMAPHORE && op->operation->kind == OP_ACQUIRE &&
-           !op->resolved_by_query;
+           op->resolved != OP_RESOLVED_BY_QUERY;
 }
 
 void op_resolve_again(struct engine *engine, struct op *op)

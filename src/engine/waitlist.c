@@ -68,7 +68,7 @@ enum permit_status waitlist_join(struct engine *engine, struct waiter *waiter, s
         return PERMIT_SHUTTING_DOWN;
     if (op->wait_until == 0)
         op->wait_until = op->arrived_at; /* the next batch decides */
-    op->arrival = waiter->op.arrival; /* for the case that it is queued on its own later */
+    op->arrival = waiter->op.arrival;    /* for the case that it is queued on its own later */
     add_client(waiters, waiter, op);
     if (op->wait_until > waiter->row_until || op->wait_until <= op->arrived_at)
         waitlist_wake(engine, waiter); /* else its row would be removed too early */
@@ -191,8 +191,6 @@ void waitlist_prepare(struct engine *engine, struct batch *batch)
     for (size_t i = 0; i < batch->op_count; i++) {
         struct op *op = batch->ops[i];
         before.op_count = i;
-        if (operation_asks(op->operation->kind))
-            op->operation->widened = op->widened;
         if (op_is_of_waiter(op))
             prepare_waiter(&engine->queue.waiters, waiter_of(op), batch->taken_at);
         else if (op->operation->kind == OP_ACQUIRE)
@@ -225,7 +223,7 @@ static void waiter_decided(struct op *op, const struct decision *decision);
 bool waitlist_park(struct engine *engine, struct op *op, const struct request *request)
 {
     struct waiters *waiters = &engine->queue.waiters;
-    assert(!op->queued && !op->keyed);
+    assert(!op->queued && !op->key_order);
     struct waiter *waiter = waiters_find(waiters, op->operation->external_id);
     if (waiter &&
         !waiter_asks_same(waiter, op)) /* its row is gone; its batch finds that this one has taken its place */
@@ -349,12 +347,12 @@ bool waitlist_list_subscribers(struct engine *engine, struct arena *arena, struc
         *subscriber = (struct subscriber){.external_id = view->requests[i].external_id};
         const struct waiter *waiter = waiters_find(&engine->queue.waiters, subscriber->external_id);
         subscriber->subscribed = waiter && waiter_has_clients(waiter);
-        subscriber->busy = subscriber->subscribed ? waiter_in_batch(waiter)
-                                                  : queue_asks_for(&engine->queue, subscriber->external_id);
+        subscriber->busy =
+            subscriber->subscribed ? waiter_in_batch(waiter) : queue_asks_for(&engine->queue, subscriber->external_id);
         if (subscriber->subscribed)
-            subscriber->nonce =
-                arena_copy(arena, LIST_ENTRY(waiter->clients.next, struct op, node)->operation->nonce);
-        subscriber->busy |= subscriber->subscribed && !subscriber->nonce.data; /* out of memory: its own batch grants it */
+            subscriber->nonce = arena_copy(arena, LIST_ENTRY(waiter->clients.next, struct op, node)->operation->nonce);
+        subscriber->busy |=
+            subscriber->subscribed && !subscriber->nonce.data; /* out of memory: its own batch grants it */
         count += subscriber->subscribed || subscriber->busy;
     }
     pthread_mutex_unlock(&engine->mutex);
