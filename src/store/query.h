@@ -128,6 +128,7 @@ struct held_filter {
 /* A row of `semaphore_event`. */
 struct event_row {
     uint64_t id;
+    uint64_t semaphore_id; /* 0: all semaphores */
     utc_us at; /* the database's clock at the event */
     struct bytes who;
     struct bytes what;
