@@ -129,7 +129,7 @@ struct held_filter {
 struct event_row {
     uint64_t id;
     uint64_t semaphore_id; /* 0: all semaphores */
-    utc_us at; /* the database's clock at the event */
+    utc_us at;             /* the database's clock at the event */
     struct bytes who;
     struct bytes what;
     struct bytes from; /* old value; data NULL: none. The same for `to` and `why` */
