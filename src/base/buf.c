@@ -95,11 +95,6 @@ void buf_append_text(struct buf *buf, const char *text)
     buf_append(buf, text, strlen(text));
 }
 
-void buf_append_char(struct buf *buf, char byte)
-{
-    buf_append(buf, &byte, 1);
-}
-
 void buf_append_u64(struct buf *buf, uint64_t number)
 {
     char digits[20];

@@ -38,7 +38,16 @@ void buf_fit(struct buf *buf);
 
 void buf_append(struct buf *buf, const void *data, size_t length);
 void buf_append_text(struct buf *buf, const char *text);
-void buf_append_char(struct buf *buf, char byte);
+/* Inline: writers of SQL and JSON append one character for each value. */
+static inline void buf_append_char(struct buf *buf, char byte)
+{
+    if (buf->broken || buf->length + 1 >= buf->capacity) {
+        buf_append(buf, &byte, 1);
+        return;
+    }
+    buf->data[buf->length++] = byte;
+    buf->data[buf->length] = '\0';
+}
 void buf_append_u64(struct buf *buf, uint64_t number);
 void buf_append_i64(struct buf *buf, int64_t number);
 /* Appends lower-case hexadecimal digits, two per byte. */

@@ -10,12 +10,7 @@
 
 #include "store/mysql_session.h"
 #include "store/store.h"
-
-/*
- * Added to waiter.watch of a waiter that wants more slots than the one that it watches: the index finds those, because
- * they reserve the others.
- */
-#define WATCHES_ONE_OF_MANY UINT32_C(0x80000000)
+#include "store/tables.h"
 
 /* Appends BEGIN and the lock of one semaphore; a lock packet that goes on follows. */
 void batch_await_sql(uint64_t semaphore_id, struct buf *sql);

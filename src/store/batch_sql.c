@@ -18,6 +18,7 @@
 #include "store/batch.h"
 #include "store/batch_guard.h"
 #include "store/held.h"
+#include "store/row_sql.h"
 #include "store/sql_text.h"
 
 static void comma_sql(struct buf *sql, size_t index)
@@ -39,42 +40,11 @@ static bool changes_queues(const struct changes *changes)
     return changes->place_count > 0;
 }
 
-/* Appends the name=value pairs that every batch writes. */
-static void usage_sql(const struct semaphore_image *image, struct buf *sql)
-{
-    const struct semaphore *semaphore = image->semaphore;
-    buf_append_text(sql, "in_use=");
-    buf_append_i64(sql, semaphore->in_use);
-    buf_append_text(sql, ",confirmed=");
-    buf_append_i64(sql, semaphore->confirmed);
-    buf_append_text(sql, ",next_permit_id=");
-    buf_append_u64(sql, semaphore->next_permit_id);
-    buf_append_text(sql, ",next_due_at=");
-    sql_time(sql, semaphore->next_due_at);
-    buf_append_text(sql, ",first_free=");
-    buf_append_u64(sql, semaphore->first_free);
-}
-
-/* Appends the name=value pairs that only an operator changes. */
-static void settings_sql(const struct semaphore *semaphore, struct buf *sql)
-{
-    buf_printf(sql, ",config_version=%llu,paused_reason=", (unsigned long long)semaphore->config_version);
-    sql_text_or_null(sql, semaphore->paused_reason);
-    buf_append_text(sql, ",retired_at=");
-    sql_time(sql, semaphore->retired_at);
-    sql_settings(sql, semaphore);
-}
-
 static void insert_semaphore_sql(const struct semaphore_image *image, struct buf *sql)
 {
-    const struct semaphore *semaphore = image->semaphore;
-    buf_printf(sql, "INSERT INTO semaphore SET id=%llu,version=%llu,name=", (unsigned long long)semaphore->id,
-               (unsigned long long)semaphore->version);
-    sql_bytes(sql, semaphore->name);
-    buf_append_char(sql, ',');
-    usage_sql(image, sql);
-    settings_sql(semaphore, sql);
-    buf_append_char(sql, ';');
+    struct row_insert insert = {.table = &semaphore_table, .columns = COLUMN_INSERT | COLUMN_USAGE | COLUMN_SETTING};
+    row_insert_sql(&insert, image->semaphore, sql);
+    row_insert_end_sql(&insert, sql);
 }
 
 /* Writes one semaphore: the only one of its batch, or one whose settings an operator changes. */
@@ -83,50 +53,13 @@ static void update_semaphore_sql(const struct semaphore_image *image, bool queue
     assert(image->semaphore->version == image->expected_version + 1);
     buf_append_text(sql, "UPDATE semaphore SET version=IF(version=");
     buf_append_u64(sql, image->expected_version);
-    buf_append_text(sql, ",version+1,NULL),");
-    usage_sql(image, sql);
-    if (queue) {
-        buf_append_text(sql, ",waiting=");
-        buf_append_i64(sql, image->semaphore->waiting);
-    }
-    if (image->settings)
-        settings_sql(image->semaphore, sql);
+    buf_append_text(sql, ",version+1,NULL)");
+    row_set_sql(&semaphore_table, COLUMN_USAGE | (queue ? COLUMN_QUEUE : 0) | (image->settings ? COLUMN_SETTING : 0),
+                image->semaphore, false, sql);
     buf_append_text(sql, " WHERE id=");
     buf_append_u64(sql, image->semaphore->id);
     buf_append_char(sql, ';');
 }
-
-/* Appends the values of a row that must exist, for USAGE_COLUMNS and for `waiting` if queues change. */
-static void usage_values_sql(const struct semaphore_image *image, bool queue, struct buf *sql)
-{
-    const struct semaphore *semaphore = image->semaphore;
-    assert(semaphore->version == image->expected_version + 1);
-    buf_append_char(sql, '(');
-    buf_append_u64(sql, semaphore->id);
-    buf_append_text(sql, ",'',0,0,0,0,");
-    buf_append_u64(sql, semaphore->version);
-    buf_append_char(sql, ',');
-    buf_append_i64(sql, semaphore->in_use);
-    buf_append_char(sql, ',');
-    buf_append_i64(sql, semaphore->confirmed);
-    buf_append_char(sql, ',');
-    buf_append_u64(sql, semaphore->next_permit_id);
-    buf_append_char(sql, ',');
-    sql_time(sql, semaphore->next_due_at);
-    buf_append_char(sql, ',');
-    buf_append_u64(sql, semaphore->first_free);
-    if (queue) {
-        buf_append_char(sql, ',');
-        buf_append_i64(sql, semaphore->waiting);
-    }
-    buf_append_char(sql, ')');
-}
-
-#define NO_DEFAULT_COLUMNS "name,kind,capacity,default_ttl_ms,max_hold_ms" /* NOT NULL: each needs some value */
-#define USAGE_COLUMNS      "id," NO_DEFAULT_COLUMNS ",version,in_use,confirmed,next_permit_id,next_due_at,first_free"
-#define USAGE_ASSIGNMENTS                                                                                              \
-    "version=IF(version=VALUES(version)-1,VALUES(version),NULL),in_use=VALUES(in_use),confirmed=VALUES(confirmed),"    \
-    "next_permit_id=VALUES(next_permit_id),next_due_at=VALUES(next_due_at),first_free=VALUES(first_free)"
 
 /* Returns true if the batch changes only the usage of the semaphore, as most batches do. */
 static bool changes_usage(const struct semaphore_image *image)
@@ -142,67 +75,53 @@ static bool changes_usage(const struct semaphore_image *image)
  */
 static void update_usages_sql(const struct changes *changes, bool queue, struct batch_guard *guard, struct buf *sql)
 {
-    size_t rows = 0;
+    unsigned usage = COLUMN_USAGE | (queue ? COLUMN_QUEUE : 0);
+    struct row_insert insert = {
+        .table = &semaphore_table,
+        .columns = COLUMN_KEY | usage,
+        .more_columns = "name,kind,capacity,default_ttl_ms,max_hold_ms", /* NOT NULL: each needs some value */
+        .more_values = "'',0,0,0,0",
+        .duplicate = "version=IF(version=VALUES(version)-1,VALUES(version),NULL)",
+        .duplicate_columns = usage,
+        .guard = guard,
+        .counts = 2,
+    };
     batch_check_guard_sql(guard, sql);
-    buf_append_text(sql, queue ? "INSERT INTO semaphore (" USAGE_COLUMNS ",waiting) VALUES "
-                               : "INSERT INTO semaphore (" USAGE_COLUMNS ") VALUES ");
     for (size_t i = 0; i < changes->semaphore_count; i++) {
-        if (!changes_usage(&changes->semaphores[i]))
+        const struct semaphore_image *image = &changes->semaphores[i];
+        if (!changes_usage(image))
             continue;
-        comma_sql(sql, rows++);
-        usage_values_sql(&changes->semaphores[i], queue, sql);
+        assert(image->semaphore->version == image->expected_version + 1);
+        row_insert_sql(&insert, image->semaphore, sql);
     }
-    assert(rows <= BATCH_ROWS_A_STATEMENT);
-    buf_append_text(sql, queue ? " ON DUPLICATE KEY UPDATE " USAGE_ASSIGNMENTS ",waiting=VALUES(waiting);"
-                               : " ON DUPLICATE KEY UPDATE " USAGE_ASSIGNMENTS ";");
-    *guard = (struct batch_guard){true, 2 * rows};
+    row_insert_end_sql(&insert, sql);
 }
 
-/* Creates slot rows, BATCH_ROWS_A_STATEMENT per statement. A row that exists already is put back into service. */
+/* Creates slot rows. A row that exists already is put back into service. */
 static void create_slots_sql(const struct semaphore_image *image, struct buf *sql)
 {
-    for (uint32_t first = image->slots_from; first <= image->slots_to; first += BATCH_ROWS_A_STATEMENT) {
-        buf_append_text(sql, "INSERT INTO slot (semaphore_id,number) VALUES ");
-        for (uint32_t number = first; number <= image->slots_to && number < first + BATCH_ROWS_A_STATEMENT; number++) {
-            comma_sql(sql, number - first);
-            buf_append_char(sql, '(');
-            buf_append_u64(sql, image->semaphore->id);
-            buf_append_char(sql, ',');
-            buf_append_u64(sql, number);
-            buf_append_char(sql, ')');
-        }
-        buf_append_text(sql, " ON DUPLICATE KEY UPDATE retired=0;");
-    }
+    struct row_insert insert = {.table = &slot_table, .columns = COLUMN_INSERT, .duplicate = "retired=0"};
+    for (uint32_t number = image->slots_from; number <= image->slots_to; number++)
+        row_insert_sql(&insert, &(struct slot_change){image->semaphore->id, number, 0}, sql);
+    row_insert_end_sql(&insert, sql);
 }
 
 static void events_sql(const struct changes *changes, struct batch_guard *guard, struct buf *sql)
 {
-    if (changes->event_count == 0)
-        return;
-    buf_append_text(sql, "INSERT INTO semaphore_event (semaphore_id,at,who,what,from_value,to_value,why,next_permit_id)"
-                         " VALUES ");
+    struct row_insert insert = {.table = &event_table, .columns = COLUMN_INSERT, .guard = guard};
     for (size_t i = 0; i < changes->event_count; i++) {
         const struct event *event = &changes->events[i];
-        comma_sql(sql, i);
-        buf_append_char(sql, '(');
-        batch_guarded_value_sql(guard, event->semaphore_id, sql);
-        buf_append_char(sql, ',');
-        sql_time(sql, changes->wall_now);
-        buf_append_char(sql, ',');
-        sql_bytes(sql, event->who);
-        buf_append_char(sql, ',');
-        sql_bytes(sql, bytes_of(event->what));
-        buf_append_char(sql, ',');
-        sql_text_or_null(sql, event->from);
-        buf_append_char(sql, ',');
-        sql_text_or_null(sql, event->to);
-        buf_append_char(sql, ',');
-        sql_text_or_null(sql, event->why);
-        buf_append_char(sql, ',');
-        buf_append_u64(sql, event->next_permit_id);
-        buf_append_char(sql, ')');
+        struct event_row row = {.semaphore_id = event->semaphore_id,
+                                .at = changes->wall_now,
+                                .who = event->who,
+                                .what = bytes_of(event->what),
+                                .from = event->from,
+                                .to = event->to,
+                                .why = event->why,
+                                .next_permit_id = event->next_permit_id};
+        row_insert_sql(&insert, &row, sql);
     }
-    buf_append_char(sql, ';');
+    row_insert_end_sql(&insert, sql);
 }
 
 /* Writes one semaphore, and its slots as far as an operator changes them. */
@@ -245,45 +164,6 @@ static void semaphores_sql(const struct changes *changes, struct batch_guard *gu
 
 /* ---- new requests and their permits ---- */
 
-static utc_us time_or_never(utc_us time)
-{
-    return time ? time : NEVER;
-}
-
-static void id_or_null_sql(struct buf *sql, int64_t id)
-{
-    if (id)
-        buf_append_i64(sql, id);
-    else
-        buf_append_text(sql, "NULL");
-}
-
-/* Appends the values of a new row, a grant or a tombstone. The other columns have their defaults. */
-static void request_values_sql(const struct request *request, struct batch_guard *guard, struct buf *sql)
-{
-    struct bytes digest = {(const char *)request->digest, DIGEST_SIZE};
-    buf_append_char(sql, '(');
-    batch_guarded_value_sql(guard, request->id, sql);
-    buf_append_char(sql, ',');
-    sql_bytes(sql, request->external_id);
-    buf_append_char(sql, ',');
-    sql_bytes_or_null(sql, request->has_digest ? digest : (struct bytes){0});
-    buf_append_char(sql, ',');
-    sql_bytes(sql, request->owner);
-    buf_append_char(sql, ',');
-    sql_bytes(sql, request->principal);
-    buf_append_char(sql, ',');
-    sql_ms_or_null(sql, request->ttl_ms);
-    buf_append_char(sql, ',');
-    sql_time(sql, request->due_at);
-    buf_append_char(sql, ',');
-    buf_append_i64(sql, request->grace_ms);
-    buf_append_char(sql, ',');
-    sql_time(sql, request->acquired_at);
-    buf_append_char(sql, ',');
-    sql_bytes(sql, request->nonce);
-}
-
 /* The INSERTs of new requests, from the shortest to the longest. */
 enum insert_kind {
     INSERT_GRANTS, /* plain grants */
@@ -292,99 +172,31 @@ enum insert_kind {
     INSERT_KIND_COUNT
 };
 
+static const unsigned insert_columns[] = {
+    [INSERT_GRANTS] = COLUMN_INSERT,
+    [INSERT_OTHERS] = COLUMN_INSERT | COLUMN_MORE,
+    [INSERT_QUEUE] = COLUMN_INSERT | COLUMN_MORE | COLUMN_QUEUE,
+};
+
 static enum insert_kind insert_kind(const struct request *request)
 {
     if (request->state == REQUEST_WAITING || request->server_id || request->priority ||
-        time_or_never(request->place) != NEVER)
+        (request->place != 0 && request->place != NEVER))
         return INSERT_QUEUE;
     bool plain = request->state == REQUEST_ACQUIRED && request->renewals == 0 && request->replays == 0 &&
                  request->confirmed_at == NEVER;
     return plain ? INSERT_GRANTS : INSERT_OTHERS;
 }
 
-#define NEW_REQUEST_COLUMNS   "id,external_id,digest,owner,principal,ttl_ms,due_at,grace_ms,acquired_at,nonce"
-#define OTHER_REQUEST_COLUMNS NEW_REQUEST_COLUMNS ",state,end_reason,renewals,replays,ended_at,confirmed_at"
-
-static const char *const insert_beginnings[] = {
-    [INSERT_GRANTS] = "INSERT INTO permit_request (" NEW_REQUEST_COLUMNS ") VALUES ",
-    [INSERT_OTHERS] = "INSERT INTO permit_request (" OTHER_REQUEST_COLUMNS ") VALUES ",
-    [INSERT_QUEUE] = "INSERT INTO permit_request (" OTHER_REQUEST_COLUMNS
-                     ",priority,place,waiting_since,waiting_until,server_id,wanted) VALUES ",
-};
-
-static void queue_values_sql(const struct request *request, struct buf *sql)
-{
-    buf_printf(sql, ",%d,", request->priority);
-    sql_time(sql, time_or_never(request->place));
-    buf_append_char(sql, ',');
-    sql_time(sql, time_or_never(request->waiting_since));
-    buf_append_char(sql, ',');
-    sql_time(sql, time_or_never(request->waiting_until));
-    buf_append_char(sql, ',');
-    id_or_null_sql(sql, (int64_t)request->server_id);
-    buf_append_char(sql, ',');
-    sql_bytes_or_null(sql, request->state == REQUEST_WAITING ? request->wanted : (struct bytes){0});
-}
-
 /* Appends one INSERT for all new requests of this kind. */
 static void insert_requests_sql(const struct changes *changes, size_t count, enum insert_kind kind,
                                 struct batch_guard *guard, struct buf *sql)
 {
-    size_t rows = 0;
-    for (size_t i = 0; i < count; i++) {
-        const struct request *request = changes->requests[i].request;
-        if (insert_kind(request) != kind)
-            continue;
-        if (rows == 0)
-            buf_append_text(sql, insert_beginnings[kind]);
-        comma_sql(sql, rows++);
-        request_values_sql(request, guard, sql);
-        if (kind != INSERT_GRANTS) {
-            buf_printf(sql, ",%d,%d,%u,%u,", (int)request->state, (int)request->end_reason, request->renewals,
-                       request->replays);
-            sql_ended(sql, request->ended_at);
-            buf_append_char(sql, ',');
-            sql_time(sql, request->confirmed_at);
-        }
-        if (kind == INSERT_QUEUE)
-            queue_values_sql(request, sql);
-        buf_append_char(sql, ')');
-    }
-    if (rows)
-        buf_append_char(sql, ';');
-}
-
-static void labels_sql(const struct permit *permit, struct buf *sql)
-{
-    struct buf text;
-    buf_init(&text, LABELS_TEXT_MAX);
-    labels_format(permit->labels, permit->slots.count, &text);
-    sql_bytes(sql, (struct bytes){text.data, text.length});
-    sql->broken |= text.broken;
-    buf_release(&text);
-}
-
-static void permit_values_sql(const struct request *request, const struct permit *permit, bool labels,
-                              struct batch_guard *guard, struct buf *sql)
-{
-    buf_append_char(sql, '(');
-    batch_guarded_value_sql(guard, permit->semaphore_id, sql);
-    buf_append_char(sql, ',');
-    buf_append_u64(sql, permit->token);
-    buf_append_char(sql, ',');
-    buf_append_u64(sql, request->id);
-    buf_append_char(sql, ',');
-    buf_append_i64(sql, permit->count);
-    buf_append_text(sql, ",'");
-    slots_format(&permit->slots, sql);
-    buf_append_char(sql, '\'');
-    if (labels)
-        buf_append_char(sql, ',');
-    if (labels && permit->labels)
-        labels_sql(permit, sql);
-    else if (labels)
-        buf_append_text(sql, "NULL");
-    buf_append_char(sql, ')');
+    struct row_insert insert = {.table = &request_table, .columns = insert_columns[kind], .guard = guard};
+    for (size_t i = 0; i < count; i++)
+        if (insert_kind(changes->requests[i].request) == kind)
+            row_insert_sql(&insert, changes->requests[i].request, sql);
+    row_insert_end_sql(&insert, sql);
 }
 
 /* Returns true if the permits of the request are inserted: it is new, or it waited. */
@@ -403,59 +215,41 @@ static bool any_labels(const struct changes *changes)
     return false;
 }
 
-#define NEW_PERMIT_COLUMNS "semaphore_id,id,permit_request_id,count,slots"
-
 static void insert_permits_sql(const struct changes *changes, struct batch_guard *guard, struct buf *sql)
 {
-    size_t rows = 0;
-    bool labels = any_labels(changes);
+    struct row_insert insert = {
+        .table = &permit_table, .columns = COLUMN_INSERT | (any_labels(changes) ? COLUMN_MORE : 0), .guard = guard};
     for (size_t i = 0; i < changes->request_count; i++) {
         const struct request *request = changes->requests[i].request;
-        for (size_t j = 0; has_new_permits(&changes->requests[i]) && j < request->permit_count; j++) {
-            size_t row = rows++ % BATCH_ROWS_A_STATEMENT;
-            if (row == 0)
-                buf_append_text(sql, rows > 1 ? ";" : "");
-            if (row == 0)
-                buf_append_text(sql, labels ? "INSERT INTO permit (" NEW_PERMIT_COLUMNS ",labels) VALUES "
-                                            : "INSERT INTO permit (" NEW_PERMIT_COLUMNS ") VALUES ");
-            comma_sql(sql, row);
-            permit_values_sql(request, &request->permits[j], labels, guard, sql);
-        }
+        for (size_t j = 0; has_new_permits(&changes->requests[i]) && j < request->permit_count; j++)
+            row_insert_sql(&insert, &(struct permit_row){request->permits[j], request->id}, sql);
     }
-    if (rows)
-        buf_append_char(sql, ';');
+    row_insert_end_sql(&insert, sql);
 }
 
 /* ---- slots ---- */
 
 /*
  * Moves existing slots to other permits. The INSERT finds each slot by its primary key and counts 2 for the update. A
- * missing slot would be inserted and count 1, which the next guard detects. The assignment of permit_id is guarded.
- * Both MariaDB and MySQL accept VALUES().
+ * missing slot would be inserted and count 1, which the next guard detects. Both MariaDB and MySQL accept VALUES().
  */
 static void move_slots_sql(const struct changes *changes, struct batch_guard *guard, struct buf *sql)
 {
-    for (size_t first = 0, end; first < changes->slot_count; first = end) {
-        end = batch_statement_end(first, changes->slot_count);
-        buf_append_text(sql, "INSERT INTO slot (semaphore_id,number,permit_id) VALUES ");
-        for (size_t i = first; i < end; i++) {
-            const struct slot_change *slot = &changes->slots[i];
-            assert(i == 0 || slot[-1].semaphore_id < slot->semaphore_id ||
-                   (slot[-1].semaphore_id == slot->semaphore_id && slot[-1].number < slot->number));
-            comma_sql(sql, i - first);
-            buf_append_char(sql, '(');
-            buf_append_u64(sql, slot->semaphore_id);
-            buf_append_char(sql, ',');
-            buf_append_u64(sql, slot->number);
-            buf_append_char(sql, ',');
-            buf_append_u64(sql, slot->permit_id);
-            buf_append_char(sql, ')');
-        }
-        buf_append_text(sql, " ON DUPLICATE KEY UPDATE ");
-        batch_guarded_sql(guard, "permit_id", NULL, "VALUES(permit_id)", sql);
-        buf_append_text(sql, ",last_permit_id=IF(VALUES(permit_id),VALUES(permit_id),last_permit_id);");
-        *guard = (struct batch_guard){true, 2 * (end - first)};
+    struct row_insert insert = {
+        .table = &slot_table,
+        .columns = COLUMN_INSERT | COLUMN_USAGE,
+        .duplicate = "last_permit_id=IF(VALUES(permit_id),VALUES(permit_id),last_permit_id)",
+        .duplicate_columns = COLUMN_USAGE,
+        .guard = guard,
+        .counts = 2,
+    };
+    for (size_t i = 0; i < changes->slot_count; i++) {
+        const struct slot_change *slot = &changes->slots[i];
+        assert(i == 0 || slot[-1].semaphore_id < slot->semaphore_id ||
+               (slot[-1].semaphore_id == slot->semaphore_id && slot[-1].number < slot->number));
+        row_insert_sql(&insert, slot, sql);
     }
+    row_insert_end_sql(&insert, sql);
 }
 
 /* ---- labels ---- */
@@ -525,175 +319,26 @@ static void changed_labels_sql(const struct changes *changes, struct batch_guard
 
 /* ---- requests that change ---- */
 
-static int64_t value_end_reason(const struct request *request)
-{
-    return request->end_reason;
-}
-
-static int64_t value_ttl_ms(const struct request *request)
-{
-    return request->ttl_ms;
-}
-
-static int64_t value_due_at(const struct request *request)
-{
-    return request->due_at;
-}
-
-static int64_t value_confirmed_at(const struct request *request)
-{
-    return request->confirmed_at;
-}
-
-static int64_t value_renewals(const struct request *request)
-{
-    return request->renewals;
-}
-
-static int64_t value_replays(const struct request *request)
-{
-    return request->replays;
-}
-
-static int64_t value_ended_at(const struct request *request)
-{
-    return request->ended_at;
-}
-
-static int64_t value_grace_ms(const struct request *request)
-{
-    return request->grace_ms;
-}
-
-static int64_t value_acquired_at(const struct request *request)
-{
-    return request->acquired_at;
-}
-
-static int64_t value_priority(const struct request *request)
-{
-    return request->priority;
-}
-
-static int64_t value_place(const struct request *request)
-{
-    return time_or_never(request->place);
-}
-
-static int64_t value_waiting_since(const struct request *request)
-{
-    return time_or_never(request->waiting_since);
-}
-
-static int64_t value_waiting_until(const struct request *request)
-{
-    return time_or_never(request->waiting_until);
-}
-
-static int64_t value_server_id(const struct request *request)
-{
-    return (int64_t)request->server_id;
-}
-
-static struct bytes value_wanted(const struct request *request)
-{
-    return request->state == REQUEST_WAITING ? request->wanted : (struct bytes){0};
-}
-
-static struct bytes value_digest(const struct request *request)
-{
-    return request->has_digest ? (struct bytes){(const char *)request->digest, DIGEST_SIZE} : (struct bytes){0};
-}
-
-static struct bytes value_owner(const struct request *request)
-{
-    return request->owner;
-}
-
-static struct bytes value_principal(const struct request *request)
-{
-    return request->principal;
-}
-
-static struct bytes value_nonce(const struct request *request)
-{
-    return request->nonce;
-}
-
-/*
- * The columns of permit_request that an operation may change. Counters are incremented, not set: a tombstone has no
- * semaphore whose lock would stop another permitd from counting at the same time. A counter wraps around to 0: if it
- * stayed at its maximum, the transaction of the answer would change no row.
- */
-static const struct {
-    const char *assign;
-    int64_t (*value)(const struct request *request);
-    void (*write)(struct buf *sql, int64_t value);
-    bool counter;
-} columns[] = {
-    {",end_reason=", value_end_reason, buf_append_i64, false},
-    {",ttl_ms=", value_ttl_ms, sql_ms_or_null, false},
-    {",due_at=", value_due_at, sql_time, false},
-    {",confirmed_at=", value_confirmed_at, sql_time, false},
-    {",renewals=4294967295&renewals+", value_renewals, buf_append_i64, true},
-    {",replays=4294967295&replays+", value_replays, buf_append_i64, true},
-    {",ended_at=", value_ended_at, sql_ended, false},
-    /* Below: only of requests that wait, and of unclaimed grants. */
-    {",grace_ms=", value_grace_ms, buf_append_i64, false},
-    {",acquired_at=", value_acquired_at, sql_time, false},
-    {",priority=", value_priority, buf_append_i64, false},
-    {",place=", value_place, sql_time, false},
-    {",waiting_since=", value_waiting_since, sql_time, false},
-    {",waiting_until=", value_waiting_until, sql_time, false},
-    {",server_id=", value_server_id, id_or_null_sql, false},
-};
-
-/* The same for columns of bytes: a grant has a nonce of its own, and a place may be taken over with another content. */
-static const struct {
-    const char *assign;
-    struct bytes (*value)(const struct request *request);
-    bool nullable; /* data NULL is NULL, else an empty value */
-} byte_columns[] = {
-    {",wanted=", value_wanted, true},        {",digest=", value_digest, true}, {",owner=", value_owner, false},
-    {",principal=", value_principal, false}, {",nonce=", value_nonce, false},
-};
-enum { BYTE_COLUMN_BITS = 16 }; /* bit of byte_columns[0] in row_update.differing */
-static_assert(ARRAY_LENGTH(columns) <= BYTE_COLUMN_BITS, "each column has a bit of its own");
-
 /* A row to update. */
 struct row_update {
     const struct request_change *change;
-    unsigned differing; /* bit n: columns[n] differs from the row that was read; from BYTE_COLUMN_BITS: byte_columns */
+    uint32_t columns; /* of request_table: those that change */
 };
 
-/* Returns the value to write: the new value, or the increment of a counter. */
-static int64_t written_value(const struct request_change *change, size_t column)
+static struct row_change row_change(const struct row_update *update)
 {
-    int64_t value = columns[column].value(change->request);
-    return columns[column].counter ? (uint32_t)(value - columns[column].value(change->before)) : value;
-}
-
-static int compare_i64(int64_t a, int64_t b)
-{
-    return (a > b) - (a < b);
+    return (struct row_change){update->change->before, update->change->request};
 }
 
 /* Returns 0 if one UPDATE can write both rows. */
 static int compare_updates(const struct row_update *left, const struct row_update *right)
 {
-    int order = compare_i64(left->differing, right->differing);
+    int order = compare_u64(&(uint64_t){left->columns}, &(uint64_t){right->columns});
     if (!order)
-        order = compare_i64(left->change->request->state, right->change->request->state);
+        order = (int)left->change->request->state - (int)right->change->request->state;
     if (!order)
-        order = compare_i64(left->change->before->state, right->change->before->state);
-    for (size_t i = 0; i < ARRAY_LENGTH(columns) && !order; i++)
-        if (left->differing & 1u << i)
-            order = compare_i64(written_value(left->change, i), written_value(right->change, i));
-    for (size_t i = 0; i < ARRAY_LENGTH(byte_columns) && !order; i++)
-        if (left->differing & 1u << (BYTE_COLUMN_BITS + i))
-            order = bytes_compare(byte_columns[i].value(left->change->request),
-                                  byte_columns[i].value(right->change->request));
-    return order;
+        order = (int)left->change->before->state - (int)right->change->before->state;
+    return order ? order : row_compare_changes(&request_table, left->columns, row_change(left), row_change(right));
 }
 
 static int compare_updates_and_ids(const void *a, const void *b)
@@ -701,50 +346,13 @@ static int compare_updates_and_ids(const void *a, const void *b)
     const struct row_update *left = a;
     const struct row_update *right = b;
     int order = compare_updates(left, right);
-    if (order)
-        return order;
-    return (left->change->request->id > right->change->request->id) -
-           (left->change->request->id < right->change->request->id);
+    return order ? order : compare_u64(&left->change->request->id, &right->change->request->id);
 }
 
 /* By enum request_state. */
 static const char *const state_values[] = {[REQUEST_ACQUIRED] = "1", [REQUEST_RELEASED] = "2", [REQUEST_WAITING] = "3"};
 static const char *const state_conditions[] = {
     [REQUEST_ACQUIRED] = "state=1", [REQUEST_RELEASED] = "state=2", [REQUEST_WAITING] = "state=3"};
-
-static unsigned differing_columns(const struct request_change *change)
-{
-    unsigned differing = 0;
-    for (size_t c = 0; c < ARRAY_LENGTH(columns); c++)
-        if (columns[c].value(change->request) != columns[c].value(change->before))
-            differing |= 1u << c;
-    for (size_t c = 0; c < ARRAY_LENGTH(byte_columns); c++) {
-        struct bytes after = byte_columns[c].value(change->request), before = byte_columns[c].value(change->before);
-        if ((byte_columns[c].nullable && !after.data != !before.data) || !bytes_equal(after, before))
-            differing |= 1u << (BYTE_COLUMN_BITS + c);
-    }
-    return differing;
-}
-
-static void assignments_sql(const struct row_update *update, struct buf *sql)
-{
-    for (size_t c = 0; c < ARRAY_LENGTH(columns); c++) {
-        if (!(update->differing & 1u << c))
-            continue;
-        buf_append_text(sql, columns[c].assign);
-        columns[c].write(sql, written_value(update->change, c));
-    }
-    for (size_t c = 0; c < ARRAY_LENGTH(byte_columns); c++) {
-        if (!(update->differing & 1u << (BYTE_COLUMN_BITS + c)))
-            continue;
-        struct bytes value = byte_columns[c].value(update->change->request);
-        buf_append_text(sql, byte_columns[c].assign);
-        if (byte_columns[c].nullable)
-            sql_bytes_or_null(sql, value);
-        else
-            sql_bytes(sql, value);
-    }
-}
 
 /*
  * Appends one UPDATE for all rows with the same new values; usually one for all releases of the batch. It fails if a
@@ -765,7 +373,9 @@ static void update_requests_sql(const struct changes *changes, size_t inserts, s
         if (change->remove)
             continue;
         assert(!change->insert && change->before && change->before->id == change->request->id);
-        updates[count++] = (struct row_update){.change = change, .differing = differing_columns(change)};
+        updates[count] = (struct row_update){.change = change};
+        updates[count].columns = row_changed_columns(&request_table, row_change(&updates[count]));
+        count++;
     }
     qsort(updates, count, sizeof *updates, compare_updates_and_ids);
     for (size_t first = 0, next; first < count; first = next) {
@@ -777,7 +387,7 @@ static void update_requests_sql(const struct changes *changes, size_t inserts, s
         buf_append_text(sql, "UPDATE permit_request FORCE INDEX (PRIMARY) SET ");
         batch_guarded_sql(guard, "state", state_conditions[change->before->state], state_values[change->request->state],
                           sql);
-        assignments_sql(&updates[first], sql);
+        row_changes_sql(&request_table, updates[first].columns, row_change(&updates[first]), sql);
         buf_append_text(sql, " WHERE id IN (");
         size_t end = batch_statement_end(first, count);
         for (next = first; next < end && compare_updates(&updates[first], &updates[next]) == 0; next++) {
@@ -817,57 +427,20 @@ static void delete_requests_sql(const struct changes *changes, size_t inserts, s
     *guard = (struct batch_guard){true, rows};
 }
 
-/*
- * The join finds each row by its whole primary key. (By conditions on the key, the server walks the queue along
- * semaphore_id, past all rows that were deleted and are not purged yet.)
- */
 static void delete_places_sql(const struct changes *changes, size_t count, struct batch_guard *guard, struct buf *sql)
 {
-    for (size_t first = 0, end; first < count; first = end) {
-        end = batch_statement_end(first, count);
-        batch_check_guard_sql(guard, sql);
-        buf_append_text(sql, "DELETE w FROM (");
-        for (size_t i = first; i < end; i++) {
-            const struct place_change *place = &changes->places[i];
-            buf_append_text(sql, i > first ? " UNION ALL SELECT " : "SELECT ");
-            buf_append_u64(sql, place->semaphore_id);
-            buf_append_text(sql, i > first ? ",TIMESTAMP" : " AS semaphore_id,TIMESTAMP");
-            sql_time(sql, place->place);
-            buf_append_text(sql, i > first ? "," : " AS place,");
-            buf_append_u64(sql, place->request_id);
-            buf_append_text(sql, i > first ? "" : " AS id");
-        }
-        buf_append_text(sql, ") t STRAIGHT_JOIN waiter w FORCE INDEX (PRIMARY) ON w.semaphore_id=t.semaphore_id"
-                             " AND w.place=t.place AND w.permit_request_id=t.id;");
-        *guard = (struct batch_guard){true, end - first};
-    }
+    struct row_delete deletion = {.table = &waiter_table, .alias = "w", .guard = guard};
+    for (size_t i = 0; i < count; i++)
+        row_delete_sql(&deletion, &changes->places[i], sql);
+    row_delete_end_sql(&deletion, sql);
 }
 
 static void insert_places_sql(const struct changes *changes, size_t first, struct batch_guard *guard, struct buf *sql)
 {
-    for (size_t end; first < changes->place_count; first = end) {
-        end = batch_statement_end(first, changes->place_count);
-        buf_append_text(sql, "INSERT INTO waiter (semaphore_id,place,permit_request_id,count,watch,needs) VALUES ");
-        for (size_t i = first; i < end; i++) {
-            const struct place_change *place = &changes->places[i];
-            assert(!place->remove);
-            comma_sql(sql, i - first);
-            buf_append_char(sql, '(');
-            batch_guarded_value_sql(guard, place->semaphore_id, sql);
-            buf_append_char(sql, ',');
-            sql_time(sql, place->place);
-            buf_append_char(sql, ',');
-            buf_append_u64(sql, place->request_id);
-            buf_append_char(sql, ',');
-            buf_append_i64(sql, place->count);
-            buf_append_char(sql, ',');
-            buf_append_u64(sql, place->watch && place->count > 1 ? place->watch | WATCHES_ONE_OF_MANY : place->watch);
-            buf_append_char(sql, ',');
-            buf_append_u64(sql, place->needs);
-            buf_append_char(sql, ')');
-        }
-        buf_append_char(sql, ';');
-    }
+    struct row_insert insert = {.table = &waiter_table, .columns = COLUMN_INSERT, .guard = guard};
+    for (size_t i = first; i < changes->place_count; i++)
+        row_insert_sql(&insert, &changes->places[i], sql);
+    row_insert_end_sql(&insert, sql);
 }
 
 /* Waiters watch no slot that stays free. Walks waiter_watch; the rows are those of the slots alone. */
@@ -907,32 +480,29 @@ static void mail_sql(const struct changes *changes, struct batch_guard *guard, s
 {
     for (size_t first = 0, end; first < changes->mail_count; first = end) {
         const struct mail *mail = &changes->mail[first];
-        end = batch_statement_end(first, changes->mail_count);
-        if (mail->remove) {
-            batch_check_guard_sql(guard, sql); /* the DELETE may find no row */
-            buf_printf(sql,
-                       "DELETE m FROM mail m FORCE INDEX (PRIMARY) WHERE m.server_id=%llu AND m.permit_request_id IN (",
-                       (unsigned long long)mail->server_id);
-        } else {
-            buf_append_text(sql, "INSERT INTO mail (server_id,permit_request_id) VALUES ");
-        }
-        for (size_t i = first; i < end; i++) {
-            const struct mail *other = &changes->mail[i];
-            if (other->remove != mail->remove || (mail->remove && other->server_id != mail->server_id)) {
-                end = i;
-                break;
-            }
-            comma_sql(sql, i - first);
+        struct row_insert insert = {
+            .table = &mail_table, .columns = COLUMN_INSERT, .duplicate = "server_id=VALUES(server_id)", .guard = guard};
+        size_t most = batch_statement_end(first, changes->mail_count);
+        for (end = first; end < most && changes->mail[end].remove == mail->remove; end++) {
+            const struct mail *other = &changes->mail[end];
             if (!mail->remove) {
-                buf_append_char(sql, '(');
-                batch_guarded_value_sql(guard, other->server_id, sql);
-                buf_append_char(sql, ',');
+                row_insert_sql(&insert, other, sql);
+                continue;
             }
+            if (other->server_id != mail->server_id)
+                break;
+            if (end == first) {
+                batch_check_guard_sql(guard, sql); /* the DELETE may find no row */
+                buf_printf(sql,
+                           "DELETE m FROM mail m FORCE INDEX (PRIMARY) WHERE m.server_id=%llu AND"
+                           " m.permit_request_id IN (",
+                           (unsigned long long)mail->server_id);
+            }
+            comma_sql(sql, end - first);
             buf_append_u64(sql, other->request_id);
-            if (!mail->remove)
-                buf_append_char(sql, ')');
         }
-        buf_append_text(sql, mail->remove ? ");" : " ON DUPLICATE KEY UPDATE server_id=VALUES(server_id);");
+        buf_append_text(sql, mail->remove ? ");" : "");
+        row_insert_end_sql(&insert, sql);
     }
 }
 

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 #include "store/epoch.h"
 
+#include <stdio.h>
+
 #include "base/clock.h"
 #include "core/lease_clock.h"
+#include "store/row_sql.h"
 #include "store/rows.h"
 
 enum { SQL_MAX = 64 * 1024, ROW_MAX = 8 * 1024 };
@@ -142,14 +145,18 @@ static void raise_sql(const struct cluster_row *row, const char *identity, uint6
     buf_printf(sql, " WHERE id=1;UPDATE id_block SET next_id=GREATEST(next_id,%llu) WHERE id=1;",
                (unsigned long long)row->last_id + 1);
     if (raises) {
-        buf_printf(sql,
-                   "INSERT INTO semaphore_event SET semaphore_id=0,what='epoch',from_value='%llu',to_value='%llu',"
-                   "next_permit_id=%llu,at=",
-                   (unsigned long long)row->epoch, (unsigned long long)epoch, (unsigned long long)epoch << 10);
-        sql_time(sql, row->now);
-        buf_append_text(sql, ",why=");
-        sql_text_or_null(sql, why);
-        buf_append_char(sql, ';');
+        char from[21], to[21];
+        (void)snprintf(from, sizeof from, "%llu", (unsigned long long)row->epoch);
+        (void)snprintf(to, sizeof to, "%llu", (unsigned long long)epoch);
+        struct row_insert insert = {.table = &event_table, .columns = COLUMN_INSERT};
+        struct event_row event = {.at = row->now,
+                                  .what = BYTES("epoch"),
+                                  .from = bytes_of(from),
+                                  .to = bytes_of(to),
+                                  .why = why,
+                                  .next_permit_id = epoch << 10};
+        row_insert_sql(&insert, &event, sql);
+        row_insert_end_sql(&insert, sql);
     }
     buf_append_text(sql, "COMMIT");
 }

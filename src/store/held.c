@@ -4,19 +4,9 @@
 #include <assert.h>
 #include <stdlib.h>
 
-#include "store/sql_text.h"
+#include "store/row_sql.h"
 
 /* ---- the changes of a batch ---- */
-
-/* A row to write, with the bits that change in it. */
-struct held_row {
-    uint64_t semaphore_id;
-    uint64_t block;
-    uint32_t due_s;
-    struct bytes owner;
-    uint64_t bits;
-    bool clears; /* no bit of it is set */
-};
 
 static int order_of(uint64_t a, uint64_t b)
 {
@@ -93,62 +83,26 @@ static struct held_row *changed_rows(const struct changes *changes, struct arena
     return rows;
 }
 
-static void change_bits_sql(const struct held_row *rows, size_t count, struct batch_guard *guard, struct buf *sql)
-{
-    for (size_t first = 0, end; first < count; first = end) {
-        end = batch_statement_end(first, count);
-        buf_append_text(sql, "INSERT INTO held (semaphore_id,block,due_s,owner,bits) VALUES ");
-        for (size_t i = first; i < end; i++) {
-            buf_append_text(sql, i > first ? ",(" : "(");
-            batch_guarded_value_sql(guard, rows[i].semaphore_id, sql);
-            buf_append_char(sql, ',');
-            buf_append_u64(sql, rows[i].block);
-            buf_append_char(sql, ',');
-            buf_append_u64(sql, rows[i].due_s);
-            buf_append_char(sql, ',');
-            sql_bytes(sql, rows[i].owner);
-            buf_append_char(sql, ',');
-            buf_append_u64(sql, rows[i].bits);
-            buf_append_char(sql, ')');
-        }
-        buf_append_text(sql, " ON DUPLICATE KEY UPDATE bits=bits^VALUES(bits);");
-    }
-}
-
-/* Deletes the rows that have no bits any more. Only rows in which the batch sets no bit can be empty. */
-static void delete_empty_sql(const struct held_row *rows, size_t count, struct buf *sql)
-{
-    static const char delete_end[] =
-        ") t STRAIGHT_JOIN held h FORCE INDEX (PRIMARY) ON h.semaphore_id=t.semaphore_id AND h.block=t.block"
-        " AND h.due_s=t.due_s AND h.owner=t.owner WHERE h.bits=0;";
-    size_t listed = 0;
-    for (size_t i = 0; i < count; i++) {
-        if (!rows[i].clears)
-            continue;
-        buf_append_text(sql, listed == 0 ? "DELETE h FROM (SELECT " : " UNION ALL SELECT ");
-        buf_printf(sql, listed == 0 ? "%llu AS semaphore_id,%llu AS block,%u AS due_s," : "%llu,%llu,%u,",
-                   (unsigned long long)rows[i].semaphore_id, (unsigned long long)rows[i].block, rows[i].due_s);
-        sql_bytes(sql, rows[i].owner);
-        buf_append_text(sql, listed++ == 0 ? " AS owner" : "");
-        if (listed == BATCH_ROWS_A_STATEMENT) {
-            buf_append_text(sql, delete_end);
-            listed = 0;
-        }
-    }
-    buf_append_text(sql, listed ? delete_end : "");
-}
-
 /*
- * The INSERT finds a row by its primary key and changes the bits, or inserts a row with the bits of grants. The batch holds
- * the locks of the semaphores, so no other one changes these rows.
+ * The INSERT finds a row by its primary key and changes the bits, or inserts a row with the bits of grants. The DELETE
+ * takes the rows that have no bits any more; only those in which the batch sets no bit can be empty. The batch holds the
+ * locks of the semaphores, so no other one changes these rows.
  */
 static void held_sql(const struct changes *changes, struct arena *arena, struct batch_guard *guard, struct buf *sql)
 {
     size_t count;
     const struct held_row *rows = changed_rows(changes, arena, &count);
+    struct row_insert insert = {
+        .table = &held_table, .columns = COLUMN_INSERT, .duplicate = "bits=bits^VALUES(bits)", .guard = guard};
+    struct row_delete deletion = {.table = &held_table, .alias = "h", .condition = " WHERE h.bits=0", .guard = guard};
     sql->broken |= rows ? 0 : BUF_NO_MEMORY;
-    change_bits_sql(rows, count, guard, sql);
-    delete_empty_sql(rows, count, sql);
+    for (size_t i = 0; i < count; i++)
+        row_insert_sql(&insert, &rows[i], sql);
+    row_insert_end_sql(&insert, sql);
+    for (size_t i = 0; i < count; i++)
+        if (rows[i].clears)
+            row_delete_sql(&deletion, &rows[i], sql);
+    row_delete_end_sql(&deletion, sql);
 }
 
 /* ---- requests that wait ---- */
@@ -167,12 +121,6 @@ static bool moves_waiting(const struct request_change *change, bool inserted)
         return false;
     return inserted ? after : before;
 }
-
-/* A row of waiting_due. */
-struct waiting_row {
-    uint32_t due_s;
-    uint64_t request_id;
-};
 
 static int compare_waiting(const void *a, const void *b)
 {
@@ -203,44 +151,20 @@ static struct waiting_row *waiting_rows(const struct changes *changes, bool inse
     return rows;
 }
 
-/* The join finds each row by its whole primary key, and passes no rows that were deleted and are not purged yet. */
-static void delete_waiting_sql(const struct waiting_row *rows, size_t count, struct batch_guard *guard, struct buf *sql)
-{
-    for (size_t first = 0, end; first < count; first = end) {
-        end = batch_statement_end(first, count);
-        batch_check_guard_sql(guard, sql);
-        buf_append_text(sql, "DELETE w FROM (");
-        for (size_t i = first; i < end; i++)
-            buf_printf(sql, i > first ? " UNION ALL SELECT %u,%llu" : "SELECT %u AS due_s,%llu AS id", rows[i].due_s,
-                       (unsigned long long)rows[i].request_id);
-        buf_append_text(sql, ") t STRAIGHT_JOIN waiting_due w FORCE INDEX (PRIMARY)"
-                             " ON w.due_s=t.due_s AND w.permit_request_id=t.id;");
-        *guard = (struct batch_guard){true, end - first};
-    }
-}
-
-static void insert_waiting_sql(const struct waiting_row *rows, size_t count, struct batch_guard *guard, struct buf *sql)
-{
-    for (size_t first = 0, end; first < count; first = end) {
-        end = batch_statement_end(first, count);
-        buf_append_text(sql, "INSERT INTO waiting_due (due_s,permit_request_id) VALUES ");
-        for (size_t i = first; i < end; i++) {
-            buf_append_text(sql, i > first ? ",(" : "(");
-            batch_guarded_value_sql(guard, rows[i].due_s, sql);
-            buf_printf(sql, ",%llu)", (unsigned long long)rows[i].request_id);
-        }
-        buf_append_char(sql, ';');
-    }
-}
-
 static void waiting_sql(const struct changes *changes, struct arena *arena, struct batch_guard *guard, struct buf *sql)
 {
     size_t deleted_count, inserted_count;
     const struct waiting_row *deleted = waiting_rows(changes, false, arena, &deleted_count);
     const struct waiting_row *inserted = waiting_rows(changes, true, arena, &inserted_count);
+    struct row_delete deletion = {.table = &waiting_table, .alias = "w", .guard = guard};
+    struct row_insert insert = {.table = &waiting_table, .columns = COLUMN_INSERT, .guard = guard};
     sql->broken |= deleted && inserted ? 0 : BUF_NO_MEMORY;
-    delete_waiting_sql(deleted, deleted_count, guard, sql);
-    insert_waiting_sql(inserted, inserted_count, guard, sql);
+    for (size_t i = 0; i < deleted_count; i++)
+        row_delete_sql(&deletion, &deleted[i], sql);
+    row_delete_end_sql(&deletion, sql);
+    for (size_t i = 0; i < inserted_count; i++)
+        row_insert_sql(&insert, &inserted[i], sql);
+    row_insert_end_sql(&insert, sql);
 }
 
 void held_changes_sql(const struct changes *changes, struct arena *arena, struct batch_guard *guard, struct buf *sql)

@@ -219,24 +219,17 @@ static void events_of_sql(struct buf *sql, uint64_t before, unsigned limit)
 }
 
 #define EVENTS_OF                                                                                                      \
-    "(SELECT id,at,who,what,from_value,to_value,why,next_permit_id FROM semaphore_event"                               \
-    " FORCE INDEX (semaphore_event_semaphore) WHERE semaphore_id="
+    "(SELECT " EVENT_COLUMNS(SELECT_FIRST, SELECT_NEXT,                                                                \
+                             "") " FROM semaphore_event"                                                               \
+                                 " FORCE INDEX (semaphore_event_semaphore) WHERE semaphore_id="
 
 static enum permit_status read_events(struct session *session, struct page *page)
 {
     size_t count = query_packet_rows(session);
     struct event_row *rows = arena_array(page->arena, count, sizeof *rows);
     struct row_reader reader = {.arena = page->arena, .broken = count && !rows};
-    for (size_t i = 0; i < count && row_step(&reader, session); i++) {
-        rows[i].id = row_u64(&reader);
-        rows[i].at = row_time(&reader);
-        rows[i].who = row_bytes(&reader);
-        rows[i].what = row_bytes(&reader);
-        rows[i].from = row_bytes(&reader);
-        rows[i].to = row_bytes(&reader);
-        rows[i].why = row_bytes(&reader);
-        rows[i].next_permit_id = row_u64(&reader);
-    }
+    for (size_t i = 0; i < count && row_step(&reader, session); i++)
+        row_read(&reader, &event_table, &rows[i]);
     if (reader.broken)
         return PERMIT_NO_MEMORY;
     page->events = rows;

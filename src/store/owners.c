@@ -3,10 +3,11 @@
 
 #include "store/held.h"
 #include "store/query_packet.h"
+#include "store/row_sql.h"
 
 enum { SQL_MAX = 8 << 20 };
 
-#define OWNER_COLUMNS "o.name,o.ttl_ms,o.due_at,o.lapsed_at,o.settled_at,o.replays"
+#define OWNER_SELECT OWNER_COLUMNS(SELECT_FIRST, SELECT_NEXT, "o.")
 
 /*
  * owner_is_ending and owner_lapse_ends in SQL, on `permit_request` r and the row of `owner`; without the conditions on
@@ -20,16 +21,6 @@ enum { SQL_MAX = 8 << 20 };
 
 /* ---- common parts ---- */
 
-static void row_owner(struct row_reader *reader, struct owner *ret_owner)
-{
-    ret_owner->name = row_bytes(reader);
-    ret_owner->ttl_ms = row_i64(reader);
-    ret_owner->due_at = row_time(reader);
-    ret_owner->lapsed_at = row_time(reader);
-    ret_owner->settled_at = row_time(reader);
-    ret_owner->replays = (uint32_t)row_u64(reader);
-}
-
 static enum permit_status read_owners(struct session *session, struct arena *arena, struct owner **ret_owners,
                                       size_t *ret_count)
 {
@@ -37,7 +28,7 @@ static enum permit_status read_owners(struct session *session, struct arena *are
     struct owner *owners = arena_array(arena, count, sizeof *owners);
     struct row_reader reader = {.arena = arena, .broken = count && !owners};
     for (size_t i = 0; i < count && row_step(&reader, session); i++)
-        row_owner(&reader, &owners[i]);
+        row_read(&reader, &owner_table, &owners[i]);
     if (reader.broken)
         return PERMIT_NO_MEMORY;
     *ret_owners = owners;
@@ -45,7 +36,7 @@ static enum permit_status read_owners(struct session *session, struct arena *are
     return PERMIT_OK;
 }
 
-/* Runs one SELECT of OWNER_COLUMNS. Releases `sql`. */
+/* Runs one SELECT of OWNER_SELECT. Releases `sql`. */
 static enum permit_status run_owners(struct session *session, struct buf *sql, struct arena *arena,
                                      struct owner **ret_owners, size_t *ret_count)
 {
@@ -68,7 +59,7 @@ static enum permit_status read_images(struct session *session, const struct byte
             (struct owner_image){.owner = {.name = names[i], .due_at = NEVER, .lapsed_at = NEVER, .settled_at = NEVER}};
     while (row_step(&reader, session)) {
         struct owner owner;
-        row_owner(&reader, &owner);
+        row_read(&reader, &owner_table, &owner);
         while (at < count && !bytes_equal(names[at], owner.name))
             at++;
         if (reader.broken || at == count)
@@ -88,7 +79,7 @@ static enum permit_status lock(struct session *session, const struct bytes *name
 {
     struct buf sql;
     buf_init(&sql, SQL_MAX);
-    buf_append_text(&sql, "SET SESSION innodb_lock_wait_timeout=1;BEGIN;SELECT " OWNER_COLUMNS
+    buf_append_text(&sql, "SET SESSION innodb_lock_wait_timeout=1;BEGIN;SELECT " OWNER_SELECT
                           " FROM owner o FORCE INDEX (PRIMARY) WHERE o.name IN (");
     sql_bytes_list(&sql, names, count);
     buf_append_text(&sql, ") ORDER BY o.name FOR UPDATE");
@@ -151,59 +142,30 @@ static enum permit_status owners_read_holding(struct store *store, struct owner_
     return query_packet_end(session, &sql, status);
 }
 
-static void values_sql(struct buf *sql, const struct owner *owner, bool first)
+/* Writes the changed images in order of name. */
+static void write_sql(const struct owner_image *images, size_t count, struct buf *sql)
 {
-    buf_append_text(sql, first ? "(" : ",(");
-    sql_bytes(sql, owner->name);
-    buf_append_char(sql, ',');
-    buf_append_i64(sql, owner->ttl_ms);
-    const utc_us times[] = {owner->due_at, owner->lapsed_at, owner->settled_at};
-    for (size_t i = 0; i < ARRAY_LENGTH(times); i++) {
-        buf_append_char(sql, ',');
-        sql_time(sql, times[i]);
-    }
-    buf_append_char(sql, ',');
-    buf_append_u64(sql, owner->replays);
-    buf_append_char(sql, ')');
-}
-
-#define INSERT_OWNERS "INSERT INTO owner (name,ttl_ms,due_at,lapsed_at,settled_at,replays) VALUES "
-
-/* The kinds of writes; each is one statement for many rows. */
-static const struct {
-    bool existed, exists; /* the row existed before; it exists afterwards */
-    const char *before;
-    const char *after;
-} writes[] = {
     /* If another transaction has inserted the name meanwhile: error 1062, and a retry with that row. */
-    {false, true, INSERT_OWNERS, ";"},
+    struct row_insert insert = {.table = &owner_table, .columns = COLUMN_INSERT};
     /* Updates locked rows, so all of them exist. */
-    {true, true, INSERT_OWNERS,
-     " ON DUPLICATE KEY UPDATE ttl_ms=VALUES(ttl_ms),due_at=VALUES(due_at),lapsed_at=VALUES(lapsed_at),"
-     "settled_at=VALUES(settled_at),replays=VALUES(replays);"},
-    {true, false, "DELETE FROM owner WHERE name IN (", ");"},
-};
-
-/* Appends the statement writes[kind] for its images, in order of name. */
-static void write_sql(struct buf *sql, const struct owner_image *images, size_t count, size_t kind)
-{
-    bool first = true;
+    struct row_insert update = {
+        .table = &owner_table, .columns = COLUMN_INSERT, .duplicate = "", .duplicate_columns = COLUMN_UPDATE};
+    size_t deleted = 0;
+    for (size_t i = 0; i < count; i++)
+        if (images[i].changed && images[i].exists && !images[i].existed)
+            row_insert_sql(&insert, &images[i].owner, sql);
+    row_insert_end_sql(&insert, sql);
+    for (size_t i = 0; i < count; i++)
+        if (images[i].changed && images[i].exists && images[i].existed)
+            row_insert_sql(&update, &images[i].owner, sql);
+    row_insert_end_sql(&update, sql);
     for (size_t i = 0; i < count; i++) {
-        const struct owner_image *image = &images[i];
-        if (!image->changed || image->existed != writes[kind].existed || image->exists != writes[kind].exists)
+        if (!images[i].changed || images[i].exists || !images[i].existed)
             continue;
-        if (first)
-            buf_append_text(sql, writes[kind].before);
-        if (image->exists)
-            values_sql(sql, &image->owner, first);
-        else if (!first)
-            buf_append_char(sql, ',');
-        if (!image->exists)
-            sql_bytes(sql, image->owner.name);
-        first = false;
+        buf_append_text(sql, deleted++ ? "," : "DELETE FROM owner WHERE name IN (");
+        sql_bytes(sql, images[i].owner.name);
     }
-    if (!first)
-        buf_append_text(sql, writes[kind].after);
+    buf_append_text(sql, deleted ? ");" : "");
 }
 
 static enum permit_status owners_write(struct store *store, const struct owner_image *images, size_t count)
@@ -211,8 +173,7 @@ static enum permit_status owners_write(struct store *store, const struct owner_i
     struct session *session = session_of(store);
     struct buf sql;
     buf_init(&sql, SQL_MAX);
-    for (size_t kind = 0; kind < ARRAY_LENGTH(writes); kind++)
-        write_sql(&sql, images, count, kind);
+    write_sql(images, count, &sql);
     buf_append_text(&sql, "COMMIT");
     return query_packet_end(session, &sql, session_send_buf(session, &sql));
 }
@@ -230,7 +191,7 @@ static enum permit_status owners_due(struct store *store, utc_us before, struct 
     struct session *session = session_of(store);
     struct buf sql;
     buf_init(&sql, SQL_MAX);
-    buf_append_text(&sql, "SELECT " OWNER_COLUMNS
+    buf_append_text(&sql, "SELECT " OWNER_SELECT
                           " FROM owner o FORCE INDEX (owner_due) WHERE o.lapsed_at IS NULL AND o.due_at<");
     sql_time(&sql, before);
     buf_printf(&sql, " ORDER BY o.due_at LIMIT %d", OWNERS_MAX);
@@ -244,7 +205,7 @@ static enum permit_status owners_lapsed(struct store *store, utc_us after_at, st
     struct session *session = session_of(store);
     struct buf sql;
     buf_init(&sql, SQL_MAX);
-    buf_append_text(&sql, "SELECT " OWNER_COLUMNS " FROM owner o FORCE INDEX (owner_settled)"
+    buf_append_text(&sql, "SELECT " OWNER_SELECT " FROM owner o FORCE INDEX (owner_settled)"
                           " WHERE o.settled_at IS NULL AND o.lapsed_at>=");
     sql_time(&sql, after_at);
     buf_append_text(&sql, " AND NOT (o.lapsed_at=");
@@ -261,7 +222,7 @@ static enum permit_status owners_removable(struct store *store, utc_us before, s
     struct session *session = session_of(store);
     struct buf sql;
     buf_init(&sql, SQL_MAX);
-    buf_append_text(&sql, "SELECT " OWNER_COLUMNS " FROM owner o FORCE INDEX (owner_settled) WHERE o.settled_at<");
+    buf_append_text(&sql, "SELECT " OWNER_SELECT " FROM owner o FORCE INDEX (owner_settled) WHERE o.settled_at<");
     sql_time(&sql, before);
     buf_printf(&sql, " ORDER BY o.settled_at LIMIT %d", OWNERS_MAX);
     return run_owners(session, &sql, arena, ret_owners, ret_count);
@@ -323,7 +284,7 @@ static enum permit_status owners_read(struct store *store, const struct bytes *n
     struct session *session = session_of(store);
     struct buf sql;
     buf_init(&sql, SQL_MAX);
-    buf_append_text(&sql, "SELECT " OWNER_COLUMNS " FROM owner o FORCE INDEX (PRIMARY) WHERE o.name IN (");
+    buf_append_text(&sql, "SELECT " OWNER_SELECT " FROM owner o FORCE INDEX (PRIMARY) WHERE o.name IN (");
     sql_bytes_list(&sql, names, count);
     buf_append_text(&sql, ") ORDER BY o.name;" SQL_CLOCK);
     enum permit_status status = session_send_buf(session, &sql);

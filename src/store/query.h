@@ -114,7 +114,8 @@ struct request_filter {
 /* A row of `semaphore_event`. */
 struct event_row {
     uint64_t id;
-    utc_us at; /* the database's clock at the event */
+    uint64_t semaphore_id; /* 0: all semaphores */
+    utc_us at;             /* the database's clock at the event */
     struct bytes who;
     struct bytes what;
     struct bytes from; /* old value; data NULL: none. The same for `to` and `why` */

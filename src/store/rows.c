@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "store/rows.h"
 
+#include <assert.h>
+
 #include "base/clock.h"
 
 /* SQL_HELD as the server prints it. */
@@ -54,78 +56,59 @@ struct bytes row_bytes(struct row_reader *reader)
     return copy;
 }
 
-void row_settings(struct row_reader *reader, struct semaphore *ret_semaphore)
-{
-    for (size_t i = 0; i < SETTING_COUNT; i++) {
-        const struct semaphore_setting *setting = &semaphore_settings[i];
-        if (setting->type == SETTING_TEXT)
-            setting_set_text(setting, ret_semaphore, row_bytes(reader));
-        else
-            setting_set_number(setting, ret_semaphore, row_i64_or(reader, SETTING_NONE));
-    }
-}
-
-void row_semaphore(struct row_reader *reader, struct semaphore *ret_semaphore)
-{
-    ret_semaphore->id = row_u64(reader);
-    ret_semaphore->name = row_bytes(reader);
-    ret_semaphore->in_use = row_i64(reader);
-    ret_semaphore->confirmed = row_i64(reader);
-    ret_semaphore->waiting = row_i64(reader);
-    ret_semaphore->next_permit_id = row_u64(reader);
-    ret_semaphore->version = row_u64(reader);
-    ret_semaphore->config_version = row_u64(reader);
-    ret_semaphore->next_due_at = row_time(reader);
-    ret_semaphore->first_free = (uint32_t)row_u64(reader);
-    ret_semaphore->paused_reason = row_bytes(reader);
-    ret_semaphore->retired_at = row_time(reader);
-    row_settings(reader, ret_semaphore);
-}
-
-void row_request(struct row_reader *reader, struct request *ret_request)
-{
-    ret_request->id = row_u64(reader);
-    ret_request->external_id = row_bytes(reader);
-    struct bytes digest = row_column(reader);
-    ret_request->has_digest = digest.length == DIGEST_SIZE;
-    if (ret_request->has_digest)
-        memcpy(ret_request->digest, digest.data, DIGEST_SIZE);
-    ret_request->owner = row_bytes(reader);
-    ret_request->principal = row_bytes(reader);
-    ret_request->state = (enum request_state)row_u64(reader);
-    ret_request->end_reason = (enum end_reason)row_u64(reader);
-    ret_request->ttl_ms = row_i64_or(reader, TTL_NONE);
-    ret_request->due_at = row_time(reader);
-    ret_request->grace_ms = row_i64(reader);
-    ret_request->confirmed_at = row_time(reader);
-    ret_request->renewals = (uint32_t)row_u64(reader);
-    ret_request->replays = (uint32_t)row_u64(reader);
-    ret_request->acquired_at = row_time(reader);
-    ret_request->ended_at = row_time(reader);
-    ret_request->nonce = row_bytes(reader);
-    ret_request->priority = (int)row_i64(reader);
-    ret_request->place = row_time(reader);
-    ret_request->waiting_since = row_time(reader);
-    ret_request->waiting_until = row_time(reader);
-    ret_request->server_id = row_u64(reader);
-    struct bytes wanted = row_bytes(reader);
-    if (wanted.data && ret_request->state == REQUEST_WAITING)
-        reader->broken |= !row_decode_wanted(wanted, reader->arena, ret_request);
-}
-
 bool row_decode_wanted(struct bytes wanted, struct arena *arena, struct request *request)
 {
     request->wanted = wanted;
     return wants_decode(wanted, arena, &request->ttl, &request->wants, &request->want_count) == PERMIT_OK;
 }
 
-void row_permit(struct row_reader *reader, struct permit *ret_permit)
+static void read_digest(struct row_reader *reader, struct request *request)
 {
-    ret_permit->semaphore_id = row_u64(reader);
-    ret_permit->token = row_u64(reader);
-    ret_permit->count = row_i64(reader);
-    reader->broken |= !slots_parse(row_column(reader), reader->arena, &ret_permit->slots);
+    struct bytes digest = row_column(reader);
+    request->has_digest = digest.length == DIGEST_SIZE;
+    if (request->has_digest)
+        memcpy(request->digest, digest.data, DIGEST_SIZE);
+}
+
+/* `state` is before it in the list of columns. */
+static void read_wanted(struct row_reader *reader, struct request *request)
+{
+    struct bytes wanted = row_bytes(reader);
+    if (wanted.data && request->state == REQUEST_WAITING)
+        reader->broken |= !row_decode_wanted(wanted, reader->arena, request);
+}
+
+/* `slots` is before it. */
+static void read_labels(struct row_reader *reader, struct permit *permit)
+{
     struct bytes labels = row_bytes(reader);
     if (labels.data)
-        reader->broken |= !labels_parse(labels, ret_permit->slots.count, reader->arena, &ret_permit->labels);
+        reader->broken |= !labels_parse(labels, permit->slots.count, reader->arena, &permit->labels);
+}
+
+void row_read(struct row_reader *reader, const struct row_table *table, void *ret_row)
+{
+    for (const struct row_column *column = table->columns; column < table->columns + table->read; column++) {
+        void *member = (char *)ret_row + column->offset;
+        switch (column->type) {
+        case COLUMN_U64:
+        case COLUMN_ID_OR_NULL: *(uint64_t *)member = row_u64(reader); break;
+        case COLUMN_U32:
+        case COLUMN_ENUM: *(uint32_t *)member = (uint32_t)row_u64(reader); break;
+        case COLUMN_I64: *(int64_t *)member = row_i64(reader); break;
+        case COLUMN_INT: *(int *)member = (int)row_i64(reader); break;
+        case COLUMN_MS_OR_NULL: *(int64_t *)member = row_i64_or(reader, -1); break;
+        case COLUMN_TIME:
+        case COLUMN_TIME_OR_ZERO:
+        case COLUMN_ENDED: *(utc_us *)member = row_time(reader); break;
+        case COLUMN_BYTES:
+        case COLUMN_TEXT_OR_NULL: *(struct bytes *)member = row_bytes(reader); break;
+        case COLUMN_DIGEST: read_digest(reader, ret_row); break;
+        case COLUMN_WANTED: read_wanted(reader, ret_row); break;
+        case COLUMN_SLOTS: reader->broken |= !slots_parse(row_column(reader), reader->arena, member); break;
+        case COLUMN_LABELS: read_labels(reader, ret_row); break;
+        case COLUMN_LENGTH:
+        case COLUMN_WATCH: assert(!"a column that is read"); break;
+        }
+    }
 }

@@ -1,41 +1,30 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Reads rows of the tables into the structs of core: for each table the columns to select, and a function that reads
- * them in the same order. A reader takes the columns of a row from left to right. `broken` collects failures (out of
- * memory, malformed value): check it after the last row.
+ * Reads rows of the tables (tables.h) into the structs of core. A reader takes the columns of a row from left to right.
+ * `broken` collects failures (out of memory, malformed value): check it after the last row.
  */
 #ifndef STORE_ROWS_H
 #define STORE_ROWS_H
 
-#include "core/request.h"
 #include "store/mysql_session.h"
 #include "store/sql_text.h"
+#include "store/tables.h"
 
 /*
- * Times are selected as the text of a DATETIME(6) and parsed here, because conversion at the server is slower.
+ * SELECT lists for row_read: of `semaphore` s, `permit_request` r and `permit` p. Times are selected as the text of a
+ * DATETIME(6) and parsed here, because conversion at the server is slower.
  */
-
-/* Columns of `semaphore` s, for row_semaphore; the last are its settings. */
 #define ROW_SEMAPHORE_COLUMNS                                                                                          \
-    "s.id,s.name,s.in_use,s.confirmed,s.waiting,s.next_permit_id,s.version,s.config_version,s.next_due_at,s.first_"    \
-    "free,"                                                                                                            \
-    "s.paused_reason,s.retired_at" SEMAPHORE_SETTINGS(ROW_SEMAPHORE_SETTING)
-#define ROW_SEMAPHORE_SETTING(name, c_type, member, ...) ",s." #member
+    SEMAPHORE_COLUMNS(SELECT_FIRST, SELECT_NEXT, "s.") SEMAPHORE_SETTINGS(ROW_SEMAPHORE_SETTING)
+#define ROW_SEMAPHORE_SETTING(name, c_type, member, ...) SELECT_NEXT("s.", member, )
+#define ROW_REQUEST_COLUMNS_WITH(wanted)                 REQUEST_COLUMNS_BEFORE_WANTED(SELECT_FIRST, SELECT_NEXT, "r.") "," wanted
+#define ROW_REQUEST_COLUMNS                              REQUEST_COLUMNS(SELECT_FIRST, SELECT_NEXT, "r.")
+#define ROW_PERMIT_COLUMNS                               PERMIT_COLUMNS(SELECT_FIRST, SELECT_NEXT, "p.")
 
-/*
- * Columns of `permit_request` r, for row_request. The last is `wanted`; it may be large, so a list selects another
- * expression for it.
- */
-#define ROW_REQUEST_COLUMNS_WITH(wanted)                                                                               \
-    "r.id,r.external_id,r.digest,r.owner,r.principal,r.state,r.end_reason,r.ttl_ms,r.due_at,r.grace_ms,"               \
-    "r.confirmed_at,r.renewals,r.replays,r.acquired_at,r.ended_at,r.nonce,r.priority,r.place,r.waiting_since,"         \
-    "r.waiting_until,r.server_id," wanted
-#define ROW_REQUEST_COLUMNS ROW_REQUEST_COLUMNS_WITH("r.wanted")
-
-/* Columns of `permit` p, for row_permit. */
-#define ROW_PERMIT_COLUMNS "p.semaphore_id,p.id,p.count,p.slots,p.labels"
-
-enum { ROW_REQUEST_COUNT = 22, ROW_PERMIT_COUNT = 5 };
+enum {
+    ROW_REQUEST_COUNT = 0 REQUEST_COLUMNS(COLUMN_ONE, COLUMN_ONE, ),
+    ROW_PERMIT_COUNT = 0 PERMIT_COLUMNS(COLUMN_ONE, COLUMN_ONE, ),
+};
 
 struct row_reader {
     struct session_row row;
@@ -56,12 +45,27 @@ utc_us row_time(struct row_reader *reader);
 /* The next column as a copy in the arena; data NULL for NULL. */
 struct bytes row_bytes(struct row_reader *reader);
 
-void row_semaphore(struct row_reader *reader, struct semaphore *ret_semaphore);
-/* Reads the columns of all settings, in the order of the table. */
-void row_settings(struct row_reader *reader, struct semaphore *ret_semaphore);
-/* Does not set the permits. Decodes `wanted` of a request that waits, unless it is NULL. */
-void row_request(struct row_reader *reader, struct request *ret_request);
+/*
+ * Reads the columns of a table into its struct. Of a request it does not set the permits, and decodes `wanted` if it waits,
+ * unless that is NULL.
+ */
+void row_read(struct row_reader *reader, const struct row_table *table, void *ret_row);
 /* Sets wanted, ttl and wants of a request that waits. False: out of memory, or a malformed value. */
 bool row_decode_wanted(struct bytes wanted, struct arena *arena, struct request *request) MUST_CHECK;
-void row_permit(struct row_reader *reader, struct permit *ret_permit);
+
+/* row_read with the types of its rows. */
+static inline void row_semaphore(struct row_reader *reader, struct semaphore *ret_semaphore)
+{
+    row_read(reader, &semaphore_table, ret_semaphore);
+}
+
+static inline void row_request(struct row_reader *reader, struct request *ret_request)
+{
+    row_read(reader, &request_table, ret_request);
+}
+
+static inline void row_permit(struct row_reader *reader, struct permit *ret_permit)
+{
+    row_read(reader, &permit_table, ret_permit);
+}
 #endif

@@ -3,21 +3,55 @@
  * Applies the migrations, one statement at a time. DDL cannot be rolled back, so `schema_version` counts the completed
  * statements of a migration: after a kill in the middle the next permitd continues from there.
  *
- * Before any change, the existing tables are compared with the tables that the counted statements create. A table of
- * another program with a name of permitd's is refused.
+ * The first migration is the baseline: all tables. A database at the version before it has these tables, made by an older
+ * build: there permitd only notes the version. It refuses a database below that, and names the build that upgrades it.
+ *
+ * Before any change it looks for tables of another program with a name of permitd's, and refuses them.
  */
 #include "store/schema.h"
 
+#include <assert.h>
+#include <ctype.h>
 #include <stdio.h>
+#include <strings.h>
 
 #include "store/dialect.h"
-#include "store/migration_text.h"
+#include "store/tables.h"
 
 enum {
     LOCK_WAIT_S = 60,
     STATEMENT_MAX = 1 << 20,
 
     ER_DATABASE_UNKNOWN = 1049,
+    ER_COLUMN_UNKNOWN = 1054,
+};
+
+/* The last build with the migrations before the baseline. */
+#define BUILD_BEFORE_BASELINE "permitd 0.1.0 built from commit 7e7e62e"
+
+/*
+ * The tables of permitd, in the order in which the baseline creates them; schema_version is created before it. (A table of a
+ * later migration needs the number of that migration here, for check_tables.)
+ */
+static const struct {
+    const char *name;
+    const struct row_table *columns; /* those that it must have; NULL: not checked */
+} schema_tables[] = {
+    {"semaphore", &semaphore_table},
+    {"permit_request", &request_table},
+    {"permit", &permit_table},
+    {"slot", &slot_table},
+    {"semaphore_event", &event_table},
+    {"owner", &owner_table},
+    {"cluster", NULL},
+    {"id_block", NULL},
+    {"template", &template_table},
+    {"server", &server_table},
+    {"waiter", &waiter_table},
+    {"mail", &mail_table},
+    {"held", &held_table},
+    {"held_bit", NULL},
+    {"waiting_due", &waiting_table},
 };
 
 /* The state of a database's schema. */
@@ -26,6 +60,7 @@ struct progress {
     unsigned version;    /* the newest migration that was started; 0: none */
     unsigned statements; /* number of its statements that are done */
     bool complete;       /* all of them are done */
+    bool before;         /* it is the version before the baseline, with the same tables */
 };
 
 /* schema_version is in no migration, because it must exist before the first one is applied. */
@@ -116,58 +151,98 @@ static enum permit_status schema_unlock(struct session *session, enum permit_sta
 
 void schema_append_condition(struct buf *sql)
 {
-    struct tables tables;
-    bool known = tables_read(schema_migrations, 0, 0, &tables);
     buf_append_text(sql, "TABLE_SCHEMA = DATABASE() AND TABLE_NAME IN ('schema_version'");
-    for (size_t i = 0; known && i < tables.count; i++)
-        buf_printf(sql, ",'%.*s'", (int)tables.list[i].name.length, tables.list[i].name.data);
+    for (size_t i = 0; i < ARRAY_LENGTH(schema_tables); i++)
+        buf_printf(sql, ",'%s'", schema_tables[i].name);
     /* permitd's names are in lower case. On a server with case-sensitive table names `Permit` is another table. */
     buf_append_text(sql, ") AND (@@lower_case_table_names > 0"
                          " OR CAST(TABLE_NAME AS BINARY) = CAST(LOWER(TABLE_NAME) AS BINARY))");
 }
 
-static void tables_take_rows(struct tables *tables, struct session *session)
+/* What the database has of a table of permitd's. */
+struct found {
+    bool table;
+    uint32_t columns; /* bit n: columns[n] of its row_table */
+};
+
+/* Compares names without case: servers ignore the case of column names, some of them also that of table names. */
+static bool same_name(struct bytes a, struct bytes b)
 {
-    struct session_row row;
-    while (session_row(session, &row))
-        tables_note_found(tables, row.columns[0], row.columns[1]);
+    return a.length == b.length && strncasecmp(a.data, b.data, a.length) == 0;
 }
 
-static enum permit_status tables_find_in_database(struct session *session, struct tables *tables)
+static void note_found(struct bytes name, struct bytes column, struct found found[], bool *has_schema_version)
+{
+    *has_schema_version |= same_name(name, BYTES("schema_version"));
+    for (size_t i = 0; i < ARRAY_LENGTH(schema_tables); i++) {
+        const struct row_table *table = schema_tables[i].columns;
+        if (!same_name(name, bytes_of(schema_tables[i].name)))
+            continue;
+        assert(!table || table->count <= 32);
+        found[i].table = true;
+        for (size_t j = 0; table && column.data && j < table->count; j++)
+            if (same_name(column, row_column_name(&table->columns[j])))
+                found[i].columns |= UINT32_C(1) << j;
+    }
+}
+
+/* Views and tables, and their columns. */
+static enum permit_status find_tables(struct session *session, struct found ret_found[], bool *ret_has_schema_version)
 {
     struct buf sql;
+    struct session_row row;
     buf_init(&sql, STATEMENT_MAX);
     buf_append_text(&sql, "SELECT TABLE_NAME, NULL FROM information_schema.TABLES WHERE ");
     schema_append_condition(&sql);
-    buf_append_text(&sql, ";SELECT TABLE_NAME, COLUMN_NAME FROM information_schema.COLUMNS WHERE ");
+    buf_append_text(&sql, " UNION ALL SELECT TABLE_NAME, COLUMN_NAME FROM information_schema.COLUMNS WHERE ");
     schema_append_condition(&sql);
     enum permit_status status = session_send_buf(session, &sql);
-    if (status == PERMIT_OK) {
-        tables_take_rows(tables, session);
-        status = session_next(session);
-    }
-    if (status == PERMIT_OK)
-        tables_take_rows(tables, session);
     buf_release(&sql);
+    while (status == PERMIT_OK && session_row(session, &row))
+        note_found(row.columns[0], row.columns[1], ret_found, ret_has_schema_version);
     return session_end(session, status);
 }
 
-static enum permit_status refuse_table(const char *database, const struct table *table, struct buf *message)
+/* `column`: the first that is missing; data NULL: unknown. */
+static enum permit_status refuse_table(const char *database, const char *table, struct bytes column,
+                                       struct buf *message)
 {
-    struct bytes column = table_missing_column(table);
-    int length = (int)table->name.length;
-    if (table->found) {
-        buf_printf(message, "the database `%s` has a table `%.*s` that is not permitd's", database, length,
-                   table->name.data);
-        if (column.data)
-            buf_printf(message, " (it has no column `%.*s`)", (int)column.length, column.data);
-        buf_append_text(message, ": permitd has changed nothing there; give it a database of its own");
-    } else {
-        buf_printf(message,
-                   "the database `%s` has permitd's schema_version, but not its table `%.*s`: restore a backup",
-                   database, length, table->name.data);
-    }
+    buf_printf(message, "the database `%s` has a table `%s` that is not permitd's", database, table);
+    if (column.data)
+        buf_printf(message, " (it has no column `%.*s`)", (int)column.length, column.data);
+    buf_append_text(message, ": permitd has changed nothing there; give it a database of its own");
     return PERMIT_INTERNAL;
+}
+
+/*
+ * Refuses a table with a name of permitd's that no statement so far has created, or that lacks a column; and a table that
+ * is missing. A permitd that was killed may have created one table more than it has counted. The columns are those of the
+ * newest schema, so they are not checked before an upgrade.
+ */
+static enum permit_status check_tables(const struct found found[], const char *database, struct progress progress,
+                                       struct buf *message)
+{
+    bool baseline = progress.version >= schema_migrations[0].version;
+    bool in_baseline = progress.version == schema_migrations[0].version && !progress.complete;
+    bool newest = progress.version == schema_newest() && (progress.complete || in_baseline);
+    for (size_t i = 0; i < ARRAY_LENGTH(schema_tables); i++) {
+        const struct row_table *table = schema_tables[i].columns;
+        const char *name = schema_tables[i].name;
+        bool must = baseline && (!in_baseline || i < progress.statements);
+        bool may = must || (in_baseline && i == progress.statements);
+        if (found[i].table && !may)
+            return refuse_table(database, name, (struct bytes){0}, message);
+        if (!found[i].table && must) {
+            buf_printf(message,
+                       "the database `%s` has permitd's schema_version, but not its table `%s`: restore a backup",
+                       database, name);
+            return PERMIT_INTERNAL;
+        }
+        for (size_t j = 0; newest && found[i].table && table && j < table->count; j++)
+            if (!(found[i].columns >> j & 1))
+                return refuse_table(database, name, row_column_name(&table->columns[j]), message);
+    }
+    return PERMIT_OK;
 }
 
 static enum permit_status schema_read_progress(struct session *session, struct progress *ret_progress)
@@ -190,72 +265,51 @@ static enum permit_status schema_read_progress(struct session *session, struct p
     return status;
 }
 
-/* Reads the progress; if schema_version does not exist, nothing is done yet. Refuses a foreign schema_version. */
-static enum permit_status schema_find_progress(struct session *session, const char *database,
-                                               struct progress *ret_progress, struct buf *message)
+/* Refuses a schema that this permitd neither made nor upgrades. */
+static enum permit_status check_version(const struct progress *progress, struct buf *message)
 {
-    struct tables tables = {.count = 0};
-    bool good = tables_apply(&tables, BYTES(create_schema_version));
-    enum permit_status status = good ? tables_find_in_database(session, &tables) : PERMIT_INTERNAL;
-    if (status == PERMIT_OK && !tables.list[0].found) {
-        *ret_progress = (struct progress){.complete = true};
-        return PERMIT_OK;
-    }
-    if (status == PERMIT_OK && !table_is_as_expected(&tables.list[0]))
-        return refuse_table(database, &tables.list[0], message);
-    if (status == PERMIT_OK)
-        status = schema_read_progress(session, ret_progress);
-    return status == PERMIT_OK ? PERMIT_OK : schema_fail(session, status, "cannot read schema_version", message);
-}
-
-/*
- * Computes the tables after all migrations before `version` and `statements` statements of it, and records which of
- * them the database has.
- */
-static enum permit_status schema_compare(struct session *session, unsigned version, unsigned statements,
-                                         struct tables *ret_tables)
-{
-    if (!tables_read(schema_migrations, version, statements, ret_tables))
-        return PERMIT_INTERNAL;
-    return tables_find_in_database(session, ret_tables);
-}
-
-/*
- * Refuses a table with a name of permitd's unless it is as the counted statements leave it, or as the next statement
- * leaves it: a permitd that was killed may have run that statement without counting it.
- */
-static enum permit_status schema_check_tables(struct session *session, const char *database, struct progress progress,
-                                              struct buf *message)
-{
-    struct tables counted, next;
-    unsigned version = progress.complete ? progress.version + 1 : progress.version;
-    unsigned statements = progress.complete ? 0 : progress.statements;
-    enum permit_status status = schema_compare(session, version, statements, &counted);
-    if (status == PERMIT_OK)
-        status = schema_compare(session, version, progress.complete ? 0 : statements + 1, &next);
-    if (status != PERMIT_OK)
-        return schema_fail(session, status, "cannot read the tables", message);
-    for (size_t i = 0; i < counted.count; i++) /* both lists have the order of the migrations */
-        if (!table_is_as_expected(&counted.list[i]) && !table_is_as_expected(&next.list[i]))
-            return refuse_table(database, &counted.list[i], message);
-    return PERMIT_OK;
-}
-
-/* Reads the progress; refuses a newer schema and foreign tables. Changes nothing. */
-static enum permit_status schema_examine(struct session *session, const char *database, struct progress *ret_progress,
-                                         struct buf *message)
-{
-    struct progress progress;
-    enum permit_status status = schema_find_progress(session, database, &progress, message);
-    if (status == PERMIT_OK && progress.version > schema_newest()) {
+    unsigned baseline = schema_migrations[0].version;
+    if (progress->version > schema_newest()) {
         buf_printf(message,
                    "the database has schema version %u, and this permitd knows only up to %u: use the newer permitd "
                    "that made it, or restore a backup from before the upgrade",
-                   progress.version, schema_newest());
+                   progress->version, schema_newest());
         return PERMIT_INTERNAL;
     }
-    if (status == PERMIT_OK)
-        status = schema_check_tables(session, database, progress, message);
+    if (progress->version > 0 && progress->version < baseline && !progress->before) {
+        buf_printf(
+            message,
+            "the database has schema version %u%s, and this permitd upgrades from %u on: start " BUILD_BEFORE_BASELINE
+            " on it once",
+            progress->version, progress->complete ? "" : " (incomplete)", baseline - 1);
+        return PERMIT_INTERNAL;
+    }
+    return PERMIT_OK;
+}
+
+/* Reads the progress; refuses another version, and foreign tables. Changes nothing. */
+static enum permit_status schema_examine(struct session *session, const char *database, struct progress *ret_progress,
+                                         struct buf *message)
+{
+    struct found found[ARRAY_LENGTH(schema_tables)] = {{0}};
+    struct progress progress = {.complete = true};
+    bool has_schema_version = false;
+    enum permit_status status = find_tables(session, found, &has_schema_version);
+    if (status != PERMIT_OK)
+        return schema_fail(session, status, "cannot read the tables", message);
+    if (has_schema_version)
+        status = schema_read_progress(session, &progress);
+    if (status != PERMIT_OK && session_errno(session) == ER_COLUMN_UNKNOWN)
+        return refuse_table(database, "schema_version", (struct bytes){0}, message);
+    if (status != PERMIT_OK)
+        return schema_fail(session, status, "cannot read schema_version", message);
+    progress.before = progress.complete && progress.version == schema_migrations[0].version - 1;
+    status = check_version(&progress, message);
+    if (status != PERMIT_OK)
+        return status;
+    struct progress tables = progress;
+    tables.version += progress.before;
+    status = check_tables(found, database, tables, message);
     if (status == PERMIT_OK)
         *ret_progress = progress;
     return status;
@@ -268,6 +322,34 @@ static bool error_is_already_done(unsigned error)
 {
     enum { TABLE_EXISTS = 1050, COLUMN_EXISTS = 1060, KEY_EXISTS = 1061, NOTHING_TO_DROP = 1091 };
     return error == TABLE_EXISTS || error == COLUMN_EXISTS || error == KEY_EXISTS || error == NOTHING_TO_DROP;
+}
+
+/* Returns true if the text has more than blanks and comments, which a server rejects as an empty query. */
+static bool has_sql(struct bytes text)
+{
+    bool comment = false;
+    for (size_t i = 0; i < text.length; i++) {
+        if (text.data[i] == '\n')
+            comment = false;
+        else if (!comment && text.data[i] == '-' && i + 1 < text.length && text.data[i + 1] == '-')
+            comment = true;
+        else if (!comment && !isspace((unsigned char)text.data[i]))
+            return true;
+    }
+    return false;
+}
+
+bool statement_next(const char **text, struct bytes *ret_statement)
+{
+    while (**text) {
+        const char *start = *text, *end = strstr(start, ";\n");
+        size_t length = end ? (size_t)(end - start) : strlen(start);
+        *text = start + length + (end ? 2 : 0);
+        *ret_statement = (struct bytes){start, length};
+        if (has_sql(*ret_statement))
+            return true;
+    }
+    return false;
 }
 
 /*
@@ -306,11 +388,20 @@ static enum permit_status migration_apply(struct session *session, const struct 
 
 static enum permit_status schema_migrate(struct session *session, const struct progress *progress, struct buf *message)
 {
+    enum permit_status status = PERMIT_OK;
+    if (progress->before) /* the baseline is there: note its version, at once and complete */
+        status = schema_run(
+            session,
+            "INSERT IGNORE INTO schema_version (version, name, applied_at) VALUES (%u, '%s', UTC_TIMESTAMP(6))",
+            schema_migrations[0].version, schema_migrations[0].name);
+    if (status != PERMIT_OK)
+        return schema_fail(session, status, "cannot write schema_version", message);
+    unsigned done = progress->version + progress->before;
     for (const struct migration *migration = schema_migrations; migration->version; migration++) {
         bool begun = migration->version == progress->version && !progress->complete;
-        if (migration->version <= progress->version && !begun)
+        if (migration->version <= done && !begun)
             continue;
-        enum permit_status status = migration_apply(session, migration, begun ? progress : NULL);
+        status = migration_apply(session, migration, begun ? progress : NULL);
         if (status != PERMIT_OK)
             return schema_fail(session, status, migration->name, message);
     }
@@ -333,7 +424,7 @@ static enum permit_status schema_upgrade(struct session *session, const char *da
 enum permit_status schema_read_version(struct session *session, const char *database, unsigned *ret_version,
                                        struct buf *message)
 {
-    struct progress progress = {.version = 0};
+    struct progress progress = {.complete = true};
     enum permit_status status = schema_run(session, "USE `%s`", database);
     if (status != PERMIT_OK && session_errno(session) != ER_DATABASE_UNKNOWN)
         return schema_fail(session, status, "cannot use the database", message);
@@ -345,7 +436,9 @@ enum permit_status schema_read_version(struct session *session, const char *data
         if (status != PERMIT_OK)
             return status;
     }
-    *ret_version = progress.complete || progress.version == 0 ? progress.version : progress.version - 1;
+    if (!progress.complete)
+        progress.version = progress.version == schema_migrations[0].version ? 0 : progress.version - 1;
+    *ret_version = progress.version;
     return PERMIT_OK;
 }
 

@@ -3,12 +3,13 @@
 #ifndef STORE_SCHEMA_H
 #define STORE_SCHEMA_H
 
+#include "store/migrations.h"
 #include "store/mysql_session.h"
 
 /*
  * Connects the session (STORE_SCHEMA or STORE_ADMIN), creates the database if it is missing, and applies the migrations it lacks. On
- * failure `message` has the cause. Refuses, without any change, a schema that is newer than this binary, and a table
- * that has the name of one of permitd's but other columns.
+ * failure `message` has the cause. Refuses, without any change, a schema that is newer than this binary or older than the
+ * version before the baseline, and a table of another program with a name of permitd's.
  */
 enum permit_status schema_apply(struct session *session, const char *database, struct buf *message) MUST_CHECK;
 /*
@@ -19,6 +20,11 @@ enum permit_status schema_read_version(struct session *session, const char *data
                                        struct buf *message) MUST_CHECK;
 /* Returns the newest version that this binary knows. */
 unsigned schema_newest(void);
+/*
+ * Reads the next statement of *text, with the comments before it and without its ';', and advances *text. A statement
+ * ends with a ';' at the end of a line. Returns false at the end of the text.
+ */
+bool statement_next(const char **text, struct bytes *ret_statement);
 /*
  * Appends a condition for information_schema.TABLES and COLUMNS that selects the tables of the current database with a
  * name of permitd's.

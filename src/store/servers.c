@@ -4,6 +4,7 @@
 #include "core/lease_clock.h"
 #include "store/epoch.h"
 #include "store/mysql_methods.h"
+#include "store/row_sql.h"
 #include "store/rows.h"
 
 enum {
@@ -74,17 +75,17 @@ static enum permit_status lock_next_id(struct session *session, struct buf *sql,
 
 static void insert_sql(const struct next_server *next, struct bytes address, struct bytes version, struct buf *sql)
 {
-    buf_printf(sql,
-               "UPDATE cluster SET next_server_id=%llu WHERE id=1;INSERT INTO server SET id=%llu,ticks=%llu,since=",
-               (unsigned long long)next->id + 1, (unsigned long long)next->id, (unsigned long long)next->ticks);
-    sql_time(sql, next->now);
-    buf_append_text(sql, ",seen_at=");
-    sql_time(sql, next->now);
-    buf_append_text(sql, ",address=");
-    sql_bytes(sql, address);
-    buf_append_text(sql, ",version=");
-    sql_bytes(sql, version);
-    buf_append_text(sql, ";COMMIT");
+    struct row_insert insert = {.table = &server_table, .columns = COLUMN_INSERT};
+    struct server_row row = {.id = next->id,
+                             .address = address,
+                             .version = version,
+                             .since = next->now,
+                             .seen_at = next->now,
+                             .ticks = next->ticks};
+    buf_printf(sql, "UPDATE cluster SET next_server_id=%llu WHERE id=1;", (unsigned long long)next->id + 1);
+    row_insert_sql(&insert, &row, sql);
+    row_insert_end_sql(&insert, sql);
+    buf_append_text(sql, "COMMIT");
 }
 
 static enum permit_status servers_join(struct store *store, struct bytes address, struct bytes version,
@@ -301,22 +302,18 @@ static enum permit_status servers_list(struct store *store, struct page *page)
     struct session *session = session_of(store);
     struct buf sql;
     buf_init(&sql, SQL_MAX);
-    buf_printf(&sql,
-               "SELECT id,address,version,since,seen_at,waiting,dead_at IS NULL FROM server FORCE INDEX (PRIMARY)"
-               " WHERE id>%llu ORDER BY id LIMIT %u",
-               (unsigned long long)page->after.number, page->limit + 1);
+    buf_printf(
+        &sql,
+        "SELECT " SERVER_COLUMNS(SELECT_FIRST, SELECT_NEXT, "") ",dead_at IS NULL FROM server FORCE INDEX (PRIMARY)"
+                                                                " WHERE id>%llu ORDER BY id LIMIT %u",
+        (unsigned long long)page->after.number, page->limit + 1);
     enum permit_status status = session_send_buf(session, &sql);
     buf_release(&sql);
     size_t count = status == PERMIT_OK ? (size_t)session_affected(session) : 0;
     struct server_row *rows = arena_array(page->arena, count, sizeof *rows);
     struct row_reader reader = {.arena = page->arena, .broken = count && !rows};
     for (size_t i = 0; i < count && row_step(&reader, session); i++) {
-        rows[i].id = row_u64(&reader);
-        rows[i].address = row_bytes(&reader);
-        rows[i].version = row_bytes(&reader);
-        rows[i].since = row_time(&reader);
-        rows[i].seen_at = row_time(&reader);
-        rows[i].waiting = row_u64(&reader);
+        row_read(&reader, &server_table, &rows[i]);
         rows[i].alive = row_u64(&reader) != 0;
     }
     if (status == PERMIT_OK && reader.broken)

@@ -57,7 +57,7 @@ struct server_row {
     uint64_t id;
     struct bytes address, version;
     utc_us since, seen_at;
-    uint64_t waiting;
+    uint64_t ticks, waiting;
     bool alive;
 };
 

@@ -68,20 +68,6 @@ void sql_ms_or_null(struct buf *sql, int64_t ms)
         buf_append_i64(sql, ms);
 }
 
-void sql_settings(struct buf *sql, const struct semaphore *semaphore)
-{
-    for (size_t i = 0; i < SETTING_COUNT; i++) {
-        const struct semaphore_setting *setting = &semaphore_settings[i];
-        buf_append_char(sql, ',');
-        buf_append_text(sql, setting->column);
-        buf_append_char(sql, '=');
-        if (setting->type == SETTING_TEXT)
-            sql_text_or_null(sql, setting_text(setting, semaphore));
-        else
-            sql_ms_or_null(sql, setting_number(setting, semaphore));
-    }
-}
-
 void sql_ids(struct buf *sql, const uint64_t *ids, size_t count)
 {
     for (size_t i = 0; i < count; i++) {

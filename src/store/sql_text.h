@@ -8,7 +8,6 @@
 
 #include "base/base.h"
 #include "base/buf.h"
-#include "core/semaphore.h"
 
 /* SQL expression: a time column as microseconds since 1970; NULL for NULL. */
 #define SQL_US(column) "TIMESTAMPDIFF(MICROSECOND,'1970-01-01'," column ")"
@@ -32,8 +31,6 @@ void sql_time(struct buf *sql, utc_us time);
 void sql_ended(struct buf *sql, utc_us time);
 /* Appends the number; NULL if it is negative. */
 void sql_ms_or_null(struct buf *sql, int64_t ms);
-/* Appends ,column=value for all settings. */
-void sql_settings(struct buf *sql, const struct semaphore *semaphore);
 /* Appends 1,2,3. */
 void sql_ids(struct buf *sql, const uint64_t *ids, size_t count);
 #endif

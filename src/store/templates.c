@@ -2,6 +2,7 @@
 #include "store/mysql_methods.h"
 
 #include "core/name.h"
+#include "store/row_sql.h"
 #include "store/rows.h"
 
 enum {
@@ -10,20 +11,11 @@ enum {
     BEGINNINGS_MAX = 500, /* prefixes in one statement; at least NAME_MAX_BYTES */
 };
 
-#define TEMPLATE_COLUMNS                            "t.prefix,t.config_version" SEMAPHORE_SETTINGS(TEMPLATE_SETTING)
-#define TEMPLATE_SETTING(name, c_type, member, ...) ",t." #member
-#define ALL_OF_TEMPLATE                             "SELECT " TEMPLATE_COLUMNS " FROM template t FORCE INDEX (PRIMARY) WHERE "
+#define TEMPLATE_SETTING(name, c_type, member, ...) SELECT_NEXT("t.", member, )
+#define TEMPLATE_SELECT                             TEMPLATE_COLUMNS(SELECT_FIRST, SELECT_NEXT, "t.") SEMAPHORE_SETTINGS(TEMPLATE_SETTING)
+#define ALL_OF_TEMPLATE                             "SELECT " TEMPLATE_SELECT " FROM template t FORCE INDEX (PRIMARY) WHERE "
 
 /* ---- rows ---- */
-
-static void row_template(struct row_reader *reader, struct template *ret_template)
-{
-    struct semaphore *settings = &ret_template->settings;
-    *settings = (struct semaphore){.retired_at = NEVER, .next_due_at = NEVER};
-    ret_template->prefix = row_bytes(reader);
-    settings->config_version = row_u64(reader);
-    row_settings(reader, settings);
-}
 
 static enum permit_status read_templates(struct session *session, struct arena *arena, struct template **ret_templates,
                                          size_t *ret_count)
@@ -31,8 +23,10 @@ static enum permit_status read_templates(struct session *session, struct arena *
     size_t count = (size_t)session_affected(session);
     struct template *templates = arena_array(arena, count, sizeof *templates);
     struct row_reader reader = {.arena = arena, .broken = count && !templates};
-    for (size_t i = 0; i < count && row_step(&reader, session); i++)
-        row_template(&reader, &templates[i]);
+    for (size_t i = 0; i < count && row_step(&reader, session); i++) {
+        templates[i] = (struct template){.settings = {.retired_at = NEVER, .next_due_at = NEVER}};
+        row_read(&reader, &template_table, &templates[i]);
+    }
     if (reader.broken)
         return PERMIT_NO_MEMORY;
     *ret_templates = templates;
@@ -40,7 +34,7 @@ static enum permit_status read_templates(struct session *session, struct arena *
     return PERMIT_OK;
 }
 
-/* Runs one SELECT of TEMPLATE_COLUMNS. Releases `sql`. */
+/* Runs one SELECT of TEMPLATE_SELECT. Releases `sql`. */
 static enum permit_status run_templates(struct session *session, struct buf *sql, struct arena *arena,
                                         struct template **ret_templates, size_t *ret_count)
 {
@@ -148,22 +142,19 @@ static enum permit_status lock_row(struct session *session, struct bytes prefix,
 /* Appends the write and COMMIT. If two transactions insert a prefix, the second gets PERMIT_CONFLICT and retries. */
 static void write_sql(const struct template *template, bool exists, struct buf *sql)
 {
-    const struct semaphore *settings = &template->settings;
+    struct row_insert insert = {.table = &template_table, .columns = COLUMN_INSERT | COLUMN_SETTING};
     buf_clear(sql);
     if (exists) {
         buf_append_text(sql, "UPDATE template SET ");
-    } else {
-        buf_append_text(sql, "INSERT INTO template SET prefix=");
-        sql_bytes(sql, template->prefix);
-        buf_printf(sql, ",length=%zu,", template->prefix.length);
-    }
-    buf_printf(sql, "config_version=%llu", (unsigned long long)settings->config_version);
-    sql_settings(sql, settings);
-    if (exists) {
+        row_set_sql(&template_table, COLUMN_SETTING, template, true, sql);
         buf_append_text(sql, " WHERE prefix=");
         sql_bytes(sql, template->prefix);
+        buf_append_char(sql, ';');
+    } else {
+        row_insert_sql(&insert, template, sql);
+        row_insert_end_sql(&insert, sql);
     }
-    buf_append_text(sql, ";COMMIT");
+    buf_append_text(sql, "COMMIT");
 }
 
 /* Ends the transaction. Returns `status`. */

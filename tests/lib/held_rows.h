@@ -11,7 +11,7 @@
     "COALESCE(LEAST(GREATEST(TIMESTAMPDIFF(SECOND, '1970-01-01', " due_at "), 0), 4294967294), 4294967295)"
 
 /*
- * Adds the bits of the held permits p of requests r that fulfil the condition: the INSERT of sql/0010_held.sql. Bits that
+ * Adds the bits of the held permits p of requests r that fulfil the condition, as batches do. Bits that
  * are set already stay set.
  */
 #define HELD_ROWS_ADD(condition)                                                                                       \

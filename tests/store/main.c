@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/uuid.h"
 #include "fixture.h"
 #include "held_rows.h"
 #include "mariadb/private_server.h"
@@ -54,7 +55,8 @@ const struct database_address *fresh_address(void)
     addresses[count] = (struct database_address){
         .socket = text_made("%s", socket, 0, 0),
         .user = text_made("%s", "root", 0, 0),
-        .database = text_made("%s_%d_%d", "test", (int)getpid(), (int)count),
+        /* Not the process id: it may come again in one run, and with it a database that a test has spoilt. */
+        .database = text_made("%s_%d_%d", "test", (int)(random_u64() >> 33), (int)count),
     };
     return &addresses[count++];
 }
