@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "api/lists.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -360,8 +361,10 @@ bool list_answer(struct exchange *exchange)
     uint64_t limit;
     if (!listing)
         return problem_answer(exchange, PERMIT_BUSY, NULL);
-    while (strcmp(list->path, call_of(exchange)->route->path) != 0)
+    while (strcmp(list->path, call_of(exchange)->route->path) != 0) {
         list++;
+        assert(list < lists + ARRAY_LENGTH(lists));
+    }
     listing->exchange = exchange;
     listing->list = list;
     listing->page.arena = &exchange->arena;
