@@ -487,9 +487,8 @@ static void collect_keys(struct planner *planner)
     for (; row < view->request_count; row++)
         add_key_of_row(planner, &view->requests[row], &rows[row]);
     for (size_t i = 0; view->subscriber_count && i < planner->key_count; i++)
-        planner->keys[i].subscriber =
-            bsearch(&planner->keys[i].external_id, view->subscribers, view->subscriber_count, sizeof *view->subscribers,
-                    compare_key_and_subscriber);
+        planner->keys[i].subscriber = bsearch(&planner->keys[i].external_id, view->subscribers, view->subscriber_count,
+                                              sizeof *view->subscribers, compare_key_and_subscriber);
 }
 
 static int compare_due(const void *a, const void *b)

@@ -16,12 +16,12 @@ enum operation_kind {
     OP_RELEASE,
     OP_RENEW,
     OP_CONFIRM,
-    OP_EXPIRE,           /* internal: end a request that is due, or whose owner is dead */
-    OP_LOOK,             /* internal, of a key with subscribers at this permitd (waitlist.h): decide its row, or claim its
+    OP_EXPIRE,        /* internal: end a request that is due, or whose owner is dead */
+    OP_LOOK,          /* internal, of a key with subscribers at this permitd (waitlist.h): decide its row, or claim its
                             grant; if the row is gone, enter it again in its place */
-    OP_LEAVE,            /* internal: the key has no subscriber any more, so its place is given up */
-    OP_FORCE_RELEASE,    /* by an operator, with a reason; recorded */
-    OP_SEMAPHORE_PUT,    /* administrative: alone in its batch */
+    OP_LEAVE,         /* internal: the key has no subscriber any more, so its place is given up */
+    OP_FORCE_RELEASE, /* by an operator, with a reason; recorded */
+    OP_SEMAPHORE_PUT, /* administrative: alone in its batch */
     OP_SEMAPHORE_LABELS, /* administrative: a page of labels of an existing semaphore */
     OP_SEMAPHORE_PAUSE,  /* administrative; idempotent */
     OP_SEMAPHORE_RESUME, /* administrative; idempotent */
@@ -68,13 +68,14 @@ struct operation {
     struct bytes nonce;                /* acquire: stored with the grant, not part of the digest; length 0: none */
     struct want *wants;                /* acquire, look, leave: sorted by name */
     size_t want_count;
-    int priority;        /* acquire, look */
-    int64_t wait_us;     /* acquire, look: time until its wait ends; 0: it does not wait, or no longer. Set by the
+    int priority;    /* acquire, look */
+    int64_t wait_us; /* acquire, look: time until its wait ends; 0: it does not wait, or no longer. Set by the
                             engine, and so is all down to `widened` */
-    bool may_have_place; /* acquire: an earlier try may have entered it; if it does not wait any more, its place is given up */
-    utc_us place, since; /* look: the place of its row, and since when it waits; for the case that the row is gone */
-    uint64_t mailed;     /* id of the request in the mail that led to this operation, deleted with it; 0: none */
-    bool widened;        /* it was put back, because it lacked only kept units: the next time that is final */
+    bool
+        may_have_place; /* acquire: an earlier try may have entered it; if it does not wait any more, its place is given up */
+    utc_us place, since;    /* look: the place of its row, and since when it waits; for the case that the row is gone */
+    uint64_t mailed;        /* id of the request in the mail that led to this operation, deleted with it; 0: none */
+    bool widened;           /* it was put back, because it lacked only kept units: the next time that is final */
     struct bytes semaphore; /* administrative */
     const struct semaphore_change *change; /* OP_SEMAPHORE_PUT */
 };

@@ -260,7 +260,8 @@ static bool has_ids_of_row(const struct operation *operation, const struct reque
     return true;
 }
 
-enum asked plan_ask(struct planner *planner, struct outcome *outcome, struct key *key, const struct operation *operation)
+enum asked plan_ask(struct planner *planner, struct outcome *outcome, struct key *key,
+                    const struct operation *operation)
 {
     struct request *request = key->request;
     if (!request)
@@ -355,7 +356,8 @@ void waiter_refuse(struct planner *planner, struct key *key, const struct fit *f
     bool may_wait = refusal_may_wait(fit->status);
     bool ours = is_ours(planner, request), alive = server_is_alive(planner, request->server_id);
     bool is_last = key->ends_wait && !key->goes_on; /* the key was asked for here last, so its wait ends here */
-    bool waits_elsewhere = alive && !ours && planner->settings->server_id; /* else it may be an earlier id of this server */
+    bool waits_elsewhere =
+        alive && !ours && planner->settings->server_id; /* else it may be an earlier id of this server */
     bool is_of_others = key->subscriber && key->subscriber->subscribed && !key->is_looked_at;
     bool may_end = waits_elsewhere ? is_last : request->server_id && !is_of_others && (ours || is_last || !alive);
     key->refusal = fit;

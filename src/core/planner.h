@@ -47,9 +47,9 @@ struct key {
     const struct operation *goes_on; /* the first one that goes on waiting; NULL: none */
     bool is_looked_at;               /* one is for its subscribers */
     bool ends_wait;                  /* the wait of one ends with this decision */
-    bool is_new_grant;             /* granted to them in this batch, and not yet told as new */
-    const struct fit *refusal;     /* why the walk has refused it; NULL: it has not */
-    bool is_put_back;              /* they are put back, to run with `wider` locked, too */
+    bool is_new_grant;               /* granted to them in this batch, and not yet told as new */
+    const struct fit *refusal;       /* why the walk has refused it; NULL: it has not */
+    bool is_put_back;                /* they are put back, to run with `wider` locked, too */
     const uint64_t *wider;
     size_t wider_count;
     const uint64_t *needs; /* set if an operation was put back; all later operations on this key are put back too */

@@ -46,8 +46,7 @@ static bool is_plain(const struct op *op)
 {
     const struct operation *operation = op->operation;
     switch (operation->kind) {
-    case OP_ACQUIRE:
-        return operation->ttl.kind != TTL_OWNER && wants_are_plain(operation);
+    case OP_ACQUIRE: return operation->ttl.kind != TTL_OWNER && wants_are_plain(operation);
     case OP_RELEASE:
     case OP_RENEW:
     case OP_CONFIRM: return true;

@@ -25,10 +25,10 @@ struct wait_place {
 
 struct waiter {
     struct engine *engine;
-    struct op op; /* the op that looks at its row, or leaves */
+    struct op op;               /* the op that looks at its row, or leaves */
     struct operation operation; /* `mailed` is set as long as it has mail, which that op deletes */
-    struct list node; /* in waiters->all */
-    struct list call; /* in the calls of its first semaphore: it must be woken */
+    struct list node;           /* in waiters->all */
+    struct list call;           /* in the calls of its first semaphore: it must be woken */
     struct map_node by_key;
     struct map_node by_id;       /* its key is the bytes of request_id */
     struct list clients;         /* struct op, by `node`, in order of arrival */
@@ -45,8 +45,8 @@ struct waiter {
         LOOK_PENDING, /* its op is in the queue or in a batch */
         LOOK_AGAIN,   /* ... in a batch, and must be woken once more after it */
     } look;
-    bool in_grant; /* a batch in which it has no op is granting it */
-    size_t wanted_size;  /* bytes of the slots that it names */
+    bool in_grant;      /* a batch in which it has no op is granting it */
+    size_t wanted_size; /* bytes of the slots that it names */
     size_t place_count;
     struct wait_place places[]; /* ascending by semaphore id; the wants and their strings follow */
 };

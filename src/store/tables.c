@@ -25,7 +25,7 @@ typedef unsigned char digest_bytes[DIGEST_SIZE];
 #define MEMBER_LABELS       struct bytes *
 #define MEMBER_WATCH        uint32_t
 
-/* The offset of a member that must have the type. */
+/* The offset of a member that must have the type. NOLINTNEXTLINE(bugprone-macro-parentheses): a type takes none. */
 #define OFFSET(row, member, type) (offsetof(row, member) + _Generic(&((row *)0)->member, type * : 0))
 /* clang-format off */
 #define SET(column) {"," #column "=", sizeof #column + 1}
@@ -41,7 +41,7 @@ typedef unsigned char digest_bytes[DIGEST_SIZE];
 #define SETTING_COLUMN_DURATION_OR_STRICT COLUMN_MS_OR_NULL
 #define SETTING_COLUMN_CHOICE             COLUMN_ENUM
 #define SETTING_COLUMN_TEXT               COLUMN_TEXT_OR_NULL
-static_assert(SETTING_NONE == -1, "NULL of COLUMN_MS_OR_NULL");
+static_assert(SETTING_NONE + 1 == 0, "NULL of COLUMN_MS_OR_NULL");
 #define OF_SEMAPHORE(name, c_type, member, type, ...)                                                                  \
     {SET(member), SETTING_COLUMN_##type, COLUMN_SETTING, offsetof(struct semaphore, member)},
 #define OF_TEMPLATE(name, c_type, member, type, ...)                                                                   \

@@ -5,11 +5,11 @@
 #include <stdio.h>
 #include <time.h>
 
+#include "../unit/wait_mode.h"
 #include "base/clock.h"
 #include "engine/state.h"
 #include "engine/waitlist.h"
 #include "engine/worker.h"
-#include "../unit/wait_mode.h"
 #include "fixture.h"
 
 enum { SERVER = 7 };

@@ -675,8 +675,8 @@ static bool is_refused_copy(const struct run *run, const struct batch *batch, un
 {
     unsigned key = run->script.steps[batch->arrivals[index].step].key;
     const struct model_request *request = &run->model.requests[key];
-    return run->known[id_of(&batch->moment)][key].here && batch->operations[index].kind == OP_ACQUIRE && !outcome->waits &&
-           is_waiting(request);
+    return run->known[id_of(&batch->moment)][key].here && batch->operations[index].kind == OP_ACQUIRE &&
+           !outcome->waits && is_waiting(request);
 }
 
 /* Queues the operations that were put back, and remembers whose clients wait at this server. */
@@ -855,7 +855,8 @@ static void mark_new_requests(struct run *run, const struct batch *batch)
 {
     for (unsigned i = 0; i < batch->count; i++) {
         const struct step *step = &run->script.steps[batch->arrivals[i].step];
-        for (unsigned j = 0; step->kind == OP_ACQUIRE && batch->operations[i].kind == OP_ACQUIRE && j < step->want_count; j++)
+        for (unsigned j = 0;
+             step->kind == OP_ACQUIRE && batch->operations[i].kind == OP_ACQUIRE && j < step->want_count; j++)
             run->model.walk.changed[step->wants[j].semaphore] = true;
     }
 }
