@@ -68,22 +68,22 @@ struct operation {
     struct bytes nonce;                /* acquire: stored with the grant, not part of the digest; length 0: none */
     struct want *wants;                /* acquire, look, leave: sorted by name */
     size_t want_count;
-    int priority;    /* acquire, look */
-    int64_t wait_us; /* acquire, look: time until its wait ends; 0: it does not wait, or no longer. Set by the
-                            engine, and so is all down to `widened` */
-    bool
-        may_have_place; /* acquire: an earlier try may have entered it; if it does not wait any more, its place is given up */
-    utc_us place, since;    /* look: the place of its row, and since when it waits; for the case that the row is gone */
-    uint64_t mailed;        /* id of the request in the mail that led to this operation, deleted with it; 0: none */
-    bool widened;           /* it was put back, because it lacked only kept units: the next time that is final */
-    struct bytes semaphore; /* administrative */
+    int priority; /* acquire, look */
+    int64_t
+        wait_us; /* acquire, look: how long it still waits; 0: not. Set by the engine, as is all down to `widened` */
+    bool may_have_place; /* an earlier try may have entered it, and a look is for a place: if it does not wait any more,
+                            the place is given up */
+    utc_us place, since; /* look: the place of its row, and since when it waits; for the case that the row is gone */
+    uint64_t mailed;     /* id of the request in the mail that led to this operation, deleted with it; 0: none */
+    bool widened;        /* it was put back, because it lacked only kept units: the next time that is final */
+    struct bytes semaphore;                /* administrative */
     const struct semaphore_change *change; /* OP_SEMAPHORE_PUT */
 };
 
 /* Returns true if the wait of the key ends with this decision: its place is kept without a subscriber (server_id 0). */
 static inline bool operation_ends_wait(const struct operation *operation)
 {
-    return operation->wait_us == 0 && (operation->kind == OP_LOOK || operation->may_have_place);
+    return operation->wait_us == 0 && operation->may_have_place;
 }
 
 enum {

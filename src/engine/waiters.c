@@ -131,6 +131,7 @@ static struct waiter *waiter_new(struct semaphore_cache *cache, const struct op 
     list_init(&waiter->op.node);
     waiter->op.operation = operation;
     operation->kind = OP_LOOK;
+    operation->may_have_place = true;
     waiter->op.arrival = op->arrival;
     return waiter;
 }
