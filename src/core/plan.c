@@ -27,7 +27,7 @@ enum phase {
 static const struct kind {
     const char *word;
     enum phase phase;
-    plan_keyed *decide; /* NULL: plan_asking decides it, or it is administrative, and alone in its batch */
+    plan_keyed *decide; /* NULL: plan_ask and its kin decide it, or it is administrative, and alone in its batch */
     plan_administrative *administer;
 } kinds[OP_KIND_COUNT] = {
     [OP_RELEASE] = {"release", PHASE_END, plan_release, NULL},

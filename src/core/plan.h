@@ -388,7 +388,7 @@ struct notice {
 struct plan {
     struct outcome *outcomes; /* one per operation, in the order given */
     struct changes changes;
-    struct notice *notices; /* in the order of the grants. The outcome of a look is a notice, too */
+    struct notice *notices; /* in the order of the grants */
     size_t notice_count;
     const uint64_t *calls; /* ids of requests that wait at this permitd, and that it has to look at: mail to itself */
     size_t call_count;

@@ -2,9 +2,9 @@
 /*
  * Shared by the files of plan_batch only. plan.c runs the batch and collects the result. planner.c has the row images
  * and the ways to finish an outcome. plan_slots.c tracks free slots and resolves the slots of an acquire.
- * plan_acquire.c decides acquires. plan_queue.c decides the requests that wait. plan_hold.c decides the operations on a
- * request that is held or waits (renew, confirm, release, expire, force-release). plan_semaphore.c decides
- * administrative operations, plan_labels.c their labels.
+ * plan_acquire.c decides acquires, plan_walk.c the requests that wait; plan_queue.c has their rows and the operations that
+ * ask for them. plan_hold.c decides the operations on a request that is held or waits (renew, confirm, release, expire,
+ * force-release), plan_semaphore.c administrative operations, plan_labels.c their labels.
  *
  * All memory is in planner->arena, which plan_batch has given an exit: if there is none, arena_must_alloc and its kin end
  * plan_batch with PERMIT_NO_MEMORY. So no function below fails. A status is that of an outcome, or why there is none.

@@ -425,7 +425,7 @@ static void deliver_notices(struct engine *engine, const struct plan *plan, stru
 {
     for (size_t i = 0; i < plan->notice_count; i++) {
         list_init(&answered[i]);
-        waitlist_notify(engine, plan->notices[i].external_id, &answered[i]);
+        waitlist_notify(engine, plan->notices[i].outcome.request, &answered[i]);
         deliver_cache_grant(engine, plan->notices[i].outcome.request);
     }
     for (size_t i = 0; i < plan->call_count; i++) {

@@ -39,13 +39,13 @@ struct waiter {
     mono_us parked_at;   /* since when it is here */
     mono_us row_until;   /* end of the wait by its row */
     mono_us taken_at;    /* when its last batch was taken */
-    mono_us decided_at;  /* the same of the last batch that has decided that it waits */
+    mono_us decided_at;  /* clients that came before were there when a batch decided last that it waits */
     enum {
         LOOK_NONE,
         LOOK_PENDING, /* its op is in the queue or in a batch */
         LOOK_AGAIN,   /* ... in a batch, and must be woken once more after it */
     } look;
-    bool in_grant;      /* a batch in which it has no op is granting it */
+    bool in_grant;      /* a packet that grants its key is under way */
     size_t wanted_size; /* bytes of the slots that it names */
     size_t place_count;
     struct wait_place places[]; /* ascending by semaphore id; the wants and their strings follow */

@@ -235,7 +235,7 @@ bool waitlist_park(struct engine *engine, struct op *op, const struct request *r
         waiter->op.decided = waiter_decided;
     }
     waiters_follow_row(waiters, waiter, request);
-    waiter->decided_at = clock_mono();
+    waiter->decided_at = max_i64(waiter->decided_at, op->arrived_at + 1);
     bool has_left = op->wait_until == 0; /* engine_abandon, while the batch ran */
     if (has_left) {
         schedule(waiters, waiter, NEVER);
@@ -270,12 +270,20 @@ static void wait_on(struct engine *engine, struct waiter *waiter, const struct r
     waitlist_reschedule(engine);
 }
 
-void waitlist_notify(struct engine *engine, struct bytes external_id, struct list *ret_answered)
+/*
+ * Returns the waiter whose clients ask for this request; NULL: none. The row of a key may have other content than its waiter
+ * here: another permitd has declared this one dead, and the key was used again. Such a waiter is told so by its own look.
+ */
+static struct waiter *waiter_of_row(const struct engine *engine, const struct request *request)
+{
+    struct waiter *waiter = waiters_find(&engine->queue.waiters, request->external_id);
+    return waiter && memcmp(waiter->operation.digest, request->digest, DIGEST_SIZE) == 0 ? waiter : NULL;
+}
+
+/* Moves all clients to ret_answered, and frees the waiter. */
+static void end_waiter(struct engine *engine, struct waiter *waiter, struct list *ret_answered)
 {
     struct waiters *waiters = &engine->queue.waiters;
-    struct waiter *waiter = waiters_find(waiters, external_id);
-    if (!waiter)
-        return;
     waiter->in_grant = false;
     take_clients(waiters, waiter, NEVER, ret_answered);
     if (waiter_in_batch(waiter)) /* its op is past its deadline, and about to be decided (waiter_decided) */
@@ -287,6 +295,13 @@ void waitlist_notify(struct engine *engine, struct bytes external_id, struct lis
     waiters_remove(waiters, waiter);
 }
 
+void waitlist_notify(struct engine *engine, const struct request *request, struct list *ret_answered)
+{
+    struct waiter *waiter = waiter_of_row(engine, request);
+    if (waiter)
+        end_waiter(engine, waiter, ret_answered);
+}
+
 void waitlist_end_look(struct engine *engine, struct waiter *waiter, const struct outcome *outcome,
                        struct list *ret_answered)
 {
@@ -294,7 +309,7 @@ void waitlist_end_look(struct engine *engine, struct waiter *waiter, const struc
     leave_batch(&engine->queue, waiter);
     waiter->operation.mailed = 0;
     if (!outcome->waits) {
-        waitlist_notify(engine, waiter->operation.external_id, ret_answered);
+        end_waiter(engine, waiter, ret_answered);
         return;
     }
     take_clients(&engine->queue.waiters, waiter, waiter->taken_at, ret_answered);
@@ -345,7 +360,7 @@ bool waitlist_list_subscribers(struct engine *engine, struct arena *arena, struc
             continue;
         struct subscriber *subscriber = &subscribers[count];
         *subscriber = (struct subscriber){.external_id = view->requests[i].external_id};
-        const struct waiter *waiter = waiters_find(&engine->queue.waiters, subscriber->external_id);
+        const struct waiter *waiter = waiter_of_row(engine, &view->requests[i]);
         subscriber->subscribed = waiter && waiter_has_clients(waiter);
         subscriber->busy =
             subscriber->subscribed ? waiter_in_batch(waiter) : queue_asks_for(&engine->queue, subscriber->external_id);
@@ -368,11 +383,11 @@ bool waitlist_begin_grants(struct engine *engine, const struct plan *plan)
         return true;
     pthread_mutex_lock(&engine->mutex);
     for (size_t i = 0; i < plan->notice_count; i++) {
-        const struct waiter *waiter = waiters_find(&engine->queue.waiters, plan->notices[i].external_id);
+        const struct waiter *waiter = waiter_of_row(engine, plan->notices[i].outcome.request);
         all_wait &= !plan->notices[i].unasked || (waiter && waiter_has_clients(waiter));
     }
     for (size_t i = 0; i < plan->notice_count && all_wait; i++) {
-        struct waiter *waiter = waiters_find(&engine->queue.waiters, plan->notices[i].external_id);
+        struct waiter *waiter = waiter_of_row(engine, plan->notices[i].outcome.request);
         if (waiter)
             waiter->in_grant = true;
     }
@@ -384,7 +399,7 @@ void waitlist_cancel_grants(struct engine *engine, const struct plan *plan)
 {
     pthread_mutex_lock(&engine->mutex);
     for (size_t i = 0; i < plan->notice_count; i++) {
-        struct waiter *waiter = waiters_find(&engine->queue.waiters, plan->notices[i].external_id);
+        struct waiter *waiter = waiter_of_row(engine, plan->notices[i].outcome.request);
         if (!waiter)
             continue;
         waiter->in_grant = false;
@@ -537,7 +552,8 @@ bool engine_abandon(struct engine *engine, struct op *op)
     struct queue *queue = &engine->queue;
     pthread_mutex_lock(&engine->mutex);
     struct waiter *waiter = op->waiter;
-    bool in_batch = waiter ? waiter_in_batch(waiter) : !op->queued;
+    /* An acquire that was put back may have a place: it stays in the queue, and its next batch gives the place up. */
+    bool in_batch = waiter ? waiter_in_batch(waiter) : !op->queued || op->operation->may_have_place;
     if (in_batch) {
         op->wait_until = 0; /* the running batch is its last: it must not wait without a client */
     } else if (waiter) {

@@ -53,11 +53,11 @@ const char *waitlist_refusal_reason(const struct engine *engine, const struct op
 void waitlist_end_look(struct engine *engine, struct waiter *waiter, const struct outcome *outcome,
                        struct list *ret_answered);
 /*
- * After COMMIT: moves the subscribers of a key that is decided to ret_answered, whichever operation has led to it, and frees
- * the waiter, if the key has one. If its op is just being timed out, the waiter is parked again without clients; it leaves
+ * After COMMIT: moves the subscribers of a request that is granted to ret_answered, whichever operation has led to it, and
+ * frees the waiter, if the request has one. If its op is just being timed out, the waiter is parked again without clients; it leaves
  * later, and is freed then.
  */
-void waitlist_notify(struct engine *engine, struct bytes external_id, struct list *ret_answered);
+void waitlist_notify(struct engine *engine, const struct request *request, struct list *ret_answered);
 /*
  * Parks the waiter again after a batch that did not decide it, and wakes it some time later. Moves the clients that
  * cannot wait for that to ret_answered; they are answered outcome_unknown. Frees it if its row cannot exist any more.

@@ -327,10 +327,24 @@ Test(waitlist, granted_waiter_is_taken_even_if_it_is_about_to_look)
     expect_subscribers(&granted.row, 1, "k1 ");
     cr_assert(waitlist_begin_grants(&engine, &granted.plan));
     waitlist_wake(&engine, waiter);
-    waitlist_notify(&engine, granted.notice.external_id, &answered);
+    waitlist_notify(&engine, &granted.row, &answered);
     cr_assert_eq(count_answered(), 1);
     cr_assert(queue_empty(&engine.queue));
     cr_assert_null(waiters_find(&engine.queue.waiters, BYTES("k1")));
+}
+
+/* The key was used again for other content while this permitd counted as dead: its client is not given what others hold. */
+Test(waitlist, grant_of_other_content_is_not_for_the_client_that_waits)
+{
+    struct waiter *waiter = park_granted();
+    granted.row.digest[0] = 1;
+    granted.notice.unasked = false;
+    expect_subscribers(&granted.row, 1, "");
+    cr_assert(waitlist_begin_grants(&engine, &granted.plan));
+    cr_assert_not(waiter_in_batch(waiter));
+    waitlist_notify(&engine, &granted.row, &answered);
+    cr_assert_eq(count_answered(), 0);
+    cr_assert_eq(waiters_find(&engine.queue.waiters, BYTES("k1")), waiter);
 }
 
 /* The clock tick takes the op out of the queue, and decides it in a later turn of the mutex. */
@@ -342,7 +356,7 @@ Test(waitlist, granted_waiter_is_taken_even_if_it_is_being_timed_out)
     cr_assert(waitlist_begin_grants(&engine, &granted.plan));
     waitlist_wake(&engine, waiter);
     queue_take_expired(&engine.queue, NEVER, &expired);
-    waitlist_notify(&engine, granted.notice.external_id, &answered);
+    waitlist_notify(&engine, &granted.row, &answered);
     cr_assert_eq(count_answered(), 1);
     list_remove(&waiter->op.node);
     decide_status(&engine, &waiter->op, PERMIT_BUSY, NULL);
@@ -414,6 +428,23 @@ Test(waitlist, acquire_that_is_tried_again_asks_later)
     finish_batch();
     op_drop_entries(&one.op);
     op_drop_entries(&without_wait.op);
+}
+
+/* P17: the batch that has put it back may have entered it. Its place is given up by the next one, without a client. */
+Test(waitlist, client_of_an_acquire_that_was_put_back_leaves_by_a_batch)
+{
+    static struct asked one;
+    ask(&one, "k1");
+    cr_assert_eq(engine_submit(&engine, &one.op), PERMIT_OK);
+    cr_assert_eq(take_batch(), WAIT_ASK);
+    finish_batch();
+    queue_put_back(&engine.queue, &one.op);
+    cr_assert_not(engine_abandon(&engine, &one.op));
+    cr_assert(one.op.queued);
+    cr_assert_eq(take_batch(), WAIT_LAST);
+    finish_batch();
+    queue_forget_key(&engine.queue, &one.op);
+    op_drop_entries(&one.op);
 }
 
 /* P17: its plan is out of date. */

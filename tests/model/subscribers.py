@@ -9,7 +9,8 @@ on. Every state that these steps can reach is visited.
   LOOK    a batch looks at the key of subscribers: it decides the row, claims a grant, ends the wait of those whose time is
           over, or enters the row again if it is gone;
   LEAVE   the last subscriber has left: the place is given up;
-  notice  (key, granted | refused | moved): every plan returns them, and deliver hands each to the subscribers of the key.
+  notice  (key, granted | refused | moved): a grant of any batch, or the answer of a look; deliver hands it to the subscribers
+          of the key. (permitd calls the subscribers of a key that is released: they look, and are told by that.)
 
 Judgements, of each state or of those in which nothing but clients and time can move:
 
