@@ -183,7 +183,7 @@ static void write_server_of(struct listing *listing, size_t index)
 
 /* ---- the table ---- */
 
-/* What `after` and `next` of a list are. */
+/* The kind of value of `after` and `next` in a list. */
 enum cursor_kind {
     CURSOR_NONE, /* all rows are one page */
     CURSOR_NAME,

@@ -776,7 +776,7 @@ static void make_plan(struct planner *planner, struct plan *ret_plan)
 }
 
 /*
- * The one exit for "no memory": the plan is left where it stands. It is pure, so there is nothing to undo: what it has
+ * The one exit for "no memory": the plan is left where it stands. It is pure, so there is nothing to undo: all that it
  * made is in the arena, and the view is as it was read.
  */
 enum permit_status plan_batch(const struct view *view, const struct operation *const *operations,

@@ -159,7 +159,7 @@ struct watcher {
 };
 enum { GLIMPSES_MAX = 128 };
 
-/* What this permitd knows of a key of the view that waits. */
+/* A key of the view that waits, and its clients at this permitd. */
 struct subscriber {
     struct bytes external_id;
     struct bytes nonce; /* subscribed: of its first client */

@@ -126,7 +126,7 @@ void plan_replay(struct planner *planner, struct outcome *outcome, struct key *k
     }
 }
 
-/* Whatever slots it names. The wants of a row name their semaphores by id only. */
+/* Returns the reason for any choice of slots. The wants of a row name their semaphores by id only. */
 static enum permit_status want_unit_refusal(struct planner *planner, const struct want *want, const char **ret_detail)
 {
     const struct semaphore_image *image = planner_image(planner, want->semaphore_id);

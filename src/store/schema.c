@@ -159,7 +159,7 @@ void schema_append_condition(struct buf *sql)
                          " OR CAST(TABLE_NAME AS BINARY) = CAST(LOWER(TABLE_NAME) AS BINARY))");
 }
 
-/* What the database has of a table of permitd's. */
+/* The columns that the database has of one table of permitd. */
 struct found {
     bool table;
     uint32_t columns; /* bit n: columns[n] of its row_table */
