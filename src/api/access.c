@@ -535,10 +535,10 @@ static void write_principals(const struct access *access, size_t metric, struct 
         struct caller_counts *counts = LIST_ENTRY(node, struct caller_counts, node);
         if (written++ == METRICS_PRINCIPALS)
             return;
-        pthread_mutex_lock(&counts->quotas.mutex);
+        mutex_lock(&counts->quotas.mutex);
         buf_printf(out, "%s{principal=\"%s\"} %lld\n", principal_metrics[metric].name, counts->name,
                    (long long)principal_metrics[metric].value(counts));
-        pthread_mutex_unlock(&counts->quotas.mutex);
+        mutex_unlock(&counts->quotas.mutex);
     }
 }
 
@@ -553,12 +553,12 @@ static void write_quotas(const struct access *access, struct buf *out)
         struct quota_state *state = &counts->quotas;
         if (written++ == METRICS_PRINCIPALS)
             return;
-        pthread_mutex_lock(&state->mutex);
+        mutex_lock(&state->mutex);
         for (enum quota quota = 0; quota < QUOTA_COUNT; quota++)
             if (state->limited[quota])
                 buf_printf(out, "%s{principal=\"%s\",quota=\"%s\"} %llu\n", name, counts->name, quota_word(quota),
                            (unsigned long long)state->refused[quota]);
-        pthread_mutex_unlock(&state->mutex);
+        mutex_unlock(&state->mutex);
     }
 }
 

@@ -59,10 +59,10 @@ static void batch_assemble(struct call *call)
 /* Decrements the count of undecided operations. Returns true for the last one. */
 static bool batch_count_down(struct batch_items *batch)
 {
-    pthread_mutex_lock(&batch->mutex);
+    mutex_lock(&batch->mutex);
     assert(batch->remaining > 0);
     bool last = --batch->remaining == 0;
-    pthread_mutex_unlock(&batch->mutex);
+    mutex_unlock(&batch->mutex);
     return last;
 }
 
@@ -72,11 +72,11 @@ static void item_decided(struct op *op, const struct decision *decision)
     struct call *call = call_of(item->exchange);
     struct batch_items *batch = call->batch;
     enum permit_status status;
-    pthread_mutex_lock(&batch->mutex);
+    mutex_lock(&batch->mutex);
     item->offset = batch->pieces.length;
     operation_write_decision(&batch->pieces, item, decision, &status, &item->http_status);
     item->length = batch->pieces.length - item->offset;
-    pthread_mutex_unlock(&batch->mutex);
+    mutex_unlock(&batch->mutex);
     if (!batch_count_down(batch))
         return;
     batch_assemble(call);
@@ -87,14 +87,14 @@ static void item_decided(struct op *op, const struct decision *decision)
 static void item_refuse(struct batch_item *item, enum permit_status status, const char *detail)
 {
     struct batch_items *batch = call_of(item->exchange)->batch;
-    pthread_mutex_lock(&batch->mutex);
+    mutex_lock(&batch->mutex);
     item->offset = batch->pieces.length;
     item->http_status = permit_status_http(operation_public_status(status));
     operation_write_refusal(&batch->pieces, item, status, detail);
     item->length = batch->pieces.length - item->offset;
     assert(batch->remaining > 0);
     batch->remaining--;
-    pthread_mutex_unlock(&batch->mutex);
+    mutex_unlock(&batch->mutex);
 }
 
 static bool batch_submit(struct exchange *exchange)

@@ -11,7 +11,7 @@ struct batch_items *call_make_batch(struct call *call, size_t count)
     batch->items = items;
     buf_init(&batch->pieces, call->exchange.answer.body.max);
     batch->pieces.budget = arena->budget; /* the answer itself counts as such */
-    pthread_mutex_init(&batch->mutex, NULL);
+    mutex_init(&batch->mutex);
     call->batch = batch;
     call->item_count = count;
     return batch;
@@ -23,7 +23,7 @@ void call_clear(struct exchange *exchange)
     access_end_call(exchange);
     if (call->batch) {
         buf_release(&call->batch->pieces);
-        pthread_mutex_destroy(&call->batch->mutex);
+        mutex_destroy(&call->batch->mutex);
     }
     call->batch = NULL;
     call->item_count = 0;

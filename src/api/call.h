@@ -6,9 +6,8 @@
 #ifndef API_CALL_H
 #define API_CALL_H
 
-#include <pthread.h>
-
 #include "api/access.h"
+#include "base/mutex.h"
 #include "engine/engine.h"
 #include "http/router.h"
 
@@ -40,9 +39,9 @@ typedef enum permit_status query_answer(struct exchange *exchange, struct store 
 /* The operations of one POST /v1/batch, in the exchange's arena. */
 struct batch_items {
     struct batch_item *items;
-    size_t remaining;      /* undecided operations, plus 1 while they are submitted; under `mutex` */
-    struct buf pieces;     /* answers in the order of decision; under `mutex` */
-    pthread_mutex_t mutex; /* several engine threads may decide operations of one batch */
+    size_t remaining;   /* undecided operations, plus 1 while they are submitted; under `mutex` */
+    struct buf pieces;  /* answers in the order of decision; under `mutex` */
+    struct mutex mutex; /* several engine threads may decide operations of one batch */
 };
 
 struct call {

@@ -12,12 +12,12 @@ void quota_state_init(struct quota_state *state, struct server *server)
 {
     *state = (struct quota_state){0};
     server_share_init(server, &state->share);
-    pthread_mutex_init(&state->mutex, NULL);
+    mutex_init(&state->mutex);
 }
 
 void quota_state_release(struct quota_state *state)
 {
-    pthread_mutex_destroy(&state->mutex);
+    mutex_destroy(&state->mutex);
 }
 
 /* Notes what must be given back at the end of the call. */
@@ -53,11 +53,11 @@ bool quota_take(struct exchange *exchange, enum quota quota, int64_t amount)
     mono_us wait = 0;
     if (!is_limited && quota_period(quota))
         return true;
-    pthread_mutex_lock(&state->mutex);
+    mutex_lock(&state->mutex);
     bool taken = usage_take(&state->usage, quotas, quota, amount, is_limited ? clock_mono() : 0, &wait);
     state->refused[quota] += !taken;
     state->limited[quota] |= is_limited;
-    pthread_mutex_unlock(&state->mutex);
+    mutex_unlock(&state->mutex);
     if (!taken)
         return refuse(exchange, quota, quotas->limits[quota], wait);
     note_taken(caller, quota, amount);
@@ -66,9 +66,9 @@ bool quota_take(struct exchange *exchange, enum quota quota, int64_t amount)
 
 void quota_limit_answers(struct quota_state *state, const struct quotas *quotas)
 {
-    pthread_mutex_lock(&state->mutex);
+    mutex_lock(&state->mutex);
     state->limited[QUOTA_ANSWERS] |= quotas->limits[QUOTA_ANSWERS] != 0;
-    pthread_mutex_unlock(&state->mutex);
+    mutex_unlock(&state->mutex);
     atomic_store(&state->share.answering.limit, (size_t)quotas->limits[QUOTA_ANSWERS]);
 }
 
@@ -79,10 +79,10 @@ void quota_refuse_share(struct exchange *exchange)
         problem_answer(exchange, PERMIT_TOO_MANY, "too much memory for unread answers to clients without a credential");
         return;
     }
-    pthread_mutex_lock(&state->mutex);
+    mutex_lock(&state->mutex);
     state->refused[QUOTA_ANSWERS]++;
     state->limited[QUOTA_ANSWERS] = true;
-    pthread_mutex_unlock(&state->mutex);
+    mutex_unlock(&state->mutex);
     (void)refuse(exchange, QUOTA_ANSWERS, (int64_t)budget_limit(&state->share.answering), 0);
 }
 
@@ -97,7 +97,7 @@ bool quota_has_answers(struct exchange *exchange)
 
 void quota_give_back(struct quota_state *state, enum quota quota, int64_t amount)
 {
-    pthread_mutex_lock(&state->mutex);
+    mutex_lock(&state->mutex);
     usage_give_back(&state->usage, quota, amount);
-    pthread_mutex_unlock(&state->mutex);
+    mutex_unlock(&state->mutex);
 }

@@ -3,8 +3,7 @@
 #ifndef API_QUOTA_H
 #define API_QUOTA_H
 
-#include <pthread.h>
-
+#include "base/mutex.h"
 #include "core/quotas.h"
 #include "http/share.h"
 
@@ -14,7 +13,7 @@ struct server;
 /* The counts of one principal, on all threads. They outlive a reload. */
 struct quota_state {
     struct share share; /* its `answering` counts and limits QUOTA_ANSWERS */
-    pthread_mutex_t mutex;
+    struct mutex mutex;
     struct usage usage;            /* of the other quotas; under `mutex`, like all members below */
     uint64_t refused[QUOTA_COUNT]; /* requests that were answered 429 */
     bool limited[QUOTA_COUNT];     /* it had this quota at some time, or was refused because of it */

@@ -6,7 +6,6 @@
  */
 #include "api/readiness.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -17,12 +16,13 @@
 #include "api/service.h"
 #include "base/bucket.h"
 #include "base/clock.h"
+#include "base/mutex.h"
 
 enum { PROBES_A_SECOND = 10 };
 #define OLDEST_US US_PER_SECOND /* of an answer that is given again */
 
 struct readiness {
-    pthread_mutex_t mutex;
+    struct mutex mutex;
     struct bucket probes; /* without a credential; under `mutex`, like all members */
     mono_us looked_at;    /* when the last look began; 0: there was none */
     bool ready;
@@ -33,14 +33,14 @@ struct readiness *readiness_new(void)
 {
     struct readiness *readiness = calloc(1, sizeof *readiness);
     if (readiness)
-        pthread_mutex_init(&readiness->mutex, NULL);
+        mutex_init(&readiness->mutex);
     return readiness;
 }
 
 void readiness_free(struct readiness *readiness)
 {
     if (readiness)
-        pthread_mutex_destroy(&readiness->mutex);
+        mutex_destroy(&readiness->mutex);
     free(readiness);
 }
 
@@ -49,11 +49,11 @@ static bool answer_from(struct exchange *exchange, mono_us since)
 {
     struct readiness *readiness = exchange->service->readiness;
     char detail[STORE_MESSAGE_SIZE];
-    pthread_mutex_lock(&readiness->mutex);
+    mutex_lock(&readiness->mutex);
     bool is_young = readiness->looked_at && readiness->looked_at >= since;
     bool ready = readiness->ready;
     memcpy(detail, readiness->detail, sizeof detail);
-    pthread_mutex_unlock(&readiness->mutex);
+    mutex_unlock(&readiness->mutex);
     if (is_young && ready)
         buf_append_text(&exchange->answer.body, "{\"status\":\"ready\"}");
     else if (is_young) /* the reason is only for clients that are known */
@@ -74,11 +74,11 @@ static void look(const struct exchange *exchange, struct store *store, enum perm
     if (status == PERMIT_OK)
         status = store->queries->clock(store, &time);
     bool refuses = engine_refusal(exchange->service->engine, refusal);
-    pthread_mutex_lock(&readiness->mutex);
+    mutex_lock(&readiness->mutex);
     readiness->looked_at = began;
     readiness->ready = status == PERMIT_OK && !refuses;
     snprintf(readiness->detail, sizeof readiness->detail, "%s", refuses ? refusal : store ? store->message : "");
-    pthread_mutex_unlock(&readiness->mutex);
+    mutex_unlock(&readiness->mutex);
 }
 
 /* A probe that has waited while another one looked takes its answer: one look answers all that wait. */
@@ -94,9 +94,9 @@ static void ready_work(struct query *query, struct store *store, enum permit_sta
 
 static bool is_beyond_rate(struct readiness *readiness)
 {
-    pthread_mutex_lock(&readiness->mutex);
+    mutex_lock(&readiness->mutex);
     mono_us wait = bucket_take(&readiness->probes, PROBES_A_SECOND, US_PER_SECOND, 1, clock_mono());
-    pthread_mutex_unlock(&readiness->mutex);
+    mutex_unlock(&readiness->mutex);
     return wait > 0;
 }
 

@@ -51,9 +51,9 @@ void decide(struct engine *engine, struct op *op, struct decision *decision)
 
 void decide_status(struct engine *engine, struct op *op, enum permit_status status, const char *detail)
 {
-    pthread_mutex_lock(&engine->mutex);
+    mutex_lock(&engine->mutex);
     queue_forget_key(&engine->queue, op);
-    pthread_mutex_unlock(&engine->mutex);
+    mutex_unlock(&engine->mutex);
     decide(engine, op, &(struct decision){.status = status, .detail = detail});
 }
 
@@ -94,9 +94,9 @@ void decide_refusal(struct engine *engine, struct refusal *refusal, struct holde
         .retry_after_ms = refusal->retry_after_ms,
     };
     decide(engine, refusal->op, &decision);
-    pthread_mutex_lock(&engine->mutex);
+    mutex_lock(&engine->mutex);
     for (size_t i = 0; i < refusal->count; i++)
         holders_unref(holders[i]);
-    pthread_mutex_unlock(&engine->mutex);
+    mutex_unlock(&engine->mutex);
     free(refusal);
 }

@@ -214,13 +214,13 @@ static void refuse_no_capacity(struct engine *engine, struct op *op, const struc
         return;
     }
     struct holders *holders[REQUEST_MAX_SEMAPHORES];
-    pthread_mutex_lock(&engine->mutex);
+    mutex_lock(&engine->mutex);
     bool known = !refusal->has_place && take_fresh_holders(engine, outcome, clock_mono(), holders);
     if (!known) {
         turns_add(&engine->refusals, &refusal->turn);
         pthread_cond_signal(&engine->lanes[QUERY_ROW].wake);
     }
-    pthread_mutex_unlock(&engine->mutex);
+    mutex_unlock(&engine->mutex);
     if (known)
         decide_refusal(engine, refusal, holders);
 }
@@ -507,7 +507,7 @@ void deliver(struct worker *worker, struct run *run, bool release_prelocks)
         metrics_add(&engine->metrics.ended[reason], run->plan.ended[reason]);
     struct op_result *results = arena_array(worker->arena, run->count, sizeof *results);
     struct list *notified = arena_array(worker->arena, run->plan.notice_count, sizeof *notified);
-    pthread_mutex_lock(&engine->mutex);
+    mutex_lock(&engine->mutex);
     uint64_t *floors = copy_floors(worker, &run->view);
     bool complete = results && floors && notified;
     if (complete)
@@ -517,7 +517,7 @@ void deliver(struct worker *worker, struct run *run, bool release_prelocks)
             queue_forget_key(&engine->queue, run->ops[i]);
     if (release_prelocks)
         queue_finish(&engine->queue, &worker->batch);
-    pthread_mutex_unlock(&engine->mutex);
+    mutex_unlock(&engine->mutex);
     if (!complete) /* the waiters that it has granted look, and find that */
         waitlist_cancel_grants(engine, &run->plan);
     for (size_t i = 0; i < run->count; i++) {

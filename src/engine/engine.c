@@ -65,7 +65,7 @@ static void init_lanes_and_locks(struct engine *engine)
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_mutex_init(&engine->mutex, NULL);
+    mutex_init(&engine->mutex);
     pthread_cond_init(&engine->work, &monotonic);
     for (size_t i = 0; i < QUERY_LANE_COUNT; i++) {
         turns_init(&engine->lanes[i].queries);
@@ -107,13 +107,13 @@ bool engine_start(const struct engine_settings *settings, struct engine **ret_en
 
 static void wake_all(struct engine *engine)
 {
-    pthread_mutex_lock(&engine->mutex);
+    mutex_lock(&engine->mutex);
     pthread_cond_broadcast(&engine->work);
     for (size_t i = 0; i < QUERY_LANE_COUNT; i++)
         pthread_cond_broadcast(&engine->lanes[i].wake);
     pthread_cond_broadcast(&engine->expiry_wake);
     pthread_cond_broadcast(&engine->poll_wake);
-    pthread_mutex_unlock(&engine->mutex);
+    mutex_unlock(&engine->mutex);
     owners_wake(engine->owners);
 }
 
@@ -138,9 +138,9 @@ void engine_stop(struct engine *engine)
     atomic_store(&engine->stopping, true);
     wake_all(engine);
     join_tasks(engine, QUERY_LANE_COUNT);
-    pthread_mutex_lock(&engine->mutex);
+    mutex_lock(&engine->mutex);
     queue_take_expired(&engine->queue, NEVER, &left);
-    pthread_mutex_unlock(&engine->mutex);
+    mutex_unlock(&engine->mutex);
     list_for_each (node, next, &left)
         decide_status(engine, LIST_ENTRY(node, struct op, node), PERMIT_SHUTTING_DOWN, NULL);
     atomic_store(&engine->readers_may_end, true);
@@ -161,7 +161,7 @@ void engine_free(struct engine *engine)
     for (size_t i = 0; i < QUERY_LANE_COUNT; i++)
         pthread_cond_destroy(&engine->lanes[i].wake);
     pthread_cond_destroy(&engine->work);
-    pthread_mutex_destroy(&engine->mutex);
+    mutex_destroy(&engine->mutex);
     free(engine->tasks);
     free(engine);
 }
@@ -194,7 +194,7 @@ enum permit_status engine_submit(struct engine *engine, struct op *op)
     assert(op->operation->want_count <= REQUEST_MAX_SEMAPHORES);
     op->arrived_at = clock_mono();
     op->named_size = wants_named_size(op->operation->wants, op->operation->want_count);
-    pthread_mutex_lock(&engine->mutex);
+    mutex_lock(&engine->mutex);
     struct waiter *waiter =
         op->operation->kind == OP_ACQUIRE ? waiters_find(&engine->queue.waiters, op->operation->external_id) : NULL;
     if (atomic_load(&engine->stopping))
@@ -209,7 +209,7 @@ enum permit_status engine_submit(struct engine *engine, struct op *op)
         wake = queue_add(&engine->queue, op) && engine->idle_workers;
     if (status == PERMIT_OK)
         atomic_fetch_add(&engine->named_size, op->named_size);
-    pthread_mutex_unlock(&engine->mutex);
+    mutex_unlock(&engine->mutex);
     if (wake) /* not under the mutex, or the worker would wake only to wait for the mutex */
         pthread_cond_signal(&engine->work);
     return status;
@@ -219,7 +219,7 @@ enum permit_status engine_query(struct engine *engine, struct query *query)
 {
     struct lane *lane = &engine->lanes[query->lane];
     enum permit_status status = PERMIT_OK;
-    pthread_mutex_lock(&engine->mutex);
+    mutex_lock(&engine->mutex);
     if (atomic_load(&engine->stopping)) {
         status = PERMIT_SHUTTING_DOWN;
     } else if (engine->refusal[0] && !query->always) {
@@ -230,7 +230,7 @@ enum permit_status engine_query(struct engine *engine, struct query *query)
         turns_add(&lane->queries, &query->turn);
         pthread_cond_signal(&lane->wake);
     }
-    pthread_mutex_unlock(&engine->mutex);
+    mutex_unlock(&engine->mutex);
     return status;
 }
 
@@ -246,9 +246,9 @@ bool engine_database_up(const struct engine *engine)
 
 bool engine_refusal(struct engine *engine, char ret_sentence[STORE_MESSAGE_SIZE])
 {
-    pthread_mutex_lock(&engine->mutex);
+    mutex_lock(&engine->mutex);
     memcpy(ret_sentence, engine->refusal, STORE_MESSAGE_SIZE);
-    pthread_mutex_unlock(&engine->mutex);
+    mutex_unlock(&engine->mutex);
     return ret_sentence[0] != '\0';
 }
 
@@ -260,20 +260,20 @@ void engine_bound_sentence(struct engine *engine, enum engine_bound bound, char 
         [BOUND_QUERIES] = "too many pending queries",
         [BOUND_NAMED] = "too many bytes of slots named by pending and waiting acquires",
     };
-    pthread_mutex_lock(&engine->mutex);
+    mutex_lock(&engine->mutex);
     size_t bounds[] = {[BOUND_ENDS] = engine->settings.max_pending_ends,
                        [BOUND_PENDING] = engine->settings.max_pending,
                        [BOUND_QUERIES] = MAX_QUERIES,
                        [BOUND_NAMED] = ENGINE_MAX_NAMED};
-    pthread_mutex_unlock(&engine->mutex);
+    mutex_unlock(&engine->mutex);
     snprintf(ret_sentence, STORE_MESSAGE_SIZE, "%s; the limit is %zu", texts[bound], bounds[bound]);
 }
 
 struct engine_settings engine_settings_now(struct engine *engine)
 {
-    pthread_mutex_lock(&engine->mutex);
+    mutex_lock(&engine->mutex);
     struct engine_settings settings = engine->settings;
-    pthread_mutex_unlock(&engine->mutex);
+    mutex_unlock(&engine->mutex);
     return settings;
 }
 
@@ -292,21 +292,21 @@ utc_us engine_protected_since(struct engine *engine, const struct query_time *ti
 
 void engine_reload(struct engine *engine, const struct engine_settings *settings)
 {
-    pthread_mutex_lock(&engine->mutex);
+    mutex_lock(&engine->mutex);
     config_copy_values(&engine_section, settings, &engine->settings);
     engine->settings.max_pending_ends = settings->max_pending_ends;
     engine->settings.request_timeout_ms = settings->request_timeout_ms;
     atomic_store(&engine->owners->max_calls, settings->max_pending);
-    pthread_mutex_unlock(&engine->mutex);
+    mutex_unlock(&engine->mutex);
 }
 
 size_t engine_drifts(struct engine *engine, struct audit_drift *ret_drifts, size_t max)
 {
-    pthread_mutex_lock(&engine->mutex);
+    mutex_lock(&engine->mutex);
     size_t count = engine->drift_count;
     for (size_t i = 0; i < count && i < max; i++)
         ret_drifts[i] = engine->drifts[i];
-    pthread_mutex_unlock(&engine->mutex);
+    mutex_unlock(&engine->mutex);
     return count;
 }
 

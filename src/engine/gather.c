@@ -18,20 +18,20 @@ enum permit_status gather(struct worker *worker, struct run *run)
 {
     struct engine *engine = worker->engine;
     struct batch *batch = &worker->batch;
-    pthread_mutex_lock(&engine->mutex);
+    mutex_lock(&engine->mutex);
     const struct semaphore_entry *entry = shared_semaphore(worker, run);
     uint64_t id = entry ? entry->id : 0;
-    pthread_mutex_unlock(&engine->mutex);
+    mutex_unlock(&engine->mutex);
     if (!id)
         return PERMIT_OK;
     enum permit_status status = store_await(worker->store, id);
     if (status != PERMIT_OK)
         return status;
     run->has_lock = true;
-    pthread_mutex_lock(&engine->mutex);
+    mutex_lock(&engine->mutex);
     queue_take_gathered(&engine->queue, batch, clock_mono());
     waitlist_prepare(engine, batch);
-    pthread_mutex_unlock(&engine->mutex);
+    mutex_unlock(&engine->mutex);
     run->count = run->transaction.count = batch->op_count;
     if (run->most < run->count)
         run->most = run->count;

@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#include "base/mutex.h"
+
 enum { WATCHES_MAX = 100000 }; /* limit of owners in doubt; further ones stay unknown */
 
 /* An owner in doubt: its last answer was dead or unknown. */
@@ -17,7 +19,7 @@ struct watch {
 
 struct liveness {
     struct engine *engine;
-    pthread_mutex_t mutex; /* guards the watches */
+    struct mutex mutex; /* guards the watches */
     struct map watches;
     struct list watch_list;
     uint64_t pass; /* used by the task only */
@@ -31,7 +33,7 @@ struct liveness *liveness_new(struct engine *engine)
     if (!liveness)
         return NULL;
     liveness->engine = engine;
-    pthread_mutex_init(&liveness->mutex, NULL);
+    mutex_init(&liveness->mutex);
     list_init(&liveness->watch_list);
     return liveness;
 }
@@ -76,15 +78,15 @@ void liveness_free(struct liveness *liveness)
     list_for_each (node, next, &liveness->watch_list)
         watch_drop(liveness, LIST_ENTRY(node, struct watch, node));
     map_release(&liveness->watches);
-    pthread_mutex_destroy(&liveness->mutex);
+    mutex_destroy(&liveness->mutex);
     free(liveness);
 }
 
 bool engine_owner_in_doubt(struct engine *engine, struct bytes owner)
 {
-    pthread_mutex_lock(&engine->liveness->mutex);
+    mutex_lock(&engine->liveness->mutex);
     bool doubt = watch_find(engine->liveness, owner) != NULL;
-    pthread_mutex_unlock(&engine->liveness->mutex);
+    mutex_unlock(&engine->liveness->mutex);
     return doubt;
 }
 
@@ -95,7 +97,7 @@ bool liveness_learn(struct liveness *liveness, const struct probe_question *ques
 {
     bool twice = false;
     bool dead = question->ret_answer == PROBE_DEAD;
-    pthread_mutex_lock(&liveness->mutex);
+    mutex_lock(&liveness->mutex);
     if (question->ret_answer == PROBE_ALIVE) {
         watch_drop(liveness, watch_find(liveness, question->owner));
     } else {
@@ -109,7 +111,7 @@ bool liveness_learn(struct liveness *liveness, const struct probe_question *ques
         }
     }
     atomic_store(&liveness->engine->metrics.owners_suspect, liveness->watches.count);
-    pthread_mutex_unlock(&liveness->mutex);
+    mutex_unlock(&liveness->mutex);
     return twice;
 }
 
@@ -120,12 +122,12 @@ void liveness_begin_pass(struct liveness *liveness)
 
 void liveness_end_pass(struct liveness *liveness)
 {
-    pthread_mutex_lock(&liveness->mutex);
+    mutex_lock(&liveness->mutex);
     list_for_each (node, next, &liveness->watch_list) {
         struct watch *watch = LIST_ENTRY(node, struct watch, node);
         if (watch->pass != liveness->pass)
             watch_drop(liveness, watch);
     }
     atomic_store(&liveness->engine->metrics.owners_suspect, liveness->watches.count);
-    pthread_mutex_unlock(&liveness->mutex);
+    mutex_unlock(&liveness->mutex);
 }

@@ -42,7 +42,7 @@ struct owners *owners_new(struct engine *engine)
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_mutex_init(&owners->mutex, NULL);
+    mutex_init(&owners->mutex);
     pthread_cond_init(&owners->woken, &monotonic);
     pthread_condattr_destroy(&monotonic);
     list_init(&owners->calls);
@@ -56,7 +56,7 @@ void owners_free(struct owners *owners)
         return;
     arena_release(&owners->expiry_arena);
     pthread_cond_destroy(&owners->woken);
-    pthread_mutex_destroy(&owners->mutex);
+    mutex_destroy(&owners->mutex);
     free(owners);
 }
 
@@ -64,16 +64,16 @@ void owners_wake(struct owners *owners)
 {
     if (!owners)
         return;
-    pthread_mutex_lock(&owners->mutex);
+    mutex_lock(&owners->mutex);
     pthread_cond_signal(&owners->woken);
-    pthread_mutex_unlock(&owners->mutex);
+    mutex_unlock(&owners->mutex);
 }
 
 enum permit_status engine_submit_owner(struct engine *engine, struct owner_op *op)
 {
     struct owners *owners = engine->owners;
     enum permit_status status = PERMIT_OK;
-    pthread_mutex_lock(&owners->mutex);
+    mutex_lock(&owners->mutex);
     if (atomic_load(&engine->stopping)) {
         status = PERMIT_SHUTTING_DOWN;
     } else if (atomic_load(&engine->refusing)) {
@@ -85,7 +85,7 @@ enum permit_status engine_submit_owner(struct engine *engine, struct owner_op *o
         list_append(&owners->calls, &op->node);
         pthread_cond_signal(&owners->woken);
     }
-    pthread_mutex_unlock(&owners->mutex);
+    mutex_unlock(&owners->mutex);
     return status;
 }
 
@@ -236,10 +236,10 @@ static void postpone_call(struct owners *owners, struct owner_op *op)
         fail_call(owners, op, PERMIT_LOCK_TIMEOUT);
         return;
     }
-    pthread_mutex_lock(&owners->mutex);
+    mutex_lock(&owners->mutex);
     owners->call_count++;
     list_append(&owners->calls, &op->node);
-    pthread_mutex_unlock(&owners->mutex);
+    mutex_unlock(&owners->mutex);
 }
 
 static bool run_calls(struct owners *owners, struct owner_op **ops, size_t count, bool part);
@@ -311,7 +311,7 @@ static void wait_for_calls(struct owners *owners)
     struct timespec until = {.tv_sec = owners->next_expiry / US_PER_SECOND,
                              .tv_nsec = owners->next_expiry % US_PER_SECOND * 1000};
     while (list_empty(&owners->calls) && !owners->expiry_soon && !atomic_load(&owners->engine->stopping))
-        if (pthread_cond_timedwait(&owners->woken, &owners->mutex, &until) == ETIMEDOUT)
+        if (mutex_wait_until(&owners->mutex, &owners->woken, &until) == ETIMEDOUT)
             return;
 }
 
@@ -331,12 +331,12 @@ static size_t take_calls(struct owners *owners, struct owner_op **ret_ops)
 bool owners_serve(struct owners *owners)
 {
     struct owner_op *ops[OWNERS_MAX];
-    pthread_mutex_lock(&owners->mutex);
+    mutex_lock(&owners->mutex);
     wait_for_calls(owners);
     size_t count = take_calls(owners, ops);
     bool soon = owners->expiry_soon;
     owners->expiry_soon = false;
-    pthread_mutex_unlock(&owners->mutex);
+    mutex_unlock(&owners->mutex);
     if (count)
         owners_run_calls(owners, ops, count);
     return soon;
@@ -347,9 +347,9 @@ void owners_refuse_calls(struct owners *owners)
     struct owner_op *ops[OWNERS_MAX];
     size_t count;
     do {
-        pthread_mutex_lock(&owners->mutex);
+        mutex_lock(&owners->mutex);
         count = take_calls(owners, ops);
-        pthread_mutex_unlock(&owners->mutex);
+        mutex_unlock(&owners->mutex);
         for (size_t i = 0; i < count; i++)
             fail_call(owners, ops[i], PERMIT_SHUTTING_DOWN);
     } while (count);

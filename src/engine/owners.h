@@ -7,6 +7,7 @@
 #ifndef ENGINE_OWNERS_H
 #define ENGINE_OWNERS_H
 
+#include "base/mutex.h"
 #include "core/name.h"
 #include "engine/state.h"
 #include "engine/task.h"
@@ -15,7 +16,7 @@
 struct owners {
     struct engine *engine;
 
-    pthread_mutex_t mutex;
+    struct mutex mutex;
     pthread_cond_t woken;
     struct list calls; /* struct owner_op, in order of arrival; under the mutex */
     size_t call_count;

@@ -41,9 +41,9 @@ static void refuse_waiting(struct reader *reader, enum permit_status status)
 {
     struct turns refused;
     turns_init(&refused);
-    pthread_mutex_lock(&reader->engine->mutex);
+    mutex_lock(&reader->engine->mutex);
     turns_move(&refused, &reader->lane->queries);
-    pthread_mutex_unlock(&reader->engine->mutex);
+    mutex_unlock(&reader->engine->mutex);
     while (!turns_empty(&refused)) {
         struct query *query = CONTAINER_OF(turns_take(&refused), struct query, turn);
         query->work(query, NULL, status);
@@ -95,27 +95,27 @@ static struct holders *holders_new(const struct semaphore_front *front)
 static struct holders *fresh_holders(struct engine *engine, uint64_t semaphore_id)
 {
     struct holders *holders = NULL;
-    pthread_mutex_lock(&engine->mutex);
+    mutex_lock(&engine->mutex);
     struct semaphore_entry *entry = semaphore_cache_find(&engine->queue.semaphores, semaphore_id);
     if (entry && entry->holders && clock_mono() - entry->holders->read_at <= HOLDERS_FRESH_US) {
         holders = entry->holders;
         holders->references++;
     }
-    pthread_mutex_unlock(&engine->mutex);
+    mutex_unlock(&engine->mutex);
     return holders;
 }
 
 /* Stores holders in the semaphore cache; the caller keeps its reference. */
 static void share_holders(struct engine *engine, uint64_t semaphore_id, struct holders *holders)
 {
-    pthread_mutex_lock(&engine->mutex);
+    mutex_lock(&engine->mutex);
     struct semaphore_entry *entry = semaphore_cache_find(&engine->queue.semaphores, semaphore_id);
     if (entry) {
         holders_unref(entry->holders);
         entry->holders = holders;
         holders->references++;
     }
-    pthread_mutex_unlock(&engine->mutex);
+    mutex_unlock(&engine->mutex);
 }
 
 /*
@@ -211,16 +211,16 @@ static void read_once(struct reader *reader)
     reader->ran_refusal = has_refusals(reader) && (turns_empty(&lane->queries) || !reader->ran_refusal);
     if (reader->ran_refusal) {
         struct refusal *refusal = CONTAINER_OF(turns_take(&engine->refusals), struct refusal, turn);
-        pthread_mutex_unlock(&engine->mutex);
+        mutex_unlock(&engine->mutex);
         run_refusal(reader, refusal);
-        pthread_mutex_lock(&engine->mutex);
+        mutex_lock(&engine->mutex);
     } else if (!turns_empty(&lane->queries)) {
         struct query *query = CONTAINER_OF(turns_take(&lane->queries), struct query, turn);
-        pthread_mutex_unlock(&engine->mutex);
+        mutex_unlock(&engine->mutex);
         run_query(reader, query);
-        pthread_mutex_lock(&engine->mutex);
+        mutex_lock(&engine->mutex);
     } else {
-        pthread_cond_wait(&lane->wake, &engine->mutex);
+        mutex_wait(&engine->mutex, &lane->wake);
     }
 }
 
@@ -229,8 +229,8 @@ void reader_run(struct task *task)
 {
     struct engine *engine = task->engine;
     struct reader reader = {.task = task, .engine = engine, .lane = &engine->lanes[task->kind->lane]};
-    pthread_mutex_lock(&engine->mutex);
+    mutex_lock(&engine->mutex);
     while (!atomic_load(&engine->readers_may_end) || !turns_empty(&reader.lane->queries) || has_refusals(&reader))
         read_once(&reader);
-    pthread_mutex_unlock(&engine->mutex);
+    mutex_unlock(&engine->mutex);
 }

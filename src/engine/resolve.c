@@ -84,7 +84,7 @@ static void apply_resolved(struct engine *engine, struct run *run, const struct 
         enum permit_status status = PERMIT_BUSY;
         enum resolution resolution = REFUSED;
         char detail[NAME_DETAIL_SIZE] = "out of memory";
-        pthread_mutex_lock(&engine->mutex);
+        mutex_lock(&engine->mutex);
         if (template_create_follow_key(engine, op)) {
             resolution = WAITS_FOR_TEMPLATE;
         } else if (acquires) {
@@ -98,7 +98,7 @@ static void apply_resolved(struct engine *engine, struct run *run, const struct 
             queue_follow_key(&engine->queue, op);
             queue_put_back(&engine->queue, op);
         }
-        pthread_mutex_unlock(&engine->mutex);
+        mutex_unlock(&engine->mutex);
         if (resolution == REFUSED)
             decide_status(engine, op, status, detail);
         name += name_count;

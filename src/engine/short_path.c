@@ -183,7 +183,7 @@ static bool load_queue(struct worker *worker, struct run *run, const struct queu
     const struct semaphore *semaphore = &view->semaphores[read->semaphore];
     struct slots_wanted slots = {0};
     int64_t units;
-    pthread_mutex_lock(&worker->engine->mutex);
+    mutex_lock(&worker->engine->mutex);
     const struct cached_semaphore *cached =
         semaphore_cache_find(&worker->engine->queue.semaphores, semaphore->id)->cached;
     bool known = cached_queue_load(&cached->queue, read, server_id, worker->arena, view, &units);
@@ -192,7 +192,7 @@ static bool load_queue(struct worker *worker, struct run *run, const struct queu
         int64_t wanted = max_i64(slots.free, min_i64(slots.free + min_i64(read->free, units), semaphore->capacity));
         known = known && cached_semaphore_load_slots(cached, wanted, worker->arena, &view->free_slots[read->semaphore]);
     }
-    pthread_mutex_unlock(&worker->engine->mutex);
+    mutex_unlock(&worker->engine->mutex);
     return known;
 }
 
@@ -303,9 +303,9 @@ enum permit_status short_path_run(struct worker *worker, struct run *run, bool *
     enum mismatch mismatch;
     bool planned = false;
     *ret_done = false;
-    pthread_mutex_lock(&engine->mutex);
+    mutex_lock(&engine->mutex);
     bool known = load_view(worker, run);
-    pthread_mutex_unlock(&engine->mutex);
+    mutex_unlock(&engine->mutex);
     enum permit_status status = known ? plan_cached(worker, run, &assumed, &planned) : PERMIT_OK;
     bool writes = planned && !run->plan.changes.empty;
     if (status == PERMIT_OK && planned)
@@ -333,11 +333,11 @@ enum permit_status short_path_run(struct worker *worker, struct run *run, bool *
 
 bool short_path_wants_queue(struct engine *engine, uint64_t semaphore_id)
 {
-    pthread_mutex_lock(&engine->mutex);
+    mutex_lock(&engine->mutex);
     const struct semaphore_entry *entry = semaphore_cache_find(&engine->queue.semaphores, semaphore_id);
     const struct cached_semaphore *cached = entry ? entry->cached : NULL;
     bool wants = cached && !cached->queue.known && cached->queue.read_from <= clock_mono();
-    pthread_mutex_unlock(&engine->mutex);
+    mutex_unlock(&engine->mutex);
     return wants && engine->settings.short_path;
 }
 

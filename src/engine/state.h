@@ -6,8 +6,7 @@
 #ifndef ENGINE_STATE_H
 #define ENGINE_STATE_H
 
-#include <pthread.h>
-
+#include "base/mutex.h"
 #include "engine/engine.h"
 #include "engine/metrics.h"
 #include "engine/queue.h"
@@ -48,7 +47,7 @@ struct engine {
     atomic_bool recount_slots;      /* retention counts the slots again, because a semaphore has grown */
     atomic_bool recount_semaphores; /* retention counts the semaphores again, because a template has created one */
 
-    pthread_mutex_t mutex;
+    struct mutex mutex;
     pthread_cond_t work;              /* a batch may be taken */
     pthread_cond_t expiry_wake;       /* an earlier deadline is known, or expire operations are decided */
     pthread_cond_t poll_wake;         /* the wait poll must run before next_poll_at */

@@ -186,18 +186,18 @@ static void template_create_decided(struct op *op, const struct decision *decisi
         atomic_fetch_add(&engine->semaphores, 1);
         atomic_store(&engine->recount_semaphores, true);
     }
-    pthread_mutex_lock(&engine->mutex);
+    mutex_lock(&engine->mutex);
     map_remove(&engine->queue.creations.by_name, &creation->by_name);
     if (decision->status != PERMIT_OK && decision->status != PERMIT_VERSION_MISMATCH)
         take_ops(creation, &refused);
-    pthread_mutex_unlock(&engine->mutex);
+    mutex_unlock(&engine->mutex);
     refuse_ops(creation, &refused, decision);
-    pthread_mutex_lock(&engine->mutex);
+    mutex_lock(&engine->mutex);
     list_remove(&creation->node);
     queue_resolve_again(&engine->queue, creation);
     assert(list_empty(&creation->clients));
     if (engine->idle_workers)
         pthread_cond_signal(&engine->work);
-    pthread_mutex_unlock(&engine->mutex);
+    mutex_unlock(&engine->mutex);
     free(creation);
 }

@@ -337,9 +337,9 @@ static void waiter_decided(struct op *op, const struct decision *decision)
     struct list answered;
     (void)decision;
     list_init(&answered);
-    pthread_mutex_lock(&engine->mutex);
+    mutex_lock(&engine->mutex);
     waitlist_retry_later(engine, waiter_of(op), &answered);
-    pthread_mutex_unlock(&engine->mutex);
+    mutex_unlock(&engine->mutex);
     list_for_each (node, next, &answered) {
         list_remove(node);
         decide(engine, LIST_ENTRY(node, struct op, node), &(struct decision){.status = PERMIT_OUTCOME_UNKNOWN});
@@ -354,7 +354,7 @@ bool waitlist_list_subscribers(struct engine *engine, struct arena *arena, struc
     size_t count = 0;
     if (!subscribers)
         return false;
-    pthread_mutex_lock(&engine->mutex);
+    mutex_lock(&engine->mutex);
     for (size_t i = 0; i < view->request_count; i++) {
         if (view->requests[i].state != REQUEST_WAITING)
             continue;
@@ -370,7 +370,7 @@ bool waitlist_list_subscribers(struct engine *engine, struct arena *arena, struc
             subscriber->subscribed && !subscriber->nonce.data; /* out of memory: its own batch grants it */
         count += subscriber->subscribed || subscriber->busy;
     }
-    pthread_mutex_unlock(&engine->mutex);
+    mutex_unlock(&engine->mutex);
     view->subscribers = subscribers;
     view->subscriber_count = count;
     return true;
@@ -381,7 +381,7 @@ bool waitlist_begin_grants(struct engine *engine, const struct plan *plan)
     bool all_wait = true;
     if (plan->notice_count == 0)
         return true;
-    pthread_mutex_lock(&engine->mutex);
+    mutex_lock(&engine->mutex);
     for (size_t i = 0; i < plan->notice_count; i++) {
         const struct waiter *waiter = waiter_of_row(engine, plan->notices[i].outcome.request);
         all_wait &= !plan->notices[i].unasked || (waiter && waiter_has_clients(waiter));
@@ -391,13 +391,13 @@ bool waitlist_begin_grants(struct engine *engine, const struct plan *plan)
         if (waiter)
             waiter->in_grant = true;
     }
-    pthread_mutex_unlock(&engine->mutex);
+    mutex_unlock(&engine->mutex);
     return all_wait;
 }
 
 void waitlist_cancel_grants(struct engine *engine, const struct plan *plan)
 {
-    pthread_mutex_lock(&engine->mutex);
+    mutex_lock(&engine->mutex);
     for (size_t i = 0; i < plan->notice_count; i++) {
         struct waiter *waiter = waiter_of_row(engine, plan->notices[i].outcome.request);
         if (!waiter)
@@ -409,7 +409,7 @@ void waitlist_cancel_grants(struct engine *engine, const struct plan *plan)
         waitlist_wake(engine, waiter);
     }
     waitlist_reschedule(engine);
-    pthread_mutex_unlock(&engine->mutex);
+    mutex_unlock(&engine->mutex);
 }
 
 /* ---- waking ---- */
@@ -550,7 +550,7 @@ void waitlist_reschedule(struct engine *engine)
 bool engine_abandon(struct engine *engine, struct op *op)
 {
     struct queue *queue = &engine->queue;
-    pthread_mutex_lock(&engine->mutex);
+    mutex_lock(&engine->mutex);
     struct waiter *waiter = op->waiter;
     /* An acquire that was put back may have a place: it stays in the queue, and its next batch gives the place up. */
     bool in_batch = waiter ? waiter_in_batch(waiter) : !op->queued || op->operation->may_have_place;
@@ -565,7 +565,7 @@ bool engine_abandon(struct engine *engine, struct op *op)
         queue_forget_key(queue, op);
         op_drop_entries(op);
     }
-    pthread_mutex_unlock(&engine->mutex);
+    mutex_unlock(&engine->mutex);
     if (!in_batch) {
         atomic_fetch_sub(&engine->named_size, op->named_size);
         metrics_wait(&engine->metrics, WAIT_ABANDONED, 0);
@@ -575,24 +575,24 @@ bool engine_abandon(struct engine *engine, struct op *op)
 
 void engine_end_waits(struct engine *engine)
 {
-    pthread_mutex_lock(&engine->mutex);
+    mutex_lock(&engine->mutex);
     engine->queue.waiters.closed = true;
     waitlist_wake_all(engine);
-    pthread_mutex_unlock(&engine->mutex);
+    mutex_unlock(&engine->mutex);
 }
 
 bool engine_waits_ended(struct engine *engine)
 {
-    pthread_mutex_lock(&engine->mutex);
+    mutex_lock(&engine->mutex);
     bool ended = list_empty(&engine->queue.waiters.all);
-    pthread_mutex_unlock(&engine->mutex);
+    mutex_unlock(&engine->mutex);
     return ended;
 }
 
 struct waiting engine_waiting(struct engine *engine)
 {
     struct waiting waiting = {0};
-    pthread_mutex_lock(&engine->mutex);
+    mutex_lock(&engine->mutex);
     waiting.count = engine->queue.waiters.count;
     list_for_each (node, next, &engine->queue.waiters.all) {
         const struct waiter *waiter = LIST_ENTRY(node, struct waiter, node);
@@ -601,6 +601,6 @@ struct waiting engine_waiting(struct engine *engine)
             break;
         }
     }
-    pthread_mutex_unlock(&engine->mutex);
+    mutex_unlock(&engine->mutex);
     return waiting;
 }

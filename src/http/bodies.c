@@ -26,10 +26,10 @@ bool bodies_cancel(struct exchange *exchange)
 
 static void return_exchange(struct server *server, struct exchange *exchange)
 {
-    pthread_mutex_lock(&server->outbox_mutex);
+    mutex_lock(&server->outbox_mutex);
     exchange->off_loop.next = server->returned;
     server->returned = exchange;
-    pthread_mutex_unlock(&server->outbox_mutex);
+    mutex_unlock(&server->outbox_mutex);
     server_wake(server);
 }
 
@@ -39,16 +39,16 @@ static void return_exchange(struct server *server, struct exchange *exchange)
  */
 static struct exchange *take_next(struct bodies *bodies)
 {
-    pthread_mutex_lock(&bodies->mutex);
+    mutex_lock(&bodies->mutex);
     while (!bodies->first && !bodies->stopping) {
         if (!bodies->trim_requested) {
-            pthread_cond_wait(&bodies->changed, &bodies->mutex);
+            mutex_wait(&bodies->mutex, &bodies->changed);
             continue;
         }
         bodies->trim_requested = false;
-        pthread_mutex_unlock(&bodies->mutex);
+        mutex_unlock(&bodies->mutex);
         memory_trim();
-        pthread_mutex_lock(&bodies->mutex);
+        mutex_lock(&bodies->mutex);
     }
     struct exchange *exchange = bodies->first;
     if (exchange) {
@@ -56,7 +56,7 @@ static struct exchange *take_next(struct bodies *bodies)
         if (!bodies->first)
             bodies->last = &bodies->first;
     }
-    pthread_mutex_unlock(&bodies->mutex);
+    mutex_unlock(&bodies->mutex);
     return exchange;
 }
 
@@ -77,10 +77,10 @@ static void *run(void *context)
 void bodies_trim(struct server *server)
 {
     struct bodies *bodies = &server->bodies;
-    pthread_mutex_lock(&bodies->mutex);
+    mutex_lock(&bodies->mutex);
     bodies->trim_requested = true;
     pthread_cond_signal(&bodies->changed);
-    pthread_mutex_unlock(&bodies->mutex);
+    mutex_unlock(&bodies->mutex);
 }
 
 void bodies_handle(struct server *server, struct exchange *exchange)
@@ -88,11 +88,11 @@ void bodies_handle(struct server *server, struct exchange *exchange)
     struct bodies *bodies = &server->bodies;
     exchange->next = NULL;
     atomic_store(&exchange->off_loop.stage, OFF_LOOP_QUEUED);
-    pthread_mutex_lock(&bodies->mutex);
+    mutex_lock(&bodies->mutex);
     *bodies->last = exchange;
     bodies->last = &exchange->next;
     pthread_cond_signal(&bodies->changed);
-    pthread_mutex_unlock(&bodies->mutex);
+    mutex_unlock(&bodies->mutex);
 }
 
 /* Takes an exchange back after its handler has returned or was cancelled. */
@@ -112,10 +112,10 @@ static void finish_returned(struct server *server, struct exchange *exchange)
 
 void bodies_drain(struct server *server)
 {
-    pthread_mutex_lock(&server->outbox_mutex);
+    mutex_lock(&server->outbox_mutex);
     struct exchange *exchange = server->returned;
     server->returned = NULL;
-    pthread_mutex_unlock(&server->outbox_mutex);
+    mutex_unlock(&server->outbox_mutex);
     while (exchange) {
         struct exchange *next = exchange->off_loop.next;
         finish_returned(server, exchange);
@@ -127,7 +127,7 @@ bool bodies_start(struct server *server)
 {
     struct bodies *bodies = &server->bodies;
     bodies->last = &bodies->first;
-    pthread_mutex_init(&bodies->mutex, NULL);
+    mutex_init(&bodies->mutex);
     pthread_cond_init(&bodies->changed, NULL);
     bodies->started = pthread_create(&bodies->thread, NULL, run, server) == 0;
     return bodies->started;
@@ -138,12 +138,12 @@ void bodies_stop(struct server *server)
     struct bodies *bodies = &server->bodies;
     if (!bodies->started)
         return;
-    pthread_mutex_lock(&bodies->mutex);
+    mutex_lock(&bodies->mutex);
     bodies->stopping = true;
     pthread_cond_signal(&bodies->changed);
-    pthread_mutex_unlock(&bodies->mutex);
+    mutex_unlock(&bodies->mutex);
     pthread_join(bodies->thread, NULL);
     bodies->started = false;
-    pthread_mutex_destroy(&bodies->mutex);
+    mutex_destroy(&bodies->mutex);
     pthread_cond_destroy(&bodies->changed);
 }

@@ -18,9 +18,9 @@
 
 #include <event2/buffer.h>
 #include <event2/event.h>
-#include <pthread.h>
 #include <time.h>
 
+#include "base/mutex.h"
 #include "http/listen_address.h"
 #include "http/peer.h"
 #include "http/server.h"
@@ -90,7 +90,7 @@ struct connection {
 struct bodies {
     pthread_t thread;
     bool started;
-    pthread_mutex_t mutex;
+    struct mutex mutex;
     pthread_cond_t changed;
     struct exchange *first; /* first queued exchange; under `mutex`, like all members below */
     struct exchange **last;
@@ -156,7 +156,7 @@ struct server {
     struct buf scratch; /* body of timeout answers */
 
     struct bodies bodies;
-    pthread_mutex_t outbox_mutex;
+    struct mutex outbox_mutex;
     struct exchange *outbox; /* finished exchanges, oldest first; under outbox_mutex */
     struct exchange **outbox_end;
     struct exchange *returned; /* exchanges whose handler has returned on the thread of bodies.c; under outbox_mutex */

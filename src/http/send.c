@@ -166,11 +166,11 @@ void exchange_finish(struct exchange *exchange)
 {
     struct server *server = exchange->server;
     exchange->next = NULL;
-    pthread_mutex_lock(&server->outbox_mutex);
+    mutex_lock(&server->outbox_mutex);
     bool was_empty = server->outbox == NULL;
     *server->outbox_end = exchange;
     server->outbox_end = &exchange->next;
-    pthread_mutex_unlock(&server->outbox_mutex);
+    mutex_unlock(&server->outbox_mutex);
     if (was_empty)
         server_wake(server);
 }
@@ -223,11 +223,11 @@ void exchange_answer_decided(struct server *server, struct exchange *exchange)
 /* Answers all exchanges that the engine's threads have finished. */
 void outbox_drain(struct server *server)
 {
-    pthread_mutex_lock(&server->outbox_mutex);
+    mutex_lock(&server->outbox_mutex);
     struct exchange *exchange = server->outbox;
     server->outbox = NULL;
     server->outbox_end = &server->outbox;
-    pthread_mutex_unlock(&server->outbox_mutex);
+    mutex_unlock(&server->outbox_mutex);
     while (exchange) {
         struct exchange *next = exchange->next;
         if (exchange_is_handled(exchange))

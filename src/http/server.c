@@ -127,7 +127,7 @@ static void server_init(struct server *server, const struct server_settings *set
     for (size_t i = 0; i < LINE_KINDS; i++)
         list_init(&server->lines[i]);
     buf_init(&server->scratch, 16 * 1024);
-    pthread_mutex_init(&server->outbox_mutex, NULL);
+    mutex_init(&server->outbox_mutex);
 }
 
 static bool has_tls(const struct server_tls *files)
@@ -313,7 +313,7 @@ void server_free(struct server *server)
         event_base_free(server->base); /* frees also the events that connections left in it */
     if (server->wake_fd >= 0)
         close(server->wake_fd);
-    pthread_mutex_destroy(&server->outbox_mutex);
+    mutex_destroy(&server->outbox_mutex);
     buf_release(&server->scratch);
     free(server);
 }

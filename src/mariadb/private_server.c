@@ -13,7 +13,6 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -27,6 +26,7 @@
 #include "base/clock.h"
 #include "base/escape.h"
 #include "base/log.h"
+#include "base/mutex.h"
 #include "mariadb/data_dir.h"
 #include "mariadb/process.h"
 
@@ -81,7 +81,7 @@ struct private_server {
     atomic_int pid;     /* of mariadbd; 0 while it does not run */
     atomic_bool absent; /* result of private_server_is_unavailable */
 
-    pthread_mutex_t mutex;  /* guards state, absence and message */
+    struct mutex mutex;     /* guards state, absence and message */
     pthread_cond_t changed; /* signals changes of state */
     enum state state;
     char absence[STORE_MESSAGE_SIZE]; /* sentence of private_server_is_unavailable */
@@ -270,9 +270,9 @@ static const char *log_last_line(const struct private_server *embedded, char tex
 /* Sets the sentence of private_server_is_unavailable. */
 static void absence_set(struct private_server *embedded, const char sentence[STORE_MESSAGE_SIZE])
 {
-    pthread_mutex_lock(&embedded->mutex);
+    mutex_lock(&embedded->mutex);
     memcpy(embedded->absence, sentence, STORE_MESSAGE_SIZE);
-    pthread_mutex_unlock(&embedded->mutex);
+    mutex_unlock(&embedded->mutex);
     atomic_store(&embedded->absent, true);
 }
 
@@ -555,13 +555,13 @@ static void failures_add(struct private_server *embedded, struct failures *failu
 
 static void state_set(struct private_server *embedded, enum state state)
 {
-    pthread_mutex_lock(&embedded->mutex);
+    mutex_lock(&embedded->mutex);
     if (embedded->state == STATE_STARTING)
         (void)eventfd_write(embedded->begun_fd, 1);
     embedded->state = state;
     atomic_store(&embedded->absent, false);
     pthread_cond_broadcast(&embedded->changed);
-    pthread_mutex_unlock(&embedded->mutex);
+    mutex_unlock(&embedded->mutex);
 }
 
 /* Does all steps up to mariadbd's first answer. On failure sets embedded->message. */
@@ -673,13 +673,13 @@ bool private_server_begin(struct private_server *embedded, struct buf *message)
 
 bool private_server_wait(struct private_server *embedded, struct buf *message)
 {
-    pthread_mutex_lock(&embedded->mutex);
+    mutex_lock(&embedded->mutex);
     while (embedded->state == STATE_STARTING)
-        pthread_cond_wait(&embedded->changed, &embedded->mutex);
+        mutex_wait(&embedded->mutex, &embedded->changed);
     bool failed = embedded->state == STATE_FAILED;
     if (failed)
         buf_append_text(message, buf_text(&embedded->message));
-    pthread_mutex_unlock(&embedded->mutex);
+    mutex_unlock(&embedded->mutex);
     return !failed;
 }
 
@@ -704,7 +704,7 @@ static struct private_server *private_server_new(int64_t buffer_pool)
     embedded->dir.fd = embedded->lock_fd = embedded->log_fd = -1;
     embedded->process.pidfd = -1;
     embedded->buffer_pool = buffer_pool;
-    pthread_mutex_init(&embedded->mutex, NULL);
+    mutex_init(&embedded->mutex);
     pthread_cond_init(&embedded->changed, NULL);
     buf_init(&embedded->message, MESSAGE_MAX);
     snprintf(embedded->absence, sizeof embedded->absence, "the private MariaDB is being started");
@@ -728,7 +728,7 @@ static void private_server_free(struct private_server *embedded)
     database_address_release(&embedded->address);
     buf_release(&embedded->message);
     pthread_cond_destroy(&embedded->changed);
-    pthread_mutex_destroy(&embedded->mutex);
+    mutex_destroy(&embedded->mutex);
     free(embedded);
 }
 
@@ -772,9 +772,9 @@ bool private_server_is_unavailable(struct private_server *embedded, char ret_sen
 {
     if (!atomic_load(&embedded->absent))
         return false;
-    pthread_mutex_lock(&embedded->mutex);
+    mutex_lock(&embedded->mutex);
     memcpy(ret_sentence, embedded->absence, STORE_MESSAGE_SIZE);
-    pthread_mutex_unlock(&embedded->mutex);
+    mutex_unlock(&embedded->mutex);
     return true;
 }
 

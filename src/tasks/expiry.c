@@ -65,10 +65,10 @@ static void note_decision(struct engine *engine, struct bytes key, enum permit_s
 static bool is_paused(struct engine *engine, struct bytes key)
 {
     uint64_t hash = map_hash(key);
-    pthread_mutex_lock(&engine->mutex);
+    mutex_lock(&engine->mutex);
     const struct expiry_pause *pause = pause_of(engine, hash);
     bool paused = pause->key_hash == hash && pause->until > clock_mono();
-    pthread_mutex_unlock(&engine->mutex);
+    mutex_unlock(&engine->mutex);
     return paused;
 }
 
@@ -88,14 +88,14 @@ static void expiry_decided(struct op *op, const struct decision *decision)
 {
     struct expire_op *expiry = CONTAINER_OF(op, struct expire_op, op);
     struct engine *engine = expiry->context;
-    pthread_mutex_lock(&engine->mutex);
+    mutex_lock(&engine->mutex);
     if (decision) /* a request that was not ended is found again */
         note_decision(engine, expiry->operation.external_id, decision->status);
     assert(engine->expiring > 0);
     engine->expiring--;
     if (engine->expiring == 0 || engine->expiring == UNDECIDED_FEW)
         pthread_cond_signal(&engine->expiry_wake);
-    pthread_mutex_unlock(&engine->mutex);
+    mutex_unlock(&engine->mutex);
     free(expiry);
 }
 
@@ -104,9 +104,9 @@ bool expiry_submit(struct engine *engine, struct bytes external_id, enum end_rea
     struct expire_op *expiry = expire_op_new(external_id, expire_as, engine, expiry_decided);
     if (!expiry)
         return false;
-    pthread_mutex_lock(&engine->mutex);
+    mutex_lock(&engine->mutex);
     engine->expiring++;
-    pthread_mutex_unlock(&engine->mutex);
+    mutex_unlock(&engine->mutex);
     if (engine_submit(engine, &expiry->op) == PERMIT_OK)
         return true;
     expiry_decided(&expiry->op, NULL);
@@ -200,7 +200,7 @@ static void wait_for_decisions(struct engine *engine, unsigned rest)
     struct timespec until = timespec_of(clock_mono() + STUCK_AFTER_MS * US_PER_MS);
     int result = 0;
     while (engine->expiring > rest && result == 0 && !atomic_load(&engine->stopping))
-        result = pthread_cond_timedwait(&engine->expiry_wake, &engine->mutex, &until);
+        result = mutex_wait_until(&engine->mutex, &engine->expiry_wake, &until);
 }
 
 /* Sleeps until the next deadline; the engine may learn an earlier one meanwhile. Caller holds the engine's mutex. */
@@ -213,7 +213,7 @@ static void wait_for_deadline(struct expiry_round *round)
         mono_us wake_at =
             deadline == NEVER ? latest : min_i64(latest, round->now_at + max_i64(0, deadline - round->now));
         struct timespec until = timespec_of(wake_at);
-        int result = pthread_cond_timedwait(&engine->expiry_wake, &engine->mutex, &until);
+        int result = mutex_wait_until(&engine->mutex, &engine->expiry_wake, &until);
         if (result != 0 && engine->next_expiry_at == deadline)
             return;
     }
@@ -226,12 +226,12 @@ void expiry_run(struct task *task)
     struct engine *engine = task->engine;
     struct expiry_round round = {.task = task, .engine = engine, .next = NEVER};
     while (!task_stopping(task)) {
-        pthread_mutex_lock(&engine->mutex);
+        mutex_lock(&engine->mutex);
         engine->next_expiry_at = NEVER; /* the read below finds earlier deadlines; later ones are announced again */
-        pthread_mutex_unlock(&engine->mutex);
+        mutex_unlock(&engine->mutex);
         utc_us next = expire_due(&round);
         round.more = next <= round.now;
-        pthread_mutex_lock(&engine->mutex);
+        mutex_lock(&engine->mutex);
         wait_for_decisions(engine, round.more ? UNDECIDED_FEW : 0);
         /* At the end of a round none is stuck, or too many are: start again from the beginning. */
         if (engine->expiring >= UNDECIDED_MAX || (engine->expiring == 0 && !round.more))
@@ -240,6 +240,6 @@ void expiry_run(struct task *task)
             engine->next_expiry_at = min_i64(engine->next_expiry_at, next);
             wait_for_deadline(&round);
         }
-        pthread_mutex_unlock(&engine->mutex);
+        mutex_unlock(&engine->mutex);
     }
 }

@@ -67,10 +67,10 @@ static void ending_done(struct owners *owners)
 {
     if (atomic_fetch_sub(&owners->ending, 1) != 1 || !atomic_load(&owners->more) || !atomic_load(&owners->progress))
         return;
-    pthread_mutex_lock(&owners->mutex);
+    mutex_lock(&owners->mutex);
     owners->expiry_soon = true;
     pthread_cond_signal(&owners->woken);
-    pthread_mutex_unlock(&owners->mutex);
+    mutex_unlock(&owners->mutex);
 }
 
 static void ending_decided(struct op *op, const struct decision *decision)

@@ -101,9 +101,9 @@ static void sleep_interval(struct engine *engine, mono_us since)
 {
     const struct timespec piece = {.tv_nsec = 50 * 1000000L};
     while (!atomic_load(&engine->stopping)) {
-        pthread_mutex_lock(&engine->mutex);
+        mutex_lock(&engine->mutex);
         int64_t interval_ms = engine->settings.liveness_interval_ms;
-        pthread_mutex_unlock(&engine->mutex);
+        mutex_unlock(&engine->mutex);
         if (clock_mono() >= since + interval_ms * US_PER_MS)
             return;
         nanosleep(&piece, NULL);

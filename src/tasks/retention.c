@@ -35,9 +35,9 @@ struct retention {
 
 static uint64_t retention_rows(struct engine *engine)
 {
-    pthread_mutex_lock(&engine->mutex);
+    mutex_lock(&engine->mutex);
     uint64_t rows = engine->settings.retention_rows;
-    pthread_mutex_unlock(&engine->mutex);
+    mutex_unlock(&engine->mutex);
     return rows;
 }
 
@@ -106,9 +106,9 @@ static enum permit_status recount_semaphores(struct retention *walk)
     uint64_t count = 0;
     if (!atomic_exchange(&engine->recount_semaphores, false))
         return PERMIT_OK;
-    pthread_mutex_lock(&engine->mutex);
+    mutex_lock(&engine->mutex);
     uint64_t max = engine->settings.max_semaphores;
-    pthread_mutex_unlock(&engine->mutex);
+    mutex_unlock(&engine->mutex);
     enum permit_status status = walk->task->store->templates->count_semaphores(walk->task->store, max, &count);
     if (status == PERMIT_OK)
         atomic_store(&engine->semaphores, count);

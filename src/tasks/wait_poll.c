@@ -128,16 +128,16 @@ static void poll_mail(struct wait_poll *poll)
     poll->polled_at = clock_mono();
     if (server_id == 0)
         return;
-    pthread_mutex_unlock(&engine->mutex);
+    mutex_unlock(&engine->mutex);
     enum permit_status status = read_mail(task, server_id, poll->mail_after, &ids, &count);
-    pthread_mutex_lock(&engine->mutex);
+    mutex_lock(&engine->mutex);
     size_t drop_count = status == PERMIT_OK ? deliver_mail(poll, ids, count, drop) : 0;
     poll->mail_after = count == MAIL_MAX ? ids[count - 1] : 0;
-    pthread_mutex_unlock(&engine->mutex);
+    mutex_unlock(&engine->mutex);
     if (drop_count)
         status = store_drop_mail(task->store, server_id, drop, drop_count);
     (void)task_record_status(task, status);
-    pthread_mutex_lock(&engine->mutex);
+    mutex_lock(&engine->mutex);
 }
 
 /* ---- the net ---- */
@@ -173,13 +173,13 @@ static void cast_net(struct wait_poll *poll)
         size_t count = next_page(waiters, max < waiters->entry_count ? max : waiters->entry_count, ids);
         struct semaphore_page page;
         left -= max;
-        pthread_mutex_unlock(&engine->mutex);
+        mutex_unlock(&engine->mutex);
         arena_clear(&task->arena);
         enum permit_status status = task_connect(task);
         if (status == PERMIT_OK)
             status = store_semaphores(task->store, ids, count, &task->arena, &page);
         (void)task_record_status(task, status);
-        pthread_mutex_lock(&engine->mutex);
+        mutex_lock(&engine->mutex);
         if (status != PERMIT_OK)
             return;
         for (size_t i = 0; i < page.count; i++)
@@ -211,10 +211,10 @@ static void sleep_until(struct engine *engine, mono_us until)
 {
     engine->next_poll_at = until;
     if (until == NEVER) {
-        pthread_cond_wait(&engine->poll_wake, &engine->mutex);
+        mutex_wait(&engine->mutex, &engine->poll_wake);
     } else {
         struct timespec time = {.tv_sec = until / US_PER_SECOND, .tv_nsec = until % US_PER_SECOND * 1000};
-        (void)pthread_cond_timedwait(&engine->poll_wake, &engine->mutex, &time);
+        (void)mutex_wait_until(&engine->mutex, &engine->poll_wake, &time);
     }
     engine->next_poll_at = 0; /* awake */
 }
@@ -223,7 +223,7 @@ void wait_poll_run(struct task *task)
 {
     struct engine *engine = task->engine;
     struct wait_poll poll = {.task = task, .engine = engine, .polled_at = clock_mono(), .net_at = clock_mono()};
-    pthread_mutex_lock(&engine->mutex);
+    mutex_lock(&engine->mutex);
     while (!task_stopping(task)) {
         mono_us now = clock_mono();
         wake_by_time(engine, now);
@@ -236,5 +236,5 @@ void wait_poll_run(struct task *task)
         else
             sleep_until(engine, min_i64(first ? first->time : NEVER, min_i64(next_poll(&poll), next_net(&poll))));
     }
-    pthread_mutex_unlock(&engine->mutex);
+    mutex_unlock(&engine->mutex);
 }

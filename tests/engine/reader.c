@@ -44,7 +44,7 @@ static struct store store = {.methods = &methods, .message = ""};
 static void begin(void)
 {
     engine = (struct engine){.readers_may_end = true};
-    pthread_mutex_init(&engine.mutex, NULL);
+    mutex_init(&engine.mutex);
     for (size_t i = 0; i < QUERY_LANE_COUNT; i++) {
         turns_init(&engine.lanes[i].queries);
         pthread_cond_init(&engine.lanes[i].wake, NULL);

@@ -28,7 +28,7 @@ static void begin(void)
                                           .wait_poll_ms = 20,
                                           .request_timeout_ms = 10000},
                              .server_id = SERVER};
-    pthread_mutex_init(&engine.mutex, NULL);
+    mutex_init(&engine.mutex);
     pthread_cond_init(&engine.work, NULL);
     pthread_cond_init(&engine.poll_wake, NULL);
     queue_init(&engine.queue, DIRECTORY, ROW_BYTES);
@@ -77,7 +77,7 @@ static void end(void)
     queue_release(&engine.queue);
     pthread_cond_destroy(&engine.poll_wake);
     pthread_cond_destroy(&engine.work);
-    pthread_mutex_destroy(&engine.mutex);
+    mutex_destroy(&engine.mutex);
 }
 
 TestSuite(waitlist, .init = begin, .fini = end);
@@ -924,10 +924,10 @@ static void *sleep_until_woken(void *woken)
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += 20;
-    pthread_mutex_lock(&engine.mutex);
+    mutex_lock(&engine.mutex);
     engine.next_poll_at = clock_mono() + 10LL * US_PER_SECOND;
-    *(bool *)woken = pthread_cond_timedwait(&engine.poll_wake, &engine.mutex, &until) == 0;
-    pthread_mutex_unlock(&engine.mutex);
+    *(bool *)woken = mutex_wait_until(&engine.mutex, &engine.poll_wake, &until) == 0;
+    mutex_unlock(&engine.mutex);
     return NULL;
 }
 
@@ -942,11 +942,11 @@ Test(waitlist, first_waiter_wakes_the_wait_poll)
     pthread_create(&watcher, NULL, sleep_until_woken, &woken);
     while (!sleeps) {
         sched_yield();
-        pthread_mutex_lock(&engine.mutex);
+        mutex_lock(&engine.mutex);
         sleeps = engine.next_poll_at > 0;
         if (sleeps)
             (void)park_row(&one, 1);
-        pthread_mutex_unlock(&engine.mutex);
+        mutex_unlock(&engine.mutex);
     }
     pthread_join(watcher, NULL);
     cr_assert(woken);

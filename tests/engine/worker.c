@@ -261,7 +261,7 @@ static void begin(void)
 {
     script = (struct script){.timeouts = "", .asked = BATCH, .now = START};
     engine = (struct engine){.settings = {.request_timeout_ms = 10000, .plan = {.retention_us = US_PER_SECOND}}};
-    pthread_mutex_init(&engine.mutex, NULL);
+    mutex_init(&engine.mutex);
     pthread_cond_init(&engine.work, NULL);
     pthread_cond_init(&engine.expiry_wake, NULL);
     pthread_cond_init(&engine.poll_wake, NULL);
@@ -478,10 +478,10 @@ static void share(uint64_t semaphore_id)
 
 static void ask_while_it_waits(void)
 {
-    pthread_mutex_lock(&engine.mutex);
+    mutex_lock(&engine.mutex);
     ask(1, "k2", "a");
     ask(2, "k3", "a");
-    pthread_mutex_unlock(&engine.mutex);
+    mutex_unlock(&engine.mutex);
 }
 
 Test(worker, batch_on_a_shared_semaphore_takes_what_arrives_while_it_waits_for_the_lock)
