@@ -19,9 +19,12 @@
 #define REQUIRES(mutex)   THREAD_SAFETY(requires_capability(mutex))
 /* The caller does not hold the mutex, which the function locks. */
 #define EXCLUDES(mutex)   THREAD_SAFETY(locks_excluded(mutex))
-/* A member or variable that is used with the mutex only. */
+/* The function locks the mutex, or unlocks it; how it does so is not checked. */
+#define ACQUIRES(mutex)   THREAD_SAFETY(acquire_capability(mutex)) THREAD_SAFETY(no_thread_safety_analysis)
+#define RELEASES(mutex)   THREAD_SAFETY(release_capability(mutex)) THREAD_SAFETY(no_thread_safety_analysis)
+/* The member is used with the mutex only. */
 #define GUARDED_BY(mutex) THREAD_SAFETY(guarded_by(mutex))
-/* A function that initialises or destroys guarded data, which one thread alone can reach then. */
+/* The function initialises or releases guarded data, which no other thread can reach then. */
 #define NO_OTHER_THREAD   THREAD_SAFETY(no_thread_safety_analysis)
 
 struct THREAD_SAFETY(capability("mutex")) mutex {
@@ -38,14 +41,12 @@ static inline void mutex_destroy(struct mutex *mutex)
     pthread_mutex_destroy(&mutex->native);
 }
 
-static inline void mutex_lock(struct mutex *mutex) THREAD_SAFETY(acquire_capability(*mutex))
-    THREAD_SAFETY(no_thread_safety_analysis)
+static inline void mutex_lock(struct mutex *mutex) ACQUIRES(*mutex)
 {
     pthread_mutex_lock(&mutex->native);
 }
 
-static inline void mutex_unlock(struct mutex *mutex) THREAD_SAFETY(release_capability(*mutex))
-    THREAD_SAFETY(no_thread_safety_analysis)
+static inline void mutex_unlock(struct mutex *mutex) RELEASES(*mutex)
 {
     pthread_mutex_unlock(&mutex->native);
 }

@@ -51,9 +51,9 @@ void decide(struct engine *engine, struct op *op, struct decision *decision)
 
 void decide_status(struct engine *engine, struct op *op, enum permit_status status, const char *detail)
 {
-    mutex_lock(&engine->mutex);
+    engine_lock(engine);
     queue_forget_key(&engine->queue, op);
-    mutex_unlock(&engine->mutex);
+    engine_unlock(engine);
     decide(engine, op, &(struct decision){.status = status, .detail = detail});
 }
 
@@ -94,9 +94,9 @@ void decide_refusal(struct engine *engine, struct refusal *refusal, struct holde
         .retry_after_ms = refusal->retry_after_ms,
     };
     decide(engine, refusal->op, &decision);
-    mutex_lock(&engine->mutex);
+    engine_lock(engine);
     for (size_t i = 0; i < refusal->count; i++)
         holders_unref(holders[i]);
-    mutex_unlock(&engine->mutex);
+    engine_unlock(engine);
     free(refusal);
 }

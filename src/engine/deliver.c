@@ -11,8 +11,8 @@
 
 enum { MAX_PUT_BACKS = 3 }; /* of an acquire */
 
-/* Records the tokens issued, and which semaphores have a queue. Caller holds the engine's mutex. */
-static void record_semaphores(struct engine *engine, const struct plan *plan)
+/* Records the tokens issued, and which semaphores have a queue. */
+static void record_semaphores(struct engine *engine, const struct plan *plan) REQUIRES(engine_mutex)
 {
     for (size_t i = 0; i < plan->changes.semaphore_count; i++) {
         const struct semaphore *semaphore = plan->changes.semaphores[i].semaphore;
@@ -24,8 +24,8 @@ static void record_semaphores(struct engine *engine, const struct plan *plan)
     }
 }
 
-/* Records the earliest deadline; wakes expiry if it is earlier than the known ones. Caller holds the engine's mutex. */
-static void record_next_expiry(struct engine *engine, const struct plan *plan)
+/* Records the earliest deadline; wakes expiry if it is earlier than the known ones. */
+static void record_next_expiry(struct engine *engine, const struct plan *plan) REQUIRES(engine_mutex)
 {
     utc_us earliest = NEVER;
     for (size_t i = 0; i < plan->changes.request_count; i++) {
@@ -56,8 +56,9 @@ void deliver_cache_grant(struct engine *engine, const struct request *request)
     key_cache_put(&engine->queue.key_cache, request->external_id, shares, request->permit_count);
 }
 
-/* Updates the caches after one outcome. Caller holds the engine's mutex. */
+/* Updates the caches after one outcome. */
 static void update_caches(struct engine *engine, const struct op *op, const struct outcome *outcome)
+    REQUIRES(engine_mutex)
 {
     struct queue *queue = &engine->queue;
     bool held = outcome->status == PERMIT_OK && outcome->request && outcome->request->state == REQUEST_ACQUIRED;
@@ -74,11 +75,8 @@ static void update_caches(struct engine *engine, const struct op *op, const stru
     }
 }
 
-/*
- * Puts the op back with the semaphores that it needs. False: it may not be put back, or out of memory. Caller holds the
- * mutex.
- */
-static bool put_back(struct engine *engine, struct op *op, const struct outcome *outcome)
+/* Puts the op back with the semaphores that it needs. False: it may not be put back, or out of memory. */
+static bool put_back(struct engine *engine, struct op *op, const struct outcome *outcome) REQUIRES(engine_mutex)
 {
     op->put_backs++;
     op->operation->widened |= outcome->widened;
@@ -91,9 +89,9 @@ static bool put_back(struct engine *engine, struct op *op, const struct outcome 
     return true;
 }
 
-/* Takes references to the cached holders for a refusal. False: not all are cached and fresh. Caller holds the mutex. */
+/* Takes references to the cached holders for a refusal. False: not all are cached and fresh. */
 static bool take_fresh_holders(struct engine *engine, const struct outcome *outcome, mono_us now,
-                               struct holders **ret_holders)
+                               struct holders **ret_holders) REQUIRES(engine_mutex)
 {
     for (size_t i = 0; i < outcome->shortage_count; i++) {
         struct semaphore_entry *entry =
@@ -214,13 +212,13 @@ static void refuse_no_capacity(struct engine *engine, struct op *op, const struc
         return;
     }
     struct holders *holders[REQUEST_MAX_SEMAPHORES];
-    mutex_lock(&engine->mutex);
+    engine_lock(engine);
     bool known = !refusal->has_place && take_fresh_holders(engine, outcome, clock_mono(), holders);
     if (!known) {
         turns_add(&engine->refusals, &refusal->turn);
         pthread_cond_signal(&engine->lanes[QUERY_ROW].wake);
     }
-    mutex_unlock(&engine->mutex);
+    engine_unlock(engine);
     if (known)
         decide_refusal(engine, refusal, holders);
 }
@@ -258,8 +256,8 @@ static void decide_outcome(struct worker *worker, struct run *run, struct op *op
     decide(worker->engine, op, &decision);
 }
 
-/* Caller holds the engine's mutex. NULL: out of memory. */
-static uint64_t *copy_floors(struct worker *worker, const struct view *view)
+/* NULL: out of memory. */
+static uint64_t *copy_floors(struct worker *worker, const struct view *view) REQUIRES(engine_mutex)
 {
     uint64_t *floors = arena_array(worker->arena, view->semaphore_count, sizeof *floors);
     for (size_t i = 0; floors && i < view->semaphore_count; i++) {
@@ -291,10 +289,10 @@ static const char busy_sentence[] = "the semaphores it needs are busy";
 /*
  * Moves clients that a creation from template may help from `answered` back to resolve. When a semaphore is retired,
  * its waiters are answered so, and the next acquire creates it again; that acquire may be a client that joined a waiter
- * since a batch has decided last that it waits. Caller holds the engine's mutex.
+ * since a batch has decided last that it waits.
  */
 static void retry_joined_clients(struct engine *engine, const struct outcome *outcome, mono_us decided_at,
-                                 struct list *answered)
+                                 struct list *answered) REQUIRES(engine_mutex)
 {
     list_for_each (node, next, answered) {
         struct op *op = LIST_ENTRY(node, struct op, node);
@@ -311,9 +309,9 @@ static bool cannot_enter(const struct op *op, const struct outcome *outcome)
     return op->operation->wait_us > 0 && outcome->may_wait && !outcome->waits;
 }
 
-/* A look or leave: puts it back, parks the waiter again, or collects the clients to be answered. Caller holds the mutex. */
+/* A look or leave: puts it back, parks the waiter again, or collects the clients to be answered. */
 static void deliver_waiter(struct engine *engine, struct op *op, const struct view *view, const struct outcome *outcome,
-                           struct op_result *ret_result)
+                           struct op_result *ret_result) REQUIRES(engine_mutex)
 {
     struct waiter *waiter = waiter_of(op);
     ret_result->disposition = REQUEUED;
@@ -336,10 +334,9 @@ static void deliver_waiter(struct engine *engine, struct op *op, const struct vi
 
 /*
  * Wakes the first waiter of a semaphore that an operator has changed: the batch of the change grants no waiter, and may
- * have made some hopeless. The waiter's batch walks the queue; the net of the wait poll finds the others. Caller holds
- * the mutex.
+ * have made some hopeless. The waiter's batch walks the queue; the net of the wait poll finds the others.
  */
-static void wake_after_change(struct engine *engine, const struct outcome *outcome)
+static void wake_after_change(struct engine *engine, const struct outcome *outcome) REQUIRES(engine_mutex)
 {
     const struct semaphore_entry *entry =
         outcome->semaphore ? semaphore_cache_find(&engine->queue.semaphores, outcome->semaphore->id) : NULL;
@@ -349,18 +346,18 @@ static void wake_after_change(struct engine *engine, const struct outcome *outco
 
 /*
  * Wakes the waiter with the key of an op that is decided: the op may have ended its row. The waiter's batch answers its
- * clients then. Caller holds the mutex.
+ * clients then.
  */
-static void wake_same_key(struct engine *engine, const struct operation *operation)
+static void wake_same_key(struct engine *engine, const struct operation *operation) REQUIRES(engine_mutex)
 {
     struct waiter *waiter = waiters_find(&engine->queue.waiters, operation->external_id);
     if (waiter)
         waitlist_wake(engine, waiter);
 }
 
-/* Sets the result of an op that is neither queued again nor parked. Caller holds the mutex. */
+/* Sets the result of an op that is neither queued again nor parked. */
 static void set_result(struct worker *worker, const struct op *op, const struct outcome *outcome,
-                       struct op_result *ret_result)
+                       struct op_result *ret_result) REQUIRES(engine_mutex)
 {
     ret_result->disposition = REFUSED;
     if (outcome->put_back && !outcome->waits) { /* not no_capacity, which only a plan decides (P5) */
@@ -379,9 +376,9 @@ static void set_result(struct worker *worker, const struct op *op, const struct 
     }
 }
 
-/* Enters the outcome of one op in the queue and the caches. Caller holds the engine's mutex. */
+/* Enters the outcome of one op in the queue and the caches. */
 static void deliver_op(struct worker *worker, struct op *op, const struct view *view, const struct outcome *outcome,
-                       struct op_result *ret_result)
+                       struct op_result *ret_result) REQUIRES(engine_mutex)
 {
     struct engine *engine = worker->engine;
     assert(!op->queued);
@@ -419,9 +416,10 @@ static void deliver_op(struct worker *worker, struct op *op, const struct view *
 
 /*
  * Hands the notices to the subscribers of their keys, which are in `answered` then, one list per notice; wakes the waiters
- * that the plan calls. Caller holds the engine's mutex.
+ * that the plan calls.
  */
 static void deliver_notices(struct engine *engine, const struct plan *plan, struct list *answered)
+    REQUIRES(engine_mutex)
 {
     for (size_t i = 0; i < plan->notice_count; i++) {
         list_init(&answered[i]);
@@ -446,8 +444,9 @@ static void record_slots(struct engine *engine, const struct plan *plan)
     atomic_store(&engine->recount_slots, true);
 }
 
-/* Enters the run in the queue and the caches; sets the result of each op. Caller holds the engine's mutex. */
+/* Enters the run in the queue and the caches; sets the result of each op. */
 static void deliver_ops(struct worker *worker, struct run *run, struct op_result *results, struct list *answered)
+    REQUIRES(engine_mutex)
 {
     struct engine *engine = worker->engine;
     record_semaphores(engine, &run->plan);
@@ -507,7 +506,7 @@ void deliver(struct worker *worker, struct run *run, bool release_prelocks)
         metrics_add(&engine->metrics.ended[reason], run->plan.ended[reason]);
     struct op_result *results = arena_array(worker->arena, run->count, sizeof *results);
     struct list *notified = arena_array(worker->arena, run->plan.notice_count, sizeof *notified);
-    mutex_lock(&engine->mutex);
+    engine_lock(engine);
     uint64_t *floors = copy_floors(worker, &run->view);
     bool complete = results && floors && notified;
     if (complete)
@@ -517,7 +516,7 @@ void deliver(struct worker *worker, struct run *run, bool release_prelocks)
             queue_forget_key(&engine->queue, run->ops[i]);
     if (release_prelocks)
         queue_finish(&engine->queue, &worker->batch);
-    mutex_unlock(&engine->mutex);
+    engine_unlock(engine);
     if (!complete) /* the waiters that it has granted look, and find that */
         waitlist_cancel_grants(engine, &run->plan);
     for (size_t i = 0; i < run->count; i++) {

@@ -107,13 +107,13 @@ bool engine_start(const struct engine_settings *settings, struct engine **ret_en
 
 static void wake_all(struct engine *engine)
 {
-    mutex_lock(&engine->mutex);
+    engine_lock(engine);
     pthread_cond_broadcast(&engine->work);
     for (size_t i = 0; i < QUERY_LANE_COUNT; i++)
         pthread_cond_broadcast(&engine->lanes[i].wake);
     pthread_cond_broadcast(&engine->expiry_wake);
     pthread_cond_broadcast(&engine->poll_wake);
-    mutex_unlock(&engine->mutex);
+    engine_unlock(engine);
     owners_wake(engine->owners);
 }
 
@@ -138,15 +138,15 @@ void engine_stop(struct engine *engine)
     atomic_store(&engine->stopping, true);
     wake_all(engine);
     join_tasks(engine, QUERY_LANE_COUNT);
-    mutex_lock(&engine->mutex);
+    engine_lock(engine);
     queue_take_expired(&engine->queue, NEVER, &left);
-    mutex_unlock(&engine->mutex);
+    engine_unlock(engine);
     list_for_each (node, next, &left)
         decide_status(engine, LIST_ENTRY(node, struct op, node), PERMIT_SHUTTING_DOWN, NULL);
     atomic_store(&engine->readers_may_end, true);
     wake_all(engine);
     join_tasks(engine, 0);
-    assert(queue_empty(&engine->queue) && turns_empty(&engine->refusals));
+    assert(turns_empty(&engine->refusals)); /* queue_release asserts the same of the queue */
 }
 
 void engine_free(struct engine *engine)
@@ -172,7 +172,7 @@ void engine_free(struct engine *engine)
  * Checks the limit that applies to the op, and notes it in op->bound. Ends have their own limit, so that overload does
  * not expire live holders.
  */
-static bool is_within_limit(const struct engine *engine, struct op *op)
+static bool is_within_limit(const struct engine *engine, struct op *op) REQUIRES(engine_mutex)
 {
     size_t named = atomic_load(&engine->named_size);
     op->bound = op_counts_as_end(op) ? BOUND_ENDS : BOUND_PENDING;
@@ -194,7 +194,7 @@ enum permit_status engine_submit(struct engine *engine, struct op *op)
     assert(op->operation->want_count <= REQUEST_MAX_SEMAPHORES);
     op->arrived_at = clock_mono();
     op->named_size = wants_named_size(op->operation->wants, op->operation->want_count);
-    mutex_lock(&engine->mutex);
+    engine_lock(engine);
     struct waiter *waiter =
         op->operation->kind == OP_ACQUIRE ? waiters_find(&engine->queue.waiters, op->operation->external_id) : NULL;
     if (atomic_load(&engine->stopping))
@@ -209,7 +209,7 @@ enum permit_status engine_submit(struct engine *engine, struct op *op)
         wake = queue_add(&engine->queue, op) && engine->idle_workers;
     if (status == PERMIT_OK)
         atomic_fetch_add(&engine->named_size, op->named_size);
-    mutex_unlock(&engine->mutex);
+    engine_unlock(engine);
     if (wake) /* not under the mutex, or the worker would wake only to wait for the mutex */
         pthread_cond_signal(&engine->work);
     return status;
@@ -219,7 +219,7 @@ enum permit_status engine_query(struct engine *engine, struct query *query)
 {
     struct lane *lane = &engine->lanes[query->lane];
     enum permit_status status = PERMIT_OK;
-    mutex_lock(&engine->mutex);
+    engine_lock(engine);
     if (atomic_load(&engine->stopping)) {
         status = PERMIT_SHUTTING_DOWN;
     } else if (engine->refusal[0] && !query->always) {
@@ -230,7 +230,7 @@ enum permit_status engine_query(struct engine *engine, struct query *query)
         turns_add(&lane->queries, &query->turn);
         pthread_cond_signal(&lane->wake);
     }
-    mutex_unlock(&engine->mutex);
+    engine_unlock(engine);
     return status;
 }
 
@@ -246,9 +246,9 @@ bool engine_database_up(const struct engine *engine)
 
 bool engine_refusal(struct engine *engine, char ret_sentence[STORE_MESSAGE_SIZE])
 {
-    mutex_lock(&engine->mutex);
+    engine_lock(engine);
     memcpy(ret_sentence, engine->refusal, STORE_MESSAGE_SIZE);
-    mutex_unlock(&engine->mutex);
+    engine_unlock(engine);
     return ret_sentence[0] != '\0';
 }
 
@@ -260,20 +260,20 @@ void engine_bound_sentence(struct engine *engine, enum engine_bound bound, char 
         [BOUND_QUERIES] = "too many pending queries",
         [BOUND_NAMED] = "too many bytes of slots named by pending and waiting acquires",
     };
-    mutex_lock(&engine->mutex);
+    engine_lock(engine);
     size_t bounds[] = {[BOUND_ENDS] = engine->settings.max_pending_ends,
                        [BOUND_PENDING] = engine->settings.max_pending,
                        [BOUND_QUERIES] = MAX_QUERIES,
                        [BOUND_NAMED] = ENGINE_MAX_NAMED};
-    mutex_unlock(&engine->mutex);
+    engine_unlock(engine);
     snprintf(ret_sentence, STORE_MESSAGE_SIZE, "%s; the limit is %zu", texts[bound], bounds[bound]);
 }
 
 struct engine_settings engine_settings_now(struct engine *engine)
 {
-    mutex_lock(&engine->mutex);
+    engine_lock(engine);
     struct engine_settings settings = engine->settings;
-    mutex_unlock(&engine->mutex);
+    engine_unlock(engine);
     return settings;
 }
 
@@ -292,21 +292,21 @@ utc_us engine_protected_since(struct engine *engine, const struct query_time *ti
 
 void engine_reload(struct engine *engine, const struct engine_settings *settings)
 {
-    mutex_lock(&engine->mutex);
+    engine_lock(engine);
     config_copy_values(&engine_section, settings, &engine->settings);
     engine->settings.max_pending_ends = settings->max_pending_ends;
     engine->settings.request_timeout_ms = settings->request_timeout_ms;
     atomic_store(&engine->owners->max_calls, settings->max_pending);
-    mutex_unlock(&engine->mutex);
+    engine_unlock(engine);
 }
 
 size_t engine_drifts(struct engine *engine, struct audit_drift *ret_drifts, size_t max)
 {
-    mutex_lock(&engine->mutex);
+    engine_lock(engine);
     size_t count = engine->drift_count;
     for (size_t i = 0; i < count && i < max; i++)
         ret_drifts[i] = engine->drifts[i];
-    mutex_unlock(&engine->mutex);
+    engine_unlock(engine);
     return count;
 }
 

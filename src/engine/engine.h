@@ -16,6 +16,7 @@
 #include "base/config.h"
 #include "base/list.h"
 #include "base/map.h"
+#include "base/mutex.h"
 #include "core/owner.h"
 #include "core/plan.h"
 #include "engine/stage.h"
@@ -28,6 +29,9 @@ struct semaphore_entry;
 struct task_kind;
 struct template_create;
 struct waiter;
+
+/* Names the mutex of an engine in annotations (state.h: engine_lock). Only clang reads it: there is no such variable. */
+extern struct mutex engine_mutex;
 
 /* A holder named in a refusal; from a cache at most 1 s old. */
 struct blocking_holder {

@@ -3,7 +3,7 @@
 #ifndef ENGINE_EXPIRE_OP_H
 #define ENGINE_EXPIRE_OP_H
 
-#include "engine/engine.h"
+#include "engine/state.h"
 
 /* One of them, with its key. Its maker submits it, and its `decided` frees it. */
 struct expire_op {
@@ -18,7 +18,7 @@ struct expire_op *expire_op_new(struct bytes key, enum end_reason expire_as, voi
                                 void (*decided)(struct op *op, const struct decision *decision)) MUST_CHECK;
 /*
  * Ends a due holder before the operations in the queue run, because an acquire among them needs its units. The request
- * has its permits. Out of memory: it is not ended. Caller holds the engine's mutex.
+ * has its permits. Out of memory: it is not ended.
  */
-void expire_op_first(struct engine *engine, const struct request *request);
+void expire_op_first(struct engine *engine, const struct request *request) REQUIRES(engine_mutex);
 #endif

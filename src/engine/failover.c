@@ -9,35 +9,35 @@ size_t failover_tokens_seen(struct engine *engine, struct tokens_seen *ret_seen,
     struct list *recent = &engine->queue.semaphores.recent;
     size_t count = 0;
     int checked = 0;
-    mutex_lock(&engine->mutex);
+    engine_lock(engine);
     for (struct list *node = recent->prev; node != recent && count < max && checked < CHECKS_MAX;
          node = node->prev, checked++) {
         const struct semaphore_entry *entry = LIST_ENTRY(node, struct semaphore_entry, recent);
         if (entry->tokens_seen)
             ret_seen[count++] = (struct tokens_seen){entry->id, entry->tokens_seen};
     }
-    mutex_unlock(&engine->mutex);
+    engine_unlock(engine);
     return count;
 }
 
 bool failover_tokens_behind(struct engine *engine, const struct view *view)
 {
     bool behind = false;
-    mutex_lock(&engine->mutex);
+    engine_lock(engine);
     for (size_t i = 0; i < view->semaphore_count; i++) {
         const struct semaphore_entry *entry = semaphore_cache_find(&engine->queue.semaphores, view->semaphores[i].id);
         behind |=
             entry && semaphore_next_token(view->semaphores[i].next_permit_id, view->clock.epoch) < entry->tokens_seen;
     }
-    mutex_unlock(&engine->mutex);
+    engine_unlock(engine);
     return behind;
 }
 
 enum permit_status failover_run(struct engine *engine, struct store *store, enum epoch_cause cause, uint64_t seen)
 {
-    mutex_lock(&engine->mutex);
+    engine_lock(engine);
     int64_t hold_ms = engine->settings.failover_hold_ms;
-    mutex_unlock(&engine->mutex);
+    engine_unlock(engine);
     enum permit_status status = store_raise_epoch(store, cause, seen, hold_ms);
     if (status != PERMIT_OK)
         return status;

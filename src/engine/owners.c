@@ -306,7 +306,7 @@ void owners_run_calls(struct owners *owners, struct owner_op **ops, size_t count
 /* ---- the task ---- */
 
 /* Waits for calls, or until heartbeat expiry is due. Caller holds owners->mutex. */
-static void wait_for_calls(struct owners *owners)
+static void wait_for_calls(struct owners *owners) REQUIRES(owners->mutex)
 {
     struct timespec until = {.tv_sec = owners->next_expiry / US_PER_SECOND,
                              .tv_nsec = owners->next_expiry % US_PER_SECOND * 1000};

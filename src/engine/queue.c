@@ -107,7 +107,7 @@ static bool resolve_waiter(struct op *op, const struct waiter *waiter)
 }
 
 /* Another operation: finds the semaphores of its key in the key cache. */
-static bool resolve_key(struct queue *queue, struct op *op)
+static bool resolve_key(struct queue *queue, struct op *op) REQUIRES(engine_mutex)
 {
     const struct waiter *waiter = waiters_find(&queue->waiters, op->operation->external_id);
     if (waiter)
@@ -126,7 +126,7 @@ static bool resolve_key(struct queue *queue, struct op *op)
 }
 
 /* Finds the semaphores of an op in the caches. False: a query has to resolve it. */
-static bool resolve_from_caches(struct queue *queue, struct op *op)
+static bool resolve_from_caches(struct queue *queue, struct op *op) REQUIRES(engine_mutex)
 {
     if (op->operation->kind == OP_ACQUIRE)
         return resolve_wants(queue, op);
@@ -468,7 +468,7 @@ static void batch_add(struct batch *batch, struct op *op)
 }
 
 /* Moves the ops of one list that can run to the batch; returns true if the batch takes no more. */
-static bool take_from(struct queue *queue, struct batch *batch, struct list *list)
+static bool take_from(struct queue *queue, struct batch *batch, struct list *list) REQUIRES(engine_mutex)
 {
     list_for_each (node, next, list) {
         struct op *op = LIST_ENTRY(node, struct op, node);
@@ -589,6 +589,7 @@ void queue_finish(struct queue *queue, struct batch *batch)
 }
 
 static void take_expired_from(struct queue *queue, struct list *list, mono_us now, struct list *ret_expired)
+    REQUIRES(engine_mutex)
 {
     list_for_each (node, next, list) {
         struct op *op = LIST_ENTRY(node, struct op, node);

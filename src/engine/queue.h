@@ -3,7 +3,7 @@
  * The queue: pending operations in order of arrival, and the pre-locks. A running batch holds the pre-locks of its
  * semaphores; operations on them gather meanwhile. An operation that a batch cannot take reserves its semaphores, so
  * that later operations do not pass it. Pre-locks are an optimisation: the row locks of the database decide. No
- * threads, no clock, no database; the caller locks.
+ * threads, no clock, no database.
  */
 #ifndef ENGINE_QUEUE_H
 #define ENGINE_QUEUE_H
@@ -12,7 +12,7 @@
 #include "engine/key_cache.h"
 #include "engine/semaphore_cache.h"
 #include "engine/template_create.h"
-#include "engine/waitlist.h"
+#include "engine/waiters.h"
 
 struct queue {
     struct list woken;                 /* ends of due holders for acquires, then ops of woken waiters; by arrival */
@@ -61,76 +61,77 @@ enum {
 
 void queue_init(struct queue *queue, size_t max_directory, size_t max_row_bytes);
 /* Call it on an empty queue. */
-void queue_release(struct queue *queue);
+void queue_release(struct queue *queue) NO_OTHER_THREAD;
 
 /*
  * Adds a new operation. Returns true if a worker should be woken. If a pre-lock is held or has other operations
  * waiting, the end of its batch starts the next one anyway.
  */
-bool queue_add(struct queue *queue, struct op *op);
+bool queue_add(struct queue *queue, struct op *op) REQUIRES(engine_mutex);
 /* Adds a resolved operation of permitd's own before all others: its arrival is 0. */
-void queue_add_first(struct queue *queue, struct op *op);
+void queue_add_first(struct queue *queue, struct op *op) REQUIRES(engine_mutex);
 /* Puts a resolved operation back into the queue at the position of its arrival. */
-void queue_put_back(struct queue *queue, struct op *op);
+void queue_put_back(struct queue *queue, struct op *op) REQUIRES(engine_mutex);
 /* Sets the semaphores of the op (ascending ids) and marks it resolved. False: out of memory. */
-bool queue_set_entries(struct queue *queue, struct op *op, const uint64_t *semaphore_ids, size_t count) MUST_CHECK;
+bool queue_set_entries(struct queue *queue, struct op *op, const uint64_t *semaphore_ids, size_t count)
+    REQUIRES(engine_mutex) MUST_CHECK;
 /*
  * Keeps the operations of one key in order of arrival: adds the semaphores of the previous operation of its key to a
  * resolved op. Does nothing if out of memory, or if the op would have more than BATCH_MAX_SEMAPHORES.
  */
-void queue_follow_key(struct queue *queue, struct op *op);
+void queue_follow_key(struct queue *queue, struct op *op) REQUIRES(engine_mutex);
 /* The undecided operation directly before this one on the same key; NULL: none. */
 struct op *queue_before_on_key(const struct op *op);
 /* Queues an op, which is not in the queue, at the end of the unresolved ops; clears its semaphores. */
-void queue_resolve(struct queue *queue, struct op *op);
+void queue_resolve(struct queue *queue, struct op *op) REQUIRES(engine_mutex);
 /* Queues an op, which is not in the queue, at the end of the ops that wait for a creation; clears its semaphores. */
-void queue_await_creation(struct queue *queue, struct template_create *creation, struct op *op);
+void queue_await_creation(struct queue *queue, struct template_create *creation, struct op *op) REQUIRES(engine_mutex);
 /* Queues an op, which is not in the queue, until this server has an id. */
-void queue_await_server_id(struct queue *queue, struct op *op);
+void queue_await_server_id(struct queue *queue, struct op *op) REQUIRES(engine_mutex);
 /* Moves these ops to the unresolved ones. */
-void queue_have_server_id(struct queue *queue);
+void queue_have_server_id(struct queue *queue) REQUIRES(engine_mutex);
 /* Moves the ops that waited for the creation to the front of the unresolved ops, before later ops of their keys. */
-void queue_resolve_again(struct queue *queue, struct template_create *creation);
+void queue_resolve_again(struct queue *queue, struct template_create *creation) REQUIRES(engine_mutex);
 /* Clears the semaphores of an op that is not in the queue. */
 void op_drop_entries(struct op *op);
 /*
  * Returns true if an acquire that waits, or may have entered the key in the queue before, is not decided yet. Ops of
  * waiters do not count.
  */
-bool queue_asks_for(const struct queue *queue, struct bytes external_id);
+bool queue_asks_for(const struct queue *queue, struct bytes external_id) REQUIRES(engine_mutex);
 /* Removes a decided op from the order of its key. Safe to repeat. */
-void queue_forget_key(struct queue *queue, struct op *op);
+void queue_forget_key(struct queue *queue, struct op *op) REQUIRES(engine_mutex);
 /* Moves up to `max` unresolved operations to `ret_ops`; returns their number. */
-size_t queue_take_unresolved(struct queue *queue, struct op **ret_ops, size_t max);
+size_t queue_take_unresolved(struct queue *queue, struct op **ret_ops, size_t max) REQUIRES(engine_mutex);
 /*
  * Wakes a waiter: queues its op among the woken ones by arrival. Does nothing if it is woken already, or if out of
  * memory.
  */
-void queue_wake(struct queue *queue, struct waiter *waiter);
+void queue_wake(struct queue *queue, struct waiter *waiter) REQUIRES(engine_mutex);
 /* Removes an op from the list of the queue that it is in. */
-void queue_take_out(struct queue *queue, struct op *op);
+void queue_take_out(struct queue *queue, struct op *op) REQUIRES(engine_mutex);
 /*
  * A batch of so many operations took longer than the session may: the next ones have half as many at most. Else all
  * servers may lose the same batch by turns, each while the others wait for its locks.
  */
-void queue_halve_batches(struct queue *queue, size_t operation_count, mono_us now);
+void queue_halve_batches(struct queue *queue, size_t operation_count, mono_us now) REQUIRES(engine_mutex);
 /*
  * Fills an empty batch with the operations that can run now; false: none. Takes the ends of due holders and woken
  * waiters first, then the other operations in order of arrival.
  */
-bool queue_take(struct queue *queue, struct batch *batch, mono_us now) MUST_CHECK;
+bool queue_take(struct queue *queue, struct batch *batch, mono_us now) REQUIRES(engine_mutex) MUST_CHECK;
 /*
  * Adds the operations to a running batch that have gathered at its semaphores and need no others. Sets batch->taken_at:
  * call waitlist_prepare again.
  */
-void queue_take_gathered(struct queue *queue, struct batch *batch, mono_us now);
+void queue_take_gathered(struct queue *queue, struct batch *batch, mono_us now) REQUIRES(engine_mutex);
 /* Releases the pre-locks of the batch and empties it. */
-void queue_finish(struct queue *queue, struct batch *batch);
+void queue_finish(struct queue *queue, struct batch *batch) REQUIRES(engine_mutex);
 /* Releases the pre-locks of the batch that none of these operations needs. */
-void queue_release_others(struct batch *batch, struct op *const *ops, size_t count);
+void queue_release_others(struct batch *batch, struct op *const *ops, size_t count) REQUIRES(engine_mutex);
 /* Returns true if all batches up to this number have ended. */
-bool queue_have_ended(const struct queue *queue, uint64_t number);
+bool queue_have_ended(const struct queue *queue, uint64_t number) REQUIRES(engine_mutex);
 /* Moves the ops past their deadline (with NEVER: all ops) to `ret_expired`. */
-void queue_take_expired(struct queue *queue, mono_us now, struct list *ret_expired);
-bool queue_empty(const struct queue *queue);
+void queue_take_expired(struct queue *queue, mono_us now, struct list *ret_expired) REQUIRES(engine_mutex);
+bool queue_empty(const struct queue *queue) REQUIRES(engine_mutex);
 #endif

@@ -41,9 +41,9 @@ static void refuse_waiting(struct reader *reader, enum permit_status status)
 {
     struct turns refused;
     turns_init(&refused);
-    mutex_lock(&reader->engine->mutex);
+    engine_lock(reader->engine);
     turns_move(&refused, &reader->lane->queries);
-    mutex_unlock(&reader->engine->mutex);
+    engine_unlock(reader->engine);
     while (!turns_empty(&refused)) {
         struct query *query = CONTAINER_OF(turns_take(&refused), struct query, turn);
         query->work(query, NULL, status);
@@ -95,27 +95,27 @@ static struct holders *holders_new(const struct semaphore_front *front)
 static struct holders *fresh_holders(struct engine *engine, uint64_t semaphore_id)
 {
     struct holders *holders = NULL;
-    mutex_lock(&engine->mutex);
+    engine_lock(engine);
     struct semaphore_entry *entry = semaphore_cache_find(&engine->queue.semaphores, semaphore_id);
     if (entry && entry->holders && clock_mono() - entry->holders->read_at <= HOLDERS_FRESH_US) {
         holders = entry->holders;
         holders->references++;
     }
-    mutex_unlock(&engine->mutex);
+    engine_unlock(engine);
     return holders;
 }
 
 /* Stores holders in the semaphore cache; the caller keeps its reference. */
 static void share_holders(struct engine *engine, uint64_t semaphore_id, struct holders *holders)
 {
-    mutex_lock(&engine->mutex);
+    engine_lock(engine);
     struct semaphore_entry *entry = semaphore_cache_find(&engine->queue.semaphores, semaphore_id);
     if (entry) {
         holders_unref(entry->holders);
         entry->holders = holders;
         holders->references++;
     }
-    mutex_unlock(&engine->mutex);
+    engine_unlock(engine);
 }
 
 /*
@@ -200,27 +200,24 @@ static bool has_refusals(const struct reader *reader)
     return reader->lane == &reader->engine->lanes[QUERY_ROW] && !turns_empty(&reader->engine->refusals);
 }
 
-/*
- * Runs a refusal or a query, alternately if both are pending, or waits. Caller holds the engine's mutex, which is
- * released meanwhile.
- */
-static void read_once(struct reader *reader)
+/* Runs a refusal or a query, alternately if both are pending, or waits. The mutex is released meanwhile. */
+static void read_once(struct reader *reader) REQUIRES(engine_mutex)
 {
     struct engine *engine = reader->engine;
     struct lane *lane = reader->lane;
     reader->ran_refusal = has_refusals(reader) && (turns_empty(&lane->queries) || !reader->ran_refusal);
     if (reader->ran_refusal) {
         struct refusal *refusal = CONTAINER_OF(turns_take(&engine->refusals), struct refusal, turn);
-        mutex_unlock(&engine->mutex);
+        engine_unlock(engine);
         run_refusal(reader, refusal);
-        mutex_lock(&engine->mutex);
+        engine_lock(engine);
     } else if (!turns_empty(&lane->queries)) {
         struct query *query = CONTAINER_OF(turns_take(&lane->queries), struct query, turn);
-        mutex_unlock(&engine->mutex);
+        engine_unlock(engine);
         run_query(reader, query);
-        mutex_lock(&engine->mutex);
+        engine_lock(engine);
     } else {
-        mutex_wait(&engine->mutex, &lane->wake);
+        engine_wait(engine, &lane->wake);
     }
 }
 
@@ -229,8 +226,8 @@ void reader_run(struct task *task)
 {
     struct engine *engine = task->engine;
     struct reader reader = {.task = task, .engine = engine, .lane = &engine->lanes[task->kind->lane]};
-    mutex_lock(&engine->mutex);
+    engine_lock(engine);
     while (!atomic_load(&engine->readers_may_end) || !turns_empty(&reader.lane->queries) || has_refusals(&reader))
         read_once(&reader);
-    mutex_unlock(&engine->mutex);
+    engine_unlock(engine);
 }

@@ -11,8 +11,9 @@
 
 enum { NAME_DETAIL_SIZE = 320, NAME_SHOWN = 200 };
 
-/* Sets the semaphores of an acquire. Caller holds the engine's mutex. */
+/* Sets the semaphores of an acquire. */
 static enum permit_status set_wants(struct engine *engine, struct op *op, const struct resolve_name *names)
+    REQUIRES(engine_mutex)
 {
     const struct operation *operation = op->operation;
     uint64_t ids[REQUEST_MAX_SEMAPHORES];
@@ -46,12 +47,10 @@ static const struct resolve_name *first_missing(const struct resolve_name *names
 
 enum resolution { RESOLVED, WAITS_FOR_TEMPLATE, REFUSED };
 
-/*
- * Resolves an acquire. WAITS_FOR_TEMPLATE: it waits for a creation. REFUSED: *ret_status has the reason. Caller
- * holds the mutex.
- */
+/* Resolves an acquire. WAITS_FOR_TEMPLATE: it waits for a creation. REFUSED: *ret_status has the reason. */
 static enum resolution resolve_acquire(struct engine *engine, struct op *op, const struct resolve_name *names,
                                        enum permit_status *ret_status, char ret_detail[NAME_DETAIL_SIZE])
+    REQUIRES(engine_mutex)
 {
     const struct resolve_name *missing = first_missing(names, op->operation->want_count);
     if (!missing) {
@@ -84,7 +83,7 @@ static void apply_resolved(struct engine *engine, struct run *run, const struct 
         enum permit_status status = PERMIT_BUSY;
         enum resolution resolution = REFUSED;
         char detail[NAME_DETAIL_SIZE] = "out of memory";
-        mutex_lock(&engine->mutex);
+        engine_lock(engine);
         if (template_create_follow_key(engine, op)) {
             resolution = WAITS_FOR_TEMPLATE;
         } else if (acquires) {
@@ -98,7 +97,7 @@ static void apply_resolved(struct engine *engine, struct run *run, const struct 
             queue_follow_key(&engine->queue, op);
             queue_put_back(&engine->queue, op);
         }
-        mutex_unlock(&engine->mutex);
+        engine_unlock(engine);
         if (resolution == REFUSED)
             decide_status(engine, op, status, detail);
         name += name_count;

@@ -5,9 +5,9 @@
 
 void engine_judge(struct engine *engine, struct query_time *time)
 {
-    mutex_lock(&engine->mutex);
+    engine_lock(engine);
     own_clock_judge(&engine->own_clock, time->now, clock_boot(), &time->clock);
-    mutex_unlock(&engine->mutex);
+    engine_unlock(engine);
 }
 
 bool served_time_read(struct engine *engine, const struct tick *tick, boot_us asked_at, boot_us answered_at,
@@ -17,7 +17,7 @@ bool served_time_read(struct engine *engine, const struct tick *tick, boot_us as
     struct served_clock *served = &engine->served_clock;
     const struct served_read read = {
         .clock = &tick->ret_row.clock, .now = tick->ret_now, .asked_at = asked_at, .answered_at = answered_at};
-    mutex_lock(&engine->mutex);
+    engine_lock(engine);
     own_clock_read(own, &tick->ret_row, asked_at, answered_at);
     /* A tick does not read grants_from, which another epoch has changed. */
     if (served->known && served->clock.epoch == tick->ret_row.clock.epoch)
@@ -25,31 +25,31 @@ bool served_time_read(struct engine *engine, const struct tick *tick, boot_us as
     bool ticks = own_clock_may_tick(own);
     if (ticks)
         *ret_ticked = own_clock_tick(own, tick->ret_now);
-    mutex_unlock(&engine->mutex);
+    engine_unlock(engine);
     return ticks;
 }
 
 void served_time_won(struct engine *engine, const struct lease_row *ticked, boot_us answered_at)
 {
     struct served_clock *served = &engine->served_clock;
-    mutex_lock(&engine->mutex);
+    engine_lock(engine);
     own_clock_won(&engine->own_clock, ticked, answered_at);
     if (served->known && served->clock.epoch == ticked->clock.epoch)
         served->clock = ticked->clock;
-    mutex_unlock(&engine->mutex);
+    engine_unlock(engine);
 }
 
 void served_time_locked(struct engine *engine, struct view *view, boot_us asked_at, boot_us answered_at)
 {
     const struct served_read read = {
         .clock = &view->clock, .now = view->now, .asked_at = asked_at, .answered_at = answered_at};
-    mutex_lock(&engine->mutex);
+    engine_lock(engine);
     boot_us at = clock_boot();
     served_clock_read(&engine->served_clock, &read, at);
     engine->grants_from = view->grants_from;
     own_clock_judge(&engine->own_clock, view->now, at, &view->clock);
     (void)served_clock_give(&engine->served_clock, view->now, &view->clock); /* after a step, it is as it was read */
-    mutex_unlock(&engine->mutex);
+    engine_unlock(engine);
 }
 
 bool served_time_estimate(struct engine *engine, struct view *view)
@@ -68,7 +68,7 @@ bool served_time_estimate(struct engine *engine, struct view *view)
 
 void served_time_forget(struct engine *engine)
 {
-    mutex_lock(&engine->mutex);
+    engine_lock(engine);
     engine->served_clock.known = false;
-    mutex_unlock(&engine->mutex);
+    engine_unlock(engine);
 }

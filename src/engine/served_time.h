@@ -16,8 +16,8 @@ bool served_time_read(struct engine *engine, const struct tick *tick, boot_us as
 void served_time_won(struct engine *engine, const struct lease_row *ticked, boot_us answered_at);
 /* Takes the clock that a batch has read under its locks, and judges it. The server is the one recorded in `cluster`. */
 void served_time_locked(struct engine *engine, struct view *view, boot_us asked_at, boot_us answered_at);
-/* Sets the judged clock of a view from caches. False: it is not known well enough. Caller holds the mutex. */
-bool served_time_estimate(struct engine *engine, struct view *view);
+/* Sets the judged clock of a view from caches. False: it is not known well enough. */
+bool served_time_estimate(struct engine *engine, struct view *view) REQUIRES(engine_mutex);
 /* A batch has found that the estimate was wrong: there is none until the clock is read again. */
 void served_time_forget(struct engine *engine);
 #endif

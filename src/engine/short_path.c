@@ -121,8 +121,8 @@ static bool load_semaphore(struct worker *worker, struct run *run, const struct 
            (slots.free == 0 || cached_semaphore_load_slots(cached, slots.free, worker->arena, &view->free_slots[at]));
 }
 
-/* Makes the view of a batch from the caches. False: not all of it is known, or out of memory. Caller holds the mutex. */
-static bool load_view(struct worker *worker, struct run *run)
+/* Makes the view of a batch from the caches. False: not all of it is known, or out of memory. */
+static bool load_view(struct worker *worker, struct run *run) REQUIRES(engine_mutex)
 {
     struct engine *engine = worker->engine;
     struct semaphore_entry *entries[BATCH_MAX_SEMAPHORES + 1];
@@ -183,7 +183,7 @@ static bool load_queue(struct worker *worker, struct run *run, const struct queu
     const struct semaphore *semaphore = &view->semaphores[read->semaphore];
     struct slots_wanted slots = {0};
     int64_t units;
-    mutex_lock(&worker->engine->mutex);
+    engine_lock(worker->engine);
     const struct cached_semaphore *cached =
         semaphore_cache_find(&worker->engine->queue.semaphores, semaphore->id)->cached;
     bool known = cached_queue_load(&cached->queue, read, server_id, worker->arena, view, &units);
@@ -192,7 +192,7 @@ static bool load_queue(struct worker *worker, struct run *run, const struct queu
         int64_t wanted = max_i64(slots.free, min_i64(slots.free + min_i64(read->free, units), semaphore->capacity));
         known = known && cached_semaphore_load_slots(cached, wanted, worker->arena, &view->free_slots[read->semaphore]);
     }
-    mutex_unlock(&worker->engine->mutex);
+    engine_unlock(worker->engine);
     return known;
 }
 
@@ -303,9 +303,9 @@ enum permit_status short_path_run(struct worker *worker, struct run *run, bool *
     enum mismatch mismatch;
     bool planned = false;
     *ret_done = false;
-    mutex_lock(&engine->mutex);
+    engine_lock(engine);
     bool known = load_view(worker, run);
-    mutex_unlock(&engine->mutex);
+    engine_unlock(engine);
     enum permit_status status = known ? plan_cached(worker, run, &assumed, &planned) : PERMIT_OK;
     bool writes = planned && !run->plan.changes.empty;
     if (status == PERMIT_OK && planned)
@@ -333,16 +333,17 @@ enum permit_status short_path_run(struct worker *worker, struct run *run, bool *
 
 bool short_path_wants_queue(struct engine *engine, uint64_t semaphore_id)
 {
-    mutex_lock(&engine->mutex);
+    engine_lock(engine);
     const struct semaphore_entry *entry = semaphore_cache_find(&engine->queue.semaphores, semaphore_id);
     const struct cached_semaphore *cached = entry ? entry->cached : NULL;
     bool wants = cached && !cached->queue.known && cached->queue.read_from <= clock_mono();
-    mutex_unlock(&engine->mutex);
+    engine_unlock(engine);
     return wants && engine->settings.short_path;
 }
 
 /* Stores the rows of one semaphore; finds out whether another process has changed it since they were stored last. */
 static void learn_semaphore(struct worker *worker, const struct run *run, size_t index, mono_us now)
+    REQUIRES(engine_mutex)
 {
     struct engine *engine = worker->engine;
     const struct semaphore *before = &run->view.semaphores[index];
@@ -372,6 +373,7 @@ static void learn_semaphore(struct worker *worker, const struct run *run, size_t
 
 /* Stores a request that is held and claimed in the key cache; forgets what was known of another. */
 static void learn_request(struct engine *engine, const struct view *view, const struct request_change *change)
+    REQUIRES(engine_mutex)
 {
     const struct request *request = change->request;
     struct key_cache *keys = &engine->queue.key_cache;

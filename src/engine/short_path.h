@@ -27,8 +27,8 @@ void short_path_note_session(struct worker *worker);
  * that the batch has to go the long way and no transaction is open; other failures are as in store_apply.
  */
 enum permit_status short_path_run(struct worker *worker, struct run *run, bool *ret_done);
-/* After a commit, on either path: stores the rows in the caches. Caller holds the engine's mutex, and the pre-locks. */
-void short_path_learn(struct worker *worker, const struct run *run);
+/* After a commit, on either path: stores the rows in the caches. Caller holds the pre-locks. */
+void short_path_learn(struct worker *worker, const struct run *run) REQUIRES(engine_mutex);
 /* Returns true if a batch that goes the long way should read the whole queue, to cache it. Takes the engine's mutex. */
 bool short_path_wants_queue(struct engine *engine, uint64_t semaphore_id) MUST_CHECK;
 #endif

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The state that the tasks of one engine share. One mutex guards the queue and the queries; no task holds it during a
- * database call.
+ * database call. engine_mutex is its name in annotations (base/mutex.h).
  */
 #ifndef ENGINE_STATE_H
 #define ENGINE_STATE_H
 
-#include "base/mutex.h"
 #include "engine/engine.h"
 #include "engine/metrics.h"
 #include "engine/queue.h"
@@ -48,25 +47,30 @@ struct engine {
     atomic_bool recount_semaphores; /* retention counts the semaphores again, because a template has created one */
 
     struct mutex mutex;
-    pthread_cond_t work;              /* a batch may be taken */
-    pthread_cond_t expiry_wake;       /* an earlier deadline is known, or expire operations are decided */
-    pthread_cond_t poll_wake;         /* the wait poll must run before next_poll_at */
-    char refusal[STORE_MESSAGE_SIZE]; /* P14: the finding of the last safety check; "": the database is safe */
-    struct queue queue;
-    struct lane lanes[QUERY_LANE_COUNT];
-    struct turns refusals; /* struct refusal: no_capacity answers whose holders the reader of QUERY_ROW reads */
-    unsigned idle_workers;
-    mono_us next_poll_at;  /* the wait poll sleeps until then; NEVER: nothing waits; 0: it is awake */
-    utc_us next_expiry_at; /* lease clock: the earliest deadline known to the expiry task */
-    unsigned expiring;     /* expire operations of the expiry task that are not decided */
-    struct expiry_pause expiry_pauses[EXPIRY_PAUSES];
-    struct own_clock own_clock;
-    struct served_clock served_clock;
-    utc_us grants_from;  /* read with served_clock */
-    struct id_range ids; /* for new rows; taken under the locks, so the later of two waiters has the larger id */
-    uint64_t ids_epoch;  /* epoch in which they were reserved */
-    uint64_t chains;     /* chains of cached rows begun so far (row_cache.h) */
-    bool resolving;      /* a worker resolves; one at a time, so that operations on one key stay in order */
+    pthread_cond_t work;        /* a batch may be taken */
+    pthread_cond_t expiry_wake; /* an earlier deadline is known, or expire operations are decided */
+    pthread_cond_t poll_wake;   /* the wait poll must run before next_poll_at */
+    char refusal[STORE_MESSAGE_SIZE] GUARDED_BY(
+        engine_mutex); /* P14: the finding of the last safety check; "": the database is safe */
+    struct queue queue GUARDED_BY(engine_mutex);
+    struct lane lanes[QUERY_LANE_COUNT] GUARDED_BY(engine_mutex);
+    struct turns refusals
+        GUARDED_BY(engine_mutex); /* struct refusal: no_capacity answers whose holders the reader of QUERY_ROW reads */
+    unsigned idle_workers GUARDED_BY(engine_mutex);
+    mono_us next_poll_at
+        GUARDED_BY(engine_mutex); /* the wait poll sleeps until then; NEVER: nothing waits; 0: it is awake */
+    utc_us next_expiry_at GUARDED_BY(engine_mutex); /* lease clock: the earliest deadline known to the expiry task */
+    unsigned expiring GUARDED_BY(engine_mutex);     /* expire operations of the expiry task that are not decided */
+    struct expiry_pause expiry_pauses[EXPIRY_PAUSES] GUARDED_BY(engine_mutex);
+    struct own_clock own_clock GUARDED_BY(engine_mutex);
+    struct served_clock served_clock GUARDED_BY(engine_mutex);
+    utc_us grants_from GUARDED_BY(engine_mutex); /* read with served_clock */
+    struct id_range ids GUARDED_BY(
+        engine_mutex); /* for new rows; taken under the locks, so the later of two waiters has the larger id */
+    uint64_t ids_epoch GUARDED_BY(engine_mutex); /* epoch in which they were reserved */
+    uint64_t chains GUARDED_BY(engine_mutex);    /* chains of cached rows begun so far (row_cache.h) */
+    bool resolving
+        GUARDED_BY(engine_mutex); /* a worker resolves; one at a time, so that operations on one key stay in order */
 
     struct audit_drift drifts[DRIFTS_MAX]; /* written by the audit task only */
     size_t drift_count;
@@ -78,15 +82,16 @@ struct engine {
     size_t task_count;
 };
 
-/* The settings of a plan, as they are now. Caller does not hold the mutex. */
-struct plan_settings engine_plan_settings(struct engine *engine);
+/* The settings of a plan, as they are now. */
+struct plan_settings engine_plan_settings(struct engine *engine) EXCLUDES(engine_mutex);
 
 /* ---- deciding ---- */
 
-/* Decides an op that did not reach a plan, and removes it from the order of its key. Caller does not hold the mutex. */
-void decide_status(struct engine *engine, struct op *op, enum permit_status status, const char *detail);
-/* Counts the decision and calls `decided`. Call queue_forget_key first. Caller does not hold the mutex. */
-void decide(struct engine *engine, struct op *op, struct decision *decision);
+/* Decides an op that did not reach a plan, and removes it from the order of its key. */
+void decide_status(struct engine *engine, struct op *op, enum permit_status status, const char *detail)
+    EXCLUDES(engine_mutex);
+/* Counts the decision and calls `decided`. Call queue_forget_key first. */
+void decide(struct engine *engine, struct op *op, struct decision *decision) EXCLUDES(engine_mutex);
 
 /* A no_capacity answer that may wait for the reader. Owns copies of the data from the memory of the plan. */
 struct refusal {
@@ -117,4 +122,27 @@ void decide_refusal(struct engine *engine, struct refusal *refusal, struct holde
 struct bytes copy_string(char **at, struct bytes string);
 /* Returns a random time from half to one and a half times `ms`, so that clients do not retry at the same time. */
 int64_t jittered_ms(int64_t ms);
+
+static inline void engine_lock(struct engine *engine) ACQUIRES(engine_mutex)
+{
+    mutex_lock(&engine->mutex);
+}
+
+static inline void engine_unlock(struct engine *engine) RELEASES(engine_mutex)
+{
+    mutex_unlock(&engine->mutex);
+}
+
+/* Waits for the signal, as mutex_wait does. */
+static inline void engine_wait(struct engine *engine, pthread_cond_t *signal) REQUIRES(engine_mutex)
+{
+    pthread_cond_wait(signal, &engine->mutex.native);
+}
+
+/* Waits as mutex_wait_until does. */
+static inline int engine_wait_until(struct engine *engine, pthread_cond_t *signal, const struct timespec *until)
+    REQUIRES(engine_mutex)
+{
+    return pthread_cond_timedwait(signal, &engine->mutex.native, until);
+}
 #endif

@@ -71,6 +71,7 @@ static struct template_create *template_create_new(struct engine *engine, struct
  */
 static struct template_create *template_create_start(struct engine *engine, struct bytes name,
                                                      const struct template *template, struct bytes principal)
+    REQUIRES(engine_mutex)
 {
     struct template_creates *creations = &engine->queue.creations;
     struct template_create *creation = template_create_new(engine, name, template, principal);
@@ -162,9 +163,9 @@ static void refuse_ops(const struct template_create *creation, struct list *clie
 
 /*
  * Moves the ops that need the semaphore itself from the list of the creation to ret_clients. The others in the list are
- * later ops of the same keys; they are resolved again, because the semaphore may exist by now. Caller holds the mutex.
+ * later ops of the same keys; they are resolved again, because the semaphore may exist by now.
  */
-static void take_ops(struct template_create *creation, struct list *ret_clients)
+static void take_ops(struct template_create *creation, struct list *ret_clients) REQUIRES(engine_mutex)
 {
     list_for_each (node, next, &creation->clients) {
         struct op *op = LIST_ENTRY(node, struct op, node);
@@ -186,18 +187,18 @@ static void template_create_decided(struct op *op, const struct decision *decisi
         atomic_fetch_add(&engine->semaphores, 1);
         atomic_store(&engine->recount_semaphores, true);
     }
-    mutex_lock(&engine->mutex);
+    engine_lock(engine);
     map_remove(&engine->queue.creations.by_name, &creation->by_name);
     if (decision->status != PERMIT_OK && decision->status != PERMIT_VERSION_MISMATCH)
         take_ops(creation, &refused);
-    mutex_unlock(&engine->mutex);
+    engine_unlock(engine);
     refuse_ops(creation, &refused, decision);
-    mutex_lock(&engine->mutex);
+    engine_lock(engine);
     list_remove(&creation->node);
     queue_resolve_again(&engine->queue, creation);
     assert(list_empty(&creation->clients));
     if (engine->idle_workers)
         pthread_cond_signal(&engine->work);
-    mutex_unlock(&engine->mutex);
+    engine_unlock(engine);
     free(creation);
 }

@@ -36,18 +36,16 @@ void template_creates_release(struct template_creates *creations);
 
 /*
  * Adds an op, which is not in the queue, to the creation of this semaphore; starts the creation if there is none.
- * False: out of memory. Caller holds the mutex.
+ * False: out of memory.
  */
-bool template_create_join(struct engine *engine, struct op *op, struct bytes name,
-                          const struct template *template) MUST_CHECK;
-/* Returns true if max_semaphores is reached. Caller holds the mutex. */
-bool template_limit_reached(struct engine *engine);
-/*
- * Queues the op behind the previous op of its key if that op is not resolved yet; true if so. Caller holds the mutex.
- */
-bool template_create_follow_key(struct engine *engine, struct op *op);
+bool template_create_join(struct engine *engine, struct op *op, struct bytes name, const struct template *template)
+    REQUIRES(engine_mutex) MUST_CHECK;
+/* Returns true if max_semaphores is reached. */
+bool template_limit_reached(struct engine *engine) REQUIRES(engine_mutex);
+/* Queues the op behind the previous op of its key if that op is not resolved yet; true if so. */
+bool template_create_follow_key(struct engine *engine, struct op *op) REQUIRES(engine_mutex);
 /* Returns true if a plan refused an acquire whose semaphores came from the cache, because one of them is retired. */
 bool template_may_help(const struct op *op, const struct outcome *outcome);
-/* Requeues the op to be resolved, because resolve may find a template. Caller holds the mutex. */
-void op_resolve_again(struct engine *engine, struct op *op);
+/* Requeues the op to be resolved, because resolve may find a template. */
+void op_resolve_again(struct engine *engine, struct op *op) REQUIRES(engine_mutex);
 #endif

@@ -2,8 +2,6 @@
 /*
  * The requests that wait at this server: found by key, by id, by semaphore in the order of its queue, and by the time at
  * which they are woken next. waitlist.h says how a waiter is parked, woken and decided.
- *
- * The caller holds the engine's mutex.
  */
 #ifndef ENGINE_WAITERS_H
 #define ENGINE_WAITERS_H
@@ -68,7 +66,7 @@ struct waiters {
 
 void waiters_init(struct waiters *waiters);
 /* Frees all waiters; none has a client. */
-void waiters_release(struct waiters *waiters);
+void waiters_release(struct waiters *waiters) NO_OTHER_THREAD;
 static inline struct waiter *waiter_of(struct op *op)
 {
     return CONTAINER_OF(op, struct waiter, op);
@@ -96,20 +94,22 @@ static inline bool waiter_asks_same(const struct waiter *waiter, const struct op
 }
 
 /* NULL: no waiter has this key, or this request id. */
-struct waiter *waiters_find(const struct waiters *waiters, struct bytes external_id);
-struct waiter *waiters_find_id(const struct waiters *waiters, uint64_t request_id);
+struct waiter *waiters_find(const struct waiters *waiters, struct bytes external_id) REQUIRES(engine_mutex);
+struct waiter *waiters_find_id(const struct waiters *waiters, uint64_t request_id) REQUIRES(engine_mutex);
 
 /* Creates the waiter of an op whose row waits; it has no client yet. NULL: out of memory, or an unknown semaphore. */
-struct waiter *waiters_add(struct engine *engine, const struct op *op, const struct request *request) MUST_CHECK;
+struct waiter *waiters_add(struct engine *engine, const struct op *op, const struct request *request)
+    REQUIRES(engine_mutex) MUST_CHECK;
 /* Frees a waiter without clients and without a look. */
-void waiters_remove(struct waiters *waiters, struct waiter *waiter);
+void waiters_remove(struct waiters *waiters, struct waiter *waiter) REQUIRES(engine_mutex);
 /* Takes over a row that was entered again: it has another id. */
-void waiters_follow_row(struct waiters *waiters, struct waiter *waiter, const struct request *request);
+void waiters_follow_row(struct waiters *waiters, struct waiter *waiter, const struct request *request)
+    REQUIRES(engine_mutex);
 /* Puts the semaphore into the rotation if a waiter of it is to be woken and may be, else takes it out. */
-void waiters_update_called(struct waiters *waiters, struct semaphore_entry *entry);
+void waiters_update_called(struct waiters *waiters, struct semaphore_entry *entry) REQUIRES(engine_mutex);
 struct semaphore_entry *waiter_first_semaphore(const struct waiter *waiter);
 /* The name under which max_owner_waiters counts an acquire; length 0: it is not counted. */
 struct bytes waiter_counted_owner(const struct operation *operation);
 /* The number of waiters that are counted under this name. */
-size_t waiters_of_owner(const struct waiters *waiters, struct bytes name);
+size_t waiters_of_owner(const struct waiters *waiters, struct bytes name) REQUIRES(engine_mutex);
 #endif

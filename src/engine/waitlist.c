@@ -87,13 +87,14 @@ struct entering {
 };
 
 /* Returns true if the batch asks for a place for the acquire, and no waiter stands for it. */
-static bool op_enters(const struct waiters *waiters, const struct op *op)
+static bool op_enters(const struct waiters *waiters, const struct op *op) REQUIRES(engine_mutex)
 {
     return op->operation->kind == OP_ACQUIRE && op->operation->wait_us > 0 &&
            !waiters_find(waiters, op->operation->external_id);
 }
 
 static bool owner_is_full(const struct engine *engine, const struct op *op, const struct entering *before)
+    REQUIRES(engine_mutex)
 {
     const struct waiters *waiters = &engine->queue.waiters;
     size_t most = engine->settings.max_owner_waiters;
@@ -109,7 +110,7 @@ static bool owner_is_full(const struct engine *engine, const struct op *op, cons
 
 /* The limit that keeps an acquire from waiting. `enters` false: its key waits here, so it joins that waiter. */
 static enum wait_refusal refusal_of(const struct engine *engine, const struct op *op, bool enters,
-                                    const struct entering *before)
+                                    const struct entering *before) REQUIRES(engine_mutex)
 {
     const struct waiters *waiters = &engine->queue.waiters;
     const struct engine_settings *settings = &engine->settings;
@@ -171,6 +172,7 @@ static void prepare_waiter(const struct waiters *waiters, struct waiter *waiter,
 
 /* Sets how an acquire waits in this batch. One that waits may be entered by it, whatever becomes of the batch. */
 static void prepare_acquire(const struct engine *engine, struct op *op, mono_us now, struct entering *before)
+    REQUIRES(engine_mutex)
 {
     struct operation *operation = op->operation;
     bool enters = !waiters_find(&engine->queue.waiters, operation->external_id);
@@ -199,7 +201,7 @@ void waitlist_prepare(struct engine *engine, struct batch *batch)
 }
 
 /* Ends the part of the waiter in the queue or in a batch. */
-static void leave_batch(struct queue *queue, struct waiter *waiter)
+static void leave_batch(struct queue *queue, struct waiter *waiter) REQUIRES(engine_mutex)
 {
     assert(waiter_is_woken(waiter) && !waiter->op.queued && queue->waiters.woken > 0);
     queue_forget_key(queue, &waiter->op);
@@ -260,6 +262,7 @@ void waitlist_record_settings(struct waiter *waiter, const struct view *view)
 
 /* The row goes on waiting, as the batch has found or made it. `again`: there is a reason for another look. */
 static void wait_on(struct engine *engine, struct waiter *waiter, const struct request *row, bool again)
+    REQUIRES(engine_mutex)
 {
     struct waiters *waiters = &engine->queue.waiters;
     waiters_follow_row(waiters, waiter, row);
@@ -274,14 +277,14 @@ static void wait_on(struct engine *engine, struct waiter *waiter, const struct r
  * Returns the waiter whose clients ask for this request; NULL: none. The row of a key may have other content than its waiter
  * here: another permitd has declared this one dead, and the key was used again. Such a waiter is told so by its own look.
  */
-static struct waiter *waiter_of_row(const struct engine *engine, const struct request *request)
+static struct waiter *waiter_of_row(const struct engine *engine, const struct request *request) REQUIRES(engine_mutex)
 {
     struct waiter *waiter = waiters_find(&engine->queue.waiters, request->external_id);
     return waiter && memcmp(waiter->operation.digest, request->digest, DIGEST_SIZE) == 0 ? waiter : NULL;
 }
 
 /* Moves all clients to ret_answered, and frees the waiter. */
-static void end_waiter(struct engine *engine, struct waiter *waiter, struct list *ret_answered)
+static void end_waiter(struct engine *engine, struct waiter *waiter, struct list *ret_answered) REQUIRES(engine_mutex)
 {
     struct waiters *waiters = &engine->queue.waiters;
     waiter->in_grant = false;
@@ -337,9 +340,9 @@ static void waiter_decided(struct op *op, const struct decision *decision)
     struct list answered;
     (void)decision;
     list_init(&answered);
-    mutex_lock(&engine->mutex);
+    engine_lock(engine);
     waitlist_retry_later(engine, waiter_of(op), &answered);
-    mutex_unlock(&engine->mutex);
+    engine_unlock(engine);
     list_for_each (node, next, &answered) {
         list_remove(node);
         decide(engine, LIST_ENTRY(node, struct op, node), &(struct decision){.status = PERMIT_OUTCOME_UNKNOWN});
@@ -354,7 +357,7 @@ bool waitlist_list_subscribers(struct engine *engine, struct arena *arena, struc
     size_t count = 0;
     if (!subscribers)
         return false;
-    mutex_lock(&engine->mutex);
+    engine_lock(engine);
     for (size_t i = 0; i < view->request_count; i++) {
         if (view->requests[i].state != REQUEST_WAITING)
             continue;
@@ -370,7 +373,7 @@ bool waitlist_list_subscribers(struct engine *engine, struct arena *arena, struc
             subscriber->subscribed && !subscriber->nonce.data; /* out of memory: its own batch grants it */
         count += subscriber->subscribed || subscriber->busy;
     }
-    mutex_unlock(&engine->mutex);
+    engine_unlock(engine);
     view->subscribers = subscribers;
     view->subscriber_count = count;
     return true;
@@ -381,7 +384,7 @@ bool waitlist_begin_grants(struct engine *engine, const struct plan *plan)
     bool all_wait = true;
     if (plan->notice_count == 0)
         return true;
-    mutex_lock(&engine->mutex);
+    engine_lock(engine);
     for (size_t i = 0; i < plan->notice_count; i++) {
         const struct waiter *waiter = waiter_of_row(engine, plan->notices[i].outcome.request);
         all_wait &= !plan->notices[i].unasked || (waiter && waiter_has_clients(waiter));
@@ -391,13 +394,13 @@ bool waitlist_begin_grants(struct engine *engine, const struct plan *plan)
         if (waiter)
             waiter->in_grant = true;
     }
-    mutex_unlock(&engine->mutex);
+    engine_unlock(engine);
     return all_wait;
 }
 
 void waitlist_cancel_grants(struct engine *engine, const struct plan *plan)
 {
-    mutex_lock(&engine->mutex);
+    engine_lock(engine);
     for (size_t i = 0; i < plan->notice_count; i++) {
         struct waiter *waiter = waiter_of_row(engine, plan->notices[i].outcome.request);
         if (!waiter)
@@ -409,13 +412,13 @@ void waitlist_cancel_grants(struct engine *engine, const struct plan *plan)
         waitlist_wake(engine, waiter);
     }
     waitlist_reschedule(engine);
-    mutex_unlock(&engine->mutex);
+    engine_unlock(engine);
 }
 
 /* ---- waking ---- */
 
 /* False: out of memory; it is woken later. */
-static bool wake_now(struct engine *engine, struct waiter *waiter)
+static bool wake_now(struct engine *engine, struct waiter *waiter) REQUIRES(engine_mutex)
 {
     struct waiters *waiters = &engine->queue.waiters;
     list_remove(&waiter->call);
@@ -428,7 +431,7 @@ static bool wake_now(struct engine *engine, struct waiter *waiter)
     return waiter_is_woken(waiter);
 }
 
-static void signal_worker(struct engine *engine)
+static void signal_worker(struct engine *engine) REQUIRES(engine_mutex)
 {
     if (engine->idle_workers)
         pthread_cond_signal(&engine->work);
@@ -491,7 +494,7 @@ static bool seems_to_fit(const struct waiter *waiter)
     return true;
 }
 
-static void wake_first_that_fits(struct engine *engine, const struct semaphore_entry *entry)
+static void wake_first_that_fits(struct engine *engine, const struct semaphore_entry *entry) REQUIRES(engine_mutex)
 {
     size_t walked = 0;
     list_for_each (node, next, &entry->waiters) {
@@ -550,7 +553,7 @@ void waitlist_reschedule(struct engine *engine)
 bool engine_abandon(struct engine *engine, struct op *op)
 {
     struct queue *queue = &engine->queue;
-    mutex_lock(&engine->mutex);
+    engine_lock(engine);
     struct waiter *waiter = op->waiter;
     /* An acquire that was put back may have a place: it stays in the queue, and its next batch gives the place up. */
     bool in_batch = waiter ? waiter_in_batch(waiter) : !op->queued || op->operation->may_have_place;
@@ -565,7 +568,7 @@ bool engine_abandon(struct engine *engine, struct op *op)
         queue_forget_key(queue, op);
         op_drop_entries(op);
     }
-    mutex_unlock(&engine->mutex);
+    engine_unlock(engine);
     if (!in_batch) {
         atomic_fetch_sub(&engine->named_size, op->named_size);
         metrics_wait(&engine->metrics, WAIT_ABANDONED, 0);
@@ -575,24 +578,24 @@ bool engine_abandon(struct engine *engine, struct op *op)
 
 void engine_end_waits(struct engine *engine)
 {
-    mutex_lock(&engine->mutex);
+    engine_lock(engine);
     engine->queue.waiters.closed = true;
     waitlist_wake_all(engine);
-    mutex_unlock(&engine->mutex);
+    engine_unlock(engine);
 }
 
 bool engine_waits_ended(struct engine *engine)
 {
-    mutex_lock(&engine->mutex);
+    engine_lock(engine);
     bool ended = list_empty(&engine->queue.waiters.all);
-    mutex_unlock(&engine->mutex);
+    engine_unlock(engine);
     return ended;
 }
 
 struct waiting engine_waiting(struct engine *engine)
 {
     struct waiting waiting = {0};
-    mutex_lock(&engine->mutex);
+    engine_lock(engine);
     waiting.count = engine->queue.waiters.count;
     list_for_each (node, next, &engine->queue.waiters.all) {
         const struct waiter *waiter = LIST_ENTRY(node, struct waiter, node);
@@ -601,6 +604,6 @@ struct waiting engine_waiting(struct engine *engine)
             break;
         }
     }
-    mutex_unlock(&engine->mutex);
+    engine_unlock(engine);
     return waiting;
 }

@@ -241,7 +241,7 @@ static enum permit_status lock_rows(struct worker *worker, struct run *run)
     }
     set.semaphore_count = run_collect_entries(run, entries);
     assert(set.semaphore_count <= BATCH_MAX_SEMAPHORES);
-    mutex_lock(&worker->engine->mutex);
+    engine_lock(worker->engine);
     bool short_path = worker->engine->settings.short_path;
     for (size_t i = 0; i < set.semaphore_count; i++) {
         ids[i] = entries[i]->id;
@@ -249,7 +249,7 @@ static enum permit_status lock_rows(struct worker *worker, struct run *run)
         slots[i].free = entries[i]->kind == KIND_COUNTED ? 0 : 1;
         ahead[i] = entries[i]->has_queue && !slots[i].free;
     }
-    mutex_unlock(&worker->engine->mutex);
+    engine_unlock(worker->engine);
     for (size_t i = 0; i < set.semaphore_count; i++)
         if (ahead[i])
             ahead[i] = waiters_ahead(run, entries[i]);
@@ -274,13 +274,13 @@ static bool take_cached_slots(struct worker *worker, struct run *run, size_t ind
 {
     struct engine *engine = worker->engine;
     const struct semaphore *semaphore = &run->view.semaphores[index];
-    mutex_lock(&engine->mutex);
+    engine_lock(engine);
     const struct semaphore_entry *entry = semaphore_cache_find(&engine->queue.semaphores, semaphore->id);
     const struct cached_semaphore *cached = entry ? entry->cached : NULL;
     bool known =
         cached && cached->valid && cached->life >= worker->life && cached->row.version == semaphore->version &&
         cached_semaphore_load_slots(cached, SLOTS_MAX_CAPACITY + 1, worker->arena, &run->view.free_slots[index]);
-    mutex_unlock(&engine->mutex);
+    engine_unlock(engine);
     return known;
 }
 
@@ -396,20 +396,20 @@ static enum permit_status reserve_ids(struct worker *worker)
     struct engine *engine = worker->engine;
     struct id_range ids;
     uint64_t epoch;
-    mutex_lock(&engine->mutex);
+    engine_lock(engine);
     bool enough = engine->ids.end - engine->ids.next >= IDS_FEW;
-    mutex_unlock(&engine->mutex);
+    engine_unlock(engine);
     if (enough)
         return PERMIT_OK;
     enum permit_status status = store_reserve_ids(worker->store, ID_BLOCK, &ids, &epoch);
     if (status != PERMIT_OK)
         return status;
-    mutex_lock(&engine->mutex);
+    engine_lock(engine);
     if (epoch != engine->ids_epoch || ids.next > engine->ids.next) {
         engine->ids = ids;
         engine->ids_epoch = epoch;
     }
-    mutex_unlock(&engine->mutex);
+    engine_unlock(engine);
     return PERMIT_OK;
 }
 
@@ -419,30 +419,30 @@ static enum permit_status reserve_ids(struct worker *worker)
  */
 static void drop_ids(struct engine *engine, uint64_t epoch)
 {
-    mutex_lock(&engine->mutex);
+    engine_lock(engine);
     if (engine->ids_epoch != epoch)
         engine->ids = (struct id_range){0};
-    mutex_unlock(&engine->mutex);
+    engine_unlock(engine);
 }
 
 bool run_take_ids(struct run *run)
 {
     struct engine *engine = run->worker->engine;
-    mutex_lock(&engine->mutex);
+    engine_lock(engine);
     bool enough = engine->ids_epoch == run->view.clock.epoch && engine->ids.end - engine->ids.next >= run->count;
     run->ids = (struct id_range){engine->ids.next, engine->ids.next + run->count};
     engine->ids.next += enough ? run->count : 0;
-    mutex_unlock(&engine->mutex);
+    engine_unlock(engine);
     return enough;
 }
 
 void run_keep_ids(struct run *run, uint64_t used)
 {
     struct engine *engine = run->worker->engine;
-    mutex_lock(&engine->mutex);
+    engine_lock(engine);
     if (engine->ids.next == run->ids.end)
         engine->ids.next = run->ids.next + used;
-    mutex_unlock(&engine->mutex);
+    engine_unlock(engine);
 }
 
 /* Plans the run. Consumes the ids even if the transaction fails, because its outcome may be unknown. */
@@ -621,11 +621,11 @@ static void release_other_prelocks(const struct run *run, struct op *const *ops,
     struct engine *engine = worker->engine;
     if (!run->is_whole)
         return;
-    mutex_lock(&engine->mutex);
+    engine_lock(engine);
     queue_release_others(&worker->batch, ops, count);
     if (engine->idle_workers && !queue_empty(&engine->queue))
         pthread_cond_signal(&engine->work);
-    mutex_unlock(&engine->mutex);
+    engine_unlock(engine);
 }
 
 /*
@@ -662,9 +662,9 @@ static void avoid_long_batches(struct worker *worker, const struct run *run)
 {
     if (!run->transaction.was_too_long || run->most < 2)
         return;
-    mutex_lock(&worker->engine->mutex);
+    engine_lock(worker->engine);
     queue_halve_batches(&worker->engine->queue, run->most, clock_mono());
-    mutex_unlock(&worker->engine->mutex);
+    engine_unlock(worker->engine);
 }
 
 /* Splits the run, so that only the operation that causes the error fails. A single one fails. */
@@ -715,14 +715,14 @@ static size_t run_until_decided(struct worker *worker, struct op **ops, size_t c
 
 /* ---- the task ---- */
 
-/* Waits for work; false after PING_AFTER_MS without work. Caller holds the engine's mutex. */
-static bool wait_for_work(struct engine *engine)
+/* Waits for work; false after PING_AFTER_MS without work. */
+static bool wait_for_work(struct engine *engine) REQUIRES(engine_mutex)
 {
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += PING_AFTER_MS / MS_PER_SECOND;
     engine->idle_workers++;
-    int result = mutex_wait_until(&engine->mutex, &engine->work, &until);
+    int result = engine_wait_until(engine, &engine->work, &until);
     engine->idle_workers--;
     return result != ETIMEDOUT;
 }
@@ -731,9 +731,9 @@ static void run_batch(struct worker *worker)
 {
     (void)run_until_decided(worker, worker->batch.ops, worker->batch.op_count, RUN_WHOLE);
     arena_clear(worker->arena); /* returns the memory of a large batch, because the next one may come late */
-    mutex_lock(&worker->engine->mutex);
+    engine_lock(worker->engine);
     queue_finish(&worker->engine->queue, &worker->batch); /* deliver has done it, unless the batch ran in parts */
-    mutex_unlock(&worker->engine->mutex);
+    engine_unlock(worker->engine);
 }
 
 /* Connects and pings, so that the server does not end an idle session. */
@@ -753,14 +753,14 @@ static void check_session(struct worker *worker)
  * all other cases the remaining operations wait for a running batch, and its worker takes them next. To wake another
  * worker for them would take longer than the answers that this worker writes first.
  */
-static bool batch_was_full(const struct engine *engine, const struct batch *batch)
+static bool batch_was_full(const struct engine *engine, const struct batch *batch) REQUIRES(engine_mutex)
 {
     return batch->op_count >= engine->queue.batch_max || batch->entry_count == BATCH_MAX_SEMAPHORES ||
            operation_is_administrative(batch->ops[0]->operation->kind);
 }
 
-/* Resolves, runs one batch, or checks the session. Caller holds the engine's mutex, which is released meanwhile. */
-static void work_once(struct worker *worker)
+/* Resolves, runs one batch, or checks the session. The mutex is released meanwhile. */
+static void work_once(struct worker *worker) REQUIRES(engine_mutex)
 {
     struct engine *engine = worker->engine;
     size_t count =
@@ -773,7 +773,7 @@ static void work_once(struct worker *worker)
         return;
     engine->resolving |= count > 0;
     bool wake = taken && batch_was_full(engine, &worker->batch) && engine->idle_workers;
-    mutex_unlock(&engine->mutex);
+    engine_unlock(engine);
     if (wake)
         pthread_cond_signal(&engine->work);
     if (count)
@@ -782,7 +782,7 @@ static void work_once(struct worker *worker)
         run_batch(worker);
     else
         check_session(worker);
-    mutex_lock(&engine->mutex);
+    engine_lock(engine);
     if (count)
         engine->resolving = false;
 }
@@ -793,8 +793,8 @@ void worker_run(struct task *task)
     struct worker worker = {.task = task, .engine = engine, .store = task->store, .arena = &task->arena};
     if (worker.store)
         check_session(&worker);
-    mutex_lock(&engine->mutex);
+    engine_lock(engine);
     while (!task_stopping(task))
         work_once(&worker);
-    mutex_unlock(&engine->mutex);
+    engine_unlock(engine);
 }

@@ -78,8 +78,8 @@ bool run_slots_wanted(struct worker *worker, const struct run *run, uint64_t sem
 bool run_mark_sent(struct run *run);
 /* Ends a try that failed: its plan is void. */
 void run_cancel_grants(struct run *run);
-/* Adds a grant to the key cache. Caller holds the engine's mutex. */
-void deliver_cache_grant(struct engine *engine, const struct request *request);
+/* Adds a grant to the key cache. */
+void deliver_cache_grant(struct engine *engine, const struct request *request) REQUIRES(engine_mutex);
 
 /* ---- failures, for worker.c, resolve.c and deliver.c ---- */
 

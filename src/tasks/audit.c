@@ -64,10 +64,10 @@ static void record_drift(struct audit_walk *walk, const struct audit_drift *drif
         return;
     bool known = at < engine->drift_count &&
                  !memcmp(engine->drifts[at].differences, drift->differences, sizeof drift->differences);
-    mutex_lock(&engine->mutex);
+    engine_lock(engine);
     engine->drifts[at] = *drift;
     engine->drift_count += at == engine->drift_count;
-    mutex_unlock(&engine->mutex);
+    engine_unlock(engine);
     walk->seen[at] = walk->round;
     publish_count(engine);
     if (!known)
@@ -82,9 +82,9 @@ static void remove_resolved_drifts(struct audit_walk *walk)
         if (walk->seen[i] == walk->round)
             continue;
         log_drift(LOG_WARN, "usage mismatch resolved", &engine->drifts[i]);
-        mutex_lock(&engine->mutex);
+        engine_lock(engine);
         engine->drifts[i] = engine->drifts[--engine->drift_count];
-        mutex_unlock(&engine->mutex);
+        engine_unlock(engine);
         walk->seen[i] = walk->seen[engine->drift_count];
     }
     publish_count(engine);

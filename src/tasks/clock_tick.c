@@ -21,7 +21,7 @@ static void refresh_floors(struct engine *engine, struct store *store)
     uint64_t floors[FLOORS_PER_TICK] = {0};
     size_t count = 0;
     struct list *recent = &engine->queue.semaphores.recent;
-    mutex_lock(&engine->mutex);
+    engine_lock(engine);
     for (struct list *node = recent->prev; node != recent && count < FLOORS_PER_TICK; node = node->prev) {
         struct semaphore_entry *entry = LIST_ENTRY(node, struct semaphore_entry, recent);
         if (!entry->floor_stale)
@@ -29,11 +29,11 @@ static void refresh_floors(struct engine *engine, struct store *store)
         entry->floor_stale = false;
         ids[count++] = entry->id;
     }
-    mutex_unlock(&engine->mutex);
+    engine_unlock(engine);
     if (count == 0)
         return;
     bool known = store_floors(store, ids, count, floors) == PERMIT_OK;
-    mutex_lock(&engine->mutex);
+    engine_lock(engine);
     for (size_t i = 0; i < count; i++) {
         struct semaphore_entry *entry = semaphore_cache_find(&engine->queue.semaphores, ids[i]);
         if (entry && !known)
@@ -41,7 +41,7 @@ static void refresh_floors(struct engine *engine, struct store *store)
         else if (entry && floors[i] > entry->floor)
             entry->floor = floors[i];
     }
-    mutex_unlock(&engine->mutex);
+    engine_unlock(engine);
 }
 
 /*
@@ -52,9 +52,9 @@ static void time_out_ops(struct engine *engine)
 {
     struct list expired;
     list_init(&expired);
-    mutex_lock(&engine->mutex);
+    engine_lock(engine);
     queue_take_expired(&engine->queue, clock_mono(), &expired);
-    mutex_unlock(&engine->mutex);
+    engine_unlock(engine);
     bool up = engine_database_up(engine);
     list_for_each (node, next, &expired)
         decide_status(engine, LIST_ENTRY(node, struct op, node), up ? PERMIT_BUSY : PERMIT_DATABASE_UNAVAILABLE, NULL);
@@ -82,10 +82,10 @@ static void set_refusal(struct engine *engine, const char *refusal)
         log_write(LOG_ERROR, "unsafe database settings, refusing requests", "finding", refusal, NULL);
     else
         log_write(LOG_INFO, "database settings are safe again", NULL);
-    mutex_lock(&engine->mutex);
+    engine_lock(engine);
     snprintf(engine->refusal, sizeof engine->refusal, "%s", refusal);
     atomic_store(&engine->refusing, refusal[0] != '\0');
-    mutex_unlock(&engine->mutex);
+    engine_unlock(engine);
 }
 
 /* ---- the task ---- */

@@ -47,8 +47,8 @@ static struct expiry_pause *pause_of(struct engine *engine, uint64_t key_hash)
     return &engine->expiry_pauses[key_hash % EXPIRY_PAUSES];
 }
 
-/* Records how an operation ended, for the back-off of its key. Caller holds the engine's mutex. */
-static void note_decision(struct engine *engine, struct bytes key, enum permit_status status)
+/* Records how an operation ended, for the back-off of its key. */
+static void note_decision(struct engine *engine, struct bytes key, enum permit_status status) REQUIRES(engine_mutex)
 {
     uint64_t hash = map_hash(key);
     struct expiry_pause *pause = pause_of(engine, hash);
@@ -65,15 +65,15 @@ static void note_decision(struct engine *engine, struct bytes key, enum permit_s
 static bool is_paused(struct engine *engine, struct bytes key)
 {
     uint64_t hash = map_hash(key);
-    mutex_lock(&engine->mutex);
+    engine_lock(engine);
     const struct expiry_pause *pause = pause_of(engine, hash);
     bool paused = pause->key_hash == hash && pause->until > clock_mono();
-    mutex_unlock(&engine->mutex);
+    engine_unlock(engine);
     return paused;
 }
 
-/* Returns when the first key is to be tried again; `latest`: none before. Caller holds the engine's mutex. */
-static mono_us next_retry(const struct engine *engine, mono_us latest)
+/* Returns when the first key is to be tried again; `latest`: none before. */
+static mono_us next_retry(const struct engine *engine, mono_us latest) REQUIRES(engine_mutex)
 {
     mono_us now = clock_mono();
     for (size_t i = 0; i < EXPIRY_PAUSES; i++)
@@ -88,14 +88,14 @@ static void expiry_decided(struct op *op, const struct decision *decision)
 {
     struct expire_op *expiry = CONTAINER_OF(op, struct expire_op, op);
     struct engine *engine = expiry->context;
-    mutex_lock(&engine->mutex);
+    engine_lock(engine);
     if (decision) /* a request that was not ended is found again */
         note_decision(engine, expiry->operation.external_id, decision->status);
     assert(engine->expiring > 0);
     engine->expiring--;
     if (engine->expiring == 0 || engine->expiring == UNDECIDED_FEW)
         pthread_cond_signal(&engine->expiry_wake);
-    mutex_unlock(&engine->mutex);
+    engine_unlock(engine);
     free(expiry);
 }
 
@@ -104,9 +104,9 @@ bool expiry_submit(struct engine *engine, struct bytes external_id, enum end_rea
     struct expire_op *expiry = expire_op_new(external_id, expire_as, engine, expiry_decided);
     if (!expiry)
         return false;
-    mutex_lock(&engine->mutex);
+    engine_lock(engine);
     engine->expiring++;
-    mutex_unlock(&engine->mutex);
+    engine_unlock(engine);
     if (engine_submit(engine, &expiry->op) == PERMIT_OK)
         return true;
     expiry_decided(&expiry->op, NULL);
@@ -194,17 +194,17 @@ static struct timespec timespec_of(mono_us time)
     return (struct timespec){.tv_sec = time / US_PER_SECOND, .tv_nsec = time % US_PER_SECOND * 1000};
 }
 
-/* Waits until at most `rest` operations are undecided, at most STUCK_AFTER_MS. Caller holds the engine's mutex. */
-static void wait_for_decisions(struct engine *engine, unsigned rest)
+/* Waits until at most `rest` operations are undecided, at most STUCK_AFTER_MS. */
+static void wait_for_decisions(struct engine *engine, unsigned rest) REQUIRES(engine_mutex)
 {
     struct timespec until = timespec_of(clock_mono() + STUCK_AFTER_MS * US_PER_MS);
     int result = 0;
     while (engine->expiring > rest && result == 0 && !atomic_load(&engine->stopping))
-        result = mutex_wait_until(&engine->mutex, &engine->expiry_wake, &until);
+        result = engine_wait_until(engine, &engine->expiry_wake, &until);
 }
 
-/* Sleeps until the next deadline; the engine may learn an earlier one meanwhile. Caller holds the engine's mutex. */
-static void wait_for_deadline(struct expiry_round *round)
+/* Sleeps until the next deadline; the engine may learn an earlier one meanwhile. */
+static void wait_for_deadline(struct expiry_round *round) REQUIRES(engine_mutex)
 {
     struct engine *engine = round->engine;
     mono_us latest = next_retry(engine, clock_mono() + MAX_SLEEP_MS * US_PER_MS);
@@ -213,7 +213,7 @@ static void wait_for_deadline(struct expiry_round *round)
         mono_us wake_at =
             deadline == NEVER ? latest : min_i64(latest, round->now_at + max_i64(0, deadline - round->now));
         struct timespec until = timespec_of(wake_at);
-        int result = mutex_wait_until(&engine->mutex, &engine->expiry_wake, &until);
+        int result = engine_wait_until(engine, &engine->expiry_wake, &until);
         if (result != 0 && engine->next_expiry_at == deadline)
             return;
     }
@@ -226,12 +226,12 @@ void expiry_run(struct task *task)
     struct engine *engine = task->engine;
     struct expiry_round round = {.task = task, .engine = engine, .next = NEVER};
     while (!task_stopping(task)) {
-        mutex_lock(&engine->mutex);
+        engine_lock(engine);
         engine->next_expiry_at = NEVER; /* the read below finds earlier deadlines; later ones are announced again */
-        mutex_unlock(&engine->mutex);
+        engine_unlock(engine);
         utc_us next = expire_due(&round);
         round.more = next <= round.now;
-        mutex_lock(&engine->mutex);
+        engine_lock(engine);
         wait_for_decisions(engine, round.more ? UNDECIDED_FEW : 0);
         /* At the end of a round none is stuck, or too many are: start again from the beginning. */
         if (engine->expiring >= UNDECIDED_MAX || (engine->expiring == 0 && !round.more))
@@ -240,6 +240,6 @@ void expiry_run(struct task *task)
             engine->next_expiry_at = min_i64(engine->next_expiry_at, next);
             wait_for_deadline(&round);
         }
-        mutex_unlock(&engine->mutex);
+        engine_unlock(engine);
     }
 }

@@ -101,9 +101,9 @@ static void sleep_interval(struct engine *engine, mono_us since)
 {
     const struct timespec piece = {.tv_nsec = 50 * 1000000L};
     while (!atomic_load(&engine->stopping)) {
-        mutex_lock(&engine->mutex);
+        engine_lock(engine);
         int64_t interval_ms = engine->settings.liveness_interval_ms;
-        mutex_unlock(&engine->mutex);
+        engine_unlock(engine);
         if (clock_mono() >= since + interval_ms * US_PER_MS)
             return;
         nanosleep(&piece, NULL);

@@ -30,12 +30,12 @@ static void set_self(struct membership *membership, struct server_self self)
     atomic_store(&engine->server_id, self.id);
     if (self.id == 0)
         return;
-    mutex_lock(&engine->mutex);
+    engine_lock(engine);
     waitlist_wake_all(engine);
     queue_have_server_id(&engine->queue);
     if (engine->idle_workers)
         pthread_cond_signal(&engine->work);
-    mutex_unlock(&engine->mutex);
+    engine_unlock(engine);
 }
 
 static void log_id(enum log_level level, const char *sentence, uint64_t id)

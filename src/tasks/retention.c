@@ -35,9 +35,9 @@ struct retention {
 
 static uint64_t retention_rows(struct engine *engine)
 {
-    mutex_lock(&engine->mutex);
+    engine_lock(engine);
     uint64_t rows = engine->settings.retention_rows;
-    mutex_unlock(&engine->mutex);
+    engine_unlock(engine);
     return rows;
 }
 
@@ -106,9 +106,9 @@ static enum permit_status recount_semaphores(struct retention *walk)
     uint64_t count = 0;
     if (!atomic_exchange(&engine->recount_semaphores, false))
         return PERMIT_OK;
-    mutex_lock(&engine->mutex);
+    engine_lock(engine);
     uint64_t max = engine->settings.max_semaphores;
-    mutex_unlock(&engine->mutex);
+    engine_unlock(engine);
     enum permit_status status = walk->task->store->templates->count_semaphores(walk->task->store, max, &count);
     if (status == PERMIT_OK)
         atomic_store(&engine->semaphores, count);

@@ -39,8 +39,8 @@ struct wait_poll {
 
 /* ---- the clock ---- */
 
-/* Wakes the waiters whose time has come. Caller holds the engine's mutex. */
-static void wake_by_time(struct engine *engine, mono_us now)
+/* Wakes the waiters whose time has come. */
+static void wake_by_time(struct engine *engine, mono_us now) REQUIRES(engine_mutex)
 {
     struct waiters *waiters = &engine->queue.waiters;
     struct heap_node *first;
@@ -56,9 +56,9 @@ static void wake_by_time(struct engine *engine, mono_us now)
 /*
  * Returns true if mail for a request that is not known here may be dropped, because its client has left. The batch that
  * entered the request may not have been delivered yet, so the mail stays until all batches that ran when it was read
- * first have ended. Caller holds the engine's mutex.
+ * first have ended.
  */
-static bool may_drop(const struct wait_poll *poll, uint64_t request_id)
+static bool may_drop(const struct wait_poll *poll, uint64_t request_id) REQUIRES(engine_mutex)
 {
     for (size_t i = 0; i < poll->unknown_count; i++)
         if (poll->unknown[i].request_id == request_id)
@@ -68,9 +68,10 @@ static bool may_drop(const struct wait_poll *poll, uint64_t request_id)
 
 /*
  * Wakes the waiters that have mail; their batches delete it. A waiter whose batch runs is left to the next poll. Fills
- * ret_drop with the mail to be deleted. Caller holds the engine's mutex.
+ * ret_drop with the mail to be deleted.
  */
 static size_t deliver_mail(struct wait_poll *poll, const uint64_t *ids, size_t count, uint64_t *ret_drop)
+    REQUIRES(engine_mutex)
 {
     struct engine *engine = poll->engine;
     struct unknown_mail unknown[MAIL_MAX];
@@ -116,8 +117,8 @@ static enum permit_status read_mail(struct task *task, uint64_t server_id, uint6
     return status == PERMIT_DATABASE_LOST ? try_mail(task, server_id, after, ret_ids, ret_count) : status;
 }
 
-/* Reads the mail of this server. Caller holds the engine's mutex, which is released meanwhile. */
-static void poll_mail(struct wait_poll *poll)
+/* Reads the mail of this server. The mutex is released meanwhile. */
+static void poll_mail(struct wait_poll *poll) REQUIRES(engine_mutex)
 {
     struct task *task = poll->task;
     struct engine *engine = poll->engine;
@@ -128,21 +129,21 @@ static void poll_mail(struct wait_poll *poll)
     poll->polled_at = clock_mono();
     if (server_id == 0)
         return;
-    mutex_unlock(&engine->mutex);
+    engine_unlock(engine);
     enum permit_status status = read_mail(task, server_id, poll->mail_after, &ids, &count);
-    mutex_lock(&engine->mutex);
+    engine_lock(engine);
     size_t drop_count = status == PERMIT_OK ? deliver_mail(poll, ids, count, drop) : 0;
     poll->mail_after = count == MAIL_MAX ? ids[count - 1] : 0;
-    mutex_unlock(&engine->mutex);
+    engine_unlock(engine);
     if (drop_count)
         status = store_drop_mail(task->store, server_id, drop, drop_count);
     (void)task_record_status(task, status);
-    mutex_lock(&engine->mutex);
+    engine_lock(engine);
 }
 
 /* ---- the net ---- */
 
-/* Takes the next semaphores with waiters, in rotation; returns their number. Caller holds the engine's mutex. */
+/* Takes the next semaphores with waiters, in rotation; returns their number. */
 static size_t next_page(struct waiters *waiters, size_t max, uint64_t *ret_ids)
 {
     size_t count = 0;
@@ -155,8 +156,8 @@ static size_t next_page(struct waiters *waiters, size_t max, uint64_t *ret_ids)
     return count;
 }
 
-/* Reads all semaphores with waiters, a page per query. Caller holds the engine's mutex, which is released meanwhile. */
-static void cast_net(struct wait_poll *poll)
+/* Reads all semaphores with waiters, a page per query. The mutex is released meanwhile. */
+static void cast_net(struct wait_poll *poll) REQUIRES(engine_mutex)
 {
     struct task *task = poll->task;
     struct engine *engine = poll->engine;
@@ -173,13 +174,13 @@ static void cast_net(struct wait_poll *poll)
         size_t count = next_page(waiters, max < waiters->entry_count ? max : waiters->entry_count, ids);
         struct semaphore_page page;
         left -= max;
-        mutex_unlock(&engine->mutex);
+        engine_unlock(engine);
         arena_clear(&task->arena);
         enum permit_status status = task_connect(task);
         if (status == PERMIT_OK)
             status = store_semaphores(task->store, ids, count, &task->arena, &page);
         (void)task_record_status(task, status);
-        mutex_lock(&engine->mutex);
+        engine_lock(engine);
         if (status != PERMIT_OK)
             return;
         for (size_t i = 0; i < page.count; i++)
@@ -206,15 +207,15 @@ static mono_us next_net(const struct wait_poll *poll)
     return anything_waits(poll->engine) ? poll->net_at + NET_US : NEVER;
 }
 
-/* Sleeps until this time or a change (waitlist_reschedule). Caller holds the engine's mutex. */
-static void sleep_until(struct engine *engine, mono_us until)
+/* Sleeps until this time or a change (waitlist_reschedule). */
+static void sleep_until(struct engine *engine, mono_us until) REQUIRES(engine_mutex)
 {
     engine->next_poll_at = until;
     if (until == NEVER) {
-        mutex_wait(&engine->mutex, &engine->poll_wake);
+        engine_wait(engine, &engine->poll_wake);
     } else {
         struct timespec time = {.tv_sec = until / US_PER_SECOND, .tv_nsec = until % US_PER_SECOND * 1000};
-        (void)mutex_wait_until(&engine->mutex, &engine->poll_wake, &time);
+        (void)engine_wait_until(engine, &engine->poll_wake, &time);
     }
     engine->next_poll_at = 0; /* awake */
 }
@@ -223,7 +224,7 @@ void wait_poll_run(struct task *task)
 {
     struct engine *engine = task->engine;
     struct wait_poll poll = {.task = task, .engine = engine, .polled_at = clock_mono(), .net_at = clock_mono()};
-    mutex_lock(&engine->mutex);
+    engine_lock(engine);
     while (!task_stopping(task)) {
         mono_us now = clock_mono();
         wake_by_time(engine, now);
@@ -236,5 +237,5 @@ void wait_poll_run(struct task *task)
         else
             sleep_until(engine, min_i64(first ? first->time : NEVER, min_i64(next_poll(&poll), next_net(&poll))));
     }
-    mutex_unlock(&engine->mutex);
+    engine_unlock(engine);
 }

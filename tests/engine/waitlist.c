@@ -924,10 +924,10 @@ static void *sleep_until_woken(void *woken)
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += 20;
-    mutex_lock(&engine.mutex);
+    engine_lock(&engine);
     engine.next_poll_at = clock_mono() + 10LL * US_PER_SECOND;
-    *(bool *)woken = mutex_wait_until(&engine.mutex, &engine.poll_wake, &until) == 0;
-    mutex_unlock(&engine.mutex);
+    *(bool *)woken = engine_wait_until(&engine, &engine.poll_wake, &until) == 0;
+    engine_unlock(&engine);
     return NULL;
 }
 
@@ -942,11 +942,11 @@ Test(waitlist, first_waiter_wakes_the_wait_poll)
     pthread_create(&watcher, NULL, sleep_until_woken, &woken);
     while (!sleeps) {
         sched_yield();
-        mutex_lock(&engine.mutex);
+        engine_lock(&engine);
         sleeps = engine.next_poll_at > 0;
         if (sleeps)
             (void)park_row(&one, 1);
-        mutex_unlock(&engine.mutex);
+        engine_unlock(&engine);
     }
     pthread_join(watcher, NULL);
     cr_assert(woken);

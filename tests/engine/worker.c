@@ -478,10 +478,10 @@ static void share(uint64_t semaphore_id)
 
 static void ask_while_it_waits(void)
 {
-    mutex_lock(&engine.mutex);
+    engine_lock(&engine);
     ask(1, "k2", "a");
     ask(2, "k3", "a");
-    mutex_unlock(&engine.mutex);
+    engine_unlock(&engine);
 }
 
 Test(worker, batch_on_a_shared_semaphore_takes_what_arrives_while_it_waits_for_the_lock)
