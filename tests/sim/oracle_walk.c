@@ -140,10 +140,12 @@ static bool is_unclear(const struct transaction *transaction, const struct db_ke
     const struct story *story = key->story;
     const struct request_row *before = transaction ? database_before(key) : NULL;
     utc_us protected_at = key->row.request.waiting_since + profile.backfill_bound_ms * US_PER_MS;
+    /* A packet begins in the database after its plan was made. */
+    mono_us seen_at = transaction ? min_i64(transaction->began_at, transaction->planned_at) : sim_now();
     if (protected_at >= since && protected_at <= lease_time(&database.globals.clock, database_now()))
         return true;
     if (story->lost || story_is_specific(story) || key->row.request.ttl_ms == TTL_BY_OWNER || is_unsure(story) ||
-        !queue_has_client(key, transaction ? transaction->began_at : sim_now()))
+        !queue_has_client(key, seen_at))
         return true;
     if (before && (!row_is_waiting(before) || before->request.server_id != key->row.request.server_id ||
                    before->request.waiting_until != key->row.request.waiting_until))
