@@ -41,10 +41,9 @@
 #include "tasks/tasks.h"
 
 enum {
-    STOP_GRACE_MS = 5000,  /* for running requests, when permitd stops */
-    OWN_DESCRIPTORS = 128, /* descriptors beside client connections */
-    KEY_CACHE_ENTRIES = 200000,
-    KEY_CACHE_BYTES = 96 * 1024 * 1024, /* of the rows in it: about 150,000 of them */
+    STOP_GRACE_MS = 5000,          /* for running requests, when permitd stops */
+    OWN_DESCRIPTORS = 128,         /* descriptors beside client connections */
+    ROW_BYTES = 128 * 1024 * 1024, /* about 200,000 requests */
     SHARED_PAUSE_MS = 1000,
 };
 #define TOMBSTONE_US (3600LL * US_PER_SECOND)
@@ -361,8 +360,7 @@ static void complete_engine_settings(struct permitd *permitd)
     struct engine_settings *engine = &settings->engine;
     const bool named = settings->advertise && *settings->advertise;
     engine->max_pending_ends = 4 * engine->max_pending;
-    engine->key_cache_entries = KEY_CACHE_ENTRIES;
-    engine->key_cache_bytes = KEY_CACHE_BYTES;
+    engine->row_bytes = ROW_BYTES;
     engine->request_timeout_ms = settings->server.request_timeout_ms;
     engine->shared_pause_ms = SHARED_PAUSE_MS;
     engine->open_store = open_store;

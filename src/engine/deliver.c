@@ -40,32 +40,13 @@ static void record_next_expiry(struct engine *engine, const struct plan *plan) R
     pthread_cond_signal(&engine->expiry_wake);
 }
 
-static int compare_shares(const void *a, const void *b)
-{
-    return compare_u64(&((const struct share *)a)->semaphore_id, &((const struct share *)b)->semaphore_id);
-}
-
-void deliver_cache_grant(struct engine *engine, const struct request *request)
-{
-    struct share shares[REQUEST_MAX_SEMAPHORES];
-    assert(request->permit_count <= REQUEST_MAX_SEMAPHORES);
-    for (size_t i = 0; i < request->permit_count; i++)
-        shares[i] = (struct share){request->permits[i].semaphore_id, request->permits[i].count};
-    if (request->permit_count > 1)
-        qsort(shares, request->permit_count, sizeof *shares, compare_shares);
-    key_cache_put(&engine->queue.key_cache, request->external_id, shares, request->permit_count);
-}
-
 /* Updates the caches after one outcome. */
 static void update_caches(struct engine *engine, const struct op *op, const struct outcome *outcome)
     REQUIRES(engine_mutex)
 {
     struct queue *queue = &engine->queue;
-    bool held = outcome->status == PERMIT_OK && outcome->request && outcome->request->state == REQUEST_ACQUIRED;
-    if (operation_asks(op->operation->kind) && held)
-        deliver_cache_grant(engine, outcome->request);
-    else if (outcome->request && !held)
-        key_cache_remove(&queue->key_cache, op->operation->external_id);
+    if (outcome->request && outcome->request->state != REQUEST_ACQUIRED)
+        rows_remove_key(&queue->rows, op->operation->external_id);
     bool retired = op->operation->kind == OP_SEMAPHORE_RETIRE && outcome->status == PERMIT_OK;
     bool gone = retired || outcome->status == PERMIT_UNKNOWN_SEMAPHORE;
     for (size_t i = 0; i < op->entry_count; i++) {
@@ -424,7 +405,6 @@ static void deliver_notices(struct engine *engine, const struct plan *plan, stru
     for (size_t i = 0; i < plan->notice_count; i++) {
         list_init(&answered[i]);
         waitlist_notify(engine, plan->notices[i].outcome.request, &answered[i]);
-        deliver_cache_grant(engine, plan->notices[i].outcome.request);
     }
     for (size_t i = 0; i < plan->call_count; i++) {
         struct waiter *waiter = waiters_find_id(&engine->queue.waiters, plan->calls[i]);

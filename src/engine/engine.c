@@ -90,7 +90,7 @@ bool engine_start(const struct engine_settings *settings, struct engine **ret_en
     engine->recount_semaphores = true;
     engine->recount_slots = true;
     metrics_init(&engine->metrics);
-    queue_init(&engine->queue, settings->key_cache_entries, settings->key_cache_bytes);
+    queue_init(&engine->queue, settings->row_bytes);
     turns_init(&engine->refusals);
     init_lanes_and_locks(engine);
     engine->owners = owners_new(engine);

@@ -195,9 +195,8 @@ struct engine_settings {
     bool short_path;              /* batches of cached rows go in one packet */
 
     /* Not in engine_section. */
-    size_t max_pending_ends;  /* limit of BOUND_ENDS; separate, because overload must not expire live holders */
-    size_t key_cache_entries; /* size of the key cache */
-    size_t key_cache_bytes;   /* memory for the rows in it */
+    size_t max_pending_ends; /* limit of BOUND_ENDS; separate, because overload must not expire live holders */
+    size_t row_bytes;        /* memory for copies of the rows of requests */
     int64_t request_timeout_ms;
     int64_t shared_pause_ms; /* a semaphore that other processes have changed twice within this time goes the long
                                  way for as long */

@@ -12,8 +12,7 @@ static const struct semaphore_entry *shared_semaphore(const struct worker *worke
     bool is_complete = run->is_whole && run->count == batch->op_count;
     if (!is_complete || batch->entry_count != 1 || operation_is_administrative(run->ops[0]->operation->kind))
         return NULL;
-    const struct cached_semaphore *cached = batch->entries[0]->cached;
-    return cached && cached->long_until > clock_mono() ? batch->entries[0] : NULL;
+    return batch->entries[0]->shared_until > clock_mono() ? batch->entries[0] : NULL;
 }
 
 enum permit_status gather(struct worker *worker, struct run *run)

@@ -3,7 +3,7 @@
  * Gathering: a batch on a semaphore that other permitd change, too, waits for the row lock before it reads, and then
  * takes the operations that have arrived meanwhile. Without this they would be a second batch, which waits again
  * (docs/decisions/0008-gathering-on-shared-semaphores.md). The short path notes which semaphores others change
- * (cached_semaphore.long_until), so nothing gathers with short_path = off.
+ * (semaphore_entry.shared_until), so nothing gathers with short_path = off.
  */
 #ifndef ENGINE_GATHER_H
 #define ENGINE_GATHER_H

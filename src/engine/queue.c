@@ -7,7 +7,7 @@
 /* Size of the semaphore cache. An entry takes a few hundred bytes; an evicted one is resolved again. */
 enum { SEMAPHORE_CACHE_MAX = 100000 };
 
-void queue_init(struct queue *queue, size_t max_directory, size_t max_row_bytes)
+void queue_init(struct queue *queue, size_t max_row_bytes)
 {
     *queue = (struct queue){.batch_max = BATCH_MAX_OPERATIONS, .grows_at = NEVER};
     list_init(&queue->woken);
@@ -18,7 +18,7 @@ void queue_init(struct queue *queue, size_t max_directory, size_t max_row_bytes)
     template_creates_init(&queue->creations);
     semaphore_cache_init(&queue->semaphores, SEMAPHORE_CACHE_MAX);
     waiters_init(&queue->waiters);
-    key_cache_init(&queue->key_cache, max_directory, max_row_bytes);
+    rows_init(&queue->rows, max_row_bytes);
 }
 
 void queue_release(struct queue *queue)
@@ -28,7 +28,7 @@ void queue_release(struct queue *queue)
     map_release(&queue->keys);
     template_creates_release(&queue->creations);
     semaphore_cache_release(&queue->semaphores);
-    key_cache_release(&queue->key_cache);
+    rows_release(&queue->rows);
 }
 
 /* The counter of queued ops that counts this op. */
@@ -106,13 +106,13 @@ static bool resolve_waiter(struct op *op, const struct waiter *waiter)
     return true;
 }
 
-/* Another operation: finds the semaphores of its key in the key cache. */
+/* Another operation: finds the semaphores of its key in the copied rows. */
 static bool resolve_key(struct queue *queue, struct op *op) REQUIRES(engine_mutex)
 {
     const struct waiter *waiter = waiters_find(&queue->waiters, op->operation->external_id);
     if (waiter)
         return resolve_waiter(op, waiter);
-    const struct key_entry *entry = key_cache_find(&queue->key_cache, op->operation->external_id);
+    const struct key_entry *entry = rows_find_key(&queue->rows, op->operation->external_id);
     uint64_t ids[BATCH_MAX_SEMAPHORES];
     assert(!entry || entry->count <= BATCH_MAX_SEMAPHORES);
     for (size_t i = 0; entry && i < entry->count; i++)

@@ -9,7 +9,7 @@
 #define ENGINE_QUEUE_H
 
 #include "engine/engine.h"
-#include "engine/key_cache.h"
+#include "engine/rows.h"
 #include "engine/semaphore_cache.h"
 #include "engine/template_create.h"
 #include "engine/waiters.h"
@@ -22,7 +22,7 @@ struct queue {
     struct template_creates creations; /* creations from templates, each with a list of ops that wait for it */
     struct semaphore_cache semaphores;
     struct waiters waiters;
-    struct key_cache key_cache;
+    struct rows rows;
     struct map keys;      /* undecided operations by external_id, queued or in a batch */
     uint64_t arrivals;    /* arrival of the newest op */
     uint64_t pass;        /* number of passes along the queue (queue_take, queue_take_gathered) */
@@ -59,7 +59,7 @@ enum {
     BATCH_GROWS_MS = 30000,            /* time after which batch_max doubles */
 };
 
-void queue_init(struct queue *queue, size_t max_directory, size_t max_row_bytes);
+void queue_init(struct queue *queue, size_t max_row_bytes);
 /* Call it on an empty queue. */
 void queue_release(struct queue *queue) NO_OTHER_THREAD;
 

@@ -24,7 +24,7 @@ static void entry_free(struct semaphore_cache *cache, struct semaphore_entry *en
     map_remove(&cache->by_id, &entry->by_id);
     list_remove(&entry->recent);
     holders_unref(entry->holders);
-    cached_semaphore_free(entry->cached);
+    semaphore_copy_drop(&entry->copy);
     free(entry);
 }
 

@@ -10,7 +10,7 @@
 #include "base/map.h"
 #include "core/request.h"
 #include "engine/engine.h"
-#include "engine/row_cache.h"
+#include "engine/rows.h"
 #include "store/query.h"
 
 /* The longest holders and first waiters of a semaphore at one moment. Immutable; reference-counted under the mutex. */
@@ -29,17 +29,20 @@ struct semaphore_entry {
     struct map_node by_name;
     struct list recent; /* in cache->recent */
     uint64_t id;
-    char *name;                      /* NULL: unknown */
-    enum semaphore_kind kind;        /* 0: unknown */
-    const void *prelock_holder;      /* pre-lock: the batch that holds it; NULL: free */
-    unsigned waiting;                /* ops in the queue that need it */
-    uint64_t reserved;               /* last pass of the queue in which an op reserved it */
-    uint64_t tokens_seen;            /* every lower token may have been issued */
-    uint64_t floor;                  /* at most 1 s old; a lower value is always safe */
-    bool has_queue;                  /* requests waited for it, through any permitd, when a batch last locked it */
-    bool floor_stale;                /* an operation on it was decided since the floor was read */
-    struct holders *holders;         /* NULL: never read */
-    struct cached_semaphore *cached; /* its row; NULL: never read */
+    char *name;                  /* NULL: unknown */
+    enum semaphore_kind kind;    /* 0: unknown */
+    const void *prelock_holder;  /* pre-lock: the batch that holds it; NULL: free */
+    unsigned waiting;            /* ops in the queue that need it */
+    uint64_t reserved;           /* last pass of the queue in which an op reserved it */
+    uint64_t tokens_seen;        /* every lower token may have been issued */
+    uint64_t floor;              /* at most 1 s old; a lower value is always safe */
+    bool has_queue;              /* requests waited for it, through any permitd, when a batch last locked it */
+    bool floor_stale;            /* an operation on it was decided since the floor was read */
+    struct holders *holders;     /* NULL: never read */
+    struct semaphore_copy *copy; /* see rows_find */
+    mono_us changed_at;          /* when a batch last found that another process had changed it; 0: never */
+    mono_us shared_until;        /* other processes change it, too: until then its batches lock and read */
+    mono_us queue_read_from;     /* its queue is not copied: when a batch should read all of it next */
 
     struct list waiters;    /* of this server: struct wait_place, in the order of the queue */
     int64_t free_units;     /* by the row that the net has read last; INT64_MAX: none */

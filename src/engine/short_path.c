@@ -15,22 +15,12 @@ _Static_assert(SLACK_US <= LEASE_MARGIN_US, "no request ends early because its p
 
 /* ---- the view ---- */
 
-void short_path_note_session(struct worker *worker)
+/* Returns the copy; NULL: there is none, or the semaphore goes the long way now. */
+static const struct semaphore_copy *usable(struct engine *engine, struct semaphore_entry *entry, mono_us now)
+    REQUIRES(engine_mutex)
 {
-    if (worker->sessions == worker->store->sessions)
-        return;
-    worker->sessions = worker->store->sessions;
-    worker->life = atomic_fetch_add(&worker->engine->lives, 1) + 1;
-}
-
-/* Returns the cached rows; NULL: unknown to this worker, or the semaphore goes the long way now. */
-static const struct cached_semaphore *usable(const struct worker *worker, const struct semaphore_entry *entry,
-                                             mono_us now)
-{
-    const struct cached_semaphore *cached = entry->cached;
-    bool is_usable = cached && cached->valid && cached->life >= worker->life && cached->long_until <= now &&
-                     cached->row.retired_at == NEVER;
-    return is_usable ? cached : NULL;
+    const struct semaphore_copy *copy = rows_find(&engine->queue.rows, entry);
+    return copy && entry->shared_until <= now && copy->row.retired_at == NEVER ? copy : NULL;
 }
 
 static bool wants_are_plain(const struct operation *operation)
@@ -55,20 +45,16 @@ static bool is_plain(const struct op *op)
     }
 }
 
-/* Returns the chain of the cached rows of a semaphore of the view; 0: it is none. */
-static uint64_t chain_in_view(struct engine *engine, const struct view *view, uint64_t semaphore_id)
+/* Returns true if all semaphores of the key are in the view. */
+static bool view_has_semaphores(const struct view *view, const struct key_entry *entry)
 {
-    for (size_t i = 0; i < view->semaphore_count; i++)
-        if (view->semaphores[i].id == semaphore_id)
-            return semaphore_cache_find(&engine->queue.semaphores, semaphore_id)->cached->chain;
-    return 0;
-}
-
-static bool chains_go_on(struct engine *engine, const struct view *view, const struct cached_request *cached)
-{
-    for (size_t i = 0; i < cached->request.permit_count; i++)
-        if (cached->chains[i] != chain_in_view(engine, view, cached->request.permits[i].semaphore_id))
+    for (size_t i = 0; i < entry->count; i++) {
+        size_t at = 0;
+        while (at < view->semaphore_count && view->semaphores[at].id != entry->shares[i].semaphore_id)
+            at++;
+        if (at == view->semaphore_count)
             return false;
+    }
     return true;
 }
 
@@ -83,14 +69,13 @@ static bool has_request(const struct view *view, struct bytes external_id)
  * Adds the cached request of the key of an op. An acquire with an unknown key is for a new request; the other operations
  * need theirs. False: it must be read.
  */
-static bool load_request(struct worker *worker, const struct op *op, struct view *view)
+static bool load_request(struct worker *worker, const struct op *op, struct view *view) REQUIRES(engine_mutex)
 {
-    const struct key_entry *entry = key_cache_find(&worker->engine->queue.key_cache, op->operation->external_id);
+    const struct key_entry *entry = rows_find_key(&worker->engine->queue.rows, op->operation->external_id);
     if (!entry)
         return op->operation->kind == OP_ACQUIRE;
-    if (!entry->cached || !chains_go_on(worker->engine, view, entry->cached))
-        return false;
-    return cached_request_load(entry->cached, worker->arena, &view->requests[view->request_count++]);
+    return entry->has_row && view_has_semaphores(view, entry) &&
+           request_load(&entry->request, worker->arena, &view->requests[view->request_count++]);
 }
 
 /* Sorts the requests and removes duplicates, which several operations of one key make. */
@@ -105,20 +90,21 @@ static void sort_requests(struct view *view)
     view->request_count = kept;
 }
 
-static bool load_semaphore(struct worker *worker, struct run *run, const struct semaphore_entry *entry, mono_us now)
+static bool load_semaphore(struct worker *worker, struct run *run, struct semaphore_entry *entry, mono_us now)
+    REQUIRES(engine_mutex)
 {
     struct view *view = &run->view;
     size_t at = view->semaphore_count;
-    const struct cached_semaphore *cached = usable(worker, entry, now);
+    const struct semaphore_copy *copy = usable(worker->engine, entry, now);
     struct slots_wanted slots = {0};
-    if (!cached || !cached_semaphore_load(cached, worker->arena, &view->semaphores[at]))
+    if (!copy || !semaphore_copy_load(copy, worker->arena, &view->semaphores[at]))
         return false;
     view->semaphore_count++;
-    view->next_due[at] = cached->row.next_due_at;
-    if (cached->row.kind == KIND_COUNTED)
+    view->next_due[at] = copy->row.next_due_at;
+    if (copy->row.kind == KIND_COUNTED)
         return true;
     return run_slots_wanted(worker, run, entry->id, &slots) &&
-           (slots.free == 0 || cached_semaphore_load_slots(cached, slots.free, worker->arena, &view->free_slots[at]));
+           (slots.free == 0 || semaphore_copy_load_slots(copy, slots.free, worker->arena, &view->free_slots[at]));
 }
 
 /* Makes the view of a batch from the caches. False: not all of it is known, or out of memory. */
@@ -184,13 +170,14 @@ static bool load_queue(struct worker *worker, struct run *run, const struct queu
     struct slots_wanted slots = {0};
     int64_t units;
     engine_lock(worker->engine);
-    const struct cached_semaphore *cached =
-        semaphore_cache_find(&worker->engine->queue.semaphores, semaphore->id)->cached;
-    bool known = cached_queue_load(&cached->queue, read, server_id, worker->arena, view, &units);
+    struct queue *queue = &worker->engine->queue;
+    const struct semaphore_copy *copy =
+        rows_find(&queue->rows, semaphore_cache_find(&queue->semaphores, semaphore->id));
+    bool known = copy && semaphore_copy_load_queue(copy, read, server_id, worker->arena, view, &units);
     if (known && semaphore->kind == KIND_SLOTTED) {
         known = run_slots_wanted(worker, run, semaphore->id, &slots);
         int64_t wanted = max_i64(slots.free, min_i64(slots.free + min_i64(read->free, units), semaphore->capacity));
-        known = known && cached_semaphore_load_slots(cached, wanted, worker->arena, &view->free_slots[read->semaphore]);
+        known = known && semaphore_copy_load_slots(copy, wanted, worker->arena, &view->free_slots[read->semaphore]);
     }
     engine_unlock(worker->engine);
     return known;
@@ -334,83 +321,22 @@ enum permit_status short_path_run(struct worker *worker, struct run *run, bool *
 bool short_path_wants_queue(struct engine *engine, uint64_t semaphore_id)
 {
     engine_lock(engine);
-    const struct semaphore_entry *entry = semaphore_cache_find(&engine->queue.semaphores, semaphore_id);
-    const struct cached_semaphore *cached = entry ? entry->cached : NULL;
-    bool wants = cached && !cached->queue.known && cached->queue.read_from <= clock_mono();
+    struct semaphore_entry *entry = semaphore_cache_find(&engine->queue.semaphores, semaphore_id);
+    const struct semaphore_copy *copy = entry ? rows_find(&engine->queue.rows, entry) : NULL;
+    bool wants = copy && !copy->has_queue && entry->queue_read_from <= clock_mono();
     engine_unlock(engine);
     return wants && engine->settings.short_path;
-}
-
-/* Stores the rows of one semaphore; finds out whether another process has changed it since they were stored last. */
-static void learn_semaphore(struct worker *worker, const struct run *run, size_t index, mono_us now)
-    REQUIRES(engine_mutex)
-{
-    struct engine *engine = worker->engine;
-    const struct semaphore *before = &run->view.semaphores[index];
-    struct semaphore_entry *entry = semaphore_cache_find(&engine->queue.semaphores, before->id);
-    if (!entry)
-        return;
-    if (!entry->cached)
-        entry->cached = calloc(1, sizeof *entry->cached);
-    struct cached_semaphore *cached = entry->cached;
-    if (!cached)
-        return;
-    bool alive = cached->valid && cached->life >= worker->life;
-    bool goes_on = alive && cached->row.version == before->version;
-    int64_t pause_us = engine->settings.shared_pause_ms * US_PER_MS;
-    if (!goes_on)
-        cached->chain = ++engine->chains;
-    if (alive && !goes_on) {
-        if (cached->changed_at && now - cached->changed_at < pause_us)
-            cached->long_until = now + pause_us;
-        cached->changed_at = now;
-    }
-    cached->life = run->life;
-    cached_semaphore_store(cached, &run->view, index, &run->plan, goes_on, engine_server_id(engine));
-    if (!cached->queue.known && cached->queue.read_from <= now)
-        cached->queue.read_from = now + pause_us;
-}
-
-/* Stores a request that is held and claimed in the key cache; forgets what was known of another. */
-static void learn_request(struct engine *engine, const struct view *view, const struct request_change *change)
-    REQUIRES(engine_mutex)
-{
-    const struct request *request = change->request;
-    struct key_cache *keys = &engine->queue.key_cache;
-    uint64_t chains[REQUEST_MAX_SEMAPHORES];
-    bool held = request->state == REQUEST_ACQUIRED && request->server_id == 0 && !change->remove;
-    for (size_t i = 0; held && i < request->permit_count; i++) {
-        chains[i] = chain_in_view(engine, view, request->permits[i].semaphore_id);
-        held = chains[i] != 0;
-    }
-    if (held && !key_cache_find(keys, request->external_id))
-        deliver_cache_grant(engine, request);
-    key_cache_set_row(keys, request->external_id, held ? cached_request_new(request, chains) : NULL);
-}
-
-static bool all_cached(struct engine *engine, const struct view *view)
-{
-    for (size_t i = 0; i < view->semaphore_count; i++) {
-        const struct semaphore_entry *entry = semaphore_cache_find(&engine->queue.semaphores, view->semaphores[i].id);
-        if (!entry || !entry->cached || !entry->cached->valid)
-            return false;
-    }
-    return true;
 }
 
 void short_path_learn(struct worker *worker, const struct run *run)
 {
     struct engine *engine = worker->engine;
-    const struct changes *changes = &run->plan.changes;
-    mono_us now = clock_mono();
-    if (!engine->settings.short_path || changes->empty)
-        return;
-    for (size_t i = 0; i < run->view.semaphore_count; i++)
-        learn_semaphore(worker, run, i, now);
-    bool known = all_cached(engine, &run->view);
-    for (size_t i = 0; i < changes->request_count; i++)
-        if (known)
-            learn_request(engine, &run->view, &changes->requests[i]);
-        else
-            key_cache_set_row(&engine->queue.key_cache, changes->requests[i].request->external_id, NULL);
+    const struct committed commit = {.read = &run->view,
+                                     .plan = &run->plan,
+                                     .copies = engine->settings.short_path,
+                                     .generation = run->generation,
+                                     .server_id = engine_server_id(engine),
+                                     .now = clock_mono(),
+                                     .shared_pause_us = engine->settings.shared_pause_ms * US_PER_MS};
+    rows_learn(&engine->queue.rows, &engine->queue.semaphores, &commit);
 }

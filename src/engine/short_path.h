@@ -4,11 +4,8 @@
  * writes, proves that the cached rows were right, and commits. If they were not, nothing has happened, and the batch goes
  * the long way: lock and read, then write.
  *
- * The cached rows belong to one life of the database server. A session that a worker opens may reach another life, so
- * that worker uses no row that was learned before.
- *
  * The long way is for everything rare: administrative operations, forced releases, ttl "owner", specific slots, slots
- * with labels, queues that are not cached (engine/queue_cache.h), due holders, keys whose request is not cached (except
+ * with labels, queues that are not copied (engine/rows.h), due holders, keys whose request is not cached (except
  * unknown keys of acquires), ends of a dead owner's requests, and refusals for another reason than capacity if nothing
  * changes.
  */
@@ -20,14 +17,12 @@
 struct run;
 struct worker;
 
-/* Notes the session of the worker's store, before anything is sent. */
-void short_path_note_session(struct worker *worker);
 /*
  * Runs the batch on cached rows. *ret_done: it is decided: committed, or proven to change nothing. Else PERMIT_OK means
  * that the batch has to go the long way and no transaction is open; other failures are as in store_apply.
  */
 enum permit_status short_path_run(struct worker *worker, struct run *run, bool *ret_done);
-/* After a commit, on either path: stores the rows in the caches. Caller holds the pre-locks. */
+/* After a commit, on either path: stores the rows as copies. Caller holds the pre-locks. */
 void short_path_learn(struct worker *worker, const struct run *run) REQUIRES(engine_mutex);
 /* Returns true if a batch that goes the long way should read the whole queue, to cache it. Takes the engine's mutex. */
 bool short_path_wants_queue(struct engine *engine, uint64_t semaphore_id) MUST_CHECK;

@@ -33,8 +33,6 @@ struct engine {
     atomic_bool stopping;
     atomic_uint server_generation; /* rises with each failover; each task then drops its session (task_connect) */
     _Atomic mono_us tick_won_at;   /* when this process last won a clock tick */
-    atomic_uint_least64_t lives;   /* number of sessions that workers have opened; each may be to another life of the
-                                      server (design.md, The short path) */
     atomic_bool refusing;          /* `refusal` is not "" */
     atomic_bool readers_may_end;   /* no further query or refusal will be added */
 
@@ -68,7 +66,6 @@ struct engine {
     struct id_range ids GUARDED_BY(
         engine_mutex); /* for new rows; taken under the locks, so the later of two waiters has the larger id */
     uint64_t ids_epoch GUARDED_BY(engine_mutex); /* epoch in which they were reserved */
-    uint64_t chains GUARDED_BY(engine_mutex);    /* chains of cached rows begun so far (row_cache.h) */
     bool resolving
         GUARDED_BY(engine_mutex); /* a worker resolves; one at a time, so that operations on one key stay in order */
 

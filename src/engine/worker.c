@@ -18,7 +18,7 @@
 enum {
     ID_BLOCK = 10000,
     IDS_FEW = 4 * BATCH_MAX_OPERATIONS, /* other workers may take some, too, until the batch is planned */
-    SLOTS_AHEAD = 512,                  /* free slots to read for the row cache */
+    SLOTS_AHEAD = 512,                  /* free slots to read for copies */
     PING_AFTER_MS = 2000,               /* idle time before a ping; less than the session's wait_timeout */
 };
 
@@ -257,7 +257,7 @@ static enum permit_status lock_rows(struct worker *worker, struct run *run)
         if (slots[i].free && !run_slots_wanted(worker, run, ids[i], &slots[i]))
             return PERMIT_NO_MEMORY;
     for (size_t i = 0; short_path && i < set.semaphore_count; i++)
-        if (slots[i].free) /* for the row cache, so that the next batches know enough */
+        if (slots[i].free) /* for its copy, so that the next batches know enough */
             slots[i].free = max_i64(slots[i].free, SLOTS_AHEAD);
     for (size_t i = 0; i < run->count; i++)
         keys[set.key_count++] = run->ops[i]->operation->external_id;
@@ -267,7 +267,7 @@ static enum permit_status lock_rows(struct worker *worker, struct run *run)
 }
 
 /*
- * Takes all free slots of a locked semaphore from the row cache, if they are known there by the version that is locked: a
+ * Takes all free slots of a locked semaphore from its copy, if they are known there by the version that is locked: a
  * run of adjacent slots may be anywhere.
  */
 static bool take_cached_slots(struct worker *worker, struct run *run, size_t index)
@@ -275,11 +275,10 @@ static bool take_cached_slots(struct worker *worker, struct run *run, size_t ind
     struct engine *engine = worker->engine;
     const struct semaphore *semaphore = &run->view.semaphores[index];
     engine_lock(engine);
-    const struct semaphore_entry *entry = semaphore_cache_find(&engine->queue.semaphores, semaphore->id);
-    const struct cached_semaphore *cached = entry ? entry->cached : NULL;
-    bool known =
-        cached && cached->valid && cached->life >= worker->life && cached->row.version == semaphore->version &&
-        cached_semaphore_load_slots(cached, SLOTS_MAX_CAPACITY + 1, worker->arena, &run->view.free_slots[index]);
+    struct semaphore_entry *entry = semaphore_cache_find(&engine->queue.semaphores, semaphore->id);
+    const struct semaphore_copy *copy = entry ? rows_find(&engine->queue.rows, entry) : NULL;
+    bool known = copy && copy->row.version == semaphore->version &&
+                 semaphore_copy_load_slots(copy, SLOTS_MAX_CAPACITY + 1, worker->arena, &run->view.free_slots[index]);
     engine_unlock(engine);
     return known;
 }
@@ -538,6 +537,17 @@ void run_cancel_grants(struct run *run)
     run->plan.notice_count = 0;
 }
 
+/* Notes the worker's session, before anything is sent, and the generation of copies that the try may store. */
+static void note_session(struct worker *worker, struct run *run)
+{
+    struct engine *engine = worker->engine;
+    engine_lock(engine);
+    engine->queue.rows.generation += worker->sessions != worker->store->sessions;
+    worker->sessions = worker->store->sessions;
+    run->generation = engine->queue.rows.generation;
+    engine_unlock(engine);
+}
+
 /*
  * One try of a batch. A lock time-out after the semaphores were locked (`applied`) concerns a row of one operation; then
  * the batch is split at once, so that the row does not delay the others.
@@ -550,10 +560,9 @@ static enum permit_status try_run(struct transaction *transaction)
     arena_clear(worker->arena);
     run->applied = run->has_lock = false;
     enum permit_status status = task_connect(worker->task);
-    short_path_note_session(worker);
+    note_session(worker, run);
     if (status == PERMIT_OK)
         status = reserve_ids(worker);
-    run->life = atomic_load(&worker->engine->lives);
     bool done = false;
     if (status == PERMIT_OK && !run->goes_long) {
         run->goes_long = true;

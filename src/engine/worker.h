@@ -17,8 +17,7 @@ struct worker {
     struct engine *engine;
     struct store *store; /* the task's */
     struct arena *arena; /* the task's; cleared for each try */
-    uint64_t sessions;   /* store->sessions when `life` was set */
-    uint64_t life;       /* engine->lives since this session was opened */
+    uint64_t sessions;   /* store->sessions when it last began a generation of copies (rows.h) */
     struct batch batch;
     bool failing; /* the last call lost the database; its failure is logged */
 };
@@ -33,13 +32,13 @@ struct run {
     struct view view;
     struct id_range ids; /* for the plan */
     struct plan plan;
-    uint64_t life;   /* engine->lives when the last try began */
-    bool goes_long;  /* it has tried the short path */
-    bool went_short; /* and was decided on it */
-    bool has_lock;   /* this try has called store_await */
-    bool applied;    /* the last try locked all semaphores and began to write */
-    bool waits_once; /* a lock time-out before that ends the run */
-    bool is_whole;   /* it has all operations of the batch that are not decided */
+    uint64_t generation; /* of copies, when the last try began */
+    bool goes_long;      /* it has tried the short path */
+    bool went_short;     /* and was decided on it */
+    bool has_lock;       /* this try has called store_await */
+    bool applied;        /* the last try locked all semaphores and began to write */
+    bool waits_once;     /* a lock time-out before that ends the run */
+    bool is_whole;       /* it has all operations of the batch that are not decided */
 };
 
 /* Resolves operations: looks up their semaphores in the database and queues them; or decides them. */
@@ -78,8 +77,6 @@ bool run_slots_wanted(struct worker *worker, const struct run *run, uint64_t sem
 bool run_mark_sent(struct run *run);
 /* Ends a try that failed: its plan is void. */
 void run_cancel_grants(struct run *run);
-/* Adds a grant to the key cache. */
-void deliver_cache_grant(struct engine *engine, const struct request *request) REQUIRES(engine_mutex);
 
 /* ---- failures, for worker.c, resolve.c and deliver.c ---- */
 

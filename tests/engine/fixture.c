@@ -11,7 +11,7 @@ static size_t asked_count;
 
 void fixture_begin(void)
 {
-    queue_init(&queue, DIRECTORY, ROW_BYTES);
+    queue_init(&queue, ROW_BYTES);
     semaphore_cache_put(&queue.semaphores, 1, BYTES("a"), KIND_SLOTTED, 1);
     semaphore_cache_put(&queue.semaphores, 2, BYTES("b"), KIND_SLOTTED, 1);
     semaphore_cache_put(&queue.semaphores, 3, BYTES("c"), KIND_COUNTED, 1);
@@ -82,4 +82,12 @@ const char *take(struct batch *batch)
 {
     (void)!queue_take(&queue, batch, 0);
     return fixture_keys(batch);
+}
+
+void holds(struct rows *rows, const char *key, struct permit *permits, size_t count)
+{
+    rows_put_key(
+        rows, NULL,
+        &(struct request){
+            .external_id = {key, strlen(key)}, .state = REQUEST_ACQUIRED, .permits = permits, .permit_count = count});
 }

@@ -5,7 +5,7 @@
 
 #include "engine/queue.h"
 
-enum { OPS = 80, DIRECTORY = 8, WANTS = 3, ROW_BYTES = 100000 };
+enum { OPS = 80, WANTS = 3, ROW_BYTES = 100000 };
 
 /* An operation and the data that it points to. */
 struct asked {
@@ -29,5 +29,7 @@ struct op *release(const char *key);
 const char *fixture_keys(const struct batch *batch);
 /* Fills a batch. Returns its keys. */
 const char *take(struct batch *batch);
+/* Enters that the key holds these permits; its row is not known. */
+void holds(struct rows *rows, const char *key, struct permit *permits, size_t count);
 void fixture_decided(struct op *op, const struct decision *decision);
 #endif

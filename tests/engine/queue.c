@@ -121,10 +121,9 @@ Test(queue, unknown_names_and_keys_are_resolved_first)
     cr_assert_eq(queue.acquire_count + queue.end_count, 0);
 }
 
-Test(queue, key_cache_saves_the_resolve)
+Test(queue, copied_key_saves_the_resolve)
 {
-    struct share shares[] = {{1, 1}, {3, 2}};
-    key_cache_put(&queue.key_cache, BYTES("k1"), shares, 2);
+    holds(&queue.rows, "k1", (struct permit[]){{.semaphore_id = 3, .count = 2}, {.semaphore_id = 1, .count = 1}}, 2);
     struct op *op = release("k1");
     cr_assert(op->resolved);
     cr_assert_eq(op->entry_count, 2);
@@ -168,8 +167,7 @@ Test(queue, release_waits_for_the_running_acquire_of_its_key)
 
 Test(queue, operation_behind_an_unresolved_one_is_resolved_with_it)
 {
-    struct share share = {1, 1};
-    key_cache_put(&queue.key_cache, BYTES("k1"), &share, 1);
+    holds(&queue.rows, "k1", (struct permit[]){{.semaphore_id = 1, .count = 1}}, 1);
     acquire("k1", "x");
     cr_assert_not(release("k1")->resolved);
     struct op *ops[OPS];
@@ -282,9 +280,9 @@ Test(queue, batch_names_no_more_slots_than_its_limit)
 /* The slots that a release frees are known from the grant, or were resolved. */
 Test(queue, releases_count_the_slots_of_their_keys)
 {
-    struct share share = {1, BATCH_MAX_SLOTS};
-    key_cache_put(&queue.key_cache, BYTES("k1"), &share, 1);
-    key_cache_put(&queue.key_cache, BYTES("k2"), &share, 1);
+    struct permit permit = {.semaphore_id = 1, .count = BATCH_MAX_SLOTS};
+    holds(&queue.rows, "k1", &permit, 1);
+    holds(&queue.rows, "k2", &permit, 1);
     release("k1");
     release("k2");
     cr_assert_str_eq(take(&first), "k1");
@@ -295,7 +293,7 @@ Test(queue, releases_count_the_slots_of_their_keys)
     cr_assert_eq(queue_take_unresolved(&queue, taken, OPS), 2);
     for (int i = 0; i < 2; i++) {
         ops[i]->held_slots = BATCH_MAX_SLOTS;
-        cr_assert(queue_set_entries(&queue, ops[i], &share.semaphore_id, 1));
+        cr_assert(queue_set_entries(&queue, ops[i], &permit.semaphore_id, 1));
         queue_put_back(&queue, ops[i]);
     }
     cr_assert_str_eq(take(&first), "k3");
@@ -392,22 +390,6 @@ Test(queue, operation_past_its_deadline_is_removed)
     list_remove(&late->node);
     cr_assert(list_empty(&expired));
     cr_assert_str_eq(take(&first), "k2");
-}
-
-Test(directory, evicts_the_oldest_when_full)
-{
-    struct key_cache directory;
-    struct share share = {1, 1};
-    key_cache_init(&directory, 2, ROW_BYTES);
-    key_cache_put(&directory, BYTES("k1"), &share, 1);
-    key_cache_put(&directory, BYTES("k2"), &share, 1);
-    key_cache_put(&directory, BYTES("k1"), &share, 1); /* now the newest */
-    key_cache_put(&directory, BYTES("k3"), &share, 1);
-    cr_assert_not_null(key_cache_find(&directory, BYTES("k1")));
-    cr_assert_null(key_cache_find(&directory, BYTES("k2")));
-    key_cache_remove(&directory, BYTES("k1"));
-    cr_assert_null(key_cache_find(&directory, BYTES("k1")));
-    key_cache_release(&directory);
 }
 
 Test(entries, reused_name_leads_to_the_new_semaphore)

@@ -31,7 +31,7 @@ static void begin(void)
     mutex_init(&engine.mutex);
     pthread_cond_init(&engine.work, NULL);
     pthread_cond_init(&engine.poll_wake, NULL);
-    queue_init(&engine.queue, DIRECTORY, ROW_BYTES);
+    queue_init(&engine.queue, ROW_BYTES);
     semaphore_cache_put(&engine.queue.semaphores, 1, BYTES("a"), KIND_SLOTTED, 1);
     semaphore_cache_put(&engine.queue.semaphores, 2, BYTES("b"), KIND_COUNTED, 1);
     batch = (struct batch){0};

@@ -266,7 +266,7 @@ static void begin(void)
     pthread_cond_init(&engine.expiry_wake, NULL);
     pthread_cond_init(&engine.poll_wake, NULL);
     turns_init(&engine.refusals);
-    queue_init(&engine.queue, DIRECTORY, ROW_BYTES);
+    queue_init(&engine.queue, ROW_BYTES);
     for (uint64_t id = 1; id <= SEMAPHORES; id++)
         semaphore_cache_put(&engine.queue.semaphores, id, (struct bytes){&"abc"[id - 1], 1}, KIND_COUNTED, 1);
     task = (struct task){.engine = &engine, .store = &store};
@@ -315,16 +315,16 @@ static void ask(size_t at, const char *key, const char *semaphores)
     (void)queue_add(&engine.queue, &one->op);
 }
 
-/* Asks to release a request that the key cache says holds a unit of each of these. */
+/* Asks to release a request of which the copies say that it holds a unit of each of these. */
 static void ask_release(size_t at, const char *key, const char *semaphores)
 {
     struct asked *one = &asked[at];
-    struct share shares[SEMAPHORES];
+    struct permit permits[SEMAPHORES];
     size_t count = 0;
     for (; *semaphores; semaphores++)
-        shares[count++] = (struct share){.semaphore_id = (uint64_t)(*semaphores - 'a' + 1), .count = 1};
+        permits[count++] = (struct permit){.semaphore_id = (uint64_t)(*semaphores - 'a' + 1), .count = 1};
     *one = (struct asked){.operation = {.kind = OP_RELEASE, .external_id = bytes_of(key)}};
-    key_cache_put(&engine.queue.key_cache, one->operation.external_id, shares, count);
+    holds(&engine.queue.rows, key, permits, count);
     op_init(&one->op, &one->operation, NEVER, note_decided);
     (void)queue_add(&engine.queue, &one->op);
 }
@@ -453,7 +453,7 @@ Test(worker, operation_that_alone_does_not_fit_into_a_packet_is_refused_and_the_
 Test(worker, names_that_do_not_fit_into_a_packet_are_resolved_in_parts)
 {
     queue_release(&engine.queue);
-    queue_init(&engine.queue, DIRECTORY, ROW_BYTES);
+    queue_init(&engine.queue, ROW_BYTES);
     script.asked = OPS_MAX;
     script.most_names = 2;
     ask(0, "k1", "a");
@@ -471,9 +471,7 @@ Test(worker, names_that_do_not_fit_into_a_packet_are_resolved_in_parts)
 /* Makes a semaphore one that another process has lately changed, too. */
 static void share(uint64_t semaphore_id)
 {
-    struct semaphore_entry *entry = semaphore_cache_find(&engine.queue.semaphores, semaphore_id);
-    entry->cached = calloc(1, sizeof *entry->cached);
-    entry->cached->long_until = NEVER;
+    semaphore_cache_find(&engine.queue.semaphores, semaphore_id)->shared_until = NEVER;
 }
 
 static void ask_while_it_waits(void)
@@ -503,7 +501,7 @@ static void ask_three_times(void)
 
 Test(worker, batch_on_a_semaphore_of_this_process_alone_locks_and_reads_at_once)
 {
-    semaphore_cache_find(&engine.queue.semaphores, 1)->cached = calloc(1, sizeof(struct cached_semaphore));
+    semaphore_cache_find(&engine.queue.semaphores, 1)->changed_at = 1;
     ask_three_times();
     worker_run(&task);
     cr_assert_str_eq(script.locked, "a");
