@@ -5,7 +5,6 @@
 
 #include "base/clock.h"
 #include "engine/expire_op.h"
-#include "engine/short_path.h"
 #include "engine/waitlist.h"
 #include "engine/worker.h"
 
@@ -424,6 +423,20 @@ static void record_slots(struct engine *engine, const struct plan *plan)
     atomic_store(&engine->recount_slots, true);
 }
 
+/* Stores the rows of the run as copies. The pre-locks of its semaphores are held. */
+static void learn(struct worker *worker, const struct run *run) REQUIRES(engine_mutex)
+{
+    struct engine *engine = worker->engine;
+    const struct committed commit = {.read = &run->view,
+                                     .plan = &run->plan,
+                                     .copies = engine->settings.short_path,
+                                     .generation = run->generation,
+                                     .server_id = engine_server_id(engine),
+                                     .now = clock_mono(),
+                                     .shared_pause_us = engine->settings.shared_pause_ms * US_PER_MS};
+    rows_learn(&engine->queue.rows, &engine->queue.semaphores, &commit);
+}
+
 /* Enters the run in the queue and the caches; sets the result of each op. */
 static void deliver_ops(struct worker *worker, struct run *run, struct op_result *results, struct list *answered)
     REQUIRES(engine_mutex)
@@ -447,7 +460,7 @@ static void deliver_ops(struct worker *worker, struct run *run, struct op_result
     deliver_notices(engine, &run->plan, answered);
     for (size_t i = run->plan.overdue_count; i-- > 0;)
         expire_op_first(engine, run->plan.overdue[i]);
-    short_path_learn(worker, run);
+    learn(worker, run);
 }
 
 static void decide_result(struct worker *worker, struct run *run, struct op *op, const struct outcome *outcome,

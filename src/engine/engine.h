@@ -182,10 +182,10 @@ typedef void probe_ask(void *context, struct probe_question *questions, size_t c
 
 struct engine_settings {
     size_t workers;
-    size_t max_pending;        /* limit of BOUND_PENDING; more are answered too_many */
-    int64_t failover_hold_ms;  /* no grants for this time after the epoch has risen */
-    struct plan_settings plan; /* engine_plan_settings and worker_plan_settings set server_id, slots and max_packet */
-    uint64_t retention_rows;   /* requests kept; older ended ones are deleted before their retention has passed */
+    size_t max_pending;           /* limit of BOUND_PENDING; more are answered too_many */
+    int64_t failover_hold_ms;     /* no grants for this time after the epoch has risen */
+    struct plan_settings plan;    /* engine_plan_settings and the worker set server_id, slots and max_packet */
+    uint64_t retention_rows;      /* requests kept; older ended ones are deleted before their retention has passed */
     int64_t liveness_interval_ms; /* time between two probes of one owner */
     size_t max_waiters;           /* whose clients are at this server; more are answered too_many */
     size_t max_owner_waiters;     /* the same of one owner, or principal without owners; 0: no limit */
