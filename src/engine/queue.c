@@ -13,7 +13,7 @@ void queue_init(struct queue *queue, size_t max_row_bytes)
     list_init(&queue->woken);
     list_init(&queue->pending);
     list_init(&queue->unresolved);
-    list_init(&queue->homeless);
+    list_init(&queue->awaiting_server_id);
     list_init(&queue->running);
     template_creates_init(&queue->creations);
     semaphore_cache_init(&queue->semaphores, SEMAPHORE_CACHE_MAX);
@@ -352,12 +352,12 @@ void queue_await_creation(struct queue *queue, struct template_create *creation,
 
 void queue_await_server_id(struct queue *queue, struct op *op)
 {
-    put_unresolved(queue, op, &queue->homeless);
+    put_unresolved(queue, op, &queue->awaiting_server_id);
 }
 
 void queue_have_server_id(struct queue *queue)
 {
-    list_append_all(&queue->unresolved, &queue->homeless);
+    list_append_all(&queue->unresolved, &queue->awaiting_server_id);
 }
 
 void queue_resolve_again(struct queue *queue, struct template_create *creation)
@@ -605,7 +605,7 @@ void queue_take_expired(struct queue *queue, mono_us now, struct list *ret_expir
     take_expired_from(queue, &queue->woken, now, ret_expired);
     take_expired_from(queue, &queue->pending, now, ret_expired);
     take_expired_from(queue, &queue->unresolved, now, ret_expired);
-    take_expired_from(queue, &queue->homeless, now, ret_expired);
+    take_expired_from(queue, &queue->awaiting_server_id, now, ret_expired);
     list_for_each (node, next, &queue->creations.all)
         take_expired_from(queue, &LIST_ENTRY(node, struct template_create, node)->clients, now, ret_expired);
 }
@@ -613,5 +613,5 @@ void queue_take_expired(struct queue *queue, mono_us now, struct list *ret_expir
 bool queue_empty(const struct queue *queue)
 {
     return list_empty(&queue->woken) && list_empty(&queue->pending) && list_empty(&queue->unresolved) &&
-           list_empty(&queue->homeless) && list_empty(&queue->creations.all);
+           list_empty(&queue->awaiting_server_id) && list_empty(&queue->creations.all);
 }

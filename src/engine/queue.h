@@ -18,7 +18,7 @@ struct queue {
     struct list woken;                 /* ends of due holders for acquires, then ops of woken waiters; by arrival */
     struct list pending;               /* resolved ops, ascending by arrival */
     struct list unresolved;            /* ops whose semaphores are unknown */
-    struct list homeless;              /* unresolved ops that have to wait, while this server has no id */
+    struct list awaiting_server_id;    /* unresolved ops that have to wait, while this server has no id */
     struct template_creates creations; /* creations from templates, each with a list of ops that wait for it */
     struct semaphore_cache semaphores;
     struct waiters waiters;

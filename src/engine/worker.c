@@ -198,7 +198,7 @@ static size_t waiters_ahead(const struct run *run, const struct semaphore_entry 
 }
 
 /* Returns true if an operation asks for a request that waits here, or was granted for a client here. */
-static bool any_waiter_asks(const struct run *run)
+static bool has_op_of_waiter(const struct run *run)
 {
     for (size_t i = 0; i < run->count; i++)
         if (op_is_of_waiter(run->ops[i]))
@@ -361,7 +361,7 @@ static enum permit_status lock_rows(struct worker *worker, struct run *run, bool
             slots[i].free = max_i64(slots[i].free, SLOTS_AHEAD);
     for (size_t i = 0; i < run->count; i++)
         keys[set.key_count++] = run->ops[i]->operation->external_id;
-    set.servers_ahead = any_waiter_asks(run);
+    set.servers_ahead = has_op_of_waiter(run);
     set.owners = collect_owners(worker, run, &set.owner_count);
     return set.owners ? store_lock(worker->store, &set, worker->arena, &run->view) : PERMIT_NO_MEMORY;
 }
