@@ -930,14 +930,8 @@ static void note_session(struct worker *worker, struct run *run)
     engine_unlock(engine);
 }
 
-/*
- * One try of a batch. A lock time-out after the semaphores were locked (`applied`) concerns a row of one operation; then
- * the batch is split at once, so that the row does not delay the others.
- */
-static enum permit_status try_run(struct transaction *transaction)
+static enum permit_status attempt(struct worker *worker, struct run *run)
 {
-    struct run *run = CONTAINER_OF(transaction, struct run, transaction);
-    struct worker *worker = run->worker;
     run_cancel_grants(run);
     arena_clear(worker->arena);
     run->applied = false;
@@ -950,15 +944,24 @@ static enum permit_status try_run(struct transaction *transaction)
         if (run_on_copies(worker, run, &status))
             return status;
         arena_clear(worker->arena);
-        if (run_drop_late(transaction, PERMIT_BUSY) == 0) /* its packet waited for too long */
+        if (run_drop_late(&run->transaction, PERMIT_BUSY) == 0) /* its packet waited for too long */
             return PERMIT_OK;
     }
     if (status == PERMIT_OK)
         status = lock_and_read(worker, run);
     if (status == PERMIT_OK)
         status = make_plan(worker, run, false);
-    if (status == PERMIT_OK)
-        status = write_changes(worker, run);
+    return status == PERMIT_OK ? write_changes(worker, run) : status;
+}
+
+/*
+ * One try of a batch. A lock time-out after the semaphores were locked (`applied`) concerns a row of one operation; then
+ * the batch is split at once, so that the row does not delay the others.
+ */
+static enum permit_status try_run(struct transaction *transaction)
+{
+    struct run *run = CONTAINER_OF(transaction, struct run, transaction);
+    enum permit_status status = attempt(run->worker, run);
     if (status == PERMIT_LOCK_TIMEOUT)
         transaction->waits_for_locks = !run->waits_once && !run->applied && is_one_group(run);
     return status;

@@ -29,6 +29,7 @@ static struct script {
     unsigned answered_after_ms;     /* the next call of store_lock answers after this time */
     utc_us now;                     /* the clock that store_lock reads */
     utc_us assumed;                 /* lease time of the last batch in one packet */
+    bool packet_times_out;          /* the next batch in one packet waits too long for a lock */
     size_t ahead[SEMAPHORES];       /* waiters that the last call may read with the locks, of each semaphore */
     size_t unlocked;                /* semaphores that were locked in the database while no batch held their pre-lock */
     size_t most_writes;             /* a packet with more requests, or with the key `large`, is too large; 0: none is */
@@ -215,9 +216,12 @@ static enum permit_status resolve(struct store *store, struct resolve *what, str
 static enum permit_status commit_cached(struct store *store, const struct changes *changes,
                                         const struct assumed *assumed, enum mismatch *ret_mismatch)
 {
-    (void)store, (void)changes, (void)ret_mismatch;
+    (void)store, (void)changes;
     script.assumed = assumed->now;
-    return PERMIT_OK;
+    bool times_out = script.packet_times_out;
+    script.packet_times_out = false;
+    *ret_mismatch = MISMATCH_NONE;
+    return times_out ? PERMIT_LOCK_TIMEOUT : PERMIT_OK;
 }
 
 static enum permit_status floors(struct store *store, const uint64_t *semaphore_ids, size_t count, uint64_t *ret_floors)
@@ -594,6 +598,16 @@ static utc_us run_on_copies(void)
     cr_assert_str_eq(script.locked, "c", "the second batch is one packet: %s", script.locked);
     cr_assert_geq(script.assumed, START);
     return script.assumed;
+}
+
+/* The batch is not split: it waits for its locks, on the long way. */
+Test(worker, packet_that_does_not_get_its_locks_in_time_is_tried_again_on_the_long_way)
+{
+    (void)run_on_copies();
+    script.packet_times_out = true;
+    run_one("k3", "c");
+    cr_assert_str_eq(script.locked, "c c", "%s", script.locked);
+    cr_assert_eq(script.status, PERMIT_OK);
 }
 
 /* A later token would be granted earlier. */
