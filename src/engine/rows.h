@@ -65,8 +65,8 @@ struct key_entry {
     struct map_node node;
     struct list recent;
     size_t size;            /* bytes of all */
+    struct request request; /* held and claimed */
     bool has_row;           /* `request` is its row; else only the key in it counts */
-    struct request request; /* it is held and claimed */
     size_t count;           /* of shares */
     struct share shares[];  /* ascending by semaphore_id */
 };
