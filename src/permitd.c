@@ -53,7 +53,7 @@ struct permitd {
     struct command_line line;
     struct settings settings;
     struct buf message;
-    struct private_server *embedded;
+    struct private_server *private_server;
     struct database_address own_address; /* of the setting `database` */
     const struct database_address *address;
     struct doctor_options doctor;
@@ -136,7 +136,7 @@ static void wait_for_private_server_or_signal(struct permitd *permitd)
     sigset_t held;
     signals_fill(&held);
     sigdelset(&held, SIGHUP);
-    struct pollfd polled[] = {{.fd = private_server_begun_fd(permitd->embedded), .events = POLLIN},
+    struct pollfd polled[] = {{.fd = private_server_begun_fd(permitd->private_server), .events = POLLIN},
                               {.fd = signalfd(-1, &held, SFD_CLOEXEC), .events = POLLIN}};
     while (poll(polled, ARRAY_LENGTH(polled), -1) < 0 && errno == EINTR)
         ;
@@ -149,17 +149,17 @@ static void wait_for_private_server_or_signal(struct permitd *permitd)
  * Waits without limit until the private MariaDB has started or failed. Meanwhile requests are answered 503 with the
  * reason, and a signal ends the wait.
  */
-static bool wait_for_embedded(struct permitd *permitd)
+static bool wait_for_private_server(struct permitd *permitd)
 {
     if (permitd->line.action == ACTION_CHECK) {
         wait_for_private_server_or_signal(permitd);
-    } else if (!server_run_until(permitd->server, private_server_begun_fd(permitd->embedded))) {
+    } else if (!server_run_until(permitd->server, private_server_begun_fd(permitd->private_server))) {
         buf_append_text(&permitd->message, "out of memory");
         return false;
     }
     if (permitd->stopping)
         buf_append_text(&permitd->message, "stopped before the private MariaDB answered");
-    return !permitd->stopping && private_server_wait(permitd->embedded, &permitd->message);
+    return !permitd->stopping && private_server_wait(permitd->private_server, &permitd->message);
 }
 
 /* Gives both services a table of principals, whose reference it takes over, and drops the table before it. */
@@ -233,7 +233,7 @@ static bool become_final_user(struct permitd *permitd)
     const struct private_server_options options = {
         .directory = settings->data_dir, .user = data_dir_user_of(settings), .buffer_pool = settings->buffer_pool};
     if (!become_named_user(permitd) ||
-        (settings->data_dir && !private_server_open(&options, &permitd->embedded, &permitd->message)))
+        (settings->data_dir && !private_server_open(&options, &permitd->private_server, &permitd->message)))
         return false;
     return !permitd->server || server_open_paths(permitd->server, &permitd->message);
 }
@@ -245,9 +245,10 @@ static bool open_database(struct permitd *permitd)
     if (!become_final_user(permitd))
         return false;
     if (settings->data_dir) {
-        permitd->address = private_server_address(permitd->embedded);
+        permitd->address = private_server_address(permitd->private_server);
         bool ready = open_credentials(permitd, geteuid()) &&
-                     private_server_begin(permitd->embedded, &permitd->message) && wait_for_embedded(permitd);
+                     private_server_begin(permitd->private_server, &permitd->message) &&
+                     wait_for_private_server(permitd);
         if (ready && geteuid() == 0)
             log_write(LOG_WARN, "the private MariaDB runs as root, as allow_root says: a fault in it has all rights",
                       NULL);
@@ -436,7 +437,7 @@ static void on_reload(void *context)
 static bool database_is_unavailable(void *context, char ret_sentence[STORE_MESSAGE_SIZE])
 {
     struct permitd *permitd = context;
-    if (permitd->embedded && private_server_is_unavailable(permitd->embedded, ret_sentence))
+    if (permitd->private_server && private_server_is_unavailable(permitd->private_server, ret_sentence))
         return true;
     if (atomic_load(&permitd->engine_ready))
         return false;
@@ -553,7 +554,7 @@ static void stop(struct permitd *permitd)
     readiness_free(permitd->service.readiness);
     use_principals(permitd, NULL);
     probe_free(permitd->probe);
-    private_server_stop(permitd->embedded);
+    private_server_stop(permitd->private_server);
     database_address_release(&permitd->own_address);
     buf_release(&permitd->service.message);
     buf_release(&permitd->body_service.message);

@@ -7,7 +7,7 @@
 
 #include <ini.h>
 
-struct reading {
+struct sections_reading {
     struct bytes rest;
     const struct sections_handler *handler;
     int line;    /* number of the last line that was read */
@@ -40,7 +40,7 @@ static struct bytes skip_blanks(struct bytes text)
     return text;
 }
 
-static bool read_heading(struct reading *reading, struct bytes line)
+static bool read_heading(struct sections_reading *reading, struct bytes line)
 {
     const char *end = memchr(line.data, ']', line.length);
     struct bytes name = {line.data + 1, end ? (size_t)(end - line.data) - 1 : 0};
@@ -63,7 +63,7 @@ static bool read_heading(struct reading *reading, struct bytes line)
  */
 static char *read_line(char *ret_line, int size, void *context)
 {
-    struct reading *reading = context;
+    struct sections_reading *reading = context;
     if (reading->failed || reading->rest.length == 0)
         return NULL;
     struct bytes line = next_line(&reading->rest);
@@ -95,7 +95,7 @@ static char *read_line(char *ret_line, int size, void *context)
 /* Handles a word for inih. Returns 0 on an error; read_line then ends the reading. */
 static int handle_word(void *context, const char *section, const char *word, const char *value)
 {
-    struct reading *reading = context;
+    struct sections_reading *reading = context;
     const struct sections_handler *handler = reading->handler;
     (void)section;
     reading->failed = !handler->word(handler->context, word, value, reading->line, &reading->why);
@@ -104,7 +104,7 @@ static int handle_word(void *context, const char *section, const char *word, con
 
 bool sections_read(struct bytes text, const char *path, const struct sections_handler *handler, struct buf *message)
 {
-    struct reading reading = {.rest = text, .handler = handler};
+    struct sections_reading reading = {.rest = text, .handler = handler};
     buf_init(&reading.why, 4096);
     int bad_line = ini_parse_stream(read_line, &reading, handle_word, &reading);
     if (bad_line > 0 && (!reading.failed || bad_line < reading.line))

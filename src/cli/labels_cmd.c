@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "cli/json_print.h"
-#include "cli/lists.h"
+#include "cli/list_pages.h"
 
 /*
  * permitd accepts a body of 256 KiB for PUT semaphore. A byte of a label takes at most two bytes in JSON (six only for

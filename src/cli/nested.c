@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "cli/json_print.h"
-#include "cli/lists.h"
+#include "cli/list_pages.h"
 
 enum { OUTER_MAX = 64, SENTENCE_MAX = 2048 };
 

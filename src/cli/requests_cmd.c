@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "cli/acquire_cmd.h"
-#include "cli/lists.h"
+#include "cli/list_pages.h"
 #include "cli/signals.h"
 #include "cli/time_parse.h"
 

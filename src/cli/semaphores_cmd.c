@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "cli/labels_cmd.h"
-#include "cli/lists.h"
+#include "cli/list_pages.h"
 #include "cli/semaphore_settings.h"
 
 #define FORCED_MAX (1LL << 53)

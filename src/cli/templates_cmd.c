@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The verbs about templates: put, get, list, delete. */
-#include "cli/lists.h"
+#include "cli/list_pages.h"
 #include "cli/semaphore_settings.h"
 
 static void print_template(const char *body)

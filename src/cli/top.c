@@ -10,7 +10,7 @@
 #include "base/duration.h"
 #include "base/escape.h"
 #include "cli/columns.h"
-#include "cli/lists.h"
+#include "cli/list_pages.h"
 #include "cli/screen.h"
 #include "cli/time_parse.h"
 

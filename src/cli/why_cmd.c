@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The verb why: shows why a request waits: holders, requests ahead of it, and for which of these units are reserved. */
 #include "base/escape.h"
-#include "cli/lists.h"
+#include "cli/list_pages.h"
 #include "cli/requests_cmd.h"
 
 enum { LINE_MAX_BYTES = 64 * 1024 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Lists that the server sends in pages: fetched whole, printed as a table or as one JSON object. */
-#ifndef CLI_LISTS_H
-#define CLI_LISTS_H
+#ifndef CLI_LIST_PAGES_H
+#define CLI_LIST_PAGES_H
 
 #include "cli/cli.h"
 #include "cli/json_print.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "cli/lists.h"
+#include "cli/list_pages.h"
 
 #include <inttypes.h>
 
