@@ -15,25 +15,10 @@ struct sections_reading {
     struct buf why;
 };
 
-static struct bytes next_line(struct bytes *rest)
-{
-    const char *end = memchr(rest->data, '\n', rest->length);
-    struct bytes line = {rest->data, end ? (size_t)(end - rest->data) : rest->length};
-    size_t used = line.length + (end != NULL);
-    rest->data += used;
-    rest->length -= used;
-    return line;
-}
-
-/* Returns true for the bytes that inih skips as space. */
-static bool is_blank(char byte)
-{
-    return byte == ' ' || (byte >= '\t' && byte <= '\r');
-}
-
+/* Skips the bytes that inih skips as space. */
 static struct bytes skip_blanks(struct bytes text)
 {
-    while (text.length && is_blank(*text.data)) {
+    while (text.length && (*text.data == ' ' || (*text.data >= '\t' && *text.data <= '\r'))) {
         text.data++;
         text.length--;
     }
@@ -66,7 +51,10 @@ static char *read_line(char *ret_line, int size, void *context)
     struct sections_reading *reading = context;
     if (reading->failed || reading->rest.length == 0)
         return NULL;
-    struct bytes line = next_line(&reading->rest);
+    const char *end = memchr(reading->rest.data, '\n', reading->rest.length);
+    struct bytes line = {reading->rest.data, end ? (size_t)(end - reading->rest.data) : reading->rest.length};
+    size_t used = line.length + (end != NULL);
+    reading->rest = (struct bytes){reading->rest.data + used, reading->rest.length - used};
     reading->line++;
     if (reading->line == 1 && bytes_begin_with(line, BYTES("\xEF\xBB\xBF")))
         line = (struct bytes){line.data + 3, line.length - 3};

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/buf.h"
+#include "base/io.h"
 #include "cli/nested.h"
 #include "cli/server_options.h"
 #include "core/name.h"
@@ -172,18 +173,6 @@ static void remove_credentials(struct variables *variables)
     free(shown);
 }
 
-static bool write_all(int fd, const char *text, size_t length)
-{
-    while (length) {
-        ssize_t written = write(fd, text, length);
-        if (written < 0 && errno != EINTR)
-            return false;
-        text += written > 0 ? written : 0;
-        length -= written > 0 ? (size_t)written : 0;
-    }
-    return true;
-}
-
 const char *environment_directory(void)
 {
     const char *directory = getenv("TMPDIR");
@@ -203,7 +192,7 @@ static bool write_grant_file(struct environment *environment, const char *grant_
     if (fd < 0)
         return false;
     memcpy(environment->grant_file, path, (size_t)length + 1);
-    bool written = write_all(fd, grant_json, strlen(grant_json));
+    bool written = io_write(fd, grant_json, strlen(grant_json));
     int error = errno;
     bool closed = close(fd) == 0;
     if (!written)

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/io.h"
 #include "cli/cli.h"
 
 enum { SENTENCE_MAX = 512, TOKEN_MAX = 16 * 1024 };
@@ -24,18 +25,14 @@ static const char *variable(const char *name)
 static int read_token(struct server_options *found, const char *path)
 {
     char text[TOKEN_MAX];
-    size_t length = 0;
-    ssize_t got = 1;
     int fd = open(path, O_RDONLY | O_NOCTTY | O_CLOEXEC);
-    while (fd >= 0 && got > 0 && length < sizeof(text)) {
-        got = read(fd, text + length, sizeof(text) - length);
-        length += got > 0 ? (size_t)got : 0;
-    }
+    ssize_t got = fd >= 0 ? io_read(fd, text, sizeof(text)) : -1;
     int error = errno;
     if (fd >= 0)
         (void)close(fd);
-    if (fd < 0 || got < 0)
+    if (got < 0)
         return cli_error(CLI_USAGE, "the token file %s cannot be read: %s", path, strerror(error));
+    size_t length = (size_t)got;
     while (length > 0 && (text[length - 1] == '\n' || text[length - 1] == '\r'))
         length--;
     if (length == 0 || length == sizeof(text))

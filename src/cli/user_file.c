@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/config.h"
+#include "base/io.h"
 
 enum {
     LINE_MAX_BYTES = 190, /* inih splits a longer line */
@@ -112,13 +113,11 @@ static bool replace_file(const char *path, const struct buf *text)
     int fd = make_directories(path) ? mkostemp(temporary, O_CLOEXEC) : -1;
     if (fd < 0)
         return false;
-    ssize_t written = write(fd, text->data, text->length);
-    bool stored = written == (ssize_t)text->length && fsync(fd) == 0;
-    int error = written >= 0 && written < (ssize_t)text->length ? ENOSPC : errno;
+    bool stored = io_write(fd, text->data, text->length) && fsync(fd) == 0 && rename(temporary, path) == 0;
+    int error = errno;
     (void)close(fd);
-    if (stored && rename(temporary, path) == 0)
+    if (stored)
         return true;
-    error = stored ? errno : error;
     (void)unlink(temporary);
     errno = error;
     return false;
