@@ -142,12 +142,6 @@ static bool lock_take(struct private_server *server, struct buf *message)
     return true;
 }
 
-static bool log_open(struct private_server *server, struct buf *message)
-{
-    server->log_fd = data_dir_open(&server->dir, LOG_FILE, O_RDWR | O_CREAT | O_APPEND, message);
-    return server->log_fd >= 0;
-}
-
 /* Reads whole lines of the log from `from` on, the last LOG_READ bytes at most. Returns them, zero-terminated. */
 static char *log_read(const struct private_server *server, off_t from, char ret_text[LOG_READ + 1])
 {
@@ -259,13 +253,6 @@ static const char *last_line(char *lines)
     return last ? last + 1 : lines;
 }
 
-/* Returns the last line of mariadbd's log, for permitd's log. */
-static const char *log_last_line(const struct private_server *server, char text[LOG_READ + 1])
-{
-    off_t end = lseek(server->log_fd, 0, SEEK_END);
-    return last_line(log_read(server, end > LOG_LINE ? end - LOG_LINE : 0, text));
-}
-
 /* Sets the sentence of private_server_is_unavailable. */
 static void absence_set(struct private_server *server, const char sentence[STORE_MESSAGE_SIZE])
 {
@@ -281,6 +268,7 @@ static void wait_report_update(struct private_server *server, struct wait_report
     struct process_activity activity;
     char sentence[STORE_MESSAGE_SIZE];
     char text[LOG_READ + 1];
+    off_t end;
     mono_us now = clock_mono();
     if (now - wait_report->reported_at < (mono_us)REPORT_EVERY_MS * US_PER_MS)
         return;
@@ -292,8 +280,10 @@ static void wait_report_update(struct private_server *server, struct wait_report
         size_t length = strlen(sentence);
         snprintf(sentence + length, sizeof sentence - length, "; before, %s", server->failure);
     }
+    end = lseek(server->log_fd, 0, SEEK_END);
     log_write(wait_report->active_at == now ? LOG_INFO : LOG_WARN, "the private MariaDB does not answer yet", "why",
-              sentence, "log", server->log_file, "last_line", log_last_line(server, text), NULL);
+              sentence, "log", server->log_file, "last_line",
+              last_line(log_read(server, end > LOG_LINE ? end - LOG_LINE : 0, text)), NULL);
     absence_set(server, sentence);
 }
 
@@ -351,16 +341,6 @@ static bool database_make(struct private_server *server, struct buf *message)
         return false;
     }
     return data_dir_commit_rename(&server->dir, FRESH, DATA, message);
-}
-
-static bool programs_find(struct private_server *server, struct buf *message)
-{
-    server->program = process_find("mariadbd");
-    server->install_program = process_find("mariadb-install-db");
-    if (server->program && server->install_program)
-        return true;
-    buf_printf(message, NO_SERVER, server->program ? "mariadb-install-db" : "mariadbd");
-    return false;
 }
 
 /* ---- mariadbd ---- */
@@ -451,14 +431,6 @@ static void orphan_stop(const struct private_server *server)
         process_stop_foreign((pid_t)pid, argument, STOP_GRACE_MS);
 }
 
-static bool server_answers(const struct private_server *server)
-{
-    struct store *store = store_open(&server->address, STORE_ADMIN, NULL); /* the database may not exist yet */
-    bool answers = store && store_reconnect(store) == PERMIT_OK;
-    store_free(store);
-    return answers;
-}
-
 /* Result of the wait for mariadbd's first answer. */
 enum ready {
     READY_YES,
@@ -475,7 +447,10 @@ static enum ready server_wait_ready(struct private_server *server, int *ret_exit
             return READY_DIED;
         if (stop_requested(server, 0))
             return READY_STOPPED;
-        if (server_answers(server))
+        struct store *store = store_open(&server->address, STORE_ADMIN, NULL); /* the database may not exist yet */
+        bool answers = store && store_reconnect(store) == PERMIT_OK;
+        store_free(store);
+        if (answers)
             return READY_YES;
         wait_report_update(server, &wait_report, &server->process);
     }
@@ -684,17 +659,6 @@ bool private_server_wait(struct private_server *server, struct buf *message)
 
 /* ---- life ---- */
 
-static bool address_make(struct private_server *server, struct buf *message)
-{
-    server->address.socket = strdup(server->socket);
-    server->address.user = strdup("root");
-    server->address.database = strdup(DATABASE_NAME);
-    if (server->address.socket && server->address.user && server->address.database)
-        return true;
-    buf_append_text(message, "no memory");
-    return false;
-}
-
 static struct private_server *private_server_new(int64_t buffer_pool)
 {
     struct private_server *server = calloc(1, sizeof *server);
@@ -735,15 +699,32 @@ bool private_server_open(const struct private_server_options *options, struct pr
                          struct buf *message)
 {
     struct private_server *server = private_server_new(options->buffer_pool);
-    if (!server || server->stop_fd < 0 || server->begun_fd < 0)
+    if (!server || server->stop_fd < 0 || server->begun_fd < 0) {
         buf_append_text(message, "no memory or no file descriptor for the private MariaDB");
-    else if (data_dir_take(options->directory, &options->user, &server->dir, message) && paths_make(server, message) &&
-             lock_take(server, message) && log_open(server, message) &&
-             data_dir_make(&server->dir, TEMPORARY, message) && programs_find(server, message) &&
-             address_make(server, message)) {
-        *ret_server = server;
-        return true;
+        goto failed;
     }
+    if (!data_dir_take(options->directory, &options->user, &server->dir, message) || !paths_make(server, message) ||
+        !lock_take(server, message))
+        goto failed;
+    server->log_fd = data_dir_open(&server->dir, LOG_FILE, O_RDWR | O_CREAT | O_APPEND, message);
+    if (server->log_fd < 0 || !data_dir_make(&server->dir, TEMPORARY, message))
+        goto failed;
+    server->program = process_find("mariadbd");
+    server->install_program = process_find("mariadb-install-db");
+    if (!server->program || !server->install_program) {
+        buf_printf(message, NO_SERVER, server->program ? "mariadb-install-db" : "mariadbd");
+        goto failed;
+    }
+    server->address.socket = strdup(server->socket);
+    server->address.user = strdup("root");
+    server->address.database = strdup(DATABASE_NAME);
+    if (!server->address.socket || !server->address.user || !server->address.database) {
+        buf_append_text(message, "no memory");
+        goto failed;
+    }
+    *ret_server = server;
+    return true;
+failed:
     private_server_stop(server);
     return false;
 }
