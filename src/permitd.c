@@ -52,7 +52,7 @@ struct permitd {
     struct command_line line;
     struct settings settings;
     struct buf message;
-    struct private_server *embedded;
+    struct private_server *private_server;
     struct database_address own_address; /* of the setting `database` */
     const struct database_address *address;
     struct doctor_options doctor;
@@ -95,35 +95,12 @@ static void raise_file_limit(struct permitd *permitd)
     log_write(LOG_WARN, "the open file limit allows fewer connections than max_connections", "allowed", allowed, NULL);
 }
 
-static bool check_one_database(struct permitd *permitd)
-{
-    const struct settings *settings = &permitd->settings;
-    if (!settings->data_dir != !settings->database)
-        return true;
-    buf_append_text(&permitd->message,
-                    settings->database
-                        ? "data_dir and database exclude each other: give one of them"
-                        : "give --data-dir DIR for a private MariaDB in DIR, or --database URL for your own");
-    return false;
-}
-
 static void signals_fill(sigset_t *ret_signals)
 {
     sigemptyset(ret_signals);
     sigaddset(ret_signals, SIGTERM);
     sigaddset(ret_signals, SIGINT);
     sigaddset(ret_signals, SIGHUP);
-}
-
-/*
- * Blocks the signals, which the loop reads when it runs. Otherwise a stop in the middle of the start would leave a
- * mariadbd running.
- */
-static void block_signals(void)
-{
-    sigset_t held;
-    signals_fill(&held);
-    pthread_sigmask(SIG_BLOCK, &held, NULL);
 }
 
 /*
@@ -135,7 +112,7 @@ static void wait_for_private_server_or_signal(struct permitd *permitd)
     sigset_t held;
     signals_fill(&held);
     sigdelset(&held, SIGHUP);
-    struct pollfd polled[] = {{.fd = private_server_begun_fd(permitd->embedded), .events = POLLIN},
+    struct pollfd polled[] = {{.fd = private_server_begun_fd(permitd->private_server), .events = POLLIN},
                               {.fd = signalfd(-1, &held, SFD_CLOEXEC), .events = POLLIN}};
     while (poll(polled, ARRAY_LENGTH(polled), -1) < 0 && errno == EINTR)
         ;
@@ -148,17 +125,17 @@ static void wait_for_private_server_or_signal(struct permitd *permitd)
  * Waits without limit until the private MariaDB has started or failed. Meanwhile requests are answered 503 with the
  * reason, and a signal ends the wait.
  */
-static bool wait_for_embedded(struct permitd *permitd)
+static bool wait_for_private_server(struct permitd *permitd)
 {
     if (permitd->line.action == ACTION_CHECK) {
         wait_for_private_server_or_signal(permitd);
-    } else if (!server_run_until(permitd->server, private_server_begun_fd(permitd->embedded))) {
+    } else if (!server_run_until(permitd->server, private_server_begun_fd(permitd->private_server))) {
         buf_append_text(&permitd->message, "out of memory");
         return false;
     }
     if (permitd->stopping)
         buf_append_text(&permitd->message, "stopped before the private MariaDB answered");
-    return !permitd->stopping && private_server_wait(permitd->embedded, &permitd->message);
+    return !permitd->stopping && private_server_wait(permitd->private_server, &permitd->message);
 }
 
 /* Gives both services a table of principals, whose reference it takes over, and drops the table before it. */
@@ -197,16 +174,6 @@ static struct data_dir_user data_dir_user_of(const struct settings *settings)
     return (struct data_dir_user){.name = settings->user, .allow_root = settings->allow_root};
 }
 
-/* Gives up the rights of root for the user of --user. With --database no other user is known. */
-static bool become_named_user(struct permitd *permitd)
-{
-    uid_t uid;
-    gid_t gid;
-    if (!permitd->settings.user || geteuid() != 0 || permitd->settings.data_dir)
-        return true;
-    return user_find(permitd->settings.user, &uid, &gid, &permitd->message) && user_become(uid, gid, &permitd->message);
-}
-
 /* Only root can become another user. */
 static bool check_user(struct permitd *permitd)
 {
@@ -231,9 +198,15 @@ static bool become_final_user(struct permitd *permitd)
     const struct settings *settings = &permitd->settings;
     const struct private_server_options options = {
         .directory = settings->data_dir, .user = data_dir_user_of(settings), .buffer_pool = settings->buffer_pool};
-    if (!become_named_user(permitd) ||
-        (settings->data_dir && !private_server_open(&options, &permitd->embedded, &permitd->message)))
-        return false;
+    uid_t uid;
+    gid_t gid;
+    if (settings->data_dir) {
+        if (!private_server_open(&options, &permitd->private_server, &permitd->message))
+            return false;
+    } else if (settings->user && geteuid() == 0) { /* with --database no other user is known */
+        if (!user_find(settings->user, &uid, &gid, &permitd->message) || !user_become(uid, gid, &permitd->message))
+            return false;
+    }
     return !permitd->server || server_open_paths(permitd->server, &permitd->message);
 }
 
@@ -244,9 +217,10 @@ static bool open_database(struct permitd *permitd)
     if (!become_final_user(permitd))
         return false;
     if (settings->data_dir) {
-        permitd->address = private_server_address(permitd->embedded);
+        permitd->address = private_server_address(permitd->private_server);
         bool ready = open_credentials(permitd, geteuid()) &&
-                     private_server_begin(permitd->embedded, &permitd->message) && wait_for_embedded(permitd);
+                     private_server_begin(permitd->private_server, &permitd->message) &&
+                     wait_for_private_server(permitd);
         if (ready && geteuid() == 0)
             log_write(LOG_WARN, "the private MariaDB runs as root, as allow_root says: a fault in it has all rights",
                       NULL);
@@ -299,19 +273,6 @@ static enum permit_status examine_database(struct permitd *permitd, struct store
     return PERMIT_DATABASE_UNAVAILABLE;
 }
 
-/*
- * Reports the schema version for --check, which changes nothing: an operator can check a new permitd before it replaces
- * an older one.
- */
-static enum permit_status report_schema(struct permitd *permitd, struct store *store)
-{
-    unsigned version;
-    enum permit_status status = store_schema_version(store, &version, &permitd->message);
-    if (status == PERMIT_OK && version < schema_newest())
-        printf("schema: version %u; permitd upgrades it to %u when it starts\n", version, schema_newest());
-    return status;
-}
-
 static enum permit_status prepare_store(struct permitd *permitd, struct store *store)
 {
     bool checks = permitd->line.action == ACTION_CHECK;
@@ -322,7 +283,14 @@ static enum permit_status prepare_store(struct permitd *permitd, struct store *s
         buf_printf(&permitd->message, " cannot be used: %s", store->message);
         return status;
     }
-    status = checks ? report_schema(permitd, store) : store_apply_schema(store, &permitd->message);
+    if (checks) { /* changes nothing, so that an operator can check a new permitd before it replaces an older one */
+        unsigned version;
+        status = store_schema_version(store, &version, &permitd->message);
+        if (status == PERMIT_OK && version < schema_newest())
+            printf("schema: version %u; permitd upgrades it to %u when it starts\n", version, schema_newest());
+    } else {
+        status = store_apply_schema(store, &permitd->message);
+    }
     if (status == PERMIT_OK)
         status = examine_database(permitd, store);
     if (status != PERMIT_OK || checks)
@@ -434,7 +402,7 @@ static void on_reload(void *context)
 static bool database_is_unavailable(void *context, char ret_sentence[STORE_MESSAGE_SIZE])
 {
     struct permitd *permitd = context;
-    if (permitd->embedded && private_server_is_unavailable(permitd->embedded, ret_sentence))
+    if (permitd->private_server && private_server_is_unavailable(permitd->private_server, ret_sentence))
         return true;
     if (atomic_load(&permitd->engine_ready))
         return false;
@@ -475,36 +443,30 @@ static bool open_services(struct permitd *permitd)
     return server_open(settings, &permitd->server, &permitd->message);
 }
 
-static bool start_engine(struct permitd *permitd)
+/* Starts permitd. Listeners are opened before the database is started, so that an unusable address fails early. */
+static bool start(struct permitd *permitd)
 {
+    const char *liveness_url = permitd->settings.liveness_url;
+    struct buf *message = &permitd->message;
+    if (!open_services(permitd) || !open_credentials_first(permitd))
+        return false;
+    if (liveness_url && *liveness_url) {
+        permitd->probe = probe_new(liveness_url, permitd->settings.liveness_ca, message);
+        if (!permitd->probe)
+            return false;
+    }
+    if (!server_on_signal(permitd->server, SIGTERM, on_stop, permitd) ||
+        !server_on_signal(permitd->server, SIGINT, on_stop, permitd) ||
+        !server_on_signal(permitd->server, SIGHUP, on_reload, permitd))
+        return false;
+    if (!open_database(permitd) || !prepare_database(permitd))
+        return false;
     complete_engine_settings(permitd);
-    if (!engine_start(&permitd->settings.engine, &permitd->engine, &permitd->message))
+    if (!engine_start(&permitd->settings.engine, &permitd->engine, message))
         return false;
     permitd->service.engine = permitd->body_service.engine = permitd->engine;
     atomic_store(&permitd->engine_ready, true);
     return true;
-}
-
-static bool catch_signals(struct permitd *permitd)
-{
-    return server_on_signal(permitd->server, SIGTERM, on_stop, permitd) &&
-           server_on_signal(permitd->server, SIGINT, on_stop, permitd) &&
-           server_on_signal(permitd->server, SIGHUP, on_reload, permitd);
-}
-
-static bool open_probe(struct permitd *permitd)
-{
-    const char *url = permitd->settings.liveness_url;
-    if (url && *url)
-        permitd->probe = probe_new(url, permitd->settings.liveness_ca, &permitd->message);
-    return !url || !*url || permitd->probe;
-}
-
-/* Starts permitd. Listeners are opened before the database is started, so that an unusable address fails early. */
-static bool start(struct permitd *permitd)
-{
-    return open_services(permitd) && open_credentials_first(permitd) && open_probe(permitd) && catch_signals(permitd) &&
-           open_database(permitd) && prepare_database(permitd) && start_engine(permitd);
 }
 
 /* Runs --check. An existing private database is started for it; a missing one is not created. */
@@ -528,17 +490,6 @@ static bool check(struct permitd *permitd)
     return true;
 }
 
-static void serve(struct permitd *permitd)
-{
-    const char *url;
-    for (size_t i = 0; (url = server_url_at(permitd->server, i)); i++)
-        printf("permitd: listening on %s\n", url);
-    fflush(stdout);
-    server_run(permitd->server);
-    engine_stop(permitd->engine);
-    server_flush(permitd->server);
-}
-
 /* Stops the parts in reverse order; the private MariaDB last. */
 static void stop(struct permitd *permitd)
 {
@@ -551,30 +502,31 @@ static void stop(struct permitd *permitd)
     readiness_free(permitd->service.readiness);
     use_principals(permitd, NULL);
     probe_free(permitd->probe);
-    private_server_stop(permitd->embedded);
+    private_server_stop(permitd->private_server);
     database_address_release(&permitd->own_address);
     buf_release(&permitd->service.message);
     buf_release(&permitd->body_service.message);
 }
 
-/* Names the variables that look like settings and are those of a service or container with the name permitd. */
-static void log_service_variables(void)
+static bool run(struct permitd *permitd)
 {
+    const struct settings *settings = &permitd->settings;
+    const bool serves = permitd->line.action == ACTION_SERVE;
+    const char *url;
     struct buf names;
+    sigset_t held;
+    signal(SIGPIPE, SIG_IGN);
+    /* The loop reads these signals when it runs. A stop in the middle of the start would leave a mariadbd running. */
+    signals_fill(&held);
+    pthread_sigmask(SIG_BLOCK, &held, NULL);
+    configure_log(&permitd->settings);
+    /* They look like settings, and are those of a service or container with the name permitd. */
     buf_init(&names, 16 * 1024);
     settings_name_service_variables(&names);
     if (names.length)
         log_write(LOG_INFO, "variables of a Kubernetes service or a linked container are ignored", "variables",
                   buf_text(&names), NULL);
     buf_release(&names);
-}
-
-static bool run(struct permitd *permitd)
-{
-    signal(SIGPIPE, SIG_IGN);
-    block_signals();
-    configure_log(&permitd->settings);
-    log_service_variables();
     raise_file_limit(permitd);
     map_seed(random_u64(), random_u64());
     memory_configure();
@@ -582,13 +534,25 @@ static bool run(struct permitd *permitd)
         buf_append_text(&permitd->message, "cannot initialize the database library");
         return false;
     }
-    bool started = check_one_database(permitd) && check_user(permitd) &&
-                   (permitd->line.action == ACTION_CHECK ? check(permitd) : start(permitd));
-    if (started && permitd->line.action == ACTION_SERVE)
-        serve(permitd);
+    bool started = false;
+    if (!settings->data_dir == !settings->database)
+        buf_append_text(&permitd->message,
+                        settings->database
+                            ? "data_dir and database exclude each other: give one of them"
+                            : "give --data-dir DIR for a private MariaDB in DIR, or --database URL for your own");
+    else
+        started = check_user(permitd) && (serves ? start(permitd) : check(permitd));
+    if (started && serves) {
+        for (size_t i = 0; (url = server_url_at(permitd->server, i)); i++)
+            printf("permitd: listening on %s\n", url);
+        fflush(stdout);
+        server_run(permitd->server);
+        engine_stop(permitd->engine);
+        server_flush(permitd->server);
+    }
     stop(permitd);
     store_library_end();
-    return started || (permitd->stopping && permitd->line.action == ACTION_SERVE);
+    return started || (permitd->stopping && serves);
 }
 
 static bool run_action(struct permitd *permitd)

@@ -182,38 +182,30 @@ bool command_line_scan(struct command_line *line, struct buf *message)
     return true;
 }
 
-static bool load_arguments(const struct command_line *line, struct settings *settings, struct buf *message)
+bool settings_load(const struct command_line *line, struct settings *settings, struct buf *message)
 {
+    const struct config_table *table = setting_table();
     enum action ignored;
-    config_begin_source(setting_table(), settings);
+    if (!config_init(table, settings, message) ||
+        (line->config_file && !config_load_file(table, settings, line->config_file, message)) ||
+        !config_load_environment(table, settings, message))
+        return false;
+    config_begin_source(table, settings);
     for (int i = 1; i < line->argc; i++) {
         if (is_action_flag(line->argv[i], &ignored) || strncmp(line->argv[i], "--config=", 9) == 0)
             continue;
         if (is_config_flag(line->argv[i]))
             i++;
-        else if (!config_load_argument(setting_table(), settings, line->argc, line->argv, &i, message))
+        else if (!config_load_argument(table, settings, line->argc, line->argv, &i, message))
             return false;
     }
-    return true;
-}
-
-/* An address is 1 to 255 bytes of printable ASCII without space, as a key. "": the default. */
-static bool check_advertise(const struct settings *settings, struct buf *message)
-{
+    /* An address is 1 to 255 bytes of printable ASCII without space, as a key. "": the default. */
     struct bytes address = bytes_of(settings->advertise ? settings->advertise : "");
     if (address.length == 0 || (address.length <= SERVER_ADDRESS_MAX && name_is_key(address)))
         return true;
     buf_append_text(message,
                     "advertise: 1 to 255 bytes of printable ASCII without space, such as http://10.0.0.7:7070");
     return false;
-}
-
-bool settings_load(const struct command_line *line, struct settings *settings, struct buf *message)
-{
-    return config_init(setting_table(), settings, message) &&
-           (!line->config_file || config_load_file(setting_table(), settings, line->config_file, message)) &&
-           config_load_environment(setting_table(), settings, message) && load_arguments(line, settings, message) &&
-           check_advertise(settings, message);
 }
 
 void settings_name_service_variables(struct buf *names)

@@ -12,37 +12,26 @@ static void give(struct budget *budget, size_t bytes)
     atomic_fetch_sub_explicit(&budget->used, bytes, memory_order_relaxed);
 }
 
-/* Takes `more` bytes for a piece of which `before` bytes are counted. */
-static bool take(struct budget *budget, size_t before, size_t more)
-{
-    size_t used = atomic_fetch_add_explicit(&budget->used, more, memory_order_relaxed);
-    size_t limit = budget_limit(budget);
-    bool is_alone = budget->whole && used == before;
-    if (is_alone || (used <= limit && more <= limit - used))
-        return true;
-    give(budget, more);
-    return false;
-}
-
-static enum budget_result refuse(struct budget *budget)
-{
-    struct budget *outermost = budget;
-    while (outermost->whole)
-        outermost = outermost->whole;
-    atomic_size_t *count = budget == outermost ? &outermost->refused : &outermost->share_refused;
-    atomic_fetch_add_explicit(count, 1, memory_order_relaxed);
-    return budget == outermost ? BUDGET_FULL : BUDGET_SHARE_FULL;
-}
-
-/* Takes from the budget and those it is a share of, up to `end`, which is left out. */
+/*
+ * Takes `more` bytes, for a piece of which `before` bytes are counted, from the budget and those it is a share of, up to
+ * `end`, which is left out.
+ */
 static enum budget_result take_up_to(struct budget *budget, const struct budget *end, size_t before, size_t more)
 {
     for (struct budget *at = budget; at != end; at = at->whole) {
-        if (take(at, before, more))
+        size_t used = atomic_fetch_add_explicit(&at->used, more, memory_order_relaxed);
+        size_t limit = budget_limit(at);
+        bool is_alone = at->whole && used == before;
+        if (is_alone || (used <= limit && more <= limit - used))
             continue;
-        for (struct budget *taken = budget; taken != at; taken = taken->whole)
+        for (struct budget *taken = budget; taken != at->whole; taken = taken->whole)
             give(taken, more);
-        return refuse(at);
+        struct budget *outermost = at;
+        while (outermost->whole)
+            outermost = outermost->whole;
+        atomic_fetch_add_explicit(at == outermost ? &outermost->refused : &outermost->share_refused, 1,
+                                  memory_order_relaxed);
+        return at == outermost ? BUDGET_FULL : BUDGET_SHARE_FULL;
     }
     return BUDGET_OK;
 }

@@ -3,17 +3,20 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <regex.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/distance.h"
 #include "base/duration.h"
 #include "base/help.h"
+#include "base/io.h"
 #include "base/sections.h"
 
 /* Size of a setting's name in any of its three forms. Longer input is cut before it is compared or printed. */
-enum { NAME_SIZE = 64, FILE_MAX = 1 << 20 };
+enum { NAME_SIZE = EDIT_DISTANCE_MAX + 1, FILE_MAX = 1 << 20 };
 
 static void *member(const struct config_row *row, void *settings)
 {
@@ -74,14 +77,6 @@ static void print_size(int64_t bytes, struct buf *out)
     buf_printf(out, "%lld%s", (long long)(bytes / size_units[i].bytes), size_units[i].unit);
 }
 
-static const char *find_choice(const struct config_row *row, const char *text)
-{
-    const char *const *choice = row->choices;
-    while (*choice && strcmp(*choice, text) != 0)
-        choice++;
-    return *choice;
-}
-
 /* Sets a text. An empty text unsets it, which is an error unless the default is also unset or empty. */
 static bool set_text(const struct config_row *row, char **text, const char *value)
 {
@@ -135,42 +130,29 @@ static bool set_list(struct config_list *list, const char *value)
     }
 }
 
-static bool parse_amount(const struct config_row *row, const char *value, int64_t *ret_amount)
-{
-    switch (row->type) {
-    case CONFIG_NUMBER: return parse_number(value, ret_amount);
-    case CONFIG_DURATION: return duration_parse_any(bytes_of(value), ret_amount);
-    case CONFIG_SIZE: return config_parse_size(value, ret_amount);
-    case CONFIG_TEXT:
-    case CONFIG_LIST:
-    case CONFIG_BOOL:
-    case CONFIG_CHOICE: break;
-    }
-    return false;
-}
-
 static bool set_value(const struct config_row *row, void *settings, const char *value)
 {
     int64_t amount;
+    bool is_amount = false;
     switch (row->type) {
     case CONFIG_TEXT: return set_text(row, member(row, settings), value);
     case CONFIG_LIST: return set_list(member(row, settings), value);
     case CONFIG_BOOL: return parse_bool(value, member(row, settings));
-    case CONFIG_NUMBER:
-    case CONFIG_DURATION:
-    case CONFIG_SIZE:
-        if (!parse_amount(row, value, &amount) || amount < row->min || amount > row->max)
-            return false;
-        *(int64_t *)member(row, settings) = row->flags & CONFIG_MICROSECONDS ? amount * US_PER_MS : amount;
-        return true;
-    case CONFIG_CHOICE: {
-        const char *choice = find_choice(row, value);
-        if (choice)
-            *(const char **)member(row, settings) = choice;
-        return choice != NULL;
+    case CONFIG_CHOICE:
+        for (const char *const *choice = row->choices; *choice; choice++)
+            if (strcmp(*choice, value) == 0) {
+                *(const char **)member(row, settings) = *choice;
+                return true;
+            }
+        return false;
+    case CONFIG_NUMBER: is_amount = parse_number(value, &amount); break;
+    case CONFIG_DURATION: is_amount = duration_parse_any(bytes_of(value), &amount); break;
+    case CONFIG_SIZE: is_amount = config_parse_size(value, &amount); break;
     }
-    }
-    return false;
+    if (!is_amount || amount < row->min || amount > row->max)
+        return false;
+    *(int64_t *)member(row, settings) = row->flags & CONFIG_MICROSECONDS ? amount * US_PER_MS : amount;
+    return true;
 }
 
 /* Appends the values that the setting accepts, to follow "expected". */
@@ -276,26 +258,6 @@ static const struct config_row *find_row(const struct config_table *table, name_
     return NULL;
 }
 
-/* Returns the Levenshtein distance. Both strings are shorter than NAME_SIZE. */
-static size_t distance(const char *a, const char *b)
-{
-    size_t row[NAME_SIZE];
-    size_t length = strlen(b);
-    for (size_t j = 0; j <= length; j++)
-        row[j] = j;
-    for (size_t i = 0; a[i]; i++) {
-        size_t diagonal = row[0];
-        row[0] = i + 1;
-        for (size_t j = 0; j < length; j++) {
-            size_t changed = diagonal + (a[i] != b[j]);
-            size_t moved = (row[j] < row[j + 1] ? row[j] : row[j + 1]) + 1;
-            diagonal = row[j + 1];
-            row[j + 1] = changed < moved ? changed : moved;
-        }
-    }
-    return row[length];
-}
-
 /*
  * Returns the setting with the most similar name; NULL if more than half of the letters differ from every setting.
  * `name` has underscores and lower-case letters.
@@ -308,7 +270,7 @@ static const struct config_row *nearest_row(const struct config_table *table, co
         char known[NAME_SIZE];
         (void)file_name(&table->rows[i], known);
         bool contains = strlen(name) > 2 && (strstr(known, name) || strstr(name, known));
-        size_t away = contains ? 1 : distance(name, known);
+        size_t away = contains ? 1 : edit_distance(bytes_of(name), bytes_of(known));
         if (away < least) {
             least = away;
             nearest = &table->rows[i];
@@ -408,52 +370,34 @@ static bool on_setting(void *context, const char *name, const char *value, int l
     return set_or_explain(row, file->settings, name, value, why);
 }
 
-/* Reads a whole file into `text`. */
-static bool read_text(const char *path, struct buf *text, struct buf *message)
-{
-    char part[4096];
-    FILE *stream = fopen(path, "re");
-    if (!stream) {
-        buf_printf(message, "%s: cannot be opened: %s", path, strerror(errno));
-        return false;
-    }
-    for (size_t length; (length = fread(part, 1, sizeof part, stream)) > 0;)
-        buf_append(text, part, length);
-    bool is_read = !ferror(stream);
-    if (!is_read)
-        buf_printf(message, "%s: cannot be read: %s", path, strerror(errno));
-    else if (text->broken)
-        buf_printf(message, "%s: larger than %d bytes, or no memory", path, FILE_MAX);
-    fclose(stream);
-    return is_read && !text->broken;
-}
-
 bool config_load_file(const struct config_table *table, void *settings, const char *path, struct buf *message)
 {
     struct file_reading file = {.table = table, .settings = settings};
     const struct sections_handler handler = {.word = on_setting, .context = &file, .values_continue = true};
     struct buf text;
+    bool loaded = false;
     buf_init(&text, FILE_MAX);
     config_begin_source(table, settings);
     file.seen = calloc(table->count + 1, sizeof *file.seen);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (!file.seen)
         buf_printf(message, "%s: no memory", path);
-    bool loaded = file.seen && read_text(path, &text, message) &&
-                  sections_read((struct bytes){buf_text(&text), text.length}, path, &handler, message);
+    else if (fd < 0)
+        buf_printf(message, "%s: cannot be opened: %s", path, strerror(errno));
+    else if (io_read_all(fd, &text))
+        loaded = sections_read((struct bytes){buf_text(&text), text.length}, path, &handler, message);
+    else if (text.broken)
+        buf_printf(message, "%s: larger than %d bytes, or no memory", path, FILE_MAX);
+    else
+        buf_printf(message, "%s: cannot be read: %s", path, strerror(errno));
+    if (fd >= 0)
+        (void)close(fd);
     buf_release(&text);
     free(file.seen);
     return loaded;
 }
 
 /* ---- environment ---- */
-
-static bool is_ignored(const struct config_table *table, struct bytes name)
-{
-    for (const char *const *other = table->environment_ignored; other && *other; other++)
-        if (bytes_equal(name, bytes_of(*other)))
-            return true;
-    return false;
-}
 
 /*
  * Returns true for NAME=value as Kubernetes writes it for a service, and docker --link for a container. `variable` is
@@ -478,8 +422,9 @@ static bool is_service_variable(const char *variable)
 static bool load_variable(const struct config_table *table, void *settings, const char *variable, struct buf *message)
 {
     struct bytes name = {variable, strcspn(variable, "=")};
-    if (is_ignored(table, name))
-        return true;
+    for (const char *const *other = table->environment_ignored; other && *other; other++)
+        if (bytes_equal(name, bytes_of(*other)))
+            return true;
     const struct config_row *row = find_row(table, variable_name, name);
     char shown[2 * NAME_SIZE];
     if (row) {
@@ -579,18 +524,15 @@ static size_t member_size(const struct config_row *row)
     return sizeof(int64_t);
 }
 
-static bool same_list(const struct config_list *a, const struct config_list *b)
-{
-    for (size_t i = 0; i < a->count && a->count == b->count; i++)
-        if (strcmp(a->texts[i], b->texts[i]) != 0)
-            return false;
-    return a->count == b->count;
-}
-
 static bool same_value(const struct config_row *row, void *a, void *b)
 {
-    if (row->type == CONFIG_LIST)
-        return same_list(member(row, a), member(row, b));
+    if (row->type == CONFIG_LIST) {
+        const struct config_list *list_a = member(row, a), *list_b = member(row, b);
+        bool same = list_a->count == list_b->count;
+        for (size_t i = 0; same && i < list_a->count; i++)
+            same = strcmp(list_a->texts[i], list_b->texts[i]) == 0;
+        return same;
+    }
     if (row->type != CONFIG_TEXT)
         return memcmp(member(row, a), member(row, b), member_size(row)) == 0;
     const char *text_a = *(char **)member(row, a);
@@ -656,20 +598,12 @@ static void print_placeholder(const struct config_row *row, const char *separato
         buf_append_text(out, words[row->type]);
 }
 
-/* Appends " (default 10s; may be reloaded)", or nothing. The default of a switch is not shown. */
-static void print_remark(const struct config_row *row, struct buf *out)
-{
-    bool shown = row->default_text && *row->default_text && !(row->flags & CONFIG_SECRET) && row->type != CONFIG_BOOL;
-    bool reloadable = row->flags & CONFIG_RELOADABLE;
-    if (!shown && !reloadable)
-        return;
-    buf_append_text(out, " (");
-    if (shown)
-        buf_printf(out, "default %s", row->default_text);
-    buf_printf(out, "%s%s)", shown && reloadable ? "; " : "", reloadable ? "may be reloaded" : "");
-}
-
 enum { PRINTED_MAX = 4096 };
+
+static bool shows_default(const struct config_row *row)
+{
+    return row->default_text && *row->default_text && !(row->flags & CONFIG_SECRET);
+}
 
 void config_print_help(const struct config_table *table, FILE *out)
 {
@@ -687,7 +621,13 @@ void config_print_help(const struct config_table *table, FILE *out)
         }
         buf_clear(&text);
         buf_append_text(&text, row->help);
-        print_remark(row, &text);
+        /* " (default 10s; may be reloaded)"; the default of a switch is not shown */
+        bool reloadable = row->flags & CONFIG_RELOADABLE;
+        bool shown = shows_default(row) && row->type != CONFIG_BOOL;
+        if (shown)
+            buf_printf(&text, " (default %s%s)", row->default_text, reloadable ? "; may be reloaded" : "");
+        else if (reloadable)
+            buf_append_text(&text, " (may be reloaded)");
         help_print_entry(buf_text(&flag), buf_text(&text), CONFIG_HELP_INDENT, out);
     }
     buf_release(&flag);
@@ -701,7 +641,7 @@ static void print_markdown_row(const struct config_row *row, struct buf *value, 
         buf_append_text(value, "true, false");
     else
         print_placeholder(row, ", ", value);
-    bool shown = row->default_text && *row->default_text && !(row->flags & CONFIG_SECRET);
+    bool shown = shows_default(row);
     fprintf(out, "| `%s` | %s | %s%s%s | %s | ", row->name, buf_text(value), shown ? "`" : "",
             shown ? row->default_text : "none", shown ? "`" : "", row->flags & CONFIG_RELOADABLE ? "yes" : "no");
     for (const char *text = row->help; *text; text++) /* a bare | would end the cell */

@@ -1,20 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 #include "base/distance.h"
 
+#include <assert.h>
+
 static unsigned min_of(unsigned a, unsigned b)
 {
     return a < b ? a : b;
 }
 
-enum { DIFFERENCE_MAX = 12 };
-
-/*
- * Returns the edit distance of two texts of at most DIFFERENCE_MAX bytes. cells[i][j] is the distance of the first i
- * bytes of a and the first j bytes of b.
- */
-static unsigned difference(struct bytes a, struct bytes b)
+/* cells[i][j] is the distance of the first i bytes of a and the first j bytes of b. */
+unsigned edit_distance(struct bytes a, struct bytes b)
 {
-    unsigned cells[DIFFERENCE_MAX + 1][DIFFERENCE_MAX + 1];
+    unsigned cells[EDIT_DISTANCE_MAX + 1][EDIT_DISTANCE_MAX + 1];
+    assert(a.length <= EDIT_DISTANCE_MAX && b.length <= EDIT_DISTANCE_MAX);
     for (size_t i = 0; i <= a.length; i++)
         for (size_t j = 0; j <= b.length; j++) {
             if (i == 0 || j == 0) {
@@ -32,6 +30,7 @@ static unsigned difference(struct bytes a, struct bytes b)
 
 unsigned name_distance(struct bytes a, struct bytes b)
 {
+    enum { DIFFERENCE_MAX = 12 };
     size_t longer = a.length > b.length ? a.length : b.length;
     while (a.length && b.length && a.data[0] == b.data[0]) {
         a = (struct bytes){a.data + 1, a.length - 1};
@@ -43,6 +42,6 @@ unsigned name_distance(struct bytes a, struct bytes b)
     }
     if (a.length > DIFFERENCE_MAX || b.length > DIFFERENCE_MAX)
         return NAME_FAR;
-    unsigned distance = difference(a, b);
+    unsigned distance = edit_distance(a, b);
     return distance < NAME_FAR && 3 * distance <= longer ? distance : NAME_FAR;
 }

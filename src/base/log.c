@@ -164,28 +164,6 @@ static void put_head(struct line *line, enum log_level level, const char *messag
     put_quoted(line, message, format);
 }
 
-static void put_text_field(struct line *line, const char *name, const char *value)
-{
-    line_put(line, " ", 1);
-    line_put_text(line, name);
-    line_put(line, "=", 1);
-    if (value && needs_quotes(value))
-        put_quoted(line, value, LOG_TEXT);
-    else if (value)
-        put_escaped(line, value, LOG_TEXT, false);
-}
-
-static void put_json_field(struct line *line, const char *name, const char *value)
-{
-    line_put(line, ",\"", 2);
-    line_put_text(line, name);
-    line_put(line, "\":", 2);
-    if (value)
-        put_quoted(line, value, LOG_JSON);
-    else
-        line_put_text(line, "null");
-}
-
 static void put_fields(struct line *line, enum log_format format, va_list fields)
 {
     const char *name;
@@ -196,7 +174,15 @@ static void put_fields(struct line *line, enum log_format format, va_list fields
             line->cut = true;
         if (line->cut)
             return;
-        (format == LOG_JSON ? put_json_field : put_text_field)(line, name, value);
+        line_put_text(line, format == LOG_JSON ? ",\"" : " ");
+        line_put_text(line, name);
+        line_put_text(line, format == LOG_JSON ? "\":" : "=");
+        if (!value)
+            line_put_text(line, format == LOG_JSON ? "null" : "");
+        else if (format == LOG_JSON || needs_quotes(value))
+            put_quoted(line, value, format);
+        else
+            put_escaped(line, value, format, false);
     }
 }
 

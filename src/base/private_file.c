@@ -6,6 +6,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/io.h"
+
 /* Checks the opened file, so that the file that is read is the one that was checked. */
 static bool is_private(const char *path, int fd, uid_t user, struct buf *message)
 {
@@ -31,27 +33,21 @@ static bool is_private(const char *path, int fd, uid_t user, struct buf *message
     return true;
 }
 
-static bool read_all(const char *path, int fd, struct buf *content, struct buf *message)
-{
-    char piece[8192];
-    ssize_t length;
-    while ((length = read(fd, piece, sizeof piece)) > 0 || (length < 0 && errno == EINTR))
-        if (length > 0)
-            buf_append(content, piece, (size_t)length);
-    if (length < 0)
-        buf_printf(message, "%s: cannot be read: %s", path, strerror(errno));
-    else if (content->broken == BUF_TOO_LONG)
-        buf_printf(message, "%s: larger than %zu bytes", path, content->max);
-    else if (content->broken)
-        buf_printf(message, "%s: no memory", path);
-    return length == 0 && !content->broken;
-}
-
 bool private_file_read_open(const char *path, int fd, uid_t user, size_t max, struct buf *ret_content,
                             struct buf *message)
 {
     buf_init(ret_content, max);
-    return is_private(path, fd, user, message) && read_all(path, fd, ret_content, message);
+    if (!is_private(path, fd, user, message))
+        return false;
+    if (io_read_all(fd, ret_content))
+        return true;
+    if (ret_content->broken == BUF_TOO_LONG)
+        buf_printf(message, "%s: larger than %zu bytes", path, max);
+    else if (ret_content->broken)
+        buf_printf(message, "%s: no memory", path);
+    else
+        buf_printf(message, "%s: cannot be read: %s", path, strerror(errno));
+    return false;
 }
 
 bool private_file_read(const char *path, uid_t user, size_t max, struct buf *ret_content, struct buf *message)

@@ -7,7 +7,7 @@
 
 #include <ini.h>
 
-struct reading {
+struct sections_reading {
     struct bytes rest;
     const struct sections_handler *handler;
     int line;    /* number of the last line that was read */
@@ -15,32 +15,17 @@ struct reading {
     struct buf why;
 };
 
-static struct bytes next_line(struct bytes *rest)
-{
-    const char *end = memchr(rest->data, '\n', rest->length);
-    struct bytes line = {rest->data, end ? (size_t)(end - rest->data) : rest->length};
-    size_t used = line.length + (end != NULL);
-    rest->data += used;
-    rest->length -= used;
-    return line;
-}
-
-/* Returns true for the bytes that inih skips as space. */
-static bool is_blank(char byte)
-{
-    return byte == ' ' || (byte >= '\t' && byte <= '\r');
-}
-
+/* Skips the bytes that inih skips as space. */
 static struct bytes skip_blanks(struct bytes text)
 {
-    while (text.length && is_blank(*text.data)) {
+    while (text.length && (*text.data == ' ' || (*text.data >= '\t' && *text.data <= '\r'))) {
         text.data++;
         text.length--;
     }
     return text;
 }
 
-static bool read_heading(struct reading *reading, struct bytes line)
+static bool read_heading(struct sections_reading *reading, struct bytes line)
 {
     const char *end = memchr(line.data, ']', line.length);
     struct bytes name = {line.data + 1, end ? (size_t)(end - line.data) - 1 : 0};
@@ -63,10 +48,13 @@ static bool read_heading(struct reading *reading, struct bytes line)
  */
 static char *read_line(char *ret_line, int size, void *context)
 {
-    struct reading *reading = context;
+    struct sections_reading *reading = context;
     if (reading->failed || reading->rest.length == 0)
         return NULL;
-    struct bytes line = next_line(&reading->rest);
+    const char *end = memchr(reading->rest.data, '\n', reading->rest.length);
+    struct bytes line = {reading->rest.data, end ? (size_t)(end - reading->rest.data) : reading->rest.length};
+    size_t used = line.length + (end != NULL);
+    reading->rest = (struct bytes){reading->rest.data + used, reading->rest.length - used};
     reading->line++;
     if (reading->line == 1 && bytes_begin_with(line, BYTES("\xEF\xBB\xBF")))
         line = (struct bytes){line.data + 3, line.length - 3};
@@ -95,7 +83,7 @@ static char *read_line(char *ret_line, int size, void *context)
 /* Handles a word for inih. Returns 0 on an error; read_line then ends the reading. */
 static int handle_word(void *context, const char *section, const char *word, const char *value)
 {
-    struct reading *reading = context;
+    struct sections_reading *reading = context;
     const struct sections_handler *handler = reading->handler;
     (void)section;
     reading->failed = !handler->word(handler->context, word, value, reading->line, &reading->why);
@@ -104,7 +92,7 @@ static int handle_word(void *context, const char *section, const char *word, con
 
 bool sections_read(struct bytes text, const char *path, const struct sections_handler *handler, struct buf *message)
 {
-    struct reading reading = {.rest = text, .handler = handler};
+    struct sections_reading reading = {.rest = text, .handler = handler};
     buf_init(&reading.why, 4096);
     int bad_line = ini_parse_stream(read_line, &reading, handle_word, &reading);
     if (bad_line > 0 && (!reading.failed || bad_line < reading.line))

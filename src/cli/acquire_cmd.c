@@ -35,38 +35,25 @@ bool acquire_cmd_release(const struct cli *cli, const char *key, int signal_fd)
     return status == PERMIT_OK;
 }
 
-/* Explains "-s user:4711", which asks for 4711 units of user. */
-static void print_count_hint(const struct cli_options *given)
-{
-    for (size_t i = 0; i < given->want_count; i++) {
-        const struct permit_want *want = &given->wants[i];
-        if (want->count > 0)
-            (void)cli_error(0, "-s %s:%lld asks for %lld of %s; one unit of \"%s:%lld\" is -s %s:%lld:1",
-                            want->semaphore, (long long)want->count, (long long)want->count, want->semaphore,
-                            want->semaphore, (long long)want->count, want->semaphore, (long long)want->count);
-    }
-}
-
-/* Explains that "--slot 1" names a label, even if it is a number. */
-static void print_slot_hint(const struct cli_options *given)
-{
-    for (size_t i = 0; i < given->name_count; i++)
-        if (given->names[i][0] && strspn(given->names[i], "0123456789") == strlen(given->names[i]))
-            (void)cli_error(0, "%s is a label here; the slot with the number %s is '#%s'", given->names[i],
-                            given->names[i], given->names[i]);
-}
-
 /*
  * Adds a hint in terms of permitctl, because the server's message speaks of its HTTP interface. `owner`: the owner that
  * was sent, or NULL.
  */
 static void print_hint(const struct cli_options *given, const char *owner, enum permit_status status)
 {
-    if (status == PERMIT_UNKNOWN_SEMAPHORE)
-        print_count_hint(given);
-    else if (status == PERMIT_NEVER_SATISFIABLE)
-        print_slot_hint(given);
-    else if (status == PERMIT_UNKNOWN_OWNER && owner)
+    for (size_t i = 0; status == PERMIT_UNKNOWN_SEMAPHORE && i < given->want_count; i++) {
+        const char *name = given->wants[i].semaphore;
+        long long count = given->wants[i].count;
+        if (count > 0)
+            (void)cli_error(0, "-s %s:%lld asks for %lld of %s; one unit of \"%s:%lld\" is -s %s:%lld:1", name, count,
+                            count, name, name, count, name, count);
+    }
+    for (size_t i = 0; status == PERMIT_NEVER_SATISFIABLE && i < given->name_count; i++) {
+        const char *slot = given->names[i];
+        if (*slot && strspn(slot, "0123456789") == strlen(slot))
+            (void)cli_error(0, "%s is a label here; the slot with the number %s is '#%s'", slot, slot, slot);
+    }
+    if (status == PERMIT_UNKNOWN_OWNER && owner)
         (void)cli_error(0, "permitctl owner beat %s sends a heartbeat%s", owner,
                         given->owner ? "" : "; --owner names another owner");
 }
@@ -116,12 +103,6 @@ static void print_wait_reason(void *context, enum permit_status status, const ch
     (void)cli_error(0, "waiting%s %s", status == PERMIT_NO_CAPACITY ? " for" : ":", message);
 }
 
-/* Returns the rest of a wait that began at `since`. */
-static int64_t wait_left(int64_t wait_ms, boot_us since)
-{
-    return wait_ms == PERMIT_FOREVER ? wait_ms : max_i64(0, wait_ms - (clock_boot() - since) / US_PER_MS);
-}
-
 /*
  * Acquires. A server that refuses the ttl of the verb as too long says how long it may be, and is asked for that; an
  * older server, which does not say it, is asked without a ttl.
@@ -140,7 +121,8 @@ static enum permit_status acquire(struct cli *cli, struct permit_acquire_options
         if (status == PERMIT_KEY_REUSED && !is_shorter)
             break;
         options->ttl_ms = is_shorter ? max_ttl_ms : 0;
-        options->wait_ms = wait_left(wait_ms, since);
+        if (wait_ms != PERMIT_FOREVER)
+            options->wait_ms = max_i64(0, wait_ms - (clock_boot() - since) / US_PER_MS);
         status = permit_acquire(client, options, ret_request);
     }
     return status;
@@ -150,20 +132,20 @@ bool acquire_cmd_run(struct cli *cli, const struct acquire_cmd *cmd, struct perm
 {
     const struct cli_options *given = &cli->options;
     char owner[OWNER_SIZE];
-    struct wait_reports reports = {.all = given->verbose || isatty(STDERR_FILENO)};
+    struct wait_reports reports = {.all = given->flags[FLAG_VERBOSE] || isatty(STDERR_FILENO)};
     struct permit_acquire_options options = {
         .external_id = given->id,
         .owner = given->owner || given->id ? given->owner : owner_default(owner),
         .permits = given->wants,
         .permit_count = given->want_count,
         .ttl_ms = given->ttl_ms == CLI_UNSET ? cmd->ttl_ms : given->ttl_ms,
-        .wait_ms = given->no_wait                ? 0
+        .wait_ms = given->flags[FLAG_NO_WAIT]    ? 0
                    : given->wait_ms == CLI_UNSET ? cmd->wait_ms
                                                  : given->wait_ms,
         .wait_piece_ms = given->wait_piece_ms == CLI_UNSET ? 0 : given->wait_piece_ms,
         .priority = (int)given->priority,
         .cancel_fd = cmd->signal_fd,
-        .retry_ms = given->no_retry               ? -1
+        .retry_ms = given->flags[FLAG_NO_RETRY]   ? -1
                     : given->wait_ms == CLI_UNSET ? 0
                                                   : given->wait_ms,
         .waiting = print_wait_reason,

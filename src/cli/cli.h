@@ -28,7 +28,7 @@ enum cli_exit {
     CLI_FORBIDDEN = 78,       /* not allowed: 403 */
 };
 
-enum { CLI_MAX_WANTS = 64, CLI_NAMESPACE_SIZE = 64 };
+enum { CLI_MAX_WANTS = 64 };
 
 /* Value of a number or duration that was not given. */
 #define CLI_UNSET JSON_ABSENT
@@ -39,6 +39,24 @@ union setting_option {
     const char *text; /* of a text or a choice; NULL: not given */
 };
 
+/* The options without a value. */
+enum cli_flag {
+    FLAG_INSECURE,
+    FLAG_JSON,
+    FLAG_HELP,
+    FLAG_VERSION,
+    FLAG_VERBOSE,
+    FLAG_NO_WAIT,
+    FLAG_NO_RETRY,
+    FLAG_ALLOW_REPLAY,
+    FLAG_KEEP_CREDENTIAL,
+    FLAG_CONFIRMED,
+    FLAG_FORCE,
+    FLAG_YES,
+    FLAG_ONCE,
+    FLAG_COUNT,
+};
+
 /* Every option of every verb. argv owns the strings. */
 struct cli_options {
     const char *url;
@@ -47,11 +65,7 @@ struct cli_options {
     const char *ca;
     const char *cert;
     const char *key;
-    bool insecure;
-    bool json;
-    bool help;
-    bool version;
-    bool verbose;
+    bool flags[FLAG_COUNT]; /* those that were given */
 
     struct permit_want wants[CLI_MAX_WANTS];
     size_t want_count;
@@ -61,15 +75,11 @@ struct cli_options {
     int64_t wait_ms;
     int64_t wait_piece_ms;
     int64_t priority;
-    bool no_wait;
-    bool no_retry;
-    bool allow_replay;
     const char *id;
     const char *owner;
     int64_t exit_code;
     const char *on_lost;
     const char *report;
-    bool keep_credential;
 
     union setting_option settings[SETTING_COUNT];
     const char *labels; /* name of a file */
@@ -82,17 +92,12 @@ struct cli_options {
     const char *state;
     const char *at;
     const char *reason;
-    bool confirmed;
-    bool force;
     const char *role;
     const char *semaphores; /* scope of a principal */
     const char *until;
     const char *append;    /* name of a credentials file */
     const char *namespace; /* token make: of the principal; else that of the key or owner; NULL: the caller's own */
-    bool yes;
-
-    int64_t interval_ms; /* top: refresh interval */
-    bool once;
+    int64_t interval_ms;   /* top: refresh interval */
 };
 
 struct cli {
@@ -173,15 +178,6 @@ int cli_exit_of(const struct cli *cli, enum permit_status status);
 int cli_fail(struct cli *cli, enum permit_status status);
 /* Prints a message on stderr. Returns `code`. */
 int cli_error(int code, const char *format, ...) PRINTF_LIKE(2, 3);
-/* Writes --namespace as a query parameter, such as "?namespace=shop"; "" without it. */
-void cli_namespace_parameter(const struct cli *cli, char first, char ret_text[CLI_NAMESPACE_SIZE]);
-/* Returns true if --reason was given and is not empty. False: an error has been printed. */
-bool cli_has_reason(const struct cli *cli) MUST_CHECK;
-/*
- * After PERMIT_OK prints the answer: as JSON with --json, else with `print`. After a failure: cli_fail. Returns the
- * exit status.
- */
-int cli_finish(struct cli *cli, enum permit_status status, void (*print)(const char *body));
 
 int verb_run(struct cli *cli);
 int verb_acquire(struct cli *cli);

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/io.h"
 #include "base/private_file.h"
 #include "core/credentials.h"
 
@@ -32,18 +33,6 @@ static bool is_valid_with(const char *path, int fd, struct bytes section, off_t 
     return valid;
 }
 
-/* False: errno is set. */
-static bool write_section(const struct credentials_file *file, struct bytes section)
-{
-    ssize_t written = write(file->fd, section.data, section.length);
-    if (written == (ssize_t)section.length && fsync(file->fd) == 0)
-        return true;
-    int error = written >= 0 && written < (ssize_t)section.length ? ENOSPC : errno;
-    (void)credentials_file_undo(file);
-    errno = error;
-    return false;
-}
-
 bool credentials_file_append(const char *path, struct bytes section, struct credentials_file *ret_file,
                              struct buf *message)
 {
@@ -53,9 +42,11 @@ bool credentials_file_append(const char *path, struct bytes section, struct cred
     if (file.fd < 0 || flock(file.fd, LOCK_EX) != 0)
         buf_printf(message, "%s: cannot be opened by user %u: %s", path, (unsigned)geteuid(), strerror(errno));
     else if (is_valid_with(path, file.fd, section, &file.old_length, message)) {
-        appended = write_section(&file, section);
-        if (!appended)
+        appended = io_write(file.fd, section.data, section.length) && fsync(file.fd) == 0;
+        if (!appended) {
             buf_printf(message, "%s: cannot be written: %s", path, strerror(errno));
+            (void)credentials_file_undo(&file);
+        }
     }
     if (appended)
         *ret_file = file;

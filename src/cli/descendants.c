@@ -88,31 +88,23 @@ static int compare_pids(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
-static bool parent_is_descendant(const struct proc_entries *all, const struct proc_entry *process)
-{
-    const struct proc_entry wanted = {.pid = process->parent};
-    const struct proc_entry *parent = bsearch(&wanted, all->list, all->count, sizeof(wanted), compare_pids);
-    return process->parent == getpid() || (parent && parent->is_descendant);
-}
-
-/* Marks generation by generation, because a parent may have a higher pid than its child. */
-static void mark_descendants(const struct proc_entries *all)
-{
-    for (bool more = all->count > 0; more;) {
-        more = false;
-        for (size_t i = 0; i < all->count; i++)
-            if (!all->list[i].is_descendant && parent_is_descendant(all, &all->list[i]))
-                more = all->list[i].is_descendant = true;
-    }
-}
-
 bool descendants_signal(int signal, pid_t except, pid_t *ret_refused)
 {
     struct proc_entries all = read_all();
     bool found = false;
     if (all.count)
         qsort(all.list, all.count, sizeof(*all.list), compare_pids);
-    mark_descendants(&all);
+    /* Marks generation by generation, because a parent may have a higher pid than its child. */
+    for (bool more = all.count > 0; more;) {
+        more = false;
+        for (size_t i = 0; i < all.count; i++) {
+            struct proc_entry *process = &all.list[i];
+            const struct proc_entry wanted = {.pid = process->parent};
+            const struct proc_entry *parent = bsearch(&wanted, all.list, all.count, sizeof(wanted), compare_pids);
+            if (!process->is_descendant && (process->parent == getpid() || (parent && parent->is_descendant)))
+                more = process->is_descendant = true;
+        }
+    }
     for (size_t i = 0; i < all.count; i++) {
         const struct proc_entry *process = &all.list[i];
         if (!process->is_descendant || process->ended)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The verb doctor: reports unsafe settings of the server's database and how to fix them. */
-#include "cli/cli.h"
 #include "cli/json_print.h"
+#include "cli/resource.h"
 
 static void print_findings(const char *body)
 {

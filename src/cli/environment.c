@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/buf.h"
+#include "base/io.h"
 #include "cli/nested.h"
 #include "cli/server_options.h"
 #include "core/name.h"
@@ -69,37 +70,18 @@ static void set_list(struct variables *variables, const char *name, const struct
         (void)set_if_it_fits(variables, name, buf_text(text));
 }
 
-/* Sets the slots of a permit. A permit of a counted semaphore has no slots and gets no variable. */
-static void set_slots(struct variables *variables, const char *name, const struct permit_held *held)
-{
-    struct buf text;
-    buf_init(&text, TOTAL_BYTES);
-    for (size_t i = 0; i < held->slot_count; i++)
-        buf_printf(&text, i ? ",%u" : "%u", (unsigned)held->slots[i]);
-    if (held->slot_count)
-        set_list(variables, name, &text);
-    buf_release(&text);
-}
-
 /*
- * Sets the labels, in the order of the slots; the text of a slot without a label is empty. Labels may contain commas;
+ * Sets token, slots and labels of each permit. A permit of a counted semaphore has no slots and gets no variable for
+ * them. Labels are in the order of the slots; the text of a slot without a label is empty. They may contain commas;
  * PERMIT_GRANT is unambiguous.
  */
-static void set_labels(struct variables *variables, const char *name, const struct permit_held *held)
-{
-    struct buf text;
-    buf_init(&text, TOTAL_BYTES);
-    for (size_t i = 0; held->labels && i < held->slot_count; i++)
-        buf_printf(&text, "%s%s", i ? "," : "", held->labels[i] ? held->labels[i] : "");
-    if (held->labels)
-        set_list(variables, name, &text);
-    buf_release(&text);
-}
-
 static void set_permits(struct variables *variables, const struct permit_request *request)
 {
     char token[VARIABLE_SIZE] = "PERMIT_TOKEN", slots[VARIABLE_SIZE] = "PERMIT_SLOTS";
     char labels[VARIABLE_SIZE] = "PERMIT_LABELS", number[24];
+    struct buf slot_list, label_list;
+    buf_init(&slot_list, TOTAL_BYTES);
+    buf_init(&label_list, TOTAL_BYTES);
     for (size_t i = 0; i < request->permit_count; i++) {
         const struct permit_held *held = &request->permits[i];
         if (request->permit_count > 1) {
@@ -111,28 +93,35 @@ static void set_permits(struct variables *variables, const struct permit_request
         }
         (void)snprintf(number, sizeof(number), "%llu", (unsigned long long)held->token);
         set_always(variables, token, number);
-        set_slots(variables, slots, held);
-        set_labels(variables, labels, held);
+        buf_clear(&slot_list);
+        buf_clear(&label_list);
+        for (size_t j = 0; j < held->slot_count; j++) {
+            const char *label = held->labels && held->labels[j] ? held->labels[j] : "";
+            buf_printf(&slot_list, j ? ",%u" : "%u", (unsigned)held->slots[j]);
+            buf_printf(&label_list, "%s%s", j ? "," : "", label);
+        }
+        if (held->slot_count)
+            set_list(variables, slots, &slot_list);
+        if (held->labels)
+            set_list(variables, labels, &label_list);
     }
-}
-
-static bool is_permit_variable(const char *variable)
-{
-    static const char *const prefixes[] = {
-        "PERMIT_REQUEST=", "PERMIT_REQUESTS=", "PERMIT_GRANT=", "PERMIT_GRANT_FILE=", "PERMIT_TOKEN=",
-        "PERMIT_SLOTS=",   "PERMIT_LABELS=",   "PERMIT_TOKEN_", "PERMIT_SLOTS_",      "PERMIT_LABELS_"};
-    for (size_t i = 0; i < ARRAY_LENGTH(prefixes); i++)
-        if (strncmp(variable, prefixes[i], strlen(prefixes[i])) == 0)
-            return true;
-    return false;
+    buf_release(&slot_list);
+    buf_release(&label_list);
 }
 
 static void remove_inherited(void)
 {
+    static const char *const prefixes[] = {
+        "PERMIT_REQUEST=", "PERMIT_REQUESTS=", "PERMIT_GRANT=", "PERMIT_GRANT_FILE=", "PERMIT_TOKEN=",
+        "PERMIT_SLOTS=",   "PERMIT_LABELS=",   "PERMIT_TOKEN_", "PERMIT_SLOTS_",      "PERMIT_LABELS_"};
     char **kept = environ;
-    for (char **at = environ; at && *at; at++)
-        if (!is_permit_variable(*at))
+    for (char **at = environ; at && *at; at++) {
+        bool is_ours = false;
+        for (size_t i = 0; i < ARRAY_LENGTH(prefixes); i++)
+            is_ours |= strncmp(*at, prefixes[i], strlen(prefixes[i])) == 0;
+        if (!is_ours)
             *kept++ = *at;
+    }
     if (kept)
         *kept = NULL;
 }
@@ -172,18 +161,6 @@ static void remove_credentials(struct variables *variables)
     free(shown);
 }
 
-static bool write_all(int fd, const char *text, size_t length)
-{
-    while (length) {
-        ssize_t written = write(fd, text, length);
-        if (written < 0 && errno != EINTR)
-            return false;
-        text += written > 0 ? written : 0;
-        length -= written > 0 ? (size_t)written : 0;
-    }
-    return true;
-}
-
 const char *environment_directory(void)
 {
     const char *directory = getenv("TMPDIR");
@@ -203,7 +180,7 @@ static bool write_grant_file(struct environment *environment, const char *grant_
     if (fd < 0)
         return false;
     memcpy(environment->grant_file, path, (size_t)length + 1);
-    bool written = write_all(fd, grant_json, strlen(grant_json));
+    bool written = io_write(fd, grant_json, strlen(grant_json));
     int error = errno;
     bool closed = close(fd) == 0;
     if (!written)
@@ -211,20 +188,14 @@ static bool write_grant_file(struct environment *environment, const char *grant_
     return written && closed;
 }
 
-/* Writes the keys of the outer runs and of this one. */
-static void append_keys(struct buf *keys, const char *key)
-{
-    const char *outer = nested_keys();
-    buf_printf(keys, "%s%s%s", outer ? outer : "", outer ? " " : "", key);
-}
-
 bool environment_set(struct environment *environment, const struct permit_request *request, const char *grant_json,
                      bool keep_credential)
 {
     struct variables variables = {.free_bytes = TOTAL_BYTES};
-    struct buf keys;
+    const char *outer = nested_keys();
+    struct buf keys; /* of the outer runs and of this one */
     buf_init(&keys, TOTAL_BYTES);
-    append_keys(&keys, request->external_id);
+    buf_printf(&keys, "%s%s%s", outer ? outer : "", outer ? " " : "", request->external_id);
     remove_inherited();
     if (!keep_credential)
         remove_credentials(&variables);

@@ -41,19 +41,7 @@ static bool ends_in(const char *word, const char *end)
     return length >= tail && strcmp(word + length - tail, end) == 0;
 }
 
-/* Appends "A1,A2", or "A1,A2,A3,A4,..." for a long list. */
-static void append_first(struct buf *out, struct json_object *values)
-{
-    size_t count = json_length(values);
-    for (size_t i = 0; i < count && i < NAMES_SHOWN; i++) {
-        buf_append_text(out, i ? "," : "");
-        append_value(out, json_item(values, i));
-    }
-    if (count > NAMES_SHOWN)
-        buf_append_text(out, ",...");
-}
-
-/* Appends "(A1,A2)": the labels of a held permit, or the slots that a waiting request asks for. */
+/* Appends "(A1,A2)" or "(A1,A2,...)": the labels of a held permit, or the slots that a waiting request asks for. */
 static void append_slots(struct buf *out, struct json_object *permit)
 {
     bool waited = !json_has(permit, "token");
@@ -65,8 +53,13 @@ static void append_slots(struct buf *out, struct json_object *permit)
     buf_append_text(out, adjacent ? "(adjacent" : "(");
     buf_append_text(out, adjacent && values ? " " : "");
     buf_append_text(out, any_of ? "of " : "");
-    if (values)
-        append_first(out, values);
+    size_t count = json_length(values);
+    for (size_t i = 0; i < count && i < NAMES_SHOWN; i++) {
+        buf_append_text(out, i ? "," : "");
+        append_value(out, json_item(values, i));
+    }
+    if (count > NAMES_SHOWN)
+        buf_append_text(out, ",...");
     buf_append_char(out, ')');
 }
 
@@ -143,60 +136,35 @@ static void print_row(struct json_object *row, const struct json_column *columns
     }
 }
 
-static void measure(struct json_object *array, const struct json_column *columns, int *widths, size_t count,
-                    struct buf *text)
-{
-    for (size_t i = 0; i < count; i++) {
-        widths[i] = (int)strlen(columns[i].heading);
-        for (size_t row = 0; row < json_length(array); row++) {
-            format_cell(json_item(array, row), columns[i].member, text);
-            int width = (int)columns_of(buf_text(text));
-            widths[i] = width > widths[i] ? width : widths[i];
-        }
-    }
-}
-
-static bool any_row_has(struct json_object *array, const char *member)
-{
-    for (size_t row = 0; row < json_length(array); row++)
-        if (json_has(json_item(array, row), member))
-            return true;
-    return false;
-}
-
-/* Most semaphores have no labels, most queues no kept places, and most clients see one namespace. */
-static bool is_rare(const char *member)
-{
-    return strncmp(member, "label", strlen("label")) == 0 || strcmp(member, "kept") == 0 ||
-           strcmp(member, "namespace") == 0;
-}
-
-/* Omits rare columns if no row has a value in them. */
-static size_t choose_columns(struct json_object *array, const struct json_column *all, size_t count,
-                             struct json_column ret_columns[COLUMNS_MAX])
-{
-    size_t chosen = 0;
-    for (size_t i = 0; i < count && chosen < COLUMNS_MAX; i++)
-        if (!is_rare(all[i].member) || any_row_has(array, all[i].member))
-            ret_columns[chosen++] = all[i];
-    return chosen;
-}
-
 void json_print_table_of(struct json_object *object, const char *member, const struct json_column *all_columns,
                          size_t all_count, int indent)
 {
     struct json_object *array = json_array_of(object, member);
     int widths[COLUMNS_MAX];
     struct json_column columns[COLUMNS_MAX];
+    size_t count = 0;
     struct buf text;
+    if (!array)
+        return;
     buf_init(&text, CELL_MAX);
-    if (array) {
-        size_t count = choose_columns(array, all_columns, all_count, columns);
-        measure(array, columns, widths, count, &text);
-        print_row(NULL, columns, widths, count, indent, &text);
-        for (size_t row = 0; row < json_length(array); row++)
-            print_row(json_item(array, row), columns, widths, count, indent, &text);
+    for (size_t i = 0; i < all_count && count < COLUMNS_MAX; i++) {
+        const char *name = all_columns[i].member;
+        /* Most semaphores have no labels, most queues no kept places, and most clients see one namespace. */
+        bool is_rare =
+            strncmp(name, "label", strlen("label")) == 0 || strcmp(name, "kept") == 0 || strcmp(name, "namespace") == 0;
+        bool is_shown = !is_rare;
+        widths[count] = (int)strlen(all_columns[i].heading);
+        for (size_t row = 0; row < json_length(array); row++) {
+            is_shown |= json_has(json_item(array, row), name);
+            format_cell(json_item(array, row), name, &text);
+            widths[count] = (int)max_i64(widths[count], (int64_t)columns_of(buf_text(&text)));
+        }
+        if (is_shown)
+            columns[count++] = all_columns[i];
     }
+    print_row(NULL, columns, widths, count, indent, &text);
+    for (size_t row = 0; row < json_length(array); row++)
+        print_row(json_item(array, row), columns, widths, count, indent, &text);
     buf_release(&text);
 }
 

@@ -2,10 +2,13 @@
 #include "cli/labels_cmd.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
+#include <unistd.h>
 
+#include "base/io.h"
 #include "cli/json_print.h"
-#include "cli/lists.h"
+#include "cli/list_pages.h"
 
 /*
  * permitd accepts a body of 256 KiB for PUT semaphore. A byte of a label takes at most two bytes in JSON (six only for
@@ -17,20 +20,16 @@ enum { PAGE_LABELS = 1000, PAGE_BYTES = 100000, FILE_MAX = 32 << 20 };
 static bool read_file(const char *path, char **ret_text, size_t *ret_length)
 {
     bool is_input = strcmp(path, "-") == 0;
-    FILE *file = is_input ? stdin : fopen(path, "re");
-    if (!file) {
+    int fd = is_input ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
         (void)cli_error(CLI_USAGE, "%s: %s", path, strerror(errno));
         return false;
     }
     struct buf text;
-    char piece[4096];
-    size_t length;
     buf_init(&text, FILE_MAX);
-    while ((length = fread(piece, 1, sizeof(piece), file)) > 0)
-        buf_append(&text, piece, length);
-    bool whole = !ferror(file) && !text.broken;
+    bool whole = io_read_all(fd, &text);
     if (!is_input)
-        (void)fclose(file);
+        (void)close(fd);
     *ret_length = text.length;
     buf_append_char(&text, '\0');
     *ret_text = buf_steal(&text);

@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include "base/escape.h"
-#include "cli/cli.h"
 #include "cli/json_print.h"
+#include "cli/resource.h"
 #include "cli/signals.h"
 
 enum { TOKEN_MAX = 16 * 1024, MESSAGE_MAX = 1024 + USER_FILE_PATH_MAX };
@@ -17,18 +17,6 @@ enum { TOKEN_MAX = 16 * 1024, MESSAGE_MAX = 1024 + USER_FILE_PATH_MAX };
 #define WHOAMI_PATH "/v1/whoami"
 
 /* ---- The token ---- */
-
-/* Turns the echo of the terminal off. Returns false if the standard input is no terminal. */
-static bool hide_input(struct termios *ret_before)
-{
-    struct termios hidden;
-    if (tcgetattr(STDIN_FILENO, ret_before) != 0)
-        return false;
-    hidden = *ret_before;
-    hidden.c_lflag &= ~(tcflag_t)ECHO;
-    hidden.c_lflag |= ICANON | ISIG | ECHONL;
-    return tcsetattr(STDIN_FILENO, TCSAFLUSH, &hidden) == 0;
-}
 
 /* Reads to the end of the line. Returns CLI_OK, or 128 + n after signal n, or another status after an error message. */
 static int read_line(int signal_fd, char line[TOKEN_MAX])
@@ -55,18 +43,10 @@ static int read_line(int signal_fd, char line[TOKEN_MAX])
     return CLI_OK;
 }
 
-static void print_prompt(const char *url)
-{
-    char text[MESSAGE_MAX];
-    (void)snprintf(text, sizeof(text), "Token for %s: ", url);
-    escape_control_chars(text, strlen(text));
-    (void)fputs(text, stderr);
-}
-
 /* Reads the token from the terminal, without echo, or from another standard input. An empty line: none. */
 static int read_token(struct server_options *found)
 {
-    char line[TOKEN_MAX] = "";
+    char line[TOKEN_MAX] = "", prompt[MESSAGE_MAX];
     struct termios before;
     sigset_t set, mask_before;
     sigemptyset(&set);
@@ -75,11 +55,20 @@ static int read_token(struct server_options *found)
     int signal_fd = signals_take(-1, signals_ending, SIGNALS_ENDING_COUNT, &set);
     if (signal_fd < 0)
         return cli_error(CLI_NO_START, "no file descriptors left: raise the limit (ulimit -n)");
-    bool hidden = hide_input(&before);
-    if (hidden)
-        print_prompt(found->client.url);
+    bool is_terminal = tcgetattr(STDIN_FILENO, &before) == 0;
+    if (is_terminal) { /* without echo */
+        struct termios hidden = before;
+        hidden.c_lflag &= ~(tcflag_t)ECHO;
+        hidden.c_lflag |= ICANON | ISIG | ECHONL;
+        is_terminal = tcsetattr(STDIN_FILENO, TCSAFLUSH, &hidden) == 0;
+    }
+    if (is_terminal) {
+        (void)snprintf(prompt, sizeof(prompt), "Token for %s: ", found->client.url);
+        escape_control_chars(prompt, strlen(prompt));
+        (void)fputs(prompt, stderr);
+    }
     int code = read_line(signal_fd, line);
-    if (hidden)
+    if (is_terminal)
         (void)tcsetattr(STDIN_FILENO, TCSAFLUSH, &before);
     (void)close(signal_fd);
     if (code == CLI_OK) /* otherwise a signal that is pending must not end permitctl with another status */
@@ -144,17 +133,6 @@ static int write_file(struct server_options *found, const char *token)
     return code;
 }
 
-/* Warns of variables that override the file: the next command may then use another server or credential. */
-static void warn_of_environment(void)
-{
-    static const char *const others[] = {"PERMITD_URL", "PERMIT_CA", NULL};
-    const char *const *const lists[] = {server_options_variables, others};
-    for (size_t list = 0; list < ARRAY_LENGTH(lists); list++)
-        for (const char *const *name = lists[list]; *name; name++)
-            if (getenv(*name) && *getenv(*name))
-                (void)cli_error(0, "%s is set, and overrides the file", *name);
-}
-
 /* Tries the credential at the server, and writes the file if it is accepted. Returns the exit status. */
 static int log_in(struct cli *cli)
 {
@@ -173,7 +151,13 @@ static int log_in(struct cli *cli)
         return code;
     (void)cli_finish(cli, PERMIT_OK, print_whoami);
     (void)cli_error(0, "wrote %s", found->path);
-    warn_of_environment();
+    /* With a variable that overrides the file the next command may use another server or credential. */
+    static const char *const others[] = {"PERMITD_URL", "PERMIT_CA", NULL};
+    const char *const *const lists[] = {server_options_variables, others};
+    for (size_t list = 0; list < ARRAY_LENGTH(lists); list++)
+        for (const char *const *name = lists[list]; *name; name++)
+            if (getenv(*name) && *getenv(*name))
+                (void)cli_error(0, "%s is set, and overrides the file", *name);
     return CLI_OK;
 }
 

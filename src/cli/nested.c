@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "cli/json_print.h"
-#include "cli/lists.h"
+#include "cli/list_pages.h"
 
 enum { OUTER_MAX = 64, SENTENCE_MAX = 2048 };
 
@@ -72,20 +72,14 @@ static void query_outer_runs(struct cli *cli, char *keys, struct outer *outers)
     }
 }
 
-/* Returns the capacity of the semaphore; 0: it is closed, or there is no answer. */
-static int64_t capacity_of(struct cli *cli, const char *semaphore)
-{
-    char path[CLI_PATH_MAX];
-    if (!path_write("/v1/semaphores/", semaphore, "", path) || permit_call(cli->client, "GET", path, NULL))
-        return 0;
-    return json_number(permit_client_answer(cli->client), "capacity");
-}
-
 /* Writes why the want cannot be granted before its outer runs end; nothing if it can, or never can. */
 static void explain(struct cli *cli, const struct permit_want *want, const struct outer *outer, struct buf *out)
 {
     int64_t units = want->count ? want->count : want->choice == PERMIT_THESE ? (int64_t)want->slot_count : 1;
-    int64_t capacity = capacity_of(cli, want->semaphore);
+    int64_t capacity = 0; /* also if there is no answer */
+    char path[CLI_PATH_MAX];
+    if (path_write("/v1/semaphores/", want->semaphore, "", path) && !permit_call(cli->client, "GET", path, NULL))
+        capacity = json_number(permit_client_answer(cli->client), "capacity");
     if (outer->slots && (int64_t)(want->slot_count - outer->slots) < units)
         buf_printf(out, "%s: the outer runs of this command (%s) hold %zu of the named slots, and end only after it",
                    want->semaphore, outer->key, outer->slots);
@@ -113,7 +107,7 @@ bool nested_waits_for_itself(struct cli *cli, int signal_fd)
             explain(cli, &given->wants[i], &outers[i], &reason);
     permit_client_set_cancel_fd(cli->client, 0);
     bool waits = reason.length > 0;
-    if (waits && given->json)
+    if (waits && given->flags[FLAG_JSON])
         json_print_problem(PERMIT_NO_CAPACITY, buf_text(&reason));
     if (waits)
         (void)cli_error(0, "%s: %s", permit_status_word(PERMIT_NO_CAPACITY), buf_text(&reason));

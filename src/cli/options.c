@@ -67,8 +67,8 @@ static const struct option options[] = {
     {0, "priority", "0-9", ACQUIRES, OPTION_INTEGER, AT(priority), 0,
      "priority while it waits (default: 0); each step counts as 30 s of waiting. A semaphore may allow less "
      "(max_priority)"},
-    {'n', "no-wait", NULL, ACQUIRES, OPTION_FLAG, AT(no_wait), 0, "do not wait"},
-    {0, "no-retry", NULL, ACQUIRES, OPTION_FLAG, AT(no_retry), 0,
+    {'n', "no-wait", NULL, ACQUIRES, OPTION_FLAG, AT(flags[FLAG_NO_WAIT]), 0, "do not wait"},
+    {0, "no-retry", NULL, ACQUIRES, OPTION_FLAG, AT(flags[FLAG_NO_RETRY]), 0,
      "end at once if no server answers, or if too many requests wait already (default: ask again until the wait ends)"},
     {'E', "conflict-exit-code", "N", ACQUIRES, OPTION_INTEGER, AT(exit_code), 0, "exit with N instead of 75"},
     {'t', "ttl", "TIME", ACQUIRES | VERB_RENEW | VERB_BEAT, OPTION_HOLD, AT(ttl_ms), 1,
@@ -78,7 +78,7 @@ static const struct option options[] = {
     {0, "id", "KEY", ACQUIRES, OPTION_KEY, AT(id), 0,
      "the key of the request (default: random); a key is used once: after the request has ended the key is refused for "
      "7 days"},
-    {0, "allow-replay", NULL, VERB_ACQUIRE, OPTION_FLAG, AT(allow_replay), 0,
+    {0, "allow-replay", NULL, VERB_ACQUIRE, OPTION_FLAG, AT(flags[FLAG_ALLOW_REPLAY]), 0,
      "exit with 0 also if another client holds the permits under the key of --id"},
     {0, "owner", "OWNER", ACQUIRES, OPTION_KEY, AT(owner), 0,
      "owner of the request, printable ASCII without space (default: USER@HOST; none with --id)"},
@@ -86,10 +86,10 @@ static const struct option options[] = {
      "when the permit is lost: TERM and KILL 5 s later (the default), KILL immediately, or only report it"},
     {0, "report", "FILE", VERB_RUN, OPTION_TEXT, AT(report), 0,
      "write a JSON object with times, token, slots and exit status"},
-    {0, "keep-credential", NULL, VERB_RUN, OPTION_FLAG, AT(keep_credential), 0,
+    {0, "keep-credential", NULL, VERB_RUN, OPTION_FLAG, AT(flags[FLAG_KEEP_CREDENTIAL]), 0,
      "leave the credential in the environment of the command (default: PERMIT_CREDENTIAL and "
      "PERMIT_CREDENTIAL_FILE are removed)"},
-    {'v', "verbose", NULL, ACQUIRES, OPTION_FLAG, AT(verbose), 0,
+    {'v', "verbose", NULL, ACQUIRES, OPTION_FLAG, AT(flags[FLAG_VERBOSE]), 0,
      "report on stderr why it waits (always on a terminal); run: also how long it waited and ran"},
     SEMAPHORE_SETTINGS(SETTING_OPTION) /* all that a PUT has, except labels */
     {0, "label", "LABEL", VERB_PUT, OPTION_LABEL, 0, 0, "label of slot 1, then of slot 2, and so on; empty: no label"},
@@ -106,11 +106,12 @@ static const struct option options[] = {
     {0, "at", "TIME", VERB_REQUESTS, OPTION_TEXT, AT(at), 0,
      "requests that held the semaphore at this time: 02:14, \"2026-11-21 02:14\" (time of this machine), "
      "2026-11-21T02:14:00Z"},
-    {0, "force", NULL, VERB_SEMAPHORE_DELETE, OPTION_FLAG, AT(force), 0,
+    {0, "force", NULL, VERB_SEMAPHORE_DELETE, OPTION_FLAG, AT(flags[FLAG_FORCE]), 0,
      "retire it while permits are held: pauses it and ends every request that holds units of it; requires --reason"},
     {0, "reason", "TEXT", VERB_FORCE | VERB_PAUSE | VERB_BUMP | VERB_SEMAPHORE_DELETE, OPTION_TEXT, AT(reason), 0,
      "reason, which is recorded"},
-    {0, "confirmed", NULL, VERB_RELEASE, OPTION_FLAG, AT(confirmed), 0, "release a confirmed request, too (a refund)"},
+    {0, "confirmed", NULL, VERB_RELEASE, OPTION_FLAG, AT(flags[FLAG_CONFIRMED]), 0,
+     "release a confirmed request, too (a refund)"},
     {0, "role", "look|use|operate|admin|fence|metrics", VERB_TOKEN_MAKE, OPTION_CHOICE, AT(role), 0,
      "role of a new principal (default: make only the line of the token, for a section that is there)"},
     {0, "semaphores", "NAMES", VERB_TOKEN_MAKE, OPTION_TEXT, AT(semaphores), 0,
@@ -126,9 +127,9 @@ static const struct option options[] = {
      "the namespace of the key or owner, for operators; '' is the empty one (default: that of the client)"},
     {0, "namespace", "NAMESPACE", VERB_REQUESTS, OPTION_NAMESPACE, AT(namespace), 0,
      "only requests of this namespace, for operators; '' is the empty one (default: all that are visible)"},
-    {'y', "yes", NULL, VERB_BUMP, OPTION_FLAG, AT(yes), 0, "do not ask for confirmation"},
+    {'y', "yes", NULL, VERB_BUMP, OPTION_FLAG, AT(flags[FLAG_YES]), 0, "do not ask for confirmation"},
     {'i', "interval", "TIME", VERB_TOP, OPTION_DURATION, AT(interval_ms), 100, "refresh interval (default: 1s)"},
-    {'1', "once", NULL, VERB_TOP, OPTION_FLAG, AT(once), 0,
+    {'1', "once", NULL, VERB_TOP, OPTION_FLAG, AT(flags[FLAG_ONCE]), 0,
      "print one table and exit (the default without a terminal)"},
     {0, "limit", "N", VERB_LIST | VERB_HOLDERS | VERB_SLOTS | VERB_WAITERS | VERB_EVENTS | VERB_REQUESTS,
      OPTION_INTEGER, AT(limit), 1, "maximum number of rows (default: all)"},
@@ -147,11 +148,11 @@ static const struct option options[] = {
     {0, "cert", "FILE", VERB_ANY, OPTION_TEXT, AT(cert), 0,
      "certificate that identifies this client, instead of a token"},
     {0, "key", "FILE", VERB_ANY, OPTION_TEXT, AT(key), 0, "key of --cert (default: in the same file)"},
-    {0, "insecure", NULL, VERB_ANY, OPTION_FLAG, AT(insecure), 0,
+    {0, "insecure", NULL, VERB_ANY, OPTION_FLAG, AT(flags[FLAG_INSECURE]), 0,
      "send the credential also over http to another machine: everyone on the way can read it"},
-    {0, "json", NULL, VERB_ANY, OPTION_FLAG, AT(json), 0, "print the server's answer as JSON"},
-    {'h', "help", NULL, VERB_ANY, OPTION_FLAG, AT(help), 0, "print this"},
-    {'V', "version", NULL, VERB_ANY, OPTION_FLAG, AT(version), 0, "print the version"},
+    {0, "json", NULL, VERB_ANY, OPTION_FLAG, AT(flags[FLAG_JSON]), 0, "print the server's answer as JSON"},
+    {'h', "help", NULL, VERB_ANY, OPTION_FLAG, AT(flags[FLAG_HELP]), 0, "print this"},
+    {'V', "version", NULL, VERB_ANY, OPTION_FLAG, AT(flags[FLAG_VERSION]), 0, "print the version"},
 };
 
 static const char exit_codes[] =
@@ -189,26 +190,6 @@ static bool read_number(const struct option *option, const char *value, int64_t 
     return true;
 }
 
-/* Reads "none". */
-static bool read_none(const char *value, int64_t *ret_number)
-{
-    bool none = strcmp(value, "none") == 0;
-    if (none)
-        *ret_number = SETTING_NONE;
-    return none;
-}
-
-/* Returns the values that an option of this type accepts, for an error message. */
-static const char *expected_time(enum option_type type)
-{
-    switch (type) {
-    case OPTION_DURATION_OR_NONE: return "a time such as 30s, 10m or 1h30m, or none";
-    case OPTION_DURATION_OR_STRICT: return "a time such as 30s, 10m or 1h30m, or strict";
-    case OPTION_HOLD: return "a time such as 30s, 10m or 1h30m, none or owner";
-    default: return "a time such as 30s, 10m or 1h30m";
-    }
-}
-
 static bool read_duration(const struct option *option, const char *value, int64_t *ret_ms)
 {
     if (option->type == OPTION_HOLD && strcmp(value, "owner") == 0) {
@@ -216,6 +197,11 @@ static bool read_duration(const struct option *option, const char *value, int64_
         return true;
     }
     const char *none = option->type == OPTION_DURATION_OR_STRICT ? "strict" : "none";
+    const char *expected = option->type == OPTION_DURATION           ? "a time such as 30s, 10m or 1h30m"
+                           : option->type == OPTION_DURATION_OR_NONE ? "a time such as 30s, 10m or 1h30m, or none"
+                           : option->type == OPTION_DURATION_OR_STRICT
+                               ? "a time such as 30s, 10m or 1h30m, or strict"
+                               : "a time such as 30s, 10m or 1h30m, none or owner";
     if (option->type != OPTION_DURATION && strcmp(value, none) == 0) {
         *ret_ms = PERMIT_TTL_NONE;
         return true;
@@ -224,7 +210,7 @@ static bool read_duration(const struct option *option, const char *value, int64_
     if (!duration_parse_any(bytes_of(value), &ms)) {
         const char *hint = duration_hint(bytes_of(value));
         if (!hint)
-            return refuse(option, value, expected_time(option->type));
+            return refuse(option, value, expected);
         (void)cli_error(CLI_USAGE, "--%s %s: %s", option->name, value, hint);
         return false;
     }
@@ -251,22 +237,6 @@ static bool read_choice(const struct option *option, const char *value, const ch
         }
     }
     return refuse(option, value, option->placeholder);
-}
-
-static bool read_key(const struct option *option, const char *value, const char **ret_key)
-{
-    if (!name_is_key(bytes_of(value)))
-        return refuse(option, value, "1 to 255 printable ASCII bytes without space, and not . or ..");
-    *ret_key = value;
-    return true;
-}
-
-static bool read_namespace(const struct option *option, const char *value, const char **ret_namespace)
-{
-    if (*value && !name_is_namespace(bytes_of(value)))
-        return refuse(option, value, "1 to 32 of a-z 0-9 - , or ''");
-    *ret_namespace = value;
-    return true;
 }
 
 /* Parses "name" or "name:count"; the last ":digits" is the count. Cuts the name out of argv. */
@@ -338,12 +308,25 @@ static bool store_value(const struct option *option, char *value, struct cli *cl
     struct permit_want *want;
     switch (option->type) {
     case OPTION_FLAG: *(bool *)member = true; return true;
+    case OPTION_KEY:
+        if (!name_is_key(bytes_of(value)))
+            return refuse(option, value, "1 to 255 printable ASCII bytes without space, and not . or ..");
+        *(const char **)member = value;
+        return true;
+    case OPTION_NAMESPACE:
+        if (*value && !name_is_namespace(bytes_of(value)))
+            return refuse(option, value, "1 to 32 of a-z 0-9 - , or ''");
+        *(const char **)member = value;
+        return true;
     case OPTION_TEXT: *(const char **)member = value; return true;
-    case OPTION_KEY: return read_key(option, value, member);
-    case OPTION_NAMESPACE: return read_namespace(option, value, member);
     case OPTION_CHOICE: return read_choice(option, value, member);
+    case OPTION_INTEGER_OR_NONE:
+        if (strcmp(value, "none") == 0) {
+            *(int64_t *)member = SETTING_NONE;
+            return true;
+        }
+        return read_number(option, value, member);
     case OPTION_INTEGER: return read_number(option, value, member);
-    case OPTION_INTEGER_OR_NONE: return read_none(value, member) || read_number(option, value, member);
     case OPTION_DURATION:
     case OPTION_DURATION_OR_NONE:
     case OPTION_DURATION_OR_STRICT:
@@ -394,15 +377,6 @@ static bool refuse_unknown(const char *text)
     return false;
 }
 
-static bool parse_long(int argc, char **argv, int *at, struct cli *cli)
-{
-    char *name = argv[*at] + 2;
-    char *equals = strchr(name, '=');
-    size_t length = equals ? (size_t)(equals - name) : strlen(name);
-    const struct option *option = find(cli, name, length, 0);
-    return option ? apply(option, equals ? equals + 1 : NULL, cli, argc, argv, at) : refuse_unknown(argv[*at]);
-}
-
 /* Parses "-n", "-nv", "-sbackups", "-s backups". */
 static bool parse_letters(int argc, char **argv, int *at, struct cli *cli)
 {
@@ -428,6 +402,17 @@ static bool begins_with(const struct verb *verb, const char *word)
     return strncmp(verb->name, word, length) == 0 && verb->name[length] == ' ';
 }
 
+/* Returns the word if verbs begin with it, else NULL. */
+static const char *group_of(const char *word)
+{
+    size_t count;
+    const struct verb *verbs = verb_table(&count);
+    for (size_t i = 0; i < count; i++)
+        if (begins_with(&verbs[i], word))
+            return word;
+    return NULL;
+}
+
 /* Prints that the word is no verb, with the verbs that it begins; `next` is the word after it, or "". */
 static void refuse_verb(const char *word, const char *next)
 {
@@ -449,49 +434,10 @@ static void refuse_verb(const char *word, const char *next)
     buf_release(&known);
 }
 
-/* Handles "semaphore --help", which asks for help on the verbs that begin so. Returns false for anything else. */
-static bool parse_group(int argc, char **argv, int at, struct cli *cli)
-{
-    size_t count;
-    const struct verb *verbs = verb_table(&count);
-    const char *next = at + 1 < argc ? argv[at + 1] : "";
-    if (!cli->options.help && strcmp(next, "--help") != 0 && strcmp(next, "-h") != 0)
-        return false;
-    for (size_t i = 0; i < count; i++)
-        if (begins_with(&verbs[i], argv[at]))
-            cli->group = argv[at];
-    return cli->group != NULL;
-}
-
-static bool parse_verb(int argc, char **argv, int *at, struct cli *cli)
-{
-    int used = 1;
-    cli->verb = verb_find(argv + *at, argc - *at, &used);
-    if (!cli->verb && !parse_group(argc, argv, *at, cli)) {
-        refuse_verb(argv[*at], *at + 1 < argc ? argv[*at + 1] : "");
-        return false;
-    }
-    *at += used - 1;
-    return true;
-}
-
-/* Returns false if --slot, which gives slots and number, is combined with :COUNT or --adjacent. */
-static bool check_wants(const struct cli_options *given)
-{
-    for (size_t i = 0; i < given->want_count; i++) {
-        const struct permit_want *want = &given->wants[i];
-        if (want->choice == PERMIT_THESE && (want->count || want->adjacent)) {
-            (void)cli_error(CLI_USAGE, "%s: --slot cannot be combined with :COUNT or --adjacent", want->semaphore);
-            return false;
-        }
-    }
-    return true;
-}
-
 static bool check_words(const struct cli *cli)
 {
     const struct verb *verb = cli->verb;
-    if (cli->options.help || cli->options.version)
+    if (cli->options.flags[FLAG_HELP] || cli->options.flags[FLAG_VERSION])
         return true;
     if (!verb || cli->word_count < verb->min_words || (!verb->takes_command && cli->word_count > verb->max_words)) {
         (void)cli_error(CLI_USAGE, "usage: permitctl %s %s", verb ? verb->name : "VERB ...",
@@ -502,8 +448,13 @@ static bool check_words(const struct cli *cli)
         (void)cli_error(CLI_USAGE, "%s requires at least one -s NAME", verb->name);
         return false;
     }
-    if (!check_wants(&cli->options))
-        return false;
+    for (size_t i = 0; i < cli->options.want_count; i++) {
+        const struct permit_want *want = &cli->options.wants[i];
+        if (want->choice == PERMIT_THESE && (want->count || want->adjacent)) { /* --slot gives slots and number */
+            (void)cli_error(CLI_USAGE, "%s: --slot cannot be combined with :COUNT or --adjacent", want->semaphore);
+            return false;
+        }
+    }
     if (cli->options.exit_code > 255) {
         (void)cli_error(CLI_USAGE, "--conflict-exit-code: expected 0 to 255");
         return false;
@@ -516,7 +467,7 @@ static bool check_words(const struct cli *cli)
         (void)cli_error(CLI_USAGE, "--wait-piece must be at most 24 days");
         return false;
     }
-    if (cli->options.no_wait && cli->options.wait_ms != CLI_UNSET) {
+    if (cli->options.flags[FLAG_NO_WAIT] && cli->options.wait_ms != CLI_UNSET) {
         (void)cli_error(CLI_USAGE, "--wait and --no-wait exclude each other");
         return false;
     }
@@ -537,14 +488,28 @@ bool options_parse(int argc, char **argv, struct cli *cli)
         if (!only_words && strcmp(word, "--") == 0 && cli->verb) {
             only_words = true;
         } else if (!only_words && strncmp(word, "--", 2) == 0) {
-            if (!parse_long(argc, argv, &at, cli))
+            char *equals = strchr(word, '=');
+            size_t length = equals ? (size_t)(equals - word) - 2 : strlen(word + 2);
+            const struct option *option = find(cli, word + 2, length, 0);
+            if (!option)
+                return refuse_unknown(word);
+            if (!apply(option, equals ? equals + 1 : NULL, cli, argc, argv, &at))
                 return false;
         } else if (!only_words && word[0] == '-' && word[1]) {
             if (!parse_letters(argc, argv, &at, cli))
                 return false;
         } else if (!cli->verb && !cli->group) {
-            if (!parse_verb(argc, argv, &at, cli))
+            const char *next = at + 1 < argc ? argv[at + 1] : "";
+            int used = 1;
+            cli->verb = verb_find(argv + at, argc - at, &used);
+            /* "semaphore --help" asks for help on the verbs that begin so. */
+            if (!cli->verb && (cli->options.flags[FLAG_HELP] || strcmp(next, "--help") == 0 || strcmp(next, "-h") == 0))
+                cli->group = group_of(word);
+            if (!cli->verb && !cli->group) {
+                refuse_verb(word, next);
                 return false;
+            }
+            at += used - 1;
         } else {
             cli->words[cli->word_count++] = word;
             only_words = only_words || (cli->verb && cli->verb->takes_command);
@@ -556,21 +521,19 @@ bool options_parse(int argc, char **argv, struct cli *cli)
 
 /* ---- Help ---- */
 
-static void print_option(const struct option *option, FILE *out)
+static void print_options(unsigned verbs, bool for_all, FILE *out)
 {
     enum { HELP_INDENT = 33 };
     char name[64];
-    (void)snprintf(name, sizeof(name), "  %c%c%s --%s%s%s", option->letter ? '-' : ' ',
-                   option->letter ? option->letter : ' ', option->letter ? "," : " ", option->name,
-                   option->placeholder ? " " : "", option->placeholder ? option->placeholder : "");
-    help_print_entry(name, option->help, HELP_INDENT, out);
-}
-
-static void print_options(unsigned verbs, bool for_all, FILE *out)
-{
-    for (size_t i = 0; i < ARRAY_LENGTH(options); i++)
-        if ((options[i].verbs & verbs) && for_all == (options[i].verbs == VERB_ANY))
-            print_option(&options[i], out);
+    for (size_t i = 0; i < ARRAY_LENGTH(options); i++) {
+        const struct option *option = &options[i];
+        if (!(option->verbs & verbs) || for_all != (option->verbs == VERB_ANY))
+            continue;
+        (void)snprintf(name, sizeof(name), "  %c%c%s --%s%s%s", option->letter ? '-' : ' ',
+                       option->letter ? option->letter : ' ', option->letter ? "," : " ", option->name,
+                       option->placeholder ? " " : "", option->placeholder ? option->placeholder : "");
+        help_print_entry(name, option->help, HELP_INDENT, out);
+    }
 }
 
 /* Prints the verbs that begin with `group`; NULL: all verbs. */

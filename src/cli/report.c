@@ -15,28 +15,21 @@
 /* PATIENCE_MS limits the wait for a FIFO without a reader, or with one that does not read. */
 enum { PATIENCE_MS = 2000, PAUSE_MS = 20 };
 
-static bool can_write(const char *path, int mode)
-{
-    return faccessat(AT_FDCWD, path, mode, AT_EACCESS) == 0;
-}
-
-static bool can_create(const char *path)
-{
-    char copy[PATH_MAX];
-    if (snprintf(copy, sizeof(copy), "%s", path) < (int)sizeof(copy))
-        return can_write(dirname(copy), W_OK | X_OK);
-    errno = ENAMETOOLONG;
-    return false;
-}
-
 bool report_is_possible(const char *path)
 {
     struct stat about;
-    if (stat(path, &about) != 0)
-        return errno == ENOENT && *path && can_create(path);
-    if (!S_ISDIR(about.st_mode))
-        return can_write(path, W_OK);
-    errno = EISDIR;
+    char copy[PATH_MAX];
+    if (stat(path, &about) == 0) {
+        if (!S_ISDIR(about.st_mode))
+            return faccessat(AT_FDCWD, path, W_OK, AT_EACCESS) == 0;
+        errno = EISDIR;
+        return false;
+    }
+    if (errno != ENOENT || !*path)
+        return false;
+    if (snprintf(copy, sizeof(copy), "%s", path) < (int)sizeof(copy))
+        return faccessat(AT_FDCWD, dirname(copy), W_OK | X_OK, AT_EACCESS) == 0;
+    errno = ENAMETOOLONG;
     return false;
 }
 
@@ -55,22 +48,18 @@ static int open_until(const char *path, mono_us end)
     return -1;
 }
 
-/* Waits until `end` for room in the pipe. Returns true if a write can make progress. */
-static bool wait_writable(int fd, mono_us end)
-{
-    struct pollfd writable = {.fd = fd, .events = POLLOUT};
-    if (poll(&writable, 1, (int)max_i64(0, (end - clock_mono()) / US_PER_MS)) > 0)
-        return true;
-    errno = ETIMEDOUT;
-    return false;
-}
-
+/* Waits until `end` for room in a pipe; then errno is ETIMEDOUT. */
 static bool write_until(int fd, const char *text, size_t length, mono_us end)
 {
+    struct pollfd writable = {.fd = fd, .events = POLLOUT};
     while (length) {
         ssize_t written = write(fd, text, length);
-        if (written < 0 && (errno != EAGAIN || !wait_writable(fd, end)))
+        if (written < 0 && errno != EAGAIN)
             return false;
+        if (written < 0 && poll(&writable, 1, (int)max_i64(0, (end - clock_mono()) / US_PER_MS)) <= 0) {
+            errno = ETIMEDOUT;
+            return false;
+        }
         text += max_i64(0, written);
         length -= (size_t)max_i64(0, written);
     }

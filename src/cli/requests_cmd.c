@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "cli/acquire_cmd.h"
-#include "cli/lists.h"
+#include "cli/list_pages.h"
 #include "cli/signals.h"
 #include "cli/time_parse.h"
 
@@ -62,7 +62,7 @@ int verb_acquire(struct cli *cli)
     int code;
     if (acquire_cmd_run(cli, &cmd, &request, &code)) {
         code = cli_finish(cli, PERMIT_OK, request_print);
-        if (!request->yours && !cli->options.allow_replay)
+        if (!request->yours && !cli->options.flags[FLAG_ALLOW_REPLAY])
             code = acquire_cmd_refuse_replay(cli, request);
     }
     permit_request_free(request);
@@ -72,91 +72,51 @@ int verb_acquire(struct cli *cli)
 
 int verb_release(struct cli *cli)
 {
-    enum permit_status status = cli->options.confirmed ? permit_release_confirmed(cli->client, cli->words[0], NULL)
-                                                       : permit_release(cli->client, cli->words[0], NULL);
+    enum permit_status status = cli->options.flags[FLAG_CONFIRMED]
+                                    ? permit_release_confirmed(cli->client, cli->words[0], NULL)
+                                    : permit_release(cli->client, cli->words[0], NULL);
     return cli_finish(cli, status, request_print);
 }
 
-/* Runs a call about the request of a key in another namespace, as its operators may. */
-static int call_in_namespace(struct cli *cli, const char *method, const char *suffix, const char *body)
-{
-    char path[CLI_PATH_MAX];
-    char namespace[CLI_NAMESPACE_SIZE];
-    char whole[2 * CLI_NAMESPACE_SIZE];
-    cli_namespace_parameter(cli, '?', namespace);
-    (void)snprintf(whole, sizeof(whole), "%s%s", suffix, namespace);
-    if (!path_write("/v1/requests/", cli->words[0], whole, path))
-        return cli_error(CLI_USAGE, "the key must have 1 to 255 bytes");
-    return cli_finish(cli, permit_call(cli->client, method, path, body), request_print);
-}
-
-static int force_release_in_namespace(struct cli *cli)
-{
-    struct json_writer *writer = json_writer_new();
-    json_add_text(writer, "reason", cli->options.reason);
-    const char *body = json_text(writer);
-    int code = body ? call_in_namespace(cli, "POST", "/force-release", body) : cli_error(CLI_NO_START, "out of memory");
-    json_writer_free(writer);
-    return code;
-}
-
-static int renew_in_namespace(struct cli *cli)
-{
-    int64_t ttl_ms = cli->options.ttl_ms;
-    struct json_writer *writer = json_writer_new();
-    if (ttl_ms == PERMIT_TTL_OWNER)
-        json_add_text(writer, "ttl", "owner");
-    else
-        json_add_duration(writer, "ttl", ttl_ms);
-    const char *body = json_text(writer);
-    int code = body ? call_in_namespace(cli, "POST", "/renew", body) : cli_error(CLI_NO_START, "out of memory");
-    json_writer_free(writer);
-    return code;
-}
+/* With --namespace the calls go by their path, as libpermit's calls are about the namespace of the client. */
 
 int verb_force_release(struct cli *cli)
 {
-    if (!cli_has_reason(cli))
+    if (!reason_is_given(cli))
         return CLI_USAGE;
     if (cli->options.namespace)
-        return force_release_in_namespace(cli);
+        return resource_send(cli, &resource_request, "POST", "/force-release", reason_new(cli), request_print);
     return cli_finish(cli, permit_force_release(cli->client, cli->words[0], cli->options.reason, NULL), request_print);
 }
 
 int verb_confirm(struct cli *cli)
 {
     if (cli->options.namespace)
-        return call_in_namespace(cli, "POST", "/confirm", NULL);
+        return resource_call(cli, &resource_request, "POST", "/confirm", request_print);
     return cli_finish(cli, permit_confirm(cli->client, cli->words[0], NULL), request_print);
 }
 
 int verb_renew(struct cli *cli)
 {
-    int64_t ttl_ms = cli->options.ttl_ms == CLI_UNSET ? 0 : cli->options.ttl_ms;
-    if (cli->options.namespace)
-        return renew_in_namespace(cli);
-    return cli_finish(cli, permit_renew(cli->client, cli->words[0], ttl_ms, NULL), request_print);
+    int64_t ttl_ms = cli->options.ttl_ms;
+    if (cli->options.namespace) {
+        struct json_writer *body = json_writer_new();
+        json_add_duration(body, "ttl", ttl_ms);
+        return resource_send(cli, &resource_request, "POST", "/renew", body, request_print);
+    }
+    return cli_finish(cli, permit_renew(cli->client, cli->words[0], ttl_ms == CLI_UNSET ? 0 : ttl_ms, NULL),
+                      request_print);
 }
 
 int verb_show(struct cli *cli)
 {
     if (cli->options.namespace)
-        return call_in_namespace(cli, "GET", "", NULL);
+        return resource_call(cli, &resource_request, "GET", "", request_print);
     return cli_finish(cli, permit_show(cli->client, cli->words[0], NULL), request_print);
 }
 
-/* Returns the protocol's word for --state. NULL: not given. */
-static const char *asked_state(const struct cli_options *given)
-{
-    if (!given->state)
-        return NULL;
-    if (strcmp(given->state, "waiting") == 0)
-        return "WAITING";
-    return strcmp(given->state, "held") == 0 ? "ACQUIRED" : "RELEASED";
-}
-
-/* Returns the columns of the list; waiting requests have columns of their own. */
-static const struct list_view *view_of(const char *state)
+/* Shows, for example, the holders of backups at 02:14: `requests --semaphore backups --at 02:14`. */
+int verb_requests(struct cli *cli)
 {
     static const struct json_column columns[] = {
         {"STATE", "state"},     {"ENDED AS", "end_reason"}, {"OWNER", "owner"},     {"SINCE", "acquired_at"},
@@ -168,14 +128,10 @@ static const struct list_view *view_of(const char *state)
         {"PERMITS", "permits"}, {"NAMESPACE", "namespace"}, {"KEY", "external_id"}};
     static const struct list_view view = {"requests", columns, ARRAY_LENGTH(columns)};
     static const struct list_view waiting_view = {"requests", waiting_columns, ARRAY_LENGTH(waiting_columns)};
-    return state && strcmp(state, "WAITING") == 0 ? &waiting_view : &view;
-}
-
-/* Shows, for example, the holders of backups at 02:14: `requests --semaphore backups --at 02:14`. */
-int verb_requests(struct cli *cli)
-{
     const struct cli_options *given = &cli->options;
-    const char *state = asked_state(given);
+    bool waits = given->state && strcmp(given->state, "waiting") == 0;
+    bool held = given->state && strcmp(given->state, "held") == 0;
+    const char *state = waits ? "WAITING" : held ? "ACQUIRED" : given->state ? "RELEASED" : NULL;
     char at[TIME_TEXT_SIZE];
     if (given->at && !time_parse(given->at, time(NULL), at))
         return cli_error(CLI_USAGE, "--at %s: expected 02:14, \"2026-11-21 02:14\" or 2026-11-21T02:14:00Z", given->at);
@@ -188,7 +144,7 @@ int verb_requests(struct cli *cli)
                  list_add_parameter(&path, "owner", given->owner) && list_add_parameter(&path, "state", state) &&
                  list_add_parameter(&path, "at", given->at ? at : NULL) &&
                  list_add_parameter(&path, "namespace", given->namespace);
-    int code = whole ? list_print(cli, buf_text(&path), view_of(state))
+    int code = whole ? list_print(cli, buf_text(&path), waits ? &waiting_view : &view)
                      : cli_error(CLI_USAGE, "--semaphore and --owner: at most 255 bytes");
     buf_release(&path);
     return code;

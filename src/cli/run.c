@@ -52,36 +52,6 @@ struct command_run {
     utc_us waiting_since, granted_at, ended_at; /* by this machine's clock, for --report and -v */
 };
 
-/* ---- Signals ---- */
-
-/* Blocks SIGTTOU and SIGPIPE, which must not stop or end permitctl. The command gets them back unchanged. */
-static void block_terminal_signals(struct command_run *run)
-{
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGTTOU);
-    sigaddset(&set, SIGPIPE);
-    (void)sigprocmask(SIG_BLOCK, &set, &run->signals_before.mask);
-    /* An inherited ignored SIGCHLD would hide the end of the command from waitpid. */
-    run->signals_before.child_ignored = signal(SIGCHLD, SIG_DFL) == SIG_IGN;
-}
-
-/* ---- Acquire ---- */
-
-/* Acquires. Returns false if there is no permit; *ret_code is the exit status. */
-static bool acquire(struct command_run *run, int *ret_code)
-{
-    struct acquire_cmd cmd = {.ttl_ms = RUN_TTL_MS, .wait_ms = PERMIT_FOREVER, .signal_fd = run->signal_fd};
-    run->waiting_since = clock_wall();
-    bool granted = acquire_cmd_run(run->cli, &cmd, &run->request, ret_code);
-    run->granted_at = clock_wall();
-    if (granted && !run->request->yours) { /* another client holds it, and will release it */
-        *ret_code = acquire_cmd_refuse_replay(run->cli, run->request);
-        return false;
-    }
-    return granted;
-}
-
 /* ---- While the command runs ---- */
 
 /* Runs on the renewer's thread, so it only prints a message and notifies the main thread. */
@@ -102,26 +72,22 @@ static bool kills_immediately(const struct command_run *run)
     return strcmp(run->cli->options.on_lost, "kill") == 0;
 }
 
-/*
- * Ends the command: TERM (with CONT, for stopped processes) and 5 s later KILL, or KILL immediately. Both go to every
- * process that the command has started, in any process group.
- */
-static void end_command(struct command_run *run)
-{
-    pid_t refused;
-    (void)!job_signal_all(&run->job, kills_immediately(run) ? SIGKILL : SIGTERM, &refused);
-    (void)!job_signal_all(&run->job, SIGCONT, &refused);
-    run->kill_at = kills_immediately(run) ? NEVER : clock_mono() + (mono_us)KILL_AFTER_MS * US_PER_MS;
-}
-
 static void check_lost(struct command_run *run)
 {
     eventfd_t count;
     if (run->lost || eventfd_read(run->lost_fd, &count) != 0)
         return;
     run->lost = true;
-    if (!continues_when_lost(run) && !run->ended)
-        end_command(run);
+    if (continues_when_lost(run) || run->ended)
+        return;
+    /*
+     * End the command: TERM (with CONT, for stopped processes) and 5 s later KILL, or KILL immediately. Both go to every
+     * process that the command has started, in any process group.
+     */
+    pid_t refused;
+    (void)!job_signal_all(&run->job, kills_immediately(run) ? SIGKILL : SIGTERM, &refused);
+    (void)!job_signal_all(&run->job, SIGCONT, &refused);
+    run->kill_at = kills_immediately(run) ? NEVER : clock_mono() + (mono_us)KILL_AFTER_MS * US_PER_MS;
 }
 
 /*
@@ -136,33 +102,20 @@ static void continue_command(struct command_run *run)
         (void)eventfd_write(run->lost_fd, 1);
 }
 
-/* Returns true for a signal that asks the command to end. A stopped command must be continued to receive it. */
-static bool is_ending_signal(int signal)
-{
-    for (size_t i = 0; i < SIGNALS_ENDING_COUNT; i++)
-        if (signals_ending[i] == signal)
-            return true;
-    return false;
-}
-
-static void pass_signal(struct command_run *run, int signal)
-{
-    if (signal == SIGCONT) {
-        continue_command(run);
-        return;
-    }
-    job_signal(&run->job, signal);
-    if (is_ending_signal(signal))
-        job_continue(&run->job);
-}
-
+/* Passes the signals on. */
 static void handle_signals(struct command_run *run)
 {
     enum job_state state;
     int stop = 0;
-    for (int signal = signals_next(run->signal_fd); signal; signal = signals_next(run->signal_fd))
-        if (signal != SIGCHLD)
-            pass_signal(run, signal);
+    for (int signal; (signal = signals_next(run->signal_fd));) {
+        if (signal == SIGCONT)
+            continue_command(run);
+        else if (signal != SIGCHLD)
+            job_signal(&run->job, signal);
+        for (size_t i = 0; i < SIGNALS_ENDING_COUNT; i++)
+            if (signals_ending[i] == signal)
+                job_continue(&run->job); /* a stopped command would not receive it */
+    }
     while ((state = job_poll(&run->job, &stop)) == JOB_STOPPED)
         if (job_stopped(&run->job, stop))
             continue_command(run);
@@ -298,18 +251,6 @@ static void write_report(const struct command_run *run, int code)
     json_writer_free(writer);
 }
 
-static void print_grant(const struct command_run *run)
-{
-    const struct permit_request *request = run->request;
-    struct buf line;
-    buf_init(&line, LINE_MAX_BYTES);
-    for (size_t i = 0; i < request->permit_count; i++)
-        buf_printf(&line, " %s token %" PRIu64, request->permits[i].semaphore, request->permits[i].token);
-    (void)cli_error(0, "%s granted after %" PRId64 " ms:%s", request->external_id,
-                    (run->granted_at - run->waiting_since) / US_PER_MS, buf_text(&line));
-    buf_release(&line);
-}
-
 /* ---- The whole ---- */
 
 static int exit_code_of_errno(int error)
@@ -363,10 +304,17 @@ static int run_with_permit(struct command_run *run)
     const struct cli_options *given = &run->cli->options;
     struct permit_renewer_options options = {.every_ms = RENEW_MS, .lost = on_lost, .context = run};
     int code = CLI_NO_START;
-    if (given->verbose)
-        print_grant(run);
+    if (given->flags[FLAG_VERBOSE]) {
+        struct buf line;
+        buf_init(&line, LINE_MAX_BYTES);
+        for (size_t i = 0; i < run->request->permit_count; i++)
+            buf_printf(&line, " %s token %" PRIu64, run->request->permits[i].semaphore, run->request->permits[i].token);
+        (void)cli_error(0, "%s granted after %" PRId64 " ms:%s", run->request->external_id,
+                        (run->granted_at - run->waiting_since) / US_PER_MS, buf_text(&line));
+        buf_release(&line);
+    }
     if (!environment_set(&run->environment, run->request, permit_client_answer(run->cli->client),
-                         given->keep_credential))
+                         given->flags[FLAG_KEEP_CREDENTIAL]))
         (void)cli_error(code,
                         "cannot create the environment of the command (a long grant needs a file in TMPDIR, %s): %s",
                         environment_directory(), strerror(errno));
@@ -377,7 +325,7 @@ static int run_with_permit(struct command_run *run)
     environment_release(&run->environment);
     permit_renewer_stop(run->renewer);
     code = release_after_command(run, code);
-    if (given->verbose)
+    if (given->flags[FLAG_VERBOSE])
         (void)cli_error(0, "%s ran %" PRId64 " ms, exit status %d", run->request->external_id,
                         (run->ended_at - run->granted_at) / US_PER_MS, code);
     if (given->report)
@@ -397,8 +345,13 @@ static int acquire_and_run(struct command_run *run)
     const char *path = run->cli->options.report;
     if (path && !report_is_possible(path))
         return cli_error(CLI_NO_START, "cannot write %s: %s", path, strerror(errno));
-    if (!acquire(run, &code))
+    struct acquire_cmd cmd = {.ttl_ms = RUN_TTL_MS, .wait_ms = PERMIT_FOREVER, .signal_fd = run->signal_fd};
+    run->waiting_since = clock_wall();
+    if (!acquire_cmd_run(run->cli, &cmd, &run->request, &code))
         return code;
+    run->granted_at = clock_wall();
+    if (!run->request->yours) /* another client holds it, and will release it */
+        return acquire_cmd_refuse_replay(run->cli, run->request);
     (void)signals_take(run->signal_fd, job_signals, ARRAY_LENGTH(job_signals), &set);
     return run_with_permit(run);
 }
@@ -406,7 +359,14 @@ static int acquire_and_run(struct command_run *run)
 int verb_run(struct cli *cli)
 {
     struct command_run run = {.cli = cli, .signal_fd = -1, .lost_fd = -1, .kill_at = NEVER, .job = {.terminal = -1}};
-    block_terminal_signals(&run);
+    /* SIGTTOU and SIGPIPE must not stop or end permitctl. The command gets them back unchanged. */
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTTOU);
+    sigaddset(&set, SIGPIPE);
+    (void)sigprocmask(SIG_BLOCK, &set, &run.signals_before.mask);
+    /* An inherited ignored SIGCHLD would hide the end of the command from waitpid. */
+    run.signals_before.child_ignored = signal(SIGCHLD, SIG_DFL) == SIG_IGN;
     int code = acquire_and_run(&run);
     permit_request_free(run.request);
     if (run.signal_fd >= 0)

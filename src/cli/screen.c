@@ -9,6 +9,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "base/io.h"
 #include "cli/signals.h"
 
 enum { ROWS = 24, COLUMNS = 80, FRAME_MAX_BYTES = 1024 * 1024, KEY_EOT = 4 };
@@ -21,18 +22,6 @@ bool screen_is_usable(void)
 {
     const char *kind = getenv("TERM");
     return isatty(STDOUT_FILENO) && kind && *kind && strcmp(kind, "dumb") != 0;
-}
-
-static bool write_all(const char *data, size_t length)
-{
-    while (length > 0) {
-        ssize_t done = write(STDOUT_FILENO, data, length);
-        if (done < 0 && errno != EINTR)
-            return false;
-        data += done > 0 ? done : 0;
-        length -= done > 0 ? (size_t)done : 0;
-    }
-    return true;
 }
 
 /* ---- Ours, and back ---- */
@@ -49,12 +38,12 @@ static void enter(struct screen *screen)
     ours.c_cc[VTIME] = 0;
     if (screen->has_keys)
         (void)tcsetattr(STDIN_FILENO, TCSADRAIN, &ours);
-    (void)write_all(enter_codes, sizeof(enter_codes) - 1);
+    (void)!io_write(STDOUT_FILENO, enter_codes, sizeof(enter_codes) - 1);
 }
 
 static void leave(const struct screen *screen)
 {
-    (void)write_all(leave_codes, sizeof(leave_codes) - 1);
+    (void)!io_write(STDOUT_FILENO, leave_codes, sizeof(leave_codes) - 1);
     if (screen->has_keys)
         (void)tcsetattr(STDIN_FILENO, TCSADRAIN, &screen->before);
 }
@@ -125,7 +114,7 @@ bool screen_show(struct screen *screen, const char *lines, int heading)
         lines += length + (lines[length] == '\n');
     }
     buf_append_text(frame, "\033[J");
-    return !frame->broken && write_all(frame->data, frame->length);
+    return !frame->broken && io_write(STDOUT_FILENO, frame->data, frame->length);
 }
 
 /* ---- Events ---- */

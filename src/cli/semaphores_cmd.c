@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "cli/labels_cmd.h"
-#include "cli/lists.h"
+#include "cli/list_pages.h"
 #include "cli/semaphore_settings.h"
 
 #define FORCED_MAX (1LL << 53)
@@ -34,72 +34,44 @@ static void print_semaphore(const char *body)
     json_print_lines(body, paused, ARRAY_LENGTH(paused));
 }
 
-/* Writes "/v1/semaphores/NAME<suffix>". Returns false after an error message. */
-static bool semaphore_path(const char *name, const char *suffix, char path[CLI_PATH_MAX])
-{
-    if (path_write("/v1/semaphores/", name, suffix, path))
-        return true;
-    (void)cli_error(CLI_USAGE, "the name must have 1 to 255 bytes");
-    return false;
-}
-
-/* Runs one call about the semaphore. */
-static int call(struct cli *cli, const char *method, const char *suffix, const char *body, void (*print)(const char *))
-{
-    char path[CLI_PATH_MAX];
-    if (!semaphore_path(cli->words[0], suffix, path))
-        return CLI_USAGE;
-    return cli_finish(cli, permit_call(cli->client, method, path, body), print);
-}
-
 /* Prints a list that belongs to the semaphore. */
 static int print_list(struct cli *cli, const char *suffix, const struct list_view *view)
 {
     char path[CLI_PATH_MAX];
-    return semaphore_path(cli->words[0], suffix, path) ? list_print(cli, path, view) : CLI_USAGE;
-}
-
-/* Sends the settings with the first page of labels. */
-static enum permit_status put_semaphore(struct cli *cli, const char *path, const struct labels *labels, size_t count)
-{
-    struct json_writer *writer = settings_new(&cli->options);
-    json_add_texts(writer, "labels", labels->texts, count);
-    const char *body = json_text(writer);
-    enum permit_status status = body ? permit_call(cli->client, "PUT", path, body) : PERMIT_NO_MEMORY;
-    json_writer_free(writer);
-    return status;
-}
-
-static int put_all(struct cli *cli, const struct labels *labels)
-{
-    char path[CLI_PATH_MAX];
-    if (!semaphore_path(cli->words[0], "", path))
-        return CLI_USAGE;
-    size_t done = labels_page(labels, 0);
-    enum permit_status status = put_semaphore(cli, path, labels, done);
-    while (!status && done < labels->count) {
-        size_t count = labels_page(labels, done);
-        status = labels_put(cli, path, labels, done, count);
-        if (status)
-            (void)cli_error(0, "the labels from slot %zu on have not been written", done + 1);
-        done += count;
-    }
-    return cli_finish(cli, status, print_semaphore);
+    return resource_path(cli, &resource_semaphore, suffix, path) ? list_print(cli, path, view) : CLI_USAGE;
 }
 
 int verb_semaphore_put(struct cli *cli)
 {
+    char path[CLI_PATH_MAX];
     struct labels labels;
     int code = labels_read(&cli->options, &labels);
-    if (code == CLI_OK)
-        code = put_all(cli, &labels);
+    if (code == CLI_OK && !resource_path(cli, &resource_semaphore, "", path))
+        code = CLI_USAGE;
+    if (code == CLI_OK) {
+        /* The settings go with the first page of labels. */
+        size_t done = labels_page(&labels, 0);
+        struct json_writer *writer = settings_new(&cli->options);
+        json_add_texts(writer, "labels", labels.texts, done);
+        const char *body = json_text(writer);
+        enum permit_status status = body ? permit_call(cli->client, "PUT", path, body) : PERMIT_NO_MEMORY;
+        json_writer_free(writer);
+        while (!status && done < labels.count) {
+            size_t count = labels_page(&labels, done);
+            status = labels_put(cli, path, &labels, done, count);
+            if (status)
+                (void)cli_error(0, "the labels from slot %zu on have not been written", done + 1);
+            done += count;
+        }
+        code = cli_finish(cli, status, print_semaphore);
+    }
     labels_release(&labels);
     return code;
 }
 
 int verb_semaphore_get(struct cli *cli)
 {
-    return call(cli, "GET", "", NULL, print_semaphore);
+    return resource_call(cli, &resource_semaphore, "GET", "", print_semaphore);
 }
 
 /* ---- Retiring ---- */
@@ -114,7 +86,7 @@ static int print_retired(const struct cli *cli, const char *answer, int64_t forc
     json_add_bool(writer, "retired", true);
     json_add_number(writer, "forced", forced);
     const char *body = json_text(writer);
-    if (body && cli->options.json)
+    if (body && cli->options.flags[FLAG_JSON])
         json_print_text(body);
     else if (body)
         json_print_lines(body, lines, ARRAY_LENGTH(lines));
@@ -158,11 +130,11 @@ static int retire(struct cli *cli, const char *suffix)
     char path[CLI_PATH_MAX];
     int64_t forced;
     const char *answer;
-    if (!semaphore_path(cli->words[0], suffix, path))
+    if (!resource_path(cli, &resource_semaphore, suffix, path))
         return CLI_USAGE;
     enum permit_status status = call_until_retired(cli, path, &answer, &forced);
     if (!status)
-        return print_retired(cli, answer, cli->options.force ? forced : CLI_UNSET);
+        return print_retired(cli, answer, cli->options.flags[FLAG_FORCE] ? forced : CLI_UNSET);
     int code = cli_fail(cli, status);
     if (forced > 0)
         (void)cli_error(0, "%" PRId64 " requests have been ended in all", forced);
@@ -174,11 +146,11 @@ int verb_semaphore_delete(struct cli *cli)
     const struct cli_options *given = &cli->options;
     char encoded[3 * REASON_MAX + 1];
     char suffix[sizeof(encoded) + 64];
-    if (!given->force && given->reason)
+    if (!given->flags[FLAG_FORCE] && given->reason)
         return cli_error(CLI_USAGE, "--reason requires --force");
-    if (!given->force)
+    if (!given->flags[FLAG_FORCE])
         return retire(cli, "");
-    if (!cli_has_reason(cli))
+    if (!reason_is_given(cli))
         return CLI_USAGE;
     if (strlen(given->reason) > REASON_MAX || !permit_path_encode(given->reason, encoded, sizeof(encoded)))
         return cli_error(CLI_USAGE, "--reason: at most %d bytes", REASON_MAX);
@@ -188,48 +160,16 @@ int verb_semaphore_delete(struct cli *cli)
 
 /* ---- Pause, resume, bump ---- */
 
-/*
- * Returns {"reason":...} with --reason, which these verbs require. NULL: an error has been printed; *ret_code is the
- * exit status.
- */
-static struct json_writer *reason_new(struct cli *cli, int *ret_code)
-{
-    *ret_code = CLI_USAGE;
-    if (!cli_has_reason(cli))
-        return NULL;
-    struct json_writer *writer = json_writer_new();
-    json_add_text(writer, "reason", cli->options.reason);
-    if (json_text(writer))
-        return writer;
-    json_writer_free(writer);
-    *ret_code = cli_error(CLI_NO_START, "out of memory");
-    return NULL;
-}
-
 int verb_semaphore_pause(struct cli *cli)
 {
-    int code;
-    struct json_writer *writer = reason_new(cli, &code);
-    if (writer)
-        code = call(cli, "POST", "/pause", json_text(writer), print_semaphore);
-    json_writer_free(writer);
-    return code;
+    if (!reason_is_given(cli))
+        return CLI_USAGE;
+    return resource_send(cli, &resource_semaphore, "POST", "/pause", reason_new(cli), print_semaphore);
 }
 
 int verb_semaphore_resume(struct cli *cli)
 {
-    return call(cli, "POST", "/resume", NULL, print_semaphore);
-}
-
-/* Asks for confirmation on a terminal. Returns true if confirmed, or if there is no terminal. */
-static bool confirm_bump(const struct cli *cli)
-{
-    char line[16] = "";
-    if (cli->options.yes || !isatty(STDIN_FILENO))
-        return true;
-    (void)fprintf(stderr,
-                  "This raises the tokens of all semaphores and stops grants for a few seconds. Continue? [y/N] ");
-    return fgets(line, sizeof(line), stdin) && (line[0] == 'y' || line[0] == 'Y');
+    return resource_call(cli, &resource_semaphore, "POST", "/resume", print_semaphore);
 }
 
 static void print_epoch(const char *body)
@@ -241,13 +181,20 @@ static void print_epoch(const char *body)
 
 int verb_fence_bump(struct cli *cli)
 {
-    int code;
-    struct json_writer *writer = reason_new(cli, &code);
-    if (writer && !confirm_bump(cli))
-        code = cli_error(CLI_DECLINED, "nothing was done");
-    else if (writer)
-        code = cli_finish(cli, permit_call(cli->client, "POST", "/v1/fence/bump", json_text(writer)), print_epoch);
-    json_writer_free(writer);
+    char line[16] = "";
+    if (!reason_is_given(cli))
+        return CLI_USAGE;
+    if (!cli->options.flags[FLAG_YES] && isatty(STDIN_FILENO)) {
+        (void)fprintf(stderr,
+                      "This raises the tokens of all semaphores and stops grants for a few seconds. Continue? [y/N] ");
+        if (!fgets(line, sizeof(line), stdin) || (line[0] != 'y' && line[0] != 'Y'))
+            return cli_error(CLI_DECLINED, "nothing was done");
+    }
+    struct json_writer *body = reason_new(cli);
+    const char *text = json_text(body);
+    int code = text ? cli_finish(cli, permit_call(cli->client, "POST", "/v1/fence/bump", text), print_epoch)
+                    : cli_error(CLI_NO_START, "out of memory");
+    json_writer_free(body);
     return code;
 }
 

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/io.h"
 #include "cli/cli.h"
 
 enum { SENTENCE_MAX = 512, TOKEN_MAX = 16 * 1024 };
@@ -24,18 +25,14 @@ static const char *variable(const char *name)
 static int read_token(struct server_options *found, const char *path)
 {
     char text[TOKEN_MAX];
-    size_t length = 0;
-    ssize_t got = 1;
     int fd = open(path, O_RDONLY | O_NOCTTY | O_CLOEXEC);
-    while (fd >= 0 && got > 0 && length < sizeof(text)) {
-        got = read(fd, text + length, sizeof(text) - length);
-        length += got > 0 ? (size_t)got : 0;
-    }
+    ssize_t got = fd >= 0 ? io_read(fd, text, sizeof(text)) : -1;
     int error = errno;
     if (fd >= 0)
         (void)close(fd);
-    if (fd < 0 || got < 0)
+    if (got < 0)
         return cli_error(CLI_USAGE, "the token file %s cannot be read: %s", path, strerror(error));
+    size_t length = (size_t)got;
     while (length > 0 && (text[length - 1] == '\n' || text[length - 1] == '\r'))
         length--;
     if (length == 0 || length == sizeof(text))
@@ -56,11 +53,10 @@ static int use_token_file(struct server_options *found, const char *path)
     return CLI_OK;
 }
 
-static int use_token(struct server_options *found, const char *source, const char *token)
+static void use_token(struct server_options *found, const char *source, const char *token)
 {
     found->token_source = source;
     found->client.token = token;
-    return CLI_OK;
 }
 
 /* Uses the token of the command line. *ret_found: there is one. */
@@ -69,34 +65,8 @@ static int find_given_token(struct server_options *found, const struct cli_optio
     if (given->token && given->token_file)
         return cli_error(CLI_USAGE, "--token and --token-file exclude each other");
     if (given->token)
-        return use_token(found, "--token", given->token);
+        use_token(found, "--token", given->token);
     return given->token_file ? use_token_file(found, given->token_file) : CLI_OK;
-}
-
-/* Uses the token of the environment. */
-static int find_token_in_environment(struct server_options *found)
-{
-    const char *value;
-    if ((value = variable("PERMIT_CREDENTIAL_FILE")))
-        return use_token_file(found, value);
-    if ((value = variable("PERMIT_CREDENTIAL")))
-        return use_token(found, "PERMIT_CREDENTIAL", value);
-    if ((value = variable("PERMITD_TOKEN"))) {
-        (void)cli_error(0, "PERMITD_TOKEN is now called PERMIT_CREDENTIAL; a later version ignores the old name");
-        return use_token(found, "PERMITD_TOKEN", value);
-    }
-    return CLI_OK;
-}
-
-static void find_url(struct server_options *found, const struct cli_options *given)
-{
-    struct permit_client_options *client = &found->client;
-    if ((client->url = given->url))
-        found->url_source = "--url";
-    else if ((client->url = variable("PERMITD_URL")))
-        found->url_source = "PERMITD_URL";
-    else if ((client->url = found->file.url))
-        found->url_source = found->path;
 }
 
 /*
@@ -118,7 +88,7 @@ static void use_file(struct server_options *found, bool wants_credential)
     client->cert = file->cert;
     client->key = file->key;
     if (file->token)
-        (void)use_token(found, found->path, file->token);
+        use_token(found, found->path, file->token);
 }
 
 static void begin(struct server_options *found, const struct cli_options *given)
@@ -126,7 +96,7 @@ static void begin(struct server_options *found, const struct cli_options *given)
     *found = (struct server_options){.client = {.ca = given->ca ? given->ca : variable("PERMIT_CA"),
                                                 .cert = given->cert,
                                                 .key = given->key,
-                                                .insecure = given->insecure}};
+                                                .insecure = given->flags[FLAG_INSECURE]}};
     if (user_file_path(found->path_buffer))
         found->path = found->path_buffer;
 }
@@ -140,11 +110,26 @@ int server_options_find(struct server_options *found, const struct cli_options *
     if (found->path && !user_file_load(&found->file, found->path, &message))
         code = cli_error(CLI_USAGE, "%s", buf_text(&message));
     buf_release(&message);
-    find_url(found, given);
+    struct permit_client_options *client = &found->client;
+    if ((client->url = given->url))
+        found->url_source = "--url";
+    else if ((client->url = variable("PERMITD_URL")))
+        found->url_source = "PERMITD_URL";
+    else if ((client->url = found->file.url))
+        found->url_source = found->path;
     if (code == CLI_OK)
         code = find_given_token(found, given);
-    if (code == CLI_OK && !found->token_source)
-        code = find_token_in_environment(found);
+    if (code == CLI_OK && !found->token_source) {
+        const char *value;
+        if ((value = variable("PERMIT_CREDENTIAL_FILE"))) {
+            code = use_token_file(found, value);
+        } else if ((value = variable("PERMIT_CREDENTIAL"))) {
+            use_token(found, "PERMIT_CREDENTIAL", value);
+        } else if ((value = variable("PERMITD_TOKEN"))) {
+            (void)cli_error(0, "PERMITD_TOKEN is now called PERMIT_CREDENTIAL; a later version ignores the old name");
+            use_token(found, "PERMITD_TOKEN", value);
+        }
+    }
     if (code == CLI_OK)
         use_file(found, !found->token_source && !given->cert && !given->key);
     return code;

@@ -2,16 +2,10 @@
 /* The verb servers: tries each URL of a list, and lists the permitd that run on the database. */
 #include <stdlib.h>
 
-#include "cli/cli.h"
 #include "cli/json_print.h"
+#include "cli/resource.h"
 
 enum { REASON_MAX = 4096 };
-
-static void print_urls(const char *body)
-{
-    static const struct json_column columns[] = {{"URL", "url"}, {"READY", "ready"}, {"REASON", "reason"}};
-    json_print_table(body, "urls", columns, ARRAY_LENGTH(columns));
-}
 
 static void print_servers(const char *body)
 {
@@ -19,17 +13,6 @@ static void print_servers(const char *body)
                                                  {"SINCE", "since"}, {"SEEN", "seen_at"},    {"WAITING", "waiting"},
                                                  {"ALIVE", "alive"}, {"THIS", "this"}};
     json_print_table(body, "servers", columns, ARRAY_LENGTH(columns));
-}
-
-/* Appends "no_server: Connection refused", without the URL that begins the message of a failed connection. */
-static void append_reason(const struct permit_client *client, enum permit_status status, struct buf *out)
-{
-    const char *message = permit_client_message(client);
-    const char *url = permit_client_url(client);
-    size_t length = strlen(url);
-    if (strncmp(message, url, length) == 0 && message[length] == ':')
-        message += length + strspn(message + length, ": ");
-    buf_printf(out, "%s: %s", permit_status_word(status), message);
 }
 
 /* Tries one URL, and adds its row. Returns true if a permitd answers there, and its database serves. */
@@ -48,7 +31,12 @@ static bool add_url(const struct cli *cli, const char *url, struct json_writer *
         json_add_text(item, "url", permit_client_url(client));
         json_add_bool(item, "ready", status == PERMIT_OK);
         if (status != PERMIT_OK) {
-            append_reason(client, status, &reason);
+            /* "no_server: Connection refused", without the URL that begins the message of a failed connection. */
+            const char *message = permit_client_message(client);
+            size_t length = strlen(permit_client_url(client));
+            if (strncmp(message, permit_client_url(client), length) == 0 && message[length] == ':')
+                message += length + strspn(message + length, ": ");
+            buf_printf(&reason, "%s: %s", permit_status_word(status), message);
             json_add_text(item, "reason", buf_text(&reason));
         }
         json_add_item(writer, "urls", item);
@@ -59,29 +47,24 @@ static bool add_url(const struct cli *cli, const char *url, struct json_writer *
     return status == PERMIT_OK;
 }
 
-/* Tries each URL, and adds their rows. Returns true if all are ready. */
-static bool add_urls(const struct cli *cli, struct json_writer *writer)
+/* Tries each URL, and prints their rows with the answer. */
+static int finish_with_urls(struct cli *cli, enum permit_status status)
 {
-    bool ready = true;
+    static const struct json_column columns[] = {{"URL", "url"}, {"READY", "ready"}, {"REASON", "reason"}};
+    bool is_answered = status == PERMIT_OK;
+    struct json_writer *writer = is_answered ? json_writer_from(permit_client_answer(cli->client)) : json_writer_new();
+    int code = CLI_OK;
     char *list = strdup(cli->found.client.url);
     char *rest = list;
     json_add_items(writer, "urls");
     for (char *url; (url = strsep(&rest, ","));)
-        ready &= add_url(cli, url, writer);
-    free(list);
-    return ready && list;
-}
-
-static int finish_with_urls(struct cli *cli, enum permit_status status)
-{
-    bool is_answered = status == PERMIT_OK;
-    struct json_writer *writer = is_answered ? json_writer_from(permit_client_answer(cli->client)) : json_writer_new();
-    int code = add_urls(cli, writer) ? CLI_OK : CLI_NO_SERVER;
-    const char *body = json_text(writer);
+        if (!add_url(cli, url, writer))
+            code = CLI_NO_SERVER;
+    const char *body = list ? json_text(writer) : NULL;
     if (!body) {
         code = cli_error(CLI_NO_START, "out of memory");
-    } else if (!cli->options.json) {
-        print_urls(body);
+    } else if (!cli->options.flags[FLAG_JSON]) {
+        json_print_table(body, "urls", columns, ARRAY_LENGTH(columns));
         if (is_answered) {
             (void)putchar('\n');
             print_servers(body);
@@ -90,6 +73,7 @@ static int finish_with_urls(struct cli *cli, enum permit_status status)
         json_print_text(body);
     }
     json_writer_free(writer);
+    free(list);
     return is_answered ? code : cli_fail(cli, status);
 }
 

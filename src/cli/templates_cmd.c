@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The verbs about templates: put, get, list, delete. */
-#include "cli/lists.h"
+#include "cli/list_pages.h"
 #include "cli/semaphore_settings.h"
 
 static void print_template(const char *body)
@@ -21,32 +21,19 @@ static void print_removed(const char *body)
     (void)printf("%-14s yes\n", "removed");
 }
 
-/* Runs one call about the template. */
-static int call(struct cli *cli, const char *method, const char *body, void (*print)(const char *))
-{
-    char path[CLI_PATH_MAX];
-    if (!path_write("/v1/templates/", cli->words[0], "", path))
-        return cli_error(CLI_USAGE, "the prefix must have 1 to 255 bytes");
-    return cli_finish(cli, permit_call(cli->client, method, path, body), print);
-}
-
 int verb_template_put(struct cli *cli)
 {
-    struct json_writer *writer = settings_new(&cli->options);
-    const char *body = json_text(writer);
-    int code = body ? call(cli, "PUT", body, print_template) : cli_error(CLI_NO_START, "out of memory");
-    json_writer_free(writer);
-    return code;
+    return resource_send(cli, &resource_template, "PUT", "", settings_new(&cli->options), print_template);
 }
 
 int verb_template_get(struct cli *cli)
 {
-    return call(cli, "GET", NULL, print_template);
+    return resource_call(cli, &resource_template, "GET", "", print_template);
 }
 
 int verb_template_delete(struct cli *cli)
 {
-    return call(cli, "DELETE", NULL, print_removed);
+    return resource_call(cli, &resource_template, "DELETE", "", print_removed);
 }
 
 int verb_template_list(struct cli *cli)

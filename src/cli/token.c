@@ -15,17 +15,8 @@
 enum {
     TEXT_MAX = 1024 * 1024,
     LINE_AIM = 100, /* columns of a line of semaphores */
-    DATE_SIZE = 11,
+    DATE_LENGTH = 10,
 };
-
-/* Writes the last day of a token that ends at this time. */
-static void format_day(int64_t until, char ret_day[DATE_SIZE])
-{
-    char moment[RFC3339_SIZE];
-    (void)clock_format_rfc3339((until - 1) * US_PER_SECOND, moment);
-    memcpy(ret_day, moment, DATE_SIZE - 1);
-    ret_day[DATE_SIZE - 1] = '\0';
-}
 
 /* ---- token make ---- */
 
@@ -64,20 +55,6 @@ static void append_semaphores(struct buf *out, const char *names)
     buf_append_char(out, '\n');
 }
 
-/* Appends the line of the token. False: the digest cannot be computed. */
-static bool append_token_line(struct buf *out, const char *token, const char *until)
-{
-    unsigned char digest[DIGEST_SIZE];
-    if (!digest_sha256(bytes_of(token), digest))
-        return false;
-    buf_append_text(out, "token = sha256:");
-    buf_append_hex(out, digest, sizeof digest);
-    if (until)
-        buf_printf(out, " until %s", until);
-    buf_append_char(out, '\n');
-    return true;
-}
-
 /* Reads the section as permitd does. Without a role it is tried with one that needs no more. */
 static bool section_is_valid(const char *name, const char *lines, const char *role, struct buf *message)
 {
@@ -95,26 +72,12 @@ static bool section_is_valid(const char *name, const char *lines, const char *ro
 /* Prints the token on the standard output. False: it cannot be written, which cli_main reports. */
 static bool print_token(const struct cli *cli, const char *token, const char *lines)
 {
-    if (cli->options.json) /* name, token and line have nothing to be escaped */
+    if (cli->options.flags[FLAG_JSON]) /* name, token and line have nothing to be escaped */
         (void)printf("{\"principal\":\"%s\",\"token\":\"%s\",\"line\":\"%.*s\"}\n", cli->words[0], token,
                      (int)strcspn(lines, "\n"), lines);
     else
         (void)printf("%s\n", token);
     return fflush(stdout) == 0;
-}
-
-/* Prints the lines for the file on the standard error. */
-static void print_lines(const struct cli *cli, const char *lines)
-{
-    const char *name = cli->words[0];
-    if (isatty(STDERR_FILENO))
-        (void)fprintf(stderr,
-                      cli->options.role ? "\n# The token is shown once. This belongs into the credentials file:\n"
-                                        : "\n# The token is shown once. This belongs into the section [%s]:\n",
-                      name);
-    if (cli->options.role)
-        (void)fprintf(stderr, "\n[%s]\n", name);
-    (void)fputs(lines, stderr);
 }
 
 /* Appends the section to the file of --append, then prints the token. The file keeps no section without a token. */
@@ -161,17 +124,6 @@ static int check_semaphores(const struct cli_options *options)
 }
 
 /* Returns CLI_OK, or another status after an error message. */
-static int check_until(const char *date)
-{
-    int64_t until;
-    if (!credential_parse_date(date, &until))
-        return cli_error(CLI_USAGE, "--until %s: expected a date such as 2027-01-31", date);
-    if (until <= clock_wall() / US_PER_SECOND)
-        return cli_error(CLI_USAGE, "--until %s: that day has passed", date);
-    return CLI_OK;
-}
-
-/* Returns CLI_OK, or another status after an error message. */
 static int check_make_options(const struct cli *cli)
 {
     const struct cli_options *options = &cli->options;
@@ -191,20 +143,14 @@ static int check_make_options(const struct cli *cli)
     if (options->namespace && !name_is_namespace(bytes_of(options->namespace)))
         return cli_error(CLI_USAGE, "--namespace %s: expected 1 to 32 of a-z 0-9 -", options->namespace);
     int code = options->role ? check_semaphores(options) : CLI_OK;
-    return code == CLI_OK && options->until ? check_until(options->until) : code;
-}
-
-/* Appends the lines of the section, that of the token first. False: the digest cannot be computed. */
-static bool append_lines(struct buf *lines, const char *token, const struct cli_options *options)
-{
-    bool made = append_token_line(lines, token, options->until);
-    if (options->role)
-        buf_printf(lines, "role = %s\n", options->role);
-    if (options->semaphores)
-        append_semaphores(lines, options->semaphores);
-    if (options->namespace)
-        buf_printf(lines, "namespace = %s\n", options->namespace);
-    return made;
+    int64_t until;
+    if (code != CLI_OK || !options->until)
+        return code;
+    if (!credential_parse_date(options->until, &until))
+        return cli_error(CLI_USAGE, "--until %s: expected a date such as 2027-01-31", options->until);
+    if (until <= clock_wall() / US_PER_SECOND)
+        return cli_error(CLI_USAGE, "--until %s: that day has passed", options->until);
+    return CLI_OK;
 }
 
 int verb_token_make(struct cli *cli)
@@ -218,14 +164,36 @@ int verb_token_make(struct cli *cli)
     make_token(token);
     buf_init(&lines, TEXT_MAX);
     buf_init(&message, TEXT_MAX);
-    if (!append_lines(&lines, token, options) || lines.broken)
+    unsigned char digest[DIGEST_SIZE] = {0};
+    bool made = digest_sha256(bytes_of(token), digest);
+    buf_append_text(&lines, "token = sha256:");
+    buf_append_hex(&lines, digest, sizeof digest);
+    if (options->until)
+        buf_printf(&lines, " until %s", options->until);
+    buf_append_char(&lines, '\n');
+    if (options->role)
+        buf_printf(&lines, "role = %s\n", options->role);
+    if (options->semaphores)
+        append_semaphores(&lines, options->semaphores);
+    if (options->namespace)
+        buf_printf(&lines, "namespace = %s\n", options->namespace);
+    if (!made || lines.broken)
         code = cli_error(CLI_NO_START, "out of memory");
     else if (!section_is_valid(cli->words[0], buf_text(&lines), options->role, &message))
         code = cli_error(CLI_USAGE, "%s", buf_text(&message));
     else if (options->append)
         code = append_section(cli, token, buf_text(&lines), &message);
-    else if (print_token(cli, token, buf_text(&lines)) && !options->json)
-        print_lines(cli, buf_text(&lines)); /* without the token its digest is of no use */
+    else if (print_token(cli, token, buf_text(&lines)) && !options->flags[FLAG_JSON]) {
+        /* Without the token its digest is of no use. */
+        if (isatty(STDERR_FILENO))
+            (void)fprintf(stderr,
+                          options->role ? "\n# The token is shown once. This belongs into the credentials file:\n"
+                                        : "\n# The token is shown once. This belongs into the section [%s]:\n",
+                          cli->words[0]);
+        if (options->role)
+            (void)fprintf(stderr, "\n[%s]\n", cli->words[0]);
+        (void)fputs(buf_text(&lines), stderr);
+    }
     buf_release(&lines);
     buf_release(&message);
     return code;
@@ -241,26 +209,20 @@ static size_t count_of(const struct credential_list *list, const struct principa
     return count;
 }
 
-static int64_t soonest_until(const struct credentials *credentials, const struct principal *principal)
+/* Nothing in it has to be escaped: names have no quote, backslash or control character. */
+static void append_principal(struct buf *out, const struct credentials *credentials, const struct principal *principal)
 {
+    char moment[RFC3339_SIZE];
     int64_t until = INT64_MAX;
     for (size_t i = 0; i < credentials->tokens.count; i++)
         if (credentials->tokens.items[i].principal == principal)
             until = min_i64(until, credentials->tokens.items[i].until);
-    return until;
-}
-
-/* Nothing in it has to be escaped: names have no quote, backslash or control character. */
-static void append_principal(struct buf *out, const struct credentials *credentials, const struct principal *principal)
-{
-    char day[DATE_SIZE];
-    int64_t until = soonest_until(credentials, principal);
     buf_printf(out, "{\"principal\":\"%s\",\"role\":\"%s\",\"tokens\":%zu,\"certificates\":%zu,\"users\":%zu,",
                principal->name, principal->role->word, count_of(&credentials->tokens, principal),
                count_of(&credentials->certificates, principal), count_of(&credentials->users, principal));
     if (until < INT64_MAX) {
-        format_day(until, day);
-        buf_printf(out, "\"until\":\"%s\",", day);
+        (void)clock_format_rfc3339((until - 1) * US_PER_SECOND, moment); /* in the last day of the token */
+        buf_printf(out, "\"until\":\"%.*s\",", DATE_LENGTH, moment);
     } else {
         buf_append_text(out, "\"until\":null,");
     }
@@ -273,17 +235,6 @@ static void append_principal(struct buf *out, const struct credentials *credenti
                    entry->is_prefix ? "*" : "");
     }
     buf_append_text(out, "]}");
-}
-
-/* Warns of tokens that have ended: they do no harm, but their clients are refused. */
-static void warn_of_ended(const struct credentials *credentials, const char *path)
-{
-    for (size_t i = 0; i < credentials->tokens.count; i++) {
-        const struct credential *token = &credentials->tokens.items[i];
-        if (token->until <= clock_wall() / US_PER_SECOND)
-            (void)cli_error(CLI_OK, "%s, line %d: warning: this token of %s has ended", path, token->line,
-                            token->principal->name);
-    }
 }
 
 static int print_principals(const struct cli *cli, const struct credentials *credentials)
@@ -303,7 +254,7 @@ static int print_principals(const struct cli *cli, const struct credentials *cre
     buf_append_text(&body, "]}");
     if (body.broken)
         code = cli_error(CLI_NO_START, "out of memory");
-    else if (cli->options.json)
+    else if (cli->options.flags[FLAG_JSON])
         json_print_text(buf_text(&body));
     else
         json_print_table(buf_text(&body), "principals", columns, ARRAY_LENGTH(columns));
@@ -323,7 +274,12 @@ int verb_token_check(struct cli *cli)
     int code = credentials_load(path, user, &credentials, &message) ? CLI_OK : CLI_REFUSED;
     if (code == CLI_OK) {
         code = print_principals(cli, &credentials);
-        warn_of_ended(&credentials, path);
+        for (size_t i = 0; i < credentials.tokens.count; i++) { /* they do no harm, but their clients are refused */
+            const struct credential *token = &credentials.tokens.items[i];
+            if (token->until <= clock_wall() / US_PER_SECOND)
+                (void)cli_error(CLI_OK, "%s, line %d: warning: this token of %s has ended", path, token->line,
+                                token->principal->name);
+        }
     } else {
         (void)cli_error(code, "%s", buf_text(&message));
     }

@@ -10,7 +10,7 @@
 #include "base/duration.h"
 #include "base/escape.h"
 #include "cli/columns.h"
-#include "cli/lists.h"
+#include "cli/list_pages.h"
 #include "cli/screen.h"
 #include "cli/time_parse.h"
 
@@ -79,24 +79,6 @@ static int compare_attention(const void *left, const void *right)
     return strcmp(a->name, b->name);
 }
 
-/* Returns false if out of memory. */
-static bool row_read(struct row *row, struct json_object *object)
-{
-    const char *name = json_text_of(object, "name");
-    const char *paused = json_text_of(object, "paused_reason");
-    *row = (struct row){
-        .name = strdup(name ? name : "?"),
-        .paused = paused ? strdup(paused) : NULL,
-        .capacity = json_number_of(object, "capacity"),
-        .in_use = json_number_of(object, "in_use"),
-        .waiting = json_number_of(object, "waiting"),
-        .oldest_wait_ms = json_number_of(object, "oldest_wait_ms"),
-        .version = json_number_of(object, "version"),
-        .held_since = NEVER,
-    };
-    return row->name && (row->paused || !paused);
-}
-
 /*
  * Reads the list. Keeps the start of the longest hold of a semaphore that has not changed since. Returns false if out
  * of memory.
@@ -107,8 +89,21 @@ static bool table_read(struct semaphore_table *table, struct json_object *list, 
     table->rows = calloc(count + 1, sizeof(*table->rows));
     table->order = calloc(count + 1, sizeof(struct row *));
     for (size_t i = 0; table->rows && table->order && i < count; i++) {
+        struct json_object *object = json_item_of(list, "semaphores", i);
+        const char *name = json_text_of(object, "name");
+        const char *paused = json_text_of(object, "paused_reason");
         struct row *row = &table->rows[table->count++];
-        if (!row_read(row, json_item_of(list, "semaphores", i)))
+        *row = (struct row){
+            .name = strdup(name ? name : "?"),
+            .paused = paused ? strdup(paused) : NULL,
+            .capacity = json_number_of(object, "capacity"),
+            .in_use = json_number_of(object, "in_use"),
+            .waiting = json_number_of(object, "waiting"),
+            .oldest_wait_ms = json_number_of(object, "oldest_wait_ms"),
+            .version = json_number_of(object, "version"),
+            .held_since = NEVER,
+        };
+        if (!row->name || (paused && !row->paused))
             return false;
         const struct row *known =
             before->count ? bsearch(row, before->rows, before->count, sizeof(*row), compare_names) : NULL;
@@ -315,28 +310,6 @@ static void write_table(const struct top *top, size_t rows, int64_t columns, str
 
 /* ---- Once ---- */
 
-static void print_json(const struct top *top)
-{
-    struct json_writer *writer = json_writer_new();
-    json_add_items(writer, "semaphores");
-    for (size_t i = 0; i < top->table.count; i++) {
-        const struct row *row = top->table.order[i];
-        struct json_writer *item = json_writer_new();
-        json_add_text(item, "name", row->name);
-        json_add_number(item, "capacity", row->capacity);
-        json_add_number(item, "in_use", row->in_use);
-        json_add_number(item, "available", max_i64(0, row->capacity - row->in_use));
-        json_add_number(item, "waiting", row->waiting);
-        json_add_number(item, "oldest_wait_ms", row->oldest_wait_ms);
-        json_add_number(item, "oldest_hold_ms", row->held_since == NEVER ? CLI_UNSET : held_ms(top, row));
-        json_add_text(item, "paused_reason", row->paused);
-        json_add_item(writer, "semaphores", item);
-        json_writer_free(item);
-    }
-    json_print_text(json_text(writer) ? json_text(writer) : "");
-    json_writer_free(writer);
-}
-
 static int print_once(struct top *top)
 {
     struct buf text;
@@ -344,8 +317,25 @@ static int print_once(struct top *top)
     enum permit_status status = fetch_table(top);
     if (status)
         return cli_fail(top->cli, status);
-    if (top->cli->options.json) {
-        print_json(top);
+    if (top->cli->options.flags[FLAG_JSON]) {
+        struct json_writer *writer = json_writer_new();
+        json_add_items(writer, "semaphores");
+        for (size_t i = 0; i < top->table.count; i++) {
+            const struct row *row = top->table.order[i];
+            struct json_writer *item = json_writer_new();
+            json_add_text(item, "name", row->name);
+            json_add_number(item, "capacity", row->capacity);
+            json_add_number(item, "in_use", row->in_use);
+            json_add_number(item, "available", max_i64(0, row->capacity - row->in_use));
+            json_add_number(item, "waiting", row->waiting);
+            json_add_number(item, "oldest_wait_ms", row->oldest_wait_ms);
+            json_add_number(item, "oldest_hold_ms", row->held_since == NEVER ? CLI_UNSET : held_ms(top, row));
+            json_add_text(item, "paused_reason", row->paused);
+            json_add_item(writer, "semaphores", item);
+            json_writer_free(item);
+        }
+        json_print_text(json_text(writer) ? json_text(writer) : "");
+        json_writer_free(writer);
         return CLI_OK;
     }
     buf_init(&text, TABLE_MAX_BYTES);
@@ -397,23 +387,17 @@ static bool draw(struct top *top, struct screen *screen)
     return shown;
 }
 
-/* Fetches the table, or sets the failure line. A fetch that was cancelled for a key or a signal is no failure. */
-static void refresh(struct top *top)
-{
-    enum permit_status status = fetch_table(top);
-    if (status != PERMIT_OUTCOME_UNKNOWN)
-        (void)snprintf(top->failure, sizeof(top->failure), "%s%s%s%s", status ? permit_status_word(status) : "",
-                       status ? ": " : "", status ? permit_client_message(top->cli->client) : "",
-                       status ? " (retrying)" : "");
-}
-
 static int refresh_until_end(struct top *top, struct screen *screen)
 {
     int code = CLI_OK;
     for (;;) {
         mono_us next = clock_mono() + top->cli->options.interval_ms * US_PER_MS;
         enum screen_event event;
-        refresh(top);
+        enum permit_status status = fetch_table(top);
+        if (status != PERMIT_OUTCOME_UNKNOWN) /* cancelled for a key or a signal: no failure */
+            (void)snprintf(top->failure, sizeof(top->failure), "%s%s%s%s", status ? permit_status_word(status) : "",
+                           status ? ": " : "", status ? permit_client_message(top->cli->client) : "",
+                           status ? " (retrying)" : "");
         do {
             if (!draw(top, screen))
                 return CLI_NO_START;
@@ -449,12 +433,10 @@ static int show_live(struct top *top)
 int verb_top(struct cli *cli)
 {
     struct top top = {.cli = cli, .failure = "loading ..."};
-    const char *prefix = cli->options.prefix;
-    if (prefix && *prefix ? !path_write("/v1/semaphores?prefix=", prefix, "&", top.path)
-                          : snprintf(top.path, sizeof(top.path), "/v1/semaphores?") < 0)
-        return cli_error(CLI_USAGE, "--prefix: at most 255 bytes");
+    if (!list_path("/v1/semaphores", cli->options.prefix, top.path))
+        return CLI_USAGE;
     cli->options.limit = ROWS_MAX;
-    bool live = !cli->options.once && !cli->options.json && screen_is_usable();
+    bool live = !cli->options.flags[FLAG_ONCE] && !cli->options.flags[FLAG_JSON] && screen_is_usable();
     int code = live ? show_live(&top) : print_once(&top);
     table_free(&top.table);
     return code;

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/config.h"
+#include "base/io.h"
 
 enum {
     LINE_MAX_BYTES = 190, /* inih splits a longer line */
@@ -63,29 +64,26 @@ void user_file_release(struct user_file *file)
 
 /* ---- Writing ---- */
 
-/* Returns true if a line with this value is read as it was written. */
-static bool can_be_written(const char *name, const char *value)
-{
-    size_t length = strlen(value);
-    for (size_t i = 0; i < length; i++)
-        if ((unsigned char)value[i] < ' ' || (value[i] == ' ' && (i == 0 || i + 1 == length || value[i + 1] == ';')))
-            return false;
-    return length > 0 && value[0] != ';' && strlen(name) + strlen(" = ") + length <= LINE_MAX_BYTES;
-}
-
 static bool write_lines(const struct user_file *file, struct buf *text, struct buf *message)
 {
     buf_append_text(text, "# Written by permitctl login, removed by permitctl logout.\n");
     for (size_t i = 0; i < ARRAY_LENGTH(rows); i++) {
-        const char *value = *(char *const *)((const char *)file + rows[i].offset);
+        const char *name = rows[i].name, *value = *(char *const *)((const char *)file + rows[i].offset);
         if (!value)
             continue;
-        if (!can_be_written(rows[i].name, value)) {
-            buf_printf(message, "%s cannot be written to the file: it is longer than %d bytes, or has spaces at an end",
-                       rows[i].name, LINE_MAX_BYTES - (int)strlen(" = ") - (int)strlen(rows[i].name));
+        size_t length = strlen(value), most = LINE_MAX_BYTES - strlen(" = ") - strlen(name);
+        bool is_read_as_written = length > 0 && value[0] != ';' && length <= most;
+        for (size_t j = 0; j < length; j++)
+            if ((unsigned char)value[j] < ' ' ||
+                (value[j] == ' ' && (j == 0 || j + 1 == length || value[j + 1] == ';')))
+                is_read_as_written = false;
+        if (!is_read_as_written) {
+            buf_printf(message,
+                       "%s cannot be written to the file: it is longer than %zu bytes, or has spaces at an end", name,
+                       most);
             return false;
         }
-        buf_printf(text, "%s = %s\n", rows[i].name, value);
+        buf_printf(text, "%s = %s\n", name, value);
     }
     return !text->broken;
 }
@@ -112,13 +110,11 @@ static bool replace_file(const char *path, const struct buf *text)
     int fd = make_directories(path) ? mkostemp(temporary, O_CLOEXEC) : -1;
     if (fd < 0)
         return false;
-    ssize_t written = write(fd, text->data, text->length);
-    bool stored = written == (ssize_t)text->length && fsync(fd) == 0;
-    int error = written >= 0 && written < (ssize_t)text->length ? ENOSPC : errno;
+    bool stored = io_write(fd, text->data, text->length) && fsync(fd) == 0 && rename(temporary, path) == 0;
+    int error = errno;
     (void)close(fd);
-    if (stored && rename(temporary, path) == 0)
+    if (stored)
         return true;
-    error = stored ? errno : error;
     (void)unlink(temporary);
     errno = error;
     return false;

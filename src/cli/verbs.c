@@ -184,26 +184,21 @@ const struct verb *verb_table(size_t *ret_count)
     return verbs;
 }
 
-/* Returns true if `words` begin with the words of the name. */
-static bool name_matches(const char *name, char **words, int count, int *ret_used)
-{
-    int used = 0;
-    while (*name) {
-        size_t length = strcspn(name, " ");
-        if (used == count || strlen(words[used]) != length || memcmp(words[used], name, length) != 0)
-            return false;
-        used++;
-        name += length + (name[length] == ' ');
-    }
-    *ret_used = used;
-    return true;
-}
-
 const struct verb *verb_find(char **words, int count, int *ret_used)
 {
-    for (size_t i = 0; i < ARRAY_LENGTH(verbs); i++)
-        if (name_matches(verbs[i].name, words, count, ret_used))
-            return &verbs[i];
+    for (size_t i = 0; i < ARRAY_LENGTH(verbs); i++) {
+        int used = 0;
+        const char *name = verbs[i].name;
+        for (size_t length; *name && used < count; used++, name += length + (name[length] == ' ')) {
+            length = strcspn(name, " ");
+            if (strlen(words[used]) != length || memcmp(words[used], name, length) != 0)
+                break;
+        }
+        if (*name)
+            continue;
+        *ret_used = used;
+        return &verbs[i];
+    }
     return NULL;
 }
 
@@ -240,9 +235,9 @@ int cli_fail(struct cli *cli, enum permit_status status)
 {
     const char *message = permit_client_message(cli->client);
     const char *answer = permit_client_answer(cli->client);
-    if (cli->options.json && *answer)
+    if (cli->options.flags[FLAG_JSON] && *answer)
         json_print_text(answer);
-    else if (cli->options.json)
+    else if (cli->options.flags[FLAG_JSON])
         json_print_problem(status, message);
     int code = cli_error(cli_exit_of(cli, status), "%s: %s", permit_status_word(status),
                          *message ? message : permit_status_title(status));
@@ -253,57 +248,27 @@ int cli_fail(struct cli *cli, enum permit_status status)
     return code;
 }
 
-void cli_namespace_parameter(const struct cli *cli, char first, char ret_text[CLI_NAMESPACE_SIZE])
-{
-    ret_text[0] = '\0';
-    if (cli->options.namespace)
-        (void)snprintf(ret_text, CLI_NAMESPACE_SIZE, "%cnamespace=%s", first, cli->options.namespace);
-}
-
-bool cli_has_reason(const struct cli *cli)
-{
-    if (cli->options.reason && *cli->options.reason)
-        return true;
-    (void)cli_error(CLI_USAGE, "%s needs --reason TEXT, which is recorded", cli->verb->name);
-    return false;
-}
-
-int cli_finish(struct cli *cli, enum permit_status status, void (*print)(const char *body))
-{
-    if (status)
-        return cli_fail(cli, status);
-    if (cli->options.json)
-        json_print_text(permit_client_answer(cli->client));
-    else
-        print(permit_client_answer(cli->client));
-    return CLI_OK;
-}
-
-/* Names the variables that look like those of permitctl and are of a service or container with the name permitd. */
-static void report_service_variables(void)
-{
-    struct buf names;
-    buf_init(&names, MESSAGE_MAX);
-    config_name_service_variables("PERMITD_", &names);
-    if (names.length)
-        (void)cli_error(0, "variables of a Kubernetes service or a linked container are ignored: %s", buf_text(&names));
-    buf_release(&names);
-}
-
 static int run_verb(struct cli *cli)
 {
-    if (cli->options.version) {
+    if (cli->options.flags[FLAG_VERSION]) {
         (void)printf("permitctl %s\n", permit_version());
         return CLI_OK;
     }
-    if (cli->options.help) {
+    if (cli->options.flags[FLAG_HELP]) {
         options_print_help(cli->verb, cli->group, stdout);
         return CLI_OK;
     }
     int code = CLI_OK;
     if (!(cli->verb->bit & VERBS_UNCONNECTED)) {
-        if (cli->options.verbose)
-            report_service_variables();
+        if (cli->options.flags[FLAG_VERBOSE]) { /* they look like those of permitctl */
+            struct buf names;
+            buf_init(&names, MESSAGE_MAX);
+            config_name_service_variables("PERMITD_", &names);
+            if (names.length)
+                (void)cli_error(0, "variables of a Kubernetes service or a linked container are ignored: %s",
+                                buf_text(&names));
+            buf_release(&names);
+        }
         code = server_options_find(&cli->found, &cli->options);
         cli->found.client.retry_ms = 2000;
         if (cli->verb->bit == VERB_RUN)

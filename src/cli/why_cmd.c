@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The verb why: shows why a request waits: holders, requests ahead of it, and for which of these units are reserved. */
 #include "base/escape.h"
-#include "cli/lists.h"
+#include "cli/list_pages.h"
 #include "cli/requests_cmd.h"
 
 enum { LINE_MAX_BYTES = 64 * 1024 };
@@ -47,15 +47,6 @@ static void print_reserved(struct json_object *entry)
     buf_release(&line);
 }
 
-/* Returns true if the request fits into the free units. For specific slots the numbers do not tell. */
-static bool fits(struct json_object *entry)
-{
-    if (json_length_of(entry, "slots") || json_length_of(entry, "any_of") || json_true_of(entry, "adjacent"))
-        return false;
-    int64_t available = json_number_of(entry, "capacity") - json_number_of(entry, "in_use");
-    return json_number_of(entry, "requested") <= available;
-}
-
 /* Prints one semaphore that the request waits for. */
 static void print_entry(struct json_object *entry)
 {
@@ -65,12 +56,17 @@ static void print_entry(struct json_object *entry)
     static const struct json_column lines[] = {
         {"  slots", "slots"}, {"  any of", "any_of"}, {"  adjacent", "adjacent"}, {"  paused:", "paused_reason"}};
     print_place(entry);
-    if (json_true_of(entry, "retired"))
+    if (json_true_of(entry, "retired")) {
         (void)printf("%-14s is retired\n", "");
-    else
-        (void)printf("%-14s %lld asked, %lld of %lld in use%s\n", "", (long long)json_number_of(entry, "requested"),
-                     (long long)json_number_of(entry, "in_use"), (long long)json_number_of(entry, "capacity"),
-                     fits(entry) ? ": room for it" : "");
+    } else {
+        long long requested = json_number_of(entry, "requested"), in_use = json_number_of(entry, "in_use");
+        long long capacity = json_number_of(entry, "capacity");
+        /* For specific slots the numbers do not tell. */
+        bool is_specific =
+            json_length_of(entry, "slots") || json_length_of(entry, "any_of") || json_true_of(entry, "adjacent");
+        (void)printf("%-14s %lld asked, %lld of %lld in use%s\n", "", requested, in_use, capacity,
+                     !is_specific && requested <= capacity - in_use ? ": room for it" : "");
+    }
     print_reserved(entry);
     json_print_lines_of(entry, lines, ARRAY_LENGTH(lines));
     if (json_length_of(entry, "holders") > 0)
@@ -96,12 +92,5 @@ static void print_why(const char *body)
 
 int verb_why(struct cli *cli)
 {
-    char path[CLI_PATH_MAX];
-    char namespace[CLI_NAMESPACE_SIZE];
-    char suffix[CLI_NAMESPACE_SIZE + 8];
-    cli_namespace_parameter(cli, '?', namespace);
-    (void)snprintf(suffix, sizeof(suffix), "/why%s", namespace);
-    if (!path_write("/v1/requests/", cli->words[0], suffix, path))
-        return cli_error(CLI_USAGE, "the key must have 1 to 255 bytes");
-    return cli_finish(cli, permit_call(cli->client, "GET", path, NULL), print_why);
+    return resource_call(cli, &resource_request, "GET", "/why", print_why);
 }

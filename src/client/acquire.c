@@ -34,20 +34,6 @@ struct wait {
     unsigned crowded;   /* tries in a row that found too many waiting requests */
 };
 
-/* Sets the client's key: the caller's, or a new random one. Returns false if out of memory. */
-static bool set_key(struct permit_client *client, const char *external_id)
-{
-    char made[UUID_TEXT_SIZE];
-    if (!external_id)
-        uuid_make(made);
-    char *key = strdup(external_id ? external_id : made);
-    if (!key)
-        return false;
-    free(client->key);
-    client->key = key;
-    return true;
-}
-
 /* ---- One piece ---- */
 
 /* Returns the wait to request from the server now. 0: the server decides immediately. */
@@ -107,16 +93,6 @@ static bool learn_longest_wait(struct wait *wait, enum permit_status status)
 }
 
 /*
- * Returns true for a refusal that only time can change. PERMIT_TOO_MANY is one if the caller may wait: the server may
- * have room for another waiter later.
- */
-static bool waits_for_capacity(const struct wait *wait, enum permit_status status)
-{
-    bool asks_again = wait->until > 0 && wait->options->retry_ms >= 0;
-    return status == PERMIT_NO_CAPACITY || status == PERMIT_PAUSED || (status == PERMIT_TOO_MANY && asks_again);
-}
-
-/*
  * Pauses after a refusal while wait time is left. A server that answered immediately although a wait was requested (it
  * is stopping, say) is asked again after Retry-After, and a last time when the wait ends. If it has no place for
  * another waiter, the pauses grow: each such client would ask again. Returns false if cancelled.
@@ -161,7 +137,9 @@ static int64_t patience_of(const struct wait *wait)
 static bool pause_before_next(struct wait *wait, enum permit_status status)
 {
     const struct http_reply *reply = &wait->client->reply;
-    if (waits_for_capacity(wait, status)) {
+    /* If the caller may wait, the server may have room for another waiter later. */
+    bool asks_again = wait->until > 0 && wait->options->retry_ms >= 0;
+    if (status == PERMIT_NO_CAPACITY || status == PERMIT_PAUSED || (status == PERMIT_TOO_MANY && asks_again)) {
         wait->state.failures = 0;
         wait->reachable = true;
         if (clock_boot() >= wait->until)
@@ -192,44 +170,29 @@ static enum permit_status wait_for_grant(struct wait *wait)
 
 /* ---- The grant ---- */
 
-/* Renews once. *ret_ended is set if, by the answer, the request is no longer held. */
-static enum permit_status renew(struct permit_client *client, struct permit_request *request, bool *ret_ended)
+/*
+ * Renews a grant that is stale, although the server, whose time began later, still holds the permit for us. The answer
+ * of a stale grant proves little of the hold: it took more than half of the time that the hold lasts without a renewal;
+ * or it is a replay without a deadline, and does not show when that time began. If the renewal fails while the grant
+ * still proves something, the answer of the grant becomes the last answer again. Another client's grant is not renewed.
+ */
+static enum permit_status renew_if_stale(struct permit_client *client, struct permit_request *request)
 {
+    int64_t lasts_ms = request->ttl_ms > 0 ? request->ttl_ms : request->max_hold_ms;
+    bool is_dated = request->ttl_ms > 0 || !request->replayed;
+    if (!request->yours || lasts_ms <= 0 ||
+        (is_dated && request->held_until_us - clock_boot() >= lasts_ms * US_PER_MS / 2))
+        return PERMIT_OK;
+    struct http_reply grant = client->reply;
     struct permit_request *renewed = NULL;
+    http_reply_init(&client->reply);
     enum permit_status status = permit_renew(client, request->external_id, 0, &renewed);
-    *ret_ended = status == PERMIT_ENDED || status == PERMIT_UNKNOWN_REQUEST || (renewed && !renewed->held);
-    if (!status && *ret_ended)
+    bool ended = status == PERMIT_ENDED || status == PERMIT_UNKNOWN_REQUEST || (renewed && !renewed->held);
+    if (!status && ended)
         status = client_fail(client, PERMIT_INTERNAL, "the server renewed a request that is not held");
     else if (!status)
         request->held_until_us = renewed->held_until_us;
     permit_request_free(renewed);
-    return status;
-}
-
-/*
- * Returns true if the answer proves little of the hold: it took more than half of the time that the hold lasts without a
- * renewal; or it is a replay without a deadline, and does not show when that time began.
- */
-static bool is_stale(const struct permit_request *request)
-{
-    int64_t lasts_ms = request->ttl_ms > 0 ? request->ttl_ms : request->max_hold_ms;
-    bool is_dated = request->ttl_ms > 0 || !request->replayed;
-    return lasts_ms > 0 && (!is_dated || request->held_until_us - clock_boot() < lasts_ms * US_PER_MS / 2);
-}
-
-/*
- * Renews a grant that is stale, although the server, whose time began later, still holds the permit for us. If the
- * renewal fails while the grant still proves something, the answer of the grant becomes the last answer again. Another
- * client's grant is not renewed.
- */
-static enum permit_status renew_if_stale(struct permit_client *client, struct permit_request *request)
-{
-    if (!request->yours || !is_stale(request))
-        return PERMIT_OK;
-    struct http_reply grant = client->reply;
-    bool ended;
-    http_reply_init(&client->reply);
-    enum permit_status status = renew(client, request, &ended);
     if (status && !ended && clock_boot() < request->held_until_us) {
         struct http_reply refusal = client->reply;
         client->reply = grant;
@@ -269,30 +232,27 @@ static enum permit_status read_grant(const struct wait *wait, struct permit_requ
     return status;
 }
 
-/* Runs the acquire under one key, from the first try to the grant. */
+/* Runs the acquire under the caller's key, or a new random one, from the first try to the grant. */
 static enum permit_status try_key(struct wait *wait, struct permit_request **ret_request)
 {
+    struct permit_client *client = wait->client;
+    char made[UUID_TEXT_SIZE];
     wait->state = (struct call_state){.sent = 0};
-    wait->client->in_doubt = false;
-    if (!set_key(wait->client, wait->options->external_id))
-        return client_fail(wait->client, PERMIT_NO_MEMORY, "no memory for the key");
+    client->in_doubt = false;
+    if (!wait->options->external_id)
+        uuid_make(made);
+    char *key = strdup(wait->options->external_id ? wait->options->external_id : made);
+    if (!key)
+        return client_fail(client, PERMIT_NO_MEMORY, "no memory for the key");
+    free(client->key);
+    client->key = key;
     enum permit_status status = wait_for_grant(wait);
     if (!status) {
         wait->state.answer_lost = true; /* even if this answer cannot be parsed, the request is granted */
         status = read_grant(wait, ret_request);
     }
-    wait->client->in_doubt = client_leaves_doubt(&wait->state, status);
+    client->in_doubt = client_leaves_doubt(&wait->state, status);
     return status;
-}
-
-/*
- * Returns true if the request was granted while this process could not know (it was suspended, or the network was down)
- * and its ttl has expired. A random key is then replaced by another; a key of the caller is used up.
- */
-static bool expired_unseen(const struct wait *wait, enum permit_status status)
-{
-    return status == PERMIT_ENDED && !wait->options->external_id && clock_boot() < wait->until &&
-           wire_is_expired(permit_client_answer(wait->client));
 }
 
 enum permit_status permit_acquire(struct permit_client *client, const struct permit_acquire_options *options,
@@ -302,13 +262,18 @@ enum permit_status permit_acquire(struct permit_client *client, const struct per
                         .options = options,
                         .until = options->wait_ms > 0 ? moment_after(clock_boot(), options->wait_ms) : 0,
                         .cancel_fd = options->cancel_fd > 0 ? options->cancel_fd : client->options.cancel_fd};
-    enum permit_status status;
     if (options->wait_piece_ms > INT_MAX)
         return client_fail(client, PERMIT_INVALID, "wait_piece_ms must be at most 2147483647");
     if (!options->nonce)
         uuid_make(wait.nonce);
-    do
-        status = try_key(&wait, ret_request);
-    while (expired_unseen(&wait, status));
-    return status;
+    for (;;) {
+        enum permit_status status = try_key(&wait, ret_request);
+        /*
+         * The request may have been granted while this process could not know (it was suspended, or the network was
+         * down), and its ttl has expired. A random key is then replaced by another; a key of the caller is used up.
+         */
+        if (status != PERMIT_ENDED || options->external_id || clock_boot() >= wait.until ||
+            !wire_is_expired(permit_client_answer(client)))
+            return status;
+    }
 }

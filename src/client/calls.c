@@ -125,21 +125,18 @@ enum permit_status permit_show(struct permit_client *client, const char *externa
     return call_request(client, "GET", external_id, "", NULL, ret_request);
 }
 
-static void held_release(struct permit_held *held)
-{
-    for (size_t i = 0; held->labels && i < held->slot_count; i++)
-        free(held->labels[i]);
-    free(held->labels);
-    free(held->slots);
-    free(held->semaphore);
-}
-
 void permit_request_free(struct permit_request *request)
 {
     if (!request)
         return;
-    for (size_t i = 0; i < request->permit_count && request->permits; i++)
-        held_release(&request->permits[i]);
+    for (size_t i = 0; i < request->permit_count && request->permits; i++) {
+        struct permit_held *held = &request->permits[i];
+        for (size_t j = 0; held->labels && j < held->slot_count; j++)
+            free(held->labels[j]);
+        free(held->labels);
+        free(held->slots);
+        free(held->semaphore);
+    }
     free(request->permits);
     free(request->external_id);
     free(request->owner);

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/io.h"
+
 /* Users outside the owner and the group of the file; a group may read it (root:permit 0640), but not write it. */
 enum { MODES_REFUSED = S_IRWXO | S_IWGRP };
 
@@ -35,22 +37,6 @@ static int open_private(const char *what, const char *path, struct stat *ret_sta
     return -1;
 }
 
-/* Reads at most `size` bytes. Returns -1 with errno set. */
-static ssize_t read_some(int fd, char *text, size_t size)
-{
-    size_t length = 0;
-    while (length < size) {
-        ssize_t got = read(fd, text + length, size - length);
-        if (got == 0)
-            break;
-        if (got > 0)
-            length += (size_t)got;
-        else if (errno != EINTR)
-            return -1;
-    }
-    return (ssize_t)length;
-}
-
 /* Reads the token of the file: its only line. Updates the credential on success. */
 static enum permit_status read_file(struct client_credential *credential, struct buf *message)
 {
@@ -60,7 +46,7 @@ static enum permit_status read_file(struct client_credential *credential, struct
     int fd = open_private("token file", path, &seen, message);
     if (fd < 0)
         return PERMIT_UNAUTHENTICATED;
-    ssize_t got = read_some(fd, text, sizeof(text));
+    ssize_t got = io_read(fd, text, sizeof(text));
     int error = errno;
     (void)close(fd);
     if (got < 0) {
@@ -116,17 +102,13 @@ enum permit_status credential_copy(struct client_credential *credential, const s
     return (from->token && !credential->token) || (from->path && !credential->path) ? PERMIT_NO_MEMORY : PERMIT_OK;
 }
 
-static bool same_file(const struct stat *a, const struct stat *b)
-{
-    return a->st_dev == b->st_dev && a->st_ino == b->st_ino && a->st_size == b->st_size &&
-           a->st_mtim.tv_sec == b->st_mtim.tv_sec && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
-}
-
 bool credential_refresh(struct client_credential *credential)
 {
+    const struct stat *seen = &credential->seen;
     struct stat now;
     if (!credential->path || stat(credential->path, &now) != 0 || !S_ISREG(now.st_mode) ||
-        same_file(&now, &credential->seen))
+        (now.st_dev == seen->st_dev && now.st_ino == seen->st_ino && now.st_size == seen->st_size &&
+         now.st_mtim.tv_sec == seen->st_mtim.tv_sec && now.st_mtim.tv_nsec == seen->st_mtim.tv_nsec))
         return false;
     char *before = strdup(credential->token);
     struct buf unused;

@@ -30,15 +30,6 @@ static enum permit_status refuse_entry(const char *urls, size_t number, const ch
     return PERMIT_INVALID;
 }
 
-/* Returns the number, from 1, of an earlier entry with the same address; 0: none. */
-static size_t number_of_same(const struct endpoints *endpoints, const struct http *http)
-{
-    for (size_t i = 0; i < endpoints->count; i++)
-        if (http_same_server(endpoints->list[i].http, http))
-            return i + 1;
-    return 0;
-}
-
 static enum permit_status add_entry(struct endpoints *endpoints, const struct http_options *options, const char *entry,
                                     struct buf *message)
 {
@@ -50,26 +41,15 @@ static enum permit_status add_entry(struct endpoints *endpoints, const struct ht
         return refuse_entry(options->url, endpoints->count + 1, entry, message);
     if (status)
         return status;
-    size_t same = number_of_same(endpoints, http);
-    if (!same) {
-        endpoints->list[endpoints->count++].http = http;
-        return PERMIT_OK;
-    }
-    buf_printf(message, "has the same server in entries %zu and %zu: %.200s", same, endpoints->count + 1,
-               http_url(http));
-    http_free(http);
-    return PERMIT_INVALID;
-}
-
-/* A random order spreads the clients over the servers. */
-static void shuffle(struct endpoints *endpoints)
-{
-    for (size_t left = endpoints->count; left > 1; left--) {
-        size_t pick = (size_t)(random_u64() % left);
-        struct http *last = endpoints->list[left - 1].http;
-        endpoints->list[left - 1].http = endpoints->list[pick].http;
-        endpoints->list[pick].http = last;
-    }
+    for (size_t i = 0; i < endpoints->count; i++)
+        if (http_same_server(endpoints->list[i].http, http)) {
+            buf_printf(message, "has the same server in entries %zu and %zu: %.200s", i + 1, endpoints->count + 1,
+                       http_url(http));
+            http_free(http);
+            return PERMIT_INVALID;
+        }
+    endpoints->list[endpoints->count++].http = http;
+    return PERMIT_OK;
 }
 
 enum permit_status endpoints_open(struct endpoints *endpoints, const struct http_options *options, struct buf *message)
@@ -95,8 +75,12 @@ enum permit_status endpoints_open(struct endpoints *endpoints, const struct http
     for (char *entry; !status && (entry = strsep(&rest, ","));)
         status = add_entry(endpoints, options, entry, message);
     free(copy);
-    if (!status)
-        shuffle(endpoints);
+    for (size_t left = endpoints->count; !status && left > 1; left--) { /* spreads the clients over the servers */
+        size_t pick = (size_t)(random_u64() % left);
+        struct http *last = endpoints->list[left - 1].http;
+        endpoints->list[left - 1].http = endpoints->list[pick].http;
+        endpoints->list[pick].http = last;
+    }
     return status;
 }
 

@@ -83,17 +83,6 @@ static size_t append_body(char *data, size_t size, size_t count, void *context)
     return reply->body.broken ? 0 : size * count;
 }
 
-/* Accepts http and https without query and fragment, so that a path can be appended. */
-static bool url_is_usable(CURLU *parts, const char *url)
-{
-    char *scheme = NULL;
-    bool usable = !strpbrk(url, "?#") && curl_url_set(parts, CURLUPART_URL, url, 0) == CURLUE_OK &&
-                  curl_url_get(parts, CURLUPART_SCHEME, &scheme, 0) == CURLUE_OK &&
-                  (strcmp(scheme, "http") == 0 || strcmp(scheme, "https") == 0);
-    curl_free(scheme);
-    return usable;
-}
-
 static void trim_slashes(char *url)
 {
     for (size_t length = strlen(url); length > 0 && url[length - 1] == '/'; length--)
@@ -115,13 +104,6 @@ static char *without_password(CURLU *parts, unsigned flags)
     return shown;
 }
 
-static void lower_host(char *url)
-{
-    char *at = strstr(url, "://");
-    for (at = at ? at + 3 : url; *at && *at != '/'; at++)
-        *at = (char)tolower((unsigned char)*at);
-}
-
 /* Returns true if a connection to this host does not leave the machine. */
 static bool host_is_local(const char *host)
 {
@@ -134,61 +116,52 @@ static bool host_is_local(const char *host)
            (length >= sizeof(domain) && strcasecmp(host + length - strlen(domain), domain) == 0);
 }
 
-/* Sets is_clear (a request to this url can be read on the way) and has_password. */
-static enum permit_status read_exposure(struct http *http, CURLU *parts)
-{
-    char *scheme = NULL, *host = NULL, *user = NULL, *password = NULL;
-    if (curl_url_get(parts, CURLUPART_SCHEME, &scheme, 0) != CURLUE_OK ||
-        curl_url_get(parts, CURLUPART_HOST, &host, 0) != CURLUE_OK) {
-        curl_free(scheme);
-        return PERMIT_NO_MEMORY;
-    }
-    http->is_clear = strcmp(scheme, "http") == 0 && !host_is_local(host);
-    http->has_password = curl_url_get(parts, CURLUPART_USER, &user, 0) == CURLUE_OK ||
-                         curl_url_get(parts, CURLUPART_PASSWORD, &password, 0) == CURLUE_OK;
-    curl_free(scheme);
-    curl_free(host);
-    curl_free(user);
-    curl_free(password);
-    return PERMIT_OK;
-}
-
-/* Accepts "unix:" and an absolute path that fits into an address. */
-static enum permit_status set_unix_url(struct http *http, const char *url)
-{
-    const char *path = url + strlen("unix:");
-    struct sockaddr_un address;
-    if (*path != '/' || strpbrk(path, "?#") || strlen(path) >= sizeof(address.sun_path))
-        return PERMIT_INVALID;
-    http->url = strdup(UNIX_URL);
-    http->shown_url = strdup(url);
-    http->address = strdup(url);
-    http->socket = strdup(path);
-    return http->url && http->shown_url && http->address && http->socket ? PERMIT_OK : PERMIT_NO_MEMORY;
-}
-
+/*
+ * Accepts http and https without query and fragment, so that a path can be appended; and "unix:" with an absolute path
+ * that fits into an address.
+ */
 static enum permit_status set_url(struct http *http, const char *url)
 {
-    if (strncmp(url, "unix:", strlen("unix:")) == 0)
-        return set_unix_url(http, url);
+    if (strncmp(url, "unix:", strlen("unix:")) == 0) {
+        const char *path = url + strlen("unix:");
+        struct sockaddr_un address;
+        if (*path != '/' || strpbrk(path, "?#") || strlen(path) >= sizeof(address.sun_path))
+            return PERMIT_INVALID;
+        http->url = strdup(UNIX_URL);
+        http->shown_url = strdup(url);
+        http->address = strdup(url);
+        http->socket = strdup(path);
+        return http->url && http->shown_url && http->address && http->socket ? PERMIT_OK : PERMIT_NO_MEMORY;
+    }
+    char *scheme = NULL, *host = NULL, *user = NULL, *password = NULL;
     CURLU *parts = curl_url();
     if (!parts)
         return PERMIT_NO_MEMORY;
-    enum permit_status status = url_is_usable(parts, url) ? PERMIT_OK : PERMIT_INVALID;
-    if (!status)
-        status = read_exposure(http, parts);
+    enum permit_status status = PERMIT_INVALID;
+    if (!strpbrk(url, "?#") && curl_url_set(parts, CURLUPART_URL, url, 0) == CURLUE_OK &&
+        curl_url_get(parts, CURLUPART_SCHEME, &scheme, 0) == CURLUE_OK &&
+        (strcmp(scheme, "http") == 0 || strcmp(scheme, "https") == 0))
+        status = curl_url_get(parts, CURLUPART_HOST, &host, 0) == CURLUE_OK ? PERMIT_OK : PERMIT_NO_MEMORY;
     if (!status) {
+        http->is_clear = strcmp(scheme, "http") == 0 && !host_is_local(host);
+        http->has_password = curl_url_get(parts, CURLUPART_USER, &user, 0) == CURLUE_OK ||
+                             curl_url_get(parts, CURLUPART_PASSWORD, &password, 0) == CURLUE_OK;
         http->url = strdup(url);
         http->shown_url = without_password(parts, 0);
         http->address = without_password(parts, CURLU_DEFAULT_PORT);
         status = http->url && http->shown_url && http->address ? PERMIT_OK : PERMIT_NO_MEMORY;
     }
+    if (!status) {
+        trim_slashes(http->url);
+        for (char *at = strstr(http->address, "://") + 3; *at && *at != '/'; at++)
+            *at = (char)tolower((unsigned char)*at);
+    }
+    curl_free(scheme);
+    curl_free(host);
+    curl_free(user);
+    curl_free(password);
     curl_url_cleanup(parts);
-    if (status)
-        return status;
-    trim_slashes(http->url);
-    lower_host(http->address);
-    return PERMIT_OK;
+    return status;
 }
 
 /* Appends a line, NULL: none. Returns false if out of memory. */
@@ -422,16 +395,6 @@ static void explain_tls(struct http *http, CURLcode result, struct http_reply *r
                    (int)(sizeof(reply->error) - strlen(before) - strlen(after) - 1), rest, after);
 }
 
-/* Describes a failed connect to a Unix socket: libcurl's text has the host and port of UNIX_URL, and no reason. */
-static void explain_unix(struct http_reply *reply)
-{
-    const char *hint = "";
-    if (reply->os_error == EACCES)
-        hint = ": this user may not use the socket, or may not enter its directory";
-    (void)snprintf(reply->error, sizeof(reply->error), "cannot connect to the socket%s%s%s",
-                   reply->os_error ? ": " : "", reply->os_error ? strerror(reply->os_error) : "", hint);
-}
-
 /* Describes an exchange that libcurl has ended without an answer. */
 static void read_failure(struct http *http, CURLcode result, struct http_reply *reply)
 {
@@ -441,22 +404,14 @@ static void read_failure(struct http *http, CURLcode result, struct http_reply *
     reply->os_error = (int)error;
     if (!reply->error[0])
         (void)snprintf(reply->error, sizeof(reply->error), "%s", curl_easy_strerror(result));
-    if (result == CURLE_COULDNT_CONNECT && http->socket)
-        explain_unix(reply);
+    if (result == CURLE_COULDNT_CONNECT && http->socket) /* libcurl's text has the host and port of UNIX_URL */
+        (void)snprintf(reply->error, sizeof(reply->error), "cannot connect to the socket%s%s%s", error ? ": " : "",
+                       error ? strerror((int)error) : "",
+                       error == EACCES ? ": this user may not use the socket, or may not enter its directory" : "");
     explain_tls(http, result, reply);
     /* Nothing is carried out before the handshake has succeeded; TLS 1.3 lets a client send its request earlier. */
     if (reply->untrusted)
         reply->sent = reply->sent_twice = false;
-}
-
-static void read_answer(struct http *http, struct http_reply *reply)
-{
-    long status = 0;
-    curl_off_t seconds = 0;
-    (void)curl_easy_getinfo(http->easy, CURLINFO_RESPONSE_CODE, &status);
-    (void)curl_easy_getinfo(http->easy, CURLINFO_RETRY_AFTER, &seconds);
-    reply->status = (int)status;
-    reply->retry_after_ms = min_i64(seconds, 86400) * MS_PER_SECOND;
 }
 
 void http_reply_clear(struct http_reply *reply)
@@ -487,10 +442,16 @@ void http_exchange(struct http *http, const struct http_call *call, struct http_
         (void)snprintf(reply->error, sizeof(reply->error), "cancelled");
     else if (reply->timed_out)
         (void)snprintf(reply->error, sizeof(reply->error), "no answer within %lld ms", (long long)call->timeout_ms);
-    else if (result == CURLE_OK)
-        read_answer(http, reply);
-    else
+    else if (result != CURLE_OK)
         read_failure(http, result, reply);
+    else {
+        long status = 0;
+        curl_off_t seconds = 0;
+        (void)curl_easy_getinfo(http->easy, CURLINFO_RESPONSE_CODE, &status);
+        (void)curl_easy_getinfo(http->easy, CURLINFO_RETRY_AFTER, &seconds);
+        reply->status = (int)status;
+        reply->retry_after_ms = min_i64(seconds, 86400) * MS_PER_SECOND;
+    }
     http->unanswered = reply->status == 0;
 }
 

@@ -117,13 +117,6 @@ static boot_us next_try(struct permit_renewer *renewer, struct call_state *state
     return moment_after(state->sent, pause_ms);
 }
 
-/* Sleeps until `next`, or until held_until. Returns false if the renewer must stop. */
-static bool sleep_until(const struct permit_renewer *renewer, boot_us next)
-{
-    boot_us wake = min_i64(next, permit_renewer_held_until_us(renewer));
-    return client_sleep(max_i64(0, (wake - clock_boot() + US_PER_MS - 1) / US_PER_MS), renewer->stop_fd);
-}
-
 static void *renewer_run(void *context)
 {
     struct permit_renewer *renewer = context;
@@ -131,7 +124,10 @@ static void *renewer_run(void *context)
     struct call_state state = {.sent = clock_boot()};
     /* A replayed request may have little time left. */
     boot_us next = moment_after(state.sent, min_i64(renewer->every_ms, try_limit_ms(renewer)));
-    while (sleep_until(renewer, next)) {
+    for (;;) {
+        boot_us wake = min_i64(next, permit_renewer_held_until_us(renewer));
+        if (!client_sleep(max_i64(0, (wake - clock_boot() + US_PER_MS - 1) / US_PER_MS), renewer->stop_fd))
+            break;
         if (!permit_renewer_holds(renewer)) {
             const char *message = permit_client_message(renewer->client);
             if (!*message)
@@ -151,18 +147,6 @@ static void *renewer_run(void *context)
         next = next_try(renewer, &state, status, limit_ms);
     }
     return NULL;
-}
-
-/* Starts the thread with all signals blocked, so that the caller's threads get them. Returns false with errno set. */
-static bool start_thread(struct permit_renewer *renewer)
-{
-    sigset_t all, before;
-    sigfillset(&all);
-    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(&renewer->thread, NULL, renewer_run, renewer);
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-    errno = error;
-    return error == 0;
 }
 
 static void renewer_free(struct permit_renewer *renewer)
@@ -192,9 +176,15 @@ enum permit_status permit_renewer_start(const struct permit_client *client, cons
         endpoints_start_at(&renewer->client->endpoints, client->endpoints.list[client->endpoints.current].http);
     if (!status && !client_request_path(request->external_id, by_owner ? "" : "/renew", renewer->path))
         status = PERMIT_INVALID;
-    if (!status && !start_thread(renewer))
-        status = PERMIT_NO_MEMORY;
     int error = errno;
+    if (!status) { /* with all signals blocked, so that the caller's threads get them */
+        sigset_t all, before;
+        sigfillset(&all);
+        (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+        error = pthread_create(&renewer->thread, NULL, renewer_run, renewer);
+        (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+        status = error ? PERMIT_NO_MEMORY : PERMIT_OK;
+    }
     if (status)
         renewer_free(renewer);
     else

@@ -23,16 +23,6 @@ static bool finish(struct json_writer *body, struct buf *out)
     return whole;
 }
 
-/* "#12" is slot 12, "##12" the label #12, anything else a label. */
-static void append_slot(struct json_writer *want, const char *name, const char *slot)
-{
-    size_t digits = slot[0] == '#' ? strspn(slot + 1, "0123456789") : 0;
-    if (digits && !slot[1 + digits])
-        json_append_number(want, name, digits < 18 ? strtoll(slot + 1, NULL, 10) : INT64_MAX);
-    else
-        json_append_text(want, name, slot[0] == '#' && slot[1] == '#' ? slot + 1 : slot);
-}
-
 /*
  * Appends a want: the number of units and the choice of slots. A count given together with PERMIT_THESE is sent too: the
  * server refuses it.
@@ -46,8 +36,15 @@ static void append_want(struct json_writer *body, const struct permit_want *want
         json_add_number(item, "count", want->count ? want->count : 1);
     if (want->choice != PERMIT_LOWEST)
         json_add_items(item, slots);
-    for (size_t i = 0; want->choice != PERMIT_LOWEST && i < want->slot_count; i++)
-        append_slot(item, slots, want->slots[i]);
+    for (size_t i = 0; want->choice != PERMIT_LOWEST && i < want->slot_count; i++) {
+        /* "#12" is slot 12, "##12" the label #12, anything else a label. */
+        const char *slot = want->slots[i];
+        size_t digits = slot[0] == '#' ? strspn(slot + 1, "0123456789") : 0;
+        if (digits && !slot[1 + digits])
+            json_append_number(item, slots, digits < 18 ? strtoll(slot + 1, NULL, 10) : INT64_MAX);
+        else
+            json_append_text(item, slots, slot[0] == '#' && slot[1] == '#' ? slot + 1 : slot);
+    }
     if (want->adjacent)
         json_add_bool(item, "adjacent", true);
     json_add_item(body, "permits", item);
@@ -177,40 +174,7 @@ bool wire_is_expired(const char *body)
     return expired;
 }
 
-static bool read_slots(struct json_object *value, struct permit_held *held)
-{
-    size_t count = json_length_of(value, "slots");
-    if (count == 0)
-        return true;
-    held->slots = calloc(count, sizeof(*held->slots));
-    if (!held->slots)
-        return false;
-    held->slot_count = count;
-    for (size_t i = 0; i < count; i++)
-        held->slots[i] = (uint32_t)json_item_number(value, "slots", i);
-    return true;
-}
-
-/* Reads at most one label for each slot; further ones in the answer are ignored. */
-static bool read_labels(struct json_object *value, struct permit_held *held)
-{
-    size_t count = json_length_of(value, "labels");
-    if (count == 0 || held->slot_count == 0)
-        return true;
-    held->labels = calloc(held->slot_count, sizeof(*held->labels));
-    if (!held->labels)
-        return false;
-    for (size_t i = 0; i < count && i < held->slot_count; i++) {
-        struct json_object *label = json_item_of(value, "labels", i);
-        if (json_kind(label) != JSON_TEXT)
-            continue;
-        held->labels[i] = strdup(json_string(label));
-        if (!held->labels[i])
-            return false;
-    }
-    return true;
-}
-
+/* Reads at most one label for each slot; further ones in the answer are ignored. Returns false if out of memory. */
 static bool read_held(struct json_object *value, struct permit_held *held)
 {
     if (!json_text_of(value, "semaphore") || !copy_text(value, "semaphore", &held->semaphore))
@@ -218,7 +182,21 @@ static bool read_held(struct json_object *value, struct permit_held *held)
     held->count = json_integer_of(value, "count", 1);
     held->token = (uint64_t)json_integer_of(value, "token", 0);
     held->floor = (uint64_t)json_integer_of(value, "floor", 0);
-    return read_slots(value, held) && read_labels(value, held);
+    size_t slots = json_length_of(value, "slots"), labels = json_length_of(value, "labels");
+    held->slots = slots ? calloc(slots, sizeof(*held->slots)) : NULL;
+    held->slot_count = held->slots ? slots : 0;
+    for (size_t i = 0; i < held->slot_count; i++)
+        held->slots[i] = (uint32_t)json_item_number(value, "slots", i);
+    held->labels = held->slots && labels ? calloc(slots, sizeof(*held->labels)) : NULL;
+    for (size_t i = 0; held->labels && i < slots && i < labels; i++) {
+        struct json_object *label = json_item_of(value, "labels", i);
+        if (json_kind(label) != JSON_TEXT)
+            continue;
+        held->labels[i] = strdup(json_string(label));
+        if (!held->labels[i])
+            return false;
+    }
+    return !slots || (held->slots && (!labels || held->labels));
 }
 
 static bool read_permits(struct json_object *object, struct permit_request *request)
@@ -234,14 +212,6 @@ static bool read_permits(struct json_object *object, struct permit_request *requ
     return true;
 }
 
-/* Reads the ttl, which is a duration or a word: {"ttl":"owner","ttl_ms":null}. */
-static int64_t ttl_of(struct json_object *object)
-{
-    const char *word = json_text_of(object, "ttl");
-    int64_t without = word && strcmp(word, "owner") == 0 ? PERMIT_TTL_OWNER : PERMIT_TTL_NONE;
-    return bounded_number_of(object, "ttl_ms", without, 1, LONGEST_TTL_MS);
-}
-
 static bool read_request(struct json_object *object, boot_us sent, struct permit_request *request)
 {
     const char *state = json_text_of(object, "state");
@@ -251,7 +221,10 @@ static bool read_request(struct json_object *object, boot_us sent, struct permit
     request->replayed = json_true_of(object, "replayed");
     request->yours = !request->replayed || json_true_of(object, "yours");
     request->already_released = json_true_of(object, "already_released");
-    request->ttl_ms = ttl_of(object);
+    /* A duration or a word: {"ttl":"owner","ttl_ms":null}. */
+    const char *word = json_text_of(object, "ttl");
+    request->ttl_ms = bounded_number_of(
+        object, "ttl_ms", word && strcmp(word, "owner") == 0 ? PERMIT_TTL_OWNER : PERMIT_TTL_NONE, 1, LONGEST_TTL_MS);
     request->max_hold_ms = bounded_number_of(object, "max_hold_ms", 0, 1, LONGEST_TTL_MS);
     /* By the local clock: the time left by the server's, counted from before the call was sent. */
     int64_t left_ms = json_integer_of(object, "expires_in_ms", request->max_hold_ms ? request->max_hold_ms : INT64_MAX);

@@ -65,15 +65,6 @@ static bool is_own(int fd, const char *name)
     return false;
 }
 
-/* Copies the name; replaces unprintable bytes, because the name comes from outside and is shown on terminals. */
-static void copy_printable(struct contents *contents, const char *name)
-{
-    snprintf(contents->entry_shown, sizeof contents->entry_shown, "%s", name);
-    for (char *byte = contents->entry_shown; *byte; byte++)
-        if (*byte < ' ' || *byte > '~')
-            *byte = '?';
-}
-
 static bool contents_read(int fd, struct contents *ret_contents)
 {
     struct contents contents = {0};
@@ -88,7 +79,10 @@ static bool contents_read(int fd, struct contents *ret_contents)
         if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, "..") || !strcmp(entry->d_name, "lost+found"))
             continue;
         contents.foreign = !is_own(fd, entry->d_name);
-        copy_printable(&contents, entry->d_name);
+        snprintf(contents.entry_shown, sizeof contents.entry_shown, "%s", entry->d_name);
+        for (char *byte = contents.entry_shown; *byte; byte++) /* it comes from outside, and is shown on terminals */
+            if (*byte < ' ' || *byte > '~')
+                *byte = '?';
     }
     closedir(stream);
     *ret_contents = contents;
@@ -117,20 +111,13 @@ bool data_dir_has_database(int fd)
 
 /* ---- owner ---- */
 
-/* For root, refuses a symbolic link of another user: it may lead into the directory of a third one. */
-static bool link_is_trusted(const char *directory, struct buf *message)
-{
-    struct stat info;
-    if (geteuid() != 0 || lstat(directory, &info) != 0 || !S_ISLNK(info.st_mode) || info.st_uid == 0)
-        return true;
-    buf_printf(message, "%s is a symbolic link of user %u: name the directory itself", directory, info.st_uid);
-    return false;
-}
-
 static int directory_open(const char *directory, struct stat *ret_info, struct buf *message)
 {
-    if (!link_is_trusted(directory, message))
+    if (geteuid() == 0 && lstat(directory, ret_info) == 0 && S_ISLNK(ret_info->st_mode) && ret_info->st_uid != 0) {
+        /* it may lead into the directory of a third user */
+        buf_printf(message, "%s is a symbolic link of user %u: name the directory itself", directory, ret_info->st_uid);
         return -1;
+    }
     int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd >= 0 && fstat(fd, ret_info) == 0)
         return fd;
@@ -210,16 +197,6 @@ static bool choose_user(const char *directory, const struct stat *info, bool is_
     return false;
 }
 
-/* The user must be able to reach the directory; those above it may be closed to it. */
-static bool is_reachable(const char *directory, struct buf *message)
-{
-    if (access(directory, R_OK | W_OK | X_OK) == 0)
-        return true;
-    buf_printf(message, "user %u cannot use %s: %s; the directories above it must be open to this user", geteuid(),
-               directory, strerrordesc_np(errno));
-    return false;
-}
-
 /* For root: gives a new directory to the user, and becomes the user. Nothing happens with allow_root. */
 static bool become_owner(const struct data_dir *dir, const struct stat *info, const struct data_dir_user *user,
                          struct buf *message)
@@ -233,14 +210,13 @@ static bool become_owner(const struct data_dir *dir, const struct stat *info, co
         return true;
     if (owner.uid != info->st_uid && fchown(dir->fd, owner.uid, owner.gid) != 0)
         return append_errno(message, "change the owner of", dir->path, NULL);
-    return user_become(owner.uid, owner.gid, message) && is_reachable(dir->path, message);
-}
-
-/* Removes the access of other users: MariaDB's root account needs no password over the socket. */
-static bool remove_others_access(int fd, const char *directory, const struct stat *info, struct buf *message)
-{
-    return (info->st_mode & 077) == 0 || fchmod(fd, 0700) == 0 ||
-           append_errno(message, "close to others", directory, NULL);
+    if (!user_become(owner.uid, owner.gid, message))
+        return false;
+    if (access(dir->path, R_OK | W_OK | X_OK) == 0)
+        return true;
+    buf_printf(message, "user %u cannot use %s: %s; the directories above it must be open to this user", geteuid(),
+               dir->path, strerrordesc_np(errno));
+    return false;
 }
 
 /*
@@ -274,14 +250,23 @@ bool data_dir_take(const char *directory, const struct data_dir_user *user, stru
     if (dir.fd < 0)
         return false;
     dir.path = realpath(directory, NULL);
-    if (!dir.path)
+    if (!dir.path) {
         (void)append_errno(message, "look at", directory, NULL);
-    else if (!belongs_to_another(dir.path, &info, message) && become_owner(&dir, &info, user, message) &&
-             data_dir_is_usable(dir.fd, dir.path, message) && remove_others_access(dir.fd, dir.path, &info, message) &&
-             data_dir_is_usable(dir.fd, dir.path, message)) { /* again, now that no other user can add entries */
+        goto opened;
+    }
+    if (belongs_to_another(dir.path, &info, message) || !become_owner(&dir, &info, user, message) ||
+        !data_dir_is_usable(dir.fd, dir.path, message))
+        goto opened;
+    /* MariaDB's root account needs no password over the socket. */
+    if (info.st_mode & 077 && fchmod(dir.fd, 0700) != 0) {
+        (void)append_errno(message, "close to others", dir.path, NULL);
+        goto opened;
+    }
+    if (data_dir_is_usable(dir.fd, dir.path, message)) { /* again, now that no other user can add entries */
         *ret_dir = dir;
         return true;
     }
+opened:
     data_dir_release(&dir);
     return false;
 }

@@ -96,22 +96,21 @@ static bool append_errno(struct buf *message, const char *doing, const char *pat
     return false;
 }
 
-static bool path_make(char **ret_path, const struct private_server *embedded, const char *name)
+static bool path_make(char **ret_path, const struct private_server *server, const char *name)
 {
-    return asprintf(ret_path, "%s/%s", embedded->dir.path, name) >= 0;
+    return asprintf(ret_path, "%s/%s", server->dir.path, name) >= 0;
 }
 
-static bool paths_make(struct private_server *embedded, struct buf *message)
+static bool paths_make(struct private_server *server, struct buf *message)
 {
-    if (!path_make(&embedded->data, embedded, DATA) || !path_make(&embedded->fresh, embedded, FRESH) ||
-        !path_make(&embedded->temporary, embedded, TEMPORARY) ||
-        !path_make(&embedded->socket, embedded, "mariadb.sock") ||
-        !path_make(&embedded->pid_file, embedded, PID_FILE) || !path_make(&embedded->log_file, embedded, LOG_FILE))
-        return append_errno(message, "name the files of", embedded->dir.path);
+    if (!path_make(&server->data, server, DATA) || !path_make(&server->fresh, server, FRESH) ||
+        !path_make(&server->temporary, server, TEMPORARY) || !path_make(&server->socket, server, "mariadb.sock") ||
+        !path_make(&server->pid_file, server, PID_FILE) || !path_make(&server->log_file, server, LOG_FILE))
+        return append_errno(message, "name the files of", server->dir.path);
     struct sockaddr_un limit;
-    if (strlen(embedded->socket) >= sizeof limit.sun_path) {
+    if (strlen(server->socket) >= sizeof limit.sun_path) {
         buf_printf(message, "the path %s is too long for a socket (%zu characters at most): name a shorter directory",
-                   embedded->socket, sizeof limit.sun_path - 1);
+                   server->socket, sizeof limit.sun_path - 1);
         return false;
     }
     return true;
@@ -126,35 +125,29 @@ static long read_pid(int fd)
 }
 
 /* Takes the lock. The kernel releases it when the process ends; the pid in the file is only for messages. */
-static bool lock_take(struct private_server *embedded, struct buf *message)
+static bool lock_take(struct private_server *server, struct buf *message)
 {
-    embedded->lock_fd = data_dir_open(&embedded->dir, "lock", O_RDWR | O_CREAT, message);
-    if (embedded->lock_fd < 0)
+    server->lock_fd = data_dir_open(&server->dir, "lock", O_RDWR | O_CREAT, message);
+    if (server->lock_fd < 0)
         return false;
-    if (flock(embedded->lock_fd, LOCK_EX | LOCK_NB) != 0) {
+    if (flock(server->lock_fd, LOCK_EX | LOCK_NB) != 0) {
         if (errno != EWOULDBLOCK)
-            return append_errno(message, "lock", embedded->dir.path);
+            return append_errno(message, "lock", server->dir.path);
         buf_printf(message, "%s is in use by another permitd, pid %ld: stop it, or query it (permitctl doctor)",
-                   embedded->dir.path, read_pid(embedded->lock_fd));
+                   server->dir.path, read_pid(server->lock_fd));
         return false;
     }
-    if (ftruncate(embedded->lock_fd, 0) != 0 || dprintf(embedded->lock_fd, "%d\n", (int)getpid()) < 0)
-        return append_errno(message, "write the lock of", embedded->dir.path);
+    if (ftruncate(server->lock_fd, 0) != 0 || dprintf(server->lock_fd, "%d\n", (int)getpid()) < 0)
+        return append_errno(message, "write the lock of", server->dir.path);
     return true;
 }
 
-static bool log_open(struct private_server *embedded, struct buf *message)
-{
-    embedded->log_fd = data_dir_open(&embedded->dir, LOG_FILE, O_RDWR | O_CREAT | O_APPEND, message);
-    return embedded->log_fd >= 0;
-}
-
 /* Reads whole lines of the log from `from` on, the last LOG_READ bytes at most. Returns them, zero-terminated. */
-static char *log_read(const struct private_server *embedded, off_t from, char ret_text[LOG_READ + 1])
+static char *log_read(const struct private_server *server, off_t from, char ret_text[LOG_READ + 1])
 {
-    off_t end = lseek(embedded->log_fd, 0, SEEK_END);
+    off_t end = lseek(server->log_fd, 0, SEEK_END);
     off_t start = end - from > LOG_READ ? end - LOG_READ : from;
-    ssize_t length = pread(embedded->log_fd, ret_text, LOG_READ, start);
+    ssize_t length = pread(server->log_fd, ret_text, LOG_READ, start);
     ret_text[length > 0 ? length : 0] = '\0';
     char *line_end = start > from ? strchr(ret_text, '\n') : NULL;
     return line_end ? line_end + 1 : ret_text;
@@ -177,14 +170,14 @@ static bool log_show_errors(const char *text, struct buf *message)
 }
 
 /* Appends the errors in the log since `from`; without errors, the last LOG_SHOWN bytes. */
-static void log_show(const struct private_server *embedded, off_t from, struct buf *message)
+static void log_show(const struct private_server *server, off_t from, struct buf *message)
 {
     char text[LOG_READ + 1];
-    char *lines = log_read(embedded, from, text);
+    char *lines = log_read(server, from, text);
     char *advice = strstr(lines, "Installation of system tables failed!"); /* starts a page of general advice */
     if (advice)
         *advice = '\0';
-    buf_printf(message, "; from %s:\n", embedded->log_file);
+    buf_printf(message, "; from %s:\n", server->log_file);
     if (log_show_errors(lines, message))
         return;
     size_t length = strlen(lines);
@@ -194,9 +187,9 @@ static void log_show(const struct private_server *embedded, off_t from, struct b
 /* ---- progress reports ---- */
 
 /* Waits at most wait_ms for private_server_stop. Returns true if it was called. */
-static bool stop_requested(const struct private_server *embedded, int wait_ms)
+static bool stop_requested(const struct private_server *server, int wait_ms)
 {
-    struct pollfd polled = {.fd = embedded->stop_fd, .events = POLLIN};
+    struct pollfd polled = {.fd = server->stop_fd, .events = POLLIN};
     return poll(&polled, 1, wait_ms) > 0;
 }
 
@@ -260,28 +253,22 @@ static const char *last_line(char *lines)
     return last ? last + 1 : lines;
 }
 
-/* Returns the last line of mariadbd's log, for permitd's log. */
-static const char *log_last_line(const struct private_server *embedded, char text[LOG_READ + 1])
-{
-    off_t end = lseek(embedded->log_fd, 0, SEEK_END);
-    return last_line(log_read(embedded, end > LOG_LINE ? end - LOG_LINE : 0, text));
-}
-
 /* Sets the sentence of private_server_is_unavailable. */
-static void absence_set(struct private_server *embedded, const char sentence[STORE_MESSAGE_SIZE])
+static void absence_set(struct private_server *server, const char sentence[STORE_MESSAGE_SIZE])
 {
-    mutex_lock(&embedded->mutex);
-    memcpy(embedded->absence, sentence, STORE_MESSAGE_SIZE);
-    mutex_unlock(&embedded->mutex);
-    atomic_store(&embedded->absent, true);
+    mutex_lock(&server->mutex);
+    memcpy(server->absence, sentence, STORE_MESSAGE_SIZE);
+    mutex_unlock(&server->mutex);
+    atomic_store(&server->absent, true);
 }
 
-static void wait_report_update(struct private_server *embedded, struct wait_report *wait_report,
+static void wait_report_update(struct private_server *server, struct wait_report *wait_report,
                                const struct process *process)
 {
     struct process_activity activity;
     char sentence[STORE_MESSAGE_SIZE];
     char text[LOG_READ + 1];
+    off_t end;
     mono_us now = clock_mono();
     if (now - wait_report->reported_at < (mono_us)REPORT_EVERY_MS * US_PER_MS)
         return;
@@ -289,51 +276,53 @@ static void wait_report_update(struct private_server *embedded, struct wait_repo
     wait_report_describe(wait_report, &activity, now, sentence);
     wait_report->reported_at = now;
     wait_report->seen = activity;
-    if (*embedded->failure) {
+    if (*server->failure) {
         size_t length = strlen(sentence);
-        snprintf(sentence + length, sizeof sentence - length, "; before, %s", embedded->failure);
+        snprintf(sentence + length, sizeof sentence - length, "; before, %s", server->failure);
     }
+    end = lseek(server->log_fd, 0, SEEK_END);
     log_write(wait_report->active_at == now ? LOG_INFO : LOG_WARN, "the private MariaDB does not answer yet", "why",
-              sentence, "log", embedded->log_file, "last_line", log_last_line(embedded, text), NULL);
-    absence_set(embedded, sentence);
+              sentence, "log", server->log_file, "last_line",
+              last_line(log_read(server, end > LOG_LINE ? end - LOG_LINE : 0, text)), NULL);
+    absence_set(server, sentence);
 }
 
 /* ---- creating the database ---- */
 
 /* Runs a program to its end. Returns false if it cannot be started, or if permitd stops (errno EINTR). */
-static bool run_child(struct private_server *embedded, char *const *arguments, struct wait_report *wait_report,
+static bool run_child(struct private_server *server, char *const *arguments, struct wait_report *wait_report,
                       int *ret_exit)
 {
     struct process_start start = {
         .path = arguments[0],
         .arguments = arguments,
-        .output_fd = embedded->log_fd,
+        .output_fd = server->log_fd,
     };
     struct process child;
     if (!process_spawn(&start, &child))
         return false;
-    while (!process_wait(&child, embedded->stop_fd, REPORT_EVERY_MS, ret_exit)) {
-        if (stop_requested(embedded, 0)) {
+    while (!process_wait(&child, server->stop_fd, REPORT_EVERY_MS, ret_exit)) {
+        if (stop_requested(server, 0)) {
             process_stop(&child, 0);
             errno = EINTR;
             return false;
         }
-        wait_report_update(embedded, wait_report, &child);
+        wait_report_update(server, wait_report, &child);
     }
     return true;
 }
 
 /* Creates the database under another name and renames it when it is complete and on the disk; safe against kills. */
-static bool database_make(struct private_server *embedded, struct buf *message)
+static bool database_make(struct private_server *server, struct buf *message)
 {
     char data[PATH_MAX], temporary[PATH_MAX];
     int exit_status = 0;
-    off_t log_start = lseek(embedded->log_fd, 0, SEEK_END);
-    if (!data_dir_remove(&embedded->dir, FRESH, message))
+    off_t log_start = lseek(server->log_fd, 0, SEEK_END);
+    if (!data_dir_remove(&server->dir, FRESH, message))
         return false;
-    snprintf(data, sizeof data, "--datadir=%s", embedded->fresh);
-    snprintf(temporary, sizeof temporary, "--tmpdir=%s", embedded->temporary);
-    char *arguments[] = {embedded->install_program,
+    snprintf(data, sizeof data, "--datadir=%s", server->fresh);
+    snprintf(temporary, sizeof temporary, "--tmpdir=%s", server->temporary);
+    char *arguments[] = {server->install_program,
                          (char[]){"--no-defaults"},
                          data,
                          temporary,
@@ -344,24 +333,14 @@ static bool database_make(struct private_server *embedded, struct buf *message)
                          geteuid() == 0 ? (char[]){"--user=root"} : NULL,
                          NULL};
     struct wait_report wait_report = wait_report_begin("creating its files");
-    if (!run_child(embedded, arguments, &wait_report, &exit_status))
-        return append_errno(message, "run", embedded->install_program);
+    if (!run_child(server, arguments, &wait_report, &exit_status))
+        return append_errno(message, "run", server->install_program);
     if (exit_status != 0) {
-        buf_printf(message, "%s could not create a database", embedded->install_program);
-        log_show(embedded, log_start, message);
+        buf_printf(message, "%s could not create a database", server->install_program);
+        log_show(server, log_start, message);
         return false;
     }
-    return data_dir_commit_rename(&embedded->dir, FRESH, DATA, message);
-}
-
-static bool programs_find(struct private_server *embedded, struct buf *message)
-{
-    embedded->program = process_find("mariadbd");
-    embedded->install_program = process_find("mariadb-install-db");
-    if (embedded->program && embedded->install_program)
-        return true;
-    buf_printf(message, NO_SERVER, embedded->program ? "mariadb-install-db" : "mariadbd");
-    return false;
+    return data_dir_commit_rename(&server->dir, FRESH, DATA, message);
 }
 
 /* ---- mariadbd ---- */
@@ -397,30 +376,30 @@ static const char *const server_options[] = {
     "--loose-feedback=OFF",
 };
 
-static bool server_spawn(struct private_server *embedded)
+static bool server_spawn(struct private_server *server)
 {
     char data[PATH_MAX], temporary[PATH_MAX], socket[PATH_MAX], pid_file[PATH_MAX], buffer_pool[64];
     char user[] = "--user=root"; /* mariadbd demands it of root */
     char *arguments[ARRAY_LENGTH(server_options) + 9] = {
-        embedded->program, (char[]){"--no-defaults"}, data, temporary, socket, pid_file, buffer_pool};
+        server->program, (char[]){"--no-defaults"}, data, temporary, socket, pid_file, buffer_pool};
     size_t count = 7;
-    snprintf(data, sizeof data, "--datadir=%s", embedded->data);
-    snprintf(temporary, sizeof temporary, "--tmpdir=%s", embedded->temporary);
-    snprintf(socket, sizeof socket, "--socket=%s", embedded->socket);
-    snprintf(pid_file, sizeof pid_file, "--pid-file=%s", embedded->pid_file);
-    snprintf(buffer_pool, sizeof buffer_pool, "--innodb-buffer-pool-size=%lld", (long long)embedded->buffer_pool);
+    snprintf(data, sizeof data, "--datadir=%s", server->data);
+    snprintf(temporary, sizeof temporary, "--tmpdir=%s", server->temporary);
+    snprintf(socket, sizeof socket, "--socket=%s", server->socket);
+    snprintf(pid_file, sizeof pid_file, "--pid-file=%s", server->pid_file);
+    snprintf(buffer_pool, sizeof buffer_pool, "--innodb-buffer-pool-size=%lld", (long long)server->buffer_pool);
     if (geteuid() == 0)
         arguments[count++] = user;
     for (size_t i = 0; i < ARRAY_LENGTH(server_options); i++)
         arguments[count++] = (char *)(uintptr_t)server_options[i]; /* execv promises not to change them */
     struct process_start start = {
-        .path = embedded->program,
+        .path = server->program,
         .arguments = arguments,
-        .output_fd = embedded->log_fd,
+        .output_fd = server->log_fd,
     };
-    if (!process_spawn(&start, &embedded->process))
+    if (!process_spawn(&start, &server->process))
         return false;
-    atomic_store(&embedded->pid, (int)embedded->process.pid);
+    atomic_store(&server->pid, (int)server->process.pid);
     return true;
 }
 
@@ -428,36 +407,28 @@ static bool server_spawn(struct private_server *embedded)
  * Writes the pid of mariadbd, which itself writes it only when it serves; so an orphan that was still starting is found
  * too. Removes the old file first, and writes only to a new one.
  */
-static void pid_file_write(const struct private_server *embedded)
+static void pid_file_write(const struct private_server *server)
 {
-    (void)unlinkat(embedded->dir.fd, PID_FILE, 0);
-    int fd = data_dir_open(&embedded->dir, PID_FILE, O_WRONLY | O_CREAT | O_EXCL, NULL);
+    (void)unlinkat(server->dir.fd, PID_FILE, 0);
+    int fd = data_dir_open(&server->dir, PID_FILE, O_WRONLY | O_CREAT | O_EXCL, NULL);
     if (fd < 0)
         return;
-    dprintf(fd, "%d\n", (int)embedded->process.pid);
+    dprintf(fd, "%d\n", (int)server->process.pid);
     close(fd);
 }
 
 /* Ends the mariadbd of a killed permitd, if the kernel did not. */
-static void orphan_stop(const struct private_server *embedded)
+static void orphan_stop(const struct private_server *server)
 {
     char argument[PATH_MAX];
-    int fd = data_dir_open(&embedded->dir, PID_FILE, O_RDONLY, NULL);
+    int fd = data_dir_open(&server->dir, PID_FILE, O_RDONLY, NULL);
     if (fd < 0)
         return;
     long pid = read_pid(fd);
     close(fd);
-    snprintf(argument, sizeof argument, "--datadir=%s", embedded->data);
+    snprintf(argument, sizeof argument, "--datadir=%s", server->data);
     if (pid > 1 && pid <= INT32_MAX)
         process_stop_foreign((pid_t)pid, argument, STOP_GRACE_MS);
-}
-
-static bool server_answers(const struct private_server *embedded)
-{
-    struct store *store = store_open(&embedded->address, STORE_ADMIN, NULL); /* the database may not exist yet */
-    bool answers = store && store_reconnect(store) == PERMIT_OK;
-    store_free(store);
-    return answers;
 }
 
 /* Result of the wait for mariadbd's first answer. */
@@ -468,17 +439,20 @@ enum ready {
 };
 
 /* Waits without a limit, because a kill during recovery would restart recovery. Sets *ret_exit for READY_DIED. */
-static enum ready server_wait_ready(struct private_server *embedded, int *ret_exit)
+static enum ready server_wait_ready(struct private_server *server, int *ret_exit)
 {
     struct wait_report wait_report = wait_report_begin("starting");
     for (;;) {
-        if (process_wait(&embedded->process, embedded->stop_fd, READY_POLL_MS, ret_exit))
+        if (process_wait(&server->process, server->stop_fd, READY_POLL_MS, ret_exit))
             return READY_DIED;
-        if (stop_requested(embedded, 0))
+        if (stop_requested(server, 0))
             return READY_STOPPED;
-        if (server_answers(embedded))
+        struct store *store = store_open(&server->address, STORE_ADMIN, NULL); /* the database may not exist yet */
+        bool answers = store && store_reconnect(store) == PERMIT_OK;
+        store_free(store);
+        if (answers)
             return READY_YES;
-        wait_report_update(embedded, &wait_report, &embedded->process);
+        wait_report_update(server, &wait_report, &server->process);
     }
 }
 
@@ -505,12 +479,12 @@ struct failures {
  * Copies the first error in the log since `from`: later errors usually follow from it. If that is the error that ends
  * every failed start, copies the line before it, which names the cause without the word.
  */
-static void log_first_error(const struct private_server *embedded, off_t from, char ret_line[LOG_LINE])
+static void log_first_error(const struct private_server *server, off_t from, char ret_line[LOG_LINE])
 {
     char text[LOG_READ + 1];
     struct buf errors;
     buf_init(&errors, LOG_SHOWN + LOG_READ);
-    char *lines = log_read(embedded, from, text);
+    char *lines = log_read(server, from, text);
     char *end = strstr(lines, "[ERROR] Aborting");
     while (end && end > lines && end[-1] != '\n')
         end--;
@@ -531,275 +505,281 @@ static void log_first_error(const struct private_server *embedded, off_t from, c
  * Reports a failed restart: to the log immediately, then at most every REPORT_EVERY_MS; to clients when mariadbd has not
  * answered for REPORT_EVERY_MS.
  */
-static void failures_add(struct private_server *embedded, struct failures *failures, const char *how, const char *why)
+static void failures_add(struct private_server *server, struct failures *failures, const char *how, const char *why)
 {
     enum { REPORT_EVERY_US = REPORT_EVERY_MS * US_PER_MS };
     char sentence[STORE_MESSAGE_SIZE], count[16];
     mono_us now = clock_mono();
     failures->count++;
     snprintf(count, sizeof count, "%u", failures->count);
-    snprintf(embedded->failure, sizeof embedded->failure, "%s start(s) failed in %d s, the last with %s: %s", count,
+    snprintf(server->failure, sizeof server->failure, "%s start(s) failed in %d s, the last with %s: %s", count,
              (int)((now - failures->since) / US_PER_SECOND), how, why);
-    escape_control_chars(embedded->failure, strlen(embedded->failure)); /* also a character that was cut */
-    snprintf(sentence, sizeof sentence, "the private MariaDB fails to start: %s", embedded->failure);
+    escape_control_chars(server->failure, strlen(server->failure)); /* also a character that was cut */
+    snprintf(sentence, sizeof sentence, "the private MariaDB fails to start: %s", server->failure);
     if (now - failures->since >= REPORT_EVERY_US)
-        absence_set(embedded, sentence);
+        absence_set(server, sentence);
     if (failures->logged_at && now - failures->logged_at < REPORT_EVERY_US)
         return;
     failures->logged_at = now;
     log_write(LOG_ERROR, "private MariaDB fails to start, trying again", "failed_starts", count, "how", how, "why", why,
-              "log", embedded->log_file, NULL);
+              "log", server->log_file, NULL);
 }
 
 /* ---- the supervisor ---- */
 
-static void state_set(struct private_server *embedded, enum state state)
+static void state_set(struct private_server *server, enum state state)
 {
-    mutex_lock(&embedded->mutex);
-    if (embedded->state == STATE_STARTING)
-        (void)eventfd_write(embedded->begun_fd, 1);
-    embedded->state = state;
-    atomic_store(&embedded->absent, false);
-    pthread_cond_broadcast(&embedded->changed);
-    mutex_unlock(&embedded->mutex);
+    mutex_lock(&server->mutex);
+    if (server->state == STATE_STARTING)
+        (void)eventfd_write(server->begun_fd, 1);
+    server->state = state;
+    atomic_store(&server->absent, false);
+    pthread_cond_broadcast(&server->changed);
+    mutex_unlock(&server->mutex);
 }
 
-/* Does all steps up to mariadbd's first answer. On failure sets embedded->message. */
-static bool supervisor_begin(struct private_server *embedded)
+/* Does all steps up to mariadbd's first answer. On failure sets server->message. */
+static bool supervisor_begin(struct private_server *server)
 {
-    struct buf *message = &embedded->message;
-    orphan_stop(embedded);
-    if (!data_dir_has_database(embedded->dir.fd) && !database_make(embedded, message))
+    struct buf *message = &server->message;
+    orphan_stop(server);
+    if (!data_dir_has_database(server->dir.fd) && !database_make(server, message))
         return false;
     char how[HOW_SIZE];
     int exit_status;
-    off_t log_start = lseek(embedded->log_fd, 0, SEEK_END);
-    if (!server_spawn(embedded))
-        return append_errno(message, "start", embedded->program);
-    pid_file_write(embedded);
-    switch (server_wait_ready(embedded, &exit_status)) {
+    off_t log_start = lseek(server->log_fd, 0, SEEK_END);
+    if (!server_spawn(server))
+        return append_errno(message, "start", server->program);
+    pid_file_write(server);
+    switch (server_wait_ready(server, &exit_status)) {
     case READY_YES: return true;
     case READY_DIED:
         describe_exit(exit_status, how);
-        buf_printf(message, "%s did not start: it ended with %s", embedded->program, how);
+        buf_printf(message, "%s did not start: it ended with %s", server->program, how);
         break;
     case READY_STOPPED: buf_append_text(message, "it was stopped while it started"); break;
     }
-    log_show(embedded, log_start, message);
+    log_show(server, log_start, message);
     return false;
 }
 
 /* Restarts mariadbd until it answers. Returns false if permitd stops. */
-static bool supervisor_restart(struct private_server *embedded, int *back_off_ms)
+static bool supervisor_restart(struct private_server *server, int *back_off_ms)
 {
     struct failures failures = {.since = clock_mono()};
     char how[HOW_SIZE], why[LOG_LINE];
     int exit_status;
     for (;;) {
-        if (*back_off_ms > 0 && stop_requested(embedded, *back_off_ms))
+        if (*back_off_ms > 0 && stop_requested(server, *back_off_ms))
             return false;
         *back_off_ms = *back_off_ms ? (int)min_i64(2 * *back_off_ms, BACK_OFF_MAX_MS) : BACK_OFF_MIN_MS;
-        off_t log_start = lseek(embedded->log_fd, 0, SEEK_END);
-        if (!server_spawn(embedded)) {
-            failures_add(embedded, &failures, "no process", strerrordesc_np(errno));
+        off_t log_start = lseek(server->log_fd, 0, SEEK_END);
+        if (!server_spawn(server)) {
+            failures_add(server, &failures, "no process", strerrordesc_np(errno));
             continue;
         }
-        pid_file_write(embedded);
-        atomic_fetch_add(&embedded->restarts, 1);
-        enum ready ready = server_wait_ready(embedded, &exit_status);
+        pid_file_write(server);
+        atomic_fetch_add(&server->restarts, 1);
+        enum ready ready = server_wait_ready(server, &exit_status);
         if (ready != READY_DIED) {
-            *embedded->failure = '\0';
+            *server->failure = '\0';
             return ready == READY_YES;
         }
-        atomic_store(&embedded->pid, 0);
+        atomic_store(&server->pid, 0);
         describe_exit(exit_status, how);
-        log_first_error(embedded, log_start, why);
-        failures_add(embedded, &failures, how, why);
+        log_first_error(server, log_start, why);
+        failures_add(server, &failures, how, why);
     }
 }
 
 /* Waits for exits of mariadbd and restarts it. Returns when permitd stops. */
-static void supervisor_watch(struct private_server *embedded)
+static void supervisor_watch(struct private_server *server)
 {
     int back_off_ms = 0;
     int exit_status;
     for (;;) {
         mono_us began = clock_mono();
-        if (!process_wait(&embedded->process, embedded->stop_fd, -1, &exit_status))
+        if (!process_wait(&server->process, server->stop_fd, -1, &exit_status))
             return;
-        atomic_store(&embedded->pid, 0);
-        if (stop_requested(embedded, 0))
+        atomic_store(&server->pid, 0);
+        if (stop_requested(server, 0))
             return;
-        state_set(embedded, STATE_RESTARTING);
+        state_set(server, STATE_RESTARTING);
         char how[HOW_SIZE];
         describe_exit(exit_status, how);
-        log_write(LOG_ERROR, "private MariaDB exited, restarting", "how", how, "log", embedded->log_file, NULL);
+        log_write(LOG_ERROR, "private MariaDB exited, restarting", "how", how, "log", server->log_file, NULL);
         if (clock_mono() - began > (mono_us)HEALTHY_AFTER_MS * US_PER_MS)
             back_off_ms = 0;
-        if (!supervisor_restart(embedded, &back_off_ms))
+        if (!supervisor_restart(server, &back_off_ms))
             return;
         log_write(LOG_INFO, "private MariaDB restarted", NULL);
-        state_set(embedded, STATE_SERVING);
+        state_set(server, STATE_SERVING);
     }
 }
 
 static void *supervisor_main(void *argument)
 {
-    struct private_server *embedded = argument;
-    bool begun = supervisor_begin(embedded);
+    struct private_server *server = argument;
+    bool begun = supervisor_begin(server);
     if (begun) {
-        state_set(embedded, STATE_SERVING);
-        supervisor_watch(embedded);
+        state_set(server, STATE_SERVING);
+        supervisor_watch(server);
     }
-    process_stop(&embedded->process, STOP_GRACE_MS);
-    (void)unlinkat(embedded->dir.fd, PID_FILE, 0); /* mariadbd leaves it if it was killed */
-    atomic_store(&embedded->pid, 0);
-    state_set(embedded, begun ? STATE_STOPPED : STATE_FAILED);
+    process_stop(&server->process, STOP_GRACE_MS);
+    (void)unlinkat(server->dir.fd, PID_FILE, 0); /* mariadbd leaves it if it was killed */
+    atomic_store(&server->pid, 0);
+    state_set(server, begun ? STATE_STOPPED : STATE_FAILED);
     return NULL;
 }
 
 /* Starts the thread with all signals blocked, so that signals reach the thread of permitd that waits for them. */
-bool private_server_begin(struct private_server *embedded, struct buf *message)
+bool private_server_begin(struct private_server *server, struct buf *message)
 {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    embedded->supervised = pthread_create(&embedded->supervisor, NULL, supervisor_main, embedded) == 0;
+    server->supervised = pthread_create(&server->supervisor, NULL, supervisor_main, server) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (!embedded->supervised)
+    if (!server->supervised)
         buf_append_text(message, "cannot start a thread for the private MariaDB");
-    return embedded->supervised;
+    return server->supervised;
 }
 
-bool private_server_wait(struct private_server *embedded, struct buf *message)
+bool private_server_wait(struct private_server *server, struct buf *message)
 {
-    mutex_lock(&embedded->mutex);
-    while (embedded->state == STATE_STARTING)
-        mutex_wait(&embedded->mutex, &embedded->changed);
-    bool failed = embedded->state == STATE_FAILED;
+    mutex_lock(&server->mutex);
+    while (server->state == STATE_STARTING)
+        mutex_wait(&server->mutex, &server->changed);
+    bool failed = server->state == STATE_FAILED;
     if (failed)
-        buf_append_text(message, buf_text(&embedded->message));
-    mutex_unlock(&embedded->mutex);
+        buf_append_text(message, buf_text(&server->message));
+    mutex_unlock(&server->mutex);
     return !failed;
 }
 
 /* ---- life ---- */
 
-static bool address_make(struct private_server *embedded, struct buf *message)
-{
-    embedded->address.socket = strdup(embedded->socket);
-    embedded->address.user = strdup("root");
-    embedded->address.database = strdup(DATABASE_NAME);
-    if (embedded->address.socket && embedded->address.user && embedded->address.database)
-        return true;
-    buf_append_text(message, "no memory");
-    return false;
-}
-
 static struct private_server *private_server_new(int64_t buffer_pool)
 {
-    struct private_server *embedded = calloc(1, sizeof *embedded);
-    if (!embedded)
+    struct private_server *server = calloc(1, sizeof *server);
+    if (!server)
         return NULL;
-    embedded->dir.fd = embedded->lock_fd = embedded->log_fd = -1;
-    embedded->process.pidfd = -1;
-    embedded->buffer_pool = buffer_pool;
-    mutex_init(&embedded->mutex);
-    pthread_cond_init(&embedded->changed, NULL);
-    buf_init(&embedded->message, MESSAGE_MAX);
-    snprintf(embedded->absence, sizeof embedded->absence, "the private MariaDB is being started");
-    atomic_store(&embedded->absent, true);
-    embedded->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    embedded->begun_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    return embedded;
+    server->dir.fd = server->lock_fd = server->log_fd = -1;
+    server->process.pidfd = -1;
+    server->buffer_pool = buffer_pool;
+    mutex_init(&server->mutex);
+    pthread_cond_init(&server->changed, NULL);
+    buf_init(&server->message, MESSAGE_MAX);
+    snprintf(server->absence, sizeof server->absence, "the private MariaDB is being started");
+    atomic_store(&server->absent, true);
+    server->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    server->begun_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    return server;
 }
 
-static void private_server_free(struct private_server *embedded)
+static void private_server_free(struct private_server *server)
 {
-    const int fds[] = {embedded->stop_fd, embedded->begun_fd, embedded->log_fd, embedded->lock_fd};
-    char *const texts[] = {embedded->data,     embedded->fresh,    embedded->temporary, embedded->socket,
-                           embedded->pid_file, embedded->log_file, embedded->program,   embedded->install_program};
+    const int fds[] = {server->stop_fd, server->begun_fd, server->log_fd, server->lock_fd};
+    char *const texts[] = {server->data,     server->fresh,    server->temporary, server->socket,
+                           server->pid_file, server->log_file, server->program,   server->install_program};
     for (size_t i = 0; i < ARRAY_LENGTH(fds); i++)
         if (fds[i] >= 0)
             close(fds[i]);
     for (size_t i = 0; i < ARRAY_LENGTH(texts); i++)
         free(texts[i]);
-    data_dir_release(&embedded->dir);
-    database_address_release(&embedded->address);
-    buf_release(&embedded->message);
-    pthread_cond_destroy(&embedded->changed);
-    mutex_destroy(&embedded->mutex);
-    free(embedded);
+    data_dir_release(&server->dir);
+    database_address_release(&server->address);
+    buf_release(&server->message);
+    pthread_cond_destroy(&server->changed);
+    mutex_destroy(&server->mutex);
+    free(server);
 }
 
-bool private_server_open(const struct private_server_options *options, struct private_server **ret_embedded,
+bool private_server_open(const struct private_server_options *options, struct private_server **ret_server,
                          struct buf *message)
 {
-    struct private_server *embedded = private_server_new(options->buffer_pool);
-    if (!embedded || embedded->stop_fd < 0 || embedded->begun_fd < 0)
+    struct private_server *server = private_server_new(options->buffer_pool);
+    if (!server || server->stop_fd < 0 || server->begun_fd < 0) {
         buf_append_text(message, "no memory or no file descriptor for the private MariaDB");
-    else if (data_dir_take(options->directory, &options->user, &embedded->dir, message) &&
-             paths_make(embedded, message) && lock_take(embedded, message) && log_open(embedded, message) &&
-             data_dir_make(&embedded->dir, TEMPORARY, message) && programs_find(embedded, message) &&
-             address_make(embedded, message)) {
-        *ret_embedded = embedded;
-        return true;
+        goto failed;
     }
-    private_server_stop(embedded);
+    if (!data_dir_take(options->directory, &options->user, &server->dir, message) || !paths_make(server, message) ||
+        !lock_take(server, message))
+        goto failed;
+    server->log_fd = data_dir_open(&server->dir, LOG_FILE, O_RDWR | O_CREAT | O_APPEND, message);
+    if (server->log_fd < 0 || !data_dir_make(&server->dir, TEMPORARY, message))
+        goto failed;
+    server->program = process_find("mariadbd");
+    server->install_program = process_find("mariadb-install-db");
+    if (!server->program || !server->install_program) {
+        buf_printf(message, NO_SERVER, server->program ? "mariadb-install-db" : "mariadbd");
+        goto failed;
+    }
+    server->address.socket = strdup(server->socket);
+    server->address.user = strdup("root");
+    server->address.database = strdup(DATABASE_NAME);
+    if (!server->address.socket || !server->address.user || !server->address.database) {
+        buf_append_text(message, "no memory");
+        goto failed;
+    }
+    *ret_server = server;
+    return true;
+failed:
+    private_server_stop(server);
     return false;
 }
 
-int private_server_begun_fd(const struct private_server *embedded)
+int private_server_begun_fd(const struct private_server *server)
 {
-    return embedded->begun_fd;
+    return server->begun_fd;
 }
 
-bool private_server_start(const struct private_server_options *options, struct private_server **ret_embedded,
+bool private_server_start(const struct private_server_options *options, struct private_server **ret_server,
                           struct buf *message)
 {
-    struct private_server *embedded;
-    if (!private_server_open(options, &embedded, message))
+    struct private_server *server;
+    if (!private_server_open(options, &server, message))
         return false;
-    if (private_server_begin(embedded, message) && private_server_wait(embedded, message)) {
-        *ret_embedded = embedded;
+    if (private_server_begin(server, message) && private_server_wait(server, message)) {
+        *ret_server = server;
         return true;
     }
-    private_server_stop(embedded);
+    private_server_stop(server);
     return false;
 }
 
-bool private_server_is_unavailable(struct private_server *embedded, char ret_sentence[STORE_MESSAGE_SIZE])
+bool private_server_is_unavailable(struct private_server *server, char ret_sentence[STORE_MESSAGE_SIZE])
 {
-    if (!atomic_load(&embedded->absent))
+    if (!atomic_load(&server->absent))
         return false;
-    mutex_lock(&embedded->mutex);
-    memcpy(ret_sentence, embedded->absence, STORE_MESSAGE_SIZE);
-    mutex_unlock(&embedded->mutex);
+    mutex_lock(&server->mutex);
+    memcpy(ret_sentence, server->absence, STORE_MESSAGE_SIZE);
+    mutex_unlock(&server->mutex);
     return true;
 }
 
-const struct database_address *private_server_address(const struct private_server *embedded)
+const struct database_address *private_server_address(const struct private_server *server)
 {
-    return &embedded->address;
+    return &server->address;
 }
 
-unsigned private_server_restarts(const struct private_server *embedded)
+unsigned private_server_restarts(const struct private_server *server)
 {
-    return atomic_load(&embedded->restarts);
+    return atomic_load(&server->restarts);
 }
 
-pid_t private_server_pid(const struct private_server *embedded)
+pid_t private_server_pid(const struct private_server *server)
 {
-    return (pid_t)atomic_load(&embedded->pid);
+    return (pid_t)atomic_load(&server->pid);
 }
 
-void private_server_stop(struct private_server *embedded)
+void private_server_stop(struct private_server *server)
 {
-    if (!embedded)
+    if (!server)
         return;
-    if (embedded->supervised) {
-        (void)eventfd_write(embedded->stop_fd, 1);
-        pthread_join(embedded->supervisor, NULL);
+    if (server->supervised) {
+        (void)eventfd_write(server->stop_fd, 1);
+        pthread_join(server->supervisor, NULL);
     }
-    private_server_free(embedded);
+    private_server_free(server);
 }

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/io.h"
 
 enum {
     POLL_EVERY_MS = 50, /* between checks, if no descriptor signals the end of the process */
@@ -42,19 +43,6 @@ char *process_find(const char *name)
     return NULL;
 }
 
-/*
- * Resets all signals to their defaults. Otherwise a signal between the unmasking and exec would call the parent's
- * handler in the child and be lost: a SIGTERM would not end it.
- */
-static void signals_reset(void)
-{
-    sigset_t none;
-    sigemptyset(&none);
-    for (int number = 1; number < NSIG; number++)
-        (void)signal(number, SIG_DFL); /* fails for SIGKILL and SIGSTOP, which have no handlers */
-    sigprocmask(SIG_SETMASK, &none, NULL);
-}
-
 /* Runs in the child between fork and exec, so it makes only async-signal-safe calls. */
 static _Noreturn void child_become(const struct process_start *start, pid_t parent)
 {
@@ -67,7 +55,15 @@ static _Noreturn void child_become(const struct process_start *start, pid_t pare
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (getppid() != parent) /* the parent ended before the prctl */
         _exit(127);
-    signals_reset();
+    /*
+     * With the parent's handlers, a signal between the unmasking and exec would be lost in the child: a SIGTERM would not
+     * end it.
+     */
+    sigset_t none;
+    sigemptyset(&none);
+    for (int number = 1; number < NSIG; number++)
+        (void)signal(number, SIG_DFL); /* fails for SIGKILL and SIGSTOP, which have no handlers */
+    sigprocmask(SIG_SETMASK, &none, NULL);
     execv(start->path, start->arguments);
     _exit(127);
 }
@@ -100,21 +96,15 @@ static bool process_reap(struct process *process, int *ret_exit)
     return true;
 }
 
-/* Returns the time-out of poll: up to the deadline, or to the next check. */
-static int wait_step(const struct process *process, mono_us deadline)
-{
-    int64_t left_ms = deadline == NEVER ? INT32_MAX : max_i64(0, (deadline - clock_mono() + US_PER_MS - 1) / US_PER_MS);
-    if (process->pidfd < 0)
-        return (int)min_i64(left_ms, POLL_EVERY_MS);
-    return deadline == NEVER ? -1 : (int)min_i64(left_ms, INT32_MAX);
-}
-
 bool process_wait(struct process *process, int wake_fd, int timeout_ms, int *ret_exit)
 {
     mono_us deadline = timeout_ms < 0 ? NEVER : clock_mono() + (mono_us)timeout_ms * US_PER_MS;
     for (;;) {
         struct pollfd polled[] = {{.fd = process->pidfd, .events = POLLIN}, {.fd = wake_fd, .events = POLLIN}};
-        (void)poll(polled, ARRAY_LENGTH(polled), wait_step(process, deadline));
+        int64_t left_ms = deadline == NEVER ? -1 : max_i64(0, (deadline - clock_mono() + US_PER_MS - 1) / US_PER_MS);
+        if (process->pidfd < 0) /* nothing signals the end of the process */
+            left_ms = left_ms < 0 ? POLL_EVERY_MS : min_i64(left_ms, POLL_EVERY_MS);
+        (void)poll(polled, ARRAY_LENGTH(polled), (int)min_i64(left_ms, INT32_MAX));
         if (process_reap(process, ret_exit))
             return true;
         if (polled[1].revents || (deadline != NEVER && clock_mono() >= deadline))
@@ -124,18 +114,17 @@ bool process_wait(struct process *process, int wake_fd, int timeout_ms, int *ret
 
 /* ---- activity ---- */
 
-/* Reads /proc/PID/NAME as text. False: the process has ended, or the file is not readable. */
-static bool read_proc_file(pid_t pid, const char *name, char *ret_text, size_t size)
+/* Reads /proc/PID/NAME as text. Returns its length; 0: the process has ended, or the file is not readable. */
+static size_t read_proc_file(pid_t pid, const char *name, char *ret_text, size_t size)
 {
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, name);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t length = fd >= 0 ? read(fd, ret_text, size - 1) : -1;
+    ssize_t length = fd >= 0 ? io_read(fd, ret_text, size - 1) : -1;
     if (fd >= 0)
         close(fd);
-    if (length > 0)
-        ret_text[length] = '\0';
-    return length > 0;
+    ret_text[length > 0 ? length : 0] = '\0';
+    return length > 0 ? (size_t)length : 0;
 }
 
 /* Adds the numbers of /proc/PID/io. Its lines are "name: number": bytes and calls, and bytes of disks. */
@@ -212,15 +201,8 @@ void process_stop(struct process *process, int grace_ms)
 
 bool process_has_argument(pid_t pid, const char *argument)
 {
-    char path[64];
     char line[PATH_SIZE * 4];
-    snprintf(path, sizeof path, "/proc/%d/cmdline", (int)pid);
-    FILE *file = fopen(path, "re");
-    if (!file)
-        return false;
-    size_t length = fread(line, 1, sizeof line - 1, file); /* 0 for a process that has ended and is not reaped */
-    fclose(file);
-    line[length] = '\0';
+    size_t length = read_proc_file(pid, "cmdline", line, sizeof line); /* 0 for a process that is not reaped */
     for (size_t at = 0; at < length; at += strlen(line + at) + 1)
         if (strcmp(line + at, argument) == 0)
             return true;

@@ -288,17 +288,17 @@ const struct data_dir_user root_is_allowed = {.allow_root = true};
 /* Runs the tests on permitd's private MariaDB, with its settings. */
 static int run_with_mariadb(int argc, char **argv, const char *directory)
 {
-    struct private_server *embedded = NULL;
+    struct private_server *server = NULL;
     struct buf message;
     buf_init(&message, 8000);
     char *shared = text_made("%s/shared", directory, 0, 0);
-    if (!private_server_start(&(struct private_server_options){shared, root_is_allowed, BUFFER_POOL}, &embedded,
+    if (!private_server_start(&(struct private_server_options){shared, root_is_allowed, BUFFER_POOL}, &server,
                               &message)) {
         fprintf(stderr, "the shared MariaDB: %s\n", buf_text(&message));
         return 2;
     }
-    int result = run_tests(argc, argv, private_server_address(embedded)->socket);
-    private_server_stop(embedded);
+    int result = run_tests(argc, argv, private_server_address(server)->socket);
+    private_server_stop(server);
     buf_release(&message);
     free(shared);
     return result;

@@ -25,31 +25,31 @@ static void pause_ms(long ms)
 
 static struct private_server *started(const char *directory)
 {
-    struct private_server *embedded = NULL;
+    struct private_server *server = NULL;
     struct buf message;
     buf_init(&message, 8000);
-    bool good = private_server_start(&(struct private_server_options){directory, root_is_allowed, BUFFER_POOL},
-                                     &embedded, &message);
+    bool good = private_server_start(&(struct private_server_options){directory, root_is_allowed, BUFFER_POOL}, &server,
+                                     &message);
     cr_assert(good, "%s", buf_text(&message));
     buf_release(&message);
-    return embedded;
+    return server;
 }
 
 static void refused(const char *directory, const char *expected)
 {
-    struct private_server *embedded = NULL;
+    struct private_server *server = NULL;
     struct buf message;
     buf_init(&message, 8000);
     cr_assert_not(private_server_start(&(struct private_server_options){directory, root_is_allowed, BUFFER_POOL},
-                                       &embedded, &message));
+                                       &server, &message));
     cr_assert(strstr(buf_text(&message), expected), "%s", buf_text(&message));
     buf_release(&message);
 }
 
 /* Returns a session connected to the server, within a minute. */
-static struct session *served(const struct private_server *embedded)
+static struct session *served(const struct private_server *server)
 {
-    struct session *session = session_new(private_server_address(embedded), STORE_ADMIN);
+    struct session *session = session_new(private_server_address(server), STORE_ADMIN);
     mono_us deadline = clock_mono() + 60 * US_PER_SECOND;
     while (session_connect(session) != PERMIT_OK && clock_mono() < deadline)
         pause_ms(20);
@@ -57,20 +57,20 @@ static struct session *served(const struct private_server *embedded)
     return session;
 }
 
-static void kill_and_wait(const struct private_server *embedded)
+static void kill_and_wait(const struct private_server *server)
 {
-    unsigned restarts = private_server_restarts(embedded);
-    cr_assert_eq(kill(private_server_pid(embedded), SIGKILL), 0);
-    while (private_server_restarts(embedded) == restarts)
+    unsigned restarts = private_server_restarts(server);
+    cr_assert_eq(kill(private_server_pid(server), SIGKILL), 0);
+    while (private_server_restarts(server) == restarts)
         pause_ms(5);
-    session_free(served(embedded));
+    session_free(served(server));
 }
 
 /* Returns a connection with this id. NULL: another connection has it, such as the supervisor's check. */
-static struct session *connect_as(const struct private_server *embedded, int64_t id)
+static struct session *connect_as(const struct private_server *server, int64_t id)
 {
     for (;;) {
-        struct session *session = connected(private_server_address(embedded), STORE_WORKER);
+        struct session *session = connected(private_server_address(server), STORE_WORKER);
         int64_t connection_id = number_of(session, "SELECT CONNECTION_ID()");
         if (connection_id == id)
             return session;
@@ -91,78 +91,78 @@ static bool is_gone(pid_t pid)
     return length == 0;
 }
 
-Test(embedded, server_is_safe_private_and_keeps_its_rows)
+Test(private_server, server_is_safe_private_and_keeps_its_rows)
 {
     struct stat info;
     char *directory = temporary_directory();
     char *path = NULL;
     struct doctor_report report;
     cr_assert(asprintf(&path, "%s/new", directory) > 0);
-    struct private_server *embedded = started(path);
+    struct private_server *server = started(path);
     cr_assert_eq(stat(path, &info), 0);
     cr_assert_eq(info.st_mode & 07777U, 0700);
-    struct session *session = served(embedded);
+    struct session *session = served(server);
     cr_assert_eq(doctor_check(session, NULL, &report), PERMIT_OK);
     cr_assert_eq(report.refusals + report.warnings, 0);
     cr_assert_eq(number_of(session, "SELECT @@skip_networking"), 1);
     cr_expect_eq(number_of(session, "SELECT @@innodb_buffer_pool_size"), BUFFER_POOL);
     must_run(session, "CREATE DATABASE permitd; CREATE TABLE permitd.t (a INT); INSERT INTO permitd.t VALUES (42)");
     session_free(session);
-    private_server_stop(embedded);
-    embedded = started(path);
-    session = served(embedded);
+    private_server_stop(server);
+    server = started(path);
+    session = served(server);
     cr_assert_eq(number_of(session, "SELECT a FROM permitd.t"), 42);
     session_free(session);
-    private_server_stop(embedded);
+    private_server_stop(server);
     free(path);
     free(directory);
 }
 
-Test(embedded, killed_server_restarts_within_seconds_without_loss)
+Test(private_server, killed_server_restarts_within_seconds_without_loss)
 {
     char *directory = temporary_directory();
-    struct private_server *embedded = started(directory);
-    struct session *session = served(embedded);
+    struct private_server *server = started(directory);
+    struct session *session = served(server);
     must_run(session, "CREATE DATABASE permitd; CREATE TABLE permitd.t (a INT PRIMARY KEY)");
     for (unsigned i = 1; i <= 3; i++) {
         char sql[64];
         snprintf(sql, sizeof sql, "INSERT INTO permitd.t VALUES (%u)", i);
         must_run(session, sql);
-        pid_t pid = private_server_pid(embedded);
+        pid_t pid = private_server_pid(server);
         mono_us began = clock_mono();
         cr_assert_eq(kill(pid, SIGKILL), 0);
         cr_assert_eq(session_run(session, "DO SLEEP(60)"), PERMIT_DATABASE_LOST);
         session_free(session);
-        session = served(embedded);
+        session = served(server);
         cr_assert_lt(clock_mono() - began, 15 * US_PER_SECOND, "P13");
-        cr_assert_neq(private_server_pid(embedded), pid);
-        cr_assert_eq(private_server_restarts(embedded), i);
+        cr_assert_neq(private_server_pid(server), pid);
+        cr_assert_eq(private_server_restarts(server), i);
         cr_assert_eq(number_of(session, "SELECT MAX(a) FROM permitd.t"), i);
     }
     session_free(session);
-    private_server_stop(embedded);
+    private_server_stop(server);
     free(directory);
 }
 
 /* Connection ids restart with the server: the id of the lost connection now belongs to another client. */
-Test(embedded, quick_restarts_kill_no_other_connection)
+Test(private_server, quick_restarts_kill_no_other_connection)
 {
     enum { CONNECTION = 40 }; /* above all ids that the supervisor uses */
     char *directory = temporary_directory();
-    struct private_server *embedded = started(directory);
-    struct session *session = served(embedded);
+    struct private_server *server = started(directory);
+    struct session *session = served(server);
     must_run(session, "CREATE DATABASE permitd");
     session_free(session);
     struct session *lost = NULL;
     for (int64_t id = CONNECTION; !lost; id += CONNECTION)
-        lost = connect_as(embedded, id);
+        lost = connect_as(server, id);
     int64_t id = number_of(lost, "SELECT CONNECTION_ID()");
-    kill_and_wait(embedded);
+    kill_and_wait(server);
     cr_assert_eq(session_run(lost, "DO SLEEP(60)"), PERMIT_DATABASE_LOST);
     struct session *other_client = NULL;
     for (int tries = 0; !other_client && tries < 10; tries++) {
-        kill_and_wait(embedded);
-        other_client = connect_as(embedded, id);
+        kill_and_wait(server);
+        other_client = connect_as(server, id);
     }
     cr_assert_not_null(other_client);
     must_run(other_client, "SET SESSION wait_timeout = 600"); /* it is idle while the other session connects */
@@ -170,19 +170,19 @@ Test(embedded, quick_restarts_kill_no_other_connection)
     cr_assert_eq(session_ping(other_client), PERMIT_OK);
     session_free(lost);
     session_free(other_client);
-    private_server_stop(embedded);
+    private_server_stop(server);
     free(directory);
 }
 
-Test(embedded, second_start_on_a_directory_is_refused_with_the_first_pid)
+Test(private_server, second_start_on_a_directory_is_refused_with_the_first_pid)
 {
     char pid[32];
     char *directory = temporary_directory();
-    struct private_server *embedded = started(directory);
+    struct private_server *server = started(directory);
     snprintf(pid, sizeof pid, "pid %d", (int)getpid());
     refused(directory, pid);
-    session_free(served(embedded));
-    private_server_stop(embedded);
+    session_free(served(server));
+    private_server_stop(server);
     free(directory);
 }
 
@@ -194,13 +194,13 @@ static pid_t parent_start(const char *directory, pid_t *ret_server)
     pid_t parent = fork();
     if (parent == 0) {
         struct buf message;
-        struct private_server *embedded = NULL;
+        struct private_server *server = NULL;
         buf_init(&message, 8000);
-        if (!private_server_start(&(struct private_server_options){directory, root_is_allowed, BUFFER_POOL}, &embedded,
+        if (!private_server_start(&(struct private_server_options){directory, root_is_allowed, BUFFER_POOL}, &server,
                                   &message))
             _exit(1);
-        pid_t server = private_server_pid(embedded);
-        if (write(ready[1], &server, sizeof server) != sizeof server)
+        pid_t pid = private_server_pid(server);
+        if (write(ready[1], &pid, sizeof pid) != sizeof server)
             _exit(1);
         for (;;)
             pause();
@@ -211,36 +211,36 @@ static pid_t parent_start(const char *directory, pid_t *ret_server)
     return parent;
 }
 
-Test(embedded, killed_permitd_ends_its_server_and_the_next_continues)
+Test(private_server, killed_permitd_ends_its_server_and_the_next_continues)
 {
-    pid_t server;
+    pid_t orphan;
     char *directory = temporary_directory();
-    pid_t parent = parent_start(directory, &server);
+    pid_t parent = parent_start(directory, &orphan);
     kill(parent, SIGKILL);
     waitpid(parent, NULL, 0);
-    for (int i = 0; i < 6000 && !is_gone(server); i++)
+    for (int i = 0; i < 6000 && !is_gone(orphan); i++)
         pause_ms(10);
-    cr_assert(is_gone(server));
-    struct private_server *embedded = started(directory);
-    session_free(served(embedded));
-    private_server_stop(embedded);
+    cr_assert(is_gone(orphan));
+    struct private_server *server = started(directory);
+    session_free(served(server));
+    private_server_stop(server);
     free(directory);
 }
 
 /* If the kernel does not end the server (here because it is stopped), the next permitd does. */
-Test(embedded, orphan_is_stopped_by_the_next_permitd)
+Test(private_server, orphan_is_stopped_by_the_next_permitd)
 {
-    pid_t server;
+    pid_t orphan;
     char *directory = temporary_directory();
-    pid_t parent = parent_start(directory, &server);
-    kill(server, SIGSTOP);
+    pid_t parent = parent_start(directory, &orphan);
+    kill(orphan, SIGSTOP);
     kill(parent, SIGKILL);
     waitpid(parent, NULL, 0);
-    cr_assert_not(is_gone(server));
-    struct private_server *embedded = started(directory);
-    cr_assert(is_gone(server));
-    cr_assert_neq(private_server_pid(embedded), server);
-    private_server_stop(embedded);
+    cr_assert_not(is_gone(orphan));
+    struct private_server *server = started(directory);
+    cr_assert(is_gone(orphan));
+    cr_assert_neq(private_server_pid(server), orphan);
+    private_server_stop(server);
     free(directory);
 }
 
@@ -255,7 +255,7 @@ static char *begun_directory(void)
     return directory;
 }
 
-Test(embedded, incomplete_database_is_created_again)
+Test(private_server, incomplete_database_is_created_again)
 {
     char *directory = begun_directory();
     char *path = NULL;
@@ -264,14 +264,14 @@ Test(embedded, incomplete_database_is_created_again)
     free(path);
     cr_assert(asprintf(&path, "%s/data.new/ibdata1", directory) > 0);
     fclose(fopen(path, "we"));
-    struct private_server *embedded = started(directory);
-    session_free(served(embedded));
-    private_server_stop(embedded);
+    struct private_server *server = started(directory);
+    session_free(served(server));
+    private_server_stop(server);
     free(path);
     free(directory);
 }
 
-Test(embedded, foreign_directory_is_left_unchanged)
+Test(private_server, foreign_directory_is_left_unchanged)
 {
     static const mode_t modes[] = {0755, 0700};
     struct stat info;
@@ -301,7 +301,7 @@ static void ignore_signal(int number)
 }
 
 /* The parent has a handler for SIGTERM and has blocked all signals, as the supervisor's thread has. */
-Test(embedded, child_is_ended_by_a_signal_that_comes_before_its_program_runs)
+Test(private_server, child_is_ended_by_a_signal_that_comes_before_its_program_runs)
 {
     sigset_t all, before;
     sigfillset(&all);
@@ -322,17 +322,17 @@ Test(embedded, child_is_ended_by_a_signal_that_comes_before_its_program_runs)
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
-Test(embedded, failed_start_is_explained_by_the_log)
+Test(private_server, failed_start_is_explained_by_the_log)
 {
     char *directory = begun_directory();
     char *path = NULL;
     cr_assert(asprintf(&path, "%s/data", directory) > 0);
     cr_assert_eq(mkdir(path, 0700), 0); /* exists, so it is not created, but empty */
-    struct private_server *embedded = NULL;
+    struct private_server *server = NULL;
     struct buf message;
     buf_init(&message, 8000);
     cr_assert_not(private_server_start(&(struct private_server_options){directory, root_is_allowed, BUFFER_POOL},
-                                       &embedded, &message));
+                                       &server, &message));
     cr_assert(strstr(buf_text(&message), "did not start"), "%s", buf_text(&message));
     cr_assert(strstr(buf_text(&message), "ERROR"), "%s", buf_text(&message));
     buf_release(&message);
@@ -341,16 +341,16 @@ Test(embedded, failed_start_is_explained_by_the_log)
 }
 
 /* mariadb-install-db ends its log with a page of advice that is the same for every failure. */
-Test(embedded, failed_creation_is_explained_by_its_cause)
+Test(private_server, failed_creation_is_explained_by_its_cause)
 {
     const struct rlimit few_files = {.rlim_cur = 40, .rlim_max = 40};
     char *directory = temporary_directory();
-    struct private_server *embedded = NULL;
+    struct private_server *server = NULL;
     struct buf message;
     buf_init(&message, 8000);
     cr_assert_eq(setrlimit(RLIMIT_NOFILE, &few_files), 0);
     cr_assert_not(private_server_start(&(struct private_server_options){directory, root_is_allowed, BUFFER_POOL},
-                                       &embedded, &message));
+                                       &server, &message));
     cr_expect(strstr(buf_text(&message), "could not create a database"), "%s", buf_text(&message));
     cr_expect(strstr(buf_text(&message), "ERROR"), "%s", buf_text(&message));
     cr_expect_null(strstr(buf_text(&message), "mariadb.org"), "%s", buf_text(&message));
@@ -358,7 +358,7 @@ Test(embedded, failed_creation_is_explained_by_its_cause)
     free(directory);
 }
 
-Test(embedded, missing_mariadbd_names_its_package)
+Test(private_server, missing_mariadbd_names_its_package)
 {
     if (access("/usr/sbin/mariadbd", F_OK) == 0)
         cr_skip_test("mariadbd is where it is always looked for");

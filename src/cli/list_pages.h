@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* Lists that the server sends in pages: fetched whole, printed as a table or as one JSON object. */
-#ifndef CLI_LISTS_H
-#define CLI_LISTS_H
+#ifndef CLI_LIST_PAGES_H
+#define CLI_LIST_PAGES_H
 
-#include "cli/cli.h"
 #include "cli/json_print.h"
-
-enum { CLI_PATH_MAX = 4096 };
+#include "cli/resource.h"
 
 /* How a list is printed: the member with its rows, and the columns. */
 struct list_view {
@@ -15,8 +13,6 @@ struct list_view {
     size_t column_count;
 };
 
-/* Writes "<before>WORD<after>" with WORD percent-encoded. Returns false if it is too long or the word is empty. */
-bool path_write(const char *before, const char *word, const char *after, char path[CLI_PATH_MAX]) MUST_CHECK;
 /* Appends "name=value&" with the value percent-encoded; nothing for NULL. Returns false if the path is full. */
 bool list_add_parameter(struct buf *path, const char *name, const char *value) MUST_CHECK;
 /*

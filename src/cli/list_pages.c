@@ -1,16 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-#include "cli/lists.h"
+#include "cli/list_pages.h"
 
 #include <inttypes.h>
 
 enum { NEXT_MAX_BYTES = 1024, PAGE_ROWS = 1000 };
-
-bool path_write(const char *before, const char *word, const char *after, char path[CLI_PATH_MAX])
-{
-    char encoded[CLI_PATH_MAX / 2] = "";
-    return permit_path_encode(word, encoded, sizeof(encoded)) > 0 &&
-           snprintf(path, CLI_PATH_MAX, "%s%s%s", before, encoded, after) < CLI_PATH_MAX;
-}
 
 bool list_add_parameter(struct buf *path, const char *name, const char *value)
 {
@@ -36,18 +29,6 @@ bool list_path(const char *list, const char *prefix, char path[CLI_PATH_MAX])
     return true;
 }
 
-/*
- * Adds the last answer to the pages, and sets where the next one begins. False: it is no list, or the next page begins
- * where this one did.
- */
-static bool add_page(struct cli *cli, const char *member, struct json_writer **pages, char next[NEXT_MAX_BYTES])
-{
-    char before[NEXT_MAX_BYTES];
-    (void)snprintf(before, sizeof(before), "%s", next);
-    return json_pages_add(pages, permit_client_answer(cli->client), member, next, NEXT_MAX_BYTES) &&
-           (!*next || strcmp(before, next) != 0);
-}
-
 enum permit_status list_fetch(struct cli *cli, const char *path, const char *member, struct json_writer **ret_pages)
 {
     char next[NEXT_MAX_BYTES] = "";
@@ -62,8 +43,12 @@ enum permit_status list_fetch(struct cli *cli, const char *path, const char *mem
         enum permit_status status = permit_call(cli->client, "GET", page, NULL);
         if (status)
             return status;
-        if (!add_page(cli, member, ret_pages, next))
-            return PERMIT_INTERNAL;
+        char before[NEXT_MAX_BYTES];
+        memcpy(before, next, sizeof(before));
+        if (!json_pages_add(ret_pages, permit_client_answer(cli->client), member, next, sizeof(next)))
+            return PERMIT_INTERNAL; /* it is no list */
+        if (*next && strcmp(before, next) == 0)
+            return PERMIT_INTERNAL; /* the next page begins where this one did */
     } while (*next && (int64_t)json_length_of(json_written(*ret_pages), member) < limit);
     return PERMIT_OK;
 }
@@ -72,7 +57,7 @@ int list_print(struct cli *cli, const char *path, const struct list_view *view)
 {
     struct json_writer *pages = NULL;
     enum permit_status status = list_fetch(cli, path, view->member, &pages);
-    if (!status && cli->options.json)
+    if (!status && cli->options.flags[FLAG_JSON])
         json_print_text(json_text(pages));
     else if (!status)
         json_print_table(json_text(pages), view->member, view->columns, view->column_count);
