@@ -65,9 +65,9 @@ void server_count_failure(struct exchange *exchange)
     (void)exchange;
 }
 
-void server_share_init(struct server *server, struct share *share)
+void server_share_init(struct server *server, struct memory_share *share)
 {
-    static struct share memory = {.receiving = {.limit = SIZE_MAX}, .handling = {.limit = SIZE_MAX}};
+    static struct memory_share memory = {.receiving = {.limit = SIZE_MAX}, .handling = {.limit = SIZE_MAX}};
     (void)server;
     share_init(share, &memory, PRINCIPAL_PART);
 }
