@@ -545,13 +545,13 @@ void write_waiting_begin(struct buf *out, const struct viewer *viewer, const str
     write_client(out, request, kept_until != 0);
 }
 
-void write_longest_holders(struct buf *out, const struct viewer *viewer, const struct blocking_holder *holders,
+void write_longest_holders(struct buf *out, const struct viewer *viewer, const struct front_holder *holders,
                            size_t count, const struct lease_clock *clock, utc_us now)
 {
     write_name(out, "holders");
     buf_append_char(out, '[');
     for (size_t i = 0; i < count; i++) {
-        const struct blocking_holder *holder = &holders[i];
+        const struct front_holder *holder = &holders[i];
         if (i)
             buf_append_char(out, ',');
         write_key_begin(out, viewer, holder->external_id);
@@ -585,18 +585,21 @@ static void write_taken(struct buf *out, const struct viewer *viewer, const stru
 static void write_one_blocking(struct buf *out, const struct viewer *viewer, const struct blocking *blocking,
                                const struct lease_clock *clock, utc_us now)
 {
+    const struct shortage *shortage = blocking->shortage;
+    const struct semaphore_front *front = &blocking->front;
     buf_append_text(out, "{\"semaphore\":");
-    write_text(out, blocking->semaphore);
-    write_member_i64(out, "capacity", blocking->capacity);
-    write_member_i64(out, "in_use", blocking->in_use);
-    write_member_i64(out, "requested", blocking->requested);
+    write_text(out, shortage->semaphore);
+    write_member_i64(out, "capacity", shortage->capacity);
+    write_member_i64(out, "in_use", shortage->in_use);
+    write_member_i64(out, "requested", shortage->requested);
     if (blocking->ahead) {
         write_member_i64(out, "waiting_ahead", (int64_t)blocking->ahead);
-        write_keys(out, viewer, "ahead", "ahead_namespaces", blocking->ahead_keys, blocking->ahead_key_count);
+        write_keys(out, viewer, "ahead", "ahead_namespaces", front->waiters,
+                   front->waiter_count < blocking->ahead ? front->waiter_count : blocking->ahead);
     }
-    if (blocking->taken_count)
-        write_taken(out, viewer, blocking->taken, blocking->taken_count, clock, now);
-    write_longest_holders(out, viewer, blocking->holders, blocking->holder_count, clock, now);
+    if (shortage->taken_count)
+        write_taken(out, viewer, shortage->taken, shortage->taken_count, clock, now);
+    write_longest_holders(out, viewer, front->holders, front->holder_count, clock, now);
     buf_append_char(out, '}');
 }
 

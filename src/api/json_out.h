@@ -69,10 +69,16 @@ void write_member_bool(struct buf *out, const char *name, bool value);
 /* Writes ,"name":7 */
 void write_member_i64(struct buf *out, const char *name, int64_t number);
 /* Writes ,"holders":[...]. now: the database's clock. clock converts the times. */
-void write_longest_holders(struct buf *out, const struct viewer *viewer, const struct blocking_holder *holders,
+void write_longest_holders(struct buf *out, const struct viewer *viewer, const struct front_holder *holders,
                            size_t count, const struct lease_clock *clock, utc_us now);
 /* Writes the slots that a want names: ,"slots":[...] or ,"any_of":[...], and ,"adjacent":true. */
 void write_choice(struct buf *out, const struct want *want);
+/* A semaphore that lacks the units or slots that a refused acquire requests, and what is in the way. */
+struct blocking {
+    const struct shortage *shortage;
+    struct semaphore_front front; /* holders NULL: it could not be read */
+    size_t ahead;                 /* requests that wait before this one, at any server */
+};
 /* Writes ,"blocking":[...]. now: the database's clock. clock converts the times of `taken`. */
 void write_blocking(struct buf *out, const struct viewer *viewer, const struct blocking *blocking, size_t count,
                     const struct lease_clock *clock, utc_us now);

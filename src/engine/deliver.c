@@ -69,24 +69,6 @@ static bool put_back(struct engine *engine, struct op *op, const struct outcome 
     return true;
 }
 
-/* Takes references to the cached holders for a refusal. False: not all are cached and fresh. */
-static bool take_fresh_holders(struct engine *engine, const struct outcome *outcome, mono_us now,
-                               struct holders **ret_holders) REQUIRES(engine_mutex)
-{
-    for (size_t i = 0; i < outcome->shortage_count; i++) {
-        struct semaphore_entry *entry =
-            semaphore_cache_find(&engine->queue.semaphores, outcome->shortages[i].semaphore_id);
-        if (!entry || !entry->holders || now - entry->holders->read_at > HOLDERS_FRESH_US) {
-            while (i-- > 0)
-                holders_unref(ret_holders[i]);
-            return false;
-        }
-        ret_holders[i] = entry->holders;
-        ret_holders[i]->references++;
-    }
-    return true;
-}
-
 /* Retry-After of a no_capacity: at most the time to next_due_at, because a unit may expire then. */
 static int64_t retry_after_shortage(const struct view *view, const struct outcome *outcome)
 {
@@ -98,41 +80,6 @@ static int64_t retry_after_shortage(const struct view *view, const struct outcom
                 ms = min_i64(ms, (semaphore->next_due_at - view->clock.due) / US_PER_MS);
         }
     return max_i64(ms, 50);
-}
-
-/* The name in the memory of the op, which is valid as long as the refusal. */
-static struct bytes own_name(const struct operation *operation, struct bytes name)
-{
-    for (size_t i = 0; i < operation->want_count; i++)
-        if (bytes_equal(operation->wants[i].semaphore, name))
-            return operation->wants[i].semaphore;
-    return (struct bytes){0};
-}
-
-/* Memory for the held slots of the shortages and their strings. */
-static size_t taken_size(const struct outcome *outcome)
-{
-    size_t size = 0;
-    for (size_t i = 0; i < outcome->shortage_count; i++) {
-        const struct shortage *shortage = &outcome->shortages[i];
-        size += shortage->taken_count * sizeof *shortage->taken;
-        for (size_t j = 0; j < shortage->taken_count; j++)
-            size += shortage->taken[j].label.length + shortage->taken[j].holder.length;
-    }
-    return size;
-}
-
-/* Copies the held slots to *slots and their strings to *texts, and advances both. */
-static void copy_taken(struct shortage *shortage, struct taken_slot **slots, char **texts)
-{
-    struct taken_slot *copies = *slots;
-    for (size_t i = 0; i < shortage->taken_count; i++) {
-        copies[i] = shortage->taken[i];
-        copies[i].label = copy_string(texts, copies[i].label);
-        copies[i].holder = copy_string(texts, copies[i].holder);
-    }
-    shortage->taken = copies;
-    *slots += shortage->taken_count;
 }
 
 /* How many other requests waited for the semaphore when the batch read it. */
@@ -150,57 +97,23 @@ static size_t others_waiting(const struct view *view, struct bytes external_id, 
     return (size_t)max_i64(count, 0);
 }
 
-/* NULL: out of memory. */
-static struct refusal *refusal_new(struct op *op, const struct view *view, const struct outcome *outcome)
-{
-    size_t fixed = sizeof(struct refusal) + outcome->shortage_count * sizeof(struct shortage);
-    struct refusal *refusal = malloc(fixed + taken_size(outcome));
-    if (!refusal)
-        return NULL;
-    size_t taken_count = 0;
-    for (size_t i = 0; i < outcome->shortage_count; i++)
-        taken_count += outcome->shortages[i].taken_count;
-    struct taken_slot *slots = (struct taken_slot *)((char *)refusal + fixed);
-    char *texts = (char *)(slots + taken_count);
-    refusal->op = op;
-    refusal->turn.principal = op->operation->principal;
-    refusal->clock = view->clock;
-    refusal->now = view->now;
-    refusal->retry_after_ms = retry_after_shortage(view, outcome);
-    refusal->count = outcome->shortage_count;
-    refusal->since = clock_mono();
-    refusal->has_place = op->waited || (outcome->request && outcome->request->state == REQUEST_WAITING);
-    for (size_t i = 0; i < outcome->shortage_count; i++) {
-        refusal->shortages[i] = outcome->shortages[i];
-        refusal->ahead_keys[i] = NULL;
-        refusal->aheads[i] = others_waiting(view, op->operation->external_id, outcome->shortages[i].semaphore_id);
-        refusal->shortages[i].semaphore = own_name(op->operation, outcome->shortages[i].semaphore);
-        assert(refusal->shortages[i].semaphore.data);
-        copy_taken(&refusal->shortages[i], &slots, &texts);
-    }
-    return refusal;
-}
-
-/* Decides a no_capacity with its holders: immediately if they are cached, else after the reader has read them. */
-static void refuse_no_capacity(struct engine *engine, struct op *op, const struct view *view,
+static void decide_no_capacity(struct engine *engine, struct op *op, const struct view *view,
                                const struct outcome *outcome)
 {
+    size_t waiting[REQUEST_MAX_SEMAPHORES];
     assert(outcome->shortage_count > 0 && outcome->shortage_count <= REQUEST_MAX_SEMAPHORES);
-    struct refusal *refusal = refusal_new(op, view, outcome);
-    if (!refusal) {
-        decide_status(engine, op, PERMIT_NO_CAPACITY, NULL);
-        return;
-    }
-    struct holders *holders[REQUEST_MAX_SEMAPHORES];
-    engine_lock(engine);
-    bool known = !refusal->has_place && take_fresh_holders(engine, outcome, clock_mono(), holders);
-    if (!known) {
-        turns_add(&engine->refusals, &refusal->turn);
-        pthread_cond_signal(&engine->lanes[QUERY_ROW].wake);
-    }
-    engine_unlock(engine);
-    if (known)
-        decide_refusal(engine, refusal, holders);
+    for (size_t i = 0; i < outcome->shortage_count; i++)
+        waiting[i] = others_waiting(view, op->operation->external_id, outcome->shortages[i].semaphore_id);
+    struct decision decision = {
+        .outcome = outcome,
+        .status = PERMIT_NO_CAPACITY,
+        .clock = &view->clock,
+        .now = view->now,
+        .waiting = waiting,
+        .has_place = op->waited || (outcome->request && outcome->request->state == REQUEST_WAITING),
+        .retry_after_ms = retry_after_shortage(view, outcome),
+    };
+    decide(engine, op, &decision);
 }
 
 /* Runs without the mutex: floors_of_run was copied under it, and the rest belongs to the worker. */
@@ -208,7 +121,7 @@ static void decide_outcome(struct worker *worker, struct run *run, struct op *op
                            const uint64_t *floors_of_run)
 {
     if (outcome->status == PERMIT_NO_CAPACITY) {
-        refuse_no_capacity(worker->engine, op, &run->view, outcome);
+        decide_no_capacity(worker->engine, op, &run->view, outcome);
         return;
     }
     assert(!outcome->created || op->waited || stage_is_sent(&op->stage)); /* P22 */

@@ -91,7 +91,6 @@ bool engine_start(const struct engine_settings *settings, struct engine **ret_en
     engine->recount_slots = true;
     metrics_init(&engine->metrics);
     queue_init(&engine->queue, settings->row_bytes);
-    turns_init(&engine->refusals);
     init_lanes_and_locks(engine);
     engine->owners = owners_new(engine);
     engine->liveness = liveness_new(engine);
@@ -127,7 +126,6 @@ static void end_waits(struct engine *engine)
         nanosleep(&(struct timespec){.tv_nsec = STEP_MS * 1000000L}, NULL);
 }
 
-/* Joins the workers before the readers, because a refusal of a worker still goes through a reader. */
 void engine_stop(struct engine *engine)
 {
     struct list left; /* ops that no worker has taken */
@@ -143,10 +141,7 @@ void engine_stop(struct engine *engine)
     engine_unlock(engine);
     list_for_each (node, next, &left)
         decide_status(engine, LIST_ENTRY(node, struct op, node), PERMIT_SHUTTING_DOWN, NULL);
-    atomic_store(&engine->readers_may_end, true);
-    wake_all(engine);
     join_tasks(engine, 0);
-    assert(turns_empty(&engine->refusals)); /* queue_release asserts the same of the queue */
 }
 
 void engine_free(struct engine *engine)

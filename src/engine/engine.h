@@ -33,29 +33,6 @@ struct waiter;
 /* Names the mutex of an engine in annotations (state.h: engine_lock). Only clang reads it: there is no such variable. */
 extern struct mutex engine_mutex;
 
-/* A holder named in a refusal; from a cache at most 1 s old. */
-struct blocking_holder {
-    struct bytes external_id;
-    struct bytes owner;
-    utc_us since;      /* lease clock */
-    utc_us expires_at; /* lease clock; NEVER: no ttl */
-};
-
-/* A semaphore that lacks the units or slots that an acquire requests. */
-struct blocking {
-    struct bytes semaphore;
-    int64_t capacity;
-    int64_t in_use;
-    int64_t requested;
-    const struct blocking_holder *holders; /* the longest holders, at most 10 */
-    size_t holder_count;
-    const struct taken_slot *taken; /* held slots among the specific slots requested; times of the lease clock */
-    size_t taken_count;
-    size_t ahead;                   /* waiters that are ahead, at any server */
-    const struct bytes *ahead_keys; /* external_ids of the first of them, at most 3; as old as the holders */
-    size_t ahead_key_count;
-};
-
 /* The argument of `decided`. */
 struct decision {
     const struct outcome *outcome; /* NULL: the op never reached a plan; only status and detail are set */
@@ -65,8 +42,8 @@ struct decision {
     utc_us now;                          /* with outcome: the database's clock */
     const struct bytes *semaphore_names; /* with outcome->request: one per permit */
     const uint64_t *floors;              /* with outcome->request: one per permit */
-    const struct blocking *blocking;     /* no_capacity: one per semaphore with a deficit */
-    size_t blocking_count;
+    const size_t *waiting;  /* no_capacity: for each shortage, how many other requests waited for its semaphore */
+    bool has_place;         /* no_capacity: the request has places in the queues */
     int64_t retry_after_ms; /* jittered; 0: the status has no Retry-After */
 };
 
