@@ -2,6 +2,7 @@
 #include "api/refusal.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "api/front_cache.h"
@@ -377,6 +378,26 @@ static void no_capacity_sentence(const struct batch_item *item, const struct dec
         units_sentence(&viewer, blocking, out);
 }
 
+/* Describes the limit that keeps an acquire from waiting. */
+static void waiting_sentence(const struct batch_item *item, struct buf *out)
+{
+    const struct engine_settings settings = engine_settings_now(item->exchange->service->engine);
+    switch (item->op.wait_refusal) {
+    case WAIT_REFUSED_MAX:
+        buf_printf(out, "too many waiting requests (max_waiters is %zu)", settings.max_waiters);
+        break;
+    case WAIT_REFUSED_OWNER:
+        buf_printf(out, "too many waiting requests of this %s (max_owner_waiters is %zu)",
+                   item->operation.owner.length ? "owner" : "principal", settings.max_owner_waiters);
+        break;
+    case WAIT_REFUSED_BYTES:
+        buf_printf(out, "waiting requests name too many slots (max_waiting_bytes is %zu)", settings.max_waiting_bytes);
+        break;
+    case WAIT_ALLOWED:
+    case WAIT_REFUSED_CLOSED: break;
+    }
+}
+
 /* Writes the detail of a refusal; writes nothing if the status's title is enough. */
 static void refusal_sentence(const struct batch_item *item, const struct decision *decision, enum permit_status status,
                              struct buf *out)
@@ -392,6 +413,8 @@ static void refusal_sentence(const struct batch_item *item, const struct decisio
                    item->operation.kind == OP_ACQUIRE ? "; use a new key" : "");
     else if (status == PERMIT_UNKNOWN_REQUEST && key.length)
         buf_printf(out, "there is no request \"%.*s\"", (int)key.length, key.data);
+    else if (status == PERMIT_TOO_MANY)
+        waiting_sentence(item, out);
     else if (status == PERMIT_UNKNOWN_OWNER)
         buf_printf(out, "the owner \"%.*s\" has no valid heartbeat", (int)owner.length, owner.data);
 }
@@ -426,11 +449,17 @@ void refusal_write(struct buf *out, const struct batch_item *item, const struct 
 
 const char *refusal_reason(struct exchange *exchange, enum permit_status status, enum engine_bound bound)
 {
-    char sentence[STORE_MESSAGE_SIZE] = "";
+    static const char *const bounds[] = {
+        [BOUND_ENDS] = "too many pending releases, renewals and confirms (four times max_pending)",
+        [BOUND_PENDING] = "too many pending calls (max_pending)",
+        [BOUND_QUERIES] = "too many pending queries",
+        [BOUND_NAMED] = "too many bytes of slots named by pending and waiting acquires",
+    };
+    char sentence[STORE_MESSAGE_SIZE];
     struct engine *engine = exchange->service->engine;
     struct buf *message = &exchange->service->message;
     if (status == PERMIT_TOO_MANY)
-        engine_bound_sentence(engine, bound, sentence);
+        snprintf(sentence, sizeof sentence, "%s; the limit is %zu", bounds[bound], engine_bound_limit(engine, bound));
     else if (status != PERMIT_DATABASE_UNAVAILABLE || !engine_refusal(engine, sentence))
         return NULL;
     buf_clear(message);

@@ -249,8 +249,8 @@ static void wake_same_key(struct engine *engine, const struct operation *operati
 }
 
 /* Sets the result of an op that is neither queued again nor parked. */
-static void set_result(struct worker *worker, const struct op *op, const struct outcome *outcome,
-                       struct op_result *ret_result) REQUIRES(engine_mutex)
+static void set_result(const struct op *op, const struct outcome *outcome, struct op_result *ret_result)
+    REQUIRES(engine_mutex)
 {
     ret_result->disposition = REFUSED;
     if (outcome->put_back && !outcome->waits) { /* not no_capacity, which only a plan decides (P5) */
@@ -263,17 +263,15 @@ static void set_result(struct worker *worker, const struct op *op, const struct 
         ret_result->status = PERMIT_SHUTTING_DOWN;
     } else if (outcome->may_wait && op->wait_refusal != WAIT_ALLOWED) {
         ret_result->status = PERMIT_TOO_MANY;
-        ret_result->detail = waitlist_refusal_reason(worker->engine, op, worker->arena);
     } else {
         ret_result->disposition = DECIDED;
     }
 }
 
 /* Enters the outcome of one op in the queue and the caches. */
-static void deliver_op(struct worker *worker, struct op *op, const struct view *view, const struct outcome *outcome,
+static void deliver_op(struct engine *engine, struct op *op, const struct view *view, const struct outcome *outcome,
                        struct op_result *ret_result) REQUIRES(engine_mutex)
 {
-    struct engine *engine = worker->engine;
     assert(!op->queued);
     list_init(&ret_result->answered);
     if (ret_result->of_waiter) {
@@ -304,7 +302,7 @@ static void deliver_op(struct worker *worker, struct op *op, const struct view *
     if (operation_is_administrative(op->operation->kind) && outcome->status == PERMIT_OK)
         wake_after_change(engine, outcome);
     wake_same_key(engine, op->operation);
-    set_result(worker, op, outcome, ret_result);
+    set_result(op, outcome, ret_result);
 }
 
 /*
@@ -365,11 +363,11 @@ static void deliver_ops(struct worker *worker, struct run *run, struct op_result
     for (size_t i = 0; i < run->count; i++) {
         results[i].of_waiter = op_is_of_waiter(run->ops[i]);
         if (results[i].of_waiter)
-            deliver_op(worker, run->ops[i], &run->view, &run->plan.outcomes[i], &results[i]);
+            deliver_op(engine, run->ops[i], &run->view, &run->plan.outcomes[i], &results[i]);
     }
     for (size_t i = 0; i < run->count; i++)
         if (!results[i].of_waiter)
-            deliver_op(worker, run->ops[i], &run->view, &run->plan.outcomes[i], &results[i]);
+            deliver_op(engine, run->ops[i], &run->view, &run->plan.outcomes[i], &results[i]);
     deliver_notices(engine, &run->plan, answered);
     for (size_t i = run->plan.overdue_count; i-- > 0;)
         expire_op_first(engine, run->plan.overdue[i]);

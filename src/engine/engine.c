@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Start, stop, submission of operations and queries, settings. */
 #include <assert.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -247,21 +246,16 @@ bool engine_refusal(struct engine *engine, char ret_sentence[STORE_MESSAGE_SIZE]
     return ret_sentence[0] != '\0';
 }
 
-void engine_bound_sentence(struct engine *engine, enum engine_bound bound, char ret_sentence[STORE_MESSAGE_SIZE])
+size_t engine_bound_limit(struct engine *engine, enum engine_bound bound)
 {
-    static const char *const texts[] = {
-        [BOUND_ENDS] = "too many pending releases, renewals and confirms (four times max_pending)",
-        [BOUND_PENDING] = "too many pending calls (max_pending)",
-        [BOUND_QUERIES] = "too many pending queries",
-        [BOUND_NAMED] = "too many bytes of slots named by pending and waiting acquires",
-    };
-    engine_lock(engine);
-    size_t bounds[] = {[BOUND_ENDS] = engine->settings.max_pending_ends,
-                       [BOUND_PENDING] = engine->settings.max_pending,
-                       [BOUND_QUERIES] = MAX_QUERIES,
-                       [BOUND_NAMED] = ENGINE_MAX_NAMED};
-    engine_unlock(engine);
-    snprintf(ret_sentence, STORE_MESSAGE_SIZE, "%s; the limit is %zu", texts[bound], bounds[bound]);
+    const struct engine_settings settings = engine_settings_now(engine);
+    switch (bound) {
+    case BOUND_ENDS: return settings.max_pending_ends;
+    case BOUND_PENDING: return settings.max_pending;
+    case BOUND_QUERIES: return MAX_QUERIES;
+    case BOUND_NAMED: break;
+    }
+    return ENGINE_MAX_NAMED;
 }
 
 struct engine_settings engine_settings_now(struct engine *engine)

@@ -78,6 +78,7 @@ struct op {
                                 because a last batch decides after the wait has ended */
     struct stage stage;      /* whether it may still be written; a caller moves it to answer without a decision */
     enum engine_bound bound; /* after PERMIT_TOO_MANY from engine_submit: the limit that is reached */
+    enum wait_refusal wait_refusal; /* set by each batch; decided PERMIT_TOO_MANY without a detail: the limit */
 
     /* Private to the engine. */
     struct list node; /* in a list of the queue, or among the clients of a waiter */
@@ -95,7 +96,6 @@ struct op {
         OP_RESOLVED_BY_QUERY
     } resolved;                       /* `entries` is complete: from the caches, or of an
                                                                            acquire by a resolve query */
-    enum wait_refusal wait_refusal;   /* set by each batch */
     size_t named_size;                /* bytes of the slots that it names; counted until it is decided */
     bool queued;                      /* it is in a list of the queue, not with a worker */
     bool waited;                      /* it is or was a client of a waiter */
@@ -267,8 +267,8 @@ bool engine_database_up(const struct engine *engine);
  */
 bool engine_refusal(struct engine *engine, char ret_sentence[STORE_MESSAGE_SIZE]);
 
-/* Describes the limit behind a PERMIT_TOO_MANY of engine_submit, engine_query or engine_submit_owner. */
-void engine_bound_sentence(struct engine *engine, enum engine_bound bound, char ret_sentence[STORE_MESSAGE_SIZE]);
+/* Returns the limit behind a PERMIT_TOO_MANY of engine_submit, engine_query or engine_submit_owner. */
+size_t engine_bound_limit(struct engine *engine, enum engine_bound bound);
 
 /* The same as engine_submit for a call about an owner. */
 enum permit_status engine_submit_owner(struct engine *engine, struct owner_op *op) MUST_CHECK;

@@ -537,11 +537,10 @@ bool engine_refusal(struct engine *engine, char ret_sentence[STORE_MESSAGE_SIZE]
     return refused;
 }
 
-void engine_bound_sentence(struct engine *engine, enum engine_bound bound, char ret_sentence[STORE_MESSAGE_SIZE])
+size_t engine_bound_limit(struct engine *engine, enum engine_bound bound)
 {
-    (void)engine;
-    MUST(bound <= BOUND_NAMED);
-    snprintf(ret_sentence, STORE_MESSAGE_SIZE, "full: %.*s", (int)world_text(255).length, world_text(255).data);
+    (void)engine, (void)bound;
+    return 400;
 }
 
 struct waiting engine_waiting(struct engine *engine)
