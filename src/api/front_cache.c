@@ -23,11 +23,11 @@ struct place {
 };
 
 struct front_cache {
-    struct mutex mutex;
-    struct place places[PLACES] GUARDED_BY(mutex);
+    struct mutex mutex; /* guards the places */
+    struct place places[PLACES];
 };
 
-struct front_cache *front_cache_new(void) NO_OTHER_THREAD
+struct front_cache *front_cache_new(void)
 {
     struct front_cache *cache = calloc(1, sizeof *cache);
     if (!cache)
@@ -38,7 +38,7 @@ struct front_cache *front_cache_new(void) NO_OTHER_THREAD
     return cache;
 }
 
-void front_cache_free(struct front_cache *cache) NO_OTHER_THREAD
+void front_cache_free(struct front_cache *cache)
 {
     if (!cache)
         return;

@@ -42,15 +42,15 @@ enum {
 
 struct refusals {
     struct front_cache *fronts;
-    struct mutex mutex;
-    struct turns pending GUARDED_BY(mutex); /* struct refusal */
-    bool running GUARDED_BY(mutex);         /* `query` is in its lane, or reads */
+    struct mutex mutex;   /* guards the next two */
+    struct turns pending; /* struct refusal */
+    bool running;         /* `query` is in its lane, or reads */
     struct query query;
     struct engine *engine; /* of the query */
     struct arena arena;    /* the same */
 };
 
-struct refusals *refusals_new(void) NO_OTHER_THREAD
+struct refusals *refusals_new(void)
 {
     struct refusals *refusals = calloc(1, sizeof *refusals);
     if (refusals)
@@ -65,7 +65,7 @@ struct refusals *refusals_new(void) NO_OTHER_THREAD
     return refusals;
 }
 
-void refusals_free(struct refusals *refusals) NO_OTHER_THREAD
+void refusals_free(struct refusals *refusals)
 {
     if (!refusals)
         return;

@@ -177,8 +177,6 @@ struct op_result {
     struct list answered; /* struct op: clients to be answered */
 };
 
-static const char busy_sentence[] = "the semaphores it needs are busy";
-
 /*
  * Moves clients that a creation from template may help from `answered` back to resolve. When a semaphore is retired,
  * its waiters are answered so, and the next acquire creates it again; that acquire may be a client that joined a waiter
@@ -225,29 +223,6 @@ static void deliver_waiter(struct engine *engine, struct op *op, const struct vi
     retry_joined_clients(engine, outcome, decided_at, &ret_result->answered);
 }
 
-/*
- * Wakes the first waiter of a semaphore that an operator has changed: the batch of the change grants no waiter, and may
- * have made some hopeless. The waiter's batch walks the queue; the net of the wait poll finds the others.
- */
-static void wake_after_change(struct engine *engine, const struct outcome *outcome) REQUIRES(engine_mutex)
-{
-    const struct semaphore_entry *entry =
-        outcome->semaphore ? semaphore_cache_find(&engine->queue.semaphores, outcome->semaphore->id) : NULL;
-    if (entry && !list_empty(&entry->waiters))
-        waitlist_wake(engine, LIST_ENTRY(entry->waiters.next, struct wait_place, node)->waiter);
-}
-
-/*
- * Wakes the waiter with the key of an op that is decided: the op may have ended its row. The waiter's batch answers its
- * clients then.
- */
-static void wake_same_key(struct engine *engine, const struct operation *operation) REQUIRES(engine_mutex)
-{
-    struct waiter *waiter = waiters_find(&engine->queue.waiters, operation->external_id);
-    if (waiter)
-        waitlist_wake(engine, waiter);
-}
-
 /* Sets the result of an op that is neither queued again nor parked. */
 static void set_result(const struct op *op, const struct outcome *outcome, struct op_result *ret_result)
     REQUIRES(engine_mutex)
@@ -255,7 +230,7 @@ static void set_result(const struct op *op, const struct outcome *outcome, struc
     ret_result->disposition = REFUSED;
     if (outcome->put_back && !outcome->waits) { /* not no_capacity, which only a plan decides (P5) */
         ret_result->status = transaction_answer(PERMIT_BUSY, &op->stage);
-        ret_result->detail = ret_result->status == PERMIT_BUSY ? busy_sentence : NULL;
+        ret_result->detail = ret_result->status == PERMIT_BUSY ? "the semaphores it needs are busy" : NULL;
     } else if (outcome->waits) {
         /* Its client has left, or out of memory: its row waits until its place is given up or its wait passes. */
         ret_result->status = PERMIT_OUTCOME_UNKNOWN;
@@ -299,9 +274,19 @@ static void deliver_op(struct engine *engine, struct op *op, const struct view *
         waitlist_record_settings(op->waiter, view);
         return;
     }
-    if (operation_is_administrative(op->operation->kind) && outcome->status == PERMIT_OK)
-        wake_after_change(engine, outcome);
-    wake_same_key(engine, op->operation);
+    /*
+     * An operator has changed the semaphore: the batch of the change grants no waiter, and may have made some hopeless.
+     * The batch of the first waiter walks the queue; the net of the wait poll finds the others.
+     */
+    if (operation_is_administrative(op->operation->kind) && outcome->status == PERMIT_OK && outcome->semaphore) {
+        const struct semaphore_entry *entry = semaphore_cache_find(&engine->queue.semaphores, outcome->semaphore->id);
+        if (entry && !list_empty(&entry->waiters))
+            waitlist_wake(engine, LIST_ENTRY(entry->waiters.next, struct wait_place, node)->waiter);
+    }
+    /* The op may have ended the row of a waiter with its key, whose batch answers its clients then. */
+    struct waiter *waiter = waiters_find(&engine->queue.waiters, op->operation->external_id);
+    if (waiter)
+        waitlist_wake(engine, waiter);
     set_result(op, outcome, ret_result);
 }
 
@@ -322,16 +307,6 @@ static void deliver_notices(struct engine *engine, const struct plan *plan, stru
             waitlist_wake(engine, waiter);
     }
     waitlist_wake_called(engine);
-}
-
-/* Counts the slots that the run has created, for max_slots. */
-static void record_slots(struct engine *engine, const struct plan *plan)
-{
-    int64_t count = changes_new_slots(&plan->changes);
-    if (count == 0)
-        return;
-    atomic_fetch_add(&engine->slots, (uint64_t)count);
-    atomic_store(&engine->recount_slots, true);
 }
 
 /* Stores the rows of the run as copies. The pre-locks of its semaphores are held. */
@@ -355,7 +330,11 @@ static void deliver_ops(struct worker *worker, struct run *run, struct op_result
     struct engine *engine = worker->engine;
     record_semaphores(engine, &run->plan);
     record_next_expiry(engine, &run->plan);
-    record_slots(engine, &run->plan);
+    int64_t new_slots = changes_new_slots(&run->plan.changes); /* for max_slots */
+    if (new_slots) {
+        atomic_fetch_add(&engine->slots, (uint64_t)new_slots);
+        atomic_store(&engine->recount_slots, true);
+    }
     /*
      * Those of waiters first: a client that this batch has entered must not join a waiter of its key whose wait the
      * same batch ends, and be refused with it.
