@@ -260,7 +260,8 @@ bool refusal_begin(struct batch_item *item, const struct decision *decision)
 {
     struct service *service = item->exchange->service;
     struct refusals *refusals = service->refusals;
-    if (decision->status != PERMIT_NO_CAPACITY || !decision->outcome || item->refusal)
+    size_t count = decision->outcome ? decision->outcome->shortage_count : 0;
+    if (decision->status != PERMIT_NO_CAPACITY || count == 0 || item->refusal)
         return false;
     struct refusal *refusal = item->refusal = refusal_new(item, decision);
     if (!refusal || (!decision->has_place && show_cached(refusals, refusal)) || !copy_decision(refusal, decision))

@@ -222,8 +222,7 @@ int main(int argc, char **argv)
     CHECK(runs > 0 && runs < TOO_MANY_RUNS);
     engine_settings = (struct engine_settings){.max_pending = 100 * TOO_MANY_RUNS * OPERATIONS,
                                                .max_pending_ends = 100 * TOO_MANY_RUNS * OPERATIONS,
-                                               .key_cache_entries = 1000,
-                                               .key_cache_bytes = 1 << 20,
+                                               .row_bytes = 1 << 20,
                                                .open_store = open_store};
     buf_init(&message, 1000);
     service = (struct service){
