@@ -258,8 +258,8 @@ enum permit_status operation_public_status(enum permit_status status)
 static void write_held_begin(struct buf *out, const struct batch_item *item, const struct decision *decision)
 {
     const struct viewer viewer = viewer_of(item->exchange);
-    write_request_begin(out, &viewer, decision->outcome->request, decision->semaphore_names, decision->floors,
-                        decision->clock, decision->now);
+    const struct query_time time = {*decision->clock, decision->now};
+    write_request_begin(out, &viewer, decision->outcome->request, decision->semaphore_names, decision->floors, &time);
     if (decision->outcome->max_hold_ms)
         write_member_i64(out, "max_hold_ms", decision->outcome->max_hold_ms);
 }

@@ -437,9 +437,13 @@ void refusal_write(struct buf *out, const struct batch_item *item, const struct 
         write_ended(out, decision);
     if (decision->outcome && decision->outcome->max_ttl_ms)
         write_member_i64(out, "max_ttl_ms", decision->outcome->max_ttl_ms);
-    if (status == PERMIT_NO_CAPACITY && !(call_of(item->exchange)->batch && out->length > BATCH_NAMES_MAX))
-        write_blocking(out, &viewer, item->refusal ? item->refusal->blocking : NULL,
-                       item->refusal ? item->refusal->count : 0, decision->clock, decision->now);
+    if (status == PERMIT_NO_CAPACITY && !(call_of(item->exchange)->batch && out->length > BATCH_NAMES_MAX)) {
+        const struct refusal *refusal = item->refusal;
+        struct query_time time = {.now = decision->now};
+        if (refusal)
+            time.clock = *decision->clock;
+        write_blocking(out, &viewer, refusal ? refusal->blocking : NULL, refusal ? refusal->count : 0, &time);
+    }
     if (status == PERMIT_OUTCOME_UNKNOWN && item->operation.external_id.data)
         write_member_text(out, "external_id", key_split(item->operation.external_id).key);
     if (status == PERMIT_INTERNAL)

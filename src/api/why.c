@@ -119,7 +119,7 @@ static void write_waiting_for(struct exchange *exchange, const struct request *r
     write_semaphore_state(out, &obstacles->semaphores, want->semaphore_id);
     write_position(out, &viewer, &obstacles->positions[index]);
     write_reserver(exchange, &obstacles->reservers[index]);
-    write_longest_holders(out, &viewer, front->holders, front->holder_count, &time->clock, time->now);
+    write_longest_holders(out, &viewer, front->holders, front->holder_count, time);
     buf_append_char(out, '}');
 }
 
