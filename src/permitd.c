@@ -19,6 +19,7 @@
 #include "api/hooks.h"
 #include "api/principals.h"
 #include "api/readiness.h"
+#include "api/refusal.h"
 #include "api/routes.h"
 #include "api/service.h"
 #include "base/clock.h"
@@ -430,9 +431,11 @@ static bool open_services(struct permitd *permitd)
     service_init(permitd, &permitd->body_service);
     struct access *access = access_new();
     struct readiness *readiness = readiness_new();
+    struct refusals *refusals = refusals_new();
     permitd->service.access = permitd->body_service.access = access;
     permitd->service.readiness = permitd->body_service.readiness = readiness;
-    if (!access || !readiness)
+    permitd->service.refusals = permitd->body_service.refusals = refusals;
+    if (!access || !readiness || !refusals)
         return false;
     struct server_settings *settings = &permitd->settings.server;
     permitd->settings.engine.plan.tombstone_us = TOMBSTONE_US;
@@ -500,6 +503,7 @@ static void stop(struct permitd *permitd)
         engine_free(permitd->engine);
     access_free(permitd->service.access);
     readiness_free(permitd->service.readiness);
+    refusals_free(permitd->service.refusals);
     use_principals(permitd, NULL);
     probe_free(permitd->probe);
     private_server_stop(permitd->private_server);

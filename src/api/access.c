@@ -12,6 +12,7 @@
 #include "base/list.h"
 #include "base/log.h"
 #include "base/map.h"
+#include "base/metric.h"
 #include "core/name.h"
 #include "http/router.h"
 #include "http/server.h"
@@ -41,7 +42,7 @@ struct access {
  * The last credential of a connection that was accepted. The next request with the same bytes costs one comparison. The
  * principal is valid while `generation` is that of the table in use.
  */
-struct session {
+struct accepted {
     uint64_t generation;
     int64_t until; /* seconds since 1970 at which the credential ends; INT64_MAX: never */
     const struct principal *principal;
@@ -140,7 +141,7 @@ static bool same_secret(struct bytes a, struct bytes b)
     return difference == 0;
 }
 
-static bool session_knows(const struct session *session, const struct principals *table, struct bytes value,
+static bool session_knows(const struct accepted *session, const struct principals *table, struct bytes value,
                           unsigned times)
 {
     bool valid = session && session->generation == principals_generation(table) &&
@@ -154,8 +155,8 @@ static void session_keep(struct client *client, const struct principals *table, 
                          const struct caller *caller)
 {
     if (!client->session)
-        client->session = calloc(1, sizeof(struct session));
-    struct session *session = client->session;
+        client->session = calloc(1, sizeof(struct accepted));
+    struct accepted *session = client->session;
     if (!session)
         return;
     session->generation = value.length <= SESSION_TEXT_MAX ? principals_generation(table) : 0;
@@ -167,7 +168,7 @@ static void session_keep(struct client *client, const struct principals *table, 
         memcpy(session->text, value.data, value.length);
 }
 
-static void give_back_connection(struct session *session)
+static void give_back_connection(struct accepted *session)
 {
     if (session->counted)
         quota_give_back(&session->counted->quotas, QUOTA_CONNECTIONS, 1);
@@ -181,7 +182,7 @@ static void give_back_connection(struct session *session)
 static bool take_connection(struct exchange *exchange)
 {
     struct caller_counts *counts = call_of(exchange)->caller.counts;
-    struct session *session = exchange->client->session;
+    struct accepted *session = exchange->client->session;
     if (!session || session->counted == counts)
         return true;
     give_back_connection(session);
@@ -204,7 +205,7 @@ static enum auth_result authenticate(const struct exchange *exchange, const char
 {
     const struct principals *table = exchange->service->principals;
     struct client *client = exchange->client;
-    const struct session *session = client->session;
+    const struct accepted *session = client->session;
     struct bytes value = bytes_of(text);
     struct identity identity;
     if (session_knows(session, table, value, times)) {
@@ -263,7 +264,7 @@ bool access_admit(struct exchange *exchange, bool open)
 /* Authenticates again with the credential of the connection's session. False: it is not the same principal's any more. */
 static bool authenticate_again(const struct exchange *exchange, struct caller *ret_caller)
 {
-    const struct session *session = exchange->client->session;
+    const struct accepted *session = exchange->client->session;
     char value[SESSION_TEXT_MAX + 1] = "";
     if (session)
         memcpy(value, session->text, session->length);
@@ -316,7 +317,7 @@ struct bytes access_name(const struct exchange *exchange)
 
 int64_t access_until(const struct exchange *exchange)
 {
-    const struct session *session = exchange->client->session;
+    const struct accepted *session = exchange->client->session;
     return exchange->service->principals && session ? session->until : INT64_MAX;
 }
 
@@ -476,69 +477,39 @@ void access_end_call(struct exchange *exchange)
 
 /* ---- metrics ---- */
 
-static void write_head(struct buf *out, const char *metric, const char *type, const char *help)
-{
-    buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n", metric, help, metric, type);
-}
-
-static int64_t requests_of(const struct caller_counts *counts)
-{
-    return (int64_t)counts->requests;
-}
-
-static int64_t refused_of(const struct caller_counts *counts)
-{
-    return (int64_t)counts->refused;
-}
-
-static int64_t connections_of(const struct caller_counts *counts)
-{
-    return counts->quotas.usage.under_way[QUOTA_CONNECTIONS];
-}
-
-static int64_t waiting_of(const struct caller_counts *counts)
-{
-    return counts->quotas.usage.under_way[QUOTA_WAITING];
-}
-
-static int64_t bytes_of_bodies(const struct caller_counts *counts)
-{
-    return counts->quotas.usage.under_way[QUOTA_BYTES];
-}
-
-static int64_t answers_of(const struct caller_counts *counts)
-{
-    return (int64_t)atomic_load(&counts->quotas.share.answering.used);
-}
-
-/* One row for each metric with the label `principal` only. */
+/* One row for each metric with the label `principal` only; write_principals has the values in the same order. */
 static const struct {
     const char *name;
     const char *type;
     const char *help;
-    int64_t (*value)(const struct caller_counts *counts);
 } principal_metrics[] = {
-    {"permitd_principal_requests_total", "counter", "Requests of a principal.", requests_of},
-    {"permitd_principal_refused_total", "counter", "Requests of a principal that were answered 403.", refused_of},
-    {"permitd_principal_connections", "gauge", "Open connections of a principal.", connections_of},
-    {"permitd_principal_waiting", "gauge", "Acquires of a principal that wait.", waiting_of},
-    {"permitd_principal_bytes", "gauge", "Bytes of bodies of a principal's requests under way.", bytes_of_bodies},
-    {"permitd_principal_answers", "gauge", "Bytes of a principal's answers that are made or not read.", answers_of},
+    {"permitd_principal_requests_total", "counter", "Requests of a principal."},
+    {"permitd_principal_refused_total", "counter", "Requests of a principal that were answered 403."},
+    {"permitd_principal_connections", "gauge", "Open connections of a principal."},
+    {"permitd_principal_waiting", "gauge", "Acquires of a principal that wait."},
+    {"permitd_principal_bytes", "gauge", "Bytes of bodies of a principal's requests under way."},
+    {"permitd_principal_answers", "gauge", "Bytes of a principal's answers that are made or not read."},
 };
 
 /* Labels need no escaping: names of principals have neither quote, backslash nor line end. */
 static void write_principals(const struct access *access, size_t metric, struct buf *out)
 {
     size_t written = 0;
-    write_head(out, principal_metrics[metric].name, principal_metrics[metric].type, principal_metrics[metric].help);
+    metric_head(out, principal_metrics[metric].name, principal_metrics[metric].type, principal_metrics[metric].help);
     list_for_each (node, following, &access->listed) {
         struct caller_counts *counts = LIST_ENTRY(node, struct caller_counts, node);
         if (written++ == METRICS_PRINCIPALS)
             return;
+        const int64_t *under_way = counts->quotas.usage.under_way;
         mutex_lock(&counts->quotas.mutex);
-        buf_printf(out, "%s{principal=\"%s\"} %lld\n", principal_metrics[metric].name, counts->name,
-                   (long long)principal_metrics[metric].value(counts));
+        const int64_t values[ARRAY_LENGTH(principal_metrics)] = {
+            (int64_t)counts->requests,    (int64_t)counts->refused,
+            under_way[QUOTA_CONNECTIONS], under_way[QUOTA_WAITING],
+            under_way[QUOTA_BYTES],       (int64_t)atomic_load(&counts->quotas.share.answering.used),
+        };
         mutex_unlock(&counts->quotas.mutex);
+        buf_printf(out, "%s{principal=\"%s\"} %lld\n", principal_metrics[metric].name, counts->name,
+                   (long long)values[metric]);
     }
 }
 
@@ -546,8 +517,8 @@ static void write_quotas(const struct access *access, struct buf *out)
 {
     static const char name[] = "permitd_principal_quota_refused_total";
     size_t written = 0;
-    write_head(out, name, "counter",
-               "Requests of a principal that were answered 429, because they were beyond a quota.");
+    metric_head(out, name, "counter",
+                "Requests of a principal that were answered 429, because they were beyond a quota.");
     list_for_each (node, following, &access->listed) {
         struct caller_counts *counts = LIST_ENTRY(node, struct caller_counts, node);
         struct quota_state *state = &counts->quotas;
@@ -564,7 +535,7 @@ static void write_quotas(const struct access *access, struct buf *out)
 
 void access_write_metrics(const struct access *access, struct buf *out)
 {
-    write_head(out, "permitd_auth_total", "counter", "Requests by the result of their authentication.");
+    metric_head(out, "permitd_auth_total", "counter", "Requests by the result of their authentication.");
     for (enum auth_result result = 0; result < AUTH_RESULTS; result++)
         buf_printf(out, "permitd_auth_total{result=\"%s\"} %llu\n", auth_result_word(result),
                    (unsigned long long)access->results[result]);

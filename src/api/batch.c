@@ -10,6 +10,7 @@
 #include "api/json_in.h"
 #include "api/operations.h"
 #include "api/problem.h"
+#include "api/refusal.h"
 #include "api/routes.h"
 #include "api/service.h"
 
@@ -72,11 +73,14 @@ static void item_decided(struct op *op, const struct decision *decision)
     struct call *call = call_of(item->exchange);
     struct batch_items *batch = call->batch;
     enum permit_status status;
+    if (refusal_begin(item, decision))
+        return;
     mutex_lock(&batch->mutex);
     item->offset = batch->pieces.length;
     operation_write_decision(&batch->pieces, item, decision, &status, &item->http_status);
     item->length = batch->pieces.length - item->offset;
     mutex_unlock(&batch->mutex);
+    refusal_end(item);
     if (!batch_count_down(batch))
         return;
     batch_assemble(call);
@@ -108,7 +112,7 @@ static bool batch_submit(struct exchange *exchange)
         op_init(&item->op, &item->operation, exchange->deadline, item_decided);
         enum permit_status status = engine_submit(exchange->service->engine, &item->op);
         if (status != PERMIT_OK)
-            item_refuse(item, status, operation_reject_reason(exchange, status, item->op.bound));
+            item_refuse(item, status, refusal_reason(exchange, status, item->op.bound));
     }
     if (!batch_count_down(call->batch))
         return false;

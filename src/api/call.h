@@ -11,12 +11,15 @@
 #include "engine/engine.h"
 #include "http/router.h"
 
+struct refusal;
+
 /* One operation of a call and its answer, which is the whole answer or one result of POST /v1/batch. */
 struct batch_item {
     struct op op;
     struct operation operation;
     struct exchange *exchange;
-    bool key_generated; /* permitd generated the external_id: only the answer tells it to the client */
+    struct refusal *refusal; /* of a decision no_capacity that is not written yet (refusal.h); NULL: none */
+    bool key_generated;      /* permitd generated the external_id: only the answer tells it to the client */
     int http_status;
     size_t offset; /* batch: start of the answer in `pieces` */
     size_t length;

@@ -9,6 +9,7 @@
 #include "api/routes.h"
 #include "api/service.h"
 #include "base/clock.h"
+#include "base/metric.h"
 #include "http/server.h"
 #include "store/owners.h"
 
@@ -46,51 +47,27 @@ bool ops_health(struct exchange *exchange)
 
 /* ---- metrics ---- */
 
-static void append_head(struct buf *out, const char *metric, const char *type, const char *help)
-{
-    buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n", metric, help, metric, type);
-}
-
-static void append_number(struct buf *out, const char *metric, const char *type, const char *help, uint64_t number)
-{
-    append_head(out, metric, type, help);
-    buf_printf(out, "%s %llu\n", metric, (unsigned long long)number);
-}
-
-static int64_t capacity_of(const struct semaphore *semaphore)
-{
-    return semaphore->capacity;
-}
-
-static int64_t in_use_of(const struct semaphore *semaphore)
-{
-    return semaphore->in_use;
-}
-
-static int64_t waiting_of(const struct semaphore *semaphore)
-{
-    return semaphore->waiting;
-}
-
 static const struct {
     const char *metric;
     const char *help;
-    int64_t (*value)(const struct semaphore *semaphore);
+    size_t offset; /* of an int64_t of struct semaphore */
 } semaphore_gauges[] = {
-    {"permitd_semaphore_capacity", "Units of the semaphore.", capacity_of},
-    {"permitd_semaphore_in_use", "Units held.", in_use_of},
-    {"permitd_semaphore_waiting", "Requests waiting for it, at all permitd of the database.", waiting_of},
+    {"permitd_semaphore_capacity", "Units of the semaphore.", offsetof(struct semaphore, capacity)},
+    {"permitd_semaphore_in_use", "Units held.", offsetof(struct semaphore, in_use)},
+    {"permitd_semaphore_waiting", "Requests waiting for it, at all permitd of the database.",
+     offsetof(struct semaphore, waiting)},
 };
 
 /* Labels need no escaping: names have neither quote, backslash nor line end (name.h). */
 static void append_semaphores(struct buf *out, const struct semaphore_row *rows, size_t count)
 {
     for (size_t g = 0; g < ARRAY_LENGTH(semaphore_gauges); g++) {
-        append_head(out, semaphore_gauges[g].metric, "gauge", semaphore_gauges[g].help);
+        metric_head(out, semaphore_gauges[g].metric, "gauge", semaphore_gauges[g].help);
         for (size_t i = 0; i < count; i++) {
-            struct bytes name = rows[i].semaphore.name;
-            buf_printf(out, "%s{semaphore=\"%.*s\"} %lld\n", semaphore_gauges[g].metric, (int)name.length, name.data,
-                       (long long)semaphore_gauges[g].value(&rows[i].semaphore));
+            const struct semaphore *semaphore = &rows[i].semaphore;
+            int64_t value = *(const int64_t *)((const char *)semaphore + semaphore_gauges[g].offset);
+            buf_printf(out, "%s{semaphore=\"%.*s\"} %lld\n", semaphore_gauges[g].metric, (int)semaphore->name.length,
+                       semaphore->name.data, (long long)value);
         }
     }
 }
@@ -108,11 +85,11 @@ static void append_all_semaphores(struct exchange *exchange, struct store *store
     struct semaphore_sums sums = {0};
     if (store->queries->semaphore_sums(store, &sums) != PERMIT_OK)
         return;
-    append_number(out, "permitd_semaphores", "gauge", "Semaphores in service.", (uint64_t)sums.count);
-    append_number(out, "permitd_semaphores_capacity", "gauge", "Units of all semaphores together.",
-                  (uint64_t)sums.capacity);
-    append_number(out, "permitd_semaphores_in_use", "gauge", "Units held of all semaphores together.",
-                  (uint64_t)sums.in_use);
+    metric_write(out, "permitd_semaphores", "gauge", "Semaphores in service.", (uint64_t)sums.count);
+    metric_write(out, "permitd_semaphores_capacity", "gauge", "Units of all semaphores together.",
+                 (uint64_t)sums.capacity);
+    metric_write(out, "permitd_semaphores_in_use", "gauge", "Units held of all semaphores together.",
+                 (uint64_t)sums.in_use);
     if (sums.count <= (int64_t)limit && store->queries->semaphores(store, (struct bytes){0}, &page) == PERMIT_OK &&
         !page.more)
         append_semaphores(out, page.semaphores, page.count);
@@ -123,52 +100,61 @@ static void append_owners(struct buf *out, struct store *store)
     uint64_t counts[OWNER_LIFE_COUNT];
     if (store->owners->count(store, counts) != PERMIT_OK)
         return;
-    append_head(out, "permitd_owners", "gauge",
+    metric_head(out, "permitd_owners", "gauge",
                 "Owners that have sent heartbeats or were found dead by the liveness probe.");
     for (enum owner_life life = 0; life < OWNER_LIFE_COUNT; life++)
         buf_printf(out, "permitd_owners{state=\"%s\"} %llu\n", owner_life_word(life), (unsigned long long)counts[life]);
 }
 
+#define COUNT(member) offsetof(struct server_counts, member)
+static const struct {
+    const char *metric;
+    const char *type;
+    const char *help;
+    size_t offset; /* of a uint64_t of struct server_counts */
+} server_metrics[] = {
+    {"permitd_http_connections", "gauge", "Client connections open.", COUNT(connections)},
+    {"permitd_http_connections_total", "counter", "Client connections accepted.", COUNT(accepted)},
+    {"permitd_http_full_total", "counter",
+     "Times that accepting stopped at max_connections because no connection was idle.", COUNT(full)},
+    {"permitd_http_yielded_total", "counter", "Idle connections closed to accept a new one.", COUNT(yielded)},
+    {"permitd_http_crowded_total", "counter", "Connections refused with 429 (max_connections_per_address).",
+     COUNT(crowded)},
+    {"permitd_http_guessing_total", "counter",
+     "Connections closed because their address sent ten requests with a wrong credential within a second.",
+     COUNT(guessing)},
+    {"permitd_http_buffered_bytes", "gauge", "Memory of requests and answers, small pieces excluded.", COUNT(buffered)},
+    {"permitd_http_memory_refused_total", "counter", "Requests and answers refused memory by max_memory.",
+     COUNT(memory_refused)},
+    {"permitd_http_share_refused_total", "counter",
+     "Requests and answers refused memory by the share of their address or principal.", COUNT(share_refused)},
+};
+
 static void append_server(struct buf *out, const struct server_counts *counts)
 {
-    append_number(out, "permitd_http_connections", "gauge", "Client connections open.", counts->connections);
-    append_number(out, "permitd_http_connections_total", "counter", "Client connections accepted.", counts->accepted);
-    append_number(out, "permitd_http_full_total", "counter",
-                  "Times that accepting stopped at max_connections because no connection was idle.", counts->full);
-    append_number(out, "permitd_http_yielded_total", "counter", "Idle connections closed to accept a new one.",
-                  counts->yielded);
-    append_number(out, "permitd_http_crowded_total", "counter",
-                  "Connections refused with 429 (max_connections_per_address).", counts->crowded);
-    append_number(out, "permitd_http_guessing_total", "counter",
-                  "Connections closed because their address sent ten requests with a wrong credential within a second.",
-                  counts->guessing);
-    append_number(out, "permitd_http_buffered_bytes", "gauge", "Memory of requests and answers, small pieces excluded.",
-                  counts->buffered);
-    append_number(out, "permitd_http_memory_refused_total", "counter",
-                  "Requests and answers refused memory by max_memory.", counts->memory_refused);
-    append_number(out, "permitd_http_share_refused_total", "counter",
-                  "Requests and answers refused memory by the share of their address or principal.",
-                  counts->share_refused);
-    append_head(out, "permitd_http_answers_total", "counter", "Answers by class of status.");
+    for (size_t i = 0; i < ARRAY_LENGTH(server_metrics); i++)
+        metric_write(out, server_metrics[i].metric, server_metrics[i].type, server_metrics[i].help,
+                     *(const uint64_t *)((const char *)counts + server_metrics[i].offset));
+    metric_head(out, "permitd_http_answers_total", "counter", "Answers by class of status.");
     for (unsigned class = 2; class < ARRAY_LENGTH(counts->answers); class ++)
         buf_printf(out, "permitd_http_answers_total{class=\"%uxx\"} %llu\n", class,
                    (unsigned long long)counts->answers[class]);
-    append_number(out, "permitd_http_late_total", "counter", "Requests answered because they timed out.", counts->late);
+    metric_write(out, "permitd_http_late_total", "counter", "Requests answered because they timed out.", counts->late);
 }
 
 static void append_tls(struct buf *out, const struct server_counts *counts)
 {
     if (!counts->tls_until)
         return;
-    append_head(out, "permitd_tls_certificate_until_seconds", "gauge",
+    metric_head(out, "permitd_tls_certificate_until_seconds", "gauge",
                 "Time in seconds since 1970 at which the certificate of the https listeners ends.");
     buf_printf(out, "permitd_tls_certificate_until_seconds %lld\n", (long long)counts->tls_until);
-    append_head(out, "permitd_tls_handshakes_total", "counter", "TLS handshakes by result.");
+    metric_head(out, "permitd_tls_handshakes_total", "counter", "TLS handshakes by result.");
     for (enum handshake_result result = 0; result < HANDSHAKE_RESULTS; result++)
         buf_printf(out, "permitd_tls_handshakes_total{result=\"%s\"} %llu\n", handshake_result_word(result),
                    (unsigned long long)counts->handshakes[result]);
-    append_number(out, "permitd_tls_reload_failed_total", "counter",
-                  "Failed reloads of the TLS files; the loaded files stay in use.", counts->tls_reload_failed);
+    metric_write(out, "permitd_tls_reload_failed_total", "counter",
+                 "Failed reloads of the TLS files; the loaded files stay in use.", counts->tls_reload_failed);
 }
 
 /* On the loop's thread. */
@@ -179,14 +165,14 @@ static void append_credentials(struct buf *out, const struct service *service)
         return;
     int64_t now = clock_wall() / US_PER_SECOND;
     int64_t until = principals_until(principals, now);
-    append_number(out, "permitd_credentials_reload_failed", "gauge",
-                  "1 while the credentials file has a mistake; the last good version is used.",
-                  service->credentials_reload_failed);
-    append_number(out, "permitd_principals", "gauge", "Principals of the credentials file.",
-                  principals_count(principals));
+    metric_write(out, "permitd_credentials_reload_failed", "gauge",
+                 "1 while the credentials file has a mistake; the last good version is used.",
+                 service->credentials_reload_failed);
+    metric_write(out, "permitd_principals", "gauge", "Principals of the credentials file.",
+                 principals_count(principals));
     if (until < INT64_MAX)
-        append_number(out, "permitd_credential_until_seconds", "gauge", "Time until the next token ends.",
-                      (uint64_t)(until - now));
+        metric_write(out, "permitd_credential_until_seconds", "gauge", "Time until the next token ends.",
+                     (uint64_t)(until - now));
     access_write_metrics(service->access, out);
 }
 
@@ -198,9 +184,9 @@ static void metrics_work(struct query *query, struct store *store, enum permit_s
     struct answer *answer = &exchange->answer;
     engine_metrics(exchange->service->engine, &answer->body);
     struct waiting waiting = engine_waiting(exchange->service->engine);
-    append_number(&answer->body, "permitd_waiting", "gauge",
-                  "Requests whose clients wait at this permitd, for any semaphore.", waiting.count);
-    append_head(&answer->body, "permitd_oldest_wait_seconds", "gauge", "Age of the oldest wait at this permitd.");
+    metric_write(&answer->body, "permitd_waiting", "gauge",
+                 "Requests whose clients wait at this permitd, for any semaphore.", waiting.count);
+    metric_head(&answer->body, "permitd_oldest_wait_seconds", "gauge", "Age of the oldest wait at this permitd.");
     buf_printf(&answer->body, "permitd_oldest_wait_seconds %.3f\n", (double)waiting.oldest_ms / (double)MS_PER_SECOND);
     append_server(&answer->body, exchange->context);
     append_tls(&answer->body, exchange->context);
@@ -221,7 +207,7 @@ bool ops_metrics(struct exchange *exchange)
     append_credentials(&exchange->answer.body, exchange->service);
     if (exchange->service->engine)
         return query_submit_always(exchange, QUERY_OPERATOR, metrics_work, counts);
-    append_number(&exchange->answer.body, "permitd_database_up", "gauge", "1 while the database is usable.", 0);
+    metric_write(&exchange->answer.body, "permitd_database_up", "gauge", "1 while the database is usable.", 0);
     append_server(&exchange->answer.body, counts);
     append_tls(&exchange->answer.body, counts);
     exchange->answer.content_type = METRICS_TYPE;

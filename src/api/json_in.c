@@ -31,7 +31,7 @@ static bool is_plain(char byte)
     return (unsigned char)(byte - 0x20) < 0x60 && byte != '"' && byte != '\\';
 }
 
-struct check {
+struct json_check {
     struct bytes text;
     const struct wire_limit *limit;
     size_t at;        /* bytes read */
@@ -41,12 +41,12 @@ struct check {
     size_t elements; /* elements of the lists in the outermost object */
 };
 
-static char peek(const struct check *check)
+static char peek(const struct json_check *check)
 {
     return check->at < check->text.length ? check->text.data[check->at] : '\0';
 }
 
-static bool skip(struct check *check, char byte)
+static bool skip(struct json_check *check, char byte)
 {
     bool there = check->at < check->text.length && check->text.data[check->at] == byte;
     check->at += there;
@@ -79,7 +79,7 @@ static bool is_surrogate(int32_t unit)
  * Checks an escape after its backslash. An unpaired surrogate is refused (RFC 8259, 8.2), and so is an escaped NUL in a
  * name, which would end the name early.
  */
-static const char *check_escape(struct check *check, bool in_name)
+static const char *check_escape(struct json_check *check, bool in_name)
 {
     char byte = peek(check);
     if (check->at == check->text.length)
@@ -104,7 +104,7 @@ static const char *check_escape(struct check *check, bool in_name)
 }
 
 /* Checks a string from its opening quote. */
-static const char *check_string(struct check *check, bool is_name)
+static const char *check_string(struct json_check *check, bool is_name)
 {
     const char *data = check->text.data;
     size_t length = check->text.length;
@@ -133,7 +133,7 @@ static const char *check_string(struct check *check, bool is_name)
     return unexpected_end;
 }
 
-static bool skip_digits(struct check *check)
+static bool skip_digits(struct json_check *check)
 {
     size_t first = check->at;
     while (is_digit(peek(check)))
@@ -142,7 +142,7 @@ static bool skip_digits(struct check *check)
 }
 
 /* JSON allows neither 007 nor 1. nor .5 nor +1. */
-static bool check_number(struct check *check)
+static bool check_number(struct json_check *check)
 {
     (void)skip(check, '-');
     if (!skip(check, '0') && !skip_digits(check))
@@ -155,7 +155,7 @@ static bool check_number(struct check *check)
     return skip_digits(check);
 }
 
-static bool check_word(struct check *check)
+static bool check_word(struct json_check *check)
 {
     static const char *const words[] = {"true", "false", "null"};
     struct bytes rest = {check->text.data + check->at, check->text.length - check->at};
@@ -167,12 +167,12 @@ static bool check_word(struct check *check)
     return false;
 }
 
-static bool in_object(const struct check *check)
+static bool in_object(const struct json_check *check)
 {
     return check->objects >> check->depth & 1;
 }
 
-static const char *check_open(struct check *check, bool object)
+static const char *check_open(struct json_check *check, bool object)
 {
     if (++check->depth > WIRE_MAX_DEPTH)
         return "nested too deeply";
@@ -182,7 +182,7 @@ static const char *check_open(struct check *check, bool object)
     return NULL;
 }
 
-static const char *check_value(struct check *check)
+static const char *check_value(struct json_check *check)
 {
     char byte = peek(check);
     if (check->depth == 2 && !in_object(check) && check->elements++ == check->limit->elements)
@@ -195,13 +195,13 @@ static const char *check_value(struct check *check)
     return (byte == '-' || is_digit(byte) ? check_number(check) : check_word(check)) ? NULL : no_value;
 }
 
-static void skip_space(struct check *check)
+static void skip_space(struct json_check *check)
 {
     while (check->at < check->text.length && is_space(check->text.data[check->at]))
         check->at++;
 }
 
-static const char *check_name(struct check *check)
+static const char *check_name(struct json_check *check)
 {
     const char *fault = peek(check) == '"' ? check_string(check, true) : "a member has no name";
     skip_space(check);
@@ -209,7 +209,7 @@ static const char *check_name(struct check *check)
     return fault ? fault : skip(check, ':') ? NULL : "member without a value";
 }
 
-static bool skip_end(struct check *check)
+static bool skip_end(struct json_check *check)
 {
     bool may_end = check->expect != EXPECT_VALUE && check->expect != EXPECT_NAME;
     if (!may_end || !skip(check, in_object(check) ? '}' : ']'))
@@ -220,7 +220,7 @@ static bool skip_end(struct check *check)
 }
 
 /* Checks one token: a value, a name, a comma, or an end. */
-static const char *check_step(struct check *check)
+static const char *check_step(struct json_check *check)
 {
     skip_space(check);
     if (check->at >= check->text.length)
@@ -239,7 +239,7 @@ static const char *check_step(struct check *check)
 }
 
 /* Moves past one object and the white space around it. *ret_object is the object alone. */
-static const char *check_all(struct check *check, struct bytes *ret_object)
+static const char *check_all(struct json_check *check, struct bytes *ret_object)
 {
     skip_space(check);
     size_t first = check->at;
@@ -258,7 +258,7 @@ static const char *check_all(struct check *check, struct bytes *ret_object)
 enum permit_status wire_check(struct bytes text, const struct wire_limit *limit, size_t *ret_read,
                               struct bytes *ret_object, struct buf *message)
 {
-    struct check check = {.text = text, .limit = limit};
+    struct json_check check = {.text = text, .limit = limit};
     const char *fault = check_all(&check, ret_object);
     *ret_read = check.at;
     buf_clear(message);

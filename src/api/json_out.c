@@ -234,27 +234,27 @@ static void write_permits(struct buf *out, const struct request *request, const 
  * Returns when the lease clock reaches `served`, by the database's clock. Only the remaining time of the lease clock
  * counts, because the database's clock may have been stepped since the last tick.
  */
-static utc_us deadline_to_wall(utc_us served, const struct lease_clock *clock, utc_us now)
+static utc_us deadline_to_wall(utc_us served, const struct query_time *time)
 {
-    return served == NEVER ? NEVER : now + (served - lease_time(clock, now));
+    return served == NEVER ? NEVER : time->now + (served - lease_time(&time->clock, time->now));
 }
 
 /* Writes expires_at and expires_in_ms; nothing for NEVER. */
-static void write_expiry(struct buf *out, utc_us expires_at, const struct lease_clock *clock, utc_us now)
+static void write_expiry(struct buf *out, utc_us expires_at, const struct query_time *time)
 {
     if (expires_at == NEVER)
         return;
-    write_member_time(out, "expires_at", deadline_to_wall(expires_at, clock, now));
-    write_member_i64(out, "expires_in_ms", lease_left_us(clock, expires_at) / US_PER_MS);
+    write_member_time(out, "expires_at", deadline_to_wall(expires_at, time));
+    write_member_i64(out, "expires_in_ms", lease_left_us(&time->clock, expires_at) / US_PER_MS);
 }
 
-static void write_deadline(struct buf *out, const struct request *request, const struct lease_clock *clock, utc_us now)
+static void write_deadline(struct buf *out, const struct request *request, const struct query_time *time)
 {
     if (request->confirmed_at != NEVER) {
         write_name(out, "expires_at");
         buf_append_text(out, "null");
     }
-    write_expiry(out, request_expires_at(request), clock, now);
+    write_expiry(out, request_expires_at(request), time);
 }
 
 /* Writes ,"unclaimed":true for a grant that no client has been told. */
@@ -265,7 +265,7 @@ static void write_unclaimed(struct buf *out, const struct request *request)
 }
 
 void write_request_begin(struct buf *out, const struct viewer *viewer, const struct request *request,
-                         const struct bytes *names, const uint64_t *floors, const struct lease_clock *clock, utc_us now)
+                         const struct bytes *names, const uint64_t *floors, const struct query_time *time)
 {
     write_key_begin(out, viewer, request->external_id);
     write_member_text(out, "state", bytes_of(request_state_word(request->state)));
@@ -276,14 +276,14 @@ void write_request_begin(struct buf *out, const struct viewer *viewer, const str
         buf_append_text(out, ",\"ttl\":\"owner\",\"ttl_ms\":null");
     else if (request->ttl_ms != TTL_NONE && request->end_reason != END_NEVER_HELD)
         write_member_i64(out, "ttl_ms", request->ttl_ms);
-    write_member_time(out, "acquired_at", lease_to_wall(clock, request->acquired_at));
-    write_member_time(out, "confirmed_at", lease_to_wall(clock, request->confirmed_at));
+    write_member_time(out, "acquired_at", lease_to_wall(&time->clock, request->acquired_at));
+    write_member_time(out, "confirmed_at", lease_to_wall(&time->clock, request->confirmed_at));
     if (request->state == REQUEST_RELEASED) {
         write_member_text(out, "end_reason", bytes_of(end_reason_word(request->end_reason)));
-        write_member_time(out, "ended_at", lease_to_wall(clock, request->ended_at));
-        write_member_time(out, "forgotten_at", lease_to_wall(clock, request->due_at));
+        write_member_time(out, "ended_at", lease_to_wall(&time->clock, request->ended_at));
+        write_member_time(out, "forgotten_at", lease_to_wall(&time->clock, request->due_at));
     } else {
-        write_deadline(out, request, clock, now);
+        write_deadline(out, request, time);
     }
 }
 
@@ -405,7 +405,7 @@ void write_holder(struct buf *out, const struct viewer *viewer, const struct hol
     write_permit(out, &holder->permit);
     write_member_time(out, "acquired_at", lease_to_wall(&time->clock, request->acquired_at));
     write_member_time(out, "confirmed_at", lease_to_wall(&time->clock, request->confirmed_at));
-    write_deadline(out, request, &time->clock, time->now);
+    write_deadline(out, request, time);
     write_overdue(out, request, &time->clock);
     write_suspect(out, request, suspect);
     buf_append_char(out, '}');
@@ -424,7 +424,7 @@ void write_slot(struct buf *out, const struct viewer *viewer, const struct slot_
         write_member_key(out, viewer, "external_id", request->external_id);
         if (request->confirmed_at != NEVER)
             write_member_bool(out, "confirmed", true);
-        write_member_time(out, "expires_at", deadline_to_wall(request_expires_at(request), &time->clock, time->now));
+        write_member_time(out, "expires_at", deadline_to_wall(request_expires_at(request), time));
     }
     buf_append_char(out, '}');
 }
@@ -434,7 +434,7 @@ static void write_wait_end(struct buf *out, const char *name, const char *name_i
                            utc_us kept_until, const struct query_time *time)
 {
     utc_us end = kept_until ? kept_until : request->waiting_until;
-    write_member_time(out, name, deadline_to_wall(end, &time->clock, time->now));
+    write_member_time(out, name, deadline_to_wall(end, time));
     write_member_i64(out, name_in_ms, lease_left_us(&time->clock, end) / US_PER_MS);
 }
 
@@ -545,19 +545,19 @@ void write_waiting_begin(struct buf *out, const struct viewer *viewer, const str
     write_client(out, request, kept_until != 0);
 }
 
-void write_longest_holders(struct buf *out, const struct viewer *viewer, const struct blocking_holder *holders,
-                           size_t count, const struct lease_clock *clock, utc_us now)
+void write_longest_holders(struct buf *out, const struct viewer *viewer, const struct front_holder *holders,
+                           size_t count, const struct query_time *time)
 {
     write_name(out, "holders");
     buf_append_char(out, '[');
     for (size_t i = 0; i < count; i++) {
-        const struct blocking_holder *holder = &holders[i];
+        const struct front_holder *holder = &holders[i];
         if (i)
             buf_append_char(out, ',');
         write_key_begin(out, viewer, holder->external_id);
         write_owner(out, viewer, holder->owner);
-        write_member_time(out, "since", lease_to_wall(clock, holder->since));
-        write_expiry(out, holder->expires_at, clock, now);
+        write_member_time(out, "since", lease_to_wall(&time->clock, holder->since));
+        write_expiry(out, holder->expires_at, time);
         buf_append_char(out, '}');
     }
     buf_append_char(out, ']');
@@ -565,7 +565,7 @@ void write_longest_holders(struct buf *out, const struct viewer *viewer, const s
 
 /* Writes the held slots among those that the request names. */
 static void write_taken(struct buf *out, const struct viewer *viewer, const struct taken_slot *taken, size_t count,
-                        const struct lease_clock *clock, utc_us now)
+                        const struct query_time *time)
 {
     write_name(out, "taken");
     buf_append_char(out, '[');
@@ -576,39 +576,42 @@ static void write_taken(struct buf *out, const struct viewer *viewer, const stru
             write_member_text(out, "label", taken[i].label);
         write_member_u64(out, "token", taken[i].token);
         write_member_key(out, viewer, "external_id", taken[i].holder);
-        write_expiry(out, taken[i].expires_at, clock, now);
+        write_expiry(out, taken[i].expires_at, time);
         buf_append_char(out, '}');
     }
     buf_append_char(out, ']');
 }
 
 static void write_one_blocking(struct buf *out, const struct viewer *viewer, const struct blocking *blocking,
-                               const struct lease_clock *clock, utc_us now)
+                               const struct query_time *time)
 {
+    const struct shortage *shortage = blocking->shortage;
+    const struct semaphore_front *front = &blocking->front;
     buf_append_text(out, "{\"semaphore\":");
-    write_text(out, blocking->semaphore);
-    write_member_i64(out, "capacity", blocking->capacity);
-    write_member_i64(out, "in_use", blocking->in_use);
-    write_member_i64(out, "requested", blocking->requested);
+    write_text(out, shortage->semaphore);
+    write_member_i64(out, "capacity", shortage->capacity);
+    write_member_i64(out, "in_use", shortage->in_use);
+    write_member_i64(out, "requested", shortage->requested);
     if (blocking->ahead) {
         write_member_i64(out, "waiting_ahead", (int64_t)blocking->ahead);
-        write_keys(out, viewer, "ahead", "ahead_namespaces", blocking->ahead_keys, blocking->ahead_key_count);
+        write_keys(out, viewer, "ahead", "ahead_namespaces", front->waiters,
+                   front->waiter_count < blocking->ahead ? front->waiter_count : blocking->ahead);
     }
-    if (blocking->taken_count)
-        write_taken(out, viewer, blocking->taken, blocking->taken_count, clock, now);
-    write_longest_holders(out, viewer, blocking->holders, blocking->holder_count, clock, now);
+    if (shortage->taken_count)
+        write_taken(out, viewer, shortage->taken, shortage->taken_count, time);
+    write_longest_holders(out, viewer, front->holders, front->holder_count, time);
     buf_append_char(out, '}');
 }
 
 void write_blocking(struct buf *out, const struct viewer *viewer, const struct blocking *blocking, size_t count,
-                    const struct lease_clock *clock, utc_us now)
+                    const struct query_time *time)
 {
     write_name(out, "blocking");
     buf_append_char(out, '[');
     for (size_t i = 0; i < count; i++) {
         if (i)
             buf_append_char(out, ',');
-        write_one_blocking(out, viewer, &blocking[i], clock, now);
+        write_one_blocking(out, viewer, &blocking[i], time);
     }
     buf_append_char(out, ']');
 }

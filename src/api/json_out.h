@@ -26,8 +26,7 @@ void write_member_text(struct buf *out, const char *name, struct bytes text);
  * per permit. floors may be NULL: not written.
  */
 void write_request_begin(struct buf *out, const struct viewer *viewer, const struct request *request,
-                         const struct bytes *names, const uint64_t *floors, const struct lease_clock *clock,
-                         utc_us now);
+                         const struct bytes *names, const uint64_t *floors, const struct query_time *time);
 /* Writes ,"overdue":... for a held request: true if it is due and its end is not committed. */
 void write_overdue(struct buf *out, const struct request *request, const struct lease_clock *clock);
 /* Writes ,"suspect":... for a held request: true if its owner may not be alive (owners.h). */
@@ -68,12 +67,18 @@ void write_owner(struct buf *out, const struct viewer *viewer, struct bytes stor
 void write_member_bool(struct buf *out, const char *name, bool value);
 /* Writes ,"name":7 */
 void write_member_i64(struct buf *out, const char *name, int64_t number);
-/* Writes ,"holders":[...]. now: the database's clock. clock converts the times. */
-void write_longest_holders(struct buf *out, const struct viewer *viewer, const struct blocking_holder *holders,
-                           size_t count, const struct lease_clock *clock, utc_us now);
+/* Writes ,"holders":[...]. */
+void write_longest_holders(struct buf *out, const struct viewer *viewer, const struct front_holder *holders,
+                           size_t count, const struct query_time *time);
 /* Writes the slots that a want names: ,"slots":[...] or ,"any_of":[...], and ,"adjacent":true. */
 void write_choice(struct buf *out, const struct want *want);
-/* Writes ,"blocking":[...]. now: the database's clock. clock converts the times of `taken`. */
+/* A semaphore that lacks the units or slots that a refused acquire requests, and what is in the way. */
+struct blocking {
+    const struct shortage *shortage;
+    struct semaphore_front front; /* holders NULL: it could not be read */
+    size_t ahead;                 /* requests that wait before this one, at any server */
+};
+/* Writes ,"blocking":[...]. */
 void write_blocking(struct buf *out, const struct viewer *viewer, const struct blocking *blocking, size_t count,
-                    const struct lease_clock *clock, utc_us now);
+                    const struct query_time *time);
 #endif

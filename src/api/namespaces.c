@@ -75,11 +75,6 @@ static bool names_an_owner(const struct route *route)
     return strstr(route->path, "{owner}");
 }
 
-static bool names_a_key(const struct route *route)
-{
-    return strstr(route->path, "{external_id}") || names_an_owner(route);
-}
-
 enum permit_status namespaces_enter(struct exchange *exchange, const struct route *route, struct buf *message)
 {
     struct bytes asked = router_query_value(exchange, route, "namespace");
@@ -96,7 +91,7 @@ enum permit_status namespaces_enter(struct exchange *exchange, const struct rout
     }
     if (asked.data)
         access_audit(exchange, route, RIGHT_OPERATE);
-    if (!names_a_key(route))
+    if (!strstr(route->path, "{external_id}") && !names_an_owner(route))
         return PERMIT_OK;
     struct bytes stored = namespace_store(exchange, exchange->path_values[0]);
     if (!stored.data)

@@ -8,6 +8,7 @@
 #include "api/json_out.h"
 #include "api/not_found.h"
 #include "api/problem.h"
+#include "api/refusal.h"
 #include "api/service.h"
 #include "api/wants.h"
 #include "base/clock.h"
@@ -253,148 +254,12 @@ enum permit_status operation_public_status(enum permit_status status)
     }
 }
 
-static void write_ended(struct buf *out, const struct decision *decision)
-{
-    const struct request *request = decision->outcome ? decision->outcome->request : NULL;
-    if (!request || request->state != REQUEST_RELEASED)
-        return;
-    write_member_text(out, "end_reason", bytes_of(end_reason_word(request->end_reason)));
-    buf_append_text(out, ",\"ended_at\":");
-    write_time(out, lease_to_wall(decision->clock, request->ended_at));
-}
-
-enum {
-    SENTENCE_MAX = 1024,
-    BATCH_NAMES_MAX = 256 * 1024, /* bytes of a batch's answers; above it, refusals do not list holders and waiters */
-};
-
-/*
- * Writes "hall: A1 is held until 2026-11-21T12:00:03Z, and 2 more of 5 asked": the first held slot of those requested.
- */
-static void held_slot_sentence(const struct blocking *first, const struct lease_clock *clock, struct buf *out)
-{
-    const struct taken_slot *slot = &first->taken[0];
-    buf_printf(out, "%.*s: ", (int)first->semaphore.length, first->semaphore.data);
-    if (slot->label.length)
-        buf_append(out, slot->label.data, slot->label.length);
-    else
-        buf_printf(out, "slot %u", slot->number);
-    if (slot->expires_at == NEVER) {
-        buf_append_text(out, " is held until it is released");
-    } else {
-        char text[RFC3339_SIZE];
-        clock_format_rfc3339(lease_to_wall(clock, slot->expires_at), text);
-        buf_printf(out, " is held until %.*sZ", (int)strlen("2026-11-21T12:00:03"), text);
-    }
-    if (first->taken_count > 1)
-        buf_printf(out, ", and %zu more of %lld asked", first->taken_count - 1, (long long)first->requested);
-}
-
-/* Writes "hall: no 3 adjacent free slots among the 10 named": enough units are free, but not of the requested slots. */
-static void free_slots_sentence(const struct want *want, struct buf *out)
-{
-    bool plural = want->count > 1;
-    buf_printf(out, "%.*s: no %lld %sfree slot%s", (int)want->semaphore.length, want->semaphore.data,
-               (long long)want->count, want->adjacent && plural ? "adjacent " : "", plural ? "s" : "");
-    if (want->choice == CHOOSE_ANY_OF)
-        buf_printf(out, " among the %zu named", want->named_count);
-}
-
-/*
- * Describes the first semaphore that lacks units: "backups: 2 of 2 in use, 1 asked, 3 wait before it", "backups: 2 of 2
- * in use, 1 asked, held longest by job-42", or, if units are free but earlier waiters have priority, "backups: 1 of 2
- * in use, 1 asked, but 3 wait before it".
- */
-static void units_sentence(const struct viewer *viewer, const struct blocking *first, struct buf *out)
-{
-    bool others_first = first->capacity - first->in_use >= first->requested;
-    buf_printf(out, "%.*s: %lld of %lld in use, %lld asked", (int)first->semaphore.length, first->semaphore.data,
-               (long long)first->in_use, (long long)first->capacity, (long long)first->requested);
-    if (first->ahead)
-        buf_printf(out, ",%s %zu wait%s before it", others_first ? " but" : "", first->ahead,
-                   first->ahead == 1 ? "s" : "");
-    else if (others_first)
-        buf_append_text(out, ", but others wait before it");
-    if (first->holder_count && !others_first && viewer_sees(viewer, first->holders[0].external_id)) {
-        struct bytes key = key_split(first->holders[0].external_id).key;
-        buf_printf(out, ", held longest by %.*s", (int)key.length, key.data);
-    }
-}
-
-static const struct want *want_of(const struct operation *operation, struct bytes semaphore)
-{
-    for (size_t i = 0; i < operation->want_count; i++)
-        if (bytes_equal(operation->wants[i].semaphore, semaphore))
-            return &operation->wants[i];
-    return NULL;
-}
-
-static void no_capacity_sentence(const struct batch_item *item, const struct decision *decision, struct buf *out)
-{
-    const struct viewer viewer = viewer_of(item->exchange);
-    const struct blocking *first = &decision->blocking[0];
-    const struct want *want = want_of(&item->operation, first->semaphore);
-    bool has_units = first->capacity - first->in_use >= first->requested;
-    if (first->taken_count)
-        held_slot_sentence(first, decision->clock, out);
-    else if (want && want_is_specific(want) && want->choice != CHOOSE_NAMED && has_units && !first->ahead)
-        free_slots_sentence(want, out);
-    else
-        units_sentence(&viewer, first, out);
-}
-
-/* Writes the detail of a refusal; writes nothing if the status's title is enough. */
-static void refusal_sentence(const struct batch_item *item, const struct decision *decision, enum permit_status status,
-                             struct buf *out)
-{
-    const struct outcome *outcome = decision->outcome;
-    struct bytes key = key_split(item->operation.external_id).key;
-    struct bytes owner = key_split(item->operation.owner).key;
-    if (status == PERMIT_NO_CAPACITY && decision->blocking_count)
-        no_capacity_sentence(item, decision, out);
-    else if (status == PERMIT_ENDED && outcome && outcome->request && outcome->request->state == REQUEST_RELEASED)
-        buf_printf(out, "%.*s has ended (%s)%s", (int)key.length, key.data,
-                   end_reason_word(outcome->request->end_reason),
-                   item->operation.kind == OP_ACQUIRE ? "; use a new key" : "");
-    else if (status == PERMIT_UNKNOWN_REQUEST && key.length)
-        buf_printf(out, "there is no request \"%.*s\"", (int)key.length, key.data);
-    else if (status == PERMIT_UNKNOWN_OWNER)
-        buf_printf(out, "the owner \"%.*s\" has no valid heartbeat", (int)owner.length, owner.data);
-}
-
-static void write_refusal(struct buf *out, const struct batch_item *item, const struct decision *decision,
-                          enum permit_status status)
-{
-    const struct viewer viewer = viewer_of(item->exchange);
-    const char *detail = decision->detail;
-    if (!detail && decision->outcome)
-        detail = decision->outcome->detail;
-    struct buf sentence;
-    buf_init(&sentence, SENTENCE_MAX);
-    if (!detail)
-        refusal_sentence(item, decision, status, &sentence);
-    problem_begin(out, status, sentence.length ? buf_text(&sentence) : detail);
-    buf_release(&sentence);
-    if (status == PERMIT_ENDED)
-        write_ended(out, decision);
-    if (decision->outcome && decision->outcome->max_ttl_ms)
-        write_member_i64(out, "max_ttl_ms", decision->outcome->max_ttl_ms);
-    if (status == PERMIT_NO_CAPACITY && !(call_of(item->exchange)->batch && out->length > BATCH_NAMES_MAX))
-        write_blocking(out, &viewer, decision->blocking, decision->blocking_count, decision->clock, decision->now);
-    if (status == PERMIT_OUTCOME_UNKNOWN && item->operation.external_id.data)
-        write_member_text(out, "external_id", key_split(item->operation.external_id).key);
-    if (status == PERMIT_INTERNAL)
-        write_member_text(out, "request_id", bytes_of(item->exchange->id));
-    problem_retry_after(out, problem_retry_ms(status, decision->retry_after_ms));
-    problem_end(out);
-}
-
 /* Writes the request without its closing brace. */
 static void write_held_begin(struct buf *out, const struct batch_item *item, const struct decision *decision)
 {
     const struct viewer viewer = viewer_of(item->exchange);
-    write_request_begin(out, &viewer, decision->outcome->request, decision->semaphore_names, decision->floors,
-                        decision->clock, decision->now);
+    const struct query_time time = {*decision->clock, decision->now};
+    write_request_begin(out, &viewer, decision->outcome->request, decision->semaphore_names, decision->floors, &time);
     if (decision->outcome->max_hold_ms)
         write_member_i64(out, "max_hold_ms", decision->outcome->max_hold_ms);
 }
@@ -451,7 +316,7 @@ void operation_write_decision(struct buf *out, const struct batch_item *item, co
     if (status == PERMIT_OK && !write_success(out, item, decision))
         status = PERMIT_INTERNAL;
     if (status != PERMIT_OK)
-        write_refusal(out, item, decision, status);
+        refusal_write(out, item, decision, status);
     if (status == PERMIT_INTERNAL)
         log_write(LOG_ERROR, "operation failed", "request_id", item->exchange->id, "detail", decision->detail, NULL);
     *ret_status = status;
@@ -462,7 +327,7 @@ void operation_write_refusal(struct buf *out, const struct batch_item *item, enu
                              const char *detail)
 {
     struct decision decision = {.status = status, .detail = detail && detail[0] ? detail : NULL};
-    write_refusal(out, item, &decision, operation_public_status(status));
+    refusal_write(out, item, &decision, operation_public_status(status));
 }
 
 bool operation_refuse(struct exchange *exchange, enum permit_status status)
@@ -470,23 +335,9 @@ bool operation_refuse(struct exchange *exchange, enum permit_status status)
     return problem_answer(exchange, operation_public_status(status), buf_text(&exchange->service->message));
 }
 
-const char *operation_reject_reason(struct exchange *exchange, enum permit_status status, enum engine_bound bound)
-{
-    char sentence[STORE_MESSAGE_SIZE] = "";
-    struct engine *engine = exchange->service->engine;
-    struct buf *message = &exchange->service->message;
-    if (status == PERMIT_TOO_MANY)
-        engine_bound_sentence(engine, bound, sentence);
-    else if (status != PERMIT_DATABASE_UNAVAILABLE || !engine_refusal(engine, sentence))
-        return NULL;
-    buf_clear(message);
-    buf_append_text(message, sentence);
-    return buf_text(message);
-}
-
 bool operation_reject(struct exchange *exchange, enum permit_status status, enum engine_bound bound)
 {
-    return problem_answer(exchange, operation_public_status(status), operation_reject_reason(exchange, status, bound));
+    return problem_answer(exchange, operation_public_status(status), refusal_reason(exchange, status, bound));
 }
 
 void operation_decided(struct op *op, const struct decision *decision)
@@ -496,6 +347,8 @@ void operation_decided(struct op *op, const struct decision *decision)
     struct answer *answer = &exchange->answer;
     enum permit_status status;
     int code;
+    if (refusal_begin(item, decision))
+        return;
     operation_write_decision(&answer->body, item, decision, &status, &code);
     if (status != PERMIT_OK)
         problem_head(answer, status, decision->retry_after_ms);
@@ -505,6 +358,7 @@ void operation_decided(struct op *op, const struct decision *decision)
     answer->http_status = code;
     item->http_status = code;
     answer->must_arrive = item_is_generated_grant(item);
+    refusal_end(item);
     if (status == PERMIT_UNKNOWN_SEMAPHORE)
         not_found_finish(exchange, status);
     else

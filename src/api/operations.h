@@ -23,11 +23,6 @@ void operation_decided(struct op *op, const struct decision *decision);
 bool operation_refuse(struct exchange *exchange, enum permit_status status);
 /* Answers an operation or query that the engine did not accept, with the reason. Returns true. Called by handlers. */
 bool operation_reject(struct exchange *exchange, enum permit_status status, enum engine_bound bound);
-/*
- * Returns why the engine did not accept an operation or query; NULL: unknown. Valid until the next use of the service's
- * message. Called by handlers.
- */
-const char *operation_reject_reason(struct exchange *exchange, enum permit_status status, enum engine_bound bound);
 /* Writes the body of a refusal of `item`'s operation that has no decision. */
 void operation_write_refusal(struct buf *out, const struct batch_item *item, enum permit_status status,
                              const char *detail);

@@ -20,15 +20,6 @@ void quota_state_release(struct quota_state *state)
     mutex_destroy(&state->mutex);
 }
 
-/* Notes what must be given back at the end of the call. */
-static void note_taken(struct caller *caller, enum quota quota, int64_t amount)
-{
-    if (quota == QUOTA_BYTES)
-        caller->bytes = amount;
-    else if (quota == QUOTA_WAITING)
-        caller->waits = true;
-}
-
 static bool refuse(struct exchange *exchange, enum quota quota, int64_t limit, mono_us wait)
 {
     static const char *const per[] = {
@@ -60,7 +51,10 @@ bool quota_take(struct exchange *exchange, enum quota quota, int64_t amount)
     mutex_unlock(&state->mutex);
     if (!taken)
         return refuse(exchange, quota, quotas->limits[quota], wait);
-    note_taken(caller, quota, amount);
+    if (quota == QUOTA_BYTES) /* these two are given back at the end of the call */
+        caller->bytes = amount;
+    else if (quota == QUOTA_WAITING)
+        caller->waits = true;
     return true;
 }
 

@@ -12,7 +12,7 @@ struct server;
 
 /* The counts of one principal, on all threads. They outlive a reload. */
 struct quota_state {
-    struct share share; /* its `answering` counts and limits QUOTA_ANSWERS */
+    struct memory_share share; /* its `answering` counts and limits QUOTA_ANSWERS */
     struct mutex mutex;
     struct usage usage;            /* of the other quotas; under `mutex`, like all members below */
     uint64_t refused[QUOTA_COUNT]; /* requests that were answered 429 */

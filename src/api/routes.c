@@ -165,34 +165,25 @@ static bool check_origin(struct exchange *exchange)
 
 /*
  * Refuses a request without a valid credential, unless its route is open, and a connection beyond its principal's quota.
- * All causes of the first have the same answer. The connection is closed after it.
+ * All causes of the first have the same answer. The connection is closed after it. If the route takes no body, the body is
+ * still read, because the refusal of the route is clearer than "too large".
  */
-static bool check_credential(struct exchange *exchange)
-{
-    struct bytes segment;
-    const struct route *route = exchange->service->principals ? router_find(&table, exchange, &segment) : NULL;
-    bool open = route && route->right == RIGHT_OPEN;
-    return access_admit(exchange, open);
-}
-
-/* A chunked body counts as the largest that is accepted, because its length is not known. */
-static int64_t body_bytes(const struct exchange *exchange, size_t most)
-{
-    uint64_t length;
-    return exchange_body_length(exchange, &length) && length < most ? (int64_t)length : (int64_t)most;
-}
-
-/* If the route takes no body, the body is still read, because the refusal of the route is clearer than "too large". */
 bool routes_admit(struct exchange *exchange, size_t *ret_body_max)
 {
     struct bytes segment;
-    const struct route *route = exchange->has_body ? router_find(&table, exchange, &segment) : NULL;
+    uint64_t length;
+    bool needed = exchange->has_body || exchange->service->principals;
+    const struct route *route = needed ? router_find(&table, exchange, &segment) : NULL;
     *ret_body_max = route && route->max_body ? route->max_body : USUAL_BODY;
-    if (!check_origin(exchange) || !check_credential(exchange))
+    if (!check_origin(exchange) || !access_admit(exchange, route && route->right == RIGHT_OPEN))
         return false;
     if (!access_is_known(exchange))
         *ret_body_max = STRANGERS_BODY;
-    return !exchange->has_body || quota_take(exchange, QUOTA_BYTES, body_bytes(exchange, *ret_body_max));
+    if (!exchange->has_body)
+        return true;
+    if (!exchange_body_length(exchange, &length) || length > *ret_body_max)
+        length = *ret_body_max; /* a chunked body counts as the largest, because its length is not known */
+    return quota_take(exchange, QUOTA_BYTES, (int64_t)length);
 }
 
 /* Reads what the route describes, and checks it before the handler runs. */

@@ -14,6 +14,7 @@ struct access;
 struct doctor_options;
 struct readiness;
 struct principals;
+struct refusals;
 
 struct service_settings {
     char *
@@ -35,6 +36,7 @@ struct service {
     struct buf message;          /* buffer for messages of the handlers */
     struct access *access;       /* counters of authentication */
     struct readiness *readiness; /* of all services */
+    struct refusals *refusals;   /* the same */
     mono_us started_at;
     /*
      * The principals and their rights. NULL: no credentials are configured, and every client may do everything. Only the

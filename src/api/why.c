@@ -6,9 +6,11 @@
 #include <stdio.h>
 
 #include "api/access.h"
+#include "api/front_cache.h"
 #include "api/json_out.h"
 #include "api/problem.h"
 #include "api/queries.h"
+#include "api/refusal.h"
 #include "api/routes.h"
 #include "api/service.h"
 #include "core/name.h"
@@ -22,13 +24,32 @@ struct obstacles {
     struct queue_position *positions;
     struct semaphore_front fronts[REQUEST_MAX_SEMAPHORES];
     struct reserver reservers[REQUEST_MAX_SEMAPHORES];
-    struct query_time time; /* of the fronts */
 };
+
+/* Takes the fronts from the cache, and reads those that it does not have. */
+static enum permit_status find_fronts(struct front_cache *cache, struct store *store, const uint64_t *ids, size_t count,
+                                      struct arena *arena, struct semaphore_front *ret_fronts)
+{
+    uint64_t missing[REQUEST_MAX_SEMAPHORES];
+    struct semaphore_front read[REQUEST_MAX_SEMAPHORES];
+    struct semaphore_front *places[REQUEST_MAX_SEMAPHORES]; /* of these in ret_fronts */
+    size_t missing_count = 0;
+    for (size_t i = 0; i < count; i++)
+        if (!front_cache_get(cache, ids[i], arena, &ret_fronts[i])) {
+            missing[missing_count] = ids[i];
+            places[missing_count++] = &ret_fronts[i];
+        }
+    enum permit_status status = front_cache_read(cache, store, missing, missing_count, arena, read);
+    for (size_t i = 0; status == PERMIT_OK && i < missing_count; i++)
+        *places[i] = read[i];
+    return status;
+}
 
 /* Reads all semaphores together: a request wants many, and each statement delays the other lists. */
 static enum permit_status read_obstacles(struct exchange *exchange, struct store *store, const struct request *request,
-                                         struct obstacles *ret_obstacles)
+                                         const struct query_time *time, struct obstacles *ret_obstacles)
 {
+    struct service *service = exchange->service;
     uint64_t ids[REQUEST_MAX_SEMAPHORES];
     size_t count = request->want_count;
     struct arena *arena = &exchange->arena;
@@ -39,13 +60,10 @@ static enum permit_status read_obstacles(struct exchange *exchange, struct store
     if (status == PERMIT_OK)
         status = store_semaphores(store, ids, count, arena, &ret_obstacles->semaphores);
     if (status == PERMIT_OK)
-        status = store->queries->fronts(store, ids, count, arena, ret_obstacles->fronts, &ret_obstacles->time);
+        status = find_fronts(refusals_fronts(service->refusals), store, ids, count, arena, ret_obstacles->fronts);
     if (status == PERMIT_OK)
-        engine_judge(exchange->service->engine, &ret_obstacles->time);
-    if (status == PERMIT_OK)
-        status = store->queries->reservers(store, request,
-                                           engine_protected_since(exchange->service->engine, &ret_obstacles->time),
-                                           arena, ret_obstacles->reservers);
+        status = store->queries->reservers(store, request, engine_protected_since(service->engine, time), arena,
+                                           ret_obstacles->reservers);
     return status;
 }
 
@@ -64,20 +82,6 @@ static void write_semaphore_state(struct buf *out, const struct semaphore_page *
     write_member_i64(out, "in_use", semaphore->in_use);
     if (semaphore->paused_reason.data)
         write_member_text(out, "paused_reason", semaphore->paused_reason);
-}
-
-static void write_holders(struct buf *out, const struct viewer *viewer, const struct semaphore_front *front,
-                          const struct query_time *time)
-{
-    struct blocking_holder holders[QUERY_FRONT_HOLDERS];
-    for (size_t i = 0; i < front->holder_count; i++)
-        holders[i] = (struct blocking_holder){
-            .external_id = front->holders[i].external_id,
-            .owner = front->holders[i].owner,
-            .since = front->holders[i].since,
-            .expires_at = front->holders[i].expires_at,
-        };
-    write_longest_holders(out, viewer, holders, front->holder_count, &time->clock, time->now);
 }
 
 /* Writes for which waiter units are reserved, if there is one, and what it lacks as far as the caller may see it. */
@@ -101,12 +105,13 @@ static void write_reserver(struct exchange *exchange, const struct reserver *res
     buf_append_text(out, "]}");
 }
 
-static void write_waiting_for(struct exchange *exchange, const struct request *request,
+static void write_waiting_for(struct exchange *exchange, const struct request *request, const struct query_time *time,
                               const struct obstacles *obstacles, size_t index)
 {
     struct buf *out = &exchange->answer.body;
     const struct viewer viewer = viewer_of(exchange);
     const struct want *want = &request->wants[index];
+    const struct semaphore_front *front = &obstacles->fronts[index];
     buf_append_text(out, index ? ",{\"semaphore\":" : "{\"semaphore\":");
     write_text(out, want->semaphore);
     write_member_i64(out, "requested", want->count);
@@ -114,32 +119,37 @@ static void write_waiting_for(struct exchange *exchange, const struct request *r
     write_semaphore_state(out, &obstacles->semaphores, want->semaphore_id);
     write_position(out, &viewer, &obstacles->positions[index]);
     write_reserver(exchange, &obstacles->reservers[index]);
-    write_holders(out, &viewer, &obstacles->fronts[index], &obstacles->time);
+    write_longest_holders(out, &viewer, front->holders, front->holder_count, time);
     buf_append_char(out, '}');
 }
 
-static enum permit_status write_why(struct exchange *exchange, struct store *store, const struct request *request,
-                                    const struct query_time *time)
+static void write_why(struct exchange *exchange, const struct request *request, const struct query_time *time,
+                      utc_us kept_until, const struct obstacles *obstacles)
 {
     struct buf *out = &exchange->answer.body;
     const struct viewer viewer = viewer_of(exchange);
-    struct obstacles obstacles;
-    utc_us *kept_until;
-    enum permit_status status = read_obstacles(exchange, store, request, &obstacles);
-    if (status == PERMIT_OK)
-        status = store->queries->kept_until(store, request, 1, 0, time, &exchange->arena, &kept_until);
-    if (status != PERMIT_OK)
-        return status;
     write_key_begin(out, &viewer, request->external_id);
     buf_append_text(out, ",\"state\":\"WAITING\"");
     write_owner(out, &viewer, request->owner);
     buf_append_text(out, ",\"scope\":\"database\"");
-    write_wait(out, request, *kept_until, time);
+    write_wait(out, request, kept_until, time);
     buf_append_text(out, ",\"waiting_for\":[");
     for (size_t i = 0; i < request->want_count; i++)
-        write_waiting_for(exchange, request, &obstacles, i);
+        write_waiting_for(exchange, request, time, obstacles, i);
     buf_append_text(out, "]}");
-    return PERMIT_OK;
+}
+
+static enum permit_status explain_wait(struct exchange *exchange, struct store *store, const struct request *request,
+                                       const struct query_time *time)
+{
+    struct obstacles obstacles;
+    utc_us *kept_until;
+    enum permit_status status = read_obstacles(exchange, store, request, time, &obstacles);
+    if (status == PERMIT_OK)
+        status = store->queries->kept_until(store, request, 1, 0, time, &exchange->arena, &kept_until);
+    if (status == PERMIT_OK)
+        write_why(exchange, request, time, *kept_until, &obstacles);
+    return status;
 }
 
 static enum permit_status explain(struct exchange *exchange, struct store *store)
@@ -155,7 +165,7 @@ static enum permit_status explain(struct exchange *exchange, struct store *store
         status = PERMIT_UNKNOWN_REQUEST;
     if (status != PERMIT_OK)
         return status;
-    return request.state == REQUEST_WAITING ? write_why(exchange, store, &request, &time)
+    return request.state == REQUEST_WAITING ? explain_wait(exchange, store, &request, &time)
                                             : request_write(exchange, store, &request, names, &time);
 }
 

@@ -58,6 +58,16 @@ static inline bool bytes_begin_with(struct bytes bytes, struct bytes beginning)
     return bytes.length >= beginning.length && bytes_equal((struct bytes){bytes.data, beginning.length}, beginning);
 }
 
+/* Copies the bytes to *at, which has room, and advances *at. data NULL stays NULL. */
+static inline struct bytes bytes_copy_to(char **at, struct bytes bytes)
+{
+    struct bytes copy = {bytes.data ? *at : NULL, bytes.length};
+    if (bytes.length)
+        memcpy(*at, bytes.data, bytes.length);
+    *at += bytes.length;
+    return copy;
+}
+
 /* Compares in memcmp order, shorter first if one is a prefix of the other: the order of VARBINARY. */
 static inline int bytes_compare(struct bytes a, struct bytes b)
 {

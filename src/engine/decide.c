@@ -19,15 +19,6 @@ int64_t jittered_ms(int64_t ms)
     return ms / 2 + arc4random_uniform((uint32_t)ms + 1);
 }
 
-struct bytes copy_string(char **at, struct bytes string)
-{
-    struct bytes copy = {*at, string.length};
-    if (string.length)
-        memcpy(*at, string.data, string.length);
-    *at += string.length;
-    return copy;
-}
-
 static void count(struct metrics *metrics, const struct op *op, enum permit_status status)
 {
     int64_t took = clock_mono() - op->arrived_at;
@@ -55,48 +46,4 @@ void decide_status(struct engine *engine, struct op *op, enum permit_status stat
     queue_forget_key(&engine->queue, op);
     engine_unlock(engine);
     decide(engine, op, &(struct decision){.status = status, .detail = detail});
-}
-
-void decide_refusal(struct engine *engine, struct refusal *refusal, struct holders **holders)
-{
-    struct blocking blocking[REQUEST_MAX_SEMAPHORES];
-    for (size_t i = 0; i < refusal->count; i++) {
-        const struct shortage *shortage = &refusal->shortages[i];
-        blocking[i] = (struct blocking){
-            .semaphore = shortage->semaphore,
-            .capacity = shortage->capacity,
-            .in_use = shortage->in_use,
-            .requested = shortage->requested,
-            .taken = shortage->taken,
-            .taken_count = shortage->taken_count,
-            .holders = holders[i] ? holders[i]->rows : NULL,
-            .holder_count = holders[i] ? holders[i]->count : 0,
-            .ahead = refusal->aheads[i],
-        };
-        if (refusal->ahead_keys[i]) {
-            blocking[i].ahead_keys = refusal->ahead_keys[i];
-            blocking[i].ahead_key_count = refusal->ahead_key_counts[i];
-        } else if (holders[i]) {
-            blocking[i].ahead_keys = holders[i]->waiters;
-            blocking[i].ahead_key_count =
-                (size_t)min_i64((int64_t)holders[i]->waiter_count, (int64_t)refusal->aheads[i]);
-        }
-    }
-    struct outcome outcome = {
-        .status = PERMIT_NO_CAPACITY, .shortages = refusal->shortages, .shortage_count = refusal->count};
-    struct decision decision = {
-        .outcome = &outcome,
-        .status = PERMIT_NO_CAPACITY,
-        .clock = &refusal->clock,
-        .now = refusal->now,
-        .blocking = blocking,
-        .blocking_count = refusal->count,
-        .retry_after_ms = refusal->retry_after_ms,
-    };
-    decide(engine, refusal->op, &decision);
-    engine_lock(engine);
-    for (size_t i = 0; i < refusal->count; i++)
-        holders_unref(holders[i]);
-    engine_unlock(engine);
-    free(refusal);
 }

@@ -69,24 +69,6 @@ static bool put_back(struct engine *engine, struct op *op, const struct outcome 
     return true;
 }
 
-/* Takes references to the cached holders for a refusal. False: not all are cached and fresh. */
-static bool take_fresh_holders(struct engine *engine, const struct outcome *outcome, mono_us now,
-                               struct holders **ret_holders) REQUIRES(engine_mutex)
-{
-    for (size_t i = 0; i < outcome->shortage_count; i++) {
-        struct semaphore_entry *entry =
-            semaphore_cache_find(&engine->queue.semaphores, outcome->shortages[i].semaphore_id);
-        if (!entry || !entry->holders || now - entry->holders->read_at > HOLDERS_FRESH_US) {
-            while (i-- > 0)
-                holders_unref(ret_holders[i]);
-            return false;
-        }
-        ret_holders[i] = entry->holders;
-        ret_holders[i]->references++;
-    }
-    return true;
-}
-
 /* Retry-After of a no_capacity: at most the time to next_due_at, because a unit may expire then. */
 static int64_t retry_after_shortage(const struct view *view, const struct outcome *outcome)
 {
@@ -98,41 +80,6 @@ static int64_t retry_after_shortage(const struct view *view, const struct outcom
                 ms = min_i64(ms, (semaphore->next_due_at - view->clock.due) / US_PER_MS);
         }
     return max_i64(ms, 50);
-}
-
-/* The name in the memory of the op, which is valid as long as the refusal. */
-static struct bytes own_name(const struct operation *operation, struct bytes name)
-{
-    for (size_t i = 0; i < operation->want_count; i++)
-        if (bytes_equal(operation->wants[i].semaphore, name))
-            return operation->wants[i].semaphore;
-    return (struct bytes){0};
-}
-
-/* Memory for the held slots of the shortages and their strings. */
-static size_t taken_size(const struct outcome *outcome)
-{
-    size_t size = 0;
-    for (size_t i = 0; i < outcome->shortage_count; i++) {
-        const struct shortage *shortage = &outcome->shortages[i];
-        size += shortage->taken_count * sizeof *shortage->taken;
-        for (size_t j = 0; j < shortage->taken_count; j++)
-            size += shortage->taken[j].label.length + shortage->taken[j].holder.length;
-    }
-    return size;
-}
-
-/* Copies the held slots to *slots and their strings to *texts, and advances both. */
-static void copy_taken(struct shortage *shortage, struct taken_slot **slots, char **texts)
-{
-    struct taken_slot *copies = *slots;
-    for (size_t i = 0; i < shortage->taken_count; i++) {
-        copies[i] = shortage->taken[i];
-        copies[i].label = copy_string(texts, copies[i].label);
-        copies[i].holder = copy_string(texts, copies[i].holder);
-    }
-    shortage->taken = copies;
-    *slots += shortage->taken_count;
 }
 
 /* How many other requests waited for the semaphore when the batch read it. */
@@ -150,57 +97,23 @@ static size_t others_waiting(const struct view *view, struct bytes external_id, 
     return (size_t)max_i64(count, 0);
 }
 
-/* NULL: out of memory. */
-static struct refusal *refusal_new(struct op *op, const struct view *view, const struct outcome *outcome)
-{
-    size_t fixed = sizeof(struct refusal) + outcome->shortage_count * sizeof(struct shortage);
-    struct refusal *refusal = malloc(fixed + taken_size(outcome));
-    if (!refusal)
-        return NULL;
-    size_t taken_count = 0;
-    for (size_t i = 0; i < outcome->shortage_count; i++)
-        taken_count += outcome->shortages[i].taken_count;
-    struct taken_slot *slots = (struct taken_slot *)((char *)refusal + fixed);
-    char *texts = (char *)(slots + taken_count);
-    refusal->op = op;
-    refusal->turn.principal = op->operation->principal;
-    refusal->clock = view->clock;
-    refusal->now = view->now;
-    refusal->retry_after_ms = retry_after_shortage(view, outcome);
-    refusal->count = outcome->shortage_count;
-    refusal->since = clock_mono();
-    refusal->has_place = op->waited || (outcome->request && outcome->request->state == REQUEST_WAITING);
-    for (size_t i = 0; i < outcome->shortage_count; i++) {
-        refusal->shortages[i] = outcome->shortages[i];
-        refusal->ahead_keys[i] = NULL;
-        refusal->aheads[i] = others_waiting(view, op->operation->external_id, outcome->shortages[i].semaphore_id);
-        refusal->shortages[i].semaphore = own_name(op->operation, outcome->shortages[i].semaphore);
-        assert(refusal->shortages[i].semaphore.data);
-        copy_taken(&refusal->shortages[i], &slots, &texts);
-    }
-    return refusal;
-}
-
-/* Decides a no_capacity with its holders: immediately if they are cached, else after the reader has read them. */
-static void refuse_no_capacity(struct engine *engine, struct op *op, const struct view *view,
+static void decide_no_capacity(struct engine *engine, struct op *op, const struct view *view,
                                const struct outcome *outcome)
 {
+    size_t waiting[REQUEST_MAX_SEMAPHORES];
     assert(outcome->shortage_count > 0 && outcome->shortage_count <= REQUEST_MAX_SEMAPHORES);
-    struct refusal *refusal = refusal_new(op, view, outcome);
-    if (!refusal) {
-        decide_status(engine, op, PERMIT_NO_CAPACITY, NULL);
-        return;
-    }
-    struct holders *holders[REQUEST_MAX_SEMAPHORES];
-    engine_lock(engine);
-    bool known = !refusal->has_place && take_fresh_holders(engine, outcome, clock_mono(), holders);
-    if (!known) {
-        turns_add(&engine->refusals, &refusal->turn);
-        pthread_cond_signal(&engine->lanes[QUERY_ROW].wake);
-    }
-    engine_unlock(engine);
-    if (known)
-        decide_refusal(engine, refusal, holders);
+    for (size_t i = 0; i < outcome->shortage_count; i++)
+        waiting[i] = others_waiting(view, op->operation->external_id, outcome->shortages[i].semaphore_id);
+    struct decision decision = {
+        .outcome = outcome,
+        .status = PERMIT_NO_CAPACITY,
+        .clock = &view->clock,
+        .now = view->now,
+        .waiting = waiting,
+        .has_place = op->waited || (outcome->request && outcome->request->state == REQUEST_WAITING),
+        .retry_after_ms = retry_after_shortage(view, outcome),
+    };
+    decide(engine, op, &decision);
 }
 
 /* Runs without the mutex: floors_of_run was copied under it, and the rest belongs to the worker. */
@@ -208,7 +121,7 @@ static void decide_outcome(struct worker *worker, struct run *run, struct op *op
                            const uint64_t *floors_of_run)
 {
     if (outcome->status == PERMIT_NO_CAPACITY) {
-        refuse_no_capacity(worker->engine, op, &run->view, outcome);
+        decide_no_capacity(worker->engine, op, &run->view, outcome);
         return;
     }
     assert(!outcome->created || op->waited || stage_is_sent(&op->stage)); /* P22 */
@@ -264,8 +177,6 @@ struct op_result {
     struct list answered; /* struct op: clients to be answered */
 };
 
-static const char busy_sentence[] = "the semaphores it needs are busy";
-
 /*
  * Moves clients that a creation from template may help from `answered` back to resolve. When a semaphore is retired,
  * its waiters are answered so, and the next acquire creates it again; that acquire may be a client that joined a waiter
@@ -312,37 +223,14 @@ static void deliver_waiter(struct engine *engine, struct op *op, const struct vi
     retry_joined_clients(engine, outcome, decided_at, &ret_result->answered);
 }
 
-/*
- * Wakes the first waiter of a semaphore that an operator has changed: the batch of the change grants no waiter, and may
- * have made some hopeless. The waiter's batch walks the queue; the net of the wait poll finds the others.
- */
-static void wake_after_change(struct engine *engine, const struct outcome *outcome) REQUIRES(engine_mutex)
-{
-    const struct semaphore_entry *entry =
-        outcome->semaphore ? semaphore_cache_find(&engine->queue.semaphores, outcome->semaphore->id) : NULL;
-    if (entry && !list_empty(&entry->waiters))
-        waitlist_wake(engine, LIST_ENTRY(entry->waiters.next, struct wait_place, node)->waiter);
-}
-
-/*
- * Wakes the waiter with the key of an op that is decided: the op may have ended its row. The waiter's batch answers its
- * clients then.
- */
-static void wake_same_key(struct engine *engine, const struct operation *operation) REQUIRES(engine_mutex)
-{
-    struct waiter *waiter = waiters_find(&engine->queue.waiters, operation->external_id);
-    if (waiter)
-        waitlist_wake(engine, waiter);
-}
-
 /* Sets the result of an op that is neither queued again nor parked. */
-static void set_result(struct worker *worker, const struct op *op, const struct outcome *outcome,
-                       struct op_result *ret_result) REQUIRES(engine_mutex)
+static void set_result(const struct op *op, const struct outcome *outcome, struct op_result *ret_result)
+    REQUIRES(engine_mutex)
 {
     ret_result->disposition = REFUSED;
     if (outcome->put_back && !outcome->waits) { /* not no_capacity, which only a plan decides (P5) */
         ret_result->status = transaction_answer(PERMIT_BUSY, &op->stage);
-        ret_result->detail = ret_result->status == PERMIT_BUSY ? busy_sentence : NULL;
+        ret_result->detail = ret_result->status == PERMIT_BUSY ? "the semaphores it needs are busy" : NULL;
     } else if (outcome->waits) {
         /* Its client has left, or out of memory: its row waits until its place is given up or its wait passes. */
         ret_result->status = PERMIT_OUTCOME_UNKNOWN;
@@ -350,17 +238,15 @@ static void set_result(struct worker *worker, const struct op *op, const struct 
         ret_result->status = PERMIT_SHUTTING_DOWN;
     } else if (outcome->may_wait && op->wait_refusal != WAIT_ALLOWED) {
         ret_result->status = PERMIT_TOO_MANY;
-        ret_result->detail = waitlist_refusal_reason(worker->engine, op, worker->arena);
     } else {
         ret_result->disposition = DECIDED;
     }
 }
 
 /* Enters the outcome of one op in the queue and the caches. */
-static void deliver_op(struct worker *worker, struct op *op, const struct view *view, const struct outcome *outcome,
+static void deliver_op(struct engine *engine, struct op *op, const struct view *view, const struct outcome *outcome,
                        struct op_result *ret_result) REQUIRES(engine_mutex)
 {
-    struct engine *engine = worker->engine;
     assert(!op->queued);
     list_init(&ret_result->answered);
     if (ret_result->of_waiter) {
@@ -388,10 +274,20 @@ static void deliver_op(struct worker *worker, struct op *op, const struct view *
         waitlist_record_settings(op->waiter, view);
         return;
     }
-    if (operation_is_administrative(op->operation->kind) && outcome->status == PERMIT_OK)
-        wake_after_change(engine, outcome);
-    wake_same_key(engine, op->operation);
-    set_result(worker, op, outcome, ret_result);
+    /*
+     * An operator has changed the semaphore: the batch of the change grants no waiter, and may have made some hopeless.
+     * The batch of the first waiter walks the queue; the net of the wait poll finds the others.
+     */
+    if (operation_is_administrative(op->operation->kind) && outcome->status == PERMIT_OK && outcome->semaphore) {
+        const struct semaphore_entry *entry = semaphore_cache_find(&engine->queue.semaphores, outcome->semaphore->id);
+        if (entry && !list_empty(&entry->waiters))
+            waitlist_wake(engine, LIST_ENTRY(entry->waiters.next, struct wait_place, node)->waiter);
+    }
+    /* The op may have ended the row of a waiter with its key, whose batch answers its clients then. */
+    struct waiter *waiter = waiters_find(&engine->queue.waiters, op->operation->external_id);
+    if (waiter)
+        waitlist_wake(engine, waiter);
+    set_result(op, outcome, ret_result);
 }
 
 /*
@@ -411,16 +307,6 @@ static void deliver_notices(struct engine *engine, const struct plan *plan, stru
             waitlist_wake(engine, waiter);
     }
     waitlist_wake_called(engine);
-}
-
-/* Counts the slots that the run has created, for max_slots. */
-static void record_slots(struct engine *engine, const struct plan *plan)
-{
-    int64_t count = changes_new_slots(&plan->changes);
-    if (count == 0)
-        return;
-    atomic_fetch_add(&engine->slots, (uint64_t)count);
-    atomic_store(&engine->recount_slots, true);
 }
 
 /* Stores the rows of the run as copies. The pre-locks of its semaphores are held. */
@@ -444,7 +330,11 @@ static void deliver_ops(struct worker *worker, struct run *run, struct op_result
     struct engine *engine = worker->engine;
     record_semaphores(engine, &run->plan);
     record_next_expiry(engine, &run->plan);
-    record_slots(engine, &run->plan);
+    int64_t new_slots = changes_new_slots(&run->plan.changes); /* for max_slots */
+    if (new_slots) {
+        atomic_fetch_add(&engine->slots, (uint64_t)new_slots);
+        atomic_store(&engine->recount_slots, true);
+    }
     /*
      * Those of waiters first: a client that this batch has entered must not join a waiter of its key whose wait the
      * same batch ends, and be refused with it.
@@ -452,11 +342,11 @@ static void deliver_ops(struct worker *worker, struct run *run, struct op_result
     for (size_t i = 0; i < run->count; i++) {
         results[i].of_waiter = op_is_of_waiter(run->ops[i]);
         if (results[i].of_waiter)
-            deliver_op(worker, run->ops[i], &run->view, &run->plan.outcomes[i], &results[i]);
+            deliver_op(engine, run->ops[i], &run->view, &run->plan.outcomes[i], &results[i]);
     }
     for (size_t i = 0; i < run->count; i++)
         if (!results[i].of_waiter)
-            deliver_op(worker, run->ops[i], &run->view, &run->plan.outcomes[i], &results[i]);
+            deliver_op(engine, run->ops[i], &run->view, &run->plan.outcomes[i], &results[i]);
     deliver_notices(engine, &run->plan, answered);
     for (size_t i = run->plan.overdue_count; i-- > 0;)
         expire_op_first(engine, run->plan.overdue[i]);

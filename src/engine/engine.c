@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Start, stop, submission of operations and queries, settings. */
 #include <assert.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -91,7 +90,6 @@ bool engine_start(const struct engine_settings *settings, struct engine **ret_en
     engine->recount_slots = true;
     metrics_init(&engine->metrics);
     queue_init(&engine->queue, settings->row_bytes);
-    turns_init(&engine->refusals);
     init_lanes_and_locks(engine);
     engine->owners = owners_new(engine);
     engine->liveness = liveness_new(engine);
@@ -127,7 +125,6 @@ static void end_waits(struct engine *engine)
         nanosleep(&(struct timespec){.tv_nsec = STEP_MS * 1000000L}, NULL);
 }
 
-/* Joins the workers before the readers, because a refusal of a worker still goes through a reader. */
 void engine_stop(struct engine *engine)
 {
     struct list left; /* ops that no worker has taken */
@@ -143,10 +140,7 @@ void engine_stop(struct engine *engine)
     engine_unlock(engine);
     list_for_each (node, next, &left)
         decide_status(engine, LIST_ENTRY(node, struct op, node), PERMIT_SHUTTING_DOWN, NULL);
-    atomic_store(&engine->readers_may_end, true);
-    wake_all(engine);
     join_tasks(engine, 0);
-    assert(turns_empty(&engine->refusals)); /* queue_release asserts the same of the queue */
 }
 
 void engine_free(struct engine *engine)
@@ -252,21 +246,16 @@ bool engine_refusal(struct engine *engine, char ret_sentence[STORE_MESSAGE_SIZE]
     return ret_sentence[0] != '\0';
 }
 
-void engine_bound_sentence(struct engine *engine, enum engine_bound bound, char ret_sentence[STORE_MESSAGE_SIZE])
+size_t engine_bound_limit(struct engine *engine, enum engine_bound bound)
 {
-    static const char *const texts[] = {
-        [BOUND_ENDS] = "too many pending releases, renewals and confirms (four times max_pending)",
-        [BOUND_PENDING] = "too many pending calls (max_pending)",
-        [BOUND_QUERIES] = "too many pending queries",
-        [BOUND_NAMED] = "too many bytes of slots named by pending and waiting acquires",
-    };
-    engine_lock(engine);
-    size_t bounds[] = {[BOUND_ENDS] = engine->settings.max_pending_ends,
-                       [BOUND_PENDING] = engine->settings.max_pending,
-                       [BOUND_QUERIES] = MAX_QUERIES,
-                       [BOUND_NAMED] = ENGINE_MAX_NAMED};
-    engine_unlock(engine);
-    snprintf(ret_sentence, STORE_MESSAGE_SIZE, "%s; the limit is %zu", texts[bound], bounds[bound]);
+    const struct engine_settings settings = engine_settings_now(engine);
+    switch (bound) {
+    case BOUND_ENDS: return settings.max_pending_ends;
+    case BOUND_PENDING: return settings.max_pending;
+    case BOUND_QUERIES: return MAX_QUERIES;
+    case BOUND_NAMED: break;
+    }
+    return ENGINE_MAX_NAMED;
 }
 
 struct engine_settings engine_settings_now(struct engine *engine)

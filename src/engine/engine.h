@@ -33,29 +33,6 @@ struct waiter;
 /* Names the mutex of an engine in annotations (state.h: engine_lock). Only clang reads it: there is no such variable. */
 extern struct mutex engine_mutex;
 
-/* A holder named in a refusal; from a cache at most 1 s old. */
-struct blocking_holder {
-    struct bytes external_id;
-    struct bytes owner;
-    utc_us since;      /* lease clock */
-    utc_us expires_at; /* lease clock; NEVER: no ttl */
-};
-
-/* A semaphore that lacks the units or slots that an acquire requests. */
-struct blocking {
-    struct bytes semaphore;
-    int64_t capacity;
-    int64_t in_use;
-    int64_t requested;
-    const struct blocking_holder *holders; /* the longest holders, at most 10 */
-    size_t holder_count;
-    const struct taken_slot *taken; /* held slots among the specific slots requested; times of the lease clock */
-    size_t taken_count;
-    size_t ahead;                   /* waiters that are ahead, at any server */
-    const struct bytes *ahead_keys; /* external_ids of the first of them, at most 3; as old as the holders */
-    size_t ahead_key_count;
-};
-
 /* The argument of `decided`. */
 struct decision {
     const struct outcome *outcome; /* NULL: the op never reached a plan; only status and detail are set */
@@ -65,8 +42,8 @@ struct decision {
     utc_us now;                          /* with outcome: the database's clock */
     const struct bytes *semaphore_names; /* with outcome->request: one per permit */
     const uint64_t *floors;              /* with outcome->request: one per permit */
-    const struct blocking *blocking;     /* no_capacity: one per semaphore with a deficit */
-    size_t blocking_count;
+    const size_t *waiting;  /* no_capacity: for each shortage, how many other requests waited for its semaphore */
+    bool has_place;         /* no_capacity: the request has places in the queues */
     int64_t retry_after_ms; /* jittered; 0: the status has no Retry-After */
 };
 
@@ -101,6 +78,7 @@ struct op {
                                 because a last batch decides after the wait has ended */
     struct stage stage;      /* whether it may still be written; a caller moves it to answer without a decision */
     enum engine_bound bound; /* after PERMIT_TOO_MANY from engine_submit: the limit that is reached */
+    enum wait_refusal wait_refusal; /* set by each batch; decided PERMIT_TOO_MANY without a detail: the limit */
 
     /* Private to the engine. */
     struct list node; /* in a list of the queue, or among the clients of a waiter */
@@ -118,7 +96,6 @@ struct op {
         OP_RESOLVED_BY_QUERY
     } resolved;                       /* `entries` is complete: from the caches, or of an
                                                                            acquire by a resolve query */
-    enum wait_refusal wait_refusal;   /* set by each batch */
     size_t named_size;                /* bytes of the slots that it names; counted until it is decided */
     bool queued;                      /* it is in a list of the queue, not with a worker */
     bool waited;                      /* it is or was a client of a waiter */
@@ -290,8 +267,8 @@ bool engine_database_up(const struct engine *engine);
  */
 bool engine_refusal(struct engine *engine, char ret_sentence[STORE_MESSAGE_SIZE]);
 
-/* Describes the limit behind a PERMIT_TOO_MANY of engine_submit, engine_query or engine_submit_owner. */
-void engine_bound_sentence(struct engine *engine, enum engine_bound bound, char ret_sentence[STORE_MESSAGE_SIZE]);
+/* Returns the limit behind a PERMIT_TOO_MANY of engine_submit, engine_query or engine_submit_owner. */
+size_t engine_bound_limit(struct engine *engine, enum engine_bound bound);
 
 /* The same as engine_submit for a call about an owner. */
 enum permit_status engine_submit_owner(struct engine *engine, struct owner_op *op) MUST_CHECK;

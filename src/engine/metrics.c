@@ -3,6 +3,8 @@
 
 #include <stdio.h>
 
+#include "base/metric.h"
+
 static const double second_bounds[] = {0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10};
 static const double batch_bounds[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 500};
 
@@ -77,11 +79,6 @@ static unsigned long long load(atomic_uint_fast64_t *counter)
     return atomic_load_explicit(counter, memory_order_relaxed);
 }
 
-static void print_head(struct buf *out, const char *name, const char *type, const char *help)
-{
-    buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
-}
-
 /* `label` is "" or a label such as `op="acquire"`. */
 static void print_histogram(struct buf *out, const char *name, const char *label, struct histogram *histogram)
 {
@@ -102,13 +99,13 @@ static void print_histogram(struct buf *out, const char *name, const char *label
 
 static void print_operations(struct metrics *metrics, struct buf *out)
 {
-    print_head(out, "permitd_operations_total", "counter", "Operations by kind and outcome.");
+    metric_head(out, "permitd_operations_total", "counter", "Operations by kind and outcome.");
     for (enum operation_kind kind = 0; kind < OP_KIND_COUNT; kind++) /* none is counted of a look or leave */
         for (enum permit_status status = 0; status < PERMIT_STATUS_COUNT; status++)
             if (load(&metrics->operations[kind][status]))
                 buf_printf(out, "permitd_operations_total{op=\"%s\",outcome=\"%s\"} %llu\n", operation_kind_word(kind),
                            permit_status_word(status), load(&metrics->operations[kind][status]));
-    print_head(out, "permitd_operation_seconds", "histogram", "From arrival to decision, by kind.");
+    metric_head(out, "permitd_operation_seconds", "histogram", "From arrival to decision, by kind.");
     for (enum operation_kind kind = 0; kind < OP_KIND_COUNT; kind++) {
         if (kind == OP_LOOK || kind == OP_LEAVE)
             continue; /* their clients are counted instead */
@@ -121,33 +118,33 @@ static void print_operations(struct metrics *metrics, struct buf *out)
 static void print_waits(struct metrics *metrics, struct buf *out)
 {
     static const char *const end_words[WAIT_END_COUNT] = {"granted", "given_up", "abandoned", "failed"};
-    print_head(out, "permitd_waits_total", "counter",
-               "Waits that ended: granted, timed out, abandoned by the client, failed.");
+    metric_head(out, "permitd_waits_total", "counter",
+                "Waits that ended: granted, timed out, abandoned by the client, failed.");
     for (int end = 0; end < WAIT_END_COUNT; end++)
         buf_printf(out, "permitd_waits_total{end=\"%s\"} %llu\n", end_words[end], load(&metrics->waits[end]));
-    print_head(out, "permitd_wait_seconds", "histogram", "From arrival to grant, of acquires that had to wait.");
+    metric_head(out, "permitd_wait_seconds", "histogram", "From arrival to grant, of acquires that had to wait.");
     print_histogram(out, "permitd_wait_seconds", "", &metrics->wait_seconds);
 }
 
 static void print_tasks(struct metrics *metrics, struct buf *out)
 {
     static const char *const cleaned_words[CLEANED_COUNT] = {"requests", "events"};
-    print_head(out, "permitd_cleaned_total", "counter", "Ended requests and events deleted by retention.");
+    metric_head(out, "permitd_cleaned_total", "counter", "Ended requests and events deleted by retention.");
     for (int i = 0; i < CLEANED_COUNT; i++)
         buf_printf(out, "permitd_cleaned_total{what=\"%s\"} %llu\n", cleaned_words[i], load(&metrics->cleaned[i]));
-    print_head(out, "permitd_cleaner_longest_seconds", "gauge", "Longest retention transaction since the start.");
+    metric_head(out, "permitd_cleaner_longest_seconds", "gauge", "Longest retention transaction since the start.");
     buf_printf(out, "permitd_cleaner_longest_seconds %g\n", (double)load(&metrics->cleaned_longest_us) / 1e6);
-    print_head(out, "permitd_audit_rounds_total", "counter", "Completed audits of everything held.");
-    buf_printf(out, "permitd_audit_rounds_total %llu\n", load(&metrics->audit_rounds));
-    print_head(out, "permitd_usage_drift", "gauge",
-               "Semaphores, and requests without their permits, whose rows do not match; anything but 0 is a bug.");
-    buf_printf(out, "permitd_usage_drift %llu\n", load(&metrics->usage_drift));
+    metric_write(out, "permitd_audit_rounds_total", "counter", "Completed audits of everything held.",
+                 load(&metrics->audit_rounds));
+    metric_write(out, "permitd_usage_drift", "gauge",
+                 "Semaphores, and requests without their permits, whose rows do not match; anything but 0 is a bug.",
+                 load(&metrics->usage_drift));
 }
 
 static void print_owners(struct metrics *metrics, struct buf *out)
 {
     static const char *const answer_words[ARRAY_LENGTH(metrics->probes)] = {"unknown", "alive", "dead"};
-    print_head(
+    metric_head(
         out, "permitd_owner_calls_total", "counter",
         "Heartbeats (beat), owners that ended themselves (gone), and results of the liveness probe, by outcome.");
     for (enum owner_call_kind kind = 0; kind < OWNER_CALL_KIND_COUNT; kind++)
@@ -155,12 +152,11 @@ static void print_owners(struct metrics *metrics, struct buf *out)
             if (load(&metrics->owner_calls[kind][status]))
                 buf_printf(out, "permitd_owner_calls_total{call=\"%s\",outcome=\"%s\"} %llu\n", owner_call_word(kind),
                            permit_status_word(status), load(&metrics->owner_calls[kind][status]));
-    print_head(out, "permitd_probes_total", "counter", "Calls of liveness_url, by answer.");
+    metric_head(out, "permitd_probes_total", "counter", "Calls of liveness_url, by answer.");
     for (size_t i = 0; i < ARRAY_LENGTH(answer_words); i++)
         buf_printf(out, "permitd_probes_total{answer=\"%s\"} %llu\n", answer_words[i], load(&metrics->probes[i]));
-    print_head(out, "permitd_owners_suspect", "gauge",
-               "Owners of held requests that liveness_url does not report alive.");
-    buf_printf(out, "permitd_owners_suspect %llu\n", load(&metrics->owners_suspect));
+    metric_write(out, "permitd_owners_suspect", "gauge",
+                 "Owners of held requests that liveness_url does not report alive.", load(&metrics->owners_suspect));
 }
 
 static void print_batches(struct metrics *metrics, struct buf *out)
@@ -168,14 +164,15 @@ static void print_batches(struct metrics *metrics, struct buf *out)
     static const char *const path_words[PATH_COUNT] = {"short", "long"};
     static const char *const mismatch_words[MISMATCH_COUNT] = {
         [MISMATCH_VERSION] = "version", [MISMATCH_KEY] = "key", [MISMATCH_GUARD] = "guard", [MISMATCH_ROW] = "row"};
-    print_head(out, "permitd_batches_total", "counter",
-               "Batches by path: short, in one packet on cached rows; long, with the rows locked and read first.");
+    metric_head(out, "permitd_batches_total", "counter",
+                "Batches by path: short, in one packet on cached rows; long, with the rows locked and read first.");
     for (int i = 0; i < PATH_COUNT; i++)
         buf_printf(out, "permitd_batches_total{path=\"%s\"} %llu\n", path_words[i], load(&metrics->batches[i]));
-    print_head(out, "permitd_short_path_mismatches_total", "counter",
-               "Batches whose cached rows were not as in the database, so that they went the long way: the version of "
-               "a semaphore, a key that was taken for new, a guard (time, server, epoch), or a locked row of a request "
-               "that is ended.");
+    metric_head(
+        out, "permitd_short_path_mismatches_total", "counter",
+        "Batches whose cached rows were not as in the database, so that they went the long way: the version of "
+        "a semaphore, a key that was taken for new, a guard (time, server, epoch), or a locked row of a request "
+        "that is ended.");
     for (int i = MISMATCH_VERSION; i < MISMATCH_COUNT; i++)
         buf_printf(out, "permitd_short_path_mismatches_total{reason=\"%s\"} %llu\n", mismatch_words[i],
                    load(&metrics->mismatches[i]));
@@ -185,22 +182,21 @@ void metrics_print(struct metrics *metrics, bool database_up, struct buf *out)
 {
     static const char *const retry_words[BATCH_RETRY_COUNT] = {"conflict", "lock_timeout", "lost", "unavailable"};
     print_operations(metrics, out);
-    print_head(out, "permitd_batch_operations", "histogram", "Operations per database transaction.");
+    metric_head(out, "permitd_batch_operations", "histogram", "Operations per database transaction.");
     print_histogram(out, "permitd_batch_operations", "", &metrics->batch_operations);
-    print_head(out, "permitd_batch_retries_total", "counter", "Transactions that were retried, by reason.");
+    metric_head(out, "permitd_batch_retries_total", "counter", "Transactions that were retried, by reason.");
     for (int i = 0; i < BATCH_RETRY_COUNT; i++)
         buf_printf(out, "permitd_batch_retries_total{reason=\"%s\"} %llu\n", retry_words[i],
                    load(&metrics->retries[i]));
     print_batches(metrics, out);
-    print_head(out, "permitd_put_backs_total", "counter", "Operations requeued because they needed more semaphores.");
-    buf_printf(out, "permitd_put_backs_total %llu\n", load(&metrics->put_backs));
-    print_head(out, "permitd_ended_total", "counter", "Requests that ended, by reason.");
+    metric_write(out, "permitd_put_backs_total", "counter", "Operations requeued because they needed more semaphores.",
+                 load(&metrics->put_backs));
+    metric_head(out, "permitd_ended_total", "counter", "Requests that ended, by reason.");
     for (int reason = END_RELEASED; reason <= END_NEVER_HELD; reason++)
         buf_printf(out, "permitd_ended_total{reason=\"%s\"} %llu\n", end_reason_word((enum end_reason)reason),
                    load(&metrics->ended[reason]));
     print_waits(metrics, out);
     print_tasks(metrics, out);
     print_owners(metrics, out);
-    print_head(out, "permitd_database_up", "gauge", "1 while the database is usable.");
-    buf_printf(out, "permitd_database_up %d\n", database_up ? 1 : 0);
+    metric_write(out, "permitd_database_up", "gauge", "1 while the database is usable.", database_up);
 }

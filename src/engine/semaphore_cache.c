@@ -10,20 +10,12 @@ void semaphore_cache_init(struct semaphore_cache *cache, size_t max)
     list_init(&cache->recent);
 }
 
-void holders_unref(struct holders *holders)
-{
-    assert(!holders || holders->references > 0);
-    if (holders && --holders->references == 0)
-        free(holders);
-}
-
 static void entry_free(struct semaphore_cache *cache, struct semaphore_entry *entry)
 {
     assert(entry->waiting == 0 && !entry->prelock_holder && list_empty(&entry->waiters));
     semaphore_cache_remove_name(cache, entry);
     map_remove(&cache->by_id, &entry->by_id);
     list_remove(&entry->recent);
-    holders_unref(entry->holders);
     semaphore_copy_drop(&entry->copy);
     free(entry);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Semaphore cache: the data that this process has of a semaphore: its id, name, kind, floor, longest holders, its
- * pre-lock, and its waitlist. Unused entries are evicted when the cache is full. The caller locks.
+ * Semaphore cache: the data that this process has of a semaphore: its id, name, kind, floor, its pre-lock, and its
+ * waitlist. Unused entries are evicted when the cache is full. The caller locks.
  */
 #ifndef ENGINE_SEMAPHORE_CACHE_H
 #define ENGINE_SEMAPHORE_CACHE_H
@@ -11,18 +11,6 @@
 #include "core/request.h"
 #include "engine/engine.h"
 #include "engine/rows.h"
-#include "store/query.h"
-
-/* The longest holders and first waiters of a semaphore at one moment. Immutable; reference-counted under the mutex. */
-struct holders {
-    unsigned references;
-    mono_us read_at;
-    size_t waiter_count;
-    struct bytes waiters[QUERY_FRONT_WAITERS]; /* external_ids */
-    size_t count;
-    struct blocking_holder rows[QUERY_FRONT_HOLDERS];
-    char strings[]; /* the strings of rows and waiters */
-};
 
 struct semaphore_entry {
     struct map_node by_id; /* its key is the bytes of `id` */
@@ -38,7 +26,6 @@ struct semaphore_entry {
     uint64_t floor;              /* at most 1 s old; a lower value is always safe */
     bool has_queue;              /* requests waited for it, through any permitd, when a batch last locked it */
     bool floor_stale;            /* an operation on it was decided since the floor was read */
-    struct holders *holders;     /* NULL: never read */
     struct semaphore_copy *copy; /* see rows_find */
     mono_us changed_at;          /* when a batch last found that another process had changed it; 0: never */
     mono_us shared_until;        /* other processes change it, too: until then its batches lock and read */
@@ -74,6 +61,4 @@ void semaphore_cache_put(struct semaphore_cache *cache, uint64_t id, struct byte
 /* Removes the name from the entry: the name may belong to another semaphore now (after a retirement or a failover). */
 void semaphore_cache_remove_name(struct semaphore_cache *cache, struct semaphore_entry *entry);
 
-/* Drops one reference; accepts NULL. */
-void holders_unref(struct holders *holders);
 #endif

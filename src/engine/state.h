@@ -13,7 +13,7 @@
 /* The pending queries of one reader; under the engine's mutex. */
 struct lane {
     struct turns queries; /* struct query */
-    pthread_cond_t wake;  /* a query or a refusal is pending, or the reader may end */
+    pthread_cond_t wake;  /* a query is pending, or the engine stops */
 };
 
 /*
@@ -34,7 +34,6 @@ struct engine {
     atomic_uint server_generation; /* rises with each failover; each task then drops its session (task_connect) */
     _Atomic mono_us tick_won_at;   /* when this process last won a clock tick */
     atomic_bool refusing;          /* `refusal` is not "" */
-    atomic_bool readers_may_end;   /* no further query or refusal will be added */
 
     atomic_uint_least64_t server_id;  /* engine_server_id; written by the task `server membership` only */
     atomic_uint_least64_t semaphores; /* approximate: the last count by retention, plus those created since */
@@ -52,8 +51,6 @@ struct engine {
         engine_mutex); /* P14: the finding of the last safety check; "": the database is safe */
     struct queue queue GUARDED_BY(engine_mutex);
     struct lane lanes[QUERY_LANE_COUNT] GUARDED_BY(engine_mutex);
-    struct turns refusals
-        GUARDED_BY(engine_mutex); /* struct refusal: no_capacity answers whose holders the reader of QUERY_ROW reads */
     unsigned idle_workers GUARDED_BY(engine_mutex);
     mono_us next_poll_at
         GUARDED_BY(engine_mutex); /* the wait poll sleeps until then; NEVER: nothing waits; 0: it is awake */
@@ -90,33 +87,6 @@ void decide_status(struct engine *engine, struct op *op, enum permit_status stat
 /* Counts the decision and calls `decided`. Call queue_forget_key first. */
 void decide(struct engine *engine, struct op *op, struct decision *decision) EXCLUDES(engine_mutex);
 
-/* A no_capacity answer that may wait for the reader. Owns copies of the data from the memory of the plan. */
-struct refusal {
-    struct turn turn;
-    struct op *op;
-    struct lease_clock clock;
-    utc_us now;
-    int64_t retry_after_ms;
-    mono_us since;                         /* decision of the refusal */
-    size_t aheads[REQUEST_MAX_SEMAPHORES]; /* one per shortage: number of requests that wait before it */
-    bool has_place;                        /* it has places itself: the reader reads the requests before these */
-    const struct bytes *ahead_keys[REQUEST_MAX_SEMAPHORES]; /* of the first of them; NULL: those of the holders */
-    size_t ahead_key_counts[REQUEST_MAX_SEMAPHORES];
-    size_t count;
-    struct shortage shortages[]; /* names point into the op's operation; held slots and their strings follow */
-};
-
-/* Maximum age of a list of holders in a refusal. */
-#define HOLDERS_FRESH_US (1LL * US_PER_SECOND)
-
-/*
- * Decides the refusal with these holders (one per shortage; NULL: unknown). Then drops the references to the holders
- * and frees the refusal.
- */
-void decide_refusal(struct engine *engine, struct refusal *refusal, struct holders **holders);
-
-/* Copies the string to *at, which has room, and advances *at. */
-struct bytes copy_string(char **at, struct bytes string);
 /* Returns a random time from half to one and a half times `ms`, so that clients do not retry at the same time. */
 int64_t jittered_ms(int64_t ms);
 

@@ -24,15 +24,6 @@ void template_creates_release(struct template_creates *creations)
 
 /* ---- one creation ---- */
 
-static struct bytes copy_bytes(char **at, struct bytes bytes)
-{
-    struct bytes copy = {bytes.data ? *at : NULL, bytes.length};
-    if (bytes.length)
-        memcpy(*at, bytes.data, bytes.length);
-    *at += bytes.length;
-    return copy;
-}
-
 static void template_create_decided(struct op *op, const struct decision *decision);
 
 /* Copies all strings: the acquire may be withdrawn, and the memory of resolve is reused. NULL: out of memory. */
@@ -46,13 +37,13 @@ static struct template_create *template_create_new(struct engine *engine, struct
         return NULL;
     char *at = creation->text;
     *creation = (struct template_create){.engine = engine, .change = template_change(template)};
-    creation->change.note = copy_bytes(&at, template->settings.note);
-    struct bytes why = copy_bytes(&at, BYTES(WHY_TEMPLATE)); /* for the event: "template <prefix>" */
-    why.length += copy_bytes(&at, template->prefix).length;
+    creation->change.note = bytes_copy_to(&at, template->settings.note);
+    struct bytes why = bytes_copy_to(&at, BYTES(WHY_TEMPLATE)); /* for the event: "template <prefix>" */
+    why.length += bytes_copy_to(&at, template->prefix).length;
     creation->operation = (struct operation){
         .kind = OP_SEMAPHORE_PUT,
-        .semaphore = copy_bytes(&at, name),
-        .principal = copy_bytes(&at, principal),
+        .semaphore = bytes_copy_to(&at, name),
+        .principal = bytes_copy_to(&at, principal),
         .why = why,
         .change = &creation->change,
     };

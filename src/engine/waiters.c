@@ -73,12 +73,12 @@ static size_t named_count(const struct operation *operation)
 static struct want copy_want(struct slot_name **named, char **at, const struct want *asked)
 {
     struct want want = *asked;
-    want.semaphore = copy_string(at, asked->semaphore);
+    want.semaphore = bytes_copy_to(at, asked->semaphore);
     want.named = *named;
     for (size_t i = 0; i < asked->named_count; i++) {
         want.named[i] = asked->named[i];
         if (asked->named[i].label.data)
-            want.named[i].label = copy_string(at, asked->named[i].label);
+            want.named[i].label = bytes_copy_to(at, asked->named[i].label);
     }
     *named += asked->named_count;
     return want;
@@ -107,9 +107,9 @@ static struct waiter *waiter_new(struct semaphore_cache *cache, const struct op 
     char *at = (char *)waiter + fixed;
     operation->wants = (struct want *)(waiter->places + count);
     struct slot_name *named = (struct slot_name *)(operation->wants + count);
-    operation->external_id = copy_string(&at, asked->external_id);
-    operation->owner = copy_string(&at, asked->owner);
-    operation->principal = copy_string(&at, asked->principal);
+    operation->external_id = bytes_copy_to(&at, asked->external_id);
+    operation->owner = bytes_copy_to(&at, asked->owner);
+    operation->principal = bytes_copy_to(&at, asked->principal);
     operation->nonce = (struct bytes){0}; /* until waitlist_prepare */
     if (asked->scope)                     /* it may end before the waiter does, and its clients may differ in theirs */
         operation->scope = &scope_of_nothing;

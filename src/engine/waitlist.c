@@ -2,7 +2,6 @@
 #include "engine/waitlist.h"
 
 #include <assert.h>
-#include <stdio.h>
 
 #include "base/clock.h"
 #include "engine/state.h"
@@ -125,22 +124,6 @@ static enum wait_refusal refusal_of(const struct engine *engine, const struct op
     if (op->named_size && waiters->wanted_size + before->named_size + op->named_size > settings->max_waiting_bytes)
         return WAIT_REFUSED_BYTES;
     return WAIT_ALLOWED;
-}
-
-const char *waitlist_refusal_reason(const struct engine *engine, const struct op *op, struct arena *arena)
-{
-    enum { SIZE = 200 };
-    char *sentence = arena_alloc(arena, SIZE);
-    const struct engine_settings *settings = &engine->settings;
-    if (sentence && op->wait_refusal == WAIT_REFUSED_MAX)
-        snprintf(sentence, SIZE, "too many waiting requests (max_waiters is %zu)", settings->max_waiters);
-    else if (sentence && op->wait_refusal == WAIT_REFUSED_OWNER)
-        snprintf(sentence, SIZE, "too many waiting requests of this %s (max_owner_waiters is %zu)",
-                 op->operation->owner.length ? "owner" : "principal", settings->max_owner_waiters);
-    else if (sentence)
-        snprintf(sentence, SIZE, "waiting requests name too many slots (max_waiting_bytes is %zu)",
-                 settings->max_waiting_bytes);
-    return sentence;
 }
 
 /* ---- batches ---- */

@@ -40,10 +40,6 @@ bool waitlist_park(struct engine *engine, struct op *op, const struct request *r
     REQUIRES(engine_mutex) MUST_CHECK;
 /* Records the settings by which a batch has decided that the waiter waits. */
 void waitlist_record_settings(struct waiter *waiter, const struct view *view);
-/* The limit behind op->wait_refusal, as a message in the arena. NULL: out of memory. */
-const char *waitlist_refusal_reason(const struct engine *engine, const struct op *op, struct arena *arena)
-    REQUIRES(engine_mutex);
-
 /* ---- out ---- */
 
 /*

@@ -49,7 +49,7 @@ static void use_budget(struct buf *buf, struct budget *budget)
         buf->budget = budget;
 }
 
-bool exchange_use_share(struct exchange *exchange, struct share *share)
+bool exchange_use_share(struct exchange *exchange, struct memory_share *share)
 {
     if (!arena_use_budget(&exchange->arena, &share->handling))
         return false;

@@ -32,7 +32,7 @@ struct parser;
 struct peer;
 struct server;
 struct service;
-struct share;
+struct memory_share;
 
 enum http_method { METHOD_GET, METHOD_PUT, METHOD_POST, METHOD_DELETE, METHOD_OPTIONS, METHOD_OTHER };
 
@@ -54,9 +54,9 @@ struct client {
     uid_t uid;                      /* CLIENT_UNIX: of the peer */
     const char **certificate_names; /* CLIENT_TLS: the names of its verified certificate, "DNS:a.example", "CN=a" */
     size_t certificate_name_count;
-    char address[64];    /* for the log: "10.0.0.7:51234", "unix:1000" */
-    struct share *share; /* that of its address, until the hook `admit` replaces it by that of a principal */
-    void *session;       /* state of the hooks; the hook end_session frees it */
+    char address[64];           /* for the log: "10.0.0.7:51234", "unix:1000" */
+    struct memory_share *share; /* that of its address, until the hook `admit` replaces it by that of a principal */
+    void *session;              /* state of the hooks; the hook end_session frees it */
 };
 
 /* An answer. The body is JSON unless content_type says otherwise. */
@@ -146,7 +146,7 @@ bool exchange_make_parser(struct exchange *exchange) MUST_CHECK;
  * Counts request and answer in this share from now on: the arena as a whole, a buffer unless it is counted already.
  * False: the arena does not fit into the share, and nothing has changed.
  */
-bool exchange_use_share(struct exchange *exchange, struct share *share) MUST_CHECK;
+bool exchange_use_share(struct exchange *exchange, struct memory_share *share) MUST_CHECK;
 /* Resets the exchange for the next request. Keeps small buffers. */
 void exchange_clear(struct exchange *exchange);
 /* Accepts NULL. */

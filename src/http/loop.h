@@ -142,8 +142,9 @@ struct server {
     mono_us handshake_at;          /* when the next handshake may begin */
     struct list lines[LINE_KINDS]; /* peers with connections that wait; the first one is next */
 
-    struct share memory;    /* all memory of requests and answers */
-    struct share strangers; /* what clients without a credential have of it together, if credentials are configured */
+    struct memory_share memory; /* all memory of requests and answers */
+    struct memory_share
+        strangers;          /* what clients without a credential have of it together, if credentials are configured */
     size_t baseline_bytes;  /* resident memory of the process when nearly none of `memory` was used */
     mono_us trimmed_at;     /* when freed memory was last returned to the system */
     size_t trimmed_bytes;   /* resident memory at that time */

@@ -20,7 +20,8 @@ static void take_address(unsigned char to[PEER_ADDRESS_SIZE], const struct socka
     }
 }
 
-struct peer *peer_join(struct map *peers, const struct sockaddr_storage *address, uid_t uid, struct share *strangers)
+struct peer *peer_join(struct map *peers, const struct sockaddr_storage *address, uid_t uid,
+                       struct memory_share *strangers)
 {
     unsigned char bytes[PEER_ADDRESS_SIZE];
     take_address(bytes, address, uid);

@@ -31,9 +31,9 @@ struct peer {
     unsigned char address[PEER_ADDRESS_SIZE]; /* an IPv6 address (IPv4 is mapped); of IPv6 only the first 64 bits are
                                                  kept; a user is an address that no client has */
     size_t connections;
-    size_t references;  /* of its connections and their exchanges */
-    struct share share; /* of its clients without a credential */
-    struct list idle;   /* connections that may be closed for new ones, longest idle first: `of_peer` of struct
+    size_t references;         /* of its connections and their exchanges */
+    struct memory_share share; /* of its clients without a credential */
+    struct list idle;          /* connections that may be closed for new ones, longest idle first: `of_peer` of struct
                            connection */
     struct peer_line lines[LINE_KINDS];
     struct list node;  /* on the server's list of failing peers; a peer on it is kept without references */
@@ -50,7 +50,7 @@ enum { PEER_MAX_FAILURES = 10 };
  * is one of `strangers`. NULL: out of memory.
  */
 struct peer *peer_join(struct map *peers, const struct sockaddr_storage *address, uid_t uid,
-                       struct share *strangers) MUST_CHECK;
+                       struct memory_share *strangers) MUST_CHECK;
 /* Removes a connection from the peer, as peer_unref. */
 void peer_leave(struct map *peers, struct peer *peer);
 static inline struct peer *peer_ref(struct peer *peer)

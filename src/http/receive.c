@@ -271,7 +271,7 @@ static void handle(struct server *server, struct exchange *exchange)
 static bool admit(struct exchange *exchange, size_t more_bytes)
 {
     struct parser *parser = exchange->parser;
-    const struct share *share = exchange->client->share;
+    const struct memory_share *share = exchange->client->share;
     read_head(exchange);
     if (!exchange->connection->server->settings.hooks->admit(exchange, &parser->body_max)) {
         send_refusal(exchange);

@@ -278,7 +278,7 @@ void server_reload(struct server *server, const struct server_settings *settings
     buf_release(&message);
 }
 
-void server_share_init(struct server *server, struct share *share)
+void server_share_init(struct server *server, struct memory_share *share)
 {
     share_init(share, &server->memory, PRINCIPAL_PART);
 }

@@ -151,7 +151,7 @@ void server_flush(struct server *server);
  */
 void server_reload(struct server *server, const struct server_settings *settings);
 /* Makes `share` that of a principal. It must live as long as the server. */
-void server_share_init(struct server *server, struct share *share);
+void server_share_init(struct server *server, struct memory_share *share);
 /* Closes everything. No exchange may still be with the engine. Accepts NULL. */
 void server_free(struct server *server);
 

@@ -8,7 +8,7 @@
 
 #include "base/budget.h"
 
-struct share {
+struct memory_share {
     struct budget receiving; /* requests that are not complete, and requests behind one that is handled */
     struct budget handling;  /* requests that are handled, also while they wait, and answers */
     struct budget answering; /* of that: answers that are made, or that the client has not read */
@@ -22,18 +22,18 @@ enum {
 };
 
 /* Makes `share` a part of `whole`. Neither may move in memory from then on. */
-static inline void share_init(struct share *share, struct share *whole, size_t part)
+static inline void share_init(struct memory_share *share, struct memory_share *whole, size_t part)
 {
-    *share = (struct share){.receiving = {.whole = &whole->receiving, .part = part},
-                            .handling = {.whole = &whole->handling, .part = part},
-                            .answering = {.whole = &share->handling, .part = 1}};
+    *share = (struct memory_share){.receiving = {.whole = &whole->receiving, .part = part},
+                                   .handling = {.whole = &whole->handling, .part = part},
+                                   .answering = {.whole = &share->handling, .part = 1}};
 }
 
 /* Makes `share` all memory. Answers have no limit of their own. */
-static inline void share_init_whole(struct share *share, size_t receiving, size_t handling)
+static inline void share_init_whole(struct memory_share *share, size_t receiving, size_t handling)
 {
-    *share = (struct share){.receiving = {.limit = receiving},
-                            .handling = {.limit = handling},
-                            .answering = {.whole = &share->handling, .limit = SIZE_MAX}};
+    *share = (struct memory_share){.receiving = {.limit = receiving},
+                                   .handling = {.limit = handling},
+                                   .answering = {.whole = &share->handling, .limit = SIZE_MAX}};
 }
 #endif

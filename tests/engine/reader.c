@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A reader that serves the pending queries and refusals of its lane in this thread, until none is left. */
+/* A reader that serves the pending queries of its lane in this thread, until the engine stops with the last one. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,14 +14,13 @@ static const struct task_kind kind = {.lane = QUERY_ROW};
 static struct engine engine;
 static struct task task;
 
-/* A query or the op of a refusal, named by its principal and a number. */
+/* A query, named by its principal and a number. */
 static struct entry {
     struct query query;
-    struct op op;
-    struct operation operation;
     char name[8];
 } entries[ENTRIES_MAX];
 static size_t entry_count;
+static size_t served_count;
 static char served[SERVED_SIZE]; /* names in the order in which they were served */
 
 static enum permit_status reconnect_fails;
@@ -43,13 +42,12 @@ static struct store store = {.methods = &methods, .message = ""};
 
 static void begin(void)
 {
-    engine = (struct engine){.readers_may_end = true};
+    memset(&engine, 0, sizeof engine);
     mutex_init(&engine.mutex);
     for (size_t i = 0; i < QUERY_LANE_COUNT; i++) {
         turns_init(&engine.lanes[i].queries);
         pthread_cond_init(&engine.lanes[i].wake, NULL);
     }
-    turns_init(&engine.refusals);
     task = (struct task){.kind = &kind, .engine = &engine, .store = &store};
 }
 
@@ -59,6 +57,8 @@ static void note(const struct entry *entry)
 {
     strcat(served, served[0] ? " " : "");
     strcat(served, entry->name);
+    if (++served_count == entry_count)
+        atomic_store(&engine.stopping, true);
 }
 
 static void work(struct query *query, struct store *of, enum permit_status status)
@@ -69,12 +69,6 @@ static void work(struct query *query, struct store *of, enum permit_status statu
         cr_expect(!of && status == reconnect_fails);
     else
         cr_expect(of && status == PERMIT_OK);
-}
-
-static void decided(struct op *op, const struct decision *decision)
-{
-    cr_expect_eq(decision->status, PERMIT_NO_CAPACITY);
-    note(CONTAINER_OF(op, struct entry, op));
 }
 
 /* The first letter of a name is the principal; '-' is none. */
@@ -93,18 +87,6 @@ static void ask(const char *name)
     struct entry *entry = entry_of(name, &principal);
     entry->query = (struct query){.work = work, .lane = QUERY_ROW, .deadline = NEVER, .turn.principal = principal};
     cr_assert_eq(engine_query(&engine, &entry->query), PERMIT_OK);
-}
-
-static void refuse(const char *name)
-{
-    struct bytes principal;
-    struct entry *entry = entry_of(name, &principal);
-    struct refusal *refusal = calloc(1, sizeof *refusal);
-    cr_assert_not_null(refusal);
-    op_init(&entry->op, &entry->operation, NEVER, decided);
-    refusal->op = &entry->op;
-    refusal->turn.principal = principal;
-    turns_add(&engine.refusals, &refusal->turn);
 }
 
 static void serve(const char *expected)
@@ -141,17 +123,6 @@ Test(reader, query_waits_for_one_query_of_each_other_principal)
     ask("-1");
     reader_run(&task);
     cr_expect_eq(strncmp(served, "a1 b1 -1 a2 a3 ", 15), 0, "%.40s", served);
-}
-
-Test(reader, refusals_take_turns_too_and_alternate_with_queries)
-{
-    static const char *const names[] = {"a1", "a2", "a3", "b1"};
-    static const char *const refused[] = {"c1", "c2", "c3", "d1"};
-    for (size_t i = 0; i < ARRAY_LENGTH(names); i++) {
-        ask(names[i]);
-        refuse(refused[i]);
-    }
-    serve("c1 a1 d1 b1 c2 a2 c3 a3");
 }
 
 /* All queries fail with the first one if the database cannot be reached, whoever asks them. */

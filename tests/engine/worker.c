@@ -269,7 +269,6 @@ static void begin(void)
     pthread_cond_init(&engine.work, NULL);
     pthread_cond_init(&engine.expiry_wake, NULL);
     pthread_cond_init(&engine.poll_wake, NULL);
-    turns_init(&engine.refusals);
     queue_init(&engine.queue, ROW_BYTES);
     for (uint64_t id = 1; id <= SEMAPHORES; id++)
         semaphore_cache_put(&engine.queue.semaphores, id, (struct bytes){&"abc"[id - 1], 1}, KIND_COUNTED, 1);

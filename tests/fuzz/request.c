@@ -17,6 +17,7 @@
 #include "api/json_in.h"
 #include "api/problem.h"
 #include "api/readiness.h"
+#include "api/refusal.h"
 #include "api/routes.h"
 #include "base/clock.h"
 #include "fuzz.h"
@@ -411,7 +412,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (!service.doctor)
         world_open(&service);
     service.readiness = readiness_new(); /* an input finds no answer of the one before */
-    MUST(service.readiness);
+    service.refusals = refusals_new();
+    MUST(service.readiness && service.refusals);
     struct input input = input_read(data, size);
     struct exchange *exchange = exchange_new(sizeof(struct call));
     MUST(exchange);
@@ -423,5 +425,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     call_clear(exchange);
     exchange_free(exchange);
     readiness_free(service.readiness);
+    refusals_free(service.refusals);
     return 0;
 }

@@ -65,9 +65,9 @@ void server_count_failure(struct exchange *exchange)
     (void)exchange;
 }
 
-void server_share_init(struct server *server, struct share *share)
+void server_share_init(struct server *server, struct memory_share *share)
 {
-    static struct share memory = {.receiving = {.limit = SIZE_MAX}, .handling = {.limit = SIZE_MAX}};
+    static struct memory_share memory = {.receiving = {.limit = SIZE_MAX}, .handling = {.limit = SIZE_MAX}};
     (void)server;
     share_init(share, &memory, PRINCIPAL_PART);
 }
@@ -299,8 +299,7 @@ struct made {
     struct request request;
     struct semaphore semaphore;
     struct outcome outcome;
-    struct blocking_holder holder;
-    struct blocking blocking;
+    struct shortage shortage;
 };
 
 static void make_request(struct made *made, const struct operation *operation)
@@ -351,24 +350,14 @@ static void make_semaphore(struct made *made, const struct operation *operation)
     };
 }
 
-static void make_blocking(struct made *made, const struct operation *operation)
+static void make_shortage(struct made *made, const struct operation *operation)
 {
-    made->holder = (struct blocking_holder){
-        .external_id = operation->external_id,
-        .owner = world_text(255),
-        .since = world_now,
-        .expires_at = NEVER,
-    };
-    made->blocking = (struct blocking){
+    made->shortage = (struct shortage){
+        .semaphore_id = 1,
         .semaphore = operation->wants[0].semaphore,
         .capacity = 2,
         .requested = operation->wants[0].count,
         .in_use = operation->want_count % 2 + 1,
-        .holders = &made->holder,
-        .holder_count = 1,
-        .ahead = operation->want_count % 3,
-        .ahead_keys = &made->holder.external_id,
-        .ahead_key_count = operation->want_count % 3 > 0,
         .taken = made->taken,
         .taken_count = operation->wants[0].choice == CHOOSE_NAMED ? (size_t)min_i64(operation->wants[0].count, 2) : 0,
     };
@@ -405,9 +394,12 @@ static void decide(struct op *op)
         .created = operation->kind == OP_ACQUIRE,
         .request = operation_is_administrative(operation->kind) ? NULL : &made.request,
         .semaphore = operation_is_administrative(operation->kind) ? &made.semaphore : NULL,
+        .shortages = &made.shortage,
+        .shortage_count = refused_for_room,
     };
+    const size_t waiting = operation->want_count % 3;
     if (refused_for_room)
-        make_blocking(&made, operation);
+        make_shortage(&made, operation);
     const struct decision decision = {
         .outcome = planned ? &made.outcome : NULL,
         .status = world.decided,
@@ -415,8 +407,8 @@ static void decide(struct op *op)
         .now = world_now,
         .semaphore_names = made.names,
         .floors = made.floors,
-        .blocking = &made.blocking,
-        .blocking_count = refused_for_room,
+        .waiting = &waiting,
+        .has_place = operation->want_count % 4 == 0,
         .retry_after_ms = permit_status_retry(world.decided) == PERMIT_RETRY_LATER ? 1250 : 0,
     };
     if (world.decided == PERMIT_OK)
@@ -545,11 +537,10 @@ bool engine_refusal(struct engine *engine, char ret_sentence[STORE_MESSAGE_SIZE]
     return refused;
 }
 
-void engine_bound_sentence(struct engine *engine, enum engine_bound bound, char ret_sentence[STORE_MESSAGE_SIZE])
+size_t engine_bound_limit(struct engine *engine, enum engine_bound bound)
 {
-    (void)engine;
-    MUST(bound <= BOUND_NAMED);
-    snprintf(ret_sentence, STORE_MESSAGE_SIZE, "full: %.*s", (int)world_text(255).length, world_text(255).data);
+    (void)engine, (void)bound;
+    return 400;
 }
 
 struct waiting engine_waiting(struct engine *engine)

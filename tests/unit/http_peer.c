@@ -17,7 +17,7 @@ static struct sockaddr_storage address_of(const char *text)
 struct scene {
     struct map peers;
     struct list failing;
-    struct share strangers;
+    struct memory_share strangers;
 };
 
 static struct peer *join(struct scene *scene, const char *text)
