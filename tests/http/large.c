@@ -112,7 +112,7 @@ static struct small_packets small_packets_set(void)
     scene.permitd = kit_permitd_start(&options);
     scene.talk = talk_to(scene.permitd->port);
     for (int i = 0; i < 2; i++) {
-        say_until(&scene.talk, 201, "PUT", text("/v1/semaphores/%s", names[i]), text("{\"capacity\":%d}", SLOTS));
+        say_until(&scene.talk, 201, "PUT", semaphore_path(names[i]), text("{\"capacity\":%d}", SLOTS));
         for (int from = 1; from < SLOTS; from += PAGE)
             say(&scene.talk, 200, "PUT", text("/v1/semaphores/%s/slots?from=%d", names[i], from),
                 labels_body(from, PAGE));
@@ -141,7 +141,7 @@ static void is_too_large(struct talk *talk, const char *member)
 
 static void holds(struct talk *talk, const char *semaphore, int64_t in_use)
 {
-    say(talk, 200, "GET", text("/v1/semaphores/%s", semaphore), NULL);
+    say(talk, 200, "GET", semaphore_path(semaphore), NULL);
     cr_expect_eq(number_of(talk, "in_use"), in_use, "%s", talk->reply.body);
 }
 
@@ -207,7 +207,7 @@ struct queue {
 static bool queue_has(void *context)
 {
     const struct queue *queue = context;
-    say(queue->talk, 200, "GET", text("/v1/semaphores/%s", queue->semaphore), NULL);
+    say(queue->talk, 200, "GET", semaphore_path(queue->semaphore), NULL);
     return number_of(queue->talk, "waiting") == queue->length;
 }
 

@@ -9,12 +9,6 @@
 
 enum { PATIENCE_MS = 120000, LISTS = 30, PROBES = 100, ALL_WITHIN_MS = 60000 };
 
-static bool list_waits(void *sql)
-{
-    return kit_sql_number(sql, "SELECT COUNT(*) FROM information_schema.processlist WHERE db = DATABASE() AND "
-                               "id <> CONNECTION_ID() AND info LIKE '%%FROM semaphore_event%%'") > 0;
-}
-
 /* A permitd with a full semaphore, and a session that can lock the table of events. */
 struct scene {
     struct kit_permitd *permitd;
@@ -55,8 +49,8 @@ static void ask_for_rows(struct scene *scene)
     say(talk, 200, "GET", text("/v1/semaphores/%s/fence?token=%lld", scene->semaphore, (long long)scene->token), NULL);
     cr_assert(kit_json_true(talk->reply.body, "live"));
     say_until(talk, 200, "GET", "/readyz", NULL);
-    say(talk, 200, "GET", text("/v1/requests/%s", scene->key), NULL);
-    say(talk, 200, "GET", text("/v1/semaphores/%s", scene->semaphore), NULL);
+    say(talk, 200, "GET", request_path(scene->key), NULL);
+    say(talk, 200, "GET", semaphore_path(scene->semaphore), NULL);
     say(talk, 200, "GET", text("/v1/owners/%s", scene->owner), NULL);
     cr_assert_eq(number_of(talk, "held"), 1);
     say(talk, 201, "PUT", text("/v1/templates/%s", fresh_name("t")), "{\"capacity\":1}");

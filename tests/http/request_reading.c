@@ -17,11 +17,6 @@ enum { LONG_MS = 60000 };
 
 #define HOST "Host: localhost\r\n"
 
-static void send_text(int fd, const char *bytes)
-{
-    cr_assert_eq(send(fd, bytes, strlen(bytes), MSG_NOSIGNAL), (ssize_t)strlen(bytes), "%s", strerror(errno));
-}
-
 /*
  * Reads until `part` has arrived; NULL: until the server closes. Returns the bytes read; *ret_open is false if the
  * server closed.
@@ -53,14 +48,6 @@ static const char *read_all(int fd)
     return read_until(fd, NULL, &open);
 }
 
-static int count_of(const char *bytes, const char *part)
-{
-    int count = 0;
-    for (const char *at = strstr(bytes, part); at; at = strstr(at + 1, part))
-        count++;
-    return count;
-}
-
 /* ---- keep-alive ---- */
 
 enum { RELEASES = 20 };
@@ -78,7 +65,7 @@ Test(reading, calls_with_content_length_0_keep_one_connection, .timeout = 300)
     struct talk talk = talk_to(permitd->port), client = talk_to(permitd->port);
     double before = accepted(&talk);
     for (int i = 0; i < RELEASES; i++) {
-        const char *path = text("/v1/requests/%s", fresh_name("k"));
+        const char *path = request_path(fresh_name("k"));
         say_with(&client, 200, NULL, "DELETE", path, "Content-Length: 0\r\n", NULL);
         say_with(&client, 200, NULL, "GET", path, "Content-Length: 0\r\n", NULL);
     }
@@ -169,10 +156,10 @@ Test(reading, head_answers_like_get_without_a_body, .timeout = 300)
     say(&talk, 201, "PUT", text("/v1/owners/%s", owner), "{\"ttl\":\"1h\"}");
     say(&talk, 201, "PUT", text("/v1/templates/%s", prefix), "{\"capacity\":1}");
     const char *const paths[] = {
-        text("/v1/requests/%s", key),
+        request_path(key),
         text("/v1/requests/%s/why", key),
         "/v1/requests",
-        text("/v1/semaphores/%s", name),
+        semaphore_path(name),
         text("/v1/semaphores/%s/fence?token=1", name),
         text("/v1/semaphores/%s/holders", name),
         text("/v1/semaphores/%s/waiters", name),
@@ -427,7 +414,7 @@ Test(reading, large_batch_is_decided_and_the_next_request_is_read, .timeout = 30
     say(&talk, 200, "POST", "/v1/batch", body);
     cr_assert_eq(number_of(&talk, "results.0.status"), 201);
     cr_assert_eq(number_of(&talk, "results.999.status"), 201);
-    say(&talk, 200, "GET", text("/v1/semaphores/%s", name), NULL);
+    say(&talk, 200, "GET", semaphore_path(name), NULL);
     cr_assert_eq(number_of(&talk, "in_use"), OPERATIONS);
     talk_end(&talk);
 }

@@ -140,7 +140,7 @@ static bool is_down(void *talk)
 static void grants(struct talk *talk)
 {
     const char *name = fresh_name("s");
-    say(talk, 201, "PUT", text("/v1/semaphores/%s", name), "{\"capacity\":1}");
+    say(talk, 201, "PUT", semaphore_path(name), "{\"capacity\":1}");
     say(talk, 201, "POST", "/v1/requests", text("{\"permits\":[{\"semaphore\":\"%s\"}]}", name));
 }
 

@@ -11,11 +11,6 @@ enum { LONG_MS = 120000 };
 
 #define REQUESTS "/v1/requests"
 
-static const char *semaphore_path(const char *name)
-{
-    return text("/v1/semaphores/%s", name);
-}
-
 static const char *slots_path(const char *name)
 {
     return text("/v1/semaphores/%s/slots", name);
@@ -36,11 +31,6 @@ static void acquire(struct talk *talk, int status, const char *key, const char *
 static void refuse(struct talk *talk, int status, const char *type, const char *name, const char *which)
 {
     refused(talk, status, type, "POST", REQUESTS, body_of(fresh_name("k"), name, which));
-}
-
-static void release(struct talk *talk, const char *key)
-{
-    say(talk, 200, "DELETE", text("/v1/requests/%s", key), NULL);
 }
 
 /* Asserts that the last answer contains `piece`. */
@@ -76,7 +66,7 @@ Test(certain, slots_are_granted_by_number_and_label_and_shown_with_their_labels)
     refused(&talk, 422, "key_reused", "POST", REQUESTS, body_of(key, hall, "\"slots\":[3,4]"));
     refused(&talk, 422, "key_reused", "POST", REQUESTS, body_of(key, hall, "\"count\":2"));
     refused(&talk, 422, "key_reused", "POST", REQUESTS, body_of(key, hall, "\"any_of\":[3,\"A4\"],\"count\":2"));
-    say(&talk, 200, "GET", text("/v1/requests/%s", key), NULL);
+    say(&talk, 200, "GET", request_path(key), NULL);
     has(&talk, "\"slots\":[3,4],\"labels\":[null,\"A4\"]");
     say(&talk, 200, "GET", text("/v1/requests?semaphore=%s", hall), NULL);
     has(&talk, "\"slots\":[3,4],\"labels\":[null,\"A4\"]");
@@ -415,7 +405,7 @@ Test(labels, labels_of_held_slots_cannot_change)
     say(&talk, 200, "PUT", semaphore_path(hall), "{\"labels\":[\"B1\",\"A2\",\"A1\"]}");
     release(&talk, key);
     say(&talk, 200, "PUT", semaphore_path(hall), "{\"labels\":[\"B1\",\"B2\"]}");
-    say(&talk, 200, "GET", text("/v1/requests/%s", key), NULL);
+    say(&talk, 200, "GET", request_path(key), NULL);
     has(&talk, "\"labels\":[\"A2\"]"); /* the labels at the grant */
     acquire(&talk, 201, fresh_name("k"), hall, "\"slots\":[\"B2\",\"A1\"]");
     has(&talk, "\"slots\":[2,3]");
