@@ -8,7 +8,7 @@
 
 #include "fixture.h"
 
-Test(ends, unrenewed_request_expires, .timeout = 300)
+Test(expiry, unrenewed_request_expires, .timeout = 300)
 {
     struct talk talk = talk_to(shared_port());
     const char *name = fresh_semaphore(&talk, "{\"capacity\":1}");
@@ -24,7 +24,7 @@ Test(ends, unrenewed_request_expires, .timeout = 300)
     talk_end(&talk);
 }
 
-Test(ends, grace_extends_the_hold_and_is_not_shown, .timeout = 300)
+Test(expiry, grace_extends_the_hold_and_is_not_shown, .timeout = 300)
 {
     struct talk talk = talk_to(shared_port());
     const char *name = fresh_semaphore(&talk, "{\"capacity\":1,\"grace\":\"1h\"}");
@@ -38,7 +38,7 @@ Test(ends, grace_extends_the_hold_and_is_not_shown, .timeout = 300)
     talk_end(&talk);
 }
 
-Test(ends, request_without_ttl_is_stale_after_max_hold, .timeout = 300)
+Test(expiry, request_without_ttl_is_stale_after_max_hold, .timeout = 300)
 {
     struct talk talk = talk_to(shared_port());
     const char *name = fresh_semaphore(&talk, "{\"capacity\":1,\"max_hold\":\"300ms\"}");
@@ -59,7 +59,7 @@ static void acquire_widely(struct talk *talk, const char *semaphore, const char 
 }
 
 /* P7: three due holders have 91 semaphores, and a batch locks at most 64. */
-Test(ends, due_holders_of_many_semaphores_are_ended_for_an_acquire, .timeout = 300)
+Test(expiry, due_holders_of_many_semaphores_are_ended_for_an_acquire, .timeout = 300)
 {
     enum { ROUNDS = 8, HOLDERS = 3 };
     struct talk talk = talk_to(shared_port());
@@ -82,7 +82,7 @@ Test(ends, due_holders_of_many_semaphores_are_ended_for_an_acquire, .timeout = 3
     talk_end(&talk);
 }
 
-Test(ends, due_unit_is_granted_to_the_next_request, .timeout = 300)
+Test(expiry, due_unit_is_granted_to_the_next_request, .timeout = 300)
 {
     struct talk talk = talk_to(shared_port());
     const char *first = fresh_semaphore(&talk, "{\"capacity\":1}");
@@ -149,18 +149,18 @@ static void shop_locks_a_due_hold(const char *short_path)
     kit_permitd_stop(permitd);
 }
 
-Test(ends, due_hold_that_a_shop_has_locked_delays_no_others, .timeout = 300)
+Test(expiry, due_hold_that_a_shop_has_locked_delays_no_others, .timeout = 300)
 {
     shop_locks_a_due_hold("--short-path=off");
 }
 
-Test(ends, due_hold_that_a_shop_has_locked_delays_no_others_on_the_short_path, .timeout = 300)
+Test(expiry, due_hold_that_a_shop_has_locked_delays_no_others_on_the_short_path, .timeout = 300)
 {
     shop_locks_a_due_hold("--short-path=on");
 }
 
 /* Each other request that expires wakes the task, which finds the locked one due each time. */
-Test(ends, due_hold_that_a_shop_has_locked_is_tried_again_less_and_less_often, .timeout = 300)
+Test(expiry, due_hold_that_a_shop_has_locked_is_tried_again_less_and_less_often, .timeout = 300)
 {
     enum { OTHERS = 40, FIRST_TRIES = 8 }; /* 50 ms, 100 ms, ... until 2 s */
     struct kit_permitd *permitd = own_permitd(NULL);

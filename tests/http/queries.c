@@ -61,7 +61,7 @@ static void ask_for_rows(struct scene *scene)
 }
 
 /* One list waits for the locked table, and more lists queue behind it than can be answered during the test. */
-Test(looks, query_of_one_row_does_not_wait_behind_lists, .timeout = 600)
+Test(queries, query_of_one_row_does_not_wait_behind_lists, .timeout = 600)
 {
     struct scene scene = scene_open(NULL);
     struct kit_http lists[LISTS];
@@ -86,7 +86,7 @@ Test(looks, query_of_one_row_does_not_wait_behind_lists, .timeout = 600)
 }
 
 /* The server ends the statement after 5 s; if it is too slow for that, permitd's own timeout comes first. */
-Test(looks, slow_list_is_answered_busy, .timeout = 600)
+Test(queries, slow_list_is_answered_busy, .timeout = 600)
 {
     enum { TRIES = 10 };
     struct scene scene = scene_open(NULL);
@@ -135,7 +135,7 @@ static bool change_too_late(struct scene *scene, const char *locked, const char 
     return unknown && busy;
 }
 
-Test(looks, busy_change_is_never_made, .timeout = 600)
+Test(queries, busy_change_is_never_made, .timeout = 600)
 {
     enum { TRIES = 20 };
     static const char *const flags[] = {"--request-timeout", "1500ms", NULL}; /* shorter than a row lock wait */
@@ -158,7 +158,7 @@ Test(looks, busy_change_is_never_made, .timeout = 600)
  * All probes are answered within 3 s, as measured; ALL_WITHIN_MS allows for slow machines. The request timeout is long,
  * so that it does not end the probes.
  */
-Test(looks, readiness_probes_of_a_frozen_database_fail, .timeout = 600)
+Test(queries, readiness_probes_of_a_frozen_database_fail, .timeout = 600)
 {
     static const char *const flags[] = {"--request-timeout", "10m", NULL};
     struct kit_database *database = kit_database_start(NULL);

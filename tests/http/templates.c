@@ -113,7 +113,7 @@ Test(templates, list_is_paged_in_order_of_prefix)
 
 /* ---- first use ---- */
 
-Test(first_use, creates_the_semaphore_from_the_longest_prefix)
+Test(templates, first_use_creates_the_semaphore_from_the_longest_prefix)
 {
     struct talk talk = talk_to(shared_port());
     const char *prefix = fresh_template(&talk, "{\"capacity\":2,\"max_ttl\":\"1h\",\"note\":\"of each\"}");
@@ -137,7 +137,7 @@ Test(first_use, creates_the_semaphore_from_the_longest_prefix)
     talk_end(&talk);
 }
 
-Test(first_use, uses_the_current_template)
+Test(templates, first_use_uses_the_current_template)
 {
     struct talk talk = talk_to(shared_port());
     const char *prefix = fresh_template(&talk, "{\"capacity\":1}");
@@ -154,7 +154,7 @@ Test(first_use, uses_the_current_template)
     talk_end(&talk);
 }
 
-Test(first_use, creates_several_semaphores_or_none)
+Test(templates, first_use_creates_several_semaphores_or_none)
 {
     struct talk talk = talk_to(shared_port());
     const char *prefix = fresh_template(&talk, "{\"capacity\":1}");
@@ -172,7 +172,7 @@ Test(first_use, creates_several_semaphores_or_none)
     talk_end(&talk);
 }
 
-Test(first_use, creates_only_the_semaphore_if_refused)
+Test(templates, first_use_creates_only_the_semaphore_if_refused)
 {
     struct talk talk = talk_to(shared_port());
     const char *prefix = fresh_template(&talk, "{\"capacity\":1}");
@@ -184,7 +184,7 @@ Test(first_use, creates_only_the_semaphore_if_refused)
     talk_end(&talk);
 }
 
-Test(first_use, keeps_the_order_of_a_key_in_a_batch)
+Test(templates, first_use_keeps_the_order_of_a_key_in_a_batch)
 {
     struct talk talk = talk_to(shared_port());
     const char *prefix = fresh_template(&talk, "{\"capacity\":1}");
@@ -205,7 +205,7 @@ Test(first_use, keeps_the_order_of_a_key_in_a_batch)
     talk_end(&talk);
 }
 
-Test(first_use, may_wait_for_units_of_another_client)
+Test(templates, first_use_may_wait_for_units_of_another_client)
 {
     struct talk talk = talk_to(shared_port());
     struct talk waits = talk_to(shared_port());
@@ -259,7 +259,7 @@ static void pair_stop(struct pair *pair)
 }
 
 /* The semaphore is retired through the server that has it cached, or through another one, unknown to the first. */
-Test(first_use, revives_a_retired_name_and_continues_its_tokens, .timeout = 300)
+Test(templates, first_use_revives_a_retired_name_and_continues_its_tokens, .timeout = 300)
 {
     struct pair pair = pair_start();
     const char *name = fresh_semaphore(&pair.one, "{\"capacity\":1}");
@@ -279,7 +279,7 @@ Test(first_use, revives_a_retired_name_and_continues_its_tokens, .timeout = 300)
 }
 
 /* The place that is kept for the waiter refers to the semaphore before it was retired. */
-Test(first_use, revives_a_retired_name_for_a_returning_waiter)
+Test(templates, first_use_revives_a_retired_name_for_a_returning_waiter)
 {
     struct talk talk = talk_to(shared_port());
     const char *name = text("%s1", fresh_template(&talk, "{\"capacity\":1}"));
@@ -294,7 +294,7 @@ Test(first_use, revives_a_retired_name_for_a_returning_waiter)
     talk_end(&talk);
 }
 
-Test(first_use, keeps_the_kind_of_a_retired_name)
+Test(templates, first_use_keeps_the_kind_of_a_retired_name)
 {
     struct talk talk = talk_to(shared_port());
     const char *name = fresh_semaphore(&talk, "{\"capacity\":1}");
@@ -341,7 +341,7 @@ static void *member_run(void *context)
     return NULL;
 }
 
-Test(first_use, by_many_clients_of_two_servers_creates_one_semaphore, .timeout = 300)
+Test(templates, first_use_by_many_clients_of_two_servers_creates_one_semaphore, .timeout = 300)
 {
     static struct member members[CROWD];
     pthread_barrier_t barrier;
@@ -385,7 +385,7 @@ static bool another_is_refused(void *context)
     return talk->reply.status != 201;
 }
 
-Test(first_use, is_limited_by_max_semaphores, .timeout = 300)
+Test(templates, first_use_is_limited_by_max_semaphores, .timeout = 300)
 {
     static const char *const flags[] = {"--max-semaphores", "3", NULL};
     struct kit_permitd *permitd = own_permitd(flags);
@@ -525,7 +525,7 @@ static bool one_has_left(void *talk)
 }
 
 /* P17: a waiter that left before its batch began holds nothing, also while its semaphore is being created. */
-Test(first_use, grants_nothing_to_a_client_that_has_left, .timeout = 300)
+Test(templates, first_use_grants_nothing_to_a_client_that_has_left, .timeout = 300)
 {
     struct held held = held_start();
     struct talk stays = talk_to(held.permitd->port);
@@ -545,7 +545,7 @@ Test(first_use, grants_nothing_to_a_client_that_has_left, .timeout = 300)
     kit_permitd_stop(held.permitd);
 }
 
-Test(first_use, is_answered_when_permitd_stops, .timeout = 300)
+Test(templates, first_use_is_answered_when_permitd_stops, .timeout = 300)
 {
     struct held held = held_start();
     struct talk asks = talk_to(held.permitd->port);

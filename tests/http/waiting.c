@@ -395,7 +395,7 @@ static void is_reserved(struct talk *talk, const char *key, const char *job, con
 }
 
 /* The job waits for the database, which is held, and for the backup slot, which another one waits for. */
-Test(waiting, is_told_by_why_for_whom_units_are_reserved, .timeout = 300)
+Test(waiting, why_shows_the_waiter_for_which_units_are_reserved, .timeout = 300)
 {
     struct kit_permitd *permitd = own_permitd((const char *const[]){"--backfill-bound", "200ms", NULL});
     struct talk talk = talk_to(permitd->port);
@@ -434,7 +434,7 @@ Test(waiting, is_told_by_why_for_whom_units_are_reserved, .timeout = 300)
 }
 
 /* A waiter that is young, that lacks confirmed units, or that no client asks for, reserves nothing. */
-Test(waiting, is_told_by_why_of_no_waiter_that_reserves_nothing, .timeout = 300)
+Test(waiting, why_shows_no_waiter_that_reserves_nothing, .timeout = 300)
 {
     static const char *const cases[] = {"young", "confirmed", "kept"};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

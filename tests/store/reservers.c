@@ -133,13 +133,13 @@ Test(reservers, first_protected_waiter_that_lacks_units_is_found)
     s1_is_reserved_for("w4", "s5"); /* w3 has left */
 }
 
-Test(reservers, waiter_behind_the_request_is_not)
+Test(reservers, waiter_behind_the_request_is_not_found)
 {
     WAIT_FOR(-10, 0, 7, 1, D);
     s1_is_reserved_for_none("behind");
 }
 
-Test(reservers, waiter_that_can_never_have_its_need_is_not)
+Test(reservers, waiter_that_can_never_have_its_need_is_not_found)
 {
     static const char *const cases[] = {"paused_reason = 'repair'", "capacity = 0", "retired_at = '2026-11-21'",
                                         "confirmed = 1", "in_use = 0"};

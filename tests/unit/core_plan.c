@@ -491,7 +491,7 @@ Test(plan_queue, other_semaphore_of_a_waiter_before_others_is_read_too)
 }
 
 /* When no more may be read, such a waiter is in nobody's way, but it is called. */
-Test(plan_queue, waiter_of_an_unknown_semaphore_is_in_nobodys_way_in_the_end)
+Test(plan_queue, waiter_of_a_semaphore_that_is_never_read_blocks_no_others)
 {
     scene.unknown = scene.reads_end = true;
     given("k2 waits a c server=2 place=-2s since=-60s");
@@ -515,7 +515,7 @@ Test(plan_queue, protected_waiter_reserves_also_if_its_other_semaphore_is_not_lo
 }
 
 /* Trace T4: who cannot have its whole need beside those before it reserves nothing, and equal ones behind it neither. */
-Test(plan_queue, equal_waiters_for_one_that_is_held_reserve_once)
+Test(plan_queue, equal_waiters_for_a_held_unit_reserve_once)
 {
     given("a capacity=4; k1 holds a b; k2 waits a b server=2 place=-60s since=-60s; "
           "k3 waits a b server=2 place=-59s since=-60s; k4 waits a b server=2 place=-58s since=-60s");
@@ -558,7 +558,7 @@ Test(plan_queue, waiter_is_called_if_a_confirmation_ends_a_reservation)
 }
 
 /* Under fifo nobody reserves behind one that reserves nothing: W1 is kept from q for ever, so it must not idle b. */
-Test(plan_queue, nobody_reserves_behind_a_fifo_head_that_reserves_nothing)
+Test(plan_queue, waiter_behind_a_fifo_head_that_reserves_nothing_reserves_nothing)
 {
     given("a fifo capacity=2; D holds c; c confirmed=1; W0 waits a c server=2 place=-60s since=-60s; "
           "W1 waits a b server=2 place=-59s since=-60s");
@@ -636,7 +636,7 @@ static void cut_queue(const char *key)
 }
 
 /* Protected waiters may follow that were not read: nobody passes these. */
-Test(plan_queue, nobody_is_granted_behind_a_part_that_ends_before_protected_waiters)
+Test(plan_queue, new_request_is_not_granted_behind_a_part_that_ends_before_protected_waiters)
 {
     given("a capacity=5; k1 waits a server=2 place=-62s since=-60s; k2 waits a server=2 place=-61s since=-60s; "
           "k3 waits a server=2");
@@ -1258,7 +1258,7 @@ Test(plan_queue, reads_stay_in_the_order_of_semaphores)
     cr_expect(reads[1].semaphore == B && !reads[1].with_holders && reads[1].free == 2 && reads[1].limit == 4);
 }
 
-Test(plan_queue, due_holders_are_read_for_those_who_want_units_and_for_the_waiters_before_them)
+Test(plan_queue, due_holders_are_read_for_acquires_and_for_the_waiters_before_them)
 {
     given("k1 holds a due=0s");
     reads_due("acquire k2 a", "a units=1");

@@ -33,7 +33,7 @@ static struct talk scene_set(struct kit_permitd **ret_permitd)
     return talk;
 }
 
-Test(large, batch_of_all_slots_is_decided, .timeout = 600)
+Test(large_requests, batch_of_all_slots_is_decided, .timeout = 600)
 {
     struct kit_permitd *permitd;
     struct talk talk = scene_set(&permitd);
@@ -60,7 +60,7 @@ static void ask(struct talk *talk)
 }
 
 /* Two clients keep asking for more slots than are free, so that batches that end requests contain acquires too. */
-Test(large, slots_of_a_dead_owner_are_freed_while_others_acquire, .timeout = 600)
+Test(large_requests, slots_of_a_dead_owner_are_freed_while_others_acquire, .timeout = 600)
 {
     struct kit_permitd *permitd;
     struct talk talk = scene_set(&permitd), others[] = {talk_to(permitd->port), talk_to(permitd->port)};
@@ -146,7 +146,7 @@ static void holds(struct talk *talk, const char *semaphore, int64_t in_use)
 }
 
 /* P23: each try would fail, with an outcome that is said to be unknown, and so would those of other clients beside it. */
-Test(large, grant_that_does_not_fit_into_a_packet_is_refused_and_those_beside_it_are_granted, .timeout = 600)
+Test(large_requests, grant_that_does_not_fit_into_a_packet_is_refused_and_those_beside_it_are_granted, .timeout = 600)
 {
     struct small_packets scene = small_packets_set();
     struct talk *talk = &scene.talk;
@@ -169,7 +169,7 @@ Test(large, grant_that_does_not_fit_into_a_packet_is_refused_and_those_beside_it
 }
 
 /* Two requests that fit alone and not together are decided in two transactions. */
-Test(large, batch_that_does_not_fit_into_a_packet_is_split, .timeout = 600)
+Test(large_requests, batch_that_does_not_fit_into_a_packet_is_split, .timeout = 600)
 {
     struct small_packets scene = small_packets_set();
     struct talk *talk = &scene.talk;
@@ -184,7 +184,7 @@ Test(large, batch_that_does_not_fit_into_a_packet_is_split, .timeout = 600)
 }
 
 /* An operator's change is one transaction, too. */
-Test(large, change_that_does_not_fit_into_a_packet_is_refused, .timeout = 600)
+Test(large_requests, change_that_does_not_fit_into_a_packet_is_refused, .timeout = 600)
 {
     struct small_packets scene = small_packets_set();
     struct talk *talk = &scene.talk;
@@ -215,7 +215,7 @@ static bool queue_has(void *context)
  * A release grants waiters in its own transaction. It must not fail because of what they ask for: one that no packet can
  * hold is refused, one without room beside others is granted by the next batch.
  */
-Test(large, release_is_done_whatever_waits_for_its_units, .timeout = 600)
+Test(large_requests, release_is_done_whatever_waits_for_its_units, .timeout = 600)
 {
     enum { WAITERS = 3 };
     static const char *const waits[WAITERS] = {
