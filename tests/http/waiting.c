@@ -1084,7 +1084,7 @@ Test(waiting, is_limited_by_max_wait, .timeout = 300)
     kit_permitd_stop(permitd);
 }
 
-/* An earlier version advised to repeat the request, which never waits. */
+/* No answer advises to repeat the request, which never waits. */
 Test(waiting, is_off_if_max_wait_is_0, .timeout = 300)
 {
     static const char *const flags[] = {"--max-wait", "0", NULL};

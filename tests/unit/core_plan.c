@@ -196,7 +196,7 @@ Test(plan_waiting, waiter_behind_a_head_that_is_released_or_removed_is_granted_i
 
 Test(plan_waiting, aged_waiter_reserves_on_all_its_semaphores)
 {
-    given("a capacity=2; k1 holds b; k3 waits a b server=2 since=-30s; k4 waits a server=2 place=-0s");
+    given("a capacity=2; k1 holds b; k3 waits a b server=2 since=-30s; k4 waits a server=2 place=0s");
     batch("acquire k5 a b", "no_capacity a behind b behind", "k4 granted server=2; k4 leaves a; mail 2 k4");
 }
 
@@ -216,6 +216,7 @@ Test(plan_waiting, priority_counts_as_waiting_time)
 
 Test(plan_waiting, waiter_of_high_priority_is_granted_first_and_never_passes_one_that_waited_for_longer)
 {
+    /* k1 and k3 have priority 0 and wait since 60 s and 272 s; k2 has priority 9, and waits since 1 s */
     given("k1 waits a server=2 place=-60s; k2 waits a server=2 place=-271s; k3 waits a server=2 place=-272s");
     batch("acquire k4 a", "no_capacity a", "k3 granted server=2; k3 leaves a; mail 2 k3");
 }
@@ -528,6 +529,7 @@ Test(plan_queue, equal_waiters_for_a_held_unit_reserve_once)
 /* Trace T3: W1 reserves nothing, because W0 reserves its d; so W2 does. */
 Test(plan_queue, reservations_of_other_queues_count_in_turn)
 {
+    /* a is s, b is x, c is d */
     given("a capacity=2; D holds c; V holds a; W0 waits c server=2 place=-60s since=-60s; "
           "W1 waits b c server=2 place=-59s since=-60s; W2 waits a:2 b server=2 place=-58s since=-60s");
     batch("acquire v a", "no_capacity a behind", NULL);
@@ -968,6 +970,7 @@ Test(plan_queue, waiter_moves_with_its_place_to_the_server_that_asks)
 Test(plan_queue, copy_that_waited_here_has_moved)
 {
     given("k1 waits a server=2 place=-3s");
+    /* it fits, and is granted where it waits now */
     batch("look k1 a mailed", "outcome_unknown", "k1 granted server=2; k1 leaves a; -mail 1 k1; mail 2 k1");
 }
 
@@ -1079,7 +1082,7 @@ Test(plan_queue, no_request_waits_at_a_server_without_an_id)
 {
     given("k0 holds a; k2 waits a server=2 place=-2s");
     scene.settings.server_id = 0;
-    batch("acquire k1 a wait; acquire k2 a wait", "no_capacity a; no_capacity a", "");
+    batch("acquire k1 a wait; acquire k2 a wait", "no_capacity a; no_capacity a", ""); /* the engine tries k2 again */
 }
 
 /* k1 ends H, and for that needs c: then k2, which lacks only the unit that is kept for k1, is decided with it. */
