@@ -184,7 +184,7 @@ Test(replay, lease_clock_goes_back_only_with_the_database_clock)
 
 /* C5 */
 
-Test(kept, acknowledged_and_stored_calls_pass)
+Test(acknowledged_calls, acknowledged_and_stored_calls_pass)
 {
     struct book book = {
         .entries = {KEPT(1, 10, {ONE, 1, 5, {1}}), ENDED(2, 10, 20, {TWO, 2, 6})},
@@ -192,13 +192,13 @@ Test(kept, acknowledged_and_stored_calls_pass)
     cr_assert(is_kept(&book));
 }
 
-Test(kept, missing_grant_is_caught)
+Test(acknowledged_calls, missing_grant_is_caught)
 {
     struct book book = {.calls = {GRANTED(1, 1, 2, {ONE, 1, 5})}};
     cr_assert_not(is_kept(&book));
 }
 
-Test(kept, changed_token_slot_or_unit_count_is_caught)
+Test(acknowledged_calls, changed_token_slot_or_unit_count_is_caught)
 {
     struct book token = {.entries = {KEPT(1, 10, {SEVEN, 1, 6, {1}})}, .calls = {GRANTED(1, 1, 2, {SEVEN, 1, 5, {1}})}};
     struct book slot = {.entries = {KEPT(1, 10, {SEVEN, 1, 5, {2}})}, .calls = {GRANTED(1, 1, 2, {SEVEN, 1, 5, {1}})}};
@@ -208,20 +208,20 @@ Test(kept, changed_token_slot_or_unit_count_is_caught)
     cr_assert_not(is_kept(&units));
 }
 
-Test(kept, undone_release_is_caught)
+Test(acknowledged_calls, undone_release_is_caught)
 {
     struct book book = {.entries = {KEPT(1, 10, {ONE, 1, 5})},
                         .calls = {GRANTED(1, 1, 2, {ONE, 1, 5}), RELEASED(1, 3, 4)}};
     cr_assert_not(is_kept(&book));
 }
 
-Test(kept, missing_tombstone_is_caught)
+Test(acknowledged_calls, missing_tombstone_is_caught)
 {
     struct book book = {.calls = {RELEASED(1, 3, 4)}};
     cr_assert_not(is_kept(&book));
 }
 
-Test(kept, partial_unanswered_grant_is_caught)
+Test(acknowledged_calls, partial_unanswered_grant_is_caught)
 {
     struct book book = {.entries = {KEPT(1, 10, {ONE, 1, 5})}, .calls = {GRANTED(1, 1, 2, {ONE, 1, 0}, {TWO, 1, 0})}};
     book.calls[0].says = SAYS_NOTHING;
@@ -233,13 +233,13 @@ Test(kept, partial_unanswered_grant_is_caught)
     cr_assert(is_kept(&book));
 }
 
-Test(kept, release_that_was_not_sent_is_caught)
+Test(acknowledged_calls, release_that_was_not_sent_is_caught)
 {
     struct book book = {.entries = {ENDED(1, 10, 20, {ONE, 1, 5})}, .calls = {GRANTED(1, 1, 2, {ONE, 1, 5})}};
     cr_assert_not(is_kept(&book));
 }
 
-Test(kept, confirm_that_was_not_sent_is_caught)
+Test(acknowledged_calls, confirm_that_was_not_sent_is_caught)
 {
     struct book book = {.entries = {KEPT(1, 10, {ONE, 1, 5})}, .calls = {GRANTED(1, 1, 2, {ONE, 1, 5})}};
     book.entries[0].confirmed = true;
@@ -248,7 +248,7 @@ Test(kept, confirm_that_was_not_sent_is_caught)
 
 /* C6 */
 
-Test(quiet, request_without_lease_or_confirmed_may_be_held)
+Test(held_after_faults, request_without_lease_or_confirmed_may_be_held)
 {
     struct book book = {.entries = {KEPT(1, 10, {ONE, 1, 5})}, .calls = {GRANTED(1, 1, 2, {ONE, 1, 5})}};
     cr_assert(is_quiet(&book, 100000000));
@@ -260,7 +260,7 @@ Test(quiet, request_without_lease_or_confirmed_may_be_held)
     cr_assert(is_quiet(&book, 100000000));
 }
 
-Test(quiet, lease_may_expire_five_seconds_late)
+Test(held_after_faults, lease_may_expire_five_seconds_late)
 {
     struct book book = {.entries = {KEPT(1, 10, {ONE, 1, 5})}, .calls = {GRANTED(1, 1, 2, {ONE, 1, 5})}};
     book.calls[0].lease_us = 3000000;
@@ -269,7 +269,7 @@ Test(quiet, lease_may_expire_five_seconds_late)
 }
 
 /* The grant may be as late as the end of the faults. */
-Test(quiet, unanswered_lease_counts_from_the_end_of_the_faults)
+Test(held_after_faults, unanswered_lease_counts_from_the_end_of_the_faults)
 {
     struct book book = {.entries = {KEPT(1, 10, {ONE, 1, 5})}, .calls = {GRANTED(1, 1, 2, {ONE, 1, 0})}};
     book.calls[0].lease_us = 3000000;
@@ -279,7 +279,7 @@ Test(quiet, unanswered_lease_counts_from_the_end_of_the_faults)
     cr_assert_not(is_quiet(&book, 9100000));
 }
 
-Test(quiet, lost_or_inconsistent_request_is_caught)
+Test(held_after_faults, lost_or_inconsistent_request_is_caught)
 {
     struct book lost = {.calls = {GRANTED(1, 1, 2, {ONE, 1, 5})}};
     struct book torn = {.entries = {KEPT(1, 10, {ONE, 1, 5})}, .calls = {GRANTED(1, 1, 2, {ONE, 1, 5})}};

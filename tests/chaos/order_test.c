@@ -214,7 +214,7 @@ Test(order, exact_order_needs_no_presence)
 }
 
 /* Served time stands still for some seconds after a cold start. */
-Test(order, waiter_granted_at_the_time_at_which_it_came_counts)
+Test(order, waiter_granted_at_its_arrival_counts)
 {
     struct queue_story story = {{PLACE(1, FIFO, 1, 10, 10, 5, 10), PLACE(2, FIFO, 1, 10, 10, 6, 10)}, {{0}}};
     cr_assert_not(exact(&story, 2));
@@ -306,14 +306,14 @@ static bool told(const struct ask *asks, size_t count, uint64_t token, bool serv
         .key = "k1", .status = (code), .wait_us = (wait), .sent_us = (from), .answered_us = (to)                       \
     }
 
-Test(told, a_grant_or_a_refusal_after_the_wait_passes)
+Test(answers, a_grant_or_a_refusal_after_the_wait_passes)
 {
     const struct ask granted = ASK(201, 50, 0, 20), refused = ASK(423, 50, 0, 60);
     cr_assert(told(&granted, 1, 5, true));
     cr_assert(told(&refused, 1, 0, false));
 }
 
-Test(told, a_waiter_without_an_answer_is_caught)
+Test(answers, a_waiter_without_an_answer_is_caught)
 {
     struct ask ask = ASK(0, 50, 0, 20);
     cr_assert_not(told(&ask, 1, 0, false));
@@ -322,32 +322,32 @@ Test(told, a_waiter_without_an_answer_is_caught)
     cr_assert(told(&ask, 1, 5, false));
 }
 
-Test(told, a_late_answer_is_caught)
+Test(answers, a_late_answer_is_caught)
 {
     const struct ask ask = ASK(201, 50, 0, 50 + LATE_US + 1);
     cr_assert_not(told(&ask, 1, 5, false));
 }
 
-Test(told, a_refusal_before_the_wait_is_over_is_caught)
+Test(answers, a_refusal_before_the_wait_is_over_is_caught)
 {
     const struct ask ask = ASK(423, 50, 0, 49);
     cr_assert_not(told(&ask, 1, 0, false));
 }
 
-Test(told, a_grant_after_a_refusal_is_caught)
+Test(answers, a_grant_after_a_refusal_is_caught)
 {
     const struct ask asks[] = {ASK(423, 50, 0, 60), ASK(201, 50, 70, 80)};
     cr_assert_not(told(asks, 1, 5, false));
     cr_assert(told(asks, 2, 5, true));
 }
 
-Test(told, a_grant_without_a_row_is_caught)
+Test(answers, a_grant_without_a_row_is_caught)
 {
     const struct ask ask = ASK(201, 50, 0, 20);
     cr_assert_not(told(&ask, 1, 0, false));
 }
 
-Test(told, a_key_that_is_not_served_at_last_is_caught)
+Test(answers, a_key_that_is_not_served_at_last_is_caught)
 {
     struct ask asks[] = {ASK(0, 50, 0, 10), ASK(503, 50, 20, 30)};
     asks[0].cut = true;

@@ -9,21 +9,8 @@ build=${PERMIT_BUILD:-build}
 api=docs/openapi.json
 protocol=docs/protocol.md
 
-passed=0
-failed=0
-
-# check SENTENCE COMMAND...: passes if the command succeeds; otherwise shows its output.
-check() {
-    local sentence=$1 output
-    shift
-    if output=$("$@" 2>&1); then
-        passed=$((passed + 1))
-    else
-        failed=$((failed + 1))
-        echo "FAILED: $sentence"
-        [ -z "$output" ] || sed 's/^/    /' <<<"$output"
-    fi
-}
+# shellcheck source=tests/lib/check.sh
+. tests/lib/check.sh
 
 # same_lines A B: shows the difference, if any (< only in the first, > only in the second). Two empty lists are not the same.
 same_lines() { [ -n "$1" ] && diff <(sort -u <<<"$1") <(sort -u <<<"$2"); }

@@ -15,20 +15,8 @@
 
 #include "fixture.h"
 
-static void send_text(int fd, const char *bytes)
-{
-    cr_assert_eq(send(fd, bytes, strlen(bytes), MSG_NOSIGNAL), (ssize_t)strlen(bytes), "%s", strerror(errno));
-}
-
 /* Upper limit of each wait for an expected event, in ms; enough for a slow machine. */
 enum { LONG_MS = 60000 };
-
-/* Returns true if bytes or end of file arrive within `ms`. */
-static bool comes_within(int fd, int ms)
-{
-    struct pollfd look = {.fd = fd, .events = POLLIN};
-    return poll(&look, 1, ms) == 1;
-}
 
 /* Returns true once the server has closed the connection. */
 static bool closes(int fd)
@@ -50,14 +38,6 @@ static long read_all(int fd, char *bytes, size_t size)
         length += (size_t)got;
     }
     return -1;
-}
-
-static int count_of(const char *bytes, const char *part)
-{
-    int count = 0;
-    for (const char *at = strstr(bytes, part); at; at = strstr(at + 1, part))
-        count++;
-    return count;
 }
 
 /* ---- slow clients ---- */
@@ -99,7 +79,7 @@ Test(clients, two_hundred_slow_clients_delay_no_other_and_are_closed, .timeout =
         const char *key = fresh_name("k");
         say(&talk, 201, "POST", "/v1/requests",
             text("{\"external_id\":\"%s\",\"permits\":[{\"semaphore\":\"s\"}]}", key));
-        say(&talk, 200, "DELETE", text("/v1/requests/%s", key), NULL);
+        release(&talk, key);
         int64_t took = kit_now_us() - start;
         slowest = took > slowest ? took : slowest;
         if (step == 0)
@@ -170,7 +150,7 @@ Test(clients, client_that_disconnects_midway_affects_no_other, .timeout = 300)
             setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
         close(fd);
     }
-    say(&talk, 200, "GET", text("/v1/semaphores/%s", name), NULL);
+    say(&talk, 200, "GET", semaphore_path(name), NULL);
     say(&talk, 200, "GET", "/healthz", NULL);
     talk_end(&talk);
 }
@@ -209,7 +189,7 @@ Test(clients, pipelined_requests_are_answered_in_order, .timeout = 300)
 {
     struct talk talk = talk_to(shared_port());
     const char *name = fresh_semaphore(&talk, "{\"capacity\":3}");
-    const char *path = text("/v1/semaphores/%s", name);
+    const char *path = semaphore_path(name);
     int fd = kit_connect(shared_port());
     static char bytes[65536];
     send_text(fd, text("GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n"

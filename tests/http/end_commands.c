@@ -9,25 +9,19 @@
 #include "fixture.h"
 #include "held_rows.h"
 
-static const char *acquire_body(const char *key, const char *semaphore, const char *ttl)
-{
-    return text("{\"external_id\":\"%s\",\"permits\":[{\"semaphore\":\"%s\"}]%s%s%s}", key, semaphore,
-                ttl ? ",\"ttl\":\"" : "", ttl ? ttl : "", ttl ? "\"" : "");
-}
-
 static const char *hold(struct talk *talk, const char *semaphore, const char *ttl)
 {
     const char *key = fresh_name("k");
-    say(talk, 201, "POST", "/v1/requests", acquire_body(key, semaphore, ttl));
+    say(talk, 201, "POST", "/v1/requests", acquire_body(key, semaphore, 1, ttl ? text(",\"ttl\":\"%s\"", ttl) : ""));
     return key;
 }
 
-static const char *request_path(const char *key, const char *what)
+static const char *request_part(const char *key, const char *what)
 {
     return text("/v1/requests/%s%s", key, what);
 }
 
-static const char *semaphore_path(const char *name, const char *what)
+static const char *semaphore_part(const char *name, const char *what)
 {
     return text("/v1/semaphores/%s%s", name, what);
 }
@@ -47,17 +41,17 @@ Test(confirm, makes_a_hold_permanent)
     const char *name = fresh_semaphore(&talk, "{\"capacity\":1}");
     const char *key = hold(&talk, name, "1h");
     cr_assert(kit_json_has(talk.reply.body, "expires_in_ms"));
-    say(&talk, 200, "POST", request_path(key, "/confirm"), NULL);
+    say(&talk, 200, "POST", request_part(key, "/confirm"), NULL);
     const char *confirmed_at = member(&talk, "confirmed_at");
     cr_assert_not(kit_json_has(talk.reply.body, "expires_in_ms"));
     cr_assert(strstr(talk.reply.body, "\"expires_at\":null"), "%s", talk.reply.body);
-    say(&talk, 200, "POST", request_path(key, "/confirm"), " {} ");
+    say(&talk, 200, "POST", request_part(key, "/confirm"), " {} ");
     text_is(&talk, "confirmed_at", confirmed_at);
-    say(&talk, 200, "POST", request_path(key, "/renew"), "{\"ttl\":\"1s\"}");
+    say(&talk, 200, "POST", request_part(key, "/renew"), "{\"ttl\":\"1s\"}");
     cr_assert_not(kit_json_has(talk.reply.body, "expires_in_ms"), "a renewal has given it a deadline");
-    say(&talk, 200, "GET", request_path(key, ""), NULL);
+    say(&talk, 200, "GET", request_path(key), NULL);
     text_is(&talk, "confirmed_at", confirmed_at);
-    say(&talk, 200, "GET", semaphore_path(name, "/holders"), NULL);
+    say(&talk, 200, "GET", semaphore_part(name, "/holders"), NULL);
     text_is(&talk, "holders.0.confirmed_at", confirmed_at);
     talk_end(&talk);
 }
@@ -67,10 +61,10 @@ Test(confirm, is_refused_unless_the_request_is_held)
     struct talk talk = talk_to(shared_port());
     const char *name = fresh_semaphore(&talk, "{\"capacity\":1}");
     const char *key = hold(&talk, name, NULL);
-    refused(&talk, 404, "unknown_request", "POST", request_path(fresh_name("k"), "/confirm"), NULL);
-    refused(&talk, 422, "invalid", "POST", request_path(key, "/confirm"), "{\"ttl\":\"1m\"}");
-    say(&talk, 200, "DELETE", request_path(key, ""), NULL);
-    refused(&talk, 410, "ended", "POST", request_path(key, "/confirm"), NULL);
+    refused(&talk, 404, "unknown_request", "POST", request_part(fresh_name("k"), "/confirm"), NULL);
+    refused(&talk, 422, "invalid", "POST", request_part(key, "/confirm"), "{\"ttl\":\"1m\"}");
+    release(&talk, key);
+    refused(&talk, 410, "ended", "POST", request_part(key, "/confirm"), NULL);
     text_is(&talk, "end_reason", "released");
     talk_end(&talk);
 }
@@ -80,15 +74,15 @@ Test(confirm, confirmed_request_is_released_only_with_confirmed_true)
     struct talk talk = talk_to(shared_port());
     const char *name = fresh_semaphore(&talk, "{\"capacity\":1}");
     const char *key = hold(&talk, name, NULL);
-    say(&talk, 200, "POST", request_path(key, "/confirm"), NULL);
-    refused(&talk, 409, "confirmed", "DELETE", request_path(key, ""), NULL);
-    refused(&talk, 409, "confirmed", "DELETE", request_path(key, "?confirmed=false"), NULL);
-    refused(&talk, 422, "invalid", "DELETE", request_path(key, "?confirmed=yes"), NULL);
-    refused(&talk, 422, "invalid", "DELETE", request_path(key, "?force=true"), NULL);
-    say(&talk, 200, "DELETE", request_path(key, "?confirmed=true"), NULL);
+    say(&talk, 200, "POST", request_part(key, "/confirm"), NULL);
+    refused(&talk, 409, "confirmed", "DELETE", request_path(key), NULL);
+    refused(&talk, 409, "confirmed", "DELETE", request_part(key, "?confirmed=false"), NULL);
+    refused(&talk, 422, "invalid", "DELETE", request_part(key, "?confirmed=yes"), NULL);
+    refused(&talk, 422, "invalid", "DELETE", request_part(key, "?force=true"), NULL);
+    say(&talk, 200, "DELETE", request_part(key, "?confirmed=true"), NULL);
     text_is(&talk, "end_reason", "released");
     cr_assert(kit_json_has(talk.reply.body, "confirmed_at"));
-    say(&talk, 200, "DELETE", request_path(key, ""), NULL);
+    release(&talk, key);
     cr_assert(kit_json_true(talk.reply.body, "already_released"));
     talk_end(&talk);
 }
@@ -124,14 +118,14 @@ Test(expiry, due_permit_is_ended_for_a_new_request_as_expired)
     int64_t until = kit_now_us() + 60000000; /* a permitd that starts adds 5 s to deadlines */
     do {
         reply_release(&talk.reply);
-        cr_assert(kit_http_post(&talk.http, "/v1/requests", acquire_body(next, name, NULL), &talk.reply));
+        cr_assert(kit_http_post(&talk.http, "/v1/requests", acquire_body(next, name, 1, ""), &talk.reply));
     } while (talk.reply.status == 423 && kit_now_us() < until);
     cr_assert_eq(talk.reply.status, 201, "%s", talk.reply.body);
-    say(&talk, 200, "GET", request_path(key, ""), NULL);
+    say(&talk, 200, "GET", request_path(key), NULL);
     text_is(&talk, "end_reason", "expired");
-    refused(&talk, 410, "ended", "POST", request_path(key, "/renew"), NULL);
+    refused(&talk, 410, "ended", "POST", request_part(key, "/renew"), NULL);
     text_is(&talk, "end_reason", "expired");
-    refused(&talk, 410, "ended", "POST", request_path(key, "/confirm"), NULL);
+    refused(&talk, 410, "ended", "POST", request_part(key, "/confirm"), NULL);
     talk_end(&talk);
 }
 
@@ -158,13 +152,13 @@ static bool seen_overdue(struct talk *talk, struct kit_sql *sql, const char *nam
 {
     const char *key = hold(talk, name, "1h");
     end_lease(sql, key);
-    say(talk, 200, "GET", semaphore_path(name, "/holders"), NULL);
+    say(talk, 200, "GET", semaphore_part(name, "/holders"), NULL);
     bool listed = kit_json_true(talk->reply.body, "holders.0.overdue");
     if (listed)
         cr_assert_eq(number_of(talk, "holders.0.expires_in_ms"), 0);
     say(talk, 200, "GET", text("/v1/requests?semaphore=%s&state=ACQUIRED", name), NULL);
     listed &= kit_json_true(talk->reply.body, "requests.0.overdue");
-    say(talk, 200, "GET", request_path(key, ""), NULL);
+    say(talk, 200, "GET", request_path(key), NULL);
     if (!listed || !kit_json_true(talk->reply.body, "overdue"))
         return false;
     cr_assert_eq(number_of(talk, "expires_in_ms"), 0);
@@ -193,16 +187,16 @@ Test(force_release, ends_a_request_and_records_the_reason)
     struct talk talk = talk_to(shared_port());
     const char *name = fresh_semaphore(&talk, "{\"capacity\":1}");
     const char *key = hold(&talk, name, NULL);
-    say(&talk, 200, "POST", request_path(key, "/confirm"), NULL);
-    say(&talk, 200, "POST", request_path(key, "/force-release"), "{\"reason\":\"db7 is gone \\u00fc\"}");
+    say(&talk, 200, "POST", request_part(key, "/confirm"), NULL);
+    say(&talk, 200, "POST", request_part(key, "/force-release"), "{\"reason\":\"db7 is gone \\u00fc\"}");
     text_is(&talk, "state", "RELEASED");
     text_is(&talk, "end_reason", "forced");
     cr_assert_not(kit_json_true(talk.reply.body, "already_released"));
-    say(&talk, 200, "POST", request_path(key, "/force-release"), "{\"reason\":\"again\"}");
+    say(&talk, 200, "POST", request_part(key, "/force-release"), "{\"reason\":\"again\"}");
     cr_assert(kit_json_true(talk.reply.body, "already_released"));
-    refused(&talk, 410, "ended", "POST", request_path(key, "/renew"), NULL);
+    refused(&talk, 410, "ended", "POST", request_part(key, "/renew"), NULL);
     text_is(&talk, "end_reason", "forced");
-    say(&talk, 200, "GET", semaphore_path(name, "/events"), NULL);
+    say(&talk, 200, "GET", semaphore_part(name, "/events"), NULL);
     text_is(&talk, "events.0.what", "forced");
     text_is(&talk, "events.0.from", key);
     text_is(&talk, "events.0.why", "db7 is gone \xc3\xbc");
@@ -213,11 +207,11 @@ Test(force_release, requires_a_reason_and_a_known_request)
 {
     struct talk talk = talk_to(shared_port());
     const char *name = fresh_semaphore(&talk, "{\"capacity\":1}");
-    const char *path = request_path(hold(&talk, name, NULL), "/force-release");
+    const char *path = request_part(hold(&talk, name, NULL), "/force-release");
     char *longest = kept(malloc(1100));
     memset(longest, 'x', 1099);
     longest[1000] = '\0';
-    refused(&talk, 404, "unknown_request", "POST", request_path(fresh_name("k"), "/force-release"),
+    refused(&talk, 404, "unknown_request", "POST", request_part(fresh_name("k"), "/force-release"),
             "{\"reason\":\"why\"}");
     refused(&talk, 422, "invalid", "POST", path, NULL);
     refused(&talk, 422, "invalid", "POST", path, "{}");
@@ -240,22 +234,22 @@ Test(pause, stops_new_grants_and_reports_the_reason)
     struct talk talk = talk_to(shared_port());
     const char *name = fresh_semaphore(&talk, "{\"capacity\":2}");
     const char *key = hold(&talk, name, NULL);
-    say(&talk, 200, "POST", semaphore_path(name, "/pause"), "{\"reason\":\"disk swap\"}");
+    say(&talk, 200, "POST", semaphore_part(name, "/pause"), "{\"reason\":\"disk swap\"}");
     text_is(&talk, "paused_reason", "disk swap");
-    say(&talk, 200, "POST", semaphore_path(name, "/pause"), "{\"reason\":\"disk swap\"}");
-    refused(&talk, 423, "paused", "POST", "/v1/requests", acquire_body(fresh_name("k"), name, NULL));
+    say(&talk, 200, "POST", semaphore_part(name, "/pause"), "{\"reason\":\"disk swap\"}");
+    refused(&talk, 423, "paused", "POST", "/v1/requests", acquire_body(fresh_name("k"), name, 1, ""));
     text_is(&talk, "detail", text("%s is paused: disk swap", name));
     cr_assert_gt(number_of(&talk, "retry_after_ms"), 0);
-    say(&talk, 200, "POST", "/v1/requests", acquire_body(key, name, NULL));
-    say(&talk, 200, "POST", request_path(key, "/renew"), NULL);
-    say(&talk, 200, "DELETE", request_path(key, ""), NULL);
-    say(&talk, 200, "GET", semaphore_path(name, ""), NULL);
+    say(&talk, 200, "POST", "/v1/requests", acquire_body(key, name, 1, ""));
+    say(&talk, 200, "POST", request_part(key, "/renew"), NULL);
+    release(&talk, key);
+    say(&talk, 200, "GET", semaphore_path(name), NULL);
     text_is(&talk, "paused_reason", "disk swap");
-    say(&talk, 200, "POST", semaphore_path(name, "/resume"), NULL);
+    say(&talk, 200, "POST", semaphore_part(name, "/resume"), NULL);
     cr_assert_not(kit_json_has(talk.reply.body, "paused_reason"));
-    say(&talk, 200, "POST", semaphore_path(name, "/resume"), "{}");
+    say(&talk, 200, "POST", semaphore_part(name, "/resume"), "{}");
     (void)hold(&talk, name, NULL);
-    say(&talk, 200, "GET", semaphore_path(name, "/events"), NULL);
+    say(&talk, 200, "GET", semaphore_part(name, "/events"), NULL);
     text_is(&talk, "events.0.what", "resumed");
     text_is(&talk, "events.1.what", "paused");
     text_is(&talk, "events.1.why", "disk swap");
@@ -266,12 +260,12 @@ Test(pause, is_refused_without_reason_or_semaphore)
 {
     struct talk talk = talk_to(shared_port());
     const char *name = fresh_semaphore(&talk, "{\"capacity\":2}");
-    refused(&talk, 422, "invalid", "POST", semaphore_path(name, "/pause"), NULL);
-    refused(&talk, 422, "invalid", "POST", semaphore_path(name, "/pause"), "{\"reason\":\"\"}");
-    refused(&talk, 422, "invalid", "POST", semaphore_path(name, "/resume"), "{\"reason\":\"x\"}");
-    refused(&talk, 404, "unknown_semaphore", "POST", semaphore_path(fresh_name("s"), "/pause"), "{\"reason\":\"x\"}");
-    refused(&talk, 404, "unknown_semaphore", "POST", semaphore_path(fresh_name("s"), "/resume"), NULL);
-    refused(&talk, 405, "method_not_allowed", "GET", semaphore_path(name, "/pause"), NULL);
+    refused(&talk, 422, "invalid", "POST", semaphore_part(name, "/pause"), NULL);
+    refused(&talk, 422, "invalid", "POST", semaphore_part(name, "/pause"), "{\"reason\":\"\"}");
+    refused(&talk, 422, "invalid", "POST", semaphore_part(name, "/resume"), "{\"reason\":\"x\"}");
+    refused(&talk, 404, "unknown_semaphore", "POST", semaphore_part(fresh_name("s"), "/pause"), "{\"reason\":\"x\"}");
+    refused(&talk, 404, "unknown_semaphore", "POST", semaphore_part(fresh_name("s"), "/resume"), NULL);
+    refused(&talk, 405, "method_not_allowed", "GET", semaphore_part(name, "/pause"), NULL);
     header_is(&talk, "Allow", "POST, OPTIONS");
     talk_end(&talk);
 }
@@ -292,9 +286,9 @@ Test(events, are_listed_newest_first_in_pages_even_after_retiring)
     struct talk talk = talk_to(shared_port());
     const char *name = fresh_semaphore(&talk, "{\"capacity\":1}");
     for (int i = 2; i <= 4; i++)
-        say(&talk, 200, "PUT", semaphore_path(name, ""), text("{\"capacity\":%d}", i));
-    say(&talk, 200, "DELETE", semaphore_path(name, ""), NULL);
-    say(&talk, 200, "GET", semaphore_path(name, "/events"), NULL);
+        say(&talk, 200, "PUT", semaphore_path(name), text("{\"capacity\":%d}", i));
+    say(&talk, 200, "DELETE", semaphore_path(name), NULL);
+    say(&talk, 200, "GET", semaphore_part(name, "/events"), NULL);
     text_is(&talk, "events.0.what", "retired");
     text_is(&talk, "events.1.what", "capacity");
     text_is(&talk, "events.1.from", "3");
@@ -305,16 +299,16 @@ Test(events, are_listed_newest_first_in_pages_even_after_retiring)
     int own = 0;
     const char *after = "0";
     for (int page = 0; page < 100 && after; page++) {
-        say(&talk, 200, "GET", semaphore_path(name, text("/events?limit=2&after=%s", after)), NULL);
+        say(&talk, 200, "GET", semaphore_part(name, text("/events?limit=2&after=%s", after)), NULL);
         cr_assert_leq(kit_json_length(talk.reply.body, "events"), 2);
         own += own_events(&talk);
         after = kit_json_has(talk.reply.body, "next") ? member(&talk, "next") : NULL;
     }
     cr_assert_eq(own, 5);
-    refused(&talk, 404, "unknown_semaphore", "GET", semaphore_path(fresh_name("s"), "/events"), NULL);
-    refused(&talk, 422, "invalid", "GET", semaphore_path(name, "/events?limit=0"), NULL);
-    refused(&talk, 422, "invalid", "GET", semaphore_path(name, "/events?after=x"), NULL);
-    refused(&talk, 405, "method_not_allowed", "POST", semaphore_path(name, "/events"), NULL);
+    refused(&talk, 404, "unknown_semaphore", "GET", semaphore_part(fresh_name("s"), "/events"), NULL);
+    refused(&talk, 422, "invalid", "GET", semaphore_part(name, "/events?limit=0"), NULL);
+    refused(&talk, 422, "invalid", "GET", semaphore_part(name, "/events?after=x"), NULL);
+    refused(&talk, 405, "method_not_allowed", "POST", semaphore_part(name, "/events"), NULL);
     talk_end(&talk);
 }
 
@@ -334,7 +328,7 @@ Test(history, one_query_lists_the_holders_at_a_time)
     const char *first_from = member(&talk, "acquired_at");
     const char *second = hold(&talk, name, NULL);
     const char *second_from = member(&talk, "acquired_at");
-    say(&talk, 200, "DELETE", request_path(first, ""), NULL);
+    release(&talk, first);
     const char *first_to = member(&talk, "ended_at");
     cr_assert_eq(held_at(&talk, name, first_from), 1, "%s", talk.reply.body);
     text_is(&talk, "requests.0.external_id", first);
@@ -385,17 +379,17 @@ Test(fence, bump_raises_tokens_above_every_issued_one)
     int64_t tokens_from = number_of(&talk, "tokens_from");
     cr_assert_eq(tokens_from, number_of(&talk, "epoch") * 1024);
     cr_assert_eq(number_of(&talk, "hold_ms"), 1000);
-    say(&talk, 200, "POST", request_path(key, "/renew"), NULL);
+    say(&talk, 200, "POST", request_part(key, "/renew"), NULL);
     const char *next = fresh_name("k");
     for (int tries = 0; tries < 100000; tries++) {
         reply_release(&talk.reply);
-        cr_assert(kit_http_post(&talk.http, "/v1/requests", acquire_body(next, name, NULL), &talk.reply));
+        cr_assert(kit_http_post(&talk.http, "/v1/requests", acquire_body(next, name, 1, ""), &talk.reply));
         if (talk.reply.status != 503)
             break;
     }
     cr_assert_eq(talk.reply.status, 201, "%s", talk.reply.body);
     cr_assert_geq(number_of(&talk, "permits.0.token"), tokens_from);
-    say(&talk, 200, "GET", semaphore_path(name, "/events"), NULL);
+    say(&talk, 200, "GET", semaphore_part(name, "/events"), NULL);
     text_is(&talk, "events.0.what", "epoch");
     text_is(&talk, "events.0.why", "restored from Friday");
     cr_assert_eq(number_of(&talk, "events.0.next_permit_id"), tokens_from);

@@ -8,46 +8,42 @@
 
 #include "fixture.h"
 
-static const char *acquire_body(const char *key, const char *semaphore, const char *ttl)
-{
-    return text("{\"external_id\":\"%s\",\"ttl\":\"%s\",\"permits\":[{\"semaphore\":\"%s\"}]}", key, ttl, semaphore);
-}
-
-Test(ends, unrenewed_request_expires, .timeout = 300)
+Test(expiry, unrenewed_request_expires, .timeout = 300)
 {
     struct talk talk = talk_to(shared_port());
     const char *name = fresh_semaphore(&talk, "{\"capacity\":1}");
     const char *key = fresh_name("k");
-    say(&talk, 201, "POST", "/v1/requests", acquire_body(key, name, "300ms"));
+    say(&talk, 201, "POST", "/v1/requests", acquire_body(key, name, 1, ",\"ttl\":\"300ms\""));
     cr_assert_eq(number_of(&talk, "expires_in_ms"), 300);
     ends_as(&talk, key, "expired");
     refused(&talk, 410, "ended", "POST", text("/v1/requests/%s/renew", key), NULL);
     text_is(&talk, "end_reason", "expired");
-    refused(&talk, 410, "ended", "POST", "/v1/requests", acquire_body(key, name, "300ms"));
-    say(&talk, 200, "GET", text("/v1/semaphores/%s", name), NULL);
+    refused(&talk, 410, "ended", "POST", "/v1/requests", acquire_body(key, name, 1, ",\"ttl\":\"300ms\""));
+    say(&talk, 200, "GET", semaphore_path(name), NULL);
     cr_assert_eq(number_of(&talk, "in_use"), 0);
     talk_end(&talk);
 }
 
-Test(ends, grace_extends_the_hold_and_is_not_shown, .timeout = 300)
+Test(expiry, grace_extends_the_hold_and_is_not_shown, .timeout = 300)
 {
     struct talk talk = talk_to(shared_port());
     const char *name = fresh_semaphore(&talk, "{\"capacity\":1,\"grace\":\"1h\"}");
     const char *key = fresh_name("k");
-    say(&talk, 201, "POST", "/v1/requests", acquire_body(key, name, "1ms"));
+    say(&talk, 201, "POST", "/v1/requests", acquire_body(key, name, 1, ",\"ttl\":\"1ms\""));
     cr_assert_eq(number_of(&talk, "expires_in_ms"), 1);
-    refused(&talk, 423, "no_capacity", "POST", "/v1/requests", acquire_body(fresh_name("k"), name, "1s"));
+    refused(&talk, 423, "no_capacity", "POST", "/v1/requests",
+            acquire_body(fresh_name("k"), name, 1, ",\"ttl\":\"1s\""));
     say(&talk, 200, "POST", text("/v1/requests/%s/renew", key), NULL);
-    say(&talk, 200, "DELETE", text("/v1/requests/%s", key), NULL);
+    release(&talk, key);
     talk_end(&talk);
 }
 
-Test(ends, request_without_ttl_is_stale_after_max_hold, .timeout = 300)
+Test(expiry, request_without_ttl_is_stale_after_max_hold, .timeout = 300)
 {
     struct talk talk = talk_to(shared_port());
     const char *name = fresh_semaphore(&talk, "{\"capacity\":1,\"max_hold\":\"300ms\"}");
     const char *key = fresh_name("k");
-    say(&talk, 201, "POST", "/v1/requests", acquire_body(key, name, "none"));
+    say(&talk, 201, "POST", "/v1/requests", acquire_body(key, name, 1, ",\"ttl\":\"none\""));
     ends_as(&talk, key, "stale");
     talk_end(&talk);
 }
@@ -63,7 +59,7 @@ static void acquire_widely(struct talk *talk, const char *semaphore, const char 
 }
 
 /* P7: three due holders have 91 semaphores, and a batch locks at most 64. */
-Test(ends, due_holders_of_many_semaphores_are_ended_for_an_acquire, .timeout = 300)
+Test(expiry, due_holders_of_many_semaphores_are_ended_for_an_acquire, .timeout = 300)
 {
     enum { ROUNDS = 8, HOLDERS = 3 };
     struct talk talk = talk_to(shared_port());
@@ -81,12 +77,12 @@ Test(ends, due_holders_of_many_semaphores_are_ended_for_an_acquire, .timeout = 3
             cr_assert(talk.reply.status == 201 || talk.reply.status == 423, "%d %s", talk.reply.status,
                       talk.reply.body);
         } while (talk.reply.status != 201);
-        say(&talk, 200, "DELETE", text("/v1/requests/%s", key), NULL);
+        release(&talk, key);
     }
     talk_end(&talk);
 }
 
-Test(ends, due_unit_is_granted_to_the_next_request, .timeout = 300)
+Test(expiry, due_unit_is_granted_to_the_next_request, .timeout = 300)
 {
     struct talk talk = talk_to(shared_port());
     const char *first = fresh_semaphore(&talk, "{\"capacity\":1}");
@@ -95,9 +91,9 @@ Test(ends, due_unit_is_granted_to_the_next_request, .timeout = 300)
     say(&talk, 201, "POST", "/v1/requests",
         text("{\"external_id\":\"%s\",\"ttl\":\"400ms\",\"permits\":[{\"semaphore\":\"%s\"},{\"semaphore\":\"%s\"}]}",
              key, first, second));
-    say_until(&talk, 201, "POST", "/v1/requests", acquire_body(fresh_name("k"), first, "1h"));
+    say_until(&talk, 201, "POST", "/v1/requests", acquire_body(fresh_name("k"), first, 1, ",\"ttl\":\"1h\""));
     ends_as(&talk, key, "expired");
-    say(&talk, 201, "POST", "/v1/requests", acquire_body(fresh_name("k"), second, "1h"));
+    say(&talk, 201, "POST", "/v1/requests", acquire_body(fresh_name("k"), second, 1, ",\"ttl\":\"1h\""));
     talk_end(&talk);
 }
 
@@ -118,7 +114,7 @@ static const char *lock_hold(struct talk *talk, struct kit_sql *shop)
     enum { ACQUIRED = 1 };
     for (int ttl_ms = 300;; ttl_ms *= 2) {
         const char *key = fresh_name("hold");
-        say_until(talk, 201, "POST", "/v1/requests", acquire_body(key, "s", text("%dms", ttl_ms)));
+        say_until(talk, 201, "POST", "/v1/requests", acquire_body(key, "s", 1, text(",\"ttl\":\"%dms\"", ttl_ms)));
         kit_sql_run(shop, "BEGIN");
         if (kit_sql_number(shop, "SELECT state FROM permit_request WHERE external_id='%s' FOR UPDATE", key) == ACQUIRED)
             return key;
@@ -137,11 +133,11 @@ static void shop_locks_a_due_hold(const char *short_path)
     const char *hold = lock_hold(&talk, shop);
     cr_assert(kit_wait_until(expiry_has_met_the_lock, &talk, BUSY_MS));
     for (int i = 0; i < 20; i++) {
-        say(&talk, 201, "POST", "/v1/requests", acquire_body(text("k%d", i), "s", "1h"));
-        refused(&talk, 423, "no_capacity", "POST", "/v1/requests", acquire_body("other", "s", "1h"));
+        say(&talk, 201, "POST", "/v1/requests", acquire_body(text("k%d", i), "s", 1, ",\"ttl\":\"1h\""));
+        refused(&talk, 423, "no_capacity", "POST", "/v1/requests", acquire_body("other", "s", 1, ",\"ttl\":\"1h\""));
         say(&talk, 200, "DELETE", text("/v1/requests/k%d", i), NULL);
     }
-    say(&talk, 200, "GET", text("/v1/requests/%s", hold), NULL);
+    say(&talk, 200, "GET", request_path(hold), NULL);
     text_is(&talk, "state", "ACQUIRED");
     cr_expect(kit_json_true(talk.reply.body, "overdue"));
     cr_expect_eq(metric_of(&talk, LOCK_TIMEOUTS), 0, "no batch has waited for the row");
@@ -153,18 +149,18 @@ static void shop_locks_a_due_hold(const char *short_path)
     kit_permitd_stop(permitd);
 }
 
-Test(ends, due_hold_that_a_shop_has_locked_delays_no_others, .timeout = 300)
+Test(expiry, due_hold_that_a_shop_has_locked_delays_no_others, .timeout = 300)
 {
     shop_locks_a_due_hold("--short-path=off");
 }
 
-Test(ends, due_hold_that_a_shop_has_locked_delays_no_others_on_the_short_path, .timeout = 300)
+Test(expiry, due_hold_that_a_shop_has_locked_delays_no_others_on_the_short_path, .timeout = 300)
 {
     shop_locks_a_due_hold("--short-path=on");
 }
 
 /* Each other request that expires wakes the task, which finds the locked one due each time. */
-Test(ends, due_hold_that_a_shop_has_locked_is_tried_again_less_and_less_often, .timeout = 300)
+Test(expiry, due_hold_that_a_shop_has_locked_is_tried_again_less_and_less_often, .timeout = 300)
 {
     enum { OTHERS = 40, FIRST_TRIES = 8 }; /* 50 ms, 100 ms, ... until 2 s */
     struct kit_permitd *permitd = own_permitd(NULL);
@@ -176,7 +172,7 @@ Test(ends, due_hold_that_a_shop_has_locked_is_tried_again_less_and_less_often, .
     clock_gettime(CLOCK_MONOTONIC, &began);
     cr_assert(kit_wait_until(expiry_has_met_the_lock, &talk, BUSY_MS));
     for (int i = 0; i < OTHERS; i++) {
-        say(&talk, 201, "POST", "/v1/requests", acquire_body(text("k%d", i), "s", "1ms"));
+        say(&talk, 201, "POST", "/v1/requests", acquire_body(text("k%d", i), "s", 1, ",\"ttl\":\"1ms\""));
         ends_as(&talk, text("k%d", i), "expired");
     }
     double tries = metric_of(&talk, EXPIRED_BUSY);
@@ -210,7 +206,7 @@ static struct place place_open(void)
     place.permitd = kit_permitd_start(&(struct kit_permitd_options){.database = place.database->url, .flags = flags});
     place.talk = talk_to(place.permitd->port);
     say(&place.talk, 201, "PUT", "/v1/semaphores/s", "{\"capacity\":100}");
-    say(&place.talk, 201, "POST", "/v1/requests", acquire_body("before", "s", "1h"));
+    say(&place.talk, 201, "POST", "/v1/requests", acquire_body("before", "s", 1, ",\"ttl\":\"1h\""));
     place.token = number_of(&place.talk, "permits.0.token");
     return place;
 }
@@ -249,13 +245,13 @@ Test(failover, another_server_delays_grants_and_raises_tokens, .timeout = 300)
     kit_database_become_another(place.database);
     cr_assert(kit_wait_until(epoch_has_risen, &place, EPOCH_MS));
     say_until(&place.talk, 200, "GET", "/readyz", NULL);
-    refused(&place.talk, 503, "busy", "POST", "/v1/requests", acquire_body("after", "s", "1h"));
+    refused(&place.talk, 503, "busy", "POST", "/v1/requests", acquire_body("after", "s", 1, ",\"ttl\":\"1h\""));
     cr_assert(kit_json_has(place.talk.reply.body, "retry_after_ms"));
     say(&place.talk, 200, "POST", "/v1/requests/before/renew", NULL);
-    say(&place.talk, 200, "POST", "/v1/requests", acquire_body("before", "s", "1h"));
+    say(&place.talk, 200, "POST", "/v1/requests", acquire_body("before", "s", 1, ",\"ttl\":\"1h\""));
     cr_assert_eq(number_of(&place.talk, "permits.0.token"), place.token, "a replay says what it said");
     end_hold(&place);
-    say_until(&place.talk, 201, "POST", "/v1/requests", acquire_body("after", "s", "1h"));
+    say_until(&place.talk, 201, "POST", "/v1/requests", acquire_body("after", "s", 1, ",\"ttl\":\"1h\""));
     cr_assert_gt(number_of(&place.talk, "permits.0.token"), 28000000000LL << 10);
     say(&place.talk, 200, "DELETE", "/v1/requests/before", NULL);
     place_close(&place);
@@ -266,7 +262,7 @@ static void is_detected_while_idle(struct place *place)
 {
     cr_assert(kit_wait_until(epoch_has_risen, place, EPOCH_MS));
     end_hold(place);
-    say(&place->talk, 201, "POST", "/v1/requests", acquire_body("after", "s", "1h"));
+    say(&place->talk, 201, "POST", "/v1/requests", acquire_body("after", "s", 1, ",\"ttl\":\"1h\""));
     cr_assert_gt(number_of(&place->talk, "permits.0.token"), 28000000000LL << 10);
 }
 
@@ -299,7 +295,8 @@ Test(failover, tokens_lost_in_an_older_copy_are_not_reissued, .timeout = 300)
     shell(text("cp -a %s %s.older", place.database->directory, place.database->directory));
     kit_database_restart(place.database);
     for (int i = 0; i < 3; i++)
-        say_until(&place.talk, 201, "POST", "/v1/requests", acquire_body(text("lost-%d", i), "s", "1h"));
+        say_until(&place.talk, 201, "POST", "/v1/requests",
+                  acquire_body(text("lost-%d", i), "s", 1, ",\"ttl\":\"1h\""));
     int64_t highest = number_of(&place.talk, "permits.0.token");
     cr_assert_gt(highest, place.token);
     kit_database_kill(place.database);
@@ -308,7 +305,7 @@ Test(failover, tokens_lost_in_an_older_copy_are_not_reissued, .timeout = 300)
     kit_database_restart(place.database);
     cr_assert(kit_wait_until(epoch_has_risen, &place, EPOCH_MS));
     end_hold(&place);
-    say_until(&place.talk, 201, "POST", "/v1/requests", acquire_body("found", "s", "1h"));
+    say_until(&place.talk, 201, "POST", "/v1/requests", acquire_body("found", "s", 1, ",\"ttl\":\"1h\""));
     cr_assert_gt(number_of(&place.talk, "permits.0.token"), highest);
     cr_assert_gt(number_of(&place.talk, "permits.0.token"), 28000000000LL << 10);
     refused(&place.talk, 404, "unknown_request", "GET", "/v1/requests/lost-1", NULL);

@@ -51,12 +51,31 @@ void talk_end(struct talk *talk);
 /* Returns a connection with a small receive buffer, so that what the client does not read stays at permitd. */
 int connect_small(unsigned port);
 
+void send_text(int fd, const char *bytes);
+/* Returns true if the connection has something to read, or has ended, within this time. */
+bool comes_within(int fd, int ms);
+/* Returns how often `part` occurs. */
+int count_of(const char *bytes, const char *part);
+/* For kit_wait_until, with an SQL session: the list of events, or a batch, waits for a lock in its database. */
+bool list_waits(void *sql);
+bool batch_waits(void *sql);
+
 /* Keeps memory from malloc until the process ends, and returns it. */
 char *kept(char *memory);
 /* Formatted text, valid until the process ends. */
 const char *text(const char *format, ...) KIT_PRINTF(1, 2);
 /* Returns "name-PID_TIME-N", a unique name. */
 const char *fresh_name(const char *name);
+/* "/v1/semaphores/NAME", "/v1/requests/KEY" */
+const char *semaphore_path(const char *name);
+const char *request_path(const char *key);
+/*
+ * The body of an acquire for `count` units of a semaphore, with further members, such as ",\"ttl\":\"1h\"". key NULL:
+ * permitd makes one.
+ */
+const char *acquire_body(const char *key, const char *semaphore, int count, const char *more);
+/* Releases a request that is held or waits. */
+void release(struct talk *talk, const char *key);
 /* Creates a semaphore with this body. Returns its name. */
 const char *fresh_semaphore(struct talk *talk, const char *body);
 

@@ -164,7 +164,7 @@ Test(hostile, long_batch_is_answered_in_order, .timeout = 300)
         if (i != 700)
             text_is(&talk, text("results.%d.body.external_id", i), text("%s-%d", key, i));
     }
-    say(&talk, 200, "GET", text("/v1/semaphores/%s", name), NULL);
+    say(&talk, 200, "GET", semaphore_path(name), NULL);
     cr_assert_eq(number_of(&talk, "in_use"), LONG - 1);
     talk_end(&talk);
 }
@@ -177,7 +177,7 @@ Test(hostile, long_batch_malformed_at_its_end_changes_nothing, .timeout = 300)
     static const char broken[] = "{\"op\":\"release\",\"external_id\":\"a\"";
     refused(&talk, 400, "malformed", "POST", BATCH, long_batch(fresh_name("k"), name, LONG - 1, twice));
     refused(&talk, 400, "malformed", "POST", BATCH, long_batch(fresh_name("k"), name, LONG - 1, broken));
-    say(&talk, 200, "GET", text("/v1/semaphores/%s", name), NULL);
+    say(&talk, 200, "GET", semaphore_path(name), NULL);
     cr_assert_eq(number_of(&talk, "in_use"), 0);
     talk_end(&talk);
 }
@@ -391,7 +391,7 @@ Test(hostile, requests_with_many_long_labels_are_listed, .timeout = 300)
         const char *key = fresh_name("k");
         say(&talk, 201, "POST", REQUESTS,
             text("{\"external_id\":\"%s\",\"permits\":[{\"semaphore\":\"%s\",\"count\":%d}]}", key, name, HALL_SLOTS));
-        say(&talk, 200, "DELETE", text("/v1/requests/%s", key), NULL);
+        release(&talk, key);
     }
     long count = 0;
     for (const char *after = "0"; after;) {

@@ -5,6 +5,7 @@
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -166,6 +167,64 @@ const char *fresh_name(const char *name)
     return text("%s-%s-%d", name, process_name(), count++);
 }
 
+const char *semaphore_path(const char *name)
+{
+    return text("/v1/semaphores/%s", name);
+}
+
+const char *request_path(const char *key)
+{
+    return text("/v1/requests/%s", key);
+}
+
+const char *acquire_body(const char *key, const char *semaphore, int count, const char *more)
+{
+    return text("{%s\"permits\":[{\"semaphore\":\"%s\",\"count\":%d}]%s}",
+                key ? text("\"external_id\":\"%s\",", key) : "", semaphore, count, more);
+}
+
+void release(struct talk *talk, const char *key)
+{
+    say(talk, 200, "DELETE", request_path(key), NULL);
+}
+
+void send_text(int fd, const char *bytes)
+{
+    cr_assert_eq(send(fd, bytes, strlen(bytes), MSG_NOSIGNAL), (ssize_t)strlen(bytes), "%s", strerror(errno));
+}
+
+bool comes_within(int fd, int ms)
+{
+    struct pollfd look = {.fd = fd, .events = POLLIN};
+    return poll(&look, 1, ms) == 1;
+}
+
+int count_of(const char *bytes, const char *part)
+{
+    int count = 0;
+    for (const char *at = strstr(bytes, part); at; at = strstr(at + 1, part))
+        count++;
+    return count;
+}
+
+static bool statement_waits(struct kit_sql *sql, const char *like)
+{
+    return kit_sql_number(sql,
+                          "SELECT COUNT(*) FROM information_schema.processlist WHERE db = DATABASE() AND "
+                          "id <> CONNECTION_ID() AND info LIKE '%s'",
+                          like) > 0;
+}
+
+bool list_waits(void *sql)
+{
+    return statement_waits(sql, "%FROM semaphore_event%");
+}
+
+bool batch_waits(void *sql)
+{
+    return statement_waits(sql, "%FROM semaphore%FOR UPDATE");
+}
+
 const char *run_shell(int *ret_status, const char *format, ...)
 {
     enum { OUTPUT_MAX = 256 * 1024 };
@@ -211,7 +270,7 @@ int connect_small(unsigned port)
 const char *fresh_semaphore(struct talk *talk, const char *body)
 {
     const char *name = fresh_name("s");
-    say(talk, 201, "PUT", text("/v1/semaphores/%s", name), body);
+    say(talk, 201, "PUT", semaphore_path(name), body);
     return name;
 }
 
@@ -228,7 +287,7 @@ const char *hall_labels(int from, int count)
 const char *hall(struct talk *talk, const char *headers)
 {
     const char *name = fresh_name("hall");
-    say_with(talk, 201, NULL, "PUT", text("/v1/semaphores/%s", name), headers, text("{\"capacity\":%d}", HALL_SLOTS));
+    say_with(talk, 201, NULL, "PUT", semaphore_path(name), headers, text("{\"capacity\":%d}", HALL_SLOTS));
     for (int from = 0; from < HALL_SLOTS; from += HALL_SLOTS / 2)
         say_with(talk, 200, NULL, "PUT", text("/v1/semaphores/%s/slots?from=%d", name, from + 1), headers,
                  text("{\"labels\":%s}", hall_labels(from, HALL_SLOTS / 2)));
@@ -367,7 +426,7 @@ static bool has_ended(void *context)
 
 void ends_as(struct talk *talk, const char *key, const char *reason)
 {
-    struct until until = {.talk = talk, .path = text("/v1/requests/%s", key)};
+    struct until until = {.talk = talk, .path = request_path(key)};
     cr_assert(kit_wait_until(has_ended, &until, PATIENCE_MS), "%s", talk->reply.body);
     text_is(talk, "end_reason", reason);
 }

@@ -432,7 +432,7 @@ Test(malformed, truncated_text_does_not_affect_the_next_body)
     struct talk talk = talk_to(shared_port());
     const char *name = fresh_name("hall");
     refused(&talk, 400, "malformed", "POST", REQUESTS, "{\"external_id\":\"\\ud83d");
-    say(&talk, 201, "PUT", text("/v1/semaphores/%s", name), "{\"capacity\":1,\"labels\":[\"\\u0041\"]}");
+    say(&talk, 201, "PUT", semaphore_path(name), "{\"capacity\":1,\"labels\":[\"\\u0041\"]}");
     say(&talk, 200, "GET", text("/v1/semaphores/%s/slots", name), NULL);
     text_is(&talk, "slots.0.label", "A");
     talk_end(&talk);
@@ -472,14 +472,14 @@ Test(malformed, names_have_at_most_255_bytes)
     const char *fresh = fresh_name("long");
     memcpy(name, fresh, strlen(fresh));
     name[255] = '\0';
-    say(&talk, 201, "PUT", text("/v1/semaphores/%s", name), "{\"capacity\":1}");
+    say(&talk, 201, "PUT", semaphore_path(name), "{\"capacity\":1}");
     say(&talk, 201, "POST", REQUESTS,
         text("{\"external_id\":\"%s\",\"owner\":\"%s\",\"permits\":[{\"semaphore\":\"%s\"}]}", name, name, name));
-    say(&talk, 200, "GET", text("/v1/requests/%s", name), NULL);
+    say(&talk, 200, "GET", request_path(name), NULL);
     name[255] = 'n';
     name[256] = '\0';
-    refused(&talk, 422, "invalid", "PUT", text("/v1/semaphores/%s", name), "{\"capacity\":1}");
-    refused(&talk, 422, "invalid", "DELETE", text("/v1/requests/%s", name), NULL);
+    refused(&talk, 422, "invalid", "PUT", semaphore_path(name), "{\"capacity\":1}");
+    refused(&talk, 422, "invalid", "DELETE", request_path(name), NULL);
     talk_end(&talk);
 }
 
@@ -505,7 +505,7 @@ Test(malformed, lists_of_slots_and_labels_are_limited)
     char label[300];
     memset(label, 'L', sizeof label);
     label[256] = '\0';
-    refused(&talk, 422, "invalid", "PUT", text("/v1/semaphores/%s", name), text("{\"labels\":[\"%s\"]}", label));
+    refused(&talk, 422, "invalid", "PUT", semaphore_path(name), text("{\"labels\":[\"%s\"]}", label));
     refused(&talk, 422, "invalid", "POST", REQUESTS, text("%s[\"%s\"]}]}", slots, label));
     const char *path = text("/v1/semaphores/%s/slots", name);
     char *body = kept(malloc(1024 * 1024 + 2));

@@ -14,27 +14,21 @@
 
 enum { PATIENCE_MS = 120000 };
 
+static const char *owned_body(const char *key, const char *semaphore, const char *owner, const char *ttl)
+{
+    return acquire_body(key, semaphore, 1, text(",\"owner\":\"%s\",\"ttl\":\"%s\"", owner, ttl));
+}
+
 static const char *owner_path(const char *owner)
 {
     return text("/v1/owners/%s", owner);
-}
-
-static const char *request_path(const char *key)
-{
-    return text("/v1/requests/%s", key);
-}
-
-static const char *acquire_body(const char *key, const char *semaphore, const char *owner, const char *ttl)
-{
-    return text("{\"external_id\":\"%s\",\"owner\":\"%s\",\"ttl\":\"%s\",\"permits\":[{\"semaphore\":\"%s\"}]}", key,
-                owner, ttl, semaphore);
 }
 
 /* Acquires one unit for the owner. Returns the key. */
 static const char *acquire(struct talk *talk, const char *semaphore, const char *owner, const char *ttl)
 {
     const char *key = fresh_name("k");
-    say(talk, 201, "POST", "/v1/requests", acquire_body(key, semaphore, owner, ttl));
+    say(talk, 201, "POST", "/v1/requests", owned_body(key, semaphore, owner, ttl));
     return key;
 }
 
@@ -102,7 +96,7 @@ Test(owners, ttl_owner_needs_an_owner_with_a_heartbeat, .timeout = 300)
     say(&talk, 200, "POST", text("%s/renew", request_path(key)), NULL);
     say(&talk, 200, "POST", text("%s/renew", request_path(key)), "{\"ttl\":\"owner\"}");
     refused(&talk, 422, "invalid", "POST", text("%s/renew", request_path(key)), "{\"ttl\":\"10s\"}");
-    refused(&talk, 422, "invalid", "PUT", text("/v1/semaphores/%s", name), "{\"max_ttl\":\"owner\"}");
+    refused(&talk, 422, "invalid", "PUT", semaphore_path(name), "{\"max_ttl\":\"owner\"}");
     say(&talk, 200, "GET", owner_path(owner), NULL);
     cr_assert_eq(number_of(&talk, "held"), 1);
     talk_end(&talk);
@@ -138,7 +132,7 @@ Test(owners, lapse_ends_earlier_requests_but_not_confirmed_ones, .timeout = 300)
     say(&talk, 200, "PUT", owner_path(owner), "{\"ttl\":\"1h\"}");
     text_is(&talk, "state", "alive");
     is_held(&talk, later);
-    say(&talk, 200, "GET", text("/v1/semaphores/%s", name), NULL);
+    say(&talk, 200, "GET", semaphore_path(name), NULL);
     cr_assert_eq(number_of(&talk, "in_use"), 3);
     talk_end(&talk);
 }
@@ -154,7 +148,7 @@ Test(owners, heartbeats_in_time_keep_requests_held, .timeout = 300)
     while (kit_now_us() < until)
         say(&talk, 200, "PUT", owner_path(owner), "{\"ttl\":\"20s\"}");
     is_held(&talk, key);
-    say(&talk, 200, "DELETE", request_path(key), NULL);
+    release(&talk, key);
     text_is(&talk, "end_reason", "released");
     talk_end(&talk);
 }
@@ -239,7 +233,7 @@ static bool grant_after_the_lapse(struct talk *talk, struct lapse *lapse, const 
     struct kit_sql *locker = own_sql("own0");
     kit_sql_run(locker, "BEGIN");
     kit_sql_run(locker, "INSERT INTO permit_request (id, external_id) VALUES (1000000000, '%s')", key);
-    tell(&waiting, "POST", "/v1/requests", acquire_body(key, semaphore, lapse->owner, "1h"));
+    tell(&waiting, "POST", "/v1/requests", owned_body(key, semaphore, lapse->owner, "1h"));
     cr_assert(kit_wait_until(insert_waits, lapse->sql, PATIENCE_MS));
     say(talk, 200, "DELETE", owner_path(lapse->owner), NULL);
     cr_assert(kit_wait_until(is_settled, lapse, PATIENCE_MS));
@@ -377,7 +371,7 @@ Test(owners, locked_owner_row_does_not_block_semaphores, .timeout = 600)
     kit_sql_run(sql, "BEGIN");
     (void)kit_sql_number(sql, "SELECT ttl_ms FROM owner WHERE name = '%s' FOR UPDATE", owner);
     for (int i = 0; i < 5; i++) {
-        tell(&stuck, "POST", "/v1/requests", acquire_body(fresh_name("k"), semaphore, owner, "owner"));
+        tell(&stuck, "POST", "/v1/requests", owned_body(fresh_name("k"), semaphore, owner, "owner"));
         (void)acquire(&talk, semaphore, "somebody", "1h");
         hear(&stuck, 503, "busy");
     }
@@ -407,7 +401,7 @@ Test(owners, locked_request_row_does_not_block_its_semaphore, .timeout = 600)
     }
     kit_sql_run(sql, "ROLLBACK");
     kit_sql_close(sql);
-    say(&talk, 200, "DELETE", request_path(key), NULL);
+    release(&talk, key);
     talk_end(&stuck);
     talk_end(&talk);
     kit_permitd_stop(permitd);
@@ -427,7 +421,7 @@ Test(owners, many_owners_lapse_together, .timeout = 300)
     for (int i = 0; i < 300; i++)
         say(&talk, 200, "PUT", owner_path(text("many%d", i)), "{\"ttl\":\"10ms\"}");
     cr_assert(kit_wait_until(all_lapsed, &talk, PATIENCE_MS), "%s", talk.reply.body);
-    say(&talk, 200, "GET", text("/v1/semaphores/%s", name), NULL);
+    say(&talk, 200, "GET", semaphore_path(name), NULL);
     cr_assert_eq(number_of(&talk, "in_use"), 0);
     talk_end(&talk);
     kit_permitd_stop(permitd);
@@ -443,7 +437,7 @@ Test(owners, heartbeats_continue_after_a_database_restart, .timeout = 300)
     const char *key = fresh_name("k");
     say_until(&talk, 200, "PUT", "/v1/semaphores/s", "{\"capacity\":1}"); /* the first PUT is answered 201 */
     say_until(&talk, 200, "PUT", owner_path("survivor"), "{\"ttl\":\"1h\"}");
-    say_until(&talk, 200, "POST", "/v1/requests", acquire_body(key, "s", "survivor", "owner"));
+    say_until(&talk, 200, "POST", "/v1/requests", owned_body(key, "s", "survivor", "owner"));
     kit_database_kill(database);
     say_until(&talk, 503, "PUT", owner_path("survivor"), "{\"ttl\":\"1h\"}");
     kit_database_restart(database);
@@ -503,7 +497,7 @@ static void *member_run(void *context)
         member->grants += what >= 4 && status == 201;
         member->unexpected = good ? 0 : status ? status : -1;
         if (what == 7 && status == 201)
-            (void)ask(&http, "DELETE", text("/v1/requests/%s", key), NULL);
+            (void)ask(&http, "DELETE", request_path(key), NULL);
     }
     kit_http_close(&http);
     return NULL;
@@ -542,7 +536,7 @@ Test(owners, two_servers_and_a_crowd_lose_nothing, .timeout = 300)
     for (int i = 0; i < CROWD_OWNERS; i++)
         say(&talk, 200, "DELETE", owner_path(text("crowd%d", i)), NULL);
     cr_assert(kit_wait_until(none_holds, &talk, PATIENCE_MS), "%s", talk.reply.body);
-    say(&talk, 200, "GET", text("/v1/semaphores/%s", name), NULL);
+    say(&talk, 200, "GET", semaphore_path(name), NULL);
     cr_assert_eq(number_of(&talk, "in_use"), 0);
     talk_end(&talk);
     kit_permitd_stop(permitd[0]);

@@ -9,12 +9,6 @@
 
 enum { PATIENCE_MS = 120000, LISTS = 30, PROBES = 100, ALL_WITHIN_MS = 60000 };
 
-static bool list_waits(void *sql)
-{
-    return kit_sql_number(sql, "SELECT COUNT(*) FROM information_schema.processlist WHERE db = DATABASE() AND "
-                               "id <> CONNECTION_ID() AND info LIKE '%%FROM semaphore_event%%'") > 0;
-}
-
 /* A permitd with a full semaphore, and a session that can lock the table of events. */
 struct scene {
     struct kit_permitd *permitd;
@@ -55,8 +49,8 @@ static void ask_for_rows(struct scene *scene)
     say(talk, 200, "GET", text("/v1/semaphores/%s/fence?token=%lld", scene->semaphore, (long long)scene->token), NULL);
     cr_assert(kit_json_true(talk->reply.body, "live"));
     say_until(talk, 200, "GET", "/readyz", NULL);
-    say(talk, 200, "GET", text("/v1/requests/%s", scene->key), NULL);
-    say(talk, 200, "GET", text("/v1/semaphores/%s", scene->semaphore), NULL);
+    say(talk, 200, "GET", request_path(scene->key), NULL);
+    say(talk, 200, "GET", semaphore_path(scene->semaphore), NULL);
     say(talk, 200, "GET", text("/v1/owners/%s", scene->owner), NULL);
     cr_assert_eq(number_of(talk, "held"), 1);
     say(talk, 201, "PUT", text("/v1/templates/%s", fresh_name("t")), "{\"capacity\":1}");
@@ -67,7 +61,7 @@ static void ask_for_rows(struct scene *scene)
 }
 
 /* One list waits for the locked table, and more lists queue behind it than can be answered during the test. */
-Test(looks, query_of_one_row_does_not_wait_behind_lists, .timeout = 600)
+Test(queries, query_of_one_row_does_not_wait_behind_lists, .timeout = 600)
 {
     struct scene scene = scene_open(NULL);
     struct kit_http lists[LISTS];
@@ -92,7 +86,7 @@ Test(looks, query_of_one_row_does_not_wait_behind_lists, .timeout = 600)
 }
 
 /* The server ends the statement after 5 s; if it is too slow for that, permitd's own timeout comes first. */
-Test(looks, slow_list_is_answered_busy, .timeout = 600)
+Test(queries, slow_list_is_answered_busy, .timeout = 600)
 {
     enum { TRIES = 10 };
     struct scene scene = scene_open(NULL);
@@ -141,7 +135,7 @@ static bool change_too_late(struct scene *scene, const char *locked, const char 
     return unknown && busy;
 }
 
-Test(looks, busy_change_is_never_made, .timeout = 600)
+Test(queries, busy_change_is_never_made, .timeout = 600)
 {
     enum { TRIES = 20 };
     static const char *const flags[] = {"--request-timeout", "1500ms", NULL}; /* shorter than a row lock wait */
@@ -164,7 +158,7 @@ Test(looks, busy_change_is_never_made, .timeout = 600)
  * All probes are answered within 3 s, as measured; ALL_WITHIN_MS allows for slow machines. The request timeout is long,
  * so that it does not end the probes.
  */
-Test(looks, readiness_probes_of_a_frozen_database_fail, .timeout = 600)
+Test(queries, readiness_probes_of_a_frozen_database_fail, .timeout = 600)
 {
     static const char *const flags[] = {"--request-timeout", "10m", NULL};
     struct kit_database *database = kit_database_start(NULL);

@@ -17,16 +17,6 @@ struct pair {
     bool b_has_ended;
 };
 
-static const char *semaphore_path(const char *name)
-{
-    return text("/v1/semaphores/%s", name);
-}
-
-static const char *request_path(const char *key)
-{
-    return text("/v1/requests/%s", key);
-}
-
 /* ---- conditions ---- */
 
 /* Returns one member of the answer to GET of a path. */
@@ -127,22 +117,12 @@ static void pair_stop(struct pair *pair)
 
 /* ---- requests ---- */
 
-static const char *acquire_body(const char *key, const char *name, int count, const char *more)
-{
-    return text("{\"external_id\":\"%s\",\"permits\":[{\"semaphore\":\"%s\",\"count\":%d}]%s}", key, name, count, more);
-}
-
 /* An acquire that holds one unit of the semaphore, and is never due. */
 static const char *hold(struct talk *talk, const char *name)
 {
     const char *key = fresh_name("held");
     say(talk, 201, "POST", "/v1/requests", acquire_body(key, name, 1, ""));
     return key;
-}
-
-static void release(struct talk *talk, const char *key)
-{
-    say(talk, 200, "DELETE", request_path(key), NULL);
 }
 
 /* A client that waits. Its answer is read by `hear`. */

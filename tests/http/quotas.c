@@ -155,8 +155,7 @@ static void send_batch(struct scene *scene)
 
 static void make_units(struct scene *scene)
 {
-    say_with(&scene->holder, 201, NULL, "PUT", text("/v1/semaphores/%s", fresh_name("u")), LIMITED,
-             "{\"capacity\":1000}");
+    say_with(&scene->holder, 201, NULL, "PUT", semaphore_path(fresh_name("u")), LIMITED, "{\"capacity\":1000}");
 }
 
 static bool answers_are_unread(void *scene)
@@ -203,7 +202,7 @@ static const struct row {
 static struct talk request_beyond(struct scene *scene, const struct row *row, const char *bearer)
 {
     struct talk talk = talk_to(scene->permitd->port);
-    const char *path = strchr(row->path, '%') ? text("/v1/semaphores/%s", fresh_name("u")) : row->path;
+    const char *path = strchr(row->path, '%') ? semaphore_path(fresh_name("u")) : row->path;
     cr_assert(kit_http_call(&talk.http, row->method, path, bearer, row->body, &talk.reply), "%s", talk.reply.error);
     return talk;
 }
@@ -450,12 +449,6 @@ Test(quotas, client_without_a_credential_sends_no_large_body, .timeout = 300)
 }
 
 /* ---- turns ---- */
-
-static bool list_waits(void *sql)
-{
-    return kit_sql_number(sql, "SELECT COUNT(*) FROM information_schema.processlist WHERE db = DATABASE() AND "
-                               "id <> CONNECTION_ID() AND info LIKE '%%FROM semaphore_event%%'") > 0;
-}
 
 /*
  * The lists of one principal wait for a locked table, each until the server ends its statement after 5 s. The list of

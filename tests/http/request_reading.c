@@ -17,11 +17,6 @@ enum { LONG_MS = 60000 };
 
 #define HOST "Host: localhost\r\n"
 
-static void send_text(int fd, const char *bytes)
-{
-    cr_assert_eq(send(fd, bytes, strlen(bytes), MSG_NOSIGNAL), (ssize_t)strlen(bytes), "%s", strerror(errno));
-}
-
 /*
  * Reads until `part` has arrived; NULL: until the server closes. Returns the bytes read; *ret_open is false if the
  * server closed.
@@ -53,14 +48,6 @@ static const char *read_all(int fd)
     return read_until(fd, NULL, &open);
 }
 
-static int count_of(const char *bytes, const char *part)
-{
-    int count = 0;
-    for (const char *at = strstr(bytes, part); at; at = strstr(at + 1, part))
-        count++;
-    return count;
-}
-
 /* ---- keep-alive ---- */
 
 enum { RELEASES = 20 };
@@ -72,13 +59,13 @@ static double accepted(struct talk *talk)
 }
 
 /* The HTTP clients requests, aiohttp and Java's HttpClient send Content-Length: 0 with such calls. */
-Test(reading, calls_with_content_length_0_keep_one_connection, .timeout = 300)
+Test(request_reading, calls_with_content_length_0_keep_one_connection, .timeout = 300)
 {
     struct kit_permitd *permitd = own_permitd(NULL);
     struct talk talk = talk_to(permitd->port), client = talk_to(permitd->port);
     double before = accepted(&talk);
     for (int i = 0; i < RELEASES; i++) {
-        const char *path = text("/v1/requests/%s", fresh_name("k"));
+        const char *path = request_path(fresh_name("k"));
         say_with(&client, 200, NULL, "DELETE", path, "Content-Length: 0\r\n", NULL);
         say_with(&client, 200, NULL, "GET", path, "Content-Length: 0\r\n", NULL);
     }
@@ -88,7 +75,7 @@ Test(reading, calls_with_content_length_0_keep_one_connection, .timeout = 300)
     kit_permitd_stop(permitd);
 }
 
-Test(reading, python_client_releases_over_one_connection, .timeout = 300)
+Test(request_reading, python_client_releases_over_one_connection, .timeout = 300)
 {
     static const char script[] = "import http.client, sys\n"
                                  "client = http.client.HTTPConnection('127.0.0.1', int(sys.argv[1]), timeout=120)\n"
@@ -110,7 +97,7 @@ Test(reading, python_client_releases_over_one_connection, .timeout = 300)
     kit_permitd_stop(permitd);
 }
 
-Test(reading, http_1_0_connection_is_kept_on_request, .timeout = 300)
+Test(request_reading, http_1_0_connection_is_kept_on_request, .timeout = 300)
 {
     int fd = kit_connect(shared_port());
     bool open;
@@ -126,7 +113,7 @@ Test(reading, http_1_0_connection_is_kept_on_request, .timeout = 300)
 /* ---- pipelining ---- */
 
 /* Many more than permitd reads in advance: each waits for the database, and the rest stays in the socket. */
-Test(reading, many_pipelined_requests_are_answered_in_order, .timeout = 300)
+Test(request_reading, many_pipelined_requests_are_answered_in_order, .timeout = 300)
 {
     enum { REQUESTS = 2000, EACH = 128 };
     static char all[REQUESTS * EACH], answers[REQUESTS * 1024];
@@ -159,7 +146,7 @@ Test(reading, many_pipelined_requests_are_answered_in_order, .timeout = 300)
 /* ---- HEAD and OPTIONS ---- */
 
 /* The connection is kept: a body sent by mistake would be read as the next answer. */
-Test(reading, head_answers_like_get_without_a_body, .timeout = 300)
+Test(request_reading, head_answers_like_get_without_a_body, .timeout = 300)
 {
     struct talk talk = talk_to(shared_port());
     const char *name = fresh_semaphore(&talk, "{\"capacity\":1}"), *key = fresh_name("k"), *owner = fresh_name("o");
@@ -169,10 +156,10 @@ Test(reading, head_answers_like_get_without_a_body, .timeout = 300)
     say(&talk, 201, "PUT", text("/v1/owners/%s", owner), "{\"ttl\":\"1h\"}");
     say(&talk, 201, "PUT", text("/v1/templates/%s", prefix), "{\"capacity\":1}");
     const char *const paths[] = {
-        text("/v1/requests/%s", key),
+        request_path(key),
         text("/v1/requests/%s/why", key),
         "/v1/requests",
-        text("/v1/semaphores/%s", name),
+        semaphore_path(name),
         text("/v1/semaphores/%s/fence?token=1", name),
         text("/v1/semaphores/%s/holders", name),
         text("/v1/semaphores/%s/waiters", name),
@@ -204,7 +191,7 @@ Test(reading, head_answers_like_get_without_a_body, .timeout = 300)
     talk_end(&talk);
 }
 
-Test(reading, head_has_the_content_length_of_get, .timeout = 300)
+Test(request_reading, head_has_the_content_length_of_get, .timeout = 300)
 {
     struct talk talk = talk_to(shared_port());
     reply_release(&talk.reply);
@@ -216,7 +203,7 @@ Test(reading, head_has_the_content_length_of_get, .timeout = 300)
     talk_end(&talk);
 }
 
-Test(reading, head_without_a_get_is_405_or_404, .timeout = 300)
+Test(request_reading, head_without_a_get_is_405_or_404, .timeout = 300)
 {
     struct talk talk = talk_to(shared_port());
     reply_release(&talk.reply);
@@ -230,7 +217,7 @@ Test(reading, head_without_a_get_is_405_or_404, .timeout = 300)
     talk_end(&talk);
 }
 
-Test(reading, options_is_204_with_the_allowed_methods, .timeout = 300)
+Test(request_reading, options_is_204_with_the_allowed_methods, .timeout = 300)
 {
     static const char *const rows[][2] = {
         {"/healthz", "GET, HEAD, OPTIONS"},
@@ -254,7 +241,7 @@ Test(reading, options_is_204_with_the_allowed_methods, .timeout = 300)
 }
 
 /* HAProxy's default health check (option httpchk) accepts any 2xx or 3xx answer. */
-Test(reading, haproxy_health_check_succeeds, .timeout = 300)
+Test(request_reading, haproxy_health_check_succeeds, .timeout = 300)
 {
     int fd = kit_connect(shared_port());
     send_text(fd, "OPTIONS / HTTP/1.0\r\n\r\n");
@@ -278,7 +265,7 @@ static void large_is_refused(const char *headers)
     close(fd);
 }
 
-Test(reading, too_large_body_is_refused_after_its_headers, .timeout = 300)
+Test(request_reading, too_large_body_is_refused_after_its_headers, .timeout = 300)
 {
     large_is_refused("Content-Length: 262145\r\n");
     large_is_refused("Content-Length: 9223372036854775807\r\n");
@@ -286,7 +273,7 @@ Test(reading, too_large_body_is_refused_after_its_headers, .timeout = 300)
 }
 
 /* The client ignores the answer and keeps sending, until the server stops reading. */
-Test(reading, bytes_of_a_client_that_keeps_sending_are_bounded, .timeout = 300)
+Test(request_reading, bytes_of_a_client_that_keeps_sending_are_bounded, .timeout = 300)
 {
     enum { MOST = 256 * 1024 * 1024 };
     static char bytes[65536];
@@ -303,7 +290,7 @@ Test(reading, bytes_of_a_client_that_keeps_sending_are_bounded, .timeout = 300)
 }
 
 /* The client reads the refusal although it sends the whole body first. */
-Test(reading, refusal_reaches_a_client_that_sends_its_whole_body_first, .timeout = 300)
+Test(request_reading, refusal_reaches_a_client_that_sends_its_whole_body_first, .timeout = 300)
 {
     enum { BODY = 2 * 1024 * 1024 };
     struct talk talk = talk_to(shared_port());
@@ -314,7 +301,7 @@ Test(reading, refusal_reaches_a_client_that_sends_its_whole_body_first, .timeout
     talk_end(&talk);
 }
 
-Test(reading, expect_gets_100_continue_and_then_the_answer, .timeout = 300)
+Test(request_reading, expect_gets_100_continue_and_then_the_answer, .timeout = 300)
 {
     int fd = kit_connect(shared_port());
     bool open;
@@ -329,7 +316,7 @@ Test(reading, expect_gets_100_continue_and_then_the_answer, .timeout = 300)
 }
 
 /* Sent byte by byte, so that the server reads each piece separately. */
-Test(reading, chunked_body_in_pieces_is_one_body, .timeout = 300)
+Test(request_reading, chunked_body_in_pieces_is_one_body, .timeout = 300)
 {
     static const char request[] =
         "POST /v1/requests/none/renew HTTP/1.1\r\n" HOST "Content-Type: application/json\r\n"
@@ -377,7 +364,7 @@ static bool nobody_is_in_the_queue(void *context)
     return number_of(talk, "waiting") == 0;
 }
 
-Test(reading, large_acquire_waits_is_granted_and_replayed, .timeout = 300)
+Test(request_reading, large_acquire_waits_is_granted_and_replayed, .timeout = 300)
 {
     struct kit_permitd *permitd = own_permitd(NULL);
     struct talk talk = talk_to(permitd->port), one = talk_to(permitd->port);
@@ -395,7 +382,7 @@ Test(reading, large_acquire_waits_is_granted_and_replayed, .timeout = 300)
     kit_permitd_stop(permitd);
 }
 
-Test(reading, large_acquire_leaves_the_waitlist_with_its_client, .timeout = 300)
+Test(request_reading, large_acquire_leaves_the_waitlist_with_its_client, .timeout = 300)
 {
     struct kit_permitd *permitd = own_permitd(NULL);
     struct talk talk = talk_to(permitd->port);
@@ -413,7 +400,7 @@ Test(reading, large_acquire_leaves_the_waitlist_with_its_client, .timeout = 300)
     kit_permitd_stop(permitd);
 }
 
-Test(reading, large_batch_is_decided_and_the_next_request_is_read, .timeout = 300)
+Test(request_reading, large_batch_is_decided_and_the_next_request_is_read, .timeout = 300)
 {
     enum { OPERATIONS = 1000 };
     struct talk talk = talk_to(shared_port());
@@ -427,7 +414,7 @@ Test(reading, large_batch_is_decided_and_the_next_request_is_read, .timeout = 30
     say(&talk, 200, "POST", "/v1/batch", body);
     cr_assert_eq(number_of(&talk, "results.0.status"), 201);
     cr_assert_eq(number_of(&talk, "results.999.status"), 201);
-    say(&talk, 200, "GET", text("/v1/semaphores/%s", name), NULL);
+    say(&talk, 200, "GET", semaphore_path(name), NULL);
     cr_assert_eq(number_of(&talk, "in_use"), OPERATIONS);
     talk_end(&talk);
 }
@@ -438,7 +425,7 @@ Test(reading, large_batch_is_decided_and_the_next_request_is_read, .timeout = 30
  * Sends more bytes than the server reads ahead, so that it does not read up to the end of the connection, but not more
  * than the socket buffers.
  */
-Test(reading, bytes_behind_a_waiting_request_do_not_hide_a_disconnect, .timeout = 300)
+Test(request_reading, bytes_behind_a_waiting_request_do_not_hide_a_disconnect, .timeout = 300)
 {
     struct kit_permitd *permitd = own_permitd(NULL);
     struct talk talk = talk_to(permitd->port);
@@ -498,7 +485,7 @@ static void ask_health(int fd)
 }
 
 /* Connections of one address fill the server; a new connection replaces the longest idle one. */
-Test(reading, longest_idle_connection_yields_to_a_new_one, .timeout = 300)
+Test(request_reading, longest_idle_connection_yields_to_a_new_one, .timeout = 300)
 {
     enum { MOST = 10 };
     static const char *const flags[] = {"--max-connections", "10", "--max-connections-per-address", "10", NULL};
@@ -528,7 +515,7 @@ Test(reading, longest_idle_connection_yields_to_a_new_one, .timeout = 300)
     kit_permitd_stop(permitd);
 }
 
-Test(reading, connections_of_one_address_leave_capacity_for_others, .timeout = 300)
+Test(request_reading, connections_of_one_address_leave_capacity_for_others, .timeout = 300)
 {
     enum { MOST = 5 }; /* a quarter of 20 */
     static const char *const flags[] = {"--max-connections", "20", NULL};
@@ -552,7 +539,7 @@ Test(reading, connections_of_one_address_leave_capacity_for_others, .timeout = 3
 }
 
 /* No connection is idle, so none can yield. */
-Test(reading, busy_connection_over_the_address_limit_is_answered_429, .timeout = 300)
+Test(request_reading, busy_connection_over_the_address_limit_is_answered_429, .timeout = 300)
 {
     enum { MOST = 5 };
     static const char *const flags[] = {"--max-connections", "20", NULL};

@@ -14,11 +14,6 @@ static const char *path_of(const char *name, const char *what)
     return text("/v1/semaphores/%s%s", name, what);
 }
 
-static const char *request_path(const char *key)
-{
-    return text("/v1/requests/%s", key);
-}
-
 static const char *by_force(const char *name)
 {
     return path_of(name, "?force=true&reason=the%20hall%20is%20flooded");
@@ -114,7 +109,7 @@ Test(retire_by_force, ends_all_holders_and_records_each)
     const char *elsewhere = hold(&talk, other, NULL);
     const char *gone = hold(&talk, name, NULL);
     say(&talk, 200, "POST", text("%s/confirm", request_path(sold)), NULL);
-    say(&talk, 200, "DELETE", request_path(gone), NULL);
+    release(&talk, gone);
     refused(&talk, 409, "in_use", "DELETE", path_of(name, ""), NULL);
     refused(&talk, 409, "in_use", "DELETE", path_of(name, "?force=false"), NULL);
     say(&talk, 200, "DELETE", by_force(name), NULL);

@@ -258,7 +258,7 @@ static bool both_live_through(struct pair *pair, void (*disturb)(struct kit_data
 }
 
 /* On a machine that stalls, a permitd may miss its ticks and die rightly; but not three times in a row. */
-Test(servers, outage_of_the_database_kills_none_nor_does_its_clock, .timeout = 600)
+Test(servers, outage_or_clock_of_the_database_kills_no_server, .timeout = 600)
 {
     static void (*const disturbances[])(struct kit_database *) = {go_forward, go_back, freeze, crash};
     struct pair pair = pair_start(kit_database_start_shifted(NULL));

@@ -110,11 +110,11 @@ Test(slots, above_the_capacity_are_shown_while_held)
     const char *name = fresh_semaphore(&talk, "{\"capacity\":5}");
     const char *key = fresh_name("k");
     acquire(&talk, key, name, 4, "\"10m\"");
-    say(&talk, 200, "PUT", text("/v1/semaphores/%s", name), "{\"capacity\":2}");
+    say(&talk, 200, "PUT", semaphore_path(name), "{\"capacity\":2}");
     page_is(&talk, name, "", "1,2,3,4", "-");
     page_is(&talk, name, "?state=held", "1,2,3,4", "-");
     page_is(&talk, name, "?state=free", "", "-");
-    say(&talk, 200, "DELETE", text("/v1/requests/%s", key), NULL);
+    release(&talk, key);
     page_is(&talk, name, "", "1,2", "-");
     page_is(&talk, name, "?state=free", "1,2", "-");
     talk_end(&talk);
@@ -178,7 +178,7 @@ Test(slots, invalid_queries_are_refused_with_a_reason)
     refused(&talk, 422, "invalid", "GET", slots_path(counted, ""), NULL);
     text_is(&talk, "detail", text("%s is counted: it has no slots", counted));
     refused(&talk, 404, "unknown_semaphore", "GET", slots_path(fresh_name("nobody"), ""), NULL);
-    say(&talk, 200, "DELETE", text("/v1/semaphores/%s", name), NULL);
+    say(&talk, 200, "DELETE", semaphore_path(name), NULL);
     refused(&talk, 404, "unknown_semaphore", "GET", slots_path(name, ""), NULL);
     refused(&talk, 405, "method_not_allowed", "POST", slots_path(counted, ""), NULL);
     talk_end(&talk);

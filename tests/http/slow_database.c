@@ -140,12 +140,12 @@ static bool is_down(void *talk)
 static void grants(struct talk *talk)
 {
     const char *name = fresh_name("s");
-    say(talk, 201, "PUT", text("/v1/semaphores/%s", name), "{\"capacity\":1}");
+    say(talk, 201, "PUT", semaphore_path(name), "{\"capacity\":1}");
     say(talk, 201, "POST", "/v1/requests", text("{\"permits\":[{\"semaphore\":\"%s\"}]}", name));
 }
 
 /* An earlier version gave up after 60 s, each time. */
-Test(patience, slow_start_with_progress_is_awaited_beyond_a_minute, .timeout = 600)
+Test(slow_database, slow_start_with_progress_is_awaited_beyond_a_minute, .timeout = 600)
 {
     struct scene scene = scene_set("slow");
     struct talk *talk = &scene.talk;
@@ -180,7 +180,7 @@ static bool is_gone(void *pid)
     return kill(*(pid_t *)pid, 0) != 0;
 }
 
-Test(patience, hung_start_is_reported_and_ended_only_by_a_signal, .timeout = 600)
+Test(slow_database, hung_start_is_reported_and_ended_only_by_a_signal, .timeout = 600)
 {
     struct scene scene = scene_set("hung");
     wait_for_detail(&scene, "has done nothing for", 0);
@@ -192,7 +192,7 @@ Test(patience, hung_start_is_reported_and_ended_only_by_a_signal, .timeout = 600
     cr_assert(kit_wait_until(is_gone, &pid, 60000), "what was waited for is left behind");
 }
 
-Test(patience, hung_restart_is_reported_and_awaited, .timeout = 600)
+Test(slow_database, hung_restart_is_reported_and_awaited, .timeout = 600)
 {
     struct scene scene = scene_set("direct");
     cr_assert(kit_permitd_wait_served(scene.permitd, PATIENCE_MS));
@@ -211,7 +211,7 @@ Test(patience, hung_restart_is_reported_and_awaited, .timeout = 600)
 }
 
 /* An earlier version logged the exit only, and the detail of 503 was "Database unavailable". */
-Test(patience, failing_restart_is_reported_with_its_first_error, .timeout = 600)
+Test(slow_database, failing_restart_is_reported_with_its_first_error, .timeout = 600)
 {
     static const char sentence[] = "the private MariaDB fails to start: ";
     struct scene scene = scene_set("direct");
@@ -237,7 +237,7 @@ Test(patience, failing_restart_is_reported_with_its_first_error, .timeout = 600)
     scene_end(&scene);
 }
 
-Test(patience, check_of_a_hung_database_is_ended_by_a_signal, .timeout = 600)
+Test(slow_database, check_of_a_hung_database_is_ended_by_a_signal, .timeout = 600)
 {
     struct scene scene = scene_set("hung");
     wait_for_detail(&scene, "private MariaDB", 0);

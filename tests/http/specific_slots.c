@@ -11,11 +11,6 @@ enum { LONG_MS = 120000 };
 
 #define REQUESTS "/v1/requests"
 
-static const char *semaphore_path(const char *name)
-{
-    return text("/v1/semaphores/%s", name);
-}
-
 static const char *slots_path(const char *name)
 {
     return text("/v1/semaphores/%s/slots", name);
@@ -38,11 +33,6 @@ static void refuse(struct talk *talk, int status, const char *type, const char *
     refused(talk, status, type, "POST", REQUESTS, body_of(fresh_name("k"), name, which));
 }
 
-static void release(struct talk *talk, const char *key)
-{
-    say(talk, 200, "DELETE", text("/v1/requests/%s", key), NULL);
-}
-
 /* Asserts that the last answer contains `piece`. */
 static void has(const struct talk *talk, const char *piece)
 {
@@ -62,7 +52,7 @@ static const char *make_hall(struct talk *talk)
 
 /* ---- specific slots ---- */
 
-Test(certain, slots_are_granted_by_number_and_label_and_shown_with_their_labels)
+Test(specific_slots, slots_are_granted_by_number_and_label_and_shown_with_their_labels)
 {
     struct talk talk = talk_to(shared_port());
     const char *hall = make_hall(&talk);
@@ -76,7 +66,7 @@ Test(certain, slots_are_granted_by_number_and_label_and_shown_with_their_labels)
     refused(&talk, 422, "key_reused", "POST", REQUESTS, body_of(key, hall, "\"slots\":[3,4]"));
     refused(&talk, 422, "key_reused", "POST", REQUESTS, body_of(key, hall, "\"count\":2"));
     refused(&talk, 422, "key_reused", "POST", REQUESTS, body_of(key, hall, "\"any_of\":[3,\"A4\"],\"count\":2"));
-    say(&talk, 200, "GET", text("/v1/requests/%s", key), NULL);
+    say(&talk, 200, "GET", request_path(key), NULL);
     has(&talk, "\"slots\":[3,4],\"labels\":[null,\"A4\"]");
     say(&talk, 200, "GET", text("/v1/requests?semaphore=%s", hall), NULL);
     has(&talk, "\"slots\":[3,4],\"labels\":[null,\"A4\"]");
@@ -91,7 +81,7 @@ Test(certain, slots_are_granted_by_number_and_label_and_shown_with_their_labels)
     talk_end(&talk);
 }
 
-Test(certain, count_alone_gets_the_lowest_free_slots_with_their_labels)
+Test(specific_slots, count_alone_gets_the_lowest_free_slots_with_their_labels)
 {
     struct talk talk = talk_to(shared_port());
     const char *hall = make_hall(&talk);
@@ -103,7 +93,7 @@ Test(certain, count_alone_gets_the_lowest_free_slots_with_their_labels)
     talk_end(&talk);
 }
 
-Test(certain, refusal_names_taken_slots_their_holders_and_deadlines)
+Test(specific_slots, refusal_names_taken_slots_their_holders_and_deadlines)
 {
     struct talk talk = talk_to(shared_port());
     const char *hall = make_hall(&talk);
@@ -137,7 +127,7 @@ Test(certain, refusal_names_taken_slots_their_holders_and_deadlines)
     talk_end(&talk);
 }
 
-Test(certain, several_semaphores_are_granted_together_or_not_at_all)
+Test(specific_slots, several_semaphores_are_granted_together_or_not_at_all)
 {
     struct talk talk = talk_to(shared_port());
     const char *hall = make_hall(&talk);
@@ -152,7 +142,7 @@ Test(certain, several_semaphores_are_granted_together_or_not_at_all)
     talk_end(&talk);
 }
 
-Test(certain, missing_slot_is_never_satisfiable_and_named)
+Test(specific_slots, missing_slot_is_never_satisfiable_and_named)
 {
     struct talk talk = talk_to(shared_port());
     const char *hall = make_hall(&talk);
@@ -174,7 +164,7 @@ Test(certain, missing_slot_is_never_satisfiable_and_named)
     talk_end(&talk);
 }
 
-Test(certain, number_and_label_of_one_slot_are_a_duplicate)
+Test(specific_slots, number_and_label_of_one_slot_are_a_duplicate)
 {
     struct talk talk = talk_to(shared_port());
     const char *hall = make_hall(&talk);
@@ -183,7 +173,7 @@ Test(certain, number_and_label_of_one_slot_are_a_duplicate)
     talk_end(&talk);
 }
 
-Test(certain, counted_semaphore_has_no_slots)
+Test(specific_slots, counted_semaphore_has_no_slots)
 {
     struct talk talk = talk_to(shared_port());
     const char *stock = fresh_semaphore(&talk, "{\"capacity\":5,\"kind\":\"counted\"}");
@@ -201,7 +191,7 @@ Test(certain, counted_semaphore_has_no_slots)
 
 /* ---- any_of, adjacent ---- */
 
-Test(certain, any_of_takes_the_lowest_free_slots)
+Test(specific_slots, any_of_takes_the_lowest_free_slots)
 {
     struct talk talk = talk_to(shared_port());
     const char *hall = make_hall(&talk);
@@ -217,7 +207,7 @@ Test(certain, any_of_takes_the_lowest_free_slots)
     talk_end(&talk);
 }
 
-Test(certain, adjacent_slots_have_consecutive_numbers)
+Test(specific_slots, adjacent_slots_have_consecutive_numbers)
 {
     struct talk talk = talk_to(shared_port());
     const char *hall = make_hall(&talk);
@@ -233,7 +223,7 @@ Test(certain, adjacent_slots_have_consecutive_numbers)
     talk_end(&talk);
 }
 
-Test(certain, adjacent_slots_are_taken_from_any_of)
+Test(specific_slots, adjacent_slots_are_taken_from_any_of)
 {
     struct talk talk = talk_to(shared_port());
     const char *hall = make_hall(&talk);
@@ -243,7 +233,7 @@ Test(certain, adjacent_slots_are_taken_from_any_of)
     talk_end(&talk);
 }
 
-Test(certain, batch_operations_may_name_slots)
+Test(specific_slots, batch_operations_may_name_slots)
 {
     struct talk talk = talk_to(shared_port());
     const char *hall = make_hall(&talk);
@@ -288,7 +278,7 @@ static struct talk waiter(const char *key, const char *name, const char *which)
     return talk;
 }
 
-Test(certain, waiter_for_specific_slots_gets_them_and_blocks_no_other)
+Test(specific_slots, waiter_for_specific_slots_gets_them_and_blocks_no_other)
 {
     struct talk talk = talk_to(shared_port());
     const char *hall = fresh_semaphore(&talk, "{\"capacity\":4,\"labels\":[\"A1\",\"A2\",\"A3\",\"A4\"]}");
@@ -311,7 +301,7 @@ Test(certain, waiter_for_specific_slots_gets_them_and_blocks_no_other)
 }
 
 /* It is in the way of others like any other waiter. */
-Test(certain, waiter_for_specific_slots_is_passed_by_nobody_under_fifo)
+Test(specific_slots, waiter_for_specific_slots_is_not_passed_under_fifo)
 {
     struct talk talk = talk_to(shared_port());
     const char *hall = fresh_semaphore(&talk, "{\"capacity\":4,\"queue\":\"fifo\"}");
@@ -328,7 +318,7 @@ Test(certain, waiter_for_specific_slots_is_passed_by_nobody_under_fifo)
     talk_end(&talk);
 }
 
-Test(certain, waiters_are_shown_with_their_requested_slots)
+Test(specific_slots, waiters_are_shown_with_their_requested_slots)
 {
     struct talk talk = talk_to(shared_port());
     const char *hall = fresh_semaphore(&talk, "{\"capacity\":3}");
@@ -356,7 +346,7 @@ Test(certain, waiters_are_shown_with_their_requested_slots)
     talk_end(&talk);
 }
 
-Test(certain, expired_wait_names_the_taken_slots)
+Test(specific_slots, expired_wait_names_the_taken_slots)
 {
     struct talk talk = talk_to(shared_port());
     const char *hall = make_hall(&talk);
@@ -367,7 +357,7 @@ Test(certain, expired_wait_names_the_taken_slots)
     talk_end(&talk);
 }
 
-Test(certain, slot_of_an_expired_request_is_granted_by_label)
+Test(specific_slots, slot_of_an_expired_request_is_granted_by_label)
 {
     struct talk talk = talk_to(shared_port());
     const char *hall = make_hall(&talk);
@@ -415,7 +405,7 @@ Test(labels, labels_of_held_slots_cannot_change)
     say(&talk, 200, "PUT", semaphore_path(hall), "{\"labels\":[\"B1\",\"A2\",\"A1\"]}");
     release(&talk, key);
     say(&talk, 200, "PUT", semaphore_path(hall), "{\"labels\":[\"B1\",\"B2\"]}");
-    say(&talk, 200, "GET", text("/v1/requests/%s", key), NULL);
+    say(&talk, 200, "GET", request_path(key), NULL);
     has(&talk, "\"labels\":[\"A2\"]"); /* the labels at the grant */
     acquire(&talk, 201, fresh_name("k"), hall, "\"slots\":[\"B2\",\"A1\"]");
     has(&talk, "\"slots\":[2,3]");

@@ -25,16 +25,6 @@ static const char *template_path(const char *prefix)
     return text("/v1/templates/%s", prefix);
 }
 
-static const char *semaphore_path(const char *name)
-{
-    return text("/v1/semaphores/%s", name);
-}
-
-static const char *acquire_body(const char *key, const char *semaphore)
-{
-    return text("{\"external_id\":\"%s\",\"permits\":[{\"semaphore\":\"%s\"}]}", key, semaphore);
-}
-
 /* Asserts the last event of a semaphore. */
 static void last_event_is(struct talk *talk, const char *name, const char *what, const char *prefix)
 {
@@ -123,7 +113,7 @@ Test(templates, list_is_paged_in_order_of_prefix)
 
 /* ---- first use ---- */
 
-Test(first_use, creates_the_semaphore_from_the_longest_prefix)
+Test(templates, first_use_creates_the_semaphore_from_the_longest_prefix)
 {
     struct talk talk = talk_to(shared_port());
     const char *prefix = fresh_template(&talk, "{\"capacity\":2,\"max_ttl\":\"1h\",\"note\":\"of each\"}");
@@ -131,7 +121,7 @@ Test(first_use, creates_the_semaphore_from_the_longest_prefix)
     const char *name = text("%s1", prefix);
     const char *vip = text("%svip.1", prefix);
     refused(&talk, 404, "unknown_semaphore", "GET", semaphore_path(name), NULL);
-    say(&talk, 201, "POST", "/v1/requests", acquire_body(fresh_name("k"), name));
+    say(&talk, 201, "POST", "/v1/requests", acquire_body(fresh_name("k"), name, 1, ""));
     cr_assert_eq(number_of(&talk, "permits.0.token"), 1);
     cr_assert_eq(number_of(&talk, "permits.0.slots.0"), 1);
     say(&talk, 200, "GET", semaphore_path(name), NULL);
@@ -140,23 +130,23 @@ Test(first_use, creates_the_semaphore_from_the_longest_prefix)
     cr_assert_eq(number_of(&talk, "config_version"), 1);
     text_is(&talk, "note", "of each");
     last_event_is(&talk, name, "created", prefix);
-    say(&talk, 201, "POST", "/v1/requests", acquire_body(fresh_name("k"), vip));
+    say(&talk, 201, "POST", "/v1/requests", acquire_body(fresh_name("k"), vip, 1, ""));
     say(&talk, 200, "GET", semaphore_path(vip), NULL);
     text_is(&talk, "kind", "counted");
     last_event_is(&talk, vip, "created", text("%svip", prefix));
     talk_end(&talk);
 }
 
-Test(first_use, uses_the_current_template)
+Test(templates, first_use_uses_the_current_template)
 {
     struct talk talk = talk_to(shared_port());
     const char *prefix = fresh_template(&talk, "{\"capacity\":1}");
-    say(&talk, 201, "POST", "/v1/requests", acquire_body(fresh_name("k"), text("%s1", prefix)));
+    say(&talk, 201, "POST", "/v1/requests", acquire_body(fresh_name("k"), text("%s1", prefix), 1, ""));
     say(&talk, 200, "PUT", template_path(prefix), "{\"capacity\":2}");
-    say(&talk, 201, "POST", "/v1/requests", acquire_body(fresh_name("k"), text("%s2", prefix)));
+    say(&talk, 201, "POST", "/v1/requests", acquire_body(fresh_name("k"), text("%s2", prefix), 1, ""));
     say(&talk, 200, "DELETE", template_path(prefix), NULL);
     refused(&talk, 404, "unknown_semaphore", "POST", "/v1/requests",
-            acquire_body(fresh_name("k"), text("%s3", prefix)));
+            acquire_body(fresh_name("k"), text("%s3", prefix), 1, ""));
     say(&talk, 200, "GET", semaphore_path(text("%s1", prefix)), NULL);
     cr_assert_eq(number_of(&talk, "capacity"), 1);
     say(&talk, 200, "GET", semaphore_path(text("%s2", prefix)), NULL);
@@ -164,7 +154,7 @@ Test(first_use, uses_the_current_template)
     talk_end(&talk);
 }
 
-Test(first_use, creates_several_semaphores_or_none)
+Test(templates, first_use_creates_several_semaphores_or_none)
 {
     struct talk talk = talk_to(shared_port());
     const char *prefix = fresh_template(&talk, "{\"capacity\":1}");
@@ -182,7 +172,7 @@ Test(first_use, creates_several_semaphores_or_none)
     talk_end(&talk);
 }
 
-Test(first_use, creates_only_the_semaphore_if_refused)
+Test(templates, first_use_creates_only_the_semaphore_if_refused)
 {
     struct talk talk = talk_to(shared_port());
     const char *prefix = fresh_template(&talk, "{\"capacity\":1}");
@@ -194,7 +184,7 @@ Test(first_use, creates_only_the_semaphore_if_refused)
     talk_end(&talk);
 }
 
-Test(first_use, keeps_the_order_of_a_key_in_a_batch)
+Test(templates, first_use_keeps_the_order_of_a_key_in_a_batch)
 {
     struct talk talk = talk_to(shared_port());
     const char *prefix = fresh_template(&talk, "{\"capacity\":1}");
@@ -215,7 +205,7 @@ Test(first_use, keeps_the_order_of_a_key_in_a_batch)
     talk_end(&talk);
 }
 
-Test(first_use, may_wait_for_units_of_another_client)
+Test(templates, first_use_may_wait_for_units_of_another_client)
 {
     struct talk talk = talk_to(shared_port());
     struct talk waits = talk_to(shared_port());
@@ -225,7 +215,7 @@ Test(first_use, may_wait_for_units_of_another_client)
          text("{\"external_id\":\"%s\",\"wait\":\"60s\",\"permits\":[{\"semaphore\":\"%s1\"}]}", key, prefix));
     hear(&talk, 201, NULL);
     tell(&waits, "POST", "/v1/requests", text("{\"wait\":\"60s\",\"permits\":[{\"semaphore\":\"%s1\"}]}", prefix));
-    say(&talk, 200, "DELETE", text("/v1/requests/%s", key), NULL);
+    release(&talk, key);
     hear(&waits, 201, NULL);
     talk_end(&waits);
     talk_end(&talk);
@@ -237,9 +227,9 @@ Test(first_use, may_wait_for_units_of_another_client)
 static int64_t use(struct talk *talk, const char *name)
 {
     const char *key = fresh_name("k");
-    say(talk, 201, "POST", "/v1/requests", acquire_body(key, name));
+    say(talk, 201, "POST", "/v1/requests", acquire_body(key, name, 1, ""));
     int64_t token = number_of(talk, "permits.0.token");
-    say(talk, 200, "DELETE", text("/v1/requests/%s", key), NULL);
+    release(talk, key);
     return token;
 }
 
@@ -269,13 +259,13 @@ static void pair_stop(struct pair *pair)
 }
 
 /* The semaphore is retired through the server that has it cached, or through another one, unknown to the first. */
-Test(first_use, revives_a_retired_name_and_continues_its_tokens, .timeout = 300)
+Test(templates, first_use_revives_a_retired_name_and_continues_its_tokens, .timeout = 300)
 {
     struct pair pair = pair_start();
     const char *name = fresh_semaphore(&pair.one, "{\"capacity\":1}");
     cr_assert_eq(use(&pair.one, name), 1);
     say(&pair.one, 200, "DELETE", semaphore_path(name), NULL);
-    refused(&pair.one, 404, "unknown_semaphore", "POST", "/v1/requests", acquire_body(fresh_name("k"), name));
+    refused(&pair.one, 404, "unknown_semaphore", "POST", "/v1/requests", acquire_body(fresh_name("k"), name, 1, ""));
     say(&pair.two, 201, "PUT", "/v1/templates/s-", "{\"capacity\":2}");
     cr_assert_eq(use(&pair.one, name), 2);
     last_event_is(&pair.one, name, "revived", "s-");
@@ -289,28 +279,28 @@ Test(first_use, revives_a_retired_name_and_continues_its_tokens, .timeout = 300)
 }
 
 /* The place that is kept for the waiter refers to the semaphore before it was retired. */
-Test(first_use, revives_a_retired_name_for_a_returning_waiter)
+Test(templates, first_use_revives_a_retired_name_for_a_returning_waiter)
 {
     struct talk talk = talk_to(shared_port());
     const char *name = text("%s1", fresh_template(&talk, "{\"capacity\":1}"));
     const char *holder = fresh_name("k");
     const char *waiter = fresh_name("k");
-    say(&talk, 201, "POST", "/v1/requests", acquire_body(holder, name));
+    say(&talk, 201, "POST", "/v1/requests", acquire_body(holder, name, 1, ""));
     refused(&talk, 423, "no_capacity", "POST", "/v1/requests",
             text("{\"external_id\":\"%s\",\"wait\":0.05,\"permits\":[{\"semaphore\":\"%s\"}]}", waiter, name));
-    say(&talk, 200, "DELETE", text("/v1/requests/%s", holder), NULL);
+    release(&talk, holder);
     say(&talk, 200, "DELETE", semaphore_path(name), NULL);
-    say(&talk, 201, "POST", "/v1/requests", acquire_body(waiter, name));
+    say(&talk, 201, "POST", "/v1/requests", acquire_body(waiter, name, 1, ""));
     talk_end(&talk);
 }
 
-Test(first_use, keeps_the_kind_of_a_retired_name)
+Test(templates, first_use_keeps_the_kind_of_a_retired_name)
 {
     struct talk talk = talk_to(shared_port());
     const char *name = fresh_semaphore(&talk, "{\"capacity\":1}");
     say(&talk, 200, "DELETE", semaphore_path(name), NULL);
     say(&talk, 201, "PUT", template_path(name), "{\"capacity\":1,\"kind\":\"counted\"}");
-    refused(&talk, 422, "invalid", "POST", "/v1/requests", acquire_body(fresh_name("k"), name));
+    refused(&talk, 422, "invalid", "POST", "/v1/requests", acquire_body(fresh_name("k"), name, 1, ""));
     text_is(&talk, "detail", text("cannot create %s from template %s: kind cannot change", name, name));
     talk_end(&talk);
 }
@@ -351,7 +341,7 @@ static void *member_run(void *context)
     return NULL;
 }
 
-Test(first_use, by_many_clients_of_two_servers_creates_one_semaphore, .timeout = 300)
+Test(templates, first_use_by_many_clients_of_two_servers_creates_one_semaphore, .timeout = 300)
 {
     static struct member members[CROWD];
     pthread_barrier_t barrier;
@@ -390,12 +380,12 @@ static bool another_is_refused(void *context)
 {
     struct talk *talk = context;
     reply_release(&talk->reply);
-    (void)kit_http_call(&talk->http, "POST", "/v1/requests", NULL, acquire_body(fresh_name("k"), fresh_name("t")),
-                        &talk->reply);
+    (void)kit_http_call(&talk->http, "POST", "/v1/requests", NULL,
+                        acquire_body(fresh_name("k"), fresh_name("t"), 1, ""), &talk->reply);
     return talk->reply.status != 201;
 }
 
-Test(first_use, is_limited_by_max_semaphores, .timeout = 300)
+Test(templates, first_use_is_limited_by_max_semaphores, .timeout = 300)
 {
     static const char *const flags[] = {"--max-semaphores", "3", NULL};
     struct kit_permitd *permitd = own_permitd(flags);
@@ -405,7 +395,7 @@ Test(first_use, is_limited_by_max_semaphores, .timeout = 300)
     cr_assert_eq(use(&talk, first), 1);
     cr_assert(kit_wait_until(another_is_refused, &talk, PATIENCE_MS));
     const char *another = fresh_name("t");
-    refused(&talk, 429, "too_many", "POST", "/v1/requests", acquire_body(fresh_name("k"), another));
+    refused(&talk, 429, "too_many", "POST", "/v1/requests", acquire_body(fresh_name("k"), another, 1, ""));
     text_is(&talk, "detail",
             text("there is no semaphore \"%s\", and templates create no more (max_semaphores is 3)", another));
     cr_assert_eq(use(&talk, first), 2);
@@ -455,7 +445,7 @@ Test(max_slots, is_the_limit_of_all_slotted_semaphores, .timeout = 300)
     say(&talk, 200, "PUT", semaphore_path(one), "{\"capacity\":1000}");
     say(&talk, 200, "PUT", semaphore_path(one), "{\"capacity\":1}"); /* its rows stay */
     say(&talk, 201, "PUT", "/v1/templates/t", "{\"capacity\":1}");
-    refused(&talk, 429, "too_many", "POST", "/v1/requests", acquire_body(fresh_name("k"), three));
+    refused(&talk, 429, "too_many", "POST", "/v1/requests", acquire_body(fresh_name("k"), three, 1, ""));
     refused(&talk, 429, "too_many", "PUT", semaphore_path(three), "{\"capacity\":1}");
     say(&talk, 200, "PUT", semaphore_path(one), "{\"note\":\"no more slots\"}");
     talk_end(&talk);
@@ -535,7 +525,7 @@ static bool one_has_left(void *talk)
 }
 
 /* P17: a waiter that left before its batch began holds nothing, also while its semaphore is being created. */
-Test(first_use, grants_nothing_to_a_client_that_has_left, .timeout = 300)
+Test(templates, first_use_grants_nothing_to_a_client_that_has_left, .timeout = 300)
 {
     struct held held = held_start();
     struct talk stays = talk_to(held.permitd->port);
@@ -555,7 +545,7 @@ Test(first_use, grants_nothing_to_a_client_that_has_left, .timeout = 300)
     kit_permitd_stop(held.permitd);
 }
 
-Test(first_use, is_answered_when_permitd_stops, .timeout = 300)
+Test(templates, first_use_is_answered_when_permitd_stops, .timeout = 300)
 {
     struct held held = held_start();
     struct talk asks = talk_to(held.permitd->port);

@@ -125,9 +125,9 @@ static struct scene scene_begin(void)
     return scene;
 }
 
-static const char *acquire_body(const char *key, const char *owner, const char *more)
+static const char *owned_body(const char *key, const char *owner, const char *more)
 {
-    return text("{\"external_id\":\"%s\",\"owner\":\"%s\",\"permits\":[{\"semaphore\":\"t:a\"}]%s}", key, owner, more);
+    return acquire_body(key, "t:a", 1, text(",\"owner\":\"%s\"%s", owner, more));
 }
 
 /* ---- generated: each tenant is answered as if it were alone ---- */
@@ -441,7 +441,7 @@ static struct talk acquire_as(struct scene *scene, int at, unsigned person, cons
 
 static struct talk wait_as(struct scene *scene, int at, unsigned person, const char *key, const char *owner)
 {
-    return acquire_as(scene, at, person, acquire_body(key, owner, ",\"wait\":\"2m\""));
+    return acquire_as(scene, at, person, owned_body(key, owner, ",\"wait\":\"2m\""));
 }
 
 struct queue {
@@ -488,7 +488,7 @@ Test(tenants, nearest_name_of_a_404_does_not_depend_on_names_of_others, .timeout
     enum { CROWD = 40 };
     struct scene scene = scene_begin();
     by(&scene, OPERATOR, 201, NULL, "PUT", "/v1/semaphores/t:a", "{\"capacity\":1000,\"kind\":\"counted\"}");
-    by(&scene, LEFT, 201, NULL, "POST", "/v1/requests", acquire_body("order-4711-xy", "o", ""));
+    by(&scene, LEFT, 201, NULL, "POST", "/v1/requests", owned_body("order-4711-xy", "o", ""));
     by(&scene, LEFT, 201, NULL, "PUT", "/v1/owners/worker-17-xy", "{\"ttl\":\"1h\"}");
     by(&scene, OPERATOR, 201, NULL, "PUT", "/v1/semaphores/t:shop:alpha-xy", "{\"capacity\":1}");
     by(&scene, OPERATOR, 201, NULL, "PUT", "/v1/templates/t:shop:eu:xy", "{\"capacity\":1}");
@@ -499,18 +499,18 @@ Test(tenants, nearest_name_of_a_404_does_not_depend_on_names_of_others, .timeout
         suggests(&scene, FOREMAN, "/v1/templates/t:shop:eu:", "t:shop:eu:xy");
         if (others)
             break;
-        by(&scene, RIGHT, 201, NULL, "POST", "/v1/requests", acquire_body("order-4711", "o", ""));
+        by(&scene, RIGHT, 201, NULL, "POST", "/v1/requests", owned_body("order-4711", "o", ""));
         by(&scene, RIGHT, 201, NULL, "PUT", "/v1/owners/worker-17", "{\"ttl\":\"1h\"}");
         by(&scene, OPERATOR, 201, NULL, "PUT", "/v1/semaphores/t:shop-alpha", "{\"capacity\":1}");
         by(&scene, OPERATOR, 201, NULL, "PUT", "/v1/templates/t:shop-eu:", "{\"capacity\":1}");
         for (int i = 0; i < CROWD; i++) {
-            by(&scene, OPERATOR, 201, NULL, "POST", "/v1/requests", acquire_body(text("order-%d", i), "o", ""));
+            by(&scene, OPERATOR, 201, NULL, "POST", "/v1/requests", owned_body(text("order-%d", i), "o", ""));
             by(&scene, RIGHT, 201, NULL, "PUT", text("/v1/owners/a-%d", i), "{\"ttl\":\"1h\"}");
             by(&scene, OPERATOR, 201, NULL, "PUT", text("/v1/semaphores/t:shop.%d", i), "{\"capacity\":1}");
         }
     }
     suggests(&scene, OPERATOR, "/v1/requests/order-471?namespace=right", "order-4711");
-    by(&scene, SHOP, 201, NULL, "POST", "/v1/requests", acquire_body("order-4711", "o", ""));
+    by(&scene, SHOP, 201, NULL, "POST", "/v1/requests", owned_body("order-4711", "o", ""));
     const char *detail = by(&scene, SHOP, 404, NULL, "GET", "/v1/requests/order-4712", NULL);
     cr_expect_null(strstr(detail, "nearest"), "%s", detail); /* its scope does not cover all requests */
     stop_both(&scene);
@@ -558,7 +558,7 @@ Test(tenants, keys_and_owners_of_others_are_hidden_but_to_operators, .timeout = 
 {
     struct scene scene = scene_begin();
     by(&scene, OPERATOR, 201, NULL, "PUT", "/v1/semaphores/t:a", "{\"capacity\":1,\"labels\":[\"A1\"]}");
-    by(&scene, SHOP, 201, NULL, "POST", "/v1/requests", acquire_body("shop-key", "shop-owner", ""));
+    by(&scene, SHOP, 201, NULL, "POST", "/v1/requests", owned_body("shop-key", "shop-owner", ""));
     struct talk bank = wait_as(&scene, 0, BANK, "bank-key", "bank-owner");
     wait_for_queue(&scene, 1);
     struct talk plain = wait_as(&scene, 1, PLAIN, "plain-key", "plain-owner");
@@ -610,7 +610,7 @@ Test(tenants, keys_and_owners_of_others_are_hidden_but_to_operators, .timeout = 
     cr_expect(kit_json_text_is(body, "waiting_for.0.ahead_namespaces.0", people[BANK].namespace), "%s", body);
     cr_expect(kit_json_text_is(body, "waiting_for.0.holders.0.namespace", "shop"), "%s", body);
 
-    body = by(&scene, PLAIN, 423, "no_capacity", "POST", "/v1/requests", acquire_body("late", "late", ""));
+    body = by(&scene, PLAIN, 423, "no_capacity", "POST", "/v1/requests", owned_body("late", "late", ""));
     hides(body, "bank-", "shop-");
     cr_expect_eq(kit_json_int(body, "blocking.0.waiting_ahead"), 2, "%s", body);
     cr_expect_eq(kit_json_length(body, "blocking.0.ahead"), 1, "%s", body);
@@ -670,7 +670,7 @@ Test(tenants, equal_keys_wait_and_are_granted_apart, .timeout = 600)
 {
     struct scene scene = scene_begin();
     by(&scene, OPERATOR, 201, NULL, "PUT", "/v1/semaphores/t:a", "{\"capacity\":1}");
-    by(&scene, SHOP, 201, NULL, "POST", "/v1/requests", acquire_body("first", "o", ""));
+    by(&scene, SHOP, 201, NULL, "POST", "/v1/requests", owned_body("first", "o", ""));
     struct talk talks[TENANTS];
     for (unsigned i = 0; i < TENANTS; i++) {
         talks[i] = wait_as(&scene, (int)i % BOTH, i, "same", "o");
@@ -711,11 +711,11 @@ Test(tenants, end_of_an_owner_ends_no_request_of_an_equal_owner_elsewhere, .time
     by(&scene, OPERATOR, 201, NULL, "PUT", "/v1/semaphores/t:a", "{\"capacity\":10}");
     by(&scene, BANK, 201, NULL, "PUT", "/v1/owners/same", "{\"ttl\":\"1h\"}");
     by(&scene, SHOP, 404, "unknown_owner", "GET", "/v1/owners/same", NULL);
-    by(&scene, SHOP, 404, "unknown_owner", "POST", "/v1/requests", acquire_body("same", "same", ",\"ttl\":\"owner\""));
+    by(&scene, SHOP, 404, "unknown_owner", "POST", "/v1/requests", owned_body("same", "same", ",\"ttl\":\"owner\""));
     by(&scene, SHOP, 201, NULL, "PUT", "/v1/owners/same", "{\"ttl\":\"1h\"}");
     by(&scene, PLAIN, 201, NULL, "PUT", "/v1/owners/same", "{\"ttl\":\"1h\"}");
     for (unsigned i = 0; i < TENANTS; i++)
-        by(&scene, i, 201, NULL, "POST", "/v1/requests", acquire_body("same", "same", ",\"ttl\":\"owner\""));
+        by(&scene, i, 201, NULL, "POST", "/v1/requests", owned_body("same", "same", ",\"ttl\":\"owner\""));
     by(&scene, SHOP, 200, NULL, "DELETE", "/v1/owners/same", NULL);
     struct fate shop = {&scene, SHOP};
     cr_assert(kit_wait_until(has_ended, &shop, LONG_MS), "%s", scene.talks[0].reply.body);
@@ -740,10 +740,10 @@ Test(tenants, longest_key_and_owner_fit_with_the_longest_namespace, .timeout = 6
     longest[255] = '\0';
     by(&scene, OPERATOR, 201, NULL, "PUT", "/v1/semaphores/t:a", "{\"capacity\":10}");
     by(&scene, BANK, 201, NULL, "PUT", text("/v1/owners/%s", longest), "{\"ttl\":\"1h\"}");
-    by(&scene, BANK, 201, NULL, "POST", "/v1/requests", acquire_body(longest, longest, ",\"ttl\":\"owner\""));
+    by(&scene, BANK, 201, NULL, "POST", "/v1/requests", owned_body(longest, longest, ",\"ttl\":\"owner\""));
     text_is(&scene.talks[0], "external_id", longest);
     text_is(&scene.talks[0], "owner", longest);
-    by(&scene, BANK, 422, "invalid", "POST", "/v1/requests", acquire_body(text("%sx", longest), "o", ""));
+    by(&scene, BANK, 422, "invalid", "POST", "/v1/requests", owned_body(text("%sx", longest), "o", ""));
     by(&scene, BANK, 422, "invalid", "GET", "/v1/requests/%01shop%01key", NULL);
     by(&scene, BANK, 422, "invalid", "GET", text("/v1/requests/%sx", longest), NULL);
     by(&scene, BANK, 200, NULL, "GET", text("/v1/requests?owner=%s", longest), NULL);
@@ -762,16 +762,10 @@ Test(tenants, generated_key_is_in_the_namespace, .timeout = 600)
     by(&scene, OPERATOR, 201, NULL, "PUT", "/v1/semaphores/t:a", "{\"capacity\":10}");
     by(&scene, SHOP, 201, NULL, "POST", "/v1/requests", "{\"permits\":[{\"semaphore\":\"t:a\"}]}");
     char *key = kept(kit_json_text(scene.talks[0].reply.body, "external_id"));
-    by(&scene, BANK, 404, "unknown_request", "GET", text("/v1/requests/%s", key), NULL);
-    by(&scene, PLAIN, 404, "unknown_request", "GET", text("/v1/requests/%s", key), NULL);
-    by(&scene, CLERK, 200, NULL, "GET", text("/v1/requests/%s", key), NULL);
+    by(&scene, BANK, 404, "unknown_request", "GET", request_path(key), NULL);
+    by(&scene, PLAIN, 404, "unknown_request", "GET", request_path(key), NULL);
+    by(&scene, CLERK, 200, NULL, "GET", request_path(key), NULL);
     stop_both(&scene);
-}
-
-static bool batch_waits(void *context)
-{
-    return kit_sql_number(context, "SELECT COUNT(*) FROM information_schema.processlist WHERE db = DATABASE() AND "
-                                   "id <> CONNECTION_ID() AND info LIKE '%%FROM semaphore%%FOR UPDATE'") > 0;
 }
 
 /* Returns true if the connection of `scene` is the only one of the first permitd. */
@@ -814,9 +808,9 @@ Test(tenants, refusal_of_a_reused_key_names_the_owner_as_its_client_wrote_it, .t
     struct scene scene = scene_begin();
     by(&scene, OPERATOR, 201, NULL, "PUT", "/v1/semaphores/t:a", "{\"capacity\":10}");
     for (unsigned i = 0; i < TENANTS; i++) {
-        by(&scene, i, 201, NULL, "POST", "/v1/requests", acquire_body("same", "first-owner", ""));
+        by(&scene, i, 201, NULL, "POST", "/v1/requests", owned_body("same", "first-owner", ""));
         const char *body =
-            by(&scene, i, 422, "key_reused", "POST", "/v1/requests", acquire_body("same", "second-owner", ""));
+            by(&scene, i, 422, "key_reused", "POST", "/v1/requests", owned_body("same", "second-owner", ""));
         cr_expect_not_null(strstr(body, "1 of t:a, owner first-owner, ttl"), "%s", body);
     }
     stop_both(&scene);
@@ -851,7 +845,7 @@ Test(tenants, only_operators_name_a_namespace_and_never_for_a_tombstone_or_heart
     struct scene scene = scene_begin();
     by(&scene, OPERATOR, 201, NULL, "PUT", "/v1/semaphores/t:a", "{\"capacity\":10}");
     by(&scene, SHOP, 201, NULL, "PUT", "/v1/owners/k", "{\"ttl\":\"1h\"}");
-    by(&scene, SHOP, 201, NULL, "POST", "/v1/requests", acquire_body("k", "k", ""));
+    by(&scene, SHOP, 201, NULL, "POST", "/v1/requests", owned_body("k", "k", ""));
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
         for (unsigned person = 0; person < OPERATOR; person++)
             by(&scene, person, 403, "forbidden", calls[i][0], calls[i][1], calls[i][2]);
@@ -882,7 +876,7 @@ Test(tenants, operator_of_some_semaphores_reaches_no_owner_or_tombstone_of_anoth
     const char *bank = people[BANK].namespace;
     by(&scene, OPERATOR, 201, NULL, "PUT", "/v1/semaphores/t:a", "{\"capacity\":10}");
     by(&scene, BANK, 201, NULL, "PUT", "/v1/owners/worker", "{\"ttl\":\"1h\"}");
-    by(&scene, BANK, 201, NULL, "POST", "/v1/requests", acquire_body("job", "worker", ",\"ttl\":\"owner\""));
+    by(&scene, BANK, 201, NULL, "POST", "/v1/requests", owned_body("job", "worker", ",\"ttl\":\"owner\""));
     by(&scene, BANK, 200, NULL, "DELETE", "/v1/requests/secret", NULL);
     const char *methods[] = {"GET", "DELETE"};
     for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
@@ -921,7 +915,7 @@ Test(tenants, each_change_in_a_named_namespace_is_a_line_of_the_log, .timeout = 
     struct scene scene = scene_begin();
     by(&scene, OPERATOR, 201, NULL, "PUT", "/v1/semaphores/t:a", "{\"capacity\":10}");
     by(&scene, SHOP, 201, NULL, "PUT", "/v1/owners/worker", "{\"ttl\":\"1h\"}");
-    by(&scene, SHOP, 201, NULL, "POST", "/v1/requests", acquire_body("job", "worker", ""));
+    by(&scene, SHOP, 201, NULL, "POST", "/v1/requests", owned_body("job", "worker", ""));
     by(&scene, OPERATOR, 200, NULL, "POST", "/v1/requests/job/renew?namespace=shop", "{}");
     by(&scene, OPERATOR, 200, NULL, "POST", "/v1/requests/job/confirm?namespace=shop", "{}");
     by(&scene, OPERATOR, 200, NULL, "DELETE", "/v1/owners/worker?namespace=shop", NULL);
@@ -949,8 +943,8 @@ Test(tenants, permitd_without_credentials_is_in_the_empty_namespace, .timeout = 
 {
     struct scene scene = scene_begin();
     by(&scene, OPERATOR, 201, NULL, "PUT", "/v1/semaphores/t:a", "{\"capacity\":10}");
-    by(&scene, SHOP, 201, NULL, "POST", "/v1/requests", acquire_body("of-shop", "o", ""));
-    by(&scene, PLAIN, 201, NULL, "POST", "/v1/requests", acquire_body("of-none", "o", ""));
+    by(&scene, SHOP, 201, NULL, "POST", "/v1/requests", owned_body("of-shop", "o", ""));
+    by(&scene, PLAIN, 201, NULL, "POST", "/v1/requests", owned_body("of-none", "o", ""));
     stop_both(&scene);
     struct kit_permitd *permitd =
         kit_permitd_start(&(struct kit_permitd_options){.database = own_url("tenants"), .flags = patient_flags});
@@ -958,7 +952,7 @@ Test(tenants, permitd_without_credentials_is_in_the_empty_namespace, .timeout = 
     say(&talk, 200, "GET", "/v1/requests/of-none", NULL);
     refused(&talk, 404, "unknown_request", "GET", "/v1/requests/of-shop", NULL);
     say(&talk, 200, "GET", "/v1/requests/of-shop?namespace=shop", NULL);
-    say(&talk, 201, "POST", "/v1/requests", acquire_body("of-shop", "o", ""));
+    say(&talk, 201, "POST", "/v1/requests", owned_body("of-shop", "o", ""));
     talk_end(&talk);
     kit_permitd_stop(permitd);
 }

@@ -110,12 +110,6 @@ static double handshakes(const struct served *served, const char *result)
     return count;
 }
 
-static bool comes_within(int fd, int ms)
-{
-    struct pollfd look = {.fd = fd, .events = POLLIN};
-    return poll(&look, 1, ms) == 1;
-}
-
 /* ---- serving ---- */
 
 Test(tls, requests_are_served_with_tls_1_2_and_1_3)

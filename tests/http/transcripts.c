@@ -7,24 +7,9 @@
 
 #include "fixture.h"
 
-static const char *acquire_body(const char *key, const char *semaphore, int count)
-{
-    return text("{\"external_id\":\"%s\",\"permits\":[{\"semaphore\":\"%s\",\"count\":%d}]}", key, semaphore, count);
-}
-
 static void acquire(struct talk *talk, int status, const char *key, const char *semaphore, int count)
 {
-    say(talk, status, "POST", "/v1/requests", acquire_body(key, semaphore, count));
-}
-
-static const char *request_path(const char *key)
-{
-    return text("/v1/requests/%s", key);
-}
-
-static const char *semaphore_path(const char *name)
-{
-    return text("/v1/semaphores/%s", name);
+    say(talk, status, "POST", "/v1/requests", acquire_body(key, semaphore, count, ""));
 }
 
 /* ---- semaphores ---- */
@@ -70,9 +55,9 @@ Test(semaphore, tokens_continue_after_retiring_and_recreating)
     acquire(&talk, 201, key, name, 1);
     int64_t token = number_of(&talk, "permits.0.token");
     refused(&talk, 409, "in_use", "DELETE", semaphore_path(name), NULL);
-    say(&talk, 200, "DELETE", request_path(key), NULL);
+    release(&talk, key);
     say(&talk, 200, "DELETE", semaphore_path(name), NULL);
-    refused(&talk, 404, "unknown_semaphore", "POST", "/v1/requests", acquire_body(fresh_name("k"), name, 1));
+    refused(&talk, 404, "unknown_semaphore", "POST", "/v1/requests", acquire_body(fresh_name("k"), name, 1, ""));
     say(&talk, 201, "PUT", semaphore_path(name), "{\"capacity\":1}");
     acquire(&talk, 201, fresh_name("k"), name, 1);
     cr_assert_gt(number_of(&talk, "permits.0.token"), token);
@@ -159,10 +144,10 @@ Test(semaphore, capacity_below_in_use_ends_no_holder)
     say(&talk, 200, "PUT", semaphore_path(name), "{\"capacity\":1}");
     cr_assert_eq(number_of(&talk, "in_use"), 2);
     cr_assert_eq(number_of(&talk, "available"), 0);
-    refused(&talk, 423, "no_capacity", "POST", "/v1/requests", acquire_body(fresh_name("k"), name, 1));
-    refused(&talk, 422, "never_satisfiable", "POST", "/v1/requests", acquire_body(fresh_name("k"), name, 2));
-    say(&talk, 200, "DELETE", request_path(first), NULL);
-    refused(&talk, 423, "no_capacity", "POST", "/v1/requests", acquire_body(fresh_name("k"), name, 1));
+    refused(&talk, 423, "no_capacity", "POST", "/v1/requests", acquire_body(fresh_name("k"), name, 1, ""));
+    refused(&talk, 422, "never_satisfiable", "POST", "/v1/requests", acquire_body(fresh_name("k"), name, 2, ""));
+    release(&talk, first);
+    refused(&talk, 423, "no_capacity", "POST", "/v1/requests", acquire_body(fresh_name("k"), name, 1, ""));
     say(&talk, 200, "PUT", semaphore_path(name), "{\"capacity\":2}");
     acquire(&talk, 201, fresh_name("k"), name, 1);
     talk_end(&talk);
@@ -184,7 +169,7 @@ Test(acquire, second_holder_is_refused_when_full)
     cr_assert_eq(number_of(&talk, "permits.0.slots.0"), 1);
     cr_assert_eq(number_of(&talk, "ttl_ms"), 300000);
     cr_assert_eq(number_of(&talk, "expires_in_ms"), 300000);
-    refused(&talk, 423, "no_capacity", "POST", "/v1/requests", acquire_body(fresh_name("k"), name, 1));
+    refused(&talk, 423, "no_capacity", "POST", "/v1/requests", acquire_body(fresh_name("k"), name, 1, ""));
     text_is(&talk, "blocking.0.semaphore", name);
     cr_assert_eq(number_of(&talk, "blocking.0.capacity"), 1);
     cr_assert_eq(number_of(&talk, "blocking.0.in_use"), 1);
@@ -194,7 +179,7 @@ Test(acquire, second_holder_is_refused_when_full)
     cr_assert_gt(number_of(&talk, "blocking.0.holders.0.expires_in_ms"), 0);
     cr_assert_leq(number_of(&talk, "blocking.0.holders.0.expires_in_ms"), 300000);
     text_is(&talk, "detail", text("%s: 1 of 1 in use, 1 asked, held longest by %s", name, key));
-    say(&talk, 200, "DELETE", request_path(key), NULL);
+    release(&talk, key);
     text_is(&talk, "state", "RELEASED");
     text_is(&talk, "end_reason", "released");
     cr_assert_not(kit_json_true(talk.reply.body, "already_released"));
@@ -212,14 +197,14 @@ Test(acquire, repeated_acquire_returns_the_same_grant)
     acquire(&talk, 200, key, name, 2);
     cr_assert(kit_json_true(talk.reply.body, "replayed"));
     cr_assert_eq(number_of(&talk, "permits.0.token"), token);
-    refused(&talk, 422, "key_reused", "POST", "/v1/requests", acquire_body(key, name, 1));
+    refused(&talk, 422, "key_reused", "POST", "/v1/requests", acquire_body(key, name, 1, ""));
     say(&talk, 200, "GET", semaphore_path(name), NULL);
     cr_assert_eq(number_of(&talk, "in_use"), 2);
-    say(&talk, 200, "DELETE", request_path(key), NULL);
-    refused(&talk, 410, "ended", "POST", "/v1/requests", acquire_body(key, name, 2));
+    release(&talk, key);
+    refused(&talk, 410, "ended", "POST", "/v1/requests", acquire_body(key, name, 2, ""));
     text_is(&talk, "end_reason", "released");
     cr_assert(kit_json_has(talk.reply.body, "ended_at"));
-    refused(&talk, 422, "key_reused", "POST", "/v1/requests", acquire_body(key, name, 1));
+    refused(&talk, 422, "key_reused", "POST", "/v1/requests", acquire_body(key, name, 1, ""));
     talk_end(&talk);
 }
 
@@ -247,7 +232,7 @@ Test(acquire, ttl_that_is_too_long_is_refused_with_the_longest_of_all_its_semaph
     cr_assert_not(kit_json_has(talk.reply.body, "max_ttl_ms"), "the ttl is not too long");
     refused(&talk, 422, "invalid", "POST", text("%s/renew", request_path(key)), "{\"ttl\":\"2m\"}");
     cr_assert_eq(number_of(&talk, "max_ttl_ms"), 60000);
-    say(&talk, 200, "DELETE", request_path(key), NULL);
+    release(&talk, key);
     talk_end(&talk);
 }
 
@@ -279,9 +264,9 @@ Test(acquire, key_that_waits_with_other_content_is_refused_with_content_and_long
             acquire_with_ttl(key, text("{\"semaphore\":\"%s\"}", name), "2m"));
     cr_assert_eq(number_of(&talk, "max_ttl_ms"), 60000);
     text_is(&talk, "detail", text("the key stands for another request: 1 of %s", name));
-    say(&talk, 200, "DELETE", request_path(held), NULL);
+    release(&talk, held);
     hear(&waiting, 201, NULL);
-    say(&talk, 200, "DELETE", request_path(key), NULL);
+    release(&talk, key);
     talk_end(&waiting);
     talk_end(&talk);
 }
@@ -302,7 +287,7 @@ Test(acquire, grant_without_a_ttl_shows_how_long_it_may_be_held)
     cr_assert_eq(number_of(&talk, "max_hold_ms"), 60000, "the setting has changed");
     say(&talk, 200, "POST", text("%s/renew", request_path(key)), "{\"ttl\":\"1m\"}");
     cr_assert_not(kit_json_has(talk.reply.body, "max_hold_ms"), "it has a ttl now");
-    say(&talk, 200, "DELETE", request_path(key), NULL);
+    release(&talk, key);
     cr_assert_not(kit_json_has(talk.reply.body, "max_hold_ms"));
     talk_end(&talk);
 }
@@ -370,9 +355,9 @@ Test(acquire, nonce_is_never_shown)
         say(&talk, 200, "GET", paths[i], NULL);
         cr_assert_not(strstr(talk.reply.body, "secret-of-mine"), "%s: %s", paths[i], talk.reply.body);
     }
-    refused(&talk, 423, "no_capacity", "POST", "/v1/requests", acquire_body(fresh_name("k"), name, 1));
+    refused(&talk, 423, "no_capacity", "POST", "/v1/requests", acquire_body(fresh_name("k"), name, 1, ""));
     cr_assert_not(strstr(talk.reply.body, "secret-of-mine"), "%s", talk.reply.body);
-    say(&talk, 200, "DELETE", request_path(key), NULL);
+    release(&talk, key);
     cr_assert_not(strstr(talk.reply.body, "secret-of-mine"), "%s", talk.reply.body);
     talk_end(&talk);
 }
@@ -426,7 +411,7 @@ Test(acquire, permits_are_in_the_order_of_the_names_in_every_answer, .timeout = 
         wants = text("%s%s{\"semaphore\":\"%s-%d\"}", wants, *wants ? "," : "", base, i);
     }
     const char *body = text("{\"external_id\":\"%s\",\"permits\":[%s]}", key, wants);
-    const char *path = text("/v1/requests/%s", key);
+    const char *path = request_path(key);
     const struct {
         int status;
         const char *method, *path, *body;
@@ -452,8 +437,9 @@ Test(acquire, key_may_be_a_header_or_generated)
     text_is(&talk, "external_id", key);
     say_with(&talk, 200, NULL, "POST", "/v1/requests", text("Idempotency-Key: \"%s\"\r\n", key), body);
     say_with(&talk, 200, NULL, "POST", "/v1/requests", text("Idempotency-Key: %s\r\n", key),
-             acquire_body(key, name, 1));
-    say_with(&talk, 400, "malformed", "POST", "/v1/requests", "Idempotency-Key: other\r\n", acquire_body(key, name, 1));
+             acquire_body(key, name, 1, ""));
+    say_with(&talk, 400, "malformed", "POST", "/v1/requests", "Idempotency-Key: other\r\n",
+             acquire_body(key, name, 1, ""));
     say_with(&talk, 400, "malformed", "POST", "/v1/requests", "Idempotency-Key: a\r\nIdempotency-Key: a\r\n", body);
     say_with(&talk, 422, "invalid", "POST", "/v1/requests", "Idempotency-Key: a b\r\n", body);
     say(&talk, 201, "POST", "/v1/requests", body);
@@ -498,7 +484,7 @@ Test(renew, moves_the_deadline_and_never_revives)
     cr_assert_not(kit_json_has(talk.reply.body, "expires_at"));
     say(&talk, 200, "POST", text("/v1/requests/%s/renew", key), "{\"ttl\":\"5m\"}");
     cr_assert_gt(number_of(&talk, "expires_in_ms"), 80000000, "a ttl after none has shortened it");
-    say(&talk, 200, "DELETE", request_path(key), NULL);
+    release(&talk, key);
     refused(&talk, 410, "ended", "POST", text("/v1/requests/%s/renew", key), NULL);
     text_is(&talk, "end_reason", "released");
     talk_end(&talk);
@@ -509,12 +495,12 @@ Test(release, is_idempotent_and_may_come_first)
     struct talk talk = talk_to(shared_port());
     const char *name = fresh_semaphore(&talk, "{\"capacity\":1}");
     const char *key = fresh_name("k");
-    say(&talk, 200, "DELETE", request_path(key), NULL);
+    release(&talk, key);
     text_is(&talk, "end_reason", "never_held");
     cr_assert_eq(kit_json_length(talk.reply.body, "permits"), 0);
-    say(&talk, 200, "DELETE", request_path(key), NULL);
+    release(&talk, key);
     cr_assert(kit_json_true(talk.reply.body, "already_released"));
-    refused(&talk, 410, "ended", "POST", "/v1/requests", acquire_body(key, name, 1));
+    refused(&talk, 410, "ended", "POST", "/v1/requests", acquire_body(key, name, 1, ""));
     text_is(&talk, "end_reason", "never_held");
     say(&talk, 200, "GET", semaphore_path(name), NULL);
     cr_assert_eq(number_of(&talk, "in_use"), 0);
@@ -528,12 +514,12 @@ Test(request, is_found_by_its_key_in_any_encoding)
     const char *key = fresh_name("nightly/42?#%&+");
     const char *encoded = text("nightly%%2F42%%3f%%23%%25&+%s", strrchr(key, '+') + 1);
     refused(&talk, 404, "unknown_request", "GET", request_path(encoded), NULL);
-    say(&talk, 201, "POST", "/v1/requests", acquire_body(key, name, 1));
+    say(&talk, 201, "POST", "/v1/requests", acquire_body(key, name, 1, ""));
     say(&talk, 200, "GET", request_path(encoded), NULL);
     text_is(&talk, "external_id", key);
     cr_assert(kit_json_has(talk.reply.body, "overdue"));
     refused(&talk, 400, "malformed", "GET", request_path(key), NULL);
-    say(&talk, 200, "DELETE", request_path(encoded), NULL);
+    release(&talk, encoded);
     talk_end(&talk);
 }
 
@@ -609,7 +595,7 @@ Test(fence, live_and_dead_tokens_are_distinguished)
     cr_assert_not(kit_json_true(talk.reply.body, "live"));
     text_is(&talk, "state", "UNKNOWN");
     cr_assert_eq(number_of(&talk, "floor"), token, "the floor is the semaphore's: below it all are dead");
-    say(&talk, 200, "DELETE", request_path(key), NULL);
+    release(&talk, key);
     say(&talk, 200, "GET", text("/v1/semaphores/%s/fence?token=%lld", name, token), NULL);
     cr_assert_not(kit_json_true(talk.reply.body, "live"));
     text_is(&talk, "end_reason", "released");
@@ -796,7 +782,7 @@ Test(not_found, unknown_names_show_the_nearest)
     detail_has(&talk, words);
     refused(&talk, 404, "unknown_semaphore", "PUT", text("%s/slots", semaphore_path(typo)), "{\"labels\":[\"A\"]}");
     detail_has(&talk, words);
-    refused(&talk, 404, "unknown_semaphore", "POST", "/v1/requests", acquire_body(fresh_name("k"), typo, 1));
+    refused(&talk, 404, "unknown_semaphore", "POST", "/v1/requests", acquire_body(fresh_name("k"), typo, 1, ""));
     detail_has(&talk, words);
     refused(&talk, 404, "unknown_semaphore", "POST", "/v1/requests",
             text("{\"permits\":[{\"semaphore\":\"%s\"},{\"semaphore\":\"%s\"}]}", name, typo));

@@ -111,7 +111,7 @@ static void doctor_refuses(struct talk *talk, const char *fix)
     cr_assert_eq(refusals, 1);
 }
 
-Test(unsafe, unsafe_settings_and_their_fixes_are_detected, .timeout = 600)
+Test(unsafe_settings, unsafe_settings_and_their_fixes_are_detected, .timeout = 600)
 {
     static const struct {
         const char *set, *back, *fix;
@@ -148,7 +148,7 @@ Test(unsafe, unsafe_settings_and_their_fixes_are_detected, .timeout = 600)
 }
 
 /* P14: an unsafe database ends the start with status 1 and the list of faults. */
-Test(unsafe, permitd_does_not_start_and_lists_all_faults, .timeout = 180)
+Test(unsafe_settings, permitd_does_not_start_and_lists_all_faults, .timeout = 180)
 {
     static const char *const flags[] = {"--unsafe-multi-writer", NULL}; /* does not cover these settings */
     struct scene scene = scene_set();
@@ -167,7 +167,7 @@ Test(unsafe, permitd_does_not_start_and_lists_all_faults, .timeout = 180)
 }
 
 /* A worker checks a new connection itself, before the next safety check, so an unsafe server gets no grant. */
-Test(unsafe, new_connection_to_an_unsafe_server_grants_nothing, .timeout = 180)
+Test(unsafe_settings, new_connection_to_an_unsafe_server_grants_nothing, .timeout = 180)
 {
     struct scene scene = scene_set();
     struct talk *talk = &scene.talk;

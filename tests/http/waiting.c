@@ -13,39 +13,22 @@
 
 enum { LONG_MS = 120000 };
 
-static const char *semaphore_path(const char *name)
+/* The body of an acquire that waits; wait NULL: it does not. */
+static const char *waiting_body(const char *key, const char *name, int count, const char *wait)
 {
-    return text("/v1/semaphores/%s", name);
-}
-
-static const char *request_path(const char *key)
-{
-    return text("/v1/requests/%s", key);
-}
-
-/* The body of an acquire. key NULL: permitd generates one; wait NULL: none. */
-static const char *acquire_body(const char *key, const char *name, int count, const char *wait)
-{
-    return text("{%s\"permits\":[{\"semaphore\":\"%s\",\"count\":%d}]%s}",
-                key ? text("\"external_id\":\"%s\",", key) : "", name, count,
-                wait ? text(",\"wait\":\"%s\"", wait) : "");
+    return acquire_body(key, name, count, wait ? text(",\"wait\":\"%s\"", wait) : "");
 }
 
 static void acquire(struct talk *talk, const char *key, const char *name, int count)
 {
-    say(talk, 201, "POST", "/v1/requests", acquire_body(key, name, count, NULL));
-}
-
-static void release(struct talk *talk, const char *key)
-{
-    say(talk, 200, "DELETE", request_path(key), NULL);
+    say(talk, 201, "POST", "/v1/requests", acquire_body(key, name, count, ""));
 }
 
 /* Sends an acquire that waits; `hear` reads its answer. */
 static struct talk waiter(unsigned port, const char *key, const char *name, int count, const char *wait)
 {
     struct talk talk = talk_to(port);
-    tell(&talk, "POST", "/v1/requests", acquire_body(key, name, count, wait));
+    tell(&talk, "POST", "/v1/requests", waiting_body(key, name, count, wait));
     return talk;
 }
 
@@ -117,10 +100,10 @@ Test(waiting, is_skipped_when_units_are_free, .timeout = 300)
     struct talk talk = talk_to(shared_port());
     const char *name = fresh_semaphore(&talk, "{\"capacity\":1}");
     const char *key = fresh_name("k");
-    say(&talk, 201, "POST", "/v1/requests", acquire_body(key, name, 1, "10m"));
-    say(&talk, 200, "POST", "/v1/requests", acquire_body(key, name, 1, "5m"));
+    say(&talk, 201, "POST", "/v1/requests", waiting_body(key, name, 1, "10m"));
+    say(&talk, 200, "POST", "/v1/requests", waiting_body(key, name, 1, "5m"));
     cr_assert(kit_json_true(talk.reply.body, "replayed"), "%s", talk.reply.body);
-    refused(&talk, 423, "no_capacity", "POST", "/v1/requests", acquire_body(fresh_name("k"), name, 1, "0s"));
+    refused(&talk, 423, "no_capacity", "POST", "/v1/requests", waiting_body(fresh_name("k"), name, 1, "0s"));
     talk_end(&talk);
 }
 
@@ -149,9 +132,9 @@ Test(waiting, works_after_the_poll_session_has_ended, .timeout = 300)
     struct talk talk = talk_to(permitd->port);
     const char *name = fresh_semaphore(&talk, "{\"capacity\":1}");
     acquire(&talk, fresh_name("k"), name, 1);
-    refused(&talk, 423, "no_capacity", "POST", "/v1/requests", acquire_body(fresh_name("k"), name, 1, "300ms"));
+    refused(&talk, 423, "no_capacity", "POST", "/v1/requests", waiting_body(fresh_name("k"), name, 1, "300ms"));
     kill_sessions();
-    refused(&talk, 423, "no_capacity", "POST", "/v1/requests", acquire_body(fresh_name("k"), name, 1, "300ms"));
+    refused(&talk, 423, "no_capacity", "POST", "/v1/requests", waiting_body(fresh_name("k"), name, 1, "300ms"));
     char *log = kit_read_file(permitd->log_path);
     cr_assert_not(strstr(log, "task=\"wait poll\""), "%s", log);
     free(log);
@@ -262,7 +245,7 @@ Test(waiting, blocks_later_requests_in_a_fifo, .timeout = 300)
     const char *held = fresh_name("k"), *first = fresh_name("k");
     acquire(&talk, held, name, 1);
     struct talk one = join_waitlist(&talk, first, name, 2, "10m", 1);
-    refused(&talk, 423, "no_capacity", "POST", "/v1/requests", acquire_body(fresh_name("k"), name, 1, NULL));
+    refused(&talk, 423, "no_capacity", "POST", "/v1/requests", acquire_body(fresh_name("k"), name, 1, ""));
     text_is(&talk, "detail", text("%s: 1 of 2 in use, 1 asked, but 1 waits before it", name));
     cr_assert_eq(number_of(&talk, "blocking.0.waiting_ahead"), 1);
     text_is(&talk, "blocking.0.ahead.0", first);
@@ -357,7 +340,7 @@ Test(waiting, beyond_the_bound_reserves_its_need_and_no_more, .timeout = 300)
     wait_for_age(&talk, backups, 200);
     acquire(&talk, fresh_name("k"), backups, 1);
     acquire(&talk, fresh_name("k"), backups, 1);
-    refused(&talk, 423, "no_capacity", "POST", "/v1/requests", acquire_body(NULL, backups, 1, NULL));
+    refused(&talk, 423, "no_capacity", "POST", "/v1/requests", acquire_body(NULL, backups, 1, ""));
     text_is(&talk, "blocking.0.ahead.0", job);
     release(&talk, held);
     hear(&one, 201, NULL);
@@ -412,7 +395,7 @@ static void is_reserved(struct talk *talk, const char *key, const char *job, con
 }
 
 /* The job waits for the database, which is held, and for the backup slot, which another one waits for. */
-Test(waiting, is_told_by_why_for_whom_units_are_reserved, .timeout = 300)
+Test(waiting, why_shows_the_waiter_for_which_units_are_reserved, .timeout = 300)
 {
     struct kit_permitd *permitd = own_permitd((const char *const[]){"--backfill-bound", "200ms", NULL});
     struct talk talk = talk_to(permitd->port);
@@ -451,7 +434,7 @@ Test(waiting, is_told_by_why_for_whom_units_are_reserved, .timeout = 300)
 }
 
 /* A waiter that is young, that lacks confirmed units, or that no client asks for, reserves nothing. */
-Test(waiting, is_told_by_why_of_no_waiter_that_reserves_nothing, .timeout = 300)
+Test(waiting, why_shows_no_waiter_that_reserves_nothing, .timeout = 300)
 {
     static const char *const cases[] = {"young", "confirmed", "kept"};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -575,7 +558,7 @@ Test(waiting, behind_many_that_wait_for_something_else_is_granted, .timeout = 30
     const char *key = fresh_name("k");
     acquire(&talk, key, network, 1);
     release(&talk, key);
-    say(&talk, 201, "POST", "/v1/requests", acquire_body(fresh_name("k"), network, 1, "10m"));
+    say(&talk, 201, "POST", "/v1/requests", waiting_body(fresh_name("k"), network, 1, "10m"));
     for (int i = 0; i < COUNT; i++)
         talk_end(&jobs[i]);
     talk_end(&talk);
@@ -628,12 +611,12 @@ Test(waiting, ends_with_a_release_of_its_key, .timeout = 300)
     const char *key = fresh_name("k");
     acquire(&talk, fresh_name("k"), name, 1);
     struct talk one = join_waitlist(&talk, key, name, 1, "10m", 1);
-    say(&talk, 200, "DELETE", request_path(key), NULL);
+    release(&talk, key);
     text_is(&talk, "end_reason", "never_held");
     hear(&one, 410, "ended");
     text_is(&one, "end_reason", "never_held");
     wait_for_waiting(&talk, name, 0);
-    refused(&one, 410, "ended", "POST", "/v1/requests", acquire_body(key, name, 1, "1m"));
+    refused(&one, 410, "ended", "POST", "/v1/requests", waiting_body(key, name, 1, "1m"));
     talk_end(&one);
     talk_end(&talk);
 }
@@ -643,7 +626,7 @@ Test(waiting, ends_with_a_release_of_its_key, .timeout = 300)
 /* The body of an acquire with a nonce; its digest equals that of acquire_body without it. */
 static const char *acquire_of(const char *nonce, const char *key, const char *name, const char *wait)
 {
-    return text("{\"nonce\":\"%s\",%s", nonce, acquire_body(key, name, 1, wait) + 1);
+    return text("{\"nonce\":\"%s\",%s", nonce, waiting_body(key, name, 1, wait) + 1);
 }
 
 Test(waiting, under_one_key_grants_to_the_first_connected_client, .timeout = 300)
@@ -682,11 +665,11 @@ Test(waiting, twice_under_one_key_has_one_place_and_one_grant, .timeout = 300)
     const char *held = fresh_name("k"), *key = fresh_name("k");
     acquire(&talk, held, name, 1);
     struct talk one = join_waitlist(&talk, key, name, 1, "10m", 1);
-    refused(&talk, 423, "no_capacity", "POST", "/v1/requests", acquire_body(key, name, 1, NULL));
+    refused(&talk, 423, "no_capacity", "POST", "/v1/requests", acquire_body(key, name, 1, ""));
     struct talk two = waiter(shared_port(), key, name, 1, "500ms"); /* no waiter is ahead: it shares the first place */
     hear(&two, 423, "no_capacity");
     cr_assert_not(kit_json_has(two.reply.body, "blocking.0.ahead"), "%s", two.reply.body);
-    tell(&two, "POST", "/v1/requests", acquire_body(key, name, 1, "9m"));
+    tell(&two, "POST", "/v1/requests", waiting_body(key, name, 1, "9m"));
     refused(&talk, 422, "key_reused", "POST", "/v1/requests",
             text("{\"external_id\":\"%s\",\"ttl\":7,\"permits\":[{\"semaphore\":\"%s\"}],\"wait\":\"1m\"}", key, name));
     wait_for_waiting(&talk, name, 1);
@@ -734,7 +717,7 @@ Test(waiting, in_several_requests_keeps_the_place, .timeout = 300)
     struct talk two = waiter(shared_port(), second, name, 1, "10m");
     cr_assert(kit_wait_until(has_arrived, &(struct arrival){&talk, &two, second}, LONG_MS));
     hear(&one, 423, "no_capacity");
-    tell(&one, "POST", "/v1/requests", acquire_body(first, name, 1, "10m"));
+    tell(&one, "POST", "/v1/requests", waiting_body(first, name, 1, "10m"));
     wait_for_waiting(&talk, name, 2);
     say(&talk, 200, "GET", text("%s/waiters", semaphore_path(name)), NULL);
     text_is(&talk, "waiters.0.external_id", first);
@@ -839,20 +822,13 @@ Test(waiting, honours_connection_close, .timeout = 300)
     struct talk one = talk_to(shared_port());
     one.http.timeout_ms = LONG_MS;
     cr_assert(kit_http_send(&one.http, "POST", "/v1/requests", "Connection: close\r\n",
-                            acquire_body(fresh_name("k"), name, 1, "10m")));
+                            waiting_body(fresh_name("k"), name, 1, "10m")));
     wait_for_waiting(&talk, name, 1);
     say(&talk, 200, "PUT", semaphore_path(name), "{\"capacity\":1}");
     hear(&one, 201, NULL);
     header_is(&one, "Connection", "close");
     talk_end(&one);
     talk_end(&talk);
-}
-
-/* Returns true if a session of this database waits for a semaphore's row. */
-static bool batch_waits(void *context)
-{
-    return kit_sql_number(context, "SELECT COUNT(*) FROM information_schema.processlist WHERE db = DATABASE() AND "
-                                   "id <> CONNECTION_ID() AND info LIKE '%%FROM semaphore%%FOR UPDATE'") > 0;
 }
 
 static bool is_alone(void *context)
@@ -905,7 +881,7 @@ Test(waiting, abandoned_grant_under_a_client_key_is_kept, .timeout = 300)
     const char *key = fresh_name("k");
     disconnect_during_the_batch(&talk, key, name);
     wait_for_member(&talk, name, "in_use", 1);
-    say(&talk, 200, "POST", "/v1/requests", acquire_body(key, name, 1, "1m"));
+    say(&talk, 200, "POST", "/v1/requests", waiting_body(key, name, 1, "1m"));
     cr_assert(kit_json_true(talk.reply.body, "replayed"), "%s", talk.reply.body);
     talk_end(&talk);
     kit_permitd_stop(permitd);
@@ -1097,7 +1073,7 @@ Test(waiting, is_limited_by_max_wait, .timeout = 300)
     say_until(&talk, 200, "PUT", semaphore_path(name), "{\"capacity\":0}"); /* the first PUT is answered 201 */
     say(&talk, 200, "GET", "/healthz", NULL);
     cr_assert_eq(number_of(&talk, "max_wait_ms"), 4000);
-    refused(&talk, 422, "invalid", "POST", "/v1/requests", acquire_body(NULL, name, 1, "4001ms"));
+    refused(&talk, 422, "invalid", "POST", "/v1/requests", waiting_body(NULL, name, 1, "4001ms"));
     cr_assert_eq(number_of(&talk, "max_wait_ms"), 4000);
     int64_t start = kit_now_us();
     struct talk longest = waiter(permitd->port, fresh_name("k"), name, 1, "4s");
@@ -1108,17 +1084,17 @@ Test(waiting, is_limited_by_max_wait, .timeout = 300)
     kit_permitd_stop(permitd);
 }
 
-/* An earlier version advised to repeat the request, which never waits. */
+/* No answer advises to repeat the request, which never waits. */
 Test(waiting, is_off_if_max_wait_is_0, .timeout = 300)
 {
     static const char *const flags[] = {"--max-wait", "0", NULL};
     struct kit_permitd *permitd = own_permitd(flags);
     struct talk talk = talk_to(permitd->port);
     const char *name = fresh_semaphore(&talk, "{\"capacity\":1}");
-    refused(&talk, 422, "invalid", "POST", "/v1/requests", acquire_body(NULL, name, 1, "1ms"));
+    refused(&talk, 422, "invalid", "POST", "/v1/requests", waiting_body(NULL, name, 1, "1ms"));
     text_is(&talk, "detail", "waiting is off at this permitd (max_wait is 0)");
     cr_assert_eq(number_of(&talk, "max_wait_ms"), 0);
-    say(&talk, 201, "POST", "/v1/requests", acquire_body(NULL, name, 1, "0ms"));
+    say(&talk, 201, "POST", "/v1/requests", waiting_body(NULL, name, 1, "0ms"));
     talk_end(&talk);
     kit_permitd_stop(permitd);
 }
@@ -1134,12 +1110,12 @@ Test(waiting, is_limited_by_max_waiters_and_max_semaphore_waiters, .timeout = 30
         join_waitlist(&talk, fresh_name("k"), a, 1, "10m", 1),
         join_waitlist(&talk, fresh_name("k"), a, 1, "10m", 2),
     };
-    refused(&talk, 429, "too_many", "POST", "/v1/requests", acquire_body(NULL, a, 1, "10m"));
+    refused(&talk, 429, "too_many", "POST", "/v1/requests", waiting_body(NULL, a, 1, "10m"));
     text_is(&talk, "detail", text("too many waiting requests for %s (max_semaphore_waiters is 2)", a));
     line[2] = join_waitlist(&talk, fresh_name("k"), b, 1, "10m", 1);
-    refused(&talk, 429, "too_many", "POST", "/v1/requests", acquire_body(NULL, b, 1, "10m"));
+    refused(&talk, 429, "too_many", "POST", "/v1/requests", waiting_body(NULL, b, 1, "10m"));
     text_is(&talk, "detail", "too many waiting requests (max_waiters is 3)");
-    refused(&talk, 423, "no_capacity", "POST", "/v1/requests", acquire_body(NULL, b, 1, NULL));
+    refused(&talk, 423, "no_capacity", "POST", "/v1/requests", acquire_body(NULL, b, 1, ""));
     for (int i = 0; i < 3; i++)
         talk_end(&line[i]);
     talk_end(&talk);
@@ -1157,7 +1133,7 @@ static void last_event_is(struct talk *talk, const char *name, const char *what,
 
 static void refused_beyond(struct talk *talk, const char *name, int64_t max_waiters)
 {
-    refused(talk, 429, "too_many", "POST", "/v1/requests", acquire_body(NULL, name, 1, "10m"));
+    refused(talk, 429, "too_many", "POST", "/v1/requests", waiting_body(NULL, name, 1, "10m"));
     text_is(talk, "detail", text("too many waiting requests for %s (its max_waiters is %d)", name, (int)max_waiters));
 }
 
@@ -1178,7 +1154,7 @@ Test(waiting, is_limited_by_max_waiters_of_the_semaphore, .timeout = 300)
     cr_assert_eq(number_of(&talk, "config_version"), 2);
     last_event_is(&talk, name, "max_waiters", "none", "1");
     refused_beyond(&talk, name, 1);
-    refused(&talk, 423, "no_capacity", "POST", "/v1/requests", acquire_body(NULL, name, 1, NULL));
+    refused(&talk, 423, "no_capacity", "POST", "/v1/requests", acquire_body(NULL, name, 1, ""));
 
     release(&talk, held);
     hear(&first, 201, NULL);
@@ -1251,7 +1227,7 @@ Test(waiting, is_limited_by_max_owner_waiters, .timeout = 300)
 static struct talk join_with_priority(struct talk *talk, const char *key, const char *name, int priority, int64_t n)
 {
     struct talk one = talk_to(talk->http.port);
-    tell(&one, "POST", "/v1/requests", text("{\"priority\":%d,%s", priority, acquire_body(key, name, 1, "10m") + 1));
+    tell(&one, "POST", "/v1/requests", text("{\"priority\":%d,%s", priority, waiting_body(key, name, 1, "10m") + 1));
     wait_for_waiting(talk, name, n);
     return one;
 }
@@ -1296,7 +1272,7 @@ Test(waiting, priority_is_part_of_neither_digest_nor_batch, .timeout = 300)
     struct talk talk = talk_to(shared_port());
     const char *name = fresh_semaphore(&talk, "{\"capacity\":1}");
     const char *key = fresh_name("k");
-    const char *body = acquire_body(key, name, 1, NULL);
+    const char *body = acquire_body(key, name, 1, "");
     say(&talk, 201, "POST", "/v1/requests", text("{\"priority\":9,%s", body + 1));
     say(&talk, 200, "POST", "/v1/requests", text("{\"priority\":3,%s", body + 1));
     say(&talk, 200, "POST", "/v1/requests", body);
@@ -1313,7 +1289,7 @@ Test(waiting, priority_is_a_whole_number_up_to_max_priority, .timeout = 300)
     const char *path = semaphore_path(name);
     for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
         refused(&talk, 422, "invalid", "POST", "/v1/requests",
-                text("{\"priority\":%s,%s", values[i], acquire_body(NULL, name, 1, "1s") + 1));
+                text("{\"priority\":%s,%s", values[i], waiting_body(NULL, name, 1, "1s") + 1));
         text_is(&talk, "detail", "priority must be a whole number from 0 to 9");
         refused(&talk, 422, "invalid", "PUT", path, text("{\"max_priority\":%s}", values[i]));
         text_is(&talk, "detail", "max_priority must be a whole number from 0 to 9");
@@ -1322,13 +1298,13 @@ Test(waiting, priority_is_a_whole_number_up_to_max_priority, .timeout = 300)
     cr_assert_eq(number_of(&talk, "max_priority"), 3);
     last_event_is(&talk, name, "max_priority", "9", "3");
     refused(&talk, 422, "invalid", "POST", "/v1/requests",
-            text("{\"priority\":4,%s", acquire_body(NULL, name, 1, "10m") + 1));
-    say(&talk, 201, "POST", "/v1/requests", text("{\"priority\":3,%s", acquire_body(NULL, name, 1, "10m") + 1));
+            text("{\"priority\":4,%s", waiting_body(NULL, name, 1, "10m") + 1));
+    say(&talk, 201, "POST", "/v1/requests", text("{\"priority\":3,%s", waiting_body(NULL, name, 1, "10m") + 1));
     const char *prefix = text("%s:", fresh_name("t"));
     say(&talk, 201, "PUT", text("/v1/templates/%s", prefix), "{\"capacity\":1,\"max_priority\":0}");
     cr_assert_eq(number_of(&talk, "max_priority"), 0);
     refused(&talk, 422, "invalid", "POST", "/v1/requests",
-            text("{\"priority\":1,%s", acquire_body(NULL, text("%sone", prefix), 1, "10m") + 1));
+            text("{\"priority\":1,%s", waiting_body(NULL, text("%sone", prefix), 1, "10m") + 1));
     talk_end(&talk);
 }
 
@@ -1353,7 +1329,7 @@ Test(waiting, priority_step_is_a_duration_or_strict, .timeout = 300)
     const char *prefix = text("%s:", fresh_name("t"));
     say(&talk, 201, "PUT", text("/v1/templates/%s", prefix), "{\"capacity\":1,\"priority_step\":\"strict\"}");
     text_is(&talk, "priority_step", "strict");
-    say(&talk, 201, "POST", "/v1/requests", acquire_body(NULL, text("%sone", prefix), 1, NULL));
+    say(&talk, 201, "POST", "/v1/requests", acquire_body(NULL, text("%sone", prefix), 1, ""));
     say(&talk, 200, "GET", semaphore_path(text("%sone", prefix)), NULL);
     text_is(&talk, "priority_step", "strict");
     talk_end(&talk);

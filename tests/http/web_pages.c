@@ -37,7 +37,7 @@ Test(web_pages, from_another_site_change_nothing)
 {
     struct talk talk = talk_to(shared_port());
     const char *key = held_request(&talk);
-    const char *path = text("/v1/requests/%s", key);
+    const char *path = request_path(key);
     const char *semaphore = fresh_semaphore(&talk, "{\"capacity\":1}");
     say(&talk, 200, "POST", text("/v1/semaphores/%s/pause", semaphore), "{\"reason\":\"a test\"}");
     send_as(&talk, 403, "forbidden", "POST", text("%s/confirm", path), FROM_EVIL);
@@ -51,7 +51,7 @@ Test(web_pages, from_another_site_change_nothing)
     say(&talk, 200, "GET", path, NULL);
     text_is(&talk, "state", "ACQUIRED");
     cr_assert_not(kit_json_has(talk.reply.body, "confirmed_at"));
-    say(&talk, 200, "GET", text("/v1/semaphores/%s", semaphore), NULL);
+    say(&talk, 200, "GET", semaphore_path(semaphore), NULL);
     text_is(&talk, "paused_reason", "a test");
     talk_end(&talk);
 }
@@ -59,7 +59,7 @@ Test(web_pages, from_another_site_change_nothing)
 Test(web_pages, under_a_foreign_host_name_read_nothing)
 {
     struct talk talk = talk_to(shared_port());
-    const char *path = text("/v1/requests/%s", held_request(&talk));
+    const char *path = request_path(held_request(&talk));
     const char *page =
         text("Host: evil.example:%u\r\nOrigin: http://evil.example:%u\r\nSec-Fetch-Site: same-origin\r\n",
              shared_port(), shared_port());
@@ -75,7 +75,7 @@ Test(web_pages, under_a_foreign_host_name_read_nothing)
 Test(web_pages, host_of_an_absolute_target_counts_instead_of_host)
 {
     struct talk talk = talk_to(shared_port());
-    const char *path = text("/v1/requests/%s", held_request(&talk));
+    const char *path = request_path(held_request(&talk));
     const char *own = text("http://localhost:%u%s", shared_port(), path);
     const char *origin = text("Host: evil.example\r\nOrigin: http://localhost:%u\r\n", shared_port());
     send_as(&talk, 421, "misdirected", "GET", text("http://evil.example%s", path), "Host: localhost\r\n");
@@ -91,7 +91,7 @@ Test(web_pages, host_of_an_absolute_target_counts_instead_of_host)
 Test(web_pages, from_permitd_itself_are_served)
 {
     struct talk talk = talk_to(shared_port());
-    const char *path = text("/v1/requests/%s", held_request(&talk));
+    const char *path = request_path(held_request(&talk));
     const char *page = text("Host: localhost:%u\r\nSec-Fetch-Site: same-origin\r\n", shared_port());
     send_as(&talk, 200, NULL, "GET", path, page);
     send_as(&talk, 200, NULL, "POST", text("%s/renew", path),

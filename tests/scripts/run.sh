@@ -7,23 +7,10 @@ set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
 top=$PWD
 
-passed=0
-failed=0
+# shellcheck source=tests/lib/check.sh
+. tests/lib/check.sh
 directory=$(mktemp -d) || exit 1
 trap 'rm -rf "$directory"' EXIT
-
-# check SENTENCE COMMAND...: passes if the command succeeds; otherwise shows its output.
-check() {
-    local sentence=$1 output
-    shift
-    if output=$("$@" 2>&1); then
-        passed=$((passed + 1))
-    else
-        failed=$((failed + 1))
-        echo "FAILED: $sentence"
-        [ -z "$output" ] || sed 's/^/    /' <<<"$output"
-    fi
-}
 
 # prints TEXT COMMAND...: succeeds if the command does and a line of its output, with single spaces, contains the text; shows
 # its output.

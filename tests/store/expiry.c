@@ -12,7 +12,7 @@ static const struct database_address *address;
 static struct session *observer; /* reads the rows with plain SQL */
 static struct fixture fixture;
 
-static void ends_begin(void)
+static void expiry_begin(void)
 {
     address = fresh_database();
     observer = connected(address, STORE_READER);
@@ -22,13 +22,13 @@ static void ends_begin(void)
     must_run(observer, "UPDATE cluster SET tick_at = SYSDATE(6)");
 }
 
-static void ends_end(void)
+static void expiry_end(void)
 {
     fixture_close(&fixture);
     session_free(observer);
 }
 
-TestSuite(ends, .init = ends_begin, .fini = ends_end, .timeout = 300);
+TestSuite(expiry, .init = expiry_begin, .fini = expiry_end, .timeout = 300);
 
 static const struct outcome *acquire(const char *key, const char *first, const char *second, int64_t ttl_ms)
 {
@@ -51,7 +51,7 @@ static void make_due(const char *key)
     held_rewrite(address);
 }
 
-Test(ends, new_request_ends_only_the_longest_due_holder)
+Test(expiry, new_request_ends_only_the_longest_due_holder)
 {
     cr_assert_eq(acquire("first", "alpha", NULL, 60000)->status, PERMIT_OK);
     cr_assert_eq(acquire("second", "alpha", NULL, 60000)->status, PERMIT_OK);
@@ -72,7 +72,7 @@ Test(ends, new_request_ends_only_the_longest_due_holder)
                  1, "the next one is due in the second in which the one that was left is");
 }
 
-Test(ends, due_holder_of_two_ends_before_the_new_request)
+Test(expiry, due_holder_of_two_ends_before_the_new_request)
 {
     cr_assert_eq(acquire("both", "alpha", "beta", 60000)->status, PERMIT_OK);
     make_due("both");
@@ -85,7 +85,7 @@ Test(ends, due_holder_of_two_ends_before_the_new_request)
 }
 
 /* P23: a batch that waited for the row would hold the semaphore for 2 s. */
-Test(ends, due_holder_whose_row_another_session_has_locked_is_passed_over)
+Test(expiry, due_holder_whose_row_another_session_has_locked_is_passed_over)
 {
     semaphore_make(&fixture, "wide", KIND_COUNTED, 2);
     cr_assert_eq(acquire("locked", "wide", NULL, 60000)->status, PERMIT_OK);
@@ -102,7 +102,7 @@ Test(ends, due_holder_whose_row_another_session_has_locked_is_passed_over)
     cr_assert_eq(acquire("other", "wide", NULL, 60000)->status, PERMIT_OK);
 }
 
-Test(ends, next_due_at_rises_when_no_holder_is_due)
+Test(expiry, next_due_at_rises_when_no_holder_is_due)
 {
     cr_assert_eq(acquire("holder", "beta", NULL, 60000)->status, PERMIT_OK);
     must_run(observer, "UPDATE semaphore SET next_due_at = SYSDATE(6) - INTERVAL 2 MINUTE");
@@ -144,13 +144,13 @@ static void due_holders_end_in_order(long long others)
                  1);
 }
 
-Test(ends, due_holders_of_several_blocks_end_in_order)
+Test(expiry, due_holders_of_several_blocks_end_in_order)
 {
     due_holders_end_in_order(0);
 }
 
 /* With many holders the read walks the due rows of all semaphores instead, and must find the same. */
-Test(ends, due_holders_among_many_end_in_order)
+Test(expiry, due_holders_among_many_end_in_order)
 {
     due_holders_end_in_order(30000);
 }
@@ -159,7 +159,7 @@ Test(ends, due_holders_among_many_end_in_order)
  * 200 holders in 200 rows of `held`, all due in the present second; only the one with this token is due already. It is
  * found whatever rows the server reads first. `others` more units are in use.
  */
-static void due_holder_is_found_among_its_second(int token, long long others)
+static void due_holder_is_found_among_200_of_the_same_second(int token, long long others)
 {
     char sql[300];
     semaphore_make(&fixture, "wide", KIND_COUNTED, 200);
@@ -192,19 +192,19 @@ static void due_holder_is_found_among_its_second(int token, long long others)
         "a lower bound");
 }
 
-Test(ends, due_holder_of_the_first_token_is_found_among_its_second)
+Test(expiry, due_holder_with_the_first_token_is_found_among_200_of_the_same_second)
 {
-    due_holder_is_found_among_its_second(1, 0);
+    due_holder_is_found_among_200_of_the_same_second(1, 0);
 }
 
-Test(ends, due_holder_of_the_last_token_is_found_among_its_second)
+Test(expiry, due_holder_with_the_last_token_is_found_among_200_of_the_same_second)
 {
-    due_holder_is_found_among_its_second(200, 0);
+    due_holder_is_found_among_200_of_the_same_second(200, 0);
 }
 
-Test(ends, due_holder_among_many_is_found_among_its_second)
+Test(expiry, due_holder_is_found_if_30000_more_units_are_in_use)
 {
-    due_holder_is_found_among_its_second(200, 30000);
+    due_holder_is_found_among_200_of_the_same_second(200, 30000);
 }
 
 static void due_page(struct due_position after, struct due_page *ret_page)
@@ -215,7 +215,7 @@ static void due_page(struct due_position after, struct due_page *ret_page)
 
 static const struct due_position from_start;
 
-Test(ends, due_page_is_ordered_by_deadline_and_skips_requests_without_one)
+Test(expiry, due_page_is_ordered_by_deadline_and_skips_requests_without_one)
 {
     struct due_page page;
     cr_assert_eq(acquire("late", "alpha", NULL, 60000)->status, PERMIT_OK);
@@ -234,7 +234,7 @@ Test(ends, due_page_is_ordered_by_deadline_and_skips_requests_without_one)
     cr_assert(bytes_equal(page.ret_requests[0].external_id, BYTES("late")));
 }
 
-Test(ends, due_page_names_a_request_of_two_semaphores_once)
+Test(expiry, due_page_names_a_request_of_two_semaphores_once)
 {
     struct due_page page;
     cr_assert_eq(acquire("both", "alpha", "beta", 60000)->status, PERMIT_OK);
@@ -246,7 +246,7 @@ Test(ends, due_page_names_a_request_of_two_semaphores_once)
 /* ---- access paths ---- */
 
 /* EXPLAIN shows no scan for the reads that permitd repeats all the time. */
-Test(ends, due_holders_are_found_by_an_index)
+Test(expiry, due_holders_are_found_by_an_index)
 {
     for (int i = 0; i < 40; i++) {
         char key[16];
@@ -297,7 +297,7 @@ static uint64_t bumped(void)
     return epoch;
 }
 
-Test(ends, new_database_only_gets_an_identity)
+Test(expiry, new_database_only_gets_an_identity)
 {
     cr_assert_eq(raised(EPOCH_SERVER, 0), 0);
     cr_assert_neq(number_of(observer, "SELECT LENGTH(identity) FROM cluster"), 0);
@@ -305,7 +305,7 @@ Test(ends, new_database_only_gets_an_identity)
     cr_assert_eq(raised(EPOCH_SERVER, 0), 0, "the same server again");
 }
 
-Test(ends, another_server_raises_the_epoch_once_and_delays_grants)
+Test(expiry, another_server_raises_the_epoch_once_and_delays_grants)
 {
     cr_assert_eq(raised(EPOCH_SERVER, 0), 0);
     must_run(observer, "UPDATE cluster SET identity = 'another one'");
@@ -323,7 +323,7 @@ Test(ends, another_server_raises_the_epoch_once_and_delays_grants)
     cr_assert_eq(outcome->request->permits[0].token, epoch << 10);
 }
 
-Test(ends, next_epoch_is_higher_even_within_a_millisecond)
+Test(expiry, next_epoch_is_higher_even_within_a_millisecond)
 {
     cr_assert_eq(raised(EPOCH_SERVER, 0), 0);
     uint64_t first = bumped();
@@ -338,7 +338,7 @@ Test(ends, next_epoch_is_higher_even_within_a_millisecond)
  * A fence bump each second would stop all grants. The limit depends on the database alone, whichever server gets the
  * call.
  */
-Test(ends, operator_raises_the_epoch_again_only_one_hold_after_the_last)
+Test(expiry, operator_raises_the_epoch_again_only_one_hold_after_the_last)
 {
     cr_assert_eq(raised(EPOCH_SERVER, 0), 0);
     uint64_t first = bumped();
@@ -361,7 +361,7 @@ Test(ends, operator_raises_the_epoch_again_only_one_hold_after_the_last)
     cr_assert_gt(epoch, before);
 }
 
-Test(ends, ids_do_not_regress_with_an_older_copy)
+Test(expiry, ids_do_not_regress_with_an_older_copy)
 {
     cr_assert_eq(acquire("a", "alpha", NULL, 60000)->status, PERMIT_OK);
     int64_t used = number_of(observer, "SELECT MAX(id) FROM permit_request");

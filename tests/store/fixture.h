@@ -50,6 +50,13 @@ struct explained {
 size_t explain(struct session *session, const char *packet, struct explained *ret_tables, size_t most);
 
 /*
+ * Asserts the keys that EXPLAIN shows for a statement, table by table; NULL ends the list. None of these tables is read
+ * whole, or sorted.
+ */
+void walks(struct session *session, const char *statement, const char *const *keys);
+#define WALKS(session, statement, ...) walks(session, statement, (const char *const[]){__VA_ARGS__, NULL})
+
+/*
  * Records what this process sends to the database, from now on until the end of the test; sent_statement is the last
  * recorded statement that begins so, without what follows it in its packet. Valid until the next call; fails the test
  * if there is none.
@@ -60,6 +67,8 @@ const char *sent_statement(const char *beginning);
 const char *sent_statement_with(const char *beginning, const char *part);
 /* Returns all that was sent since sent_record. Valid until something else is sent. */
 const char *sent_text(void);
+/* Returns the number of these statements. */
+size_t statements_sent(void);
 
 /*
  * Creates a directory, mode 0700, which is removed with its contents when the test run ends. The caller frees the name.

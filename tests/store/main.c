@@ -204,6 +204,20 @@ size_t explain(struct session *session, const char *packet, struct explained *re
     return count;
 }
 
+void walks(struct session *session, const char *statement, const char *const *keys)
+{
+    struct explained tables[6];
+    size_t count = explain(session, statement, tables, ARRAY_LENGTH(tables));
+    for (size_t i = 0; keys[i]; i++) {
+        cr_assert_lt(i, count, "%s", statement);
+        cr_assert(bytes_equal(tables[i].key, bytes_of(keys[i])), "%s: key %.*s", statement, (int)tables[i].key.length,
+                  tables[i].key.data);
+        cr_assert(!bytes_equal(tables[i].type, BYTES("ALL")) && !bytes_equal(tables[i].type, BYTES("index")), "%s",
+                  statement);
+        cr_assert(!memmem(tables[i].extra.data, tables[i].extra.length, "filesort", 8), "%s sorts", statement);
+    }
+}
+
 /* Of the linker (CMakeLists.txt): __wrap_mysql_real_query stands for mysql_real_query. */
 int __real_mysql_real_query(MYSQL *mysql, const char *sql, unsigned long length);
 int __wrap_mysql_real_query(MYSQL *mysql, const char *sql, unsigned long length);
@@ -233,6 +247,14 @@ void sent_record(void)
 const char *sent_text(void)
 {
     return sent;
+}
+
+size_t statements_sent(void)
+{
+    size_t count = 0;
+    for (const char *at = sent; *at; at++)
+        count += *at == ';';
+    return count;
 }
 
 const char *sent_statement_with(const char *beginning, const char *part)

@@ -464,21 +464,6 @@ Test(queue_batch, free_slots_are_read_only_for_the_units_that_are_wanted)
 
 /* ---- access paths ---- */
 
-/* Asserts the keys that EXPLAIN shows for a recorded statement, table by table; NULL ends the list. */
-static void explains(const char *statement, const char *const *keys)
-{
-    struct explained tables[6];
-    size_t count = explain(session, statement, tables, ARRAY_LENGTH(tables));
-    for (size_t i = 0; keys[i]; i++) {
-        cr_assert_lt(i, count, "%s", statement);
-        cr_assert(bytes_equal(tables[i].key, bytes_of(keys[i])), "%s: key %.*s", statement, (int)tables[i].key.length,
-                  tables[i].key.data);
-        cr_assert(!bytes_equal(tables[i].type, BYTES("ALL")) && !bytes_equal(tables[i].type, BYTES("index")), "%s",
-                  statement);
-        cr_assert(!memmem(tables[i].extra.data, tables[i].extra.length, "filesort", 8), "%s sorts", statement);
-    }
-}
-
 /* Asserts that the recorded DELETE finds each row of table w by its primary key. */
 static void deletes_by_seeks(const char *beginning)
 {
@@ -493,9 +478,8 @@ static void deletes_by_seeks(const char *beginning)
               statement);
 }
 
-#define EXPLAINS(beginning, ...) explains(sent_statement(beginning), (const char *const[]){__VA_ARGS__, NULL})
-#define EXPLAINS_WITH(beginning, part, ...)                                                                            \
-    explains(sent_statement_with(beginning, part), (const char *const[]){__VA_ARGS__, NULL})
+#define EXPLAINS(beginning, ...) WALKS(session, sent_statement(beginning), __VA_ARGS__)
+#define EXPLAINS_WITH(beginning, part, ...) WALKS(session, sent_statement_with(beginning, part), __VA_ARGS__)
 
 /* 3,000 waiters in hot and as many in empty, every third without a client. */
 static void insert_crowd(void)

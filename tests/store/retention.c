@@ -12,7 +12,7 @@ static struct session *session; /* the store's */
 static struct session *other;
 static struct arena arena;
 
-static void clean_begin(void)
+static void retention_begin(void)
 {
     address = fresh_database();
     store = opened(address, STORE_READER);
@@ -23,14 +23,14 @@ static void clean_begin(void)
                     " VALUES (1, 'a', 2, 100, 1000000, 1, 1), (2, 'b', 2, 100, 1000000, 1, 1)");
 }
 
-static void clean_end(void)
+static void retention_end(void)
 {
     arena_release(&arena);
     session_free(other);
     store_free(store);
 }
 
-TestSuite(clean, .init = clean_begin, .fini = clean_end);
+TestSuite(retention, .init = retention_begin, .fini = retention_end);
 
 /*
  * Inserts the ended requests `first` to `last`, each with a permit of both semaphores, due and ended the given number
@@ -85,7 +85,7 @@ static uint64_t clean_round(struct retention_task task)
     return deleted;
 }
 
-Test(clean, only_due_requests_are_deleted_with_their_permits)
+Test(retention, only_due_requests_are_deleted_with_their_permits)
 {
     insert_ended(1, 2500, 100, 8 * 86400);
     insert_ended(3001, 3100, 0, 8 * 86400);      /* due for less than a minute */
@@ -104,7 +104,7 @@ Test(clean, only_due_requests_are_deleted_with_their_permits)
     cr_assert_eq(number_of(other, "SELECT COUNT(*) FROM permit WHERE permit_request_id <= 2500"), 0);
 }
 
-Test(clean, batches_have_800_requests_or_the_given_number_of_rows)
+Test(retention, batches_have_800_requests_or_the_given_number_of_rows)
 {
     insert_ended(1, 2500, 100, 8 * 86400);
     struct retention_task task = task_of(RETENTION_REQUESTS);
@@ -115,7 +115,7 @@ Test(clean, batches_have_800_requests_or_the_given_number_of_rows)
     cr_assert_eq(clean_once(&task).deleted, 10);
 }
 
-Test(clean, requests_beyond_retention_rows_are_deleted_an_hour_after_their_end)
+Test(retention, requests_beyond_retention_rows_are_deleted_an_hour_after_their_end)
 {
     insert_ended(1, 1000, -86400, 6 * 86400);
     insert_ended(1001, 1100, -6 * 86400, 600); /* ended ten minutes ago */
@@ -134,7 +134,7 @@ Test(clean, requests_beyond_retention_rows_are_deleted_an_hour_after_their_end)
     cr_assert_eq(number_of(other, "SELECT MIN(id) FROM permit_request WHERE id > 2000"), 2501);
 }
 
-Test(clean, events_are_kept_for_30_days)
+Test(retention, events_are_kept_for_30_days)
 {
     must_run(other, "INSERT INTO semaphore_event (semaphore_id, at, what, next_permit_id)"
                     " SELECT 1, SYSDATE(6) - INTERVAL 29 DAY - INTERVAL 23 HOUR, 'paused', 1 FROM numbers.upto"
@@ -149,7 +149,7 @@ Test(clean, events_are_kept_for_30_days)
     cr_assert_eq(number_of(other, "SELECT COUNT(*) FROM semaphore_event"), 10);
 }
 
-Test(clean, lease_clock_decides_not_the_wall_clock)
+Test(retention, lease_clock_decides_not_the_wall_clock)
 {
     insert_ended(1, 10, 100, 8 * 86400);
     must_run(other, "UPDATE cluster SET offset_us = 50000000"); /* the lease clock is 50 s behind the clock */
@@ -159,7 +159,7 @@ Test(clean, lease_clock_decides_not_the_wall_clock)
 }
 
 /* The page is read without locks: what it says of a request may be false when the transaction begins. */
-Test(clean, permits_of_a_held_request_are_never_deleted)
+Test(retention, permits_of_a_held_request_are_never_deleted)
 {
     insert_ended(1, 2, 100, 8 * 86400);
     sent_record();
@@ -173,7 +173,7 @@ Test(clean, permits_of_a_held_request_are_never_deleted)
     cr_assert_eq(number_of(other, "SELECT id FROM permit_request"), 1);
 }
 
-Test(clean, one_server_deletes_at_a_time)
+Test(retention, one_server_deletes_at_a_time)
 {
     insert_ended(1, 10, 100, 8 * 86400);
     struct retention_task task = task_of(RETENTION_REQUESTS);
@@ -191,7 +191,7 @@ Test(clean, one_server_deletes_at_a_time)
  * A batch that counts an answer in an ended row has it locked: retention gives way immediately, and leaves no
  * transaction open.
  */
-Test(clean, locked_row_is_not_waited_for)
+Test(retention, locked_row_is_not_waited_for)
 {
     struct retention_result result;
     struct retention_task task = task_of(RETENTION_REQUESTS);
@@ -227,7 +227,7 @@ static void insert_held(int after, int count)
 /* The end of the page and the page; the rest are the clock, the newest id and permits. */
 enum { READS_OF_A_PAGE = 2 * RETENTION_PAGE + 30 };
 
-Test(clean, batch_reads_one_page_of_rows_that_it_may_not_delete)
+Test(retention, batch_reads_one_page_of_rows_that_it_may_not_delete)
 {
     insert_held(0, 20000);
     insert_ended(20001, 40000, -86400, 6 * 86400);
@@ -245,7 +245,7 @@ Test(clean, batch_reads_one_page_of_rows_that_it_may_not_delete)
 }
 
 /* Pages count rows, not ids: holes cost nothing. */
-Test(clean, round_ends_at_the_last_row)
+Test(retention, round_ends_at_the_last_row)
 {
     struct retention_task task = task_of(RETENTION_REQUESTS);
     cr_assert_eq(clean_once(&task).page.next, 0, "an empty table");
@@ -260,7 +260,7 @@ Test(clean, round_ends_at_the_last_row)
 }
 
 /* The next batch begins behind the last request that this one has deleted, not at the next page. */
-Test(clean, full_batch_leaves_the_others_of_its_page_to_the_next)
+Test(retention, full_batch_leaves_the_others_of_its_page_to_the_next)
 {
     insert_held(0, 100);
     insert_ended(101, 1000, 100, 8 * 86400);
@@ -274,7 +274,7 @@ Test(clean, full_batch_leaves_the_others_of_its_page_to_the_next)
 }
 
 /* Else the walk would not rest while it passes them. */
-Test(clean, requests_that_may_not_be_deleted_yet_do_not_fill_a_batch)
+Test(retention, requests_that_may_not_be_deleted_yet_do_not_fill_a_batch)
 {
     insert_ended(1, 1000, 100, 500);         /* due, ended less than ten minutes ago */
     insert_ended(1001, 2000, -86400, 3500);  /* surplus, ended less than an hour ago */
@@ -289,7 +289,7 @@ Test(clean, requests_that_may_not_be_deleted_yet_do_not_fill_a_batch)
 }
 
 /* A batch reads a page and the rows it deletes: a few reads for each request, however many other rows exist. */
-Test(clean, batch_reads_one_page)
+Test(retention, batch_reads_one_page)
 {
     insert_ended(1, 5000, 100, 8 * 86400);
     insert_ended(10001, 15000, -86400, 6 * 86400);
@@ -317,7 +317,7 @@ static void explains(const char *beginning, const char *key, int64_t rows_most, 
     cr_assert(!joined_key || bytes_equal(tables[1].key, bytes_of(joined_key)), "%s", statement);
 }
 
-Test(clean, statements_use_the_indexes_they_name)
+Test(retention, statements_use_the_indexes_they_name)
 {
     enum { ROWS = 300 };
     insert_ended(1, 5000, 9 * 86400, 8 * 86400);

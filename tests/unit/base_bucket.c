@@ -17,7 +17,7 @@ Test(bucket, full_one_gives_its_rate_at_once_and_then_nothing)
     cr_expect_eq(bucket_take(&bucket, 10, SECOND, 1, 5 * SECOND), SECOND / 10, "a refusal costs nothing");
 }
 
-Test(bucket, time_that_it_names_is_the_first_at_which_the_amount_fits)
+Test(bucket, named_time_is_the_first_at_which_the_amount_fits)
 {
     for (int64_t rate = 1; rate < 3000; rate += 7) {
         struct bucket bucket = {0};

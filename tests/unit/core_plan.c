@@ -196,7 +196,7 @@ Test(plan_waiting, waiter_behind_a_head_that_is_released_or_removed_is_granted_i
 
 Test(plan_waiting, aged_waiter_reserves_on_all_its_semaphores)
 {
-    given("a capacity=2; k1 holds b; k3 waits a b server=2 since=-30s; k4 waits a server=2 place=-0s");
+    given("a capacity=2; k1 holds b; k3 waits a b server=2 since=-30s; k4 waits a server=2 place=0s");
     batch("acquire k5 a b", "no_capacity a behind b behind", "k4 granted server=2; k4 leaves a; mail 2 k4");
 }
 
@@ -216,6 +216,7 @@ Test(plan_waiting, priority_counts_as_waiting_time)
 
 Test(plan_waiting, waiter_of_high_priority_is_granted_first_and_never_passes_one_that_waited_for_longer)
 {
+    /* k1 and k3 have priority 0 and wait since 60 s and 272 s; k2 has priority 9, and waits since 1 s */
     given("k1 waits a server=2 place=-60s; k2 waits a server=2 place=-271s; k3 waits a server=2 place=-272s");
     batch("acquire k4 a", "no_capacity a", "k3 granted server=2; k3 leaves a; mail 2 k3");
 }
@@ -491,7 +492,7 @@ Test(plan_queue, other_semaphore_of_a_waiter_before_others_is_read_too)
 }
 
 /* When no more may be read, such a waiter is in nobody's way, but it is called. */
-Test(plan_queue, waiter_of_an_unknown_semaphore_is_in_nobodys_way_in_the_end)
+Test(plan_queue, waiter_of_a_semaphore_that_is_never_read_blocks_no_others)
 {
     scene.unknown = scene.reads_end = true;
     given("k2 waits a c server=2 place=-2s since=-60s");
@@ -515,7 +516,7 @@ Test(plan_queue, protected_waiter_reserves_also_if_its_other_semaphore_is_not_lo
 }
 
 /* Trace T4: who cannot have its whole need beside those before it reserves nothing, and equal ones behind it neither. */
-Test(plan_queue, equal_waiters_for_one_that_is_held_reserve_once)
+Test(plan_queue, equal_waiters_for_a_held_unit_reserve_once)
 {
     given("a capacity=4; k1 holds a b; k2 waits a b server=2 place=-60s since=-60s; "
           "k3 waits a b server=2 place=-59s since=-60s; k4 waits a b server=2 place=-58s since=-60s");
@@ -528,6 +529,7 @@ Test(plan_queue, equal_waiters_for_one_that_is_held_reserve_once)
 /* Trace T3: W1 reserves nothing, because W0 reserves its d; so W2 does. */
 Test(plan_queue, reservations_of_other_queues_count_in_turn)
 {
+    /* a is s, b is x, c is d */
     given("a capacity=2; D holds c; V holds a; W0 waits c server=2 place=-60s since=-60s; "
           "W1 waits b c server=2 place=-59s since=-60s; W2 waits a:2 b server=2 place=-58s since=-60s");
     batch("acquire v a", "no_capacity a behind", NULL);
@@ -558,7 +560,7 @@ Test(plan_queue, waiter_is_called_if_a_confirmation_ends_a_reservation)
 }
 
 /* Under fifo nobody reserves behind one that reserves nothing: W1 is kept from q for ever, so it must not idle b. */
-Test(plan_queue, nobody_reserves_behind_a_fifo_head_that_reserves_nothing)
+Test(plan_queue, waiter_behind_a_fifo_head_that_reserves_nothing_reserves_nothing)
 {
     given("a fifo capacity=2; D holds c; c confirmed=1; W0 waits a c server=2 place=-60s since=-60s; "
           "W1 waits a b server=2 place=-59s since=-60s");
@@ -636,7 +638,7 @@ static void cut_queue(const char *key)
 }
 
 /* Protected waiters may follow that were not read: nobody passes these. */
-Test(plan_queue, nobody_is_granted_behind_a_part_that_ends_before_protected_waiters)
+Test(plan_queue, new_request_is_not_granted_behind_a_part_that_ends_before_protected_waiters)
 {
     given("a capacity=5; k1 waits a server=2 place=-62s since=-60s; k2 waits a server=2 place=-61s since=-60s; "
           "k3 waits a server=2");
@@ -968,6 +970,7 @@ Test(plan_queue, waiter_moves_with_its_place_to_the_server_that_asks)
 Test(plan_queue, copy_that_waited_here_has_moved)
 {
     given("k1 waits a server=2 place=-3s");
+    /* it fits, and is granted where it waits now */
     batch("look k1 a mailed", "outcome_unknown", "k1 granted server=2; k1 leaves a; -mail 1 k1; mail 2 k1");
 }
 
@@ -1079,7 +1082,7 @@ Test(plan_queue, no_request_waits_at_a_server_without_an_id)
 {
     given("k0 holds a; k2 waits a server=2 place=-2s");
     scene.settings.server_id = 0;
-    batch("acquire k1 a wait; acquire k2 a wait", "no_capacity a; no_capacity a", "");
+    batch("acquire k1 a wait; acquire k2 a wait", "no_capacity a; no_capacity a", ""); /* the engine tries k2 again */
 }
 
 /* k1 ends H, and for that needs c: then k2, which lacks only the unit that is kept for k1, is decided with it. */
@@ -1258,7 +1261,7 @@ Test(plan_queue, reads_stay_in_the_order_of_semaphores)
     cr_expect(reads[1].semaphore == B && !reads[1].with_holders && reads[1].free == 2 && reads[1].limit == 4);
 }
 
-Test(plan_queue, due_holders_are_read_for_those_who_want_units_and_for_the_waiters_before_them)
+Test(plan_queue, due_holders_are_read_for_acquires_and_for_the_waiters_before_them)
 {
     given("k1 holds a due=0s");
     reads_due("acquire k2 a", "a units=1");

@@ -7,7 +7,7 @@
 #define SECOND ((utc_us)US_PER_SECOND)
 #define NOW    (1795251600LL * SECOND)
 
-Test(cleaning, requests_a_minute_past_due_and_ended_ten_minutes_ago_are_deleted)
+Test(retention, requests_a_minute_past_due_and_ended_ten_minutes_ago_are_deleted)
 {
     static const struct {
         utc_us due_ago, ended_ago;
@@ -24,7 +24,7 @@ Test(cleaning, requests_a_minute_past_due_and_ended_ten_minutes_ago_are_deleted)
     }
 }
 
-Test(cleaning, requests_beyond_the_newest_and_ended_an_hour_ago_are_deleted)
+Test(retention, requests_beyond_the_newest_and_ended_an_hour_ago_are_deleted)
 {
     struct ended_request request = {.id = 5, .due_at = NOW + 86400 * SECOND, .ended_at = NOW - 3600 * SECOND};
     cr_assert(retention_may_delete(&request, NOW, 6));
@@ -34,7 +34,7 @@ Test(cleaning, requests_beyond_the_newest_and_ended_an_hour_ago_are_deleted)
     cr_assert_not(retention_may_delete(&request, NOW, 6));
 }
 
-Test(cleaning, held_requests_are_never_deleted)
+Test(retention, held_requests_are_never_deleted)
 {
     struct ended_request held = {.id = 5, .due_at = NEVER, .ended_at = NEVER};
     cr_assert_not(retention_may_delete(&held, NOW, 6));
@@ -42,14 +42,14 @@ Test(cleaning, held_requests_are_never_deleted)
     cr_assert_not(retention_may_delete(&held, NOW, 6));
 }
 
-Test(cleaning, newest_ids_are_kept)
+Test(retention, newest_ids_are_kept)
 {
     cr_assert_eq(retention_oldest_kept(100, 100), 0);
     cr_assert_eq(retention_oldest_kept(101, 100), 2);
     cr_assert_eq(retention_oldest_kept(0, 100), 0);
 }
 
-Test(cleaning, batch_is_limited_in_rows_but_has_at_least_one_request)
+Test(retention, batch_is_limited_in_rows_but_has_at_least_one_request)
 {
     struct ended_request requests[1000] = {{.permits = 64}, {.permits = 1}, {.permits = 1}};
     cr_assert_eq(retention_fit(requests, 3, 10), 1);
@@ -60,7 +60,7 @@ Test(cleaning, batch_is_limited_in_rows_but_has_at_least_one_request)
     cr_assert_eq(retention_fit(requests, 1000, 100000), RETENTION_REQUESTS_MAX);
 }
 
-Test(cleaning, slow_batch_shrinks_the_next_and_size_recovers_slowly)
+Test(retention, slow_batch_shrinks_the_next_and_size_recovers_slowly)
 {
     size_t rows = retention_next_rows(1600, 100 * US_PER_MS);
     cr_assert_lt(rows, 1600 / 4);
@@ -78,7 +78,7 @@ Test(cleaning, slow_batch_shrinks_the_next_and_size_recovers_slowly)
     }
 }
 
-Test(cleaning, quiet_database_gets_no_pauses_and_a_busy_one_gets_long_ones)
+Test(retention, quiet_database_gets_no_pauses_and_a_busy_one_gets_long_ones)
 {
     cr_assert_eq(retention_pause_us(10000, 0, 0), 0);
     cr_assert_eq(retention_pause_us(10000, 9, 0), 0);
@@ -87,7 +87,7 @@ Test(cleaning, quiet_database_gets_no_pauses_and_a_busy_one_gets_long_ones)
     cr_assert_eq(retention_pause_us(60LL * US_PER_SECOND, 300, 0), 2 * US_PER_SECOND);
 }
 
-Test(cleaning, pauses_shrink_with_the_backlog)
+Test(retention, pauses_shrink_with_the_backlog)
 {
     int64_t before = INT64_MAX;
     static const double behind[] = {0, 0.05, 0.25, 1};
@@ -114,7 +114,7 @@ static int64_t walked(struct retention_walk *walk, uint64_t next, uint64_t oldes
     return retention_walk_on(walk, &page, deleted, KEPT);
 }
 
-Test(cleaning, walk_rests_in_proportion_to_reading_unless_its_batch_was_full)
+Test(retention, pause_is_proportional_to_the_time_of_reading_unless_the_batch_was_full)
 {
     struct retention_walk walk = {0};
     cr_assert_eq(walked(&walk, 4001, 0, 0), 90000);
@@ -128,7 +128,7 @@ Test(cleaning, walk_rests_in_proportion_to_reading_unless_its_batch_was_full)
     cr_assert_eq(retention_walk_on(&walk, &slow, 0, KEPT), 60LL * US_PER_SECOND);
 }
 
-Test(cleaning, rounds_without_a_deletion_become_rarer)
+Test(retention, rounds_without_a_deletion_become_rarer)
 {
     static const int seconds[] = {3, 6, 12, 24, 48, 60, 60};
     struct retention_walk walk = {0};
@@ -142,7 +142,7 @@ Test(cleaning, rounds_without_a_deletion_become_rarer)
     cr_assert_eq(walked(&walk, 0, 0, 0), 6 * US_PER_SECOND);
 }
 
-Test(cleaning, walk_turns_back_when_a_hundredth_of_what_is_kept_is_new_surplus)
+Test(retention, walk_starts_over_when_the_new_surplus_exceeds_a_hundredth_of_the_kept_rows)
 {
     enum { AT_START = 5000000, LATER = AT_START + KEPT / 100 };
     struct retention_walk walk = {0};
@@ -158,7 +158,7 @@ Test(cleaning, walk_turns_back_when_a_hundredth_of_what_is_kept_is_new_surplus)
 }
 
 /* However fast the surplus grows, a request that has become surplus is not left out. */
-Test(cleaning, walk_passes_the_whole_surplus_before_it_turns_back)
+Test(retention, walk_reads_the_whole_surplus_before_it_starts_over)
 {
     struct retention_walk walk = {0};
     uint64_t next = 0, oldest_kept = KEPT / 10;
@@ -171,7 +171,7 @@ Test(cleaning, walk_passes_the_whole_surplus_before_it_turns_back)
     cr_assert_eq(walk.from, 0);
 }
 
-Test(cleaning, walk_finishes_its_round_while_nothing_is_surplus)
+Test(retention, walk_finishes_its_round_while_nothing_is_surplus)
 {
     struct retention_walk walk = {0};
     walked(&walk, 4001, 0, 100);

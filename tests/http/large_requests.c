@@ -33,7 +33,7 @@ static struct talk scene_set(struct kit_permitd **ret_permitd)
     return talk;
 }
 
-Test(large, batch_of_all_slots_is_decided, .timeout = 600)
+Test(large_requests, batch_of_all_slots_is_decided, .timeout = 600)
 {
     struct kit_permitd *permitd;
     struct talk talk = scene_set(&permitd);
@@ -60,7 +60,7 @@ static void ask(struct talk *talk)
 }
 
 /* Two clients keep asking for more slots than are free, so that batches that end requests contain acquires too. */
-Test(large, slots_of_a_dead_owner_are_freed_while_others_acquire, .timeout = 600)
+Test(large_requests, slots_of_a_dead_owner_are_freed_while_others_acquire, .timeout = 600)
 {
     struct kit_permitd *permitd;
     struct talk talk = scene_set(&permitd), others[] = {talk_to(permitd->port), talk_to(permitd->port)};
@@ -112,7 +112,7 @@ static struct small_packets small_packets_set(void)
     scene.permitd = kit_permitd_start(&options);
     scene.talk = talk_to(scene.permitd->port);
     for (int i = 0; i < 2; i++) {
-        say_until(&scene.talk, 201, "PUT", text("/v1/semaphores/%s", names[i]), text("{\"capacity\":%d}", SLOTS));
+        say_until(&scene.talk, 201, "PUT", semaphore_path(names[i]), text("{\"capacity\":%d}", SLOTS));
         for (int from = 1; from < SLOTS; from += PAGE)
             say(&scene.talk, 200, "PUT", text("/v1/semaphores/%s/slots?from=%d", names[i], from),
                 labels_body(from, PAGE));
@@ -141,12 +141,12 @@ static void is_too_large(struct talk *talk, const char *member)
 
 static void holds(struct talk *talk, const char *semaphore, int64_t in_use)
 {
-    say(talk, 200, "GET", text("/v1/semaphores/%s", semaphore), NULL);
+    say(talk, 200, "GET", semaphore_path(semaphore), NULL);
     cr_expect_eq(number_of(talk, "in_use"), in_use, "%s", talk->reply.body);
 }
 
 /* P23: each try would fail, with an outcome that is said to be unknown, and so would those of other clients beside it. */
-Test(large, grant_that_does_not_fit_into_a_packet_is_refused_and_those_beside_it_are_granted, .timeout = 600)
+Test(large_requests, grant_that_does_not_fit_into_a_packet_is_refused_and_those_beside_it_are_granted, .timeout = 600)
 {
     struct small_packets scene = small_packets_set();
     struct talk *talk = &scene.talk;
@@ -169,7 +169,7 @@ Test(large, grant_that_does_not_fit_into_a_packet_is_refused_and_those_beside_it
 }
 
 /* Two requests that fit alone and not together are decided in two transactions. */
-Test(large, batch_that_does_not_fit_into_a_packet_is_split, .timeout = 600)
+Test(large_requests, batch_that_does_not_fit_into_a_packet_is_split, .timeout = 600)
 {
     struct small_packets scene = small_packets_set();
     struct talk *talk = &scene.talk;
@@ -184,7 +184,7 @@ Test(large, batch_that_does_not_fit_into_a_packet_is_split, .timeout = 600)
 }
 
 /* An operator's change is one transaction, too. */
-Test(large, change_that_does_not_fit_into_a_packet_is_refused, .timeout = 600)
+Test(large_requests, change_that_does_not_fit_into_a_packet_is_refused, .timeout = 600)
 {
     struct small_packets scene = small_packets_set();
     struct talk *talk = &scene.talk;
@@ -207,7 +207,7 @@ struct queue {
 static bool queue_has(void *context)
 {
     const struct queue *queue = context;
-    say(queue->talk, 200, "GET", text("/v1/semaphores/%s", queue->semaphore), NULL);
+    say(queue->talk, 200, "GET", semaphore_path(queue->semaphore), NULL);
     return number_of(queue->talk, "waiting") == queue->length;
 }
 
@@ -215,7 +215,7 @@ static bool queue_has(void *context)
  * A release grants waiters in its own transaction. It must not fail because of what they ask for: one that no packet can
  * hold is refused, one without room beside others is granted by the next batch.
  */
-Test(large, release_is_done_whatever_waits_for_its_units, .timeout = 600)
+Test(large_requests, release_is_done_whatever_waits_for_its_units, .timeout = 600)
 {
     enum { WAITERS = 3 };
     static const char *const waits[WAITERS] = {
