@@ -13,6 +13,8 @@
  *   - A waiter that may fit and cannot be decided in this batch, because a semaphore of it is not locked: its need is
  *     kept from those behind it, and its server is called if the batch changes something for it. It may fit, too, if it
  *     lacks only what is kept for others. Nothing is kept for one of which a semaphore is unknown in the end.
+ *   - A waiter that would reserve behind such a one, on any of its semaphores, may reserve nothing if that one does: its
+ *     need is kept, too.
  *   - Waiters with the same needs behind one that could neither be granted nor reserve are passed over.
  *   - The walk asks for more rows where it may be wrong without them: the semaphores that a waiter wants and that are not
  *     locked; more of a queue of which units are left; and all that decides whether a protected waiter reserves, if units
@@ -76,7 +78,7 @@ static void count_stander(struct planner *planner, const struct stander *stander
             queue->fifo = FIFO_BARRED;
         else if (queue->fifo == FIFO_OPEN && ((fifo && reserved) || stander->how == STANDS_UNREAD))
             queue->fifo = FIFO_SHUT;
-        queue->shut_by_kept |= fifo && kept;
+        queue->kept_needs += kept;
     }
 }
 
@@ -85,9 +87,8 @@ static void count_none(struct planner *planner)
     for (size_t i = 0; i < planner->view->semaphore_count + planner->view->glimpse_count; i++) {
         struct queue_state *queue = &planner->queues[i];
         queue->reserved = queue->reserved_any = queue->kept = 0;
-        queue->runs = queue->kept_runs = 0;
+        queue->runs = queue->kept_runs = queue->kept_needs = 0;
         queue->fifo = FIFO_OPEN;
-        queue->shut_by_kept = false;
         if (is_locked_and_slotted(queue))
             slot_pool_unreserve(&planner->slot_views[i].free);
     }
@@ -140,7 +141,8 @@ static void add_stander(struct planner *planner, const struct stander *stander)
 int64_t units_missing(const struct planner *planner, const struct want *want)
 {
     const struct queue_state *queue = planner_known(planner, want->semaphore_id);
-    if (queue->fifo != FIFO_OPEN || (queue->shut_by_kept && !queue->ignores_kept))
+    bool shut_by_kept = queue->semaphore->queue == QUEUE_FIFO && queue->kept_needs && !queue->ignores_kept;
+    if (queue->fifo != FIFO_OPEN || shut_by_kept)
         return INT64_MAX;
     int64_t reserved = queue->reserved_any + (queue->ignores_kept ? 0 : queue->kept);
     if (is_locked_and_slotted(queue))
@@ -393,6 +395,15 @@ static bool may_reserve(const struct planner *planner, const struct request *req
     return true;
 }
 
+/* Returns true if a waiter before it keeps units of one of its semaphores. */
+static bool is_behind_kept(const struct planner *planner, const struct request *request)
+{
+    for (size_t i = 0; i < request->want_count; i++)
+        if (planner_known(planner, request->wants[i].semaphore_id)->kept_needs)
+            return true;
+    return false;
+}
+
 /* Returns true if the units of its need can never come, whatever stands before it. */
 static bool is_excluded(const struct planner *planner, const struct request *request)
 {
@@ -483,7 +494,7 @@ static void read_for(struct planner *planner, size_t count)
 
 /*
  * Adds a request that is not granted. It may fit: its need is kept until a batch with these locks decides it (count 0: with
- * those that it wants); else it reserves its need if it is protected.
+ * those that it wants); else it reserves its need if it is protected, or keeps it behind those whose need is kept.
  */
 static void stand_here(struct planner *planner, const struct request *request, bool may_fit, const uint64_t *needs,
                        size_t need_count)
@@ -496,13 +507,14 @@ static void stand_here(struct planner *planner, const struct request *request, b
                               .wants = request->wants,
                               .want_count = request->want_count,
                               .needs = needs,
-                              .need_count = need_count,
-                              .how = may_fit ? STANDS_KEPT : STANDS_PLAIN};
+                              .need_count = need_count};
     stand_before(planner, request->place, request->id);
     bool wants_to_reserve = !may_fit && is_protected(planner, request) && !is_excluded(planner, request);
     bool reserves = wants_to_reserve && may_reserve(planner, request);
-    bool chosen = (may_fit || reserves) && choose_slots(planner, request, &stander);
-    if (reserves && chosen)
+    bool keeps = may_fit || (reserves && is_behind_kept(planner, request));
+    stander.how = keeps ? STANDS_KEPT : STANDS_PLAIN;
+    bool chosen = (keeps || reserves) && choose_slots(planner, request, &stander);
+    if (!keeps && chosen)
         stander.how = STANDS_RESERVED;
     if (!chosen)
         stander.slots = NULL;

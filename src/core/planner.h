@@ -72,13 +72,13 @@ struct queue_state {
         FIFO_SHUT,  /* an earlier waiter was not granted: no later request gets units */
         FIFO_BARRED /* and it has reserved nothing: no later waiter reserves anything */
     } fifo;
-    bool shut_by_kept; /* fifo: an earlier waiter keeps its need: no later request gets units */
-    bool ignores_kept; /* the request that is being decided is looked at as if nothing were kept */
-    int64_t due_units; /* locked: units of due holders, which an acquire may end; valid in a walk */
-    int64_t wanted;    /* locked: units that all waiters want, at most COUNTED_MAX_CAPACITY */
-    bool changed;      /* units of it were freed or confirmed in this batch, or a waiter has left, was granted, or was
+    unsigned kept_needs; /* earlier waiters that keep their need; under `fifo` no later request gets units */
+    bool ignores_kept;   /* the request that is being decided is looked at as if nothing were kept */
+    int64_t due_units;   /* locked: units of due holders, which an acquire may end; valid in a walk */
+    int64_t wanted;      /* locked: units that all waiters want, at most COUNTED_MAX_CAPACITY */
+    bool changed;        /* units of it were freed or confirmed in this batch, or a waiter has left, was granted, or was
                           asked for and refused, or it has a new acquire: a waiter that may fit is called */
-    unsigned granted;  /* waiters that were granted in this batch */
+    unsigned granted;    /* waiters that were granted in this batch */
 };
 
 /* A request of the queue that was not granted, and its effect on those behind it. */
@@ -92,7 +92,8 @@ struct stander {
     const uint64_t *needs; /* STANDS_KEPT: the semaphores with which it can be decided; NULL: those it wants */
     size_t need_count;
     enum {
-        STANDS_KEPT,     /* it may fit, and cannot be decided in this batch: its need is kept from those behind it */
+        STANDS_KEPT, /* it may fit, and cannot be decided in this batch; or it may reserve, if those before it do not:
+                            its need is kept from those behind it */
         STANDS_RESERVED, /* protected: its whole need is reserved */
         STANDS_PLAIN,    /* it takes nothing from those behind it, except under fifo */
         STANDS_UNREAD,   /* protected waiters may follow that were not read: nobody passes here */

@@ -284,6 +284,7 @@ struct model_taken_before {
     int64_t units;                                      /* units that are reserved or kept, of any slots */
     uint64_t slots;                                     /* certain slots, free or held */
     unsigned runs, kept_runs;                           /* adjacent slots that are reserved, and kept */
+    unsigned kept_needs;                                /* requests that keep their need */
     enum { MODEL_OPEN, MODEL_SHUT, MODEL_BARRED } fifo; /* shut: it gets no units; barred: it reserves nothing either */
 };
 
@@ -305,6 +306,7 @@ struct model_taken_before {
     X(keeps, "need kept")                                                                                              \
     X(keeps_slots, "slots kept")                                                                                       \
     X(keeps_behind_kept, "kept, lacks only kept units")                                                                \
+    X(may_not_hold, "kept: its reservation may not hold")                                                              \
     X(calls, "called")                                                                                                 \
     X(not_called, "not called: nothing has changed")                                                                   \
     X(widened, "put back for wider locks")                                                                             \
