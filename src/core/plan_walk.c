@@ -275,7 +275,7 @@ static bool wants_one_of(const struct stander *stander, const uint64_t *ids, siz
 uint64_t *find_wider_locks(struct planner *planner, const struct operation *operation, size_t *ret_count)
 {
     *ret_count = 0;
-    if (operation->widened || !lacks_only_kept(planner, operation))
+    if (operation->widened == WIDENED_MAX || !lacks_only_kept(planner, operation))
         return NULL;
     uint64_t *ids = arena_must_array(planner->arena, BATCH_MAX_SEMAPHORES, sizeof *ids);
     size_t count = 0, before;
@@ -289,8 +289,11 @@ uint64_t *find_wider_locks(struct planner *planner, const struct operation *oper
                 return NULL;
         }
     } while (count > before);
-    *ret_count = count;
-    return ids;
+    bool wider = !operation->widened;
+    for (size_t i = 0; i < count; i++)
+        wider |= !planner_image(planner, ids[i]);
+    *ret_count = wider ? count : 0;
+    return wider ? ids : NULL;
 }
 
 /* ---- reservations, and waiters with the same needs ---- */

@@ -346,7 +346,7 @@ void stand_put_back(struct planner *planner, const struct operation *operation, 
 /*
  * Returns the semaphores with which a batch can decide an acquire that lacks only kept units, as acquire_fit has found: its
  * own, and those of the waiters that keep them. NULL: it lacks something else, or they are more than a batch locks, or it
- * had more locks already; *ret_count is then 0.
+ * was put back for that and there are no more, or too often; *ret_count is then 0.
  */
 uint64_t *find_wider_locks(struct planner *planner, const struct operation *operation, size_t *ret_count);
 /* Returns true if a walk asked for more rows. */

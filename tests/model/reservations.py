@@ -20,7 +20,6 @@ import sys
 
 PROTECTED = 30  # age in steps from which a waiter reserves
 STARVES = 400   # steps after which a waiter that can be served must hold
-WIDENED = 2     # a new request is put back so often for more locks, and then the answer is final
 
 # The parts of the rule. A variant leaves one of them out, or changes it as its name says.
 RULE = dict(
@@ -33,7 +32,7 @@ RULE = dict(
     binds_newcomers=True,     # reservations bind requests that are new, too
     keeps=True,               # one that may fit and cannot be decided keeps its need, and is called
     keeps_behind_kept=True,   # one that would reserve behind kept units keeps its need instead: it may not reserve in truth
-    puts_back=True,           # a new request that does not wait and lacks only kept units is put back with more locks, a few times
+    put_backs=2,              # a new request that does not wait and lacks only kept units runs again so often, with more locks
     glimpses=True,            # semaphores that are not locked are read plainly
     in_turn=True,             # ... with the protected waiters before, and their semaphores
     young_reserve=False,      # only protected waiters reserve
@@ -179,7 +178,7 @@ class World:
         for request in grants:
             if request not in judged:
                 raise Failure("passed", "%s is granted" % request.name)
-        if new and new not in grants and only_kept and not waits and widened < WIDENED and self.rule["puts_back"]:
+        if new and new not in grants and only_kept and not waits and widened < self.rule["put_backs"]:
             return self.batch(locks | {s for w in keepers for s in w.wants}, new, widened=widened + 1)
         for request in grants:
             self.grant(request)
@@ -465,7 +464,8 @@ def judge(rule, seeds):
 
 VARIANTS = [dict(reserves=False), dict(whole_need=False), dict(confirmed_counts=False), dict(paused_reserves=True),
             dict(kept_place_reserves=True), dict(fifo_bar=False), dict(binds_newcomers=False), dict(keeps=False),
-            dict(keeps_behind_kept=False), dict(puts_back=False), dict(glimpses=False), dict(in_turn=False), dict(young_reserve=True)]
+            dict(keeps_behind_kept=False), dict(put_backs=0), dict(put_backs=1), dict(glimpses=False),
+            dict(in_turn=False), dict(young_reserve=True)]
 
 
 def main():

@@ -214,7 +214,7 @@ struct line {
     const char *expected;
     int priority;
     bool entered; /* with a place 100 s ago, since 50 s ago */
-    bool widened;
+    unsigned widened;
     bool other; /* other content under the same key */
     uint64_t mailed;
     enum end_reason expire_as;
@@ -773,7 +773,7 @@ Test(plan_waiting, waiter_put_back_keeps_its_units_until_it_has_its_locks)
     EXPECT({OP_ACQUIRE, "k2", WAIT_ASK, 1, 1, .expected = "put_back ab waits"},
            {OP_ACQUIRE, "k3", WAIT_NO, 0, 1, .expected = "put_back ab"},
            {OP_ACQUIRE, "k4", WAIT_NO, 1, 0, .expected = "put_back ab"},
-           {OP_ACQUIRE, "k5", WAIT_NO, 1, 0, .expected = "no_capacity a<", .widened = true});
+           {OP_ACQUIRE, "k5", WAIT_NO, 1, 0, .expected = "no_capacity a<", .widened = WIDENED_MAX});
     expect_changes("");
     cr_expect_eq(scene.plan.outcomes[0].need_count, 2);
     cr_assert_eq(scene.plan.overdue_count, 1);
@@ -944,7 +944,7 @@ Test(plan_queue, waiter_that_also_wants_an_unlocked_semaphore_keeps_its_units_an
     waiter("k2", ELSEWHERE, 3, 1, 0, 1);
     waiter("k3", HERE, 2, 1, 0, 1);
     EXPECT({OP_RELEASE, "k1", 0, 0, 0, .expected = "ok"}, {OP_ACQUIRE, "k4", WAIT_NO, 1, 0, .expected = "put_back ac"},
-           {OP_ACQUIRE, "k5", WAIT_NO, 1, 0, .expected = "no_capacity a<", .widened = true});
+           {OP_ACQUIRE, "k5", WAIT_NO, 1, 0, .expected = "no_capacity a<", .widened = WIDENED_MAX});
     expect_changes("k1:RELEASED 2/12 call/13");
 }
 
@@ -1446,7 +1446,7 @@ Test(plan_queue, waiter_with_ttl_owner_is_granted_by_its_own_server)
 {
     waiter("k1", ELSEWHERE, 3, 1, 0, 0)->ttl = (struct ttl){TTL_OWNER, 0};
     EXPECT({OP_ACQUIRE, "k2", WAIT_NO, 1, 0, .expected = "put_back a"},
-           {OP_ACQUIRE, "k3", WAIT_NO, 1, 0, .expected = "no_capacity a<", .widened = true});
+           {OP_ACQUIRE, "k3", WAIT_NO, 1, 0, .expected = "no_capacity a<", .widened = WIDENED_MAX});
     expect_changes("2/11");
 }
 
@@ -1468,7 +1468,7 @@ Test(plan_queue, request_is_put_back_if_units_are_kept_for_one_that_cannot_be_de
     waiter("k1", ELSEWHERE, 1, 1, 0, 1);
     EXPECT({OP_ACQUIRE, "k2", WAIT_ASK, 1, 0, .expected = "put_back ac"});
     expect_changes("2/11");
-    EXPECT({OP_ACQUIRE, "k2", WAIT_ASK, 1, 0, .expected = "no_capacity a< waits", .widened = true});
+    EXPECT({OP_ACQUIRE, "k2", WAIT_ASK, 1, 0, .expected = "no_capacity a< waits", .widened = WIDENED_MAX});
     expect_changes("+k2:WAITING@1 +a/1000 2/11");
 }
 

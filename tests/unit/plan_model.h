@@ -257,7 +257,8 @@ struct model_batch {
 struct model_operation {
     const struct step *step;
     struct verdict *verdict;
-    bool entered, widened; /* as in struct operation, and so are these: */
+    bool entered;
+    unsigned widened; /* as in struct operation, and so are these: */
     utc_us place, since;
 };
 
@@ -310,7 +311,8 @@ struct model_taken_before {
     X(calls, "called")                                                                                                 \
     X(not_called, "not called: nothing has changed")                                                                   \
     X(widened, "put back for wider locks")                                                                             \
-    X(widened_twice, "refused with wider locks")                                                                       \
+    X(widened_twice, "put back again for wider locks")                                                                 \
+    X(widened_last, "refused with wider locks")                                                                        \
     X(shut, "refused under fifo")                                                                                      \
     X(shut_unread, "refused behind an unread part")                                                                    \
     X(behind_reserved, "refused behind a reservation")                                                                 \
@@ -606,8 +608,8 @@ struct run {
     struct buf *notes;                    /* for transcripts, one per step: what else a batch did; NULL: no notes */
     struct verdict verdicts[MODEL_STEPS]; /* final result of each step */
     unsigned put_backs[MODEL_STEPS];
-    bool widened[MODEL_STEPS]; /* it was put back because it lacked only what is kept for others */
-    bool wrote[MODEL_STEPS];   /* the batch that decided it wrote changes */
+    unsigned widened[MODEL_STEPS]; /* how often it was put back because it lacked only what is kept for others */
+    bool wrote[MODEL_STEPS];       /* the batch that decided it wrote changes */
     struct decided decided[MODEL_STEPS];
     unsigned decided_count;
     unsigned batches;

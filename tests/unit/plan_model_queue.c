@@ -684,14 +684,15 @@ static unsigned wider_locks(const struct model *model, const struct step *step)
 }
 
 /* Returns the wider locks with which a request that lacks only kept units can be decided; 0: that is final. */
-static unsigned locks_for_kept(struct model *model, const struct step *step, bool widened)
+static unsigned locks_for_kept(struct model *model, const struct step *step, unsigned widened)
 {
     if (!fits_without_kept(model, step))
         return 0;
     unsigned locks = wider_locks(model, step);
-    if (widened)
-        return model->rules.widened_twice++, 0;
+    if (widened == WIDENED_MAX || (widened && !(locks & ~model->batch.locks)))
+        return model->rules.widened_last++, 0;
     model->rules.widened++;
+    model->rules.widened_twice += widened > 0;
     return locks;
 }
 
