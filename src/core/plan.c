@@ -714,7 +714,7 @@ static void raise_next_due(struct planner *planner)
         struct semaphore_image *image = &planner->images[i];
         utc_us next_due_at = min_i64(view->next_due[i], earliest_due(planner, image->semaphore->id));
         if (next_due_at > planner->due_now)
-            image_touch(image);
+            semaphore_mark_changed(image);
         if (image->changed)
             image->semaphore->next_due_at = next_due_at;
     }
@@ -745,7 +745,7 @@ static void collect_changes(struct planner *planner, struct plan *plan)
 void plan_write_all(struct plan *plan)
 {
     for (size_t i = 0; i < plan->changes.semaphore_count; i++)
-        image_touch(&plan->changes.semaphores[i]);
+        semaphore_mark_changed(&plan->changes.semaphores[i]);
     plan->changes.empty &= plan->changes.semaphore_count == 0;
 }
 

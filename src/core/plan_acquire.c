@@ -91,7 +91,7 @@ void claim(struct planner *planner, struct key *key)
     for (size_t i = 0; i < request->permit_count; i++) {
         struct semaphore_image *image = planner_image(planner, request->permits[i].semaphore_id);
         image->semaphore->next_due_at = min_i64(image->semaphore->next_due_at, request->due_at);
-        image_touch(image);
+        semaphore_mark_changed(image);
     }
 }
 
@@ -111,18 +111,18 @@ void plan_replay(struct planner *planner, struct outcome *outcome, struct key *k
     } else if (request_is_due(planner, request)) {
         end_request(planner, key, due_reason(request));
         outcome_refuse(outcome, PERMIT_ENDED, NULL);
-        outcome_assert(planner, outcome, request);
+        outcome_attach_row(planner, outcome, request);
     } else if (request->state == REQUEST_ACQUIRED && request->server_id) {
         request->nonce = arena_must_copy(planner->arena, operation->nonce);
         claim(planner, key);
         outcome->created = true;
-        outcome_assert(planner, outcome, request);
+        outcome_attach_row(planner, outcome, request);
     } else {
         if (request->state == REQUEST_RELEASED)
             outcome_refuse(outcome, PERMIT_ENDED, NULL);
         else
             outcome->replayed = true;
-        outcome_assert_again(planner, outcome, key);
+        outcome_count_replay(planner, outcome, key);
     }
 }
 
@@ -457,7 +457,7 @@ static void grant_permit(struct planner *planner, const struct want *want, size_
     semaphore->in_use += want->count;
     assert(semaphore->in_use <= semaphore->capacity); /* P1 */
     semaphore->next_due_at = min_i64(semaphore->next_due_at, due_at);
-    image_touch(image);
+    semaphore_mark_changed(image);
     if (semaphore->kind == KIND_SLOTTED)
         planner_take_slots(planner, want, index, key, permit);
 }
@@ -570,7 +570,7 @@ void plan_new(struct planner *planner, struct outcome *outcome, struct key *key,
     if (fit.status == PERMIT_OK) {
         outcome->created = true;
         grant(planner, key, operation, &fit, 0);
-        outcome_assert(planner, outcome, key->request);
+        outcome_attach_row(planner, outcome, key->request);
         return;
     }
     size_t id_count = 0;

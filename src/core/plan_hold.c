@@ -71,7 +71,7 @@ void end_request(struct planner *planner, struct key *key, enum end_reason reaso
         assert(image);
         image->semaphore->in_use -= permit->count;
         image->semaphore->confirmed -= request->confirmed_at != NEVER ? permit->count : 0;
-        image_touch(image);
+        semaphore_mark_changed(image);
         struct queue_state *queue = planner_queue(planner, image);
         queue->changed = true;
         queue->due_units -= request->due_at <= planner->due_now && !request->locked_elsewhere ? permit->count : 0;
@@ -110,7 +110,7 @@ static void plan_tombstone(struct planner *planner, struct outcome *outcome, str
     key->request = request;
     key->insert = true;
     planner->ended[END_NEVER_HELD]++;
-    outcome_assert(planner, outcome, request);
+    outcome_attach_row(planner, outcome, request);
 }
 
 void plan_release(struct planner *planner, struct outcome *outcome, struct key *key, const struct operation *operation)
@@ -124,18 +124,18 @@ void plan_release(struct planner *planner, struct outcome *outcome, struct key *
         outcome_refuse(outcome, PERMIT_UNKNOWN_REQUEST, NULL);
     } else if (request->state == REQUEST_RELEASED) {
         outcome->already_released = true;
-        outcome_assert_again(planner, outcome, key);
+        outcome_count_replay(planner, outcome, key);
     } else if (request->confirmed_at != NEVER && !operation->allow_confirmed) {
         outcome_refuse(
             outcome, PERMIT_CONFIRMED,
             "the request is confirmed; to release it anyway, use ?confirmed=true or permitctl release --confirmed");
-        outcome_assert_again(planner, outcome, key);
+        outcome_count_replay(planner, outcome, key);
     } else {
         if (request->state == REQUEST_WAITING)
             waiter_release(planner, key);
         else
             end_request(planner, key, END_RELEASED);
-        outcome_assert(planner, outcome, request);
+        outcome_attach_row(planner, outcome, request);
     }
 }
 
@@ -178,7 +178,7 @@ void plan_force_release(struct planner *planner, struct outcome *outcome, struct
         return;
     if (request->state == REQUEST_RELEASED) {
         outcome->already_released = true;
-        outcome_assert_again(planner, outcome, key);
+        outcome_count_replay(planner, outcome, key);
         return;
     }
     bool waits = request->state == REQUEST_WAITING;
@@ -192,7 +192,7 @@ void plan_force_release(struct planner *planner, struct outcome *outcome, struct
         waiter_release(planner, key);
     else
         end_request(planner, key, END_FORCED);
-    outcome_assert(planner, outcome, request);
+    outcome_attach_row(planner, outcome, request);
 }
 
 /*
@@ -226,7 +226,7 @@ static void expire_waiter(struct planner *planner, struct outcome *outcome, stru
     if (!may_expire(planner, outcome, key, operation))
         return;
     waiter_remove(planner, key);
-    outcome_assert(planner, outcome, request);
+    outcome_attach_row(planner, outcome, request);
 }
 
 /*
@@ -248,7 +248,7 @@ void plan_expire(struct planner *planner, struct outcome *outcome, struct key *k
     if (!may_expire(planner, outcome, key, operation))
         return;
     end_request(planner, key, owner_dead ? END_OWNER_DEAD : due_reason(request));
-    outcome_assert(planner, outcome, request);
+    outcome_attach_row(planner, outcome, request);
 }
 
 /* ---- renew and confirm ---- */
@@ -274,7 +274,7 @@ static bool check_held(struct planner *planner, struct outcome *outcome, struct 
     }
     if (key->request->state == REQUEST_RELEASED) {
         outcome_refuse(outcome, PERMIT_ENDED, NULL);
-        outcome_assert_again(planner, outcome, key);
+        outcome_count_replay(planner, outcome, key);
         return false;
     }
     return true;
@@ -287,7 +287,7 @@ static bool check_held(struct planner *planner, struct outcome *outcome, struct 
 static void touch_semaphores(struct planner *planner, const struct request *request)
 {
     for (size_t i = 0; i < request->permit_count; i++)
-        image_touch(planner_image(planner, request->permits[i].semaphore_id));
+        semaphore_mark_changed(planner_image(planner, request->permits[i].semaphore_id));
 }
 
 static const char *renew_refusal(const struct request *request, struct ttl ttl, const struct hold_limits *limits,
@@ -325,7 +325,7 @@ void plan_renew(struct planner *planner, struct outcome *outcome, struct key *ke
         utc_us due_at = due_from(planner->deadlines_from, request->ttl_ms, request->grace_ms, limits.max_hold_ms);
         request->due_at = max_i64(request->due_at, due_at);
     }
-    outcome_assert(planner, outcome, request);
+    outcome_attach_row(planner, outcome, request);
 }
 
 /* Confirms the request, even if it is due: the client may have taken a payment for it. */
@@ -334,7 +334,7 @@ void plan_confirm(struct planner *planner, struct outcome *outcome, struct key *
     if (!check_held(planner, outcome, key, operation))
         return;
     if (key->request->confirmed_at != NEVER) {
-        outcome_assert_again(planner, outcome, key);
+        outcome_count_replay(planner, outcome, key);
         return;
     }
     if (key->request->server_id)
@@ -349,5 +349,5 @@ void plan_confirm(struct planner *planner, struct outcome *outcome, struct key *
         image->semaphore->confirmed += permit->count;
         planner_queue(planner, image)->changed = true; /* a waiter may reserve nothing from now on */
     }
-    outcome_assert(planner, outcome, key->request);
+    outcome_attach_row(planner, outcome, key->request);
 }

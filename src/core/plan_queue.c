@@ -55,7 +55,7 @@ void count_places(struct planner *planner, const struct request *request, int as
     for (size_t i = 0; i < request->want_count; i++) {
         struct semaphore_image *image = planner_image(planner, request->wants[i].semaphore_id);
         image->semaphore->waiting = max_i64(0, image->semaphore->waiting + asked);
-        image_touch(image);
+        semaphore_mark_changed(image);
         planner_queue(planner, image)->changed |= asked < 0;
     }
 }
@@ -339,7 +339,7 @@ void queue_enter(struct planner *planner, struct outcome *outcome, struct key *k
     if (outcome->status == PERMIT_NO_CAPACITY)
         stand(planner, key->request);
     outcome->waits = true;
-    outcome_assert(planner, outcome, key->request);
+    outcome_attach_row(planner, outcome, key->request);
     ask(key, operation);
 }
 
@@ -395,13 +395,13 @@ void answer_ask(struct planner *planner, struct outcome *outcome, struct key *ke
     } else if (key->is_new_grant) {
         key->is_new_grant = false;
         outcome->created = true;
-        outcome_assert(planner, outcome, request);
+        outcome_attach_row(planner, outcome, request);
     } else {
         outcome->replayed = true;
-        outcome_assert_again(planner, outcome, key);
+        outcome_count_replay(planner, outcome, key);
     }
     if (outcome->waits)
-        outcome_assert(planner, outcome, request);
+        outcome_attach_row(planner, outcome, request);
 }
 
 void add_notice(struct planner *planner, const struct key *key, const struct outcome *outcome, bool unasked)

@@ -172,7 +172,7 @@ static void record_put(struct planner *planner, const struct semaphore_image *im
 static void answer_semaphore(const struct planner *planner, struct outcome *outcome, struct semaphore_image *image,
                              const struct semaphore *before)
 {
-    image_touch(image);
+    semaphore_mark_changed(image);
     image->settings = image->insert || planner->label_count > 0 || !same_settings(before, image->semaphore);
     image->semaphore->config_version += image->settings;
     outcome->semaphore = image->semaphore;

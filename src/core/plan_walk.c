@@ -689,7 +689,7 @@ static void grant_waiter(struct planner *planner, struct key *key, const struct 
     struct outcome granted = {.created = true};
     if (!claimed)
         return;
-    outcome_assert(planner, &granted, request);
+    outcome_attach_row(planner, &granted, request);
     add_notice(planner, key, &granted, !asker);
 }
 

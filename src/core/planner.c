@@ -53,7 +53,7 @@ struct queue_state *planner_queue(const struct planner *planner, const struct se
     return &planner->queues[image - planner->images];
 }
 
-void image_touch(struct semaphore_image *image)
+void semaphore_mark_changed(struct semaphore_image *image)
 {
     assert(image->changed || image->semaphore->version == image->expected_version);
     if (!image->changed)
@@ -126,7 +126,7 @@ void outcome_refuse(struct outcome *outcome, enum permit_status status, const ch
 }
 
 /* Copies the row, because a later operation of the batch may change it again. */
-void outcome_assert(struct planner *planner, struct outcome *outcome, const struct request *request)
+void outcome_attach_row(struct planner *planner, struct outcome *outcome, const struct request *request)
 {
     struct request *copy = arena_must_alloc(planner->arena, sizeof *copy);
     *copy = *request;
@@ -140,14 +140,14 @@ void outcome_assert(struct planner *planner, struct outcome *outcome, const stru
  * before it is durable, so a crash could undo the basis of an answer from a bare read. Exception: a row that has ended
  * and may be deleted. It ended long ago, and retention may be deleting it.
  */
-void outcome_assert_again(struct planner *planner, struct outcome *outcome, struct key *key)
+void outcome_count_replay(struct planner *planner, struct outcome *outcome, struct key *key)
 {
     bool forgotten = key->request->state == REQUEST_RELEASED && key->request->due_at <= planner->now;
     if (!forgotten) {
         key->request->replays++;
         key->changed = true;
     }
-    outcome_assert(planner, outcome, key->request);
+    outcome_attach_row(planner, outcome, key->request);
 }
 
 static size_t add_semaphores(uint64_t *ids, size_t count, const struct request *request)

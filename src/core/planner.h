@@ -173,7 +173,7 @@ struct queue_state *planner_queue(const struct planner *planner, const struct se
 /* Returns the image of the row with this key; NULL: not among the rows of the batch. */
 const struct request *planner_request(const struct planner *planner, struct bytes external_id);
 /* Marks the semaphore as changed; its version rises once per batch. */
-void image_touch(struct semaphore_image *image);
+void semaphore_mark_changed(struct semaphore_image *image);
 /* Returns true if all semaphores of the request are locked, also those it waits for; only then may it be changed. */
 bool planner_has_locked_all(struct planner *planner, const struct request *request);
 /*
@@ -370,9 +370,9 @@ const char *planner_sentence(struct planner *planner, const char *format, ...) P
 /* Sets a refusal. `detail` must live as long as the plan; NULL: the status's title. */
 void outcome_refuse(struct outcome *outcome, enum permit_status status, const char *detail);
 /* Puts a copy of the row, as it is now, into the answer. */
-void outcome_assert(struct planner *planner, struct outcome *outcome, const struct request *request);
-/* Same as outcome_assert, for a row that the operation does not otherwise change: it is still written. */
-void outcome_assert_again(struct planner *planner, struct outcome *outcome, struct key *key);
+void outcome_attach_row(struct planner *planner, struct outcome *outcome, const struct request *request);
+/* Same as outcome_attach_row, for a row that the operation does not otherwise change: it is still written. */
+void outcome_count_replay(struct planner *planner, struct outcome *outcome, struct key *key);
 /*
  * Puts the operation back into the queue. `needs` lists the semaphores of the operation, of the row of its key, and
  * `more` (NULL with 0). Later operations on the key are put back too. An acquire keeps its need in this batch.
