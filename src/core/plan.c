@@ -372,15 +372,15 @@ bool changes_clear_watch(const struct changes *changes, const struct slot_change
 
 /* ---- the batch ---- */
 
-/* Decides an operation in its phase. An acquire, look or leave may go on to a later one: *phase. */
-static void plan_operation(struct planner *planner, size_t index, enum phase *phase)
+/* Decides an operation in its phase. Returns the later phase in which an acquire or look goes on; else this phase. */
+static enum phase plan_operation(struct planner *planner, size_t index, enum phase phase)
 {
     const struct operation *operation = planner->operations[index];
     struct outcome *outcome = &planner->outcomes[index];
     struct key *key = planner->key_of[index];
     if (!key)
         kinds[operation->kind].administer(planner, outcome, operation);
-    else if (*phase == PHASE_ANSWER)
+    else if (phase == PHASE_ANSWER)
         answer_ask(planner, outcome, key, operation);
     else if (key->needs)
         outcome_put_back(planner, outcome, key, operation, NULL, 0);
@@ -390,14 +390,15 @@ static void plan_operation(struct planner *planner, size_t index, enum phase *ph
         plan_replay(planner, outcome, key, operation);
     else
         switch (plan_ask(planner, outcome, key, operation)) {
-        case ASKED_ROW: *phase = PHASE_ANSWER; break;
+        case ASKED_ROW: return PHASE_ANSWER;
         case ASKED_ANEW:
-            if (*phase == PHASE_NEW)
-                plan_new(planner, outcome, key, operation);
-            *phase = PHASE_NEW;
+            if (phase < PHASE_NEW)
+                return PHASE_NEW;
+            plan_new(planner, outcome, key, operation);
             break;
         case ASKED_AND_ANSWERED: break;
         }
+    return phase;
 }
 
 /* Copies the locked rows. The write compares with the version that was read. */
@@ -526,16 +527,13 @@ static void allocate_events(struct planner *planner)
 }
 
 /*
- * Returns the phase of an operation by its kind. An acquire of a request that waits is PHASE_ASK, and so is a look whose
- * row is gone.
+ * Returns the phase of an operation by its kind; PHASE_ASK if it asks for a request that waits, or is a look whose row is
+ * gone.
  */
 static enum phase phase_of(const struct planner *planner, const struct operation *operation, const struct key *key)
 {
-    if (!operation_asks(operation->kind))
-        return kinds[operation->kind].phase;
-    if (key->request)
-        return key->request->state == REQUEST_WAITING ? PHASE_ASK : PHASE_NEW;
-    return operation_may_enter_again(planner, operation) ? PHASE_ASK : PHASE_NEW;
+    bool waits = key->request ? key->request->state == REQUEST_WAITING : operation_may_enter_again(planner, operation);
+    return waits && operation_asks(operation->kind) ? PHASE_ASK : kinds[operation->kind].phase;
 }
 
 /*
@@ -570,9 +568,9 @@ static void walk_again(struct planner *planner)
     queue_walk(planner);
     for (size_t i = 0; i < planner->operation_count; i++) {
         struct key *key = planner->key_of[i];
-        bool goes_on = planner->outcomes[i].waits && !planner->outcomes[i].put_back;
+        bool waits = planner->outcomes[i].waits && !planner->outcomes[i].put_back;
         bool holds_or_waits = key->request && key->request->state != REQUEST_RELEASED;
-        if (goes_on && holds_or_waits && (key->request->state == REQUEST_ACQUIRED || key->refusal || key->is_put_back))
+        if (waits && holds_or_waits && (key->request->state == REQUEST_ACQUIRED || key->decision.how != DECISION_NONE))
             answer_ask(planner, &planner->outcomes[i], key, planner->operations[i]);
     }
 }
@@ -592,14 +590,14 @@ static void decide_all(struct planner *planner)
         for (size_t i = 0; i < planner->operation_count && !planner_reads_more(planner); i++) {
             if (phases[i] != phase)
                 continue;
-            plan_operation(planner, i, &phases[i]);
+            phases[i] = plan_operation(planner, i, phase);
             for (size_t j = i + 1; phases[i] == PHASE_NEW && phase == PHASE_ASK && j < planner->operation_count; j++)
                 if (planner->key_of[j] == planner->key_of[i])
                     phases[j] = PHASE_NEW; /* it follows the one that is a new request after all */
             if (phase == PHASE_NEW && planner->walk_again)
                 walk_again(planner);
             if (phase == PHASE_NEW && phases[i] == PHASE_ANSWER)
-                plan_operation(planner, i, &phases[i]);
+                (void)plan_operation(planner, i, PHASE_ANSWER);
         }
     }
 }
@@ -620,27 +618,28 @@ static void collect_requests(struct planner *planner, struct changes *changes)
 {
     size_t removed = 0;
     for (size_t i = 0; i < planner->key_count; i++)
-        removed += planner->keys[i].removed;
+        removed += key_is_removed(&planner->keys[i]);
     struct request *copies = arena_must_array(planner->arena, removed, sizeof *copies);
     changes->requests = arena_must_array(planner->arena, planner->key_count + removed, sizeof *changes->requests);
     for (size_t i = 0; i < planner->key_count; i++)
-        if (planner->keys[i].insert)
+        if (planner->keys[i].row == ROW_NEW)
             changes->requests[changes->request_count++] =
                 (struct request_change){.request = planner->keys[i].request, .insert = true};
     size_t inserts = changes->request_count;
     for (size_t i = 0; i < planner->key_count; i++) {
         const struct key *key = &planner->keys[i];
-        if (key->removed) {
+        if (key_is_removed(key)) {
             *copies = *key->before;
             changes->requests[changes->request_count++] = (struct request_change){
                 .request = copies++, .before = key->before, .remove = true, .for_others = key->for_others};
-        } else if (!key->insert && key->changed) {
-            bool grants = key->before->state == REQUEST_WAITING && key->request->permit_count > 0;
-            changes->requests[changes->request_count++] = (struct request_change){.request = key->request,
-                                                                                  .before = key->before,
-                                                                                  .ends = key->ends && !grants,
-                                                                                  .grants = grants,
-                                                                                  .for_others = key->for_others};
+        } else if (key->row == ROW_CHANGED) {
+            bool held = key->before->state == REQUEST_ACQUIRED, waited = key->before->state == REQUEST_WAITING;
+            changes->requests[changes->request_count++] =
+                (struct request_change){.request = key->request,
+                                        .before = key->before,
+                                        .ends = held && key->request->state == REQUEST_RELEASED,
+                                        .grants = waited && key->request->permit_count > 0,
+                                        .for_others = key->for_others};
         }
     }
     qsort(changes->requests + inserts, changes->request_count - inserts, sizeof *changes->requests,

@@ -87,7 +87,7 @@ void claim(struct planner *planner, struct key *key)
     request->server_id = 0;
     if (request->confirmed_at == NEVER)
         request->due_at = due_from(planner->deadlines_from, request->ttl_ms, request->grace_ms, limits.max_hold_ms);
-    key->changed = true;
+    key_change(key);
     for (size_t i = 0; i < request->permit_count; i++) {
         struct semaphore_image *image = planner_image(planner, request->permits[i].semaphore_id);
         image->semaphore->next_due_at = min_i64(image->semaphore->next_due_at, request->due_at);
@@ -468,7 +468,7 @@ struct request *request_of_acquire(struct planner *planner, struct key *key, con
     request->has_digest = true;
     memcpy(request->digest, operation->digest, DIGEST_SIZE);
     key->request = request;
-    key->insert = true;
+    key->row = ROW_NEW;
     return request;
 }
 
@@ -496,7 +496,7 @@ void grant(struct planner *planner, struct key *key, const struct operation *ope
     for (size_t i = 0; i < operation->want_count; i++)
         grant_permit(planner, &operation->wants[i], i, key, request->due_at, &permits[i]);
     planner->packet_size += fit->packet_size;
-    key->changed = true;
+    key_change(key);
 }
 
 /*

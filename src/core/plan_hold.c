@@ -83,7 +83,7 @@ void end_request(struct planner *planner, struct key *key, enum end_reason reaso
     request->ended_at = planner->now;
     request->due_at = planner->now + planner->settings->retention_us;
     request->server_id = 0;
-    key->changed = key->ends = true;
+    key_change(key);
     planner->packet_size += packet_of_end(request);
     planner->ended[reason]++;
     planner->walk_again = true;
@@ -108,7 +108,7 @@ static void plan_tombstone(struct planner *planner, struct outcome *outcome, str
     request->ended_at = planner->now;
     request->due_at = planner->now + planner->settings->tombstone_us;
     key->request = request;
-    key->insert = true;
+    key->row = ROW_NEW;
     planner->ended[END_NEVER_HELD]++;
     outcome_attach_row(planner, outcome, request);
 }
@@ -315,7 +315,7 @@ void plan_renew(struct planner *planner, struct outcome *outcome, struct key *ke
         return;
     }
     request->renewals++;
-    key->changed = true;
+    key_change(key);
     touch_semaphores(planner, request);
     if (request->server_id)
         claim(planner, key);
@@ -341,7 +341,7 @@ void plan_confirm(struct planner *planner, struct outcome *outcome, struct key *
         claim(planner, key);
     key->request->confirmed_at = planner->now;
     key->request->due_at = NEVER;
-    key->changed = true;
+    key_change(key);
     touch_semaphores(planner, key->request);
     for (size_t i = 0; i < key->request->permit_count; i++) {
         const struct permit *permit = &key->request->permits[i];

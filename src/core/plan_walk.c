@@ -560,7 +560,7 @@ void stand_put_back(struct planner *planner, const struct operation *operation, 
 static bool is_asked(const struct planner *planner, const struct key *key)
 {
     const struct request *request = key->request;
-    if (key->asker)
+    if (key->askers.first)
         return true;
     if (!server_is_alive(planner, request->server_id))
         return false;
@@ -578,8 +578,8 @@ static bool is_busy(const struct planner *planner, const struct key *key)
 static const struct operation *acquire_of_waiter(const struct key *key, struct operation *made)
 {
     const struct request *request = key->request;
-    if (key->asker)
-        return key->asker;
+    if (key->askers.first)
+        return key->askers.first;
     *made = (struct operation){.kind = OP_ACQUIRE,
                                .external_id = request->external_id,
                                .owner = request->owner,
@@ -602,7 +602,7 @@ static bool owner_was_read(const struct planner *planner, struct bytes owner)
 /* An ask was put back unless all its semaphores are locked (plan_ask), and the owners of all acquires were read. */
 static bool can_be_decided(struct planner *planner, const struct key *key, const struct operation *operation)
 {
-    if (key->asker)
+    if (key->askers.first)
         return true;
     if (key->needs || is_busy(planner, key) || !planner_has_locked_all(planner, key->request))
         return false;
@@ -615,7 +615,7 @@ static bool goes_on_waiting(const struct planner *planner, const struct key *key
     const struct request *request = key->request;
     if (!request || request->state != REQUEST_WAITING || !server_is_alive(planner, request->server_id))
         return false;
-    return !is_ours(planner, request) || key->subscriber || key->asker || key->needs;
+    return !is_ours(planner, request) || key->subscriber || key->askers.first || key->needs;
 }
 
 /*
@@ -669,7 +669,7 @@ static void grant_waiter(struct planner *planner, struct key *key, const struct 
                          const struct fit *fit)
 {
     struct request *request = key->request;
-    const struct operation *asker = key->asker;
+    const struct operation *asker = key->askers.first;
     uint64_t server_id = request->server_id;
     bool subscribed = is_ours(planner, request) && key->subscriber && key->subscriber->subscribed;
     bool claimed = asker || subscribed;
@@ -678,8 +678,8 @@ static void grant_waiter(struct planner *planner, struct key *key, const struct 
     count_places(planner, request, server_id ? -1 : 0);
     if (claimed)
         request->nonce = arena_must_copy(planner->arena, asker ? asker->nonce : key->subscriber->nonce);
-    key->asker = NULL;
-    key->is_new_grant = claimed;
+    key->askers.first = NULL;
+    key->decision.how = claimed ? DECISION_GRANTED : DECISION_NONE;
     request->wanted = (struct bytes){0};
     for (size_t i = 0; i < request->want_count; i++)
         planner_known(planner, request->wants[i].semaphore_id)->granted++;
@@ -713,24 +713,16 @@ static void end_long_walk(struct planner *planner, const struct request *request
     }
 }
 
-/* The operations that ask for the waiter are put back, to run with these semaphores locked, too. */
-static void put_back_askers(struct key *key, const uint64_t *semaphore_ids, size_t count)
-{
-    key->is_put_back = true;
-    key->wider = semaphore_ids;
-    key->wider_count = count;
-}
-
 /* A waiter that does not fit is refused, or put back if it lacks only what is kept for others. It stands, if it waits on. */
 static void refuse_waiter(struct planner *planner, struct key *key, const struct operation *operation,
                           const struct fit *fit)
 {
-    bool asked = key->asker != NULL;
+    bool asked = key->askers.first != NULL;
     bool only_kept = fit->status == PERMIT_NO_CAPACITY && lacks_only_kept(planner, operation);
     size_t id_count = 0;
     const uint64_t *ids = asked && only_kept ? find_wider_locks(planner, operation, &id_count) : NULL;
     if (id_count) {
-        put_back_askers(key, ids, id_count);
+        key->decision = (struct decision){.how = DECISION_PUT_BACK, .wider = ids, .wider_count = id_count};
     } else if (asked) {
         struct fit *refusal = arena_must_alloc(planner->arena, sizeof *refusal);
         *refusal = *fit;
@@ -753,10 +745,9 @@ static void take_turn(struct planner *planner, struct key *key)
 {
     struct operation made;
     const struct operation *operation = acquire_of_waiter(key, &made);
-    bool asked = key->asker != NULL;
+    bool asked = key->askers.first != NULL;
     bool grants = planner->now >= planner->view->grants_from;
-    key->refusal = NULL;
-    key->is_put_back = false;
+    key->decision = (struct decision){0};
     if (!asked && (!grants || is_hopeless(planner, key->request)))
         return;
     end_long_walk(planner, key->request);
@@ -773,7 +764,7 @@ static void take_turn(struct planner *planner, struct key *key)
     if (fit.unlocked_count) {
         note_overdue(planner, &fit);
         if (asked)
-            put_back_askers(key, NULL, 0);
+            key->decision.how = DECISION_PUT_BACK;
         pass_over(planner, key, operation, !asked, key->needs, key->need_count);
     } else if (fit.status != PERMIT_OK) {
         refuse_waiter(planner, key, operation, &fit);

@@ -145,7 +145,7 @@ void outcome_count_replay(struct planner *planner, struct outcome *outcome, stru
     bool forgotten = key->request->state == REQUEST_RELEASED && key->request->due_at <= planner->now;
     if (!forgotten) {
         key->request->replays++;
-        key->changed = true;
+        key_change(key);
     }
     outcome_attach_row(planner, outcome, key->request);
 }

@@ -26,6 +26,27 @@ struct slot_view {
     size_t labelled_count;
 };
 
+/* The operations of the batch that ask for a request that waits, until the walk has decided it for good. */
+struct askers {
+    const struct operation *first;   /* NULL: there are none */
+    const struct operation *waiting; /* the first one that goes on waiting; NULL: none */
+    bool any_look;                   /* one is for the subscribers of the key */
+    bool any_last;                   /* the wait of one ends with this decision */
+};
+
+/* What the last walk has decided for the askers of a request. */
+struct decision {
+    enum {
+        DECISION_NONE,     /* none, or it was told already: the request is held */
+        DECISION_GRANTED,  /* the grant is new: the first of them is told so */
+        DECISION_REFUSED,  /* because of `refusal` */
+        DECISION_PUT_BACK, /* they are put back, to run with `wider` locked, too */
+    } how;
+    const struct fit *refusal;
+    const uint64_t *wider;
+    size_t wider_count;
+};
+
 /*
  * One external_id of an operation, a due holder or a waiter: its row, if it exists, and whether an operation on it was
  * put back.
@@ -34,27 +55,31 @@ struct key {
     struct bytes external_id;
     struct request *request; /* current image; NULL: no row */
     const struct request *before;
-    bool insert;
-    bool changed;
-    bool ends;
-    bool removed;     /* the row `before` is deleted; there may be a new one (insert) */
-    bool asked_again; /* a client asks again for a kept place: its places are written anew */
-    bool for_others;  /* it ends, or is removed, for others: by permitd itself, or because an acquire needs its units */
-    bool overdue;     /* it is in planner->overdue */
+    enum {
+        ROW_AS_READ, /* `request` is `before`; or there is none, and `before` is removed */
+        ROW_CHANGED, /* `before` is updated */
+        ROW_NEW,     /* `request` is inserted; `before`, if there was one, is removed */
+    } row;
+    bool for_others; /* it ends, or is removed, for others: by permitd itself, or because an acquire needs its units */
+    bool overdue;    /* it is in planner->overdue */
     const struct subscriber *subscriber; /* NULL: none */
-    /* The request waits: the operations of the batch that ask for it, until the walk has decided it for good. */
-    const struct operation *asker;   /* the first one; NULL: none */
-    const struct operation *goes_on; /* the first one that goes on waiting; NULL: none */
-    bool is_looked_at;               /* one is for its subscribers */
-    bool ends_wait;                  /* the wait of one ends with this decision */
-    bool is_new_grant;               /* granted to them in this batch, and not yet told as new */
-    const struct fit *refusal;       /* why the walk has refused it; NULL: it has not */
-    bool is_put_back;                /* they are put back, to run with `wider` locked, too */
-    const uint64_t *wider;
-    size_t wider_count;
+    struct askers askers;
+    struct decision decision;
     const uint64_t *needs; /* set if an operation was put back; all later operations on this key are put back too */
     size_t need_count;
 };
+
+/* Marks the row as one to be written. */
+static inline void key_change(struct key *key)
+{
+    key->row = key->row == ROW_NEW ? ROW_NEW : ROW_CHANGED;
+}
+
+/* Returns true if the row that was read is deleted. */
+static inline bool key_is_removed(const struct key *key)
+{
+    return key->before && (!key->request || key->row == ROW_NEW);
+}
 
 /*
  * What the walk knows of one semaphore: of a locked one its image, of another one the row that was read plainly. The walk
