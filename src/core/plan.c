@@ -453,12 +453,6 @@ static void add_key_of_row(struct planner *planner, const struct request *before
     planner->keys[planner->key_count++] =
         (struct key){.external_id = copy->external_id, .request = copy, .before = before};
     planner->waiter_count += before->state == REQUEST_WAITING;
-    for (size_t i = 0; before->state == REQUEST_WAITING && i < before->want_count; i++) {
-        const struct semaphore_image *image = planner_image(planner, before->wants[i].semaphore_id);
-        struct queue_state *queue = image ? planner_queue(planner, image) : NULL;
-        if (queue)
-            queue->wanted = min_i64(queue->wanted + before->wants[i].count, COUNTED_MAX_CAPACITY);
-    }
 }
 
 static int compare_key_and_subscriber(const void *key, const void *subscriber)
@@ -512,18 +506,6 @@ static void collect_due(struct planner *planner)
     }
     if (planner->due_count > 1)
         qsort(planner->due, planner->due_count, sizeof *planner->due, compare_due);
-}
-
-/* Allocates the events: at most one per semaphore of a forced release, or one per setting of a PUT. */
-static void allocate_events(struct planner *planner)
-{
-    size_t room = 0;
-    for (size_t i = 0; i < planner->operation_count; i++) {
-        enum operation_kind kind = planner->operations[i]->kind;
-        if (kind == OP_FORCE_RELEASE || operation_is_administrative(kind))
-            room += REQUEST_MAX_SEMAPHORES;
-    }
-    planner->events = arena_must_array(planner->arena, room, sizeof *planner->events);
 }
 
 /*
@@ -758,7 +740,6 @@ static void make_plan(struct planner *planner, struct plan *ret_plan)
     collect_keys(planner);
     planner_fill_slot_views(planner);
     collect_due(planner);
-    allocate_events(planner);
     decide_all(planner);
     if (planner_reads_more(planner))
         collect_reads(planner, &plan);

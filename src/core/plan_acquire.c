@@ -365,13 +365,12 @@ static void end_due_holders(struct planner *planner, const struct operation *ope
 
 void note_overdue(struct planner *planner, const struct fit *fit)
 {
-    if (!planner->overdue)
-        planner->overdue = arena_must_array(planner->arena, planner->due_count, sizeof *planner->overdue);
     for (size_t i = 0; i < fit->unlocked_count; i++) {
         struct key *due = fit->unlocked[i];
         if (due->overdue || planner_has_locked_all(planner, due->request))
             continue;
         due->overdue = true;
+        planner->overdue = planner_list(planner, planner->overdue, planner->overdue_count, sizeof *planner->overdue);
         planner->overdue[planner->overdue_count++] = due->request;
     }
 }
@@ -405,18 +404,14 @@ static struct shortage describe_shortage(struct planner *planner, const struct o
  */
 static enum permit_status check_capacity(struct planner *planner, const struct operation *operation, struct fit *fit)
 {
-    size_t short_count = 0;
+    struct shortage *shortages = NULL;
     for (size_t i = 0; i < operation->want_count; i++)
-        short_count += is_short(planner, operation, i);
-    if (short_count == 0)
-        return PERMIT_OK;
-    struct shortage *shortages = arena_must_array(planner->arena, short_count, sizeof *shortages);
-    fit->shortages = shortages;
-    for (size_t i = 0; i < operation->want_count; i++)
-        if (is_short(planner, operation, i))
+        if (is_short(planner, operation, i)) {
+            shortages = planner_list(planner, shortages, fit->shortage_count, sizeof *shortages);
             shortages[fit->shortage_count++] = describe_shortage(planner, operation, i);
-    assert(fit->shortage_count == short_count);
-    return PERMIT_NO_CAPACITY;
+        }
+    fit->shortages = shortages;
+    return shortages ? PERMIT_NO_CAPACITY : PERMIT_OK;
 }
 
 /*

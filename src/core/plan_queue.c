@@ -31,14 +31,7 @@ bool is_ours(const struct planner *planner, const struct request *request)
 
 static void add_mail(struct planner *planner, struct mail mail)
 {
-    if (planner->mail_count == planner->mail_room) {
-        size_t room = planner->mail_room ? 2 * planner->mail_room : 64;
-        struct mail *larger = arena_must_array(planner->arena, room, sizeof *larger);
-        if (planner->mail_count)
-            memcpy(larger, planner->mail, planner->mail_count * sizeof *larger);
-        planner->mail = larger;
-        planner->mail_room = room;
-    }
+    planner->mail = planner_list(planner, planner->mail, planner->mail_count, sizeof mail);
     planner->mail[planner->mail_count++] = mail;
 }
 
@@ -407,9 +400,7 @@ void answer_ask(struct planner *planner, struct outcome *outcome, struct key *ke
 
 void add_notice(struct planner *planner, const struct key *key, const struct outcome *outcome, bool unasked)
 {
-    if (!planner->notices)
-        planner->notices = arena_must_array(planner->arena, planner->key_count, sizeof *planner->notices);
-    assert(planner->notice_count < planner->key_count);
+    planner->notices = planner_list(planner, planner->notices, planner->notice_count, sizeof *planner->notices);
     planner->notices[planner->notice_count++] = (struct notice){key->external_id, *outcome, unasked};
 }
 

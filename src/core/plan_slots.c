@@ -11,50 +11,11 @@ struct slot_view *planner_slot_view(struct planner *planner, const struct semaph
 
 /* ---- filling the views ---- */
 
-/* Returns the number of slots of a semaphore held by the rows that were read: at most that many may be freed. */
-static size_t held_slots(const struct view *view, uint64_t semaphore_id)
-{
-    size_t held = 0;
-    for (size_t i = 0; i < view->request_count; i++)
-        for (size_t j = 0; j < view->requests[i].permit_count; j++)
-            if (view->requests[i].permits[j].semaphore_id == semaphore_id)
-                held += view->requests[i].permits[j].slots.count;
-    return held;
-}
-
-/*
- * Returns the maximum number of slot changes caused by grants to waiters that no operation names: their units are free,
- * or are freed by the rows that were read.
- */
-static size_t slot_changes_of_waiters(const struct planner *planner, size_t index, size_t held)
-{
-    const struct semaphore *semaphore = &planner->view->semaphores[index];
-    int64_t free = max_i64(0, semaphore->capacity - semaphore->in_use) + (int64_t)held;
-    return 2 * (size_t)min_i64(planner->queues[index].wanted, free);
-}
-
 static uint32_t unread_from(const struct semaphore *semaphore, const struct free_slots *read)
 {
     if (read->complete)
         return (uint32_t)semaphore->capacity + 1;
     return read->count ? read->numbers[read->count - 1] + 1 : semaphore->first_free;
-}
-
-/*
- * Returns the maximum number of slot changes caused by acquires: a request granted here takes its slots, and a later
- * operation of the batch may free them.
- */
-static size_t slot_changes_of_acquires(struct planner *planner)
-{
-    size_t slot_changes = 0;
-    for (size_t i = 0; i < planner->operation_count; i++)
-        for (size_t j = 0; j < planner->operations[i]->want_count; j++) {
-            const struct want *want = &planner->operations[i]->wants[j];
-            const struct semaphore_image *image = planner_image(planner, want->semaphore_id);
-            if (image && image->semaphore->kind == KIND_SLOTTED)
-                slot_changes += 2 * (size_t)min_i64(want->count, SLOTS_MAX_COUNT);
-        }
-    return slot_changes;
 }
 
 static int compare_row_labels(const void *a, const void *b)
@@ -115,18 +76,12 @@ static void add_labels_of_held(struct planner *planner, const struct permit *per
 void planner_fill_slot_views(struct planner *planner)
 {
     const struct view *view = planner->view;
-    size_t slot_changes = slot_changes_of_acquires(planner);
-    for (size_t i = 0; i < view->semaphore_count; i++) {
-        if (view->semaphores[i].kind != KIND_SLOTTED)
-            continue;
-        fill_slot_view(planner, i);
-        size_t held = held_slots(view, view->semaphores[i].id);
-        slot_changes += held + slot_changes_of_waiters(planner, i, held);
-    }
+    for (size_t i = 0; i < view->semaphore_count; i++)
+        if (view->semaphores[i].kind == KIND_SLOTTED)
+            fill_slot_view(planner, i);
     for (size_t i = 0; i < view->request_count; i++)
         for (size_t j = 0; view->requests[i].state == REQUEST_ACQUIRED && j < view->requests[i].permit_count; j++)
             add_labels_of_held(planner, &view->requests[i].permits[j]);
-    planner->slots = arena_must_array(planner->arena, slot_changes, sizeof *planner->slots);
 }
 
 /* ---- resolving names ---- */
@@ -455,6 +410,7 @@ uint32_t planner_held_slot(struct planner *planner, const struct want *want)
 
 static void record_slot(struct planner *planner, uint64_t semaphore_id, uint32_t number, uint64_t permit_id)
 {
+    planner->slots = planner_list(planner, planner->slots, planner->slot_count, sizeof *planner->slots);
     planner->slots[planner->slot_count++] = (struct slot_change){semaphore_id, number, permit_id};
 }
 

@@ -122,10 +122,7 @@ void stand_before(struct planner *planner, utc_us place, uint64_t id)
 /* Inserts it in the order of the places, and counts it if all before it are. */
 static void add_stander(struct planner *planner, const struct stander *stander)
 {
-    if (!planner->standers) /* one for each key, acquire that is put back, and end of a part of a queue or of a walk */
-        planner->standers = arena_must_array(
-            planner->arena, 2 * planner->key_count + planner->operation_count + 2 * planner->view->semaphore_count,
-            sizeof *planner->standers);
+    planner->standers = planner_list(planner, planner->standers, planner->stander_count, sizeof *stander);
     size_t at = standers_before(planner, stander->place, stander->id);
     memmove(planner->standers + at + 1, planner->standers + at,
             (planner->stander_count - at) * sizeof *planner->standers);
@@ -537,8 +534,7 @@ void stand(struct planner *planner, const struct request *request)
 void stand_put_back(struct planner *planner, const struct operation *operation, const uint64_t *needs,
                     size_t need_count)
 {
-    if (!planner->put_backs)
-        planner->put_backs = arena_must_array(planner->arena, planner->operation_count, sizeof *planner->put_backs);
+    planner->put_backs = planner_list(planner, planner->put_backs, planner->put_back_count, sizeof *planner->put_backs);
     struct stander *stander = &planner->put_backs[planner->put_back_count++];
     *stander = (struct stander){.place = place_of_acquire(planner, operation),
                                 .id = UINT64_MAX - 1, /* before the new requests that come after it */

@@ -105,6 +105,15 @@ const struct request *planner_request(const struct planner *planner, struct byte
 
 /* ---- outcomes ---- */
 
+void *planner_list(const struct planner *planner, void *list, size_t count, size_t size)
+{
+    enum { FIRST = 16 }; /* then it doubles */
+    if (count && (count < FIRST || (count & (count - 1))))
+        return list;
+    void *larger = arena_must_array(planner->arena, count ? 2 * count : FIRST, size);
+    return count ? memcpy(larger, list, count * size) : larger;
+}
+
 const char *planner_sentence(struct planner *planner, const char *format, ...)
 {
     va_list arguments;
@@ -188,5 +197,6 @@ void record_event(struct planner *planner, const struct semaphore_image *image, 
 {
     event.semaphore_id = image->semaphore->id;
     event.next_permit_id = image->semaphore->next_permit_id;
+    planner->events = planner_list(planner, planner->events, planner->event_count, sizeof event);
     planner->events[planner->event_count++] = event;
 }

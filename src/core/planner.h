@@ -100,7 +100,6 @@ struct queue_state {
     unsigned kept_needs; /* earlier waiters that keep their need; under `fifo` no later request gets units */
     bool ignores_kept;   /* the request that is being decided is looked at as if nothing were kept */
     int64_t due_units;   /* locked: units of due holders, which an acquire may end; valid in a walk */
-    int64_t wanted;      /* locked: units that all waiters want, at most COUNTED_MAX_CAPACITY */
     bool changed;        /* units of it were freed or confirmed in this batch, or a waiter has left, was granted, or was
                           asked for and refused, or it has a new acquire: a waiter that may fit is called */
     unsigned granted;    /* waiters that were granted in this batch */
@@ -164,7 +163,7 @@ struct planner {
     uint64_t read_more, read_held; /* as in struct plan */
     bool walk_again;               /* units were freed, or a waiter has left, since the last walk */
     struct mail *mail;             /* in any order, with duplicates; mail to this server is a call */
-    size_t mail_count, mail_room;
+    size_t mail_count;
     struct notice *notices; /* see struct plan */
     size_t notice_count;
     struct slots named[REQUEST_MAX_SEMAPHORES]; /* for each want for specific slots of the current acquire: the
@@ -178,11 +177,11 @@ struct planner {
     struct key **chosen; /* those that the current acquire would end */
     struct key **key_of; /* per operation; NULL: administrative */
     struct outcome *outcomes;
-    struct slot_change *slots; /* all changes in order; large enough for every possible change */
+    struct slot_change *slots; /* all changes in order */
     size_t slot_count;
     struct label_change *labels; /* changes of the one operation on labels */
     size_t label_count;
-    struct event *events; /* large enough for every possible event */
+    struct event *events;
     size_t event_count;
     size_t packet_size; /* plan.packet_size so far */
     unsigned ended[END_REASON_COUNT];
@@ -209,7 +208,7 @@ size_t planner_out_of_scope(struct planner *planner, const struct request *reque
 
 /* ---- plan_slots.c ---- */
 
-/* Fills the slot views from the view, and allocates the list of slot changes. */
+/* Fills the slot views from the view. */
 void planner_fill_slot_views(struct planner *planner);
 /* Returns the slot view of a locked semaphore; a new one has none. */
 struct slot_view *planner_slot_view(struct planner *planner, const struct semaphore_image *image);
@@ -390,6 +389,8 @@ void planner_record_labels(struct planner *planner, const struct semaphore_image
 
 /* ---- planner.c ---- */
 
+/* Returns the list of `count` items of this size with room for another: the same one, or a larger copy. */
+void *planner_list(const struct planner *planner, void *list, size_t count, size_t size);
 /* Formats the detail of a refusal in the arena. */
 const char *planner_sentence(struct planner *planner, const char *format, ...) PRINTF_LIKE(2, 3);
 /* Sets a refusal. `detail` must live as long as the plan; NULL: the status's title. */
