@@ -381,53 +381,6 @@ static bool choose_slots(struct planner *planner, const struct request *request,
     return chosen;
 }
 
-/* Returns true if the units of its need can come, beside the reservations before it. */
-static bool may_reserve(const struct planner *planner, const struct request *request)
-{
-    for (size_t i = 0; i < request->want_count; i++) {
-        const struct queue_state *queue = planner_known(planner, request->wants[i].semaphore_id);
-        if (!queue || queue->fifo == FIFO_BARRED)
-            return false;
-        int64_t room = queue->semaphore->capacity - queue->semaphore->confirmed;
-        if (queue->reserved + request->wants[i].count > room)
-            return false;
-    }
-    return true;
-}
-
-/* Returns true if a waiter before it keeps units of one of its semaphores. */
-static bool is_behind_kept(const struct planner *planner, const struct request *request)
-{
-    for (size_t i = 0; i < request->want_count; i++)
-        if (planner_known(planner, request->wants[i].semaphore_id)->kept_needs)
-            return true;
-    return false;
-}
-
-/* Returns true if the units of its need can never come, whatever stands before it. */
-static bool is_excluded(const struct planner *planner, const struct request *request)
-{
-    for (size_t i = 0; i < request->want_count; i++) {
-        const struct queue_state *queue = planner_known(planner, request->wants[i].semaphore_id);
-        const struct watcher *watcher = queue ? find_watcher(queue, request->id) : NULL;
-        if (queue && (request->wants[i].count > queue->semaphore->capacity - queue->semaphore->confirmed ||
-                      (watcher && watcher->confirmed)))
-            return true;
-    }
-    return false;
-}
-
-/* Returns true if the request is in nobody's way: one of its semaphores grants no units, however many are released. */
-static bool wants_closed(const struct planner *planner, const struct request *request)
-{
-    for (size_t i = 0; i < request->want_count; i++) {
-        const struct queue_state *queue = planner_known(planner, request->wants[i].semaphore_id);
-        if (queue && is_closed(queue->semaphore))
-            return true;
-    }
-    return false;
-}
-
 /*
  * Returns true if it matters how the waiter stands: units of a locked semaphore are left for those behind it, or it may
  * bar others from a semaphore that was read because that matters.
@@ -499,8 +452,6 @@ static void read_for(struct planner *planner, size_t count)
 static void stand_here(struct planner *planner, const struct request *request, bool may_fit, const uint64_t *needs,
                        size_t need_count)
 {
-    if (wants_closed(planner, request))
-        return;
     struct stander stander = {.place = request->place,
                               .id = request->id,
                               .request = request,
@@ -508,10 +459,27 @@ static void stand_here(struct planner *planner, const struct request *request, b
                               .want_count = request->want_count,
                               .needs = needs,
                               .need_count = need_count};
+    bool can_come = true; /* the units of its need, whatever stands before it */
+    bool has_room = true; /* they can come beside the reservations before it */
+    bool behind_kept = false;
     stand_before(planner, request->place, request->id);
-    bool wants_to_reserve = !may_fit && is_protected(planner, request) && !is_excluded(planner, request);
-    bool reserves = wants_to_reserve && may_reserve(planner, request);
-    bool keeps = may_fit || (reserves && is_behind_kept(planner, request));
+    for (size_t i = 0; i < request->want_count; i++) {
+        const struct queue_state *queue = planner_known(planner, request->wants[i].semaphore_id);
+        if (!queue) {
+            has_room = false;
+            continue;
+        }
+        if (is_closed(queue->semaphore))
+            return; /* it grants no units, however many are released: the request is in nobody's way */
+        const struct watcher *watcher = find_watcher(queue, request->id);
+        int64_t room = queue->semaphore->capacity - queue->semaphore->confirmed;
+        can_come &= request->wants[i].count <= room && !(watcher && watcher->confirmed);
+        has_room &= queue->reserved + request->wants[i].count <= room && queue->fifo != FIFO_BARRED;
+        behind_kept |= queue->kept_needs > 0;
+    }
+    bool wants_to_reserve = !may_fit && is_protected(planner, request) && can_come;
+    bool reserves = wants_to_reserve && has_room;
+    bool keeps = may_fit || (reserves && behind_kept);
     stander.how = keeps ? STANDS_KEPT : STANDS_PLAIN;
     bool chosen = (keeps || reserves) && choose_slots(planner, request, &stander);
     if (!keeps && chosen)
