@@ -87,12 +87,9 @@ static int64_t units_wanted(const struct operation *const *operations, size_t op
     return min_i64(wanted, COUNTED_MAX_CAPACITY);
 }
 
-static bool holds(const struct request *request, uint64_t semaphore_id)
+static bool is_due_holder(const struct request *request, utc_us now)
 {
-    for (size_t i = 0; i < request->permit_count; i++)
-        if (request->permits[i].semaphore_id == semaphore_id)
-            return true;
-    return false;
+    return request->state == REQUEST_ACQUIRED && request->due_at <= now;
 }
 
 /*
@@ -104,7 +101,7 @@ static int64_t due_holders_named(const struct view *view, uint64_t semaphore_id,
     int64_t count = 0;
     for (size_t i = 0; i < view->request_count; i++) {
         const struct request *request = &view->requests[i];
-        count += request->state == REQUEST_ACQUIRED && request->due_at <= now && holds(request, semaphore_id);
+        count += is_due_holder(request, now) && request_permit_of(request, semaphore_id);
     }
     return count;
 }
@@ -151,33 +148,13 @@ size_t plan_shortfalls(const struct view *view, const struct operation *const *o
 
 /* ---- rows to lock ---- */
 
-static int compare_key_and_row(const void *key, const void *row)
-{
-    return bytes_compare(*(const struct bytes *)key, ((const struct request *)row)->external_id);
-}
-
 /* Returns the row with this key; NULL: not in the view. */
 static const struct request *find_request(const struct view *view, struct bytes external_id)
 {
     if (view->request_count == 0)
         return NULL;
-    return bsearch(&external_id, view->requests, view->request_count, sizeof *view->requests, compare_key_and_row);
-}
-
-static bool is_due_holder(const struct request *request, utc_us now)
-{
-    return request->state == REQUEST_ACQUIRED && request->due_at <= now;
-}
-
-static bool all_locked(const struct view *view, const struct request *request)
-{
-    for (size_t i = 0; i < request->permit_count; i++)
-        if (view_semaphore_index(view, request->permits[i].semaphore_id) == view->semaphore_count)
-            return false;
-    for (size_t i = 0; request->state == REQUEST_WAITING && i < request->want_count; i++)
-        if (view_semaphore_index(view, request->wants[i].semaphore_id) == view->semaphore_count)
-            return false;
-    return true;
+    const struct request wanted = {.external_id = external_id};
+    return bsearch(&wanted, view->requests, view->request_count, sizeof wanted, request_compare_keys);
 }
 
 size_t plan_ends_for_others(const struct view *view, const struct operation *const *operations, size_t operation_count,
@@ -187,14 +164,14 @@ size_t plan_ends_for_others(const struct view *view, const struct operation *con
     size_t count = 0;
     for (size_t i = 0; due && i < view->request_count; i++) {
         const struct request *request = &view->requests[i];
-        if (is_due_holder(request, now) && all_locked(view, request))
+        if (is_due_holder(request, now) && view_has_locked_all(view, request))
             ret_ids[count++] = request->id;
     }
     for (size_t i = 0; i < operation_count; i++) {
         const struct request *request =
             operations[i]->kind == OP_EXPIRE ? find_request(view, operations[i]->external_id) : NULL;
         bool counted = due && request && is_due_holder(request, now);
-        if (request && request->state != REQUEST_RELEASED && !counted && all_locked(view, request))
+        if (request && request->state != REQUEST_RELEASED && !counted && view_has_locked_all(view, request))
             ret_ids[count++] = request->id;
     }
     return u64_sort_unique(ret_ids, count);
@@ -211,11 +188,9 @@ bool plan_read_past_locked(const struct view *view, struct shortfall *shortfalls
         int64_t units = 0;
         for (size_t j = 0; j < view->request_count; j++) {
             const struct request *request = &view->requests[j];
-            for (size_t k = 0; is_due_holder(request, now) && k < request->permit_count; k++)
-                if (request->permits[k].semaphore_id == semaphore_id) {
-                    locked |= request->locked_elsewhere;
-                    units += request->locked_elsewhere ? 0 : request->permits[k].count;
-                }
+            const struct permit *permit = is_due_holder(request, now) ? request_permit_of(request, semaphore_id) : NULL;
+            locked |= permit && request->locked_elsewhere;
+            units += permit && !request->locked_elsewhere ? permit->count : 0;
         }
         if (!locked || units >= shortfalls[i].units || view->next_due[shortfalls[i].semaphore] > now)
             continue;
@@ -455,11 +430,6 @@ static void add_key_of_row(struct planner *planner, const struct request *before
     planner->waiter_count += before->state == REQUEST_WAITING;
 }
 
-static int compare_key_and_subscriber(const void *key, const void *subscriber)
-{
-    return bytes_compare(*(const struct bytes *)key, ((const struct subscriber *)subscriber)->external_id);
-}
-
 /* Collects the keys of operations and rows in byte order, by merging the two ascending lists. */
 static void collect_keys(struct planner *planner)
 {
@@ -483,7 +453,7 @@ static void collect_keys(struct planner *planner)
         add_key_of_row(planner, &view->requests[row], &rows[row]);
     for (size_t i = 0; view->subscriber_count && i < planner->key_count; i++)
         planner->keys[i].subscriber = bsearch(&planner->keys[i].external_id, view->subscribers, view->subscriber_count,
-                                              sizeof *view->subscribers, compare_key_and_subscriber);
+                                              sizeof *view->subscribers, compare_key);
 }
 
 static int compare_due(const void *a, const void *b)
@@ -675,7 +645,8 @@ static utc_us earliest_due(const struct planner *planner, uint64_t semaphore_id)
     utc_us earliest = NEVER;
     for (size_t i = 0; i < planner->key_count; i++) {
         const struct request *request = planner->keys[i].request;
-        if (request && request->state == REQUEST_ACQUIRED && request->due_at < earliest && holds(request, semaphore_id))
+        if (request && request->state == REQUEST_ACQUIRED && request->due_at < earliest &&
+            request_permit_of(request, semaphore_id))
             earliest = request->due_at;
     }
     return earliest;

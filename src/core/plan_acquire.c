@@ -39,11 +39,10 @@ static const char *reused_sentence(struct planner *planner, const struct request
     const char *text = "the key stands for another request:";
     size_t named = 0;
     bool waits = request->state == REQUEST_WAITING;
-    size_t count = waits ? request->want_count : request->permit_count;
+    size_t count = request_semaphore_count(request);
     for (size_t i = 0; i < count && named < NAMED_MAX; i++) {
-        uint64_t semaphore_id = waits ? request->wants[i].semaphore_id : request->permits[i].semaphore_id;
         int64_t units = waits ? request->wants[i].count : request->permits[i].count;
-        const struct semaphore_image *image = planner_image(planner, semaphore_id);
+        const struct semaphore_image *image = planner_image(planner, request_semaphore_id(request, i));
         if (!image)
             continue;
         struct bytes name = image->semaphore->name;
@@ -106,7 +105,7 @@ void plan_replay(struct planner *planner, struct outcome *outcome, struct key *k
         outcome_refuse(outcome, PERMIT_NO_CAPACITY, NULL);
     } else if (request->has_digest && memcmp(request->digest, operation->digest, DIGEST_SIZE) != 0) {
         refuse_reused(planner, outcome, request, operation);
-    } else if (!planner_has_locked_all(planner, request)) {
+    } else if (!view_has_locked_all(planner->view, request)) {
         outcome_put_back(planner, outcome, key, operation, NULL, 0);
     } else if (request_is_due(planner, request)) {
         end_request(planner, key, due_reason(request));
@@ -157,14 +156,6 @@ enum permit_status want_refusal(struct planner *planner, const struct want *want
     if (status != PERMIT_OK || !want_is_specific(want))
         return status;
     return planner_resolve_want(planner, want, index, ret_detail);
-}
-
-static bool owner_is_alive(const struct planner *planner, struct bytes owner)
-{
-    for (size_t i = 0; i < planner->view->owner_count; i++)
-        if (bytes_equal(planner->view->owners[i].name, owner))
-            return planner->view->owners[i].alive;
-    return false;
 }
 
 /* Checks if the request can be granted at all; collects the limits of its semaphores. */
@@ -350,7 +341,7 @@ static void end_due_holders(struct planner *planner, const struct operation *ope
     if (!select_due_holders(planner, operation, &count) || !ends_have_room(planner, count))
         return;
     for (size_t i = 0; i < count; i++)
-        if (!planner_has_locked_all(planner, planner->chosen[i]->request)) {
+        if (!view_has_locked_all(planner->view, planner->chosen[i]->request)) {
             fit->unlocked = planner->chosen;
             fit->unlocked_count = count;
             return;
@@ -367,7 +358,7 @@ void note_overdue(struct planner *planner, const struct fit *fit)
 {
     for (size_t i = 0; i < fit->unlocked_count; i++) {
         struct key *due = fit->unlocked[i];
-        if (due->overdue || planner_has_locked_all(planner, due->request))
+        if (due->overdue || view_has_locked_all(planner->view, due->request))
             continue;
         due->overdue = true;
         planner->overdue = planner_list(planner, planner->overdue, planner->overdue_count, sizeof *planner->overdue);
@@ -503,7 +494,8 @@ static void check_request(struct planner *planner, const struct operation *opera
     fit->status = check_wants(planner, operation, fit);
     if (fit->status != PERMIT_OK)
         return;
-    if (operation->ttl.kind == TTL_OWNER && !owner_is_alive(planner, operation->owner)) {
+    const struct owner_state *owner = view_owner(planner->view, operation->owner);
+    if (operation->ttl.kind == TTL_OWNER && !(owner && owner->alive)) {
         fit->status = PERMIT_UNKNOWN_OWNER;
         fit->detail = "ttl \"owner\" needs a heartbeat: PUT /v1/owners/{owner} first";
     } else if (planner->now < planner->view->grants_from) {

@@ -118,7 +118,7 @@ void plan_release(struct planner *planner, struct outcome *outcome, struct key *
     const struct request *request = key->request;
     if (!request) {
         plan_tombstone(planner, outcome, key, operation);
-    } else if (!planner_has_locked_all(planner, request)) {
+    } else if (!view_has_locked_all(planner->view, request)) {
         outcome_put_back(planner, outcome, key, operation, NULL, 0);
     } else if (planner_out_of_scope(planner, request, operation->scope)) {
         outcome_refuse(outcome, PERMIT_UNKNOWN_REQUEST, NULL);
@@ -152,7 +152,7 @@ static bool is_hidden_tombstone(const struct request *request, const struct oper
 static bool refuse_force(struct planner *planner, struct outcome *outcome, const struct request *request,
                          const struct operation *operation)
 {
-    size_t count = request->state == REQUEST_WAITING ? request->want_count : request->permit_count;
+    size_t count = request_semaphore_count(request);
     size_t out_of_scope = planner_out_of_scope(planner, request, operation->scope);
     bool hidden = is_hidden_tombstone(request, operation);
     if (hidden || (out_of_scope == count && count))
@@ -170,7 +170,7 @@ void plan_force_release(struct planner *planner, struct outcome *outcome, struct
         outcome_refuse(outcome, PERMIT_UNKNOWN_REQUEST, NULL);
         return;
     }
-    if (!planner_has_locked_all(planner, request)) {
+    if (!view_has_locked_all(planner->view, request)) {
         outcome_put_back(planner, outcome, key, operation, NULL, 0);
         return;
     }
@@ -181,14 +181,12 @@ void plan_force_release(struct planner *planner, struct outcome *outcome, struct
         outcome_count_replay(planner, outcome, key);
         return;
     }
-    bool waits = request->state == REQUEST_WAITING;
-    size_t count = waits ? request->want_count : request->permit_count;
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < request_semaphore_count(request); i++)
         record_event(
-            planner, planner_image(planner, waits ? request->wants[i].semaphore_id : request->permits[i].semaphore_id),
+            planner, planner_image(planner, request_semaphore_id(request, i)),
             (struct event){
                 .who = operation->principal, .what = "forced", .from = request->external_id, .why = operation->why});
-    if (waits)
+    if (request->state == REQUEST_WAITING)
         waiter_release(planner, key);
     else
         end_request(planner, key, END_FORCED);
@@ -202,7 +200,7 @@ void plan_force_release(struct planner *planner, struct outcome *outcome, struct
 static bool may_expire(struct planner *planner, struct outcome *outcome, struct key *key,
                        const struct operation *operation)
 {
-    if (!planner_has_locked_all(planner, key->request))
+    if (!view_has_locked_all(planner->view, key->request))
         outcome_put_back(planner, outcome, key, operation, NULL, 0);
     else if (key->request->locked_elsewhere)
         outcome_refuse(outcome, PERMIT_BUSY, "another session has locked the row of the request");
@@ -264,7 +262,7 @@ static bool check_held(struct planner *planner, struct outcome *outcome, struct 
         outcome_refuse(outcome, PERMIT_UNKNOWN_REQUEST, NULL);
         return false;
     }
-    if (!planner_has_locked_all(planner, key->request)) {
+    if (!view_has_locked_all(planner->view, key->request)) {
         outcome_put_back(planner, outcome, key, operation, NULL, 0);
         return false;
     }

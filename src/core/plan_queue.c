@@ -212,7 +212,7 @@ static enum asked plan_other_content(struct planner *planner, struct outcome *ou
                                      const struct operation *operation)
 {
     bool asked = key->askers.first || server_is_alive(planner, key->request->server_id);
-    if (!asked && !planner_has_locked_all(planner, key->request)) {
+    if (!asked && !view_has_locked_all(planner->view, key->request)) {
         outcome_put_back(planner, outcome, key, operation, NULL, 0);
         return ASKED_AND_ANSWERED;
     }
@@ -250,7 +250,7 @@ enum asked plan_ask(struct planner *planner, struct outcome *outcome, struct key
     bool same = !request->has_digest || memcmp(request->digest, operation->digest, DIGEST_SIZE) == 0;
     if (!same && !leaves)
         return plan_other_content(planner, outcome, key, operation);
-    if (same && !planner_has_locked_all(planner, request)) {
+    if (same && !view_has_locked_all(planner->view, request)) {
         outcome_put_back(planner, outcome, key, operation, NULL, 0);
         return ASKED_AND_ANSWERED;
     }

@@ -88,33 +88,24 @@ void planner_fill_slot_views(struct planner *planner)
 
 static const struct slot_row *find_row_by_label(const struct slot_view *slot_view, struct bytes label)
 {
-    size_t low = 0;
-    size_t high = slot_view->labelled_count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (bytes_compare(slot_view->labelled[middle]->label, label) < 0)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    bool found = low < slot_view->labelled_count && bytes_equal(slot_view->labelled[low]->label, label);
-    return found ? slot_view->labelled[low] : NULL;
+    const struct slot_row row = {.label = label}, *wanted = &row, *const *found = NULL;
+    if (slot_view->labelled_count)
+        found = bsearch(&wanted, slot_view->labelled, slot_view->labelled_count, sizeof wanted, compare_row_labels);
+    return found ? *found : NULL;
 }
 
-/* Returns the row of a named slot; NULL: not named. */
+static int compare_numbers(const void *a, const void *b)
+{
+    uint32_t left = *(const uint32_t *)a;
+    uint32_t right = *(const uint32_t *)b;
+    return (left > right) - (left < right);
+}
+
+/* Returns the row of a named slot, which begins with its number; NULL: not named. */
 static const struct slot_row *find_row_by_number(const struct slot_view *slot_view, uint32_t number)
 {
-    size_t low = 0;
-    size_t high = slot_view->named->count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (slot_view->named->rows[middle].number < number)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    bool found = low < slot_view->named->count && slot_view->named->rows[low].number == number;
-    return found ? &slot_view->named->rows[low] : NULL;
+    const struct named_slots *named = slot_view->named;
+    return named->count ? bsearch(&number, named->rows, named->count, sizeof *named->rows, compare_numbers) : NULL;
 }
 
 /*
@@ -139,13 +130,6 @@ static enum permit_status resolve_name(struct planner *planner, const struct sem
         *ret_detail = planner_sentence(planner, row ? "%.*s: %.*s is out of service" : "%.*s: no slot with label %.*s",
                                        length, semaphore->name.data, (int)name->label.length, name->label.data);
     return PERMIT_NEVER_SATISFIABLE;
-}
-
-static int compare_numbers(const void *a, const void *b)
-{
-    uint32_t left = *(const uint32_t *)a;
-    uint32_t right = *(const uint32_t *)b;
-    return (left > right) - (left < right);
 }
 
 /* Resolves all names of a want to numbers, ascending. */
@@ -345,24 +329,17 @@ struct slots planner_slots_to_reserve(struct planner *planner, const struct want
 
 /* ---- holders ---- */
 
-static uint64_t token_of(const struct request *request, uint64_t semaphore_id)
-{
-    for (size_t i = 0; i < request->permit_count; i++)
-        if (request->permits[i].semaphore_id == semaphore_id)
-            return request->permits[i].token;
-    return 0;
-}
-
 static struct taken_slot taken_slot(struct planner *planner, const struct slot_view *slot_view, uint64_t semaphore_id,
                                     const struct slot_row *row)
 {
     /* The holder as changed by this batch: it may have been renewed. NULL: not among the rows of the batch. */
     const struct key *key = slot_view->granted_to[row - slot_view->named->rows];
     const struct request *holder = key ? key->request : planner_request(planner, row->holder);
+    const struct permit *permit = holder ? request_permit_of(holder, semaphore_id) : NULL;
     if (holder)
         return (struct taken_slot){.number = row->number,
                                    .label = row->label,
-                                   .token = token_of(holder, semaphore_id),
+                                   .token = permit ? permit->token : 0,
                                    .holder = holder->external_id,
                                    .expires_at = request_expires_at(holder)};
     bool told = row->due_at != NEVER && !row->without_ttl;

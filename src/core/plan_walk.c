@@ -555,22 +555,14 @@ static const struct operation *acquire_of_waiter(const struct key *key, struct o
     return made;
 }
 
-static bool owner_was_read(const struct planner *planner, struct bytes owner)
-{
-    for (size_t i = 0; i < planner->view->owner_count; i++)
-        if (bytes_equal(planner->view->owners[i].name, owner))
-            return true;
-    return false;
-}
-
 /* An ask was put back unless all its semaphores are locked (plan_ask), and the owners of all acquires were read. */
 static bool can_be_decided(struct planner *planner, const struct key *key, const struct operation *operation)
 {
     if (key->askers.first)
         return true;
-    if (key->needs || is_busy(planner, key) || !planner_has_locked_all(planner, key->request))
+    if (key->needs || is_busy(planner, key) || !view_has_locked_all(planner->view, key->request))
         return false;
-    return operation->ttl.kind != TTL_OWNER || owner_was_read(planner, operation->owner);
+    return operation->ttl.kind != TTL_OWNER || view_owner(planner->view, operation->owner);
 }
 
 /* Returns true if the request waits after this batch, and a client asks for it then. */

@@ -9,18 +9,16 @@
 
 /* ---- locked semaphores ---- */
 
+/* Returns the row that begins with this id, of rows in ascending order; NULL: none. */
+static const void *find_row(const void *rows, size_t count, size_t size, uint64_t id)
+{
+    return count ? bsearch(&id, rows, count, size, compare_u64) : NULL;
+}
+
 size_t view_semaphore_index(const struct view *view, uint64_t semaphore_id)
 {
-    size_t low = 0;
-    size_t high = view->semaphore_count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (view->semaphores[middle].id < semaphore_id)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low < view->semaphore_count && view->semaphores[low].id == semaphore_id ? low : view->semaphore_count;
+    const struct semaphore *row = find_row(view->semaphores, view->semaphore_count, sizeof *row, semaphore_id);
+    return row ? (size_t)(row - view->semaphores) : view->semaphore_count;
 }
 
 /* The images of locked semaphores are in the order of the view. */
@@ -36,16 +34,8 @@ struct queue_state *planner_known(const struct planner *planner, uint64_t semaph
     size_t index = view_semaphore_index(view, semaphore_id);
     if (index < view->semaphore_count)
         return &planner->queues[index];
-    size_t low = 0, high = view->glimpse_count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (view->glimpses[middle].semaphore.id < semaphore_id)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    bool found = low < view->glimpse_count && view->glimpses[low].semaphore.id == semaphore_id;
-    return found ? &planner->queues[view->semaphore_count + low] : NULL;
+    const struct glimpse *glimpse = find_row(view->glimpses, view->glimpse_count, sizeof *glimpse, semaphore_id);
+    return glimpse ? &planner->queues[view->semaphore_count + (size_t)(glimpse - view->glimpses)] : NULL;
 }
 
 struct queue_state *planner_queue(const struct planner *planner, const struct semaphore_image *image)
@@ -61,46 +51,42 @@ void semaphore_mark_changed(struct semaphore_image *image)
     image->changed = true;
 }
 
-bool planner_has_locked_all(struct planner *planner, const struct request *request)
+bool view_has_locked_all(const struct view *view, const struct request *request)
 {
-    for (size_t i = 0; i < request->permit_count; i++)
-        if (!planner_image(planner, request->permits[i].semaphore_id))
-            return false;
-    for (size_t i = 0; request->state == REQUEST_WAITING && i < request->want_count; i++)
-        if (!planner_image(planner, request->wants[i].semaphore_id))
+    for (size_t i = 0; i < request_semaphore_count(request); i++)
+        if (view_semaphore_index(view, request_semaphore_id(request, i)) == view->semaphore_count)
             return false;
     return true;
-}
-
-static bool covers_locked(struct planner *planner, const struct scope *scope, uint64_t semaphore_id)
-{
-    const struct semaphore_image *image = planner_image(planner, semaphore_id);
-    return image && scope_covers(scope, image->semaphore->name);
 }
 
 size_t planner_out_of_scope(struct planner *planner, const struct request *request, const struct scope *scope)
 {
     size_t count = 0;
-    for (size_t i = 0; scope && i < request->permit_count; i++)
-        count += !covers_locked(planner, scope, request->permits[i].semaphore_id);
-    for (size_t i = 0; scope && request->state == REQUEST_WAITING && i < request->want_count; i++)
-        count += !covers_locked(planner, scope, request->wants[i].semaphore_id);
+    for (size_t i = 0; scope && i < request_semaphore_count(request); i++) {
+        const struct semaphore_image *image = planner_image(planner, request_semaphore_id(request, i));
+        count += !image || !scope_covers(scope, image->semaphore->name);
+    }
     return count;
+}
+
+const struct owner_state *view_owner(const struct view *view, struct bytes name)
+{
+    for (size_t i = 0; i < view->owner_count; i++)
+        if (bytes_equal(view->owners[i].name, name))
+            return &view->owners[i];
+    return NULL;
+}
+
+int compare_key(const void *external_id, const void *row)
+{
+    return bytes_compare(*(const struct bytes *)external_id, *(const struct bytes *)row);
 }
 
 const struct request *planner_request(const struct planner *planner, struct bytes external_id)
 {
-    size_t low = 0;
-    size_t high = planner->key_count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (bytes_compare(planner->keys[middle].external_id, external_id) < 0)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    bool found = low < planner->key_count && bytes_equal(planner->keys[low].external_id, external_id);
-    return found ? planner->keys[low].request : NULL;
+    const struct key *key =
+        planner->key_count ? bsearch(&external_id, planner->keys, planner->key_count, sizeof *key, compare_key) : NULL;
+    return key ? key->request : NULL;
 }
 
 /* ---- outcomes ---- */
@@ -159,21 +145,14 @@ void outcome_count_replay(struct planner *planner, struct outcome *outcome, stru
     outcome_attach_row(planner, outcome, key->request);
 }
 
-static size_t add_semaphores(uint64_t *ids, size_t count, const struct request *request)
-{
-    for (size_t i = 0; request && i < request->permit_count; i++)
-        ids[count++] = request->permits[i].semaphore_id;
-    for (size_t i = 0; request && request->state == REQUEST_WAITING && i < request->want_count; i++)
-        ids[count++] = request->wants[i].semaphore_id;
-    return count;
-}
-
 void outcome_put_back(struct planner *planner, struct outcome *outcome, struct key *key,
                       const struct operation *operation, const uint64_t *more, size_t more_count)
 {
     size_t room = REQUEST_MAX_SEMAPHORES + operation->want_count + more_count;
     uint64_t *needs = arena_must_array(planner->arena, room, sizeof *needs);
-    size_t count = add_semaphores(needs, 0, key->request);
+    size_t count = 0;
+    for (size_t i = 0; key->request && i < request_semaphore_count(key->request); i++)
+        needs[count++] = request_semaphore_id(key->request, i);
     for (size_t i = 0; i < operation->want_count; i++)
         if (operation->wants[i].semaphore_id) /* 0: no such semaphore */
             needs[count++] = operation->wants[i].semaphore_id;

@@ -199,7 +199,11 @@ const struct request *planner_request(const struct planner *planner, struct byte
 /* Marks the semaphore as changed; its version rises once per batch. */
 void semaphore_mark_changed(struct semaphore_image *image);
 /* Returns true if all semaphores of the request are locked, also those it waits for; only then may it be changed. */
-bool planner_has_locked_all(struct planner *planner, const struct request *request);
+bool view_has_locked_all(const struct view *view, const struct request *request);
+/* Returns an owner whose row was read; NULL: it was not, or there is none. */
+const struct owner_state *view_owner(const struct view *view, struct bytes name);
+/* Compares an external_id with that of a row that begins with it, for bsearch. */
+int compare_key(const void *external_id, const void *row);
 /*
  * Returns the number of semaphores of the request that the scope does not cover, also those it waits for. One that is
  * not locked counts as not covered: its name is not known. scope NULL: 0.
