@@ -41,7 +41,7 @@ static const struct kind {
     [OP_SEMAPHORE_PUT] = {"semaphore_put", PHASE_ADMINISTRATIVE, NULL, plan_put},
     [OP_SEMAPHORE_LABELS] = {"semaphore_labels", PHASE_ADMINISTRATIVE, NULL, plan_labels},
     [OP_SEMAPHORE_PAUSE] = {"semaphore_pause", PHASE_ADMINISTRATIVE, NULL, plan_pause},
-    [OP_SEMAPHORE_RESUME] = {"semaphore_resume", PHASE_ADMINISTRATIVE, NULL, plan_resume},
+    [OP_SEMAPHORE_RESUME] = {"semaphore_resume", PHASE_ADMINISTRATIVE, NULL, plan_pause},
     [OP_SEMAPHORE_RETIRE] = {"semaphore_retire", PHASE_ADMINISTRATIVE, NULL, plan_retire},
 };
 
@@ -62,25 +62,26 @@ bool operation_ends_request(enum operation_kind kind)
 
 /* ---- shortfalls ---- */
 
-static bool asks_for_units(const struct operation *operation)
-{
-    return operation->kind == OP_ACQUIRE || operation->kind == OP_LOOK;
-}
-
 /*
  * Returns the units that all acquires of the batch want of one semaphore. Waiters that no operation names may come
- * first, also before an acquire of another semaphore: a unit for each of those that are read.
+ * first, also before an acquire of another semaphore: a unit for each of those that are read. *ret_adjacent: an acquire
+ * wants adjacent slots; then any due holder may hold the slots between two free runs.
  */
 static int64_t units_wanted(const struct operation *const *operations, size_t operation_count,
-                            const struct semaphore *semaphore)
+                            const struct semaphore *semaphore, bool *ret_adjacent)
 {
     int64_t wanted = 0;
     bool any = false;
+    *ret_adjacent = false;
     for (size_t i = 0; i < operation_count; i++) {
-        any |= asks_for_units(operations[i]);
-        for (size_t j = 0; asks_for_units(operations[i]) && j < operations[i]->want_count; j++)
-            if (operations[i]->wants[j].semaphore_id == semaphore->id)
-                wanted += min_i64(operations[i]->wants[j].count, COUNTED_MAX_CAPACITY);
+        const struct operation *operation = operations[i];
+        bool asks = operation->kind == OP_ACQUIRE || operation->kind == OP_LOOK;
+        any |= asks;
+        for (size_t j = 0; asks && j < operation->want_count; j++)
+            if (operation->wants[j].semaphore_id == semaphore->id) {
+                wanted += min_i64(operation->wants[j].count, COUNTED_MAX_CAPACITY);
+                *ret_adjacent |= operation->wants[j].adjacent;
+            }
     }
     if (any)
         wanted += min_i64(semaphore->waiting, QUEUE_READ_MAX);
@@ -106,16 +107,6 @@ static int64_t due_holders_named(const struct view *view, uint64_t semaphore_id,
     return count;
 }
 
-/* Returns true if an acquire wants adjacent slots: then any due holder may hold the slots between two free runs. */
-static bool wants_adjacent(const struct operation *const *operations, size_t operation_count, uint64_t semaphore_id)
-{
-    for (size_t i = 0; i < operation_count; i++)
-        for (size_t j = 0; asks_for_units(operations[i]) && j < operations[i]->want_count; j++)
-            if (operations[i]->wants[j].semaphore_id == semaphore_id && operations[i]->wants[j].adjacent)
-                return true;
-    return false;
-}
-
 static bool any_named_is_due(const struct named_slots *named, utc_us now)
 {
     for (size_t i = 0; i < named->count; i++)
@@ -131,14 +122,16 @@ size_t plan_shortfalls(const struct view *view, const struct operation *const *o
     size_t count = 0;
     for (size_t i = 0; i < view->semaphore_count; i++) {
         const struct semaphore *semaphore = &view->semaphores[i];
-        int64_t wanted = semaphore->next_due_at > now ? 0 : units_wanted(operations, operation_count, semaphore);
+        bool adjacent;
+        int64_t wanted =
+            semaphore->next_due_at > now ? 0 : units_wanted(operations, operation_count, semaphore, &adjacent);
         if (wanted == 0)
             continue;
         int64_t missing = max_i64(0, wanted - (semaphore->capacity - semaphore->in_use));
         struct shortfall shortfall = {.semaphore = i, .named = any_named_is_due(&view->named_slots[i], now)};
         if (missing > 0)
             shortfall.units = missing + due_holders_named(view, semaphore->id, now);
-        if (wants_adjacent(operations, operation_count, semaphore->id))
+        if (adjacent)
             shortfall.units = max_i64(shortfall.units, semaphore->in_use);
         if (shortfall.units > 0 || shortfall.named)
             ret_shortfalls[count++] = shortfall;
@@ -396,30 +389,13 @@ static void copy_semaphores(struct planner *planner)
     planner->image_count = view->semaphore_count;
 }
 
-struct sorted_operation {
-    struct bytes external_id;
-    size_t index;
-};
-
-static int compare_sorted(const void *a, const void *b)
+/* By key, then in order of arrival. */
+static int compare_operations(const void *a, const void *b)
 {
-    const struct sorted_operation *left = a;
-    const struct sorted_operation *right = b;
-    int order = bytes_compare(left->external_id, right->external_id);
-    return order ? order : (left->index > right->index) - (left->index < right->index);
-}
-
-/* Returns the operations that name a key, in byte order of the keys. */
-static struct sorted_operation *sort_operations(struct planner *planner, size_t *ret_count)
-{
-    struct sorted_operation *sorted = arena_must_array(planner->arena, planner->operation_count, sizeof *sorted);
-    size_t count = 0;
-    for (size_t i = 0; i < planner->operation_count; i++)
-        if (!operation_is_administrative(planner->operations[i]->kind))
-            sorted[count++] = (struct sorted_operation){planner->operations[i]->external_id, i};
-    qsort(sorted, count, sizeof *sorted, compare_sorted);
-    *ret_count = count;
-    return sorted;
+    const struct operation *const *left = *(const struct operation *const *const *)a;
+    const struct operation *const *right = *(const struct operation *const *const *)b;
+    int order = bytes_compare((*left)->external_id, (*right)->external_id);
+    return order ? order : (left > right) - (left < right);
 }
 
 static void add_key_of_row(struct planner *planner, const struct request *before, struct request *copy)
@@ -434,20 +410,24 @@ static void add_key_of_row(struct planner *planner, const struct request *before
 static void collect_keys(struct planner *planner)
 {
     const struct view *view = planner->view;
-    size_t count;
-    struct sorted_operation *sorted = sort_operations(planner, &count);
+    const struct operation *const **sorted = arena_must_array(planner->arena, planner->operation_count, sizeof *sorted);
+    size_t count = 0;
+    for (size_t i = 0; i < planner->operation_count; i++)
+        if (!operation_is_administrative(planner->operations[i]->kind))
+            sorted[count++] = &planner->operations[i];
+    qsort(sorted, count, sizeof *sorted, compare_operations);
     struct request *rows = arena_must_array(planner->arena, view->request_count, sizeof *rows);
     planner->keys = arena_must_array(planner->arena, count + view->request_count, sizeof *planner->keys);
     planner->key_of = arena_must_array(planner->arena, planner->operation_count, sizeof *planner->key_of);
     size_t row = 0;
     for (size_t i = 0; i < count; i++) {
-        struct bytes external_id = sorted[i].external_id;
+        struct bytes external_id = (*sorted[i])->external_id;
         for (; row < view->request_count && bytes_compare(view->requests[row].external_id, external_id) <= 0; row++)
             add_key_of_row(planner, &view->requests[row], &rows[row]);
         bool known = planner->key_count && bytes_equal(planner->keys[planner->key_count - 1].external_id, external_id);
         if (!known)
             planner->keys[planner->key_count++] = (struct key){.external_id = external_id};
-        planner->key_of[sorted[i].index] = &planner->keys[planner->key_count - 1];
+        planner->key_of[sorted[i] - planner->operations] = &planner->keys[planner->key_count - 1];
     }
     for (; row < view->request_count; row++)
         add_key_of_row(planner, &view->requests[row], &rows[row]);
@@ -474,8 +454,7 @@ static void collect_due(struct planner *planner)
         if (request && request_is_due(planner, request) && !request->locked_elsewhere)
             planner->due[planner->due_count++] = &planner->keys[i];
     }
-    if (planner->due_count > 1)
-        qsort(planner->due, planner->due_count, sizeof *planner->due, compare_due);
+    qsort(planner->due, planner->due_count, sizeof *planner->due, compare_due);
 }
 
 /*
@@ -598,24 +577,20 @@ static void collect_requests(struct planner *planner, struct changes *changes)
           compare_request_ids);
 }
 
-struct ordered_slot {
-    struct slot_change change;
-    size_t order;
-};
-
-static int compare_slots(const void *a, const void *b)
-{
-    const struct ordered_slot *left = a;
-    const struct ordered_slot *right = b;
-    int order = compare_u64(&left->change.semaphore_id, &right->change.semaphore_id);
-    if (order == 0)
-        order = (left->change.number > right->change.number) - (left->change.number < right->change.number);
-    return order ? order : (left->order > right->order) - (left->order < right->order);
-}
-
 static bool same_slot(const struct slot_change *a, const struct slot_change *b)
 {
     return a->semaphore_id == b->semaphore_id && a->number == b->number;
+}
+
+/* By slot, then in the order of the changes. */
+static int compare_slots(const void *a, const void *b)
+{
+    const struct slot_change *left = *(const struct slot_change *const *)a;
+    const struct slot_change *right = *(const struct slot_change *const *)b;
+    if (same_slot(left, right))
+        return (left > right) - (left < right);
+    int order = compare_u64(&left->semaphore_id, &right->semaphore_id);
+    return order ? order : left->number < right->number ? -1 : 1;
 }
 
 /*
@@ -625,17 +600,17 @@ static bool same_slot(const struct slot_change *a, const struct slot_change *b)
 static void collect_slots(struct planner *planner, struct changes *changes)
 {
     size_t count = planner->slot_count;
-    struct ordered_slot *sorted = arena_must_array(planner->arena, count, sizeof *sorted);
-    changes->slots = planner->slots;
+    const struct slot_change **sorted = arena_must_array(planner->arena, count, sizeof *sorted);
+    changes->slots = arena_must_array(planner->arena, count, sizeof *changes->slots);
     for (size_t i = 0; i < count; i++)
-        sorted[i] = (struct ordered_slot){planner->slots[i], i};
+        sorted[i] = &planner->slots[i];
     qsort(sorted, count, sizeof *sorted, compare_slots);
     for (size_t first = 0, next; first < count; first = next) {
-        for (next = first + 1; next < count && same_slot(&sorted[first].change, &sorted[next].change);)
+        for (next = first + 1; next < count && same_slot(sorted[first], sorted[next]);)
             next++;
-        bool was_free = sorted[first].change.permit_id != 0;
-        if (!was_free || sorted[next - 1].change.permit_id)
-            changes->slots[changes->slot_count++] = sorted[next - 1].change;
+        bool was_free = sorted[first]->permit_id != 0;
+        if (!was_free || sorted[next - 1]->permit_id)
+            changes->slots[changes->slot_count++] = *sorted[next - 1];
     }
 }
 

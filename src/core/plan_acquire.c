@@ -276,17 +276,17 @@ static bool permit_reduces_deficit(struct planner *planner, const struct permit 
 static bool holder_reduces_deficits(struct planner *planner, const struct request *request,
                                     const struct operation *operation, struct deficit *deficits)
 {
+    const struct permit *permits[REQUEST_MAX_SEMAPHORES]; /* per want */
     bool helps = false;
-    for (size_t i = 0; i < request->permit_count; i++)
-        for (size_t j = 0; j < operation->want_count; j++)
-            if (request->permits[i].semaphore_id == operation->wants[j].semaphore_id)
-                helps = helps || permit_reduces_deficit(planner, &request->permits[i], &deficits[j]);
-    for (size_t i = 0; helps && i < request->permit_count; i++)
-        for (size_t j = 0; j < operation->want_count; j++)
-            if (request->permits[i].semaphore_id == operation->wants[j].semaphore_id) {
-                deficits[j].units -= planner_units_freed(planner, &request->permits[i]);
-                deficits[j].slots -= slots_shared(&request->permits[i].slots, &deficits[j].to_reclaim);
-            }
+    for (size_t i = 0; i < operation->want_count; i++) {
+        permits[i] = request_permit_of(request, operation->wants[i].semaphore_id);
+        helps = helps || (permits[i] && permit_reduces_deficit(planner, permits[i], &deficits[i]));
+    }
+    for (size_t i = 0; helps && i < operation->want_count; i++)
+        if (permits[i]) {
+            deficits[i].units -= planner_units_freed(planner, permits[i]);
+            deficits[i].slots -= slots_shared(&permits[i]->slots, &deficits[i].to_reclaim);
+        }
     return helps;
 }
 
@@ -423,23 +423,14 @@ static bool slots_suffice(struct planner *planner, const struct operation *opera
 
 /* ---- the grant ---- */
 
-static uint64_t next_token(const struct planner *planner, struct semaphore *semaphore)
-{
-    uint64_t token = semaphore_next_token(semaphore->next_permit_id, planner->view->clock.epoch);
-    semaphore->next_permit_id = token + 1;
-    return token;
-}
-
 static void grant_permit(struct planner *planner, const struct want *want, size_t index, const struct key *key,
                          utc_us due_at, struct permit *permit)
 {
     struct semaphore_image *image = planner_image(planner, want->semaphore_id);
     struct semaphore *semaphore = image->semaphore;
-    *permit = (struct permit){
-        .semaphore_id = semaphore->id,
-        .token = next_token(planner, semaphore),
-        .count = want->count,
-    };
+    uint64_t token = semaphore_next_token(semaphore->next_permit_id, planner->view->clock.epoch);
+    *permit = (struct permit){.semaphore_id = semaphore->id, .token = token, .count = want->count};
+    semaphore->next_permit_id = token + 1;
     semaphore->in_use += want->count;
     assert(semaphore->in_use <= semaphore->capacity); /* P1 */
     semaphore->next_due_at = min_i64(semaphore->next_due_at, due_at);

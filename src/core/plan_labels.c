@@ -37,8 +37,7 @@ static struct label_use *collect_uses(struct planner *planner, const struct sema
     for (size_t i = 0; i < slots->count; i++)
         if (slots->rows[i].label.length && !in_page(change, slots->rows[i].number))
             uses[count++] = (struct label_use){slots->rows[i].label, &slots->rows[i]};
-    if (count > 1)
-        qsort(uses, count, sizeof *uses, compare_uses);
+    qsort(uses, count, sizeof *uses, compare_uses);
     *ret_count = count;
     return uses;
 }

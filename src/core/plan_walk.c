@@ -768,17 +768,11 @@ static void add_unread(struct planner *planner)
     }
 }
 
-/* A new request behind a waiter that keeps units from it needs to know whether the waiter fits. */
-static void mark_new_requests(struct planner *planner)
-{
-    for (size_t i = 0; i < planner->operation_count; i++)
-        if (planner->operations[i]->kind == OP_ACQUIRE)
-            mark_changed(planner, planner->operations[i]->wants, planner->operations[i]->want_count);
-}
-
 static void begin_walk(struct planner *planner)
 {
-    mark_new_requests(planner);
+    for (size_t i = 0; i < planner->operation_count; i++) /* it may need to know whether a waiter before it fits */
+        if (planner->operations[i]->kind == OP_ACQUIRE)
+            mark_changed(planner, planner->operations[i]->wants, planner->operations[i]->want_count);
     planner->stander_count = planner->kept_count = planner->read_for = 0;
     planner->hopeless_count = planner->unknown_count = 0;
     planner->walking = true;
@@ -834,8 +828,7 @@ void queue_walk(struct planner *planner)
         if (key->request && key->request->state == REQUEST_WAITING && is_asked(planner, key))
             waiters[count++] = key;
     }
-    if (count > 1)
-        qsort(waiters, count, sizeof *waiters, compare_places);
+    qsort(waiters, count, sizeof *waiters, compare_places);
     for (size_t i = 0; i < count; i++)
         take_turn(planner, waiters[i]);
     end_walk(planner);

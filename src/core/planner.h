@@ -435,5 +435,5 @@ typedef void plan_keyed(struct planner *planner, struct outcome *outcome, struct
                         const struct operation *operation);
 typedef void plan_administrative(struct planner *planner, struct outcome *outcome, const struct operation *operation);
 plan_keyed plan_new, plan_replay, plan_release, plan_renew, plan_confirm, plan_expire, plan_force_release;
-plan_administrative plan_put, plan_labels, plan_pause, plan_resume, plan_retire;
+plan_administrative plan_put, plan_labels, plan_pause, plan_retire; /* plan_pause resumes, too */
 #endif
