@@ -41,7 +41,7 @@ static const struct kind {
     [OP_SEMAPHORE_PUT] = {"semaphore_put", PHASE_ADMINISTRATIVE, NULL, plan_put},
     [OP_SEMAPHORE_LABELS] = {"semaphore_labels", PHASE_ADMINISTRATIVE, NULL, plan_labels},
     [OP_SEMAPHORE_PAUSE] = {"semaphore_pause", PHASE_ADMINISTRATIVE, NULL, plan_pause},
-    [OP_SEMAPHORE_RESUME] = {"semaphore_resume", PHASE_ADMINISTRATIVE, NULL, plan_resume},
+    [OP_SEMAPHORE_RESUME] = {"semaphore_resume", PHASE_ADMINISTRATIVE, NULL, plan_pause},
     [OP_SEMAPHORE_RETIRE] = {"semaphore_retire", PHASE_ADMINISTRATIVE, NULL, plan_retire},
 };
 
@@ -62,37 +62,35 @@ bool operation_ends_request(enum operation_kind kind)
 
 /* ---- shortfalls ---- */
 
-static bool asks_for_units(const struct operation *operation)
-{
-    return operation->kind == OP_ACQUIRE || operation->kind == OP_LOOK;
-}
-
 /*
  * Returns the units that all acquires of the batch want of one semaphore. Waiters that no operation names may come
- * first, also before an acquire of another semaphore: a unit for each of those that are read.
+ * first, also before an acquire of another semaphore: a unit for each of those that are read. *ret_adjacent: an acquire
+ * wants adjacent slots; then any due holder may hold the slots between two free runs.
  */
 static int64_t units_wanted(const struct operation *const *operations, size_t operation_count,
-                            const struct semaphore *semaphore)
+                            const struct semaphore *semaphore, bool *ret_adjacent)
 {
     int64_t wanted = 0;
     bool any = false;
+    *ret_adjacent = false;
     for (size_t i = 0; i < operation_count; i++) {
-        any |= asks_for_units(operations[i]);
-        for (size_t j = 0; asks_for_units(operations[i]) && j < operations[i]->want_count; j++)
-            if (operations[i]->wants[j].semaphore_id == semaphore->id)
-                wanted += min_i64(operations[i]->wants[j].count, COUNTED_MAX_CAPACITY);
+        const struct operation *operation = operations[i];
+        bool asks = operation->kind == OP_ACQUIRE || operation->kind == OP_LOOK;
+        any |= asks;
+        for (size_t j = 0; asks && j < operation->want_count; j++)
+            if (operation->wants[j].semaphore_id == semaphore->id) {
+                wanted += min_i64(operation->wants[j].count, COUNTED_MAX_CAPACITY);
+                *ret_adjacent |= operation->wants[j].adjacent;
+            }
     }
     if (any)
         wanted += min_i64(semaphore->waiting, QUEUE_READ_MAX);
     return min_i64(wanted, COUNTED_MAX_CAPACITY);
 }
 
-static bool holds(const struct request *request, uint64_t semaphore_id)
+static bool is_due_holder(const struct request *request, utc_us now)
 {
-    for (size_t i = 0; i < request->permit_count; i++)
-        if (request->permits[i].semaphore_id == semaphore_id)
-            return true;
-    return false;
+    return request->state == REQUEST_ACQUIRED && request->due_at <= now;
 }
 
 /*
@@ -104,19 +102,9 @@ static int64_t due_holders_named(const struct view *view, uint64_t semaphore_id,
     int64_t count = 0;
     for (size_t i = 0; i < view->request_count; i++) {
         const struct request *request = &view->requests[i];
-        count += request->state == REQUEST_ACQUIRED && request->due_at <= now && holds(request, semaphore_id);
+        count += is_due_holder(request, now) && request_permit_of(request, semaphore_id);
     }
     return count;
-}
-
-/* Returns true if an acquire wants adjacent slots: then any due holder may hold the slots between two free runs. */
-static bool wants_adjacent(const struct operation *const *operations, size_t operation_count, uint64_t semaphore_id)
-{
-    for (size_t i = 0; i < operation_count; i++)
-        for (size_t j = 0; asks_for_units(operations[i]) && j < operations[i]->want_count; j++)
-            if (operations[i]->wants[j].semaphore_id == semaphore_id && operations[i]->wants[j].adjacent)
-                return true;
-    return false;
 }
 
 static bool any_named_is_due(const struct named_slots *named, utc_us now)
@@ -134,14 +122,16 @@ size_t plan_shortfalls(const struct view *view, const struct operation *const *o
     size_t count = 0;
     for (size_t i = 0; i < view->semaphore_count; i++) {
         const struct semaphore *semaphore = &view->semaphores[i];
-        int64_t wanted = semaphore->next_due_at > now ? 0 : units_wanted(operations, operation_count, semaphore);
+        bool adjacent;
+        int64_t wanted =
+            semaphore->next_due_at > now ? 0 : units_wanted(operations, operation_count, semaphore, &adjacent);
         if (wanted == 0)
             continue;
         int64_t missing = max_i64(0, wanted - (semaphore->capacity - semaphore->in_use));
         struct shortfall shortfall = {.semaphore = i, .named = any_named_is_due(&view->named_slots[i], now)};
         if (missing > 0)
             shortfall.units = missing + due_holders_named(view, semaphore->id, now);
-        if (wants_adjacent(operations, operation_count, semaphore->id))
+        if (adjacent)
             shortfall.units = max_i64(shortfall.units, semaphore->in_use);
         if (shortfall.units > 0 || shortfall.named)
             ret_shortfalls[count++] = shortfall;
@@ -151,33 +141,13 @@ size_t plan_shortfalls(const struct view *view, const struct operation *const *o
 
 /* ---- rows to lock ---- */
 
-static int compare_key_and_row(const void *key, const void *row)
-{
-    return bytes_compare(*(const struct bytes *)key, ((const struct request *)row)->external_id);
-}
-
 /* Returns the row with this key; NULL: not in the view. */
 static const struct request *find_request(const struct view *view, struct bytes external_id)
 {
     if (view->request_count == 0)
         return NULL;
-    return bsearch(&external_id, view->requests, view->request_count, sizeof *view->requests, compare_key_and_row);
-}
-
-static bool is_due_holder(const struct request *request, utc_us now)
-{
-    return request->state == REQUEST_ACQUIRED && request->due_at <= now;
-}
-
-static bool all_locked(const struct view *view, const struct request *request)
-{
-    for (size_t i = 0; i < request->permit_count; i++)
-        if (view_semaphore_index(view, request->permits[i].semaphore_id) == view->semaphore_count)
-            return false;
-    for (size_t i = 0; request->state == REQUEST_WAITING && i < request->want_count; i++)
-        if (view_semaphore_index(view, request->wants[i].semaphore_id) == view->semaphore_count)
-            return false;
-    return true;
+    const struct request wanted = {.external_id = external_id};
+    return bsearch(&wanted, view->requests, view->request_count, sizeof wanted, request_compare_keys);
 }
 
 size_t plan_ends_for_others(const struct view *view, const struct operation *const *operations, size_t operation_count,
@@ -187,14 +157,14 @@ size_t plan_ends_for_others(const struct view *view, const struct operation *con
     size_t count = 0;
     for (size_t i = 0; due && i < view->request_count; i++) {
         const struct request *request = &view->requests[i];
-        if (is_due_holder(request, now) && all_locked(view, request))
+        if (is_due_holder(request, now) && view_has_locked_all(view, request))
             ret_ids[count++] = request->id;
     }
     for (size_t i = 0; i < operation_count; i++) {
         const struct request *request =
             operations[i]->kind == OP_EXPIRE ? find_request(view, operations[i]->external_id) : NULL;
         bool counted = due && request && is_due_holder(request, now);
-        if (request && request->state != REQUEST_RELEASED && !counted && all_locked(view, request))
+        if (request && request->state != REQUEST_RELEASED && !counted && view_has_locked_all(view, request))
             ret_ids[count++] = request->id;
     }
     return u64_sort_unique(ret_ids, count);
@@ -211,11 +181,9 @@ bool plan_read_past_locked(const struct view *view, struct shortfall *shortfalls
         int64_t units = 0;
         for (size_t j = 0; j < view->request_count; j++) {
             const struct request *request = &view->requests[j];
-            for (size_t k = 0; is_due_holder(request, now) && k < request->permit_count; k++)
-                if (request->permits[k].semaphore_id == semaphore_id) {
-                    locked |= request->locked_elsewhere;
-                    units += request->locked_elsewhere ? 0 : request->permits[k].count;
-                }
+            const struct permit *permit = is_due_holder(request, now) ? request_permit_of(request, semaphore_id) : NULL;
+            locked |= permit && request->locked_elsewhere;
+            units += permit && !request->locked_elsewhere ? permit->count : 0;
         }
         if (!locked || units >= shortfalls[i].units || view->next_due[shortfalls[i].semaphore] > now)
             continue;
@@ -372,15 +340,15 @@ bool changes_clear_watch(const struct changes *changes, const struct slot_change
 
 /* ---- the batch ---- */
 
-/* Decides an operation in its phase. An acquire, look or leave may go on to a later one: *phase. */
-static void plan_operation(struct planner *planner, size_t index, enum phase *phase)
+/* Decides an operation in its phase. Returns the later phase in which an acquire or look goes on; else this phase. */
+static enum phase plan_operation(struct planner *planner, size_t index, enum phase phase)
 {
     const struct operation *operation = planner->operations[index];
     struct outcome *outcome = &planner->outcomes[index];
     struct key *key = planner->key_of[index];
     if (!key)
         kinds[operation->kind].administer(planner, outcome, operation);
-    else if (*phase == PHASE_ANSWER)
+    else if (phase == PHASE_ANSWER)
         answer_ask(planner, outcome, key, operation);
     else if (key->needs)
         outcome_put_back(planner, outcome, key, operation, NULL, 0);
@@ -390,14 +358,15 @@ static void plan_operation(struct planner *planner, size_t index, enum phase *ph
         plan_replay(planner, outcome, key, operation);
     else
         switch (plan_ask(planner, outcome, key, operation)) {
-        case ASKED_ROW: *phase = PHASE_ANSWER; break;
+        case ASKED_ROW: return PHASE_ANSWER;
         case ASKED_ANEW:
-            if (*phase == PHASE_NEW)
-                plan_new(planner, outcome, key, operation);
-            *phase = PHASE_NEW;
+            if (phase < PHASE_NEW)
+                return PHASE_NEW;
+            plan_new(planner, outcome, key, operation);
             break;
         case ASKED_AND_ANSWERED: break;
         }
+    return phase;
 }
 
 /* Copies the locked rows. The write compares with the version that was read. */
@@ -420,30 +389,13 @@ static void copy_semaphores(struct planner *planner)
     planner->image_count = view->semaphore_count;
 }
 
-struct sorted_operation {
-    struct bytes external_id;
-    size_t index;
-};
-
-static int compare_sorted(const void *a, const void *b)
+/* By key, then in order of arrival. */
+static int compare_operations(const void *a, const void *b)
 {
-    const struct sorted_operation *left = a;
-    const struct sorted_operation *right = b;
-    int order = bytes_compare(left->external_id, right->external_id);
-    return order ? order : (left->index > right->index) - (left->index < right->index);
-}
-
-/* Returns the operations that name a key, in byte order of the keys. */
-static struct sorted_operation *sort_operations(struct planner *planner, size_t *ret_count)
-{
-    struct sorted_operation *sorted = arena_must_array(planner->arena, planner->operation_count, sizeof *sorted);
-    size_t count = 0;
-    for (size_t i = 0; i < planner->operation_count; i++)
-        if (!operation_is_administrative(planner->operations[i]->kind))
-            sorted[count++] = (struct sorted_operation){planner->operations[i]->external_id, i};
-    qsort(sorted, count, sizeof *sorted, compare_sorted);
-    *ret_count = count;
-    return sorted;
+    const struct operation *const *left = *(const struct operation *const *const *)a;
+    const struct operation *const *right = *(const struct operation *const *const *)b;
+    int order = bytes_compare((*left)->external_id, (*right)->external_id);
+    return order ? order : (left > right) - (left < right);
 }
 
 static void add_key_of_row(struct planner *planner, const struct request *before, struct request *copy)
@@ -452,43 +404,36 @@ static void add_key_of_row(struct planner *planner, const struct request *before
     planner->keys[planner->key_count++] =
         (struct key){.external_id = copy->external_id, .request = copy, .before = before};
     planner->waiter_count += before->state == REQUEST_WAITING;
-    for (size_t i = 0; before->state == REQUEST_WAITING && i < before->want_count; i++) {
-        const struct semaphore_image *image = planner_image(planner, before->wants[i].semaphore_id);
-        struct queue_state *queue = image ? planner_queue(planner, image) : NULL;
-        if (queue)
-            queue->wanted = min_i64(queue->wanted + before->wants[i].count, COUNTED_MAX_CAPACITY);
-    }
-}
-
-static int compare_key_and_subscriber(const void *key, const void *subscriber)
-{
-    return bytes_compare(*(const struct bytes *)key, ((const struct subscriber *)subscriber)->external_id);
 }
 
 /* Collects the keys of operations and rows in byte order, by merging the two ascending lists. */
 static void collect_keys(struct planner *planner)
 {
     const struct view *view = planner->view;
-    size_t count;
-    struct sorted_operation *sorted = sort_operations(planner, &count);
+    const struct operation *const **sorted = arena_must_array(planner->arena, planner->operation_count, sizeof *sorted);
+    size_t count = 0;
+    for (size_t i = 0; i < planner->operation_count; i++)
+        if (!operation_is_administrative(planner->operations[i]->kind))
+            sorted[count++] = &planner->operations[i];
+    qsort(sorted, count, sizeof *sorted, compare_operations);
     struct request *rows = arena_must_array(planner->arena, view->request_count, sizeof *rows);
     planner->keys = arena_must_array(planner->arena, count + view->request_count, sizeof *planner->keys);
     planner->key_of = arena_must_array(planner->arena, planner->operation_count, sizeof *planner->key_of);
     size_t row = 0;
     for (size_t i = 0; i < count; i++) {
-        struct bytes external_id = sorted[i].external_id;
+        struct bytes external_id = (*sorted[i])->external_id;
         for (; row < view->request_count && bytes_compare(view->requests[row].external_id, external_id) <= 0; row++)
             add_key_of_row(planner, &view->requests[row], &rows[row]);
         bool known = planner->key_count && bytes_equal(planner->keys[planner->key_count - 1].external_id, external_id);
         if (!known)
             planner->keys[planner->key_count++] = (struct key){.external_id = external_id};
-        planner->key_of[sorted[i].index] = &planner->keys[planner->key_count - 1];
+        planner->key_of[sorted[i] - planner->operations] = &planner->keys[planner->key_count - 1];
     }
     for (; row < view->request_count; row++)
         add_key_of_row(planner, &view->requests[row], &rows[row]);
     for (size_t i = 0; view->subscriber_count && i < planner->key_count; i++)
         planner->keys[i].subscriber = bsearch(&planner->keys[i].external_id, view->subscribers, view->subscriber_count,
-                                              sizeof *view->subscribers, compare_key_and_subscriber);
+                                              sizeof *view->subscribers, compare_key);
 }
 
 static int compare_due(const void *a, const void *b)
@@ -509,33 +454,17 @@ static void collect_due(struct planner *planner)
         if (request && request_is_due(planner, request) && !request->locked_elsewhere)
             planner->due[planner->due_count++] = &planner->keys[i];
     }
-    if (planner->due_count > 1)
-        qsort(planner->due, planner->due_count, sizeof *planner->due, compare_due);
-}
-
-/* Allocates the events: at most one per semaphore of a forced release, or one per setting of a PUT. */
-static void allocate_events(struct planner *planner)
-{
-    size_t room = 0;
-    for (size_t i = 0; i < planner->operation_count; i++) {
-        enum operation_kind kind = planner->operations[i]->kind;
-        if (kind == OP_FORCE_RELEASE || operation_is_administrative(kind))
-            room += REQUEST_MAX_SEMAPHORES;
-    }
-    planner->events = arena_must_array(planner->arena, room, sizeof *planner->events);
+    qsort(planner->due, planner->due_count, sizeof *planner->due, compare_due);
 }
 
 /*
- * Returns the phase of an operation by its kind. An acquire of a request that waits is PHASE_ASK, and so is a look whose
- * row is gone.
+ * Returns the phase of an operation by its kind; PHASE_ASK if it asks for a request that waits, or is a look whose row is
+ * gone.
  */
 static enum phase phase_of(const struct planner *planner, const struct operation *operation, const struct key *key)
 {
-    if (!operation_asks(operation->kind))
-        return kinds[operation->kind].phase;
-    if (key->request)
-        return key->request->state == REQUEST_WAITING ? PHASE_ASK : PHASE_NEW;
-    return operation_may_enter_again(planner, operation) ? PHASE_ASK : PHASE_NEW;
+    bool waits = key->request ? key->request->state == REQUEST_WAITING : operation_may_enter_again(planner, operation);
+    return waits && operation_asks(operation->kind) ? PHASE_ASK : kinds[operation->kind].phase;
 }
 
 /*
@@ -570,9 +499,9 @@ static void walk_again(struct planner *planner)
     queue_walk(planner);
     for (size_t i = 0; i < planner->operation_count; i++) {
         struct key *key = planner->key_of[i];
-        bool goes_on = planner->outcomes[i].waits && !planner->outcomes[i].put_back;
+        bool waits = planner->outcomes[i].waits && !planner->outcomes[i].put_back;
         bool holds_or_waits = key->request && key->request->state != REQUEST_RELEASED;
-        if (goes_on && holds_or_waits && (key->request->state == REQUEST_ACQUIRED || key->refusal || key->is_put_back))
+        if (waits && holds_or_waits && (key->request->state == REQUEST_ACQUIRED || key->decision.how != DECISION_NONE))
             answer_ask(planner, &planner->outcomes[i], key, planner->operations[i]);
     }
 }
@@ -592,14 +521,14 @@ static void decide_all(struct planner *planner)
         for (size_t i = 0; i < planner->operation_count && !planner_reads_more(planner); i++) {
             if (phases[i] != phase)
                 continue;
-            plan_operation(planner, i, &phases[i]);
+            phases[i] = plan_operation(planner, i, phase);
             for (size_t j = i + 1; phases[i] == PHASE_NEW && phase == PHASE_ASK && j < planner->operation_count; j++)
                 if (planner->key_of[j] == planner->key_of[i])
                     phases[j] = PHASE_NEW; /* it follows the one that is a new request after all */
             if (phase == PHASE_NEW && planner->walk_again)
                 walk_again(planner);
             if (phase == PHASE_NEW && phases[i] == PHASE_ANSWER)
-                plan_operation(planner, i, &phases[i]);
+                (void)plan_operation(planner, i, PHASE_ANSWER);
         }
     }
 }
@@ -620,51 +549,48 @@ static void collect_requests(struct planner *planner, struct changes *changes)
 {
     size_t removed = 0;
     for (size_t i = 0; i < planner->key_count; i++)
-        removed += planner->keys[i].removed;
+        removed += key_is_removed(&planner->keys[i]);
     struct request *copies = arena_must_array(planner->arena, removed, sizeof *copies);
     changes->requests = arena_must_array(planner->arena, planner->key_count + removed, sizeof *changes->requests);
     for (size_t i = 0; i < planner->key_count; i++)
-        if (planner->keys[i].insert)
+        if (planner->keys[i].row == ROW_NEW)
             changes->requests[changes->request_count++] =
                 (struct request_change){.request = planner->keys[i].request, .insert = true};
     size_t inserts = changes->request_count;
     for (size_t i = 0; i < planner->key_count; i++) {
         const struct key *key = &planner->keys[i];
-        if (key->removed) {
+        if (key_is_removed(key)) {
             *copies = *key->before;
             changes->requests[changes->request_count++] = (struct request_change){
                 .request = copies++, .before = key->before, .remove = true, .for_others = key->for_others};
-        } else if (!key->insert && key->changed) {
-            bool grants = key->before->state == REQUEST_WAITING && key->request->permit_count > 0;
-            changes->requests[changes->request_count++] = (struct request_change){.request = key->request,
-                                                                                  .before = key->before,
-                                                                                  .ends = key->ends && !grants,
-                                                                                  .grants = grants,
-                                                                                  .for_others = key->for_others};
+        } else if (key->row == ROW_CHANGED) {
+            bool held = key->before->state == REQUEST_ACQUIRED, waited = key->before->state == REQUEST_WAITING;
+            changes->requests[changes->request_count++] =
+                (struct request_change){.request = key->request,
+                                        .before = key->before,
+                                        .ends = held && key->request->state == REQUEST_RELEASED,
+                                        .grants = waited && key->request->permit_count > 0,
+                                        .for_others = key->for_others};
         }
     }
     qsort(changes->requests + inserts, changes->request_count - inserts, sizeof *changes->requests,
           compare_request_ids);
 }
 
-struct ordered_slot {
-    struct slot_change change;
-    size_t order;
-};
-
-static int compare_slots(const void *a, const void *b)
-{
-    const struct ordered_slot *left = a;
-    const struct ordered_slot *right = b;
-    int order = compare_u64(&left->change.semaphore_id, &right->change.semaphore_id);
-    if (order == 0)
-        order = (left->change.number > right->change.number) - (left->change.number < right->change.number);
-    return order ? order : (left->order > right->order) - (left->order < right->order);
-}
-
 static bool same_slot(const struct slot_change *a, const struct slot_change *b)
 {
     return a->semaphore_id == b->semaphore_id && a->number == b->number;
+}
+
+/* By slot, then in the order of the changes. */
+static int compare_slots(const void *a, const void *b)
+{
+    const struct slot_change *left = *(const struct slot_change *const *)a;
+    const struct slot_change *right = *(const struct slot_change *const *)b;
+    if (same_slot(left, right))
+        return (left > right) - (left < right);
+    int order = compare_u64(&left->semaphore_id, &right->semaphore_id);
+    return order ? order : left->number < right->number ? -1 : 1;
 }
 
 /*
@@ -674,17 +600,17 @@ static bool same_slot(const struct slot_change *a, const struct slot_change *b)
 static void collect_slots(struct planner *planner, struct changes *changes)
 {
     size_t count = planner->slot_count;
-    struct ordered_slot *sorted = arena_must_array(planner->arena, count, sizeof *sorted);
-    changes->slots = planner->slots;
+    const struct slot_change **sorted = arena_must_array(planner->arena, count, sizeof *sorted);
+    changes->slots = arena_must_array(planner->arena, count, sizeof *changes->slots);
     for (size_t i = 0; i < count; i++)
-        sorted[i] = (struct ordered_slot){planner->slots[i], i};
+        sorted[i] = &planner->slots[i];
     qsort(sorted, count, sizeof *sorted, compare_slots);
     for (size_t first = 0, next; first < count; first = next) {
-        for (next = first + 1; next < count && same_slot(&sorted[first].change, &sorted[next].change);)
+        for (next = first + 1; next < count && same_slot(sorted[first], sorted[next]);)
             next++;
-        bool was_free = sorted[first].change.permit_id != 0;
-        if (!was_free || sorted[next - 1].change.permit_id)
-            changes->slots[changes->slot_count++] = sorted[next - 1].change;
+        bool was_free = sorted[first]->permit_id != 0;
+        if (!was_free || sorted[next - 1]->permit_id)
+            changes->slots[changes->slot_count++] = *sorted[next - 1];
     }
 }
 
@@ -694,7 +620,8 @@ static utc_us earliest_due(const struct planner *planner, uint64_t semaphore_id)
     utc_us earliest = NEVER;
     for (size_t i = 0; i < planner->key_count; i++) {
         const struct request *request = planner->keys[i].request;
-        if (request && request->state == REQUEST_ACQUIRED && request->due_at < earliest && holds(request, semaphore_id))
+        if (request && request->state == REQUEST_ACQUIRED && request->due_at < earliest &&
+            request_permit_of(request, semaphore_id))
             earliest = request->due_at;
     }
     return earliest;
@@ -714,7 +641,7 @@ static void raise_next_due(struct planner *planner)
         struct semaphore_image *image = &planner->images[i];
         utc_us next_due_at = min_i64(view->next_due[i], earliest_due(planner, image->semaphore->id));
         if (next_due_at > planner->due_now)
-            image_touch(image);
+            semaphore_mark_changed(image);
         if (image->changed)
             image->semaphore->next_due_at = next_due_at;
     }
@@ -745,7 +672,7 @@ static void collect_changes(struct planner *planner, struct plan *plan)
 void plan_write_all(struct plan *plan)
 {
     for (size_t i = 0; i < plan->changes.semaphore_count; i++)
-        image_touch(&plan->changes.semaphores[i]);
+        semaphore_mark_changed(&plan->changes.semaphores[i]);
     plan->changes.empty &= plan->changes.semaphore_count == 0;
 }
 
@@ -759,7 +686,6 @@ static void make_plan(struct planner *planner, struct plan *ret_plan)
     collect_keys(planner);
     planner_fill_slot_views(planner);
     collect_due(planner);
-    allocate_events(planner);
     decide_all(planner);
     if (planner_reads_more(planner))
         collect_reads(planner, &plan);

@@ -40,6 +40,9 @@ static inline bool operation_asks(enum operation_kind kind)
     return kind == OP_ACQUIRE || kind == OP_LOOK || kind == OP_LEAVE;
 }
 
+/* The wider locks show waiters of other queues, which may keep units in turn. */
+enum { WIDENED_MAX = 2 };
+
 /* An operation to decide. Immutable while a batch runs; strings belong to its creator. */
 struct operation {
     enum operation_kind kind;
@@ -75,7 +78,7 @@ struct operation {
                             the place is given up */
     utc_us place, since; /* look: the place of its row, and since when it waits; for the case that the row is gone */
     uint64_t mailed;     /* id of the request in the mail that led to this operation, deleted with it; 0: none */
-    bool widened;        /* it was put back, because it lacked only kept units: the next time that is final */
+    unsigned widened;    /* how often it was put back, because it lacked only kept units: at most WIDENED_MAX times */
     struct bytes semaphore;                /* administrative */
     const struct semaphore_change *change; /* OP_SEMAPHORE_PUT */
 };

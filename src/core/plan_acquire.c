@@ -39,11 +39,10 @@ static const char *reused_sentence(struct planner *planner, const struct request
     const char *text = "the key stands for another request:";
     size_t named = 0;
     bool waits = request->state == REQUEST_WAITING;
-    size_t count = waits ? request->want_count : request->permit_count;
+    size_t count = request_semaphore_count(request);
     for (size_t i = 0; i < count && named < NAMED_MAX; i++) {
-        uint64_t semaphore_id = waits ? request->wants[i].semaphore_id : request->permits[i].semaphore_id;
         int64_t units = waits ? request->wants[i].count : request->permits[i].count;
-        const struct semaphore_image *image = planner_image(planner, semaphore_id);
+        const struct semaphore_image *image = planner_image(planner, request_semaphore_id(request, i));
         if (!image)
             continue;
         struct bytes name = image->semaphore->name;
@@ -87,11 +86,11 @@ void claim(struct planner *planner, struct key *key)
     request->server_id = 0;
     if (request->confirmed_at == NEVER)
         request->due_at = due_from(planner->deadlines_from, request->ttl_ms, request->grace_ms, limits.max_hold_ms);
-    key->changed = true;
+    key_change(key);
     for (size_t i = 0; i < request->permit_count; i++) {
         struct semaphore_image *image = planner_image(planner, request->permits[i].semaphore_id);
         image->semaphore->next_due_at = min_i64(image->semaphore->next_due_at, request->due_at);
-        image_touch(image);
+        semaphore_mark_changed(image);
     }
 }
 
@@ -106,23 +105,23 @@ void plan_replay(struct planner *planner, struct outcome *outcome, struct key *k
         outcome_refuse(outcome, PERMIT_NO_CAPACITY, NULL);
     } else if (request->has_digest && memcmp(request->digest, operation->digest, DIGEST_SIZE) != 0) {
         refuse_reused(planner, outcome, request, operation);
-    } else if (!planner_has_locked_all(planner, request)) {
+    } else if (!view_has_locked_all(planner->view, request)) {
         outcome_put_back(planner, outcome, key, operation, NULL, 0);
     } else if (request_is_due(planner, request)) {
         end_request(planner, key, due_reason(request));
         outcome_refuse(outcome, PERMIT_ENDED, NULL);
-        outcome_assert(planner, outcome, request);
+        outcome_attach_row(planner, outcome, request);
     } else if (request->state == REQUEST_ACQUIRED && request->server_id) {
         request->nonce = arena_must_copy(planner->arena, operation->nonce);
         claim(planner, key);
         outcome->created = true;
-        outcome_assert(planner, outcome, request);
+        outcome_attach_row(planner, outcome, request);
     } else {
         if (request->state == REQUEST_RELEASED)
             outcome_refuse(outcome, PERMIT_ENDED, NULL);
         else
             outcome->replayed = true;
-        outcome_assert_again(planner, outcome, key);
+        outcome_count_replay(planner, outcome, key);
     }
 }
 
@@ -157,14 +156,6 @@ enum permit_status want_refusal(struct planner *planner, const struct want *want
     if (status != PERMIT_OK || !want_is_specific(want))
         return status;
     return planner_resolve_want(planner, want, index, ret_detail);
-}
-
-static bool owner_is_alive(const struct planner *planner, struct bytes owner)
-{
-    for (size_t i = 0; i < planner->view->owner_count; i++)
-        if (bytes_equal(planner->view->owners[i].name, owner))
-            return planner->view->owners[i].alive;
-    return false;
 }
 
 /* Checks if the request can be granted at all; collects the limits of its semaphores. */
@@ -285,17 +276,17 @@ static bool permit_reduces_deficit(struct planner *planner, const struct permit 
 static bool holder_reduces_deficits(struct planner *planner, const struct request *request,
                                     const struct operation *operation, struct deficit *deficits)
 {
+    const struct permit *permits[REQUEST_MAX_SEMAPHORES]; /* per want */
     bool helps = false;
-    for (size_t i = 0; i < request->permit_count; i++)
-        for (size_t j = 0; j < operation->want_count; j++)
-            if (request->permits[i].semaphore_id == operation->wants[j].semaphore_id)
-                helps = helps || permit_reduces_deficit(planner, &request->permits[i], &deficits[j]);
-    for (size_t i = 0; helps && i < request->permit_count; i++)
-        for (size_t j = 0; j < operation->want_count; j++)
-            if (request->permits[i].semaphore_id == operation->wants[j].semaphore_id) {
-                deficits[j].units -= planner_units_freed(planner, &request->permits[i]);
-                deficits[j].slots -= slots_shared(&request->permits[i].slots, &deficits[j].to_reclaim);
-            }
+    for (size_t i = 0; i < operation->want_count; i++) {
+        permits[i] = request_permit_of(request, operation->wants[i].semaphore_id);
+        helps = helps || (permits[i] && permit_reduces_deficit(planner, permits[i], &deficits[i]));
+    }
+    for (size_t i = 0; helps && i < operation->want_count; i++)
+        if (permits[i]) {
+            deficits[i].units -= planner_units_freed(planner, permits[i]);
+            deficits[i].slots -= slots_shared(&permits[i]->slots, &deficits[i].to_reclaim);
+        }
     return helps;
 }
 
@@ -350,7 +341,7 @@ static void end_due_holders(struct planner *planner, const struct operation *ope
     if (!select_due_holders(planner, operation, &count) || !ends_have_room(planner, count))
         return;
     for (size_t i = 0; i < count; i++)
-        if (!planner_has_locked_all(planner, planner->chosen[i]->request)) {
+        if (!view_has_locked_all(planner->view, planner->chosen[i]->request)) {
             fit->unlocked = planner->chosen;
             fit->unlocked_count = count;
             return;
@@ -365,13 +356,12 @@ static void end_due_holders(struct planner *planner, const struct operation *ope
 
 void note_overdue(struct planner *planner, const struct fit *fit)
 {
-    if (!planner->overdue)
-        planner->overdue = arena_must_array(planner->arena, planner->due_count, sizeof *planner->overdue);
     for (size_t i = 0; i < fit->unlocked_count; i++) {
         struct key *due = fit->unlocked[i];
-        if (due->overdue || planner_has_locked_all(planner, due->request))
+        if (due->overdue || view_has_locked_all(planner->view, due->request))
             continue;
         due->overdue = true;
+        planner->overdue = planner_list(planner, planner->overdue, planner->overdue_count, sizeof *planner->overdue);
         planner->overdue[planner->overdue_count++] = due->request;
     }
 }
@@ -405,18 +395,14 @@ static struct shortage describe_shortage(struct planner *planner, const struct o
  */
 static enum permit_status check_capacity(struct planner *planner, const struct operation *operation, struct fit *fit)
 {
-    size_t short_count = 0;
+    struct shortage *shortages = NULL;
     for (size_t i = 0; i < operation->want_count; i++)
-        short_count += is_short(planner, operation, i);
-    if (short_count == 0)
-        return PERMIT_OK;
-    struct shortage *shortages = arena_must_array(planner->arena, short_count, sizeof *shortages);
-    fit->shortages = shortages;
-    for (size_t i = 0; i < operation->want_count; i++)
-        if (is_short(planner, operation, i))
+        if (is_short(planner, operation, i)) {
+            shortages = planner_list(planner, shortages, fit->shortage_count, sizeof *shortages);
             shortages[fit->shortage_count++] = describe_shortage(planner, operation, i);
-    assert(fit->shortage_count == short_count);
-    return PERMIT_NO_CAPACITY;
+        }
+    fit->shortages = shortages;
+    return shortages ? PERMIT_NO_CAPACITY : PERMIT_OK;
 }
 
 /*
@@ -437,27 +423,18 @@ static bool slots_suffice(struct planner *planner, const struct operation *opera
 
 /* ---- the grant ---- */
 
-static uint64_t next_token(const struct planner *planner, struct semaphore *semaphore)
-{
-    uint64_t token = semaphore_next_token(semaphore->next_permit_id, planner->view->clock.epoch);
-    semaphore->next_permit_id = token + 1;
-    return token;
-}
-
 static void grant_permit(struct planner *planner, const struct want *want, size_t index, const struct key *key,
                          utc_us due_at, struct permit *permit)
 {
     struct semaphore_image *image = planner_image(planner, want->semaphore_id);
     struct semaphore *semaphore = image->semaphore;
-    *permit = (struct permit){
-        .semaphore_id = semaphore->id,
-        .token = next_token(planner, semaphore),
-        .count = want->count,
-    };
+    uint64_t token = semaphore_next_token(semaphore->next_permit_id, planner->view->clock.epoch);
+    *permit = (struct permit){.semaphore_id = semaphore->id, .token = token, .count = want->count};
+    semaphore->next_permit_id = token + 1;
     semaphore->in_use += want->count;
     assert(semaphore->in_use <= semaphore->capacity); /* P1 */
     semaphore->next_due_at = min_i64(semaphore->next_due_at, due_at);
-    image_touch(image);
+    semaphore_mark_changed(image);
     if (semaphore->kind == KIND_SLOTTED)
         planner_take_slots(planner, want, index, key, permit);
 }
@@ -468,7 +445,7 @@ struct request *request_of_acquire(struct planner *planner, struct key *key, con
     request->has_digest = true;
     memcpy(request->digest, operation->digest, DIGEST_SIZE);
     key->request = request;
-    key->insert = true;
+    key->row = ROW_NEW;
     return request;
 }
 
@@ -496,7 +473,7 @@ void grant(struct planner *planner, struct key *key, const struct operation *ope
     for (size_t i = 0; i < operation->want_count; i++)
         grant_permit(planner, &operation->wants[i], i, key, request->due_at, &permits[i]);
     planner->packet_size += fit->packet_size;
-    key->changed = true;
+    key_change(key);
 }
 
 /*
@@ -508,7 +485,8 @@ static void check_request(struct planner *planner, const struct operation *opera
     fit->status = check_wants(planner, operation, fit);
     if (fit->status != PERMIT_OK)
         return;
-    if (operation->ttl.kind == TTL_OWNER && !owner_is_alive(planner, operation->owner)) {
+    const struct owner_state *owner = view_owner(planner->view, operation->owner);
+    if (operation->ttl.kind == TTL_OWNER && !(owner && owner->alive)) {
         fit->status = PERMIT_UNKNOWN_OWNER;
         fit->detail = "ttl \"owner\" needs a heartbeat: PUT /v1/owners/{owner} first";
     } else if (planner->now < planner->view->grants_from) {
@@ -570,7 +548,7 @@ void plan_new(struct planner *planner, struct outcome *outcome, struct key *key,
     if (fit.status == PERMIT_OK) {
         outcome->created = true;
         grant(planner, key, operation, &fit, 0);
-        outcome_assert(planner, outcome, key->request);
+        outcome_attach_row(planner, outcome, key->request);
         return;
     }
     size_t id_count = 0;

@@ -71,7 +71,7 @@ void end_request(struct planner *planner, struct key *key, enum end_reason reaso
         assert(image);
         image->semaphore->in_use -= permit->count;
         image->semaphore->confirmed -= request->confirmed_at != NEVER ? permit->count : 0;
-        image_touch(image);
+        semaphore_mark_changed(image);
         struct queue_state *queue = planner_queue(planner, image);
         queue->changed = true;
         queue->due_units -= request->due_at <= planner->due_now && !request->locked_elsewhere ? permit->count : 0;
@@ -83,7 +83,7 @@ void end_request(struct planner *planner, struct key *key, enum end_reason reaso
     request->ended_at = planner->now;
     request->due_at = planner->now + planner->settings->retention_us;
     request->server_id = 0;
-    key->changed = key->ends = true;
+    key_change(key);
     planner->packet_size += packet_of_end(request);
     planner->ended[reason]++;
     planner->walk_again = true;
@@ -108,9 +108,9 @@ static void plan_tombstone(struct planner *planner, struct outcome *outcome, str
     request->ended_at = planner->now;
     request->due_at = planner->now + planner->settings->tombstone_us;
     key->request = request;
-    key->insert = true;
+    key->row = ROW_NEW;
     planner->ended[END_NEVER_HELD]++;
-    outcome_assert(planner, outcome, request);
+    outcome_attach_row(planner, outcome, request);
 }
 
 void plan_release(struct planner *planner, struct outcome *outcome, struct key *key, const struct operation *operation)
@@ -118,24 +118,24 @@ void plan_release(struct planner *planner, struct outcome *outcome, struct key *
     const struct request *request = key->request;
     if (!request) {
         plan_tombstone(planner, outcome, key, operation);
-    } else if (!planner_has_locked_all(planner, request)) {
+    } else if (!view_has_locked_all(planner->view, request)) {
         outcome_put_back(planner, outcome, key, operation, NULL, 0);
     } else if (planner_out_of_scope(planner, request, operation->scope)) {
         outcome_refuse(outcome, PERMIT_UNKNOWN_REQUEST, NULL);
     } else if (request->state == REQUEST_RELEASED) {
         outcome->already_released = true;
-        outcome_assert_again(planner, outcome, key);
+        outcome_count_replay(planner, outcome, key);
     } else if (request->confirmed_at != NEVER && !operation->allow_confirmed) {
         outcome_refuse(
             outcome, PERMIT_CONFIRMED,
             "the request is confirmed; to release it anyway, use ?confirmed=true or permitctl release --confirmed");
-        outcome_assert_again(planner, outcome, key);
+        outcome_count_replay(planner, outcome, key);
     } else {
         if (request->state == REQUEST_WAITING)
             waiter_release(planner, key);
         else
             end_request(planner, key, END_RELEASED);
-        outcome_assert(planner, outcome, request);
+        outcome_attach_row(planner, outcome, request);
     }
 }
 
@@ -152,7 +152,7 @@ static bool is_hidden_tombstone(const struct request *request, const struct oper
 static bool refuse_force(struct planner *planner, struct outcome *outcome, const struct request *request,
                          const struct operation *operation)
 {
-    size_t count = request->state == REQUEST_WAITING ? request->want_count : request->permit_count;
+    size_t count = request_semaphore_count(request);
     size_t out_of_scope = planner_out_of_scope(planner, request, operation->scope);
     bool hidden = is_hidden_tombstone(request, operation);
     if (hidden || (out_of_scope == count && count))
@@ -170,7 +170,7 @@ void plan_force_release(struct planner *planner, struct outcome *outcome, struct
         outcome_refuse(outcome, PERMIT_UNKNOWN_REQUEST, NULL);
         return;
     }
-    if (!planner_has_locked_all(planner, request)) {
+    if (!view_has_locked_all(planner->view, request)) {
         outcome_put_back(planner, outcome, key, operation, NULL, 0);
         return;
     }
@@ -178,21 +178,19 @@ void plan_force_release(struct planner *planner, struct outcome *outcome, struct
         return;
     if (request->state == REQUEST_RELEASED) {
         outcome->already_released = true;
-        outcome_assert_again(planner, outcome, key);
+        outcome_count_replay(planner, outcome, key);
         return;
     }
-    bool waits = request->state == REQUEST_WAITING;
-    size_t count = waits ? request->want_count : request->permit_count;
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < request_semaphore_count(request); i++)
         record_event(
-            planner, planner_image(planner, waits ? request->wants[i].semaphore_id : request->permits[i].semaphore_id),
+            planner, planner_image(planner, request_semaphore_id(request, i)),
             (struct event){
                 .who = operation->principal, .what = "forced", .from = request->external_id, .why = operation->why});
-    if (waits)
+    if (request->state == REQUEST_WAITING)
         waiter_release(planner, key);
     else
         end_request(planner, key, END_FORCED);
-    outcome_assert(planner, outcome, request);
+    outcome_attach_row(planner, outcome, request);
 }
 
 /*
@@ -202,7 +200,7 @@ void plan_force_release(struct planner *planner, struct outcome *outcome, struct
 static bool may_expire(struct planner *planner, struct outcome *outcome, struct key *key,
                        const struct operation *operation)
 {
-    if (!planner_has_locked_all(planner, key->request))
+    if (!view_has_locked_all(planner->view, key->request))
         outcome_put_back(planner, outcome, key, operation, NULL, 0);
     else if (key->request->locked_elsewhere)
         outcome_refuse(outcome, PERMIT_BUSY, "another session has locked the row of the request");
@@ -226,7 +224,7 @@ static void expire_waiter(struct planner *planner, struct outcome *outcome, stru
     if (!may_expire(planner, outcome, key, operation))
         return;
     waiter_remove(planner, key);
-    outcome_assert(planner, outcome, request);
+    outcome_attach_row(planner, outcome, request);
 }
 
 /*
@@ -248,7 +246,7 @@ void plan_expire(struct planner *planner, struct outcome *outcome, struct key *k
     if (!may_expire(planner, outcome, key, operation))
         return;
     end_request(planner, key, owner_dead ? END_OWNER_DEAD : due_reason(request));
-    outcome_assert(planner, outcome, request);
+    outcome_attach_row(planner, outcome, request);
 }
 
 /* ---- renew and confirm ---- */
@@ -264,7 +262,7 @@ static bool check_held(struct planner *planner, struct outcome *outcome, struct 
         outcome_refuse(outcome, PERMIT_UNKNOWN_REQUEST, NULL);
         return false;
     }
-    if (!planner_has_locked_all(planner, key->request)) {
+    if (!view_has_locked_all(planner->view, key->request)) {
         outcome_put_back(planner, outcome, key, operation, NULL, 0);
         return false;
     }
@@ -274,7 +272,7 @@ static bool check_held(struct planner *planner, struct outcome *outcome, struct 
     }
     if (key->request->state == REQUEST_RELEASED) {
         outcome_refuse(outcome, PERMIT_ENDED, NULL);
-        outcome_assert_again(planner, outcome, key);
+        outcome_count_replay(planner, outcome, key);
         return false;
     }
     return true;
@@ -287,7 +285,7 @@ static bool check_held(struct planner *planner, struct outcome *outcome, struct 
 static void touch_semaphores(struct planner *planner, const struct request *request)
 {
     for (size_t i = 0; i < request->permit_count; i++)
-        image_touch(planner_image(planner, request->permits[i].semaphore_id));
+        semaphore_mark_changed(planner_image(planner, request->permits[i].semaphore_id));
 }
 
 static const char *renew_refusal(const struct request *request, struct ttl ttl, const struct hold_limits *limits,
@@ -315,7 +313,7 @@ void plan_renew(struct planner *planner, struct outcome *outcome, struct key *ke
         return;
     }
     request->renewals++;
-    key->changed = true;
+    key_change(key);
     touch_semaphores(planner, request);
     if (request->server_id)
         claim(planner, key);
@@ -325,7 +323,7 @@ void plan_renew(struct planner *planner, struct outcome *outcome, struct key *ke
         utc_us due_at = due_from(planner->deadlines_from, request->ttl_ms, request->grace_ms, limits.max_hold_ms);
         request->due_at = max_i64(request->due_at, due_at);
     }
-    outcome_assert(planner, outcome, request);
+    outcome_attach_row(planner, outcome, request);
 }
 
 /* Confirms the request, even if it is due: the client may have taken a payment for it. */
@@ -334,14 +332,14 @@ void plan_confirm(struct planner *planner, struct outcome *outcome, struct key *
     if (!check_held(planner, outcome, key, operation))
         return;
     if (key->request->confirmed_at != NEVER) {
-        outcome_assert_again(planner, outcome, key);
+        outcome_count_replay(planner, outcome, key);
         return;
     }
     if (key->request->server_id)
         claim(planner, key);
     key->request->confirmed_at = planner->now;
     key->request->due_at = NEVER;
-    key->changed = true;
+    key_change(key);
     touch_semaphores(planner, key->request);
     for (size_t i = 0; i < key->request->permit_count; i++) {
         const struct permit *permit = &key->request->permits[i];
@@ -349,5 +347,5 @@ void plan_confirm(struct planner *planner, struct outcome *outcome, struct key *
         image->semaphore->confirmed += permit->count;
         planner_queue(planner, image)->changed = true; /* a waiter may reserve nothing from now on */
     }
-    outcome_assert(planner, outcome, key->request);
+    outcome_attach_row(planner, outcome, key->request);
 }

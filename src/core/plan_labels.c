@@ -37,8 +37,7 @@ static struct label_use *collect_uses(struct planner *planner, const struct sema
     for (size_t i = 0; i < slots->count; i++)
         if (slots->rows[i].label.length && !in_page(change, slots->rows[i].number))
             uses[count++] = (struct label_use){slots->rows[i].label, &slots->rows[i]};
-    if (count > 1)
-        qsort(uses, count, sizeof *uses, compare_uses);
+    qsort(uses, count, sizeof *uses, compare_uses);
     *ret_count = count;
     return uses;
 }
@@ -79,6 +78,7 @@ static int compare_changes(const void *a, const void *b)
 
 static void add_change(struct planner *planner, uint64_t semaphore_id, uint32_t number, struct bytes label)
 {
+    planner->labels = planner_list(planner, planner->labels, planner->label_count, sizeof *planner->labels);
     planner->labels[planner->label_count++] = (struct label_change){semaphore_id, number, label};
 }
 
@@ -134,7 +134,6 @@ enum permit_status planner_change_labels(struct planner *planner, const struct s
     }
     size_t count;
     struct label_use *uses = collect_uses(planner, change, slots, &count);
-    planner->labels = arena_must_array(planner->arena, change->label_count + slots->count, sizeof *planner->labels);
     enum permit_status status = check_unique(planner, uses, count, semaphore->capacity, ret_detail);
     if (status == PERMIT_OK)
         status = change_labels_of_page(planner, semaphore->id, change, slots, ret_detail);

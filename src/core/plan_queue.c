@@ -31,14 +31,7 @@ bool is_ours(const struct planner *planner, const struct request *request)
 
 static void add_mail(struct planner *planner, struct mail mail)
 {
-    if (planner->mail_count == planner->mail_room) {
-        size_t room = planner->mail_room ? 2 * planner->mail_room : 64;
-        struct mail *larger = arena_must_array(planner->arena, room, sizeof *larger);
-        if (planner->mail_count)
-            memcpy(larger, planner->mail, planner->mail_count * sizeof *larger);
-        planner->mail = larger;
-        planner->mail_room = room;
-    }
+    planner->mail = planner_list(planner, planner->mail, planner->mail_count, sizeof mail);
     planner->mail[planner->mail_count++] = mail;
 }
 
@@ -55,7 +48,7 @@ void count_places(struct planner *planner, const struct request *request, int as
     for (size_t i = 0; i < request->want_count; i++) {
         struct semaphore_image *image = planner_image(planner, request->wants[i].semaphore_id);
         image->semaphore->waiting = max_i64(0, image->semaphore->waiting + asked);
-        image_touch(image);
+        semaphore_mark_changed(image);
         planner_queue(planner, image)->changed |= asked < 0;
     }
 }
@@ -67,22 +60,16 @@ static void leave(struct planner *planner, struct key *key)
     count_places(planner, request, -1);
     request->server_id = 0;
     request->due_at = planner->deadlines_from + PLACE_KEPT_US;
-    key->changed = true;
+    key_change(key);
     planner->walk_again = true;
 }
 
-static void forget_askers(struct key *key)
-{
-    key->asker = key->goes_on = NULL;
-    key->is_looked_at = key->ends_wait = false;
-}
-
+/* The key has no row any more. */
 static void forget(struct key *key)
 {
-    key->removed = key->before != NULL;
     key->request = NULL;
-    key->insert = key->changed = key->asked_again = false;
-    forget_askers(key);
+    key->row = ROW_AS_READ;
+    key->askers = (struct askers){0};
 }
 
 void waiter_remove(struct planner *planner, struct key *key)
@@ -105,8 +92,8 @@ void waiter_release(struct planner *planner, struct key *key)
     request->due_at = planner->now + planner->settings->tombstone_us;
     request->server_id = 0;
     request->wanted = (struct bytes){0};
-    key->changed = true;
-    forget_askers(key);
+    key_change(key);
+    key->askers = (struct askers){0};
     planner->ended[END_NEVER_HELD]++;
     planner->walk_again = true;
 }
@@ -168,27 +155,20 @@ static void take_over(struct planner *planner, struct key *key, const struct ope
 {
     struct request *request = key->request;
     utc_us until = planner->deadlines_from + operation->wait_us;
-    if (is_ours(planner, request)) {
+    bool ours = is_ours(planner, request), same_nonce = bytes_equal(request->nonce, operation->nonce);
+    if (ours)
         until = max_i64(until, request->waiting_until);
-    } else {
-        if (!request->server_id) {
-            count_places(planner, request, 1);
-            key->asked_again = key->before && wants_are_specific(request->wants, request->want_count);
-        }
+    if (ours && same_nonce && until == request->waiting_until)
+        return;
+    count_places(planner, request, request->server_id ? 0 : 1);
+    if (!ours)
         send_mail(planner, request->server_id, request->id);
-        request->server_id = planner->settings->server_id;
-        key->changed = true;
-    }
-    key->changed |= until != request->waiting_until;
-    request->waiting_until = until;
-    if (key->changed)
-        request->due_at = until + PLACE_KEPT_US;
-    if (!bytes_equal(request->nonce, operation->nonce)) {
+    if (!same_nonce)
         request->nonce = arena_must_copy(planner->arena, operation->nonce);
-        key->changed = true;
-    }
-    if (key->changed)
-        count_places(planner, request, 0);
+    request->server_id = planner->settings->server_id;
+    request->waiting_until = until;
+    request->due_at = until + PLACE_KEPT_US;
+    key_change(key);
 }
 
 bool operation_may_enter_again(const struct planner *planner, const struct operation *operation)
@@ -197,13 +177,13 @@ bool operation_may_enter_again(const struct planner *planner, const struct opera
 }
 
 /* The walk decides the request for the operation. */
-static void ask(struct key *key, const struct operation *operation)
+static void ask(struct askers *askers, const struct operation *operation)
 {
-    key->asker = key->asker ? key->asker : operation;
-    key->is_looked_at |= operation->kind == OP_LOOK;
-    if (operation->wait_us > 0 && !key->goes_on)
-        key->goes_on = operation;
-    key->ends_wait |= operation_ends_wait(operation);
+    askers->first = askers->first ? askers->first : operation;
+    if (operation->wait_us > 0 && !askers->waiting)
+        askers->waiting = operation;
+    askers->any_look |= operation->kind == OP_LOOK;
+    askers->any_last |= operation_ends_wait(operation);
 }
 
 /*
@@ -219,7 +199,7 @@ static enum asked plan_without_row(struct planner *planner, struct key *key, con
             return ASKED_ANEW; /* refused later, like a new request */
     if (!enter(planner, key, operation))
         return ASKED_ANEW;
-    ask(key, operation);
+    ask(&key->askers, operation);
     planner->walk_again = true;
     return ASKED_ROW;
 }
@@ -231,8 +211,8 @@ static enum asked plan_without_row(struct planner *planner, struct key *key, con
 static enum asked plan_other_content(struct planner *planner, struct outcome *outcome, struct key *key,
                                      const struct operation *operation)
 {
-    bool asked = key->asker || server_is_alive(planner, key->request->server_id);
-    if (!asked && !planner_has_locked_all(planner, key->request)) {
+    bool asked = key->askers.first || server_is_alive(planner, key->request->server_id);
+    if (!asked && !view_has_locked_all(planner->view, key->request)) {
         outcome_put_back(planner, outcome, key, operation, NULL, 0);
         return ASKED_AND_ANSWERED;
     }
@@ -270,12 +250,12 @@ enum asked plan_ask(struct planner *planner, struct outcome *outcome, struct key
     bool same = !request->has_digest || memcmp(request->digest, operation->digest, DIGEST_SIZE) == 0;
     if (!same && !leaves)
         return plan_other_content(planner, outcome, key, operation);
-    if (same && !planner_has_locked_all(planner, request)) {
+    if (same && !view_has_locked_all(planner->view, request)) {
         outcome_put_back(planner, outcome, key, operation, NULL, 0);
         return ASKED_AND_ANSWERED;
     }
     if (leaves) { /* before the walk, which so grants it nothing (P17) */
-        if (same && is_ours(planner, request) && !key->goes_on)
+        if (same && is_ours(planner, request) && !key->askers.waiting)
             leave(planner, key);
         outcome_refuse(outcome, PERMIT_NO_CAPACITY, NULL);
         return ASKED_AND_ANSWERED;
@@ -292,7 +272,7 @@ enum asked plan_ask(struct planner *planner, struct outcome *outcome, struct key
                                  : "the key was asked for again at another server, and its wait has ended there");
         return ASKED_AND_ANSWERED;
     }
-    ask(key, operation);
+    ask(&key->askers, operation);
     planner->walk_again = true;
     if (operation->wait_us > 0 && planner->settings->server_id)
         take_over(planner, key, operation);
@@ -339,39 +319,47 @@ void queue_enter(struct planner *planner, struct outcome *outcome, struct key *k
     if (outcome->status == PERMIT_NO_CAPACITY)
         stand(planner, key->request);
     outcome->waits = true;
-    outcome_assert(planner, outcome, key->request);
-    ask(key, operation);
+    outcome_attach_row(planner, outcome, key->request);
+    ask(&key->askers, operation);
 }
 
 /* ---- the answers ---- */
 
 /*
- * The walk has refused the request for the operations that ask for it. The wait goes on for those that wait, if the refusal
- * is temporary; else it ends by a write (P22). If a client waits here and no look of the batch is for it, then the place is
- * the client's to keep or to give up: the operations are copies of its call.
+ * Returns true if the refusal ends the wait, so that the place is given up by a write (P22): no asker waits on. It is given
+ * up here only if it waits here, or at a server that is dead, or the key was asked for here last. If a client waits here and
+ * no look of the batch is for it, then the place is the client's to keep or to give up: the askers are copies of its call.
  */
+static bool refusal_ends_wait(const struct planner *planner, const struct key *key, bool may_wait)
+{
+    const struct request *request = key->request;
+    const struct askers *askers = &key->askers;
+    bool is_last = askers->any_last && !askers->waiting;
+    bool ours = is_ours(planner, request), alive = server_is_alive(planner, request->server_id);
+    if (!is_last && (!askers->waiting || may_wait))
+        return false;
+    if (alive && !ours && planner->settings->server_id) /* without an id, it may be an earlier id of this server */
+        return is_last;
+    bool is_of_others = key->subscriber && key->subscriber->subscribed && !askers->any_look;
+    return request->server_id && !is_of_others && (ours || is_last || !alive);
+}
+
 void waiter_refuse(struct planner *planner, struct key *key, const struct fit *fit)
 {
     struct request *request = key->request;
-    bool may_wait = refusal_may_wait(fit->status);
-    bool ours = is_ours(planner, request), alive = server_is_alive(planner, request->server_id);
-    bool is_last = key->ends_wait && !key->goes_on; /* the key was asked for here last, so its wait ends here */
-    bool waits_elsewhere =
-        alive && !ours && planner->settings->server_id; /* else it may be an earlier id of this server */
-    bool is_of_others = key->subscriber && key->subscriber->subscribed && !key->is_looked_at;
-    bool may_end = waits_elsewhere ? is_last : request->server_id && !is_of_others && (ours || is_last || !alive);
-    key->refusal = fit;
-    if ((is_last || (key->goes_on && !may_wait)) && may_end) {
+    bool may_wait = refusal_may_wait(fit->status), ours = is_ours(planner, request);
+    key->decision = (struct decision){.how = DECISION_REFUSED, .refusal = fit};
+    if (refusal_ends_wait(planner, key, may_wait)) {
         if (!ours) /* a client that still waits there is told that its key has moved */
             send_mail(planner, request->server_id, request->id);
         leave(planner, key);
-        if (key->insert && !may_wait)
+        if (key->row == ROW_NEW && !may_wait)
             forget(key);
     }
     if (!may_wait || !ours)
-        forget_askers(key);
-    key->asker = key->goes_on; /* a later walk may grant it */
-    key->ends_wait = false;
+        key->askers = (struct askers){0};
+    key->askers.first = key->askers.waiting; /* a later walk may grant it */
+    key->askers.any_last = false;
 }
 
 void answer_ask(struct planner *planner, struct outcome *outcome, struct key *key, const struct operation *operation)
@@ -379,12 +367,14 @@ void answer_ask(struct planner *planner, struct outcome *outcome, struct key *ke
     struct request *request = key->request;
     bool goes_on = operation->wait_us > 0 && request && is_ours(planner, request);
     *outcome = (struct outcome){0};
-    if (key->is_put_back) {
-        forget_askers(key);
-        outcome_put_back(planner, outcome, key, operation, key->wider, key->wider_count);
+    switch (key->decision.how) {
+    case DECISION_PUT_BACK:
+        key->askers = (struct askers){0};
+        outcome_put_back(planner, outcome, key, operation, key->decision.wider, key->decision.wider_count);
         outcome->waits = goes_on;
-    } else if (key->refusal) {
-        const struct fit *fit = key->refusal;
+        break;
+    case DECISION_REFUSED: {
+        const struct fit *fit = key->decision.refusal;
         *outcome = (struct outcome){.status = fit->status,
                                     .detail = fit->detail,
                                     .max_ttl_ms = fit->max_ttl_ms,
@@ -392,23 +382,25 @@ void answer_ask(struct planner *planner, struct outcome *outcome, struct key *ke
                                     .shortage_count = fit->shortage_count,
                                     .may_wait = refusal_may_wait(fit->status)};
         outcome->waits = goes_on && outcome->may_wait;
-    } else if (key->is_new_grant) {
-        key->is_new_grant = false;
+        break;
+    }
+    case DECISION_GRANTED:
+        key->decision.how = DECISION_NONE;
         outcome->created = true;
-        outcome_assert(planner, outcome, request);
-    } else {
+        outcome_attach_row(planner, outcome, request);
+        break;
+    case DECISION_NONE:
         outcome->replayed = true;
-        outcome_assert_again(planner, outcome, key);
+        outcome_count_replay(planner, outcome, key);
+        break;
     }
     if (outcome->waits)
-        outcome_assert(planner, outcome, request);
+        outcome_attach_row(planner, outcome, request);
 }
 
 void add_notice(struct planner *planner, const struct key *key, const struct outcome *outcome, bool unasked)
 {
-    if (!planner->notices)
-        planner->notices = arena_must_array(planner->arena, planner->key_count, sizeof *planner->notices);
-    assert(planner->notice_count < planner->key_count);
+    planner->notices = planner_list(planner, planner->notices, planner->notice_count, sizeof *planner->notices);
     planner->notices[planner->notice_count++] = (struct notice){key->external_id, *outcome, unasked};
 }
 
@@ -441,16 +433,25 @@ static size_t add_places(struct planner *planner, struct place_change *places, s
     return count;
 }
 
+/*
+ * Returns true if a client asks again for a kept place with specific slots. It may watch a slot that was freed meanwhile, so
+ * it is written anew.
+ */
+static bool is_asked_again(const struct key *key)
+{
+    return key->row == ROW_CHANGED && !key->before->server_id && key->request->server_id &&
+           wants_are_specific(key->before->wants, key->before->want_count);
+}
+
 static bool loses_places(const struct key *key)
 {
     bool had = key->before && key->before->state == REQUEST_WAITING;
-    return had && (key->removed || key->asked_again || key->request->state != REQUEST_WAITING);
+    return had && (key_is_removed(key) || is_asked_again(key) || key->request->state != REQUEST_WAITING);
 }
 
-/* A kept place may watch a slot that was freed meanwhile: it is written anew when a client asks for it again. */
 static bool gets_places(const struct key *key)
 {
-    return (key->insert || key->asked_again) && key->request->state == REQUEST_WAITING;
+    return (key->row == ROW_NEW || is_asked_again(key)) && key->request->state == REQUEST_WAITING;
 }
 
 void collect_places(struct planner *planner, struct changes *changes)

@@ -33,16 +33,15 @@ static struct semaphore_image *new_image(struct planner *planner, const struct o
     return image;
 }
 
-/* Sets what a new or revived semaphore, or a new template, begins with. */
-static void reset_settings(struct semaphore *semaphore, int64_t default_ttl_ms)
+/* Changes the settings; before that, a new or revived semaphore or template (`fresh`) gets those that it begins with. */
+static void apply_settings(struct semaphore *semaphore, const struct semaphore_change *change, bool fresh,
+                           int64_t default_ttl_ms)
 {
-    semaphore_reset(semaphore, default_ttl_ms);
-    semaphore->paused_reason = (struct bytes){0};
-    semaphore->retired_at = NEVER;
-}
-
-static void apply_settings(struct semaphore *semaphore, const struct semaphore_change *change, bool fresh)
-{
+    if (fresh) {
+        semaphore_reset(semaphore, default_ttl_ms);
+        semaphore->paused_reason = (struct bytes){0};
+        semaphore->retired_at = NEVER;
+    }
     semaphore_apply(semaphore, change);
     if (fresh && !change->has_default_ttl && semaphore->max_ttl_ms >= 0)
         semaphore->default_ttl_ms = min_i64(semaphore->default_ttl_ms, semaphore->max_ttl_ms);
@@ -172,18 +171,10 @@ static void record_put(struct planner *planner, const struct semaphore_image *im
 static void answer_semaphore(const struct planner *planner, struct outcome *outcome, struct semaphore_image *image,
                              const struct semaphore *before)
 {
-    image_touch(image);
+    semaphore_mark_changed(image);
     image->settings = image->insert || planner->label_count > 0 || !same_settings(before, image->semaphore);
     image->semaphore->config_version += image->settings;
     outcome->semaphore = image->semaphore;
-}
-
-static bool is_one_of(const struct semaphore_change *change, uint64_t config_version)
-{
-    for (size_t i = 0; i < change->match_count; i++)
-        if (change->config_versions[i] == config_version)
-            return true;
-    return false;
 }
 
 /*
@@ -196,7 +187,10 @@ static const char *precondition_refusal(const struct semaphore_change *change, c
         return "it already exists";
     if (change->if_exists && !exists)
         return "it does not exist";
-    if (change->match_count && !(exists && is_one_of(change, exists->config_version)))
+    bool matches = change->match_count == 0;
+    for (size_t i = 0; exists && i < change->match_count; i++)
+        matches |= change->config_versions[i] == exists->config_version;
+    if (!matches)
         return "config_version does not match";
     return NULL;
 }
@@ -219,9 +213,7 @@ void plan_put(struct planner *planner, struct outcome *outcome, const struct ope
         image = new_image(planner, operation);
     struct semaphore *semaphore = image->semaphore;
     struct semaphore before = *semaphore;
-    if (!in_service)
-        reset_settings(semaphore, planner->settings->default_ttl_ms);
-    apply_settings(semaphore, change, !in_service);
+    apply_settings(semaphore, change, !in_service, planner->settings->default_ttl_ms);
     refusal = settings_refusal(semaphore, change);
     enum permit_status status = refusal ? PERMIT_INVALID : PERMIT_OK;
     if (!refusal && (refusal = slots_refusal(planner, semaphore, before.capacity)))
@@ -255,11 +247,9 @@ enum permit_status template_apply(struct template *template, bool exists, const 
         *ret_refusal = "capacity is required to create a template";
     if (*ret_refusal)
         return PERMIT_INVALID;
-    if (!exists) {
+    if (!exists)
         next = (struct semaphore){.kind = change->has_kind ? change->kind : KIND_SLOTTED};
-        reset_settings(&next, default_ttl_ms);
-    }
-    apply_settings(&next, change, !exists);
+    apply_settings(&next, change, !exists, default_ttl_ms);
     *ret_refusal = settings_refusal(&next, change);
     if (*ret_refusal)
         return PERMIT_INVALID;
@@ -305,28 +295,19 @@ void plan_labels(struct planner *planner, struct outcome *outcome, const struct 
     answer_semaphore(planner, outcome, image, image->semaphore);
 }
 
-/* Sets the reason of a pause; data NULL resumes grants. `what` names the event, recorded if the reason changes. */
-static void set_paused_reason(struct planner *planner, struct outcome *outcome, const struct operation *operation,
-                              struct bytes reason, const char *what)
+void plan_pause(struct planner *planner, struct outcome *outcome, const struct operation *operation)
 {
     struct semaphore_image *image = find_in_service(planner, outcome, operation);
+    bool pauses = operation->kind == OP_SEMAPHORE_PAUSE;
     if (!image)
         return;
     const struct semaphore before = *image->semaphore;
-    image->semaphore->paused_reason = reason;
+    image->semaphore->paused_reason = pauses ? operation->why : (struct bytes){0};
     if (!same_settings(&before, image->semaphore))
-        record_event(planner, image, (struct event){.who = operation->principal, .what = what, .why = operation->why});
+        record_event(
+            planner, image,
+            (struct event){.who = operation->principal, .what = pauses ? "paused" : "resumed", .why = operation->why});
     answer_semaphore(planner, outcome, image, &before);
-}
-
-void plan_pause(struct planner *planner, struct outcome *outcome, const struct operation *operation)
-{
-    set_paused_reason(planner, outcome, operation, operation->why, "paused");
-}
-
-void plan_resume(struct planner *planner, struct outcome *outcome, const struct operation *operation)
-{
-    set_paused_reason(planner, outcome, operation, (struct bytes){0}, "resumed");
 }
 
 void plan_retire(struct planner *planner, struct outcome *outcome, const struct operation *operation)

@@ -11,50 +11,11 @@ struct slot_view *planner_slot_view(struct planner *planner, const struct semaph
 
 /* ---- filling the views ---- */
 
-/* Returns the number of slots of a semaphore held by the rows that were read: at most that many may be freed. */
-static size_t held_slots(const struct view *view, uint64_t semaphore_id)
-{
-    size_t held = 0;
-    for (size_t i = 0; i < view->request_count; i++)
-        for (size_t j = 0; j < view->requests[i].permit_count; j++)
-            if (view->requests[i].permits[j].semaphore_id == semaphore_id)
-                held += view->requests[i].permits[j].slots.count;
-    return held;
-}
-
-/*
- * Returns the maximum number of slot changes caused by grants to waiters that no operation names: their units are free,
- * or are freed by the rows that were read.
- */
-static size_t slot_changes_of_waiters(const struct planner *planner, size_t index, size_t held)
-{
-    const struct semaphore *semaphore = &planner->view->semaphores[index];
-    int64_t free = max_i64(0, semaphore->capacity - semaphore->in_use) + (int64_t)held;
-    return 2 * (size_t)min_i64(planner->queues[index].wanted, free);
-}
-
 static uint32_t unread_from(const struct semaphore *semaphore, const struct free_slots *read)
 {
     if (read->complete)
         return (uint32_t)semaphore->capacity + 1;
     return read->count ? read->numbers[read->count - 1] + 1 : semaphore->first_free;
-}
-
-/*
- * Returns the maximum number of slot changes caused by acquires: a request granted here takes its slots, and a later
- * operation of the batch may free them.
- */
-static size_t slot_changes_of_acquires(struct planner *planner)
-{
-    size_t slot_changes = 0;
-    for (size_t i = 0; i < planner->operation_count; i++)
-        for (size_t j = 0; j < planner->operations[i]->want_count; j++) {
-            const struct want *want = &planner->operations[i]->wants[j];
-            const struct semaphore_image *image = planner_image(planner, want->semaphore_id);
-            if (image && image->semaphore->kind == KIND_SLOTTED)
-                slot_changes += 2 * (size_t)min_i64(want->count, SLOTS_MAX_COUNT);
-        }
-    return slot_changes;
 }
 
 static int compare_row_labels(const void *a, const void *b)
@@ -115,51 +76,36 @@ static void add_labels_of_held(struct planner *planner, const struct permit *per
 void planner_fill_slot_views(struct planner *planner)
 {
     const struct view *view = planner->view;
-    size_t slot_changes = slot_changes_of_acquires(planner);
-    for (size_t i = 0; i < view->semaphore_count; i++) {
-        if (view->semaphores[i].kind != KIND_SLOTTED)
-            continue;
-        fill_slot_view(planner, i);
-        size_t held = held_slots(view, view->semaphores[i].id);
-        slot_changes += held + slot_changes_of_waiters(planner, i, held);
-    }
+    for (size_t i = 0; i < view->semaphore_count; i++)
+        if (view->semaphores[i].kind == KIND_SLOTTED)
+            fill_slot_view(planner, i);
     for (size_t i = 0; i < view->request_count; i++)
         for (size_t j = 0; view->requests[i].state == REQUEST_ACQUIRED && j < view->requests[i].permit_count; j++)
             add_labels_of_held(planner, &view->requests[i].permits[j]);
-    planner->slots = arena_must_array(planner->arena, slot_changes, sizeof *planner->slots);
 }
 
 /* ---- resolving names ---- */
 
 static const struct slot_row *find_row_by_label(const struct slot_view *slot_view, struct bytes label)
 {
-    size_t low = 0;
-    size_t high = slot_view->labelled_count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (bytes_compare(slot_view->labelled[middle]->label, label) < 0)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    bool found = low < slot_view->labelled_count && bytes_equal(slot_view->labelled[low]->label, label);
-    return found ? slot_view->labelled[low] : NULL;
+    const struct slot_row row = {.label = label}, *wanted = &row, *const *found = NULL;
+    if (slot_view->labelled_count)
+        found = bsearch(&wanted, slot_view->labelled, slot_view->labelled_count, sizeof wanted, compare_row_labels);
+    return found ? *found : NULL;
 }
 
-/* Returns the row of a named slot; NULL: not named. */
+static int compare_numbers(const void *a, const void *b)
+{
+    uint32_t left = *(const uint32_t *)a;
+    uint32_t right = *(const uint32_t *)b;
+    return (left > right) - (left < right);
+}
+
+/* Returns the row of a named slot, which begins with its number; NULL: not named. */
 static const struct slot_row *find_row_by_number(const struct slot_view *slot_view, uint32_t number)
 {
-    size_t low = 0;
-    size_t high = slot_view->named->count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (slot_view->named->rows[middle].number < number)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    bool found = low < slot_view->named->count && slot_view->named->rows[low].number == number;
-    return found ? &slot_view->named->rows[low] : NULL;
+    const struct named_slots *named = slot_view->named;
+    return named->count ? bsearch(&number, named->rows, named->count, sizeof *named->rows, compare_numbers) : NULL;
 }
 
 /*
@@ -184,13 +130,6 @@ static enum permit_status resolve_name(struct planner *planner, const struct sem
         *ret_detail = planner_sentence(planner, row ? "%.*s: %.*s is out of service" : "%.*s: no slot with label %.*s",
                                        length, semaphore->name.data, (int)name->label.length, name->label.data);
     return PERMIT_NEVER_SATISFIABLE;
-}
-
-static int compare_numbers(const void *a, const void *b)
-{
-    uint32_t left = *(const uint32_t *)a;
-    uint32_t right = *(const uint32_t *)b;
-    return (left > right) - (left < right);
 }
 
 /* Resolves all names of a want to numbers, ascending. */
@@ -390,24 +329,17 @@ struct slots planner_slots_to_reserve(struct planner *planner, const struct want
 
 /* ---- holders ---- */
 
-static uint64_t token_of(const struct request *request, uint64_t semaphore_id)
-{
-    for (size_t i = 0; i < request->permit_count; i++)
-        if (request->permits[i].semaphore_id == semaphore_id)
-            return request->permits[i].token;
-    return 0;
-}
-
 static struct taken_slot taken_slot(struct planner *planner, const struct slot_view *slot_view, uint64_t semaphore_id,
                                     const struct slot_row *row)
 {
     /* The holder as changed by this batch: it may have been renewed. NULL: not among the rows of the batch. */
     const struct key *key = slot_view->granted_to[row - slot_view->named->rows];
     const struct request *holder = key ? key->request : planner_request(planner, row->holder);
+    const struct permit *permit = holder ? request_permit_of(holder, semaphore_id) : NULL;
     if (holder)
         return (struct taken_slot){.number = row->number,
                                    .label = row->label,
-                                   .token = token_of(holder, semaphore_id),
+                                   .token = permit ? permit->token : 0,
                                    .holder = holder->external_id,
                                    .expires_at = request_expires_at(holder)};
     bool told = row->due_at != NEVER && !row->without_ttl;
@@ -455,6 +387,7 @@ uint32_t planner_held_slot(struct planner *planner, const struct want *want)
 
 static void record_slot(struct planner *planner, uint64_t semaphore_id, uint32_t number, uint64_t permit_id)
 {
+    planner->slots = planner_list(planner, planner->slots, planner->slot_count, sizeof *planner->slots);
     planner->slots[planner->slot_count++] = (struct slot_change){semaphore_id, number, permit_id};
 }
 

@@ -13,6 +13,8 @@
  *   - A waiter that may fit and cannot be decided in this batch, because a semaphore of it is not locked: its need is
  *     kept from those behind it, and its server is called if the batch changes something for it. It may fit, too, if it
  *     lacks only what is kept for others. Nothing is kept for one of which a semaphore is unknown in the end.
+ *   - A waiter that would reserve behind such a one, on any of its semaphores, may reserve nothing if that one does: its
+ *     need is kept, too.
  *   - Waiters with the same needs behind one that could neither be granted nor reserve are passed over.
  *   - The walk asks for more rows where it may be wrong without them: the semaphores that a waiter wants and that are not
  *     locked; more of a queue of which units are left; and all that decides whether a protected waiter reserves, if units
@@ -76,7 +78,7 @@ static void count_stander(struct planner *planner, const struct stander *stander
             queue->fifo = FIFO_BARRED;
         else if (queue->fifo == FIFO_OPEN && ((fifo && reserved) || stander->how == STANDS_UNREAD))
             queue->fifo = FIFO_SHUT;
-        queue->shut_by_kept |= fifo && kept;
+        queue->kept_needs += kept;
     }
 }
 
@@ -85,9 +87,8 @@ static void count_none(struct planner *planner)
     for (size_t i = 0; i < planner->view->semaphore_count + planner->view->glimpse_count; i++) {
         struct queue_state *queue = &planner->queues[i];
         queue->reserved = queue->reserved_any = queue->kept = 0;
-        queue->runs = queue->kept_runs = 0;
+        queue->runs = queue->kept_runs = queue->kept_needs = 0;
         queue->fifo = FIFO_OPEN;
-        queue->shut_by_kept = false;
         if (is_locked_and_slotted(queue))
             slot_pool_unreserve(&planner->slot_views[i].free);
     }
@@ -121,10 +122,7 @@ void stand_before(struct planner *planner, utc_us place, uint64_t id)
 /* Inserts it in the order of the places, and counts it if all before it are. */
 static void add_stander(struct planner *planner, const struct stander *stander)
 {
-    if (!planner->standers) /* one for each key, acquire that is put back, and end of a part of a queue or of a walk */
-        planner->standers = arena_must_array(
-            planner->arena, 2 * planner->key_count + planner->operation_count + 2 * planner->view->semaphore_count,
-            sizeof *planner->standers);
+    planner->standers = planner_list(planner, planner->standers, planner->stander_count, sizeof *stander);
     size_t at = standers_before(planner, stander->place, stander->id);
     memmove(planner->standers + at + 1, planner->standers + at,
             (planner->stander_count - at) * sizeof *planner->standers);
@@ -140,7 +138,8 @@ static void add_stander(struct planner *planner, const struct stander *stander)
 int64_t units_missing(const struct planner *planner, const struct want *want)
 {
     const struct queue_state *queue = planner_known(planner, want->semaphore_id);
-    if (queue->fifo != FIFO_OPEN || (queue->shut_by_kept && !queue->ignores_kept))
+    bool shut_by_kept = queue->semaphore->queue == QUEUE_FIFO && queue->kept_needs && !queue->ignores_kept;
+    if (queue->fifo != FIFO_OPEN || shut_by_kept)
         return INT64_MAX;
     int64_t reserved = queue->reserved_any + (queue->ignores_kept ? 0 : queue->kept);
     if (is_locked_and_slotted(queue))
@@ -273,7 +272,7 @@ static bool wants_one_of(const struct stander *stander, const uint64_t *ids, siz
 uint64_t *find_wider_locks(struct planner *planner, const struct operation *operation, size_t *ret_count)
 {
     *ret_count = 0;
-    if (operation->widened || !lacks_only_kept(planner, operation))
+    if (operation->widened == WIDENED_MAX || !lacks_only_kept(planner, operation))
         return NULL;
     uint64_t *ids = arena_must_array(planner->arena, BATCH_MAX_SEMAPHORES, sizeof *ids);
     size_t count = 0, before;
@@ -287,8 +286,11 @@ uint64_t *find_wider_locks(struct planner *planner, const struct operation *oper
                 return NULL;
         }
     } while (count > before);
-    *ret_count = count;
-    return ids;
+    bool wider = !operation->widened;
+    for (size_t i = 0; i < count; i++)
+        wider |= !planner_image(planner, ids[i]);
+    *ret_count = wider ? count : 0;
+    return wider ? ids : NULL;
 }
 
 /* ---- reservations, and waiters with the same needs ---- */
@@ -379,44 +381,6 @@ static bool choose_slots(struct planner *planner, const struct request *request,
     return chosen;
 }
 
-/* Returns true if the units of its need can come, beside the reservations before it. */
-static bool may_reserve(const struct planner *planner, const struct request *request)
-{
-    for (size_t i = 0; i < request->want_count; i++) {
-        const struct queue_state *queue = planner_known(planner, request->wants[i].semaphore_id);
-        if (!queue || queue->fifo == FIFO_BARRED)
-            return false;
-        int64_t room = queue->semaphore->capacity - queue->semaphore->confirmed;
-        if (queue->reserved + request->wants[i].count > room)
-            return false;
-    }
-    return true;
-}
-
-/* Returns true if the units of its need can never come, whatever stands before it. */
-static bool is_excluded(const struct planner *planner, const struct request *request)
-{
-    for (size_t i = 0; i < request->want_count; i++) {
-        const struct queue_state *queue = planner_known(planner, request->wants[i].semaphore_id);
-        const struct watcher *watcher = queue ? find_watcher(queue, request->id) : NULL;
-        if (queue && (request->wants[i].count > queue->semaphore->capacity - queue->semaphore->confirmed ||
-                      (watcher && watcher->confirmed)))
-            return true;
-    }
-    return false;
-}
-
-/* Returns true if the request is in nobody's way: one of its semaphores grants no units, however many are released. */
-static bool wants_closed(const struct planner *planner, const struct request *request)
-{
-    for (size_t i = 0; i < request->want_count; i++) {
-        const struct queue_state *queue = planner_known(planner, request->wants[i].semaphore_id);
-        if (queue && is_closed(queue->semaphore))
-            return true;
-    }
-    return false;
-}
-
 /*
  * Returns true if it matters how the waiter stands: units of a locked semaphore are left for those behind it, or it may
  * bar others from a semaphore that was read because that matters.
@@ -483,26 +447,42 @@ static void read_for(struct planner *planner, size_t count)
 
 /*
  * Adds a request that is not granted. It may fit: its need is kept until a batch with these locks decides it (count 0: with
- * those that it wants); else it reserves its need if it is protected.
+ * those that it wants); else it reserves its need if it is protected, or keeps it behind those whose need is kept.
  */
 static void stand_here(struct planner *planner, const struct request *request, bool may_fit, const uint64_t *needs,
                        size_t need_count)
 {
-    if (wants_closed(planner, request))
-        return;
     struct stander stander = {.place = request->place,
                               .id = request->id,
                               .request = request,
                               .wants = request->wants,
                               .want_count = request->want_count,
                               .needs = needs,
-                              .need_count = need_count,
-                              .how = may_fit ? STANDS_KEPT : STANDS_PLAIN};
+                              .need_count = need_count};
+    bool can_come = true; /* the units of its need, whatever stands before it */
+    bool has_room = true; /* they can come beside the reservations before it */
+    bool behind_kept = false;
     stand_before(planner, request->place, request->id);
-    bool wants_to_reserve = !may_fit && is_protected(planner, request) && !is_excluded(planner, request);
-    bool reserves = wants_to_reserve && may_reserve(planner, request);
-    bool chosen = (may_fit || reserves) && choose_slots(planner, request, &stander);
-    if (reserves && chosen)
+    for (size_t i = 0; i < request->want_count; i++) {
+        const struct queue_state *queue = planner_known(planner, request->wants[i].semaphore_id);
+        if (!queue) {
+            has_room = false;
+            continue;
+        }
+        if (is_closed(queue->semaphore))
+            return; /* it grants no units, however many are released: the request is in nobody's way */
+        const struct watcher *watcher = find_watcher(queue, request->id);
+        int64_t room = queue->semaphore->capacity - queue->semaphore->confirmed;
+        can_come &= request->wants[i].count <= room && !(watcher && watcher->confirmed);
+        has_room &= queue->reserved + request->wants[i].count <= room && queue->fifo != FIFO_BARRED;
+        behind_kept |= queue->kept_needs > 0;
+    }
+    bool wants_to_reserve = !may_fit && is_protected(planner, request) && can_come;
+    bool reserves = wants_to_reserve && has_room;
+    bool keeps = may_fit || (reserves && behind_kept);
+    stander.how = keeps ? STANDS_KEPT : STANDS_PLAIN;
+    bool chosen = (keeps || reserves) && choose_slots(planner, request, &stander);
+    if (!keeps && chosen)
         stander.how = STANDS_RESERVED;
     if (!chosen)
         stander.slots = NULL;
@@ -522,8 +502,7 @@ void stand(struct planner *planner, const struct request *request)
 void stand_put_back(struct planner *planner, const struct operation *operation, const uint64_t *needs,
                     size_t need_count)
 {
-    if (!planner->put_backs)
-        planner->put_backs = arena_must_array(planner->arena, planner->operation_count, sizeof *planner->put_backs);
+    planner->put_backs = planner_list(planner, planner->put_backs, planner->put_back_count, sizeof *planner->put_backs);
     struct stander *stander = &planner->put_backs[planner->put_back_count++];
     *stander = (struct stander){.place = place_of_acquire(planner, operation),
                                 .id = UINT64_MAX - 1, /* before the new requests that come after it */
@@ -545,7 +524,7 @@ void stand_put_back(struct planner *planner, const struct operation *operation, 
 static bool is_asked(const struct planner *planner, const struct key *key)
 {
     const struct request *request = key->request;
-    if (key->asker)
+    if (key->askers.first)
         return true;
     if (!server_is_alive(planner, request->server_id))
         return false;
@@ -563,8 +542,8 @@ static bool is_busy(const struct planner *planner, const struct key *key)
 static const struct operation *acquire_of_waiter(const struct key *key, struct operation *made)
 {
     const struct request *request = key->request;
-    if (key->asker)
-        return key->asker;
+    if (key->askers.first)
+        return key->askers.first;
     *made = (struct operation){.kind = OP_ACQUIRE,
                                .external_id = request->external_id,
                                .owner = request->owner,
@@ -576,22 +555,14 @@ static const struct operation *acquire_of_waiter(const struct key *key, struct o
     return made;
 }
 
-static bool owner_was_read(const struct planner *planner, struct bytes owner)
-{
-    for (size_t i = 0; i < planner->view->owner_count; i++)
-        if (bytes_equal(planner->view->owners[i].name, owner))
-            return true;
-    return false;
-}
-
 /* An ask was put back unless all its semaphores are locked (plan_ask), and the owners of all acquires were read. */
 static bool can_be_decided(struct planner *planner, const struct key *key, const struct operation *operation)
 {
-    if (key->asker)
+    if (key->askers.first)
         return true;
-    if (key->needs || is_busy(planner, key) || !planner_has_locked_all(planner, key->request))
+    if (key->needs || is_busy(planner, key) || !view_has_locked_all(planner->view, key->request))
         return false;
-    return operation->ttl.kind != TTL_OWNER || owner_was_read(planner, operation->owner);
+    return operation->ttl.kind != TTL_OWNER || view_owner(planner->view, operation->owner);
 }
 
 /* Returns true if the request waits after this batch, and a client asks for it then. */
@@ -600,7 +571,7 @@ static bool goes_on_waiting(const struct planner *planner, const struct key *key
     const struct request *request = key->request;
     if (!request || request->state != REQUEST_WAITING || !server_is_alive(planner, request->server_id))
         return false;
-    return !is_ours(planner, request) || key->subscriber || key->asker || key->needs;
+    return !is_ours(planner, request) || key->subscriber || key->askers.first || key->needs;
 }
 
 /*
@@ -654,7 +625,7 @@ static void grant_waiter(struct planner *planner, struct key *key, const struct 
                          const struct fit *fit)
 {
     struct request *request = key->request;
-    const struct operation *asker = key->asker;
+    const struct operation *asker = key->askers.first;
     uint64_t server_id = request->server_id;
     bool subscribed = is_ours(planner, request) && key->subscriber && key->subscriber->subscribed;
     bool claimed = asker || subscribed;
@@ -663,8 +634,8 @@ static void grant_waiter(struct planner *planner, struct key *key, const struct 
     count_places(planner, request, server_id ? -1 : 0);
     if (claimed)
         request->nonce = arena_must_copy(planner->arena, asker ? asker->nonce : key->subscriber->nonce);
-    key->asker = NULL;
-    key->is_new_grant = claimed;
+    key->askers.first = NULL;
+    key->decision.how = claimed ? DECISION_GRANTED : DECISION_NONE;
     request->wanted = (struct bytes){0};
     for (size_t i = 0; i < request->want_count; i++)
         planner_known(planner, request->wants[i].semaphore_id)->granted++;
@@ -674,7 +645,7 @@ static void grant_waiter(struct planner *planner, struct key *key, const struct 
     struct outcome granted = {.created = true};
     if (!claimed)
         return;
-    outcome_assert(planner, &granted, request);
+    outcome_attach_row(planner, &granted, request);
     add_notice(planner, key, &granted, !asker);
 }
 
@@ -698,24 +669,16 @@ static void end_long_walk(struct planner *planner, const struct request *request
     }
 }
 
-/* The operations that ask for the waiter are put back, to run with these semaphores locked, too. */
-static void put_back_askers(struct key *key, const uint64_t *semaphore_ids, size_t count)
-{
-    key->is_put_back = true;
-    key->wider = semaphore_ids;
-    key->wider_count = count;
-}
-
 /* A waiter that does not fit is refused, or put back if it lacks only what is kept for others. It stands, if it waits on. */
 static void refuse_waiter(struct planner *planner, struct key *key, const struct operation *operation,
                           const struct fit *fit)
 {
-    bool asked = key->asker != NULL;
+    bool asked = key->askers.first != NULL;
     bool only_kept = fit->status == PERMIT_NO_CAPACITY && lacks_only_kept(planner, operation);
     size_t id_count = 0;
     const uint64_t *ids = asked && only_kept ? find_wider_locks(planner, operation, &id_count) : NULL;
     if (id_count) {
-        put_back_askers(key, ids, id_count);
+        key->decision = (struct decision){.how = DECISION_PUT_BACK, .wider = ids, .wider_count = id_count};
     } else if (asked) {
         struct fit *refusal = arena_must_alloc(planner->arena, sizeof *refusal);
         *refusal = *fit;
@@ -738,10 +701,9 @@ static void take_turn(struct planner *planner, struct key *key)
 {
     struct operation made;
     const struct operation *operation = acquire_of_waiter(key, &made);
-    bool asked = key->asker != NULL;
+    bool asked = key->askers.first != NULL;
     bool grants = planner->now >= planner->view->grants_from;
-    key->refusal = NULL;
-    key->is_put_back = false;
+    key->decision = (struct decision){0};
     if (!asked && (!grants || is_hopeless(planner, key->request)))
         return;
     end_long_walk(planner, key->request);
@@ -758,7 +720,7 @@ static void take_turn(struct planner *planner, struct key *key)
     if (fit.unlocked_count) {
         note_overdue(planner, &fit);
         if (asked)
-            put_back_askers(key, NULL, 0);
+            key->decision.how = DECISION_PUT_BACK;
         pass_over(planner, key, operation, !asked, key->needs, key->need_count);
     } else if (fit.status != PERMIT_OK) {
         refuse_waiter(planner, key, operation, &fit);
@@ -806,17 +768,11 @@ static void add_unread(struct planner *planner)
     }
 }
 
-/* A new request behind a waiter that keeps units from it needs to know whether the waiter fits. */
-static void mark_new_requests(struct planner *planner)
-{
-    for (size_t i = 0; i < planner->operation_count; i++)
-        if (planner->operations[i]->kind == OP_ACQUIRE)
-            mark_changed(planner, planner->operations[i]->wants, planner->operations[i]->want_count);
-}
-
 static void begin_walk(struct planner *planner)
 {
-    mark_new_requests(planner);
+    for (size_t i = 0; i < planner->operation_count; i++) /* it may need to know whether a waiter before it fits */
+        if (planner->operations[i]->kind == OP_ACQUIRE)
+            mark_changed(planner, planner->operations[i]->wants, planner->operations[i]->want_count);
     planner->stander_count = planner->kept_count = planner->read_for = 0;
     planner->hopeless_count = planner->unknown_count = 0;
     planner->walking = true;
@@ -872,8 +828,7 @@ void queue_walk(struct planner *planner)
         if (key->request && key->request->state == REQUEST_WAITING && is_asked(planner, key))
             waiters[count++] = key;
     }
-    if (count > 1)
-        qsort(waiters, count, sizeof *waiters, compare_places);
+    qsort(waiters, count, sizeof *waiters, compare_places);
     for (size_t i = 0; i < count; i++)
         take_turn(planner, waiters[i]);
     end_walk(planner);

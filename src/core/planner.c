@@ -9,18 +9,16 @@
 
 /* ---- locked semaphores ---- */
 
+/* Returns the row that begins with this id, of rows in ascending order; NULL: none. */
+static const void *find_row(const void *rows, size_t count, size_t size, uint64_t id)
+{
+    return count ? bsearch(&id, rows, count, size, compare_u64) : NULL;
+}
+
 size_t view_semaphore_index(const struct view *view, uint64_t semaphore_id)
 {
-    size_t low = 0;
-    size_t high = view->semaphore_count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (view->semaphores[middle].id < semaphore_id)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low < view->semaphore_count && view->semaphores[low].id == semaphore_id ? low : view->semaphore_count;
+    const struct semaphore *row = find_row(view->semaphores, view->semaphore_count, sizeof *row, semaphore_id);
+    return row ? (size_t)(row - view->semaphores) : view->semaphore_count;
 }
 
 /* The images of locked semaphores are in the order of the view. */
@@ -36,16 +34,8 @@ struct queue_state *planner_known(const struct planner *planner, uint64_t semaph
     size_t index = view_semaphore_index(view, semaphore_id);
     if (index < view->semaphore_count)
         return &planner->queues[index];
-    size_t low = 0, high = view->glimpse_count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (view->glimpses[middle].semaphore.id < semaphore_id)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    bool found = low < view->glimpse_count && view->glimpses[low].semaphore.id == semaphore_id;
-    return found ? &planner->queues[view->semaphore_count + low] : NULL;
+    const struct glimpse *glimpse = find_row(view->glimpses, view->glimpse_count, sizeof *glimpse, semaphore_id);
+    return glimpse ? &planner->queues[view->semaphore_count + (size_t)(glimpse - view->glimpses)] : NULL;
 }
 
 struct queue_state *planner_queue(const struct planner *planner, const struct semaphore_image *image)
@@ -53,7 +43,7 @@ struct queue_state *planner_queue(const struct planner *planner, const struct se
     return &planner->queues[image - planner->images];
 }
 
-void image_touch(struct semaphore_image *image)
+void semaphore_mark_changed(struct semaphore_image *image)
 {
     assert(image->changed || image->semaphore->version == image->expected_version);
     if (!image->changed)
@@ -61,49 +51,54 @@ void image_touch(struct semaphore_image *image)
     image->changed = true;
 }
 
-bool planner_has_locked_all(struct planner *planner, const struct request *request)
+bool view_has_locked_all(const struct view *view, const struct request *request)
 {
-    for (size_t i = 0; i < request->permit_count; i++)
-        if (!planner_image(planner, request->permits[i].semaphore_id))
-            return false;
-    for (size_t i = 0; request->state == REQUEST_WAITING && i < request->want_count; i++)
-        if (!planner_image(planner, request->wants[i].semaphore_id))
+    for (size_t i = 0; i < request_semaphore_count(request); i++)
+        if (view_semaphore_index(view, request_semaphore_id(request, i)) == view->semaphore_count)
             return false;
     return true;
-}
-
-static bool covers_locked(struct planner *planner, const struct scope *scope, uint64_t semaphore_id)
-{
-    const struct semaphore_image *image = planner_image(planner, semaphore_id);
-    return image && scope_covers(scope, image->semaphore->name);
 }
 
 size_t planner_out_of_scope(struct planner *planner, const struct request *request, const struct scope *scope)
 {
     size_t count = 0;
-    for (size_t i = 0; scope && i < request->permit_count; i++)
-        count += !covers_locked(planner, scope, request->permits[i].semaphore_id);
-    for (size_t i = 0; scope && request->state == REQUEST_WAITING && i < request->want_count; i++)
-        count += !covers_locked(planner, scope, request->wants[i].semaphore_id);
+    for (size_t i = 0; scope && i < request_semaphore_count(request); i++) {
+        const struct semaphore_image *image = planner_image(planner, request_semaphore_id(request, i));
+        count += !image || !scope_covers(scope, image->semaphore->name);
+    }
     return count;
+}
+
+const struct owner_state *view_owner(const struct view *view, struct bytes name)
+{
+    for (size_t i = 0; i < view->owner_count; i++)
+        if (bytes_equal(view->owners[i].name, name))
+            return &view->owners[i];
+    return NULL;
+}
+
+int compare_key(const void *external_id, const void *row)
+{
+    return bytes_compare(*(const struct bytes *)external_id, *(const struct bytes *)row);
 }
 
 const struct request *planner_request(const struct planner *planner, struct bytes external_id)
 {
-    size_t low = 0;
-    size_t high = planner->key_count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (bytes_compare(planner->keys[middle].external_id, external_id) < 0)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    bool found = low < planner->key_count && bytes_equal(planner->keys[low].external_id, external_id);
-    return found ? planner->keys[low].request : NULL;
+    const struct key *key =
+        planner->key_count ? bsearch(&external_id, planner->keys, planner->key_count, sizeof *key, compare_key) : NULL;
+    return key ? key->request : NULL;
 }
 
 /* ---- outcomes ---- */
+
+void *planner_list(const struct planner *planner, void *list, size_t count, size_t size)
+{
+    enum { FIRST = 16 }; /* then it doubles */
+    if (count && (count < FIRST || (count & (count - 1))))
+        return list;
+    void *larger = arena_must_array(planner->arena, count ? 2 * count : FIRST, size);
+    return count ? memcpy(larger, list, count * size) : larger;
+}
 
 const char *planner_sentence(struct planner *planner, const char *format, ...)
 {
@@ -126,7 +121,7 @@ void outcome_refuse(struct outcome *outcome, enum permit_status status, const ch
 }
 
 /* Copies the row, because a later operation of the batch may change it again. */
-void outcome_assert(struct planner *planner, struct outcome *outcome, const struct request *request)
+void outcome_attach_row(struct planner *planner, struct outcome *outcome, const struct request *request)
 {
     struct request *copy = arena_must_alloc(planner->arena, sizeof *copy);
     *copy = *request;
@@ -140,23 +135,14 @@ void outcome_assert(struct planner *planner, struct outcome *outcome, const stru
  * before it is durable, so a crash could undo the basis of an answer from a bare read. Exception: a row that has ended
  * and may be deleted. It ended long ago, and retention may be deleting it.
  */
-void outcome_assert_again(struct planner *planner, struct outcome *outcome, struct key *key)
+void outcome_count_replay(struct planner *planner, struct outcome *outcome, struct key *key)
 {
     bool forgotten = key->request->state == REQUEST_RELEASED && key->request->due_at <= planner->now;
     if (!forgotten) {
         key->request->replays++;
-        key->changed = true;
+        key_change(key);
     }
-    outcome_assert(planner, outcome, key->request);
-}
-
-static size_t add_semaphores(uint64_t *ids, size_t count, const struct request *request)
-{
-    for (size_t i = 0; request && i < request->permit_count; i++)
-        ids[count++] = request->permits[i].semaphore_id;
-    for (size_t i = 0; request && request->state == REQUEST_WAITING && i < request->want_count; i++)
-        ids[count++] = request->wants[i].semaphore_id;
-    return count;
+    outcome_attach_row(planner, outcome, key->request);
 }
 
 void outcome_put_back(struct planner *planner, struct outcome *outcome, struct key *key,
@@ -164,7 +150,9 @@ void outcome_put_back(struct planner *planner, struct outcome *outcome, struct k
 {
     size_t room = REQUEST_MAX_SEMAPHORES + operation->want_count + more_count;
     uint64_t *needs = arena_must_array(planner->arena, room, sizeof *needs);
-    size_t count = add_semaphores(needs, 0, key->request);
+    size_t count = 0;
+    for (size_t i = 0; key->request && i < request_semaphore_count(key->request); i++)
+        needs[count++] = request_semaphore_id(key->request, i);
     for (size_t i = 0; i < operation->want_count; i++)
         if (operation->wants[i].semaphore_id) /* 0: no such semaphore */
             needs[count++] = operation->wants[i].semaphore_id;
@@ -188,5 +176,6 @@ void record_event(struct planner *planner, const struct semaphore_image *image, 
 {
     event.semaphore_id = image->semaphore->id;
     event.next_permit_id = image->semaphore->next_permit_id;
+    planner->events = planner_list(planner, planner->events, planner->event_count, sizeof event);
     planner->events[planner->event_count++] = event;
 }

@@ -26,6 +26,27 @@ struct slot_view {
     size_t labelled_count;
 };
 
+/* The operations of the batch that ask for a request that waits, until the walk has decided it for good. */
+struct askers {
+    const struct operation *first;   /* NULL: there are none */
+    const struct operation *waiting; /* the first one that goes on waiting; NULL: none */
+    bool any_look;                   /* one is for the subscribers of the key */
+    bool any_last;                   /* the wait of one ends with this decision */
+};
+
+/* What the last walk has decided for the askers of a request. */
+struct decision {
+    enum {
+        DECISION_NONE,     /* none, or it was told already: the request is held */
+        DECISION_GRANTED,  /* the grant is new: the first of them is told so */
+        DECISION_REFUSED,  /* because of `refusal` */
+        DECISION_PUT_BACK, /* they are put back, to run with `wider` locked, too */
+    } how;
+    const struct fit *refusal;
+    const uint64_t *wider;
+    size_t wider_count;
+};
+
 /*
  * One external_id of an operation, a due holder or a waiter: its row, if it exists, and whether an operation on it was
  * put back.
@@ -34,27 +55,31 @@ struct key {
     struct bytes external_id;
     struct request *request; /* current image; NULL: no row */
     const struct request *before;
-    bool insert;
-    bool changed;
-    bool ends;
-    bool removed;     /* the row `before` is deleted; there may be a new one (insert) */
-    bool asked_again; /* a client asks again for a kept place: its places are written anew */
-    bool for_others;  /* it ends, or is removed, for others: by permitd itself, or because an acquire needs its units */
-    bool overdue;     /* it is in planner->overdue */
+    enum {
+        ROW_AS_READ, /* `request` is `before`; or there is none, and `before` is removed */
+        ROW_CHANGED, /* `before` is updated */
+        ROW_NEW,     /* `request` is inserted; `before`, if there was one, is removed */
+    } row;
+    bool for_others; /* it ends, or is removed, for others: by permitd itself, or because an acquire needs its units */
+    bool overdue;    /* it is in planner->overdue */
     const struct subscriber *subscriber; /* NULL: none */
-    /* The request waits: the operations of the batch that ask for it, until the walk has decided it for good. */
-    const struct operation *asker;   /* the first one; NULL: none */
-    const struct operation *goes_on; /* the first one that goes on waiting; NULL: none */
-    bool is_looked_at;               /* one is for its subscribers */
-    bool ends_wait;                  /* the wait of one ends with this decision */
-    bool is_new_grant;               /* granted to them in this batch, and not yet told as new */
-    const struct fit *refusal;       /* why the walk has refused it; NULL: it has not */
-    bool is_put_back;                /* they are put back, to run with `wider` locked, too */
-    const uint64_t *wider;
-    size_t wider_count;
+    struct askers askers;
+    struct decision decision;
     const uint64_t *needs; /* set if an operation was put back; all later operations on this key are put back too */
     size_t need_count;
 };
+
+/* Marks the row as one to be written. */
+static inline void key_change(struct key *key)
+{
+    key->row = key->row == ROW_NEW ? ROW_NEW : ROW_CHANGED;
+}
+
+/* Returns true if the row that was read is deleted. */
+static inline bool key_is_removed(const struct key *key)
+{
+    return key->before && (!key->request || key->row == ROW_NEW);
+}
 
 /*
  * What the walk knows of one semaphore: of a locked one its image, of another one the row that was read plainly. The walk
@@ -72,13 +97,12 @@ struct queue_state {
         FIFO_SHUT,  /* an earlier waiter was not granted: no later request gets units */
         FIFO_BARRED /* and it has reserved nothing: no later waiter reserves anything */
     } fifo;
-    bool shut_by_kept; /* fifo: an earlier waiter keeps its need: no later request gets units */
-    bool ignores_kept; /* the request that is being decided is looked at as if nothing were kept */
-    int64_t due_units; /* locked: units of due holders, which an acquire may end; valid in a walk */
-    int64_t wanted;    /* locked: units that all waiters want, at most COUNTED_MAX_CAPACITY */
-    bool changed;      /* units of it were freed or confirmed in this batch, or a waiter has left, was granted, or was
+    unsigned kept_needs; /* earlier waiters that keep their need; under `fifo` no later request gets units */
+    bool ignores_kept;   /* the request that is being decided is looked at as if nothing were kept */
+    int64_t due_units;   /* locked: units of due holders, which an acquire may end; valid in a walk */
+    bool changed;        /* units of it were freed or confirmed in this batch, or a waiter has left, was granted, or was
                           asked for and refused, or it has a new acquire: a waiter that may fit is called */
-    unsigned granted;  /* waiters that were granted in this batch */
+    unsigned granted;    /* waiters that were granted in this batch */
 };
 
 /* A request of the queue that was not granted, and its effect on those behind it. */
@@ -92,7 +116,8 @@ struct stander {
     const uint64_t *needs; /* STANDS_KEPT: the semaphores with which it can be decided; NULL: those it wants */
     size_t need_count;
     enum {
-        STANDS_KEPT,     /* it may fit, and cannot be decided in this batch: its need is kept from those behind it */
+        STANDS_KEPT, /* it may fit, and cannot be decided in this batch; or it may reserve, if those before it do not:
+                            its need is kept from those behind it */
         STANDS_RESERVED, /* protected: its whole need is reserved */
         STANDS_PLAIN,    /* it takes nothing from those behind it, except under fifo */
         STANDS_UNREAD,   /* protected waiters may follow that were not read: nobody passes here */
@@ -138,7 +163,7 @@ struct planner {
     uint64_t read_more, read_held; /* as in struct plan */
     bool walk_again;               /* units were freed, or a waiter has left, since the last walk */
     struct mail *mail;             /* in any order, with duplicates; mail to this server is a call */
-    size_t mail_count, mail_room;
+    size_t mail_count;
     struct notice *notices; /* see struct plan */
     size_t notice_count;
     struct slots named[REQUEST_MAX_SEMAPHORES]; /* for each want for specific slots of the current acquire: the
@@ -152,11 +177,11 @@ struct planner {
     struct key **chosen; /* those that the current acquire would end */
     struct key **key_of; /* per operation; NULL: administrative */
     struct outcome *outcomes;
-    struct slot_change *slots; /* all changes in order; large enough for every possible change */
+    struct slot_change *slots; /* all changes in order */
     size_t slot_count;
     struct label_change *labels; /* changes of the one operation on labels */
     size_t label_count;
-    struct event *events; /* large enough for every possible event */
+    struct event *events;
     size_t event_count;
     size_t packet_size; /* plan.packet_size so far */
     unsigned ended[END_REASON_COUNT];
@@ -172,9 +197,13 @@ struct queue_state *planner_queue(const struct planner *planner, const struct se
 /* Returns the image of the row with this key; NULL: not among the rows of the batch. */
 const struct request *planner_request(const struct planner *planner, struct bytes external_id);
 /* Marks the semaphore as changed; its version rises once per batch. */
-void image_touch(struct semaphore_image *image);
+void semaphore_mark_changed(struct semaphore_image *image);
 /* Returns true if all semaphores of the request are locked, also those it waits for; only then may it be changed. */
-bool planner_has_locked_all(struct planner *planner, const struct request *request);
+bool view_has_locked_all(const struct view *view, const struct request *request);
+/* Returns an owner whose row was read; NULL: it was not, or there is none. */
+const struct owner_state *view_owner(const struct view *view, struct bytes name);
+/* Compares an external_id with that of a row that begins with it, for bsearch. */
+int compare_key(const void *external_id, const void *row);
 /*
  * Returns the number of semaphores of the request that the scope does not cover, also those it waits for. One that is
  * not locked counts as not covered: its name is not known. scope NULL: 0.
@@ -183,7 +212,7 @@ size_t planner_out_of_scope(struct planner *planner, const struct request *reque
 
 /* ---- plan_slots.c ---- */
 
-/* Fills the slot views from the view, and allocates the list of slot changes. */
+/* Fills the slot views from the view. */
 void planner_fill_slot_views(struct planner *planner);
 /* Returns the slot view of a locked semaphore; a new one has none. */
 struct slot_view *planner_slot_view(struct planner *planner, const struct semaphore_image *image);
@@ -345,7 +374,7 @@ void stand_put_back(struct planner *planner, const struct operation *operation, 
 /*
  * Returns the semaphores with which a batch can decide an acquire that lacks only kept units, as acquire_fit has found: its
  * own, and those of the waiters that keep them. NULL: it lacks something else, or they are more than a batch locks, or it
- * had more locks already; *ret_count is then 0.
+ * was put back for that and there are no more, or too often; *ret_count is then 0.
  */
 uint64_t *find_wider_locks(struct planner *planner, const struct operation *operation, size_t *ret_count);
 /* Returns true if a walk asked for more rows. */
@@ -364,14 +393,16 @@ void planner_record_labels(struct planner *planner, const struct semaphore_image
 
 /* ---- planner.c ---- */
 
+/* Returns the list of `count` items of this size with room for another: the same one, or a larger copy. */
+void *planner_list(const struct planner *planner, void *list, size_t count, size_t size);
 /* Formats the detail of a refusal in the arena. */
 const char *planner_sentence(struct planner *planner, const char *format, ...) PRINTF_LIKE(2, 3);
 /* Sets a refusal. `detail` must live as long as the plan; NULL: the status's title. */
 void outcome_refuse(struct outcome *outcome, enum permit_status status, const char *detail);
 /* Puts a copy of the row, as it is now, into the answer. */
-void outcome_assert(struct planner *planner, struct outcome *outcome, const struct request *request);
-/* Same as outcome_assert, for a row that the operation does not otherwise change: it is still written. */
-void outcome_assert_again(struct planner *planner, struct outcome *outcome, struct key *key);
+void outcome_attach_row(struct planner *planner, struct outcome *outcome, const struct request *request);
+/* Same as outcome_attach_row, for a row that the operation does not otherwise change: it is still written. */
+void outcome_count_replay(struct planner *planner, struct outcome *outcome, struct key *key);
 /*
  * Puts the operation back into the queue. `needs` lists the semaphores of the operation, of the row of its key, and
  * `more` (NULL with 0). Later operations on the key are put back too. An acquire keeps its need in this batch.
@@ -404,5 +435,5 @@ typedef void plan_keyed(struct planner *planner, struct outcome *outcome, struct
                         const struct operation *operation);
 typedef void plan_administrative(struct planner *planner, struct outcome *outcome, const struct operation *operation);
 plan_keyed plan_new, plan_replay, plan_release, plan_renew, plan_confirm, plan_expire, plan_force_release;
-plan_administrative plan_put, plan_labels, plan_pause, plan_resume, plan_retire;
+plan_administrative plan_put, plan_labels, plan_pause, plan_retire; /* plan_pause resumes, too */
 #endif

@@ -35,17 +35,16 @@ enum {
     SPECIFIC_MARK = 0xFF, /* never the first byte of a name's length */
 };
 
-static char *put_i64(char *at, int64_t number)
+static char *put_number(char *at, uint64_t number, unsigned size)
 {
-    for (int shift = 56; shift >= 0; shift -= 8)
-        *at++ = (char)((uint64_t)number >> shift);
+    for (unsigned i = size; i > 0; i--)
+        *at++ = (char)(number >> (8 * (i - 1)));
     return at;
 }
 
 static char *put_name(char *at, struct bytes name)
 {
-    *at++ = (char)(name.length >> 8);
-    *at++ = (char)name.length;
+    at = put_number(at, name.length, 2);
     if (name.length)
         memcpy(at, name.data, name.length);
     return at + name.length;
@@ -58,7 +57,7 @@ static bool named_digest(const struct want *want, unsigned char ret_digest[DIGES
     memset(ret_digest, 0, DIGEST_SIZE);
     for (size_t i = 0; i < want->named_count; i++) {
         memcpy(link, ret_digest, DIGEST_SIZE);
-        char *at = put_i64(link + DIGEST_SIZE, want->named[i].number);
+        char *at = put_number(link + DIGEST_SIZE, want->named[i].number, 8);
         at = put_name(at, want->named[i].label);
         if (!digest_sha256((struct bytes){link, (size_t)(at - link)}, ret_digest))
             return false;
@@ -86,11 +85,11 @@ bool request_digest(struct bytes owner, struct ttl ttl, const struct want *wants
 {
     char canonical[CANONICAL_MAX];
     char *at = put_name(canonical, owner);
-    at = put_i64(at, ttl.kind);
-    at = put_i64(at, ttl.kind == TTL_DURATION ? ttl.ms : 0);
+    at = put_number(at, ttl.kind, 8);
+    at = put_number(at, ttl.kind == TTL_DURATION ? (uint64_t)ttl.ms : 0, 8);
     for (size_t i = 0; i < want_count; i++) {
         at = put_name(at, wants[i].semaphore);
-        at = put_choice(put_i64(at, wants[i].count), &wants[i]);
+        at = put_choice(put_number(at, (uint64_t)wants[i].count, 8), &wants[i]);
         if (!at)
             return false;
     }
@@ -205,13 +204,6 @@ static size_t form_size(const struct want *wants, size_t want_count)
         for (size_t j = 0; j < wants[i].named_count; j++)
             size += WANTS_NAME_SIZE + (wants[i].named[j].number ? 0 : 1 + wants[i].named[j].label.length);
     return size;
-}
-
-static char *put_number(char *at, uint64_t number, unsigned size)
-{
-    for (unsigned i = size; i > 0; i--)
-        *at++ = (char)(number >> (8 * (i - 1)));
-    return at;
 }
 
 static char *put_want(char *at, const struct want *want)
@@ -392,6 +384,14 @@ utc_us request_expires_at(const struct request *request)
     if (request->state != REQUEST_ACQUIRED || !limited || request->confirmed_at != NEVER)
         return NEVER;
     return request->due_at - request->grace_ms * US_PER_MS;
+}
+
+const struct permit *request_permit_of(const struct request *request, uint64_t semaphore_id)
+{
+    for (size_t i = 0; i < request->permit_count; i++)
+        if (request->permits[i].semaphore_id == semaphore_id)
+            return &request->permits[i];
+    return NULL;
 }
 
 int place_compare(utc_us place, uint64_t id, utc_us other_place, uint64_t other_id)

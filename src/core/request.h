@@ -137,6 +137,19 @@ struct want {
     size_t named_count;      /* at most SLOTS_MAX_COUNT */
 };
 
+/* The semaphores of a request: those of which it has permits, or those that it waits for. */
+static inline size_t request_semaphore_count(const struct request *request)
+{
+    return request->state == REQUEST_WAITING ? request->want_count : request->permit_count;
+}
+static inline uint64_t request_semaphore_id(const struct request *request, size_t index)
+{
+    return request->state == REQUEST_WAITING ? request->wants[index].semaphore_id
+                                             : request->permits[index].semaphore_id;
+}
+/* Returns the permit of a semaphore; NULL: it has none. */
+const struct permit *request_permit_of(const struct request *request, uint64_t semaphore_id);
+
 /*
  * Returns true if the want is for specific slots: a free unit may be of no use to it. A waiter with such a want does
  * not block other waiters.

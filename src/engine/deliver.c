@@ -59,7 +59,7 @@ static void update_caches(struct engine *engine, const struct op *op, const stru
 static bool put_back(struct engine *engine, struct op *op, const struct outcome *outcome) REQUIRES(engine_mutex)
 {
     op->put_backs++;
-    op->operation->widened |= outcome->widened;
+    op->operation->widened += outcome->widened;
     metrics_count(&engine->metrics.put_backs);
     bool too_often = operation_asks(op->operation->kind) && op->put_backs > MAX_PUT_BACKS;
     if (too_often || outcome->need_count > BATCH_MAX_SEMAPHORES ||

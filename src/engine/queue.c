@@ -308,7 +308,7 @@ void queue_wake(struct queue *queue, struct waiter *waiter)
         return;
     list_remove(&waiter->call);
     waiter->op.put_backs = 0;
-    waiter->operation.widened = false;
+    waiter->operation.widened = 0;
     waiter->op.resolved = OP_RESOLVED;
     waiter->look = LOOK_PENDING;
     queue->waiters.woken++;

@@ -31,7 +31,8 @@ RULE = dict(
     fifo_bar=True,            # under fifo nobody reserves behind one that reserves nothing
     binds_newcomers=True,     # reservations bind requests that are new, too
     keeps=True,               # one that may fit and cannot be decided keeps its need, and is called
-    puts_back=True,           # a new request that does not wait and lacks only kept units is put back with more locks
+    keeps_behind_kept=True,   # one that would reserve behind kept units keeps its need instead: it may not reserve in truth
+    put_backs=2,              # a new request that does not wait and lacks only kept units runs again so often, with more locks
     glimpses=True,            # semaphores that are not locked are read plainly
     in_turn=True,             # ... with the protected waiters before, and their semaphores
     young_reserve=False,      # only protected waiters reserve
@@ -76,13 +77,20 @@ class World:
     def walk(self, locks, known, seen, new=None):
         """
         Decides the waiters `seen` in the order of their places, with `new` among them. Returns the requests that are
-        granted, those that keep their need and are called, and whether `new` lacks only kept units.
+        granted, those that are called, those that keep their need, and whether `new` lacks only kept units.
         """
         rule = self.rule
         taken = dict.fromkeys(self.semaphores, 0)
         reserved, kept = dict(taken), dict(taken)
         shut, shut_by_kept, barred = set(), set(), set()  # fifo
-        grants, keepers, only_kept = [], [], False
+        grants, called, keepers, only_kept = [], [], [], False
+
+        def keep(request, wants):
+            keepers.append(request)
+            for s, units in wants:
+                kept[s] += units
+                shut_by_kept.update({s} if self.semaphores[s].fifo else set())
+
         for request in sorted(seen + ([new] if new else []), key=Request.order):
             is_new = request is new
             if not request.asked and not rule["kept_place_reserves"]:
@@ -106,15 +114,11 @@ class World:
             if is_new:
                 only_kept = may_fit
                 continue
-            if may_fit and set(request.wants) <= known:
-                keepers.append(request)
-                for s, units in wants:
-                    if rule["keeps"]:
-                        kept[s] += units
-                        shut_by_kept |= {s} if self.semaphores[s].fifo else set()
-                continue
-            if may_fit:  # a semaphore is unknown, because it is beyond the bound: it is called, and in nobody's way
-                keepers.append(request)
+            if may_fit:
+                called.append(request)
+                # A semaphore that is unknown is beyond the bound: the waiter is then in nobody's way.
+                if rule["keeps"] and set(request.wants) <= known:
+                    keep(request, wants)
                 continue
             reserves = rule["reserves"] and self.protected(request) and (set(request.wants) <= known)
             for s, units in wants:
@@ -123,12 +127,15 @@ class World:
                     reserves = False
                 if rule["fifo_bar"] and s in barred:
                     reserves = False
+            if reserves and rule["keeps_behind_kept"] and any(kept[s] for s, _ in wants):
+                keep(request, wants)
+                continue
             for s, units in wants:
                 reserved[s] += units if reserves else 0
                 if self.semaphores[s].fifo:
                     shut.add(s)
                     barred |= set() if reserves else {s}
-        return grants, keepers, only_kept
+        return grants, called, keepers, only_kept
 
     def all_knowing(self, new=None):
         """The grants of a walk that knows and locks everything, by the whole rule."""
@@ -162,19 +169,17 @@ class World:
             self.semaphores[s].held[request] = units
         self.granted.append(request)
 
-    def batch(self, locks, new=None, waits=False):
-        """Runs a batch; returns "granted", "waits" or "refused" for the new request."""
+    def batch(self, locks, new=None, waits=False, widened=0):
+        """Runs a batch; returns "granted", "waits" or "refused" for the new request. `widened`: how often it was put back."""
         known, seen = self.read(locks)
         judged = self.all_knowing(new)
-        grants, keepers, only_kept = self.walk(locks, known, seen, new)
-        self.mail += [w for w in keepers if w not in self.mail]
+        grants, called, keepers, only_kept = self.walk(locks, known, seen, new)
+        self.mail += [w for w in called if w not in self.mail]
         for request in grants:
             if request not in judged:
                 raise Failure("passed", "%s is granted" % request.name)
-        if new and new not in grants and only_kept and not waits and self.rule["puts_back"]:
-            wider = locks | {s for w in keepers for s in w.wants}
-            if wider > locks:
-                return self.batch(wider, new)
+        if new and new not in grants and only_kept and not waits and widened < self.rule["put_backs"]:
+            return self.batch(locks | {s for w in keepers for s in w.wants}, new, widened=widened + 1)
         for request in grants:
             self.grant(request)
         if not new or new in grants:
@@ -290,6 +295,24 @@ def t4_next_waiter_comes_before_new(rule):
     old(w, "j1", d=1, s=1), old(w, "j2", d=1, s=1), old(w, "j3", d=1, s=1)
     last = old(w, "k", s=1)
     return w.request("v", {"s": 1}, waits=False)[1] == "refused" and last in w.granted
+
+
+def behind_kept(rule):
+    """W0 takes x when it is called, so W1 reserves it then, and W2 reserves nothing."""
+    w = World(rule, d=1, e=1, x=1, y=1, s=1, t=1)
+    holder(w, "D", d=1), holder(w, "E", e=1)
+    old(w, "W0", x=1, y=1), old(w, "W1", x=1), old(w, "W2", d=1, x=1, s=1)
+    return w
+
+
+def t4_reservation_behind_kept_units_may_not_hold(rule):
+    return behind_kept(rule).request("v", {"s": 1}, waits=False)[1] == "granted"
+
+
+def t4_reservation_behind_one_that_may_not_hold(rule):
+    w = behind_kept(rule)
+    old(w, "W3", e=1, s=1, t=1)
+    return w.request("v", {"t": 1}, waits=False)[1] == "refused"
 
 
 def t5_pause_ends_reservation(rule):
@@ -441,7 +464,8 @@ def judge(rule, seeds):
 
 VARIANTS = [dict(reserves=False), dict(whole_need=False), dict(confirmed_counts=False), dict(paused_reserves=True),
             dict(kept_place_reserves=True), dict(fifo_bar=False), dict(binds_newcomers=False), dict(keeps=False),
-            dict(puts_back=False), dict(glimpses=False), dict(in_turn=False), dict(young_reserve=True)]
+            dict(keeps_behind_kept=False), dict(put_backs=0), dict(put_backs=1), dict(glimpses=False),
+            dict(in_turn=False), dict(young_reserve=True)]
 
 
 def main():

@@ -486,7 +486,7 @@ static bool read_option(struct operation *operation, struct bytes word)
     } else if (word_is(word, "other"))
         operation->digest[0] = 1;
     else if (word_is(word, "widened"))
-        operation->widened = true;
+        operation->widened = WIDENED_MAX;
     else if (word_is(word, "mailed"))
         operation->mailed = find_row(operation->external_id)->id;
     else if (word_is(word, "owner_dead") || word_is(word, "never_held"))

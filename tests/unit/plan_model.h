@@ -257,7 +257,8 @@ struct model_batch {
 struct model_operation {
     const struct step *step;
     struct verdict *verdict;
-    bool entered, widened; /* as in struct operation, and so are these: */
+    bool entered;
+    unsigned widened; /* as in struct operation, and so are these: */
     utc_us place, since;
 };
 
@@ -284,6 +285,7 @@ struct model_taken_before {
     int64_t units;                                      /* units that are reserved or kept, of any slots */
     uint64_t slots;                                     /* certain slots, free or held */
     unsigned runs, kept_runs;                           /* adjacent slots that are reserved, and kept */
+    unsigned kept_needs;                                /* requests that keep their need */
     enum { MODEL_OPEN, MODEL_SHUT, MODEL_BARRED } fifo; /* shut: it gets no units; barred: it reserves nothing either */
 };
 
@@ -305,10 +307,12 @@ struct model_taken_before {
     X(keeps, "need kept")                                                                                              \
     X(keeps_slots, "slots kept")                                                                                       \
     X(keeps_behind_kept, "kept, lacks only kept units")                                                                \
+    X(may_not_hold, "kept: its reservation may not hold")                                                              \
     X(calls, "called")                                                                                                 \
     X(not_called, "not called: nothing has changed")                                                                   \
     X(widened, "put back for wider locks")                                                                             \
-    X(widened_twice, "refused with wider locks")                                                                       \
+    X(widened_twice, "put back again for wider locks")                                                                 \
+    X(widened_last, "refused with wider locks")                                                                        \
     X(shut, "refused under fifo")                                                                                      \
     X(shut_unread, "refused behind an unread part")                                                                    \
     X(behind_reserved, "refused behind a reservation")                                                                 \
@@ -604,8 +608,8 @@ struct run {
     struct buf *notes;                    /* for transcripts, one per step: what else a batch did; NULL: no notes */
     struct verdict verdicts[MODEL_STEPS]; /* final result of each step */
     unsigned put_backs[MODEL_STEPS];
-    bool widened[MODEL_STEPS]; /* it was put back because it lacked only what is kept for others */
-    bool wrote[MODEL_STEPS];   /* the batch that decided it wrote changes */
+    unsigned widened[MODEL_STEPS]; /* how often it was put back because it lacked only what is kept for others */
+    bool wrote[MODEL_STEPS];       /* the batch that decided it wrote changes */
     struct decided decided[MODEL_STEPS];
     unsigned decided_count;
     unsigned batches;

@@ -177,6 +177,7 @@ static void add_taken(const struct model *model, const struct model_stander *sta
         taken->reserved += stander->how == MODEL_RESERVES ? want->count : 0;
         taken->runs += stander->how == MODEL_RESERVES && want->adjacent && stander->slots[i];
         taken->kept_runs += stander->how == MODEL_KEEPS && want->adjacent && stander->slots[i];
+        taken->kept_needs += stander->how == MODEL_KEEPS;
     }
 }
 
@@ -515,6 +516,15 @@ static bool is_read_up_to_all(const struct model *model, unsigned key)
     return true;
 }
 
+/* Returns true if a request before it keeps something of one of its semaphores. */
+static bool is_behind_kept(const struct model *model, const struct step *step)
+{
+    for (unsigned i = 0; i < step->want_count; i++)
+        if (taken_before(model, step->wants[i].semaphore).kept_needs)
+            return true;
+    return false;
+}
+
 /* Asks for the queues of which nothing was read, not even the certain slots that the request wants. */
 static void read_slots_of(struct model *model, const struct step *step)
 {
@@ -561,8 +571,8 @@ static void read_for_reservation(struct model *model, unsigned key)
 
 /*
  * A request is not granted. If it may fit, its need is kept until a batch with these locks (0: with those that it wants)
- * decides it. Else it reserves its need if it is protected and if all of it can come. On a closed semaphore it is in
- * nobody's way.
+ * decides it. Else it reserves its need if it is protected and if all of it can come; it is not known whether it can if one
+ * before it keeps its own, so the need is then kept, too. On a closed semaphore it is in nobody's way.
  */
 static void stand(struct model *model, unsigned key, bool may_fit, unsigned needs)
 {
@@ -581,8 +591,11 @@ static void stand(struct model *model, unsigned key, bool may_fit, unsigned need
     judge(model, request->place, request->entry);
     bool reserves = !may_fit && is_aged(model, request) && may_reserve(model, key);
     model->rules.young += !may_fit && !is_aged(model, request);
-    bool chosen = (may_fit || reserves) && choose_slots(model, request->content, may_fit, slots);
-    if (may_fit)
+    bool may_not_hold = reserves && is_behind_kept(model, request->content);
+    bool keeps = may_fit || may_not_hold;
+    bool chosen = (keeps || reserves) && choose_slots(model, request->content, keeps, slots);
+    model->rules.may_not_hold += may_not_hold;
+    if (keeps)
         stander.how = MODEL_KEEPS;
     else if (reserves && chosen)
         stander.how = MODEL_RESERVES;
@@ -671,14 +684,15 @@ static unsigned wider_locks(const struct model *model, const struct step *step)
 }
 
 /* Returns the wider locks with which a request that lacks only kept units can be decided; 0: that is final. */
-static unsigned locks_for_kept(struct model *model, const struct step *step, bool widened)
+static unsigned locks_for_kept(struct model *model, const struct step *step, unsigned widened)
 {
     if (!fits_without_kept(model, step))
         return 0;
     unsigned locks = wider_locks(model, step);
-    if (widened)
-        return model->rules.widened_twice++, 0;
+    if (widened == WIDENED_MAX || (widened && !(locks & ~model->batch.locks)))
+        return model->rules.widened_last++, 0;
     model->rules.widened++;
+    model->rules.widened_twice += widened > 0;
     return locks;
 }
 

@@ -549,7 +549,7 @@ static bool compare_put_back(struct run *run, const struct batch *batch, const s
         FAIL(run, "put back with %02x for %02x", needs_of(run, outcome), verdict->needs);
     if (outcome->widened != verdict->widened)
         FAIL(run, "put back for kept units: %d, expected %d", outcome->widened, verdict->widened);
-    run->widened[batch->arrivals[index].step] |= outcome->widened;
+    run->widened[batch->arrivals[index].step] += outcome->widened;
     if (++run->put_backs[batch->arrivals[index].step] > MAX_PUT_BACKS)
         FAIL(run, "put back for ever");
     return true;
@@ -1250,7 +1250,7 @@ static bool any_ends_a_locked_row(const struct batch *batch, const struct plan *
 
 /*
  * Checks the order by the rows alone. An operation that follows another one on its key may free units after the walk, and
- * so may an acquire that ends a locked row: then it is not known what a request could have got. A request is put back once
+ * so may an acquire that ends a locked row: then it is not known what a request could have got. A request is put back
  * for units that are kept; after that it is refused although it may fit. `unfit`: waiters that did not fit before the batch.
  */
 static bool check_order(struct run *run, const struct batch *batch, const struct plan *plan, unsigned unfit)
@@ -1270,7 +1270,7 @@ static bool check_order(struct run *run, const struct batch *batch, const struct
     for (unsigned i = 0; i < batch->count && !run->model.walk.put_back; i++) {
         const struct operation *operation = &batch->operations[i];
         bool is_new = batch->ranks[i] == RANK_REST && (operation->kind == OP_ACQUIRE || operation->kind == OP_LOOK);
-        if (is_new && !operation->widened && plan->outcomes[i].status == PERMIT_NO_CAPACITY &&
+        if (is_new && operation->widened < WIDENED_MAX && plan->outcomes[i].status == PERMIT_NO_CAPACITY &&
             !order_refuses(run, &run->script.steps[batch->arrivals[i].step]))
             return false;
     }

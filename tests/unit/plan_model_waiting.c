@@ -563,6 +563,27 @@ Test(plan_wait, labels_of_a_queue_without_free_units_are_read)
         {"acquire k5 a; acquire k6 c", "no_capacity a:2+1>2; no_capacity c:0+1>2 behind -", 0, 0});
 }
 
+/*
+ * k3 and k4 may fit when k9 asks for d, so it is not known yet that k4 reserves b once k3 has it, and k5 nothing: what k5
+ * needs is kept, not reserved, and k9 is decided in a batch that decides them all.
+ */
+Test(plan_wait, reservation_behind_kept_units_may_not_hold)
+{
+    EXPECT(PUT_A(1), PUT_B(1), PUT_C(1), {"put d capacity=1", "ok created capacity=1 in_use=0 config=1", 0, 0},
+           A_IS_HELD,
+           {"acquire k2 c; acquire k6 b",
+            "ok created ACQUIRED c=1[1] ttl=600s due=600s; ok created ACQUIRED b=1[1] ttl=600s due=600s", 0, 0},
+           {"acquire k3 b c wait=60s", "no_capacity waits WAITING place=0s server=1 due=70s b:1+1>1 c:1+1>1", 0, 0},
+           {"acquire k4 b wait=60s", "no_capacity waits WAITING place=1s server=1 due=71s b:1+1>1", 1, 0},
+           {"acquire k5 a b d wait=60s", "no_capacity waits WAITING place=2s server=1 due=72s a:1+1>1 b:1+1>1", 2, 0},
+           {"release k6", "ok released b=1[1] due=604820s", 20, 0},
+           {"release k2", "ok released c=1[1] due=604820s; call k3", 20, 0},
+           {"acquire k9 d",
+            "put_back ok created ACQUIRED d=1[1] ttl=600s due=620s; k3: ok created ACQUIRED b=2[1] c=2[1] ttl=600s "
+            "due=620s",
+            20, 0});
+}
+
 /* There is no semaphore d. k7 lacks what is kept for k4, and is put back with the locks of those that there are. */
 Test(plan_wait, wider_locks_are_of_semaphores_that_exist)
 {
