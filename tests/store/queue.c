@@ -478,7 +478,7 @@ static void deletes_by_seeks(const char *beginning)
               statement);
 }
 
-#define EXPLAINS(beginning, ...) WALKS(session, sent_statement(beginning), __VA_ARGS__)
+#define EXPLAINS(beginning, ...)            WALKS(session, sent_statement(beginning), __VA_ARGS__)
 #define EXPLAINS_WITH(beginning, part, ...) WALKS(session, sent_statement_with(beginning, part), __VA_ARGS__)
 
 /* 3,000 waiters in hot and as many in empty, every third without a client. */
