@@ -55,24 +55,24 @@ static int64_t next_piece_ms(const struct wait *wait)
 
 static enum permit_status send_piece(struct wait *wait)
 {
-    struct buf body;
-    buf_init(&body, BODY_MAX_BYTES);
-    enum permit_status status = PERMIT_NO_MEMORY;
     wait->state.asked_wait_ms = next_piece_ms(wait);
     const char *nonce = wait->options->nonce ? wait->options->nonce : wait->nonce;
-    if (wire_write_acquire(wait->options, wait->client->key, nonce, wait->state.asked_wait_ms, &body)) {
+    struct json_writer *body = wire_acquire(wait->options, wait->client->key, nonce, wait->state.asked_wait_ms);
+    const char *text = wire_text(body);
+    enum permit_status status = PERMIT_NO_MEMORY;
+    if (text) {
         int64_t answer_ms =
             wait->options->retry_ms < 0 ? wait->client->options.timeout_ms : client_try_ms(wait->client, &wait->state);
         struct http_call call = {.method = "POST",
                                  .path = "/v1/requests",
-                                 .body = body.data,
+                                 .body = text,
                                  .timeout_ms = wait->state.asked_wait_ms + answer_ms,
                                  .cancel_fd = wait->cancel_fd};
         status = client_try(wait->client, &call, &wait->state);
     } else {
         (void)client_fail(wait->client, status, "no memory for the request");
     }
-    buf_release(&body);
+    json_writer_free(body);
     return status;
 }
 
@@ -149,7 +149,7 @@ static bool pause_before_next(struct wait *wait, enum permit_status status)
             wait->options->waiting(wait->options->waiting_context, status, permit_client_message(wait->client));
         return pause_for_capacity(wait, status);
     }
-    bool wait_was_cut = wait->state.asked_wait_ms > 0 && reply->sent && !reply->status && !reply->timed_out;
+    bool wait_was_cut = wait->state.asked_wait_ms > 0 && reply->sends && !reply->status && reply->end != HTTP_TIMED_OUT;
     if (status == PERMIT_SHUTTING_DOWN || status == PERMIT_OUTCOME_UNKNOWN || wait_was_cut)
         wait->reachable = true;
     return client_pause(wait->client, &wait->state, status, patience_of(wait), wait->cancel_fd);
@@ -163,7 +163,7 @@ static enum permit_status wait_for_grant(struct wait *wait)
             continue;
         /* PERMIT_NO_MEMORY comes from this library only, never from the server. */
         if (status == PERMIT_NO_MEMORY || permit_status_retry(status) == PERMIT_RETRY_NEVER ||
-            wait->client->reply.cancelled || !pause_before_next(wait, status))
+            wait->client->reply.end == HTTP_CANCELLED || !pause_before_next(wait, status))
             return status;
     }
 }

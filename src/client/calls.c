@@ -7,27 +7,6 @@
 #include "client/client.h"
 #include "client/wire.h"
 
-size_t permit_path_encode(const char *word, char *to, size_t size)
-{
-    static const char unreserved[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~";
-    static const char digits[] = "0123456789ABCDEF";
-    size_t length = 0;
-    for (const unsigned char *at = (const unsigned char *)word; *at; at++) {
-        if (length + 4 > size)
-            return 0;
-        if (strchr(unreserved, *at)) {
-            to[length++] = (char)*at;
-            continue;
-        }
-        to[length++] = '%';
-        to[length++] = digits[*at >> 4];
-        to[length++] = digits[*at & 15];
-    }
-    if (length < size)
-        to[length] = '\0';
-    return length;
-}
-
 /* Writes "<before>WORD<suffix>" with WORD percent-encoded. Returns false if it is too long or there is no word. */
 static bool path_write(const char *before, const char *word, const char *suffix, char path[PATH_MAX_BYTES])
 {
@@ -77,16 +56,25 @@ static enum permit_status call_request(struct permit_client *client, const char 
 
 /* ---- Renew, confirm, release, show ---- */
 
+/* The same with a body, which it frees. */
+static enum permit_status send_request(struct permit_client *client, const char *external_id, const char *suffix,
+                                       struct json_writer *body, struct permit_request **ret_request)
+{
+    const char *text = wire_text(body);
+    enum permit_status status =
+        text ? call_request(client, "POST", external_id, suffix, text, ret_request) : PERMIT_NO_MEMORY;
+    json_writer_free(body);
+    return status;
+}
+
 enum permit_status permit_renew(struct permit_client *client, const char *external_id, int64_t ttl_ms,
                                 struct permit_request **ret_request)
 {
-    struct buf body;
-    buf_init(&body, BODY_MAX_BYTES);
-    enum permit_status status = PERMIT_NO_MEMORY;
-    if (ttl_ms == 0 || wire_write_renew(ttl_ms, &body))
-        status = call_request(client, "POST", external_id, "/renew", body.data, ret_request);
-    buf_release(&body);
-    return status;
+    if (ttl_ms == 0)
+        return call_request(client, "POST", external_id, "/renew", NULL, ret_request);
+    struct json_writer *body = json_writer_new();
+    json_add_duration(body, "ttl", ttl_ms);
+    return send_request(client, external_id, "/renew", body, ret_request);
 }
 
 enum permit_status permit_release(struct permit_client *client, const char *external_id,
@@ -110,13 +98,9 @@ enum permit_status permit_confirm(struct permit_client *client, const char *exte
 enum permit_status permit_force_release(struct permit_client *client, const char *external_id, const char *reason,
                                         struct permit_request **ret_request)
 {
-    struct buf body;
-    buf_init(&body, BODY_MAX_BYTES);
-    enum permit_status status = PERMIT_NO_MEMORY;
-    if (wire_write_reason(reason, &body))
-        status = call_request(client, "POST", external_id, "/force-release", body.data, ret_request);
-    buf_release(&body);
-    return status;
+    struct json_writer *body = json_writer_new();
+    json_add_text(body, "reason", reason);
+    return send_request(client, external_id, "/force-release", body, ret_request);
 }
 
 enum permit_status permit_show(struct permit_client *client, const char *external_id,
@@ -180,14 +164,15 @@ enum permit_status permit_semaphore_put(struct permit_client *client, const char
                                         const struct permit_semaphore_options *options)
 {
     char path[PATH_MAX_BYTES];
-    struct buf body;
-    buf_init(&body, BODY_MAX_BYTES);
-    enum permit_status status = PERMIT_NO_MEMORY;
     if (!path_write("/v1/semaphores/", semaphore, "", path))
-        status = client_fail(client, PERMIT_INVALID, "the name must have 1 to 255 bytes");
-    else if (wire_write_semaphore(options, &body))
-        status = permit_call(client, "PUT", path, body.data);
-    buf_release(&body);
+        return client_fail(client, PERMIT_INVALID, "the name must have 1 to 255 bytes");
+    struct json_writer *body = json_writer_new();
+    json_add_number(body, "capacity", options->capacity < 0 ? JSON_ABSENT : options->capacity);
+    json_add_text(body, "kind", options->kind);
+    json_add_duration(body, "default_ttl", options->default_ttl_ms ? options->default_ttl_ms : JSON_ABSENT);
+    const char *text = wire_text(body);
+    enum permit_status status = text ? permit_call(client, "PUT", path, text) : PERMIT_NO_MEMORY;
+    json_writer_free(body);
     return status;
 }
 

@@ -35,8 +35,20 @@ void permit_client_set_cancel_fd(struct permit_client *client, int cancel_fd)
     client->options.cancel_fd = cancel_fd > 0 ? cancel_fd : -1;
 }
 
-static bool set_options(struct permit_client *client, const struct permit_client_options *given)
+/* Creates a client with this credential, NULL: that of the options. On failure appends a sentence to `message`. */
+static enum permit_status client_new(const struct permit_client_options *given,
+                                     const struct client_credential *credential, struct buf *message,
+                                     struct permit_client **ret_client)
 {
+    struct permit_client *client = calloc(1, sizeof(*client));
+    struct buf about_url;
+    if (!client)
+        return PERMIT_NO_MEMORY;
+    buf_init(&about_url, MESSAGE_MAX_BYTES);
+    buf_init(&client->message, MESSAGE_MAX_BYTES);
+    http_reply_init(&client->reply);
+    client->max_wait_ms = INT64_MAX;
+
     struct permit_client_options *options = &client->options;
     *options = *given;
     options->token = options->token_file = NULL;
@@ -49,57 +61,36 @@ static bool set_options(struct permit_client *client, const struct permit_client
     if (options->retry_ms == 0)
         options->retry_ms = RETRY_MS;
     permit_client_set_cancel_fd(client, options->cancel_fd);
-    return options->url && !options->ca == !given->ca && !options->cert == !given->cert && !options->key == !given->key;
-}
-
-/* Opens the servers. On failure appends a sentence to `message`. */
-static enum permit_status open_servers(struct permit_client *client, struct buf *message)
-{
-    const struct permit_client_options *options = &client->options;
-    const struct http_options http = {.url = options->url,
-                                      .token = client->credential.token,
-                                      .ca = options->ca,
-                                      .cert = options->cert,
-                                      .key = options->key};
-    struct buf about_url;
-    buf_init(&about_url, MESSAGE_MAX_BYTES);
-    enum permit_status status = endpoints_open(&client->endpoints, &http, &about_url);
-    if (about_url.length)
-        buf_printf(message, "the url %s", buf_text(&about_url));
-    buf_release(&about_url);
-    if (status || options->insecure)
-        return status;
-    const struct http *exposed = endpoints_find_exposed(&client->endpoints);
-    if (!exposed)
-        return PERMIT_OK;
-    buf_printf(message, "the credential would be sent in the clear to another machine, %s: use https (or insecure)",
-               http_url(exposed));
-    return PERMIT_INVALID;
-}
-
-/* Creates a client with this credential, NULL: that of the options. On failure appends a sentence to `message`. */
-static enum permit_status client_new(const struct permit_client_options *options,
-                                     const struct client_credential *credential, struct buf *message,
-                                     struct permit_client **ret_client)
-{
-    struct permit_client *client = calloc(1, sizeof(*client));
-    if (!client)
-        return PERMIT_NO_MEMORY;
-    buf_init(&client->message, MESSAGE_MAX_BYTES);
-    http_reply_init(&client->reply);
-    client->max_wait_ms = INT64_MAX;
-    enum permit_status status = set_options(client, options) ? PERMIT_OK : PERMIT_NO_MEMORY;
-    if (!status && options->timeout_ms > INT_MAX) {
+    enum permit_status status = PERMIT_OK;
+    if (!options->url || !options->ca != !given->ca || !options->cert != !given->cert || !options->key != !given->key) {
+        status = PERMIT_NO_MEMORY;
+    } else if (given->timeout_ms > INT_MAX) {
         buf_printf(message, "timeout_ms must be at most %d", INT_MAX);
         status = PERMIT_INVALID;
     }
+
     if (!status)
         status = credential ? credential_copy(&client->credential, credential)
-                            : credential_open(&client->credential, options, message);
+                            : credential_open(&client->credential, given, message);
     if (!status)
-        status = credential_check_files(options, message);
-    if (!status)
-        status = open_servers(client, message);
+        status = credential_check_files(given, message);
+    if (!status) {
+        const struct http_options http = {.url = options->url,
+                                          .token = client->credential.token,
+                                          .ca = options->ca,
+                                          .cert = options->cert,
+                                          .key = options->key};
+        status = endpoints_open(&client->endpoints, &http, &about_url);
+        if (about_url.length)
+            buf_printf(message, "the url %s", buf_text(&about_url));
+    }
+    const struct http *exposed = status || options->insecure ? NULL : endpoints_find_exposed(&client->endpoints);
+    if (exposed) {
+        buf_printf(message, "the credential would be sent in the clear to another machine, %s: use https (or insecure)",
+                   http_url(exposed));
+        status = PERMIT_INVALID;
+    }
+    buf_release(&about_url);
     if (status)
         permit_client_free(client);
     else
@@ -227,7 +218,7 @@ static enum permit_status reply_status(struct permit_client *client, const struc
 {
     struct http_reply *reply = &client->reply;
     enum permit_status status;
-    if (reply->cancelled)
+    if (reply->end == HTTP_CANCELLED)
         return client_fail(client, PERMIT_OUTCOME_UNKNOWN, "cancelled before an answer arrived");
     if (reply->status == 0) {
         buf_printf(&client->message, "%s: %s", permit_client_url(client), reply->error);
@@ -275,29 +266,13 @@ static void report_failure(struct permit_client *client, enum permit_status stat
     }
 }
 
-/* Updates the state after a try. */
-static void note_try(const struct permit_client *client, struct call_state *state, enum permit_status status)
-{
-    const struct http_reply *reply = &client->reply;
-    state->untrusted = reply->untrusted ? state->untrusted + 1 : 0;
-    if (reply->timed_out) {
-        state->silences++;
-        state->round_was_silent = true;
-    } else if (reply->status) {
-        state->silences = 0;
-        state->round_was_silent = false;
-    }
-    bool refused = reply->status >= 300 && reply->status < 500; /* by permitd or by a proxy */
-    state->answer_lost |=
-        reply->sent_twice || (reply->sent && !refused && permit_status_retry(status) == PERMIT_RETRY_SAME);
-}
-
 enum permit_status client_try(struct permit_client *client, struct http_call *call, struct call_state *state)
 {
     struct http *http = endpoints_current(&client->endpoints)->http;
+    struct http_reply *reply = &client->reply;
     buf_clear(&client->message);
     if (!http_is_ours(http)) {
-        http_reply_clear(&client->reply);
+        http_reply_clear(reply);
         return client_fail(client, PERMIT_INVALID, "this client was created before a fork; create one in the child");
     }
     int64_t given_ms = call->timeout_ms;
@@ -308,11 +283,21 @@ enum permit_status client_try(struct permit_client *client, struct http_call *ca
     if (state->failures == 0)
         endpoints_clear_failures(&client->endpoints);
     state->sent = clock_boot();
-    http_exchange(http, call, &client->reply);
+    http_exchange(http, call, reply);
     call->timeout_ms = given_ms;
     enum permit_status status = reply_status(client, call);
-    note_try(client, state, status);
-    if (client->reply.cancelled)
+    state->untrusted = reply->end == HTTP_UNTRUSTED ? state->untrusted + 1 : 0;
+    if (reply->end == HTTP_TIMED_OUT) {
+        state->silences++;
+        state->round_was_silent = true;
+    } else if (reply->status) {
+        state->silences = 0;
+        state->round_was_silent = false;
+    }
+    bool refused = reply->status >= 300 && reply->status < 500; /* by permitd or by a proxy */
+    state->answer_lost |=
+        reply->sends > 1 || (reply->sends && !refused && permit_status_retry(status) == PERMIT_RETRY_SAME);
+    if (reply->end == HTTP_CANCELLED)
         return status;
     if (client_retry_may_help(status))
         report_failure(client, status);
@@ -360,7 +345,7 @@ bool client_sleep(int64_t ms, int cancel_fd)
 
 bool client_next_server(struct permit_client *client, struct call_state *state, enum permit_status status)
 {
-    state->silent_elsewhere |= client->reply.timed_out && client->endpoints.count > 1;
+    state->silent_elsewhere |= client->reply.end == HTTP_TIMED_OUT && client->endpoints.count > 1;
     endpoints_next(&client->endpoints);
     /* The request may have moved to another server. Its wait continues there, before its place is removed. */
     bool wait_moved = status == PERMIT_OUTCOME_UNKNOWN && state->asked_wait_ms > 0;
@@ -415,7 +400,7 @@ enum permit_status client_call(struct permit_client *client, struct http_call *c
     enum permit_status status;
     do
         status = client_try(client, call, state);
-    while (!client->reply.cancelled && client_retry_may_help(status) &&
+    while (client->reply.end != HTTP_CANCELLED && client_retry_may_help(status) &&
            client_pause(client, state, status, client->options.retry_ms, call->cancel_fd));
     client->in_doubt = client_leaves_doubt(state, status);
     return status;

@@ -16,7 +16,6 @@
 
 enum {
     PATH_MAX_BYTES = 4096,
-    BODY_MAX_BYTES = 1024 * 1024,
     MIN_TRIES = 3, /* tries of a call before silence ends it */
 };
 

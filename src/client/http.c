@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "client/credential.h"
+#include "permit/permit.h"
 
 enum {
     ANSWER_MAX_BYTES = 64 * 1024 * 1024,
@@ -194,25 +195,18 @@ enum permit_status http_set_token(struct http *http, const char *token)
     return PERMIT_OK;
 }
 
-/* Sets what depends on the options. libcurl copies the strings. Returns false if out of memory. */
-static bool set_given_options(struct http *http, const struct http_options *options)
+/* libcurl copies the strings. Returns false if out of memory. */
+static bool set_options(struct http *http, const struct http_options *options)
 {
     CURL *easy = http->easy;
-    /* A key with a passphrase fails: it is never asked for. */
     bool set = !http->socket || curl_easy_setopt(easy, CURLOPT_UNIX_SOCKET_PATH, http->socket) == CURLE_OK;
     if (options->ca) /* and no other authority, so also none of libcurl's default directory */
         set = set && curl_easy_setopt(easy, CURLOPT_CAINFO, options->ca) == CURLE_OK &&
               curl_easy_setopt(easy, CURLOPT_CAPATH, NULL) == CURLE_OK;
-    if (options->cert)
+    if (options->cert) /* a key with a passphrase fails: it is never asked for */
         set = set && curl_easy_setopt(easy, CURLOPT_SSLCERT, options->cert) == CURLE_OK &&
               curl_easy_setopt(easy, CURLOPT_SSLKEY, options->key ? options->key : options->cert) == CURLE_OK &&
               curl_easy_setopt(easy, CURLOPT_KEYPASSWD, "") == CURLE_OK;
-    return set;
-}
-
-static void set_fixed_options(struct http *http)
-{
-    CURL *easy = http->easy;
     curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L);
     curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
@@ -237,6 +231,18 @@ static void set_fixed_options(struct http *http)
     curl_easy_setopt(easy, CURLOPT_PREREQFUNCTION, count_send);
     curl_easy_setopt(easy, CURLOPT_PREREQDATA, http);
     curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, append_body);
+    return set;
+}
+
+size_t permit_path_encode(const char *word, char *to, size_t size)
+{
+    char *encoded = curl_easy_escape(NULL, word, 0);
+    size_t length = encoded ? strlen(encoded) : 0;
+    length = length < size ? length : 0;
+    if (size)
+        (void)snprintf(to, size, "%.*s", (int)length, encoded ? encoded : "");
+    curl_free(encoded);
+    return length;
 }
 
 enum permit_status http_new(const struct http_options *options, struct http **ret_http)
@@ -254,13 +260,12 @@ enum permit_status http_new(const struct http_options *options, struct http **re
     if (!status) {
         http->easy = curl_easy_init();
         http->multi = curl_multi_init();
-        status = http->easy && http->multi && set_given_options(http, options) ? PERMIT_OK : PERMIT_NO_MEMORY;
+        status = http->easy && http->multi && set_options(http, options) ? PERMIT_OK : PERMIT_NO_MEMORY;
     }
     if (status) {
         http_free(http);
         return status;
     }
-    set_fixed_options(http);
     *ret_http = http;
     return PERMIT_OK;
 }
@@ -325,14 +330,11 @@ static void set_call(struct http *http, const struct http_call *call, struct htt
     curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, reply->error);
 }
 
-/* How an exchange ended. */
-enum end { END_DONE, END_TIMED_OUT, END_CANCELLED };
-
 /*
- * Runs the exchange until it ends, its time has passed, or cancel_fd is readable. libcurl's own timeout does not count
- * the time while the machine is suspended, and is at most INT_MAX.
+ * Runs the exchange until it ends (HTTP_ANSWERED, also without an answer), its time has passed, or cancel_fd is
+ * readable. libcurl's own timeout does not count the time while the machine is suspended, and is at most INT_MAX.
  */
-static enum end run_exchange(struct http *http, const struct http_call *call)
+static enum http_end run_exchange(struct http *http, const struct http_call *call)
 {
     struct curl_waitfd cancel = {.fd = call->cancel_fd, .events = CURL_WAIT_POLLIN};
     boot_us end = moment_after(clock_boot(), call->timeout_ms);
@@ -340,15 +342,15 @@ static enum end run_exchange(struct http *http, const struct http_call *call)
     while (curl_multi_perform(http->multi, &running) == CURLM_OK && running) {
         int64_t left_ms = (end - clock_boot() + US_PER_MS - 1) / US_PER_MS;
         if (left_ms <= 0)
-            return END_TIMED_OUT;
+            return HTTP_TIMED_OUT;
         cancel.revents = 0;
         if (curl_multi_poll(http->multi, &cancel, call->cancel_fd >= 0, (int)min_i64(left_ms, POLL_MS), NULL) !=
             CURLM_OK)
             break;
         if (cancel.revents)
-            return END_CANCELLED;
+            return HTTP_CANCELLED;
     }
-    return END_DONE;
+    return HTTP_ANSWERED;
 }
 
 /* Returns true if the server has ended the handshake because of this client's certificate, or because it has none. */
@@ -367,7 +369,7 @@ static void explain_tls(struct http *http, CURLcode result, struct http_reply *r
     char why[sizeof(reply->error)];
     long verified = 0;
     (void)snprintf(why, sizeof(why), "%s", reply->error);
-    reply->untrusted = true;
+    reply->end = HTTP_UNTRUSTED;
     if (result == CURLE_PEER_FAILED_VERIFICATION) {
         (void)curl_easy_getinfo(http->easy, CURLINFO_SSL_VERIFYRESULT, &verified);
         before = "the server's certificate is refused: ";
@@ -383,7 +385,7 @@ static void explain_tls(struct http *http, CURLcode result, struct http_reply *r
     } else if (client_is_refused(result, why)) {
         before = "the server refuses the certificate of this client, or requires one: ";
     } else {
-        reply->untrusted = false;
+        reply->end = HTTP_FAILED;
         if (result == CURLE_SSL_CONNECT_ERROR && strstr(why, "wrong version number"))
             after = "; the server may speak http, not https";
     }
@@ -410,8 +412,8 @@ static void read_failure(struct http *http, CURLcode result, struct http_reply *
                        error == EACCES ? ": this user may not use the socket, or may not enter its directory" : "");
     explain_tls(http, result, reply);
     /* Nothing is carried out before the handshake has succeeded; TLS 1.3 lets a client send its request earlier. */
-    if (reply->untrusted)
-        reply->sent = reply->sent_twice = false;
+    if (reply->end == HTTP_UNTRUSTED)
+        reply->sends = 0;
 }
 
 void http_reply_clear(struct http_reply *reply)
@@ -428,23 +430,20 @@ void http_exchange(struct http *http, const struct http_call *call, struct http_
     http->sends = 0;
     set_call(http, call, reply);
     if (!http->target.broken && curl_multi_add_handle(http->multi, http->easy) == CURLM_OK) {
-        enum end end = run_exchange(http, call);
-        reply->timed_out = end == END_TIMED_OUT;
-        reply->cancelled = end == END_CANCELLED;
+        reply->end = run_exchange(http, call);
         int left;
         const CURLMsg *message = curl_multi_info_read(http->multi, &left);
         result = message && message->msg == CURLMSG_DONE ? message->data.result : CURLE_FAILED_INIT;
         (void)curl_multi_remove_handle(http->multi, http->easy);
     }
-    reply->sent = http->sends > 0;
-    reply->sent_twice = http->sends > 1;
-    if (reply->cancelled)
+    reply->sends = http->sends;
+    if (reply->end == HTTP_CANCELLED) {
         (void)snprintf(reply->error, sizeof(reply->error), "cancelled");
-    else if (reply->timed_out)
+    } else if (reply->end == HTTP_TIMED_OUT) {
         (void)snprintf(reply->error, sizeof(reply->error), "no answer within %lld ms", (long long)call->timeout_ms);
-    else if (result != CURLE_OK)
+    } else if (result != CURLE_OK) {
         read_failure(http, result, reply);
-    else {
+    } else {
         long status = 0;
         curl_off_t seconds = 0;
         (void)curl_easy_getinfo(http->easy, CURLINFO_RESPONSE_CODE, &status);

@@ -20,15 +20,20 @@ struct http_call {
     int cancel_fd;      /* the exchange ends when it becomes readable; it is never read; -1: none */
 };
 
+enum http_end {
+    HTTP_FAILED, /* no connection, or it broke; see `error` and `os_error` */
+    HTTP_ANSWERED,
+    HTTP_TIMED_OUT, /* no answer within timeout_ms */
+    HTTP_CANCELLED,
+    HTTP_UNTRUSTED, /* TLS: the certificate of the server or of this client was refused, or cannot be used */
+};
+
 struct http_reply {
+    enum http_end end;
     int status; /* HTTP status; 0: no answer, see `error` */
     struct buf body;
     int64_t retry_after_ms; /* from Retry-After; 0: none */
-    bool sent;              /* all or part of the request may have reached the server */
-    bool sent_twice;        /* libcurl repeated the request; the first copy may have been carried out */
-    bool timed_out;         /* no answer within timeout_ms */
-    bool cancelled;
-    bool untrusted; /* TLS: the certificate of the server or of this client was refused, or cannot be used */
+    unsigned sends; /* requests of which a part may have reached the server; 2: libcurl has repeated the first one */
     int os_error;   /* errno of a failed connect; 0: another failure, or none */
     char error[256];
 };

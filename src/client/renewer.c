@@ -137,7 +137,7 @@ static void *renewer_run(void *context)
         }
         int64_t limit_ms = try_limit_ms(renewer);
         status = renew_once(renewer, &state, limit_ms);
-        if (renewer->client->reply.cancelled)
+        if (renewer->client->reply.end == HTTP_CANCELLED)
             break;
         /* 404 counts as ended: the server has forgotten the request, or never knew it. */
         if (status == PERMIT_ENDED || status == PERMIT_UNKNOWN_REQUEST) {

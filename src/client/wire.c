@@ -5,22 +5,16 @@
 #include <stdlib.h>
 
 #include "base/escape.h"
-#include "client/json.h"
 
-enum { LONGEST_RETRY_MS = 86400 * 1000 };
+enum { LONGEST_RETRY_MS = 86400 * 1000, BODY_MAX_BYTES = 1024 * 1024 };
 #define LONGEST_TTL_MS (100LL * 366 * 86400 * 1000) /* 100 years, the longest ttl that permitd accepts */
 
 /* ---- Writing ---- */
 
-/* Appends the text of the body and frees it. Returns false if it is incomplete or out of memory. */
-static bool finish(struct json_writer *body, struct buf *out)
+const char *wire_text(struct json_writer *body)
 {
     const char *text = json_text(body);
-    if (text)
-        buf_append_text(out, text);
-    bool whole = text && !out->broken;
-    json_writer_free(body);
-    return whole;
+    return text && strlen(text) <= BODY_MAX_BYTES ? text : NULL;
 }
 
 /*
@@ -51,14 +45,8 @@ static void append_want(struct json_writer *body, const struct permit_want *want
     json_writer_free(item);
 }
 
-/* Adds a duration; 0: left out. */
-static void add_duration(struct json_writer *body, const char *name, int64_t ms)
-{
-    json_add_duration(body, name, ms ? ms : JSON_ABSENT);
-}
-
-bool wire_write_acquire(const struct permit_acquire_options *options, const char *external_id, const char *nonce,
-                        int64_t wait_ms, struct buf *out)
+struct json_writer *wire_acquire(const struct permit_acquire_options *options, const char *external_id,
+                                 const char *nonce, int64_t wait_ms)
 {
     struct json_writer *body = json_writer_new();
     json_add_text(body, "external_id", external_id);
@@ -67,34 +55,11 @@ bool wire_write_acquire(const struct permit_acquire_options *options, const char
     json_add_items(body, "permits");
     for (size_t i = 0; i < options->permit_count; i++)
         append_want(body, &options->permits[i]);
-    add_duration(body, "ttl", options->ttl_ms);
-    add_duration(body, "wait", wait_ms);
+    json_add_duration(body, "ttl", options->ttl_ms ? options->ttl_ms : JSON_ABSENT);
+    json_add_duration(body, "wait", wait_ms ? wait_ms : JSON_ABSENT);
     if (options->priority)
         json_add_number(body, "priority", options->priority);
-    return finish(body, out);
-}
-
-bool wire_write_renew(int64_t ttl_ms, struct buf *out)
-{
-    struct json_writer *body = json_writer_new();
-    add_duration(body, "ttl", ttl_ms);
-    return finish(body, out);
-}
-
-bool wire_write_reason(const char *reason, struct buf *out)
-{
-    struct json_writer *body = json_writer_new();
-    json_add_text(body, "reason", reason);
-    return finish(body, out);
-}
-
-bool wire_write_semaphore(const struct permit_semaphore_options *options, struct buf *out)
-{
-    struct json_writer *body = json_writer_new();
-    json_add_number(body, "capacity", options->capacity < 0 ? JSON_ABSENT : options->capacity);
-    json_add_text(body, "kind", options->kind);
-    add_duration(body, "default_ttl", options->default_ttl_ms);
-    return finish(body, out);
+    return body;
 }
 
 /* ---- Reading ---- */

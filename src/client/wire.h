@@ -5,15 +5,14 @@
 
 #include "base/buf.h"
 #include "base/clock.h"
+#include "client/json.h"
 #include "permit/permit.h"
 
-/* Each wire_write function appends a request body, and returns false if out of memory. */
-/* wait_ms is the wait of this call, a piece of options->wait_ms. */
-bool wire_write_acquire(const struct permit_acquire_options *options, const char *external_id, const char *nonce,
-                        int64_t wait_ms, struct buf *out) MUST_CHECK;
-bool wire_write_renew(int64_t ttl_ms, struct buf *out) MUST_CHECK;
-bool wire_write_reason(const char *reason, struct buf *out) MUST_CHECK;
-bool wire_write_semaphore(const struct permit_semaphore_options *options, struct buf *out) MUST_CHECK;
+/* Returns the body of an acquire, which the caller frees. wait_ms is the wait of this call, a piece of options->wait_ms. */
+struct json_writer *wire_acquire(const struct permit_acquire_options *options, const char *external_id,
+                                 const char *nonce, int64_t wait_ms) MUST_CHECK;
+/* Returns the text of a body. NULL: out of memory, or longer than 1 MiB. */
+const char *wire_text(struct json_writer *body) MUST_CHECK;
 
 /*
  * Reads a problem. Returns false if the body is not one of permitd. *ret_retry_after_ms is untouched if the problem has
