@@ -54,11 +54,6 @@ static inline enum budget_result budget_change(struct budget *budget, size_t fro
     return budget && before != after ? budget_change_counted(budget, before, after) : BUDGET_OK;
 }
 
-static inline bool budget_take(struct budget *budget, size_t size)
-{
-    return budget_change(budget, 0, size) == BUDGET_OK;
-}
-
 static inline void budget_give(struct budget *budget, size_t size)
 {
     (void)budget_change(budget, size, 0);

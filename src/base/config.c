@@ -208,51 +208,26 @@ static bool set_or_explain(const struct config_row *row, void *settings, const c
 
 /* ---- names ---- */
 
-/* Copies a name, cut to NAME_SIZE, and replaces the byte `from` by `to`. */
-static void copy_name(const char *name, size_t length, char from, char to, char ret_copy[NAME_SIZE])
-{
-    if (length >= NAME_SIZE)
-        length = NAME_SIZE - 1;
-    for (size_t i = 0; i < length; i++)
-        ret_copy[i] = name[i] == from ? to : name[i];
-    ret_copy[length] = '\0';
-}
+/* The forms of a name: log_level, log-level (without the leading dashes), LOG_LEVEL (without the prefix). */
+enum form { FORM_FILE, FORM_FLAG, FORM_VARIABLE };
 
-static void change_case(char *name, char first, char last)
+/* Writes a name in this form, cut to NAME_SIZE; `name` may have any. */
+static const char *name_in(enum form form, const char *name, char ret_name[NAME_SIZE])
 {
-    for (; *name; name++)
-        if (*name >= first && *name <= last)
-            *name = (char)(*name ^ 0x20);
-}
-
-/* The three forms of a name: log_level, log-level (without the leading dashes), LOG_LEVEL (without the prefix). */
-static const char *file_name(const struct config_row *row, char ret_name[NAME_SIZE])
-{
-    copy_name(row->name, strlen(row->name), '_', '_', ret_name);
+    size_t at = 0;
+    for (; name[at] && at < NAME_SIZE - 1; at++) {
+        char byte = name[at] == '-' || name[at] == '_' ? (form == FORM_FLAG ? '-' : '_') : name[at];
+        ret_name[at] = (char)(form == FORM_VARIABLE ? toupper((unsigned char)byte) : tolower((unsigned char)byte));
+    }
+    ret_name[at] = '\0';
     return ret_name;
 }
 
-static const char *flag_name(const struct config_row *row, char ret_name[NAME_SIZE])
-{
-    copy_name(row->name, strlen(row->name), '_', '-', ret_name);
-    return ret_name;
-}
-
-static const char *variable_name(const struct config_row *row, char ret_name[NAME_SIZE])
-{
-    file_name(row, ret_name);
-    change_case(ret_name, 'a', 'z');
-    return ret_name;
-}
-
-/* One of the three functions above. */
-typedef const char *name_form(const struct config_row *row, char ret_name[NAME_SIZE]);
-
-static const struct config_row *find_row(const struct config_table *table, name_form *form, struct bytes name)
+static const struct config_row *find_row(const struct config_table *table, enum form form, struct bytes name)
 {
     for (size_t i = 0; i < table->count; i++) {
         char known[NAME_SIZE];
-        if (bytes_equal(name, bytes_of(form(&table->rows[i], known))))
+        if (bytes_equal(name, bytes_of(name_in(form, table->rows[i].name, known))))
             return &table->rows[i];
     }
     return NULL;
@@ -267,8 +242,7 @@ static const struct config_row *nearest_row(const struct config_table *table, co
     const struct config_row *nearest = NULL;
     size_t least = strlen(name) / 2 + 1;
     for (size_t i = 0; i < table->count; i++) {
-        char known[NAME_SIZE];
-        (void)file_name(&table->rows[i], known);
+        const char *known = table->rows[i].name;
         bool contains = strlen(name) > 2 && (strstr(known, name) || strstr(name, known));
         size_t away = contains ? 1 : edit_distance(bytes_of(name), bytes_of(known));
         if (away < least) {
@@ -279,29 +253,19 @@ static const struct config_row *nearest_row(const struct config_table *table, co
     return nearest;
 }
 
-static bool is_name(struct bytes text)
-{
-    size_t at = 0;
-    while (at < text.length && (isalnum((unsigned char)text.data[at]) || strchr("_-", text.data[at])))
-        at++;
-    return at > 0 && at == text.length;
-}
-
 /* Appends the error for an unknown setting. Never prints the value: it may be a secret under a misspelt name. */
-static void explain_unknown(const struct config_table *table, const char *name, struct buf *message, name_form *form,
+static void explain_unknown(const struct config_table *table, const char *name, struct buf *message, enum form form,
                             const char *prefix)
 {
-    char plain[NAME_SIZE];
-    char near[NAME_SIZE];
-    copy_name(name, strlen(name), '-', '_', plain);
-    change_case(plain, 'A', 'Z');
-    const struct config_row *row = nearest_row(table, plain);
-    if (is_name(bytes_of(name)))
+    static const char of_names[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-";
+    char plain[NAME_SIZE], near[NAME_SIZE];
+    const struct config_row *row = nearest_row(table, name_in(FORM_FILE, name, plain));
+    if (*name && !name[strspn(name, of_names)])
         buf_printf(message, "%s%.*s is not a setting", prefix, NAME_SIZE - 1, name);
     else /* more than a name, such as a URL with a password */
         buf_append_text(message, "that is not the name of a setting");
     if (row)
-        buf_printf(message, "; the nearest is %s%s", prefix, form(row, near));
+        buf_printf(message, "; the nearest is %s%s", prefix, name_in(form, row->name, near));
 }
 
 /* ---- life ---- */
@@ -355,10 +319,10 @@ struct file_reading {
 static bool on_setting(void *context, const char *name, const char *value, int line, struct buf *why)
 {
     struct file_reading *file = context;
-    const struct config_row *row = find_row(file->table, file_name, bytes_of(name));
+    const struct config_row *row = find_row(file->table, FORM_FILE, bytes_of(name));
     (void)line;
     if (!row) {
-        explain_unknown(file->table, name, why, file_name, "");
+        explain_unknown(file->table, name, why, FORM_FILE, "");
         return false;
     }
     bool *seen = &file->seen[row - file->table->rows];
@@ -425,7 +389,7 @@ static bool load_variable(const struct config_table *table, void *settings, cons
     for (const char *const *other = table->environment_ignored; other && *other; other++)
         if (bytes_equal(name, bytes_of(*other)))
             return true;
-    const struct config_row *row = find_row(table, variable_name, name);
+    const struct config_row *row = find_row(table, FORM_VARIABLE, name);
     char shown[2 * NAME_SIZE];
     if (row) {
         snprintf(shown, sizeof shown, "%s%.*s", table->environment_prefix, (int)name.length, name.data);
@@ -433,8 +397,8 @@ static bool load_variable(const struct config_table *table, void *settings, cons
     }
     if (is_service_variable(variable))
         return true;
-    copy_name(name.data, name.length, '_', '_', shown);
-    explain_unknown(table, shown, message, variable_name, table->environment_prefix);
+    snprintf(shown, NAME_SIZE, "%.*s", (int)name.length, name.data);
+    explain_unknown(table, shown, message, FORM_VARIABLE, table->environment_prefix);
     return false;
 }
 
@@ -465,7 +429,7 @@ static struct bytes setting_before(const struct config_table *table, char **argv
     for (int at = index - 1; at >= 0 && at >= index - 2; at--) {
         struct bytes word = {argv[at], strcspn(argv[at], "=")};
         if (strncmp(word.data, "--", 2) == 0 &&
-            find_row(table, flag_name, (struct bytes){word.data + 2, word.length - 2}))
+            find_row(table, FORM_FLAG, (struct bytes){word.data + 2, word.length - 2}))
             return word;
     }
     return (struct bytes){0};
@@ -479,7 +443,7 @@ bool config_load_argument(const struct config_table *table, void *settings, int 
         /* Print the word only if it is a setting without its dashes: any other word may be a secret. */
         struct bytes word = {argument, strcspn(argument, "=")};
         struct bytes before = setting_before(table, argv, *index);
-        if (find_row(table, flag_name, word))
+        if (find_row(table, FORM_FLAG, word))
             buf_printf(message, "'%.*s' is not expected", (int)word.length, word.data);
         else if (before.length)
             buf_printf(message, "argument %d, after %.*s, is not expected", *index, (int)before.length, before.data);
@@ -490,10 +454,10 @@ bool config_load_argument(const struct config_table *table, void *settings, int 
     }
     struct bytes name = {argument + 2, strcspn(argument + 2, "=")};
     char shown[NAME_SIZE + 2] = "--";
-    copy_name(name.data, name.length, '-', '-', shown + 2);
-    const struct config_row *row = find_row(table, flag_name, name);
+    snprintf(shown + 2, NAME_SIZE, "%.*s", (int)name.length, name.data);
+    const struct config_row *row = find_row(table, FORM_FLAG, name);
     if (!row) {
-        explain_unknown(table, shown + 2, message, flag_name, "--");
+        explain_unknown(table, shown + 2, message, FORM_FLAG, "--");
         return false;
     }
     if (name.data[name.length] == '=')
@@ -614,7 +578,7 @@ void config_print_help(const struct config_table *table, FILE *out)
         const struct config_row *row = &table->rows[i];
         char name[NAME_SIZE];
         buf_clear(&flag);
-        buf_printf(&flag, "  --%s", flag_name(row, name));
+        buf_printf(&flag, "  --%s", name_in(FORM_FLAG, row->name, name));
         if (row->type != CONFIG_BOOL) {
             buf_append_char(&flag, ' ');
             print_placeholder(row, "|", &flag);

@@ -2,6 +2,7 @@
 #include "cli/columns.h"
 
 #include <locale.h>
+#include <stdint.h>
 #include <string.h>
 #include <wchar.h>
 
@@ -24,40 +25,34 @@ static size_t width_of(uint32_t point)
     return width < 0 ? 1 : (size_t)width;
 }
 
-/* Returns the length of the character at `at`, and its columns. */
-static size_t next_character(const char *at, size_t left, size_t *ret_columns)
+/* Returns the length of the longest beginning that takes at most `most` columns, and its columns. */
+static size_t measure(const char *text, size_t most, size_t *ret_columns)
 {
-    const unsigned char *bytes = (const unsigned char *)at;
-    size_t length = *bytes < 0x80 ? 0 : utf8_length(bytes, left);
-    *ret_columns = length ? width_of(utf8_code_point(bytes, length)) : 1;
-    return length ? length : 1;
+    const char *at = text;
+    size_t columns = 0, left = strlen(text);
+    while (left) {
+        const unsigned char *bytes = (const unsigned char *)at;
+        size_t length = *bytes < 0x80 ? 0 : utf8_length(bytes, left);
+        size_t width = length ? width_of(utf8_code_point(bytes, length)) : 1;
+        if (columns + width > most)
+            break;
+        columns += width;
+        at += length ? length : 1;
+        left -= length ? length : 1;
+    }
+    *ret_columns = columns;
+    return (size_t)(at - text);
 }
 
 size_t columns_of(const char *text)
 {
-    size_t columns = 0, left = strlen(text);
-    while (left) {
-        size_t width;
-        size_t length = next_character(text, left, &width);
-        columns += width;
-        text += length;
-        left -= length;
-    }
+    size_t columns;
+    (void)measure(text, SIZE_MAX, &columns);
     return columns;
 }
 
 size_t columns_fit(const char *text, size_t columns)
 {
-    const char *at = text;
-    size_t left = strlen(text), used = 0;
-    while (left) {
-        size_t width;
-        size_t length = next_character(at, left, &width);
-        used += width;
-        if (used > columns)
-            break;
-        at += length;
-        left -= length;
-    }
-    return (size_t)(at - text);
+    size_t used;
+    return measure(text, columns, &used);
 }

@@ -46,9 +46,10 @@ enum {
 
 #define DATABASE_NAME "permitd"
 #define DATA          "data"
-#define FRESH         "data.new"
-#define TEMPORARY     "tmp"
+#define FRESH         "data.new" /* a new database is created here, then renamed to DATA */
+#define TEMPORARY     "tmp"      /* of its own: at its start mariadbd deletes all temporary tables in its tmpdir */
 #define PID_FILE      "mariadb.pid"
+#define SOCKET        "mariadb.sock"
 #define LOG_FILE      "mariadb.log"
 #define NO_SERVER                                                                                                      \
     "there is no %s on this machine: apt-get install mariadb-server-core, or name a database of your own with "        \
@@ -58,11 +59,6 @@ enum state { STATE_STARTING, STATE_SERVING, STATE_RESTARTING, STATE_FAILED, STAT
 
 struct private_server {
     struct data_dir dir;
-    char *data;
-    char *fresh;     /* a new database is created here, then renamed to `data` */
-    char *temporary; /* tmpdir of its own: at its start mariadbd deletes all temporary tables in its tmpdir */
-    char *socket;
-    char *pid_file;
     char *log_file;
     int lock_fd;
     int log_fd;
@@ -96,24 +92,30 @@ static bool append_errno(struct buf *message, const char *doing, const char *pat
     return false;
 }
 
-static bool path_make(char **ret_path, const struct private_server *server, const char *name)
+static bool address_make(struct private_server *server, struct buf *message)
 {
-    return asprintf(ret_path, "%s/%s", server->dir.path, name) >= 0;
-}
-
-static bool paths_make(struct private_server *server, struct buf *message)
-{
-    if (!path_make(&server->data, server, DATA) || !path_make(&server->fresh, server, FRESH) ||
-        !path_make(&server->temporary, server, TEMPORARY) || !path_make(&server->socket, server, "mariadb.sock") ||
-        !path_make(&server->pid_file, server, PID_FILE) || !path_make(&server->log_file, server, LOG_FILE))
-        return append_errno(message, "name the files of", server->dir.path);
+    struct database_address *address = &server->address;
     struct sockaddr_un limit;
-    if (strlen(server->socket) >= sizeof limit.sun_path) {
-        buf_printf(message, "the path %s is too long for a socket (%zu characters at most): name a shorter directory",
-                   server->socket, sizeof limit.sun_path - 1);
+    address->user = strdup("root");
+    address->database = strdup(DATABASE_NAME);
+    if (asprintf(&address->socket, "%s/%s", server->dir.path, SOCKET) < 0 ||
+        asprintf(&server->log_file, "%s/%s", server->dir.path, LOG_FILE) < 0 || !address->user || !address->database) {
+        buf_append_text(message, "no memory");
         return false;
     }
-    return true;
+    if (strlen(address->socket) < sizeof limit.sun_path)
+        return true;
+    buf_printf(message, "the path %s is too long for a socket (%zu characters at most): name a shorter directory",
+               address->socket, sizeof limit.sun_path - 1);
+    return false;
+}
+
+/* Writes an option with a path in the directory: "--datadir=/var/lib/permitd/data". */
+static char *path_option(char ret_option[PATH_MAX], const struct private_server *server, const char *option,
+                         const char *name)
+{
+    snprintf(ret_option, PATH_MAX, "--%s=%s/%s", option, server->dir.path, name);
+    return ret_option;
 }
 
 static long read_pid(int fd)
@@ -320,12 +322,10 @@ static bool database_make(struct private_server *server, struct buf *message)
     off_t log_start = lseek(server->log_fd, 0, SEEK_END);
     if (!data_dir_remove(&server->dir, FRESH, message))
         return false;
-    snprintf(data, sizeof data, "--datadir=%s", server->fresh);
-    snprintf(temporary, sizeof temporary, "--tmpdir=%s", server->temporary);
     char *arguments[] = {server->install_program,
                          (char[]){"--no-defaults"},
-                         data,
-                         temporary,
+                         path_option(data, server, "datadir", FRESH),
+                         path_option(temporary, server, "tmpdir", TEMPORARY),
                          (char[]){"--auth-root-authentication-method=normal"},
                          (char[]){"--skip-test-db"},
                          (char[]){"--skip-name-resolve"},
@@ -380,13 +380,14 @@ static bool server_spawn(struct private_server *server)
 {
     char data[PATH_MAX], temporary[PATH_MAX], socket[PATH_MAX], pid_file[PATH_MAX], buffer_pool[64];
     char user[] = "--user=root"; /* mariadbd demands it of root */
-    char *arguments[ARRAY_LENGTH(server_options) + 9] = {
-        server->program, (char[]){"--no-defaults"}, data, temporary, socket, pid_file, buffer_pool};
+    char *arguments[ARRAY_LENGTH(server_options) + 9] = {server->program,
+                                                         (char[]){"--no-defaults"},
+                                                         path_option(data, server, "datadir", DATA),
+                                                         path_option(temporary, server, "tmpdir", TEMPORARY),
+                                                         path_option(socket, server, "socket", SOCKET),
+                                                         path_option(pid_file, server, "pid-file", PID_FILE),
+                                                         buffer_pool};
     size_t count = 7;
-    snprintf(data, sizeof data, "--datadir=%s", server->data);
-    snprintf(temporary, sizeof temporary, "--tmpdir=%s", server->temporary);
-    snprintf(socket, sizeof socket, "--socket=%s", server->socket);
-    snprintf(pid_file, sizeof pid_file, "--pid-file=%s", server->pid_file);
     snprintf(buffer_pool, sizeof buffer_pool, "--innodb-buffer-pool-size=%lld", (long long)server->buffer_pool);
     if (geteuid() == 0)
         arguments[count++] = user;
@@ -426,9 +427,8 @@ static void orphan_stop(const struct private_server *server)
         return;
     long pid = read_pid(fd);
     close(fd);
-    snprintf(argument, sizeof argument, "--datadir=%s", server->data);
     if (pid > 1 && pid <= INT32_MAX)
-        process_stop_foreign((pid_t)pid, argument, STOP_GRACE_MS);
+        process_stop_foreign((pid_t)pid, path_option(argument, server, "datadir", DATA), STOP_GRACE_MS);
 }
 
 /* Result of the wait for mariadbd's first answer. */
@@ -680,8 +680,7 @@ static struct private_server *private_server_new(int64_t buffer_pool)
 static void private_server_free(struct private_server *server)
 {
     const int fds[] = {server->stop_fd, server->begun_fd, server->log_fd, server->lock_fd};
-    char *const texts[] = {server->data,     server->fresh,    server->temporary, server->socket,
-                           server->pid_file, server->log_file, server->program,   server->install_program};
+    char *const texts[] = {server->log_file, server->program, server->install_program};
     for (size_t i = 0; i < ARRAY_LENGTH(fds); i++)
         if (fds[i] >= 0)
             close(fds[i]);
@@ -703,7 +702,7 @@ bool private_server_open(const struct private_server_options *options, struct pr
         buf_append_text(message, "no memory or no file descriptor for the private MariaDB");
         goto failed;
     }
-    if (!data_dir_take(options->directory, &options->user, &server->dir, message) || !paths_make(server, message) ||
+    if (!data_dir_take(options->directory, &options->user, &server->dir, message) || !address_make(server, message) ||
         !lock_take(server, message))
         goto failed;
     server->log_fd = data_dir_open(&server->dir, LOG_FILE, O_RDWR | O_CREAT | O_APPEND, message);
@@ -713,13 +712,6 @@ bool private_server_open(const struct private_server_options *options, struct pr
     server->install_program = process_find("mariadb-install-db");
     if (!server->program || !server->install_program) {
         buf_printf(message, NO_SERVER, server->program ? "mariadb-install-db" : "mariadbd");
-        goto failed;
-    }
-    server->address.socket = strdup(server->socket);
-    server->address.user = strdup("root");
-    server->address.database = strdup(DATABASE_NAME);
-    if (!server->address.socket || !server->address.user || !server->address.database) {
-        buf_append_text(message, "no memory");
         goto failed;
     }
     *ret_server = server;
@@ -732,20 +724,6 @@ failed:
 int private_server_begun_fd(const struct private_server *server)
 {
     return server->begun_fd;
-}
-
-bool private_server_start(const struct private_server_options *options, struct private_server **ret_server,
-                          struct buf *message)
-{
-    struct private_server *server;
-    if (!private_server_open(options, &server, message))
-        return false;
-    if (private_server_begin(server, message) && private_server_wait(server, message)) {
-        *ret_server = server;
-        return true;
-    }
-    private_server_stop(server);
-    return false;
 }
 
 bool private_server_is_unavailable(struct private_server *server, char ret_sentence[STORE_MESSAGE_SIZE])

@@ -39,9 +39,6 @@ bool private_server_begin(struct private_server *server, struct buf *message) MU
 int private_server_begun_fd(const struct private_server *server);
 /* Waits until mariadbd answers. Returns false if it failed before; `message` quotes mariadbd's log. */
 bool private_server_wait(struct private_server *server, struct buf *message) MUST_CHECK;
-/* private_server_open, private_server_begin, private_server_wait. Frees everything on failure. */
-bool private_server_start(const struct private_server_options *options, struct private_server **ret_server,
-                          struct buf *message) MUST_CHECK;
 /*
  * Returns true while mariadbd does not answer: from the start to its first answer, and when it exited and did not
  * answer again within 10 s. ret_sentence says for how long and whether it makes progress, and the cause if restarts
@@ -50,7 +47,7 @@ bool private_server_start(const struct private_server_options *options, struct p
 bool private_server_is_unavailable(struct private_server *server, char ret_sentence[STORE_MESSAGE_SIZE]);
 /* Returns its address, valid until private_server_stop. The database is `permitd`. */
 const struct database_address *private_server_address(const struct private_server *server);
-/* Returns the number of restarts after an exit; for metrics. */
+/* Returns the number of restarts after an exit. */
 unsigned private_server_restarts(const struct private_server *server);
 /* Returns the pid of mariadbd; 0 while it does not run. */
 pid_t private_server_pid(const struct private_server *server);

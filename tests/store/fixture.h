@@ -68,4 +68,7 @@ char *temporary_directory(void);
 /* For data directories of tests, which run as root or as another user. */
 #define BUFFER_POOL ((int64_t)128 << 20)
 extern const struct data_dir_user root_is_allowed;
+struct private_server;
+/* Opens a private MariaDB, and waits until it answers. False: frees everything; `message` has the reason. */
+bool server_start(const char *directory, struct private_server **ret_server, struct buf *message);
 #endif

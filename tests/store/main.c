@@ -285,6 +285,20 @@ static int run_with_mysql(int argc, char **argv)
 
 const struct data_dir_user root_is_allowed = {.allow_root = true};
 
+bool server_start(const char *directory, struct private_server **ret_server, struct buf *message)
+{
+    const struct private_server_options options = {directory, root_is_allowed, BUFFER_POOL};
+    struct private_server *server;
+    if (!private_server_open(&options, &server, message))
+        return false;
+    if (private_server_begin(server, message) && private_server_wait(server, message)) {
+        *ret_server = server;
+        return true;
+    }
+    private_server_stop(server);
+    return false;
+}
+
 /* Runs the tests on permitd's private MariaDB, with its settings. */
 static int run_with_mariadb(int argc, char **argv, const char *directory)
 {
@@ -292,8 +306,7 @@ static int run_with_mariadb(int argc, char **argv, const char *directory)
     struct buf message;
     buf_init(&message, 8000);
     char *shared = text_made("%s/shared", directory, 0, 0);
-    if (!private_server_start(&(struct private_server_options){shared, root_is_allowed, BUFFER_POOL}, &server,
-                              &message)) {
+    if (!server_start(shared, &server, &message)) {
         fprintf(stderr, "the shared MariaDB: %s\n", buf_text(&message));
         return 2;
     }

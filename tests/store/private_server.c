@@ -28,8 +28,7 @@ static struct private_server *started(const char *directory)
     struct private_server *server = NULL;
     struct buf message;
     buf_init(&message, 8000);
-    bool good = private_server_start(&(struct private_server_options){directory, root_is_allowed, BUFFER_POOL}, &server,
-                                     &message);
+    bool good = server_start(directory, &server, &message);
     cr_assert(good, "%s", buf_text(&message));
     buf_release(&message);
     return server;
@@ -40,8 +39,7 @@ static void refused(const char *directory, const char *expected)
     struct private_server *server = NULL;
     struct buf message;
     buf_init(&message, 8000);
-    cr_assert_not(private_server_start(&(struct private_server_options){directory, root_is_allowed, BUFFER_POOL},
-                                       &server, &message));
+    cr_assert_not(server_start(directory, &server, &message));
     cr_assert(strstr(buf_text(&message), expected), "%s", buf_text(&message));
     buf_release(&message);
 }
@@ -196,8 +194,7 @@ static pid_t parent_start(const char *directory, pid_t *ret_server)
         struct buf message;
         struct private_server *server = NULL;
         buf_init(&message, 8000);
-        if (!private_server_start(&(struct private_server_options){directory, root_is_allowed, BUFFER_POOL}, &server,
-                                  &message))
+        if (!server_start(directory, &server, &message))
             _exit(1);
         pid_t pid = private_server_pid(server);
         if (write(ready[1], &pid, sizeof pid) != sizeof server)
@@ -331,8 +328,7 @@ Test(private_server, failed_start_is_explained_by_the_log)
     struct private_server *server = NULL;
     struct buf message;
     buf_init(&message, 8000);
-    cr_assert_not(private_server_start(&(struct private_server_options){directory, root_is_allowed, BUFFER_POOL},
-                                       &server, &message));
+    cr_assert_not(server_start(directory, &server, &message));
     cr_assert(strstr(buf_text(&message), "did not start"), "%s", buf_text(&message));
     cr_assert(strstr(buf_text(&message), "ERROR"), "%s", buf_text(&message));
     buf_release(&message);
@@ -349,8 +345,7 @@ Test(private_server, failed_creation_is_explained_by_its_cause)
     struct buf message;
     buf_init(&message, 8000);
     cr_assert_eq(setrlimit(RLIMIT_NOFILE, &few_files), 0);
-    cr_assert_not(private_server_start(&(struct private_server_options){directory, root_is_allowed, BUFFER_POOL},
-                                       &server, &message));
+    cr_assert_not(server_start(directory, &server, &message));
     cr_expect(strstr(buf_text(&message), "could not create a database"), "%s", buf_text(&message));
     cr_expect(strstr(buf_text(&message), "ERROR"), "%s", buf_text(&message));
     cr_expect_null(strstr(buf_text(&message), "mariadb.org"), "%s", buf_text(&message));

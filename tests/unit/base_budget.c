@@ -12,6 +12,11 @@ struct scene {
     struct budget all, strangers, first, second;
 };
 
+static bool budget_take(struct budget *budget, size_t size)
+{
+    return budget_change(budget, 0, size) == BUDGET_OK;
+}
+
 static struct scene *scene_of(struct scene *scene)
 {
     scene->all = (struct budget){.limit = 10 * PIECE};
