@@ -3,10 +3,10 @@
 #include "cli/json_print.h"
 #include "cli/resource.h"
 
-static void print_findings(const char *body)
+static void print_findings(struct json_object *answer)
 {
     static const struct json_column columns[] = {{"VERDICT", "verdict"}, {"CHECK", "check"}, {"FINDING", "sentence"}};
-    json_print_table(body, "findings", columns, ARRAY_LENGTH(columns));
+    json_print_table(answer, "findings", columns, ARRAY_LENGTH(columns), 0);
 }
 
 int verb_doctor(struct cli *cli)

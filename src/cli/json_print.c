@@ -100,24 +100,17 @@ static void format_cell(struct json_object *object, const char *member, struct b
     escape_control_chars(out->data, out->length);
 }
 
-void json_print_lines_of(struct json_object *object, const struct json_column *columns, size_t count)
+void json_print_lines(struct json_object *answer, const struct json_column *columns, size_t count)
 {
     struct buf text;
     buf_init(&text, CELL_MAX);
     for (size_t i = 0; i < count; i++) {
-        if (!json_member(object, columns[i].member))
+        if (!json_member(answer, columns[i].member))
             continue;
-        format_cell(object, columns[i].member, &text);
+        format_cell(answer, columns[i].member, &text);
         (void)printf("%-14s %s\n", columns[i].heading, buf_text(&text));
     }
     buf_release(&text);
-}
-
-void json_print_lines(const char *body, const struct json_column *columns, size_t count)
-{
-    struct json_object *object = json_read(body);
-    json_print_lines_of(object, columns, count);
-    json_free(object);
 }
 
 static void print_row(struct json_object *row, const struct json_column *columns, const int *widths, size_t count,
@@ -136,10 +129,10 @@ static void print_row(struct json_object *row, const struct json_column *columns
     }
 }
 
-void json_print_table_of(struct json_object *object, const char *member, const struct json_column *all_columns,
-                         size_t all_count, int indent)
+void json_print_table(struct json_object *answer, const char *member, const struct json_column *all_columns,
+                      size_t all_count, int indent)
 {
-    struct json_object *array = json_array_of(object, member);
+    struct json_object *array = json_array_of(answer, member);
     int widths[COLUMNS_MAX];
     struct json_column columns[COLUMNS_MAX];
     size_t count = 0;
@@ -166,13 +159,6 @@ void json_print_table_of(struct json_object *object, const char *member, const s
     for (size_t row = 0; row < json_length(array); row++)
         print_row(json_item(array, row), columns, widths, count, indent, &text);
     buf_release(&text);
-}
-
-void json_print_table(const char *body, const char *member, const struct json_column *columns, size_t count)
-{
-    struct json_object *object = json_read(body);
-    json_print_table_of(object, member, columns, count, 0);
-    json_free(object);
 }
 
 /* Prints the character at `at`, which must be escaped. Returns its length. */

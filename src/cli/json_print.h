@@ -19,20 +19,13 @@ struct json_column {
     const char *member;
 };
 
-/* Prints a "heading  value" line for each member that the body has. */
-void json_print_lines(const char *body, const struct json_column *columns, size_t count);
-/* Prints the array in `member` of the body as a table with headings. */
-void json_print_table(const char *body, const char *member, const struct json_column *columns, size_t count);
+/* Prints a "heading  value" line for each member that the answer has. */
+void json_print_lines(struct json_object *answer, const struct json_column *columns, size_t count);
+/* Prints the array in `member` of the answer as a table with headings; `indent` spaces precede each line. */
+void json_print_table(struct json_object *answer, const char *member, const struct json_column *columns, size_t count,
+                      int indent);
 /* Returns a number in the body; 0 if it is missing. */
 int64_t json_number(const char *body, const char *member);
-
-/*
- * Like json_print_lines and json_print_table, for an object of a parsed body; `indent` spaces precede each line of a
- * table.
- */
-void json_print_lines_of(struct json_object *object, const struct json_column *columns, size_t count);
-void json_print_table_of(struct json_object *object, const char *member, const struct json_column *columns,
-                         size_t count, int indent);
 
 /*
  * Prints a line of JSON that came from the server. Escapes control and format characters and invalid UTF-8 as in a

@@ -16,16 +16,18 @@ bool list_add_parameter(struct buf *path, const char *name, const char *value)
     return !path->broken;
 }
 
-bool list_path(const char *list, const char *prefix, char path[CLI_PATH_MAX])
+bool list_path(const char *list, const struct cli_options *given, char path[CLI_PATH_MAX])
 {
     char encoded[NEXT_MAX_BYTES] = "";
-    const char *wanted = prefix ? prefix : "";
-    if (strlen(wanted) > NEXT_MAX_BYTES / 3 - 1) {
+    const char *state = given->state ? given->state : "";
+    const char *prefix = given->prefix ? given->prefix : "";
+    if (strlen(prefix) > NEXT_MAX_BYTES / 3 - 1) {
         (void)cli_error(CLI_USAGE, "--prefix: at most 255 bytes");
         return false;
     }
-    (void)permit_path_encode(wanted, encoded, sizeof(encoded));
-    (void)snprintf(path, CLI_PATH_MAX, "%s?%s%s%s", list, *encoded ? "prefix=" : "", encoded, *encoded ? "&" : "");
+    (void)permit_path_encode(prefix, encoded, sizeof(encoded));
+    (void)snprintf(path, CLI_PATH_MAX, "%s?%s%s%s%s%s%s", list, *state ? "state=" : "", state, *state ? "&" : "",
+                   *prefix ? "prefix=" : "", encoded, *prefix ? "&" : "");
     return true;
 }
 
@@ -60,7 +62,7 @@ int list_print(struct cli *cli, const char *path, const struct list_view *view)
     if (!status && cli->options.flags[FLAG_JSON])
         json_print_text(json_text(pages));
     else if (!status)
-        json_print_table(json_text(pages), view->member, view->columns, view->column_count);
+        json_print_table(json_written(pages), view->member, view->columns, view->column_count, 0);
     json_writer_free(pages);
     if (status == PERMIT_INTERNAL && !*permit_client_message(cli->client))
         return cli_error(cli_exit_of(cli, status), "internal: the server's list cannot be read, or does not go on");

@@ -16,10 +16,10 @@ struct list_view {
 /* Appends "name=value&" with the value percent-encoded; nothing for NULL. Returns false if the path is full. */
 bool list_add_parameter(struct buf *path, const char *name, const char *value) MUST_CHECK;
 /*
- * Writes "LIST?prefix=TEXT&", or "LIST?" without a prefix (NULL). Returns false, after an error message, if the prefix
- * is longer than any name.
+ * Writes "LIST?state=STATE&prefix=TEXT&", with the options that were given. Returns false, after an error message, if the
+ * prefix is longer than any name.
  */
-bool list_path(const char *list, const char *prefix, char path[CLI_PATH_MAX]) MUST_CHECK;
+bool list_path(const char *list, const struct cli_options *given, char path[CLI_PATH_MAX]) MUST_CHECK;
 /*
  * Fetches the list page by page, at most --limit rows. `path` ends in a query that can be extended. The caller frees
  * *ret_pages with json_writer_free, also after a failure.

@@ -84,22 +84,14 @@ static int read_token(struct server_options *found)
 
 /* ---- The verbs ---- */
 
-static bool has_principal(const char *body)
-{
-    struct json_object *answer = json_read(body);
-    bool has = json_text_of(answer, "principal") != NULL;
-    json_free(answer);
-    return has;
-}
-
-static void print_whoami(const char *body)
+static void print_whoami(struct json_object *answer)
 {
     static const struct json_column lines[] = {{"principal", "principal"}, {"namespace", "namespace"},
                                                {"rights", "rights"},       {"semaphores", "semaphores"},
                                                {"quotas", "quotas"},       {"until", "until"}};
-    if (!has_principal(body))
+    if (!json_text_of(answer, "principal"))
         (void)printf("%-14s %s\n", "principal", "-");
-    json_print_lines(body, lines, ARRAY_LENGTH(lines));
+    json_print_lines(answer, lines, ARRAY_LENGTH(lines));
 }
 
 int verb_whoami(struct cli *cli)
@@ -144,7 +136,10 @@ static int log_in(struct cli *cli)
     enum permit_status status = permit_call(cli->client, "GET", WHOAMI_PATH, NULL);
     if (status)
         return cli_fail(cli, status);
-    if (!has_principal(permit_client_answer(cli->client)))
+    struct json_object *answer = json_read(permit_client_answer(cli->client));
+    bool has_principal = json_text_of(answer, "principal");
+    json_free(answer);
+    if (!has_principal)
         return cli_error(CLI_REFUSED, "%s requires no credential; nothing was written", permit_client_url(cli->client));
     code = write_file(found, token && *token ? token : NULL);
     if (code)

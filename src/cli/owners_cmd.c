@@ -5,13 +5,13 @@
 
 enum { BEAT_TTL_MS = 30000 };
 
-static void print_owner(const char *body)
+static void print_owner(struct json_object *answer)
 {
     static const struct json_column lines[] = {
         {"owner", "owner"},        {"namespace", "namespace"}, {"state", "state"},        {"ttl", "ttl_ms"},
         {"expires", "expires_at"}, {"lapsed", "lapsed_at"},    {"requests held", "held"}, {"suspect", "suspect"},
     };
-    json_print_lines(body, lines, ARRAY_LENGTH(lines));
+    json_print_lines(answer, lines, ARRAY_LENGTH(lines));
 }
 
 int verb_owner_beat(struct cli *cli)

@@ -9,7 +9,7 @@
 #include "cli/signals.h"
 #include "cli/time_parse.h"
 
-void request_print(const char *body)
+void request_print(struct json_object *answer)
 {
     static const struct json_column lines[] = {
         {"key", "external_id"},
@@ -40,15 +40,12 @@ void request_print(const char *body)
         {"SEMAPHORE", "semaphore"}, {"COUNT", "count"}, {"TOKEN", "token"}, {"SLOTS", "slots"}, {"LABELS", "labels"}};
     static const struct json_column wants[] = {
         {"SEMAPHORE", "semaphore"}, {"COUNT", "count"}, {"PLACE", "place"}, {"AHEAD", "ahead_count"}};
-    struct json_object *request = json_read(body);
-    const char *state = json_text_of(request, "state");
-    bool waits = state && strcmp(state, "WAITING") == 0;
-    json_print_lines(body, lines, ARRAY_LENGTH(lines));
-    if (waits)
-        json_print_table(body, "permits", wants, ARRAY_LENGTH(wants));
+    const char *state = json_text_of(answer, "state");
+    json_print_lines(answer, lines, ARRAY_LENGTH(lines));
+    if (state && strcmp(state, "WAITING") == 0)
+        json_print_table(answer, "permits", wants, ARRAY_LENGTH(wants), 0);
     else
-        json_print_table(body, "permits", permits, ARRAY_LENGTH(permits));
-    json_free(request);
+        json_print_table(answer, "permits", permits, ARRAY_LENGTH(permits), 0);
 }
 
 int verb_acquire(struct cli *cli)

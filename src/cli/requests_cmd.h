@@ -3,6 +3,8 @@
 #ifndef CLI_REQUESTS_CMD_H
 #define CLI_REQUESTS_CMD_H
 
+#include "client/json.h"
+
 /* Prints the answer of GET /v1/requests/{external_id}. */
-void request_print(const char *body);
+void request_print(struct json_object *answer);
 #endif

@@ -29,7 +29,7 @@ bool resource_path(const struct cli *cli, const struct resource *resource, const
 }
 
 static int call(struct cli *cli, const struct resource *resource, const char *method, const char *suffix,
-                const char *body, void (*print)(const char *answer))
+                const char *body, void (*print)(struct json_object *answer))
 {
     char path[CLI_PATH_MAX];
     if (!resource_path(cli, resource, suffix, path))
@@ -38,13 +38,13 @@ static int call(struct cli *cli, const struct resource *resource, const char *me
 }
 
 int resource_call(struct cli *cli, const struct resource *resource, const char *method, const char *suffix,
-                  void (*print)(const char *body))
+                  void (*print)(struct json_object *answer))
 {
     return call(cli, resource, method, suffix, NULL, print);
 }
 
 int resource_send(struct cli *cli, const struct resource *resource, const char *method, const char *suffix,
-                  struct json_writer *body, void (*print)(const char *answer))
+                  struct json_writer *body, void (*print)(struct json_object *answer))
 {
     const char *text = json_text(body);
     int code = text ? call(cli, resource, method, suffix, text, print) : cli_error(CLI_NO_START, "out of memory");
@@ -67,13 +67,16 @@ struct json_writer *reason_new(const struct cli *cli)
     return body;
 }
 
-int cli_finish(struct cli *cli, enum permit_status status, void (*print)(const char *body))
+int cli_finish(struct cli *cli, enum permit_status status, void (*print)(struct json_object *answer))
 {
     if (status)
         return cli_fail(cli, status);
-    if (cli->options.flags[FLAG_JSON])
+    if (cli->options.flags[FLAG_JSON]) {
         json_print_text(permit_client_answer(cli->client));
-    else
-        print(permit_client_answer(cli->client));
+    } else {
+        struct json_object *answer = json_read(permit_client_answer(cli->client));
+        print(answer);
+        json_free(answer);
+    }
     return CLI_OK;
 }

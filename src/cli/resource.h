@@ -21,10 +21,10 @@ bool resource_path(const struct cli *cli, const struct resource *resource, const
                    char path[CLI_PATH_MAX]) MUST_CHECK;
 /* Runs one call about the first word, and prints its answer as cli_finish does. Returns the exit status. */
 int resource_call(struct cli *cli, const struct resource *resource, const char *method, const char *suffix,
-                  void (*print)(const char *body));
+                  void (*print)(struct json_object *answer));
 /* The same with a body, which it frees; NULL: out of memory. */
 int resource_send(struct cli *cli, const struct resource *resource, const char *method, const char *suffix,
-                  struct json_writer *body, void (*print)(const char *answer));
+                  struct json_writer *body, void (*print)(struct json_object *answer));
 
 /* Returns true if --reason was given and is not empty. False: an error has been printed. */
 bool reason_is_given(const struct cli *cli) MUST_CHECK;
@@ -35,5 +35,5 @@ struct json_writer *reason_new(const struct cli *cli) MUST_CHECK;
  * After PERMIT_OK prints the answer: as JSON with --json, else with `print`. After a failure: cli_fail. Returns the
  * exit status.
  */
-int cli_finish(struct cli *cli, enum permit_status status, void (*print)(const char *body));
+int cli_finish(struct cli *cli, enum permit_status status, void (*print)(struct json_object *answer));
 #endif

@@ -28,17 +28,15 @@ struct json_writer *settings_new(const struct cli_options *given)
     return writer;
 }
 
-void settings_print(const char *body)
+void settings_print(struct json_object *answer)
 {
-    struct json_object *answer = json_read(body);
     for (size_t i = SETTING_default_ttl; i < SETTING_COUNT; i++) {
         char heading[32];
         (void)snprintf(heading, sizeof(heading), "%s", semaphore_settings[i].option);
         for (char *at = heading; (at = strchr(at, '-'));)
             *at = ' ';
-        json_print_lines_of(answer, &(struct json_column){heading, semaphore_settings[i].column}, 1);
+        json_print_lines(answer, &(struct json_column){heading, semaphore_settings[i].column}, 1);
         if (semaphore_settings[i].type == SETTING_DURATION_OR_STRICT) /* the word stands under the other name */
-            json_print_lines_of(answer, &(struct json_column){heading, semaphore_settings[i].name}, 1);
+            json_print_lines(answer, &(struct json_column){heading, semaphore_settings[i].name}, 1);
     }
-    json_free(answer);
 }

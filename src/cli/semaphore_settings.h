@@ -11,5 +11,5 @@ void settings_unset(struct cli_options *options);
 /* Returns a body with the settings that were given. The caller frees it. */
 struct json_writer *settings_new(const struct cli_options *given) MUST_CHECK;
 /* Prints a line for each setting of the answer, except kind and capacity. */
-void settings_print(const char *body);
+void settings_print(struct json_object *answer);
 #endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The verbs about semaphores: put, get, list, pause, resume, delete, events, holders, slots, waiters, fence check,
- * fence bump.
+ * The verbs about semaphores: put, get, pause, resume, delete, fence check, fence bump. Their lists are in lists_cmd.c.
  */
 #include <inttypes.h>
 #include <poll.h>
@@ -15,7 +14,7 @@
 #define FORCED_MAX (1LL << 53)
 enum { REASON_MAX = 1000, MAX_FUTILE_CALLS = 5, PAUSE_MS = 500, MAX_PAUSE_MS = 5000 };
 
-static void print_semaphore(const char *body)
+static void print_semaphore(struct json_object *answer)
 {
     static const struct json_column lines[] = {
         {"semaphore", "name"},
@@ -29,16 +28,9 @@ static void print_semaphore(const char *body)
         {"floor", "floor"},
     };
     static const struct json_column paused[] = {{"paused", "paused_reason"}};
-    json_print_lines(body, lines, ARRAY_LENGTH(lines));
-    settings_print(body);
-    json_print_lines(body, paused, ARRAY_LENGTH(paused));
-}
-
-/* Prints a list that belongs to the semaphore. */
-static int print_list(struct cli *cli, const char *suffix, const struct list_view *view)
-{
-    char path[CLI_PATH_MAX];
-    return resource_path(cli, &resource_semaphore, suffix, path) ? list_print(cli, path, view) : CLI_USAGE;
+    json_print_lines(answer, lines, ARRAY_LENGTH(lines));
+    settings_print(answer);
+    json_print_lines(answer, paused, ARRAY_LENGTH(paused));
 }
 
 int verb_semaphore_put(struct cli *cli)
@@ -85,11 +77,10 @@ static int print_retired(const struct cli *cli, const char *answer, int64_t forc
     json_add_text(writer, "name", cli->words[0]);
     json_add_bool(writer, "retired", true);
     json_add_number(writer, "forced", forced);
-    const char *body = json_text(writer);
-    if (body && cli->options.flags[FLAG_JSON])
-        json_print_text(body);
-    else if (body)
-        json_print_lines(body, lines, ARRAY_LENGTH(lines));
+    if (!cli->options.flags[FLAG_JSON])
+        json_print_lines(json_written(writer), lines, ARRAY_LENGTH(lines));
+    else if (json_text(writer))
+        json_print_text(json_text(writer));
     json_writer_free(writer);
     return CLI_OK;
 }
@@ -172,11 +163,11 @@ int verb_semaphore_resume(struct cli *cli)
     return resource_call(cli, &resource_semaphore, "POST", "/resume", print_semaphore);
 }
 
-static void print_epoch(const char *body)
+static void print_epoch(struct json_object *answer)
 {
     static const struct json_column lines[] = {
         {"epoch", "epoch"}, {"tokens from", "tokens_from"}, {"no grants for", "hold_ms"}};
-    json_print_lines(body, lines, ARRAY_LENGTH(lines));
+    json_print_lines(answer, lines, ARRAY_LENGTH(lines));
 }
 
 int verb_fence_bump(struct cli *cli)
@@ -198,11 +189,11 @@ int verb_fence_bump(struct cli *cli)
     return code;
 }
 
-static void print_fence(const char *body)
+static void print_fence(struct json_object *answer)
 {
     static const struct json_column lines[] = {
         {"token", "token"}, {"live", "live"}, {"state", "state"}, {"ended as", "end_reason"}, {"floor", "floor"}};
-    json_print_lines(body, lines, ARRAY_LENGTH(lines));
+    json_print_lines(answer, lines, ARRAY_LENGTH(lines));
 }
 
 int verb_fence_check(struct cli *cli)
@@ -216,68 +207,4 @@ int verb_fence_check(struct cli *cli)
         permit_fence_check(cli->client, cli->words[0], token, (uint32_t)cli->options.slot, &fence);
     int code = cli_finish(cli, status, print_fence);
     return code == CLI_OK && !fence.live ? CLI_LOST : code;
-}
-
-/* ---- Lists ---- */
-
-int verb_semaphore_list(struct cli *cli)
-{
-    static const struct json_column columns[] = {{"NAME", "name"},
-                                                 {"KIND", "kind"},
-                                                 {"CAPACITY", "capacity"},
-                                                 {"IN USE", "in_use"},
-                                                 {"AVAILABLE", "available"},
-                                                 {"WAITING", "waiting"},
-                                                 {"NEXT TOKEN", "next_token"},
-                                                 {"PAUSED", "paused_reason"},
-                                                 {"NOTE", "note"}};
-    static const struct list_view view = {"semaphores", columns, ARRAY_LENGTH(columns)};
-    char path[CLI_PATH_MAX];
-    return list_path("/v1/semaphores", cli->options.prefix, path) ? list_print(cli, path, &view) : CLI_USAGE;
-}
-
-int verb_holders(struct cli *cli)
-{
-    static const struct json_column columns[] = {
-        {"TOKEN", "token"},     {"COUNT", "count"},         {"SLOTS", "slots"},        {"LABELS", "labels"},
-        {"OWNER", "owner"},     {"SINCE", "acquired_at"},   {"EXPIRES", "expires_at"}, {"OVERDUE", "overdue"},
-        {"SUSPECT", "suspect"}, {"NAMESPACE", "namespace"}, {"KEY", "external_id"}};
-    static const struct list_view view = {"holders", columns, ARRAY_LENGTH(columns)};
-    return print_list(cli, "/holders?", &view);
-}
-
-int verb_slots(struct cli *cli)
-{
-    static const struct json_column columns[] = {
-        {"SLOT", "number"},         {"LABEL", "label"},         {"TOKEN", "token"},    {"EXPIRES", "expires_at"},
-        {"CONFIRMED", "confirmed"}, {"NAMESPACE", "namespace"}, {"KEY", "external_id"}};
-    static const struct list_view view = {"slots", columns, ARRAY_LENGTH(columns)};
-    const struct cli_options *given = &cli->options;
-    struct buf query;
-    buf_init(&query, CLI_PATH_MAX);
-    buf_append_text(&query, "/slots?");
-    bool whole =
-        list_add_parameter(&query, "state", given->state) && list_add_parameter(&query, "prefix", given->prefix);
-    int code = whole ? print_list(cli, buf_text(&query), &view) : cli_error(CLI_USAGE, "--prefix: at most 255 bytes");
-    buf_release(&query);
-    return code;
-}
-
-int verb_waiters(struct cli *cli)
-{
-    static const struct json_column columns[] = {
-        {"PLACE", "place"},     {"NAMESPACE", "namespace"}, {"KEY", "external_id"},  {"OWNER", "owner"},
-        {"PERMITS", "permits"}, {"PRIORITY", "priority"},   {"WAITED", "waited_ms"}, {"UNTIL", "deadline"},
-        {"SERVER", "server"},   {"KEPT", "kept"},           {"BEHIND", "behind"}};
-    static const struct list_view view = {"waiters", columns, ARRAY_LENGTH(columns)};
-    return print_list(cli, "/waiters?", &view);
-}
-
-int verb_semaphore_events(struct cli *cli)
-{
-    static const struct json_column columns[] = {
-        {"AT", "at"},   {"WHAT", "what"}, {"FROM", "from"}, {"TO", "to"}, {"NEXT TOKEN", "next_permit_id"},
-        {"WHO", "who"}, {"WHY", "why"}};
-    static const struct list_view view = {"events", columns, ARRAY_LENGTH(columns)};
-    return print_list(cli, "/events?", &view);
 }

@@ -7,12 +7,12 @@
 
 enum { REASON_MAX = 4096 };
 
-static void print_servers(const char *body)
+static void print_servers(struct json_object *answer)
 {
     static const struct json_column columns[] = {{"ID", "id"},       {"ADDRESS", "address"}, {"VERSION", "version"},
                                                  {"SINCE", "since"}, {"SEEN", "seen_at"},    {"WAITING", "waiting"},
                                                  {"ALIVE", "alive"}, {"THIS", "this"}};
-    json_print_table(body, "servers", columns, ARRAY_LENGTH(columns));
+    json_print_table(answer, "servers", columns, ARRAY_LENGTH(columns), 0);
 }
 
 /* Tries one URL, and adds its row. Returns true if a permitd answers there, and its database serves. */
@@ -60,14 +60,15 @@ static int finish_with_urls(struct cli *cli, enum permit_status status)
     for (char *url; (url = strsep(&rest, ","));)
         if (!add_url(cli, url, writer))
             code = CLI_NO_SERVER;
+    struct json_object *answer = json_written(writer);
     const char *body = list ? json_text(writer) : NULL;
     if (!body) {
         code = cli_error(CLI_NO_START, "out of memory");
     } else if (!cli->options.flags[FLAG_JSON]) {
-        json_print_table(body, "urls", columns, ARRAY_LENGTH(columns));
+        json_print_table(answer, "urls", columns, ARRAY_LENGTH(columns), 0);
         if (is_answered) {
             (void)putchar('\n');
-            print_servers(body);
+            print_servers(answer);
         }
     } else if (is_answered) {
         json_print_text(body);

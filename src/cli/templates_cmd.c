@@ -1,23 +1,24 @@
 /* SPDX-License-Identifier: MIT */
-/* The verbs about templates: put, get, list, delete. */
-#include "cli/list_pages.h"
+/* The verbs about templates: put, get, delete. */
+#include "cli/json_print.h"
+#include "cli/resource.h"
 #include "cli/semaphore_settings.h"
 
-static void print_template(const char *body)
+static void print_template(struct json_object *answer)
 {
     static const struct json_column lines[] = {
         {"template", "prefix"},
         {"kind", "kind"},
         {"capacity", "capacity"},
     };
-    json_print_lines(body, lines, ARRAY_LENGTH(lines));
-    settings_print(body);
+    json_print_lines(answer, lines, ARRAY_LENGTH(lines));
+    settings_print(answer);
 }
 
-static void print_removed(const char *body)
+static void print_removed(struct json_object *answer)
 {
     static const struct json_column lines[] = {{"template", "prefix"}};
-    json_print_lines(body, lines, ARRAY_LENGTH(lines));
+    json_print_lines(answer, lines, ARRAY_LENGTH(lines));
     (void)printf("%-14s yes\n", "removed");
 }
 
@@ -34,14 +35,4 @@ int verb_template_get(struct cli *cli)
 int verb_template_delete(struct cli *cli)
 {
     return resource_call(cli, &resource_template, "DELETE", "", print_removed);
-}
-
-int verb_template_list(struct cli *cli)
-{
-    static const struct json_column columns[] = {
-        {"PREFIX", "prefix"},      {"KIND", "kind"},   {"CAPACITY", "capacity"}, {"DEFAULT TTL", "default_ttl_ms"},
-        {"MAX TTL", "max_ttl_ms"}, {"QUEUE", "queue"}, {"NOTE", "note"}};
-    static const struct list_view view = {"templates", columns, ARRAY_LENGTH(columns)};
-    char path[CLI_PATH_MAX];
-    return list_path("/v1/templates", cli->options.prefix, path) ? list_print(cli, path, &view) : CLI_USAGE;
 }

@@ -256,8 +256,11 @@ static int print_principals(const struct cli *cli, const struct credentials *cre
         code = cli_error(CLI_NO_START, "out of memory");
     else if (cli->options.flags[FLAG_JSON])
         json_print_text(buf_text(&body));
-    else
-        json_print_table(buf_text(&body), "principals", columns, ARRAY_LENGTH(columns));
+    else {
+        struct json_object *answer = json_read(buf_text(&body));
+        json_print_table(answer, "principals", columns, ARRAY_LENGTH(columns), 0);
+        json_free(answer);
+    }
     buf_release(&body);
     return code;
 }

@@ -433,7 +433,7 @@ static int show_live(struct top *top)
 int verb_top(struct cli *cli)
 {
     struct top top = {.cli = cli, .failure = "loading ..."};
-    if (!list_path("/v1/semaphores", cli->options.prefix, top.path))
+    if (!list_path("/v1/semaphores", &cli->options, top.path))
         return CLI_USAGE;
     cli->options.limit = ROWS_MAX;
     bool live = !cli->options.flags[FLAG_ONCE] && !cli->options.flags[FLAG_JSON] && screen_is_usable();

@@ -107,7 +107,7 @@ static const struct verb verbs[] = {
     {"semaphore put", "NAME [--capacity N] [options]", VERB_PUT, 1, 1, false, verb_semaphore_put,
      "Creates or changes a semaphore", put_more},
     {"semaphore get", "NAME", VERB_GET, 1, 1, false, verb_semaphore_get, "Shows a semaphore", NULL},
-    {"semaphore list", "[--prefix TEXT]", VERB_LIST, 0, 0, false, verb_semaphore_list, "Lists semaphores", NULL},
+    {"semaphore list", "[--prefix TEXT]", VERB_LIST, 0, 0, false, verb_list, "Lists semaphores", NULL},
     {"semaphore delete", "NAME [--force --reason TEXT]", VERB_SEMAPHORE_DELETE, 1, 1, false, verb_semaphore_delete,
      "Retires a semaphore",
      ". Refused while permits are held, unless --force ends every request that holds them, as\n"
@@ -115,15 +115,15 @@ static const struct verb verbs[] = {
     {"semaphore pause", "NAME --reason TEXT", VERB_PAUSE, 1, 1, false, verb_semaphore_pause,
      "Stops new grants of a semaphore", ". Holders keep their permits; new requests are refused with the reason"},
     {"semaphore resume", "NAME", VERB_RESUME, 1, 1, false, verb_semaphore_resume, "Allows new grants again", NULL},
-    {"semaphore events", "NAME", VERB_EVENTS, 1, 1, false, verb_semaphore_events,
-     "Lists the events of a semaphore, newest first", ". Works for a retired semaphore, too"},
+    {"semaphore events", "NAME", VERB_EVENTS, 1, 1, false, verb_list, "Lists the events of a semaphore, newest first",
+     ". Works for a retired semaphore, too"},
     {"template put", "PREFIX [--capacity N] [options]", VERB_TEMPLATE, 1, 1, false, verb_template_put,
      "Creates or changes a template",
      ": a semaphore whose name begins with PREFIX is created with these settings\n"
      "when it is first acquired; the longest prefix decides. Options that are not given keep their value; existing\n"
      "semaphores do not change"},
     {"template get", "PREFIX", VERB_GET, 1, 1, false, verb_template_get, "Shows a template", NULL},
-    {"template list", "[--prefix TEXT]", VERB_LIST, 0, 0, false, verb_template_list, "Lists templates", NULL},
+    {"template list", "[--prefix TEXT]", VERB_LIST, 0, 0, false, verb_list, "Lists templates", NULL},
     {"template delete", "PREFIX", VERB_TEMPLATE_DELETE, 1, 1, false, verb_template_delete, "Removes a template",
      ". Semaphores that were created from it stay"},
     {"owner beat", "NAME [--ttl TIME]", VERB_BEAT, 1, 1, false, verb_owner_beat, "Sends a heartbeat of an owner",
@@ -134,10 +134,10 @@ static const struct verb verbs[] = {
      "Shows whether an owner is alive", NULL},
     {"owner gone", "NAME [--namespace NAMESPACE]", VERB_OWNER, 1, 1, false, verb_owner_gone,
      "Ends an owner and all requests that it holds", ". Confirmed requests stay. Safe to repeat"},
-    {"holders", "NAME", VERB_HOLDERS, 1, 1, false, verb_holders, "Lists who holds permits of a semaphore", NULL},
-    {"slots", "NAME [--state free|held] [--prefix TEXT]", VERB_SLOTS, 1, 1, false, verb_slots,
+    {"holders", "NAME", VERB_HOLDERS, 1, 1, false, verb_list, "Lists who holds permits of a semaphore", NULL},
+    {"slots", "NAME [--state free|held] [--prefix TEXT]", VERB_SLOTS, 1, 1, false, verb_list,
      "Lists the slots of a semaphore, and who holds them", NULL},
-    {"waiters", "NAME", VERB_WAITERS, 1, 1, false, verb_waiters, "Lists the waiting requests of a semaphore, in order",
+    {"waiters", "NAME", VERB_WAITERS, 1, 1, false, verb_list, "Lists the waiting requests of a semaphore, in order",
      ". All permitd on one database\n"
      "share the queue. SERVER: the permitd of its client (permitctl servers). KEPT: no client asks for the request\n"
      "now; it is passed over, and its place is kept for 10 seconds"},

@@ -68,26 +68,24 @@ static void print_entry(struct json_object *entry)
                      !is_specific && requested <= capacity - in_use ? ": room for it" : "");
     }
     print_reserved(entry);
-    json_print_lines_of(entry, lines, ARRAY_LENGTH(lines));
+    json_print_lines(entry, lines, ARRAY_LENGTH(lines));
     if (json_length_of(entry, "holders") > 0)
-        json_print_table_of(entry, "holders", columns, ARRAY_LENGTH(columns), 15);
+        json_print_table(entry, "holders", columns, ARRAY_LENGTH(columns), 15);
 }
 
-static void print_why(const char *body)
+static void print_why(struct json_object *answer)
 {
     static const struct json_column lines[] = {
         {"key", "external_id"},   {"namespace", "namespace"},   {"state", "state"}, {"owner", "owner"},
         {"priority", "priority"}, {"waiting for", "waited_ms"}, {"since", "since"}, {"until", "deadline"},
         {"in", "deadline_in_ms"}, {"server", "server"},         {"kept", "kept"}};
-    struct json_object *answer = json_read(body);
     if (json_length_of(answer, "waiting_for") == 0) {
-        request_print(body);
-    } else {
-        json_print_lines_of(answer, lines, ARRAY_LENGTH(lines));
-        for (size_t i = 0; i < json_length_of(answer, "waiting_for"); i++)
-            print_entry(json_item_of(answer, "waiting_for", i));
+        request_print(answer);
+        return;
     }
-    json_free(answer);
+    json_print_lines(answer, lines, ARRAY_LENGTH(lines));
+    for (size_t i = 0; i < json_length_of(answer, "waiting_for"); i++)
+        print_entry(json_item_of(answer, "waiting_for", i));
 }
 
 int verb_why(struct cli *cli)
