@@ -53,29 +53,13 @@ static size_t run_collect_entries(const struct run *run, struct semaphore_entry 
     return count;
 }
 
-/*
- * Adds the slots that one acquire must see to the set. `named` is large enough for the specific slots of all acquires.
- */
-static void add_slots_wanted(struct slots_wanted *set, struct slot_name *named, const struct want *want)
+/* Returns what the operation wants of this semaphore; NULL: nothing. */
+static const struct want *want_of(const struct op *op, uint64_t semaphore_id)
 {
-    if (want->named_count) {
-        memcpy(named + set->named_count, want->named, want->named_count * sizeof *named);
-        set->named_count += want->named_count;
-    }
-    bool all = want->adjacent && !want->named_count;
-    /* A named slot may be among the free slots read, and is then lost to the others. */
-    set->free += all ? SLOTS_MAX_CAPACITY : min_i64(want->count, SLOTS_MAX_COUNT);
-}
-
-static size_t count_named(const struct run *run, uint64_t semaphore_id)
-{
-    size_t count = 0;
-    for (size_t i = 0; i < run->count; i++) {
-        const struct operation *operation = run->ops[i]->operation;
-        for (size_t j = 0; j < operation->want_count; j++)
-            count += operation->wants[j].semaphore_id == semaphore_id ? operation->wants[j].named_count : 0;
-    }
-    return count;
+    for (size_t i = 0; i < op->operation->want_count; i++)
+        if (op->operation->wants[i].semaphore_id == semaphore_id)
+            return &op->operation->wants[i];
+    return NULL;
 }
 
 /*
@@ -86,15 +70,24 @@ static bool run_slots_wanted(struct worker *worker, const struct run *run, uint6
                              struct slots_wanted *ret_set)
 {
     struct slots_wanted set = {0};
-    size_t names = count_named(run, semaphore_id);
+    size_t names = 0;
+    for (size_t i = 0; i < run->count; i++) {
+        const struct want *want = want_of(run->ops[i], semaphore_id);
+        names += want ? want->named_count : 0;
+    }
     struct slot_name *named = names ? arena_array(worker->arena, names, sizeof *named) : NULL;
     if (names && !named)
         return false;
     for (size_t i = 0; i < run->count; i++) {
-        const struct operation *operation = run->ops[i]->operation;
-        for (size_t j = 0; j < operation->want_count; j++)
-            if (operation->wants[j].semaphore_id == semaphore_id)
-                add_slots_wanted(&set, named, &operation->wants[j]);
+        const struct want *want = want_of(run->ops[i], semaphore_id);
+        if (!want)
+            continue;
+        if (want->named_count)
+            memcpy(named + set.named_count, want->named, want->named_count * sizeof *named);
+        set.named_count += want->named_count;
+        bool all = want->adjacent && !want->named_count;
+        /* A named slot may be among the free slots read, and is then lost to the others. */
+        set.free += all ? SLOTS_MAX_CAPACITY : min_i64(want->count, SLOTS_MAX_COUNT);
     }
     set.free = min_i64(set.free, SLOTS_MAX_CAPACITY);
     set.named = named;
@@ -469,20 +462,16 @@ static enum permit_status plan_locked(struct worker *worker, struct run *run, co
 
 /* ---- the view, from copies ---- */
 
-static bool wants_are_plain(const struct operation *operation)
-{
-    for (size_t i = 0; i < operation->want_count; i++)
-        if (operation->wants[i].semaphore_id == 0 || operation->wants[i].named_count)
-            return false;
-    return true;
-}
-
 /* Returns true if operations like this one can be decided on copies. */
 static bool is_plain(const struct op *op)
 {
     const struct operation *operation = op->operation;
     switch (operation->kind) {
-    case OP_ACQUIRE: return operation->ttl.kind != TTL_OWNER && wants_are_plain(operation);
+    case OP_ACQUIRE:
+        for (size_t i = 0; i < operation->want_count; i++)
+            if (operation->wants[i].semaphore_id == 0 || operation->wants[i].named_count)
+                return false;
+        return operation->ttl.kind != TTL_OWNER;
     case OP_RELEASE:
     case OP_RENEW:
     case OP_CONFIRM: return true;
