@@ -247,7 +247,7 @@ static enum permit_status lock_rows(struct worker *worker, struct run *run, bool
     if (!keys)
         return PERMIT_NO_MEMORY;
     struct lock_set set = {
-        .semaphore_ids = ids, .slots_wanted = slots, .waiters_ahead = ahead, .keys = keys, .goes_on = lock_held};
+        .semaphore_ids = ids, .slots_wanted = slots, .waiters_ahead = ahead, .keys = keys, .lock_held = lock_held};
     const struct operation *first = run->ops[0]->operation;
     if (operation_is_administrative(first->kind)) {
         set.semaphore_name = first->semaphore;

@@ -15,7 +15,7 @@
 /* Appends BEGIN and the lock of one semaphore; a lock packet that goes on follows. */
 void batch_await_sql(uint64_t semaphore_id, struct buf *sql);
 /*
- * Appends the lock packet: BEGIN (unless set->goes_on), locks, reads. `identity` is an SQL expression
+ * Appends the lock packet: BEGIN (unless set->lock_held), locks, reads. `identity` is an SQL expression
  * (epoch_identity_sql). The statements for specific slots depend on the order of the names: call batch_sort_named
  * before.
  */

@@ -91,7 +91,7 @@ void batch_await_sql(uint64_t semaphore_id, struct buf *sql)
 
 void batch_lock_sql(const struct lock_set *set, const char *identity, struct buf *sql)
 {
-    buf_append_text(sql, set->goes_on ? "DO 0;" : "BEGIN;"); /* the reader steps to the statements after it */
+    buf_append_text(sql, set->lock_held ? "DO 0;" : "BEGIN;"); /* the reader steps to the statements after it */
     lock_sql(set, sql);
     free_slots_sql(set, sql);
     batch_named_sql(set, sql);

@@ -130,7 +130,7 @@ struct lock_set {
     struct bytes semaphore_name; /* administrative: the semaphore to lock, if it exists; data NULL: semaphore_ids */
     bool all_slots;              /* with semaphore_name: reads all its slots into named_slots */
     bool servers_ahead;          /* the batch will probably read the living servers, as with waiters_ahead */
-    bool goes_on;                /* store_await has begun the transaction and locked these semaphores */
+    bool lock_held;              /* store_await has begun the transaction and locked these semaphores */
 };
 
 /*
@@ -304,7 +304,7 @@ static inline enum permit_status store_resolve(struct store *store, struct resol
 
 /*
  * Begins the transaction of a batch of one semaphore and waits for its row lock, before it is known which operations the
- * batch has. store_lock follows, with lock_set.goes_on; on failure store_rollback.
+ * batch has. store_lock follows, with lock_set.lock_held; on failure store_rollback.
  */
 static inline enum permit_status store_await(struct store *store, uint64_t semaphore_id)
 {
@@ -320,7 +320,7 @@ static inline enum permit_status store_await(struct store *store, uint64_t semap
 static inline enum permit_status store_lock(struct store *store, const struct lock_set *set, struct arena *arena,
                                             struct view *ret_view)
 {
-    assert(store->in_batch == set->goes_on && (!set->semaphore_name.data || set->semaphore_count == 0));
+    assert(store->in_batch == set->lock_held && (!set->semaphore_name.data || set->semaphore_count == 0));
     assert(set->semaphore_count <= BATCH_MAX_SEMAPHORES && set->key_count <= BATCH_MAX_OPERATIONS);
     store->in_batch = true;
     return store->methods->lock(store, set, arena, ret_view);

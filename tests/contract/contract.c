@@ -105,7 +105,7 @@ static void lock_goes_on_in_the_transaction_that_awaited_it(struct fixture *one,
     struct lock_set other_set = lock_set_of(two, &other);
     MUST(store_lock(two->store, &other_set, &two->arena, &two->view) == PERMIT_LOCK_TIMEOUT);
     MUST_OK(two->store, store_rollback(two->store));
-    set.goes_on = true;
+    set.lock_held = true;
     MUST_OK(one->store, store_lock(one->store, &set, &one->arena, &one->view));
     fixture_judge(&one->view.clock, one->view.now);
     MUST(one->view.semaphore_count == 1 && one->view.semaphores[0].in_use == 1);

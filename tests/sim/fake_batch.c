@@ -265,7 +265,7 @@ enum permit_status fake_batch_lock(struct store *store, const struct lock_set *s
     enum permit_status status = call_enter(fake);
     if (status != PERMIT_OK)
         return status;
-    if (!set->goes_on)
+    if (!set->lock_held)
         fake_batch_begin(fake);
     status = take_locks(fake, set);
     if (status != PERMIT_OK)
