@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <strings.h>
 
-#include "store/mysql_methods.h"
+#include "store/packet.h"
 #include "store/schema.h"
 
 enum { VALUE_SIZE = 512, GOOD_MAX = 5 };
@@ -62,11 +62,10 @@ struct facts {
     char values[V_COUNT][VALUE_SIZE];
     bool present[V_COUNT];
     char non_innodb_tables[VALUE_SIZE]; /* permitd's tables that are not InnoDB: "permit (MyISAM)" */
-    bool has_schema;                    /* the table schema_version exists */
-    unsigned schema_version;
+    struct schema_progress schema;
 };
 
-struct check {
+struct setting_check {
     const char *name;
     enum variable variable;
     const char *good[GOOD_MAX];                 /* good values; not used if there is a function */
@@ -135,7 +134,7 @@ static bool max_packet_is_good(const struct facts *facts)
 #define SET_GLOBAL(assignment) "; SET GLOBAL " assignment " and write it into the server's configuration file"
 
 /* clang-format off */
-static const struct check checks[] = {
+static const struct setting_check checks[] = {
     {"version", V_VERSION, {0}, version_is_good, DOCTOR_REFUSE,
      "too old; permitd needs MariaDB 10.6 or MySQL 8.0, or newer"},
     {"flush_at_commit", V_FLUSH_AT_COMMIT, {"1"}, NULL, DOCTOR_REFUSE,
@@ -185,70 +184,45 @@ static void facts_set(struct facts *facts, struct bytes name, struct bytes value
     }
 }
 
-static void facts_set_rows(struct facts *facts, struct session *session)
-{
-    struct session_row row;
-    while (session_row(session, &row))
-        facts_set(facts, row.columns[0], row.columns[1]);
-}
-
-/* Sends two statements with all names; each returns the names that it knows, as a variable or as a status value. */
-static enum permit_status facts_read_variables(struct session *session, struct facts *facts)
+/* Two statements have all names; each returns the names that it knows, as a variable or as a status value. */
+static void facts_read_variables(struct packet *packet, struct facts *facts)
 {
     static const char *const shows[] = {"SHOW GLOBAL VARIABLES", ";SHOW GLOBAL STATUS"};
-    struct buf sql;
-    buf_init(&sql, 4096);
     for (size_t i = 0; i < ARRAY_LENGTH(shows); i++) {
-        buf_printf(&sql, "%s WHERE Variable_name IN (''", shows[i]);
+        buf_printf(&packet->sql, "%s WHERE Variable_name IN (''", shows[i]);
         for (size_t v = 0; v < V_COUNT; v++)
-            buf_printf(&sql, ",'%s'", variable_names[v]);
-        buf_append_char(&sql, ')');
+            buf_printf(&packet->sql, ",'%s'", variable_names[v]);
+        buf_append_char(&packet->sql, ')');
     }
-    enum permit_status status = session_send_buf(session, &sql);
-    if (status == PERMIT_OK) {
-        facts_set_rows(facts, session);
-        status = session_next(session);
+    packet_send(packet);
+    for (size_t i = 0; i < ARRAY_LENGTH(shows); i++) {
+        if (i)
+            packet_next(packet);
+        while (packet_row(packet)) {
+            struct bytes name = row_column(&packet->row);
+            facts_set(facts, name, row_column(&packet->row));
+        }
     }
-    if (status == PERMIT_OK)
-        facts_set_rows(facts, session);
-    buf_release(&sql);
-    return session_end(session, status);
 }
 
 /* Reads permitd's tables; none if the session has no current database, or before the first migration. */
-static enum permit_status facts_read_tables(struct session *session, struct facts *facts)
+static void facts_read_tables(struct packet *packet, struct facts *facts)
 {
-    struct session_row row;
-    struct buf sql;
     size_t length = 0;
-    buf_init(&sql, 4096);
-    buf_append_text(&sql, "SELECT TABLE_NAME, ENGINE FROM information_schema.TABLES WHERE ");
-    schema_append_condition(&sql);
-    enum permit_status status = session_send_buf(session, &sql);
-    buf_release(&sql);
-    while (status == PERMIT_OK && session_row(session, &row) && length < VALUE_SIZE) {
-        struct bytes name = row.columns[0], engine = row.columns[1];
-        facts->has_schema |= bytes_equal(name, BYTES("schema_version"));
+    buf_append_text(&packet->sql, "SELECT TABLE_NAME, ENGINE FROM information_schema.TABLES WHERE ");
+    schema_append_condition(&packet->sql);
+    packet_send(packet);
+    while (length < VALUE_SIZE && packet_row(packet)) {
+        struct bytes name = row_column(&packet->row), engine = row_column(&packet->row);
+        facts->schema.recorded |= bytes_equal(name, BYTES("schema_version"));
         if (!bytes_equal(engine, BYTES("InnoDB")))
             length += (size_t)snprintf(facts->non_innodb_tables + length, VALUE_SIZE - length, "%s%.*s (%.*s)",
                                        length ? ", " : "", (int)name.length, name.data, (int)engine.length,
                                        engine.data ? engine.data : "");
     }
-    return session_end(session, status);
 }
 
-static enum permit_status facts_read_schema(struct session *session, struct facts *facts)
-{
-    struct session_row row;
-    if (!facts->has_schema)
-        return PERMIT_OK;
-    enum permit_status status = session_send(session, BYTES("SELECT MAX(version) FROM schema_version"));
-    if (status == PERMIT_OK && session_row(session, &row))
-        facts->schema_version = (unsigned)column_u64(row.columns[0]);
-    return session_end(session, status);
-}
-
-static bool check_passes(const struct check *check, const struct facts *facts)
+static bool check_passes(const struct setting_check *check, const struct facts *facts)
 {
     if (check->is_good)
         return check->is_good(facts);
@@ -273,8 +247,8 @@ void doctor_add(struct doctor_report *report, const char *check, enum doctor_ver
     va_end(arguments);
 }
 
-static void check_run(const struct check *check, const struct facts *facts, const struct doctor_options *options,
-                      struct doctor_report *report)
+static void check_run(const struct setting_check *check, const struct facts *facts,
+                      const struct doctor_options *options, struct doctor_report *report)
 {
     if (!facts->present[check->variable])
         return;
@@ -299,20 +273,19 @@ static void check_tables(const struct facts *facts, struct doctor_report *report
 
 static void check_schema(const struct facts *facts, struct doctor_report *report)
 {
-    unsigned newest = schema_newest();
-    if (!facts->has_schema)
+    struct buf refusal;
+    if (!facts->schema.recorded)
         return;
-    if (facts->schema_version == newest)
-        doctor_add(report, "schema", DOCTOR_OK, "the schema has version %u", newest);
-    else if (facts->schema_version > newest)
-        doctor_add(report, "schema", DOCTOR_REFUSE,
-                   "the schema has version %u, and this permitd knows only up to %u: stop it and run the newer permitd "
-                   "that made it",
-                   facts->schema_version, newest);
-    else
+    buf_init(&refusal, DOCTOR_SENTENCE_SIZE);
+    if (schema_is_refused(&facts->schema, &refusal))
+        doctor_add(report, "schema", DOCTOR_REFUSE, "%s", buf_text(&refusal));
+    else if (facts->schema.version < schema_newest())
         doctor_add(report, "schema", DOCTOR_REFUSE,
                    "the schema has version %u, and this permitd needs %u: restart permitd to upgrade it",
-                   facts->schema_version, newest);
+                   facts->schema.version, schema_newest());
+    else
+        doctor_add(report, "schema", DOCTOR_OK, "the schema has version %u", facts->schema.version);
+    buf_release(&refusal);
 }
 
 static void run_checks(struct facts *facts, const struct doctor_options *options, struct doctor_report *report)
@@ -326,7 +299,7 @@ static void run_checks(struct facts *facts, const struct doctor_options *options
 void doctor_judge(const struct doctor_fact *facts, size_t count, const struct doctor_options *options,
                   struct doctor_report *ret_report)
 {
-    struct facts taken = {.has_schema = false};
+    struct facts taken = {.present = {false}};
     for (size_t i = 0; i < count; i++)
         facts_set(&taken, bytes_of(facts[i].name), bytes_of(facts[i].value));
     *ret_report = (struct doctor_report){.count = 0};
@@ -336,12 +309,13 @@ void doctor_judge(const struct doctor_fact *facts, size_t count, const struct do
 enum permit_status doctor_check(struct session *session, const struct doctor_options *options,
                                 struct doctor_report *ret_report)
 {
-    struct facts facts = {.has_schema = false};
-    enum permit_status status = facts_read_variables(session, &facts);
-    if (status == PERMIT_OK)
-        status = facts_read_tables(session, &facts);
-    if (status == PERMIT_OK)
-        status = facts_read_schema(session, &facts);
+    struct packet packet = packet_begin(session, NULL);
+    struct facts facts = {.present = {false}};
+    facts_read_variables(&packet, &facts);
+    facts_read_tables(&packet, &facts);
+    enum permit_status status = packet_end(&packet);
+    if (status == PERMIT_OK && facts.schema.recorded)
+        status = schema_read_progress(session, &facts.schema);
     if (status != PERMIT_OK)
         return status;
     *ret_report = (struct doctor_report){.count = 0};

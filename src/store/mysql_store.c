@@ -6,9 +6,8 @@
 #include "store/batch.h"
 #include "store/epoch.h"
 #include "store/held.h"
-#include "store/mysql_methods.h"
 #include "store/open.h"
-#include "store/rows.h"
+#include "store/packet.h"
 #include "store/schema.h"
 
 enum {
@@ -31,7 +30,7 @@ struct mysql_store {
     uint64_t identity_hash;    /* of that value */
     struct arena scratch;      /* valid during one call */
     struct queues_ahead ahead; /* of the last lock packet */
-    struct buf packet;         /* of store_prepare */
+    struct buf packet;         /* of batch->prepare */
     const struct changes *prepared; /* `packet` writes these; NULL: it is none */
     bool locks_requests;            /* it locks rows of requests, after those of the semaphores */
 };
@@ -47,7 +46,7 @@ struct session *session_of(struct store *store)
 }
 
 /* Safety check (P14: permitd does not serve on unsafe settings). */
-static enum permit_status examine(struct store *store)
+static enum permit_status check_safety(struct store *store)
 {
     struct mysql_store *mysql = mysql_store_of(store);
     struct doctor_report findings;
@@ -64,20 +63,18 @@ static enum permit_status examine(struct store *store)
 /* Sets the expression for the identity of the session's server, and its value. */
 static enum permit_status learn_identity(struct mysql_store *mysql)
 {
-    struct session_row row;
+    struct packet packet = packet_begin(mysql->session, NULL);
     buf_clear(&mysql->identity);
     buf_clear(&mysql->identity_value);
-    enum permit_status status = epoch_identity_sql(mysql->session, &mysql->identity);
-    if (status != PERMIT_OK)
-        return status;
-    buf_clear(&mysql->sql);
-    buf_printf(&mysql->sql, "SELECT %s", buf_text(&mysql->identity));
-    status = session_send_buf(mysql->session, &mysql->sql);
-    if (status == PERMIT_OK && session_row(mysql->session, &row))
-        sql_bytes(&mysql->identity_value, row.columns[0]);
+    packet_fail(&packet, epoch_identity_sql(mysql->session, &mysql->identity));
+    buf_printf(&packet.sql, "SELECT %s", buf_text(&mysql->identity));
+    packet_send(&packet);
+    if (packet_row(&packet))
+        sql_bytes(&mysql->identity_value, row_column(&packet.row));
     mysql->identity_hash = map_hash((struct bytes){mysql->identity_value.data, mysql->identity_value.length});
-    status = session_end(mysql->session, status);
-    return status == PERMIT_OK && mysql->identity_value.broken ? PERMIT_NO_MEMORY : status;
+    if (mysql->identity_value.broken)
+        packet_fail(&packet, PERMIT_NO_MEMORY);
+    return packet_end(&packet);
 }
 
 static enum permit_status reconnect(struct store *store)
@@ -93,7 +90,7 @@ static enum permit_status reconnect(struct store *store)
     mysql->sql.max = mysql->packet.max = store->max_packet;
     status = learn_identity(mysql);
     if (status == PERMIT_OK)
-        status = examine(store);
+        status = check_safety(store);
     /* Drop a server that was not checked. No transaction was open, so a lost connection is only an unavailable one. */
     if (status != PERMIT_OK)
         session_drop(mysql->session);
@@ -103,12 +100,6 @@ static enum permit_status reconnect(struct store *store)
 static void disconnect(struct store *store)
 {
     session_drop(mysql_store_of(store)->session);
-}
-
-/* Sends mysql->sql. The caller reads the results and calls session_end. */
-static enum permit_status send_sql(struct mysql_store *mysql)
-{
-    return session_send_buf(mysql->session, &mysql->sql);
 }
 
 /* ---- resolve ---- */
@@ -169,57 +160,53 @@ static enum permit_status read_wanted_ids(struct bytes wanted, struct arena *are
 }
 
 /* The rows of a request are adjacent: one per permit, or one without a permit. */
-static enum permit_status read_keys(struct session *session, struct resolve *resolve, struct arena *arena)
+static void read_keys(struct packet *packet, struct resolve *resolve)
 {
+    struct arena *arena = packet->row.arena;
     uint64_t ids[REQUEST_MAX_SEMAPHORES];
     size_t count = 0;
     int64_t slots = 0;
     struct bytes key = {0};
-    struct session_row row;
-    enum permit_status status = PERMIT_OK;
-    while (status == PERMIT_OK && session_row(session, &row)) {
-        if (count && !bytes_equal(key, row.columns[0])) {
-            status = set_key_result(resolve, key, ids, count, slots, arena);
+    while (packet_row(packet)) {
+        const struct bytes *columns = packet->row.row.columns;
+        if (count && !bytes_equal(key, columns[0])) {
+            packet_fail(packet, set_key_result(resolve, key, ids, count, slots, arena));
             count = 0;
             slots = 0;
         }
-        key = row.columns[0];
-        if (row.columns[1].data && count < REQUEST_MAX_SEMAPHORES)
-            ids[count++] = column_u64(row.columns[1]);
-        slots += column_i64(row.columns[2]);
-        if (status == PERMIT_OK && row.columns[3].data)
-            status = read_wanted_ids(row.columns[3], arena, ids, &count);
+        key = columns[0];
+        if (columns[1].data && count < REQUEST_MAX_SEMAPHORES)
+            ids[count++] = column_u64(columns[1]);
+        slots += column_i64(columns[2]);
+        if (columns[3].data)
+            packet_fail(packet, read_wanted_ids(columns[3], arena, ids, &count));
     }
-    if (status == PERMIT_OK && count)
-        status = set_key_result(resolve, key, ids, count, slots, arena);
-    return status;
+    if (count)
+        packet_fail(packet, set_key_result(resolve, key, ids, count, slots, arena));
 }
 
 static enum permit_status resolve(struct store *store, struct resolve *what, struct arena *arena)
 {
-    struct mysql_store *mysql = mysql_store_of(store);
-    struct session_row row;
-    buf_clear(&mysql->sql);
+    struct packet packet = packet_begin(session_of(store), arena);
     if (what->name_count)
-        resolve_names_sql(what, &mysql->sql);
-    resolve_keys_sql(what, &mysql->sql);
-    enum permit_status status = send_sql(mysql);
-    while (what->name_count && status == PERMIT_OK && session_row(mysql->session, &row))
+        resolve_names_sql(what, &packet.sql);
+    resolve_keys_sql(what, &packet.sql);
+    packet_send(&packet);
+    while (what->name_count && packet_row(&packet)) {
+        const struct bytes *columns = packet.row.row.columns;
         for (size_t i = 0; i < what->name_count; i++)
-            if (bytes_equal(what->names[i].name, row.columns[0])) {
-                what->names[i].ret_id = column_u64(row.columns[1]);
-                what->names[i].ret_kind = (enum semaphore_kind)column_u64(row.columns[2]);
-                what->names[i].ret_retired = column_u64(row.columns[3]) != 0;
-                what->names[i].ret_floor = column_u64(row.columns[4]);
+            if (bytes_equal(what->names[i].name, columns[0])) {
+                what->names[i].ret_id = column_u64(columns[1]);
+                what->names[i].ret_kind = (enum semaphore_kind)column_u64(columns[2]);
+                what->names[i].ret_retired = column_u64(columns[3]) != 0;
+                what->names[i].ret_floor = column_u64(columns[4]);
             }
-    if (status == PERMIT_OK && what->name_count)
-        status = session_next(mysql->session);
-    if (status == PERMIT_OK)
-        status = read_keys(mysql->session, what, arena);
-    status = session_end(mysql->session, status);
-    if (status == PERMIT_OK)
-        status = templates_match(mysql->session, what->names, what->name_count, &mysql->sql, arena);
-    return status;
+    }
+    if (what->name_count)
+        packet_next(&packet);
+    read_keys(&packet, what);
+    enum permit_status status = packet_end(&packet);
+    return status == PERMIT_OK ? templates_match(packet.session, what->names, what->name_count, arena) : status;
 }
 
 /* ---- the packets of a batch ---- */
@@ -229,7 +216,7 @@ static enum permit_status await(struct store *store, uint64_t semaphore_id)
     struct mysql_store *mysql = mysql_store_of(store);
     buf_clear(&mysql->sql);
     batch_await_sql(semaphore_id, &mysql->sql);
-    return session_end(mysql->session, send_sql(mysql));
+    return session_end(mysql->session, session_send_buf(mysql->session, &mysql->sql));
 }
 
 static enum permit_status lock(struct store *store, const struct lock_set *set, struct arena *arena,
@@ -243,14 +230,12 @@ static enum permit_status lock(struct store *store, const struct lock_set *set, 
 static enum permit_status read_due(struct store *store, const struct shortfall *shortfalls, size_t count,
                                    struct arena *arena, struct view *view)
 {
-    struct mysql_store *mysql = mysql_store_of(store);
-    return batch_read_due(mysql->session, shortfalls, count, &mysql->sql, arena, view);
+    return batch_read_due(session_of(store), shortfalls, count, arena, view);
 }
 
 static enum permit_status lock_requests(struct store *store, const uint64_t *ids, size_t count, struct view *view)
 {
-    struct mysql_store *mysql = mysql_store_of(store);
-    return batch_lock_requests(mysql->session, ids, count, &mysql->sql, view);
+    return batch_lock_requests(session_of(store), ids, count, view);
 }
 
 static enum permit_status read_waiters(struct store *store, const struct queue_read *reads,
@@ -336,7 +321,7 @@ static enum permit_status send_changes(struct mysql_store *mysql, const struct c
     return status;
 }
 
-static enum permit_status apply(struct store *store, const struct changes *changes)
+static enum permit_status commit(struct store *store, const struct changes *changes)
 {
     struct mysql_store *mysql = mysql_store_of(store);
     return session_end(mysql->session, send_changes(mysql, changes, NULL));
@@ -357,10 +342,11 @@ static enum permit_status prove_cached(struct mysql_store *mysql, const struct c
     return *ret_mismatch == MISMATCH_NONE ? status : PERMIT_CONFLICT;
 }
 
-static enum permit_status commit_cached(struct store *store, const struct changes *changes,
-                                        const struct assumed *assumed, enum mismatch *ret_mismatch)
+static enum permit_status commit_if_unchanged(struct store *store, const struct changes *changes,
+                                              const struct assumed *assumed, enum mismatch *ret_mismatch)
 {
     struct mysql_store *mysql = mysql_store_of(store);
+    *ret_mismatch = MISMATCH_NONE;
     if (changes->empty)
         return prove_cached(mysql, changes, assumed, ret_mismatch);
     bool has_semaphores = false; /* the statement after BEGIN has run, which locks them */
@@ -391,23 +377,17 @@ static enum permit_status rollback(struct store *store)
 static enum permit_status reserve_ids(struct store *store, uint64_t count, struct id_range *ret_range,
                                       uint64_t *ret_epoch)
 {
-    struct mysql_store *mysql = mysql_store_of(store);
-    struct session_row row;
-    uint64_t epoch = 0;
-    uint64_t next = 0;
-    buf_clear(&mysql->sql);
-    buf_printf(&mysql->sql,
+    struct packet packet = packet_begin(session_of(store), NULL);
+    buf_printf(&packet.sql,
                "SELECT epoch FROM cluster WHERE id=1;"
                "UPDATE id_block SET next_id=LAST_INSERT_ID(next_id)+%llu WHERE id=1;SELECT LAST_INSERT_ID()",
                (unsigned long long)count);
-    enum permit_status status = send_sql(mysql);
-    if (status == PERMIT_OK && session_row(mysql->session, &row))
-        epoch = column_u64(row.columns[0]);
-    for (int i = 0; i < 2 && status == PERMIT_OK; i++)
-        status = session_next(mysql->session);
-    if (status == PERMIT_OK && session_row(mysql->session, &row))
-        next = column_u64(row.columns[0]);
-    status = session_end(mysql->session, status);
+    packet_send(&packet);
+    uint64_t epoch = packet_row(&packet) ? row_u64(&packet.row) : 0;
+    packet_next(&packet);
+    packet_next(&packet);
+    uint64_t next = packet_row(&packet) ? row_u64(&packet.row) : 0;
+    enum permit_status status = packet_end(&packet);
     if (status != PERMIT_OK)
         return status;
     *ret_range = (struct id_range){next, next + count};
@@ -417,33 +397,33 @@ static enum permit_status reserve_ids(struct store *store, uint64_t count, struc
 
 static enum permit_status floors(struct store *store, const uint64_t *semaphore_ids, size_t count, uint64_t *ret_floors)
 {
-    struct mysql_store *mysql = mysql_store_of(store);
-    buf_clear(&mysql->sql);
-    buf_append_text(&mysql->sql, "SELECT s.id," HELD_FLOOR " FROM semaphore s FORCE INDEX (PRIMARY) WHERE s.id IN (0,");
-    sql_ids(&mysql->sql, semaphore_ids, count);
-    buf_append_text(&mysql->sql, ")");
+    struct packet packet = packet_begin(session_of(store), NULL);
+    buf_append_text(&packet.sql, "SELECT s.id," HELD_FLOOR " FROM semaphore s FORCE INDEX (PRIMARY) WHERE s.id IN (0,");
+    sql_ids(&packet.sql, semaphore_ids, count);
+    buf_append_text(&packet.sql, ")");
     memset(ret_floors, 0, count * sizeof *ret_floors);
-    enum permit_status status = send_sql(mysql);
-    struct session_row row;
-    while (status == PERMIT_OK && session_row(mysql->session, &row))
+    packet_send(&packet);
+    while (packet_row(&packet)) {
+        uint64_t id = row_u64(&packet.row), floor = row_u64(&packet.row);
         for (size_t i = 0; i < count; i++)
-            if (semaphore_ids[i] == column_u64(row.columns[0]))
-                ret_floors[i] = column_u64(row.columns[1]);
-    return session_end(mysql->session, status);
+            if (semaphore_ids[i] == id)
+                ret_floors[i] = floor;
+    }
+    return packet_end(&packet);
 }
 
 /* Returns true if a semaphore could issue a token again: its next token went back, or its row is missing. */
-static bool read_tokens_behind(struct session *session, const struct tick *tick)
+static bool read_tokens_behind(struct packet *packet, const struct tick *tick)
 {
-    struct session_row row;
     uint64_t least = semaphore_next_token(0, tick->ret_row.clock.epoch);
     size_t safe_count = 0;
     for (size_t i = 0; i < tick->seen_count; i++)
         safe_count += tick->seen[i].next <= least;
-    while (session_row(session, &row))
+    while (packet_row(packet)) {
+        uint64_t id = row_u64(&packet->row), next = row_u64(&packet->row);
         for (size_t i = 0; i < tick->seen_count; i++)
-            safe_count += tick->seen[i].semaphore_id == column_u64(row.columns[0]) && tick->seen[i].next > least &&
-                          tick->seen[i].next <= column_u64(row.columns[1]);
+            safe_count += tick->seen[i].semaphore_id == id && tick->seen[i].next > least && tick->seen[i].next <= next;
+    }
     return safe_count < tick->seen_count;
 }
 
@@ -451,148 +431,57 @@ static bool read_tokens_behind(struct session *session, const struct tick *tick)
 static enum permit_status read_tick(struct store *store, struct tick *tick)
 {
     struct mysql_store *mysql = mysql_store_of(store);
-    struct lease_row *cluster = &tick->ret_row;
-    struct session_row row;
-    buf_clear(&mysql->sql);
-    buf_printf(&mysql->sql,
-               "SELECT " SQL_NOW_US "," SQL_US("tick_at") ",offset_us,epoch,ticks,identity=%s FROM cluster WHERE id=1;",
+    struct packet packet = packet_begin(mysql->session, NULL);
+    struct query_time time;
+    buf_printf(&packet.sql, "SELECT " CLOCK_COLUMNS ",ticks,identity=%s FROM cluster WHERE id=1;",
                buf_text(&mysql->identity));
-    buf_append_text(&mysql->sql, "SELECT id,next_permit_id FROM semaphore FORCE INDEX (PRIMARY) WHERE id IN (0");
+    buf_append_text(&packet.sql, "SELECT id,next_permit_id FROM semaphore FORCE INDEX (PRIMARY) WHERE id IN (0");
     for (size_t i = 0; i < tick->seen_count; i++) {
-        buf_append_char(&mysql->sql, ',');
-        buf_append_u64(&mysql->sql, tick->seen[i].semaphore_id);
+        buf_append_char(&packet.sql, ',');
+        buf_append_u64(&packet.sql, tick->seen[i].semaphore_id);
     }
-    buf_append_char(&mysql->sql, ')');
-    enum permit_status status = send_sql(mysql);
-    if (status == PERMIT_OK && !session_row(mysql->session, &row))
-        status = PERMIT_INTERNAL; /* the migration that creates `cluster` inserts its row */
-    if (status == PERMIT_OK) {
-        tick->ret_now = column_i64(row.columns[0]);
-        cluster->clock = (struct lease_clock){.tick_at = column_i64(row.columns[1]),
-                                              .offset_us = column_i64(row.columns[2]),
-                                              .epoch = column_u64(row.columns[3])};
-        cluster->ticks = column_u64(row.columns[4]);
-        cluster->server = mysql->identity_hash;
-        tick->ret_same_server = column_u64(row.columns[5]) != 0;
-        status = session_next(mysql->session);
+    buf_append_char(&packet.sql, ')');
+    packet_send(&packet);
+    if (packet_only_row(&packet, PERMIT_INTERNAL)) { /* the migration that creates `cluster` inserts its row */
+        row_clock(&packet.row, &time);
+        tick->ret_now = time.now;
+        tick->ret_row =
+            (struct lease_row){.clock = time.clock, .ticks = row_u64(&packet.row), .server = mysql->identity_hash};
+        tick->ret_same_server = row_u64(&packet.row) != 0;
     }
-    if (status == PERMIT_OK)
-        tick->ret_tokens_behind = read_tokens_behind(mysql->session, tick);
-    return session_end(mysql->session, status);
+    packet_next(&packet);
+    if (packet_works(&packet))
+        tick->ret_tokens_behind = read_tokens_behind(&packet, tick);
+    return packet_end(&packet);
 }
 
 /* The compare-and-set on the whole row lets one of several permitd advance the clock, and none in another life. */
 static enum permit_status write_tick(struct store *store, const struct lease_row *read, const struct lease_row *ticked,
                                      bool *ret_won)
 {
-    struct mysql_store *mysql = mysql_store_of(store);
-    buf_clear(&mysql->sql);
-    buf_printf(&mysql->sql, "UPDATE cluster SET ticks=%llu,offset_us=%lld,tick_at=", (unsigned long long)ticked->ticks,
+    const struct buf *identity = &mysql_store_of(store)->identity_value;
+    struct packet packet = packet_begin(session_of(store), NULL);
+    buf_printf(&packet.sql, "UPDATE cluster SET ticks=%llu,offset_us=%lld,tick_at=", (unsigned long long)ticked->ticks,
                (long long)ticked->clock.offset_us);
-    sql_time(&mysql->sql, ticked->clock.tick_at);
-    buf_printf(&mysql->sql, " WHERE id=1 AND ticks=%llu AND offset_us=%lld AND epoch=%llu AND identity=%s AND tick_at=",
+    sql_time(&packet.sql, ticked->clock.tick_at);
+    buf_printf(&packet.sql, " WHERE id=1 AND ticks=%llu AND offset_us=%lld AND epoch=%llu AND identity=%s AND tick_at=",
                (unsigned long long)read->ticks, (long long)read->clock.offset_us, (unsigned long long)read->clock.epoch,
-               buf_text(&mysql->identity_value));
-    sql_time(&mysql->sql, read->clock.tick_at);
-    enum permit_status status = send_sql(mysql);
-    bool won = status == PERMIT_OK && session_affected(mysql->session) == 1;
-    status = session_end(mysql->session, status);
+               buf_text(identity));
+    sql_time(&packet.sql, read->clock.tick_at);
+    packet_send(&packet);
+    bool won = packet_works(&packet) && session_affected(packet.session) == 1;
+    enum permit_status status = packet_end(&packet);
     if (status == PERMIT_OK)
         *ret_won = won;
     return status;
 }
 
-static enum permit_status due(struct store *store, struct due_page *page, struct arena *arena)
+static enum permit_status advance_epoch(struct store *store, struct epoch_advance *advance)
 {
-    struct mysql_store *mysql = mysql_store_of(store);
-    return due_walk(mysql->session, page, &mysql->sql, arena);
+    return epoch_advance(session_of(store), advance);
 }
 
-/* ---- semaphores and mail ---- */
-
-static enum permit_status read_semaphores(struct session *session, size_t max, struct arena *arena,
-                                          struct semaphore_page *ret_page)
-{
-    struct row_reader reader = {.arena = arena};
-    *ret_page = (struct semaphore_page){.rows = arena_array(arena, max, sizeof *ret_page->rows)};
-    if (!ret_page->rows)
-        return PERMIT_NO_MEMORY;
-    while (ret_page->count < max && row_step(&reader, session))
-        row_semaphore(&reader, &ret_page->rows[ret_page->count++]);
-    return reader.broken ? PERMIT_NO_MEMORY : PERMIT_OK;
-}
-
-static enum permit_status semaphores(struct store *store, const uint64_t *ids, size_t count, struct arena *arena,
-                                     struct semaphore_page *ret_page)
-{
-    struct mysql_store *mysql = mysql_store_of(store);
-    buf_clear(&mysql->sql);
-    buf_append_text(&mysql->sql,
-                    "SELECT " ROW_SEMAPHORE_COLUMNS " FROM semaphore s FORCE INDEX (PRIMARY) WHERE s.id IN (0,");
-    sql_ids(&mysql->sql, ids, count);
-    buf_append_char(&mysql->sql, ')');
-    enum permit_status status = send_sql(mysql);
-    if (status == PERMIT_OK)
-        status = read_semaphores(mysql->session, count, arena, ret_page);
-    return session_end(mysql->session, status);
-}
-
-/* Walks the primary key. */
-static enum permit_status mail(struct store *store, uint64_t server_id, uint64_t after, size_t limit,
-                               struct arena *arena, uint64_t **ret_request_ids, size_t *ret_count)
-{
-    struct mysql_store *mysql = mysql_store_of(store);
-    uint64_t *ids = arena_array(arena, limit + 1, sizeof *ids);
-    struct session_row row;
-    size_t count = 0;
-    if (!ids)
-        return PERMIT_NO_MEMORY;
-    buf_clear(&mysql->sql);
-    buf_printf(&mysql->sql,
-               "SELECT permit_request_id FROM mail FORCE INDEX (PRIMARY) WHERE server_id=%llu"
-               " AND permit_request_id>%llu ORDER BY permit_request_id LIMIT %zu",
-               (unsigned long long)server_id, (unsigned long long)after, limit);
-    enum permit_status status = send_sql(mysql);
-    while (status == PERMIT_OK && count < limit && session_row(mysql->session, &row))
-        ids[count++] = column_u64(row.columns[0]);
-    status = session_end(mysql->session, status);
-    if (status != PERMIT_OK)
-        return status;
-    *ret_request_ids = ids;
-    *ret_count = count;
-    return PERMIT_OK;
-}
-
-/* Each statement is a transaction of its own. */
-static enum permit_status drop_mail(struct store *store, uint64_t server_id, const uint64_t *request_ids, size_t count)
-{
-    enum { KEYS_A_STATEMENT = 500 };
-    struct mysql_store *mysql = mysql_store_of(store);
-    enum permit_status status = PERMIT_OK;
-    for (size_t i = 0; i < count && status == PERMIT_OK; i += KEYS_A_STATEMENT) {
-        buf_clear(&mysql->sql);
-        buf_printf(&mysql->sql,
-                   "DELETE m FROM mail m FORCE INDEX (PRIMARY) WHERE m.server_id=%llu AND m.permit_request_id IN (",
-                   (unsigned long long)server_id);
-        sql_ids(&mysql->sql, request_ids + i, count - i < KEYS_A_STATEMENT ? count - i : KEYS_A_STATEMENT);
-        buf_append_char(&mysql->sql, ')');
-        status = session_end(mysql->session, send_sql(mysql));
-    }
-    return status;
-}
-
-static enum permit_status raise_epoch(struct store *store, enum epoch_cause cause, uint64_t seen, int64_t hold_ms)
-{
-    struct bytes why = cause == EPOCH_SERVER ? BYTES("the server is another one")
-                                             : BYTES("tokens went back: an older copy of the database");
-    return epoch_raise(session_of(store), cause, seen, hold_ms, why, NULL);
-}
-
-static enum permit_status bump_epoch(struct store *store, int64_t hold_ms, struct bytes why, uint64_t *ret_epoch,
-                                     int64_t *ret_wait_ms)
-{
-    return epoch_bump(session_of(store), hold_ms, why, ret_epoch, ret_wait_ms);
-}
+/* ---- the server, its schema, and the store ---- */
 
 static enum permit_status doctor(struct store *store, struct doctor_report *ret_report)
 {
@@ -611,7 +500,7 @@ static enum permit_status schema_version(struct store *store, unsigned *ret_vers
     return schema_read_version(mysql->session, mysql->address->database, ret_version, message);
 }
 
-static enum permit_status ping(struct store *store)
+static enum permit_status keepalive(struct store *store)
 {
     return session_ping(session_of(store));
 }
@@ -628,11 +517,17 @@ static void mysql_store_free(struct store *store)
     free(mysql);
 }
 
-static const struct store_methods methods = {
+static const struct store_session session_methods = {
     .reconnect = reconnect,
     .disconnect = disconnect,
-    .examine = examine,
+    .check_safety = check_safety,
+    .keepalive = keepalive,
+    .doctor = doctor,
+    .free = mysql_store_free,
+};
+static const struct store_batch batch_methods = {
     .resolve = resolve,
+    .reserve_ids = reserve_ids,
     .await = await,
     .lock = lock,
     .read_due = read_due,
@@ -640,25 +535,17 @@ static const struct store_methods methods = {
     .read_waiters = read_waiters,
     .read_glimpses = read_glimpses,
     .prepare = prepare,
-    .apply = apply,
-    .commit_cached = commit_cached,
+    .commit = commit,
+    .commit_if_unchanged = commit_if_unchanged,
     .rollback = rollback,
-    .reserve_ids = reserve_ids,
+};
+static const struct store_clock clock_methods = {
     .floors = floors,
     .read_tick = read_tick,
     .write_tick = write_tick,
-    .due = due,
-    .mail = mail,
-    .drop_mail = drop_mail,
-    .semaphores = semaphores,
-    .raise_epoch = raise_epoch,
-    .bump_epoch = bump_epoch,
-    .doctor = doctor,
-    .apply_schema = apply_schema,
-    .schema_version = schema_version,
-    .ping = ping,
-    .free = mysql_store_free,
+    .advance_epoch = advance_epoch,
 };
+static const struct store_schema schema_methods = {.apply = apply_schema, .version = schema_version};
 
 struct store *store_open(const struct database_address *address, enum store_use use,
                          const struct doctor_options *options)
@@ -667,7 +554,10 @@ struct store *store_open(const struct database_address *address, enum store_use 
     if (!mysql)
         return NULL;
     mysql->store = (struct store){
-        .methods = &methods,
+        .session = &session_methods,
+        .batch = &batch_methods,
+        .clock = &clock_methods,
+        .schema = &schema_methods,
         .queries = &mysql_queries,
         .owners = &mysql_owners,
         .templates = &mysql_templates,

@@ -386,18 +386,16 @@ static struct template make_template(struct bytes prefix)
     return (struct template){.prefix = prefix, .settings = make_semaphore(prefix)};
 }
 
-static enum permit_status templates_put(struct store *store, struct bytes prefix, const struct semaphore_change *change,
-                                        int64_t default_ttl_ms, struct arena *arena, struct template *ret_template,
-                                        bool *ret_created, const char **ret_refusal)
+static enum permit_status templates_put(struct store *store, struct template_change *change, struct arena *arena)
 {
-    (void)arena, (void)default_ttl_ms;
-    MUST(store && reference_semaphore(prefix) && !change->has_labels);
+    (void)arena;
+    MUST(store && reference_semaphore(change->prefix) && !change->change.has_labels);
     if (world.decided == PERMIT_INVALID || world.decided == PERMIT_VERSION_MISMATCH)
-        *ret_refusal = "said so";
+        change->ret_refusal = "said so";
     if (ends() != PERMIT_OK)
         return ends();
-    *ret_template = make_template(prefix);
-    *ret_created = change->has_capacity;
+    change->ret_template = make_template(change->prefix);
+    change->ret_created = change->change.has_capacity;
     return PERMIT_OK;
 }
 
@@ -438,13 +436,12 @@ static struct owner make_owner(struct bytes name)
     };
 }
 
-static enum permit_status owners_read(struct store *store, const struct bytes *names, size_t count, struct arena *arena,
-                                      struct owner **ret_owners, size_t *ret_count, struct query_time *ret_time)
+static enum permit_status owners_read(struct store *store, const struct bytes *names, size_t count, struct page *page)
 {
     MUST(store && count >= 1 && count <= OWNERS_MAX);
-    *ret_owners = make_rows(arena, 1, sizeof **ret_owners, ret_count);
-    **ret_owners = make_owner(names[0]);
-    set_time(ret_time);
+    page->owners = make_rows(page->arena, 1, sizeof *page->owners, &page->count);
+    page->owners[0] = make_owner(names[0]);
+    set_time(&page->time);
     return PERMIT_OK;
 }
 
@@ -494,13 +491,12 @@ static enum permit_status servers_list(struct store *store, struct page *page)
     return PERMIT_OK;
 }
 
-static enum permit_status bump_epoch(struct store *store, int64_t hold_ms, struct bytes why, uint64_t *ret_epoch,
-                                     int64_t *ret_wait_ms)
+static enum permit_status advance_epoch(struct store *store, struct epoch_advance *advance)
 {
-    (void)hold_ms;
-    MUST(store && why.length >= 1 && why.length <= 1000 && reference_utf8(why));
-    *ret_epoch = 8;
-    *ret_wait_ms = 7;
+    struct bytes why = advance->why;
+    MUST(store && advance->cause == EPOCH_OPERATOR && why.length >= 1 && why.length <= 1000 && reference_utf8(why));
+    advance->ret_epoch = 8;
+    advance->ret_wait_ms = 7;
     return ends();
 }
 
@@ -546,6 +542,7 @@ static const struct store_queries queries = {
     .nearest = query_nearest,
     .slot_list_head = query_slot_list_head,
     .slots = query_slots,
+    .semaphores_of = read_semaphores,
 };
 static const struct store_owners owners = {
     .read = owners_read,
@@ -559,12 +556,14 @@ static const struct store_templates templates = {
     .list = templates_list,
 };
 static const struct store_servers servers = {.list = servers_list};
-static const struct store_methods methods = {.bump_epoch = bump_epoch, .doctor = doctor, .semaphores = read_semaphores};
+static const struct store_session session = {.doctor = doctor};
+static const struct store_clock clock_methods = {.advance_epoch = advance_epoch};
 
 struct store *world_store(void)
 {
     static char message[256];
-    static struct store store = {.methods = &methods,
+    static struct store store = {.session = &session,
+                                 .clock = &clock_methods,
                                  .queries = &queries,
                                  .owners = &owners,
                                  .templates = &templates,
