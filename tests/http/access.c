@@ -50,20 +50,12 @@ enum { LOOKER, USER, OPERATOR, ADMIN, FENCER, SCRAPER, PEOPLE };
 /* Writes the file with all people but `without` (PEOPLE: with all), in place of the one before. */
 static void write_credentials(const char *path, unsigned without)
 {
-    const char *fresh = text("%s.new", path);
-    FILE *file = fopen(fresh, "w");
-    cr_assert_not_null(file);
-    cr_assert_eq(fchmod(fileno(file), 0600), 0);
-    for (unsigned i = 0; i < PEOPLE; i++) {
-        if (i == without)
-            continue;
-        fprintf(file, "[%s]\ntoken = sha256:%s\nrole = %s\n", people[i].name, people[i].digest, people[i].role);
-        if (people[i].has_scope)
-            fprintf(file, "semaphores = in:* hall\n");
-    }
-    fprintf(file, "[ended]\ntoken = sha256:%s until 2020-01-01\nrole = use\nsemaphores = in:*\n", ENDED_DIGEST);
-    fclose(file);
-    cr_assert_eq(rename(fresh, path), 0);
+    const char *content = "[ended]\ntoken = sha256:" ENDED_DIGEST " until 2020-01-01\nrole = use\nsemaphores = in:*\n";
+    for (unsigned i = 0; i < PEOPLE; i++)
+        if (i != without)
+            content = text("%s[%s]\ntoken = sha256:%s\nrole = %s\n%s", content, people[i].name, people[i].digest,
+                           people[i].role, people[i].has_scope ? "semaphores = in:* hall\n" : "");
+    write_file(path, content, 0600);
 }
 
 /* A permitd with credentials, and a connection of the admin. */

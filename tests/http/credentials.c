@@ -16,15 +16,6 @@
 #define DIGEST "e1c916ae4371667c38818061fc77fb9694196ffa0b1d9a8de531951a3df79d7c"
 #define ADMIN  "[admin]\nrole = admin\ntoken = sha256:" DIGEST "\n"
 
-/* Writes the file as an editor does: the new one replaces the old one at once. */
-static void write_credentials(const char *path, const char *content, mode_t mode)
-{
-    const char *fresh = text("%s.new", path);
-    FILE *file = fopen(fresh, "w");
-    cr_assert(file && fputs(content, file) >= 0 && fchmod(fileno(file), mode) == 0 && fclose(file) == 0);
-    cr_assert_eq(rename(fresh, path), 0);
-}
-
 /* Runs permitd on this file to its end. As permitd_output. */
 static const char *output_of(const char *path, const char *more_flag, int expected_exit)
 {
@@ -44,11 +35,11 @@ Test(credentials, mistake_in_the_file_ends_the_start_and_the_check, .timeout = 3
 {
     char *path = kit_path("credentials");
     refuses_file(path, ": cannot be opened");
-    write_credentials(path, ADMIN, 0644);
+    write_file(path, ADMIN, 0644);
     refuses_file(path, ": users other than its owner have access (mode 0644)");
-    write_credentials(path, ADMIN "rate = no\n", 0600);
+    write_file(path, ADMIN "rate = no\n", 0600);
     refuses_file(path, ", line 4: rate is a whole number from 1 to 1000000000");
-    write_credentials(path, ADMIN, 0400);
+    write_file(path, ADMIN, 0400);
     const char *said = output_of(path, "--check", 0);
     cr_expect(strstr(said, text("credentials: 1 principals in %s\n", path)), "%s", said);
     free(path);
@@ -94,7 +85,7 @@ Test(credentials, reload_takes_the_whole_file_or_nothing, .timeout = 300)
 {
     char *path = kit_path("credentials");
     const char *flags[] = {"--credentials", path, NULL};
-    write_credentials(path, ADMIN, 0600);
+    write_file(path, ADMIN, 0600);
     struct kit_permitd *permitd = own_permitd(flags);
     struct talk talk = talk_to(permitd->port);
     cr_assert_eq(gauge(&talk, "permitd_principals"), 1);
@@ -102,19 +93,19 @@ Test(credentials, reload_takes_the_whole_file_or_nothing, .timeout = 300)
     const char *two = ADMIN "[shop]\nrole = use\nsemaphores = shop:*\n"
                             "token = sha256:0000000000000000000000000000000000000000000000000000000000000000 "
                             "until 9999-12-31\n";
-    write_credentials(path, two, 0600);
+    write_file(path, two, 0600);
     reload(permitd, &talk, 2, 0);
     double left = gauge(&talk, "permitd_credential_until_seconds");
     cr_expect_float_eq(left, 253402300800.0 - (double)now(), 60.0);
-    write_credentials(path, ADMIN "[shop]\nrole = use\n", 0600);
+    write_file(path, ADMIN "[shop]\nrole = use\n", 0600);
     reload(permitd, &talk, 2, 1);
     cr_expect_eq(log_count(permitd, "credentials reload failed, the earlier ones stay"), 1);
     cr_expect_eq(log_count(permitd, ", line 4: [shop] has no semaphores"), 1);
-    write_credentials(path, ADMIN, 0604);
+    write_file(path, ADMIN, 0604);
     reload(permitd, &talk, 2, 1);
     cr_assert_eq(unlink(path), 0);
     reload(permitd, &talk, 2, 1);
-    write_credentials(path, ADMIN, 0600);
+    write_file(path, ADMIN, 0600);
     reload(permitd, &talk, 1, 0);
     cr_expect_eq(log_count(permitd, DIGEST), 0);
     talk_end(&talk);
@@ -127,13 +118,13 @@ Test(credentials, mistake_in_the_settings_does_not_keep_a_credential, .timeout =
     char *path = kit_path("credentials");
     char *settings = kit_path("permitd.ini");
     const char *flags[] = {"--config", settings, NULL};
-    write_credentials(path, ADMIN "[old]\nrole = metrics\n", 0600);
-    write_credentials(settings, text("credentials = %s\n", path), 0600);
+    write_file(path, ADMIN "[old]\nrole = metrics\n", 0600);
+    write_file(settings, text("credentials = %s\n", path), 0600);
     struct kit_permitd *permitd = own_permitd(flags);
     struct talk talk = talk_to(permitd->port);
     cr_assert_eq(gauge(&talk, "permitd_principals"), 2);
-    write_credentials(settings, "retention = nonsense\n", 0600);
-    write_credentials(path, ADMIN, 0600);
+    write_file(settings, "retention = nonsense\n", 0600);
+    write_file(path, ADMIN, 0600);
     reload(permitd, &talk, 1, 0);
     cr_expect_eq(log_count(permitd, "settings reload failed"), 1);
     talk_end(&talk);
@@ -155,7 +146,7 @@ Test(credentials, permitd_that_changes_its_user_needs_a_file_of_that_user, .time
     const struct kit_permitd_options options = {.data_dir = directory, .flags = flags};
     cr_assert(mkdir(directory, 0700) == 0 && chown(directory, NOBODY, NOBODY) == 0);
     cr_assert_eq(chmod(kit_directory(), 0711), 0); /* so that the other user can reach it */
-    write_credentials(path, ADMIN, 0600);
+    write_file(path, ADMIN, 0600);
     struct kit_permitd *permitd = kit_permitd_spawn(&options);
     cr_assert_eq(WEXITSTATUS(kit_permitd_wait_end(permitd, 120000)), 1);
     cr_expect_eq(log_count(permitd, text("permitd: %s: cannot be opened by user %d", path, NOBODY)), 1);
@@ -163,7 +154,7 @@ Test(credentials, permitd_that_changes_its_user_needs_a_file_of_that_user, .time
     cr_assert_eq(chown(path, NOBODY, NOBODY), 0);
     permitd = kit_permitd_start(&options);
     struct talk talk = talk_to(permitd->port);
-    write_credentials(path, ADMIN "[other]\nrole = metrics\n", 0600);
+    write_file(path, ADMIN "[other]\nrole = metrics\n", 0600);
     cr_assert_eq(chown(path, NOBODY, NOBODY), 0);
     reload(permitd, &talk, 2, 0);
     talk_end(&talk);
@@ -198,7 +189,7 @@ Test(credentials, thousand_principals_have_metrics_of_their_own, .timeout = 300)
 {
     enum { OTHERS = 1001, SHOWN = 1000 };
     char *path = kit_path("credentials");
-    write_credentials(path, ADMIN, 0600);
+    write_file(path, ADMIN, 0600);
     run_shell(
         NULL,
         "python3 -c \"import hashlib\nfor i in range(%d): print('[p%%d]\\nrole = metrics\\ntoken = sha256:' %% i +"

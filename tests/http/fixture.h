@@ -60,6 +60,11 @@ int count_of(const char *bytes, const char *part);
 bool list_waits(void *sql);
 bool batch_waits(void *sql);
 
+/* Writes a file as an editor does: the new one, with this mode, replaces the old one at once. */
+void write_file(const char *path, const char *content, mode_t mode);
+/* Returns the private MariaDB of a data directory. */
+pid_t mariadbd_of(const char *data_dir);
+
 /* Keeps memory from malloc until the process ends, and returns it. */
 char *kept(char *memory);
 /* Formatted text, valid until the process ends. */
@@ -116,4 +121,6 @@ void header_is(struct talk *talk, const char *name, const char *value);
 /* Return or assert a member of the last answer. */
 int64_t number_of(const struct talk *talk, const char *path);
 void text_is(const struct talk *talk, const char *path, const char *expected);
+/* Asserts that the detail of the last answer has this part. */
+void detail_has(const struct talk *talk, const char *part);
 #endif

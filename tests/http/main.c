@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -207,6 +208,23 @@ int count_of(const char *bytes, const char *part)
     return count;
 }
 
+void write_file(const char *path, const char *content, mode_t mode)
+{
+    const char *fresh = text("%s.new", path);
+    FILE *file = fopen(fresh, "we");
+    cr_assert(file && fputs(content, file) >= 0 && fchmod(fileno(file), mode) == 0 && fclose(file) == 0);
+    cr_assert_eq(rename(fresh, path), 0);
+}
+
+pid_t mariadbd_of(const char *data_dir)
+{
+    char *pid = kit_read_file(text("%s/mariadb.pid", data_dir));
+    cr_assert_not_null(pid);
+    long number = strtol(pid, NULL, 10);
+    free(pid);
+    return (pid_t)number;
+}
+
 static bool statement_waits(struct kit_sql *sql, const char *like)
 {
     return kit_sql_number(sql,
@@ -391,6 +409,13 @@ void text_is(const struct talk *talk, const char *path, const char *expected)
 {
     cr_assert(kit_json_text_is(talk->reply.body, path, expected), "%s is not %s in %s", path, expected,
               talk->reply.body);
+}
+
+void detail_has(const struct talk *talk, const char *part)
+{
+    char *detail = kit_json_text(talk->reply.body, "detail");
+    cr_assert(detail && strstr(detail, part), "no \"%s\" in %s", part, talk->reply.body);
+    free(detail);
 }
 
 /* A call that is repeated until its answer has this status. */

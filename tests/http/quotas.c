@@ -33,20 +33,15 @@ struct scene {
 /* Writes the file in which the limited token is that of the principal `name`, with these quotas. */
 static void write_credentials(const char *path, const char *name, const char *quotas)
 {
-    const char *fresh = text("%s.new", path);
-    FILE *file = fopen(fresh, "w");
-    cr_assert_not_null(file);
-    cr_assert_eq(fchmod(fileno(file), 0600), 0);
-    fprintf(file,
-            "[%s]\nrole = operate\nsemaphores = *\n"
-            "token = sha256:b699c34fcfbd9bac21e5fd55845db3111a0030855d1b522643c91afb4e8efb7b\n%s"
-            "[free]\nrole = operate\nsemaphores = *\n"
-            "token = sha256:bdc0a6ec4a7cc4f6b05314186843dbd6536bffd80683716c0dbca18512ed04f6\n"
-            "[admin]\nrole = admin\n"
-            "token = sha256:a846bc936c9db58c767b0de1c33fe21b9090418949d567b895e0a71436f46ceb\n",
-            name, quotas);
-    fclose(file);
-    cr_assert_eq(rename(fresh, path), 0);
+    write_file(path,
+               text("[%s]\nrole = operate\nsemaphores = *\n"
+                    "token = sha256:b699c34fcfbd9bac21e5fd55845db3111a0030855d1b522643c91afb4e8efb7b\n%s"
+                    "[free]\nrole = operate\nsemaphores = *\n"
+                    "token = sha256:bdc0a6ec4a7cc4f6b05314186843dbd6536bffd80683716c0dbca18512ed04f6\n"
+                    "[admin]\nrole = admin\n"
+                    "token = sha256:a846bc936c9db58c767b0de1c33fe21b9090418949d567b895e0a71436f46ceb\n",
+                    name, quotas),
+               0600);
 }
 
 static void scene_begin(struct scene *scene)

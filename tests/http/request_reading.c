@@ -87,8 +87,7 @@ Test(request_reading, python_client_releases_over_one_connection, .timeout = 300
     struct kit_permitd *permitd = own_permitd(NULL);
     struct talk talk = talk_to(permitd->port);
     char *path = kit_path("releases.py");
-    FILE *file = fopen(path, "we");
-    cr_assert(file && fputs(script, file) >= 0 && fclose(file) == 0);
+    write_file(path, script, 0600);
     double before = accepted(&talk);
     cr_assert_eq(system(text("python3 %s %u", path, permitd->port)), 0);
     cr_assert_eq(accepted(&talk) - before, 1);

@@ -31,14 +31,6 @@ static const char program[] =
     "esac\n"
     "exec \"$real\" \"$@\"\n";
 
-static void write_file(const char *path, const char *content)
-{
-    FILE *file = fopen(path, "we");
-    cr_assert_not_null(file);
-    fputs(content, file);
-    fclose(file);
-}
-
 /* A permitd on an existing database, whose mariadbd is started through the wrapper. */
 struct scene {
     const char *programs; /* directory of the wrapper and its files */
@@ -49,7 +41,7 @@ struct scene {
 
 static void set_mode(const struct scene *scene, const char *mode)
 {
-    write_file(text("%s/mode", scene->programs), mode);
+    write_file(text("%s/mode", scene->programs), mode, 0600);
 }
 
 static unsigned free_port(void)
@@ -69,8 +61,7 @@ static struct scene scene_set(const char *mode)
     kit_permitd_stop(kit_permitd_start(&(struct kit_permitd_options){.data_dir = scene.data_dir}));
     const char *mariadbd = text("%s/mariadbd", scene.programs);
     cr_assert_eq(mkdir(scene.programs, 0700), 0);
-    write_file(mariadbd, program);
-    cr_assert_eq(chmod(mariadbd, 0700), 0);
+    write_file(mariadbd, program, 0700);
     cr_assert_eq(mkfifo(text("%s/gate", scene.programs), 0600), 0);
     set_mode(&scene, mode);
     setenv("PATH", text("%s:%s", scene.programs, getenv("PATH")), 1);
@@ -92,7 +83,7 @@ static void scene_end(struct scene *scene)
 static void let_go(const struct scene *scene, const char *mode)
 {
     if (strcmp(mode, "slow") == 0) {
-        write_file(text("%s/go", scene->programs), "");
+        write_file(text("%s/go", scene->programs), "", 0600);
         return;
     }
     /* The descriptor stays open: the wrapper may not have opened the FIFO yet. */
@@ -166,15 +157,6 @@ Test(slow_database, slow_start_with_progress_is_awaited_beyond_a_minute, .timeou
     scene_end(&scene);
 }
 
-static pid_t mariadbd_of(const struct scene *scene)
-{
-    char *pid = kit_read_file(text("%s/mariadb.pid", scene->data_dir));
-    cr_assert_not_null(pid);
-    pid_t number = (pid_t)atoi(pid);
-    free(pid);
-    return number;
-}
-
 static bool is_gone(void *pid)
 {
     return kill(*(pid_t *)pid, 0) != 0;
@@ -185,7 +167,7 @@ Test(slow_database, hung_start_is_reported_and_ended_only_by_a_signal, .timeout 
     struct scene scene = scene_set("hung");
     wait_for_detail(&scene, "has done nothing for", 0);
     cr_assert_geq(log_count(scene.permitd, "has done nothing for"), 1);
-    pid_t pid = mariadbd_of(&scene);
+    pid_t pid = mariadbd_of(scene.data_dir);
     cr_assert_eq(kill(pid, SIGSTOP), 0);
     wait_for_detail(&scene, "send it SIGCONT", 0);
     scene_end(&scene); /* exits 0 */
@@ -198,7 +180,7 @@ Test(slow_database, hung_restart_is_reported_and_awaited, .timeout = 600)
     cr_assert(kit_permitd_wait_served(scene.permitd, PATIENCE_MS));
     grants(&scene.talk);
     set_mode(&scene, "hung");
-    cr_assert_eq(kill(mariadbd_of(&scene), SIGKILL), 0);
+    cr_assert_eq(kill(mariadbd_of(scene.data_dir), SIGKILL), 0);
     wait_for_detail(&scene, "has done nothing for", 0);
     refused(&scene.talk, 503, "database_unavailable", "GET", "/v1/semaphores/s", NULL);
     cr_assert(strstr(scene.talk.reply.body, "has done nothing for"), "%s", scene.talk.reply.body);
@@ -217,7 +199,7 @@ Test(slow_database, failing_restart_is_reported_with_its_first_error, .timeout =
     struct scene scene = scene_set("direct");
     cr_assert(kit_permitd_wait_served(scene.permitd, PATIENCE_MS));
     set_mode(&scene, "fails");
-    cr_assert_eq(kill(mariadbd_of(&scene), SIGKILL), 0);
+    cr_assert_eq(kill(mariadbd_of(scene.data_dir), SIGKILL), 0);
     wait_for_detail(&scene, sentence, 0);
     cr_expect(strstr(readyz_detail(&scene), "exit status 7: [ERROR] no space left"), "%s", scene.talk.reply.body);
     refused(&scene.talk, 503, "database_unavailable", "GET", "/v1/semaphores/s", NULL);

@@ -11,14 +11,6 @@
 
 #include "fixture.h"
 
-static void write_file(const char *path, const char *content)
-{
-    FILE *file = fopen(path, "w");
-    cr_assert_not_null(file);
-    fputs(content, file);
-    fclose(file);
-}
-
 Test(start, invalid_settings_end_it_with_a_message, .timeout = 300)
 {
     refuses_flags("--no-such-setting", "1", "is not a setting");
@@ -86,7 +78,7 @@ static char *victim_make(bool directory)
     if (directory)
         cr_assert_eq(mkdir(path, 0700), 0);
     else
-        write_file(path, "of root\n");
+        write_file(path, "of root\n", 0644);
     return path;
 }
 
@@ -154,15 +146,6 @@ static uid_t user_of(pid_t pid)
     return info.st_uid;
 }
 
-static pid_t mariadbd_of(const struct kit_permitd *permitd)
-{
-    char *pid = kit_read_file(text("%s/mariadb.pid", permitd->data_dir));
-    cr_assert_not_null(pid);
-    long number = strtol(pid, NULL, 10);
-    free(pid);
-    return (pid_t)number;
-}
-
 Test(start, mariadbd_runs_as_the_named_user_and_not_as_root, .timeout = 600)
 {
     static const char *const as_nobody[] = {"--user=nobody", "--allow-root=false", NULL};
@@ -174,11 +157,11 @@ Test(start, mariadbd_runs_as_the_named_user_and_not_as_root, .timeout = 600)
     struct kit_permitd *permitd = kit_permitd_start(&(struct kit_permitd_options){.flags = as_nobody});
     char *directory = strdup(permitd->data_dir);
     cr_expect_eq(user_of(permitd->pid), NOBODY);
-    cr_expect_eq(user_of(mariadbd_of(permitd)), NOBODY);
+    cr_expect_eq(user_of(mariadbd_of(permitd->data_dir)), NOBODY);
     kit_permitd_stop(permitd);
     /* Without the name, and without permission for root: the directory has an owner now. */
     permitd = kit_permitd_start(&(struct kit_permitd_options){.data_dir = directory, .flags = as_root});
-    cr_expect_eq(user_of(mariadbd_of(permitd)), NOBODY);
+    cr_expect_eq(user_of(mariadbd_of(permitd->data_dir)), NOBODY);
     kit_permitd_stop(permitd);
     /* A directory that an earlier version used as root. */
     cr_assert_eq(chown(directory, 0, 0), 0);
@@ -194,7 +177,7 @@ Test(start, permission_for_root_is_logged, .timeout = 600)
     if (geteuid() != 0)
         cr_skip_test("not root");
     struct kit_permitd *permitd = kit_permitd_start(&(struct kit_permitd_options){.flags = flags});
-    cr_expect_eq(user_of(mariadbd_of(permitd)), 0);
+    cr_expect_eq(user_of(mariadbd_of(permitd->data_dir)), 0);
     char *log = kit_read_file(permitd->log_path);
     cr_expect(strstr(log, "the private MariaDB runs as root"), "%s", log);
     free(log);
@@ -276,17 +259,17 @@ Test(start, sighup_reloads_changeable_settings, .timeout = 300)
 {
     char *path = kit_path("permitd.ini");
     const char *flags[] = {"--config", path, NULL};
-    write_file(path, "retention = 9d\nworkers = 1\n");
+    write_file(path, "retention = 9d\nworkers = 1\n", 0644);
     struct kit_permitd *permitd = own_permitd(flags);
     struct talk talk = talk_to(permitd->port);
     say(&talk, 200, "GET", "/healthz", NULL);
     cr_assert_eq(number_of(&talk, "retention_ms"), 9LL * 86400 * 1000);
-    write_file(path, "retention = nonsense\n");
+    write_file(path, "retention = nonsense\n", 0644);
     kill(permitd->pid, SIGHUP);
     cr_assert(kit_wait_until(has_refused_the_file, permitd, 60000));
     say(&talk, 200, "GET", "/healthz", NULL);
     cr_assert_eq(number_of(&talk, "retention_ms"), 9LL * 86400 * 1000, "a mistake in the file was taken");
-    write_file(path, "retention = 8d\nworkers = 3\nmax_wait = 1m\ndefault_ttl = 7m\nmax_slots = 5\n");
+    write_file(path, "retention = 8d\nworkers = 3\nmax_wait = 1m\ndefault_ttl = 7m\nmax_slots = 5\n", 0644);
     kill(permitd->pid, SIGHUP);
     cr_assert(kit_wait_until(retention_is_eight_days, &talk, 60000));
     cr_assert_eq(number_of(&talk, "max_wait_ms"), 60000); /* of the handlers; the next two are of the engine */

@@ -60,17 +60,16 @@ struct scene {
 static const char *credentials_file(void)
 {
     char *path = kit_path("credentials");
-    FILE *file = fopen(path, "w");
-    cr_assert_not_null(file);
-    cr_assert_eq(fchmod(fileno(file), 0600), 0);
+    const char *content = "";
     for (unsigned i = 0; i < PEOPLE; i++) {
-        fprintf(file, "[%s]\ntoken = sha256:%s\nrole = %s\n", people[i].name, people[i].digest, people[i].role);
+        content =
+            text("%s[%s]\ntoken = sha256:%s\nrole = %s\n", content, people[i].name, people[i].digest, people[i].role);
         if (i != SCRAPER)
-            fprintf(file, "semaphores = %s\n", people[i].semaphores ? people[i].semaphores : "t:*");
+            content = text("%ssemaphores = %s\n", content, people[i].semaphores ? people[i].semaphores : "t:*");
         if (people[i].namespace[0])
-            fprintf(file, "namespace = %s\n", people[i].namespace);
+            content = text("%snamespace = %s\n", content, people[i].namespace);
     }
-    fclose(file);
+    write_file(path, content, 0600);
     return kept(path);
 }
 

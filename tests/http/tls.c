@@ -493,13 +493,6 @@ Test(tls, certificate_that_cannot_be_used_leaves_the_old_one_at_a_reload)
     kit_permitd_stop(served.permitd);
 }
 
-static void write_program(const char *name, const char *program)
-{
-    FILE *out = fopen(file(name), "w");
-    fputs(program, out);
-    fclose(out);
-}
-
 #define KEPT_TOKEN     "pmt_kept-token-of-the-tests-xxxxxxxxxxxxxxxxxxx"
 #define KEPT_DIGEST    "3a92df8f6a433b9a56bea7a440f3d87677a6ccff64cf304bb621e8e2810464fe"
 #define SWAPPED_TOKEN  "pmt_swapped-token-of-the-tests-xxxxxxxxxxxxxxxx"
@@ -508,13 +501,10 @@ static void write_program(const char *name, const char *program)
 /* Writes a file in which the principal `kept` has one token, and a second one if `swapped`. */
 static void write_tokens(bool swapped)
 {
-    FILE *out = fopen(file("tokens.new"), "w");
-    cr_assert_not_null(out);
-    fprintf(out, "[kept]\ntoken = sha256:" KEPT_DIGEST "\nrole = look\nsemaphores = *\n");
-    if (swapped)
-        fprintf(out, "token = sha256:" SWAPPED_DIGEST "\n");
-    cr_assert(fclose(out) == 0 && chmod(file("tokens.new"), 0600) == 0);
-    cr_assert_eq(rename(file("tokens.new"), file("tokens")), 0);
+    write_file(file("tokens"),
+               text("[kept]\ntoken = sha256:" KEPT_DIGEST "\nrole = look\nsemaphores = *\n%s",
+                    swapped ? "token = sha256:" SWAPPED_DIGEST "\n" : ""),
+               0600);
 }
 
 /*
@@ -553,7 +543,7 @@ Test(tls, hundred_swaps_of_certificate_and_token_cut_no_connection, .timeout = 6
     enum { RELOADS = 100, CLIENTS = 64 };
     write_tokens(false);
     struct served served = serve(text("--credentials=%s", file("tokens")), NULL, NULL, NULL);
-    write_program("clients.py", clients_program);
+    write_file(file("clients.py"), clients_program, 0600);
     FILE *clients = popen(text("cd '%s' && python3 clients.py %u stop %d 2>&1", directory, served.port, CLIENTS), "re");
     for (size_t i = 1; i <= RELOADS; i++) {
         int status;
@@ -581,15 +571,14 @@ Test(tls, hundred_swaps_of_certificate_and_token_cut_no_connection, .timeout = 6
 
 static void write_credentials(void)
 {
-    FILE *out = fopen(file("credentials"), "w");
-    cr_assert_not_null(out);
-    fprintf(out,
-            "[by-certificate]\ncertificate = DNS:client.example\nrole = look\nsemaphores = *\n"
-            "[by-common-name]\ncertificate = CN=named\ncertificate = CN=Anna Miller\nrole = look\nsemaphores = *\n"
-            "[second]\ncertificate = DNS:second.example\nrole = look\nsemaphores = *\n"
-            "[by-user]\nuser = %u\nrole = admin\n",
-            (unsigned)getuid());
-    cr_assert(fclose(out) == 0 && chmod(file("credentials"), 0600) == 0);
+    write_file(
+        file("credentials"),
+        text("[by-certificate]\ncertificate = DNS:client.example\nrole = look\nsemaphores = *\n"
+             "[by-common-name]\ncertificate = CN=named\ncertificate = CN=Anna Miller\nrole = look\nsemaphores = *\n"
+             "[second]\ncertificate = DNS:second.example\nrole = look\nsemaphores = *\n"
+             "[by-user]\nuser = %u\nrole = admin\n",
+             (unsigned)getuid()),
+        0600);
 }
 
 static void is_principal(const struct served *served, const char *flags, const char *principal)
@@ -680,7 +669,7 @@ Test(tls, handshakes_beyond_the_rate_wait_and_delay_no_other_client)
 {
     enum { CLIENTS = 300, RATE = 25 };
     struct served served = serve("--tls-handshakes", text("%d", RATE), NULL, NULL);
-    write_program("storm.py", storm_program);
+    write_file(file("storm.py"), storm_program, 0600);
     FILE *storm = popen(text("cd '%s' && python3 storm.py %u %d 2>&1", directory, served.port, CLIENTS), "re");
     struct talk talk = talk_to(served.permitd->port);
     int64_t slowest = 0;
@@ -737,7 +726,7 @@ Test(tls, crowd_of_one_address_does_not_delay_the_handshake_of_another)
 {
     enum { CROWD = 60 };
     struct served served = serve("--tls-handshakes", "1", NULL, NULL);
-    write_program("crowd.py", crowd_program);
+    write_file(file("crowd.py"), crowd_program, 0600);
     int before = atoi(run(text("python3 crowd.py %u %d", served.port, CROWD)));
     cr_assert_lt(before, CROWD / 2, "%d handshakes of the crowd were before it", before);
     kit_permitd_stop(served.permitd);
@@ -778,7 +767,7 @@ Test(tls, steps_of_a_crowd_of_one_address_are_not_all_before_that_of_another)
 {
     enum { CROWD = 600 };
     struct served served = serve("--tls-handshakes", "100000", NULL, NULL);
-    write_program("steps.py", steps_program);
+    write_file(file("steps.py"), steps_program, 0600);
     int before = atoi(run(text("python3 steps.py %u %d %d", served.port, CROWD, (int)served.permitd->pid)));
     cr_assert_lt(before, CROWD / 2, "%d of the crowd were answered before it", before);
     kit_permitd_stop(served.permitd);

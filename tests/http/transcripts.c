@@ -722,14 +722,6 @@ Test(ops, many_semaphores_are_reported_as_sums)
     kit_permitd_stop(permitd);
 }
 
-/* Asserts that the detail of the last refusal contains `words`. */
-static void detail_has(struct talk *talk, const char *words)
-{
-    char *detail = kit_json_text(talk->reply.body, "detail");
-    cr_expect(detail && strstr(detail, words), "\"%s\" is not in \"%s\"", words, detail);
-    free(detail);
-}
-
 Test(not_found, unknown_paths_and_methods_show_the_nearest)
 {
     static const struct {

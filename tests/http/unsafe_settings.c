@@ -55,13 +55,6 @@ static bool is_not_ready(void *talk)
     return !answers_ready(talk);
 }
 
-static void detail_has(struct talk *talk, const char *part)
-{
-    char *detail = kit_json_text(talk->reply.body, "detail");
-    cr_assert(detail && strstr(detail, part), "no \"%s\" in %s", part, talk->reply.body);
-    free(detail);
-}
-
 static void metric_is(struct talk *talk, const char *line)
 {
     reply_release(&talk->reply);

@@ -112,15 +112,12 @@ static bool is_served(void *context)
 Test(allowed_hosts, are_served_and_reloaded)
 {
     char *file = kit_path("allowed.conf");
-    FILE *settings = fopen(file, "w");
-    cr_assert(settings && fputs("allowed_hosts = permit.example\n", settings) >= 0 && fclose(settings) == 0);
+    write_file(file, "allowed_hosts = permit.example\n", 0600);
     struct kit_permitd *permitd = own_permitd((const char *const[]){"--config", file, NULL});
     struct talk talk = talk_to(permitd->port);
     send_as(&talk, 200, NULL, "GET", "/healthz", "Host: permit.example:7070\r\n");
     send_as(&talk, 421, "misdirected", "GET", "/healthz", "Host: later.example:7070\r\n");
-    settings = fopen(file, "w");
-    cr_assert(settings && fputs("allowed_hosts = permit.example, later.example\n", settings) >= 0 &&
-              fclose(settings) == 0);
+    write_file(file, "allowed_hosts = permit.example, later.example\n", 0600);
     kill(permitd->pid, SIGHUP);
     cr_assert(kit_wait_until(is_served, &talk, 60000), "%s", talk.reply.body);
     send_as(&talk, 200, NULL, "GET", "/healthz", "Host: permit.example:7070\r\n");
