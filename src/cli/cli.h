@@ -167,8 +167,8 @@ int cli_main(int argc, char **argv);
 const struct verb *verb_find(char **words, int count, int *ret_used);
 const struct verb *verb_table(size_t *ret_count);
 
-/* Parses the command line. Returns false after an error message. */
-bool options_parse(int argc, char **argv, struct cli *cli) MUST_CHECK;
+/* Parses the command line. Returns CLI_OK, or another exit status after an error message. */
+int options_parse(int argc, char **argv, struct cli *cli) MUST_CHECK;
 /* Prints the help of one verb, or else of the verbs that begin with the word `group`, or (both NULL) of all verbs. */
 void options_print_help(const struct verb *verb, const char *group, FILE *out);
 

@@ -174,27 +174,28 @@ static const char exit_codes[] =
 
 /* ---- Values ---- */
 
-static bool refuse(const struct option *option, const char *value, const char *expected)
+/* These functions return CLI_OK, or another exit status after an error message. */
+
+static int refuse(const struct option *option, const char *value, const char *expected)
 {
-    (void)cli_error(CLI_USAGE, "--%s %s: expected %s", option->name, value, expected);
-    return false;
+    return cli_error(CLI_USAGE, "--%s %s: expected %s", option->name, value, expected);
 }
 
-static bool read_number(const struct option *option, const char *value, int64_t *ret_number)
+static int read_number(const struct option *option, const char *value, int64_t *ret_number)
 {
     char *end;
     long long number = strtoll(value, &end, 10);
     if (end == value || *end || number < option->minimum || number == INT64_MAX)
         return refuse(option, value, option->minimum ? "a positive number" : "a number");
     *ret_number = number;
-    return true;
+    return CLI_OK;
 }
 
-static bool read_duration(const struct option *option, const char *value, int64_t *ret_ms)
+static int read_duration(const struct option *option, const char *value, int64_t *ret_ms)
 {
     if (option->type == OPTION_HOLD && strcmp(value, "owner") == 0) {
         *ret_ms = PERMIT_TTL_OWNER;
-        return true;
+        return CLI_OK;
     }
     const char *none = option->type == OPTION_DURATION_OR_STRICT ? "strict" : "none";
     const char *expected = option->type == OPTION_DURATION           ? "a time such as 30s, 10m or 1h30m"
@@ -204,28 +205,26 @@ static bool read_duration(const struct option *option, const char *value, int64_
                                : "a time such as 30s, 10m or 1h30m, none or owner";
     if (option->type != OPTION_DURATION && strcmp(value, none) == 0) {
         *ret_ms = PERMIT_TTL_NONE;
-        return true;
+        return CLI_OK;
     }
     int64_t ms;
     if (!duration_parse_any(bytes_of(value), &ms)) {
         const char *hint = duration_hint(bytes_of(value));
         if (!hint)
             return refuse(option, value, expected);
-        (void)cli_error(CLI_USAGE, "--%s %s: %s", option->name, value, hint);
-        return false;
+        return cli_error(CLI_USAGE, "--%s %s: %s", option->name, value, hint);
     }
     if (ms < option->minimum) {
         char minimum[DURATION_TEXT_SIZE];
         (void)duration_format(option->minimum, minimum);
-        (void)cli_error(CLI_USAGE, "--%s %s: it must be %s %s", option->name, value,
-                        option->minimum == 1 ? "above" : "at least", option->minimum == 1 ? "0" : minimum);
-        return false;
+        return cli_error(CLI_USAGE, "--%s %s: it must be %s %s", option->name, value,
+                         option->minimum == 1 ? "above" : "at least", option->minimum == 1 ? "0" : minimum);
     }
     *ret_ms = ms;
-    return true;
+    return CLI_OK;
 }
 
-static bool read_choice(const struct option *option, const char *value, const char **ret_word)
+static int read_choice(const struct option *option, const char *value, const char **ret_word)
 {
     size_t length = strlen(value);
     for (const char *at = option->placeholder; at; at = strchr(at, '|')) {
@@ -233,14 +232,14 @@ static bool read_choice(const struct option *option, const char *value, const ch
         size_t word = strcspn(at, "|");
         if (word == length && memcmp(at, value, length) == 0) {
             *ret_word = value;
-            return true;
+            return CLI_OK;
         }
     }
     return refuse(option, value, option->placeholder);
 }
 
 /* Parses "name" or "name:count"; the last ":digits" is the count. Cuts the name out of argv. */
-static bool read_want(const struct option *option, char *value, struct cli_options *into)
+static int read_want(const struct option *option, char *value, struct cli_options *into)
 {
     if (into->want_count == CLI_MAX_WANTS)
         return refuse(option, value, "at most 64 semaphores");
@@ -257,7 +256,7 @@ static bool read_want(const struct option *option, char *value, struct cli_optio
         return refuse(option, value, "NAME or NAME:COUNT; names have A-Z a-z 0-9 . _ : @ -, a count is at least 1");
     }
     into->wants[into->want_count++] = (struct permit_want){.semaphore = value, .count = count};
-    return true;
+    return CLI_OK;
 }
 
 /* Returns the want of the preceding -s. NULL: there is none; an error has been printed. */
@@ -269,12 +268,12 @@ static struct permit_want *last_want(const struct option *option, struct cli_opt
     return NULL;
 }
 
-static bool read_slot(const struct option *option, const char *value, struct cli_options *into)
+static int read_slot(const struct option *option, const char *value, struct cli_options *into)
 {
     enum permit_choice choice = option->type == OPTION_SLOT ? PERMIT_THESE : PERMIT_ANY_OF;
     struct permit_want *want = last_want(option, into);
     if (!want)
-        return false;
+        return CLI_USAGE;
     if (!want->slot_count)
         want->slots = into->names + into->name_count;
     else if (want->choice != choice)
@@ -282,7 +281,7 @@ static bool read_slot(const struct option *option, const char *value, struct cli
     want->choice = choice;
     want->slot_count++;
     into->names[into->name_count++] = value;
-    return true;
+    return CLI_OK;
 }
 
 /* ---- One option ---- */
@@ -302,28 +301,28 @@ static const struct option *find(const struct cli *cli, const char *name, size_t
     return other;
 }
 
-static bool store_value(const struct option *option, char *value, struct cli *cli)
+static int store_value(const struct option *option, char *value, struct cli *cli)
 {
     void *member = (char *)&cli->options + option->offset;
     struct permit_want *want;
     switch (option->type) {
-    case OPTION_FLAG: *(bool *)member = true; return true;
+    case OPTION_FLAG: *(bool *)member = true; return CLI_OK;
     case OPTION_KEY:
         if (!name_is_key(bytes_of(value)))
             return refuse(option, value, "1 to 255 printable ASCII bytes without space, and not . or ..");
         *(const char **)member = value;
-        return true;
+        return CLI_OK;
     case OPTION_NAMESPACE:
         if (*value && !name_is_namespace(bytes_of(value)))
             return refuse(option, value, "1 to 32 of a-z 0-9 - , or ''");
         *(const char **)member = value;
-        return true;
-    case OPTION_TEXT: *(const char **)member = value; return true;
+        return CLI_OK;
+    case OPTION_TEXT: *(const char **)member = value; return CLI_OK;
     case OPTION_CHOICE: return read_choice(option, value, member);
     case OPTION_INTEGER_OR_NONE:
         if (strcmp(value, "none") == 0) {
             *(int64_t *)member = SETTING_NONE;
-            return true;
+            return CLI_OK;
         }
         return read_number(option, value, member);
     case OPTION_INTEGER: return read_number(option, value, member);
@@ -336,12 +335,12 @@ static bool store_value(const struct option *option, char *value, struct cli *cl
     case OPTION_ANY_OF: return read_slot(option, value, &cli->options);
     case OPTION_ADJACENT:
         if (!(want = last_want(option, &cli->options)))
-            return false;
+            return CLI_USAGE;
         want->adjacent = true;
-        return true;
-    case OPTION_LABEL: cli->options.names[cli->options.name_count++] = value; return true;
+        return CLI_OK;
+    case OPTION_LABEL: cli->options.names[cli->options.name_count++] = value; return CLI_OK;
     }
-    return false;
+    return CLI_USAGE;
 }
 
 static bool is_flag(const struct option *option)
@@ -350,35 +349,28 @@ static bool is_flag(const struct option *option)
 }
 
 /* Applies an option. Its value is the text after "=", the rest of the letters, or the next word. */
-static bool apply(const struct option *option, char *value, struct cli *cli, int argc, char **argv, int *at)
+static int apply(const struct option *option, char *value, struct cli *cli, int argc, char **argv, int *at)
 {
-    if (option->verbs != VERB_ANY && !cli->verb) {
-        (void)cli_error(CLI_USAGE, "--%s must follow the verb: permitctl VERB --%s ...", option->name, option->name);
-        return false;
-    }
-    if (option->verbs != VERB_ANY && !(option->verbs & cli->verb->bit)) {
-        (void)cli_error(CLI_USAGE, "%s does not take --%s (permitctl %s --help)", cli->verb->name, option->name,
-                        cli->verb->name);
-        return false;
-    }
-    if (is_flag(option) ? value != NULL : !value && *at + 1 >= argc) {
-        (void)cli_error(CLI_USAGE, "--%s %s", option->name, value ? "takes no value" : "needs a value");
-        return false;
-    }
+    if (option->verbs != VERB_ANY && !cli->verb)
+        return cli_error(CLI_USAGE, "--%s must follow the verb: permitctl VERB --%s ...", option->name, option->name);
+    if (option->verbs != VERB_ANY && !(option->verbs & cli->verb->bit))
+        return cli_error(CLI_USAGE, "%s does not take --%s (permitctl %s --help)", cli->verb->name, option->name,
+                         cli->verb->name);
+    if (is_flag(option) ? value != NULL : !value && *at + 1 >= argc)
+        return cli_error(CLI_USAGE, "--%s %s", option->name, value ? "takes no value" : "needs a value");
     if (!value && !is_flag(option))
         value = argv[++*at];
     return store_value(option, value, cli);
 }
 
 /* Prints an unknown option without its value, which may be secret. */
-static bool refuse_unknown(const char *text)
+static int refuse_unknown(const char *text)
 {
-    (void)cli_error(CLI_USAGE, "unknown option %.*s (permitctl --help)", (int)strcspn(text, "="), text);
-    return false;
+    return cli_error(CLI_USAGE, "unknown option %.*s (permitctl --help)", (int)strcspn(text, "="), text);
 }
 
 /* Parses "-n", "-nv", "-sbackups", "-s backups". */
-static bool parse_letters(int argc, char **argv, int *at, struct cli *cli)
+static int parse_letters(int argc, char **argv, int *at, struct cli *cli)
 {
     char *word = argv[*at];
     for (char *letter = word + 1; *letter; letter++) {
@@ -387,10 +379,11 @@ static bool parse_letters(int argc, char **argv, int *at, struct cli *cli)
             return refuse_unknown((const char[]){'-', *letter, '\0'});
         if (!is_flag(option))
             return apply(option, letter[1] ? letter + 1 : NULL, cli, argc, argv, at);
-        if (!apply(option, NULL, cli, argc, argv, at))
-            return false;
+        int code = apply(option, NULL, cli, argc, argv, at);
+        if (code)
+            return code;
     }
-    return true;
+    return CLI_OK;
 }
 
 /* ---- The whole line ---- */
@@ -414,7 +407,7 @@ static const char *group_of(const char *word)
 }
 
 /* Prints that the word is no verb, with the verbs that it begins; `next` is the word after it, or "". */
-static void refuse_verb(const char *word, const char *next)
+static int refuse_verb(const char *word, const char *next)
 {
     struct buf known;
     size_t count;
@@ -432,58 +425,44 @@ static void refuse_verb(const char *word, const char *next)
     else
         (void)cli_error(CLI_USAGE, "unknown verb \"%s\" (permitctl --help)", word);
     buf_release(&known);
+    return CLI_USAGE;
 }
 
-static bool check_words(const struct cli *cli)
+static int check_words(const struct cli *cli)
 {
     const struct verb *verb = cli->verb;
     if (cli->options.flags[FLAG_HELP] || cli->options.flags[FLAG_VERSION])
-        return true;
-    if (!verb || cli->word_count < verb->min_words || (!verb->takes_command && cli->word_count > verb->max_words)) {
-        (void)cli_error(CLI_USAGE, "usage: permitctl %s %s", verb ? verb->name : "VERB ...",
-                        verb ? verb->arguments : "(permitctl --help)");
-        return false;
-    }
-    if ((verb->bit & ACQUIRES) && cli->options.want_count == 0) {
-        (void)cli_error(CLI_USAGE, "%s requires at least one -s NAME", verb->name);
-        return false;
-    }
+        return CLI_OK;
+    if (!verb || cli->word_count < verb->min_words || (!verb->takes_command && cli->word_count > verb->max_words))
+        return cli_error(CLI_USAGE, "usage: permitctl %s %s", verb ? verb->name : "VERB ...",
+                         verb ? verb->arguments : "(permitctl --help)");
+    if ((verb->bit & ACQUIRES) && cli->options.want_count == 0)
+        return cli_error(CLI_USAGE, "%s requires at least one -s NAME", verb->name);
     for (size_t i = 0; i < cli->options.want_count; i++) {
         const struct permit_want *want = &cli->options.wants[i];
-        if (want->choice == PERMIT_THESE && (want->count || want->adjacent)) { /* --slot gives slots and number */
-            (void)cli_error(CLI_USAGE, "%s: --slot cannot be combined with :COUNT or --adjacent", want->semaphore);
-            return false;
-        }
+        if (want->choice == PERMIT_THESE && (want->count || want->adjacent)) /* --slot gives slots and number */
+            return cli_error(CLI_USAGE, "%s: --slot cannot be combined with :COUNT or --adjacent", want->semaphore);
     }
-    if (cli->options.exit_code > 255) {
-        (void)cli_error(CLI_USAGE, "--conflict-exit-code: expected 0 to 255");
-        return false;
-    }
-    if (cli->options.priority > PERMIT_MAX_PRIORITY) {
-        (void)cli_error(CLI_USAGE, "--priority: expected 0 to %d", PERMIT_MAX_PRIORITY);
-        return false;
-    }
-    if (cli->options.wait_piece_ms > INT_MAX) {
-        (void)cli_error(CLI_USAGE, "--wait-piece must be at most 24 days");
-        return false;
-    }
-    if (cli->options.flags[FLAG_NO_WAIT] && cli->options.wait_ms != CLI_UNSET) {
-        (void)cli_error(CLI_USAGE, "--wait and --no-wait exclude each other");
-        return false;
-    }
-    return true;
+    if (cli->options.exit_code > 255)
+        return cli_error(CLI_USAGE, "--conflict-exit-code: expected 0 to 255");
+    if (cli->options.priority > PERMIT_MAX_PRIORITY)
+        return cli_error(CLI_USAGE, "--priority: expected 0 to %d", PERMIT_MAX_PRIORITY);
+    if (cli->options.wait_piece_ms > INT_MAX)
+        return cli_error(CLI_USAGE, "--wait-piece must be at most 24 days");
+    if (cli->options.flags[FLAG_NO_WAIT] && cli->options.wait_ms != CLI_UNSET)
+        return cli_error(CLI_USAGE, "--wait and --no-wait exclude each other");
+    return CLI_OK;
 }
 
-bool options_parse(int argc, char **argv, struct cli *cli)
+int options_parse(int argc, char **argv, struct cli *cli)
 {
     bool only_words = false;
+    int code = CLI_OK;
     cli->options.names = calloc((size_t)argc, sizeof(*cli->options.names));
-    if (!cli->options.names) {
-        (void)cli_error(CLI_NO_START, "out of memory");
-        return false;
-    }
+    if (!cli->options.names)
+        return cli_error(CLI_NO_START, "out of memory");
     cli->words = argv; /* words move to the front of argv, over arguments that have been parsed */
-    for (int at = 1; at < argc; at++) {
+    for (int at = 1; at < argc && code == CLI_OK; at++) {
         char *word = argv[at];
         if (!only_words && strcmp(word, "--") == 0 && cli->verb) {
             only_words = true;
@@ -493,11 +472,9 @@ bool options_parse(int argc, char **argv, struct cli *cli)
             const struct option *option = find(cli, word + 2, length, 0);
             if (!option)
                 return refuse_unknown(word);
-            if (!apply(option, equals ? equals + 1 : NULL, cli, argc, argv, &at))
-                return false;
+            code = apply(option, equals ? equals + 1 : NULL, cli, argc, argv, &at);
         } else if (!only_words && word[0] == '-' && word[1]) {
-            if (!parse_letters(argc, argv, &at, cli))
-                return false;
+            code = parse_letters(argc, argv, &at, cli);
         } else if (!cli->verb && !cli->group) {
             const char *next = at + 1 < argc ? argv[at + 1] : "";
             int used = 1;
@@ -505,10 +482,8 @@ bool options_parse(int argc, char **argv, struct cli *cli)
             /* "semaphore --help" asks for help on the verbs that begin so. */
             if (!cli->verb && (cli->options.flags[FLAG_HELP] || strcmp(next, "--help") == 0 || strcmp(next, "-h") == 0))
                 cli->group = group_of(word);
-            if (!cli->verb && !cli->group) {
-                refuse_verb(word, next);
-                return false;
-            }
+            if (!cli->verb && !cli->group)
+                return refuse_verb(word, next);
             at += used - 1;
         } else {
             cli->words[cli->word_count++] = word;
@@ -516,7 +491,7 @@ bool options_parse(int argc, char **argv, struct cli *cli)
         }
     }
     cli->words[cli->word_count] = NULL;
-    return check_words(cli);
+    return code == CLI_OK ? check_words(cli) : code;
 }
 
 /* ---- Help ---- */

@@ -296,7 +296,9 @@ int cli_main(int argc, char **argv)
                                   .limit = CLI_UNSET}};
     settings_unset(&cli.options);
     descriptors_note(&cli.inherited);
-    int code = options_parse(argc, argv, &cli) ? run_verb(&cli) : CLI_USAGE;
+    int code = options_parse(argc, argv, &cli);
+    if (code == CLI_OK)
+        code = run_verb(&cli);
     /* A full disk or a closed pipe must not look like success. */
     if ((fflush(stdout) != 0 || ferror(stdout)) && code == CLI_OK)
         code = cli_error(CLI_NO_START, "cannot write the output");

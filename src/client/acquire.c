@@ -84,9 +84,12 @@ static enum permit_status send_piece(struct wait *wait)
  */
 static bool learn_longest_wait(struct wait *wait, enum permit_status status)
 {
-    int64_t most_ms;
-    if (status != PERMIT_INVALID || !wire_read_max_wait(permit_client_answer(wait->client), &most_ms) || most_ms < 0 ||
-        most_ms >= wait->state.asked_wait_ms)
+    if (status != PERMIT_INVALID)
+        return false;
+    struct json_object *problem = json_read(permit_client_answer(wait->client));
+    int64_t most_ms = json_integer_of(problem, "max_wait_ms", -1);
+    json_free(problem);
+    if (most_ms < 0 || most_ms >= wait->state.asked_wait_ms)
         return false;
     wait->client->max_wait_ms = most_ms;
     return true;

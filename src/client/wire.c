@@ -120,16 +120,6 @@ bool wire_read_problem(const char *body, int http_status, enum permit_status *re
     return true;
 }
 
-bool wire_read_max_wait(const char *body, int64_t *ret_max_wait_ms)
-{
-    struct json_object *problem = json_read(body);
-    int64_t max_wait_ms = json_integer_of(problem, "max_wait_ms", INT64_MIN);
-    if (max_wait_ms != INT64_MIN)
-        *ret_max_wait_ms = max_wait_ms;
-    json_free(problem);
-    return max_wait_ms != INT64_MIN;
-}
-
 bool wire_is_expired(const char *body)
 {
     struct json_object *problem = json_read(body);

@@ -20,8 +20,6 @@ const char *wire_text(struct json_writer *body) MUST_CHECK;
  */
 bool wire_read_problem(const char *body, int http_status, enum permit_status *ret_status, int64_t *ret_retry_after_ms,
                        struct buf *detail) MUST_CHECK;
-/* Reads max_wait_ms of a problem. Returns false if there is none. */
-bool wire_read_max_wait(const char *body, int64_t *ret_max_wait_ms) MUST_CHECK;
 /* Returns true for the problem "ended" of a request that ended because its ttl expired. */
 bool wire_is_expired(const char *body) MUST_CHECK;
 /*
