@@ -62,6 +62,16 @@ void http_free(struct http *http)
     free(http);
 }
 
+/* No server reads the path. */
+size_t permit_path_encode(const char *word, char *to, size_t size)
+{
+    size_t length = strlen(word);
+    if (length >= size)
+        return 0;
+    memcpy(to, word, length + 1);
+    return length;
+}
+
 void http_reply_init(struct http_reply *reply)
 {
     *reply = (struct http_reply){.status = 0};
@@ -112,8 +122,8 @@ void http_exchange(struct http *http, const struct http_call *call, struct http_
     http_reply_clear(reply);
     reply->status = (int)(number_in(cut(&head, ' ')) % 1000);
     reply->retry_after_ms = reply->status ? min_i64(number_in(head), 86400) * MS_PER_SECOND : 0;
-    reply->sent = true;
-    reply->timed_out = !reply->status;
+    reply->sends = 1;
+    reply->end = reply->status ? HTTP_ANSWERED : HTTP_TIMED_OUT;
     snprintf(reply->error, sizeof reply->error, "no answer");
     if (reply->status)
         buf_append(&reply->body, answer.data, answer.length);
