@@ -16,23 +16,13 @@
 
 enum { BATCH_REQUEST_MAX = 1000 };
 
-/* Values of `op`, and the functions that read the operations. */
-static const struct {
-    const char *word;
-    enum permit_status (*read)(struct exchange *exchange, struct bytes object, struct batch_item *item);
-} batch_operations[] = {
-    {"acquire", operation_read_batched_acquire},
-    {"release", operation_read_batched_release},
-    {"renew", operation_read_batched_renew},
-    {"confirm", operation_read_batched_confirm},
-};
-
 static enum permit_status read_operation(struct exchange *exchange, struct bytes object, struct batch_item *item)
 {
+    static const enum operation_kind kinds[] = {OP_ACQUIRE, OP_RELEASE, OP_RENEW, OP_CONFIRM};
     struct bytes word = wire_find(object, "op");
-    for (size_t i = 0; i < ARRAY_LENGTH(batch_operations); i++)
-        if (word.length && wire_is_word(word, batch_operations[i].word))
-            return batch_operations[i].read(exchange, object, item);
+    for (size_t i = 0; i < ARRAY_LENGTH(kinds); i++)
+        if (word.length && wire_is_word(word, operation_kind_word(kinds[i])))
+            return operation_read_batched(exchange, object, kinds[i], item);
     buf_clear(&exchange->service->message);
     buf_append_text(&exchange->service->message, "op must be acquire, release, renew or confirm");
     return PERMIT_INVALID;

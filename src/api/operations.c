@@ -155,18 +155,16 @@ enum permit_status operation_read_acquire(struct exchange *exchange, struct byte
     return status == PERMIT_OK ? read_acquire(exchange, object, false, header_key, item) : status;
 }
 
-enum permit_status operation_read_batched_acquire(struct exchange *exchange, struct bytes object,
-                                                  struct batch_item *item)
+enum permit_status operation_read_batched(struct exchange *exchange, struct bytes object, enum operation_kind kind,
+                                          struct batch_item *item)
 {
-    return read_acquire(exchange, object, true, (struct bytes){0}, item);
-}
-
-static enum permit_status read_keyed(struct exchange *exchange, struct bytes object, const struct wire_table *table,
-                                     enum operation_kind kind, struct batch_item *item)
-{
+    static const struct wire_table *const tables[] = {
+        [OP_RELEASE] = &release_batched, [OP_CONFIRM] = &confirm_batched, [OP_RENEW] = &renew_batched};
     struct key_form form = {0};
     const struct wire_reading reading = reading_of(exchange);
-    enum permit_status status = wire_read(&reading, object, table, "", &form);
+    if (kind == OP_ACQUIRE)
+        return read_acquire(exchange, object, true, (struct bytes){0}, item);
+    enum permit_status status = wire_read(&reading, object, tables[kind], "", &form);
     if (status != PERMIT_OK)
         return status;
     item->operation = (struct operation){
@@ -176,12 +174,6 @@ static enum permit_status read_keyed(struct exchange *exchange, struct bytes obj
         .allow_confirmed = form.confirmed,
     };
     return item->operation.external_id.data ? PERMIT_OK : PERMIT_NO_MEMORY;
-}
-
-enum permit_status operation_read_batched_confirm(struct exchange *exchange, struct bytes object,
-                                                  struct batch_item *item)
-{
-    return read_keyed(exchange, object, &confirm_batched, OP_CONFIRM, item);
 }
 
 /* Reads a body into a form. An absent body is read as {}, so that the error names the missing member. */
@@ -226,17 +218,6 @@ enum permit_status operation_check_reason(struct exchange *exchange, struct byte
     buf_append_text(message,
                     reason.data ? "reason must be " REASON_EXPECTED : "reason is missing; it must be " REASON_EXPECTED);
     return PERMIT_INVALID;
-}
-
-enum permit_status operation_read_batched_release(struct exchange *exchange, struct bytes object,
-                                                  struct batch_item *item)
-{
-    return read_keyed(exchange, object, &release_batched, OP_RELEASE, item);
-}
-
-enum permit_status operation_read_batched_renew(struct exchange *exchange, struct bytes object, struct batch_item *item)
-{
-    return read_keyed(exchange, object, &renew_batched, OP_RENEW, item);
 }
 
 /* ---- to an answer ---- */
