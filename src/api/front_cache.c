@@ -84,25 +84,34 @@ bool front_cache_get(struct front_cache *cache, uint64_t semaphore_id, struct ar
     return found;
 }
 
-enum permit_status front_cache_read(struct front_cache *cache, struct store *store, const uint64_t *semaphore_ids,
+static void put(struct front_cache *cache, uint64_t semaphore_id, const struct semaphore_front *front)
+{
+    mutex_lock(&cache->mutex);
+    struct place *place = &cache->places[semaphore_id % PLACES];
+    arena_clear(&place->arena);
+    place->semaphore_id = copy_front(&place->arena, front, &place->front) ? semaphore_id : 0;
+    place->read_at = clock_mono();
+    mutex_unlock(&cache->mutex);
+}
+
+enum permit_status front_cache_find(struct front_cache *cache, struct store *store, const uint64_t *semaphore_ids,
                                     size_t count, struct arena *arena, struct semaphore_front *ret_fronts)
 {
+    uint64_t ids[REQUEST_MAX_SEMAPHORES];
+    struct semaphore_front fronts[REQUEST_MAX_SEMAPHORES];
+    size_t places[REQUEST_MAX_SEMAPHORES]; /* of these in ret_fronts */
+    size_t missing = 0;
     struct query_time time;
-    for (size_t done = 0; done < count; done += REQUEST_MAX_SEMAPHORES) {
-        size_t some = (size_t)min_i64((int64_t)(count - done), REQUEST_MAX_SEMAPHORES);
-        enum permit_status status =
-            store->queries->fronts(store, semaphore_ids + done, some, arena, ret_fronts + done, &time);
-        if (status != PERMIT_OK)
-            return status;
+    assert(count <= REQUEST_MAX_SEMAPHORES);
+    for (size_t i = 0; i < count; i++)
+        if (!front_cache_get(cache, semaphore_ids[i], arena, &ret_fronts[i])) {
+            ids[missing] = semaphore_ids[i];
+            places[missing++] = i;
+        }
+    enum permit_status status = missing ? store->queries->fronts(store, ids, missing, arena, fronts, &time) : PERMIT_OK;
+    for (size_t i = 0; status == PERMIT_OK && i < missing; i++) {
+        put(cache, ids[i], &fronts[i]);
+        ret_fronts[places[i]] = fronts[i];
     }
-    mutex_lock(&cache->mutex);
-    for (size_t i = 0; i < count; i++) {
-        struct place *place = &cache->places[semaphore_ids[i] % PLACES];
-        arena_clear(&place->arena);
-        bool copied = copy_front(&place->arena, &ret_fronts[i], &place->front);
-        place->semaphore_id = copied ? semaphore_ids[i] : 0;
-        place->read_at = clock_mono();
-    }
-    mutex_unlock(&cache->mutex);
-    return PERMIT_OK;
+    return status;
 }

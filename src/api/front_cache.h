@@ -18,7 +18,10 @@ void front_cache_free(struct front_cache *cache);
 /* Copies the front of a semaphore to the arena. False: none was read within the last second, or out of memory. */
 bool front_cache_get(struct front_cache *cache, uint64_t semaphore_id, struct arena *arena,
                      struct semaphore_front *ret_front) MUST_CHECK;
-/* Reads the fronts of these semaphores into the arena, and copies them to the cache. count may be 0. */
-enum permit_status front_cache_read(struct front_cache *cache, struct store *store, const uint64_t *semaphore_ids,
+/*
+ * Finds the fronts of at most REQUEST_MAX_SEMAPHORES semaphores: copies of the cached ones, and those that it reads, which
+ * are cached then. All are in the arena.
+ */
+enum permit_status front_cache_find(struct front_cache *cache, struct store *store, const uint64_t *semaphore_ids,
                                     size_t count, struct arena *arena, struct semaphore_front *ret_fronts) MUST_CHECK;
 #endif

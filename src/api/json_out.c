@@ -60,6 +60,12 @@ static void write_name(struct buf *out, const char *name)
     buf_append(out, "\":", 2);
 }
 
+static void write_list_begin(struct buf *out, const char *name)
+{
+    write_name(out, name);
+    buf_append_char(out, '[');
+}
+
 void write_member_text(struct buf *out, const char *name, struct bytes text)
 {
     write_name(out, name);
@@ -127,8 +133,7 @@ static void write_keys(struct buf *out, const struct viewer *viewer, const char 
 {
     const char *between = "";
     bool others = false;
-    write_name(out, name);
-    buf_append_char(out, '[');
+    write_list_begin(out, name);
     for (size_t i = 0; i < count; i++) {
         if (!viewer_sees(viewer, keys[i]))
             continue;
@@ -140,8 +145,7 @@ static void write_keys(struct buf *out, const struct viewer *viewer, const char 
     buf_append_char(out, ']');
     if (!others) /* only a viewer that sees all keys sees others */
         return;
-    write_name(out, name_namespaces);
-    buf_append_char(out, '[');
+    write_list_begin(out, name_namespaces);
     for (size_t i = 0; i < count; i++) {
         buf_append_text(out, i ? "," : "");
         write_text(out, key_split(keys[i]).namespace);
@@ -162,8 +166,7 @@ static void write_member_time(struct buf *out, const char *name, utc_us time)
 
 static void write_slots(struct buf *out, const struct slots *slots)
 {
-    write_name(out, "slots");
-    buf_append_char(out, '[');
+    write_list_begin(out, "slots");
     for (uint32_t i = 0; i < slots->count; i++) {
         if (i)
             buf_append_char(out, ',');
@@ -175,8 +178,7 @@ static void write_slots(struct buf *out, const struct slots *slots)
 /* Writes the labels of the slots at the time of the grant. */
 static void write_labels(struct buf *out, const struct bytes *labels, uint32_t count)
 {
-    write_name(out, "labels");
-    buf_append_char(out, '[');
+    write_list_begin(out, "labels");
     for (uint32_t i = 0; i < count; i++) {
         if (i)
             buf_append_char(out, ',');
@@ -216,8 +218,7 @@ static void write_permits(struct buf *out, const struct request *request, const 
     size_t order[REQUEST_MAX_SEMAPHORES];
     assert(request->permit_count <= REQUEST_MAX_SEMAPHORES);
     order_by_name(names, request->permit_count, order);
-    write_name(out, "permits");
-    buf_append_char(out, '[');
+    write_list_begin(out, "permits");
     for (size_t n = 0; n < request->permit_count; n++) {
         size_t i = order[n];
         buf_append_text(out, n ? ",{\"semaphore\":" : "{\"semaphore\":");
@@ -464,8 +465,7 @@ void write_wait(struct buf *out, const struct request *request, utc_us kept_unti
 
 static void write_named(struct buf *out, const char *name, const struct want *want)
 {
-    write_name(out, name);
-    buf_append_char(out, '[');
+    write_list_begin(out, name);
     for (size_t i = 0; i < want->named_count; i++) {
         if (i)
             buf_append_char(out, ',');
@@ -492,8 +492,7 @@ void write_choice(struct buf *out, const struct want *want)
 static void write_wants(struct buf *out, const struct viewer *viewer, const struct request *request,
                         const struct queue_position *positions)
 {
-    write_name(out, "permits");
-    buf_append_char(out, '[');
+    write_list_begin(out, "permits");
     for (size_t i = 0; i < request->want_count; i++) {
         const struct want *want = &request->wants[i];
         buf_append_text(out, i ? ",{\"semaphore\":" : "{\"semaphore\":");
@@ -548,8 +547,7 @@ void write_waiting_begin(struct buf *out, const struct viewer *viewer, const str
 void write_longest_holders(struct buf *out, const struct viewer *viewer, const struct front_holder *holders,
                            size_t count, const struct query_time *time)
 {
-    write_name(out, "holders");
-    buf_append_char(out, '[');
+    write_list_begin(out, "holders");
     for (size_t i = 0; i < count; i++) {
         const struct front_holder *holder = &holders[i];
         if (i)
@@ -567,8 +565,7 @@ void write_longest_holders(struct buf *out, const struct viewer *viewer, const s
 static void write_taken(struct buf *out, const struct viewer *viewer, const struct taken_slot *taken, size_t count,
                         const struct query_time *time)
 {
-    write_name(out, "taken");
-    buf_append_char(out, '[');
+    write_list_begin(out, "taken");
     for (size_t i = 0; i < count; i++) {
         buf_append_text(out, i ? ",{\"slot\":" : "{\"slot\":");
         buf_append_u64(out, taken[i].number);
@@ -582,36 +579,28 @@ static void write_taken(struct buf *out, const struct viewer *viewer, const stru
     buf_append_char(out, ']');
 }
 
-static void write_one_blocking(struct buf *out, const struct viewer *viewer, const struct blocking *blocking,
-                               const struct query_time *time)
-{
-    const struct shortage *shortage = blocking->shortage;
-    const struct semaphore_front *front = &blocking->front;
-    buf_append_text(out, "{\"semaphore\":");
-    write_text(out, shortage->semaphore);
-    write_member_i64(out, "capacity", shortage->capacity);
-    write_member_i64(out, "in_use", shortage->in_use);
-    write_member_i64(out, "requested", shortage->requested);
-    if (blocking->ahead) {
-        write_member_i64(out, "waiting_ahead", (int64_t)blocking->ahead);
-        write_keys(out, viewer, "ahead", "ahead_namespaces", front->waiters,
-                   front->waiter_count < blocking->ahead ? front->waiter_count : blocking->ahead);
-    }
-    if (shortage->taken_count)
-        write_taken(out, viewer, shortage->taken, shortage->taken_count, time);
-    write_longest_holders(out, viewer, front->holders, front->holder_count, time);
-    buf_append_char(out, '}');
-}
-
 void write_blocking(struct buf *out, const struct viewer *viewer, const struct blocking *blocking, size_t count,
                     const struct query_time *time)
 {
-    write_name(out, "blocking");
-    buf_append_char(out, '[');
+    write_list_begin(out, "blocking");
     for (size_t i = 0; i < count; i++) {
-        if (i)
-            buf_append_char(out, ',');
-        write_one_blocking(out, viewer, &blocking[i], time);
+        const struct shortage *shortage = blocking[i].shortage;
+        const struct semaphore_front *front = &blocking[i].front;
+        size_t ahead = blocking[i].ahead;
+        buf_append_text(out, i ? ",{\"semaphore\":" : "{\"semaphore\":");
+        write_text(out, shortage->semaphore);
+        write_member_i64(out, "capacity", shortage->capacity);
+        write_member_i64(out, "in_use", shortage->in_use);
+        write_member_i64(out, "requested", shortage->requested);
+        if (ahead) {
+            write_member_i64(out, "waiting_ahead", (int64_t)ahead);
+            write_keys(out, viewer, "ahead", "ahead_namespaces", front->waiters,
+                       front->waiter_count < ahead ? front->waiter_count : ahead);
+        }
+        if (shortage->taken_count)
+            write_taken(out, viewer, shortage->taken, shortage->taken_count, time);
+        write_longest_holders(out, viewer, front->holders, front->holder_count, time);
+        buf_append_char(out, '}');
     }
     buf_append_char(out, ']');
 }

@@ -208,6 +208,17 @@ static void take_pending(struct refusals *refusals, struct refusal_run *run)
     mutex_unlock(&refusals->mutex);
 }
 
+/* In two parts, because one refusal may need as many as one statement reads. */
+static enum permit_status find_fronts(struct front_cache *cache, struct store *store, struct refusal_run *run,
+                                      struct arena *arena)
+{
+    size_t first = run->id_count < REQUEST_MAX_SEMAPHORES ? run->id_count : REQUEST_MAX_SEMAPHORES;
+    enum permit_status status = front_cache_find(cache, store, run->ids, first, arena, run->fronts);
+    if (status == PERMIT_OK)
+        status = front_cache_find(cache, store, run->ids + first, run->id_count - first, arena, run->fronts + first);
+    return status;
+}
+
 static void submit_query(struct refusals *refusals);
 
 /*
@@ -225,7 +236,7 @@ static void tell_pending(struct query *query, struct store *store, enum permit_s
         arena_clear(arena);
         take_pending(refusals, &run);
         if (status == PERMIT_OK)
-            status = front_cache_read(refusals->fronts, store, run.ids, run.id_count, arena, run.fronts);
+            status = find_fronts(refusals->fronts, store, &run, arena);
         for (size_t i = 0; i < run.count; i++) {
             struct refusal *refusal = run.refusals[i];
             struct op *op = &refusal->item->op;

@@ -26,25 +26,6 @@ struct obstacles {
     struct reserver reservers[REQUEST_MAX_SEMAPHORES];
 };
 
-/* Takes the fronts from the cache, and reads those that it does not have. */
-static enum permit_status find_fronts(struct front_cache *cache, struct store *store, const uint64_t *ids, size_t count,
-                                      struct arena *arena, struct semaphore_front *ret_fronts)
-{
-    uint64_t missing[REQUEST_MAX_SEMAPHORES];
-    struct semaphore_front read[REQUEST_MAX_SEMAPHORES];
-    struct semaphore_front *places[REQUEST_MAX_SEMAPHORES]; /* of these in ret_fronts */
-    size_t missing_count = 0;
-    for (size_t i = 0; i < count; i++)
-        if (!front_cache_get(cache, ids[i], arena, &ret_fronts[i])) {
-            missing[missing_count] = ids[i];
-            places[missing_count++] = &ret_fronts[i];
-        }
-    enum permit_status status = front_cache_read(cache, store, missing, missing_count, arena, read);
-    for (size_t i = 0; status == PERMIT_OK && i < missing_count; i++)
-        *places[i] = read[i];
-    return status;
-}
-
 /* Reads all semaphores together: a request wants many, and each statement delays the other lists. */
 static enum permit_status read_obstacles(struct exchange *exchange, struct store *store, const struct request *request,
                                          const struct query_time *time, struct obstacles *ret_obstacles)
@@ -60,7 +41,7 @@ static enum permit_status read_obstacles(struct exchange *exchange, struct store
     if (status == PERMIT_OK)
         status = store_semaphores(store, ids, count, arena, &ret_obstacles->semaphores);
     if (status == PERMIT_OK)
-        status = find_fronts(refusals_fronts(service->refusals), store, ids, count, arena, ret_obstacles->fronts);
+        status = front_cache_find(refusals_fronts(service->refusals), store, ids, count, arena, ret_obstacles->fronts);
     if (status == PERMIT_OK)
         status = store->queries->reservers(store, request, engine_protected_since(service->engine, time), arena,
                                            ret_obstacles->reservers);
