@@ -336,7 +336,7 @@ static void complete_engine_settings(struct permitd *permitd)
     engine->open_context = permitd;
     engine->ask_probe = permitd->probe ? probe_ask_all : NULL;
     engine->probe_context = permitd->probe;
-    engine->address = named ? settings->advertise : server_url(permitd->server);
+    engine->address = named ? settings->advertise : server_url_at(permitd->server, 0);
     engine->version = PERMIT_VERSION;
     engine->tasks = tasks_all;
     engine->task_count = TASK_COUNT;

@@ -81,14 +81,6 @@ static bool take_beginning(struct server *server)
     return true;
 }
 
-static void queue(struct connection *connection)
-{
-    event_del(connection->readable);
-    list_remove(&connection->of_new);
-    connection_move(connection, CONNECTION_QUEUED);
-    line_join(connection, LINE_HANDSHAKE);
-}
-
 /* Counts and logs the end of a handshake. */
 static void count(struct connection *connection, enum handshake_result result)
 {
@@ -178,7 +170,10 @@ static bool may_begin(struct connection *connection)
     }
     bool others_wait = !list_empty(&server->connections[CONNECTION_QUEUED]);
     if (!connection->may_begin && (others_wait || !take_beginning(server))) {
-        queue(connection);
+        event_del(connection->readable);
+        list_remove(&connection->of_new);
+        connection_move(connection, CONNECTION_QUEUED);
+        line_join(connection, LINE_HANDSHAKE);
         return false;
     }
     connection->may_begin = true;

@@ -185,11 +185,6 @@ bool server_open_paths(struct server *server, struct buf *message)
     return open;
 }
 
-const char *server_url(const struct server *server)
-{
-    return server->listeners[0].url;
-}
-
 const char *server_url_at(const struct server *server, size_t index)
 {
     return index < server->listener_count ? server->listeners[index].url : NULL;

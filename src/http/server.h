@@ -125,9 +125,7 @@ bool server_open(const struct server_settings *settings, struct server **ret_ser
 bool server_open_paths(struct server *server, struct buf *message) MUST_CHECK;
 /* Checks the files of TLS without opening anything. On false `message` has the reason. */
 bool server_check(const struct server_settings *settings, struct buf *message) MUST_CHECK;
-/* Returns the URL of the first listener, such as "http://127.0.0.1:7070". */
-const char *server_url(const struct server *server);
-/* Returns the URL of a listener, in the order of the setting; NULL: there is none at this index. */
+/* Returns the URL of a listener, such as "http://127.0.0.1:7070", in the order of the setting; NULL: none at this index. */
 const char *server_url_at(const struct server *server, size_t index);
 /*
  * Calls `called` on the loop's thread when the process receives the signal, which is blocked in this thread and those it
