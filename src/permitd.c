@@ -258,7 +258,7 @@ static void show_report(const struct permitd *permitd, const struct doctor_repor
 static enum permit_status examine_database(struct permitd *permitd, struct store *store)
 {
     struct doctor_report report;
-    enum permit_status status = store_doctor(store, &report);
+    enum permit_status status = store->session->doctor(store, &report);
     if (status != PERMIT_OK) {
         buf_printf(&permitd->message, "cannot check the database: %s", store->message);
         return status;
@@ -277,7 +277,7 @@ static enum permit_status examine_database(struct permitd *permitd, struct store
 static enum permit_status prepare_store(struct permitd *permitd, struct store *store)
 {
     bool checks = permitd->line.action == ACTION_CHECK;
-    enum permit_status status = store_reconnect(store);
+    enum permit_status status = store->session->reconnect(store);
     if (status != PERMIT_OK) {
         buf_append_text(&permitd->message, "the database at ");
         database_address_print(permitd->address, &permitd->message);
@@ -286,18 +286,19 @@ static enum permit_status prepare_store(struct permitd *permitd, struct store *s
     }
     if (checks) { /* changes nothing, so that an operator can check a new permitd before it replaces an older one */
         unsigned version;
-        status = store_schema_version(store, &version, &permitd->message);
+        status = store->schema->version(store, &version, &permitd->message);
         if (status == PERMIT_OK && version < schema_newest())
             printf("schema: version %u; permitd upgrades it to %u when it starts\n", version, schema_newest());
     } else {
-        status = store_apply_schema(store, &permitd->message);
+        status = store->schema->apply(store, &permitd->message);
     }
     if (status == PERMIT_OK)
         status = examine_database(permitd, store);
     if (status != PERMIT_OK || checks)
         return status;
     /* Detects, before the first grant, a failover or an older copy of the database from while no permitd ran. */
-    status = store_raise_epoch(store, EPOCH_SERVER, 0, permitd->settings.engine.failover_hold_ms);
+    struct epoch_advance advance = {.cause = EPOCH_SERVER, .hold_ms = permitd->settings.engine.failover_hold_ms};
+    status = store->clock->advance_epoch(store, &advance);
     if (status != PERMIT_OK)
         buf_printf(&permitd->message, "cannot read the identity of the database: %s", store->message);
     return status;

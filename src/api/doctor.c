@@ -93,7 +93,7 @@ static void doctor_work(struct query *query, struct store *store, enum permit_st
     struct exchange *exchange = query_exchange(query);
     struct doctor_report report;
     if (status == PERMIT_OK)
-        status = store_doctor(store, &report);
+        status = store->session->doctor(store, &report);
     for (size_t i = 0; status == PERMIT_OK && i < ARRAY_LENGTH(own_findings); i++)
         status = own_findings[i](exchange->service, store, &report);
     if (status == PERMIT_OK)

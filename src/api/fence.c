@@ -49,20 +49,19 @@ static enum permit_status answer_bump(struct exchange *exchange, struct store *s
 {
     const struct bump *bump = exchange->context;
     struct buf *out = &exchange->answer.body;
-    uint64_t epoch = 0;
-    int64_t wait_ms = 0;
+    struct epoch_advance advance = {.cause = EPOCH_OPERATOR, .hold_ms = bump->hold_ms, .why = bump->reason};
     enum permit_status status = query_begin_change(exchange);
     if (status != PERMIT_OK)
         return status;
-    status = store_bump_epoch(store, bump->hold_ms, bump->reason, &epoch, &wait_ms);
+    status = store->clock->advance_epoch(store, &advance);
     if (status == PERMIT_OK) {
         buf_append_char(out, '{');
-        write_epoch(out, epoch);
+        write_epoch(out, advance.ret_epoch);
         buf_append_text(out, ",\"hold_ms\":");
         buf_append_i64(out, bump->hold_ms);
         buf_append_char(out, '}');
     } else if (status == PERMIT_TOO_MANY) {
-        refuse_too_soon(exchange, epoch, wait_ms);
+        refuse_too_soon(exchange, advance.ret_epoch, advance.ret_wait_ms);
     } else if (status == PERMIT_DATABASE_LOST) {
         problem_answer(exchange, PERMIT_OUTCOME_UNKNOWN,
                        "the epoch may or may not have been raised; repeat the request to find out");

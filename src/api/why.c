@@ -58,7 +58,7 @@ static enum permit_status read_obstacles(struct exchange *exchange, struct store
         ids[i] = request->wants[i].semaphore_id;
     enum permit_status status = store->queries->ahead(store, request, arena, &ret_obstacles->positions, &kept);
     if (status == PERMIT_OK)
-        status = store_semaphores(store, ids, count, arena, &ret_obstacles->semaphores);
+        status = store->queries->semaphores_of(store, ids, count, arena, &ret_obstacles->semaphores);
     if (status == PERMIT_OK)
         status = find_fronts(refusals_fronts(service->refusals), store, ids, count, arena, ret_obstacles->fronts);
     if (status == PERMIT_OK)

@@ -199,7 +199,7 @@ struct view {
     bool reads_end;          /* the plan must do with these rows: a semaphore of which nothing was read stays unknown */
     const uint64_t *servers; /* ids of the servers that are alive, ascending; valid if has_servers */
     size_t server_count;
-    bool has_servers;   /* store_read_waiters has run */
+    bool has_servers;   /* batch->read_waiters has run */
     utc_us grants_from; /* lease clock; no grants before this time, after a failover */
     bool same_server;   /* the database server is the one recorded in `cluster`; if false, the view must not be used */
 };
@@ -436,7 +436,7 @@ size_t plan_shortfalls(const struct view *view, const struct operation *const *o
 /*
  * Finds the requests of the view that the batch may end for others: those of expire operations, and, with `due`, the due
  * holders that acquires may end; all with semaphores that are locked. Their rows must be locked before the plan
- * (store_lock_requests). ret_ids, ascending, has space for all requests of the view and all operations. Returns their
+ * (batch->lock_requests). ret_ids, ascending, has space for all requests of the view and all operations. Returns their
  * number.
  */
 size_t plan_ends_for_others(const struct view *view, const struct operation *const *operations, size_t operation_count,
@@ -474,7 +474,7 @@ enum { QUEUE_FREED_MAX = 500, QUEUE_WINDOW = 2048 };
  * semaphore has waiters, and units of it may be free in this batch. ret_reads has space for one per semaphore of the
  * view; of a counted semaphore a few more waiters are read than units are free. Returns their
  * number. *ret_servers: the batch has a row that waits, or an unclaimed grant, so the living servers must be read even if
- * no queue is (store_read_waiters with 0 reads). An administrative operation changes its semaphore only: it reads none.
+ * no queue is (batch->read_waiters with 0 reads). An administrative operation changes its semaphore only: it reads none.
  * Lists of slots are in the arena.
  */
 size_t plan_queue_reads(const struct view *view, const struct operation *const *operations, size_t operation_count,

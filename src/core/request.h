@@ -115,7 +115,7 @@ struct request {
     struct want *wants;  /* WAITING: the same; their semaphore names are empty */
     size_t want_count;
     bool locked_elsewhere; /* not in the row: another session has locked it, so this batch does not end the request for
-                              others, only for its client (store_lock_requests) */
+                              others, only for its client (batch->lock_requests) */
 };
 
 /* The free slots that a permit takes. Counted semaphores use CHOOSE_LOWEST. */

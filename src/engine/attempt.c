@@ -151,7 +151,7 @@ static enum permit_status reserve_ids(struct worker *worker)
     engine_unlock(engine);
     if (enough)
         return PERMIT_OK;
-    enum permit_status status = store_reserve_ids(worker->store, ID_BLOCK, &ids, &epoch);
+    enum permit_status status = worker->store->batch->reserve_ids(worker->store, ID_BLOCK, &ids, &epoch);
     if (status != PERMIT_OK)
         return status;
     engine_lock(engine);
@@ -222,7 +222,7 @@ static enum permit_status gather(struct worker *worker, struct run *run, bool *r
     engine_lock(engine);
     uint64_t id = shared_semaphore(worker, run);
     engine_unlock(engine);
-    enum permit_status status = id ? store_await(worker->store, id) : PERMIT_OK;
+    enum permit_status status = id ? worker->store->batch->await(worker->store, id) : PERMIT_OK;
     if (!id || status != PERMIT_OK)
         return status;
     engine_lock(engine);
@@ -252,7 +252,7 @@ static enum permit_status lock_rows(struct worker *worker, struct run *run, bool
     if (operation_is_administrative(first->kind)) {
         set.semaphore_name = first->semaphore;
         set.all_slots = first->change && first->change->has_labels;
-        return store_lock(worker->store, &set, worker->arena, &run->view);
+        return worker->store->batch->lock(worker->store, &set, worker->arena, &run->view);
     }
     set.semaphore_count = run_collect_entries(run, entries);
     assert(set.semaphore_count <= BATCH_MAX_SEMAPHORES);
@@ -278,13 +278,13 @@ static enum permit_status lock_rows(struct worker *worker, struct run *run, bool
         keys[set.key_count++] = run->ops[i]->operation->external_id;
     set.servers_ahead = has_op_of_waiter(run);
     set.owners = collect_owners(worker, run, &set.owner_count);
-    return set.owners ? store_lock(worker->store, &set, worker->arena, &run->view) : PERMIT_NO_MEMORY;
+    return set.owners ? worker->store->batch->lock(worker->store, &set, worker->arena, &run->view) : PERMIT_NO_MEMORY;
 }
 
 /* Handles a failover. PERMIT_CONFLICT: the batch runs again on the server that serves then, with new ids. */
 static enum permit_status fail_over(struct worker *worker, enum epoch_cause cause, uint64_t seen)
 {
-    enum permit_status status = store_rollback(worker->store);
+    enum permit_status status = worker->store->batch->rollback(worker->store);
     if (status == PERMIT_OK)
         status = failover_run(worker->engine, worker->store, cause, seen);
     drop_ids(worker->engine, UINT64_MAX); /* of no epoch */
@@ -354,7 +354,8 @@ static enum permit_status read_waiters(struct worker *worker, struct run *run, c
         if (take_cached_slots(worker, run, reads[i].semaphore))
             slots[i].free = SLOTS_KNOWN;
     }
-    enum permit_status status = store_read_waiters(worker->store, reads, slots, count, worker->arena, &run->view);
+    enum permit_status status =
+        worker->store->batch->read_waiters(worker->store, reads, slots, count, worker->arena, &run->view);
     if (status == PERMIT_OK && !waitlist_list_subscribers(worker->engine, worker->arena, &run->view))
         status = PERMIT_NO_MEMORY;
     return status;
@@ -364,8 +365,8 @@ static enum permit_status read_waiters(struct worker *worker, struct run *run, c
 static enum permit_status read_glimpses(struct worker *worker, struct run *run, const struct plan_settings *settings)
 {
     utc_us aged = lease_time(&run->view.clock, run->view.now) - settings->backfill_bound_us;
-    enum permit_status status =
-        store_read_glimpses(worker->store, run->plan.unknown, run->plan.unknown_count, aged, worker->arena, &run->view);
+    enum permit_status status = worker->store->batch->read_glimpses(
+        worker->store, run->plan.unknown, run->plan.unknown_count, aged, worker->arena, &run->view);
     if (status == PERMIT_OK && !waitlist_list_subscribers(worker->engine, worker->arena, &run->view))
         status = PERMIT_NO_MEMORY;
     return status;
@@ -440,13 +441,13 @@ static enum permit_status read_due_holders(struct worker *worker, struct run *ru
     bool more = true;
     for (unsigned round = 0; more && status == PERMIT_OK; round++) {
         if (count)
-            status = store_read_due(worker->store, shortfalls, count, worker->arena, view);
+            status = worker->store->batch->read_due(worker->store, shortfalls, count, worker->arena, view);
         uint64_t *ids = arena_array(worker->arena, view->request_count + run->count, sizeof *ids);
         if (status != PERMIT_OK || !ids)
             return status == PERMIT_OK ? PERMIT_NO_MEMORY : status;
         size_t id_count = plan_ends_for_others(view, operations, run->count, count > 0, ids);
         if (id_count)
-            status = store_lock_requests(worker->store, ids, id_count, view);
+            status = worker->store->batch->lock_requests(worker->store, ids, id_count, view);
         more = plan_read_past_locked(view, shortfalls, count, round);
     }
     return status;
@@ -567,7 +568,7 @@ static bool load_view(struct worker *worker, struct run *run) REQUIRES(engine_mu
     return count > 0;
 }
 
-/* Adds one part of a queue, and the slots that its waiters may take, as store_read_waiters does. */
+/* Adds one part of a queue, and the slots that its waiters may take, as batch->read_waiters does. */
 static bool load_queue(struct worker *worker, struct run *run, const struct queue_read *read, uint64_t server_id)
     REQUIRES(engine_mutex)
 {
@@ -705,11 +706,11 @@ void run_cancel_grants(struct run *run)
 static enum permit_status write_changes(struct worker *worker, struct run *run)
 {
     if (run->plan.changes.empty)
-        return store_rollback(worker->store);
-    enum permit_status status = store_prepare(worker->store, &run->plan.changes, NULL);
+        return worker->store->batch->rollback(worker->store);
+    enum permit_status status = worker->store->batch->prepare(worker->store, &run->plan.changes, NULL);
     if (status != PERMIT_OK)
         return status;
-    return begin_write(run) ? store_apply(worker->store, &run->plan.changes) : PERMIT_CONFLICT;
+    return begin_write(run) ? worker->store->batch->commit(worker->store, &run->plan.changes) : PERMIT_CONFLICT;
 }
 
 /* ---- the short path ---- */
@@ -784,7 +785,7 @@ static bool prepare_copies(struct worker *worker, struct run *run, struct assume
     if (!run->plan.changes.empty)
         plan_write_all(&run->plan);
     return collect_assumed(worker, run, ret_assumed) &&
-           store_prepare(worker->store, &run->plan.changes, ret_assumed) == PERMIT_OK;
+           worker->store->batch->prepare(worker->store, &run->plan.changes, ret_assumed) == PERMIT_OK;
 }
 
 /*
@@ -797,7 +798,7 @@ static bool run_on_copies(struct worker *worker, struct run *run, enum permit_st
     enum mismatch mismatch;
     if (!prepare_copies(worker, run, &assumed) || !begin_write(run))
         return false;
-    *ret_status = store_commit_cached(worker->store, &run->plan.changes, &assumed, &mismatch);
+    *ret_status = worker->store->batch->commit_if_unchanged(worker->store, &run->plan.changes, &assumed, &mismatch);
     run->on_copies = *ret_status == PERMIT_OK;
     if (run->on_copies)
         return true;
@@ -808,7 +809,7 @@ static bool run_on_copies(struct worker *worker, struct run *run, enum permit_st
     metrics_count(&worker->engine->metrics.mismatches[mismatch]);
     if (mismatch == MISMATCH_GUARD)
         served_time_forget(worker->engine);
-    *ret_status = store_rollback(worker->store);
+    *ret_status = worker->store->batch->rollback(worker->store);
     return *ret_status != PERMIT_OK;
 }
 

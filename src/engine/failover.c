@@ -36,9 +36,9 @@ bool failover_tokens_behind(struct engine *engine, const struct view *view)
 enum permit_status failover_run(struct engine *engine, struct store *store, enum epoch_cause cause, uint64_t seen)
 {
     engine_lock(engine);
-    int64_t hold_ms = engine->settings.failover_hold_ms;
+    struct epoch_advance advance = {.cause = cause, .seen = seen, .hold_ms = engine->settings.failover_hold_ms};
     engine_unlock(engine);
-    enum permit_status status = store_raise_epoch(store, cause, seen, hold_ms);
+    enum permit_status status = store->clock->advance_epoch(store, &advance);
     if (status != PERMIT_OK)
         return status;
     log_write(LOG_WARN,

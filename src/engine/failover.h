@@ -16,7 +16,7 @@ size_t failover_tokens_seen(struct engine *engine, struct tokens_seen *ret_seen,
 /* Returns true if a semaphore of the view would issue tokens again that this process has seen. */
 bool failover_tokens_behind(struct engine *engine, const struct view *view);
 /*
- * Raises the epoch with store_raise_epoch, and makes each task of the engine drop its session before the next use.
+ * Raises the epoch with clock->advance_epoch, and makes each task of the engine drop its session before the next use.
  * The caller has no open transaction.
  */
 enum permit_status failover_run(struct engine *engine, struct store *store, enum epoch_cause cause,

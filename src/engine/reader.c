@@ -18,8 +18,8 @@ static enum permit_status connect_store(struct task *task)
     if (!task->store)
         return PERMIT_SHUTTING_DOWN;
     enum permit_status status = task_connect(task);
-    if (status == PERMIT_OK && store_ping(task->store) != PERMIT_OK)
-        status = store_reconnect(task->store);
+    if (status == PERMIT_OK && task->store->session->keepalive(task->store) != PERMIT_OK)
+        status = task->store->session->reconnect(task->store);
     return status;
 }
 

@@ -134,7 +134,7 @@ static enum permit_status try_resolve(struct transaction *transaction)
             resolve->keys[resolve->key_count++].external_id = operation->external_id;
     }
     enum permit_status status = task_connect(worker->task);
-    return status == PERMIT_OK ? store_resolve(worker->store, resolve, worker->arena) : status;
+    return status == PERMIT_OK ? worker->store->batch->resolve(worker->store, resolve, worker->arena) : status;
 }
 
 static void resolve_failed(struct transaction *transaction, enum permit_status status)

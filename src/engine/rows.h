@@ -114,13 +114,13 @@ const struct key_entry *rows_find_key(const struct rows *rows, struct bytes exte
 /* Copies the row of a semaphore, with its strings, into the arena. False: out of memory. */
 bool semaphore_copy_load(const struct semaphore_copy *copy, struct arena *arena, struct semaphore *ret_row) MUST_CHECK;
 /*
- * Copies the lowest `wanted` free slots, as store_lock reads them. False: not all of these are known, or out of
+ * Copies the lowest `wanted` free slots, as batch->lock reads them. False: not all of these are known, or out of
  * memory.
  */
 bool semaphore_copy_load_slots(const struct semaphore_copy *copy, int64_t wanted, struct arena *arena,
                                struct free_slots *ret_slots) MUST_CHECK;
 /*
- * Appends the waiters to the requests of the view, as store_read_waiters reads them; there is room for read->limit + 1.
+ * Appends the waiters to the requests of the view, as batch->read_waiters reads them; there is room for read->limit + 1.
  * *ret_units: what they want in all. False: the queue is not known, its waiters wait at an earlier id of this server, or
  * out of memory. On failure the view must not be used.
  */

@@ -47,9 +47,9 @@ enum permit_status task_connect(struct task *task)
 {
     unsigned generation = atomic_load(&task->engine->server_generation);
     if (generation != task->server_generation)
-        store_disconnect(task->store);
+        task->store->session->disconnect(task->store);
     task->server_generation = generation;
-    return store_reconnect(task->store);
+    return task->store->session->reconnect(task->store);
 }
 
 bool task_record_status(struct task *task, enum permit_status status)

@@ -45,7 +45,7 @@ void worker_record_failure(struct worker *worker, enum permit_status status, con
     }
     if (status == PERMIT_DATABASE_LOST || status == PERMIT_DATABASE_UNAVAILABLE)
         atomic_store_explicit(&metrics->database_up, false, memory_order_relaxed);
-    (void)store_rollback(worker->store);
+    (void)worker->store->batch->rollback(worker->store);
 }
 
 void op_fail(struct engine *engine, struct op *op, enum permit_status status, const char *detail)
@@ -271,7 +271,7 @@ static void check_session(struct worker *worker)
 {
     enum permit_status status = task_connect(worker->task);
     if (status == PERMIT_OK)
-        status = store_ping(worker->store);
+        status = worker->store->session->keepalive(worker->store);
     if (status == PERMIT_OK)
         worker_recovered(worker);
     else

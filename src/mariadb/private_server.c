@@ -448,7 +448,7 @@ static enum ready server_wait_ready(struct private_server *server, int *ret_exit
         if (stop_requested(server, 0))
             return READY_STOPPED;
         struct store *store = store_open(&server->address, STORE_ADMIN, NULL); /* the database may not exist yet */
-        bool answers = store && store_reconnect(store) == PERMIT_OK;
+        bool answers = store && store->session->reconnect(store) == PERMIT_OK;
         store_free(store);
         if (answers)
             return READY_YES;

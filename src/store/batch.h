@@ -51,11 +51,11 @@ void batch_named_sql(const struct lock_set *set, struct buf *sql);
 /* Reads the results of these statements into view->named_slots. The semaphores of the view are already read. */
 enum permit_status batch_read_named(struct session *session, const struct lock_set *set, struct arena *arena,
                                     struct view *view) MUST_CHECK;
-/* Reads the due holders of semaphores that lack units, as store_read_due says. `sql` is scratch. */
+/* Reads the due holders of semaphores that lack units, as batch->read_due says. `sql` is scratch. */
 enum permit_status batch_read_due(struct session *session, const struct shortfall *shortfalls, size_t count,
                                   struct buf *sql, struct arena *arena, struct view *view) MUST_CHECK;
 
-/* Locks rows of requests, as store_lock_requests says. `sql` is scratch. */
+/* Locks rows of requests, as batch->lock_requests says. `sql` is scratch. */
 enum permit_status batch_lock_requests(struct session *session, const uint64_t *ids, size_t count, struct buf *sql,
                                        struct view *view) MUST_CHECK;
 
@@ -65,12 +65,12 @@ enum permit_status batch_lock_requests(struct session *session, const uint64_t *
  */
 enum permit_status batch_read_slots(struct session *session, const struct lock_set *set, struct buf *sql,
                                     struct arena *arena, struct view *view) MUST_CHECK;
-/* Reads parts of queues, as store_read_waiters says; sends nothing for what was read ahead. `sql` is scratch. */
+/* Reads parts of queues, as batch->read_waiters says; sends nothing for what was read ahead. `sql` is scratch. */
 enum permit_status batch_read_waiters(struct session *session, const struct queues_ahead *ahead,
                                       const struct queue_read *reads, const struct slots_wanted *slots, size_t count,
                                       struct buf *sql, struct arena *arena, struct view *view) MUST_CHECK;
 
-/* Reads semaphores that are not locked, as store_read_glimpses says. `sql` is scratch. */
+/* Reads semaphores that are not locked, as batch->read_glimpses says. `sql` is scratch. */
 enum permit_status batch_read_glimpses(struct session *session, const uint64_t *ids, size_t count, utc_us aged,
                                        struct buf *sql, struct arena *arena, struct view *view) MUST_CHECK;
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The walk of the expiry task (store_due): pages of held and waiting requests in the order of their deadlines, by the
+ * The walk of the expiry task (queries->due): pages of held and waiting requests in the order of their deadlines, by the
  * second, without locks. Two tables are walked side by side.
  */
 #include "store/held.h"
@@ -107,15 +107,18 @@ static enum permit_status read_due_page(struct session *session, struct due_page
     return reader.broken ? PERMIT_NO_MEMORY : query_packet_time(session, &page->ret_time);
 }
 
-enum permit_status due_walk(struct session *session, struct due_page *page, struct buf *sql, struct arena *arena)
+enum permit_status query_due(struct store *store, struct due_page *page, struct arena *arena)
 {
-    enum permit_status status = find_due_end(session, page, sql);
-    if (status != PERMIT_OK)
-        return status;
-    buf_clear(sql);
-    due_requests_sql(page, sql);
-    status = session_send_buf(session, sql);
-    if (status == PERMIT_OK)
-        status = read_due_page(session, page, arena);
-    return session_end(session, status);
+    struct session *session = session_of(store);
+    struct buf sql;
+    buf_init(&sql, QUERY_SQL_MAX);
+    enum permit_status status = find_due_end(session, page, &sql);
+    if (status == PERMIT_OK) {
+        buf_clear(&sql);
+        due_requests_sql(page, &sql);
+        status = session_send_buf(session, &sql);
+        if (status == PERMIT_OK)
+            status = read_due_page(session, page, arena);
+    }
+    return query_packet_end(session, &sql, status);
 }

@@ -103,11 +103,11 @@ static enum permit_status lock_cluster(struct session *session, const char *iden
     return status == PERMIT_OK && !found ? PERMIT_INTERNAL : status;
 }
 
-static bool must_raise(const struct cluster_row *row, enum epoch_cause cause, uint64_t seen)
+static bool must_raise(const struct cluster_row *row, const struct epoch_advance *advance)
 {
-    switch (cause) {
+    switch (advance->cause) {
     case EPOCH_SERVER: return !row->same_server;
-    case EPOCH_TOKENS: return row->epoch == seen;
+    case EPOCH_TOKENS: return row->epoch == advance->seen;
     case EPOCH_OPERATOR: break;
     }
     return true;
@@ -133,14 +133,18 @@ static uint64_t next_epoch(const struct cluster_row *row)
  * Sets identity and epoch. next_id is raised above all ids in use, because an older copy may have it too low. A
  * database that was never served keeps its epoch (epoch == row->epoch), because no client can hold a token of it.
  */
-static void raise_sql(const struct cluster_row *row, const char *identity, uint64_t epoch, int64_t hold_ms,
-                      struct bytes why, struct buf *sql)
+static void raise_sql(const struct cluster_row *row, const char *identity, uint64_t epoch,
+                      const struct epoch_advance *advance, struct buf *sql)
 {
+    static const char *const causes[] = {
+        [EPOCH_SERVER] = "the server is another one",
+        [EPOCH_TOKENS] = "tokens went back: an older copy of the database",
+    };
     bool raises = epoch != row->epoch;
     buf_printf(sql, "UPDATE cluster SET identity=%s,epoch=%llu", identity, (unsigned long long)epoch);
     if (raises) {
         buf_append_text(sql, ",grants_from=");
-        sql_time(sql, lease_time(&row->clock, row->now) + hold_ms * US_PER_MS);
+        sql_time(sql, lease_time(&row->clock, row->now) + advance->hold_ms * US_PER_MS);
     }
     buf_printf(sql, " WHERE id=1;UPDATE id_block SET next_id=GREATEST(next_id,%llu) WHERE id=1;",
                (unsigned long long)row->last_id + 1);
@@ -153,7 +157,8 @@ static void raise_sql(const struct cluster_row *row, const char *identity, uint6
                                   .what = BYTES("epoch"),
                                   .from = bytes_of(from),
                                   .to = bytes_of(to),
-                                  .why = why,
+                                  .why = advance->cause == EPOCH_OPERATOR ? advance->why
+                                                                          : bytes_of(causes[advance->cause]),
                                   .next_permit_id = epoch << 10};
         row_insert_sql(&insert, &event, sql);
         row_insert_end_sql(&insert, sql);
@@ -161,9 +166,8 @@ static void raise_sql(const struct cluster_row *row, const char *identity, uint6
     buf_append_text(sql, "COMMIT");
 }
 
-static enum permit_status raise_in_transaction(struct session *session, enum epoch_cause cause, uint64_t seen,
-                                               int64_t hold_ms, struct bytes why, struct buf *identity, struct buf *sql,
-                                               uint64_t *ret_epoch, int64_t *ret_wait_ms)
+static enum permit_status advance_in_transaction(struct session *session, struct epoch_advance *advance,
+                                                 struct buf *identity, struct buf *sql)
 {
     struct cluster_row row = {0};
     enum permit_status status = epoch_identity_sql(session, identity);
@@ -171,51 +175,32 @@ static enum permit_status raise_in_transaction(struct session *session, enum epo
         status = lock_cluster(session, buf_text(identity), sql, &row);
     if (status != PERMIT_OK)
         return status;
-    *ret_epoch = row.epoch;
-    *ret_wait_ms = cause == EPOCH_OPERATOR && row.same_server ? ms_until_bump(&row, hold_ms) : 0;
-    if (*ret_wait_ms)
+    advance->ret_epoch = row.epoch;
+    advance->ret_wait_ms =
+        advance->cause == EPOCH_OPERATOR && row.same_server ? ms_until_bump(&row, advance->hold_ms) : 0;
+    if (advance->ret_wait_ms)
         return PERMIT_TOO_MANY;
-    if (!must_raise(&row, cause, seen))
+    if (!must_raise(&row, advance))
         return session_run(session, "ROLLBACK");
-    uint64_t epoch = row.fresh && cause == EPOCH_SERVER ? row.epoch : next_epoch(&row);
+    uint64_t epoch = row.fresh && advance->cause == EPOCH_SERVER ? row.epoch : next_epoch(&row);
     buf_clear(sql);
-    raise_sql(&row, buf_text(identity), epoch, hold_ms, why, sql);
+    raise_sql(&row, buf_text(identity), epoch, advance, sql);
     status = session_end(session, session_send_buf(session, sql));
     if (status == PERMIT_OK)
-        *ret_epoch = epoch;
+        advance->ret_epoch = epoch;
     return status;
 }
 
-/* Sets the outputs on PERMIT_OK and PERMIT_TOO_MANY. Leaves no transaction open. */
-static enum permit_status raise_epoch(struct session *session, enum epoch_cause cause, uint64_t seen, int64_t hold_ms,
-                                      struct bytes why, uint64_t *ret_epoch, int64_t *ret_wait_ms)
+enum permit_status epoch_advance(struct session *session, struct epoch_advance *advance)
 {
     struct buf identity;
     struct buf sql;
     buf_init(&identity, ROW_MAX);
     buf_init(&sql, SQL_MAX);
-    enum permit_status status =
-        raise_in_transaction(session, cause, seen, hold_ms, why, &identity, &sql, ret_epoch, ret_wait_ms);
+    enum permit_status status = advance_in_transaction(session, advance, &identity, &sql);
     if (status != PERMIT_OK)
         (void)session_rollback(session);
     buf_release(&identity);
     buf_release(&sql);
     return status;
-}
-
-enum permit_status epoch_raise(struct session *session, enum epoch_cause cause, uint64_t seen, int64_t hold_ms,
-                               struct bytes why, uint64_t *ret_epoch)
-{
-    uint64_t epoch = 0;
-    int64_t wait_ms;
-    enum permit_status status = raise_epoch(session, cause, seen, hold_ms, why, &epoch, &wait_ms);
-    if (status == PERMIT_OK && ret_epoch)
-        *ret_epoch = epoch;
-    return status;
-}
-
-enum permit_status epoch_bump(struct session *session, int64_t hold_ms, struct bytes why, uint64_t *ret_epoch,
-                              int64_t *ret_wait_ms)
-{
-    return raise_epoch(session, EPOCH_OPERATOR, 0, hold_ms, why, ret_epoch, ret_wait_ms);
 }

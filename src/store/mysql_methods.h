@@ -29,11 +29,7 @@ struct session *session_of(struct store *store);
 enum permit_status templates_match(struct session *session, struct resolve_name *names, size_t count, struct buf *sql,
                                    struct arena *arena) MUST_CHECK;
 
-/* Reads a page of held and waiting requests, as store_due says. `sql` is scratch. */
-enum permit_status due_walk(struct session *session, struct due_page *page, struct buf *sql,
-                            struct arena *arena) MUST_CHECK;
-
-/* Checks the server and, if the session has a current database, permitd's tables there: see store_doctor. */
+/* Checks the server and, if the session has a current database, permitd's tables there: see store.h. */
 enum permit_status doctor_check(struct session *session, const struct doctor_options *options,
                                 struct doctor_report *ret_report) MUST_CHECK;
 #endif

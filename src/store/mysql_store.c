@@ -31,7 +31,7 @@ struct mysql_store {
     uint64_t identity_hash;    /* of that value */
     struct arena scratch;      /* valid during one call */
     struct queues_ahead ahead; /* of the last lock packet */
-    struct buf packet;         /* of store_prepare */
+    struct buf packet;         /* of batch->prepare */
     const struct changes *prepared; /* `packet` writes these; NULL: it is none */
     bool locks_requests;            /* it locks rows of requests, after those of the semaphores */
 };
@@ -47,7 +47,7 @@ struct session *session_of(struct store *store)
 }
 
 /* Safety check (P14: permitd does not serve on unsafe settings). */
-static enum permit_status examine(struct store *store)
+static enum permit_status check_safety(struct store *store)
 {
     struct mysql_store *mysql = mysql_store_of(store);
     struct doctor_report findings;
@@ -93,7 +93,7 @@ static enum permit_status reconnect(struct store *store)
     mysql->sql.max = mysql->packet.max = store->max_packet;
     status = learn_identity(mysql);
     if (status == PERMIT_OK)
-        status = examine(store);
+        status = check_safety(store);
     /* Drop a server that was not checked. No transaction was open, so a lost connection is only an unavailable one. */
     if (status != PERMIT_OK)
         session_drop(mysql->session);
@@ -336,7 +336,7 @@ static enum permit_status send_changes(struct mysql_store *mysql, const struct c
     return status;
 }
 
-static enum permit_status apply(struct store *store, const struct changes *changes)
+static enum permit_status commit(struct store *store, const struct changes *changes)
 {
     struct mysql_store *mysql = mysql_store_of(store);
     return session_end(mysql->session, send_changes(mysql, changes, NULL));
@@ -357,10 +357,11 @@ static enum permit_status prove_cached(struct mysql_store *mysql, const struct c
     return *ret_mismatch == MISMATCH_NONE ? status : PERMIT_CONFLICT;
 }
 
-static enum permit_status commit_cached(struct store *store, const struct changes *changes,
-                                        const struct assumed *assumed, enum mismatch *ret_mismatch)
+static enum permit_status commit_if_unchanged(struct store *store, const struct changes *changes,
+                                              const struct assumed *assumed, enum mismatch *ret_mismatch)
 {
     struct mysql_store *mysql = mysql_store_of(store);
+    *ret_mismatch = MISMATCH_NONE;
     if (changes->empty)
         return prove_cached(mysql, changes, assumed, ret_mismatch);
     bool has_semaphores = false; /* the statement after BEGIN has run, which locks them */
@@ -502,97 +503,12 @@ static enum permit_status write_tick(struct store *store, const struct lease_row
     return status;
 }
 
-static enum permit_status due(struct store *store, struct due_page *page, struct arena *arena)
+static enum permit_status advance_epoch(struct store *store, struct epoch_advance *advance)
 {
-    struct mysql_store *mysql = mysql_store_of(store);
-    return due_walk(mysql->session, page, &mysql->sql, arena);
+    return epoch_advance(session_of(store), advance);
 }
 
-/* ---- semaphores and mail ---- */
-
-static enum permit_status read_semaphores(struct session *session, size_t max, struct arena *arena,
-                                          struct semaphore_page *ret_page)
-{
-    struct row_reader reader = {.arena = arena};
-    *ret_page = (struct semaphore_page){.rows = arena_array(arena, max, sizeof *ret_page->rows)};
-    if (!ret_page->rows)
-        return PERMIT_NO_MEMORY;
-    while (ret_page->count < max && row_step(&reader, session))
-        row_semaphore(&reader, &ret_page->rows[ret_page->count++]);
-    return reader.broken ? PERMIT_NO_MEMORY : PERMIT_OK;
-}
-
-static enum permit_status semaphores(struct store *store, const uint64_t *ids, size_t count, struct arena *arena,
-                                     struct semaphore_page *ret_page)
-{
-    struct mysql_store *mysql = mysql_store_of(store);
-    buf_clear(&mysql->sql);
-    buf_append_text(&mysql->sql,
-                    "SELECT " ROW_SEMAPHORE_COLUMNS " FROM semaphore s FORCE INDEX (PRIMARY) WHERE s.id IN (0,");
-    sql_ids(&mysql->sql, ids, count);
-    buf_append_char(&mysql->sql, ')');
-    enum permit_status status = send_sql(mysql);
-    if (status == PERMIT_OK)
-        status = read_semaphores(mysql->session, count, arena, ret_page);
-    return session_end(mysql->session, status);
-}
-
-/* Walks the primary key. */
-static enum permit_status mail(struct store *store, uint64_t server_id, uint64_t after, size_t limit,
-                               struct arena *arena, uint64_t **ret_request_ids, size_t *ret_count)
-{
-    struct mysql_store *mysql = mysql_store_of(store);
-    uint64_t *ids = arena_array(arena, limit + 1, sizeof *ids);
-    struct session_row row;
-    size_t count = 0;
-    if (!ids)
-        return PERMIT_NO_MEMORY;
-    buf_clear(&mysql->sql);
-    buf_printf(&mysql->sql,
-               "SELECT permit_request_id FROM mail FORCE INDEX (PRIMARY) WHERE server_id=%llu"
-               " AND permit_request_id>%llu ORDER BY permit_request_id LIMIT %zu",
-               (unsigned long long)server_id, (unsigned long long)after, limit);
-    enum permit_status status = send_sql(mysql);
-    while (status == PERMIT_OK && count < limit && session_row(mysql->session, &row))
-        ids[count++] = column_u64(row.columns[0]);
-    status = session_end(mysql->session, status);
-    if (status != PERMIT_OK)
-        return status;
-    *ret_request_ids = ids;
-    *ret_count = count;
-    return PERMIT_OK;
-}
-
-/* Each statement is a transaction of its own. */
-static enum permit_status drop_mail(struct store *store, uint64_t server_id, const uint64_t *request_ids, size_t count)
-{
-    enum { KEYS_A_STATEMENT = 500 };
-    struct mysql_store *mysql = mysql_store_of(store);
-    enum permit_status status = PERMIT_OK;
-    for (size_t i = 0; i < count && status == PERMIT_OK; i += KEYS_A_STATEMENT) {
-        buf_clear(&mysql->sql);
-        buf_printf(&mysql->sql,
-                   "DELETE m FROM mail m FORCE INDEX (PRIMARY) WHERE m.server_id=%llu AND m.permit_request_id IN (",
-                   (unsigned long long)server_id);
-        sql_ids(&mysql->sql, request_ids + i, count - i < KEYS_A_STATEMENT ? count - i : KEYS_A_STATEMENT);
-        buf_append_char(&mysql->sql, ')');
-        status = session_end(mysql->session, send_sql(mysql));
-    }
-    return status;
-}
-
-static enum permit_status raise_epoch(struct store *store, enum epoch_cause cause, uint64_t seen, int64_t hold_ms)
-{
-    struct bytes why = cause == EPOCH_SERVER ? BYTES("the server is another one")
-                                             : BYTES("tokens went back: an older copy of the database");
-    return epoch_raise(session_of(store), cause, seen, hold_ms, why, NULL);
-}
-
-static enum permit_status bump_epoch(struct store *store, int64_t hold_ms, struct bytes why, uint64_t *ret_epoch,
-                                     int64_t *ret_wait_ms)
-{
-    return epoch_bump(session_of(store), hold_ms, why, ret_epoch, ret_wait_ms);
-}
+/* ---- the server, its schema, and the store ---- */
 
 static enum permit_status doctor(struct store *store, struct doctor_report *ret_report)
 {
@@ -611,7 +527,7 @@ static enum permit_status schema_version(struct store *store, unsigned *ret_vers
     return schema_read_version(mysql->session, mysql->address->database, ret_version, message);
 }
 
-static enum permit_status ping(struct store *store)
+static enum permit_status keepalive(struct store *store)
 {
     return session_ping(session_of(store));
 }
@@ -628,11 +544,17 @@ static void mysql_store_free(struct store *store)
     free(mysql);
 }
 
-static const struct store_methods methods = {
+static const struct store_session session_methods = {
     .reconnect = reconnect,
     .disconnect = disconnect,
-    .examine = examine,
+    .check_safety = check_safety,
+    .keepalive = keepalive,
+    .doctor = doctor,
+    .free = mysql_store_free,
+};
+static const struct store_batch batch_methods = {
     .resolve = resolve,
+    .reserve_ids = reserve_ids,
     .await = await,
     .lock = lock,
     .read_due = read_due,
@@ -640,25 +562,17 @@ static const struct store_methods methods = {
     .read_waiters = read_waiters,
     .read_glimpses = read_glimpses,
     .prepare = prepare,
-    .apply = apply,
-    .commit_cached = commit_cached,
+    .commit = commit,
+    .commit_if_unchanged = commit_if_unchanged,
     .rollback = rollback,
-    .reserve_ids = reserve_ids,
+};
+static const struct store_clock clock_methods = {
     .floors = floors,
     .read_tick = read_tick,
     .write_tick = write_tick,
-    .due = due,
-    .mail = mail,
-    .drop_mail = drop_mail,
-    .semaphores = semaphores,
-    .raise_epoch = raise_epoch,
-    .bump_epoch = bump_epoch,
-    .doctor = doctor,
-    .apply_schema = apply_schema,
-    .schema_version = schema_version,
-    .ping = ping,
-    .free = mysql_store_free,
+    .advance_epoch = advance_epoch,
 };
+static const struct store_schema schema_methods = {.apply = apply_schema, .version = schema_version};
 
 struct store *store_open(const struct database_address *address, enum store_use use,
                          const struct doctor_options *options)
@@ -667,7 +581,10 @@ struct store *store_open(const struct database_address *address, enum store_use 
     if (!mysql)
         return NULL;
     mysql->store = (struct store){
-        .methods = &methods,
+        .session = &session_methods,
+        .batch = &batch_methods,
+        .clock = &clock_methods,
+        .schema = &schema_methods,
         .queries = &mysql_queries,
         .owners = &mysql_owners,
         .templates = &mysql_templates,

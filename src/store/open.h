@@ -35,7 +35,7 @@ bool store_library_begin(void) MUST_CHECK;
 void store_library_end(void);
 
 /*
- * Creates a store without a connection; store_reconnect connects. `address` and `options` must outlive the store;
+ * Creates a store without a connection; session->reconnect connects. `address` and `options` must outlive the store;
  * `options` may be NULL. The thread that creates a store uses and frees it (store_free). NULL: out of memory.
  */
 struct store *store_open(const struct database_address *address, enum store_use use,

@@ -602,6 +602,25 @@ static enum permit_status query_clock(struct store *store, struct query_time *re
     return session_end(session, status);
 }
 
+static enum permit_status query_semaphores_of(struct store *store, const uint64_t *ids, size_t count,
+                                              struct arena *arena, struct semaphore_page *ret_page)
+{
+    struct session *session = session_of(store);
+    struct row_reader reader = {.arena = arena};
+    struct buf sql;
+    *ret_page = (struct semaphore_page){.rows = arena_array(arena, count, sizeof *ret_page->rows)};
+    if (!ret_page->rows)
+        return PERMIT_NO_MEMORY;
+    buf_init(&sql, QUERY_SQL_MAX);
+    buf_append_text(&sql, "SELECT " ROW_SEMAPHORE_COLUMNS " FROM semaphore s FORCE INDEX (PRIMARY) WHERE s.id IN (0,");
+    sql_ids(&sql, ids, count);
+    buf_append_char(&sql, ')');
+    enum permit_status status = session_send_buf(session, &sql);
+    while (status == PERMIT_OK && ret_page->count < count && row_step(&reader, session))
+        row_semaphore(&reader, &ret_page->rows[ret_page->count++]);
+    return query_packet_end(session, &sql, reader.broken ? PERMIT_NO_MEMORY : status);
+}
+
 const struct store_queries mysql_queries = {
     .semaphore = query_semaphore,
     .semaphores = query_semaphores,
@@ -621,4 +640,6 @@ const struct store_queries mysql_queries = {
     .nearest = query_nearest,
     .slot_list_head = query_slot_list_head,
     .slots = query_slots,
+    .semaphores_of = query_semaphores_of,
+    .due = query_due,
 };

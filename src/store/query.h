@@ -201,6 +201,41 @@ static inline void page_end(struct page *page, size_t found)
     page->count = page->more ? page->limit : found;
 }
 
+/*
+ * A position in the walk of the expiry task: by the second of the deadline; in a second the requests that wait come first,
+ * by id, then the held ones, by semaphore and block of tokens. A request that holds several semaphores has the position
+ * of the first.
+ */
+struct due_position {
+    uint64_t due_s;        /* UNIX time, lease clock */
+    uint64_t semaphore_id; /* 0: it waits */
+    uint64_t block;        /* token / 64; id of a request that waits */
+};
+
+/* A held or waiting request with a deadline, due or not, read without locks by the expiry task. */
+struct due_request {
+    struct bytes external_id;
+    utc_us due_at;
+    struct due_position position;
+};
+
+/* A page of that walk. */
+struct due_page {
+    struct due_position after;        /* the page starts behind it; all 0: at the first position */
+    size_t limit;                     /* positions; each has at most 64 requests */
+    struct due_request *ret_requests; /* in the arena, in order of positions */
+    size_t ret_count;
+    bool ret_more;               /* positions may follow */
+    struct due_position ret_end; /* if ret_more: the last position of the page */
+    struct query_time ret_time;
+};
+
+/* Rows of `semaphore`, read without locks. */
+struct semaphore_page {
+    struct semaphore *rows; /* in the arena */
+    size_t count;
+};
+
 /* The methods; store->queries. PERMIT_BUSY: the statement took longer than a list may take. */
 struct store_queries {
     /* Reads one semaphore. PERMIT_UNKNOWN_SEMAPHORE: it does not exist or is retired. */
@@ -290,5 +325,10 @@ struct store_queries {
      */
     enum permit_status (*slots)(struct store *store, uint64_t semaphore_id, const struct slot_filter *filter,
                                 struct page *page);
+    /* Reads the semaphores with these ids, 1 to BATCH_MAX_OPERATIONS. Unknown ids are absent from the page. */
+    enum permit_status (*semaphores_of)(struct store *store, const uint64_t *ids, size_t count, struct arena *arena,
+                                        struct semaphore_page *ret_page);
+    /* Reads a page of held and waiting requests by the second of their deadlines, without locks; page->limit is not 0. */
+    enum permit_status (*due)(struct store *store, struct due_page *page, struct arena *arena);
 };
 #endif

@@ -78,4 +78,5 @@ enum permit_status query_nearest(struct store *store, enum nearest_kind kind, st
 enum permit_status query_slot_list_head(struct store *store, struct bytes semaphore, struct slot_list_head *ret_head);
 enum permit_status query_slots(struct store *store, uint64_t semaphore_id, const struct slot_filter *filter,
                                struct page *page);
+enum permit_status query_due(struct store *store, struct due_page *page, struct arena *arena);
 #endif

@@ -325,6 +325,53 @@ static enum permit_status servers_list(struct store *store, struct page *page)
     return session_end(session, status);
 }
 
+/* Walks the primary key. */
+static enum permit_status servers_mail(struct store *store, uint64_t server_id, uint64_t after, size_t limit,
+                                       struct arena *arena, uint64_t **ret_request_ids, size_t *ret_count)
+{
+    struct session *session = session_of(store);
+    uint64_t *ids = arena_array(arena, limit + 1, sizeof *ids);
+    struct session_row row;
+    struct buf sql;
+    size_t count = 0;
+    if (!ids)
+        return PERMIT_NO_MEMORY;
+    buf_init(&sql, SQL_MAX);
+    buf_printf(&sql,
+               "SELECT permit_request_id FROM mail FORCE INDEX (PRIMARY) WHERE server_id=%llu"
+               " AND permit_request_id>%llu ORDER BY permit_request_id LIMIT %zu",
+               (unsigned long long)server_id, (unsigned long long)after, limit);
+    enum permit_status status = session_send_buf(session, &sql);
+    while (status == PERMIT_OK && count < limit && session_row(session, &row))
+        ids[count++] = column_u64(row.columns[0]);
+    status = session_end(session, status);
+    buf_release(&sql);
+    if (status != PERMIT_OK)
+        return status;
+    *ret_request_ids = ids;
+    *ret_count = count;
+    return PERMIT_OK;
+}
+
+/* Each statement is a transaction of its own. */
+static enum permit_status servers_drop_mail(struct store *store, uint64_t server_id, const uint64_t *request_ids,
+                                            size_t count)
+{
+    enum { KEYS_A_STATEMENT = 500 };
+    enum permit_status status = PERMIT_OK;
+    for (size_t i = 0; i < count && status == PERMIT_OK; i += KEYS_A_STATEMENT) {
+        struct buf sql;
+        buf_init(&sql, SQL_MAX);
+        buf_printf(&sql,
+                   "DELETE m FROM mail m FORCE INDEX (PRIMARY) WHERE m.server_id=%llu AND m.permit_request_id IN (",
+                   (unsigned long long)server_id);
+        sql_ids(&sql, request_ids + i, count - i < KEYS_A_STATEMENT ? count - i : KEYS_A_STATEMENT);
+        buf_append_char(&sql, ')');
+        status = run_sql(session_of(store), &sql);
+    }
+    return status;
+}
+
 const struct store_servers mysql_servers = {
     .join = servers_join,
     .heartbeat = servers_heartbeat,
@@ -333,4 +380,6 @@ const struct store_servers mysql_servers = {
     .abandoned = servers_abandoned,
     .leave = servers_leave,
     .list = servers_list,
+    .mail = servers_mail,
+    .drop_mail = servers_drop_mail,
 };

@@ -3,38 +3,41 @@
  * The seam to the database: everything that engine and api ask of it. A store is one session. There are two
  * implementations: MariaDB and MySQL (open.h), and a fake in memory (tests/sim).
  *
- * Batches, expiry, the clock, the schema and the safety check are the functions below. The rest are groups of methods,
- * each with a header of its own: store->queries->holders(store, ...).
+ * Its calls are methods in groups, each with a struct of its own: store->queries->holders(store, ...).
  *
+ *     session     below               the connection, its keepalive and the safety check
+ *     batch       below               the transaction of a batch
+ *     clock       below               the lease clock, the epoch and the tokens seen
+ *     schema      below               the migrations
  *     queries     query.h             status, lists, history
  *     owners      owners.h            heartbeats and owners
  *     templates   templates.h         templates of semaphores
  *     retention   retention_batch.h   deletion of what is no longer kept
  *     audit       audit.h             comparison of the rows with each other
- *     servers     servers.h           the permitd that run on this database
+ *     servers     servers.h           the permitd that run on this database, and their mail
  *
- * A batch of the engine uses the calls in this order:
+ * A batch of the engine uses the calls in this order (tests/contract/checked_store.c asserts it):
  *
- *     store_reconnect      opens the session if there is none
- *     store_resolve        names to ids and keys to semaphores: a hint, without locks
- *     store_reserve_ids    ids for new rows, in a transaction of its own; only when the engine's block runs out
- *     store_await          BEGIN; locks one semaphore; only if other permitd use it, too
- *     store_lock           BEGIN, unless store_await has; locks the semaphores; reads the rows that the plan needs into
- *                          a view
- *     store_read_due       adds the due holders of semaphores that lack units; only if there may be any
- *     store_lock_requests  locks the rows of requests that the batch may end for others; only if there may be any
- *     store_read_waiters   adds the waiters that may be granted; only if there may be any
- *     store_read_glimpses  adds what else these wait for, without locks; only if that matters
- *     store_prepare        builds the packet of the plan's changes
- *     store_apply          sends it: writes the changes; COMMIT
+ *     session->reconnect    opens the session if there is none
+ *     batch->resolve        names to ids and keys to semaphores: a hint, without locks
+ *     batch->reserve_ids    ids for new rows, in a transaction of its own; only when the engine's block runs out
+ *     batch->await          BEGIN; locks one semaphore; only if other permitd use it, too
+ *     batch->lock           BEGIN, unless `await` has; locks the semaphores; reads the rows that the plan needs into a
+ *                           view
+ *     batch->read_due       adds the due holders of semaphores that lack units; only if there may be any
+ *     batch->lock_requests  locks the rows of requests that the batch may end for others; only if there may be any
+ *     batch->read_waiters   adds the waiters that may be granted; only if there may be any
+ *     batch->read_glimpses  adds what else these wait for, without locks; only if that matters
+ *     batch->prepare        builds the packet of the plan's changes
+ *     batch->commit         sends it: writes the changes; COMMIT
  *
- * or, if its rows are cached, only store_prepare and store_commit_cached, which locks, writes, checks and commits.
+ * or, if its rows are cached, only `prepare` and `commit_if_unchanged`, which locks, writes, checks and commits.
  *
- *     store_rollback       instead of store_apply if there is nothing to write, and after any failure
+ *     batch->rollback       instead of `commit` if there is nothing to write, and after any failure
  *
  * Locking rule: a transaction that changes a request, its permits or its slots holds the row locks of all its
- * semaphores. store_lock takes them in ascending id order, and after them, without waiting, shared locks of owner rows;
- * store_lock_requests locks rows of requests, also without waiting.
+ * semaphores. batch->lock takes them in ascending id order, and after them, without waiting, shared locks of owner rows;
+ * batch->lock_requests locks rows of requests, also without waiting.
  *
  * A store belongs to one thread. Its calls block, at most for the time-outs of the session. Memory of results comes
  * from the caller's arena. Outputs are members or parameters named ret_; they are valid only after PERMIT_OK.
@@ -42,21 +45,19 @@
  * After any status but PERMIT_OK, `message` says why. The status says what the caller does:
  *
  *   PERMIT_CONFLICT              deadlock, duplicate key, record changed since last read, owner row locked:
- *                                store_rollback, then retry the whole batch
- *   PERMIT_LOCK_TIMEOUT          row lock not granted within 2 s: store_rollback, then retry, split by semaphore
- *   PERMIT_DATABASE_LOST         session lost: store_reconnect, then retry; after store_apply the outcome is unknown
+ *                                batch->rollback, then retry the whole batch
+ *   PERMIT_LOCK_TIMEOUT          row lock not granted within 2 s: batch->rollback, then retry, split by semaphore
+ *   PERMIT_DATABASE_LOST         session lost: session->reconnect, then retry; after batch->commit the outcome is unknown
  *   PERMIT_DATABASE_UNAVAILABLE  cannot connect, read-only, no primary, or unsafe settings; the session is dropped:
- *                                store_reconnect later, then retry
+ *                                session->reconnect later, then retry
  *   PERMIT_DATABASE_FULL         no storage left: this batch cannot be written
  *   PERMIT_TOO_LARGE             a packet exceeds store->max_packet: split. It was not sent
  *   PERMIT_NO_MEMORY             out of memory in this process: split
  *   PERMIT_INTERNAL              anything else. Errors 1048 and 1690 are permitd's own guards in SQL: a bug;
- *                                in store_commit_cached they are mismatches
+ *                                in batch->commit_if_unchanged they are mismatches
  */
 #ifndef STORE_STORE_H
 #define STORE_STORE_H
-
-#include <assert.h>
 
 #include "base/arena.h"
 #include "base/buf.h"
@@ -101,10 +102,10 @@ struct resolve {
     size_t key_count;
 };
 
-/* For store_read_waiters: view->free_slots has all free slots already. */
+/* For batch->read_waiters: view->free_slots has all free slots already. */
 enum { SLOTS_KNOWN = -1 };
 
-/* The slots of a locked semaphore that store_lock reads. */
+/* The slots of a locked semaphore that batch->lock reads. */
 struct slots_wanted {
     int64_t free;                  /* number of free slots, lowest numbers first; 0: none; SLOTS_KNOWN */
     const struct slot_name *named; /* specific slots, read in any state; any order, duplicates allowed */
@@ -112,13 +113,13 @@ struct slots_wanted {
 };
 
 /*
- * The rows that store_lock locks and reads. A batch sets semaphore_ids, or, if it is administrative, semaphore_name.
+ * The rows that batch->lock locks and reads. A batch sets semaphore_ids, or, if it is administrative, semaphore_name.
  */
 struct lock_set {
     const uint64_t *semaphore_ids;           /* ascending, at most BATCH_MAX_SEMAPHORES */
     const struct slots_wanted *slots_wanted; /* one per semaphore */
     /*
-     * One per semaphore: how many of its first waiters the batch will probably read (store_read_waiters); 0, or NULL:
+     * One per semaphore: how many of its first waiters the batch will probably read (batch->read_waiters); 0, or NULL:
      * none. The store may read them together with the locks, which saves a round trip.
      */
     const size_t *waiters_ahead;
@@ -130,42 +131,7 @@ struct lock_set {
     struct bytes semaphore_name; /* administrative: the semaphore to lock, if it exists; data NULL: semaphore_ids */
     bool all_slots;              /* with semaphore_name: reads all its slots into named_slots */
     bool servers_ahead;          /* the batch will probably read the living servers, as with waiters_ahead */
-    bool lock_held;              /* store_await has begun the transaction and locked these semaphores */
-};
-
-/*
- * A position in the walk of the expiry task: by the second of the deadline; in a second the requests that wait come first,
- * by id, then the held ones, by semaphore and block of tokens. A request that holds several semaphores has the position
- * of the first.
- */
-struct due_position {
-    uint64_t due_s;        /* UNIX time, lease clock */
-    uint64_t semaphore_id; /* 0: it waits */
-    uint64_t block;        /* token / 64; id of a request that waits */
-};
-
-/* A held or waiting request with a deadline, due or not, read without locks by the expiry task. */
-struct due_request {
-    struct bytes external_id;
-    utc_us due_at;
-    struct due_position position;
-};
-
-/* A page of that walk. */
-struct due_page {
-    struct due_position after;        /* the page starts behind it; all 0: at the first position */
-    size_t limit;                     /* positions; each has at most 64 requests */
-    struct due_request *ret_requests; /* in the arena, in order of positions */
-    size_t ret_count;
-    bool ret_more;               /* positions may follow */
-    struct due_position ret_end; /* if ret_more: the last position of the page */
-    struct query_time ret_time;
-};
-
-/* Rows of `semaphore`, read without locks. */
-struct semaphore_page {
-    struct semaphore *rows; /* in the arena */
-    size_t count;
+    bool lock_held;              /* batch->await has begun the transaction and locked these semaphores */
 };
 
 /* The tokens of a semaphore that this process has seen: all below `next` may have been issued. */
@@ -208,51 +174,179 @@ struct tick {
 enum epoch_cause {
     EPOCH_SERVER,   /* the server's identity is not the one in `cluster`; if it is, the call changes nothing */
     EPOCH_TOKENS,   /* a semaphore's next token is below the tokens seen: an older copy of the database */
-    EPOCH_OPERATOR, /* permitctl fence bump; only for store_bump_epoch */
+    EPOCH_OPERATOR, /* permitctl fence bump */
+};
+
+/* A raise of the epoch; then nothing is granted for hold_ms. */
+struct epoch_advance {
+    enum epoch_cause cause;
+    int64_t hold_ms;
+    uint64_t seen;      /* EPOCH_TOKENS: the epoch in which that was seen; if it is another by now, nothing is raised */
+    struct bytes why;   /* EPOCH_OPERATOR: goes into the record */
+    uint64_t ret_epoch; /* after the call, raised or not; with PERMIT_OK and PERMIT_TOO_MANY */
+    int64_t ret_wait_ms; /* with PERMIT_TOO_MANY: the time left */
 };
 
 struct store;
 struct doctor_report;
 
-/* The implementation of the calls below. */
-struct store_methods {
-    enum permit_status (*reconnect)(struct store *);
-    enum permit_status (*examine)(struct store *);
-    void (*disconnect)(struct store *);
-    enum permit_status (*resolve)(struct store *, struct resolve *, struct arena *);
-    enum permit_status (*await)(struct store *, uint64_t);
-    enum permit_status (*lock)(struct store *, const struct lock_set *, struct arena *, struct view *);
-    enum permit_status (*read_due)(struct store *, const struct shortfall *, size_t, struct arena *, struct view *);
-    enum permit_status (*lock_requests)(struct store *, const uint64_t *, size_t, struct view *);
-    enum permit_status (*read_waiters)(struct store *, const struct queue_read *, const struct slots_wanted *, size_t,
-                                       struct arena *, struct view *);
-    enum permit_status (*read_glimpses)(struct store *, const uint64_t *, size_t, utc_us, struct arena *,
-                                        struct view *);
-    enum permit_status (*prepare)(struct store *, const struct changes *, const struct assumed *);
-    enum permit_status (*apply)(struct store *, const struct changes *);
-    enum permit_status (*commit_cached)(struct store *, const struct changes *, const struct assumed *,
-                                        enum mismatch *);
-    enum permit_status (*rollback)(struct store *);
-    enum permit_status (*reserve_ids)(struct store *, uint64_t, struct id_range *, uint64_t *);
-    enum permit_status (*floors)(struct store *, const uint64_t *, size_t, uint64_t *);
-    enum permit_status (*read_tick)(struct store *, struct tick *);
-    enum permit_status (*write_tick)(struct store *, const struct lease_row *, const struct lease_row *, bool *);
-    enum permit_status (*due)(struct store *, struct due_page *, struct arena *);
-    enum permit_status (*semaphores)(struct store *, const uint64_t *, size_t, struct arena *, struct semaphore_page *);
-    enum permit_status (*mail)(struct store *, uint64_t, uint64_t, size_t, struct arena *, uint64_t **, size_t *);
-    enum permit_status (*drop_mail)(struct store *, uint64_t, const uint64_t *, size_t);
-    enum permit_status (*raise_epoch)(struct store *, enum epoch_cause, uint64_t, int64_t);
-    enum permit_status (*bump_epoch)(struct store *, int64_t, struct bytes, uint64_t *, int64_t *);
-    enum permit_status (*doctor)(struct store *, struct doctor_report *);
-    enum permit_status (*apply_schema)(struct store *, struct buf *);
-    enum permit_status (*schema_version)(struct store *, unsigned *, struct buf *);
-    enum permit_status (*ping)(struct store *);
-    void (*free)(struct store *);
+/* The methods; store->session. */
+struct store_session {
+    /*
+     * Opens the session if it is not open: ends what is left of the lost session (KILL), then, for STORE_WORKER, checks
+     * the server's safety (P14). If the settings are unsafe, drops the session and returns PERMIT_DATABASE_UNAVAILABLE;
+     * `message` and `refusal` name the setting and the fix. Sends nothing if the session is open. Never returns
+     * PERMIT_DATABASE_LOST.
+     */
+    enum permit_status (*reconnect)(struct store *store);
+    /* Drops the session. The next `reconnect` connects to the server that is then at the address. */
+    void (*disconnect)(struct store *store);
+    /*
+     * Repeats the safety check over the open session, because settings can change while it is open. Unsafe settings have
+     * the same result as in `reconnect`.
+     */
+    enum permit_status (*check_safety)(struct store *store);
+    /* Keeps an idle session open: the server closes a session that is idle for 5 s. */
+    enum permit_status (*keepalive)(struct store *store);
+    /*
+     * Examines the server's settings (doctor.h). PERMIT_OK means that the checks ran, not that they passed; otherwise
+     * *ret_report is untouched.
+     */
+    enum permit_status (*doctor)(struct store *store, struct doctor_report *ret_report);
+    /* Closes the session and frees the store (store_free). */
+    void (*free)(struct store *store);
+};
+
+/* The methods; store->batch. */
+struct store_batch {
+    /* Fills the ret_ members. Outputs of names and keys that are not found stay untouched: zero them before the call. */
+    enum permit_status (*resolve)(struct store *store, struct resolve *resolve, struct arena *arena);
+    /*
+     * Reserves `count` ids that no other permitd gets, in a transaction of its own. The ids are valid in epoch
+     * *ret_epoch only: after a failover another server, or an older copy of the database, may issue them again.
+     */
+    enum permit_status (*reserve_ids)(struct store *store, uint64_t count, struct id_range *ret_range,
+                                      uint64_t *ret_epoch);
+    /*
+     * Begins the transaction of a batch of one semaphore and waits for its row lock, before it is known which operations
+     * the batch has. `lock` follows, with lock_set.lock_held; on failure `rollback`.
+     */
+    enum permit_status (*await)(struct store *store, uint64_t semaphore_id);
+    /*
+     * Begins the transaction, unless `await` has; takes the row locks in ascending id order, then reads. A semaphore
+     * that does not exist is absent from the view. On failure the transaction may be open: call `rollback`.
+     */
+    enum permit_status (*lock)(struct store *store, const struct lock_set *set, struct arena *arena,
+                               struct view *ret_view);
+    /*
+     * Reads, in the transaction of `lock`, the due holders of semaphores that lack units (at least one), with all their
+     * permits. Adds them to view->requests. Sets view->next_due of these semaphores to a bound for the holders that were
+     * not read.
+     */
+    enum permit_status (*read_due)(struct store *store, const struct shortfall *shortfalls, size_t count,
+                                   struct arena *arena, struct view *view);
+    /*
+     * Locks, in the transaction of `lock`, the rows of these requests of the view (at least one, ascending ids), whose
+     * semaphores it has locked. Waits for no row: sets locked_elsewhere of those that another session has locked, and
+     * clears it of the others. Permitd writes a row under the locks of its semaphores only, so the rows are as the view
+     * has them.
+     */
+    enum permit_status (*lock_requests)(struct store *store, const uint64_t *ids, size_t count, struct view *view);
+    /*
+     * Reads, in the transaction of `lock`, parts of the queues of locked semaphores, in their order, with the wants of
+     * each waiter, and the ids of the living servers. Adds the waiters to view->requests, except those that are there;
+     * fills view->queues and view->servers. A place that no client asks for, because its request has no server_id or its
+     * server is dead, is passed over. `slots` has one element per read: the free slots and the named slots that the
+     * operations of the batch want (as in the lock_set); this call reads the free slots again, and as many more of them
+     * as the waiters want (all free slots if one wants adjacent ones), and also the slots that the waiters name, and
+     * replaces free_slots and named_slots of these semaphores. Of waiters that name very many slots only the first are
+     * read; under `fifo` the queue is cut there (queue_view.beyond). It may be called again, with other reads of the
+     * same queues.
+     */
+    enum permit_status (*read_waiters)(struct store *store, const struct queue_read *reads,
+                                       const struct slots_wanted *slots, size_t count, struct arena *arena,
+                                       struct view *view);
+    /*
+     * Reads, in the transaction of `lock`, semaphores that it did not lock, plainly: at least one id, ascending, none of
+     * them among the glimpses of the view. Adds them to view->glimpses, with the slots that waiters of the view watch
+     * there, and to view->requests the protected waiters of their queues (those that have waited since `aged` or longer;
+     * under `fifo` the first ones), at most about 2,000.
+     */
+    enum permit_status (*read_glimpses)(struct store *store, const uint64_t *semaphore_ids, size_t count, utc_us aged,
+                                        struct arena *arena, struct view *view);
+    /*
+     * Builds the packet of these changes for the `commit`, or, with `assumed`, the `commit_if_unchanged` that comes next.
+     * Sends nothing, so a failure leaves nothing unknown. Without this call those build the packet.
+     */
+    enum permit_status (*prepare)(struct store *store, const struct changes *changes, const struct assumed *assumed);
+    /*
+     * Writes all changes and commits. PERMIT_OK: they are durable. `changes` must not be empty; for an empty plan call
+     * `rollback`. PERMIT_DATABASE_LOST: the outcome is unknown.
+     */
+    enum permit_status (*commit)(struct store *store, const struct changes *changes);
+    /*
+     * A whole batch in one packet, planned on cached rows: BEGIN; the compare-and-set of its semaphores (at least one),
+     * which takes their locks in the order of ids; the locks of the requests that it ends for others, without waiting;
+     * the other changes; a last guard, which proves what is `assumed`; COMMIT. PERMIT_OK: the changes are durable, and
+     * were right. PERMIT_CONFLICT with *ret_mismatch: an assumption was wrong; call `rollback`. Other failures as in
+     * `commit`, with MISMATCH_NONE.
+     *
+     * Without changes it takes shared locks and reads the versions, and ends with ROLLBACK: PERMIT_OK proves refusals.
+     * After a failure nothing is unknown.
+     */
+    enum permit_status (*commit_if_unchanged)(struct store *store, const struct changes *changes,
+                                              const struct assumed *assumed, enum mismatch *ret_mismatch);
+    /*
+     * Ends the open transaction, if any. If that fails, drops the session; so no transaction is open afterwards. Keeps
+     * the `message` of the call before it.
+     */
+    enum permit_status (*rollback)(struct store *store);
+};
+
+/* The methods; store->clock. No transaction is open. */
+struct store_clock {
+    /*
+     * Reads the floor of each of these semaphores, at least one: smallest live token, next_permit_id if none; 0 for an
+     * unknown semaphore.
+     */
+    enum permit_status (*floors)(struct store *store, const uint64_t *semaphore_ids, size_t count,
+                                 uint64_t *ret_floors);
+    /* Reads the lease clock, and finds whether the database is another server or an older copy. */
+    enum permit_status (*read_tick)(struct store *store, struct tick *tick);
+    /* Writes the row after a tick, unless the row is no longer as it was read: one of several permitd wins. */
+    enum permit_status (*write_tick)(struct store *store, const struct lease_row *read, const struct lease_row *ticked,
+                                     bool *ret_won);
+    /*
+     * Raises the epoch. One of several permitd raises it for EPOCH_SERVER and EPOCH_TOKENS, for the others the call
+     * changes nothing. A database that no permitd has served yet only gets its identity.
+     *
+     * Each raise of an operator stops all grants for hold_ms, so the next one is accepted only hold_ms after the last
+     * hold has ended. Before that the call returns PERMIT_TOO_MANY. The limit does not apply if the server's identity
+     * differs from the one in `cluster`.
+     */
+    enum permit_status (*advance_epoch)(struct store *store, struct epoch_advance *advance);
+};
+
+/* The methods; store->schema, on a STORE_SCHEMA. On failure `message` has the cause. */
+struct store_schema {
+    /*
+     * Creates the database if it is missing, and applies the migrations that it lacks. Refuses, without any change, a
+     * schema that is newer than this binary, and a table that has the name of one of permitd's but other columns.
+     */
+    enum permit_status (*apply)(struct store *store, struct buf *message);
+    /*
+     * Reads the newest complete migration of the database without any change; 0 if there is no schema or no database.
+     * Refuses the same as `apply`.
+     */
+    enum permit_status (*version)(struct store *store, unsigned *ret_version, struct buf *message);
 };
 
 /* The part of a store that all implementations have; it is a member of their struct. */
 struct store {
-    const struct store_methods *methods;
+    const struct store_session *session;
+    const struct store_batch *batch;
+    const struct store_clock *clock;
+    const struct store_schema *schema;
     const struct store_queries *queries;
     const struct store_owners *owners;
     const struct store_templates *templates;
@@ -262,312 +356,14 @@ struct store {
     uint64_t sessions;                /* number of sessions opened so far */
     size_t max_packet;                /* of a worker: bytes of the largest packet that the server accepts; set when the
                                          session is opened */
-    bool in_batch;                    /* a transaction of a batch is open: from store_await or store_lock to store_apply
-                                         or store_rollback; for asserts */
     const char *message;              /* cause of the last failure; valid until the next call but a rollback */
     char refusal[STORE_MESSAGE_SIZE]; /* result of the last safety check: first unsafe setting and its fix; "": safe */
 };
-
-/*
- * Opens the session if it is not open: ends what is left of the lost session (KILL), then, for STORE_WORKER, checks the
- * server's safety (P14). If the settings are unsafe, drops the session and returns PERMIT_DATABASE_UNAVAILABLE;
- * `message` and `refusal` name the setting and the fix. Sends nothing if the session is open. Never returns
- * PERMIT_DATABASE_LOST.
- */
-static inline enum permit_status store_reconnect(struct store *store)
-{
-    assert(!store->in_batch);
-    return store->methods->reconnect(store);
-}
-
-/* Drops the session. The next store_reconnect connects to the server that is then at the address. */
-static inline void store_disconnect(struct store *store)
-{
-    store->methods->disconnect(store);
-}
-
-/*
- * Repeats the safety check over the open session, because settings can change while it is open. Unsafe settings have
- * the same result as in store_reconnect.
- */
-static inline enum permit_status store_check_safety(struct store *store)
-{
-    assert(!store->in_batch);
-    return store->methods->examine(store);
-}
-
-/* Fills the ret_ members. Outputs of names and keys that are not found stay untouched: zero them before the call. */
-static inline enum permit_status store_resolve(struct store *store, struct resolve *resolve, struct arena *arena)
-{
-    return store->methods->resolve(store, resolve, arena);
-}
-
-/*
- * Begins the transaction of a batch of one semaphore and waits for its row lock, before it is known which operations the
- * batch has. store_lock follows, with lock_set.lock_held; on failure store_rollback.
- */
-static inline enum permit_status store_await(struct store *store, uint64_t semaphore_id)
-{
-    assert(!store->in_batch);
-    store->in_batch = true;
-    return store->methods->await(store, semaphore_id);
-}
-
-/*
- * Begins the transaction, unless store_await has; takes the row locks in ascending id order, then reads. A semaphore
- * that does not exist is absent from the view. On failure the transaction may be open: call store_rollback.
- */
-static inline enum permit_status store_lock(struct store *store, const struct lock_set *set, struct arena *arena,
-                                            struct view *ret_view)
-{
-    assert(store->in_batch == set->lock_held && (!set->semaphore_name.data || set->semaphore_count == 0));
-    assert(set->semaphore_count <= BATCH_MAX_SEMAPHORES && set->key_count <= BATCH_MAX_OPERATIONS);
-    store->in_batch = true;
-    return store->methods->lock(store, set, arena, ret_view);
-}
-
-/*
- * Reads, in the transaction of store_lock, the due holders of semaphores that lack units, with all their permits. Adds
- * them to view->requests. Sets view->next_due of these semaphores to a bound for the holders that were not read.
- */
-static inline enum permit_status store_read_due(struct store *store, const struct shortfall *shortfalls, size_t count,
-                                                struct arena *arena, struct view *view)
-{
-    assert(store->in_batch && count > 0 && count <= view->semaphore_count);
-    return store->methods->read_due(store, shortfalls, count, arena, view);
-}
-
-/*
- * Locks, in the transaction of store_lock, the rows of these requests of the view (ascending ids), whose semaphores it has
- * locked. Waits for no row: sets locked_elsewhere of those that another session has locked, and clears it of the others.
- * Permitd writes a row under the locks of its semaphores only, so the rows are as the view has them.
- */
-static inline enum permit_status store_lock_requests(struct store *store, const uint64_t *ids, size_t count,
-                                                     struct view *view)
-{
-    assert(store->in_batch && count > 0 && count <= view->request_count);
-    return store->methods->lock_requests(store, ids, count, view);
-}
-
-static inline bool reads_ascend(const struct queue_read *reads, size_t count)
-{
-    for (size_t i = 1; i < count; i++)
-        if (reads[i - 1].semaphore >= reads[i].semaphore)
-            return false;
-    return true;
-}
-
-/*
- * Reads, in the transaction of store_lock, parts of the queues of locked semaphores, in their order, with the wants of each waiter, and
- * the ids of the living servers. Adds the waiters to view->requests, except those that are there; fills view->queues
- * and view->servers. A place that no client asks for, because its request has no server_id or its server is dead, is
- * passed over. `slots` has one element per read: the free slots and the named slots that the operations of the
- * batch want (as in the lock_set); this call reads the free slots again, and as many more of them as the waiters want
- * (all free slots if one wants adjacent ones), and also the slots that the waiters name, and
- * replaces free_slots and named_slots of these semaphores. Of waiters that name very many slots only the first are read;
- * under `fifo` the queue is cut there (queue_view.beyond). It may be called again, with other reads of the same queues.
- */
-static inline enum permit_status store_read_waiters(struct store *store, const struct queue_read *reads,
-                                                    const struct slots_wanted *slots, size_t count, struct arena *arena,
-                                                    struct view *view)
-{
-    assert(store->in_batch && count <= view->semaphore_count && reads_ascend(reads, count));
-    return store->methods->read_waiters(store, reads, slots, count, arena, view);
-}
-
-/*
- * Reads, in the transaction of store_lock, semaphores that it did not lock, plainly: at least one id, ascending, none of
- * them among the glimpses of the view. Adds them to view->glimpses, with the slots that waiters of the view watch there,
- * and to view->requests the protected waiters of their queues (those that have waited since `aged` or longer; under
- * `fifo` the first ones), at most about 2,000.
- */
-static inline enum permit_status store_read_glimpses(struct store *store, const uint64_t *semaphore_ids, size_t count,
-                                                     utc_us aged, struct arena *arena, struct view *view)
-{
-    assert(store->in_batch && count > 0 && view->glimpse_count + count <= GLIMPSES_MAX);
-    return store->methods->read_glimpses(store, semaphore_ids, count, aged, arena, view);
-}
-
-/*
- * Builds the packet of these changes for the store_apply, or, with `assumed`, the store_commit_cached that comes next.
- * Sends nothing, so a failure leaves nothing unknown. Without this call those build the packet.
- */
-static inline enum permit_status store_prepare(struct store *store, const struct changes *changes,
-                                               const struct assumed *assumed)
-{
-    assert(store->in_batch == !assumed);
-    return store->methods->prepare(store, changes, assumed);
-}
-
-/*
- * Writes all changes and commits. PERMIT_OK: they are durable. `changes` must not be empty;
- * for an empty plan call store_rollback. PERMIT_DATABASE_LOST: the outcome is unknown.
- */
-static inline enum permit_status store_apply(struct store *store, const struct changes *changes)
-{
-    assert(store->in_batch && !changes->empty);
-    store->in_batch = false;
-    return store->methods->apply(store, changes);
-}
-
-/*
- * A whole batch in one packet, planned on cached rows: BEGIN; the compare-and-set of its semaphores, which takes their
- * locks in the order of ids; the locks of the requests that it ends for others, without waiting; the other changes; a last
- * guard, which proves what is `assumed`; COMMIT. PERMIT_OK: the changes are durable, and were right. PERMIT_CONFLICT with
- * *ret_mismatch: an assumption was wrong; call store_rollback. Other failures as in store_apply, with MISMATCH_NONE.
- *
- * Without changes it takes shared locks and reads the versions, and ends with ROLLBACK: PERMIT_OK proves refusals. After a
- * failure nothing is unknown.
- */
-static inline enum permit_status store_commit_cached(struct store *store, const struct changes *changes,
-                                                     const struct assumed *assumed, enum mismatch *ret_mismatch)
-{
-    assert(!store->in_batch && changes->semaphore_count > 0);
-    *ret_mismatch = MISMATCH_NONE;
-    return store->methods->commit_cached(store, changes, assumed, ret_mismatch);
-}
-
-/*
- * Ends the open transaction, if any. If that fails, drops the session; so no transaction is open afterwards. Keeps the
- * `message` of the call before it.
- */
-static inline enum permit_status store_rollback(struct store *store)
-{
-    store->in_batch = false;
-    return store->methods->rollback(store);
-}
-
-/*
- * Reserves `count` ids that no other permitd gets, in a transaction of its own. The ids are valid in epoch *ret_epoch
- * only: after a failover another server, or an older copy of the database, may issue them again.
- */
-static inline enum permit_status store_reserve_ids(struct store *store, uint64_t count, struct id_range *ret_range,
-                                                   uint64_t *ret_epoch)
-{
-    assert(!store->in_batch);
-    return store->methods->reserve_ids(store, count, ret_range, ret_epoch);
-}
-
-/*
- * Reads the floor of each of these semaphores, at least one: smallest live token, next_permit_id if none; 0 for an
- * unknown semaphore.
- */
-static inline enum permit_status store_floors(struct store *store, const uint64_t *semaphore_ids, size_t count,
-                                              uint64_t *ret_floors)
-{
-    assert(!store->in_batch && count > 0);
-    return store->methods->floors(store, semaphore_ids, count, ret_floors);
-}
-
-/* Reads at most `limit` request ids above `after` from the mail of this server, in the arena; ascending. */
-static inline enum permit_status store_mail(struct store *store, uint64_t server_id, uint64_t after, size_t limit,
-                                            struct arena *arena, uint64_t **ret_request_ids, size_t *ret_count)
-{
-    assert(!store->in_batch);
-    return store->methods->mail(store, server_id, after, limit, arena, ret_request_ids, ret_count);
-}
-
-/* Deletes mail of this server; what is gone already is no failure. At least one id. */
-static inline enum permit_status store_drop_mail(struct store *store, uint64_t server_id, const uint64_t *request_ids,
-                                                 size_t count)
-{
-    assert(!store->in_batch && count > 0);
-    return store->methods->drop_mail(store, server_id, request_ids, count);
-}
-
-/* Reads the lease clock, and finds whether the database is another server or an older copy. */
-static inline enum permit_status store_read_tick(struct store *store, struct tick *tick)
-{
-    assert(!store->in_batch && tick->seen_count <= BATCH_MAX_OPERATIONS);
-    return store->methods->read_tick(store, tick);
-}
-
-/* Writes the row after a tick, unless the row is no longer as it was read: one of several permitd wins. */
-static inline enum permit_status store_write_tick(struct store *store, const struct lease_row *read,
-                                                  const struct lease_row *ticked, bool *ret_won)
-{
-    assert(!store->in_batch && ticked->ticks == read->ticks + 1);
-    return store->methods->write_tick(store, read, ticked, ret_won);
-}
-
-/* Reads a page of held and waiting requests by the second of their deadlines, without locks. */
-static inline enum permit_status store_due(struct store *store, struct due_page *page, struct arena *arena)
-{
-    assert(!store->in_batch && page->limit > 0);
-    return store->methods->due(store, page, arena);
-}
-
-/* Reads the semaphores with these ids, 1 to BATCH_MAX_OPERATIONS. Unknown ids are absent from the page. */
-static inline enum permit_status store_semaphores(struct store *store, const uint64_t *ids, size_t count,
-                                                  struct arena *arena, struct semaphore_page *ret_page)
-{
-    assert(!store->in_batch && count > 0 && count <= BATCH_MAX_OPERATIONS);
-    return store->methods->semaphores(store, ids, count, arena, ret_page);
-}
-
-/*
- * Raises the epoch; then nothing is granted for hold_ms. EPOCH_TOKENS raises it only if it is still `seen`,
- * EPOCH_SERVER only if the identity still differs: one of several permitd raises it, for the others the call changes
- * nothing. A database that no permitd has served yet only gets its identity. The caller has no transaction open.
- */
-static inline enum permit_status store_raise_epoch(struct store *store, enum epoch_cause cause, uint64_t seen,
-                                                   int64_t hold_ms)
-{
-    assert(!store->in_batch);
-    return store->methods->raise_epoch(store, cause, seen, hold_ms);
-}
-
-/*
- * Raises the epoch for an operator; `why` goes into the record. Each raise stops all grants for hold_ms, so the next
- * one is accepted only hold_ms after the last hold has ended. Before that the call returns PERMIT_TOO_MANY, with the
- * time left in *ret_wait_ms and the unchanged *ret_epoch. The limit does not apply if the server's identity differs
- * from the one in `cluster`.
- */
-static inline enum permit_status store_bump_epoch(struct store *store, int64_t hold_ms, struct bytes why,
-                                                  uint64_t *ret_epoch, int64_t *ret_wait_ms)
-{
-    assert(!store->in_batch);
-    return store->methods->bump_epoch(store, hold_ms, why, ret_epoch, ret_wait_ms);
-}
-
-/*
- * Examines the server's settings (doctor.h). PERMIT_OK means that the checks ran, not that they passed; otherwise
- * *ret_report is untouched.
- */
-static inline enum permit_status store_doctor(struct store *store, struct doctor_report *ret_report)
-{
-    return store->methods->doctor(store, ret_report);
-}
-
-/*
- * On a STORE_SCHEMA: creates the database if it is missing, and applies the migrations that it lacks. Refuses, without
- * any change, a schema that is newer than this binary, and a table that has the name of one of permitd's but other
- * columns. On failure `message` has the cause.
- */
-static inline enum permit_status store_apply_schema(struct store *store, struct buf *message)
-{
-    return store->methods->apply_schema(store, message);
-}
-
-/*
- * Reads the newest complete migration of the database without any change; 0 if there is no schema or no database.
- * Refuses the same as store_apply_schema.
- */
-static inline enum permit_status store_schema_version(struct store *store, unsigned *ret_version, struct buf *message)
-{
-    return store->methods->schema_version(store, ret_version, message);
-}
-
-/* Keeps an idle session open: the server closes a session that is idle for 5 s. */
-static inline enum permit_status store_ping(struct store *store)
-{
-    return store->methods->ping(store);
-}
 
 /* Closes the session and frees the store. Accepts NULL. */
 static inline void store_free(struct store *store)
 {
     if (store)
-        store->methods->free(store);
+        store->session->free(store);
 }
 #endif

@@ -32,7 +32,7 @@ static void refresh_floors(struct engine *engine, struct store *store)
     engine_unlock(engine);
     if (count == 0)
         return;
-    bool known = store_floors(store, ids, count, floors) == PERMIT_OK;
+    bool known = store->clock->floors(store, ids, count, floors) == PERMIT_OK;
     engine_lock(engine);
     for (size_t i = 0; i < count; i++) {
         struct semaphore_entry *entry = semaphore_cache_find(&engine->queue.semaphores, ids[i]);
@@ -70,7 +70,7 @@ static enum permit_status check_safety(struct task *task, mono_us *checked_at)
     if (status != PERMIT_OK || now - *checked_at < SAFETY_CHECK_MS * US_PER_MS)
         return status;
     *checked_at = now;
-    return store_check_safety(task->store);
+    return task->store->session->check_safety(task->store);
 }
 
 /* Stores the finding of the safety check, and logs a change. Only this task writes engine->refusal. */
@@ -102,7 +102,7 @@ static enum permit_status tick(struct task *task)
     struct lease_row ticked;
     bool won = false;
     boot_us asked_at = clock_boot();
-    enum permit_status status = store_read_tick(task->store, &tick);
+    enum permit_status status = task->store->clock->read_tick(task->store, &tick);
     boot_us answered_at = clock_boot();
     if (status != PERMIT_OK)
         return status;
@@ -112,7 +112,7 @@ static enum permit_status tick(struct task *task)
         return failover_run(engine, task->store, EPOCH_TOKENS, tick.ret_row.clock.epoch);
     if (!served_time_read(engine, &tick, asked_at, answered_at, &ticked))
         return PERMIT_OK;
-    status = store_write_tick(task->store, &tick.ret_row, &ticked, &won);
+    status = task->store->clock->write_tick(task->store, &tick.ret_row, &ticked, &won);
     if (status == PERMIT_OK && won) {
         served_time_won(engine, &ticked, clock_boot());
         atomic_store(&engine->tick_won_at, clock_mono());

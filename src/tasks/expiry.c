@@ -122,7 +122,7 @@ static bool read_page(struct expiry_round *round, size_t limit, struct due_page 
     *ret_page = (struct due_page){.after = round->after, .limit = limit};
     enum permit_status status = task_connect(task);
     if (status == PERMIT_OK)
-        status = store_due(task->store, ret_page, &task->arena);
+        status = task->store->queries->due(task->store, ret_page, &task->arena);
     (void)task_record_status(task, status);
     if (status != PERMIT_OK)
         return false;

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "engine/state.h"
 #include "engine/waitlist.h"
+#include "store/servers.h"
 #include "tasks/tasks.h"
 
 enum {
@@ -102,8 +103,9 @@ static enum permit_status try_mail(struct task *task, uint64_t server_id, uint64
 {
     arena_clear(&task->arena);
     enum permit_status status = task_connect(task);
-    return status == PERMIT_OK ? store_mail(task->store, server_id, after, MAIL_MAX, &task->arena, ret_ids, ret_count)
-                               : status;
+    return status == PERMIT_OK
+               ? task->store->servers->mail(task->store, server_id, after, MAIL_MAX, &task->arena, ret_ids, ret_count)
+               : status;
 }
 
 /*
@@ -136,7 +138,7 @@ static void poll_mail(struct wait_poll *poll) REQUIRES(engine_mutex)
     poll->mail_after = count == MAIL_MAX ? ids[count - 1] : 0;
     engine_unlock(engine);
     if (drop_count)
-        status = store_drop_mail(task->store, server_id, drop, drop_count);
+        status = task->store->servers->drop_mail(task->store, server_id, drop, drop_count);
     (void)task_record_status(task, status);
     engine_lock(engine);
 }
@@ -178,7 +180,7 @@ static void cast_net(struct wait_poll *poll) REQUIRES(engine_mutex)
         arena_clear(&task->arena);
         enum permit_status status = task_connect(task);
         if (status == PERMIT_OK)
-            status = store_semaphores(task->store, ids, count, &task->arena, &page);
+            status = task->store->queries->semaphores_of(task->store, ids, count, &task->arena, &page);
         (void)task_record_status(task, status);
         engine_lock(engine);
         if (status != PERMIT_OK)

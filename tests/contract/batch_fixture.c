@@ -14,10 +14,17 @@ const struct plan_settings fixture_settings = {
 void fixture_open(struct fixture *fixture, struct store *store)
 {
     fixture->store = store;
+    checked_store_init(&fixture->checked, store);
     arena_init(&fixture->arena, 1 << 16, 1 << 26);
-    MUST_OK(fixture->store, store_reconnect(fixture->store));
+    MUST_OK(fixture->store, fixture->store->session->reconnect(fixture->store));
     uint64_t epoch;
-    MUST_OK(fixture->store, store_reserve_ids(fixture->store, IDS, &fixture->ids, &epoch));
+    MUST_OK(fixture->store, fixture->store->batch->reserve_ids(fixture->store, IDS, &fixture->ids, &epoch));
+}
+
+enum permit_status fixture_advance_epoch(struct store *store, enum epoch_cause cause, uint64_t seen, int64_t hold_ms)
+{
+    struct epoch_advance advance = {.cause = cause, .seen = seen, .hold_ms = hold_ms};
+    return store->clock->advance_epoch(store, &advance);
 }
 
 void fixture_close(struct fixture *fixture)
@@ -43,7 +50,7 @@ struct lock_set lock_set_of(struct fixture *fixture, struct operation *operation
     for (size_t i = 0; i < operation->want_count; i++)
         names[i] = (struct resolve_name){.name = operation->wants[i].semaphore};
     key = (struct resolve_key){.external_id = operation->external_id};
-    MUST_OK(fixture->store, store_resolve(fixture->store, &resolve, &fixture->arena));
+    MUST_OK(fixture->store, fixture->store->batch->resolve(fixture->store, &resolve, &fixture->arena));
     for (size_t i = 0; i < operation->want_count; i++) {
         operation->wants[i].semaphore_id = names[i].ret_id;
         wanted[set.semaphore_count] = (struct slots_wanted){.free = operation->wants[i].count,
@@ -68,7 +75,7 @@ const struct outcome *batch_decide(struct fixture *fixture, struct operation *op
     arena_clear(&fixture->arena);
     const struct operation *operations[] = {operation};
     struct lock_set set = lock_set_of(fixture, operation);
-    MUST_OK(fixture->store, store_lock(fixture->store, &set, &fixture->arena, &fixture->view));
+    MUST_OK(fixture->store, fixture->store->batch->lock(fixture->store, &set, &fixture->arena, &fixture->view));
     fixture_judge(&fixture->view.clock, fixture->view.now);
     struct shortfall shortfalls[WANTS_MAX + 1];
     size_t shortfall_count = plan_shortfalls(&fixture->view, operations, 1, shortfalls);
@@ -76,12 +83,13 @@ const struct outcome *batch_decide(struct fixture *fixture, struct operation *op
     for (unsigned round = 0; more; round++) {
         uint64_t ids[REQUESTS_MAX];
         if (shortfall_count)
-            MUST_OK(fixture->store,
-                    store_read_due(fixture->store, shortfalls, shortfall_count, &fixture->arena, &fixture->view));
+            MUST_OK(fixture->store, fixture->store->batch->read_due(fixture->store, shortfalls, shortfall_count,
+                                                                    &fixture->arena, &fixture->view));
         MUST(fixture->view.request_count < REQUESTS_MAX);
         size_t id_count = plan_ends_for_others(&fixture->view, operations, 1, shortfall_count > 0, ids);
         if (id_count)
-            MUST_OK(fixture->store, store_lock_requests(fixture->store, ids, id_count, &fixture->view));
+            MUST_OK(fixture->store,
+                    fixture->store->batch->lock_requests(fixture->store, ids, id_count, &fixture->view));
         more = plan_read_past_locked(&fixture->view, shortfalls, shortfall_count, round);
     }
     fixture->view.reads_end = true;
@@ -95,9 +103,9 @@ const struct outcome *batch_run(struct fixture *fixture, struct operation *opera
 {
     const struct outcome *outcome = batch_decide(fixture, operation);
     if (fixture->plan.changes.empty)
-        MUST_OK(fixture->store, store_rollback(fixture->store));
+        MUST_OK(fixture->store, fixture->store->batch->rollback(fixture->store));
     else
-        MUST_OK(fixture->store, store_apply(fixture->store, &fixture->plan.changes));
+        MUST_OK(fixture->store, fixture->store->batch->commit(fixture->store, &fixture->plan.changes));
     return outcome;
 }
 

@@ -6,6 +6,7 @@
 #ifndef BATCH_FIXTURE_H
 #define BATCH_FIXTURE_H
 
+#include "checked_store.h"
 #include "core/plan.h"
 #include "store/store.h"
 
@@ -13,6 +14,7 @@ extern const struct plan_settings fixture_settings;
 
 struct fixture {
     struct store *store;
+    struct checked_store checked;
     struct arena arena;
     struct id_range ids;
     struct view view;
@@ -28,6 +30,8 @@ struct lock_set lock_set_of(struct fixture *fixture, struct operation *operation
 void fixture_judge(struct lease_clock *clock, utc_us now);
 /* Resolves, locks and decides, but does not write. The outcome is valid until the next call with this fixture. */
 const struct outcome *batch_decide(struct fixture *fixture, struct operation *operation);
+/* Raises the epoch. */
+enum permit_status fixture_advance_epoch(struct store *store, enum epoch_cause cause, uint64_t seen, int64_t hold_ms);
 /* Runs all steps of a batch. */
 const struct outcome *batch_run(struct fixture *fixture, struct operation *operation);
 

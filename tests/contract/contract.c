@@ -20,9 +20,10 @@ static struct semaphore semaphore_named(struct fixture *fixture, struct bytes na
     struct resolve_name resolved = {.name = name};
     struct resolve resolve = {.names = &resolved, .name_count = 1};
     struct semaphore_page page;
-    MUST_OK(fixture->store, store_resolve(fixture->store, &resolve, &fixture->arena));
+    MUST_OK(fixture->store, fixture->store->batch->resolve(fixture->store, &resolve, &fixture->arena));
     MUST(resolved.ret_id != 0);
-    MUST_OK(fixture->store, store_semaphores(fixture->store, &resolved.ret_id, 1, &fixture->arena, &page));
+    MUST_OK(fixture->store,
+            fixture->store->queries->semaphores_of(fixture->store, &resolved.ret_id, 1, &fixture->arena, &page));
     MUST(page.count == 1 && page.rows[0].id == resolved.ret_id);
     return page.rows[0];
 }
@@ -85,15 +86,15 @@ static void lock_reads_what_another_store_committed(struct fixture *one, struct 
     uint64_t version = semaphore_named(two, BYTES("beta")).version;
     MUST(batch_run(one, &acquire)->status == PERMIT_OK);
     struct lock_set set = lock_set_of(two, &acquire);
-    MUST_OK(two->store, store_lock(two->store, &set, &two->arena, &two->view));
+    MUST_OK(two->store, two->store->batch->lock(two->store, &set, &two->arena, &two->view));
     MUST(two->view.semaphore_count == 1 && two->view.semaphores[0].version > version);
     MUST(two->view.semaphores[0].in_use == 1 && two->view.semaphores[0].next_permit_id == 2);
     MUST(two->view.request_count == 1 && bytes_equal(two->view.requests[0].external_id, KEY));
     MUST(two->view.requests[0].state == REQUEST_ACQUIRED);
-    MUST_OK(two->store, store_rollback(two->store));
+    MUST_OK(two->store, two->store->batch->rollback(two->store));
 }
 
-/* The lock is held from store_await on, and what another store committed before it is read. */
+/* The lock is held from batch->await on, and what another store committed before it is read. */
 static void lock_goes_on_in_the_transaction_that_awaited_it(struct fixture *one, struct fixture *two)
 {
     struct want beta[] = {{.semaphore = BYTES("beta"), .count = 1}};
@@ -101,18 +102,18 @@ static void lock_goes_on_in_the_transaction_that_awaited_it(struct fixture *one,
     struct lock_set set = lock_set_of(one, &acquire);
     struct operation other = acquire_of("other", beta, 1);
     MUST(batch_run(two, &other)->status == PERMIT_OK);
-    MUST_OK(one->store, store_await(one->store, set.semaphore_ids[0]));
+    MUST_OK(one->store, one->store->batch->await(one->store, set.semaphore_ids[0]));
     struct lock_set other_set = lock_set_of(two, &other);
-    MUST(store_lock(two->store, &other_set, &two->arena, &two->view) == PERMIT_LOCK_TIMEOUT);
-    MUST_OK(two->store, store_rollback(two->store));
+    MUST(two->store->batch->lock(two->store, &other_set, &two->arena, &two->view) == PERMIT_LOCK_TIMEOUT);
+    MUST_OK(two->store, two->store->batch->rollback(two->store));
     set.lock_held = true;
-    MUST_OK(one->store, store_lock(one->store, &set, &one->arena, &one->view));
+    MUST_OK(one->store, one->store->batch->lock(one->store, &set, &one->arena, &one->view));
     fixture_judge(&one->view.clock, one->view.now);
     MUST(one->view.semaphore_count == 1 && one->view.semaphores[0].in_use == 1);
     const struct operation *operations[] = {&acquire};
     MUST_OK(one->store, plan_batch(&one->view, operations, 1, one->ids, &fixture_settings, &one->arena, &one->plan));
     one->ids.next += one->plan.ids_used;
-    MUST_OK(one->store, store_apply(one->store, &one->plan.changes));
+    MUST_OK(one->store, one->store->batch->commit(one->store, &one->plan.changes));
     MUST(semaphore_named(two, BYTES("beta")).in_use == 2);
 }
 
@@ -121,7 +122,7 @@ static void rollback_writes_nothing(struct fixture *one, struct fixture *two)
     struct want wants[2];
     struct operation acquire = acquire_both(wants);
     MUST(batch_decide(one, &acquire)->status == PERMIT_OK && !one->plan.changes.empty);
-    MUST_OK(one->store, store_rollback(one->store));
+    MUST_OK(one->store, one->store->batch->rollback(one->store));
     is_used(two, 0, 0);
     MUST(batch_run(two, &acquire)->created);
 }
@@ -144,8 +145,8 @@ static void concurrent_replays_of_a_tombstone_both_succeed(struct fixture *one, 
     MUST(batch_run(one, &release)->status == PERMIT_OK);
     (void)batch_decide(one, &release);
     (void)batch_decide(two, &release);
-    MUST_OK(one->store, store_apply(one->store, &one->plan.changes));
-    MUST_OK(two->store, store_apply(two->store, &two->plan.changes));
+    MUST_OK(one->store, one->store->batch->commit(one->store, &one->plan.changes));
+    MUST_OK(two->store, two->store->batch->commit(two->store, &two->plan.changes));
 }
 
 static void second_new_request_with_one_key_conflicts(struct fixture *one, struct fixture *two)
@@ -156,9 +157,9 @@ static void second_new_request_with_one_key_conflicts(struct fixture *one, struc
     struct operation second = acquire_of("k", beta, 1);
     MUST(batch_decide(one, &first)->status == PERMIT_OK);
     MUST(batch_decide(two, &second)->status == PERMIT_OK);
-    MUST_OK(one->store, store_apply(one->store, &one->plan.changes));
-    MUST(store_apply(two->store, &two->plan.changes) == PERMIT_CONFLICT);
-    MUST_OK(two->store, store_rollback(two->store));
+    MUST_OK(one->store, one->store->batch->commit(one->store, &one->plan.changes));
+    MUST(two->store->batch->commit(two->store, &two->plan.changes) == PERMIT_CONFLICT);
+    MUST_OK(two->store, two->store->batch->rollback(two->store));
     is_used(one, 1, 0);
 }
 
@@ -170,7 +171,7 @@ static void batch_does_not_wait_for_other_semaphores(struct fixture *one, struct
     struct operation second = acquire_of("b", beta, 1);
     (void)batch_decide(one, &first); /* locks alpha */
     MUST(batch_run(two, &second)->status == PERMIT_OK);
-    MUST_OK(one->store, store_rollback(one->store));
+    MUST_OK(one->store, one->store->batch->rollback(one->store));
     is_used(two, 0, 1);
 }
 
@@ -179,10 +180,10 @@ void lock_as_stranger(struct fixture *fixture, const char *key)
     struct want want = {.semaphore = BYTES("alpha"), .count = 1};
     struct operation acquire = acquire_of(key, &want, 1);
     struct lock_set set = lock_set_of(fixture, &acquire);
-    MUST_OK(fixture->store, store_lock(fixture->store, &set, &fixture->arena, &fixture->view));
+    MUST_OK(fixture->store, fixture->store->batch->lock(fixture->store, &set, &fixture->arena, &fixture->view));
     MUST(fixture->view.request_count == 1);
     const uint64_t id = fixture->view.requests[0].id;
-    MUST_OK(fixture->store, store_lock_requests(fixture->store, &id, 1, &fixture->view));
+    MUST_OK(fixture->store, fixture->store->batch->lock_requests(fixture->store, &id, 1, &fixture->view));
     MUST(!fixture->view.requests[0].locked_elsewhere);
 }
 
@@ -196,7 +197,7 @@ static void request_that_another_session_has_locked_is_not_expired(struct fixtur
     lock_as_stranger(two, "k");
     MUST(batch_run(one, &expire)->status == PERMIT_BUSY);
     is_used(one, 0, 4);
-    MUST_OK(two->store, store_rollback(two->store));
+    MUST_OK(two->store, two->store->batch->rollback(two->store));
     MUST(batch_run(one, &expire)->status == PERMIT_OK);
     is_used(one, 0, 0);
 }
@@ -205,9 +206,9 @@ static void ids_are_reserved_once(struct fixture *one, struct fixture *two)
 {
     struct id_range a, b, c;
     uint64_t epoch;
-    MUST_OK(one->store, store_reserve_ids(one->store, 10000, &a, &epoch));
-    MUST_OK(two->store, store_reserve_ids(two->store, 10000, &b, &epoch));
-    MUST_OK(one->store, store_reserve_ids(one->store, 10000, &c, &epoch));
+    MUST_OK(one->store, one->store->batch->reserve_ids(one->store, 10000, &a, &epoch));
+    MUST_OK(two->store, two->store->batch->reserve_ids(two->store, 10000, &b, &epoch));
+    MUST_OK(one->store, one->store->batch->reserve_ids(one->store, 10000, &c, &epoch));
     MUST(a.end - a.next == 10000 && b.next >= a.end && c.next >= b.end);
 }
 
@@ -221,10 +222,10 @@ static void floor_is_the_smallest_live_token(struct fixture *one, struct fixture
     const uint64_t token = batch_run(one, &first)->request->permits[0].token;
     MUST(batch_run(one, &second)->request->permits[0].token > token);
     const uint64_t ids[] = {semaphore_named(one, BYTES("beta")).id, UNKNOWN};
-    MUST_OK(two->store, store_floors(two->store, ids, 2, floors));
+    MUST_OK(two->store, two->store->clock->floors(two->store, ids, 2, floors));
     MUST(floors[0] == token && floors[1] == 0);
     MUST(batch_run(one, &release)->status == PERMIT_OK);
-    MUST_OK(two->store, store_floors(two->store, ids, 1, floors));
+    MUST_OK(two->store, two->store->clock->floors(two->store, ids, 1, floors));
     MUST(floors[0] > token);
 }
 
@@ -236,12 +237,12 @@ static void held_requests_are_paged_by_deadline(struct fixture *one, struct fixt
     soon.ttl = (struct ttl){.kind = TTL_DURATION, .ms = 30000};
     MUST(batch_run(one, &late)->status == PERMIT_OK && batch_run(one, &soon)->status == PERMIT_OK);
     struct due_page page = {.limit = 1};
-    MUST_OK(two->store, store_due(two->store, &page, &two->arena));
+    MUST_OK(two->store, two->store->queries->due(two->store, &page, &two->arena));
     MUST(page.ret_count == 1 && bytes_equal(page.ret_requests[0].external_id, BYTES("soon")));
     MUST(page.ret_requests[0].due_at > lease_time(&page.ret_time.clock, page.ret_time.now));
     MUST(page.ret_more);
     page.after = page.ret_end;
-    MUST_OK(two->store, store_due(two->store, &page, &two->arena));
+    MUST_OK(two->store, two->store->queries->due(two->store, &page, &two->arena));
     MUST(page.ret_count == 1 && bytes_equal(page.ret_requests[0].external_id, BYTES("late")));
 }
 
@@ -316,15 +317,15 @@ static void tasks_find_nothing_to_do(struct fixture *one, struct fixture *two)
 static void epoch_rises_for_the_server_that_saw_it(struct fixture *one, struct fixture *two)
 {
     struct tick tick = {0};
-    MUST_OK(one->store, store_raise_epoch(one->store, EPOCH_SERVER, 0, 0)); /* a new database gets its identity */
-    MUST_OK(one->store, store_read_tick(one->store, &tick));
+    MUST_OK(one->store, fixture_advance_epoch(one->store, EPOCH_SERVER, 0, 0)); /* a new database gets its identity */
+    MUST_OK(one->store, one->store->clock->read_tick(one->store, &tick));
     MUST(tick.ret_same_server);
     uint64_t epoch = tick.ret_row.clock.epoch;
-    MUST_OK(one->store, store_raise_epoch(one->store, EPOCH_TOKENS, epoch + 1, 0)); /* another one has raised it */
-    MUST_OK(two->store, store_read_tick(two->store, &tick));
+    MUST_OK(one->store, fixture_advance_epoch(one->store, EPOCH_TOKENS, epoch + 1, 0)); /* another one has raised it */
+    MUST_OK(two->store, two->store->clock->read_tick(two->store, &tick));
     MUST(tick.ret_row.clock.epoch == epoch);
-    MUST_OK(two->store, store_raise_epoch(two->store, EPOCH_TOKENS, epoch, 0));
-    MUST_OK(one->store, store_read_tick(one->store, &tick));
+    MUST_OK(two->store, fixture_advance_epoch(two->store, EPOCH_TOKENS, epoch, 0));
+    MUST_OK(one->store, one->store->clock->read_tick(one->store, &tick));
     MUST(tick.ret_row.clock.epoch > epoch);
 }
 
@@ -332,14 +333,14 @@ static void tick_sees_tokens_that_would_be_issued_again(struct fixture *one, str
 {
     struct want beta[] = {{.semaphore = BYTES("beta"), .count = 1}};
     struct operation acquire = acquire_of("k", beta, 1);
-    MUST_OK(one->store, store_raise_epoch(one->store, EPOCH_SERVER, 0, 0));
+    MUST_OK(one->store, fixture_advance_epoch(one->store, EPOCH_SERVER, 0, 0));
     uint64_t token = batch_run(one, &acquire)->request->permits[0].token;
     struct tokens_seen seen = {semaphore_named(one, BYTES("beta")).id, token + 1};
     struct tick tick = {.seen = &seen, .seen_count = 1};
-    MUST_OK(two->store, store_read_tick(two->store, &tick));
+    MUST_OK(two->store, two->store->clock->read_tick(two->store, &tick));
     MUST(!tick.ret_tokens_behind);
     seen.next = token + 2;
-    MUST_OK(two->store, store_read_tick(two->store, &tick));
+    MUST_OK(two->store, two->store->clock->read_tick(two->store, &tick));
     MUST(tick.ret_tokens_behind);
 }
 
@@ -356,22 +357,22 @@ static void tick_is_written_unless_the_row_has_changed(struct fixture *one, stru
 {
     struct tick first = {0}, second = {0};
     bool won;
-    MUST_OK(one->store, store_raise_epoch(one->store, EPOCH_SERVER, 0, 0));
-    MUST_OK(one->store, store_read_tick(one->store, &first));
-    MUST_OK(two->store, store_read_tick(two->store, &second));
+    MUST_OK(one->store, fixture_advance_epoch(one->store, EPOCH_SERVER, 0, 0));
+    MUST_OK(one->store, one->store->clock->read_tick(one->store, &first));
+    MUST_OK(two->store, two->store->clock->read_tick(two->store, &second));
     MUST(first.ret_row.server && first.ret_row.server == second.ret_row.server);
     struct lease_row after = ticked(&first.ret_row);
     after.clock.offset_us -= 5;
-    MUST_OK(one->store, store_write_tick(one->store, &first.ret_row, &after, &won));
+    MUST_OK(one->store, one->store->clock->write_tick(one->store, &first.ret_row, &after, &won));
     MUST(won);
-    MUST_OK(two->store, store_write_tick(two->store, &second.ret_row, &after, &won));
+    MUST_OK(two->store, two->store->clock->write_tick(two->store, &second.ret_row, &after, &won));
     MUST(!won);
-    MUST_OK(two->store, store_read_tick(two->store, &second));
+    MUST_OK(two->store, two->store->clock->read_tick(two->store, &second));
     MUST(second.ret_row.ticks == after.ticks && second.ret_row.clock.tick_at == after.clock.tick_at &&
          second.ret_row.clock.offset_us == after.clock.offset_us);
-    MUST_OK(one->store, store_raise_epoch(one->store, EPOCH_TOKENS, second.ret_row.clock.epoch, 0));
+    MUST_OK(one->store, fixture_advance_epoch(one->store, EPOCH_TOKENS, second.ret_row.clock.epoch, 0));
     after = ticked(&second.ret_row);
-    MUST_OK(two->store, store_write_tick(two->store, &second.ret_row, &after, &won));
+    MUST_OK(two->store, two->store->clock->write_tick(two->store, &second.ret_row, &after, &won));
     MUST(!won); /* it was read in another epoch */
 }
 
@@ -382,7 +383,8 @@ static void servers_join_live_and_leave(struct fixture *one, struct fixture *two
     struct server_heartbeat heartbeat = {0};
     struct page page = {.arena = &two->arena, .limit = 10};
     bool declared = true;
-    MUST_OK(one->store, store_raise_epoch(one->store, EPOCH_SERVER, 0, 0)); /* a database without identity: no ids */
+    MUST_OK(one->store,
+            fixture_advance_epoch(one->store, EPOCH_SERVER, 0, 0)); /* a database without identity: no ids */
     MUST_OK(one->store, servers->join(one->store, BYTES("http://a"), BYTES("1.0"), &first));
     MUST_OK(two->store, servers->join(two->store, BYTES("http://b"), BYTES("1.0"), &second));
     MUST(first.id && second.id && first.id != second.id);
@@ -412,7 +414,7 @@ enum { CASE_WANTS_MAX = 2, MINUTE_US = 60 * US_PER_SECOND };
 static uint64_t join_server(struct fixture *fixture)
 {
     struct server_self self;
-    MUST_OK(fixture->store, store_raise_epoch(fixture->store, EPOCH_SERVER, 0, 0));
+    MUST_OK(fixture->store, fixture_advance_epoch(fixture->store, EPOCH_SERVER, 0, 0));
     MUST_OK(fixture->store, fixture->store->servers->join(fixture->store, BYTES("http://a"), BYTES("1.0"), &self));
     MUST(self.id != 0);
     return self.id;
@@ -424,7 +426,7 @@ static void lock_wants(struct fixture *fixture, const char *key, struct want *wa
     struct operation acquire = acquire_of(key, wants, count);
     arena_clear(&fixture->arena);
     struct lock_set set = lock_set_of(fixture, &acquire);
-    MUST_OK(fixture->store, store_lock(fixture->store, &set, &fixture->arena, &fixture->view));
+    MUST_OK(fixture->store, fixture->store->batch->lock(fixture->store, &set, &fixture->arena, &fixture->view));
     MUST(fixture->view.semaphore_count == count);
 }
 
@@ -464,7 +466,7 @@ static void write_queue(struct fixture *fixture, struct queue_write *write)
         .mail_count = write->mail_count,
         .wall_now = view->now,
     };
-    MUST_OK(fixture->store, store_apply(fixture->store, &changes));
+    MUST_OK(fixture->store, fixture->store->batch->commit(fixture->store, &changes));
 }
 
 /* A request that waits in `place`, in the arena of the fixture; wants as locked. */
@@ -554,7 +556,8 @@ static void read_beta_as(struct fixture *fixture, const struct queue_read *read)
     struct want beta[] = {{.semaphore = BYTES("beta"), .count = 1}};
     const struct slots_wanted none = {0};
     lock_wants(fixture, "nobody", beta, 1);
-    MUST_OK(fixture->store, store_read_waiters(fixture->store, read, &none, 1, &fixture->arena, &fixture->view));
+    MUST_OK(fixture->store,
+            fixture->store->batch->read_waiters(fixture->store, read, &none, 1, &fixture->arena, &fixture->view));
     MUST(fixture->view.queues && fixture->view.has_servers);
 }
 
@@ -591,10 +594,10 @@ static void waiting_request_is_read_with_its_wants(struct fixture *one, struct f
     MUST(request->wants[0].semaphore_id == two->view.semaphores[0].id && request->wants[0].named_count == 2);
     MUST(request->wants[0].named[1].number == 3 && request->wants[0].choice == CHOOSE_ANY_OF);
     MUST(request->wants[1].semaphore_id == two->view.semaphores[1].id && request->wants[1].count == 4);
-    MUST_OK(two->store, store_rollback(two->store));
+    MUST_OK(two->store, two->store->batch->rollback(two->store));
     struct resolve_key key = {.external_id = BYTES("k")};
     struct resolve resolve = {.keys = &key, .key_count = 1};
-    MUST_OK(two->store, store_resolve(two->store, &resolve, &two->arena));
+    MUST_OK(two->store, two->store->batch->resolve(two->store, &resolve, &two->arena));
     MUST(key.ret_count == 2 && key.ret_semaphore_ids[0] == two->view.semaphores[0].id);
     MUST(key.ret_semaphore_ids[1] == two->view.semaphores[1].id && key.ret_slots == 0);
 }
@@ -614,23 +617,23 @@ static void queue_is_read_in_order_without_kept_places(struct fixture *one, stru
     MUST(two->view.request_count == 1 && two->view.queues[0].beyond == 0);
     MUST(bytes_equal(two->view.requests[0].external_id, BYTES("a-third")));
     MUST(two->view.requests[0].want_count == 1 && two->view.requests[0].wants[0].count == 1);
-    MUST_OK(two->store, store_rollback(two->store));
+    MUST_OK(two->store, two->store->batch->rollback(two->store));
     read_beta(two, 2, false);
     MUST(two->view.request_count == 2 && find_request(&two->view, "z-second"));
-    MUST_OK(two->store, store_rollback(two->store));
+    MUST_OK(two->store, two->store->batch->rollback(two->store));
     read_beta_aged(two, 1, false, some_time(0) + since);
     MUST(two->view.request_count == 2 && find_request(&two->view, "big"));
-    MUST_OK(two->store, store_rollback(two->store));
+    MUST_OK(two->store, two->store->batch->rollback(two->store));
     read_beta_aged(two, 0, false, some_time(0) + since); /* no units are free: only the protected ones are read */
     MUST(two->view.request_count == 1 && find_request(&two->view, "big"));
     MUST(two->view.queues[0].beyond == 0 && two->view.queues[0].limit == QUEUE_READ_MAX);
-    MUST_OK(two->store, store_rollback(two->store));
+    MUST_OK(two->store, two->store->batch->rollback(two->store));
     read_beta(two, 1, true);
     MUST(two->view.request_count == 3 && find_request(&two->view, "big") && find_request(&two->view, "z-second"));
     MUST(!find_request(&two->view, "kept"));
     for (size_t i = 1; i < two->view.request_count; i++)
         MUST(bytes_compare(two->view.requests[i - 1].external_id, two->view.requests[i].external_id) < 0);
-    MUST_OK(two->store, store_rollback(two->store));
+    MUST_OK(two->store, two->store->batch->rollback(two->store));
 }
 
 static void request_of_the_batch_is_in_the_view_once(struct fixture *one, struct fixture *two)
@@ -643,9 +646,9 @@ static void request_of_the_batch_is_in_the_view_once(struct fixture *one, struct
     enter_beta(one, "b", 1, some_time(1), server);
     lock_wants(two, "b", beta, 1);
     MUST(two->view.request_count == 1);
-    MUST_OK(two->store, store_read_waiters(two->store, &read, &none, 1, &two->arena, &two->view));
+    MUST_OK(two->store, two->store->batch->read_waiters(two->store, &read, &none, 1, &two->arena, &two->view));
     MUST(two->view.request_count == 2 && two->view.queues[0].beyond == 0);
-    MUST_OK(two->store, store_rollback(two->store));
+    MUST_OK(two->store, two->store->batch->rollback(two->store));
 }
 
 /* Reads the queue of beta, which is locked and was read, from its beginning. */
@@ -653,7 +656,8 @@ static void read_again(struct fixture *fixture, bool fifo, size_t limit)
 {
     const struct queue_read read = {.semaphore = 0, .free = 1, .fifo = fifo, .limit = limit};
     const struct slots_wanted none = {0};
-    MUST_OK(fixture->store, store_read_waiters(fixture->store, &read, &none, 1, &fixture->arena, &fixture->view));
+    MUST_OK(fixture->store,
+            fixture->store->batch->read_waiters(fixture->store, &read, &none, 1, &fixture->arena, &fixture->view));
 }
 
 static void long_queue_is_read_up_to_one_beyond(struct fixture *one, struct fixture *two)
@@ -673,7 +677,7 @@ static void long_queue_is_read_up_to_one_beyond(struct fixture *one, struct fixt
         MUST(find_request(&two->view, keys[0]) && find_request(&two->view, keys[QUEUE_READ_MAX]));
         read_again(two, fifo, QUEUE_PROTECTED_MAX);
         MUST(two->view.queues[0].beyond == 0 && two->view.request_count == QUEUE_READ_MAX + 2);
-        MUST_OK(two->store, store_rollback(two->store));
+        MUST_OK(two->store, two->store->batch->rollback(two->store));
     }
 }
 
@@ -689,11 +693,11 @@ static void few_waiters_are_read_up_to_one_beyond(struct fixture *one, struct fi
         read_beta_as(two, &read);
         MUST(two->view.request_count == 3 && find_request(&two->view, "w3"));
         MUST(two->view.queues[0].beyond == third && two->view.queues[0].beyond_place == some_time(3));
-        MUST_OK(two->store, store_rollback(two->store));
+        MUST_OK(two->store, two->store->batch->rollback(two->store));
         read.limit = QUEUE_READ_MAX;
         read_beta_as(two, &read);
         MUST(two->view.request_count == 4 && two->view.queues[0].beyond == 0);
-        MUST_OK(two->store, store_rollback(two->store));
+        MUST_OK(two->store, two->store->batch->rollback(two->store));
     }
 }
 
@@ -708,16 +712,16 @@ static void slots_of_waiters_are_read(struct fixture *one, struct fixture *two)
     uint64_t server = join_server(one);
     enter(one, "named", named, 1, some_time(0), server);
     lock_wants(two, "nobody", alpha, 1);
-    MUST_OK(two->store, store_read_waiters(two->store, &read, &none, 1, &two->arena, &two->view));
+    MUST_OK(two->store, two->store->batch->read_waiters(two->store, &read, &none, 1, &two->arena, &two->view));
     MUST(two->view.free_slots[0].count == 1); /* one unit is wanted */
-    MUST_OK(two->store, store_rollback(two->store));
+    MUST_OK(two->store, two->store->batch->rollback(two->store));
     enter(one, "any", alpha, 1, some_time(1), server);
     lock_wants(two, "nobody", alpha, 1);
-    MUST_OK(two->store, store_read_waiters(two->store, &read, &none, 1, &two->arena, &two->view));
+    MUST_OK(two->store, two->store->batch->read_waiters(two->store, &read, &none, 1, &two->arena, &two->view));
     MUST(two->view.free_slots[0].count == 2 && two->view.free_slots[0].numbers[1] == 2);
     MUST(two->view.named_slots[0].count == 1 && two->view.named_slots[0].rows[0].number == 3);
     MUST(two->view.named_slots[0].rows[0].permit_id == 0);
-    MUST_OK(two->store, store_rollback(two->store));
+    MUST_OK(two->store, two->store->batch->rollback(two->store));
 }
 
 /* Returns true if a batch that may free these slots of alpha reads the waiter. */
@@ -728,9 +732,10 @@ static bool reads_waiter(struct fixture *fixture, const char *key, struct queue_
     read.free = 1;
     read.limit = QUEUE_READ_MAX;
     lock_wants(fixture, "nobody", alpha, 1);
-    MUST_OK(fixture->store, store_read_waiters(fixture->store, &read, &none, 1, &fixture->arena, &fixture->view));
+    MUST_OK(fixture->store,
+            fixture->store->batch->read_waiters(fixture->store, &read, &none, 1, &fixture->arena, &fixture->view));
     bool found = find_request(&fixture->view, key) != NULL;
-    MUST_OK(fixture->store, store_rollback(fixture->store));
+    MUST_OK(fixture->store, fixture->store->batch->rollback(fixture->store));
     return found;
 }
 
@@ -784,7 +789,7 @@ static void hopeless_waiters_are_left_out(struct fixture *one, struct fixture *t
     enter_beta(one, "other", 1, some_time(2), server);
     lock_wants(two, "nobody", beta, 1);
     const uint64_t needs = wants_needs(waiting_request(two, "k", beta, 1, some_time(0), server)->wanted);
-    MUST_OK(two->store, store_rollback(two->store));
+    MUST_OK(two->store, two->store->batch->rollback(two->store));
     for (int aged = 0; aged <= 1; aged++)
         for (size_t protected = 0; protected <= 1; protected ++) {
             read_beta_as(two, &(struct queue_read){.free = 5,
@@ -798,7 +803,7 @@ static void hopeless_waiters_are_left_out(struct fixture *one, struct fixture *t
             MUST(two->view.request_count == 1 + (size_t)first && !find_request(&two->view, "second"));
             MUST((find_request(&two->view, "first") != NULL) == first && find_request(&two->view, "other"));
             MUST(two->view.queues[0].beyond == 0);
-            MUST_OK(two->store, store_rollback(two->store));
+            MUST_OK(two->store, two->store->batch->rollback(two->store));
         }
 }
 
@@ -809,8 +814,10 @@ static void glimpse_beta(struct fixture *fixture, const char *key, uint64_t beta
     const struct queue_read read = {.free = 5, .limit = QUEUE_READ_MAX, .all_watches = true};
     const struct slots_wanted none = {0};
     lock_wants(fixture, key, alpha, 1);
-    MUST_OK(fixture->store, store_read_waiters(fixture->store, &read, &none, 1, &fixture->arena, &fixture->view));
-    MUST_OK(fixture->store, store_read_glimpses(fixture->store, &beta_id, 1, aged, &fixture->arena, &fixture->view));
+    MUST_OK(fixture->store,
+            fixture->store->batch->read_waiters(fixture->store, &read, &none, 1, &fixture->arena, &fixture->view));
+    MUST_OK(fixture->store,
+            fixture->store->batch->read_glimpses(fixture->store, &beta_id, 1, aged, &fixture->arena, &fixture->view));
     MUST(fixture->view.semaphore_count == 1 && fixture->view.glimpse_count == 1);
     MUST(bytes_equal(fixture->view.glimpses[0].semaphore.name, BYTES("beta")));
     for (size_t i = 1; i < fixture->view.request_count; i++)
@@ -834,13 +841,13 @@ static void other_semaphore_of_a_waiter_is_read_without_its_lock(struct fixture 
     /* The row of beta is not locked, and may be locked by another meanwhile. */
     struct operation other = acquire_of("other", beta, 1);
     struct lock_set set = lock_set_of(one, &other);
-    MUST_OK(one->store, store_lock(one->store, &set, &one->arena, &one->view));
+    MUST_OK(one->store, one->store->batch->lock(one->store, &set, &one->arena, &one->view));
     glimpse_beta(two, "nobody", beta_id, aged);
     MUST(two->view.glimpses[0].semaphore.in_use == 3 && two->view.glimpses[0].semaphore.confirmed == 3);
     MUST(two->view.glimpses[0].semaphore.waiting == 3 && two->view.glimpses[0].watcher_count == 0);
     MUST(two->view.request_count == 2 && find_request(&two->view, "both") && find_request(&two->view, "old"));
-    MUST_OK(two->store, store_rollback(two->store));
-    MUST_OK(one->store, store_rollback(one->store));
+    MUST_OK(two->store, two->store->batch->rollback(two->store));
+    MUST_OK(one->store, one->store->batch->rollback(one->store));
 }
 
 static void watched_slot_of_another_semaphore_is_read(struct fixture *one, struct fixture *two)
@@ -861,12 +868,12 @@ static void watched_slot_of_another_semaphore_is_read(struct fixture *one, struc
     for (int confirmed = 0; confirmed <= 1; confirmed++) {
         MUST(!confirmed || batch_run(one, &confirm)->status == PERMIT_OK);
         lock_wants(two, "nobody", beta, 1);
-        MUST_OK(two->store, store_read_waiters(two->store, &read, &none, 1, &two->arena, &two->view));
-        MUST_OK(two->store, store_read_glimpses(two->store, &alpha_id, 1, 0, &two->arena, &two->view));
+        MUST_OK(two->store, two->store->batch->read_waiters(two->store, &read, &none, 1, &two->arena, &two->view));
+        MUST_OK(two->store, two->store->batch->read_glimpses(two->store, &alpha_id, 1, 0, &two->arena, &two->view));
         MUST(two->view.glimpse_count == 1 && two->view.glimpses[0].watcher_count == 1);
         MUST(two->view.glimpses[0].watchers[0].request_id == id);
         MUST(two->view.glimpses[0].watchers[0].confirmed == (confirmed == 1));
-        MUST_OK(two->store, store_rollback(two->store));
+        MUST_OK(two->store, two->store->batch->rollback(two->store));
     }
 }
 
@@ -883,7 +890,7 @@ static void slots_with_their_holders_are_read_from_the_lowest_free_one_on(struct
     uint32_t known[] = {2};
     MUST(batch_run(one, &acquire)->created && batch_run(one, &confirm)->status == PERMIT_OK);
     lock_wants(two, "nobody", alpha, 1);
-    MUST_OK(two->store, store_read_waiters(two->store, &read, &slots, 1, &two->arena, &two->view));
+    MUST_OK(two->store, two->store->batch->read_waiters(two->store, &read, &slots, 1, &two->arena, &two->view));
     const struct named_slots *named = &two->view.named_slots[0];
     MUST(named->has_holders && named->count > 0);
     for (size_t i = 0; i < named->count; i++)
@@ -891,9 +898,9 @@ static void slots_with_their_holders_are_read_from_the_lowest_free_one_on(struct
     MUST(named->rows[named->count - 1].number == two->view.semaphores[0].capacity);
     slots.free = SLOTS_KNOWN;
     two->view.free_slots[0] = (struct free_slots){.numbers = known, .count = 1, .complete = true};
-    MUST_OK(two->store, store_read_waiters(two->store, &read, &slots, 1, &two->arena, &two->view));
+    MUST_OK(two->store, two->store->batch->read_waiters(two->store, &read, &slots, 1, &two->arena, &two->view));
     MUST(two->view.free_slots[0].numbers == known && two->view.free_slots[0].count == 1);
-    MUST_OK(two->store, store_rollback(two->store));
+    MUST_OK(two->store, two->store->batch->rollback(two->store));
 }
 
 static void living_servers_are_read_without_a_queue(struct fixture *one, struct fixture *two)
@@ -902,10 +909,10 @@ static void living_servers_are_read_without_a_queue(struct fixture *one, struct 
     uint64_t server = join_server(one);
     lock_wants(two, "nobody", beta, 1);
     MUST(!two->view.has_servers);
-    MUST_OK(two->store, store_read_waiters(two->store, NULL, NULL, 0, &two->arena, &two->view));
+    MUST_OK(two->store, two->store->batch->read_waiters(two->store, NULL, NULL, 0, &two->arena, &two->view));
     MUST(two->view.has_servers && two->view.server_count == 1 && two->view.servers[0] == server);
     MUST(!two->view.queues || two->view.queues[0].beyond == 0);
-    MUST_OK(two->store, store_rollback(two->store));
+    MUST_OK(two->store, two->store->batch->rollback(two->store));
 }
 
 /* Reads a request that waits in beta and locks beta. */
@@ -953,13 +960,13 @@ static void waiter_is_granted_on_behalf_of_another_server(struct fixture *one, s
     MUST(granted->permits[0].count == 4 && granted->acquired_at == some_time(5) && granted->ttl_ms == 5000);
     MUST(granted->server_id == server && granted->place == some_time(0) && granted->priority == 3);
     MUST(granted->due_at == some_time(5) + PLACE_KEPT_US);
-    MUST_OK(one->store, store_rollback(one->store));
+    MUST_OK(one->store, one->store->batch->rollback(one->store));
     read_beta(one, 10, true);
     MUST(one->view.request_count == 0);
-    MUST_OK(one->store, store_rollback(one->store));
+    MUST_OK(one->store, one->store->batch->rollback(one->store));
     uint64_t *ids;
     size_t count;
-    MUST_OK(one->store, store_mail(one->store, server, 0, 10, &one->arena, &ids, &count));
+    MUST_OK(one->store, one->store->servers->mail(one->store, server, 0, 10, &one->arena, &ids, &count));
     MUST(count == 1 && ids[0] == id);
 }
 
@@ -975,7 +982,7 @@ static void kept_place_is_due_and_may_be_entered_again(struct fixture *one, stru
     write_queue(two, &leave);
     MUST(semaphore_named(one, BYTES("beta")).waiting == 0);
     struct due_page page = {.limit = 2};
-    MUST_OK(one->store, store_due(one->store, &page, &one->arena));
+    MUST_OK(one->store, one->store->queries->due(one->store, &page, &one->arena));
     MUST(page.ret_count == 1 && bytes_equal(page.ret_requests[0].external_id, BYTES("k")));
     MUST(page.ret_requests[0].due_at == some_time(-9));
     after = lock_waiting(two, "k", beta);
@@ -987,7 +994,7 @@ static void kept_place_is_due_and_may_be_entered_again(struct fixture *one, stru
     read_beta(one, 4, false);
     MUST(one->view.request_count == 1 && one->view.requests[0].waiting_until == some_time(7));
     MUST(one->view.semaphores[0].waiting == 1);
-    MUST_OK(one->store, store_rollback(one->store));
+    MUST_OK(one->store, one->store->batch->rollback(one->store));
 }
 
 static void due_requests_of_both_states_are_in_order(struct fixture *one, struct fixture *two)
@@ -1002,11 +1009,11 @@ static void due_requests_of_both_states_are_in_order(struct fixture *one, struct
     static const char *const order[] = {"soon", "held", "late"};
     struct due_page page = {.limit = 1};
     for (size_t i = 0; i < ARRAY_LENGTH(order); i++) {
-        MUST_OK(two->store, store_due(two->store, &page, &two->arena));
+        MUST_OK(two->store, two->store->queries->due(two->store, &page, &two->arena));
         MUST(page.ret_count == 1 && bytes_equal(page.ret_requests[0].external_id, bytes_of(order[i])));
         page.after = page.ret_end;
     }
-    MUST_OK(two->store, store_due(two->store, &page, &two->arena));
+    MUST_OK(two->store, two->store->queries->due(two->store, &page, &two->arena));
     MUST(page.ret_count == 0 && !page.ret_more);
 }
 
@@ -1033,12 +1040,12 @@ static void removed_place_gives_way_to_its_key(struct fixture *one, struct fixtu
                                     .request_count = 2,
                                     .places = places,
                                     .place_count = 2};
-    MUST_OK(two->store, store_apply(two->store, &changes));
+    MUST_OK(two->store, two->store->batch->commit(two->store, &changes));
     uint64_t new_id = anew->id;
     read_beta(one, 10, true);
     MUST(one->view.request_count == 1 && one->view.requests[0].id == new_id);
     MUST(one->view.requests[0].wants[0].count == 2 && one->view.semaphores[0].waiting == 1);
-    MUST_OK(one->store, store_rollback(one->store));
+    MUST_OK(one->store, one->store->batch->rollback(one->store));
 }
 
 static void place_that_is_gone_fails_the_batch(struct fixture *one, struct fixture *two)
@@ -1057,10 +1064,10 @@ static void place_that_is_gone_fails_the_batch(struct fixture *one, struct fixtu
                                     .request_count = 1,
                                     .places = &place,
                                     .place_count = 1};
-    MUST(store_apply(two->store, &changes) == PERMIT_INTERNAL);
-    MUST_OK(two->store, store_rollback(two->store));
+    MUST(two->store->batch->commit(two->store, &changes) == PERMIT_INTERNAL);
+    MUST_OK(two->store, two->store->batch->rollback(two->store));
     (void)lock_waiting(one, "k", beta);
-    MUST_OK(one->store, store_rollback(one->store));
+    MUST_OK(one->store, one->store->batch->rollback(one->store));
 }
 
 /* The statement that adds a place, or a permit, checks the one that removes the other place. */
@@ -1076,11 +1083,11 @@ static void place_that_is_gone_fails_a_batch_that_grants(struct fixture *one, st
         .semaphore = &two->view.semaphores[0], .expected_version = two->view.semaphores[0].version++, .changed = true};
     const struct changes changes = {
         .semaphores = &image, .semaphore_count = 1, .places = places, .place_count = ARRAY_LENGTH(places)};
-    MUST(store_apply(two->store, &changes) == PERMIT_INTERNAL);
-    MUST_OK(two->store, store_rollback(two->store));
+    MUST(two->store->batch->commit(two->store, &changes) == PERMIT_INTERNAL);
+    MUST_OK(two->store, two->store->batch->rollback(two->store));
     read_beta(one, 10, true);
     MUST(one->view.request_count == 0); /* its server is none */
-    MUST_OK(one->store, store_rollback(one->store));
+    MUST_OK(one->store, one->store->batch->rollback(one->store));
 }
 
 /* Writes mail with a semaphore that does not change otherwise. */
@@ -1099,22 +1106,22 @@ static void mail_is_read_and_deleted_by_its_server(struct fixture *one, struct f
     static const uint64_t dropped[] = {73, 99};
     uint64_t *ids;
     size_t count;
-    MUST_OK(two->store, store_mail(two->store, 7, 0, 10, &two->arena, &ids, &count));
+    MUST_OK(two->store, two->store->servers->mail(two->store, 7, 0, 10, &two->arena, &ids, &count));
     MUST(count == 0);
     write_mail(one, mail, ARRAY_LENGTH(mail));
-    MUST_OK(two->store, store_mail(two->store, 7, 0, 10, &two->arena, &ids, &count));
+    MUST_OK(two->store, two->store->servers->mail(two->store, 7, 0, 10, &two->arena, &ids, &count));
     MUST(count == 2 && ids[0] == 70 && ids[1] == 71);
-    MUST_OK(two->store, store_mail(two->store, 7, 0, 1, &two->arena, &ids, &count));
+    MUST_OK(two->store, two->store->servers->mail(two->store, 7, 0, 1, &two->arena, &ids, &count));
     MUST(count == 1 && ids[0] == 70);
-    MUST_OK(two->store, store_mail(two->store, 7, 70, 10, &two->arena, &ids, &count));
+    MUST_OK(two->store, two->store->servers->mail(two->store, 7, 70, 10, &two->arena, &ids, &count));
     MUST(count == 1 && ids[0] == 71);
     write_mail(one, again, ARRAY_LENGTH(again));
-    MUST_OK(two->store, store_mail(two->store, 7, 0, 10, &two->arena, &ids, &count));
+    MUST_OK(two->store, two->store->servers->mail(two->store, 7, 0, 10, &two->arena, &ids, &count));
     MUST(count == 2 && ids[0] == 71 && ids[1] == 73);
-    MUST_OK(two->store, store_drop_mail(two->store, 7, dropped, ARRAY_LENGTH(dropped)));
-    MUST_OK(two->store, store_mail(two->store, 7, 0, 10, &two->arena, &ids, &count));
+    MUST_OK(two->store, two->store->servers->drop_mail(two->store, 7, dropped, ARRAY_LENGTH(dropped)));
+    MUST_OK(two->store, two->store->servers->mail(two->store, 7, 0, 10, &two->arena, &ids, &count));
     MUST(count == 1 && ids[0] == 71);
-    MUST_OK(two->store, store_mail(two->store, 8, 0, 10, &two->arena, &ids, &count));
+    MUST_OK(two->store, two->store->servers->mail(two->store, 8, 0, 10, &two->arena, &ids, &count));
     MUST(count == 1 && ids[0] == 70);
 }
 
@@ -1138,7 +1145,7 @@ static void places_at_dead_servers_are_abandoned(struct fixture *one, struct fix
     MUST(declared);
     read_beta(one, 10, true);
     MUST(one->view.request_count == 1 && find_request(&one->view, "living"));
-    MUST_OK(one->store, store_rollback(one->store));
+    MUST_OK(one->store, one->store->batch->rollback(one->store));
     MUST_OK(two->store, servers->abandoned(two->store, some_time(9), 10, &two->arena, &keys, &count));
     MUST(count == 1);
     MUST_OK(two->store, servers->abandoned(two->store, some_time(10), 10, &two->arena, &keys, &count));
@@ -1149,9 +1156,9 @@ static void places_at_dead_servers_are_abandoned(struct fixture *one, struct fix
     uint64_t *ids;
     write_mail(one, mail, ARRAY_LENGTH(mail));
     MUST_OK(two->store, servers->remove_dead(two->store, some_time(10)));
-    MUST_OK(two->store, store_mail(two->store, dead, 0, 10, &two->arena, &ids, &count));
+    MUST_OK(two->store, two->store->servers->mail(two->store, dead, 0, 10, &two->arena, &ids, &count));
     MUST(count == 0);
-    MUST_OK(two->store, store_mail(two->store, living, 0, 10, &two->arena, &ids, &count));
+    MUST_OK(two->store, two->store->servers->mail(two->store, living, 0, 10, &two->arena, &ids, &count));
     MUST(count == 1);
     MUST_OK(two->store, servers->abandoned(two->store, some_time(10), 10, &two->arena, &keys, &count));
     MUST(count == 2);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Cases of batches in one packet (store_commit_cached): what another store did since their rows were read. */
+/* Cases of batches in one packet (batch->commit_if_unchanged): what another store did since their rows were read. */
 #include "contract.h"
 #include "store/servers.h"
 
@@ -8,9 +8,10 @@ enum { SLACK_S = 60 };
 /* Decides the operation, gives its locks back, and assumes that nothing changes until it is sent. */
 static struct assumed decide_and_unlock(struct fixture *fixture, struct operation *operation)
 {
-    MUST_OK(fixture->store, store_raise_epoch(fixture->store, EPOCH_SERVER, 0, 0)); /* the first permitd serves it */
+    MUST_OK(fixture->store,
+            fixture_advance_epoch(fixture->store, EPOCH_SERVER, 0, 0)); /* the first permitd serves it */
     MUST(batch_decide(fixture, operation)->status == PERMIT_OK);
-    MUST_OK(fixture->store, store_rollback(fixture->store));
+    MUST_OK(fixture->store, fixture->store->batch->rollback(fixture->store));
     plan_write_all(&fixture->plan);
     return (struct assumed){.epoch = fixture->view.clock.epoch,
                             .now = lease_time(&fixture->view.clock, fixture->view.now),
@@ -20,7 +21,8 @@ static struct assumed decide_and_unlock(struct fixture *fixture, struct operatio
 static void commits(struct fixture *fixture, const struct assumed *assumed)
 {
     enum mismatch mismatch;
-    MUST_OK(fixture->store, store_commit_cached(fixture->store, &fixture->plan.changes, assumed, &mismatch));
+    MUST_OK(fixture->store,
+            fixture->store->batch->commit_if_unchanged(fixture->store, &fixture->plan.changes, assumed, &mismatch));
     MUST(mismatch == MISMATCH_NONE);
 }
 
@@ -28,10 +30,11 @@ static void commits(struct fixture *fixture, const struct assumed *assumed)
 static void is_stopped(struct fixture *fixture, const struct assumed *assumed, enum mismatch reason)
 {
     enum mismatch mismatch;
-    enum permit_status status = store_commit_cached(fixture->store, &fixture->plan.changes, assumed, &mismatch);
+    enum permit_status status =
+        fixture->store->batch->commit_if_unchanged(fixture->store, &fixture->plan.changes, assumed, &mismatch);
     MUST(status == PERMIT_CONFLICT);
     MUST(mismatch == reason);
-    MUST_OK(fixture->store, store_rollback(fixture->store));
+    MUST_OK(fixture->store, fixture->store->batch->rollback(fixture->store));
 }
 
 /* Returns true if a request has the key. */
@@ -39,7 +42,7 @@ static bool exists(struct fixture *fixture, const char *key)
 {
     struct operation renew = {.kind = OP_RENEW, .external_id = bytes_of(key)};
     bool found = batch_decide(fixture, &renew)->status != PERMIT_UNKNOWN_REQUEST;
-    MUST_OK(fixture->store, store_rollback(fixture->store));
+    MUST_OK(fixture->store, fixture->store->batch->rollback(fixture->store));
     return found;
 }
 
@@ -65,13 +68,13 @@ void cached_refusal_is_proved(struct fixture *one, struct fixture *two)
     struct operation holder = acquire_of("holder", all, 1), refused = acquire_of("k", mine, 1);
     struct operation release = {.kind = OP_RELEASE, .external_id = BYTES("holder")};
     const struct bytes absent[] = {BYTES("k")};
-    MUST_OK(one->store, store_raise_epoch(one->store, EPOCH_SERVER, 0, 0));
+    MUST_OK(one->store, fixture_advance_epoch(one->store, EPOCH_SERVER, 0, 0));
     MUST(batch_decide(two, &refused)->created);
     all[0].count = two->view.semaphores[0].capacity;
-    MUST_OK(two->store, store_rollback(two->store));
+    MUST_OK(two->store, two->store->batch->rollback(two->store));
     MUST(batch_run(two, &holder)->created);
     MUST(batch_decide(one, &refused)->status == PERMIT_NO_CAPACITY);
-    MUST_OK(one->store, store_rollback(one->store));
+    MUST_OK(one->store, one->store->batch->rollback(one->store));
     MUST(one->plan.changes.empty && one->plan.changes.semaphore_count == 1);
     struct assumed assumed = {.epoch = one->view.clock.epoch,
                               .now = lease_time(&one->view.clock, one->view.now),
@@ -132,9 +135,9 @@ void cached_batch_with_a_used_key_changes_nothing(struct fixture *one, struct fi
     MUST(batch_run(two, &before)->created);
     is_stopped(one, &assumed, MISMATCH_KEY);
     struct lock_set set = lock_set_of(one, &acquire);
-    MUST_OK(one->store, store_lock(one->store, &set, &one->arena, &one->view));
+    MUST_OK(one->store, one->store->batch->lock(one->store, &set, &one->arena, &one->view));
     MUST(one->view.semaphores[0].in_use == 0);
-    MUST_OK(one->store, store_rollback(one->store));
+    MUST_OK(one->store, one->store->batch->rollback(one->store));
 }
 
 void cached_batch_proves_that_keys_are_absent(struct fixture *one, struct fixture *two)
@@ -182,12 +185,12 @@ static void tick(struct fixture *fixture, int64_t by)
 {
     struct tick tick = {0};
     bool won;
-    MUST_OK(fixture->store, store_read_tick(fixture->store, &tick));
+    MUST_OK(fixture->store, fixture->store->clock->read_tick(fixture->store, &tick));
     struct lease_row after = tick.ret_row;
     after.ticks++;
     after.clock.offset_us -= by;
     after.clock.tick_at = tick.ret_now;
-    MUST_OK(fixture->store, store_write_tick(fixture->store, &tick.ret_row, &after, &won));
+    MUST_OK(fixture->store, fixture->store->clock->write_tick(fixture->store, &tick.ret_row, &after, &won));
     MUST(won);
 }
 
@@ -212,7 +215,7 @@ void cached_batch_proves_that_its_permitd_lives(struct fixture *one, struct fixt
     struct operation acquire = acquire_of("k", wants, 1);
     struct operation release = {.kind = OP_RELEASE, .external_id = BYTES("k")};
     struct server_self self;
-    MUST_OK(one->store, store_raise_epoch(one->store, EPOCH_SERVER, 0, 0));
+    MUST_OK(one->store, fixture_advance_epoch(one->store, EPOCH_SERVER, 0, 0));
     MUST_OK(one->store, one->store->servers->join(one->store, BYTES("http://a"), BYTES("1.0"), &self));
     struct assumed assumed = decide_and_unlock(one, &acquire);
     assumed.server_id = self.id;
@@ -236,7 +239,7 @@ void cached_batch_does_not_wait_for_a_request_that_it_expires(struct fixture *on
     struct assumed assumed = decide_and_unlock(one, &expire);
     lock_as_stranger(two, "k");
     is_stopped(one, &assumed, MISMATCH_ROW);
-    MUST_OK(two->store, store_rollback(two->store));
+    MUST_OK(two->store, two->store->batch->rollback(two->store));
     commits(one, &assumed);
     MUST(batch_run(two, &acquire)->status == PERMIT_ENDED);
 }

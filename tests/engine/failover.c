@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "checked_store.h"
 #include "engine/engine.h"
 #include "store/owners.h"
 #include "store/query.h"
@@ -44,6 +45,7 @@ static struct script {
 
 struct script_store {
     struct store store;
+    struct checked_store checked;
     unsigned server; /* of its session; 0: no session */
 };
 
@@ -84,7 +86,7 @@ static void disconnect(struct store *store)
     script_store_of(store)->server = 0;
 }
 
-static enum permit_status ping(struct store *store)
+static enum permit_status keepalive(struct store *store)
 {
     (void)store;
     change_begin();
@@ -165,7 +167,7 @@ static enum permit_status lock_requests(struct store *store, const uint64_t *ids
     return PERMIT_OK;
 }
 
-static enum permit_status apply(struct store *store, const struct changes *changes)
+static enum permit_status commit(struct store *store, const struct changes *changes)
 {
     (void)store;
     change_begin();
@@ -245,8 +247,8 @@ static enum permit_status due(struct store *store, struct due_page *page, struct
     return PERMIT_OK;
 }
 
-static enum permit_status semaphores(struct store *store, const uint64_t *ids, size_t count, struct arena *arena,
-                                     struct semaphore_page *ret_page)
+static enum permit_status semaphores_of(struct store *store, const uint64_t *ids, size_t count, struct arena *arena,
+                                        struct semaphore_page *ret_page)
 {
     (void)store, (void)ids, (void)count, (void)arena;
     *ret_page = (struct semaphore_page){0};
@@ -254,12 +256,12 @@ static enum permit_status semaphores(struct store *store, const uint64_t *ids, s
 }
 
 /* As in src/store/epoch.c: one of the sessions that notice it raises the epoch, and no ids are issued again. */
-static enum permit_status raise_epoch(struct store *store, enum epoch_cause cause, uint64_t seen, int64_t hold_ms)
+static enum permit_status advance_epoch(struct store *store, struct epoch_advance *advance)
 {
-    (void)store, (void)hold_ms;
+    (void)store;
     change_begin();
-    if (cause == EPOCH_SERVER ? !script.same_server : script.epoch == seen) {
-        script.raised[cause]++;
+    if (advance->cause == EPOCH_SERVER ? !script.same_server : script.epoch == advance->seen) {
+        script.raised[advance->cause]++;
         script.epoch++;
         script.same_server = true;
         script.server++;
@@ -274,27 +276,25 @@ static void store_end(struct store *store)
     free(script_store_of(store));
 }
 
-static const struct store_methods methods = {
+static const struct store_session session = {
     .reconnect = reconnect,
-    .examine = do_nothing,
     .disconnect = disconnect,
-    .resolve = resolve,
-    .lock = lock,
-    .read_due = read_due,
-    .prepare = prepare,
-    .lock_requests = lock_requests,
-    .apply = apply,
-    .rollback = do_nothing,
-    .reserve_ids = reserve_ids,
-    .floors = floors,
-    .read_tick = read_tick,
-    .write_tick = write_tick,
-    .due = due,
-    .semaphores = semaphores,
-    .raise_epoch = raise_epoch,
-    .ping = ping,
+    .check_safety = do_nothing,
+    .keepalive = keepalive,
     .free = store_end,
 };
+static const struct store_batch batch = {
+    .resolve = resolve,
+    .reserve_ids = reserve_ids,
+    .lock = lock,
+    .read_due = read_due,
+    .lock_requests = lock_requests,
+    .prepare = prepare,
+    .commit = commit,
+    .rollback = do_nothing,
+};
+static const struct store_clock clock_methods = {
+    .floors = floors, .read_tick = read_tick, .write_tick = write_tick, .advance_epoch = advance_epoch};
 
 /* ---- what the other tasks find: nothing that answers ---- */
 
@@ -328,9 +328,8 @@ static void end_nothing(struct store *store)
     (void)store;
 }
 
-static const struct store_methods absent_methods = {
-    .reconnect = unavailable, .disconnect = disconnect, .free = store_end};
-static const struct store_queries queries = {.clock = no_clock};
+static const struct store_session absent = {.reconnect = unavailable, .disconnect = disconnect, .free = store_end};
+static const struct store_queries queries = {.clock = no_clock, .semaphores_of = semaphores_of, .due = due};
 static const struct store_owners owners = {.rollback = end_nothing};
 static const struct store_retention retention = {.commits = no_commits};
 static const struct store_servers servers = {.join = no_servers};
@@ -341,12 +340,15 @@ static struct store *open_store(void *context, enum store_use use)
     (void)context;
     if (!scripted)
         return NULL;
-    scripted->store = (struct store){.methods = use == STORE_WORKER ? &methods : &absent_methods,
+    scripted->store = (struct store){.session = use == STORE_WORKER ? &session : &absent,
+                                     .batch = &batch,
+                                     .clock = &clock_methods,
                                      .queries = &queries,
                                      .owners = &owners,
                                      .retention = &retention,
                                      .servers = &servers,
                                      .message = ""};
+    checked_store_init(&scripted->checked, &scripted->store);
     return &scripted->store;
 }
 

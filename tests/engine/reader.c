@@ -31,14 +31,14 @@ static enum permit_status reconnect(struct store *store)
     return reconnect_fails;
 }
 
-static enum permit_status ping(struct store *store)
+static enum permit_status keepalive(struct store *store)
 {
     (void)store;
     return PERMIT_OK;
 }
 
-static const struct store_methods methods = {.reconnect = reconnect, .ping = ping};
-static struct store store = {.methods = &methods, .message = ""};
+static const struct store_session session = {.reconnect = reconnect, .keepalive = keepalive};
+static struct store store = {.session = &session, .message = ""};
 
 static void begin(void)
 {

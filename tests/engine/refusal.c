@@ -69,9 +69,9 @@ static enum permit_status no_request(struct store *store, struct bytes external_
     return PERMIT_UNKNOWN_REQUEST;
 }
 
-static const struct store_methods methods = {.reconnect = succeed, .ping = succeed};
+static const struct store_session session = {.reconnect = succeed, .keepalive = succeed};
 static const struct store_queries queries = {.fronts = fronts, .request = no_request};
-static struct store store = {.methods = &methods, .queries = &queries, .message = ""};
+static struct store store = {.session = &session, .queries = &queries, .message = ""};
 
 /* ---- the operations ---- */
 

@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "checked_store.h"
 #include "engine/state.h"
 #include "engine/task.h"
 #include "fixture.h"
@@ -20,14 +21,14 @@ static struct task task;
 static struct asked asked[OPS_MAX];
 
 static struct script {
-    const char *timeouts; /* "1" for each call of store_lock that times out, in order; then all succeed */
+    const char *timeouts; /* "1" for each call of batch->lock that times out, in order; then all succeed */
     char locked[100];     /* semaphores of each call, one letter each: "abc ab c" */
     size_t locks;
-    void (*awaited)(void);          /* called while store_await has the lock */
-    enum permit_status await_fails; /* how the next call of store_await fails; PERMIT_OK: it does not */
-    unsigned lost_after_ms;         /* the next call of store_lock loses the session after this time; 0: it does not */
-    unsigned answered_after_ms;     /* the next call of store_lock answers after this time */
-    utc_us now;                     /* the clock that store_lock reads */
+    void (*awaited)(void);          /* called while batch->await has the lock */
+    enum permit_status await_fails; /* how the next call of batch->await fails; PERMIT_OK: it does not */
+    unsigned lost_after_ms;         /* the next call of batch->lock loses the session after this time; 0: it does not */
+    unsigned answered_after_ms;     /* the next call of batch->lock answers after this time */
+    utc_us now;                     /* the clock that batch->lock reads */
     utc_us assumed;                 /* lease time of the last batch in one packet */
     bool packet_times_out;          /* the next batch in one packet waits too long for a lock */
     size_t ahead[SEMAPHORES];       /* waiters that the last call may read with the locks, of each semaphore */
@@ -190,7 +191,7 @@ static enum permit_status lock_requests(struct store *store, const uint64_t *ids
     return PERMIT_OK;
 }
 
-static enum permit_status apply(struct store *store, const struct changes *changes)
+static enum permit_status commit(struct store *store, const struct changes *changes)
 {
     (void)store;
     script.writes++;
@@ -213,8 +214,8 @@ static enum permit_status resolve(struct store *store, struct resolve *what, str
     return PERMIT_OK;
 }
 
-static enum permit_status commit_cached(struct store *store, const struct changes *changes,
-                                        const struct assumed *assumed, enum mismatch *ret_mismatch)
+static enum permit_status commit_if_unchanged(struct store *store, const struct changes *changes,
+                                              const struct assumed *assumed, enum mismatch *ret_mismatch)
 {
     (void)store, (void)changes;
     script.assumed = assumed->now;
@@ -243,21 +244,21 @@ static enum permit_status await(struct store *store, uint64_t semaphore_id)
     return status;
 }
 
-static const struct store_methods methods = {.reconnect = succeed,
-                                             .disconnect = end_nothing,
-                                             .ping = succeed,
-                                             .reserve_ids = reserve_ids,
-                                             .resolve = resolve,
-                                             .await = await,
-                                             .lock = lock,
-                                             .read_due = read_due,
-                                             .lock_requests = lock_requests,
-                                             .floors = floors,
-                                             .prepare = prepare,
-                                             .apply = apply,
-                                             .commit_cached = commit_cached,
-                                             .rollback = succeed};
-static struct store store = {.methods = &methods, .message = ""};
+static const struct store_session session = {
+    .reconnect = succeed, .check_safety = succeed, .disconnect = end_nothing, .keepalive = succeed};
+static const struct store_batch batch_methods = {.reserve_ids = reserve_ids,
+                                                 .resolve = resolve,
+                                                 .await = await,
+                                                 .lock = lock,
+                                                 .read_due = read_due,
+                                                 .lock_requests = lock_requests,
+                                                 .prepare = prepare,
+                                                 .commit = commit,
+                                                 .commit_if_unchanged = commit_if_unchanged,
+                                                 .rollback = succeed};
+static const struct store_clock clock_methods = {.floors = floors};
+static struct store store;
+static struct checked_store checked;
 
 /* ---- the worker ---- */
 
@@ -272,6 +273,8 @@ static void begin(void)
     queue_init(&engine.queue, ROW_BYTES);
     for (uint64_t id = 1; id <= SEMAPHORES; id++)
         semaphore_cache_put(&engine.queue.semaphores, id, (struct bytes){&"abc"[id - 1], 1}, KIND_COUNTED, 1);
+    store = (struct store){.session = &session, .batch = &batch_methods, .clock = &clock_methods, .message = ""};
+    checked_store_init(&checked, &store);
     task = (struct task){.engine = &engine, .store = &store};
     arena_init(&task.arena, 4096, 1 << 20);
 }
@@ -550,7 +553,7 @@ static void fail_to_await(enum permit_status status)
     worker_run(&task);
     cr_assert_str_eq(script.locked, "+a +a a", "%s: %s", permit_status_word(status), script.locked);
     cr_assert_eq(script.decided, BATCH);
-    cr_assert_not(store.in_batch);
+    cr_assert_not(checked.in_batch);
 }
 
 Test(worker, batch_that_does_not_get_a_shared_lock_in_time_tries_again)

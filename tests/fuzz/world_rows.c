@@ -494,13 +494,12 @@ static enum permit_status servers_list(struct store *store, struct page *page)
     return PERMIT_OK;
 }
 
-static enum permit_status bump_epoch(struct store *store, int64_t hold_ms, struct bytes why, uint64_t *ret_epoch,
-                                     int64_t *ret_wait_ms)
+static enum permit_status advance_epoch(struct store *store, struct epoch_advance *advance)
 {
-    (void)hold_ms;
-    MUST(store && why.length >= 1 && why.length <= 1000 && reference_utf8(why));
-    *ret_epoch = 8;
-    *ret_wait_ms = 7;
+    struct bytes why = advance->why;
+    MUST(store && advance->cause == EPOCH_OPERATOR && why.length >= 1 && why.length <= 1000 && reference_utf8(why));
+    advance->ret_epoch = 8;
+    advance->ret_wait_ms = 7;
     return ends();
 }
 
@@ -546,6 +545,7 @@ static const struct store_queries queries = {
     .nearest = query_nearest,
     .slot_list_head = query_slot_list_head,
     .slots = query_slots,
+    .semaphores_of = read_semaphores,
 };
 static const struct store_owners owners = {
     .read = owners_read,
@@ -559,12 +559,14 @@ static const struct store_templates templates = {
     .list = templates_list,
 };
 static const struct store_servers servers = {.list = servers_list};
-static const struct store_methods methods = {.bump_epoch = bump_epoch, .doctor = doctor, .semaphores = read_semaphores};
+static const struct store_session session = {.doctor = doctor};
+static const struct store_clock clock_methods = {.advance_epoch = advance_epoch};
 
 struct store *world_store(void)
 {
     static char message[256];
-    static struct store store = {.methods = &methods,
+    static struct store store = {.session = &session,
+                                 .clock = &clock_methods,
                                  .queries = &queries,
                                  .owners = &owners,
                                  .templates = &templates,

@@ -773,10 +773,11 @@ static enum permit_status write_assumed(struct fake_store *fake, const struct ch
     return PERMIT_OK;
 }
 
-enum permit_status fake_batch_commit_cached(struct store *store, const struct changes *changes,
-                                            const struct assumed *assumed, enum mismatch *ret_mismatch)
+enum permit_status fake_batch_commit_if_unchanged(struct store *store, const struct changes *changes,
+                                                  const struct assumed *assumed, enum mismatch *ret_mismatch)
 {
     struct fake_store *fake = fake_of(store);
+    *ret_mismatch = MISMATCH_NONE;
     enum permit_status status = call_enter(fake);
     if (status != PERMIT_OK)
         return status;
@@ -809,7 +810,7 @@ enum permit_status fake_batch_commit_cached(struct store *store, const struct ch
     return fake_batch_commit(fake);
 }
 
-enum permit_status fake_batch_apply(struct store *store, const struct changes *changes)
+enum permit_status fake_batch_commit_changes(struct store *store, const struct changes *changes)
 {
     struct fake_store *fake = fake_of(store);
     enum permit_status status = call_enter(fake);

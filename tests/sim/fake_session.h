@@ -6,6 +6,7 @@
 #ifndef SIM_FAKE_SESSION_H
 #define SIM_FAKE_SESSION_H
 
+#include "checked_store.h"
 #include "database.h"
 #include "fake_store.h"
 
@@ -15,6 +16,7 @@ struct zombie;
 
 struct fake_store {
     struct store store;
+    struct checked_store checked;
     struct list node; /* in the list of all sessions */
     int process;
     bool connected;
@@ -66,11 +68,11 @@ enum permit_status fake_batch_lock_requests(struct store *store, const uint64_t 
 enum permit_status fake_batch_read_waiters(struct store *store, const struct queue_read *reads,
                                            const struct slots_wanted *slots, size_t count, struct arena *arena,
                                            struct view *view);
-enum permit_status fake_batch_commit_cached(struct store *store, const struct changes *changes,
-                                            const struct assumed *assumed, enum mismatch *ret_mismatch);
+enum permit_status fake_batch_commit_if_unchanged(struct store *store, const struct changes *changes,
+                                                  const struct assumed *assumed, enum mismatch *ret_mismatch);
 enum permit_status fake_batch_prepare(struct store *store, const struct changes *changes,
                                       const struct assumed *assumed);
-enum permit_status fake_batch_apply(struct store *store, const struct changes *changes);
+enum permit_status fake_batch_commit_changes(struct store *store, const struct changes *changes);
 enum permit_status fake_templates_match(struct fake_store *fake, struct resolve_name *names, size_t count,
                                         struct arena *arena);
 /* BEGIN; and COMMIT of all writes of the transaction, with its possible failures. */

@@ -16,15 +16,10 @@ static void disconnect(struct store *store)
     fake_session_break_off(fake_of(store), false);
 }
 
-static enum permit_status examine(struct store *store)
+static enum permit_status check_safety(struct store *store)
 {
     enum permit_status status = call_enter(fake_of(store));
     return status == PERMIT_OK ? call_leave(fake_of(store)) : status;
-}
-
-static enum permit_status ping(struct store *store)
-{
-    return examine(store);
 }
 
 static void fake_store_free(struct store *store)
@@ -112,112 +107,6 @@ static enum permit_status write_tick(struct store *store, const struct lease_row
     return status;
 }
 
-static struct due_position position_of(const struct request *request)
-{
-    struct due_position position = {.due_s = (uint64_t)(request->due_at / US_PER_SECOND), .block = request->id};
-    for (size_t i = 0; i < request->permit_count; i++)
-        if (position.semaphore_id == 0 || request->permits[i].semaphore_id < position.semaphore_id)
-            position =
-                (struct due_position){position.due_s, request->permits[i].semaphore_id, request->permits[i].token / 64};
-    return position;
-}
-
-static int compare_positions(const void *a, const void *b)
-{
-    const struct due_position *left = &((const struct due_request *)a)->position;
-    const struct due_position *right = &((const struct due_request *)b)->position;
-    int order = (left->due_s > right->due_s) - (left->due_s < right->due_s);
-    if (!order)
-        order = (left->semaphore_id > right->semaphore_id) - (left->semaphore_id < right->semaphore_id);
-    return order ? order : (left->block > right->block) - (left->block < right->block);
-}
-
-/* Ends the page after `limit` positions. */
-static void end_page(struct due_page *page)
-{
-    size_t positions = 0;
-    for (size_t i = 0; i < page->ret_count; i++) {
-        bool another = i == 0 || compare_positions(&page->ret_requests[i - 1], &page->ret_requests[i]) != 0;
-        if (another && positions++ == page->limit) {
-            page->ret_count = i;
-            break;
-        }
-    }
-    page->ret_more = positions >= page->limit;
-    if (page->ret_more)
-        page->ret_end = page->ret_requests[page->ret_count - 1].position;
-}
-
-static enum permit_status due(struct store *store, struct due_page *page, struct arena *arena)
-{
-    struct fake_store *fake = fake_of(store);
-    enum permit_status status = call_enter(fake);
-    if (status != PERMIT_OK)
-        return status;
-    struct db_key **keys;
-    size_t count = fake_batch_sort_due(0, arena, &keys);
-    const struct due_request after = {.position = page->after};
-    page->ret_count = 0;
-    page->ret_requests = arena_array(arena, count, sizeof *page->ret_requests);
-    for (size_t i = 0; i < count; i++) {
-        const struct request *request = &keys[i]->row.request;
-        struct due_request due = {.due_at = request->due_at, .position = position_of(request)};
-        if (compare_positions(&due, &after) <= 0)
-            continue;
-        due.external_id = arena_copy(arena, request->external_id);
-        page->ret_requests[page->ret_count++] = due;
-    }
-    if (page->ret_count)
-        qsort(page->ret_requests, page->ret_count, sizeof *page->ret_requests, compare_positions);
-    end_page(page);
-    page->ret_time = (struct query_time){.clock = database.globals.clock, .now = database_now()};
-    return call_leave(fake);
-}
-
-static enum permit_status semaphores(struct store *store, const uint64_t *ids, size_t count, struct arena *arena,
-                                     struct semaphore_page *ret_page)
-{
-    struct fake_store *fake = fake_of(store);
-    enum permit_status status = call_enter(fake);
-    if (status != PERMIT_OK)
-        return status;
-    *ret_page = (struct semaphore_page){.rows = arena_array(arena, count, sizeof *ret_page->rows)};
-    if (!ret_page->rows)
-        return PERMIT_NO_MEMORY;
-    for (size_t i = 0; i < count; i++)
-        if (database_semaphore(ids[i]))
-            ret_page->rows[ret_page->count++] = database_semaphore(ids[i])->row.semaphore;
-    return call_leave(fake);
-}
-
-static enum permit_status mail(struct store *store, uint64_t server_id, uint64_t after, size_t limit,
-                               struct arena *arena, uint64_t **ret_request_ids, size_t *ret_count)
-{
-    struct fake_store *fake = fake_of(store);
-    enum permit_status status = call_enter(fake);
-    if (status != PERMIT_OK)
-        return status;
-    uint64_t *ids = arena_array(arena, MAIL_MAX, sizeof *ids);
-    size_t count = 0;
-    for (size_t i = 0; i < MAIL_MAX; i++)
-        if (database.mail[i].exists && database.mail[i].server_id == server_id && database.mail[i].request_id > after)
-            ids[count++] = database.mail[i].request_id;
-    qsort(ids, count, sizeof *ids, compare_u64);
-    status = call_leave(fake);
-    if (status != PERMIT_OK)
-        return status;
-    *ret_request_ids = ids;
-    *ret_count = count < limit ? count : limit;
-    return PERMIT_OK;
-}
-
-static enum permit_status drop_mail(struct store *store, uint64_t server_id, const uint64_t *request_ids, size_t count)
-{
-    struct fake_store *fake = fake_of(store);
-    enum permit_status status = call_enter(fake);
-    return status == PERMIT_OK ? call_flush(fake, database_drop_mail(server_id, request_ids, count)) : status;
-}
-
 /* As in src/store/epoch.c. */
 static uint64_t next_epoch(void)
 {
@@ -227,7 +116,7 @@ static uint64_t next_epoch(void)
     return by_clock > database.globals.clock.epoch ? by_clock : database.globals.clock.epoch + 1;
 }
 
-static enum permit_status raise_epoch(struct store *store, enum epoch_cause cause, uint64_t seen, int64_t hold_ms)
+static enum permit_status advance_epoch(struct store *store, struct epoch_advance *advance)
 {
     struct fake_store *fake = fake_of(store);
     enum permit_status status = call_enter(fake);
@@ -235,13 +124,13 @@ static enum permit_status raise_epoch(struct store *store, enum epoch_cause caus
         return status;
     struct globals globals = database.globals;
     bool same = globals.identity == database.server;
-    if (cause == EPOCH_SERVER ? same : cause == EPOCH_TOKENS && globals.clock.epoch != seen)
+    if (advance->cause == EPOCH_SERVER ? same : advance->cause == EPOCH_TOKENS && globals.clock.epoch != advance->seen)
         return call_leave(fake);
-    bool raises = !(globals.identity == 0 && cause == EPOCH_SERVER);
+    bool raises = !(globals.identity == 0 && advance->cause == EPOCH_SERVER);
     globals.identity = database.server;
     if (raises) {
         globals.clock.epoch = next_epoch();
-        globals.grants_from = lease_time(&globals.clock, database_now()) + hold_ms * US_PER_MS;
+        globals.grants_from = lease_time(&globals.clock, database_now()) + advance->hold_ms * US_PER_MS;
     }
     if (globals.next_id <= globals.last_id)
         globals.next_id = globals.last_id + 1;
@@ -249,11 +138,16 @@ static enum permit_status raise_epoch(struct store *store, enum epoch_cause caus
     return call_flush(fake, database_commit_globals(&globals));
 }
 
-static const struct store_methods methods = {
+static const struct store_session session_methods = {
     .reconnect = fake_session_reconnect,
     .disconnect = disconnect,
-    .examine = examine,
+    .check_safety = check_safety,
+    .keepalive = check_safety,
+    .free = fake_store_free,
+};
+static const struct store_batch batch_methods = {
     .resolve = fake_batch_resolve,
+    .reserve_ids = reserve_ids,
     .await = fake_batch_await,
     .lock = fake_batch_lock,
     .read_due = fake_batch_read_due,
@@ -261,21 +155,12 @@ static const struct store_methods methods = {
     .read_waiters = fake_batch_read_waiters,
     .read_glimpses = fake_batch_read_glimpses,
     .prepare = fake_batch_prepare,
-    .apply = fake_batch_apply,
+    .commit = fake_batch_commit_changes,
+    .commit_if_unchanged = fake_batch_commit_if_unchanged,
     .rollback = fake_session_rollback,
-    .reserve_ids = reserve_ids,
-    .floors = floors,
-    .commit_cached = fake_batch_commit_cached,
-    .read_tick = read_tick,
-    .write_tick = write_tick,
-    .due = due,
-    .semaphores = semaphores,
-    .mail = mail,
-    .drop_mail = drop_mail,
-    .raise_epoch = raise_epoch,
-    .ping = ping,
-    .free = fake_store_free,
 };
+static const struct store_clock clock_methods = {
+    .floors = floors, .read_tick = read_tick, .write_tick = write_tick, .advance_epoch = advance_epoch};
 
 struct store *fake_store_open(void *context, enum store_use use)
 {
@@ -283,7 +168,9 @@ struct store *fake_store_open(void *context, enum store_use use)
     (void)context, (void)use;
     if (!fake)
         return NULL;
-    fake->store.methods = &methods;
+    fake->store.session = &session_methods;
+    fake->store.batch = &batch_methods;
+    fake->store.clock = &clock_methods;
     fake->store.queries = &fake_queries;
     fake->store.owners = &fake_owners;
     fake->store.templates = &fake_templates;
@@ -291,5 +178,6 @@ struct store *fake_store_open(void *context, enum store_use use)
     fake->store.audit = &fake_audit;
     fake->store.servers = &fake_servers;
     fake->store.message = fake->message;
+    checked_store_init(&fake->checked, &fake->store);
     return &fake->store;
 }

@@ -224,8 +224,91 @@ static enum permit_status read_request(struct store *store, struct bytes externa
     return call_leave(fake);
 }
 
-const struct store_queries fake_queries = {
-    .clock = clock_now, .holders = holders, .fronts = fronts, .ahead = ahead, .request = read_request};
+static enum permit_status semaphores_of(struct store *store, const uint64_t *ids, size_t count, struct arena *arena,
+                                        struct semaphore_page *ret_page)
+{
+    struct fake_store *fake = fake_of(store);
+    enum permit_status status = call_enter(fake);
+    if (status != PERMIT_OK)
+        return status;
+    *ret_page = (struct semaphore_page){.rows = arena_array(arena, count, sizeof *ret_page->rows)};
+    if (!ret_page->rows)
+        return PERMIT_NO_MEMORY;
+    for (size_t i = 0; i < count; i++)
+        if (database_semaphore(ids[i]))
+            ret_page->rows[ret_page->count++] = database_semaphore(ids[i])->row.semaphore;
+    return call_leave(fake);
+}
+
+static struct due_position position_of(const struct request *request)
+{
+    struct due_position position = {.due_s = (uint64_t)(request->due_at / US_PER_SECOND), .block = request->id};
+    for (size_t i = 0; i < request->permit_count; i++)
+        if (position.semaphore_id == 0 || request->permits[i].semaphore_id < position.semaphore_id)
+            position =
+                (struct due_position){position.due_s, request->permits[i].semaphore_id, request->permits[i].token / 64};
+    return position;
+}
+
+static int compare_positions(const void *a, const void *b)
+{
+    const struct due_position *left = &((const struct due_request *)a)->position;
+    const struct due_position *right = &((const struct due_request *)b)->position;
+    int order = (left->due_s > right->due_s) - (left->due_s < right->due_s);
+    if (!order)
+        order = (left->semaphore_id > right->semaphore_id) - (left->semaphore_id < right->semaphore_id);
+    return order ? order : (left->block > right->block) - (left->block < right->block);
+}
+
+/* Ends the page after `limit` positions. */
+static void end_page(struct due_page *page)
+{
+    size_t positions = 0;
+    for (size_t i = 0; i < page->ret_count; i++) {
+        bool another = i == 0 || compare_positions(&page->ret_requests[i - 1], &page->ret_requests[i]) != 0;
+        if (another && positions++ == page->limit) {
+            page->ret_count = i;
+            break;
+        }
+    }
+    page->ret_more = positions >= page->limit;
+    if (page->ret_more)
+        page->ret_end = page->ret_requests[page->ret_count - 1].position;
+}
+
+static enum permit_status due(struct store *store, struct due_page *page, struct arena *arena)
+{
+    struct fake_store *fake = fake_of(store);
+    enum permit_status status = call_enter(fake);
+    if (status != PERMIT_OK)
+        return status;
+    struct db_key **keys;
+    size_t count = fake_batch_sort_due(0, arena, &keys);
+    const struct due_request after = {.position = page->after};
+    page->ret_count = 0;
+    page->ret_requests = arena_array(arena, count, sizeof *page->ret_requests);
+    for (size_t i = 0; i < count; i++) {
+        const struct request *request = &keys[i]->row.request;
+        struct due_request due = {.due_at = request->due_at, .position = position_of(request)};
+        if (compare_positions(&due, &after) <= 0)
+            continue;
+        due.external_id = arena_copy(arena, request->external_id);
+        page->ret_requests[page->ret_count++] = due;
+    }
+    if (page->ret_count)
+        qsort(page->ret_requests, page->ret_count, sizeof *page->ret_requests, compare_positions);
+    end_page(page);
+    page->ret_time = (struct query_time){.clock = database.globals.clock, .now = database_now()};
+    return call_leave(fake);
+}
+
+const struct store_queries fake_queries = {.clock = clock_now,
+                                           .holders = holders,
+                                           .fronts = fronts,
+                                           .ahead = ahead,
+                                           .request = read_request,
+                                           .semaphores_of = semaphores_of,
+                                           .due = due};
 
 /* ---- owners ---- */
 

@@ -71,7 +71,7 @@ static void *operator_run(void *context)
         abort();
     while (server->starts == operator->start && server->engine && !server->stopping && !world.quiet) {
         fiber_sleep(dice_between(0, TEMPLATE_PAUSE_MAX_US));
-        if (!world.quiet && store_reconnect(store) == PERMIT_OK)
+        if (!world.quiet && store->session->reconnect(store) == PERMIT_OK)
             change_template(store);
     }
     store_free(store);
@@ -95,7 +95,7 @@ void operators_cover_all(void)
     struct store *store = fake_store_open(NULL, STORE_WORKER);
     struct semaphore_change change = any_settings();
     change.capacity = 2;
-    if (!store || store_reconnect(store) != PERMIT_OK)
+    if (!store || store->session->reconnect(store) != PERMIT_OK)
         abort();
     for (size_t i = 0; i < TEMPLATES_MAX; i++)
         if (fake_templates_put(store, &database.templates[i], &change) != PERMIT_OK)

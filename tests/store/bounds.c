@@ -69,13 +69,14 @@ static void apply(const char *what)
 {
     statements_are_bounded();
     mono_us began = clock_mono();
-    cr_assert_eq(store_apply(fixture.store, &fixture.plan.changes), PERMIT_OK, "%s", fixture.store->message);
+    cr_assert_eq(fixture.store->batch->commit(fixture.store, &fixture.plan.changes), PERMIT_OK, "%s",
+                 fixture.store->message);
     cr_log_info("%s: %lld ms\n", what, (long long)(clock_mono() - began) / US_PER_MS);
 }
 
 static void plan(const struct lock_set *set, const struct operation *const *operations, size_t count)
 {
-    cr_assert_eq(store_lock(fixture.store, set, &fixture.arena, &fixture.view), PERMIT_OK, "%s",
+    cr_assert_eq(fixture.store->batch->lock(fixture.store, set, &fixture.arena, &fixture.view), PERMIT_OK, "%s",
                  fixture.store->message);
     fixture_judge(&fixture.view.clock, fixture.view.now);
     cr_assert_eq(
@@ -243,14 +244,14 @@ Test(bounds, packet_above_the_limit_of_the_server_is_not_sent)
     make_halls(ids, wants);
     int64_t usual = number_of(observer, "SELECT @@GLOBAL.max_allowed_packet");
     must_run(observer, "SET GLOBAL max_allowed_packet = 1048576");
-    store_disconnect(fixture.store);
-    cr_assert_eq(store_reconnect(fixture.store), PERMIT_OK);
+    fixture.store->session->disconnect(fixture.store);
+    cr_assert_eq(fixture.store->session->reconnect(fixture.store), PERMIT_OK);
     cr_assert_lt(fixture.store->max_packet, MIB);
     plan_halls(ids, wants, 1, acquires);
     cr_assert_gt(fixture.plan.packet_size, MIB);
-    cr_expect_eq(store_prepare(fixture.store, &fixture.plan.changes, NULL), PERMIT_TOO_LARGE);
+    cr_expect_eq(fixture.store->batch->prepare(fixture.store, &fixture.plan.changes, NULL), PERMIT_TOO_LARGE);
     cr_expect_not_null(strstr(fixture.store->message, "max_allowed_packet"), "%s", fixture.store->message);
-    cr_expect_eq(store_rollback(fixture.store), PERMIT_OK);
+    cr_expect_eq(fixture.store->batch->rollback(fixture.store), PERMIT_OK);
     cr_expect_eq(number_of(observer, "SELECT COUNT(*) FROM permit_request"), 0);
     char sql[100];
     snprintf(sql, sizeof sql, "SET GLOBAL max_allowed_packet = %lld", (long long)usual);

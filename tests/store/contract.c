@@ -144,7 +144,7 @@ Test(contract, resolve_of_keys_reads_no_names)
     struct resolve_key key = {.external_id = BYTES("k")};
     struct resolve resolve = {.keys = &key, .key_count = 1};
     sent_record();
-    cr_assert_eq(store_resolve(two.store, &resolve, &two.arena), PERMIT_OK, "%s", two.store->message);
+    cr_assert_eq(two.store->batch->resolve(two.store, &resolve, &two.arena), PERMIT_OK, "%s", two.store->message);
     cr_assert_eq(key.ret_count, 2);
     cr_assert_null(strstr(sent_text(), "FROM semaphore"), "%s", sent_text());
 }
@@ -164,8 +164,8 @@ Test(contract, concurrent_replays_of_a_tombstone_both_count)
     cr_assert_eq(batch_run(&one, &release)->status, PERMIT_OK);
     batch_decide(&one, &release);
     batch_decide(&two, &release);
-    cr_assert_eq(store_apply(one.store, &one.plan.changes), PERMIT_OK, "%s", one.store->message);
-    cr_assert_eq(store_apply(two.store, &two.plan.changes), PERMIT_OK, "%s", two.store->message);
+    cr_assert_eq(one.store->batch->commit(one.store, &one.plan.changes), PERMIT_OK, "%s", one.store->message);
+    cr_assert_eq(two.store->batch->commit(two.store, &two.plan.changes), PERMIT_OK, "%s", two.store->message);
     cr_assert_eq(number_of(observer, "SELECT replays FROM permit_request WHERE external_id = 'nobody'"), 2);
 }
 
@@ -180,8 +180,8 @@ static void release_is_refused_after(const char *sql)
     cr_assert_eq(session_run(observer, sql), PERMIT_OK, "%s", session_message(observer));
     char before[4096];
     snprintf(before, sizeof before, "%s", all_rows());
-    cr_assert_eq(store_apply(one.store, &one.plan.changes), PERMIT_INTERNAL);
-    cr_assert_eq(store_rollback(one.store), PERMIT_OK);
+    cr_assert_eq(one.store->batch->commit(one.store, &one.plan.changes), PERMIT_INTERNAL);
+    cr_assert_eq(one.store->batch->rollback(one.store), PERMIT_OK);
     cr_assert_str_eq(all_rows(), before);
 }
 
@@ -212,20 +212,20 @@ Test(contract, request_with_too_many_permits_is_an_internal_error)
              " SELECT semaphore_id, 1000 + i, permit_request_id, 0, '' FROM permit JOIN n WHERE semaphore_id ="
              " (SELECT id FROM semaphore WHERE name = 'beta')");
     struct lock_set set = lock_set_of(&one, &acquire);
-    cr_assert_eq(store_lock(one.store, &set, &one.arena, &one.view), PERMIT_INTERNAL);
-    cr_assert_eq(store_rollback(one.store), PERMIT_OK);
+    cr_assert_eq(one.store->batch->lock(one.store, &set, &one.arena, &one.view), PERMIT_INTERNAL);
+    cr_assert_eq(one.store->batch->rollback(one.store), PERMIT_OK);
     must_run(observer, "UPDATE permit_request SET due_at = '2000-01-01'");
     held_rewrite(address);
     struct operation other = acquire_of("j", (struct want[]){{.semaphore = BYTES("beta"), .count = 7}}, 1);
     const struct operation *operations[] = {&other};
     struct shortfall shortfall;
     set = lock_set_of(&one, &other);
-    cr_assert_eq(store_lock(one.store, &set, &one.arena, &one.view), PERMIT_OK, "%s", one.store->message);
+    cr_assert_eq(one.store->batch->lock(one.store, &set, &one.arena, &one.view), PERMIT_OK, "%s", one.store->message);
     fixture_judge(&one.view.clock, one.view.now);
     one.view.semaphores[0].next_due_at = 0;
     cr_assert_eq(plan_shortfalls(&one.view, operations, 1, &shortfall), 1);
-    cr_assert_eq(store_read_due(one.store, &shortfall, 1, &one.arena, &one.view), PERMIT_INTERNAL);
-    cr_assert_eq(store_rollback(one.store), PERMIT_OK);
+    cr_assert_eq(one.store->batch->read_due(one.store, &shortfall, 1, &one.arena, &one.view), PERMIT_INTERNAL);
+    cr_assert_eq(one.store->batch->rollback(one.store), PERMIT_OK);
 }
 
 /* Asserts that the batch as it was decided raises, and leaves no row and no lock. */
@@ -233,8 +233,8 @@ static void batch_is_refused(struct operation *operation)
 {
     char before[4096];
     snprintf(before, sizeof before, "%s", all_rows());
-    cr_assert_eq(store_apply(one.store, &one.plan.changes), PERMIT_INTERNAL);
-    cr_assert_eq(store_rollback(one.store), PERMIT_OK);
+    cr_assert_eq(one.store->batch->commit(one.store, &one.plan.changes), PERMIT_INTERNAL);
+    cr_assert_eq(one.store->batch->rollback(one.store), PERMIT_OK);
     cr_assert_str_eq(all_rows(), before);
     cr_assert_eq(batch_run(&two, operation)->status, PERMIT_OK, "the locks are free again");
 }
@@ -294,7 +294,7 @@ Test(contract, deleted_request_hides_no_mismatch)
     struct lock_set set = lock_set_of(&one, &acquire);
     set.keys = keys;
     set.key_count = ARRAY_LENGTH(keys);
-    cr_assert_eq(store_lock(one.store, &set, &one.arena, &one.view), PERMIT_OK, "%s", one.store->message);
+    cr_assert_eq(one.store->batch->lock(one.store, &set, &one.arena, &one.view), PERMIT_OK, "%s", one.store->message);
     fixture_judge(&one.view.clock, one.view.now);
     cr_assert_eq(plan_batch(&one.view, operations, 2, one.ids, &fixture_settings, &one.arena, &one.plan), PERMIT_OK);
     cr_assert(one.plan.outcomes[0].already_released);
@@ -326,8 +326,8 @@ Test(contract, batch_that_fails_late_writes_nothing)
     batch_decide(&one, &acquire);
     cr_assert_gt(one.plan.changes.slot_count, 0);
     one.plan.changes.slots[one.plan.changes.slot_count - 1].number = 77; /* there is no such row */
-    cr_assert_eq(store_apply(one.store, &one.plan.changes), PERMIT_INTERNAL);
-    cr_assert_eq(store_rollback(one.store), PERMIT_OK);
+    cr_assert_eq(one.store->batch->commit(one.store, &one.plan.changes), PERMIT_INTERNAL);
+    cr_assert_eq(one.store->batch->rollback(one.store), PERMIT_OK);
     cr_assert_str_eq(all_rows(), "alpha,0,1,beta,0,1;0;0;0;0");
 }
 
@@ -342,10 +342,10 @@ Test(contract, connection_lost_before_commit_writes_nothing)
                             " (SELECT trx_mysql_thread_id FROM information_schema.INNODB_TRX)");
     snprintf(sql, sizeof sql, "KILL CONNECTION %lld", (long long)id);
     must_run(observer, sql);
-    cr_assert_eq(store_apply(one.store, &one.plan.changes), PERMIT_DATABASE_LOST);
-    cr_assert_eq(store_rollback(one.store), PERMIT_OK);
+    cr_assert_eq(one.store->batch->commit(one.store, &one.plan.changes), PERMIT_DATABASE_LOST);
+    cr_assert_eq(one.store->batch->rollback(one.store), PERMIT_OK);
     cr_assert_str_eq(all_rows(), "alpha,0,1,beta,0,1;0;0;0;0");
-    cr_assert_eq(store_reconnect(one.store), PERMIT_OK);
+    cr_assert_eq(one.store->session->reconnect(one.store), PERMIT_OK);
     cr_assert_eq(batch_run(&one, &acquire)->status, PERMIT_OK);
     cr_assert_str_eq(all_rows(), "alpha,2,2,beta,4,2;1;2;2;2");
 }
@@ -361,13 +361,13 @@ Test(contract, idle_transaction_frees_its_rows)
     struct lock_set set = lock_set_of(&two, &second);
     enum permit_status status;
     do {
-        status = store_lock(two.store, &set, &two.arena, &two.view);
+        status = two.store->batch->lock(two.store, &set, &two.arena, &two.view);
         cr_assert(status == PERMIT_OK || status == PERMIT_LOCK_TIMEOUT, "%s", two.store->message);
-        cr_assert_eq(store_rollback(two.store), PERMIT_OK);
+        cr_assert_eq(two.store->batch->rollback(two.store), PERMIT_OK);
     } while (status != PERMIT_OK && clock_mono() - began < 40 * US_PER_SECOND);
     cr_assert_eq(batch_run(&two, &second)->status, PERMIT_OK);
     cr_assert_lt(clock_mono() - began, 40 * US_PER_SECOND);
-    cr_assert_eq(store_apply(one.store, &one.plan.changes), PERMIT_DATABASE_LOST);
+    cr_assert_eq(one.store->batch->commit(one.store, &one.plan.changes), PERMIT_DATABASE_LOST);
 }
 
 Test(contract, ids_are_reserved_once)
@@ -375,9 +375,9 @@ Test(contract, ids_are_reserved_once)
     struct id_range a, b, c;
     uint64_t epoch;
     must_run(observer, "UPDATE cluster SET epoch = 7");
-    cr_assert_eq(store_reserve_ids(one.store, 10000, &a, &epoch), PERMIT_OK);
-    cr_assert_eq(store_reserve_ids(two.store, 10000, &b, &epoch), PERMIT_OK);
-    cr_assert_eq(store_reserve_ids(one.store, 10000, &c, &epoch), PERMIT_OK);
+    cr_assert_eq(one.store->batch->reserve_ids(one.store, 10000, &a, &epoch), PERMIT_OK);
+    cr_assert_eq(two.store->batch->reserve_ids(two.store, 10000, &b, &epoch), PERMIT_OK);
+    cr_assert_eq(one.store->batch->reserve_ids(one.store, 10000, &c, &epoch), PERMIT_OK);
     cr_assert_eq(epoch, 7);
     cr_assert_eq(a.end - a.next, 10000);
     cr_assert_geq(b.next, a.end);
@@ -394,15 +394,15 @@ Test(contract, floor_is_the_smallest_live_token)
     cr_assert_eq(batch_run(&one, &first)->status, PERMIT_OK);
     cr_assert_eq(batch_run(&one, &second)->status, PERMIT_OK);
     uint64_t ids[] = {(uint64_t)number_of(observer, "SELECT id FROM semaphore WHERE name = 'beta'"), 999999};
-    cr_assert_eq(store_floors(one.store, ids, 2, floors), PERMIT_OK);
+    cr_assert_eq(one.store->clock->floors(one.store, ids, 2, floors), PERMIT_OK);
     cr_assert_eq(floors[0], 1);
     cr_assert_eq(floors[1], 0);
     cr_assert_eq(batch_run(&one, &release)->status, PERMIT_OK);
-    cr_assert_eq(store_floors(one.store, ids, 1, floors), PERMIT_OK);
+    cr_assert_eq(one.store->clock->floors(one.store, ids, 1, floors), PERMIT_OK);
     cr_assert_eq(floors[0], 2);
     release.external_id = BYTES("b");
     cr_assert_eq(batch_run(&one, &release)->status, PERMIT_OK);
-    cr_assert_eq(store_floors(one.store, ids, 1, floors), PERMIT_OK);
+    cr_assert_eq(one.store->clock->floors(one.store, ids, 1, floors), PERMIT_OK);
     cr_assert_eq(floors[0], 3);
 }
 
@@ -474,7 +474,7 @@ static void release_together(struct fixture *fixture, const struct bytes *keys, 
     const struct lock_set set = {
         .semaphore_ids = &beta, .slots_wanted = &wanted, .semaphore_count = 1, .keys = keys, .key_count = count};
     arena_clear(&fixture->arena);
-    cr_assert_eq(store_lock(fixture->store, &set, &fixture->arena, &fixture->view), PERMIT_OK, "%s",
+    cr_assert_eq(fixture->store->batch->lock(fixture->store, &set, &fixture->arena, &fixture->view), PERMIT_OK, "%s",
                  fixture->store->message);
     fixture_judge(&fixture->view.clock, fixture->view.now);
     cr_assert_eq(
@@ -482,7 +482,8 @@ static void release_together(struct fixture *fixture, const struct bytes *keys, 
         PERMIT_OK);
     for (size_t i = 0; i < count; i++)
         cr_assert_eq(fixture->plan.outcomes[i].status, PERMIT_OK, "%s", fixture->plan.outcomes[i].detail);
-    cr_assert_eq(store_apply(fixture->store, &fixture->plan.changes), PERMIT_OK, "%s", fixture->store->message);
+    cr_assert_eq(fixture->store->batch->commit(fixture->store, &fixture->plan.changes), PERMIT_OK, "%s",
+                 fixture->store->message);
 }
 
 /*
@@ -539,15 +540,15 @@ Test(contract, full_counter_restarts_with_two_writers)
     must_run(observer, "UPDATE permit_request SET replays = 4294967295");
     cr_assert(batch_decide(&one, &release)->already_released);
     cr_assert(batch_decide(&two, &release)->already_released);
-    cr_assert_eq(store_apply(one.store, &one.plan.changes), PERMIT_OK, "%s", one.store->message);
-    cr_assert_eq(store_apply(two.store, &two.plan.changes), PERMIT_OK, "%s", two.store->message);
+    cr_assert_eq(one.store->batch->commit(one.store, &one.plan.changes), PERMIT_OK, "%s", one.store->message);
+    cr_assert_eq(two.store->batch->commit(two.store, &two.plan.changes), PERMIT_OK, "%s", two.store->message);
     cr_assert_eq(number_of(observer, "SELECT replays FROM permit_request"), 1);
 }
 
 static struct tick read_tick(const struct tokens_seen *seen, size_t count)
 {
     struct tick tick = {.seen = seen, .seen_count = count};
-    cr_assert_eq(store_read_tick(one.store, &tick), PERMIT_OK, "%s", one.store->message);
+    cr_assert_eq(one.store->clock->read_tick(one.store, &tick), PERMIT_OK, "%s", one.store->message);
     return tick;
 }
 
@@ -557,7 +558,8 @@ static bool write_tick(const struct tick *tick)
     struct lease_row after = tick->ret_row;
     bool won;
     after.ticks++;
-    cr_assert_eq(store_write_tick(one.store, &tick->ret_row, &after, &won), PERMIT_OK, "%s", one.store->message);
+    cr_assert_eq(one.store->clock->write_tick(one.store, &tick->ret_row, &after, &won), PERMIT_OK, "%s",
+                 one.store->message);
     return won;
 }
 
@@ -566,7 +568,7 @@ Test(contract, tick_detects_another_server_and_leaves_the_clock)
     struct tick tick = read_tick(NULL, 0);
     cr_assert_not(tick.ret_same_server);
     cr_assert_not(write_tick(&tick), "no permitd has recorded this server");
-    cr_assert_eq(store_raise_epoch(one.store, EPOCH_SERVER, 0, 0), PERMIT_OK);
+    cr_assert_eq(fixture_advance_epoch(one.store, EPOCH_SERVER, 0, 0), PERMIT_OK);
     tick = read_tick(NULL, 0);
     cr_assert(tick.ret_same_server);
     cr_assert(write_tick(&tick));
@@ -576,7 +578,7 @@ Test(contract, tick_detects_another_server_and_leaves_the_clock)
     tick = read_tick(NULL, 0);
     cr_assert_not(tick.ret_same_server);
     cr_assert_eq(tick.ret_row.clock.epoch, 7);
-    cr_assert_eq(store_raise_epoch(one.store, EPOCH_SERVER, 7, 0), PERMIT_OK);
+    cr_assert_eq(fixture_advance_epoch(one.store, EPOCH_SERVER, 7, 0), PERMIT_OK);
     tick = read_tick(NULL, 0);
     cr_assert(tick.ret_same_server);
     cr_assert_gt(tick.ret_row.clock.epoch, 7);
@@ -601,7 +603,7 @@ Test(contract, tick_detects_tokens_that_would_be_reissued)
         {"the epoch has risen above it", {{alpha, 1024}, {NOBODYS, 1}}, 1, false},
         {"but not above this", {{alpha, 1025}, {beta, 1}}, 1, true},
     };
-    cr_assert_eq(store_raise_epoch(one.store, EPOCH_SERVER, 0, 0), PERMIT_OK);
+    cr_assert_eq(fixture_advance_epoch(one.store, EPOCH_SERVER, 0, 0), PERMIT_OK);
     for (size_t i = 0; i < ARRAY_LENGTH(rows); i++) {
         char sql[64];
         (void)snprintf(sql, sizeof sql, "UPDATE cluster SET epoch = %u", rows[i].epoch);

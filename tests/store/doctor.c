@@ -321,22 +321,22 @@ Test(doctor, store_does_not_open_on_an_unsafe_server)
     const struct database_address *address = fresh_database();
     struct session *session = connected(address, STORE_ADMIN);
     struct store *store = store_open(address, STORE_WORKER, NULL);
-    cr_assert_eq(store_reconnect(store), PERMIT_OK, "%s", store->message);
+    cr_assert_eq(store->session->reconnect(store), PERMIT_OK, "%s", store->message);
     cr_assert_str_eq(store->refusal, "");
     char sql[200];
     snprintf(sql, sizeof sql, "ALTER TABLE %s.slot ENGINE=MyISAM", address->database);
     must_run(session, sql);
-    cr_assert_eq(store_reconnect(store), PERMIT_OK, "of an open session nothing is asked");
-    cr_assert_eq(store_check_safety(store), PERMIT_DATABASE_UNAVAILABLE);
+    cr_assert_eq(store->session->reconnect(store), PERMIT_OK, "of an open session nothing is asked");
+    cr_assert_eq(store->session->check_safety(store), PERMIT_DATABASE_UNAVAILABLE);
     for (int i = 0; i < 2; i++) {
-        cr_assert_eq(store_reconnect(store), PERMIT_DATABASE_UNAVAILABLE);
+        cr_assert_eq(store->session->reconnect(store), PERMIT_DATABASE_UNAVAILABLE);
         cr_assert(strstr(store->refusal, "slot (MyISAM)"), "%s", store->refusal);
         cr_assert_str_eq(store->message, store->refusal);
     }
     snprintf(sql, sizeof sql, "ALTER TABLE %s.slot ENGINE=InnoDB", address->database);
     must_run(session, sql);
-    cr_assert_eq(store_reconnect(store), PERMIT_OK, "%s", store->message);
-    cr_assert_eq(store_check_safety(store), PERMIT_OK);
+    cr_assert_eq(store->session->reconnect(store), PERMIT_OK, "%s", store->message);
+    cr_assert_eq(store->session->check_safety(store), PERMIT_OK);
     cr_assert_str_eq(store->refusal, "");
     store_free(store);
     session_free(session);

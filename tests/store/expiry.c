@@ -210,7 +210,8 @@ Test(expiry, due_holder_is_found_if_30000_more_units_are_in_use)
 static void due_page(struct due_position after, struct due_page *ret_page)
 {
     *ret_page = (struct due_page){.after = after, .limit = 2};
-    cr_assert_eq(store_due(fixture.store, ret_page, &fixture.arena), PERMIT_OK, "%s", fixture.store->message);
+    cr_assert_eq(fixture.store->queries->due(fixture.store, ret_page, &fixture.arena), PERMIT_OK, "%s",
+                 fixture.store->message);
 }
 
 static const struct due_position from_start;
@@ -274,17 +275,20 @@ Test(expiry, due_holders_are_found_by_an_index)
 
 static uint64_t raised(enum epoch_cause cause, uint64_t seen)
 {
-    uint64_t epoch = 0;
-    cr_assert_eq(epoch_raise(observer, cause, seen, 60000, BYTES("a test"), &epoch), PERMIT_OK, "%s",
-                 session_message(observer));
-    return epoch;
+    struct epoch_advance advance = {.cause = cause, .seen = seen, .hold_ms = 60000};
+    cr_assert_eq(epoch_advance(observer, &advance), PERMIT_OK, "%s", session_message(observer));
+    return advance.ret_epoch;
 }
 
 enum { HOLD_MS = 60000 };
 
 static enum permit_status bump(uint64_t *ret_epoch, int64_t *ret_wait_ms)
 {
-    return epoch_bump(observer, HOLD_MS, BYTES("an operator"), ret_epoch, ret_wait_ms);
+    struct epoch_advance advance = {.cause = EPOCH_OPERATOR, .hold_ms = HOLD_MS, .why = BYTES("an operator")};
+    enum permit_status status = epoch_advance(observer, &advance);
+    *ret_epoch = advance.ret_epoch;
+    *ret_wait_ms = advance.ret_wait_ms;
+    return status;
 }
 
 /* Raises the epoch as an operator, as if the last time had been long ago. Returns the epoch. */

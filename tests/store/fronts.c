@@ -157,7 +157,7 @@ static void read_why(struct want *wants, size_t count)
     for (size_t i = 0; i < count; i++)
         cr_expect_eq(positions[i].ahead, ids[i] == CROWDED ? 20 : ids[i] != EMPTY, "s%zu: %llu", i + 1,
                      (unsigned long long)positions[i].ahead);
-    cr_assert_eq(store_semaphores(store, ids, count, &arena, &page), PERMIT_OK);
+    cr_assert_eq(store->queries->semaphores_of(store, ids, count, &arena, &page), PERMIT_OK);
     cr_assert_eq(page.count, count);
     read_fronts(ids, count);
 }

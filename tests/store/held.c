@@ -110,14 +110,14 @@ Test(held, tokens_at_the_edges_of_blocks_have_their_bits)
     }
     const uint64_t id = (uint64_t)number_of(observer, "SELECT id FROM semaphore WHERE name = 'alpha'");
     uint64_t floor;
-    cr_assert_eq(store_floors(fixture.store, &id, 1, &floor), PERMIT_OK);
+    cr_assert_eq(fixture.store->clock->floors(fixture.store, &id, 1, &floor), PERMIT_OK);
     cr_expect_eq(floor, 63);
     run(OP_RELEASE, "edge0");
-    cr_assert_eq(store_floors(fixture.store, &id, 1, &floor), PERMIT_OK);
+    cr_assert_eq(fixture.store->clock->floors(fixture.store, &id, 1, &floor), PERMIT_OK);
     cr_expect_eq(floor, 64);
     run(OP_RELEASE, "edge1");
     run(OP_RELEASE, "edge2");
-    cr_assert_eq(store_floors(fixture.store, &id, 1, &floor), PERMIT_OK);
+    cr_assert_eq(fixture.store->clock->floors(fixture.store, &id, 1, &floor), PERMIT_OK);
     cr_expect_eq(floor, (1ULL << 52) + 63);
 }
 
@@ -128,7 +128,7 @@ Test(held, floor_is_the_lowest_bit_of_all_rows_of_its_block)
     cr_assert_eq(acquire("b", "a", 60000)->status, PERMIT_OK);
     const uint64_t id = (uint64_t)number_of(observer, "SELECT id FROM semaphore WHERE name = 'alpha'");
     uint64_t floor;
-    cr_assert_eq(store_floors(fixture.store, &id, 1, &floor), PERMIT_OK);
+    cr_assert_eq(fixture.store->clock->floors(fixture.store, &id, 1, &floor), PERMIT_OK);
     cr_expect_eq(floor, 1);
 }
 

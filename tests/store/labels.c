@@ -63,8 +63,8 @@ static void read_slots(uint64_t semaphore_id, struct slots_wanted wanted)
 {
     struct lock_set set = {.semaphore_ids = &semaphore_id, .slots_wanted = &wanted, .semaphore_count = 1};
     arena_clear(&one.arena);
-    cr_assert_eq(store_lock(one.store, &set, &one.arena, &one.view), PERMIT_OK, "%s", one.store->message);
-    cr_assert_eq(store_rollback(one.store), PERMIT_OK);
+    cr_assert_eq(one.store->batch->lock(one.store, &set, &one.arena, &one.view), PERMIT_OK, "%s", one.store->message);
+    cr_assert_eq(one.store->batch->rollback(one.store), PERMIT_OK);
 }
 
 static void acquire(const char *key, const char *semaphore, int64_t count, struct ttl ttl)
@@ -156,7 +156,7 @@ Test(labels, named_slots_of_several_semaphores_do_not_mix)
         .semaphore_ids = ids, .slots_wanted = wanted, .semaphore_count = 3, .keys = &key, .key_count = 1};
     wanted[2].named = of_big;
     wanted[2].named_count = ARRAY_LENGTH(of_big);
-    cr_assert_eq(store_lock(one.store, &set, &one.arena, &one.view), PERMIT_OK, "%s", one.store->message);
+    cr_assert_eq(one.store->batch->lock(one.store, &set, &one.arena, &one.view), PERMIT_OK, "%s", one.store->message);
     cr_assert_eq(one.view.named_slots[0].count, 1);
     cr_assert_eq(one.view.named_slots[0].rows[0].number, 2);
     cr_assert_eq(one.view.named_slots[1].count, 0);
@@ -167,7 +167,7 @@ Test(labels, named_slots_of_several_semaphores_do_not_mix)
     cr_assert_eq(one.view.free_slots[2].numbers[0], 1);
     cr_assert_eq(one.view.request_count, 0);
     cr_assert_gt(one.view.now, 0);
-    cr_assert_eq(store_rollback(one.store), PERMIT_OK);
+    cr_assert_eq(one.store->batch->rollback(one.store), PERMIT_OK);
 }
 
 /* Nothing is read of a missing semaphore, and the other results of the packet are still matched. */
@@ -177,11 +177,11 @@ Test(labels, named_slots_of_a_missing_semaphore_are_empty)
     const struct slot_name name = {.number = 1};
     struct slots_wanted wanted[] = {{.named = &name, .named_count = 1}, {.free = 1, .named = &name, .named_count = 1}};
     struct lock_set set = {.semaphore_ids = ids, .slots_wanted = wanted, .semaphore_count = 2};
-    cr_assert_eq(store_lock(one.store, &set, &one.arena, &one.view), PERMIT_OK, "%s", one.store->message);
+    cr_assert_eq(one.store->batch->lock(one.store, &set, &one.arena, &one.view), PERMIT_OK, "%s", one.store->message);
     cr_assert_eq(one.view.semaphore_count, 1);
     cr_assert_eq(one.view.named_slots[0].count, 1);
     cr_assert_gt(one.view.now, 0);
-    cr_assert_eq(store_rollback(one.store), PERMIT_OK);
+    cr_assert_eq(one.store->batch->rollback(one.store), PERMIT_OK);
 }
 
 /* Returns names of the first `count` slots of `big`, from the last to the first, each by number and by label. */
@@ -211,7 +211,7 @@ Test(labels, operation_on_all_slots_reads_all)
     acquire("k", "hall", 1, (struct ttl){.kind = TTL_UNLIMITED});
     run_on(hall, "UPDATE slot SET retired = 1 WHERE semaphore_id = %llu AND number > 4");
     struct lock_set set = {.semaphore_name = BYTES("hall"), .all_slots = true};
-    cr_assert_eq(store_lock(one.store, &set, &one.arena, &one.view), PERMIT_OK, "%s", one.store->message);
+    cr_assert_eq(one.store->batch->lock(one.store, &set, &one.arena, &one.view), PERMIT_OK, "%s", one.store->message);
     cr_assert_eq(one.view.semaphore_count, 1);
     const struct named_slots *slots = &one.view.named_slots[0];
     cr_assert_eq(slots->count, 6);
@@ -222,11 +222,11 @@ Test(labels, operation_on_all_slots_reads_all)
     cr_expect(label_is(slots->rows[0].holder, "k"));
     cr_expect(label_is(slots->rows[3].label, "A4"));
     cr_expect_gt(one.view.now, 0);
-    cr_assert_eq(store_rollback(one.store), PERMIT_OK);
+    cr_assert_eq(one.store->batch->rollback(one.store), PERMIT_OK);
     set.semaphore_name = BYTES("nobody");
-    cr_assert_eq(store_lock(one.store, &set, &one.arena, &one.view), PERMIT_OK, "%s", one.store->message);
+    cr_assert_eq(one.store->batch->lock(one.store, &set, &one.arena, &one.view), PERMIT_OK, "%s", one.store->message);
     cr_assert_eq(one.view.semaphore_count, 0);
-    cr_assert_eq(store_rollback(one.store), PERMIT_OK);
+    cr_assert_eq(one.store->batch->rollback(one.store), PERMIT_OK);
 }
 
 /* A due holder of a named slot is read whatever other slots are free; a holder that is not due is not read. */
@@ -243,29 +243,30 @@ Test(labels, due_holders_of_named_slots_are_read)
     struct slots_wanted wanted = {.named = names, .named_count = ARRAY_LENGTH(names)};
     struct lock_set set = {.semaphore_ids = &hall, .slots_wanted = &wanted, .semaphore_count = 1};
     struct shortfall shortfall = {.semaphore = 0, .units = 0, .named = true};
-    cr_assert_eq(store_lock(one.store, &set, &one.arena, &one.view), PERMIT_OK, "%s", one.store->message);
+    cr_assert_eq(one.store->batch->lock(one.store, &set, &one.arena, &one.view), PERMIT_OK, "%s", one.store->message);
     fixture_judge(&one.view.clock, one.view.now);
-    cr_assert_eq(store_read_due(one.store, &shortfall, 1, &one.arena, &one.view), PERMIT_OK, "%s", one.store->message);
+    cr_assert_eq(one.store->batch->read_due(one.store, &shortfall, 1, &one.arena, &one.view), PERMIT_OK, "%s",
+                 one.store->message);
     cr_assert_eq(one.view.request_count, 1);
     cr_assert(label_is(one.view.requests[0].external_id, "late"));
     cr_assert_eq(one.view.requests[0].permit_count, 1);
     cr_assert_eq(one.view.requests[0].permits[0].slots.count, 2);
     cr_assert_leq(one.view.next_due[0], lease_time(&one.view.clock, one.view.now), "early is due and was not read");
-    cr_assert_eq(store_rollback(one.store), PERMIT_OK);
+    cr_assert_eq(one.store->batch->rollback(one.store), PERMIT_OK);
 
     shortfall.named = false;
-    cr_assert_eq(store_lock(one.store, &set, &one.arena, &one.view), PERMIT_OK, "%s", one.store->message);
+    cr_assert_eq(one.store->batch->lock(one.store, &set, &one.arena, &one.view), PERMIT_OK, "%s", one.store->message);
     fixture_judge(&one.view.clock, one.view.now);
-    cr_assert_eq(store_read_due(one.store, &shortfall, 1, &one.arena, &one.view), PERMIT_OK);
+    cr_assert_eq(one.store->batch->read_due(one.store, &shortfall, 1, &one.arena, &one.view), PERMIT_OK);
     cr_assert_eq(one.view.request_count, 0);
-    cr_assert_eq(store_rollback(one.store), PERMIT_OK);
+    cr_assert_eq(one.store->batch->rollback(one.store), PERMIT_OK);
 
     shortfall = (struct shortfall){.semaphore = 0, .units = 5, .named = true};
-    cr_assert_eq(store_lock(one.store, &set, &one.arena, &one.view), PERMIT_OK, "%s", one.store->message);
+    cr_assert_eq(one.store->batch->lock(one.store, &set, &one.arena, &one.view), PERMIT_OK, "%s", one.store->message);
     fixture_judge(&one.view.clock, one.view.now);
-    cr_assert_eq(store_read_due(one.store, &shortfall, 1, &one.arena, &one.view), PERMIT_OK);
+    cr_assert_eq(one.store->batch->read_due(one.store, &shortfall, 1, &one.arena, &one.view), PERMIT_OK);
     cr_assert_eq(one.view.request_count, 2, "each once");
-    cr_assert_eq(store_rollback(one.store), PERMIT_OK);
+    cr_assert_eq(one.store->batch->rollback(one.store), PERMIT_OK);
 }
 
 Test(labels, due_holders_of_a_thousand_named_slots_are_read)
@@ -277,11 +278,12 @@ Test(labels, due_holders_of_a_thousand_named_slots_are_read)
     struct slots_wanted wanted = {.named = names_of_big(MANY), .named_count = (size_t)2 * MANY};
     struct lock_set set = {.semaphore_ids = &big, .slots_wanted = &wanted, .semaphore_count = 1};
     struct shortfall shortfall = {.semaphore = 0, .named = true};
-    cr_assert_eq(store_lock(one.store, &set, &one.arena, &one.view), PERMIT_OK, "%s", one.store->message);
+    cr_assert_eq(one.store->batch->lock(one.store, &set, &one.arena, &one.view), PERMIT_OK, "%s", one.store->message);
     fixture_judge(&one.view.clock, one.view.now);
-    cr_assert_eq(store_read_due(one.store, &shortfall, 1, &one.arena, &one.view), PERMIT_OK, "%s", one.store->message);
+    cr_assert_eq(one.store->batch->read_due(one.store, &shortfall, 1, &one.arena, &one.view), PERMIT_OK, "%s",
+                 one.store->message);
     cr_assert_eq(one.view.request_count, 2);
-    cr_assert_eq(store_rollback(one.store), PERMIT_OK);
+    cr_assert_eq(one.store->batch->rollback(one.store), PERMIT_OK);
 }
 
 /* ---- access paths ---- */
@@ -405,7 +407,7 @@ Test(labels, permit_keeps_the_labels_of_its_grant)
     struct operation operation = acquire_of("k", wants, 2);
     cr_assert_eq(batch_decide(&one, &operation)->status, PERMIT_OK);
     give_permit_labels(&one.plan.changes.requests[0].request->permits[0], labels);
-    cr_assert_eq(store_apply(one.store, &one.plan.changes), PERMIT_OK, "%s", one.store->message);
+    cr_assert_eq(one.store->batch->commit(one.store, &one.plan.changes), PERMIT_OK, "%s", one.store->message);
     cr_assert_str_eq(text_of(observer, "SELECT HEX(labels) FROM permit WHERE labels IS NOT NULL"),
                      "41310A0AC385203327");
     must_run(observer, "UPDATE slot SET label = NULL");
@@ -463,7 +465,7 @@ Test(labels, permit_without_labels_does_not_write_the_column)
     buf_init(&sql, SQL_ROOM);
     (void)batch_changes_sql(&one.plan.changes, false, &scratch, &sql);
     cr_assert_null(strstr(buf_text(&sql), "label"), "%s", buf_text(&sql));
-    cr_assert_eq(store_rollback(one.store), PERMIT_OK);
+    cr_assert_eq(one.store->batch->rollback(one.store), PERMIT_OK);
     arena_release(&scratch);
     buf_release(&sql);
 }
@@ -479,9 +481,9 @@ static enum permit_status write_labels(const char *semaphore, const struct label
     cr_assert_eq(batch_decide(&one, &put)->status, PERMIT_OK);
     one.plan.changes.labels = labels;
     one.plan.changes.label_count = count;
-    enum permit_status status = store_apply(one.store, &one.plan.changes);
+    enum permit_status status = one.store->batch->commit(one.store, &one.plan.changes);
     if (status != PERMIT_OK)
-        cr_assert_eq(store_rollback(one.store), PERMIT_OK);
+        cr_assert_eq(one.store->batch->rollback(one.store), PERMIT_OK);
     return status;
 }
 
@@ -540,7 +542,7 @@ Test(labels, are_removed_when_the_semaphore_is_retired)
     struct operation retire = {.kind = OP_SEMAPHORE_RETIRE, .semaphore = BYTES("hall")};
     cr_assert_eq(batch_decide(&one, &retire)->status, PERMIT_OK);
     one.plan.changes.semaphores[0].drop_labels = true;
-    cr_assert_eq(store_apply(one.store, &one.plan.changes), PERMIT_OK, "%s", one.store->message);
+    cr_assert_eq(one.store->batch->commit(one.store, &one.plan.changes), PERMIT_OK, "%s", one.store->message);
     cr_assert_str_eq(labels_of(hall), "- - - - - -");
     cr_assert_eq(number_of(observer, "SELECT COUNT(*) FROM slot WHERE label IS NOT NULL"), MANY);
 }
@@ -635,10 +637,10 @@ Test(labels, retired_semaphore_is_resolved_as_retired)
     struct operation retire = {.kind = OP_SEMAPHORE_RETIRE, .semaphore = BYTES("hall")};
     struct resolve_name names[] = {{.name = BYTES("hall")}, {.name = BYTES("plain")}};
     struct resolve resolve = {.names = names, .name_count = 2};
-    cr_assert_eq(store_resolve(one.store, &resolve, &one.arena), PERMIT_OK, "%s", one.store->message);
+    cr_assert_eq(one.store->batch->resolve(one.store, &resolve, &one.arena), PERMIT_OK, "%s", one.store->message);
     cr_assert(names[0].ret_id == hall && !names[0].ret_retired);
     cr_assert_eq(batch_run(&one, &retire)->status, PERMIT_OK);
-    cr_assert_eq(store_resolve(one.store, &resolve, &one.arena), PERMIT_OK, "%s", one.store->message);
+    cr_assert_eq(one.store->batch->resolve(one.store, &resolve, &one.arena), PERMIT_OK, "%s", one.store->message);
     cr_assert(names[0].ret_id == hall && names[0].ret_retired);
     cr_assert(names[1].ret_id == plain && !names[1].ret_retired);
 }

@@ -87,7 +87,7 @@ struct store *opened(const struct database_address *address, enum store_use use)
 {
     struct store *store = store_open(address, use, NULL);
     cr_assert_not_null(store);
-    if (store_reconnect(store) != PERMIT_OK)
+    if (store->session->reconnect(store) != PERMIT_OK)
         fail(store->message);
     return store;
 }

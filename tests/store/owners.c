@@ -318,7 +318,7 @@ static bool grant_late(struct fixture *fixture, struct operation *acquire)
     cr_assert_eq(store->owners->ends(store, lapsed, count, &arena, &ends), PERMIT_OK);
     cr_assert_eq(ends.count, 0);
     return call_owner(OWNER_SETTLE, lapsed[0].lapsed_at, &outcome) &&
-           store_apply(fixture->store, &fixture->plan.changes) == PERMIT_OK;
+           fixture->store->batch->commit(fixture->store, &fixture->plan.changes) == PERMIT_OK;
 }
 
 /*
@@ -339,10 +339,10 @@ Test(owners, grant_committed_after_a_settled_lapse_blocks_no_heartbeat)
         struct want want = {.semaphore = BYTES("s"), .count = 1};
         struct operation acquire = acquire_of(key, &want, 1);
         acquire.owner = BYTES("o");
-        store_disconnect(fixture.store); /* the server ends a worker's session that is idle for 5 s */
-        cr_assert_eq(store_reconnect(fixture.store), PERMIT_OK, "%s", fixture.store->message);
+        fixture.store->session->disconnect(fixture.store); /* the server ends a worker's session that is idle for 5 s */
+        cr_assert_eq(fixture.store->session->reconnect(fixture.store), PERMIT_OK, "%s", fixture.store->message);
         granted = grant_late(&fixture, &acquire);
-        (void)store_rollback(fixture.store);
+        (void)fixture.store->batch->rollback(fixture.store);
         store->owners->rollback(store);
     }
     cr_assert(granted);

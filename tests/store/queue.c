@@ -55,8 +55,8 @@ static void run_long(const char *sql)
     for (size_t i = 0; i < ARRAY_LENGTH(stores); i++) {
         if (!stores[i])
             continue;
-        store_disconnect(stores[i]);
-        cr_assert_eq(store_reconnect(stores[i]), PERMIT_OK, "%s", stores[i]->message);
+        stores[i]->session->disconnect(stores[i]);
+        cr_assert_eq(stores[i]->session->reconnect(stores[i]), PERMIT_OK, "%s", stores[i]->message);
     }
 }
 
@@ -342,9 +342,10 @@ static void read_queue(uint64_t semaphore_id, int64_t free, bool fifo)
     const struct lock_set set = {.semaphore_ids = &semaphore_id, .slots_wanted = &none, .semaphore_count = 1};
     const struct queue_read read = {.free = free, .fifo = fifo, .limit = QUEUE_READ_MAX, .all_watches = true};
     arena_clear(&batch.arena);
-    cr_assert_eq(store_lock(batch.store, &set, &batch.arena, &batch.view), PERMIT_OK, "%s", batch.store->message);
-    cr_assert_eq(store_read_waiters(batch.store, &read, &none, 1, &batch.arena, &batch.view), PERMIT_OK, "%s",
+    cr_assert_eq(batch.store->batch->lock(batch.store, &set, &batch.arena, &batch.view), PERMIT_OK, "%s",
                  batch.store->message);
+    cr_assert_eq(batch.store->batch->read_waiters(batch.store, &read, &none, 1, &batch.arena, &batch.view), PERMIT_OK,
+                 "%s", batch.store->message);
 }
 
 /* Reads the queue, of which the lock packet has read some waiters; returns true if it sends nothing for that. */
@@ -358,14 +359,15 @@ static bool is_read_ahead(size_t ahead, const struct queue_read *reads, size_t c
                                  .waiters_ahead = &ahead,
                                  .servers_ahead = true};
     arena_clear(&batch.arena);
-    cr_assert_eq(store_lock(batch.store, &set, &batch.arena, &batch.view), PERMIT_OK, "%s", batch.store->message);
+    cr_assert_eq(batch.store->batch->lock(batch.store, &set, &batch.arena, &batch.view), PERMIT_OK, "%s",
+                 batch.store->message);
     cr_assert(batch.view.request_count == 0 && !batch.view.has_servers, "read ahead is not yet read");
     sent_record();
-    cr_assert_eq(store_read_waiters(batch.store, reads, &none, count, &batch.arena, &batch.view), PERMIT_OK, "%s",
-                 batch.store->message);
+    cr_assert_eq(batch.store->batch->read_waiters(batch.store, reads, &none, count, &batch.arena, &batch.view),
+                 PERMIT_OK, "%s", batch.store->message);
     cr_assert(batch.view.has_servers && batch.view.server_count == 1 && batch.view.servers[0] == LIVING);
     bool ahead_was_enough = sent_text()[0] == '\0';
-    cr_assert_eq(store_rollback(batch.store), PERMIT_OK);
+    cr_assert_eq(batch.store->batch->rollback(batch.store), PERMIT_OK);
     return ahead_was_enough;
 }
 
@@ -410,10 +412,10 @@ Test(queue_batch, waiters_that_name_too_many_slots_are_left_out)
     read_queue(SEATS, 5, false);
     cr_assert(batch.view.queues[0].beyond == 0 && batch.view.request_count == 4 + 1);
     cr_assert(bytes_equal(batch.view.requests[4].external_id, BYTES("k9")));
-    cr_assert_eq(store_rollback(batch.store), PERMIT_OK);
+    cr_assert_eq(batch.store->batch->rollback(batch.store), PERMIT_OK);
     read_queue(SEATS, 5, true);
     cr_assert(batch.view.queues[0].beyond == 14 && batch.view.request_count == 5);
-    cr_assert_eq(store_rollback(batch.store), PERMIT_OK);
+    cr_assert_eq(batch.store->batch->rollback(batch.store), PERMIT_OK);
 }
 
 Test(queue_batch, large_wants_are_read_and_the_head_is_never_beyond)
@@ -427,7 +429,7 @@ Test(queue_batch, large_wants_are_read_and_the_head_is_never_beyond)
     cr_assert_eq(batch.view.request_count, 2);
     cr_assert(batch.view.requests[0].want_count == 1 && batch.view.requests[0].wants[0].named_count == SLOTS_MAX_COUNT);
     cr_assert(bytes_equal(batch.view.requests[0].wants[0].named[7].label, want.named[7].label));
-    cr_assert_eq(store_rollback(batch.store), PERMIT_OK);
+    cr_assert_eq(batch.store->batch->rollback(batch.store), PERMIT_OK);
 }
 
 Test(queue_batch, run_of_adjacent_slots_is_sought_in_all_free_ones)
@@ -437,7 +439,7 @@ Test(queue_batch, run_of_adjacent_slots_is_sought_in_all_free_ones)
     insert_waiter(10, "k0", 0, LIVING, &want, 1);
     read_queue(SEATS, 2, false);
     cr_assert(batch.view.free_slots[0].count == 1000 && batch.view.free_slots[0].complete);
-    cr_assert_eq(store_rollback(batch.store), PERMIT_OK);
+    cr_assert_eq(batch.store->batch->rollback(batch.store), PERMIT_OK);
 }
 
 /* A batch holds its locks while it reads: it must not read all free seats because one request waits for a taken one. */
@@ -452,14 +454,14 @@ Test(queue_batch, free_slots_are_read_only_for_the_units_that_are_wanted)
     insert_waiter(10, "k0", 0, LIVING, &seat, 1);
     read_queue(SEATS, 999, false);
     cr_assert(batch.view.free_slots[0].count == 1 && !batch.view.free_slots[0].complete);
-    cr_assert_eq(store_rollback(batch.store), PERMIT_OK);
+    cr_assert_eq(batch.store->batch->rollback(batch.store), PERMIT_OK);
     insert_waiter(11, "k1", 1, LIVING, &any, 1);
     read_queue(SEATS, 999, false);
     cr_assert_eq(batch.view.free_slots[0].count, 4);
-    cr_assert_eq(store_rollback(batch.store), PERMIT_OK);
+    cr_assert_eq(batch.store->batch->rollback(batch.store), PERMIT_OK);
     read_queue(SEATS, 2, false); /* k1 wants more than is free, and is not read */
     cr_assert_eq(batch.view.free_slots[0].count, 1);
-    cr_assert_eq(store_rollback(batch.store), PERMIT_OK);
+    cr_assert_eq(batch.store->batch->rollback(batch.store), PERMIT_OK);
 }
 
 /* ---- access paths ---- */
@@ -532,15 +534,15 @@ Test(queue_batch, statements_of_batches_walk_indexes)
                                     .place_count = ARRAY_LENGTH(places),
                                     .mail = mail,
                                     .mail_count = ARRAY_LENGTH(mail)};
-    cr_assert_eq(store_apply(batch.store, &changes), PERMIT_OK, "%s", batch.store->message);
+    cr_assert_eq(batch.store->batch->commit(batch.store, &changes), PERMIT_OK, "%s", batch.store->message);
     deletes_by_seeks("DELETE w FROM (SELECT 1 AS semaphore_id");
     deletes_by_seeks("DELETE w FROM (SELECT 17"); /* due_s */
     EXPLAINS("DELETE r FROM permit_request", "PRIMARY");
     EXPLAINS("DELETE m FROM mail", "PRIMARY");
     cr_assert_eq(number_of(session, "SELECT waiting FROM semaphore WHERE id = 1"), 1999);
-    cr_assert_eq(store_mail(batch.store, LIVING, 0, 10, &batch.arena, &ids, &count), PERMIT_OK);
+    cr_assert_eq(batch.store->servers->mail(batch.store, LIVING, 0, 10, &batch.arena, &ids, &count), PERMIT_OK);
     EXPLAINS("SELECT permit_request_id FROM mail", "PRIMARY");
-    cr_assert_eq(store_drop_mail(batch.store, LIVING, ids, count), PERMIT_OK);
+    cr_assert_eq(batch.store->servers->drop_mail(batch.store, LIVING, ids, count), PERMIT_OK);
     EXPLAINS("DELETE m FROM mail", "PRIMARY");
     struct bytes *keys;
     cr_assert_eq(batch.store->servers->abandoned(batch.store, NEVER - 1, 10, &batch.arena, &keys, &count), PERMIT_OK);
@@ -576,7 +578,7 @@ Test(queue_batch, places_of_a_full_batch_are_deleted_by_seeks)
     const struct changes changes = {
         .semaphores = &image, .semaphore_count = 1, .places = places, .place_count = PLACES};
     (void)rows_read(session_of(batch.store));
-    cr_assert_eq(store_apply(batch.store, &changes), PERMIT_OK, "%s", batch.store->message);
+    cr_assert_eq(batch.store->batch->commit(batch.store, &changes), PERMIT_OK, "%s", batch.store->message);
     cr_assert_lt(rows_read(session_of(batch.store)), 4 * PLACES + 100, "each of the list, by its key, to delete it");
     cr_assert_eq(number_of(session, "SELECT COUNT(*) FROM waiter WHERE semaphore_id = 1"), 3000 - PLACES);
 }
@@ -603,7 +605,8 @@ static void lock_seats(void)
     const uint64_t id = SEATS;
     const struct lock_set set = {.semaphore_ids = &id, .slots_wanted = &(struct slots_wanted){0}, .semaphore_count = 1};
     arena_clear(&batch.arena);
-    cr_assert_eq(store_lock(batch.store, &set, &batch.arena, &batch.view), PERMIT_OK, "%s", batch.store->message);
+    cr_assert_eq(batch.store->batch->lock(batch.store, &set, &batch.arena, &batch.view), PERMIT_OK, "%s",
+                 batch.store->message);
 }
 
 /* Locks seats and reads the waiters of a batch that may free these seats. */
@@ -614,8 +617,8 @@ static void read_seats(const uint32_t *freed, size_t count)
     lock_seats();
     sent_record();
     (void)rows_read(session_of(batch.store));
-    cr_assert_eq(store_read_waiters(batch.store, &read, &none, 1, &batch.arena, &batch.view), PERMIT_OK, "%s",
-                 batch.store->message);
+    cr_assert_eq(batch.store->batch->read_waiters(batch.store, &read, &none, 1, &batch.arena, &batch.view), PERMIT_OK,
+                 "%s", batch.store->message);
 }
 
 /* Returns true if the view has the waiter with this id. */
@@ -640,17 +643,17 @@ Test(queue_batch, waiters_for_seats_that_stay_held_are_not_read)
     cr_assert(batch.view.request_count == 1 && batch.view.queues[0].beyond == 0);
     cr_assert_lt(rows_read(session_of(batch.store)), 50);
     EXPLAINS_WITH("SELECT STRAIGHT_JOIN r.id", "w.watch=0", "waiter_watch", "PRIMARY", "PRIMARY");
-    cr_assert_eq(store_rollback(batch.store), PERMIT_OK);
+    cr_assert_eq(batch.store->batch->rollback(batch.store), PERMIT_OK);
     read_seats((const uint32_t[]){6, 8, 6, 7}, 4);
     cr_assert(batch.view.request_count == 1 + 3 + 10 && batch.view.queues[0].beyond == 0);
     cr_assert_lt(rows_read(session_of(batch.store)), 200);
-    cr_assert_eq(store_rollback(batch.store), PERMIT_OK);
+    cr_assert_eq(batch.store->batch->rollback(batch.store), PERMIT_OK);
     read_seats((const uint32_t[]){5}, 1);
     cr_assert_lt(rows_read(session_of(batch.store)), 6 * QUEUE_READ_MAX);
     EXPLAINS_WITH("SELECT STRAIGHT_JOIN r.id", "w.watch IN (5)", "waiter_watch", "PRIMARY", "PRIMARY");
     cr_assert(batch.view.queues[0].beyond == 100000 + QUEUE_READ_MAX + 1);
     cr_assert(batch.view.request_count == QUEUE_READ_MAX + 1 && !has_waiter(10), "those before it are read first");
-    cr_assert_eq(store_rollback(batch.store), PERMIT_OK);
+    cr_assert_eq(batch.store->batch->rollback(batch.store), PERMIT_OK);
 }
 
 /* The first protected ones that want more than the seat that they watch are found by the index, because they reserve. */
@@ -671,12 +674,13 @@ Test(queue_batch, protected_waiters_for_several_seats_are_found_among_many_for_o
     const struct queue_read read = {.free = 5, .limit = QUEUE_READ_MAX, .aged = place_of(200)};
     lock_seats();
     (void)rows_read(session_of(batch.store));
-    cr_assert_eq(store_read_waiters(batch.store, &read, &(struct slots_wanted){0}, 1, &batch.arena, &batch.view),
-                 PERMIT_OK, "%s", batch.store->message);
+    cr_assert_eq(
+        batch.store->batch->read_waiters(batch.store, &read, &(struct slots_wanted){0}, 1, &batch.arena, &batch.view),
+        PERMIT_OK, "%s", batch.store->message);
     cr_assert(batch.view.request_count == 64 && has_waiter(10) && has_waiter(73) && !has_waiter(74));
     cr_assert_eq(batch.view.queues[0].beyond, 0);
     cr_assert_lt(rows_read(session_of(batch.store)), 6 * 100);
-    cr_assert_eq(store_rollback(batch.store), PERMIT_OK);
+    cr_assert_eq(batch.store->batch->rollback(batch.store), PERMIT_OK);
 }
 
 /* The 65th waiter for seat 5 ends the read of both: a waiter for any seat that stands behind it is not read. */
@@ -692,12 +696,12 @@ Test(queue_batch, waiters_of_freed_seats_and_others_are_read_in_one_order)
     read_seats((const uint32_t[]){5}, 1);
     cr_assert(has_waiter(10) && has_waiter(100001) && has_waiter(100065));
     cr_assert(batch.view.queues[0].beyond == 100064 && has_waiter(100064) && !has_waiter(100066));
-    cr_assert_eq(store_rollback(batch.store), PERMIT_OK);
+    cr_assert_eq(batch.store->batch->rollback(batch.store), PERMIT_OK);
     must_run(session, "UPDATE permit_request SET place='2026-11-21 00:05:00' WHERE id=10;"
                       "UPDATE waiter SET place='2026-11-21 00:05:00' WHERE permit_request_id=10");
     read_seats((const uint32_t[]){5}, 1);
     cr_assert_not(has_waiter(10));
-    cr_assert_eq(store_rollback(batch.store), PERMIT_OK);
+    cr_assert_eq(batch.store->batch->rollback(batch.store), PERMIT_OK);
 }
 
 /*
@@ -717,7 +721,7 @@ Test(queue_batch, places_of_a_dead_server_are_passed_over)
     read_queue(HOT, 2, true);
     cr_assert(batch.view.request_count == 1 && batch.view.queues[0].beyond == 0);
     cr_assert_lt(rows_read(session_of(batch.store)), 3 * 40000 + 100, "each place, its request and its server");
-    cr_assert_eq(store_rollback(batch.store), PERMIT_OK);
+    cr_assert_eq(batch.store->batch->rollback(batch.store), PERMIT_OK);
 }
 
 /* Many want more than is free: a batch reads their places, and nothing of their requests (P23). */
@@ -735,7 +739,7 @@ Test(queue_batch, waiters_that_want_too_much_are_passed_over)
     read_queue(HOT, 2, false);
     cr_assert(batch.view.request_count == 2 && batch.view.queues[0].beyond == 0);
     cr_assert_lt(rows_read(session_of(batch.store)), 40000 + 100);
-    cr_assert_eq(store_rollback(batch.store), PERMIT_OK);
+    cr_assert_eq(batch.store->batch->rollback(batch.store), PERMIT_OK);
 }
 
 /* Reads the queue of hot with these needs left out, and beta of the glimpses plainly. */
@@ -755,11 +759,12 @@ Test(queue_batch, reads_of_the_plan_walk_indexes)
     must_run(session,
              "UPDATE semaphore SET queue=2 WHERE id = 3;UPDATE permit_request SET waiting_since=place WHERE state = 3;"
              "UPDATE waiter SET needs=4711 WHERE permit_request_id % 3 <> 1");
-    cr_assert_eq(store_lock(batch.store, &set, &batch.arena, &batch.view), PERMIT_OK, "%s", batch.store->message);
+    cr_assert_eq(batch.store->batch->lock(batch.store, &set, &batch.arena, &batch.view), PERMIT_OK, "%s",
+                 batch.store->message);
     sent_record();
     (void)rows_read(session_of(batch.store));
-    cr_assert_eq(store_read_waiters(batch.store, &read, &none, 1, &batch.arena, &batch.view), PERMIT_OK, "%s",
-                 batch.store->message);
+    cr_assert_eq(batch.store->batch->read_waiters(batch.store, &read, &none, 1, &batch.arena, &batch.view), PERMIT_OK,
+                 "%s", batch.store->message);
     size_t others =
         (size_t)number_of(session, "SELECT COUNT(*) FROM waiter w JOIN permit_request r ON r.id="
                                    "w.permit_request_id WHERE w.semaphore_id=1 AND w.needs=0 AND r.server_id=7");
@@ -767,14 +772,14 @@ Test(queue_batch, reads_of_the_plan_walk_indexes)
     EXPLAINS("SELECT STRAIGHT_JOIN r.id", "PRIMARY", "PRIMARY", "PRIMARY");
     sent_record();
     (void)rows_read(session_of(batch.store));
-    cr_assert_eq(store_read_glimpses(batch.store, &empty, 1, place_of(0), &batch.arena, &batch.view), PERMIT_OK, "%s",
-                 batch.store->message);
+    cr_assert_eq(batch.store->batch->read_glimpses(batch.store, &empty, 1, place_of(0), &batch.arena, &batch.view),
+                 PERMIT_OK, "%s", batch.store->message);
     cr_assert_eq(batch.view.glimpse_count, 1);
     cr_assert_lt(rows_read(session_of(batch.store)), 2 * 3 * 1024 * 3 / 2 + 100,
                  "as many waiters as are returned, twice");
     EXPLAINS("SELECT s.id", "PRIMARY");
     EXPLAINS("SELECT STRAIGHT_JOIN r.id", "PRIMARY", "PRIMARY", "PRIMARY", "PRIMARY"); /* of fifo queues */
-    cr_assert_eq(store_rollback(batch.store), PERMIT_OK);
+    cr_assert_eq(batch.store->batch->rollback(batch.store), PERMIT_OK);
 }
 
 /* Without waiters the statements name no queue, so that such a batch costs no more than before. */
@@ -792,7 +797,7 @@ Test(queue_batch, batch_without_waiters_writes_no_queue)
     cr_assert_null(strstr(buf_text(&sql), "DELETE"));
     cr_assert_not_null(strstr(buf_text(&sql), "acquired_at,nonce) VALUES"), "%s", buf_text(&sql));
     buf_release(&sql);
-    cr_assert_eq(store_rollback(batch.store), PERMIT_OK);
+    cr_assert_eq(batch.store->batch->rollback(batch.store), PERMIT_OK);
 }
 
 Test(queue, lists_walk_indexes)

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "batch_fixture.h"
 #include "fixture.h"
 #include "store/query.h"
 #include "store/schema.h"
@@ -436,7 +437,7 @@ Test(schema, documented_rights_are_enough)
     struct store *store = opened(&limited, STORE_WORKER);
     struct server_self self;
     struct server_heartbeat heartbeat = {0};
-    cr_assert_eq(store_raise_epoch(store, EPOCH_SERVER, 0, 0), PERMIT_OK, "%s", store->message);
+    cr_assert_eq(fixture_advance_epoch(store, EPOCH_SERVER, 0, 0), PERMIT_OK, "%s", store->message);
     cr_assert_eq(store->servers->join(store, BYTES("a"), BYTES("1"), &self), PERMIT_OK, "%s", store->message);
     cr_assert_eq(store->servers->heartbeat(store, &self, &heartbeat), PERMIT_OK, "%s", store->message);
     cr_assert(heartbeat.ret_alive);

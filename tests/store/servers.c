@@ -5,6 +5,7 @@
 #include <criterion/criterion.h>
 #include <stdio.h>
 
+#include "batch_fixture.h"
 #include "fixture.h"
 #include "store/epoch.h"
 
@@ -43,7 +44,7 @@ static struct server_self joined(const char *name)
 
 static void serve(void)
 {
-    cr_assert_eq(store_raise_epoch(store, EPOCH_SERVER, 0, HOLD_MS), PERMIT_OK, "%s", store->message);
+    cr_assert_eq(fixture_advance_epoch(store, EPOCH_SERVER, 0, HOLD_MS), PERMIT_OK, "%s", store->message);
 }
 
 static struct server_heartbeat beat(const struct server_self *self)
@@ -103,12 +104,11 @@ Test(servers, id_is_never_given_again)
     cr_assert(first.id == 1 && second.id == 2);
     cr_assert_eq(servers->leave(store, &second), PERMIT_OK);
     cr_assert_eq(joined("c").id, 3);
-    uint64_t epoch;
-    int64_t wait_ms;
-    cr_assert_eq(store_bump_epoch(store, HOLD_MS, BYTES("a test"), &epoch, &wait_ms), PERMIT_OK);
+    struct epoch_advance advance = {.cause = EPOCH_OPERATOR, .hold_ms = HOLD_MS, .why = BYTES("a test")};
+    cr_assert_eq(store->clock->advance_epoch(store, &advance), PERMIT_OK);
     end_hold();
-    cr_assert_eq(joined("d").id, epoch * 1024);
-    cr_assert_eq(joined("e").id, epoch * 1024 + 1);
+    cr_assert_eq(joined("d").id, advance.ret_epoch * 1024);
+    cr_assert_eq(joined("e").id, advance.ret_epoch * 1024 + 1);
 }
 
 /* ---- heartbeats ---- */
@@ -119,13 +119,13 @@ Test(servers, won_tick_is_counted)
     for (int i = 1; i <= 3; i++) {
         struct tick tick = {0};
         bool won;
-        cr_assert_eq(store_read_tick(store, &tick), PERMIT_OK);
+        cr_assert_eq(store->clock->read_tick(store, &tick), PERMIT_OK);
         struct lease_row after = tick.ret_row;
         after.ticks++;
-        cr_assert_eq(store_write_tick(store, &tick.ret_row, &after, &won), PERMIT_OK);
+        cr_assert_eq(store->clock->write_tick(store, &tick.ret_row, &after, &won), PERMIT_OK);
         cr_assert(won);
         cr_assert_eq(number_of(other, "SELECT ticks FROM cluster"), i);
-        cr_assert_eq(store_write_tick(store, &tick.ret_row, &after, &won), PERMIT_OK);
+        cr_assert_eq(store->clock->write_tick(store, &tick.ret_row, &after, &won), PERMIT_OK);
         cr_assert_not(won, "the row has changed");
     }
     cr_assert_eq(number_of(other, "SELECT ticks FROM cluster"), 3);

@@ -129,7 +129,7 @@ static void *make_once(void *result)
     const struct semaphore_change change = {.has_capacity = true, .capacity = 1, .if_none_match = true};
     struct store *mine = store_open(address, STORE_READER, NULL);
     arena_init(&own, 1 << 12, 1 << 20);
-    enum permit_status status = store_reconnect(mine);
+    enum permit_status status = mine->session->reconnect(mine);
     for (int i = 0; i < 20 && status == PERMIT_OK; i++) {
         char prefix[8];
         snprintf(prefix, sizeof prefix, "at%d", i);
@@ -284,7 +284,8 @@ Test(templates, resolve_finds_existing_retired_and_creatable_names)
     struct resolve_name names[] = {{.name = BYTES("u-there")}, {.name = BYTES("u-gone")}, {.name = BYTES("gone")},
                                    {.name = BYTES("u-new")},   {.name = BYTES("new")},    {.name = BYTES("u-new")}};
     struct resolve resolve = {.names = names, .name_count = ARRAY_LENGTH(names)};
-    cr_assert_eq(store_resolve(fixture.store, &resolve, &arena), PERMIT_OK, "%s", fixture.store->message);
+    cr_assert_eq(fixture.store->batch->resolve(fixture.store, &resolve, &arena), PERMIT_OK, "%s",
+                 fixture.store->message);
     cr_assert(names[0].ret_id && !names[0].ret_retired && !names[0].ret_template);
     cr_assert(names[1].ret_id && names[1].ret_retired && names[1].ret_template);
     cr_assert(names[2].ret_id && names[2].ret_retired && !names[2].ret_template);

@@ -539,10 +539,10 @@ bool rows_view(const struct rows *rows, const struct rows_read *read, struct are
 /* Reads the due holders of semaphores with missing units, as src/store/batch_due.c does. */
 bool rows_read_due(const struct rows *rows, const struct rows_read *read, const struct shortfall *shortfalls,
                    size_t count, struct arena *arena, struct view *view) MUST_CHECK;
-/* Reads parts of queues, as store_read_waiters does. */
+/* Reads parts of queues, as batch->read_waiters does. */
 bool rows_read_waiters(const struct rows *rows, const struct rows_read *read, const struct queue_read *reads,
                        size_t count, struct arena *arena, struct view *view) MUST_CHECK;
-/* Reads semaphores (a bit each) without locks, as store_read_glimpses does. */
+/* Reads semaphores (a bit each) without locks, as batch->read_glimpses does. */
 bool rows_read_glimpses(const struct rows *rows, const struct rows_read *read, unsigned semaphores, utc_us aged,
                         struct arena *arena, struct view *view) MUST_CHECK;
 /* Reads the slots of the semaphore that is at `at` in the view. */
