@@ -62,8 +62,7 @@ struct facts {
     char values[V_COUNT][VALUE_SIZE];
     bool present[V_COUNT];
     char non_innodb_tables[VALUE_SIZE]; /* permitd's tables that are not InnoDB: "permit (MyISAM)" */
-    bool has_schema;                    /* the table schema_version exists */
-    unsigned schema_version;
+    struct schema_progress schema;
 };
 
 struct check {
@@ -228,23 +227,12 @@ static enum permit_status facts_read_tables(struct session *session, struct fact
     buf_release(&sql);
     while (status == PERMIT_OK && session_row(session, &row) && length < VALUE_SIZE) {
         struct bytes name = row.columns[0], engine = row.columns[1];
-        facts->has_schema |= bytes_equal(name, BYTES("schema_version"));
+        facts->schema.recorded |= bytes_equal(name, BYTES("schema_version"));
         if (!bytes_equal(engine, BYTES("InnoDB")))
             length += (size_t)snprintf(facts->non_innodb_tables + length, VALUE_SIZE - length, "%s%.*s (%.*s)",
                                        length ? ", " : "", (int)name.length, name.data, (int)engine.length,
                                        engine.data ? engine.data : "");
     }
-    return session_end(session, status);
-}
-
-static enum permit_status facts_read_schema(struct session *session, struct facts *facts)
-{
-    struct session_row row;
-    if (!facts->has_schema)
-        return PERMIT_OK;
-    enum permit_status status = session_send(session, BYTES("SELECT MAX(version) FROM schema_version"));
-    if (status == PERMIT_OK && session_row(session, &row))
-        facts->schema_version = (unsigned)column_u64(row.columns[0]);
     return session_end(session, status);
 }
 
@@ -299,20 +287,19 @@ static void check_tables(const struct facts *facts, struct doctor_report *report
 
 static void check_schema(const struct facts *facts, struct doctor_report *report)
 {
-    unsigned newest = schema_newest();
-    if (!facts->has_schema)
+    struct buf refusal;
+    if (!facts->schema.recorded)
         return;
-    if (facts->schema_version == newest)
-        doctor_add(report, "schema", DOCTOR_OK, "the schema has version %u", newest);
-    else if (facts->schema_version > newest)
-        doctor_add(report, "schema", DOCTOR_REFUSE,
-                   "the schema has version %u, and this permitd knows only up to %u: stop it and run the newer permitd "
-                   "that made it",
-                   facts->schema_version, newest);
-    else
+    buf_init(&refusal, DOCTOR_SENTENCE_SIZE);
+    if (schema_is_refused(&facts->schema, &refusal))
+        doctor_add(report, "schema", DOCTOR_REFUSE, "%s", buf_text(&refusal));
+    else if (facts->schema.version < schema_newest())
         doctor_add(report, "schema", DOCTOR_REFUSE,
                    "the schema has version %u, and this permitd needs %u: restart permitd to upgrade it",
-                   facts->schema_version, newest);
+                   facts->schema.version, schema_newest());
+    else
+        doctor_add(report, "schema", DOCTOR_OK, "the schema has version %u", facts->schema.version);
+    buf_release(&refusal);
 }
 
 static void run_checks(struct facts *facts, const struct doctor_options *options, struct doctor_report *report)
@@ -326,7 +313,7 @@ static void run_checks(struct facts *facts, const struct doctor_options *options
 void doctor_judge(const struct doctor_fact *facts, size_t count, const struct doctor_options *options,
                   struct doctor_report *ret_report)
 {
-    struct facts taken = {.has_schema = false};
+    struct facts taken = {.present = {false}};
     for (size_t i = 0; i < count; i++)
         facts_set(&taken, bytes_of(facts[i].name), bytes_of(facts[i].value));
     *ret_report = (struct doctor_report){.count = 0};
@@ -336,12 +323,12 @@ void doctor_judge(const struct doctor_fact *facts, size_t count, const struct do
 enum permit_status doctor_check(struct session *session, const struct doctor_options *options,
                                 struct doctor_report *ret_report)
 {
-    struct facts facts = {.has_schema = false};
+    struct facts facts = {.present = {false}};
     enum permit_status status = facts_read_variables(session, &facts);
     if (status == PERMIT_OK)
         status = facts_read_tables(session, &facts);
-    if (status == PERMIT_OK)
-        status = facts_read_schema(session, &facts);
+    if (status == PERMIT_OK && facts.schema.recorded)
+        status = schema_read_progress(session, &facts.schema);
     if (status != PERMIT_OK)
         return status;
     *ret_report = (struct doctor_report){.count = 0};

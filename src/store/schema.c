@@ -54,15 +54,6 @@ static const struct {
     {"waiting_due", &waiting_table},
 };
 
-/* The state of a database's schema. */
-struct progress {
-    bool recorded;       /* the table schema_version exists */
-    unsigned version;    /* the newest migration that was started; 0: none */
-    unsigned statements; /* number of its statements that are done */
-    bool complete;       /* all of them are done */
-    bool before;         /* it is the version before the baseline, with the same tables */
-};
-
 /* schema_version is in no migration, because it must exist before the first one is applied. */
 static const char create_schema_version[] =
     "CREATE TABLE schema_version ("
@@ -219,8 +210,8 @@ static enum permit_status refuse_table(const char *database, const char *table, 
  * is missing. A permitd that was killed may have created one table more than it has counted. The columns are those of the
  * newest schema, so they are not checked before an upgrade.
  */
-static enum permit_status check_tables(const struct found found[], const char *database, struct progress progress,
-                                       struct buf *message)
+static enum permit_status check_tables(const struct found found[], const char *database,
+                                       struct schema_progress progress, struct buf *message)
 {
     bool baseline = progress.version >= schema_migrations[0].version;
     bool in_baseline = progress.version == schema_migrations[0].version && !progress.complete;
@@ -245,54 +236,50 @@ static enum permit_status check_tables(const struct found found[], const char *d
     return PERMIT_OK;
 }
 
-static enum permit_status schema_read_progress(struct session *session, struct progress *ret_progress)
+enum permit_status schema_read_progress(struct session *session, struct schema_progress *ret_progress)
 {
     struct session_row row;
-    struct progress progress = {.recorded = true, .complete = true};
+    struct schema_progress progress = {.recorded = true, .complete = true};
     enum permit_status status = session_send(
         session,
         BYTES("SELECT version, statements, applied_at IS NOT NULL FROM schema_version ORDER BY version DESC LIMIT 1"));
-    if (status == PERMIT_OK && session_row(session, &row))
-        progress = (struct progress){
-            .recorded = true,
-            .version = (unsigned)column_u64(row.columns[0]),
-            .statements = (unsigned)column_u64(row.columns[1]),
-            .complete = column_u64(row.columns[2]) == 1,
-        };
+    if (status == PERMIT_OK && session_row(session, &row)) {
+        progress.version = (unsigned)column_u64(row.columns[0]);
+        progress.statements = (unsigned)column_u64(row.columns[1]);
+        progress.complete = column_u64(row.columns[2]) == 1;
+        progress.before = progress.complete && progress.version == schema_migrations[0].version - 1;
+    }
     status = session_end(session, status);
     if (status == PERMIT_OK)
         *ret_progress = progress;
     return status;
 }
 
-/* Refuses a schema that this permitd neither made nor upgrades. */
-static enum permit_status check_version(const struct progress *progress, struct buf *message)
+bool schema_is_refused(const struct schema_progress *progress, struct buf *message)
 {
-    unsigned baseline = schema_migrations[0].version;
-    if (progress->version > schema_newest()) {
+    unsigned baseline = schema_migrations[0].version, newest = schema_newest();
+    bool newer = progress->version > newest;
+    bool older = progress->version > 0 && progress->version < baseline && !progress->before;
+    if (newer)
         buf_printf(message,
-                   "the database has schema version %u, and this permitd knows only up to %u: use the newer permitd "
+                   "the database has schema version %u, and this permitd knows only up to %u: run the newer permitd "
                    "that made it, or restore a backup from before the upgrade",
-                   progress->version, schema_newest());
-        return PERMIT_INTERNAL;
-    }
-    if (progress->version > 0 && progress->version < baseline && !progress->before) {
+                   progress->version, newest);
+    if (older)
         buf_printf(
             message,
             "the database has schema version %u%s, and this permitd upgrades from %u on: start " BUILD_BEFORE_BASELINE
             " on it once",
             progress->version, progress->complete ? "" : " (incomplete)", baseline - 1);
-        return PERMIT_INTERNAL;
-    }
-    return PERMIT_OK;
+    return newer || older;
 }
 
 /* Reads the progress; refuses another version, and foreign tables. Changes nothing. */
-static enum permit_status schema_examine(struct session *session, const char *database, struct progress *ret_progress,
-                                         struct buf *message)
+static enum permit_status schema_examine(struct session *session, const char *database,
+                                         struct schema_progress *ret_progress, struct buf *message)
 {
     struct found found[ARRAY_LENGTH(schema_tables)] = {{0}};
-    struct progress progress = {.complete = true};
+    struct schema_progress progress = {.complete = true};
     bool has_schema_version = false;
     enum permit_status status = find_tables(session, found, &has_schema_version);
     if (status != PERMIT_OK)
@@ -303,11 +290,9 @@ static enum permit_status schema_examine(struct session *session, const char *da
         return refuse_table(database, "schema_version", (struct bytes){0}, message);
     if (status != PERMIT_OK)
         return schema_fail(session, status, "cannot read schema_version", message);
-    progress.before = progress.complete && progress.version == schema_migrations[0].version - 1;
-    status = check_version(&progress, message);
-    if (status != PERMIT_OK)
-        return status;
-    struct progress tables = progress;
+    if (schema_is_refused(&progress, message))
+        return PERMIT_INTERNAL;
+    struct schema_progress tables = progress;
     tables.version += progress.before;
     status = check_tables(found, database, tables, message);
     if (status == PERMIT_OK)
@@ -370,7 +355,7 @@ static enum permit_status statement_run(struct session *session, unsigned versio
 
 /* Applies the remaining statements of a migration. `begun` is its progress; NULL: it was not started. */
 static enum permit_status migration_apply(struct session *session, const struct migration *migration,
-                                          const struct progress *begun)
+                                          const struct schema_progress *begun)
 {
     enum permit_status status =
         schema_run(session, "INSERT IGNORE INTO schema_version (version, name) VALUES (%u, '%s')", migration->version,
@@ -386,7 +371,8 @@ static enum permit_status migration_apply(struct session *session, const struct 
                       migration->version);
 }
 
-static enum permit_status schema_migrate(struct session *session, const struct progress *progress, struct buf *message)
+static enum permit_status schema_migrate(struct session *session, const struct schema_progress *progress,
+                                         struct buf *message)
 {
     enum permit_status status = PERMIT_OK;
     if (progress->before) /* the baseline is there: note its version, at once and complete */
@@ -410,7 +396,7 @@ static enum permit_status schema_migrate(struct session *session, const struct p
 
 static enum permit_status schema_upgrade(struct session *session, const char *database, struct buf *message)
 {
-    struct progress progress;
+    struct schema_progress progress;
     enum permit_status status = schema_examine(session, database, &progress, message);
     if (status != PERMIT_OK)
         return status;
@@ -424,7 +410,7 @@ static enum permit_status schema_upgrade(struct session *session, const char *da
 enum permit_status schema_read_version(struct session *session, const char *database, unsigned *ret_version,
                                        struct buf *message)
 {
-    struct progress progress = {.complete = true};
+    struct schema_progress progress = {.complete = true};
     enum permit_status status = schema_run(session, "USE `%s`", database);
     if (status != PERMIT_OK && session_errno(session) != ER_DATABASE_UNKNOWN)
         return schema_fail(session, status, "cannot use the database", message);

@@ -18,6 +18,18 @@ enum permit_status schema_apply(struct session *session, const char *database, s
  */
 enum permit_status schema_read_version(struct session *session, const char *database, unsigned *ret_version,
                                        struct buf *message) MUST_CHECK;
+/* The state of a database's schema. */
+struct schema_progress {
+    bool recorded;       /* the table schema_version exists */
+    unsigned version;    /* the newest migration that was started; 0: none */
+    unsigned statements; /* number of its statements that are done */
+    bool complete;       /* all of them are done */
+    bool before;         /* it is the version before the baseline, with the same tables */
+};
+/* Reads the table schema_version, which exists. */
+enum permit_status schema_read_progress(struct session *session, struct schema_progress *ret_progress) MUST_CHECK;
+/* Returns true for a schema that this permitd neither made nor upgrades; appends why, and what to do. */
+bool schema_is_refused(const struct schema_progress *progress, struct buf *message);
 /* Returns the newest version that this binary knows. */
 unsigned schema_newest(void);
 /*

@@ -277,11 +277,19 @@ Test(doctor, schema_of_another_version_is_refused)
 {
     static const struct unsafe newer = {"newer", NULL, "schema", DOCTOR_REFUSE, "run the newer permitd"};
     static const struct unsafe older = {"older", NULL, "schema", DOCTOR_REFUSE, "restart permitd"};
+    static const struct unsafe oldest = {"oldest", NULL, "schema", DOCTOR_REFUSE, "permitd 0.1.0 built from commit "};
     struct doctor_report report;
     struct session *session = connected(fresh_database(), STORE_READER);
     must_run(session, "INSERT INTO schema_version (version, name) VALUES (900, 'of tomorrow')");
     must_examine(session, &report);
     must_find(&report, &newer);
+    must_run(session, "DELETE FROM schema_version WHERE version = 900;"
+                      "UPDATE schema_version SET version = version - 1");
+    must_examine(session, &report);
+    must_find(&report, &older);
+    must_run(session, "UPDATE schema_version SET version = version - 1");
+    must_examine(session, &report);
+    must_find(&report, &oldest);
     must_run(session, "DELETE FROM schema_version");
     must_examine(session, &report);
     must_find(&report, &older);
