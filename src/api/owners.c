@@ -176,26 +176,23 @@ static enum permit_status find_suspects_between(struct exchange *exchange, struc
 {
     struct bytes names[OWNERS_MAX];
     size_t asked = 0;
-    struct owner *owners;
-    size_t owner_count;
-    struct query_time time;
+    struct page page = {.arena = &exchange->arena};
     for (size_t i = first; i < end; i++)
         if (may_be_suspect(request_at(row, i)))
             names[asked++] = request_at(row, i)->owner;
     if (asked == 0)
         return PERMIT_OK;
-    enum permit_status status =
-        store->owners->read(store, names, asked, &exchange->arena, &owners, &owner_count, &time);
+    enum permit_status status = store->owners->read(store, names, asked, &page);
     if (status != PERMIT_OK)
         return status;
-    engine_judge(exchange->service->engine, &time);
+    engine_judge(exchange->service->engine, &page.time);
     for (size_t i = first; i < end; i++) {
         const struct request *request = request_at(row, i);
         if (!may_be_suspect(request))
             continue;
         const struct owner *owner =
-            owner_count ? bsearch(&request->owner, owners, owner_count, sizeof *owners, compare_owners) : NULL;
-        ret_suspects[i] = is_suspect(exchange->service->engine, request, owner, time.clock.due);
+            page.count ? bsearch(&request->owner, page.owners, page.count, sizeof *page.owners, compare_owners) : NULL;
+        ret_suspects[i] = is_suspect(exchange->service->engine, request, owner, page.time.clock.due);
     }
     return PERMIT_OK;
 }

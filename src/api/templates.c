@@ -40,32 +40,23 @@ static enum permit_status answer_failed_change(struct exchange *exchange, enum p
 
 /* ---- PUT ---- */
 
-struct put {
-    struct semaphore_change change;
-    int64_t default_ttl_ms;
-};
-
 static enum permit_status answer_put(struct exchange *exchange, struct store *store)
 {
-    const struct put *put = exchange->context;
-    struct template template;
-    bool created = false;
-    const char *refusal = NULL;
+    struct template_change *put = exchange->context;
     enum permit_status status = query_begin_change(exchange);
     if (status != PERMIT_OK)
         return status;
-    status = store->templates->put(store, exchange->path_values[0], &put->change, put->default_ttl_ms, &exchange->arena,
-                                   &template, &created, &refusal);
+    status = store->templates->put(store, put, &exchange->arena);
     if (status != PERMIT_OK)
-        return answer_failed_change(exchange, status, refusal);
-    exchange->answer.http_status = created ? 201 : 200;
-    answer_template(exchange, &template);
+        return answer_failed_change(exchange, status, put->ret_refusal);
+    exchange->answer.http_status = put->ret_created ? 201 : 200;
+    answer_template(exchange, &put->ret_template);
     return PERMIT_OK;
 }
 
 bool template_put(struct exchange *exchange)
 {
-    struct put *put = arena_alloc(&exchange->arena, sizeof *put);
+    struct template_change *put = arena_alloc(&exchange->arena, sizeof *put);
     if (!put)
         return problem_answer(exchange, PERMIT_BUSY, NULL);
     enum permit_status status = semaphore_read_template(exchange, &put->change);
@@ -73,6 +64,7 @@ bool template_put(struct exchange *exchange)
         return operation_refuse(exchange, status);
     if (!semaphore_read_preconditions(exchange, &put->change) || !semaphore_take_units(exchange, &put->change))
         return true;
+    put->prefix = exchange->path_values[0];
     put->default_ttl_ms = engine_settings_now(exchange->service->engine).plan.default_ttl_ms;
     return query_submit(exchange, QUERY_OPERATOR, answer_put, put);
 }

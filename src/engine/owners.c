@@ -155,7 +155,6 @@ static bool starts_name(const struct owner_run *run, size_t i)
 
 static enum permit_status lock_images(struct owners *owners, struct owner_run *run)
 {
-    bool waits = !run->part;
     struct bytes *names = arena_array(&owners->task->arena, run->count, sizeof *names);
     run->images = arena_array(&owners->task->arena, run->count, sizeof *run->images);
     run->outcomes = arena_array(&owners->task->arena, run->count, sizeof *run->outcomes);
@@ -165,9 +164,8 @@ static enum permit_status lock_images(struct owners *owners, struct owner_run *r
     for (size_t i = 0; i < run->count; i++)
         if (starts_name(run, i))
             names[run->image_count++] = run->ops[i]->call.name;
-    const struct store_owners *methods = owners->store->owners;
-    return (waits ? methods->lock : methods->lock_nowait)(owners->store, names, run->image_count, &owners->task->arena,
-                                                          run->images, &run->time);
+    return owners->store->owners->lock(owners->store, names, run->image_count, !run->part, &owners->task->arena,
+                                       run->images, &run->time);
 }
 
 /* Returns true if the run has a heartbeat: only its answer has the number of held requests. */

@@ -4,17 +4,14 @@
  * reads nothing else, so that the server need not keep old row versions for long. The requests of the permits, three
  * times the work, are read afterwards, each page in a read view of its own.
  */
-#include "store/mysql_methods.h"
 
 #include <stdio.h>
 
 #include "core/slots.h"
 #include "store/held.h"
-#include "store/rows.h"
-#include "store/sql_text.h"
+#include "store/packet.h"
 
 enum {
-    SQL_MAX = 4096,
     PERMITS_PAGE = 2000, /* about 10 ms */
     SLOTS_PAGE = 5000,
     REQUESTS_PAGE = 500,
@@ -39,15 +36,6 @@ enum {
     PLACES
 };
 
-/* ---- sending ---- */
-
-static enum permit_status send_text(struct session *session, struct buf *sql)
-{
-    enum permit_status status = session_send_buf(session, sql);
-    buf_release(sql);
-    return status;
-}
-
 /* ---- a semaphore ---- */
 
 /* Walks the whole queue, whose length is bounded, and the primary key of each request. */
@@ -57,28 +45,27 @@ static enum permit_status send_text(struct session *session, struct buf *sql)
 
 static enum permit_status read_semaphore(struct audit *audit, uint64_t after)
 {
-    struct buf sql;
-    struct row_reader reader = {.arena = audit->arena};
-    buf_init(&sql, SQL_MAX);
-    buf_append_text(&sql, ONE_VIEW AUDIT_SELECT
+    struct packet packet = packet_begin(session_of(audit->store), audit->arena);
+    struct row_reader *row = &packet.row;
+    buf_append_text(&packet.sql, ONE_VIEW AUDIT_SELECT
                     "s.id,s.name,s.kind,s.capacity,s.in_use,s.confirmed,s.waiting,(" PLACES_OF_SEMAPHORE
                     ") FROM semaphore s FORCE INDEX (PRIMARY) WHERE s.id>");
-    buf_append_u64(&sql, after);
-    buf_append_text(&sql, " ORDER BY s.id LIMIT 1");
-    enum permit_status status = send_text(session_of(audit->store), &sql);
-    for (int i = 0; i < 2 && status == PERMIT_OK; i++)
-        status = session_next(session_of(audit->store));
-    if (status == PERMIT_OK && row_step(&reader, session_of(audit->store))) {
-        audit->semaphore.id = row_u64(&reader);
-        audit->semaphore.name = row_bytes(&reader);
-        audit->semaphore.kind = (enum semaphore_kind)row_u64(&reader);
-        audit->semaphore.capacity = row_i64(&reader);
-        audit->semaphore.in_use = row_i64(&reader);
-        audit->semaphore.confirmed = row_i64(&reader);
-        audit->semaphore.waiting = row_i64(&reader);
-        audit->places = row_i64(&reader);
+    buf_append_u64(&packet.sql, after);
+    buf_append_text(&packet.sql, " ORDER BY s.id LIMIT 1");
+    packet_send(&packet);
+    packet_next(&packet);
+    packet_next(&packet);
+    if (packet_row(&packet)) {
+        audit->semaphore.id = row_u64(row);
+        audit->semaphore.name = row_bytes(row);
+        audit->semaphore.kind = (enum semaphore_kind)row_u64(row);
+        audit->semaphore.capacity = row_i64(row);
+        audit->semaphore.in_use = row_i64(row);
+        audit->semaphore.confirmed = row_i64(row);
+        audit->semaphore.waiting = row_i64(row);
+        audit->places = row_i64(row);
     }
-    return session_end(session_of(audit->store), reader.broken ? PERMIT_NO_MEMORY : status);
+    return packet_end(&packet);
 }
 
 static enum permit_status audit_begin(struct audit *audit, struct store *store, uint64_t after, struct arena *arena)
@@ -223,16 +210,14 @@ static enum permit_status next_step(struct audit *audit)
 
 static enum permit_status audit_step(struct audit *audit)
 {
-    struct buf sql;
-    struct row_reader reader = {.arena = audit->arena};
+    struct packet packet = packet_begin(session_of(audit->store), audit->arena);
     int rows = 0;
     int page = steps[audit->step].page;
-    buf_init(&sql, SQL_MAX);
-    steps[audit->step].sql(audit, &sql);
-    enum permit_status status = send_text(session_of(audit->store), &sql);
-    for (; status == PERMIT_OK && row_step(&reader, session_of(audit->store)); rows++)
-        steps[audit->step].check(audit, &reader);
-    status = session_end(session_of(audit->store), status);
+    steps[audit->step].sql(audit, &packet.sql);
+    packet_send(&packet);
+    for (; packet_row(&packet); rows++)
+        steps[audit->step].check(audit, &packet.row);
+    enum permit_status status = packet_end(&packet);
     return status == PERMIT_OK && rows < page ? next_step(audit) : status;
 }
 
@@ -326,27 +311,24 @@ static void check_request(struct row_reader *reader, struct audit_result *result
 static enum permit_status audit_requests(struct store *store, uint64_t after, struct arena *arena,
                                          struct audit_result *ret_result, uint64_t *ret_last)
 {
-    struct session *session = session_of(store);
-    struct buf sql;
-    struct row_reader reader = {.arena = arena};
+    struct packet packet = packet_begin(session_of(store), arena);
     struct audit_result result = {.drifts = arena_array(arena, AUDIT_PAGE_DRIFTS, sizeof *result.drifts)};
     if (!result.drifts)
         return PERMIT_NO_MEMORY;
-    buf_init(&sql, SQL_MAX);
-    buf_printf(&sql,
+    buf_printf(&packet.sql,
                AUDIT_SELECT "r.id,r.state,IF(r.state<>2,r.external_id,''),IF(r.state=1," PERMITS_OF_REQUEST
                             ",0),CASE r.state WHEN 1 THEN " PERMITS_WITHOUT_BIT " WHEN 3 THEN " WITHOUT_ROW_OF_DEADLINE
                             " ELSE 0 END"
                             " FROM permit_request r FORCE INDEX (PRIMARY) WHERE r.id>%llu ORDER BY r.id LIMIT %d",
                (unsigned long long)after, AUDIT_PAGE);
-    enum permit_status status = send_text(session, &sql);
+    packet_send(&packet);
     uint64_t last = 0;
     size_t count = 0;
-    for (; status == PERMIT_OK && row_step(&reader, session); count++) {
-        last = column_u64(reader.row.columns[0]);
-        check_request(&reader, &result);
+    for (; packet_row(&packet); count++) {
+        last = column_u64(packet.row.row.columns[0]);
+        check_request(&packet.row, &result);
     }
-    status = session_end(session, status);
+    enum permit_status status = packet_end(&packet);
     if (status != PERMIT_OK)
         return status;
     *ret_result = result;

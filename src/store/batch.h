@@ -51,12 +51,12 @@ void batch_named_sql(const struct lock_set *set, struct buf *sql);
 /* Reads the results of these statements into view->named_slots. The semaphores of the view are already read. */
 enum permit_status batch_read_named(struct session *session, const struct lock_set *set, struct arena *arena,
                                     struct view *view) MUST_CHECK;
-/* Reads the due holders of semaphores that lack units, as batch->read_due says. `sql` is scratch. */
+/* Reads the due holders of semaphores that lack units, as batch->read_due says. */
 enum permit_status batch_read_due(struct session *session, const struct shortfall *shortfalls, size_t count,
-                                  struct buf *sql, struct arena *arena, struct view *view) MUST_CHECK;
+                                  struct arena *arena, struct view *view) MUST_CHECK;
 
-/* Locks rows of requests, as batch->lock_requests says. `sql` is scratch. */
-enum permit_status batch_lock_requests(struct session *session, const uint64_t *ids, size_t count, struct buf *sql,
+/* Locks rows of requests, as batch->lock_requests says. */
+enum permit_status batch_lock_requests(struct session *session, const uint64_t *ids, size_t count,
                                        struct view *view) MUST_CHECK;
 
 /*

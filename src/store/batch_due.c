@@ -10,7 +10,7 @@
 
 #include "store/batch.h"
 #include "store/held.h"
-#include "store/rows.h"
+#include "store/packet.h"
 
 enum {
     DUE_MAX = SLOTS_MAX_COUNT, /* holders read for one semaphore: enough for any single slotted acquire */
@@ -60,14 +60,13 @@ static utc_us second_start(utc_us time)
  * Reads the ids of due requests. Returns a lower bound of the deadlines of the others: the start of their second, because
  * the rows that were read may end in the middle of a second; exact in the present second, if all of its rows were read.
  */
-static utc_us read_ids(struct session *session, const struct shortfall *shortfall, utc_us now, bool all_read,
+static utc_us read_ids(struct packet *packet, const struct shortfall *shortfall, utc_us now, bool all_read,
                        uint64_t *ids, size_t *count)
 {
-    struct row_reader reader = {.at = 0};
     int64_t room = rows_wanted(shortfall) - 1;
-    while (row_step(&reader, session)) {
-        uint64_t id = row_u64(&reader);
-        utc_us due_at = row_time(&reader);
+    while (packet_row(packet)) {
+        uint64_t id = row_u64(&packet->row);
+        utc_us due_at = row_time(&packet->row);
         if (room-- <= 0)
             return second_start(due_at);
         if (due_at > now)
@@ -77,50 +76,40 @@ static utc_us read_ids(struct session *session, const struct shortfall *shortfal
     return NEVER;
 }
 
-static enum permit_status read_next_due(struct session *session, utc_us bound, utc_us *ret_bound)
-{
-    struct session_row row;
-    enum permit_status status = session_next(session);
-    if (status == PERMIT_OK && session_row(session, &row) && row.columns[0].data)
-        bound = min_i64(bound, (utc_us)column_u64(row.columns[0]) * US_PER_SECOND);
-    *ret_bound = bound;
-    return status;
-}
-
 /* Returns true if one walk over all rows of the semaphore is cheap. */
 static bool has_few_holders(const struct view *view, const struct shortfall *shortfall)
 {
     return view->semaphores[shortfall->semaphore].in_use <= WALK_HOLDERS_MAX;
 }
 
-static enum permit_status find_ids(struct session *session, const struct shortfall *shortfalls, size_t count,
-                                   struct buf *sql, uint64_t *ids, size_t *ret_count, struct view *view)
+static void find_ids(struct packet *packet, const struct shortfall *shortfalls, size_t count, struct view *view,
+                     uint64_t *ids, size_t *ret_count)
 {
     utc_us now = view->clock.due;
     uint32_t now_s = held_due_s(now);
-    buf_clear(sql);
     for (size_t i = 0; i < count; i++) {
         assert(shortfalls[i].semaphore < view->semaphore_count);
         unsigned long long id = view->semaphores[shortfalls[i].semaphore].id;
         long long limit = rows_wanted(&shortfalls[i]);
         bool few = has_few_holders(view, &shortfalls[i]);
-        buf_printf(sql, due_holders, few ? "PRIMARY" : "held_due", id, now_s, limit + MORE_ROWS, now_s, id,
+        buf_printf(&packet->sql, due_holders, few ? "PRIMARY" : "held_due", id, now_s, limit + MORE_ROWS, now_s, id,
                    (long long)max_i64(limit, WALK_HOLDERS_MAX), limit);
         if (few)
-            buf_printf(sql, next_due, id, now_s, HELD_NEVER_DUE);
+            buf_printf(&packet->sql, next_due, id, now_s, HELD_NEVER_DUE);
         else
-            buf_printf(sql, due_soon, now_s + 1);
+            buf_printf(&packet->sql, due_soon, now_s + 1);
     }
-    enum permit_status status = session_send_buf(session, sql);
-    for (size_t i = 0; i < count && status == PERMIT_OK; i++) {
+    packet_send(packet);
+    for (size_t i = 0; i < count; i++) {
         if (i > 0)
-            status = session_next(session);
-        if (status != PERMIT_OK)
-            break;
-        utc_us bound = read_ids(session, &shortfalls[i], now, has_few_holders(view, &shortfalls[i]), ids, ret_count);
-        status = read_next_due(session, bound, &view->next_due[shortfalls[i].semaphore]);
+            packet_next(packet);
+        utc_us bound = read_ids(packet, &shortfalls[i], now, has_few_holders(view, &shortfalls[i]), ids, ret_count);
+        packet_next(packet);
+        struct bytes next_s = packet_row(packet) ? row_column(&packet->row) : (struct bytes){0};
+        if (next_s.data)
+            bound = min_i64(bound, (utc_us)column_u64(next_s) * US_PER_SECOND);
+        view->next_due[shortfalls[i].semaphore] = bound;
     }
-    return session_end(session, status);
 }
 
 /*
@@ -143,24 +132,19 @@ void batch_tokens_sql(uint64_t semaphore_id, const uint64_t *tokens, size_t coun
     buf_append_char(sql, ')');
 }
 
-static enum permit_status find_named(struct session *session, const struct shortfall *shortfall, struct buf *sql,
-                                     uint64_t *ids, size_t *count, const struct view *view)
+static void find_named(struct packet *packet, const struct shortfall *shortfall, const struct view *view, uint64_t *ids,
+                       size_t *count)
 {
     uint64_t tokens[KEYS_A_STATEMENT];
-    struct session_row row;
     size_t token_count, at = 0;
-    enum permit_status status = PERMIT_OK;
-    utc_us now = view->clock.due;
     const struct named_slots *slots = &view->named_slots[shortfall->semaphore];
-    while (status == PERMIT_OK && (token_count = due_tokens(slots, now, &at, tokens, KEYS_A_STATEMENT)) > 0) {
-        buf_clear(sql);
-        batch_tokens_sql(view->semaphores[shortfall->semaphore].id, tokens, u64_sort_unique(tokens, token_count), sql);
-        status = session_send_buf(session, sql);
-        while (status == PERMIT_OK && session_row(session, &row))
-            ids[(*count)++] = column_u64(row.columns[0]);
-        status = session_end(session, status);
+    while ((token_count = due_tokens(slots, view->clock.due, &at, tokens, KEYS_A_STATEMENT)) > 0) {
+        batch_tokens_sql(view->semaphores[shortfall->semaphore].id, tokens, u64_sort_unique(tokens, token_count),
+                         &packet->sql);
+        packet_send(packet);
+        while (packet_row(packet))
+            ids[(*count)++] = row_u64(&packet->row);
     }
-    return status;
 }
 
 static bool in_view(const struct view *view, size_t count, uint64_t id)
@@ -172,56 +156,51 @@ static bool in_view(const struct view *view, size_t count, uint64_t id)
 }
 
 /* Appends requests to view->requests, which has room, except those among its first `before` elements. */
-static enum permit_status read_rows(struct session *session, size_t before, struct arena *arena, struct view *view)
+static void read_rows(struct packet *packet, size_t before, struct view *view)
 {
-    struct permit *permits = arena_array(arena, session_affected(session), sizeof *permits);
-    struct row_reader reader = {.arena = arena};
-    if (!permits)
-        return PERMIT_NO_MEMORY;
+    size_t rows;
+    struct permit *permits = packet_rows(packet, sizeof *permits, &rows);
     struct request *request = NULL;
-    while (row_step(&reader, session)) {
-        uint64_t id = column_u64(reader.row.columns[0]);
+    while (packet_row(packet)) {
+        uint64_t id = column_u64(packet->row.row.columns[0]);
         if (in_view(view, before, id))
             continue;
         if (!request || request->id != id) {
             request = &view->requests[view->request_count++];
-            row_request(&reader, request);
+            row_request(&packet->row, request);
             request->permits = permits;
             request->permit_count = 0;
         }
-        if (request->permit_count == REQUEST_MAX_SEMAPHORES) /* another program has added permits */
-            return PERMIT_INTERNAL;
-        reader.at = ROW_REQUEST_COUNT;
-        row_permit(&reader, permits++);
+        if (request->permit_count == REQUEST_MAX_SEMAPHORES) { /* another program has added permits */
+            packet_fail(packet, PERMIT_INTERNAL);
+            return;
+        }
+        packet->row.at = ROW_REQUEST_COUNT;
+        row_permit(&packet->row, permits++);
         request->permit_count++;
     }
-    return reader.broken ? PERMIT_NO_MEMORY : PERMIT_OK;
 }
 
-static enum permit_status fetch_rows(struct session *session, uint64_t *ids, size_t count, struct buf *sql,
-                                     struct arena *arena, struct view *view)
+static void fetch_rows(struct packet *packet, uint64_t *ids, size_t count, struct view *view)
 {
     size_t before = view->request_count;
     count = u64_sort_unique(ids, count); /* a request may hold units of several semaphores */
-    struct request *all = arena_array(arena, before + count, sizeof *all);
-    if (!all)
-        return PERMIT_NO_MEMORY;
+    struct request *all = arena_array(packet->row.arena, before + count, sizeof *all);
+    if (!all) {
+        packet_fail(packet, PERMIT_NO_MEMORY);
+        return;
+    }
     if (before)
         memcpy(all, view->requests, before * sizeof *all);
     view->requests = all;
-    enum permit_status status = PERMIT_OK;
-    for (size_t i = 0; i < count && status == PERMIT_OK; i += KEYS_A_STATEMENT) {
-        buf_clear(sql);
-        buf_append_text(sql, due_rows);
-        sql_ids(sql, ids + i, count - i < KEYS_A_STATEMENT ? count - i : KEYS_A_STATEMENT);
-        buf_append_text(sql, ") ORDER BY r.id");
-        status = session_send_buf(session, sql);
-        if (status == PERMIT_OK)
-            status = read_rows(session, before, arena, view);
-        status = session_end(session, status);
+    for (size_t i = 0; i < count; i += KEYS_A_STATEMENT) {
+        buf_append_text(&packet->sql, due_rows);
+        sql_ids(&packet->sql, ids + i, count - i < KEYS_A_STATEMENT ? count - i : KEYS_A_STATEMENT);
+        buf_append_text(&packet->sql, ") ORDER BY r.id");
+        packet_send(packet);
+        read_rows(packet, before, view);
     }
     qsort(all, view->request_count, sizeof *all, request_compare_keys);
-    return status;
 }
 
 /* ---- the rows that are ended ---- */
@@ -247,32 +226,27 @@ static void set_locked_elsewhere(struct view *view, const uint64_t *ids, size_t 
             view->requests[i].locked_elsewhere = locked;
 }
 
-enum permit_status batch_lock_requests(struct session *session, const uint64_t *ids, size_t count, struct buf *sql,
-                                       struct view *view)
+enum permit_status batch_lock_requests(struct session *session, const uint64_t *ids, size_t count, struct view *view)
 {
-    enum permit_status status = PERMIT_OK;
-    for (size_t i = 0; i < count && status == PERMIT_OK; i += KEYS_A_STATEMENT) {
+    struct packet packet = packet_begin(session, NULL);
+    for (size_t i = 0; i < count; i += KEYS_A_STATEMENT) {
         size_t part = count - i < KEYS_A_STATEMENT ? count - i : KEYS_A_STATEMENT;
         uint64_t locked[KEYS_A_STATEMENT];
         size_t locked_count = 0;
-        struct session_row row;
-        buf_clear(sql);
-        batch_lock_requests_sql(ids + i, part, "SKIP LOCKED", sql);
-        status = session_send_buf(session, sql);
-        while (status == PERMIT_OK && locked_count < part && session_row(session, &row))
-            locked[locked_count++] = column_u64(row.columns[0]);
-        status = session_end(session, status);
-        if (status != PERMIT_OK)
-            break;
+        batch_lock_requests_sql(ids + i, part, "SKIP LOCKED", &packet.sql);
+        packet_send(&packet);
+        while (locked_count < part && packet_row(&packet))
+            locked[locked_count++] = row_u64(&packet.row);
         set_locked_elsewhere(view, ids + i, part, true);
         set_locked_elsewhere(view, locked, locked_count, false);
     }
-    return status;
+    return packet_end(&packet);
 }
 
 enum permit_status batch_read_due(struct session *session, const struct shortfall *shortfalls, size_t count,
-                                  struct buf *sql, struct arena *arena, struct view *view)
+                                  struct arena *arena, struct view *view)
 {
+    struct packet packet = packet_begin(session, arena);
     size_t ids_max = count * DUE_MAX;
     for (size_t i = 0; i < count; i++)
         ids_max += shortfalls[i].named ? view->named_slots[shortfalls[i].semaphore].count : 0;
@@ -280,9 +254,11 @@ enum permit_status batch_read_due(struct session *session, const struct shortfal
     size_t id_count = 0;
     if (!ids)
         return PERMIT_NO_MEMORY;
-    enum permit_status status = find_ids(session, shortfalls, count, sql, ids, &id_count, view);
-    for (size_t i = 0; i < count && status == PERMIT_OK; i++)
+    find_ids(&packet, shortfalls, count, view, ids, &id_count);
+    for (size_t i = 0; i < count; i++)
         if (shortfalls[i].named)
-            status = find_named(session, &shortfalls[i], sql, ids, &id_count, view);
-    return status == PERMIT_OK && id_count ? fetch_rows(session, ids, id_count, sql, arena, view) : status;
+            find_named(&packet, &shortfalls[i], view, ids, &id_count);
+    if (packet_works(&packet) && id_count)
+        fetch_rows(&packet, ids, id_count, view);
+    return packet_end(&packet);
 }

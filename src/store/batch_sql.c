@@ -40,13 +40,6 @@ static bool changes_queues(const struct changes *changes)
     return changes->place_count > 0;
 }
 
-static void insert_semaphore_sql(const struct semaphore_image *image, struct buf *sql)
-{
-    struct row_insert insert = {.table = &semaphore_table, .columns = COLUMN_INSERT | COLUMN_USAGE | COLUMN_SETTING};
-    row_insert_sql(&insert, image->semaphore, sql);
-    row_insert_end_sql(&insert, sql);
-}
-
 /* Writes one semaphore: the only one of its batch, or one whose settings an operator changes. */
 static void update_semaphore_sql(const struct semaphore_image *image, bool queue, struct buf *sql)
 {
@@ -97,15 +90,6 @@ static void update_usages_sql(const struct changes *changes, bool queue, struct 
     row_insert_end_sql(&insert, sql);
 }
 
-/* Creates slot rows. A row that exists already is put back into service. */
-static void create_slots_sql(const struct semaphore_image *image, struct buf *sql)
-{
-    struct row_insert insert = {.table = &slot_table, .columns = COLUMN_INSERT, .duplicate = "retired=0"};
-    for (uint32_t number = image->slots_from; number <= image->slots_to; number++)
-        row_insert_sql(&insert, &(struct slot_change){image->semaphore->id, number, 0}, sql);
-    row_insert_end_sql(&insert, sql);
-}
-
 static void events_sql(const struct changes *changes, struct batch_guard *guard, struct buf *sql)
 {
     struct row_insert insert = {.table = &event_table, .columns = COLUMN_INSERT, .guard = guard};
@@ -128,9 +112,13 @@ static void events_sql(const struct changes *changes, struct batch_guard *guard,
 static void semaphore_sql(const struct semaphore_image *image, bool queue, struct batch_guard *guard, struct buf *sql)
 {
     unsigned long long id = image->semaphore->id;
+    struct row_insert insert = {.table = &semaphore_table, .columns = COLUMN_INSERT | COLUMN_USAGE | COLUMN_SETTING};
+    /* A row that exists already is put back into service. */
+    struct row_insert slots = {.table = &slot_table, .columns = COLUMN_INSERT, .duplicate = "retired=0"};
     batch_check_guard_sql(guard, sql);
     if (image->insert) {
-        insert_semaphore_sql(image, sql);
+        row_insert_sql(&insert, image->semaphore, sql);
+        row_insert_end_sql(&insert, sql);
     } else {
         update_semaphore_sql(image, queue, sql);
         *guard = (struct batch_guard){true, 1};
@@ -141,8 +129,9 @@ static void semaphore_sql(const struct semaphore_image *image, bool queue, struc
     if (image->drop_labels)
         buf_printf(
             sql, "UPDATE slot FORCE INDEX (PRIMARY) SET label=NULL WHERE semaphore_id=%llu AND label IS NOT NULL;", id);
-    if (image->slots_to)
-        create_slots_sql(image, sql);
+    for (uint32_t number = image->slots_from; image->slots_to && number <= image->slots_to; number++)
+        row_insert_sql(&slots, &(struct slot_change){image->semaphore->id, number, 0}, sql);
+    row_insert_end_sql(&slots, sql);
     if (image->retire_from)
         buf_printf(sql, "UPDATE slot FORCE INDEX (PRIMARY) SET retired=1 WHERE semaphore_id=%llu AND number>=%u;", id,
                    image->retire_from);
@@ -188,15 +177,16 @@ static enum insert_kind insert_kind(const struct request *request)
     return plain ? INSERT_GRANTS : INSERT_OTHERS;
 }
 
-/* Appends one INSERT for all new requests of this kind. */
-static void insert_requests_sql(const struct changes *changes, size_t count, enum insert_kind kind,
-                                struct batch_guard *guard, struct buf *sql)
+/* Appends one INSERT for each kind of new requests. */
+static void insert_requests_sql(const struct changes *changes, size_t count, struct batch_guard *guard, struct buf *sql)
 {
-    struct row_insert insert = {.table = &request_table, .columns = insert_columns[kind], .guard = guard};
-    for (size_t i = 0; i < count; i++)
-        if (insert_kind(changes->requests[i].request) == kind)
-            row_insert_sql(&insert, changes->requests[i].request, sql);
-    row_insert_end_sql(&insert, sql);
+    for (enum insert_kind kind = 0; kind < INSERT_KIND_COUNT; kind++) {
+        struct row_insert insert = {.table = &request_table, .columns = insert_columns[kind], .guard = guard};
+        for (size_t i = 0; i < count; i++)
+            if (insert_kind(changes->requests[i].request) == kind)
+                row_insert_sql(&insert, changes->requests[i].request, sql);
+        row_insert_end_sql(&insert, sql);
+    }
 }
 
 /* Returns true if the permits of the request are inserted: it is new, or it waited. */
@@ -266,15 +256,6 @@ static void label_rows_sql(const struct label_change *labels, size_t count, stru
     buf_append_text(sql, ");");
 }
 
-/* Clears the labels of these slots. The number of changed rows is unknown, because some may have no label: no guard. */
-static void clear_labels_sql(const struct label_change *labels, size_t count, struct batch_guard *guard,
-                             struct buf *sql)
-{
-    batch_check_guard_sql(guard, sql);
-    buf_append_text(sql, "UPDATE slot FORCE INDEX (PRIMARY) SET label=NULL");
-    label_rows_sql(labels, count, sql);
-}
-
 static void set_labels_sql(const struct label_change *labels, size_t count, struct batch_guard *guard, struct buf *sql)
 {
     size_t labels_set = 0;
@@ -311,8 +292,11 @@ static size_t label_statement_size(const struct changes *changes, size_t first)
 static void changed_labels_sql(const struct changes *changes, struct batch_guard *guard, struct buf *sql)
 {
     const struct label_change *labels = changes->labels;
-    for (size_t first = 0; first < changes->label_count; first += BATCH_ROWS_A_STATEMENT)
-        clear_labels_sql(labels + first, label_statement_size(changes, first), guard, sql);
+    for (size_t first = 0; first < changes->label_count; first += BATCH_ROWS_A_STATEMENT) {
+        batch_check_guard_sql(guard, sql); /* the UPDATE has none: some slots may have no label */
+        buf_append_text(sql, "UPDATE slot FORCE INDEX (PRIMARY) SET label=NULL");
+        label_rows_sql(labels + first, label_statement_size(changes, first), sql);
+    }
     for (size_t first = 0; first < changes->label_count; first += BATCH_ROWS_A_STATEMENT)
         set_labels_sql(labels + first, label_statement_size(changes, first), guard, sql);
 }
@@ -544,8 +528,7 @@ bool batch_changes_sql(const struct changes *changes, bool locks_requests, struc
     move_slots_sql(changes, &guard, sql);
     changed_labels_sql(changes, &guard, sql);
     update_requests_sql(changes, inserts, arena, &guard, sql);
-    for (enum insert_kind kind = 0; kind < INSERT_KIND_COUNT; kind++)
-        insert_requests_sql(changes, inserts, kind, &guard, sql);
+    insert_requests_sql(changes, inserts, &guard, sql);
     insert_places_sql(changes, places_removed, &guard, sql);
     insert_permits_sql(changes, &guard, sql);
     batch_check_guard_sql(&guard, sql);
@@ -553,23 +536,11 @@ bool batch_changes_sql(const struct changes *changes, bool locks_requests, struc
 }
 
 /*
- * Lease time clamp(now, tick_at, tick_at + 5 s) - offset, computed from the row, because each tick changes tick_at and
- * offset.
- */
-static void lease_time_sql(const struct assumed *assumed, struct buf *sql)
-{
-    buf_printf(sql,
-               "GREATEST(LEAST(" SQL_NOW_US
-               "," SQL_US("c.tick_at") "+%lld)," SQL_US("c.tick_at") ")-c.offset_us"
-                                                                     " NOT BETWEEN %lld AND %lld",
-               LEASE_LEAP_US, (long long)assumed->now, (long long)(assumed->now + assumed->slack_us));
-}
-
-/*
  * Two statements, which fail with different errors: 1242 (a subquery with two rows) if a request has one of the keys, 1690
  * (out of range) for the rest. Both read after the locks, so they see all that was committed before, and take none: in a
  * SET or DO they would lock the `cluster` row. The time is read here, because the packet may have waited for its locks
- * for long. The identity is that of this session's server, as it was when the session began.
+ * for long: lease time is clamp(now, tick_at, tick_at + 5 s) - offset, computed from the row, because each tick changes tick_at
+ * and offset. The identity is that of this session's server, as it was when the session began.
  */
 void batch_assumed_sql(const struct assumed *assumed, const char *identity, struct buf *sql)
 {
@@ -579,9 +550,13 @@ void batch_assumed_sql(const struct assumed *assumed, const char *identity, stru
         sql_bytes_list(sql, assumed->absent, assumed->absent_count);
         buf_append_text(sql, "));");
     }
-    buf_printf(sql, "SELECT 9223372036854775807+(c.identity<>%s OR c.epoch<>%llu OR ", identity,
-               (unsigned long long)assumed->epoch);
-    lease_time_sql(assumed, sql);
+    buf_printf(sql,
+               "SELECT 9223372036854775807+(c.identity<>%s OR c.epoch<>%llu OR"
+               " GREATEST(LEAST(" SQL_NOW_US
+               "," SQL_US("c.tick_at") "+%lld)," SQL_US("c.tick_at") ")-c.offset_us"
+                                                                     " NOT BETWEEN %lld AND %lld",
+               identity, (unsigned long long)assumed->epoch, LEASE_LEAP_US, (long long)assumed->now,
+               (long long)(assumed->now + assumed->slack_us));
     if (assumed->server_id)
         buf_printf(sql, " OR NOT EXISTS(SELECT 1 FROM server WHERE id=%llu AND dead_at IS NULL)",
                    (unsigned long long)assumed->server_id);

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <strings.h>
 
-#include "store/mysql_methods.h"
+#include "store/packet.h"
 #include "store/schema.h"
 
 enum { VALUE_SIZE = 512, GOOD_MAX = 5 };
@@ -184,56 +184,42 @@ static void facts_set(struct facts *facts, struct bytes name, struct bytes value
     }
 }
 
-static void facts_set_rows(struct facts *facts, struct session *session)
-{
-    struct session_row row;
-    while (session_row(session, &row))
-        facts_set(facts, row.columns[0], row.columns[1]);
-}
-
-/* Sends two statements with all names; each returns the names that it knows, as a variable or as a status value. */
-static enum permit_status facts_read_variables(struct session *session, struct facts *facts)
+/* Two statements have all names; each returns the names that it knows, as a variable or as a status value. */
+static void facts_read_variables(struct packet *packet, struct facts *facts)
 {
     static const char *const shows[] = {"SHOW GLOBAL VARIABLES", ";SHOW GLOBAL STATUS"};
-    struct buf sql;
-    buf_init(&sql, 4096);
     for (size_t i = 0; i < ARRAY_LENGTH(shows); i++) {
-        buf_printf(&sql, "%s WHERE Variable_name IN (''", shows[i]);
+        buf_printf(&packet->sql, "%s WHERE Variable_name IN (''", shows[i]);
         for (size_t v = 0; v < V_COUNT; v++)
-            buf_printf(&sql, ",'%s'", variable_names[v]);
-        buf_append_char(&sql, ')');
+            buf_printf(&packet->sql, ",'%s'", variable_names[v]);
+        buf_append_char(&packet->sql, ')');
     }
-    enum permit_status status = session_send_buf(session, &sql);
-    if (status == PERMIT_OK) {
-        facts_set_rows(facts, session);
-        status = session_next(session);
+    packet_send(packet);
+    for (size_t i = 0; i < ARRAY_LENGTH(shows); i++) {
+        if (i)
+            packet_next(packet);
+        while (packet_row(packet)) {
+            struct bytes name = row_column(&packet->row);
+            facts_set(facts, name, row_column(&packet->row));
+        }
     }
-    if (status == PERMIT_OK)
-        facts_set_rows(facts, session);
-    buf_release(&sql);
-    return session_end(session, status);
 }
 
 /* Reads permitd's tables; none if the session has no current database, or before the first migration. */
-static enum permit_status facts_read_tables(struct session *session, struct facts *facts)
+static void facts_read_tables(struct packet *packet, struct facts *facts)
 {
-    struct session_row row;
-    struct buf sql;
     size_t length = 0;
-    buf_init(&sql, 4096);
-    buf_append_text(&sql, "SELECT TABLE_NAME, ENGINE FROM information_schema.TABLES WHERE ");
-    schema_append_condition(&sql);
-    enum permit_status status = session_send_buf(session, &sql);
-    buf_release(&sql);
-    while (status == PERMIT_OK && session_row(session, &row) && length < VALUE_SIZE) {
-        struct bytes name = row.columns[0], engine = row.columns[1];
+    buf_append_text(&packet->sql, "SELECT TABLE_NAME, ENGINE FROM information_schema.TABLES WHERE ");
+    schema_append_condition(&packet->sql);
+    packet_send(packet);
+    while (length < VALUE_SIZE && packet_row(packet)) {
+        struct bytes name = row_column(&packet->row), engine = row_column(&packet->row);
         facts->schema.recorded |= bytes_equal(name, BYTES("schema_version"));
         if (!bytes_equal(engine, BYTES("InnoDB")))
             length += (size_t)snprintf(facts->non_innodb_tables + length, VALUE_SIZE - length, "%s%.*s (%.*s)",
                                        length ? ", " : "", (int)name.length, name.data, (int)engine.length,
                                        engine.data ? engine.data : "");
     }
-    return session_end(session, status);
 }
 
 static bool check_passes(const struct check *check, const struct facts *facts)
@@ -323,10 +309,11 @@ void doctor_judge(const struct doctor_fact *facts, size_t count, const struct do
 enum permit_status doctor_check(struct session *session, const struct doctor_options *options,
                                 struct doctor_report *ret_report)
 {
+    struct packet packet = packet_begin(session, NULL);
     struct facts facts = {.present = {false}};
-    enum permit_status status = facts_read_variables(session, &facts);
-    if (status == PERMIT_OK)
-        status = facts_read_tables(session, &facts);
+    facts_read_variables(&packet, &facts);
+    facts_read_tables(&packet, &facts);
+    enum permit_status status = packet_end(&packet);
     if (status == PERMIT_OK && facts.schema.recorded)
         status = schema_read_progress(session, &facts.schema);
     if (status != PERMIT_OK)

@@ -4,7 +4,6 @@
  * second, without locks. Two tables are walked side by side.
  */
 #include "store/held.h"
-#include "store/mysql_methods.h"
 #include "store/query_packet.h"
 
 /* A table in the order of the walk, and its columns. */
@@ -37,27 +36,12 @@ static void due_end_sql(const struct due_source *source, const struct due_page *
     buf_printf(sql, " ORDER BY due_s,semaphore_id,block LIMIT 1 OFFSET %zu)", page->limit - 1);
 }
 
-static bool read_position(struct session *session, struct due_position *ret_position)
+static struct due_position read_position(struct row_reader *row)
 {
-    struct session_row row;
-    if (!session_row(session, &row))
-        return false;
-    *ret_position =
-        (struct due_position){column_u64(row.columns[0]), column_u64(row.columns[1]), column_u64(row.columns[2])};
-    return true;
-}
-
-/* Finds the position at which the page ends: the first of those at which it would end in each table. */
-static enum permit_status find_due_end(struct session *session, struct due_page *page, struct buf *sql)
-{
-    buf_clear(sql);
-    due_end_sql(&due_held, page, sql);
-    buf_append_text(sql, " UNION ALL ");
-    due_end_sql(&due_waiting, page, sql);
-    buf_append_text(sql, " ORDER BY due_s,semaphore_id,block LIMIT 1");
-    enum permit_status status = session_send_buf(session, sql);
-    page->ret_more = status == PERMIT_OK && read_position(session, &page->ret_end);
-    return session_end(session, status);
+    struct due_position position = {.due_s = row_u64(row)};
+    position.semaphore_id = row_u64(row);
+    position.block = row_u64(row);
+    return position;
 }
 
 /* Appends the condition that a row is not behind the end of the page. */
@@ -88,37 +72,28 @@ static void due_requests_sql(const struct due_page *page, struct buf *sql)
                          " ORDER BY 1,2,3;" SQL_CLOCK);
 }
 
-static enum permit_status read_due_page(struct session *session, struct due_page *page, struct arena *arena)
-{
-    struct row_reader reader = {.arena = arena};
-    size_t count = (size_t)session_affected(session);
-    page->ret_count = 0;
-    page->ret_requests = arena_array(arena, count, sizeof *page->ret_requests);
-    if (count && !page->ret_requests)
-        return PERMIT_NO_MEMORY;
-    while (page->ret_count < count && row_step(&reader, session)) {
-        struct due_request *request = &page->ret_requests[page->ret_count++];
-        request->position.due_s = row_u64(&reader);
-        request->position.semaphore_id = row_u64(&reader);
-        request->position.block = row_u64(&reader);
-        request->external_id = row_bytes(&reader);
-        request->due_at = row_time(&reader);
-    }
-    return reader.broken ? PERMIT_NO_MEMORY : query_packet_time(session, &page->ret_time);
-}
-
 enum permit_status query_due(struct store *store, struct due_page *page, struct arena *arena)
 {
-    struct session *session = session_of(store);
-    struct buf sql;
-    buf_init(&sql, QUERY_SQL_MAX);
-    enum permit_status status = find_due_end(session, page, &sql);
-    if (status == PERMIT_OK) {
-        buf_clear(&sql);
-        due_requests_sql(page, &sql);
-        status = session_send_buf(session, &sql);
-        if (status == PERMIT_OK)
-            status = read_due_page(session, page, arena);
+    struct packet packet = packet_begin(session_of(store), arena);
+    struct row_reader *row = &packet.row;
+    /* The page ends at the first of the positions at which it would end in each table. */
+    due_end_sql(&due_held, page, &packet.sql);
+    buf_append_text(&packet.sql, " UNION ALL ");
+    due_end_sql(&due_waiting, page, &packet.sql);
+    buf_append_text(&packet.sql, " ORDER BY due_s,semaphore_id,block LIMIT 1");
+    packet_send(&packet);
+    page->ret_more = packet_row(&packet);
+    if (page->ret_more)
+        page->ret_end = read_position(row);
+    due_requests_sql(page, &packet.sql);
+    packet_send(&packet);
+    page->ret_requests = packet_rows(&packet, sizeof *page->ret_requests, &page->ret_count);
+    for (size_t i = 0; i < page->ret_count && packet_row(&packet); i++) {
+        struct due_request *request = &page->ret_requests[i];
+        request->position = read_position(row);
+        request->external_id = row_bytes(row);
+        request->due_at = row_time(row);
     }
-    return query_packet_end(session, &sql, status);
+    packet_time(&packet, &page->ret_time);
+    return packet_end(&packet);
 }

@@ -5,10 +5,10 @@
 
 #include "base/clock.h"
 #include "core/lease_clock.h"
+#include "store/packet.h"
 #include "store/row_sql.h"
-#include "store/rows.h"
 
-enum { SQL_MAX = 64 * 1024, ROW_MAX = 8 * 1024 };
+enum { IDENTITY_MAX = 8 * 1024 };
 
 /*
  * 2026-01-01 00:00:00 UTC. Epochs are milliseconds since then, so tokens (epoch << 10) stay below 2^53 until 2304.
@@ -17,46 +17,41 @@ enum { SQL_MAX = 64 * 1024, ROW_MAX = 8 * 1024 };
 
 /* ---- identity ---- */
 
-/* The identity variables that the server has. */
-struct identity_facts {
-    bool server_uuid; /* MySQL: unique, sufficient alone */
-    bool server_uid;  /* MariaDB from 10.10 on; two servers on one host can share it, so other variables are added */
-};
-
-/* Reads the facts. Appends the identity of the cluster, if the server is in one, to `cluster`. */
-static enum permit_status read_facts(struct session *session, struct identity_facts *ret_facts, struct buf *cluster)
-{
-    static const char variables[] =
-        "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('server_uuid','server_uid','group_replication_group_name');"
-        "SHOW GLOBAL STATUS LIKE 'wsrep_cluster_state_uuid'";
-    struct session_row row;
-    enum permit_status status = session_send(session, BYTES(variables));
-    while (status == PERMIT_OK && session_row(session, &row)) {
-        ret_facts->server_uuid |= bytes_equal(row.columns[0], BYTES("server_uuid"));
-        ret_facts->server_uid |= bytes_equal(row.columns[0], BYTES("server_uid"));
-        if (bytes_equal(row.columns[0], BYTES("group_replication_group_name")))
-            buf_append(cluster, row.columns[1].data, row.columns[1].length);
-    }
-    if (status == PERMIT_OK)
-        status = session_next(session);
-    if (status == PERMIT_OK && session_row(session, &row))
-        buf_append(cluster, row.columns[1].data, row.columns[1].length);
-    return session_end(session, status);
-}
-
+/*
+ * MySQL has server_uuid, which is unique and sufficient alone. MariaDB has server_uid, from 10.10 on; two servers on one host
+ * can share it, so other variables are added. The identity of a cluster comes before both.
+ */
 enum permit_status epoch_identity_sql(struct session *session, struct buf *out)
 {
-    struct identity_facts facts = {0};
+    struct packet packet = packet_begin(session, NULL);
     struct buf cluster;
-    buf_init(&cluster, ROW_MAX);
-    enum permit_status status = read_facts(session, &facts, &cluster);
-    if (status == PERMIT_OK && cluster.length)
+    bool has_uuid = false, has_uid = false;
+    buf_init(&cluster, IDENTITY_MAX);
+    buf_append_text(&packet.sql, "SHOW GLOBAL VARIABLES WHERE Variable_name IN"
+                                 " ('server_uuid','server_uid','group_replication_group_name');"
+                                 "SHOW GLOBAL STATUS LIKE 'wsrep_cluster_state_uuid'");
+    packet_send(&packet);
+    while (packet_row(&packet)) {
+        struct bytes name = row_column(&packet.row), value = row_column(&packet.row);
+        has_uuid |= bytes_equal(name, BYTES("server_uuid"));
+        has_uid |= bytes_equal(name, BYTES("server_uid"));
+        if (bytes_equal(name, BYTES("group_replication_group_name")))
+            buf_append(&cluster, value.data, value.length);
+    }
+    packet_next(&packet);
+    if (packet_row(&packet)) {
+        (void)row_column(&packet.row);
+        struct bytes value = row_column(&packet.row);
+        buf_append(&cluster, value.data, value.length);
+    }
+    enum permit_status status = packet_end(&packet);
+    if (cluster.length)
         sql_bytes(out, (struct bytes){cluster.data, cluster.length});
-    else if (facts.server_uuid)
+    else if (has_uuid)
         buf_append_text(out, "@@server_uuid");
     else
         buf_printf(out, "CONCAT_WS('|',%s@@global.server_id,@@hostname,@@port,@@datadir)",
-                   facts.server_uid ? "@@server_uid," : "");
+                   has_uid ? "@@server_uid," : "");
     buf_release(&cluster);
     return status == PERMIT_OK && out->broken ? PERMIT_NO_MEMORY : status;
 }
@@ -68,39 +63,29 @@ struct cluster_row {
     uint64_t epoch;
     bool fresh;       /* no permitd has served this database yet */
     bool same_server; /* the server's identity is the one in `cluster` */
-    struct lease_clock clock;
+    struct query_time time;
     utc_us grants_from; /* lease clock: end of the last hold */
-    utc_us now;         /* the database's clock */
     uint64_t last_id;   /* largest id in use, of requests and semaphores */
 };
 
-static enum permit_status lock_cluster(struct session *session, const char *identity, struct buf *sql,
-                                       struct cluster_row *ret_row)
+static void lock_cluster(struct packet *packet, const char *identity, struct cluster_row *ret_row)
 {
-    buf_printf(sql,
-               "BEGIN;SELECT c.epoch,c.identity='',c.identity=%s,c.tick_at,c.offset_us,c.grants_from,SYSDATE(6),"
-               "(SELECT MAX(r.id) FROM permit_request r),(SELECT MAX(s.id) FROM semaphore s)"
-               " FROM cluster c WHERE c.id=1 FOR UPDATE",
+    struct row_reader *row = &packet->row;
+    buf_printf(&packet->sql,
+               "BEGIN;SELECT " CLOCK_COLUMNS ",identity='',identity=%s,grants_from,"
+               "GREATEST(COALESCE((SELECT MAX(r.id) FROM permit_request r),0),"
+               "COALESCE((SELECT MAX(s.id) FROM semaphore s),0)) FROM cluster WHERE id=1 FOR UPDATE",
                identity);
-    enum permit_status status = session_send_buf(session, sql);
-    if (status == PERMIT_OK)
-        status = session_next(session);
-    struct row_reader reader = {.at = 0};
-    bool found = status == PERMIT_OK && row_step(&reader, session);
-    if (found) {
-        ret_row->epoch = row_u64(&reader);
-        ret_row->fresh = row_u64(&reader);
-        ret_row->same_server = row_u64(&reader);
-        ret_row->clock.tick_at = row_time(&reader);
-        ret_row->clock.offset_us = row_i64(&reader);
-        ret_row->grants_from = row_time(&reader);
-        ret_row->now = row_time(&reader);
-        uint64_t request_id = row_u64(&reader);
-        uint64_t semaphore_id = row_u64(&reader);
-        ret_row->last_id = request_id > semaphore_id ? request_id : semaphore_id;
-    }
-    status = session_end(session, status);
-    return status == PERMIT_OK && !found ? PERMIT_INTERNAL : status;
+    packet_send(packet);
+    packet_next(packet);
+    if (!packet_only_row(packet, PERMIT_INTERNAL))
+        return;
+    row_clock(row, &ret_row->time);
+    ret_row->epoch = ret_row->time.clock.epoch;
+    ret_row->fresh = row_u64(row);
+    ret_row->same_server = row_u64(row);
+    ret_row->grants_from = row_time(row);
+    ret_row->last_id = row_u64(row);
 }
 
 static bool must_raise(const struct cluster_row *row, const struct epoch_advance *advance)
@@ -117,14 +102,14 @@ static bool must_raise(const struct cluster_row *row, const struct epoch_advance
 static int64_t ms_until_bump(const struct cluster_row *row, int64_t hold_ms)
 {
     utc_us from = row->grants_from + hold_ms * US_PER_MS;
-    utc_us now = lease_time(&row->clock, row->now);
+    utc_us now = lease_time(&row->time.clock, row->time.now);
     return now < from ? (from - now + US_PER_MS - 1) / US_PER_MS : 0;
 }
 
 /* Returns max(epoch + 1, milliseconds since 2026-01-01 by the later of the database's clock and this machine's). */
 static uint64_t next_epoch(const struct cluster_row *row)
 {
-    utc_us now = max_i64(row->now, clock_wall());
+    utc_us now = max_i64(row->time.now, clock_wall());
     uint64_t by_clock = (uint64_t)max_i64(0, (now - EPOCH_ORIGIN_US) / US_PER_MS);
     return by_clock > row->epoch ? by_clock : row->epoch + 1;
 }
@@ -144,7 +129,7 @@ static void raise_sql(const struct cluster_row *row, const char *identity, uint6
     buf_printf(sql, "UPDATE cluster SET identity=%s,epoch=%llu", identity, (unsigned long long)epoch);
     if (raises) {
         buf_append_text(sql, ",grants_from=");
-        sql_time(sql, lease_time(&row->clock, row->now) + advance->hold_ms * US_PER_MS);
+        sql_time(sql, lease_time(&row->time.clock, row->time.now) + advance->hold_ms * US_PER_MS);
     }
     buf_printf(sql, " WHERE id=1;UPDATE id_block SET next_id=GREATEST(next_id,%llu) WHERE id=1;",
                (unsigned long long)row->last_id + 1);
@@ -153,7 +138,7 @@ static void raise_sql(const struct cluster_row *row, const char *identity, uint6
         (void)snprintf(from, sizeof from, "%llu", (unsigned long long)row->epoch);
         (void)snprintf(to, sizeof to, "%llu", (unsigned long long)epoch);
         struct row_insert insert = {.table = &event_table, .columns = COLUMN_INSERT};
-        struct event_row event = {.at = row->now,
+        struct event_row event = {.at = row->time.now,
                                   .what = BYTES("epoch"),
                                   .from = bytes_of(from),
                                   .to = bytes_of(to),
@@ -166,41 +151,31 @@ static void raise_sql(const struct cluster_row *row, const char *identity, uint6
     buf_append_text(sql, "COMMIT");
 }
 
-static enum permit_status advance_in_transaction(struct session *session, struct epoch_advance *advance,
-                                                 struct buf *identity, struct buf *sql)
+enum permit_status epoch_advance(struct session *session, struct epoch_advance *advance)
 {
+    struct packet packet = packet_begin(session, NULL);
     struct cluster_row row = {0};
-    enum permit_status status = epoch_identity_sql(session, identity);
-    if (status == PERMIT_OK)
-        status = lock_cluster(session, buf_text(identity), sql, &row);
-    if (status != PERMIT_OK)
-        return status;
+    struct buf identity;
+    buf_init(&identity, IDENTITY_MAX);
+    packet_fail(&packet, epoch_identity_sql(session, &identity));
+    lock_cluster(&packet, buf_text(&identity), &row);
+    uint64_t epoch = row.fresh && advance->cause == EPOCH_SERVER ? row.epoch : next_epoch(&row);
+    bool writes = packet_works(&packet) && must_raise(&row, advance);
     advance->ret_epoch = row.epoch;
     advance->ret_wait_ms =
         advance->cause == EPOCH_OPERATOR && row.same_server ? ms_until_bump(&row, advance->hold_ms) : 0;
     if (advance->ret_wait_ms)
-        return PERMIT_TOO_MANY;
-    if (!must_raise(&row, advance))
-        return session_run(session, "ROLLBACK");
-    uint64_t epoch = row.fresh && advance->cause == EPOCH_SERVER ? row.epoch : next_epoch(&row);
-    buf_clear(sql);
-    raise_sql(&row, buf_text(identity), epoch, advance, sql);
-    status = session_end(session, session_send_buf(session, sql));
-    if (status == PERMIT_OK)
-        advance->ret_epoch = epoch;
-    return status;
-}
-
-enum permit_status epoch_advance(struct session *session, struct epoch_advance *advance)
-{
-    struct buf identity;
-    struct buf sql;
-    buf_init(&identity, ROW_MAX);
-    buf_init(&sql, SQL_MAX);
-    enum permit_status status = advance_in_transaction(session, advance, &identity, &sql);
+        packet_fail(&packet, PERMIT_TOO_MANY);
+    if (writes)
+        raise_sql(&row, buf_text(&identity), epoch, advance, &packet.sql);
+    else
+        buf_append_text(&packet.sql, "ROLLBACK");
+    packet_send(&packet);
+    enum permit_status status = packet_end(&packet);
     if (status != PERMIT_OK)
         (void)session_rollback(session);
+    else if (writes)
+        advance->ret_epoch = epoch;
     buf_release(&identity);
-    buf_release(&sql);
     return status;
 }

@@ -55,26 +55,23 @@ static void heads_sql(const uint64_t *semaphore_ids, size_t count, struct buf *s
                    i ? " UNION ALL " : ";", i, (unsigned long long)semaphore_ids[i], QUERY_FRONT_WAITERS);
 }
 
-static enum permit_status read_heads(struct session *session, size_t count, struct arena *arena, struct tokens *tokens,
-                                     struct semaphore_front *fronts)
+static void read_heads(struct packet *packet, size_t count, struct tokens *tokens, struct semaphore_front *fronts)
 {
-    struct row_reader reader = {.arena = arena};
-    while (row_step(&reader, session)) {
-        size_t n = row_u64(&reader);
-        uint64_t block = row_u64(&reader);
+    while (packet_row(packet)) {
+        size_t n = row_u64(&packet->row);
+        uint64_t block = row_u64(&packet->row);
         if (n < count)
-            add_row(&tokens[n], block, row_u64(&reader));
+            add_row(&tokens[n], block, row_u64(&packet->row));
     }
     for (size_t i = 0; i < count; i++)
         if (tokens[i].rows < HELD_ROWS)
             add_block(&tokens[i]);
-    enum permit_status status = session_next(session);
-    while (status == PERMIT_OK && row_step(&reader, session)) {
-        size_t n = row_u64(&reader);
+    packet_next(packet);
+    while (packet_row(packet)) {
+        size_t n = row_u64(&packet->row);
         if (n < count && fronts[n].waiter_count < QUERY_FRONT_WAITERS)
-            fronts[n].waiters[fronts[n].waiter_count++] = row_bytes(&reader);
+            fronts[n].waiters[fronts[n].waiter_count++] = row_bytes(&packet->row);
     }
-    return status == PERMIT_OK && reader.broken ? PERMIT_NO_MEMORY : status;
 }
 
 /* Walks PRIMARY of permit, over these tokens alone, and then that of each request. */
@@ -112,47 +109,30 @@ static struct front_holder read_holder(struct row_reader *reader)
                                  .expires_at = request_expires_at(&request)};
 }
 
-static enum permit_status read_holders(struct session *session, const uint64_t *semaphore_ids, size_t count,
-                                       struct arena *arena, struct semaphore_front *fronts)
-{
-    struct row_reader reader = {.arena = arena};
-    while (row_step(&reader, session)) {
-        uint64_t semaphore_id = row_u64(&reader);
-        const struct front_holder holder = read_holder(&reader);
-        for (size_t i = 0; i < count; i++)
-            if (semaphore_ids[i] == semaphore_id && fronts[i].holder_count < QUERY_FRONT_HOLDERS)
-                fronts[i].holders[fronts[i].holder_count++] = holder;
-    }
-    return reader.broken ? PERMIT_NO_MEMORY : PERMIT_OK;
-}
-
 enum permit_status query_fronts(struct store *store, const uint64_t *semaphore_ids, size_t count, struct arena *arena,
                                 struct semaphore_front *ret_fronts, struct query_time *ret_time)
 {
-    struct session *session = session_of(store);
+    struct packet packet = packet_begin(session_of(store), arena);
     struct tokens *tokens = arena_array(arena, count, sizeof *tokens);
     struct front_holder *holders = arena_array(arena, count * QUERY_FRONT_HOLDERS, sizeof *holders);
     struct bytes *waiters = arena_array(arena, count * QUERY_FRONT_WAITERS, sizeof *waiters);
-    struct buf sql;
     if (!tokens || !holders || !waiters)
         return PERMIT_NO_MEMORY;
     for (size_t i = 0; i < count; i++)
         ret_fronts[i] = (struct semaphore_front){.holders = holders + i * QUERY_FRONT_HOLDERS,
                                                  .waiters = waiters + i * QUERY_FRONT_WAITERS};
-    buf_init(&sql, QUERY_SQL_MAX);
-    heads_sql(semaphore_ids, count, &sql);
-    enum permit_status status = session_send_buf(session, &sql);
-    if (status == PERMIT_OK)
-        status = read_heads(session, count, arena, tokens, ret_fronts);
-    status = session_end(session, status);
-    if (status == PERMIT_OK) {
-        buf_clear(&sql);
-        holders_sql(semaphore_ids, tokens, count, &sql);
-        status = session_send_buf(session, &sql);
-        if (status == PERMIT_OK)
-            status = read_holders(session, semaphore_ids, count, arena, ret_fronts);
-        if (status == PERMIT_OK)
-            status = query_packet_time(session, ret_time);
+    heads_sql(semaphore_ids, count, &packet.sql);
+    packet_send(&packet);
+    read_heads(&packet, count, tokens, ret_fronts);
+    holders_sql(semaphore_ids, tokens, count, &packet.sql);
+    packet_send(&packet);
+    while (packet_row(&packet)) {
+        uint64_t semaphore_id = row_u64(&packet.row);
+        const struct front_holder holder = read_holder(&packet.row);
+        for (size_t i = 0; i < count; i++)
+            if (semaphore_ids[i] == semaphore_id && ret_fronts[i].holder_count < QUERY_FRONT_HOLDERS)
+                ret_fronts[i].holders[ret_fronts[i].holder_count++] = holder;
     }
-    return query_packet_end(session, &sql, status);
+    packet_time(&packet, ret_time);
+    return packet_end(&packet);
 }

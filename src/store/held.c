@@ -8,21 +8,16 @@
 
 /* ---- the changes of a batch ---- */
 
-static int order_of(uint64_t a, uint64_t b)
-{
-    return (a > b) - (a < b);
-}
-
 /* In the order of the primary key, in which batches lock the rows. */
 static int compare_rows(const void *a, const void *b)
 {
     const struct held_row *left = a;
     const struct held_row *right = b;
-    int order = order_of(left->semaphore_id, right->semaphore_id);
+    int order = compare_u64(&left->semaphore_id, &right->semaphore_id);
     if (!order)
-        order = order_of(left->block, right->block);
+        order = compare_u64(&left->block, &right->block);
     if (!order)
-        order = order_of(left->due_s, right->due_s);
+        order = compare_u64(&(uint64_t){left->due_s}, &(uint64_t){right->due_s});
     return order ? order : bytes_compare(left->owner, right->owner);
 }
 
@@ -126,8 +121,8 @@ static int compare_waiting(const void *a, const void *b)
 {
     const struct waiting_row *left = a;
     const struct waiting_row *right = b;
-    int order = order_of(left->due_s, right->due_s);
-    return order ? order : order_of(left->request_id, right->request_id);
+    int order = compare_u64(&(uint64_t){left->due_s}, &(uint64_t){right->due_s});
+    return order ? order : compare_u64(&left->request_id, &right->request_id);
 }
 
 /*

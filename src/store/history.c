@@ -13,7 +13,7 @@
  * permit may have been held for any time.
  */
 struct walk {
-    struct session *session;
+    struct packet packet;
     const struct request_filter *filter;
     uint64_t semaphore_id;
     utc_us at;      /* lease clock */
@@ -26,81 +26,58 @@ struct walk_found {
     uint64_t next; /* token at which the next page begins; 0: the walk has reached the first permit */
 };
 
-/* Reads the id of the semaphore, its next token, and the clock. Unknown name: *ret_semaphore_id is 0. */
-static enum permit_status read_start(struct session *session, struct bytes name, uint64_t *ret_semaphore_id,
-                                     uint64_t *ret_next_token, struct query_time *ret_time)
+/* Reads the id of the semaphore, its next token, and the clock. Unknown name: semaphore_id is 0. */
+static void read_start(struct walk *walk, uint64_t *ret_next_token, struct query_time *ret_time)
 {
-    struct buf sql;
-    struct session_row row;
-    buf_init(&sql, QUERY_SQL_MAX);
-    buf_append_text(&sql, "SELECT id,next_permit_id FROM semaphore FORCE INDEX (semaphore_name) WHERE name=");
-    sql_bytes(&sql, name);
-    buf_append_text(&sql, ";" SQL_CLOCK);
-    enum permit_status status = session_send_buf(session, &sql);
-    bool found = status == PERMIT_OK && session_row(session, &row);
-    *ret_semaphore_id = found ? column_u64(row.columns[0]) : 0;
-    *ret_next_token = found ? column_u64(row.columns[1]) : 0;
-    if (status == PERMIT_OK)
-        status = query_packet_time(session, ret_time);
-    return query_packet_end(session, &sql, status);
+    struct packet *packet = &walk->packet;
+    buf_append_text(&packet->sql, "SELECT id,next_permit_id FROM semaphore FORCE INDEX (semaphore_name) WHERE name=");
+    sql_bytes(&packet->sql, walk->filter->semaphore);
+    buf_append_text(&packet->sql, ";" SQL_CLOCK);
+    packet_send(packet);
+    if (packet_row(packet)) {
+        walk->semaphore_id = row_u64(&packet->row);
+        *ret_next_token = row_u64(&packet->row);
+    }
+    packet_time(packet, ret_time);
 }
 
 /* Reads the last permit up to `token`: its token (0: none), and whether it was granted after `at`. */
-static enum permit_status read_last_permit(const struct walk *walk, uint64_t token, uint64_t *ret_token,
-                                           bool *ret_later)
+static uint64_t read_last_permit(struct walk *walk, uint64_t token, bool *ret_later)
 {
-    struct buf sql;
-    struct session_row row;
-    buf_init(&sql, QUERY_SQL_MAX);
-    buf_append_text(&sql, "SELECT p.id,r.acquired_at>");
-    sql_time(&sql, walk->at + 2 * LEASE_LEAP_US);
-    buf_append_text(&sql, " FROM permit p FORCE INDEX (PRIMARY) LEFT JOIN permit_request r FORCE INDEX (PRIMARY)"
-                          " ON r.id=p.permit_request_id WHERE p.semaphore_id=");
-    buf_append_u64(&sql, walk->semaphore_id);
-    buf_append_text(&sql, " AND p.id<=");
-    buf_append_u64(&sql, token);
-    buf_append_text(&sql, " ORDER BY p.id DESC LIMIT 1");
-    enum permit_status status = session_send_buf(walk->session, &sql);
-    bool found = status == PERMIT_OK && session_row(walk->session, &row);
-    *ret_token = found ? column_u64(row.columns[0]) : 0;
-    *ret_later = found && column_u64(row.columns[1]) != 0;
-    return query_packet_end(walk->session, &sql, status);
+    struct packet *packet = &walk->packet;
+    uint64_t last = 0;
+    *ret_later = false;
+    buf_append_text(&packet->sql, "SELECT p.id,r.acquired_at>");
+    sql_time(&packet->sql, walk->at + 2 * LEASE_LEAP_US);
+    buf_append_text(&packet->sql,
+                    " FROM permit p FORCE INDEX (PRIMARY) LEFT JOIN permit_request r FORCE INDEX (PRIMARY)"
+                    " ON r.id=p.permit_request_id WHERE p.semaphore_id=");
+    buf_append_u64(&packet->sql, walk->semaphore_id);
+    buf_append_text(&packet->sql, " AND p.id<=");
+    buf_append_u64(&packet->sql, token);
+    buf_append_text(&packet->sql, " ORDER BY p.id DESC LIMIT 1");
+    packet_send(packet);
+    if (packet_row(packet)) {
+        last = row_u64(&packet->row);
+        *ret_later = row_u64(&packet->row) != 0;
+    }
+    return last;
 }
 
 /* Searches, up to `end`, for a token from which on all permits were granted after `at`. */
-static enum permit_status find_end(const struct walk *walk, uint64_t end, uint64_t *ret_end)
+static uint64_t find_end(struct walk *walk, uint64_t end)
 {
     uint64_t low = 0; /* was not granted after `at` */
-    while (end - low > 1) {
+    while (end - low > 1 && packet_works(&walk->packet)) {
         uint64_t middle = low + (end - low) / 2;
-        uint64_t token;
         bool later;
-        enum permit_status status = read_last_permit(walk, middle, &token, &later);
-        if (status != PERMIT_OK)
-            return status;
+        uint64_t token = read_last_permit(walk, middle, &later);
         if (later)
             end = token;
         else
             low = middle;
     }
-    *ret_end = end;
-    return PERMIT_OK;
-}
-
-/* Reads the token at which a walk back from `end` reaches QUERY_WALK_MAX permits; 0: there are fewer. */
-static enum permit_status find_cut(const struct walk *walk, uint64_t end, uint64_t *ret_cut)
-{
-    struct buf sql;
-    struct session_row row;
-    buf_init(&sql, QUERY_SQL_MAX);
-    buf_printf(&sql,
-               "SELECT id FROM permit FORCE INDEX (PRIMARY) WHERE semaphore_id=%llu AND id<%llu"
-               " ORDER BY id DESC LIMIT 1 OFFSET %u",
-               (unsigned long long)walk->semaphore_id, (unsigned long long)end, QUERY_WALK_MAX - 1);
-    enum permit_status status = session_send_buf(walk->session, &sql);
-    bool found = status == PERMIT_OK && session_row(walk->session, &row);
-    *ret_cut = found ? column_u64(row.columns[0]) : 0;
-    return query_packet_end(walk->session, &sql, status);
+    return end;
 }
 
 /* Walks the primary key back from the last permit below `end` to the cut. */
@@ -122,39 +99,31 @@ static void walk_sql(const struct walk *walk, uint64_t cut, uint64_t end, struct
     buf_printf(sql, " ORDER BY p.id DESC LIMIT %u", walk->limit + 1);
 }
 
-/* Reads the request ids. If there are more than a page, sets found->next to the last token of the page. */
-static enum permit_status read_found(const struct walk *walk, struct arena *arena, struct walk_found *found)
+/*
+ * Reads the request ids back from `end`, over at most QUERY_WALK_MAX permits. found->next: the token that this many permits
+ * end at, or, if there are more ids than a page, the last token of the page.
+ */
+static void walk_back(struct walk *walk, uint64_t end, struct walk_found *found)
 {
-    struct session_row row;
-    size_t rows = query_packet_rows(walk->session);
-    found->ids = arena_array(arena, rows, sizeof *found->ids);
-    if (rows && !found->ids)
-        return PERMIT_NO_MEMORY;
+    struct packet *packet = &walk->packet;
+    buf_printf(&packet->sql,
+               "SELECT id FROM permit FORCE INDEX (PRIMARY) WHERE semaphore_id=%llu AND id<%llu"
+               " ORDER BY id DESC LIMIT 1 OFFSET %u",
+               (unsigned long long)walk->semaphore_id, (unsigned long long)end, QUERY_WALK_MAX - 1);
+    packet_send(packet);
+    if (packet_row(packet))
+        found->next = row_u64(&packet->row);
+    walk_sql(walk, found->next, end, &packet->sql);
+    packet_send(packet);
+    size_t rows;
     uint64_t last = 0;
-    while (found->count < walk->limit && session_row(walk->session, &row)) {
-        last = column_u64(row.columns[0]);
-        found->ids[found->count++] = column_u64(row.columns[1]);
+    found->ids = packet_rows(packet, sizeof *found->ids, &rows);
+    while (found->count < walk->limit && packet_row(packet)) {
+        last = row_u64(&packet->row);
+        found->ids[found->count++] = row_u64(&packet->row);
     }
     if (rows > walk->limit)
         found->next = last;
-    return PERMIT_OK;
-}
-
-static enum permit_status walk_back(const struct walk *walk, uint64_t end, struct arena *arena,
-                                    struct walk_found *ret_found)
-{
-    struct buf sql;
-    struct walk_found found = {.count = 0};
-    enum permit_status status = find_cut(walk, end, &found.next);
-    if (status != PERMIT_OK)
-        return status;
-    buf_init(&sql, QUERY_SQL_MAX);
-    walk_sql(walk, found.next, end, &sql);
-    status = session_send_buf(walk->session, &sql);
-    if (status == PERMIT_OK)
-        status = read_found(walk, arena, &found);
-    *ret_found = found;
-    return query_packet_end(walk->session, &sql, status);
 }
 
 /* Sorts the requests, loaded in order of id, into the order of the walk. */
@@ -184,20 +153,16 @@ static enum permit_status sort_as_walked(const struct walk_found *found, struct 
 enum permit_status query_held_at(struct store *store, const struct request_filter *filter, struct page *page)
 {
     struct session *session = session_of(store);
-    struct walk walk = {.session = session, .filter = filter, .limit = page->limit};
+    struct walk walk = {.packet = packet_begin(session, page->arena), .filter = filter, .limit = page->limit};
     struct walk_found found = {.count = 0};
-    uint64_t end;
-    enum permit_status status = read_start(session, filter->semaphore, &walk.semaphore_id, &end, &page->time);
-    if (status == PERMIT_OK && walk.semaphore_id) {
+    uint64_t end = 0;
+    read_start(&walk, &end, &page->time);
+    if (packet_works(&walk.packet) && walk.semaphore_id) {
         utc_us now = lease_time(&page->time.clock, page->time.now);
         walk.at = max_i64(0, min_i64(now, filter->at - (page->time.now - now)));
-        if (page->after.number)
-            end = page->after.number;
-        else
-            status = find_end(&walk, end, &end);
-        if (status == PERMIT_OK)
-            status = walk_back(&walk, end, page->arena, &found);
+        walk_back(&walk, page->after.number ? page->after.number : find_end(&walk, end), &found);
     }
+    enum permit_status status = packet_end(&walk.packet);
     bool cut; /* never: they have held, so none of them waits */
     if (status == PERMIT_OK)
         status = query_requests_by_id(session, found.ids, found.count, page, &cut);
@@ -223,38 +188,26 @@ static void events_of_sql(struct buf *sql, uint64_t before, unsigned limit)
                              "") " FROM semaphore_event"                                                               \
                                  " FORCE INDEX (semaphore_event_semaphore) WHERE semaphore_id="
 
-static enum permit_status read_events(struct session *session, struct page *page)
+enum permit_status query_events(struct store *store, struct bytes semaphore, struct page *page)
 {
-    size_t count = query_packet_rows(session);
-    struct event_row *rows = arena_array(page->arena, count, sizeof *rows);
-    struct row_reader reader = {.arena = page->arena, .broken = count && !rows};
-    for (size_t i = 0; i < count && row_step(&reader, session); i++)
-        row_read(&reader, &event_table, &rows[i]);
-    if (reader.broken)
-        return PERMIT_NO_MEMORY;
+    struct packet packet = packet_begin(session_of(store), page->arena);
+    unsigned limit = page->limit + 1;
+    query_any_semaphore_sql(&packet.sql, semaphore);
+    buf_append_text(&packet.sql, ";" EVENTS_OF "(");
+    query_any_semaphore_sql(&packet.sql, semaphore);
+    buf_append_char(&packet.sql, ')');
+    events_of_sql(&packet.sql, page->after.number, limit);
+    buf_append_text(&packet.sql, " UNION ALL " EVENTS_OF "0"); /* semaphore 0: raises of the epoch */
+    events_of_sql(&packet.sql, page->after.number, limit);
+    buf_printf(&packet.sql, " ORDER BY id DESC LIMIT %u", limit);
+    packet_send_of_semaphore(&packet);
+    size_t count;
+    struct event_row *rows = packet_rows(&packet, sizeof *rows, &count);
+    for (size_t i = 0; i < count && packet_row(&packet); i++)
+        row_read(&packet.row, &event_table, &rows[i]);
     page->events = rows;
     page_end(page, count);
     if (page->count)
         page->next.number = rows[page->count - 1].id;
-    return PERMIT_OK;
-}
-
-enum permit_status query_events(struct store *store, struct bytes semaphore, struct page *page)
-{
-    struct session *session = session_of(store);
-    unsigned limit = page->limit + 1;
-    struct buf sql;
-    buf_init(&sql, QUERY_SQL_MAX);
-    query_any_semaphore_sql(&sql, semaphore);
-    buf_append_text(&sql, ";" EVENTS_OF "(");
-    query_any_semaphore_sql(&sql, semaphore);
-    buf_append_char(&sql, ')');
-    events_of_sql(&sql, page->after.number, limit);
-    buf_append_text(&sql, " UNION ALL " EVENTS_OF "0"); /* semaphore 0: raises of the epoch */
-    events_of_sql(&sql, page->after.number, limit);
-    buf_printf(&sql, " ORDER BY id DESC LIMIT %u", limit);
-    enum permit_status status = query_packet_of_semaphore(session, &sql);
-    if (status == PERMIT_OK)
-        status = read_events(session, page);
-    return query_packet_end(session, &sql, status);
+    return packet_end(&packet);
 }

@@ -24,9 +24,9 @@ struct session *session_of(struct store *store);
 
 /*
  * Resolve: sets ret_template of each name without a semaphore, or with a retired one, to the template with the longest
- * matching prefix. Sends nothing if there is no such name. `sql` is scratch.
+ * matching prefix. Sends nothing if there is no such name.
  */
-enum permit_status templates_match(struct session *session, struct resolve_name *names, size_t count, struct buf *sql,
+enum permit_status templates_match(struct session *session, struct resolve_name *names, size_t count,
                                    struct arena *arena) MUST_CHECK;
 
 /* Checks the server and, if the session has a current database, permitd's tables there: see store.h. */

@@ -6,9 +6,8 @@
 #include "store/batch.h"
 #include "store/epoch.h"
 #include "store/held.h"
-#include "store/mysql_methods.h"
 #include "store/open.h"
-#include "store/rows.h"
+#include "store/packet.h"
 #include "store/schema.h"
 
 enum {
@@ -64,20 +63,18 @@ static enum permit_status check_safety(struct store *store)
 /* Sets the expression for the identity of the session's server, and its value. */
 static enum permit_status learn_identity(struct mysql_store *mysql)
 {
-    struct session_row row;
+    struct packet packet = packet_begin(mysql->session, NULL);
     buf_clear(&mysql->identity);
     buf_clear(&mysql->identity_value);
-    enum permit_status status = epoch_identity_sql(mysql->session, &mysql->identity);
-    if (status != PERMIT_OK)
-        return status;
-    buf_clear(&mysql->sql);
-    buf_printf(&mysql->sql, "SELECT %s", buf_text(&mysql->identity));
-    status = session_send_buf(mysql->session, &mysql->sql);
-    if (status == PERMIT_OK && session_row(mysql->session, &row))
-        sql_bytes(&mysql->identity_value, row.columns[0]);
+    packet_fail(&packet, epoch_identity_sql(mysql->session, &mysql->identity));
+    buf_printf(&packet.sql, "SELECT %s", buf_text(&mysql->identity));
+    packet_send(&packet);
+    if (packet_row(&packet))
+        sql_bytes(&mysql->identity_value, row_column(&packet.row));
     mysql->identity_hash = map_hash((struct bytes){mysql->identity_value.data, mysql->identity_value.length});
-    status = session_end(mysql->session, status);
-    return status == PERMIT_OK && mysql->identity_value.broken ? PERMIT_NO_MEMORY : status;
+    if (mysql->identity_value.broken)
+        packet_fail(&packet, PERMIT_NO_MEMORY);
+    return packet_end(&packet);
 }
 
 static enum permit_status reconnect(struct store *store)
@@ -103,12 +100,6 @@ static enum permit_status reconnect(struct store *store)
 static void disconnect(struct store *store)
 {
     session_drop(mysql_store_of(store)->session);
-}
-
-/* Sends mysql->sql. The caller reads the results and calls session_end. */
-static enum permit_status send_sql(struct mysql_store *mysql)
-{
-    return session_send_buf(mysql->session, &mysql->sql);
 }
 
 /* ---- resolve ---- */
@@ -169,57 +160,53 @@ static enum permit_status read_wanted_ids(struct bytes wanted, struct arena *are
 }
 
 /* The rows of a request are adjacent: one per permit, or one without a permit. */
-static enum permit_status read_keys(struct session *session, struct resolve *resolve, struct arena *arena)
+static void read_keys(struct packet *packet, struct resolve *resolve)
 {
+    struct arena *arena = packet->row.arena;
     uint64_t ids[REQUEST_MAX_SEMAPHORES];
     size_t count = 0;
     int64_t slots = 0;
     struct bytes key = {0};
-    struct session_row row;
-    enum permit_status status = PERMIT_OK;
-    while (status == PERMIT_OK && session_row(session, &row)) {
-        if (count && !bytes_equal(key, row.columns[0])) {
-            status = set_key_result(resolve, key, ids, count, slots, arena);
+    while (packet_row(packet)) {
+        const struct bytes *columns = packet->row.row.columns;
+        if (count && !bytes_equal(key, columns[0])) {
+            packet_fail(packet, set_key_result(resolve, key, ids, count, slots, arena));
             count = 0;
             slots = 0;
         }
-        key = row.columns[0];
-        if (row.columns[1].data && count < REQUEST_MAX_SEMAPHORES)
-            ids[count++] = column_u64(row.columns[1]);
-        slots += column_i64(row.columns[2]);
-        if (status == PERMIT_OK && row.columns[3].data)
-            status = read_wanted_ids(row.columns[3], arena, ids, &count);
+        key = columns[0];
+        if (columns[1].data && count < REQUEST_MAX_SEMAPHORES)
+            ids[count++] = column_u64(columns[1]);
+        slots += column_i64(columns[2]);
+        if (columns[3].data)
+            packet_fail(packet, read_wanted_ids(columns[3], arena, ids, &count));
     }
-    if (status == PERMIT_OK && count)
-        status = set_key_result(resolve, key, ids, count, slots, arena);
-    return status;
+    if (count)
+        packet_fail(packet, set_key_result(resolve, key, ids, count, slots, arena));
 }
 
 static enum permit_status resolve(struct store *store, struct resolve *what, struct arena *arena)
 {
-    struct mysql_store *mysql = mysql_store_of(store);
-    struct session_row row;
-    buf_clear(&mysql->sql);
+    struct packet packet = packet_begin(session_of(store), arena);
     if (what->name_count)
-        resolve_names_sql(what, &mysql->sql);
-    resolve_keys_sql(what, &mysql->sql);
-    enum permit_status status = send_sql(mysql);
-    while (what->name_count && status == PERMIT_OK && session_row(mysql->session, &row))
+        resolve_names_sql(what, &packet.sql);
+    resolve_keys_sql(what, &packet.sql);
+    packet_send(&packet);
+    while (what->name_count && packet_row(&packet)) {
+        const struct bytes *columns = packet.row.row.columns;
         for (size_t i = 0; i < what->name_count; i++)
-            if (bytes_equal(what->names[i].name, row.columns[0])) {
-                what->names[i].ret_id = column_u64(row.columns[1]);
-                what->names[i].ret_kind = (enum semaphore_kind)column_u64(row.columns[2]);
-                what->names[i].ret_retired = column_u64(row.columns[3]) != 0;
-                what->names[i].ret_floor = column_u64(row.columns[4]);
+            if (bytes_equal(what->names[i].name, columns[0])) {
+                what->names[i].ret_id = column_u64(columns[1]);
+                what->names[i].ret_kind = (enum semaphore_kind)column_u64(columns[2]);
+                what->names[i].ret_retired = column_u64(columns[3]) != 0;
+                what->names[i].ret_floor = column_u64(columns[4]);
             }
-    if (status == PERMIT_OK && what->name_count)
-        status = session_next(mysql->session);
-    if (status == PERMIT_OK)
-        status = read_keys(mysql->session, what, arena);
-    status = session_end(mysql->session, status);
-    if (status == PERMIT_OK)
-        status = templates_match(mysql->session, what->names, what->name_count, &mysql->sql, arena);
-    return status;
+    }
+    if (what->name_count)
+        packet_next(&packet);
+    read_keys(&packet, what);
+    enum permit_status status = packet_end(&packet);
+    return status == PERMIT_OK ? templates_match(packet.session, what->names, what->name_count, arena) : status;
 }
 
 /* ---- the packets of a batch ---- */
@@ -229,7 +216,7 @@ static enum permit_status await(struct store *store, uint64_t semaphore_id)
     struct mysql_store *mysql = mysql_store_of(store);
     buf_clear(&mysql->sql);
     batch_await_sql(semaphore_id, &mysql->sql);
-    return session_end(mysql->session, send_sql(mysql));
+    return session_end(mysql->session, session_send_buf(mysql->session, &mysql->sql));
 }
 
 static enum permit_status lock(struct store *store, const struct lock_set *set, struct arena *arena,
@@ -243,14 +230,12 @@ static enum permit_status lock(struct store *store, const struct lock_set *set, 
 static enum permit_status read_due(struct store *store, const struct shortfall *shortfalls, size_t count,
                                    struct arena *arena, struct view *view)
 {
-    struct mysql_store *mysql = mysql_store_of(store);
-    return batch_read_due(mysql->session, shortfalls, count, &mysql->sql, arena, view);
+    return batch_read_due(session_of(store), shortfalls, count, arena, view);
 }
 
 static enum permit_status lock_requests(struct store *store, const uint64_t *ids, size_t count, struct view *view)
 {
-    struct mysql_store *mysql = mysql_store_of(store);
-    return batch_lock_requests(mysql->session, ids, count, &mysql->sql, view);
+    return batch_lock_requests(session_of(store), ids, count, view);
 }
 
 static enum permit_status read_waiters(struct store *store, const struct queue_read *reads,
@@ -392,23 +377,17 @@ static enum permit_status rollback(struct store *store)
 static enum permit_status reserve_ids(struct store *store, uint64_t count, struct id_range *ret_range,
                                       uint64_t *ret_epoch)
 {
-    struct mysql_store *mysql = mysql_store_of(store);
-    struct session_row row;
-    uint64_t epoch = 0;
-    uint64_t next = 0;
-    buf_clear(&mysql->sql);
-    buf_printf(&mysql->sql,
+    struct packet packet = packet_begin(session_of(store), NULL);
+    buf_printf(&packet.sql,
                "SELECT epoch FROM cluster WHERE id=1;"
                "UPDATE id_block SET next_id=LAST_INSERT_ID(next_id)+%llu WHERE id=1;SELECT LAST_INSERT_ID()",
                (unsigned long long)count);
-    enum permit_status status = send_sql(mysql);
-    if (status == PERMIT_OK && session_row(mysql->session, &row))
-        epoch = column_u64(row.columns[0]);
-    for (int i = 0; i < 2 && status == PERMIT_OK; i++)
-        status = session_next(mysql->session);
-    if (status == PERMIT_OK && session_row(mysql->session, &row))
-        next = column_u64(row.columns[0]);
-    status = session_end(mysql->session, status);
+    packet_send(&packet);
+    uint64_t epoch = packet_row(&packet) ? row_u64(&packet.row) : 0;
+    packet_next(&packet);
+    packet_next(&packet);
+    uint64_t next = packet_row(&packet) ? row_u64(&packet.row) : 0;
+    enum permit_status status = packet_end(&packet);
     if (status != PERMIT_OK)
         return status;
     *ret_range = (struct id_range){next, next + count};
@@ -418,33 +397,33 @@ static enum permit_status reserve_ids(struct store *store, uint64_t count, struc
 
 static enum permit_status floors(struct store *store, const uint64_t *semaphore_ids, size_t count, uint64_t *ret_floors)
 {
-    struct mysql_store *mysql = mysql_store_of(store);
-    buf_clear(&mysql->sql);
-    buf_append_text(&mysql->sql, "SELECT s.id," HELD_FLOOR " FROM semaphore s FORCE INDEX (PRIMARY) WHERE s.id IN (0,");
-    sql_ids(&mysql->sql, semaphore_ids, count);
-    buf_append_text(&mysql->sql, ")");
+    struct packet packet = packet_begin(session_of(store), NULL);
+    buf_append_text(&packet.sql, "SELECT s.id," HELD_FLOOR " FROM semaphore s FORCE INDEX (PRIMARY) WHERE s.id IN (0,");
+    sql_ids(&packet.sql, semaphore_ids, count);
+    buf_append_text(&packet.sql, ")");
     memset(ret_floors, 0, count * sizeof *ret_floors);
-    enum permit_status status = send_sql(mysql);
-    struct session_row row;
-    while (status == PERMIT_OK && session_row(mysql->session, &row))
+    packet_send(&packet);
+    while (packet_row(&packet)) {
+        uint64_t id = row_u64(&packet.row), floor = row_u64(&packet.row);
         for (size_t i = 0; i < count; i++)
-            if (semaphore_ids[i] == column_u64(row.columns[0]))
-                ret_floors[i] = column_u64(row.columns[1]);
-    return session_end(mysql->session, status);
+            if (semaphore_ids[i] == id)
+                ret_floors[i] = floor;
+    }
+    return packet_end(&packet);
 }
 
 /* Returns true if a semaphore could issue a token again: its next token went back, or its row is missing. */
-static bool read_tokens_behind(struct session *session, const struct tick *tick)
+static bool read_tokens_behind(struct packet *packet, const struct tick *tick)
 {
-    struct session_row row;
     uint64_t least = semaphore_next_token(0, tick->ret_row.clock.epoch);
     size_t safe_count = 0;
     for (size_t i = 0; i < tick->seen_count; i++)
         safe_count += tick->seen[i].next <= least;
-    while (session_row(session, &row))
+    while (packet_row(packet)) {
+        uint64_t id = row_u64(&packet->row), next = row_u64(&packet->row);
         for (size_t i = 0; i < tick->seen_count; i++)
-            safe_count += tick->seen[i].semaphore_id == column_u64(row.columns[0]) && tick->seen[i].next > least &&
-                          tick->seen[i].next <= column_u64(row.columns[1]);
+            safe_count += tick->seen[i].semaphore_id == id && tick->seen[i].next > least && tick->seen[i].next <= next;
+    }
     return safe_count < tick->seen_count;
 }
 
@@ -452,52 +431,46 @@ static bool read_tokens_behind(struct session *session, const struct tick *tick)
 static enum permit_status read_tick(struct store *store, struct tick *tick)
 {
     struct mysql_store *mysql = mysql_store_of(store);
-    struct lease_row *cluster = &tick->ret_row;
-    struct session_row row;
-    buf_clear(&mysql->sql);
-    buf_printf(&mysql->sql,
-               "SELECT " SQL_NOW_US "," SQL_US("tick_at") ",offset_us,epoch,ticks,identity=%s FROM cluster WHERE id=1;",
+    struct packet packet = packet_begin(mysql->session, NULL);
+    struct query_time time;
+    buf_printf(&packet.sql, "SELECT " CLOCK_COLUMNS ",ticks,identity=%s FROM cluster WHERE id=1;",
                buf_text(&mysql->identity));
-    buf_append_text(&mysql->sql, "SELECT id,next_permit_id FROM semaphore FORCE INDEX (PRIMARY) WHERE id IN (0");
+    buf_append_text(&packet.sql, "SELECT id,next_permit_id FROM semaphore FORCE INDEX (PRIMARY) WHERE id IN (0");
     for (size_t i = 0; i < tick->seen_count; i++) {
-        buf_append_char(&mysql->sql, ',');
-        buf_append_u64(&mysql->sql, tick->seen[i].semaphore_id);
+        buf_append_char(&packet.sql, ',');
+        buf_append_u64(&packet.sql, tick->seen[i].semaphore_id);
     }
-    buf_append_char(&mysql->sql, ')');
-    enum permit_status status = send_sql(mysql);
-    if (status == PERMIT_OK && !session_row(mysql->session, &row))
-        status = PERMIT_INTERNAL; /* the migration that creates `cluster` inserts its row */
-    if (status == PERMIT_OK) {
-        tick->ret_now = column_i64(row.columns[0]);
-        cluster->clock = (struct lease_clock){.tick_at = column_i64(row.columns[1]),
-                                              .offset_us = column_i64(row.columns[2]),
-                                              .epoch = column_u64(row.columns[3])};
-        cluster->ticks = column_u64(row.columns[4]);
-        cluster->server = mysql->identity_hash;
-        tick->ret_same_server = column_u64(row.columns[5]) != 0;
-        status = session_next(mysql->session);
+    buf_append_char(&packet.sql, ')');
+    packet_send(&packet);
+    if (packet_only_row(&packet, PERMIT_INTERNAL)) { /* the migration that creates `cluster` inserts its row */
+        row_clock(&packet.row, &time);
+        tick->ret_now = time.now;
+        tick->ret_row =
+            (struct lease_row){.clock = time.clock, .ticks = row_u64(&packet.row), .server = mysql->identity_hash};
+        tick->ret_same_server = row_u64(&packet.row) != 0;
     }
-    if (status == PERMIT_OK)
-        tick->ret_tokens_behind = read_tokens_behind(mysql->session, tick);
-    return session_end(mysql->session, status);
+    packet_next(&packet);
+    if (packet_works(&packet))
+        tick->ret_tokens_behind = read_tokens_behind(&packet, tick);
+    return packet_end(&packet);
 }
 
 /* The compare-and-set on the whole row lets one of several permitd advance the clock, and none in another life. */
 static enum permit_status write_tick(struct store *store, const struct lease_row *read, const struct lease_row *ticked,
                                      bool *ret_won)
 {
-    struct mysql_store *mysql = mysql_store_of(store);
-    buf_clear(&mysql->sql);
-    buf_printf(&mysql->sql, "UPDATE cluster SET ticks=%llu,offset_us=%lld,tick_at=", (unsigned long long)ticked->ticks,
+    const struct buf *identity = &mysql_store_of(store)->identity_value;
+    struct packet packet = packet_begin(session_of(store), NULL);
+    buf_printf(&packet.sql, "UPDATE cluster SET ticks=%llu,offset_us=%lld,tick_at=", (unsigned long long)ticked->ticks,
                (long long)ticked->clock.offset_us);
-    sql_time(&mysql->sql, ticked->clock.tick_at);
-    buf_printf(&mysql->sql, " WHERE id=1 AND ticks=%llu AND offset_us=%lld AND epoch=%llu AND identity=%s AND tick_at=",
+    sql_time(&packet.sql, ticked->clock.tick_at);
+    buf_printf(&packet.sql, " WHERE id=1 AND ticks=%llu AND offset_us=%lld AND epoch=%llu AND identity=%s AND tick_at=",
                (unsigned long long)read->ticks, (long long)read->clock.offset_us, (unsigned long long)read->clock.epoch,
-               buf_text(&mysql->identity_value));
-    sql_time(&mysql->sql, read->clock.tick_at);
-    enum permit_status status = send_sql(mysql);
-    bool won = status == PERMIT_OK && session_affected(mysql->session) == 1;
-    status = session_end(mysql->session, status);
+               buf_text(identity));
+    sql_time(&packet.sql, read->clock.tick_at);
+    packet_send(&packet);
+    bool won = packet_works(&packet) && session_affected(packet.session) == 1;
+    enum permit_status status = packet_end(&packet);
     if (status == PERMIT_OK)
         *ret_won = won;
     return status;

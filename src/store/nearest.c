@@ -35,40 +35,28 @@ static void side_sql(struct buf *sql, enum nearest_kind kind, struct bytes name,
     buf_printf(sql, " ORDER BY %s%s LIMIT %d)", column, order, NEIGHBOURS);
 }
 
-static enum permit_status read_nearest(struct session *session, struct bytes name, struct arena *arena,
-                                       struct nearest *nearest)
-{
-    struct row_reader reader = {.arena = arena};
-    unsigned least = NAME_FAR;
-    while (row_step(&reader, session)) {
-        struct bytes other = row_column(&reader);
-        bool is_there = row_u64(&reader);
-        unsigned distance = is_there ? name_distance(name, other) : NAME_FAR;
-        nearest->exists |= is_there && bytes_equal(name, other);
-        if (distance == 0 || distance >= least)
-            continue;
-        least = distance;
-        nearest->name = arena_copy(arena, other);
-        if (!nearest->name.data)
-            return PERMIT_NO_MEMORY;
-    }
-    return PERMIT_OK;
-}
-
 enum permit_status query_nearest(struct store *store, enum nearest_kind kind, struct bytes name, struct bytes within,
                                  struct arena *arena, struct nearest *ret_nearest)
 {
-    struct session *session = session_of(store);
-    struct buf sql;
+    struct packet packet = packet_begin(session_of(store), arena);
     struct nearest nearest = {0};
-    buf_init(&sql, QUERY_SQL_MAX);
-    side_sql(&sql, kind, name, within, ">=", "");
-    buf_append_text(&sql, " UNION ALL ");
-    side_sql(&sql, kind, name, within, "<", " DESC");
-    enum permit_status status = session_send_buf(session, &sql);
-    if (status == PERMIT_OK)
-        status = read_nearest(session, name, arena, &nearest);
-    status = query_packet_end(session, &sql, status);
+    unsigned least = NAME_FAR;
+    side_sql(&packet.sql, kind, name, within, ">=", "");
+    buf_append_text(&packet.sql, " UNION ALL ");
+    side_sql(&packet.sql, kind, name, within, "<", " DESC");
+    packet_send(&packet);
+    while (packet_row(&packet)) {
+        struct bytes other = row_column(&packet.row);
+        bool is_there = row_u64(&packet.row);
+        unsigned distance = is_there ? name_distance(name, other) : NAME_FAR;
+        nearest.exists |= is_there && bytes_equal(name, other);
+        if (distance == 0 || distance >= least)
+            continue;
+        least = distance;
+        nearest.name = arena_copy(arena, other);
+        packet.row.broken |= !nearest.name.data;
+    }
+    enum permit_status status = packet_end(&packet);
     if (status == PERMIT_OK)
         *ret_nearest = nearest;
     return status;

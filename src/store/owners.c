@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-#include "store/mysql_methods.h"
 
 #include "store/held.h"
 #include "store/query_packet.h"
 #include "store/row_sql.h"
-
-enum { SQL_MAX = 8 << 20 };
 
 #define OWNER_SELECT OWNER_COLUMNS(SELECT_FIRST, SELECT_NEXT, "o.")
 
@@ -21,91 +18,65 @@ enum { SQL_MAX = 8 << 20 };
 
 /* ---- common parts ---- */
 
-static enum permit_status read_owners(struct session *session, struct arena *arena, struct owner **ret_owners,
-                                      size_t *ret_count)
+/* Reads the rows of a SELECT of OWNER_SELECT. */
+static void read_owners(struct packet *packet, struct owner **ret_owners, size_t *ret_count)
 {
-    size_t count = (size_t)session_affected(session);
-    struct owner *owners = arena_array(arena, count, sizeof *owners);
-    struct row_reader reader = {.arena = arena, .broken = count && !owners};
-    for (size_t i = 0; i < count && row_step(&reader, session); i++)
-        row_read(&reader, &owner_table, &owners[i]);
-    if (reader.broken)
-        return PERMIT_NO_MEMORY;
+    struct owner *owners = packet_rows(packet, sizeof *owners, ret_count);
+    for (size_t i = 0; i < *ret_count && packet_row(packet); i++)
+        row_read(&packet->row, &owner_table, &owners[i]);
     *ret_owners = owners;
-    *ret_count = count;
-    return PERMIT_OK;
 }
 
-/* Runs one SELECT of OWNER_SELECT. Releases `sql`. */
-static enum permit_status run_owners(struct session *session, struct buf *sql, struct arena *arena,
-                                     struct owner **ret_owners, size_t *ret_count)
+/* Sends a packet with one SELECT of OWNER_SELECT, and ends it. */
+static enum permit_status run_owners(struct packet *packet, struct owner **ret_owners, size_t *ret_count)
 {
-    enum permit_status status = session_send_buf(session, sql);
-    if (status == PERMIT_OK)
-        status = read_owners(session, arena, ret_owners, ret_count);
-    return query_packet_end(session, sql, status);
+    packet_send(packet);
+    read_owners(packet, ret_owners, ret_count);
+    return packet_end(packet);
 }
 
 /* ---- transaction ---- */
 
 /* Reads the images. Rows have the order of the names; names without a row get an image with only the name. */
-static enum permit_status read_images(struct session *session, const struct bytes *names, size_t count,
-                                      struct arena *arena, struct owner_image *ret_images)
+static void read_images(struct packet *packet, const struct bytes *names, size_t count, struct owner_image *ret_images)
 {
-    struct row_reader reader = {.arena = arena};
     size_t at = 0;
     for (size_t i = 0; i < count; i++)
         ret_images[i] =
             (struct owner_image){.owner = {.name = names[i], .due_at = NEVER, .lapsed_at = NEVER, .settled_at = NEVER}};
-    while (row_step(&reader, session)) {
+    while (packet_row(packet)) {
         struct owner owner;
-        row_read(&reader, &owner_table, &owner);
+        row_read(&packet->row, &owner_table, &owner);
         while (at < count && !bytes_equal(names[at], owner.name))
             at++;
-        if (reader.broken || at == count)
-            return reader.broken ? PERMIT_NO_MEMORY : PERMIT_INTERNAL;
+        if (packet->row.broken || at == count) {
+            packet_fail(packet, packet->row.broken ? PERMIT_NO_MEMORY : PERMIT_INTERNAL);
+            return;
+        }
         owner.name = names[at];
         ret_images[at++] = (struct owner_image){.owner = owner, .existed = true, .exists = true};
     }
-    return PERMIT_OK;
 }
 
 /*
  * Locks rows in order of name, as every transaction that locks several owners. The lock wait is short: only a stopped
- * permitd holds an owner row for long, and other heartbeats must not wait for it. `how` is "" or " NOWAIT".
+ * permitd holds an owner row for long, and other heartbeats must not wait for it.
  */
-static enum permit_status lock(struct session *session, const struct bytes *names, size_t count, const char *how,
-                               struct arena *arena, struct owner_image *ret_images, struct query_time *ret_time)
+static enum permit_status owners_lock(struct store *store, const struct bytes *names, size_t count, bool waits,
+                                      struct arena *arena, struct owner_image *ret_images, struct query_time *ret_time)
 {
-    struct buf sql;
-    buf_init(&sql, SQL_MAX);
-    buf_append_text(&sql, "SET SESSION innodb_lock_wait_timeout=1;BEGIN;SELECT " OWNER_SELECT
-                          " FROM owner o FORCE INDEX (PRIMARY) WHERE o.name IN (");
-    sql_bytes_list(&sql, names, count);
-    buf_append_text(&sql, ") ORDER BY o.name FOR UPDATE");
-    buf_append_text(&sql, how);
-    buf_append_text(&sql, ";" SQL_CLOCK);
-    enum permit_status status = session_send_buf(session, &sql);
-    for (int i = 0; i < 2 && status == PERMIT_OK; i++)
-        status = session_next(session);
-    if (status == PERMIT_OK)
-        status = read_images(session, names, count, arena, ret_images);
-    if (status == PERMIT_OK)
-        status = query_packet_time(session, ret_time);
-    return query_packet_end(session, &sql, status);
-}
-
-static enum permit_status owners_lock(struct store *store, const struct bytes *names, size_t count, struct arena *arena,
-                                      struct owner_image *ret_images, struct query_time *ret_time)
-{
-    return lock(session_of(store), names, count, "", arena, ret_images, ret_time);
-}
-
-static enum permit_status owners_lock_nowait(struct store *store, const struct bytes *names, size_t count,
-                                             struct arena *arena, struct owner_image *ret_images,
-                                             struct query_time *ret_time)
-{
-    return lock(session_of(store), names, count, " NOWAIT", arena, ret_images, ret_time);
+    struct packet packet = packet_begin(session_of(store), arena);
+    buf_append_text(&packet.sql, "SET SESSION innodb_lock_wait_timeout=1;BEGIN;SELECT " OWNER_SELECT
+                                 " FROM owner o FORCE INDEX (PRIMARY) WHERE o.name IN (");
+    sql_bytes_list(&packet.sql, names, count);
+    buf_append_text(&packet.sql, ") ORDER BY o.name FOR UPDATE");
+    buf_append_text(&packet.sql, waits ? ";" SQL_CLOCK : " NOWAIT;" SQL_CLOCK);
+    packet_send(&packet);
+    packet_next(&packet);
+    packet_next(&packet);
+    read_images(&packet, names, count, ret_images);
+    packet_time(&packet, ret_time);
+    return packet_end(&packet);
 }
 
 /*
@@ -115,31 +86,26 @@ static enum permit_status owners_lock_nowait(struct store *store, const struct b
  */
 static enum permit_status owners_read_holding(struct store *store, struct owner_image *images, size_t count)
 {
-    struct session *session = session_of(store);
-    struct buf sql;
-    struct session_row row;
+    struct packet packet = packet_begin(session_of(store), NULL);
     size_t listed = 0;
-    buf_init(&sql, SQL_MAX);
-    buf_append_text(&sql, "SELECT o.name FROM owner o FORCE INDEX (PRIMARY)"
-                          " WHERE " IS_ENDING " AND EXISTS"
-                          " (SELECT STRAIGHT_JOIN 1 FROM held h FORCE INDEX (held_owner) WHERE h.owner=o.name"
-                          " AND " ROW_HAS_ENDING ") AND o.name IN (");
+    buf_append_text(&packet.sql, "SELECT o.name FROM owner o FORCE INDEX (PRIMARY)"
+                                 " WHERE " IS_ENDING " AND EXISTS"
+                                 " (SELECT STRAIGHT_JOIN 1 FROM held h FORCE INDEX (held_owner) WHERE h.owner=o.name"
+                                 " AND " ROW_HAS_ENDING ") AND o.name IN (");
     for (size_t i = 0; i < count; i++)
         if (images[i].exists && owner_is_ending(&images[i].owner)) {
-            if (listed++)
-                buf_append_char(&sql, ',');
-            sql_bytes(&sql, images[i].owner.name);
+            buf_append_text(&packet.sql, listed++ ? "," : "");
+            sql_bytes(&packet.sql, images[i].owner.name);
         }
-    if (listed == 0) {
-        buf_release(&sql);
-        return PERMIT_OK;
-    }
-    buf_append_char(&sql, ')');
-    enum permit_status status = session_send_buf(session, &sql);
-    while (status == PERMIT_OK && session_row(session, &row))
+    buf_append_char(&packet.sql, ')');
+    if (listed)
+        packet_send(&packet);
+    while (listed && packet_row(&packet)) {
+        struct bytes name = row_column(&packet.row);
         for (size_t i = 0; i < count; i++)
-            images[i].holding |= bytes_equal(images[i].owner.name, row.columns[0]);
-    return query_packet_end(session, &sql, status);
+            images[i].holding |= bytes_equal(images[i].owner.name, name);
+    }
+    return packet_end(&packet);
 }
 
 /* Writes the changed images in order of name. */
@@ -170,12 +136,11 @@ static void write_sql(const struct owner_image *images, size_t count, struct buf
 
 static enum permit_status owners_write(struct store *store, const struct owner_image *images, size_t count)
 {
-    struct session *session = session_of(store);
-    struct buf sql;
-    buf_init(&sql, SQL_MAX);
-    write_sql(images, count, &sql);
-    buf_append_text(&sql, "COMMIT");
-    return query_packet_end(session, &sql, session_send_buf(session, &sql));
+    struct packet packet = packet_begin(session_of(store), NULL);
+    write_sql(images, count, &packet.sql);
+    buf_append_text(&packet.sql, "COMMIT");
+    packet_send(&packet);
+    return packet_end(&packet);
 }
 
 static void owners_rollback(struct store *store)
@@ -188,55 +153,39 @@ static void owners_rollback(struct store *store)
 static enum permit_status owners_due(struct store *store, utc_us before, struct arena *arena, struct owner **ret_owners,
                                      size_t *ret_count)
 {
-    struct session *session = session_of(store);
-    struct buf sql;
-    buf_init(&sql, SQL_MAX);
-    buf_append_text(&sql, "SELECT " OWNER_SELECT
-                          " FROM owner o FORCE INDEX (owner_due) WHERE o.lapsed_at IS NULL AND o.due_at<");
-    sql_time(&sql, before);
-    buf_printf(&sql, " ORDER BY o.due_at LIMIT %d", OWNERS_MAX);
-    return run_owners(session, &sql, arena, ret_owners, ret_count);
+    struct packet packet = packet_begin(session_of(store), arena);
+    buf_append_text(&packet.sql, "SELECT " OWNER_SELECT
+                                 " FROM owner o FORCE INDEX (owner_due) WHERE o.lapsed_at IS NULL AND o.due_at<");
+    sql_time(&packet.sql, before);
+    buf_printf(&packet.sql, " ORDER BY o.due_at LIMIT %d", OWNERS_MAX);
+    return run_owners(&packet, ret_owners, ret_count);
 }
 
 /* Walks owner_settled. lapsed_at NULL (not lapsed) sorts before all times, so it is not walked. */
 static enum permit_status owners_lapsed(struct store *store, utc_us after_at, struct bytes after_name,
                                         struct arena *arena, struct owner **ret_owners, size_t *ret_count)
 {
-    struct session *session = session_of(store);
-    struct buf sql;
-    buf_init(&sql, SQL_MAX);
-    buf_append_text(&sql, "SELECT " OWNER_SELECT " FROM owner o FORCE INDEX (owner_settled)"
-                          " WHERE o.settled_at IS NULL AND o.lapsed_at>=");
-    sql_time(&sql, after_at);
-    buf_append_text(&sql, " AND NOT (o.lapsed_at=");
-    sql_time(&sql, after_at);
-    buf_append_text(&sql, " AND o.name<=");
-    sql_bytes(&sql, after_name);
-    buf_printf(&sql, ") ORDER BY o.lapsed_at,o.name LIMIT %d", OWNERS_PAGE);
-    return run_owners(session, &sql, arena, ret_owners, ret_count);
+    struct packet packet = packet_begin(session_of(store), arena);
+    buf_append_text(&packet.sql, "SELECT " OWNER_SELECT " FROM owner o FORCE INDEX (owner_settled)"
+                                 " WHERE o.settled_at IS NULL AND o.lapsed_at>=");
+    sql_time(&packet.sql, after_at);
+    buf_append_text(&packet.sql, " AND NOT (o.lapsed_at=");
+    sql_time(&packet.sql, after_at);
+    buf_append_text(&packet.sql, " AND o.name<=");
+    sql_bytes(&packet.sql, after_name);
+    buf_printf(&packet.sql, ") ORDER BY o.lapsed_at,o.name LIMIT %d", OWNERS_PAGE);
+    return run_owners(&packet, ret_owners, ret_count);
 }
 
 static enum permit_status owners_removable(struct store *store, utc_us before, struct arena *arena,
                                            struct owner **ret_owners, size_t *ret_count)
 {
-    struct session *session = session_of(store);
-    struct buf sql;
-    buf_init(&sql, SQL_MAX);
-    buf_append_text(&sql, "SELECT " OWNER_SELECT " FROM owner o FORCE INDEX (owner_settled) WHERE o.settled_at<");
-    sql_time(&sql, before);
-    buf_printf(&sql, " ORDER BY o.settled_at LIMIT %d", OWNERS_MAX);
-    return run_owners(session, &sql, arena, ret_owners, ret_count);
-}
-
-static enum permit_status read_ends(struct session *session, struct arena *arena, struct owner_ends *ret_ends)
-{
-    struct row_reader reader = {.arena = arena};
-    size_t count = (size_t)session_affected(session);
-    *ret_ends = (struct owner_ends){.keys = arena_array(arena, count, sizeof *ret_ends->keys)};
-    reader.broken = count && !ret_ends->keys;
-    while (ret_ends->count < count && row_step(&reader, session))
-        ret_ends->keys[ret_ends->count++] = row_bytes(&reader);
-    return reader.broken ? PERMIT_NO_MEMORY : PERMIT_OK;
+    struct packet packet = packet_begin(session_of(store), arena);
+    buf_append_text(&packet.sql,
+                    "SELECT " OWNER_SELECT " FROM owner o FORCE INDEX (owner_settled) WHERE o.settled_at<");
+    sql_time(&packet.sql, before);
+    buf_printf(&packet.sql, " ORDER BY o.settled_at LIMIT %d", OWNERS_MAX);
+    return run_owners(&packet, ret_owners, ret_count);
 }
 
 /*
@@ -256,89 +205,77 @@ static enum permit_status read_ends(struct session *session, struct arena *arena
 static enum permit_status owners_ends(struct store *store, const struct owner *owners, size_t count,
                                       struct arena *arena, struct owner_ends *ret_ends)
 {
-    struct session *session = session_of(store);
-    struct buf sql;
-    buf_init(&sql, SQL_MAX);
+    struct packet packet = packet_begin(session_of(store), arena);
     for (size_t i = 0; i < count; i++) {
-        if (i)
-            buf_append_char(&sql, ';');
-        buf_append_text(&sql, ENDS_BEGIN);
-        sql_bytes(&sql, owners[i].name);
-        buf_append_text(&sql, ENDS_NAME);
-        sql_bytes(&sql, owners[i].name);
-        buf_printf(&sql, ENDS_END, OWNERS_ENDS, OWNERS_ENDS);
+        buf_append_text(&packet.sql, i ? ";" ENDS_BEGIN : ENDS_BEGIN);
+        sql_bytes(&packet.sql, owners[i].name);
+        buf_append_text(&packet.sql, ENDS_NAME);
+        sql_bytes(&packet.sql, owners[i].name);
+        buf_printf(&packet.sql, ENDS_END, OWNERS_ENDS, OWNERS_ENDS);
     }
-    enum permit_status status = count ? session_send_buf(session, &sql) : PERMIT_OK;
-    for (size_t i = 0; i < count && status == PERMIT_OK; i++) {
-        if (i)
-            status = session_next(session);
-        if (status == PERMIT_OK)
-            status = read_ends(session, arena, &ret_ends[i]);
+    for (size_t i = 0; i < count; i++) {
+        if (i == 0)
+            packet_send(&packet);
+        else
+            packet_next(&packet);
+        struct bytes *keys = packet_rows(&packet, sizeof *keys, &ret_ends[i].count);
+        for (size_t j = 0; j < ret_ends[i].count && packet_row(&packet); j++)
+            keys[j] = row_bytes(&packet.row);
+        ret_ends[i].keys = keys;
     }
-    return query_packet_end(session, &sql, status);
+    return packet_end(&packet);
 }
 
-static enum permit_status owners_read(struct store *store, const struct bytes *names, size_t count, struct arena *arena,
-                                      struct owner **ret_owners, size_t *ret_count, struct query_time *ret_time)
+static enum permit_status owners_read(struct store *store, const struct bytes *names, size_t count, struct page *page)
 {
-    struct session *session = session_of(store);
-    struct buf sql;
-    buf_init(&sql, SQL_MAX);
-    buf_append_text(&sql, "SELECT " OWNER_SELECT " FROM owner o FORCE INDEX (PRIMARY) WHERE o.name IN (");
-    sql_bytes_list(&sql, names, count);
-    buf_append_text(&sql, ") ORDER BY o.name;" SQL_CLOCK);
-    enum permit_status status = session_send_buf(session, &sql);
-    if (status == PERMIT_OK)
-        status = read_owners(session, arena, ret_owners, ret_count);
-    if (status == PERMIT_OK)
-        status = query_packet_time(session, ret_time);
-    return query_packet_end(session, &sql, status);
+    struct packet packet = packet_begin(session_of(store), page->arena);
+    buf_append_text(&packet.sql, "SELECT " OWNER_SELECT " FROM owner o FORCE INDEX (PRIMARY) WHERE o.name IN (");
+    sql_bytes_list(&packet.sql, names, count);
+    buf_append_text(&packet.sql, ") ORDER BY o.name;" SQL_CLOCK);
+    packet_send(&packet);
+    read_owners(&packet, &page->owners, &page->count);
+    packet_time(&packet, &page->time);
+    return packet_end(&packet);
 }
 
 /* Counts the requests that hold the permits of the owner's bits, along held_owner. */
 static enum permit_status owners_get(struct store *store, struct bytes name, struct arena *arena,
                                      struct owner *ret_owner, uint64_t *ret_held, struct query_time *ret_time)
 {
-    struct session *session = session_of(store);
-    struct buf sql;
-    struct session_row row;
-    struct owner *owners;
-    size_t count;
-    enum permit_status status = owners_read(store, &name, 1, arena, &owners, &count, ret_time);
-    if (status != PERMIT_OK || count == 0)
+    struct page page = {.arena = arena};
+    enum permit_status status = owners_read(store, &name, 1, &page);
+    if (status != PERMIT_OK || page.count == 0)
         return status != PERMIT_OK ? status : PERMIT_UNKNOWN_OWNER;
-    buf_init(&sql, SQL_MAX);
-    buf_append_text(&sql, "SELECT COUNT(*) FROM (SELECT STRAIGHT_JOIN DISTINCT p.permit_request_id"
-                          " FROM held h FORCE INDEX (held_owner)" HELD_PERMITS " WHERE h.owner=");
-    sql_bytes(&sql, name);
-    buf_printf(&sql, " LIMIT %d) r", QUERY_WALK_MAX);
-    status = session_send_buf(session, &sql);
-    if (status == PERMIT_OK && session_row(session, &row))
-        *ret_held = column_u64(row.columns[0]);
-    *ret_owner = owners[0];
-    return query_packet_end(session, &sql, status);
+    struct packet packet = packet_begin(session_of(store), NULL);
+    buf_append_text(&packet.sql, "SELECT COUNT(*) FROM (SELECT STRAIGHT_JOIN DISTINCT p.permit_request_id"
+                                 " FROM held h FORCE INDEX (held_owner)" HELD_PERMITS " WHERE h.owner=");
+    sql_bytes(&packet.sql, name);
+    buf_printf(&packet.sql, " LIMIT %d) r", QUERY_WALK_MAX);
+    packet_send(&packet);
+    if (packet_row(&packet))
+        *ret_held = row_u64(&packet.row);
+    *ret_owner = page.owners[0];
+    *ret_time = page.time;
+    return packet_end(&packet);
 }
 
 /* Reads only the index owner_due. */
 static enum permit_status owners_count(struct store *store, uint64_t ret_counts[OWNER_LIFE_COUNT])
 {
-    struct session *session = session_of(store);
-    struct buf sql;
-    struct session_row row;
-    struct query_time time;
+    struct packet packet = packet_begin(session_of(store), NULL);
+    struct query_time time = {0};
     memset(ret_counts, 0, OWNER_LIFE_COUNT * sizeof *ret_counts);
-    enum permit_status status = mysql_queries.clock(store, &time);
-    if (status != PERMIT_OK)
-        return status;
-    buf_init(&sql, SQL_MAX);
-    buf_printf(&sql, "SELECT IF(o.lapsed_at IS NOT NULL,%d,IF(o.due_at<", OWNER_LAPSED);
-    sql_time(&sql, lease_time(&time.clock, time.now));
-    buf_printf(&sql, ",%d,%d)) AS life,COUNT(*) FROM owner o FORCE INDEX (owner_due) GROUP BY life", OWNER_LATE,
+    packet_fail(&packet, mysql_queries.clock(store, &time));
+    buf_printf(&packet.sql, "SELECT IF(o.lapsed_at IS NOT NULL,%d,IF(o.due_at<", OWNER_LAPSED);
+    sql_time(&packet.sql, lease_time(&time.clock, time.now));
+    buf_printf(&packet.sql, ",%d,%d)) AS life,COUNT(*) FROM owner o FORCE INDEX (owner_due) GROUP BY life", OWNER_LATE,
                OWNER_ALIVE);
-    status = session_send_buf(session, &sql);
-    while (status == PERMIT_OK && session_row(session, &row))
-        ret_counts[column_u64(row.columns[0]) % OWNER_LIFE_COUNT] = column_u64(row.columns[1]);
-    return query_packet_end(session, &sql, status);
+    packet_send(&packet);
+    while (packet_row(&packet)) {
+        uint64_t life = row_u64(&packet.row);
+        ret_counts[life % OWNER_LIFE_COUNT] = row_u64(&packet.row);
+    }
+    return packet_end(&packet);
 }
 
 /*
@@ -349,35 +286,25 @@ static enum permit_status owners_holding_page(struct store *store, struct bytes 
                                               struct owner_holder **ret_holders, size_t *ret_count,
                                               struct query_time *ret_time)
 {
-    struct session *session = session_of(store);
-    struct buf sql;
-    struct row_reader reader = {.arena = arena};
-    buf_init(&sql, SQL_MAX);
-    buf_append_text(&sql, "SELECT g.owner,EXISTS(SELECT 1 FROM held h FORCE INDEX (held_owner)"
-                          " WHERE h.owner=g.owner AND " ROW_HAS_UNCONFIRMED ")"
-                          " FROM (SELECT f.owner FROM held f FORCE INDEX (held_owner) WHERE f.owner>");
-    sql_bytes(&sql, after);
-    buf_printf(&sql, " GROUP BY f.owner ORDER BY f.owner LIMIT %d) g ORDER BY g.owner;" SQL_CLOCK, OWNERS_PAGE);
-    enum permit_status status = session_send_buf(session, &sql);
-    size_t count = status == PERMIT_OK ? (size_t)session_affected(session) : 0;
-    struct owner_holder *holders = arena_array(arena, count, sizeof *holders);
-    reader.broken = count && !holders;
-    for (size_t i = 0; i < count && row_step(&reader, session); i++) {
-        holders[i].name = row_bytes(&reader);
-        holders[i].is_probed = row_u64(&reader);
+    struct packet packet = packet_begin(session_of(store), arena);
+    buf_append_text(&packet.sql, "SELECT g.owner,EXISTS(SELECT 1 FROM held h FORCE INDEX (held_owner)"
+                                 " WHERE h.owner=g.owner AND " ROW_HAS_UNCONFIRMED ")"
+                                 " FROM (SELECT f.owner FROM held f FORCE INDEX (held_owner) WHERE f.owner>");
+    sql_bytes(&packet.sql, after);
+    buf_printf(&packet.sql, " GROUP BY f.owner ORDER BY f.owner LIMIT %d) g ORDER BY g.owner;" SQL_CLOCK, OWNERS_PAGE);
+    packet_send(&packet);
+    struct owner_holder *holders = packet_rows(&packet, sizeof *holders, ret_count);
+    for (size_t i = 0; i < *ret_count && packet_row(&packet); i++) {
+        holders[i].name = row_bytes(&packet.row);
+        holders[i].is_probed = row_u64(&packet.row);
     }
-    if (status == PERMIT_OK && reader.broken)
-        status = PERMIT_NO_MEMORY;
-    if (status == PERMIT_OK)
-        status = query_packet_time(session, ret_time);
     *ret_holders = holders;
-    *ret_count = count;
-    return query_packet_end(session, &sql, status);
+    packet_time(&packet, ret_time);
+    return packet_end(&packet);
 }
 
 const struct store_owners mysql_owners = {
     .lock = owners_lock,
-    .lock_nowait = owners_lock_nowait,
     .read_holding = owners_read_holding,
     .write = owners_write,
     .rollback = owners_rollback,

@@ -24,25 +24,11 @@ enum {
 
 /* ---- packets ---- */
 
-/* Reads the result of SQL_CLOCK. */
-static enum permit_status query_take_time(struct session *session, struct query_time *ret_time)
-{
-    struct row_reader reader = {.at = 0};
-    if (!row_step(&reader, session))
-        return PERMIT_INTERNAL; /* the migration that creates `cluster` inserts its row */
-    struct query_time time;
-    time.now = row_i64(&reader);
-    time.clock.tick_at = row_i64(&reader);
-    time.clock.offset_us = row_i64(&reader);
-    time.clock.epoch = row_u64(&reader);
-    *ret_time = time;
-    return PERMIT_OK;
-}
-
 enum permit_status query_packet_time(struct session *session, struct query_time *ret_time)
 {
-    enum permit_status status = session_next(session);
-    return status == PERMIT_OK ? query_take_time(session, ret_time) : status;
+    struct packet packet = packet_begin(session, NULL);
+    packet_time(&packet, ret_time);
+    return packet_end(&packet);
 }
 
 enum permit_status query_packet_end(struct session *session, struct buf *sql, enum permit_status status)
@@ -64,39 +50,40 @@ enum permit_status query_packet_of_semaphore(struct session *session, struct buf
     return status == PERMIT_OK ? session_next(session) : status;
 }
 
+void packet_send_of_semaphore(struct packet *packet)
+{
+    packet_send(packet);
+    if (packet_works(packet) && query_packet_rows(packet->session) == 0)
+        packet_fail(packet, PERMIT_UNKNOWN_SEMAPHORE);
+    packet_next(packet);
+}
+
 /* ---- semaphores ---- */
 
-/* Reads the rows and, last, the clock: rows, count and time of the page. Releases `sql`. */
-static enum permit_status run_semaphores(struct session *session, struct buf *sql, struct page *page)
+/* Sends the packet and reads the rows and, last, the clock: rows, count and time of the page. */
+static void run_semaphores(struct packet *packet, struct page *page)
 {
-    enum permit_status status = session_send_buf(session, sql);
-    size_t count = status == PERMIT_OK ? query_packet_rows(session) : 0;
-    struct semaphore_row *rows = arena_array(page->arena, count, sizeof *rows);
-    struct row_reader reader = {.arena = page->arena, .broken = count && !rows};
-    for (size_t i = 0; i < count && row_step(&reader, session); i++) {
-        row_semaphore(&reader, &rows[i].semaphore);
-        rows[i].floor = row_u64(&reader);
-        rows[i].waiting_since = row_time(&reader);
+    packet_send(packet);
+    struct semaphore_row *rows = packet_rows(packet, sizeof *rows, &page->count);
+    for (size_t i = 0; i < page->count && packet_row(packet); i++) {
+        row_semaphore(&packet->row, &rows[i].semaphore);
+        rows[i].floor = row_u64(&packet->row);
+        rows[i].waiting_since = row_time(&packet->row);
     }
     page->semaphores = rows;
-    page->count = count;
-    if (reader.broken)
-        status = PERMIT_NO_MEMORY;
-    if (status == PERMIT_OK)
-        status = query_packet_time(session, &page->time);
-    return query_packet_end(session, sql, status);
+    packet_time(packet, &page->time);
 }
 
 static enum permit_status query_semaphore(struct store *store, struct bytes name, struct arena *arena,
                                           struct semaphore_row *ret_row, struct query_time *ret_time)
 {
-    struct buf sql;
-    struct page page = {.arena = arena};
-    buf_init(&sql, QUERY_SQL_MAX);
-    buf_append_text(&sql, ALL_OF_SEMAPHORE " WHERE s.name=");
-    sql_bytes(&sql, name);
-    buf_append_text(&sql, ";" SQL_CLOCK);
-    enum permit_status status = run_semaphores(session_of(store), &sql, &page);
+    struct packet packet = packet_begin(session_of(store), arena);
+    struct page page;
+    buf_append_text(&packet.sql, ALL_OF_SEMAPHORE " WHERE s.name=");
+    sql_bytes(&packet.sql, name);
+    buf_append_text(&packet.sql, ";" SQL_CLOCK);
+    run_semaphores(&packet, &page);
+    enum permit_status status = packet_end(&packet);
     if (status != PERMIT_OK)
         return status;
     if (page.count == 0 || page.semaphores[0].semaphore.retired_at != NEVER)
@@ -139,67 +126,47 @@ static void names_sql(struct buf *sql, const struct name_walk *walk)
     query_prefix_sql(sql, "s.name", walk->prefix);
 }
 
-/* Reads the name at which the next `steps` names end; data NULL: no more than these are left. */
-static enum permit_status find_end_of_names(struct session *session, const struct name_walk *walk, unsigned steps,
-                                            struct arena *arena, struct bytes *ret_end)
-{
-    struct buf sql;
-    struct session_row row;
-    buf_init(&sql, QUERY_SQL_MAX);
-    buf_append_text(&sql, "SELECT s.name FROM semaphore s FORCE INDEX (semaphore_name)");
-    names_sql(&sql, walk);
-    buf_printf(&sql, " ORDER BY s.name LIMIT 1 OFFSET %u", steps - 1);
-    enum permit_status status = session_send_buf(session, &sql);
-    *ret_end = (struct bytes){0};
-    if (status == PERMIT_OK && session_row(session, &row)) {
-        *ret_end = arena_copy(arena, row.columns[0]);
-        status = ret_end->data ? PERMIT_OK : PERMIT_NO_MEMORY;
-    }
-    return query_packet_end(session, &sql, status);
-}
-
 /* Walks the next `steps` names and adds their semaphores to the page, at most until it has one more than its limit. */
-static enum permit_status walk_names(struct session *session, struct name_walk *walk, unsigned steps, struct page *page)
+static void walk_names(struct packet *packet, struct name_walk *walk, unsigned steps, struct page *page)
 {
-    struct buf sql;
-    struct bytes end;
-    struct page found = {.arena = page->arena};
-    enum permit_status status = find_end_of_names(session, walk, steps, page->arena, &end);
-    if (status != PERMIT_OK)
-        return status;
-    buf_init(&sql, QUERY_SQL_MAX);
-    buf_append_text(&sql, ALL_OF_SEMAPHORE);
-    names_sql(&sql, walk);
+    struct bytes end = {0};
+    struct page found;
+    buf_append_text(&packet->sql, "SELECT s.name FROM semaphore s FORCE INDEX (semaphore_name)");
+    names_sql(&packet->sql, walk);
+    buf_printf(&packet->sql, " ORDER BY s.name LIMIT 1 OFFSET %u", steps - 1);
+    packet_send(packet);
+    if (packet_row(packet))
+        end = row_bytes(&packet->row);
+    buf_append_text(&packet->sql, ALL_OF_SEMAPHORE);
+    names_sql(&packet->sql, walk);
     if (end.data) {
-        buf_append_text(&sql, " AND s.name<=");
-        sql_bytes(&sql, end);
+        buf_append_text(&packet->sql, " AND s.name<=");
+        sql_bytes(&packet->sql, end);
     }
-    buf_printf(&sql, " AND s.retired_at IS NULL ORDER BY s.name LIMIT %zu;" SQL_CLOCK, page->limit + 1 - page->count);
-    status = run_semaphores(session, &sql, &found);
-    if (status != PERMIT_OK)
-        return status;
+    buf_printf(&packet->sql, " AND s.retired_at IS NULL ORDER BY s.name LIMIT %zu;" SQL_CLOCK,
+               page->limit + 1 - page->count);
+    run_semaphores(packet, &found);
+    if (!packet_works(packet))
+        return;
     if (found.count)
         memcpy(page->semaphores + page->count, found.semaphores, found.count * sizeof *found.semaphores);
     page->count += found.count;
     page->time = found.time;
     walk->walked = end;
-    return PERMIT_OK;
 }
 
 /* The first steps usually fill the page, because few semaphores are retired. */
 static enum permit_status query_semaphores(struct store *store, struct bytes prefix, struct page *page)
 {
-    struct session *session = session_of(store);
+    struct packet packet = packet_begin(session_of(store), page->arena);
     struct name_walk walk = {.prefix = prefix, .walked = page->after.name};
     page->count = 0;
     page->semaphores = arena_array(page->arena, page->limit + 1, sizeof *page->semaphores);
     if (!page->semaphores)
-        return PERMIT_NO_MEMORY;
-    enum permit_status status = walk_names(session, &walk, page->limit + 1, page);
-    if (status == PERMIT_OK && walk.walked.data && page->count <= page->limit)
-        status = walk_names(session, &walk, QUERY_WALK_MAX, page);
-    if (status != PERMIT_OK)
-        return status;
+        packet_fail(&packet, PERMIT_NO_MEMORY);
+    walk_names(&packet, &walk, page->limit + 1, page);
+    if (packet_works(&packet) && walk.walked.data && page->count <= page->limit)
+        walk_names(&packet, &walk, QUERY_WALK_MAX, page);
     page_end(page, page->count);
     if (!page->more && walk.walked.data) {
         page->next.name = walk.walked;
@@ -207,43 +174,25 @@ static enum permit_status query_semaphores(struct store *store, struct bytes pre
     } else if (page->count) {
         page->next.name = page->semaphores[page->count - 1].semaphore.name;
     }
-    return PERMIT_OK;
+    return packet_end(&packet);
 }
 
 static enum permit_status query_semaphore_sums(struct store *store, struct semaphore_sums *ret_sums)
 {
-    struct session *session = session_of(store);
-    struct row_reader reader = {.at = 0};
-    enum permit_status status = session_send(
-        session, BYTES("SELECT COUNT(*),LEAST(COALESCE(SUM(capacity),0),9223372036854775807),COALESCE(SUM(in_use),0)"
-                       " FROM semaphore WHERE retired_at IS NULL"));
-    if (status == PERMIT_OK && row_step(&reader, session)) {
-        ret_sums->count = row_i64(&reader);
-        ret_sums->capacity = row_i64(&reader);
-        ret_sums->in_use = row_i64(&reader);
+    struct packet packet = packet_begin(session_of(store), NULL);
+    buf_append_text(&packet.sql,
+                    "SELECT COUNT(*),LEAST(COALESCE(SUM(capacity),0),9223372036854775807),COALESCE(SUM(in_use),0)"
+                    " FROM semaphore WHERE retired_at IS NULL");
+    packet_send(&packet);
+    if (packet_row(&packet)) {
+        ret_sums->count = row_i64(&packet.row);
+        ret_sums->capacity = row_i64(&packet.row);
+        ret_sums->in_use = row_i64(&packet.row);
     }
-    return session_end(session, status);
+    return packet_end(&packet);
 }
 
 /* ---- holders ---- */
-
-static enum permit_status read_holders(struct session *session, struct page *page)
-{
-    size_t count = query_packet_rows(session);
-    struct holder_row *rows = arena_array(page->arena, count, sizeof *rows);
-    struct row_reader reader = {.arena = page->arena, .broken = count && !rows};
-    for (size_t i = 0; i < count && row_step(&reader, session); i++) {
-        row_permit(&reader, &rows[i].permit);
-        row_request(&reader, &rows[i].request);
-    }
-    if (reader.broken)
-        return PERMIT_NO_MEMORY;
-    page->holders = rows;
-    page_end(page, count);
-    if (page->count)
-        page->next.number = rows[page->count - 1].permit.token;
-    return PERMIT_OK;
-}
 
 void query_semaphore_sql(struct buf *sql, struct bytes name)
 {
@@ -260,27 +209,34 @@ void query_any_semaphore_sql(struct buf *sql, struct bytes name)
 /* Finds the tokens of the page, then walks the primary keys of their permits and requests. */
 static enum permit_status query_holders(struct store *store, struct bytes semaphore, struct page *page)
 {
-    struct session *session = session_of(store);
-    struct buf sql, id;
-    buf_init(&sql, QUERY_SQL_MAX);
+    struct packet packet = packet_begin(session_of(store), page->arena);
+    struct buf id;
     buf_init(&id, QUERY_SQL_MAX);
     buf_append_char(&id, '(');
     query_semaphore_sql(&id, semaphore);
     buf_append_char(&id, ')');
-    query_semaphore_sql(&sql, semaphore);
-    buf_append_text(&sql, ";SELECT " ROW_PERMIT_COLUMNS "," ROW_REQUEST_COLUMNS " FROM ");
-    held_tokens_sql(buf_text(&id), page->after.number, page->limit + 1, &sql);
-    buf_append_text(&sql, " JOIN permit p FORCE INDEX (PRIMARY) ON p.semaphore_id=t.semaphore_id AND p.id=t.id"
-                          " JOIN permit_request r FORCE INDEX (PRIMARY) ON r.id=p.permit_request_id AND r.state=1"
-                          " ORDER BY p.id;" SQL_CLOCK);
-    sql.broken |= id.broken;
+    query_semaphore_sql(&packet.sql, semaphore);
+    buf_append_text(&packet.sql, ";SELECT " ROW_PERMIT_COLUMNS "," ROW_REQUEST_COLUMNS " FROM ");
+    held_tokens_sql(buf_text(&id), page->after.number, page->limit + 1, &packet.sql);
+    buf_append_text(&packet.sql,
+                    " JOIN permit p FORCE INDEX (PRIMARY) ON p.semaphore_id=t.semaphore_id AND p.id=t.id"
+                    " JOIN permit_request r FORCE INDEX (PRIMARY) ON r.id=p.permit_request_id AND r.state=1"
+                    " ORDER BY p.id;" SQL_CLOCK);
+    packet.sql.broken |= id.broken;
     buf_release(&id);
-    enum permit_status status = query_packet_of_semaphore(session, &sql);
-    if (status == PERMIT_OK)
-        status = read_holders(session, page);
-    if (status == PERMIT_OK)
-        status = query_packet_time(session, &page->time);
-    return query_packet_end(session, &sql, status);
+    packet_send_of_semaphore(&packet);
+    size_t count;
+    struct holder_row *rows = packet_rows(&packet, sizeof *rows, &count);
+    for (size_t i = 0; i < count && packet_row(&packet); i++) {
+        row_permit(&packet.row, &rows[i].permit);
+        row_request(&packet.row, &rows[i].request);
+    }
+    page->holders = rows;
+    page_end(page, count);
+    if (page->count)
+        page->next.number = rows[page->count - 1].permit.token;
+    packet_time(&packet, &page->time);
+    return packet_end(&packet);
 }
 
 /* ---- requests ---- */
@@ -339,56 +295,36 @@ static void sort_permits(struct permit *permits, struct bytes *names, size_t cou
     }
 }
 
-static enum permit_status read_requests(struct session *session, struct arena *arena, struct request_list *ret_list)
+/* Sends the packet and reads the requests and, last, the clock. */
+static void run_requests(struct packet *packet, struct request_list *ret_list, struct query_time *ret_time)
 {
-    struct row_reader reader = {.arena = arena};
-    size_t rows = query_packet_rows(session);
-    *ret_list = (struct request_list){
-        .rows = arena_array(arena, rows, sizeof *ret_list->rows),
-        .free_permits = arena_array(arena, rows, sizeof *ret_list->free_permits),
-        .free_names = arena_array(arena, rows, sizeof *ret_list->free_names),
-    };
-    if (rows && (!ret_list->rows || !ret_list->free_permits || !ret_list->free_names))
-        return PERMIT_NO_MEMORY;
-    while (row_step(&reader, session))
-        request_list_add_row(ret_list, &reader);
+    size_t rows;
+    packet_send(packet);
+    *ret_list = (struct request_list){.rows = packet_rows(packet, sizeof *ret_list->rows, &rows)};
+    ret_list->free_permits = packet_rows(packet, sizeof *ret_list->free_permits, &rows);
+    ret_list->free_names = packet_rows(packet, sizeof *ret_list->free_names, &rows);
+    while (packet_row(packet))
+        request_list_add_row(ret_list, &packet->row);
     for (size_t i = 0; i < ret_list->count; i++)
         sort_permits(ret_list->rows[i].request.permits, ret_list->rows[i].names,
                      ret_list->rows[i].request.permit_count);
-    return reader.broken ? PERMIT_NO_MEMORY : PERMIT_OK;
-}
-
-static enum permit_status run_requests(struct session *session, struct buf *sql, struct arena *arena,
-                                       struct request_list *ret_list, struct query_time *ret_time)
-{
-    enum permit_status status = session_send_buf(session, sql);
-    if (status == PERMIT_OK)
-        status = read_requests(session, arena, ret_list);
-    if (status == PERMIT_OK)
-        status = query_packet_time(session, ret_time);
-    return query_packet_end(session, sql, status);
+    packet_time(packet, ret_time);
 }
 
 /* ---- requests that wait ---- */
-
-/* Reads one request with wants of any size. */
-static enum permit_status read_request(struct session *session, uint64_t id, struct arena *arena,
-                                       struct request_list *ret_list)
-{
-    struct buf sql;
-    struct query_time time;
-    buf_init(&sql, QUERY_SQL_MAX);
-    buf_printf(&sql, ALL_OF_REQUEST("r.wanted", "PRIMARY") "r.id=%llu;" SQL_CLOCK, (unsigned long long)id);
-    return run_requests(session, &sql, arena, ret_list, &time);
-}
 
 /* Decodes what a request asks for. Sets it to zero if it is gone. */
 static enum permit_status take_wants(struct session *session, struct listed_request *row, struct arena *arena)
 {
     struct request *request = &row->request;
     if (request->state == REQUEST_WAITING && !request->wanted.data) {
+        struct packet packet = packet_begin(session, arena); /* wants of any size */
         struct request_list list;
-        enum permit_status status = read_request(session, request->id, arena, &list);
+        struct query_time time;
+        buf_printf(&packet.sql, ALL_OF_REQUEST("r.wanted", "PRIMARY") "r.id=%llu;" SQL_CLOCK,
+                   (unsigned long long)request->id);
+        run_requests(&packet, &list, &time);
+        enum permit_status status = packet_end(&packet);
         if (status != PERMIT_OK)
             return status;
         *row = list.count ? list.rows[0] : (struct listed_request){0};
@@ -421,25 +357,19 @@ static int compare_name_ids(const void *a, const void *b)
 static enum permit_status read_names(struct session *session, const uint64_t *ids, size_t count, struct arena *arena,
                                      struct semaphore_name *names, size_t *ret_count)
 {
-    enum permit_status status = PERMIT_OK;
+    struct packet packet = packet_begin(session, arena);
     *ret_count = 0;
-    for (size_t i = 0; i < count && status == PERMIT_OK; i += NAMES_A_STATEMENT) {
-        struct row_reader reader = {.arena = arena};
-        struct buf sql;
-        buf_init(&sql, QUERY_SQL_MAX);
-        buf_append_text(&sql, "SELECT id,name FROM semaphore FORCE INDEX (PRIMARY) WHERE id IN (");
-        sql_ids(&sql, ids + i, count - i < NAMES_A_STATEMENT ? count - i : NAMES_A_STATEMENT);
-        buf_append_text(&sql, ") ORDER BY id");
-        status = session_send_buf(session, &sql);
-        while (status == PERMIT_OK && *ret_count < count && row_step(&reader, session)) {
-            names[*ret_count].id = row_u64(&reader);
-            names[(*ret_count)++].name = row_bytes(&reader);
+    for (size_t i = 0; i < count; i += NAMES_A_STATEMENT) {
+        buf_append_text(&packet.sql, "SELECT id,name FROM semaphore FORCE INDEX (PRIMARY) WHERE id IN (");
+        sql_ids(&packet.sql, ids + i, count - i < NAMES_A_STATEMENT ? count - i : NAMES_A_STATEMENT);
+        buf_append_text(&packet.sql, ") ORDER BY id");
+        packet_send(&packet);
+        while (*ret_count < count && packet_row(&packet)) {
+            names[*ret_count].id = row_u64(&packet.row);
+            names[(*ret_count)++].name = row_bytes(&packet.row);
         }
-        if (status == PERMIT_OK && reader.broken)
-            status = PERMIT_NO_MEMORY;
-        status = query_packet_end(session, &sql, status);
     }
-    return status;
+    return packet_end(&packet);
 }
 
 /* Sets the names of all wants, and sorts the wants of each request by name. */
@@ -494,13 +424,13 @@ static enum permit_status query_request(struct store *store, struct bytes extern
                                         struct query_time *ret_time)
 {
     struct session *session = session_of(store);
-    struct buf sql;
+    struct packet packet = packet_begin(session, arena);
     struct request_list list;
-    buf_init(&sql, QUERY_SQL_MAX);
-    buf_append_text(&sql, ALL_OF_REQUEST("r.wanted", "permit_request_external_id") "r.external_id=");
-    sql_bytes(&sql, external_id);
-    buf_append_text(&sql, ";" SQL_CLOCK);
-    enum permit_status status = run_requests(session, &sql, arena, &list, ret_time);
+    buf_append_text(&packet.sql, ALL_OF_REQUEST("r.wanted", "permit_request_external_id") "r.external_id=");
+    sql_bytes(&packet.sql, external_id);
+    buf_append_text(&packet.sql, ";" SQL_CLOCK);
+    run_requests(&packet, &list, ret_time);
+    enum permit_status status = packet_end(&packet);
     if (status == PERMIT_OK)
         status = query_wants(session, list.rows, &list.count, arena);
     if (status != PERMIT_OK)
@@ -515,14 +445,14 @@ static enum permit_status query_request(struct store *store, struct bytes extern
 enum permit_status query_requests_by_id(struct session *session, const uint64_t *ids, size_t count, struct page *page,
                                         bool *ret_cut)
 {
-    struct buf sql;
+    struct packet packet = packet_begin(session, page->arena);
     struct request_list list;
-    buf_init(&sql, QUERY_SQL_MAX);
-    buf_append_text(&sql, ALL_OF_REQUEST(QUERY_INLINE_WANTED, "PRIMARY") "r.id IN (0");
+    buf_append_text(&packet.sql, ALL_OF_REQUEST(QUERY_INLINE_WANTED, "PRIMARY") "r.id IN (0");
     for (size_t i = 0; i < count; i++)
-        buf_printf(&sql, ",%llu", (unsigned long long)ids[i]);
-    buf_append_text(&sql, ") ORDER BY r.id;" SQL_CLOCK);
-    enum permit_status status = run_requests(session, &sql, page->arena, &list, &page->time);
+        buf_printf(&packet.sql, ",%llu", (unsigned long long)ids[i]);
+    buf_append_text(&packet.sql, ") ORDER BY r.id;" SQL_CLOCK);
+    run_requests(&packet, &list, &page->time);
+    enum permit_status status = packet_end(&packet);
     size_t found = list.count;
     if (status == PERMIT_OK)
         status = query_wants(session, list.rows, &list.count, page->arena);
@@ -551,74 +481,61 @@ static bool slots_include(struct bytes text, uint32_t slot, struct arena *arena)
     return false;
 }
 
-static bool fence_read_row(struct session *session, uint32_t slot, struct fence_row *ret_row)
-{
-    enum { CHUNK = 4096, LIMIT = 64 * 1024 };
-    struct arena arena;
-    struct row_reader reader = {.at = 0};
-    if (!row_step(&reader, session))
-        return false;
-    struct fence_row row = {.floor = row_u64(&reader)};
-    row.known = row_column(&reader).data != NULL;
-    row.state = (enum request_state)row_u64(&reader);
-    row.end_reason = (enum end_reason)row_u64(&reader);
-    arena_init(&arena, CHUNK, LIMIT);
-    if (row.known && slot != 0)
-        row.known = slots_include(row_column(&reader), slot, &arena);
-    arena_release(&arena);
-    row.live = row.known && row.state == REQUEST_ACQUIRED;
-    *ret_row = row;
-    return true;
-}
-
 /* Walks the unique index of names, then the primary keys. Includes retired semaphores, which still have tokens. */
 static enum permit_status query_fence(struct store *store, struct bytes semaphore, uint64_t token, uint32_t slot,
                                       struct fence_row *ret_row)
 {
-    struct session *session = session_of(store);
-    struct buf sql;
-    buf_init(&sql, QUERY_SQL_MAX);
-    buf_append_text(&sql, "SELECT STRAIGHT_JOIN " HELD_FLOOR
-                          ",p.id,r.state,r.end_reason,p.slots FROM semaphore s FORCE INDEX (semaphore_name)"
-                          " LEFT JOIN permit p FORCE INDEX (PRIMARY) ON p.semaphore_id=s.id AND p.id=");
-    buf_append_u64(&sql, token);
-    buf_append_text(&sql,
+    enum { CHUNK = 4096, LIMIT = 64 * 1024 };
+    struct packet packet = packet_begin(session_of(store), NULL);
+    struct arena arena;
+    buf_append_text(&packet.sql, "SELECT STRAIGHT_JOIN " HELD_FLOOR
+                                 ",p.id,r.state,r.end_reason,p.slots FROM semaphore s FORCE INDEX (semaphore_name)"
+                                 " LEFT JOIN permit p FORCE INDEX (PRIMARY) ON p.semaphore_id=s.id AND p.id=");
+    buf_append_u64(&packet.sql, token);
+    buf_append_text(&packet.sql,
                     " LEFT JOIN permit_request r FORCE INDEX (PRIMARY) ON r.id=p.permit_request_id WHERE s.name=");
-    sql_bytes(&sql, semaphore);
-    enum permit_status status = session_send_buf(session, &sql);
-    if (status == PERMIT_OK && !fence_read_row(session, slot, ret_row))
-        status = PERMIT_UNKNOWN_SEMAPHORE;
-    return query_packet_end(session, &sql, status);
+    sql_bytes(&packet.sql, semaphore);
+    packet_send(&packet);
+    if (packet_only_row(&packet, PERMIT_UNKNOWN_SEMAPHORE)) {
+        struct fence_row row = {.floor = row_u64(&packet.row)};
+        row.known = row_column(&packet.row).data != NULL;
+        row.state = (enum request_state)row_u64(&packet.row);
+        row.end_reason = (enum end_reason)row_u64(&packet.row);
+        arena_init(&arena, CHUNK, LIMIT);
+        if (row.known && slot != 0)
+            row.known = slots_include(row_column(&packet.row), slot, &arena);
+        arena_release(&arena);
+        row.live = row.known && row.state == REQUEST_ACQUIRED;
+        *ret_row = row;
+    }
+    return packet_end(&packet);
 }
 
 /* ---- the clock ---- */
 
 static enum permit_status query_clock(struct store *store, struct query_time *ret_time)
 {
-    struct session *session = session_of(store);
-    enum permit_status status = session_send(session, BYTES(SQL_CLOCK));
-    if (status == PERMIT_OK)
-        status = query_take_time(session, ret_time);
-    return session_end(session, status);
+    struct packet packet = packet_begin(session_of(store), NULL);
+    buf_append_text(&packet.sql, SQL_CLOCK);
+    packet_send(&packet);
+    if (packet_only_row(&packet, PERMIT_INTERNAL))
+        row_clock(&packet.row, ret_time);
+    return packet_end(&packet);
 }
 
 static enum permit_status query_semaphores_of(struct store *store, const uint64_t *ids, size_t count,
                                               struct arena *arena, struct semaphore_page *ret_page)
 {
-    struct session *session = session_of(store);
-    struct row_reader reader = {.arena = arena};
-    struct buf sql;
-    *ret_page = (struct semaphore_page){.rows = arena_array(arena, count, sizeof *ret_page->rows)};
-    if (!ret_page->rows)
-        return PERMIT_NO_MEMORY;
-    buf_init(&sql, QUERY_SQL_MAX);
-    buf_append_text(&sql, "SELECT " ROW_SEMAPHORE_COLUMNS " FROM semaphore s FORCE INDEX (PRIMARY) WHERE s.id IN (0,");
-    sql_ids(&sql, ids, count);
-    buf_append_char(&sql, ')');
-    enum permit_status status = session_send_buf(session, &sql);
-    while (status == PERMIT_OK && ret_page->count < count && row_step(&reader, session))
-        row_semaphore(&reader, &ret_page->rows[ret_page->count++]);
-    return query_packet_end(session, &sql, reader.broken ? PERMIT_NO_MEMORY : status);
+    struct packet packet = packet_begin(session_of(store), arena);
+    buf_append_text(&packet.sql,
+                    "SELECT " ROW_SEMAPHORE_COLUMNS " FROM semaphore s FORCE INDEX (PRIMARY) WHERE s.id IN (0,");
+    sql_ids(&packet.sql, ids, count);
+    buf_append_char(&packet.sql, ')');
+    packet_send(&packet);
+    ret_page->rows = packet_rows(&packet, sizeof *ret_page->rows, &ret_page->count);
+    for (size_t i = 0; i < ret_page->count && packet_row(&packet); i++)
+        row_semaphore(&packet.row, &ret_page->rows[i]);
+    return packet_end(&packet);
 }
 
 const struct store_queries mysql_queries = {

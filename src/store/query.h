@@ -11,6 +11,7 @@
 #include "core/request.h"
 #include "permit/status.h"
 
+struct owner;      /* core/owner.h */
 struct server_row; /* servers.h */
 struct store;
 struct template;
@@ -187,6 +188,8 @@ struct page {
         struct slot_list_row *slots;
         struct template *templates;
         struct server_row *servers;
+        struct owner *owners;
+        uint64_t *request_ids;
     };
     size_t count;
     bool more;              /* rows may follow */

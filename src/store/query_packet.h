@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The common parts of queries: a query is one packet with its rows and, last, the clock. Internal to query.c,
- * request_list.c, queue_list.c, fronts.c, reservers.c, slot_list.c, nearest.c, history.c, due_walk.c and owners.c.
+ * The common parts of queries: a query is one packet with its rows and, last, the clock. Internal to store/. (The functions
+ * query_packet_... are those of packet.h for callers that keep a status of their own.)
  */
 #ifndef STORE_QUERY_PACKET_H
 #define STORE_QUERY_PACKET_H
 
-#include "store/mysql_methods.h"
-#include "store/rows.h"
+#include "store/packet.h"
 
 enum { QUERY_SQL_MAX = 1 << 20 };
 
-/* The statement whose result query_packet_time reads. */
-#define SQL_CLOCK "SELECT " SQL_NOW_US "," SQL_US("tick_at") ",offset_us,epoch FROM cluster WHERE id=1"
+/* The statement whose result packet_time reads. */
+#define SQL_CLOCK "SELECT " CLOCK_COLUMNS " FROM cluster WHERE id=1"
 
 /* SQL: the rows w of a queue with their requests r. */
 #define QUERY_QUEUE                                                                                                    \
@@ -29,6 +28,8 @@ enum permit_status query_packet_end(struct session *session, struct buf *sql, en
  * PERMIT_UNKNOWN_SEMAPHORE: there is no such semaphore.
  */
 enum permit_status query_packet_of_semaphore(struct session *session, struct buf *sql) MUST_CHECK;
+/* The same for a struct packet: it fails with PERMIT_UNKNOWN_SEMAPHORE. */
+void packet_send_of_semaphore(struct packet *packet);
 /* Returns the number of rows of the current statement. */
 size_t query_packet_rows(const struct session *session);
 

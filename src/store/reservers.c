@@ -64,51 +64,42 @@ static struct candidate *find_candidate(const struct candidates *candidates, uin
     return NULL;
 }
 
-/* Reads one waiter. *ret_candidate NULL: it is not protected, its wants are large, or there are enough. */
-static enum permit_status read_waiter(struct row_reader *reader, struct candidates *candidates,
-                                      struct candidate **ret_candidate)
+/* Reads one waiter. NULL: it is not protected, its wants are large, or there are enough. */
+static struct candidate *read_waiter(struct row_reader *row, struct candidates *candidates)
 {
-    uint64_t id = row_u64(reader);
-    struct bytes external_id = row_column(reader);
-    utc_us place = row_time(reader);
-    struct bytes wanted = row_column(reader);
-    *ret_candidate = find_candidate(candidates, id);
-    if (*ret_candidate || !wanted.data || candidates->count == PROTECTED_MAX)
-        return PERMIT_OK;
-    struct candidate *candidate = arena_array(reader->arena, 1, sizeof *candidate);
-    struct bytes copy = arena_copy(reader->arena, wanted);
-    if (!candidate || !copy.data)
-        return PERMIT_NO_MEMORY;
-    candidate->request = (struct request){.id = id, .place = place};
-    candidate->request.external_id = arena_copy(reader->arena, external_id);
-    if (!candidate->request.external_id.data || !row_decode_wanted(copy, reader->arena, &candidate->request))
-        return PERMIT_NO_MEMORY;
-    candidate->lacks = arena_array(reader->arena, candidate->request.want_count, sizeof *candidate->lacks);
-    if (!candidate->lacks)
-        return PERMIT_NO_MEMORY;
-    candidates->all[candidates->count++] = candidate;
-    *ret_candidate = candidate;
-    return PERMIT_OK;
+    struct request request = {.id = row_u64(row)};
+    struct bytes external_id = row_column(row);
+    request.place = row_time(row);
+    struct bytes wanted = row_column(row);
+    struct candidate *candidate = find_candidate(candidates, request.id);
+    if (candidate || !wanted.data || candidates->count == PROTECTED_MAX)
+        return candidate;
+    candidate = arena_array(row->arena, 1, sizeof *candidate);
+    request.external_id = arena_copy(row->arena, external_id);
+    wanted = arena_copy(row->arena, wanted);
+    row->broken |=
+        !candidate || !request.external_id.data || !wanted.data || !row_decode_wanted(wanted, row->arena, &request);
+    struct bytes *lacks = row->broken ? NULL : arena_array(row->arena, request.want_count, sizeof *lacks);
+    row->broken |= !lacks;
+    if (row->broken)
+        return NULL;
+    *candidate = (struct candidate){.request = request, .lacks = lacks};
+    return candidates->all[candidates->count++] = candidate;
 }
 
-static enum permit_status read_waiters(struct session *session, const struct request *request, size_t most,
-                                       struct arena *arena, struct candidates *candidates)
+static void read_waiters(struct packet *packet, const struct request *request, size_t most,
+                         struct candidates *candidates)
 {
-    struct row_reader reader = {.arena = arena};
-    enum permit_status status = PERMIT_OK;
     for (size_t i = 0; i < request->want_count; i++) {
-        candidates->queues[i] = arena_array(arena, most, sizeof(struct candidate *));
-        if (!candidates->queues[i])
-            return PERMIT_NO_MEMORY;
+        candidates->queues[i] = arena_array(packet->row.arena, most, sizeof(struct candidate *));
+        packet->row.broken |= !candidates->queues[i];
     }
-    while (status == PERMIT_OK && row_step(&reader, session)) {
-        struct candidate *candidate;
-        size_t n = row_u64(&reader);
-        status = read_waiter(&reader, candidates, &candidate);
-        if (status == PERMIT_OK && candidate && n < request->want_count && candidates->queue_counts[n] < most)
+    while (packet_row(packet)) {
+        size_t n = row_u64(&packet->row);
+        struct candidate *candidate = read_waiter(&packet->row, candidates);
+        if (candidate && n < request->want_count && candidates->queue_counts[n] < most)
             candidates->queues[n][candidates->queue_counts[n]++] = candidate;
     }
-    return status == PERMIT_OK && reader.broken ? PERMIT_NO_MEMORY : status;
 }
 
 /* ---- their places ---- */
@@ -148,13 +139,12 @@ static void places_sql(const struct candidates *candidates, struct buf *sql)
     }
 }
 
-static enum permit_status read_places(struct session *session, struct arena *arena, struct candidates *candidates)
+static void read_places(struct packet *packet, struct candidates *candidates)
 {
-    struct row_reader reader = {.arena = arena};
-    while (row_step(&reader, session)) {
-        struct candidate *candidate = find_candidate(candidates, row_u64(&reader));
-        struct bytes name = row_bytes(&reader);
-        bool bars = row_u64(&reader), lacks = row_u64(&reader);
+    while (packet_row(packet)) {
+        struct candidate *candidate = find_candidate(candidates, row_u64(&packet->row));
+        struct bytes name = row_bytes(&packet->row);
+        bool bars = row_u64(&packet->row), lacks = row_u64(&packet->row);
         if (!candidate || candidate->places == candidate->request.want_count)
             continue;
         candidate->places++;
@@ -162,7 +152,6 @@ static enum permit_status read_places(struct session *session, struct arena *are
         if (lacks)
             candidate->lacks[candidate->lack_count++] = name;
     }
-    return reader.broken ? PERMIT_NO_MEMORY : PERMIT_OK;
 }
 
 /* ---- the result ---- */
@@ -195,28 +184,21 @@ static struct reserver first_reserver(struct candidate *const *candidates, size_
 enum permit_status query_reservers(struct store *store, const struct request *request, utc_us aged, struct arena *arena,
                                    struct reserver *ret_reservers)
 {
-    struct session *session = session_of(store);
+    struct packet packet = packet_begin(session_of(store), arena);
     struct candidates *candidates = arena_array(arena, 1, sizeof *candidates);
     size_t most = QUERY_RESERVERS_WALK / request->want_count;
-    struct buf sql;
     if (!candidates)
         return PERMIT_NO_MEMORY;
-    buf_init(&sql, QUERY_SQL_MAX);
-    waiters_sql(request, aged, most, &sql);
-    enum permit_status status = session_send_buf(session, &sql);
-    if (status == PERMIT_OK)
-        status = read_waiters(session, request, most, arena, candidates);
-    status = session_end(session, status);
-    if (status == PERMIT_OK && candidates->count) {
+    waiters_sql(request, aged, most, &packet.sql);
+    packet_send(&packet);
+    read_waiters(&packet, request, most, candidates);
+    if (packet_works(&packet) && candidates->count) {
         choose_candidates(request, most, candidates);
-        buf_clear(&sql);
-        places_sql(candidates, &sql);
-        status = session_send_buf(session, &sql);
-        if (status == PERMIT_OK)
-            status = read_places(session, arena, candidates);
-        status = session_end(session, status);
+        places_sql(candidates, &packet.sql);
+        packet_send(&packet);
+        read_places(&packet, candidates);
     }
-    buf_release(&sql);
+    enum permit_status status = packet_end(&packet);
     if (status != PERMIT_OK)
         return status;
     for (size_t i = 0; i < request->want_count; i++)

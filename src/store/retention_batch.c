@@ -4,22 +4,17 @@
  * candidates, read without locks; the transaction, in one packet, so that its row locks never wait for this process; the
  * release of the named lock.
  */
-#include "store/mysql_methods.h"
 
 #include "base/clock.h"
 #include "core/lease_clock.h"
 #include "store/dialect.h"
-#include "store/rows.h"
-#include "store/sql_text.h"
-
-enum { SQL_MAX = 256 * 1024 };
+#include "store/packet.h"
 
 #define LOCK_NAME DIALECT_LOCK_NAME("cleaner")
 
 #define TAKE_LOCK_SQL                                                                                                  \
-    "SELECT GET_LOCK(" LOCK_NAME ",0);"                                                                                \
-    "SELECT " SQL_NOW_US "," SQL_US("tick_at") ",offset_us FROM cluster WHERE id=1;"                                   \
-                                               "SELECT MAX(id) FROM permit_request"
+    "SELECT GET_LOCK(" LOCK_NAME ",0);SELECT " CLOCK_COLUMNS " FROM cluster WHERE id=1;"                               \
+    "SELECT MAX(id) FROM permit_request"
 
 #define RELEASE_LOCK_SQL "ROLLBACK;DO RELEASE_LOCK(" LOCK_NAME ")"
 
@@ -27,9 +22,8 @@ enum { SQL_MAX = 256 * 1024 };
 #define PAGE_SELECT "SELECT /* retention */ "
 
 struct clean {
-    struct session *session;
+    struct packet packet;
     const struct retention_task *task;
-    struct arena *arena;
     utc_us wall_now; /* the database's clock */
     utc_us now;      /* lease clock */
     uint64_t oldest_kept;
@@ -38,14 +32,6 @@ struct clean {
     struct retention_result result;
 };
 
-/* Sends the packet and releases the buffer. */
-static enum permit_status send_text(struct session *session, struct buf *sql)
-{
-    enum permit_status status = session_send_buf(session, sql);
-    buf_release(sql);
-    return status;
-}
-
 static size_t candidates_max(const struct clean *clean)
 {
     return clean->task->rows / 2;
@@ -53,32 +39,23 @@ static size_t candidates_max(const struct clean *clean)
 
 /* ---- the lock and the clock ---- */
 
-/* Steps to the next statement and to its only row. */
-static enum permit_status next_row(struct session *session, struct row_reader *reader)
-{
-    enum permit_status status = session_next(session);
-    if (status != PERMIT_OK)
-        return status;
-    return row_step(reader, session) ? PERMIT_OK : PERMIT_INTERNAL;
-}
-
 /* Takes the named lock if it is free, and reads the clock and the newest request id. */
-static enum permit_status read_lock_and_clock(struct clean *clean)
+static void read_lock_and_clock(struct clean *clean)
 {
-    struct row_reader reader = {.at = 0};
-    struct lease_clock clock;
-    enum permit_status status = PERMIT_OK;
-    clean->result.has_lock = row_step(&reader, clean->session) && row_u64(&reader) == 1;
-    if ((status = next_row(clean->session, &reader)) != PERMIT_OK)
-        return status;
-    clean->wall_now = row_i64(&reader);
-    clock.tick_at = row_i64(&reader);
-    clock.offset_us = row_i64(&reader);
-    clean->now = lease_time(&clock, clean->wall_now);
-    if ((status = next_row(clean->session, &reader)) != PERMIT_OK)
-        return status;
-    clean->oldest_kept = retention_oldest_kept(row_u64(&reader), clean->task->retention_rows);
-    return PERMIT_OK;
+    struct packet *packet = &clean->packet;
+    struct query_time time;
+    buf_append_text(&packet->sql, TAKE_LOCK_SQL);
+    packet_send(packet);
+    clean->result.has_lock = packet_row(packet) && row_u64(&packet->row) == 1;
+    packet_next(packet);
+    if (packet_only_row(packet, PERMIT_INTERNAL)) {
+        row_clock(&packet->row, &time);
+        clean->wall_now = time.now;
+        clean->now = lease_time(&time.clock, time.now);
+    }
+    packet_next(packet);
+    if (packet_only_row(packet, PERMIT_INTERNAL))
+        clean->oldest_kept = retention_oldest_kept(row_u64(&packet->row), clean->task->retention_rows);
 }
 
 /* ---- candidates ---- */
@@ -88,17 +65,14 @@ static enum permit_status read_lock_and_clock(struct clean *clean)
  * in the order of PRIMARY. `from` is behind the rows that this walk has deleted: they may still be in the index, marked,
  * and every query from the beginning of the table would pass them.
  */
-static enum permit_status find_page_end(struct clean *clean, uint64_t *ret_end)
+static uint64_t find_page_end(struct clean *clean)
 {
-    struct row_reader reader = {.at = 0};
-    struct buf sql;
-    buf_init(&sql, SQL_MAX);
-    buf_printf(&sql, PAGE_SELECT "id FROM permit_request FORCE INDEX (PRIMARY) WHERE id>=%llu ORDER BY id LIMIT %d,1",
+    struct packet *packet = &clean->packet;
+    buf_printf(&packet->sql,
+               PAGE_SELECT "id FROM permit_request FORCE INDEX (PRIMARY) WHERE id>=%llu ORDER BY id LIMIT %d,1",
                (unsigned long long)clean->task->from, RETENTION_PAGE);
-    enum permit_status status = send_text(clean->session, &sql);
-    if (status == PERMIT_OK)
-        *ret_end = row_step(&reader, clean->session) ? row_u64(&reader) : UINT64_MAX;
-    return session_end(clean->session, status);
+    packet_send(packet);
+    return packet_row(packet) ? row_u64(&packet->row) : UINT64_MAX;
 }
 
 /*
@@ -128,22 +102,18 @@ static void events_sql(const struct clean *clean, struct buf *sql)
 }
 
 /* Sends the query and reads its rows into clean->requests. */
-static enum permit_status read_candidates(struct clean *clean, struct buf *sql)
+static void read_candidates(struct clean *clean)
 {
-    enum permit_status status = send_text(clean->session, sql);
-    size_t count = status == PERMIT_OK ? (size_t)session_affected(clean->session) : 0;
-    clean->requests = arena_array(clean->arena, count, sizeof *clean->requests);
-    struct row_reader reader = {.arena = clean->arena, .broken = count && !clean->requests};
-    for (; clean->count < count && row_step(&reader, clean->session); clean->count++) {
-        struct ended_request *request = &clean->requests[clean->count];
-        request->id = row_u64(&reader);
-        request->due_at = row_time(&reader);
-        request->ended_at = row_time(&reader);
-        request->permits = row_u64(&reader);
+    struct row_reader *row = &clean->packet.row;
+    packet_send(&clean->packet);
+    clean->requests = packet_rows(&clean->packet, sizeof *clean->requests, &clean->count);
+    for (size_t i = 0; i < clean->count && packet_row(&clean->packet); i++) {
+        struct ended_request *request = &clean->requests[i];
+        request->id = row_u64(row);
+        request->due_at = row_time(row);
+        request->ended_at = row_time(row);
+        request->permits = row_u64(row);
     }
-    if (status == PERMIT_OK && reader.broken)
-        status = PERMIT_NO_MEMORY;
-    return session_end(clean->session, status);
 }
 
 /* Keeps the candidates that fit into the batch and may be deleted. Sets what the result tells about the page. */
@@ -165,39 +135,25 @@ static void select_requests(struct clean *clean, uint64_t end)
             retention_backlog(&clean->requests[clean->count / 2], clean->now, clean->oldest_kept, task->retention_rows);
 }
 
-static enum permit_status find_requests(struct clean *clean)
+static void find_requests(struct clean *clean)
 {
-    struct buf sql;
-    uint64_t end = UINT64_MAX;
     mono_us started = clock_mono();
-    enum permit_status status = find_page_end(clean, &end);
-    if (status != PERMIT_OK)
-        return status;
-    buf_init(&sql, SQL_MAX);
-    requests_sql(clean, end, &sql);
-    if ((status = read_candidates(clean, &sql)) != PERMIT_OK)
-        return status;
+    uint64_t end = find_page_end(clean);
+    requests_sql(clean, end, &clean->packet.sql);
+    read_candidates(clean);
+    if (!packet_works(&clean->packet))
+        return;
     select_requests(clean, end);
     clean->result.page.read_us = clock_mono() - started;
-    return PERMIT_OK;
-}
-
-static enum permit_status find_events(struct clean *clean)
-{
-    struct buf sql;
-    buf_init(&sql, SQL_MAX);
-    events_sql(clean, &sql);
-    return read_candidates(clean, &sql);
 }
 
 /* ---- the transaction ---- */
 
 static void ids_sql(const struct clean *clean, struct buf *sql)
 {
-    buf_append_text(sql, " IN (");
+    buf_append_text(sql, " IN (0");
     for (size_t i = 0; i < clean->count; i++) {
-        if (i > 0)
-            buf_append_char(sql, ',');
+        buf_append_char(sql, ',');
         buf_append_u64(sql, clean->requests[i].id);
     }
     buf_append_char(sql, ')');
@@ -221,54 +177,52 @@ static void delete_requests_sql(const struct clean *clean, struct buf *sql)
     buf_append_text(sql, " AND r.state=2;COMMIT");
 }
 
-static enum permit_status delete_rows(struct clean *clean)
+static void delete_rows(struct clean *clean)
 {
-    struct buf sql;
-    if (clean->count == 0)
-        return PERMIT_OK;
-    buf_init(&sql, SQL_MAX);
+    struct packet *packet = &clean->packet;
+    if (clean->count == 0 || !packet_works(packet))
+        return;
     if (clean->task->kind == RETENTION_EVENTS) {
-        buf_append_text(&sql, "DELETE e FROM semaphore_event e FORCE INDEX (PRIMARY) WHERE e.id");
-        ids_sql(clean, &sql);
+        buf_append_text(&packet->sql, "DELETE e FROM semaphore_event e FORCE INDEX (PRIMARY) WHERE e.id");
+        ids_sql(clean, &packet->sql);
     } else {
-        delete_requests_sql(clean, &sql);
+        delete_requests_sql(clean, &packet->sql);
     }
     mono_us started = clock_mono();
-    enum permit_status status = session_end(clean->session, send_text(clean->session, &sql));
-    if (status != PERMIT_OK)
-        return status;
+    packet_send(packet);
+    packet_finish(packet);
     clean->result.took_us = clock_mono() - started;
     clean->result.deleted = clean->count;
-    return PERMIT_OK;
 }
 
 static enum permit_status retention_commits(struct store *store, uint64_t *ret_commits)
 {
-    struct session *session = session_of(store);
-    struct row_reader reader = {.at = 0};
-    enum permit_status status = session_send(session, BYTES("SHOW GLOBAL STATUS LIKE 'Com_commit'"));
-    bool found = status == PERMIT_OK && row_step(&reader, session);
-    if (found) {
-        (void)row_column(&reader);
-        *ret_commits = row_u64(&reader);
+    struct packet packet = packet_begin(session_of(store), NULL);
+    buf_append_text(&packet.sql, "SHOW GLOBAL STATUS LIKE 'Com_commit'");
+    packet_send(&packet);
+    if (packet_only_row(&packet, PERMIT_INTERNAL)) {
+        (void)row_column(&packet.row);
+        *ret_commits = row_u64(&packet.row);
     }
-    status = session_end(session, status);
-    return status != PERMIT_OK || found ? status : PERMIT_INTERNAL;
+    return packet_end(&packet);
 }
 
 static enum permit_status retention_batch(struct store *store, const struct retention_task *task, struct arena *arena,
                                           struct retention_result *ret_result)
 {
     struct session *session = session_of(store);
-    struct clean clean = {.session = session, .task = task, .arena = arena};
-    enum permit_status status = session_send(session, BYTES(TAKE_LOCK_SQL));
-    if (status == PERMIT_OK)
-        status = read_lock_and_clock(&clean);
-    status = session_end(session, status);
-    if (status == PERMIT_OK && clean.result.has_lock)
-        status = task->kind == RETENTION_EVENTS ? find_events(&clean) : find_requests(&clean);
-    if (status == PERMIT_OK && clean.result.has_lock)
-        status = delete_rows(&clean);
+    struct clean clean = {.packet = packet_begin(session, arena), .task = task};
+    read_lock_and_clock(&clean);
+    if (packet_works(&clean.packet) && clean.result.has_lock) {
+        if (task->kind == RETENTION_EVENTS) {
+            events_sql(&clean, &clean.packet.sql);
+            read_candidates(&clean);
+        } else {
+            find_requests(&clean);
+        }
+        delete_rows(&clean);
+    }
+    enum permit_status status = packet_end(&clean.packet);
     /* After any failure but a locked row, drop the connection, and with it the transaction and the named lock. */
     bool usable = status == PERMIT_OK || status == PERMIT_LOCK_TIMEOUT || status == PERMIT_CONFLICT;
     if (!usable || (clean.result.has_lock && session_run(session, RELEASE_LOCK_SQL) != PERMIT_OK))

@@ -46,6 +46,14 @@ utc_us row_time(struct row_reader *reader)
     return time;
 }
 
+void row_clock(struct row_reader *reader, struct query_time *ret_time)
+{
+    ret_time->now = row_time(reader);
+    ret_time->clock.tick_at = row_time(reader);
+    ret_time->clock.offset_us = row_i64(reader);
+    ret_time->clock.epoch = row_u64(reader);
+}
+
 struct bytes row_bytes(struct row_reader *reader)
 {
     struct bytes column = row_column(reader);

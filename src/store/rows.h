@@ -42,6 +42,9 @@ uint64_t row_u64(struct row_reader *reader);
 int64_t row_i64(struct row_reader *reader);
 /* The next column as a time; NEVER for NULL, and for SQL_HELD, which is NEVER in ended_at. */
 utc_us row_time(struct row_reader *reader);
+/* The next columns, which are CLOCK_COLUMNS of `cluster`. */
+#define CLOCK_COLUMNS "SYSDATE(6),tick_at,offset_us,epoch"
+void row_clock(struct row_reader *reader, struct query_time *ret_time);
 /* The next column as a copy in the arena; data NULL for NULL. */
 struct bytes row_bytes(struct row_reader *reader);
 

@@ -92,9 +92,8 @@ struct store_servers {
     enum permit_status (*leave)(struct store *store, const struct server_self *self);
     /* Lists the permitd in order of their ids, the dead ones included. */
     enum permit_status (*list)(struct store *store, struct page *page);
-    /* Reads at most `limit` request ids above `after` from the mail of this server, in the arena; ascending. */
-    enum permit_status (*mail)(struct store *store, uint64_t server_id, uint64_t after, size_t limit,
-                               struct arena *arena, uint64_t **ret_request_ids, size_t *ret_count);
+    /* Reads at most page->limit request ids above page->after.number from the mail of this server: rows and count; ascending. */
+    enum permit_status (*mail)(struct store *store, uint64_t server_id, struct page *page);
     /* Deletes mail of this server; what is gone already is no failure. At least one id. */
     enum permit_status (*drop_mail)(struct store *store, uint64_t server_id, const uint64_t *request_ids, size_t count);
 };

@@ -4,69 +4,38 @@
 
 enum permit_status query_slot_list_head(struct store *store, struct bytes semaphore, struct slot_list_head *ret_head)
 {
-    struct session *session = session_of(store);
-    struct buf sql;
-    struct row_reader reader = {.at = 0};
-    buf_init(&sql, QUERY_SQL_MAX);
-    buf_append_text(&sql, "SELECT s.id,s.kind,s.in_use,s.version,c.epoch FROM semaphore s FORCE INDEX (semaphore_name)"
-                          " JOIN cluster c ON c.id=1 WHERE s.retired_at IS NULL AND s.name=");
-    sql_bytes(&sql, semaphore);
-    enum permit_status status = session_send_buf(session, &sql);
-    if (status == PERMIT_OK && row_step(&reader, session)) {
-        ret_head->semaphore_id = row_u64(&reader);
-        ret_head->kind = (enum semaphore_kind)row_u64(&reader);
-        ret_head->in_use = row_i64(&reader);
-        ret_head->version = row_u64(&reader);
-        ret_head->epoch = row_u64(&reader);
-    } else if (status == PERMIT_OK) {
-        status = PERMIT_UNKNOWN_SEMAPHORE;
+    struct packet packet = packet_begin(session_of(store), NULL);
+    buf_append_text(&packet.sql,
+                    "SELECT s.id,s.kind,s.in_use,s.version,c.epoch FROM semaphore s FORCE INDEX (semaphore_name)"
+                    " JOIN cluster c ON c.id=1 WHERE s.retired_at IS NULL AND s.name=");
+    sql_bytes(&packet.sql, semaphore);
+    packet_send(&packet);
+    if (packet_only_row(&packet, PERMIT_UNKNOWN_SEMAPHORE)) {
+        ret_head->semaphore_id = row_u64(&packet.row);
+        ret_head->kind = (enum semaphore_kind)row_u64(&packet.row);
+        ret_head->in_use = row_i64(&packet.row);
+        ret_head->version = row_u64(&packet.row);
+        ret_head->epoch = row_u64(&packet.row);
     }
-    return query_packet_end(session, &sql, status);
+    return packet_end(&packet);
 }
 
 /*
- * Sets *ret_few if so few labels have the prefix that a walk over slot_label is best. If many have it, a walk over all
+ * Returns true if so few labels have the prefix that a walk over slot_label is best. If many have it, a walk over all
  * slots fills the page soon. The optimizer would always walk all slots, because of ORDER BY.
  */
-static enum permit_status few_have_prefix(struct session *session, uint64_t semaphore_id, struct bytes prefix,
-                                          bool *ret_few)
+static bool few_have_prefix(struct packet *packet, uint64_t semaphore_id, struct bytes prefix)
 {
     enum { FEW = 1000 };
-    struct buf sql;
-    struct session_row row;
-    *ret_few = false;
     if (prefix.length == 0)
-        return PERMIT_OK;
-    buf_init(&sql, QUERY_SQL_MAX);
-    buf_printf(&sql, "SELECT COUNT(*) FROM (SELECT 1 FROM slot FORCE INDEX (slot_label) WHERE semaphore_id=%llu",
+        return false;
+    buf_printf(&packet->sql,
+               "SELECT COUNT(*) FROM (SELECT 1 FROM slot FORCE INDEX (slot_label) WHERE semaphore_id=%llu",
                (unsigned long long)semaphore_id);
-    query_prefix_sql(&sql, "label", prefix);
-    buf_printf(&sql, " LIMIT %d) few", FEW);
-    enum permit_status status = session_send_buf(session, &sql);
-    if (status == PERMIT_OK && session_row(session, &row))
-        *ret_few = column_u64(row.columns[0]) < FEW;
-    return query_packet_end(session, &sql, status);
-}
-
-static enum permit_status read_slots(struct session *session, struct page *page)
-{
-    size_t count = query_packet_rows(session);
-    struct slot_list_row *rows = arena_array(page->arena, count, sizeof *rows);
-    struct row_reader reader = {.arena = page->arena, .broken = count && !rows};
-    for (size_t i = 0; i < count && row_step(&reader, session); i++) {
-        rows[i].number = (uint32_t)row_u64(&reader);
-        rows[i].label = row_bytes(&reader);
-        rows[i].token = row_u64(&reader);
-        if (rows[i].token)
-            row_request(&reader, &rows[i].request);
-    }
-    if (reader.broken)
-        return PERMIT_NO_MEMORY;
-    page->slots = rows;
-    page_end(page, count);
-    if (page->count)
-        page->next.number = rows[page->count - 1].number;
-    return PERMIT_OK;
+    query_prefix_sql(&packet->sql, "label", prefix);
+    buf_printf(&packet->sql, " LIMIT %d) few", FEW);
+    packet_send(packet);
+    return packet_row(packet) && row_u64(&packet->row) < FEW;
 }
 
 /*
@@ -76,31 +45,36 @@ static enum permit_status read_slots(struct session *session, struct page *page)
 enum permit_status query_slots(struct store *store, uint64_t semaphore_id, const struct slot_filter *filter,
                                struct page *page)
 {
-    struct session *session = session_of(store);
     static const char *const of_state[] = {
         [SLOT_ANY] = " AND (l.retired=0 OR l.permit_id<>0)",
         [SLOT_FREE] = " AND l.retired=0 AND l.permit_id=0",
         [SLOT_HELD] = " AND l.permit_id<>0",
     };
-    struct buf sql;
-    bool by_label;
-    enum permit_status status = few_have_prefix(session, semaphore_id, filter->prefix, &by_label);
-    if (status != PERMIT_OK)
-        return status;
-    buf_init(&sql, QUERY_SQL_MAX);
-    buf_printf(&sql,
+    struct packet packet = packet_begin(session_of(store), page->arena);
+    bool by_label = few_have_prefix(&packet, semaphore_id, filter->prefix);
+    buf_printf(&packet.sql,
                "SELECT STRAIGHT_JOIN l.number,l.label,l.permit_id," ROW_REQUEST_COLUMNS " FROM slot l FORCE INDEX (%s)"
                " LEFT JOIN permit p FORCE INDEX (PRIMARY) ON p.semaphore_id=l.semaphore_id AND p.id=l.permit_id"
                " LEFT JOIN permit_request r FORCE INDEX (PRIMARY) ON r.id=p.permit_request_id"
                " WHERE l.semaphore_id=%llu AND l.number>%llu%s",
                by_label ? "slot_label" : "PRIMARY", (unsigned long long)semaphore_id,
                (unsigned long long)page->after.number, of_state[filter->state]);
-    query_prefix_sql(&sql, "l.label", filter->prefix);
-    buf_printf(&sql, " ORDER BY l.number LIMIT %u;" SQL_CLOCK, page->limit + 1);
-    status = session_send_buf(session, &sql);
-    if (status == PERMIT_OK)
-        status = read_slots(session, page);
-    if (status == PERMIT_OK)
-        status = query_packet_time(session, &page->time);
-    return query_packet_end(session, &sql, status);
+    query_prefix_sql(&packet.sql, "l.label", filter->prefix);
+    buf_printf(&packet.sql, " ORDER BY l.number LIMIT %u;" SQL_CLOCK, page->limit + 1);
+    packet_send(&packet);
+    size_t count;
+    struct slot_list_row *rows = packet_rows(&packet, sizeof *rows, &count);
+    for (size_t i = 0; i < count && packet_row(&packet); i++) {
+        rows[i].number = (uint32_t)row_u64(&packet.row);
+        rows[i].label = row_bytes(&packet.row);
+        rows[i].token = row_u64(&packet.row);
+        if (rows[i].token)
+            row_request(&packet.row, &rows[i].request);
+    }
+    page->slots = rows;
+    page_end(page, count);
+    if (page->count)
+        page->next.number = rows[page->count - 1].number;
+    packet_time(&packet, &page->time);
+    return packet_end(&packet);
 }

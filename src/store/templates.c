@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-#include "store/mysql_methods.h"
 
 #include "core/name.h"
+#include "store/packet.h"
 #include "store/row_sql.h"
-#include "store/rows.h"
 
 enum {
-    SQL_MAX = 64 * 1024,
     TRIES = 3,            /* of a transaction that ends with PERMIT_CONFLICT */
     BEGINNINGS_MAX = 500, /* prefixes in one statement; at least NAME_MAX_BYTES */
 };
@@ -17,133 +15,105 @@ enum {
 
 /* ---- rows ---- */
 
-static enum permit_status read_templates(struct session *session, struct arena *arena, struct template **ret_templates,
-                                         size_t *ret_count)
+/* Sends a packet whose last statement is ALL_OF_TEMPLATE, with `before` statements before it, and reads its rows. */
+static void run_templates(struct packet *packet, unsigned before, struct template **ret_templates, size_t *ret_count)
 {
-    size_t count = (size_t)session_affected(session);
-    struct template *templates = arena_array(arena, count, sizeof *templates);
-    struct row_reader reader = {.arena = arena, .broken = count && !templates};
-    for (size_t i = 0; i < count && row_step(&reader, session); i++) {
+    packet_send(packet);
+    while (before--)
+        packet_next(packet);
+    struct template *templates = packet_rows(packet, sizeof *templates, ret_count);
+    for (size_t i = 0; i < *ret_count && packet_row(packet); i++) {
         templates[i] = (struct template){.settings = {.retired_at = NEVER, .next_due_at = NEVER}};
-        row_read(&reader, &template_table, &templates[i]);
+        row_read(&packet->row, &template_table, &templates[i]);
     }
-    if (reader.broken)
-        return PERMIT_NO_MEMORY;
     *ret_templates = templates;
-    *ret_count = count;
-    return PERMIT_OK;
-}
-
-/* Runs one SELECT of TEMPLATE_SELECT. Releases `sql`. */
-static enum permit_status run_templates(struct session *session, struct buf *sql, struct arena *arena,
-                                        struct template **ret_templates, size_t *ret_count)
-{
-    enum permit_status status = session_send_buf(session, sql);
-    if (status == PERMIT_OK)
-        status = read_templates(session, arena, ret_templates, ret_count);
-    buf_release(sql);
-    return session_end(session, status);
 }
 
 static enum permit_status templates_get(struct store *store, struct bytes prefix, struct arena *arena,
                                         struct template *ret_template)
 {
-    struct session *session = session_of(store);
-    struct buf sql;
-    struct template *found = NULL;
-    size_t count = 0;
-    buf_init(&sql, SQL_MAX);
-    buf_append_text(&sql, ALL_OF_TEMPLATE "t.prefix=");
-    sql_bytes(&sql, prefix);
-    enum permit_status status = run_templates(session, &sql, arena, &found, &count);
-    if (status == PERMIT_OK && count == 0)
-        status = PERMIT_UNKNOWN_TEMPLATE;
-    if (status == PERMIT_OK)
-        *ret_template = found[0];
-    return status;
+    struct packet packet = packet_begin(session_of(store), arena);
+    struct template *found;
+    size_t count;
+    buf_append_text(&packet.sql, ALL_OF_TEMPLATE "t.prefix=");
+    sql_bytes(&packet.sql, prefix);
+    run_templates(&packet, 0, &found, &count);
+    enum permit_status status = packet_end(&packet);
+    if (status != PERMIT_OK)
+        return status;
+    if (count == 0)
+        return PERMIT_UNKNOWN_TEMPLATE;
+    *ret_template = found[0];
+    return PERMIT_OK;
 }
 
 /* Walks the primary key from the larger of `begins` and `after` on; the list ends at the first other beginning. */
 static enum permit_status templates_list(struct store *store, struct bytes begins, struct page *page)
 {
-    struct session *session = session_of(store);
-    struct buf sql;
-    size_t count = 0, found = 0;
-    buf_init(&sql, SQL_MAX);
-    buf_append_text(&sql, ALL_OF_TEMPLATE "t.prefix>");
-    sql_bytes(&sql, page->after.name);
-    buf_append_text(&sql, " AND t.prefix>=");
-    sql_bytes(&sql, begins);
-    buf_printf(&sql, " ORDER BY t.prefix LIMIT %u", page->limit + 1);
-    enum permit_status status = run_templates(session, &sql, page->arena, &page->templates, &count);
-    if (status != PERMIT_OK)
-        return status;
+    struct packet packet = packet_begin(session_of(store), page->arena);
+    size_t count, found = 0;
+    buf_append_text(&packet.sql, ALL_OF_TEMPLATE "t.prefix>");
+    sql_bytes(&packet.sql, page->after.name);
+    buf_append_text(&packet.sql, " AND t.prefix>=");
+    sql_bytes(&packet.sql, begins);
+    buf_printf(&packet.sql, " ORDER BY t.prefix LIMIT %u", page->limit + 1);
+    run_templates(&packet, 0, &page->templates, &count);
     while (found < count && bytes_begin_with(page->templates[found].prefix, begins))
         found++;
     page_end(page, found);
     if (page->count)
         page->next.name = page->templates[page->count - 1].prefix;
-    return PERMIT_OK;
+    return packet_end(&packet);
+}
+
+/* Sends a packet that selects a number, and ends it. */
+static enum permit_status run_count(struct packet *packet, uint64_t *ret_count)
+{
+    packet_send(packet);
+    if (packet_row(packet))
+        *ret_count = row_u64(&packet->row);
+    return packet_end(packet);
 }
 
 static enum permit_status templates_count_semaphores(struct store *store, uint64_t max, uint64_t *ret_count)
 {
-    struct session *session = session_of(store);
-    struct buf sql;
-    struct session_row row;
-    buf_init(&sql, SQL_MAX);
-    buf_printf(&sql, "SELECT COUNT(*) FROM (SELECT 1 FROM semaphore FORCE INDEX (semaphore_name) LIMIT %llu) s",
+    struct packet packet = packet_begin(session_of(store), NULL);
+    buf_printf(&packet.sql, "SELECT COUNT(*) FROM (SELECT 1 FROM semaphore FORCE INDEX (semaphore_name) LIMIT %llu) s",
                (unsigned long long)max);
-    enum permit_status status = session_send_buf(session, &sql);
-    if (status == PERMIT_OK && session_row(session, &row))
-        *ret_count = column_u64(row.columns[0]);
-    buf_release(&sql);
-    return session_end(session, status);
+    return run_count(&packet, ret_count);
 }
 
 /* The slots of a semaphore are numbered from 1 without gaps. The highest of each is one seek in the primary key. */
 static enum permit_status templates_count_slots(struct store *store, uint64_t *ret_count)
 {
-    struct session *session = session_of(store);
-    struct session_row row;
-    enum permit_status status = session_send(
-        session,
-        BYTES(
-            "SELECT COALESCE(SUM(highest), 0) FROM (SELECT MAX(number) AS highest FROM slot GROUP BY semaphore_id) s"));
-    if (status == PERMIT_OK && session_row(session, &row))
-        *ret_count = column_u64(row.columns[0]);
-    return session_end(session, status);
+    struct packet packet = packet_begin(session_of(store), NULL);
+    buf_append_text(
+        &packet.sql,
+        "SELECT COALESCE(SUM(highest), 0) FROM (SELECT MAX(number) AS highest FROM slot GROUP BY semaphore_id) s");
+    return run_count(&packet, ret_count);
 }
 
 /* ---- transactions ---- */
 
-/* Begins a transaction, locks the row and reads it. */
-static enum permit_status lock_row(struct session *session, struct bytes prefix, struct buf *sql, struct arena *arena,
-                                   struct template *ret_template, bool *ret_exists)
+/* Begins a transaction, locks the row and reads it. Returns true if it exists. */
+static bool lock_row(struct packet *packet, struct bytes prefix, struct template *ret_template)
 {
-    struct template *found = NULL;
-    size_t count = 0;
-    buf_clear(sql);
-    buf_append_text(sql, "BEGIN;" ALL_OF_TEMPLATE "t.prefix=");
-    sql_bytes(sql, prefix);
-    buf_append_text(sql, " FOR UPDATE");
-    enum permit_status status = session_send_buf(session, sql);
-    if (status == PERMIT_OK)
-        status = session_next(session);
-    if (status == PERMIT_OK)
-        status = read_templates(session, arena, &found, &count);
-    status = session_end(session, status);
-    *ret_exists = status == PERMIT_OK && count > 0;
-    if (*ret_exists)
-        *ret_template = found[0];
-    return status;
+    struct template *found;
+    size_t count;
+    buf_append_text(&packet->sql, "BEGIN;" ALL_OF_TEMPLATE "t.prefix=");
+    sql_bytes(&packet->sql, prefix);
+    buf_append_text(&packet->sql, " FOR UPDATE");
+    run_templates(packet, 1, &found, &count);
+    if (!packet_works(packet) || count == 0)
+        return false;
+    *ret_template = found[0];
+    return true;
 }
 
 /* Appends the write and COMMIT. If two transactions insert a prefix, the second gets PERMIT_CONFLICT and retries. */
 static void write_sql(const struct template *template, bool exists, struct buf *sql)
 {
     struct row_insert insert = {.table = &template_table, .columns = COLUMN_INSERT | COLUMN_SETTING};
-    buf_clear(sql);
     if (exists) {
         buf_append_text(sql, "UPDATE template SET ");
         row_set_sql(&template_table, COLUMN_SETTING, template, true, sql);
@@ -157,80 +127,53 @@ static void write_sql(const struct template *template, bool exists, struct buf *
     buf_append_text(sql, "COMMIT");
 }
 
-/* Ends the transaction. Returns `status`. */
-static enum permit_status roll_back(struct session *session, enum permit_status status)
+/* Sends the rest of a transaction, unless it has failed, and ends the packet; after a failure, also the transaction. */
+static enum permit_status commit(struct packet *packet)
 {
-    (void)session_rollback(session);
+    struct session *session = packet->session;
+    packet_send(packet);
+    enum permit_status status = packet_end(packet);
+    if (status != PERMIT_OK)
+        (void)session_rollback(session);
     return status;
 }
 
-static enum permit_status put_once(struct session *session, const struct semaphore_change *change,
-                                   int64_t default_ttl_ms, struct buf *sql, struct arena *arena,
-                                   struct template *template, bool *ret_created, const char **ret_refusal)
+static enum permit_status templates_put(struct store *store, struct template_change *change, struct arena *arena)
 {
-    bool exists;
-    struct bytes prefix = template->prefix;
-    enum permit_status status = lock_row(session, prefix, sql, arena, template, &exists);
-    template->prefix = prefix;
-    if (status == PERMIT_OK)
-        status = template_apply(template, exists, change, default_ttl_ms, ret_refusal);
-    if (status != PERMIT_OK)
-        return roll_back(session, status);
-    write_sql(template, exists, sql);
-    status = session_end(session, session_send_buf(session, sql));
-    *ret_created = !exists;
-    return status == PERMIT_OK ? status : roll_back(session, status);
-}
-
-static enum permit_status templates_put(struct store *store, struct bytes prefix, const struct semaphore_change *change,
-                                        int64_t default_ttl_ms, struct arena *arena, struct template *ret_template,
-                                        bool *ret_created, const char **ret_refusal)
-{
-    struct session *session = session_of(store);
-    struct buf sql;
-    struct template template;
     enum permit_status status = PERMIT_CONFLICT;
-    buf_init(&sql, SQL_MAX);
     for (int tries = 0; status == PERMIT_CONFLICT && tries < TRIES; tries++) {
-        template = (struct template){.prefix = prefix};
-        status = put_once(session, change, default_ttl_ms, &sql, arena, &template, ret_created, ret_refusal);
+        struct packet packet = packet_begin(session_of(store), arena);
+        struct template *template = &change->ret_template;
+        *template = (struct template){0};
+        bool exists = lock_row(&packet, change->prefix, template);
+        template->prefix = change->prefix;
+        change->ret_refusal = NULL;
+        if (packet_works(&packet))
+            packet_fail(&packet, template_apply(template, exists, &change->change, change->default_ttl_ms,
+                                                &change->ret_refusal));
+        write_sql(template, exists, &packet.sql);
+        status = commit(&packet);
+        change->ret_created = !exists;
     }
-    buf_release(&sql);
-    if (status == PERMIT_OK)
-        *ret_template = template;
     return status;
-}
-
-static enum permit_status delete_once(struct session *session, struct bytes prefix, struct buf *sql,
-                                      struct arena *arena, struct template *ret_template)
-{
-    bool exists;
-    enum permit_status status = lock_row(session, prefix, sql, arena, ret_template, &exists);
-    if (status == PERMIT_OK && !exists)
-        status = PERMIT_UNKNOWN_TEMPLATE;
-    if (status != PERMIT_OK)
-        return roll_back(session, status);
-    buf_clear(sql);
-    buf_append_text(sql, "DELETE FROM template WHERE prefix=");
-    sql_bytes(sql, prefix);
-    buf_append_text(sql, ";COMMIT");
-    status = session_end(session, session_send_buf(session, sql));
-    return status == PERMIT_OK ? status : roll_back(session, status);
 }
 
 static enum permit_status templates_delete(struct store *store, struct bytes prefix, struct arena *arena,
                                            struct template *ret_template)
 {
-    struct session *session = session_of(store);
-    struct buf sql;
-    struct template template;
     enum permit_status status = PERMIT_CONFLICT;
-    buf_init(&sql, SQL_MAX);
-    for (int tries = 0; status == PERMIT_CONFLICT && tries < TRIES; tries++)
-        status = delete_once(session, prefix, &sql, arena, &template);
-    buf_release(&sql);
-    if (status == PERMIT_OK)
-        *ret_template = template;
+    for (int tries = 0; status == PERMIT_CONFLICT && tries < TRIES; tries++) {
+        struct packet packet = packet_begin(session_of(store), arena);
+        struct template template;
+        if (!lock_row(&packet, prefix, &template))
+            packet_fail(&packet, PERMIT_UNKNOWN_TEMPLATE);
+        buf_append_text(&packet.sql, "DELETE FROM template WHERE prefix=");
+        sql_bytes(&packet.sql, prefix);
+        buf_append_text(&packet.sql, ";COMMIT");
+        status = commit(&packet);
+        if (status == PERMIT_OK)
+            *ret_template = template;
+    }
     return status;
 }
 
@@ -252,16 +195,14 @@ static bool lacks_semaphore(const struct resolve_name *name)
  * Reads the lengths of all prefixes: walks template_length, one seek per length. Names shorter than all prefixes need
  * no further statement.
  */
-static enum permit_status read_lengths(struct session *session, size_t ret_lengths[NAME_MAX_BYTES], size_t *ret_count)
+static size_t read_lengths(struct packet *packet, size_t ret_lengths[NAME_MAX_BYTES])
 {
-    struct session_row row;
     size_t count = 0;
-    enum permit_status status =
-        session_send(session, BYTES("SELECT DISTINCT length FROM template FORCE INDEX (template_length)"));
-    while (status == PERMIT_OK && count < NAME_MAX_BYTES && session_row(session, &row))
-        ret_lengths[count++] = (size_t)column_u64(row.columns[0]);
-    *ret_count = count;
-    return session_end(session, status);
+    buf_append_text(&packet->sql, "SELECT DISTINCT length FROM template FORCE INDEX (template_length)");
+    packet_send(packet);
+    while (count < NAME_MAX_BYTES && packet_row(packet))
+        ret_lengths[count++] = (size_t)row_u64(&packet->row);
+    return count;
 }
 
 static void add_beginning(struct beginnings *beginnings, struct bytes beginning)
@@ -283,52 +224,45 @@ static const struct template *longest(const struct template *templates, size_t c
 }
 
 /* Looks up the collected beginnings and sets the templates of the names before `end`. */
-static enum permit_status match_beginnings(struct session *session, struct beginnings *beginnings,
-                                           struct resolve_name *names, size_t end, struct buf *sql, struct arena *arena)
+static void match_beginnings(struct packet *packet, struct beginnings *beginnings, struct resolve_name *names,
+                             size_t end)
 {
     struct template *templates = NULL;
     size_t count = 0;
-    buf_clear(sql);
-    buf_append_text(sql, ALL_OF_TEMPLATE "t.prefix IN (");
-    sql_bytes_list(sql, beginnings->list, beginnings->count);
-    buf_append_char(sql, ')');
-    enum permit_status status = PERMIT_OK;
     if (beginnings->count) {
-        status = session_send_buf(session, sql);
-        if (status == PERMIT_OK)
-            status = read_templates(session, arena, &templates, &count);
-        status = session_end(session, status);
+        buf_append_text(&packet->sql, ALL_OF_TEMPLATE "t.prefix IN (");
+        sql_bytes_list(&packet->sql, beginnings->list, beginnings->count);
+        buf_append_char(&packet->sql, ')');
+        run_templates(packet, 0, &templates, &count);
     }
-    for (size_t i = beginnings->first; status == PERMIT_OK && i < end; i++)
+    for (size_t i = beginnings->first; packet_works(packet) && i < end; i++)
         if (lacks_semaphore(&names[i]))
             names[i].ret_template = longest(templates, count, names[i].name);
     beginnings->first = end;
     beginnings->count = 0;
-    return status;
 }
 
-enum permit_status templates_match(struct session *session, struct resolve_name *names, size_t count, struct buf *sql,
+enum permit_status templates_match(struct session *session, struct resolve_name *names, size_t count,
                                    struct arena *arena)
 {
+    struct packet packet = packet_begin(session, arena);
     struct beginnings beginnings = {.count = 0};
     size_t lengths[NAME_MAX_BYTES];
-    size_t length_count = 0;
     size_t wanted = 0;
     for (size_t i = 0; i < count; i++)
         wanted += lacks_semaphore(&names[i]);
-    if (wanted == 0)
-        return PERMIT_OK;
-    enum permit_status status = read_lengths(session, lengths, &length_count);
-    for (size_t i = 0; i < count && status == PERMIT_OK && length_count; i++) {
+    size_t length_count = wanted ? read_lengths(&packet, lengths) : 0;
+    for (size_t i = 0; i < count && length_count; i++) {
         if (!lacks_semaphore(&names[i]))
             continue;
         if (beginnings.count + length_count > BEGINNINGS_MAX)
-            status = match_beginnings(session, &beginnings, names, i, sql, arena);
+            match_beginnings(&packet, &beginnings, names, i);
         for (size_t j = 0; j < length_count; j++)
             if (lengths[j] <= names[i].name.length)
                 add_beginning(&beginnings, (struct bytes){names[i].name.data, lengths[j]});
     }
-    return status == PERMIT_OK ? match_beginnings(session, &beginnings, names, count, sql, arena) : status;
+    match_beginnings(&packet, &beginnings, names, count);
+    return packet_end(&packet);
 }
 
 const struct store_templates mysql_templates = {

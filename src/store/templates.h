@@ -13,16 +13,23 @@
 
 struct store;
 
+/* A PUT of a template. */
+struct template_change {
+    struct bytes prefix;
+    struct semaphore_change change;
+    int64_t default_ttl_ms;       /* of a new template whose change has none */
+    struct template ret_template; /* its strings are in the arena, or those of the change */
+    bool ret_created;
+    const char *ret_refusal; /* the reason of PERMIT_VERSION_MISMATCH and PERMIT_INVALID; else NULL */
+};
+
 /* The methods; store->templates. */
 struct store_templates {
     /*
      * Creates or changes a template by the rules of core/template.h. PERMIT_VERSION_MISMATCH and PERMIT_INVALID change
-     * nothing; *ret_refusal is the reason. PERMIT_DATABASE_LOST: the outcome is unknown. Strings of *ret_template are
-     * in the arena, or are those of the arguments.
+     * nothing. PERMIT_DATABASE_LOST: the outcome is unknown.
      */
-    enum permit_status (*put)(struct store *store, struct bytes prefix, const struct semaphore_change *change,
-                              int64_t default_ttl_ms, struct arena *arena, struct template *ret_template,
-                              bool *ret_created, const char **ret_refusal);
+    enum permit_status (*put)(struct store *store, struct template_change *change, struct arena *arena);
     /*
      * Deletes a template; *ret_template is the deleted row. PERMIT_UNKNOWN_TEMPLATE: it does not exist.
      * PERMIT_DATABASE_LOST: the outcome is unknown.

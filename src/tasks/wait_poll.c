@@ -98,25 +98,11 @@ static size_t deliver_mail(struct wait_poll *poll, const uint64_t *ids, size_t c
     return drop_count;
 }
 
-static enum permit_status try_mail(struct task *task, uint64_t server_id, uint64_t after, uint64_t **ret_ids,
-                                   size_t *ret_count)
+static enum permit_status read_mail(struct task *task, uint64_t server_id, struct page *page)
 {
     arena_clear(&task->arena);
     enum permit_status status = task_connect(task);
-    return status == PERMIT_OK
-               ? task->store->servers->mail(task->store, server_id, after, MAIL_MAX, &task->arena, ret_ids, ret_count)
-               : status;
-}
-
-/*
- * Retries once after a lost connection: while nothing waits here the session is idle, and the server ends it after some
- * seconds.
- */
-static enum permit_status read_mail(struct task *task, uint64_t server_id, uint64_t after, uint64_t **ret_ids,
-                                    size_t *ret_count)
-{
-    enum permit_status status = try_mail(task, server_id, after, ret_ids, ret_count);
-    return status == PERMIT_DATABASE_LOST ? try_mail(task, server_id, after, ret_ids, ret_count) : status;
+    return status == PERMIT_OK ? task->store->servers->mail(task->store, server_id, page) : status;
 }
 
 /* Reads the mail of this server. The mutex is released meanwhile. */
@@ -126,16 +112,21 @@ static void poll_mail(struct wait_poll *poll) REQUIRES(engine_mutex)
     struct engine *engine = poll->engine;
     uint64_t server_id = engine_server_id(engine);
     uint64_t drop[MAIL_MAX];
-    uint64_t *ids = NULL;
-    size_t count = 0;
+    struct page mail = {.arena = &task->arena, .limit = MAIL_MAX, .after.number = poll->mail_after};
+    size_t drop_count = 0;
     poll->polled_at = clock_mono();
     if (server_id == 0)
         return;
     engine_unlock(engine);
-    enum permit_status status = read_mail(task, server_id, poll->mail_after, &ids, &count);
+    enum permit_status status = read_mail(task, server_id, &mail);
+    if (status == PERMIT_DATABASE_LOST) /* while nothing waits here the session is idle, and the server ends it */
+        status = read_mail(task, server_id, &mail);
     engine_lock(engine);
-    size_t drop_count = status == PERMIT_OK ? deliver_mail(poll, ids, count, drop) : 0;
-    poll->mail_after = count == MAIL_MAX ? ids[count - 1] : 0;
+    poll->mail_after = 0;
+    if (status == PERMIT_OK) {
+        drop_count = deliver_mail(poll, mail.request_ids, mail.count, drop);
+        poll->mail_after = mail.count == MAIL_MAX ? mail.request_ids[mail.count - 1] : 0;
+    }
     engine_unlock(engine);
     if (drop_count)
         status = task->store->servers->drop_mail(task->store, server_id, drop, drop_count);

@@ -166,10 +166,10 @@ static enum permit_status due(struct store *store, struct due_page *page, struct
     return outside_batch(store)->queries->due(store, page, arena);
 }
 
-static enum permit_status mail(struct store *store, uint64_t server_id, uint64_t after, size_t limit,
-                               struct arena *arena, uint64_t **ret_request_ids, size_t *ret_count)
+static enum permit_status mail(struct store *store, uint64_t server_id, struct page *page)
 {
-    return outside_batch(store)->servers->mail(store, server_id, after, limit, arena, ret_request_ids, ret_count);
+    assert(page->limit > 0);
+    return outside_batch(store)->servers->mail(store, server_id, page);
 }
 
 static enum permit_status drop_mail(struct store *store, uint64_t server_id, const uint64_t *request_ids, size_t count)

@@ -926,6 +926,15 @@ static struct request *lock_waiting(struct fixture *fixture, const char *key, st
     return after;
 }
 
+/* Reads mail. The ids are valid until the fixture's next batch. */
+static uint64_t *mail_of(struct fixture *fixture, uint64_t server_id, uint64_t after, unsigned limit, size_t *ret_count)
+{
+    struct page page = {.arena = &fixture->arena, .limit = limit, .after.number = after};
+    MUST_OK(fixture->store, fixture->store->servers->mail(fixture->store, server_id, &page));
+    *ret_count = page.count;
+    return page.request_ids;
+}
+
 static void waiter_is_granted_on_behalf_of_another_server(struct fixture *one, struct fixture *two)
 {
     struct want beta[] = {{.semaphore = BYTES("beta"), .count = 4}};
@@ -966,7 +975,7 @@ static void waiter_is_granted_on_behalf_of_another_server(struct fixture *one, s
     MUST_OK(one->store, one->store->batch->rollback(one->store));
     uint64_t *ids;
     size_t count;
-    MUST_OK(one->store, one->store->servers->mail(one->store, server, 0, 10, &one->arena, &ids, &count));
+    ids = mail_of(one, server, 0, 10, &count);
     MUST(count == 1 && ids[0] == id);
 }
 
@@ -1106,22 +1115,22 @@ static void mail_is_read_and_deleted_by_its_server(struct fixture *one, struct f
     static const uint64_t dropped[] = {73, 99};
     uint64_t *ids;
     size_t count;
-    MUST_OK(two->store, two->store->servers->mail(two->store, 7, 0, 10, &two->arena, &ids, &count));
+    ids = mail_of(two, 7, 0, 10, &count);
     MUST(count == 0);
     write_mail(one, mail, ARRAY_LENGTH(mail));
-    MUST_OK(two->store, two->store->servers->mail(two->store, 7, 0, 10, &two->arena, &ids, &count));
+    ids = mail_of(two, 7, 0, 10, &count);
     MUST(count == 2 && ids[0] == 70 && ids[1] == 71);
-    MUST_OK(two->store, two->store->servers->mail(two->store, 7, 0, 1, &two->arena, &ids, &count));
+    ids = mail_of(two, 7, 0, 1, &count);
     MUST(count == 1 && ids[0] == 70);
-    MUST_OK(two->store, two->store->servers->mail(two->store, 7, 70, 10, &two->arena, &ids, &count));
+    ids = mail_of(two, 7, 70, 10, &count);
     MUST(count == 1 && ids[0] == 71);
     write_mail(one, again, ARRAY_LENGTH(again));
-    MUST_OK(two->store, two->store->servers->mail(two->store, 7, 0, 10, &two->arena, &ids, &count));
+    ids = mail_of(two, 7, 0, 10, &count);
     MUST(count == 2 && ids[0] == 71 && ids[1] == 73);
     MUST_OK(two->store, two->store->servers->drop_mail(two->store, 7, dropped, ARRAY_LENGTH(dropped)));
-    MUST_OK(two->store, two->store->servers->mail(two->store, 7, 0, 10, &two->arena, &ids, &count));
+    ids = mail_of(two, 7, 0, 10, &count);
     MUST(count == 1 && ids[0] == 71);
-    MUST_OK(two->store, two->store->servers->mail(two->store, 8, 0, 10, &two->arena, &ids, &count));
+    ids = mail_of(two, 8, 0, 10, &count);
     MUST(count == 1 && ids[0] == 70);
 }
 
@@ -1153,12 +1162,11 @@ static void places_at_dead_servers_are_abandoned(struct fixture *one, struct fix
     MUST_OK(two->store, servers->abandoned(two->store, some_time(10), 1, &two->arena, &keys, &count));
     MUST(count == 1);
     const struct mail mail[] = {{living, 1, false}, {dead, 2, false}};
-    uint64_t *ids;
     write_mail(one, mail, ARRAY_LENGTH(mail));
     MUST_OK(two->store, servers->remove_dead(two->store, some_time(10)));
-    MUST_OK(two->store, two->store->servers->mail(two->store, dead, 0, 10, &two->arena, &ids, &count));
+    (void)mail_of(two, dead, 0, 10, &count);
     MUST(count == 0);
-    MUST_OK(two->store, two->store->servers->mail(two->store, living, 0, 10, &two->arena, &ids, &count));
+    (void)mail_of(two, living, 0, 10, &count);
     MUST(count == 1);
     MUST_OK(two->store, servers->abandoned(two->store, some_time(10), 10, &two->arena, &keys, &count));
     MUST(count == 2);

@@ -386,18 +386,16 @@ static struct template make_template(struct bytes prefix)
     return (struct template){.prefix = prefix, .settings = make_semaphore(prefix)};
 }
 
-static enum permit_status templates_put(struct store *store, struct bytes prefix, const struct semaphore_change *change,
-                                        int64_t default_ttl_ms, struct arena *arena, struct template *ret_template,
-                                        bool *ret_created, const char **ret_refusal)
+static enum permit_status templates_put(struct store *store, struct template_change *change, struct arena *arena)
 {
-    (void)arena, (void)default_ttl_ms;
-    MUST(store && reference_semaphore(prefix) && !change->has_labels);
+    (void)arena;
+    MUST(store && reference_semaphore(change->prefix) && !change->change.has_labels);
     if (world.decided == PERMIT_INVALID || world.decided == PERMIT_VERSION_MISMATCH)
-        *ret_refusal = "said so";
+        change->ret_refusal = "said so";
     if (ends() != PERMIT_OK)
         return ends();
-    *ret_template = make_template(prefix);
-    *ret_created = change->has_capacity;
+    change->ret_template = make_template(change->prefix);
+    change->ret_created = change->change.has_capacity;
     return PERMIT_OK;
 }
 
@@ -438,13 +436,12 @@ static struct owner make_owner(struct bytes name)
     };
 }
 
-static enum permit_status owners_read(struct store *store, const struct bytes *names, size_t count, struct arena *arena,
-                                      struct owner **ret_owners, size_t *ret_count, struct query_time *ret_time)
+static enum permit_status owners_read(struct store *store, const struct bytes *names, size_t count, struct page *page)
 {
     MUST(store && count >= 1 && count <= OWNERS_MAX);
-    *ret_owners = make_rows(arena, 1, sizeof **ret_owners, ret_count);
-    **ret_owners = make_owner(names[0]);
-    set_time(ret_time);
+    page->owners = make_rows(page->arena, 1, sizeof *page->owners, &page->count);
+    page->owners[0] = make_owner(names[0]);
+    set_time(&page->time);
     return PERMIT_OK;
 }
 

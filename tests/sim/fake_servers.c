@@ -185,25 +185,22 @@ static enum permit_status list(struct store *store, struct page *page)
     return call_leave(fake);
 }
 
-static enum permit_status mail(struct store *store, uint64_t server_id, uint64_t after, size_t limit,
-                               struct arena *arena, uint64_t **ret_request_ids, size_t *ret_count)
+static enum permit_status mail(struct store *store, uint64_t server_id, struct page *page)
 {
     struct fake_store *fake = fake_of(store);
     enum permit_status status = call_enter(fake);
     if (status != PERMIT_OK)
         return status;
-    uint64_t *ids = arena_array(arena, MAIL_MAX, sizeof *ids);
+    uint64_t *ids = arena_array(page->arena, MAIL_MAX, sizeof *ids);
     size_t count = 0;
     for (size_t i = 0; i < MAIL_MAX; i++)
-        if (database.mail[i].exists && database.mail[i].server_id == server_id && database.mail[i].request_id > after)
+        if (database.mail[i].exists && database.mail[i].server_id == server_id &&
+            database.mail[i].request_id > page->after.number)
             ids[count++] = database.mail[i].request_id;
     qsort(ids, count, sizeof *ids, compare_u64);
-    status = call_leave(fake);
-    if (status != PERMIT_OK)
-        return status;
-    *ret_request_ids = ids;
-    *ret_count = count < limit ? count : limit;
-    return PERMIT_OK;
+    page->request_ids = ids;
+    page->count = count < page->limit ? count : page->limit;
+    return call_leave(fake);
 }
 
 static enum permit_status drop_mail(struct store *store, uint64_t server_id, const uint64_t *request_ids, size_t count)

@@ -53,7 +53,7 @@ Test(owners, one_transaction_creates_changes_and_deletes)
                        " ('gone', 1000, '2026-01-01'), ('other', 7, '2026-01-01'), ('same', 7, '2026-01-01')");
     const struct bytes names[] = {BYTES("Changed"), BYTES("changed"), BYTES("gone"), BYTES("new"), BYTES("same")};
     struct owner_image images[ARRAY_LENGTH(names)];
-    cr_assert_eq(store->owners->lock(store, names, ARRAY_LENGTH(names), &arena, images, &now), PERMIT_OK, "%s",
+    cr_assert_eq(store->owners->lock(store, names, ARRAY_LENGTH(names), true, &arena, images, &now), PERMIT_OK, "%s",
                  session_message(session));
     static const bool was[] = {false, true, true, false, true};
     for (size_t i = 0; i < ARRAY_LENGTH(names); i++) {
@@ -85,7 +85,7 @@ Test(owners, concurrent_creation_is_a_conflict_and_overwrites_nothing)
 {
     const struct bytes name = BYTES("twice");
     struct owner_image image;
-    cr_assert_eq(store->owners->lock(store, &name, 1, &arena, &image, &now), PERMIT_OK);
+    cr_assert_eq(store->owners->lock(store, &name, 1, true, &arena, &image, &now), PERMIT_OK);
     must_run(observer, "INSERT INTO owner (name, ttl_ms, due_at) VALUES ('twice', 9, '2026-01-01')");
     image.owner.due_at = 1;
     image.exists = image.changed = true;
@@ -101,17 +101,17 @@ Test(owners, locked_row_is_waited_for_and_others_are_not)
     const struct bytes a = BYTES("a"), b = BYTES("b");
     struct owner_image image;
     struct store *other = opened(address, STORE_WORKER);
-    cr_assert_eq(store->owners->lock(store, &a, 1, &arena, &image, &now), PERMIT_OK);
-    cr_assert_eq(other->owners->lock(other, &b, 1, &arena, &image, &now), PERMIT_OK);
+    cr_assert_eq(store->owners->lock(store, &a, 1, true, &arena, &image, &now), PERMIT_OK);
+    cr_assert_eq(other->owners->lock(other, &b, 1, true, &arena, &image, &now), PERMIT_OK);
     other->owners->rollback(other);
-    cr_assert_eq(other->owners->lock(other, &a, 1, &arena, &image, &now), PERMIT_LOCK_TIMEOUT);
+    cr_assert_eq(other->owners->lock(other, &a, 1, true, &arena, &image, &now), PERMIT_LOCK_TIMEOUT);
     other->owners->rollback(other);
-    cr_assert_eq(other->owners->lock_nowait(other, &b, 1, &arena, &image, &now), PERMIT_OK);
+    cr_assert_eq(other->owners->lock(other, &b, 1, false, &arena, &image, &now), PERMIT_OK);
     other->owners->rollback(other);
-    cr_assert_eq(other->owners->lock_nowait(other, &a, 1, &arena, &image, &now), PERMIT_LOCK_TIMEOUT);
+    cr_assert_eq(other->owners->lock(other, &a, 1, false, &arena, &image, &now), PERMIT_LOCK_TIMEOUT);
     other->owners->rollback(other);
     store->owners->rollback(store);
-    cr_assert_eq(other->owners->lock(other, &a, 1, &arena, &image, &now), PERMIT_OK);
+    cr_assert_eq(other->owners->lock(other, &a, 1, true, &arena, &image, &now), PERMIT_OK);
     other->owners->rollback(other);
     store_free(other);
 }
@@ -220,7 +220,7 @@ Test(owners, heartbeat_reads_whether_requests_of_the_lapse_are_held)
     static const bool holding[] = {false, true, false, false, false};
     struct owner_image images[ARRAY_LENGTH(names)];
     lapses_make();
-    cr_assert_eq(store->owners->lock(store, names, ARRAY_LENGTH(names), &arena, images, &now), PERMIT_OK);
+    cr_assert_eq(store->owners->lock(store, names, ARRAY_LENGTH(names), true, &arena, images, &now), PERMIT_OK);
     cr_assert_eq(store->owners->read_holding(store, images, ARRAY_LENGTH(names)), PERMIT_OK, "%s",
                  session_message(session));
     for (size_t i = 0; i < ARRAY_LENGTH(names); i++)
@@ -293,7 +293,7 @@ static bool call_owner(enum owner_call_kind kind, utc_us at, struct owner_outcom
     const struct owner_call call = {.kind = kind, .name = name, .ttl_ms = 1000, .at = at};
     struct owner_image image;
     if (session_connect(session) != PERMIT_OK ||
-        store->owners->lock(store, &name, 1, &arena, &image, &now) != PERMIT_OK ||
+        store->owners->lock(store, &name, 1, true, &arena, &image, &now) != PERMIT_OK ||
         store->owners->read_holding(store, &image, 1) != PERMIT_OK)
         return false;
     fixture_judge(&now.clock, now.now);
@@ -396,7 +396,7 @@ Test(owners, no_query_reads_more_than_it_finds)
     cr_assert_lt(rows_read(session), SLACK + (10 + BITS) * (int64_t)count, "owners of what is held");
     const struct bytes names[] = {BYTES("a1"), BYTES("b1")};
     struct owner_image images[2];
-    cr_assert_eq(store->owners->lock(store, names, 2, &arena, images, &now), PERMIT_OK);
+    cr_assert_eq(store->owners->lock(store, names, 2, true, &arena, images, &now), PERMIT_OK);
     cr_assert_eq(store->owners->read_holding(store, images, 2), PERMIT_OK);
     cr_assert_lt(rows_read(session), SLACK, "a heartbeat");
     store->owners->rollback(store);

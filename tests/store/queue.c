@@ -504,8 +504,6 @@ static void insert_crowd(void)
 
 Test(queue_batch, statements_of_batches_walk_indexes)
 {
-    uint64_t *ids;
-    size_t count;
     insert_crowd();
     sent_record();
     (void)rows_read(session_of(batch.store));
@@ -540,11 +538,13 @@ Test(queue_batch, statements_of_batches_walk_indexes)
     EXPLAINS("DELETE r FROM permit_request", "PRIMARY");
     EXPLAINS("DELETE m FROM mail", "PRIMARY");
     cr_assert_eq(number_of(session, "SELECT waiting FROM semaphore WHERE id = 1"), 1999);
-    cr_assert_eq(batch.store->servers->mail(batch.store, LIVING, 0, 10, &batch.arena, &ids, &count), PERMIT_OK);
+    struct page read = {.arena = &batch.arena, .limit = 10};
+    cr_assert_eq(batch.store->servers->mail(batch.store, LIVING, &read), PERMIT_OK);
     EXPLAINS("SELECT permit_request_id FROM mail", "PRIMARY");
-    cr_assert_eq(batch.store->servers->drop_mail(batch.store, LIVING, ids, count), PERMIT_OK);
+    cr_assert_eq(batch.store->servers->drop_mail(batch.store, LIVING, read.request_ids, read.count), PERMIT_OK);
     EXPLAINS("DELETE m FROM mail", "PRIMARY");
     struct bytes *keys;
+    size_t count;
     cr_assert_eq(batch.store->servers->abandoned(batch.store, NEVER - 1, 10, &batch.arena, &keys, &count), PERMIT_OK);
     struct explained tables[3]; /* it walks all requests that wait */
     const char *abandoned = sent_statement("SELECT STRAIGHT_JOIN r.external_id FROM waiting_due");

@@ -14,7 +14,6 @@ static const struct database_address *address;
 static struct store *store;
 static struct session *session; /* the store's */
 static struct arena arena;
-static struct buf scratch;
 
 static void templates_begin(void)
 {
@@ -22,12 +21,10 @@ static void templates_begin(void)
     store = opened(address, STORE_READER);
     session = session_of(store);
     arena_init(&arena, 1 << 16, 1 << 26);
-    buf_init(&scratch, 1 << 20);
 }
 
 static void templates_end(void)
 {
-    buf_release(&scratch);
     arena_release(&arena);
     store_free(store);
 }
@@ -36,9 +33,10 @@ TestSuite(templates, .init = templates_begin, .fini = templates_end, .timeout = 
 
 static enum permit_status put(const char *prefix, const struct semaphore_change *change, struct template *ret_template)
 {
-    bool created;
-    const char *refusal = NULL;
-    return store->templates->put(store, bytes_of(prefix), change, TTL_MS, &arena, ret_template, &created, &refusal);
+    struct template_change put = {.prefix = bytes_of(prefix), .change = *change, .default_ttl_ms = TTL_MS};
+    enum permit_status status = store->templates->put(store, &put, &arena);
+    *ret_template = put.ret_template;
+    return status;
 }
 
 /* Creates a template with this capacity. */
@@ -122,10 +120,7 @@ Test(templates, are_listed_in_order_by_prefix_and_position)
 
 static void *make_once(void *result)
 {
-    struct template template;
     struct arena own;
-    bool created;
-    const char *refusal;
     const struct semaphore_change change = {.has_capacity = true, .capacity = 1, .if_none_match = true};
     struct store *mine = store_open(address, STORE_READER, NULL);
     arena_init(&own, 1 << 12, 1 << 20);
@@ -133,7 +128,8 @@ static void *make_once(void *result)
     for (int i = 0; i < 20 && status == PERMIT_OK; i++) {
         char prefix[8];
         snprintf(prefix, sizeof prefix, "at%d", i);
-        status = mine->templates->put(mine, bytes_of(prefix), &change, TTL_MS, &own, &template, &created, &refusal);
+        struct template_change put = {.prefix = bytes_of(prefix), .change = change, .default_ttl_ms = TTL_MS};
+        status = mine->templates->put(mine, &put, &own);
         *(int *)result += status == PERMIT_OK;
         status = status == PERMIT_VERSION_MISMATCH ? PERMIT_OK : status;
     }
@@ -164,7 +160,7 @@ Test(templates, one_of_concurrent_puts_creates_the_template)
 
 static void match(struct resolve_name *names, size_t count)
 {
-    cr_assert_eq(templates_match(session, names, count, &scratch, &arena), PERMIT_OK, "%s", session_message(session));
+    cr_assert_eq(templates_match(session, names, count, &arena), PERMIT_OK, "%s", session_message(session));
 }
 
 /* Returns the prefix of the template found for a name; "-": none. */
