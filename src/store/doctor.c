@@ -65,7 +65,7 @@ struct facts {
     struct schema_progress schema;
 };
 
-struct check {
+struct setting_check {
     const char *name;
     enum variable variable;
     const char *good[GOOD_MAX];                 /* good values; not used if there is a function */
@@ -134,7 +134,7 @@ static bool max_packet_is_good(const struct facts *facts)
 #define SET_GLOBAL(assignment) "; SET GLOBAL " assignment " and write it into the server's configuration file"
 
 /* clang-format off */
-static const struct check checks[] = {
+static const struct setting_check checks[] = {
     {"version", V_VERSION, {0}, version_is_good, DOCTOR_REFUSE,
      "too old; permitd needs MariaDB 10.6 or MySQL 8.0, or newer"},
     {"flush_at_commit", V_FLUSH_AT_COMMIT, {"1"}, NULL, DOCTOR_REFUSE,
@@ -222,7 +222,7 @@ static void facts_read_tables(struct packet *packet, struct facts *facts)
     }
 }
 
-static bool check_passes(const struct check *check, const struct facts *facts)
+static bool check_passes(const struct setting_check *check, const struct facts *facts)
 {
     if (check->is_good)
         return check->is_good(facts);
@@ -247,8 +247,8 @@ void doctor_add(struct doctor_report *report, const char *check, enum doctor_ver
     va_end(arguments);
 }
 
-static void check_run(const struct check *check, const struct facts *facts, const struct doctor_options *options,
-                      struct doctor_report *report)
+static void check_run(const struct setting_check *check, const struct facts *facts,
+                      const struct doctor_options *options, struct doctor_report *report)
 {
     if (!facts->present[check->variable])
         return;
