@@ -206,6 +206,13 @@ Test(plan_waiting, waiter_that_is_not_aged_yet_is_passed)
     batch("acquire k5 a", "granted", NULL);
 }
 
+/* The checks of a request let no duration of 0 through; a row of it could not be read again. */
+Test(plan_waiting, request_without_canonical_form_does_not_wait)
+{
+    given("k0 holds a");
+    batch("acquire k1 a wait ttl=0s; look k2 a ttl=0s", "internal; internal", NULL);
+}
+
 /* P20: one number orders all, fixed at entry, so that whoever has waited long enough stands first. */
 Test(plan_waiting, priority_counts_as_waiting_time)
 {

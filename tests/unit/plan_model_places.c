@@ -296,7 +296,11 @@ static bool names_slot(const struct rows *rows, const struct want *want, uint32_
 {
     int semaphore = rows_semaphore(rows, want->semaphore_id);
     unsigned label = number < rows->slot_rows[semaphore] ? rows->slots[semaphore][number].label : 0;
-    return want->choice == CHOOSE_NAMED && want_names_slot(want, number, label_text(label));
+    bool named = false;
+    for (size_t i = 0; i < want->named_count; i++)
+        named |= want->named[i].number ? want->named[i].number == number
+                                       : label && bytes_equal(want->named[i].label, label_text(label));
+    return want->choice == CHOOSE_NAMED && named;
 }
 
 /*
