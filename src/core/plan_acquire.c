@@ -428,9 +428,9 @@ static void grant_permit(struct planner *planner, const struct want *want, size_
 {
     struct semaphore_image *image = planner_image(planner, want->semaphore_id);
     struct semaphore *semaphore = image->semaphore;
-    uint64_t token = semaphore_next_token(semaphore->next_permit_id, planner->view->clock.epoch);
+    uint64_t token = semaphore_next_token(semaphore->next_token, planner->view->clock.epoch);
     *permit = (struct permit){.semaphore_id = semaphore->id, .token = token, .count = want->count};
-    semaphore->next_permit_id = token + 1;
+    semaphore->next_token = token + 1;
     semaphore->in_use += want->count;
     assert(semaphore->in_use <= semaphore->capacity); /* P1 */
     semaphore->next_due_at = min_i64(semaphore->next_due_at, due_at);

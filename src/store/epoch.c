@@ -154,7 +154,7 @@ static void raise_sql(const struct cluster_row *row, const char *identity, uint6
                                   .from = bytes_of(from),
                                   .to = bytes_of(to),
                                   .why = why,
-                                  .next_permit_id = epoch << 10};
+                                  .next_token = epoch << 10};
         row_insert_sql(&insert, &event, sql);
         row_insert_end_sql(&insert, sql);
     }

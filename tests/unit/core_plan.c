@@ -18,7 +18,7 @@ Test(plan_memory, answer_points_into_its_own_operation_only)
                                   .name = BYTES("a"),
                                   .kind = KIND_COUNTED,
                                   .capacity = 9,
-                                  .next_permit_id = 1,
+                                  .next_token = 1,
                                   .max_ttl_ms = -1,
                                   .retired_at = NEVER,
                                   .next_due_at = NEVER};
