@@ -330,7 +330,7 @@ static void write_semaphore_members(struct buf *out, const struct semaphore *sem
     write_member_i64(out, "waiting", semaphore->waiting);
     if (oldest_wait_ms >= 0)
         write_member_i64(out, "oldest_wait_ms", oldest_wait_ms);
-    write_member_u64(out, "next_token", semaphore->next_permit_id);
+    write_member_u64(out, "next_token", semaphore->next_token);
     if (floor)
         write_member_u64(out, "floor", floor);
     write_member_u64(out, "version", semaphore->version);
@@ -392,7 +392,7 @@ void write_event(struct buf *out, const struct viewer *viewer, const struct even
         write_member_text(out, "to", event->to);
     if (event->why.data)
         write_member_text(out, "why", event->why);
-    write_member_u64(out, "next_permit_id", event->next_permit_id);
+    write_member_u64(out, "next_permit_id", event->next_token);
     buf_append_char(out, '}');
 }
 

@@ -110,7 +110,7 @@ static int64_t due_holders_named(const struct view *view, uint64_t semaphore_id,
 static bool any_named_is_due(const struct named_slots *named, utc_us now)
 {
     for (size_t i = 0; i < named->count; i++)
-        if (named->rows[i].permit_id && named->rows[i].due_at <= now)
+        if (named->rows[i].token && named->rows[i].due_at <= now)
             return true;
     return false;
 }
@@ -332,7 +332,7 @@ bool plan_read_on(const struct plan *plan, const struct view *view, const struct
 
 bool changes_clear_watch(const struct changes *changes, const struct slot_change *slot)
 {
-    for (size_t i = 0; slot->permit_id == 0 && i < changes->semaphore_count; i++)
+    for (size_t i = 0; slot->token == 0 && i < changes->semaphore_count; i++)
         if (changes->semaphores[i].semaphore->id == slot->semaphore_id)
             return changes->semaphores[i].semaphore->waiting > 0;
     return false;
@@ -608,8 +608,8 @@ static void collect_slots(struct planner *planner, struct changes *changes)
     for (size_t first = 0, next; first < count; first = next) {
         for (next = first + 1; next < count && same_slot(sorted[first], sorted[next]);)
             next++;
-        bool was_free = sorted[first]->permit_id != 0;
-        if (!was_free || sorted[next - 1]->permit_id)
+        bool was_free = sorted[first]->token != 0;
+        if (!was_free || sorted[next - 1]->token)
             changes->slots[changes->slot_count++] = *sorted[next - 1];
     }
 }

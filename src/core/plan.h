@@ -111,7 +111,7 @@ struct free_slots {
 struct slot_row {
     uint32_t number;
     struct bytes label;  /* data NULL: none */
-    uint64_t permit_id;  /* token of the permit that holds it; 0: free */
+    uint64_t token;      /* token of the permit that holds it; 0: free */
     bool retired;        /* above the capacity */
     struct bytes holder; /* held: external_id of its request, and that request's due_at (NEVER: none) and grace */
     utc_us due_at;
@@ -290,7 +290,7 @@ struct mail {
 struct slot_change {
     uint64_t semaphore_id;
     uint32_t number;
-    uint64_t permit_id; /* 0: free */
+    uint64_t token; /* 0: free */
 };
 
 /* A label to be written. */
@@ -320,7 +320,7 @@ struct event {
     struct bytes from; /* data NULL: none; same for `to` and `why` */
     struct bytes to;
     struct bytes why;
-    uint64_t next_permit_id; /* value in the semaphore's row at that time */
+    uint64_t next_token; /* value in the semaphore's row at that time */
 };
 
 /* Final row images, in the order in which they are written. */

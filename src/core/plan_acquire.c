@@ -428,9 +428,9 @@ static void grant_permit(struct planner *planner, const struct want *want, size_
 {
     struct semaphore_image *image = planner_image(planner, want->semaphore_id);
     struct semaphore *semaphore = image->semaphore;
-    uint64_t token = semaphore_next_token(semaphore->next_permit_id, planner->view->clock.epoch);
+    uint64_t token = semaphore_next_token(semaphore->next_token, planner->view->clock.epoch);
     *permit = (struct permit){.semaphore_id = semaphore->id, .token = token, .count = want->count};
-    semaphore->next_permit_id = token + 1;
+    semaphore->next_token = token + 1;
     semaphore->in_use += want->count;
     assert(semaphore->in_use <= semaphore->capacity); /* P1 */
     semaphore->next_due_at = min_i64(semaphore->next_due_at, due_at);
@@ -515,6 +515,16 @@ struct fit acquire_fit(struct planner *planner, const struct operation *operatio
     return fit;
 }
 
+struct outcome outcome_of_fit(const struct fit *fit)
+{
+    return (struct outcome){.status = fit->status,
+                            .detail = fit->detail,
+                            .max_ttl_ms = fit->max_ttl_ms,
+                            .shortages = fit->shortages,
+                            .shortage_count = fit->shortage_count,
+                            .may_wait = refusal_may_wait(fit->status)};
+}
+
 /* The highest priority is a setting of each semaphore. A request that is entered again keeps the place that it had. */
 static const char *priority_refusal(struct planner *planner, const struct operation *operation)
 {
@@ -557,11 +567,7 @@ void plan_new(struct planner *planner, struct outcome *outcome, struct key *key,
         outcome_put_back(planner, outcome, key, operation, ids, id_count);
         return;
     }
-    outcome_refuse(outcome, fit.status, fit.detail);
-    outcome->max_ttl_ms = fit.max_ttl_ms;
-    outcome->shortages = fit.shortages;
-    outcome->shortage_count = fit.shortage_count;
-    outcome->may_wait = refusal_may_wait(fit.status);
+    *outcome = outcome_of_fit(&fit);
     if (outcome->may_wait && operation->wait_us > 0)
         queue_enter(planner, outcome, key, operation);
 }

@@ -89,7 +89,7 @@ static enum permit_status remove_from_retired(struct planner *planner, uint64_t 
     for (size_t i = 1; i < count; i++) {
         if (!uses[i].outside || !bytes_equal(uses[i - 1].label, uses[i].label))
             continue;
-        if (uses[i].outside->permit_id)
+        if (uses[i].outside->token)
             return refuse_held(planner, uses[i].outside, ret_detail);
         add_change(planner, semaphore_id, uses[i].outside->number, (struct bytes){0});
     }
@@ -110,7 +110,7 @@ static enum permit_status change_labels_of_page(struct planner *planner, uint64_
         bool exists = row < end && row->number == number;
         if (bytes_equal(exists ? row->label : (struct bytes){0}, change->labels[i]))
             continue;
-        if (exists && row->permit_id)
+        if (exists && row->token)
             return refuse_held(planner, row, ret_detail);
         add_change(planner, semaphore_id, number, change->labels[i]);
     }

@@ -373,17 +373,10 @@ void answer_ask(struct planner *planner, struct outcome *outcome, struct key *ke
         outcome_put_back(planner, outcome, key, operation, key->decision.wider, key->decision.wider_count);
         outcome->waits = goes_on;
         break;
-    case DECISION_REFUSED: {
-        const struct fit *fit = key->decision.refusal;
-        *outcome = (struct outcome){.status = fit->status,
-                                    .detail = fit->detail,
-                                    .max_ttl_ms = fit->max_ttl_ms,
-                                    .shortages = fit->shortages,
-                                    .shortage_count = fit->shortage_count,
-                                    .may_wait = refusal_may_wait(fit->status)};
+    case DECISION_REFUSED:
+        *outcome = outcome_of_fit(key->decision.refusal);
         outcome->waits = goes_on && outcome->may_wait;
         break;
-    }
     case DECISION_GRANTED:
         key->decision.how = DECISION_NONE;
         outcome->created = true;

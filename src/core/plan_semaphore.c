@@ -24,7 +24,7 @@ static struct semaphore_image *new_image(struct planner *planner, const struct o
         .id = planner->ids.next++,
         .name = operation->semaphore,
         .kind = operation->change->has_kind ? operation->change->kind : KIND_SLOTTED,
-        .next_permit_id = 1,
+        .next_token = 1,
         .retired_at = NEVER,
         .next_due_at = NEVER,
     };

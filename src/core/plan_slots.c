@@ -33,7 +33,7 @@ static void add_named_slots(struct planner *planner, struct slot_view *slot_view
     slot_view->labelled = arena_must_array(planner->arena, count, sizeof *slot_view->labelled);
     for (size_t i = 0; i < count; i++) {
         const struct slot_row *row = &slot_view->named->rows[i];
-        if (!row->permit_id)
+        if (!row->token)
             slot_pool_put(&slot_view->free, row->number);
         if (row->label.length)
             slot_view->labelled[slot_view->labelled_count++] = row;
@@ -345,7 +345,7 @@ static struct taken_slot taken_slot(struct planner *planner, const struct slot_v
     bool told = row->due_at != NEVER && !row->without_ttl;
     return (struct taken_slot){.number = row->number,
                                .label = row->label,
-                               .token = row->permit_id,
+                               .token = row->token,
                                .holder = row->holder,
                                .expires_at = told ? row->due_at - row->grace_ms * US_PER_MS : NEVER};
 }
@@ -385,10 +385,10 @@ uint32_t planner_held_slot(struct planner *planner, const struct want *want)
 
 /* ---- taking and freeing ---- */
 
-static void record_slot(struct planner *planner, uint64_t semaphore_id, uint32_t number, uint64_t permit_id)
+static void record_slot(struct planner *planner, uint64_t semaphore_id, uint32_t number, uint64_t token)
 {
     planner->slots = planner_list(planner, planner->slots, planner->slot_count, sizeof *planner->slots);
-    planner->slots[planner->slot_count++] = (struct slot_change){semaphore_id, number, permit_id};
+    planner->slots[planner->slot_count++] = (struct slot_change){semaphore_id, number, token};
 }
 
 /*

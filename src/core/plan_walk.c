@@ -599,11 +599,10 @@ static void mark_changed(struct planner *planner, const struct want *wants, size
 }
 
 /*
- * Passes over a waiter that this batch cannot decide, but one with these locks can. `call`: no operation of this server
+ * Passes over a waiter that this batch cannot decide, but one with all its locks can. `call`: no operation of this server
  * asks for it or is about to. If a semaphore of it is still unknown when all looks are taken, then nothing is kept for it.
  */
-static void pass_over(struct planner *planner, const struct key *key, const struct operation *operation, bool call,
-                      const uint64_t *needs, size_t need_count)
+static void pass_over(struct planner *planner, const struct key *key, const struct operation *operation, bool call)
 {
     const struct request *request = key->request;
     bool unknown;
@@ -618,7 +617,7 @@ static void pass_over(struct planner *planner, const struct key *key, const stru
         look_at_unknown(planner, request);
     if (may_fit && call)
         call_waiter(planner, request);
-    stand_here(planner, request, may_fit && (may_look || !unknown), needs, need_count);
+    stand_here(planner, request, may_fit && (may_look || !unknown), key->needs, key->need_count);
 }
 
 static void grant_waiter(struct planner *planner, struct key *key, const struct operation *operation,
@@ -713,7 +712,7 @@ static void take_turn(struct planner *planner, struct key *key)
         planner->read_more |= slots;
     if (grants && !can_be_decided(planner, key, operation)) {
         bool call = !key->needs && !is_busy(planner, key);
-        pass_over(planner, key, operation, call, key->needs, key->need_count);
+        pass_over(planner, key, operation, call);
         return;
     }
     struct fit fit = acquire_fit(planner, operation);
@@ -721,7 +720,7 @@ static void take_turn(struct planner *planner, struct key *key)
         note_overdue(planner, &fit);
         if (asked)
             key->decision.how = DECISION_PUT_BACK;
-        pass_over(planner, key, operation, !asked, key->needs, key->need_count);
+        pass_over(planner, key, operation, !asked);
     } else if (fit.status != PERMIT_OK) {
         refuse_waiter(planner, key, operation, &fit);
     } else if (!asked && !packet_has_room(planner, fit.packet_size)) {

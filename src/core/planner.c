@@ -175,7 +175,7 @@ void outcome_put_back(struct planner *planner, struct outcome *outcome, struct k
 void record_event(struct planner *planner, const struct semaphore_image *image, struct event event)
 {
     event.semaphore_id = image->semaphore->id;
-    event.next_permit_id = image->semaphore->next_permit_id;
+    event.next_token = image->semaphore->next_token;
     planner->events = planner_list(planner, planner->events, planner->event_count, sizeof event);
     planner->events[planner->event_count++] = event;
 }

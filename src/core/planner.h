@@ -284,6 +284,8 @@ struct fit {
  * the refusal says which does not exist. Fills planner->named for the grant.
  */
 struct fit acquire_fit(struct planner *planner, const struct operation *operation);
+/* Returns the refusal of an acquire that does not fit. */
+struct outcome outcome_of_fit(const struct fit *fit);
 /* Collects the due holders whose end a request waits for (fit->unlocked): those with an unlocked semaphore are overdue. */
 void note_overdue(struct planner *planner, const struct fit *fit);
 /* After acquire_fit: returns true if the acquire would fit now, also by ending due holders; ends none. */

@@ -132,19 +132,6 @@ size_t wants_named_size(const struct want *wants, size_t want_count)
     return size;
 }
 
-static bool is_named(const struct want *want, struct slot_name name)
-{
-    return bsearch(&name, want->named, want->named_count, sizeof name, compare_named) != NULL;
-}
-
-bool want_names_slot(const struct want *want, uint32_t number, struct bytes label)
-{
-    if (want->named_count == 0)
-        return false;
-    return is_named(want, (struct slot_name){.number = number}) ||
-           (label.length && is_named(want, (struct slot_name){.label = label}));
-}
-
 enum permit_status want_sort_named(struct want *want)
 {
     if (want->named_count > 1)

@@ -124,7 +124,7 @@ struct semaphore {
     int64_t in_use;
     int64_t confirmed; /* units of in_use whose request is confirmed: only a refund or an operator ends it */
     int64_t waiting;   /* places in its queue that a client asks for: its WAITING requests with a server_id */
-    uint64_t next_permit_id;
+    uint64_t next_token;
     uint64_t version;
     uint64_t config_version;
     utc_us next_due_at;  /* lower bound of the earliest deadline among its holders (lease clock); NEVER: no holder
@@ -154,9 +154,9 @@ struct semaphore_change {
  * Returns the minimum token of the next grant. Tokens are at least epoch << 10, which is above every token issued by a
  * server whose last commits were lost.
  */
-static inline uint64_t semaphore_next_token(uint64_t next_permit_id, uint64_t epoch)
+static inline uint64_t semaphore_next_token(uint64_t next_token, uint64_t epoch)
 {
-    return next_permit_id > epoch << 10 ? next_permit_id : epoch << 10;
+    return next_token > epoch << 10 ? next_token : epoch << 10;
 }
 
 /*

@@ -16,8 +16,8 @@ static void record_semaphores(struct engine *engine, const struct plan *plan) RE
     for (size_t i = 0; i < plan->changes.semaphore_count; i++) {
         const struct semaphore *semaphore = plan->changes.semaphores[i].semaphore;
         struct semaphore_entry *entry = semaphore_cache_find(&engine->queue.semaphores, semaphore->id);
-        if (entry && semaphore->next_permit_id > entry->tokens_seen)
-            entry->tokens_seen = semaphore->next_permit_id;
+        if (entry && semaphore->next_token > entry->tokens_seen)
+            entry->tokens_seen = semaphore->next_token;
         if (entry)
             entry->has_queue = semaphore->waiting > 0;
     }

@@ -26,8 +26,7 @@ bool failover_tokens_behind(struct engine *engine, const struct view *view)
     engine_lock(engine);
     for (size_t i = 0; i < view->semaphore_count; i++) {
         const struct semaphore_entry *entry = semaphore_cache_find(&engine->queue.semaphores, view->semaphores[i].id);
-        behind |=
-            entry && semaphore_next_token(view->semaphores[i].next_permit_id, view->clock.epoch) < entry->tokens_seen;
+        behind |= entry && semaphore_next_token(view->semaphores[i].next_token, view->clock.epoch) < entry->tokens_seen;
     }
     engine_unlock(engine);
     return behind;

@@ -314,7 +314,7 @@ static bool store_slots(struct semaphore_copy *copy, size_t index, const struct 
     for (size_t i = 0; i < changes->slot_count; i++) {
         const struct slot_change *slot = &changes->slots[i];
         if (slot->semaphore_id == image->semaphore->id && slot->number <= capacity)
-            set_free(copy, slot->number, slot->permit_id == 0 && slot->number <= copy->free_bound);
+            set_free(copy, slot->number, slot->token == 0 && slot->number <= copy->free_bound);
     }
     return true;
 }

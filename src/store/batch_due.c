@@ -120,8 +120,8 @@ static size_t due_tokens(const struct named_slots *slots, utc_us now, size_t *at
 {
     size_t count = 0;
     for (; *at < slots->count && count < max; (*at)++)
-        if (slots->rows[*at].permit_id && slots->rows[*at].due_at <= now)
-            ret_tokens[count++] = slots->rows[*at].permit_id;
+        if (slots->rows[*at].token && slots->rows[*at].due_at <= now)
+            ret_tokens[count++] = slots->rows[*at].token;
     return count;
 }
 

@@ -127,7 +127,7 @@ static void read_slot(struct row_reader *reader, struct slot_row *ret_slot)
 {
     ret_slot->number = (uint32_t)row_u64(reader);
     ret_slot->label = row_bytes(reader);
-    ret_slot->permit_id = row_u64(reader);
+    ret_slot->token = row_u64(reader);
     ret_slot->retired = row_u64(reader) != 0;
     ret_slot->holder = row_bytes(reader);
     ret_slot->due_at = row_time(reader);

@@ -102,7 +102,7 @@ static void events_sql(const struct changes *changes, struct batch_guard *guard,
                                 .from = event->from,
                                 .to = event->to,
                                 .why = event->why,
-                                .next_permit_id = event->next_permit_id};
+                                .next_token = event->next_token};
         row_insert_sql(&insert, &row, sql);
     }
     row_insert_end_sql(&insert, sql);

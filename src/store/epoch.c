@@ -144,7 +144,7 @@ static void raise_sql(const struct cluster_row *row, const char *identity, uint6
                                   .to = bytes_of(to),
                                   .why = advance->cause == EPOCH_OPERATOR ? advance->why
                                                                           : bytes_of(causes[advance->cause]),
-                                  .next_permit_id = epoch << 10};
+                                  .next_token = epoch << 10};
         row_insert_sql(&insert, &event, sql);
         row_insert_end_sql(&insert, sql);
     }

@@ -122,7 +122,7 @@ struct event_row {
     struct bytes from; /* old value; data NULL: none. The same for `to` and `why` */
     struct bytes to;
     struct bytes why;
-    uint64_t next_permit_id; /* next token of the semaphore at the event */
+    uint64_t next_token; /* next token of the semaphore at the event */
 };
 
 enum nearest_kind { NEAREST_SEMAPHORE, NEAREST_TEMPLATE, NEAREST_OWNER, NEAREST_REQUEST };

@@ -127,7 +127,7 @@ struct waiting_row {
     X(c, version,           version,        U64,            COLUMN_INSERT | COLUMN_KEY)                                \
     X(c, in_use,            in_use,         I64,            COLUMN_USAGE)                                              \
     X(c, confirmed,         confirmed,      I64,            COLUMN_USAGE)                                              \
-    X(c, next_permit_id,    next_permit_id, U64,            COLUMN_USAGE)                                              \
+    X(c, next_permit_id,    next_token,     U64,            COLUMN_USAGE)                                              \
     X(c, next_due_at,       next_due_at,    TIME,           COLUMN_USAGE)                                              \
     X(c, first_free,        first_free,     U32,            COLUMN_USAGE)                                              \
     X(c, waiting,           waiting,        I64,            COLUMN_QUEUE)                                              \
@@ -173,7 +173,7 @@ struct waiting_row {
 #define SLOT_COLUMNS(F, X, c)                                                                                          \
     F(c, semaphore_id,      semaphore_id,   U64,            COLUMN_INSERT)                                             \
     X(c, number,            number,         U32,            COLUMN_INSERT)                                             \
-    X(c, permit_id,         permit_id,      U64,            COLUMN_USAGE)
+    X(c, permit_id,         token,          U64,            COLUMN_USAGE)
 
 /* owner: struct owner. */
 #define OWNER_COLUMNS(F, X, c)                                                                                         \
@@ -204,7 +204,7 @@ struct waiting_row {
     X(c, from_value,        from,           TEXT_OR_NULL,   COLUMN_INSERT)                                             \
     X(c, to_value,          to,             TEXT_OR_NULL,   COLUMN_INSERT)                                             \
     X(c, why,               why,            TEXT_OR_NULL,   COLUMN_INSERT)                                             \
-    X(c, next_permit_id,    next_permit_id, U64,            COLUMN_INSERT)
+    X(c, next_permit_id,    next_token,     U64,            COLUMN_INSERT)
 
 /* A SELECT list: REQUEST_COLUMNS(SELECT_FIRST, SELECT_NEXT, "r.") is "r.id,r.external_id,...". */
 #define SELECT_FIRST(alias, column, ...) alias #column

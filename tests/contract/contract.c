@@ -88,7 +88,7 @@ static void lock_reads_what_another_store_committed(struct fixture *one, struct 
     struct lock_set set = lock_set_of(two, &acquire);
     MUST_OK(two->store, two->store->batch->lock(two->store, &set, &two->arena, &two->view));
     MUST(two->view.semaphore_count == 1 && two->view.semaphores[0].version > version);
-    MUST(two->view.semaphores[0].in_use == 1 && two->view.semaphores[0].next_permit_id == 2);
+    MUST(two->view.semaphores[0].in_use == 1 && two->view.semaphores[0].next_token == 2);
     MUST(two->view.request_count == 1 && bytes_equal(two->view.requests[0].external_id, KEY));
     MUST(two->view.requests[0].state == REQUEST_ACQUIRED);
     MUST_OK(two->store, two->store->batch->rollback(two->store));
@@ -453,7 +453,7 @@ static void write_queue(struct fixture *fixture, struct queue_write *write)
         view->semaphores[i].version++;
         view->semaphores[i].waiting += write->waiting;
         view->semaphores[i].in_use += write->in_use;
-        view->semaphores[i].next_permit_id += (uint64_t)write->tokens;
+        view->semaphores[i].next_token += (uint64_t)write->tokens;
     }
     const struct changes changes = {
         .semaphores = images,
@@ -720,7 +720,7 @@ static void slots_of_waiters_are_read(struct fixture *one, struct fixture *two)
     MUST_OK(two->store, two->store->batch->read_waiters(two->store, &read, &none, 1, &two->arena, &two->view));
     MUST(two->view.free_slots[0].count == 2 && two->view.free_slots[0].numbers[1] == 2);
     MUST(two->view.named_slots[0].count == 1 && two->view.named_slots[0].rows[0].number == 3);
-    MUST(two->view.named_slots[0].rows[0].permit_id == 0);
+    MUST(two->view.named_slots[0].rows[0].token == 0);
     MUST_OK(two->store, two->store->batch->rollback(two->store));
 }
 
@@ -942,7 +942,7 @@ static void waiter_is_granted_on_behalf_of_another_server(struct fixture *one, s
     uint64_t id = enter_beta(one, "k", 4, some_time(0), server);
     struct request *after = lock_waiting(two, "k", beta);
     const struct semaphore *semaphore = &two->view.semaphores[0];
-    struct permit permit = {.semaphore_id = semaphore->id, .token = semaphore->next_permit_id, .count = 4};
+    struct permit permit = {.semaphore_id = semaphore->id, .token = semaphore->next_token, .count = 4};
     after->state = REQUEST_ACQUIRED;
     after->wanted = (struct bytes){0};
     after->ttl_ms = 5000;

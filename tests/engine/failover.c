@@ -213,8 +213,7 @@ static enum permit_status read_tick(struct store *store, struct tick *tick)
     tick->ret_same_server = script.same_server;
     for (size_t i = 0; i < tick->seen_count; i++) {
         cr_assert_eq(tick->seen[i].semaphore_id, script.semaphore.id);
-        tick->ret_tokens_behind |=
-            semaphore_next_token(script.semaphore.next_permit_id, script.epoch) < tick->seen[i].next;
+        tick->ret_tokens_behind |= semaphore_next_token(script.semaphore.next_token, script.epoch) < tick->seen[i].next;
     }
     change_end();
     return PERMIT_OK;
@@ -376,7 +375,7 @@ static void begin(void)
         .semaphore = {.id = 1,
                       .name = BYTES("a"),
                       .kind = KIND_COUNTED,
-                      .next_permit_id = 1,
+                      .next_token = 1,
                       .version = 1,
                       .next_due_at = NEVER,
                       .retired_at = NEVER},
@@ -502,7 +501,7 @@ Test(failover, tick_detects_an_older_copy_once)
     acquire("k1");
     change_begin();
     cr_assert_eq(script.raised[cause], 0);
-    script.semaphore.next_permit_id = 1;
+    script.semaphore.next_token = 1;
     cr_assert(wait_for(is_raised, &cause));
     unsigned ticks = script.ticks + 3;
     cr_assert(wait_for(has_ticked, &ticks));

@@ -63,9 +63,9 @@ static struct commit *commit_new(enum semaphore_kind kind)
     return commit;
 }
 
-static void change_slot(struct commit *commit, uint32_t number, uint64_t permit_id)
+static void change_slot(struct commit *commit, uint32_t number, uint64_t token)
 {
-    commit->slots[commit->plan.changes.slot_count++] = (struct slot_change){SEMAPHORE, number, permit_id};
+    commit->slots[commit->plan.changes.slot_count++] = (struct slot_change){SEMAPHORE, number, token};
 }
 
 /* Stores `copy`. goes_on: nobody has changed the semaphore since the last commit. */

@@ -71,14 +71,14 @@ static enum permit_status reserve_ids(struct store *store, uint64_t count, struc
 static void add_semaphore(struct view *view, uint64_t id)
 {
     struct semaphore *semaphore = &view->semaphores[view->semaphore_count];
-    *semaphore = (struct semaphore){.id = id,
-                                    .name = (struct bytes){&"abc"[id - 1], 1},
-                                    .kind = KIND_COUNTED,
-                                    .next_permit_id =
-                                        2000 + BATCH * script.locks, /* more than were issued; epoch 1: above 1024 */
-                                    .version = 1,
-                                    .next_due_at = NEVER,
-                                    .retired_at = NEVER};
+    *semaphore =
+        (struct semaphore){.id = id,
+                           .name = (struct bytes){&"abc"[id - 1], 1},
+                           .kind = KIND_COUNTED,
+                           .next_token = 2000 + BATCH * script.locks, /* more than were issued; epoch 1: above 1024 */
+                           .version = 1,
+                           .next_due_at = NEVER,
+                           .retired_at = NEVER};
     semaphore_reset(semaphore, 1000);
     semaphore->capacity = 10;
     view->next_due[view->semaphore_count++] = NEVER;

@@ -40,7 +40,7 @@ static struct semaphore make_semaphore(struct bytes name)
         .in_use = world.text.length % 3 ? 1 : COUNTED_MAX_CAPACITY + 1,
         .waiting = INT64_MAX,
         .max_priority = 9,
-        .next_permit_id = UINT64_MAX,
+        .next_token = UINT64_MAX,
         .config_version = UINT64_MAX,
         .max_ttl_ms = -1,
         .paused_reason = paused_reason(name),

@@ -140,7 +140,7 @@ struct db_semaphore *database_add_semaphore(const char *name, const struct semap
     row->name = bytes_of(semaphore->name);
     for (uint8_t number = 1; row->id % 2 == 0 && row->kind == KIND_SLOTTED && number <= row->capacity; number++)
         semaphore->row.labels[number] = number;
-    row->next_permit_id = row->version = row->config_version = 1;
+    row->next_token = row->version = row->config_version = 1;
     row->next_due_at = row->retired_at = NEVER;
     if (row->kind == KIND_SLOTTED) {
         row->first_free = 1;
@@ -532,7 +532,7 @@ static bool guards_hold(const struct changes *changes)
     for (size_t i = 0; i < changes->slot_count; i++) {
         const struct slot_change *change = &changes->slots[i];
         const struct db_semaphore_row *row = &database_semaphore(change->semaphore_id)->row;
-        if (change->number == 0 || change->number > row->slot_rows || row->slots[change->number] == change->permit_id)
+        if (change->number == 0 || change->number > row->slot_rows || row->slots[change->number] == change->token)
             return false;
     }
     return deleted_places_exist(changes) && (changes->label_count == 0 || labels_hold(changes));
@@ -656,7 +656,7 @@ static void write_semaphore(const struct semaphore_image *image, bool queue)
     row->confirmed = image->semaphore->confirmed;
     if (queue || image->insert)
         row->waiting = image->semaphore->waiting;
-    row->next_permit_id = image->semaphore->next_permit_id;
+    row->next_token = image->semaphore->next_token;
     row->next_due_at = image->semaphore->next_due_at;
     row->first_free = image->semaphore->first_free;
     if (image->settings)
@@ -898,7 +898,7 @@ static void write_slots(const struct changes *changes)
 {
     for (size_t i = 0; i < changes->slot_count; i++) {
         const struct slot_change *change = &changes->slots[i];
-        database_semaphore(change->semaphore_id)->row.slots[change->number] = change->permit_id;
+        database_semaphore(change->semaphore_id)->row.slots[change->number] = change->token;
     }
 }
 

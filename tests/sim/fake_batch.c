@@ -16,7 +16,7 @@ enum {
 
 uint64_t fake_batch_floor_of(const struct db_semaphore *semaphore)
 {
-    uint64_t lowest = semaphore->row.semaphore.next_permit_id;
+    uint64_t lowest = semaphore->row.semaphore.next_token;
     for (size_t i = 0; i < database.held_count; i++) {
         const struct request *request = &database.held[i]->row.request;
         for (size_t j = 0; j < request->permit_count; j++)
@@ -166,7 +166,7 @@ static void read_named(const struct db_semaphore_row *row, const struct slots_wa
         const struct request *holder = holder_of(row->semaphore.id, row->slots[number]);
         ret->rows[ret->count++] = (struct slot_row){.number = number,
                                                     .label = label,
-                                                    .permit_id = row->slots[number],
+                                                    .token = row->slots[number],
                                                     .retired = number > row->in_service,
                                                     .holder = holder ? holder->external_id : (struct bytes){0},
                                                     .due_at = holder ? holder->due_at : NEVER,
@@ -329,7 +329,7 @@ static bool in_view(const struct view *view, size_t count, struct bytes external
 static void read_due_named(const struct named_slots *named, utc_us now, struct arena *arena, struct view *view)
 {
     for (size_t i = 0; i < named->count; i++)
-        if (named->rows[i].permit_id && named->rows[i].due_at <= now &&
+        if (named->rows[i].token && named->rows[i].due_at <= now &&
             !in_view(view, view->request_count, named->rows[i].holder))
             fake_batch_copy_request(&database_key(named->rows[i].holder)->row, arena,
                                     &view->requests[view->request_count++]);

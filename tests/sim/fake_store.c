@@ -59,7 +59,7 @@ static enum permit_status floors(struct store *store, const uint64_t *ids, size_
 static bool is_behind(const struct tokens_seen *seen)
 {
     const struct db_semaphore *semaphore = database_semaphore(seen->semaphore_id);
-    uint64_t next = semaphore ? semaphore->row.semaphore.next_permit_id : 0;
+    uint64_t next = semaphore ? semaphore->row.semaphore.next_token : 0;
     return semaphore_next_token(next, database.globals.clock.epoch) < seen->next;
 }
 

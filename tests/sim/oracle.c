@@ -540,9 +540,9 @@ void oracle_semaphore_changed(struct db_semaphore *semaphore, const struct db_se
         violation("P1", "%s goes out of service and is held", semaphore->name);
     check_labels_kept(semaphore, before);
     names_update(semaphore);
-    if (row->next_permit_id < before->semaphore.next_permit_id)
+    if (row->next_token < before->semaphore.next_token)
         violation("P9", "the next token of %s goes back", semaphore->name);
-    if (row->next_permit_id != before->semaphore.next_permit_id && row->in_use > row->capacity)
+    if (row->next_token != before->semaphore.next_token && row->in_use > row->capacity)
         violation("P1", "%lld units of %s are held, it has %lld", (long long)row->in_use, semaphore->name,
                   (long long)row->capacity);
     if (row->config_version != before->semaphore.config_version ||

@@ -195,7 +195,7 @@ Test(history, events_are_listed_newest_first_with_epoch_events)
     cr_assert(bytes_equal(events[0].from, BYTES("4")));
     cr_assert(bytes_equal(events[0].to, BYTES("5")));
     cr_assert(bytes_equal(events[0].why, BYTES("\xc3\xbc")));
-    cr_assert_eq(events[0].next_permit_id, 8);
+    cr_assert_eq(events[0].next_token, 8);
     cr_assert(bytes_equal(events[1].what, BYTES("epoch")));
     cr_assert_eq(events[2].id, 1);
     cr_assert_eq(events[2].at, MIDNIGHT + 9LL * 3600 * SECOND + 500000);

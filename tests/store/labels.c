@@ -136,7 +136,7 @@ Test(labels, named_slots_are_read_once_each_with_their_holders)
         const struct slot_row *row = &slots->rows[i];
         cr_expect_eq(row->number, expected[i].number);
         cr_expect(label_is(row->label, expected[i].label), "slot %u", row->number);
-        cr_expect_eq(row->permit_id, expected[i].token, "slot %u", row->number);
+        cr_expect_eq(row->token, expected[i].token, "slot %u", row->number);
         cr_expect(label_is(row->holder, expected[i].holder), "slot %u", row->number);
         cr_expect_eq(row->due_at != NEVER, expected[i].due, "slot %u", row->number);
         cr_expect_eq(row->retired, expected[i].retired, "slot %u", row->number);

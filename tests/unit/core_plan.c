@@ -18,7 +18,7 @@ Test(plan_memory, answer_points_into_its_own_operation_only)
                                   .name = BYTES("a"),
                                   .kind = KIND_COUNTED,
                                   .capacity = 9,
-                                  .next_permit_id = 1,
+                                  .next_token = 1,
                                   .max_ttl_ms = -1,
                                   .retired_at = NEVER,
                                   .next_due_at = NEVER};
@@ -204,6 +204,13 @@ Test(plan_waiting, waiter_that_is_not_aged_yet_is_passed)
 {
     given("a capacity=2; k1 holds b; k3 waits a b server=2 since=-29999999us");
     batch("acquire k5 a", "granted", NULL);
+}
+
+/* The checks of a request let no duration of 0 through; a row of it could not be read again. */
+Test(plan_waiting, request_without_canonical_form_does_not_wait)
+{
+    given("k0 holds a");
+    batch("acquire k1 a wait ttl=0s; look k2 a ttl=0s", "internal; internal", NULL);
 }
 
 /* P20: one number orders all, fixed at entry, so that whoever has waited long enough stands first. */

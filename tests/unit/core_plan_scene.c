@@ -46,7 +46,7 @@ static void init(const char *const *names, size_t locked, int64_t holder_ttl_ms,
         semaphore->kind = KIND_COUNTED;
         semaphore->capacity = 1;
         semaphore->max_hold_ms = holder_ttl_ms;
-        semaphore->next_permit_id = 1;
+        semaphore->next_token = 1;
         semaphore->retired_at = semaphore->next_due_at = NEVER;
         scene.queues[i].limit = QUEUE_PROTECTED_MAX; /* all waiters were read */
     }
@@ -62,7 +62,7 @@ void scene_hall(void)
     init((const char *const[]){"hall", "other"}, 1, 60000, 5000);
     struct semaphore *hall = &scene.semaphores[0];
     hall->kind = KIND_SLOTTED;
-    hall->next_permit_id = 57;
+    hall->next_token = 57;
     hall->version = hall->config_version = 1;
     hall->first_free = 1;
     scene.semaphores[1].capacity = 3;
@@ -82,7 +82,7 @@ void scene_set_capacity(int64_t capacity, size_t slot_count)
     for (size_t i = 0; i < slot_count; i++) {
         scene.slots[i].number = (uint32_t)i + 1;
         scene.slots[i].retired = (int64_t)i >= capacity;
-        if (!scene.slots[i].permit_id)
+        if (!scene.slots[i].token)
             scene.slots[i].due_at = NEVER;
     }
 }
@@ -116,7 +116,7 @@ static void read_slots(struct free_slots *free_slots, struct named_slots *named)
     *free_slots = (struct free_slots){.numbers = numbers, .labels = labels};
     for (size_t i = 0; i < scene.slot_count && free_slots->count < scene.free_read; i++) {
         const struct slot_row *slot = &scene.slots[i];
-        if (slot->permit_id || slot->retired || slot->number < scene.semaphores[0].first_free)
+        if (slot->token || slot->retired || slot->number < scene.semaphores[0].first_free)
             continue;
         labels[free_slots->count] = slot->label;
         numbers[free_slots->count++] = slot->number;
@@ -346,7 +346,7 @@ static void take_slots(const struct request *request, const struct want *want, s
     permit->slots.numbers = memory->numbers;
     for (size_t i = 0; i < want->named_count; i++) {
         struct slot_row *slot = &scene.slots[want->named[i].number - 1];
-        slot->permit_id = permit->token;
+        slot->token = permit->token;
         slot->holder = request->external_id;
         slot->due_at = request->due_at;
         slot->grace_ms = request->grace_ms;

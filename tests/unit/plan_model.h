@@ -484,7 +484,7 @@ void tell_server(struct model *model, unsigned key);
 struct model_slot {
     bool exists, retired;
     unsigned label;
-    uint64_t permit_id; /* 0: NULL */
+    uint64_t token; /* 0: NULL */
 };
 
 struct rows {

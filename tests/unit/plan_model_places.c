@@ -188,7 +188,7 @@ static bool read_watchers(const struct rows *rows, unsigned index, const struct 
     glimpse->watchers = watchers;
     for (size_t i = 0; watchers && i < view->request_count; i++) {
         const struct place_change *place = place_of(rows, rows->semaphores[index].id, view->requests[i].id);
-        uint64_t token = place && place->watch ? rows->slots[index][place->watch].permit_id : 0;
+        uint64_t token = place && place->watch ? rows->slots[index][place->watch].token : 0;
         unsigned holder = rows_holder_of(rows, index, token);
         if (holder < MODEL_KEYS)
             watchers[glimpse->watcher_count++] = (struct watcher){
@@ -288,7 +288,7 @@ bool rows_write_places(struct rows *rows, const struct changes *changes)
 
 static bool slot_is_free(const struct rows *rows, int semaphore, uint32_t number)
 {
-    return number >= rows->slot_rows[semaphore] || !rows->slots[semaphore][number].permit_id;
+    return number >= rows->slot_rows[semaphore] || !rows->slots[semaphore][number].token;
 }
 
 /* Returns true if the want is for all of its named slots, and the slot is one of them. */
@@ -296,7 +296,11 @@ static bool names_slot(const struct rows *rows, const struct want *want, uint32_
 {
     int semaphore = rows_semaphore(rows, want->semaphore_id);
     unsigned label = number < rows->slot_rows[semaphore] ? rows->slots[semaphore][number].label : 0;
-    return want->choice == CHOOSE_NAMED && want_names_slot(want, number, label_text(label));
+    bool named = false;
+    for (size_t i = 0; i < want->named_count; i++)
+        named |= want->named[i].number ? want->named[i].number == number
+                                       : label && bytes_equal(want->named[i].label, label_text(label));
+    return want->choice == CHOOSE_NAMED && named;
 }
 
 /*

@@ -142,7 +142,7 @@ static bool read_slots(const struct rows *rows, unsigned index, int64_t wanted, 
     struct free_slots slots = {.numbers = arena_array(arena, (size_t)wanted + 1, sizeof *slots.numbers)};
     for (uint32_t number = rows->semaphores[index].first_free; number < rows->slot_rows[index]; number++) {
         const struct model_slot *row = &rows->slots[index][number];
-        if (!slots.numbers || (int64_t)slots.count >= wanted || !row->exists || row->retired || row->permit_id)
+        if (!slots.numbers || (int64_t)slots.count >= wanted || !row->exists || row->retired || row->token)
             continue;
         if (row->label && !slots.labels)
             slots.labels = arena_array(arena, (size_t)wanted + 1, sizeof *slots.labels);
@@ -187,12 +187,12 @@ static bool read_named(const struct rows *rows, const struct rows_read *read, un
         const struct model_slot *row = &rows->slots[index][number];
         if (!row->exists || !is_named(read, index, number, row->label))
             continue;
-        unsigned key = rows_holder_of(rows, index, row->permit_id);
+        unsigned key = rows_holder_of(rows, index, row->token);
         const struct request *holder = key < MODEL_KEYS ? &rows->requests[key] : NULL;
         named.rows[named.count++] =
             (struct slot_row){.number = number,
                               .label = label_text(row->label),
-                              .permit_id = row->permit_id,
+                              .token = row->token,
                               .retired = row->retired,
                               .holder = holder ? holder->external_id : (struct bytes){0},
                               .due_at = holder ? holder->due_at : NEVER,
@@ -356,7 +356,7 @@ static unsigned due_named(const struct rows *rows, const struct rows_read *read,
     unsigned keys = 0;
     for (size_t i = 0; i < view->named_slots[index].count; i++) {
         const struct slot_row *row = &view->named_slots[index].rows[i];
-        if (row->permit_id && row->due_at <= model_due(&read->moment))
+        if (row->token && row->due_at <= model_due(&read->moment))
             keys |= 1U << key_index(row->holder);
     }
     (void)rows;
@@ -427,7 +427,7 @@ static void write_usage(struct semaphore *row, const struct semaphore *image)
 {
     row->in_use = image->in_use;
     row->confirmed = image->confirmed;
-    row->next_permit_id = image->next_permit_id;
+    row->next_token = image->next_token;
     row->next_due_at = image->next_due_at;
     row->first_free = image->first_free;
     row->waiting = image->waiting;
@@ -454,7 +454,7 @@ static void write_settings(struct semaphore *row, const struct semaphore *image)
 static bool semaphores_equal(const struct semaphore *a, const struct semaphore *b)
 {
     return a->id == b->id && bytes_equal(a->name, b->name) && a->kind == b->kind && a->queue == b->queue &&
-           a->capacity == b->capacity && a->in_use == b->in_use && a->next_permit_id == b->next_permit_id &&
+           a->capacity == b->capacity && a->in_use == b->in_use && a->next_token == b->next_token &&
            a->version == b->version && a->config_version == b->config_version && a->next_due_at == b->next_due_at &&
            a->first_free == b->first_free && a->default_ttl_ms == b->default_ttl_ms && a->max_ttl_ms == b->max_ttl_ms &&
            a->grace_ms == b->grace_ms && a->max_hold_ms == b->max_hold_ms && a->max_waiters == b->max_waiters &&
@@ -483,7 +483,7 @@ static bool update_semaphore(struct rows *rows, const struct semaphore_image *im
     if (row->id != image->semaphore->id || row->version != image->expected_version)
         FAIL("semaphore %c: version %llu is expected, the row has %llu", 'a' + (int)index, U(image->expected_version),
              U(row->version));
-    if (image->semaphore->next_permit_id < row->next_permit_id)
+    if (image->semaphore->next_token < row->next_token)
         FAIL("semaphore %c: next_permit_id falls", 'a' + (int)index);
     row->version++;
     write_usage(row, image->semaphore);
@@ -582,9 +582,9 @@ static bool check_tokens(struct rows *rows, unsigned key, uint64_t *seen)
         int index = rows_semaphore(rows, permit->semaphore_id);
         if (index < 0)
             FAIL("%s has a permit of no semaphore", key_name(key).data);
-        if (permit->token <= rows->last_tokens[index] || permit->token >= rows->semaphores[index].next_permit_id)
+        if (permit->token <= rows->last_tokens[index] || permit->token >= rows->semaphores[index].next_token)
             FAIL("token %llu of %c after %llu, next_permit_id %llu", U(permit->token), 'a' + index,
-                 U(rows->last_tokens[index]), U(rows->semaphores[index].next_permit_id));
+                 U(rows->last_tokens[index]), U(rows->semaphores[index].next_token));
         for (unsigned other = 0; other < MODEL_KEYS; other++)
             for (size_t j = 0; other != key && j < rows->requests[other].permit_count; j++)
                 if (rows->permits[other][j].semaphore_id == permit->semaphore_id &&
@@ -747,9 +747,9 @@ static bool write_slots(struct rows *rows, const struct changes *changes)
         if (index < 0 || slot->number == 0 || slot->number >= rows->slot_rows[index] ||
             !rows->slots[index][slot->number].exists)
             FAIL("slot %u of semaphore id %llu has no row", slot->number, U(slot->semaphore_id));
-        if (rows->slots[index][slot->number].permit_id == slot->permit_id) /* the store counts changed rows */
+        if (rows->slots[index][slot->number].token == slot->token) /* the store counts changed rows */
             FAIL("slot %u of semaphore id %llu is as it was", slot->number, U(slot->semaphore_id));
-        rows->slots[index][slot->number].permit_id = slot->permit_id;
+        rows->slots[index][slot->number].token = slot->token;
     }
     return true;
 }
@@ -768,7 +768,7 @@ static bool write_labels(struct rows *rows, const struct changes *changes)
             FAIL("slot %u has no row and gets a label", change->number);
         struct model_slot *slot = &rows->slots[index][change->number];
         unsigned label = label_index(change->label);
-        if (slot->permit_id || slot->label == label || !label != !change->label.data)
+        if (slot->token || slot->label == label || !label != !change->label.data)
             FAIL("the label of slot %u, %u, becomes %u", change->number, slot->label, label);
         slot->label = label;
     }
@@ -801,9 +801,9 @@ static bool add_permit(struct rows *rows, unsigned key, const struct permit *per
         uint32_t number = permit->slots.numbers[i];
         if (i > 0 && permit->slots.numbers[i - 1] >= number)
             FAIL("%s: slots are not ascending", key_name(key).data);
-        if (rows->slots[index][number].permit_id != permit->token)
+        if (rows->slots[index][number].token != permit->token)
             FAIL("slot %u of %c belongs to %llu, not to %llu of %s", number, 'a' + (int)index,
-                 U(rows->slots[index][number].permit_id), U(permit->token), key_name(key).data);
+                 U(rows->slots[index][number].token), U(permit->token), key_name(key).data);
     }
     usage->units += permit->count;
     usage->confirmed += rows->requests[key].confirmed_at != NEVER ? permit->count : 0;
@@ -823,9 +823,9 @@ static bool check_slots(struct rows *rows, unsigned index, const struct usage *u
         if (!slot->exists || slot->retired != (number > row->capacity))
             FAIL("slot %u of %c: capacity %lld, retired %d", number, 'a' + (int)index, (long long)row->capacity,
                  slot->retired);
-        held += slot->permit_id != 0;
-        free_from += !slot->permit_id && !slot->retired && number >= row->first_free;
-        if (!slot->permit_id && !slot->retired && number < row->first_free && row->in_use < row->capacity)
+        held += slot->token != 0;
+        free_from += !slot->token && !slot->retired && number >= row->first_free;
+        if (!slot->token && !slot->retired && number < row->first_free && row->in_use < row->capacity)
             FAIL("slot %u of %c is free below first_free %u", number, 'a' + (int)index, row->first_free);
     }
     if (held != usage->slots || row->capacity >= (int64_t)max_i64(rows->slot_rows[index], 1))

@@ -297,7 +297,7 @@ static void verdict_add_semaphore(const struct semaphore *semaphore, struct verd
         .kind = semaphore->kind,
         .queue = semaphore->queue,
         .capacity = semaphore->capacity,
-        .next_token = semaphore->next_permit_id,
+        .next_token = semaphore->next_token,
         .config_version = semaphore->config_version,
         .default_ttl_ms = semaphore->default_ttl_ms,
         .max_ttl_ms = semaphore->max_ttl_ms,
@@ -342,7 +342,7 @@ static bool verdict_add_event(struct run *run, const struct changes *changes, co
     for (; forced && at > 0 && verdict->events[at - 1].semaphore > semaphore; at--)
         verdict->events[at] = verdict->events[at - 1];
     struct model_event *copy = &verdict->events[at];
-    *copy = (struct model_event){.semaphore = semaphore, .why = event->why, .next_token = event->next_permit_id};
+    *copy = (struct model_event){.semaphore = semaphore, .why = event->why, .next_token = event->next_token};
     copy_text(bytes_of(event->what), copy->what);
     copy_text(event->from, copy->from);
     copy_text(event->to, copy->to);
@@ -632,7 +632,7 @@ static bool only_next_due(const struct run *run, const struct batch *batch, cons
             continue;
         const struct semaphore *row = &run->rows.semaphores[rows_semaphore(&run->rows, image->id)];
         if (row->next_due_at > now || image->next_due_at <= now || row->in_use != image->in_use ||
-            row->next_permit_id != image->next_permit_id || row->first_free != image->first_free)
+            row->next_token != image->next_token || row->first_free != image->first_free)
             return false;
     }
     return changes->request_count == 0 && changes->slot_count == 0 && changes->event_count == 0 &&
