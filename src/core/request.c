@@ -121,17 +121,6 @@ bool wants_are_specific(const struct want *wants, size_t want_count)
     return false;
 }
 
-size_t wants_named_size(const struct want *wants, size_t want_count)
-{
-    size_t size = 0;
-    for (size_t i = 0; i < want_count; i++) {
-        size += wants[i].named_count * sizeof *wants[i].named;
-        for (size_t j = 0; j < wants[i].named_count; j++)
-            size += wants[i].named[j].label.length;
-    }
-    return size;
-}
-
 static bool is_named(const struct want *want, struct slot_name name)
 {
     return bsearch(&name, want->named, want->named_count, sizeof name, compare_named) != NULL;

@@ -198,9 +198,8 @@ enum permit_status query_held_at(struct store *store, const struct request_filte
         if (status == PERMIT_OK)
             status = walk_back(&walk, end, page->arena, &found);
     }
-    bool cut; /* never: they have held, so none of them waits */
     if (status == PERMIT_OK)
-        status = query_requests_by_id(session, found.ids, found.count, page, &cut);
+        status = query_requests_by_id(session, found.ids, found.count, page);
     if (status == PERMIT_OK)
         status = sort_as_walked(&found, page);
     page->more = found.next != 0;
