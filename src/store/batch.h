@@ -65,8 +65,8 @@ enum permit_status batch_lock_requests(struct session *session, const uint64_t *
  */
 enum permit_status batch_read_slots(struct session *session, const struct lock_set *set, struct buf *sql,
                                     struct arena *arena, struct view *view) MUST_CHECK;
-/* Reads parts of queues, as store_read_waiters says; sends nothing for what was read ahead. `sql` is scratch. */
-enum permit_status batch_read_waiters(struct session *session, const struct queues_ahead *ahead,
+/* Reads parts of queues, as store_read_waiters says; takes what was read ahead, and drops it. `sql` is scratch. */
+enum permit_status batch_read_waiters(struct session *session, struct queues_ahead *ahead,
                                       const struct queue_read *reads, const struct slots_wanted *slots, size_t count,
                                       struct buf *sql, struct arena *arena, struct view *view) MUST_CHECK;
 

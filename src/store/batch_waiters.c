@@ -44,7 +44,6 @@ struct queue_part {
 /* The first part of a queue, read with the locks. */
 struct queue_ahead {
     uint64_t semaphore_id;
-    size_t size; /* waiters that were to be read */
     struct queue_part part;
 };
 
@@ -143,11 +142,11 @@ static enum permit_status read_servers(struct session *session, struct arena *ar
     return PERMIT_OK;
 }
 
-/* Returns where the part ends if the read has ended at its last waiter. */
-static struct queue_view end_at_last(const struct queue_part *part, size_t limit)
+/* The part ends at its last waiter. */
+static void end_at_last(struct queue_part *part)
 {
-    const struct request *last = &part->waiters[part->count - 1];
-    return (struct queue_view){.beyond_place = last->place, .beyond = last->id, .limit = limit};
+    part->end.beyond_place = part->waiters[part->count - 1].place;
+    part->end.beyond = part->waiters[part->count - 1].id;
 }
 
 /* Reads the answer to one of these; more than `limit` rows: it has ended at the last one. */
@@ -159,7 +158,7 @@ static enum permit_status read_part(struct session *session, size_t limit, struc
         return status;
     size_t rows = session_affected(session);
     struct row_reader reader = {.arena = arena};
-    struct queue_part part = {.waiters = arena_array(arena, rows, sizeof *part.waiters)};
+    struct queue_part part = {.waiters = arena_array(arena, rows, sizeof *part.waiters), .end.limit = limit};
     if (!part.waiters)
         return PERMIT_NO_MEMORY;
     while (part.count < rows && row_step(&reader, session))
@@ -167,7 +166,7 @@ static enum permit_status read_part(struct session *session, size_t limit, struc
     if (reader.broken)
         return PERMIT_NO_MEMORY;
     if (rows > limit)
-        part.end = end_at_last(&part, limit);
+        end_at_last(&part);
     *ret_part = part;
     return PERMIT_OK;
 }
@@ -182,7 +181,7 @@ static bool merge_parts(const struct queue_part *more, struct arena *arena, stru
     const struct queue_view *end = &more->end;
     bool sooner = place_compare(end->beyond_place, end->beyond, all.end.beyond_place, all.end.beyond) < 0;
     if (end->beyond && (!all.end.beyond || sooner))
-        all.end = *end;
+        all.end = (struct queue_view){end->beyond_place, end->beyond, all.end.limit};
     for (size_t i = 0, j = 0; i < part->count || j < more->count;) {
         bool first = j == more->count;
         if (!first && i < part->count)
@@ -241,15 +240,6 @@ static enum permit_status read_queues(struct session *session, const struct queu
 
 /* ---- with the locks ---- */
 
-/* Returns true if the set asks to read anything of queues ahead. */
-static bool reads_ahead(const struct lock_set *set)
-{
-    bool any = set->servers_ahead;
-    for (size_t i = 0; set->waiters_ahead && i < set->semaphore_count; i++)
-        any |= set->waiters_ahead[i] > 0;
-    return any;
-}
-
 /* The units that will be free are not known yet, so simply the first waiters are read. */
 static struct queue_read read_of_first(size_t count)
 {
@@ -258,11 +248,11 @@ static struct queue_read read_of_first(size_t count)
 
 void batch_ahead_sql(const struct lock_set *set, struct buf *sql)
 {
-    if (!reads_ahead(set))
+    if (!set->waiters_ahead)
         return;
     buf_append_char(sql, ';');
     buf_append_text(sql, living_servers);
-    for (size_t i = 0; set->waiters_ahead && i < set->semaphore_count; i++) {
+    for (size_t i = 0; i < set->semaphore_count; i++) {
         const struct queue_read read = read_of_first(set->waiters_ahead[i]);
         if (read.limit)
             waiters_sql(&read, set->semaphore_ids[i], sql);
@@ -272,7 +262,7 @@ void batch_ahead_sql(const struct lock_set *set, struct buf *sql)
 enum permit_status batch_read_ahead(struct session *session, const struct lock_set *set, struct arena *arena,
                                     struct queues_ahead *ret_ahead)
 {
-    if (!reads_ahead(set))
+    if (!set->waiters_ahead)
         return PERMIT_OK;
     struct queues_ahead ahead = {.queues = arena_array(arena, set->semaphore_count + 1, sizeof *ahead.queues)};
     if (!ahead.queues)
@@ -280,49 +270,36 @@ enum permit_status batch_read_ahead(struct session *session, const struct lock_s
     enum permit_status status = session_next(session);
     if (status == PERMIT_OK)
         status = read_servers(session, arena, &ahead.servers, &ahead.server_count);
-    for (size_t i = 0; set->waiters_ahead && i < set->semaphore_count && status == PERMIT_OK; i++) {
-        const struct queue_read read = read_of_first(set->waiters_ahead[i]);
-        struct queue_ahead *queue = &ahead.queues[ahead.count];
-        if (!read.limit)
+    for (size_t i = 0; i < set->semaphore_count && status == PERMIT_OK; i++) {
+        if (set->waiters_ahead[i] == 0)
             continue;
-        *queue = (struct queue_ahead){.semaphore_id = set->semaphore_ids[i], .size = read.limit};
-        status = read_queue(session, &read, arena, &queue->part);
-        ahead.count++;
+        struct queue_ahead *queue = &ahead.queues[ahead.count++];
+        queue->semaphore_id = set->semaphore_ids[i];
+        status = read_part(session, set->waiters_ahead[i], arena, &queue->part);
     }
     if (status == PERMIT_OK)
         *ret_ahead = ahead;
     return status;
 }
 
-/* Returns what was read ahead of a queue, if it is enough; NULL: it is not. */
-static const struct queue_ahead *find_ahead(const struct queues_ahead *ahead, uint64_t semaphore_id,
-                                            const struct queue_read *read)
-{
-    for (size_t i = 0; i < ahead->count; i++) {
-        const struct queue_ahead *queue = &ahead->queues[i];
-        bool complete = !queue->part.end.beyond;
-        if (queue->semaphore_id == semaphore_id && (complete || queue->size >= read->limit))
-            return queue;
-    }
-    return NULL;
-}
-
-/* Takes the parts and the servers from what was read ahead. False: something is missing. */
-static bool take_ahead(const struct queues_ahead *ahead, const struct queue_read *reads, size_t count,
+/* Takes the parts and the servers from what was read ahead, and drops that. False: something is missing. */
+static bool take_ahead(struct queues_ahead *ahead, const struct queue_read *reads, size_t count,
                        struct queue_part *parts, struct view *view)
 {
+    const struct queues_ahead taken = *ahead;
+    *ahead = (struct queues_ahead){0};
     for (size_t i = 0; i < count; i++) {
-        const struct queue_ahead *queue = find_ahead(ahead, view->semaphores[reads[i].semaphore].id, &reads[i]);
-        if (!queue)
+        size_t at = 0;
+        while (at < taken.count && taken.queues[at].semaphore_id != view->semaphores[reads[i].semaphore].id)
+            at++;
+        if (at == taken.count)
             return false;
-        parts[i] = queue->part;
+        parts[i] = taken.queues[at].part;
     }
-    if (!ahead->servers)
-        return false;
-    view->servers = ahead->servers;
-    view->server_count = ahead->server_count;
-    view->has_servers = true;
-    return true;
+    view->servers = taken.servers;
+    view->server_count = taken.server_count;
+    view->has_servers = taken.servers != NULL;
+    return taken.servers != NULL;
 }
 
 /* ---- the requests of the view ---- */
@@ -349,7 +326,7 @@ static void bound_names(struct queue_part *part, const struct queue_read *read, 
         if (fits)
             continue;
         part->count = kept;
-        part->end = end_at_last(part, read->limit);
+        end_at_last(part);
     }
     part->count = kept;
 }
@@ -500,7 +477,7 @@ static enum permit_status read_slots(struct session *session, const struct queue
     return batch_read_slots(session, &set, sql, arena, view);
 }
 
-enum permit_status batch_read_waiters(struct session *session, const struct queues_ahead *ahead,
+enum permit_status batch_read_waiters(struct session *session, struct queues_ahead *ahead,
                                       const struct queue_read *reads, const struct slots_wanted *slots, size_t count,
                                       struct buf *sql, struct arena *arena, struct view *view)
 {
@@ -518,7 +495,6 @@ enum permit_status batch_read_waiters(struct session *session, const struct queu
     for (size_t i = 0; i < count; i++) {
         bound_names(&parts[i], &reads[i], view->semaphores[reads[i].semaphore].id);
         view->queues[reads[i].semaphore] = parts[i].end;
-        view->queues[reads[i].semaphore].limit = reads[i].limit;
     }
     if (!add_requests(parts, count, arena, view))
         return PERMIT_NO_MEMORY;
