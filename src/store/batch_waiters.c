@@ -216,9 +216,12 @@ static enum permit_status read_queue(struct session *session, const struct queue
     return status;
 }
 
-static enum permit_status read_queues(struct session *session, const struct queue_read *reads, size_t count,
-                                      struct buf *sql, struct arena *arena, struct queue_part *parts, struct view *view)
+static enum permit_status read_queues(const struct batch_reading *reading, const struct queue_read *reads, size_t count,
+                                      struct queue_part *parts)
 {
+    struct session *session = reading->session;
+    struct view *view = reading->view;
+    struct buf *sql = reading->sql;
     buf_clear(sql);
     buf_append_text(sql, living_servers);
     for (size_t i = 0; i < count; i++) {
@@ -231,10 +234,10 @@ static enum permit_status read_queues(struct session *session, const struct queu
     }
     enum permit_status status = session_send_buf(session, sql);
     if (status == PERMIT_OK)
-        status = read_servers(session, arena, &view->servers, &view->server_count);
+        status = read_servers(session, reading->arena, &view->servers, &view->server_count);
     view->has_servers = status == PERMIT_OK;
     for (size_t i = 0; i < count && status == PERMIT_OK; i++)
-        status = read_queue(session, &reads[i], arena, &parts[i]);
+        status = read_queue(session, &reads[i], reading->arena, &parts[i]);
     return session_end(session, status);
 }
 
@@ -448,10 +451,11 @@ static bool want_slots(const struct view *view, const struct queue_read *read, s
     return true;
 }
 
-static enum permit_status read_slots(struct session *session, const struct queue_read *reads,
-                                     const struct slots_wanted *slots, size_t count, struct buf *sql,
-                                     struct arena *arena, struct view *view)
+static enum permit_status read_slots(const struct batch_reading *reading, const struct queue_read *reads,
+                                     const struct slots_wanted *slots, size_t count)
 {
+    struct arena *arena = reading->arena;
+    struct view *view = reading->view;
     uint64_t *ids = arena_array(arena, count + 1, sizeof *ids);
     struct slots_wanted *wanted = arena_array(arena, count + 1, sizeof *wanted);
     struct lock_set set = {.semaphore_ids = ids, .slots_wanted = wanted};
@@ -474,13 +478,14 @@ static enum permit_status read_slots(struct session *session, const struct queue
         return PERMIT_OK;
     if (!batch_sort_named(&set, arena))
         return PERMIT_NO_MEMORY;
-    return batch_read_slots(session, &set, sql, arena, view);
+    return batch_read_slots(reading->session, &set, reading->sql, arena, view);
 }
 
-enum permit_status batch_read_waiters(struct session *session, struct queues_ahead *ahead,
-                                      const struct queue_read *reads, const struct slots_wanted *slots, size_t count,
-                                      struct buf *sql, struct arena *arena, struct view *view)
+enum permit_status batch_read_waiters(const struct batch_reading *reading, struct queues_ahead *ahead,
+                                      const struct queue_read *reads, const struct slots_wanted *slots, size_t count)
 {
+    struct arena *arena = reading->arena;
+    struct view *view = reading->view;
     struct queue_part *parts = arena_array(arena, count + 1, sizeof *parts);
     view->queues = arena_array(arena, view->semaphore_count + 1, sizeof *view->queues);
     if (!parts || !view->queues)
@@ -488,7 +493,7 @@ enum permit_status batch_read_waiters(struct session *session, struct queues_ahe
     enum permit_status status = PERMIT_OK;
     if (!take_ahead(ahead, reads, count, parts, view)) {
         memset(parts, 0, count * sizeof *parts);
-        status = read_queues(session, reads, count, sql, arena, parts, view);
+        status = read_queues(reading, reads, count, parts);
     }
     if (status != PERMIT_OK)
         return status;
@@ -498,7 +503,7 @@ enum permit_status batch_read_waiters(struct session *session, struct queues_ahe
     }
     if (!add_requests(parts, count, arena, view))
         return PERMIT_NO_MEMORY;
-    return read_slots(session, reads, slots, count, sql, arena, view);
+    return read_slots(reading, reads, slots, count);
 }
 
 /* ---- semaphores that are not locked ---- */
@@ -610,9 +615,13 @@ static enum permit_status read_watched(struct session *session, struct arena *ar
     return status;
 }
 
-enum permit_status batch_read_glimpses(struct session *session, const uint64_t *ids, size_t count, utc_us aged,
-                                       struct buf *sql, struct arena *arena, struct view *view)
+enum permit_status batch_read_glimpses(const struct batch_reading *reading, const uint64_t *ids, size_t count,
+                                       utc_us aged)
 {
+    struct session *session = reading->session;
+    struct arena *arena = reading->arena;
+    struct view *view = reading->view;
+    struct buf *sql = reading->sql;
     struct queue_part parts[2] = {0};
     buf_clear(sql);
     buf_append_text(sql, "SELECT " ROW_SEMAPHORE_COLUMNS " FROM semaphore s FORCE INDEX (PRIMARY) WHERE s.id IN (");
