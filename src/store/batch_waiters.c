@@ -334,11 +334,6 @@ static void bound_names(struct queue_part *part, const struct queue_read *read, 
     part->count = kept;
 }
 
-static const struct request *view_request(const struct request *requests, size_t count, const struct request *request)
-{
-    return count ? bsearch(request, requests, count, sizeof *requests, request_compare_keys) : NULL;
-}
-
 /* Adds the waiters to view->requests, each once. A request that is there already stays as it is. */
 static bool add_requests(const struct queue_part *parts, size_t count, struct arena *arena, struct view *view)
 {
@@ -352,9 +347,11 @@ static bool add_requests(const struct queue_part *parts, size_t count, struct ar
     if (before)
         memcpy(all, view->requests, before * sizeof *all);
     for (size_t i = 0; i < count; i++)
-        for (size_t j = 0; j < parts[i].count; j++)
-            if (!view_request(view->requests, before, &parts[i].waiters[j]))
-                all[added++] = parts[i].waiters[j];
+        for (size_t j = 0; j < parts[i].count; j++) {
+            const struct request *waiter = &parts[i].waiters[j];
+            if (!before || !bsearch(waiter, view->requests, before, sizeof *waiter, request_compare_keys))
+                all[added++] = *waiter;
+        }
     qsort(all, added, sizeof *all, request_compare_keys);
     view->requests = all;
     view->request_count = 0;

@@ -369,16 +369,9 @@ static enum permit_status run_requests(struct session *session, struct buf *sql,
 /* ---- requests that wait ---- */
 
 struct semaphore_name {
-    uint64_t id;
+    uint64_t id; /* the first member, as compare_u64 wants it */
     struct bytes name;
 };
-
-static int compare_name_ids(const void *a, const void *b)
-{
-    const struct semaphore_name *left = a;
-    const struct semaphore_name *right = b;
-    return (left->id > right->id) - (left->id < right->id);
-}
 
 /* Reads the names of the semaphores; ids ascending. *ret_count: found names, ascending by id. */
 static enum permit_status read_names(struct session *session, const uint64_t *ids, size_t count, struct arena *arena,
@@ -425,8 +418,8 @@ enum permit_status query_name_wants(struct session *session, struct listed_reque
     for (size_t i = 0; i < count && status == PERMIT_OK; i++) {
         struct request *request = &rows[i].request;
         for (size_t j = 0; j < request->want_count; j++) {
-            const struct semaphore_name key = {.id = request->wants[j].semaphore_id};
-            const struct semaphore_name *name = bsearch(&key, found, name_count, sizeof key, compare_name_ids);
+            const struct semaphore_name *name =
+                bsearch(&request->wants[j].semaphore_id, found, name_count, sizeof *found, compare_u64);
             request->wants[j].semaphore = name ? name->name : BYTES("");
         }
         if (request->want_count == 0)
