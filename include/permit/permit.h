@@ -213,7 +213,8 @@ struct permit_want {
     const char *semaphore;    /* 1 to 255 bytes of A-Z a-z 0-9 . _ : @ - , not . or .. ; no duplicates in a request */
     int64_t count;            /* units; 0: 1, or the number of `slots` with PERMIT_THESE, which accepts no other
                                  count */
-    const char *const *slots; /* with PERMIT_THESE or PERMIT_ANY_OF: 1 to 1000, in any order, no duplicates */
+    const char *const *slots; /* with PERMIT_THESE or PERMIT_ANY_OF: 1 to 1000, in any order, no duplicates; those of
+                                 all wants of a request: at most 8 KiB of labels, where a number counts 4 bytes */
     size_t slot_count;
     enum permit_choice choice;
     bool adjacent; /* consecutive numbers, the lowest that are free; not with PERMIT_THESE */

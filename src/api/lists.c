@@ -20,7 +20,8 @@ enum {
     /* Of lists that are read in pieces. */
     PAGE_BYTES = 1024 * 1024,        /* approximate maximum size of an answer */
     FIRST_ROWS = 10,                 /* size of the first piece, which shows how large the rows are */
-    PIECE_MEMORY = 24 * 1024 * 1024, /* for the rows of a piece; the largest possible request needs 20 MiB */
+    PAGE_MEMORY = 4 * 1024 * 1024,   /* the same of the memory for its rows */
+    PIECE_MEMORY = 24 * 1024 * 1024, /* for the first piece; the largest possible request needs 20 MiB */
     PIECE_CHUNK = 16 * 1024,
 };
 
@@ -213,7 +214,7 @@ static const struct list_route lists[] = {
     {"/v1/requests",            "{\"requests\":[",                           CURSOR_NUMBER, true,  requests_read,   requests_write,     requests_params, requests_shows, NULL},
     {"/v1/semaphores",          "{\"semaphores\":[",                         CURSOR_NAME,   false, read_semaphores, write_semaphore_of, NULL,            NULL,           NULL},
     {OF_SEMAPHORE "/holders",   "{\"holders\":[",                            CURSOR_NUMBER, false, read_holders,    write_holder_of,    NULL,            NULL,           NULL},
-    {OF_SEMAPHORE "/waiters",   "{\"scope\":\"database\",\"waiters\":[",     CURSOR_PLACE,  false, read_waiters,    write_waiter_of,    NULL,            NULL,           NULL},
+    {OF_SEMAPHORE "/waiters",   "{\"scope\":\"database\",\"waiters\":[",     CURSOR_PLACE,  true,  read_waiters,    write_waiter_of,    NULL,            NULL,           NULL},
     {OF_SEMAPHORE "/slots",     "{\"slots\":[",                              CURSOR_SLOT,   false, slots_read,      slots_write,        slots_params,    NULL,           slots_end},
     {OF_SEMAPHORE "/events",    "{\"events\":[",                             CURSOR_NUMBER, false, read_events,     write_event_of,     NULL,            NULL,           NULL},
     {"/v1/templates",           "{\"templates\":[",                          CURSOR_NAME,   false, read_templates,  write_template_of,  NULL,            NULL,           NULL},
@@ -286,22 +287,29 @@ static void write_cursor(struct buf *out, enum cursor_kind kind, const struct cu
 
 /* ---- the runner ---- */
 
+/* Returns how many more rows have room if they are as large as these, which have `used` of it. */
+static size_t rows_with_room(size_t used, size_t room, unsigned rows)
+{
+    return used < room ? (room - used) / (used / rows + 1) : 0;
+}
+
 /*
- * Returns how many more rows fit into the page if they are as large as the rows so far. Rows that are not shown count as
- * rows, so that a page is a bounded amount of work.
+ * Returns how many more rows fit into the page. Rows that are not shown count as rows, so that a page is a bounded amount
+ * of work.
  */
-static unsigned rows_to_read(const struct buf *page, unsigned rows, unsigned left)
+static unsigned rows_to_read(const struct listing *listing, unsigned rows, unsigned left)
 {
     if (rows == 0)
         return left < FIRST_ROWS ? left : FIRST_ROWS;
-    size_t row = page->length / rows > 0 ? page->length / rows : 1;
-    size_t fit = page->length < PAGE_BYTES ? (PAGE_BYTES - page->length) / row : 0;
-    return fit < left ? (unsigned)fit : left;
+    size_t fit = rows_with_room(listing->exchange->answer.body.length, PAGE_BYTES, rows);
+    size_t held = rows_with_room(listing->page.arena->used, PAGE_MEMORY, rows);
+    return (unsigned)(fit < left || held < left ? (fit < held ? fit : held) : left);
 }
 
 /*
  * Reads and writes a page. A piece with fewer rows than asked for ends the page: it was the last one, or the query has
- * examined as many rows as it may.
+ * examined as many rows as it may. So does a piece that has no room, because its rows are larger than those before it; of
+ * the first piece a single row is read then.
  */
 static enum permit_status answer_page(struct listing *listing, struct store *store)
 {
@@ -313,9 +321,19 @@ static enum permit_status answer_page(struct listing *listing, struct store *sto
     unsigned rows = 0;
     buf_append_text(out, list->begin);
     if (list->in_pieces)
-        page->limit = rows_to_read(out, 0, most);
+        page->limit = rows_to_read(listing, 0, most);
     for (;;) {
         enum permit_status status = list->read(listing, store);
+        if (status == PERMIT_NO_MEMORY && rows) {
+            page->next = page->after;
+            page->more = true;
+            break;
+        }
+        if (status == PERMIT_NO_MEMORY && page->limit > 1 && list->in_pieces) {
+            arena_clear(page->arena);
+            page->limit = 1;
+            continue;
+        }
         if (status != PERMIT_OK || listing->answered)
             return status;
         for (size_t i = 0; i < page->count; i++) {
@@ -327,10 +345,11 @@ static enum permit_status answer_page(struct listing *listing, struct store *sto
         }
         rows += (unsigned)page->count;
         bool full = page->count == page->limit;
-        page->limit = list->in_pieces && page->more && full ? rows_to_read(out, rows, most - rows) : 0;
+        page->limit = list->in_pieces && page->more && full ? rows_to_read(listing, rows, most - rows) : 0;
         if (page->limit == 0)
             break;
         page->after = page->next;
+        page->arena->limit = PAGE_MEMORY;
     }
     buf_append_char(out, ']');
     if (page->more)

@@ -402,9 +402,6 @@ static void waiting_sentence(const struct batch_item *item, struct buf *out)
         buf_printf(out, "too many waiting requests of this %s (max_owner_waiters is %zu)",
                    item->operation.owner.length ? "owner" : "principal", settings.max_owner_waiters);
         break;
-    case WAIT_REFUSED_BYTES:
-        buf_printf(out, "waiting requests name too many slots (max_waiting_bytes is %zu)", settings.max_waiting_bytes);
-        break;
     case WAIT_ALLOWED:
     case WAIT_REFUSED_CLOSED: break;
     }
@@ -469,7 +466,6 @@ const char *refusal_reason(struct exchange *exchange, enum permit_status status,
         [BOUND_ENDS] = "too many pending releases, renewals and confirms (four times max_pending)",
         [BOUND_PENDING] = "too many pending calls (max_pending)",
         [BOUND_QUERIES] = "too many pending queries",
-        [BOUND_NAMED] = "too many bytes of slots named by pending and waiting acquires",
     };
     char sentence[STORE_MESSAGE_SIZE];
     struct engine *engine = exchange->service->engine;

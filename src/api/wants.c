@@ -6,8 +6,8 @@
 
 #include "api/json_in.h"
 
-/* Limits the memory of one waiter. */
-enum { REQUEST_MAX_NAMED = SLOTS_MAX_COUNT };
+/* What all permits of a request may name together: it stands in the row of a request that waits. */
+enum { REQUEST_MAX_NAMED = SLOTS_MAX_COUNT, REQUEST_MAX_NAMED_BYTES = 8 * 1024, NUMBER_BYTES = 4 };
 
 #define SLOTS_EXPECTED "an array of 1 to 1000 slots, each a number from 1, or a label"
 
@@ -84,9 +84,15 @@ static enum permit_status read_choice(const struct wire_reading *reading, struct
     return status;
 }
 
-/* Reads one element of `permits`. `*named` counts the slots that all permits name together. */
+/* The slots that the permits read so far name together. */
+struct named {
+    size_t count;
+    size_t bytes; /* of the labels, and NUMBER_BYTES for each number */
+};
+
+/* Reads one element of `permits`. */
 static enum permit_status read_want(const struct wire_reading *reading, struct bytes object, size_t index,
-                                    size_t *named, struct want *want)
+                                    struct named *named, struct want *want)
 {
     struct want_form form = {.count = 1};
     struct buf *message = reading->message;
@@ -95,20 +101,28 @@ static enum permit_status read_want(const struct wire_reading *reading, struct b
     enum permit_status status = wire_read(reading, object, &want_table, where, &form);
     if (status != PERMIT_OK)
         return status;
-    *named += form.slots.count + form.any_of.count;
-    if (*named > REQUEST_MAX_NAMED) {
+    named->count += form.slots.count + form.any_of.count;
+    if (named->count > REQUEST_MAX_NAMED) {
         buf_printf(message, "permits name more than %d slots", REQUEST_MAX_NAMED);
         return PERMIT_INVALID;
     }
     want->semaphore = form.semaphore;
     want->count = form.count;
-    return read_choice(reading, &form, where, want);
+    status = read_choice(reading, &form, where, want);
+    for (size_t i = 0; status == PERMIT_OK && i < want->named_count; i++)
+        named->bytes += want->named[i].label.data ? want->named[i].label.length : NUMBER_BYTES;
+    if (named->bytes > REQUEST_MAX_NAMED_BYTES) {
+        buf_printf(message, "permits name slots with more than %d bytes (a label counts its bytes, a number %d)",
+                   REQUEST_MAX_NAMED_BYTES, NUMBER_BYTES);
+        return PERMIT_INVALID;
+    }
+    return status;
 }
 
 enum permit_status wants_read(const struct wire_reading *reading, struct wire_list *list, struct operation *operation)
 {
     size_t count = list->count;
-    size_t named = 0;
+    struct named named = {0};
     assert(count <= REQUEST_MAX_SEMAPHORES);
     struct want *wants = arena_array(reading->arena, count, sizeof *wants);
     if (!wants)

@@ -234,18 +234,8 @@ static bool may_grant_waiters(const struct semaphore *semaphore)
            !semaphore->paused_reason.data;
 }
 
-/*
- * Returns how many waiters are read first. Each wants a unit at least, so no more waiters than free units are granted;
- * some of the first ones may be in nobody's way. Those of a slotted semaphore often are, because they want other slots.
- */
-static size_t first_waiters(const struct semaphore *semaphore, int64_t free)
-{
-    enum { MORE = 2 };
-    return semaphore->kind == KIND_COUNTED && free + MORE < QUEUE_READ_MAX ? (size_t)free + MORE : QUEUE_READ_MAX;
-}
-
 /* Returns the read of a queue of which so many units may be free. The slots that are freed are not known. */
-static struct queue_read read_of_queue(const struct view *view, size_t index, int64_t free, size_t limit,
+static struct queue_read read_of_queue(const struct view *view, size_t index, int64_t free,
                                        const struct plan_settings *settings)
 {
     const struct semaphore *semaphore = &view->semaphores[index];
@@ -253,7 +243,7 @@ static struct queue_read read_of_queue(const struct view *view, size_t index, in
                                .free = free,
                                .fifo = semaphore->queue == QUEUE_FIFO,
                                .aged = lease_time(&view->clock, view->now) - settings->backfill_bound_us,
-                               .limit = limit,
+                               .limit = QUEUE_READ_MAX,
                                .all_watches = semaphore->kind == KIND_COUNTED || semaphore->queue == QUEUE_FIFO};
 }
 
@@ -296,7 +286,7 @@ size_t plan_queue_reads(const struct view *view, const struct operation *const *
         if (!may_grant_waiters(semaphore) || free <= 0)
             continue;
         struct queue_read *read = &ret_reads[count++];
-        *read = read_of_queue(view, i, free, first_waiters(semaphore, free), settings);
+        *read = read_of_queue(view, i, free, settings);
         read->freed = freed[i].slots;
         read->freed_count = known ? freed[i].slot_count : 0;
         read->all_watches |= !known;
@@ -315,10 +305,10 @@ bool plan_read_on(const struct plan *plan, const struct view *view, const struct
             continue;
         if (at == *count || reads[at].semaphore != i) {
             memmove(&reads[at + 1], &reads[at], (*count - at) * sizeof *reads);
-            reads[at] = read_of_queue(view, i, 0, QUEUE_READ_MAX, settings);
+            reads[at] = read_of_queue(view, i, 0, settings);
             ++*count;
         } else if (more) {
-            reads[at].limit = reads[at].limit < QUEUE_READ_MAX ? QUEUE_READ_MAX : QUEUE_PROTECTED_MAX;
+            reads[at].limit = view->queues[i].limit < QUEUE_READ_MAX ? QUEUE_READ_MAX : QUEUE_PROTECTED_MAX;
         }
         reads[at].with_holders |= held;
     }

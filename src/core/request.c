@@ -120,16 +120,6 @@ bool wants_are_specific(const struct want *wants, size_t want_count)
             return true;
     return false;
 }
-
-size_t wants_named_size(const struct want *wants, size_t want_count)
-{
-    size_t size = 0;
-    for (size_t i = 0; i < want_count; i++) {
-        size += wants[i].named_count * sizeof *wants[i].named;
-        for (size_t j = 0; j < wants[i].named_count; j++)
-            size += wants[i].named[j].label.length;
-    }
-    return size;
 }
 
 enum permit_status want_sort_named(struct want *want)

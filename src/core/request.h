@@ -156,8 +156,6 @@ const struct permit *request_permit_of(const struct request *request, uint64_t s
  */
 bool want_is_specific(const struct want *want);
 bool wants_are_specific(const struct want *wants, size_t want_count);
-/* Returns the memory used by the named slots, in bytes. */
-size_t wants_named_size(const struct want *wants, size_t want_count);
 /* Sorts the named slots. PERMIT_INVALID: duplicate number or label. */
 enum permit_status want_sort_named(struct want *want) MUST_CHECK;
 

@@ -95,32 +95,6 @@ static bool run_slots_wanted(struct worker *worker, const struct run *run, uint6
     return true;
 }
 
-/*
- * Returns how many waiters of a counted semaphore are read together with the locks: as many as its ends may let in,
- * because a hand-over without a round trip for them is faster, and a few more, because the first ones may block nobody.
- * A wrong guess costs a read.
- */
-static size_t waiters_ahead(const struct run *run, const struct semaphore_entry *entry)
-{
-    enum { MORE = 2 };
-    size_t ends = 0;
-    for (size_t i = 0; i < run->count; i++)
-        for (size_t j = 0; operation_ends_request(run->ops[i]->operation->kind) && j < run->ops[i]->entry_count; j++)
-            ends += run->ops[i]->entries[j] == entry;
-    if (ends == 0)
-        return 0;
-    return ends + MORE < QUEUE_READ_MAX ? ends + MORE : QUEUE_READ_MAX;
-}
-
-/* Returns true if an operation asks for a request that waits here, or was granted for a client here. */
-static bool has_op_of_waiter(const struct run *run)
-{
-    for (size_t i = 0; i < run->count; i++)
-        if (op_is_of_waiter(run->ops[i]))
-            return true;
-    return false;
-}
-
 /* The distinct owners whose heartbeat acquires of the run depend on. NULL: out of memory. */
 static const struct bytes *collect_owners(struct worker *worker, const struct run *run, size_t *ret_count)
 {
@@ -236,6 +210,41 @@ static enum permit_status gather(struct worker *worker, struct run *run, bool *r
     return PERMIT_OK;
 }
 
+/* Returns true if the queue is short and should be read whole, to be copied. */
+static bool should_copy_queue(struct engine *engine, struct semaphore_entry *entry) REQUIRES(engine_mutex)
+{
+    const struct semaphore_copy *copy = rows_find(&engine->queue.rows, entry);
+    return engine->settings.short_path && copy && !copy->has_queue && copy->row.waiting <= QUEUE_READ_MAX &&
+           entry->queue_read_from <= clock_mono();
+}
+
+/*
+ * Sets how many waiters of each semaphore are read together with the locks: as many as the ends of the run may let in,
+ * because a hand-over without a round trip for them is faster, and two more, because the first ones may block nobody. If
+ * they are not enough, the plan reads on. Of a queue that should be copied, none: 64 are read after the locks. Those of a
+ * slotted semaphore often want other slots than those that are freed. Returns false if nothing is read ahead.
+ */
+static bool count_ahead(const struct run *run, struct semaphore_entry *const *entries, size_t count, size_t *ret_ahead)
+    REQUIRES(engine_mutex)
+{
+    enum { MORE = 2 };
+    bool any = false;
+    for (size_t i = 0; i < run->count; i++)
+        any |= op_is_of_waiter(run->ops[i]); /* its plan needs the living servers */
+    for (size_t i = 0; i < count; i++) {
+        struct semaphore_entry *entry = entries[i];
+        bool reads = entry->has_queue && entry->kind == KIND_COUNTED && !should_copy_queue(run->worker->engine, entry);
+        size_t ends = 0;
+        for (size_t j = 0; reads && j < run->count; j++)
+            for (size_t k = 0; operation_ends_request(run->ops[j]->operation->kind) && k < run->ops[j]->entry_count;
+                 k++)
+                ends += run->ops[j]->entries[k] == entry;
+        ret_ahead[i] = ends == 0 ? 0 : ends + MORE < QUEUE_READ_MAX ? ends + MORE : QUEUE_READ_MAX;
+        any |= ends > 0;
+    }
+    return any;
+}
+
 /* Locks the semaphores of the run, unless they are, and reads the rows that its plan needs. */
 static enum permit_status lock_rows(struct worker *worker, struct run *run, bool lock_held)
 {
@@ -246,8 +255,7 @@ static enum permit_status lock_rows(struct worker *worker, struct run *run, bool
     struct bytes *keys = arena_array(worker->arena, run->count, sizeof *keys);
     if (!keys)
         return PERMIT_NO_MEMORY;
-    struct lock_set set = {
-        .semaphore_ids = ids, .slots_wanted = slots, .waiters_ahead = ahead, .keys = keys, .lock_held = lock_held};
+    struct lock_set set = {.semaphore_ids = ids, .slots_wanted = slots, .keys = keys, .lock_held = lock_held};
     const struct operation *first = run->ops[0]->operation;
     if (operation_is_administrative(first->kind)) {
         set.semaphore_name = first->semaphore;
@@ -262,12 +270,10 @@ static enum permit_status lock_rows(struct worker *worker, struct run *run, bool
         ids[i] = entries[i]->id;
         assert(i == 0 || ids[i - 1] < ids[i]);
         slots[i].free = entries[i]->kind == KIND_COUNTED ? 0 : 1;
-        ahead[i] = entries[i]->has_queue && !slots[i].free;
     }
+    if (count_ahead(run, entries, set.semaphore_count, ahead))
+        set.waiters_ahead = ahead;
     engine_unlock(worker->engine);
-    for (size_t i = 0; i < set.semaphore_count; i++)
-        if (ahead[i])
-            ahead[i] = waiters_ahead(run, entries[i]);
     for (size_t i = 0; i < set.semaphore_count; i++)
         if (slots[i].free && !run_slots_wanted(worker, run, ids[i], &slots[i]))
             return PERMIT_NO_MEMORY;
@@ -276,7 +282,6 @@ static enum permit_status lock_rows(struct worker *worker, struct run *run, bool
             slots[i].free = max_i64(slots[i].free, SLOTS_AHEAD);
     for (size_t i = 0; i < run->count; i++)
         keys[set.key_count++] = run->ops[i]->operation->external_id;
-    set.servers_ahead = has_op_of_waiter(run);
     set.owners = collect_owners(worker, run, &set.owner_count);
     return set.owners ? worker->store->batch->lock(worker->store, &set, worker->arena, &run->view) : PERMIT_NO_MEMORY;
 }
@@ -372,27 +377,6 @@ static enum permit_status read_glimpses(struct worker *worker, struct run *run, 
     return status;
 }
 
-/* Returns true if the queue should be read whole, to be copied. */
-static bool short_path_wants_queue(struct engine *engine, uint64_t semaphore_id)
-{
-    engine_lock(engine);
-    struct semaphore_entry *entry = semaphore_cache_find(&engine->queue.semaphores, semaphore_id);
-    const struct semaphore_copy *copy = entry ? rows_find(&engine->queue.rows, entry) : NULL;
-    bool wants = copy && !copy->has_queue && entry->queue_read_from <= clock_mono();
-    engine_unlock(engine);
-    return wants && engine->settings.short_path;
-}
-
-/* Makes the reads of short queues complete that the cache does not know; it keeps them from then on. */
-static void read_whole_queues(struct worker *worker, const struct run *run, struct queue_read *reads, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        const struct semaphore *semaphore = &run->view.semaphores[reads[i].semaphore];
-        if (semaphore->waiting <= QUEUE_READ_MAX && short_path_wants_queue(worker->engine, semaphore->id))
-            reads[i].limit = QUEUE_READ_MAX;
-    }
-}
-
 /*
  * Reads the waiters that the batch may grant, and plans it. Nothing is read if no semaphore has waiters with units to
  * grant and no key of the batch waits. The plan may ask for more: then it is made again.
@@ -407,7 +391,6 @@ static enum permit_status plan_with_waiters(struct worker *worker, struct run *r
         return PERMIT_NO_MEMORY;
     bool servers = false;
     size_t count = plan_queue_reads(&run->view, operations, run->count, settings, worker->arena, reads, &servers);
-    read_whole_queues(worker, run, reads, count);
     bool read = count > 0 || servers;
     enum permit_status status = PERMIT_OK;
     for (int round = 1; status == PERMIT_OK; round++) { /* the plan of the last one asks for nothing */

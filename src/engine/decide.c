@@ -34,7 +34,6 @@ void decide(struct engine *engine, struct op *op, struct decision *decision)
     if (decision->retry_after_ms == 0)
         decision->retry_after_ms = retry_after_ms(decision->status);
     op_drop_entries(op);
-    atomic_fetch_sub(&engine->named_size, op->named_size);
     if (!op_is_of_waiter(op)) /* the clients of a waiter are counted instead of its own op */
         count(&engine->metrics, op, decision->status);
     op->decided(op, decision);

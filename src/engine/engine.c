@@ -168,17 +168,9 @@ void engine_free(struct engine *engine)
  */
 static bool is_within_limit(const struct engine *engine, struct op *op) REQUIRES(engine_mutex)
 {
-    size_t named = atomic_load(&engine->named_size);
     op->bound = op_counts_as_end(op) ? BOUND_ENDS : BOUND_PENDING;
-    if (op->named_size && op->named_size + named > ENGINE_MAX_NAMED)
-        op->bound = BOUND_NAMED;
-    switch (op->bound) {
-    case BOUND_ENDS: return engine->queue.end_count < engine->settings.max_pending_ends;
-    case BOUND_PENDING: return engine->queue.acquire_count < engine->settings.max_pending;
-    case BOUND_NAMED:
-    case BOUND_QUERIES: break;
-    }
-    return false;
+    return op->bound == BOUND_ENDS ? engine->queue.end_count < engine->settings.max_pending_ends
+                                   : engine->queue.acquire_count < engine->settings.max_pending;
 }
 
 enum permit_status engine_submit(struct engine *engine, struct op *op)
@@ -187,7 +179,6 @@ enum permit_status engine_submit(struct engine *engine, struct op *op)
     bool wake = false;
     assert(op->operation->want_count <= REQUEST_MAX_SEMAPHORES);
     op->arrived_at = clock_mono();
-    op->named_size = wants_named_size(op->operation->wants, op->operation->want_count);
     engine_lock(engine);
     struct waiter *waiter =
         op->operation->kind == OP_ACQUIRE ? waiters_find(&engine->queue.waiters, op->operation->external_id) : NULL;
@@ -201,8 +192,6 @@ enum permit_status engine_submit(struct engine *engine, struct op *op)
         status = waitlist_join(engine, waiter, op);
     else /* a batch refuses it if its key waits with other content */
         wake = queue_add(&engine->queue, op) && engine->idle_workers;
-    if (status == PERMIT_OK)
-        atomic_fetch_add(&engine->named_size, op->named_size);
     engine_unlock(engine);
     if (wake) /* not under the mutex, or the worker would wake only to wait for the mutex */
         pthread_cond_signal(&engine->work);
@@ -252,10 +241,9 @@ size_t engine_bound_limit(struct engine *engine, enum engine_bound bound)
     switch (bound) {
     case BOUND_ENDS: return settings.max_pending_ends;
     case BOUND_PENDING: return settings.max_pending;
-    case BOUND_QUERIES: return MAX_QUERIES;
-    case BOUND_NAMED: break;
+    case BOUND_QUERIES: break;
     }
-    return ENGINE_MAX_NAMED;
+    return MAX_QUERIES;
 }
 
 struct engine_settings engine_settings_now(struct engine *engine)

@@ -52,14 +52,7 @@ enum engine_bound {
     BOUND_ENDS,    /* operations with op_counts_as_end */
     BOUND_PENDING, /* other operations; the same limit applies separately to calls about owners */
     BOUND_QUERIES, /* queries in one lane */
-    BOUND_NAMED,   /* bytes of the slots that pending and waiting acquires name */
 };
-
-/*
- * Limit of BOUND_NAMED in bytes: about 1,200 acquires that name 1,000 slots each by short labels, or 120 by long
- * labels. A waiter keeps a further copy.
- */
-#define ENGINE_MAX_NAMED (32UL * 1024 * 1024)
 
 /* Why an acquire may not wait. */
 enum wait_refusal {
@@ -67,7 +60,6 @@ enum wait_refusal {
     WAIT_REFUSED_CLOSED, /* engine_end_waits */
     WAIT_REFUSED_MAX,    /* max_waiters */
     WAIT_REFUSED_OWNER,  /* max_owner_waiters */
-    WAIT_REFUSED_BYTES,  /* max_waiting_bytes */
 };
 
 struct op {
@@ -96,7 +88,6 @@ struct op {
         OP_RESOLVED_BY_QUERY
     } resolved;                       /* `entries` is complete: from the caches, or of an
                                                                            acquire by a resolve query */
-    size_t named_size;                /* bytes of the slots that it names; counted until it is decided */
     bool queued;                      /* it is in a list of the queue, not with a worker */
     bool waited;                      /* it is or was a client of a waiter */
     struct waiter *waiter;            /* the waiter of which it is a client; NULL: none */
@@ -166,7 +157,6 @@ struct engine_settings {
     int64_t liveness_interval_ms; /* time between two probes of one owner */
     size_t max_waiters;           /* whose clients are at this server; more are answered too_many */
     size_t max_owner_waiters;     /* the same of one owner, or principal without owners; 0: no limit */
-    size_t max_waiting_bytes;     /* of the slots that waiting requests name */
     uint64_t max_semaphores;      /* templates create no more above this approximate number */
     int64_t wait_poll_ms;         /* time between two polls of this server's mail */
     bool short_path;              /* batches of cached rows go in one packet */

@@ -412,7 +412,7 @@ static int64_t slots_changed_by(const struct op *op)
     return max_i64(change->has_capacity && !counted ? change->capacity : 0, (int64_t)change->label_count);
 }
 
-/* The number of slots that the op may move. */
+/* The number of slots that the op may move, or that it names: each of these is read and resolved. */
 static int64_t slots_moved_by(const struct op *op)
 {
     const struct operation *operation = op->operation;
@@ -421,14 +421,8 @@ static int64_t slots_moved_by(const struct op *op)
     int64_t slots = operation_ends_request(operation->kind) ? op->held_slots : 0;
     for (size_t i = 0; i < operation->want_count; i++)
         if (!is_counted(op, operation->wants[i].semaphore_id))
-            slots += operation->wants[i].count;
+            slots += max_i64(operation->wants[i].count, (int64_t)operation->wants[i].named_count);
     return slots;
-}
-
-/* Returns the bytes of the slots that the op names. */
-static size_t named_size_of(const struct op *op)
-{
-    return op_is_of_waiter(op) ? CONTAINER_OF(op, struct waiter, op)->wanted_size : op->named_size;
 }
 
 /*
@@ -447,8 +441,7 @@ static bool must_wait_for_large(const struct queue *queue, const struct op *op)
 
 static bool batch_has_slots_for(const struct batch *batch, const struct op *op)
 {
-    return batch->op_count == 0 || (batch->slots + slots_moved_by(op) <= BATCH_MAX_SLOTS &&
-                                    batch->named_size + named_size_of(op) <= BATCH_MAX_NAMED);
+    return batch->op_count == 0 || batch->slots + slots_moved_by(op) <= BATCH_MAX_SLOTS;
 }
 
 /* Adds an op to a batch, and takes the pre-locks of its semaphores, which are free or held by the batch. */
@@ -457,7 +450,6 @@ static void batch_add(struct batch *batch, struct op *op)
     assert(!op->queued && batch->op_count < BATCH_MAX_OPERATIONS);
     batch->ops[batch->op_count++] = op;
     batch->slots += slots_moved_by(op);
-    batch->named_size += named_size_of(op);
     for (size_t i = 0; i < op->entry_count; i++) {
         if (op->entries[i]->prelock_holder == batch)
             continue;
@@ -585,7 +577,6 @@ void queue_finish(struct queue *queue, struct batch *batch)
     batch->entry_count = 0;
     batch->op_count = 0;
     batch->slots = 0;
-    batch->named_size = 0;
 }
 
 static void take_expired_from(struct queue *queue, struct list *list, mono_us now, struct list *ret_expired)

@@ -36,15 +36,13 @@ struct queue {
 
 /*
  * The operations of one transaction: up to BATCH_MAX_OPERATIONS on up to BATCH_MAX_SEMAPHORES semaphores, whose
- * pre-locks the batch holds. Together they move at most BATCH_MAX_SLOTS slots, and their acquires name slots of at most
- * BATCH_MAX_NAMED bytes, unless the batch has a single operation, so that no transaction takes long (P23). Of the batches
- * that move more slots, one runs at a time.
+ * pre-locks the batch holds. Together they move or name at most BATCH_MAX_SLOTS slots, unless the batch has a single
+ * operation, so that no transaction takes long (P23). Of the batches with more slots, one runs at a time.
  */
 struct batch {
     struct op *ops[BATCH_MAX_OPERATIONS];
     size_t op_count;
-    int64_t slots;     /* slots that its operations may move, as far as known */
-    size_t named_size; /* bytes of the slots that its operations name */
+    int64_t slots; /* slots that its operations may move, or name, as far as known */
     struct semaphore_entry *entries[BATCH_MAX_SEMAPHORES];
     size_t entry_count;
     mono_us taken_at; /* when it last took operations; the end of a wait is compared with it */
@@ -53,10 +51,9 @@ struct batch {
     struct list node; /* in queue->running */
 };
 enum {
-    BATCH_MAX_SLOTS = 10000,           /* about 65 ms in MariaDB */
-    BATCH_MAX_NAMED = 4 * 1024 * 1024, /* 160 acquires that name 1,000 short labels each: about 1 s of CPU */
-    BATCH_MAX_LEAST = 8,               /* least batch_max: the session may have been lost for another reason */
-    BATCH_GROWS_MS = 30000,            /* time after which batch_max doubles */
+    BATCH_MAX_SLOTS = 10000, /* about 65 ms in MariaDB */
+    BATCH_MAX_LEAST = 8,     /* least batch_max: the session may have been lost for another reason */
+    BATCH_GROWS_MS = 30000,  /* time after which batch_max doubles */
 };
 
 void queue_init(struct queue *queue, size_t max_row_bytes);

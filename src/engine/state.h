@@ -38,7 +38,6 @@ struct engine {
     atomic_uint_least64_t server_id;  /* engine_server_id; written by the task `server membership` only */
     atomic_uint_least64_t semaphores; /* approximate: the last count by retention, plus those created since */
     atomic_uint_least64_t slots;      /* the same of slots */
-    atomic_size_t named_size;         /* bytes of the slots that undecided operations name */
 
     atomic_bool recount_slots;      /* retention counts the slots again, because a semaphore has grown */
     atomic_bool recount_semaphores; /* retention counts the semaphores again, because a template has created one */

@@ -102,7 +102,7 @@ static struct waiter *waiter_new(struct semaphore_cache *cache, const struct op 
     struct waiter *waiter = malloc(fixed + strings_size(asked));
     if (!waiter)
         return NULL;
-    *waiter = (struct waiter){.operation = *asked, .place_count = count, .wanted_size = op->named_size};
+    *waiter = (struct waiter){.operation = *asked, .place_count = count};
     struct operation *operation = &waiter->operation;
     char *at = (char *)waiter + fixed;
     operation->wants = (struct want *)(waiter->places + count);
@@ -234,7 +234,6 @@ struct waiter *waiters_add(struct engine *engine, const struct op *op, const str
     list_append(&waiters->all, &waiter->node);
     for (size_t i = 0; i < waiter->place_count; i++)
         join_entry(waiters, &waiter->places[i]);
-    waiters->wanted_size += waiter->wanted_size;
     count_owner(waiters, waiter_counted_owner(&waiter->operation));
     return waiter;
 
@@ -272,7 +271,6 @@ void waiters_remove(struct waiters *waiters, struct waiter *waiter)
     map_remove(&waiters->by_key, &waiter->by_key);
     map_remove(&waiters->by_id, &waiter->by_id);
     list_remove(&waiter->node);
-    waiters->wanted_size -= waiter->wanted_size;
     free(waiter);
 }
 

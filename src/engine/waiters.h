@@ -43,8 +43,7 @@ struct waiter {
         LOOK_PENDING, /* its op is in the queue or in a batch */
         LOOK_AGAIN,   /* ... in a batch, and must be woken once more after it */
     } look;
-    bool in_grant;      /* a packet that grants its key is under way */
-    size_t wanted_size; /* bytes of the slots that it names */
+    bool in_grant; /* a packet that grants its key is under way */
     size_t place_count;
     struct wait_place places[]; /* ascending by semaphore id; the wants and their strings follow */
 };
@@ -60,7 +59,6 @@ struct waiters {
     struct heap wake_ats; /* waiters, by `wake_at` */
     size_t count;         /* waiters with clients */
     size_t woken;         /* waiters in the queue or in a batch */
-    size_t wanted_size;   /* of all waiters */
     bool closed;          /* the waits end; no acquire may begin to wait */
 };
 

@@ -82,7 +82,6 @@ struct entering {
     struct op *const *ops; /* the operations of the batch before it */
     size_t op_count;
     size_t count;
-    size_t named_size;
 };
 
 /* Returns true if the batch asks for a place for the acquire, and no waiter stands for it. */
@@ -121,8 +120,6 @@ static enum wait_refusal refusal_of(const struct engine *engine, const struct op
         return WAIT_REFUSED_MAX;
     if (owner_is_full(engine, op, before))
         return WAIT_REFUSED_OWNER;
-    if (op->named_size && waiters->wanted_size + before->named_size + op->named_size > settings->max_waiting_bytes)
-        return WAIT_REFUSED_BYTES;
     return WAIT_ALLOWED;
 }
 
@@ -164,10 +161,7 @@ static void prepare_acquire(const struct engine *engine, struct op *op, mono_us 
     op->wait_refusal = operation->wait_us ? refusal_of(engine, op, enters, before) : WAIT_ALLOWED;
     if (op->wait_refusal != WAIT_ALLOWED)
         operation->wait_us = 0;
-    if (operation->wait_us == 0)
-        return;
-    before->count += enters;
-    before->named_size += enters ? op->named_size : 0;
+    before->count += operation->wait_us && enters;
 }
 
 void waitlist_prepare(struct engine *engine, struct batch *batch)
@@ -552,10 +546,8 @@ bool engine_abandon(struct engine *engine, struct op *op)
         op_drop_entries(op);
     }
     engine_unlock(engine);
-    if (!in_batch) {
-        atomic_fetch_sub(&engine->named_size, op->named_size);
+    if (!in_batch)
         metrics_wait(&engine->metrics, WAIT_ABANDONED, 0);
-    }
     return !in_batch;
 }
 

@@ -65,14 +65,22 @@ enum permit_status batch_lock_requests(struct session *session, const uint64_t *
  */
 enum permit_status batch_read_slots(struct session *session, const struct lock_set *set, struct buf *sql,
                                     struct arena *arena, struct view *view) MUST_CHECK;
-/* Reads parts of queues, as batch->read_waiters says; sends nothing for what was read ahead. `sql` is scratch. */
-enum permit_status batch_read_waiters(struct session *session, const struct queues_ahead *ahead,
-                                      const struct queue_read *reads, const struct slots_wanted *slots, size_t count,
-                                      struct buf *sql, struct arena *arena, struct view *view) MUST_CHECK;
+/* How, and into what, the batch reads queues. */
+struct batch_reading {
+    struct session *session;
+    struct buf *sql; /* scratch */
+    struct arena *arena;
+    struct view *view;
+};
 
-/* Reads semaphores that are not locked, as batch->read_glimpses says. `sql` is scratch. */
-enum permit_status batch_read_glimpses(struct session *session, const uint64_t *ids, size_t count, utc_us aged,
-                                       struct buf *sql, struct arena *arena, struct view *view) MUST_CHECK;
+/* Reads parts of queues, as batch->read_waiters says; takes what was read ahead, and drops it. */
+enum permit_status batch_read_waiters(const struct batch_reading *reading, struct queues_ahead *ahead,
+                                      const struct queue_read *reads, const struct slots_wanted *slots,
+                                      size_t count) MUST_CHECK;
+
+/* Reads semaphores that are not locked, as batch->read_glimpses says. */
+enum permit_status batch_read_glimpses(const struct batch_reading *reading, const uint64_t *ids, size_t count,
+                                       utc_us aged) MUST_CHECK;
 
 /* Appends the statement that locks rows of requests, ascending by id. `how`: "SKIP LOCKED", or "NOWAIT". */
 void batch_lock_requests_sql(const uint64_t *ids, size_t count, const char *how, struct buf *sql);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Reads the parts of queues that a batch may grant, under the locks of the batch: one packet has the living servers and
- * the first waiters of each queue, a second one the slots that they may take. Wants that name very many slots have a
- * packet of their own in between. The first packet is left out if the lock packet has read all of it.
+ * the first waiters of each queue, a second one the slots that they may take. The first packet is left out if the lock
+ * packet has read all of it.
  *
  * A place that no client asks for, because its request has no server or its server is dead, is not read: other waiters
  * pass it. Neither is a waiter that watches a slot which stays held, because it cannot be granted; except the first
@@ -15,13 +15,10 @@
 #include "store/rows.h"
 
 enum {
-    /* Wants above this size are not read with their row: 64 queues of them would be more than a batch can hold. */
-    INLINE_WANTED = 4096,
     /*
-     * So many bytes of such wants are read of one queue, and so many slots that its waiters name. A waiter beyond that is
-     * left out, because waiters for specific slots are in nobody's way; under `fifo` the queue is cut there.
+     * So many slots that the waiters of one queue name are read. A waiter beyond that is left out, because waiters for
+     * specific slots are in nobody's way; under `fifo` the queue is cut there.
      */
-    LARGE_WANTED_MAX = 256 * 1024,
     NAMED_MAX = 4000,
     WATCHERS_MAX = 64,   /* protected waiters that watch a held slot and want more */
     GLIMPSED_MAX = 1024, /* waiters of all queues that are not locked */
@@ -32,26 +29,14 @@ static const char living_servers[] = "SELECT id FROM server FORCE INDEX (server_
 
 /* Walks the queue in its order, by this index, and the primary keys of each request and its server. */
 #define WAITERS                                                                                                        \
-    "SELECT STRAIGHT_JOIN " ROW_REQUEST_COLUMNS_WITH(                                                                  \
-        "IF(LENGTH(r.wanted)<=%d,r.wanted,NULL)") ",LENGTH(r.wanted)"                                                  \
-                                                  " FROM waiter w FORCE INDEX (%s)"                                    \
-                                                  " JOIN permit_request r FORCE INDEX (PRIMARY) ON "                   \
-                                                  "r.id=w.permit_request_id"                                           \
-                                                  " JOIN server v FORCE INDEX (PRIMARY) ON v.id=r.server_id AND "      \
-                                                  "v.dead_at IS NULL WHERE w.semaphore_id=%llu"
+    "SELECT STRAIGHT_JOIN " ROW_REQUEST_COLUMNS " FROM waiter w FORCE INDEX (%s)"                                      \
+    " JOIN permit_request r FORCE INDEX (PRIMARY) ON r.id=w.permit_request_id"                                         \
+    " JOIN server v FORCE INDEX (PRIMARY) ON v.id=r.server_id AND v.dead_at IS NULL WHERE w.semaphore_id=%llu"
 #define IN_ORDER " ORDER BY w.place,w.permit_request_id LIMIT %zu"
-
-static const char large_wanted[] = "SELECT r.id,r.wanted FROM permit_request r FORCE INDEX (PRIMARY) WHERE r.id IN (";
-
-/* A waiter that was read. */
-struct waiter {
-    struct request request;
-    size_t wanted_size; /* above INLINE_WANTED: its wants are not read yet */
-};
 
 /* The part of one queue that was read. The last waiter may be `beyond`. */
 struct queue_part {
-    struct waiter *waiters; /* in order of place, id */
+    struct request *waiters; /* in order of place, id */
     size_t count;
     struct queue_view end;
 };
@@ -59,7 +44,6 @@ struct queue_part {
 /* The first part of a queue, read with the locks. */
 struct queue_ahead {
     uint64_t semaphore_id;
-    size_t size; /* waiters that were to be read */
     struct queue_part part;
 };
 
@@ -104,8 +88,8 @@ static void may_matter_sql(const struct queue_read *read, struct buf *sql)
 static void waiters_sql(const struct queue_read *read, uint64_t semaphore_id, struct buf *sql)
 {
     bool by_watch = !read->all_watches && read->hopeless_count == 0;
-    buf_printf(sql, ";" WAITERS "%s", INLINE_WANTED, by_watch ? "waiter_watch" : "PRIMARY",
-               (unsigned long long)semaphore_id, read->all_watches ? "" : " AND w.watch=0");
+    buf_printf(sql, ";" WAITERS "%s", by_watch ? "waiter_watch" : "PRIMARY", (unsigned long long)semaphore_id,
+               read->all_watches ? "" : " AND w.watch=0");
     may_matter_sql(read, sql);
     buf_printf(sql, IN_ORDER, read->limit + 1);
 }
@@ -123,7 +107,7 @@ static void freed_sql(const struct queue_read *read, uint32_t one_of_many, struc
  */
 static void watchers_sql(const struct queue_read *read, uint64_t semaphore_id, uint32_t one_of_many, struct buf *sql)
 {
-    buf_printf(sql, ";" WAITERS " AND w.watch IN (", INLINE_WANTED, "waiter_watch", (unsigned long long)semaphore_id);
+    buf_printf(sql, ";" WAITERS " AND w.watch IN (", "waiter_watch", (unsigned long long)semaphore_id);
     freed_sql(read, one_of_many, sql);
     may_matter_sql(read, sql);
     buf_printf(sql, IN_ORDER, read->limit + 1);
@@ -132,7 +116,7 @@ static void watchers_sql(const struct queue_read *read, uint64_t semaphore_id, u
 /* Reads the first protected waiters that watch another slot and want more than that: they reserve the others. */
 static void reserving_watchers_sql(const struct queue_read *read, uint64_t semaphore_id, struct buf *sql)
 {
-    buf_printf(sql, ";" WAITERS " AND w.watch>%u AND ", INLINE_WANTED, "waiter_watch", (unsigned long long)semaphore_id,
+    buf_printf(sql, ";" WAITERS " AND w.watch>%u AND ", "waiter_watch", (unsigned long long)semaphore_id,
                WATCHES_ONE_OF_MANY);
     protected_sql(read->aged, sql);
     if (read->freed_count) {
@@ -158,11 +142,11 @@ static enum permit_status read_servers(struct session *session, struct arena *ar
     return PERMIT_OK;
 }
 
-/* Returns where the part ends if the read has ended at its last waiter. */
-static struct queue_view end_at_last(const struct queue_part *part, size_t limit)
+/* The part ends at its last waiter. */
+static void end_at_last(struct queue_part *part)
 {
-    const struct request *last = &part->waiters[part->count - 1].request;
-    return (struct queue_view){.beyond_place = last->place, .beyond = last->id, .limit = limit};
+    part->end.beyond_place = part->waiters[part->count - 1].place;
+    part->end.beyond = part->waiters[part->count - 1].id;
 }
 
 /* Reads the answer to one of these; more than `limit` rows: it has ended at the last one. */
@@ -174,17 +158,15 @@ static enum permit_status read_part(struct session *session, size_t limit, struc
         return status;
     size_t rows = session_affected(session);
     struct row_reader reader = {.arena = arena};
-    struct queue_part part = {.waiters = arena_array(arena, rows, sizeof *part.waiters)};
+    struct queue_part part = {.waiters = arena_array(arena, rows, sizeof *part.waiters), .end.limit = limit};
     if (!part.waiters)
         return PERMIT_NO_MEMORY;
-    for (; part.count < rows && row_step(&reader, session); part.count++) {
-        row_request(&reader, &part.waiters[part.count].request);
-        part.waiters[part.count].wanted_size = row_u64(&reader);
-    }
+    while (part.count < rows && row_step(&reader, session))
+        row_request(&reader, &part.waiters[part.count++]);
     if (reader.broken)
         return PERMIT_NO_MEMORY;
     if (rows > limit)
-        part.end = end_at_last(&part, limit);
+        end_at_last(&part);
     *ret_part = part;
     return PERMIT_OK;
 }
@@ -199,15 +181,14 @@ static bool merge_parts(const struct queue_part *more, struct arena *arena, stru
     const struct queue_view *end = &more->end;
     bool sooner = place_compare(end->beyond_place, end->beyond, all.end.beyond_place, all.end.beyond) < 0;
     if (end->beyond && (!all.end.beyond || sooner))
-        all.end = *end;
+        all.end = (struct queue_view){end->beyond_place, end->beyond, all.end.limit};
     for (size_t i = 0, j = 0; i < part->count || j < more->count;) {
         bool first = j == more->count;
         if (!first && i < part->count)
-            first = request_compare_places(&part->waiters[i].request, &more->waiters[j].request) < 0;
-        const struct waiter *waiter = first ? &part->waiters[i++] : &more->waiters[j++];
+            first = request_compare_places(&part->waiters[i], &more->waiters[j]) < 0;
+        const struct request *waiter = first ? &part->waiters[i++] : &more->waiters[j++];
         all.waiters[all.count++] = *waiter;
-        if (all.end.beyond &&
-            place_compare(waiter->request.place, waiter->request.id, all.end.beyond_place, all.end.beyond) >= 0)
+        if (all.end.beyond && place_compare(waiter->place, waiter->id, all.end.beyond_place, all.end.beyond) >= 0)
             break;
     }
     *part = all;
@@ -235,9 +216,12 @@ static enum permit_status read_queue(struct session *session, const struct queue
     return status;
 }
 
-static enum permit_status read_queues(struct session *session, const struct queue_read *reads, size_t count,
-                                      struct buf *sql, struct arena *arena, struct queue_part *parts, struct view *view)
+static enum permit_status read_queues(const struct batch_reading *reading, const struct queue_read *reads, size_t count,
+                                      struct queue_part *parts)
 {
+    struct session *session = reading->session;
+    struct view *view = reading->view;
+    struct buf *sql = reading->sql;
     buf_clear(sql);
     buf_append_text(sql, living_servers);
     for (size_t i = 0; i < count; i++) {
@@ -250,23 +234,14 @@ static enum permit_status read_queues(struct session *session, const struct queu
     }
     enum permit_status status = session_send_buf(session, sql);
     if (status == PERMIT_OK)
-        status = read_servers(session, arena, &view->servers, &view->server_count);
+        status = read_servers(session, reading->arena, &view->servers, &view->server_count);
     view->has_servers = status == PERMIT_OK;
     for (size_t i = 0; i < count && status == PERMIT_OK; i++)
-        status = read_queue(session, &reads[i], arena, &parts[i]);
+        status = read_queue(session, &reads[i], reading->arena, &parts[i]);
     return session_end(session, status);
 }
 
 /* ---- with the locks ---- */
-
-/* Returns true if the set asks to read anything of queues ahead. */
-static bool reads_ahead(const struct lock_set *set)
-{
-    bool any = set->servers_ahead;
-    for (size_t i = 0; set->waiters_ahead && i < set->semaphore_count; i++)
-        any |= set->waiters_ahead[i] > 0;
-    return any;
-}
 
 /* The units that will be free are not known yet, so simply the first waiters are read. */
 static struct queue_read read_of_first(size_t count)
@@ -276,11 +251,11 @@ static struct queue_read read_of_first(size_t count)
 
 void batch_ahead_sql(const struct lock_set *set, struct buf *sql)
 {
-    if (!reads_ahead(set))
+    if (!set->waiters_ahead)
         return;
     buf_append_char(sql, ';');
     buf_append_text(sql, living_servers);
-    for (size_t i = 0; set->waiters_ahead && i < set->semaphore_count; i++) {
+    for (size_t i = 0; i < set->semaphore_count; i++) {
         const struct queue_read read = read_of_first(set->waiters_ahead[i]);
         if (read.limit)
             waiters_sql(&read, set->semaphore_ids[i], sql);
@@ -290,7 +265,7 @@ void batch_ahead_sql(const struct lock_set *set, struct buf *sql)
 enum permit_status batch_read_ahead(struct session *session, const struct lock_set *set, struct arena *arena,
                                     struct queues_ahead *ret_ahead)
 {
-    if (!reads_ahead(set))
+    if (!set->waiters_ahead)
         return PERMIT_OK;
     struct queues_ahead ahead = {.queues = arena_array(arena, set->semaphore_count + 1, sizeof *ahead.queues)};
     if (!ahead.queues)
@@ -298,65 +273,55 @@ enum permit_status batch_read_ahead(struct session *session, const struct lock_s
     enum permit_status status = session_next(session);
     if (status == PERMIT_OK)
         status = read_servers(session, arena, &ahead.servers, &ahead.server_count);
-    for (size_t i = 0; set->waiters_ahead && i < set->semaphore_count && status == PERMIT_OK; i++) {
-        const struct queue_read read = read_of_first(set->waiters_ahead[i]);
-        struct queue_ahead *queue = &ahead.queues[ahead.count];
-        if (!read.limit)
+    for (size_t i = 0; i < set->semaphore_count && status == PERMIT_OK; i++) {
+        if (set->waiters_ahead[i] == 0)
             continue;
-        *queue = (struct queue_ahead){.semaphore_id = set->semaphore_ids[i], .size = read.limit};
-        status = read_queue(session, &read, arena, &queue->part);
-        ahead.count++;
+        struct queue_ahead *queue = &ahead.queues[ahead.count++];
+        queue->semaphore_id = set->semaphore_ids[i];
+        status = read_part(session, set->waiters_ahead[i], arena, &queue->part);
     }
     if (status == PERMIT_OK)
         *ret_ahead = ahead;
     return status;
 }
 
-/* Returns what was read ahead of a queue, if it is enough; NULL: it is not. */
-static const struct queue_ahead *find_ahead(const struct queues_ahead *ahead, uint64_t semaphore_id,
-                                            const struct queue_read *read)
-{
-    for (size_t i = 0; i < ahead->count; i++) {
-        const struct queue_ahead *queue = &ahead->queues[i];
-        bool complete = !queue->part.end.beyond;
-        if (queue->semaphore_id == semaphore_id && (complete || queue->size >= read->limit))
-            return queue;
-    }
-    return NULL;
-}
-
-/* Takes the parts and the servers from what was read ahead. False: something is missing. */
-static bool take_ahead(const struct queues_ahead *ahead, const struct queue_read *reads, size_t count,
+/* Takes the parts and the servers from what was read ahead, and drops that. False: something is missing. */
+static bool take_ahead(struct queues_ahead *ahead, const struct queue_read *reads, size_t count,
                        struct queue_part *parts, struct view *view)
 {
+    const struct queues_ahead taken = *ahead;
+    *ahead = (struct queues_ahead){0};
     for (size_t i = 0; i < count; i++) {
-        const struct queue_ahead *queue = find_ahead(ahead, view->semaphores[reads[i].semaphore].id, &reads[i]);
-        if (!queue)
+        size_t at = 0;
+        while (at < taken.count && taken.queues[at].semaphore_id != view->semaphores[reads[i].semaphore].id)
+            at++;
+        if (at == taken.count)
             return false;
-        parts[i] = queue->part;
+        parts[i] = taken.queues[at].part;
     }
-    if (!ahead->servers)
-        return false;
-    view->servers = ahead->servers;
-    view->server_count = ahead->server_count;
-    view->has_servers = true;
-    return true;
+    view->servers = taken.servers;
+    view->server_count = taken.server_count;
+    view->has_servers = taken.servers != NULL;
+    return taken.servers != NULL;
 }
 
-/* ---- bounds, and large wants ---- */
+/* ---- the requests of the view ---- */
 
-/*
- * Leaves out the waiters with which `size`, a sum over the waiters, would exceed `max`; under `fifo` the part is cut
- * there. The first waiter always stays.
- */
-static void bound_part(struct queue_part *part, const struct queue_read *read,
-                       size_t (*size)(const struct waiter *waiter, uint64_t semaphore_id), uint64_t semaphore_id,
-                       size_t max)
+static size_t named_slots_of(const struct request *waiter, uint64_t semaphore_id)
+{
+    for (size_t i = 0; i < waiter->want_count; i++)
+        if (waiter->wants[i].semaphore_id == semaphore_id)
+            return waiter->wants[i].named_count;
+    return 0;
+}
+
+/* Leaves out the waiters beyond NAMED_MAX; under `fifo` cuts the part there. A waiter alone names fewer. */
+static void bound_names(struct queue_part *part, const struct queue_read *read, uint64_t semaphore_id)
 {
     size_t sum = 0, kept = 0;
     for (size_t i = 0; i < part->count; i++) {
-        size_t own = size(&part->waiters[i], semaphore_id);
-        bool fits = kept == 0 || own == 0 || sum + own <= max;
+        size_t own = named_slots_of(&part->waiters[i], semaphore_id);
+        bool fits = own == 0 || sum + own <= NAMED_MAX;
         if (!fits && !read->fifo)
             continue;
         sum += own;
@@ -364,86 +329,9 @@ static void bound_part(struct queue_part *part, const struct queue_read *read,
         if (fits)
             continue;
         part->count = kept;
-        part->end = end_at_last(part, read->limit);
+        end_at_last(part);
     }
     part->count = kept;
-}
-
-static size_t large_size(const struct waiter *waiter, uint64_t semaphore_id)
-{
-    (void)semaphore_id;
-    return waiter->wanted_size > INLINE_WANTED ? waiter->wanted_size : 0;
-}
-
-static size_t named_slots_of(const struct waiter *waiter, uint64_t semaphore_id)
-{
-    for (size_t i = 0; i < waiter->request.want_count; i++)
-        if (waiter->request.wants[i].semaphore_id == semaphore_id)
-            return waiter->request.wants[i].named_count;
-    return 0;
-}
-
-static size_t collect_large(const struct queue_part *parts, size_t count, uint64_t *ret_ids)
-{
-    size_t ids = 0;
-    for (size_t i = 0; i < count; i++)
-        for (size_t j = 0; j < parts[i].count; j++)
-            if (large_size(&parts[i].waiters[j], 0)) {
-                if (ret_ids)
-                    ret_ids[ids] = parts[i].waiters[j].request.id;
-                ids++;
-            }
-    return ids;
-}
-
-/* Decodes the wants of each waiter with this id: a request may be in several queues. */
-static bool set_large(struct queue_part *parts, size_t count, uint64_t id, struct bytes wanted, struct arena *arena)
-{
-    bool good = true;
-    for (size_t i = 0; i < count; i++)
-        for (size_t j = 0; j < parts[i].count && good; j++)
-            if (parts[i].waiters[j].request.id == id)
-                good = row_decode_wanted(wanted, arena, &parts[i].waiters[j].request);
-    return good;
-}
-
-/* Reads the wants that the first packet left out. */
-static enum permit_status read_large(struct session *session, struct queue_part *parts, size_t count, struct buf *sql,
-                                     struct arena *arena)
-{
-    size_t id_count = collect_large(parts, count, NULL);
-    if (id_count == 0)
-        return PERMIT_OK;
-    uint64_t *ids = arena_array(arena, id_count, sizeof *ids);
-    if (!ids)
-        return PERMIT_NO_MEMORY;
-    collect_large(parts, count, ids);
-    id_count = u64_sort_unique(ids, id_count);
-    enum permit_status status = PERMIT_OK;
-    for (size_t i = 0; i < id_count && status == PERMIT_OK; i += KEYS_A_STATEMENT) {
-        struct row_reader reader = {.arena = arena};
-        buf_clear(sql);
-        buf_append_text(sql, large_wanted);
-        sql_ids(sql, ids + i, id_count - i < KEYS_A_STATEMENT ? id_count - i : KEYS_A_STATEMENT);
-        buf_append_char(sql, ')');
-        status = session_send_buf(session, sql);
-        while (status == PERMIT_OK && row_step(&reader, session)) {
-            uint64_t id = row_u64(&reader);
-            struct bytes wanted = row_bytes(&reader);
-            reader.broken |= !wanted.data || !set_large(parts, count, id, wanted, arena);
-        }
-        if (status == PERMIT_OK && reader.broken)
-            status = PERMIT_NO_MEMORY;
-        status = session_end(session, status);
-    }
-    return status;
-}
-
-/* ---- the requests of the view ---- */
-
-static const struct request *view_request(const struct request *requests, size_t count, const struct request *request)
-{
-    return count ? bsearch(request, requests, count, sizeof *requests, request_compare_keys) : NULL;
 }
 
 /* Adds the waiters to view->requests, each once. A request that is there already stays as it is. */
@@ -459,9 +347,11 @@ static bool add_requests(const struct queue_part *parts, size_t count, struct ar
     if (before)
         memcpy(all, view->requests, before * sizeof *all);
     for (size_t i = 0; i < count; i++)
-        for (size_t j = 0; j < parts[i].count; j++)
-            if (!view_request(view->requests, before, &parts[i].waiters[j].request))
-                all[added++] = parts[i].waiters[j].request;
+        for (size_t j = 0; j < parts[i].count; j++) {
+            const struct request *waiter = &parts[i].waiters[j];
+            if (!before || !bsearch(waiter, view->requests, before, sizeof *waiter, request_compare_keys))
+                all[added++] = *waiter;
+        }
     qsort(all, added, sizeof *all, request_compare_keys);
     view->requests = all;
     view->request_count = 0;
@@ -558,10 +448,11 @@ static bool want_slots(const struct view *view, const struct queue_read *read, s
     return true;
 }
 
-static enum permit_status read_slots(struct session *session, const struct queue_read *reads,
-                                     const struct slots_wanted *slots, size_t count, struct buf *sql,
-                                     struct arena *arena, struct view *view)
+static enum permit_status read_slots(const struct batch_reading *reading, const struct queue_read *reads,
+                                     const struct slots_wanted *slots, size_t count)
 {
+    struct arena *arena = reading->arena;
+    struct view *view = reading->view;
     uint64_t *ids = arena_array(arena, count + 1, sizeof *ids);
     struct slots_wanted *wanted = arena_array(arena, count + 1, sizeof *wanted);
     struct lock_set set = {.semaphore_ids = ids, .slots_wanted = wanted};
@@ -584,13 +475,14 @@ static enum permit_status read_slots(struct session *session, const struct queue
         return PERMIT_OK;
     if (!batch_sort_named(&set, arena))
         return PERMIT_NO_MEMORY;
-    return batch_read_slots(session, &set, sql, arena, view);
+    return batch_read_slots(reading->session, &set, reading->sql, arena, view);
 }
 
-enum permit_status batch_read_waiters(struct session *session, const struct queues_ahead *ahead,
-                                      const struct queue_read *reads, const struct slots_wanted *slots, size_t count,
-                                      struct buf *sql, struct arena *arena, struct view *view)
+enum permit_status batch_read_waiters(const struct batch_reading *reading, struct queues_ahead *ahead,
+                                      const struct queue_read *reads, const struct slots_wanted *slots, size_t count)
 {
+    struct arena *arena = reading->arena;
+    struct view *view = reading->view;
     struct queue_part *parts = arena_array(arena, count + 1, sizeof *parts);
     view->queues = arena_array(arena, view->semaphore_count + 1, sizeof *view->queues);
     if (!parts || !view->queues)
@@ -598,37 +490,20 @@ enum permit_status batch_read_waiters(struct session *session, const struct queu
     enum permit_status status = PERMIT_OK;
     if (!take_ahead(ahead, reads, count, parts, view)) {
         memset(parts, 0, count * sizeof *parts);
-        status = read_queues(session, reads, count, sql, arena, parts, view);
+        status = read_queues(reading, reads, count, parts);
     }
-    if (status != PERMIT_OK)
-        return status;
-    for (size_t i = 0; i < count; i++)
-        bound_part(&parts[i], &reads[i], large_size, 0, LARGE_WANTED_MAX);
-    status = read_large(session, parts, count, sql, arena);
     if (status != PERMIT_OK)
         return status;
     for (size_t i = 0; i < count; i++) {
-        struct queue_part *part = &parts[i];
-        bound_part(part, &reads[i], named_slots_of, view->semaphores[reads[i].semaphore].id, NAMED_MAX);
-        view->queues[reads[i].semaphore] = part->end;
-        view->queues[reads[i].semaphore].limit = reads[i].limit;
+        bound_names(&parts[i], &reads[i], view->semaphores[reads[i].semaphore].id);
+        view->queues[reads[i].semaphore] = parts[i].end;
     }
     if (!add_requests(parts, count, arena, view))
         return PERMIT_NO_MEMORY;
-    return read_slots(session, reads, slots, count, sql, arena, view);
+    return read_slots(reading, reads, slots, count);
 }
 
 /* ---- semaphores that are not locked ---- */
-
-/* Leaves out the waiters whose wants were not read, because they are large: they reserve nothing. */
-static void drop_large(struct queue_part *part)
-{
-    size_t kept = 0;
-    for (size_t i = 0; i < part->count; i++)
-        if (large_size(&part->waiters[i], 0) == 0)
-            part->waiters[kept++] = part->waiters[i];
-    part->count = kept;
-}
 
 /* Appends the keys of the places that waiters of the view which name slots have there; returns their number. */
 static size_t places_sql(const struct view *view, const uint64_t *ids, size_t count, struct buf *sql)
@@ -675,19 +550,17 @@ static bool watched_sql(const struct view *view, const uint64_t *ids, size_t cou
 /* Reads protected waiters of these queues, and of those that are `fifo` the first ones. */
 static void glimpsed_queues_sql(const uint64_t *ids, size_t count, utc_us aged, struct buf *sql)
 {
-    static const char waiters[] = ";SELECT STRAIGHT_JOIN " ROW_REQUEST_COLUMNS_WITH(
-        "IF(LENGTH(r.wanted)<=%d,r.wanted,NULL)") ",LENGTH(r.wanted)"
-                                                  " FROM %swaiter w FORCE INDEX (PRIMARY) JOIN permit_request r FORCE "
-                                                  "INDEX (PRIMARY) ON r.id=w.permit_request_id"
-                                                  " JOIN server v FORCE INDEX (PRIMARY) ON v.id=r.server_id AND "
-                                                  "v.dead_at IS NULL WHERE %s IN (";
+    static const char waiters[] =
+        ";SELECT STRAIGHT_JOIN " ROW_REQUEST_COLUMNS " FROM %swaiter w FORCE INDEX (PRIMARY)"
+        " JOIN permit_request r FORCE INDEX (PRIMARY) ON r.id=w.permit_request_id"
+        " JOIN server v FORCE INDEX (PRIMARY) ON v.id=r.server_id AND v.dead_at IS NULL WHERE %s IN (";
     static const char in_order[] = " ORDER BY w.semaphore_id,w.place,w.permit_request_id LIMIT %d";
-    buf_printf(sql, waiters, INLINE_WANTED, "", "w.semaphore_id");
+    buf_printf(sql, waiters, "", "w.semaphore_id");
     sql_ids(sql, ids, count);
     buf_append_text(sql, ") AND ");
     protected_sql(aged, sql);
     buf_printf(sql, in_order, GLIMPSED_MAX);
-    buf_printf(sql, waiters, INLINE_WANTED, "semaphore s FORCE INDEX (PRIMARY) JOIN ", "s.id");
+    buf_printf(sql, waiters, "semaphore s FORCE INDEX (PRIMARY) JOIN ", "s.id");
     sql_ids(sql, ids, count);
     buf_printf(sql, ") AND s.queue=%d AND w.semaphore_id=s.id", QUEUE_FIFO);
     buf_printf(sql, in_order, GLIMPSED_MAX);
@@ -739,9 +612,13 @@ static enum permit_status read_watched(struct session *session, struct arena *ar
     return status;
 }
 
-enum permit_status batch_read_glimpses(struct session *session, const uint64_t *ids, size_t count, utc_us aged,
-                                       struct buf *sql, struct arena *arena, struct view *view)
+enum permit_status batch_read_glimpses(const struct batch_reading *reading, const uint64_t *ids, size_t count,
+                                       utc_us aged)
 {
+    struct session *session = reading->session;
+    struct arena *arena = reading->arena;
+    struct view *view = reading->view;
+    struct buf *sql = reading->sql;
     struct queue_part parts[2] = {0};
     buf_clear(sql);
     buf_append_text(sql, "SELECT " ROW_SEMAPHORE_COLUMNS " FROM semaphore s FORCE INDEX (PRIMARY) WHERE s.id IN (");
@@ -757,7 +634,5 @@ enum permit_status batch_read_glimpses(struct session *session, const uint64_t *
     if (status == PERMIT_OK && watched)
         status = read_watched(session, arena, view);
     status = session_end(session, status);
-    for (size_t i = 0; i < 2; i++)
-        drop_large(&parts[i]);
     return status == PERMIT_OK && !add_requests(parts, 2, arena, view) ? PERMIT_NO_MEMORY : status;
 }

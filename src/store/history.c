@@ -163,9 +163,8 @@ enum permit_status query_held_at(struct store *store, const struct request_filte
         walk_back(&walk, page->after.number ? page->after.number : find_end(&walk, end), &found);
     }
     enum permit_status status = packet_end(&walk.packet);
-    bool cut; /* never: they have held, so none of them waits */
     if (status == PERMIT_OK)
-        status = query_requests_by_id(session, found.ids, found.count, page, &cut);
+        status = query_requests_by_id(session, found.ids, found.count, page);
     if (status == PERMIT_OK)
         status = sort_as_walked(&found, page);
     page->more = found.next != 0;

@@ -243,14 +243,16 @@ static enum permit_status read_waiters(struct store *store, const struct queue_r
                                        struct view *view)
 {
     struct mysql_store *mysql = mysql_store_of(store);
-    return batch_read_waiters(mysql->session, &mysql->ahead, reads, slots, count, &mysql->sql, arena, view);
+    const struct batch_reading reading = {mysql->session, &mysql->sql, arena, view};
+    return batch_read_waiters(&reading, &mysql->ahead, reads, slots, count);
 }
 
 static enum permit_status read_glimpses(struct store *store, const uint64_t *ids, size_t count, utc_us aged,
                                         struct arena *arena, struct view *view)
 {
     struct mysql_store *mysql = mysql_store_of(store);
-    return batch_read_glimpses(mysql->session, ids, count, aged, &mysql->sql, arena, view);
+    const struct batch_reading reading = {mysql->session, &mysql->sql, arena, view};
+    return batch_read_glimpses(&reading, ids, count, aged);
 }
 
 /* Returns why the packet that has just failed was stopped by its own guards; MISMATCH_NONE: it was not. */

@@ -243,14 +243,13 @@ static enum permit_status query_holders(struct store *store, struct bytes semaph
 
 /*
  * Selects requests with all their permits and the names of their semaphores; the rows of a request are adjacent. The
- * permits are sorted by name here: the server would need a temporary table, and on disk because of permit.labels. The
- * last column is `wanted`, or NULL if query_wants has to read it.
+ * permits are sorted by name here: the server would need a temporary table, and on disk because of permit.labels.
  */
-#define ALL_OF_REQUEST(wanted, index)                                                                                  \
-    "SELECT STRAIGHT_JOIN " ROW_REQUEST_COLUMNS_WITH(                                                                  \
-        "NULL") "," ROW_PERMIT_COLUMNS ",s.name," wanted " FROM permit_request r FORCE INDEX (" index ")"              \
-                " LEFT JOIN permit p FORCE INDEX (permit_request) ON p.permit_request_id=r.id"                         \
-                " LEFT JOIN semaphore s FORCE INDEX (PRIMARY) ON s.id=p.semaphore_id WHERE "
+#define ALL_OF_REQUEST(index)                                                                                          \
+    "SELECT STRAIGHT_JOIN " ROW_REQUEST_COLUMNS "," ROW_PERMIT_COLUMNS ",s.name"                                       \
+    " FROM permit_request r FORCE INDEX (" index ")"                                                                   \
+    " LEFT JOIN permit p FORCE INDEX (permit_request) ON p.permit_request_id=r.id"                                     \
+    " LEFT JOIN semaphore s FORCE INDEX (PRIMARY) ON s.id=p.semaphore_id WHERE "
 
 /* The requests read so far. Each array has one element per row of the result, which is always enough. */
 struct request_list {
@@ -266,8 +265,6 @@ static void request_list_add_row(struct request_list *list, struct row_reader *r
     if (list->count == 0 || list->rows[list->count - 1].request.id != id) {
         struct listed_request *row = &list->rows[list->count++];
         row_request(reader, &row->request);
-        reader->at = ROW_REQUEST_COUNT + ROW_PERMIT_COUNT + 1;
-        row->request.wanted = row_bytes(reader);
         row->request.permits = list->free_permits;
         row->names = list->free_names;
     }
@@ -313,45 +310,10 @@ static void run_requests(struct packet *packet, struct request_list *ret_list, s
 
 /* ---- requests that wait ---- */
 
-/* Decodes what a request asks for. Sets it to zero if it is gone. */
-static enum permit_status take_wants(struct session *session, struct listed_request *row, struct arena *arena)
-{
-    struct request *request = &row->request;
-    if (request->state == REQUEST_WAITING && !request->wanted.data) {
-        struct packet packet = packet_begin(session, arena); /* wants of any size */
-        struct request_list list;
-        struct query_time time;
-        buf_printf(&packet.sql, ALL_OF_REQUEST("r.wanted", "PRIMARY") "r.id=%llu;" SQL_CLOCK,
-                   (unsigned long long)request->id);
-        run_requests(&packet, &list, &time);
-        enum permit_status status = packet_end(&packet);
-        if (status != PERMIT_OK)
-            return status;
-        *row = list.count ? list.rows[0] : (struct listed_request){0};
-    }
-    if (request->state != REQUEST_WAITING)
-        return PERMIT_OK;
-    return row_decode_wanted(request->wanted, arena, request) ? PERMIT_OK : PERMIT_NO_MEMORY;
-}
-
-/* The size of a request's wants on a page: its slots, and a name of a semaphore for each. */
-static size_t wants_size(const struct request *request)
-{
-    return wants_named_size(request->wants, request->want_count) +
-           request->want_count * (sizeof request->wants[0] + PREFIX_MAX);
-}
-
 struct semaphore_name {
-    uint64_t id;
+    uint64_t id; /* the first member, as compare_u64 wants it */
     struct bytes name;
 };
-
-static int compare_name_ids(const void *a, const void *b)
-{
-    const struct semaphore_name *left = a;
-    const struct semaphore_name *right = b;
-    return (left->id > right->id) - (left->id < right->id);
-}
 
 /* Reads the names of the semaphores; ids ascending. *ret_count: found names, ascending by id. */
 static enum permit_status read_names(struct session *session, const uint64_t *ids, size_t count, struct arena *arena,
@@ -372,9 +334,8 @@ static enum permit_status read_names(struct session *session, const uint64_t *id
     return packet_end(&packet);
 }
 
-/* Sets the names of all wants, and sorts the wants of each request by name. */
-static enum permit_status name_wants(struct session *session, struct listed_request *rows, size_t count,
-                                     struct arena *arena)
+enum permit_status query_name_wants(struct session *session, struct listed_request *rows, size_t count,
+                                    struct arena *arena)
 {
     size_t want_count = 0, id_count = 0, name_count;
     for (size_t i = 0; i < count; i++)
@@ -393,8 +354,8 @@ static enum permit_status name_wants(struct session *session, struct listed_requ
     for (size_t i = 0; i < count && status == PERMIT_OK; i++) {
         struct request *request = &rows[i].request;
         for (size_t j = 0; j < request->want_count; j++) {
-            const struct semaphore_name key = {.id = request->wants[j].semaphore_id};
-            const struct semaphore_name *name = bsearch(&key, found, name_count, sizeof key, compare_name_ids);
+            const struct semaphore_name *name =
+                bsearch(&request->wants[j].semaphore_id, found, name_count, sizeof *found, compare_u64);
             request->wants[j].semaphore = name ? name->name : BYTES("");
         }
         if (request->want_count == 0)
@@ -407,18 +368,6 @@ static enum permit_status name_wants(struct session *session, struct listed_requ
     return status;
 }
 
-enum permit_status query_wants(struct session *session, struct listed_request *rows, size_t *count, struct arena *arena)
-{
-    enum permit_status status = PERMIT_OK;
-    size_t done = 0;
-    for (size_t size = 0; done < *count && size <= QUERY_WANTS_MAX && status == PERMIT_OK; done++) {
-        status = take_wants(session, &rows[done], arena);
-        size += status == PERMIT_OK ? wants_size(&rows[done].request) : 0;
-    }
-    *count = done;
-    return status == PERMIT_OK ? name_wants(session, rows, done, arena) : status;
-}
-
 static enum permit_status query_request(struct store *store, struct bytes external_id, struct arena *arena,
                                         struct request *ret_request, struct bytes **ret_names,
                                         struct query_time *ret_time)
@@ -426,44 +375,38 @@ static enum permit_status query_request(struct store *store, struct bytes extern
     struct session *session = session_of(store);
     struct packet packet = packet_begin(session, arena);
     struct request_list list;
-    buf_append_text(&packet.sql, ALL_OF_REQUEST("r.wanted", "permit_request_external_id") "r.external_id=");
+    buf_append_text(&packet.sql, ALL_OF_REQUEST("permit_request_external_id") "r.external_id=");
     sql_bytes(&packet.sql, external_id);
     buf_append_text(&packet.sql, ";" SQL_CLOCK);
     run_requests(&packet, &list, ret_time);
     enum permit_status status = packet_end(&packet);
     if (status == PERMIT_OK)
-        status = query_wants(session, list.rows, &list.count, arena);
+        status = query_name_wants(session, list.rows, list.count, arena);
     if (status != PERMIT_OK)
         return status;
-    if (list.count == 0 || list.rows[0].request.id == 0)
+    if (list.count == 0)
         return PERMIT_UNKNOWN_REQUEST;
     *ret_request = list.rows[0].request;
     *ret_names = list.rows[0].names;
     return PERMIT_OK;
 }
 
-enum permit_status query_requests_by_id(struct session *session, const uint64_t *ids, size_t count, struct page *page,
-                                        bool *ret_cut)
+enum permit_status query_requests_by_id(struct session *session, const uint64_t *ids, size_t count, struct page *page)
 {
     struct packet packet = packet_begin(session, page->arena);
     struct request_list list;
-    buf_append_text(&packet.sql, ALL_OF_REQUEST(QUERY_INLINE_WANTED, "PRIMARY") "r.id IN (0");
+    buf_append_text(&packet.sql, ALL_OF_REQUEST("PRIMARY") "r.id IN (0");
     for (size_t i = 0; i < count; i++)
         buf_printf(&packet.sql, ",%llu", (unsigned long long)ids[i]);
     buf_append_text(&packet.sql, ") ORDER BY r.id;" SQL_CLOCK);
     run_requests(&packet, &list, &page->time);
     enum permit_status status = packet_end(&packet);
-    size_t found = list.count;
     if (status == PERMIT_OK)
-        status = query_wants(session, list.rows, &list.count, page->arena);
+        status = query_name_wants(session, list.rows, list.count, page->arena);
     if (status != PERMIT_OK)
         return status;
     page->requests = list.rows;
-    page->count = 0;
-    for (size_t i = 0; i < list.count; i++)
-        if (list.rows[i].request.id)
-            page->requests[page->count++] = list.rows[i];
-    *ret_cut = list.count < found;
+    page->count = list.count;
     return PERMIT_OK;
 }
 

@@ -19,11 +19,6 @@ struct template;
 enum {
     /* Maximum number of rows that one call walks to fill a page, or to count: about 50 ms. */
     QUERY_WALK_MAX = 20000,
-    /*
-     * A page with waiting requests ends after this many bytes of their wants, but never before its first request: one
-     * request may name very many labels.
-     */
-    QUERY_WANTS_MAX = 1 << 20,
     QUERY_AHEAD_KEYS = 10, /* keys in a queue_position */
     /* Of a semaphore_front. */
     QUERY_FRONT_HOLDERS = 10,
@@ -254,8 +249,8 @@ struct store_queries {
      */
     enum permit_status (*holders)(struct store *store, struct bytes semaphore, struct page *page);
     /*
-     * Lists the queue of a semaphore in its order, kept places included; a page ends at QUERY_WANTS_MAX. The numbers
-     * continue those before the page. PERMIT_UNKNOWN_SEMAPHORE: it does not exist or is retired.
+     * Lists the queue of a semaphore in its order, kept places included. The numbers continue those before the page.
+     * PERMIT_UNKNOWN_SEMAPHORE: it does not exist or is retired.
      */
     enum permit_status (*waiters)(struct store *store, struct bytes semaphore, struct page *page);
     /*
@@ -282,7 +277,7 @@ struct store_queries {
      * asks for it, it has waited since `aged` (lease clock) or longer, it lacks units of one of its semaphores, and it can
      * have its whole need: none of them is paused, closed or retired, and the units that are not confirmed are enough. The
      * reservations before it are not counted. Reads a bounded number of rows in two statements. ret_reservers has one
-     * element per want. A waiter whose wants are large (slots that it names) is not found.
+     * element per want.
      */
     enum permit_status (*reservers)(struct store *store, const struct request *request, utc_us aged,
                                     struct arena *arena, struct reserver *ret_reservers);
@@ -293,7 +288,7 @@ struct store_queries {
      */
     enum permit_status (*request)(struct store *store, struct bytes external_id, struct arena *arena,
                                   struct request *ret_request, struct bytes **ret_names, struct query_time *ret_time);
-    /* Lists requests in order of request id; a page ends at QUERY_WANTS_MAX. */
+    /* Lists requests in order of request id. */
     enum permit_status (*requests)(struct store *store, const struct request_filter *filter, struct page *page);
     /*
      * Reads the state of a token; the semaphore may be retired. If `slot` is not 0, a token that does not hold that

@@ -44,22 +44,12 @@ void query_any_semaphore_sql(struct buf *sql, struct bytes name);
  * prefix whose last byte below 0xff is incremented. An empty prefix appends nothing.
  */
 void query_prefix_sql(struct buf *sql, const char *column, struct bytes prefix);
-/*
- * Reads the requests with these ids that still exist, in order of id: rows, count and time of the page. *ret_cut: the page
- * ended before the last of them, at QUERY_WANTS_MAX.
- */
-enum permit_status query_requests_by_id(struct session *session, const uint64_t *ids, size_t count, struct page *page,
-                                        bool *ret_cut) MUST_CHECK;
-
-/* The expression of `wanted` in a list: larger wants are read each by itself, so that a page is bounded in bytes. */
-#define QUERY_INLINE_WANTED "IF(LENGTH(r.wanted)<=512,r.wanted,NULL)"
-/*
- * Completes a page of requests in which those that wait have `wanted` by QUERY_INLINE_WANTED. Sets their wants and
- * names. Reduces *count at QUERY_WANTS_MAX; the last of them waits then. A request with larger wants may have changed
- * meanwhile: it is then as it is now, with its permits; zeroed if it is gone.
- */
-enum permit_status query_wants(struct session *session, struct listed_request *rows, size_t *count,
-                               struct arena *arena) MUST_CHECK;
+/* Reads the requests with these ids that still exist, in order of id: rows, count and time of the page. */
+enum permit_status query_requests_by_id(struct session *session, const uint64_t *ids, size_t count,
+                                        struct page *page) MUST_CHECK;
+/* Sets the names of the semaphores that waiting requests want, and sorts the wants of each by name. */
+enum permit_status query_name_wants(struct session *session, struct listed_request *rows, size_t count,
+                                    struct arena *arena) MUST_CHECK;
 
 /* Methods of mysql_queries that are not in query.c. */
 enum permit_status query_requests(struct store *store, const struct request_filter *filter, struct page *page);

@@ -20,10 +20,8 @@ void query_side_sql(char side, utc_us place, uint64_t request_id, struct buf *sq
 static void page_sql(struct bytes semaphore, const struct cursor *after, unsigned limit, struct buf *sql)
 {
     query_semaphore_sql(sql, semaphore);
-    buf_append_text(sql, ";SELECT STRAIGHT_JOIN " ROW_REQUEST_COLUMNS_WITH("NULL") "," QUERY_INLINE_WANTED
-                                                                                   ",v.id" QUERY_QUEUE
-                                                                                   " LEFT" QUERY_LIVING_SERVER
-                                                                                   " WHERE w.semaphore_id=(");
+    buf_append_text(sql, ";SELECT STRAIGHT_JOIN " ROW_REQUEST_COLUMNS ",v.id" QUERY_QUEUE " LEFT" QUERY_LIVING_SERVER
+                         " WHERE w.semaphore_id=(");
     query_semaphore_sql(sql, semaphore);
     buf_append_char(sql, ')');
     query_side_sql('>', after->place, after->number, sql);
@@ -37,98 +35,56 @@ static void page_sql(struct bytes semaphore, const struct cursor *after, unsigne
     buf_printf(sql, " ORDER BY w.place DESC,w.permit_request_id DESC LIMIT %d;" SQL_CLOCK, after->waiters > 0);
 }
 
-/* A part of a queue as it was read: limit + 1 rows, unless fewer are left. */
-struct queue_part {
-    struct listed_request *rows;
-    bool *kept;
-    size_t count;
-    struct bytes behind; /* key of the last waiter before the part that is not kept; data NULL: none */
-};
-
-static enum permit_status read_part(struct session *session, struct arena *arena, struct queue_part *part)
+/* Reads the rows of the page and one more, and the last waiter before them that is not kept. */
+static enum permit_status read_rows(struct session *session, struct page *page, struct listed_request **ret_rows,
+                                    struct bytes *ret_behind)
 {
-    struct row_reader reader = {.arena = arena};
-    size_t rows = query_packet_rows(session);
-    part->rows = arena_array(arena, rows + 1, sizeof *part->rows);
-    part->kept = arena_array(arena, rows + 1, sizeof *part->kept);
-    if (!part->rows || !part->kept)
+    struct row_reader reader = {.arena = page->arena};
+    size_t count = query_packet_rows(session), at = 0;
+    struct listed_request *rows = arena_array(page->arena, count + 1, sizeof *rows);
+    page->waiters = arena_array(page->arena, count + 1, sizeof *page->waiters);
+    if (!rows || !page->waiters)
         return PERMIT_NO_MEMORY;
-    while (part->count < rows && row_step(&reader, session)) {
-        struct request *request = &part->rows[part->count].request;
-        row_request(&reader, request);
-        request->wanted = row_bytes(&reader);
-        part->kept[part->count++] = !row_column(&reader).data;
+    for (; at < count && row_step(&reader, session); at++) {
+        row_request(&reader, &rows[at].request);
+        page->waiters[at].kept = !row_column(&reader).data;
     }
     enum permit_status status = reader.broken ? PERMIT_NO_MEMORY : session_next(session);
     if (status == PERMIT_OK && row_step(&reader, session))
-        part->behind = row_bytes(&reader);
+        *ret_behind = row_bytes(&reader);
+    page_end(page, at);
+    *ret_rows = rows;
     return status == PERMIT_OK && reader.broken ? PERMIT_NO_MEMORY : status;
-}
-
-/* Numbers the first `count` waiters and finds the one that each stands behind. Leaves out those that wait no longer. */
-static enum permit_status fill_page(const struct queue_part *part, size_t count, uint64_t number, struct page *page)
-{
-    struct bytes behind = part->behind;
-    page->count = 0;
-    page->waiters = arena_array(page->arena, count + 1, sizeof *page->waiters);
-    if (!page->waiters)
-        return PERMIT_NO_MEMORY;
-    for (size_t i = 0; i < count; i++) {
-        const struct request *request = &part->rows[i].request;
-        if (request->state != REQUEST_WAITING)
-            continue;
-        number += !part->kept[i];
-        page->waiters[page->count++] =
-            (struct waiter_row){.request = *request, .kept = part->kept[i], .number = number, .behind = behind};
-        if (!part->kept[i])
-            behind = request->external_id;
-    }
-    if (page->count) {
-        const struct waiter_row *last = &page->waiters[page->count - 1];
-        page->next = (struct cursor){.place = last->request.place, .number = last->request.id, .waiters = last->number};
-    }
-    return PERMIT_OK;
-}
-
-/*
- * Reads one page behind *after, which becomes the place of its last row, whether that waits still or not: if no row does,
- * the next page begins there. A page that is cut at QUERY_WANTS_MAX has a row that waits.
- */
-static enum permit_status read_waiters(struct session *session, struct bytes semaphore, struct cursor *after,
-                                       struct page *page)
-{
-    struct queue_part part = {.count = 0};
-    struct cursor last = *after;
-    struct buf sql;
-    buf_init(&sql, QUERY_SQL_MAX);
-    page_sql(semaphore, after, page->limit, &sql);
-    enum permit_status status = query_packet_of_semaphore(session, &sql);
-    if (status == PERMIT_OK)
-        status = read_part(session, page->arena, &part);
-    if (status == PERMIT_OK)
-        status = query_packet_time(session, &page->time);
-    status = query_packet_end(session, &sql, status);
-    size_t count = part.count > page->limit ? page->limit : part.count;
-    if (status == PERMIT_OK && count) {
-        last.place = part.rows[count - 1].request.place;
-        last.number = part.rows[count - 1].request.id;
-        status = query_wants(session, part.rows, &count, page->arena);
-    }
-    if (status == PERMIT_OK)
-        status = fill_page(&part, count, after->waiters, page);
-    page->more = count < part.count;
-    *after = last;
-    return status;
 }
 
 enum permit_status query_waiters(struct store *store, struct bytes semaphore, struct page *page)
 {
-    struct cursor after = page->after;
-    enum permit_status status;
-    do /* a page is empty only if all its waiters, with large wants, have left between two packets */
-        status = read_waiters(session_of(store), semaphore, &after, page);
-    while (status == PERMIT_OK && page->count == 0 && page->more);
-    return status;
+    struct session *session = session_of(store);
+    struct listed_request *rows = NULL;
+    struct bytes behind = {0};
+    uint64_t number = page->after.waiters;
+    struct buf sql;
+    buf_init(&sql, QUERY_SQL_MAX);
+    page_sql(semaphore, &page->after, page->limit, &sql);
+    enum permit_status status = query_packet_of_semaphore(session, &sql);
+    if (status == PERMIT_OK)
+        status = read_rows(session, page, &rows, &behind);
+    if (status == PERMIT_OK)
+        status = query_packet_time(session, &page->time);
+    status = query_packet_end(session, &sql, status);
+    if (status == PERMIT_OK)
+        status = query_name_wants(session, rows, page->count, page->arena);
+    if (status != PERMIT_OK)
+        return status;
+    for (size_t i = 0; i < page->count; i++) {
+        struct waiter_row *row = &page->waiters[i];
+        number += !row->kept;
+        *row = (struct waiter_row){.request = rows[i].request, .kept = row->kept, .number = number, .behind = behind};
+        if (!row->kept)
+            behind = row->request.external_id;
+        page->next = (struct cursor){.place = row->request.place, .number = row->request.id, .waiters = number};
+    }
+    return PERMIT_OK;
 }
 
 /* ---- positions ---- */

@@ -292,11 +292,5 @@ enum permit_status query_requests(struct store *store, const struct request_filt
     page_end(page, walk.count);
     page->next.number = page->more ? walk.ids[page->count - 1] : walk.walked;
     page->more |= walk.walked != UINT64_MAX;
-    bool cut = false;
-    status = query_requests_by_id(session, walk.ids, page->count, page, &cut);
-    if (status == PERMIT_OK && cut && page->count) {
-        page->next.number = page->requests[page->count - 1].request.id;
-        page->more = true;
-    }
-    return status;
+    return query_requests_by_id(session, walk.ids, page->count, page);
 }

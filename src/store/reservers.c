@@ -8,11 +8,7 @@
 
 #include "store/query_packet.h"
 
-enum {
-    /* Wants above this size, with the slots that they name, are not read. */
-    WANTED_MAX = 4096,
-    PROTECTED_MAX = 128, /* protected waiters of all queues */
-};
+enum { PROTECTED_MAX = 128 }; /* protected waiters of all queues */
 
 /* A protected waiter. Its request has id, external_id, place and wants. */
 struct candidate {
@@ -45,10 +41,8 @@ static void waiters_sql(const struct request *request, utc_us aged, size_t most,
         buf_printf(sql, "%s(SELECT STRAIGHT_JOIN %zu AS n,r.id,r.external_id,r.place,IF(r.waiting_since<=",
                    i ? " UNION ALL " : "", i);
         sql_time(sql, aged);
-        buf_printf(sql,
-                   " AND LENGTH(r.wanted)<=%d,r.wanted,NULL)" QUERY_QUEUE QUERY_LIVING_SERVER
-                   " WHERE w.semaphore_id=%llu AND w.place<=",
-                   WANTED_MAX, (unsigned long long)request->wants[i].semaphore_id);
+        buf_printf(sql, ",r.wanted,NULL)" QUERY_QUEUE QUERY_LIVING_SERVER " WHERE w.semaphore_id=%llu AND w.place<=",
+                   (unsigned long long)request->wants[i].semaphore_id);
         sql_time(sql, aged);
         query_side_sql('<', request->place, request->id, sql);
         buf_printf(sql, " ORDER BY w.place,w.permit_request_id LIMIT %zu)", most);
@@ -64,7 +58,7 @@ static struct candidate *find_candidate(const struct candidates *candidates, uin
     return NULL;
 }
 
-/* Reads one waiter. NULL: it is not protected, its wants are large, or there are enough. */
+/* Reads one waiter. NULL: it is not protected, or there are enough. */
 static struct candidate *read_waiter(struct row_reader *row, struct candidates *candidates)
 {
     struct request request = {.id = row_u64(row)};

@@ -17,7 +17,6 @@
 #define ROW_SEMAPHORE_COLUMNS                                                                                          \
     SEMAPHORE_COLUMNS(SELECT_FIRST, SELECT_NEXT, "s.") SEMAPHORE_SETTINGS(ROW_SEMAPHORE_SETTING)
 #define ROW_SEMAPHORE_SETTING(name, c_type, member, ...) SELECT_NEXT("s.", member, )
-#define ROW_REQUEST_COLUMNS_WITH(wanted)                 REQUEST_COLUMNS_BEFORE_WANTED(SELECT_FIRST, SELECT_NEXT, "r.") "," wanted
 #define ROW_REQUEST_COLUMNS                              REQUEST_COLUMNS(SELECT_FIRST, SELECT_NEXT, "r.")
 #define ROW_PERMIT_COLUMNS                               PERMIT_COLUMNS(SELECT_FIRST, SELECT_NEXT, "p.")
 

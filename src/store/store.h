@@ -119,8 +119,9 @@ struct lock_set {
     const uint64_t *semaphore_ids;           /* ascending, at most BATCH_MAX_SEMAPHORES */
     const struct slots_wanted *slots_wanted; /* one per semaphore */
     /*
-     * One per semaphore: how many of its first waiters the batch will probably read (batch->read_waiters); 0, or NULL:
-     * none. The store may read them together with the locks, which saves a round trip.
+     * One per semaphore: how many of its first waiters are enough for the batch, probably. The store may read them and
+     * the living servers together with the locks; batch->read_waiters then takes them instead of what it is to read, the
+     * first time. NULL: nothing is read ahead.
      */
     const size_t *waiters_ahead;
     size_t semaphore_count;
@@ -130,7 +131,6 @@ struct lock_set {
     size_t owner_count;
     struct bytes semaphore_name; /* administrative: the semaphore to lock, if it exists; data NULL: semaphore_ids */
     bool all_slots;              /* with semaphore_name: reads all its slots into named_slots */
-    bool servers_ahead;          /* the batch will probably read the living servers, as with waiters_ahead */
     bool lock_held;              /* batch->await has begun the transaction and locked these semaphores */
 };
 

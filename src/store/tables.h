@@ -83,7 +83,7 @@ struct waiting_row {
 /* clang-format off */
 
 /* permit_request: struct request. `state` is not COLUMN_UPDATE: each UPDATE checks it and sets it. */
-#define REQUEST_COLUMNS_BEFORE_WANTED(F, X, c)                                                                         \
+#define REQUEST_COLUMNS(F, X, c)                                                                                       \
     F(c, id,                id,             U64,            COLUMN_INSERT)                                             \
     X(c, external_id,       external_id,    BYTES,          COLUMN_INSERT)                                             \
     X(c, digest,            digest,         DIGEST,         COLUMN_INSERT | COLUMN_UPDATE)                             \
@@ -104,10 +104,7 @@ struct waiting_row {
     X(c, place,             place,          TIME_OR_ZERO,   COLUMN_QUEUE | COLUMN_UPDATE)                              \
     X(c, waiting_since,     waiting_since,  TIME_OR_ZERO,   COLUMN_QUEUE | COLUMN_UPDATE)                              \
     X(c, waiting_until,     waiting_until,  TIME_OR_ZERO,   COLUMN_QUEUE | COLUMN_UPDATE)                              \
-    X(c, server_id,         server_id,      ID_OR_NULL,     COLUMN_QUEUE | COLUMN_UPDATE)
-/* `wanted` is the last: it may be large, so a list selects another expression for it. */
-#define REQUEST_COLUMNS(F, X, c)                                                                                       \
-    REQUEST_COLUMNS_BEFORE_WANTED(F, X, c)                                                                             \
+    X(c, server_id,         server_id,      ID_OR_NULL,     COLUMN_QUEUE | COLUMN_UPDATE)                              \
     X(c, wanted,            wanted,         WANTED,         COLUMN_QUEUE | COLUMN_UPDATE)
 
 /* permit: struct permit, and at the end the column of struct permit_row that is never read. */

@@ -28,6 +28,9 @@ call "$permitctl" --json acquire -s hall:2 --adjacent --id neighbours
 check "--adjacent: neighbours" test "$code $(jq -c '.permits[0].slots' <<<"$out")" = "0 [5,6]"
 call "$permitctl" --json acquire -s hall --any-of '#6' --any-of A1 --id best
 check "--any-of: the lowest that is free" test "$code $(jq -c '.permits[0].slots' <<<"$out")" = "0 [1]"
+mapfile -t many < <(for i in $(seq 33); do printf -- '--any-of\n%0255d\n' "$i"; done)
+call "$permitctl" acquire -s hall "${many[@]}"
+check "more names than a request may have are refused with the limit" contains "$code $err" "more than 8192 bytes"
 call "$permitctl" acquire -s network --slot '#1'
 check "a counted semaphore has no slots: 65" contains "$code $err" "65 permitctl: invalid"
 

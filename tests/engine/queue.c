@@ -261,15 +261,20 @@ Test(queue, large_semaphores_are_created_one_at_a_time)
     cr_assert_eq(second.ops[0], &puts[1]->op);
 }
 
+static void acquire_any_of(const char *key, const char *semaphore, size_t named_count)
+{
+    acquire(key, semaphore)->operation->wants[0].named_count = named_count;
+}
+
 /* Every slot that is named is read and resolved, also if only one of them is to be taken. */
 Test(queue, batch_names_no_more_slots_than_its_limit)
 {
-    acquire("k1", "a")->named_size = BATCH_MAX_NAMED - 1000;
-    acquire("k2", "a")->named_size = 1000;
-    acquire("k3", "a")->named_size = 1;
+    acquire_any_of("k1", "a", BATCH_MAX_SLOTS - 1001);
+    acquire_any_of("k2", "a", 1000);
+    acquire_any_of("k3", "a", 2);
     acquire("k4", "a");
     acquire("k5", "b");
-    acquire("k6", "b")->named_size = BATCH_MAX_NAMED + 1;
+    acquire_any_of("k6", "b", BATCH_MAX_SLOTS + 1);
     cr_assert_str_eq(take(&first), "k1 k2 k5", "k4 would pass k3");
     queue_finish(&queue, &first);
     cr_assert_str_eq(take(&first), "k3 k4");

@@ -145,7 +145,7 @@ static enum permit_status lock(struct store *store, const struct lock_set *set, 
     for (size_t i = 0; i < set->semaphore_count; i++) {
         uint64_t id = set->semaphore_ids[i];
         strncat(script.locked, &"abc"[id - 1], 1);
-        script.ahead[id - 1] = set->waiters_ahead[i];
+        script.ahead[id - 1] = set->waiters_ahead ? set->waiters_ahead[i] : 0;
         script.unlocked += semaphore_cache_find(&engine.queue.semaphores, id)->prelock_holder == NULL;
         add_semaphore(&view, id);
         if (script.held) {
@@ -426,6 +426,26 @@ Test(worker, waiters_that_a_release_may_let_in_are_read_with_the_locks)
     cr_expect_eq(script.ahead[0], 4, "%zu", script.ahead[0]);
     cr_expect_eq(script.ahead[1], 0, "no queue, no waiters: %zu", script.ahead[1]);
     cr_expect_eq(script.ahead[2], 0, "nothing ends there: %zu", script.ahead[2]);
+}
+
+/* The cache needs the whole queue, and 64 waiters are read after the locks. A longer queue is not cached. */
+Test(worker, short_queue_that_the_cache_learns_is_not_read_with_the_locks)
+{
+    for (uint64_t id = 1; id <= 2; id++) {
+        struct semaphore_entry *entry = semaphore_cache_find(&engine.queue.semaphores, id);
+        entry->has_queue = true;
+        entry->copy = calloc(1, sizeof *entry->copy);
+        entry->copy->row.waiting = id == 1 ? QUEUE_READ_MAX : QUEUE_READ_MAX + 1;
+        entry->copy->generation = engine.queue.rows.generation;
+        list_init(&entry->copy->held);
+    }
+    engine.settings.short_path = true;
+    ask_release(0, "k1", "ab");
+    ask_release(1, "k2", "b");
+    ask_release(2, "k3", "b");
+    worker_run(&task);
+    cr_expect_eq(script.ahead[0], 0, "%zu", script.ahead[0]);
+    cr_expect_eq(script.ahead[1], 5, "%zu", script.ahead[1]);
 }
 
 /* ---- packets that are too large ---- */

@@ -84,6 +84,12 @@ void release(struct talk *talk, const char *key);
 /* Creates a semaphore with this body. Returns its name. */
 const char *fresh_semaphore(struct talk *talk, const char *body);
 
+/*
+ * Creates a semaphore of STALLS slots, all of them held, with labels of STALL_LABEL_LENGTH bytes, and returns an acquire that
+ * waits so long for one of them and names all: nearly 8 KiB, and as many names as there may be. `headers`: as in say_with.
+ */
+const char *stalls_waited_for(struct talk *talk, const char *headers, const char *wait, const char **ret_name);
+enum { STALLS = 1000, STALL_LABEL_LENGTH = 8 };
 /* ["000...0","000...1",...]: `count` labels of HALL_LABEL_LENGTH bytes, beginning with number `from`. */
 const char *hall_labels(int from, int count);
 /*

@@ -284,31 +284,23 @@ static bool none_waits(void *context)
 
 Test(hostile, waiters_that_name_many_slots_are_bounded, .timeout = 700)
 {
-    enum { EACH = HALL_SLOTS * (HALL_LABEL_LENGTH + 24), NAMED = 32 * MIB, MOST = 160 * MIB };
+    enum { MOST = 64 * MIB };
     struct kit_permitd *permitd = permitd_with_memory();
     struct talk talk = talk_to(permitd->port);
     struct talk crowd[CROWD];
-    const char *name = hall(&talk, NULL);
-    say(&talk, 201, "POST", REQUESTS, text("{\"permits\":[{\"semaphore\":\"%s\",\"count\":%d}]}", name, HALL_SLOTS));
+    const char *name, *body = stalls_waited_for(&talk, NULL, "5m", &name);
     int64_t before = memory_of(permitd, "VmRSS:");
-    const char *body =
-        text("{\"permits\":[{\"semaphore\":\"%s\",\"any_of\":%s}],\"wait\":\"5m\"}", name, hall_labels(0, HALL_SLOTS));
     send_crowd(&talk, permitd, body, crowd);
     size_t waiting = (size_t)metric_of(&talk, "permitd_waiting");
     int64_t grown = memory_of(permitd, "VmRSS:") - before;
     cr_log_info("%zu of %d wait, and permitd has %lld MB more", waiting, CROWD, (long long)grown / MIB);
-    cr_expect(waiting == NAMED / EACH, "%zu wait", waiting);
+    cr_expect(waiting == CROWD, "%zu wait", waiting);
     cr_expect(grown < MOST || !memory_counts(), "it has grown by %lld bytes", (long long)grown);
     cr_expect_eq(count_waiters(&talk, name), waiting);
-    refused(&talk, 429, "too_many", "POST", REQUESTS, body);
-    cr_expect(strstr(talk.reply.body, "slots named by pending and waiting acquires"), "%s", talk.reply.body);
     say(&talk, 423, "POST", REQUESTS, text("{\"permits\":[{\"semaphore\":\"%s\"}]}", name));
     for (int i = 0; i < CROWD; i++)
         talk_end(&crowd[i]);
     cr_assert(kit_wait_until(none_waits, &talk, 300000));
-    refused(&talk, 423, "no_capacity", "POST", REQUESTS,
-            text("{\"permits\":[{\"semaphore\":\"%s\",\"any_of\":%s}],\"wait\":\"1ms\"}", name,
-                 hall_labels(0, HALL_SLOTS)));
     talk_end(&talk);
     kit_permitd_stop(permitd);
 }
@@ -383,14 +375,15 @@ Test(hostile, batch_refusals_name_few_taken_slots, .timeout = 300)
 /* permitd shortens the page: a 503 would make clients repeat GET /v1/requests?limit=1000 for ever. */
 Test(hostile, requests_with_many_long_labels_are_listed, .timeout = 300)
 {
-    enum { HELD = 60 };
+    enum { SHORT = 20, HELD = 100 }; /* the first ones let permitd expect short ones */
     struct kit_permitd *permitd = own_permitd(NULL);
     struct talk talk = talk_to(permitd->port);
     const char *name = hall(&talk, NULL);
-    for (int i = 0; i < HELD; i++) {
+    for (int i = 0; i < SHORT + HELD; i++) {
         const char *key = fresh_name("k");
         say(&talk, 201, "POST", REQUESTS,
-            text("{\"external_id\":\"%s\",\"permits\":[{\"semaphore\":\"%s\",\"count\":%d}]}", key, name, HALL_SLOTS));
+            text("{\"external_id\":\"%s\",\"permits\":[{\"semaphore\":\"%s\",\"count\":%d}]}", key, name,
+                 i < SHORT ? 1 : HALL_SLOTS));
         release(&talk, key);
     }
     long count = 0;
@@ -400,7 +393,7 @@ Test(hostile, requests_with_many_long_labels_are_listed, .timeout = 300)
         count += kit_json_length(talk.reply.body, "requests");
         after = kit_json_has(talk.reply.body, "next") ? kept(kit_json_text(talk.reply.body, "next")) : NULL;
     }
-    cr_expect_eq(count, HELD);
+    cr_expect_eq(count, SHORT + HELD);
     talk_end(&talk);
     kit_permitd_stop(permitd);
 }

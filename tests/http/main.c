@@ -292,14 +292,30 @@ const char *fresh_semaphore(struct talk *talk, const char *body)
     return name;
 }
 
-const char *hall_labels(int from, int count)
+static const char *labels(int from, int count, int length)
 {
-    char *list = kept(malloc((size_t)count * (HALL_LABEL_LENGTH + 3) + 3));
+    char *list = kept(malloc((size_t)count * ((size_t)length + 3) + 3));
     char *end = stpcpy(list, "[");
     for (int i = from; i < from + count; i++)
-        end += sprintf(end, "%s\"%0*d\"", i > from ? "," : "", HALL_LABEL_LENGTH, i);
+        end += sprintf(end, "%s\"%0*d\"", i > from ? "," : "", length, i);
     strcpy(end, "]");
     return list;
+}
+
+const char *hall_labels(int from, int count)
+{
+    return labels(from, count, HALL_LABEL_LENGTH);
+}
+
+const char *stalls_waited_for(struct talk *talk, const char *headers, const char *wait, const char **ret_name)
+{
+    const char *name = fresh_name("stalls"), *list = labels(0, STALLS, STALL_LABEL_LENGTH);
+    say_with(talk, 201, NULL, "PUT", text("/v1/semaphores/%s", name), headers,
+             text("{\"capacity\":%d,\"labels\":%s}", STALLS, list));
+    say_with(talk, 201, NULL, "POST", "/v1/requests", headers,
+             text("{\"permits\":[{\"semaphore\":\"%s\",\"count\":%d}]}", name, STALLS));
+    *ret_name = name;
+    return text("{\"permits\":[{\"semaphore\":\"%s\",\"any_of\":%s}],\"wait\":\"%s\"}", name, list, wait);
 }
 
 const char *hall(struct talk *talk, const char *headers)

@@ -44,19 +44,24 @@ static void write_credentials(const char *path, const char *name, const char *qu
                0600);
 }
 
-static void scene_begin(struct scene *scene)
+static void scene_begin_with(struct scene *scene, const char *max_memory)
 {
     *scene = (struct scene){.path = kit_path("credentials")};
     write_credentials(scene->path, "limited", "");
     scene->permitd =
         own_permitd((const char *const[]){"--credentials", scene->path, "--max-wait", "1h", "--request-timeout",
-                                          REQUEST_TIMEOUT, "--max-memory", "256MiB", NULL});
+                                          REQUEST_TIMEOUT, "--max-memory", max_memory, NULL});
     scene->admin = talk_to(scene->permitd->port);
     scene->holder = talk_to(scene->permitd->port);
     say_with(&scene->admin, 201, NULL, "PUT", "/v1/semaphores/full", ADMIN, "{\"capacity\":1}");
     say_with(&scene->admin, 201, NULL, "PUT", "/v1/semaphores/open", ADMIN, "{\"capacity\":1000}");
     say_with(&scene->admin, 201, NULL, "POST", "/v1/requests", ADMIN,
              "{\"external_id\":\"held\",\"permits\":[{\"semaphore\":\"full\"}]}");
+}
+
+static void scene_begin(struct scene *scene)
+{
+    scene_begin_with(scene, "256MiB");
 }
 
 static void scene_end(struct scene *scene)
@@ -563,11 +568,12 @@ Test(quotas, half_heads_of_strangers_leave_memory_for_others, .timeout = 300)
 /* ---- waiting requests ---- */
 
 /* Connections of the limited principal, each with an acquire that waits or is refused. */
+enum { CROWD = 1000 };
 struct crowd {
     struct scene *scene;
     int count;
     struct talk *refused;
-    struct talk talks[HALVES];
+    struct talk talks[CROWD];
 };
 
 /* Returns true if all acquires wait, or one is answered, which is `refused` then. */
@@ -583,7 +589,7 @@ static bool all_wait_or_one_is_refused(void *context)
 /* Adds connections until an acquire is refused, and reads the refusal. */
 static void crowd_gather(struct crowd *crowd, const char *body)
 {
-    while (!crowd->refused && crowd->count < HALVES) {
+    while (!crowd->refused && crowd->count < CROWD) {
         struct talk *talk = &crowd->talks[crowd->count++];
         *talk = talk_to(crowd->scene->permitd->port);
         cr_assert(kit_http_send(&talk->http, "POST", "/v1/requests", LIMITED, body));
@@ -599,13 +605,12 @@ Test(quotas, waiting_requests_of_a_principal_leave_memory_for_others, .timeout =
 {
     static struct crowd crowd;
     struct scene scene;
-    scene_begin(&scene); /* a sixteenth, with a sanitizer in permitd, has room for the answers of others */
-    const char *name = hall(&scene.admin, ADMIN), *list = text("/v1/semaphores/%s/slots?limit=1000", name);
-    say_with(&scene.admin, 201, NULL, "POST", "/v1/requests", ADMIN,
-             text("{\"permits\":[{\"semaphore\":\"%s\",\"count\":%d}]}", name, HALL_SLOTS));
+    scene_begin_with(&scene,
+                     "64MiB"); /* a sixteenth, with a sanitizer in permitd, has room for the answers of others */
+    const char *name, *body = stalls_waited_for(&scene.admin, ADMIN, "50m", &name);
+    const char *list = text("/v1/semaphores/%s/slots?limit=1000", name);
     crowd.scene = &scene;
-    crowd_gather(&crowd, text("{\"permits\":[{\"semaphore\":\"%s\",\"any_of\":%s}],\"wait\":\"50m\"}", name,
-                              hall_labels(0, HALL_SLOTS)));
+    crowd_gather(&crowd, body);
     struct talk *refused = crowd.refused;
     cr_assert_eq(refused->reply.status, 429, "%s", refused->reply.body);
     text_is(refused, "detail", "too much memory for requests and answers of this client");

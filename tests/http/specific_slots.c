@@ -189,6 +189,58 @@ Test(specific_slots, counted_semaphore_has_no_slots)
     talk_end(&talk);
 }
 
+enum { NAMES = 33, FULL_LABEL = 255, LAST_BYTES = 32 }; /* 32 labels of 255 bytes and one of 32: 8 KiB */
+
+/* The list of these labels; the last one has 16 letters of two bytes, each written with six. */
+static const char *eight_kib(void)
+{
+    char *list = kept(malloc(NAMES * (FULL_LABEL + 3) + 100));
+    char *at = stpcpy(list, "[");
+    for (int i = 0; i < NAMES - 1; i++)
+        at += sprintf(at, "\"%0*d\",", FULL_LABEL, i);
+    at = stpcpy(at, "\"");
+    for (int i = 0; i < LAST_BYTES / 2; i++)
+        at = stpcpy(at, "\\u00e9");
+    stpcpy(at, "\"]");
+    return list;
+}
+
+/* An acquire of two semaphores that names 8 KiB less LAST_BYTES of labels, and so many numbers. */
+static const char *with_numbers(const char *key, const char *hall, const char *yard, int count)
+{
+    char *labels = kept(strdup(eight_kib())), numbers[64] = "1";
+    *strrchr(labels, ',') = '\0';
+    for (int i = 2; i <= count; i++)
+        (void)sprintf(numbers + strlen(numbers), ",%d", i);
+    return text("{\"external_id\":\"%s\",\"permits\":[{\"semaphore\":\"%s\",\"any_of\":%s]},"
+                "{\"semaphore\":\"%s\",\"slots\":[%s]}]}",
+                key, hall, labels, yard, numbers);
+}
+
+Test(certain, names_of_a_request_are_limited_to_8_kib)
+{
+    struct talk talk = talk_to(shared_port());
+    const char *hall = fresh_semaphore(&talk, text("{\"capacity\":40,\"labels\":%s}", eight_kib()));
+    const char *yard = fresh_semaphore(&talk, "{\"capacity\":20}");
+    const char *most = text("\"any_of\":%s", eight_kib());
+    acquire(&talk, 201, fresh_name("k"), hall, most);
+    char *more = kept(strdup(most));
+    *strrchr(more, ']') = ',';
+    refuse(&talk, 422, "invalid", hall, text("%s40]", more));
+    has(&talk, "more than 8192 bytes");
+    say(&talk, 201, "POST", REQUESTS, with_numbers(fresh_name("k"), hall, yard, LAST_BYTES / 4));
+    refused(&talk, 422, "invalid", "POST", REQUESTS, with_numbers(fresh_name("k"), hall, yard, LAST_BYTES / 4 + 1));
+    has(&talk, "more than 8192 bytes");
+    const char *body = text("{\"op\":\"acquire\",\"permits\":[{\"semaphore\":\"%s\",%s}]}", hall, most);
+    const char *long_one = text("{\"op\":\"acquire\",\"permits\":[{\"semaphore\":\"%s\",%s40]}]}", hall, more);
+    say(&talk, 200, "POST", "/v1/batch", text("{\"operations\":[%s,%s,%s]}", body, long_one, body));
+    cr_assert_eq(number_of(&talk, "results.0.status"), 201);
+    cr_assert_eq(number_of(&talk, "results.1.status"), 422);
+    text_is(&talk, "results.1.body.type", "/problems/invalid");
+    cr_assert_eq(number_of(&talk, "results.2.status"), 201, "each operation has its own limit");
+    talk_end(&talk);
+}
+
 /* ---- any_of, adjacent ---- */
 
 Test(specific_slots, any_of_takes_the_lowest_free_slots)

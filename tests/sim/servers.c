@@ -51,7 +51,6 @@ static void start_server(int process)
         .tasks = tasks_all,
         .task_count = TASK_COUNT,
         .max_waiters = dice_once_in(6) ? 5 : 1000,
-        .max_waiting_bytes = dice_once_in(6) ? 1000 : (size_t)1 << 20,
         .max_semaphores = profile.max_semaphores,
         .wait_poll_ms = 50,
         .short_path = profile.short_path,

@@ -1200,27 +1200,15 @@ Test(plan_queue, queue_is_read_if_units_may_be_free)
     reads_queues("release k1", "");
     given("a waiting=1");
     reads_queues("renew k1", "");
-    reads_queues("release k1", "a free=3 fifo limit=5");
-    given("a slotted"); /* waiters for other slots may come first */
-    reads_queues("release k1", "a limit=64");
-    given("a counted");
+    reads_queues("release k1", "a free=3 fifo limit=64");
     row("k2")->due_at = NOW;
     reads_queues("renew k1", "a free=2");
     given("b waiting=1");
-    reads_queues("release k1", "a; b free=1 backfill aged=-30s limit=3");
+    reads_queues("release k1", "a; b free=1 backfill aged=-30s limit=64");
     given("a paused; b retired");
     reads_queues("release k1", "");
     given("k3 waits a kept");
     reads_queues("release k1", "servers");
-}
-
-/* Each waiter wants a unit at least. */
-Test(plan_queue, few_more_waiters_than_free_units_are_read_of_a_counted_semaphore)
-{
-    given("a capacity=1000 waiting=100; k1 holds a:1000");
-    reads_queues("release k1", "a limit=64");
-    row("k1")->permits[0].count = 3;
-    reads_queues("release k1", "a limit=5");
 }
 
 Test(plan_queue, no_queue_is_read_before_the_end_of_a_failover_hold)
@@ -1231,16 +1219,20 @@ Test(plan_queue, no_queue_is_read_before_the_end_of_a_failover_hold)
     reads_queues("release k1", "");
 }
 
-/* A queue that is read already is read further; another one is read as far as it is protected: no units of it are free. */
+/*
+ * A queue of which few waiters were read ahead is read further; another one is read as far as it is protected: no units of
+ * it are free.
+ */
 Test(plan_queue, reads_are_extended_by_what_the_plan_asks_for)
 {
-    struct queue_read reads[SCENE_SEMAPHORES] = {{.semaphore = A, .free = 2, .limit = 4}};
+    struct queue_read reads[SCENE_SEMAPHORES] = {{.semaphore = A, .free = 2, .limit = QUEUE_READ_MAX}};
     const uint64_t hopeless[] = {7, 8};
     struct plan plan = {
         .read_more = 1 << A | 1 << B, .hopeless = hopeless, .hopeless_count = 2, .hopeless_protected = 1};
     size_t count = 1;
     struct view view = scene_view();
     given("b fifo");
+    scene.queues[A].limit = 4;
     cr_expect(plan_read_on(&plan, &view, &scene.settings, reads, &count));
     cr_assert_eq(count, 2);
     cr_expect(reads[0].limit == QUEUE_READ_MAX && reads[0].free == 2 && !reads[0].with_holders);
@@ -1248,6 +1240,7 @@ Test(plan_queue, reads_are_extended_by_what_the_plan_asks_for)
     cr_expect(reads[1].aged == NOW - 30 * US_PER_SECOND && reads[1].all_watches);
     cr_expect(reads[1].hopeless == hopeless && reads[1].hopeless_count == 2 && reads[1].hopeless_protected == 1);
     plan = (struct plan){.read_more = 1 << A, .read_held = 1 << B};
+    scene.queues[A].limit = scene.queues[B].limit = QUEUE_READ_MAX;
     cr_expect(plan_read_on(&plan, &view, &scene.settings, reads, &count));
     cr_expect(count == 2 && reads[0].limit == QUEUE_PROTECTED_MAX && reads[1].limit == QUEUE_READ_MAX);
     cr_expect(reads[1].with_holders && reads[1].hopeless_count == 0);
