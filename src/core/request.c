@@ -120,7 +120,6 @@ bool wants_are_specific(const struct want *wants, size_t want_count)
             return true;
     return false;
 }
-}
 
 enum permit_status want_sort_named(struct want *want)
 {
