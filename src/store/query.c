@@ -12,6 +12,7 @@
 enum {
     PREFIX_MAX = 255, /* maximum length of a name or label in bytes */
     NAMES_A_STATEMENT = 500,
+    ID_SQL_MAX = 1024,
 };
 
 /* Since when the head of the queue of `semaphore` s waits; NULL: no request waits. Walks the kept places before it. */
@@ -24,36 +25,10 @@ enum {
 
 /* ---- packets ---- */
 
-enum permit_status query_packet_time(struct session *session, struct query_time *ret_time)
-{
-    struct packet packet = packet_begin(session, NULL);
-    packet_time(&packet, ret_time);
-    return packet_end(&packet);
-}
-
-enum permit_status query_packet_end(struct session *session, struct buf *sql, enum permit_status status)
-{
-    buf_release(sql);
-    return session_end(session, status);
-}
-
-size_t query_packet_rows(const struct session *session)
-{
-    return (size_t)session_affected(session);
-}
-
-enum permit_status query_packet_of_semaphore(struct session *session, struct buf *sql)
-{
-    enum permit_status status = session_send_buf(session, sql);
-    if (status == PERMIT_OK && query_packet_rows(session) == 0)
-        status = PERMIT_UNKNOWN_SEMAPHORE;
-    return status == PERMIT_OK ? session_next(session) : status;
-}
-
 void packet_send_of_semaphore(struct packet *packet)
 {
     packet_send(packet);
-    if (packet_works(packet) && query_packet_rows(packet->session) == 0)
+    if (packet_works(packet) && session_affected(packet->session) == 0)
         packet_fail(packet, PERMIT_UNKNOWN_SEMAPHORE);
     packet_next(packet);
 }
@@ -211,7 +186,7 @@ static enum permit_status query_holders(struct store *store, struct bytes semaph
 {
     struct packet packet = packet_begin(session_of(store), page->arena);
     struct buf id;
-    buf_init(&id, QUERY_SQL_MAX);
+    buf_init(&id, ID_SQL_MAX);
     buf_append_char(&id, '(');
     query_semaphore_sql(&id, semaphore);
     buf_append_char(&id, ')');

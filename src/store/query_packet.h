@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The common parts of queries: a query is one packet with its rows and, last, the clock. Internal to store/. (The functions
- * query_packet_... are those of packet.h for callers that keep a status of their own.)
+ * The common parts of queries: a query is one packet with its rows and, last, the clock. Internal to store/.
  */
 #ifndef STORE_QUERY_PACKET_H
 #define STORE_QUERY_PACKET_H
 
 #include "store/packet.h"
-
-enum { QUERY_SQL_MAX = 1 << 20 };
 
 /* The statement whose result packet_time reads. */
 #define SQL_CLOCK "SELECT " CLOCK_COLUMNS " FROM cluster WHERE id=1"
@@ -19,19 +16,11 @@ enum { QUERY_SQL_MAX = 1 << 20 };
 /* SQL: joins the server of a client that asks for the place; a place without one is kept. */
 #define QUERY_LIVING_SERVER " JOIN server v FORCE INDEX (PRIMARY) ON v.id=r.server_id AND v.dead_at IS NULL"
 
-/* Steps to the next statement of the packet, which is SQL_CLOCK, and reads it. */
-enum permit_status query_packet_time(struct session *session, struct query_time *ret_time) MUST_CHECK;
-/* Ends the packet and releases `sql`. Returns the first failure: `status`, else that of the rest of the packet. */
-enum permit_status query_packet_end(struct session *session, struct buf *sql, enum permit_status status) MUST_CHECK;
 /*
  * Sends a packet that begins with query_semaphore_sql or query_any_semaphore_sql, and steps to the statement behind it.
- * PERMIT_UNKNOWN_SEMAPHORE: there is no such semaphore.
+ * The packet fails with PERMIT_UNKNOWN_SEMAPHORE if there is no such semaphore.
  */
-enum permit_status query_packet_of_semaphore(struct session *session, struct buf *sql) MUST_CHECK;
-/* The same for a struct packet: it fails with PERMIT_UNKNOWN_SEMAPHORE. */
 void packet_send_of_semaphore(struct packet *packet);
-/* Returns the number of rows of the current statement. */
-size_t query_packet_rows(const struct session *session);
 
 /* Appends the AND condition that a waiter w stands on this side of a position: '<' before it, '>' behind it. */
 void query_side_sql(char side, utc_us place, uint64_t request_id, struct buf *sql);

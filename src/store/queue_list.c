@@ -35,43 +35,27 @@ static void page_sql(struct bytes semaphore, const struct cursor *after, unsigne
     buf_printf(sql, " ORDER BY w.place DESC,w.permit_request_id DESC LIMIT %d;" SQL_CLOCK, after->waiters > 0);
 }
 
-/* Reads the rows of the page and one more, and the last waiter before them that is not kept. */
-static enum permit_status read_rows(struct session *session, struct page *page, struct listed_request **ret_rows,
-                                    struct bytes *ret_behind)
-{
-    struct row_reader reader = {.arena = page->arena};
-    size_t count = query_packet_rows(session), at = 0;
-    struct listed_request *rows = arena_array(page->arena, count + 1, sizeof *rows);
-    page->waiters = arena_array(page->arena, count + 1, sizeof *page->waiters);
-    if (!rows || !page->waiters)
-        return PERMIT_NO_MEMORY;
-    for (; at < count && row_step(&reader, session); at++) {
-        row_request(&reader, &rows[at].request);
-        page->waiters[at].kept = !row_column(&reader).data;
-    }
-    enum permit_status status = reader.broken ? PERMIT_NO_MEMORY : session_next(session);
-    if (status == PERMIT_OK && row_step(&reader, session))
-        *ret_behind = row_bytes(&reader);
-    page_end(page, at);
-    *ret_rows = rows;
-    return status == PERMIT_OK && reader.broken ? PERMIT_NO_MEMORY : status;
-}
-
 enum permit_status query_waiters(struct store *store, struct bytes semaphore, struct page *page)
 {
     struct session *session = session_of(store);
-    struct listed_request *rows = NULL;
+    struct packet packet = packet_begin(session, page->arena);
     struct bytes behind = {0};
     uint64_t number = page->after.waiters;
-    struct buf sql;
-    buf_init(&sql, QUERY_SQL_MAX);
-    page_sql(semaphore, &page->after, page->limit, &sql);
-    enum permit_status status = query_packet_of_semaphore(session, &sql);
-    if (status == PERMIT_OK)
-        status = read_rows(session, page, &rows, &behind);
-    if (status == PERMIT_OK)
-        status = query_packet_time(session, &page->time);
-    status = query_packet_end(session, &sql, status);
+    size_t count;
+    page_sql(semaphore, &page->after, page->limit, &packet.sql);
+    packet_send_of_semaphore(&packet);
+    struct listed_request *rows = packet_rows(&packet, sizeof *rows, &count);
+    page->waiters = packet_rows(&packet, sizeof *page->waiters, &count);
+    for (size_t i = 0; i < count && packet_row(&packet); i++) {
+        row_request(&packet.row, &rows[i].request);
+        page->waiters[i].kept = !row_column(&packet.row).data;
+    }
+    packet_next(&packet);
+    if (packet_row(&packet)) /* the last waiter before the page that is not kept */
+        behind = row_bytes(&packet.row);
+    packet_time(&packet, &page->time);
+    enum permit_status status = packet_end(&packet);
+    page_end(page, count);
     if (status == PERMIT_OK)
         status = query_name_wants(session, rows, page->count, page->arena);
     if (status != PERMIT_OK)
@@ -114,53 +98,46 @@ static void ahead_sql(const struct request *request, unsigned most, struct buf *
 }
 
 /* Steps to the results of these statements and reads them. */
-static enum permit_status read_positions(struct session *session, size_t count, unsigned most, struct arena *arena,
-                                         struct queue_position *positions)
+static void read_positions(struct packet *packet, size_t count, unsigned most, struct queue_position *positions)
 {
-    struct row_reader reader = {.arena = arena};
-    enum permit_status status = session_next(session);
-    while (status == PERMIT_OK && row_step(&reader, session)) {
-        size_t n = row_u64(&reader);
+    packet_next(packet);
+    while (packet_row(packet)) {
+        size_t n = row_u64(&packet->row);
         if (n < count && positions[n].key_count < QUERY_AHEAD_KEYS)
-            positions[n].keys[positions[n].key_count++] = row_bytes(&reader);
+            positions[n].keys[positions[n].key_count++] = row_bytes(&packet->row);
     }
-    if (status == PERMIT_OK)
-        status = session_next(session);
-    while (status == PERMIT_OK && row_step(&reader, session)) {
-        size_t n = row_u64(&reader);
-        uint64_t ahead = row_u64(&reader);
-        if (n < count)
+    packet_next(packet);
+    while (packet_row(packet)) {
+        size_t n = row_u64(&packet->row);
+        uint64_t ahead = row_u64(&packet->row);
+        if (n < count) {
             positions[n].ahead = ahead < most ? ahead : most;
-        if (n < count)
             positions[n].more = ahead > most;
+        }
     }
-    return status == PERMIT_OK && reader.broken ? PERMIT_NO_MEMORY : status;
 }
 
 enum permit_status query_ahead(struct store *store, const struct request *request, struct arena *arena,
                                struct queue_position **ret_positions, bool *ret_kept)
 {
-    struct session *session = session_of(store);
     struct queue_position *positions = arena_array(arena, request->want_count + 1, sizeof *positions);
     struct bytes *keys = arena_array(arena, request->want_count * QUERY_AHEAD_KEYS + 1, sizeof *keys);
-    struct row_reader reader = {.at = 0};
     unsigned most = request->want_count ? QUERY_WALK_MAX / (unsigned)request->want_count : 0;
-    struct buf sql;
     bool kept = true;
     if (!positions || !keys)
         return PERMIT_NO_MEMORY;
     for (size_t i = 0; i < request->want_count; i++)
         positions[i].keys = keys + i * QUERY_AHEAD_KEYS;
-    buf_init(&sql, QUERY_SQL_MAX);
-    buf_printf(&sql, "SELECT COUNT(*) FROM server FORCE INDEX (PRIMARY) WHERE dead_at IS NULL AND id=%llu",
+    struct packet packet = packet_begin(session_of(store), arena);
+    buf_printf(&packet.sql, "SELECT COUNT(*) FROM server FORCE INDEX (PRIMARY) WHERE dead_at IS NULL AND id=%llu",
                (unsigned long long)request->server_id);
-    ahead_sql(request, most, &sql);
-    enum permit_status status = session_send_buf(session, &sql);
-    if (status == PERMIT_OK && row_step(&reader, session))
-        kept = row_u64(&reader) == 0;
-    if (status == PERMIT_OK && request->want_count)
-        status = read_positions(session, request->want_count, most, arena, positions);
-    status = query_packet_end(session, &sql, status);
+    ahead_sql(request, most, &packet.sql);
+    packet_send(&packet);
+    if (packet_row(&packet))
+        kept = row_u64(&packet.row) == 0;
+    if (request->want_count)
+        read_positions(&packet, request->want_count, most, positions);
+    enum permit_status status = packet_end(&packet);
     if (status != PERMIT_OK)
         return status;
     *ret_positions = positions;
@@ -194,23 +171,21 @@ static uint64_t *collect_servers(const struct request *requests, size_t count, s
 static enum permit_status read_deaths(struct session *session, const uint64_t *servers, size_t count,
                                       utc_us *ret_dead_at)
 {
-    struct buf sql;
-    struct row_reader reader = {.at = 0};
     if (count == 0)
         return PERMIT_OK;
-    buf_init(&sql, QUERY_SQL_MAX);
-    buf_append_text(&sql, "SELECT id,dead_at FROM server FORCE INDEX (PRIMARY) WHERE id IN (");
-    sql_ids(&sql, servers, count);
-    buf_append_char(&sql, ')');
-    enum permit_status status = session_send_buf(session, &sql);
-    while (status == PERMIT_OK && row_step(&reader, session)) {
-        uint64_t id = row_u64(&reader);
+    struct packet packet = packet_begin(session, NULL);
+    buf_append_text(&packet.sql, "SELECT id,dead_at FROM server FORCE INDEX (PRIMARY) WHERE id IN (");
+    sql_ids(&packet.sql, servers, count);
+    buf_append_char(&packet.sql, ')');
+    packet_send(&packet);
+    while (packet_row(&packet)) {
+        uint64_t id = row_u64(&packet.row);
         const uint64_t *at = bsearch(&id, servers, count, sizeof *servers, compare_u64);
-        utc_us dead_at = row_time(&reader);
+        utc_us dead_at = row_time(&packet.row);
         if (at)
             ret_dead_at[at - servers] = dead_at;
     }
-    return query_packet_end(session, &sql, status);
+    return packet_end(&packet);
 }
 
 /* Returns until when a place is kept; 0: a client asks for it. A server without a row has been dead for long. */

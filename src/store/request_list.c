@@ -18,30 +18,14 @@ struct id_walk {
     size_t count;
 };
 
-/* Reads the semaphore's id; 0: unknown name. A constant id lets the walk filter by index only; a subquery would not. */
-static enum permit_status find_semaphore(struct session *session, struct bytes name, uint64_t *ret_id)
+/* Runs one statement that selects numbers; reads at most `max` of them and returns how many. */
+static size_t read_numbers(struct packet *packet, uint64_t *ret_numbers, size_t max)
 {
-    struct buf sql;
-    struct session_row row;
-    buf_init(&sql, QUERY_SQL_MAX);
-    query_any_semaphore_sql(&sql, name);
-    enum permit_status status = session_send_buf(session, &sql);
-    if (status == PERMIT_OK)
-        *ret_id = session_row(session, &row) ? column_u64(row.columns[0]) : 0;
-    return query_packet_end(session, &sql, status);
-}
-
-/* Runs one statement that selects numbers; reads at most `max` of them. Releases `sql`. */
-static enum permit_status read_numbers(struct session *session, struct buf *sql, uint64_t *ret_numbers, size_t max,
-                                       size_t *ret_count)
-{
-    struct session_row row;
     size_t count = 0;
-    enum permit_status status = session_send_buf(session, sql);
-    while (status == PERMIT_OK && count < max && session_row(session, &row))
-        ret_numbers[count++] = column_u64(row.columns[0]);
-    *ret_count = count;
-    return query_packet_end(session, sql, status);
+    packet_send(packet);
+    while (count < max && packet_row(packet))
+        ret_numbers[count++] = row_u64(&packet->row);
+    return count;
 }
 
 static size_t ids_left(const struct id_walk *walk)
@@ -152,47 +136,36 @@ static void source_sql(const struct id_walk *walk, const struct source *source, 
     sql_bytes(sql, walk->filter->owner);
 }
 
-/* Sets *ret_few if the source has at most QUERY_WALK_MAX rows, and bits. */
-static enum permit_status is_few(struct session *session, const struct id_walk *walk, bool *ret_few)
+/* Returns true if the source has at most QUERY_WALK_MAX rows, and bits. */
+static bool is_few(struct packet *packet, const struct id_walk *walk)
 {
     const struct source *source = source_of(walk);
-    struct buf sql;
     uint64_t number = 0;
-    size_t count;
-    *ret_few = false;
     if (!source)
-        return PERMIT_OK;
-    buf_init(&sql, QUERY_SQL_MAX);
-    buf_printf(&sql, "SELECT %s FROM (SELECT %s", source->count, source->counted);
-    source_sql(walk, source, "", &sql);
-    buf_printf(&sql, " LIMIT %d) f", QUERY_WALK_MAX + 1);
-    enum permit_status status = read_numbers(session, &sql, &number, 1, &count);
-    *ret_few = number <= QUERY_WALK_MAX;
-    return status;
+        return false;
+    buf_printf(&packet->sql, "SELECT %s FROM (SELECT %s", source->count, source->counted);
+    source_sql(walk, source, "", &packet->sql);
+    buf_printf(&packet->sql, " LIMIT %d) f", QUERY_WALK_MAX + 1);
+    return read_numbers(packet, &number, 1) && number <= QUERY_WALK_MAX;
 }
 
 /*
  * Takes the matches after the walked ids. The server reads and sorts all of them. DISTINCT: a request has a bit for
  * each of its permits.
  */
-static enum permit_status take_few(struct session *session, struct id_walk *walk)
+static void take_few(struct packet *packet, struct id_walk *walk)
 {
     const struct source *source = source_of(walk);
     const struct steps all = {.last = UINT64_MAX, .matching = true, .limit = ids_left(walk)};
-    struct buf sql;
-    size_t count;
-    buf_init(&sql, QUERY_SQL_MAX);
-    buf_append_text(&sql, has_queue(walk, &all) ? "(" : "");
-    buf_append_text(&sql, "SELECT STRAIGHT_JOIN DISTINCT r.id AS id");
-    source_sql(walk, source, source->join, &sql);
-    request_conditions_sql(walk->filter, &sql);
-    steps_sql(walk, &all, "r.id", &sql);
+    buf_append_text(&packet->sql, has_queue(walk, &all) ? "(" : "");
+    buf_append_text(&packet->sql, "SELECT STRAIGHT_JOIN DISTINCT r.id AS id");
+    source_sql(walk, source, source->join, &packet->sql);
+    request_conditions_sql(walk->filter, &packet->sql);
+    steps_sql(walk, &all, "r.id", &packet->sql);
     if (has_queue(walk, &all))
-        and_queue_sql(walk, &all, &sql);
-    enum permit_status status = read_numbers(session, &sql, walk->ids + walk->count, ids_left(walk), &count);
-    walk->count += count;
+        and_queue_sql(walk, &all, &packet->sql);
+    walk->count += read_numbers(packet, walk->ids + walk->count, ids_left(walk));
     walk->walked = UINT64_MAX;
-    return status;
 }
 
 /* ---- the walk ---- */
@@ -228,69 +201,46 @@ static void walk_sql(const struct id_walk *walk, const struct steps *steps, stru
     }
 }
 
-/* Walks the next `steps` requests. */
-static enum permit_status walk_next(struct session *session, struct id_walk *walk, unsigned steps)
+/* Walks the next `steps` requests, if the walk is not at its end and the page is not full. */
+static void walk_next(struct packet *packet, struct id_walk *walk, unsigned steps)
 {
-    struct buf sql;
     uint64_t last = UINT64_MAX;
-    size_t count;
-    enum permit_status status = PERMIT_OK;
+    if (walk->walked == UINT64_MAX || ids_left(walk) == 0)
+        return;
     if (!is_in_queue(walk)) {
-        buf_init(&sql, QUERY_SQL_MAX);
-        walk_sql(walk, &(struct steps){.last = UINT64_MAX, .limit = 1, .offset = steps - 1}, &sql);
-        status = read_numbers(session, &sql, &last, 1, &count);
-        if (status == PERMIT_OK && count == 0)
+        walk_sql(walk, &(struct steps){.last = UINT64_MAX, .limit = 1, .offset = steps - 1}, &packet->sql);
+        if (read_numbers(packet, &last, 1) == 0)
             last = UINT64_MAX;
     }
-    if (status != PERMIT_OK)
-        return status;
-    buf_init(&sql, QUERY_SQL_MAX);
-    walk_sql(walk, &(struct steps){.last = last, .matching = true, .limit = ids_left(walk)}, &sql);
-    status = read_numbers(session, &sql, walk->ids + walk->count, ids_left(walk), &count);
-    walk->count += count;
+    walk_sql(walk, &(struct steps){.last = last, .matching = true, .limit = ids_left(walk)}, &packet->sql);
+    walk->count += read_numbers(packet, walk->ids + walk->count, ids_left(walk));
     walk->walked = last;
-    return status;
-}
-
-static bool wants_more(const struct id_walk *walk)
-{
-    return walk->walked != UINT64_MAX && ids_left(walk) > 0;
-}
-
-/* Fills the page. The first requests usually suffice. */
-static enum permit_status find_ids(struct session *session, struct id_walk *walk)
-{
-    bool few = false;
-    enum permit_status status = walk_next(session, walk, walk->limit + 1);
-    if (status == PERMIT_OK && wants_more(walk))
-        status = is_few(session, walk, &few);
-    if (status == PERMIT_OK && few)
-        status = take_few(session, walk);
-    if (status == PERMIT_OK && wants_more(walk))
-        status = walk_next(session, walk, QUERY_WALK_MAX);
-    return status;
 }
 
 enum permit_status query_requests(struct store *store, const struct request_filter *filter, struct page *page)
 {
-    struct session *session = session_of(store);
+    struct packet packet = packet_begin(session_of(store), page->arena);
     struct id_walk walk = {
         .filter = filter,
         .walked = page->after.number,
         .limit = page->limit,
         .ids = arena_array(page->arena, page->limit + 1, sizeof *walk.ids),
     };
-    enum permit_status status = walk.ids ? PERMIT_OK : PERMIT_NO_MEMORY;
-    if (status == PERMIT_OK && filter->semaphore.data)
-        status = find_semaphore(session, filter->semaphore, &walk.semaphore_id);
-    if (filter->semaphore.data && !walk.semaphore_id)
-        walk.walked = UINT64_MAX;
-    else if (status == PERMIT_OK)
-        status = find_ids(session, &walk);
+    packet.row.broken = !walk.ids;
+    if (filter->semaphore.data) { /* a constant id lets the walk filter by index only; a subquery would not */
+        query_any_semaphore_sql(&packet.sql, filter->semaphore);
+        if (read_numbers(&packet, &walk.semaphore_id, 1) == 0)
+            walk.walked = UINT64_MAX;
+    }
+    walk_next(&packet, &walk, walk.limit + 1); /* the first requests usually suffice */
+    if (walk.walked != UINT64_MAX && ids_left(&walk) > 0 && is_few(&packet, &walk))
+        take_few(&packet, &walk);
+    walk_next(&packet, &walk, QUERY_WALK_MAX);
+    enum permit_status status = packet_end(&packet);
     if (status != PERMIT_OK)
         return status;
     page_end(page, walk.count);
     page->next.number = page->more ? walk.ids[page->count - 1] : walk.walked;
     page->more |= walk.walked != UINT64_MAX;
-    return query_requests_by_id(session, walk.ids, page->count, page);
+    return query_requests_by_id(session_of(store), walk.ids, page->count, page);
 }
