@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * permitd: reads the settings (settings.c), listens, starts the database (its own, or connects to yours) and the engine,
- * and serves. While its own database starts, requests are answered 503 with the reason. Each folder has its own task.
+ * permitd: reads the settings (settings.c), listens, starts the database (its own, or connects to yours) and the
+ * engine, and serves. While its own database starts, requests are answered 503 with the reason. Each folder has its own
+ * task.
  */
 #include <errno.h>
 #include <poll.h>

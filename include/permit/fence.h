@@ -77,7 +77,8 @@ static inline uint64_t permit_fence_token_limit(void)
  * Checks a token against the marks of its places. marks[i] is the largest token that has passed at the i-th place, 0 if
  * none has, read in the transaction that is going to write. True: `token` passes at all places; every mark is now
  * `token`, and the caller stores the marks in the same transaction. False: no mark has changed; *ret_at is the first
- * larger one. It is 0, and that mark is not larger, if no semaphore can have issued the token (permit_fence_token_limit).
+ * larger one. It is 0, and that mark is not larger, if no semaphore can have issued the token
+ * (permit_fence_token_limit).
  */
 static inline bool permit_fence_pass(uint64_t token, uint64_t *marks, size_t count, size_t *ret_at)
 {

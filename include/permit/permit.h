@@ -357,8 +357,8 @@ struct permit_renewer_options {
 /*
  * Starts a thread that renews `request`, which was just acquired, until it is stopped or lost. Each try takes at most a
  * third of the remaining time; a try after a timeout uses a new connection. Of several servers it starts at the
- * client's; if that one does not answer, it goes on at the next one immediately. Copies the parts of client, request and
- * options it needs. PERMIT_NO_MEMORY also means that no thread or descriptor is available; errno has the reason.
+ * client's; if that one does not answer, it goes on at the next one immediately. Copies the parts of client, request
+ * and options it needs. PERMIT_NO_MEMORY also means that no thread or descriptor is available; errno has the reason.
  */
 enum permit_status permit_renewer_start(const struct permit_client *client, const struct permit_request *request,
                                         const struct permit_renewer_options *options,

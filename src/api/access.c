@@ -128,8 +128,8 @@ enum auth_result access_identify(const struct principals *table, const struct cl
 }
 
 /*
- * As bytes_equal, in a time that depends only on the lengths: the clients of a proxy share connections, and one must not
- * measure the token of another.
+ * As bytes_equal, in a time that depends only on the lengths: the clients of a proxy share connections, and one must
+ * not measure the token of another.
  */
 static bool same_secret(struct bytes a, struct bytes b)
 {
@@ -261,7 +261,9 @@ bool access_admit(struct exchange *exchange, bool open)
     return true;
 }
 
-/* Authenticates again with the credential of the connection's session. False: it is not the same principal's any more. */
+/*
+ * Authenticates again with the credential of the connection's session. False: it is not the same principal's any more.
+ */
 static bool authenticate_again(const struct exchange *exchange, struct caller *ret_caller)
 {
     const struct accepted *session = exchange->client->session;

@@ -65,9 +65,9 @@ struct identity {
 };
 
 /*
- * Finds the identity of a client. `value` is that of its header Authorization, which it has sent `times` times. A token that is given must be valid. A
- * certificate, or the user of a Unix socket, counts if there is no token. A certificate of another principal than the
- * token's is a conflict, and so is one with names of several principals.
+ * Finds the identity of a client. `value` is that of its header Authorization, which it has sent `times` times. A token
+ * that is given must be valid. A certificate, or the user of a Unix socket, counts if there is no token. A certificate
+ * of another principal than the token's is a conflict, and so is one with names of several principals.
  */
 enum auth_result access_identify(const struct principals *table, const struct client *client, const char *value,
                                  unsigned times, int64_t now, struct identity *ret_identity) MUST_CHECK;

@@ -34,8 +34,8 @@ static inline bool item_is_generated_grant(const struct batch_item *item)
 }
 
 /*
- * Answers a query from the database, on a reader's thread. PERMIT_OK: the answer of the exchange is complete; after other
- * statuses query_refuse (queries.h) answers.
+ * Answers a query from the database, on a reader's thread. PERMIT_OK: the answer of the exchange is complete; after
+ * other statuses query_refuse (queries.h) answers.
  */
 typedef enum permit_status query_answer(struct exchange *exchange, struct store *store);
 

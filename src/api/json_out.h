@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Writes answers as JSON directly into a buffer: the objects of docs/protocol.md. Uses no library and no tree. Functions
- * that write keys and owners get stored ones, and a viewer: they write only what it may see (namespaces.h).
+ * Writes answers as JSON directly into a buffer: the objects of docs/protocol.md. Uses no library and no tree.
+ * Functions that write keys and owners get stored ones, and a viewer: they write only what it may see (namespaces.h).
  */
 #ifndef API_JSON_OUT_H
 #define API_JSON_OUT_H

@@ -210,7 +210,10 @@ struct list_route {
 
 /* clang-format off */
 static const struct list_route lists[] = {
-    /* path                     begin                                        cursor         pieces read             write               params           shows           end */
+    /*
+     * path                     begin                                        cursor         pieces read
+     * write               params           shows           end
+     */
     {"/v1/requests",            "{\"requests\":[",                           CURSOR_NUMBER, true,  requests_read,   requests_write,     requests_params, requests_shows, NULL},
     {"/v1/semaphores",          "{\"semaphores\":[",                         CURSOR_NAME,   false, read_semaphores, write_semaphore_of, NULL,            NULL,           NULL},
     {OF_SEMAPHORE "/holders",   "{\"holders\":[",                            CURSOR_NUMBER, false, read_holders,    write_holder_of,    NULL,            NULL,           NULL},
@@ -294,8 +297,8 @@ static size_t rows_with_room(size_t used, size_t room, unsigned rows)
 }
 
 /*
- * Returns how many more rows fit into the page. Rows that are not shown count as rows, so that a page is a bounded amount
- * of work.
+ * Returns how many more rows fit into the page. Rows that are not shown count as rows, so that a page is a bounded
+ * amount of work.
  */
 static unsigned rows_to_read(const struct listing *listing, unsigned rows, unsigned left)
 {
@@ -308,8 +311,8 @@ static unsigned rows_to_read(const struct listing *listing, unsigned rows, unsig
 
 /*
  * Reads and writes a page. A piece with fewer rows than asked for ends the page: it was the last one, or the query has
- * examined as many rows as it may. So does a piece that has no room, because its rows are larger than those before it; of
- * the first piece a single row is read then.
+ * examined as many rows as it may. So does a piece that has no room, because its rows are larger than those before it;
+ * of the first piece a single row is read then.
  */
 static enum permit_status answer_page(struct listing *listing, struct store *store)
 {

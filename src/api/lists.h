@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Lists: the routes that answer {"name":[{...},...],"next":"..."}. A list is a row of the table in lists.c, with a reader
- * of its pages and a writer of its rows. Those of requests and slots are in files of their own.
+ * Lists: the routes that answer {"name":[{...},...],"next":"..."}. A list is a row of the table in lists.c, with a
+ * reader of its pages and a writer of its rows. Those of requests and slots are in files of their own.
  */
 #ifndef API_LISTS_H
 #define API_LISTS_H
@@ -38,8 +38,8 @@ struct listing {
 bool list_answer(struct exchange *exchange);
 
 /*
- * The parts of the lists that have files of their own. `params` reads and checks parameters; false: the exchange's answer is
- * the refusal. `read` reads a page; `write` writes one row of it.
+ * The parts of the lists that have files of their own. `params` reads and checks parameters; false: the exchange's
+ * answer is the refusal. `read` reads a page; `write` writes one row of it.
  */
 bool requests_params(struct listing *listing);
 enum permit_status requests_read(struct listing *listing, struct store *store);

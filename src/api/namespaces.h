@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Namespaces (docs/security.md): the keys and owners of a principal with a namespace are stored with it, so that other
- * principals may use the same words. This is the only place that adds and removes it: below the API, keys and owners are
- * stored ones. Names go in through namespaces_enter (paths) and namespace_store (bodies and parameters), and come out
- * through struct viewer.
+ * principals may use the same words. This is the only place that adds and removes it: below the API, keys and owners
+ * are stored ones. Names go in through namespaces_enter (paths) and namespace_store (bodies and parameters), and come
+ * out through struct viewer.
  */
 #ifndef API_NAMESPACES_H
 #define API_NAMESPACES_H
@@ -39,15 +39,15 @@ bool viewer_sees(const struct viewer *viewer, struct bytes stored) MUST_CHECK;
 bool viewer_needs_namespace(const struct viewer *viewer, struct bytes stored) MUST_CHECK;
 
 /*
- * Returns true if the caller may see and change what has no semaphore by which his scope could be judged: an owner, or a
- * request without permits. It is in his namespace, or his scope covers all semaphores.
+ * Returns true if the caller may see and change what has no semaphore by which his scope could be judged: an owner, or
+ * a request without permits. It is in his namespace, or his scope covers all semaphores.
  */
 bool namespaces_reach(const struct exchange *exchange, struct bytes stored) MUST_CHECK;
 
 /*
  * Sets the namespace of the request: that of its query parameter `namespace`, which requires the right operate, or else
- * that of its principal. A key or owner in its path becomes the stored one. A change by an operator who names a namespace
- * is audited. Called once the route has read path and query, before the handler.
+ * that of its principal. A key or owner in its path becomes the stored one. A change by an operator who names a
+ * namespace is audited. Called once the route has read path and query, before the handler.
  */
 enum permit_status namespaces_enter(struct exchange *exchange, const struct route *route,
                                     struct buf *message) MUST_CHECK;

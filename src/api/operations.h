@@ -41,7 +41,9 @@ enum permit_status operation_public_status(enum permit_status status);
  */
 enum permit_status operation_read_acquire(struct exchange *exchange, struct bytes header_key,
                                           struct batch_item *item) MUST_CHECK;
-/* Reads an acquire, release, renew or confirm of a batch, which has a member `op`, and neither `wait` nor `priority`. */
+/*
+ * Reads an acquire, release, renew or confirm of a batch, which has a member `op`, and neither `wait` nor `priority`.
+ */
 enum permit_status operation_read_batched(struct exchange *exchange, struct bytes object, enum operation_kind kind,
                                           struct batch_item *item) MUST_CHECK;
 /* Reads the body of POST .../renew, which may be absent. */

@@ -24,7 +24,8 @@ bool query_submit_always(struct exchange *exchange, enum query_lane lane, query_
 struct exchange *query_exchange(struct query *query);
 /*
  * Called by an answer before it changes the database. PERMIT_OK: from now on a client that gets no answer in time is
- * answered outcome_unknown. PERMIT_BUSY: the client has already been told that nothing was done, so the answer must stop.
+ * answered outcome_unknown. PERMIT_BUSY: the client has already been told that nothing was done, so the answer must
+ * stop.
  */
 enum permit_status query_begin_change(struct exchange *exchange) MUST_CHECK;
 /* Answers a query that failed with this status. store NULL: the query had no store. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A probe asks the database. It is the only route that does so for clients without a credential, so these have a rate
- * together: beyond it they get the last answer, if it is young enough. They are not refused, because a load balancer would
- * take a refusal for a permitd that cannot serve.
+ * together: beyond it they get the last answer, if it is young enough. They are not refused, because a load balancer
+ * would take a refusal for a permitd that cannot serve.
  */
 #include "api/readiness.h"
 

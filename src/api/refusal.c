@@ -143,8 +143,8 @@ static bool show_cached(struct refusals *refusals, struct refusal *refusal)
 }
 
 /*
- * Shows how many requests stand before the places of the refused one, and the keys of the first. On failure it keeps the
- * numbers of its decision, which count all others that wait.
+ * Shows how many requests stand before the places of the refused one, and the keys of the first. On failure it keeps
+ * the numbers of its decision, which count all others that wait.
  */
 static void read_places(struct store *store, struct arena *arena, struct refusal *refusal)
 {
@@ -222,9 +222,9 @@ static enum permit_status find_fronts(struct front_cache *cache, struct store *s
 static void submit_query(struct refusals *refusals);
 
 /*
- * Tells pending refusals. Without a store, or if it cannot be read, all are told without the holders that are not cached,
- * so that they do not wait for one failure after the other. The waits of many clients may end at once: most refusals then
- * have no places in them, because each must be sent before its kept place is removed.
+ * Tells pending refusals. Without a store, or if it cannot be read, all are told without the holders that are not
+ * cached, so that they do not wait for one failure after the other. The waits of many clients may end at once: most
+ * refusals then have no places in them, because each must be sent before its kept place is removed.
  */
 static void tell_pending(struct query *query, struct store *store, enum permit_status status)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Refusals: the problem that answers an operation which the engine has not done, with its sentence. That of no_capacity
- * also shows who holds the units and who is ahead. If these are not cached (front_cache.h), or the request has a place in
- * a queue, the refusal waits for a query; one query reads for all that wait.
+ * also shows who holds the units and who is ahead. If these are not cached (front_cache.h), or the request has a place
+ * in a queue, the refusal waits for a query; one query reads for all that wait.
  */
 #ifndef API_REFUSAL_H
 #define API_REFUSAL_H
@@ -18,9 +18,9 @@ void refusals_free(struct refusals *refusals);
 struct front_cache *refusals_fronts(struct refusals *refusals);
 
 /*
- * Called first by the `decided` of an operation that can lack capacity, with no lock. True: `decided` must return now; it
- * is called again, with a copy of the decision, when the holders are known or cannot be read. False: the decision can be
- * written; refusal_end must follow, and may free it.
+ * Called first by the `decided` of an operation that can lack capacity, with no lock. True: `decided` must return now;
+ * it is called again, with a copy of the decision, when the holders are known or cannot be read. False: the decision
+ * can be written; refusal_end must follow, and may free it.
  */
 bool refusal_begin(struct batch_item *item, const struct decision *decision) MUST_CHECK;
 void refusal_end(struct batch_item *item);

@@ -21,7 +21,9 @@ enum {
     RIGHT_ANY = RIGHT_ALL,
 };
 
-/* Costs for the quota `rate`, in operations that take about as long. A batch counts its operations when they are known. */
+/*
+ * Costs for the quota `rate`, in operations that take about as long. A batch counts its operations when they are known.
+ */
 enum { COST_NONE, COST_ONE, COST_LIST = 20, COST_LABELS = 50, COST_BATCH = 0 };
 
 #define ROUTE(method, right, cost, path, handle, max_body, ...)                                                        \
@@ -38,7 +40,10 @@ enum { COST_NONE, COST_ONE, COST_LIST = 20, COST_LABELS = 50, COST_BATCH = 0 };
  */
 /* clang-format off */
 static const struct route routes[] = {
-    /*    method  right          cost    path                                          handler                 body             query parameters */
+    /*
+     *    method  right          cost    path                                          handler                 body
+     * query parameters
+     */
     ROUTE(POST,   USE,           ONE,    "/v1/requests",                                 request_acquire,        USUAL_BODY,      NULL),
     ROUTE(DELETE, USE,           ONE,    "/v1/requests/{external_id}",                   request_release,        0,               "confirmed"),
     ROUTE(POST,   USE,           ONE,    "/v1/requests/{external_id}/renew",             request_renew,          USUAL_BODY,      "namespace"),
@@ -114,8 +119,8 @@ static enum permit_status check_path_value(const struct exchange *exchange, cons
 }
 
 /*
- * Refuses a request whose principal does not have the right of the route. The message names the semaphore of the path, of
- * the query or of an acquire, if it can be read.
+ * Refuses a request whose principal does not have the right of the route. The message names the semaphore of the path,
+ * of the query or of an acquire, if it can be read.
  */
 static enum permit_status refuse_right(struct exchange *exchange, const struct route *route, struct bytes segment,
                                        struct buf *message)
@@ -164,9 +169,9 @@ static bool check_origin(struct exchange *exchange)
 }
 
 /*
- * Refuses a request without a valid credential, unless its route is open, and a connection beyond its principal's quota.
- * All causes of the first have the same answer. The connection is closed after it. If the route takes no body, the body is
- * still read, because the refusal of the route is clearer than "too large".
+ * Refuses a request without a valid credential, unless its route is open, and a connection beyond its principal's
+ * quota. All causes of the first have the same answer. The connection is closed after it. If the route takes no body,
+ * the body is still read, because the refusal of the route is clearer than "too large".
  */
 bool routes_admit(struct exchange *exchange, size_t *ret_body_max)
 {

@@ -39,8 +39,8 @@ struct service {
     struct refusals *refusals;   /* the same */
     mono_us started_at;
     /*
-     * The principals and their rights. NULL: no credentials are configured, and every client may do everything. Only the
-     * loop's thread reads or replaces this member. A call takes a reference if it uses the table for longer
+     * The principals and their rights. NULL: no credentials are configured, and every client may do everything. Only
+     * the loop's thread reads or replaces this member. A call takes a reference if it uses the table for longer
      * (principals_ref).
      */
     struct principals *_Atomic principals;

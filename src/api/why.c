@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * GET /v1/requests/{external_id}/why: explains why a request waits, with the holders and waiters in its way. Queues,
- * capacity, holders and reservations are read one after the other, so the answer is not a consistent snapshot. It is for people.
+ * capacity, holders and reservations are read one after the other, so the answer is not a consistent snapshot. It is
+ * for people.
  */
 #include <stdio.h>
 

@@ -47,9 +47,9 @@ void *arena_array(struct arena *arena, size_t count, size_t size) MUST_CHECK;
 struct bytes arena_copy(struct arena *arena, struct bytes bytes) MUST_CHECK;
 
 /*
- * The same for a computation that ends as a whole if it has no memory: these leave it by longjmp to arena->exit. Between
- * there and here, all that must be undone is in the arena: no lock, no file, no memory from elsewhere. (They are inline so
- * that tests can make the allocations inside fail.)
+ * The same for a computation that ends as a whole if it has no memory: these leave it by longjmp to arena->exit.
+ * Between there and here, all that must be undone is in the arena: no lock, no file, no memory from elsewhere. (They
+ * are inline so that tests can make the allocations inside fail.)
  */
 static inline _Noreturn void arena_leave(struct arena *arena)
 {

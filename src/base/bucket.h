@@ -15,10 +15,10 @@ struct bucket {
 };
 
 /*
- * Takes `amount`, and returns 0. If it does not fit, takes nothing and returns the microseconds until it does, if nothing
- * else is taken meanwhile. An amount above `rate` fits into a full bucket, and then more than a period must pass before
- * anything fits. 1 <= rate <= BUCKET_MAX_RATE, 0 <= amount <= BUCKET_MAX_RATE, 1 <= period <= BUCKET_MAX_PERIOD. `rate`
- * may differ from call to call.
+ * Takes `amount`, and returns 0. If it does not fit, takes nothing and returns the microseconds until it does, if
+ * nothing else is taken meanwhile. An amount above `rate` fits into a full bucket, and then more than a period must
+ * pass before anything fits. 1 <= rate <= BUCKET_MAX_RATE, 0 <= amount <= BUCKET_MAX_RATE, 1 <= period <=
+ * BUCKET_MAX_PERIOD. `rate` may differ from call to call.
  */
 mono_us bucket_take(struct bucket *bucket, int64_t rate, mono_us period, int64_t amount, mono_us now) MUST_CHECK;
 #endif

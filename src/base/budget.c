@@ -13,8 +13,8 @@ static void give(struct budget *budget, size_t bytes)
 }
 
 /*
- * Takes `more` bytes, for a piece of which `before` bytes are counted, from the budget and those it is a share of, up to
- * `end`, which is left out.
+ * Takes `more` bytes, for a piece of which `before` bytes are counted, from the budget and those it is a share of, up
+ * to `end`, which is left out.
  */
 static enum budget_result take_up_to(struct budget *budget, const struct budget *end, size_t before, size_t more)
 {

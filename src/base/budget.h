@@ -39,8 +39,8 @@ size_t budget_limit(const struct budget *budget);
 enum budget_result budget_change_counted(struct budget *budget, size_t before, size_t after);
 
 /*
- * Counts `bytes`, a counted number of bytes, in `to` instead of in `from`, as one piece. Budgets that both are shares of
- * keep them. Not BUDGET_OK: a limit would be exceeded, and nothing is changed. NULL: no limit.
+ * Counts `bytes`, a counted number of bytes, in `to` instead of in `from`, as one piece. Budgets that both are shares
+ * of keep them. Not BUDGET_OK: a limit would be exceeded, and nothing is changed. NULL: no limit.
  */
 enum budget_result budget_move(struct budget *from, struct budget *to, size_t bytes);
 

@@ -121,7 +121,9 @@ bool duration_parse_seconds(struct bytes text, int64_t *ret_ms)
 
 static const char too_long[] = "the maximum is 100 years, 36600d";
 
-/* Returns the hint for digits, then perhaps a point with digits, or an exponent; NULL: the number is good, or not one. */
+/*
+ * Returns the hint for digits, then perhaps a point with digits, or an exponent; NULL: the number is good, or not one.
+ */
 static const char *number_hint(struct bytes text)
 {
     size_t at = 0;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Lines of /metrics, in the text format of Prometheus. Labels and numbers of the other lines are printed by the caller. */
+/*
+ * Lines of /metrics, in the text format of Prometheus. Labels and numbers of the other lines are printed by the caller.
+ */
 #ifndef BASE_METRIC_H
 #define BASE_METRIC_H
 

@@ -16,8 +16,8 @@ struct list_view {
 /* Appends "name=value&" with the value percent-encoded; nothing for NULL. Returns false if the path is full. */
 bool list_add_parameter(struct buf *path, const char *name, const char *value) MUST_CHECK;
 /*
- * Writes "LIST?state=STATE&prefix=TEXT&", with the options that were given. Returns false, after an error message, if the
- * prefix is longer than any name.
+ * Writes "LIST?state=STATE&prefix=TEXT&", with the options that were given. Returns false, after an error message, if
+ * the prefix is longer than any name.
  */
 bool list_path(const char *list, const struct cli_options *given, char path[CLI_PATH_MAX]) MUST_CHECK;
 /*

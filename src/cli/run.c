@@ -81,8 +81,8 @@ static void check_lost(struct command_run *run)
     if (continues_when_lost(run) || run->ended)
         return;
     /*
-     * End the command: TERM (with CONT, for stopped processes) and 5 s later KILL, or KILL immediately. Both go to every
-     * process that the command has started, in any process group.
+     * End the command: TERM (with CONT, for stopped processes) and 5 s later KILL, or KILL immediately. Both go to
+     * every process that the command has started, in any process group.
      */
     pid_t refused;
     (void)!job_signal_all(&run->job, kills_immediately(run) ? SIGKILL : SIGTERM, &refused);

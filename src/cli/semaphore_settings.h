@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* The settings of a semaphore or template, by the table in core/semaphore.h: options in, a body out, an answer in lines. */
+/*
+ * The settings of a semaphore or template, by the table in core/semaphore.h: options in, a body out, an answer in
+ * lines.
+ */
 #ifndef CLI_SEMAPHORE_SETTINGS_H
 #define CLI_SEMAPHORE_SETTINGS_H
 

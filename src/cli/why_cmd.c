@@ -25,7 +25,9 @@ static void print_place(struct json_object *entry)
     buf_release(&line);
 }
 
-/* Prints "               reserved for job-1, which lacks db7 and db8"; a key or names that are not shown are left out. */
+/*
+ * Prints "               reserved for job-1, which lacks db7 and db8"; a key or names that are not shown are left out.
+ */
 static void print_reserved(struct json_object *entry)
 {
     struct json_object *reserved = json_object_of(entry, "reserved_for");

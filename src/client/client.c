@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* A client: its settings, one try of a call, and retries, at one of its servers. The calls themselves are in calls.c. */
+/*
+ * A client: its settings, one try of a call, and retries, at one of its servers. The calls themselves are in calls.c.
+ */
 #include "client/client.h"
 
 #include <limits.h>

@@ -71,8 +71,8 @@ bool client_next_server(struct permit_client *client, struct call_state *state, 
 /*
  * Goes on to the next server after a failed try of a call that may be repeated, and sleeps between two rounds. Returns
  * false if there is no next try: tries have failed for patience_ms (-1: no retries) and the round is over, the pause
- * would end too late, cancel_fd is readable, or a certificate was refused at every server. After a silent round the next one follows immediately; silence ends a
- * call after MIN_TRIES tries at the earliest.
+ * would end too late, cancel_fd is readable, or a certificate was refused at every server. After a silent round the
+ * next one follows immediately; silence ends a call after MIN_TRIES tries at the earliest.
  */
 bool client_pause(struct permit_client *client, struct call_state *state, enum permit_status status,
                   int64_t patience_ms, int cancel_fd) MUST_CHECK;

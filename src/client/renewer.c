@@ -19,7 +19,10 @@
 /* The longest time until the end of a request without a ttl is noticed. */
 enum { LOOK_MS = 10000 };
 
-/* Pause after a refused credential. After ten in a second permitd closes all new connections of the address for a while. */
+/*
+ * Pause after a refused credential. After ten in a second permitd closes all new connections of the address for a
+ * while.
+ */
 enum { REFUSED_PAUSE_MS = 1000 };
 
 struct permit_renewer {
@@ -98,9 +101,9 @@ static enum permit_status renew_once(struct permit_renewer *renewer, struct call
 }
 
 /*
- * Returns the time of the next try. It counts from before the last try was sent, so a slow try uses up its pause. After a
- * failure the next try goes to the next server, without a pause if this one is gone. The pauses become shorter before the
- * end of the hold, but not after a refused credential.
+ * Returns the time of the next try. It counts from before the last try was sent, so a slow try uses up its pause. After
+ * a failure the next try goes to the next server, without a pause if this one is gone. The pauses become shorter before
+ * the end of the hold, but not after a refused credential.
  */
 static boot_us next_try(struct permit_renewer *renewer, struct call_state *state, enum permit_status status,
                         int64_t limit_ms)

@@ -18,8 +18,8 @@ const char *wire_text(struct json_writer *body)
 }
 
 /*
- * Appends a want: the number of units and the choice of slots. A count given together with PERMIT_THESE is sent too: the
- * server refuses it.
+ * Appends a want: the number of units and the choice of slots. A count given together with PERMIT_THESE is sent too:
+ * the server refuses it.
  */
 static void append_want(struct json_writer *body, const struct permit_want *want)
 {
@@ -71,7 +71,10 @@ bool wire_is_object(const char *body)
     return object != NULL;
 }
 
-/* Returns `otherwise` if there is none. Clamps the number: an answer may hold any, and later arithmetic must not overflow. */
+/*
+ * Returns `otherwise` if there is none. Clamps the number: an answer may hold any, and later arithmetic must not
+ * overflow.
+ */
 static int64_t bounded_number_of(struct json_object *object, const char *name, int64_t otherwise, int64_t min,
                                  int64_t max)
 {

@@ -8,7 +8,10 @@
 #include "client/json.h"
 #include "permit/permit.h"
 
-/* Returns the body of an acquire, which the caller frees. wait_ms is the wait of this call, a piece of options->wait_ms. */
+/*
+ * Returns the body of an acquire, which the caller frees. wait_ms is the wait of this call, a piece of
+ * options->wait_ms.
+ */
 struct json_writer *wire_acquire(const struct permit_acquire_options *options, const char *external_id,
                                  const char *nonce, int64_t wait_ms) MUST_CHECK;
 /* Returns the text of a body. NULL: out of memory, or longer than 1 MiB. */

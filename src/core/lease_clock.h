@@ -2,8 +2,8 @@
 /*
  * The lease clock ("served time" in the protocol): the clock of all deadlines (P8; docs/design.md, "Time").
  *
- * The `cluster` row has its value at the last tick, V = tick_at - offset_us. One of the permitd ticks about once a second.
- * Between two ticks it goes on in two ways, and at most to V + 5 s in both:
+ * The `cluster` row has its value at the last tick, V = tick_at - offset_us. One of the permitd ticks about once a
+ * second. Between two ticks it goes on in two ways, and at most to V + 5 s in both:
  *
  * - by the database's clock (lease_time): all permitd read the same, under the locks, so it gives the times that rows
  *   store. That clock may be stepped, so nothing ends by it;
@@ -74,9 +74,9 @@ void own_clock_read(struct own_clock *own, const struct lease_row *row, boot_us 
 /* Returns true if it is time for a tick, after a read. An unsure clock leaves the first 5 s to others. */
 bool own_clock_may_tick(const struct own_clock *own);
 /*
- * Returns the row after a tick, to be written unless the row has changed since the read, at `now` of the database's clock:
- * V is the own clock. The database's lease clock is set to it, but not back by less than 1 s: the own clocks of several
- * permitd differ by up to that, and times that rows store would go back at every other tick.
+ * Returns the row after a tick, to be written unless the row has changed since the read, at `now` of the database's
+ * clock: V is the own clock. The database's lease clock is set to it, but not back by less than 1 s: the own clocks of
+ * several permitd differ by up to that, and times that rows store would go back at every other tick.
  */
 struct lease_row own_clock_tick(const struct own_clock *own, utc_us now);
 /* Takes the answer that this tick was written. */
@@ -88,7 +88,10 @@ void own_clock_judge(const struct own_clock *own, utc_us now, boot_us at, struct
 
 /* ---- the database's lease clock between two reads ---- */
 
-/* The lease clock by the database's clock, as this process last read it. Times that it gives never go back, but by a step. */
+/*
+ * The lease clock by the database's clock, as this process last read it. Times that it gives never go back, but by a
+ * step.
+ */
 struct served_clock {
     bool known;
     struct lease_clock clock; /* not judged */

@@ -10,8 +10,8 @@
 #include "base/base.h"
 
 /*
- * Keys and owners of a namespace are stored as "\x01namespace\x01key" (docs/design.md, Namespaces). A key begins at '!', so
- * a stored key without this mark is one of the empty namespace.
+ * Keys and owners of a namespace are stored as "\x01namespace\x01key" (docs/design.md, Namespaces). A key begins at
+ * '!', so a stored key without this mark is one of the empty namespace.
  */
 #define NAMESPACE_MARK '\x01'
 

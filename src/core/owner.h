@@ -80,8 +80,9 @@ struct owner_outcome {
 };
 
 /*
- * Decides a call, with a judged clock that was read at `now`. An internal call does nothing if the row has changed since it was scheduled. Every answer about a row
- * also changes the row (`replays`), so that no answer comes from a bare read.
+ * Decides a call, with a judged clock that was read at `now`. An internal call does nothing if the row has changed
+ * since it was scheduled. Every answer about a row also changes the row (`replays`), so that no answer comes from a
+ * bare read.
  */
 void owner_decide(const struct owner_call *call, const struct lease_clock *clock, utc_us now, struct owner_image *image,
                   struct owner_outcome *ret_outcome);

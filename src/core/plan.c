@@ -448,8 +448,8 @@ static void collect_due(struct planner *planner)
 }
 
 /*
- * Returns the phase of an operation by its kind; PHASE_ASK if it asks for a request that waits, or is a look whose row is
- * gone.
+ * Returns the phase of an operation by its kind; PHASE_ASK if it asks for a request that waits, or is a look whose row
+ * is gone.
  */
 static enum phase phase_of(const struct planner *planner, const struct operation *operation, const struct key *key)
 {
@@ -498,9 +498,9 @@ static void walk_again(struct planner *planner)
 
 /*
  * Decides all operations. In PHASE_NEW, an operation that comes after another one on its key may ask for a request that
- * waits, free units or take a waiter out of its queue: then the waiters are walked again, before the next new request. An
- * administrative operation changes its semaphore only. Ends after a walk that asks for more rows: the batch is planned
- * again with them.
+ * waits, free units or take a waiter out of its queue: then the waiters are walked again, before the next new request.
+ * An administrative operation changes its semaphore only. Ends after a walk that asks for more rows: the batch is
+ * planned again with them.
  */
 static void decide_all(struct planner *planner)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Decides a whole batch: a pure function of locked rows, operations in order of arrival, and time. The result has one
+ * Decides a whole batch: a pure function of rows, operations in order of arrival, and time. The result has one
  * outcome per operation and the final images of the rows that change. No clock, no SQL, no threads. Memory comes from
  * the caller's arena; the result is valid until that arena is cleared.
  */
@@ -51,13 +51,13 @@ struct operation {
     struct bytes principal;
     /*
      * The semaphores that its client may use; NULL: all. release, renew and confirm find no request that holds or waits
-     * for another one (PERMIT_UNKNOWN_REQUEST); force-release refuses it (PERMIT_FORBIDDEN); an acquire is not told what
-     * such a request is. The wants of an acquire are in scope.
+     * for another one (PERMIT_UNKNOWN_REQUEST); force-release refuses it (PERMIT_FORBIDDEN); an acquire is not told
+     * what such a request is. The wants of an acquire are in scope.
      */
     const struct scope *scope;
     /*
-     * renew, confirm, force-release: a request that never had a permit is not found. It is of another namespace than its
-     * client's, and no semaphore tells whether it is in scope.
+     * renew, confirm, force-release: a request that never had a permit is not found. It is of another namespace than
+     * its client's, and no semaphore tells whether it is in scope.
      */
     bool needs_permits;
     struct bytes why;                  /* force-release, pause: the given reason; PUT: the template that creates the
@@ -170,7 +170,7 @@ struct subscriber {
     bool busy;          /* an operation asks for it in another batch, or will: this batch does not decide it */
 };
 
-/* The rows read under the locks. */
+/* The rows of a batch: read under their locks, or copies, whose versions are proven with the write. */
 struct view {
     struct semaphore *semaphores;    /* locked, ascending by id */
     struct free_slots *free_slots;   /* one per semaphore */
@@ -199,7 +199,7 @@ struct view {
     bool reads_end;          /* the plan must do with these rows: a semaphore of which nothing was read stays unknown */
     const uint64_t *servers; /* ids of the servers that are alive, ascending; valid if has_servers */
     size_t server_count;
-    bool has_servers;   /* batch->read_waiters has run */
+    bool has_servers;   /* parts of queues were read */
     utc_us grants_from; /* lease clock; no grants before this time, after a failover */
     bool same_server;   /* the database server is the one recorded in `cluster`; if false, the view must not be used */
 };
@@ -353,8 +353,8 @@ bool changes_clear_watch(const struct changes *changes, const struct slot_change
 int64_t changes_new_slots(const struct changes *changes);
 
 /*
- * Upper bounds of the bytes that the store writes for grants and ends, each beside those below it, and without names and
- * labels: of these each byte takes two, and that of an owner four more with each permit.
+ * Upper bounds of the bytes that the store writes for grants and ends, each beside those below it, and without names
+ * and labels: of these each byte takes two, and that of an owner four more with each permit.
  */
 enum {
     PACKET_BATCH = 4096,
@@ -381,7 +381,10 @@ struct plan_settings {
     uint64_t server_id; /* of this permitd; 0: it has none, and no acquire can wait */
 };
 
-/* A grant to a key that waited at this server. Its subscribers are told after COMMIT, whichever operation has led to it. */
+/*
+ * A grant to a key that waited at this server. Its subscribers are told after COMMIT, whichever operation has led to
+ * it.
+ */
 struct notice {
     struct bytes external_id;
     struct outcome outcome; /* created, with the request */
@@ -434,8 +437,8 @@ size_t plan_shortfalls(const struct view *view, const struct operation *const *o
                        struct shortfall *ret_shortfalls);
 
 /*
- * Finds the requests of the view that the batch may end for others: those of expire operations, and, with `due`, the due
- * holders that acquires may end; all with semaphores that are locked. Their rows must be locked before the plan
+ * Finds the requests of the view that the batch may end for others: those of expire operations, and, with `due`, the
+ * due holders that acquires may end; all with semaphores that are locked. Their rows must be locked before the plan
  * (batch->lock_requests). ret_ids, ascending, has space for all requests of the view and all operations. Returns their
  * number.
  */
@@ -458,9 +461,9 @@ struct queue_read {
     const uint64_t *hopeless; /* as in struct plan: waiters that are not read */
     size_t hopeless_count, hopeless_protected;
     /*
-     * Slots that the batch may free, in any order, with duplicates. A waiter that watches another slot is not read: that
-     * slot stays held, so the waiter cannot be granted. all_watches: read those too (under `fifo` they are in the way of
-     * others).
+     * Slots that the batch may free, in any order, with duplicates. A waiter that watches another slot is not read:
+     * that slot stays held, so the waiter cannot be granted. all_watches: read those too (under `fifo` they are in the
+     * way of others).
      */
     const uint32_t *freed;
     size_t freed_count; /* at most QUEUE_FREED_MAX */
@@ -472,10 +475,10 @@ enum { QUEUE_FREED_MAX = 500, QUEUE_WINDOW = 2048 };
 /*
  * Finds the queues that must be read, after the locks and after due holders were read, and before the plan: a locked
  * semaphore has waiters, and units of it may be free in this batch. ret_reads has space for one per semaphore of the
- * view; of a counted semaphore a few more waiters are read than units are free. Returns their
- * number. *ret_servers: the batch has a row that waits, or an unclaimed grant, so the living servers must be read even if
- * no queue is (batch->read_waiters with 0 reads). An administrative operation changes its semaphore only: it reads none.
- * Lists of slots are in the arena.
+ * view; of a counted semaphore a few more waiters are read than units are free. Returns their number. *ret_servers: the
+ * batch has a row that waits, or an unclaimed grant, so the living servers must be read even if no queue is
+ * (batch->read_waiters with 0 reads). An administrative operation changes its semaphore only: it reads none. Lists of
+ * slots are in the arena.
  */
 size_t plan_queue_reads(const struct view *view, const struct operation *const *operations, size_t operation_count,
                         const struct plan_settings *settings, struct arena *arena, struct queue_read *ret_reads,

@@ -61,8 +61,8 @@ static const char *reused_sentence(struct planner *planner, const struct request
 }
 
 /*
- * The longest ttl is in the refusal, too: a client that always asks for its own ttl, and for a shorter one where that is
- * too long, finds the request that it has made so.
+ * The longest ttl is in the refusal, too: a client that always asks for its own ttl, and for a shorter one where that
+ * is too long, finds the request that it has made so.
  */
 void refuse_reused(struct planner *planner, struct outcome *outcome, const struct request *request,
                    const struct operation *operation)
@@ -262,9 +262,9 @@ static int64_t slots_shared(const struct slots *a, const struct slots *b)
 }
 
 /*
- * Returns true if ending the holder of this permit reduces the deficit: it has a slot that is to be reclaimed, or it frees
- * units, and more of them are missing than these slots bring. The latter is rare for specific slots: slots that a smaller
- * capacity put out of service count in in_use.
+ * Returns true if ending the holder of this permit reduces the deficit: it has a slot that is to be reclaimed, or it
+ * frees units, and more of them are missing than these slots bring. The latter is rare for specific slots: slots that a
+ * smaller capacity put out of service count in in_use.
  */
 static bool permit_reduces_deficit(struct planner *planner, const struct permit *permit, const struct deficit *deficit)
 {
@@ -406,8 +406,8 @@ static enum permit_status check_capacity(struct planner *planner, const struct o
 }
 
 /*
- * Checks that the free slots that are not reserved suffice. in_use and the slot rows change together, so this is false only
- * after another program wrote to them.
+ * Checks that the free slots that are not reserved suffice. in_use and the slot rows change together, so this is false
+ * only after another program wrote to them.
  */
 static bool slots_suffice(struct planner *planner, const struct operation *operation)
 {

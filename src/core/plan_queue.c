@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The rows of the queue, and the operations that ask for them. A request that waits is a row with a place in the queue of
- * each of its semaphores; plan_walk.c decides it.
+ * The rows of the queue, and the operations that ask for them. A request that waits is a row with a place in the queue
+ * of each of its semaphores; plan_walk.c decides it.
  *
  *   - An acquire that finds no room and may wait enters the queues; one whose key waits already asks for its row, and
  *     moves the wait to this server. So does a look on behalf of the subscribers of a key. The walk decides the row, and
@@ -148,8 +148,8 @@ static bool enter(struct planner *planner, struct key *key, const struct operati
 /* ---- operations that ask for a request that waits ---- */
 
 /*
- * Moves the wait to this server, and makes it last as long as the operation waits. The server at which the key waited until
- * now gets mail, and tells its subscribers.
+ * Moves the wait to this server, and makes it last as long as the operation waits. The server at which the key waited
+ * until now gets mail, and tells its subscribers.
  */
 static void take_over(struct planner *planner, struct key *key, const struct operation *operation)
 {
@@ -187,8 +187,8 @@ static void ask(struct askers *askers, const struct operation *operation)
 }
 
 /*
- * An operation whose key has no row. A look enters the request again in its place, because its row is gone after a failover
- * or a removal, and the walk decides it like the others.
+ * An operation whose key has no row. A look enters the request again in its place, because its row is gone after a
+ * failover or a removal, and the walk decides it like the others.
  */
 static enum asked plan_without_row(struct planner *planner, struct key *key, const struct operation *operation)
 {
@@ -205,8 +205,8 @@ static enum asked plan_without_row(struct planner *planner, struct key *key, con
 }
 
 /*
- * An operation whose key waits with other content. The waiting request is removed if nobody asks for it and it is in the
- * scope of the operation; otherwise the operation is refused.
+ * An operation whose key waits with other content. The waiting request is removed if nobody asks for it and it is in
+ * the scope of the operation; otherwise the operation is refused.
  */
 static enum asked plan_other_content(struct planner *planner, struct outcome *outcome, struct key *key,
                                      const struct operation *operation)
@@ -326,9 +326,10 @@ void queue_enter(struct planner *planner, struct outcome *outcome, struct key *k
 /* ---- the answers ---- */
 
 /*
- * Returns true if the refusal ends the wait, so that the place is given up by a write (P22): no asker waits on. It is given
- * up here only if it waits here, or at a server that is dead, or the key was asked for here last. If a client waits here and
- * no look of the batch is for it, then the place is the client's to keep or to give up: the askers are copies of its call.
+ * Returns true if the refusal ends the wait, so that the place is given up by a write (P22): no asker waits on. It is
+ * given up here only if it waits here, or at a server that is dead, or the key was asked for here last. If a client
+ * waits here and no look of the batch is for it, then the place is the client's to keep or to give up: the askers are
+ * copies of its call.
  */
 static bool refusal_ends_wait(const struct planner *planner, const struct key *key, bool may_wait)
 {
@@ -348,7 +349,7 @@ void waiter_refuse(struct planner *planner, struct key *key, const struct fit *f
 {
     struct request *request = key->request;
     bool may_wait = refusal_may_wait(fit->status), ours = is_ours(planner, request);
-    key->decision = (struct decision){.how = DECISION_REFUSED, .refusal = fit};
+    key->decision = (struct key_decision){.how = DECISION_REFUSED, .refusal = fit};
     if (refusal_ends_wait(planner, key, may_wait)) {
         if (!ours) /* a client that still waits there is told that its key has moved */
             send_mail(planner, request->server_id, request->id);
@@ -427,8 +428,8 @@ static size_t add_places(struct planner *planner, struct place_change *places, s
 }
 
 /*
- * Returns true if a client asks again for a kept place with specific slots. It may watch a slot that was freed meanwhile, so
- * it is written anew.
+ * Returns true if a client asks again for a kept place with specific slots. It may watch a slot that was freed
+ * meanwhile, so it is written anew.
  */
 static bool is_asked_again(const struct key *key)
 {

@@ -33,7 +33,9 @@ static struct semaphore_image *new_image(struct planner *planner, const struct o
     return image;
 }
 
-/* Changes the settings; before that, a new or revived semaphore or template (`fresh`) gets those that it begins with. */
+/*
+ * Changes the settings; before that, a new or revived semaphore or template (`fresh`) gets those that it begins with.
+ */
 static void apply_settings(struct semaphore *semaphore, const struct semaphore_change *change, bool fresh,
                            int64_t default_ttl_ms)
 {

@@ -31,8 +31,8 @@ enum {
     /* A batch grants no more than about this many requests of one queue. The next waiter gets mail (P23). */
     QUEUE_GRANTS_MAX = 1024,
     /*
-     * The first protected waiters for adjacent slots of a semaphore reserve a run each; of those that may fit, so many keep
-     * one. The search looks at all slots.
+     * The first protected waiters for adjacent slots of a semaphore reserve a run each; of those that may fit, so many
+     * keep one. The search looks at all slots.
      */
     RUNS_MAX = 4,
     HOPELESS_MAX = 64,
@@ -212,7 +212,9 @@ static void ignore_kept(struct planner *planner, const struct operation *operati
     }
 }
 
-/* Returns true if a request that this batch cannot decide, and that does not fit, lacks only what is kept for others. */
+/*
+ * Returns true if a request that this batch cannot decide, and that does not fit, lacks only what is kept for others.
+ */
 static bool may_lack_only_kept(struct planner *planner, const struct operation *operation, uint64_t id)
 {
     bool unknown;
@@ -335,8 +337,8 @@ static bool is_read_up_to_all(const struct planner *planner, const struct reques
 }
 
 /*
- * Remembers a waiter that takes nothing from those behind it, unless a semaphore is unknown. The ttl "owner" is more than
- * a need.
+ * Remembers a waiter that takes nothing from those behind it, unless a semaphore is unknown. The ttl "owner" is more
+ * than a need.
  */
 static void note_hopeless(struct planner *planner, const struct request *request)
 {
@@ -446,8 +448,8 @@ static void read_for(struct planner *planner, size_t count)
 }
 
 /*
- * Adds a request that is not granted. It may fit: its need is kept until a batch with these locks decides it (count 0: with
- * those that it wants); else it reserves its need if it is protected, or keeps it behind those whose need is kept.
+ * Adds a request that is not granted. It may fit: its need is kept until a batch with these locks decides it (count 0:
+ * with those that it wants); else it reserves its need if it is protected, or keeps it behind those whose need is kept.
  */
 static void stand_here(struct planner *planner, const struct request *request, bool may_fit, const uint64_t *needs,
                        size_t need_count)
@@ -599,8 +601,9 @@ static void mark_changed(struct planner *planner, const struct want *wants, size
 }
 
 /*
- * Passes over a waiter that this batch cannot decide, but one with all its locks can. `call`: no operation of this server
- * asks for it or is about to. If a semaphore of it is still unknown when all looks are taken, then nothing is kept for it.
+ * Passes over a waiter that this batch cannot decide, but one with all its locks can. `call`: no operation of this
+ * server asks for it or is about to. If a semaphore of it is still unknown when all looks are taken, then nothing is
+ * kept for it.
  */
 static void pass_over(struct planner *planner, const struct key *key, const struct operation *operation, bool call)
 {
@@ -668,7 +671,10 @@ static void end_long_walk(struct planner *planner, const struct request *request
     }
 }
 
-/* A waiter that does not fit is refused, or put back if it lacks only what is kept for others. It stands, if it waits on. */
+/*
+ * A waiter that does not fit is refused, or put back if it lacks only what is kept for others. It stands, if it waits
+ * on.
+ */
 static void refuse_waiter(struct planner *planner, struct key *key, const struct operation *operation,
                           const struct fit *fit)
 {
@@ -677,7 +683,7 @@ static void refuse_waiter(struct planner *planner, struct key *key, const struct
     size_t id_count = 0;
     const uint64_t *ids = asked && only_kept ? find_wider_locks(planner, operation, &id_count) : NULL;
     if (id_count) {
-        key->decision = (struct decision){.how = DECISION_PUT_BACK, .wider = ids, .wider_count = id_count};
+        key->decision = (struct key_decision){.how = DECISION_PUT_BACK, .wider = ids, .wider_count = id_count};
     } else if (asked) {
         struct fit *refusal = arena_must_alloc(planner->arena, sizeof *refusal);
         *refusal = *fit;
@@ -693,8 +699,8 @@ static void refuse_waiter(struct planner *planner, struct key *key, const struct
 }
 
 /*
- * The turn of a waiter in the walk. It is granted, or it stands; if an operation asks for it, that is refused or put back.
- * One that this batch cannot decide, or for which due holders must end first, is passed over.
+ * The turn of a waiter in the walk. It is granted, or it stands; if an operation asks for it, that is refused or put
+ * back. One that this batch cannot decide, or for which due holders must end first, is passed over.
  */
 static void take_turn(struct planner *planner, struct key *key)
 {
@@ -702,7 +708,7 @@ static void take_turn(struct planner *planner, struct key *key)
     const struct operation *operation = acquire_of_waiter(key, &made);
     bool asked = key->askers.first != NULL;
     bool grants = planner->now >= planner->view->grants_from;
-    key->decision = (struct decision){0};
+    key->decision = (struct key_decision){0};
     if (!asked && (!grants || is_hopeless(planner, key->request)))
         return;
     end_long_walk(planner, key->request);

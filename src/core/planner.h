@@ -2,12 +2,13 @@
 /*
  * Shared by the files of plan_batch only. plan.c runs the batch and collects the result. planner.c has the row images
  * and the ways to finish an outcome. plan_slots.c tracks free slots and resolves the slots of an acquire.
- * plan_acquire.c decides acquires, plan_walk.c the requests that wait; plan_queue.c has their rows and the operations that
- * ask for them. plan_hold.c decides the operations on a request that is held or waits (renew, confirm, release, expire,
- * force-release), plan_semaphore.c administrative operations, plan_labels.c their labels.
+ * plan_acquire.c decides acquires, plan_walk.c the requests that wait; plan_queue.c has their rows and the operations
+ * that ask for them. plan_hold.c decides the operations on a request that is held or waits (renew, confirm, release,
+ * expire, force-release), plan_semaphore.c administrative operations, plan_labels.c their labels.
  *
- * All memory is in planner->arena, which plan_batch has given an exit: if there is none, arena_must_alloc and its kin end
- * plan_batch with PERMIT_NO_MEMORY. So no function below fails. A status is that of an outcome, or why there is none.
+ * All memory is in planner->arena, which plan_batch has given an exit: if there is none, arena_must_alloc and its kin
+ * end plan_batch with PERMIT_NO_MEMORY. So no function below fails. A status is that of an outcome, or why there is
+ * none.
  */
 #ifndef CORE_PLANNER_H
 #define CORE_PLANNER_H
@@ -35,7 +36,7 @@ struct askers {
 };
 
 /* What the last walk has decided for the askers of a request. */
-struct decision {
+struct key_decision {
     enum {
         DECISION_NONE,     /* none, or it was told already: the request is held */
         DECISION_GRANTED,  /* the grant is new: the first of them is told so */
@@ -64,7 +65,7 @@ struct key {
     bool overdue;    /* it is in planner->overdue */
     const struct subscriber *subscriber; /* NULL: none */
     struct askers askers;
-    struct decision decision;
+    struct key_decision decision;
     const uint64_t *needs; /* set if an operation was put back; all later operations on this key are put back too */
     size_t need_count;
 };
@@ -82,8 +83,8 @@ static inline bool key_is_removed(const struct key *key)
 }
 
 /*
- * What the walk knows of one semaphore: of a locked one its image, of another one the row that was read plainly. The walk
- * goes along the waiters in the order of their places; "earlier" means before the request that is being decided.
+ * What the walk knows of one semaphore: of a locked one its image, of another one the row that was read plainly. The
+ * walk goes along the waiters in the order of their places; "earlier" means before the request that is being decided.
  */
 struct queue_state {
     const struct semaphore *semaphore;
@@ -238,8 +239,8 @@ struct slots planner_slots_to_reclaim(struct planner *planner, const struct want
 int64_t planner_units_freed(struct planner *planner, const struct permit *permit);
 /*
  * Chooses the slots that a waiter with a resolved want for specific slots reserves: all that it names; of some named
- * ones, and of adjacent ones, those of which the fewest are held, the lowest first. None of them is reserved already, or
- * held by a confirmed request. count 0: there is no such choice.
+ * ones, and of adjacent ones, those of which the fewest are held, the lowest first. None of them is reserved already,
+ * or held by a confirmed request. count 0: there is no such choice.
  */
 struct slots planner_slots_to_reserve(struct planner *planner, const struct want *want, size_t index);
 /* Returns the bytes of the labels that the slots of a permit would have, which lacks none. */
@@ -247,8 +248,8 @@ size_t planner_labels_size(struct planner *planner, const struct want *want, siz
 /* Fills shortage->taken with the named slots of the want that are held now, in the arena. */
 void planner_taken_slots(struct planner *planner, const struct want *want, size_t index, struct shortage *shortage);
 /*
- * Returns a slot of a want for all of its named slots that is held as the plan stands now, by a confirmed request if there
- * is such a one, because that one stays held the longest; 0: none is known.
+ * Returns a slot of a want for all of its named slots that is held as the plan stands now, by a confirmed request if
+ * there is such a one, because that one stays held the longest; 0: none is known.
  */
 uint32_t planner_held_slot(struct planner *planner, const struct want *want);
 /* Takes the slots of a permit, with their labels; the caller has checked that none is lacking. */
@@ -286,7 +287,9 @@ struct fit {
 struct fit acquire_fit(struct planner *planner, const struct operation *operation);
 /* Returns the refusal of an acquire that does not fit. */
 struct outcome outcome_of_fit(const struct fit *fit);
-/* Collects the due holders whose end a request waits for (fit->unlocked): those with an unlocked semaphore are overdue. */
+/*
+ * Collects the due holders whose end a request waits for (fit->unlocked): those with an unlocked semaphore are overdue.
+ */
 void note_overdue(struct planner *planner, const struct fit *fit);
 /* After acquire_fit: returns true if the acquire would fit now, also by ending due holders; ends none. */
 bool acquire_would_fit(struct planner *planner, const struct operation *operation);
@@ -298,7 +301,9 @@ struct request *request_of_acquire(struct planner *planner, struct key *key, con
  */
 enum permit_status want_refusal(struct planner *planner, const struct want *want, size_t index,
                                 const char **ret_detail) MUST_CHECK;
-/* Returns true if the transaction can write `size` bytes beside what the batch writes already. Else the next one may. */
+/*
+ * Returns true if the transaction can write `size` bytes beside what the batch writes already. Else the next one may.
+ */
 bool packet_has_room(const struct planner *planner, size_t size);
 /*
  * Returns the number of units that a want lacks beside what earlier waiters have reserved or keep; 0 or less: none.
@@ -374,9 +379,9 @@ void stand(struct planner *planner, const struct request *request);
 void stand_put_back(struct planner *planner, const struct operation *operation, const uint64_t *needs,
                     size_t need_count);
 /*
- * Returns the semaphores with which a batch can decide an acquire that lacks only kept units, as acquire_fit has found: its
- * own, and those of the waiters that keep them. NULL: it lacks something else, or they are more than a batch locks, or it
- * was put back for that and there are no more, or too often; *ret_count is then 0.
+ * Returns the semaphores with which a batch can decide an acquire that lacks only kept units, as acquire_fit has found:
+ * its own, and those of the waiters that keep them. NULL: it lacks something else, or they are more than a batch locks,
+ * or it was put back for that and there are no more, or too often; *ret_count is then 0.
  */
 uint64_t *find_wider_locks(struct planner *planner, const struct operation *operation, size_t *ret_count);
 /* Returns true if a walk asked for more rows. */

@@ -181,7 +181,9 @@ enum permit_status wants_decode(struct bytes form, struct arena *arena, struct t
                                 size_t *ret_want_count) MUST_CHECK;
 /* Returns true if two forms want the same, whatever their ttl. */
 bool wants_same_needs(struct bytes form, struct bytes other);
-/* Returns a hash of what the form wants, without the ttl; never the same for different wants, but by chance. 0: none. */
+/*
+ * Returns a hash of what the form wants, without the ttl; never the same for different wants, but by chance. 0: none.
+ */
 uint64_t wants_needs(struct bytes form);
 /* Sorts by name. PERMIT_INVALID: duplicate semaphore. */
 enum permit_status wants_sort(struct want *wants, size_t want_count) MUST_CHECK;

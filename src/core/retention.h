@@ -69,8 +69,8 @@ size_t retention_fit(const struct ended_request *requests, size_t count, size_t 
 size_t retention_next_rows(size_t rows, int64_t took_us);
 
 /*
- * Returns the backlog of retention by a request that it deletes: 1 is one day late, or as many surplus requests as should
- * be kept.
+ * Returns the backlog of retention by a request that it deletes: 1 is one day late, or as many surplus requests as
+ * should be kept.
  */
 double retention_backlog(const struct ended_request *request, utc_us now, uint64_t oldest_kept, uint64_t rows);
 
@@ -102,17 +102,17 @@ struct retention_page {
 };
 
 /*
- * Returns true if the walk should begin a new round instead of finishing this one: it has passed all requests beyond the
- * newest `rows`, and another hundredth of `rows` of them has gathered behind it. What it leaves out are some of the
+ * Returns true if the walk should begin a new round instead of finishing this one: it has passed all requests beyond
+ * the newest `rows`, and another hundredth of `rows` of them has gathered behind it. What it leaves out are some of the
  * newest `rows` requests; so the table does not grow by that.
  */
 bool retention_turns_back(const struct retention_walk *walk, uint64_t oldest_kept, uint64_t rows);
 
 /*
- * Moves the walk on after a batch that deleted `deleted` requests; `rows` is the number of newest requests that are kept.
- * Returns the time from this batch to the next in us. A batch that deletes as many requests as fit needs none. Else it
- * is thirty times the time of reading, so that reading takes at most 3 % of a core. After a round it is at least 3 s, and
- * twice as long after each further round without a deletion, up to a minute.
+ * Moves the walk on after a batch that deleted `deleted` requests; `rows` is the number of newest requests that are
+ * kept. Returns the time from this batch to the next in us. A batch that deletes as many requests as fit needs none.
+ * Else it is thirty times the time of reading, so that reading takes at most 3 % of a core. After a round it is at
+ * least 3 s, and twice as long after each further round without a deletion, up to a minute.
  */
 int64_t retention_walk_on(struct retention_walk *walk, const struct retention_page *page, uint64_t deleted,
                           uint64_t rows);

@@ -25,8 +25,8 @@ bool scope_covers(const struct scope *scope, struct bytes name) MUST_CHECK;
 /* Returns true if the scope covers every name that begins with this prefix. scope NULL: it does. */
 bool scope_covers_prefix(const struct scope *scope, struct bytes prefix) MUST_CHECK;
 /*
- * Sets *ret_prefix to the prefix of the scope that covers this name; length 0 for scope NULL. False: no prefix covers it,
- * at most an exact name.
+ * Sets *ret_prefix to the prefix of the scope that covers this name; length 0 for scope NULL. False: no prefix covers
+ * it, at most an exact name.
  */
 bool scope_find_prefix(const struct scope *scope, struct bytes name, struct bytes *ret_prefix) MUST_CHECK;
 /*

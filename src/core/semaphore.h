@@ -160,8 +160,8 @@ static inline uint64_t semaphore_next_token(uint64_t next_token, uint64_t epoch)
 }
 
 /*
- * Returns the waiting time that one step of priority is worth in the queue of this semaphore. strict: a year, longer than
- * a request waits.
+ * Returns the waiting time that one step of priority is worth in the queue of this semaphore. strict: a year, longer
+ * than a request waits.
  */
 static inline int64_t semaphore_priority_step_us(const struct semaphore *semaphore)
 {

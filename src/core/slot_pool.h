@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The slots of one semaphore while a plan runs: one bit per number for the free ones, for a fast search of the lowest
- * free slot, of one number, or of a run of adjacent slots; one bit for those that are reserved for earlier waiters, free
- * or held, and one for those that are kept for them; and the known labels. Memory comes from the plan's arena;
- * if there is none, the functions leave the plan (arena_must_array).
+ * free slot, of one number, or of a run of adjacent slots; one bit for those that are reserved for earlier waiters,
+ * free or held, and one for those that are kept for them; and the known labels. Memory comes from the plan's arena; if
+ * there is none, the functions leave the plan (arena_must_array).
  */
 #ifndef CORE_SLOT_POOL_H
 #define CORE_SLOT_POOL_H

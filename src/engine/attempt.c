@@ -138,8 +138,8 @@ static enum permit_status reserve_ids(struct worker *worker)
 }
 
 /*
- * Drops the ids unless they are of this epoch: another server, or the server before an older copy took over, reserved them,
- * and they may be in use again.
+ * Drops the ids unless they are of this epoch: another server, or the server before an older copy took over, reserved
+ * them, and they may be in use again.
  */
 static void drop_ids(struct engine *engine, uint64_t epoch)
 {
@@ -220,9 +220,9 @@ static bool should_copy_queue(struct engine *engine, struct semaphore_entry *ent
 
 /*
  * Sets how many waiters of each semaphore are read together with the locks: as many as the ends of the run may let in,
- * because a hand-over without a round trip for them is faster, and two more, because the first ones may block nobody. If
- * they are not enough, the plan reads on. Of a queue that should be copied, none: 64 are read after the locks. Those of a
- * slotted semaphore often want other slots than those that are freed. Returns false if nothing is read ahead.
+ * because a hand-over without a round trip for them is faster, and two more, because the first ones may block nobody.
+ * If they are not enough, the plan reads on. Of a queue that should be copied, none: 64 are read after the locks. Those
+ * of a slotted semaphore often want other slots than those that are freed. Returns false if nothing is read ahead.
  */
 static bool count_ahead(const struct run *run, struct semaphore_entry *const *entries, size_t count, size_t *ret_ahead)
     REQUIRES(engine_mutex)
@@ -478,8 +478,8 @@ static bool view_has_semaphores(const struct view *view, const struct key_entry 
 }
 
 /*
- * Adds the copy of the request of the key of an op. An acquire with an unknown key is for a new request; the other operations
- * need theirs. False: it must be read.
+ * Adds the copy of the request of the key of an op. An acquire with an unknown key is for a new request; the other
+ * operations need theirs. False: it must be read.
  */
 static bool load_request(struct worker *worker, const struct op *op, struct view *view) REQUIRES(engine_mutex)
 {
@@ -573,8 +573,8 @@ static bool load_queue(struct worker *worker, struct run *run, const struct queu
 }
 
 /*
- * Adds the parts of the queues that the batch needs, with this server as the only living one. False: not all of these are
- * known, or out of memory.
+ * Adds the parts of the queues that the batch needs, with this server as the only living one. False: not all of these
+ * are known, or out of memory.
  */
 static bool load_queues(struct worker *worker, struct run *run, const struct operation *const *operations,
                         const struct plan_settings *settings)
@@ -650,8 +650,9 @@ static enum permit_status make_plan(struct worker *worker, struct run *run, bool
 
 /*
  * P22: marks the operations that the packet writes as sent: those that are not refused without a place in the queue (a
- * last decision may give up a place), and of those that are put back the ones with a place. False: a client was answered
- * since the batch began; the packet must not be sent. The clients of waiters are marked since they were parked.
+ * last decision may give up a place), and of those that are put back the ones with a place. False: a client was
+ * answered since the batch began; the packet must not be sent. The clients of waiters are marked since they were
+ * parked.
  */
 static bool mark_sent(struct run *run)
 {
@@ -699,9 +700,9 @@ static enum permit_status write_changes(struct worker *worker, struct run *run)
 /* ---- the short path ---- */
 
 /*
- * A batch whose rows are all copied is planned on the copies and sent as one packet, which takes the locks, writes, proves
- * that the copies were right, and commits. If they were not, nothing has happened, and the batch goes the long way: lock
- * and read, then write.
+ * A batch whose rows are all copied is planned on the copies and sent as one packet, which takes the locks, writes,
+ * proves that the copies were right, and commits. If they were not, nothing has happened, and the batch goes the long
+ * way: lock and read, then write.
  *
  * The long way is for everything rare: administrative operations, forced releases, ttl "owner", specific slots, slots
  * with labels, queues that are not copied, due holders, keys whose request is not copied (except unknown keys of
@@ -709,8 +710,8 @@ static enum permit_status write_changes(struct worker *worker, struct run *run)
  */
 
 /*
- * Returns true if the one packet can write and prove the plan, and nobody else must be told of it. If nothing changes, it
- * proves that there is no capacity; other refusals are decided from the rows.
+ * Returns true if the one packet can write and prove the plan, and nobody else must be told of it. If nothing changes,
+ * it proves that there is no capacity; other refusals are decided from the rows.
  */
 static bool plan_is_plain(const struct plan *plan, size_t count)
 {
@@ -732,8 +733,8 @@ static bool inserts(const struct changes *changes, struct bytes external_id)
 }
 
 /*
- * Collects what the packet has to prove beside the versions of its semaphores: time, server, epoch, and the keys that the
- * plan takes for new and does not insert. False: out of memory.
+ * Collects what the packet has to prove beside the versions of its semaphores: time, server, epoch, and the keys that
+ * the plan takes for new and does not insert. False: out of memory.
  */
 static bool collect_assumed(struct worker *worker, const struct run *run, struct assumed *ret_assumed)
 {
@@ -772,8 +773,8 @@ static bool prepare_copies(struct worker *worker, struct run *run, struct assume
 }
 
 /*
- * Runs the batch on copies. False: it goes the long way, and no transaction is open. True: *ret_status is the end of the
- * try; PERMIT_OK: it is committed, or proven to change nothing.
+ * Runs the batch on copies. False: it goes the long way, and no transaction is open. True: *ret_status is the end of
+ * the try; PERMIT_OK: it is committed, or proven to change nothing.
  */
 static bool run_on_copies(struct worker *worker, struct run *run, enum permit_status *ret_status)
 {

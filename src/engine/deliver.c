@@ -291,8 +291,8 @@ static void deliver_op(struct engine *engine, struct op *op, const struct view *
 }
 
 /*
- * Hands the notices to the subscribers of their keys, which are in `answered` then, one list per notice; wakes the waiters
- * that the plan calls.
+ * Hands the notices to the subscribers of their keys, which are in `answered` then, one list per notice; wakes the
+ * waiters that the plan calls.
  */
 static void deliver_notices(struct engine *engine, const struct plan *plan, struct list *answered)
     REQUIRES(engine_mutex)

@@ -30,7 +30,9 @@ struct task_kind;
 struct template_create;
 struct waiter;
 
-/* Names the mutex of an engine in annotations (state.h: engine_lock). Only clang reads it: there is no such variable. */
+/*
+ * Names the mutex of an engine in annotations (state.h: engine_lock). Only clang reads it: there is no such variable.
+ */
 extern struct mutex engine_mutex;
 
 /* The argument of `decided`. */
@@ -84,10 +86,9 @@ struct op {
     enum { KEY_NONE, KEY_FIRST, KEY_LATER } key_order; /* it is linked in same_key; the first one also in by_key */
     enum {
         OP_UNRESOLVED,
-        OP_RESOLVED,
-        OP_RESOLVED_BY_QUERY
-    } resolved;                       /* `entries` is complete: from the caches, or of an
-                                                                           acquire by a resolve query */
+        OP_RESOLVED,          /* `entries` is complete, from the caches */
+        OP_RESOLVED_BY_QUERY, /* the same of an acquire, by a resolve query */
+    } resolved;
     bool queued;                      /* it is in a list of the queue, not with a worker */
     bool waited;                      /* it is or was a client of a waiter */
     struct waiter *waiter;            /* the waiter of which it is a client; NULL: none */
@@ -185,8 +186,8 @@ void op_init(struct op *op, struct operation *operation, mono_us deadline,
 /* Creates an engine and starts its tasks, which connect by themselves. False: no memory or no thread (message). */
 bool engine_start(const struct engine_settings *settings, struct engine **ret_engine, struct buf *message) MUST_CHECK;
 /*
- * Takes the op. Any status but PERMIT_OK (too_many, shutting_down, or database_unavailable as in engine_refusal) refuses
- * it: `decided` is not called, and the op stays with the caller.
+ * Takes the op. Any status but PERMIT_OK (too_many, shutting_down, or database_unavailable as in engine_refusal)
+ * refuses it: `decided` is not called, and the op stays with the caller.
  */
 enum permit_status engine_submit(struct engine *engine, struct op *op) MUST_CHECK;
 
@@ -239,13 +240,15 @@ struct query {
 /* Queues a query in its lane, which serves principals by turns. PERMIT_TOO_MANY: the lane is full. */
 enum permit_status engine_query(struct engine *engine, struct query *query) MUST_CHECK;
 
-/* Judges a clock that was read: which deadlines have passed by the clock of this permitd, and from when new ones count. */
+/*
+ * Judges a clock that was read: which deadlines have passed by the clock of this permitd, and from when new ones count.
+ */
 void engine_judge(struct engine *engine, struct query_time *time);
 /* Returns the lease time since which a waiter must have waited to be protected, at the time of this read. */
 utc_us engine_protected_since(struct engine *engine, const struct query_time *time);
 /*
- * The id of this permitd in `server` (store/servers.h). 0: it has none, because it has not joined yet, was declared dead
- * or has left.
+ * The id of this permitd in `server` (store/servers.h). 0: it has none, because it has not joined yet, was declared
+ * dead or has left.
  */
 uint64_t engine_server_id(const struct engine *engine);
 /* Returns true while the database answers and is safe. */

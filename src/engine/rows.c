@@ -14,18 +14,6 @@ enum {
 
 /* ---- requests ---- */
 
-/* Copies the string to *at and advances *at. */
-static struct bytes move_string(char **at, struct bytes string)
-{
-    if (!string.data)
-        return string;
-    struct bytes copy = {*at, string.length};
-    if (string.length)
-        memcpy(*at, string.data, string.length);
-    *at += string.length;
-    return copy;
-}
-
 /* The memory for what a request points to: permits, then the numbers of slots, then strings. */
 static size_t request_size(const struct request *request)
 {
@@ -64,11 +52,11 @@ static void request_copy(const struct request *request, void *memory, struct req
             memcpy(at, slots->numbers, slots->count * sizeof *slots->numbers);
         at += slots->count * sizeof *slots->numbers;
     }
-    ret_copy->external_id = move_string(&at, request->external_id);
-    ret_copy->owner = move_string(&at, request->owner);
-    ret_copy->principal = move_string(&at, request->principal);
-    ret_copy->nonce = move_string(&at, request->nonce);
-    ret_copy->wanted = move_string(&at, request->wanted);
+    ret_copy->external_id = bytes_copy_to(&at, request->external_id);
+    ret_copy->owner = bytes_copy_to(&at, request->owner);
+    ret_copy->principal = bytes_copy_to(&at, request->principal);
+    ret_copy->nonce = bytes_copy_to(&at, request->nonce);
+    ret_copy->wanted = bytes_copy_to(&at, request->wanted);
     ret_copy->wants = NULL;
     ret_copy->want_count = 0;
     ret_copy->place = as_read(request->place);
@@ -226,9 +214,9 @@ static size_t strings_size(const struct semaphore *row)
 /* Points the strings of the row to copies in `text`, which has room. */
 static void move_strings(struct semaphore *row, char *text)
 {
-    row->name = move_string(&text, row->name);
-    row->note = move_string(&text, row->note);
-    row->paused_reason = move_string(&text, row->paused_reason);
+    row->name = bytes_copy_to(&text, row->name);
+    row->note = bytes_copy_to(&text, row->note);
+    row->paused_reason = bytes_copy_to(&text, row->paused_reason);
 }
 
 static bool store_row(struct semaphore_copy *copy, const struct semaphore *row)
@@ -295,7 +283,10 @@ static bool take_read(struct semaphore_copy *copy, const struct free_slots *read
     return true;
 }
 
-/* Stores the free slots after the commit: of those copied before and those read, whichever are more. False: out of memory. */
+/*
+ * Stores the free slots after the commit: of those copied before and those read, whichever are more. False: out of
+ * memory.
+ */
 static bool store_slots(struct semaphore_copy *copy, size_t index, const struct committed *commit)
 {
     const struct changes *changes = &commit->plan->changes;
@@ -467,7 +458,7 @@ void semaphore_copy_store(struct semaphore_copy **copy, size_t index, const stru
         semaphore_copy_drop(copy);
 }
 
-/* Finds out whether another process has changed the semaphore since it was copied, and stores it. */
+/* Finds out whether another process has changed the semaphore since it was copied, and stores it if the batch did. */
 static void learn_semaphore(struct rows *rows, struct semaphore_entry *entry, size_t index,
                             const struct committed *commit)
 {
@@ -476,7 +467,10 @@ static void learn_semaphore(struct rows *rows, struct semaphore_entry *entry, si
         if (entry->changed_at && commit->now - entry->changed_at < commit->shared_pause_us)
             entry->shared_until = commit->now + commit->shared_pause_us;
         entry->changed_at = commit->now;
+        semaphore_copy_drop(&entry->copy);
     }
+    if (commit->plan->changes.empty)
+        return;
     semaphore_copy_store(&entry->copy, index, commit);
     if (!(entry->copy && entry->copy->has_queue) && entry->queue_read_from <= commit->now)
         entry->queue_read_from = commit->now + commit->shared_pause_us;
@@ -485,8 +479,6 @@ static void learn_semaphore(struct rows *rows, struct semaphore_entry *entry, si
 void rows_learn(struct rows *rows, struct semaphore_cache *semaphores, const struct committed *commit)
 {
     const struct changes *changes = &commit->plan->changes;
-    if (changes->empty)
-        return;
     bool copies = commit->copies && commit->generation == rows->generation;
     for (size_t i = 0; i < commit->read->semaphore_count && copies; i++) {
         struct semaphore_entry *entry = semaphore_cache_find(semaphores, commit->read->semaphores[i].id);

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Rows: copies of rows, as this process last read or wrote them: of a semaphore its row, its free slots and its queue; of
- * a request that is held its row, with its permits.
+ * Rows: copies of rows, as this process last read or wrote them: of a semaphore its row, its free slots and its queue;
+ * of a request that is held its row, with its permits.
  *
  *     semaphore_entry -> semaphore_copy: row, free slots, queue
  *                          `held` <-----> share of a key_entry: the semaphores of a key, and its row <- rows->keys
  *
- * Every change of a request that is held or waits, of its permits or its slots raises the `version` of all its semaphores
- * in the same transaction. So as long as the version of a semaphore is that of its copy, all the rest is right, too. A
- * copy with another version is dropped, with the rows of all requests that hold units of the semaphore.
+ * Every change of a request that is held or waits, of its permits or its slots raises the `version` of all its
+ * semaphores in the same transaction. So as long as the version of a semaphore is that of its copy, all the rest is
+ * right, too. A copy with another version is dropped, with the rows of all requests that hold units of the semaphore.
  *
- * The semaphores of a key are a hint as well: with it a release or a renewal needs no resolve query. It stays when the row
- * is dropped. A stale hint costs a put-back, a missing one costs a query.
+ * The semaphores of a key are a hint as well: with it a release or a renewal needs no resolve query. It stays when the
+ * row is dropped. A stale hint costs a put-back, a missing one costs a query.
  *
  * A session that a worker opens may reach another life of the database server, in which a version may be made a second
  * time. So it begins a generation, and copies of earlier ones are void: those whose batch began before.
@@ -87,11 +87,14 @@ struct committed {
     int64_t shared_pause_us; /* a semaphore that others have changed twice within this time is shared for as long */
 };
 
-/* Stores the rows as they are after a commit. Out of memory: stores less. */
+/*
+ * Stores the rows as they are after a commit; one without changes proves only which copies are wrong. Out of memory:
+ * stores less.
+ */
 void rows_learn(struct rows *rows, struct semaphore_cache *semaphores, const struct committed *commit);
 /*
- * Stores the copy of one semaphore, whose index in `read` and `plan` is `index`. If *copy is not the semaphore as it was
- * read, drops it first.
+ * Stores the copy of one semaphore, whose index in `read` and `plan` is `index`. If *copy is not the semaphore as it
+ * was read, drops it first.
  */
 void semaphore_copy_store(struct semaphore_copy **copy, size_t index, const struct committed *commit);
 /* Frees the copy, and drops the rows of the requests that hold units of it; accepts NULL. Sets it to NULL. */
@@ -120,9 +123,9 @@ bool semaphore_copy_load(const struct semaphore_copy *copy, struct arena *arena,
 bool semaphore_copy_load_slots(const struct semaphore_copy *copy, int64_t wanted, struct arena *arena,
                                struct free_slots *ret_slots) MUST_CHECK;
 /*
- * Appends the waiters to the requests of the view, as batch->read_waiters reads them; there is room for read->limit + 1.
- * *ret_units: what they want in all. False: the queue is not known, its waiters wait at an earlier id of this server, or
- * out of memory. On failure the view must not be used.
+ * Appends the waiters to the requests of the view, as batch->read_waiters reads them; there is room for read->limit +
+ * 1. *ret_units: what they want in all. False: the queue is not known, its waiters wait at an earlier id of this
+ * server, or out of memory. On failure the view must not be used.
  */
 bool semaphore_copy_load_queue(const struct semaphore_copy *copy, const struct queue_read *read, uint64_t server_id,
                                struct arena *arena, struct view *view, int64_t *ret_units) MUST_CHECK;

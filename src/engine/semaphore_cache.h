@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Semaphore cache: the data that this process has of a semaphore: its id, name, kind, floor, its pre-lock, and its
- * waitlist. Unused entries are evicted when the cache is full. The caller locks.
+ * Semaphore cache: the data that this process has of a semaphore: its id, name, kind, floor, its pre-lock, the copy of
+ * its rows, and its waiters that are to be woken. Unused entries are evicted when the cache is full. The caller locks.
  */
 #ifndef ENGINE_SEMAPHORE_CACHE_H
 #define ENGINE_SEMAPHORE_CACHE_H

@@ -9,7 +9,9 @@
 
 #include "engine/state.h"
 
-/* Takes the read of a tick, of the server that is recorded in `cluster`. Returns true if *ret_ticked is to be written. */
+/*
+ * Takes the read of a tick, of the server that is recorded in `cluster`. Returns true if *ret_ticked is to be written.
+ */
 bool served_time_read(struct engine *engine, const struct tick *tick, boot_us asked_at, boot_us answered_at,
                       struct lease_row *ret_ticked);
 /* Takes the answer that the tick was written. */

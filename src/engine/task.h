@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A task: a thread of the engine with a store and an arena of its own. The kinds are workers and readers (engine.c), and
- * those in the table of src/tasks, which comes with the settings. task.c opens and frees the store, follows a failover,
- * logs a series of failures once, and ends a sleep when the engine stops.
+ * A task: a thread of the engine with a store and an arena of its own. The kinds are workers and readers (engine.c),
+ * and those in the table of src/tasks, which comes with the settings. task.c opens and frees the store, follows a
+ * failover, logs a series of failures once, and ends a sleep when the engine stops.
  */
 #ifndef ENGINE_TASK_H
 #define ENGINE_TASK_H
@@ -17,7 +17,10 @@ struct task_kind {
     const char *name; /* for the log */
     enum store_use use;
     size_t arena_chunk, arena_limit;
-    /* The body. Returns when the engine stops. task->store is NULL only if the engine stopped before it could be opened. */
+    /*
+     * The body. Returns when the engine stops. task->store is NULL only if the engine stopped before it could be
+     * opened.
+     */
     void (*run)(struct task *task);
     enum query_lane lane; /* the queries of a reader */
 };
@@ -40,8 +43,8 @@ struct task {
 bool task_start(struct task *task, const struct task_kind *kind, struct engine *engine) MUST_CHECK;
 
 /*
- * Opens the store's session if it is not open. After a failover, drops the session first. Call it before each use of the
- * store.
+ * Opens the store's session if it is not open. After a failover, drops the session first. Call it before each use of
+ * the store.
  */
 enum permit_status task_connect(struct task *task) MUST_CHECK;
 /*

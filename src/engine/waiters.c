@@ -84,7 +84,7 @@ static struct want copy_want(struct slot_name **named, char **at, const struct w
     return want;
 }
 
-static int compare_places(const void *a, const void *b)
+static int compare_entries(const void *a, const void *b)
 {
     return compare_u64(&((const struct wait_place *)a)->entry->id, &((const struct wait_place *)b)->entry->id);
 }
@@ -124,7 +124,7 @@ static struct waiter *waiter_new(struct semaphore_cache *cache, const struct op 
         free(waiter);
         return NULL;
     }
-    qsort(waiter->places, count, sizeof *waiter->places, compare_places);
+    qsort(waiter->places, count, sizeof *waiter->places, compare_entries);
     list_init(&waiter->node);
     list_init(&waiter->call);
     list_init(&waiter->clients);

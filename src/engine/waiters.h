@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The requests that wait at this server: found by key, by id, by semaphore in the order of its queue, and by the time at
- * which they are woken next. waitlist.h says how a waiter is parked, woken and decided.
+ * The requests that wait at this server: found by key, by id, by semaphore in the order of its queue, and by the time
+ * at which they are woken next. waitlist.h says how a waiter is parked, woken and decided.
  */
 #ifndef ENGINE_WAITERS_H
 #define ENGINE_WAITERS_H

@@ -251,8 +251,9 @@ static void wait_on(struct engine *engine, struct waiter *waiter, const struct r
 }
 
 /*
- * Returns the waiter whose clients ask for this request; NULL: none. The row of a key may have other content than its waiter
- * here: another permitd has declared this one dead, and the key was used again. Such a waiter is told so by its own look.
+ * Returns the waiter whose clients ask for this request; NULL: none. The row of a key may have other content than its
+ * waiter here: another permitd has declared this one dead, and the key was used again. Such a waiter is told so by its
+ * own look.
  */
 static struct waiter *waiter_of_row(const struct engine *engine, const struct request *request) REQUIRES(engine_mutex)
 {

@@ -104,8 +104,8 @@ static bool is_one_group(const struct run *run)
 }
 
 /*
- * One try of a batch. A lock time-out after the semaphores were locked (`applied`) concerns a row of one operation; then
- * the batch is split at once, so that the row does not delay the others.
+ * One try of a batch. A lock time-out after the semaphores were locked (`applied`) concerns a row of one operation;
+ * then the batch is split at once, so that the row does not delay the others.
  */
 static enum permit_status try_run(struct transaction *transaction)
 {
@@ -125,8 +125,8 @@ enum run_mode {
 static size_t run_until_decided(struct worker *worker, struct op **ops, size_t count, enum run_mode mode);
 
 /*
- * Moves the operations that have the same first semaphore as the first one to the front; returns their number. All others
- * stay in their order, because those of one key are decided in it.
+ * Moves the operations that have the same first semaphore as the first one to the front; returns their number. All
+ * others stay in their order, because those of one key are decided in it.
  */
 static size_t group_by_semaphore(struct op **ops, size_t count)
 {

@@ -2,8 +2,8 @@
 /*
  * A worker: one task with one store, in blocking code. It takes a batch, runs it as one transaction, and decides its
  * operations after COMMIT has returned. On an error it retries the whole batch, then one operation at a time, so that
- * only the operation that causes the error fails. worker.c has the task, and how a batch is tried and split; attempt.c one
- * try, transaction.c the retries, resolve.c resolves names and keys, deliver.c decides after COMMIT.
+ * only the operation that causes the error fails. worker.c has the task, and how a batch is tried and split; attempt.c
+ * one try, transaction.c the retries, resolve.c resolves names and keys, deliver.c decides after COMMIT.
  */
 #ifndef ENGINE_WORKER_H
 #define ENGINE_WORKER_H
@@ -42,8 +42,8 @@ struct run {
 };
 
 /*
- * One try of a batch: PERMIT_OK after COMMIT, or if the plan changes nothing, or no operation is left. Clears the worker's
- * arena first. After a failure the transaction may be open, and run->applied says how far it came.
+ * One try of a batch: PERMIT_OK after COMMIT, or if the plan changes nothing, or no operation is left. Clears the
+ * worker's arena first. After a failure the transaction may be open, and run->applied says how far it came.
  */
 enum permit_status attempt(struct worker *worker, struct run *run) MUST_CHECK;
 /* Ends a try that failed: its plan is void. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Memory of libevent. It keeps a small piece for each file descriptor that it has ever seen. In the heap these pieces lie
- * between those of the connections, and after a crowd of connections each of them keeps a page resident. So small pieces
- * come from a region of their own.
+ * Memory of libevent. It keeps a small piece for each file descriptor that it has ever seen. In the heap these pieces
+ * lie between those of the connections, and after a crowd of connections each of them keeps a page resident. So small
+ * pieces come from a region of their own.
  */
 #ifndef HTTP_EVENT_MEMORY_H
 #define HTTP_EVENT_MEMORY_H

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * TLS handshakes. A handshake costs the loop up to 1.5 ms, so that thousands of clients that connect again at once would
- * delay all others. Therefore a turn of the loop runs a few steps of handshakes only, and handshakes begin at a limited
- * rate (tls_handshakes); clients beyond it are QUEUED. The addresses of clients that wait, for the beginning or for a
- * step, take turns.
+ * TLS handshakes. A handshake costs the loop up to 1.5 ms, so that thousands of clients that connect again at once
+ * would delay all others. Therefore a turn of the loop runs a few steps of handshakes only, and handshakes begin at a
+ * limited rate (tls_handshakes); clients beyond it are QUEUED. The addresses of clients that wait, for the beginning or
+ * for a step, take turns.
  */
 #include <errno.h>
 #include <poll.h>
@@ -94,8 +94,8 @@ static void count(struct connection *connection, enum handshake_result result)
 }
 
 /*
- * Ends a connection whose handshake has failed. The socket has the alert with the reason; it would be lost if input that
- * is still unread closed the connection with a reset.
+ * Ends a connection whose handshake has failed. The socket has the alert with the reason; it would be lost if input
+ * that is still unread closed the connection with a reset.
  */
 static void fail(struct connection *connection, enum handshake_result result)
 {
@@ -152,7 +152,9 @@ static void refuse_plain(struct connection *connection)
         connection_close(connection);
 }
 
-/* Returns true if the client's first byte has arrived and its handshake may begin. Else the connection may be closed. */
+/*
+ * Returns true if the client's first byte has arrived and its handshake may begin. Else the connection may be closed.
+ */
 static bool may_begin(struct connection *connection)
 {
     struct server *server = connection->server;

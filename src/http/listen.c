@@ -143,8 +143,8 @@ static int64_t peer_limit(const struct server_settings *settings)
 }
 
 /*
- * Answers 429, or closes a connection of TLS: max_connections_per_address is reached, and none of the peer's connections
- * is idle.
+ * Answers 429, or closes a connection of TLS: max_connections_per_address is reached, and none of the peer's
+ * connections is idle.
  */
 static void refuse_crowded(struct connection *connection)
 {

@@ -90,8 +90,8 @@ void parser_begin(struct parser *parser);
 void parser_release(struct parser *parser);
 
 /*
- * Reads from the start of `input` and moves `input` past the bytes read: all of it at PARSER_NEEDS_INPUT, the headers at
- * PARSER_HEAD, the request at PARSER_DONE. The parser keeps no reference to `input`.
+ * Reads from the start of `input` and moves `input` past the bytes read: all of it at PARSER_NEEDS_INPUT, the headers
+ * at PARSER_HEAD, the request at PARSER_DONE. The parser keeps no reference to `input`.
  */
 enum parser_event parser_feed(struct parser *parser, struct bytes *input);
 

@@ -94,7 +94,9 @@ struct server_tls {
 };
 
 struct server_settings {
-    /* "127.0.0.1:7070", "https://[::]:7443", "unix:/run/permitd.sock"; read only by server_open and server_open_paths */
+    /*
+     * "127.0.0.1:7070", "https://[::]:7443", "unix:/run/permitd.sock"; read only by server_open and server_open_paths
+     */
     struct config_list listen;
     bool insecure;          /* serve other machines without TLS or without credentials */
     struct server_tls tls;  /* read only by server_open, server_reload and server_check */
@@ -125,11 +127,14 @@ bool server_open(const struct server_settings *settings, struct server **ret_ser
 bool server_open_paths(struct server *server, struct buf *message) MUST_CHECK;
 /* Checks the files of TLS without opening anything. On false `message` has the reason. */
 bool server_check(const struct server_settings *settings, struct buf *message) MUST_CHECK;
-/* Returns the URL of a listener, such as "http://127.0.0.1:7070", in the order of the setting; NULL: none at this index. */
+/*
+ * Returns the URL of a listener, such as "http://127.0.0.1:7070", in the order of the setting; NULL: none at this
+ * index.
+ */
 const char *server_url_at(const struct server *server, size_t index);
 /*
- * Calls `called` on the loop's thread when the process receives the signal, which is blocked in this thread and those it
- * creates from then on. It stays pending while the loop does not run. False: out of memory, or too many signals.
+ * Calls `called` on the loop's thread when the process receives the signal, which is blocked in this thread and those
+ * it creates from then on. It stays pending while the loop does not run. False: out of memory, or too many signals.
  */
 bool server_on_signal(struct server *server, int number, void (*called)(void *context), void *context) MUST_CHECK;
 /* Serves until server_stop is called and all answers are sent, but at most grace_ms after that call. */

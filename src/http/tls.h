@@ -46,8 +46,8 @@ bool tls_client_closed(struct tls *tls, bool *ret_pending);
 void tls_end(struct tls *tls);
 /*
  * Returns the names of the client's verified certificate, NULL-terminated: its alternative names "DNS:a.example",
- * "URI:...", "email:...", or, if it has none, "CN=..." of its subject. Valid as long as the session. *ret_count is their
- * number, 0 without a certificate.
+ * "URI:...", "email:...", or, if it has none, "CN=..." of its subject. Valid as long as the session. *ret_count is
+ * their number, 0 without a certificate.
  */
 const char **tls_client_names(struct tls *tls, size_t *ret_count);
 #endif

@@ -502,8 +502,8 @@ static void log_first_error(const struct private_server *server, off_t from, cha
 }
 
 /*
- * Reports a failed restart: to the log immediately, then at most every REPORT_EVERY_MS; to clients when mariadbd has not
- * answered for REPORT_EVERY_MS.
+ * Reports a failed restart: to the log immediately, then at most every REPORT_EVERY_MS; to clients when mariadbd has
+ * not answered for REPORT_EVERY_MS.
  */
 static void failures_add(struct private_server *server, struct failures *failures, const char *how, const char *why)
 {

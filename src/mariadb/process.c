@@ -56,8 +56,8 @@ static _Noreturn void child_become(const struct process_start *start, pid_t pare
     if (getppid() != parent) /* the parent ended before the prctl */
         _exit(127);
     /*
-     * With the parent's handlers, a signal between the unmasking and exec would be lost in the child: a SIGTERM would not
-     * end it.
+     * With the parent's handlers, a signal between the unmasking and exec would be lost in the child: a SIGTERM would
+     * not end it.
      */
     sigset_t none;
     sigemptyset(&none);

@@ -2,8 +2,8 @@
 /*
  * The packets of a batch: the text of the first one (lock and read) and of the last one (write and commit), and the
  * readers of the results. Internal to mysql_store.c. Each packet is one round trip; only batch_read_due,
- * batch_lock_requests and batch_read_waiters send others between them. All functions that append SQL set sql->broken on
- * failure.
+ * batch_lock_requests, batch_read_waiters and batch_read_glimpses send others between them. All functions that append
+ * SQL set sql->broken on failure.
  */
 #ifndef STORE_BATCH_H
 #define STORE_BATCH_H
@@ -21,8 +21,8 @@ void batch_await_sql(uint64_t semaphore_id, struct buf *sql);
  */
 void batch_lock_sql(const struct lock_set *set, const char *identity, struct buf *sql);
 /*
- * The parts of queues that were read with the locks (lock_set.waiters_ahead): valid until the transaction ends, in the arena
- * of the lock packet.
+ * The parts of queues that were read with the locks (lock_set.waiters_ahead): valid until the transaction ends, in the
+ * arena of the lock packet.
  */
 struct queues_ahead {
     const uint64_t *servers; /* living ones; NULL: nothing was read */
@@ -94,8 +94,8 @@ void batch_tokens_sql(uint64_t semaphore_id, const uint64_t *tokens, size_t coun
  */
 bool batch_changes_sql(const struct changes *changes, bool locks_requests, struct arena *arena, struct buf *sql);
 /*
- * Appends the last guard of a batch in one packet: it fails unless what is assumed is true. `identity` is the value of the
- * expression above.
+ * Appends the last guard of a batch in one packet: it fails unless what is assumed is true. `server` is the value that
+ * epoch_identity_sql has at this server.
  */
-void batch_assumed_sql(const struct assumed *assumed, const char *identity, struct buf *sql);
+void batch_assumed_sql(const struct assumed *assumed, const char *server, struct buf *sql);
 #endif

@@ -20,9 +20,10 @@ enum {
 };
 
 /*
- * The rows of the semaphore in which holders are due, and their holders. Of the seconds that have passed, as many rows as
- * may be needed, the earliest first: a row has a holder at least. Walks all rows of a semaphore that has few holders;
- * else the rows that are due, of all semaphores. Of the present second all rows, because any may be due: a seek in held_due.
+ * The rows of the semaphore in which holders are due, and their holders. Of the seconds that have passed, as many rows
+ * as may be needed, the earliest first: a row has a holder at least. Walks all rows of a semaphore that has few
+ * holders; else the rows that are due, of all semaphores. Of the present second all rows, because any may be due: a
+ * seek in held_due.
  */
 static const char due_holders[] =
     "SELECT r.id,r.due_at FROM ((SELECT semaphore_id,block,bits FROM held FORCE INDEX (%s)"
@@ -57,8 +58,9 @@ static utc_us second_start(utc_us time)
 }
 
 /*
- * Reads the ids of due requests. Returns a lower bound of the deadlines of the others: the start of their second, because
- * the rows that were read may end in the middle of a second; exact in the present second, if all of its rows were read.
+ * Reads the ids of due requests. Returns a lower bound of the deadlines of the others: the start of their second,
+ * because the rows that were read may end in the middle of a second; exact in the present second, if all of its rows
+ * were read.
  */
 static utc_us read_ids(struct packet *packet, const struct shortfall *shortfall, utc_us now, bool all_read,
                        uint64_t *ids, size_t *count)

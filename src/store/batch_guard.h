@@ -29,9 +29,8 @@ struct batch_guard {
 };
 
 /*
- * Appends `column`=`value`. The assignment fails unless `condition` is true (NULL: none) and the statement before changed
- * the right number of rows. Leaves *guard as it is: the caller then sets it for
- * this statement.
+ * Appends `column`=`value`. The assignment fails unless `condition` is true (NULL: none) and the statement before
+ * changed the right number of rows. Leaves *guard as it is: the caller then sets it for this statement.
  */
 void batch_guarded_sql(struct batch_guard *guard, const char *column, const char *condition, const char *value,
                        struct buf *sql);

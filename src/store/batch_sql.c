@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The write packet of a batch: writes the final row images and commits. In this order:
+ * The write packet of a batch: writes the final row images; `prepare` adds COMMIT. In this order:
  * - semaphores, in ascending id order, by a compare-and-set: if it misses, NULL goes into a NOT NULL column, which is
  *   error 1048 in strict mode and stops the packet before COMMIT; several semaphores in one statement;
+ * - the locks of the requests that a batch on copies ends for others;
  * - events;
  * - mail and the watches of freed slots; then requests and places that are deleted;
  * - which permits are held, and the deadlines of waiting requests (held.c); slots, labels;
@@ -536,13 +537,13 @@ bool batch_changes_sql(const struct changes *changes, bool locks_requests, struc
 }
 
 /*
- * Two statements, which fail with different errors: 1242 (a subquery with two rows) if a request has one of the keys, 1690
- * (out of range) for the rest. Both read after the locks, so they see all that was committed before, and take none: in a
- * SET or DO they would lock the `cluster` row. The time is read here, because the packet may have waited for its locks
- * for long: lease time is clamp(now, tick_at, tick_at + 5 s) - offset, computed from the row, because each tick changes tick_at
- * and offset. The identity is that of this session's server, as it was when the session began.
+ * Two statements, which fail with different errors: 1242 (a subquery with two rows) if a request has one of the keys,
+ * 1690 (out of range) for the rest. Both read after the locks, so they see all that was committed before, and take
+ * none: in a SET or DO they would lock the `cluster` row. The time is read here, because the packet may have waited for
+ * its locks for long: lease time is clamp(now, tick_at, tick_at + 5 s) - offset, computed from the row, because each
+ * tick changes tick_at and offset. The identity is that of this session's server, as it was when the session began.
  */
-void batch_assumed_sql(const struct assumed *assumed, const char *identity, struct buf *sql)
+void batch_assumed_sql(const struct assumed *assumed, const char *server, struct buf *sql)
 {
     if (assumed->absent_count) {
         buf_append_text(sql, "SELECT (SELECT 1 UNION ALL SELECT 1 FROM permit_request"
@@ -555,7 +556,7 @@ void batch_assumed_sql(const struct assumed *assumed, const char *identity, stru
                " GREATEST(LEAST(" SQL_NOW_US
                "," SQL_US("c.tick_at") "+%lld)," SQL_US("c.tick_at") ")-c.offset_us"
                                                                      " NOT BETWEEN %lld AND %lld",
-               identity, (unsigned long long)assumed->epoch, LEASE_LEAP_US, (long long)assumed->now,
+               server, (unsigned long long)assumed->epoch, LEASE_LEAP_US, (long long)assumed->now,
                (long long)(assumed->now + assumed->slack_us));
     if (assumed->server_id)
         buf_printf(sql, " OR NOT EXISTS(SELECT 1 FROM server WHERE id=%llu AND dead_at IS NULL)",

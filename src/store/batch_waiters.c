@@ -60,8 +60,8 @@ static void protected_sql(utc_us aged, struct buf *sql)
 }
 
 /*
- * The condition of waiters that may fit, or that are protected, but not of those that the plan knows to be hopeless; under
- * `fifo` there is none.
+ * The condition of waiters that may fit, or that are protected, but not of those that the plan knows to be hopeless;
+ * under `fifo` there is none.
  */
 static void may_matter_sql(const struct queue_read *read, struct buf *sql)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The walk of the expiry task (queries->due): pages of held and waiting requests in the order of their deadlines, by the
- * second, without locks. Two tables are walked side by side.
+ * The walk of the expiry task (queries->due): pages of held and waiting requests in the order of their deadlines, by
+ * the second, without locks. Two tables are walked side by side.
  */
 #include "store/held.h"
 #include "store/query_packet.h"

@@ -18,8 +18,8 @@ enum { IDENTITY_MAX = 8 * 1024 };
 /* ---- identity ---- */
 
 /*
- * MySQL has server_uuid, which is unique and sufficient alone. MariaDB has server_uid, from 10.10 on; two servers on one host
- * can share it, so other variables are added. The identity of a cluster comes before both.
+ * MySQL has server_uuid, which is unique and sufficient alone. MariaDB has server_uid, from 10.10 on; two servers on
+ * one host can share it, so other variables are added. The identity of a cluster comes before both.
  */
 enum permit_status epoch_identity_sql(struct session *session, struct buf *out)
 {

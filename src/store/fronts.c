@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Reads the longest holders and the first waiters of several semaphores, in two packets: the rows of `held` with the smallest tokens and the
- * heads of the queues, one arm of a UNION for each semaphore; then the holders of these tokens.
+ * Reads the longest holders and the first waiters of several semaphores, in two packets: the rows of `held` with the
+ * smallest tokens and the heads of the queues, one arm of a UNION for each semaphore; then the holders of these tokens.
  */
 #include <stdlib.h>
 
@@ -9,8 +9,9 @@
 #include "store/query_packet.h"
 
 /*
- * Rows of `held` that are read of a semaphore. A block of tokens has at most one row for each token, and the rows may end in
- * the middle of a block. So those of the blocks before it, which are whole, have QUERY_FRONT_HOLDERS tokens at least.
+ * Rows of `held` that are read of a semaphore. A block of tokens has at most one row for each token, and the rows may
+ * end in the middle of a block. So those of the blocks before it, which are whole, have QUERY_FRONT_HOLDERS tokens at
+ * least.
  */
 enum { HELD_ROWS = QUERY_FRONT_HOLDERS + HELD_BLOCK_TOKENS };
 

@@ -42,7 +42,9 @@ static size_t add_rows(const struct request *request, bool clears, struct held_r
     return request->permit_count;
 }
 
-/* Adds up the bits of equal rows: a bit that is cleared and set again does not change. Returns the number of rows left. */
+/*
+ * Adds up the bits of equal rows: a bit that is cleared and set again does not change. Returns the number of rows left.
+ */
 static size_t merge_rows(struct held_row *rows, size_t count)
 {
     size_t kept = 0;
@@ -80,8 +82,8 @@ static struct held_row *changed_rows(const struct changes *changes, struct arena
 
 /*
  * The INSERT finds a row by its primary key and changes the bits, or inserts a row with the bits of grants. The DELETE
- * takes the rows that have no bits any more; only those in which the batch sets no bit can be empty. The batch holds the
- * locks of the semaphores, so no other one changes these rows.
+ * takes the rows that have no bits any more; only those in which the batch sets no bit can be empty. The batch holds
+ * the locks of the semaphores, so no other one changes these rows.
  */
 static void held_sql(const struct changes *changes, struct arena *arena, struct batch_guard *guard, struct buf *sql)
 {
@@ -126,8 +128,8 @@ static int compare_waiting(const void *a, const void *b)
 }
 
 /*
- * Collects the rows that the batch deletes or inserts, ascending by primary key, in which batches lock them. Returns NULL
- * if memory runs out.
+ * Collects the rows that the batch deletes or inserts, ascending by primary key, in which batches lock them. Returns
+ * NULL if memory runs out.
  */
 static struct waiting_row *waiting_rows(const struct changes *changes, bool inserted, struct arena *arena,
                                         size_t *ret_count)

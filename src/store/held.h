@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The tables `held` and `waiting_due` (docs/design.md, "What is held"): which permits are held, by semaphore, by deadline
- * and by owner; and which requests wait, by deadline.
+ * The tables `held` and `waiting_due` (docs/design.md, "What is held"): which permits are held, by semaphore, by
+ * deadline and by owner; and which requests wait, by deadline.
  *
  * A row of `held` has a bit for each held permit among 64 tokens of a semaphore, of those with the same owner and the
- * same second of the deadline. The batch that changes a request changes its bits, under the locks of its semaphores, and
- * deletes the row if it has no bits any more.
+ * same second of the deadline. The batch that changes a request changes its bits, under the locks of its semaphores,
+ * and deletes the row if it has no bits any more.
  */
 #ifndef STORE_HELD_H
 #define STORE_HELD_H
@@ -31,8 +31,8 @@ static inline uint32_t held_due_s(utc_us due_at)
 #define HELD_DUE_S "COALESCE(LEAST(GREATEST(TIMESTAMPDIFF(SECOND,'1970-01-01',r.due_at),0),4294967294),4294967295)"
 
 /*
- * SQL: joins the rows h of `held`, or of a derived table with semaphore_id, block and bits, with their permits p: one row
- * for each bit. The server reads many rows h into a join buffer before it joins the first.
+ * SQL: joins the rows h of `held`, or of a derived table with semaphore_id, block and bits, with their permits p: one
+ * row for each bit. The server reads many rows h into a join buffer before it joins the first.
  */
 #define HELD_PERMITS                                                                                                   \
     " JOIN held_bit b FORCE INDEX (PRIMARY) ON h.bits&b.mask"                                                          \

@@ -100,8 +100,8 @@ static void walk_sql(const struct walk *walk, uint64_t cut, uint64_t end, struct
 }
 
 /*
- * Reads the request ids back from `end`, over at most QUERY_WALK_MAX permits. found->next: the token that this many permits
- * end at, or, if there are more ids than a page, the last token of the page.
+ * Reads the request ids back from `end`, over at most QUERY_WALK_MAX permits. found->next: the token that this many
+ * permits end at, or, if there are more ids than a page, the last token of the page.
  */
 static void walk_back(struct walk *walk, uint64_t end, struct walk_found *found)
 {

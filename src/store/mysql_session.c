@@ -251,8 +251,8 @@ void store_library_end(void)
 }
 
 /*
- * The sessions of this thread. The client library has data of each thread that has a session. The address identifies the
- * thread.
+ * The sessions of this thread. The client library has data of each thread that has a session. The address identifies
+ * the thread.
  */
 static _Thread_local unsigned sessions_of_thread;
 

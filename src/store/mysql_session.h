@@ -63,8 +63,8 @@ uint64_t session_affected(const struct session *session);
 enum permit_status session_next(struct session *session) MUST_CHECK;
 enum permit_status session_finish(struct session *session);
 /*
- * Checks that a packet can be sent. PERMIT_TOO_LARGE: it is longer than the buffer's maximum, or than the server accepts;
- * PERMIT_NO_MEMORY: memory ran out while it was built.
+ * Checks that a packet can be sent. PERMIT_TOO_LARGE: it is longer than the buffer's maximum, or than the server
+ * accepts; PERMIT_NO_MEMORY: memory ran out while it was built.
  */
 enum permit_status session_check_packet(struct session *session, const struct buf *sql) MUST_CHECK;
 /* Checks and sends a packet from a buffer. */
@@ -74,8 +74,8 @@ enum permit_status session_end(struct session *session, enum permit_status statu
 /* Sends one packet and discards its rows. */
 enum permit_status session_run(struct session *session, const char *sql) MUST_CHECK;
 /*
- * Ends the open transaction, if any. If that fails, drops the connection; so no transaction is open afterwards. Keeps the
- * message of the call before it, which says why the transaction failed.
+ * Ends the open transaction, if any. If that fails, drops the connection; so no transaction is open afterwards. Keeps
+ * the message of the call before it, which says why the transaction failed.
  */
 enum permit_status session_rollback(struct session *session);
 enum permit_status session_ping(struct session *session) MUST_CHECK;

@@ -21,9 +21,9 @@ struct database_address {
 };
 
 /*
- * Parses mysql://user:password@host:port/database?socket=... (or mariadb://), also with ssl_ca, ssl_cert, ssl_key (files)
- * and ssl=verify. All parts but the database are optional. Parts are percent-encoded. On failure returns false with a message that quotes no part of the URL;
- * *ret_address is untouched.
+ * Parses mysql://user:password@host:port/database?socket=... (or mariadb://), also with ssl_ca, ssl_cert, ssl_key
+ * (files) and ssl=verify. All parts but the database are optional. Parts are percent-encoded. On failure returns false
+ * with a message that quotes no part of the URL; *ret_address is untouched.
  */
 bool database_address_parse(const char *url, struct database_address *ret_address, struct buf *message) MUST_CHECK;
 void database_address_release(struct database_address *address);

@@ -37,10 +37,10 @@ struct owner_holder {
 /* The methods; store->owners. */
 struct store_owners {
     /*
-     * Begins a transaction, locks the rows with these names and reads them, then the clock. `waits`: for a row lock at most
-     * 1 s; else it returns PERMIT_LOCK_TIMEOUT immediately if a row is locked. `names`: ascending, no duplicates, at most
-     * OWNERS_MAX. ret_images has room for one image per name; an image without a row has only the name. Names are not
-     * copied.
+     * Begins a transaction, locks the rows with these names and reads them, then the clock. `waits`: for a row lock at
+     * most 1 s; else it returns PERMIT_LOCK_TIMEOUT immediately if a row is locked. `names`: ascending, no duplicates,
+     * at most OWNERS_MAX. ret_images has room for one image per name; an image without a row has only the name. Names
+     * are not copied.
      */
     enum permit_status (*lock)(struct store *store, const struct bytes *names, size_t count, bool waits,
                                struct arena *arena, struct owner_image *ret_images, struct query_time *ret_time);
@@ -68,7 +68,10 @@ struct store_owners {
      */
     enum permit_status (*ends)(struct store *store, const struct owner *owners, size_t count, struct arena *arena,
                                struct owner_ends *ret_ends);
-    /* Reads the rows with these names (at most OWNERS_MAX, any order): rows, ascending by name, count and time of the page. */
+    /*
+     * Reads the rows with these names (at most OWNERS_MAX, any order): rows, ascending by name, count and time of the
+     * page.
+     */
     enum permit_status (*read)(struct store *store, const struct bytes *names, size_t count, struct page *page);
     /*
      * Reads one row and the number of requests the owner holds, counted up to QUERY_WALK_MAX. PERMIT_UNKNOWN_OWNER: no

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A packet of SQL with its rows and its first failure. After a failure the functions do nothing, so a call is one story and
- * looks at the status where it decides something, and at the end:
+ * A packet of SQL with its rows and its first failure. After a failure the functions do nothing, so a call is one story
+ * and looks at the status where it decides something, and at the end:
  *
  *     struct packet packet = packet_begin(session, arena);
  *     buf_append_text(&packet.sql, "SELECT ...; SELECT ...");
@@ -39,8 +39,8 @@ bool packet_works(struct packet *packet);
 /* Makes the packet fail, unless it has. */
 void packet_fail(struct packet *packet, enum permit_status status);
 /*
- * Allocates an array with an element, of `size` bytes and zeroed, for each row of the statement, in the arena. NULL, and a
- * count of 0: there are no rows, or the packet failed.
+ * Allocates an array with an element, of `size` bytes and zeroed, for each row of the statement, in the arena. NULL,
+ * and a count of 0: there are no rows, or the packet failed.
  */
 void *packet_rows(struct packet *packet, size_t size, size_t *ret_count);
 /* Steps to the next statement, which is SQL_CLOCK, and reads it. */

@@ -23,7 +23,9 @@ enum {
     /* Of a semaphore_front. */
     QUERY_FRONT_HOLDERS = 10,
     QUERY_FRONT_WAITERS = 3,
-    /* Maximum numbers that one call of `reservers` reads: waiters of all queues, and their places in all their queues. */
+    /*
+     * Maximum numbers that one call of `reservers` reads: waiters of all queues, and their places in all their queues.
+     */
     QUERY_RESERVERS_WALK = 512,
     QUERY_RESERVERS_PLACES = 1024,
 };
@@ -165,8 +167,8 @@ struct cursor {
 };
 
 /*
- * A page of a list. The caller sets the first members and zeroes the others, which are valid after PERMIT_OK. A page may
- * be empty, or have fewer rows than its limit, and still have a next one.
+ * A page of a list. The caller sets the first members and zeroes the others, which are valid after PERMIT_OK. A page
+ * may be empty, or have fewer rows than its limit, and still have a next one.
  */
 struct page {
     struct arena *arena; /* of the rows */
@@ -200,9 +202,9 @@ static inline void page_end(struct page *page, size_t found)
 }
 
 /*
- * A position in the walk of the expiry task: by the second of the deadline; in a second the requests that wait come first,
- * by id, then the held ones, by semaphore and block of tokens. A request that holds several semaphores has the position
- * of the first.
+ * A position in the walk of the expiry task: by the second of the deadline; in a second the requests that wait come
+ * first, by id, then the held ones, by semaphore and block of tokens. A request that holds several semaphores has the
+ * position of the first.
  */
 struct due_position {
     uint64_t due_s;        /* UNIX time, lease clock */
@@ -266,18 +268,18 @@ struct store_queries {
     enum permit_status (*kept_until)(struct store *store, const struct request *requests, size_t count, size_t stride,
                                      const struct query_time *time, struct arena *arena, utc_us **ret_until);
     /*
-     * Reads at most QUERY_FRONT_HOLDERS holders and QUERY_FRONT_WAITERS waiters of each of these semaphores, at least one and
-     * at most REQUEST_MAX_SEMAPHORES, in a fixed number of statements. ret_fronts has one element per id; an unknown id
-     * has none of either.
+     * Reads at most QUERY_FRONT_HOLDERS holders and QUERY_FRONT_WAITERS waiters of each of these semaphores, at least
+     * one and at most REQUEST_MAX_SEMAPHORES, in a fixed number of statements. ret_fronts has one element per id; an
+     * unknown id has none of either.
      */
     enum permit_status (*fronts)(struct store *store, const uint64_t *semaphore_ids, size_t count, struct arena *arena,
                                  struct semaphore_front *ret_fronts, struct query_time *ret_time);
     /*
-     * Finds, in each queue of a WAITING request that `request` has read, the first waiter before it that reserves: a client
-     * asks for it, it has waited since `aged` (lease clock) or longer, it lacks units of one of its semaphores, and it can
-     * have its whole need: none of them is paused, closed or retired, and the units that are not confirmed are enough. The
-     * reservations before it are not counted. Reads a bounded number of rows in two statements. ret_reservers has one
-     * element per want.
+     * Finds, in each queue of a WAITING request that `request` has read, the first waiter before it that reserves: a
+     * client asks for it, it has waited since `aged` (lease clock) or longer, it lacks units of one of its semaphores,
+     * and it can have its whole need: none of them is paused, closed or retired, and the units that are not confirmed
+     * are enough. The reservations before it are not counted. Reads a bounded number of rows in two statements.
+     * ret_reservers has one element per want.
      */
     enum permit_status (*reservers)(struct store *store, const struct request *request, utc_us aged,
                                     struct arena *arena, struct reserver *ret_reservers);
@@ -309,9 +311,9 @@ struct store_queries {
      */
     enum permit_status (*events)(struct store *store, struct bytes semaphore, struct page *page);
     /*
-     * Compares `name` with its neighbours in byte order among the names that begin with `within`, which `name` does, too;
-     * length 0: all that have no namespace. Reads a few rows, whatever the size of the table. No other name changes the
-     * result, so that it tells nothing about what its reader may not see.
+     * Compares `name` with its neighbours in byte order among the names that begin with `within`, which `name` does,
+     * too; length 0: all that have no namespace. Reads a few rows, whatever the size of the table. No other name
+     * changes the result, so that it tells nothing about what its reader may not see.
      */
     enum permit_status (*nearest)(struct store *store, enum nearest_kind kind, struct bytes name, struct bytes within,
                                   struct arena *arena, struct nearest *ret_nearest);
@@ -326,7 +328,9 @@ struct store_queries {
     /* Reads the semaphores with these ids, 1 to BATCH_MAX_OPERATIONS. Unknown ids are absent from the page. */
     enum permit_status (*semaphores_of)(struct store *store, const uint64_t *ids, size_t count, struct arena *arena,
                                         struct semaphore_page *ret_page);
-    /* Reads a page of held and waiting requests by the second of their deadlines, without locks; page->limit is not 0. */
+    /*
+     * Reads a page of held and waiting requests by the second of their deadlines, without locks; page->limit is not 0.
+     */
     enum permit_status (*due)(struct store *store, struct due_page *page, struct arena *arena);
 };
 #endif

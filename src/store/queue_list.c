@@ -74,8 +74,8 @@ enum permit_status query_waiters(struct store *store, struct bytes semaphore, st
 /* ---- positions ---- */
 
 /*
- * The keys of the first waiters before the positions of a request, and their numbers up to a limit: two statements, each
- * with an arm for each want, which it numbers.
+ * The keys of the first waiters before the positions of a request, and their numbers up to a limit: two statements,
+ * each with an arm for each want, which it numbers.
  */
 static void ahead_sql(const struct request *request, unsigned most, struct buf *sql)
 {

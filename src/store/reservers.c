@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * For whom the units of several queues are reserved, in two packets: the first waiters before a request, one arm of a UNION
- * for each of its queues; then the places of the protected ones in all their queues, each with its semaphore. It tells
- * from the rows what a walk of the plan would find (core/plan_walk.c), but for the reservations before a waiter.
+ * For whom the units of several queues are reserved, in two packets: the first waiters before a request, one arm of a
+ * UNION for each of its queues; then the places of the protected ones in all their queues, each with its semaphore. It
+ * tells from the rows what a walk of the plan would find (core/plan_walk.c), but for the reservations before a waiter.
  */
 #include <stdlib.h>
 
@@ -32,8 +32,9 @@ struct candidates {
 /* ---- the waiters ---- */
 
 /*
- * Walks PRIMARY of waiter, and those of each request and its server. A request cannot have waited since before its place, so
- * the walk ends at the time `aged`. Those that have entered later, with a priority, are read without their wants.
+ * Walks PRIMARY of waiter, and those of each request and its server. A request cannot have waited since before its
+ * place, so the walk ends at the time `aged`. Those that have entered later, with a priority, are read without their
+ * wants.
  */
 static void waiters_sql(const struct request *request, utc_us aged, size_t most, struct buf *sql)
 {
@@ -98,7 +99,9 @@ static void read_waiters(struct packet *packet, const struct request *request, s
 
 /* ---- their places ---- */
 
-/* Chooses the candidates whose places are read: the first of each queue, then the second ones, until there are enough. */
+/*
+ * Chooses the candidates whose places are read: the first of each queue, then the second ones, until there are enough.
+ */
 static void choose_candidates(const struct request *request, size_t most, struct candidates *candidates)
 {
     for (size_t depth = 0; depth < most; depth++)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Retention in SQL. A batch has these packets: the named lock and the clock; the end of a page of requests; its
- * candidates, read without locks; the transaction, in one packet, so that its row locks never wait for this process; the
- * release of the named lock.
+ * candidates, read without locks; the transaction, in one packet, so that its row locks never wait for this process;
+ * the release of the named lock.
  */
 
 #include "base/clock.h"
@@ -61,9 +61,9 @@ static void read_lock_and_clock(struct clean *clean)
 /* ---- candidates ---- */
 
 /*
- * Finds the end of the page: the first id of the next one, UINT64_MAX if there is none. Ids have holes, so it counts rows,
- * in the order of PRIMARY. `from` is behind the rows that this walk has deleted: they may still be in the index, marked,
- * and every query from the beginning of the table would pass them.
+ * Finds the end of the page: the first id of the next one, UINT64_MAX if there is none. Ids have holes, so it counts
+ * rows, in the order of PRIMARY. `from` is behind the rows that this walk has deleted: they may still be in the index,
+ * marked, and every query from the beginning of the table would pass them.
  */
 static uint64_t find_page_end(struct clean *clean)
 {
@@ -76,8 +76,8 @@ static uint64_t find_page_end(struct clean *clean)
 }
 
 /*
- * Walks the page along PRIMARY. The server leaves out the rows that retention_may_delete refuses: reading 4,000 rows costs
- * it 2 ms, sending them 10. The function decides about the rows that it sends.
+ * Walks the page along PRIMARY. The server leaves out the rows that retention_may_delete refuses: reading 4,000 rows
+ * costs it 2 ms, sending them 10. The function decides about the rows that it sends.
  */
 static void requests_sql(const struct clean *clean, uint64_t end, struct buf *sql)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Retention: deletes ended requests, tombstones and events, one batch at a time. core/retention.h decides which rows may
- * be deleted; the retention task (tasks/retention.c) decides when and how many.
+ * Retention: deletes ended requests, tombstones and events, one batch at a time. core/retention.h decides which rows
+ * may be deleted; the retention task (tasks/retention.c) decides when and how many.
  *
  * Several permitd share the work: the one that gets the named lock permitd.cleaner.<hash of the database name> runs one
  * batch. Each walks for itself, by batches that read a page of permit_request along its primary key, without locks. A

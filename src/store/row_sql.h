@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Writes rows of the tables (tables.h) as SQL: one statement for many rows, with its guard (batch_guard.h). Members of the
- * statements that the caller does not set are 0.
+ * Writes rows of the tables (tables.h) as SQL: one statement for many rows, with its guard (batch_guard.h). Members of
+ * the statements that the caller does not set are 0.
  */
 #ifndef STORE_ROW_SQL_H
 #define STORE_ROW_SQL_H
@@ -27,8 +27,8 @@ void row_insert_sql(struct row_insert *insert, const void *row, struct buf *sql)
 void row_insert_end_sql(struct row_insert *insert, struct buf *sql);
 
 /*
- * DELETEs by the columns with COLUMN_KEY. A join finds each row by its whole primary key. (By conditions on the key, the
- * server would walk along its first column, past all rows that were deleted and are not purged yet.)
+ * DELETEs by the columns with COLUMN_KEY. A join finds each row by its whole primary key. (By conditions on the key,
+ * the server would walk along its first column, past all rows that were deleted and are not purged yet.)
  */
 struct row_delete {
     const struct row_table *table;
@@ -56,9 +56,9 @@ uint32_t row_changed_columns(const struct row_table *table, struct row_change ch
 int row_compare_changes(const struct row_table *table, uint32_t columns, struct row_change left,
                         struct row_change right);
 /*
- * Appends ,column=value for these columns. A counter is incremented, not set: a tombstone has no semaphore whose lock would
- * stop another permitd from counting at the same time. It wraps around to 0: if it stayed at its maximum, the transaction
- * of the answer would change no row.
+ * Appends ,column=value for these columns. A counter is incremented, not set: a tombstone has no semaphore whose lock
+ * would stop another permitd from counting at the same time. It wraps around to 0: if it stayed at its maximum, the
+ * transaction of the answer would change no row.
  */
 void row_changes_sql(const struct row_table *table, uint32_t columns, struct row_change change, struct buf *sql);
 #endif

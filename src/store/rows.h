@@ -48,8 +48,8 @@ void row_clock(struct row_reader *reader, struct query_time *ret_time);
 struct bytes row_bytes(struct row_reader *reader);
 
 /*
- * Reads the columns of a table into its struct. Of a request it does not set the permits, and decodes `wanted` if it waits,
- * unless that is NULL.
+ * Reads the columns of a table into its struct. Of a request it does not set the permits, and decodes `wanted` if it
+ * waits, unless that is NULL.
  */
 void row_read(struct row_reader *reader, const struct row_table *table, void *ret_row);
 /* Sets wanted, ttl and wants of a request that waits. False: out of memory, or a malformed value. */

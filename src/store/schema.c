@@ -3,8 +3,9 @@
  * Applies the migrations, one statement at a time. DDL cannot be rolled back, so `schema_version` counts the completed
  * statements of a migration: after a kill in the middle the next permitd continues from there.
  *
- * The first migration is the baseline: all tables. A database at the version before it has these tables, made by an older
- * build: there permitd only notes the version. It refuses a database below that, and names the build that upgrades it.
+ * The first migration is the baseline: all tables. A database at the version before it has these tables, made by an
+ * older build: there permitd only notes the version. It refuses a database below that, and names the build that
+ * upgrades it.
  *
  * Before any change it looks for tables of another program with a name of permitd's, and refuses them.
  */
@@ -30,8 +31,8 @@ enum {
 #define BUILD_BEFORE_BASELINE "permitd 0.1.0 built from commit 7e7e62e"
 
 /*
- * The tables of permitd, in the order in which the baseline creates them; schema_version is created before it. (A table of a
- * later migration needs the number of that migration here, for check_tables.)
+ * The tables of permitd, in the order in which the baseline creates them; schema_version is created before it. (A table
+ * of a later migration needs the number of that migration here, for check_tables.)
  */
 static const struct {
     const char *name;
@@ -206,9 +207,9 @@ static enum permit_status refuse_table(const char *database, const char *table, 
 }
 
 /*
- * Refuses a table with a name of permitd's that no statement so far has created, or that lacks a column; and a table that
- * is missing. A permitd that was killed may have created one table more than it has counted. The columns are those of the
- * newest schema, so they are not checked before an upgrade.
+ * Refuses a table with a name of permitd's that no statement so far has created, or that lacks a column; and a table
+ * that is missing. A permitd that was killed may have created one table more than it has counted. The columns are those
+ * of the newest schema, so they are not checked before an upgrade.
  */
 static enum permit_status check_tables(const struct found found[], const char *database,
                                        struct schema_progress progress, struct buf *message)

@@ -74,8 +74,8 @@ struct store_servers {
     enum permit_status (*heartbeat)(struct store *store, const struct server_self *self,
                                     struct server_heartbeat *heartbeat);
     /*
-     * Declares the permitd dead unless it has written other ticks meanwhile. `at`: lease clock, from which PLACE_KEPT_US
-     * counts. *ret_declared: this call did it.
+     * Declares the permitd dead unless it has written other ticks meanwhile. `at`: lease clock, from which
+     * PLACE_KEPT_US counts. *ret_declared: this call did it.
      */
     enum permit_status (*declare_dead)(struct store *store, const struct server_other *other, utc_us at,
                                        bool *ret_declared);
@@ -92,7 +92,10 @@ struct store_servers {
     enum permit_status (*leave)(struct store *store, const struct server_self *self);
     /* Lists the permitd in order of their ids, the dead ones included. */
     enum permit_status (*list)(struct store *store, struct page *page);
-    /* Reads at most page->limit request ids above page->after.number from the mail of this server: rows and count; ascending. */
+    /*
+     * Reads at most page->limit request ids above page->after.number from the mail of this server: rows and count;
+     * ascending.
+     */
     enum permit_status (*mail)(struct store *store, uint64_t server_id, struct page *page);
     /* Deletes mail of this server; what is gone already is no failure. At least one id. */
     enum permit_status (*drop_mail)(struct store *store, uint64_t server_id, const uint64_t *request_ids, size_t count);

@@ -36,8 +36,8 @@
  *     batch->rollback       instead of `commit` if there is nothing to write, and after any failure
  *
  * Locking rule: a transaction that changes a request, its permits or its slots holds the row locks of all its
- * semaphores. batch->lock takes them in ascending id order, and after them, without waiting, shared locks of owner rows;
- * batch->lock_requests locks rows of requests, also without waiting.
+ * semaphores. batch->lock takes them in ascending id order, and after them, without waiting, shared locks of owner
+ * rows; batch->lock_requests locks rows of requests, also without waiting.
  *
  * A store belongs to one thread. Its calls block, at most for the time-outs of the session. Memory of results comes
  * from the caller's arena. Outputs are members or parameters named ret_; they are valid only after PERMIT_OK.
@@ -91,7 +91,7 @@ struct resolve_name {
 };
 struct resolve_key {
     struct bytes external_id;
-    const uint64_t *ret_semaphore_ids; /* semaphores of the permits of the key's request, ascending; in the arena */
+    const uint64_t *ret_semaphore_ids; /* of its permits, or that it waits for, ascending; in the arena */
     size_t ret_count;                  /* 0: no request has this key, or a tombstone has it */
     int64_t ret_slots;                 /* slots in the request's permits, held or ended */
 };
@@ -120,8 +120,8 @@ struct lock_set {
     const struct slots_wanted *slots_wanted; /* one per semaphore */
     /*
      * One per semaphore: how many of its first waiters are enough for the batch, probably. The store may read them and
-     * the living servers together with the locks; batch->read_waiters then takes them instead of what it is to read, the
-     * first time. NULL: nothing is read ahead.
+     * the living servers together with the locks; batch->read_waiters then takes them instead of what it is to read,
+     * the first time. NULL: nothing is read ahead.
      */
     const size_t *waiters_ahead;
     size_t semaphore_count;
@@ -202,8 +202,8 @@ struct store_session {
     /* Drops the session. The next `reconnect` connects to the server that is then at the address. */
     void (*disconnect)(struct store *store);
     /*
-     * Repeats the safety check over the open session, because settings can change while it is open. Unsafe settings have
-     * the same result as in `reconnect`.
+     * Repeats the safety check over the open session, because settings can change while it is open. Unsafe settings
+     * have the same result as in `reconnect`.
      */
     enum permit_status (*check_safety)(struct store *store);
     /* Keeps an idle session open: the server closes a session that is idle for 5 s. */
@@ -219,7 +219,9 @@ struct store_session {
 
 /* The methods; store->batch. */
 struct store_batch {
-    /* Fills the ret_ members. Outputs of names and keys that are not found stay untouched: zero them before the call. */
+    /*
+     * Fills the ret_ members. Outputs of names and keys that are not found stay untouched: zero them before the call.
+     */
     enum permit_status (*resolve)(struct store *store, struct resolve *resolve, struct arena *arena);
     /*
      * Reserves `count` ids that no other permitd gets, in a transaction of its own. The ids are valid in epoch
@@ -228,8 +230,8 @@ struct store_batch {
     enum permit_status (*reserve_ids)(struct store *store, uint64_t count, struct id_range *ret_range,
                                       uint64_t *ret_epoch);
     /*
-     * Begins the transaction of a batch of one semaphore and waits for its row lock, before it is known which operations
-     * the batch has. `lock` follows, with lock_set.lock_held; on failure `rollback`.
+     * Begins the transaction of a batch of one semaphore and waits for its row lock, before it is known which
+     * operations the batch has. `lock` follows, with lock_set.lock_held; on failure `rollback`.
      */
     enum permit_status (*await)(struct store *store, uint64_t semaphore_id);
     /*
@@ -240,8 +242,8 @@ struct store_batch {
                                struct view *ret_view);
     /*
      * Reads, in the transaction of `lock`, the due holders of semaphores that lack units (at least one), with all their
-     * permits. Adds them to view->requests. Sets view->next_due of these semaphores to a bound for the holders that were
-     * not read.
+     * permits. Adds them to view->requests. Sets view->next_due of these semaphores to a bound for the holders that
+     * were not read.
      */
     enum permit_status (*read_due)(struct store *store, const struct shortfall *shortfalls, size_t count,
                                    struct arena *arena, struct view *view);
@@ -255,8 +257,8 @@ struct store_batch {
     /*
      * Reads, in the transaction of `lock`, parts of the queues of locked semaphores, in their order, with the wants of
      * each waiter, and the ids of the living servers. Adds the waiters to view->requests, except those that are there;
-     * fills view->queues and view->servers. A place that no client asks for, because its request has no server_id or its
-     * server is dead, is passed over. `slots` has one element per read: the free slots and the named slots that the
+     * fills view->queues and view->servers. A place that no client asks for, because its request has no server_id or
+     * its server is dead, is passed over. `slots` has one element per read: the free slots and the named slots that the
      * operations of the batch want (as in the lock_set); this call reads the free slots again, and as many more of them
      * as the waiters want (all free slots if one wants adjacent ones), and also the slots that the waiters name, and
      * replaces free_slots and named_slots of these semaphores. Of waiters that name very many slots only the first are
@@ -267,16 +269,16 @@ struct store_batch {
                                        const struct slots_wanted *slots, size_t count, struct arena *arena,
                                        struct view *view);
     /*
-     * Reads, in the transaction of `lock`, semaphores that it did not lock, plainly: at least one id, ascending, none of
-     * them among the glimpses of the view. Adds them to view->glimpses, with the slots that waiters of the view watch
-     * there, and to view->requests the protected waiters of their queues (those that have waited since `aged` or longer;
-     * under `fifo` the first ones), at most about 2,000.
+     * Reads, in the transaction of `lock`, semaphores that it did not lock, plainly: at least one id, ascending, none
+     * of them among the glimpses of the view. Adds them to view->glimpses, with the slots that waiters of the view
+     * watch there, and to view->requests the protected waiters of their queues (those that have waited since `aged` or
+     * longer; under `fifo` the first ones), at most about 2,000.
      */
     enum permit_status (*read_glimpses)(struct store *store, const uint64_t *semaphore_ids, size_t count, utc_us aged,
                                         struct arena *arena, struct view *view);
     /*
-     * Builds the packet of these changes for the `commit`, or, with `assumed`, the `commit_if_unchanged` that comes next.
-     * Sends nothing, so a failure leaves nothing unknown. Without this call those build the packet.
+     * Builds the packet of these changes for the `commit`, or, with `assumed`, the `commit_if_unchanged` that comes
+     * next. Sends nothing, so a failure leaves nothing unknown. Without this call those build the packet.
      */
     enum permit_status (*prepare)(struct store *store, const struct changes *changes, const struct assumed *assumed);
     /*

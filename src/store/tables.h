@@ -117,7 +117,9 @@ struct waiting_row {
 #define PERMIT_COLUMNS_WRITTEN(X, c)                                                                                   \
     X(c, permit_request_id, request_id,     U64,            COLUMN_INSERT)
 
-/* semaphore: struct semaphore; then the settings, in the order of SEMAPHORE_SETTINGS. `version` is a compare-and-set. */
+/*
+ * semaphore: struct semaphore; then the settings, in the order of SEMAPHORE_SETTINGS. `version` is a compare-and-set.
+ */
 #define SEMAPHORE_COLUMNS(F, X, c)                                                                                     \
     F(c, id,                id,             U64,            COLUMN_INSERT | COLUMN_KEY)                                \
     X(c, name,              name,           BYTES,          COLUMN_INSERT)                                             \

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Audit: the task that compares the counters with the rows of held requests, in rounds: every semaphore by ascending id,
- * then every held request. It sleeps thirty times as long as it works, so that it needs at most 3 % of a core. A
+ * Audit: the task that compares the counters with the rows of held requests, in rounds: every semaphore by ascending
+ * id, then every held request. It sleeps thirty times as long as it works, so that it needs at most 3 % of a core. A
  * mismatch is checked a second time before it counts. Then it is logged, once per change, and stays in the list that
  * doctor shows until a later round no longer finds it.
  */
@@ -39,7 +39,8 @@ static void log_drift(enum log_level level, const char *message, const struct au
 }
 
 /*
- * Returns the index of the drift, or drift_count. Only this task writes the list, so it reads the list without the mutex.
+ * Returns the index of the drift, or drift_count. Only this task writes the list, so it reads the list without the
+ * mutex.
  */
 static size_t find_drift(const struct engine *engine, const struct audit_drift *drift)
 {

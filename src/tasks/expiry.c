@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Expiry: the task that ends due requests that no acquire has ended already. It takes no locks: it reads the due requests,
- * submits an ordinary expire operation for each to the engine, and sleeps until the next deadline. (A task that locks
- * the requests first deadlocked with 4 % of the batches.) The server that won the clock tick expires requests
- * immediately. The other servers expire the remaining ones one second later.
+ * Expiry: the task that ends due requests that no acquire has ended already. It takes no locks: it reads the due
+ * requests, submits an ordinary expire operation for each to the engine, and sleeps until the next deadline. (A task
+ * that locks the requests first deadlocked with 4 % of the batches.) The server that won the clock tick expires
+ * requests immediately. The other servers expire the remaining ones one second later.
  */
 #include <assert.h>
 #include <stdlib.h>

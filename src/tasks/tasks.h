@@ -15,7 +15,7 @@ extern const struct task_kind tasks_all[TASK_COUNT];
  */
 bool expiry_submit(struct engine *engine, struct bytes external_id, enum end_reason expire_as) MUST_CHECK;
 
-/* The bodies, each in the file of its name. They return when the engine stops. */
+/* The bodies of the tasks (servers_run: membership.c). They return when the engine stops. */
 void clock_tick_run(struct task *task);
 void expiry_run(struct task *task);
 void wait_poll_run(struct task *task);

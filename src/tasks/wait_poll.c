@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Wait poll: the task of the requests that wait at this server (docs/design.md, "The queue"). It wakes a waiter when the
- * wait of a client has ended, and when it has mail: it reads this server's mail every wait_poll. Once a second the net
- * reads the semaphores with waiters, and wakes those that seem to fit or can never be granted: it catches changes that
- * no mail announced. The task sleeps while nothing waits.
+ * Wait poll: the task of the requests that wait at this server (docs/design.md, "The queue"). It wakes a waiter when
+ * the wait of a client has ended, and when it has mail: it reads this server's mail every wait_poll. Once a second the
+ * net reads the semaphores with waiters, and wakes those that seem to fit or can never be granted: it catches changes
+ * that no mail announced. The task sleeps while nothing waits.
  */
 #include <time.h>
 
@@ -31,9 +31,8 @@ struct wait_poll {
     struct engine *engine;
     unsigned server_generation; /* engine->server_generation at the last poll */
     mono_us polled_at;
-    mono_us net_at; /* when the semaphores were read last */
-    uint64_t
-        mail_after; /* the next poll reads on behind this request id: mail for a locked semaphore may stay for long */
+    mono_us net_at;      /* when the semaphores were read last */
+    uint64_t mail_after; /* the next poll reads on behind it: mail for a locked semaphore may stay for long */
     struct unknown_mail unknown[MAIL_MAX];
     size_t unknown_count;
 };

@@ -19,7 +19,7 @@ extern struct batch first, second;
 
 void fixture_begin(void);
 void fixture_end(void);
-/* Returns an empty operation, which side_end releases. */
+/* Returns an empty operation, which fixture_end releases. */
 struct asked *fixture_op(void);
 /* Adds an operation to the queue: one unit of each of the semaphores, one letter each. */
 struct op *add(enum operation_kind kind, const char *key, const char *semaphores, bool *ret_wake);

@@ -101,6 +101,20 @@ static struct request held_request(const char *key)
                             .permit_count = 2};
 }
 
+static void learn_commit(const struct commit *commit, uint64_t generation)
+{
+    for (size_t i = 0; i < commit->view.semaphore_count; i++)
+        cr_assert_not_null(semaphore_cache_get(&semaphores, SEMAPHORE + i));
+    rows_learn(&rows, &semaphores,
+               &(struct committed){.read = &commit->view,
+                                   .plan = &commit->plan,
+                                   .copies = true,
+                                   .generation = generation,
+                                   .server_id = HERE,
+                                   .now = 1000,
+                                   .shared_pause_us = 500});
+}
+
 /* A batch on the first `count` semaphores, which have this version before it, commits this change. */
 static void learn(size_t count, uint64_t version, uint64_t generation, const struct request *request)
 {
@@ -113,16 +127,7 @@ static void learn(size_t count, uint64_t version, uint64_t generation, const str
     commit->changes[0] = (struct request_change){.request = &image, .insert = true};
     commit->view.semaphore_count = commit->plan.changes.semaphore_count = count;
     commit->plan.changes.request_count = request != NULL;
-    for (size_t i = 0; i < count; i++)
-        cr_assert_not_null(semaphore_cache_get(&semaphores, SEMAPHORE + i));
-    rows_learn(&rows, &semaphores,
-               &(struct committed){.read = &commit->view,
-                                   .plan = &commit->plan,
-                                   .copies = true,
-                                   .generation = generation,
-                                   .server_id = HERE,
-                                   .now = 1000,
-                                   .shared_pause_us = 500});
+    learn_commit(commit, generation);
 }
 
 static struct semaphore_entry *entry_of(uint64_t id)
@@ -220,6 +225,22 @@ Test(rows, change_by_another_process_drops_the_rows_of_all_that_hold_the_semapho
     cr_assert_not(has_row("k1"));
     cr_assert_eq(entry_of(SEMAPHORE)->copy->row.version, 8);
     cr_assert(list_empty(&entry_of(OTHER_SEMAPHORE)->copy->held));
+}
+
+/* Else the packet of each later refusal would be proven wrong, and its batch run a second time. */
+Test(rows, refusal_that_finds_another_version_drops_the_copy)
+{
+    struct request request = held_request("k1");
+    learn(2, 1, 0, &request);
+    struct commit *refusal = commit_new(KIND_COUNTED);
+    refusal->plan.changes.empty = true;
+    refusal->before[0].version = 2;
+    learn_commit(refusal, 0);
+    cr_assert_not_null(entry_of(SEMAPHORE)->copy, "it has this version");
+    refusal->before[0].version = 7;
+    learn_commit(refusal, 0);
+    cr_assert_null(entry_of(SEMAPHORE)->copy);
+    cr_assert_not(has_row("k1"));
 }
 
 Test(rows, semaphore_that_others_change_again_and_again_is_shared)

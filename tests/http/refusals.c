@@ -214,7 +214,7 @@ static struct talk second_put(const struct scene *scene)
     return talk;
 }
 
-/* Templates are written through engine_look: a call that has not begun at its deadline never begins. */
+/* Templates are written by a query of the engine: a call that has not begun at its deadline never begins. */
 Test(refusals, busy_template_is_never_written, .timeout = 300)
 {
     struct scene scene = scene_set("1s", WITH_SHORT_PATH);

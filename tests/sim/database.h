@@ -3,7 +3,7 @@
  * A database in memory: the tables of sql/ as far as batches and template creation need them, row locks, transactions
  * and crashes. It has no SQL: it repeats in short what the statements of src/store do to rows.
  *
- * A transaction holds X locks of semaphores (database_lock) and, after its first write, of the keys it writes (the
+ * A transaction holds X locks of semaphores and, after its first write, of the keys it writes (the
  * unique index). Its commit makes all its writes visible at once and frees its locks; the writes become durable some
  * time later (InnoDB shows a commit to others before it is flushed). A crash undoes commits that are not durable. A
  * failover to a copy that is behind also undoes durable ones.
@@ -276,7 +276,7 @@ static inline bool transaction_is_written(const struct transaction *transaction)
 {
     return transaction->changes || transaction->template;
 }
-/* COMMIT: makes the writes visible and frees the locks. They are durable when database_flush returns for its lsn. */
+/* COMMIT: makes the writes visible and frees the locks. They are durable when database_flushed is called with its lsn. */
 void transaction_commit(struct transaction *transaction);
 void transaction_rollback(struct transaction *transaction);
 /* Frees the transaction, and rolls it back if it is open. */

@@ -82,7 +82,7 @@ uint64_t fake_batch_floor_of(const struct db_semaphore *semaphore);
 /* Copies the row as queries read it, with its permits, and with its wants if it waits. */
 void fake_batch_copy_request(const struct request_row *row, struct arena *arena, struct request *ret_request);
 /* The most waiters that a read of a queue returns without one beyond; at most QUEUE_READ_MAX. A deeper read
-   returns as many times more as queue_read_max says. */
+   returns as many times more as fake_queue_read_max says. */
 extern size_t fake_queue_read_max;
 /* Held requests with a deadline, sorted by it: of one semaphore, or (0) of all and those that wait. */
 size_t fake_batch_sort_due(uint64_t semaphore_id, struct arena *arena, struct db_key ***ret_keys);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Checks the promises while the run goes on: by the changes of rows (oracle_committed...) and by the answers to clients
+ * Checks the promises while the run goes on: by the changes of rows and by the answers to clients
  * (story). docs/reliability.md has the promises.
  */
 #ifndef SIM_ORACLE_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The objects of a run: servers (simulated permitd), clients, operators, and the stories of their keys. run.c directs
- * the run, clients.c has the calls, operators.c the changes by operators, servers.c the life of a permitd, faults_state.c
+ * the run, clients.c has the calls, operators.c the changes by operators, servers.c the life of a permitd, faults.c
  * the faults.
  */
 #ifndef SIM_WORLD_H

@@ -880,7 +880,7 @@ Test(plan_queue, waiter_behind_one_that_surely_blocks_it_is_not_called)
 
 /* ---- unclaimed grants ---- */
 
-/* Trace "B's host dies with its clients": an unclaimed grant is due after place_kept. */
+/* Trace "B's host dies with its clients": an unclaimed grant is due after PLACE_KEPT_US. */
 Test(plan_queue, grant_on_behalf_of_another_server_is_due_until_it_is_claimed)
 {
     given("k1 waits a server=2 place=-3s");
