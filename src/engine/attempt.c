@@ -161,12 +161,15 @@ static bool run_take_ids(struct run *run)
     return enough;
 }
 
-/* Gives the ids back that the plan has not used, if no other run has taken ids since. */
+/*
+ * Gives the ids back that the plan has not used, if no other run has taken ids since. In another epoch the same ids may
+ * have been reserved again, and taken.
+ */
 static void run_keep_ids(struct run *run, uint64_t used)
 {
     struct engine *engine = run->worker->engine;
     engine_lock(engine);
-    if (engine->ids.next == run->ids.end)
+    if (engine->ids_epoch == run->view.clock.epoch && engine->ids.next == run->ids.end)
         engine->ids.next = run->ids.next + used;
     engine_unlock(engine);
 }

@@ -41,6 +41,8 @@ static struct script {
     bool stays_held;         /* it has ended when its end comes, and another one is due */
     bool stranger;           /* another session has locked the row of h1; h3, like h1, is behind it */
     char read[100];          /* units for which due holders were read: "1 65" */
+    bool failover;           /* while they are read, another worker reserves and takes the same ids in another epoch */
+    uint64_t next_id;        /* after the plan of that batch */
     size_t asked, decided;
     char order[100];           /* keys in the order in which they were decided: "k1 k2" */
     enum permit_status status; /* of the last of them */
@@ -114,6 +116,8 @@ static enum permit_status read_due(struct store *store, const struct shortfall *
     size_t length = strlen(script.read);
     snprintf(script.read + length, sizeof script.read - length, length ? " %lld" : "%lld",
              (long long)(shortfalls[0].units + shortfalls[0].more));
+    if (script.failover && engine.ids_epoch == 1)
+        engine.ids_epoch = 2; /* with the ids that this batch has taken, taken there too */
     if (view->request_count == 0 && script.held)
         add_holder(script.locks, arena, view);
     else if (script.stranger && view->request_count == 1)
@@ -168,6 +172,15 @@ static enum permit_status lock(struct store *store, const struct lock_set *set, 
         return PERMIT_LOCK_TIMEOUT;
     }
     *ret_view = view;
+    return PERMIT_OK;
+}
+
+static enum permit_status rollback(struct store *store)
+{
+    (void)store;
+    if (script.failover && engine.ids_epoch == 2)
+        script.next_id = engine.ids.next;
+    script.failover = false;
     return PERMIT_OK;
 }
 
@@ -255,7 +268,7 @@ static const struct store_batch batch_methods = {.reserve_ids = reserve_ids,
                                                  .prepare = prepare,
                                                  .commit = commit,
                                                  .commit_if_unchanged = commit_if_unchanged,
-                                                 .rollback = succeed};
+                                                 .rollback = rollback};
 static const struct store_clock clock_methods = {.floors = floors};
 static struct store store;
 static struct checked_store checked;
@@ -388,6 +401,17 @@ Test(worker, acquire_is_granted_when_a_due_holder_of_other_semaphores_has_ended)
     cr_assert_str_eq(script.locked, "ab ac");
     cr_assert_str_eq(script.order, "k2 k1");
     cr_assert_not(script.held);
+}
+
+/* After a failover to an older copy, ids are reserved a second time. */
+Test(worker, ids_of_another_epoch_are_not_given_back)
+{
+    script.held = true;
+    script.failover = true;
+    script.asked = 1;
+    ask(0, "k1", "a");
+    worker_run(&task);
+    cr_assert_eq(script.next_id, 2, "id 1 is taken, in both epochs");
 }
 
 /* P23: nor is a due holder waited for whose row another session has locked: the read goes on behind it. */
