@@ -629,8 +629,9 @@ static size_t packet_size(const struct changes *changes)
     size_t size = PACKET_BATCH + changes->semaphore_count * PACKET_SEMAPHORE;
     for (size_t i = 0; i < changes->request_count; i++) {
         const struct request_change *change = &changes->requests[i];
-        bool moves = change->insert || change->grants || change->ends;
-        size += change->insert || change->grants ? PACKET_GRANT : 0;
+        bool inserts = change->insert && change->request->state != REQUEST_WAITING;
+        bool moves = inserts || change->grants || change->ends;
+        size += inserts || change->grants ? PACKET_GRANT : 0;
         size += moves ? packet_of_end(change->request) : 0; /* a grant has as many permits and slots */
     }
     return size;
