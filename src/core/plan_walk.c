@@ -12,7 +12,7 @@
  *   - Under `fifo` nobody passes a waiter that was not granted, and nobody reserves behind one that has reserved nothing.
  *   - A waiter that may fit and cannot be decided in this batch, because a semaphore of it is not locked: its need is
  *     kept from those behind it, and its server is called if the batch changes something for it. It may fit, too, if it
- *     lacks only what is kept for others. Nothing is kept for one of which a semaphore is unknown in the end.
+ *     lacks only what is kept for others. One of which a semaphore is unknown in the end is in nobody's way.
  *   - A waiter that would reserve behind such a one, on any of its semaphores, may reserve nothing if that one does: its
  *     need is kept, too.
  *   - Waiters with the same needs behind one that could neither be granted nor reserve are passed over.
@@ -36,6 +36,11 @@ enum {
      */
     RUNS_MAX = 4,
     HOPELESS_MAX = 64,
+    /*
+     * So many semaphores that a round asks for, before a waiter that wants one of them is an obstacle to those behind it: they
+     * may want others, and the rounds are few.
+     */
+    UNKNOWN_A_ROUND = 16,
 };
 
 /* ---- those who stand before ---- */
@@ -602,8 +607,8 @@ static void mark_changed(struct planner *planner, const struct want *wants, size
 
 /*
  * Passes over a waiter that this batch cannot decide, but one with all its locks can. `call`: no operation of this
- * server asks for it or is about to. If a semaphore of it is still unknown when all looks are taken, then nothing is
- * kept for it.
+ * server asks for it or is about to. If a semaphore of it is still unknown when all looks are taken, then one that may fit
+ * is in nobody's way.
  */
 static void pass_over(struct planner *planner, const struct key *key, const struct operation *operation, bool call)
 {
@@ -616,11 +621,15 @@ static void pass_over(struct planner *planner, const struct key *key, const stru
         return;
     bool may_fit = chance == CHANCE_NOW || may_lack_only_kept(planner, operation, request->id);
     bool may_look = !planner->view->reads_end && planner->view->glimpse_count < GLIMPSES_MAX;
-    if (unknown && may_look && stand_matters(planner, request))
+    if (unknown && may_look && stand_matters(planner, request)) {
         look_at_unknown(planner, request);
+        if (planner->unknown_count <= UNKNOWN_A_ROUND)
+            return; /* the batch is planned again */
+    }
     if (may_fit && call)
         call_waiter(planner, request);
-    stand_here(planner, request, may_fit && (may_look || !unknown), key->needs, key->need_count);
+    if (!may_fit || may_look || !unknown)
+        stand_here(planner, request, may_fit, key->needs, key->need_count);
 }
 
 static void grant_waiter(struct planner *planner, struct key *key, const struct operation *operation,

@@ -564,6 +564,32 @@ Test(waiting, behind_many_that_wait_for_something_else_is_granted, .timeout = 30
     talk_end(&talk);
 }
 
+/* P20: who waits for a closed semaphore is in nobody's way, however many these are. A batch on the network reads them plainly. */
+Test(waiting, under_fifo_behind_many_of_closed_semaphores_is_granted, .timeout = 300)
+{
+    enum { COUNT = 70 };
+    struct talk talk = talk_to(shared_port());
+    const char *network = fresh_semaphore(&talk, "{\"capacity\":1,\"kind\":\"counted\",\"queue\":\"fifo\"}");
+    const char *first = fresh_name("k"), *second = fresh_name("k");
+    struct talk jobs[COUNT];
+    acquire(&talk, first, network, 1);
+    for (int i = 0; i < COUNT; i++) {
+        const char *host = fresh_semaphore(&talk, "{\"capacity\":0}");
+        jobs[i] = talk_to(shared_port());
+        tell(&jobs[i], "POST", "/v1/requests", both_body(fresh_name("job"), host, network, "10m"));
+    }
+    wait_for_waiting(&talk, network, COUNT);
+    struct talk waiter = join_waitlist(&talk, second, network, 1, "10m", COUNT + 1);
+    release(&talk, first);
+    hear(&waiter, 201, NULL);
+    release(&talk, second);
+    say(&talk, 201, "POST", "/v1/requests", acquire_body(fresh_name("k"), network, 1, ""));
+    for (int i = 0; i < COUNT; i++)
+        talk_end(&jobs[i]);
+    talk_end(&waiter);
+    talk_end(&talk);
+}
+
 Test(waiting, ends_when_the_capacity_shrinks_below_it, .timeout = 300)
 {
     struct talk talk = talk_to(shared_port());

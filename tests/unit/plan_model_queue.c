@@ -875,8 +875,8 @@ static void call(struct model *model, unsigned key)
 
 /*
  * A waiter that this batch cannot decide, but one with these locks can. `calls`: its server has to run such a batch. If a
- * semaphore of it is unknown, and can be looked at, then the batch is planned again with it; if not, then nothing is kept
- * for the waiter.
+ * semaphore of it is unknown, and can be looked at, then the batch is planned again with it, and meanwhile the waiter is in
+ * nobody's way; if not, it stays in nobody's way if it may fit.
  */
 static void leave_undecided(struct model *model, unsigned key, bool calls, unsigned needs)
 {
@@ -893,11 +893,14 @@ static void leave_undecided(struct model *model, unsigned key, bool calls, unsig
     bool unknown = !is_known(model, step);
     model->rules.keeps_behind_kept += lacks_only_kept;
     model->rules.unknown_at_end += unknown && model->batch.reads_end;
-    if (unknown && !model->batch.reads_end && matters(model, key))
+    if (unknown && !model->batch.reads_end && matters(model, key)) {
         model->walk.unknown |= wants_of(step) & ~model->batch.known;
+        return;
+    }
     if (may_fit && calls)
         call(model, key);
-    stand(model, key, may_fit && !(unknown && model->batch.reads_end), needs);
+    if (!(may_fit && unknown && model->batch.reads_end))
+        stand(model, key, may_fit, needs);
 }
 
 /* Answers the asks of a granted request: the first one as new, copies of it as repeated. */
