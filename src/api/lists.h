@@ -29,7 +29,7 @@ struct listing {
         struct {
             struct slot_filter filter;
             struct bytes known;                  /* If-None-Match; data NULL: absent */
-            char stem[ETAG_SIZE - SLOTS_DIGEST]; /* of the ETag: what stands before the digest */
+            char stem[ETAG_SIZE - SLOTS_DIGEST]; /* of the ETag: the part before the digest */
         } slots;
     };
 };

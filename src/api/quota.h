@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Quotas of principals: what they use, and the refusal beyond (docs/security.md). The limits are in core/quotas.h. */
+/* Quotas of principals: their use, and the refusal beyond (docs/security.md). The limits are in core/quotas.h. */
 #ifndef API_QUOTA_H
 #define API_QUOTA_H
 

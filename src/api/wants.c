@@ -6,7 +6,7 @@
 
 #include "api/json_in.h"
 
-/* What all permits of a request may name together: it stands in the row of a request that waits. */
+/* The most that all permits of a request may name together: it stands in the row of a request that waits. */
 enum { REQUEST_MAX_NAMED = SLOTS_MAX_COUNT, REQUEST_MAX_NAMED_BYTES = 8 * 1024, NUMBER_BYTES = 4 };
 
 #define SLOTS_EXPECTED "an array of 1 to 1000 slots, each a number from 1, or a label"

@@ -10,7 +10,7 @@
 
 /* Zeroed: a full bucket. */
 struct bucket {
-    int64_t used; /* what is missing from a full bucket, times the period */
+    int64_t used; /* the amount that a full bucket has more, times the period */
     mono_us at;   /* of the last call */
 };
 

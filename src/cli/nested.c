@@ -12,7 +12,7 @@ enum { OUTER_MAX = 64, SENTENCE_MAX = 2048 };
 /* The part of a wanted semaphore that the outer runs hold. */
 struct outer {
     int64_t units;
-    size_t slots;    /* of those that the want names */
+    size_t slots;    /* some of the slots that the want names */
     const char *key; /* of one that holds units; NULL: none does */
 };
 

@@ -404,7 +404,7 @@ struct plan {
      */
     const struct request **overdue;
     size_t overdue_count;
-    /* What to read before the batch is planned again. If there is any (plan_reads_more), the rest is not valid. */
+    /* Reads for a second plan of the batch. If there is any (plan_reads_more), the rest is not valid. */
     uint64_t read_more; /* a bit per semaphore of the view: units stay free although requests wait beyond the part of
                            its queue that was read; or a queue that was not read has something that decides about a
                            waiter of another one */

@@ -20,8 +20,8 @@
  *     locked; more of a queue of which units are left; and all that decides whether a protected waiter reserves, if units
  *     are left behind it. In the last round (view.reads_end) it does with what was read.
  *
- * Reservations are computed anew in every walk, and bind only those behind them: so they cannot wait in a circle. What
- * stands in the way of those behind it is a `stander`; queue_state has the sums over the standers before a place.
+ * Reservations are computed anew in every walk, and bind only those behind them: so they cannot wait in a circle. A
+ * `stander` is in the way of the requests behind it; queue_state has the sums over the standers before a place.
  */
 #include "core/planner.h"
 
@@ -31,8 +31,8 @@ enum {
     /* A batch grants no more than about this many requests of one queue. The next waiter gets mail (P23). */
     QUEUE_GRANTS_MAX = 1024,
     /*
-     * The first protected waiters for adjacent slots of a semaphore reserve a run each; of those that may fit, so many
-     * keep one. The search looks at all slots.
+     * The first protected waiters for adjacent slots of a semaphore reserve a run each, and so many of the ones that may
+     * fit keep one. The search looks at all slots.
      */
     RUNS_MAX = 4,
     HOPELESS_MAX = 64,
@@ -763,7 +763,7 @@ static void count_due_units(struct planner *planner)
     }
 }
 
-/* Adds the ends of the parts that were read, if protected waiters may follow there: nobody passes these. */
+/* Adds the ends of the parts that were read, if protected waiters may follow there. No request passes these. */
 static void add_unread(struct planner *planner)
 {
     const struct view *view = planner->view;

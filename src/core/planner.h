@@ -35,7 +35,7 @@ struct askers {
     bool any_last;                   /* the wait of one ends with this decision */
 };
 
-/* What the last walk has decided for the askers of a request. */
+/* The decision of the last walk for the askers of a request. */
 struct key_decision {
     enum {
         DECISION_NONE,     /* none, or it was told already: the request is held */
@@ -83,7 +83,7 @@ static inline bool key_is_removed(const struct key *key)
 }
 
 /*
- * What the walk knows of one semaphore: of a locked one its image, of another one the row that was read plainly. The
+ * One semaphore, as the walk knows it: of a locked one its image, of another one the row that was read plainly. The
  * walk goes along the waiters in the order of their places; "earlier" means before the request that is being decided.
  */
 struct queue_state {
@@ -121,7 +121,7 @@ struct stander {
                             its need is kept from those behind it */
         STANDS_RESERVED, /* protected: its whole need is reserved */
         STANDS_PLAIN,    /* it takes nothing from those behind it, except under fifo */
-        STANDS_UNREAD,   /* protected waiters may follow that were not read: nobody passes here */
+        STANDS_UNREAD,   /* protected waiters may follow that were not read: no request passes here */
     } how;
 };
 
@@ -275,7 +275,7 @@ struct fit {
     const struct shortage *shortages;
     size_t shortage_count;
     struct hold_limits limits;
-    size_t packet_size;    /* if it fits: what the grant adds to planner->packet_size */
+    size_t packet_size;    /* if it fits: the bytes that the grant adds to planner->packet_size */
     struct key **unlocked; /* it fits only if these due holders end, and not all their semaphores are locked */
     size_t unlocked_count; /* 0: there are none */
 };

@@ -12,7 +12,7 @@ static const struct {
     const char *word;
     mono_us period;
     bool is_size;        /* of bytes */
-    const char *without; /* what holds if the file does not give it */
+    const char *without; /* the limit if the file does not give it */
 } rows[] = {
     [QUOTA_CONNECTIONS] = {"connections", 0, false, NO_LIMIT},
     [QUOTA_WAITING] = {"waiting", 0, false, NO_LIMIT},

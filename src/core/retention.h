@@ -93,7 +93,7 @@ struct retention_walk {
     int64_t pause_us;     /* after the last round; 0: none has ended */
 };
 
-/* What a batch has read. */
+/* The rows that a batch has read. */
 struct retention_page {
     uint64_t next;        /* first id that it has not considered; 0: it has reached the end of the table */
     uint64_t oldest_kept; /* retention_oldest_kept at the batch */
@@ -103,7 +103,7 @@ struct retention_page {
 
 /*
  * Returns true if the walk should begin a new round instead of finishing this one: it has passed all requests beyond
- * the newest `rows`, and another hundredth of `rows` of them has gathered behind it. What it leaves out are some of the
+ * the newest `rows`, and another hundredth of `rows` of them has gathered behind it. The requests that it leaves out are some of the
  * newest `rows` requests; so the table does not grow by that.
  */
 bool retention_turns_back(const struct retention_walk *walk, uint64_t oldest_kept, uint64_t rows);

@@ -156,7 +156,7 @@ struct engine_settings {
     struct plan_settings plan;    /* engine_plan_settings and the worker set server_id, slots and max_packet */
     uint64_t retention_rows;      /* requests kept; older ended ones are deleted before their retention has passed */
     int64_t liveness_interval_ms; /* time between two probes of one owner */
-    size_t max_waiters;           /* whose clients are at this server; more are answered too_many */
+    size_t max_waiters;           /* with clients at this server; more are answered too_many */
     size_t max_owner_waiters;     /* the same of one owner, or principal without owners; 0: no limit */
     uint64_t max_semaphores;      /* templates create no more above this approximate number */
     int64_t wait_poll_ms;         /* time between two polls of this server's mail */

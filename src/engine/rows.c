@@ -38,7 +38,7 @@ static utc_us as_read(utc_us time)
     return time ? time : NEVER;
 }
 
-/* Copies the request; what it points to goes to `memory`, which is aligned and has room. */
+/* Copies the request; the memory that it points to goes to `memory`, which is aligned and has room. */
 static void request_copy(const struct request *request, void *memory, struct request *ret_copy)
 {
     *ret_copy = *request;
@@ -284,7 +284,7 @@ static bool take_read(struct semaphore_copy *copy, const struct free_slots *read
 }
 
 /*
- * Stores the free slots after the commit: of those copied before and those read, whichever are more. False: out of
+ * Stores the free slots after the commit: the copied ones or the ones that were read, whichever are more. False: out of
  * memory.
  */
 static bool store_slots(struct semaphore_copy *copy, size_t index, const struct committed *commit)

@@ -124,7 +124,7 @@ bool semaphore_copy_load_slots(const struct semaphore_copy *copy, int64_t wanted
                                struct free_slots *ret_slots) MUST_CHECK;
 /*
  * Appends the waiters to the requests of the view, as batch->read_waiters reads them; there is room for read->limit +
- * 1. *ret_units: what they want in all. False: the queue is not known, its waiters wait at an earlier id of this
+ * 1. *ret_units: the units that they want in all. False: the queue is not known, its waiters wait at an earlier id of this
  * server, or out of memory. On failure the view must not be used.
  */
 bool semaphore_copy_load_queue(const struct semaphore_copy *copy, const struct queue_read *read, uint64_t server_id,

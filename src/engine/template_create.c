@@ -78,7 +78,7 @@ static struct template_create *template_create_start(struct engine *engine, stru
 
 /* ---- the ops that wait for it ---- */
 
-/* Whoever may look at the semaphore reads its record, so a client of a namespace is not named there. */
+/* All who may look at the semaphore read its record, so a client of a namespace is not named there. */
 static struct bytes principal_for_record(const struct operation *operation)
 {
     return name_has_namespace(operation->external_id) ? (struct bytes){0} : operation->principal;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Turns: what waits for a reader, served by turns between principals. The next entry is the oldest one of the principal
+ * Turns: the entries that wait for a reader, served by turns between principals. The next entry is the oldest one of the principal
  * whose last turn is longest ago, so a principal with many entries delays one of another by a single entry. Entries of
  * one principal are served in order of arrival.
  */

@@ -69,7 +69,7 @@ struct connection {
     struct client client;
     int fd;
     struct tls *tls;           /* NULL: plain HTTP, or the handshake has not begun */
-    struct evbuffer *output;   /* what the socket has not accepted yet; NULL: nothing */
+    struct evbuffer *output;   /* bytes that the socket has not accepted yet; NULL: nothing */
     size_t output_piece;       /* TLS: bytes of `output` that must be written as one piece, because a try has failed */
     struct event *writable;    /* pending while the socket is to accept something; NULL: not needed until now */
     struct event *readable;    /* pending unless reading is paused or the client has closed its side */
@@ -144,7 +144,7 @@ struct server {
 
     struct memory_share memory; /* all memory of requests and answers */
     struct memory_share
-        strangers;          /* what clients without a credential have of it together, if credentials are configured */
+        strangers;          /* the part of clients without a credential together, if credentials are configured */
     size_t baseline_bytes;  /* resident memory of the process when nearly none of `memory` was used */
     mono_us trimmed_at;     /* when freed memory was last returned to the system */
     size_t trimmed_bytes;   /* resident memory at that time */

@@ -13,8 +13,8 @@
 
 struct route {
     enum http_method method;
-    unsigned right;   /* what the client needs; the table's owner gives it a meaning, and `cost` too */
-    unsigned cost;    /* what a request counts as */
+    unsigned right;   /* the right that the client needs; the table's owner gives it a meaning, and `cost` too */
+    unsigned cost;    /* of a request */
     const char *path; /* may have one parameter, {name}, which stands for one segment */
     bool (*handle)(struct exchange *exchange);
     size_t max_body;                           /* 0: no body allowed */

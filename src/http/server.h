@@ -53,7 +53,7 @@ struct server_hooks {
      */
     bool (*admit)(struct exchange *exchange, size_t *ret_body_max);
     /*
-     * What `admit` checks may have changed (server_recheck) while the request is received; it may be called before
+     * The facts that `admit` checks may have changed (server_recheck) while the request is received; it may be called before
      * `admit`, too. False: the request is refused with PERMIT_UNAUTHENTICATED.
      */
     bool (*readmit)(struct exchange *exchange);

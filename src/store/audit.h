@@ -52,7 +52,7 @@ struct audit {
     enum { AUDIT_PERMITS, AUDIT_SLOTS, AUDIT_REQUESTS, AUDIT_DONE } step;
     bool in_view;               /* a read view is open; the server keeps old row versions until it closes */
     struct semaphore semaphore; /* id, name, kind, capacity, in_use, confirmed, waiting; id 0: no semaphore is left */
-    int64_t held, confirmed;    /* units of its permits; of those whose request is confirmed */
+    int64_t held, confirmed;    /* units of its permits; the part of them whose request is confirmed */
     int64_t places;             /* places in its queue whose request has a server_id */
     int64_t differences[AUDIT_NUMBERS];
     uint64_t *holders; /* by slot number: token of the permit that names the slot; NULL: a counted semaphore */

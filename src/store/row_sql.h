@@ -18,7 +18,7 @@ struct row_insert {
     const char *duplicate;      /* the first assignments of ON DUPLICATE KEY UPDATE, or ""; NULL: a plain INSERT */
     unsigned duplicate_columns; /* flags of columns that it then sets to their new values */
     struct batch_guard *guard;  /* checked by the first COLUMN_U64 or COLUMN_U32 of a statement; NULL: none */
-    unsigned counts;            /* what each row adds to ROW_COUNT(), for the guard; 0: unknown */
+    unsigned counts;            /* the number that each row adds to ROW_COUNT(), for the guard; 0: unknown */
     size_t rows;                /* of the open statement */
 };
 

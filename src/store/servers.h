@@ -97,7 +97,7 @@ struct store_servers {
      * ascending.
      */
     enum permit_status (*mail)(struct store *store, uint64_t server_id, struct page *page);
-    /* Deletes mail of this server; what is gone already is no failure. At least one id. */
+    /* Deletes mail of this server. Mail that is gone already is no failure. At least one id. */
     enum permit_status (*drop_mail)(struct store *store, uint64_t server_id, const uint64_t *request_ids, size_t count);
 };
 #endif

@@ -121,8 +121,8 @@ static enum permit_status tick(struct task *task)
 }
 
 /*
- * Returns the time from one read to the next. It varies, so that each permitd sees some ticks of another at once: what
- * it sees late of a tick, its own clock is behind.
+ * Returns the time from one read to the next. It varies, so that each permitd sees some ticks of another at once: its own
+ * clock is behind by the time for which it has not seen a tick.
  */
 static int64_t pause_us(void)
 {
