@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "store/batch.h"
-#include "store/rows.h"
+#include "store/row_reader.h"
 
 enum { KEYS_A_STATEMENT = 500 };
 

@@ -9,7 +9,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
-#include "store/rows.h"
+#include "store/row_reader.h"
 
 /*
  * Walks PRIMARY in order. Without the hint and the ORDER BY the server scans a small table, and waits for the locks of

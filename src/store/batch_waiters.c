@@ -12,7 +12,7 @@
 #include <stdlib.h>
 
 #include "store/batch.h"
-#include "store/rows.h"
+#include "store/row_reader.h"
 
 enum {
     /*

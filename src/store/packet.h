@@ -14,7 +14,7 @@
 #define STORE_PACKET_H
 
 #include "store/mysql_methods.h"
-#include "store/rows.h"
+#include "store/row_reader.h"
 
 struct packet {
     struct session *session;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The columns of permitd's tables, and the structs that have their rows. SELECT lists, readers (rows.h) and writers
+ * The columns of permitd's tables, and the structs that have their rows. SELECT lists, readers (row_reader.h) and writers
  * (row_sql.h) follow from these lists: a new column is a line here, a line in sql/ and a member of the struct.
  *
  *   column   its name in sql/

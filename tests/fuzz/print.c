@@ -33,23 +33,24 @@ static void print_pages(const char *body)
     MUST(strlen(next) < sizeof next);
     MUST(json_pages_add(&pages, body, "requests", next, sizeof next) == first);
     if (first)
-        json_print_table(json_text(pages), "requests", columns, ARRAY_LENGTH(columns));
+        json_print_table(json_written(pages), "requests", columns, ARRAY_LENGTH(columns), 0);
     MUST(!pages || json_length_of(json_written(pages), "requests") % 2 == 0);
     json_writer_free(pages);
 }
 
-static void print_value_by_value(const char *body)
+/* An answer that is no JSON is NULL, and prints nothing. */
+static void print_answer(struct json_object *whole)
 {
-    struct json_object *whole = json_read(body);
+    json_print_lines(whole, columns, ARRAY_LENGTH(columns));
+    json_print_table(whole, "requests", columns, ARRAY_LENGTH(columns), 0);
     size_t length = json_length_of(whole, "requests");
     for (size_t i = 0; i < length + 1; i++) {
         MUST(json_item_text(whole, "requests", i));
-        json_print_lines_of(json_item_of(whole, "requests", i), columns, ARRAY_LENGTH(columns));
-        json_print_table_of(json_item_of(whole, "requests", i), "permits", columns, ARRAY_LENGTH(columns), 2);
+        json_print_lines(json_item_of(whole, "requests", i), columns, ARRAY_LENGTH(columns));
+        json_print_table(json_item_of(whole, "requests", i), "permits", columns, ARRAY_LENGTH(columns), 2);
     }
     (void)json_true_of(whole, "held");
     (void)json_text_of(whole, "note");
-    json_free(whole);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -60,10 +61,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     FILE *kept = stdout;
     stdout = open_memstream(&printed, &length);
     MUST(stdout);
-    json_print_lines(body, columns, ARRAY_LENGTH(columns));
-    json_print_table(body, "requests", columns, ARRAY_LENGTH(columns));
+    struct json_object *whole = json_read(body);
+    print_answer(whole);
+    json_free(whole);
     print_pages(body);
-    print_value_by_value(body);
     (void)json_number(body, "ttl_ms");
     json_print_text(body);
     fclose(stdout);

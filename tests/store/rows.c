@@ -4,8 +4,8 @@
 #include <stdio.h>
 
 #include "fixture.h"
+#include "store/row_reader.h"
 #include "store/row_sql.h"
-#include "store/rows.h"
 
 /* Columns that permitd writes or reads by statements of their own, or only by DEFAULT. */
 static const struct {

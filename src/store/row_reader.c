@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "store/rows.h"
+#include "store/row_reader.h"
 
 #include <stdlib.h>
 

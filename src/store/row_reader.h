@@ -3,8 +3,8 @@
  * Reads rows of the tables (tables.h) into the structs of core. A reader takes the columns of a row from left to right.
  * `broken` collects failures (out of memory, malformed value): check it after the last row.
  */
-#ifndef STORE_ROWS_H
-#define STORE_ROWS_H
+#ifndef STORE_ROW_READER_H
+#define STORE_ROW_READER_H
 
 #include "store/mysql_session.h"
 #include "store/sql_text.h"
