@@ -124,6 +124,8 @@ static enum permit_status read_waiters(struct listing *listing, struct store *st
     enum permit_status status = store->queries->waiters(store, exchange->path_values[0], page);
     if (status != PERMIT_OK)
         return status;
+    if (page->count == 0)
+        return PERMIT_OK;
     engine_judge(exchange->service->engine, &page->time);
     status = store->queries->kept_until(store, &page->waiters->request, page->count, sizeof *page->waiters, &page->time,
                                         page->arena, &kept_until);

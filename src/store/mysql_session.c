@@ -844,8 +844,11 @@ static enum permit_status session_open(struct session *session)
             session, mysql_errno(session->mysql) == PLUGIN_REFUSED
                          ? "the server asks for a plugin that may reveal the password, which needs ssl_ca or ssl=verify"
                          : "cannot connect to the database");
+    const char *version = mysql_get_server_info(session->mysql);
+    if (!version) /* the connection is lost already */
+        return session_refuse(session, PERMIT_DATABASE_UNAVAILABLE, "cannot connect to the database: lost connection");
     session->clustered = false;
-    session->mariadb = strstr(mysql_get_server_info(session->mysql), "MariaDB") != NULL;
+    session->mariadb = strstr(version, "MariaDB") != NULL;
     return PERMIT_OK;
 }
 
