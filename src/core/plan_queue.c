@@ -357,8 +357,8 @@ void waiter_refuse(struct planner *planner, struct key *key, const struct fit *f
         if (key->row == ROW_NEW && !may_wait)
             forget(key);
     }
-    if (!may_wait || !ours)
-        key->askers = (struct askers){0};
+    if (!may_wait || !ours) /* a later refusal in this batch is for the same subscribers */
+        key->askers = (struct askers){.any_look = key->askers.any_look};
     key->askers.first = key->askers.waiting; /* a later walk may grant it */
     key->askers.any_last = false;
 }

@@ -1427,3 +1427,15 @@ Test(plan_scope, place_out_of_scope_that_no_client_asks_for_does_not_give_way)
     batch("acquire k1 a other scope=a; acquire k2 a other scope=a", "key_reused; granted", NULL);
     detail(1, "");
 }
+
+/* P22: a refusal that is final gives up the place, also when a look, a renewal and an acquire of the key come in one batch. */
+Test(plan_waiting, look_and_acquire_of_a_key_on_a_retired_semaphore_give_up_its_place)
+{
+    given("a retired; k1 waits a");
+    batch("look k1 a; acquire k1 a", "unknown_semaphore; unknown_semaphore", "k1 WAITING");
+    given("a retired; k1 waits a");
+    batch("look k1 a; renew k1; acquire k1 a wait", "unknown_semaphore; unknown_request; unknown_semaphore",
+          "k1 WAITING");
+    given("a retired; k1 waits a subscribed");
+    batch("look k1 a; acquire k1 a wait", "unknown_semaphore; unknown_semaphore", "k1 WAITING");
+}
