@@ -6,8 +6,12 @@
 #define TICK_AFTER_US  (1LL * US_PER_SECOND) /* a tick raises V by at least this */
 #define SEEN_WITHIN_US (1LL * US_PER_SECOND) /* two reads this near each other see a tick between them in time */
 #define FRESH_US       (4LL * US_PER_SECOND)
-/* Two own clocks that are sure differ by at most this, and so far the database's may be ahead of one at its tick. */
-#define LEAD_US        SEEN_WITHIN_US
+/*
+ * The database's lease clock may be ahead of an own clock by this at its tick. More is a step. Two own clocks that are
+ * sure differ by up to 1 s; and while the COMMIT of a tick waits, the own clocks stop 5 s after the tick before it, and
+ * the database's clock goes on to 5 s after the one that waits.
+ */
+#define LEAD_US        (2500LL * US_PER_MS)
 /* The lease clock of the database is behind the latest one by more than this: its clock was stepped. */
 #define STEP_US        (125LL * US_PER_MS)
 

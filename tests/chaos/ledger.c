@@ -146,10 +146,12 @@ static bool replay_semaphore(const struct ledger *ledger, const struct facts *fa
     struct holders holders = {calloc_or_abort(count, sizeof(struct grant *)), 0, 0};
     const char *why = NULL;
     for (size_t i = 0; i < count && !why; i++) {
+        const struct entry *entry = grants[i].entry;
         why = replay_one(&holders, &grants[i], i ? &grants[i - 1] : NULL, facts);
         if (why)
-            snprintf(message, MESSAGE_SIZE, "%s, token %llu: key %u %s", facts->semaphores[semaphore].name,
-                     (unsigned long long)grants[i].share->token, grants[i].entry->key, why);
+            snprintf(message, MESSAGE_SIZE, "%s, token %llu: key %u %s (acquired %lld us, ended %lld us)",
+                     facts->semaphores[semaphore].name, (unsigned long long)grants[i].share->token, entry->key, why,
+                     (long long)entry->acquired_us, (long long)entry->ended_us);
     }
     free(holders.list);
     free(grants);

@@ -187,6 +187,34 @@ Test(own_clock, ticks_of_a_permitd_that_is_behind_do_not_take_the_database_clock
     }
 }
 
+/* Returns the furthest that the lease clock by the database's clock goes back after a tick that waited in its COMMIT. */
+static int64_t back_after_commit_of(int64_t waits)
+{
+    int64_t t = 20 * SECOND, back = 0;
+    begin();
+    run(2, 0, t);
+    while (own_clock_read(&own[A], &row, t, t + answer_us), !own_clock_may_tick(&own[A]))
+        t += 700 * MS;
+    struct lease_row written = own_clock_tick(&own[A], database_now(t));
+    int64_t end = t + waits;
+    for (; t < end; t += 500 * MS)
+        own_clock_read(&own[B], &row, t, t + answer_us); /* reads are answered meanwhile */
+    row = written;
+    own_clock_won(&own[A], &row, end);
+    for (t = end; t < end + 12 * SECOND; t += 250 * MS) {
+        int64_t answered = t + 2 * answer_us, before = served_at(answered);
+        (void)ask(t / (250 * MS) % 2 ? A : B, t);
+        back = max_i64(back, before - served_at(answered));
+    }
+    return back;
+}
+
+Test(own_clock, tick_whose_commit_waits_does_not_take_the_database_clock_back)
+{
+    for (int64_t waits = 0; waits < 15 * SECOND; waits += 250 * MS)
+        cr_expect_leq(back_after_commit_of(waits), 0, "a commit of %lld ms", (long long)(waits / MS));
+}
+
 Test(own_clock, tick_after_a_step_sets_the_database_clock_to_the_own_clock)
 {
     run(2, 0, 20 * SECOND);
