@@ -3,7 +3,9 @@
  * The cost of batches in the database: this permitd and another one alternately in the same run, each on its private
  * MariaDB. Prints Markdown on standard output and progress on standard error.
  *
- *     bench_writes --against PERMITD [--rounds N] [--seconds S]
+ *     bench_writes --against PERMITD [--only TEXT] [--rounds N] [--seconds S]
+ *
+ * --only: the runs that have TEXT in their names.
  */
 #include <getopt.h>
 #include <stdio.h>
@@ -61,49 +63,54 @@ static void start(struct side *side, const char *binary)
     instance_semaphores(&side->instance, "slotted", "slotted", 20, SPREAD);
 }
 
-static void print_rows(const struct side *before, const struct side *now)
+static void print_rows(const struct side *before, const struct side *now, const char *only)
 {
     puts("\n| run | operations/s | before | CPU of mariadbd per operation | before | ratio | statements per "
          "transaction |"
          " before |\n|---|---:|---:|---:|---:|---:|---:|---:|");
-    for (int i = 0; i < RUNS; i++)
+    for (int i = 0; i < RUNS; i++) {
+        if (!strstr(runs[i].name, only))
+            continue;
         printf("| %s | %.0f | %.0f | %.1f us | %.1f us | %.2f | %.1f | %.1f |%s\n", runs[i].name,
                MEDIAN(&now->series[i], rate), MEDIAN(&before->series[i], rate),
                MEDIAN(&now->series[i], database_cpu_us), MEDIAN(&before->series[i], database_cpu_us),
                RATIO(&now->series[i], &before->series[i], database_cpu_us), now->statements[i] / now->commits[i],
                before->statements[i] / before->commits[i],
                series_failures(&now->series[i]) + series_failures(&before->series[i]) > 0 ? " **with failures**" : "");
+    }
 }
 
 int main(int argc, char **argv)
 {
     static const struct option options[] = {{"against", required_argument, NULL, 'a'},
+                                            {"only", required_argument, NULL, 'o'},
                                             {"rounds", required_argument, NULL, 'r'},
                                             {"seconds", required_argument, NULL, 's'},
                                             {NULL, 0, NULL, 0}};
     static struct side sides[2] = {{.name = "before"}, {.name = "now"}};
-    const char *against = NULL;
+    const char *against = NULL, *only = "";
     int rounds = 5, option;
     double seconds = 3;
     while ((option = getopt_long(argc, argv, "", options, NULL)) != -1)
         switch (option) {
         case 'a': against = optarg; break;
+        case 'o': only = optarg; break;
         case 'r': rounds = atoi(optarg); break;
         case 's': seconds = atof(optarg); break;
         default: return 64;
         }
     if (!against || rounds < 1 || rounds > ROUNDS_MAX) {
-        fprintf(stderr, "usage: bench_writes --against PERMITD [--rounds N] [--seconds S]\n");
+        fprintf(stderr, "usage: bench_writes --against PERMITD [--only TEXT] [--rounds N] [--seconds S]\n");
         return 64;
     }
     start(&sides[0], against);
     start(&sides[1], NULL);
     for (int round = 0; round < rounds; round++)
         for (int i = 0; i < RUNS; i++)
-            for (int side = 0; side < 2; side++)
+            for (int side = 0; side < 2 && strstr(runs[i].name, only); side++)
                 run_one(&sides[(round + side) % 2], i, seconds);
     print_machine(&sides[1].instance);
-    print_rows(&sides[0], &sides[1]);
+    print_rows(&sides[0], &sides[1], only);
     for (int i = 0; i < 2; i++)
         instance_stop(&sides[i].instance);
     return 0;
