@@ -398,7 +398,7 @@ void deliver(struct worker *worker, struct run *run, bool release_prelocks)
         for (size_t i = 0; i < run->count; i++)
             queue_forget_key(&engine->queue, run->ops[i]);
     if (release_prelocks)
-        queue_finish(&engine->queue, &worker->batch);
+        queue_finish(&worker->batch);
     engine_unlock(engine);
     if (!complete) /* the waiters that it has granted look, and find that */
         waitlist_cancel_grants(engine, &run->plan);

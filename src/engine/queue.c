@@ -218,9 +218,8 @@ static size_t add_entries(struct semaphore_entry **ret_entries, size_t count, co
     return count;
 }
 
-void queue_follow_key(struct queue *queue, struct op *op)
+void queue_follow_key(struct op *op)
 {
-    (void)queue;
     const struct op *before = queue_before_on_key(op);
     struct semaphore_entry *entries[2 * BATCH_MAX_SEMAPHORES];
     if (!before || !before->resolved || operation_is_administrative(op->operation->kind))
@@ -261,7 +260,7 @@ bool queue_add(struct queue *queue, struct op *op)
         list_append(&queue->unresolved, &op->node);
         return true;
     }
-    queue_follow_key(queue, op);
+    queue_follow_key(op);
     assert(list_empty(&queue->pending) || LIST_ENTRY(queue->pending.prev, struct op, node)->arrival < op->arrival);
     list_append(&queue->pending, &op->node);
     return claim_prelocks(op);
@@ -566,9 +565,8 @@ void queue_release_others(struct batch *batch, struct op *const *ops, size_t cou
     batch->entry_count = kept;
 }
 
-void queue_finish(struct queue *queue, struct batch *batch)
+void queue_finish(struct batch *batch)
 {
-    (void)queue;
     if (batch->number)
         list_remove(&batch->node);
     batch->number = 0;

@@ -76,7 +76,7 @@ bool queue_set_entries(struct queue *queue, struct op *op, const uint64_t *semap
  * Keeps the operations of one key in order of arrival: adds the semaphores of the previous operation of its key to a
  * resolved op. Does nothing if out of memory, or if the op would have more than BATCH_MAX_SEMAPHORES.
  */
-void queue_follow_key(struct queue *queue, struct op *op) REQUIRES(engine_mutex);
+void queue_follow_key(struct op *op) REQUIRES(engine_mutex);
 /* The undecided operation directly before this one on the same key; NULL: none. */
 struct op *queue_before_on_key(const struct op *op);
 /* Queues an op, which is not in the queue, at the end of the unresolved ops; clears its semaphores. */
@@ -123,7 +123,7 @@ bool queue_take(struct queue *queue, struct batch *batch, mono_us now) REQUIRES(
  */
 void queue_take_gathered(struct queue *queue, struct batch *batch, mono_us now) REQUIRES(engine_mutex);
 /* Releases the pre-locks of the batch and empties it. */
-void queue_finish(struct queue *queue, struct batch *batch) REQUIRES(engine_mutex);
+void queue_finish(struct batch *batch) REQUIRES(engine_mutex);
 /* Releases the pre-locks of the batch that none of these operations needs. */
 void queue_release_others(struct batch *batch, struct op *const *ops, size_t count) REQUIRES(engine_mutex);
 /* Returns true if all batches up to this number have ended. */

@@ -94,7 +94,7 @@ static void apply_resolved(struct engine *engine, struct run *run, const struct 
                 resolution = RESOLVED;
         }
         if (resolution == RESOLVED) {
-            queue_follow_key(&engine->queue, op);
+            queue_follow_key(op);
             queue_put_back(&engine->queue, op);
         }
         engine_unlock(engine);

@@ -262,7 +262,7 @@ static void run_batch(struct worker *worker)
     (void)run_until_decided(worker, worker->batch.ops, worker->batch.op_count, RUN_WHOLE);
     arena_clear(worker->arena); /* returns the memory of a large batch, because the next one may come late */
     engine_lock(worker->engine);
-    queue_finish(&worker->engine->queue, &worker->batch); /* deliver has done it, unless the batch ran in parts */
+    queue_finish(&worker->batch); /* deliver has done it, unless the batch ran in parts */
     engine_unlock(worker->engine);
 }
 

@@ -93,7 +93,7 @@ Test(creations, operation_of_a_batch_may_be_resolved_again)
     struct op *op = acquire("k1", "ab");
     cr_assert_str_eq(take(&first), "k1");
     queue_resolve(&queue, op);
-    queue_finish(&queue, &first);
+    queue_finish(&first);
     cr_assert(!op->resolved && op->entry_count == 0);
     cr_assert_eq(semaphore_cache_find(&queue.semaphores, 1)->waiting, 0);
     struct op *taken;

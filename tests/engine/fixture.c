@@ -21,8 +21,8 @@ void fixture_end(void)
 {
     struct list left;
     list_init(&left);
-    queue_finish(&queue, &first);
-    queue_finish(&queue, &second);
+    queue_finish(&first);
+    queue_finish(&second);
     queue_take_expired(&queue, NEVER, &left);
     for (size_t i = 0; i < asked_count; i++) {
         queue_forget_key(&queue, &asked[i].op);

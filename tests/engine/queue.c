@@ -13,7 +13,7 @@ Test(queue, operations_that_arrive_during_a_batch_join_the_next)
     acquire("k2", "a");
     acquire("k3", "a");
     cr_assert_str_eq(take(&second), "");
-    queue_finish(&queue, &first);
+    queue_finish(&first);
     cr_assert_str_eq(take(&second), "k2 k3");
 }
 
@@ -33,7 +33,7 @@ Test(queue, blocked_operation_blocks_later_ones_of_its_semaphores)
     acquire("k2", "ab");
     acquire("k3", "b");
     cr_assert_str_eq(take(&second), "", "k3 would pass k2 for ever");
-    queue_finish(&queue, &first);
+    queue_finish(&first);
     cr_assert_str_eq(take(&second), "k2 k3");
 }
 
@@ -62,7 +62,7 @@ Test(queue, operation_that_needs_another_semaphore_is_not_gathered_and_not_passe
     acquire("k2", "ab");
     acquire("k3", "a");
     cr_assert_str_eq(gather_more(&first), "k1");
-    queue_finish(&queue, &first);
+    queue_finish(&first);
     cr_assert_str_eq(take(&second), "k2 k3");
 }
 
@@ -141,10 +141,10 @@ Test(queue, release_does_not_pass_the_acquire_of_its_key)
     struct op *ops[OPS];
     cr_assert_eq(queue_take_unresolved(&queue, ops, OPS), 1);
     cr_assert(queue_set_entries(&queue, op, NULL, 0));
-    queue_follow_key(&queue, op);
+    queue_follow_key(op);
     queue_put_back(&queue, op);
     cr_assert_str_eq(take(&second), "");
-    queue_finish(&queue, &first);
+    queue_finish(&first);
     cr_assert_str_eq(take(&second), "k1 k1");
     cr_assert_eq(second.ops[0]->operation->kind, OP_ACQUIRE);
 }
@@ -157,11 +157,11 @@ Test(queue, release_waits_for_the_running_acquire_of_its_key)
     struct op *ops[OPS];
     cr_assert_eq(queue_take_unresolved(&queue, ops, OPS), 1);
     cr_assert(queue_set_entries(&queue, op, NULL, 0));
-    queue_follow_key(&queue, op);
+    queue_follow_key(op);
     queue_put_back(&queue, op);
     cr_assert_str_eq(take(&second), "");
     queue_forget_key(&queue, grant);
-    queue_finish(&queue, &first);
+    queue_finish(&first);
     cr_assert_str_eq(take(&second), "k1");
 }
 
@@ -202,7 +202,7 @@ Test(queue, batch_takes_no_more_slots_than_its_limit)
     acquire("k4", "b");
     acquire_many("k5", "c", 1000000); /* counted: it moves no slots */
     cr_assert_str_eq(take(&first), "k1 k2 k5", "k4 would pass k3");
-    queue_finish(&queue, &first);
+    queue_finish(&first);
     cr_assert_str_eq(take(&second), "k3 k4");
 }
 
@@ -211,7 +211,7 @@ Test(queue, operation_over_the_slot_limit_runs_alone)
     acquire_many("k1", "a", BATCH_MAX_SLOTS + 1);
     acquire_many("k2", "b", 1);
     cr_assert_str_eq(take(&first), "k1");
-    queue_finish(&queue, &first);
+    queue_finish(&first);
     cr_assert_str_eq(take(&second), "k2");
 }
 
@@ -224,9 +224,9 @@ Test(queue, operations_over_the_slot_limit_run_one_at_a_time)
     acquire("k4", "c");
     cr_assert_str_eq(take(&first), "k1");
     cr_assert_str_eq(take(&second), "k4", "k3 would pass k2");
-    queue_finish(&queue, &second);
+    queue_finish(&second);
     cr_assert_str_eq(take(&second), "");
-    queue_finish(&queue, &first);
+    queue_finish(&first);
     cr_assert_str_eq(take(&second), "k2");
 }
 
@@ -253,10 +253,10 @@ Test(queue, large_semaphores_are_created_one_at_a_time)
     for (size_t i = 0; i < ARRAY_LENGTH(order); i++) {
         cr_assert(queue_take(&queue, &second, 0));
         cr_assert_eq(second.ops[0], &puts[order[i]]->op);
-        queue_finish(&queue, &second);
+        queue_finish(&second);
     }
     cr_assert_not(queue_take(&queue, &second, 0));
-    queue_finish(&queue, &first);
+    queue_finish(&first);
     cr_assert(queue_take(&queue, &second, 0));
     cr_assert_eq(second.ops[0], &puts[1]->op);
 }
@@ -276,9 +276,9 @@ Test(queue, batch_names_no_more_slots_than_its_limit)
     acquire("k5", "b");
     acquire_any_of("k6", "b", BATCH_MAX_SLOTS + 1);
     cr_assert_str_eq(take(&first), "k1 k2 k5", "k4 would pass k3");
-    queue_finish(&queue, &first);
+    queue_finish(&first);
     cr_assert_str_eq(take(&first), "k3 k4");
-    queue_finish(&queue, &first);
+    queue_finish(&first);
     cr_assert_str_eq(take(&first), "k6", "one that names more runs alone");
 }
 
@@ -291,9 +291,9 @@ Test(queue, releases_count_the_slots_of_their_keys)
     release("k1");
     release("k2");
     cr_assert_str_eq(take(&first), "k1");
-    queue_finish(&queue, &first);
+    queue_finish(&first);
     cr_assert_str_eq(take(&second), "k2");
-    queue_finish(&queue, &second);
+    queue_finish(&second);
     struct op *ops[OPS] = {release("k3"), release("k4")}, *taken[OPS];
     cr_assert_eq(queue_take_unresolved(&queue, taken, OPS), 2);
     for (int i = 0; i < 2; i++) {
@@ -314,7 +314,7 @@ Test(queue, operation_put_back_keeps_its_place)
     acquire("k3", "a");
     cr_assert(queue_set_entries(&queue, back, ids, 2));
     queue_put_back(&queue, back);
-    queue_finish(&queue, &first);
+    queue_finish(&first);
     cr_assert_str_eq(take(&second), "k1 k3");
     cr_assert_eq(second.entry_count, 2);
 }
@@ -342,7 +342,7 @@ Test(queue, acquire_goes_behind_the_ends_of_due_holders)
     end_first("e1", 100, 20);
     cr_assert_str_eq(take(&first), "e1 e2 k2");
     cr_assert_str_eq(take(&second), "");
-    queue_finish(&queue, &first);
+    queue_finish(&first);
     cr_assert_str_eq(take(&first), "e3 k1");
 }
 
@@ -351,7 +351,7 @@ Test(queue, end_of_a_due_holder_with_as_many_semaphores_as_a_batch_runs_alone)
     acquire("k1", "ab");
     end_first("e1", 100, BATCH_MAX_SEMAPHORES - 1);
     cr_assert_str_eq(take(&first), "e1");
-    queue_finish(&queue, &first);
+    queue_finish(&first);
     cr_assert_str_eq(take(&first), "k1");
 }
 
@@ -361,7 +361,7 @@ Test(queue, end_of_a_due_holder_that_is_put_back_stays_first)
     cr_assert_str_eq(take(&first), "e1");
     acquire("k1", "a");
     queue_put_back(&queue, first.ops[0]);
-    queue_finish(&queue, &first);
+    queue_finish(&first);
     cr_assert_str_eq(take(&first), "e1 k1");
 }
 
@@ -374,12 +374,12 @@ Test(queue, administrative_operations_run_alone)
     queue_add(&queue, &put->op);
     acquire("k2", "a");
     cr_assert_str_eq(take(&first), "k1");
-    queue_finish(&queue, &first);
+    queue_finish(&first);
     cr_assert(queue_take(&queue, &first, 0));
     cr_assert_eq(first.op_count, 1);
     cr_assert_eq(first.ops[0], &put->op);
     cr_assert_str_eq(take(&second), "");
-    queue_finish(&queue, &first);
+    queue_finish(&first);
     cr_assert_str_eq(take(&second), "k2");
 }
 
@@ -434,7 +434,7 @@ Test(queue, batches_are_smaller_for_some_time_after_one_that_took_too_long)
         acquire(keys[i], "a");
     cr_assert(queue_take(&queue, &first, 2000));
     cr_assert_eq(first.op_count, 9);
-    queue_finish(&queue, &first);
+    queue_finish(&first);
     for (size_t i = 0; i < 9; i++)
         acquire(keys[i], "a");
     cr_assert(queue_take(&queue, &first, 1000 + BATCH_GROWS_MS * US_PER_MS));

@@ -56,7 +56,7 @@ static void end(void)
     for (size_t i = 0; i < batch.op_count; i++)
         if (op_is_of_waiter(batch.ops[i]))
             end_look(waiter_of(batch.ops[i]), NULL);
-    queue_finish(&engine.queue, &batch);
+    queue_finish(&batch);
     engine_end_waits(&engine);
     queue_take_expired(&engine.queue, NEVER, &left);
     list_for_each (node, next, &left) {
@@ -114,7 +114,7 @@ static enum wait_mode take_batch(void)
 
 static void finish_batch(void)
 {
-    queue_finish(&engine.queue, &batch);
+    queue_finish(&batch);
 }
 
 static size_t count_answered(void)
@@ -904,7 +904,7 @@ Test(waitlist, later_operation_on_a_key_is_not_refused_by_an_earlier_creation)
     struct op *creation = &one.op.creation->op;
     cr_assert(queue_take(&engine.queue, &batch, clock_mono()));
     cr_assert_eq(batch.ops[0], creation);
-    queue_finish(&engine.queue, &batch);
+    queue_finish(&batch);
     creation->decided(creation, &(struct decision){.status = PERMIT_INVALID, .detail = "kind cannot change"});
     cr_assert_eq(reported_status, PERMIT_INVALID);
     cr_assert(later.op.queued && !later.op.creation);
