@@ -7,9 +7,8 @@
 #define SEEN_WITHIN_US (1LL * US_PER_SECOND) /* two reads this near each other see a tick between them in time */
 #define FRESH_US       (4LL * US_PER_SECOND)
 /*
- * The database's lease clock may be ahead of an own clock by this at its tick. More is a step. Two own clocks that are
- * sure differ by up to 1 s; and while the COMMIT of a tick waits, the own clocks stop 5 s after the tick before it, and
- * the database's clock goes on to 5 s after the one that waits.
+ * A tick sets the database's lease clock back if it is further ahead of the own clock: a step. Sure own clocks differ by
+ * up to 1 s; and while the COMMIT of a tick waits, they stop 5 s after the tick before it, the database's after it.
  */
 #define LEAD_US        (2500LL * US_PER_MS)
 /* The lease clock of the database is behind the latest one by more than this: its clock was stepped. */

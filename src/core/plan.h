@@ -51,17 +51,17 @@ struct operation {
     struct bytes principal;
     /*
      * The semaphores that its client may use; NULL: all. release, renew and confirm find no request that holds or waits
-     * for another one (PERMIT_UNKNOWN_REQUEST); force-release refuses it (PERMIT_FORBIDDEN); an acquire is not told
-     * what such a request is. The wants of an acquire are in scope.
+     * for another one (PERMIT_UNKNOWN_REQUEST); force-release refuses one that holds or wants others as well
+     * (PERMIT_FORBIDDEN); an acquire is not told what such a request is. The wants of an acquire are in scope.
      */
     const struct scope *scope;
     /*
-     * renew, confirm, force-release: a request that never had a permit is not found. It is of another namespace than
+     * renew, confirm, force-release: a request that ended without a permit is not found. It is of another namespace than
      * its client's, and no semaphore tells whether it is in scope.
      */
     bool needs_permits;
-    struct bytes why;                  /* force-release, pause: the given reason; PUT: the template that creates the
-                                          semaphore */
+    struct bytes why;                  /* force-release, pause, retire: the given reason; PUT: the template that
+                                          creates the semaphore */
     bool allow_confirmed;              /* release: also release a confirmed request (a refund) */
     enum end_reason expire_as;         /* expire: END_EXPIRED: end it if it is due (the row tells expired from
                                           stale); END_OWNER_DEAD: end it whatever its deadline; END_NEVER_HELD:
@@ -96,9 +96,9 @@ enum {
 };
 
 /*
- * The free slots of one locked semaphore, ascending, from first_free on. Their number is the total that the acquires of
- * the batch ask for, including acquires for specific slots (they may take the lowest ones); all free slots if one
- * acquire asks for adjacent slots.
+ * The free slots of one locked semaphore, ascending, from first_free on. Their number is at least the total that the
+ * acquires of the batch ask for, including acquires for specific slots (they may take the lowest ones); all free slots
+ * if one acquire asks for adjacent slots.
  */
 struct free_slots {
     uint32_t *numbers;
@@ -174,8 +174,8 @@ struct subscriber {
 struct view {
     struct semaphore *semaphores;    /* locked, ascending by id */
     struct free_slots *free_slots;   /* one per semaphore */
-    struct named_slots *named_slots; /* one per semaphore: slots named by acquires; all slots for an operation on
-                                        labels */
+    struct named_slots *named_slots; /* one per semaphore: slots that acquires or waiters name, and the window of
+                                        queue_read.with_holders; all slots for an operation on labels */
     utc_us *next_due;                /* one per semaphore: lower bound of the deadlines of holders not in `requests`
                                         (lease clock); initially the row's next_due_at, more exact after due holders
                                         were read */
@@ -475,7 +475,7 @@ enum { QUEUE_FREED_MAX = 500, QUEUE_WINDOW = 2048 };
 /*
  * Finds the queues that must be read, after the locks and after due holders were read, and before the plan: a locked
  * semaphore has waiters, and units of it may be free in this batch. ret_reads has space for one per semaphore of the
- * view; of a counted semaphore a few more waiters are read than units are free. Returns their number. *ret_servers: the
+ * view. Returns their number. *ret_servers: the
  * batch has a row that waits, or an unclaimed grant, so the living servers must be read even if no queue is
  * (batch->read_waiters with 0 reads). An administrative operation changes its semaphore only: it reads none. Lists of
  * slots are in the arena.

@@ -280,7 +280,7 @@ static bool check_held(struct planner *planner, struct outcome *outcome, struct 
 
 /*
  * Raises the version of all semaphores of a held request, which are locked. Each change of a request that is held
- * does so, because the version proves that a cached copy of the request is still its row.
+ * but its count of replays does so, because the version proves that a cached copy of the request is still its row.
  */
 static void touch_semaphores(struct planner *planner, const struct request *request)
 {

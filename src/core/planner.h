@@ -282,7 +282,7 @@ struct fit {
 
 /*
  * Checks if the acquire can be granted now; ends due holders if that makes it fit. All its semaphores are locked, or
- * the refusal says which does not exist. Fills planner->named for the grant.
+ * one does not exist, which is the refusal. Fills planner->named for the grant.
  */
 struct fit acquire_fit(struct planner *planner, const struct operation *operation);
 /* Returns the refusal of an acquire that does not fit. */
@@ -398,7 +398,7 @@ enum permit_status planner_change_labels(struct planner *planner, const struct s
 void planner_record_labels(struct planner *planner, const struct semaphore_image *image,
                            const struct operation *operation);
 
-/* ---- planner.c ---- */
+/* ---- planner.c; the ends of requests are in plan_hold.c, new ones in plan_acquire.c ---- */
 
 /* Returns the list of `count` items of this size with room for another: the same one, or a larger copy. */
 void *planner_list(const struct planner *planner, void *list, size_t count, size_t size);

@@ -707,9 +707,10 @@ static enum permit_status write_changes(struct worker *worker, struct run *run)
  * proves that the copies were right, and commits. If they were not, nothing has happened, and the batch goes the long
  * way: lock and read, then write.
  *
- * The long way is for everything rare: administrative operations, forced releases, ttl "owner", specific slots, slots
- * with labels, queues that are not copied, due holders, keys whose request is not copied (except unknown keys of
- * acquires), ends of a dead owner's requests, and refusals for another reason than capacity if nothing changes.
+ * The long way is for everything rare: administrative operations, looks and leaves of waiters, mail, forced releases,
+ * ttl "owner", specific slots, slots with labels, queues that are not copied, due holders, keys whose request is not
+ * copied (except unknown keys of acquires), ends of a dead owner's requests, and refusals for another reason than
+ * capacity if nothing changes.
  */
 
 /*

@@ -161,20 +161,12 @@ static uint64_t *copy_floors(struct worker *worker, const struct view *view) REQ
     return floors;
 }
 
-/* The disposition of an op after its run has been entered in the queue. */
-enum disposition {
-    DECIDED,  /* decided by its outcome */
-    REFUSED,  /* decided by `status` */
-    REQUEUED, /* queued again or parked; not decided */
-    ANSWERED, /* the op of a waiter: the clients in `answered` are decided by the outcome or `status` */
-};
-
 struct op_result {
-    bool of_waiter; /* its op is that of a waiter, and gone when that is */
-    enum disposition disposition;
-    enum permit_status status; /* PERMIT_OK: the outcome has the status */
+    bool of_waiter;            /* its op is that of a waiter, and gone when that is */
+    bool is_decided;           /* no op of a waiter: neither queued again nor parked */
+    struct list answered;      /* struct op, the op of a waiter: its clients that are decided */
+    enum permit_status status; /* of what is decided; PERMIT_OK: the outcome has the status */
     const char *detail;
-    struct list answered; /* struct op: clients to be answered */
 };
 
 /*
@@ -205,10 +197,8 @@ static void deliver_waiter(struct engine *engine, struct op *op, const struct vi
                            struct op_result *ret_result) REQUIRES(engine_mutex)
 {
     struct waiter *waiter = waiter_of(op);
-    ret_result->disposition = REQUEUED;
     if (outcome->put_back && put_back(engine, op, outcome))
         return;
-    ret_result->disposition = ANSWERED;
     if (outcome->put_back || cannot_enter(op, outcome)) {
         ret_result->status = PERMIT_OUTCOME_UNKNOWN;
         waitlist_retry_later(engine, waiter, &ret_result->answered);
@@ -227,7 +217,7 @@ static void deliver_waiter(struct engine *engine, struct op *op, const struct vi
 static void set_result(const struct op *op, const struct outcome *outcome, struct op_result *ret_result)
     REQUIRES(engine_mutex)
 {
-    ret_result->disposition = REFUSED;
+    ret_result->is_decided = true;
     if (outcome->put_back && !outcome->waits) { /* not no_capacity, which only a plan decides (P5) */
         ret_result->status = transaction_answer(PERMIT_BUSY, &op->stage);
         ret_result->detail = ret_result->status == PERMIT_BUSY ? "the semaphores it needs are busy" : NULL;
@@ -238,8 +228,6 @@ static void set_result(const struct op *op, const struct outcome *outcome, struc
         ret_result->status = PERMIT_SHUTTING_DOWN;
     } else if (outcome->may_wait && op->wait_refusal != WAIT_ALLOWED) {
         ret_result->status = PERMIT_TOO_MANY;
-    } else {
-        ret_result->disposition = DECIDED;
     }
 }
 
@@ -256,7 +244,6 @@ static void deliver_op(struct engine *engine, struct op *op, const struct view *
     bool back = outcome->put_back && put_back(engine, op, outcome);
     if (!outcome->put_back)
         update_caches(engine, op, outcome);
-    ret_result->disposition = REQUEUED;
     if (template_may_help(op, outcome)) {
         op_resolve_again(engine, op);
         return;
@@ -275,7 +262,7 @@ static void deliver_op(struct engine *engine, struct op *op, const struct view *
         return;
     }
     /*
-     * An operator has changed the semaphore: the batch of the change grants no waiter, and may have made some hopeless.
+     * An operator has changed the semaphore: the batch of the change grants no waiter, and some may never fit now.
      * The batch of the first waiter walks the queue; the net of the wait poll finds the others.
      */
     if (operation_is_administrative(op->operation->kind) && outcome->status == PERMIT_OK && outcome->semaphore) {
@@ -406,9 +393,9 @@ void deliver(struct worker *worker, struct run *run, bool release_prelocks)
         const struct outcome *outcome = &run->plan.outcomes[i];
         if (!complete)
             op_fail(engine, run->ops[i], PERMIT_NO_MEMORY, NULL);
-        else if (results[i].disposition == ANSWERED)
+        else if (results[i].of_waiter)
             decide_answered(worker, run, outcome, &results[i], &results[i].answered, floors);
-        else if (results[i].disposition != REQUEUED)
+        else if (results[i].is_decided)
             decide_result(worker, run, run->ops[i], outcome, &results[i], floors);
     }
     for (size_t i = 0; complete && i < run->plan.notice_count; i++)

@@ -170,7 +170,7 @@ static bool is_within_limit(const struct engine *engine, struct op *op) REQUIRES
 {
     op->bound = op_counts_as_end(op) ? BOUND_ENDS : BOUND_PENDING;
     return op->bound == BOUND_ENDS ? engine->queue.end_count < engine->settings.max_pending_ends
-                                   : engine->queue.acquire_count < engine->settings.max_pending;
+                                   : engine->queue.other_count < engine->settings.max_pending;
 }
 
 enum permit_status engine_submit(struct engine *engine, struct op *op)

@@ -37,7 +37,7 @@ extern struct mutex engine_mutex;
 
 /* The argument of `decided`. */
 struct decision {
-    const struct outcome *outcome; /* NULL: the op never reached a plan; only status and detail are set */
+    const struct outcome *outcome; /* NULL: no plan has decided the op; no other pointer but `detail` is set */
     enum permit_status status;
     const char *detail;                  /* a sentence, or NULL */
     const struct lease_clock *clock;     /* with outcome: judged; converts stored times to the database's clock */
@@ -98,7 +98,7 @@ struct op {
     unsigned put_backs;               /* how often it was put back */
 };
 
-/* Returns true for release, renewal, confirm and expiry: BOUND_ENDS applies. */
+/* Returns true for release, force-release, renewal, confirm and expiry: BOUND_ENDS applies. */
 static inline bool op_counts_as_end(const struct op *op)
 {
     return !operation_asks(op->operation->kind) && !operation_is_administrative(op->operation->kind);
@@ -195,8 +195,8 @@ enum permit_status engine_submit(struct engine *engine, struct op *op) MUST_CHEC
 
 /*
  * Withdraws an op after its client has disconnected. True: the op was parked or queued; it is removed, belongs to the
- * caller again, and is not decided. False: the op is in a batch or decided; `decided` is called as usual, and a grant
- * stays valid. If that batch refuses it for lack of capacity, it is not parked.
+ * caller again, and is not decided. False: the op is in a batch, may have a place in a queue, or is decided; `decided`
+ * is called as usual, and a grant stays valid. If that batch refuses it for lack of capacity, it is not parked.
  */
 bool engine_abandon(struct engine *engine, struct op *op);
 /*

@@ -34,7 +34,7 @@ void queue_release(struct queue *queue)
 /* The counter of queued ops that counts this op. */
 static size_t *counter_of(struct queue *queue, const struct op *op)
 {
-    return op_counts_as_end(op) ? &queue->end_count : &queue->acquire_count;
+    return op_counts_as_end(op) ? &queue->end_count : &queue->other_count;
 }
 
 /* ---- the semaphores of an operation ---- */
@@ -239,8 +239,8 @@ static bool claim_prelocks(struct op *op)
 {
     bool clear = true;
     for (size_t i = 0; i < op->entry_count; i++) {
-        clear &= !op->entries[i]->prelock_holder && op->entries[i]->waiting == 0;
-        op->entries[i]->waiting++;
+        clear &= !op->entries[i]->prelock_holder && op->entries[i]->queued == 0;
+        op->entries[i]->queued++;
     }
     return clear;
 }
@@ -324,7 +324,7 @@ void queue_take_out(struct queue *queue, struct op *op)
     op->creation = NULL;
     --*counter_of(queue, op);
     for (size_t i = 0; i < op->entry_count; i++)
-        op->entries[i]->waiting--;
+        op->entries[i]->queued--;
 }
 
 /* Queues the op in a list of unresolved ops. */

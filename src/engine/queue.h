@@ -23,15 +23,15 @@ struct queue {
     struct semaphore_cache semaphores;
     struct waiters waiters;
     struct rows rows;
-    struct map keys;      /* undecided operations by external_id, queued or in a batch */
-    uint64_t arrivals;    /* arrival of the newest op */
-    uint64_t pass;        /* number of passes along the queue (queue_take, queue_take_gathered) */
-    size_t acquire_count; /* queued ops without op_counts_as_end, in all lists */
-    size_t end_count;     /* queued ops with op_counts_as_end */
-    uint64_t batches;     /* number of the newest batch */
-    struct list running;  /* batches that hold pre-locks, by `node`, in order of their numbers */
-    size_t batch_max;     /* operations per batch: fewer for some time after a batch was too large */
-    mono_us grows_at;     /* when batch_max doubles; NEVER: it is BATCH_MAX_OPERATIONS */
+    struct map keys;     /* undecided operations by external_id, queued or in a batch */
+    uint64_t arrivals;   /* arrival of the newest op */
+    uint64_t pass;       /* number of passes along the queue (queue_take, queue_take_gathered) */
+    size_t other_count;  /* queued ops without op_counts_as_end, in all lists */
+    size_t end_count;    /* queued ops with op_counts_as_end */
+    uint64_t batches;    /* number of the newest batch */
+    struct list running; /* batches that hold pre-locks, by `node`, in order of their numbers */
+    size_t batch_max;    /* operations per batch: fewer for some time after a batch was too large */
+    mono_us grows_at;    /* when batch_max doubles; NEVER: it is BATCH_MAX_OPERATIONS */
 };
 
 /*

@@ -7,7 +7,7 @@
  *                          `held` <-----> share of a key_entry: the semaphores of a key, and its row <- rows->keys
  *
  * Every change of a request that is held or waits, of its permits or its slots raises the `version` of all its
- * semaphores in the same transaction. So as long as the version of a semaphore is that of its copy, all the rest is
+ * semaphores in the same transaction; a counted replay does not. So as long as the version of a semaphore is that of its copy, all the rest is
  * right, too. A copy with another version is dropped, with the rows of all requests that hold units of the semaphore.
  *
  * The semaphores of a key are a hint as well: with it a release or a renewal needs no resolve query. It stays when the

@@ -12,7 +12,7 @@ void semaphore_cache_init(struct semaphore_cache *cache, size_t max)
 
 static void entry_free(struct semaphore_cache *cache, struct semaphore_entry *entry)
 {
-    assert(entry->waiting == 0 && !entry->prelock_holder && list_empty(&entry->waiters));
+    assert(entry->queued == 0 && !entry->prelock_holder && list_empty(&entry->waiters));
     semaphore_cache_remove_name(cache, entry);
     map_remove(&cache->by_id, &entry->by_id);
     list_remove(&entry->recent);
@@ -59,7 +59,7 @@ static void semaphore_cache_evict(struct semaphore_cache *cache)
         if (cache->by_id.count < cache->max || checked++ == CHECKS_MAX)
             break;
         struct semaphore_entry *entry = LIST_ENTRY(node, struct semaphore_entry, recent);
-        if (entry->waiting == 0 && !entry->prelock_holder && list_empty(&entry->waiters))
+        if (entry->queued == 0 && !entry->prelock_holder && list_empty(&entry->waiters))
             entry_free(cache, entry);
         else
             entry_touch(cache, entry);

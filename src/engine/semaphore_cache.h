@@ -20,7 +20,7 @@ struct semaphore_entry {
     char *name;                  /* NULL: unknown */
     enum semaphore_kind kind;    /* 0: unknown */
     const void *prelock_holder;  /* pre-lock: the batch that holds it; NULL: free */
-    unsigned waiting;            /* ops in the queue that need it */
+    unsigned queued;             /* ops in the queue that need it */
     uint64_t reserved;           /* last pass of the queue in which an op reserved it */
     uint64_t tokens_seen;        /* every lower token may have been issued */
     uint64_t floor;              /* at most 1 s old; a lower value is always safe */

@@ -49,7 +49,7 @@ static const struct config_row rows[] = {
      .max = 1000000,
      .flags = CONFIG_RELOADABLE,
      .help = "Maximum number of requests of one owner that wait at this permitd; more are answered 429. Requests "
-             "without an owner are not counted. 0: no limit."},
+             "without an owner are counted by principal. 0: no limit."},
     {.name = "max_semaphores",
      .type = CONFIG_NUMBER,
      .offset = AT(max_semaphores),

@@ -45,7 +45,7 @@ static inline bool stage_answer(struct stage *stage)
     return stage_move(stage, STAGE_ANSWERED);
 }
 
-/* Moves SENT to OPEN: the transaction has ended and has not written the operation. */
+/* Moves SENT to OPEN: the transaction has ended, and what it has written of the operation is known or read anew. */
 static inline void stage_reopen(struct stage *stage)
 {
     enum stage_value seen = STAGE_SENT;

@@ -455,7 +455,7 @@ enum {
 };
 
 /* Returns true if the waiter can never be granted as the row is, or if its wants must be checked again. */
-static bool may_be_hopeless(const struct wait_place *place, const struct semaphore *row)
+static bool may_never_fit(const struct wait_place *place, const struct semaphore *row)
 {
     const struct operation *operation = &place->waiter->operation;
     bool changed = place->config_version != row->config_version;
@@ -498,9 +498,9 @@ void waitlist_wake_by_row(struct engine *engine, const struct semaphore *row)
     struct list *node = first;
     do {
         const struct wait_place *place = LIST_ENTRY(node, struct wait_place, node);
-        bool hopeless = may_be_hopeless(place, row);
+        bool never_fits = may_never_fit(place, row);
         bool fits = entry->free_units > 0 && seems_to_fit(place->waiter);
-        if (hopeless || fits)
+        if (never_fits || fits)
             waitlist_wake(engine, place->waiter);
         fit += fits;
         walked++;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The packets of a batch: the text of the first one (lock and read) and of the last one (write and commit), and the
- * readers of the results. Internal to mysql_store.c. Each packet is one round trip; only batch_read_due,
+ * readers of the results. For the files of store/batch_*.c and mysql_store.c. Each packet is one round trip; only batch_read_due,
  * batch_lock_requests, batch_read_waiters and batch_read_glimpses send others between them. All functions that append
  * SQL set sql->broken on failure.
  */

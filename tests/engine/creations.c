@@ -46,11 +46,11 @@ Test(creations, waiting_operation_is_counted_and_may_leave)
 {
     struct op *stays = waits("k1", "x");
     struct op *leaves = waits("k2", "x");
-    cr_assert_eq(queue.acquire_count, 2);
+    cr_assert_eq(queue.other_count, 2);
     cr_assert(stays->queued && stays->creation == creation && !stays->resolved);
     cr_assert_str_eq(take(&first), "");
     forget(leaves);
-    cr_assert_eq(queue.acquire_count, 1);
+    cr_assert_eq(queue.other_count, 1);
     cr_assert(!leaves->queued && !leaves->creation);
     cr_assert_eq(creation->clients.next, &stays->node);
     forget(stays);
@@ -67,7 +67,7 @@ Test(creations, waiting_operation_past_its_deadline_is_removed)
     cr_assert_eq(expired.next, &late->node);
     cr_assert_eq(expired.prev, &late->node);
     cr_assert_null(late->creation);
-    cr_assert_eq(queue.acquire_count, 1);
+    cr_assert_eq(queue.other_count, 1);
     list_remove(&late->node);
     forget(stays);
 }
@@ -81,10 +81,10 @@ Test(creations, waiting_operation_precedes_later_ones_on_its_key)
     cr_assert_eq(queue_before_on_key(later), waited);
     queue_resolve_again(&queue, creation);
     cr_assert(list_empty(&creation->clients) && !waited->creation && !other->creation);
-    cr_assert_eq(queue.acquire_count, 2);
+    cr_assert_eq(queue.other_count, 2);
     cr_assert_eq(queue_take_unresolved(&queue, taken, 3), 3);
     cr_assert(taken[0] == waited && taken[1] == other && taken[2] == later);
-    cr_assert_eq(queue.acquire_count, 0);
+    cr_assert_eq(queue.other_count, 0);
     cr_assert_eq(queue.end_count, 0);
 }
 
@@ -95,7 +95,7 @@ Test(creations, operation_of_a_batch_may_be_resolved_again)
     queue_resolve(&queue, op);
     queue_finish(&first);
     cr_assert(!op->resolved && op->entry_count == 0);
-    cr_assert_eq(semaphore_cache_find(&queue.semaphores, 1)->waiting, 0);
+    cr_assert_eq(semaphore_cache_find(&queue.semaphores, 1)->queued, 0);
     struct op *taken;
     cr_assert_eq(queue_take_unresolved(&queue, &taken, 1), 1);
     cr_assert_eq(taken, op);

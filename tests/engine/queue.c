@@ -118,7 +118,7 @@ Test(queue, unknown_names_and_keys_are_resolved_first)
     struct op *ops[OPS];
     cr_assert_eq(queue_take_unresolved(&queue, ops, OPS), 2);
     cr_assert(queue_empty(&queue));
-    cr_assert_eq(queue.acquire_count + queue.end_count, 0);
+    cr_assert_eq(queue.other_count + queue.end_count, 0);
 }
 
 Test(queue, copied_key_saves_the_resolve)
@@ -415,12 +415,12 @@ Test(entries, unused_entries_are_evicted_when_full)
     struct semaphore_cache entries;
     semaphore_cache_init(&entries, 10);
     struct semaphore_entry *used = semaphore_cache_get(&entries, 1);
-    used->waiting = 1;
+    used->queued = 1;
     for (uint64_t id = 2; id < 1000; id++)
         cr_assert_not_null(semaphore_cache_get(&entries, id));
     cr_assert_leq(entries.by_id.count, 10);
     cr_assert_eq(semaphore_cache_find(&entries, 1), used);
-    used->waiting = 0;
+    used->queued = 0;
     semaphore_cache_release(&entries);
 }
 
