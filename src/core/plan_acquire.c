@@ -210,6 +210,12 @@ bool packet_has_room(const struct planner *planner, size_t size)
     return !max || packet_begin(planner->view->semaphore_count) + planner->packet_size + size <= max;
 }
 
+bool is_crowded_out(const struct planner *planner, const struct fit *fit)
+{
+    return planner->operation_count == 1 && planner->packet_size && fit->status == PERMIT_OK &&
+           !packet_has_room(planner, fit->packet_size);
+}
+
 /* Refuses a grant that no transaction can write. `labels`: it lacks nothing, so the labels of its slots are known. */
 static void check_packet(struct planner *planner, const struct operation *operation, bool labels, struct fit *fit)
 {
@@ -318,10 +324,10 @@ static bool select_due_holders(struct planner *planner, const struct operation *
     return !any_deficit(deficits, operation->want_count);
 }
 
-/* Returns true if the transaction can write the ends of the chosen due holders. If not, the expiry task ends them. */
-static bool ends_have_room(const struct planner *planner, size_t count)
+/* Returns true if the packet can have the ends of the chosen due holders and the grant. Else the expiry task ends them. */
+static bool ends_have_room(struct planner *planner, const struct operation *operation, size_t count)
 {
-    size_t size = 0;
+    size_t size = packet_of_grant(planner, operation, false);
     for (size_t i = 0; i < count; i++)
         size += packet_of_end(planner->chosen[i]->request);
     return packet_has_room(planner, size);
@@ -331,14 +337,14 @@ bool acquire_would_fit(struct planner *planner, const struct operation *operatio
 {
     size_t count;
     bool fits = select_due_holders(planner, operation, &count);
-    return fits && (count == 0 || ends_have_room(planner, count));
+    return fits && (count == 0 || ends_have_room(planner, operation, count));
 }
 
 /* Ends due holders so that the operation fits, or finds that not all their semaphores are locked. */
 static void end_due_holders(struct planner *planner, const struct operation *operation, struct fit *fit)
 {
     size_t count;
-    if (!select_due_holders(planner, operation, &count) || !ends_have_room(planner, count))
+    if (!select_due_holders(planner, operation, &count) || !ends_have_room(planner, operation, count))
         return;
     for (size_t i = 0; i < count; i++)
         if (!view_has_locked_all(planner->view, planner->chosen[i]->request)) {
@@ -550,7 +556,7 @@ void plan_new(struct planner *planner, struct outcome *outcome, struct key *key,
     }
     stand_before(planner, place_of_acquire(planner, operation), UINT64_MAX);
     struct fit fit = acquire_fit(planner, operation);
-    if (fit.unlocked_count) {
+    if (fit.unlocked_count || is_crowded_out(planner, &fit)) {
         note_overdue(planner, &fit);
         outcome_put_back(planner, outcome, key, operation, NULL, 0);
         return;

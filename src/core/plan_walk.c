@@ -731,7 +731,7 @@ static void take_turn(struct planner *planner, struct key *key)
         return;
     }
     struct fit fit = acquire_fit(planner, operation);
-    if (fit.unlocked_count) {
+    if (fit.unlocked_count || (asked && is_crowded_out(planner, &fit))) {
         note_overdue(planner, &fit);
         if (asked)
             key->decision.how = DECISION_PUT_BACK;

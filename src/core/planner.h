@@ -306,6 +306,11 @@ enum permit_status want_refusal(struct planner *planner, const struct want *want
  */
 bool packet_has_room(const struct planner *planner, size_t size);
 /*
+ * Returns true if the batch has one operation, whose grant has no room beside those of earlier waiters and the ends of
+ * due holders: it is put back. A batch of several that does not fit is run in parts.
+ */
+bool is_crowded_out(const struct planner *planner, const struct fit *fit);
+/*
  * Returns the number of units that a want lacks beside what earlier waiters have reserved or keep; 0 or less: none.
  * INT64_MAX: ending holders does not help.
  */

@@ -746,6 +746,17 @@ Test(plan_queue, packet_that_has_room_for_all_waiters_grants_them)
     cr_expect_eq(scene.plan.packet_size, scene.settings.max_packet);
 }
 
+/* P23: it would be refused as too large, although alone it fits. */
+Test(plan_queue, acquire_alone_in_its_batch_is_put_back_if_waiters_fill_the_packet)
+{
+    given("a capacity=3; k1 waits a server=2 place=-2s; k2 waits a server=2");
+    scene.settings.max_packet = PACKET_OF_BATCH + 3 * PACKET_OF_GRANT - 1;
+    batch("acquire k3 a", "put_back a",
+          "k1 granted server=2; k2 granted server=2; k1 leaves a; k2 leaves a; mail 2 k1; mail 2 k2");
+    scene.settings.max_packet = PACKET_OF_BATCH + 3 * PACKET_OF_GRANT + 6;
+    batch("acquire k3 a", "granted", NULL);
+}
+
 static void set_long_owner(const char *key)
 {
     static char owner[255];

@@ -231,6 +231,7 @@ struct verdict {
 /* The input of the model for a batch: its time, and the rows that were read. Keys, semaphores, owners: a bit each. */
 struct model_batch {
     struct moment moment;
+    bool alone; /* it has one operation */
     unsigned locks;
     unsigned known;       /* semaphores that are locked, or were read plainly */
     unsigned owners;      /* owners whose rows were read */
@@ -331,6 +332,7 @@ struct model_taken_before {
     X(strict, "strict priority")                                                                                       \
     X(ends_need_room, "due holders without room in the packet")                                                        \
     X(grant_needs_room, "grant without room in the packet")                                                            \
+    X(crowded_out, "put back because the packet is full")                                                              \
     X(too_large, "grant larger than a packet")
 
 #define MODEL_RULE_MEMBER(name, text) unsigned long long name;
@@ -346,6 +348,7 @@ struct model_walk {
     unsigned put_back; /* keys: an operation is put back, and so are all later ones */
     unsigned put_back_needs[MODEL_KEYS];
     size_t packet;                  /* bytes of the transaction so far, without labels */
+    size_t packet_begin;            /* of these, before its first grant or end */
     unsigned overdue;               /* keys: due holders that have to end before requests that need their units */
     unsigned waiter_asked;          /* keys for which the waiter of this server has asked */
     unsigned entered;               /* keys that were entered in this batch */
@@ -439,6 +442,7 @@ enum permit_status find_fit(struct model *model, const struct step *step, struct
 void grant_fit(struct model *model, const struct step *step, struct verdict *verdict);
 /* Returns true if the transaction can write the grant, too. */
 bool grant_has_room(struct model *model, const struct step *step);
+bool grant_is_crowded_out(struct model *model, const struct step *step);
 /*
  * Returns the due holders, a bit per key, that would be ended for it, and that hold semaphores which are not locked: then
  * they have to end before it.
@@ -470,6 +474,8 @@ bool priority_is_allowed(const struct model *model, const struct step *step);
 void judge_new(struct model *model, const struct model_operation *operation);
 /* Puts back an acquire that lacks only what is kept for others, to lock more. False: that does not help. */
 bool puts_back_for_kept(struct model *model, const struct model_operation *operation);
+/* The same if it is the only one of its batch, and has no room in the packet beside what was written for others. */
+bool puts_back_for_room(struct model *model, const struct model_operation *operation);
 /* Enters a new request, that does not fit, in the queues. */
 void enter(struct model *model, const struct model_operation *operation);
 /* The row of a waiter goes; its server is told. */

@@ -706,6 +706,14 @@ bool puts_back_for_kept(struct model *model, const struct model_operation *opera
     return true;
 }
 
+bool puts_back_for_room(struct model *model, const struct model_operation *operation)
+{
+    if (!grant_is_crowded_out(model, operation->step))
+        return false;
+    put_back(model, operation, 0);
+    return true;
+}
+
 static void put_back_asks(struct model *model, unsigned key, unsigned needs, bool widened)
 {
     for (unsigned i = 0; i < model->walk.ask_count[key]; i++) {
@@ -1040,6 +1048,9 @@ static void decide(struct model *model, unsigned key)
     found.status = find_fit(model, step, &found);
     if (found.status != PERMIT_OK) {
         refuse_waiter(model, key, &found);
+    } else if (asked && grant_is_crowded_out(model, step)) {
+        put_back_asks(model, key, 0, false);
+        leave_undecided(model, key, false, model->walk.put_back_needs[key]);
     } else if (!asked && !grant_has_room(model, step)) {
         end_walk_here(model, key);
     } else {
@@ -1094,6 +1105,7 @@ void model_begin_batch(struct model *model, const struct model_batch *batch)
     model->walk = (struct model_walk){.packet = PACKET_BATCH};
     for (unsigned i = 0; i < MODEL_SEMAPHORES; i++)
         model->walk.packet += (batch->locks >> i & 1) && model->semaphores[i].exists ? PACKET_SEMAPHORE : 0;
+    model->walk.packet_begin = model->walk.packet;
     for (unsigned i = 0; i < MODEL_SEMAPHORES; i++)
         if (batch->beyond[i] < MODEL_KEYS)
             model->walk.beyond[i] = model->requests[batch->beyond[i]];

@@ -240,6 +240,14 @@ bool grant_has_room(struct model *model, const struct step *step)
     return room;
 }
 
+bool grant_is_crowded_out(struct model *model, const struct step *step)
+{
+    bool crowded = model->batch.alone && model->walk.packet > model->walk.packet_begin &&
+                   !has_room(model, packet_of_grant(model, step));
+    model->rules.crowded_out += crowded;
+    return crowded;
+}
+
 /* A grant that no transaction can write, also not alone. */
 static bool is_too_large(const struct model *model, const struct step *step)
 {
@@ -564,11 +572,11 @@ static unsigned due_in_the_way(const struct model *model, const struct step *ste
     return ended;
 }
 
-/* The same, but none if the transaction has no room for their ends: these are left to the expiry task. */
+/* The same, but none if the transaction has no room for their ends and the grant: these are left to the expiry task. */
 static unsigned due_to_end(struct model *model, const struct step *step)
 {
     unsigned ended = due_in_the_way(model, step, due_of(model));
-    size_t size = 0;
+    size_t size = packet_of_grant(model, step);
     for (unsigned key = 0; key < MODEL_KEYS; key++)
         size += ended >> key & 1 ? packet_of_end_of(&model->requests[key]) : 0;
     if (!ended || has_room(model, size))
@@ -850,6 +858,8 @@ static void acquire(struct model *model, const struct model_operation *operation
     }
     judge_new(model, operation);
     verdict->status = priority_is_allowed(model, step) ? find_fit(model, step, verdict) : PERMIT_INVALID;
+    if (verdict->status == PERMIT_OK && puts_back_for_room(model, operation))
+        return;
     if (verdict->status == PERMIT_OK)
         grant_fit(model, step, verdict);
     for (unsigned key = 0; key < MODEL_KEYS && verdict->created; key++)

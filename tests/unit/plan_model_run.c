@@ -1081,7 +1081,8 @@ static void begin_batch(struct run *run, struct batch *batch, const struct view 
                                 .later = read->later,
                                 .reads_end = view->reads_end,
                                 .max_waiters = batch->settings.max_semaphore_waiters,
-                                .max_packet = batch->settings.max_packet};
+                                .max_packet = batch->settings.max_packet,
+                                .alone = batch->count == 1};
     unsigned keys = 0;
     for (unsigned key = 0; key < MODEL_KEYS; key++)
         if (run->rows.requests[key].id == 0)
