@@ -340,7 +340,8 @@ static enum permit_status session_take_result(struct session *session, bool fail
     if (failed)
         return session->packet_status = session_fail(session, "statement failed");
     session->result = mysql_store_result(session->mysql);
-    if (!session->result && mysql_field_count(session->mysql) > 0)
+    /* A connection that is lost within a result leaves no result, no column, and an error. */
+    if (!session->result && (mysql_field_count(session->mysql) > 0 || mysql_errno(session->mysql)))
         return session->packet_status = session_fail(session, "cannot read a result");
     session->affected = mysql_affected_rows(session->mysql);
     session->column_count = session->result ? mysql_num_fields(session->result) : 0;

@@ -44,7 +44,7 @@ struct link {
     struct stream from_client, from_server;
     enum reply_state reply;
     uint64_t columns_left;
-    enum proxy_fault owed; /* PROXY_CUT_AFTER or PROXY_ERROR_AFTER: due when the reply is complete */
+    enum proxy_fault owed; /* PROXY_CUT_AFTER or PROXY_ERROR_AFTER: due when the reply is complete; PROXY_CUT_WITHIN */
     unsigned owed_error;
     bool in_hole;      /* has been in a black hole */
     bool runs_batches; /* has locked semaphores */
@@ -235,7 +235,8 @@ static bool pass_packet(struct link *link, size_t length)
     }
     if (fault == PROXY_DELAY)
         delay(link, rule.delay_ms);
-    link->owed = fault == PROXY_CUT_AFTER || fault == PROXY_ERROR_AFTER ? fault : PROXY_PASS;
+    bool later = fault == PROXY_CUT_AFTER || fault == PROXY_CUT_WITHIN || fault == PROXY_ERROR_AFTER;
+    link->owed = later ? fault : PROXY_PASS;
     link->owed_error = rule.error;
     link->reply = REPLY_START;
     if (!write_all(link->server, link->from_client.data, length))
@@ -252,7 +253,7 @@ static bool pass_client(struct link *link)
     return true;
 }
 
-/* Holds the reply back while a fault is due for it. */
+/* Holds the reply back while a fault is due for it, but for PROXY_CUT_WITHIN. */
 static bool pass_server(struct link *link)
 {
     if (link->owed == PROXY_PASS) {
@@ -262,12 +263,18 @@ static bool pass_server(struct link *link)
     }
     for (size_t length; link->reply != REPLY_DONE && (length = whole_packet(&link->from_server)) > 0;) {
         follow_reply(link, link->from_server.data, length);
+        if (link->owed == PROXY_CUT_WITHIN && !write_all(link->client, link->from_server.data, length))
+            return false;
         stream_drop(&link->from_server, length);
+        if (link->owed == PROXY_CUT_WITHIN && link->reply == REPLY_ROWS && chance(link, 2))
+            return false;
     }
     if (link->reply != REPLY_DONE)
         return true;
     enum proxy_fault owed = link->owed;
     link->owed = PROXY_PASS;
+    if (owed == PROXY_CUT_WITHIN) /* it had no result, or all of it has passed */
+        return true;
     return owed == PROXY_ERROR_AFTER && send_error(link, link->owed_error);
 }
 

@@ -2,7 +2,7 @@
 /*
  * A proxy between permitd and its database, on Unix sockets. It parses enough of the MySQL protocol to inject a fault
  * at a chosen point: before a packet of statements is forwarded, or after the server ran it and before any of the reply
- * is forwarded. One thread per connection. The rule can be changed at any time and applies to all connections.
+ * is forwarded, or all of it. One thread per connection. The rule can be changed at any time and applies to all connections.
  */
 #ifndef PROXY_H
 #define PROXY_H
@@ -13,6 +13,7 @@ enum proxy_fault {
     PROXY_PASS,
     PROXY_CUT_BEFORE,   /* closes the connection; the server never sees the packet */
     PROXY_CUT_AFTER,    /* the server runs the packet; the client gets no reply */
+    PROXY_CUT_WITHIN,   /* the server runs the packet; the client gets a part of the reply, up to somewhere in a result */
     PROXY_ERROR_BEFORE, /* the client gets `error`; the server never sees the packet */
     PROXY_ERROR_AFTER,  /* the server runs the packet and the client gets `error`; only valid for a COMMIT of unknown
                          * outcome */

@@ -204,6 +204,7 @@ static const struct mode {
 } modes[] = {
     {"the connection is cut before packet", {.fault = PROXY_CUT_BEFORE}},
     {"the connection is cut after packet", {.fault = PROXY_CUT_AFTER}},
+    {"the connection is cut within the reply to packet", {.fault = PROXY_CUT_WITHIN}},
     {"a deadlock instead of packet", {.fault = PROXY_ERROR_BEFORE, .error = 1213}},
     {"a lock time-out instead of packet", {.fault = PROXY_ERROR_BEFORE, .error = 1205}},
     {"a duplicate key instead of packet", {.fault = PROXY_ERROR_BEFORE, .error = 1062}},

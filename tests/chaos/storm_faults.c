@@ -125,6 +125,11 @@ static void cut_after(struct storm *storm)
     set_rule_all(storm, (struct proxy_rule){.fault = PROXY_CUT_AFTER, .one_in = 20});
 }
 
+static void cut_within(struct storm *storm)
+{
+    set_rule_all(storm, (struct proxy_rule){.fault = PROXY_CUT_WITHIN, .one_in = 20});
+}
+
 static void cut_before_commit(struct storm *storm)
 {
     set_rule_all(storm, (struct proxy_rule){.fault = PROXY_CUT_BEFORE, .only_commit = true, .one_in = 4});
@@ -294,6 +299,7 @@ const struct fault faults[] = {
     {"N4 SIGSTOP mariadbd", freeze_database, thaw_database, 50, 6000},
     {"N5 cut before a statement", cut_before, pass_all, 500, 2000},
     {"N5 cut before the reply", cut_after, pass_all, 500, 2000},
+    {"N5 cut within the reply", cut_within, pass_all, 500, 2000},
     {"N5 cut before COMMIT", cut_before_commit, pass_all, 500, 2000},
     {"N5 cut after COMMIT", cut_after_commit, pass_all, 500, 2000},
     {"N6 black hole", black_hole_one, pass_all, 200, 8000},
