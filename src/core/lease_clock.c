@@ -6,17 +6,12 @@
 #define TICK_AFTER_US  (1LL * US_PER_SECOND) /* a tick raises V by at least this */
 #define SEEN_WITHIN_US (1LL * US_PER_SECOND) /* two reads this near each other see a tick between them in time */
 #define FRESH_US       (4LL * US_PER_SECOND)
-/*
- * A tick sets the database's lease clock back if it is further ahead of the own clock: a step. Sure own clocks differ by
- * up to 1 s; and while the COMMIT of a tick waits, they stop 5 s after the tick before it, the database's after it.
- */
-#define LEAD_US        (2500LL * US_PER_MS)
 /* The lease clock of the database is behind the latest one by more than this: its clock was stepped. */
 #define STEP_US        (125LL * US_PER_MS)
 
 utc_us lease_time(const struct lease_clock *clock, utc_us now)
 {
-    return max_i64(clock->tick_at, min_i64(now, clock->tick_at + LEASE_LEAP_US)) - clock->offset_us;
+    return max_i64(clock->tick_at, min_i64(now, clock->tick_at + LEASE_LEAD_US)) - clock->offset_us;
 }
 
 utc_us lease_to_wall(const struct lease_clock *clock, utc_us served)
@@ -95,11 +90,7 @@ struct lease_row own_clock_tick(const struct own_clock *own, utc_us now)
 {
     struct lease_row row = own->row;
     utc_us earliest = own->anchor - (own->answered_at - own->asked_at);
-    utc_us served = lease_time(&row.clock, now);
-    if (served < earliest)
-        served = earliest;
-    if (served > own->anchor + LEAD_US)
-        served = own->anchor;
+    utc_us served = max_i64(earliest, lease_time(&row.clock, now));
     row.clock.offset_us = now - served;
     row.clock.tick_at = own->anchor + row.clock.offset_us;
     row.ticks++;

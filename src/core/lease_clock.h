@@ -3,19 +3,24 @@
  * The lease clock ("served time" in the protocol): the clock of all deadlines (P8; docs/design.md, "Time").
  *
  * The `cluster` row has its value at the last tick, V = tick_at - offset_us. One of the permitd ticks about once a
- * second. Between two ticks it goes on in two ways, and at most to V + 5 s in both:
+ * second. Between two ticks it goes on in two ways:
  *
- * - by the database's clock (lease_time): all permitd read the same, under the locks, so it gives the times that rows
- *   store. That clock may be stepped, so nothing ends by it;
- * - by CLOCK_BOOTTIME of a permitd's own machine (struct own_clock), which cannot be stepped: it says what has ended, and
- *   by how much a tick raises V.
+ * - by the database's clock (lease_time), at most to V + 3 s: all permitd read the same, under the locks, so it gives the
+ *   times that rows store. That clock may be stepped, so nothing ends by it;
+ * - by CLOCK_BOOTTIME of a permitd's own machine (struct own_clock), at most to V + 5 s, which cannot be stepped: it says
+ *   what has ended, and by how much a tick raises V.
+ *
+ * A tick does not set the former back, whether that is ahead because of a step or because the tick before it waited in
+ * its COMMIT: rows are in the order of their times. It is ahead by 3 s at most, and goes back only with the database's
+ * clock, or in another epoch.
  */
 #ifndef CORE_LEASE_CLOCK_H
 #define CORE_LEASE_CLOCK_H
 
 #include "base/base.h"
 
-#define LEASE_LEAP_US   (5LL * US_PER_SECOND)
+#define LEASE_LEAP_US   (5LL * US_PER_SECOND) /* of the own clock, beyond the last tick */
+#define LEASE_LEAD_US   (3LL * US_PER_SECOND) /* of the database's */
 /* Deadlines count from this long after the decision: the ticks of another permitd may be seen late. */
 #define LEASE_MARGIN_US (500LL * US_PER_MS)
 
@@ -75,8 +80,7 @@ void own_clock_read(struct own_clock *own, const struct lease_row *row, boot_us 
 bool own_clock_may_tick(const struct own_clock *own);
 /*
  * Returns the row after a tick, to be written unless the row has changed since the read, at `now` of the database's
- * clock: V is the own clock. The database's lease clock is set to it, but not back by less than 1 s: the own clocks of
- * several permitd differ by up to that, and times that rows store would go back at every other tick.
+ * clock: V is the own clock. The database's lease clock goes on, or is set to the own clock if it is behind that.
  */
 struct lease_row own_clock_tick(const struct own_clock *own, utc_us now);
 /* Takes the answer that this tick was written. */

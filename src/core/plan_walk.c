@@ -743,6 +743,8 @@ static void take_turn(struct planner *planner, struct key *key)
             planner_known(planner, operation->wants[i].semaphore_id)->granted = QUEUE_GRANTS_MAX;
         end_long_walk(planner, key->request);
     } else {
+        if (asked && !planner->view->reads_end) /* it may stand behind the part that was read, and others before it */
+            planner->read_more |= unread_of(planner, key->request, true);
         grant_waiter(planner, key, operation, &fit);
     }
 }

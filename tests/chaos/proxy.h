@@ -11,9 +11,9 @@
 
 enum proxy_fault {
     PROXY_PASS,
-    PROXY_CUT_BEFORE,   /* closes the connection; the server never sees the packet */
-    PROXY_CUT_AFTER,    /* the server runs the packet; the client gets no reply */
-    PROXY_CUT_WITHIN,   /* the server runs the packet; the client gets a part of the reply, up to somewhere in a result */
+    PROXY_CUT_BEFORE, /* closes the connection; the server never sees the packet */
+    PROXY_CUT_AFTER,  /* the server runs the packet; the client gets no reply */
+    PROXY_CUT_WITHIN, /* the server runs the packet; the client gets a part of the reply, up to somewhere in a result */
     PROXY_ERROR_BEFORE, /* the client gets `error`; the server never sees the packet */
     PROXY_ERROR_AFTER,  /* the server runs the packet and the client gets `error`; only valid for a COMMIT of unknown
                          * outcome */

@@ -669,6 +669,17 @@ Test(plan_queue, request_is_granted_behind_a_part_that_ends_before_young_waiters
           "+k4 ACQUIRED; k1 granted server=2; k2 granted server=2; k1 leaves a; k2 leaves a; mail 2 k1; mail 2 k2");
 }
 
+/* It stands behind waiters that were not read: the last unit may be theirs. */
+Test(plan_queue, more_is_read_before_a_waiter_that_asks_is_granted)
+{
+    given("a capacity=2; k1 waits a server=2 place=-3s; k2 waits a server=1 place=-2s; k3 waits a server=2 place=-1s");
+    cut_queue("k1");
+    batch("acquire k2 a wait", "reads more", NULL);
+    then("plan read_more=a");
+    scene.reads_end = true;
+    batch("acquire k2 a wait", "granted", "k1 granted server=2; k2 granted; k1 leaves a; k2 leaves a; mail 2 k1");
+}
+
 /* k1 is in nobody's way: the unit may be for a waiter that was not read. */
 Test(plan_queue, more_is_read_if_units_stay_free_before_those_beyond)
 {

@@ -538,12 +538,10 @@ static void read_slots_of(struct model *model, const struct step *step)
     }
 }
 
-/* Asks for all that was not read and may decide how the waiter stands. */
-static void read_all_of(struct model *model, unsigned key)
+/* Asks for the parts of its queues before the waiter that were not read. */
+static void read_before(struct model *model, unsigned key)
 {
     const struct step *step = model->requests[key].content;
-    model->walk.unknown |= wants_of(step) & ~model->batch.known;
-    read_slots_of(model, step);
     for (unsigned i = 0; i < MODEL_SEMAPHORES; i++) {
         bool can = (wants_of(step) & model->batch.locks & model->batch.may_read_on) >> i & 1;
         if (!can || is_read_up_to(model, key, i) || waiting_for(model, i) < 2)
@@ -551,6 +549,15 @@ static void read_all_of(struct model *model, unsigned key)
         model->walk.read_more |= 1U << i;
         model->rules.reads_before++;
     }
+}
+
+/* Asks for all that was not read and may decide how the waiter stands. */
+static void read_all_of(struct model *model, unsigned key)
+{
+    const struct step *step = model->requests[key].content;
+    model->walk.unknown |= wants_of(step) & ~model->batch.known;
+    read_slots_of(model, step);
+    read_before(model, key);
 }
 
 /*
@@ -1054,6 +1061,8 @@ static void decide(struct model *model, unsigned key)
     } else if (!asked && !grant_has_room(model, step)) {
         end_walk_here(model, key);
     } else {
+        if (asked && !model->batch.reads_end && model->batch.has_servers)
+            read_before(model, key);
         grant_fit(model, step, &found);
         take_grant(model, key, server);
     }
