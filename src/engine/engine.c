@@ -86,7 +86,6 @@ bool engine_start(const struct engine_settings *settings, struct engine **ret_en
         return false;
     }
     engine->settings = *settings;
-    engine->recount_semaphores = true;
     engine->recount_slots = true;
     metrics_init(&engine->metrics);
     queue_init(&engine->queue, settings->row_bytes);

@@ -30,7 +30,8 @@ struct retention {
     uint64_t own_commits; /* of this task since load_at */
     double load;          /* commits of others per second */
 
-    mono_us slots_counted_at; /* 0: never */
+    mono_us slots_counted_at;    /* 0: never */
+    uint64_t semaphores_counted; /* number of the session that has counted them */
 };
 
 static uint64_t retention_rows(struct engine *engine)
@@ -99,17 +100,22 @@ static void schedule_retry(struct retention *walk, enum retention_kind kind, enu
             walk->next_at[i] = clock_mono() + (locked ? LOCKED_PAUSE_US : FAILURE_PAUSE_US);
 }
 
-/* Counts the semaphores for max_semaphores if a template has created one. The limit is approximate. */
+/*
+ * Counts the semaphores for max_semaphores, in each new session, because a failover may have lost some, and if a template
+ * has created one. The limit is approximate.
+ */
 static enum permit_status recount_semaphores(struct retention *walk)
 {
     struct engine *engine = walk->task->engine;
+    struct store *store = walk->task->store;
     uint64_t count = 0;
-    if (!atomic_exchange(&engine->recount_semaphores, false))
+    if (!atomic_exchange(&engine->recount_semaphores, false) && walk->semaphores_counted == store->sessions)
         return PERMIT_OK;
+    walk->semaphores_counted = store->sessions;
     engine_lock(engine);
     uint64_t max = engine->settings.max_semaphores;
     engine_unlock(engine);
-    enum permit_status status = walk->task->store->templates->count_semaphores(walk->task->store, max, &count);
+    enum permit_status status = store->templates->count_semaphores(store, max, &count);
     if (status == PERMIT_OK)
         atomic_store(&engine->semaphores, count);
     else

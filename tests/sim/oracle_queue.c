@@ -218,7 +218,23 @@ static bool asked_otherwise(const struct transaction *transaction, const struct 
     return key->story->unknown > 0;
 }
 
-/* P21: only what nobody asks for is taken away, and not before its time by the true clock. */
+/* True if a client still waits for the request at the server of its row. */
+static bool has_client(const struct db_key *key, const struct request *before)
+{
+    const struct list *acquires = &key->story->acquires;
+    int process = oracle_server_process(before->server_id);
+    for (const struct list *node = acquires->next; node != acquires; node = node->next) {
+        const struct call *call = LIST_ENTRY(node, struct call, of_key);
+        if (call->process == process && call->waited && !call->left && same_digest(call, before))
+            return true;
+    }
+    return key->story->unknown > 0;
+}
+
+/*
+ * P21: only what nobody asks for is taken away, and not before its time by the true clock. A client that has left may be
+ * taken out of the row by the batch that lets other content in.
+ */
 static void removed(const struct db_key *key, const struct request *before, bool gives_way)
 {
     const struct story *story = key->story;
@@ -229,7 +245,7 @@ static void removed(const struct db_key *key, const struct request *before, bool
         before->server_id && !asked && (!server || sim_now() - died_at >= PLACE_KEPT_US - oracle_early_us(died_at));
     mono_us set_at = key->row.exists ? story->due_was_set_at : story->due_set_at;
     bool kept = sim_now() - set_at < PLACE_KEPT_US - oracle_early_us(set_at);
-    if (!kept || story->lost || set_at < 0 || abandoned || (gives_way && !asked))
+    if (!kept || story->lost || set_at < 0 || abandoned || (gives_way && !(asked && has_client(key, before))))
         return;
     violation("P21", "the place of %s is removed %lld ms after its deadline was set%s", key->text,
               (long long)(sim_now() - set_at) / US_PER_MS, asked ? ", and somebody asks for it" : "");
