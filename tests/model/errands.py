@@ -3,7 +3,7 @@
 """
 An exhaustive model of errands: a procedure in a shop's own transaction marks a hold as sold, released or refunded; a
 batch of permitd settles the mark later. Two permitd and two shops use one hold, `key`; another key takes and gives back a
-unit of the same semaphore, which has two. Every state that these steps can reach is visited:
+unit of a semaphore that both want, which has two. Every state that these steps can reach is visited:
 
   shop        begins (its snapshot sees the hold), calls up to two procedures, goes back to a savepoint, commits, or rolls
               back (as after a lost connection);
@@ -59,7 +59,8 @@ RULE = dict(
     polls=True,             # errands are polled
     either_polls=True,      # ... by each permitd
     settles_first=True,     # a batch settles a row before it decides anything about it
-    settle_raises=True,     # settling raises the version of a semaphore
+    locks_all=True,         # settling locks all semaphores of the request
+    settle_raises=True,     # ... raises the version of a semaphore
     raises_all=True,        # ... of all semaphores of the request
     clears_mark=True,       # settling clears the mark
     clears_row=True,        # ... and deletes the errand row
@@ -365,6 +366,15 @@ def finish(rule, state):
     return write(rule, state, batch, planned, False)
 
 
+def settle_beside(rule, state):
+    """A mark is settled while a batch of the other permitd holds the lock of one of the semaphores."""
+    planned = plan(rule, "settle", state.rows, True)
+    if not planned.settles or locked_by_shop(state) or locked_by_batch(state):
+        return None
+    batch = Batch(1 - state.batch.server, "settle", True, True, state.rows)
+    return write(dict(rule, raises_all=False), state, batch, planned, False)._replace(batch=state.batch)
+
+
 def attempt(step, *arguments):
     try:
         return step(*arguments)
@@ -388,6 +398,8 @@ def batch_steps(rule, state):
         else:
             yield name + " commits", attempt(finish, kept_by(rule, batch.server), state)
         yield name + " gives up", state._replace(batch=None)
+        if not rule["locks_all"] and batch.what in ("acquire", "end") and state.alive[1 - batch.server]:
+            yield NAMES[1 - batch.server] + " settles beside it", settle_beside(rule, state)
         return
     hot = not rule["own_row_only"] and any(shop and shop.written for shop in state.shops)
     gap = any(shop and shop.gap for shop in state.shops)
@@ -591,6 +603,8 @@ SCENES = [
     ("older_permitd_ends_a_marked_sale", "installed_late", "expired", SOLD + "time, B expire, B commits"),
     ("stale_copy_breaks_held", "settle_raises", "held", SOLD + "B settle, B commits, A confirm short"),
     ("stale_copy_ends_a_sale", "settle_raises", "order", SOLD + "B settle, B commits, A release short"),
+    ("settled_under_one_of_two_locks", "locks_all", "held",
+     RELEASED + "A acquire, A reads, B settles beside it, A commits"),
     ("copy_of_one_semaphore_stays", "raises_all", "held", RELEASED + "B settle, B commits, A acquire short"),
     ("read_before_the_lock_without_a_guard", "locks_first long_guard", "order",
      "shop1 begins, A release, shop1 confirm, shop1 commits, A commits"),
