@@ -11,7 +11,7 @@
 
 utc_us lease_time(const struct lease_clock *clock, utc_us now)
 {
-    return max_i64(clock->tick_at, min_i64(now, clock->tick_at + LEASE_LEAD_US)) - clock->offset_us;
+    return max_i64(clock->tick_at, min_i64(now, clock->tick_at + LEASE_LEAP_US)) - clock->offset_us;
 }
 
 utc_us lease_to_wall(const struct lease_clock *clock, utc_us served)

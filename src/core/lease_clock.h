@@ -3,15 +3,15 @@
  * The lease clock ("served time" in the protocol): the clock of all deadlines (P8; docs/design.md, "Time").
  *
  * The `cluster` row has its value at the last tick, V = tick_at - offset_us. One of the permitd ticks about once a
- * second. Between two ticks it goes on in two ways:
+ * second. Between two ticks it goes on in two ways, and at most to V + 5 s in both:
  *
- * - by the database's clock (lease_time), at most to V + 3 s: all permitd read the same, under the locks, so it gives the
- *   times that rows store. That clock may be stepped, so nothing ends by it;
- * - by CLOCK_BOOTTIME of a permitd's own machine (struct own_clock), at most to V + 5 s, which cannot be stepped: it says
- *   what has ended, and by how much a tick raises V.
+ * - by the database's clock (lease_time): all permitd read the same, under the locks, so it gives the times that rows
+ *   store. That clock may be stepped, so nothing ends by it;
+ * - by CLOCK_BOOTTIME of a permitd's own machine (struct own_clock), which cannot be stepped: it says what has ended, and
+ *   by how much a tick raises V.
  *
  * A tick does not set the former back, whether that is ahead because of a step or because the tick before it waited in
- * its COMMIT: rows are in the order of their times. It is ahead by 3 s at most, and goes back only with the database's
+ * its COMMIT: rows are in the order of their times. It is ahead by 5 s at most, and goes back only with the database's
  * clock, or in another epoch.
  */
 #ifndef CORE_LEASE_CLOCK_H
@@ -19,8 +19,7 @@
 
 #include "base/base.h"
 
-#define LEASE_LEAP_US   (5LL * US_PER_SECOND) /* of the own clock, beyond the last tick */
-#define LEASE_LEAD_US   (3LL * US_PER_SECOND) /* of the database's */
+#define LEASE_LEAP_US   (5LL * US_PER_SECOND)
 /* Deadlines count from this long after the decision: the ticks of another permitd may be seen late. */
 #define LEASE_MARGIN_US (500LL * US_PER_MS)
 

@@ -540,7 +540,7 @@ bool batch_changes_sql(const struct changes *changes, bool locks_requests, struc
  * Two statements, which fail with different errors: 1242 (a subquery with two rows) if a request has one of the keys,
  * 1690 (out of range) for the rest. Both read after the locks, so they see all that was committed before, and take
  * none: in a SET or DO they would lock the `cluster` row. The time is read here, because the packet may have waited for
- * its locks for long: lease time is clamp(now, tick_at, tick_at + 3 s) - offset, computed from the row, because each
+ * its locks for long: lease time is clamp(now, tick_at, tick_at + 5 s) - offset, computed from the row, because each
  * tick changes tick_at and offset. The identity is that of this session's server, as it was when the session began.
  */
 void batch_assumed_sql(const struct assumed *assumed, const char *server, struct buf *sql)
@@ -556,7 +556,7 @@ void batch_assumed_sql(const struct assumed *assumed, const char *server, struct
                " GREATEST(LEAST(" SQL_NOW_US
                "," SQL_US("c.tick_at") "+%lld)," SQL_US("c.tick_at") ")-c.offset_us"
                                                                      " NOT BETWEEN %lld AND %lld",
-               server, (unsigned long long)assumed->epoch, LEASE_LEAD_US, (long long)assumed->now,
+               server, (unsigned long long)assumed->epoch, LEASE_LEAP_US, (long long)assumed->now,
                (long long)(assumed->now + assumed->slack_us));
     if (assumed->server_id)
         buf_printf(sql, " OR NOT EXISTS(SELECT 1 FROM server WHERE id=%llu AND dead_at IS NULL)",

@@ -180,7 +180,7 @@ struct ledger rows_read(struct kit_sql *sql, const struct world *world)
 int64_t rows_lease_time(struct kit_sql *sql)
 {
     return kit_sql_number(sql, "SELECT " MICROSECONDS(
-                                   "LEAST(GREATEST(SYSDATE(6), tick_at), tick_at + INTERVAL 3 SECOND)") " - offset_us "
+                                   "LEAST(GREATEST(SYSDATE(6), tick_at), tick_at + INTERVAL 5 SECOND)") " - offset_us "
                                                                                                         "FROM cluster");
 }
 

@@ -23,6 +23,7 @@ static void bounds_begin(void)
 {
     const struct database_address *address = fresh_database();
     observer = connected(address, STORE_READER);
+    lock_max_packet(observer);
     fixture_open(&fixture, store_open(address, STORE_WORKER, NULL));
 }
 

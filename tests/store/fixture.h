@@ -27,6 +27,8 @@ void must_run_long(const struct database_address *address, const char *sql);
 void held_rewrite(const struct database_address *address);
 /* Returns the first column of the first row as a number; fails the test if there is none. */
 int64_t number_of(struct session *session, const char *sql);
+/* Until the session ends, no other test changes the server's max_allowed_packet, or needs the usual one. */
+void lock_max_packet(struct session *session);
 /* Returns the first column of the first row as text; valid until the next call. */
 const char *text_of(struct session *session, const char *sql);
 

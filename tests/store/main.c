@@ -133,6 +133,14 @@ int64_t number_of(struct session *session, const char *sql)
     return strtoll(text_of(session, sql), NULL, 10);
 }
 
+void lock_max_packet(struct session *session)
+{
+    enum { TRIES_MAX = 500 }; /* of a second each: a session ends longer statements */
+    int tries = 0;
+    while (number_of(session, "SELECT GET_LOCK('max_allowed_packet', 1)") != 1)
+        cr_assert_lt(tries++, TRIES_MAX);
+}
+
 int64_t counter_of(struct session *session, const char *names)
 {
     int64_t sum = 0;

@@ -65,6 +65,7 @@ Test(session, packet_is_sent_up_to_the_limit_of_the_server)
 {
     enum { MIB = 1 << 20 };
     struct session *observer = connected(fresh_database(), STORE_ADMIN);
+    lock_max_packet(observer);
     int64_t usual = number_of(observer, "SELECT @@GLOBAL.max_allowed_packet");
     char back[100];
     snprintf(back, sizeof back, "SET GLOBAL max_allowed_packet = %lld", (long long)usual);

@@ -22,8 +22,8 @@ utc_us model_time(const struct moment *moment)
     utc_us now = moment->now;
     if (now < moment->clock.tick_at)
         now = moment->clock.tick_at;
-    if (now > moment->clock.tick_at + 3000000)
-        now = moment->clock.tick_at + 3000000;
+    if (now > moment->clock.tick_at + 5000000)
+        now = moment->clock.tick_at + 5000000;
     return now - moment->clock.offset_us;
 }
 
