@@ -247,7 +247,9 @@ soon aged
 asks behind -s backups:2 --wait 3m
 pids+=("$pid")
 soon waiting backups 2
-call "$permitctl" why behind
+# The fronts of queues are read once a second, and served time stands still for a moment after a start.
+why_says() { call "$permitctl" why behind && grep -Eq "$1" "$dir/out"; }
+soon why_says '^ +reserved for saving, which lacks network$'
 check "why names the waiter for which units are reserved, and what it lacks" grep -Eq '^ +reserved for saving, which lacks network$' "$dir/out"
 check "of free units" grep -Eq '^ +2 asked, 0 of 2 in use: room for it$' "$dir/out"
 call "$permitctl" why saving
