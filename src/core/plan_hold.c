@@ -74,7 +74,8 @@ void end_request(struct planner *planner, struct key *key, enum end_reason reaso
         semaphore_mark_changed(image);
         struct queue_state *queue = planner_queue(planner, image);
         queue->changed = true;
-        queue->due_units -= request->due_at <= planner->due_now && !request->locked_elsewhere ? permit->count : 0;
+        bool counted = request->due_at <= planner->due_now && request->lock != ROW_LOCKED_ELSEWHERE;
+        queue->due_units -= counted ? permit->count : 0;
         if (image->semaphore->kind == KIND_SLOTTED)
             planner_free_slots(planner, image, permit);
     }
@@ -194,19 +195,16 @@ void plan_force_release(struct planner *planner, struct outcome *outcome, struct
 }
 
 /*
- * Checks that an expire operation may end or remove the request now. False: it is put back, to lock all its semaphores,
- * or refused, because a batch does not wait for a row that another session has locked.
+ * Returns true if an expire operation may end or remove the request now. False: it is put back, to lock all its
+ * semaphores.
  */
 static bool may_expire(struct planner *planner, struct outcome *outcome, struct key *key,
                        const struct operation *operation)
 {
-    if (!view_has_locked_all(planner->view, key->request))
+    bool locked = view_has_locked_all(planner->view, key->request);
+    if (!locked)
         outcome_put_back(planner, outcome, key, operation, NULL, 0);
-    else if (key->request->locked_elsewhere)
-        outcome_refuse(outcome, PERMIT_BUSY, "another session has locked the row of the request");
-    else
-        key->for_others = true;
-    return key->for_others;
+    return locked;
 }
 
 /*
@@ -229,7 +227,7 @@ static void expire_waiter(struct planner *planner, struct outcome *outcome, stru
 
 /*
  * Ends a request that is due or whose owner is dead. The answer has no row if there is nothing to end: the request was
- * renewed or has ended since the operation was created. PERMIT_BUSY: another session has locked its row.
+ * renewed or has ended since the operation was created.
  */
 void plan_expire(struct planner *planner, struct outcome *outcome, struct key *key, const struct operation *operation)
 {
@@ -326,18 +324,12 @@ void plan_renew(struct planner *planner, struct outcome *outcome, struct key *ke
     outcome_attach_row(planner, outcome, request);
 }
 
-/* Confirms the request, even if it is due: the client may have taken a payment for it. */
-void plan_confirm(struct planner *planner, struct outcome *outcome, struct key *key, const struct operation *operation)
+/* Confirms a held request, all of whose semaphores are locked. */
+static void confirm(struct planner *planner, struct key *key, utc_us at)
 {
-    if (!check_held(planner, outcome, key, operation))
-        return;
-    if (key->request->confirmed_at != NEVER) {
-        outcome_count_replay(planner, outcome, key);
-        return;
-    }
     if (key->request->server_id)
         claim(planner, key);
-    key->request->confirmed_at = planner->now;
+    key->request->confirmed_at = at;
     key->request->due_at = NEVER;
     key_change(key);
     touch_semaphores(planner, key->request);
@@ -347,5 +339,40 @@ void plan_confirm(struct planner *planner, struct outcome *outcome, struct key *
         image->semaphore->confirmed += permit->count;
         planner_queue(planner, image)->changed = true; /* a waiter may reserve nothing from now on */
     }
+}
+
+/* Confirms the request, even if it is due: the client may have taken a payment for it. */
+void plan_confirm(struct planner *planner, struct outcome *outcome, struct key *key, const struct operation *operation)
+{
+    if (!check_held(planner, outcome, key, operation))
+        return;
+    if (key->request->confirmed_at != NEVER) {
+        outcome_count_replay(planner, outcome, key);
+        return;
+    }
+    confirm(planner, key, planner->now);
     outcome_attach_row(planner, outcome, key->request);
+}
+
+/* ---- errands ---- */
+
+void settle(struct planner *planner, struct key *key)
+{
+    struct request *request = key->request;
+    uint32_t errand = request->errand;
+    utc_us sold_at = request->confirmed_at - planner->view->clock.offset_us;
+    assert(request->state == REQUEST_ACQUIRED);
+    request->errand = 0;
+    key_change(key);
+    if (errand & ERRAND_CONFIRM)
+        confirm(planner, key, max_i64(request->acquired_at, min_i64(planner->now, sold_at)));
+    if (errand & ERRAND_RELEASE)
+        end_request(planner, key, END_RELEASED);
+}
+
+/* The errand is settled by now, unless its semaphores are not all locked: then it is put back. */
+void plan_settle(struct planner *planner, struct outcome *outcome, struct key *key, const struct operation *operation)
+{
+    if (key->request && key->request->errand)
+        outcome_put_back(planner, outcome, key, operation, NULL, 0);
 }

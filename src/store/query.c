@@ -477,4 +477,5 @@ const struct store_queries mysql_queries = {
     .slots = query_slots,
     .semaphores_of = query_semaphores_of,
     .due = query_due,
+    .errands = query_errands,
 };
