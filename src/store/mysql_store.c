@@ -8,6 +8,7 @@
 #include "store/held.h"
 #include "store/open.h"
 #include "store/packet.h"
+#include "store/procedures.h"
 #include "store/schema.h"
 
 enum {
@@ -502,6 +503,13 @@ static enum permit_status schema_version(struct store *store, unsigned *ret_vers
     return schema_read_version(mysql->session, mysql->address->database, ret_version, message);
 }
 
+static enum permit_status install_procedures(struct store *store, struct procedures_result *ret_result,
+                                             struct buf *message)
+{
+    const struct mysql_store *mysql = mysql_store_of(store);
+    return procedures_install(mysql->session, mysql->address->database, ret_result, message);
+}
+
 static enum permit_status keepalive(struct store *store)
 {
     return session_ping(session_of(store));
@@ -547,7 +555,8 @@ static const struct store_clock clock_methods = {
     .write_tick = write_tick,
     .advance_epoch = advance_epoch,
 };
-static const struct store_schema schema_methods = {.apply = apply_schema, .version = schema_version};
+static const struct store_schema schema_methods = {
+    .apply = apply_schema, .version = schema_version, .procedures = install_procedures};
 
 struct store *store_open(const struct database_address *address, enum store_use use,
                          const struct doctor_options *options)

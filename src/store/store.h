@@ -189,6 +189,7 @@ struct epoch_advance {
 
 struct store;
 struct doctor_report;
+struct procedures_result; /* procedures.h */
 
 /* The methods; store->session. */
 struct store_session {
@@ -329,11 +330,12 @@ struct store_clock {
     enum permit_status (*advance_epoch)(struct store *store, struct epoch_advance *advance);
 };
 
-/* The methods; store->schema, on a STORE_SCHEMA. On failure `message` has the cause. */
+/* The methods; store->schema, on a STORE_SCHEMA unless they say so. On failure `message` has the cause. */
 struct store_schema {
     /*
      * Creates the database if it is missing, and applies the migrations that it lacks. Refuses, without any change, a
      * schema that is newer than this binary, and a table that has the name of one of permitd's but other columns.
+     * PERMIT_LOCK_TIMEOUT: a statement has waited for a transaction that is open; the next call goes on from there.
      */
     enum permit_status (*apply)(struct store *store, struct buf *message);
     /*
@@ -341,6 +343,8 @@ struct store_schema {
      * Refuses the same as `apply`.
      */
     enum permit_status (*version)(struct store *store, unsigned *ret_version, struct buf *message);
+    /* On a STORE_ADMIN: installs the procedures of shops (procedures.h), and says what has become of them. */
+    enum permit_status (*procedures)(struct store *store, struct procedures_result *ret_result, struct buf *message);
 };
 
 /* The part of a store that all implementations have; it is a member of their struct. */
