@@ -9,6 +9,7 @@
 #include "store/query.h"
 #include "store/retention_batch.h"
 #include "store/servers.h"
+#include "store/sql_accounts.h"
 #include "store/store.h"
 #include "store/templates.h"
 
@@ -18,6 +19,7 @@ extern const struct store_templates mysql_templates;
 extern const struct store_retention mysql_retention;
 extern const struct store_audit mysql_audit;
 extern const struct store_servers mysql_servers;
+extern const struct store_sql_accounts mysql_sql_accounts;
 
 /* The session of a store that store_open has made. */
 struct session *session_of(struct store *store);

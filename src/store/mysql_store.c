@@ -575,6 +575,7 @@ struct store *store_open(const struct database_address *address, enum store_use 
         .retention = &mysql_retention,
         .audit = &mysql_audit,
         .servers = &mysql_servers,
+        .sql_accounts = &mysql_sql_accounts,
     };
     mysql->address = address;
     mysql->use = use;
