@@ -458,6 +458,22 @@ static enum permit_status read_tick(struct store *store, struct tick *tick)
     return packet_end(&packet);
 }
 
+/*
+ * Writes the copy of the offset for permit_hold. A transaction of a stranger that has locked it delays no tick: the next
+ * tick writes it.
+ */
+static void write_served_offset(struct store *store, int64_t offset_us)
+{
+    struct packet packet = packet_begin(session_of(store), NULL);
+    buf_printf(&packet.sql,
+               "BEGIN;SELECT id FROM served_offset FORCE INDEX (PRIMARY) WHERE id=1 FOR UPDATE NOWAIT;"
+               "UPDATE served_offset FORCE INDEX (PRIMARY) SET offset_us=%lld WHERE id=1;COMMIT",
+               (long long)offset_us);
+    packet_send(&packet);
+    if (packet_end(&packet) != PERMIT_OK)
+        (void)session_rollback(session_of(store));
+}
+
 /* The compare-and-set on the whole row lets one of several permitd advance the clock, and none in another life. */
 static enum permit_status write_tick(struct store *store, const struct lease_row *read, const struct lease_row *ticked,
                                      bool *ret_won)
@@ -474,9 +490,12 @@ static enum permit_status write_tick(struct store *store, const struct lease_row
     packet_send(&packet);
     bool won = packet_works(&packet) && session_affected(packet.session) == 1;
     enum permit_status status = packet_end(&packet);
-    if (status == PERMIT_OK)
-        *ret_won = won;
-    return status;
+    if (status != PERMIT_OK)
+        return status;
+    if (won)
+        write_served_offset(store, ticked->clock.offset_us);
+    *ret_won = won;
+    return PERMIT_OK;
 }
 
 static enum permit_status advance_epoch(struct store *store, struct epoch_advance *advance)

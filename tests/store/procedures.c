@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdio.h>
 
+#include "batch_fixture.h"
 #include "fixture.h"
 #include "store/schema.h"
 
@@ -328,6 +329,31 @@ Test(procedures, hold_returns_the_deadline_by_the_clock_of_the_database)
     must_run(scene.shop, "COMMIT");
     cr_expect_eq(number_of(scene.admin, "SELECT SUM(errand) FROM permit_request"), 0);
     ended(&scene);
+}
+
+Test(procedures, tick_writes_the_copy_of_the_offset_unless_it_is_locked)
+{
+    const struct database_address *address = fresh_database();
+    struct session *admin = connected(address, STORE_READER);
+    struct store *store = opened(address, STORE_WORKER);
+    struct tick tick = {0};
+    bool won = false;
+    cr_assert_eq(fixture_advance_epoch(store, EPOCH_SERVER, 0, 0), PERMIT_OK, "%s", store->message);
+    sent_record();
+    for (int i = 1; i <= 3; i++) {
+        must_run(admin, i == 2 ? "START TRANSACTION; UPDATE served_offset SET offset_us=-1" : "DO 0");
+        cr_assert_eq(store->clock->read_tick(store, &tick), PERMIT_OK);
+        struct lease_row ticked = tick.ret_row;
+        ticked.ticks++;
+        ticked.clock.offset_us = i == 1 ? 1000 : 2000;
+        cr_assert_eq(store->clock->write_tick(store, &tick.ret_row, &ticked, &won), PERMIT_OK, "%s", store->message);
+        cr_expect(won);
+        cr_expect(sent_statement_with("SELECT", "served_offset FORCE INDEX (PRIMARY) WHERE id=1 FOR UPDATE NOWAIT"));
+        must_run(admin, "ROLLBACK");
+        cr_expect_eq(number_of(admin, "SELECT offset_us FROM served_offset"), i == 3 ? 2000 : 1000, "tick %d", i);
+    }
+    store_free(store);
+    session_free(admin);
 }
 
 /* ---- isolation levels, snapshots, and ways to call ---- */
