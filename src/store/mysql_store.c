@@ -507,7 +507,13 @@ static enum permit_status advance_epoch(struct store *store, struct epoch_advanc
 
 static enum permit_status doctor(struct store *store, struct doctor_report *ret_report)
 {
-    return doctor_check(session_of(store), mysql_store_of(store)->options, ret_report);
+    struct doctor_report report;
+    enum permit_status status = doctor_check(session_of(store), mysql_store_of(store)->options, &report);
+    if (status == PERMIT_OK)
+        status = doctor_examine_sales(session_of(store), &report);
+    if (status == PERMIT_OK)
+        *ret_report = report;
+    return status;
 }
 
 static enum permit_status apply_schema(struct store *store, struct buf *message)
@@ -527,6 +533,11 @@ static enum permit_status install_procedures(struct store *store, struct procedu
 {
     const struct mysql_store *mysql = mysql_store_of(store);
     return procedures_install(mysql->session, mysql->address->database, ret_result, message);
+}
+
+static enum permit_status read_undo(struct store *store, struct doctor_undo *ret_undo)
+{
+    return doctor_read_undo(session_of(store), ret_undo);
 }
 
 static enum permit_status keepalive(struct store *store)
@@ -575,7 +586,7 @@ static const struct store_clock clock_methods = {
     .advance_epoch = advance_epoch,
 };
 static const struct store_schema schema_methods = {
-    .apply = apply_schema, .version = schema_version, .procedures = install_procedures};
+    .apply = apply_schema, .version = schema_version, .procedures = install_procedures, .undo = read_undo};
 
 struct store *store_open(const struct database_address *address, enum store_use use,
                          const struct doctor_options *options)

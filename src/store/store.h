@@ -190,6 +190,7 @@ struct epoch_advance {
 
 struct store;
 struct doctor_report;
+struct doctor_undo;
 struct procedures_result; /* procedures.h */
 
 /* The methods; store->session. */
@@ -346,6 +347,8 @@ struct store_schema {
     enum permit_status (*version)(struct store *store, unsigned *ret_version, struct buf *message);
     /* On a STORE_ADMIN: installs the procedures of shops (procedures.h), and says what has become of them. */
     enum permit_status (*procedures)(struct store *store, struct procedures_result *ret_result, struct buf *message);
+    /* Reads what open transactions keep in the database (doctor.h). */
+    enum permit_status (*undo)(struct store *store, struct doctor_undo *ret_undo);
 };
 
 /* The part of a store that all implementations have; it is a member of their struct. */

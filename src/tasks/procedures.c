@@ -2,7 +2,7 @@
 /*
  * Procedures: the task that installs the procedures of shops, some seconds after the start, and again when one is
  * missing, as after a restore. What keeps it from that is logged once; it tries on, because an operator may grant a
- * right at any time.
+ * right at any time. It also reads the metrics of open transactions, whose undo log any shop can make grow.
  */
 #include "store/procedures.h"
 
@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "engine/state.h"
+#include "store/doctor.h"
 #include "tasks/tasks.h"
 
 #define SOON_US   (1LL * US_PER_SECOND)
@@ -43,6 +44,11 @@ void procedures_run(struct task *task)
         enum permit_status status = task_connect(task);
         if (status == PERMIT_OK)
             status = task->store->schema->procedures(task->store, &now, &message);
+        struct doctor_undo undo = {.history = -1, .oldest_s = -1};
+        if (status == PERMIT_OK)
+            status = task->store->schema->undo(task->store, &undo);
+        atomic_store(&task->engine->metrics.history, undo.history);
+        atomic_store(&task->engine->metrics.oldest_transaction_s, undo.oldest_s);
         (void)task_record_status(task, status);
         if (status == PERMIT_OK)
             log_result(&now, result.state, &message);

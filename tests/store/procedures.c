@@ -8,6 +8,7 @@
 
 #include "batch_fixture.h"
 #include "fixture.h"
+#include "store/doctor.h"
 #include "store/schema.h"
 
 /* ---- a database with procedures, and accounts of shops ---- */
@@ -703,4 +704,79 @@ Test(procedures, one_in_use_is_replaced_without_a_stall_of_its_callers)
         session_free(session);
     }
     ended(&scene);
+}
+
+/* ---- the doctor ---- */
+
+static void must_find(struct session *session, const char *check, enum doctor_verdict verdict, const char *part)
+{
+    struct doctor_report report = {.count = 0};
+    cr_assert_eq(doctor_examine_sales(session, &report), PERMIT_OK, "%s", session_message(session));
+    for (size_t i = 0; i < report.count; i++)
+        if (strcmp(report.findings[i].check, check) == 0) {
+            cr_expect_eq(report.findings[i].verdict, verdict, "%s: %s", check, report.findings[i].sentence);
+            cr_expect(strstr(report.findings[i].sentence, part), "%s: %s", check, report.findings[i].sentence);
+            return;
+        }
+    cr_assert_fail("no finding %s", check);
+}
+
+/* One test, since anonymous accounts are those of the whole server. */
+Test(procedures, doctor_finds_what_keeps_shops_from_them, .timeout = 120)
+{
+    struct scene scene = begun();
+    char sql[500], account[300];
+    static char password[] = "secret";
+    connect_all(&scene);
+    age_schema(scene.admin, 3600);
+    must_find(scene.admin, "procedures", DOCTOR_OK, "installed");
+    must_find(scene.admin, "definer", DOCTOR_OK, "exist");
+    must_find(scene.admin, "anonymous_accounts", DOCTOR_OK, "no anonymous");
+    must_find(scene.admin, "undo", DOCTOR_OK, "is open for");
+    must_find(scene.admin, "undo", DOCTOR_OK, "entries");
+
+    snprintf(account, sizeof account, "%s@localhost has EXECUTE", scene.users[2]);
+    must_find(scene.admin, "sql_accounts", DOCTOR_WARN, account);
+    snprintf(sql, sizeof sql, "INSERT INTO sql_account (user, namespace) VALUES ('%s', '')", scene.users[2]);
+    must_run(scene.admin, sql);
+    must_find(scene.admin, "sql_accounts", DOCTOR_OK, "is an SQL account");
+
+    must_run(scene.admin, "CREATE USER ''@'anonymous.example'");
+    must_find(scene.admin, "anonymous_accounts", DOCTOR_WARN, "DROP USER");
+    must_run(scene.admin, "DROP USER ''@'anonymous.example'");
+
+    must_run(scene.admin, "DROP PROCEDURE permit_hold");
+    must_find(scene.admin, "procedures", DOCTOR_WARN, "permit_hold is missing; permitd installs it");
+    age_schema(scene.admin, 1);
+    must_find(scene.admin, "procedures", DOCTOR_OK, "permit_hold is missing; permitd installs it");
+    struct database_address limited = *scene.address;
+    limited.user = scene.users[1];
+    limited.password = password;
+    snprintf(sql, sizeof sql, "GRANT SELECT ON %s.* TO %s@localhost", scene.address->database, scene.users[1]);
+    must_run(scene.admin, sql);
+    struct session *session = connected(&limited, STORE_READER);
+    must_find(session, "procedures", DOCTOR_WARN, "GRANT CREATE ROUTINE, ALTER ROUTINE, EXECUTE ON `");
+    must_find(session, "definer", DOCTOR_WARN, "cannot see");
+    must_find(session, "anonymous_accounts", DOCTOR_OK, "not checked");
+    must_find(session, "sql_accounts", DOCTOR_OK, "not checked");
+    must_find(session, "undo", DOCTOR_OK, "GRANT PROCESS");
+    session_free(session);
+
+    must_run(scene.admin, "CREATE DEFINER=nobody@nowhere PROCEDURE permit_hold(IN p_key VARBINARY(4096)) SELECT 1");
+    must_find(scene.admin, "definer", DOCTOR_WARN, "permit_hold is nobody@nowhere");
+    must_find(scene.admin, "definer", DOCTOR_WARN, "no such account");
+    must_find(scene.admin, "procedures", DOCTOR_WARN,
+              session_is_mariadb(scene.admin) ? "replaces it" : "DROP PROCEDURE `");
+    ended(&scene);
+}
+
+Test(procedures, doctor_says_nothing_of_them_before_the_schema_has_them)
+{
+    struct doctor_report report = {.count = 0};
+    const struct database_address *address = fresh_database();
+    struct session *session = connected(address, STORE_READER);
+    must_run(session, "DROP TABLE sql_account");
+    cr_expect_eq(doctor_examine_sales(session, &report), PERMIT_OK);
+    cr_expect_eq(report.count, 0);
+    session_free(session);
 }
