@@ -14,6 +14,7 @@
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include "api/access.h"
@@ -47,6 +48,8 @@ enum {
     OWN_DESCRIPTORS = 128,         /* descriptors beside client connections */
     ROW_BYTES = 128 * 1024 * 1024, /* about 200,000 requests */
     SHARED_PAUSE_MS = 1000,
+    SCHEMA_TRIES = 12, /* of an upgrade of the schema that other programs hold up */
+    SCHEMA_PAUSE_S = 4,
 };
 #define TOMBSTONE_US (3600LL * US_PER_SECOND)
 
@@ -275,6 +278,36 @@ static enum permit_status examine_database(struct permitd *permitd, struct store
     return PERMIT_DATABASE_UNAVAILABLE;
 }
 
+/* Runs the loop for this time; requests are answered 503. A signal ends it. */
+static void serve_for(struct permitd *permitd, int seconds)
+{
+    const struct itimerspec once = {.it_value.tv_sec = seconds};
+    int timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    if (timer < 0)
+        return;
+    if (timerfd_settime(timer, 0, &once, NULL) != 0 || !server_run_until(permitd->server, timer))
+        log_write(LOG_WARN, "no memory to serve during the pause", NULL);
+    close(timer);
+}
+
+/*
+ * Upgrades the schema. A statement that waits for the open transaction of another program stalls all that come after it,
+ * so it waits for 1 s only, and is tried again after a pause.
+ */
+static enum permit_status apply_schema(struct permitd *permitd, struct store *store)
+{
+    enum permit_status status = store->schema->apply(store, &permitd->message);
+    for (int tries = 1; status == PERMIT_LOCK_TIMEOUT && tries < SCHEMA_TRIES && !permitd->stopping; tries++) {
+        log_write(LOG_WARN, "the upgrade of the schema waits for an open transaction on these tables, retrying",
+                  "error", buf_text(&permitd->message), NULL);
+        serve_for(permitd, SCHEMA_PAUSE_S);
+        buf_clear(&permitd->message);
+        if (!permitd->stopping)
+            status = store->schema->apply(store, &permitd->message);
+    }
+    return status;
+}
+
 static enum permit_status prepare_store(struct permitd *permitd, struct store *store)
 {
     bool checks = permitd->line.action == ACTION_CHECK;
@@ -291,7 +324,7 @@ static enum permit_status prepare_store(struct permitd *permitd, struct store *s
         if (status == PERMIT_OK && version < schema_newest())
             printf("schema: version %u; permitd upgrades it to %u when it starts\n", version, schema_newest());
     } else {
-        status = store->schema->apply(store, &permitd->message);
+        status = apply_schema(permitd, store);
     }
     if (status == PERMIT_OK)
         status = examine_database(permitd, store);

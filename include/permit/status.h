@@ -32,6 +32,7 @@ enum permit_retry {
     X(PERMIT_UNKNOWN_REQUEST, "unknown_request", 404, NEVER, "No such request")                                        \
     X(PERMIT_UNKNOWN_OWNER, "unknown_owner", 404, NEVER, "No such owner")                                              \
     X(PERMIT_UNKNOWN_TEMPLATE, "unknown_template", 404, NEVER, "No such template")                                     \
+    X(PERMIT_UNKNOWN_ACCOUNT, "unknown_account", 404, NEVER, "No such SQL account")                                    \
     X(PERMIT_UNKNOWN_PATH, "unknown_path", 404, NEVER, "No such path")                                                 \
     X(PERMIT_METHOD_NOT_ALLOWED, "method_not_allowed", 405, NEVER, "Method not allowed")                               \
     X(PERMIT_IN_USE, "in_use", 409, NEVER, "Permits are still held")                                                   \

@@ -392,7 +392,8 @@ void write_event(struct buf *out, const struct viewer *viewer, const struct even
         write_member_text(out, "to", event->to);
     if (event->why.data)
         write_member_text(out, "why", event->why);
-    write_member_u64(out, "next_permit_id", event->next_token);
+    if (event->next_token) /* a change that is none of semaphores has no tokens */
+        write_member_u64(out, "next_permit_id", event->next_token);
     buf_append_char(out, '}');
 }
 

@@ -38,6 +38,7 @@ void write_semaphore(struct buf *out, const struct semaphore *semaphore);
 /* Writes a semaphore as queries answer it, with its floor and the age of its first wait. */
 void write_semaphore_row(struct buf *out, const struct semaphore_row *row, const struct query_time *time);
 /* Writes a template. */
+void write_sql_account(struct buf *out, const struct sql_account *account); /* sql_accounts.c */
 void write_template(struct buf *out, const struct template *template);
 /* Writes an entry of /holders. */
 void write_holder(struct buf *out, const struct viewer *viewer, const struct holder_row *holder,

@@ -12,6 +12,7 @@
 #include "api/service.h"
 #include "http/router.h"
 #include "store/servers.h"
+#include "store/sql_accounts.h"
 #include "store/templates.h"
 
 enum {
@@ -155,6 +156,13 @@ static enum permit_status read_events(struct listing *listing, struct store *sto
     return store->queries->events(store, listing->exchange->path_values[0], &listing->page);
 }
 
+/* The changes of SQL accounts are for those that may list them. */
+static bool event_shows(const struct listing *listing, size_t index)
+{
+    return !bytes_equal(listing->page.events[index].what, BYTES("sql_account")) ||
+           access_has(listing->exchange, RIGHT_ADMIN);
+}
+
 static void write_event_of(struct listing *listing, size_t index)
 {
     const struct viewer viewer = viewer_of(listing->exchange);
@@ -182,6 +190,16 @@ static void write_server_of(struct listing *listing, size_t index)
     write_member_bool(out, "alive", row->alive);
     write_member_bool(out, "this", row->id == engine_server_id(listing->exchange->service->engine));
     buf_append_char(out, '}');
+}
+
+static enum permit_status read_sql_accounts(struct listing *listing, struct store *store)
+{
+    return store->sql_accounts->list(store, &listing->page);
+}
+
+static void write_sql_account_of(struct listing *listing, size_t index)
+{
+    write_sql_account(&listing->exchange->answer.body, &listing->page.sql_accounts[index]);
 }
 
 /* ---- the table ---- */
@@ -221,8 +239,9 @@ static const struct list_route lists[] = {
     {OF_SEMAPHORE "/holders",   "{\"holders\":[",                            CURSOR_NUMBER, false, read_holders,    write_holder_of,    NULL,            NULL,           NULL},
     {OF_SEMAPHORE "/waiters",   "{\"scope\":\"database\",\"waiters\":[",     CURSOR_PLACE,  true,  read_waiters,    write_waiter_of,    NULL,            NULL,           NULL},
     {OF_SEMAPHORE "/slots",     "{\"slots\":[",                              CURSOR_SLOT,   false, slots_read,      slots_write,        slots_params,    NULL,           slots_end},
-    {OF_SEMAPHORE "/events",    "{\"events\":[",                             CURSOR_NUMBER, false, read_events,     write_event_of,     NULL,            NULL,           NULL},
+    {OF_SEMAPHORE "/events",    "{\"events\":[",                             CURSOR_NUMBER, false, read_events,     write_event_of,     NULL,            event_shows,    NULL},
     {"/v1/templates",           "{\"templates\":[",                          CURSOR_NAME,   false, read_templates,  write_template_of,  NULL,            NULL,           NULL},
+    {"/v1/sql-accounts",        "{\"sql_accounts\":[",                       CURSOR_NAME,   false, read_sql_accounts, write_sql_account_of, NULL,        NULL,           NULL},
     {"/v1/servers",             "{\"servers\":[",                            CURSOR_NONE,   false, read_servers,    write_server_of,    NULL,            NULL,           NULL},
 };
 /* clang-format on */

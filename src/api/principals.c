@@ -53,6 +53,15 @@ void principals_unref(struct principals *principals)
     free(principals);
 }
 
+bool principals_have_namespace(const struct principals *principals, struct bytes namespace)
+{
+    const struct credential_list *list = &principals->credentials.principals;
+    for (size_t i = 0; i < list->count; i++)
+        if (bytes_equal(list->items[i].principal->namespace, namespace))
+            return true;
+    return false;
+}
+
 size_t principals_count(const struct principals *principals)
 {
     return principals->credentials.principals.count;

@@ -35,6 +35,8 @@ struct principals *principals_ref(struct principals *principals);
 /* Drops a reference, and frees the table with the last one. Accepts NULL. */
 void principals_unref(struct principals *principals);
 
+/* Returns true if a principal has this namespace. */
+bool principals_have_namespace(const struct principals *principals, struct bytes namespace) MUST_CHECK;
 size_t principals_count(const struct principals *principals);
 /* A different number for every table of this process, never 0. */
 uint64_t principals_generation(const struct principals *principals);

@@ -35,7 +35,7 @@ enum { COST_NONE, COST_ONE, COST_LIST = 20, COST_LABELS = 50, COST_BATCH = 0 };
     }
 
 /*
- * {semaphore}, {prefix}, {external_id} and {owner} stand for one segment of the path. The path is split before it is
+ * {semaphore}, {prefix}, {external_id}, {user} and {owner} stand for one segment of the path. The path is split before it is
  * percent-decoded. The values are checked here. The most frequent routes come first.
  */
 /* clang-format off */
@@ -69,6 +69,10 @@ static const struct route routes[] = {
     ROUTE(GET,    LOOK,          ONE,    "/v1/templates/{prefix}",                       template_get,           0,               NULL),
     ROUTE(DELETE, OPERATE,       ONE,    "/v1/templates/{prefix}",                       template_delete,        0,               NULL),
     ROUTE(GET,    LOOK,          LIST,   "/v1/templates",                                list_answer,            0,               "prefix", "after", "limit"),
+    ROUTE(PUT,    ADMIN,         ONE,    "/v1/sql-accounts/{user}",                      sql_account_put,        0,               "namespace"),
+    ROUTE(GET,    ADMIN,         ONE,    "/v1/sql-accounts/{user}",                      sql_account_get,        0,               NULL),
+    ROUTE(DELETE, ADMIN,         ONE,    "/v1/sql-accounts/{user}",                      sql_account_delete,     0,               NULL),
+    ROUTE(GET,    ADMIN,         LIST,   "/v1/sql-accounts",                             list_answer,            0,               "after", "limit"),
     ROUTE(POST,   ADMIN,         ONE,    "/v1/fence/bump",                               fence_bump,             USUAL_BODY,      NULL),
     ROUTE(PUT,    USE,           ONE,    "/v1/owners/{owner}",                           owner_put,              USUAL_BODY,      NULL),
     ROUTE(GET,    LOOK,          ONE,    "/v1/owners/{owner}",                           owner_get,              0,               "namespace"),
@@ -99,6 +103,8 @@ static const struct {
      "a prefix is 1 to 255 bytes of A-Z a-z 0-9 . _ : @ - , not . or .."},
     {"{external_id}", name_is_key, NULL,
      "an external_id is 1 to 255 bytes of printable ASCII without space, not . or .."},
+    {"{user}", name_is_sql_user, NULL,
+     "an SQL user is 1 to 128 bytes of printable ASCII without space, quotes and backslash, not . or .."},
     {"{owner}", name_is_key, NULL, "an owner is 1 to 255 bytes of printable ASCII without space, not . or .."},
 };
 

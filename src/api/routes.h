@@ -38,6 +38,9 @@ bool semaphore_pause(struct exchange *exchange);  /* semaphores.c */
 bool semaphore_resume(struct exchange *exchange);
 bool semaphore_get(struct exchange *exchange);
 bool semaphore_fence(struct exchange *exchange);
+bool sql_account_put(struct exchange *exchange); /* sql_accounts.c */
+bool sql_account_get(struct exchange *exchange);
+bool sql_account_delete(struct exchange *exchange);
 bool template_put(struct exchange *exchange); /* templates.c */
 bool template_get(struct exchange *exchange);
 bool template_delete(struct exchange *exchange);

@@ -156,9 +156,10 @@ enum verb_bit {
     VERB_TOKEN_MAKE = 1 << 29,
     VERB_TOKEN_CHECK = 1 << 30,
 };
-#define VERB_ANY          (~0U)
+#define VERB_SQL_ACCOUNT_PUT (1U << 31)
+#define VERB_ANY             (~0U)
 /* Verbs that call no server, or connect by themselves. */
-#define VERBS_UNCONNECTED (VERB_LOGIN | VERB_LOGOUT | VERB_TOKEN_MAKE | VERB_TOKEN_CHECK)
+#define VERBS_UNCONNECTED    (VERB_LOGIN | VERB_LOGOUT | VERB_TOKEN_MAKE | VERB_TOKEN_CHECK)
 
 /* Runs permitctl. Returns its exit status. */
 int cli_main(int argc, char **argv);
@@ -196,6 +197,8 @@ int verb_semaphore_resume(struct cli *cli);
 int verb_template_put(struct cli *cli);
 int verb_template_get(struct cli *cli);
 int verb_template_delete(struct cli *cli);
+int verb_sql_account_put(struct cli *cli);
+int verb_sql_account_delete(struct cli *cli);
 int verb_owner_beat(struct cli *cli);
 int verb_owner_show(struct cli *cli);
 int verb_owner_gone(struct cli *cli);

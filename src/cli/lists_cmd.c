@@ -20,6 +20,8 @@ static const struct json_column templates[] = {
     {"PREFIX", "prefix"},      {"KIND", "kind"},   {"CAPACITY", "capacity"}, {"DEFAULT TTL", "default_ttl_ms"},
     {"MAX TTL", "max_ttl_ms"}, {"QUEUE", "queue"}, {"NOTE", "note"}};
 
+static const struct json_column sql_accounts[] = {{"USER", "user"}, {"NAMESPACE", "namespace"}};
+
 static const struct json_column holders[] = {
     {"TOKEN", "token"},     {"COUNT", "count"},         {"SLOTS", "slots"},        {"LABELS", "labels"},
     {"OWNER", "owner"},     {"SINCE", "acquired_at"},   {"EXPIRES", "expires_at"}, {"OVERDUE", "overdue"},
@@ -46,6 +48,7 @@ static const struct {
     {"semaphore list", NULL, "/v1/semaphores", {"semaphores", semaphores, ARRAY_LENGTH(semaphores)}},
     {"semaphore events", &resource_semaphore, "/events", {"events", events, ARRAY_LENGTH(events)}},
     {"template list", NULL, "/v1/templates", {"templates", templates, ARRAY_LENGTH(templates)}},
+    {"sql-account list", NULL, "/v1/sql-accounts", {"sql_accounts", sql_accounts, ARRAY_LENGTH(sql_accounts)}},
     {"holders", &resource_semaphore, "/holders", {"holders", holders, ARRAY_LENGTH(holders)}},
     {"slots", &resource_semaphore, "/slots", {"slots", slots, ARRAY_LENGTH(slots)}},
     {"waiters", &resource_semaphore, "/waiters", {"waiters", waiters, ARRAY_LENGTH(waiters)}},

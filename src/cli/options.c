@@ -125,6 +125,8 @@ static const struct option options[] = {
      "namespace of its keys and owners: a-z 0-9 - (default: the empty one)"},
     {0, "namespace", "NAMESPACE", VERBS_IN_NAMESPACE, OPTION_NAMESPACE, AT(namespace), 0,
      "the namespace of the key or owner, for operators; '' is the empty one (default: that of the client)"},
+    {0, "namespace", "NAMESPACE", VERB_SQL_ACCOUNT_PUT, OPTION_NAMESPACE, AT(namespace), 0,
+     "the namespace of the keys that the account may work on; '' is the empty one (default: that of the client)"},
     {0, "namespace", "NAMESPACE", VERB_REQUESTS, OPTION_NAMESPACE, AT(namespace), 0,
      "only requests of this namespace, for operators; '' is the empty one (default: all that are visible)"},
     {'y', "yes", NULL, VERB_BUMP, OPTION_FLAG, AT(flags[FLAG_YES]), 0, "do not ask for confirmation"},

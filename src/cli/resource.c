@@ -8,6 +8,7 @@
 const struct resource resource_request = {"/v1/requests/", "the key must have 1 to 255 bytes"};
 const struct resource resource_semaphore = {"/v1/semaphores/", "the name must have 1 to 255 bytes"};
 const struct resource resource_template = {"/v1/templates/", "the prefix must have 1 to 255 bytes"};
+const struct resource resource_sql_account = {"/v1/sql-accounts/", "an SQL user has 1 to 128 bytes"};
 const struct resource resource_owner = {"/v1/owners/", "an owner has 1 to 255 bytes"};
 
 bool path_write(const char *before, const char *word, const char *after, char path[CLI_PATH_MAX])

@@ -12,7 +12,8 @@ struct resource {
     const char *rule; /* a sentence for a word that is empty or too long */
 };
 
-extern const struct resource resource_request, resource_semaphore, resource_template, resource_owner;
+extern const struct resource resource_request, resource_semaphore, resource_template, resource_owner,
+    resource_sql_account;
 
 /* Writes "<before>WORD<after>" with WORD percent-encoded. Returns false if it is too long or the word is empty. */
 bool path_write(const char *before, const char *word, const char *after, char path[CLI_PATH_MAX]) MUST_CHECK;

@@ -126,6 +126,14 @@ static const struct verb verbs[] = {
     {"template list", "[--prefix TEXT]", VERB_LIST, 0, 0, false, verb_list, "Lists templates", NULL},
     {"template delete", "PREFIX", VERB_TEMPLATE_DELETE, 1, 1, false, verb_template_delete, "Removes a template",
      ". Semaphores that were created from it stay"},
+    {"sql-account put", "USER [--namespace NAMESPACE]", VERB_SQL_ACCOUNT_PUT, 1, 1, false, verb_sql_account_put,
+     "Lets an SQL user confirm and release requests by SQL",
+     ": permit_confirm and the other\nprocedures, on all keys of its namespace, whatever the semaphore. Prints the "
+     "GRANTs that an administrator of the\n"
+     "database runs, with the host of the account instead of %"},
+    {"sql-account list", "", VERB_PLAIN, 0, 0, false, verb_list, "Lists the SQL users that may do so", NULL},
+    {"sql-account delete", "USER", VERB_PLAIN, 1, 1, false, verb_sql_account_delete, "Takes that right away",
+     ": from now on its calls are refused (permit: forbidden). Its GRANTs stay"},
     {"owner beat", "NAME [--ttl TIME]", VERB_BEAT, 1, 1, false, verb_owner_beat, "Sends a heartbeat of an owner",
      ": the owner is alive for the ttl (30s) from now. Requests acquired with\n"
      "--ttl owner are held as long as heartbeats arrive; when they stop, all requests of the owner end.\n"

@@ -65,6 +65,16 @@ struct bytes name_without_namespace(struct bytes stored)
     return mark ? (struct bytes){mark + 1, stored.length - (size_t)(mark + 1 - stored.data)} : stored;
 }
 
+static bool sql_user_byte(unsigned char byte)
+{
+    return key_byte(byte) && !strchr("'\"`\\", byte);
+}
+
+bool name_is_sql_user(struct bytes name)
+{
+    return every_byte(name, SQL_USER_MAX_BYTES, sql_user_byte) && !is_dots(name);
+}
+
 bool name_is_nonce(struct bytes nonce)
 {
     return every_byte(nonce, NONCE_MAX_BYTES, nonce_byte);

@@ -18,6 +18,7 @@
 enum {
     NAME_MAX_BYTES = 255, /* of a name as clients write it */
     NONCE_MAX_BYTES = 64,
+    SQL_USER_MAX_BYTES = 128,
     NAMESPACE_MAX_BYTES = 32,
     STORED_KEY_MAX_BYTES = 1 + NAMESPACE_MAX_BYTES + 1 + NAME_MAX_BYTES,
 };
@@ -32,6 +33,11 @@ bool name_is_namespace(struct bytes name);
 bool name_has_namespace(struct bytes stored);
 /* Returns a stored key or owner as its client wrote it, without its namespace: a slice of `stored`. */
 struct bytes name_without_namespace(struct bytes stored);
+/*
+ * Checks the name of an SQL user without its host: 1 to 128 bytes of printable ASCII without space, quotes and backslash,
+ * so that it can be written between quotes.
+ */
+bool name_is_sql_user(struct bytes name);
 /* Checks the nonce of an acquire: 1 to 64 bytes of printable ASCII. */
 bool name_is_nonce(struct bytes nonce);
 /*

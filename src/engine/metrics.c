@@ -29,7 +29,7 @@ static void histogram_add(struct histogram *histogram, double value)
 
 void metrics_init(struct metrics *metrics)
 {
-    *metrics = (struct metrics){0};
+    *metrics = (struct metrics){.history = -1, .oldest_transaction_s = -1};
     for (int kind = 0; kind < OP_KIND_COUNT; kind++)
         histogram_init(&metrics->operation_seconds[kind], second_bounds, ARRAY_LENGTH(second_bounds));
     histogram_init(&metrics->batch_operations, batch_bounds, ARRAY_LENGTH(batch_bounds));
@@ -198,5 +198,13 @@ void metrics_print(struct metrics *metrics, bool database_up, struct buf *out)
     print_waits(metrics, out);
     print_tasks(metrics, out);
     print_owners(metrics, out);
+    if (atomic_load(&metrics->history) >= 0)
+        metric_write(out, "permitd_database_history_length", "gauge",
+                     "Length of the history list of InnoDB, which grows behind an open transaction.",
+                     (uint64_t)atomic_load(&metrics->history));
+    if (atomic_load(&metrics->oldest_transaction_s) >= 0)
+        metric_write(out, "permitd_database_oldest_transaction_seconds", "gauge",
+                     "Age of the oldest open transaction of the database server.",
+                     (uint64_t)atomic_load(&metrics->oldest_transaction_s));
     metric_write(out, "permitd_database_up", "gauge", "1 while the database is usable.", database_up);
 }

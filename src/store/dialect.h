@@ -10,7 +10,7 @@
  *     INSERT ... RETURNING, SEQUENCE          not in MySQL
  *     INSERT ... VALUES (...) AS new          not in MariaDB; VALUES(column) is in all
  *     FOR SHARE                               not in MariaDB; LOCK IN SHARE MODE is in all
- *     information_schema.GLOBAL_STATUS        not in MySQL; SHOW GLOBAL STATUS is in all
+ *     information_schema.GLOBAL_STATUS        not in MySQL (the doctor uses it on MariaDB); SHOW GLOBAL STATUS is in all
  *     @@tx_isolation, @@transaction_isolation neither in all; SHOW VARIABLES names both
  *     rank, groups, rows, system, lateral, manual, parallel, library, ...  reserved in one of them: no column has these
  */

@@ -41,6 +41,12 @@ struct doctor_fact {
     const char *value; /* "1" */
 };
 
+/* What open transactions keep in the database. */
+struct doctor_undo {
+    int64_t history;  /* length of InnoDB's history list; -1: unknown */
+    int64_t oldest_s; /* age of the oldest open transaction; -1: unknown, as without the right PROCESS */
+};
+
 /* Judges given facts, without a server and without tables. */
 void doctor_judge(const struct doctor_fact *facts, size_t count, const struct doctor_options *options,
                   struct doctor_report *ret_report);

@@ -9,6 +9,7 @@
 #include "store/query.h"
 #include "store/retention_batch.h"
 #include "store/servers.h"
+#include "store/sql_accounts.h"
 #include "store/store.h"
 #include "store/templates.h"
 
@@ -18,6 +19,7 @@ extern const struct store_templates mysql_templates;
 extern const struct store_retention mysql_retention;
 extern const struct store_audit mysql_audit;
 extern const struct store_servers mysql_servers;
+extern const struct store_sql_accounts mysql_sql_accounts;
 
 /* The session of a store that store_open has made. */
 struct session *session_of(struct store *store);
@@ -32,4 +34,7 @@ enum permit_status templates_match(struct session *session, struct resolve_name 
 /* Checks the server and, if the session has a current database, permitd's tables there: see store.h. */
 enum permit_status doctor_check(struct session *session, const struct doctor_options *options,
                                 struct doctor_report *ret_report) MUST_CHECK;
+/* Adds findings about the procedures, their callers, and open transactions. Adds none before migration 14. */
+enum permit_status doctor_examine_sales(struct session *session, struct doctor_report *report) MUST_CHECK;
+enum permit_status doctor_read_undo(struct session *session, struct doctor_undo *ret_undo) MUST_CHECK;
 #endif

@@ -8,6 +8,7 @@
 #include "store/held.h"
 #include "store/open.h"
 #include "store/packet.h"
+#include "store/procedures.h"
 #include "store/schema.h"
 
 enum {
@@ -457,6 +458,22 @@ static enum permit_status read_tick(struct store *store, struct tick *tick)
     return packet_end(&packet);
 }
 
+/*
+ * Writes the copy of the offset for permit_hold. A transaction of a stranger that has locked it delays no tick: the next
+ * tick writes it.
+ */
+static void write_served_offset(struct store *store, int64_t offset_us)
+{
+    struct packet packet = packet_begin(session_of(store), NULL);
+    buf_printf(&packet.sql,
+               "BEGIN;SELECT id FROM served_offset FORCE INDEX (PRIMARY) WHERE id=1 FOR UPDATE NOWAIT;"
+               "UPDATE served_offset FORCE INDEX (PRIMARY) SET offset_us=%lld WHERE id=1;COMMIT",
+               (long long)offset_us);
+    packet_send(&packet);
+    if (packet_end(&packet) != PERMIT_OK)
+        (void)session_rollback(session_of(store));
+}
+
 /* The compare-and-set on the whole row lets one of several permitd advance the clock, and none in another life. */
 static enum permit_status write_tick(struct store *store, const struct lease_row *read, const struct lease_row *ticked,
                                      bool *ret_won)
@@ -473,9 +490,12 @@ static enum permit_status write_tick(struct store *store, const struct lease_row
     packet_send(&packet);
     bool won = packet_works(&packet) && session_affected(packet.session) == 1;
     enum permit_status status = packet_end(&packet);
-    if (status == PERMIT_OK)
-        *ret_won = won;
-    return status;
+    if (status != PERMIT_OK)
+        return status;
+    if (won)
+        write_served_offset(store, ticked->clock.offset_us);
+    *ret_won = won;
+    return PERMIT_OK;
 }
 
 static enum permit_status advance_epoch(struct store *store, struct epoch_advance *advance)
@@ -487,7 +507,13 @@ static enum permit_status advance_epoch(struct store *store, struct epoch_advanc
 
 static enum permit_status doctor(struct store *store, struct doctor_report *ret_report)
 {
-    return doctor_check(session_of(store), mysql_store_of(store)->options, ret_report);
+    struct doctor_report report;
+    enum permit_status status = doctor_check(session_of(store), mysql_store_of(store)->options, &report);
+    if (status == PERMIT_OK)
+        status = doctor_examine_sales(session_of(store), &report);
+    if (status == PERMIT_OK)
+        *ret_report = report;
+    return status;
 }
 
 static enum permit_status apply_schema(struct store *store, struct buf *message)
@@ -500,6 +526,18 @@ static enum permit_status schema_version(struct store *store, unsigned *ret_vers
 {
     const struct mysql_store *mysql = mysql_store_of(store);
     return schema_read_version(mysql->session, mysql->address->database, ret_version, message);
+}
+
+static enum permit_status install_procedures(struct store *store, struct procedures_result *ret_result,
+                                             struct buf *message)
+{
+    const struct mysql_store *mysql = mysql_store_of(store);
+    return procedures_install(mysql->session, mysql->address->database, ret_result, message);
+}
+
+static enum permit_status read_undo(struct store *store, struct doctor_undo *ret_undo)
+{
+    return doctor_read_undo(session_of(store), ret_undo);
 }
 
 static enum permit_status keepalive(struct store *store)
@@ -547,7 +585,8 @@ static const struct store_clock clock_methods = {
     .write_tick = write_tick,
     .advance_epoch = advance_epoch,
 };
-static const struct store_schema schema_methods = {.apply = apply_schema, .version = schema_version};
+static const struct store_schema schema_methods = {
+    .apply = apply_schema, .version = schema_version, .procedures = install_procedures, .undo = read_undo};
 
 struct store *store_open(const struct database_address *address, enum store_use use,
                          const struct doctor_options *options)
@@ -566,6 +605,7 @@ struct store *store_open(const struct database_address *address, enum store_use 
         .retention = &mysql_retention,
         .audit = &mysql_audit,
         .servers = &mysql_servers,
+        .sql_accounts = &mysql_sql_accounts,
     };
     mysql->address = address;
     mysql->use = use;

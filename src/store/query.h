@@ -11,8 +11,9 @@
 #include "core/request.h"
 #include "permit/status.h"
 
-struct owner;      /* core/owner.h */
-struct server_row; /* servers.h */
+struct owner;       /* core/owner.h */
+struct server_row;  /* servers.h */
+struct sql_account; /* sql_accounts.h */
 struct store;
 struct template;
 
@@ -186,6 +187,7 @@ struct page {
         struct template *templates;
         struct server_row *servers;
         struct owner *owners;
+        struct sql_account *sql_accounts;
         uint64_t *request_ids;
     };
     size_t count;

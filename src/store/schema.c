@@ -30,29 +30,38 @@ enum {
 /* The last build with the migrations before the baseline. */
 #define BUILD_BEFORE_BASELINE "permitd 0.1.0 built from commit 7e7e62e"
 
-/*
- * The tables of permitd, in the order in which the baseline creates them; schema_version is created before it. (A table
- * of a later migration needs the number of that migration here, for check_tables.)
- */
+/* The tables of permitd in the order of their creation; schema_version is created before the first migration. */
 static const struct {
     const char *name;
     const struct row_table *columns; /* those that it must have; NULL: not checked */
+    unsigned version, statement;     /* the migration, and the index of the statement in it, that create the table */
 } schema_tables[] = {
-    {"semaphore", &semaphore_table},
-    {"permit_request", &request_table},
-    {"permit", &permit_table},
-    {"slot", &slot_table},
-    {"semaphore_event", &event_table},
-    {"owner", &owner_table},
-    {"cluster", NULL},
-    {"id_block", NULL},
-    {"template", &template_table},
-    {"server", &server_table},
-    {"waiter", &waiter_table},
-    {"mail", &mail_table},
-    {"held", &held_table},
-    {"held_bit", NULL},
-    {"waiting_due", &waiting_table},
+    {"semaphore", &semaphore_table, 13, 0},
+    {"permit_request", &request_table, 13, 1},
+    {"permit", &permit_table, 13, 2},
+    {"slot", &slot_table, 13, 3},
+    {"semaphore_event", &event_table, 13, 4},
+    {"owner", &owner_table, 13, 5},
+    {"cluster", NULL, 13, 6},
+    {"id_block", NULL, 13, 7},
+    {"template", &template_table, 13, 8},
+    {"server", &server_table, 13, 9},
+    {"waiter", &waiter_table, 13, 10},
+    {"mail", &mail_table, 13, 11},
+    {"held", &held_table, 13, 12},
+    {"held_bit", NULL, 13, 13},
+    {"waiting_due", &waiting_table, 13, 14},
+    {"errand", &errand_table, 14, 1},
+    {"sql_account", NULL, 14, 3},
+    {"served_offset", NULL, 14, 4},
+};
+
+/* Columns that a later migration adds to a table. */
+static const struct {
+    const char *table, *column;
+    unsigned version, statement;
+} schema_columns[] = {
+    {"permit_request", "errand", 14, 0},
 };
 
 /* schema_version is in no migration, because it must exist before the first one is applied. */
@@ -206,33 +215,54 @@ static enum permit_status refuse_table(const char *database, const char *table, 
     return PERMIT_INTERNAL;
 }
 
+enum presence { ABSENT, POSSIBLE, PRESENT };
+
+/*
+ * Returns whether that which the statement creates is there. A permitd that was killed may have run one statement more
+ * than it has counted.
+ */
+static enum presence presence_after(unsigned version, unsigned statement, struct schema_progress progress)
+{
+    bool before = version < progress.version;
+    bool in = version == progress.version;
+    if (before || (in && (progress.complete || statement < progress.statements)))
+        return PRESENT;
+    return in && statement == progress.statements ? POSSIBLE : ABSENT;
+}
+
+/* Returns whether a column of a table that exists must be there. */
+static bool column_is_due(const char *table, struct bytes column, struct schema_progress progress)
+{
+    for (size_t i = 0; i < ARRAY_LENGTH(schema_columns); i++)
+        if (strcmp(table, schema_columns[i].table) == 0 && same_name(column, bytes_of(schema_columns[i].column)))
+            return presence_after(schema_columns[i].version, schema_columns[i].statement, progress) == PRESENT;
+    return true;
+}
+
 /*
  * Refuses a table with a name of permitd's that no statement so far has created, or that lacks a column; and a table
- * that is missing. A permitd that was killed may have created one table more than it has counted. The columns are those
- * of the newest schema, so they are not checked before an upgrade.
+ * that is missing.
  */
 static enum permit_status check_tables(const struct found found[], const char *database,
                                        struct schema_progress progress, struct buf *message)
 {
-    bool baseline = progress.version >= schema_migrations[0].version;
-    bool in_baseline = progress.version == schema_migrations[0].version && !progress.complete;
-    bool newest = progress.version == schema_newest() && (progress.complete || in_baseline);
     for (size_t i = 0; i < ARRAY_LENGTH(schema_tables); i++) {
         const struct row_table *table = schema_tables[i].columns;
         const char *name = schema_tables[i].name;
-        bool must = baseline && (!in_baseline || i < progress.statements);
-        bool may = must || (in_baseline && i == progress.statements);
-        if (found[i].table && !may)
+        enum presence presence = presence_after(schema_tables[i].version, schema_tables[i].statement, progress);
+        if (found[i].table && presence == ABSENT)
             return refuse_table(database, name, (struct bytes){0}, message);
-        if (!found[i].table && must) {
+        if (!found[i].table && presence == PRESENT) {
             buf_printf(message,
                        "the database `%s` has permitd's schema_version, but not its table `%s`: restore a backup",
                        database, name);
             return PERMIT_INTERNAL;
         }
-        for (size_t j = 0; newest && found[i].table && table && j < table->count; j++)
-            if (!(found[i].columns >> j & 1))
-                return refuse_table(database, name, row_column_name(&table->columns[j]), message);
+        for (size_t j = 0; found[i].table && table && j < table->count; j++) {
+            struct bytes column = row_column_name(&table->columns[j]);
+            if (!(found[i].columns >> j & 1) && column_is_due(name, column, progress))
+                return refuse_table(database, name, column, message);
+        }
     }
     return PERMIT_OK;
 }
@@ -348,8 +378,10 @@ static enum permit_status statement_run(struct session *session, unsigned versio
     if (status != PERMIT_OK)
         return status;
     status = session_end(session, session_send(session, statement));
-    if (status != PERMIT_OK && !(resumed && error_is_already_done(session_errno(session))))
+    if (status != PERMIT_OK && !(resumed && error_is_already_done(session_errno(session)))) {
+        (void)session_rollback(session); /* or it would keep its locks until the next try */
         return status;
+    }
     return schema_run(session, "UPDATE schema_version SET statements = statements + 1 WHERE version = %u; COMMIT",
                       version);
 }
@@ -381,6 +413,8 @@ static enum permit_status schema_migrate(struct session *session, const struct s
             session,
             "INSERT IGNORE INTO schema_version (version, name, applied_at) VALUES (%u, '%s', UTC_TIMESTAMP(6))",
             schema_migrations[0].version, schema_migrations[0].name);
+    if (status == PERMIT_OK) /* a statement that waits for an open transaction stalls all that come after it */
+        status = session_run(session, "SET SESSION lock_wait_timeout = 1");
     if (status != PERMIT_OK)
         return schema_fail(session, status, "cannot write schema_version", message);
     unsigned done = progress->version + progress->before;

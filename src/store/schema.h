@@ -8,7 +8,8 @@
 
 /*
  * Connects the session (STORE_SCHEMA or STORE_ADMIN), creates the database if it is missing, and applies the migrations
- * it lacks. On failure `message` has the cause. Refuses, without any change, a schema that is newer than this binary or
+ * it lacks. On failure `message` has the cause. PERMIT_LOCK_TIMEOUT: a statement has waited 1 s for a transaction that is
+ * open; the next call goes on from there. Refuses, without any change, a schema that is newer than this binary or
  * older than the version before the baseline, and a table of another program with a name of permitd's.
  */
 enum permit_status schema_apply(struct session *session, const char *database, struct buf *message) MUST_CHECK;

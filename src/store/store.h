@@ -15,6 +15,7 @@
  *     retention   retention_batch.h   deletion of what is no longer kept
  *     audit       audit.h             comparison of the rows with each other
  *     servers     servers.h           the permitd that run on this database, and their mail
+ *     sql_accounts sql_accounts.h     SQL users that may call the procedures of shops
  *
  * A batch of the engine uses the calls in this order (tests/contract/checked_store.c asserts it):
  *
@@ -189,6 +190,8 @@ struct epoch_advance {
 
 struct store;
 struct doctor_report;
+struct doctor_undo;
+struct procedures_result; /* procedures.h */
 
 /* The methods; store->session. */
 struct store_session {
@@ -329,11 +332,12 @@ struct store_clock {
     enum permit_status (*advance_epoch)(struct store *store, struct epoch_advance *advance);
 };
 
-/* The methods; store->schema, on a STORE_SCHEMA. On failure `message` has the cause. */
+/* The methods; store->schema, on a STORE_SCHEMA unless they say so. On failure `message` has the cause. */
 struct store_schema {
     /*
      * Creates the database if it is missing, and applies the migrations that it lacks. Refuses, without any change, a
      * schema that is newer than this binary, and a table that has the name of one of permitd's but other columns.
+     * PERMIT_LOCK_TIMEOUT: a statement has waited for a transaction that is open; the next call goes on from there.
      */
     enum permit_status (*apply)(struct store *store, struct buf *message);
     /*
@@ -341,6 +345,10 @@ struct store_schema {
      * Refuses the same as `apply`.
      */
     enum permit_status (*version)(struct store *store, unsigned *ret_version, struct buf *message);
+    /* On a STORE_ADMIN: installs the procedures of shops (procedures.h), and says what has become of them. */
+    enum permit_status (*procedures)(struct store *store, struct procedures_result *ret_result, struct buf *message);
+    /* Reads what open transactions keep in the database (doctor.h). */
+    enum permit_status (*undo)(struct store *store, struct doctor_undo *ret_undo);
 };
 
 /* The part of a store that all implementations have; it is a member of their struct. */
@@ -355,6 +363,7 @@ struct store {
     const struct store_retention *retention;
     const struct store_audit *audit;
     const struct store_servers *servers;
+    const struct store_sql_accounts *sql_accounts;
     uint64_t sessions;                /* number of sessions opened so far */
     size_t max_packet;                /* of a worker: bytes of the largest packet that the server accepts; set when the
                                          session is opened */

@@ -5,7 +5,7 @@
 
 #include "engine/task.h"
 
-enum { TASK_COUNT = 9 };
+enum { TASK_COUNT = 10 };
 /* For the settings of the engine. */
 extern const struct task_kind tasks_all[TASK_COUNT];
 
@@ -30,4 +30,5 @@ void audit_run(struct task *task);
 void heartbeat_expiry_run(struct task *task);
 void liveness_run(struct task *task);
 void servers_run(struct task *task);
+void procedures_run(struct task *task);
 #endif

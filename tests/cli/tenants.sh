@@ -10,6 +10,7 @@ for principal in shop bank; do
         >"$tokens/$principal" 2>>"$tokens/credentials"
 done
 "$permitctl" token make operator --role operate --semaphores '*' >"$tokens/operator" 2>>"$tokens/credentials"
+"$permitctl" token make admin --role admin >"$tokens/admin" 2>>"$tokens/credentials"
 umask 022
 call "$permitctl" --json token check "$tokens/credentials"
 check "token make --namespace writes a namespace that token check shows" \
@@ -21,6 +22,16 @@ start_permitd --credentials "$tokens/credentials"
 as() { "$permitctl" --token-file "$tokens/$1" "${@:2}"; }
 
 call as operator semaphore put hall --capacity 9 --kind counted
+call as operator sql-account put web
+check "sql-account needs the right admin: 78" test "$code" = 78
+call as admin sql-account put web --namespace shop
+check "an account in the namespace of a principal" test "$code $(grep -c '^namespace *shop$' <<<"$out")" = "0 1"
+call as admin sql-account put web --namespace shops
+check "none in another" test "$code" = 65
+call as admin semaphore events hall
+check "its event names the principal and the account" grep -q 'sql_account .*web, namespace shop.* admin' <<<"$out"
+call as operator semaphore events hall
+check "and is shown to admins only" test "$code $(grep -c web <<<"$out")" = "0 0"
 for principal in shop bank; do
     call as $principal acquire -s hall --id job --owner worker
     check "$principal acquires under the key of both" test "$code" = 0

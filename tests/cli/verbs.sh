@@ -343,3 +343,26 @@ check "as a table" contains "$code $out" "0 ID "
 check "with its version" contains "$out" "$("$permitctl" --version | cut -d' ' -f2)"
 call "$permitctl" servers now
 check "without words: 64" test "$code" = 64
+
+call "$permitctl" sql-account put shop.one
+check "sql-account put prints the account and its GRANTs" test "$code $(grep -c "^GRANT EXECUTE ON PROCEDURE \`.*\`.permit_[a-z]* TO 'shop.one'@'%';$" <<<"$out")" = "0 4"
+call "$permitctl" sql-account put shop.one
+check "it can be repeated" test "$code" = 0
+call "$permitctl" --json sql-account list
+check "sql-account list" test "$(jq -c '.sql_accounts[] | [.user, .namespace]' <<<"$out")" = '["shop.one",""]'
+call "$permitctl" semaphore events backups
+check "the change is an event" contains "$out" "sql_account"
+call "$permitctl" sql-account put "it's"
+check "a user that cannot be: 65" contains "$code $err" "65 permitctl: invalid: an SQL user is 1 to 128 bytes"
+call "$permitctl" sql-account put "$(printf '%0129d' 1)"
+check "one that is too long: 65" test "$code" = 65
+call "$permitctl" sql-account put ''
+check "an empty one: 64" contains "$code $err" "64 permitctl: an SQL user has 1 to 128 bytes"
+call "$permitctl" sql-account put shop.one --namespace Shop
+check "a namespace that cannot be: 64" test "$code" = 64
+call "$permitctl" sql-account put shop.one --namespace shop
+check "a namespace that no principal has: 65" contains "$code $err" "65 permitctl: invalid: no principal has this namespace"
+call "$permitctl" sql-account delete shop.one
+check "sql-account delete" test "$code $(tail -n 1 <<<"$out" | xargs)" = "0 removed yes"
+call "$permitctl" sql-account delete shop.one
+check "an unknown account: 65" contains "$code $err" "65 permitctl: unknown_account"

@@ -300,3 +300,36 @@ Test(start, stop_during_startup_leaves_no_database_running, .timeout = 300)
     kit_permitd_stop(permitd);
     cr_assert_neq(access(pid_file, F_OK), 0, "mariadbd still has its pid file");
 }
+
+/* ---- upgrades ---- */
+
+static bool upgrade_waits(void *permitd)
+{
+    return log_count(permitd, "waits for an open transaction") > 0;
+}
+
+static bool has_procedures(void *sql)
+{
+    return kit_sql_number(sql, "SELECT COUNT(*) FROM information_schema.ROUTINES WHERE ROUTINE_SCHEMA=DATABASE()") == 8;
+}
+
+/* From version 13, whose tables a program reads in an open transaction; and the procedures come without the start. */
+Test(start, upgrade_goes_on_when_an_open_transaction_ends, .timeout = 300)
+{
+    kit_permitd_stop(own_permitd(NULL));
+    struct kit_sql *sql = own_sql("own0"), *shop = own_sql("own0");
+    kit_sql_run(sql, "DROP TABLE errand, sql_account, served_offset");
+    kit_sql_run(sql, "ALTER TABLE permit_request DROP COLUMN errand");
+    kit_sql_run(sql, "DELETE FROM schema_version WHERE version > 13");
+    kit_sql_run(shop, "START TRANSACTION");
+    (void)kit_sql_number(shop, "SELECT COUNT(*) FROM permit_request");
+    struct kit_permitd *permitd = kit_permitd_spawn(&(struct kit_permitd_options){.database = own_url("own0")});
+    cr_assert(kit_wait_until(upgrade_waits, permitd, 60000));
+    kit_sql_run(shop, "COMMIT");
+    cr_assert(kit_permitd_wait_served(permitd, 60000));
+    cr_expect_eq(kit_sql_number(sql, "SELECT MAX(version) FROM schema_version WHERE applied_at IS NOT NULL"), 14);
+    cr_expect(kit_wait_until(has_procedures, sql, 60000));
+    kit_permitd_stop(permitd);
+    kit_sql_close(shop);
+    kit_sql_close(sql);
+}

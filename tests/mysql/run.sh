@@ -16,7 +16,7 @@ build=${PERMIT_BUILD:-$PWD/build}
 
 # part      counts     command, in $build/tests
 parts='
-contract    criterion  store/store --filter @(contract|schema|doctor|session|login|plugins)/*
+contract    criterion  store/store --filter @(contract|schema|procedures|doctor|session|login|plugins)/*
 transcripts criterion  http/http --jobs 3 --filter @(acquire|batch|fence|not_found|ops|release|renew|request|semaphore)/*
 calm        lines      chaos/storm --operations 10000
 guards      lines      guards/guards mariadb mariadb-rows

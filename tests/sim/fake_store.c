@@ -7,6 +7,8 @@
 #include "fake_session.h"
 #include "fake_tasks.h"
 #include "oracle.h"
+#include "store/doctor.h"
+#include "store/procedures.h"
 
 /* An epoch counts milliseconds since then, as in src/store/epoch.c. */
 #define EPOCH_ORIGIN_US (1767225600LL * US_PER_SECOND)
@@ -162,6 +164,23 @@ static const struct store_batch batch_methods = {
 static const struct store_clock clock_methods = {
     .floors = floors, .read_tick = read_tick, .write_tick = write_tick, .advance_epoch = advance_epoch};
 
+/* The simulated requests are marked without procedures. */
+static enum permit_status no_procedures(struct store *store, struct procedures_result *ret_result, struct buf *message)
+{
+    (void)store, (void)message;
+    *ret_result = (struct procedures_result){.state = PROCEDURES_CURRENT};
+    return PERMIT_OK;
+}
+
+static enum permit_status no_undo(struct store *store, struct doctor_undo *ret_undo)
+{
+    (void)store;
+    *ret_undo = (struct doctor_undo){.history = -1, .oldest_s = -1};
+    return PERMIT_OK;
+}
+
+static const struct store_schema schema_methods = {.procedures = no_procedures, .undo = no_undo};
+
 struct store *fake_store_open(void *context, enum store_use use)
 {
     struct fake_store *fake = fake_session_open();
@@ -171,6 +190,7 @@ struct store *fake_store_open(void *context, enum store_use use)
     fake->store.session = &session_methods;
     fake->store.batch = &batch_methods;
     fake->store.clock = &clock_methods;
+    fake->store.schema = &schema_methods;
     fake->store.queries = &fake_queries;
     fake->store.owners = &fake_owners;
     fake->store.templates = &fake_templates;

@@ -10,6 +10,11 @@
 #include "store/query.h"
 #include "store/schema.h"
 
+/* Makes a database of version 13 of one of the newest version. */
+#define BACK_TO_13                                                                                                     \
+    "DROP TABLE errand, sql_account, served_offset; ALTER TABLE permit_request DROP COLUMN errand;"                    \
+    "DELETE FROM schema_version WHERE version > 13;"
+
 static enum permit_status apply(const struct database_address *address, struct buf *message)
 {
     struct session *session = session_new(address, STORE_ADMIN);
@@ -74,6 +79,8 @@ Test(schema, version_is_read_without_a_change)
     cr_assert_eq(look(address), schema_newest());
     struct session *session = connected(address, STORE_READER);
     must_run(session, "UPDATE schema_version SET applied_at = NULL ORDER BY version DESC LIMIT 1");
+    cr_assert_eq(look(address), schema_newest() - 1, "the newest is not complete");
+    must_run(session, BACK_TO_13 "UPDATE schema_version SET applied_at = NULL");
     cr_assert_eq(look(address), 0, "the baseline is not complete");
     session_free(session);
     buf_release(&message);
@@ -303,17 +310,25 @@ Test(schema, foreign_table_among_permitds_is_refused, .timeout = 600)
     static const struct {
         const char *table, *sql;
     } rows[] = {
-        {"permit", "DROP TABLE permit, slot, semaphore_event, owner, cluster, id_block, template, server, waiter, mail,"
-                   " held, held_bit, waiting_due; CREATE TABLE permit (id INT);"
-                   "UPDATE schema_version SET statements = 2, applied_at = NULL"},
-        {"slot", "DROP TABLE permit, semaphore_event, owner, cluster, id_block, template, server, waiter, mail, held,"
-                 " held_bit, waiting_due; UPDATE schema_version SET statements = 2, applied_at = NULL"},
+        {"permit", BACK_TO_13
+         "DROP TABLE permit, slot, semaphore_event, owner, cluster, id_block, template, server, waiter, mail,"
+         " held, held_bit, waiting_due; CREATE TABLE permit (id INT);"
+         "UPDATE schema_version SET statements = 2, applied_at = NULL"},
+        {"slot", BACK_TO_13
+         "DROP TABLE permit, semaphore_event, owner, cluster, id_block, template, server, waiter, mail, held,"
+         " held_bit, waiting_due; UPDATE schema_version SET statements = 2, applied_at = NULL"},
         {"permit", "DROP TABLE permit; CREATE TABLE permit (id INT, labels MEDIUMBLOB)"},
         {"semaphore", "DROP TABLE semaphore; CREATE TABLE semaphore (id INT)"},
         {"template", "DROP TABLE template; CREATE TABLE template (prefix VARBINARY(255))"},
         {"slot", "ALTER TABLE slot DROP COLUMN permit_id"},
-        {"waiter", "UPDATE schema_version SET version = version - 1; DROP TABLE waiter"},
-        {"waiter", "UPDATE schema_version SET version = version - 1; ALTER TABLE waiter DROP COLUMN needs"},
+        {"waiter", BACK_TO_13 "UPDATE schema_version SET version = version - 1; DROP TABLE waiter"},
+        {"waiter", BACK_TO_13 "UPDATE schema_version SET version = version - 1; ALTER TABLE waiter DROP COLUMN needs"},
+        {"waiter", BACK_TO_13 "ALTER TABLE waiter DROP COLUMN needs"},
+        {"errand", BACK_TO_13 "CREATE TABLE errand (id INT)"},
+        {"permit_request", "ALTER TABLE permit_request DROP COLUMN errand"},
+        {"errand", "ALTER TABLE errand DROP PRIMARY KEY, DROP COLUMN bucket"},
+        {"served_offset", "DROP TABLE served_offset"},
+        {"sql_account", "UPDATE schema_version SET statements = 2, applied_at = NULL WHERE version = 14"},
         {"cluster", "DROP TABLE cluster"},
         {"schema_version", "ALTER TABLE schema_version CHANGE statements description VARCHAR(20)"},
     };
@@ -348,10 +363,8 @@ static struct session *made_before_baseline(const struct database_address **ret_
 {
     *ret_address = fresh_database();
     struct session *session = connected(*ret_address, STORE_READER);
-    must_run(session,
-             "DELETE FROM schema_version WHERE version > (SELECT * FROM (SELECT MIN(version) FROM schema_version) v);"
-             "UPDATE schema_version SET version = version - 1, statements = 5, name = 'before';"
-             "INSERT INTO permit_request (id, external_id) VALUES (1, 'k')");
+    must_run(session, BACK_TO_13 "UPDATE schema_version SET version = version - 1, statements = 5, name = 'before';"
+                                 "INSERT INTO permit_request (id, external_id) VALUES (1, 'k')");
     return session;
 }
 
@@ -363,7 +376,9 @@ Test(schema, database_at_the_version_before_the_baseline_is_taken_over)
     unsigned before = schema_migrations[0].version - 1;
     buf_init(&message, 4000);
     cr_assert_eq(look(address), before);
-    char *tables = content_of(session);
+    struct session *newest = connected(fresh_database(), STORE_READER);
+    char *tables = content_of(newest);
+    session_free(newest);
     for (int i = 0; i < 2; i++) {
         cr_assert_eq(apply(address, &message), PERMIT_OK, "%s", buf_text(&message));
         cr_assert_eq(look(address), schema_newest());
@@ -377,6 +392,53 @@ Test(schema, database_at_the_version_before_the_baseline_is_taken_over)
     free(tables);
     buf_release(&message);
     session_free(session);
+}
+
+Test(schema, version_13_is_upgraded_with_its_rows)
+{
+    struct buf message;
+    const struct database_address *address = fresh_database();
+    struct session *session = connected(address, STORE_READER);
+    char *newest = content_of(session);
+    must_run(session, BACK_TO_13 "INSERT INTO permit_request (id, external_id) VALUES (1, 'k');"
+                                 "UPDATE cluster SET offset_us = 4711");
+    buf_init(&message, 4000);
+    cr_assert_eq(look(address), 13);
+    for (int i = 0; i < 2; i++)
+        cr_assert_eq(apply(address, &message), PERMIT_OK, "%s", buf_text(&message));
+    cr_expect_eq(look(address), schema_newest());
+    cr_expect_eq(number_of(session, "SELECT errand FROM permit_request WHERE external_id = 'k'"), 0);
+    cr_expect_eq(number_of(session, "SELECT COUNT(*) FROM errand WHERE permit_request_id = 0"), 64);
+    cr_expect_eq(number_of(session, "SELECT offset_us FROM served_offset"), 4711);
+    char *upgraded = content_of(session);
+    cr_expect_str_eq(upgraded, newest);
+    free(upgraded);
+    free(newest);
+    buf_release(&message);
+    session_free(session);
+}
+
+/* It gives up after 1 s, so that others need not wait behind it, and goes on when the transaction has ended. */
+Test(schema, upgrade_does_not_wait_behind_an_open_transaction, .timeout = 120)
+{
+    struct buf message;
+    const struct database_address *address = fresh_database();
+    struct session *shop = connected(address, STORE_READER), *other = connected(address, STORE_READER);
+    must_run(other, BACK_TO_13 "INSERT INTO permit_request (id, external_id) VALUES (1, 'k')");
+    buf_init(&message, 4000);
+    must_run(shop, "START TRANSACTION; SELECT * FROM permit_request");
+    for (int i = 0; i < 2; i++) {
+        buf_clear(&message);
+        cr_assert_eq(apply(address, &message), PERMIT_LOCK_TIMEOUT, "%s", buf_text(&message));
+        cr_expect(strstr(buf_text(&message), "0014"), "%s", buf_text(&message));
+        must_run(other, "SET SESSION lock_wait_timeout = 1; UPDATE permit_request SET renewals = renewals + 1");
+    }
+    must_run(shop, "COMMIT");
+    cr_assert_eq(apply(address, &message), PERMIT_OK, "%s", buf_text(&message));
+    cr_expect_eq(look(address), schema_newest());
+    buf_release(&message);
+    session_free(shop);
+    session_free(other);
 }
 
 /* Below the version before the baseline, or at it but incomplete: with the name of the build that upgrades it. */
@@ -416,7 +478,8 @@ Test(schema, documented_rights_are_enough)
     cr_assert_eq(session_connect(root), PERMIT_OK);
     snprintf(sql, sizeof sql,
              "CREATE DATABASE %s; CREATE USER %s@localhost IDENTIFIED BY 'secret';"
-             "GRANT SELECT, INSERT, UPDATE, DELETE, CREATE, ALTER, INDEX ON %s.* TO %s@localhost",
+             "GRANT SELECT, INSERT, UPDATE, DELETE, CREATE, ALTER, INDEX, CREATE ROUTINE, ALTER ROUTINE, EXECUTE"
+             " ON %s.* TO %s@localhost",
              limited.database, limited.database, limited.database, limited.database);
     must_run(root, sql);
     limited.user = limited.database;
