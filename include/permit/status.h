@@ -36,7 +36,6 @@ enum permit_retry {
     X(PERMIT_METHOD_NOT_ALLOWED, "method_not_allowed", 405, NEVER, "Method not allowed")                               \
     X(PERMIT_IN_USE, "in_use", 409, NEVER, "Permits are still held")                                                   \
     X(PERMIT_CONFIRMED, "confirmed", 409, NEVER, "The request is confirmed")                                           \
-    X(PERMIT_IN_TRANSACTION, "in_transaction", 409, LATER, "A transaction in the database works on the request")       \
     X(PERMIT_ENDED, "ended", 410, NEVER, "The request has ended")                                                      \
     X(PERMIT_VERSION_MISMATCH, "version_mismatch", 412, NEVER, "Precondition failed")                                  \
     X(PERMIT_TOO_LARGE, "too_large", 413, NEVER, "Too large")                                                          \

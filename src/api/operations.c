@@ -283,7 +283,6 @@ static bool write_success(struct buf *out, const struct batch_item *item, const 
     case OP_SEMAPHORE_RESUME:
     case OP_SEMAPHORE_RETIRE: write_semaphore(out, outcome->semaphore); break;
     case OP_EXPIRE:
-    case OP_SETTLE:
     case OP_LOOK:
     case OP_LEAVE:
     case OP_KIND_COUNT: return false;

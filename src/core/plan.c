@@ -35,7 +35,6 @@ static const struct kind {
     [OP_RENEW] = {"renew", PHASE_RENEW, plan_renew, NULL},
     [OP_CONFIRM] = {"confirm", PHASE_CONFIRM, plan_confirm, NULL},
     [OP_EXPIRE] = {"expire", PHASE_EXPIRE, plan_expire, NULL},
-    [OP_SETTLE] = {"settle", PHASE_END, plan_settle, NULL},
     [OP_ACQUIRE] = {"acquire", PHASE_NEW, NULL, NULL},
     [OP_LOOK] = {"look", PHASE_NEW, NULL, NULL},
     [OP_LEAVE] = {"leave", PHASE_NEW, NULL, NULL},
@@ -151,13 +150,21 @@ static const struct request *find_request(const struct view *view, struct bytes 
     return bsearch(&wanted, view->requests, view->request_count, sizeof wanted, request_compare_keys);
 }
 
-size_t plan_rows_to_lock(const struct view *view, enum request_state state, uint64_t *ret_ids)
+size_t plan_ends_for_others(const struct view *view, const struct operation *const *operations, size_t operation_count,
+                            bool due, uint64_t *ret_ids)
 {
+    utc_us now = view->clock.due;
     size_t count = 0;
-    for (size_t i = 0; i < view->request_count; i++) {
+    for (size_t i = 0; due && i < view->request_count; i++) {
         const struct request *request = &view->requests[i];
-        bool matters = request->state == REQUEST_WAITING || is_due_holder(request, view->clock.due);
-        if (request->state == state && matters && request->lock == ROW_NOT_LOCKED && view_has_locked_all(view, request))
+        if (is_due_holder(request, now) && view_has_locked_all(view, request))
+            ret_ids[count++] = request->id;
+    }
+    for (size_t i = 0; i < operation_count; i++) {
+        const struct request *request =
+            operations[i]->kind == OP_EXPIRE ? find_request(view, operations[i]->external_id) : NULL;
+        bool counted = due && request && is_due_holder(request, now);
+        if (request && request->state != REQUEST_RELEASED && !counted && view_has_locked_all(view, request))
             ret_ids[count++] = request->id;
     }
     return u64_sort_unique(ret_ids, count);
@@ -175,8 +182,8 @@ bool plan_read_past_locked(const struct view *view, struct shortfall *shortfalls
         for (size_t j = 0; j < view->request_count; j++) {
             const struct request *request = &view->requests[j];
             const struct permit *permit = is_due_holder(request, now) ? request_permit_of(request, semaphore_id) : NULL;
-            locked |= permit && request->lock == ROW_LOCKED_ELSEWHERE;
-            units += permit && request->lock != ROW_LOCKED_ELSEWHERE ? permit->count : 0;
+            locked |= permit && request->locked_elsewhere;
+            units += permit && !request->locked_elsewhere ? permit->count : 0;
         }
         if (!locked || units >= shortfalls[i].units || view->next_due[shortfalls[i].semaphore] > now)
             continue;
@@ -263,7 +270,7 @@ size_t plan_queue_reads(const struct view *view, const struct operation *const *
     struct freed freed[BATCH_MAX_SEMAPHORES] = {{0}};
     assert(view->semaphore_count <= BATCH_MAX_SEMAPHORES);
     for (size_t i = 0; i < view->request_count; i++)
-        if (view->requests[i].due_at <= view->clock.due || (view->requests[i].errand & ERRAND_RELEASE))
+        if (view->requests[i].due_at <= view->clock.due)
             add_freed(view, &view->requests[i], arena, freed);
     for (size_t i = 0; i < operation_count; i++) {
         const struct request *request =
@@ -335,8 +342,6 @@ static enum phase plan_operation(struct planner *planner, size_t index, enum pha
         answer_ask(planner, outcome, key, operation);
     else if (key->needs)
         outcome_put_back(planner, outcome, key, operation, NULL, 0);
-    else if (key->request && key->request->lock == ROW_LOCKED_ELSEWHERE)
-        outcome_refuse(outcome, PERMIT_IN_TRANSACTION, NULL);
     else if (!operation_asks(operation->kind))
         kinds[operation->kind].decide(planner, outcome, key, operation);
     else if (key->request && key->request->state != REQUEST_WAITING)
@@ -429,20 +434,6 @@ static int compare_due(const void *a, const void *b)
     return order ? order : compare_u64(&left->id, &right->id);
 }
 
-/*
- * Settles what procedures have done to rows of the batch, before it decides anything about them. A row whose semaphores
- * are not all locked keeps its errand: nothing is decided about it without these locks.
- */
-static void settle_errands(struct planner *planner)
-{
-    for (size_t i = 0; i < planner->key_count; i++) {
-        struct key *key = &planner->keys[i];
-        if (key->request && key->request->errand && key->request->lock == ROW_LOCKED &&
-            view_has_locked_all(planner->view, key->request))
-            settle(planner, key);
-    }
-}
-
 /* Collects the due requests that an acquire may end if it does not fit. */
 static void collect_due(struct planner *planner)
 {
@@ -450,7 +441,7 @@ static void collect_due(struct planner *planner)
     planner->chosen = arena_must_array(planner->arena, planner->view->request_count, sizeof *planner->chosen);
     for (size_t i = 0; i < planner->key_count; i++) {
         const struct request *request = planner->keys[i].request;
-        if (request && request_is_due(planner, request) && request->lock != ROW_LOCKED_ELSEWHERE)
+        if (request && request_is_due(planner, request) && !request->locked_elsewhere)
             planner->due[planner->due_count++] = &planner->keys[i];
     }
     qsort(planner->due, planner->due_count, sizeof *planner->due, compare_due);
@@ -560,15 +551,16 @@ static void collect_requests(struct planner *planner, struct changes *changes)
         const struct key *key = &planner->keys[i];
         if (key_is_removed(key)) {
             *copies = *key->before;
-            changes->requests[changes->request_count++] =
-                (struct request_change){.request = copies++, .before = key->before, .remove = true};
+            changes->requests[changes->request_count++] = (struct request_change){
+                .request = copies++, .before = key->before, .remove = true, .for_others = key->for_others};
         } else if (key->row == ROW_CHANGED) {
             bool held = key->before->state == REQUEST_ACQUIRED, waited = key->before->state == REQUEST_WAITING;
             changes->requests[changes->request_count++] =
                 (struct request_change){.request = key->request,
                                         .before = key->before,
                                         .ends = held && key->request->state == REQUEST_RELEASED,
-                                        .grants = waited && key->request->permit_count > 0};
+                                        .grants = waited && key->request->permit_count > 0,
+                                        .for_others = key->for_others};
         }
     }
     qsort(changes->requests + inserts, changes->request_count - inserts, sizeof *changes->requests,
@@ -683,7 +675,6 @@ static void make_plan(struct planner *planner, struct plan *ret_plan)
     copy_semaphores(planner);
     collect_keys(planner);
     planner_fill_slot_views(planner);
-    settle_errands(planner);
     collect_due(planner);
     decide_all(planner);
     if (planner_reads_more(planner))

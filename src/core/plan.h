@@ -17,7 +17,6 @@ enum operation_kind {
     OP_RENEW,
     OP_CONFIRM,
     OP_EXPIRE,        /* internal: end a request that is due, or whose owner is dead */
-    OP_SETTLE,        /* internal: settle the errand of a request */
     OP_LOOK,          /* internal, of a key with subscribers at this permitd (waitlist.h): decide its row, or claim its
                             grant; if the row is gone, enter it again in its place */
     OP_LEAVE,         /* internal: the key has no subscriber any more, so its place is given up */
@@ -266,6 +265,7 @@ struct request_change {
     bool ends;                    /* changes from ACQUIRED to RELEASED, with its permits */
     bool grants;                  /* changes from WAITING to ACQUIRED: its permits are inserted */
     bool remove;                  /* DELETE: it waited, and no client asks for it */
+    bool for_others; /* it is not its client that ends or removes it: the batch must not wait for its row */
 };
 
 /* A row of `waiter` to be inserted or deleted. */
@@ -437,11 +437,13 @@ size_t plan_shortfalls(const struct view *view, const struct operation *const *o
                        struct shortfall *ret_shortfalls);
 
 /*
- * Finds the requests of the view that this batch has not locked, and may write: those in this state, due or waiting,
- * whose semaphores are all locked (batch->lock_requests). ret_ids, ascending, has space for all requests of the view.
- * Returns their number.
+ * Finds the requests of the view that the batch may end for others: those of expire operations, and, with `due`, the
+ * due holders that acquires may end; all with semaphores that are locked. Their rows must be locked before the plan
+ * (batch->lock_requests). ret_ids, ascending, has space for all requests of the view and all operations. Returns their
+ * number.
  */
-size_t plan_rows_to_lock(const struct view *view, enum request_state state, uint64_t *ret_ids);
+size_t plan_ends_for_others(const struct view *view, const struct operation *const *operations, size_t operation_count,
+                            bool due, uint64_t *ret_ids);
 /*
  * Sets `more` of the shortfalls for which the due holders that were read do not suffice, because another session has
  * locked some of them, and others may be due. `round` counts the calls from 0 on. False: nothing more is to be read.

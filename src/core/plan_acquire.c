@@ -354,6 +354,7 @@ static void end_due_holders(struct planner *planner, const struct operation *ope
         }
     bool walk_again = planner->walk_again; /* the units are for this operation */
     for (size_t i = 0; i < count; i++) {
+        planner->chosen[i]->for_others = true;
         end_request(planner, planner->chosen[i], due_reason(planner->chosen[i]->request));
     }
     planner->walk_again = walk_again;

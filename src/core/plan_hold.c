@@ -74,8 +74,7 @@ void end_request(struct planner *planner, struct key *key, enum end_reason reaso
         semaphore_mark_changed(image);
         struct queue_state *queue = planner_queue(planner, image);
         queue->changed = true;
-        bool counted = request->due_at <= planner->due_now && request->lock != ROW_LOCKED_ELSEWHERE;
-        queue->due_units -= counted ? permit->count : 0;
+        queue->due_units -= request->due_at <= planner->due_now && !request->locked_elsewhere ? permit->count : 0;
         if (image->semaphore->kind == KIND_SLOTTED)
             planner_free_slots(planner, image, permit);
     }
@@ -195,16 +194,19 @@ void plan_force_release(struct planner *planner, struct outcome *outcome, struct
 }
 
 /*
- * Returns true if an expire operation may end or remove the request now. False: it is put back, to lock all its
- * semaphores.
+ * Checks that an expire operation may end or remove the request now. False: it is put back, to lock all its semaphores,
+ * or refused, because a batch does not wait for a row that another session has locked.
  */
 static bool may_expire(struct planner *planner, struct outcome *outcome, struct key *key,
                        const struct operation *operation)
 {
-    bool locked = view_has_locked_all(planner->view, key->request);
-    if (!locked)
+    if (!view_has_locked_all(planner->view, key->request))
         outcome_put_back(planner, outcome, key, operation, NULL, 0);
-    return locked;
+    else if (key->request->locked_elsewhere)
+        outcome_refuse(outcome, PERMIT_BUSY, "another session has locked the row of the request");
+    else
+        key->for_others = true;
+    return key->for_others;
 }
 
 /*
@@ -227,7 +229,7 @@ static void expire_waiter(struct planner *planner, struct outcome *outcome, stru
 
 /*
  * Ends a request that is due or whose owner is dead. The answer has no row if there is nothing to end: the request was
- * renewed or has ended since the operation was created.
+ * renewed or has ended since the operation was created. PERMIT_BUSY: another session has locked its row.
  */
 void plan_expire(struct planner *planner, struct outcome *outcome, struct key *key, const struct operation *operation)
 {
@@ -324,23 +326,6 @@ void plan_renew(struct planner *planner, struct outcome *outcome, struct key *ke
     outcome_attach_row(planner, outcome, request);
 }
 
-/* Confirms a held request, all of whose semaphores are locked. */
-static void confirm(struct planner *planner, struct key *key, utc_us at)
-{
-    if (key->request->server_id)
-        claim(planner, key);
-    key->request->confirmed_at = at;
-    key->request->due_at = NEVER;
-    key_change(key);
-    touch_semaphores(planner, key->request);
-    for (size_t i = 0; i < key->request->permit_count; i++) {
-        const struct permit *permit = &key->request->permits[i];
-        struct semaphore_image *image = planner_image(planner, permit->semaphore_id);
-        image->semaphore->confirmed += permit->count;
-        planner_queue(planner, image)->changed = true; /* a waiter may reserve nothing from now on */
-    }
-}
-
 /* Confirms the request, even if it is due: the client may have taken a payment for it. */
 void plan_confirm(struct planner *planner, struct outcome *outcome, struct key *key, const struct operation *operation)
 {
@@ -350,29 +335,17 @@ void plan_confirm(struct planner *planner, struct outcome *outcome, struct key *
         outcome_count_replay(planner, outcome, key);
         return;
     }
-    confirm(planner, key, planner->now);
-    outcome_attach_row(planner, outcome, key->request);
-}
-
-/* ---- errands ---- */
-
-void settle(struct planner *planner, struct key *key)
-{
-    struct request *request = key->request;
-    uint32_t errand = request->errand;
-    utc_us sold_at = request->confirmed_at - planner->view->clock.offset_us;
-    assert(request->state == REQUEST_ACQUIRED);
-    request->errand = 0;
+    if (key->request->server_id)
+        claim(planner, key);
+    key->request->confirmed_at = planner->now;
+    key->request->due_at = NEVER;
     key_change(key);
-    if (errand & ERRAND_CONFIRM)
-        confirm(planner, key, max_i64(request->acquired_at, min_i64(planner->now, sold_at)));
-    if (errand & ERRAND_RELEASE)
-        end_request(planner, key, END_RELEASED);
-}
-
-/* The errand is settled by now, unless its semaphores are not all locked: then it is put back. */
-void plan_settle(struct planner *planner, struct outcome *outcome, struct key *key, const struct operation *operation)
-{
-    if (key->request && key->request->errand)
-        outcome_put_back(planner, outcome, key, operation, NULL, 0);
+    touch_semaphores(planner, key->request);
+    for (size_t i = 0; i < key->request->permit_count; i++) {
+        const struct permit *permit = &key->request->permits[i];
+        struct semaphore_image *image = planner_image(planner, permit->semaphore_id);
+        image->semaphore->confirmed += permit->count;
+        planner_queue(planner, image)->changed = true; /* a waiter may reserve nothing from now on */
+    }
+    outcome_attach_row(planner, outcome, key->request);
 }

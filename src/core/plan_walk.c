@@ -567,8 +567,7 @@ static bool can_be_decided(struct planner *planner, const struct key *key, const
 {
     if (key->askers.first)
         return true;
-    if (key->needs || is_busy(planner, key) || key->request->lock == ROW_LOCKED_ELSEWHERE ||
-        !view_has_locked_all(planner->view, key->request))
+    if (key->needs || is_busy(planner, key) || !view_has_locked_all(planner->view, key->request))
         return false;
     return operation->ttl.kind != TTL_OWNER || view_owner(planner->view, operation->owner);
 }

@@ -61,7 +61,8 @@ struct key {
         ROW_CHANGED, /* `before` is updated */
         ROW_NEW,     /* `request` is inserted; `before`, if there was one, is removed */
     } row;
-    bool overdue;                        /* it is in planner->overdue */
+    bool for_others; /* it ends, or is removed, for others: by permitd itself, or because an acquire needs its units */
+    bool overdue;    /* it is in planner->overdue */
     const struct subscriber *subscriber; /* NULL: none */
     struct askers askers;
     struct key_decision decision;
@@ -430,8 +431,6 @@ struct request *request_new(struct planner *planner, const struct operation *ope
 bool request_is_due(const struct planner *planner, const struct request *request);
 /* Returns END_EXPIRED, or END_STALE for a request without a ttl. */
 enum end_reason due_reason(const struct request *request);
-/* Does to a held request what procedures have marked. Its row and all its semaphores must be locked. */
-void settle(struct planner *planner, struct key *key);
 /* Ends a held request. All its semaphores must be locked. */
 void end_request(struct planner *planner, struct key *key, enum end_reason reason);
 
@@ -447,6 +446,6 @@ utc_us due_from(utc_us now, int64_t ttl_ms, int64_t grace_ms, int64_t max_hold_m
 typedef void plan_keyed(struct planner *planner, struct outcome *outcome, struct key *key,
                         const struct operation *operation);
 typedef void plan_administrative(struct planner *planner, struct outcome *outcome, const struct operation *operation);
-plan_keyed plan_new, plan_replay, plan_release, plan_renew, plan_confirm, plan_expire, plan_settle, plan_force_release;
+plan_keyed plan_new, plan_replay, plan_release, plan_renew, plan_confirm, plan_expire, plan_force_release;
 plan_administrative plan_put, plan_labels, plan_pause, plan_retire; /* plan_pause resumes, too */
 #endif

@@ -74,26 +74,6 @@ enum { PRIORITY_MAX = 9 };
 #define PLACE_KEPT_US (10LL * US_PER_SECOND)
 
 /*
- * What procedures have done to a row in SQL, in a transaction of their caller, as bits (docs/design.md, "Errands"). A
- * batch settles it under the locks of all semaphores, before it decides anything about the row.
- */
-enum errand {
-    ERRAND_CONFIRM = 1 << 0,
-    ERRAND_RELEASE = 1 << 1,
-};
-enum { ERRAND_BUCKETS = 64 };
-
-/*
- * A batch waits for no row of a request: a shop's transaction may hold it for long. It locks each row that it writes
- * before it reads it, or else in the packet that writes it.
- */
-enum lock_state {
-    ROW_NOT_LOCKED,
-    ROW_LOCKED,           /* by this batch */
-    ROW_LOCKED_ELSEWHERE, /* by another session: this batch does not write it */
-};
-
-/*
  * A row of `permit_request` with its permits. Times are lease clock.
  *
  * A WAITING request has no permits. It has a place in the queue of each semaphore that it wants: a row of `waiter`.
@@ -117,7 +97,7 @@ struct request {
     int64_t ttl_ms; /* or TTL_NONE, TTL_BY_OWNER */
     utc_us due_at;  /* held: when permitd may end it; ended or waiting: when it may be deleted; NEVER: neither */
     int64_t grace_ms;
-    utc_us confirmed_at; /* NEVER: not confirmed. With ERRAND_CONFIRM: by the database's clock */
+    utc_us confirmed_at; /* NEVER: not confirmed */
     uint32_t renewals;
     uint32_t replays;
     utc_us acquired_at; /* NEVER: never held */
@@ -134,10 +114,8 @@ struct request {
     struct ttl ttl;      /* WAITING: as asked; decoded from `wanted` */
     struct want *wants;  /* WAITING: the same; their semaphore names are empty */
     size_t want_count;
-
-    uint32_t errand;      /* of enum errand; 0: none */
-    uint32_t bucket;      /* not in the row: of its row of `errand`, if that is there; ERRAND_BUCKETS: it is not */
-    enum lock_state lock; /* not in the row */
+    bool locked_elsewhere; /* not in the row: another session has locked it, so this batch does not end the request for
+                              others, only for its client (batch->lock_requests) */
 };
 
 /* The free slots that a permit takes. Counted semaphores use CHOOSE_LOWEST. */

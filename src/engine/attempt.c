@@ -380,17 +380,6 @@ static enum permit_status read_glimpses(struct worker *worker, struct run *run, 
     return status;
 }
 
-/* Locks the rows of the view in this state that the batch may write and has not locked. */
-static enum permit_status lock_requests(struct worker *worker, struct run *run, enum request_state state)
-{
-    struct view *view = &run->view;
-    uint64_t *ids = arena_array(worker->arena, view->request_count, sizeof *ids);
-    if (!ids)
-        return PERMIT_NO_MEMORY;
-    size_t count = plan_rows_to_lock(view, state, ids);
-    return count ? worker->store->batch->lock_requests(worker->store, ids, count, view) : PERMIT_OK;
-}
-
 /*
  * Reads the waiters that the batch may grant, and plans it. Nothing is read if no semaphore has waiters with units to
  * grant and no key of the batch waits. The plan may ask for more: then it is made again.
@@ -410,8 +399,6 @@ static enum permit_status plan_with_waiters(struct worker *worker, struct run *r
     for (int round = 1; status == PERMIT_OK; round++) { /* the plan of the last one asks for nothing */
         if (read)
             status = read_waiters(worker, run, reads, count);
-        if (status == PERMIT_OK && run->locks_waiters)
-            status = lock_requests(worker, run, REQUEST_WAITING);
         run->view.reads_end = round == ROUNDS_MAX;
         if (status == PERMIT_OK)
             status = plan_batch(&run->view, operations, run->count, run->ids, settings, worker->arena, &run->plan);
@@ -425,8 +412,8 @@ static enum permit_status plan_with_waiters(struct worker *worker, struct run *r
 }
 
 /*
- * Reads due holders, if a requested semaphore has a deficit and its next_due_at has passed, and locks their rows, which
- * the batch may end for others. If another session has locked due holders, reads more of them.
+ * Reads due holders, if a requested semaphore has a deficit and its next_due_at has passed, and locks the rows of the
+ * requests that the batch may end for others. If another session has locked due holders, reads more of them.
  */
 static enum permit_status read_due_holders(struct worker *worker, struct run *run,
                                            const struct operation *const *operations)
@@ -437,11 +424,16 @@ static enum permit_status read_due_holders(struct worker *worker, struct run *ru
         return PERMIT_NO_MEMORY;
     size_t count = plan_shortfalls(view, operations, run->count, shortfalls);
     enum permit_status status = PERMIT_OK;
-    bool more = count > 0;
+    bool more = true;
     for (unsigned round = 0; more && status == PERMIT_OK; round++) {
-        status = worker->store->batch->read_due(worker->store, shortfalls, count, worker->arena, view);
-        if (status == PERMIT_OK)
-            status = lock_requests(worker, run, REQUEST_ACQUIRED);
+        if (count)
+            status = worker->store->batch->read_due(worker->store, shortfalls, count, worker->arena, view);
+        uint64_t *ids = arena_array(worker->arena, view->request_count + run->count, sizeof *ids);
+        if (status != PERMIT_OK || !ids)
+            return status == PERMIT_OK ? PERMIT_NO_MEMORY : status;
+        size_t id_count = plan_ends_for_others(view, operations, run->count, count > 0, ids);
+        if (id_count)
+            status = worker->store->batch->lock_requests(worker->store, ids, id_count, view);
         more = plan_read_past_locked(view, shortfalls, count, round);
     }
     return status;
@@ -661,7 +653,7 @@ static enum permit_status make_plan(struct worker *worker, struct run *run, bool
 
 /*
  * P22: marks the operations that the packet writes as sent: those that are not refused without a place in the queue (a
- * last decision may give up a place) or because of a locked row, and of those that are put back the ones with a place. False: a client was
+ * last decision may give up a place), and of those that are put back the ones with a place. False: a client was
  * answered since the batch began; the packet must not be sent. The clients of waiters are marked since they were
  * parked.
  */
@@ -670,23 +662,11 @@ static bool mark_sent(struct run *run)
     bool sendable = true;
     for (size_t i = 0; i < run->count && sendable; i++) {
         const struct outcome *outcome = &run->plan.outcomes[i];
-        bool refused = outcome->may_wait || outcome->status == PERMIT_IN_TRANSACTION;
-        bool writes = !refused || outcome->waits || operation_ends_wait(run->ops[i]->operation);
-        struct op *op = run->ops[i];
-        bool sends = outcome->put_back ? outcome->waits : writes;
-        op->sent_now = sends && !stage_is_sent(&op->stage);
-        if (sends)
-            sendable = stage_send(&op->stage);
+        bool writes = !outcome->may_wait || outcome->waits || operation_ends_wait(run->ops[i]->operation);
+        if (outcome->put_back ? outcome->waits : writes)
+            sendable = stage_send(&run->ops[i]->stage);
     }
     return sendable;
-}
-
-/* The packet was stopped before its COMMIT: takes the marks back that mark_sent has made for it. */
-static void unmark_sent(struct run *run)
-{
-    for (size_t i = 0; i < run->count; i++)
-        if (run->ops[i]->sent_now)
-            stage_reopen(&run->ops[i]->stage);
 }
 
 /* Before the packet with COMMIT. False: it must not be sent, because a client was answered, or has left. */
@@ -708,8 +688,7 @@ void run_cancel_grants(struct run *run)
 
 /*
  * Writes and commits; without changes it rolls back, which needs no flush. PERMIT_CONFLICT after an answered client, or
- * one that has left: the next try drops that operation, or does not grant; also if another session has locked the row
- * of a waiter, which is rare: the next try locks these rows before it plans.
+ * one that has left: the next try drops that operation, or does not grant.
  */
 static enum permit_status write_changes(struct worker *worker, struct run *run)
 {
@@ -718,13 +697,7 @@ static enum permit_status write_changes(struct worker *worker, struct run *run)
     enum permit_status status = worker->store->batch->prepare(worker->store, &run->plan.changes, NULL);
     if (status != PERMIT_OK)
         return status;
-    if (!begin_write(run))
-        return PERMIT_CONFLICT;
-    status = worker->store->batch->commit(worker->store, &run->plan.changes);
-    if (status != PERMIT_LOCK_TIMEOUT || run->locks_waiters)
-        return status;
-    run->locks_waiters = true;
-    return PERMIT_CONFLICT;
+    return begin_write(run) ? worker->store->batch->commit(worker->store, &run->plan.changes) : PERMIT_CONFLICT;
 }
 
 /* ---- the short path ---- */
@@ -737,7 +710,7 @@ static enum permit_status write_changes(struct worker *worker, struct run *run)
  * The long way is for everything rare: administrative operations, looks and leaves of waiters, mail, forced releases,
  * ttl "owner", specific slots, slots with labels, queues that are not copied, due holders, keys whose request is not
  * copied (except unknown keys of acquires), ends of a dead owner's requests, and refusals for another reason than
- * capacity that write nothing: an errand raises no version, so none of these proves them.
+ * capacity if nothing changes.
  */
 
 /*
@@ -749,13 +722,9 @@ static bool plan_is_plain(const struct plan *plan, size_t count)
     const struct changes *changes = &plan->changes;
     if (plan_reads_more(plan))
         return false;
-    for (size_t i = 0; i < count; i++) {
-        const struct outcome *outcome = &plan->outcomes[i];
-        bool is_proven = outcome->status == PERMIT_NO_CAPACITY || (!changes->empty && outcome->status == PERMIT_OK) ||
-                         (!changes->empty && outcome->request);
-        if (outcome->put_back || !is_proven)
+    for (size_t i = 0; i < count; i++)
+        if (plan->outcomes[i].put_back || (changes->empty && plan->outcomes[i].status != PERMIT_NO_CAPACITY))
             return false;
-    }
     return changes->semaphore_count > 0 && changes->mail_count == 0 && changes->event_count == 0;
 }
 
@@ -828,7 +797,6 @@ static bool run_on_copies(struct worker *worker, struct run *run, enum permit_st
     metrics_count(&worker->engine->metrics.mismatches[mismatch]);
     if (mismatch == MISMATCH_GUARD)
         served_time_forget(worker->engine);
-    unmark_sent(run);
     *ret_status = worker->store->batch->rollback(worker->store);
     return *ret_status != PERMIT_OK;
 }

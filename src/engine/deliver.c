@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "engine/own_op.h"
+#include "engine/expire_op.h"
 #include "engine/waitlist.h"
 #include "engine/worker.h"
 
@@ -66,26 +66,6 @@ static bool put_back(struct engine *engine, struct op *op, const struct outcome 
         !queue_set_entries(&engine->queue, op, outcome->needs, outcome->need_count))
         return false;
     queue_put_back(&engine->queue, op);
-    return true;
-}
-
-/*
- * Another session has locked the row of the key. A shop's transaction takes some milliseconds, so the op is tried again
- * for a second. False: that has passed, or the op is of permitd's own, which comes again by itself.
- */
-static bool await_row(struct engine *engine, struct op *op) REQUIRES(engine_mutex)
-{
-    enum { FIRST_PAUSE_MS = 5, FOR_MS = 1000 };
-    mono_us now = clock_mono();
-    bool is_own = op->operation->kind == OP_EXPIRE || op->operation->kind == OP_SETTLE;
-    if (!op->row_awaited_at)
-        op->row_awaited_at = now;
-    int64_t waited = now - op->row_awaited_at;
-    if (is_own || waited >= FOR_MS * US_PER_MS)
-        return false;
-    int64_t pause_us = min_i64(max_i64(waited, FIRST_PAUSE_MS * US_PER_MS), FOR_MS * US_PER_MS - waited);
-    queue_await_row(&engine->queue, op, now + pause_us);
-    pthread_cond_signal(&engine->errand_wake);
     return true;
 }
 
@@ -219,7 +199,7 @@ static void deliver_waiter(struct engine *engine, struct op *op, const struct vi
     struct waiter *waiter = waiter_of(op);
     if (outcome->put_back && put_back(engine, op, outcome))
         return;
-    if (outcome->put_back || outcome->status == PERMIT_IN_TRANSACTION || cannot_enter(op, outcome)) {
+    if (outcome->put_back || cannot_enter(op, outcome)) {
         ret_result->status = PERMIT_OUTCOME_UNKNOWN;
         waitlist_retry_later(engine, waiter, &ret_result->answered);
         return;
@@ -244,8 +224,6 @@ static void set_result(const struct op *op, const struct outcome *outcome, struc
     } else if (outcome->waits) {
         /* Its client has left, or out of memory: its row waits until its place is given up or its wait passes. */
         ret_result->status = PERMIT_OUTCOME_UNKNOWN;
-    } else if (outcome->status == PERMIT_IN_TRANSACTION) { /* an earlier try may have written it */
-        ret_result->status = transaction_answer(PERMIT_IN_TRANSACTION, &op->stage);
     } else if (outcome->may_wait && op->wait_refusal == WAIT_REFUSED_CLOSED) {
         ret_result->status = PERMIT_SHUTTING_DOWN;
     } else if (outcome->may_wait && op->wait_refusal != WAIT_ALLOWED) {
@@ -276,7 +254,7 @@ static void deliver_op(struct engine *engine, struct op *op, const struct view *
             queue_have_server_id(&engine->queue);
         return;
     }
-    if (back || (outcome->status == PERMIT_IN_TRANSACTION && await_row(engine, op)))
+    if (back)
         return;
     queue_forget_key(&engine->queue, op);
     if (outcome->waits && waitlist_park(engine, op, outcome->request)) {
@@ -358,7 +336,7 @@ static void deliver_ops(struct worker *worker, struct run *run, struct op_result
             deliver_op(engine, run->ops[i], &run->view, &run->plan.outcomes[i], &results[i]);
     deliver_notices(engine, &run->plan, answered);
     for (size_t i = run->plan.overdue_count; i-- > 0;)
-        own_op_expire_first(engine, run->plan.overdue[i]);
+        expire_op_first(engine, run->plan.overdue[i]);
     learn(worker, run);
 }
 

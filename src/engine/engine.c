@@ -10,7 +10,6 @@
 #include "engine/state.h"
 #include "engine/task.h"
 #include "engine/waitlist.h"
-#include "engine/worker.h"
 
 enum { MAX_QUERIES = 10000 };
 
@@ -73,7 +72,6 @@ static void init_lanes_and_locks(struct engine *engine)
     }
     pthread_cond_init(&engine->expiry_wake, &monotonic);
     pthread_cond_init(&engine->poll_wake, &monotonic);
-    pthread_cond_init(&engine->errand_wake, &monotonic);
     pthread_condattr_destroy(&monotonic);
 }
 
@@ -112,7 +110,6 @@ static void wake_all(struct engine *engine)
         pthread_cond_broadcast(&engine->lanes[i].wake);
     pthread_cond_broadcast(&engine->expiry_wake);
     pthread_cond_broadcast(&engine->poll_wake);
-    pthread_cond_broadcast(&engine->errand_wake);
     engine_unlock(engine);
     owners_wake(engine->owners);
 }
@@ -141,7 +138,7 @@ void engine_stop(struct engine *engine)
     queue_take_expired(&engine->queue, NEVER, &left);
     engine_unlock(engine);
     list_for_each (node, next, &left)
-        op_fail(engine, LIST_ENTRY(node, struct op, node), PERMIT_SHUTTING_DOWN, NULL);
+        decide_status(engine, LIST_ENTRY(node, struct op, node), PERMIT_SHUTTING_DOWN, NULL);
     join_tasks(engine, 0);
 }
 
@@ -151,7 +148,6 @@ void engine_free(struct engine *engine)
         return;
     queue_release(&engine->queue);
     pthread_cond_destroy(&engine->poll_wake);
-    pthread_cond_destroy(&engine->errand_wake);
     pthread_cond_destroy(&engine->expiry_wake);
     liveness_free(engine->liveness);
     owners_free(engine->owners);

@@ -96,9 +96,6 @@ struct op {
     bool needs_creation;              /* it needs that semaphore itself; false: it follows another op of its key */
     int64_t held_slots;               /* slots held under its key, as far as known: ending the request moves them */
     unsigned put_backs;               /* how often it was put back */
-    bool sent_now;                    /* the last try has moved its stage to SENT */
-    mono_us row_awaited_at;           /* since when another session has locked the row of its key; 0: it has not */
-    mono_us row_retry_at;             /* in queue->awaiting_row: when it is tried again */
 };
 
 /* Returns true for release, force-release, renewal, confirm and expiry: BOUND_ENDS applies. */

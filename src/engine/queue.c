@@ -14,7 +14,6 @@ void queue_init(struct queue *queue, size_t max_row_bytes)
     list_init(&queue->pending);
     list_init(&queue->unresolved);
     list_init(&queue->awaiting_server_id);
-    list_init(&queue->awaiting_row);
     list_init(&queue->running);
     template_creates_init(&queue->creations);
     semaphore_cache_init(&queue->semaphores, SEMAPHORE_CACHE_MAX);
@@ -360,27 +359,6 @@ void queue_have_server_id(struct queue *queue)
     list_append_all(&queue->unresolved, &queue->awaiting_server_id);
 }
 
-void queue_await_row(struct queue *queue, struct op *op, mono_us retry_at)
-{
-    op->row_retry_at = retry_at;
-    put_unresolved(queue, op, &queue->awaiting_row);
-}
-
-mono_us queue_retry_rows(struct queue *queue, mono_us now)
-{
-    mono_us next = NEVER;
-    list_for_each (node, after, &queue->awaiting_row) {
-        struct op *op = LIST_ENTRY(node, struct op, node);
-        if (op->row_retry_at > now) {
-            next = min_i64(next, op->row_retry_at);
-            continue;
-        }
-        list_remove(node);
-        list_append(&queue->unresolved, node);
-    }
-    return next;
-}
-
 void queue_resolve_again(struct queue *queue, struct template_create *creation)
 {
     list_for_each (node, next, &creation->clients)
@@ -617,7 +595,6 @@ void queue_take_expired(struct queue *queue, mono_us now, struct list *ret_expir
     take_expired_from(queue, &queue->pending, now, ret_expired);
     take_expired_from(queue, &queue->unresolved, now, ret_expired);
     take_expired_from(queue, &queue->awaiting_server_id, now, ret_expired);
-    take_expired_from(queue, &queue->awaiting_row, now, ret_expired);
     list_for_each (node, next, &queue->creations.all)
         take_expired_from(queue, &LIST_ENTRY(node, struct template_create, node)->clients, now, ret_expired);
 }
@@ -625,6 +602,5 @@ void queue_take_expired(struct queue *queue, mono_us now, struct list *ret_expir
 bool queue_empty(const struct queue *queue)
 {
     return list_empty(&queue->woken) && list_empty(&queue->pending) && list_empty(&queue->unresolved) &&
-           list_empty(&queue->awaiting_server_id) && list_empty(&queue->awaiting_row) &&
-           list_empty(&queue->creations.all);
+           list_empty(&queue->awaiting_server_id) && list_empty(&queue->creations.all);
 }

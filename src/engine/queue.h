@@ -19,7 +19,6 @@ struct queue {
     struct list pending;               /* resolved ops, ascending by arrival */
     struct list unresolved;            /* ops whose semaphores are unknown */
     struct list awaiting_server_id;    /* unresolved ops that have to wait, while this server has no id */
-    struct list awaiting_row;          /* unresolved ops whose row another session has locked, until row_retry_at */
     struct template_creates creations; /* creations from templates, each with a list of ops that wait for it */
     struct semaphore_cache semaphores;
     struct waiters waiters;
@@ -88,10 +87,6 @@ void queue_await_creation(struct queue *queue, struct template_create *creation,
 void queue_await_server_id(struct queue *queue, struct op *op) REQUIRES(engine_mutex);
 /* Moves these ops to the unresolved ones. */
 void queue_have_server_id(struct queue *queue) REQUIRES(engine_mutex);
-/* Queues an op, which is not in the queue, until `retry_at`. */
-void queue_await_row(struct queue *queue, struct op *op, mono_us retry_at) REQUIRES(engine_mutex);
-/* Moves those of these ops whose time has come to the unresolved ones; returns the next time. NEVER: none is left. */
-mono_us queue_retry_rows(struct queue *queue, mono_us now) REQUIRES(engine_mutex);
 /* Moves the ops that waited for the creation to the front of the unresolved ops, before later ops of their keys. */
 void queue_resolve_again(struct queue *queue, struct template_create *creation) REQUIRES(engine_mutex);
 /* Clears the semaphores of an op that is not in the queue. */

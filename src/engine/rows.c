@@ -42,7 +42,6 @@ static utc_us as_read(utc_us time)
 static void request_copy(const struct request *request, void *memory, struct request *ret_copy)
 {
     *ret_copy = *request;
-    ret_copy->lock = ROW_NOT_LOCKED;
     ret_copy->permits = memory;
     char *at = (char *)(ret_copy->permits + request->permit_count);
     for (size_t i = 0; i < request->permit_count; i++) {

@@ -17,8 +17,8 @@ struct lane {
 };
 
 /*
- * The back-off of a key whose expire operation was not done, because another session had locked its row. Keys
- * share the places of a table by their hashes: the later one takes the place, and the earlier one is tried again sooner.
+ * The back-off of a key whose expire operation was not done, because another session had locked its row. Keys share the
+ * places of a table by their hashes: the later one takes the place, and the earlier one is tried again sooner.
  */
 struct expiry_pause {
     uint64_t key_hash;
@@ -46,7 +46,6 @@ struct engine {
     pthread_cond_t work;        /* a batch may be taken */
     pthread_cond_t expiry_wake; /* an earlier deadline is known, or expire operations are decided */
     pthread_cond_t poll_wake;   /* the wait poll must run before next_poll_at */
-    pthread_cond_t errand_wake; /* an op awaits its row, or errands are settled */
     char refusal[STORE_MESSAGE_SIZE] GUARDED_BY(
         engine_mutex); /* P14: the finding of the last safety check; "": the database is safe */
     struct queue queue GUARDED_BY(engine_mutex);
@@ -56,7 +55,6 @@ struct engine {
         GUARDED_BY(engine_mutex); /* the wait poll sleeps until then; NEVER: nothing waits; 0: it is awake */
     utc_us next_expiry_at GUARDED_BY(engine_mutex); /* lease clock: the earliest deadline known to the expiry task */
     unsigned expiring GUARDED_BY(engine_mutex);     /* expire operations of the expiry task that are not decided */
-    unsigned settling GUARDED_BY(engine_mutex);     /* settle operations that are not decided */
     struct expiry_pause expiry_pauses[EXPIRY_PAUSES] GUARDED_BY(engine_mutex);
     struct own_clock own_clock GUARDED_BY(engine_mutex);
     struct served_clock served_clock GUARDED_BY(engine_mutex);

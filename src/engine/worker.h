@@ -37,7 +37,6 @@ struct run {
     bool tried_copies;   /* a try has gone the short path */
     bool on_copies;      /* and committed there */
     bool applied;        /* the last try locked all semaphores and began to write */
-    bool locks_waiters;  /* another session had locked the row of a waiter: these are locked before the plan */
     bool waits_once;     /* a lock time-out before that ends the run */
     bool is_whole;       /* it has all operations of the batch that are not decided */
 };

@@ -276,7 +276,7 @@ static enum permit_status audit_end(struct audit *audit, enum permit_status stat
 
 /*
  * Checks one request: adds a drift if it is held and has no permits, or some of them without a bit, or if it waits
- * without its row of waiting_due; or it has an errand without its row of `errand`.
+ * without its row of waiting_due.
  */
 static void check_request(struct row_reader *reader, struct audit_result *result)
 {
@@ -285,14 +285,12 @@ static void check_request(struct row_reader *reader, struct audit_result *result
     struct bytes key = row_column(reader);
     int64_t permits = row_i64(reader);
     int64_t missing = row_i64(reader); /* bits of its permits, or its row; 0 of an ended request */
-    bool lost = row_u64(reader) != 0;  /* the row of its errand */
-    if ((missing == 0 && !lost && (!held || permits > 0)) || result->drift_count == AUDIT_PAGE_DRIFTS)
+    if ((missing == 0 && (!held || permits > 0)) || result->drift_count == AUDIT_PAGE_DRIFTS)
         return;
     struct audit_drift *drift = &result->drifts[result->drift_count++];
-    *drift = (struct audit_drift){.is_request = true, .id = id, .differences = {permits, missing, lost}};
+    *drift = (struct audit_drift){.is_request = true, .id = id, .differences = {permits, missing}};
     snprintf(drift->subject, sizeof drift->subject, "%.*s", (int)key.length, key.data);
-    const char *sentence = lost      ? "it has an errand that no row of errand names"
-                           : !held   ? "it waits, and has no row of its deadline in waiting_due"
+    const char *sentence = !held     ? "it waits, and has no row of its deadline in waiting_due"
                            : permits ? "it is held, and %lld of its %lld permits are not"
                                      : "it is held and has no permits";
     snprintf(drift->sentence, sizeof drift->sentence, sentence, (long long)missing, (long long)permits);
@@ -309,11 +307,6 @@ static void check_request(struct row_reader *reader, struct audit_result *result
     "NOT EXISTS (SELECT 1 FROM waiting_due w FORCE INDEX (PRIMARY) WHERE w.due_s=" HELD_DUE_S                          \
     " AND w.permit_request_id=r.id)"
 
-/* A row of `errand` without an errand is harmless: the poll passes it over. */
-#define WITHOUT_ROW_OF_ERRAND                                                                                          \
-    "NOT EXISTS (SELECT 1 FROM held_bit b STRAIGHT_JOIN errand e FORCE INDEX (PRIMARY) ON e.bucket=b.n"                \
-    " AND e.permit_request_id=r.id)"
-
 /* Walks PRIMARY over requests of any state, because no index has the held ones. One statement has one read view. */
 static enum permit_status audit_requests(struct store *store, uint64_t after, struct arena *arena,
                                          struct audit_result *ret_result, uint64_t *ret_last)
@@ -325,7 +318,7 @@ static enum permit_status audit_requests(struct store *store, uint64_t after, st
     buf_printf(&packet.sql,
                AUDIT_SELECT "r.id,r.state,IF(r.state<>2,r.external_id,''),IF(r.state=1," PERMITS_OF_REQUEST
                             ",0),CASE r.state WHEN 1 THEN " PERMITS_WITHOUT_BIT " WHEN 3 THEN " WITHOUT_ROW_OF_DEADLINE
-                            " ELSE 0 END,IF(r.errand," WITHOUT_ROW_OF_ERRAND ",0)"
+                            " ELSE 0 END"
                             " FROM permit_request r FORCE INDEX (PRIMARY) WHERE r.id>%llu ORDER BY r.id LIMIT %d",
                (unsigned long long)after, AUDIT_PAGE);
     packet_send(&packet);

@@ -55,19 +55,6 @@ enum permit_status batch_read_named(struct session *session, const struct lock_s
 enum permit_status batch_read_due(struct session *session, const struct shortfall *shortfalls, size_t count,
                                   struct arena *arena, struct view *view) MUST_CHECK;
 
-/* The requests with a key of the batch that it has locked. */
-struct locked_rows {
-    uint64_t *ids; /* ascending */
-    size_t count;
-};
-/* Appends the statement that locks them, and reads its result. */
-void batch_lock_keys_sql(const struct lock_set *set, struct buf *sql);
-enum permit_status batch_read_locked(struct session *session, size_t key_count, struct arena *arena,
-                                     struct locked_rows *ret_rows) MUST_CHECK;
-/* Sets `lock` of all requests of the view, which have keys of the batch. */
-void batch_set_locked(struct view *view, const struct locked_rows *rows);
-/* Reads the errands of the locked requests of the view: sets `bucket`. */
-enum permit_status batch_read_errands(struct session *session, struct view *view) MUST_CHECK;
 /* Locks rows of requests, as batch->lock_requests says. */
 enum permit_status batch_lock_requests(struct session *session, const uint64_t *ids, size_t count,
                                        struct view *view) MUST_CHECK;
@@ -95,17 +82,17 @@ enum permit_status batch_read_waiters(const struct batch_reading *reading, struc
 enum permit_status batch_read_glimpses(const struct batch_reading *reading, const uint64_t *ids, size_t count,
                                        utc_us aged) MUST_CHECK;
 
-/* Appends the statement that locks rows of requests, ascending by id. `how`: "SKIP LOCKED", or "NOWAIT;". */
+/* Appends the statement that locks rows of requests, ascending by id. `how`: "SKIP LOCKED", or "NOWAIT". */
 void batch_lock_requests_sql(const uint64_t *ids, size_t count, const char *how, struct buf *sql);
 /* Appends a SELECT of the request ids of these tokens. */
 void batch_tokens_sql(uint64_t semaphore_id, const uint64_t *tokens, size_t count, struct buf *sql);
 
 /*
  * Appends the statements that write all changes, with their guards. COMMIT comes after them. Scratch memory comes from
- * the arena. Returns true if there are requests that change and are not locked: behind the first statement, which writes
- * the semaphores, they are locked without waiting.
+ * the arena. `locks_requests`: behind the first statement, which writes the semaphores, is one that locks the requests
+ * which end for others, without waiting; returns true if there are any.
  */
-bool batch_changes_sql(const struct changes *changes, bool is_mariadb, struct arena *arena, struct buf *sql);
+bool batch_changes_sql(const struct changes *changes, bool locks_requests, struct arena *arena, struct buf *sql);
 /*
  * Appends the last guard of a batch in one packet: it fails unless what is assumed is true. `server` is the value that
  * epoch_identity_sql has at this server.

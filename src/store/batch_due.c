@@ -2,7 +2,8 @@
 /*
  * Reads the due holders of a semaphore that lacks units, longest due first, with all their permits. The packets run
  * under the locks of the batch: one finds the request ids, then packets of 500 ids read the rows. If slots are named,
- * more packets in between find the requests that hold these slots.
+ * more packets in between find the requests that hold these slots. Then the rows of those that the batch may end are
+ * locked, except those that another session has locked.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -202,6 +203,46 @@ static void fetch_rows(struct packet *packet, uint64_t *ids, size_t count, struc
         read_rows(packet, before, view);
     }
     qsort(all, view->request_count, sizeof *all, request_compare_keys);
+}
+
+/* ---- the rows that are ended ---- */
+
+/*
+ * Walks PRIMARY. Locks no gap, because the rows are there. If it selected the id alone, the server would scan a small
+ * table, and try to lock rows that it does not name.
+ */
+static const char lock_requests[] = "SELECT id,state FROM permit_request FORCE INDEX (PRIMARY) WHERE id IN (";
+
+void batch_lock_requests_sql(const uint64_t *ids, size_t count, const char *how, struct buf *sql)
+{
+    buf_append_text(sql, lock_requests);
+    sql_ids(sql, ids, count);
+    buf_append_text(sql, ") ORDER BY id FOR UPDATE ");
+    buf_append_text(sql, how);
+}
+
+static void set_locked_elsewhere(struct view *view, const uint64_t *ids, size_t count, bool locked)
+{
+    for (size_t i = 0; i < view->request_count; i++)
+        if (count && bsearch(&view->requests[i].id, ids, count, sizeof *ids, compare_u64))
+            view->requests[i].locked_elsewhere = locked;
+}
+
+enum permit_status batch_lock_requests(struct session *session, const uint64_t *ids, size_t count, struct view *view)
+{
+    struct packet packet = packet_begin(session, NULL);
+    for (size_t i = 0; i < count; i += KEYS_A_STATEMENT) {
+        size_t part = count - i < KEYS_A_STATEMENT ? count - i : KEYS_A_STATEMENT;
+        uint64_t locked[KEYS_A_STATEMENT];
+        size_t locked_count = 0;
+        batch_lock_requests_sql(ids + i, part, "SKIP LOCKED", &packet.sql);
+        packet_send(&packet);
+        while (locked_count < part && packet_row(&packet))
+            locked[locked_count++] = row_u64(&packet.row);
+        set_locked_elsewhere(view, ids + i, part, true);
+        set_locked_elsewhere(view, locked, locked_count, false);
+    }
+    return packet_end(&packet);
 }
 
 enum permit_status batch_read_due(struct session *session, const struct shortfall *shortfalls, size_t count,

@@ -3,7 +3,7 @@
  * The write packet of a batch: writes the final row images; `prepare` adds COMMIT. In this order:
  * - semaphores, in ascending id order, by a compare-and-set: if it misses, NULL goes into a NOT NULL column, which is
  *   error 1048 in strict mode and stops the packet before COMMIT; several semaphores in one statement;
- * - on MySQL, the locks of the requests that change and are not locked yet: all of a batch on copies, else waiters;
+ * - the locks of the requests that a batch on copies ends for others;
  * - events;
  * - mail and the watches of freed slots; then requests and places that are deleted;
  * - which permits are held, and the deadlines of waiting requests (held.c); slots, labels;
@@ -18,7 +18,6 @@
 #include "core/slots.h"
 #include "store/batch.h"
 #include "store/batch_guard.h"
-#include "store/dialect.h"
 #include "store/held.h"
 #include "store/row_sql.h"
 #include "store/sql_text.h"
@@ -321,10 +320,6 @@ static int compare_updates(const struct row_update *left, const struct row_updat
 {
     int order = compare_u64(&(uint64_t){left->columns}, &(uint64_t){right->columns});
     if (!order)
-        order = (int)left->change->before->errand - (int)right->change->before->errand;
-    if (!order)
-        order = (int)left->change->before->lock - (int)right->change->before->lock;
-    if (!order)
         order = (int)left->change->request->state - (int)right->change->request->state;
     if (!order)
         order = (int)left->change->before->state - (int)right->change->before->state;
@@ -341,17 +336,12 @@ static int compare_updates_and_ids(const void *a, const void *b)
 
 /* By enum request_state. */
 static const char *const state_values[] = {[REQUEST_ACQUIRED] = "1", [REQUEST_RELEASED] = "2", [REQUEST_WAITING] = "3"};
-/* By enum request_state, and enum errand. */
-static const char *const row_conditions[][4] = {
-    [REQUEST_ACQUIRED] = {"state=1 AND errand=0", "state=1 AND errand=1", "state=1 AND errand=2",
-                          "state=1 AND errand=3"},
-    [REQUEST_RELEASED] = {"state=2 AND errand=0"},
-    [REQUEST_WAITING] = {"state=3 AND errand=0"},
-};
+static const char *const state_conditions[] = {
+    [REQUEST_ACQUIRED] = "state=1", [REQUEST_RELEASED] = "state=2", [REQUEST_WAITING] = "state=3"};
 
 /*
  * Appends one UPDATE for all rows with the same new values; usually one for all releases of the batch. It fails if a
- * row is no longer in the state it was read in, or has another errand. Without the index hint the server scans the table if the list names
+ * row is no longer in the state it was read in. Without the index hint the server scans the table if the list names
  * most of it, and waits for the locks of other rows.
  */
 static void update_requests_sql(const struct changes *changes, size_t inserts, struct arena *arena,
@@ -375,10 +365,13 @@ static void update_requests_sql(const struct changes *changes, size_t inserts, s
     qsort(updates, count, sizeof *updates, compare_updates_and_ids);
     for (size_t first = 0, next; first < count; first = next) {
         const struct request_change *change = updates[first].change;
-        buf_append_text(sql, change->before->lock == ROW_NOT_LOCKED ? DIALECT_NOWAIT : "");
+        /* Retention takes no semaphore lock, so it may have deleted rows that had ended before. Their answer stands. */
+        bool may_miss = change->before->state == REQUEST_RELEASED;
+        if (may_miss) /* an UPDATE of no row checks nothing */
+            batch_check_guard_sql(guard, sql);
         buf_append_text(sql, "UPDATE permit_request FORCE INDEX (PRIMARY) SET ");
-        batch_guarded_sql(guard, "state", row_conditions[change->before->state][change->before->errand],
-                          state_values[change->request->state], sql);
+        batch_guarded_sql(guard, "state", state_conditions[change->before->state], state_values[change->request->state],
+                          sql);
         row_changes_sql(&request_table, updates[first].columns, row_change(&updates[first]), sql);
         buf_append_text(sql, " WHERE id IN (");
         size_t end = batch_statement_end(first, count);
@@ -387,7 +380,7 @@ static void update_requests_sql(const struct changes *changes, size_t inserts, s
             buf_append_u64(sql, updates[next].change->request->id);
         }
         buf_append_text(sql, ");");
-        *guard = (struct batch_guard){true, next - first};
+        *guard = (struct batch_guard){!may_miss, next - first};
     }
 }
 
@@ -408,8 +401,7 @@ static void delete_requests_sql(const struct changes *changes, size_t inserts, s
         }
         if (rows == 0) {
             batch_check_guard_sql(guard, sql);
-            buf_append_text(sql, DIALECT_NOWAIT "DELETE r FROM permit_request r FORCE INDEX (PRIMARY)"
-                                                " WHERE r.state=3 AND r.id IN (");
+            buf_append_text(sql, "DELETE r FROM permit_request r FORCE INDEX (PRIMARY) WHERE r.state=3 AND r.id IN (");
         }
         comma_sql(sql, rows++);
         buf_append_u64(sql, changes->requests[i].request->id);
@@ -499,43 +491,24 @@ static void mail_sql(const struct changes *changes, struct batch_guard *guard, s
     }
 }
 
-/* Deletes the rows of `errand` of requests whose errand is settled. */
-static void delete_errands_sql(const struct changes *changes, size_t inserts, struct batch_guard *guard,
-                               struct buf *sql)
-{
-    struct row_delete deletion = {.table = &errand_table, .alias = "e", .guard = guard};
-    for (size_t i = inserts; i < changes->request_count; i++) {
-        const struct request *before = changes->requests[i].before;
-        if (before->errand && before->bucket < ERRAND_BUCKETS && !changes->requests[i].request->errand)
-            row_delete_sql(&deletion, before, sql);
-    }
-    row_delete_end_sql(&deletion, sql);
-}
-
-/* Returns true if a request changes that is not locked. */
-static bool any_unlocked(const struct changes *changes, size_t inserts)
-{
-    for (size_t i = inserts; i < changes->request_count; i++)
-        if (changes->requests[i].before->lock == ROW_NOT_LOCKED)
-            return true;
-    return false;
-}
-
-/* MySQL: locks these requests. On MariaDB the statements that change them do not wait. */
-static void lock_changed_sql(const struct changes *changes, size_t inserts, struct arena *arena,
-                             struct batch_guard *guard, struct buf *sql)
+/* Returns true if there are any. */
+static bool lock_ended_sql(const struct changes *changes, struct arena *arena, struct batch_guard *guard,
+                           struct buf *sql)
 {
     uint64_t *ids = arena_array(arena, changes->request_count, sizeof *ids);
     size_t count = 0;
     sql->broken |= !ids;
-    for (size_t i = inserts; ids && i < changes->request_count; i++)
-        if (changes->requests[i].before->lock == ROW_NOT_LOCKED)
+    for (size_t i = 0; ids && i < changes->request_count; i++)
+        if (changes->requests[i].for_others)
             ids[count++] = changes->requests[i].request->id;
+    if (count == 0)
+        return false;
     batch_check_guard_sql(guard, sql);
     batch_lock_requests_sql(ids, u64_sort_unique(ids, count), "NOWAIT;", sql);
+    return true;
 }
 
-bool batch_changes_sql(const struct changes *changes, bool is_mariadb, struct arena *arena, struct buf *sql)
+bool batch_changes_sql(const struct changes *changes, bool locks_requests, struct arena *arena, struct buf *sql)
 {
     struct batch_guard guard = {0};
     size_t inserts = 0;
@@ -546,15 +519,12 @@ bool batch_changes_sql(const struct changes *changes, bool is_mariadb, struct ar
         places_removed++;
     /* Each statement checks the one before it, unless that one may find fewer rows. */
     semaphores_sql(changes, &guard, sql);
-    bool unlocked = any_unlocked(changes, inserts);
-    if (unlocked && !is_mariadb)
-        lock_changed_sql(changes, inserts, arena, &guard, sql);
+    bool any_locked = locks_requests && lock_ended_sql(changes, arena, &guard, sql);
     events_sql(changes, &guard, sql);
     mail_sql(changes, &guard, sql);
     clear_watches_sql(changes, &guard, sql);
     delete_requests_sql(changes, inserts, &guard, sql);
     delete_places_sql(changes, places_removed, &guard, sql);
-    delete_errands_sql(changes, inserts, &guard, sql);
     held_changes_sql(changes, arena, &guard, sql);
     move_slots_sql(changes, &guard, sql);
     changed_labels_sql(changes, &guard, sql);
@@ -563,7 +533,7 @@ bool batch_changes_sql(const struct changes *changes, bool is_mariadb, struct ar
     insert_places_sql(changes, places_removed, &guard, sql);
     insert_permits_sql(changes, &guard, sql);
     batch_check_guard_sql(&guard, sql);
-    return unlocked;
+    return any_locked;
 }
 
 /*

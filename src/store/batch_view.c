@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The lock packet of a batch: it locks the semaphores in ascending id order, then, without waiting, the requests with
- * keys of the batch and owners, and reads the rows that the plan needs. Locking rule: a transaction that changes a
- * request, its permits or its slots holds the X locks of all its semaphores, and of the request.
+ * The lock packet of a batch: it locks the semaphores in ascending id order and then reads, without further locks but
+ * those of owners, the rows that the plan needs. Locking rule: a transaction that changes a request, its permits or its
+ * slots holds the X locks of all its semaphores.
  */
 #include "store/batch.h"
 
@@ -100,8 +100,6 @@ void batch_lock_sql(const struct lock_set *set, const char *identity, struct buf
         sql_bytes_list(sql, set->owners, set->owner_count);
         buf_append_text(sql, and_share);
     }
-    if (set->key_count)
-        batch_lock_keys_sql(set, sql);
     buf_append_text(sql, clock_columns);
     buf_append_text(sql, identity);
     if (set->key_count) {
@@ -285,7 +283,6 @@ static enum permit_status read_results(struct session *session, const struct loc
                                        struct queues_ahead *ahead, struct view *view)
 {
     enum permit_status status = PERMIT_OK;
-    struct locked_rows locked = {0};
     bool locks = set->semaphore_name.data || set->semaphore_count;
     if (locks)
         status = session_next(session);
@@ -297,15 +294,10 @@ static enum permit_status read_results(struct session *session, const struct loc
         status = batch_read_named(session, set, arena, view);
     if (status == PERMIT_OK && set->owner_count)
         status = read_owners(session, set, arena, view);
-    if (status == PERMIT_OK && set->key_count)
-        status = session_next(session);
-    if (status == PERMIT_OK && set->key_count)
-        status = batch_read_locked(session, set->key_count, arena, &locked);
     if (status == PERMIT_OK)
         status = session_next(session);
     if (status == PERMIT_OK)
         status = read_requests(session, arena, set->key_count, view);
-    batch_set_locked(view, &locked);
     return status == PERMIT_OK ? batch_read_ahead(session, set, arena, ahead) : status;
 }
 
@@ -324,11 +316,6 @@ enum permit_status batch_read_view(struct session *session, const struct lock_se
     if (status == PERMIT_OK)
         status = read_results(session, &sorted, arena, ret_ahead, &view);
     status = session_end(session, status);
-    bool any_errand = false;
-    for (size_t i = 0; status == PERMIT_OK && i < view.request_count; i++)
-        any_errand |= view.requests[i].errand != 0;
-    if (any_errand)
-        status = batch_read_errands(session, &view);
     if (status == PERMIT_OK)
         *ret_view = view;
     return status;

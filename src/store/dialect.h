@@ -23,12 +23,6 @@
  */
 #define DIALECT_LOCK_NAME(purpose) "CONCAT('permitd." purpose ".',LEFT(SHA2(DATABASE(),256),32))"
 
-/*
- * Before an UPDATE or DELETE: it does not wait for a row lock. MySQL, for which this is a comment, needs a SELECT ... FOR
- * UPDATE NOWAIT before it; that costs three times as much.
- */
-#define DIALECT_NOWAIT "/*M! SET STATEMENT innodb_lock_wait_timeout=0 FOR */ "
-
 /* --- session settings that only one server has; mysql_session.c has the common ones --- */
 
 /* Time limit of a list, 5 s. Lists are bounded in rows too: only a slow disk or a table lock makes one take longer. */

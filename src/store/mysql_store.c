@@ -299,7 +299,7 @@ static enum permit_status prepare(struct store *store, const struct changes *cha
     if (changes->empty)
         versions_sql(changes, sql);
     else
-        mysql->locks_requests = batch_changes_sql(changes, session_is_mariadb(mysql->session), &mysql->scratch, sql);
+        mysql->locks_requests = batch_changes_sql(changes, assumed != NULL, &mysql->scratch, sql);
     if (assumed)
         batch_assumed_sql(assumed, buf_text(&mysql->identity_value), sql);
     buf_append_text(sql, changes->empty ? "ROLLBACK" : "COMMIT");

@@ -477,5 +477,4 @@ const struct store_queries mysql_queries = {
     .slots = query_slots,
     .semaphores_of = query_semaphores_of,
     .due = query_due,
-    .errands = query_errands,
 };

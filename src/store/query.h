@@ -230,21 +230,6 @@ struct due_page {
     struct query_time ret_time;
 };
 
-/* A part of the table `errand`, in the order of its primary key. */
-struct errand_position {
-    uint64_t bucket, request_id;
-};
-struct errand_page {
-    struct errand_position after; /* the page starts behind it; all 0: at the beginning */
-    size_t limit;
-    struct errand_row {
-        struct errand_position position;
-        struct bytes external_id;
-    } * ret_rows; /* of requests with an errand; in the arena */
-    size_t ret_count;
-    bool ret_expected; /* there are SQL accounts, or errands: more may come soon */
-};
-
 /* Rows of `semaphore`, read without locks. */
 struct semaphore_page {
     struct semaphore *rows; /* in the arena */
@@ -347,7 +332,5 @@ struct store_queries {
      * Reads a page of held and waiting requests by the second of their deadlines, without locks; page->limit is not 0.
      */
     enum permit_status (*due)(struct store *store, struct due_page *page, struct arena *arena);
-    /* Reads a page of requests with errands, without locks. */
-    enum permit_status (*errands)(struct store *store, struct errand_page *page, struct arena *arena);
 };
 #endif

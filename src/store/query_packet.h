@@ -59,5 +59,4 @@ enum permit_status query_slot_list_head(struct store *store, struct bytes semaph
 enum permit_status query_slots(struct store *store, uint64_t semaphore_id, const struct slot_filter *filter,
                                struct page *page);
 enum permit_status query_due(struct store *store, struct due_page *page, struct arena *arena);
-enum permit_status query_errands(struct store *store, struct errand_page *page, struct arena *arena);
 #endif

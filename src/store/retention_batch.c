@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Retention in SQL. A batch has these packets: the named lock and the clock; the end of a page of requests; its
- * candidates, read without locks; the transaction, in two packets; the release of the named lock.
+ * candidates, read without locks; the transaction, in one packet, so that its row locks never wait for this process;
+ * the release of the named lock.
  */
 
 #include "base/clock.h"
@@ -158,28 +159,17 @@ static void ids_sql(const struct clean *clean, struct buf *sql)
     buf_append_char(sql, ')');
 }
 
-/* Begins the transaction, and keeps the requests whose rows no other session has locked. A later batch deletes those. */
-static void lock_requests(struct clean *clean)
-{
-    struct packet *packet = &clean->packet;
-    size_t locked = 0;
-    buf_append_text(&packet->sql, "BEGIN;SELECT id,state FROM permit_request FORCE INDEX (PRIMARY) WHERE id");
-    ids_sql(clean, &packet->sql);
-    buf_append_text(&packet->sql, " ORDER BY id FOR UPDATE SKIP LOCKED");
-    packet_send(packet);
-    packet_next(packet);
-    while (locked < clean->count && packet_row(packet))
-        clean->requests[locked++].id = row_u64(&packet->row);
-    clean->count = locked;
-}
-
 /*
  * Deletes permits before requests. A permit of a request that is held is never deleted, whatever was read before the
- * locks. A DELETE of one table takes no index hint and may scan a small table, so both name a table to delete from.
+ * locks. NOWAIT: if another transaction holds one of the rows, the batch fails and a later one deletes it. A DELETE of
+ * one table takes no index hint and may scan a small table, so both name a table to delete from.
  */
 static void delete_requests_sql(const struct clean *clean, struct buf *sql)
 {
-    buf_append_text(sql, "DELETE p FROM permit_request r FORCE INDEX (PRIMARY) STRAIGHT_JOIN permit p"
+    buf_append_text(sql, "BEGIN;SELECT id FROM permit_request FORCE INDEX (PRIMARY) WHERE id");
+    ids_sql(clean, sql);
+    buf_append_text(sql, " ORDER BY id FOR UPDATE NOWAIT;"
+                         "DELETE p FROM permit_request r FORCE INDEX (PRIMARY) STRAIGHT_JOIN permit p"
                          " FORCE INDEX (permit_request) ON p.permit_request_id=r.id WHERE r.id");
     ids_sql(clean, sql);
     buf_append_text(sql, " AND r.state=2;DELETE r FROM permit_request r FORCE INDEX (PRIMARY) WHERE r.id");
@@ -192,14 +182,13 @@ static void delete_rows(struct clean *clean)
     struct packet *packet = &clean->packet;
     if (clean->count == 0 || !packet_works(packet))
         return;
-    mono_us started = clock_mono();
     if (clean->task->kind == RETENTION_EVENTS) {
         buf_append_text(&packet->sql, "DELETE e FROM semaphore_event e FORCE INDEX (PRIMARY) WHERE e.id");
         ids_sql(clean, &packet->sql);
     } else {
-        lock_requests(clean);
         delete_requests_sql(clean, &packet->sql);
     }
+    mono_us started = clock_mono();
     packet_send(packet);
     packet_finish(packet);
     clean->result.took_us = clock_mono() - started;

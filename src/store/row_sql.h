@@ -56,8 +56,9 @@ uint32_t row_changed_columns(const struct row_table *table, struct row_change ch
 int row_compare_changes(const struct row_table *table, uint32_t columns, struct row_change left,
                         struct row_change right);
 /*
- * Appends ,column=value for these columns. A counter is incremented, not set, so that one UPDATE serves rows with
- * different values. It wraps around to 0: if it stayed at its maximum, the transaction of the answer would change no row.
+ * Appends ,column=value for these columns. A counter is incremented, not set: a tombstone has no semaphore whose lock
+ * would stop another permitd from counting at the same time. It wraps around to 0: if it stayed at its maximum, the
+ * transaction of the answer would change no row.
  */
 void row_changes_sql(const struct row_table *table, uint32_t columns, struct row_change change, struct buf *sql);
 #endif

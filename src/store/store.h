@@ -22,10 +22,10 @@
  *     batch->resolve        names to ids and keys to semaphores: a hint, without locks
  *     batch->reserve_ids    ids for new rows, in a transaction of its own; only when the engine's block runs out
  *     batch->await          BEGIN; locks one semaphore; only if other permitd use it, too
- *     batch->lock           BEGIN, unless `await` has; locks the semaphores, and without waiting the requests with keys
- *                           of the batch; reads the rows that the plan needs into a view
+ *     batch->lock           BEGIN, unless `await` has; locks the semaphores; reads the rows that the plan needs into a
+ *                           view
  *     batch->read_due       adds the due holders of semaphores that lack units; only if there may be any
- *     batch->lock_requests  locks the rows of other requests that the batch may write; only if there may be any
+ *     batch->lock_requests  locks the rows of requests that the batch may end for others; only if there may be any
  *     batch->read_waiters   adds the waiters that may be granted; only if there may be any
  *     batch->read_glimpses  adds what else these wait for, without locks; only if that matters
  *     batch->prepare        builds the packet of the plan's changes
@@ -36,8 +36,8 @@
  *     batch->rollback       instead of `commit` if there is nothing to write, and after any failure
  *
  * Locking rule: a transaction that changes a request, its permits or its slots holds the row locks of all its
- * semaphores, and of the request. batch->lock takes the former in ascending id order. No batch waits for the row of a
- * request or of an owner: a transaction of a shop may hold the former for long (docs/design.md, "Errands").
+ * semaphores. batch->lock takes them in ascending id order, and after them, without waiting, shared locks of owner
+ * rows; batch->lock_requests locks rows of requests, also without waiting.
  *
  * A store belongs to one thread. Its calls block, at most for the time-outs of the session. Memory of results comes
  * from the caller's arena. Outputs are members or parameters named ret_; they are valid only after PERMIT_OK.
@@ -249,8 +249,9 @@ struct store_batch {
                                    struct arena *arena, struct view *view);
     /*
      * Locks, in the transaction of `lock`, the rows of these requests of the view (at least one, ascending ids), whose
-     * semaphores it has locked. Waits for no row: sets `lock` of each, and reads its errand again. The rest of the row
-     * is as the view has it, because permitd writes it under the locks of its semaphores only.
+     * semaphores it has locked. Waits for no row: sets locked_elsewhere of those that another session has locked, and
+     * clears it of the others. Permitd writes a row under the locks of its semaphores only, so the rows are as the view
+     * has them.
      */
     enum permit_status (*lock_requests)(struct store *store, const uint64_t *ids, size_t count, struct view *view);
     /*
@@ -282,13 +283,12 @@ struct store_batch {
     enum permit_status (*prepare)(struct store *store, const struct changes *changes, const struct assumed *assumed);
     /*
      * Writes all changes and commits. PERMIT_OK: they are durable. `changes` must not be empty; for an empty plan call
-     * `rollback`. PERMIT_DATABASE_LOST: the outcome is unknown. PERMIT_LOCK_TIMEOUT at once: another session has locked
-     * a row that `lock` was not given.
+     * `rollback`. PERMIT_DATABASE_LOST: the outcome is unknown.
      */
     enum permit_status (*commit)(struct store *store, const struct changes *changes);
     /*
      * A whole batch in one packet, planned on cached rows: BEGIN; the compare-and-set of its semaphores (at least one),
-     * which takes their locks in the order of ids; the locks of the requests that it changes, without waiting;
+     * which takes their locks in the order of ids; the locks of the requests that it ends for others, without waiting;
      * the other changes; a last guard, which proves what is `assumed`; COMMIT. PERMIT_OK: the changes are durable, and
      * were right. PERMIT_CONFLICT with *ret_mismatch: an assumption was wrong; call `rollback`. Other failures as in
      * `commit`, with MISMATCH_NONE.

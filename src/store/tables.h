@@ -105,8 +105,7 @@ struct waiting_row {
     X(c, waiting_since,     waiting_since,  TIME_OR_ZERO,   COLUMN_QUEUE | COLUMN_UPDATE)                              \
     X(c, waiting_until,     waiting_until,  TIME_OR_ZERO,   COLUMN_QUEUE | COLUMN_UPDATE)                              \
     X(c, server_id,         server_id,      ID_OR_NULL,     COLUMN_QUEUE | COLUMN_UPDATE)                              \
-    X(c, wanted,            wanted,         WANTED,         COLUMN_QUEUE | COLUMN_UPDATE)                              \
-    X(c, errand,            errand,         U32,            COLUMN_UPDATE)
+    X(c, wanted,            wanted,         WANTED,         COLUMN_QUEUE | COLUMN_UPDATE)
 
 /* permit: struct permit, and at the end the column of struct permit_row that is never read. */
 #define PERMIT_COLUMNS(F, X, c)                                                                                        \
@@ -155,11 +154,6 @@ struct waiting_row {
 #define MAIL_COLUMNS(F, X, c)                                                                                          \
     F(c, server_id,         server_id,      U64,            COLUMN_INSERT)                                             \
     X(c, permit_request_id, request_id,     U64,            COLUMN_INSERT)
-
-/* errand: struct request, of a request with an errand. */
-#define ERRAND_COLUMNS(F, X, c)                                                                                        \
-    F(c, bucket,            bucket,         U32,            COLUMN_KEY)                                                \
-    X(c, permit_request_id, id,             U64,            COLUMN_KEY)
 
 /* held: struct held_row. */
 #define HELD_COLUMNS(F, X, c)                                                                                          \
@@ -238,6 +232,6 @@ struct row_table {
     size_t read; /* the first of them are those that row_read reads */
 };
 
-extern const struct row_table request_table, errand_table, permit_table, semaphore_table, template_table, waiter_table,
-    mail_table, held_table, waiting_table, slot_table, owner_table, server_table, event_table;
+extern const struct row_table request_table, permit_table, semaphore_table, template_table, waiter_table, mail_table,
+    held_table, waiting_table, slot_table, owner_table, server_table, event_table;
 #endif

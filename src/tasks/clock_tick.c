@@ -10,7 +10,6 @@
 #include "base/log.h"
 #include "engine/failover.h"
 #include "engine/served_time.h"
-#include "engine/worker.h"
 #include "tasks/tasks.h"
 
 enum { TICK_MS = 500, JITTER_MS = 100, SAFETY_CHECK_MS = 5000, FLOORS_PER_TICK = 500, TOKENS_PER_TICK = 50 };
@@ -45,7 +44,10 @@ static void refresh_floors(struct engine *engine, struct store *store)
     engine_unlock(engine);
 }
 
-/* Decides the queued operations past their deadline. */
+/*
+ * Decides the queued operations past their deadline. None of them has an unknown outcome: an operation that was sent
+ * with a COMMIT belongs to a worker, or was put back after it.
+ */
 static void time_out_ops(struct engine *engine)
 {
     struct list expired;
@@ -55,7 +57,7 @@ static void time_out_ops(struct engine *engine)
     engine_unlock(engine);
     bool up = engine_database_up(engine);
     list_for_each (node, next, &expired)
-        op_fail(engine, LIST_ENTRY(node, struct op, node), up ? PERMIT_BUSY : PERMIT_DATABASE_UNAVAILABLE, NULL);
+        decide_status(engine, LIST_ENTRY(node, struct op, node), up ? PERMIT_BUSY : PERMIT_DATABASE_UNAVAILABLE, NULL);
 }
 
 /* ---- safety check ---- */

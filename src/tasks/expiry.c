@@ -11,7 +11,7 @@
 
 #include "base/clock.h"
 #include "base/map.h"
-#include "engine/own_op.h"
+#include "engine/expire_op.h"
 #include "engine/state.h"
 #include "tasks/tasks.h"
 
@@ -21,6 +21,7 @@ enum {
     UNDECIDED_FEW = 400,  /* undecided operations at which the next page is read: a batch gathers while one runs */
     MAX_SLEEP_MS = 2000,  /* longest sleep: deadlines set by another server are not announced here */
     STUCK_AFTER_MS = 200, /* longest wait for the decisions of a page; the round then goes on behind it */
+    LEADER_FOR_MS = 1600, /* time as leader after a clock tick was won; ticks are 1 to 1.5 s apart */
     FOLLOWER_DELAY_US = 1000000, /* a server that does not lead leaves due requests to the leader for this time */
     REFUSED_PAUSE_MS = 50,       /* pause after the engine has refused an operation */
     LONG_ROUND_PAUSE_MS = 100,   /* least pause after a round of several pages, which the next one may read again */
@@ -52,7 +53,7 @@ static void note_decision(struct engine *engine, struct bytes key, enum permit_s
     uint64_t hash = map_hash(key);
     struct expiry_pause *pause = pause_of(engine, hash);
     bool known = pause->until && pause->key_hash == hash;
-    if (status == PERMIT_IN_TRANSACTION) {
+    if (status == PERMIT_BUSY) {
         int64_t us =
             known ? min_i64(2 * pause->pause_us, LOCKED_PAUSE_MAX_MS * US_PER_MS) : LOCKED_PAUSE_MS * US_PER_MS;
         *pause = (struct expiry_pause){.key_hash = hash, .pause_us = us, .until = clock_mono() + us};
@@ -85,7 +86,7 @@ static mono_us next_retry(const struct engine *engine, mono_us latest) REQUIRES(
 
 static void expiry_decided(struct op *op, const struct decision *decision)
 {
-    struct own_op *expiry = CONTAINER_OF(op, struct own_op, op);
+    struct expire_op *expiry = CONTAINER_OF(op, struct expire_op, op);
     struct engine *engine = expiry->context;
     engine_lock(engine);
     if (decision) /* a request that was not ended is found again */
@@ -100,7 +101,7 @@ static void expiry_decided(struct op *op, const struct decision *decision)
 
 bool expiry_submit(struct engine *engine, struct bytes external_id, enum end_reason expire_as)
 {
-    struct own_op *expiry = own_op_new(OP_EXPIRE, external_id, expire_as, engine, expiry_decided);
+    struct expire_op *expiry = expire_op_new(external_id, expire_as, engine, expiry_decided);
     if (!expiry)
         return false;
     engine_lock(engine);
@@ -150,7 +151,9 @@ static utc_us position_time(const struct due_position *position)
  */
 static utc_us expire_page(struct expiry_round *round, const struct due_page *page)
 {
-    utc_us delay = task_leads(round->engine) ? 0 : FOLLOWER_DELAY_US;
+    mono_us won_at = atomic_load(&round->engine->tick_won_at);
+    bool leads = won_at && clock_mono() - won_at < LEADER_FOR_MS * US_PER_MS;
+    utc_us delay = leads ? 0 : FOLLOWER_DELAY_US;
     for (size_t i = 0; i < page->ret_count; i++) {
         const struct due_request *request = &page->ret_requests[i];
         if (i > 0 && memcmp(&request->position, &request[-1].position, sizeof request->position) != 0)

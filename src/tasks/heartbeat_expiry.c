@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "engine/own_op.h"
+#include "engine/expire_op.h"
 #include "engine/owners.h"
 #include "tasks/tasks.h"
 
@@ -75,7 +75,7 @@ static void ending_done(struct owners *owners)
 
 static void ending_decided(struct op *op, const struct decision *decision)
 {
-    struct own_op *ending = CONTAINER_OF(op, struct own_op, op);
+    struct expire_op *ending = CONTAINER_OF(op, struct expire_op, op);
     struct owners *owners = ending->context;
     if (decision->status == PERMIT_OK)
         atomic_store(&owners->progress, true);
@@ -87,7 +87,7 @@ static void ending_decided(struct op *op, const struct decision *decision)
 static bool submit_ending(struct owners *owners, struct bytes key)
 {
     struct engine *engine = owners->engine;
-    struct own_op *ending = own_op_new(OP_EXPIRE, key, END_OWNER_DEAD, owners, ending_decided);
+    struct expire_op *ending = expire_op_new(key, END_OWNER_DEAD, owners, ending_decided);
     if (!ending)
         return false;
     atomic_fetch_add(&owners->ending, 1);

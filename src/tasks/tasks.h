@@ -5,7 +5,7 @@
 
 #include "engine/task.h"
 
-enum { TASK_COUNT = 9 };
+enum { TASK_COUNT = 8 };
 /* For the settings of the engine. */
 extern const struct task_kind tasks_all[TASK_COUNT];
 
@@ -15,14 +15,8 @@ extern const struct task_kind tasks_all[TASK_COUNT];
  */
 bool expiry_submit(struct engine *engine, struct bytes external_id, enum end_reason expire_as) MUST_CHECK;
 
-/* How long a permitd leads that has won a clock tick: ticks are 1 to 1.5 s apart. */
-enum { LEADER_FOR_MS = 1600 };
-/* Returns true if this permitd has won a clock tick within that time. */
-bool task_leads(const struct engine *engine);
-
 /* The bodies of the tasks (servers_run: membership.c). They return when the engine stops. */
 void clock_tick_run(struct task *task);
-void errands_run(struct task *task);
 void expiry_run(struct task *task);
 void wait_poll_run(struct task *task);
 void retention_run(struct task *task);

@@ -79,13 +79,14 @@ const struct outcome *batch_decide(struct fixture *fixture, struct operation *op
     fixture_judge(&fixture->view.clock, fixture->view.now);
     struct shortfall shortfalls[WANTS_MAX + 1];
     size_t shortfall_count = plan_shortfalls(&fixture->view, operations, 1, shortfalls);
-    bool more = shortfall_count > 0;
+    bool more = true;
     for (unsigned round = 0; more; round++) {
         uint64_t ids[REQUESTS_MAX];
-        MUST_OK(fixture->store, fixture->store->batch->read_due(fixture->store, shortfalls, shortfall_count,
-                                                                &fixture->arena, &fixture->view));
+        if (shortfall_count)
+            MUST_OK(fixture->store, fixture->store->batch->read_due(fixture->store, shortfalls, shortfall_count,
+                                                                    &fixture->arena, &fixture->view));
         MUST(fixture->view.request_count < REQUESTS_MAX);
-        size_t id_count = plan_rows_to_lock(&fixture->view, REQUEST_ACQUIRED, ids);
+        size_t id_count = plan_ends_for_others(&fixture->view, operations, 1, shortfall_count > 0, ids);
         if (id_count)
             MUST_OK(fixture->store,
                     fixture->store->batch->lock_requests(fixture->store, ids, id_count, &fixture->view));

@@ -12,8 +12,6 @@ static struct assumed decide_and_unlock(struct fixture *fixture, struct operatio
             fixture_advance_epoch(fixture->store, EPOCH_SERVER, 0, 0)); /* the first permitd serves it */
     MUST(batch_decide(fixture, operation)->status == PERMIT_OK);
     MUST_OK(fixture->store, fixture->store->batch->rollback(fixture->store));
-    for (size_t i = 0; i < fixture->view.request_count; i++)
-        fixture->view.requests[i].lock = ROW_NOT_LOCKED;
     plan_write_all(&fixture->plan);
     return (struct assumed){.epoch = fixture->view.clock.epoch,
                             .now = lease_time(&fixture->view.clock, fixture->view.now),

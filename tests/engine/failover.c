@@ -327,15 +327,8 @@ static void end_nothing(struct store *store)
     (void)store;
 }
 
-static enum permit_status no_errands(struct store *store, struct errand_page *page, struct arena *arena)
-{
-    (void)page, (void)arena;
-    return unavailable(store);
-}
-
 static const struct store_session absent = {.reconnect = unavailable, .disconnect = disconnect, .free = store_end};
-static const struct store_queries queries = {
-    .clock = no_clock, .semaphores_of = semaphores_of, .due = due, .errands = no_errands};
+static const struct store_queries queries = {.clock = no_clock, .semaphores_of = semaphores_of, .due = due};
 static const struct store_owners owners = {.rollback = end_nothing};
 static const struct store_retention retention = {.commits = no_commits};
 static const struct store_servers servers = {.join = no_servers};

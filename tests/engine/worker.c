@@ -200,8 +200,7 @@ static enum permit_status lock_requests(struct store *store, const uint64_t *ids
 {
     (void)store, (void)ids, (void)count;
     for (size_t i = 0; i < view->request_count; i++)
-        if (script.stranger && bytes_equal(view->requests[i].external_id, BYTES("h1")))
-            view->requests[i].lock = ROW_LOCKED_ELSEWHERE;
+        view->requests[i].locked_elsewhere = script.stranger && bytes_equal(view->requests[i].external_id, BYTES("h1"));
     return PERMIT_OK;
 }
 

@@ -459,8 +459,8 @@ static bool is_as_read(const struct request_change *change, const struct request
 static bool request_guard_holds(const struct request_change *change, const struct request_row *row)
 {
     if (!row->exists)
-        return false;
-    if (!is_as_read(change, row) || row->request.errand != change->before->errand)
+        return change->before->state == REQUEST_RELEASED;
+    if (!is_as_read(change, row))
         return false;
     if (change->remove || change->grants)
         return row->request.state == REQUEST_WAITING && row->request.permit_count == 0;
@@ -589,8 +589,9 @@ enum permit_status transaction_write(struct transaction *transaction, const stru
     for (size_t i = 0; i < changes->request_count; i++) {
         const struct request_change *change = &changes->requests[i];
         struct db_key *key = database_key(change->request->external_id);
-        if (!change->insert && key->lock.holder && key->lock.holder != transaction && !run_is_contract())
-            violation("P23", "a batch waits for the row of %s, and has locked its semaphores", key->text);
+        if (change->for_others && key->lock.holder && key->lock.holder != transaction && !run_is_contract())
+            violation("P23", "a batch waits for the row of %s, which it ends for others, and has locked its semaphores",
+                      key->text);
         enum permit_status status = transaction_lock_key(transaction, key);
         if (status != PERMIT_OK)
             return status;
@@ -740,7 +741,6 @@ static void update_request(struct db_key *key, const struct request_change *chan
     row->replays += after->replays - before->replays;
     row->ended_at = after->ended_at != before->ended_at ? after->ended_at : row->ended_at;
     row->server_id = after->server_id != before->server_id ? after->server_id : row->server_id;
-    row->errand = after->errand;
     if (before->state == REQUEST_WAITING) {
         row->priority = after->priority;
         write_place_times(row, after);
@@ -983,22 +983,6 @@ void transaction_commit(struct transaction *transaction)
         queue_committed(transaction);
     end(transaction);
     trim_journal();
-}
-
-uint64_t database_commit_errand(struct transaction *transaction, struct db_key *key, uint32_t errand)
-{
-    struct request *request = &key->row.request;
-    transaction->lsn = ++database.lsn;
-    database.commits++;
-    journal_row(UNDO_KEY, key);
-    if (errand & ERRAND_CONFIRM && request->confirmed_at == NEVER)
-        request->confirmed_at = database_now();
-    request->errand |= errand;
-    key->row.ordered = (errand & ERRAND_CONFIRM) != 0;
-    show_to_oracle(transaction->lsn);
-    end(transaction);
-    trim_journal();
-    return database.lsn;
 }
 
 uint64_t database_commit_globals(const struct globals *globals)

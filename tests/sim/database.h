@@ -122,7 +122,6 @@ struct request_row {
     uint8_t labels[ROW_PERMITS_MAX][ROW_SLOTS_MAX]; /* as at the grant */
     char nonce[NONCE_MAX_BYTES];
     enum request_state permit_states[ROW_PERMITS_MAX];
-    bool ordered; /* a shop has committed an order with its sale, and has not given it back */
 };
 
 /* An entry of the unique index on keys. It stays after its row is deleted. */
@@ -282,11 +281,6 @@ void transaction_commit(struct transaction *transaction);
 void transaction_rollback(struct transaction *transaction);
 /* Frees the transaction, and rolls it back if it is open. */
 void transaction_free(struct transaction *transaction);
-/*
- * Commits what a procedure has done to a held request (bits of enum errand) in the transaction of a shop that has locked
- * its row, with the shop's order, and ends the transaction. Returns the lsn.
- */
-uint64_t database_commit_errand(struct transaction *transaction, struct db_key *key, uint32_t errand);
 /* Commits these `globals` in a transaction of their own. Returns its lsn. */
 uint64_t database_commit_globals(const struct globals *globals);
 /* The row with this id; NULL: there is none. */

@@ -102,24 +102,16 @@ void fake_batch_copy_request(const struct request_row *row, struct arena *arena,
     }
 }
 
-static enum lock_state try_lock(struct fake_store *fake, struct db_key *key)
-{
-    return transaction_try_lock_key(fake->transaction, key) ? ROW_LOCKED : ROW_LOCKED_ELSEWHERE;
-}
-
-static void read_keys(struct fake_store *fake, const struct lock_set *set, struct arena *arena, struct view *view)
+static void read_keys(const struct lock_set *set, struct arena *arena, struct view *view)
 {
     view->requests = arena_array(arena, set->key_count, sizeof *view->requests);
     for (size_t i = 0; i < set->key_count; i++) {
         bool there = false; /* the contract says each key once; a duplicate would be harmless in SQL too */
         for (size_t j = 0; j < view->request_count && !there; j++)
             there = bytes_equal(view->requests[j].external_id, set->keys[i]);
-        struct db_key *key = database_key(set->keys[i]);
-        if (!key->row.exists || there)
-            continue;
-        struct request *request = &view->requests[view->request_count++];
-        fake_batch_copy_request(&key->row, arena, request);
-        request->lock = try_lock(fake, key);
+        const struct request_row *row = &database_key(set->keys[i])->row;
+        if (row->exists && !there)
+            fake_batch_copy_request(row, arena, &view->requests[view->request_count++]);
     }
     if (view->request_count > 1)
         qsort(view->requests, view->request_count, sizeof *view->requests, compare_keys);
@@ -279,7 +271,7 @@ enum permit_status fake_batch_lock(struct store *store, const struct lock_set *s
     if (status != PERMIT_OK)
         return status;
     read_view(set, arena, &view);
-    read_keys(fake, set, arena, &view);
+    read_keys(set, arena, &view);
     read_clock(&view);
     fake->transaction->read_at = fake->transaction->planned_at = sim_now();
     fake->transaction->read_time = lease_time(&view.clock, view.now);
@@ -386,15 +378,10 @@ enum permit_status fake_batch_lock_requests(struct store *store, const uint64_t 
     enum permit_status status = call_enter(fake);
     if (status != PERMIT_OK)
         return status;
-    for (size_t i = 0; i < view->request_count; i++) {
-        struct request *request = &view->requests[i];
-        if (!bsearch(&request->id, ids, count, sizeof *ids, compare_u64))
-            continue;
-        struct db_key *key = database_key(request->external_id);
-        request->lock = try_lock(fake, key);
-        request->errand = key->row.request.errand;
-        request->confirmed_at = key->row.request.confirmed_at;
-    }
+    for (size_t i = 0; i < view->request_count; i++)
+        if (bsearch(&view->requests[i].id, ids, count, sizeof *ids, compare_u64))
+            view->requests[i].locked_elsewhere =
+                !transaction_try_lock_key(fake->transaction, database_key(view->requests[i].external_id));
     return call_leave(fake);
 }
 
@@ -724,18 +711,6 @@ static bool versions_are(const struct changes *changes)
     return true;
 }
 
-/* An errand raises no version. */
-static bool errands_are(const struct changes *changes)
-{
-    for (size_t i = 0; i < changes->request_count; i++) {
-        const struct request_change *change = &changes->requests[i];
-        const struct request_row *row = &database_key(change->request->external_id)->row;
-        if (!change->insert && row->exists && row->request.errand != change->before->errand)
-            return false;
-    }
-    return true;
-}
-
 static bool any_key_exists(const struct bytes *keys, size_t count)
 {
     for (size_t i = 0; i < count; i++)
@@ -750,15 +725,13 @@ static bool is_not_dead(uint64_t server_id)
     return server && server->row.dead_at == NEVER;
 }
 
-/* Locks the requests that change and are not locked; false: another transaction has locked one. */
-static bool lock_requests(struct fake_store *fake, const struct changes *changes)
+/* Locks the requests that the batch ends for others; false: another transaction has locked one. */
+static bool lock_ended(struct fake_store *fake, const struct changes *changes)
 {
-    for (size_t i = 0; i < changes->request_count; i++) {
-        const struct request_change *change = &changes->requests[i];
-        if (!change->insert && change->before->lock == ROW_NOT_LOCKED &&
-            !transaction_try_lock_key(fake->transaction, database_key(change->request->external_id)))
+    for (size_t i = 0; i < changes->request_count; i++)
+        if (changes->requests[i].for_others &&
+            !transaction_try_lock_key(fake->transaction, database_key(changes->requests[i].request->external_id)))
             return false;
-    }
     return true;
 }
 
@@ -782,10 +755,7 @@ static enum permit_status write_assumed(struct fake_store *fake, const struct ch
     if (!versions_are(changes))
         return PERMIT_CONFLICT;
     *ret_mismatch = MISMATCH_ROW;
-    if (!lock_requests(fake, changes))
-        return PERMIT_CONFLICT;
-    *ret_mismatch = MISMATCH_GUARD;
-    if (!errands_are(changes))
+    if (!lock_ended(fake, changes))
         return PERMIT_CONFLICT;
     if (!changes->empty)
         status = transaction_write(fake->transaction, changes);
@@ -853,7 +823,7 @@ enum permit_status fake_batch_commit_changes(struct store *store, const struct c
         fiber_sleep(SESSION_TIME_OUT_US);
         return call_lose(fake, false);
     }
-    status = lock_requests(fake, changes) ? transaction_write(fake->transaction, changes) : PERMIT_LOCK_TIMEOUT;
+    status = transaction_write(fake->transaction, changes);
     if (status == PERMIT_INTERNAL && !run_is_contract())
         violation("P1", "a guard of the statements raised: rows have changed since they were locked");
     if (status == PERMIT_DATABASE_LOST)

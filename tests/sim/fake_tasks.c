@@ -302,40 +302,13 @@ static enum permit_status due(struct store *store, struct due_page *page, struct
     return call_leave(fake);
 }
 
-/* By request id, as one bucket. */
-static int compare_errands(const void *a, const void *b)
-{
-    return compare_u64(&((const struct errand_row *)a)->position.request_id,
-                       &((const struct errand_row *)b)->position.request_id);
-}
-
-static enum permit_status errands(struct store *store, struct errand_page *page, struct arena *arena)
-{
-    struct fake_store *fake = fake_of(store);
-    enum permit_status status = call_enter(fake);
-    if (status != PERMIT_OK)
-        return status;
-    page->ret_expected = true;
-    page->ret_rows = arena_array(arena, database.held_count, sizeof *page->ret_rows);
-    for (size_t i = 0; i < database.held_count; i++) {
-        const struct request *request = &database.held[i]->row.request;
-        if (request->errand && request->id > page->after.request_id)
-            page->ret_rows[page->ret_count++] = (struct errand_row){{0, request->id}, request->external_id};
-    }
-    if (page->ret_count)
-        qsort(page->ret_rows, page->ret_count, sizeof *page->ret_rows, compare_errands);
-    page->ret_count = page->ret_count < page->limit ? page->ret_count : page->limit;
-    return call_leave(fake);
-}
-
 const struct store_queries fake_queries = {.clock = clock_now,
                                            .holders = holders,
                                            .fronts = fronts,
                                            .ahead = ahead,
                                            .request = read_request,
                                            .semaphores_of = semaphores_of,
-                                           .due = due,
-                                           .errands = errands};
+                                           .due = due};
 
 /* ---- owners ---- */
 

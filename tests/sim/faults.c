@@ -9,8 +9,8 @@ enum { ADMINISTER = 9 }; /* the last case of inject_fault: no fault */
 #define TAIL_MAX_US (8LL * US_PER_SECOND)
 static struct faults_state {
     struct timer next, database_back, second_failover, wobble;
-    unsigned wobbles;              /* steps that are left */
-    struct fiber *stranger, *shop; /* NULL: none */
+    unsigned wobbles;       /* steps that are left */
+    struct fiber *stranger; /* NULL: none */
     mono_us failed_over_at;
     bool forgetful; /* no permitd that remembers the first failover is alive at the second */
 } faults_state;
@@ -243,7 +243,19 @@ void run_not_flushed_yet(const struct changes *changes, int64_t us)
     timer_set(crash, sim_now() + dice_between(us / 2, us));
 }
 
-/* Locks rows of semaphores for longer than the slack of the short path, changes nothing and gives them up, again and again. */
+/* Locks a semaphore, or the row of a request that is held, as a shop does that sells it in a transaction of its own. */
+static enum permit_status lock_any_row(struct transaction *transaction)
+{
+    if (database.held_count && dice_once_in(2))
+        return transaction_lock_key(transaction, database.held[dice_between(0, (int64_t)database.held_count - 1)]);
+    return transaction_lock_semaphore(transaction,
+                                      &database.semaphores[dice_between(0, (int64_t)world.made_count - 1)]);
+}
+
+/*
+ * A session that is not permitd's locks a row for longer than the slack of the short path, changes nothing and gives it
+ * up, again and again.
+ */
 static void *be_stranger(void *context)
 {
     (void)context;
@@ -252,60 +264,8 @@ static void *be_stranger(void *context)
         if (database.down || world.quiet)
             continue;
         struct transaction *transaction = transaction_begin();
-        if (transaction_lock_semaphore(
-                transaction, &database.semaphores[dice_between(0, (int64_t)world.made_count - 1)]) == PERMIT_OK)
+        if (lock_any_row(transaction) == PERMIT_OK)
             fiber_sleep(dice_between(100000, 1500000));
-        transaction_free(transaction);
-    }
-    return NULL;
-}
-
-/* ---- shops ---- */
-
-/* The errand of a procedure that a shop calls for a held request, whose row it has locked; 0: it is refused. */
-static uint32_t any_errand(const struct db_key *key)
-{
-    const struct request *request = &key->row.request;
-    struct story *story = key->story;
-    bool sold = request->confirmed_at != NEVER;
-    if (!row_is_held(&key->row) || !story || story->lost)
-        return 0;
-    if (!sold && !request->errand && !dice_once_in(4)) {
-        story->confirm_sent = true;
-        return ERRAND_CONFIRM;
-    }
-    story->release_sent = true;
-    return ERRAND_RELEASE;
-}
-
-/* A held request; one that is due soon more often than others. */
-static struct db_key *any_held(void)
-{
-    struct db_key *key = NULL;
-    for (int i = 0; i < 4; i++) {
-        struct db_key *other = database.held[dice_between(0, (int64_t)database.held_count - 1)];
-        if (!key || other->row.request.due_at < key->row.request.due_at)
-            key = other;
-    }
-    return key;
-}
-
-/* A shop locks the row of a request in a transaction of its own, calls a procedure, and commits or rolls back. */
-static void *be_shop(void *context)
-{
-    (void)context;
-    while (!world.quiet) {
-        fiber_sleep(dice_between(0, 40000));
-        if (database.down || world.quiet || database.held_count == 0)
-            continue;
-        struct transaction *transaction = transaction_begin();
-        struct db_key *key = any_held();
-        if (transaction_lock_key(transaction, key) == PERMIT_OK) {
-            uint32_t errand = dice_once_in(4) ? 0 : any_errand(key);
-            fiber_sleep(dice_once_in(8) ? dice_between(100000, 1500000) : dice_between(0, 6000));
-            if (errand && transaction->state == TRANSACTION_OPEN)
-                database_flushed(database_commit_errand(transaction, key, errand));
-        }
         transaction_free(transaction);
     }
     return NULL;
@@ -314,7 +274,6 @@ static void *be_shop(void *context)
 void faults_begin(void)
 {
     faults_state.stranger = profile.strangers ? fiber_spawn(DIRECTOR, be_stranger, NULL) : NULL;
-    faults_state.shop = profile.shops ? fiber_spawn(DIRECTOR, be_shop, NULL) : NULL;
     faults_state.next.fire = inject_fault;
     faults_state.database_back.fire = database_up;
     faults_state.second_failover.fire = fail_over_again;
@@ -333,6 +292,4 @@ void faults_end(void)
     database_start();
     if (faults_state.stranger)
         fiber_join(faults_state.stranger);
-    if (faults_state.shop)
-        fiber_join(faults_state.shop);
 }

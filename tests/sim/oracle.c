@@ -378,8 +378,6 @@ static void ended(struct db_key *key, struct story *story, const struct request_
     bool expired = request->end_reason == END_EXPIRED || request->end_reason == END_STALE;
     step("%s ends: %s", key->text, end_reason_word(request->end_reason));
     story->held_until = sim_now();
-    if (expired && before->ordered)
-        violation("P25", "%s has an order, and expires", key->text);
     if (expired && row_is_held(before) && before->request.server_id)
         check_unclaimed_end(story);
     else if (expired)
@@ -499,8 +497,7 @@ static void check_semaphore(const struct db_semaphore *semaphore)
             if (permit->semaphore_id != row->id)
                 continue;
             held += permit->count;
-            bool sold = request->request.confirmed_at != NEVER && !(request->request.errand & ERRAND_CONFIRM);
-            confirmed += sold ? permit->count : 0;
+            confirmed += request->request.confirmed_at != NEVER ? permit->count : 0;
             if (request->request.due_at < row->next_due_at)
                 violation("P7", "%s is due before next_due_at of %s", database.held[i]->text, semaphore->name);
             for (uint32_t k = 0; k < permit->slots.count; k++)

@@ -116,8 +116,7 @@ struct profile {
     bool lopsided; /* most clients call one permitd */
     bool short_path;
     int64_t shared_pause_ms;
-    bool strangers;   /* sessions of others lock rows of semaphores, change nothing, and give them up */
-    bool shops;       /* procedures sell and end held requests in transactions of their callers */
+    bool strangers;   /* sessions of others lock rows of semaphores and requests, change nothing, and give them up */
     bool few_waits;   /* most acquires do not wait, so that queues are empty and the short path is taken */
     bool plain_waits; /* clients ask for any units of one semaphore, so that its queue is cached */
     int64_t backfill_bound_ms;

@@ -195,24 +195,6 @@ static const struct db_key *held_for_ever(void)
     return NULL;
 }
 
-static const struct db_key *with_errand(void)
-{
-    for (size_t i = 0; i < database.held_count; i++)
-        if (database.held[i]->row.request.errand)
-            return database.held[i];
-    return NULL;
-}
-
-/* P25: what a shop has committed is settled. */
-static void wait_for_errands(void)
-{
-    mono_us until = sim_now() + 5 * US_PER_SECOND + halving_takes();
-    while (with_errand() && sim_now() < until)
-        fiber_sleep(10000);
-    if (with_errand())
-        violation("P25", "the errand of %s is not settled", with_errand()->text);
-}
-
 /* Repeated like the calls of make_all_usable. */
 static void release_confirmed(void)
 {
@@ -299,7 +281,6 @@ static void *direct(void *context)
     make_all_usable(OP_SEMAPHORE_RESUME);
     make_all_usable(OP_SEMAPHORE_PUT);
     wait_for_calls();
-    wait_for_errands();
     release_confirmed();
     wait_for_calls();
     queue_settles();
@@ -360,7 +341,6 @@ static void choose_profile(void)
     profile.clock_steps = dice_once_in(3);
     profile.failovers = !profile.clock_steps && dice_once_in(2);
     profile.strangers = profile.short_path && dice_once_in(3);
-    profile.shops = dice_once_in(2);
     unsigned harsh = dice_once_in(3) ? 4 : 1;
     faults = (struct fault_rates){.lost_before = 400 / harsh,
                                   .lost_after = 400 / harsh,

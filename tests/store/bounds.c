@@ -53,7 +53,7 @@ static void statements_are_bounded(void)
     struct arena arena;
     buf_init(&sql, 1 << 26);
     arena_init(&arena, 1 << 16, 1 << 26);
-    (void)batch_changes_sql(&fixture.plan.changes, true, &arena, &sql);
+    (void)batch_changes_sql(&fixture.plan.changes, false, &arena, &sql);
     for (const char *at = buf_text(&sql); *at;) {
         size_t length = strcspn(at, ";");
         cr_assert_leq(rows_of(at, length), ROWS_A_STATEMENT, "%.*s ...", 100, at);

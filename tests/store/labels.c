@@ -352,7 +352,7 @@ Test(labels, holders_and_labelled_slots_are_found_by_the_primary_key)
     batch_tokens_sql(big, tokens, ARRAY_LENGTH(tokens), &sql);
     walks_primary(buf_text(&sql));
     buf_clear(&sql);
-    (void)batch_changes_sql(&written, true, &one.arena, &sql);
+    (void)batch_changes_sql(&written, false, &one.arena, &sql);
     for (const char *at = buf_text(&sql); (at = strstr(at, "UPDATE slot")) != NULL; at++, found++)
         walks_primary(at);
     cr_assert_eq(found, 2);
@@ -379,8 +379,7 @@ Test(labels, plain_acquire_runs_no_additional_statements)
     cr_assert(batch_sort_named(&set, &one.arena));
     cr_assert_eq(set.slots_wanted, &wanted);
     batch_lock_sql(&set, "''", &sql);
-    cr_assert_eq(statements(&sql), 5, "BEGIN, the lock, free slots, the row of the key, the clock and the request: %s",
-                 buf_text(&sql));
+    cr_assert_eq(statements(&sql), 4, "BEGIN, the lock, free slots, the clock and the request: %s", buf_text(&sql));
     buf_release(&sql);
 }
 
@@ -464,7 +463,7 @@ Test(labels, permit_without_labels_does_not_write_the_column)
     cr_assert_eq(batch_decide(&one, &operation)->status, PERMIT_OK);
     arena_init(&scratch, 1 << 12, 1 << 20);
     buf_init(&sql, SQL_ROOM);
-    (void)batch_changes_sql(&one.plan.changes, true, &scratch, &sql);
+    (void)batch_changes_sql(&one.plan.changes, false, &scratch, &sql);
     cr_assert_null(strstr(buf_text(&sql), "label"), "%s", buf_text(&sql));
     cr_assert_eq(one.store->batch->rollback(one.store), PERMIT_OK);
     arena_release(&scratch);

@@ -782,7 +782,7 @@ Test(queue_batch, batch_without_waiters_writes_no_queue)
     struct buf sql;
     cr_assert_eq(batch_decide(&batch, &acquire)->status, PERMIT_OK);
     buf_init(&sql, SQL_SIZE);
-    (void)batch_changes_sql(&batch.plan.changes, true, &batch.arena, &sql);
+    (void)batch_changes_sql(&batch.plan.changes, false, &batch.arena, &sql);
     cr_assert_null(strstr(buf_text(&sql), "waiting"));
     cr_assert_null(strstr(buf_text(&sql), "waiter"));
     cr_assert_null(strstr(buf_text(&sql), "wanted"));

@@ -134,7 +134,7 @@ Test(status, retry_class_agrees_with_the_http_code)
     for (int i = 0; i < PERMIT_STATUS_COUNT; i++) {
         enum permit_status status = (enum permit_status)i;
         int http = permit_status_http(status);
-        bool again = http == 423 || http == 429 || http >= 500 || status == PERMIT_IN_TRANSACTION;
+        bool again = http == 423 || http == 429 || http >= 500;
         cr_expect_eq(permit_status_retry(status) != PERMIT_RETRY_NEVER, again, "%s", permit_status_word(status));
     }
 }

@@ -329,82 +329,24 @@ Test(plan_waiting, ask_for_a_kept_place_that_is_put_back_waits)
 Test(plan_waiting, due_holder_whose_row_another_session_has_locked_is_passed_over)
 {
     given("a capacity=2; k1 holds a due=-1us locked; k2 holds a due=0s");
-    batch("expire k1; acquire k3 a; acquire k4 a", "in_transaction; granted; no_capacity a",
-          "+k3 ACQUIRED; k2 RELEASED");
+    batch("expire k1; acquire k3 a; acquire k4 a", "busy; granted; no_capacity a", "+k3 ACQUIRED; k2 RELEASED");
+    then("k2 for_others");
 }
 
-Test(plan_waiting, row_that_another_session_has_locked_is_not_written_for_its_client)
+Test(plan_waiting, row_that_another_session_has_locked_is_ended_for_its_client)
 {
     given("k1 holds a due=0s locked");
-    batch("release k1; acquire k2 a", "in_transaction; no_capacity a", "");
-    batch("renew k1; confirm k1", "in_transaction; in_transaction", "");
-}
-
-/* ---- errands ---- */
-
-Test(plan_waiting, errand_is_settled_before_anything_is_decided_about_its_row)
-{
-    given("k1 holds a acquired=-9s due=0s confirmed errand=1 mine");
-    batch("expire k1; acquire k2 a", "ok; no_capacity a", "k1 ACQUIRED");
-    then("k1 due=never; a in_use=1 confirmed=1");
-    batch("release k1", "confirmed", "k1 ACQUIRED");
-    batch("confirm k1; renew k1", "ok; ok", "k1 ACQUIRED");
-    then("k1 due=never; a confirmed=1");
-}
-
-Test(plan_waiting, errand_to_release_ends_a_hold_or_a_sale_and_frees_its_units)
-{
-    given("k1 holds a acquired=-9s due=30s errand=2 mine; k2 holds b acquired=-9s confirmed errand=3 mine; k3 waits a "
-          "server=2");
-    batch("settle k1; acquire k4 b", "ok; granted",
-          "+k4 ACQUIRED; k1 RELEASED; k2 RELEASED; k3 granted server=2; k3 leaves a; mail 2 k3");
-    then("k1 end=released; k2 end=released; a in_use=1 confirmed=0; b in_use=1 confirmed=0");
-    batch("renew k1", "ended", NULL);
-}
-
-Test(plan_waiting, refund_of_a_settled_sale_ends_it)
-{
-    given("k1 holds a acquired=-9s confirmed errand=2 mine");
-    batch("settle k1", "ok", "k1 RELEASED");
-    then("a in_use=0 confirmed=0");
-}
-
-/* The order of a shop would be ended by expiry. */
-Test(plan_waiting, due_holder_with_an_errand_is_not_ended_without_all_its_locks)
-{
-    given("k1 holds a c acquired=-9s due=0s confirmed errand=1 mine");
-    batch("acquire k2 a", "put_back a", "");
-    then("plan overdue=k1");
-    batch("expire k1; settle k1", "put_back ac; put_back ac", "");
-    batch("confirm k1", "put_back ac", "");
-}
-
-Test(plan_waiting, due_holder_with_an_errand_that_has_its_locks_is_settled_and_not_ended)
-{
-    given("k1 holds a acquired=-9s due=0s confirmed errand=1 mine; k2 waits a");
-    batch("acquire k3 a", "no_capacity a", "k1 ACQUIRED");
-    then("k1 due=never; a confirmed=1");
-}
-
-Test(plan_waiting, errand_of_an_unclaimed_grant_claims_it)
-{
-    given("k1 holds a acquired=-9s server=2 due=5s confirmed errand=1 mine");
-    batch("settle k1", "ok", "k1 ACQUIRED; mail 2 k1");
-    then("k1 server=0 due=never");
-}
-
-Test(plan_waiting, errand_is_not_settled_while_another_session_has_its_row)
-{
-    given("k1 holds a acquired=-9s due=0s confirmed errand=1 locked");
-    batch("settle k1; acquire k2 a", "in_transaction; no_capacity a", "");
+    batch("release k1; acquire k2 a", "ok; granted", "+k2 ACQUIRED; k1 RELEASED");
+    then("k1 for_itself");
 }
 
 Test(plan_waiting, kept_place_whose_row_another_session_has_locked_is_not_removed)
 {
     given("k1 waits a kept due=0s locked");
-    batch("expire k1", "in_transaction", "");
-    row("k1")->lock = ROW_NOT_LOCKED;
+    batch("expire k1", "busy", "");
+    row("k1")->locked_elsewhere = false;
     batch("expire k1", "ok", "-k1; k1 leaves a");
+    then("k1 for_others");
 }
 
 /* The due holder also holds c, which is not locked. */
@@ -1353,16 +1295,19 @@ Test(plan_queue, due_holders_are_read_for_acquires_and_for_the_waiters_before_th
 
 /* ---- rows to lock ---- */
 
-Test(plan_waiting, rows_to_lock_are_those_that_the_batch_may_write_and_has_not_locked)
+Test(plan_waiting, rows_that_the_batch_may_end_for_others_are_those_with_all_locks)
 {
-    given("k1 holds a due=0s; k2 holds a c due=0s; k3 holds a due=1us; k4 holds a due=0s mine; k5 waits b kept; k6 "
-          "waits a c");
+    given("k1 holds a due=0s; k2 holds a c due=0s; k3 holds a due=1us; k4 holds a due=1us; k5 waits b kept");
+    const struct operation *operations[] = {scene_operation("expire k1"), scene_operation("expire k4 owner_dead"),
+                                            scene_operation("expire k5"), scene_operation("expire k6"),
+                                            scene_operation("release k3")};
     struct view view = scene_view();
     uint64_t ids[16];
-    cr_assert_eq(plan_rows_to_lock(&view, REQUEST_ACQUIRED, ids), 1);
+    cr_assert_eq(plan_ends_for_others(&view, operations, 5, false, ids), 3);
+    cr_expect(ids[0] == row("k1")->id && ids[1] == row("k4")->id && ids[2] == row("k5")->id);
+    cr_assert_eq(plan_ends_for_others(&view, operations + 4, 1, false, ids), 0);
+    cr_assert_eq(plan_ends_for_others(&view, operations + 4, 1, true, ids), 1);
     cr_expect_eq(ids[0], row("k1")->id);
-    cr_assert_eq(plan_rows_to_lock(&view, REQUEST_WAITING, ids), 1);
-    cr_expect_eq(ids[0], row("k5")->id);
 }
 
 /* Else as many rows as an acquire needs units, all locked by others, would hide the due holders behind them. */
@@ -1373,8 +1318,8 @@ Test(plan_waiting, due_holders_are_read_past_those_that_another_session_has_lock
     struct view view = scene_view();
     scene.next_due[A] = scene.next_due[B] = NOW; /* others are due */
     cr_assert_not(plan_read_past_locked(&view, shortfalls, 2, 0));
-    row("k1")->lock = ROW_LOCKED_ELSEWHERE;
-    view.requests[0].lock = ROW_LOCKED_ELSEWHERE;
+    row("k1")->locked_elsewhere = true;
+    view.requests[0].locked_elsewhere = true;
     cr_assert(plan_read_past_locked(&view, shortfalls, 2, 0));
     cr_expect(shortfalls[0].more == 64 && shortfalls[1].more == 0);
     cr_assert(plan_read_past_locked(&view, shortfalls, 2, 1));

@@ -333,11 +333,7 @@ static bool read_row(struct request *request, struct bytes word, bool *subscribe
     else if (word_is(word, "confirmed"))
         request->confirmed_at = NOW;
     else if (word_is(word, "locked"))
-        request->lock = ROW_LOCKED_ELSEWHERE;
-    else if (word_is(word, "mine"))
-        request->lock = ROW_LOCKED;
-    else if (value_of(word, "errand", &value))
-        request->errand = (uint32_t)(value.data[0] - '0');
+        request->locked_elsewhere = true;
     else
         return false;
     return true;
@@ -377,8 +373,7 @@ static void add_holder(struct request *request, struct scene_row *memory)
         *permit = (struct permit){.semaphore_id = semaphore->id, .token = token, .count = want->count};
         take_slots(request, want, memory, permit);
         semaphore->in_use += want->count;
-        bool sold = request->confirmed_at != NEVER && !(request->errand & ERRAND_CONFIRM);
-        semaphore->confirmed += sold ? want->count : 0;
+        semaphore->confirmed += request->confirmed_at != NEVER ? want->count : 0;
         semaphore->next_due_at = min_i64(semaphore->next_due_at, request->due_at);
     }
     request->wants = NULL;
@@ -697,7 +692,7 @@ static void time_print(const char *name, utc_us time, struct buf *out)
         buf_printf(out, " %s=%lld%s", name, (long long)(seconds ? us / US_PER_SECOND : us), seconds ? "s" : "us");
 }
 
-/* " place=-3s since=0s until=20s due=30s acquired=0s server=1 priority=9 ttl=1000 end=expired token=1 errand=1 wanted " */
+/* " place=-3s since=0s until=20s due=30s acquired=0s server=1 priority=9 ttl=1000 end=expired token=1 for_others wanted " */
 static void row_print(const struct request_change *change, struct buf *out)
 {
     const struct request *request = change->request;
@@ -709,17 +704,15 @@ static void row_print(const struct request_change *change, struct buf *out)
         buf_printf(out, " end=%s", end_reason_word(request->end_reason));
     if (request->permit_count)
         buf_printf(out, " token=%llu", (unsigned long long)request->permits[0].token);
-    if (request->errand)
-        buf_printf(out, " errand=%u", request->errand);
-    buf_printf(out, " %s ", request->wanted.data ? "wanted" : "unwanted");
+    buf_printf(out, " %s %s ", change->for_others ? "for_others" : "for_itself",
+               request->wanted.data ? "wanted" : "unwanted");
 }
 
-/* " in_use=1 confirmed=0 waiting=0 version=1 first_free=2 due=30s " */
+/* " in_use=1 waiting=0 version=1 first_free=2 due=30s " */
 static void semaphore_print(const struct semaphore *semaphore, struct buf *out)
 {
-    buf_printf(out, " in_use=%lld confirmed=%lld waiting=%lld version=%llu first_free=%u", (long long)semaphore->in_use,
-               (long long)semaphore->confirmed, (long long)semaphore->waiting, (unsigned long long)semaphore->version,
-               semaphore->first_free);
+    buf_printf(out, " in_use=%lld waiting=%lld version=%llu first_free=%u", (long long)semaphore->in_use,
+               (long long)semaphore->waiting, (unsigned long long)semaphore->version, semaphore->first_free);
     time_print("due", semaphore->next_due_at, out);
     buf_append_char(out, ' ');
 }

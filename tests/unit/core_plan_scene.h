@@ -10,9 +10,7 @@
  *
  * given:
  *     "a capacity=3 fifo"             settings and counts of a semaphore
- *     "k1 holds a b:2 due=0s"         a holder; due=never unless said. "k1 holds hall@2,3": slots 2 and 3. "confirmed";
- *                                     "errand=1": confirmed in SQL, "errand=2": to be released; "mine": its row is locked
- *                                     by this batch, "locked": by another session
+ *     "k1 holds a b:2 due=0s"         a holder; due=never unless said. "k1 holds hall@2,3": slots 2 and 3. "confirmed"
  *     "k2 waits a b server=2 place=-3s since=-60s"
  *                                     a waiter, whose client waits at that server. Unless said, that is server 1, and
  *                                     place and since are -1s. "kept": at none; "dead": at server 3, which is dead; "left":

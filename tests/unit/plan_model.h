@@ -399,8 +399,6 @@ int64_t model_in_use(const struct model *model, unsigned semaphore);
 unsigned model_touches(const struct model *model, const struct step *step);
 /* Begins a batch. */
 void model_begin_batch(struct model *model, const struct model_batch *batch);
-/* Returns true if another session has locked the row of the key: nothing is decided about it. */
-bool model_row_is_locked(const struct model *model, const struct step *step);
 /* Runs one operation that is not an ask. Its step must outlive the model. */
 void model_do(struct model *model, const struct model_operation *operation);
 /* Returns the due holders that have to end before the operation, if it is a new acquire; else 0. */

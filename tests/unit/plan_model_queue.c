@@ -665,8 +665,7 @@ bool model_puts_back(struct model *model, const struct model_operation *operatio
 {
     const struct step *step = operation->step;
     bool follows = model->walk.put_back >> step->key & 1;
-    bool refused = !follows && model_row_is_locked(model, step);
-    if (step_is_administrative(step) || refused || (!follows && !(touched & ~model->batch.locks) && !overdue))
+    if (step_is_administrative(step) || (!follows && !(touched & ~model->batch.locks) && !overdue))
         return false;
     model->walk.overdue |= follows ? 0 : overdue;
     put_back(model, operation, follows ? 0 : touched);
@@ -788,10 +787,6 @@ bool model_ask(struct model *model, const struct model_operation *operation, boo
     struct model_request *request = &model->requests[step->key];
     memset(operation->verdict, 0, sizeof *operation->verdict);
     *ret_new = false;
-    if (model_row_is_locked(model, step)) {
-        refuse(operation->verdict, PERMIT_IN_TRANSACTION);
-        return false;
-    }
     if (is_waiting(request) && same_content(request->content, step))
         return ask(model, operation);
     if (is_waiting(request) && step->wait == WAIT_GONE) {
@@ -850,8 +845,8 @@ static bool cannot_be_decided(const struct model *model, unsigned key)
     const struct step *step = model->requests[key].content;
     bool owner_was_read = (model->batch.owners & model->batch.moment.owners_known) >> step->owner & 1;
     bool asked = model->walk.ask_count[key] > 0;
-    return is_awaited(model, key) || (model->batch.locked_rows >> key & 1) ||
-           (wants_of(step) & ~model->batch.locks) != 0 || (step->ttl.kind == TTL_OWNER && !owner_was_read && !asked);
+    return is_awaited(model, key) || (wants_of(step) & ~model->batch.locks) != 0 ||
+           (step->ttl.kind == TTL_OWNER && !owner_was_read && !asked);
 }
 
 static bool same_needs(const struct step *a, const struct step *b)

@@ -968,6 +968,10 @@ static void expire(struct model *model, const struct step *step, struct verdict 
     struct model_request *request = &model->requests[step->key];
     utc_us now = now_of(model);
     bool place = expires_place(model, step);
+    if ((model->batch.locked_rows >> step->key & 1) && (place || expires(request, step, due_of(model)))) {
+        verdict->status = PERMIT_BUSY;
+        return;
+    }
     if (place) {
         answer_request(model, verdict, request);
         remove_place(model, step->key);
@@ -1353,21 +1357,11 @@ static void retire(struct model *model, const struct step *step, struct verdict 
     answer_semaphore(model, step->semaphore, verdict);
 }
 
-bool model_row_is_locked(const struct model *model, const struct step *step)
-{
-    return !step_is_administrative(step) && (model->batch.locked_rows >> step->key & 1) &&
-           model->requests[step->key].exists;
-}
-
 void model_do(struct model *model, const struct model_operation *operation)
 {
     const struct step *step = operation->step;
     struct verdict *ret_verdict = operation->verdict;
     memset(ret_verdict, 0, sizeof *ret_verdict);
-    if (model_row_is_locked(model, step)) {
-        ret_verdict->status = PERMIT_IN_TRANSACTION;
-        return;
-    }
     switch (step->kind) {
     case OP_ACQUIRE: acquire(model, operation); break;
     case OP_RELEASE: release(model, step, ret_verdict); break;
@@ -1380,7 +1374,6 @@ void model_do(struct model *model, const struct model_operation *operation)
     case OP_SEMAPHORE_RESUME: pause_or_resume(model, step, ret_verdict); break;
     case OP_SEMAPHORE_RETIRE: retire(model, step, ret_verdict); break;
     case OP_SEMAPHORE_LABELS: label(model, step, ret_verdict); break;
-    case OP_SETTLE:
     case OP_LOOK:
     case OP_LEAVE:
     case OP_KIND_COUNT: break;

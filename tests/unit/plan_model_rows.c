@@ -267,7 +267,7 @@ bool rows_read_requests(const struct rows *rows, const struct rows_read *read, u
             request->permits[j] = rows->permits[key][request->permit_count - 1 - j];
         request->wants = NULL;
         request->want_count = 0;
-        request->lock = read->locked_rows >> key & 1 ? ROW_LOCKED_ELSEWHERE : ROW_LOCKED;
+        request->locked_elsewhere = read->locked_rows >> key & 1;
         struct subscriber subscriber = {.external_id = request->external_id,
                                         .nonce = nonce_text(read->here_nonce[key]),
                                         .subscribed = read->here >> key & 1,

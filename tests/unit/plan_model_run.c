@@ -1234,10 +1234,25 @@ static bool plan_in_rounds(struct run *run, struct batch *batch, const struct op
 }
 
 /*
+ * Returns true if an acquire has ended the due request of its key, whose row another session has locked: no request before
+ * it could have that ended.
+ */
+static bool any_ends_a_locked_row(const struct batch *batch, const struct plan *plan)
+{
+    for (unsigned i = 0; i < batch->count; i++)
+        for (size_t j = 0; operation_asks(batch->operations[i].kind) && j < plan->changes.request_count; j++) {
+            struct bytes key = plan->changes.requests[j].request->external_id;
+            if (plan->changes.requests[j].ends && (batch->read.locked_rows >> key_index(key) & 1) &&
+                bytes_equal(key, batch->operations[i].external_id))
+                return true;
+        }
+    return false;
+}
+
+/*
  * Checks the order by the rows alone. An operation that follows another one on its key may free units after the walk, and
- * a waiter whose row another session has locked keeps its need: then it is not known what a request could have got. A
- * request is put back for units that are kept; after that it is refused although it may fit. `unfit`: waiters that did
- * not fit before the batch.
+ * so may an acquire that ends a locked row: then it is not known what a request could have got. A request is put back
+ * for units that are kept; after that it is refused although it may fit. `unfit`: waiters that did not fit before the batch.
  */
 static bool check_order(struct run *run, const struct batch *batch, const struct plan *plan, unsigned unfit)
 {
@@ -1249,9 +1264,8 @@ static bool check_order(struct run *run, const struct batch *batch, const struct
             return true;
         keys |= key;
     }
-    for (unsigned key = 0; key < MODEL_KEYS; key++)
-        if ((batch->read.locked_rows >> key & 1) && run->rows.requests[key].state == REQUEST_WAITING)
-            return true;
+    if (any_ends_a_locked_row(batch, plan))
+        return true;
     if (!order_holds(run, &plan->changes) || !order_tells(run, unfit & ~keys))
         return false;
     for (unsigned i = 0; i < batch->count && !run->model.walk.put_back; i++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "engine/own_op.h"
+#include "engine/expire_op.h"
 
 #include <stdlib.h>
 
@@ -8,15 +8,16 @@
 
 enum { DEADLINE_MS = 10000 };
 
-struct own_op *own_op_new(enum operation_kind kind, struct bytes key, enum end_reason expire_as, void *context,
-                          void (*decided)(struct op *op, const struct decision *decision))
+struct expire_op *expire_op_new(struct bytes key, enum end_reason expire_as, void *context,
+                                void (*decided)(struct op *op, const struct decision *decision))
 {
-    struct own_op *made = calloc(1, sizeof *made + key.length);
+    struct expire_op *made = calloc(1, sizeof *made + key.length);
     if (!made)
         return NULL;
     memcpy(made->key, key.data, key.length);
     made->context = context;
-    made->operation = (struct operation){.kind = kind, .external_id = {made->key, key.length}, .expire_as = expire_as};
+    made->operation =
+        (struct operation){.kind = OP_EXPIRE, .external_id = {made->key, key.length}, .expire_as = expire_as};
     op_init(&made->op, &made->operation, clock_mono() + DEADLINE_MS * US_PER_MS, decided);
     return made;
 }
@@ -25,13 +26,13 @@ struct own_op *own_op_new(enum operation_kind kind, struct bytes key, enum end_r
 static void first_decided(struct op *op, const struct decision *decision)
 {
     (void)decision;
-    free(CONTAINER_OF(op, struct own_op, op));
+    free(CONTAINER_OF(op, struct expire_op, op));
 }
 
-void own_op_expire_first(struct engine *engine, const struct request *request)
+void expire_op_first(struct engine *engine, const struct request *request)
 {
     uint64_t ids[REQUEST_MAX_SEMAPHORES];
-    struct own_op *made = own_op_new(OP_EXPIRE, request->external_id, END_EXPIRED, NULL, first_decided);
+    struct expire_op *made = expire_op_new(request->external_id, END_EXPIRED, NULL, first_decided);
     if (!made)
         return;
     for (size_t i = 0; i < request->permit_count; i++) {
