@@ -314,7 +314,7 @@ static void check_headers(const struct answer *answer)
     MUST((code == 423 || code == 429 || code == 503) == (answer->retry_after_ms > 0));
     MUST((code == 405 || code == NO_CONTENT) == (answer->allow != NULL));
     MUST(!answer->allow || strspn(answer->allow, "GETPUOSDLHAIN, ") == strlen(answer->allow));
-    MUST(etag == 0 || (etag > 2 && strspn(answer->etag + 1, "0123456789abcdef-") == etag - 2 && !refused));
+    MUST(etag == 0 || (etag > 2 && strspn(answer->etag + 1, "0123456789abcdef-.") == etag - 2 && !refused));
     MUST(etag == 0 || (answer->etag[0] == '"' && answer->etag[etag - 1] == '"'));
 }
 
