@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "api/access.h"
+#include "api/availability_cache.h"
 #include "api/hooks.h"
 #include "api/principals.h"
 #include "api/readiness.h"
@@ -467,10 +468,12 @@ static bool open_services(struct permitd *permitd)
     struct access *access = access_new();
     struct readiness *readiness = readiness_new();
     struct refusals *refusals = refusals_new();
+    struct availability_cache *availability = availability_cache_new();
     permitd->service.access = permitd->body_service.access = access;
     permitd->service.readiness = permitd->body_service.readiness = readiness;
     permitd->service.refusals = permitd->body_service.refusals = refusals;
-    if (!access || !readiness || !refusals)
+    permitd->service.availability = permitd->body_service.availability = availability;
+    if (!access || !readiness || !refusals || !availability)
         return false;
     struct server_settings *settings = &permitd->settings.server;
     permitd->settings.engine.plan.tombstone_us = TOMBSTONE_US;
@@ -539,6 +542,7 @@ static void stop(struct permitd *permitd)
     access_free(permitd->service.access);
     readiness_free(permitd->service.readiness);
     refusals_free(permitd->service.refusals);
+    availability_cache_free(permitd->service.availability);
     use_principals(permitd, NULL);
     probe_free(permitd->probe);
     private_server_stop(permitd->private_server);

@@ -364,6 +364,16 @@ void write_semaphore_row(struct buf *out, const struct semaphore_row *row, const
     buf_append_char(out, '}');
 }
 
+void write_availability(struct buf *out, const struct availability *row)
+{
+    buf_append_text(out, "{\"name\":");
+    write_text(out, row->name);
+    write_member_i64(out, "available", row->available);
+    write_member_i64(out, "waiting", row->waiting);
+    write_member_u64(out, "version", row->version);
+    buf_append_char(out, '}');
+}
+
 void write_template(struct buf *out, const struct template *template)
 {
     const struct semaphore *settings = &template->settings;

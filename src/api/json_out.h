@@ -37,6 +37,8 @@ void write_semaphore_begin(struct buf *out, const struct semaphore *semaphore);
 void write_semaphore(struct buf *out, const struct semaphore *semaphore);
 /* Writes a semaphore as queries answer it, with its floor and the age of its first wait. */
 void write_semaphore_row(struct buf *out, const struct semaphore_row *row, const struct query_time *time);
+/* Writes an entry of /v1/availability. */
+void write_availability(struct buf *out, const struct availability *row);
 /* Writes a template. */
 void write_sql_account(struct buf *out, const struct sql_account *account); /* sql_accounts.c */
 void write_template(struct buf *out, const struct template *template);

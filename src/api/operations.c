@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "api/operations.h"
 
-#include <stdio.h>
-
 #include "api/access.h"
+#include "api/etag.h"
 #include "api/json_in.h"
 #include "api/json_out.h"
 #include "api/not_found.h"
@@ -335,8 +334,7 @@ void operation_decided(struct op *op, const struct decision *decision)
     if (status != PERMIT_OK)
         problem_head(answer, status, decision->retry_after_ms);
     else if (item->operation.kind == OP_SEMAPHORE_PUT || item->operation.kind == OP_SEMAPHORE_LABELS)
-        snprintf(answer->etag, sizeof answer->etag, "\"%llu\"",
-                 (unsigned long long)decision->outcome->semaphore->config_version);
+        etag_of_semaphore(answer, decision->outcome->semaphore);
     answer->http_status = code;
     item->http_status = code;
     answer->must_arrive = item_is_generated_grant(item);

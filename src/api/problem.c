@@ -53,6 +53,7 @@ void problem_head(struct answer *answer, enum permit_status status, int64_t retr
     answer->retry_after_ms = problem_retry_ms(status, retry_after_ms);
     answer->authenticate = status == PERMIT_UNAUTHENTICATED ? "Bearer" : NULL;
     answer->etag[0] = '\0';
+    answer->cache_control = NULL;
     answer->constant = (struct bytes){0};
 }
 

@@ -21,11 +21,6 @@ enum {
     RIGHT_ANY = RIGHT_ALL,
 };
 
-/*
- * Costs for the quota `rate`, in operations that take about as long. A batch counts its operations when they are known.
- */
-enum { COST_NONE, COST_ONE, COST_LIST = 20, COST_LABELS = 50, COST_BATCH = 0 };
-
 #define ROUTE(method, right, cost, path, handle, max_body, ...)                                                        \
     {                                                                                                                  \
         METHOD_##method, RIGHT_##right, COST_##cost, path, handle, max_body,                                           \
@@ -48,12 +43,13 @@ static const struct route routes[] = {
     ROUTE(DELETE, USE,           ONE,    "/v1/requests/{external_id}",                   request_release,        0,               "confirmed"),
     ROUTE(POST,   USE,           ONE,    "/v1/requests/{external_id}/renew",             request_renew,          USUAL_BODY,      "namespace"),
     ROUTE(POST,   USE,           ONE,    "/v1/requests/{external_id}/confirm",           request_confirm,        EMPTY_BODY,      "namespace"),
-    ROUTE(POST,   USE,           BATCH,  "/v1/batch",                                    request_batch,          SERVER_MAX_BODY, NULL),
+    ROUTE(POST,   USE,           LATER,  "/v1/batch",                                    request_batch,          SERVER_MAX_BODY, NULL),
     ROUTE(GET,    LOOK,          ONE,    "/v1/requests/{external_id}",                   request_get,            0,               "namespace"),
     ROUTE(GET,    LOOK,          LIST,   "/v1/requests/{external_id}/why",               request_why,            0,               "namespace"),
     ROUTE(GET,    LOOK,          LIST,   "/v1/requests",                                 list_answer,            0,               "owner", "semaphore", "state", "at", "after", "limit", "namespace"),
     ROUTE(POST,   OPERATE,       ONE,    "/v1/requests/{external_id}/force-release",     request_force_release,  USUAL_BODY,      "namespace"),
     ROUTE(GET,    LOOK,          ONE,    "/v1/semaphores/{semaphore}",                   semaphore_get,          0,               NULL),
+    ROUTE(GET,    LOOK,          LATER,  "/v1/availability",                             availability_get,       0,               "semaphore", "prefix", "after", "limit"),
     ROUTE(GET,    LOOK_OR_FENCE, ONE,    "/v1/semaphores/{semaphore}/fence",             semaphore_fence,        0,               "token", "slot"),
     ROUTE(GET,    LOOK,          LIST,   "/v1/semaphores/{semaphore}/holders",           list_answer,            0,               "after", "limit"),
     ROUTE(GET,    LOOK,          LIST,   "/v1/semaphores/{semaphore}/waiters",           list_answer,            0,               "after", "limit"),
@@ -227,7 +223,8 @@ bool routes_handle(struct exchange *exchange)
         return true;
     enum permit_status status =
         route ? check(exchange, route, segment, message) : router_answer_other(&table, exchange, message);
-    bool uncounted = status != PERMIT_OK && route && route->handle == request_batch; /* its operations are not known */
+    bool uncounted =
+        status != PERMIT_OK && route && (route->handle == request_batch || route->handle == availability_get);
     if (uncounted && !quota_take(exchange, QUOTA_RATE, COST_ONE))
         return true;
     if (status != PERMIT_OK)

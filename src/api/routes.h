@@ -8,6 +8,12 @@
 #include "http/exchange.h"
 
 /*
+ * Costs of routes for the quota `rate`, in operations that take about as long. LATER: the handler counts, when it knows
+ * how many operations a batch has, or what is read.
+ */
+enum { COST_NONE, COST_ONE, COST_LIST = 20, COST_LABELS = 50, COST_LATER = 0 };
+
+/*
  * Called when the headers are complete. Sets *ret_body_max to the body size accepted for the method and path. False:
  * the exchange's answer refuses the host that the request names or the page that sent it (origin.h), or the credential
  * (access.h).
@@ -41,7 +47,8 @@ bool semaphore_fence(struct exchange *exchange);
 bool sql_account_put(struct exchange *exchange); /* sql_accounts.c */
 bool sql_account_get(struct exchange *exchange);
 bool sql_account_delete(struct exchange *exchange);
-bool template_put(struct exchange *exchange); /* templates.c */
+bool availability_get(struct exchange *exchange); /* availability.c */
+bool template_put(struct exchange *exchange);     /* templates.c */
 bool template_get(struct exchange *exchange);
 bool template_delete(struct exchange *exchange);
 bool fence_bump(struct exchange *exchange); /* fence.c */

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* /v1/semaphores: put, pause, resume and get semaphores; check tokens. */
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "api/access.h"
+#include "api/etag.h"
 #include "api/json_in.h"
 #include "api/json_out.h"
 #include "api/labels.h"
@@ -34,22 +33,38 @@ static const struct wire_member put_members[] = {
 static const struct wire_table put_table = {put_members, ARRAY_LENGTH(put_members)};
 static const struct wire_table template_table = {put_members, SETTING_COUNT};
 
-/* Parses a config_version, "7" or 7. The weak tag W/"7" becomes 0, which never matches (RFC 9110, 13.1.1). */
+static bool parse_number(struct bytes text, uint64_t *ret_number)
+{
+    uint64_t number = 0;
+    for (size_t i = 0; i < text.length; i++) {
+        if (text.data[i] < '0' || text.data[i] > '9')
+            return false;
+        number = number * 10 + (uint64_t)(text.data[i] - '0');
+    }
+    *ret_number = number;
+    return text.length > 0;
+}
+
+/*
+ * Parses an ETag, of which only the config_version counts: "7.117", "7" or 7. The weak tag W/"7" becomes 0, which never
+ * matches (RFC 9110, 13.1.1).
+ */
 static bool parse_tag(struct bytes tag, uint64_t *ret_version)
 {
+    enum { CONFIG_DIGITS = 18 };
     bool weak = bytes_begin_with(tag, BYTES("W/"));
-    uint64_t version = 0;
     if (weak)
         tag = (struct bytes){tag.data + 2, tag.length - 2};
     if (tag.length >= 2 && tag.data[0] == '"' && tag.data[tag.length - 1] == '"')
         tag = (struct bytes){tag.data + 1, tag.length - 2};
-    for (size_t i = 0; i < tag.length; i++) {
-        if (tag.data[i] < '0' || tag.data[i] > '9')
-            return false;
-        version = version * 10 + (uint64_t)(tag.data[i] - '0');
-    }
-    *ret_version = weak ? 0 : version;
-    return tag.length > 0 && tag.length <= 18;
+    const char *point = tag.length ? memchr(tag.data, '.', tag.length) : NULL;
+    struct bytes config = {tag.data, point ? (size_t)(point - tag.data) : tag.length};
+    uint64_t config_version, version;
+    if (config.length > CONFIG_DIGITS || !parse_number(config, &config_version) ||
+        (point && !parse_number((struct bytes){point + 1, tag.length - config.length - 1}, &version)))
+        return false;
+    *ret_version = weak ? 0 : config_version;
+    return true;
 }
 
 /* Returns the next of a list of tags, without the white space around it. */
@@ -65,7 +80,7 @@ static struct bytes next_tag(struct bytes *list)
     return tag;
 }
 
-/* Parses "*", or config_versions such as "3", "4". */
+/* Parses "*", or ETags such as "3.11", "4". */
 static bool parse_if_match(struct bytes list, struct semaphore_change *change)
 {
     change->if_exists = bytes_equal(list, BYTES("*"));
@@ -184,7 +199,7 @@ static enum permit_status answer_get(struct exchange *exchange, struct store *st
     if (status != PERMIT_OK)
         return status;
     write_semaphore_row(&answer->body, &row, &time);
-    snprintf(answer->etag, sizeof answer->etag, "\"%" PRIu64 "\"", row.semaphore.config_version);
+    etag_of_semaphore(answer, &row.semaphore);
     return PERMIT_OK;
 }
 

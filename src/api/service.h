@@ -11,6 +11,7 @@
 #include "engine/engine.h"
 
 struct access;
+struct availability_cache;
 struct doctor_options;
 struct readiness;
 struct principals;
@@ -33,10 +34,11 @@ struct service {
     /* Returns true while the database cannot be used, with the reason. */
     bool (*is_unavailable)(void *context, char ret_sentence[STORE_MESSAGE_SIZE]);
     void *is_unavailable_context;
-    struct buf message;          /* buffer for messages of the handlers */
-    struct access *access;       /* counters of authentication */
-    struct readiness *readiness; /* of all services */
-    struct refusals *refusals;   /* the same */
+    struct buf message;                      /* buffer for messages of the handlers */
+    struct access *access;                   /* counters of authentication */
+    struct readiness *readiness;             /* of all services */
+    struct refusals *refusals;               /* the same */
+    struct availability_cache *availability; /* the same */
     mono_us started_at;
     /*
      * The principals and their rights. NULL: no credentials are configured, and every client may do everything. Only

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "api/etag.h"
 #include "api/json_out.h"
 #include "api/lists.h"
 #include "api/operations.h"
@@ -30,18 +31,6 @@ static uint64_t digest_of(const struct buf *body)
     return digest;
 }
 
-/* Returns the next entity tag of If-None-Match, without its W/; length 0: the end. */
-static struct bytes next_tag(struct bytes *list)
-{
-    struct bytes rest = *list;
-    while (rest.length && *rest.data != '"')
-        rest = (struct bytes){rest.data + 1, rest.length - 1};
-    const char *end = rest.length > 1 ? memchr(rest.data + 1, '"', rest.length - 1) : NULL;
-    struct bytes tag = {rest.data, end ? (size_t)(end + 1 - rest.data) : 0};
-    *list = (struct bytes){tag.data + tag.length, end ? rest.length - tag.length : 0};
-    return tag;
-}
-
 /* Returns true if the tag is `stem`, 16 digits and a quote. Only such a tag is copied into our ETag header. */
 static bool is_own_tag(struct bytes tag, struct bytes stem)
 {
@@ -58,16 +47,9 @@ static struct bytes find_tag(struct bytes list, struct bytes stem)
 {
     struct bytes tag;
     do
-        tag = next_tag(&list);
+        tag = etag_next(&list);
     while (tag.length && !is_own_tag(tag, stem));
     return tag;
-}
-
-static void answer_not_modified(struct answer *answer, struct bytes tag)
-{
-    snprintf(answer->etag, sizeof answer->etag, "%.*s", (int)tag.length, tag.data);
-    buf_clear(&answer->body);
-    answer->http_status = 304;
 }
 
 /* ---- the page ---- */
@@ -96,7 +78,7 @@ enum permit_status slots_read(struct listing *listing, struct store *store)
     bool version_covers_page = listing->slots.filter.state == SLOT_FREE || head.in_use == 0;
     if (listing->slots.known.length && version_covers_page) {
         listing->answered = true;
-        answer_not_modified(&exchange->answer, listing->slots.known);
+        etag_not_modified(&exchange->answer, listing->slots.known);
         return PERMIT_OK;
     }
     return store->queries->slots(store, head.semaphore_id, &listing->slots.filter, &listing->page);
@@ -113,7 +95,7 @@ void slots_end(struct listing *listing)
     struct answer *answer = &listing->exchange->answer;
     snprintf(answer->etag, sizeof answer->etag, "%s%016" PRIx64 "\"", listing->slots.stem, digest_of(&answer->body));
     if (bytes_equal(listing->slots.known, bytes_of(answer->etag)))
-        answer_not_modified(answer, listing->slots.known);
+        etag_not_modified(answer, listing->slots.known);
 }
 
 bool slots_params(struct listing *listing)

@@ -12,12 +12,12 @@ void map_seed(uint64_t k0, uint64_t k1)
     seed[1] = k1;
 }
 
-static uint64_t rotate(uint64_t word, int bits)
+static inline uint64_t rotate(uint64_t word, int bits)
 {
     return word << bits | word >> (64 - bits);
 }
 
-static void sip_round(uint64_t v[4])
+static inline void sip_round(uint64_t v[4])
 {
     v[0] += v[1];
     v[1] = rotate(v[1], 13) ^ v[0];

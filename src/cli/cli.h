@@ -191,6 +191,7 @@ int verb_requests(struct cli *cli);
 int verb_semaphore_put(struct cli *cli);
 int verb_semaphore_get(struct cli *cli);
 int verb_list(struct cli *cli);
+int verb_availability(struct cli *cli);
 int verb_semaphore_delete(struct cli *cli);
 int verb_semaphore_pause(struct cli *cli);
 int verb_semaphore_resume(struct cli *cli);

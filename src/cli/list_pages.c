@@ -27,7 +27,7 @@ bool list_path(const char *list, const struct cli_options *given, char path[CLI_
     }
     (void)permit_path_encode(prefix, encoded, sizeof(encoded));
     (void)snprintf(path, CLI_PATH_MAX, "%s?%s%s%s%s%s%s", list, *state ? "state=" : "", state, *state ? "&" : "",
-                   *prefix ? "prefix=" : "", encoded, *prefix ? "&" : "");
+                   given->prefix ? "prefix=" : "", encoded, given->prefix ? "&" : "");
     return true;
 }
 

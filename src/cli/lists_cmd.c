@@ -36,6 +36,9 @@ static const struct json_column waiters[] = {
     {"PERMITS", "permits"}, {"PRIORITY", "priority"},   {"WAITED", "waited_ms"}, {"UNTIL", "deadline"},
     {"SERVER", "server"},   {"KEPT", "kept"},           {"BEHIND", "behind"}};
 
+static const struct json_column availability[] = {
+    {"NAME", "name"}, {"AVAILABLE", "available"}, {"WAITING", "waiting"}, {"VERSION", "version"}};
+
 /*
  * verb  path, of what the first word names  view: member, columns
  */
@@ -65,4 +68,32 @@ int verb_list(struct cli *cli)
     if (!list_path(lists[i].of ? list : lists[i].path, &cli->options, path))
         return CLI_USAGE;
     return list_print(cli, path, &lists[i].view);
+}
+
+static void print_availability(struct json_object *answer)
+{
+    json_print_table(answer, "semaphores", availability, ARRAY_LENGTH(availability), 0);
+}
+
+int verb_availability(struct cli *cli)
+{
+    const struct list_view view = {"semaphores", availability, ARRAY_LENGTH(availability)};
+    enum { PATH_MAX_BYTES = 16 * 1024 };
+    char page[CLI_PATH_MAX];
+    if (!cli->word_count == !cli->options.prefix || (cli->word_count && cli->options.limit != CLI_UNSET))
+        return cli_error(CLI_USAGE, "availability needs names of semaphores, or --prefix TEXT, which may have --limit");
+    if (cli->options.prefix)
+        return list_path("/v1/availability", &cli->options, page) ? list_print(cli, page, &view) : CLI_USAGE;
+    struct buf path;
+    buf_init(&path, PATH_MAX_BYTES);
+    for (int i = 0; i < cli->word_count; i++) {
+        buf_append_text(&path, i ? "," : "/v1/availability?semaphore=");
+        if (permit_path_encode(cli->words[i], page, sizeof(page)) > 0)
+            buf_append_text(&path, page);
+    }
+    int code = path.broken
+                   ? cli_error(CLI_USAGE, "too many names for one call: use --prefix TEXT")
+                   : cli_finish(cli, permit_call(cli->client, "GET", buf_text(&path), NULL), print_availability);
+    buf_release(&path);
+    return code;
 }

@@ -142,6 +142,10 @@ static const struct verb verbs[] = {
      "Shows whether an owner is alive", NULL},
     {"owner gone", "NAME [--namespace NAMESPACE]", VERB_OWNER, 1, 1, false, verb_owner_gone,
      "Ends an owner and all requests that it holds", ". Confirmed requests stay. Safe to repeat"},
+    {"availability", "NAME... | --prefix TEXT", VERB_LIST, 0, 1000, false, verb_availability,
+     "Shows the free units of semaphores",
+     ", as they were at most a second ago: permitd\n"
+     "answers from memory. A name that does not exist is left out"},
     {"holders", "NAME", VERB_HOLDERS, 1, 1, false, verb_list, "Lists who holds permits of a semaphore", NULL},
     {"slots", "NAME [--state free|held] [--prefix TEXT]", VERB_SLOTS, 1, 1, false, verb_list,
      "Lists the slots of a semaphore, and who holds them", NULL},

@@ -64,11 +64,12 @@ struct answer {
     int http_status;
     struct buf body;
     struct bytes constant; /* text that lives as long as the process and is sent instead of `body`; data NULL: none */
-    const char *content_type; /* constant text */
-    const char *allow;        /* value of Allow, for 405 and OPTIONS; in the arena or constant */
-    const char *authenticate; /* value of WWW-Authenticate; constant text; NULL: none */
-    char etag[ETAG_SIZE];     /* "": no ETag */
-    int64_t retry_after_ms;   /* 0: no Retry-After */
+    const char *content_type;  /* constant text */
+    const char *allow;         /* value of Allow, for 405 and OPTIONS; in the arena or constant */
+    const char *authenticate;  /* value of WWW-Authenticate; constant text; NULL: none */
+    char etag[ETAG_SIZE];      /* "": no ETag */
+    const char *cache_control; /* value of Cache-Control; constant text; NULL: none */
+    int64_t retry_after_ms;    /* 0: no Retry-After */
     bool must_arrive; /* only this answer has the key of a grant: `undelivered` is called if no client gets it */
     bool close;       /* close the connection after this answer; set by the loop only */
 };

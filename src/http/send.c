@@ -113,6 +113,8 @@ static void write_head(struct head *head, struct connection *connection, const s
     add_header(head, BYTES("\r\nDate: "), connection->server->date);
     if (answer->etag[0])
         add_header(head, BYTES("\r\nETag: "), answer->etag);
+    if (answer->cache_control)
+        add_header(head, BYTES("\r\nCache-Control: "), answer->cache_control);
     if (answer->authenticate)
         add_header(head, BYTES("\r\nWWW-Authenticate: "), answer->authenticate);
     if (answer->allow)

@@ -473,6 +473,7 @@ const struct store_queries mysql_queries = {
     .held_at = query_held_at,
     .events = query_events,
     .nearest = query_nearest,
+    .availability = query_availability,
     .slot_list_head = query_slot_list_head,
     .slots = query_slots,
     .semaphores_of = query_semaphores_of,

@@ -123,6 +123,34 @@ struct event_row {
     uint64_t next_token; /* next token of the semaphore at the event */
 };
 
+/* What pages show of a semaphore. */
+struct availability {
+    struct bytes name;
+    int64_t available; /* free units, never below 0 */
+    int64_t waiting;
+    uint64_t version;
+};
+
+enum { AVAILABILITY_ROWS = 1000 };
+
+/* The first AVAILABILITY_ROWS names that begin with `prefix` and come after `after`, retired ones included. */
+struct availability_range {
+    struct bytes prefix;
+    struct bytes after;            /* length 0: from the first name on */
+    struct availability *ret_rows; /* in order of names, without retired semaphores */
+    size_t ret_count;
+    struct bytes ret_next; /* the last of these names, if more follow; data NULL: none do */
+};
+
+struct availability_read {
+    const struct bytes *names;
+    size_t name_count;
+    struct availability *ret_rows; /* of the names in service; in any order */
+    size_t ret_count;
+    struct availability_range *ranges;
+    size_t range_count;
+};
+
 enum nearest_kind { NEAREST_SEMAPHORE, NEAREST_TEMPLATE, NEAREST_OWNER, NEAREST_REQUEST };
 
 struct nearest {
@@ -334,6 +362,8 @@ struct store_queries {
      */
     enum permit_status (*nearest)(struct store *store, enum nearest_kind kind, struct bytes name, struct bytes within,
                                   struct arena *arena, struct nearest *ret_nearest);
+    /* Reads what pages show of these names and ranges. Unknown and retired semaphores have no row. */
+    enum permit_status (*availability)(struct store *store, struct availability_read *read, struct arena *arena);
     /* Reads the head. PERMIT_UNKNOWN_SEMAPHORE: the semaphore does not exist or is retired. */
     enum permit_status (*slot_list_head)(struct store *store, struct bytes semaphore, struct slot_list_head *ret_head);
     /*

@@ -55,6 +55,7 @@ enum permit_status query_held_at(struct store *store, const struct request_filte
 enum permit_status query_events(struct store *store, struct bytes semaphore, struct page *page);
 enum permit_status query_nearest(struct store *store, enum nearest_kind kind, struct bytes name, struct bytes within,
                                  struct arena *arena, struct nearest *ret_nearest);
+enum permit_status query_availability(struct store *store, struct availability_read *read, struct arena *arena);
 enum permit_status query_slot_list_head(struct store *store, struct bytes semaphore, struct slot_list_head *ret_head);
 enum permit_status query_slots(struct store *store, uint64_t semaphore_id, const struct slot_filter *filter,
                                struct page *page);

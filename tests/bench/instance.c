@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { COMMAND_SIZE = 1024, OPTIONS_SIZE = 512, FILL_STEP = 100000, FLUSH_STEP_MS = 3000 };
+enum { COMMAND_SIZE = 9 * 1024, OPTIONS_SIZE = 8 * 1024, FILL_STEP = 100000, FLUSH_STEP_MS = 3000 };
 
 struct instance instance_start(void)
 {
@@ -241,6 +241,10 @@ struct result instance_loadgen(struct instance *instance, const struct load *loa
         append(options, " --spread %u", load->spread);
     if (load->batch)
         append(options, " --batch %u", load->batch);
+    if (load->known)
+        append(options, " --known %s", load->known);
+    if (load->rate > 0)
+        append(options, " --rate %g", load->rate);
     if (load->repeat)
         append(options, " --repeat %u", load->repeat);
     if (instance->token)

@@ -33,6 +33,8 @@ struct load {
     unsigned spread;       /* loadgen only: over so many semaphores of that name (loadgen.c); 0: one */
     unsigned repeat;       /* loadgen only: every so many acquires use a key again (loadgen.c); 0: none */
     const char *get;       /* loadgen only: a path to GET; NULL: acquires */
+    const char *known;     /* with `get`: the ETag that the client knows, without its quotes; NULL: none */
+    double rate;           /* loadgen only: requests a second; 0: as many as are answered */
 };
 
 struct instance instance_start(void);

@@ -16,7 +16,10 @@
  *
  * --burst N: N acquires and no release, as fast as the connections carry them.
  *
- * --get PATH: only GETs of PATH, which count as operations: the cost of HTTP itself.
+ * --get PATH: only GETs of PATH, which count as operations: the cost of HTTP itself. --known TAG: with If-None-Match, so
+ * that the answer is 304.
+ *
+ * --rate N: at most N requests a second, evenly, as long as the server answers in time.
  */
 #include "load_client.h"
 #include "measure.h"
@@ -38,12 +41,14 @@ struct settings {
     double seconds;
     double warmup;
     const char *semaphore;
-    unsigned spread; /* number of semaphores; 0: the one that is named */
-    unsigned batch;  /* operations per request */
-    unsigned repeat; /* 0: all keys are new */
-    bool owners;     /* each client has an owner of its own */
-    uint64_t burst;  /* 0: acquire and release for `seconds` */
-    const char *get; /* NULL: acquires */
+    unsigned spread;   /* number of semaphores; 0: the one that is named */
+    unsigned batch;    /* operations per request */
+    unsigned repeat;   /* 0: all keys are new */
+    bool owners;       /* each client has an owner of its own */
+    uint64_t burst;    /* 0: acquire and release for `seconds` */
+    const char *get;   /* NULL: acquires */
+    const char *known; /* with `get`; NULL: no If-None-Match */
+    double rate;       /* requests a second; 0: as many as are answered */
     const char *watch;
     const char *token; /* NULL: no credential */
 };
@@ -61,6 +66,7 @@ struct client {
     bool releasing;
     bool repeating; /* its acquire has the key `ended` */
     bool has_ended;
+    int64_t due_us; /* with a rate: when it sends its next request */
     uint32_t ended; /* the serial number of a key that was released */
     struct request_text acquire;
     struct request_text release;
@@ -89,10 +95,13 @@ _Noreturn static void fail(const char *what)
 static void build_request(const struct load *load, unsigned port, struct request_text *text, const char *method,
                           const char *path, const char *body)
 {
-    char host[32], headers[128] = "";
+    char host[32], headers[256] = "";
     snprintf(host, sizeof(host), "127.0.0.1:%u", port);
     if (load->settings.token)
         snprintf(headers, sizeof headers, "Authorization: Bearer %s\r\n", load->settings.token);
+    if (load->settings.known)
+        snprintf(headers + strlen(headers), sizeof headers - strlen(headers), "If-None-Match: \"%s\"\r\n",
+                 load->settings.known);
     text->data = load_request(host, method, path, headers, body);
     text->length = strlen(text->data);
     const char *at = text->data;
@@ -181,8 +190,9 @@ static void renew_keys(struct load *load, struct client *client)
 
 /* ---- the exchanges ---- */
 
-static void send_next(struct load *load, unsigned number)
+static void send_now(void *context, unsigned number)
 {
+    struct load *load = context;
     struct client *client = &load->clients[number];
     if (!client->releasing) {
         if (load->stopping || (load->settings.burst && load->burst_left == 0)) {
@@ -196,6 +206,17 @@ static void send_next(struct load *load, unsigned number)
     load_send(load->pool, number, text->data, text->length);
 }
 
+static void send_next(struct load *load, unsigned number)
+{
+    struct client *client = &load->clients[number];
+    if (load->settings.rate > 0)
+        client->due_us += (int64_t)(1e6 * load->settings.clients / load->settings.rate);
+    if (client->due_us > load_now_us() && !load->stopping)
+        load_wake(load->pool, number, client->due_us);
+    else
+        send_now(load, number);
+}
+
 /* Number of a batch's results with status 2xx. */
 static uint64_t count_granted(const char *text, size_t length)
 {
@@ -205,6 +226,11 @@ static uint64_t count_granted(const char *text, size_t length)
     for (const char *at = text; (at = memmem(at, (size_t)(end - at), mark, sizeof(mark) - 1)); at++)
         count++;
     return count;
+}
+
+static bool is_done(const struct load *load, const struct load_answer *answer)
+{
+    return load->settings.known ? answer->status == 304 : answer->status == 200 || answer->status == 201;
 }
 
 /* An acquire that could not be granted, as it should be. */
@@ -222,7 +248,7 @@ static void count_answer(struct load *load, const struct client *client, const s
         samples_add(&measure->acquires, answer->arrived_us - answer->sent_us);
     if (is_refused(client, answer))
         measure->refused++;
-    else if (client->repeating || (answer->status != 200 && answer->status != 201))
+    else if (client->repeating || !is_done(load, answer))
         measure->failed++;
     else if (load->settings.batch <= 1)
         measure->operations++;
@@ -241,7 +267,7 @@ static void take_answer(void *context, unsigned number, const struct load_answer
     if (!answer)
         fail("the server closed a connection");
     count_answer(load, client, answer);
-    bool granted = answer->status == 200 || answer->status == 201;
+    bool granted = is_done(load, answer);
     bool unexpected = !granted && !is_refused(client, answer);
     if (unexpected && !told)
         fprintf(stderr, "loadgen: unexpected answer: %.600s\n", answer->text);
@@ -270,6 +296,7 @@ static void open_connections(struct load *load)
                                            .port = load->settings.ports[0],
                                            .count = load->settings.clients,
                                            .answered = take_answer,
+                                           .woken = send_now,
                                            .context = load};
     load->clients = calloc(load->settings.clients, sizeof(load->clients[0]));
     if (!load->clients)
@@ -286,9 +313,13 @@ static void open_connections(struct load *load)
 
 static void send_first(struct load *load)
 {
+    int64_t now = load_now_us();
     load->active = load->settings.clients;
-    for (unsigned i = 0; i < load->settings.clients; i++)
+    for (unsigned i = 0; i < load->settings.clients; i++) {
+        if (load->settings.rate > 0) /* evenly, from now on */
+            load->clients[i].due_us = now + (int64_t)(1e6 * (i - (double)load->settings.clients) / load->settings.rate);
         send_next(load, i);
+    }
 }
 
 static void run_pairs(struct load *load)
@@ -332,7 +363,8 @@ static const struct option options[] = {
     {"batch", required_argument, NULL, 'b'},     {"burst", required_argument, NULL, 'n'},
     {"get", required_argument, NULL, 'g'},       {"watch", required_argument, NULL, 'W'},
     {"token", required_argument, NULL, 'T'},     {"repeat", required_argument, NULL, 'r'},
-    {"owners", no_argument, NULL, 'o'},          {NULL, 0, NULL, 0},
+    {"owners", no_argument, NULL, 'o'},          {"known", required_argument, NULL, 'k'},
+    {"rate", required_argument, NULL, 'R'},      {NULL, 0, NULL, 0},
 };
 
 /* "7070,7071" */
@@ -360,6 +392,8 @@ static void take_option(struct settings *settings, int option)
     case 'g': settings->get = optarg; break;
     case 'W': settings->watch = optarg; break;
     case 'T': settings->token = optarg; break;
+    case 'k': settings->known = optarg; break;
+    case 'R': settings->rate = atof(optarg); break;
     default: exit(2);
     }
 }
@@ -373,8 +407,8 @@ int main(int argc, char **argv)
     if (!load.settings.port_count || !load.settings.clients || load.settings.batch < 1 ||
         load.settings.batch > BATCH_MAX || (load.settings.repeat && load.settings.batch > 1)) {
         fprintf(stderr, "usage: loadgen --port P[,P...] [--clients N] [--seconds S] [--warmup S] [--semaphore NAME] "
-                        "[--spread N] [--batch N | --repeat N] [--owners] [--burst N] [--get PATH] [--watch PID,PID] "
-                        "[--token TOKEN]\n");
+                        "[--spread N] [--batch N | --repeat N] [--owners] [--burst N] [--get PATH] [--known TAG] "
+                        "[--rate N] [--watch PID,PID] [--token TOKEN]\n");
         return 2;
     }
     measure_watch(&load.measure, load.settings.watch);

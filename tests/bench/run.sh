@@ -14,6 +14,7 @@
 #     tests/bench/run.sh reader --against PERMITD [--rounds N] [--seconds S]
 #     tests/bench/run.sh writes --against PERMITD [--rounds N] [--seconds S]
 #     tests/bench/run.sh reads [--rows N] [--seconds S]
+#     tests/bench/run.sh availability [--rounds N] [--seconds S] [--rate N]
 #     tests/bench/run.sh databases [--database mariadb|mysql] [--rounds N] [--seconds S]
 #     tests/bench/run.sh peers [--quick] [--before PERMITD] [--peers] [--rounds N] [--seconds S]
 #     tests/bench/run.sh scale [--quick] [PART ...]
@@ -72,6 +73,10 @@ writes)
     ;;
 reads)
     program=bench_reads
+    shift
+    ;;
+availability)
+    program=bench_availability
     shift
     ;;
 databases)

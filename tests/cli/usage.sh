@@ -117,7 +117,7 @@ check "--version prints name and version" test "$out" = "permitctl $(sed -nE 's/
 call "$permitctl" --help
 check "--help lists the verbs" contains "$out" "semaphore put"
 check "--help lists the exit statuses" contains "$out" "76"
-for verb in run acquire release renew show "semaphore put" "semaphore get" "semaphore list" "semaphore delete" holders \
+for verb in run acquire release renew show "semaphore put" "semaphore get" "semaphore list" "semaphore delete" holders availability \
     "template put" "template get" "template list" "template delete" \
     slots "fence check" "fence bump" confirm force-release requests "semaphore pause" "semaphore resume" "semaphore events" \
     waiters why top servers doctor login logout whoami "token make" "token check" "owner beat" "owner show" "owner gone"; do

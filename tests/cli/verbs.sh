@@ -44,6 +44,23 @@ call "$permitctl" --json semaphore list --limit 1
 check "--limit" test "$(jq '.semaphores | length' <<<"$out")" = 1
 call "$permitctl" semaphore list
 check "semaphore list prints a table" contains "$out" "NAME "
+call "$permitctl" availability network there_is_none backups
+check "availability prints a table, in the order of the names" test "$code $(awk '{ print $1 }' <<<"$out" | xargs)" = "0 NAME network backups"
+call "$permitctl" --json availability backups
+check "availability --json is the answer" test "$code $(jq -c '[.semaphores[] | .name, .available, .waiting]' <<<"$out")" = \
+    '0 ["backups",2,0]'
+call "$permitctl" --json availability --prefix net
+check "availability --prefix" test "$(jq -r '.semaphores[].name' <<<"$out" | xargs)" = network
+call "$permitctl" --json availability --prefix '' --limit 1
+check "of all, with --limit" test "$(jq -r '.semaphores[].name' <<<"$out" | xargs)" = backups
+call "$permitctl" availability
+check "without names and prefix it is a usage error" contains "$code $err" "64 permitctl: availability needs names"
+call "$permitctl" availability network --prefix net
+check "with both, too" test "$code" = 64
+call "$permitctl" availability network --limit 1
+check "names have no --limit" test "$code" = 64
+call "$permitctl" availability 'a b'
+check "a name that cannot be: 65" contains "$code $err" "65 permitctl: invalid: semaphore must be names"
 
 call "$permitctl" --json template put each: --capacity 2 --max-ttl 1h --queue fifo --note "of each"
 check "template put creates one" test "$code $(jq -r '.prefix, .capacity, .max_ttl_ms, .queue, .note' <<<"$out" | xargs)" = \

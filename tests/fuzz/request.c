@@ -14,6 +14,7 @@
 #include <json-c/json.h>
 #include <strings.h>
 
+#include "api/availability_cache.h"
 #include "api/json_in.h"
 #include "api/problem.h"
 #include "api/readiness.h"
@@ -68,6 +69,7 @@ static const struct {
     {METHOD_DELETE, "/v1/templates/", ""},            /* b */
     {METHOD_GET, "/v1/templates", ""},                /* c */
     {METHOD_OPTIONS, "", ""},                         /* d */
+    {METHOD_GET, "/v1/availability", ""},             /* e */
 };
 
 /* Without C: the usual type of a body. */
@@ -314,7 +316,7 @@ static void check_headers(const struct answer *answer)
     MUST((code == 423 || code == 429 || code == 503) == (answer->retry_after_ms > 0));
     MUST((code == 405 || code == NO_CONTENT) == (answer->allow != NULL));
     MUST(!answer->allow || strspn(answer->allow, "GETPUOSDLHAIN, ") == strlen(answer->allow));
-    MUST(etag == 0 || (etag > 2 && strspn(answer->etag + 1, "0123456789abcdef-") == etag - 2 && !refused));
+    MUST(etag == 0 || (etag > 2 && strspn(answer->etag + 1, "0123456789abcdef-.") == etag - 2 && !refused));
     MUST(etag == 0 || (answer->etag[0] == '"' && answer->etag[etag - 1] == '"'));
 }
 
@@ -398,6 +400,9 @@ static void run_again(struct exchange *exchange, const struct input *input)
     bool is_acquire = input->route == 0 && submits == 1;
     call_clear(exchange);
     exchange_clear(exchange);
+    availability_cache_free(exchange->service->availability);
+    exchange->service->availability = availability_cache_new();
+    MUST(exchange->service->availability);
     if (is_acquire)
         run_turned(exchange, input);
     else
@@ -413,7 +418,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         world_open(&service);
     service.readiness = readiness_new(); /* an input finds no answer of the one before */
     service.refusals = refusals_new();
-    MUST(service.readiness && service.refusals);
+    service.availability = availability_cache_new();
+    MUST(service.readiness && service.refusals && service.availability);
     struct input input = input_read(data, size);
     struct exchange *exchange = exchange_new(sizeof(struct call));
     MUST(exchange);
@@ -426,5 +432,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     exchange_free(exchange);
     readiness_free(service.readiness);
     refusals_free(service.refusals);
+    availability_cache_free(service.availability);
     return 0;
 }

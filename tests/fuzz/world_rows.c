@@ -129,6 +129,36 @@ static enum permit_status query_semaphore(struct store *store, struct bytes name
     return PERMIT_OK;
 }
 
+static struct availability make_availability(struct bytes name)
+{
+    return (struct availability){
+        .name = name, .available = COUNTED_MAX_CAPACITY, .waiting = INT64_MAX, .version = UINT64_MAX};
+}
+
+/* Every second name exists; each range has the rows that it may have, and sometimes more. */
+static enum permit_status query_availability(struct store *store, struct availability_read *read, struct arena *arena)
+{
+    MUST(store && (read->name_count || read->range_count));
+    if (ends() != PERMIT_OK)
+        return ends();
+    read->ret_rows = read->name_count ? arena_array(arena, read->name_count, sizeof *read->ret_rows) : NULL;
+    for (size_t i = 0; i < read->name_count; i++) {
+        MUST(read->ret_rows && reference_semaphore(read->names[i]));
+        if (i % 2 == 0)
+            read->ret_rows[read->ret_count++] = make_availability(read->names[i]);
+    }
+    for (size_t i = 0; i < read->range_count; i++) {
+        struct availability_range *range = &read->ranges[i];
+        MUST(range->prefix.length <= 255 && range->after.length <= 255);
+        range->ret_rows = make_rows(arena, AVAILABILITY_ROWS, sizeof *range->ret_rows, &range->ret_count);
+        for (size_t j = 0; j < range->ret_count; j++)
+            range->ret_rows[j] = make_availability(BYTES("backups"));
+        if (world.text.length % 2)
+            range->ret_next = BYTES("backups");
+    }
+    return PERMIT_OK;
+}
+
 static enum permit_status query_semaphores(struct store *store, struct bytes prefix, struct page *page)
 {
     MUST(store && (prefix.data || !prefix.length));
@@ -540,6 +570,7 @@ static const struct store_queries queries = {
     .held_at = query_held_at,
     .events = query_events,
     .nearest = query_nearest,
+    .availability = query_availability,
     .slot_list_head = query_slot_list_head,
     .slots = query_slots,
     .semaphores_of = read_semaphores,

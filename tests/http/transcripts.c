@@ -21,9 +21,9 @@ Test(semaphore, is_created_shown_changed_and_retired)
     say(&talk, 201, "PUT", semaphore_path(name),
         "{\"capacity\":3,\"default_ttl\":\"1m\",\"max_ttl\":\"1h\",\"grace\":0.5,\"max_hold\":\"2d\","
         "\"queue\":\"fifo\",\"note\":\"of \\u00e4 \\\"test\\\"\"}");
-    header_is(&talk, "ETag", "\"1\"");
+    header_is(&talk, "ETag", "\"1.1\"");
     say(&talk, 200, "GET", semaphore_path(name), NULL);
-    header_is(&talk, "ETag", "\"1\"");
+    header_is(&talk, "ETag", "\"1.1\"");
     text_is(&talk, "name", name);
     text_is(&talk, "kind", "slotted");
     text_is(&talk, "queue", "fifo");
@@ -78,7 +78,7 @@ Test(semaphore, preconditions_prevent_lost_updates)
     say_with(&talk, 200, NULL, "PUT", path, "If-Match: *\r\n", "{\"capacity\":4}");
     say_with(&talk, 200, NULL, "PUT", path, "If-Match: \"1\", \"4\"\r\n", "{\"capacity\":5}");
     say_with(&talk, 200, NULL, "PUT", path, "If-Match: \"9\",,\t5 ,W/\"1\"\r\n", "{\"capacity\":6}");
-    header_is(&talk, "ETag", "\"6\"");
+    header_is(&talk, "ETag", "\"6.6\"");
     say_with(&talk, 412, "version_mismatch", "PUT", path, "If-Match: W/\"6\"\r\n", "{\"capacity\":3}");
     say_with(&talk, 412, "version_mismatch", "PUT", path, "If-Match: \"4\", \"5\"\r\n", "{\"capacity\":3}");
     say_with(&talk, 412, "version_mismatch", "PUT", semaphore_path(fresh_name("s")), "If-Match: *\r\n",
@@ -93,14 +93,34 @@ Test(semaphore, preconditions_prevent_lost_updates)
     talk_end(&talk);
 }
 
+/* If-Match compares the first one. */
+Test(semaphore, etag_has_both_versions)
+{
+    struct talk talk = talk_to(shared_port());
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":2}"), *path = semaphore_path(name);
+    header_is(&talk, "ETag", "\"1.1\"");
+    acquire(&talk, 201, fresh_name("k"), name, 1);
+    say(&talk, 200, "GET", path, NULL);
+    header_is(&talk, "ETag", text("\"1.%lld\"", (long long)number_of(&talk, "version")));
+    say_with(&talk, 200, NULL, "PUT", path, "If-Match: \"1.1\"\r\n", "{\"capacity\":3}"); /* granted meanwhile */
+    header_is(&talk, "ETag", text("\"2.%lld\"", (long long)number_of(&talk, "version")));
+    say_with(&talk, 412, "version_mismatch", "PUT", path, "If-Match: \"1.117\"\r\n", "{\"capacity\":4}");
+    say_with(&talk, 412, "version_mismatch", "PUT", path, "If-Match: W/\"2.3\"\r\n", "{\"capacity\":4}");
+    say_with(&talk, 200, NULL, "PUT", path, "If-Match: \"9.1\", 2.18446744073709551615\r\n", "{\"capacity\":4}");
+    static const char *const wrong[] = {"\"3.\"", "\".3\"", "\"3.1.1\"", "\"3.x\"", "\".\"", "\"\"", "3..1"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        say_with(&talk, 422, "invalid", "PUT", path, text("If-Match: %s\r\n", wrong[i]), "{\"capacity\":5}");
+    talk_end(&talk);
+}
+
 Test(semaphore, put_that_changes_nothing_keeps_config_version)
 {
     struct talk talk = talk_to(shared_port());
     static const char body[] = "{\"capacity\":2,\"default_ttl\":\"1m\",\"note\":\"n\",\"labels\":[\"A1\",null]}";
     const char *path = semaphore_path(fresh_semaphore(&talk, body));
     say(&talk, 200, "PUT", path, body);
-    header_is(&talk, "ETag", "\"1\"");
     int64_t version = number_of(&talk, "version");
+    header_is(&talk, "ETag", text("\"1.%lld\"", (long long)version));
     say(&talk, 200, "PUT", path, "{}");
     say(&talk, 200, "PUT", text("%s/slots?from=2", path), "{\"labels\":[null]}");
     say(&talk, 200, "POST", text("%s/resume", path), NULL);

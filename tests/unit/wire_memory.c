@@ -15,7 +15,8 @@
 #include "api/service.h"
 
 /* Number of allocations up to the one that fails; 0 or less: none fails. */
-static atomic_llong until;
+extern atomic_llong allocations_until;
+atomic_llong allocations_until;
 
 #ifndef __SANITIZE_ADDRESS__ /* it has its own allocator: no allocation fails */
 #include "failing_malloc.h"
@@ -23,7 +24,7 @@ static atomic_llong until;
 static bool fails(const void *caller)
 {
     (void)caller;
-    if (atomic_load(&until) <= 0 || atomic_fetch_sub(&until, 1) != 1)
+    if (atomic_load(&allocations_until) <= 0 || atomic_fetch_sub(&allocations_until, 1) != 1)
         return false;
     errno = ENOMEM;
     return true;
@@ -50,9 +51,9 @@ static bool read_acquire(struct reading *reading, const char *text, long long n)
     exchange->service = &reading->service;
     exchange->body = bytes_of(text);
     reading->call = call_of(exchange);
-    atomic_store(&until, n);
+    atomic_store(&allocations_until, n);
     reading->status = operation_read_acquire(exchange, (struct bytes){0}, &reading->call->first);
-    return atomic_exchange(&until, 0) <= 0;
+    return atomic_exchange(&allocations_until, 0) <= 0;
 }
 
 static void reading_release(struct reading *reading)
@@ -133,9 +134,9 @@ Test(wire_memory, answer_without_memory_is_not_too_long)
     buf_append_text(&buf, "a body of more than ten bytes");
     cr_assert_eq(buf.broken, BUF_TOO_LONG);
     buf_clear(&buf);
-    atomic_store(&until, 1);
+    atomic_store(&allocations_until, 1);
     buf_append_text(&buf, "a body");
-    if (atomic_exchange(&until, 0) <= 0)
+    if (atomic_exchange(&allocations_until, 0) <= 0)
         cr_assert_eq(buf.broken, BUF_NO_MEMORY);
     buf_release(&buf);
 }
