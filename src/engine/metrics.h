@@ -55,11 +55,11 @@ struct metrics {
     struct histogram wait_seconds; /* acquires that waited: arrival to grant */
     atomic_uint_fast64_t waits[WAIT_END_COUNT];
     atomic_uint_fast64_t owner_calls[OWNER_CALL_KIND_COUNT][PERMIT_STATUS_COUNT];
-    atomic_uint_fast64_t probes[3];      /* by enum probe_answer */
-    atomic_uint_fast64_t owners_suspect; /* owners that the probe does not report alive */
+    atomic_uint_fast64_t probes[3];           /* by enum probe_answer */
+    atomic_uint_fast64_t owners_suspect;      /* owners that the probe does not report alive */
     atomic_int_fast64_t history;              /* struct doctor_undo; -1: unknown */
     atomic_int_fast64_t oldest_transaction_s; /* the same */
-    atomic_bool database_up;             /* the database answers; engine_database_up adds whether it is safe */
+    atomic_bool database_up;                  /* the database answers; engine_database_up adds whether it is safe */
 };
 
 void metrics_init(struct metrics *metrics);

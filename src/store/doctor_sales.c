@@ -50,13 +50,12 @@ static bool ask(struct examination *examination, const char *sql, char ret_text[
 /* The user of the session as information_schema has it: 'permitd'@'10.0.0.%'. */
 #define HOST_OF(account) "SUBSTRING_INDEX(" account ",'@',-1)"
 #define USER_OF(account) "LEFT(" account ",CHAR_LENGTH(" account ")-LOCATE('@',REVERSE(" account ")))"
-#define GRANTEE          "CONCAT('''',"USER_OF("CURRENT_USER()") ",'''@''',"HOST_OF("CURRENT_USER()") ",'''')"
+#define GRANTEE          "CONCAT(''''," USER_OF("CURRENT_USER()") ",'''@'''," HOST_OF("CURRENT_USER()") ",'''')"
 #define MAY_CREATE                                                                                                     \
     "SELECT (SELECT COUNT(*) FROM information_schema.USER_PRIVILEGES WHERE PRIVILEGE_TYPE='CREATE ROUTINE' AND"        \
     " GRANTEE=" GRANTEE ")+(SELECT COUNT(*) FROM information_schema.SCHEMA_PRIVILEGES WHERE"                           \
     " PRIVILEGE_TYPE='CREATE ROUTINE' AND DATABASE() LIKE TABLE_SCHEMA AND GRANTEE=" GRANTEE ")"
-#define SCHEMA_IS_NEW                                                                                                  \
-    "SELECT MAX(applied_at)>UTC_TIMESTAMP(6)-INTERVAL 60 SECOND FROM schema_version"
+#define SCHEMA_IS_NEW "SELECT MAX(applied_at)>UTC_TIMESTAMP(6)-INTERVAL 60 SECOND FROM schema_version"
 
 static void examine_texts(struct examination *examination)
 {
@@ -71,8 +70,8 @@ static void examine_texts(struct examination *examination)
     (void)ask(examination, MAY_CREATE, may);
     (void)ask(examination, SCHEMA_IS_NEW, is_new);
     (void)ask(examination, "SELECT DATABASE()", database);
-    (void)ask(examination, "SELECT CONCAT(QUOTE("USER_OF("CURRENT_USER()") "),'@',QUOTE("HOST_OF("CURRENT_USER()") "))",
-              user);
+    (void)ask(examination,
+              "SELECT CONCAT(QUOTE(" USER_OF("CURRENT_USER()") "),'@',QUOTE(" HOST_OF("CURRENT_USER()") "))", user);
     bool comes = missing && may[0] != '0';
     if (missing && !comes)
         doctor_add(examination->report, "procedures", DOCTOR_WARN,
@@ -139,9 +138,10 @@ static void examine_anonymous(struct examination *examination)
     else if (count[0] == '0')
         doctor_add(examination->report, "anonymous_accounts", DOCTOR_OK, "the server has no anonymous accounts");
     else
-        doctor_add(examination->report, "anonymous_accounts", DOCTOR_WARN,
-                   "the server has anonymous accounts, in which a client can take the name of an SQL account; DROP USER "
-                   "''@'HOST' of each");
+        doctor_add(
+            examination->report, "anonymous_accounts", DOCTOR_WARN,
+            "the server has anonymous accounts, in which a client can take the name of an SQL account; DROP USER "
+            "''@'HOST' of each");
 }
 
 #define WITHOUT_ROW                                                                                                    \
@@ -168,9 +168,9 @@ static void examine_accounts(struct examination *examination)
 static void read_undo(struct examination *examination, struct doctor_undo *ret_undo)
 {
     char text[TEXT_SIZE];
-    bool may = ask(examination,
-                   "SELECT 1 FROM information_schema.USER_PRIVILEGES WHERE PRIVILEGE_TYPE='PROCESS' AND GRANTEE=" GRANTEE,
-                   text);
+    bool may = ask(
+        examination,
+        "SELECT 1 FROM information_schema.USER_PRIVILEGES WHERE PRIVILEGE_TYPE='PROCESS' AND GRANTEE=" GRANTEE, text);
     *ret_undo = (struct doctor_undo){.history = -1, .oldest_s = -1};
     if (ask(examination,
             session_is_mariadb(examination->session)
@@ -180,9 +180,9 @@ static void read_undo(struct examination *examination, struct doctor_undo *ret_u
             text))
         ret_undo->history = column_i64(bytes_of(text));
     /* Without the right PROCESS, MariaDB shows no row. */
-    if (may && ask(examination,
-                   "SELECT COALESCE(MAX(TIMESTAMPDIFF(SECOND,trx_started,NOW())),0) FROM information_schema.INNODB_TRX",
-                   text))
+    if (may &&
+        ask(examination,
+            "SELECT COALESCE(MAX(TIMESTAMPDIFF(SECOND,trx_started,NOW())),0) FROM information_schema.INNODB_TRX", text))
         ret_undo->oldest_s = column_i64(bytes_of(text));
 }
 

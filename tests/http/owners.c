@@ -397,7 +397,7 @@ Test(owners, locked_request_row_does_not_block_its_semaphore, .timeout = 600)
     for (int i = 0; i < 3; i++) {
         tell(&stuck, "DELETE", request_path(key), NULL);
         (void)acquire(&talk, semaphore, "somebody", "1h");
-        hear(&stuck, 503, "outcome_unknown");
+        hear(&stuck, 409, "in_transaction");
     }
     kit_sql_run(sql, "ROLLBACK");
     kit_sql_close(sql);
