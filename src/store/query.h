@@ -11,6 +11,9 @@
 #include "core/request.h"
 #include "permit/status.h"
 
+struct deadlock; /* locks.h */
+struct doctor_report;
+struct lock_list;  /* locks.h */
 struct owner;      /* core/owner.h */
 struct server_row; /* servers.h */
 struct store;
@@ -332,5 +335,10 @@ struct store_queries {
      * Reads a page of held and waiting requests by the second of their deadlines, without locks; page->limit is not 0.
      */
     enum permit_status (*due)(struct store *store, struct due_page *page, struct arena *arena);
+    /* locks.h and plans.h. `grant` has LOCK_GRANT_SIZE bytes. */
+    enum permit_status (*locks_missing_grant)(struct store *store, char *ret_grant);
+    enum permit_status (*locks)(struct store *store, struct arena *arena, struct lock_list *ret_list);
+    enum permit_status (*deadlock)(struct store *store, struct arena *arena, struct deadlock *ret_deadlock);
+    enum permit_status (*plans)(struct store *store, struct doctor_report *report);
 };
 #endif
