@@ -524,7 +524,7 @@ const char *doctor_verdict_word(enum doctor_verdict verdict)
     return verdict == DOCTOR_OK ? "ok" : "warn";
 }
 
-static enum permit_status locks_missing_grant(struct store *store, char *ret_grant)
+static enum permit_status missing_grant(struct store *store, char *ret_grant)
 {
     MUST(store);
     snprintf(ret_grant, LOCK_GRANT_SIZE, "GRANT PROCESS ON *.* TO 'permitd'@'%%'");
@@ -538,7 +538,7 @@ static enum permit_status plans(struct store *store, struct doctor_report *repor
 }
 
 static const struct store_queries queries = {
-    .locks_missing_grant = locks_missing_grant,
+    .locks_missing_grant = missing_grant,
     .plans = plans,
     .semaphore = query_semaphore,
     .semaphores = query_semaphores,
