@@ -6,6 +6,7 @@
 #include "api/routes.h"
 #include "api/service.h"
 #include "base/clock.h"
+#include "store/locks.h"
 
 /* ---- our own findings ---- */
 
@@ -61,11 +62,31 @@ static enum permit_status find_usage(const struct service *service, struct store
     return PERMIT_OK;
 }
 
+/* The right to read locks is optional: permitd itself needs it for nothing. */
+static enum permit_status find_locks(const struct service *service, struct store *store, struct doctor_report *report)
+{
+    char grant[LOCK_GRANT_SIZE];
+    (void)service;
+    enum permit_status status = store->queries->locks_missing_grant(store, grant);
+    if (status == PERMIT_OK)
+        doctor_add(report, "locks", DOCTOR_OK, "permitctl locks %s%s",
+                   grant[0] ? "needs, if you want it, " : "has its rights", grant);
+    return status;
+}
+
+static enum permit_status find_plans(const struct service *service, struct store *store, struct doctor_report *report)
+{
+    (void)service;
+    return store->queries->plans(store, report);
+}
+
 /* Each row examines our own tables and adds its findings to the report. */
 static enum permit_status (*const own_findings[])(const struct service *service, struct store *store,
                                                   struct doctor_report *report) = {
     find_served_time,
     find_usage,
+    find_locks,
+    find_plans,
 };
 
 /* ---- the answer ---- */

@@ -75,6 +75,7 @@ static const struct route routes[] = {
     ROUTE(DELETE, USE,           ONE,    "/v1/owners/{owner}",                           owner_delete,           0,               "namespace"),
     ROUTE(GET,    ADMIN,         ONE,    "/v1/servers",                                  list_answer,            0,               NULL),
     ROUTE(GET,    ADMIN,         LIST,   "/v1/doctor",                                   ops_doctor,             0,               NULL),
+    ROUTE(GET,    ADMIN,         LIST,   "/v1/locks",                                    ops_locks,              0,               NULL),
     ROUTE(GET,    ANY,           ONE,    "/v1/whoami",                                   access_whoami,          0,               NULL),
     ROUTE(GET,    OPEN,          NONE,   "/healthz",                                     ops_health,             0,               NULL),
     ROUTE(GET,    OPEN,          NONE,   "/readyz",                                      ops_ready,              0,               NULL),

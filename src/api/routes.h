@@ -61,4 +61,5 @@ bool ops_ready(struct exchange *exchange);
 bool ops_metrics(struct exchange *exchange);
 bool ops_openapi(struct exchange *exchange);
 bool ops_doctor(struct exchange *exchange); /* doctor.c */
+bool ops_locks(struct exchange *exchange);  /* locks.c */
 #endif

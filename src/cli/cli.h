@@ -213,5 +213,6 @@ int verb_logout(struct cli *cli);
 int verb_whoami(struct cli *cli);
 int verb_servers(struct cli *cli);
 int verb_doctor(struct cli *cli);
+int verb_locks(struct cli *cli);
 int verb_fence_bump(struct cli *cli);
 #endif

@@ -85,7 +85,8 @@ static void format_cell(struct json_object *object, const char *member, struct b
     buf_clear(out);
     if (ends_in(member, "_ms") && ms != INT64_MIN) {
         /* Ages and times left change while the table is read: 2m10s, not 2m10s417ms. */
-        if (ends_in(member, "_in_ms") || ends_in(member, "waited_ms") || strcmp(member, "oldest_wait_ms") == 0) {
+        if (ends_in(member, "_in_ms") || ends_in(member, "waited_ms") || strcmp(member, "oldest_wait_ms") == 0 ||
+            strcmp(member, "open_ms") == 0) {
             span_format(ms, span);
             buf_append_text(out, span);
         } else {

@@ -52,4 +52,11 @@
  * one. Statements wait until it has. Only servers with the plugin group_replication have the setting.
  */
 #define DIALECT_CAUSAL_GROUP "SET SESSION group_replication_consistency = 'BEFORE_ON_PRIMARY_FAILOVER'"
+
+/*
+ * SQL expression: a time of information_schema.INNODB_TRX in UTC. MySQL has it in the time zone of its process, MariaDB
+ * in that of the session, which is UTC. Which rows are locked: locks.c.
+ */
+#define DIALECT_TRX_TIME_MARIADB(column) column
+#define DIALECT_TRX_TIME_MYSQL(column)   "CONVERT_TZ(" column ",'SYSTEM','+00:00')"
 #endif

@@ -16,7 +16,7 @@ enum doctor_verdict {
     DOCTOR_REFUSE, /* a promise does not hold */
 };
 
-enum { DOCTOR_MAX_FINDINGS = 32, DOCTOR_SENTENCE_SIZE = 400 };
+enum { DOCTOR_MAX_FINDINGS = 48, DOCTOR_SENTENCE_SIZE = 400 };
 
 struct doctor_finding {
     enum doctor_verdict verdict;

@@ -322,6 +322,12 @@ unsigned session_errno(const struct session *session)
     return session->last_errno;
 }
 
+bool session_lacks_right(const struct session *session)
+{
+    enum { TABLE = 1142, COLUMN = 1143, GLOBAL = 1227 };
+    return session->last_errno == TABLE || session->last_errno == COLUMN || session->last_errno == GLOBAL;
+}
+
 size_t session_max_packet(const struct session *session)
 {
     return session->max_packet;

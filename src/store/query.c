@@ -7,6 +7,8 @@
 #include <stdlib.h>
 
 #include "store/held.h"
+#include "store/locks.h"
+#include "store/plans.h"
 #include "store/query_packet.h"
 
 enum {
@@ -479,4 +481,8 @@ const struct store_queries mysql_queries = {
     .semaphores_of = query_semaphores_of,
     .due = query_due,
     .errands = query_errands,
+    .locks_missing_grant = locks_missing_grant,
+    .locks = locks_read,
+    .deadlock = deadlock_read,
+    .plans = plans_check,
 };

@@ -11,6 +11,9 @@
 #include "core/request.h"
 #include "permit/status.h"
 
+struct deadlock; /* locks.h */
+struct doctor_report;
+struct lock_list;   /* locks.h */
 struct owner;       /* core/owner.h */
 struct server_row;  /* servers.h */
 struct sql_account; /* sql_accounts.h */
@@ -381,5 +384,10 @@ struct store_queries {
     enum permit_status (*due)(struct store *store, struct due_page *page, struct arena *arena);
     /* Reads a page of requests with errands, without locks. */
     enum permit_status (*errands)(struct store *store, struct errand_page *page, struct arena *arena);
+    /* locks.h and plans.h. `grant` has LOCK_GRANT_SIZE bytes. */
+    enum permit_status (*locks_missing_grant)(struct store *store, char *ret_grant);
+    enum permit_status (*locks)(struct store *store, struct arena *arena, struct lock_list *ret_list);
+    enum permit_status (*deadlock)(struct store *store, struct arena *arena, struct deadlock *ret_deadlock);
+    enum permit_status (*plans)(struct store *store, struct doctor_report *report);
 };
 #endif

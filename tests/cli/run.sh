@@ -7,7 +7,7 @@
 set -u
 
 lanes='
-usage token access verbs waiting doctor slots
+usage token access verbs waiting doctor slots locks
 libpermit
 command signals
 terminal lost

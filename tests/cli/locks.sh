@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: MIT
+# shellcheck shell=bash disable=SC2154
+# locks: which transactions lock permitd's rows. A second session holds the locks, with an account of its own.
+
+sql() { mariadb --no-defaults -u root -S "$dir/server/mariadb.sock" -e "$1"; }
+seen() { "$permitctl" --json locks | jq -e "$1" >/dev/null; }
+
+sql "CREATE USER shop@localhost; GRANT ALL ON permitd.* TO shop@localhost"
+mkfifo "$dir/shop"
+mariadb --no-defaults -u shop -S "$dir/server/mariadb.sock" permitd <"$dir/shop" >/dev/null 2>"$dir/shop.err" &
+shop=$!
+exec 7>"$dir/shop"
+call "$permitctl" semaphore put hall --capacity 2
+call "$permitctl" locks
+check "no stranger's lock: 0" test "$code" = 0
+echo "BEGIN; SELECT id FROM semaphore WHERE name = 'hall' FOR UPDATE;" >&7
+check "an open transaction is listed, with its account" soon seen '.locks[] | select(.account == "shop@localhost" and .rows_locked > 0)'
+check "MariaDB lists no row for which no session waits" seen '.complete == false'
+"$permitctl" acquire -s hall --id seat-1 --ttl 1h >"$dir/acquired" 2>&1 &
+acquirer=$!
+check "the row for which permitd waits is named, with its semaphore" \
+    soon seen '.locks[] | select(.account == "shop@localhost" and .semaphore == "hall" and .table == "semaphore" and .waiting > 0 and .waited_ms >= 0)'
+echo "ROLLBACK;" >&7
+finish "$acquirer"
+"$permitctl" acquire -s hall --id seat-1 --ttl 1h --allow-replay >/dev/null 2>&1
+check "it is gone after the end of the transaction" soon seen '[.locks[] | select(.account == "shop@localhost")] == []'
+echo "BEGIN; SELECT n FROM held_bit WHERE n = 1 FOR UPDATE;" >&7
+check "it holds the first row" soon seen '.locks[] | select(.account == "shop@localhost")'
+(sql "BEGIN; SELECT n FROM permitd.held_bit WHERE n = 2 FOR UPDATE; SELECT n FROM permitd.held_bit WHERE n = 1 FOR UPDATE") >/dev/null 2>&1 &
+other=$!
+check "another session waits for it" soon seen '.locks[] | select(.account == "shop@localhost" and .table == "held_bit" and .waiting == 1)'
+echo "SELECT n FROM held_bit WHERE n = 2 FOR UPDATE; ROLLBACK;" >&7
+check "the deadlock has both transactions, and its victim" soon seen '.deadlock | .rolled_back > 0 and ([.transactions[] |
+    select(.table == "held_bit" and .index == "PRIMARY" and (.statement | startswith("SELECT n FROM"))) | .account] | sort) == ["root@localhost", "shop@localhost"]'
+wait "$other"
+call "$permitctl" locks
+check "and is printed in words" contains "$out" "waited for a row of held_bit (PRIMARY) in: SELECT n FROM"
+call "$permitctl" --json doctor
+check "doctor: the right is there, and the plans use their indexes" \
+    test "$(jq -r '.findings[] | select(.check == "locks" or .check == "plans") | .verdict' <<<"$out" | xargs)" = "ok ok"
+sql "ALTER TABLE permitd.permit DROP KEY permit_request"
+call "$permitctl" --json doctor
+check "doctor warns of an index that is gone" \
+    contains "$(jq -r '.findings[] | select(.check == "plans" and .verdict == "warn") | .sentence' <<<"$out")" "permits of requests"
+sql "ALTER TABLE permitd.permit ADD KEY permit_request (permit_request_id)"
+exec 7>&-
+finish "$shop"
+
+sql "CREATE USER lean@localhost; GRANT ALL ON permitd.* TO lean@localhost"
+"$permitd" --database "mysql://lean@/permitd?socket=$dir/server/mariadb.sock" --listen 127.0.0.1:0 >"$dir/lean.out" 2>"$dir/lean.err" &
+beside[lean]=$!
+check "a permitd without the right serves" soon grep -q '^permitd: listening on ' "$dir/lean.out"
+lean=$(sed -n 's/^permitd: listening on //p' "$dir/lean.out")
+call "$permitctl" --url "$lean" locks
+check "without the right: 65, and the grant" test "$code" = 65
+check "by its account" contains "$err" "GRANT PROCESS ON *.* TO 'lean'@'localhost'"
+call "$permitctl" --url "$lean" --json doctor
+check "doctor names the grant, and does not warn" contains "$out" "GRANT PROCESS ON"
+end_beside lean TERM
