@@ -822,13 +822,15 @@ static bool run_on_copies(struct worker *worker, struct run *run, enum permit_st
     if (run->on_copies)
         return true;
     run_cancel_grants(run);
+    bool marked = run->applied;
     run->applied = false; /* which rows it has waited for is not known */
     if (mismatch == MISMATCH_NONE)
         return true;
     metrics_count(&worker->engine->metrics.mismatches[mismatch]);
     if (mismatch == MISMATCH_GUARD)
         served_time_forget(worker->engine);
-    unmark_sent(run);
+    if (marked)
+        unmark_sent(run);
     *ret_status = worker->store->batch->rollback(worker->store);
     return *ret_status != PERMIT_OK;
 }
