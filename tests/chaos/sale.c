@@ -47,7 +47,7 @@ static void start_permitd(struct run *run, unsigned at)
 
 static void start_shop(struct run *run, unsigned at)
 {
-    uint64_t random = run->sale.seed * 0xd1342543de82ef95u + ++run->started * 0x9e3779b97f4a7c15u;
+    uint64_t random = run->sale.seed * 0x9e3779b97f4a7c15u + ++run->started * 0xd1342543de82ef95u;
     pid_t parent = getpid();
     fflush(stdout);
     pid_t pid = fork();

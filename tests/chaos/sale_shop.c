@@ -59,7 +59,7 @@ struct shop {
 struct purchase {
     unsigned number, semaphores[2], units[2]; /* units[1] 0: one semaphore */
     int what;
-    bool raced;
+    bool raced, let_in; /* another client renewed or released it over HTTP: tried; was answered 2xx */
     char key[KEY_SIZE];
 };
 
@@ -195,7 +195,9 @@ static void race(struct shop *shop, struct purchase *purchase)
     snprintf(path, sizeof path, "/v1/requests/%s%s", purchase->key, renews ? "/renew" : "");
     purchase->raced = true;
     count(shop, RACED);
-    if (ask(shop, renews ? "POST" : "DELETE", path, renews ? "{}" : NULL, false) == 409)
+    int status = ask(shop, renews ? "POST" : "DELETE", path, renews ? "{}" : NULL, false);
+    purchase->let_in = status / 100 == 2;
+    if (status == 409)
         count(shop, KEPT_OUT);
 }
 
@@ -246,6 +248,7 @@ static unsigned buy(struct shop *shop, struct purchase *purchase)
         return error;
     if (purchase->what == BUY_SLOWLY)
         kit_sleep_ms(TTL_MS + GRANT_LATE_MS + (int)dice(shop, 3000));
+    purchase->let_in = false;
     if (purchase->what == RACE)
         race(shop, purchase);
     if (purchase->what == ROLL_BACK)
@@ -254,7 +257,10 @@ static unsigned buy(struct shop *shop, struct purchase *purchase)
         error = say(shop, POINTS, "ROLLBACK TO SAVEPOINT before_order");
         return error ? error : say(shop, COMMIT_SENT, "COMMIT");
     }
-    return commit(shop, purchase, UNCERTAIN);
+    error = commit(shop, purchase, UNCERTAIN);
+    if (!error && purchase->let_in)
+        complain(shop, "%s was renewed or released while its transaction was open", purchase->key);
+    return error;
 }
 
 static unsigned give_back(struct shop *shop, struct purchase *purchase)
