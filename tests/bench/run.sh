@@ -15,6 +15,7 @@
 #     tests/bench/run.sh writes --against PERMITD [--rounds N] [--seconds S]
 #     tests/bench/run.sh reads [--rows N] [--seconds S]
 #     tests/bench/run.sh availability [--rounds N] [--seconds S] [--rate N]
+#     tests/bench/run.sh sale [--rounds N] [--seconds S] [--clients N] [--open S]
 #     tests/bench/run.sh databases [--database mariadb|mysql] [--rounds N] [--seconds S]
 #     tests/bench/run.sh peers [--quick] [--before PERMITD] [--peers] [--rounds N] [--seconds S]
 #     tests/bench/run.sh scale [--quick] [PART ...]
@@ -29,6 +30,7 @@
 # reader   the cost of reading HTTP, alternately with another permitd, built before
 # writes   the cost of batches in the database, on one semaphore and on 1,000, alternately with another permitd
 # scale    small loads on large databases: slots, due, semaphores, ended (50,000,000 rows: 15 GiB of disk and memory)
+# sale     an order with CALL permit_confirm, and open transactions of shops beside others
 # clean    the cost of retention: deletes 5,000,000 ended requests while the hot benchmark runs (about 40 minutes)
 # --quick  one short round with fewer permits held: a trial, not for figures
 #
@@ -77,6 +79,10 @@ reads)
     ;;
 availability)
     program=bench_availability
+    shift
+    ;;
+sale)
+    program=bench_sale
     shift
     ;;
 databases)

@@ -425,6 +425,24 @@ unsigned kit_sql_try(struct kit_sql *sql, const char *format, ...)
     return error;
 }
 
+bool kit_sql_send(struct kit_sql *sql, const char *statement)
+{
+    return !mysql_send_query(sql->mysql, statement, strlen(statement));
+}
+
+unsigned kit_sql_receive(struct kit_sql *sql)
+{
+    if (mysql_read_query_result(sql->mysql))
+        return mysql_errno(sql->mysql);
+    mysql_free_result(mysql_store_result(sql->mysql));
+    return mysql_errno(sql->mysql);
+}
+
+const char *kit_sql_message(struct kit_sql *sql)
+{
+    return mysql_error(sql->mysql);
+}
+
 void kit_sql_run(struct kit_sql *sql, const char *format, ...)
 {
     va_list arguments;

@@ -178,6 +178,11 @@ void kit_sql_close(struct kit_sql *sql);
 void kit_sql_run(struct kit_sql *sql, const char *format, ...) KIT_PRINTF(2, 3);
 /* Returns the mysql_errno of one statement; 0: success. */
 unsigned kit_sql_try(struct kit_sql *sql, const char *format, ...) KIT_PRINTF(2, 3);
+/* The two halves of kit_sql_try, for faults between them. If the first returns false, kit_sql_message says why. */
+bool kit_sql_send(struct kit_sql *sql, const char *statement);
+unsigned kit_sql_receive(struct kit_sql *sql);
+/* What the server, or the connection, says of the last failure. Valid until the next statement. */
+const char *kit_sql_message(struct kit_sql *sql);
 /* Returns the first column of the first row; INT64_MIN if there is no row or it is NULL. */
 int64_t kit_sql_number(struct kit_sql *sql, const char *format, ...) KIT_PRINTF(2, 3);
 /* Creates a table numbers.upto with the numbers `seq` from 1 to 50,000, because MySQL has no seq_1_to_50000. */
