@@ -239,7 +239,7 @@ stop_permitd
 address=$(free_address)
 check "a server on its own port" serve_at "$address" --backfill-bound 100ms
 aged() { "$permitctl" --json waiters backups | jq -e '.waiters[0].waited_ms >= 100' >/dev/null; }
-"$permitctl" --json acquire -s network:10 --id link >/dev/null
+"$permitctl" --json acquire -s network:10 --ttl 1h --id link >/dev/null
 asks saving -s backups -s network --wait 3m
 pids=("$pid")
 soon waiting backups 1
