@@ -227,9 +227,10 @@ struct permit_held {
     uint64_t token;  /* later grants of this semaphore have larger ones */
     uint32_t *slots; /* slot numbers from 1, ascending; NULL for a counted semaphore */
     size_t slot_count;
-    char **labels;  /* labels of these slots at the time of the grant; an element is NULL if its slot had no label;
+    char **labels;     /* labels of these slots at the time of the grant; an element is NULL if its slot had no label;
                        NULL if no slot had one */
-    uint64_t floor; /* every smaller token of this semaphore is dead; 0: not reported */
+    uint64_t floor;    /* every smaller token of this semaphore is dead; 0: not reported */
+    int64_t available; /* acquire: units that were free after the grant, a hint; -1: not reported */
 };
 
 /* A request as reported by the server. permit_request_free frees all of it. */

@@ -212,20 +212,21 @@ static void order_by_name(const struct bytes *names, size_t count, size_t *ret_o
     }
 }
 
-static void write_permits(struct buf *out, const struct request *request, const struct bytes *names,
-                          const uint64_t *floors)
+static void write_permits(struct buf *out, const struct request *request, const struct permit_facts *facts)
 {
     size_t order[REQUEST_MAX_SEMAPHORES];
     assert(request->permit_count <= REQUEST_MAX_SEMAPHORES);
-    order_by_name(names, request->permit_count, order);
+    order_by_name(facts->names, request->permit_count, order);
     write_list_begin(out, "permits");
     for (size_t n = 0; n < request->permit_count; n++) {
         size_t i = order[n];
         buf_append_text(out, n ? ",{\"semaphore\":" : "{\"semaphore\":");
-        write_text(out, names[i]);
+        write_text(out, facts->names[i]);
         write_permit(out, &request->permits[i]);
-        if (floors)
-            write_member_u64(out, "floor", floors[i]);
+        if (facts->floors)
+            write_member_u64(out, "floor", facts->floors[i]);
+        if (facts->available)
+            write_member_i64(out, "available", facts->available[i]);
         buf_append_char(out, '}');
     }
     buf_append_char(out, ']');
@@ -266,13 +267,13 @@ static void write_unclaimed(struct buf *out, const struct request *request)
 }
 
 void write_request_begin(struct buf *out, const struct viewer *viewer, const struct request *request,
-                         const struct bytes *names, const uint64_t *floors, const struct query_time *time)
+                         const struct permit_facts *facts, const struct query_time *time)
 {
     write_key_begin(out, viewer, request->external_id);
     write_member_text(out, "state", bytes_of(request_state_word(request->state)));
     write_unclaimed(out, request);
     write_owner(out, viewer, request->owner);
-    write_permits(out, request, names, floors);
+    write_permits(out, request, facts);
     if (request->ttl_ms == TTL_BY_OWNER)
         buf_append_text(out, ",\"ttl\":\"owner\",\"ttl_ms\":null");
     else if (request->ttl_ms != TTL_NONE && request->end_reason != END_NEVER_HELD)
@@ -326,7 +327,7 @@ static void write_semaphore_members(struct buf *out, const struct semaphore *sem
     write_member_text(out, "kind", bytes_of(semaphore_kind_word(semaphore->kind)));
     write_member_i64(out, "capacity", semaphore->capacity);
     write_member_i64(out, "in_use", semaphore->in_use);
-    write_member_i64(out, "available", max_i64(0, semaphore->capacity - semaphore->in_use));
+    write_member_i64(out, "available", semaphore_available(semaphore));
     write_member_i64(out, "waiting", semaphore->waiting);
     if (oldest_wait_ms >= 0)
         write_member_i64(out, "oldest_wait_ms", oldest_wait_ms);

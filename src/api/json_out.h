@@ -21,12 +21,15 @@ void write_time(struct buf *out, utc_us time);
 /* Writes ,"name":"text" */
 void write_member_text(struct buf *out, const char *name, struct bytes text);
 
-/*
- * Writes a request as POST, GET, DELETE and renew answer it, without its closing brace. names and floors have one value
- * per permit. floors may be NULL: not written.
- */
+/* What an answer says about the semaphores of a request: a value per permit. */
+struct permit_facts {
+    const struct bytes *names;
+    const uint64_t *floors;   /* NULL: not written */
+    const int64_t *available; /* NULL: not written */
+};
+/* Writes a request as POST, GET, DELETE and renew answer it, without its closing brace. */
 void write_request_begin(struct buf *out, const struct viewer *viewer, const struct request *request,
-                         const struct bytes *names, const uint64_t *floors, const struct query_time *time);
+                         const struct permit_facts *facts, const struct query_time *time);
 /* Writes ,"overdue":... for a held request: true if it is due and its end is not committed. */
 void write_overdue(struct buf *out, const struct request *request, const struct lease_clock *clock);
 /* Writes ,"suspect":... for a held request: true if its owner may not be alive (owners.h). */

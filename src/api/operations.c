@@ -239,7 +239,10 @@ static void write_held_begin(struct buf *out, const struct batch_item *item, con
 {
     const struct viewer viewer = viewer_of(item->exchange);
     const struct query_time time = {*decision->clock, decision->now};
-    write_request_begin(out, &viewer, decision->outcome->request, decision->semaphore_names, decision->floors, &time);
+    const struct permit_facts facts = {.names = decision->semaphore_names,
+                                       .floors = decision->floors,
+                                       .available = item->operation.kind == OP_ACQUIRE ? decision->available : NULL};
+    write_request_begin(out, &viewer, decision->outcome->request, &facts, &time);
     if (decision->outcome->max_hold_ms)
         write_member_i64(out, "max_hold_ms", decision->outcome->max_hold_ms);
 }

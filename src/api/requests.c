@@ -120,7 +120,7 @@ static void write_queried(struct exchange *exchange, const struct request *reque
 {
     struct buf *out = &exchange->answer.body;
     const struct viewer viewer = viewer_of(exchange);
-    write_request_begin(out, &viewer, request, names, NULL, time);
+    write_request_begin(out, &viewer, request, &(struct permit_facts){.names = names}, time);
     write_overdue(out, request, &time->clock);
     write_suspect(out, request, suspect);
     write_principal(exchange, request);

@@ -140,6 +140,7 @@ static bool read_held(struct json_object *value, struct permit_held *held)
     held->count = json_integer_of(value, "count", 1);
     held->token = (uint64_t)json_integer_of(value, "token", 0);
     held->floor = (uint64_t)json_integer_of(value, "floor", 0);
+    held->available = json_integer_of(value, "available", -1);
     size_t slots = json_length_of(value, "slots"), labels = json_length_of(value, "labels");
     held->slots = slots ? calloc(slots, sizeof(*held->slots)) : NULL;
     held->slot_count = held->slots ? slots : 0;

@@ -225,6 +225,12 @@ static inline void setting_set_text(const struct semaphore_setting *setting, str
     *(struct bytes *)((char *)semaphore + setting->offset) = text;
 }
 
+/* Returns the free units: none while more are held than a lowered capacity allows. */
+static inline int64_t semaphore_available(const struct semaphore *semaphore)
+{
+    return max_i64(0, semaphore->capacity - semaphore->in_use);
+}
+
 /* Sets all settings to their initial values, except those that never change. */
 void semaphore_reset(struct semaphore *semaphore, int64_t default_ttl_ms);
 /* Sets the settings that the change has, except those that never change. */

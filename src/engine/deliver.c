@@ -147,14 +147,17 @@ static void decide_outcome(struct worker *worker, struct run *run, struct op *op
     assert(!outcome->created || op->waited || stage_is_sent(&op->stage)); /* P22 */
     struct bytes names[REQUEST_MAX_SEMAPHORES];
     uint64_t floors[REQUEST_MAX_SEMAPHORES];
+    int64_t available[REQUEST_MAX_SEMAPHORES];
     for (size_t i = 0; outcome->request && i < outcome->request->permit_count; i++) {
         uint64_t semaphore_id = outcome->request->permits[i].semaphore_id;
         names[i] = (struct bytes){0};
         floors[i] = 1;
+        available[i] = 0;
         for (size_t j = 0; j < run->view.semaphore_count; j++)
             if (run->view.semaphores[j].id == semaphore_id) {
                 names[i] = run->view.semaphores[j].name;
                 floors[i] = floors_of_run[j];
+                available[i] = semaphore_available(run->plan.changes.semaphores[j].semaphore);
             }
     }
     struct decision decision = {
@@ -165,6 +168,7 @@ static void decide_outcome(struct worker *worker, struct run *run, struct op *op
         .now = run->view.now,
         .semaphore_names = names,
         .floors = floors,
+        .available = available,
     };
     decide(worker->engine, op, &decision);
 }

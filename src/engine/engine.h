@@ -44,6 +44,7 @@ struct decision {
     utc_us now;                          /* with outcome: the database's clock */
     const struct bytes *semaphore_names; /* with outcome->request: one per permit */
     const uint64_t *floors;              /* with outcome->request: one per permit */
+    const int64_t *available;            /* with outcome->request: one per permit: free units after the batch */
     const size_t *waiting;  /* no_capacity: for each shortage, how many other requests waited for its semaphore */
     bool has_place;         /* no_capacity: the request has places in the queues */
     int64_t retry_after_ms; /* jittered; 0: the status has no Retry-After */

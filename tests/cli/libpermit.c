@@ -248,7 +248,7 @@ enum { TTL_MS = 60000, BRIEF_MS = 6000, LONG_MS = 30000 };
 
 #define GRANT_FOR(ttl, replayed, left)                                                                                 \
     "{\"external_id\":\"" KEY "\",\"state\":\"ACQUIRED\",\"replayed\":" replayed                                       \
-    ",\"permits\":[{\"semaphore\":\"s\",\"count\":2,\"token\":57,\"slots\":[1,3],\"floor\":55}],"                      \
+    ",\"permits\":[{\"semaphore\":\"s\",\"count\":2,\"token\":57,\"slots\":[1,3],\"floor\":55,\"available\":4}],"      \
     "\"ttl_ms\":" ttl ",\"expires_in_ms\":" left ",\"news\":{}}"
 #define GRANT(replayed, left) GRANT_FOR(TTL, replayed, left)
 #define YOURS                 "true,\"yours\":true"
@@ -295,8 +295,9 @@ static void grant_is_read_completely(void)
     enum permit_status status = acquire(client, 0, &request);
     check(status == PERMIT_OK && request->held && !request->replayed && request->yours, "a grant");
     check(request->permit_count == 1 && request->permits[0].token == 57 && request->permits[0].slot_count == 2 &&
-              request->permits[0].slots[1] == 3 && request->permits[0].floor == 55,
-          "with token, slots and floor; unknown members are ignored");
+              request->permits[0].slots[1] == 3 && request->permits[0].floor == 55 &&
+              request->permits[0].available == 4,
+          "with token, slots, floor and what is left; unknown members are ignored");
     check(request->held_until_us / 1000 >= before + TTL_MS - 1 && request->held_until_us / 1000 <= boot_ms() + TTL_MS,
           "held until ttl after it was sent");
     check(*permit_client_message(client) == '\0', "no message after success");

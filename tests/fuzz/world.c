@@ -293,6 +293,7 @@ struct made {
     struct permit permits[REQUEST_MAX_SEMAPHORES];
     struct bytes names[REQUEST_MAX_SEMAPHORES];
     uint64_t floors[REQUEST_MAX_SEMAPHORES];
+    int64_t available[REQUEST_MAX_SEMAPHORES];
     uint32_t numbers[2];
     struct bytes labels[2];
     struct taken_slot taken[2];
@@ -407,6 +408,7 @@ static void decide(struct op *op)
         .now = world_now,
         .semaphore_names = made.names,
         .floors = made.floors,
+        .available = made.available,
         .waiting = &waiting,
         .has_place = operation->want_count % 4 == 0,
         .retry_after_ms = permit_status_retry(world.decided) == PERMIT_RETRY_LATER ? 1250 : 0,

@@ -420,6 +420,25 @@ Test(acquire, several_semaphores_are_all_or_nothing)
 }
 
 /* Rows are read in the order of the ids of the semaphores, which are issued in another order than that of the names. */
+Test(acquire, answer_says_how_many_units_are_left)
+{
+    struct talk talk = talk_to(shared_port());
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":5}");
+    const char *key = fresh_name("k");
+    acquire(&talk, 201, key, name, 2);
+    cr_assert_eq(number_of(&talk, "permits.0.available"), 3);
+    acquire(&talk, 201, fresh_name("k"), name, 2);
+    cr_assert_eq(number_of(&talk, "permits.0.available"), 1);
+    acquire(&talk, 200, key, name, 2);
+    cr_assert_eq(number_of(&talk, "permits.0.available"), 1, "a replay says what is left now");
+    say(&talk, 200, "PUT", semaphore_path(name), "{\"capacity\":3}");
+    acquire(&talk, 200, key, name, 2);
+    cr_assert_eq(number_of(&talk, "permits.0.available"), 0, "not fewer, although four are held");
+    say(&talk, 200, "GET", request_path(key), NULL);
+    cr_assert_not(strstr(talk.reply.body, "available"), "%s", talk.reply.body);
+    talk_end(&talk);
+}
+
 Test(acquire, permits_are_in_the_order_of_the_names_in_every_answer, .timeout = 300)
 {
     enum { COUNT = 8 };
