@@ -11,8 +11,6 @@
 /* Longer than a permitd of an older version needs to find that the schema is not its own: it checks every 5 s. */
 enum { AFTER_SCHEMA_S = 8 };
 
-const char *const procedures_public[] = {"permit_confirm", "permit_release", "permit_refund", "permit_hold"};
-
 /*
  * Appends a text with what is for the session's server only: the text of comments that begin with the mark of MariaDB or
  * that of MySQL, as the servers read them. What is sent has no such comment, so the server keeps that text as it is.

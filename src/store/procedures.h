@@ -21,7 +21,7 @@ struct procedure {
 extern const struct procedure procedures_all[PROCEDURE_COUNT];
 
 /* The procedures that a shop may be granted; the others are called by these. */
-extern const char *const procedures_public[4];
+static const char *const procedures_public[] = {"permit_confirm", "permit_release", "permit_refund", "permit_hold"};
 
 /* What the database has of one procedure. */
 struct procedure_found {
