@@ -66,11 +66,12 @@ targets() {
         path=${path/'{prefix}'/secret-t-$number:}
         path=${path/'{external_id}'/secret-k-$number}
         path=${path/'{owner}'/secret-o-$number}
+        path=${path/'{user}'/secret-u-$number}
         echo "$number $method $path"
     done < <("$permitd" --print-routes)
 }
 
-# Adds the example of the body and the parameters that must be there, from docs/openapi.json, whose paths have other names
+# Adds the example of the body and the parameters that must be there (of availability either of two), from docs/openapi.json, whose paths have other names
 # of the parameters.
 with_bodies() {
     jq -R -n --slurpfile api docs/openapi.json '
@@ -79,7 +80,9 @@ with_bodies() {
            | select(.key | IN("get", "put", "post", "delete"))
            | {method: .key | ascii_upcase, pattern: ("^" + ($path | gsub("{[^}]*}"; "[^/]*")) + "$"),
               body: .value.requestBody.content["application/json"].example,
-              query: [.value.parameters[]? | select(.in? == "query" and .required?) | .name + "=1"] | join("&")}] as $operations
+              query: [.value.parameters[]?
+                      | select(.in? == "query" and (.required? or (.name == "prefix" and $path == "/v1/availability")))
+                      | .name + "=1"] | join("&")}] as $operations
         | [$targets[] | . as $target
            | first($operations[] | select(.method == $target.method and (.pattern as $pattern | $target.path | test($pattern))))
            | {method, path: ($target.path + (if .query == "" then "" else "?" + .query end)),
@@ -94,6 +97,7 @@ prepare() {
         put PUT "/v1/semaphores/secret-s-$number" '{"capacity": 100, "note": "secret"}'
         put PUT "/v1/templates/secret-t-$number:" '{"capacity": 3}'
         put PUT "/v1/owners/secret-o-$number" '{"ttl": "10h"}'
+        put PUT "/v1/sql-accounts/secret-u-$number" ''
         put POST /v1/requests "{\"external_id\": \"secret-k-$number\", \"ttl\": \"10h\", \"permits\": [{\"semaphore\": \"secret\"}]}"
     done < <(targets)
 }
@@ -101,12 +105,13 @@ prepare() {
 # All rows but those that a permitd without clients changes by itself.
 rows() {
     mariadb-dump --no-defaults --socket="$dir/server/mariadb.sock" -u root --skip-dump-date --skip-extended-insert \
-        --order-by-primary --no-create-info --ignore-table=permitd.cluster --ignore-table=permitd.server permitd
+        --order-by-primary --no-create-info --ignore-table=permitd.cluster --ignore-table=permitd.server \
+        --ignore-table=permitd.served_offset permitd
 }
 # The lists and records that the API shows.
 lists() {
     local path
-    for path in /v1/semaphores /v1/requests /v1/templates; do
+    for path in /v1/semaphores /v1/requests /v1/templates /v1/sql-accounts; do
         curl -sS --fail-with-body "$PERMITD_URL$path?limit=1000"
     done
     while read -r number _; do
