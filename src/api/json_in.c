@@ -554,6 +554,15 @@ static bool read_list(struct bytes value, const struct wire_member *member, stru
     return true;
 }
 
+static bool read_object(struct bytes value, const struct wire_member *member, struct arena *arena,
+                        struct bytes *ret_object)
+{
+    if (value.data[0] != '{' || (int64_t)value.length > member->max)
+        return false;
+    *ret_object = arena_copy(arena, value);
+    return ret_object->data != NULL;
+}
+
 static bool read_value(struct bytes value, const struct wire_member *member, void *place, struct arena *arena)
 {
     switch (member->type) {
@@ -571,6 +580,7 @@ static bool read_value(struct bytes value, const struct wire_member *member, voi
     case WIRE_BOOLEAN: return read_boolean(value, place);
     case WIRE_CHOICE: return read_choice(value, member, place);
     case WIRE_LIST: return read_list(value, member, place);
+    case WIRE_OBJECT: return read_object(value, member, arena, place);
     case WIRE_SLOT:
     case WIRE_LABEL: break; /* elements of lists */
     }

@@ -35,6 +35,7 @@ enum wire_type {
     WIRE_HOLD,               /* struct ttl: a duration, min to max ms, "none", or "owner" */
     WIRE_CHOICE,             /* an enum: the number of the word in `choices`, from 1 */
     WIRE_LIST,               /* struct wire_list: an array of min to max elements */
+    WIRE_OBJECT,             /* struct bytes: an object of at most max bytes, as sent (a copy in the arena) */
     /* Elements of lists, read by wire_read_elements. */
     WIRE_SLOT,  /* struct slot_name: number of a slot, min to max, or its label (a copy in the arena) */
     WIRE_LABEL, /* struct bytes: a label (a copy in the arena), or null: data NULL */

@@ -289,6 +289,14 @@ void write_request_begin(struct buf *out, const struct viewer *viewer, const str
     }
 }
 
+void write_metadata(struct buf *out, const struct viewer *viewer, const struct request *request)
+{
+    if (!request->metadata.data || !viewer_sees(viewer, request->external_id))
+        return;
+    write_name(out, "metadata");
+    buf_append(out, request->metadata.data, request->metadata.length);
+}
+
 void write_overdue(struct buf *out, const struct request *request, const struct lease_clock *clock)
 {
     if (request->state == REQUEST_ACQUIRED)

@@ -18,16 +18,18 @@
 
 /* ---- from a body ---- */
 
-#define KEY_EXPECTED     "a text of 1 to 255 bytes of printable ASCII without space, not . or .."
-#define NONCE_EXPECTED   "a text of 1 to 64 bytes of printable ASCII"
-#define PERMITS_EXPECTED "an array of 1 to 64 objects such as {\"semaphore\", \"count\"}"
-#define TTL_EXPECTED     "a duration above 0 such as \"90s\", a number of seconds, \"none\", or \"owner\""
+#define KEY_EXPECTED      "a text of 1 to 255 bytes of printable ASCII without space, not . or .."
+#define NONCE_EXPECTED    "a text of 1 to 64 bytes of printable ASCII"
+#define PERMITS_EXPECTED  "an array of 1 to 64 objects such as {\"semaphore\", \"count\"}"
+#define METADATA_EXPECTED "an object of at most 2048 bytes"
+#define TTL_EXPECTED      "a duration above 0 such as \"90s\", a number of seconds, \"none\", or \"owner\""
 
 struct acquire_form {
     struct bytes op;
     struct bytes external_id;
     struct bytes owner;
     struct bytes nonce;
+    struct bytes metadata;
     struct ttl ttl;
     struct wire_list permits;
     int64_t wait_ms;
@@ -42,6 +44,8 @@ static const struct wire_member acquire_members[] = {
     {"external_id", WIRE_KEY, false, offsetof(struct acquire_form, external_id), 0, 0, 0, NULL, KEY_EXPECTED},
     {"owner", WIRE_KEY, false, offsetof(struct acquire_form, owner), 0, 0, 0, NULL, KEY_EXPECTED},
     {"nonce", WIRE_NONCE, false, offsetof(struct acquire_form, nonce), 0, 0, 0, NULL, NONCE_EXPECTED},
+    {"metadata", WIRE_OBJECT, false, offsetof(struct acquire_form, metadata), 0, 0, METADATA_MAX_BYTES, NULL,
+     METADATA_EXPECTED},
     {"permits", WIRE_LIST, true, offsetof(struct acquire_form, permits), 0, 1, REQUEST_MAX_SEMAPHORES, NULL,
      PERMITS_EXPECTED},
     {"ttl", WIRE_HOLD, false, offsetof(struct acquire_form, ttl), 0, 1, DURATION_MAX_MS, NULL, TTL_EXPECTED},
@@ -56,21 +60,28 @@ static const struct wire_table acquire_batched = {acquire_members, ARRAY_LENGTH(
 struct key_form {
     struct bytes op;
     struct bytes external_id;
+    struct bytes metadata;
     struct ttl ttl;
     bool confirmed;
 };
 
-/* Slices of one table: release has the first three members, confirm the middle two, renew the last three. */
+/*
+ * Slices of one table. In a batch release has the members from `confirmed` to `external_id`, confirm those from `op` to
+ * `metadata`, renew those from `op` to `ttl`. Alone the key is in the path.
+ */
 static const struct wire_member key_members[] = {
     {"confirmed", WIRE_BOOLEAN, false, offsetof(struct key_form, confirmed), 0, 0, 0, NULL, "true or false"},
     {"op", WIRE_TEXT, true, offsetof(struct key_form, op), 0, 0, 64, NULL, "a text"},
     {"external_id", WIRE_KEY, true, offsetof(struct key_form, external_id), 0, 0, 0, NULL, KEY_EXPECTED},
+    {"metadata", WIRE_OBJECT, false, offsetof(struct key_form, metadata), 0, 0, METADATA_MAX_BYTES, NULL,
+     METADATA_EXPECTED},
     {"ttl", WIRE_HOLD, false, offsetof(struct key_form, ttl), 0, 1, DURATION_MAX_MS, NULL, TTL_EXPECTED},
 };
 static const struct wire_table release_batched = {key_members, 3};
-static const struct wire_table confirm_batched = {key_members + 1, 2};
-static const struct wire_table renew_batched = {key_members + 1, 3};
-static const struct wire_table renew_alone = {key_members + 3, 1};
+static const struct wire_table confirm_batched = {key_members + 1, 3};
+static const struct wire_table confirm_alone = {key_members + 3, 1};
+static const struct wire_table renew_batched = {key_members + 1, 4};
+static const struct wire_table renew_alone = {key_members + 3, 2};
 
 enum { REASON_MAX = 1000 };
 #define REASON_EXPECTED "a text of 1 to 1000 bytes without control characters"
@@ -131,6 +142,7 @@ static enum permit_status read_acquire(struct exchange *exchange, struct bytes o
     if (form.owner.length && !operation->owner.data)
         return PERMIT_NO_MEMORY;
     operation->nonce = form.nonce;
+    operation->metadata = form.metadata;
     operation->ttl = form.ttl;
     operation->priority = (int)form.priority;
     if (!in_batch)
@@ -169,6 +181,7 @@ enum permit_status operation_read_batched(struct exchange *exchange, struct byte
     item->operation = (struct operation){
         .kind = kind,
         .external_id = namespace_store(exchange, form.external_id),
+        .metadata = form.metadata,
         .ttl = form.ttl,
         .allow_confirmed = form.confirmed,
     };
@@ -199,12 +212,12 @@ enum permit_status operation_read_nothing(struct exchange *exchange)
     return read_form(exchange, &no_members, &form);
 }
 
-enum permit_status operation_read_renew(struct exchange *exchange, struct ttl *ret_ttl)
+enum permit_status operation_read_hold(struct exchange *exchange, struct operation *operation)
 {
     struct key_form form = {0};
-    enum permit_status status = read_form(exchange, &renew_alone, &form);
-    if (status == PERMIT_OK)
-        *ret_ttl = form.ttl;
+    enum permit_status status = read_form(exchange, operation->kind == OP_RENEW ? &renew_alone : &confirm_alone, &form);
+    operation->ttl = form.ttl;
+    operation->metadata = form.metadata;
     return status;
 }
 

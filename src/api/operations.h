@@ -46,8 +46,8 @@ enum permit_status operation_read_acquire(struct exchange *exchange, struct byte
  */
 enum permit_status operation_read_batched(struct exchange *exchange, struct bytes object, enum operation_kind kind,
                                           struct batch_item *item) MUST_CHECK;
-/* Reads the body of POST .../renew, which may be absent. */
-enum permit_status operation_read_renew(struct exchange *exchange, struct ttl *ret_ttl) MUST_CHECK;
+/* Reads the body of a renew or confirm, which may be absent, into the operation. */
+enum permit_status operation_read_hold(struct exchange *exchange, struct operation *operation) MUST_CHECK;
 /* Checks that the body is absent or {}. */
 enum permit_status operation_read_nothing(struct exchange *exchange) MUST_CHECK;
 /* Reads the body {"reason"}, which force-release, pause and fence bump require. */

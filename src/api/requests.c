@@ -87,25 +87,22 @@ bool request_force_release(struct exchange *exchange)
     return operation_submit(exchange);
 }
 
-bool request_confirm(struct exchange *exchange)
+static bool change_hold(struct exchange *exchange, enum operation_kind kind)
 {
-    enum permit_status status = operation_read_nothing(exchange);
-    if (status != PERMIT_OK)
-        return operation_refuse(exchange, status);
-    call_of(exchange)->first.operation =
-        (struct operation){.kind = OP_CONFIRM, .external_id = exchange->path_values[0]};
-    return operation_submit(exchange);
+    struct operation *operation = &call_of(exchange)->first.operation;
+    *operation = (struct operation){.kind = kind, .external_id = exchange->path_values[0]};
+    enum permit_status status = operation_read_hold(exchange, operation);
+    return status == PERMIT_OK ? operation_submit(exchange) : operation_refuse(exchange, status);
 }
 
-/* Without a ttl the request keeps its last one. */
+bool request_confirm(struct exchange *exchange)
+{
+    return change_hold(exchange, OP_CONFIRM);
+}
+
 bool request_renew(struct exchange *exchange)
 {
-    struct operation operation = {.kind = OP_RENEW, .external_id = exchange->path_values[0]};
-    enum permit_status status = operation_read_renew(exchange, &operation.ttl);
-    if (status != PERMIT_OK)
-        return operation_refuse(exchange, status);
-    call_of(exchange)->first.operation = operation;
-    return operation_submit(exchange);
+    return change_hold(exchange, OP_RENEW);
 }
 
 /* Writes the principal that made the request, for callers with the right operate. */
@@ -121,6 +118,7 @@ static void write_queried(struct exchange *exchange, const struct request *reque
     struct buf *out = &exchange->answer.body;
     const struct viewer viewer = viewer_of(exchange);
     write_request_begin(out, &viewer, request, &(struct permit_facts){.names = names}, time);
+    write_metadata(out, &viewer, request);
     write_overdue(out, request, &time->clock);
     write_suspect(out, request, suspect);
     write_principal(exchange, request);
@@ -132,6 +130,7 @@ static void write_waiting(struct exchange *exchange, const struct request *reque
 {
     const struct viewer viewer = viewer_of(exchange);
     write_waiting_begin(&exchange->answer.body, &viewer, request, positions, kept_until, time);
+    write_metadata(&exchange->answer.body, &viewer, request);
     write_principal(exchange, request);
     buf_append_char(&exchange->answer.body, '}');
 }

@@ -70,7 +70,9 @@ struct operation {
     struct ttl ttl;                    /* acquire, renew */
     unsigned char digest[DIGEST_SIZE]; /* acquire */
     struct bytes nonce;                /* acquire: stored with the grant, not part of the digest; length 0: none */
-    struct want *wants;                /* acquire, look, leave: sorted by name */
+    struct bytes metadata; /* acquire, renew, confirm: a JSON object, not part of the digest; data NULL: none,
+                                          and the request keeps its own */
+    struct want *wants;    /* acquire, look, leave: sorted by name */
     size_t want_count;
     int priority; /* acquire, look */
     int64_t

@@ -192,8 +192,8 @@ static size_t packet_begin(size_t semaphore_count)
 /* `labels`: with those of its slots, of which it lacks none. */
 static size_t packet_of_grant(struct planner *planner, const struct operation *operation, bool labels)
 {
-    size_t names =
-        operation->external_id.length + operation->owner.length + operation->principal.length + operation->nonce.length;
+    size_t names = operation->external_id.length + operation->owner.length + operation->principal.length +
+                   operation->nonce.length + operation->metadata.length;
     size_t size = PACKET_GRANT + 2 * names;
     for (size_t i = 0; i < operation->want_count; i++) {
         const struct want *want = &operation->wants[i];
@@ -444,11 +444,18 @@ static void grant_permit(struct planner *planner, const struct want *want, size_
         planner_take_slots(planner, want, index, key, permit);
 }
 
+void request_set_metadata(struct planner *planner, struct request *request, const struct operation *operation)
+{
+    if (operation->metadata.data)
+        request->metadata = arena_must_copy(planner->arena, operation->metadata);
+}
+
 struct request *request_of_acquire(struct planner *planner, struct key *key, const struct operation *operation)
 {
     struct request *request = request_new(planner, operation);
     request->has_digest = true;
     memcpy(request->digest, operation->digest, DIGEST_SIZE);
+    request_set_metadata(planner, request, operation);
     key->request = request;
     key->row = ROW_NEW;
     return request;

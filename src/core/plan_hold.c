@@ -311,6 +311,8 @@ void plan_renew(struct planner *planner, struct outcome *outcome, struct key *ke
         return;
     }
     request->renewals++;
+    request_set_metadata(planner, request, operation);
+    planner->packet_size += 2 * operation->metadata.length;
     key_change(key);
     touch_semaphores(planner, request);
     if (request->server_id)
@@ -351,6 +353,8 @@ void plan_confirm(struct planner *planner, struct outcome *outcome, struct key *
         return;
     }
     confirm(planner, key, planner->now);
+    request_set_metadata(planner, key->request, operation);
+    planner->packet_size += 2 * operation->metadata.length;
     outcome_attach_row(planner, outcome, key->request);
 }
 

@@ -15,6 +15,7 @@
 
 enum {
     REQUEST_MAX_SEMAPHORES = 64,
+    METADATA_MAX_BYTES = 2048,
 };
 
 /* The numbers below are stored in rows: never change one. */
@@ -135,9 +136,10 @@ struct request {
     struct want *wants;  /* WAITING: the same; their semaphore names are empty */
     size_t want_count;
 
-    uint32_t errand;      /* of enum errand; 0: none */
-    uint32_t bucket;      /* not in the row: of its row of `errand`, if that is there; ERRAND_BUCKETS: it is not */
-    enum lock_state lock; /* not in the row */
+    struct bytes metadata; /* not in the row: a JSON object. In a plan: what the batch writes; data NULL: nothing */
+    uint32_t errand;       /* of enum errand; 0: none */
+    uint32_t bucket;       /* not in the row: of its row of `errand`, if that is there; ERRAND_BUCKETS: it is not */
+    enum lock_state lock;  /* not in the row */
 };
 
 /* The free slots that a permit takes. Counted semaphores use CHOOSE_LOWEST. */

@@ -43,6 +43,7 @@ static void request_copy(const struct request *request, void *memory, struct req
 {
     *ret_copy = *request;
     ret_copy->lock = ROW_NOT_LOCKED;
+    ret_copy->metadata = (struct bytes){0};
     ret_copy->permits = memory;
     char *at = (char *)(ret_copy->permits + request->permit_count);
     for (size_t i = 0; i < request->permit_count; i++) {

@@ -51,7 +51,8 @@ struct waiter *waiters_find_id(const struct waiters *waiters, uint64_t request_i
 
 static size_t strings_size(const struct operation *operation)
 {
-    size_t size = operation->external_id.length + operation->owner.length + operation->principal.length;
+    size_t size = operation->external_id.length + operation->owner.length + operation->principal.length +
+                  operation->metadata.length;
     for (size_t i = 0; i < operation->want_count; i++) {
         const struct want *want = &operation->wants[i];
         size += want->semaphore.length;
@@ -110,6 +111,8 @@ static struct waiter *waiter_new(struct semaphore_cache *cache, const struct op 
     operation->external_id = bytes_copy_to(&at, asked->external_id);
     operation->owner = bytes_copy_to(&at, asked->owner);
     operation->principal = bytes_copy_to(&at, asked->principal);
+    if (asked->metadata.data)
+        operation->metadata = bytes_copy_to(&at, asked->metadata);
     operation->nonce = (struct bytes){0}; /* until waitlist_prepare */
     if (asked->scope)                     /* it may end before the waiter does, and its clients may differ in theirs */
         operation->scope = &scope_of_nothing;

@@ -512,6 +512,31 @@ static void delete_errands_sql(const struct changes *changes, size_t inserts, st
     row_delete_end_sql(&deletion, sql);
 }
 
+/* Writes the metadata of new and of changed requests. A row that is there counts differently, so no guard follows. */
+static void write_metadata_sql(const struct changes *changes, struct batch_guard *guard, struct buf *sql)
+{
+    struct row_insert insert = {.table = &metadata_table,
+                                .columns = COLUMN_INSERT,
+                                .duplicate = "",
+                                .duplicate_columns = COLUMN_UPDATE,
+                                .guard = guard};
+    for (size_t i = 0; i < changes->request_count; i++)
+        if (changes->requests[i].request->metadata.data && !changes->requests[i].remove)
+            row_insert_sql(&insert, changes->requests[i].request, sql);
+    row_insert_end_sql(&insert, sql);
+}
+
+/* Deletes that of requests that waited, if they have any. */
+static void delete_metadata_sql(const struct changes *changes, size_t inserts, struct batch_guard *guard,
+                                struct buf *sql)
+{
+    struct row_delete deletion = {.table = &metadata_table, .alias = "m", .condition = " WHERE TRUE", .guard = guard};
+    for (size_t i = inserts; i < changes->request_count; i++)
+        if (changes->requests[i].remove)
+            row_delete_sql(&deletion, changes->requests[i].request, sql);
+    row_delete_end_sql(&deletion, sql);
+}
+
 /* Returns true if a request changes that is not locked. */
 static bool any_unlocked(const struct changes *changes, size_t inserts)
 {
@@ -555,6 +580,7 @@ bool batch_changes_sql(const struct changes *changes, bool is_mariadb, struct ar
     delete_requests_sql(changes, inserts, &guard, sql);
     delete_places_sql(changes, places_removed, &guard, sql);
     delete_errands_sql(changes, inserts, &guard, sql);
+    delete_metadata_sql(changes, inserts, &guard, sql);
     held_changes_sql(changes, arena, &guard, sql);
     move_slots_sql(changes, &guard, sql);
     changed_labels_sql(changes, &guard, sql);
@@ -562,6 +588,7 @@ bool batch_changes_sql(const struct changes *changes, bool is_mariadb, struct ar
     insert_requests_sql(changes, inserts, &guard, sql);
     insert_places_sql(changes, places_removed, &guard, sql);
     insert_permits_sql(changes, &guard, sql);
+    write_metadata_sql(changes, &guard, sql);
     batch_check_guard_sql(&guard, sql);
     return unlocked;
 }

@@ -223,10 +223,13 @@ static enum permit_status query_holders(struct store *store, struct bytes semaph
  * permits are sorted by name here: the server would need a temporary table, and on disk because of permit.labels.
  */
 #define ALL_OF_REQUEST(index)                                                                                          \
-    "SELECT STRAIGHT_JOIN " ROW_REQUEST_COLUMNS "," ROW_PERMIT_COLUMNS ",s.name"                                       \
+    "SELECT STRAIGHT_JOIN " ROW_REQUEST_COLUMNS "," ROW_PERMIT_COLUMNS ",s.name,m.metadata"                            \
     " FROM permit_request r FORCE INDEX (" index ")"                                                                   \
     " LEFT JOIN permit p FORCE INDEX (permit_request) ON p.permit_request_id=r.id"                                     \
-    " LEFT JOIN semaphore s FORCE INDEX (PRIMARY) ON s.id=p.semaphore_id WHERE "
+    " LEFT JOIN semaphore s FORCE INDEX (PRIMARY) ON s.id=p.semaphore_id"                                              \
+    " LEFT JOIN request_metadata m FORCE INDEX (PRIMARY) ON m.permit_request_id=r.id WHERE "
+
+enum { METADATA_COLUMN = ROW_REQUEST_COUNT + ROW_PERMIT_COUNT + 1 };
 
 /* The requests read so far. Each array has one element per row of the result, which is always enough. */
 struct request_list {
@@ -244,6 +247,9 @@ static void request_list_add_row(struct request_list *list, struct row_reader *r
         row_request(reader, &row->request);
         row->request.permits = list->free_permits;
         row->names = list->free_names;
+        reader->at = METADATA_COLUMN;
+        if (reader->row.columns[METADATA_COLUMN].data)
+            row->request.metadata = row_bytes(reader);
     }
     reader->at = ROW_REQUEST_COUNT;
     if (!reader->row.columns[ROW_REQUEST_COUNT].data) /* a tombstone or a request that waits has no permits */

@@ -182,6 +182,9 @@ static void delete_requests_sql(const struct clean *clean, struct buf *sql)
     buf_append_text(sql, "DELETE p FROM permit_request r FORCE INDEX (PRIMARY) STRAIGHT_JOIN permit p"
                          " FORCE INDEX (permit_request) ON p.permit_request_id=r.id WHERE r.id");
     ids_sql(clean, sql);
+    buf_append_text(sql, " AND r.state=2;DELETE m FROM permit_request r FORCE INDEX (PRIMARY) STRAIGHT_JOIN"
+                         " request_metadata m FORCE INDEX (PRIMARY) ON m.permit_request_id=r.id WHERE r.id");
+    ids_sql(clean, sql);
     buf_append_text(sql, " AND r.state=2;DELETE r FROM permit_request r FORCE INDEX (PRIMARY) WHERE r.id");
     ids_sql(clean, sql);
     buf_append_text(sql, " AND r.state=2;COMMIT");

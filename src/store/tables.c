@@ -49,6 +49,7 @@ static_assert(SETTING_NONE + 1 == 0, "NULL of COLUMN_MS_OR_NULL");
 
 static const struct row_column request_columns[] = {REQUEST_COLUMNS(COLUMN, COLUMN, struct request)};
 static const struct row_column errand_columns[] = {ERRAND_COLUMNS(COLUMN, COLUMN, struct request)};
+static const struct row_column metadata_columns[] = {METADATA_COLUMNS(COLUMN, COLUMN, struct request)};
 /* row_read is given the permit alone. */
 static_assert(offsetof(struct permit_row, permit) == 0, "the members of the permit have the same offsets in both");
 static const struct row_column permit_columns[] = {PERMIT_COLUMNS(COLUMN, COLUMN, struct permit_row)
@@ -73,6 +74,7 @@ static const struct row_column event_columns[] = {EVENT_COLUMNS(COLUMN, COLUMN, 
 
 const struct row_table request_table = ROW_TABLE("permit_request", request_columns, 0);
 const struct row_table errand_table = ROW_TABLE("errand", errand_columns, 0);
+const struct row_table metadata_table = ROW_TABLE("request_metadata", metadata_columns, 0);
 const struct row_table permit_table = ROW_TABLE("permit", permit_columns, PERMIT_COLUMNS_WRITTEN(COLUMN_ONE, ));
 const struct row_table semaphore_table = ROW_TABLE("semaphore", semaphore_columns, 0);
 const struct row_table template_table = ROW_TABLE("template", template_columns, TEMPLATE_COLUMNS_WRITTEN(COLUMN_ONE, ));

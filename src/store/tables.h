@@ -161,6 +161,11 @@ struct waiting_row {
     F(c, bucket,            bucket,         U32,            COLUMN_KEY)                                                \
     X(c, permit_request_id, id,             U64,            COLUMN_KEY)
 
+/* request_metadata: struct request. */
+#define METADATA_COLUMNS(F, X, c)                                                                                      \
+    F(c, permit_request_id, id,             U64,            COLUMN_INSERT | COLUMN_KEY)                                \
+    X(c, metadata,          metadata,       BYTES,          COLUMN_INSERT | COLUMN_UPDATE)
+
 /* held: struct held_row. */
 #define HELD_COLUMNS(F, X, c)                                                                                          \
     F(c, semaphore_id,      semaphore_id,   U64,            COLUMN_INSERT | COLUMN_KEY)                                \
@@ -238,6 +243,7 @@ struct row_table {
     size_t read; /* the first of them are those that row_read reads */
 };
 
-extern const struct row_table request_table, errand_table, permit_table, semaphore_table, template_table, waiter_table,
-    mail_table, held_table, waiting_table, slot_table, owner_table, server_table, event_table;
+extern const struct row_table request_table, errand_table, metadata_table, permit_table, semaphore_table,
+    template_table, waiter_table, mail_table, held_table, waiting_table, slot_table, owner_table, server_table,
+    event_table;
 #endif

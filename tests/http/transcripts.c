@@ -439,6 +439,65 @@ Test(acquire, answer_says_how_many_units_are_left)
     talk_end(&talk);
 }
 
+/* Checks what GET and the list of requests show; NULL: no metadata. */
+static void metadata_is(struct talk *talk, const char *key, const char *semaphore, const char *metadata)
+{
+    const char *member = metadata ? text("\"metadata\":%s", metadata) : "metadata";
+    say(talk, 200, "GET", request_path(key), NULL);
+    cr_assert_eq(strstr(talk->reply.body, member) != NULL, metadata != NULL, "%s", talk->reply.body);
+    say(talk, 200, "GET", text("/v1/requests?semaphore=%s", semaphore), NULL);
+    cr_assert_eq(strstr(talk->reply.body, member) != NULL, metadata != NULL, "%s", talk->reply.body);
+}
+
+Test(acquire, metadata_is_shown_and_changed_by_renew_and_confirm)
+{
+    struct talk talk = talk_to(shared_port());
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":2}");
+    const char *key = fresh_name("k"), *waiter = fresh_name("k");
+    say(&talk, 201, "POST", "/v1/requests",
+        acquire_body(key, name, 2, ",\"metadata\":{\"order\": \"4711\",\"of\":[1,{}]}"));
+    metadata_is(&talk, key, name, "{\"order\": \"4711\",\"of\":[1,{}]}");
+    acquire(&talk, 200, key, name, 2);
+    metadata_is(&talk, key, name, "{\"order\": \"4711\",\"of\":[1,{}]}");
+    say(&talk, 200, "POST", text("%s/renew", request_path(key)), "{\"ttl\":\"1h\"}");
+    metadata_is(&talk, key, name, "{\"order\": \"4711\",\"of\":[1,{}]}");
+    say(&talk, 200, "POST", text("%s/renew", request_path(key)), "{\"metadata\":{}}");
+    metadata_is(&talk, key, name, "{}");
+    say(&talk, 200, "POST", text("%s/confirm", request_path(key)), "{\"metadata\":{\"paid\":true}}");
+    metadata_is(&talk, key, name, "{\"paid\":true}");
+    say(&talk, 423, "POST", "/v1/requests", acquire_body(waiter, name, 1, ",\"wait\":\"1ms\",\"metadata\":{\"w\":1}"));
+    metadata_is(&talk, waiter, name, "{\"w\":1}");
+    say(&talk, 200, "DELETE", text("%s?confirmed=true", request_path(key)), NULL);
+    metadata_is(&talk, key, name, "{\"paid\":true}");
+    talk_end(&talk);
+}
+
+Test(acquire, metadata_must_be_an_object_of_2_KiB)
+{
+    struct talk talk = talk_to(shared_port());
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":2}");
+    const char *key = fresh_name("k"), *other = fresh_name("k");
+    char filler[2049];
+    memset(filler, 'x', sizeof filler - 1);
+    filler[2048 - strlen("{\"a\":\"\"}")] = '\0';
+    say(&talk, 201, "POST", "/v1/requests", acquire_body(key, name, 1, text(",\"metadata\":{\"a\":\"%s\"}", filler)));
+    metadata_is(&talk, key, name, text("{\"a\":\"%s\"}", filler));
+    refused(&talk, 422, "invalid", "POST", "/v1/requests",
+            acquire_body(other, name, 1, text(",\"metadata\":{\"a\":\"%sx\"}", filler)));
+    text_is(&talk, "detail", "metadata must be an object of at most 2048 bytes");
+    refused(&talk, 422, "invalid", "POST", "/v1/requests", acquire_body(other, name, 1, ",\"metadata\":[1]"));
+    refused(&talk, 422, "invalid", "POST", "/v1/requests", acquire_body(other, name, 1, ",\"metadata\":null"));
+    refused(&talk, 400, "malformed", "POST", "/v1/requests", acquire_body(other, name, 1, ",\"metadata\":{1}"));
+    refused(&talk, 422, "invalid", "POST", text("%s/confirm", request_path(key)), "{\"ttl\":\"1m\"}");
+    refused(&talk, 404, "unknown_request", "GET", request_path(other), NULL);
+    say(&talk, 200, "POST", "/v1/batch",
+        text("{\"operations\":[{\"op\":\"acquire\",\"external_id\":\"%s\",\"permits\":[{\"semaphore\":\"%s\"}],"
+             "\"metadata\":{\"n\":1}},{\"op\":\"renew\",\"external_id\":\"%s\",\"metadata\":{\"n\":2}}]}",
+             other, name, other));
+    metadata_is(&talk, other, name, "{\"n\":2}");
+    talk_end(&talk);
+}
+
 Test(acquire, permits_are_in_the_order_of_the_names_in_every_answer, .timeout = 300)
 {
     enum { COUNT = 8 };

@@ -524,7 +524,10 @@ Test(queue_batch, statements_of_batches_walk_indexes)
                                     .place_count = ARRAY_LENGTH(places),
                                     .mail = mail,
                                     .mail_count = ARRAY_LENGTH(mail)};
+    run_long("INSERT INTO request_metadata SELECT 1000 + seq, '{}' FROM numbers.upto WHERE seq <= 3000");
     cr_assert_eq(batch.store->batch->commit(batch.store, &changes), PERMIT_OK, "%s", batch.store->message);
+    cr_assert_eq(number_of(session, "SELECT COUNT(*) FROM request_metadata"), 2998);
+    deletes_by_seeks("DELETE m FROM (SELECT ");
     deletes_by_seeks("DELETE w FROM (SELECT 1 AS semaphore_id");
     deletes_by_seeks("DELETE w FROM (SELECT 17"); /* due_s */
     EXPLAINS("DELETE r FROM permit_request", "PRIMARY");

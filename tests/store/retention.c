@@ -97,8 +97,11 @@ Test(retention, only_due_requests_are_deleted_with_their_permits)
                     "INSERT INTO permit_request (id, external_id, state, end_reason, due_at, ended_at) VALUES"
                     " (6001, 'tomb-old', 2, 6, SYSDATE(6) - INTERVAL 61 SECOND, SYSDATE(6) - INTERVAL 3661 SECOND),"
                     " (6002, 'tomb-new', 2, 6, SYSDATE(6) + INTERVAL 1 SECOND, SYSDATE(6) - INTERVAL 3599 SECOND)");
+    must_run(other, "INSERT INTO request_metadata (permit_request_id, metadata) VALUES"
+                    " (1, '{}'), (2500, '{}'), (3001, '{}'), (5001, '{}')");
     cr_assert_eq(clean_round(task_of(RETENTION_REQUESTS)), 2501);
     cr_assert_eq(number_of(other, "SELECT COUNT(*) FROM permit_request"), 203);
+    cr_assert_eq(number_of(other, "SELECT COUNT(*) FROM request_metadata"), 2);
     cr_assert_eq(number_of(other, "SELECT COUNT(*) FROM permit"), 402);
     cr_assert_eq(number_of(other, "SELECT COUNT(*) FROM permit_request WHERE id <= 2500 OR id = 6001"), 0);
     cr_assert_eq(number_of(other, "SELECT COUNT(*) FROM permit WHERE permit_request_id <= 2500"), 0);
