@@ -575,41 +575,65 @@ static void collect_requests(struct planner *planner, struct changes *changes)
           compare_request_ids);
 }
 
-static bool same_slot(const struct slot_change *a, const struct slot_change *b)
-{
-    return a->semaphore_id == b->semaphore_id && a->number == b->number;
-}
-
-/* By slot, then in the order of the changes. */
+/* By slot, and of one slot first that which frees it. */
 static int compare_slots(const void *a, const void *b)
 {
-    const struct slot_change *left = *(const struct slot_change *const *)a;
-    const struct slot_change *right = *(const struct slot_change *const *)b;
-    if (same_slot(left, right))
-        return (left > right) - (left < right);
+    const struct slot_change *left = a;
+    const struct slot_change *right = b;
     int order = compare_u64(&left->semaphore_id, &right->semaphore_id);
-    return order ? order : left->number < right->number ? -1 : 1;
+    if (!order)
+        order = (left->number > right->number) - (left->number < right->number);
+    return order ? order : compare_u64(&left->token, &right->token);
+}
+
+/* Appends the slots of a request that is held before the batch, which frees them, or is held after it. */
+static void append_slots(const struct request *request, bool frees, struct changes *changes)
+{
+    for (size_t i = 0; i < request->permit_count; i++) {
+        const struct permit *permit = &request->permits[i];
+        for (uint32_t j = 0; j < permit->slots.count; j++)
+            changes->slots[changes->slot_count++] = (struct slot_change){
+                permit->semaphore_id, permit->slots.numbers[j], frees ? 0 : permit->token, frees ? permit->token : 0};
+    }
+}
+
+static size_t slots_of(const struct request *request)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < request->permit_count; i++)
+        count += request->permits[i].slots.count;
+    return count;
 }
 
 /*
- * Collects the slots to write. Of several changes of one slot only the last counts. A slot that was granted first (so
- * it was free) and is free again needs no write.
+ * Collects the slots to write, from the permits alone: those that end, and those that are granted and held after the
+ * batch. A slot that goes from one to the other is one change. One that is granted twice is two, which cannot both be
+ * written.
  */
 static void collect_slots(struct planner *planner, struct changes *changes)
 {
-    size_t count = planner->slot_count;
-    const struct slot_change **sorted = arena_must_array(planner->arena, count, sizeof *sorted);
-    changes->slots = arena_must_array(planner->arena, count, sizeof *changes->slots);
-    for (size_t i = 0; i < count; i++)
-        sorted[i] = &planner->slots[i];
-    qsort(sorted, count, sizeof *sorted, compare_slots);
-    for (size_t first = 0, next; first < count; first = next) {
-        for (next = first + 1; next < count && same_slot(sorted[first], sorted[next]);)
-            next++;
-        bool was_free = sorted[first]->token != 0;
-        if (!was_free || sorted[next - 1]->token)
-            changes->slots[changes->slot_count++] = *sorted[next - 1];
+    size_t room = 0;
+    for (size_t i = 0; i < changes->request_count; i++)
+        room += slots_of(changes->requests[i].ends ? changes->requests[i].before : changes->requests[i].request);
+    changes->slots = arena_must_array(planner->arena, room, sizeof *changes->slots);
+    for (size_t i = 0; i < changes->request_count; i++) {
+        const struct request_change *change = &changes->requests[i];
+        if (change->ends)
+            append_slots(change->before, true, changes);
+        else if ((change->insert || change->grants) && change->request->state == REQUEST_ACQUIRED)
+            append_slots(change->request, false, changes);
     }
+    if (changes->slot_count > 1)
+        qsort(changes->slots, changes->slot_count, sizeof *changes->slots, compare_slots);
+    size_t count = 0;
+    for (size_t i = 0; i < changes->slot_count; i++) {
+        struct slot_change *slot = &changes->slots[i], *last = count ? &changes->slots[count - 1] : NULL;
+        if (last && last->token == 0 && last->semaphore_id == slot->semaphore_id && last->number == slot->number)
+            last->token = slot->token;
+        else
+            changes->slots[count++] = *slot;
+    }
+    changes->slot_count = count;
 }
 
 /* Returns the earliest deadline of a semaphore's holders among the requests of the batch. */

@@ -288,11 +288,15 @@ struct mail {
     bool remove; /* DELETE; else INSERT, unless it is there */
 };
 
-/* A slot row to be written. */
+/*
+ * A slot row to be written. `replaced` must be there before: the token of a permit that ends in this batch, or 0 of a
+ * free slot.
+ */
 struct slot_change {
     uint64_t semaphore_id;
     uint32_t number;
     uint64_t token; /* 0: free */
+    uint64_t replaced;
 };
 
 /* A label to be written. */
@@ -331,7 +335,7 @@ struct changes {
     size_t semaphore_count;
     struct request_change *requests; /* inserts first, ascending by external_id; then updates, ascending by id */
     size_t request_count;
-    struct slot_change *slots; /* ascending by semaphore_id, number; each once */
+    struct slot_change *slots; /* ascending by semaphore_id, number; each once, unless the plan sells one twice */
     size_t slot_count;
     /* Ascending by number; all of one semaphore. A label may move from one slot to another. */
     const struct label_change *labels;
@@ -363,7 +367,7 @@ enum {
     PACKET_SEMAPHORE = 512, /* that is locked */
     PACKET_GRANT = 1024,
     PACKET_PERMIT = 320, /* that is granted or ends */
-    PACKET_SLOT = 64,    /* of it */
+    PACKET_SLOT = 80,    /* of it */
 };
 
 /* Returns the bytes of the end of this request. */

@@ -385,12 +385,6 @@ uint32_t planner_held_slot(struct planner *planner, const struct want *want)
 
 /* ---- taking and freeing ---- */
 
-static void record_slot(struct planner *planner, uint64_t semaphore_id, uint32_t number, uint64_t token)
-{
-    planner->slots = planner_list(planner, planner->slots, planner->slot_count, sizeof *planner->slots);
-    planner->slots[planner->slot_count++] = (struct slot_change){semaphore_id, number, token};
-}
-
 /*
  * Updates first_free, a lower bound of the lowest free slot. A full semaphore has no free slot: first_free is then
  * above the capacity, so that the next batch does not scan held rows. FIRST_FREE_SHRUNK stays while slots that a
@@ -409,10 +403,8 @@ static void update_first_free(struct semaphore *semaphore, struct slot_view *slo
 void planner_free_slots(struct planner *planner, struct semaphore_image *image, const struct permit *permit)
 {
     struct slot_view *slot_view = planner_slot_view(planner, image);
-    for (uint32_t i = 0; i < permit->slots.count; i++) {
-        record_slot(planner, permit->semaphore_id, permit->slots.numbers[i], 0);
+    for (uint32_t i = 0; i < permit->slots.count; i++)
         slot_pool_put(&slot_view->free, permit->slots.numbers[i]);
-    }
     update_first_free(image->semaphore, slot_view);
 }
 
@@ -470,7 +462,6 @@ void planner_take_slots(struct planner *planner, const struct want *want, size_t
         last = next_slot(slot_view, want, &planner->named[index], &list_at, last);
         slot_pool_take(&slot_view->free, last);
         permit->slots.numbers[i] = last;
-        record_slot(planner, permit->semaphore_id, last, permit->token);
         const struct slot_row *row = slot_view->granted_to ? find_row_by_number(slot_view, last) : NULL;
         if (row)
             slot_view->granted_to[row - slot_view->named->rows] = key;

@@ -177,8 +177,6 @@ struct planner {
     struct key **chosen; /* those that the current acquire would end */
     struct key **key_of; /* per operation; NULL: administrative */
     struct outcome *outcomes;
-    struct slot_change *slots; /* all changes in order */
-    size_t slot_count;
     struct label_change *labels; /* changes of the one operation on labels */
     size_t label_count;
     struct event *events;

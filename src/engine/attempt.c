@@ -721,6 +721,8 @@ static enum permit_status write_changes(struct worker *worker, struct run *run)
     if (!begin_write(run))
         return PERMIT_CONFLICT;
     status = worker->store->batch->commit(worker->store, &run->plan.changes);
+    if (status == PERMIT_INTERNAL && worker->store->was_stopped)
+        unmark_sent(run);
     if (status != PERMIT_LOCK_TIMEOUT || run->locks_waiters)
         return status;
     run->locks_waiters = true;

@@ -42,13 +42,24 @@ static bool changes_queues(const struct changes *changes)
     return changes->place_count > 0;
 }
 
-/* Writes one semaphore: the only one of its batch, or one whose settings an operator changes. */
+/*
+ * Writes one semaphore: the only one of its batch, or one whose settings an operator changes. The assignment of
+ * `version` is the compare-and-set, and refuses units above the capacity, unless they do not rise: a smaller capacity
+ * throws nobody out. It sees the old row; waiters may be granted with a new capacity.
+ */
 static void update_semaphore_sql(const struct semaphore_image *image, bool queue, struct buf *sql)
 {
     assert(image->semaphore->version == image->expected_version + 1);
     buf_append_text(sql, "UPDATE semaphore SET version=IF(version=");
     buf_append_u64(sql, image->expected_version);
-    buf_append_text(sql, ",version+1,NULL)");
+    buf_append_text(sql, " AND ");
+    buf_append_i64(sql, image->semaphore->in_use);
+    buf_append_text(sql, "<=GREATEST(in_use,");
+    if (image->settings)
+        buf_append_i64(sql, image->semaphore->capacity);
+    else
+        buf_append_text(sql, "capacity");
+    buf_append_text(sql, "),version+1,NULL)");
     row_set_sql(&semaphore_table, COLUMN_USAGE | (queue ? COLUMN_QUEUE : 0) | (image->settings ? COLUMN_SETTING : 0),
                 image->semaphore, false, sql);
     buf_append_text(sql, " WHERE id=");
@@ -66,7 +77,7 @@ static bool changes_usage(const struct semaphore_image *image)
 /*
  * Writes the usage of several semaphores in one statement. The INSERT finds each row by its primary key and counts 2
  * for the update. A missing row would be inserted without a name and count 1, which the next guard detects. The
- * assignment of `version` is the compare-and-set: it sees the old row.
+ * assignment of `version` is as in update_semaphore_sql.
  */
 static void update_usages_sql(const struct changes *changes, bool queue, struct batch_guard *guard, struct buf *sql)
 {
@@ -76,7 +87,9 @@ static void update_usages_sql(const struct changes *changes, bool queue, struct 
         .columns = COLUMN_KEY | usage,
         .more_columns = "name,kind,capacity,default_ttl_ms,max_hold_ms", /* NOT NULL: each needs some value */
         .more_values = "'',0,0,0,0",
-        .duplicate = "version=IF(version=VALUES(version)-1,VALUES(version),NULL)",
+        .duplicate =
+            "version=IF(version=VALUES(version)-1 AND VALUES(in_use)<=GREATEST(in_use,capacity),VALUES(version),"
+            "NULL)",
         .duplicate_columns = usage,
         .guard = guard,
         .counts = 2,
@@ -132,7 +145,7 @@ static void semaphore_sql(const struct semaphore_image *image, bool queue, struc
         buf_printf(
             sql, "UPDATE slot FORCE INDEX (PRIMARY) SET label=NULL WHERE semaphore_id=%llu AND label IS NOT NULL;", id);
     for (uint32_t number = image->slots_from; image->slots_to && number <= image->slots_to; number++)
-        row_insert_sql(&slots, &(struct slot_change){image->semaphore->id, number, 0}, sql);
+        row_insert_sql(&slots, &(struct slot_change){.semaphore_id = image->semaphore->id, .number = number}, sql);
     row_insert_end_sql(&slots, sql);
     if (image->retire_from)
         buf_printf(sql, "UPDATE slot FORCE INDEX (PRIMARY) SET retired=1 WHERE semaphore_id=%llu AND number>=%u;", id,
@@ -223,22 +236,24 @@ static void insert_permits_sql(const struct changes *changes, struct batch_guard
 
 /*
  * Moves existing slots to other permits. The INSERT finds each slot by its primary key and counts 2 for the update. A
- * missing slot would be inserted and count 1, which the next guard detects. Both MariaDB and MySQL accept VALUES().
+ * missing slot would be inserted and count 1, which the next guard detects. Each row names the token that it replaces,
+ * which is none or that of a permit that this packet ends: a slot with another one is taken, and NULL for its NOT NULL
+ * column stops the packet with error 1048. Both MariaDB and MySQL accept VALUES().
  */
 static void move_slots_sql(const struct changes *changes, struct batch_guard *guard, struct buf *sql)
 {
     struct row_insert insert = {
         .table = &slot_table,
-        .columns = COLUMN_INSERT | COLUMN_USAGE,
-        .duplicate = "last_permit_id=IF(VALUES(permit_id),VALUES(permit_id),last_permit_id)",
-        .duplicate_columns = COLUMN_USAGE,
+        .columns = COLUMN_INSERT | COLUMN_USAGE | COLUMN_MORE,
+        .duplicate = "permit_id=IF(permit_id=VALUES(last_permit_id),VALUES(permit_id),NULL),"
+                     "last_permit_id=IF(VALUES(permit_id),VALUES(permit_id),last_permit_id)",
         .guard = guard,
         .counts = 2,
     };
     for (size_t i = 0; i < changes->slot_count; i++) {
         const struct slot_change *slot = &changes->slots[i];
         assert(i == 0 || slot[-1].semaphore_id < slot->semaphore_id ||
-               (slot[-1].semaphore_id == slot->semaphore_id && slot[-1].number < slot->number));
+               (slot[-1].semaphore_id == slot->semaphore_id && slot[-1].number <= slot->number));
         row_insert_sql(&insert, slot, sql);
     }
     row_insert_end_sql(&insert, sql);

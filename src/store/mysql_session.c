@@ -167,11 +167,13 @@ static const struct {
     {2020, PERMIT_TOO_LARGE},
 
     /*
-     * permitd's own guards: NULL into a NOT NULL column (a compare-and-set missed), and a number out of range (in_use
-     * below zero). Both are bugs, like every error that is not in this table.
+     * permitd's own guards: NULL into a NOT NULL column (a compare-and-set missed), a number out of range (in_use below
+     * zero), and a CHECK of a column. All are bugs, like every error that is not in this table.
      */
     {1048, PERMIT_INTERNAL},
     {1690, PERMIT_INTERNAL},
+    {3819, PERMIT_INTERNAL}, /* MySQL */
+    {4025, PERMIT_INTERNAL}, /* MariaDB */
 };
 
 enum permit_status session_classify(unsigned mysql_errno_value)

@@ -259,12 +259,21 @@ static enum permit_status read_glimpses(struct store *store, const uint64_t *ids
 /* Returns why the packet that has just failed was stopped by its own guards; MISMATCH_NONE: it was not. */
 static enum mismatch mismatch_of(const struct session *session)
 {
-    enum { NULL_VALUE = 1048, DUPLICATE_KEY = 1062, TWO_ROWS = 1242, OUT_OF_RANGE = 1690 };
+    enum {
+        NULL_VALUE = 1048,
+        DUPLICATE_KEY = 1062,
+        TWO_ROWS = 1242,
+        OUT_OF_RANGE = 1690,
+        MYSQL_CHECK = 3819,
+        MARIADB_CHECK = 4025
+    };
     switch (session_errno(session)) {
     case NULL_VALUE: return strstr(session_message(session), "'version'") ? MISMATCH_VERSION : MISMATCH_GUARD;
     case DUPLICATE_KEY:
     case TWO_ROWS: return MISMATCH_KEY;
-    case OUT_OF_RANGE: return MISMATCH_GUARD;
+    case OUT_OF_RANGE:
+    case MYSQL_CHECK:
+    case MARIADB_CHECK: return MISMATCH_GUARD;
     default: return MISMATCH_NONE;
     }
 }
@@ -327,7 +336,9 @@ static enum permit_status send_changes(struct mysql_store *mysql, const struct c
 static enum permit_status commit(struct store *store, const struct changes *changes)
 {
     struct mysql_store *mysql = mysql_store_of(store);
-    return session_end(mysql->session, send_changes(mysql, changes, NULL));
+    enum permit_status status = session_end(mysql->session, send_changes(mysql, changes, NULL));
+    store->was_stopped = status == PERMIT_INTERNAL && mismatch_of(mysql->session) != MISMATCH_NONE;
+    return status;
 }
 
 static enum permit_status prove_cached(struct mysql_store *mysql, const struct changes *changes,

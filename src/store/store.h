@@ -285,7 +285,8 @@ struct store_batch {
     enum permit_status (*prepare)(struct store *store, const struct changes *changes, const struct assumed *assumed);
     /*
      * Writes all changes and commits. PERMIT_OK: they are durable. `changes` must not be empty; for an empty plan call
-     * `rollback`. PERMIT_DATABASE_LOST: the outcome is unknown. PERMIT_LOCK_TIMEOUT at once: another session has locked
+     * `rollback`. PERMIT_DATABASE_LOST: the outcome is unknown. PERMIT_INTERNAL with was_stopped: the database has
+     * refused the plan before COMMIT, so nothing is written. PERMIT_LOCK_TIMEOUT at once: another session has locked
      * a row that `lock` was not given.
      */
     enum permit_status (*commit)(struct store *store, const struct changes *changes);
@@ -367,6 +368,7 @@ struct store {
     uint64_t sessions;                /* number of sessions opened so far */
     size_t max_packet;                /* of a worker: bytes of the largest packet that the server accepts; set when the
                                          session is opened */
+    bool was_stopped;                 /* the last `commit` was refused before its COMMIT */
     const char *message;              /* cause of the last failure; valid until the next call but a rollback */
     char refusal[STORE_MESSAGE_SIZE]; /* result of the last safety check: first unsafe setting and its fix; "": safe */
 };

@@ -42,8 +42,9 @@ enum column_type {
 
 /* The statements that write a column. */
 enum column_flag {
-    COLUMN_INSERT = 1 << 0,  /* every INSERT */
-    COLUMN_MORE = 1 << 1,    /* the INSERT of a request that is not a plain grant; of permits with labels */
+    COLUMN_INSERT = 1 << 0, /* every INSERT */
+    COLUMN_MORE =
+        1 << 1, /* the INSERT of a request that is not a plain grant; of permits with labels; of slots that move */
     COLUMN_QUEUE = 1 << 2,   /* the INSERT of a request that waits or has waited; of a semaphore whose queue changes */
     COLUMN_UPDATE = 1 << 3,  /* the UPDATE of a row, if its value has changed */
     COLUMN_COUNT = 1 << 4,   /* the same; the UPDATE adds the difference, modulo 2^32 */
@@ -179,11 +180,12 @@ struct waiting_row {
     F(c, due_s,             due_s,          U32,            COLUMN_INSERT | COLUMN_KEY)                                \
     X(c, permit_request_id, request_id,     U64,            COLUMN_INSERT | COLUMN_KEY)
 
-/* slot: struct slot_change. */
+/* slot: struct slot_change. With COLUMN_MORE `last_permit_id` carries the replaced token, for the check. */
 #define SLOT_COLUMNS(F, X, c)                                                                                          \
     F(c, semaphore_id,      semaphore_id,   U64,            COLUMN_INSERT)                                             \
     X(c, number,            number,         U32,            COLUMN_INSERT)                                             \
-    X(c, permit_id,         token,          U64,            COLUMN_USAGE)
+    X(c, permit_id,         token,          U64,            COLUMN_USAGE)                                              \
+    X(c, last_permit_id,    replaced,       U64,            COLUMN_MORE)
 
 /* owner: struct owner. */
 #define OWNER_COLUMNS(F, X, c)                                                                                         \

@@ -200,6 +200,93 @@ static void request_that_another_session_has_locked_is_not_expired(struct fixtur
     is_used(one, 0, 0);
 }
 
+/* ---- plans that are wrong ---- */
+
+/* The store refuses the plan of `one` as it is, and leaves nothing of it: `two` decides the operation. */
+static void is_refused(struct fixture *one, struct fixture *two, struct operation *operation)
+{
+    struct semaphore alpha = semaphore_named(two, BYTES("alpha")), beta = semaphore_named(two, BYTES("beta"));
+    MUST(one->store->batch->commit(one->store, &one->plan.changes) == PERMIT_INTERNAL);
+    MUST(one->store->was_stopped && *one->store->message != '\0');
+    MUST_OK(one->store, one->store->batch->rollback(one->store));
+    is_used(two, alpha.in_use, beta.in_use);
+    MUST(semaphore_named(two, BYTES("alpha")).version == alpha.version);
+    MUST(semaphore_named(two, BYTES("beta")).version == beta.version);
+    MUST(batch_run(two, operation)->status == PERMIT_OK);
+}
+
+static void held_slot_is_not_sold_again(struct fixture *one, struct fixture *two)
+{
+    struct want alpha = {.semaphore = BYTES("alpha"), .count = 1};
+    struct operation first = acquire_of("first", &alpha, 1), second = acquire_of("second", &alpha, 1);
+    MUST(batch_run(one, &first)->request->permits[0].slots.numbers[0] == 1);
+    MUST(batch_decide(one, &second)->status == PERMIT_OK && one->plan.changes.slot_count == 1);
+    one->plan.changes.slots[0].number = one->plan.changes.requests[0].request->permits[0].slots.numbers[0] = 1;
+    is_refused(one, two, &second);
+    const struct outcome *outcome = batch_run(two, &first);
+    MUST(outcome->replayed && outcome->request->permits[0].slots.numbers[0] == 1);
+    outcome = batch_run(two, &second);
+    MUST(outcome->replayed && outcome->request->permits[0].slots.numbers[0] == 2);
+    is_used(one, 2, 0);
+}
+
+static void free_slot_is_not_sold_twice_in_one_batch(struct fixture *one, struct fixture *two)
+{
+    struct want alpha = {.semaphore = BYTES("alpha"), .count = 2};
+    struct operation acquire = acquire_of("k", &alpha, 1);
+    MUST(batch_decide(one, &acquire)->status == PERMIT_OK && one->plan.changes.slot_count == 2);
+    one->plan.changes.slots[1].number = 1;
+    is_refused(one, two, &acquire);
+}
+
+/* The batch ends another request. */
+static void slot_of_a_hold_that_goes_on_is_not_freed(struct fixture *one, struct fixture *two)
+{
+    struct want alpha = {.semaphore = BYTES("alpha"), .count = 1};
+    struct operation first = acquire_of("first", &alpha, 1), second = acquire_of("second", &alpha, 1);
+    struct operation release = {.kind = OP_RELEASE, .external_id = BYTES("first")};
+    MUST(batch_run(one, &first)->status == PERMIT_OK && batch_run(one, &second)->status == PERMIT_OK);
+    MUST(batch_decide(one, &release)->status == PERMIT_OK && one->plan.changes.slot_count == 1);
+    one->plan.changes.slots[0].number = 2;
+    is_refused(one, two, &release);
+    is_used(one, 1, 0);
+}
+
+/* The counts of one semaphore, and of two in one statement. */
+static void units_above_the_capacity_are_not_sold(struct fixture *one, struct fixture *two)
+{
+    for (size_t count = 1; count <= 2; count++) {
+        struct want wants[] = {{.semaphore = BYTES("alpha"), .count = 1}, {.semaphore = BYTES("beta"), .count = 4}};
+        struct operation acquire = acquire_of(count == 1 ? "one" : "two", wants + 2 - count, count);
+        MUST(batch_decide(one, &acquire)->status == PERMIT_OK);
+        for (size_t i = 0; i < one->plan.changes.semaphore_count; i++)
+            if (bytes_equal(one->plan.changes.semaphores[i].semaphore->name, BYTES("beta")))
+                one->plan.changes.semaphores[i].semaphore->in_use = 11;
+        is_refused(one, two, &acquire);
+    }
+    is_used(one, 1, 8);
+}
+
+/* A smaller capacity throws nobody out, and what is above it may be renewed, and fall. A larger one may be used at once. */
+static void units_above_a_smaller_capacity_stay(struct fixture *one, struct fixture *two)
+{
+    struct want beta = {.semaphore = BYTES("beta"), .count = 4};
+    struct operation first = acquire_of("first", &beta, 1), second = acquire_of("second", &beta, 1);
+    struct operation renew = {.kind = OP_RENEW, .external_id = BYTES("first")};
+    struct operation release = {.kind = OP_RELEASE, .external_id = BYTES("second")};
+    MUST(batch_run(one, &first)->status == PERMIT_OK && batch_run(one, &second)->status == PERMIT_OK);
+    semaphore_make(two, "beta", KIND_COUNTED, 3);
+    MUST(batch_run(one, &renew)->status == PERMIT_OK);
+    MUST(batch_run(one, &release)->status == PERMIT_OK);
+    is_used(two, 0, 4);
+    semaphore_make(two, "beta", KIND_COUNTED, 8);
+    MUST(batch_run(one, &(struct operation){.kind = OP_RELEASE, .external_id = BYTES("first")})->status == PERMIT_OK);
+    beta.count = 8;
+    struct operation all = acquire_of("all", &beta, 1);
+    MUST(batch_run(one, &all)->status == PERMIT_OK);
+    is_used(two, 0, 8);
+}
+
 static void ids_are_reserved_once(struct fixture *one, struct fixture *two)
 {
     struct id_range a, b, c;
@@ -1181,6 +1268,11 @@ const struct contract_case contract_cases[] = {
     {"second_new_request_with_one_key_conflicts", second_new_request_with_one_key_conflicts},
     {"batch_does_not_wait_for_other_semaphores", batch_does_not_wait_for_other_semaphores},
     {"request_that_another_session_has_locked_is_not_expired", request_that_another_session_has_locked_is_not_expired},
+    {"held_slot_is_not_sold_again", held_slot_is_not_sold_again},
+    {"free_slot_is_not_sold_twice_in_one_batch", free_slot_is_not_sold_twice_in_one_batch},
+    {"slot_of_a_hold_that_goes_on_is_not_freed", slot_of_a_hold_that_goes_on_is_not_freed},
+    {"units_above_the_capacity_are_not_sold", units_above_the_capacity_are_not_sold},
+    {"units_above_a_smaller_capacity_stay", units_above_a_smaller_capacity_stay},
     {"ids_are_reserved_once", ids_are_reserved_once},
     {"floor_is_the_smallest_live_token", floor_is_the_smallest_live_token},
     {"held_requests_are_paged_by_deadline", held_requests_are_paged_by_deadline},

@@ -65,7 +65,7 @@ static struct commit *commit_new(enum semaphore_kind kind)
 
 static void change_slot(struct commit *commit, uint32_t number, uint64_t token)
 {
-    commit->slots[commit->plan.changes.slot_count++] = (struct slot_change){SEMAPHORE, number, token};
+    commit->slots[commit->plan.changes.slot_count++] = (struct slot_change){SEMAPHORE, number, token, 0};
 }
 
 /* Stores `copy`. goes_on: nobody has changed the semaphore since the last commit. */

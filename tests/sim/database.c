@@ -516,26 +516,57 @@ static bool labels_hold(const struct changes *changes)
     return true;
 }
 
+/* The compare-and-set, which refuses units above the capacity that were not there before. */
+static bool semaphore_guard_holds(const struct semaphore_image *image, const struct semaphore *row)
+{
+    int64_t capacity = image->settings ? image->semaphore->capacity : row->capacity;
+    return row->version == image->expected_version &&
+           (image->semaphore->in_use <= row->in_use || image->semaphore->in_use <= capacity);
+}
+
+/* A slot replaces what it names: another one that is held raises an error. */
+static bool slots_hold(const struct changes *changes)
+{
+    for (size_t i = 0; i < changes->slot_count; i++) {
+        const struct slot_change *change = &changes->slots[i];
+        const struct db_semaphore_row *row = &database_semaphore(change->semaphore_id)->row;
+        bool twice = i > 0 && change[-1].semaphore_id == change->semaphore_id && change[-1].number == change->number;
+        if (twice || change->number == 0 || change->number > row->slot_rows ||
+            row->slots[change->number] == change->token || row->slots[change->number] != change->replaced)
+            return false;
+    }
+    return true;
+}
+
+/* As sql/0018_guards.sql. */
+static bool row_is_valid(const struct request *request)
+{
+    bool confirmed = request->confirmed_at != NEVER;
+    if (request->errand && (request->state != REQUEST_ACQUIRED || ((request->errand & ERRAND_CONFIRM) && !confirmed)))
+        return false;
+    for (size_t i = 0; i < request->permit_count; i++)
+        if (request->permits[i].count <= 0)
+            return false;
+    return !confirmed || request->state == REQUEST_ACQUIRED ||
+           (request->state == REQUEST_RELEASED && request->ended_at != NEVER);
+}
+
 static bool guards_hold(const struct changes *changes)
 {
     for (size_t i = 0; i < changes->semaphore_count; i++) {
         const struct semaphore_image *image = &changes->semaphores[i];
         const struct db_semaphore *semaphore = database_semaphore(image->semaphore->id);
-        if (image->changed && !image->insert && semaphore->row.semaphore.version != image->expected_version)
+        if (image->changed && !image->insert && !semaphore_guard_holds(image, &semaphore->row.semaphore))
             return false;
     }
     for (size_t i = 0; i < changes->request_count; i++) {
         const struct request_change *change = &changes->requests[i];
+        if (!change->remove && !row_is_valid(change->request))
+            return false;
         if (!change->insert && !request_guard_holds(change, &database_key(change->request->external_id)->row))
             return false;
     }
-    for (size_t i = 0; i < changes->slot_count; i++) {
-        const struct slot_change *change = &changes->slots[i];
-        const struct db_semaphore_row *row = &database_semaphore(change->semaphore_id)->row;
-        if (change->number == 0 || change->number > row->slot_rows || row->slots[change->number] == change->token)
-            return false;
-    }
-    return deleted_places_exist(changes) && (changes->label_count == 0 || labels_hold(changes));
+    return slots_hold(changes) && deleted_places_exist(changes) && (changes->label_count == 0 || labels_hold(changes));
 }
 
 /* True if the row of the key is deleted before it is inserted anew. */

@@ -854,8 +854,10 @@ enum permit_status fake_batch_commit_changes(struct store *store, const struct c
         return call_lose(fake, false);
     }
     status = lock_requests(fake, changes) ? transaction_write(fake->transaction, changes) : PERMIT_LOCK_TIMEOUT;
+    store->was_stopped = status == PERMIT_INTERNAL;
     if (status == PERMIT_INTERNAL && !run_is_contract())
-        violation("P1", "a guard of the statements raised: rows have changed since they were locked");
+        violation("P1",
+                  "a guard of the statements raised: the plan is wrong, or rows have changed since they were locked");
     if (status == PERMIT_DATABASE_LOST)
         return call_lose(fake, false);
     if (status == PERMIT_OK)

@@ -211,7 +211,7 @@ Test(contract, request_with_too_many_permits_is_an_internal_error)
     must_run(observer,
              "INSERT INTO permit (semaphore_id, id, permit_request_id, count, slots)"
              " WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 63)"
-             " SELECT semaphore_id, 1000 + i, permit_request_id, 0, '' FROM permit JOIN n WHERE semaphore_id ="
+             " SELECT semaphore_id, 1000 + i, permit_request_id, 1, '' FROM permit JOIN n WHERE semaphore_id ="
              " (SELECT id FROM semaphore WHERE name = 'beta')");
     struct lock_set set = lock_set_of(&one, &acquire);
     cr_assert_eq(one.store->batch->lock(one.store, &set, &one.arena, &one.view), PERMIT_INTERNAL);

@@ -12,10 +12,18 @@ static const struct {
     const struct row_table *table;
     const char *others; /* each between commas */
 } tables[] = {
-    {&request_table, ""},  {&permit_table, ""},          {&semaphore_table, ""},
-    {&template_table, ""}, {&waiter_table, ""},          {&mail_table, ""},
-    {&held_table, ""},     {&waiting_table, ""},         {&slot_table, ",label,last_permit_id,retired,"},
-    {&owner_table, ""},    {&server_table, ",dead_at,"}, {&event_table, ""},
+    {&request_table, ",valid,"},
+    {&permit_table, ",valid,"},
+    {&semaphore_table, ",valid,"},
+    {&template_table, ",valid,"},
+    {&waiter_table, ",valid,"},
+    {&mail_table, ""},
+    {&held_table, ""},
+    {&waiting_table, ""},
+    {&slot_table, ",label,retired,"},
+    {&owner_table, ""},
+    {&server_table, ",dead_at,"},
+    {&event_table, ""},
 };
 
 Test(rows, columns_are_those_of_the_schema)

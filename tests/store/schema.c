@@ -12,8 +12,14 @@
 
 /* Makes a database of version 13 of one of the newest version. */
 #define BACK_TO_13                                                                                                     \
-    "DROP TABLE errand, sql_account, served_offset; ALTER TABLE permit_request DROP COLUMN errand;"                    \
+    "ALTER TABLE permit /*M! MODIFY COLUMN count BIGINT NOT NULL *//*!80000 DROP COLUMN valid */;"                     \
+    "ALTER TABLE waiter /*M! MODIFY COLUMN count BIGINT NOT NULL *//*!80000 DROP COLUMN valid */;"                     \
+    "ALTER TABLE semaphore /*M! MODIFY COLUMN capacity BIGINT NOT NULL *//*!80000 DROP COLUMN valid */;"               \
+    "ALTER TABLE template /*M! MODIFY COLUMN capacity BIGINT NOT NULL *//*!80000 DROP COLUMN valid */;"                \
+    "DROP TABLE errand, sql_account, served_offset; ALTER TABLE permit_request DROP COLUMN " WITH_VALID "errand;"      \
     "DELETE FROM schema_version WHERE version > 13;"
+/* MySQL: a column that is computed from others goes with the first of them. */
+#define WITH_VALID "/*!80000 valid, DROP COLUMN */ "
 
 static enum permit_status apply(const struct database_address *address, struct buf *message)
 {
@@ -325,10 +331,11 @@ Test(schema, foreign_table_among_permitds_is_refused, .timeout = 600)
         {"waiter", BACK_TO_13 "UPDATE schema_version SET version = version - 1; ALTER TABLE waiter DROP COLUMN needs"},
         {"waiter", BACK_TO_13 "ALTER TABLE waiter DROP COLUMN needs"},
         {"errand", BACK_TO_13 "CREATE TABLE errand (id INT)"},
-        {"permit_request", "ALTER TABLE permit_request DROP COLUMN errand"},
+        {"permit_request", "ALTER TABLE permit_request DROP COLUMN " WITH_VALID "errand"},
         {"errand", "ALTER TABLE errand DROP PRIMARY KEY, DROP COLUMN bucket"},
         {"served_offset", "DROP TABLE served_offset"},
-        {"sql_account", "UPDATE schema_version SET statements = 2, applied_at = NULL WHERE version = 14"},
+        {"sql_account", "DELETE FROM schema_version WHERE version > 14;"
+                        "UPDATE schema_version SET statements = 2, applied_at = NULL WHERE version = 14"},
         {"cluster", "DROP TABLE cluster"},
         {"schema_version", "ALTER TABLE schema_version CHANGE statements description VARCHAR(20)"},
     };
@@ -414,6 +421,71 @@ Test(schema, version_13_is_upgraded_with_its_rows)
     cr_expect_str_eq(upgraded, newest);
     free(upgraded);
     free(newest);
+    buf_release(&message);
+    session_free(session);
+}
+
+/* ---- what rows cannot be ---- */
+
+/* MariaDB: a CHECK; MySQL: NULL in a column that is computed. */
+static void refuses_row(struct session *session, const char *sql)
+{
+    enum { NULL_VALUE = 1048, CHECK_FAILED = 4025 };
+    cr_expect_eq(session_run(session, sql), PERMIT_INTERNAL, "%s", sql);
+    cr_expect_eq(session_errno(session), session_is_mariadb(session) ? CHECK_FAILED : NULL_VALUE, "%s: %s", sql,
+                 session_message(session));
+}
+
+#define REQUEST "INSERT INTO permit_request SET id = 9, external_id = 'bad',"
+
+Test(schema, rows_that_cannot_be_are_refused)
+{
+    static const char *const bad[] = {
+        REQUEST "state = 2, confirmed_at = UTC_TIMESTAMP(6)",
+        REQUEST "state = 3, confirmed_at = UTC_TIMESTAMP(6)",
+        REQUEST "state = 2, errand = 2, ended_at = UTC_TIMESTAMP(6)",
+        REQUEST "state = 3, errand = 2",
+        REQUEST "state = 1, errand = 1",
+        REQUEST "state = 1, errand = 3",
+        REQUEST "state = 1, errand = 4",
+        "UPDATE permit_request SET state = 2 WHERE external_id = 'sold'",
+        "UPDATE permit_request SET confirmed_at = NULL, errand = 1 WHERE external_id = 'sold'",
+        "UPDATE permit_request SET ended_at = '9999-12-31' WHERE external_id = 'refunded'",
+        "INSERT INTO permit SET semaphore_id = 1, id = 9, permit_request_id = 1, count = 0",
+        "INSERT INTO permit SET semaphore_id = 1, id = 9, permit_request_id = 1, count = -1",
+        "INSERT INTO waiter SET semaphore_id = 1, place = '2026-01-01', permit_request_id = 1, count = 0",
+        "INSERT INTO semaphore SET id = 9, name = 's', kind = 2, capacity = -1, default_ttl_ms = 1, max_hold_ms = 1",
+        "INSERT INTO template SET prefix = 's', length = 1, kind = 2, capacity = -1, default_ttl_ms = 1, max_hold_ms = "
+        "1",
+    };
+    static const char good[] =
+        "INSERT INTO permit_request SET id = 1, external_id = 'sold', state = 1, confirmed_at = UTC_TIMESTAMP(6);"
+        "INSERT INTO permit_request SET id = 2, external_id = 'refunded', state = 2, confirmed_at = UTC_TIMESTAMP(6),"
+        " ended_at = UTC_TIMESTAMP(6);"
+        "INSERT INTO permit_request SET id = 3, external_id = 'marked', state = 1, errand = 1,"
+        " confirmed_at = UTC_TIMESTAMP(6);"
+        "INSERT INTO permit_request SET id = 4, external_id = 'given', state = 1, errand = 2;"
+        "INSERT INTO permit_request SET id = 5, external_id = 'waits', state = 3";
+    struct session *session = connected(fresh_database(), STORE_READER);
+    must_run(session, good);
+    for (size_t i = 0; i < ARRAY_LENGTH(bad); i++)
+        refuses_row(session, bad[i]);
+    cr_expect_eq(number_of(session, "SELECT COUNT(*) FROM permit_request"), 5);
+    session_free(session);
+}
+
+/* A copy of the table would find the old row, and take long; the new checks read no row. */
+Test(schema, upgrade_reads_no_old_row)
+{
+    struct buf message;
+    const struct database_address *address = fresh_database();
+    struct session *session = connected(address, STORE_READER);
+    must_run(session, BACK_TO_13 "INSERT INTO permit SET semaphore_id = 1, id = 1, permit_request_id = 1, count = 0");
+    buf_init(&message, 4000);
+    cr_assert_eq(apply(address, &message), PERMIT_OK, "%s", buf_text(&message));
+    cr_expect_eq(number_of(session, "SELECT COUNT(*) FROM permit WHERE count = 0"), 1);
+    refuses_row(session, "INSERT INTO permit SET semaphore_id = 1, id = 2, permit_request_id = 1, count = 0");
+    must_run(session, "DELETE FROM permit");
     buf_release(&message);
     session_free(session);
 }
