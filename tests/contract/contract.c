@@ -200,6 +200,94 @@ static void request_that_another_session_has_locked_is_not_expired(struct fixtur
     is_used(one, 0, 0);
 }
 
+/* ---- errands ---- */
+
+static size_t errands_after(struct fixture *fixture, struct errand_page *page)
+{
+    arena_clear(&fixture->arena);
+    page->ret_rows = NULL;
+    page->ret_count = 0;
+    MUST_OK(fixture->store, fixture->store->queries->errands(fixture->store, page, &fixture->arena));
+    return page->ret_count;
+}
+
+static void acquire_three(struct fixture *fixture)
+{
+    struct want beta = {.semaphore = BYTES("beta"), .count = 1};
+    for (size_t i = 0; i < 3; i++) {
+        struct operation acquire = acquire_of((const char *[]){"a", "b", "c"}[i], &beta, 1);
+        MUST(batch_run(fixture, &acquire)->created);
+    }
+}
+
+static void errands_are_paged_until_they_are_settled(struct fixture *one, struct fixture *two)
+{
+    struct errand_page page = {.limit = 2};
+    bool seen[3] = {false};
+    acquire_three(one);
+    MUST(errands_after(two, &page) == 0);
+    for (size_t i = 0; i < 3; i++)
+        mark_as_shop((const char *[]){"a", "b", "c"}[i], i == 0 ? ERRAND_CONFIRM : ERRAND_RELEASE);
+    for (size_t pages = 0; errands_after(two, &page) > 0; pages++) {
+        MUST(pages < 3 && page.ret_count <= 2 && page.ret_expected);
+        for (size_t i = 0; i < page.ret_count; i++) {
+            size_t key = (size_t)(page.ret_rows[i].external_id.data[0] - 'a');
+            MUST(key < 3 && !seen[key]);
+            seen[key] = true;
+        }
+        page.after = page.ret_rows[page.ret_count - 1].position;
+    }
+    MUST(seen[0] && seen[1] && seen[2]);
+    is_used(one, 0, 3);
+    for (size_t i = 0; i < 3; i++) {
+        struct operation settle = {.kind = OP_SETTLE, .external_id = bytes_of((const char *[]){"a", "b", "c"}[i])};
+        MUST(batch_run(one, &settle)->status == PERMIT_OK);
+    }
+    page.after = (struct errand_position){0};
+    MUST(errands_after(two, &page) == 0);
+    is_used(one, 0, 1);
+    MUST(semaphore_named(one, BYTES("beta")).confirmed == 1);
+}
+
+/* Whichever operation comes first. Afterwards the request is as HTTP would have left it. */
+static void errand_is_settled_before_an_operation_on_its_key(struct fixture *one, struct fixture *two)
+{
+    struct operation release = {.kind = OP_RELEASE, .external_id = BYTES("a")};
+    struct operation renew = {.kind = OP_RENEW, .external_id = BYTES("b")};
+    struct operation confirm = {.kind = OP_CONFIRM, .external_id = BYTES("c")};
+    struct errand_page page = {.limit = 9};
+    acquire_three(one);
+    mark_as_shop("a", ERRAND_CONFIRM);
+    mark_as_shop("b", ERRAND_RELEASE);
+    mark_as_shop("c", ERRAND_CONFIRM | ERRAND_RELEASE);
+    MUST(batch_run(one, &release)->status == PERMIT_CONFIRMED);
+    MUST(batch_run(two, &renew)->status == PERMIT_ENDED);
+    const struct outcome *outcome = batch_run(two, &confirm);
+    MUST(outcome->status == PERMIT_ENDED && outcome->request->end_reason == END_RELEASED);
+    MUST(errands_after(two, &page) == 0);
+    is_used(two, 0, 1);
+}
+
+/* Its version is the copied one, since a procedure raises none. */
+static void plan_from_before_an_errand_is_refused(struct fixture *one, struct fixture *two)
+{
+    struct operation release = {.kind = OP_RELEASE, .external_id = BYTES("a")};
+    acquire_three(one);
+    MUST(batch_decide(one, &release)->status == PERMIT_OK);
+    const struct assumed assumed = {.epoch = one->view.clock.epoch,
+                                    .now = lease_time(&one->view.clock, one->view.now),
+                                    .slack_us = 3600LL * US_PER_SECOND};
+    MUST_OK(one->store, one->store->batch->rollback(one->store));
+    mark_as_shop("a", ERRAND_CONFIRM);
+    enum mismatch mismatch;
+    MUST(one->store->batch->commit_if_unchanged(one->store, &one->plan.changes, &assumed, &mismatch) ==
+         PERMIT_CONFLICT);
+    MUST(mismatch == MISMATCH_GUARD);
+    MUST_OK(one->store, one->store->batch->rollback(one->store));
+    MUST(batch_run(two, &release)->status == PERMIT_CONFIRMED);
+    is_used(two, 0, 3);
+}
+
 /* ---- plans that are wrong ---- */
 
 /* The store refuses the plan of `one` as it is, and leaves nothing of it: `two` decides the operation. */
@@ -1268,6 +1356,9 @@ const struct contract_case contract_cases[] = {
     {"second_new_request_with_one_key_conflicts", second_new_request_with_one_key_conflicts},
     {"batch_does_not_wait_for_other_semaphores", batch_does_not_wait_for_other_semaphores},
     {"request_that_another_session_has_locked_is_not_expired", request_that_another_session_has_locked_is_not_expired},
+    {"errands_are_paged_until_they_are_settled", errands_are_paged_until_they_are_settled},
+    {"errand_is_settled_before_an_operation_on_its_key", errand_is_settled_before_an_operation_on_its_key},
+    {"plan_from_before_an_errand_is_refused", plan_from_before_an_errand_is_refused},
     {"held_slot_is_not_sold_again", held_slot_is_not_sold_again},
     {"free_slot_is_not_sold_twice_in_one_batch", free_slot_is_not_sold_twice_in_one_batch},
     {"slot_of_a_hold_that_goes_on_is_not_freed", slot_of_a_hold_that_goes_on_is_not_freed},

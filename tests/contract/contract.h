@@ -25,6 +25,8 @@ struct contract_case {
 };
 /* Locks the row of the request with this key for a session that is not permitd's: `fixture` holds alpha, too. */
 void lock_as_stranger(struct fixture *fixture, const char *key);
+/* Does what a procedure does to a held request (bits of enum errand), in a transaction of its own. The runner implements it. */
+void mark_as_shop(const char *key, uint32_t errand);
 /* contract_cached.c: batches in one packet. */
 void cached_batch_commits(struct fixture *one, struct fixture *two);
 void cached_refusal_is_proved(struct fixture *one, struct fixture *two);

@@ -62,6 +62,17 @@ void contract_fail(const char *file, int line, const char *condition, const char
     abort();
 }
 
+void mark_as_shop(const char *key, uint32_t errand)
+{
+    char sql[500];
+    snprintf(sql, sizeof sql,
+             "START TRANSACTION; UPDATE permit_request SET errand=%u,confirmed_at=IF(%u,UTC_TIMESTAMP(6),confirmed_at)"
+             " WHERE external_id='%s'; INSERT INTO errand (bucket,permit_request_id)"
+             " SELECT CONNECTION_ID() & 63,id FROM permit_request WHERE external_id='%s'; COMMIT",
+             errand, errand & ERRAND_CONFIRM, key, key);
+    must_run(observer, sql);
+}
+
 Test(contract, cases_of_every_store_hold)
 {
     for (size_t i = 0; i < contract_case_count; i++) {
