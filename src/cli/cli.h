@@ -18,6 +18,7 @@
 enum cli_exit {
     CLI_OK = 0,
     CLI_DECLINED = 1, /* not confirmed; nothing was done */
+    CLI_FOUND = 2,    /* reconcile: there are findings */
     CLI_USAGE = 64,
     CLI_REFUSED = 65,         /* refused by the server; a retry will not help */
     CLI_NO_SERVER = 69,       /* no server answers, or the server cannot work now */
@@ -54,6 +55,7 @@ enum cli_flag {
     FLAG_FORCE,
     FLAG_YES,
     FLAG_ONCE,
+    FLAG_APPLY,
     FLAG_COUNT,
 };
 
@@ -98,6 +100,8 @@ struct cli_options {
     const char *append;    /* name of a credentials file */
     const char *namespace; /* token make: of the principal; else that of the key or owner; NULL: the caller's own */
     int64_t interval_ms;   /* top: refresh interval */
+    const char *orders;    /* name of a file, or - */
+    int64_t min_age_ms;
 };
 
 struct cli {
@@ -114,7 +118,7 @@ struct cli {
 struct verb {
     const char *name;
     const char *arguments; /* shown in the usage line */
-    unsigned bit;          /* enum verb_bit; selects the options that the verb takes */
+    uint64_t bit;          /* one of VERB_...; selects the options that the verb takes */
     int min_words;
     int max_words;
     bool takes_command; /* the first word ends the options */
@@ -123,43 +127,43 @@ struct verb {
     const char *more; /* further paragraphs of --help; may be NULL */
 };
 
-enum verb_bit {
-    VERB_RUN = 1 << 0,
-    VERB_ACQUIRE = 1 << 1,
-    VERB_RELEASE = 1 << 2,
-    VERB_RENEW = 1 << 3,
-    VERB_SHOW = 1 << 4,
-    VERB_PUT = 1 << 5,
-    VERB_GET = 1 << 6,
-    VERB_LIST = 1 << 7,
-    VERB_TEMPLATE_DELETE = 1 << 8,
-    VERB_HOLDERS = 1 << 9,
-    VERB_FENCE = 1 << 10,
-    VERB_PLAIN = 1 << 11, /* a verb without options of its own */
-    VERB_CONFIRM = 1 << 12,
-    VERB_FORCE = 1 << 13,
-    VERB_REQUESTS = 1 << 14,
-    VERB_PAUSE = 1 << 15,
-    VERB_RESUME = 1 << 16,
-    VERB_EVENTS = 1 << 17,
-    VERB_BUMP = 1 << 18,
-    VERB_BEAT = 1 << 19,
-    VERB_OWNER = 1 << 20,
-    VERB_WAITERS = 1 << 21,
-    VERB_WHY = 1 << 22,
-    VERB_TOP = 1 << 23,
-    VERB_SLOTS = 1 << 24,
-    VERB_TEMPLATE = 1 << 25,
-    VERB_SEMAPHORE_DELETE = 1 << 26,
-    VERB_LOGIN = 1 << 27,
-    VERB_LOGOUT = 1 << 28,
-    VERB_TOKEN_MAKE = 1 << 29,
-    VERB_TOKEN_CHECK = 1 << 30,
-};
-#define VERB_SQL_ACCOUNT_PUT (1U << 31)
-#define VERB_ANY             (~0U)
+/* Bits of a verb; verbs that take the same options share one. */
+#define VERB_RUN              (UINT64_C(1) << 0)
+#define VERB_ACQUIRE          (UINT64_C(1) << 1)
+#define VERB_RELEASE          (UINT64_C(1) << 2)
+#define VERB_RENEW            (UINT64_C(1) << 3)
+#define VERB_SHOW             (UINT64_C(1) << 4)
+#define VERB_PUT              (UINT64_C(1) << 5)
+#define VERB_GET              (UINT64_C(1) << 6)
+#define VERB_LIST             (UINT64_C(1) << 7)
+#define VERB_TEMPLATE_DELETE  (UINT64_C(1) << 8)
+#define VERB_HOLDERS          (UINT64_C(1) << 9)
+#define VERB_FENCE            (UINT64_C(1) << 10)
+#define VERB_PLAIN            (UINT64_C(1) << 11) /* a verb without options of its own */
+#define VERB_CONFIRM          (UINT64_C(1) << 12)
+#define VERB_FORCE            (UINT64_C(1) << 13)
+#define VERB_REQUESTS         (UINT64_C(1) << 14)
+#define VERB_PAUSE            (UINT64_C(1) << 15)
+#define VERB_RESUME           (UINT64_C(1) << 16)
+#define VERB_EVENTS           (UINT64_C(1) << 17)
+#define VERB_BUMP             (UINT64_C(1) << 18)
+#define VERB_BEAT             (UINT64_C(1) << 19)
+#define VERB_OWNER            (UINT64_C(1) << 20)
+#define VERB_WAITERS          (UINT64_C(1) << 21)
+#define VERB_WHY              (UINT64_C(1) << 22)
+#define VERB_TOP              (UINT64_C(1) << 23)
+#define VERB_SLOTS            (UINT64_C(1) << 24)
+#define VERB_TEMPLATE         (UINT64_C(1) << 25)
+#define VERB_SEMAPHORE_DELETE (UINT64_C(1) << 26)
+#define VERB_LOGIN            (UINT64_C(1) << 27)
+#define VERB_LOGOUT           (UINT64_C(1) << 28)
+#define VERB_TOKEN_MAKE       (UINT64_C(1) << 29)
+#define VERB_TOKEN_CHECK      (UINT64_C(1) << 30)
+#define VERB_SQL_ACCOUNT_PUT  (UINT64_C(1) << 31)
+#define VERB_RECONCILE        (UINT64_C(1) << 32)
+#define VERB_ANY              UINT64_MAX
 /* Verbs that call no server, or connect by themselves. */
-#define VERBS_UNCONNECTED    (VERB_LOGIN | VERB_LOGOUT | VERB_TOKEN_MAKE | VERB_TOKEN_CHECK)
+#define VERBS_UNCONNECTED     (VERB_LOGIN | VERB_LOGOUT | VERB_TOKEN_MAKE | VERB_TOKEN_CHECK)
 
 /* Runs permitctl. Returns its exit status. */
 int cli_main(int argc, char **argv);
@@ -214,5 +218,6 @@ int verb_whoami(struct cli *cli);
 int verb_servers(struct cli *cli);
 int verb_doctor(struct cli *cli);
 int verb_locks(struct cli *cli);
+int verb_reconcile(struct cli *cli);
 int verb_fence_bump(struct cli *cli);
 #endif

@@ -1,43 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 #include "cli/labels_cmd.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
-#include <unistd.h>
 
-#include "base/io.h"
 #include "cli/json_print.h"
 #include "cli/list_pages.h"
+#include "cli/text_file.h"
 
 /*
  * permitd accepts a body of 256 KiB for PUT semaphore. A byte of a label takes at most two bytes in JSON (six only for
  * bytes that permitd refuses).
  */
 enum { PAGE_LABELS = 1000, PAGE_BYTES = 100000, FILE_MAX = 32 << 20 };
-
-/* Reads the whole file, zero-terminated. Returns false after an error message. */
-static bool read_file(const char *path, char **ret_text, size_t *ret_length)
-{
-    bool is_input = strcmp(path, "-") == 0;
-    int fd = is_input ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) {
-        (void)cli_error(CLI_USAGE, "%s: %s", path, strerror(errno));
-        return false;
-    }
-    struct buf text;
-    buf_init(&text, FILE_MAX);
-    bool whole = io_read_all(fd, &text);
-    if (!is_input)
-        (void)close(fd);
-    *ret_length = text.length;
-    buf_append_char(&text, '\0');
-    *ret_text = buf_steal(&text);
-    buf_release(&text);
-    if (!whole || !*ret_text)
-        (void)cli_error(CLI_USAGE, "cannot read %s, or it has more than 32 MiB", path);
-    return whole && *ret_text;
-}
 
 /* Ends each line by a zero in place of its line feed (and of a carriage return before it). */
 static void cut_lines(struct labels *labels, size_t length)
@@ -57,10 +31,9 @@ static void cut_lines(struct labels *labels, size_t length)
 static int read_lines(const char *path, struct labels *labels)
 {
     size_t length;
-    if (!read_file(path, &labels->file, &length))
-        return CLI_USAGE;
-    if (memchr(labels->file, '\0', length))
-        return cli_error(CLI_USAGE, "%s: contains a zero byte", path);
+    int code = text_file_read(path, FILE_MAX, &labels->file, &length);
+    if (code)
+        return code;
     size_t lines = 1;
     for (size_t i = 0; i < length; i++)
         lines += labels->file[i] == '\n';

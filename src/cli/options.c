@@ -33,7 +33,7 @@ struct option {
     char letter; /* 0: none */
     const char *name;
     const char *placeholder; /* for a choice: the choices */
-    unsigned verbs;
+    uint64_t verbs;
     enum option_type type;
     size_t offset;
     int64_t minimum;
@@ -96,11 +96,19 @@ static const struct option options[] = {
     {0, "labels", "FILE", VERB_PUT, OPTION_TEXT, AT(labels), 0,
      "labels of slots 1, 2, ..., one a line; empty line: no label; -: standard input"},
     {0, "prefix", "TEXT", VERB_LIST | VERB_TOP, OPTION_TEXT, AT(prefix), 0, "only names with this prefix"},
+    {0, "prefix", "TEXT", VERB_RECONCILE, OPTION_TEXT, AT(prefix), 0, "only keys with this prefix, in FILE too"},
     {0, "prefix", "TEXT", VERB_SLOTS, OPTION_TEXT, AT(prefix), 0, "only slots whose label has this prefix"},
     {0, "state", "free|held", VERB_SLOTS, OPTION_CHOICE, AT(state), 0, "only free or only held slots"},
+    {0, "orders", "FILE", VERB_RECONCILE, OPTION_TEXT, AT(orders), 0,
+     "the orders, one a line: the key, a blank, and paid, pending or cancelled; -: standard input"},
+    {0, "min-age", "TIME", VERB_RECONCILE, OPTION_DURATION, AT(min_age_ms), 0,
+     "report no request that was acquired, confirmed or ended later than this before now, by the clock of this machine "
+     "(default: 10m): longer than an order is in flight, and than FILE is old"},
+    {0, "apply", NULL, VERB_RECONCILE, OPTION_FLAG, AT(flags[FLAG_APPLY]), 0, "mend the findings that can be mended"},
+    {'s', "semaphore", "NAME", VERB_RECONCILE, OPTION_TEXT, AT(semaphore), 0, "only requests that hold units of it"},
     {'s', "semaphore", "NAME", VERB_REQUESTS, OPTION_TEXT, AT(semaphore), 0,
      "only requests that wait for, hold or held units of it"},
-    {0, "owner", "OWNER", VERB_REQUESTS, OPTION_TEXT, AT(owner), 0, "only requests of this owner"},
+    {0, "owner", "OWNER", VERB_REQUESTS | VERB_RECONCILE, OPTION_TEXT, AT(owner), 0, "only requests of this owner"},
     {0, "state", "waiting|held|released", VERB_REQUESTS, OPTION_CHOICE, AT(state), 0,
      "only waiting, only held or only ended requests"},
     {0, "at", "TIME", VERB_REQUESTS, OPTION_TEXT, AT(at), 0,
@@ -110,6 +118,8 @@ static const struct option options[] = {
      "retire it while permits are held: pauses it and ends every request that holds units of it; requires --reason"},
     {0, "reason", "TEXT", VERB_FORCE | VERB_PAUSE | VERB_BUMP | VERB_SEMAPHORE_DELETE, OPTION_TEXT, AT(reason), 0,
      "reason, which is recorded"},
+    {0, "reason", "TEXT", VERB_RECONCILE, OPTION_TEXT, AT(reason), 0,
+     "with --apply: the reason for which sales end (default: reconcile: and the finding)"},
     {0, "confirmed", NULL, VERB_RELEASE, OPTION_FLAG, AT(flags[FLAG_CONFIRMED]), 0,
      "release a confirmed request, too (a refund)"},
     {0, "role", "look|use|operate|admin|fence|metrics", VERB_TOKEN_MAKE, OPTION_CHOICE, AT(role), 0,
@@ -161,6 +171,7 @@ static const char exit_codes[] =
     "\nExit status:\n"
     "   0  done (run: the command's own status, 128 + N if signal N ended it)\n"
     "   1  fence bump: not confirmed, nothing was done\n"
+    "   2  reconcile: there are findings, with --apply: that are left\n"
     "  64  the command line is wrong, or a file of the credential or for TLS cannot be used\n"
     "  65  refused by the server; a retry will not help. token check: the file has a mistake\n"
     "  69  no server available: unreachable, its certificate refused, not permitd, busy, stopping, or its database is\n"
@@ -498,7 +509,7 @@ int options_parse(int argc, char **argv, struct cli *cli)
 
 /* ---- Help ---- */
 
-static void print_options(unsigned verbs, bool for_all, FILE *out)
+static void print_options(uint64_t verbs, bool for_all, FILE *out)
 {
     enum { HELP_INDENT = 33 };
     char name[64];

@@ -78,6 +78,23 @@ static const char top_more[] =
     "and names and notes are cut (~). q quits, any other key refreshes.\n"
     "If the server does not answer, top retries. With --json it prints one table, like --once";
 
+static const char reconcile_more[] =
+    ", for orders in another database than permitd's. Each\n"
+    "line of FILE has a key, a blank, and the state of its order. Findings:\n"
+    "  paid_not_confirmed       paid, but only held. --apply confirms it\n"
+    "  paid_not_held            paid, but it has ended, or waits: acquire the same units under a new key, or refund\n"
+    "  unknown_request          paid, but permitd does not know the key: never acquired, or forgotten after its end\n"
+    "  held_and_cancelled       cancelled, but still held. --apply releases it, if it is no sale by then\n"
+    "  confirmed_and_cancelled  cancelled, but a sale. --apply ends the sale with force-release, which records a "
+    "reason\n"
+    "  confirmed_without_order  a sale that FILE does not have. --apply ends it in the same way\n"
+    "  confirmed_not_paid       a sale of a pending order\n"
+    "Only keys of this client's own namespace are compared. With -s or --owner, an order whose request the filter\n"
+    "leaves out is a finding only if it is paid and no sale. Each finding is one line, with --json one object, and "
+    "the\n"
+    "last line has the sums. It may be interrupted and repeated: what is mended is no finding any more.\n"
+    "Exit status 2: there are findings, with --apply: that are left";
+
 /*
  * name  arguments  bit  least words  most words  takes a command  function  help  more
  */
@@ -100,6 +117,8 @@ static const struct verb verbs[] = {
      "Who held backups at 02:14: permitctl requests -s backups --at 02:14\n"
      "\n"
      "An unknown semaphore or owner gives an empty table"},
+    {"reconcile", "--orders FILE [--min-age TIME] [-s NAME] [--owner OWNER] [--prefix TEXT] [--apply [--reason TEXT]]",
+     VERB_RECONCILE, 0, 0, false, verb_reconcile, "Compares sales and holds with a list of orders", reconcile_more},
     {"force-release", "KEY --reason TEXT [--namespace NAMESPACE]", VERB_FORCE, 1, 1, false, verb_force_release,
      "Ends a request of another client",
      ". The reason is recorded (semaphore events). The holder learns of it at its next renewal: let the store check\n"
@@ -309,6 +328,7 @@ int cli_main(int argc, char **argv)
                                   .wait_ms = CLI_UNSET,
                                   .wait_piece_ms = CLI_UNSET,
                                   .interval_ms = 1000,
+                                  .min_age_ms = 10 * 60 * 1000,
                                   .exit_code = CLI_NO_CAPACITY,
                                   .on_lost = "term",
                                   .limit = CLI_UNSET}};

@@ -7,7 +7,7 @@
 set -u
 
 lanes='
-usage token access verbs waiting doctor slots locks
+usage token access verbs waiting doctor slots locks reconcile
 libpermit
 command signals
 terminal lost
