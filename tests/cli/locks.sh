@@ -2,8 +2,14 @@
 # shellcheck shell=bash disable=SC2154
 # locks: which transactions lock permitd's rows. A second session holds the locks, with an account of its own.
 
-sql() { mariadb --no-defaults -u root -S "$dir/server/mariadb.sock" -e "$1"; }
-seen() { "$permitctl" --json locks | jq -e "$1" >/dev/null; }
+# A wait ends when the test ends it: neither a lock time-out of the server nor the time limit of an acquire may come first.
+sql() { mariadb --no-defaults -u root -S "$dir/server/mariadb.sock" -e "SET innodb_lock_wait_timeout=3600; $1"; }
+# MariaDB reads its list of transactions anew only if no session has read it for 0.1 s: quicker polls would see the first
+# answer forever.
+seen() {
+    sleep 0.15
+    "$permitctl" --json locks | jq -e "$1" >/dev/null
+}
 
 sql "CREATE USER shop@localhost; GRANT ALL ON permitd.* TO shop@localhost"
 mkfifo "$dir/shop"
@@ -13,16 +19,15 @@ exec 7>"$dir/shop"
 call "$permitctl" semaphore put hall --capacity 2
 call "$permitctl" locks
 check "no stranger's lock: 0" test "$code" = 0
-echo "BEGIN; SELECT id FROM semaphore WHERE name = 'hall' FOR UPDATE;" >&7
+echo "SET innodb_lock_wait_timeout=3600; BEGIN; SELECT id FROM semaphore WHERE name = 'hall' FOR UPDATE;" >&7
 check "an open transaction is listed, with its account" soon seen '.locks[] | select(.account == "shop@localhost" and .rows_locked > 0)'
 check "MariaDB lists no row for which no session waits" seen '.complete == false'
-"$permitctl" acquire -s hall --id seat-1 --ttl 1h >"$dir/acquired" 2>&1 &
+until "$permitctl" acquire -s hall --id seat-1 --ttl 1h --allow-replay >"$dir/acquired" 2>&1; do :; done &
 acquirer=$!
 check "the row for which permitd waits is named, with its semaphore" \
     soon seen '.locks[] | select(.account == "shop@localhost" and .semaphore == "hall" and .table == "semaphore" and .waiting > 0 and .waited_ms >= 0)'
 echo "ROLLBACK;" >&7
 finish "$acquirer"
-"$permitctl" acquire -s hall --id seat-1 --ttl 1h --allow-replay >/dev/null 2>&1
 check "it is gone after the end of the transaction" soon seen '[.locks[] | select(.account == "shop@localhost")] == []'
 echo "BEGIN; SELECT n FROM held_bit WHERE n = 1 FOR UPDATE;" >&7
 check "it holds the first row" soon seen '.locks[] | select(.account == "shop@localhost")'
