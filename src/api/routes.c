@@ -54,6 +54,7 @@ static const struct route routes[] = {
     ROUTE(GET,    LOOK,          LIST,   "/v1/semaphores/{semaphore}/holders",           list_answer,            0,               "after", "limit"),
     ROUTE(GET,    LOOK,          LIST,   "/v1/semaphores/{semaphore}/waiters",           list_answer,            0,               "after", "limit"),
     ROUTE(GET,    LOOK,          LIST,   "/v1/semaphores/{semaphore}/slots",             list_answer,            0,               "state", "prefix", "after", "limit"),
+    ROUTE(GET,    LOOK,          LIST,   "/v1/semaphores/{semaphore}/report",            semaphore_report,       0,               "since"),
     ROUTE(GET,    LOOK,          LIST,   "/v1/semaphores/{semaphore}/events",            list_answer,            0,               "after", "limit"),
     ROUTE(GET,    LOOK,          LIST,   "/v1/semaphores",                               list_answer,            0,               "prefix", "after", "limit"),
     ROUTE(PUT,    OPERATE,       ONE,    "/v1/semaphores/{semaphore}",                   semaphore_put,          USUAL_BODY,      NULL),

@@ -44,7 +44,8 @@ bool semaphore_pause(struct exchange *exchange);  /* semaphores.c */
 bool semaphore_resume(struct exchange *exchange);
 bool semaphore_get(struct exchange *exchange);
 bool semaphore_fence(struct exchange *exchange);
-bool sql_account_put(struct exchange *exchange); /* sql_accounts.c */
+bool semaphore_report(struct exchange *exchange); /* report.c */
+bool sql_account_put(struct exchange *exchange);  /* sql_accounts.c */
 bool sql_account_get(struct exchange *exchange);
 bool sql_account_delete(struct exchange *exchange);
 bool availability_get(struct exchange *exchange); /* availability.c */

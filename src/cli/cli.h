@@ -102,6 +102,7 @@ struct cli_options {
     int64_t interval_ms;   /* top: refresh interval */
     const char *orders;    /* name of a file, or - */
     int64_t min_age_ms;
+    int64_t since_ms;
 };
 
 struct cli {
@@ -161,6 +162,7 @@ struct verb {
 #define VERB_TOKEN_CHECK      (UINT64_C(1) << 30)
 #define VERB_SQL_ACCOUNT_PUT  (UINT64_C(1) << 31)
 #define VERB_RECONCILE        (UINT64_C(1) << 32)
+#define VERB_REPORT           (UINT64_C(1) << 33)
 #define VERB_ANY              UINT64_MAX
 /* Verbs that call no server, or connect by themselves. */
 #define VERBS_UNCONNECTED     (VERB_LOGIN | VERB_LOGOUT | VERB_TOKEN_MAKE | VERB_TOKEN_CHECK)
@@ -219,5 +221,6 @@ int verb_servers(struct cli *cli);
 int verb_doctor(struct cli *cli);
 int verb_locks(struct cli *cli);
 int verb_reconcile(struct cli *cli);
+int verb_report(struct cli *cli);
 int verb_fence_bump(struct cli *cli);
 #endif

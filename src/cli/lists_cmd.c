@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The verbs that print a list of the server, all but requests: each is a row of the table. */
+#include <inttypes.h>
+
 #include "cli/list_pages.h"
 
 static const struct json_column semaphores[] = {{"NAME", "name"},
@@ -68,6 +70,51 @@ int verb_list(struct cli *cli)
     if (!list_path(lists[i].of ? list : lists[i].path, &cli->options, path))
         return CLI_USAGE;
     return list_print(cli, path, &lists[i].view);
+}
+
+static void print_report(struct json_object *answer)
+{
+    static const struct json_column lines[] = {{"semaphore", "semaphore"},
+                                               {"from", "from"},
+                                               {"to", "to"},
+                                               {"complete", "complete"},
+                                               {"read from", "read_from"},
+                                               {"capacity", "capacity"},
+                                               {"in use now", "in_use"},
+                                               {"average in use", "average_in_use"},
+                                               {"grants", "grants"},
+                                               {"units", "units"},
+                                               {"grants after a wait", "waited"},
+                                               {"median wait", "wait_median_ms"},
+                                               {"95 % wait at most", "wait_p95_ms"},
+                                               {"longest wait", "wait_longest_ms"},
+                                               {"confirmed", "confirmed"},
+                                               {"median hold", "hold_median_ms"},
+                                               {"95 % hold at most", "hold_p95_ms"},
+                                               {"longest hold", "hold_longest_ms"},
+                                               {"not recorded", "not_recorded"}};
+    static const struct json_column ended[] = {{"ENDED AS", "end_reason"}, {"COUNT", "count"}};
+    static const struct json_column use[] = {{"FROM", "from"}, {"AVERAGE IN USE", "average_in_use"}};
+    static const struct json_column owners[] = {{"OWNER", "owner"},
+                                                {"NAMESPACE", "namespace"},
+                                                {"GRANTS", "grants"},
+                                                {"UNITS", "units"},
+                                                {"AVERAGE IN USE", "average_in_use"}};
+    json_print_lines(answer, lines, ARRAY_LENGTH(lines));
+    json_print_table(answer, "ended", ended, ARRAY_LENGTH(ended), 0);
+    json_print_table(answer, "owners", owners, ARRAY_LENGTH(owners), 0);
+    json_print_table(answer, "use", use, ARRAY_LENGTH(use), 0);
+}
+
+int verb_report(struct cli *cli)
+{
+    char path[CLI_PATH_MAX], after[64] = "/report";
+    int64_t since_ms = cli->options.since_ms;
+    if (since_ms != CLI_UNSET)
+        (void)snprintf(after, sizeof(after), "/report?since=%" PRId64 "ms", since_ms);
+    if (!cli->options.semaphore || !path_write("/v1/semaphores/", cli->options.semaphore, after, path))
+        return cli_error(CLI_USAGE, "report needs -s NAME, of 1 to 255 bytes");
+    return cli_finish(cli, permit_call(cli->client, "GET", path, NULL), print_report);
 }
 
 static void print_availability(struct json_object *answer)

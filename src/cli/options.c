@@ -105,6 +105,9 @@ static const struct option options[] = {
      "report no request that was acquired, confirmed or ended later than this before now, by the clock of this machine "
      "(default: 10m): longer than an order is in flight, and than FILE is old"},
     {0, "apply", NULL, VERB_RECONCILE, OPTION_FLAG, AT(flags[FLAG_APPLY]), 0, "mend the findings that can be mended"},
+    {'s', "semaphore", "NAME", VERB_REPORT, OPTION_TEXT, AT(semaphore), 0, "the semaphore"},
+    {0, "since", "TIME", VERB_REPORT, OPTION_DURATION, AT(since_ms), 1000,
+     "the length of the time before now (default: 7d)"},
     {'s', "semaphore", "NAME", VERB_RECONCILE, OPTION_TEXT, AT(semaphore), 0, "only requests that hold units of it"},
     {'s', "semaphore", "NAME", VERB_REQUESTS, OPTION_TEXT, AT(semaphore), 0,
      "only requests that wait for, hold or held units of it"},

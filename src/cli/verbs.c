@@ -178,6 +178,11 @@ static const struct verb verbs[] = {
      "semaphore the units requested and in use, the oldest holders, its place in the queue, and the requests ahead"},
     {"top", "[--prefix TEXT] [--interval TIME] [--once]", VERB_TOP, 0, 0, false, verb_top,
      "Shows a live table of semaphores", top_more},
+    {"report", "-s NAME [--since TIME]", VERB_REPORT, 0, 0, false, verb_report, "Sums up what a semaphore was used for",
+     ": grants, waits, holds, use over time, and its\n"
+     "owners, from the requests that are still kept. Times are rounded up by at most 3 %, but for the longest. A\n"
+     "grant without a wait counts as a wait of 0. Refusals, and waits that ended without a grant, are not in the\n"
+     "database: permitd's metrics count them. \"complete no\": permits granted before \"read from\" are missing"},
     {"fence check", "NAME TOKEN [--slot N]", VERB_FENCE, 2, 2, false, verb_fence_check, "Shows whether a token is live",
      ". Exit status 76 if it is not"},
     {"fence bump", "--reason TEXT [--yes]", VERB_BUMP, 0, 0, false, verb_fence_bump,
@@ -328,6 +333,7 @@ int cli_main(int argc, char **argv)
                                   .wait_ms = CLI_UNSET,
                                   .wait_piece_ms = CLI_UNSET,
                                   .interval_ms = 1000,
+                                  .since_ms = CLI_UNSET,
                                   .min_age_ms = 10 * 60 * 1000,
                                   .exit_code = CLI_NO_CAPACITY,
                                   .on_lost = "term",

@@ -172,6 +172,39 @@ enum permit_status query_held_at(struct store *store, const struct request_filte
     return status;
 }
 
+/* ---- permits ---- */
+
+enum permit_status query_permits(struct store *store, uint64_t semaphore_id, struct page *page)
+{
+    struct packet packet = packet_begin(session_of(store), page->arena);
+    buf_printf(&packet.sql,
+               "SELECT STRAIGHT_JOIN p.id,p.count,r.owner,r.end_reason,r.acquired_at,r.ended_at,r.confirmed_at,"
+               "r.waiting_since FROM permit p FORCE INDEX (PRIMARY) JOIN permit_request r FORCE INDEX (PRIMARY)"
+               " ON r.id=p.permit_request_id WHERE p.semaphore_id=%llu AND p.id<%llu ORDER BY p.id DESC"
+               " LIMIT %u;" SQL_CLOCK,
+               (unsigned long long)semaphore_id,
+               (unsigned long long)(page->after.number ? page->after.number : UINT64_MAX), page->limit + 1);
+    packet_send(&packet);
+    size_t count;
+    struct report_permit *rows = packet_rows(&packet, sizeof *rows, &count);
+    for (size_t i = 0; i < count && packet_row(&packet); i++) {
+        rows[i].token = row_u64(&packet.row);
+        rows[i].count = row_i64(&packet.row);
+        rows[i].owner = row_bytes(&packet.row);
+        rows[i].end_reason = (enum end_reason)row_u64(&packet.row);
+        rows[i].acquired_at = row_time(&packet.row);
+        rows[i].ended_at = row_time(&packet.row);
+        rows[i].confirmed_at = row_time(&packet.row);
+        rows[i].waiting_since = row_time(&packet.row);
+    }
+    page->permits = rows;
+    page_end(page, count);
+    if (page->count)
+        page->next.number = rows[page->count - 1].token;
+    packet_time(&packet, &page->time);
+    return packet_end(&packet);
+}
+
 /* ---- events ---- */
 
 /* Appends the end of a SELECT that walks semaphore_event_semaphore back from `before`. */

@@ -479,6 +479,7 @@ const struct store_queries mysql_queries = {
     .fence = query_fence,
     .clock = query_clock,
     .held_at = query_held_at,
+    .permits = query_permits,
     .events = query_events,
     .nearest = query_nearest,
     .availability = query_availability,

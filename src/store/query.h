@@ -8,6 +8,7 @@
 
 #include "base/arena.h"
 #include "core/lease_clock.h"
+#include "core/report.h"
 #include "core/request.h"
 #include "permit/status.h"
 
@@ -211,6 +212,7 @@ struct page {
         void *rows; /* any of these */
         struct semaphore_row *semaphores;
         struct holder_row *holders;
+        struct report_permit *permits;
         struct waiter_row *waiters;
         struct listed_request *requests;
         struct event_row *events;
@@ -353,6 +355,11 @@ struct store_queries {
      * first. An unknown name has no holders.
      */
     enum permit_status (*held_at)(struct store *store, const struct request_filter *filter, struct page *page);
+    /*
+     * Lists the permits of a semaphore, of held and of ended requests, the last token first; page->after.number is the
+     * token before which the page begins, 0: behind the last.
+     */
+    enum permit_status (*permits)(struct store *store, uint64_t semaphore_id, struct page *page);
     /*
      * Lists the events of a semaphore and the raises of the epoch, which concern all semaphores; newest first. Returns
      * PERMIT_UNKNOWN_SEMAPHORE if the name was never used; a retired semaphore is known.

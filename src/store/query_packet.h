@@ -52,6 +52,7 @@ enum permit_status query_fronts(struct store *store, const uint64_t *semaphore_i
 enum permit_status query_reservers(struct store *store, const struct request *request, utc_us aged, struct arena *arena,
                                    struct reserver *ret_reservers);
 enum permit_status query_held_at(struct store *store, const struct request_filter *filter, struct page *page);
+enum permit_status query_permits(struct store *store, uint64_t semaphore_id, struct page *page);
 enum permit_status query_events(struct store *store, struct bytes semaphore, struct page *page);
 enum permit_status query_nearest(struct store *store, enum nearest_kind kind, struct bytes name, struct bytes within,
                                  struct arena *arena, struct nearest *ret_nearest);

@@ -383,3 +383,15 @@ call "$permitctl" sql-account delete shop.one
 check "sql-account delete" test "$code $(tail -n 1 <<<"$out" | xargs)" = "0 removed yes"
 call "$permitctl" sql-account delete shop.one
 check "an unknown account: 65" contains "$code $err" "65 permitctl: unknown_account"
+
+call "$permitctl" report -s backups --since 1h
+check "report sums up a semaphore" contains "$code $out" "0 semaphore"
+check "with what it cannot know" contains "$out" "refusals"
+call "$permitctl" --json report -s backups
+check "its time is 7 days by default" test "$(jq -r '[.to, .from | .[0:19] + "Z" | fromdate] | .[0] - .[1]' <<<"$out")" = 604800
+call "$permitctl" report
+check "report without a semaphore: 64" contains "$code $err" "64 permitctl: report needs -s NAME"
+call "$permitctl" report -s backups --since 0
+check "report of no time: 64" test "$code" = 64
+call "$permitctl" report -s no-such
+check "report of an unknown semaphore: 65" test "$code" = 65

@@ -348,6 +348,27 @@ static enum permit_status query_held_at(struct store *store, const struct reques
     return PERMIT_OK;
 }
 
+static enum permit_status query_permits(struct store *store, uint64_t semaphore_id, struct page *page)
+{
+    MUST(store && semaphore_id);
+    if (ends() != PERMIT_OK)
+        return ends();
+    make_page(page, sizeof *page->permits);
+    for (size_t i = 0; i < page->count; i++)
+        page->permits[i] = (struct report_permit){
+            .token = 3 - i,
+            .count = 1,
+            .owner = world_text(STORED_KEY_MAX_BYTES),
+            .end_reason = END_EXPIRED,
+            .acquired_at = world_now - US_PER_SECOND,
+            .ended_at = i % 2 ? NEVER : world_now,
+            .confirmed_at = NEVER,
+            .waiting_since = i % 3 ? NEVER : world_now - 2 * US_PER_SECOND,
+        };
+    page->more = world.text.length % 2;
+    return PERMIT_OK;
+}
+
 static enum permit_status query_events(struct store *store, struct bytes semaphore, struct page *page)
 {
     MUST(store && reference_semaphore(semaphore));
@@ -584,6 +605,7 @@ static const struct store_queries queries = {
     .fence = query_fence,
     .clock = query_clock,
     .held_at = query_held_at,
+    .permits = query_permits,
     .events = query_events,
     .nearest = query_nearest,
     .availability = query_availability,

@@ -623,6 +623,19 @@ Test(tenants, keys_and_owners_of_others_are_hidden_but_to_operators, .timeout = 
     cr_expect(kit_json_text_is(body, "blocking.0.taken.0.external_id", "shop-key"), "%s", body);
     cr_expect(kit_json_text_is(body, "blocking.0.taken.0.namespace", "shop"), "%s", body);
 
+    body = by(&scene, BANK, 200, NULL, "GET", "/v1/semaphores/t:a/report", NULL);
+    hides(body, "shop-owner", "plain-owner");
+    cr_expect_eq(kit_json_length(body, "owners"), 0, "%s", body);
+    cr_expect_eq(kit_json_int(body, "others.grants"), 1, "%s", body);
+    body = by(&scene, CLERK, 200, NULL, "GET", "/v1/semaphores/t:a/report", NULL);
+    cr_expect(kit_json_text_is(body, "owners.0.owner", "shop-owner"), "%s", body);
+    cr_expect_not(kit_json_has(body, "owners.0.namespace"), "%s", body);
+    cr_expect_eq(kit_json_int(body, "others.grants"), 0, "%s", body);
+    body = by(&scene, OPERATOR, 200, NULL, "GET", "/v1/semaphores/t:a/report", NULL);
+    cr_expect(kit_json_text_is(body, "owners.0.owner", "shop-owner"), "%s", body);
+    cr_expect(kit_json_text_is(body, "owners.0.namespace", "shop"), "%s", body);
+    by(&scene, FOREMAN, 403, "forbidden", "GET", "/v1/semaphores/t:a/report", NULL);
+
     body = by(&scene, BANK, 404, "unknown_request", "GET", "/v1/requests/shop-kez", NULL);
     hides(body, "shop-key", "nearest");
     body = by(&scene, OPERATOR, 200, NULL, "GET", "/v1/requests", NULL);

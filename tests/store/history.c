@@ -137,6 +137,38 @@ Test(history, limited_walk_returns_where_to_continue)
     cr_assert(bytes_equal(page.requests[0].request.external_id, BYTES("key1")));
 }
 
+Test(history, permits_are_read_back_by_primary_key_and_no_more_than_a_page)
+{
+    enum { PAGE_ROWS = 100 };
+    uint64_t last = UINT64_MAX;
+    size_t found = 0;
+    page = (struct page){.more = true};
+    (void)rows_read(session);
+    sent_record();
+    while (page.more && found < 3 * PAGE_ROWS) {
+        page = (struct page){.arena = &arena, .limit = PAGE_ROWS, .after = page.next};
+        cr_assert_eq(store->queries->permits(store, 1, &page), PERMIT_OK, "%s", session_message(session));
+        for (size_t i = 0; i < page.count; i++) {
+            cr_assert_lt(page.permits[i].token, last);
+            last = page.permits[i].token;
+        }
+        found += page.count;
+    }
+    cr_assert_eq(found, 3 * PAGE_ROWS);
+    int64_t touched = rows_read(session);
+    cr_assert_lt(touched, 3 * 3 * PAGE_ROWS, "%lld rows", (long long)touched);
+    WALKS(session, sent_statement("SELECT STRAIGHT_JOIN p.id,p.count"), "PRIMARY", "PRIMARY");
+    cr_assert_eq(last, 10 * (ENDED - 3 * PAGE_ROWS + 1));
+    page = (struct page){.arena = &arena, .limit = PAGE_ROWS, .after.number = 30};
+    cr_assert_eq(store->queries->permits(store, 1, &page), PERMIT_OK);
+    cr_assert_eq(page.count, 2);
+    cr_assert_not(page.more);
+    cr_assert_eq(page.permits[0].acquired_at, MIDNIGHT + 2 * SECOND);
+    cr_assert(bytes_equal(page.permits[1].owner, BYTES("odd")));
+    cr_assert_eq(page.permits[1].ended_at, NEVER);
+    cr_assert_eq(page.permits[1].waiting_since, NEVER);
+}
+
 Test(history, is_filtered_and_includes_all_permits_and_retired_names)
 {
     ask(&(struct request_filter){.semaphore = BYTES("busy"), .owner = BYTES("even"), .at = MIDNIGHT + 4400000});
