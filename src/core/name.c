@@ -85,3 +85,13 @@ bool name_is_label(struct bytes name)
     return name.length >= 1 && name.length <= NAME_MAX_BYTES &&
            escape_plain_length(name.data, name.length) == name.length;
 }
+
+bool name_is_seat_name(struct bytes name)
+{
+    return name.length <= SEAT_NAME_MAX_BYTES && name_is_label(name);
+}
+
+bool name_is_tag(struct bytes name)
+{
+    return every_byte(name, SEAT_NAME_MAX_BYTES, key_byte);
+}

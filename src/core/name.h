@@ -20,6 +20,7 @@ enum {
     NONCE_MAX_BYTES = 64,
     SQL_USER_MAX_BYTES = 128,
     NAMESPACE_MAX_BYTES = 32,
+    SEAT_NAME_MAX_BYTES = 32,
     STORED_KEY_MAX_BYTES = 1 + NAMESPACE_MAX_BYTES + 1 + NAME_MAX_BYTES,
 };
 
@@ -44,4 +45,8 @@ bool name_is_nonce(struct bytes nonce);
  * Checks the label of a slot: 1 to 255 bytes of UTF-8 without control characters (U+0000 to U+001F, U+007F to U+009F).
  */
 bool name_is_label(struct bytes name);
+/* Checks the section or row of a seat: like a label, 1 to 32 bytes. */
+bool name_is_seat_name(struct bytes name);
+/* Checks a tag of a seat: 1 to 32 bytes of printable ASCII without space. */
+bool name_is_tag(struct bytes name);
 #endif

@@ -154,3 +154,18 @@ Test(name, label_is_utf8_without_control_characters)
     cr_expect(name_is_label((struct bytes){longer, NAME_MAX_BYTES}));
     cr_expect_not(name_is_label((struct bytes){longer, NAME_MAX_BYTES + 1}));
 }
+
+Test(name, section_row_and_tag_have_up_to_32_bytes)
+{
+    static const char text[] = "123456789012345678901234567890123";
+    cr_expect(name_is_seat_name((struct bytes){text, 32}));
+    cr_expect_not(name_is_seat_name((struct bytes){text, 33}));
+    cr_expect_not(name_is_seat_name((struct bytes){text, 0}));
+    cr_expect(name_is_seat_name(BYTES("Rang 1, l\xc3\xb6wen")));
+    cr_expect_not(name_is_seat_name(BYTES("a\nb")));
+    cr_expect(name_is_tag((struct bytes){text, 32}));
+    cr_expect_not(name_is_tag((struct bytes){text, 33}));
+    cr_expect_not(name_is_tag((struct bytes){text, 0}));
+    cr_expect_not(name_is_tag(BYTES("a b")));
+    cr_expect_not(name_is_tag(BYTES("l\xc3\xb6we")));
+}
