@@ -432,6 +432,27 @@ void write_holder(struct buf *out, const struct viewer *viewer, const struct hol
     buf_append_char(out, '}');
 }
 
+static void write_seat(struct buf *out, const struct seat *seat)
+{
+    if (seat->section.length)
+        write_member_text(out, "section", seat->section);
+    if (seat->row.length)
+        write_member_text(out, "row", seat->row);
+    if (seat->position)
+        write_member_u64(out, "seat", seat->position);
+    if (seat->rank != SEAT_RANK_NONE)
+        write_member_u64(out, "rank", seat->rank);
+    if (seat->tags.length == 0)
+        return;
+    write_list_begin(out, "tags");
+    struct bytes rest = seat->tags, tag;
+    for (const char *comma = ""; seat_next_tag(&rest, &tag); comma = ",") {
+        buf_append_text(out, comma);
+        write_text(out, tag);
+    }
+    buf_append_char(out, ']');
+}
+
 void write_slot(struct buf *out, const struct viewer *viewer, const struct slot_list_row *slot,
                 const struct query_time *time)
 {
@@ -440,6 +461,7 @@ void write_slot(struct buf *out, const struct viewer *viewer, const struct slot_
     buf_append_u64(out, slot->number);
     if (slot->label.data)
         write_member_text(out, "label", slot->label);
+    write_seat(out, &slot->seat);
     if (slot->token) {
         write_member_u64(out, "token", slot->token);
         write_member_key(out, viewer, "external_id", request->external_id);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Reads the slot labels in the bodies of PUT semaphore and PUT slots. */
+/* Reads the slot labels in the bodies of PUT semaphore and PUT slots, and the seats in that of PUT slots. */
 #ifndef API_LABELS_H
 #define API_LABELS_H
 

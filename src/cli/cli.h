@@ -84,7 +84,7 @@ struct cli_options {
     const char *report;
 
     union setting_option settings[SETTING_COUNT];
-    const char *labels; /* name of a file */
+    const char *labels, *seats; /* names of files */
 
     const char *prefix;
     int64_t limit;

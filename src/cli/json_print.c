@@ -130,6 +130,17 @@ static void print_row(struct json_object *row, const struct json_column *columns
     }
 }
 
+/* Most semaphores have no labels or seats, most queues no kept places, and most clients see one namespace. */
+static bool is_rare(const char *name)
+{
+    static const char *const names[] = {"label", "labels", "section", "row",      "seat",
+                                        "rank",  "tags",   "kept",    "namespace"};
+    size_t i = 0;
+    while (i < ARRAY_LENGTH(names) && strcmp(names[i], name) != 0)
+        i++;
+    return i < ARRAY_LENGTH(names);
+}
+
 void json_print_table(struct json_object *answer, const char *member, const struct json_column *all_columns,
                       size_t all_count, int indent)
 {
@@ -143,10 +154,7 @@ void json_print_table(struct json_object *answer, const char *member, const stru
     buf_init(&text, CELL_MAX);
     for (size_t i = 0; i < all_count && count < COLUMNS_MAX; i++) {
         const char *name = all_columns[i].member;
-        /* Most semaphores have no labels, most queues no kept places, and most clients see one namespace. */
-        bool is_rare =
-            strncmp(name, "label", strlen("label")) == 0 || strcmp(name, "kept") == 0 || strcmp(name, "namespace") == 0;
-        bool is_shown = !is_rare;
+        bool is_shown = !is_rare(name);
         widths[count] = (int)strlen(all_columns[i].heading);
         for (size_t row = 0; row < json_length(array); row++) {
             is_shown |= json_has(json_item(array, row), name);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* The labels of `semaphore put`, from --label or from the lines of a file, sent in pages that fit into a body. */
+/*
+ * The labels of `semaphore put`, from --label or from the lines of a file, or its seats, each line a JSON object; sent
+ * in pages that fit into a body.
+ */
 #ifndef CLI_LABELS_CMD_H
 #define CLI_LABELS_CMD_H
 
@@ -8,12 +11,13 @@
 struct labels {
     const char **texts; /* "": no label */
     size_t count;
-    char *file; /* contents of the file; texts point into it; NULL: from --label */
+    bool are_seats; /* JSON objects, not labels */
+    char *file;     /* contents of the file; texts point into it; NULL: from --label */
 };
 
 /* Reads the labels. Returns CLI_OK, or another exit status after an error message. Call labels_release in any case. */
 int labels_read(const struct cli_options *given, struct labels *ret_labels) MUST_CHECK;
-/* Returns how many labels, starting at `from`, fit into one body; 0 after the last. */
+/* Returns how many of them, starting at `from`, fit into one body; 0 after the last. */
 size_t labels_page(const struct labels *labels, size_t from) MUST_CHECK;
 /* Sends a page of labels; `path` is that of the semaphore. */
 enum permit_status labels_put(struct cli *cli, const char *path, const struct labels *labels, size_t from,

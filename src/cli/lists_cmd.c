@@ -30,8 +30,9 @@ static const struct json_column holders[] = {
     {"SUSPECT", "suspect"}, {"NAMESPACE", "namespace"}, {"KEY", "external_id"}};
 
 static const struct json_column slots[] = {
-    {"SLOT", "number"},         {"LABEL", "label"},         {"TOKEN", "token"},    {"EXPIRES", "expires_at"},
-    {"CONFIRMED", "confirmed"}, {"NAMESPACE", "namespace"}, {"KEY", "external_id"}};
+    {"SLOT", "number"},        {"LABEL", "label"},         {"SECTION", "section"},     {"ROW", "row"},
+    {"SEAT", "seat"},          {"RANK", "rank"},           {"TAGS", "tags"},           {"TOKEN", "token"},
+    {"EXPIRES", "expires_at"}, {"CONFIRMED", "confirmed"}, {"NAMESPACE", "namespace"}, {"KEY", "external_id"}};
 
 static const struct json_column waiters[] = {
     {"PLACE", "place"},     {"NAMESPACE", "namespace"}, {"KEY", "external_id"},  {"OWNER", "owner"},

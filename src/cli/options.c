@@ -95,6 +95,8 @@ static const struct option options[] = {
     {0, "label", "LABEL", VERB_PUT, OPTION_LABEL, 0, 0, "label of slot 1, then of slot 2, and so on; empty: no label"},
     {0, "labels", "FILE", VERB_PUT, OPTION_TEXT, AT(labels), 0,
      "labels of slots 1, 2, ..., one a line; empty line: no label; -: standard input"},
+    {0, "seats", "FILE", VERB_PUT, OPTION_TEXT, AT(seats), 0,
+     "slots 1, 2, ..., one a line, as JSON: label, section, row, seat, rank, tags; -: standard input"},
     {0, "prefix", "TEXT", VERB_LIST | VERB_TOP, OPTION_TEXT, AT(prefix), 0, "only names with this prefix"},
     {0, "prefix", "TEXT", VERB_RECONCILE, OPTION_TEXT, AT(prefix), 0, "only keys with this prefix, in FILE too"},
     {0, "prefix", "TEXT", VERB_SLOTS, OPTION_TEXT, AT(prefix), 0, "only slots whose label has this prefix"},

@@ -41,8 +41,8 @@ int verb_semaphore_put(struct cli *cli)
     if (code == CLI_OK && !resource_path(cli, &resource_semaphore, "", path))
         code = CLI_USAGE;
     if (code == CLI_OK) {
-        /* The settings go with the first page of labels. */
-        size_t done = labels_page(&labels, 0);
+        /* The settings go with the first page of labels; seats have a body of their own. */
+        size_t done = labels.are_seats ? 0 : labels_page(&labels, 0);
         struct json_writer *writer = settings_new(&cli->options);
         json_add_texts(writer, "labels", labels.texts, done);
         const char *body = json_text(writer);
@@ -52,7 +52,8 @@ int verb_semaphore_put(struct cli *cli)
             size_t count = labels_page(&labels, done);
             status = labels_put(cli, path, &labels, done, count);
             if (status)
-                (void)cli_error(0, "the labels from slot %zu on have not been written", done + 1);
+                (void)cli_error(0, "the %s from slot %zu on have not been written",
+                                labels.are_seats ? "seats" : "labels", done + 1);
             done += count;
         }
         code = cli_finish(cli, status, print_semaphore);

@@ -7,8 +7,7 @@ enum { WORD = 64, LANE = 16, APART_PASSES = 4 };
 
 /* ---- the map ---- */
 
-/* Cuts the next tag off the text. False: there is none. */
-static bool next_tag(struct bytes *text, struct bytes *ret_tag)
+bool seat_next_tag(struct bytes *text, struct bytes *ret_tag)
 {
     if (!text->data)
         return false;
@@ -21,7 +20,7 @@ static bool next_tag(struct bytes *text, struct bytes *ret_tag)
 static bool has_tag(struct bytes text, struct bytes tag)
 {
     struct bytes word;
-    while (next_tag(&text, &word))
+    while (seat_next_tag(&text, &word))
         if (bytes_equal(word, tag))
             return true;
     return false;
@@ -30,12 +29,12 @@ static bool has_tag(struct bytes text, struct bytes tag)
 bool seat_is_valid(const struct seat *seat)
 {
     struct bytes rest = seat->tags.length ? seat->tags : (struct bytes){0}, tag;
-    for (uint32_t tags = 1; next_tag(&rest, &tag); tags++)
+    for (uint32_t tags = 1; seat_next_tag(&rest, &tag); tags++)
         if (tags > SEAT_MAX_TAGS || !name_is_tag(tag) || has_tag(rest, tag))
             return false;
     return (!seat->section.length || name_is_seat_name(seat->section)) &&
            (!seat->row.length || name_is_seat_name(seat->row)) && seat->position <= SEAT_POSITION_MAX &&
-           seat->rank <= SEAT_RANK_MAX;
+           seat->rank <= SEAT_RANK_NONE;
 }
 
 static int compare_names(struct bytes a, struct bytes b)
@@ -43,13 +42,23 @@ static int compare_names(struct bytes a, struct bytes b)
     return a.length == b.length ? bytes_compare(a, b) : (a.length > b.length) - (a.length < b.length);
 }
 
+int seat_compare_places(const struct seat *a, const struct seat *b)
+{
+    int order = compare_names(a->section, b->section);
+    order = order ? order : compare_names(a->row, b->row);
+    return order ? order : (a->position > b->position) - (a->position < b->position);
+}
+
 static int compare_seats(const void *left, const void *right)
 {
     const struct seat *a = *(const struct seat *const *)left, *b = *(const struct seat *const *)right;
-    int order = compare_names(a->section, b->section);
-    order = order ? order : compare_names(a->row, b->row);
-    order = order ? order : (a->position > b->position) - (a->position < b->position);
+    int order = seat_compare_places(a, b);
     return order ? order : (a->number > b->number) - (a->number < b->number);
+}
+
+bool seat_same(const struct seat *a, const struct seat *b)
+{
+    return seat_compare_places(a, b) == 0 && a->rank == b->rank && bytes_equal(a->tags, b->tags);
 }
 
 static int compare_tags(const void *left, const void *right)
@@ -184,7 +193,7 @@ static void chooser_init(struct chooser *c, const struct seat_view *view, const 
         bool fits = true;
         for (uint32_t k = 0; k < wish->tag_count; k++)
             fits = fits && has_tag(text, wish->tags[k]);
-        while (next_tag(&text, &tag)) {
+        while (seat_next_tag(&text, &tag)) {
             uint32_t k = 0;
             while (k < wish->with_count && !bytes_equal(wish->with[k].tag, tag))
                 k++;

@@ -16,6 +16,7 @@
 enum {
     SEAT_MAX_TAGS = 8,
     SEAT_RANK_MAX = 1000000000,
+    SEAT_RANK_NONE, /* no rank: behind all that have one */
     SEAT_POSITION_MAX = 1000000000,
     BEST_MAX_WITH = 4,     /* tags of `with` */
     BEST_MAX_SPLIT = 8,    /* groups */
@@ -26,11 +27,24 @@ enum {
 struct seat {
     uint32_t number;           /* of the slot, 1 to SLOTS_MAX_CAPACITY */
     uint32_t position;         /* in its row, from 1; 0: none, the seat has no neighbours */
-    uint32_t rank;             /* 0 is the best; SEAT_RANK_MAX if there is none, so that the seat is chosen last */
+    uint32_t rank;             /* 0 is the best; SEAT_RANK_NONE */
     struct bytes section, row; /* empty: none */
     struct bytes tags;         /* words with one space between them */
+    /* Of section, row and tags, data NULL is the same as an empty text. */
 };
 
+/* Descriptions of all slots of a semaphore, ascending by number. */
+struct seats {
+    struct seat *rows;
+    size_t count;
+};
+
+/* Cuts the next tag off the text, whose data is then NULL behind the last one. False: there is none. */
+bool seat_next_tag(struct bytes *text, struct bytes *ret_tag);
+/* Returns true if both have the same description, whatever their numbers. */
+bool seat_same(const struct seat *a, const struct seat *b);
+/* Orders by section, row and position, for qsort; sections and rows by length, then bytes. */
+int seat_compare_places(const struct seat *a, const struct seat *b);
 /* Checks a description, but not its number: lengths, ranges, tags that are words and all different. */
 bool seat_is_valid(const struct seat *seat) MUST_CHECK;
 

@@ -677,6 +677,8 @@ static void collect_changes(struct planner *planner, struct plan *plan)
                                 .semaphore_count = planner->image_count,
                                 .labels = planner->labels,
                                 .label_count = planner->label_count,
+                                .seats = planner->seats,
+                                .seat_count = planner->seat_count,
                                 .events = planner->events,
                                 .event_count = planner->event_count,
                                 .wall_now = planner->view->now};
@@ -687,8 +689,8 @@ static void collect_changes(struct planner *planner, struct plan *plan)
     changes->empty = changes->request_count == 0 && changes->mail_count == 0;
     for (size_t i = 0; i < planner->image_count; i++)
         changes->empty &= !planner->images[i].changed;
-    assert(!changes->empty || (changes->slot_count == 0 && changes->label_count == 0 && changes->event_count == 0 &&
-                               changes->place_count == 0));
+    assert(!changes->empty || (changes->slot_count == 0 && changes->label_count == 0 && changes->seat_count == 0 &&
+                               changes->event_count == 0 && changes->place_count == 0));
 }
 
 void plan_write_all(struct plan *plan)

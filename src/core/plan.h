@@ -7,6 +7,7 @@
 #ifndef CORE_PLAN_H
 #define CORE_PLAN_H
 
+#include "core/best.h"
 #include "core/lease_clock.h"
 #include "core/request.h"
 #include "core/scope.h"
@@ -23,7 +24,7 @@ enum operation_kind {
     OP_LEAVE,         /* internal: the key has no subscriber any more, so its place is given up */
     OP_FORCE_RELEASE, /* by an operator, with a reason; recorded */
     OP_SEMAPHORE_PUT, /* administrative: alone in its batch */
-    OP_SEMAPHORE_LABELS, /* administrative: a page of labels of an existing semaphore */
+    OP_SEMAPHORE_LABELS, /* administrative: a page of labels, or of seats, of an existing semaphore */
     OP_SEMAPHORE_PAUSE,  /* administrative; idempotent */
     OP_SEMAPHORE_RESUME, /* administrative; idempotent */
     OP_SEMAPHORE_RETIRE, /* administrative */
@@ -179,6 +180,7 @@ struct view {
     struct free_slots *free_slots;   /* one per semaphore */
     struct named_slots *named_slots; /* one per semaphore: slots that acquires or waiters name, and the window of
                                         queue_read.with_holders; all slots for an operation on labels */
+    const struct seats *seats;       /* for an operation on seats: of all slots of its semaphore; NULL: not read */
     utc_us *next_due;                /* one per semaphore: lower bound of the deadlines of holders not in `requests`
                                         (lease clock); initially the row's next_due_at, more exact after due holders
                                         were read */
@@ -306,6 +308,12 @@ struct label_change {
     struct bytes label; /* data NULL: none */
 };
 
+/* The description of a slot to be written, without its label. */
+struct seat_change {
+    uint64_t semaphore_id;
+    struct seat seat;
+};
+
 struct semaphore_image {
     struct semaphore *semaphore; /* final image; version already incremented */
     uint64_t expected_version;   /* compare-and-set: the version as read */
@@ -315,7 +323,7 @@ struct semaphore_image {
     uint32_t slots_from; /* slot rows [slots_from, slots_to] must exist and be in service; 0: none */
     uint32_t slots_to;
     uint32_t retire_from; /* slot rows from this number on go out of service; 0: none */
-    bool drop_labels;     /* remove the labels of all its slots: the semaphore is retired */
+    bool drop_labels;     /* remove labels and seats of all its slots: the semaphore is retired */
 };
 
 /* A row of `semaphore_event`: an operator's change. */
@@ -340,6 +348,8 @@ struct changes {
     /* Ascending by number; all of one semaphore. A label may move from one slot to another. */
     const struct label_change *labels;
     size_t label_count;
+    const struct seat_change *seats; /* ascending by number; all of one semaphore */
+    size_t seat_count;
     const struct event *events; /* in order of occurrence */
     size_t event_count;
     const struct place_change *places; /* deletions first; each part ascending by semaphore_id, place, request_id */

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* Decides label changes: for the slots of a page, and for slots out of service that have one of the page's labels. */
+/*
+ * Decides changes of labels and seats: for the slots of a page, and for slots out of service that have one of the
+ * page's labels.
+ */
 #include "core/planner.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -117,6 +121,69 @@ static enum permit_status change_labels_of_page(struct planner *planner, uint64_
     return PERMIT_OK;
 }
 
+/* ---- seats ---- */
+
+static int compare_places(const void *a, const void *b)
+{
+    const struct seat *left = *(const struct seat *const *)a;
+    const struct seat *right = *(const struct seat *const *)b;
+    int order = seat_compare_places(left, right);
+    return order ? order : (left->number > right->number) - (left->number < right->number);
+}
+
+/* Checks that no two slots in service have one place after the change. Seats without a position have none. */
+static enum permit_status check_places(struct planner *planner, const struct semaphore_change *change,
+                                       const struct seat *page, int64_t capacity, const char **ret_detail)
+{
+    const struct seats *seats = planner->view->seats;
+    const struct seat **placed = arena_must_array(planner->arena, change->label_count + seats->count, sizeof *placed);
+    size_t count = 0;
+    for (size_t i = 0; i < change->label_count; i++)
+        if (page[i].position)
+            placed[count++] = &page[i];
+    for (size_t i = 0; i < seats->count; i++)
+        if (seats->rows[i].position && seats->rows[i].number <= capacity && !in_page(change, seats->rows[i].number))
+            placed[count++] = &seats->rows[i];
+    qsort(placed, count, sizeof *placed, compare_places);
+    for (size_t i = 1; i < count; i++) {
+        const struct seat *seat = placed[i];
+        if (seat_compare_places(placed[i - 1], seat) != 0)
+            continue;
+        *ret_detail =
+            planner_sentence(planner, "the slots %u and %u have the same seat: section '%.*s', row '%.*s', seat %u",
+                             placed[i - 1]->number, seat->number, (int)seat->section.length,
+                             seat->section.data ? seat->section.data : "", (int)seat->row.length,
+                             seat->row.data ? seat->row.data : "", seat->position);
+        return PERMIT_INVALID;
+    }
+    return PERMIT_OK;
+}
+
+/* Collects the changed seats of the page. Those of held slots may change: a permit has no copy of them. */
+static enum permit_status change_seats(struct planner *planner, const struct semaphore *semaphore,
+                                       const struct semaphore_change *change, const char **ret_detail)
+{
+    static const struct seat none = {.rank = SEAT_RANK_NONE};
+    const struct seats *seats = planner->view->seats;
+    struct seat *page = arena_must_array(planner->arena, change->label_count, sizeof *page);
+    assert(seats);
+    for (size_t i = 0; i < change->label_count; i++) {
+        page[i] = change->seats[i];
+        page[i].number = change->labels_from + (uint32_t)i;
+    }
+    enum permit_status status = check_places(planner, change, page, semaphore->capacity, ret_detail);
+    for (size_t i = 0, at = 0; status == PERMIT_OK && i < change->label_count; i++) {
+        while (at < seats->count && seats->rows[at].number < page[i].number)
+            at++;
+        bool exists = at < seats->count && seats->rows[at].number == page[i].number;
+        if (seat_same(exists ? &seats->rows[at] : &none, &page[i]))
+            continue;
+        planner->seats = planner_list(planner, planner->seats, planner->seat_count, sizeof *planner->seats);
+        planner->seats[planner->seat_count++] = (struct seat_change){semaphore->id, page[i]};
+    }
+    return status;
+}
+
 enum permit_status planner_change_labels(struct planner *planner, const struct semaphore_image *image,
                                          const struct semaphore_change *change, const char **ret_detail)
 {
@@ -139,6 +206,8 @@ enum permit_status planner_change_labels(struct planner *planner, const struct s
         status = change_labels_of_page(planner, semaphore->id, change, slots, ret_detail);
     if (status == PERMIT_OK)
         status = remove_from_retired(planner, semaphore->id, uses, count, ret_detail);
+    if (status == PERMIT_OK && change->seats)
+        status = change_seats(planner, semaphore, change, ret_detail);
     if (status != PERMIT_OK)
         planner->label_count = 0;
     if (planner->label_count > 1)
@@ -151,12 +220,16 @@ void planner_record_labels(struct planner *planner, const struct semaphore_image
 {
     char range[32];
     const struct semaphore_change *change = operation->change;
-    if (planner->label_count == 0)
+    if (planner->label_count == 0 && planner->seat_count == 0)
         return;
     int length = snprintf(range, sizeof range, "%u-%u", change->labels_from,
                           change->labels_from - 1 + (uint32_t)change->label_count);
-    record_event(planner, image,
-                 (struct event){.who = operation->principal,
-                                .what = "labels",
-                                .to = arena_must_copy(planner->arena, (struct bytes){range, (size_t)length})});
+    struct event event = {.who = operation->principal,
+                          .to = arena_must_copy(planner->arena, (struct bytes){range, (size_t)length})};
+    event.what = "labels";
+    if (planner->label_count)
+        record_event(planner, image, event);
+    event.what = "seats";
+    if (planner->seat_count)
+        record_event(planner, image, event);
 }

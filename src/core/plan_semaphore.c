@@ -174,7 +174,8 @@ static void answer_semaphore(const struct planner *planner, struct outcome *outc
                              const struct semaphore *before)
 {
     semaphore_mark_changed(image);
-    image->settings = image->insert || planner->label_count > 0 || !same_settings(before, image->semaphore);
+    image->settings = image->insert || planner->label_count > 0 || planner->seat_count > 0 ||
+                      !same_settings(before, image->semaphore);
     image->semaphore->config_version += image->settings;
     outcome->semaphore = image->semaphore;
 }

@@ -179,6 +179,8 @@ struct planner {
     struct outcome *outcomes;
     struct label_change *labels; /* changes of the one operation on labels */
     size_t label_count;
+    struct seat_change *seats; /* changes of the one operation on seats */
+    size_t seat_count;
     struct event *events;
     size_t event_count;
     size_t packet_size; /* plan.packet_size so far */
@@ -395,10 +397,13 @@ void collect_reads(struct planner *planner, struct plan *plan);
 
 /* ---- plan_labels.c ---- */
 
-/* Fills planner->labels with the changes for `image`. PERMIT_INVALID, PERMIT_IN_USE: *ret_detail says why. */
+/*
+ * Fills planner->labels and planner->seats with the changes for `image`. PERMIT_INVALID, PERMIT_IN_USE: *ret_detail
+ * says why.
+ */
 enum permit_status planner_change_labels(struct planner *planner, const struct semaphore_image *image,
                                          const struct semaphore_change *change, const char **ret_detail) MUST_CHECK;
-/* Records an event if any label changes. */
+/* Records an event if any label changes, and one if any seat does. */
 void planner_record_labels(struct planner *planner, const struct semaphore_image *image,
                            const struct operation *operation);
 

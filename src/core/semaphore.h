@@ -136,12 +136,15 @@ struct semaphore {
 
 enum { MATCH_MAX = 16 };
 
+struct seat; /* best.h */
+
 /* The body and preconditions of PUT /v1/semaphores/{name}: an absent member keeps its value. */
 struct semaphore_change {
     bool has_labels;            /* the only member that OP_SEMAPHORE_LABELS uses, besides the preconditions */
     const struct bytes *labels; /* labels of the slots from labels_from on; data NULL: none. Later slots keep theirs */
     size_t label_count;
-    uint32_t labels_from; /* number of the first slot, from 1 */
+    uint32_t labels_from;     /* number of the first slot, from 1 */
+    const struct seat *seats; /* one per label: the new descriptions, without numbers; NULL: all slots keep theirs */
     SEMAPHORE_SETTINGS(SETTING_HAS)
     SEMAPHORE_SETTINGS(SETTING_MEMBER)
     bool if_none_match; /* If-None-Match: * : create only */

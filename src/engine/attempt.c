@@ -248,6 +248,17 @@ static bool count_ahead(const struct run *run, struct semaphore_entry *const *en
     return any;
 }
 
+/* Reads the seats of the semaphore whose seats change. */
+static enum permit_status read_seats(struct worker *worker, struct view *view)
+{
+    struct seats *seats = arena_alloc(worker->arena, sizeof *seats);
+    if (!seats)
+        return PERMIT_NO_MEMORY;
+    *seats = (struct seats){0};
+    view->seats = seats;
+    return worker->store->batch->read_seats(worker->store, view->semaphores[0].id, worker->arena, seats);
+}
+
 /* Locks the semaphores of the run, unless they are, and reads the rows that its plan needs. */
 static enum permit_status lock_rows(struct worker *worker, struct run *run, bool lock_held)
 {
@@ -263,7 +274,9 @@ static enum permit_status lock_rows(struct worker *worker, struct run *run, bool
     if (operation_is_administrative(first->kind)) {
         set.semaphore_name = first->semaphore;
         set.all_slots = first->change && first->change->has_labels;
-        return worker->store->batch->lock(worker->store, &set, worker->arena, &run->view);
+        enum permit_status status = worker->store->batch->lock(worker->store, &set, worker->arena, &run->view);
+        bool seats = status == PERMIT_OK && first->change && first->change->seats && run->view.semaphore_count > 0;
+        return seats ? read_seats(worker, &run->view) : status;
     }
     set.semaphore_count = run_collect_entries(run, entries);
     assert(set.semaphore_count <= BATCH_MAX_SEMAPHORES);

@@ -91,6 +91,17 @@ enum permit_status batch_read_waiters(const struct batch_reading *reading, struc
                                       const struct queue_read *reads, const struct slots_wanted *slots,
                                       size_t count) MUST_CHECK;
 
+/* The columns of a seat in a SELECT, behind a prefix such as "l.", and their values in a row. */
+#define BATCH_SEAT_COLUMNS(of) of "section," of "seat_row," of "seat," of "seat_rank," of "tags"
+struct row_reader;
+void batch_row_seat(struct row_reader *row, struct seat *ret_seat);
+/* Reads the seats of a semaphore, as batch->read_seats says. */
+enum permit_status batch_read_seats(struct session *session, uint64_t semaphore_id, struct arena *arena,
+                                    struct seats *ret_seats) MUST_CHECK;
+struct batch_guard;
+/* Appends the statements that write the seats that change. */
+void batch_seats_sql(const struct changes *changes, struct batch_guard *guard, struct buf *sql);
+
 /* Reads semaphores that are not locked, as batch->read_glimpses says. */
 enum permit_status batch_read_glimpses(const struct batch_reading *reading, const uint64_t *ids, size_t count,
                                        utc_us aged) MUST_CHECK;

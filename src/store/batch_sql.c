@@ -143,7 +143,10 @@ static void semaphore_sql(const struct semaphore_image *image, bool queue, struc
     batch_check_guard_sql(guard, sql);
     if (image->drop_labels)
         buf_printf(
-            sql, "UPDATE slot FORCE INDEX (PRIMARY) SET label=NULL WHERE semaphore_id=%llu AND label IS NOT NULL;", id);
+            sql,
+            "UPDATE slot FORCE INDEX (PRIMARY) SET label=NULL,section=NULL,seat_row=NULL,seat=NULL,seat_rank=NULL,"
+            "tags=NULL WHERE semaphore_id=%llu AND COALESCE(label,section,seat_row,seat,seat_rank,tags) IS NOT NULL;",
+            id);
     for (uint32_t number = image->slots_from; image->slots_to && number <= image->slots_to; number++)
         row_insert_sql(&slots, &(struct slot_change){.semaphore_id = image->semaphore->id, .number = number}, sql);
     row_insert_end_sql(&slots, sql);
@@ -599,6 +602,7 @@ bool batch_changes_sql(const struct changes *changes, bool is_mariadb, struct ar
     held_changes_sql(changes, arena, &guard, sql);
     move_slots_sql(changes, &guard, sql);
     changed_labels_sql(changes, &guard, sql);
+    batch_seats_sql(changes, &guard, sql);
     update_requests_sql(changes, inserts, arena, &guard, sql);
     insert_requests_sql(changes, inserts, &guard, sql);
     insert_places_sql(changes, places_removed, &guard, sql);

@@ -248,6 +248,12 @@ static enum permit_status read_waiters(struct store *store, const struct queue_r
     return batch_read_waiters(&reading, &mysql->ahead, reads, slots, count);
 }
 
+static enum permit_status read_seats(struct store *store, uint64_t semaphore_id, struct arena *arena,
+                                     struct seats *ret_seats)
+{
+    return batch_read_seats(session_of(store), semaphore_id, arena, ret_seats);
+}
+
 static enum permit_status read_glimpses(struct store *store, const uint64_t *ids, size_t count, utc_us aged,
                                         struct arena *arena, struct view *view)
 {
@@ -584,6 +590,7 @@ static const struct store_batch batch_methods = {
     .read_due = read_due,
     .lock_requests = lock_requests,
     .read_waiters = read_waiters,
+    .read_seats = read_seats,
     .read_glimpses = read_glimpses,
     .prepare = prepare,
     .commit = commit,

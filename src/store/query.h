@@ -7,6 +7,7 @@
 #define STORE_QUERY_H
 
 #include "base/arena.h"
+#include "core/best.h"
 #include "core/lease_clock.h"
 #include "core/report.h"
 #include "core/request.h"
@@ -181,6 +182,7 @@ struct slot_filter {
 struct slot_list_row {
     uint32_t number;
     struct bytes label;     /* data NULL: none */
+    struct seat seat;       /* without its number */
     uint64_t token;         /* 0: free */
     struct request request; /* holder, without its permits; set only if the slot is held */
 };

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 
+#include "store/batch.h"
 #include "store/query_packet.h"
 
 enum permit_status query_slot_list_head(struct store *store, struct bytes semaphore, struct slot_list_head *ret_head)
@@ -52,13 +53,15 @@ enum permit_status query_slots(struct store *store, uint64_t semaphore_id, const
     };
     struct packet packet = packet_begin(session_of(store), page->arena);
     bool by_label = few_have_prefix(&packet, semaphore_id, filter->prefix);
-    buf_printf(&packet.sql,
-               "SELECT STRAIGHT_JOIN l.number,l.label,l.permit_id," ROW_REQUEST_COLUMNS " FROM slot l FORCE INDEX (%s)"
-               " LEFT JOIN permit p FORCE INDEX (PRIMARY) ON p.semaphore_id=l.semaphore_id AND p.id=l.permit_id"
-               " LEFT JOIN permit_request r FORCE INDEX (PRIMARY) ON r.id=p.permit_request_id"
-               " WHERE l.semaphore_id=%llu AND l.number>%llu%s",
-               by_label ? "slot_label" : "PRIMARY", (unsigned long long)semaphore_id,
-               (unsigned long long)page->after.number, of_state[filter->state]);
+    buf_printf(
+        &packet.sql,
+        "SELECT STRAIGHT_JOIN l.number,l.label,l.permit_id," BATCH_SEAT_COLUMNS(
+            "l.") "," ROW_REQUEST_COLUMNS " FROM slot l FORCE INDEX (%s)"
+                  " LEFT JOIN permit p FORCE INDEX (PRIMARY) ON p.semaphore_id=l.semaphore_id AND p.id=l.permit_id"
+                  " LEFT JOIN permit_request r FORCE INDEX (PRIMARY) ON r.id=p.permit_request_id"
+                  " WHERE l.semaphore_id=%llu AND l.number>%llu%s",
+        by_label ? "slot_label" : "PRIMARY", (unsigned long long)semaphore_id, (unsigned long long)page->after.number,
+        of_state[filter->state]);
     query_prefix_sql(&packet.sql, "l.label", filter->prefix);
     buf_printf(&packet.sql, " ORDER BY l.number LIMIT %u;" SQL_CLOCK, page->limit + 1);
     packet_send(&packet);
@@ -68,6 +71,7 @@ enum permit_status query_slots(struct store *store, uint64_t semaphore_id, const
         rows[i].number = (uint32_t)row_u64(&packet.row);
         rows[i].label = row_bytes(&packet.row);
         rows[i].token = row_u64(&packet.row);
+        batch_row_seat(&packet.row, &rows[i].seat);
         if (rows[i].token)
             row_request(&packet.row, &rows[i].request);
     }

@@ -28,6 +28,7 @@
  *     batch->read_due       adds the due holders of semaphores that lack units; only if there may be any
  *     batch->lock_requests  locks the rows of other requests that the batch may write; only if there may be any
  *     batch->read_waiters   adds the waiters that may be granted; only if there may be any
+ *     batch->read_seats     reads the seats of a semaphore; only if the batch needs them
  *     batch->read_glimpses  adds what else these wait for, without locks; only if that matters
  *     batch->prepare        builds the packet of the plan's changes
  *     batch->commit         sends it: writes the changes; COMMIT
@@ -270,6 +271,12 @@ struct store_batch {
     enum permit_status (*read_waiters)(struct store *store, const struct queue_read *reads,
                                        const struct slots_wanted *slots, size_t count, struct arena *arena,
                                        struct view *view);
+    /*
+     * Reads, in the transaction of `lock`, the seats of all slots of a locked semaphore, in service or not, ascending
+     * by number. A semaphore that does not exist has none.
+     */
+    enum permit_status (*read_seats)(struct store *store, uint64_t semaphore_id, struct arena *arena,
+                                     struct seats *ret_seats);
     /*
      * Reads, in the transaction of `lock`, semaphores that it did not lock, plainly: at least one id, ascending, none
      * of them among the glimpses of the view. Adds them to view->glimpses, with the slots that waiters of the view

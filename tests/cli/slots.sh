@@ -90,6 +90,24 @@ check "the label of a held slot stays: 65" contains "$code $err" "65 permitctl: 
 call "$permitctl" semaphore put plain --label P1 --label P2
 check "more labels than slots: 65" contains "$code $err" "65 permitctl: invalid"
 
+# ---- seats ----
+
+for ((seat = 1; seat <= 1200; seat++)); do
+    echo "{\"label\":\"P$seat\",\"section\":\"P\",\"row\":\"1\",\"seat\":$seat,\"rank\":$((seat % 7)),\"tags\":[\"aisle\"]}"
+done >"$dir/seats"
+call "$permitctl" --json semaphore put arena --capacity 1200 --seats "$dir/seats"
+check "semaphore put --seats takes a file, in pages" test "$code $(jq -r .config_version <<<"$out")" = "0 3"
+call "$permitctl" --json slots arena
+check "slots shows them" test "$code $(jq -c '.slots[1199]' <<<"$out")" = \
+    '0 {"number":1200,"label":"P1200","section":"P","row":"1","seat":1200,"rank":3,"tags":["aisle"]}'
+call "$permitctl" slots arena
+check "as a table, too" contains "$out" SECTION
+echo '[]' >"$dir/seats"
+call "$permitctl" semaphore put arena --seats "$dir/seats"
+check "a line that is no object: 64" contains "$code $err" "64 permitctl: $dir/seats: line 1 is not a JSON object"
+call "$permitctl" semaphore put arena --seats "$dir/seats" --label A
+check "seats beside labels: 64" test "$code" = 64
+
 # ---- slots ----
 
 call "$permitctl" slots hall --state held

@@ -76,6 +76,12 @@ const struct outcome *batch_decide(struct fixture *fixture, struct operation *op
     const struct operation *operations[] = {operation};
     struct lock_set set = lock_set_of(fixture, operation);
     MUST_OK(fixture->store, fixture->store->batch->lock(fixture->store, &set, &fixture->arena, &fixture->view));
+    struct seats seats = {0};
+    if (operation->change && operation->change->seats) {
+        MUST_OK(fixture->store, fixture->store->batch->read_seats(fixture->store, fixture->view.semaphores[0].id,
+                                                                  &fixture->arena, &seats));
+        fixture->view.seats = &seats;
+    }
     fixture_judge(&fixture->view.clock, fixture->view.now);
     struct shortfall shortfalls[WANTS_MAX + 1];
     size_t shortfall_count = plan_shortfalls(&fixture->view, operations, 1, shortfalls);

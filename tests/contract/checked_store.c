@@ -93,6 +93,12 @@ static enum permit_status read_waiters(struct store *store, const struct queue_r
     return in_batch(store)->batch->read_waiters(store, reads, slots, count, arena, view);
 }
 
+static enum permit_status read_seats(struct store *store, uint64_t semaphore_id, struct arena *arena,
+                                     struct seats *ret_seats)
+{
+    return in_batch(store)->batch->read_seats(store, semaphore_id, arena, ret_seats);
+}
+
 static enum permit_status read_glimpses(struct store *store, const uint64_t *ids, size_t count, utc_us aged,
                                         struct arena *arena, struct view *view)
 {
@@ -193,6 +199,7 @@ void checked_store_init(struct checked_store *checked, struct store *store)
         .read_due = read_due,
         .lock_requests = lock_requests,
         .read_waiters = read_waiters,
+        .read_seats = read_seats,
         .read_glimpses = read_glimpses,
         .prepare = prepare,
         .commit = commit,

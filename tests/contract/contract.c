@@ -1076,6 +1076,45 @@ static void slots_with_their_holders_are_read_from_the_lowest_free_one_on(struct
     MUST_OK(two->store, two->store->batch->rollback(two->store));
 }
 
+static void change_seats(struct fixture *fixture, const char *name, const struct seat *seats, size_t count)
+{
+    static const struct bytes none[4];
+    struct operation operation = {
+        .kind = OP_SEMAPHORE_LABELS,
+        .semaphore = bytes_of(name),
+        .change = &(struct semaphore_change){
+            .has_labels = true, .labels = none, .label_count = count, .labels_from = 1, .seats = seats}};
+    MUST(count <= ARRAY_LENGTH(none));
+    MUST(batch_run(fixture, &operation)->status == PERMIT_OK);
+}
+
+static void seats_are_read_as_they_were_written(struct fixture *one, struct fixture *two)
+{
+    const struct seat seats[] = {
+        {.position = 1, .rank = 0, .section = BYTES("A"), .row = BYTES("12"), .tags = BYTES("aisle b")},
+        {.position = SEAT_POSITION_MAX, .rank = SEAT_RANK_MAX, .tags = BYTES("x")},
+        {.rank = SEAT_RANK_NONE, .section = BYTES("B")},
+    };
+    const struct seat none = {.rank = SEAT_RANK_NONE};
+    change_seats(one, "alpha", seats, ARRAY_LENGTH(seats));
+    struct want alpha[] = {{.semaphore = BYTES("alpha"), .count = 1}};
+    struct operation acquire = acquire_of("k", alpha, 1);
+    for (int round = 0; round < 2; round++) {
+        struct seats read = {0};
+        MUST(batch_run(two, &acquire)->status == PERMIT_OK);
+        struct lock_set set = lock_set_of(two, &acquire);
+        MUST_OK(two->store, two->store->batch->lock(two->store, &set, &two->arena, &two->view));
+        MUST_OK(two->store, two->store->batch->read_seats(two->store, set.semaphore_ids[0], &two->arena, &read));
+        MUST_OK(two->store, two->store->batch->rollback(two->store));
+        MUST(read.count == 3);
+        for (uint32_t i = 0; i < 3; i++) {
+            const struct seat *expected = round && i == 0 ? &none : &seats[i];
+            MUST(read.rows[i].number == i + 1 && seat_same(&read.rows[i], expected));
+        }
+        change_seats(one, "alpha", &none, 1);
+    }
+}
+
 static void living_servers_are_read_without_a_queue(struct fixture *one, struct fixture *two)
 {
     struct want beta[] = {{.semaphore = BYTES("beta"), .count = 1}};
@@ -1389,6 +1428,7 @@ const struct contract_case contract_cases[] = {
     {"watched_slot_of_another_semaphore_is_read", watched_slot_of_another_semaphore_is_read},
     {"slots_with_their_holders_are_read_from_the_lowest_free_one_on",
      slots_with_their_holders_are_read_from_the_lowest_free_one_on},
+    {"seats_are_read_as_they_were_written", seats_are_read_as_they_were_written},
     {"living_servers_are_read_without_a_queue", living_servers_are_read_without_a_queue},
     {"waiter_is_granted_on_behalf_of_another_server", waiter_is_granted_on_behalf_of_another_server},
     {"kept_place_is_due_and_may_be_entered_again", kept_place_is_due_and_may_be_entered_again},

@@ -198,6 +198,17 @@ struct bytes slot_label(const struct db_semaphore_row *row, uint32_t number)
     return number <= SLOTS_MAX ? label_text(row->labels[number]) : (struct bytes){0};
 }
 
+struct seat slot_seat(const struct db_semaphore_row *row, uint32_t number)
+{
+    const struct db_seat *seat = &row->seats[number];
+    return (struct seat){.number = number,
+                         .position = seat->position,
+                         .rank = seat->rank ? seat->rank - 1 : SEAT_RANK_NONE,
+                         .section = {seat->section, strnlen(seat->section, sizeof seat->section)},
+                         .row = {seat->row, strnlen(seat->row, sizeof seat->row)},
+                         .tags = {seat->tags, strnlen(seat->tags, sizeof seat->tags)}};
+}
+
 /* The number of a label in a plan's result; 0: none. */
 static uint8_t label_number(struct bytes text)
 {
@@ -649,8 +660,10 @@ static void write_settings(struct db_semaphore *semaphore, const struct semaphor
     }
     if (row->paused_reason.data)
         row->paused_reason = BYTES("paused");
-    if (image->drop_labels)
+    if (image->drop_labels) {
         memset(semaphore->row.labels, 0, sizeof semaphore->row.labels);
+        memset(semaphore->row.seats, 0, sizeof semaphore->row.seats);
+    }
     if (image->slots_to > semaphore->row.slot_rows)
         semaphore->row.slot_rows = image->slots_to;
     if (image->slots_to > semaphore->row.in_service)
@@ -941,6 +954,27 @@ static void write_labels(const struct changes *changes)
     }
 }
 
+static void write_text(char *to, size_t size, struct bytes text)
+{
+    assert(text.length <= size);
+    memset(to, 0, size);
+    if (text.length)
+        memcpy(to, text.data, text.length);
+}
+
+static void write_seats(const struct changes *changes)
+{
+    for (size_t i = 0; i < changes->seat_count; i++) {
+        const struct seat *seat = &changes->seats[i].seat;
+        struct db_seat *row = &database_semaphore(changes->seats[i].semaphore_id)->row.seats[seat->number];
+        write_text(row->section, sizeof row->section, seat->section);
+        write_text(row->row, sizeof row->row, seat->row);
+        write_text(row->tags, sizeof row->tags, seat->tags);
+        row->position = seat->position;
+        row->rank = seat->rank == SEAT_RANK_NONE ? 0 : seat->rank + 1;
+    }
+}
+
 /* Shows the changes of this commit to the oracle, after all of them are made. */
 static void show_to_oracle(uint64_t lsn)
 {
@@ -980,6 +1014,7 @@ static void write_changes(const struct changes *changes)
             write_semaphore(&changes->semaphores[i], changes_queues(changes));
     write_slots(changes);
     write_labels(changes);
+    write_seats(changes);
     write_places(changes, true);
     clear_watches(changes);
     for (size_t i = 0; i < changes->request_count; i++)

@@ -41,14 +41,21 @@ struct row_lock {
     struct fiber_queue waiting;
 };
 
+/* The seat of a slot: short texts, whose end is a zero or that of the array. */
+struct db_seat {
+    char section[4], row[4], tags[16];
+    uint32_t position, rank; /* rank: one more than the rank; 0: none */
+};
+
 /* A row of `semaphore` and its rows of `slot`. */
 struct db_semaphore_row {
     bool exists;
     struct semaphore semaphore;
     uint64_t slots[SLOTS_MAX + 1]; /* permit_id by slot number; 0: free */
     uint8_t labels[SLOTS_MAX + 1]; /* by slot number, as in label_text; 0: none */
-    uint32_t slot_rows;            /* slots up to this number have a row */
-    uint32_t in_service;           /* slots up to this number are not retired */
+    struct db_seat seats[SLOTS_MAX + 1];
+    uint32_t slot_rows;  /* slots up to this number have a row */
+    uint32_t in_service; /* slots up to this number are not retired */
 };
 /* An entry of the unique index on names, also for a name without a semaphore. */
 struct db_semaphore {
@@ -70,6 +77,8 @@ struct db_semaphore {
 
 /* "S1" to "S24"; for 0, data is NULL. */
 struct bytes label_text(uint8_t label);
+/* The seat of a slot; its texts are in the row. */
+struct seat slot_seat(const struct db_semaphore_row *row, uint32_t number);
 /* The label of a slot; data is NULL if it has none. */
 struct bytes slot_label(const struct db_semaphore_row *row, uint32_t number);
 static inline bool row_in_service(const struct db_semaphore_row *row)

@@ -575,6 +575,27 @@ enum permit_status fake_batch_read_waiters(struct store *store, const struct que
     return call_leave(fake);
 }
 
+/* The texts are copies: the row may change while the batch goes on. */
+enum permit_status fake_batch_read_seats(struct store *store, uint64_t semaphore_id, struct arena *arena,
+                                         struct seats *ret_seats)
+{
+    struct fake_store *fake = fake_of(store);
+    enum permit_status status = call_enter(fake);
+    if (status != PERMIT_OK)
+        return status;
+    const struct db_semaphore *semaphore = database_semaphore(semaphore_id);
+    struct seats seats = {arena_array(arena, SLOTS_MAX, sizeof *seats.rows), 0};
+    for (uint32_t number = 1; semaphore && number <= semaphore->row.slot_rows; number++) {
+        struct seat seat = slot_seat(&semaphore->row, number);
+        seat.section = arena_copy(arena, seat.section);
+        seat.row = arena_copy(arena, seat.row);
+        seat.tags = arena_copy(arena, seat.tags);
+        seats.rows[seats.count++] = seat;
+    }
+    *ret_seats = seats;
+    return call_leave(fake);
+}
+
 /* The slots that waiters of the view watch at a semaphore that is not locked. */
 static void read_watchers(const struct db_semaphore_row *row, const struct view *view, size_t request_count,
                           struct arena *arena, struct glimpse *glimpse)

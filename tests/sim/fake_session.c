@@ -79,7 +79,7 @@ static void copy_labels(const struct permit *permit, struct arena *arena, struct
             copy->labels[i] = arena_copy(arena, permit->labels[i]);
 }
 
-/* Copies the changes of operators: labels and events. */
+/* Copies the changes of operators: labels, seats and events. */
 static void copy_records(const struct changes *changes, struct arena *arena, struct changes *copy)
 {
     struct label_change *labels = arena_array(arena, changes->label_count, sizeof *labels);
@@ -95,7 +95,15 @@ static void copy_records(const struct changes *changes, struct arena *arena, str
         if (events[i].why.data)
             events[i].why = arena_copy(arena, changes->events[i].why);
     }
+    struct seat_change *seats = arena_array(arena, changes->seat_count, sizeof *seats);
+    for (size_t i = 0; i < changes->seat_count; i++) {
+        seats[i] = changes->seats[i];
+        seats[i].seat.section = arena_copy(arena, seats[i].seat.section);
+        seats[i].seat.row = arena_copy(arena, seats[i].seat.row);
+        seats[i].seat.tags = arena_copy(arena, seats[i].seat.tags);
+    }
     copy->labels = labels;
+    copy->seats = seats;
     copy->events = events;
 }
 

@@ -62,6 +62,8 @@ enum permit_status fake_batch_lock(struct store *store, const struct lock_set *s
                                    struct view *ret_view);
 enum permit_status fake_batch_read_due(struct store *store, const struct shortfall *shortfalls, size_t count,
                                        struct arena *arena, struct view *view);
+enum permit_status fake_batch_read_seats(struct store *store, uint64_t semaphore_id, struct arena *arena,
+                                         struct seats *ret_seats);
 enum permit_status fake_batch_read_glimpses(struct store *store, const uint64_t *ids, size_t count, utc_us aged,
                                             struct arena *arena, struct view *view) MUST_CHECK;
 enum permit_status fake_batch_lock_requests(struct store *store, const uint64_t *ids, size_t count, struct view *view);

@@ -155,6 +155,7 @@ static const struct store_batch batch_methods = {
     .read_due = fake_batch_read_due,
     .lock_requests = fake_batch_lock_requests,
     .read_waiters = fake_batch_read_waiters,
+    .read_seats = fake_batch_read_seats,
     .read_glimpses = fake_batch_read_glimpses,
     .prepare = fake_batch_prepare,
     .commit = fake_batch_commit_changes,

@@ -20,7 +20,7 @@ static const struct {
     {&mail_table, ""},
     {&held_table, ""},
     {&waiting_table, ""},
-    {&slot_table, ",label,retired,"},
+    {&slot_table, ",label,retired,section,seat_row,seat,seat_rank,tags,"},
     {&owner_table, ""},
     {&server_table, ",dead_at,"},
     {&event_table, ""},

@@ -10,16 +10,20 @@
 #include "store/query.h"
 #include "store/schema.h"
 
-/* Makes a database of version 13 of one of the newest version. */
-#define BACK_TO_13                                                                                                     \
+/* MySQL: a column that is computed from others goes with the first of them. */
+#define WITH_VALID "/*!80000 valid, DROP COLUMN */ "
+/* Make a database of an earlier version of one of the newest version. */
+#define BACK_TO_14                                                                                                     \
     "ALTER TABLE permit /*M! MODIFY COLUMN count BIGINT NOT NULL *//*!80000 DROP COLUMN valid */;"                     \
     "ALTER TABLE waiter /*M! MODIFY COLUMN count BIGINT NOT NULL *//*!80000 DROP COLUMN valid */;"                     \
     "ALTER TABLE semaphore /*M! MODIFY COLUMN capacity BIGINT NOT NULL *//*!80000 DROP COLUMN valid */;"               \
     "ALTER TABLE template /*M! MODIFY COLUMN capacity BIGINT NOT NULL *//*!80000 DROP COLUMN valid */;"                \
+    "ALTER TABLE slot DROP COLUMN section, DROP COLUMN seat_row, DROP COLUMN seat, DROP COLUMN seat_rank,"             \
+    " DROP COLUMN tags; DROP TABLE request_metadata; DELETE FROM schema_version WHERE version > 14;"
+#define BACK_TO_13                                                                                                     \
+    BACK_TO_14                                                                                                         \
     "DROP TABLE errand, sql_account, served_offset; ALTER TABLE permit_request DROP COLUMN " WITH_VALID "errand;"      \
     "DELETE FROM schema_version WHERE version > 13;"
-/* MySQL: a column that is computed from others goes with the first of them. */
-#define WITH_VALID "/*!80000 valid, DROP COLUMN */ "
 
 static enum permit_status apply(const struct database_address *address, struct buf *message)
 {
@@ -334,8 +338,7 @@ Test(schema, foreign_table_among_permitds_is_refused, .timeout = 600)
         {"permit_request", "ALTER TABLE permit_request DROP COLUMN " WITH_VALID "errand"},
         {"errand", "ALTER TABLE errand DROP PRIMARY KEY, DROP COLUMN bucket"},
         {"served_offset", "DROP TABLE served_offset"},
-        {"sql_account", "DELETE FROM schema_version WHERE version > 14;"
-                        "UPDATE schema_version SET statements = 2, applied_at = NULL WHERE version = 14"},
+        {"sql_account", BACK_TO_14 "UPDATE schema_version SET statements = 2, applied_at = NULL WHERE version = 14"},
         {"cluster", "DROP TABLE cluster"},
         {"schema_version", "ALTER TABLE schema_version CHANGE statements description VARCHAR(20)"},
     };
