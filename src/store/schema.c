@@ -54,6 +54,7 @@ static const struct {
     {"errand", &errand_table, 14, 1},
     {"sql_account", NULL, 14, 3},
     {"served_offset", NULL, 14, 4},
+    {"request_metadata", &metadata_table, 15, 0},
 };
 
 /* Columns that a later migration adds to a table. */
