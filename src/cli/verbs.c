@@ -215,9 +215,8 @@ static const struct verb verbs[] = {
     {"locks", "", VERB_PLAIN, 0, 0, false, verb_locks, "Shows which transactions lock permitd's rows",
      ", also those of other\n"
      "programs, by semaphore and key: how long they are open, their account and statement, how many sessions wait for\n"
-     "the row; and the last deadlock. MariaDB names a row only while a session waits for it. Exit status 65: "
-     "permitd's\n"
-     "database account lacks the right, which is printed"},
+     "the row; and the last deadlock. MariaDB names a row only while a session waits for it, or if a procedure was\n"
+     "called about it. Exit status 65: permitd's database account lacks the right, which is printed"},
 };
 
 const struct verb *verb_table(size_t *ret_count)

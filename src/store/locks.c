@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 
+#include "core/request.h"
 #include "store/dialect.h"
 #include "store/query_packet.h"
 
@@ -164,6 +165,68 @@ static void read_transactions(struct packet *packet, struct lock_list *list)
     list->now = time.now;
 }
 
+/* ---- errands ---- */
+
+/*
+ * Returns the only listed transaction of this account whose connection has the bucket; NULL: there is none, or several.
+ */
+static struct lock_row *transaction_of(struct lock_list *list, size_t listed, uint64_t bucket, struct bytes account)
+{
+    struct lock_row *found = NULL;
+    for (size_t i = 0; i < listed; i++) {
+        struct lock_row *row = &list->rows[i];
+        if (row->connection % ERRAND_BUCKETS != bucket || !bytes_equal(row->account, account))
+            continue;
+        if (found && found->connection != row->connection)
+            return NULL;
+        found = row;
+    }
+    return found;
+}
+
+/*
+ * Names the requests about which open transactions have called a procedure, where the server does not: their rows of
+ * `errand` are seen with READ UNCOMMITTED only, and have the bucket of the connection (docs/design.md, "Errands").
+ */
+static void read_errands(struct packet *packet, struct lock_list *list)
+{
+    static const char errands[] = "SELECT bucket,permit_request_id,account FROM errand FORCE INDEX (PRIMARY)"
+                                  " WHERE permit_request_id>0 ORDER BY permit_request_id LIMIT ";
+    uint64_t committed[LOCKS_READ];
+    size_t committed_count = 0, at = 0, listed = list->count;
+    buf_printf(&packet->sql, "%s%d;SET TRANSACTION ISOLATION LEVEL READ UNCOMMITTED;%s%d", errands, LOCKS_READ, errands,
+               LOCKS_READ);
+    packet_send(packet);
+    while (committed_count < LOCKS_READ && packet_row(packet)) {
+        (void)row_column(&packet->row);
+        committed[committed_count++] = row_u64(&packet->row);
+    }
+    packet_next(packet);
+    packet_next(packet);
+    while (packet_row(packet)) {
+        uint64_t bucket = row_u64(&packet->row);
+        struct bytes id = row_bytes(&packet->row), account = row_column(&packet->row);
+        while (at < committed_count && committed[at] < column_u64(id))
+            at++;
+        struct lock_row *transaction = transaction_of(list, listed, bucket, account);
+        if ((at < committed_count && committed[at] == column_u64(id)) || !transaction)
+            continue;
+        struct lock_row row = *transaction;
+        row.table = BYTES("permit_request");
+        row.index = BYTES("PRIMARY");
+        row.row = id;
+        row.mode = (struct bytes){0};
+        row.waiters = 0;
+        row.waiting_since = NEVER;
+        if (!transaction->table.data)
+            *transaction = row;
+        else if (list->count < LOCKS_MAX)
+            list->rows[list->count++] = row;
+        else
+            list->more = true;
+    }
+}
+
 /* ---- names ---- */
 
 enum field { FIRST, SECOND, LAST };
@@ -293,6 +356,8 @@ enum permit_status locks_read(struct store *store, struct arena *arena, struct l
                              .complete = !session_is_mariadb(session)};
     packet.row.broken = !list.rows;
     read_transactions(&packet, &list);
+    if (!list.complete)
+        read_errands(&packet, &list);
     read_names(&packet, &list, false);
     read_names(&packet, &list, true);
     enum permit_status status = packet_end(&packet);

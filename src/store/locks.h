@@ -4,7 +4,8 @@
  * tables, so it needs the rights PROCESS and, on MySQL, SELECT on performance_schema; nothing else of permitd does.
  *
  * MySQL lists each row that is locked. MariaDB lists a row while a session waits for it, and else only how many rows
- * a transaction has locked: such a transaction has no table here.
+ * a transaction has locked: such a transaction has no table here, unless it has called a procedure (sql/procedures): its
+ * errand names the request.
  */
 #ifndef STORE_LOCKS_H
 #define STORE_LOCKS_H
@@ -40,7 +41,7 @@ struct lock_row {
 };
 
 struct lock_list {
-    struct lock_row *rows; /* in order of `since` and connection */
+    struct lock_row *rows; /* in order of `since` and connection; those that errands name may come last */
     size_t count;
     bool more;     /* there are more than LOCKS_MAX */
     bool complete; /* locked rows are listed also if no session waits for them */

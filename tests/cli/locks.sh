@@ -29,6 +29,21 @@ check "the row for which permitd waits is named, with its semaphore" \
 echo "ROLLBACK;" >&7
 finish "$acquirer"
 check "it is gone after the end of the transaction" soon seen '[.locks[] | select(.account == "shop@localhost")] == []'
+
+# A shop calls a procedure, and its transaction stays open: no session waits for the row of the request.
+has_procedures() { sql "SHOW CREATE PROCEDURE permitd.permit_confirm"; }
+shop_confirms='.account == "shop@localhost" and .table == "permit_request" and .external_id == "seat-2"'
+call "$permitctl" sql-account put shop
+call "$permitctl" acquire -s hall --id seat-2 --ttl 1h
+check "the procedures are installed" soon has_procedures
+echo "BEGIN; CALL permit_confirm('seat-2');" >&7
+check "a request that a procedure has locked is named, with its semaphore, though no session waits" \
+    soon seen ".locks[] | select($shop_confirms and .semaphore == \"hall\" and .waiting == 0)"
+echo "ROLLBACK; BEGIN; SELECT id FROM semaphore WHERE name = 'hall' FOR UPDATE;" >&7
+check "after ROLLBACK it is not, though the session has another transaction" \
+    soon seen '[.locks[] | select(.account == "shop@localhost")] | length == 1 and .[0].external_id == null'
+echo "ROLLBACK; BEGIN; CALL permit_confirm('seat-2'); COMMIT;" >&7
+check "nor after COMMIT" soon seen '[.locks[] | select(.account == "shop@localhost")] == []'
 echo "BEGIN; SELECT n FROM held_bit WHERE n = 1 FOR UPDATE;" >&7
 check "it holds the first row" soon seen '.locks[] | select(.account == "shop@localhost")'
 (sql "BEGIN; SELECT n FROM permitd.held_bit WHERE n = 2 FOR UPDATE; SELECT n FROM permitd.held_bit WHERE n = 1 FOR UPDATE") >/dev/null 2>&1 &
