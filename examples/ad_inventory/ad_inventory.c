@@ -7,7 +7,8 @@
  * A hold has a soft deadline, its ttl, and is kept for `grace` longer, until the hard deadline. A client that decides
  * in time confirms (the slot is sold; when its campaign ends, the slot is free again) or releases. A client that gets
  * no answer repeats the request. It keeps no list of things to clean up: the second answer is true, whatever the killed
- * server had done.
+ * server had done. A client whose orders are in the database server of permitd needs no second answer: it confirms with
+ * CALL permit_confirm in the transaction of the order (docs/recipes.md, "Sell").
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -8,6 +8,9 @@
  * declined releases the unit, which goes immediately to the first buyer in the queue. After their second the other
  * buyers get the definite answer that they have nothing. A buyer who closes the browser instead of paying is the same
  * case: the hold ends with its ttl.
+ *
+ * A shop that dies between the payment and the confirm must confirm when it is back. If its orders are in the database
+ * server of permitd, CALL permit_confirm in the transaction of the order leaves no such moment (docs/recipes.md, "Sell").
  */
 #include <stdio.h>
 #include <stdlib.h>
