@@ -147,6 +147,15 @@ bool semaphore_take_units(struct exchange *exchange, const struct semaphore_chan
     return quota_take(exchange, QUOTA_UNITS, units_of(change));
 }
 
+bool semaphore_check_feed(struct exchange *exchange, const struct semaphore_change *change)
+{
+    if (!change->has_feed || change->feed != FEED_ALL || exchange->service->settings->feed_tenants ||
+        access_has(exchange, RIGHT_ADMIN))
+        return true;
+    return !problem_answer(exchange, PERMIT_FORBIDDEN,
+                           "feed \"all\" needs the right admin, or the setting feed_tenants");
+}
+
 bool semaphore_put(struct exchange *exchange)
 {
     struct put_form *form = arena_alloc(&exchange->arena, sizeof *form);
@@ -155,7 +164,8 @@ bool semaphore_put(struct exchange *exchange)
     enum permit_status status = read_put(exchange, &put_table, form);
     if (status != PERMIT_OK)
         return operation_refuse(exchange, status);
-    if (!semaphore_read_preconditions(exchange, &form->change) || !semaphore_take_units(exchange, &form->change))
+    if (!semaphore_check_feed(exchange, &form->change) || !semaphore_read_preconditions(exchange, &form->change) ||
+        !semaphore_take_units(exchange, &form->change))
         return true;
     call_of(exchange)->first.operation = (struct operation){
         .kind = OP_SEMAPHORE_PUT,

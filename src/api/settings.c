@@ -22,6 +22,13 @@ static const struct config_row rows[] = {
      .max = DAY_MS,
      .flags = CONFIG_RELOADABLE,
      .help = "Longest wait of an acquire. 0: waiting is off."},
+    {.name = "feed_tenants",
+     .type = CONFIG_BOOL,
+     .offset = AT(feed_tenants),
+     .default_text = "false",
+     .flags = CONFIG_RELOADABLE,
+     .help = "Let operators set the feed of their semaphores to all, which takes disk for each request. Otherwise it "
+             "needs the right admin."},
     {.name = "metrics_semaphores",
      .type = CONFIG_NUMBER,
      .offset = AT(metrics_semaphores),

@@ -62,7 +62,8 @@ bool template_put(struct exchange *exchange)
     enum permit_status status = semaphore_read_template(exchange, &put->change);
     if (status != PERMIT_OK)
         return operation_refuse(exchange, status);
-    if (!semaphore_read_preconditions(exchange, &put->change) || !semaphore_take_units(exchange, &put->change))
+    if (!semaphore_check_feed(exchange, &put->change) || !semaphore_read_preconditions(exchange, &put->change) ||
+        !semaphore_take_units(exchange, &put->change))
         return true;
     put->prefix = exchange->path_values[0];
     put->default_ttl_ms = engine_settings_now(exchange->service->engine).plan.default_ttl_ms;

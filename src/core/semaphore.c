@@ -3,6 +3,7 @@
 
 const char *const semaphore_kind_words[] = {"slotted", "counted", NULL};
 const char *const semaphore_queue_words[] = {"backfill", "fifo", NULL};
+const char *const semaphore_feed_words[] = {"none", "sales", "all", NULL};
 
 /* Returns the word of a choice; the first for a number that has none. */
 static const char *choice_word(const char *const *words, int64_t number)

@@ -22,10 +22,13 @@
 /* The numbers below are stored in rows: never change one. They count the words from 1. */
 enum semaphore_kind { KIND_SLOTTED = 1, KIND_COUNTED = 2 };
 enum semaphore_queue { QUEUE_BACKFILL = 1, QUEUE_FIFO = 2 };
+/* What the feed tells of its requests: nothing; confirmed, and ended after it; everything (core/feed.h). */
+enum semaphore_feed { FEED_NONE = 1, FEED_SALES = 2, FEED_ALL = 3 };
 
 /* The words of a choice, the first is that of value 1; NULL at the end. */
 extern const char *const semaphore_kind_words[];
 extern const char *const semaphore_queue_words[];
+extern const char *const semaphore_feed_words[];
 /* Return the word of a value, such as "slotted" and "backfill". */
 const char *semaphore_kind_word(enum semaphore_kind kind);
 const char *semaphore_queue_word(enum semaphore_queue queue);
@@ -98,6 +101,10 @@ enum {
     X(priority_step, int64_t, priority_step_ms, DURATION_OR_STRICT, SETTING_EVENT, 1, PRIORITY_STEP_MAX_MS,            \
       PRIORITY_STEP_MS, NULL, "a duration above 0, at most \"1d\", or \"strict\"",                                     \
       0, "priority-step", "TIME", "waiting time that one step of priority is worth; strict: a higher one is first")    \
+    X(feed, enum semaphore_feed, feed, CHOICE, SETTING_EVENT, 0, 0, FEED_NONE, semaphore_feed_words,                   \
+      "\"none\", \"sales\" or \"all\"",                                                                                \
+      0, "feed", "none|sales|all",                                                                                     \
+      "events in the feed: sales and their ends, or all; all needs the right admin")                                   \
     X(note, struct bytes, note, TEXT, 0, 0, 1000, 0, NULL,                                                             \
       "a text of at most 1000 bytes",                                                                                  \
       0, "note", "TEXT", "free text")

@@ -55,6 +55,9 @@ static const struct {
     {"sql_account", NULL, 14, 3},
     {"served_offset", NULL, 14, 4},
     {"request_metadata", &metadata_table, 15, 0},
+    {"feed", &feed_table, 17, 2},
+    {"feed_head", NULL, 17, 3},
+    {"feed_epoch", NULL, 17, 5},
 };
 
 /* Columns that a later migration adds to a table. */
@@ -63,6 +66,8 @@ static const struct {
     unsigned version, statement;
 } schema_columns[] = {
     {"permit_request", "errand", 14, 0},
+    {"semaphore", "feed", 17, 0},
+    {"template", "feed", 17, 1},
 };
 
 /* schema_version is in no migration, because it must exist before the first one is applied. */

@@ -66,6 +66,7 @@ static const struct row_column slot_columns[] = {SLOT_COLUMNS(COLUMN, COLUMN, st
 static const struct row_column owner_columns[] = {OWNER_COLUMNS(COLUMN, COLUMN, struct owner)};
 static const struct row_column server_columns[] = {SERVER_COLUMNS(COLUMN, COLUMN, struct server_row)};
 static const struct row_column event_columns[] = {EVENT_COLUMNS(COLUMN, COLUMN, struct event_row)};
+static const struct row_column feed_columns[] = {FEED_COLUMNS(COLUMN, COLUMN, struct feed_row)};
 
 #define ROW_TABLE(name, columns, written)                                                                              \
     {                                                                                                                  \
@@ -86,3 +87,4 @@ const struct row_table slot_table = ROW_TABLE("slot", slot_columns, 0);
 const struct row_table owner_table = ROW_TABLE("owner", owner_columns, 0);
 const struct row_table server_table = ROW_TABLE("server", server_columns, 0);
 const struct row_table event_table = ROW_TABLE("semaphore_event", event_columns, 0);
+const struct row_table feed_table = ROW_TABLE("feed", feed_columns, 0);

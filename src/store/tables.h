@@ -218,6 +218,18 @@ struct waiting_row {
     X(c, why,               why,            TEXT_OR_NULL,   COLUMN_INSERT)                                             \
     X(c, next_permit_id,    next_token,     U64,            COLUMN_INSERT)
 
+/* feed: struct feed_row. `what` is a number, which the INSERT guards. */
+#define FEED_COLUMNS(F, X, c)                                                                                          \
+    F(c, id,                id,             U64,            0)                                                         \
+    X(c, seq,               seq,            ID_OR_NULL,     0)                                                         \
+    X(c, at,                at,             TIME,           COLUMN_INSERT)                                             \
+    X(c, what,              what,           U32,            COLUMN_INSERT)                                             \
+    X(c, end_reason,        end_reason,     ENUM,           COLUMN_INSERT)                                             \
+    X(c, external_id,       external_id,    BYTES,          COLUMN_INSERT)                                             \
+    X(c, owner,             owner,          BYTES,          COLUMN_INSERT)                                             \
+    X(c, principal,         principal,      BYTES,          COLUMN_INSERT)                                             \
+    X(c, permits,           permits,        BYTES,          COLUMN_INSERT)
+
 /* A SELECT list: REQUEST_COLUMNS(SELECT_FIRST, SELECT_NEXT, "r.") is "r.id,r.external_id,...". */
 #define SELECT_FIRST(alias, column, ...) alias #column
 #define SELECT_NEXT(alias, column, ...)  "," alias #column
@@ -247,5 +259,5 @@ struct row_table {
 
 extern const struct row_table request_table, errand_table, metadata_table, permit_table, semaphore_table,
     template_table, waiter_table, mail_table, held_table, waiting_table, slot_table, owner_table, server_table,
-    event_table;
+    event_table, feed_table;
 #endif

@@ -19,7 +19,9 @@
     "ALTER TABLE semaphore /*M! MODIFY COLUMN capacity BIGINT NOT NULL *//*!80000 DROP COLUMN valid */;"               \
     "ALTER TABLE template /*M! MODIFY COLUMN capacity BIGINT NOT NULL *//*!80000 DROP COLUMN valid */;"                \
     "ALTER TABLE slot DROP COLUMN section, DROP COLUMN seat_row, DROP COLUMN seat, DROP COLUMN seat_rank,"             \
-    " DROP COLUMN tags; DROP TABLE request_metadata; DELETE FROM schema_version WHERE version > 14;"
+    " DROP COLUMN tags; DROP TABLE request_metadata, feed, feed_head, feed_epoch;"                                      \
+    "ALTER TABLE semaphore DROP COLUMN feed; ALTER TABLE template DROP COLUMN feed;"                                   \
+    " DELETE FROM schema_version WHERE version > 14;"
 #define BACK_TO_13                                                                                                     \
     BACK_TO_14                                                                                                         \
     "DROP TABLE errand, sql_account, served_offset; ALTER TABLE permit_request DROP COLUMN " WITH_VALID "errand;"      \
@@ -339,6 +341,10 @@ Test(schema, foreign_table_among_permitds_is_refused, .timeout = 600)
         {"errand", "ALTER TABLE errand DROP PRIMARY KEY, DROP COLUMN bucket"},
         {"served_offset", "DROP TABLE served_offset"},
         {"sql_account", BACK_TO_14 "UPDATE schema_version SET statements = 2, applied_at = NULL WHERE version = 14"},
+        {"feed", "DROP TABLE feed"},
+        {"feed", "ALTER TABLE feed DROP COLUMN permits"},
+        {"semaphore", "ALTER TABLE semaphore DROP COLUMN feed"},
+        {"template", "ALTER TABLE template DROP COLUMN feed"},
         {"cluster", "DROP TABLE cluster"},
         {"schema_version", "ALTER TABLE schema_version CHANGE statements description VARCHAR(20)"},
     };
