@@ -686,6 +686,7 @@ static void collect_changes(struct planner *planner, struct plan *plan)
     collect_slots(planner, changes);
     collect_places(planner, changes);
     collect_mail(planner, plan);
+    collect_feed(planner, changes);
     changes->empty = changes->request_count == 0 && changes->mail_count == 0;
     for (size_t i = 0; i < planner->image_count; i++)
         changes->empty &= !planner->images[i].changed;

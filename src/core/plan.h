@@ -8,6 +8,7 @@
 #define CORE_PLAN_H
 
 #include "core/best.h"
+#include "core/feed.h"
 #include "core/lease_clock.h"
 #include "core/request.h"
 #include "core/scope.h"
@@ -206,6 +207,7 @@ struct view {
     size_t server_count;
     bool has_servers;   /* parts of queues were read */
     utc_us grants_from; /* lease clock; no grants before this time, after a failover */
+    bool feed_full;     /* the feed has no room: the batch writes no events */
     bool same_server;   /* the database server is the one recorded in `cluster`; if false, the view must not be used */
 };
 
@@ -356,7 +358,10 @@ struct changes {
     size_t place_count;
     const struct mail *mail; /* deletions first; each part ascending by server_id, request_id, each once */
     size_t mail_count;
-    utc_us wall_now; /* the database's clock, for events */
+    const struct feed_event *feed; /* in order of occurrence; written after all else */
+    size_t feed_count;
+    bool feed_omitted; /* there would be some, if the feed had room */
+    utc_us wall_now;   /* the database's clock, for events */
     bool empty;
 };
 
@@ -378,6 +383,7 @@ enum {
     PACKET_GRANT = 1024,
     PACKET_PERMIT = 320, /* that is granted or ends */
     PACKET_SLOT = 80,    /* of it */
+    PACKET_FEED = 2560,  /* of an event of the feed and a permit in it, with all names */
 };
 
 /* Returns the bytes of the end of this request. */

@@ -197,8 +197,10 @@ static size_t packet_of_grant(struct planner *planner, const struct operation *o
     size_t size = PACKET_GRANT + 2 * names;
     for (size_t i = 0; i < operation->want_count; i++) {
         const struct want *want = &operation->wants[i];
-        size += PACKET_PERMIT + 4 * operation->owner.length;
-        if (planner_image(planner, want->semaphore_id)->semaphore->kind == KIND_SLOTTED)
+        const struct semaphore *semaphore = planner_image(planner, want->semaphore_id)->semaphore;
+        bool slotted = semaphore->kind == KIND_SLOTTED;
+        size += PACKET_PERMIT + 4 * operation->owner.length + packet_of_event(semaphore, slotted ? want->count : 0);
+        if (slotted)
             size += (size_t)want->count * PACKET_SLOT + (labels ? 2 * planner_labels_size(planner, want, i) : 0);
     }
     return size;
@@ -329,7 +331,7 @@ static bool ends_have_room(struct planner *planner, const struct operation *oper
 {
     size_t size = packet_of_grant(planner, operation, false);
     for (size_t i = 0; i < count; i++)
-        size += packet_of_end(planner->chosen[i]->request);
+        size += packet_of_end(planner->chosen[i]->request) + packet_of_end_event(planner, planner->chosen[i]->request);
     return packet_has_room(planner, size);
 }
 
@@ -485,6 +487,7 @@ void grant(struct planner *planner, struct key *key, const struct operation *ope
     for (size_t i = 0; i < operation->want_count; i++)
         grant_permit(planner, &operation->wants[i], i, key, request->due_at, &permits[i]);
     planner->packet_size += fit->packet_size;
+    key->granted = ++planner->grants;
     key_change(key);
 }
 

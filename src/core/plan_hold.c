@@ -85,7 +85,7 @@ void end_request(struct planner *planner, struct key *key, enum end_reason reaso
     request->due_at = planner->now + planner->settings->retention_us;
     request->server_id = 0;
     key_change(key);
-    planner->packet_size += packet_of_end(request);
+    planner->packet_size += packet_of_end(request) + packet_of_end_event(planner, request);
     planner->ended[reason]++;
     planner->walk_again = true;
 }

@@ -2,7 +2,7 @@
 /*
  * Shared by the files of plan_batch only. plan.c runs the batch and collects the result. planner.c has the row images
  * and the ways to finish an outcome. plan_slots.c tracks free slots and resolves the slots of an acquire.
- * plan_acquire.c decides acquires, plan_walk.c the requests that wait; plan_queue.c has their rows and the operations
+ * plan_feed.c has the events of the feed. plan_acquire.c decides acquires, plan_walk.c the requests that wait; plan_queue.c has their rows and the operations
  * that ask for them. plan_hold.c decides the operations on a request that is held or waits (renew, confirm, release,
  * expire, force-release), plan_semaphore.c administrative operations, plan_labels.c their labels.
  *
@@ -65,6 +65,7 @@ struct key {
     const struct subscriber *subscriber; /* NULL: none */
     struct askers askers;
     struct key_decision decision;
+    uint64_t granted;      /* the number of its grant in this batch, from 1; 0: it was not granted */
     const uint64_t *needs; /* set if an operation was put back; all later operations on this key are put back too */
     size_t need_count;
 };
@@ -183,6 +184,9 @@ struct planner {
     size_t seat_count;
     struct event *events;
     size_t event_count;
+    uint64_t grants;         /* in this batch so far */
+    struct feed_event *feed; /* of changes.feed */
+    size_t feed_count;
     size_t packet_size; /* plan.packet_size so far */
     unsigned ended[END_REASON_COUNT];
 };
@@ -254,6 +258,15 @@ uint32_t planner_held_slot(struct planner *planner, const struct want *want);
 /* Takes the slots of a permit, with their labels; the caller has checked that none is lacking. */
 void planner_take_slots(struct planner *planner, const struct want *want, size_t index, const struct key *key,
                         struct permit *permit);
+
+/* ---- plan_feed.c ---- */
+
+/* Sets the events of the changes, when all is decided. */
+void collect_feed(struct planner *planner, struct changes *changes);
+/* Returns the bytes of an event with a permit of so many slots of this semaphore; 0: the feed has none. */
+size_t packet_of_event(const struct semaphore *semaphore, int64_t slots);
+/* Returns the bytes of the event of this request's end. */
+size_t packet_of_end_event(struct planner *planner, const struct request *request);
 
 /* ---- plan_acquire.c ---- */
 

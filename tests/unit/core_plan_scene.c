@@ -157,6 +157,7 @@ struct view scene_view(void)
                          .clock = {.tick_at = NOW, .due = NOW, .from = NOW},
                          .now = NOW,
                          .grants_from = scene.grants_from,
+                         .feed_full = scene.feed_full,
                          .same_server = true};
 }
 
@@ -662,6 +663,26 @@ static void administration_print(const struct changes *changes, struct buf *out)
     }
 }
 
+/* "; feed ended k1 expired a:2/7 hall:1/8@3" */
+static void feed_print(const struct changes *changes, struct buf *out)
+{
+    for (size_t i = 0; i < changes->feed_count; i++) {
+        const struct feed_event *event = &changes->feed[i];
+        buf_printf(out, "; feed %s", feed_what_word(event->what));
+        print_bytes(" ", event->external_id, out);
+        if (event->end_reason)
+            buf_printf(out, " %s", end_reason_word(event->end_reason));
+        for (size_t j = 0; j < event->permit_count; j++) {
+            const struct feed_permit *permit = &event->permits[j];
+            print_bytes(" ", permit->semaphore, out);
+            buf_printf(out, ":%lld/%llu", (long long)permit->count, (unsigned long long)permit->token);
+            buf_append_text(out, permit->slots.count ? "@" : "");
+            slots_format(&permit->slots, out);
+        }
+    }
+    buf_append_text(out, changes->feed_omitted ? "; feed omitted" : "");
+}
+
 static void changes_print(struct buf *out)
 {
     const struct changes *changes = &scene.plan.changes;
@@ -669,6 +690,7 @@ static void changes_print(struct buf *out)
         change_print(&changes->requests[i], out);
     places_print(changes, out);
     administration_print(changes, out);
+    feed_print(changes, out);
     for (size_t i = 0; i < changes->mail_count; i++) {
         buf_printf(out, "; %smail %llu", changes->mail[i].remove ? "-" : "",
                    (unsigned long long)changes->mail[i].server_id);

@@ -9,7 +9,7 @@
  * Servers 1 (this one) and 2 are alive. Times are relative to now: "place=-3s", "due=0s", "until=20s", "due=-1us".
  *
  * given:
- *     "a capacity=3 fifo"             settings and counts of a semaphore
+ *     "a capacity=3 fifo sales"       settings and counts of a semaphore
  *     "k1 holds a b:2 due=0s"         a holder; due=never unless said. "k1 holds hall@2,3": slots 2 and 3. "confirmed";
  *                                     "errand=1": confirmed in SQL, "errand=2": to be released; "mine": its row is locked
  *                                     by this batch, "locked": by another session
@@ -39,6 +39,7 @@
  *     "k1 enters a", "k1 leaves a"    places; "k1 enters hall watch=3": it watches slot 3
  *     "clears hall 3"                 slot 3 is watched by none any more
  *     "mail 2 k1"                     mail to server 2 about a request; "-mail 1 k1": deleted
+ *     "feed ended k1 expired a:2/7"   an event of the feed, with count, token and slots of its permits; "feed omitted"
  *     "labels 1=A1 3=-", "drops labels of hall", "event capacity>8"
  *     "semaphores"                    nothing but rows of semaphores
  *     "call k1", "tell k1"            a call; a grant to a client of this process that no operation names
@@ -88,6 +89,7 @@ struct scene {
     bool unknown;     /* the semaphore without a lock was not read */
     bool reads_end;   /* and will not be */
     bool no_requests; /* no request was read */
+    bool feed_full;
     struct glimpse glimpse;
     struct owner_state owner;
     utc_us grants_from;

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: MIT */
+#include "core/feed.h"
+
+const char *feed_what_word(uint32_t what)
+{
+    static const char *const words[] = {
+        [FEED_WAITING] = "waiting",     [FEED_ACQUIRED] = "acquired", [FEED_RENEWED] = "renewed",
+        [FEED_CONFIRMED] = "confirmed", [FEED_ENDED] = "ended",       [FEED_GAP] = "gap",
+    };
+    return what < ARRAY_LENGTH(words) ? words[what] : NULL;
+}
+
+bool feed_admits(enum semaphore_feed feed, enum feed_what what, bool sold)
+{
+    return feed == FEED_ALL || (feed == FEED_SALES && (what == FEED_CONFIRMED || (what == FEED_ENDED && sold)));
+}
+
+void feed_permits_format(const struct feed_permit *permits, size_t count, struct buf *out)
+{
+    for (size_t i = 0; i < count; i++) {
+        buf_append(out, permits[i].semaphore.data, permits[i].semaphore.length);
+        buf_append_char(out, ' ');
+        buf_append_i64(out, permits[i].count);
+        buf_append_char(out, ' ');
+        buf_append_u64(out, permits[i].token);
+        buf_append_char(out, ' ');
+        slots_format(&permits[i].slots, out);
+        buf_append_char(out, '\n');
+    }
+}
+
+/* Takes the bytes up to `end` from the text. False: `end` is not in it. */
+static bool take_field(struct bytes *text, char end, struct bytes *ret_field)
+{
+    const char *at = text->length ? memchr(text->data, end, text->length) : NULL;
+    if (!at)
+        return false;
+    *ret_field = (struct bytes){text->data, (size_t)(at - text->data)};
+    *text = (struct bytes){at + 1, text->length - ret_field->length - 1};
+    return true;
+}
+
+static bool take_number(struct bytes *text, uint64_t *ret_number)
+{
+    struct bytes digits;
+    uint64_t number = 0;
+    if (!take_field(text, ' ', &digits) || digits.length == 0 || digits.length > 19)
+        return false;
+    for (size_t i = 0; i < digits.length; i++) {
+        if (digits.data[i] < '0' || digits.data[i] > '9')
+            return false;
+        number = number * 10 + (uint64_t)(digits.data[i] - '0');
+    }
+    *ret_number = number;
+    return number <= INT64_MAX;
+}
+
+static bool take_permit(struct bytes *text, struct arena *arena, struct feed_permit *ret_permit)
+{
+    struct bytes slots;
+    uint64_t count;
+    if (!take_field(text, ' ', &ret_permit->semaphore) || !take_number(text, &count) ||
+        !take_number(text, &ret_permit->token) || !take_field(text, '\n', &slots))
+        return false;
+    ret_permit->count = (int64_t)count;
+    return slots_parse(slots, arena, &ret_permit->slots);
+}
+
+bool feed_permits_parse(struct bytes text, struct arena *arena, const struct feed_permit **ret_permits,
+                        size_t *ret_count)
+{
+    size_t lines = 0;
+    for (size_t i = 0; i < text.length; i++)
+        lines += text.data[i] == '\n';
+    struct feed_permit *permits = arena_array(arena, lines, sizeof *permits);
+    if (!permits && lines)
+        return false;
+    for (size_t i = 0; i < lines; i++)
+        if (!take_permit(&text, arena, &permits[i]))
+            return false;
+    if (text.length)
+        return false;
+    *ret_permits = permits;
+    *ret_count = lines;
+    return true;
+}

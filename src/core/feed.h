@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Events of the feed: what happened to requests (docs/design.md, "The feed"). An event is complete, because its request
+ * may be deleted earlier. It has the permits of the semaphores whose setting `feed` admits it.
+ */
+#ifndef CORE_FEED_H
+#define CORE_FEED_H
+
+#include "core/request.h"
+
+/* The numbers below are stored in rows: never change one. */
+enum feed_what {
+    FEED_WAITING = 1,   /* it has a place in the queues */
+    FEED_ACQUIRED = 2,  /* it holds its permits */
+    FEED_RENEWED = 3,   /* renewed at least once */
+    FEED_CONFIRMED = 4, /* sold */
+    FEED_ENDED = 5,     /* its permits were freed; or it gave up its place, as never_held */
+    FEED_GAP = 6,       /* of no request: between two of them, events lack */
+};
+
+/* Returns "waiting", "acquired", ...; NULL: no such event. */
+const char *feed_what_word(uint32_t what);
+/* Returns true if the feed has this event of a semaphore with this setting. `sold`: its request is confirmed. */
+bool feed_admits(enum semaphore_feed feed, enum feed_what what, bool sold);
+
+struct feed_permit {
+    struct bytes semaphore; /* its name */
+    int64_t count;
+    uint64_t token;     /* 0: it waits */
+    struct slots slots; /* empty if counted, or it waits */
+};
+
+/* An event: as planned, in the order of occurrence, or as read. */
+struct feed_event {
+    enum feed_what what;
+    enum end_reason end_reason; /* FEED_ENDED */
+    struct bytes external_id, owner, principal;
+    const struct feed_permit *permits; /* at least one, but of FEED_GAP */
+    size_t permit_count;
+};
+
+/* The permits as they are stored: a line for each, `NAME COUNT TOKEN SLOTS`. */
+void feed_permits_format(const struct feed_permit *permits, size_t count, struct buf *out);
+/* False: not such a text, or out of memory; the outputs are then untouched. The result points into the text. */
+bool feed_permits_parse(struct bytes text, struct arena *arena, const struct feed_permit **ret_permits,
+                        size_t *ret_count) MUST_CHECK;
+#endif
