@@ -84,3 +84,57 @@ bool feed_permits_parse(struct bytes text, struct arena *arena, const struct fee
     *ret_count = lines;
     return true;
 }
+
+/* ---- positions ---- */
+
+enum feed_verdict feed_judge(struct feed_position position, const struct feed_facts *facts,
+                             struct feed_position *ret_go_on)
+{
+    uint64_t last = facts->least < facts->head ? facts->least : facts->head;
+    *ret_go_on = (struct feed_position){facts->epoch, position.seq};
+    if (position.epoch > facts->epoch || position.seq > last) {
+        ret_go_on->seq = position.seq < last ? position.seq : last;
+        return FEED_LOST;
+    }
+    /* Numbers have no gaps: if the next one is not there, it was deleted, with all before it. */
+    uint64_t next = facts->first ? facts->first : facts->head + 1;
+    if (next <= position.seq + 1)
+        return FEED_KNOWN;
+    ret_go_on->seq = next - 1;
+    return FEED_GONE;
+}
+
+bool feed_position_parse(struct bytes text, struct feed_position *ret_position)
+{
+    char written[48];
+    struct buf again;
+    uint64_t numbers[2] = {0};
+    size_t part = 0;
+    if (text.length == 0 || text.length >= sizeof written)
+        return false;
+    for (size_t i = 0; i < text.length; i++) {
+        char byte = text.data[i];
+        if (byte == '-' && part == 0)
+            part = 1;
+        else if (byte >= '0' && byte <= '9' && numbers[part] <= INT64_MAX / 10)
+            numbers[part] = numbers[part] * 10 + (uint64_t)(byte - '0');
+        else
+            return false;
+    }
+    const struct feed_position position = {numbers[0], numbers[1]};
+    bool in_range = position.epoch <= INT64_MAX && position.seq <= INT64_MAX;
+    buf_init(&again, sizeof written);
+    feed_position_format(position, &again);
+    bool good = in_range && bytes_equal(text, (struct bytes){again.data, again.length});
+    buf_release(&again);
+    if (good)
+        *ret_position = position;
+    return good;
+}
+
+void feed_position_format(struct feed_position position, struct buf *out)
+{
+    buf_append_u64(out, position.epoch);
+    buf_append_char(out, '-');
+    buf_append_u64(out, position.seq);
+}

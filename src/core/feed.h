@@ -39,6 +39,33 @@ struct feed_event {
     size_t permit_count;
 };
 
+/* A position behind an event: EPOCH-SEQ in a cursor. */
+struct feed_position {
+    uint64_t epoch; /* of tokens, when the cursor was given */
+    uint64_t seq;   /* of the event; 0: before the first */
+};
+
+/* What a reader of the feed has read in the database. */
+struct feed_facts {
+    uint64_t epoch; /* the present one */
+    uint64_t head;  /* the last number that was given */
+    uint64_t least; /* the smallest head recorded when an epoch began after that of the position; UINT64_MAX: none */
+    uint64_t first; /* the number of the first event behind the position; 0: there is none */
+};
+
+enum feed_verdict {
+    FEED_KNOWN, /* what follows the position is there */
+    FEED_GONE,  /* events behind it were deleted */
+    FEED_LOST,  /* a server lost the event before it, and another event may have its number now */
+};
+
+/* Judges a position. If it is not known, *ret_go_on is the one to go on from: nothing that is there is passed over. */
+enum feed_verdict feed_judge(struct feed_position position, const struct feed_facts *facts,
+                             struct feed_position *ret_go_on);
+/* "1234-56". False: not a position as feed_position_format writes it. */
+bool feed_position_parse(struct bytes text, struct feed_position *ret_position) MUST_CHECK;
+void feed_position_format(struct feed_position position, struct buf *out);
+
 /* The permits as they are stored: a line for each, `NAME COUNT TOKEN SLOTS`. */
 void feed_permits_format(const struct feed_permit *permits, size_t count, struct buf *out);
 /* False: not such a text, or out of memory; the outputs are then untouched. The result points into the text. */

@@ -8,9 +8,11 @@
 
 #include "base/clock.h"
 #include "engine/failover.h"
+#include "engine/feed.h"
 #include "engine/served_time.h"
 #include "engine/waitlist.h"
 #include "engine/worker.h"
+#include "store/feed.h"
 
 enum {
     ID_BLOCK = 10000,
@@ -336,6 +338,11 @@ static enum permit_status lock_and_read(struct worker *worker, struct run *run)
         status = check_server(worker, &run->view);
     if (status == PERMIT_OK)
         served_time_locked(worker->engine, &run->view, asked_at, answered_at);
+    if (status == PERMIT_OK && feed_may_be_full(worker->engine)) { /* no events are left out for what was read before */
+        struct feed_head head;
+        status = worker->store->feed->head(worker->store, &head);
+        run->view.feed_full = status == PERMIT_OK && head.full == FEED_IS_FULL;
+    }
     return status;
 }
 
@@ -736,6 +743,8 @@ static enum permit_status write_changes(struct worker *worker, struct run *run)
     status = worker->store->batch->commit(worker->store, &run->plan.changes);
     if (status == PERMIT_INTERNAL && worker->store->was_stopped)
         unmark_sent(run);
+    if (status == PERMIT_OK && run->plan.changes.feed_count)
+        feed_written(worker->engine);
     if (status != PERMIT_LOCK_TIMEOUT || run->locks_waiters)
         return status;
     run->locks_waiters = true;
@@ -816,6 +825,8 @@ static bool prepare_copies(struct worker *worker, struct run *run, struct assume
     engine_unlock(worker->engine);
     if (!known || make_plan(worker, run, true) != PERMIT_OK || !plan_is_plain(&run->plan, run->count))
         return false;
+    if (run->plan.changes.feed_count && feed_may_be_full(worker->engine))
+        return false; /* whether it is, is read under the locks */
     if (!run->plan.changes.empty)
         plan_write_all(&run->plan);
     return collect_assumed(worker, run, ret_assumed) &&
@@ -834,6 +845,8 @@ static bool run_on_copies(struct worker *worker, struct run *run, enum permit_st
         return false;
     *ret_status = worker->store->batch->commit_if_unchanged(worker->store, &run->plan.changes, &assumed, &mismatch);
     run->on_copies = *ret_status == PERMIT_OK;
+    if (run->on_copies && run->plan.changes.feed_count)
+        feed_written(worker->engine);
     if (run->on_copies)
         return true;
     run_cancel_grants(run);

@@ -74,6 +74,8 @@ static void init_lanes_and_locks(struct engine *engine)
     pthread_cond_init(&engine->expiry_wake, &monotonic);
     pthread_cond_init(&engine->poll_wake, &monotonic);
     pthread_cond_init(&engine->errand_wake, &monotonic);
+    pthread_cond_init(&engine->feed_wake, &monotonic);
+    list_init(&engine->feed_waits);
     pthread_condattr_destroy(&monotonic);
 }
 
@@ -113,6 +115,7 @@ static void wake_all(struct engine *engine)
     pthread_cond_broadcast(&engine->expiry_wake);
     pthread_cond_broadcast(&engine->poll_wake);
     pthread_cond_broadcast(&engine->errand_wake);
+    pthread_cond_broadcast(&engine->feed_wake);
     engine_unlock(engine);
     owners_wake(engine->owners);
 }
@@ -152,6 +155,7 @@ void engine_free(struct engine *engine)
     queue_release(&engine->queue);
     pthread_cond_destroy(&engine->poll_wake);
     pthread_cond_destroy(&engine->errand_wake);
+    pthread_cond_destroy(&engine->feed_wake);
     pthread_cond_destroy(&engine->expiry_wake);
     liveness_free(engine->liveness);
     owners_free(engine->owners);

@@ -159,6 +159,8 @@ struct engine_settings {
     int64_t failover_hold_ms;     /* no grants for this time after the epoch has risen */
     struct plan_settings plan;    /* engine_plan_settings and the worker set server_id, slots and max_packet */
     uint64_t retention_rows;      /* requests kept; older ended ones are deleted before their retention has passed */
+    int64_t feed_retention_ms;    /* how long events of the feed are kept */
+    uint64_t feed_rows;           /* and how many; older ones are deleted before that */
     int64_t liveness_interval_ms; /* time between two probes of one owner */
     size_t max_waiters;           /* with clients at this server; more are answered too_many */
     size_t max_owner_waiters;     /* the same of one owner, or principal without owners; 0: no limit */

@@ -141,6 +141,20 @@ static void print_tasks(struct metrics *metrics, struct buf *out)
                  load(&metrics->usage_drift));
 }
 
+static void print_feed(struct metrics *metrics, struct buf *out)
+{
+    metric_write(out, "permitd_feed_events_total", "counter", "Events of the feed that this permitd has numbered.",
+                 load(&metrics->feed_numbered));
+    metric_head(out, "permitd_feed_deleted_total", "counter",
+                "Events deleted after feed_retention, or earlier because there are more than feed_rows.");
+    buf_printf(out, "permitd_feed_deleted_total{why=\"old\"} %llu\n", load(&metrics->feed_deleted[0]));
+    buf_printf(out, "permitd_feed_deleted_total{why=\"rows\"} %llu\n", load(&metrics->feed_deleted[1]));
+    metric_write(out, "permitd_feed_rows", "gauge", "Events that are stored, about; of the permitd that leads.",
+                 load(&metrics->feed_stored));
+    metric_write(out, "permitd_feed_full", "gauge", "1 while the feed is full and events are left out.",
+                 atomic_load(&metrics->feed_full));
+}
+
 static void print_owners(struct metrics *metrics, struct buf *out)
 {
     static const char *const answer_words[ARRAY_LENGTH(metrics->probes)] = {"unknown", "alive", "dead"};
@@ -197,6 +211,7 @@ void metrics_print(struct metrics *metrics, bool database_up, struct buf *out)
                    load(&metrics->ended[reason]));
     print_waits(metrics, out);
     print_tasks(metrics, out);
+    print_feed(metrics, out);
     print_owners(metrics, out);
     if (atomic_load(&metrics->history) >= 0)
         metric_write(out, "permitd_database_history_length", "gauge",

@@ -59,6 +59,10 @@ struct metrics {
     atomic_uint_fast64_t owners_suspect;      /* owners that the probe does not report alive */
     atomic_int_fast64_t history;              /* struct doctor_undo; -1: unknown */
     atomic_int_fast64_t oldest_transaction_s; /* the same */
+    atomic_uint_fast64_t feed_numbered;       /* events that this permitd has numbered */
+    atomic_uint_fast64_t feed_deleted[2];     /* after their retention; before, because there were too many */
+    atomic_uint_fast64_t feed_stored;         /* rows, about; as last read by the permitd that leads */
+    atomic_bool feed_full;                    /* the same */
     atomic_bool database_up;                  /* the database answers; engine_database_up adds whether it is safe */
 };
 

@@ -39,6 +39,8 @@ struct engine {
     atomic_uint_least64_t semaphores; /* approximate: the last count by retention, plus those created since */
     atomic_uint_least64_t slots;      /* the same of slots */
 
+    _Atomic mono_us feed_full_at; /* when it was last read that the feed is full; 0: it was not */
+
     atomic_bool recount_slots;      /* retention counts the slots again, because a semaphore has grown */
     atomic_bool recount_semaphores; /* retention counts the semaphores again, because a template has created one */
 
@@ -46,6 +48,7 @@ struct engine {
     pthread_cond_t work;        /* a batch may be taken */
     pthread_cond_t expiry_wake; /* an earlier deadline is known, or expire operations are decided */
     pthread_cond_t poll_wake;   /* the wait poll must run before next_poll_at */
+    pthread_cond_t feed_wake;   /* a batch has written events, or a reader waits for some */
     pthread_cond_t errand_wake; /* an op awaits its row, or errands are settled */
     char refusal[STORE_MESSAGE_SIZE] GUARDED_BY(
         engine_mutex); /* P14: the finding of the last safety check; "": the database is safe */
@@ -54,9 +57,12 @@ struct engine {
     unsigned idle_workers GUARDED_BY(engine_mutex);
     mono_us next_poll_at
         GUARDED_BY(engine_mutex); /* the wait poll sleeps until then; NEVER: nothing waits; 0: it is awake */
-    utc_us next_expiry_at GUARDED_BY(engine_mutex); /* lease clock: the earliest deadline known to the expiry task */
-    unsigned expiring GUARDED_BY(engine_mutex);     /* expire operations of the expiry task that are not decided */
-    unsigned settling GUARDED_BY(engine_mutex);     /* settle operations that are not decided */
+    utc_us next_expiry_at GUARDED_BY(engine_mutex);  /* lease clock: the earliest deadline known to the expiry task */
+    unsigned expiring GUARDED_BY(engine_mutex);      /* expire operations of the expiry task that are not decided */
+    bool feed_idle GUARDED_BY(engine_mutex);         /* the task feed sleeps until feed_wake, for a second at most */
+    struct list feed_waits GUARDED_BY(engine_mutex); /* struct feed_wait (feed.h) */
+    bool feed_closed GUARDED_BY(engine_mutex);       /* nothing may wait any more */
+    unsigned settling GUARDED_BY(engine_mutex);      /* settle operations that are not decided */
     struct expiry_pause expiry_pauses[EXPIRY_PAUSES] GUARDED_BY(engine_mutex);
     struct own_clock own_clock GUARDED_BY(engine_mutex);
     struct served_clock served_clock GUARDED_BY(engine_mutex);

@@ -4,6 +4,7 @@
 #include <assert.h>
 
 #include "base/clock.h"
+#include "engine/feed.h"
 #include "engine/state.h"
 
 enum { TRY_LATER_US = 500000 }; /* delay after a batch that did not decide a waiter */
@@ -558,6 +559,7 @@ void engine_end_waits(struct engine *engine)
     engine->queue.waiters.closed = true;
     waitlist_wake_all(engine);
     engine_unlock(engine);
+    feed_close(engine);
 }
 
 bool engine_waits_ended(struct engine *engine)

@@ -147,6 +147,11 @@ static void raise_sql(const struct cluster_row *row, const char *identity, uint6
                                   .next_token = epoch << 10};
         row_insert_sql(&insert, &event, sql);
         row_insert_end_sql(&insert, sql);
+        /* Numbers that an earlier epoch gave above this one are lost. The lock waits for the numbering. */
+        buf_printf(sql,
+                   "INSERT INTO feed_epoch (epoch,seq) SELECT %llu,seq FROM feed_head FORCE INDEX (PRIMARY)"
+                   " WHERE id=1 FOR UPDATE;",
+                   (unsigned long long)epoch);
     }
     buf_append_text(sql, "COMMIT");
 }

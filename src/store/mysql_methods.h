@@ -4,6 +4,7 @@
 #define STORE_MYSQL_METHODS_H
 
 #include "store/audit.h"
+#include "store/feed.h"
 #include "store/mysql_session.h"
 #include "store/owners.h"
 #include "store/query.h"
@@ -20,9 +21,12 @@ extern const struct store_retention mysql_retention;
 extern const struct store_audit mysql_audit;
 extern const struct store_servers mysql_servers;
 extern const struct store_sql_accounts mysql_sql_accounts;
+extern const struct store_feed mysql_feed;
 
 /* The session of a store that store_open has made. */
 struct session *session_of(struct store *store);
+/* Returns the SQL expression for the identity of its server; of a STORE_WORKER. */
+const char *identity_of(struct store *store);
 
 /*
  * Resolve: sets ret_template of each name without a semaphore, or with a retired one, to the template with the longest

@@ -46,6 +46,11 @@ struct session *session_of(struct store *store)
     return mysql_store_of(store)->session;
 }
 
+const char *identity_of(struct store *store)
+{
+    return buf_text(&mysql_store_of(store)->identity);
+}
+
 /* Safety check (P14: permitd does not serve on unsafe settings). */
 static enum permit_status check_safety(struct store *store)
 {
@@ -624,6 +629,7 @@ struct store *store_open(const struct database_address *address, enum store_use 
         .audit = &mysql_audit,
         .servers = &mysql_servers,
         .sql_accounts = &mysql_sql_accounts,
+        .feed = &mysql_feed,
     };
     mysql->address = address;
     mysql->use = use;

@@ -15,6 +15,7 @@
  *     retention   retention_batch.h   deletion of what is no longer kept
  *     audit       audit.h             comparison of the rows with each other
  *     servers     servers.h           the permitd that run on this database, and their mail
+ *     feed        feed.h              the feed: its numbers, its end, its pages
  *     sql_accounts sql_accounts.h     SQL users that may call the procedures of shops
  *
  * A batch of the engine uses the calls in this order (tests/contract/checked_store.c asserts it):
@@ -372,6 +373,7 @@ struct store {
     const struct store_audit *audit;
     const struct store_servers *servers;
     const struct store_sql_accounts *sql_accounts;
+    const struct store_feed *feed;
     uint64_t sessions;                /* number of sessions opened so far */
     size_t max_packet;                /* of a worker: bytes of the largest packet that the server accepts; set when the
                                          session is opened */

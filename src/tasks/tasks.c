@@ -15,6 +15,7 @@ const struct task_kind tasks_all[TASK_COUNT] = {
     {"liveness", STORE_READER, PAGE_ARENA, .run = liveness_run},
     {"server membership", STORE_WORKER, PAGE_ARENA, .run = servers_run},
     {"procedures", STORE_ADMIN, PAGE_ARENA, .run = procedures_run},
+    {"feed", STORE_WORKER, PAGE_ARENA, .run = feed_run},
 };
 
 bool task_leads(const struct engine *engine)

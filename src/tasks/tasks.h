@@ -5,7 +5,7 @@
 
 #include "engine/task.h"
 
-enum { TASK_COUNT = 10 };
+enum { TASK_COUNT = 11 };
 /* For the settings of the engine. */
 extern const struct task_kind tasks_all[TASK_COUNT];
 
@@ -23,6 +23,7 @@ bool task_leads(const struct engine *engine);
 /* The bodies of the tasks (servers_run: membership.c). They return when the engine stops. */
 void clock_tick_run(struct task *task);
 void errands_run(struct task *task);
+void feed_run(struct task *task);
 void expiry_run(struct task *task);
 void wait_poll_run(struct task *task);
 void retention_run(struct task *task);

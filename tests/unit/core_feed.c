@@ -141,3 +141,58 @@ Test(feed, malformed_permits_are_refused)
         cr_expect_not(feed_permits_parse(bytes_of(texts[i]), &arena, &read, &count), "%s", texts[i]);
     arena_release(&arena);
 }
+
+/* ---- positions ---- */
+
+Test(feed, positions_are_read_as_they_are_written)
+{
+    static const char *const bad[] = {"",
+                                      "-",
+                                      "1",
+                                      "1-",
+                                      "-1",
+                                      "01-1",
+                                      "1-01",
+                                      "1-1-1",
+                                      "1-1 ",
+                                      "+1-1",
+                                      "9223372036854775808-1",
+                                      "1-99999999999999999999",
+                                      "1_1"};
+    struct feed_position position;
+    cr_assert(feed_position_parse(BYTES("28339200000-9007199254740993"), &position));
+    cr_expect_eq(position.epoch, 28339200000);
+    cr_expect_eq(position.seq, 9007199254740993);
+    cr_expect(feed_position_parse(BYTES("0-0"), &position));
+    for (size_t i = 0; i < ARRAY_LENGTH(bad); i++)
+        cr_expect_not(feed_position_parse(bytes_of(bad[i]), &position), "%s", bad[i]);
+}
+
+static enum feed_verdict judged(uint64_t epoch, uint64_t seq, struct feed_facts facts, struct feed_position *ret_go_on)
+{
+    return feed_judge((struct feed_position){epoch, seq}, &facts, ret_go_on);
+}
+
+Test(feed, position_is_known_if_the_next_number_is_there_or_none_is)
+{
+    struct feed_position go_on;
+    cr_expect_eq(judged(7, 3, (struct feed_facts){7, 9, UINT64_MAX, 4}, &go_on), FEED_KNOWN);
+    cr_expect_eq(judged(7, 9, (struct feed_facts){7, 9, UINT64_MAX, 0}, &go_on), FEED_KNOWN);
+    cr_expect_eq(judged(7, 3, (struct feed_facts){7, 9, UINT64_MAX, 5}, &go_on), FEED_GONE);
+    cr_expect_eq(go_on.seq, 4);
+    cr_expect_eq(judged(7, 3, (struct feed_facts){7, 9, UINT64_MAX, 0}, &go_on), FEED_GONE);
+    cr_expect_eq(go_on.seq, 9);
+}
+
+Test(feed, position_beyond_a_head_of_a_later_epoch_is_lost)
+{
+    struct feed_position go_on;
+    cr_expect_eq(judged(7, 6, (struct feed_facts){8, 9, 6, 7}, &go_on), FEED_KNOWN);
+    cr_expect_eq(judged(7, 7, (struct feed_facts){8, 9, 6, 8}, &go_on), FEED_LOST);
+    cr_expect(go_on.epoch == 8 && go_on.seq == 6);
+    cr_expect_eq(judged(8, 7, (struct feed_facts){8, 9, UINT64_MAX, 8}, &go_on), FEED_KNOWN);
+    cr_expect_eq(judged(8, 10, (struct feed_facts){8, 9, UINT64_MAX, 0}, &go_on), FEED_LOST, "beyond the head");
+    cr_expect_eq(go_on.seq, 9);
+    cr_expect_eq(judged(9, 3, (struct feed_facts){8, 9, UINT64_MAX, 4}, &go_on), FEED_LOST, "an older copy");
+    cr_expect_eq(go_on.seq, 3);
+}
