@@ -39,6 +39,7 @@ enum permit_retry {
     X(PERMIT_CONFIRMED, "confirmed", 409, NEVER, "The request is confirmed")                                           \
     X(PERMIT_IN_TRANSACTION, "in_transaction", 409, LATER, "A transaction in the database works on the request")       \
     X(PERMIT_ENDED, "ended", 410, NEVER, "The request has ended")                                                      \
+    X(PERMIT_FEED_GONE, "feed_gone", 410, NEVER, "Events were deleted or lost")                                        \
     X(PERMIT_VERSION_MISMATCH, "version_mismatch", 412, NEVER, "Precondition failed")                                  \
     X(PERMIT_TOO_LARGE, "too_large", 413, NEVER, "Too large")                                                          \
     X(PERMIT_NOT_JSON, "not_json", 415, NEVER, "The body must be application/json")                                    \

@@ -295,9 +295,11 @@ bool access_may_wait(struct exchange *exchange)
     struct caller now = {0};
     if (!call->caller.principal)
         return true;
-    if (!authenticate_again(exchange, &now) || !(now.principal->rights & RIGHT_USE) ||
+    if (!authenticate_again(exchange, &now) || !(now.principal->rights & call->route->right) ||
         !bytes_equal(now.principal->namespace, call->caller.principal->namespace))
         return false;
+    if (!call->item_count) /* a reader of the feed, whose pages have what its scope covered */
+        return scope_covers_scope(&now.principal->scope, &call->caller.principal->scope);
     for (size_t i = 0; i < call->first.operation.want_count; i++)
         if (!scope_covers(&now.principal->scope, call->first.operation.wants[i].semaphore))
             return false;

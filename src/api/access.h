@@ -54,7 +54,7 @@ bool access_admit(struct exchange *exchange, bool open) MUST_CHECK;
  * now. False: the credential is not valid any more, or is that of another principal.
  */
 bool access_readmit(struct exchange *exchange) MUST_CHECK;
-/* Returns true if the caller of a waiting exchange still has the right to acquire. */
+/* Returns true if the caller of a waiting exchange still has its rights: to acquire, or to read the feed. */
 bool access_may_wait(struct exchange *exchange) MUST_CHECK;
 /* The call is over: counts and logs it, and drops its reference to the table. */
 void access_end_call(struct exchange *exchange);

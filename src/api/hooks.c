@@ -4,6 +4,7 @@
 #include "api/abandoned_grant.h"
 #include "api/access.h"
 #include "api/call.h"
+#include "api/feed.h"
 #include "api/json_out.h"
 #include "api/problem.h"
 #include "api/routes.h"
@@ -27,10 +28,11 @@ static void time_out(struct exchange *exchange, struct answer *answer)
     problem_end(&answer->body);
 }
 
-/* Only an acquire can wait, and it is the call's only operation. */
+/* An acquire can wait, which is the call's only operation, and a reader of the feed. */
 static bool abandon(struct exchange *exchange)
 {
-    return engine_abandon(exchange->service->engine, &call_of(exchange)->first.op);
+    return feed_is_read(exchange) ? feed_abandon(exchange)
+                                  : engine_abandon(exchange->service->engine, &call_of(exchange)->first.op);
 }
 
 const struct server_hooks api_hooks = {

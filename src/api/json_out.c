@@ -201,6 +201,34 @@ static void write_permit(struct buf *out, const struct permit *permit)
         write_labels(out, permit->labels, permit->slots.count);
 }
 
+void write_feed_event(struct buf *out, const struct viewer *viewer, const struct feed_row *event, uint64_t epoch,
+                      const struct feed_permit *permits, size_t count)
+{
+    buf_append_text(out, "{\"cursor\":\"");
+    feed_position_format((struct feed_position){epoch, event->seq}, out);
+    buf_append_text(out, "\",\"at\":");
+    write_time(out, event->at);
+    write_member_text(out, "what", bytes_of(feed_what_word(event->what)));
+    if (event->end_reason != END_NONE)
+        write_member_text(out, "end_reason", bytes_of(end_reason_word((enum end_reason)event->end_reason)));
+    if (event->external_id.length)
+        write_member_key(out, viewer, "external_id", event->external_id);
+    write_owner(out, viewer, event->owner);
+    if (event->principal.length && viewer->sees_all)
+        write_member_text(out, "principal", event->principal);
+    for (size_t i = 0; i < count; i++) {
+        buf_append_text(out, i ? "},{" : ",\"permits\":[{");
+        buf_append_text(out, "\"semaphore\":");
+        write_text(out, permits[i].semaphore);
+        write_member_i64(out, "count", permits[i].count);
+        if (permits[i].token)
+            write_member_u64(out, "token", permits[i].token);
+        if (permits[i].slots.count)
+            write_slots(out, &permits[i].slots);
+    }
+    buf_append_text(out, count ? "}]}" : "}");
+}
+
 /* Orders the permits by the names of their semaphores. Those of a grant are in this order, those of a row are not. */
 static void order_by_name(const struct bytes *names, size_t count, size_t *ret_order)
 {

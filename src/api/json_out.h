@@ -8,6 +8,7 @@
 
 #include "api/namespaces.h"
 #include "base/buf.h"
+#include "core/feed.h"
 #include "core/lease_clock.h"
 #include "core/request.h"
 #include "core/template.h"
@@ -55,6 +56,9 @@ void write_slot(struct buf *out, const struct viewer *viewer, const struct slot_
                 const struct query_time *time);
 /* Writes an entry of /events. */
 void write_event(struct buf *out, const struct viewer *viewer, const struct event_row *event);
+/* Writes an entry of /v1/feed with these permits of it. `epoch`: of its cursor. */
+void write_feed_event(struct buf *out, const struct viewer *viewer, const struct feed_row *event, uint64_t epoch,
+                      const struct feed_permit *permits, size_t count);
 /* Writes an entry of /waiters. kept_until: as store_queries.kept_until found it; 0: a client asks for it. */
 void write_waiter(struct buf *out, const struct viewer *viewer, const struct waiter_row *waiter, utc_us kept_until,
                   const struct query_time *time);

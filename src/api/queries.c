@@ -41,6 +41,11 @@ bool query_submit(struct exchange *exchange, enum query_lane lane, query_answer 
     return submit(exchange, lane, run_answer, context, false);
 }
 
+bool query_submit_work(struct exchange *exchange, enum query_lane lane, query_work *work, void *context)
+{
+    return submit(exchange, lane, work, context, false);
+}
+
 bool query_submit_always(struct exchange *exchange, enum query_lane lane, query_work *work, void *context)
 {
     return submit(exchange, lane, work, context, true);

@@ -16,6 +16,8 @@ typedef void query_work(struct query *query, struct store *store, enum permit_st
  * the answer, as handlers do. Sets exchange->context to `context`.
  */
 bool query_submit(struct exchange *exchange, enum query_lane lane, query_answer *answer, void *context);
+/* The same with a `work` that also runs if the query gets no store, and finishes the exchange itself, maybe later. */
+bool query_submit_work(struct exchange *exchange, enum query_lane lane, query_work *work, void *context);
 /*
  * Submits a query that is also accepted while permitd refuses an unsafe database (P14). `work` runs even if the query
  * gets no store, and finishes the exchange itself.

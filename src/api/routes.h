@@ -52,6 +52,7 @@ bool availability_get(struct exchange *exchange); /* availability.c */
 bool template_put(struct exchange *exchange);     /* templates.c */
 bool template_get(struct exchange *exchange);
 bool template_delete(struct exchange *exchange);
+bool feed_get(struct exchange *exchange);   /* feed.c */
 bool fence_bump(struct exchange *exchange); /* fence.c */
 bool owner_put(struct exchange *exchange);  /* owners.c */
 bool owner_get(struct exchange *exchange);

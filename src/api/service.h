@@ -22,6 +22,7 @@ struct service_settings {
         allowed_hosts; /* host names that URLs may have beside localhost, separated by commas; NULL: none. Only the loop
                             reads it */
     _Atomic int64_t max_wait_ms; /* longest wait of an acquire; 0: none waits */
+    _Atomic int64_t max_streams; /* readers of the feed that wait; more are answered too_many */
     atomic_bool feed_tenants;    /* operators may set the feed of a semaphore to `all`; else the right admin may */
     int64_t metrics_semaphores;  /* that /metrics shows one by one; with more only sums */
 };

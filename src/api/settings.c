@@ -29,6 +29,16 @@ static const struct config_row rows[] = {
      .flags = CONFIG_RELOADABLE,
      .help = "Let operators set the feed of their semaphores to all, which takes disk for each request. Otherwise it "
              "needs the right admin."},
+    {.name = "max_streams",
+     .type = CONFIG_NUMBER,
+     .offset = AT(max_streams),
+     .default_text = "2000",
+     .min = 0,
+     .max = 1000000,
+     .flags = CONFIG_RELOADABLE,
+     .help =
+         "Maximum number of readers of the feed that wait at this permitd; more are answered 429. Each also needs a "
+         "connection."},
     {.name = "metrics_semaphores",
      .type = CONFIG_NUMBER,
      .offset = AT(metrics_semaphores),

@@ -66,8 +66,7 @@ static bool take_permit(struct bytes *text, struct arena *arena, struct feed_per
     return slots_parse(slots, arena, &ret_permit->slots);
 }
 
-bool feed_permits_parse(struct bytes text, struct arena *arena, const struct feed_permit **ret_permits,
-                        size_t *ret_count)
+bool feed_permits_parse(struct bytes text, struct arena *arena, struct feed_permit **ret_permits, size_t *ret_count)
 {
     size_t lines = 0;
     for (size_t i = 0; i < text.length; i++)

@@ -69,6 +69,6 @@ void feed_position_format(struct feed_position position, struct buf *out);
 /* The permits as they are stored: a line for each, `NAME COUNT TOKEN SLOTS`. */
 void feed_permits_format(const struct feed_permit *permits, size_t count, struct buf *out);
 /* False: not such a text, or out of memory; the outputs are then untouched. The result points into the text. */
-bool feed_permits_parse(struct bytes text, struct arena *arena, const struct feed_permit **ret_permits,
+bool feed_permits_parse(struct bytes text, struct arena *arena, struct feed_permit **ret_permits,
                         size_t *ret_count) MUST_CHECK;
 #endif

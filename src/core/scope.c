@@ -69,6 +69,16 @@ bool scope_covers_prefix(const struct scope *scope, struct bytes prefix)
     return scope_find_prefix(scope, prefix, &covering);
 }
 
+bool scope_covers_scope(const struct scope *scope, const struct scope *other)
+{
+    for (size_t i = 0; i < other->count; i++) {
+        const struct scope_entry *entry = &other->entries[i];
+        if (!(entry->is_prefix ? scope_covers_prefix(scope, entry->text) : scope_covers(scope, entry->text)))
+            return false;
+    }
+    return true;
+}
+
 /* The entry without the names that do not begin with the prefix. False: none is left. */
 static bool narrow(const struct scope_entry *entry, struct bytes prefix, struct scope_entry *ret_part)
 {

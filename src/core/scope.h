@@ -24,6 +24,8 @@ size_t scope_normalize(struct scope_entry *entries, size_t count) MUST_CHECK;
 bool scope_covers(const struct scope *scope, struct bytes name) MUST_CHECK;
 /* Returns true if the scope covers every name that begins with this prefix. scope NULL: it does. */
 bool scope_covers_prefix(const struct scope *scope, struct bytes prefix) MUST_CHECK;
+/* Returns true if the scope covers every name that the other one covers. */
+bool scope_covers_scope(const struct scope *scope, const struct scope *other) MUST_CHECK;
 /*
  * Sets *ret_prefix to the prefix of the scope that covers this name; length 0 for scope NULL. False: no prefix covers
  * it, at most an exact name.

@@ -2,6 +2,7 @@
 #include "engine/feed.h"
 
 #include "base/clock.h"
+#include "engine/state.h"
 
 void feed_wait_init(struct feed_wait *wait, void (*wake)(struct feed_wait *wait), mono_us until)
 {
@@ -21,6 +22,7 @@ bool feed_wait_begin(struct engine *engine, struct feed_wait *wait)
     bool waits = !engine->feed_closed && !wait->abandoned && clock_mono() < wait->until;
     if (waits) {
         list_append(&engine->feed_waits, &wait->node);
+        engine->feed_wait_count++;
         wake_task(engine);
     }
     engine_unlock(engine);
@@ -31,6 +33,7 @@ bool feed_wait_abandon(struct engine *engine, struct feed_wait *wait)
 {
     engine_lock(engine);
     bool waited = !list_empty(&wait->node);
+    engine->feed_wait_count -= waited;
     list_remove(&wait->node);
     wait->abandoned = true;
     engine_unlock(engine);
@@ -54,11 +57,20 @@ void feed_wait_wake(struct engine *engine, uint64_t head)
     while (!list_empty(&woken)) {
         struct feed_wait *wait = LIST_ENTRY(woken.next, struct feed_wait, node);
         list_remove(&wait->node);
+        engine->feed_wait_count--;
         engine_unlock(engine);
         wait->wake(wait);
         engine_lock(engine);
     }
     engine_unlock(engine);
+}
+
+size_t feed_waiting(struct engine *engine)
+{
+    engine_lock(engine);
+    size_t count = engine->feed_wait_count;
+    engine_unlock(engine);
+    return count;
 }
 
 void feed_close(struct engine *engine)

@@ -6,7 +6,7 @@
 #ifndef ENGINE_FEED_H
 #define ENGINE_FEED_H
 
-#include "engine/state.h"
+#include "engine/engine.h"
 
 /* A reader of the feed that waits. It belongs to its creator, but for the members below the line. */
 struct feed_wait {
@@ -25,6 +25,8 @@ bool feed_wait_begin(struct engine *engine, struct feed_wait *wait) EXCLUDES(eng
 bool feed_wait_abandon(struct engine *engine, struct feed_wait *wait) EXCLUDES(engine_mutex) MUST_CHECK;
 /* Wakes those that wait for a number up to `head`, or whose time is over, or all if nothing may wait any more. */
 void feed_wait_wake(struct engine *engine, uint64_t head) EXCLUDES(engine_mutex);
+/* Returns how many wait. */
+size_t feed_waiting(struct engine *engine) EXCLUDES(engine_mutex);
 /* Ends all waits, now and later. */
 void feed_close(struct engine *engine) EXCLUDES(engine_mutex);
 

@@ -61,8 +61,9 @@ struct engine {
     unsigned expiring GUARDED_BY(engine_mutex);      /* expire operations of the expiry task that are not decided */
     bool feed_idle GUARDED_BY(engine_mutex);         /* the task feed sleeps until feed_wake, for a second at most */
     struct list feed_waits GUARDED_BY(engine_mutex); /* struct feed_wait (feed.h) */
-    bool feed_closed GUARDED_BY(engine_mutex);       /* nothing may wait any more */
-    unsigned settling GUARDED_BY(engine_mutex);      /* settle operations that are not decided */
+    size_t feed_wait_count GUARDED_BY(engine_mutex);
+    bool feed_closed GUARDED_BY(engine_mutex);  /* nothing may wait any more */
+    unsigned settling GUARDED_BY(engine_mutex); /* settle operations that are not decided */
     struct expiry_pause expiry_pauses[EXPIRY_PAUSES] GUARDED_BY(engine_mutex);
     struct own_clock own_clock GUARDED_BY(engine_mutex);
     struct served_clock served_clock GUARDED_BY(engine_mutex);

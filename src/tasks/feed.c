@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "engine/feed.h"
+#include "engine/state.h"
 #include "store/feed.h"
 #include "tasks/tasks.h"
 

@@ -78,3 +78,243 @@ Test(feed, all_needs_no_right_with_feed_tenants, .timeout = 300)
     talk_end(&talk);
     kit_permitd_stop(permitd);
 }
+
+/* ---- GET /v1/feed ---- */
+
+/* Asks until there are so many events behind `after`, for two minutes; they are in the last answer. */
+struct expected {
+    struct talk *talk;
+    const char *path;
+    int count;
+};
+
+static bool has_events(void *context)
+{
+    const struct expected *expected = context;
+    say(expected->talk, 200, "GET", expected->path, NULL);
+    return kit_json_length(expected->talk->reply.body, "events") >= expected->count;
+}
+
+static void events_come(struct talk *talk, const char *path, int count)
+{
+    struct expected expected = {talk, path, count};
+    cr_assert(kit_wait_until(has_events, &expected, 120000), "%s", talk->reply.body);
+    cr_assert_eq(kit_json_length(talk->reply.body, "events"), count, "%s", talk->reply.body);
+}
+
+/* "acquired confirmed ended" of the last answer. */
+static const char *words(const struct talk *talk)
+{
+    const char *all = "";
+    for (int i = 0; i < (int)kit_json_length(talk->reply.body, "events"); i++) {
+        char *what = kit_json_text(talk->reply.body, text("events.%d.what", i));
+        all = text("%s%s%s", all, i ? " " : "", what);
+        free(what);
+    }
+    return all;
+}
+
+static const char *next_of(const struct talk *talk)
+{
+    return kept(kit_json_text(talk->reply.body, "next"));
+}
+
+Test(feed, tells_what_happened_to_a_request_in_order_and_once, .timeout = 300)
+{
+    struct talk talk = talk_to(shared_port());
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":3,\"feed\":\"all\"}"), *key = fresh_name("k");
+    const char *path = text("/v1/feed?semaphore=%s", name);
+    events_come(&talk, path, 0);
+    const char *begin = next_of(&talk);
+    say(&talk, 201, "POST", "/v1/requests", acquire_body(key, name, 2, ",\"owner\":\"me\",\"ttl\":\"1h\""));
+    say(&talk, 200, "POST", text("%s/renew", request_path(key)), "{}");
+    say(&talk, 200, "POST", text("%s/confirm", request_path(key)), NULL);
+    say(&talk, 200, "DELETE", text("%s?confirmed=true", request_path(key)), NULL);
+    events_come(&talk, path, 4);
+    cr_expect_str_eq(words(&talk), "acquired renewed confirmed ended");
+    text_is(&talk, "events.0.external_id", key);
+    text_is(&talk, "events.0.owner", "me");
+    text_is(&talk, "events.0.permits.0.semaphore", name);
+    cr_expect_eq(number_of(&talk, "events.0.permits.0.count"), 2);
+    cr_expect_eq(number_of(&talk, "events.0.permits.0.token"), number_of(&talk, "events.3.permits.0.token"));
+    cr_expect_eq(number_of(&talk, "events.0.permits.0.slots.1"), 2);
+    text_is(&talk, "events.3.end_reason", "released");
+    const char *second = kept(kit_json_text(talk.reply.body, "events.1.cursor")), *end = next_of(&talk);
+    say(&talk, 200, "GET", text("%s&after=%s", path, second), NULL);
+    cr_expect_str_eq(words(&talk), "confirmed ended");
+    say(&talk, 200, "GET", text("%s&after=%s", path, end), NULL);
+    cr_expect_str_eq(words(&talk), "");
+    cr_expect(kit_json_has(talk.reply.body, "next"), "%s", talk.reply.body);
+    say(&talk, 200, "GET", text("%s&after=%s&limit=1", path, begin), NULL);
+    cr_expect_str_eq(words(&talk), "acquired");
+    say(&talk, 200, "GET", text("%s&owner=other&after=%s", path, begin), NULL);
+    cr_expect_str_eq(words(&talk), "");
+    say(&talk, 200, "GET", text("/v1/feed?owner=me&prefix=%s&after=%s", name, begin), NULL);
+    cr_expect_str_eq(words(&talk), "acquired renewed confirmed ended");
+    talk_end(&talk);
+}
+
+Test(feed, parameters_are_checked, .timeout = 300)
+{
+    static const char *const bad[] = {"after=1", "after=x-1", "after=1-",    "limit=0",     "limit=1001",
+                                      "wait=2m", "wait=soon", "semaphore=*", "owner=a%20b", "semaphore=a&prefix=a"};
+    struct talk talk = talk_to(shared_port());
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        refused(&talk, 422, "invalid", "GET", text("/v1/feed?%s", bad[i]), NULL);
+    refused(&talk, 410, "feed_gone", "GET", "/v1/feed?after=99999999999999-1", NULL);
+    cr_expect(kit_json_has(talk.reply.body, "lost"), "%s", talk.reply.body);
+    cr_expect(kit_json_has(talk.reply.body, "oldest"), "%s", talk.reply.body);
+    talk_end(&talk);
+}
+
+Test(feed, cursor_whose_events_were_deleted_is_gone, .timeout = 300)
+{
+    struct kit_permitd *permitd = own_permitd(NULL);
+    struct talk talk = talk_to(permitd->port);
+    struct kit_sql *sql = own_sql("own0");
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":9,\"feed\":\"all\"}");
+    say(&talk, 200, "GET", "/v1/feed", NULL);
+    const char *begin = next_of(&talk);
+    for (int i = 0; i < 3; i++)
+        say(&talk, 201, "POST", "/v1/requests", acquire_body(NULL, name, 1, ""));
+    events_come(&talk, "/v1/feed", 3);
+    kit_sql_run(sql, "DELETE FROM feed WHERE seq<=2");
+    refused(&talk, 410, "feed_gone", "GET", text("/v1/feed?after=%s", begin), NULL);
+    const char *oldest = kept(kit_json_text(talk.reply.body, "oldest"));
+    cr_expect_not(kit_json_has(talk.reply.body, "lost"));
+    say(&talk, 200, "GET", text("/v1/feed?after=%s", oldest), NULL);
+    cr_expect_eq(kit_json_length(talk.reply.body, "events"), 1);
+    talk_end(&talk);
+    kit_permitd_stop(permitd);
+}
+
+/* A reader that waits is answered when there is an event for it, with all that has happened since its cursor. */
+Test(feed, reader_waits_for_an_event, .timeout = 300)
+{
+    struct talk talk = talk_to(shared_port()), reader = talk_to(shared_port());
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":9,\"feed\":\"all\"}");
+    say(&talk, 200, "GET", text("/v1/feed?semaphore=%s", name), NULL);
+    tell(&reader, "GET", text("/v1/feed?semaphore=%s&wait=1m&after=%s", name, next_of(&talk)), NULL);
+    say(&talk, 201, "POST", "/v1/requests", acquire_body(NULL, name, 1, ""));
+    hear(&reader, 200, NULL);
+    cr_expect_str_eq(words(&reader), "acquired");
+    tell(&reader, "GET", text("/v1/feed?semaphore=%s&wait=100ms&after=%s", name, next_of(&reader)), NULL);
+    hear(&reader, 200, NULL);
+    cr_expect_str_eq(words(&reader), "", "the wait has ended");
+    cr_expect(kit_json_has(reader.reply.body, "next"));
+    talk_end(&reader);
+    talk_end(&talk);
+}
+
+Test(feed, readers_that_wait_are_limited_and_leave_when_their_client_does, .timeout = 300)
+{
+    const char *flags[] = {"--max-streams", "1", NULL};
+    struct kit_permitd *permitd = own_permitd(flags);
+    struct talk talk = talk_to(permitd->port), reader = talk_to(permitd->port);
+    tell(&reader, "GET", "/v1/feed?wait=1m", NULL);
+    say_until(&talk, 429, "GET", "/v1/feed?wait=1ms", NULL);
+    detail_has(&talk, "max_streams");
+    say(&talk, 200, "GET", "/v1/feed", NULL);
+    talk_end(&reader);
+    say_until(&talk, 200, "GET", "/v1/feed?wait=1ms", NULL);
+    talk_end(&talk);
+    kit_permitd_stop(permitd);
+}
+
+Test(feed, reader_that_waits_is_answered_when_permitd_stops, .timeout = 300)
+{
+    const char *flags[] = {"--max-streams", "1", NULL};
+    struct kit_permitd *permitd = own_permitd(flags);
+    struct talk talk = talk_to(permitd->port), reader = talk_to(permitd->port);
+    tell(&reader, "GET", "/v1/feed?wait=1m", NULL);
+    say_until(&talk, 429, "GET", "/v1/feed?wait=1ms", NULL);
+    talk_end(&talk);
+    kit_permitd_stop(permitd);
+    talk_end(&reader);
+}
+
+/* A sale in SQL is told when it is settled, and one that is rolled back is not. */
+Test(feed, sale_in_sql_is_told_once, .timeout = 300)
+{
+    struct kit_permitd *permitd = own_permitd(NULL);
+    struct talk talk = talk_to(permitd->port);
+    struct kit_sql *sql = own_sql("own0");
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":9,\"feed\":\"sales\"}");
+    for (int i = 1; i <= 2; i++) {
+        const char *key = text("cart-%d", i);
+        say(&talk, 201, "POST", "/v1/requests", acquire_body(key, name, 1, ",\"ttl\":\"1h\""));
+        kit_sql_run(sql, "START TRANSACTION");
+        kit_sql_run(sql,
+                    text("UPDATE permit_request SET errand=1,confirmed_at=SYSDATE(6) WHERE external_id='%s'", key));
+        kit_sql_run(sql, text("INSERT INTO errand (bucket,permit_request_id) SELECT 1,id FROM permit_request"
+                              " WHERE external_id='%s'",
+                              key));
+        kit_sql_run(sql, i == 1 ? "ROLLBACK" : "COMMIT");
+    }
+    events_come(&talk, "/v1/feed", 1);
+    cr_expect_str_eq(words(&talk), "confirmed");
+    text_is(&talk, "events.0.external_id", "cart-2");
+    talk_end(&talk);
+    kit_permitd_stop(permitd);
+}
+
+/* ---- what each client sees ---- */
+
+static const char shop[] = "Authorization: Bearer pmt_shop-token-of-the-tenants-tests-xxxxxxxxxxx\r\n";
+static const char bank[] = "Authorization: Bearer pmt_bank-token-of-the-tenants-tests-xxxxxxxxxxx\r\n";
+static const char tenants[] =
+    "[admin]\ntoken = sha256:561955e4fccb0937c801086b9ab3188e911dcec2a867f0e85f430a780294cca0\nrole = admin\n"
+    "[shop]\ntoken = sha256:4c9e42bd7d972e5aa29e86acb99928bb94ca9413a7f91d00f5f4bd778d6c8001\nrole = use\n"
+    "semaphores = hall shop:*\nnamespace = shop\n"
+    "[bank]\ntoken = sha256:c80d3d3a38e003bb0fd5a915dc03e5d274bb1908f0fc1647cc206dc4883d61f3\nrole = use\n"
+    "semaphores = hall\nnamespace = bank\n";
+
+struct asked {
+    struct talk *talk;
+    const char *headers;
+    const char *path;
+    int count;
+};
+
+static bool shows_events(void *context)
+{
+    const struct asked *asked = context;
+    say_with(asked->talk, 200, NULL, "GET", asked->path, asked->headers, NULL);
+    return kit_json_length(asked->talk->reply.body, "events") >= asked->count;
+}
+
+static void shows(struct talk *talk, const char *headers, const char *path, int count)
+{
+    struct asked asked = {talk, headers, path, count};
+    cr_assert(kit_wait_until(shows_events, &asked, 120000), "%s", talk->reply.body);
+    cr_assert_eq(kit_json_length(talk->reply.body, "events"), count, "%s", talk->reply.body);
+}
+
+Test(feed, each_client_sees_its_namespace_and_scope, .timeout = 300)
+{
+    char *path = kept(kit_path("credentials"));
+    write_file(path, tenants, 0600);
+    const char *flags[] = {"--credentials", path, NULL};
+    struct kit_permitd *permitd = own_permitd(flags);
+    struct talk talk = talk_to(permitd->port);
+    const char *both = "{\"external_id\":\"k\",\"permits\":[{\"semaphore\":\"hall\"},{\"semaphore\":\"shop:a\"}]}";
+    say_with(&talk, 201, NULL, "PUT", "/v1/semaphores/hall", admin, "{\"capacity\":9,\"feed\":\"all\"}");
+    say_with(&talk, 201, NULL, "PUT", "/v1/semaphores/shop:a", admin, "{\"capacity\":9,\"feed\":\"all\"}");
+    say_with(&talk, 201, NULL, "POST", "/v1/requests", shop, both);
+    say_with(&talk, 201, NULL, "POST", "/v1/requests", bank, acquire_body("k", "hall", 2, ""));
+    shows(&talk, admin, "/v1/feed", 2);
+    text_is(&talk, "events.0.namespace", "shop");
+    text_is(&talk, "events.1.principal", "bank");
+    shows(&talk, admin, "/v1/feed?namespace=bank", 1);
+    shows(&talk, shop, "/v1/feed", 1);
+    cr_expect_eq(kit_json_length(talk.reply.body, "events.0.permits"), 2);
+    cr_expect_not(kit_json_has(talk.reply.body, "events.0.principal"));
+    cr_expect_not(kit_json_has(talk.reply.body, "events.0.namespace"));
+    shows(&talk, bank, "/v1/feed", 1);
+    cr_expect_eq(number_of(&talk, "events.0.permits.0.count"), 2);
+    say_with(&talk, 403, "forbidden", "GET", "/v1/feed?semaphore=shop:a", bank, NULL);
+    say_with(&talk, 403, "forbidden", "GET", "/v1/feed?namespace=shop", bank, NULL);
+    say_with(&talk, 401, "unauthenticated", "GET", "/v1/feed", NULL, NULL);
+    talk_end(&talk);
+    kit_permitd_stop(permitd);
+}

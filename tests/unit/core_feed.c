@@ -109,7 +109,7 @@ Test(feed, permits_are_read_as_they_were_written)
     };
     struct buf text;
     struct arena arena;
-    const struct feed_permit *read;
+    struct feed_permit *read;
     size_t count;
     buf_init(&text, 1000);
     arena_init(&arena, 4096, 1 << 20);
@@ -134,7 +134,7 @@ Test(feed, malformed_permits_are_refused)
     static const char *const texts[] = {"a 1 1",     "a 1 1 ", "a 1 \n",    "a x 1 \n", "a 1 1 2-1\n",
                                         "a 1 1 0\n", "\n",     "a 1 1 \nb", "a  1 \n",  "a 99999999999999999999 1 \n"};
     struct arena arena;
-    const struct feed_permit *read;
+    struct feed_permit *read;
     size_t count;
     arena_init(&arena, 4096, 1 << 20);
     for (size_t i = 0; i < ARRAY_LENGTH(texts); i++)
