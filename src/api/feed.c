@@ -27,6 +27,7 @@ enum {
     PIECE_ROWS = 100,                /* read together */
     PIECE_MEMORY = 24 * 1024 * 1024, /* for them */
     PIECE_CHUNK = 16 * 1024,
+    DETAIL_MAX = 400,
 };
 
 struct reading {
@@ -99,11 +100,16 @@ static void answer_gone(const struct reading *reading, const struct feed_page *p
 {
     struct answer *answer = &reading->exchange->answer;
     bool lost = page->ret_verdict == FEED_LOST;
+    struct buf detail;
+    buf_init(&detail, DETAIL_MAX);
+    buf_append_text(&detail, lost ? "a server has lost events before this cursor, and others may have their numbers now"
+                                  : "events behind this cursor were deleted (feed_retention, feed_rows)");
+    buf_append_text(&detail, "; go on from ");
+    feed_position_format(page->ret_next, &detail);
     buf_clear(&answer->body);
     problem_head(answer, PERMIT_FEED_GONE, 0);
-    problem_begin(&answer->body, PERMIT_FEED_GONE,
-                  lost ? "a server has lost events before this cursor: others may have their numbers now"
-                       : "events behind this cursor were deleted; see feed_retention and feed_rows");
+    problem_begin(&answer->body, PERMIT_FEED_GONE, buf_text(&detail));
+    buf_release(&detail);
     buf_append_text(&answer->body, ",\"oldest\":\"");
     feed_position_format(page->ret_next, &answer->body);
     buf_append_char(&answer->body, '"');

@@ -56,6 +56,7 @@ enum cli_flag {
     FLAG_YES,
     FLAG_ONCE,
     FLAG_APPLY,
+    FLAG_FOLLOW,
     FLAG_COUNT,
 };
 
@@ -90,7 +91,8 @@ struct cli_options {
     int64_t limit;
     int64_t slot;
 
-    const char *semaphore; /* requests: only those of this semaphore */
+    const char *semaphore; /* requests, feed: only those of this semaphore */
+    const char *after;     /* feed: a cursor */
     const char *state;
     const char *at;
     const char *reason;
@@ -163,6 +165,7 @@ struct verb {
 #define VERB_SQL_ACCOUNT_PUT  (UINT64_C(1) << 31)
 #define VERB_RECONCILE        (UINT64_C(1) << 32)
 #define VERB_REPORT           (UINT64_C(1) << 33)
+#define VERB_FEED             (UINT64_C(1) << 34)
 #define VERB_ANY              UINT64_MAX
 /* Verbs that call no server, or connect by themselves. */
 #define VERBS_UNCONNECTED     (VERB_LOGIN | VERB_LOGOUT | VERB_TOKEN_MAKE | VERB_TOKEN_CHECK)
@@ -219,6 +222,7 @@ int verb_logout(struct cli *cli);
 int verb_whoami(struct cli *cli);
 int verb_servers(struct cli *cli);
 int verb_doctor(struct cli *cli);
+int verb_feed(struct cli *cli);
 int verb_locks(struct cli *cli);
 int verb_reconcile(struct cli *cli);
 int verb_report(struct cli *cli);
