@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The feed: the setting of semaphores and templates, and GET /v1/feed. */
 #include <criterion/criterion.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -317,4 +318,103 @@ Test(feed, each_client_sees_its_namespace_and_scope, .timeout = 300)
     say_with(&talk, 401, "unauthenticated", "GET", "/v1/feed", NULL, NULL);
     talk_end(&talk);
     kit_permitd_stop(permitd);
+}
+
+/* ---- an event is there if and only if its change is ---- */
+
+enum { CLIENTS = 4, CALLS = 150, KEYS = 40 };
+
+/* One of CLIENTS that acquire, renew, confirm and release at two permitd, with few keys, so that calls meet. */
+struct client {
+    struct talk talks[2];
+    unsigned random;
+    const char *name; /* of the semaphore, and of the keys before their numbers */
+    unsigned failed;
+};
+
+static unsigned below(struct client *client, unsigned bound)
+{
+    client->random = client->random * 1664525 + 1013904223;
+    return (client->random >> 8) % bound;
+}
+
+static void *client_run(void *argument)
+{
+    static const char *const methods[] = {"POST", "POST", "POST", "DELETE"};
+    static const char *const after_key[] = {NULL, "/renew", "/confirm", "?confirmed=true"};
+    struct client *client = argument;
+    for (int i = 0; i < CALLS; i++) {
+        struct kit_http *http = &client->talks[below(client, 2)].http;
+        unsigned what = below(client, 4), key = below(client, KEYS);
+        struct reply reply = {0};
+        char path[200] = "/v1/requests", body[300] = "{}";
+        if (what)
+            snprintf(path, sizeof path, "/v1/requests/%s-%u%s", client->name, key, after_key[what]);
+        else
+            snprintf(body, sizeof body,
+                     "{\"external_id\":\"%s-%u\",\"ttl\":\"1h\",\"permits\":[{\"semaphore\":\"%s\"}]}", client->name,
+                     key, client->name);
+        client->failed += !kit_http_call(http, methods[what], path, NULL, what < 2 ? body : NULL, &reply);
+        reply_release(&reply);
+    }
+    return NULL;
+}
+
+/* No row: the events and the rows agree. */
+static const char *const disagreements[] = {
+    /* a key was acquired, confirmed or ended, and the feed does not say so once; or the feed says so and it was not */
+    "SELECT r.external_id FROM permit_request r WHERE"
+    " (SELECT COUNT(*) FROM feed f WHERE f.external_id=r.external_id AND f.what=2)<>(r.acquired_at IS NOT NULL) OR"
+    " (SELECT COUNT(*) FROM feed f WHERE f.external_id=r.external_id AND f.what=4)<>(r.confirmed_at IS NOT NULL) OR"
+    " (SELECT COUNT(*) FROM feed f WHERE f.external_id=r.external_id AND f.what=5)<>"
+    "(r.state=2 AND r.acquired_at IS NOT NULL) OR"
+    " ((SELECT COUNT(*) FROM feed f WHERE f.external_id=r.external_id AND f.what=3)=0)<>(r.renewals=0)",
+    "SELECT f.external_id FROM feed f LEFT JOIN permit_request r ON r.external_id=f.external_id WHERE r.id IS NULL",
+    /* of two events of a key the later has an earlier step, or a renewal or a sale is not while it is held */
+    "SELECT f.external_id FROM feed f JOIN feed g ON g.external_id=f.external_id AND g.seq>f.seq"
+    " WHERE f.what=5 OR g.what=2",
+    /* the units in use by the feed are never more than the capacity, which is 3 */
+    "SELECT f.seq FROM feed f WHERE (SELECT COUNT(*) FROM feed g WHERE g.seq<=f.seq AND g.what=2)-"
+    "(SELECT COUNT(*) FROM feed g WHERE g.seq<=f.seq AND g.what=5)>3",
+    /* numbers without gaps; grants in the order of their tokens */
+    "SELECT 1 FROM feed HAVING COUNT(*)<>MAX(seq) OR MIN(seq)<>1 OR COUNT(*)<>COUNT(DISTINCT seq)",
+    "SELECT f.seq FROM feed f JOIN feed g ON g.seq>f.seq AND f.what=2 AND g.what=2 AND"
+    " SUBSTRING_INDEX(SUBSTRING_INDEX(f.permits,' ',3),' ',-1)+0>=SUBSTRING_INDEX(SUBSTRING_INDEX(g.permits,' ',3),' "
+    "',-1)+0",
+};
+
+static bool all_is_numbered(void *sql)
+{
+    return kit_sql_number(sql, "SELECT COUNT(*) FROM feed WHERE seq IS NULL") == 0;
+}
+
+Test(feed, event_is_there_if_and_only_if_its_change_is, .timeout = 600)
+{
+    const char *second_flags[] = {"--request-timeout", "2m", NULL};
+    struct kit_permitd *first = own_permitd(NULL);
+    struct kit_permitd *second =
+        kit_permitd_start(&(struct kit_permitd_options){.database = own_url("own0"), .flags = second_flags});
+    struct talk talk = talk_to(first->port);
+    struct kit_sql *sql = own_sql("own0");
+    struct client clients[CLIENTS];
+    pthread_t threads[CLIENTS];
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":3,\"feed\":\"all\"}");
+    for (unsigned i = 0; i < CLIENTS; i++) {
+        clients[i] = (struct client){{talk_to(first->port), talk_to(second->port)}, i + 1, name, 0};
+        cr_assert_eq(pthread_create(&threads[i], NULL, client_run, &clients[i]), 0);
+    }
+    for (unsigned i = 0; i < CLIENTS; i++) {
+        pthread_join(threads[i], NULL);
+        cr_expect_eq(clients[i].failed, 0);
+        talk_end(&clients[i].talks[0]);
+        talk_end(&clients[i].talks[1]);
+    }
+    cr_assert(kit_wait_until(all_is_numbered, sql, 120000));
+    cr_assert_gt(kit_sql_number(sql, "SELECT COUNT(*) FROM feed WHERE what=4"), 0);
+    for (size_t i = 0; i < sizeof disagreements / sizeof *disagreements; i++)
+        cr_expect_eq(kit_sql_number(sql, text("SELECT COUNT(*) FROM (%s) d", disagreements[i])), 0, "%s",
+                     disagreements[i]);
+    talk_end(&talk);
+    kit_permitd_stop(second);
+    kit_permitd_stop(first);
 }
