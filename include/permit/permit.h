@@ -217,7 +217,8 @@ struct permit_want {
                                  all wants of a request: at most 8 KiB of labels, where a number counts 4 bytes */
     size_t slot_count;
     enum permit_choice choice;
-    bool adjacent; /* consecutive numbers, the lowest that are free; not with PERMIT_THESE */
+    bool adjacent;    /* consecutive numbers, the lowest that are free; not with PERMIT_THESE */
+    const char *best; /* with PERMIT_LOWEST: a JSON object as in docs/protocol.md, "Best seats"; NULL: none */
 };
 
 /* The units held of one semaphore. */

@@ -602,6 +602,25 @@ struct bytes wire_find(struct bytes object, const char *name)
     }
 }
 
+bool wire_next_member(struct bytes *rest, struct arena *arena, struct bytes *ret_name, struct bytes *ret_value)
+{
+    if (rest->length && rest->data[0] == '{')
+        *rest = inside(*rest);
+    struct bytes name = take(rest);
+    char *room = name.length ? arena_alloc(arena, name.length) : NULL;
+    if (!room)
+        return false;
+    *ret_name = (struct bytes){room, decode(name, room)};
+    *ret_value = take(rest);
+    return true;
+}
+
+bool wire_read_integer(struct bytes value, int64_t min, int64_t max, int64_t *ret_number)
+{
+    const struct wire_member member = {.min = min, .max = max};
+    return read_integer(value, &member, ret_number);
+}
+
 static const struct wire_member *find_member(const struct wire_table *table, struct bytes name)
 {
     for (size_t i = 0; i < table->count; i++)

@@ -35,7 +35,7 @@ enum wire_type {
     WIRE_HOLD,               /* struct ttl: a duration, min to max ms, "none", or "owner" */
     WIRE_CHOICE,             /* an enum: the number of the word in `choices`, from 1 */
     WIRE_LIST,               /* struct wire_list: an array of min to max elements */
-    WIRE_OBJECT,             /* struct bytes: an object of at most max bytes, as sent (a copy in the arena) */
+    WIRE_OBJECT, /* struct bytes: an object of at most max bytes, as sent (a copy in the arena; data NULL: absent) */
     /* Elements of lists, read by wire_read_elements. */
     WIRE_SLOT,  /* struct slot_name: number of a slot, min to max, or its label (a copy in the arena) */
     WIRE_LABEL, /* struct bytes: a label (a copy in the arena), or null: data NULL */
@@ -97,6 +97,13 @@ enum permit_status wire_read_body(const struct wire_reading *reading, struct byt
                                   const struct wire_table *table, void *form) MUST_CHECK;
 /* Returns the value of a member of a checked object; length 0: absent. */
 struct bytes wire_find(struct bytes object, const char *name);
+/*
+ * Cuts the next member off an object: the name, decoded in the arena, and its value. *rest begins as the object. False:
+ * there is none, or no memory for it.
+ */
+bool wire_next_member(struct bytes *rest, struct arena *arena, struct bytes *ret_name, struct bytes *ret_value);
+/* Reads a whole number from min to max. */
+bool wire_read_integer(struct bytes value, int64_t min, int64_t max, int64_t *ret_number) MUST_CHECK;
 /* Returns true if the value is a string equal to `word`. */
 bool wire_is_word(struct bytes value, const char *word);
 

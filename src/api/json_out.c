@@ -547,9 +547,50 @@ static void write_named(struct buf *out, const char *name, const struct want *wa
     buf_append_char(out, ']');
 }
 
+static void write_words(struct buf *out, const char *name, const struct bytes *words, uint32_t count)
+{
+    if (count == 0)
+        return;
+    write_list_begin(out, name);
+    for (uint32_t i = 0; i < count; i++) {
+        buf_append_text(out, i ? "," : "");
+        write_text(out, words[i]);
+    }
+    buf_append_char(out, ']');
+}
+
+static void write_best(struct buf *out, const struct want *want)
+{
+    struct arena arena;
+    struct best wish;
+    arena_init(&arena, 1024, 16 * 1024);
+    if (best_decode(want->best, want->count, &arena, &wish)) {
+        buf_append_text(out, ",\"best\":{\"together\":");
+        buf_append_text(out, wish.together ? "true" : "false");
+        write_words(out, "section", wish.sections, wish.section_count);
+        write_words(out, "tags", wish.tags, wish.tag_count);
+        write_words(out, "not_tags", wish.not_tags, wish.not_tag_count);
+        for (uint32_t i = 0; i < wish.with_count; i++) {
+            buf_append_text(out, i ? "," : ",\"with\":{");
+            write_text(out, wish.with[i].tag);
+            buf_append_char(out, ':');
+            buf_append_u64(out, wish.with[i].count);
+        }
+        buf_append_text(out, wish.with_count ? "}" : "");
+        if (wish.split)
+            write_member_u64(out, "split", wish.split);
+        if (wish.no_orphans)
+            write_member_bool(out, "no_orphans", true);
+        buf_append_char(out, '}');
+    }
+    arena_release(&arena);
+}
+
 void write_choice(struct buf *out, const struct want *want)
 {
-    if (want->choice != CHOOSE_LOWEST)
+    if (want->choice == CHOOSE_BEST)
+        write_best(out, want);
+    else if (want->choice != CHOOSE_LOWEST)
         write_named(out, want->choice == CHOOSE_NAMED ? "slots" : "any_of", want);
     if (want->adjacent)
         write_member_bool(out, "adjacent", true);
@@ -667,6 +708,8 @@ void write_blocking(struct buf *out, const struct viewer *viewer, const struct b
             write_keys(out, viewer, "ahead", "ahead_namespaces", front->waiters,
                        front->waiter_count < ahead ? front->waiter_count : ahead);
         }
+        if (shortage->is_best)
+            write_member_u64(out, "largest_together", shortage->largest_together);
         if (shortage->taken_count)
             write_taken(out, viewer, shortage->taken, shortage->taken_count, time);
         write_longest_holders(out, viewer, front->holders, front->holder_count, time);

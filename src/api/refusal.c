@@ -349,6 +349,14 @@ static void free_slots_sentence(const struct want *want, struct buf *out)
         buf_printf(out, " among the %zu named", want->named_count);
 }
 
+/* Writes "hall: no 4 free seats are as `best` wishes; the largest group has 3". */
+static void best_sentence(const struct shortage *first, struct buf *out)
+{
+    buf_printf(out, "%.*s: no %lld free seats are as `best` wishes; the largest group has %u",
+               (int)first->semaphore.length, first->semaphore.data, (long long)first->requested,
+               first->largest_together);
+}
+
 /*
  * Describes the first semaphore that lacks units: "backups: 2 of 2 in use, 1 asked, 3 wait before it", "backups: 2 of 2
  * in use, 1 asked, held longest by job-42", or, if units are free but earlier waiters have priority, "backups: 1 of 2
@@ -384,6 +392,8 @@ static void no_capacity_sentence(const struct batch_item *item, const struct dec
     bool has_units = first->capacity - first->in_use >= first->requested;
     if (first->taken_count)
         held_slot_sentence(first, decision->clock, out);
+    else if (first->is_best && has_units && !blocking->ahead)
+        best_sentence(first, out);
     else if (want && want_is_specific(want) && want->choice != CHOOSE_NAMED && has_units && !blocking->ahead)
         free_slots_sentence(want, out);
     else

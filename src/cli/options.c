@@ -8,6 +8,7 @@
 #include "base/duration.h"
 #include "base/help.h"
 #include "cli/cli.h"
+#include "cli/json_print.h"
 #include "core/name.h"
 
 enum option_type {
@@ -25,6 +26,7 @@ enum option_type {
     OPTION_SLOT,               /* appended to the slots of the last want: exactly these */
     OPTION_ANY_OF,             /* appended to the slots of the last want: any of these */
     OPTION_ADJACENT,           /* a flag of the last want */
+    OPTION_BEST,               /* a JSON object of the last want */
     OPTION_LABEL,              /* appended to names */
     OPTION_NAMESPACE,          /* const char *, valid as a namespace or empty */
 };
@@ -59,6 +61,8 @@ static const struct option options[] = {
     {0, "any-of", "SLOT", ACQUIRES, OPTION_ANY_OF, 0, 0,
      "acquire COUNT of these slots of the preceding -s, lowest free first; repeat for each slot"},
     {0, "adjacent", NULL, ACQUIRES, OPTION_ADJACENT, 0, 0, "acquire adjacent slots of the preceding -s"},
+    {0, "best", "JSON", ACQUIRES, OPTION_BEST, 0, 0,
+     "acquire the best seats of the preceding -s: '{}', or '{\"together\":true,\"section\":[\"B\"]}', ..."},
     {'w', "wait", "TIME", ACQUIRES, OPTION_DURATION, AT(wait_ms), 0,
      "maximum wait for capacity, such as 10m (default: run waits without limit, acquire does not wait)"},
     {0, "wait-piece", "TIME", ACQUIRES, OPTION_DURATION, AT(wait_piece_ms), 100,
@@ -326,6 +330,13 @@ static const struct option *find(const struct cli *cli, const char *name, size_t
     return other;
 }
 
+static bool is_json_object(const char *text)
+{
+    struct json_object *object = json_read(text);
+    json_free(object);
+    return object != NULL;
+}
+
 static int store_value(const struct option *option, char *value, struct cli *cli)
 {
     void *member = (char *)&cli->options + option->offset;
@@ -363,6 +374,11 @@ static int store_value(const struct option *option, char *value, struct cli *cli
             return CLI_USAGE;
         want->adjacent = true;
         return CLI_OK;
+    case OPTION_BEST:
+        if (!(want = last_want(option, &cli->options)))
+            return CLI_USAGE;
+        want->best = value;
+        return is_json_object(value) ? CLI_OK : refuse(option, value, "a JSON object");
     case OPTION_LABEL: cli->options.names[cli->options.name_count++] = value; return CLI_OK;
     }
     return CLI_USAGE;
@@ -465,6 +481,9 @@ static int check_words(const struct cli *cli)
         return cli_error(CLI_USAGE, "%s requires at least one -s NAME", verb->name);
     for (size_t i = 0; i < cli->options.want_count; i++) {
         const struct permit_want *want = &cli->options.wants[i];
+        if (want->best && (want->slot_count || want->adjacent))
+            return cli_error(CLI_USAGE, "%s: --best cannot be combined with --slot, --any-of or --adjacent",
+                             want->semaphore);
         if (want->choice == PERMIT_THESE && (want->count || want->adjacent)) /* --slot gives slots and number */
             return cli_error(CLI_USAGE, "%s: --slot cannot be combined with :COUNT or --adjacent", want->semaphore);
     }

@@ -173,6 +173,11 @@ static void add(struct json_writer *writer, const char *name, struct json_object
         writer->broken = true;
 }
 
+void json_add_body(struct json_writer *writer, const char *name, const char *body)
+{
+    add(writer, name, json_read(body));
+}
+
 void json_add_text(struct json_writer *writer, const char *name, const char *text)
 {
     if (text)

@@ -69,6 +69,8 @@ void json_add_duration(struct json_writer *writer, const char *name, int64_t ms)
 void json_add_bool(struct json_writer *writer, const char *name, bool value);
 /* Adds an array of texts: null for "". Adds nothing if count is 0. */
 void json_add_texts(struct json_writer *writer, const char *name, const char *const *texts, size_t count);
+/* Adds the object in the body. A body that is no object is a failure. */
+void json_add_body(struct json_writer *writer, const char *name, const char *body);
 /* json_add_items adds an empty array. The others append a value to it. */
 void json_add_items(struct json_writer *writer, const char *name);
 void json_append_text(struct json_writer *writer, const char *name, const char *text); /* NULL: null */

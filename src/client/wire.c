@@ -41,6 +41,8 @@ static void append_want(struct json_writer *body, const struct permit_want *want
     }
     if (want->adjacent)
         json_add_bool(item, "adjacent", true);
+    if (want->best)
+        json_add_body(item, "best", want->best);
     json_add_item(body, "permits", item);
     json_writer_free(item);
 }

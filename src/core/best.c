@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 #include "core/best.h"
 
+#include <assert.h>
+#include <setjmp.h>
+#include <stdlib.h>
+
 enum { WORD = 64, LANE = 16, APART_PASSES = 4 };
 #define UNFIT UINT64_MAX /* lanes of a seat that the wish does not want */
 #define NONE  INT64_MAX  /* sum of a choice that does not exist */
@@ -136,6 +140,108 @@ void seat_view_set(struct seat_view *view, uint32_t number, bool free)
 {
     if (number <= view->map->max_number && view->map->index_of[number] != UINT32_MAX)
         set_free(view->free, view->map->index_of[number], free);
+}
+
+bool seat_map_make(struct seat_map *map, const struct seats *seats, struct arena *arena)
+{
+    jmp_buf no_memory;
+    arena->exit = &no_memory;
+    bool made = setjmp(no_memory) == 0;
+    if (made)
+        seat_map_init(map, seats->rows, (uint32_t)seats->count, arena);
+    arena->exit = NULL;
+    return made;
+}
+
+/* ---- the form of a wish ---- */
+
+static int compare_bytes_of(const void *a, const void *b)
+{
+    return bytes_compare(*(const struct bytes *)a, *(const struct bytes *)b);
+}
+
+/* Appends names, which are the first members of elements of this size. False: one is there twice. */
+static bool put_names(char **at, void *names, uint32_t count, size_t size)
+{
+    if (count > 1)
+        qsort(names, count, size, compare_bytes_of);
+    *(*at)++ = (char)count;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct bytes *name = (const void *)((const char *)names + i * size);
+        if (i > 0 && bytes_equal(*name, *(const struct bytes *)((const char *)name - size)))
+            return false;
+        *(*at)++ = (char)name->length;
+        memcpy(*at, name->data, name->length);
+        *at += name->length;
+        if (size == sizeof(struct best_with)) {
+            uint32_t with = ((const struct best_with *)name)->count;
+            *(*at)++ = (char)(with >> 8);
+            *(*at)++ = (char)with;
+        }
+    }
+    return true;
+}
+
+struct bytes best_encode(struct best *wish, char *form)
+{
+    char *at = form;
+    *at++ = (char)(wish->together | wish->no_orphans << 1);
+    *at++ = (char)wish->split;
+    bool unique = put_names(&at, wish->sections, wish->section_count, sizeof *wish->sections) &&
+                  put_names(&at, wish->tags, wish->tag_count, sizeof *wish->tags) &&
+                  put_names(&at, wish->not_tags, wish->not_tag_count, sizeof *wish->not_tags) &&
+                  put_names(&at, wish->with, wish->with_count, sizeof *wish->with);
+    return unique ? (struct bytes){form, (size_t)(at - form)} : (struct bytes){0};
+}
+
+static bool take_number(struct bytes *form, size_t size, uint32_t *ret_number)
+{
+    if (form->length < size)
+        return false;
+    *ret_number = 0;
+    for (size_t i = 0; i < size; i++)
+        *ret_number = *ret_number << 8 | (unsigned char)form->data[i];
+    *form = (struct bytes){form->data + size, form->length - size};
+    return true;
+}
+
+/* Reads names, which ascend. NULL: there is no memory, or they do not have the form. */
+static void *take_names(struct bytes *form, uint32_t max, size_t size, struct arena *arena, uint32_t *ret_count)
+{
+    uint32_t length;
+    if (!take_number(form, 1, ret_count) || *ret_count > max)
+        return NULL;
+    char *names = arena_array(arena, *ret_count + 1, size);
+    for (uint32_t i = 0; names && i < *ret_count; i++) {
+        struct bytes *name = (void *)(names + i * size);
+        if (!take_number(form, 1, &length) || length < 1 || length > SEAT_NAME_MAX_BYTES || length > form->length)
+            return NULL;
+        *name = (struct bytes){form->data, length};
+        *form = (struct bytes){form->data + length, form->length - length};
+        if (i > 0 && bytes_compare(*(const struct bytes *)((const char *)name - size), *name) >= 0)
+            return NULL;
+        if (size == sizeof(struct best_with) && !take_number(form, 2, &((struct best_with *)name)->count))
+            return NULL;
+    }
+    return names;
+}
+
+bool best_decode(struct bytes form, int64_t count, struct arena *arena, struct best *ret_wish)
+{
+    struct best wish = {.count = count > 0 && count <= SLOTS_MAX_COUNT ? (uint32_t)count : 0};
+    uint32_t flags;
+    bool valid =
+        take_number(&form, 1, &flags) && flags < 4 && take_number(&form, 1, &wish.split) &&
+        (wish.sections = take_names(&form, BEST_MAX_SECTIONS, sizeof *wish.sections, arena, &wish.section_count)) &&
+        (wish.tags = take_names(&form, BEST_MAX_TAGS, sizeof *wish.tags, arena, &wish.tag_count)) &&
+        (wish.not_tags = take_names(&form, BEST_MAX_TAGS, sizeof *wish.not_tags, arena, &wish.not_tag_count)) &&
+        (wish.with = take_names(&form, BEST_MAX_WITH, sizeof *wish.with, arena, &wish.with_count));
+    wish.together = valid && (flags & 1);
+    wish.no_orphans = valid && (flags & 2);
+    if (!valid || form.length || !best_is_valid(&wish))
+        return false;
+    *ret_wish = wish;
+    return true;
 }
 
 /* ---- the wish ---- */

@@ -18,7 +18,10 @@ enum {
     SEAT_RANK_MAX = 1000000000,
     SEAT_RANK_NONE, /* no rank: behind all that have one */
     SEAT_POSITION_MAX = 1000000000,
-    BEST_MAX_WITH = 4,     /* tags of `with` */
+    BEST_MAX_WITH = 4, /* tags of `with` */
+    BEST_MAX_SECTIONS = 16,
+    BEST_MAX_TAGS = 8, /* of `tags`, and of `not_tags` */
+    BEST_FORM_MAX = 2 + 4 + (BEST_MAX_SECTIONS + 2 * BEST_MAX_TAGS + BEST_MAX_WITH) * 33 + BEST_MAX_WITH * 2,
     BEST_MAX_SPLIT = 8,    /* groups */
     BEST_MAX_STATES = 256, /* of a wish with `split`: split * count * the product of all (with.count + 1) */
 };
@@ -77,6 +80,9 @@ struct seat_map {
  */
 void seat_map_init(struct seat_map *map, const struct seat *seats, uint32_t count, struct arena *arena);
 
+/* The same for an arena without an exit. False: out of memory. */
+bool seat_map_make(struct seat_map *map, const struct seats *seats, struct arena *arena) MUST_CHECK;
+
 struct seat_view {
     const struct seat_map *map;
     uint64_t *free; /* one bit per index; in the arena */
@@ -95,14 +101,28 @@ struct best_with {
 struct best {
     uint32_t count; /* seats, 1 to SLOTS_MAX_COUNT; all or none */
     uint32_t section_count, tag_count, not_tag_count, with_count;
-    const struct bytes *sections; /* the seats are in one of them; none: anywhere */
-    const struct bytes *tags;     /* every chosen seat has all of these */
-    const struct bytes *not_tags; /* no chosen seat has one, but for as many as `with` asks for */
-    const struct best_with *with; /* so many or more of the seats have the tag; one seat may count for several tags */
-    uint32_t split;               /* 2 or more, with `together`: the most groups, if no run has all seats together */
-    bool together;                /* adjacent seats */
+    struct bytes *sections; /* the seats are in one of them; none: anywhere */
+    struct bytes *tags;     /* every chosen seat has all of these */
+    struct bytes *not_tags; /* no chosen seat has one, but for as many as `with` asks for */
+    struct best_with *with; /* so many or more of the seats have the tag; one seat may count for several tags */
+    uint32_t split;         /* 2 or more, with `together`: the most groups, if no run has all seats together */
+    bool together;          /* adjacent seats */
     bool no_orphans;
 };
+
+/*
+ * The form of a wish without its count, which operations and rows have; the bytes are stored in rows: never change it.
+ *
+ *   1   1: together; 2: no_orphans
+ *   1   split
+ *   for sections, tags, not_tags and with each:
+ *       1   number of names; then for each, ascending by bytes: 1 length, n the name; with: 2 its count
+ *
+ * Encoding sorts the names of the wish. It returns data NULL if a name is there twice. Decoding returns false unless the
+ * form is one that best_encode makes of a valid wish with this count; the names point into the form.
+ */
+struct bytes best_encode(struct best *wish, char *form);
+bool best_decode(struct bytes form, int64_t count, struct arena *arena, struct best *ret_wish) MUST_CHECK;
 
 /* Checks the limits of a wish, which bound the work of best_choose. */
 bool best_is_valid(const struct best *wish) MUST_CHECK;

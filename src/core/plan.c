@@ -66,7 +66,7 @@ bool operation_ends_request(enum operation_kind kind)
 /*
  * Returns the units that all acquires of the batch want of one semaphore. Waiters that no operation names may come
  * first, also before an acquire of another semaphore: a unit for each of those that are read. *ret_adjacent: an acquire
- * wants adjacent slots; then any due holder may hold the slots between two free runs.
+ * wants adjacent slots or best seats; then any due holder may hold the slots between two free runs.
  */
 static int64_t units_wanted(const struct operation *const *operations, size_t operation_count,
                             const struct semaphore *semaphore, bool *ret_adjacent)
@@ -81,7 +81,7 @@ static int64_t units_wanted(const struct operation *const *operations, size_t op
         for (size_t j = 0; asks && j < operation->want_count; j++)
             if (operation->wants[j].semaphore_id == semaphore->id) {
                 wanted += min_i64(operation->wants[j].count, COUNTED_MAX_CAPACITY);
-                *ret_adjacent |= operation->wants[j].adjacent;
+                *ret_adjacent |= operation->wants[j].adjacent || operation->wants[j].choice == CHOOSE_BEST;
             }
     }
     if (any)

@@ -103,7 +103,7 @@ enum {
 /*
  * The free slots of one locked semaphore, ascending, from first_free on. Their number is at least the total that the
  * acquires of the batch ask for, including acquires for specific slots (they may take the lowest ones); all free slots
- * if one acquire asks for adjacent slots.
+ * if one acquire asks for adjacent slots, or for best seats.
  */
 struct free_slots {
     uint32_t *numbers;
@@ -177,12 +177,13 @@ struct subscriber {
 
 /* The rows of a batch: read under their locks, or copies, whose versions are proven with the write. */
 struct view {
-    struct semaphore *semaphores;    /* locked, ascending by id */
-    struct free_slots *free_slots;   /* one per semaphore */
-    struct named_slots *named_slots; /* one per semaphore: slots that acquires or waiters name, and the window of
+    const struct seat_map **seat_maps; /* one per semaphore; NULL: not wanted. NULL: none is wanted */
+    struct semaphore *semaphores;      /* locked, ascending by id */
+    struct free_slots *free_slots;     /* one per semaphore */
+    struct named_slots *named_slots;   /* one per semaphore: slots that acquires or waiters name, and the window of
                                         queue_read.with_holders; all slots for an operation on labels */
-    const struct seats *seats;       /* for an operation on seats: of all slots of its semaphore; NULL: not read */
-    utc_us *next_due;                /* one per semaphore: lower bound of the deadlines of holders not in `requests`
+    const struct seats *seats;         /* for an operation on seats: of all slots of its semaphore; NULL: not read */
+    utc_us *next_due;                  /* one per semaphore: lower bound of the deadlines of holders not in `requests`
                                         (lease clock); initially the row's next_due_at, more exact after due holders
                                         were read */
     size_t semaphore_count;
@@ -236,6 +237,8 @@ struct shortage {
     bool behind;                    /* earlier waiters come first, whatever is free */
     const struct taken_slot *taken; /* CHOOSE_NAMED: its named slots that are held, ascending by number */
     size_t taken_count;
+    bool is_best;              /* CHOOSE_BEST: the next one is set */
+    uint32_t largest_together; /* seats of one group that would be found now, otherwise as wished */
 };
 
 /* The result of one operation, before it is known to be durable. */

@@ -393,6 +393,10 @@ static struct shortage describe_shortage(struct planner *planner, const struct o
                                           want->count - (semaphore->capacity - semaphore->in_use)};
     if (want->choice == CHOOSE_NAMED)
         planner_taken_slots(planner, want, index, &shortage);
+    shortage.is_best = semaphore->kind == KIND_SLOTTED && want->choice == CHOOSE_BEST;
+    if (shortage.is_best)
+        shortage.largest_together =
+            planner_slots_missing(planner, want, index) ? planner->largest_together[index] : (uint32_t)want->count;
     return shortage;
 }
 

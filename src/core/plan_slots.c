@@ -56,6 +56,7 @@ static void fill_slot_view(struct planner *planner, size_t index)
     slot_view->unread = unread_from(semaphore, read);
     slot_view->whole = read->complete && semaphore->first_free <= 1;
     slot_view->named = &planner->view->named_slots[index];
+    slot_view->map = planner->view->seat_maps ? planner->view->seat_maps[index] : NULL;
     add_named_slots(planner, slot_view);
 }
 
@@ -157,6 +158,64 @@ static enum permit_status resolve_names(struct planner *planner, const struct wa
     return PERMIT_OK;
 }
 
+/* ---- best seats ---- */
+
+/* Makes the view of the free seats; `all`: of all in service. Those that are reserved are not free. */
+static struct seat_view *make_seat_view(struct planner *planner, const struct slot_view *slot_view, bool all)
+{
+    struct seat_view *view = arena_must_alloc(planner->arena, sizeof *view);
+    const struct slot_pool *free = &slot_view->free;
+    seat_view_init(view, slot_view->map, planner->arena);
+    for (uint32_t number = 1; number <= free->capacity; number++)
+        if (all || (slot_pool_has(free, number) && !slot_pool_is_reserved(free, number)))
+            seat_view_set(view, number, true);
+    return view;
+}
+
+/* The view of the free seats follows each seat that the batch takes or frees. */
+static void note_seat(struct slot_view *slot_view, uint32_t number)
+{
+    if (slot_view->seats)
+        seat_view_set(slot_view->seats, number, slot_pool_has(&slot_view->free, number));
+}
+
+/*
+ * Chooses the seats of a want for best seats into planner->named[index]. False: there is no such choice, also without
+ * seats that are taken if `all`; planner->largest_together[index] says what there is.
+ */
+static bool choose_best(struct planner *planner, const struct want *want, size_t index, bool all)
+{
+    struct slot_view *slot_view = planner_slot_view(planner, planner_image(planner, want->semaphore_id));
+    const struct seat_view *view;
+    struct best_choice choice = {0};
+    struct best wish;
+    planner->named[index] = (struct slots){0};
+    planner->largest_together[index] = 0;
+    if (!slot_view->map || !best_decode(want->best, want->count, planner->arena, &wish))
+        return false;
+    if (all || slot_pool_has_reserved(&slot_view->free))
+        view = make_seat_view(planner, slot_view, all);
+    else
+        view = slot_view->seats = slot_view->seats ? slot_view->seats : make_seat_view(planner, slot_view, false);
+    if (!best_choose(view, &wish, planner->arena, &choice, &planner->largest_together[index]))
+        return false;
+    if (!all)
+        planner->named[index] = choice.slots;
+    return true;
+}
+
+/* Refuses a want for best seats that could not be met if all seats were free. */
+static enum permit_status resolve_best(struct planner *planner, const struct want *want, size_t index,
+                                       struct bytes name, const char **ret_detail)
+{
+    if (choose_best(planner, want, index, false) || choose_best(planner, want, index, true))
+        return PERMIT_OK;
+    *ret_detail =
+        planner_sentence(planner, "%.*s: no %lld seats are as `best` wishes; the largest group has %u",
+                         (int)name.length, name.data, (long long)want->count, planner->largest_together[index]);
+    return PERMIT_NEVER_SATISFIABLE;
+}
+
 static uint32_t longest_run(const struct slots *list)
 {
     uint32_t longest = 0;
@@ -183,6 +242,8 @@ enum permit_status planner_resolve_want(struct planner *planner, const struct wa
     /* Capacity 0 means closed, which is temporary: no_capacity. */
     if (want->choice == CHOOSE_LOWEST || image->semaphore->capacity == 0)
         return PERMIT_OK;
+    if (want->choice == CHOOSE_BEST)
+        return resolve_best(planner, want, index, name, ret_detail);
     enum permit_status status = resolve_names(planner, want, image, list, ret_detail);
     if (status != PERMIT_OK)
         return status;
@@ -219,21 +280,27 @@ int64_t planner_slots_missing(struct planner *planner, const struct want *want, 
     const struct slots *list = &planner->named[index];
     if (want->adjacent)
         return find_run(slot_view, want, list) ? 0 : want->count;
+    if (want->choice == CHOOSE_BEST && slot_pool_count_of(&slot_view->free, list) < want->count)
+        return choose_best(planner, want, index, false) ? 0 : want->count;
     return max_i64(0, want->count - slot_pool_count_of(&slot_view->free, list));
 }
 
 /* Adds the slots of due holders to the free slots (free_now), or removes them again. */
-static void set_due_slots_free(struct planner *planner, struct slot_pool *free, uint64_t semaphore_id, bool free_now)
+static void set_due_slots_free(struct planner *planner, struct slot_view *slot_view, uint64_t semaphore_id,
+                               bool free_now)
 {
+    struct slot_pool *free = &slot_view->free;
     for (size_t i = 0; i < planner->due_count; i++) {
         const struct request *request = planner->due[i]->request;
         for (size_t j = 0; request_is_due(planner, request) && j < request->permit_count; j++) {
             const struct permit *permit = &request->permits[j];
-            for (uint32_t k = 0; permit->semaphore_id == semaphore_id && k < permit->slots.count; k++)
+            for (uint32_t k = 0; permit->semaphore_id == semaphore_id && k < permit->slots.count; k++) {
                 if (free_now)
                     slot_pool_put(free, permit->slots.numbers[k]);
                 else if (slot_pool_has(free, permit->slots.numbers[k]))
                     slot_pool_take(free, permit->slots.numbers[k]);
+                note_seat(slot_view, permit->slots.numbers[k]);
+            }
         }
     }
 }
@@ -242,14 +309,22 @@ struct slots planner_slots_to_reclaim(struct planner *planner, const struct want
 {
     struct slot_view *slot_view = planner_slot_view(planner, planner_image(planner, want->semaphore_id));
     const struct slots *list = &planner->named[index];
+    if (want->choice == CHOOSE_BEST) {
+        set_due_slots_free(planner, slot_view, want->semaphore_id, true);
+        (void)choose_best(planner, want, index, false);
+        set_due_slots_free(planner, slot_view, want->semaphore_id, false);
+        const struct slots chosen = *list;
+        planner->named[index] = (struct slots){0};
+        return chosen;
+    }
     if (!want->adjacent && !slot_pool_has_reserved(&slot_view->free))
         return *list;
     uint32_t room = want->adjacent ? (uint32_t)want->count : list->count;
     struct slots to_reclaim = {arena_must_array(planner->arena, room, sizeof *to_reclaim.numbers), 0};
     if (want->adjacent) {
-        set_due_slots_free(planner, &slot_view->free, want->semaphore_id, true);
+        set_due_slots_free(planner, slot_view, want->semaphore_id, true);
         uint32_t first = find_run(slot_view, want, list);
-        set_due_slots_free(planner, &slot_view->free, want->semaphore_id, false);
+        set_due_slots_free(planner, slot_view, want->semaphore_id, false);
         for (uint32_t i = 0; first && i < want->count; i++)
             to_reclaim.numbers[to_reclaim.count++] = first + i;
     }
@@ -312,6 +387,8 @@ struct slots planner_slots_to_reserve(struct planner *planner, const struct want
     const struct slot_view *slot_view = planner_slot_view(planner, planner_image(planner, want->semaphore_id));
     const struct slots *list = &planner->named[index];
     struct slots chosen = {arena_must_array(planner->arena, (size_t)want->count, sizeof *chosen.numbers), 0};
+    if (want->choice == CHOOSE_BEST) /* what it gets depends on what becomes free */
+        return chosen;
     if (want->adjacent) {
         uint32_t first = run_to_reserve(slot_view, (uint32_t)want->count, list);
         for (uint32_t i = 0; first && i < want->count; i++)
@@ -403,8 +480,10 @@ static void update_first_free(struct semaphore *semaphore, struct slot_view *slo
 void planner_free_slots(struct planner *planner, struct semaphore_image *image, const struct permit *permit)
 {
     struct slot_view *slot_view = planner_slot_view(planner, image);
-    for (uint32_t i = 0; i < permit->slots.count; i++)
+    for (uint32_t i = 0; i < permit->slots.count; i++) {
         slot_pool_put(&slot_view->free, permit->slots.numbers[i]);
+        note_seat(slot_view, permit->slots.numbers[i]);
+    }
     update_first_free(image->semaphore, slot_view);
 }
 
@@ -461,6 +540,7 @@ void planner_take_slots(struct planner *planner, const struct want *want, size_t
     for (uint32_t i = 0; i < permit->slots.count; i++) {
         last = next_slot(slot_view, want, &planner->named[index], &list_at, last);
         slot_pool_take(&slot_view->free, last);
+        note_seat(slot_view, last);
         permit->slots.numbers[i] = last;
         const struct slot_row *row = slot_view->granted_to ? find_row_by_number(slot_view, last) : NULL;
         if (row)

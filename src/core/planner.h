@@ -25,6 +25,8 @@ struct slot_view {
     const struct key **granted_to;    /* one per named slot: the key it was granted to in this batch; NULL: none */
     const struct slot_row **labelled; /* named slots with a label, in byte order of the label */
     size_t labelled_count;
+    const struct seat_map *map; /* NULL: no best seats are wanted */
+    struct seat_view *seats;    /* its free seats, as in `free`; NULL: not made yet */
 };
 
 /* The operations of the batch that ask for a request that waits, until the walk has decided it for good. */
@@ -167,9 +169,11 @@ struct planner {
     size_t mail_count;
     struct notice *notices; /* see struct plan */
     size_t notice_count;
-    struct slots named[REQUEST_MAX_SEMAPHORES]; /* for each want for specific slots of the current acquire: the
-                                                   numbers of its named slots; empty if it names none */
-    struct key *keys;                           /* ascending by external_id */
+    struct slots named[REQUEST_MAX_SEMAPHORES];        /* for each want for specific slots of the current acquire: the
+                                                   numbers of its named slots; empty if it names none; for best
+                                                   seats those chosen, empty if there are none */
+    uint32_t largest_together[REQUEST_MAX_SEMAPHORES]; /* of the choices of best seats that failed */
+    struct key *keys;                                  /* ascending by external_id */
     size_t key_count;
     struct key **due; /* held and due requests, the longest due first: an acquire that does not fit may end them */
     size_t due_count;
@@ -235,7 +239,7 @@ int64_t planner_slots_missing(struct planner *planner, const struct want *want, 
 /*
  * Returns the slots that a want for specific slots should reclaim if it lacks some: it needs `count` of them free, so
  * ending a due holder of any of them helps. For adjacent slots: the lowest run that is free or due; empty if ending all
- * due holders would not help. None of them is reserved.
+ * due holders would not help. For best seats: those chosen as if all due holders had ended. None of them is reserved.
  */
 struct slots planner_slots_to_reclaim(struct planner *planner, const struct want *want, size_t index);
 /* Returns the units of a held permit that its end frees for later requests: none of its reserved slots. */
@@ -243,7 +247,7 @@ int64_t planner_units_freed(struct planner *planner, const struct permit *permit
 /*
  * Chooses the slots that a waiter with a resolved want for specific slots reserves: all that it names; of some named
  * ones, and of adjacent ones, those of which the fewest are held, the lowest first. None of them is reserved already,
- * or held by a confirmed request. count 0: there is no such choice.
+ * or held by a confirmed request. count 0: there is no such choice, or the want is for best seats.
  */
 struct slots planner_slots_to_reserve(struct planner *planner, const struct want *want, size_t index);
 /* Returns the bytes of the labels that the slots of a permit would have, which lacks none. */

@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#include "core/best.h"
 #include "core/name.h"
 
 const char *request_state_word(enum request_state state)
@@ -50,10 +51,12 @@ static char *put_name(char *at, struct bytes name)
     return at + name.length;
 }
 
-/* Computes the digest of a list that may be long: hashes each name together with the hash of the names before it. */
+/* Computes the digest of a wish for best seats, or of a list that may be long: hashes each name together with the hash of the names before it. */
 static bool named_digest(const struct want *want, unsigned char ret_digest[DIGEST_SIZE])
 {
     char link[DIGEST_SIZE + 8 + 2 + LABEL_MAX_BYTES];
+    if (want->choice == CHOOSE_BEST)
+        return digest_sha256(want->best, ret_digest);
     memset(ret_digest, 0, DIGEST_SIZE);
     for (size_t i = 0; i < want->named_count; i++) {
         memcpy(link, ret_digest, DIGEST_SIZE);
@@ -163,6 +166,7 @@ enum permit_status wants_sort(struct want *wants, size_t want_count)
  *           4   number; 0: it is named by its label:
  *               1   length of the label, at least 1
  *               n   the label
+ *       with the choice CHOOSE_BEST, which names none: 2 length of the form of the wish; n the form (best.h)
  *
  * A request has one form only, so a form that decodes is the one that wants_encode makes.
  */
@@ -176,9 +180,11 @@ enum {
 static size_t form_size(const struct want *wants, size_t want_count)
 {
     size_t size = WANTS_HEAD_SIZE + want_count * WANTS_WANT_SIZE;
-    for (size_t i = 0; i < want_count; i++)
+    for (size_t i = 0; i < want_count; i++) {
+        size += wants[i].choice == CHOOSE_BEST ? 2 + wants[i].best.length : 0;
         for (size_t j = 0; j < wants[i].named_count; j++)
             size += WANTS_NAME_SIZE + (wants[i].named[j].number ? 0 : 1 + wants[i].named[j].label.length);
+    }
     return size;
 }
 
@@ -199,7 +205,7 @@ static char *put_want(char *at, const struct want *want)
         memcpy(at, name->label.data, name->label.length);
         at += name->label.length;
     }
-    return at;
+    return want->choice == CHOOSE_BEST ? put_name(at, want->best) : at;
 }
 
 static int compare_semaphore_ids(const void *a, const void *b)
@@ -290,15 +296,21 @@ static enum permit_status read_want(struct form_reader *reader, struct arena *ar
     uint64_t choice = read_number(reader, 1);
     uint64_t adjacent = read_number(reader, 1);
     want.named_count = read_number(reader, 2);
-    bool valid = want.semaphore_id > 0 && count > 0 && count <= COUNTED_MAX_CAPACITY && choice <= CHOOSE_ANY_OF &&
-                 adjacent <= 1 && !(adjacent && choice == CHOOSE_NAMED) &&
-                 (want.named_count > 0) == (choice != CHOOSE_LOWEST);
+    bool valid = want.semaphore_id > 0 && count > 0 && count <= COUNTED_MAX_CAPACITY && choice <= CHOOSE_BEST &&
+                 adjacent <= 1 && !(adjacent && (choice == CHOOSE_NAMED || choice == CHOOSE_BEST)) &&
+                 (want.named_count > 0) == (choice == CHOOSE_NAMED || choice == CHOOSE_ANY_OF);
     if (!valid)
         return PERMIT_INTERNAL;
     want.count = (int64_t)count;
     want.choice = (enum slot_choice)choice;
     want.adjacent = adjacent;
     enum permit_status status = want.named_count ? read_names(reader, arena, &want) : PERMIT_OK;
+    if (want.choice == CHOOSE_BEST) {
+        struct best wish;
+        want.best = read_bytes(reader, read_number(reader, 2));
+        if (!best_decode(want.best, want.count, arena, &wish))
+            status = arena->refused ? PERMIT_NO_MEMORY : PERMIT_INTERNAL;
+    }
     *ret_want = want;
     return status;
 }

@@ -147,6 +147,7 @@ enum slot_choice {
     CHOOSE_LOWEST, /* `count` of all, the lowest numbers first */
     CHOOSE_NAMED,  /* all the named slots, or none; `count` is their number */
     CHOOSE_ANY_OF, /* `count` of the named slots, the lowest numbers first */
+    CHOOSE_BEST,   /* `count` of all, by their seats (best.h) */
 };
 
 /* One permit wanted by an acquire. */
@@ -159,6 +160,7 @@ struct want {
     struct slot_name *named; /* CHOOSE_NAMED, CHOOSE_ANY_OF: numbers ascending, then labels in byte order; no
                                 duplicates */
     size_t named_count;      /* at most SLOTS_MAX_COUNT */
+    struct bytes best;       /* CHOOSE_BEST: the form of the wish (best_encode) */
 };
 
 /* The semaphores of a request: those of which it has permits, or those that it waits for. */
@@ -174,6 +176,11 @@ static inline uint64_t request_semaphore_id(const struct request *request, size_
 /* Returns the permit of a semaphore; NULL: it has none. */
 const struct permit *request_permit_of(const struct request *request, uint64_t semaphore_id);
 
+/* Returns true if any free slot may be among the best choice: all of them are read for the want. */
+static inline bool want_searches_all(const struct want *want)
+{
+    return (want->adjacent && !want->named_count) || want->choice == CHOOSE_BEST;
+}
 /*
  * Returns true if the want is for specific slots: a free unit may be of no use to it. A waiter with such a want does
  * not block other waiters.

@@ -87,7 +87,7 @@ static bool run_slots_wanted(struct worker *worker, const struct run *run, uint6
         if (want->named_count)
             memcpy(named + set.named_count, want->named, want->named_count * sizeof *named);
         set.named_count += want->named_count;
-        bool all = want->adjacent && !want->named_count;
+        bool all = want_searches_all(want);
         /* A named slot may be among the free slots read, and is then lost to the others. */
         set.free += all ? SLOTS_MAX_CAPACITY : min_i64(want->count, SLOTS_MAX_COUNT);
     }
@@ -411,6 +411,42 @@ static enum permit_status lock_requests(struct worker *worker, struct run *run, 
     return count ? worker->store->batch->lock_requests(worker->store, ids, count, view) : PERMIT_OK;
 }
 
+/* Returns true if an operation of the run or a waiter of the view wants best seats of this semaphore. */
+static bool wants_best(const struct run *run, uint64_t semaphore_id)
+{
+    for (size_t i = 0; i < run->count; i++) {
+        const struct want *want = want_of(run->ops[i], semaphore_id);
+        if (want && want->choice == CHOOSE_BEST)
+            return true;
+    }
+    for (size_t i = 0; i < run->view.request_count; i++) {
+        const struct request *request = &run->view.requests[i];
+        for (size_t j = 0; request->state == REQUEST_WAITING && j < request->want_count; j++)
+            if (request->wants[j].semaphore_id == semaphore_id && request->wants[j].choice == CHOOSE_BEST)
+                return true;
+    }
+    return false;
+}
+
+/* Sets the seat maps of the semaphores of which best seats are wanted: those that the worker knows, or they are read. */
+static enum permit_status load_seat_maps(struct worker *worker, struct run *run)
+{
+    struct view *view = &run->view;
+    const struct seat_map **maps = NULL;
+    enum permit_status status = PERMIT_OK;
+    for (size_t i = 0; i < view->semaphore_count && status == PERMIT_OK; i++) {
+        const struct semaphore *semaphore = &view->semaphores[i];
+        if (semaphore->kind != KIND_SLOTTED || !wants_best(run, semaphore->id))
+            continue;
+        maps = maps ? maps : arena_array(worker->arena, view->semaphore_count, sizeof *maps);
+        if (!maps)
+            return PERMIT_NO_MEMORY;
+        status = seat_cache_get(&worker->seats, worker->store, semaphore, view->clock.epoch, &maps[i]);
+    }
+    view->seat_maps = maps;
+    return status;
+}
+
 /*
  * Reads the waiters that the batch may grant, and plans it. Nothing is read if no semaphore has waiters with units to
  * grant and no key of the batch waits. The plan may ask for more: then it is made again.
@@ -433,6 +469,8 @@ static enum permit_status plan_with_waiters(struct worker *worker, struct run *r
         if (status == PERMIT_OK && run->locks_waiters)
             status = lock_requests(worker, run, REQUEST_WAITING);
         run->view.reads_end = round == ROUNDS_MAX;
+        if (status == PERMIT_OK)
+            status = load_seat_maps(worker, run);
         if (status == PERMIT_OK)
             status = plan_batch(&run->view, operations, run->count, run->ids, settings, worker->arena, &run->plan);
         if (status != PERMIT_OK || !plan_reads_more(&run->plan))
@@ -484,7 +522,8 @@ static bool is_plain(const struct op *op)
     switch (operation->kind) {
     case OP_ACQUIRE:
         for (size_t i = 0; i < operation->want_count; i++)
-            if (operation->wants[i].semaphore_id == 0 || operation->wants[i].named_count)
+            if (operation->wants[i].semaphore_id == 0 || operation->wants[i].named_count ||
+                operation->wants[i].choice == CHOOSE_BEST)
                 return false;
         return operation->ttl.kind != TTL_OWNER;
     case OP_RELEASE:
@@ -880,6 +919,7 @@ enum permit_status attempt(struct worker *worker, struct run *run)
 {
     run_cancel_grants(run);
     arena_clear(worker->arena);
+    seat_cache_trim(&worker->seats);
     run->applied = false;
     enum permit_status status = task_connect(worker->task);
     note_session(worker, run);

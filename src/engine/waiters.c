@@ -55,7 +55,7 @@ static size_t strings_size(const struct operation *operation)
                   operation->metadata.length;
     for (size_t i = 0; i < operation->want_count; i++) {
         const struct want *want = &operation->wants[i];
-        size += want->semaphore.length;
+        size += want->semaphore.length + want->best.length;
         for (size_t j = 0; j < want->named_count; j++)
             size += want->named[j].label.length;
     }
@@ -82,6 +82,8 @@ static struct want copy_want(struct slot_name **named, char **at, const struct w
             want.named[i].label = bytes_copy_to(at, asked->named[i].label);
     }
     *named += asked->named_count;
+    if (asked->best.data)
+        want.best = bytes_copy_to(at, asked->best);
     return want;
 }
 

@@ -327,4 +327,5 @@ void worker_run(struct task *task)
     while (!task_stopping(task))
         work_once(&worker);
     engine_unlock(engine);
+    seat_cache_release(&worker.seats);
 }

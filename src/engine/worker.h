@@ -8,6 +8,7 @@
 #ifndef ENGINE_WORKER_H
 #define ENGINE_WORKER_H
 
+#include "engine/seat_cache.h"
 #include "engine/state.h"
 #include "engine/task.h"
 #include "engine/transaction.h"
@@ -19,6 +20,7 @@ struct worker {
     struct arena *arena; /* the task's; cleared for each try */
     uint64_t sessions;   /* store->sessions when it last began a generation of copies (rows.h) */
     struct batch batch;
+    struct seat_cache seats;
     bool failing; /* the last call lost the database; its failure is logged */
 };
 

@@ -363,7 +363,7 @@ static bool add_requests(const struct queue_part *parts, size_t count, struct ar
 
 /* ---- the slots that they may take ---- */
 
-/* Appends the names of all waiters of the view to those that the operations want; `adjacent`: one wants a run. */
+/* Appends the names of all waiters of the view to those that the operations want; `adjacent`: one wants a run, or best seats. */
 static bool add_names(const struct view *view, uint64_t semaphore_id, struct slots_wanted *wanted, bool *ret_adjacent,
                       struct arena *arena)
 {
@@ -378,7 +378,7 @@ static bool add_names(const struct view *view, uint64_t semaphore_id, struct slo
                 const struct want *want = &request->wants[j];
                 if (want->semaphore_id != semaphore_id)
                     continue;
-                *ret_adjacent |= want->adjacent;
+                *ret_adjacent |= want->adjacent || want->choice == CHOOSE_BEST;
                 if (names && want->named_count)
                     memcpy(names + at, want->named, want->named_count * sizeof *names);
                 at += want->named_count;

@@ -74,8 +74,8 @@ static bool is_nearly_sold_out(uint32_t at)
     return ((word ^ word >> 27) * 0x94d049bb133111eb) >> 60 == 0;
 }
 
-static const struct best_with wheelchairs[] = {{{"wheelchair", 10}, 1}, {{"companion", 9}, 1}};
-static const struct bytes wheelchair = {"wheelchair", 10};
+static struct best_with wheelchairs[] = {{{"wheelchair", 10}, 1}, {{"companion", 9}, 1}};
+static struct bytes wheelchair = {"wheelchair", 10};
 static const struct {
     const char *hall;
     bool (*is_free)(uint32_t at);

@@ -100,6 +100,14 @@ check "semaphore put --seats takes a file, in pages" test "$code $(jq -r .config
 call "$permitctl" --json slots arena
 check "slots shows them" test "$code $(jq -c '.slots[1199]' <<<"$out")" = \
     '0 {"number":1200,"label":"P1200","section":"P","row":"1","seat":1200,"rank":3,"tags":["aisle"]}'
+call "$permitctl" --json acquire -s arena:3 --best '{"together":true}'
+check "acquire takes the best of them" test "$code $(jq -c '.permits[0].slots' <<<"$out")" = '0 [7,8,9]'
+call "$permitctl" acquire -s arena --best together
+check "--best is a JSON object: 64" contains "$code $err" "64 permitctl: --best"
+call "$permitctl" acquire -s arena --best '{}' --adjacent
+check "and excludes --adjacent: 64" test "$code" = 64
+call "$permitctl" acquire -s arena --best '{"split":9}'
+check "permitd checks the rest: 65" contains "$code $err" "permits[0].best.split must be"
 call "$permitctl" slots arena
 check "as a table, too" contains "$out" SECTION
 echo '[]' >"$dir/seats"

@@ -146,3 +146,203 @@ Test(seats, of_a_retired_semaphore_are_forgotten)
     cr_expect_not_null(strstr(talk.reply.body, "{\"slots\":[{\"number\":1}]"), "%s", talk.reply.body);
     talk_end(&talk);
 }
+
+/* ---- best ---- */
+
+/* Two rows of 4 in section A, the second is better; a row of 1 and one with a gap in section B; the last has no seat. */
+static const char *fresh_hall(struct talk *talk)
+{
+    const char *name = fresh_semaphore(talk, "{\"capacity\":13}");
+    const char *body = "{\"slots\":[";
+    for (int i = 0; i < 8; i++)
+        body = text("%s{\"section\":\"A\",\"row\":\"%d\",\"seat\":%d,\"rank\":%d%s},", body, 1 + i / 4, 1 + i % 4,
+                    i < 4 ? 20 : 10, i % 4 == 0 ? ",\"tags\":[\"aisle\"]" : "");
+    body = text("%s{\"section\":\"B\",\"row\":\"1\",\"seat\":1,\"rank\":1,\"tags\":[\"wheelchair\"]},"
+                "{\"section\":\"B\",\"row\":\"2\",\"seat\":1,\"rank\":30},{\"section\":\"B\",\"row\":\"2\",\"seat\":2,"
+                "\"rank\":30},"
+                "{\"section\":\"B\",\"row\":\"2\",\"seat\":4,\"rank\":30},{}]}",
+                body);
+    say(talk, 200, "PUT", slots_path(name, ""), body);
+    return name;
+}
+
+static const char *best_body(const char *key, const char *name, int count, const char *best, const char *more)
+{
+    return text(
+        "{\"external_id\":\"%s\",\"ttl\":\"10m\"%s,\"permits\":[{\"semaphore\":\"%s\",\"count\":%d,\"best\":%s}]}", key,
+        more, name, count, best);
+}
+
+/* Acquires; asserts the granted slots, such as "[5,6]". Returns the key. */
+static const char *best_is(struct talk *talk, const char *name, int count, const char *best, const char *slots)
+{
+    const char *key = fresh_name("k");
+    say(talk, 201, "POST", "/v1/requests", best_body(key, name, count, best, ""));
+    cr_expect_not_null(strstr(talk->reply.body, text("\"slots\":%s", slots)), "%s: %s", best, talk->reply.body);
+    return key;
+}
+
+static void none_is(struct talk *talk, int status, const char *name, int count, const char *best, const char *part)
+{
+    refused(talk, status, status == 423 ? "no_capacity" : "never_satisfiable", "POST", "/v1/requests",
+            best_body(fresh_name("k"), name, count, best, ""));
+    cr_expect_not_null(strstr(talk->reply.body, part), "%s: %s", best, talk->reply.body);
+}
+
+Test(seats, best_are_chosen_as_wished)
+{
+    static const struct {
+        int count;
+        const char *best, *slots;
+    } rows[] = {
+        {1, "{}", "[9]"},
+        {3, "{}", "[5,6,9]"},
+        {2, "{\"together\":true}", "[5,6]"},
+        {4, "{\"together\":true}", "[5,6,7,8]"},
+        {2, "{\"together\":true,\"section\":[\"B\"]}", "[10,11]"},
+        {3, "{\"together\":true,\"section\":[\"B\"],\"split\":2}", "[9,10,11]"},
+        {1, "{\"section\":[\"A\",\"B\"],\"not_tags\":[\"wheelchair\"]}", "[5]"},
+        {1, "{\"not_tags\":[\"wheelchair\",\"aisle\"]}", "[6]"},
+        {2, "{\"tags\":[\"aisle\"]}", "[1,5]"},
+        {2, "{\"with\":{\"wheelchair\":1},\"not_tags\":[\"wheelchair\"],\"section\":[\"B\"]}", "[9,10]"},
+        {13, "{}", "[1,2,3,4,5,6,7,8,9,10,11,12,13]"},
+    };
+    struct talk talk = talk_to(shared_port());
+    const char *name = fresh_hall(&talk);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        release(&talk, best_is(&talk, name, rows[i].count, rows[i].best, rows[i].slots));
+    (void)best_is(&talk, name, 1, "{\"together\":true,\"section\":[\"A\"],\"no_orphans\":true}", "[5]");
+    (void)best_is(&talk, name, 1, "{\"together\":true,\"section\":[\"A\"],\"no_orphans\":true}", "[6]");
+    say(&talk, 201, "POST", "/v1/requests",
+        text("{\"external_id\":\"%s\",\"permits\":[{\"semaphore\":\"%s\",\"slots\":[2]}]}", fresh_name("k"), name));
+    none_is(&talk, 423, name, 4, "{\"together\":true}", "\"largest_together\":2");
+    talk_end(&talk);
+}
+
+/* A wish that taken seats prevent is no_capacity, one that the hall cannot meet at all is never_satisfiable. */
+Test(seats, best_that_cannot_be_met_names_the_largest_group)
+{
+    struct talk talk = talk_to(shared_port());
+    const char *name = fresh_hall(&talk);
+    none_is(&talk, 422, name, 5, "{\"together\":true}", "the largest group has 4");
+    none_is(&talk, 422, name, 2, "{\"together\":true,\"tags\":[\"aisle\"]}", "the largest group has 1");
+    none_is(&talk, 422, name, 1, "{\"section\":[\"C\"]}", "the largest group has 0");
+    (void)best_is(&talk, name, 2, "{\"together\":true}", "[5,6]");
+    (void)best_is(&talk, name, 2, "{\"together\":true,\"section\":[\"A\"]}", "[7,8]");
+    (void)best_is(&talk, name, 1, "{\"section\":[\"A\"]}", "[1]");
+    none_is(&talk, 423, name, 4, "{\"together\":true}", "\"largest_together\":3");
+    cr_expect_not_null(strstr(talk.reply.body, "no 4 free seats are as `best` wishes; the largest group has 3"), "%s",
+                       talk.reply.body);
+    none_is(&talk, 423, name, 2, "{\"together\":true,\"section\":[\"A\"],\"tags\":[\"aisle\"],\"split\":2}",
+            "\"largest_together\":0");
+    const char *counted = fresh_semaphore(&talk, "{\"capacity\":2,\"kind\":\"counted\"}");
+    refused(&talk, 422, "invalid", "POST", "/v1/requests", best_body(fresh_name("k"), counted, 1, "{}", ""));
+    talk_end(&talk);
+}
+
+/* The wish is part of what a key stands for; the order of its names is not. */
+Test(seats, best_is_part_of_the_request_of_a_key)
+{
+    struct talk talk = talk_to(shared_port());
+    const char *name = fresh_hall(&talk), *key = fresh_name("k");
+    say(&talk, 201, "POST", "/v1/requests", best_body(key, name, 1, "{\"section\":[\"A\",\"B\"]}", ""));
+    say(&talk, 200, "POST", "/v1/requests", best_body(key, name, 1, "{\"section\":[\"B\",\"A\"]}", ""));
+    refused(&talk, 422, "key_reused", "POST", "/v1/requests", best_body(key, name, 1, "{\"section\":[\"B\"]}", ""));
+    refused(&talk, 422, "key_reused", "POST", "/v1/requests", best_body(key, name, 1, "{}", ""));
+    talk_end(&talk);
+}
+
+/* Four seats become free, but only the last two make a group of four. */
+Test(seats, waiter_for_a_group_is_granted_when_the_group_exists)
+{
+    struct talk talk = talk_to(shared_port()), other = talk_to(shared_port());
+    const char *name = fresh_hall(&talk), *key = fresh_name("w");
+    const char *first = best_is(&talk, name, 1, "{\"section\":[\"A\"]}", "[5]");
+    const char *both = best_is(&talk, name, 2, "{\"section\":[\"A\"],\"tags\":[],\"not_tags\":[\"aisle\"]}", "[6,7]");
+    const char *last = best_is(&talk, name, 1, "{\"section\":[\"A\"]}", "[8]");
+    say(&other, 201, "POST", "/v1/requests",
+        text("{\"external_id\":\"%s\",\"permits\":[{\"semaphore\":\"%s\",\"slots\":[2]}]}", fresh_name("k"), name));
+    tell(&talk, "POST", "/v1/requests",
+         best_body(key, name, 4, "{\"together\":true,\"no_orphans\":true}", ",\"wait\":\"60s\""));
+    say_until(&other, 200, "GET", text("/v1/requests/%s", key), NULL);
+    cr_expect_not_null(strstr(other.reply.body, "\"best\":{\"together\":true,\"no_orphans\":true}"), "%s",
+                       other.reply.body);
+    release(&other, last);
+    release(&other, first);
+    say(&other, 200, "GET", text("/v1/requests/%s", key), NULL);
+    cr_expect_not_null(strstr(other.reply.body, "WAITING"), "%s", other.reply.body);
+    release(&other, both);
+    hear(&talk, 201, NULL);
+    cr_expect_not_null(strstr(talk.reply.body, "\"slots\":[5,6,7,8]"), "%s", talk.reply.body);
+    talk_end(&talk);
+    talk_end(&other);
+}
+
+/* The copy of the seats is that of the last change. */
+Test(seats, best_follows_a_change_of_the_seats)
+{
+    struct talk talk = talk_to(shared_port());
+    const char *name = fresh_hall(&talk);
+    release(&talk, best_is(&talk, name, 1, "{}", "[9]"));
+    say(&talk, 200, "PUT", slots_path(name, "?from=13"), "{\"slots\":[{\"rank\":0}]}");
+    release(&talk, best_is(&talk, name, 1, "{}", "[13]"));
+    say(&talk, 200, "PUT", text("/v1/semaphores/%s", name), "{\"capacity\":12}");
+    release(&talk, best_is(&talk, name, 1, "{}", "[9]"));
+    say(&talk, 200, "PUT", text("/v1/semaphores/%s", name), "{\"capacity\":14}");
+    release(&talk, best_is(&talk, name, 2, "{}", "[9,13]"));
+    (void)best_is(&talk, name, 14, "{}", "[1,2,3,4,5,6,7,8,9,10,11,12,13,14]");
+    talk_end(&talk);
+}
+
+/* A held seat that is due may be chosen: its hold ends. */
+Test(seats, best_takes_seats_of_due_holds)
+{
+    struct talk talk = talk_to(shared_port());
+    const char *name = fresh_hall(&talk);
+    for (int i = 0; i < 8; i += 4)
+        say(&talk, 201, "POST", "/v1/requests",
+            text("{\"external_id\":\"%s\",\"ttl\":\"100ms\",\"permits\":[{\"semaphore\":\"%s\",\"slots\":[%d]}]}",
+                 fresh_name("k"), name, i + 2));
+    say_until(&talk, 201, "POST", "/v1/requests", best_body(fresh_name("k"), name, 4, "{\"together\":true}", ""));
+    cr_expect_not_null(strstr(talk.reply.body, "\"slots\":[5,6,7,8]"), "%s", talk.reply.body);
+    talk_end(&talk);
+}
+
+Test(seats, best_is_read_strictly)
+{
+    static const struct {
+        int count;
+        const char *best, *part;
+    } rows[] = {
+        {1, "true", "permits[0].best must be an object"},
+        {1, "{\"x\":1}", "unknown member permits[0].best.x"},
+        {1, "{\"section\":\"A\"}", "permits[0].best.section must be"},
+        {1, "{\"section\":[null]}", "permits[0].best.section[0] must be"},
+        {1, "{\"section\":[\"A\",\"A\"]}", "permits[0].best has a name twice"},
+        {1, "{\"tags\":[\"a b\"]}", "permits[0].best.tags[0] must be"},
+        {1, "{\"not_tags\":[\"1\",\"2\",\"3\",\"4\",\"5\",\"6\",\"7\",\"8\",\"9\"]}",
+         "permits[0].best.not_tags must be"},
+        {1, "{\"together\":1}", "permits[0].best.together must be"},
+        {1, "{\"split\":1}", "permits[0].best.split must be"},
+        {1, "{\"split\":2}", "permits[0].best.split requires together"},
+        {200, "{\"split\":2,\"together\":true}", "at most 256"},
+        {1001, "{}", "permits[0].count must be at most 1000"},
+        {1, "{\"with\":[]}", "permits[0].best.with must be"},
+        {1, "{\"with\":{\"a\":2}}", "permits[0].best.with must have"},
+        {1, "{\"with\":{\"a\":0}}", "permits[0].best.with must have"},
+        {1, "{\"with\":{\"a b\":1}}", "permits[0].best.with must have"},
+        {1, "{\"with\":{\"a\":1,\"b\":1,\"c\":1,\"d\":1,\"e\":1}}", "permits[0].best.with must have"},
+        {1, "{\"with\":{\"a\":1,\"\\u0061\":1}}", "permits[0].best has a name twice"},
+        {1, "{},\"slots\":[1]", "cannot be combined"},
+        {1, "{},\"any_of\":[1]", "permits[0].best cannot be combined"},
+        {1, "{},\"adjacent\":true", "permits[0].best cannot be combined"},
+    };
+    struct talk talk = talk_to(shared_port());
+    const char *name = fresh_hall(&talk);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        refused(&talk, 422, "invalid", "POST", "/v1/requests",
+                best_body(fresh_name("k"), name, rows[i].count, rows[i].best, ""));
+        cr_expect_not_null(strstr(talk.reply.body, rows[i].part), "%s: %s", rows[i].best, talk.reply.body);
+    }
+    talk_end(&talk);
+}

@@ -513,7 +513,7 @@ static struct slots_wanted want_slots(const struct view *view, size_t at, const 
             const struct want *want = &view->requests[i].wants[j];
             if (view->requests[i].state != REQUEST_WAITING || want->semaphore_id != view->semaphores[at].id)
                 continue;
-            adjacent |= want->adjacent;
+            adjacent |= want->adjacent || want->choice == CHOOSE_BEST;
             units += want->count;
             if (want->named_count)
                 memcpy(&names[wanted.named_count], want->named, want->named_count * sizeof *names);

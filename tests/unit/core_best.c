@@ -82,17 +82,17 @@ static const char *choose(struct best wish)
 }
 
 #define LIST(...)                                                                                                      \
-    (const struct bytes[])                                                                                             \
+    (struct bytes[])                                                                                                   \
     {                                                                                                                  \
         __VA_ARGS__                                                                                                    \
     }
-#define COUNT(...) sizeof((const struct bytes[]){__VA_ARGS__}) / sizeof(struct bytes)
+#define COUNT(...) sizeof((struct bytes[]){__VA_ARGS__}) / sizeof(struct bytes)
 #define IN(...)    .sections = LIST(__VA_ARGS__), .section_count = COUNT(__VA_ARGS__)
 #define ALL(...)   .tags = LIST(__VA_ARGS__), .tag_count = COUNT(__VA_ARGS__)
 #define NOT(...)   .not_tags = LIST(__VA_ARGS__), .not_tag_count = COUNT(__VA_ARGS__)
 #define WITH(...)                                                                                                      \
-    .with = (const struct best_with[]){__VA_ARGS__},                                                                   \
-    .with_count = sizeof((const struct best_with[]){__VA_ARGS__}) / sizeof(struct best_with)
+    .with = (struct best_with[]){__VA_ARGS__},                                                                         \
+    .with_count = sizeof((struct best_with[]){__VA_ARGS__}) / sizeof(struct best_with)
 #define WHEELCHAIR BYTES("wheelchair")
 #define COMPANION  BYTES("companion")
 #define AISLE      BYTES("aisle")
@@ -221,7 +221,7 @@ Test(best, split_meets_with_over_all_groups)
     row("A", "2", "3cx9w");
     struct best wish = {.count = 4, .together = true, .split = 2, WITH({WHEELCHAIR, 1})};
     cr_expect_str_eq(choose(wish), "1-3,6");
-    wish.with = (const struct best_with[]){{WHEELCHAIR, 1}, {COMPANION, 1}};
+    wish.with = (struct best_with[]){{WHEELCHAIR, 1}, {COMPANION, 1}};
     wish.with_count = 2;
     cr_expect_str_eq(choose(wish), "5-8");
 }
@@ -330,7 +330,7 @@ Test(best, nothing_is_chosen_where_no_seat_is)
 
 Test(best, wishes_and_descriptions_have_limits)
 {
-    const struct best_with two[] = {{WHEELCHAIR, 1}, {WHEELCHAIR, 1}};
+    struct best_with two[] = {{WHEELCHAIR, 1}, {WHEELCHAIR, 1}};
     const struct {
         struct best wish;
         bool valid;
@@ -344,8 +344,8 @@ Test(best, wishes_and_descriptions_have_limits)
         {{.count = 9, .split = 2}, false},
         {{.count = 2, .with = two, .with_count = 1}, true},
         {{.count = 2, .with = two, .with_count = 2}, false},
-        {{.count = 2, .with = (const struct best_with[]){{AISLE, 3}}, .with_count = 1}, false},
-        {{.count = 2, .with = (const struct best_with[]){{AISLE, 0}}, .with_count = 1}, false},
+        {{.count = 2, .with = (struct best_with[]){{AISLE, 3}}, .with_count = 1}, false},
+        {{.count = 2, .with = (struct best_with[]){{AISLE, 0}}, .with_count = 1}, false},
     };
     const struct {
         struct seat seat;
@@ -737,4 +737,37 @@ Test(best, choice_without_memory_leaves_by_the_exit_of_the_arena)
         seat_count = 0;
     }
     cr_expect(done && failed > 10, "%u failed", failed);
+}
+
+/* ---- the form ---- */
+
+static void form_is_kept(const struct best *wish)
+{
+    char form[BEST_FORM_MAX], again[BEST_FORM_MAX];
+    struct best copy = *wish, read;
+    struct bytes encoded = best_encode(&copy, form);
+    cr_assert_not_null(encoded.data);
+    for (size_t cut = 0; cut < encoded.length; cut++)
+        cr_expect_not(best_decode((struct bytes){form, cut}, wish->count, &arena, &read), "%zu bytes of it", cut);
+    cr_assert(best_decode(encoded, wish->count, &arena, &read));
+    cr_expect(read.count == wish->count && read.split == wish->split && read.together == wish->together &&
+              read.no_orphans == wish->no_orphans && read.with_count == wish->with_count);
+    cr_expect(bytes_equal(best_encode(&read, again), encoded));
+    cr_expect_not(best_decode(encoded, 0, &arena, &read));
+    cr_expect_not(best_decode(encoded, SLOTS_MAX_COUNT + 1, &arena, &read));
+}
+
+Test(best, form_of_a_wish_is_the_same_in_any_order)
+{
+    char forms[2][BEST_FORM_MAX];
+    struct best wish = {.count = 4, .together = true, .split = 2, IN(BYTES("B"), BYTES("A")), .no_orphans = true};
+    struct best other = {.count = 4, .together = true, .split = 2, IN(BYTES("A"), BYTES("B")), .no_orphans = true};
+    form_is_kept(&(struct best){.count = 1});
+    form_is_kept(&(struct best){
+        .count = 3, IN(BYTES("A"), BYTES("12")), ALL(AISLE), NOT(WHEELCHAIR), WITH({COMPANION, 2}, {AISLE, 1})});
+    cr_expect(bytes_equal(best_encode(&wish, forms[0]), best_encode(&other, forms[1])));
+    other.sections[1] = other.sections[0];
+    cr_expect_null(best_encode(&other, forms[1]).data, "a section is there twice");
+    forms[0][0] = 4;
+    cr_expect_not(best_decode((struct bytes){forms[0], 2 + 1 + 4 + 3}, 4, &arena, &other), "an unknown flag");
 }

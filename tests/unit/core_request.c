@@ -2,6 +2,7 @@
 /* The digest, which is equal for two copies of one request, and the order of wants. */
 #include <criterion/criterion.h>
 
+#include "core/best.h"
 #include "core/name.h"
 #include "core/request.h"
 
@@ -146,6 +147,7 @@ static void expect_same_want(const struct want *got, const struct want *want)
     cr_expect_eq(got->count, want->count);
     cr_expect_eq(got->choice, want->choice);
     cr_expect_eq(got->adjacent, want->adjacent);
+    cr_expect(bytes_equal(got->best, want->best));
     cr_assert_eq(got->named_count, want->named_count);
     for (size_t i = 0; i < want->named_count; i++) {
         cr_expect_eq(got->named[i].number, want->named[i].number);
@@ -161,15 +163,21 @@ Test(request_form, requests_are_read_as_they_were_written)
     struct slot_name numbers[] = {{.number = 1}, {.number = 7}, {.number = SLOTS_MAX_CAPACITY}};
     struct slot_name mixed[] = {
         {.number = 2}, {.label = BYTES("A1")}, {.label = BYTES("A2")}, {.label = {long_label, sizeof long_label}}};
+    char best[BEST_FORM_MAX];
+    struct bytes sections[] = {BYTES("B"), BYTES("A")};
+    struct best_with with[] = {{BYTES("aisle"), 2}};
+    struct best wish = {
+        .sections = sections, .section_count = 2, .with = with, .with_count = 1, .split = 3, .together = true};
     const struct want wants[] = {
-        {BYTES("a"), UINT64_MAX, 3, CHOOSE_NAMED, false, numbers, 3},
-        {BYTES("b"), 4, COUNTED_MAX_CAPACITY, CHOOSE_LOWEST, false, NULL, 0},
-        {BYTES("c"), 5, 2, CHOOSE_LOWEST, true, NULL, 0},
-        {BYTES("d"), 3, 2, CHOOSE_ANY_OF, false, mixed, 4},
-        {BYTES("e"), 2, 2, CHOOSE_ANY_OF, true, numbers, 3},
-        {BYTES("f"), 1, 4, CHOOSE_NAMED, false, mixed, 4},
+        {BYTES("a"), UINT64_MAX, 3, CHOOSE_NAMED, false, numbers, 3, {0}},
+        {BYTES("b"), 4, COUNTED_MAX_CAPACITY, CHOOSE_LOWEST, false, NULL, 0, {0}},
+        {BYTES("c"), 5, 2, CHOOSE_LOWEST, true, NULL, 0, {0}},
+        {BYTES("d"), 3, 2, CHOOSE_ANY_OF, false, mixed, 4, {0}},
+        {BYTES("e"), 2, 2, CHOOSE_ANY_OF, true, numbers, 3, {0}},
+        {BYTES("f"), 1, 4, CHOOSE_NAMED, false, mixed, 4, {0}},
+        {BYTES("g"), 6, 4, CHOOSE_BEST, false, NULL, 0, best_encode(&wish, best)},
     };
-    static const size_t by_id[] = {5, 4, 3, 1, 2, 0};
+    static const size_t by_id[] = {5, 4, 3, 1, 2, 6, 0};
     static const struct ttl ttls[] = {
         {TTL_ABSENT, 0}, {TTL_DURATION, 1}, {TTL_DURATION, DURATION_MAX_MS}, {TTL_UNLIMITED, 0}, {TTL_OWNER, 0}};
     for (size_t i = 0; i < ARRAY_LENGTH(ttls); i++) {
@@ -193,7 +201,7 @@ Test(request_form, requests_are_read_as_they_were_written)
 Test(request_form, bytes_are_fixed)
 {
     struct slot_name names[] = {{.number = 258}, {.label = BYTES("A1")}};
-    const struct want want = {BYTES("a"), 7, 2, CHOOSE_NAMED, false, names, 2};
+    const struct want want = {BYTES("a"), 7, 2, CHOOSE_NAMED, false, names, 2, {0}};
     static const char expected[] = "\1\1"
                                    "\0\0\0\0\0\0\3\350"
                                    "\1"
@@ -227,9 +235,13 @@ static void expect_canonical_or_refused(struct bytes form)
 Test(request_form, damaged_bytes_are_refused_or_the_form_of_another_request)
 {
     struct slot_name names[] = {{.number = 2}, {.number = 9}, {.label = BYTES("A1")}, {.label = BYTES("B")}};
-    const struct want wants[] = {{BYTES("a"), 7, 2, CHOOSE_ANY_OF, true, names, 4},
-                                 {BYTES("b"), 9, 5, CHOOSE_LOWEST, false, NULL, 0}};
-    struct bytes form = wants_encode((struct ttl){TTL_DURATION, 1000}, wants, 2, &arena);
+    char best[BEST_FORM_MAX];
+    struct bytes tags[] = {BYTES("a"), BYTES("b")};
+    struct best wish = {.tags = tags, .tag_count = 2, .not_tags = tags, .not_tag_count = 1, .no_orphans = true};
+    const struct want wants[] = {{BYTES("a"), 7, 2, CHOOSE_ANY_OF, true, names, 4, {0}},
+                                 {BYTES("b"), 9, 5, CHOOSE_LOWEST, false, NULL, 0, {0}},
+                                 {BYTES("c"), 11, 3, CHOOSE_BEST, false, NULL, 0, best_encode(&wish, best)}};
+    struct bytes form = wants_encode((struct ttl){TTL_DURATION, 1000}, wants, 3, &arena);
     char copy[256];
     for (size_t length = 0; length < form.length; length++) {
         struct bytes part = {form.data, length};
@@ -244,7 +256,7 @@ Test(request_form, damaged_bytes_are_refused_or_the_form_of_another_request)
             copy[i] = (char)byte;
             expect_canonical_or_refused((struct bytes){copy, form.length});
             arena_clear(&arena);
-            form = wants_encode((struct ttl){TTL_DURATION, 1000}, wants, 2, &arena);
+            form = wants_encode((struct ttl){TTL_DURATION, 1000}, wants, 3, &arena);
         }
     memcpy(copy, form.data, form.length);
     copy[form.length] = 0;
@@ -254,7 +266,7 @@ Test(request_form, damaged_bytes_are_refused_or_the_form_of_another_request)
 
 Test(request_form, no_memory_is_no_damage)
 {
-    const struct want want = {BYTES("a"), 7, 2, CHOOSE_LOWEST, false, NULL, 0};
+    const struct want want = {BYTES("a"), 7, 2, CHOOSE_LOWEST, false, NULL, 0, {0}};
     struct bytes form = wants_encode((struct ttl){TTL_ABSENT, 0}, &want, 1, &arena);
     struct arena empty;
     struct ttl ttl;
