@@ -53,9 +53,11 @@ struct lock_set lock_set_of(struct fixture *fixture, struct operation *operation
     MUST_OK(fixture->store, fixture->store->batch->resolve(fixture->store, &resolve, &fixture->arena));
     for (size_t i = 0; i < operation->want_count; i++) {
         operation->wants[i].semaphore_id = names[i].ret_id;
-        wanted[set.semaphore_count] = (struct slots_wanted){.free = operation->wants[i].count,
-                                                            .named = operation->wants[i].named,
-                                                            .named_count = operation->wants[i].named_count};
+        bool all = want_searches_all(&operation->wants[i]);
+        wanted[set.semaphore_count] =
+            (struct slots_wanted){.free = all ? SLOTS_MAX_CAPACITY : operation->wants[i].count,
+                                  .named = operation->wants[i].named,
+                                  .named_count = operation->wants[i].named_count};
         ids[set.semaphore_count++] = names[i].ret_id;
     }
     for (size_t i = 0; i < key.ret_count && operation->want_count == 0; i++) {
@@ -70,6 +72,27 @@ void fixture_judge(struct lease_clock *clock, utc_us now)
     clock->due = clock->from = lease_time(clock, now);
 }
 
+/* Reads the seats of the semaphores of which the operation wants best ones. */
+static void load_seat_maps(struct fixture *fixture, const struct operation *operation)
+{
+    static struct seat_map maps[WANTS_MAX];
+    static const struct seat_map *of[WANTS_MAX + 1];
+    for (size_t i = 0; i < fixture->view.semaphore_count; i++) {
+        of[i] = NULL;
+        for (size_t j = 0; j < operation->want_count; j++) {
+            struct seats seats = {0};
+            const struct want *want = &operation->wants[j];
+            if (want->choice != CHOOSE_BEST || want->semaphore_id != fixture->view.semaphores[i].id)
+                continue;
+            MUST_OK(fixture->store,
+                    fixture->store->batch->read_seats(fixture->store, want->semaphore_id, &fixture->arena, &seats));
+            MUST(seat_map_make(&maps[j], &seats, &fixture->arena));
+            of[i] = &maps[j];
+            fixture->view.seat_maps = of;
+        }
+    }
+}
+
 const struct outcome *batch_decide(struct fixture *fixture, struct operation *operation)
 {
     arena_clear(&fixture->arena);
@@ -82,6 +105,7 @@ const struct outcome *batch_decide(struct fixture *fixture, struct operation *op
                                                                   &fixture->arena, &seats));
         fixture->view.seats = &seats;
     }
+    load_seat_maps(fixture, operation);
     fixture_judge(&fixture->view.clock, fixture->view.now);
     struct shortfall shortfalls[WANTS_MAX + 1];
     size_t shortfall_count = plan_shortfalls(&fixture->view, operations, 1, shortfalls);

@@ -1115,6 +1115,23 @@ static void seats_are_read_as_they_were_written(struct fixture *one, struct fixt
     }
 }
 
+static void best_seats_are_granted(struct fixture *one, struct fixture *two)
+{
+    const struct seat row[] = {{.position = 1, .rank = 9}, {.position = 2, .rank = 5}, {.position = 3, .rank = 1}};
+    char form[BEST_FORM_MAX];
+    struct best together = {.count = 2, .together = true};
+    struct want alpha[] = {
+        {.semaphore = BYTES("alpha"), .count = 2, .choice = CHOOSE_BEST, .best = best_encode(&together, form)}};
+    struct operation first = acquire_of("first", alpha, 1), second = acquire_of("second", alpha, 1);
+    change_seats(one, "alpha", row, ARRAY_LENGTH(row));
+    const struct outcome *outcome = batch_run(two, &first);
+    MUST(outcome->created && outcome->request->permits[0].slots.numbers[0] == 2);
+    MUST(outcome->request->permits[0].slots.numbers[1] == 3);
+    outcome = batch_run(one, &second);
+    MUST(outcome->status == PERMIT_NO_CAPACITY && outcome->shortages[0].is_best);
+    MUST(outcome->shortages[0].largest_together == 1);
+}
+
 static void living_servers_are_read_without_a_queue(struct fixture *one, struct fixture *two)
 {
     struct want beta[] = {{.semaphore = BYTES("beta"), .count = 1}};
@@ -1429,6 +1446,7 @@ const struct contract_case contract_cases[] = {
     {"slots_with_their_holders_are_read_from_the_lowest_free_one_on",
      slots_with_their_holders_are_read_from_the_lowest_free_one_on},
     {"seats_are_read_as_they_were_written", seats_are_read_as_they_were_written},
+    {"best_seats_are_granted", best_seats_are_granted},
     {"living_servers_are_read_without_a_queue", living_servers_are_read_without_a_queue},
     {"waiter_is_granted_on_behalf_of_another_server", waiter_is_granted_on_behalf_of_another_server},
     {"kept_place_is_due_and_may_be_entered_again", kept_place_is_due_and_may_be_entered_again},
