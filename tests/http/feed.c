@@ -185,6 +185,7 @@ Test(feed, cursor_whose_events_were_deleted_is_gone, .timeout = 300)
     cr_expect_not(kit_json_has(talk.reply.body, "lost"));
     say(&talk, 200, "GET", text("/v1/feed?after=%s", oldest), NULL);
     cr_expect_eq(kit_json_length(talk.reply.body, "events"), 1);
+    kit_sql_close(sql);
     talk_end(&talk);
     kit_permitd_stop(permitd);
 }
@@ -255,6 +256,7 @@ Test(feed, sale_in_sql_is_told_once, .timeout = 300)
     events_come(&talk, "/v1/feed", 1);
     cr_expect_str_eq(words(&talk), "confirmed");
     text_is(&talk, "events.0.external_id", "cart-2");
+    kit_sql_close(sql);
     talk_end(&talk);
     kit_permitd_stop(permitd);
 }
@@ -414,6 +416,7 @@ Test(feed, event_is_there_if_and_only_if_its_change_is, .timeout = 600)
     for (size_t i = 0; i < sizeof disagreements / sizeof *disagreements; i++)
         cr_expect_eq(kit_sql_number(sql, text("SELECT COUNT(*) FROM (%s) d", disagreements[i])), 0, "%s",
                      disagreements[i]);
+    kit_sql_close(sql);
     talk_end(&talk);
     kit_permitd_stop(second);
     kit_permitd_stop(first);
