@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * P18: one database call or one allocation at a time fails during an acquire, a wait, a release, a renewal, a confirm
- * and an expiry. The connection is closed, or an error answered, before or after the packet ran; or an allocation of
+ * P18: one database call or one allocation at a time fails during an acquire, a wait, a release, a renewal, a confirm,
+ * an expiry, and the settlement of what a shop has done in SQL. The connection is closed, or an error answered, before or after the packet ran; or an allocation of
  * permitd, or of a library that it uses, returns NULL. Each time the answer must be true: a second call gets the same
  * answer, the rows agree, and permitd stays up and works. permitd may die only of an allocation of libevent or the
  * connector.
@@ -42,6 +42,7 @@ struct step {
     int (*run)(struct stage *stage);      /* returns the status; 0: no answer */
     int good[2];                          /* statuses of the call without faults, and of its repetition */
     bool held;                            /* the key holds its unit afterwards */
+    bool own_only;                        /* allocations of libraries are those of the other steps */
 };
 
 /* ---- calls ---- */
@@ -84,6 +85,33 @@ static void prepare_held(struct stage *stage)
     expect_status(stage, acquire(stage, stage->key, ""), 201);
 }
 
+/* Does what a procedure does, in a transaction: 1 confirms, 2 is to be released. */
+static void mark(struct stage *stage, int errand)
+{
+    kit_sql_run(stage->sql, "BEGIN");
+    kit_sql_run(stage->sql,
+                "UPDATE permit_request SET errand = %d, confirmed_at = IF(%d = 1, UTC_TIMESTAMP(6), NULL)"
+                " WHERE external_id = '%s' AND state = 1",
+                errand, errand, stage->key);
+    kit_sql_run(stage->sql,
+                "INSERT INTO errand (bucket, permit_request_id) SELECT 0, id FROM permit_request"
+                " WHERE external_id = '%s'",
+                stage->key);
+    kit_sql_run(stage->sql, "COMMIT");
+}
+
+static void prepare_sold(struct stage *stage)
+{
+    prepare_held(stage);
+    mark(stage, 1);
+}
+
+static void prepare_given_back(struct stage *stage)
+{
+    prepare_held(stage);
+    mark(stage, 2);
+}
+
 /* Another key holds the unit and is due. */
 static void prepare_due(struct stage *stage)
 {
@@ -116,12 +144,15 @@ static int run_confirm(struct stage *stage)
 }
 
 static const struct step steps[] = {
-    {"acquire", NULL, run_acquire, {201, 200}, true},
-    {"release", prepare_held, run_release, {200, 200}, false},
-    {"release of an unknown key", NULL, run_release, {200, 200}, false},
-    {"renew", prepare_held, run_renew, {200, 200}, true},
-    {"confirm", prepare_held, run_confirm, {200, 200}, true},
-    {"acquire of a due unit", prepare_due, run_wait, {201, 200}, true},
+    {"acquire", NULL, run_acquire, {201, 200}, true, false},
+    {"release", prepare_held, run_release, {200, 200}, false, false},
+    {"release of an unknown key", NULL, run_release, {200, 200}, false, false},
+    {"renew", prepare_held, run_renew, {200, 200}, true, false},
+    {"confirm", prepare_held, run_confirm, {200, 200}, true, false},
+    {"confirm of what a shop has sold", prepare_sold, run_confirm, {200, 200}, true, true},
+    {"renewal of what a shop has sold", prepare_sold, run_renew, {200, 200}, true, true},
+    {"release of what a shop has given back", prepare_given_back, run_release, {200, 200}, false, true},
+    {"acquire of a due unit", prepare_due, run_wait, {201, 200}, true, false},
 };
 enum { STEPS = sizeof(steps) / sizeof(steps[0]) };
 
@@ -264,7 +295,9 @@ static bool fail_allocation(struct stage *stage, const struct step *step, int64_
 static unsigned fail_allocations(struct stage *stage)
 {
     for (size_t i = 0; i < STEPS; i++)
-        for (int64_t nth = 1; nth <= ALLOCATIONS_MAX && fail_allocation(stage, &steps[i], nth); nth++)
+        for (int64_t nth = 1; (stage->memory->own_only || !steps[i].own_only) && nth <= ALLOCATIONS_MAX &&
+                              fail_allocation(stage, &steps[i], nth);
+             nth++)
             ;
     return stage->faults;
 }
