@@ -16,33 +16,33 @@ mkfifo "$dir/shop"
 mariadb --no-defaults -u shop -S "$dir/server/mariadb.sock" permitd <"$dir/shop" >/dev/null 2>"$dir/shop.err" &
 shop=$!
 exec 7>"$dir/shop"
-call "$permitctl" semaphore put hall --capacity 2
+call "$permitctl" semaphore put vault --capacity 2
 call "$permitctl" locks
 check "no stranger's lock: 0" test "$code" = 0
-echo "SET innodb_lock_wait_timeout=3600; BEGIN; SELECT id FROM semaphore WHERE name = 'hall' FOR UPDATE;" >&7
+echo "SET innodb_lock_wait_timeout=3600; BEGIN; SELECT id FROM semaphore WHERE name = 'vault' FOR UPDATE;" >&7
 check "an open transaction is listed, with its account" soon seen '.locks[] | select(.account == "shop@localhost" and .rows_locked > 0)'
 check "MariaDB lists no row for which no session waits" seen '.complete == false'
-until "$permitctl" acquire -s hall --id seat-1 --ttl 1h --allow-replay >"$dir/acquired" 2>&1; do :; done &
+until "$permitctl" acquire -s vault --id vault-1 --ttl 1h --allow-replay >"$dir/acquired" 2>&1; do [ $? = 69 ] || break; done &
 acquirer=$!
 check "the row for which permitd waits is named, with its semaphore" \
-    soon seen '.locks[] | select(.account == "shop@localhost" and .semaphore == "hall" and .table == "semaphore" and .waiting > 0 and .waited_ms >= 0)'
+    soon seen '.locks[] | select(.account == "shop@localhost" and .semaphore == "vault" and .table == "semaphore" and .waiting > 0 and .waited_ms >= 0)'
 echo "ROLLBACK;" >&7
 finish "$acquirer"
 check "it is gone after the end of the transaction" soon seen '[.locks[] | select(.account == "shop@localhost")] == []'
 
 # A shop calls a procedure, and its transaction stays open: no session waits for the row of the request.
 has_procedures() { sql "SHOW CREATE PROCEDURE permitd.permit_confirm"; }
-shop_confirms='.account == "shop@localhost" and .table == "permit_request" and .external_id == "seat-2"'
+shop_confirms='.account == "shop@localhost" and .table == "permit_request" and .external_id == "vault-2"'
 call "$permitctl" sql-account put shop
-call "$permitctl" acquire -s hall --id seat-2 --ttl 1h
+call "$permitctl" acquire -s vault --id vault-2 --ttl 1h
 check "the procedures are installed" soon has_procedures
-echo "BEGIN; CALL permit_confirm('seat-2');" >&7
+echo "BEGIN; CALL permit_confirm('vault-2');" >&7
 check "a request that a procedure has locked is named, with its semaphore, though no session waits" \
-    soon seen ".locks[] | select($shop_confirms and .semaphore == \"hall\" and .waiting == 0)"
-echo "ROLLBACK; BEGIN; SELECT id FROM semaphore WHERE name = 'hall' FOR UPDATE;" >&7
+    soon seen ".locks[] | select($shop_confirms and .semaphore == \"vault\" and .waiting == 0)"
+echo "ROLLBACK; BEGIN; SELECT id FROM semaphore WHERE name = 'vault' FOR UPDATE;" >&7
 check "after ROLLBACK it is not, though the session has another transaction" \
     soon seen '[.locks[] | select(.account == "shop@localhost")] | length == 1 and .[0].external_id == null'
-echo "ROLLBACK; BEGIN; CALL permit_confirm('seat-2'); COMMIT;" >&7
+echo "ROLLBACK; BEGIN; CALL permit_confirm('vault-2'); COMMIT;" >&7
 check "nor after COMMIT" soon seen '[.locks[] | select(.account == "shop@localhost")] == []'
 echo "BEGIN; SELECT n FROM held_bit WHERE n = 1 FOR UPDATE;" >&7
 check "it holds the first row" soon seen '.locks[] | select(.account == "shop@localhost")'
