@@ -9,6 +9,7 @@
 #include "base/duration.h"
 #include "base/log.h"
 #include "base/uuid.h"
+#include "engine/feed.h"
 #include "fuzz.h"
 #include "http/server.h"
 #include "reference.h"
@@ -527,6 +528,32 @@ enum permit_status engine_submit_owner(struct engine *engine, struct owner_op *o
     else
         world.owner = op;
     return PERMIT_OK;
+}
+
+/* Readers of the feed never wait here. */
+void feed_wait_init(struct feed_wait *wait, void (*wake)(struct feed_wait *wait), mono_us until)
+{
+    *wait = (struct feed_wait){.wake = wake, .until = until};
+}
+
+bool feed_wait_begin(struct engine *engine, struct feed_wait *wait)
+{
+    (void)engine;
+    MUST(wait->wake);
+    return false;
+}
+
+bool feed_wait_abandon(struct engine *engine, struct feed_wait *wait)
+{
+    (void)engine;
+    (void)wait;
+    return false;
+}
+
+size_t feed_waiting(struct engine *engine)
+{
+    (void)engine;
+    return 0;
 }
 
 bool engine_refusal(struct engine *engine, char ret_sentence[STORE_MESSAGE_SIZE])

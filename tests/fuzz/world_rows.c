@@ -5,6 +5,7 @@
 #include "fuzz.h"
 #include "reference.h"
 #include "store/doctor.h"
+#include "store/feed.h"
 #include "store/locks.h"
 #include "store/owners.h"
 #include "store/query.h"
@@ -588,6 +589,30 @@ static enum permit_status plans(struct store *store, struct doctor_report *repor
     return ends();
 }
 
+/* At most two events, of a key that the caller may not see, or a gap; then the end. */
+static enum permit_status feed_read(struct store *store, struct feed_page *page, struct arena *arena)
+{
+    static const enum feed_verdict verdicts[] = {FEED_KNOWN, FEED_KNOWN, FEED_GONE, FEED_LOST};
+    MUST(store && page->limit >= 1);
+    if (ends() != PERMIT_OK)
+        return ends();
+    page->ret_verdict = verdicts[page->after.seq % ARRAY_LENGTH(verdicts)];
+    page->ret_next = (struct feed_position){7, page->after.seq};
+    page->ret_rows = arena_array(arena, 2, sizeof *page->ret_rows);
+    for (size_t i = 0; page->ret_rows && page->from_oldest && i < 2 && i < page->limit; i++)
+        page->ret_rows[page->ret_count++] = (struct feed_row){
+            .seq = i + 1,
+            .at = world_now,
+            .what = i ? FEED_GAP : FEED_ENDED,
+            .end_reason = i ? END_NONE : END_EXPIRED,
+            .external_id = world_text(STORED_KEY_MAX_BYTES),
+            .owner = world_text(STORED_KEY_MAX_BYTES),
+            .principal = world_text(255),
+            .permits = i ? BYTES("") : BYTES("hall 2 57 1-2\n"),
+        };
+    return page->ret_rows ? PERMIT_OK : PERMIT_NO_MEMORY;
+}
+
 static const struct store_queries queries = {
     .locks_missing_grant = missing_grant,
     .plans = plans,
@@ -625,6 +650,7 @@ static const struct store_templates templates = {
     .list = templates_list,
 };
 static const struct store_servers servers = {.list = servers_list};
+static const struct store_feed feed = {.read = feed_read};
 static const struct store_session session = {.doctor = doctor};
 static const struct store_clock clock_methods = {.advance_epoch = advance_epoch};
 
@@ -637,6 +663,7 @@ struct store *world_store(void)
                                  .owners = &owners,
                                  .templates = &templates,
                                  .servers = &servers,
+                                 .feed = &feed,
                                  .message = message};
     snprintf(message, sizeof message, "away: %.*s", (int)world_text(200).length, world_text(200).data);
     return &store;
