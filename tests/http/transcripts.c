@@ -465,10 +465,15 @@ Test(acquire, metadata_is_shown_and_changed_by_renew_and_confirm)
     metadata_is(&talk, key, name, "{}");
     say(&talk, 200, "POST", text("%s/confirm", request_path(key)), "{\"metadata\":{\"paid\":true}}");
     metadata_is(&talk, key, name, "{\"paid\":true}");
-    say(&talk, 423, "POST", "/v1/requests", acquire_body(waiter, name, 1, ",\"wait\":\"1ms\",\"metadata\":{\"w\":1}"));
+    struct talk waiting = talk_to(shared_port());
+    tell(&waiting, "POST", "/v1/requests", acquire_body(waiter, name, 1, ",\"wait\":\"1m\",\"metadata\":{\"w\":1}"));
+    say_until(&talk, 200, "GET", request_path(waiter), NULL);
     metadata_is(&talk, waiter, name, "{\"w\":1}");
     say(&talk, 200, "DELETE", text("%s?confirmed=true", request_path(key)), NULL);
+    hear(&waiting, 201, NULL);
     metadata_is(&talk, key, name, "{\"paid\":true}");
+    metadata_is(&talk, waiter, name, "{\"w\":1}");
+    talk_end(&waiting);
     talk_end(&talk);
 }
 
