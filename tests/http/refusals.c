@@ -79,19 +79,28 @@ Test(refusals, busy_acquire_is_never_granted, .timeout = 300)
     scene_end(&scene);
 }
 
-/* Its one packet has been sent, and might have been committed. Its guard of the time stops it when it gets the lock. */
+enum { ROUNDS = 20 };
+
+/*
+ * Its one packet has been sent, and might have been committed. Its guard of the time stops it when it gets the lock. A batch
+ * without fresh copies, as after a late tick, locks first: that release is busy, and the next one finds copies.
+ */
 Test(refusals, release_whose_packet_waits_too_long_is_unknown_and_never_done, .timeout = 300)
 {
     struct scene scene = scene_set("1s", WITH_SHORT_PATH);
     say_until(&scene.talk, 200, "POST", "/v1/requests",
               "{\"external_id\":\"k\",\"ttl\":\"1h\",\"permits\":[{\"semaphore\":\"s\"}]}");
-    lock_row(&scene, lock_semaphore);
-    cr_assert_not(is_busy_while_locked(&scene, "DELETE", "/v1/requests/k", NULL));
-    cr_assert(kit_json_text_is(scene.talk.reply.body, "type", "/problems/outcome_unknown"), "%s",
-              scene.talk.reply.body);
-    unlock_row(&scene);
-    say_until(&scene.talk, 200, "GET", "/v1/requests/k", NULL);
-    text_is(&scene.talk, "state", "ACQUIRED");
+    bool unknown = false;
+    for (int round = 0; round < ROUNDS && !unknown; round++) {
+        lock_row(&scene, lock_semaphore);
+        unknown = !is_busy_while_locked(&scene, "DELETE", "/v1/requests/k", NULL);
+        cr_assert(!unknown || kit_json_text_is(scene.talk.reply.body, "type", "/problems/outcome_unknown"), "%s",
+                  scene.talk.reply.body);
+        unlock_row(&scene);
+        say_until(&scene.talk, 200, "GET", "/v1/requests/k", NULL);
+        text_is(&scene.talk, "state", "ACQUIRED");
+    }
+    cr_assert(unknown, "no release was sent in one packet");
     scene_end(&scene);
 }
 
