@@ -96,6 +96,7 @@ struct holders {
     const struct grant **list;
     size_t count;
     uint64_t units;
+    const struct grant *in_way; /* the holder of a slot that is granted again */
 };
 
 static void holders_end(struct holders *holders, int64_t until_us)
@@ -114,8 +115,10 @@ static void holders_end(struct holders *holders, int64_t until_us)
 static const char *replay_grant(struct holders *holders, const struct grant *grant, unsigned capacity)
 {
     for (size_t i = 0; i < holders->count; i++)
-        if (share_a_slot(holders->list[i]->share, grant->share))
+        if (share_a_slot(holders->list[i]->share, grant->share)) {
+            holders->in_way = holders->list[i];
             return "got a slot that is held";
+        }
     holders->list[holders->count++] = grant;
     holders->units += grant->share->count;
     return holders->units > capacity ? "exceeds the capacity" : NULL;
@@ -143,7 +146,7 @@ static bool replay_semaphore(const struct ledger *ledger, const struct facts *fa
 {
     size_t count;
     struct grant *grants = grants_of(ledger, semaphore, &count);
-    struct holders holders = {calloc_or_abort(count, sizeof(struct grant *)), 0, 0};
+    struct holders holders = {.list = calloc_or_abort(count, sizeof(struct grant *))};
     const char *why = NULL;
     for (size_t i = 0; i < count && !why; i++) {
         const struct entry *entry = grants[i].entry;
@@ -152,6 +155,12 @@ static bool replay_semaphore(const struct ledger *ledger, const struct facts *fa
             snprintf(message, MESSAGE_SIZE, "%s, token %llu: key %u %s (acquired %lld us, ended %lld us)",
                      facts->semaphores[semaphore].name, (unsigned long long)grants[i].share->token, entry->key, why,
                      (long long)entry->acquired_us, (long long)entry->ended_us);
+        size_t length = why ? strlen(message) : 0;
+        if (why && holders.in_way)
+            snprintf(message + length, MESSAGE_SIZE - length,
+                     ", by key %u with token %llu (acquired %lld us, ended %lld us)", holders.in_way->entry->key,
+                     (unsigned long long)holders.in_way->share->token, (long long)holders.in_way->entry->acquired_us,
+                     (long long)holders.in_way->entry->ended_us);
     }
     free(holders.list);
     free(grants);

@@ -633,7 +633,7 @@ Test(quotas, waiting_requests_of_a_principal_leave_memory_for_others, .timeout =
     scene_begin_with(&scene,
                      "64MiB"); /* a sixteenth, with a sanitizer in permitd, has room for the answers of others */
     const char *name, *body = stalls_waited_for(&scene.admin, ADMIN, "50m", &name);
-    const char *list = text("/v1/semaphores/%s/slots?limit=1000", name);
+    const char *list = text("/v1/semaphores/%s/slots?limit=500", name);
     crowd.scene = &scene;
     crowd_gather(&crowd, body);
     struct talk *refused = crowd.refused;
