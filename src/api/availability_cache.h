@@ -18,7 +18,7 @@ struct availability_cache;
 
 enum { AVAILABILITY_FRESH_US = US_PER_SECOND };
 
-/* What a client asks for. */
+/* The semaphores that a client asks for. */
 struct availability_ask {
     const struct scope_entry *parts; /* names, and prefixes of at most NAME_MAX_BYTES, in the order of the answer */
     size_t part_count;

@@ -22,7 +22,7 @@ void write_time(struct buf *out, utc_us time);
 /* Writes ,"name":"text" */
 void write_member_text(struct buf *out, const char *name, struct bytes text);
 
-/* What an answer says about the semaphores of a request: a value per permit. */
+/* An answer says this about the semaphores of a request: a value per permit. */
 struct permit_facts {
     const struct bytes *names;
     const uint64_t *floors;   /* NULL: not written */

@@ -35,7 +35,7 @@ struct rule {
     enum mend mend;
 };
 
-/* What an order and its request are together. Those without a word agree. */
+/* The states of an order and its request together. Those without a word agree. */
 static const struct rule rules[ORDER_STATE_COUNT][CLASS_COUNT] = {
     [ORDER_PAID] = {[CLASS_UNKNOWN] = {"unknown_request", MEND_NONE},
                     [CLASS_WAITS] = {"paid_not_held", MEND_NONE},

@@ -45,7 +45,7 @@ struct feed_position {
     uint64_t seq;   /* of the event; 0: before the first */
 };
 
-/* What a reader of the feed has read in the database. */
+/* A reader of the feed has read this in the database. */
 struct feed_facts {
     uint64_t epoch; /* the present one */
     uint64_t head;  /* the last number that was given */

@@ -6,8 +6,6 @@
 #define TICK_AFTER_US  (1LL * US_PER_SECOND) /* a tick raises V by at least this */
 #define SEEN_WITHIN_US (1LL * US_PER_SECOND) /* two reads this near each other see a tick between them in time */
 #define FRESH_US       (4LL * US_PER_SECOND)
-/* A tick sets the database's lease clock back by this if it is far ahead: less than STEP_US, which batches even out. */
-#define EASE_US        (20LL * US_PER_MS)
 /* The lease clock of the database is behind the latest one by more than this: its clock was stepped. */
 #define STEP_US        (125LL * US_PER_MS)
 
@@ -93,8 +91,6 @@ struct lease_row own_clock_tick(const struct own_clock *own, utc_us now)
     struct lease_row row = own->row;
     utc_us earliest = own->anchor - (own->answered_at - own->asked_at);
     utc_us served = max_i64(earliest, lease_time(&row.clock, now));
-    if (served > own->anchor + LEASE_MARGIN_US)
-        served -= EASE_US;
     row.clock.offset_us = now - served;
     row.clock.tick_at = own->anchor + row.clock.offset_us;
     row.ticks++;

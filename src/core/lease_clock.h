@@ -10,9 +10,9 @@
  * - by CLOCK_BOOTTIME of a permitd's own machine (struct own_clock), which cannot be stepped: it says what has ended, and
  *   by how much a tick raises V.
  *
- * The former goes back with the database's clock and in another epoch; else by 20 ms at most, because rows are in the
- * order of their times. A step of that clock, or a tick that waited in its COMMIT, may put it ahead by up to 5 s. Each
- * tick then takes 20 ms of the lead, until it is half a second.
+ * The former goes back only with the database's clock and in another epoch, because rows are in the order of their times,
+ * also those that two permitd write one after the other. A step of that clock, or a tick that waited in its COMMIT, may put
+ * it ahead by up to 5 s, until the next epoch.
  */
 #ifndef CORE_LEASE_CLOCK_H
 #define CORE_LEASE_CLOCK_H
@@ -79,8 +79,7 @@ void own_clock_read(struct own_clock *own, const struct lease_row *row, boot_us 
 bool own_clock_may_tick(const struct own_clock *own);
 /*
  * Returns the row after a tick, to be written unless the row has changed since the read, at `now` of the database's
- * clock: V is the own clock. The database's lease clock goes on; if it is far ahead of the own clock, 20 ms
- * back; if it is behind, it is set to the own clock.
+ * clock: V is the own clock. The database's lease clock goes on; if it is behind, it is set to the own clock.
  */
 struct lease_row own_clock_tick(const struct own_clock *own, utc_us now);
 /* Takes the answer that this tick was written. */

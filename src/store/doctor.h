@@ -41,7 +41,7 @@ struct doctor_fact {
     const char *value; /* "1" */
 };
 
-/* What open transactions keep in the database. */
+/* The undo log that open transactions keep in the database. */
 struct doctor_undo {
     int64_t history;  /* length of InnoDB's history list; -1: unknown */
     int64_t oldest_s; /* age of the oldest open transaction; -1: unknown, as without the right PROCESS */

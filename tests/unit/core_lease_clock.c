@@ -212,11 +212,11 @@ static int64_t back_after_commit_of(int64_t waits, int64_t after)
     return back;
 }
 
-Test(own_clock, tick_whose_commit_waits_takes_the_database_clock_back_by_20_ms_at_most)
+Test(own_clock, tick_whose_commit_waits_does_not_take_the_database_clock_back)
 {
     for (int64_t waits = 0; waits < 15 * SECOND; waits += 250 * MS)
         for (int64_t after = 700 * MS; after < 6 * SECOND; after += 700 * MS)
-            cr_expect_leq(back_after_commit_of(waits, after), 20 * MS, "a commit of %lld ms after %lld",
+            cr_expect_leq(back_after_commit_of(waits, after), 0, "a commit of %lld ms after %lld",
                           (long long)(waits / MS), (long long)(after / MS));
 }
 
@@ -227,7 +227,7 @@ Test(own_clock, step_puts_the_database_clock_ahead_by_five_seconds_at_most_and_n
     run(2, 20 * SECOND, 22 * SECOND);
     cr_assert_leq(served_at(22 * SECOND), due_of(A, 22 * SECOND) + 5 * SECOND);
     run(2, 22 * SECOND, 300 * SECOND);
-    cr_assert_leq(served_at(300 * SECOND), due_of(A, 300 * SECOND) + 550 * MS, "it goes on slower");
+    cr_assert_leq(served_at(300 * SECOND), due_of(A, 300 * SECOND) + 5 * SECOND);
     skew = -HOUR;
     run(2, 300 * SECOND, 302 * SECOND);
     cr_assert_geq(served_at(302 * SECOND), due_of(B, 302 * SECOND) - 550 * MS);
