@@ -145,6 +145,13 @@ count() {
     fi
 }
 
+# Shows what has failed, wherever it stands in the log, and the end of it.
+show_failures() {
+    grep -aE -A 8 '^(not ok|FAILED|\[----\]|\[FAIL\])' "$1" | head -n 120
+    echo "..."
+    tail -n 60 "$1"
+}
+
 # Leaves its two numbers in NAME.counts, and what is to be shown in NAME.shown. What runs in the background would ignore the
 # signals of a keyboard, which some suites send.
 run_suite() {
@@ -171,7 +178,7 @@ run_suite() {
     {
         if [ "$bad" -gt 0 ]; then
             echo "---- $name (exit $status$note)"
-            tail -n 200 "$log"
+            show_failures "$log"
             echo "----"
         fi
         printf '%-12s %5d passed %5d failed %5d s%s\n' "$name" "$good" "$bad" $((SECONDS - started)) "$note"
