@@ -302,6 +302,7 @@ void write_request_begin(struct buf *out, const struct viewer *viewer, const str
     write_unclaimed(out, request);
     write_owner(out, viewer, request->owner);
     write_permits(out, request, facts);
+    write_member_u64(out, "changes", request->changes);
     if (request->ttl_ms == TTL_BY_OWNER)
         buf_append_text(out, ",\"ttl\":\"owner\",\"ttl_ms\":null");
     else if (request->ttl_ms != TTL_NONE && request->end_reason != END_NEVER_HELD)

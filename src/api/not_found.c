@@ -93,15 +93,16 @@ struct question {
 };
 
 /*
- * Finds the missing object and its nearest name: the path parameter, or for an acquire the first semaphore that does
- * not exist.
+ * Finds the missing object and its nearest name: the path parameter, or of an operation that names semaphores the first
+ * one that does not exist.
  */
 static void nearest_work(struct query *query, struct store *store, enum permit_status status)
 {
     struct question *question = CONTAINER_OF(query, struct question, query);
     struct exchange *exchange = question->exchange;
     const struct operation *operation = &call_of(exchange)->first.operation;
-    bool by_path = exchange->path_values[0].length > 0;
+    bool wanted = kinds[question->kind].status == PERMIT_UNKNOWN_SEMAPHORE && operation->want_count;
+    bool by_path = exchange->path_values[0].length > 0 && !wanted;
     size_t count = by_path ? 1 : operation->want_count;
     for (size_t i = 0; status == PERMIT_OK && i < count; i++) {
         struct bytes name = by_path ? exchange->path_values[0] : operation->wants[i].semaphore;

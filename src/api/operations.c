@@ -130,7 +130,8 @@ static enum permit_status read_acquire(struct exchange *exchange, struct bytes o
     *operation = (struct operation){.kind = OP_ACQUIRE};
     enum permit_status status = wire_read(&reading, object, in_batch ? &acquire_batched : &acquire_alone, "", &form);
     if (status == PERMIT_OK)
-        status = wants_read(&reading, &form.permits, operation);
+        status = wants_read(&reading, &(struct wants_form){.name = "permits"}, &form.permits, &operation->wants,
+                            &operation->want_count);
     if (status == PERMIT_OK)
         status = access_check_wants(exchange, operation, &exchange->service->message);
     if (status == PERMIT_OK)
@@ -290,6 +291,11 @@ static bool write_success(struct buf *out, const struct batch_item *item, const 
     case OP_RENEW:
     case OP_CONFIRM:
         write_held_begin(out, item, decision);
+        buf_append_char(out, '}');
+        break;
+    case OP_EXCHANGE:
+        write_held_begin(out, item, decision);
+        write_member_bool(out, "replayed", outcome->replayed);
         buf_append_char(out, '}');
         break;
     case OP_SEMAPHORE_PUT:

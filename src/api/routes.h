@@ -32,6 +32,9 @@ void routes_print(FILE *to);
 bool request_acquire(struct exchange *exchange); /* requests.c */
 bool request_release(struct exchange *exchange);
 bool request_renew(struct exchange *exchange);
+bool request_shrink(struct exchange *exchange); /* changes.c */
+bool request_grow(struct exchange *exchange);
+bool request_exchange(struct exchange *exchange);
 bool request_confirm(struct exchange *exchange);
 bool request_force_release(struct exchange *exchange);
 bool request_get(struct exchange *exchange);

@@ -30,12 +30,14 @@ static const struct wire_member want_members[] = {
     {"count", WIRE_INTEGER, false, offsetof(struct want_form, count), offsetof(struct want_form, has_count), 1,
      COUNTED_MAX_CAPACITY, NULL, "a whole number from 1 to 9007199254740991"},
     {"slots", WIRE_LIST, false, offsetof(struct want_form, slots), 0, 1, SLOTS_MAX_COUNT, NULL, SLOTS_EXPECTED},
+    /* What is given back has only the members before this line. */
     {"any_of", WIRE_LIST, false, offsetof(struct want_form, any_of), 0, 1, SLOTS_MAX_COUNT, NULL, SLOTS_EXPECTED},
     {"best", WIRE_OBJECT, false, offsetof(struct want_form, best), 0, 0, BEST_MAX_BYTES, NULL,
      "an object of at most 64 KiB"},
     {"adjacent", WIRE_BOOLEAN, false, offsetof(struct want_form, adjacent), 0, 0, 0, NULL, "true or false"},
 };
 static const struct wire_table want_table = {want_members, ARRAY_LENGTH(want_members)};
+static const struct wire_table given_table = {want_members, 3};
 
 /* A number above the capacity is never_satisfiable, not invalid: only the semaphore's row shows the capacity. */
 static const struct wire_member slot_member = {
@@ -218,20 +220,20 @@ struct named {
     size_t bytes; /* of the labels, and NUMBER_BYTES for each number */
 };
 
-/* Reads one element of `permits`. */
-static enum permit_status read_want(const struct wire_reading *reading, struct bytes object, size_t index,
-                                    struct named *named, struct want *want)
+/* Reads one element of the list. */
+static enum permit_status read_want(const struct wire_reading *reading, const struct wants_form *list,
+                                    struct bytes object, size_t index, struct named *named, struct want *want)
 {
     struct want_form form = {.count = 1};
     struct buf *message = reading->message;
     char where[32];
-    snprintf(where, sizeof where, "permits[%zu].", index);
-    enum permit_status status = wire_read(reading, object, &want_table, where, &form);
+    snprintf(where, sizeof where, "%s[%zu].", list->name, index);
+    enum permit_status status = wire_read(reading, object, list->gives ? &given_table : &want_table, where, &form);
     if (status != PERMIT_OK)
         return status;
     named->count += form.slots.count + form.any_of.count;
     if (named->count > REQUEST_MAX_NAMED) {
-        buf_printf(message, "permits name more than %d slots", REQUEST_MAX_NAMED);
+        buf_printf(message, "%s name more than %d slots", list->name, REQUEST_MAX_NAMED);
         return PERMIT_INVALID;
     }
     want->semaphore = form.semaphore;
@@ -242,14 +244,15 @@ static enum permit_status read_want(const struct wire_reading *reading, struct b
     named->bytes += want->best.length;
     if (named->bytes > REQUEST_MAX_NAMED_BYTES) {
         buf_printf(message,
-                   "permits name slots with more than %d bytes (a label or word of best counts its bytes, a number %d)",
-                   REQUEST_MAX_NAMED_BYTES, NUMBER_BYTES);
+                   "%s name slots with more than %d bytes (a label or word of best counts its bytes, a number %d)",
+                   list->name, REQUEST_MAX_NAMED_BYTES, NUMBER_BYTES);
         return PERMIT_INVALID;
     }
     return status;
 }
 
-enum permit_status wants_read(const struct wire_reading *reading, struct wire_list *list, struct operation *operation)
+enum permit_status wants_read(const struct wire_reading *reading, const struct wants_form *form, struct wire_list *list,
+                              struct want **ret_wants, size_t *ret_count)
 {
     size_t count = list->count;
     struct named named = {0};
@@ -258,14 +261,14 @@ enum permit_status wants_read(const struct wire_reading *reading, struct wire_li
     if (!wants)
         return PERMIT_NO_MEMORY;
     for (size_t i = 0; i < count; i++) {
-        enum permit_status status = read_want(reading, wire_next(list), i, &named, &wants[i]);
+        enum permit_status status = read_want(reading, form, wire_next(list), i, &named, &wants[i]);
         if (status != PERMIT_OK)
             return status;
     }
-    operation->wants = wants;
-    operation->want_count = count;
+    *ret_wants = wants;
+    *ret_count = count;
     enum permit_status status = wants_sort(wants, count);
     if (status != PERMIT_OK)
-        buf_append_text(reading->message, "duplicate semaphore in permits; use count");
+        buf_printf(reading->message, "duplicate semaphore in %s; use count", form->name);
     return status;
 }

@@ -6,6 +6,7 @@ const char *feed_what_word(uint32_t what)
     static const char *const words[] = {
         [FEED_WAITING] = "waiting",     [FEED_ACQUIRED] = "acquired", [FEED_RENEWED] = "renewed",
         [FEED_CONFIRMED] = "confirmed", [FEED_ENDED] = "ended",       [FEED_GAP] = "gap",
+        [FEED_CHANGED] = "changed",
     };
     return what < ARRAY_LENGTH(words) ? words[what] : NULL;
 }

@@ -16,6 +16,7 @@ enum feed_what {
     FEED_CONFIRMED = 4, /* sold */
     FEED_ENDED = 5,     /* its permits were freed; or it gave up its place, as never_held */
     FEED_GAP = 6,       /* of no request: between two of them, events lack */
+    FEED_CHANGED = 7,   /* it holds other permits: count 0 of a semaphore of which it holds nothing any more */
 };
 
 /* Returns "waiting", "acquired", ...; NULL: no such event. */

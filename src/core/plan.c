@@ -34,6 +34,7 @@ static const struct kind {
     [OP_FORCE_RELEASE] = {"force_release", PHASE_END, plan_force_release, NULL},
     [OP_RENEW] = {"renew", PHASE_RENEW, plan_renew, NULL},
     [OP_CONFIRM] = {"confirm", PHASE_CONFIRM, plan_confirm, NULL},
+    [OP_EXCHANGE] = {"exchange", PHASE_NEW, plan_exchange, NULL},
     [OP_EXPIRE] = {"expire", PHASE_EXPIRE, plan_expire, NULL},
     [OP_SETTLE] = {"settle", PHASE_END, plan_settle, NULL},
     [OP_ACQUIRE] = {"acquire", PHASE_NEW, NULL, NULL},
@@ -56,9 +57,9 @@ bool operation_is_administrative(enum operation_kind kind)
     return kinds[kind].administer != NULL;
 }
 
-bool operation_ends_request(enum operation_kind kind)
+bool operation_frees(enum operation_kind kind)
 {
-    return kind == OP_RELEASE || kind == OP_FORCE_RELEASE || kind == OP_EXPIRE;
+    return kind == OP_RELEASE || kind == OP_FORCE_RELEASE || kind == OP_EXPIRE || kind == OP_EXCHANGE;
 }
 
 /* ---- shortfalls ---- */
@@ -76,7 +77,7 @@ static int64_t units_wanted(const struct operation *const *operations, size_t op
     *ret_adjacent = false;
     for (size_t i = 0; i < operation_count; i++) {
         const struct operation *operation = operations[i];
-        bool asks = operation->kind == OP_ACQUIRE || operation->kind == OP_LOOK;
+        bool asks = operation_names_semaphores(operation) || operation->kind == OP_LOOK;
         any |= asks;
         for (size_t j = 0; asks && j < operation->want_count; j++)
             if (operation->wants[j].semaphore_id == semaphore->id) {
@@ -267,7 +268,7 @@ size_t plan_queue_reads(const struct view *view, const struct operation *const *
             add_freed(view, &view->requests[i], arena, freed);
     for (size_t i = 0; i < operation_count; i++) {
         const struct request *request =
-            operation_ends_request(operations[i]->kind) ? find_request(view, operations[i]->external_id) : NULL;
+            operation_frees(operations[i]->kind) ? find_request(view, operations[i]->external_id) : NULL;
         if (request)
             add_freed(view, request, arena, freed);
     }
@@ -311,6 +312,22 @@ bool plan_read_on(const struct plan *plan, const struct view *view, const struct
         reads[i].hopeless_protected = plan->hopeless_protected;
     }
     return plan->read_more || plan->read_held;
+}
+
+static bool has_permit(const struct request *request, const struct permit *permit)
+{
+    const struct permit *same = request_permit_of(request, permit->semaphore_id);
+    return same && same->token == permit->token && same->count == permit->count;
+}
+
+bool change_inserts(const struct request_change *change, const struct permit *permit)
+{
+    return change->insert || change->grants || (change->exchanges && !has_permit(change->before, permit));
+}
+
+bool change_deletes(const struct request_change *change, const struct permit *permit)
+{
+    return change->exchanges && !has_permit(change->request, permit);
 }
 
 bool changes_clear_watch(const struct changes *changes, const struct slot_change *slot)
@@ -463,6 +480,8 @@ static void collect_due(struct planner *planner)
 static enum phase phase_of(const struct planner *planner, const struct operation *operation, const struct key *key)
 {
     bool waits = key->request ? key->request->state == REQUEST_WAITING : operation_may_enter_again(planner, operation);
+    if (operation->kind == OP_EXCHANGE && !operation->want_count)
+        return PHASE_END; /* a shrink */
     return waits && operation_asks(operation->kind) ? PHASE_ASK : kinds[operation->kind].phase;
 }
 
@@ -568,6 +587,8 @@ static void collect_requests(struct planner *planner, struct changes *changes)
                 (struct request_change){.request = key->request,
                                         .before = key->before,
                                         .ends = held && key->request->state == REQUEST_RELEASED,
+                                        .exchanges = held && key->request->state == REQUEST_ACQUIRED &&
+                                                     key->request->changes != key->before->changes,
                                         .grants = waited && key->request->permit_count > 0};
         }
     }
@@ -607,20 +628,23 @@ static size_t slots_of(const struct request *request)
 
 /*
  * Collects the slots to write, from the permits alone: those that end, and those that are granted and held after the
- * batch. A slot that goes from one to the other is one change. One that is granted twice is two, which cannot both be
- * written.
+ * batch. A slot that goes from one to the other is one change, and one that an exchange leaves under its token is none.
+ * One that is granted twice is two, which cannot both be written.
  */
 static void collect_slots(struct planner *planner, struct changes *changes)
 {
     size_t room = 0;
-    for (size_t i = 0; i < changes->request_count; i++)
-        room += slots_of(changes->requests[i].ends ? changes->requests[i].before : changes->requests[i].request);
+    for (size_t i = 0; i < changes->request_count; i++) {
+        const struct request_change *change = &changes->requests[i];
+        room += change->ends || change->exchanges ? slots_of(change->before) : 0;
+        room += change->ends ? 0 : slots_of(change->request);
+    }
     changes->slots = arena_must_array(planner->arena, room, sizeof *changes->slots);
     for (size_t i = 0; i < changes->request_count; i++) {
         const struct request_change *change = &changes->requests[i];
-        if (change->ends)
+        if (change->ends || change->exchanges)
             append_slots(change->before, true, changes);
-        else if ((change->insert || change->grants) && change->request->state == REQUEST_ACQUIRED)
+        if ((change->insert || change->grants || change->exchanges) && change->request->state == REQUEST_ACQUIRED)
             append_slots(change->request, false, changes);
     }
     if (changes->slot_count > 1)
@@ -633,7 +657,10 @@ static void collect_slots(struct planner *planner, struct changes *changes)
         else
             changes->slots[count++] = *slot;
     }
-    changes->slot_count = count;
+    changes->slot_count = 0;
+    for (size_t i = 0; i < count; i++)
+        if (changes->slots[i].token != changes->slots[i].replaced)
+            changes->slots[changes->slot_count++] = changes->slots[i];
 }
 
 /* Returns the earliest deadline of a semaphore's holders among the requests of the batch. */
@@ -681,6 +708,8 @@ static void collect_changes(struct planner *planner, struct plan *plan)
                                 .seat_count = planner->seat_count,
                                 .events = planner->events,
                                 .event_count = planner->event_count,
+                                .past = planner->past,
+                                .past_count = planner->past_count,
                                 .wall_now = planner->view->now};
     collect_requests(planner, changes);
     collect_slots(planner, changes);

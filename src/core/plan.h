@@ -18,6 +18,7 @@ enum operation_kind {
     OP_RELEASE,
     OP_RENEW,
     OP_CONFIRM,
+    OP_EXCHANGE,      /* gives back `given` of a held request and takes `wants`, all or nothing */
     OP_EXPIRE,        /* internal: end a request that is due, or whose owner is dead */
     OP_SETTLE,        /* internal: settle the errand of a request */
     OP_LOOK,          /* internal, of a key with subscribers at this permitd (waitlist.h): decide its row, or claim its
@@ -35,8 +36,8 @@ enum operation_kind {
 /* Returns "acquire", "release", ... as in metrics and in POST /v1/batch. */
 const char *operation_kind_word(enum operation_kind kind);
 bool operation_is_administrative(enum operation_kind kind);
-/* Returns true for release, force-release and expire: they end the request of the key. */
-bool operation_ends_request(enum operation_kind kind);
+/* Returns true for release, force-release, expire and exchange: they may free what the request of the key holds. */
+bool operation_frees(enum operation_kind kind);
 /* Returns true for acquire, and for the operations on behalf of subscribers, which are acquires that wait. */
 static inline bool operation_asks(enum operation_kind kind)
 {
@@ -71,10 +72,15 @@ struct operation {
                                           as END_EXPIRED, and remove it if it waits at a dead server */
     struct ttl ttl;                    /* acquire, renew */
     unsigned char digest[DIGEST_SIZE]; /* acquire */
-    struct bytes nonce;                /* acquire: stored with the grant, not part of the digest; length 0: none */
+    struct bytes nonce;                /* acquire: stored with the grant, not part of the digest; length 0: none.
+                                          exchange: stored with the change, which is then not made twice */
+    const struct want *given;          /* exchange: what it gives back, at most one of each semaphore: CHOOSE_NAMED, or
+                                          CHOOSE_LOWEST for the slots with the highest numbers */
+    size_t given_count;
+    uint32_t changes;      /* exchange: the request has this number of changes before it */
     struct bytes metadata; /* acquire, renew, confirm: a JSON object, not part of the digest; data NULL: none,
                                           and the request keeps its own */
-    struct want *wants;    /* acquire, look, leave: sorted by name */
+    struct want *wants;    /* acquire, look, leave, exchange: sorted by name */
     size_t want_count;
     int priority; /* acquire, look */
     int64_t
@@ -87,6 +93,12 @@ struct operation {
     struct bytes semaphore;                /* administrative */
     const struct semaphore_change *change; /* OP_SEMAPHORE_PUT */
 };
+
+/* Returns true if it wants units of semaphores that it knows by their names: an acquire, or an exchange that takes some. */
+static inline bool operation_names_semaphores(const struct operation *operation)
+{
+    return operation->kind == OP_ACQUIRE || (operation->kind == OP_EXCHANGE && operation->want_count > 0);
+}
 
 /* Returns true if the wait of the key ends with this decision: its place is kept without a subscriber (server_id 0). */
 static inline bool operation_ends_wait(const struct operation *operation)
@@ -274,7 +286,24 @@ struct request_change {
     bool insert;                  /* INSERT; else UPDATE by id */
     bool ends;                    /* changes from ACQUIRED to RELEASED, with its permits */
     bool grants;                  /* changes from WAITING to ACQUIRED: its permits are inserted */
+    bool exchanges;               /* held before and after, with other permits */
     bool remove;                  /* DELETE: it waited, and no client asks for it */
+};
+
+/*
+ * Returns true if this permit of the request after the change is inserted, and true if this one before it is deleted: a
+ * permit that an exchange changes is both.
+ */
+bool change_inserts(const struct request_change *change, const struct permit *permit);
+bool change_deletes(const struct request_change *change, const struct permit *permit);
+
+/* A row of `past_permit` to be inserted: a permit as it was before an exchange of its request. */
+struct past_permit {
+    struct permit permit;
+    uint64_t request_id;
+    uint32_t changes;           /* of the request, with this one */
+    utc_us ended_at;            /* lease clock */
+    enum end_reason end_reason; /* END_REPLACED: by one with another token; END_RELEASED: some or all of it */
 };
 
 /* A row of `waiter` to be inserted or deleted. */
@@ -348,6 +377,8 @@ struct changes {
     size_t semaphore_count;
     struct request_change *requests; /* inserts first, ascending by external_id; then updates, ascending by id */
     size_t request_count;
+    const struct past_permit *past; /* in order of occurrence */
+    size_t past_count;
     struct slot_change *slots; /* ascending by semaphore_id, number; each once, unless the plan sells one twice */
     size_t slot_count;
     /* Ascending by number; all of one semaphore. A label may move from one slot to another. */

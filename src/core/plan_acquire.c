@@ -434,8 +434,8 @@ static bool slots_suffice(struct planner *planner, const struct operation *opera
 
 /* ---- the grant ---- */
 
-static void grant_permit(struct planner *planner, const struct want *want, size_t index, const struct key *key,
-                         utc_us due_at, struct permit *permit)
+void grant_permit(struct planner *planner, const struct want *want, size_t index, const struct key *key, utc_us due_at,
+                  struct permit *permit)
 {
     struct semaphore_image *image = planner_image(planner, want->semaphore_id);
     struct semaphore *semaphore = image->semaphore;

@@ -13,13 +13,17 @@ static bool in_feed(const struct semaphore *semaphore)
     return feed_admits(semaphore->feed, FEED_CONFIRMED, true);
 }
 
-/* Adds an event of this request, with the permits of semaphores that admit it. No such one: no event. */
-static void add_event(struct planner *planner, const struct request *request, enum feed_what what)
+/*
+ * Adds an event of this request, with the permits of semaphores that admit it. No such one: no event. `before`: of
+ * FEED_CHANGED; the event has count 0 of a semaphore of which only that one has units.
+ */
+static void add_event(struct planner *planner, const struct request *request, enum feed_what what,
+                      const struct request *before)
 {
     bool waits = request->state == REQUEST_WAITING;
     bool sold = !waits && request->confirmed_at != NEVER;
-    size_t count = 0, room = request_semaphore_count(request);
-    struct feed_permit *permits = arena_must_array(planner->arena, room, sizeof *permits);
+    size_t count = 0, room = request_semaphore_count(request), more = before ? before->permit_count : 0;
+    struct feed_permit *permits = arena_must_array(planner->arena, room + more, sizeof *permits);
     for (size_t i = 0; i < room; i++) {
         const struct semaphore_image *image = planner_image(planner, request_semaphore_id(request, i));
         if (!image || !feed_admits(image->semaphore->feed, what, sold))
@@ -32,6 +36,12 @@ static void add_event(struct planner *planner, const struct request *request, en
         permits[count].count = request->permits[i].count;
         permits[count].token = request->permits[i].token;
         permits[count++].slots = request->permits[i].slots;
+    }
+    for (size_t i = 0; i < more; i++) {
+        const struct permit *permit = &before->permits[i];
+        const struct semaphore *semaphore = planner_image(planner, permit->semaphore_id)->semaphore;
+        if (!request_permit_of(request, permit->semaphore_id) && feed_admits(semaphore->feed, what, sold))
+            permits[count++] = (struct feed_permit){.semaphore = semaphore->name, .token = permit->token};
     }
     if (count == 0)
         return;
@@ -56,22 +66,24 @@ static void add_events_of(struct planner *planner, const struct key *key)
     bool waited = before && before->state == REQUEST_WAITING;
     bool held = before && before->state == REQUEST_ACQUIRED;
     if (waited && (key_is_removed(key) || (after->state == REQUEST_RELEASED && after->permit_count == 0)))
-        add_event(planner, before, FEED_ENDED);
+        add_event(planner, before, FEED_ENDED, NULL);
     if (key->row == ROW_AS_READ)
         return;
     if (after->state == REQUEST_WAITING && key->row == ROW_NEW)
-        add_event(planner, after, FEED_WAITING);
+        add_event(planner, after, FEED_WAITING, NULL);
     if (!held && !key->granted)
         return;
     if (key->granted)
-        add_event(planner, after, FEED_ACQUIRED);
+        add_event(planner, after, FEED_ACQUIRED, NULL);
     if (after->renewals != (held ? before->renewals : 0))
-        add_event(planner, after, FEED_RENEWED);
+        add_event(planner, after, FEED_RENEWED, NULL);
+    if (held && after->state == REQUEST_ACQUIRED && after->changes != before->changes)
+        add_event(planner, after, FEED_CHANGED, before);
     bool was_sold = held && before->confirmed_at != NEVER && !(before->errand & ERRAND_CONFIRM);
     if (after->confirmed_at != NEVER && !was_sold && !(after->errand & ERRAND_CONFIRM))
-        add_event(planner, after, FEED_CONFIRMED);
+        add_event(planner, after, FEED_CONFIRMED, NULL);
     if (after->state == REQUEST_RELEASED)
-        add_event(planner, after, FEED_ENDED);
+        add_event(planner, after, FEED_ENDED, NULL);
 }
 
 static int compare_granted(const void *a, const void *b)

@@ -77,7 +77,7 @@ void end_request(struct planner *planner, struct key *key, enum end_reason reaso
         bool counted = request->due_at <= planner->due_now && request->lock != ROW_LOCKED_ELSEWHERE;
         queue->due_units -= counted ? permit->count : 0;
         if (image->semaphore->kind == KIND_SLOTTED)
-            planner_free_slots(planner, image, permit);
+            planner_move_slots(planner, image, permit, true);
     }
     request->state = REQUEST_RELEASED;
     request->end_reason = reason;
@@ -249,12 +249,7 @@ void plan_expire(struct planner *planner, struct outcome *outcome, struct key *k
 
 /* ---- renew and confirm ---- */
 
-/*
- * The common checks of renew and confirm. True: the request is held and its semaphores are locked. False: the outcome
- * is 404, put back, or 410 with the end reason. A request that waits holds nothing: 404.
- */
-static bool check_held(struct planner *planner, struct outcome *outcome, struct key *key,
-                       const struct operation *operation)
+bool check_known(struct planner *planner, struct outcome *outcome, struct key *key, const struct operation *operation)
 {
     if (!key->request || key->request->state == REQUEST_WAITING) {
         outcome_refuse(outcome, PERMIT_UNKNOWN_REQUEST, NULL);
@@ -268,6 +263,15 @@ static bool check_held(struct planner *planner, struct outcome *outcome, struct 
         outcome_refuse(outcome, PERMIT_UNKNOWN_REQUEST, NULL);
         return false;
     }
+    return true;
+}
+
+/* The common checks of renew and confirm: as check_known. False: the outcome may be 410 with the end reason, too. */
+static bool check_held(struct planner *planner, struct outcome *outcome, struct key *key,
+                       const struct operation *operation)
+{
+    if (!check_known(planner, outcome, key, operation))
+        return false;
     if (key->request->state == REQUEST_RELEASED) {
         outcome_refuse(outcome, PERMIT_ENDED, NULL);
         outcome_count_replay(planner, outcome, key);

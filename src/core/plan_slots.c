@@ -477,11 +477,14 @@ static void update_first_free(struct semaphore *semaphore, struct slot_view *slo
     semaphore->first_free = (uint32_t)(room > 0 ? min_i64(lowest, slot_view->unread) : semaphore->capacity + 1);
 }
 
-void planner_free_slots(struct planner *planner, struct semaphore_image *image, const struct permit *permit)
+void planner_move_slots(struct planner *planner, struct semaphore_image *image, const struct permit *permit, bool frees)
 {
     struct slot_view *slot_view = planner_slot_view(planner, image);
     for (uint32_t i = 0; i < permit->slots.count; i++) {
-        slot_pool_put(&slot_view->free, permit->slots.numbers[i]);
+        if (frees)
+            slot_pool_put(&slot_view->free, permit->slots.numbers[i]);
+        else if (slot_pool_has(&slot_view->free, permit->slots.numbers[i])) /* one above the capacity was not put */
+            slot_pool_take(&slot_view->free, permit->slots.numbers[i]);
         note_seat(slot_view, permit->slots.numbers[i]);
     }
     update_first_free(image->semaphore, slot_view);

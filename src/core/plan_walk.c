@@ -140,9 +140,23 @@ static void add_stander(struct planner *planner, const struct stander *stander)
         count_standers(planner, at + 1);
 }
 
+/* Returns the units that are missing of a want for no more than its request gives back: no waiter has a claim on them. */
+static int64_t own_units_missing(const struct planner *planner, const struct queue_state *queue,
+                                 const struct want *want)
+{
+    int64_t free = queue->semaphore->capacity - queue->semaphore->in_use;
+    if (is_locked_and_slotted(queue)) {
+        const struct slot_pool *pool = &planner->slot_views[queue - planner->queues].free;
+        free = min_i64(free, (int64_t)pool->count - slot_pool_count_reserved(pool));
+    }
+    return want->count - free;
+}
+
 int64_t units_missing(const struct planner *planner, const struct want *want)
 {
     const struct queue_state *queue = planner_known(planner, want->semaphore_id);
+    if (want->own >= want->count)
+        return own_units_missing(planner, queue, want);
     bool shut_by_kept = queue->semaphore->queue == QUEUE_FIFO && queue->kept_needs && !queue->ignores_kept;
     if (queue->fifo != FIFO_OPEN || shut_by_kept)
         return INT64_MAX;

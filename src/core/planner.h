@@ -4,7 +4,7 @@
  * and the ways to finish an outcome. plan_slots.c tracks free slots and resolves the slots of an acquire.
  * plan_feed.c has the events of the feed. plan_acquire.c decides acquires, plan_walk.c the requests that wait; plan_queue.c has their rows and the operations
  * that ask for them. plan_hold.c decides the operations on a request that is held or waits (renew, confirm, release,
- * expire, force-release), plan_semaphore.c administrative operations, plan_labels.c their labels.
+ * expire, force-release), plan_exchange.c the change of its permits, plan_semaphore.c administrative operations, plan_labels.c their labels.
  *
  * All memory is in planner->arena, which plan_batch has given an exit: if there is none, arena_must_alloc and its kin
  * end plan_batch with PERMIT_NO_MEMORY. So no function below fails. A status is that of an outcome, or why there is
@@ -186,6 +186,8 @@ struct planner {
     size_t label_count;
     struct seat_change *seats; /* changes of the one operation on seats */
     size_t seat_count;
+    struct past_permit *past; /* of changes.past, in order of occurrence */
+    size_t past_count;
     struct event *events;
     size_t event_count;
     uint64_t grants;         /* in this batch so far */
@@ -224,8 +226,9 @@ size_t planner_out_of_scope(struct planner *planner, const struct request *reque
 void planner_fill_slot_views(struct planner *planner);
 /* Returns the slot view of a locked semaphore; a new one has none. */
 struct slot_view *planner_slot_view(struct planner *planner, const struct semaphore_image *image);
-/* Frees the slots of a permit that ends. */
-void planner_free_slots(struct planner *planner, struct semaphore_image *image, const struct permit *permit);
+/* Frees the slots of a permit that ends, or (`frees` false) takes those again that were freed last. */
+void planner_move_slots(struct planner *planner, struct semaphore_image *image, const struct permit *permit,
+                        bool frees);
 /*
  * Fills planner->named[index] for the want for specific slots with that index. PERMIT_INVALID,
  * PERMIT_NEVER_SATISFIABLE: the want can never be granted as it is; *ret_detail says why.
@@ -340,6 +343,9 @@ static inline bool refusal_may_wait(enum permit_status status)
 {
     return status == PERMIT_NO_CAPACITY || status == PERMIT_PAUSED || status == PERMIT_BUSY;
 }
+/* Grants the units of a want that fits, with a new token. planner->named[index] is of this want. */
+void grant_permit(struct planner *planner, const struct want *want, size_t index, const struct key *key, utc_us due_at,
+                  struct permit *permit);
 /*
  * Grants the permits to a new request, or to one that waits. `unclaimed_at`: the server at which its client waits,
  * which has to claim it; 0: it is claimed.
@@ -457,6 +463,11 @@ void settle(struct planner *planner, struct key *key);
 /* Ends a held request. All its semaphores must be locked. */
 void end_request(struct planner *planner, struct key *key, enum end_reason reason);
 
+/*
+ * The common checks of operations on a held request. True: it is held or has ended, and all its semaphores are locked.
+ * False: the outcome is 404, or put back. A request that waits holds nothing: 404.
+ */
+bool check_known(struct planner *planner, struct outcome *outcome, struct key *key, const struct operation *operation);
 void limits_add(struct hold_limits *limits, const struct semaphore *semaphore);
 /* Returns the combined limits of the semaphores of a held request, all of which are locked. */
 struct hold_limits limits_of_request(struct planner *planner, const struct request *request);
@@ -469,6 +480,7 @@ utc_us due_from(utc_us now, int64_t ttl_ms, int64_t grace_ms, int64_t max_hold_m
 typedef void plan_keyed(struct planner *planner, struct outcome *outcome, struct key *key,
                         const struct operation *operation);
 typedef void plan_administrative(struct planner *planner, struct outcome *outcome, const struct operation *operation);
-plan_keyed plan_new, plan_replay, plan_release, plan_renew, plan_confirm, plan_expire, plan_settle, plan_force_release;
+plan_keyed plan_new, plan_replay, plan_release, plan_renew, plan_confirm, plan_exchange, plan_expire, plan_settle,
+    plan_force_release;
 plan_administrative plan_put, plan_labels, plan_pause, plan_retire; /* plan_pause resumes, too */
 #endif

@@ -22,6 +22,7 @@ const char *end_reason_word(enum end_reason reason)
     static const char *const words[] = {
         [END_RELEASED] = "released", [END_EXPIRED] = "expired", [END_OWNER_DEAD] = "owner_dead",
         [END_STALE] = "stale",       [END_FORCED] = "forced",   [END_NEVER_HELD] = "never_held",
+        [END_REPLACED] = "replaced",
     };
     return (size_t)reason < ARRAY_LENGTH(words) ? words[reason] : NULL;
 }

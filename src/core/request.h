@@ -32,7 +32,8 @@ enum end_reason {
     END_STALE = 4,
     END_FORCED = 5,
     END_NEVER_HELD = 6, /* a tombstone: the release came before the acquire, or before the grant */
-    END_REASON_COUNT
+    END_REASON_COUNT,   /* of the reasons above, of requests */
+    END_REPLACED = 7,   /* of a permit alone: its request was held on under another token */
 };
 
 /* Return the word of a value, such as "ACQUIRED", "expired" (NULL for END_NONE). */
@@ -46,6 +47,7 @@ struct permit {
     int64_t count;
     struct slots slots;   /* empty if counted */
     struct bytes *labels; /* one per slot, as of the grant; length 0: none. NULL: no slot had one */
+    utc_us granted_at;    /* when an exchange made the token, lease clock; NEVER or 0: with its request */
 };
 
 /* Special values of ttl_ms. TTL_BY_OWNER is stored in rows: never change it. */
@@ -125,6 +127,8 @@ struct request {
     utc_us ended_at;    /* NEVER: still held */
     struct permit *permits;
     size_t permit_count;
+    uint32_t changes;          /* exchanges of its permits so far */
+    struct bytes change_nonce; /* nonce of the last one; length 0: none. Never shown */
 
     uint64_t server_id; /* WAITING: where its client waits; ACQUIRED: unclaimed since then; 0: neither */
     int priority;       /* 0 to PRIORITY_MAX */
@@ -161,6 +165,7 @@ struct want {
                                 duplicates */
     size_t named_count;      /* at most SLOTS_MAX_COUNT */
     struct bytes best;       /* CHOOSE_BEST: the form of the wish (best_encode) */
+    int64_t own;             /* exchange: units of it that the request itself gives back for this */
 };
 
 /* The semaphores of a request: those of which it has permits, or those that it waits for. */

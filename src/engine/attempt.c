@@ -241,8 +241,7 @@ static bool count_ahead(const struct run *run, struct semaphore_entry *const *en
         bool reads = entry->has_queue && entry->kind == KIND_COUNTED && !should_copy_queue(run->worker->engine, entry);
         size_t ends = 0;
         for (size_t j = 0; reads && j < run->count; j++)
-            for (size_t k = 0; operation_ends_request(run->ops[j]->operation->kind) && k < run->ops[j]->entry_count;
-                 k++)
+            for (size_t k = 0; operation_frees(run->ops[j]->operation->kind) && k < run->ops[j]->entry_count; k++)
                 ends += run->ops[j]->entries[k] == entry;
         ret_ahead[i] = ends == 0 ? 0 : ends + MORE < QUEUE_READ_MAX ? ends + MORE : QUEUE_READ_MAX;
         any |= ends > 0;

@@ -78,11 +78,29 @@ static int compare_entries(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
-/* An acquire: finds all its semaphores by name. False: one is not in the cache. */
-static bool resolve_wants(struct queue *queue, struct op *op)
+/* Adds the semaphores of the copied row of the key that the op does not have yet; there is memory for them. */
+static void add_entries_of_key(struct queue *queue, const struct key_entry *key, struct op *op) REQUIRES(engine_mutex)
+{
+    for (size_t i = 0; i < key->count; i++) {
+        struct semaphore_entry *entry = semaphore_cache_find(&queue->semaphores, key->shares[i].semaphore_id);
+        bool there = !entry;
+        for (size_t j = 0; j < op->entry_count; j++)
+            there |= op->entries[j] == entry;
+        if (!there)
+            op->entries[op->entry_count++] = entry;
+    }
+}
+
+/*
+ * Finds by name all semaphores that the op wants units of; of an exchange also those of its key, as far as they are
+ * known: a batch puts it back for the others. False: one is not in the cache.
+ */
+static bool resolve_wants(struct queue *queue, struct op *op) REQUIRES(engine_mutex)
 {
     const struct operation *operation = op->operation;
-    if (!alloc_entries(op, operation->want_count))
+    const struct key_entry *key =
+        operation->kind == OP_EXCHANGE ? rows_find_key(&queue->rows, operation->external_id) : NULL;
+    if (!alloc_entries(op, operation->want_count + (key ? key->count : 0)))
         return false;
     for (size_t i = 0; i < operation->want_count; i++) {
         assert(i == 0 || bytes_compare(operation->wants[i - 1].semaphore, operation->wants[i].semaphore) < 0);
@@ -92,6 +110,8 @@ static bool resolve_wants(struct queue *queue, struct op *op)
         operation->wants[i].semaphore_id = entry->id;
         op->entries[op->entry_count++] = entry;
     }
+    if (key && op->entry_count + key->count <= BATCH_MAX_SEMAPHORES)
+        add_entries_of_key(queue, key, op);
     if (op->entry_count > 1)
         qsort(op->entries, op->entry_count, sizeof *op->entries, compare_entries);
     return true;
@@ -129,7 +149,7 @@ static bool resolve_key(struct queue *queue, struct op *op) REQUIRES(engine_mute
 /* Finds the semaphores of an op in the caches. False: a query has to resolve it. */
 static bool resolve_from_caches(struct queue *queue, struct op *op) REQUIRES(engine_mutex)
 {
-    if (op->operation->kind == OP_ACQUIRE)
+    if (operation_names_semaphores(op->operation))
         return resolve_wants(queue, op);
     if (!operation_is_administrative(op->operation->kind))
         return resolve_key(queue, op);
@@ -439,7 +459,7 @@ static int64_t slots_moved_by(const struct op *op)
     const struct operation *operation = op->operation;
     if (operation_is_administrative(operation->kind) && operation->change)
         return slots_changed_by(op);
-    int64_t slots = operation_ends_request(operation->kind) ? op->held_slots : 0;
+    int64_t slots = operation_frees(operation->kind) ? op->held_slots : 0;
     for (size_t i = 0; i < operation->want_count; i++)
         if (!is_counted(op, operation->wants[i].semaphore_id))
             slots += max_i64(operation->wants[i].count, (int64_t)operation->wants[i].named_count);

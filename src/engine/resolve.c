@@ -11,7 +11,7 @@
 
 enum { NAME_DETAIL_SIZE = 320, NAME_SHOWN = 200 };
 
-/* Sets the semaphores of an acquire. */
+/* Sets the semaphores that the operation wants units of. */
 static enum permit_status set_wants(struct engine *engine, struct op *op, const struct resolve_name *names)
     REQUIRES(engine_mutex)
 {
@@ -47,9 +47,9 @@ static const struct resolve_name *first_missing(const struct resolve_name *names
 
 enum resolution { RESOLVED, WAITS_FOR_TEMPLATE, REFUSED };
 
-/* Resolves an acquire. WAITS_FOR_TEMPLATE: it waits for a creation. REFUSED: *ret_status has the reason. */
-static enum resolution resolve_acquire(struct engine *engine, struct op *op, const struct resolve_name *names,
-                                       enum permit_status *ret_status, char ret_detail[NAME_DETAIL_SIZE])
+/* Resolves an operation that names semaphores. WAITS_FOR_TEMPLATE: it waits for a creation. REFUSED: *ret_status has the reason. */
+static enum resolution resolve_wants(struct engine *engine, struct op *op, const struct resolve_name *names,
+                                     enum permit_status *ret_status, char ret_detail[NAME_DETAIL_SIZE])
     REQUIRES(engine_mutex)
 {
     const struct resolve_name *missing = first_missing(names, op->operation->want_count);
@@ -79,15 +79,15 @@ static void apply_resolved(struct engine *engine, struct run *run, const struct 
     for (size_t i = 0; i < run->count; i++) {
         struct op *op = run->ops[i];
         size_t name_count = op->operation->want_count;
-        bool acquires = op->operation->kind == OP_ACQUIRE;
+        bool by_names = operation_names_semaphores(op->operation);
         enum permit_status status = PERMIT_BUSY;
         enum resolution resolution = REFUSED;
         char detail[NAME_DETAIL_SIZE] = "out of memory";
         engine_lock(engine);
         if (template_create_follow_key(engine, op)) {
             resolution = WAITS_FOR_TEMPLATE;
-        } else if (acquires) {
-            resolution = resolve_acquire(engine, op, name, &status, detail);
+        } else if (by_names) {
+            resolution = resolve_wants(engine, op, name, &status, detail);
         } else {
             op->held_slots = key->ret_slots;
             if (queue_set_entries(&engine->queue, op, key->ret_semaphore_ids, key->ret_count))
@@ -101,7 +101,7 @@ static void apply_resolved(struct engine *engine, struct run *run, const struct 
         if (resolution == REFUSED)
             decide_status(engine, op, status, detail);
         name += name_count;
-        key += !acquires;
+        key += !by_names;
     }
 }
 
@@ -111,7 +111,7 @@ struct resolve_run {
     struct resolve resolve;
 };
 
-/* Queries the names of the acquires and the keys of the other operations, in the order of the operations. */
+/* Queries the names that operations want units of, and the keys of the others, in the order of the operations. */
 static enum permit_status try_resolve(struct transaction *transaction)
 {
     struct run *run = CONTAINER_OF(transaction, struct run, transaction);
@@ -130,7 +130,7 @@ static enum permit_status try_resolve(struct transaction *transaction)
         const struct operation *operation = run->ops[i]->operation;
         for (size_t j = 0; j < operation->want_count; j++)
             resolve->names[resolve->name_count++].name = operation->wants[j].semaphore;
-        if (operation->kind != OP_ACQUIRE)
+        if (!operation_names_semaphores(operation))
             resolve->keys[resolve->key_count++].external_id = operation->external_id;
     }
     enum permit_status status = task_connect(worker->task);

@@ -18,7 +18,8 @@ enum {
 static size_t request_size(const struct request *request)
 {
     size_t size = request->permit_count * sizeof *request->permits + request->external_id.length +
-                  request->owner.length + request->principal.length + request->nonce.length + request->wanted.length;
+                  request->owner.length + request->principal.length + request->nonce.length +
+                  request->change_nonce.length + request->wanted.length;
     for (size_t i = 0; i < request->permit_count; i++)
         size += request->permits[i].slots.count * sizeof *request->permits[i].slots.numbers;
     return size;
@@ -58,6 +59,7 @@ static void request_copy(const struct request *request, void *memory, struct req
     ret_copy->owner = bytes_copy_to(&at, request->owner);
     ret_copy->principal = bytes_copy_to(&at, request->principal);
     ret_copy->nonce = bytes_copy_to(&at, request->nonce);
+    ret_copy->change_nonce = bytes_copy_to(&at, request->change_nonce);
     ret_copy->wanted = bytes_copy_to(&at, request->wanted);
     ret_copy->wants = NULL;
     ret_copy->want_count = 0;

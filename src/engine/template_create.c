@@ -116,8 +116,8 @@ bool template_create_follow_key(struct engine *engine, struct op *op)
 
 bool template_may_help(const struct op *op, const struct outcome *outcome)
 {
-    return !outcome->put_back && outcome->status == PERMIT_UNKNOWN_SEMAPHORE && op->operation->kind == OP_ACQUIRE &&
-           op->resolved != OP_RESOLVED_BY_QUERY;
+    return !outcome->put_back && outcome->status == PERMIT_UNKNOWN_SEMAPHORE &&
+           operation_names_semaphores(op->operation) && op->resolved != OP_RESOLVED_BY_QUERY;
 }
 
 void op_resolve_again(struct engine *engine, struct op *op)

@@ -9,7 +9,7 @@
  * - which permits are held, and the deadlines of waiting requests (held.c); slots, labels;
  * - changed requests, by primary key;
  * - new requests, in up to three INSERTs (enum insert_kind), each sorted by the bytes of external_id;
- * - new places, and the permits of grants;
+ * - new places, the permits that exchanges replace, and the permits of grants;
  * - events of the feed: their ids follow the order of the changes of each key and each semaphore.
  */
 #include <assert.h>
@@ -208,32 +208,46 @@ static void insert_requests_sql(const struct changes *changes, size_t count, str
     }
 }
 
-/* Returns true if the permits of the request are inserted: it is new, or it waited. */
-static bool has_new_permits(const struct request_change *change)
+/* Returns true if an INSERT of permits has more columns than those of a plain grant. */
+static bool any_more(const struct changes *changes)
 {
-    return change->insert || change->grants;
-}
-
-static bool any_labels(const struct changes *changes)
-{
-    for (size_t i = 0; i < changes->request_count; i++)
-        for (size_t j = 0; has_new_permits(&changes->requests[i]) && j < changes->requests[i].request->permit_count;
-             j++)
-            if (changes->requests[i].request->permits[j].labels)
-                return true;
-    return false;
+    bool any = changes->past_count > 0;
+    for (size_t i = 0; i < changes->request_count && !any; i++)
+        for (size_t j = 0; j < changes->requests[i].request->permit_count; j++) {
+            const struct permit *permit = &changes->requests[i].request->permits[j];
+            any |= permit->labels && change_inserts(&changes->requests[i], permit);
+        }
+    return any;
 }
 
 static void insert_permits_sql(const struct changes *changes, struct batch_guard *guard, struct buf *sql)
 {
     struct row_insert insert = {
-        .table = &permit_table, .columns = COLUMN_INSERT | (any_labels(changes) ? COLUMN_MORE : 0), .guard = guard};
+        .table = &permit_table, .columns = COLUMN_INSERT | (any_more(changes) ? COLUMN_MORE : 0), .guard = guard};
     for (size_t i = 0; i < changes->request_count; i++) {
         const struct request *request = changes->requests[i].request;
-        for (size_t j = 0; has_new_permits(&changes->requests[i]) && j < request->permit_count; j++)
-            row_insert_sql(&insert, &(struct permit_row){request->permits[j], request->id}, sql);
+        for (size_t j = 0; j < request->permit_count; j++)
+            if (change_inserts(&changes->requests[i], &request->permits[j]))
+                row_insert_sql(&insert, &(struct permit_row){request->permits[j], request->id}, sql);
     }
     row_insert_end_sql(&insert, sql);
+}
+
+/* Moves the permits that exchanges change into the record. */
+static void past_permits_sql(const struct changes *changes, struct batch_guard *guard, struct buf *sql)
+{
+    struct row_insert insert = {.table = &past_table, .columns = COLUMN_INSERT, .guard = guard};
+    struct row_delete deletion = {.table = &permit_table, .alias = "p", .guard = guard};
+    for (size_t i = 0; i < changes->past_count; i++)
+        row_insert_sql(&insert, &changes->past[i], sql);
+    row_insert_end_sql(&insert, sql);
+    for (size_t i = 0; changes->past_count && i < changes->request_count; i++) {
+        const struct request *before = changes->requests[i].before;
+        for (size_t j = 0; before && j < before->permit_count; j++)
+            if (change_deletes(&changes->requests[i], &before->permits[j]))
+                row_delete_sql(&deletion, &(struct permit_row){before->permits[j], before->id}, sql);
+    }
+    row_delete_end_sql(&deletion, sql);
 }
 
 /* ---- slots ---- */
@@ -632,6 +646,7 @@ bool batch_changes_sql(const struct changes *changes, bool is_mariadb, struct ar
     update_requests_sql(changes, inserts, arena, &guard, sql);
     insert_requests_sql(changes, inserts, &guard, sql);
     insert_places_sql(changes, places_removed, &guard, sql);
+    past_permits_sql(changes, &guard, sql);
     insert_permits_sql(changes, &guard, sql);
     write_metadata_sql(changes, &guard, sql);
     feed_sql(changes, &guard, sql);

@@ -47,7 +47,7 @@ static uint64_t read_last_permit(struct walk *walk, uint64_t token, bool *ret_la
     struct packet *packet = &walk->packet;
     uint64_t last = 0;
     *ret_later = false;
-    buf_append_text(&packet->sql, "SELECT p.id,r.acquired_at>");
+    buf_append_text(&packet->sql, "SELECT p.id,COALESCE(p.granted_at,r.acquired_at)>");
     sql_time(&packet->sql, walk->at + 2 * LEASE_LEAP_US);
     buf_append_text(&packet->sql,
                     " FROM permit p FORCE INDEX (PRIMARY) LEFT JOIN permit_request r FORCE INDEX (PRIMARY)"
@@ -80,23 +80,45 @@ static uint64_t find_end(struct walk *walk, uint64_t end)
     return end;
 }
 
-/* Walks the primary key back from the last permit below `end` to the cut. */
-static void walk_sql(const struct walk *walk, uint64_t cut, uint64_t end, struct buf *sql)
+/* Walks the primary key of `table` back from the last permit below `end` to the cut. */
+static void walk_table_sql(const struct walk *walk, const char *table, const char *ended_at, uint64_t cut, uint64_t end,
+                           struct buf *sql)
 {
     const struct request_filter *filter = walk->filter;
     buf_printf(sql,
-               "SELECT STRAIGHT_JOIN p.id,p.permit_request_id FROM permit p FORCE INDEX (PRIMARY)"
+               "(SELECT STRAIGHT_JOIN p.id,p.permit_request_id FROM %s p FORCE INDEX (PRIMARY)"
                " JOIN permit_request r FORCE INDEX (PRIMARY) ON r.id=p.permit_request_id"
-               " WHERE p.semaphore_id=%llu AND p.id>=%llu AND p.id<%llu AND r.acquired_at<=",
-               (unsigned long long)walk->semaphore_id, (unsigned long long)cut, (unsigned long long)end);
+               " WHERE p.semaphore_id=%llu AND p.id>=%llu AND p.id<%llu AND COALESCE(p.granted_at,r.acquired_at)<=",
+               table, (unsigned long long)walk->semaphore_id, (unsigned long long)cut, (unsigned long long)end);
     sql_time(sql, walk->at);
-    buf_append_text(sql, " AND r.ended_at>");
+    buf_printf(sql, " AND %s>", ended_at);
     sql_time(sql, walk->at);
     if (filter->owner.data) {
         buf_append_text(sql, " AND r.owner=");
         sql_bytes(sql, filter->owner);
     }
-    buf_printf(sql, " ORDER BY p.id DESC LIMIT %u", walk->limit + 1);
+    buf_printf(sql, " ORDER BY p.id DESC LIMIT %u)", walk->limit + 1);
+}
+
+/* Walks the permits, and those that exchanges have changed since. A token that has only shrunk is in both: UNION. */
+static void walk_sql(const struct walk *walk, uint64_t cut, uint64_t end, struct buf *sql)
+{
+    walk_table_sql(walk, "permit", "r.ended_at", cut, end, sql);
+    buf_append_text(sql, " UNION ");
+    walk_table_sql(walk, "past_permit", "p.ended_at", cut, end, sql);
+    buf_printf(sql, " ORDER BY 1 DESC LIMIT %u", walk->limit + 1);
+}
+
+/* Returns the token that QUERY_WALK_MAX permits of `table` end at, walking back from `end`; 0: there are not so many. */
+static uint64_t find_cut(struct walk *walk, const char *table, uint64_t end)
+{
+    struct packet *packet = &walk->packet;
+    buf_printf(&packet->sql,
+               "SELECT id FROM %s FORCE INDEX (PRIMARY) WHERE semaphore_id=%llu AND id<%llu"
+               " ORDER BY id DESC LIMIT 1 OFFSET %u",
+               table, (unsigned long long)walk->semaphore_id, (unsigned long long)end, QUERY_WALK_MAX - 1);
+    packet_send(packet);
+    return packet_row(packet) ? row_u64(&packet->row) : 0;
 }
 
 /*
@@ -106,13 +128,10 @@ static void walk_sql(const struct walk *walk, uint64_t cut, uint64_t end, struct
 static void walk_back(struct walk *walk, uint64_t end, struct walk_found *found)
 {
     struct packet *packet = &walk->packet;
-    buf_printf(&packet->sql,
-               "SELECT id FROM permit FORCE INDEX (PRIMARY) WHERE semaphore_id=%llu AND id<%llu"
-               " ORDER BY id DESC LIMIT 1 OFFSET %u",
-               (unsigned long long)walk->semaphore_id, (unsigned long long)end, QUERY_WALK_MAX - 1);
-    packet_send(packet);
-    if (packet_row(packet))
-        found->next = row_u64(&packet->row);
+    uint64_t past = find_cut(walk, "past_permit", end);
+    found->next = find_cut(walk, "permit", end);
+    if (found->next < past)
+        found->next = past;
     walk_sql(walk, found->next, end, &packet->sql);
     packet_send(packet);
     size_t rows;
@@ -150,6 +169,86 @@ static enum permit_status sort_as_walked(const struct walk_found *found, struct 
     return PERMIT_OK;
 }
 
+/* ---- permits at that time ---- */
+
+/* Appends the ids of the requests of the page whose permits have changed; returns their number. */
+static size_t changed_sql(const struct page *page, struct buf *sql)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < page->count; i++)
+        if (page->requests[i].request.changes)
+            buf_printf(sql, "%s%llu", count++ ? "," : "", (unsigned long long)page->requests[i].request.id);
+    return count;
+}
+
+static void permits_at_sql(const struct page *page, utc_us at, struct buf *sql)
+{
+    buf_append_text(sql, "SELECT " ROW_PERMIT_COLUMNS ",p.permit_request_id,s.name FROM (SELECT " PERMIT_COLUMNS(
+                             SELECT_FIRST, SELECT_NEXT, ) ",permit_request_id,ended_at FROM past_permit"
+                                                          " FORCE INDEX (permit_request) WHERE permit_request_id IN (");
+    changed_sql(page, sql);
+    buf_append_text(sql, ") AND ended_at>");
+    sql_time(sql, at);
+    buf_append_text(sql, " UNION ALL SELECT " PERMIT_COLUMNS(
+                             SELECT_FIRST, SELECT_NEXT, ) ",permit_request_id,'9999-12-31' FROM permit"
+                                                          " FORCE INDEX (permit_request) WHERE permit_request_id IN (");
+    changed_sql(page, sql);
+    buf_append_text(sql, ")) p JOIN permit_request r FORCE INDEX (PRIMARY) ON r.id=p.permit_request_id"
+                         " JOIN semaphore s FORCE INDEX (PRIMARY) ON s.id=p.semaphore_id"
+                         " WHERE COALESCE(p.granted_at,r.acquired_at)<=");
+    sql_time(sql, at);
+    buf_append_text(sql, " ORDER BY r.id,s.name,p.ended_at");
+}
+
+/* Adds a permit to its request. Of a semaphore the first one counts: the others came after it. */
+static void add_permit_at(struct page *page, const struct permit *permit, uint64_t request_id, struct bytes name)
+{
+    size_t at = 0;
+    while (at < page->count && page->requests[at].request.id != request_id)
+        at++;
+    if (at == page->count)
+        return;
+    struct listed_request *row = &page->requests[at];
+    if (row->request.permit_count == REQUEST_MAX_SEMAPHORES || request_permit_of(&row->request, permit->semaphore_id))
+        return;
+    row->names[row->request.permit_count] = name;
+    row->request.permits[row->request.permit_count++] = *permit;
+}
+
+/* Gives the requests whose permits have changed the permits that they had at this time. */
+static enum permit_status restore_permits(struct session *session, struct page *page, utc_us at)
+{
+    struct packet packet = packet_begin(session, page->arena);
+    struct buf ids;
+    buf_init(&ids, SIZE_MAX);
+    size_t changed = changed_sql(page, &ids), next = 0;
+    buf_release(&ids);
+    struct permit *permits = arena_array(page->arena, changed * REQUEST_MAX_SEMAPHORES, sizeof *permits);
+    struct bytes *names = arena_array(page->arena, changed * REQUEST_MAX_SEMAPHORES, sizeof *names);
+    if (changed && (!permits || !names))
+        packet_fail(&packet, PERMIT_NO_MEMORY);
+    for (size_t i = 0; permits && names && i < page->count; i++) {
+        struct listed_request *row = &page->requests[i];
+        if (!row->request.changes)
+            continue;
+        row->request.permits = permits + next;
+        row->names = names + next;
+        row->request.permit_count = 0;
+        next += REQUEST_MAX_SEMAPHORES;
+    }
+    if (changed) {
+        permits_at_sql(page, at, &packet.sql);
+        packet_send(&packet);
+    }
+    while (changed && packet_row(&packet)) {
+        struct permit permit = {0};
+        row_permit(&packet.row, &permit);
+        uint64_t request_id = row_u64(&packet.row);
+        add_permit_at(page, &permit, request_id, row_bytes(&packet.row));
+    }
+    return packet_end(&packet);
+}
+
 enum permit_status query_held_at(struct store *store, const struct request_filter *filter, struct page *page)
 {
     struct session *session = session_of(store);
@@ -167,6 +266,8 @@ enum permit_status query_held_at(struct store *store, const struct request_filte
         status = query_requests_by_id(session, found.ids, found.count, page);
     if (status == PERMIT_OK)
         status = sort_as_walked(&found, page);
+    if (status == PERMIT_OK)
+        status = restore_permits(session, page, walk.at);
     page->more = found.next != 0;
     page->next.number = found.next;
     return status;
@@ -178,7 +279,8 @@ enum permit_status query_permits(struct store *store, uint64_t semaphore_id, str
 {
     struct packet packet = packet_begin(session_of(store), page->arena);
     buf_printf(&packet.sql,
-               "SELECT STRAIGHT_JOIN p.id,p.count,r.owner,r.end_reason,r.acquired_at,r.ended_at,r.confirmed_at,"
+               "SELECT STRAIGHT_JOIN "
+               "p.id,p.count,r.owner,r.end_reason,COALESCE(p.granted_at,r.acquired_at),r.ended_at,r.confirmed_at,"
                "r.waiting_since FROM permit p FORCE INDEX (PRIMARY) JOIN permit_request r FORCE INDEX (PRIMARY)"
                " ON r.id=p.permit_request_id WHERE p.semaphore_id=%llu AND p.id<%llu ORDER BY p.id DESC"
                " LIMIT %u;" SQL_CLOCK,

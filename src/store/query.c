@@ -407,7 +407,23 @@ static bool slots_include(struct bytes text, uint32_t slot, struct arena *arena)
     return false;
 }
 
-/* Walks the unique index of names, then the primary keys. Includes retired semaphores, which still have tokens. */
+/* Reads the past permits of the token, the last one first, unless it is known already. */
+static void read_past(struct packet *packet, uint32_t slot, struct arena *arena, struct fence_row *row)
+{
+    while (packet_row(packet)) {
+        enum end_reason end_reason = (enum end_reason)row_u64(&packet->row);
+        if (row->known || (slot && !slots_include(row_column(&packet->row), slot, arena)))
+            continue;
+        row->known = true;
+        row->state = REQUEST_RELEASED;
+        row->end_reason = end_reason;
+    }
+}
+
+/*
+ * Walks the unique index of names, then the primary keys. Includes retired semaphores, which still have tokens. A token
+ * that an exchange has replaced, or a slot that it has given back, is in the record of past permits.
+ */
 static enum permit_status query_fence(struct store *store, struct bytes semaphore, uint64_t token, uint32_t slot,
                                       struct fence_row *ret_row)
 {
@@ -421,19 +437,29 @@ static enum permit_status query_fence(struct store *store, struct bytes semaphor
     buf_append_text(&packet.sql,
                     " LEFT JOIN permit_request r FORCE INDEX (PRIMARY) ON r.id=p.permit_request_id WHERE s.name=");
     sql_bytes(&packet.sql, semaphore);
+    buf_append_text(&packet.sql, ";SELECT q.end_reason,q.slots FROM semaphore s FORCE INDEX (semaphore_name)"
+                                 " STRAIGHT_JOIN past_permit q FORCE INDEX (PRIMARY) ON q.semaphore_id=s.id AND q.id=");
+    buf_append_u64(&packet.sql, token);
+    buf_append_text(&packet.sql, " WHERE s.name=");
+    sql_bytes(&packet.sql, semaphore);
+    buf_append_text(&packet.sql, " ORDER BY q.changes DESC");
     packet_send(&packet);
-    if (packet_only_row(&packet, PERMIT_UNKNOWN_SEMAPHORE)) {
+    arena_init(&arena, CHUNK, LIMIT);
+    if (packet_row(&packet)) {
         struct fence_row row = {.floor = row_u64(&packet.row)};
         row.known = row_column(&packet.row).data != NULL;
         row.state = (enum request_state)row_u64(&packet.row);
         row.end_reason = (enum end_reason)row_u64(&packet.row);
-        arena_init(&arena, CHUNK, LIMIT);
         if (row.known && slot != 0)
             row.known = slots_include(row_column(&packet.row), slot, &arena);
-        arena_release(&arena);
         row.live = row.known && row.state == REQUEST_ACQUIRED;
+        packet_next(&packet);
+        read_past(&packet, slot, &arena, &row);
         *ret_row = row;
+    } else {
+        packet_fail(&packet, PERMIT_UNKNOWN_SEMAPHORE);
     }
+    arena_release(&arena);
     return packet_end(&packet);
 }
 

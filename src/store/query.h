@@ -364,7 +364,8 @@ struct store_queries {
     /* Reads the clock. */
     enum permit_status (*clock)(struct store *store, struct query_time *ret_time);
     /*
-     * Lists the requests that held units of the semaphore at that time, in their current state; by token, last granted
+     * Lists the requests that held units of the semaphore at that time, in their current state, with the permits that
+     * they had then; by token, last granted
      * first. An unknown name has no holders.
      */
     enum permit_status (*held_at)(struct store *store, const struct request_filter *filter, struct page *page);

@@ -82,7 +82,7 @@ static void requests_sql(const struct clean *clean, uint64_t end, struct buf *sq
 {
     buf_printf(sql,
                PAGE_SELECT "r.id,r.due_at,r.ended_at,(SELECT COUNT(*) FROM permit p FORCE INDEX (permit_request)"
-                           " WHERE p.permit_request_id=r.id) FROM permit_request r FORCE INDEX (PRIMARY)"
+                           " WHERE p.permit_request_id=r.id)+r.changes FROM permit_request r FORCE INDEX (PRIMARY)"
                            " WHERE r.id>=%llu AND r.id<%llu AND r.state=2 AND (r.due_at<=",
                (unsigned long long)clean->task->from, (unsigned long long)end);
     sql_time(sql, clean->now - RETENTION_PAST_DUE_US);
@@ -181,6 +181,10 @@ static void delete_requests_sql(const struct clean *clean, struct buf *sql)
 {
     buf_append_text(sql, "DELETE p FROM permit_request r FORCE INDEX (PRIMARY) STRAIGHT_JOIN permit p"
                          " FORCE INDEX (permit_request) ON p.permit_request_id=r.id WHERE r.id");
+    ids_sql(clean, sql);
+    buf_append_text(sql,
+                    " AND r.state=2;DELETE q FROM permit_request r FORCE INDEX (PRIMARY) STRAIGHT_JOIN past_permit q"
+                    " FORCE INDEX (permit_request) ON q.permit_request_id=r.id WHERE r.id");
     ids_sql(clean, sql);
     buf_append_text(sql, " AND r.state=2;DELETE m FROM permit_request r FORCE INDEX (PRIMARY) STRAIGHT_JOIN"
                          " request_metadata m FORCE INDEX (PRIMARY) ON m.permit_request_id=r.id WHERE r.id");

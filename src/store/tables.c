@@ -54,6 +54,7 @@ static const struct row_column metadata_columns[] = {METADATA_COLUMNS(COLUMN, CO
 static_assert(offsetof(struct permit_row, permit) == 0, "the members of the permit have the same offsets in both");
 static const struct row_column permit_columns[] = {PERMIT_COLUMNS(COLUMN, COLUMN, struct permit_row)
                                                        PERMIT_COLUMNS_WRITTEN(COLUMN, struct permit_row)};
+static const struct row_column past_columns[] = {PAST_COLUMNS(COLUMN, COLUMN, struct past_permit)};
 static const struct row_column semaphore_columns[] = {SEMAPHORE_COLUMNS(COLUMN, COLUMN, struct semaphore)
                                                           SEMAPHORE_SETTINGS(OF_SEMAPHORE)};
 static const struct row_column template_columns[] = {TEMPLATE_COLUMNS(
@@ -77,6 +78,7 @@ const struct row_table request_table = ROW_TABLE("permit_request", request_colum
 const struct row_table errand_table = ROW_TABLE("errand", errand_columns, 0);
 const struct row_table metadata_table = ROW_TABLE("request_metadata", metadata_columns, 0);
 const struct row_table permit_table = ROW_TABLE("permit", permit_columns, PERMIT_COLUMNS_WRITTEN(COLUMN_ONE, ));
+const struct row_table past_table = ROW_TABLE("past_permit", past_columns, 0);
 const struct row_table semaphore_table = ROW_TABLE("semaphore", semaphore_columns, 0);
 const struct row_table template_table = ROW_TABLE("template", template_columns, TEMPLATE_COLUMNS_WRITTEN(COLUMN_ONE, ));
 const struct row_table waiter_table = ROW_TABLE("waiter", waiter_columns, 0);

@@ -107,17 +107,33 @@ struct waiting_row {
     X(c, waiting_until,     waiting_until,  TIME_OR_ZERO,   COLUMN_QUEUE | COLUMN_UPDATE)                              \
     X(c, server_id,         server_id,      ID_OR_NULL,     COLUMN_QUEUE | COLUMN_UPDATE)                              \
     X(c, wanted,            wanted,         WANTED,         COLUMN_QUEUE | COLUMN_UPDATE)                              \
-    X(c, errand,            errand,         U32,            COLUMN_UPDATE)
+    X(c, errand,            errand,         U32,            COLUMN_UPDATE)                                             \
+    X(c, changes,           changes,        U32,            COLUMN_UPDATE)                                             \
+    X(c, change_nonce,      change_nonce,   BYTES,          COLUMN_UPDATE)
 
 /* permit: struct permit, and at the end the column of struct permit_row that is never read. */
 #define PERMIT_COLUMNS(F, X, c)                                                                                        \
+    F(c, semaphore_id,      permit.semaphore_id, U64,       COLUMN_INSERT | COLUMN_KEY)                                \
+    X(c, id,                permit.token,   U64,            COLUMN_INSERT | COLUMN_KEY)                                \
+    X(c, count,             permit.count,   I64,            COLUMN_INSERT)                                             \
+    X(c, slots,             permit.slots,   SLOTS,          COLUMN_INSERT)                                             \
+    X(c, labels,            permit.labels,  LABELS,         COLUMN_MORE)                                               \
+    X(c, granted_at,        permit.granted_at, TIME_OR_ZERO, COLUMN_MORE)
+#define PERMIT_COLUMNS_WRITTEN(X, c)                                                                                   \
+    X(c, permit_request_id, request_id,     U64,            COLUMN_INSERT)
+
+/* past_permit: struct past_permit. */
+#define PAST_COLUMNS(F, X, c)                                                                                          \
     F(c, semaphore_id,      permit.semaphore_id, U64,       COLUMN_INSERT)                                             \
     X(c, id,                permit.token,   U64,            COLUMN_INSERT)                                             \
     X(c, count,             permit.count,   I64,            COLUMN_INSERT)                                             \
     X(c, slots,             permit.slots,   SLOTS,          COLUMN_INSERT)                                             \
-    X(c, labels,            permit.labels,  LABELS,         COLUMN_MORE)
-#define PERMIT_COLUMNS_WRITTEN(X, c)                                                                                   \
-    X(c, permit_request_id, request_id,     U64,            COLUMN_INSERT)
+    X(c, labels,            permit.labels,  LABELS,         COLUMN_INSERT)                                             \
+    X(c, granted_at,        permit.granted_at, TIME_OR_ZERO, COLUMN_INSERT)                                            \
+    X(c, permit_request_id, request_id,     U64,            COLUMN_INSERT)                                             \
+    X(c, changes,           changes,        U32,            COLUMN_INSERT)                                             \
+    X(c, ended_at,          ended_at,       TIME,           COLUMN_INSERT)                                             \
+    X(c, end_reason,        end_reason,     ENUM,           COLUMN_INSERT)
 
 /*
  * semaphore: struct semaphore; then the settings, in the order of SEMAPHORE_SETTINGS. `version` is a compare-and-set.
@@ -257,7 +273,7 @@ struct row_table {
     size_t read; /* the first of them are those that row_read reads */
 };
 
-extern const struct row_table request_table, errand_table, metadata_table, permit_table, semaphore_table,
+extern const struct row_table request_table, errand_table, metadata_table, permit_table, past_table, semaphore_table,
     template_table, waiter_table, mail_table, held_table, waiting_table, slot_table, owner_table, server_table,
     event_table, feed_table;
 #endif

@@ -171,6 +171,14 @@ static const char *body_of(const struct route_line *route, const char *semaphore
         return text("{%s}", permits);
     if (!strcmp(path, "/v1/batch"))
         return text("{\"operations\":[{\"op\":\"acquire\",%s}]}", permits);
+    if (strstr(path, "/shrink"))
+        return text("{%s,\"nonce\":\"n\",\"changes\":0}", permits);
+    if (strstr(path, "/grow")) /* what it takes is in scope, so that the request decides */
+        return "{\"permits\":[{\"semaphore\":\"in:a\"}],\"nonce\":\"n\",\"changes\":0}";
+    if (strstr(path, "/exchange"))
+        return text("{\"give\":[{\"semaphore\":\"%s\"}],\"take\":[{\"semaphore\":\"in:a\"}],\"nonce\":\"n\","
+                    "\"changes\":0}",
+                    semaphore);
     if (strstr(path, "force-release") || strstr(path, "/pause"))
         return "{\"reason\":\"because\"}";
     if (strstr(path, "/owners/"))

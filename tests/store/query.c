@@ -39,7 +39,8 @@ static void rows_make(void)
     must_run(session, "INSERT INTO permit (semaphore_id, id, permit_request_id, count)"
                       " SELECT 1, seq, seq, 1 FROM numbers.upto WHERE seq <= 503");
     must_run(session, "INSERT INTO permit_request (id, external_id, owner, state, digest) VALUES"
-                      " (600, 'both', '', 1, REPEAT('d', 32)); INSERT INTO permit VALUES (1, 504, 600, 1, '', NULL),"
+                      " (600, 'both', '', 1, REPEAT('d', 32)); INSERT INTO permit "
+                      "(semaphore_id,id,permit_request_id,count,slots,labels) VALUES (1, 504, 600, 1, '', NULL),"
                       " (2, 5, 600, 2, '1-2', x'4131200a');"
                       "INSERT INTO permit_request (id, external_id, state, end_reason) VALUES (601, 'tomb', 2, 6)");
     must_run(session, "INSERT INTO slot (semaphore_id, number, permit_id, last_permit_id) VALUES"

@@ -14,6 +14,8 @@
 #define WITH_VALID "/*!80000 valid, DROP COLUMN */ "
 /* Make a database of an earlier version of one of the newest version. */
 #define BACK_TO_14                                                                                                     \
+    "DROP TABLE past_permit; ALTER TABLE permit DROP COLUMN granted_at;"                                               \
+    "ALTER TABLE permit_request DROP COLUMN changes, DROP COLUMN change_nonce;"                                        \
     "ALTER TABLE permit /*M! MODIFY COLUMN count BIGINT NOT NULL *//*!80000 DROP COLUMN valid */;"                     \
     "ALTER TABLE waiter /*M! MODIFY COLUMN count BIGINT NOT NULL *//*!80000 DROP COLUMN valid */;"                     \
     "ALTER TABLE semaphore /*M! MODIFY COLUMN capacity BIGINT NOT NULL *//*!80000 DROP COLUMN valid */;"               \

@@ -169,13 +169,13 @@ Test(request_form, requests_are_read_as_they_were_written)
     struct best wish = {
         .sections = sections, .section_count = 2, .with = with, .with_count = 1, .split = 3, .together = true};
     const struct want wants[] = {
-        {BYTES("a"), UINT64_MAX, 3, CHOOSE_NAMED, false, numbers, 3, {0}},
-        {BYTES("b"), 4, COUNTED_MAX_CAPACITY, CHOOSE_LOWEST, false, NULL, 0, {0}},
-        {BYTES("c"), 5, 2, CHOOSE_LOWEST, true, NULL, 0, {0}},
-        {BYTES("d"), 3, 2, CHOOSE_ANY_OF, false, mixed, 4, {0}},
-        {BYTES("e"), 2, 2, CHOOSE_ANY_OF, true, numbers, 3, {0}},
-        {BYTES("f"), 1, 4, CHOOSE_NAMED, false, mixed, 4, {0}},
-        {BYTES("g"), 6, 4, CHOOSE_BEST, false, NULL, 0, best_encode(&wish, best)},
+        {BYTES("a"), UINT64_MAX, 3, CHOOSE_NAMED, false, numbers, 3, {0}, 0},
+        {BYTES("b"), 4, COUNTED_MAX_CAPACITY, CHOOSE_LOWEST, false, NULL, 0, {0}, 0},
+        {BYTES("c"), 5, 2, CHOOSE_LOWEST, true, NULL, 0, {0}, 0},
+        {BYTES("d"), 3, 2, CHOOSE_ANY_OF, false, mixed, 4, {0}, 0},
+        {BYTES("e"), 2, 2, CHOOSE_ANY_OF, true, numbers, 3, {0}, 0},
+        {BYTES("f"), 1, 4, CHOOSE_NAMED, false, mixed, 4, {0}, 0},
+        {BYTES("g"), 6, 4, CHOOSE_BEST, false, NULL, 0, best_encode(&wish, best), 0},
     };
     static const size_t by_id[] = {5, 4, 3, 1, 2, 6, 0};
     static const struct ttl ttls[] = {
@@ -201,7 +201,7 @@ Test(request_form, requests_are_read_as_they_were_written)
 Test(request_form, bytes_are_fixed)
 {
     struct slot_name names[] = {{.number = 258}, {.label = BYTES("A1")}};
-    const struct want want = {BYTES("a"), 7, 2, CHOOSE_NAMED, false, names, 2, {0}};
+    const struct want want = {BYTES("a"), 7, 2, CHOOSE_NAMED, false, names, 2, {0}, 0};
     static const char expected[] = "\1\1"
                                    "\0\0\0\0\0\0\3\350"
                                    "\1"
@@ -238,9 +238,9 @@ Test(request_form, damaged_bytes_are_refused_or_the_form_of_another_request)
     char best[BEST_FORM_MAX];
     struct bytes tags[] = {BYTES("a"), BYTES("b")};
     struct best wish = {.tags = tags, .tag_count = 2, .not_tags = tags, .not_tag_count = 1, .no_orphans = true};
-    const struct want wants[] = {{BYTES("a"), 7, 2, CHOOSE_ANY_OF, true, names, 4, {0}},
-                                 {BYTES("b"), 9, 5, CHOOSE_LOWEST, false, NULL, 0, {0}},
-                                 {BYTES("c"), 11, 3, CHOOSE_BEST, false, NULL, 0, best_encode(&wish, best)}};
+    const struct want wants[] = {{BYTES("a"), 7, 2, CHOOSE_ANY_OF, true, names, 4, {0}, 0},
+                                 {BYTES("b"), 9, 5, CHOOSE_LOWEST, false, NULL, 0, {0}, 0},
+                                 {BYTES("c"), 11, 3, CHOOSE_BEST, false, NULL, 0, best_encode(&wish, best), 0}};
     struct bytes form = wants_encode((struct ttl){TTL_DURATION, 1000}, wants, 3, &arena);
     char copy[256];
     for (size_t length = 0; length < form.length; length++) {
@@ -266,7 +266,7 @@ Test(request_form, damaged_bytes_are_refused_or_the_form_of_another_request)
 
 Test(request_form, no_memory_is_no_damage)
 {
-    const struct want want = {BYTES("a"), 7, 2, CHOOSE_LOWEST, false, NULL, 0, {0}};
+    const struct want want = {BYTES("a"), 7, 2, CHOOSE_LOWEST, false, NULL, 0, {0}, 0};
     struct bytes form = wants_encode((struct ttl){TTL_ABSENT, 0}, &want, 1, &arena);
     struct arena empty;
     struct ttl ttl;

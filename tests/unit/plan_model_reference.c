@@ -1380,6 +1380,7 @@ void model_do(struct model *model, const struct model_operation *operation)
     case OP_SEMAPHORE_RESUME: pause_or_resume(model, step, ret_verdict); break;
     case OP_SEMAPHORE_RETIRE: retire(model, step, ret_verdict); break;
     case OP_SEMAPHORE_LABELS: label(model, step, ret_verdict); break;
+    case OP_EXCHANGE:
     case OP_SETTLE:
     case OP_LOOK:
     case OP_LEAVE:
