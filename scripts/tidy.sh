@@ -11,7 +11,7 @@ case "${1-}" in
 esac
 
 scripts/packages.sh tidy || exit 1
-build=build
+build=build-tidy # its own, so that it can run beside a build
 found=0
 [ -f $build/CMakeCache.txt ] || cmake --preset release -G Ninja >/dev/null || exit 1
 cmake -S . -B $build -DCMAKE_EXPORT_COMPILE_COMMANDS=ON >/dev/null || exit 1
