@@ -126,6 +126,14 @@ static bool is_free(const uint64_t *free, uint32_t at)
     return free[at / WORD] >> at % WORD & 1;
 }
 
+/* Returns the first free seat from `at` on, before `end`; else `end`. */
+static uint32_t next_free(const uint64_t *free, uint32_t at, uint32_t end)
+{
+    while (at < end && !(free[at / WORD] >> at % WORD))
+        at += WORD - at % WORD;
+    return at < end ? (uint32_t)min_i64(at + (uint32_t)__builtin_ctzll(free[at / WORD] >> at % WORD), end) : end;
+}
+
 static void set_free(uint64_t *free, uint32_t at, bool value)
 {
     free[at / WORD] = (free[at / WORD] & ~(UINT64_C(1) << at % WORD)) | (uint64_t)value << at % WORD;
@@ -147,8 +155,13 @@ bool seat_map_make(struct seat_map *map, const struct seats *seats, struct arena
     jmp_buf no_memory;
     arena->exit = &no_memory;
     bool made = setjmp(no_memory) == 0;
-    if (made)
+    if (made) {
         seat_map_init(map, seats->rows, (uint32_t)seats->count, arena);
+        if (seats->labels)
+            map->labels = arena_must_array(arena, map->max_number + 1, sizeof *map->labels);
+        for (size_t i = 0; seats->labels && i < seats->count; i++)
+            map->labels[seats->rows[i].number] = seats->labels[i];
+    }
     arena->exit = NULL;
     return made;
 }
@@ -384,7 +397,8 @@ static void search_together(struct chooser *c, struct best_choice *found)
             break;
         for (uint32_t first = run->first, at = first; at < end; at++) {
             if ((more = fit(c, at)) == UNFIT) {
-                first = at + 1;
+                first = next_free(c->free, at + 1, end);
+                at = first - 1;
                 lanes = 0;
                 sum = 0;
                 continue;

@@ -40,6 +40,7 @@ struct seat {
 struct seats {
     struct seat *rows;
     size_t count;
+    struct bytes *labels; /* one per row, data NULL: no label; NULL: no labels at all */
 };
 
 /* Cuts the next tag off the text, whose data is then NULL behind the last one. False: there is none. */
@@ -68,6 +69,7 @@ struct seat_map {
     struct bytes *tag_sets;           /* the different texts of tags */
     uint32_t *index_of;               /* by number; UINT32_MAX: not in the map */
     uint32_t *by_rank, *runs_by_rank; /* indexes, ordered by (lowest) rank, then index */
+    struct bytes *labels;             /* of the slots, by number; NULL: none, or seat_map_init made the map */
 };
 
 /*
@@ -80,8 +82,13 @@ struct seat_map {
  */
 void seat_map_init(struct seat_map *map, const struct seat *seats, uint32_t count, struct arena *arena);
 
-/* The same for an arena without an exit. False: out of memory. */
+/* The same, with the labels, for an arena without an exit. False: out of memory. */
 bool seat_map_make(struct seat_map *map, const struct seats *seats, struct arena *arena) MUST_CHECK;
+/* Returns the label of a slot; length 0: none. */
+static inline struct bytes seat_map_label(const struct seat_map *map, uint32_t number)
+{
+    return map->labels && number <= map->max_number ? map->labels[number] : (struct bytes){0};
+}
 
 struct seat_view {
     const struct seat_map *map;

@@ -121,7 +121,8 @@ struct free_slots {
     uint32_t *numbers;
     struct bytes *labels; /* one per number, data NULL: no label; NULL: no labels at all */
     size_t count;
-    bool complete; /* false: the read was limited; there may be more after the last one */
+    bool complete;      /* false: the read was limited; there may be more after the last one */
+    bool labels_unread; /* some may have labels, which were not read: the seat map has them */
 };
 
 /* A slot row, free or held, with the request that holds it. */
@@ -189,7 +190,8 @@ struct subscriber {
 
 /* The rows of a batch: read under their locks, or copies, whose versions are proven with the write. */
 struct view {
-    const struct seat_map **seat_maps; /* one per semaphore; NULL: not wanted. NULL: none is wanted */
+    const struct seat_map **seat_maps; /* one per semaphore; NULL: neither best seats nor its labels are wanted. NULL:
+                                          none is wanted */
     struct semaphore *semaphores;      /* locked, ascending by id */
     struct free_slots *free_slots;     /* one per semaphore */
     struct named_slots *named_slots;   /* one per semaphore: slots that acquires or waiters name, and the window of

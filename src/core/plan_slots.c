@@ -166,9 +166,10 @@ static struct seat_view *make_seat_view(struct planner *planner, const struct sl
     struct seat_view *view = arena_must_alloc(planner->arena, sizeof *view);
     const struct slot_pool *free = &slot_view->free;
     seat_view_init(view, slot_view->map, planner->arena);
-    for (uint32_t number = 1; number <= free->capacity; number++)
-        if (all || (slot_pool_has(free, number) && !slot_pool_is_reserved(free, number)))
-            seat_view_set(view, number, true);
+    for (uint32_t number = 1; all && number <= free->capacity; number++)
+        seat_view_set(view, number, true);
+    for (uint32_t number = slot_pool_next(free, 1); !all && number; number = slot_pool_next(free, number + 1))
+        seat_view_set(view, number, true);
     return view;
 }
 
@@ -507,15 +508,26 @@ static uint32_t next_slot(struct slot_view *slot_view, const struct want *want, 
     return list->numbers[(*list_at)++];
 }
 
+static bool may_have_labels(const struct slot_view *slot_view)
+{
+    return slot_view->free.labels || (slot_view->map && slot_view->map->labels);
+}
+
+static struct bytes label_of(const struct slot_view *slot_view, uint32_t number)
+{
+    struct bytes label = slot_pool_label(&slot_view->free, number);
+    return label.length || !slot_view->map ? label : seat_map_label(slot_view->map, number);
+}
+
 size_t planner_labels_size(struct planner *planner, const struct want *want, size_t index)
 {
     struct slot_view *slot_view = planner_slot_view(planner, planner_image(planner, want->semaphore_id));
     size_t size = 0;
     uint32_t list_at = 0;
     uint32_t last = 0;
-    for (int64_t i = 0; slot_view->free.labels && i < want->count; i++) {
+    for (int64_t i = 0; may_have_labels(slot_view) && i < want->count; i++) {
         last = next_slot(slot_view, want, &planner->named[index], &list_at, last);
-        size += slot_pool_label(&slot_view->free, last).length + 1; /* the end of its line */
+        size += label_of(slot_view, last).length + 1; /* the end of its line */
     }
     return size;
 }
@@ -523,7 +535,7 @@ size_t planner_labels_size(struct planner *planner, const struct want *want, siz
 static void copy_labels(struct planner *planner, const struct slot_view *slot_view, struct permit *permit)
 {
     for (uint32_t i = 0; i < permit->slots.count; i++) {
-        struct bytes label = slot_pool_label(&slot_view->free, permit->slots.numbers[i]);
+        struct bytes label = label_of(slot_view, permit->slots.numbers[i]);
         if (label.length && !permit->labels)
             permit->labels = arena_must_array(planner->arena, permit->slots.count, sizeof *permit->labels);
         if (label.length)
@@ -550,6 +562,6 @@ void planner_take_slots(struct planner *planner, const struct want *want, size_t
             slot_view->granted_to[row - slot_view->named->rows] = key;
     }
     update_first_free(image->semaphore, slot_view);
-    if (slot_view->free.labels)
+    if (may_have_labels(slot_view))
         copy_labels(planner, slot_view, permit);
 }

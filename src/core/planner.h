@@ -25,7 +25,7 @@ struct slot_view {
     const struct key **granted_to;    /* one per named slot: the key it was granted to in this batch; NULL: none */
     const struct slot_row **labelled; /* named slots with a label, in byte order of the label */
     size_t labelled_count;
-    const struct seat_map *map; /* NULL: no best seats are wanted */
+    const struct seat_map *map; /* NULL: neither best seats nor labels are wanted */
     struct seat_view *seats;    /* its free seats, as in `free`; NULL: not made yet */
 };
 

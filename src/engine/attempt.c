@@ -64,6 +64,17 @@ static const struct want *want_of(const struct op *op, uint64_t semaphore_id)
     return NULL;
 }
 
+/* Returns true if an operation of the run wants best seats of this semaphore. */
+static bool run_wants_best(const struct run *run, uint64_t semaphore_id)
+{
+    for (size_t i = 0; i < run->count; i++) {
+        const struct want *want = want_of(run->ops[i], semaphore_id);
+        if (want && want->choice == CHOOSE_BEST)
+            return true;
+    }
+    return false;
+}
+
 /*
  * Collects the slots to read of a semaphore: all specific slots, and enough free ones for the acquires that may be
  * granted. False: out of memory.
@@ -260,6 +271,101 @@ static enum permit_status read_seats(struct worker *worker, struct view *view)
     return worker->store->batch->read_seats(worker->store, view->semaphores[0].id, worker->arena, seats);
 }
 
+static struct seat_key seat_key_of(const struct run *run, size_t index)
+{
+    const struct semaphore *semaphore = &run->view.semaphores[index];
+    return (struct seat_key){semaphore->id, semaphore->config_version, run->view.clock.epoch, run->generation};
+}
+
+/* Sets the map of a semaphore of the view, which the worker holds until its next try. */
+static void use_layout(struct worker *worker, struct run *run, size_t index, struct seat_layout *layout)
+{
+    assert(worker->layout_count < ARRAY_LENGTH(worker->layouts));
+    worker->layouts[worker->layout_count++] = layout;
+    run->view.seat_maps[index] = &layout->map;
+}
+
+/* Returns the map of a semaphore of the view, if it is cached. NULL: it is not, or out of memory. */
+static const struct seat_map *find_seat_map(struct worker *worker, struct run *run, size_t index) REQUIRES(engine_mutex)
+{
+    struct view *view = &run->view;
+    if (!view->seat_maps)
+        view->seat_maps = arena_array(worker->arena, view->semaphore_count, sizeof *view->seat_maps);
+    if (!view->seat_maps)
+        return NULL;
+    const struct seat_key key = seat_key_of(run, index);
+    struct seat_layout *layout = view->seat_maps[index] ? NULL : seat_cache_find(&worker->engine->queue.seats, &key);
+    if (layout)
+        use_layout(worker, run, index, layout);
+    return view->seat_maps[index];
+}
+
+void worker_drop_layouts(struct worker *worker)
+{
+    while (worker->layout_count)
+        seat_layout_drop(worker->layouts[--worker->layout_count]);
+}
+
+/*
+ * Returns the copy of a semaphore if it has all free slots, and the batch can use them: if they have labels, it needs the
+ * seat map, too. NULL: there is none.
+ */
+static const struct semaphore_copy *find_all_slots(struct worker *worker, uint64_t semaphore_id, bool has_map)
+    REQUIRES(engine_mutex)
+{
+    struct queue *queue = &worker->engine->queue;
+    struct semaphore_entry *entry = semaphore_cache_find(&queue->semaphores, semaphore_id);
+    const struct semaphore_copy *copy = entry ? rows_find(&queue->rows, entry) : NULL;
+    return copy && semaphore_copy_has_all_slots(copy) && (has_map || !copy->labelled) ? copy : NULL;
+}
+
+/*
+ * Takes all free slots of a locked semaphore from its copy, if they are known there by the version that is locked: a
+ * run of adjacent slots, or the best seats, may be anywhere.
+ */
+static bool take_cached_slots(struct worker *worker, struct run *run, size_t index)
+{
+    const struct semaphore *semaphore = &run->view.semaphores[index];
+    engine_lock(worker->engine);
+    bool has_map = run_wants_best(run, semaphore->id) || find_seat_map(worker, run, index);
+    const struct semaphore_copy *copy = find_all_slots(worker, semaphore->id, has_map);
+    bool known = copy && copy->row.version == semaphore->version &&
+                 semaphore_copy_load_slots(copy, SLOTS_MAX_CAPACITY + 1, worker->arena, &run->view.free_slots[index]);
+    engine_unlock(worker->engine);
+    return known;
+}
+
+/* Locks and reads. The free slots that are copied are not read if the locked version is the one of their copy. */
+static enum permit_status lock_set_read(struct worker *worker, struct run *run, const struct lock_set *set)
+{
+    struct view *view = &run->view;
+    enum permit_status status = worker->store->batch->lock(worker->store, set, worker->arena, view);
+    for (size_t i = 0, at = 0; status == PERMIT_OK && i < view->semaphore_count; i++) {
+        while (set->semaphore_ids[at] < view->semaphores[i].id)
+            at++;
+        if (set->slots_wanted[at].known_version == view->semaphores[i].version && !take_cached_slots(worker, run, i))
+            status = PERMIT_CONFLICT; /* a new session has made it void since */
+    }
+    return status;
+}
+
+/* Copies: reads enough free slots for the next batches, and not those that a batch which needs all of them knows. */
+static void know_slots(struct worker *worker, const struct run *run, const uint64_t *ids, struct slots_wanted *slots,
+                       size_t count)
+{
+    engine_lock(worker->engine);
+    for (size_t i = 0; i < count; i++) {
+        if (slots[i].free == 0)
+            continue;
+        const struct semaphore_copy *copy = NULL;
+        if (slots[i].free == SLOTS_MAX_CAPACITY)
+            copy = find_all_slots(worker, ids[i], run_wants_best(run, ids[i]));
+        slots[i].free = max_i64(slots[i].free, SLOTS_AHEAD);
+        slots[i].known_version = copy ? copy->row.version : 0;
+    }
+    engine_unlock(worker->engine);
+}
+
 /* Locks the semaphores of the run, unless they are, and reads the rows that its plan needs. */
 static enum permit_status lock_rows(struct worker *worker, struct run *run, bool lock_held)
 {
@@ -294,13 +400,12 @@ static enum permit_status lock_rows(struct worker *worker, struct run *run, bool
     for (size_t i = 0; i < set.semaphore_count; i++)
         if (slots[i].free && !run_slots_wanted(worker, run, ids[i], &slots[i]))
             return PERMIT_NO_MEMORY;
-    for (size_t i = 0; short_path && i < set.semaphore_count; i++)
-        if (slots[i].free) /* for its copy, so that the next batches know enough */
-            slots[i].free = max_i64(slots[i].free, SLOTS_AHEAD);
+    if (short_path)
+        know_slots(worker, run, ids, slots, set.semaphore_count);
     for (size_t i = 0; i < run->count; i++)
         keys[set.key_count++] = run->ops[i]->operation->external_id;
     set.owners = collect_owners(worker, run, &set.owner_count);
-    return set.owners ? worker->store->batch->lock(worker->store, &set, worker->arena, &run->view) : PERMIT_NO_MEMORY;
+    return set.owners ? lock_set_read(worker, run, &set) : PERMIT_NO_MEMORY;
 }
 
 /* Handles a failover. PERMIT_CONFLICT: the batch runs again on the server that serves then, with new ids. */
@@ -347,23 +452,6 @@ static enum permit_status lock_and_read(struct worker *worker, struct run *run)
 
 /* ---- the plan, on locked rows ---- */
 
-/*
- * Takes all free slots of a locked semaphore from its copy, if they are known there by the version that is locked: a
- * run of adjacent slots may be anywhere.
- */
-static bool take_cached_slots(struct worker *worker, struct run *run, size_t index)
-{
-    struct engine *engine = worker->engine;
-    const struct semaphore *semaphore = &run->view.semaphores[index];
-    engine_lock(engine);
-    struct semaphore_entry *entry = semaphore_cache_find(&engine->queue.semaphores, semaphore->id);
-    const struct semaphore_copy *copy = entry ? rows_find(&engine->queue.rows, entry) : NULL;
-    bool known = copy && copy->row.version == semaphore->version &&
-                 semaphore_copy_load_slots(copy, SLOTS_MAX_CAPACITY + 1, worker->arena, &run->view.free_slots[index]);
-    engine_unlock(engine);
-    return known;
-}
-
 /* Reads these parts of queues, and the living servers, in one or two more packets. */
 static enum permit_status read_waiters(struct worker *worker, struct run *run, const struct queue_read *reads,
                                        size_t count)
@@ -378,7 +466,7 @@ static enum permit_status read_waiters(struct worker *worker, struct run *run, c
             continue;
         if (!run_slots_wanted(worker, run, semaphore->id, &slots[i]))
             return PERMIT_NO_MEMORY;
-        if (take_cached_slots(worker, run, reads[i].semaphore))
+        if (run->view.free_slots[reads[i].semaphore].complete || take_cached_slots(worker, run, reads[i].semaphore))
             slots[i].free = SLOTS_KNOWN;
     }
     enum permit_status status =
@@ -410,16 +498,11 @@ static enum permit_status lock_requests(struct worker *worker, struct run *run, 
     return count ? worker->store->batch->lock_requests(worker->store, ids, count, view) : PERMIT_OK;
 }
 
-/* Returns true if an operation of the run or a waiter of the view wants best seats of this semaphore. */
-static bool wants_best(const struct run *run, uint64_t semaphore_id)
+/* Returns true if a waiter of the view wants best seats of this semaphore. */
+static bool waiters_want_best(const struct view *view, uint64_t semaphore_id)
 {
-    for (size_t i = 0; i < run->count; i++) {
-        const struct want *want = want_of(run->ops[i], semaphore_id);
-        if (want && want->choice == CHOOSE_BEST)
-            return true;
-    }
-    for (size_t i = 0; i < run->view.request_count; i++) {
-        const struct request *request = &run->view.requests[i];
+    for (size_t i = 0; i < view->request_count; i++) {
+        const struct request *request = &view->requests[i];
         for (size_t j = 0; request->state == REQUEST_WAITING && j < request->want_count; j++)
             if (request->wants[j].semaphore_id == semaphore_id && request->wants[j].choice == CHOOSE_BEST)
                 return true;
@@ -427,22 +510,39 @@ static bool wants_best(const struct run *run, uint64_t semaphore_id)
     return false;
 }
 
-/* Sets the seat maps of the semaphores of which best seats are wanted: those that the worker knows, or they are read. */
+/* Reads the seats of a semaphore of the view, unless they are cached. */
+static enum permit_status load_seat_map(struct worker *worker, struct run *run, size_t index)
+{
+    struct seat_cache *cache = &worker->engine->queue.seats;
+    struct seat_layout *layout;
+    engine_lock(worker->engine);
+    const struct seat_map *map = find_seat_map(worker, run, index);
+    engine_unlock(worker->engine);
+    if (map || !run->view.seat_maps)
+        return map ? PERMIT_OK : PERMIT_NO_MEMORY;
+    const struct seat_key key = seat_key_of(run, index);
+    enum permit_status status = seat_layout_read(worker->store, &key, &layout);
+    if (status != PERMIT_OK)
+        return status;
+    engine_lock(worker->engine);
+    seat_cache_put(cache, layout);
+    use_layout(worker, run, index, layout);
+    engine_unlock(worker->engine);
+    return PERMIT_OK;
+}
+
+/* Loads the seat maps of the semaphores of which best seats, or labels, are wanted. */
 static enum permit_status load_seat_maps(struct worker *worker, struct run *run)
 {
-    struct view *view = &run->view;
-    const struct seat_map **maps = NULL;
+    const struct view *view = &run->view;
     enum permit_status status = PERMIT_OK;
     for (size_t i = 0; i < view->semaphore_count && status == PERMIT_OK; i++) {
         const struct semaphore *semaphore = &view->semaphores[i];
-        if (semaphore->kind != KIND_SLOTTED || !wants_best(run, semaphore->id))
-            continue;
-        maps = maps ? maps : arena_array(worker->arena, view->semaphore_count, sizeof *maps);
-        if (!maps)
-            return PERMIT_NO_MEMORY;
-        status = seat_cache_get(&worker->seats, worker->store, semaphore, view->clock.epoch, &maps[i]);
+        bool wanted = view->free_slots[i].labels_unread || run_wants_best(run, semaphore->id) ||
+                      waiters_want_best(view, semaphore->id);
+        if (semaphore->kind == KIND_SLOTTED && wanted)
+            status = load_seat_map(worker, run, i);
     }
-    view->seat_maps = maps;
     return status;
 }
 
@@ -521,8 +621,7 @@ static bool is_plain(const struct op *op)
     switch (operation->kind) {
     case OP_ACQUIRE:
         for (size_t i = 0; i < operation->want_count; i++)
-            if (operation->wants[i].semaphore_id == 0 || operation->wants[i].named_count ||
-                operation->wants[i].choice == CHOOSE_BEST)
+            if (operation->wants[i].semaphore_id == 0 || operation->wants[i].named_count)
                 return false;
         return operation->ttl.kind != TTL_OWNER;
     case OP_RELEASE:
@@ -571,6 +670,19 @@ static void sort_requests(struct view *view)
     view->request_count = kept;
 }
 
+/* Loads free slots from the copy of a semaphore, and the seat map if best seats or labels are wanted. */
+static bool load_slots(struct worker *worker, struct run *run, const struct semaphore_copy *copy, int64_t wanted,
+                       size_t at) REQUIRES(engine_mutex)
+{
+    struct view *view = &run->view;
+    const struct semaphore *semaphore = &view->semaphores[at];
+    if (!semaphore_copy_load_slots(copy, wanted, worker->arena, &view->free_slots[at]))
+        return false;
+    if (!view->free_slots[at].labels_unread && !run_wants_best(run, semaphore->id))
+        return true;
+    return find_seat_map(worker, run, at) != NULL;
+}
+
 static bool load_semaphore(struct worker *worker, struct run *run, struct semaphore_entry *entry, mono_us now)
     REQUIRES(engine_mutex)
 {
@@ -586,7 +698,7 @@ static bool load_semaphore(struct worker *worker, struct run *run, struct semaph
     if (copy->row.kind == KIND_COUNTED)
         return true;
     return run_slots_wanted(worker, run, entry->id, &slots) &&
-           (slots.free == 0 || semaphore_copy_load_slots(copy, slots.free, worker->arena, &view->free_slots[at]));
+           (slots.free == 0 || load_slots(worker, run, copy, slots.free, at));
 }
 
 /* Makes the view of a batch from copies. False: not all of it is known, or out of memory. */
@@ -603,12 +715,14 @@ static bool load_view(struct worker *worker, struct run *run) REQUIRES(engine_mu
         if (!is_plain(run->ops[i]))
             return false;
     size_t count = run_collect_entries(run, entries);
+    view->seat_maps = arena_array(worker->arena, count, sizeof *view->seat_maps);
     view->semaphores = arena_array(worker->arena, count, sizeof *view->semaphores);
     view->free_slots = arena_array(worker->arena, count, sizeof *view->free_slots);
     view->named_slots = arena_array(worker->arena, count, sizeof *view->named_slots);
     view->next_due = arena_array(worker->arena, count, sizeof *view->next_due);
     view->requests = arena_array(worker->arena, run->count, sizeof *view->requests);
-    if (!view->semaphores || !view->free_slots || !view->named_slots || !view->next_due || !view->requests)
+    if (!view->seat_maps || !view->semaphores || !view->free_slots || !view->named_slots || !view->next_due ||
+        !view->requests)
         return false;
     for (size_t i = 0; i < count; i++)
         if (!load_semaphore(worker, run, entries[i], now))
@@ -638,7 +752,7 @@ static bool load_queue(struct worker *worker, struct run *run, const struct queu
     if (!run_slots_wanted(worker, run, semaphore->id, &slots))
         return false;
     int64_t wanted = max_i64(slots.free, min_i64(slots.free + min_i64(read->free, units), semaphore->capacity));
-    return semaphore_copy_load_slots(copy, wanted, worker->arena, &view->free_slots[read->semaphore]);
+    return load_slots(worker, run, copy, wanted, read->semaphore);
 }
 
 /*
@@ -797,8 +911,8 @@ static enum permit_status write_changes(struct worker *worker, struct run *run)
  * way: lock and read, then write.
  *
  * The long way is for everything rare: administrative operations, looks and leaves of waiters, mail, forced releases,
- * ttl "owner", specific slots, slots with labels, queues that are not copied, due holders, keys whose request is not
- * copied (except unknown keys of acquires), ends of a dead owner's requests, and refusals for another reason than
+ * ttl "owner", specific slots, best seats and slots with labels whose seat map is not cached, queues that are not
+ * copied, due holders, keys whose request is not copied (except unknown keys of acquires), ends of a dead owner's requests, and refusals for another reason than
  * capacity that write nothing: an errand raises no version, so none of these proves them.
  */
 
@@ -903,11 +1017,15 @@ static bool run_on_copies(struct worker *worker, struct run *run, enum permit_st
 
 /* ---- the try ---- */
 
-/* Notes the worker's session, before anything is sent, and the generation of copies that the try may store. */
+/*
+ * Notes the worker's session, before anything is sent, and the generation of copies that the try may store. Ends the hold
+ * of the try before.
+ */
 static void note_session(struct worker *worker, struct run *run)
 {
     struct engine *engine = worker->engine;
     engine_lock(engine);
+    worker_drop_layouts(worker);
     engine->queue.rows.generation += worker->sessions != worker->store->sessions;
     worker->sessions = worker->store->sessions;
     run->generation = engine->queue.rows.generation;
@@ -918,7 +1036,6 @@ enum permit_status attempt(struct worker *worker, struct run *run)
 {
     run_cancel_grants(run);
     arena_clear(worker->arena);
-    seat_cache_trim(&worker->seats);
     run->applied = false;
     enum permit_status status = task_connect(worker->task);
     note_session(worker, run);

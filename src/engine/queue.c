@@ -20,6 +20,7 @@ void queue_init(struct queue *queue, size_t max_row_bytes)
     semaphore_cache_init(&queue->semaphores, SEMAPHORE_CACHE_MAX);
     waiters_init(&queue->waiters);
     rows_init(&queue->rows, max_row_bytes);
+    seat_cache_init(&queue->seats);
 }
 
 void queue_release(struct queue *queue)
@@ -30,6 +31,7 @@ void queue_release(struct queue *queue)
     template_creates_release(&queue->creations);
     semaphore_cache_release(&queue->semaphores);
     rows_release(&queue->rows);
+    seat_cache_release(&queue->seats);
 }
 
 /* The counter of queued ops that counts this op. */

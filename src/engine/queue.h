@@ -10,6 +10,7 @@
 
 #include "engine/engine.h"
 #include "engine/rows.h"
+#include "engine/seat_cache.h"
 #include "engine/semaphore_cache.h"
 #include "engine/template_create.h"
 #include "engine/waiters.h"
@@ -24,6 +25,7 @@ struct queue {
     struct semaphore_cache semaphores;
     struct waiters waiters;
     struct rows rows;
+    struct seat_cache seats;
     struct map keys;     /* undecided operations by external_id, queued or in a batch */
     uint64_t arrivals;   /* arrival of the newest op */
     uint64_t pass;       /* number of passes along the queue (queue_take, queue_take_gathered) */

@@ -14,23 +14,44 @@ enum {
 
 /* ---- requests ---- */
 
-/* The memory for what a request points to: permits, then the numbers of slots, then strings. */
+/* The memory for what a request points to: permits, labels of slots, then the numbers of slots, then strings. */
 static size_t request_size(const struct request *request)
 {
     size_t size = request->permit_count * sizeof *request->permits + request->external_id.length +
                   request->owner.length + request->principal.length + request->nonce.length +
                   request->change_nonce.length + request->wanted.length;
-    for (size_t i = 0; i < request->permit_count; i++)
-        size += request->permits[i].slots.count * sizeof *request->permits[i].slots.numbers;
+    for (size_t i = 0; i < request->permit_count; i++) {
+        const struct permit *permit = &request->permits[i];
+        size += permit->slots.count * sizeof *permit->slots.numbers;
+        for (uint32_t j = 0; permit->labels && j < permit->slots.count; j++)
+            size += sizeof *permit->labels + permit->labels[j].length;
+    }
     return size;
 }
 
 static bool request_is_cacheable(const struct request *request)
 {
-    for (size_t i = 0; i < request->permit_count; i++)
-        if (request->permits[i].labels)
-            return false;
     return request_size(request) <= REQUEST_SIZE_MAX;
+}
+
+/* The labels of its permits go to `at`, which is aligned; returns the end. Their texts are copied by copy_label_texts. */
+static char *copy_labels(struct request *copy, char *at)
+{
+    for (size_t i = 0; i < copy->permit_count; i++) {
+        struct permit *permit = &copy->permits[i];
+        if (!permit->labels)
+            continue;
+        permit->labels = memcpy(at, permit->labels, permit->slots.count * sizeof *permit->labels);
+        at += permit->slots.count * sizeof *permit->labels;
+    }
+    return at;
+}
+
+static void copy_label_texts(struct request *copy, char **at)
+{
+    for (size_t i = 0; i < copy->permit_count; i++)
+        for (uint32_t j = 0; copy->permits[i].labels && j < copy->permits[i].slots.count; j++)
+            copy->permits[i].labels[j] = bytes_copy_to(at, copy->permits[i].labels[j]);
 }
 
 /* A request that never waited has 0 in memory, and NULL in its row. */
@@ -46,15 +67,17 @@ static void request_copy(const struct request *request, void *memory, struct req
     ret_copy->lock = ROW_NOT_LOCKED;
     ret_copy->metadata = (struct bytes){0};
     ret_copy->permits = memory;
-    char *at = (char *)(ret_copy->permits + request->permit_count);
+    if (request->permit_count)
+        memcpy(ret_copy->permits, request->permits, request->permit_count * sizeof *request->permits);
+    char *at = copy_labels(ret_copy, (char *)(ret_copy->permits + request->permit_count));
     for (size_t i = 0; i < request->permit_count; i++) {
         const struct slots *slots = &request->permits[i].slots;
-        ret_copy->permits[i] = request->permits[i];
         ret_copy->permits[i].slots.numbers = slots->count ? (uint32_t *)at : NULL;
         if (slots->count)
             memcpy(at, slots->numbers, slots->count * sizeof *slots->numbers);
         at += slots->count * sizeof *slots->numbers;
     }
+    copy_label_texts(ret_copy, &at);
     ret_copy->external_id = bytes_copy_to(&at, request->external_id);
     ret_copy->owner = bytes_copy_to(&at, request->owner);
     ret_copy->principal = bytes_copy_to(&at, request->principal);
@@ -247,10 +270,11 @@ bool semaphore_copy_load(const struct semaphore_copy *copy, struct arena *arena,
 
 /* ---- free slots ---- */
 
+/* Returns true if a slot that the commit has read or changed may have a label. */
 static bool has_labels(const struct view *read, size_t index, const struct plan *plan)
 {
     uint64_t semaphore_id = read->semaphores[index].id;
-    if (read->free_slots[index].labels || plan->changes.label_count)
+    if (read->free_slots[index].labels || read->free_slots[index].labels_unread || plan->changes.label_count)
         return true;
     for (size_t i = 0; i < plan->changes.request_count; i++) {
         const struct request *request = plan->changes.requests[i].request;
@@ -301,9 +325,10 @@ static bool store_slots(struct semaphore_copy *copy, size_t index, const struct 
     bool was_read = slots->count > 0 || slots->complete;
     bool more = copy->has_slots &&
                 (!was_read || copy->free_bound == UINT32_MAX || (!slots->complete && copy->free_count >= slots->count));
-    copy->has_slots = (more || was_read) && !settings && !has_labels(commit->read, index, commit->plan);
+    copy->has_slots = (more || was_read) && !settings;
     if (!copy->has_slots)
         return true;
+    copy->labelled = (more && copy->labelled) || has_labels(commit->read, index, commit->plan);
     if (!more && !take_read(copy, slots, capacity))
         return false;
     for (size_t i = 0; i < changes->slot_count; i++) {
@@ -328,7 +353,8 @@ bool semaphore_copy_load_slots(const struct semaphore_copy *copy, int64_t wanted
     for (size_t at = 0; found < count; at++)
         for (uint64_t word = copy->free_words[at]; word && found < count; word &= word - 1)
             numbers[found++] = (uint32_t)(at * WORD) + (uint32_t)__builtin_ctzll(word);
-    *ret_slots = (struct free_slots){.numbers = numbers, .count = count, .complete = (int64_t)count < wanted};
+    *ret_slots = (struct free_slots){
+        .numbers = numbers, .count = count, .complete = (int64_t)count < wanted, .labels_unread = copy->labelled};
     return true;
 }
 

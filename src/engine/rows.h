@@ -43,6 +43,7 @@ struct semaphore_copy {
     uint64_t generation;
     bool has_slots;           /* the free slots up to free_bound are known */
     uint32_t free_bound;      /* UINT32_MAX: all are known */
+    bool labelled;            /* some of them may have labels, which are not copied */
     uint64_t *free_words;     /* a bit per slot up to the capacity: it is free and known */
     size_t free_count;        /* set bits */
     bool has_queue;           /* `waiters` are all for which a client asks */
@@ -101,7 +102,7 @@ void semaphore_copy_store(struct semaphore_copy **copy, size_t index, const stru
 void semaphore_copy_drop(struct semaphore_copy **copy);
 /*
  * Adds or replaces the entry of a request that is held; with its row if all its semaphores are copied, unless it is too
- * large or its slots have labels. `semaphores` NULL: without its row. Evicts the oldest entries if they need too much
+ * large. `semaphores` NULL: without its row. Evicts the oldest entries if they need too much
  * memory. Out of memory: stores nothing.
  */
 void rows_put_key(struct rows *rows, struct semaphore_cache *semaphores, const struct request *request);
@@ -116,6 +117,11 @@ struct semaphore_copy *rows_find(const struct rows *rows, struct semaphore_entry
 const struct key_entry *rows_find_key(const struct rows *rows, struct bytes external_id);
 /* Copies the row of a semaphore, with its strings, into the arena. False: out of memory. */
 bool semaphore_copy_load(const struct semaphore_copy *copy, struct arena *arena, struct semaphore *ret_row) MUST_CHECK;
+/* Returns true if all free slots are known. */
+static inline bool semaphore_copy_has_all_slots(const struct semaphore_copy *copy)
+{
+    return copy->has_slots && copy->free_bound == UINT32_MAX;
+}
 /*
  * Copies the lowest `wanted` free slots, as batch->lock reads them. False: not all of these are known, or out of
  * memory.

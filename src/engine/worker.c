@@ -326,6 +326,6 @@ void worker_run(struct task *task)
     engine_lock(engine);
     while (!task_stopping(task))
         work_once(&worker);
+    worker_drop_layouts(&worker);
     engine_unlock(engine);
-    seat_cache_release(&worker.seats);
 }

@@ -8,7 +8,6 @@
 #ifndef ENGINE_WORKER_H
 #define ENGINE_WORKER_H
 
-#include "engine/seat_cache.h"
 #include "engine/state.h"
 #include "engine/task.h"
 #include "engine/transaction.h"
@@ -20,7 +19,8 @@ struct worker {
     struct arena *arena; /* the task's; cleared for each try */
     uint64_t sessions;   /* store->sessions when it last began a generation of copies (rows.h) */
     struct batch batch;
-    struct seat_cache seats;
+    struct seat_layout *layouts[2 * BATCH_MAX_SEMAPHORES]; /* held by the last try: on copies, then the long way */
+    size_t layout_count;
     bool failing; /* the last call lost the database; its failure is logged */
 };
 
@@ -49,6 +49,8 @@ struct run {
  * worker's arena first. After a failure the transaction may be open, and run->applied says how far it came.
  */
 enum permit_status attempt(struct worker *worker, struct run *run) MUST_CHECK;
+/* Ends the hold of the last try on seat maps. */
+void worker_drop_layouts(struct worker *worker) REQUIRES(engine_mutex);
 /* Ends a try that failed: its plan is void. */
 void run_cancel_grants(struct run *run);
 /* Resolves operations: looks up their semaphores in the database and queues them; or decides them. */

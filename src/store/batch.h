@@ -95,7 +95,7 @@ enum permit_status batch_read_waiters(const struct batch_reading *reading, struc
 #define BATCH_SEAT_COLUMNS(of) of "section," of "seat_row," of "seat," of "seat_rank," of "tags"
 struct row_reader;
 void batch_row_seat(struct row_reader *row, struct seat *ret_seat);
-/* Reads the seats of a semaphore, as batch->read_seats says. */
+/* Reads the seats and labels of a semaphore, as batch->read_seats says. */
 enum permit_status batch_read_seats(struct session *session, uint64_t semaphore_id, struct arena *arena,
                                     struct seats *ret_seats) MUST_CHECK;
 struct batch_guard;

@@ -21,22 +21,27 @@ enum permit_status batch_read_seats(struct session *session, uint64_t semaphore_
 {
     struct packet packet = packet_begin(session, arena);
     buf_printf(&packet.sql,
-               "SELECT number," BATCH_SEAT_COLUMNS("") " FROM slot FORCE INDEX (PRIMARY) WHERE semaphore_id=%llu"
-                                                       " ORDER BY number",
+               "SELECT number,label," BATCH_SEAT_COLUMNS("") " FROM slot FORCE INDEX (PRIMARY) WHERE semaphore_id=%llu"
+                                                             " ORDER BY number",
                (unsigned long long)semaphore_id);
     packet_send(&packet);
     struct seats seats = {0};
     size_t count;
     seats.rows = packet_rows(&packet, sizeof *seats.rows, &count);
-    while (seats.count < count && packet_row(&packet)) {
-        struct seat *seat = &seats.rows[seats.count++];
+    struct bytes *labels = arena_array(arena, count, sizeof *labels);
+    while (labels && seats.count < count && packet_row(&packet)) {
+        struct seat *seat = &seats.rows[seats.count];
         seat->number = (uint32_t)row_u64(&packet.row);
+        struct bytes *label = &labels[seats.count++];
+        *label = row_bytes(&packet.row);
+        if (label->data)
+            seats.labels = labels;
         batch_row_seat(&packet.row, seat);
     }
     enum permit_status status = packet_end(&packet);
     if (status == PERMIT_OK)
         *ret_seats = seats;
-    return status;
+    return labels || status != PERMIT_OK ? status : PERMIT_NO_MEMORY;
 }
 
 static void number_or_null_sql(struct buf *sql, uint64_t number, bool is_null)

@@ -61,15 +61,21 @@ static void lock_sql(const struct lock_set *set, struct buf *sql)
     }
 }
 
-/* Walks PRIMARY from first_free on. The semaphore's row is already locked. */
-static void slots_sql(uint64_t semaphore_id, int64_t wanted, struct buf *sql)
+/* Walks PRIMARY from first_free on; at the version that is known, from behind the last slot. The semaphore's row is locked. */
+static void slots_sql(uint64_t semaphore_id, const struct slots_wanted *wanted, struct buf *sql)
 {
     buf_append_text(sql, "SELECT number,label FROM slot FORCE INDEX (PRIMARY) WHERE semaphore_id=");
     buf_append_u64(sql, semaphore_id);
-    buf_append_text(sql, " AND permit_id=0 AND retired=0 AND number>=(SELECT first_free FROM semaphore WHERE id=");
+    buf_append_text(sql, " AND permit_id=0 AND retired=0 AND number>=(SELECT ");
+    if (wanted->known_version)
+        buf_printf(sql, "IF(version=%llu,%d,first_free)", (unsigned long long)wanted->known_version,
+                   SLOTS_MAX_CAPACITY + 1);
+    else
+        buf_append_text(sql, "first_free");
+    buf_append_text(sql, " FROM semaphore WHERE id=");
     buf_append_u64(sql, semaphore_id);
     buf_append_text(sql, ") ORDER BY number LIMIT ");
-    buf_append_i64(sql, wanted);
+    buf_append_i64(sql, wanted->free);
     buf_append_char(sql, ';');
 }
 
@@ -79,7 +85,7 @@ static void free_slots_sql(const struct lock_set *set, struct buf *sql)
     for (size_t i = 0; i < set->semaphore_count; i++) {
         assert(i == 0 || set->semaphore_ids[i - 1] < set->semaphore_ids[i]);
         if (set->slots_wanted[i].free > 0)
-            slots_sql(set->semaphore_ids[i], set->slots_wanted[i].free, sql);
+            slots_sql(set->semaphore_ids[i], &set->slots_wanted[i], sql);
     }
 }
 

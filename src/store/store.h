@@ -111,6 +111,7 @@ enum { SLOTS_KNOWN = -1 };
 /* The slots of a locked semaphore that batch->lock reads. */
 struct slots_wanted {
     int64_t free;                  /* number of free slots, lowest numbers first; 0: none; SLOTS_KNOWN */
+    uint64_t known_version;        /* of the semaphore: at this one they are known, and not read; 0: none */
     const struct slot_name *named; /* specific slots, read in any state; any order, duplicates allowed */
     size_t named_count;
 };
@@ -273,8 +274,8 @@ struct store_batch {
                                        const struct slots_wanted *slots, size_t count, struct arena *arena,
                                        struct view *view);
     /*
-     * Reads, in the transaction of `lock`, the seats of all slots of a locked semaphore, in service or not, ascending
-     * by number. A semaphore that does not exist has none.
+     * Reads, in the transaction of `lock`, the seats and labels of all slots of a locked semaphore, in service or not,
+     * ascending by number. A semaphore that does not exist has none.
      */
     enum permit_status (*read_seats)(struct store *store, uint64_t semaphore_id, struct arena *arena,
                                      struct seats *ret_seats);

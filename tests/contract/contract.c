@@ -1076,6 +1076,26 @@ static void slots_with_their_holders_are_read_from_the_lowest_free_one_on(struct
     MUST_OK(two->store, two->store->batch->rollback(two->store));
 }
 
+/* A copy of the version that is locked knows them. */
+static void known_free_slots_are_not_read(struct fixture *one, struct fixture *two)
+{
+    struct want alpha[] = {{.semaphore = BYTES("alpha"), .count = 1}};
+    struct operation first = acquire_of("first", alpha, 1), second = acquire_of("second", alpha, 1);
+    MUST(batch_run(one, &first)->created);
+    uint64_t version = one->plan.changes.semaphores[0].semaphore->version;
+    for (int round = 0; round < 2; round++) {
+        struct lock_set set = lock_set_of(two, &second);
+        struct slots_wanted wanted = {.free = 3, .known_version = version};
+        set.slots_wanted = &wanted;
+        MUST_OK(two->store, two->store->batch->lock(two->store, &set, &two->arena, &two->view));
+        MUST((two->view.semaphores[0].version == version) == (round == 0));
+        MUST(two->view.free_slots[0].count == (round == 0 ? 0 : 1));
+        MUST(round == 0 || (two->view.free_slots[0].numbers[0] == 3 && two->view.free_slots[0].complete));
+        MUST_OK(two->store, two->store->batch->rollback(two->store));
+        MUST(round == 1 || batch_run(one, &second)->created);
+    }
+}
+
 static void change_seats(struct fixture *fixture, const char *name, const struct seat *seats, size_t count)
 {
     static const struct bytes none[4];
@@ -1106,7 +1126,7 @@ static void seats_are_read_as_they_were_written(struct fixture *one, struct fixt
         MUST_OK(two->store, two->store->batch->lock(two->store, &set, &two->arena, &two->view));
         MUST_OK(two->store, two->store->batch->read_seats(two->store, set.semaphore_ids[0], &two->arena, &read));
         MUST_OK(two->store, two->store->batch->rollback(two->store));
-        MUST(read.count == 3);
+        MUST(read.count == 3 && !read.labels);
         for (uint32_t i = 0; i < 3; i++) {
             const struct seat *expected = round && i == 0 ? &none : &seats[i];
             MUST(read.rows[i].number == i + 1 && seat_same(&read.rows[i], expected));
@@ -1130,6 +1150,67 @@ static void best_seats_are_granted(struct fixture *one, struct fixture *two)
     outcome = batch_run(one, &second);
     MUST(outcome->status == PERMIT_NO_CAPACITY && outcome->shortages[0].is_best);
     MUST(outcome->shortages[0].largest_together == 1);
+}
+
+/* Plans a release together with the waiters of alpha, as the engine does, and commits. */
+static void release_beside_waiters(struct fixture *fixture, const char *key)
+{
+    struct operation release = {.kind = OP_RELEASE, .external_id = bytes_of(key)};
+    const struct operation *operations[] = {&release};
+    const struct queue_read read = {.free = 3, .limit = QUEUE_READ_MAX, .all_watches = true};
+    const struct slots_wanted none = {0};
+    struct seats seats = {0};
+    struct seat_map map;
+    const struct seat_map *maps[] = {&map};
+    struct view *view = &fixture->view;
+    arena_clear(&fixture->arena);
+    struct lock_set set = lock_set_of(fixture, &release);
+    MUST_OK(fixture->store, fixture->store->batch->lock(fixture->store, &set, &fixture->arena, view));
+    MUST_OK(fixture->store,
+            fixture->store->batch->read_waiters(fixture->store, &read, &none, 1, &fixture->arena, view));
+    MUST(view->free_slots[0].complete); /* any of them may be among the best */
+    MUST_OK(fixture->store,
+            fixture->store->batch->read_seats(fixture->store, view->semaphores[0].id, &fixture->arena, &seats));
+    MUST(seat_map_make(&map, &seats, &fixture->arena));
+    view->seat_maps = maps;
+    view->reads_end = true;
+    fixture_judge(&view->clock, view->now);
+    MUST_OK(fixture->store,
+            plan_batch(view, operations, 1, fixture->ids, &fixture_settings, &fixture->arena, &fixture->plan));
+    fixture->ids.next += fixture->plan.ids_used;
+    MUST_OK(fixture->store, fixture->store->batch->commit(fixture->store, &fixture->plan.changes));
+}
+
+/* It waits for two seats together. The first release makes no pair. */
+static void waiter_for_best_seats_is_granted_when_they_are_free(struct fixture *one, struct fixture *two)
+{
+    const struct seat row[] = {{.position = 1, .rank = 9}, {.position = 2, .rank = 5}, {.position = 3, .rank = 1}};
+    struct slot_name names[] = {{.number = 1}, {.number = 2}};
+    struct want first[] = {
+        {.semaphore = BYTES("alpha"), .count = 1, .choice = CHOOSE_NAMED, .named = &names[0], .named_count = 1}};
+    struct want second[] = {
+        {.semaphore = BYTES("alpha"), .count = 1, .choice = CHOOSE_NAMED, .named = &names[1], .named_count = 1}};
+    struct best together = {.count = 2, .together = true};
+    char form[BEST_FORM_MAX];
+    struct want best[] = {
+        {.semaphore = BYTES("alpha"), .count = 2, .choice = CHOOSE_BEST, .best = best_encode(&together, form)}};
+    struct operation hold_first = acquire_of("first", first, 1), hold_second = acquire_of("second", second, 1);
+    change_seats(one, "alpha", row, ARRAY_LENGTH(row));
+    MUST(batch_run(one, &hold_first)->created && batch_run(one, &hold_second)->created);
+    (void)enter(one, "k", best, 1, some_time(0), join_server(one));
+    lock_wants(two, "k", best, 1);
+    const struct request *request = find_request(&two->view, "k");
+    MUST(request && request->wants[0].choice == CHOOSE_BEST && bytes_equal(request->wants[0].best, best[0].best));
+    MUST_OK(two->store, two->store->batch->rollback(two->store));
+    release_beside_waiters(two, "first");
+    MUST(find_request(&two->view, "k")->state == REQUEST_WAITING &&
+         two->plan.changes.semaphores[0].semaphore->waiting == 1);
+    release_beside_waiters(two, "second");
+    lock_wants(one, "k", best, 1);
+    request = find_request(&one->view, "k");
+    MUST(request && request->state == REQUEST_ACQUIRED && request->permits[0].slots.count == 2);
+    MUST(request->permits[0].slots.numbers[0] == 2 && request->permits[0].slots.numbers[1] == 3);
+    MUST_OK(one->store, one->store->batch->rollback(one->store));
 }
 
 static void living_servers_are_read_without_a_queue(struct fixture *one, struct fixture *two)
@@ -1445,8 +1526,10 @@ const struct contract_case contract_cases[] = {
     {"watched_slot_of_another_semaphore_is_read", watched_slot_of_another_semaphore_is_read},
     {"slots_with_their_holders_are_read_from_the_lowest_free_one_on",
      slots_with_their_holders_are_read_from_the_lowest_free_one_on},
+    {"known_free_slots_are_not_read", known_free_slots_are_not_read},
     {"seats_are_read_as_they_were_written", seats_are_read_as_they_were_written},
     {"best_seats_are_granted", best_seats_are_granted},
+    {"waiter_for_best_seats_is_granted_when_they_are_free", waiter_for_best_seats_is_granted_when_they_are_free},
     {"living_servers_are_read_without_a_queue", living_servers_are_read_without_a_queue},
     {"waiter_is_granted_on_behalf_of_another_server", waiter_is_granted_on_behalf_of_another_server},
     {"kept_place_is_due_and_may_be_entered_again", kept_place_is_due_and_may_be_entered_again},

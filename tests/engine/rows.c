@@ -157,23 +157,38 @@ Test(rows, request_comes_back_as_its_row_is_read)
     cr_assert(bytes_equal(loaded.nonce, BYTES("nonce")) && loaded.principal.length == 0);
     cr_assert(loaded.permit_count == 2 && loaded.permits[1].token == 20 && loaded.permits[1].slots.count == 0);
     cr_assert(loaded.permits[0].slots.count == 2 && loaded.permits[0].slots.numbers[1] == 7);
+    cr_assert_null(loaded.permits[0].labels);
     cr_assert(loaded.place == NEVER && loaded.waiting_since == NEVER && loaded.waiting_until == NEVER,
               "it never waited: its row has NULL");
 }
 
-Test(rows, request_with_labels_or_very_many_slots_has_no_row)
+Test(rows, request_has_labels_of_its_own)
+{
+    char text[] = "A1";
+    struct bytes labels[2] = {{text, 2}, {0}};
+    struct permit permits[2] = {two_permits[0], two_permits[1]};
+    struct request request = held_request("key"), loaded;
+    request.permits = permits;
+    permits[0].labels = labels;
+    learn(2, 1, 0, &request);
+    text[0] = 'x';
+    labels[1] = BYTES("other");
+    cr_assert(has_row("key"));
+    cr_assert(request_load(&rows_find_key(&rows, BYTES("key"))->request, &arena, &loaded));
+    rows_remove_key(&rows, BYTES("key"));
+    cr_assert(bytes_equal(loaded.permits[0].labels[0], BYTES("A1")) && loaded.permits[0].labels[1].length == 0);
+    cr_assert(loaded.permits[0].slots.numbers[1] == 7 && !loaded.permits[1].labels);
+    cr_assert(bytes_equal(loaded.external_id, BYTES("key")) && bytes_equal(loaded.nonce, BYTES("nonce")));
+}
+
+Test(rows, request_with_very_many_slots_has_no_row)
 {
     static uint32_t many[SLOTS_MAX_COUNT + 1000];
-    struct bytes label = BYTES("A1");
     struct permit permits[2] = {two_permits[0], two_permits[1]};
     struct request request = held_request("key");
     request.permits = permits;
-    permits[0].labels = &label;
-    learn(2, 1, 0, &request);
-    cr_assert_not(has_row("key"));
-    permits[0].labels = NULL;
     permits[0].slots = (struct slots){many, ARRAY_LENGTH(many)};
-    learn(2, 2, 0, &request);
+    learn(2, 1, 0, &request);
     cr_assert_not(has_row("key"));
 }
 
@@ -318,11 +333,10 @@ Test(rows, free_slots_follow_the_commits)
     cr_assert_not(semaphore_copy_load_slots(copy, 1, &arena, &slots));
 }
 
-Test(rows, labels_and_changes_of_the_settings_make_the_free_slots_unknown)
+Test(rows, changes_of_the_settings_make_the_free_slots_unknown)
 {
     struct free_slots slots;
     uint32_t read[] = {1, 2};
-    struct bytes labels[] = {BYTES("A1"), BYTES("A2")};
     struct commit *commit = commit_new(KIND_SLOTTED);
     commit->free[0] = (struct free_slots){.numbers = read, .count = 2, .complete = true};
     store(commit, false);
@@ -333,9 +347,37 @@ Test(rows, labels_and_changes_of_the_settings_make_the_free_slots_unknown)
     commit->images[0].settings = false;
     store(commit, true);
     has_free(read, 2, true);
-    commit->free[0].labels = labels;
+}
+
+/* Labels are not copied, so the copy says whether there may be any. */
+Test(rows, free_slots_of_a_copy_may_have_labels_if_one_that_was_read_or_freed_has)
+{
+    struct free_slots slots;
+    uint32_t read[] = {1, 2};
+    struct bytes labels[] = {BYTES("A1"), {0}};
+    struct commit *commit = commit_new(KIND_SLOTTED);
+    commit->free[0] = (struct free_slots){.numbers = read, .count = 2, .complete = true};
+    store(commit, false);
+    cr_assert(semaphore_copy_load_slots(copy, 3, &arena, &slots) && !slots.labels_unread);
+    struct permit permit = {.semaphore_id = SEMAPHORE, .count = 1, .slots = {read, 1}, .labels = labels};
+    struct request ended = {
+        .external_id = BYTES("k"), .state = REQUEST_RELEASED, .permits = &permit, .permit_count = 1};
+    commit->changes[0] = (struct request_change){.request = &ended, .before = &ended};
+    commit->plan.changes.request_count = 1;
     store(commit, true);
-    cr_assert_not(semaphore_copy_load_slots(copy, 1, &arena, &slots));
+    cr_assert(semaphore_copy_load_slots(copy, 3, &arena, &slots) && slots.labels_unread);
+    commit->plan.changes.request_count = 0;
+    store(commit, true);
+    cr_assert(semaphore_copy_load_slots(copy, 3, &arena, &slots) && slots.labels_unread, "it stays so");
+    store(commit, false);
+    cr_assert(semaphore_copy_load_slots(copy, 3, &arena, &slots) && !slots.labels_unread, "read anew, without one");
+    commit->free[0].labels = labels;
+    store(commit, false);
+    cr_assert(semaphore_copy_load_slots(copy, 3, &arena, &slots) && slots.labels_unread);
+    commit->free[0].labels = NULL;
+    commit->free[0].labels_unread = true;
+    store(commit, false);
+    cr_assert(semaphore_copy_load_slots(copy, 3, &arena, &slots) && slots.labels_unread);
 }
 
 Test(rows, row_has_strings_of_its_own)

@@ -294,6 +294,119 @@ Test(seats, best_follows_a_change_of_the_seats)
     talk_end(&talk);
 }
 
+/* ---- best on copies ---- */
+
+#define SHORT "permitd_batches_total{path=\"short\"}"
+#define LONG  "permitd_batches_total{path=\"long\"}"
+
+/* permitd with one worker, so with one seat map; its semaphore `hall` has 6 seats with the labels s1 to s6, the last the best. */
+static struct kit_permitd *start_hall(struct talk *ret_talk)
+{
+    const char *const flags[] = {"--workers", "1", NULL};
+    struct kit_permitd *permitd = own_permitd(flags);
+    *ret_talk = talk_to(permitd->port);
+    say(ret_talk, 201, "PUT", "/v1/semaphores/hall", "{\"capacity\":6}");
+    const char *body = "{\"slots\":[";
+    for (int i = 1; i <= 6; i++)
+        body =
+            text("%s%s{\"label\":\"s%d\",\"row\":\"1\",\"seat\":%d,\"rank\":%d}", body, i > 1 ? "," : "", i, i, 10 - i);
+    say(ret_talk, 200, "PUT", slots_path("hall", ""), text("%s]}", body));
+    return permitd;
+}
+
+static void stop_hall(struct kit_permitd *permitd, struct talk *talk)
+{
+    talk_end(talk);
+    kit_permitd_stop(permitd);
+}
+
+/* Acquires until a batch has had all copies: others may have changed the semaphore meanwhile. */
+static void warm_up(struct talk *talk)
+{
+    double before = metric_of(talk, SHORT);
+    while (metric_of(talk, SHORT) < before + 2)
+        release(talk, best_is(talk, "hall", 1, "{}", "[6]"));
+}
+
+Test(seats, best_is_one_packet_on_the_copies_of_seats_slots_and_labels)
+{
+    struct talk talk;
+    struct kit_permitd *permitd = start_hall(&talk);
+    warm_up(&talk);
+    double before = metric_of(&talk, LONG);
+    const char *pair = best_is(&talk, "hall", 2, "{\"together\":true}", "[5,6],\"labels\":[\"s5\",\"s6\"]");
+    const char *one = best_is(&talk, "hall", 1, "{}", "[4],\"labels\":[\"s4\"]");
+    say(&talk, 201, "POST", "/v1/requests", acquire_body("lowest", "hall", 1, ""));
+    cr_expect_not_null(strstr(talk.reply.body, "\"slots\":[1],\"labels\":[\"s1\"]"), "%s", talk.reply.body);
+    none_is(&talk, 423, "hall", 3, "{\"together\":true}", "\"largest_together\":2");
+    release(&talk, one);
+    release(&talk, pair);
+    cr_expect_not_null(strstr(talk.reply.body, "\"labels\":[\"s5\",\"s6\"]"), "%s", talk.reply.body);
+    release(&talk, best_is(&talk, "hall", 3, "{\"together\":true}", "[4,5,6]"));
+    cr_expect_eq(metric_of(&talk, LONG), before);
+    stop_hall(permitd, &talk);
+}
+
+/* An older copy of the database has other seats at the same versions. */
+static void make_best(struct kit_sql *sql, int slot)
+{
+    kit_sql_run(sql, "UPDATE slot SET seat_rank=IF(number=%d,0,9)", slot);
+}
+
+/* Ends the sessions of all permitd on this database, which then open others. */
+static void kill_sessions(struct kit_sql *sql)
+{
+    static const char *const others = "information_schema.processlist WHERE db=DATABASE() AND id<>CONNECTION_ID()";
+    int64_t last = kit_sql_number(sql, "SELECT MAX(id) FROM %s", others);
+    for (int64_t id = 0; id < last;) {
+        id = kit_sql_number(sql, "SELECT COALESCE(MIN(id),%lld) FROM %s AND id>%lld", (long long)last, others,
+                            (long long)id);
+        (void)kit_sql_try(sql, "KILL %lld", (long long)id); /* it may have ended */
+    }
+}
+
+Test(seats, map_is_void_in_another_epoch_and_in_a_new_session)
+{
+    struct talk talk;
+    struct kit_permitd *permitd = start_hall(&talk);
+    struct kit_sql *sql = own_sql("own0");
+    warm_up(&talk);
+    make_best(sql, 2);
+    release(&talk, best_is(&talk, "hall", 1, "{}", "[6]"));
+    kit_sql_run(sql, "UPDATE cluster SET epoch=epoch+1");
+    release(&talk, best_is(&talk, "hall", 1, "{}", "[2]"));
+    make_best(sql, 3);
+    kill_sessions(sql);
+    release(&talk, best_is(&talk, "hall", 1, "{}", "[3]"));
+    kit_sql_close(sql);
+    stop_hall(permitd, &talk);
+}
+
+/* Two permitd on one database: neither sells a seat of the other, and each knows the seats that the other has described. */
+Test(seats, best_of_two_permitd_are_all_seats_once)
+{
+    struct talk talks[2];
+    struct kit_permitd *permitd = start_hall(&talks[0]);
+    struct kit_permitd_options options = {.database = own_url("own0"), .flags = patient_flags};
+    struct kit_permitd *other = kit_permitd_start(&options);
+    talks[1] = talk_to(other->port);
+    for (int round = 0; round < 3; round++) {
+        const char *keys[6];
+        warm_up(&talks[round % 2]);
+        for (int i = 0; i < 6; i++)
+            keys[i] = best_is(&talks[(i + round) % 2], "hall", 1, "{}", text("[%d]", 6 - i));
+        none_is(&talks[round % 2], 423, "hall", 1, "{}", "\"largest_together\":0");
+        for (int i = 0; i < 6; i++)
+            release(&talks[i / 2 % 2], keys[i]);
+    }
+    warm_up(&talks[0]);
+    say(&talks[1], 200, "PUT", slots_path("hall", "?from=3"), "{\"slots\":[{\"label\":\"new\",\"rank\":0}]}");
+    release(&talks[0], best_is(&talks[0], "hall", 1, "{}", "[3],\"labels\":[\"new\"]"));
+    talk_end(&talks[1]);
+    kit_permitd_stop(other);
+    stop_hall(permitd, &talks[0]);
+}
+
 /* A held seat that is due may be chosen: its hold ends. Of the other rows a seat is held for longer. */
 Test(seats, best_takes_seats_of_due_holds)
 {

@@ -190,7 +190,7 @@ static void read_semaphore(const struct db_semaphore *semaphore, const struct sl
     size_t at = view->semaphore_count++;
     view->semaphores[at] = semaphore->row.semaphore;
     view->next_due[at] = semaphore->row.semaphore.next_due_at;
-    if (wanted->free > 0)
+    if (wanted->free > 0 && semaphore->row.semaphore.version != wanted->known_version)
         read_slots(&semaphore->row, wanted->free, arena, &view->free_slots[at]);
     if (wanted->named_count > 0)
         read_named(&semaphore->row, wanted, arena, &view->named_slots[at]);
@@ -584,12 +584,16 @@ enum permit_status fake_batch_read_seats(struct store *store, uint64_t semaphore
     if (status != PERMIT_OK)
         return status;
     const struct db_semaphore *semaphore = database_semaphore(semaphore_id);
-    struct seats seats = {arena_array(arena, SLOTS_MAX, sizeof *seats.rows), 0};
+    struct seats seats = {.rows = arena_array(arena, SLOTS_MAX, sizeof *seats.rows)};
+    struct bytes *labels = arena_array(arena, SLOTS_MAX, sizeof *labels);
     for (uint32_t number = 1; semaphore && number <= semaphore->row.slot_rows; number++) {
         struct seat seat = slot_seat(&semaphore->row, number);
         seat.section = arena_copy(arena, seat.section);
         seat.row = arena_copy(arena, seat.row);
         seat.tags = arena_copy(arena, seat.tags);
+        if (semaphore->row.labels[number])
+            seats.labels = labels;
+        labels[seats.count] = slot_label(&semaphore->row, number);
         seats.rows[seats.count++] = seat;
     }
     *ret_seats = seats;
