@@ -290,6 +290,11 @@ struct permit_acquire_options {
     int64_t retry_ms;
     /* `waiting` is called only after each piece, not after the first second, which costs a call. */
     bool waiting_late;
+    /*
+     * A JSON object of at most 2048 bytes, such as "{\"order\":\"4711\"}", which is shown where the key is shown; NULL:
+     * none. A repeated call with the same key may leave it out.
+     */
+    const char *metadata;
 };
 
 /*

@@ -144,6 +144,7 @@ bool acquire_cmd_run(struct cli *cli, const struct acquire_cmd *cmd, struct perm
                                                  : given->wait_ms,
         .wait_piece_ms = given->wait_piece_ms == CLI_UNSET ? 0 : given->wait_piece_ms,
         .priority = (int)given->priority,
+        .metadata = json_text(given->metadata),
         .cancel_fd = cmd->signal_fd,
         .retry_ms = given->flags[FLAG_NO_RETRY]   ? -1
                     : given->wait_ms == CLI_UNSET ? 0

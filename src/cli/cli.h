@@ -80,6 +80,7 @@ struct cli_options {
     int64_t priority;
     const char *id;
     const char *owner;
+    struct json_writer *metadata; /* of --label; NULL: none; cli_main frees it */
     int64_t exit_code;
     const char *on_lost;
     const char *report;

@@ -7,9 +7,11 @@
 #include "base/buf.h"
 #include "base/duration.h"
 #include "base/help.h"
+#include "base/utf8.h"
 #include "cli/cli.h"
 #include "cli/json_print.h"
 #include "core/name.h"
+#include "core/request.h"
 
 enum option_type {
     OPTION_FLAG,               /* bool */
@@ -28,6 +30,7 @@ enum option_type {
     OPTION_ADJACENT,           /* a flag of the last want */
     OPTION_BEST,               /* a JSON object of the last want */
     OPTION_LABEL,              /* appended to names */
+    OPTION_METADATA,           /* a member, NAME=VALUE, of a json_writer */
     OPTION_NAMESPACE,          /* const char *, valid as a namespace or empty */
 };
 
@@ -86,6 +89,9 @@ static const struct option options[] = {
      "exit with 0 also if another client holds the permits under the key of --id"},
     {0, "owner", "OWNER", ACQUIRES, OPTION_KEY, AT(owner), 0,
      "owner of the request, printable ASCII without space (default: USER@HOST; none with --id)"},
+    {0, "label", "NAME=VALUE", ACQUIRES, OPTION_METADATA, AT(metadata), 0,
+     "what people should know of the request, such as order=4711: its metadata, which show and requests --json print; "
+     "repeat for several names"},
     {0, "on-lost", "term|kill|continue", VERB_RUN, OPTION_CHOICE, AT(on_lost), 0,
      "when the permit is lost: TERM and KILL 5 s later (the default), KILL immediately, or only report it"},
     {0, "report", "FILE", VERB_RUN, OPTION_TEXT, AT(report), 0,
@@ -313,6 +319,30 @@ static int read_slot(const struct option *option, const char *value, struct cli_
     return CLI_OK;
 }
 
+/* Adds NAME=VALUE to the metadata of the request. */
+static int read_metadata(const struct option *option, const char *value, struct json_writer **metadata)
+{
+    const char *equals = strchr(value, '=');
+    if (!equals || equals == value || !utf8_valid(bytes_of(value)))
+        return refuse(option, value, "NAME=VALUE, in UTF-8");
+    char *name = strndup(value, (size_t)(equals - value));
+    if (!*metadata)
+        *metadata = json_writer_new();
+    bool twice = name && json_has(json_written(*metadata), name);
+    if (name)
+        json_add_text(*metadata, name, equals + 1);
+    free(name);
+    const char *text = json_text(*metadata);
+    if (!name || !text)
+        return cli_error(CLI_NO_START, "out of memory");
+    if (twice)
+        return refuse(option, value, "each name once");
+    if (strlen(text) > METADATA_MAX_BYTES)
+        return cli_error(CLI_USAGE, "--%s: all of them have more than %d bytes, as JSON", option->name,
+                         METADATA_MAX_BYTES);
+    return CLI_OK;
+}
+
 /* ---- One option ---- */
 
 /* Returns the option that the verb takes, or else another one of this name, which the caller refuses. */
@@ -379,6 +409,7 @@ static int store_value(const struct option *option, char *value, struct cli *cli
             return CLI_USAGE;
         want->best = value;
         return is_json_object(value) ? CLI_OK : refuse(option, value, "a JSON object");
+    case OPTION_METADATA: return read_metadata(option, value, member);
     case OPTION_LABEL: cli->options.names[cli->options.name_count++] = value; return CLI_OK;
     }
     return CLI_USAGE;

@@ -35,6 +35,7 @@ void request_print(struct json_object *answer)
         {"until", "until"},
         {"server", "server"},
         {"kept", "kept"},
+        {"metadata", "metadata"},
     };
     static const struct json_column permits[] = {
         {"SEMAPHORE", "semaphore"}, {"COUNT", "count"}, {"TOKEN", "token"}, {"SLOTS", "slots"}, {"LABELS", "labels"}};

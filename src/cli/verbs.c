@@ -353,5 +353,6 @@ int cli_main(int argc, char **argv)
     if ((fflush(stdout) != 0 || ferror(stdout)) && code == CLI_OK)
         code = cli_error(CLI_NO_START, "cannot write the output");
     free(cli.options.names);
+    json_writer_free(cli.options.metadata);
     return code;
 }

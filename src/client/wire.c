@@ -61,6 +61,8 @@ struct json_writer *wire_acquire(const struct permit_acquire_options *options, c
     json_add_duration(body, "wait", wait_ms ? wait_ms : JSON_ABSENT);
     if (options->priority)
         json_add_number(body, "priority", options->priority);
+    if (options->metadata)
+        json_add_body(body, "metadata", options->metadata);
     return body;
 }
 

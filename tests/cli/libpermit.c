@@ -306,6 +306,19 @@ static void grant_is_read_completely(void)
     check(script_end(&script), "sent with the credential");
 }
 
+static void metadata_is_sent_with_the_acquire(void)
+{
+    SCRIPT(script, {ANSWER, 201, GRANT("false", TTL), ",\"metadata\":{\"order\":\"4711\"}"});
+    struct permit_client *client = client_of(&script, 0);
+    struct permit_request *request = NULL;
+    const struct permit_acquire_options options = {
+        .permits = &want, .permit_count = 1, .metadata = "{\"order\":\"4711\"}"};
+    check(permit_acquire(client, &options, &request) == PERMIT_OK, "an acquire with metadata");
+    permit_request_free(request);
+    permit_client_free(client);
+    check(script_end(&script), "which is sent");
+}
+
 /* "#12" is a number, "##12" the label #12, all else labels. */
 static void specific_slots_are_requested_and_read(void)
 {
@@ -2050,6 +2063,7 @@ int main(int argc, char **argv)
     if (!mkdtemp(scratch))
         abort();
     grant_is_read_completely();
+    metadata_is_sent_with_the_acquire();
     specific_slots_are_requested_and_read();
     lost_answer_is_requested_again();
     replay_of_another_client_is_not_ours();

@@ -66,8 +66,17 @@ call "$permitctl" acquire -s a --slot A1 -s b --any-of B1 --slot B2
 check "--slot and --any-of exclude each other" contains "$code $err" "64 permitctl: --slot B2"
 call "$permitctl" acquire -s a --adjacent=yes
 check "--adjacent takes no value" test "$code" = 64
-call "$permitctl" acquire -s a --label A1
-check "only semaphore put takes labels" contains "$code $err" "64 permitctl: acquire does not take --label"
+call "$permitctl" release a --label A1
+check "release takes no labels" contains "$code $err" "64 permitctl: release does not take --label"
+for wrong in order =4711 '' $'order=\xff'; do
+    call "$permitctl" run -s a --label "$wrong" true
+    check "a label of a request is NAME=VALUE, in UTF-8: $(printf %q "$wrong")" \
+        contains "$code $err" "64 permitctl: --label $(printf %s "$wrong" | tr '\377' '?'): expected NAME=VALUE"
+done
+call "$permitctl" acquire -s a --label order=1 --label order=2
+check "each name once" contains "$code $err" "64 permitctl: --label order=2: expected each name once"
+call "$permitctl" acquire -s a --label "a=$(printf '%01500d' 0)" --label "b=$(printf '%0600d' 0)"
+check "all labels of a request have at most 2048 bytes" contains "$code $err" "64 permitctl: --label: all of them have more than 2048 bytes"
 call "$permitctl" semaphore put a --label A1 --labels "$dir/none"
 check "--label and --labels exclude each other" test "$code" = 64
 call "$permitctl" semaphore put a --labels "$dir/none"

@@ -118,6 +118,17 @@ call "$permitctl" requests -s backups
 check "requests as well" grep -Eq '^STATE .* OVERDUE  SUSPECT  PERMITS ' "$dir/out"
 call "$permitctl" show k/1%
 check "and show" contains "$(xargs <<<"$out")" "overdue no suspect no"
+call "$permitctl" --json acquire -s network --id labelled --label order=4711 --label 'url=https://shop/?a=b' --label empty=
+check "acquire --label" test "$code" = 0
+call "$permitctl" --json show labelled
+check "is the metadata of the request" test "$(jq -c .metadata <<<"$out")" = \
+    '{"order":"4711","url":"https://shop/?a=b","empty":""}'
+call "$permitctl" show labelled
+check "show prints it" grep -q '^metadata  *{ *"order": *"4711"' "$dir/out"
+call "$permitctl" run -s network --id run-labelled --label $'note=\xc2\x9b31m\e[1m' -- "$permitctl" show run-labelled
+check "run --label, too; a terminal gets no control characters of it" contains "$code $(grep ^metadata "$dir/out")" 31m
+check "of either kind" not grep -qP '\xc2\x9b|\e' "$dir/out"
+call "$permitctl" --json release labelled
 call "$permitctl" --json renew k/1% --ttl 10m
 check "renew" test "$code $(jq .ttl_ms <<<"$out")" = "0 600000"
 call "$permitctl" fence check backups "$token"
