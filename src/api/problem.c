@@ -7,8 +7,7 @@ enum { USUAL_RETRY_MS = 1000 };
 
 int64_t problem_retry_ms(enum permit_status status, int64_t asked)
 {
-    int code = permit_status_http(status);
-    if (code != 423 && code != 429 && code != 503)
+    if (permit_status_retry(status) == PERMIT_RETRY_NEVER || status == PERMIT_INTERNAL)
         return 0;
     return asked > 0 ? asked : USUAL_RETRY_MS;
 }

@@ -336,7 +336,7 @@ static void check_problem(struct talk *talk, int status, const char *type)
     cr_assert(kit_json_has(body, "title") && kit_json_has(body, "detail"), "%s", body);
     header_is(talk, "Content-Type", "application/problem+json");
     char *retry_after = reply_header(&talk->reply, "Retry-After");
-    bool retries = status == 423 || status == 429 || status == 503;
+    bool retries = status == 423 || status == 429 || status == 503 || strcmp(type, "in_transaction") == 0;
     cr_assert_eq(retry_after != NULL, retries, "%s", talk->reply.headers);
     cr_assert_eq(kit_json_int(body, "retry_after_ms") > 0, retries, "%s", body);
     free(retry_after);
