@@ -367,13 +367,13 @@ static bool may_change(struct planner *planner, struct outcome *outcome, struct 
     if (!check_known(planner, outcome, key, operation))
         return false;
     struct request *request = key->request;
+    if (request_is_due(planner, request))
+        end_request(planner, key, due_reason(request));
     if (request->changes && bytes_equal(request->change_nonce, operation->nonce)) {
         outcome->replayed = true;
         outcome_count_replay(planner, outcome, key);
         return false;
     }
-    if (request_is_due(planner, request))
-        end_request(planner, key, due_reason(request));
     if (request->state == REQUEST_RELEASED)
         outcome_refuse(outcome, PERMIT_ENDED, NULL);
     else if (request->confirmed_at != NEVER)
