@@ -270,17 +270,25 @@ bool semaphore_copy_load(const struct semaphore_copy *copy, struct arena *arena,
 
 /* ---- free slots ---- */
 
-/* Returns true if a slot that the commit has read or changed may have a label. */
+static bool request_has_labels(const struct request *request, uint64_t semaphore_id)
+{
+    const struct permit *permit = request ? request_permit_of(request, semaphore_id) : NULL;
+    return permit && permit->labels;
+}
+
+/*
+ * Returns true if a slot that the commit has read or changed may have a label. An exchange may have given back all slots
+ * that have one: only the row before it has them.
+ */
 static bool has_labels(const struct view *read, size_t index, const struct plan *plan)
 {
     uint64_t semaphore_id = read->semaphores[index].id;
     if (read->free_slots[index].labels || read->free_slots[index].labels_unread || plan->changes.label_count)
         return true;
     for (size_t i = 0; i < plan->changes.request_count; i++) {
-        const struct request *request = plan->changes.requests[i].request;
-        for (size_t j = 0; j < request->permit_count; j++)
-            if (request->permits[j].semaphore_id == semaphore_id && request->permits[j].labels)
-                return true;
+        const struct request_change *change = &plan->changes.requests[i];
+        if (request_has_labels(change->before, semaphore_id) || request_has_labels(change->request, semaphore_id))
+            return true;
     }
     return false;
 }
