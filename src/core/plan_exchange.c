@@ -178,18 +178,24 @@ static struct operation acquire_of_exchange(struct planner *planner, const struc
     return acquire;
 }
 
-/* The request would hold more of a semaphore than there may ever be, or of more semaphores than a request may have. */
+/* Returns true if the request and its wants have more semaphores than a request may have, and than a batch locks. */
+static bool is_too_wide(const struct request *request, const struct operation *operation)
+{
+    size_t count = request->permit_count;
+    for (size_t i = 0; i < operation->want_count; i++)
+        count += find_permit(request, operation->wants[i].semaphore_id) == request->permit_count;
+    return count > REQUEST_MAX_SEMAPHORES;
+}
+
+/* The request would hold more of a semaphore than there may ever be. */
 static enum permit_status check_sum(struct planner *planner, const struct request *request,
                                     const struct operation *acquire, const char **ret_detail)
 {
-    size_t semaphores = request->permit_count;
     for (size_t i = 0; i < acquire->want_count; i++) {
         const struct want *want = &acquire->wants[i];
         size_t at = find_permit(request, want->semaphore_id);
-        if (at == request->permit_count) {
-            semaphores++;
+        if (at == request->permit_count)
             continue;
-        }
         const struct semaphore *semaphore = planner_image(planner, want->semaphore_id)->semaphore;
         int64_t sum = request->permits[at].count - want->own;
         int64_t most = semaphore->capacity ? semaphore->capacity : INT64_MAX; /* 0: closed, which is temporary */
@@ -202,10 +208,7 @@ static enum permit_status check_sum(struct planner *planner, const struct reques
                                        (long long)(sum + min_i64(want->count, INT64_MAX - sum)), (long long)most);
         return PERMIT_NEVER_SATISFIABLE;
     }
-    if (semaphores <= REQUEST_MAX_SEMAPHORES)
-        return PERMIT_OK;
-    *ret_detail = "a request has at most 64 semaphores, counting those of which it gives back all";
-    return PERMIT_INVALID;
+    return PERMIT_OK;
 }
 
 /* ---- the change ---- */
@@ -395,8 +398,16 @@ void plan_exchange(struct planner *planner, struct outcome *outcome, struct key 
         outcome_put_back(planner, outcome, key, operation, NULL, 0);
         return;
     }
-    if (!may_change(planner, outcome, key, operation))
+    struct operation alone = *operation; /* without its wants: they cannot be locked beside the request */
+    alone.want_count = 0;
+    bool too_wide = key->request && is_too_wide(key->request, operation);
+    if (!may_change(planner, outcome, key, too_wide ? &alone : operation))
         return;
+    if (too_wide) {
+        outcome_refuse(outcome, PERMIT_INVALID,
+                       "a request has at most 64 semaphores, counting those of which it gives back all");
+        return;
+    }
     for (size_t i = 0; i < operation->want_count; i++)
         if (operation->wants[i].semaphore_id && !planner_image(planner, operation->wants[i].semaphore_id)) {
             outcome_put_back(planner, outcome, key, operation, NULL, 0);
