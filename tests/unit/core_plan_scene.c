@@ -316,7 +316,7 @@ static bool read_semaphore(struct semaphore *semaphore, struct bytes word)
 static bool read_row(struct request *request, struct bytes word, bool *subscribed)
 {
     struct bytes value;
-    int64_t server = 0;
+    int64_t server = 0, changes;
     for (size_t i = 0; i < ARRAY_LENGTH(times); i++)
         if (value_of(word, times[i].word, &value)) {
             *(utc_us *)((char *)request + times[i].offset) = NOW + us_of(value);
@@ -331,6 +331,10 @@ static bool read_row(struct request *request, struct bytes word, bool *subscribe
         request->ttl = ttl_of(value);
     else if (value_of(word, "owner", &value))
         request->owner = value;
+    else if (number_of(word, "changes", &changes))
+        request->changes = (uint32_t)changes;
+    else if (value_of(word, "nonce", &value))
+        request->change_nonce = value;
     else if (word_is(word, "confirmed"))
         request->confirmed_at = NOW;
     else if (word_is(word, "locked"))
@@ -413,6 +417,7 @@ static void add_row(struct bytes key, const char **at)
                                 .external_id = key,
                                 .owner = BYTES(""),
                                 .nonce = BYTES(""),
+                                .change_nonce = BYTES(""),
                                 .has_digest = true,
                                 .due_at = NEVER,
                                 .wants = memory->wants,
@@ -473,7 +478,7 @@ static bool read_change(struct semaphore_change *change, struct bytes word)
 static bool read_option(struct operation *operation, struct bytes word)
 {
     struct bytes value;
-    int64_t priority;
+    int64_t priority, changes;
     if (word_is(word, "wait"))
         operation->wait_us = 20 * US_PER_SECOND;
     else if (word_is(word, "last")) {
@@ -481,6 +486,10 @@ static bool read_option(struct operation *operation, struct bytes word)
         operation->may_have_place = true;
     } else if (number_of(word, "priority", &priority))
         operation->priority = (int)priority;
+    else if (number_of(word, "changes", &changes))
+        operation->changes = (uint32_t)changes;
+    else if (value_of(word, "nonce", &value))
+        operation->nonce = value;
     else if (value_of(word, "ttl", &value))
         operation->ttl = ttl_of(value);
     else if (value_of(word, "scope", &value)) {
@@ -500,6 +509,17 @@ static bool read_option(struct operation *operation, struct bytes word)
     else
         return false;
     return true;
+}
+
+/* Reads "-a:2" of an exchange: what it gives back. */
+static bool read_given(struct operation *operation, struct bytes word)
+{
+    if (operation->kind != OP_EXCHANGE || word.data[0] != '-')
+        return false;
+    struct want *given = operation->given ? (struct want *)operation->given : zeroed(SCENE_SEMAPHORES * sizeof *given);
+    operation->given = given;
+    return read_want((struct bytes){word.data + 1, word.length - 1}, zeroed(SCENE_NAMES * sizeof(struct slot_name)),
+                     &given[operation->given_count++]);
 }
 
 static const struct operation *read_operation(const char **at)
@@ -529,6 +549,8 @@ static const struct operation *read_operation(const char **at)
     for (struct bytes word = next_word(at); word.length; word = next_word(at))
         if (operation_is_administrative(operation->kind))
             cr_assert(read_change(change, word), "not understood: %s", word.data);
+        else if (read_given(operation, word))
+            continue;
         else if (read_want(word, names, &operation->wants[operation->want_count]))
             operation->want_count++;
         else
@@ -619,13 +641,39 @@ static void outcome_print(const struct outcome *outcome, struct buf *out)
         buf_printf(out, " max_hold %lld", (long long)outcome->max_hold_ms);
 }
 
+/* " hall:2/7@1,2 1=A1" */
+static void permit_print(const struct permit *permit, struct buf *out)
+{
+    print_bytes(" ", semaphore_name(permit->semaphore_id), out);
+    buf_printf(out, ":%lld/%llu", (long long)permit->count, (unsigned long long)permit->token);
+    buf_append_text(out, permit->slots.count ? "@" : "");
+    slots_format(&permit->slots, out);
+    for (uint32_t i = 0; permit->labels && i < permit->slots.count; i++) {
+        buf_printf(out, " %u", permit->slots.numbers[i]);
+        print_bytes("=", permit->labels[i], out);
+    }
+}
+
+static void past_print(const struct changes *changes, struct buf *out)
+{
+    for (size_t i = 0; i < changes->past_count; i++) {
+        print_bytes("; past ", key_of(changes->past[i].request_id), out);
+        buf_printf(out, " %s", end_reason_word(changes->past[i].end_reason));
+        permit_print(&changes->past[i].permit, out);
+    }
+}
+
 static void change_print(const struct request_change *change, struct buf *out)
 {
     const struct request *request = change->request;
     print_bytes(change->insert ? "; +" : change->remove ? "; -" : "; ", request->external_id, out);
     if (change->remove)
         return;
-    buf_append_text(out, change->grants ? " granted" : "");
+    buf_append_text(out, change->grants ? " granted" : change->exchanges ? " exchanged" : "");
+    for (size_t i = 0; change->exchanges && i < request->permit_count; i++)
+        permit_print(&request->permits[i], out);
+    if (change->exchanges)
+        return;
     if (change->grants && request->state == REQUEST_ACQUIRED)
         print_slots(request, out);
     else
@@ -688,6 +736,7 @@ static void changes_print(struct buf *out)
     const struct changes *changes = &scene.plan.changes;
     for (size_t i = 0; i < changes->request_count; i++)
         change_print(&changes->requests[i], out);
+    past_print(changes, out);
     places_print(changes, out);
     administration_print(changes, out);
     feed_print(changes, out);
@@ -719,7 +768,7 @@ static void time_print(const char *name, utc_us time, struct buf *out)
         buf_printf(out, " %s=%lld%s", name, (long long)(seconds ? us / US_PER_SECOND : us), seconds ? "s" : "us");
 }
 
-/* " place=-3s since=0s until=20s due=30s acquired=0s server=1 priority=9 ttl=1000 end=expired token=1 errand=1 wanted " */
+/* " place=-3s since=0s until=20s due=30s acquired=0s server=1 priority=9 ttl=1000 end=expired token=1 errand=1 changes=1 nonce=n wanted " */
 static void row_print(const struct request_change *change, struct buf *out)
 {
     const struct request *request = change->request;
@@ -733,6 +782,10 @@ static void row_print(const struct request_change *change, struct buf *out)
         buf_printf(out, " token=%llu", (unsigned long long)request->permits[0].token);
     if (request->errand)
         buf_printf(out, " errand=%u", request->errand);
+    if (request->changes) {
+        buf_printf(out, " changes=%u", request->changes);
+        print_bytes(" nonce=", request->change_nonce, out);
+    }
     buf_printf(out, " %s ", request->wanted.data ? "wanted" : "unwanted");
 }
 

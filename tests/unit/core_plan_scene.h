@@ -12,7 +12,8 @@
  *     "a capacity=3 fifo sales"       settings and counts of a semaphore
  *     "k1 holds a b:2 due=0s"         a holder; due=never unless said. "k1 holds hall@2,3": slots 2 and 3. "confirmed";
  *                                     "errand=1": confirmed in SQL, "errand=2": to be released; "mine": its row is locked
- *                                     by this batch, "locked": by another session
+ *                                     by this batch, "locked": by another session; "changes=1 nonce=n": its exchanges
+ *                                     so far, and the nonce of the last one
  *     "k2 waits a b server=2 place=-3s since=-60s"
  *                                     a waiter, whose client waits at that server. Unless said, that is server 1, and
  *                                     place and since are -1s. "kept": at none; "dead": at server 3, which is dead; "left":
@@ -25,6 +26,8 @@
  *     "acquire k1 a wait priority=3"  wait: for 20 s; "last": the wait of its place ends with this decision
  *     "look k1 a", "look k1 a last"   of a subscriber with a place since 100 s, that waits since 50 s
  *     "leave k1 a", "release k1", "renew k1 ttl=5s", "confirm k1", "expire k1 never_held", "force_release k1"
+ *     "exchange k1 -a:2 b changes=1 nonce=n"
+ *                                     gives back two units of a, and takes one of b
  *     further words: "ttl=none", "other" (content), "widened", "mailed" (mail of this key led to it), "scope=a"
  *     "semaphore_put hall capacity=6 labels=A1,-,A3", "semaphore_labels hall from=3 labels=A3", "semaphore_retire hall"
  *
@@ -36,6 +39,8 @@
  * changes:
  *     "+k1 WAITING server=1"          a row that is inserted, with its state; "k1 ACQUIRED": changed; "-k1": deleted
  *     "k1 granted server=2"           a waiter that is granted, and its server if it is unclaimed; of the hall with slots
+ *     "k1 exchanged a:2/7 hall:1/8@3 3=A3", "past k1 released a:3/7"
+ *                                     a holder with its permits after an exchange; one of them as it was
  *     "k1 enters a", "k1 leaves a"    places; "k1 enters hall watch=3": it watches slot 3
  *     "clears hall 3"                 slot 3 is watched by none any more
  *     "mail 2 k1"                     mail to server 2 about a request; "-mail 1 k1": deleted
