@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "dice.h"
+#include "exchange.h"
 #include "world.h"
 
 enum { NAMES_AT_ONCE = 6, NAMES_CHANGE_US = 2 * US_PER_SECOND };
@@ -187,7 +188,7 @@ static bool is_named(const struct want *want, const struct slot_name *name)
 }
 
 /* Sometimes specific slots: among the first few, so that many requests name the same. */
-static void choose_slots(struct want *want, struct slot_name *names, const struct db_semaphore_row *row)
+void want_choose_slots(struct want *want, struct slot_name *names, const struct db_semaphore_row *row)
 {
     uint32_t most = (uint32_t)max_i64(1, min_i64(row->semaphore.capacity, 6));
     if (!row->exists || row->semaphore.kind == KIND_COUNTED || !dice_once_in(profile.label_changes ? 3 : 5))
@@ -219,7 +220,7 @@ static void choose_want(struct story *story, struct db_semaphore *semaphore)
     *want = (struct want){.semaphore = row->name, .count = dice_once_in(3) ? dice_between(1, most) : 1};
     story->semaphores[index] = semaphore;
     if (!profile.plain_waits)
-        choose_slots(want, story->names[index], &semaphore->row);
+        want_choose_slots(want, story->names[index], &semaphore->row);
 }
 
 /*
@@ -310,6 +311,8 @@ static bool may_forget(const struct story *story)
 static struct call *make_call(struct story *story, int process, int64_t *ret_wait_us)
 {
     struct call *call;
+    if (!*ret_wait_us && exchange_is_next(story))
+        return exchange_call(process, story);
     enum action action = *ret_wait_us ? ACQUIRE_WAIT : choose_action(story);
     if (story->confirm_sent && dice_once_in(3))
         action = RELEASE;

@@ -481,6 +481,32 @@ static bool request_guard_holds(const struct request_change *change, const struc
     return true;
 }
 
+static size_t find_token(const struct request_row *row, const struct permit *permit)
+{
+    size_t i = 0;
+    while (i < row->request.permit_count &&
+           (row->permits[i].semaphore_id != permit->semaphore_id || row->permits[i].token != permit->token))
+        i++;
+    return i;
+}
+
+/* The permits that an exchange deletes are there; none that it inserts is, beside these. */
+static bool permits_hold(const struct request_change *change, const struct request_row *row)
+{
+    for (size_t i = 0; change->exchanges && i < change->before->permit_count; i++)
+        if (change_deletes(change, &change->before->permits[i]) &&
+            find_token(row, &change->before->permits[i]) == row->request.permit_count)
+            return false;
+    for (size_t i = 0; change->exchanges && i < change->request->permit_count; i++) {
+        const struct permit *permit = &change->request->permits[i];
+        size_t at = find_token(row, permit);
+        if (change_inserts(change, permit) && at < row->request.permit_count &&
+            !change_deletes(change, &row->permits[at]))
+            return false;
+    }
+    return true;
+}
+
 static size_t find_place(const struct request_row *row, const struct place_change *change)
 {
     size_t i = 0;
@@ -574,7 +600,8 @@ static bool guards_hold(const struct changes *changes)
         const struct request_change *change = &changes->requests[i];
         if (!change->remove && !row_is_valid(change->request))
             return false;
-        if (!change->insert && !request_guard_holds(change, &database_key(change->request->external_id)->row))
+        const struct request_row *row = &database_key(change->request->external_id)->row;
+        if (!change->insert && (!request_guard_holds(change, row) || !permits_hold(change, row)))
             return false;
     }
     return slots_hold(changes) && deleted_places_exist(changes) && (changes->label_count == 0 || labels_hold(changes));
@@ -706,20 +733,46 @@ static void write_semaphore(const struct semaphore_image *image, bool queue)
         write_settings(semaphore, image);
 }
 
+static void write_permit(struct request_row *row, size_t at, const struct permit *permit, enum request_state state)
+{
+    if (at >= HELD_PERMITS_MAX || permit->slots.count > HELD_SLOTS_MAX)
+        violation("P2", "a request holds %zu permits, and %u slots", at + 1, permit->slots.count);
+    row->permits[at] = *permit;
+    row->permit_states[at] = state;
+    memset(row->labels[at], 0, sizeof row->labels[at]);
+    for (uint32_t j = 0; j < permit->slots.count; j++)
+        row->numbers[at][j] = permit->slots.numbers[j];
+    for (uint32_t j = 0; permit->labels && j < permit->slots.count; j++)
+        row->labels[at][j] = label_number(permit->labels[j]);
+    row->permits[at].slots.numbers = row->numbers[at];
+    row->permits[at].labels = NULL; /* stored in `labels` */
+}
+
 static void write_permits(struct request_row *row, const struct request *request)
 {
     row->request.permits = row->permits;
     row->request.permit_count = request->permit_count;
-    for (size_t i = 0; i < request->permit_count; i++) {
-        row->permits[i] = request->permits[i];
-        row->permit_states[i] = request->state;
-        for (uint32_t j = 0; j < request->permits[i].slots.count; j++)
-            row->numbers[i][j] = request->permits[i].slots.numbers[j];
-        for (uint32_t j = 0; request->permits[i].labels && j < request->permits[i].slots.count; j++)
-            row->labels[i][j] = label_number(request->permits[i].labels[j]);
-        row->permits[i].slots.numbers = row->numbers[i];
-        row->permits[i].labels = NULL; /* stored in `labels` */
+    for (size_t i = 0; i < request->permit_count; i++)
+        write_permit(row, i, &request->permits[i], request->state);
+}
+
+/* The permits that the exchange does not delete stay where they are; those that it inserts come after them. */
+static void exchange_permits(struct request_row *row, const struct request_change *change)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < row->request.permit_count; i++) {
+        if (change_deletes(change, &row->permits[i]))
+            continue;
+        row->permits[count] = row->permits[i];
+        memcpy(row->numbers[count], row->numbers[i], sizeof row->numbers[i]);
+        memcpy(row->labels[count], row->labels[i], sizeof row->labels[i]);
+        row->permits[count].slots.numbers = row->numbers[count];
+        row->permit_states[count++] = row->permit_states[i];
     }
+    for (size_t i = 0; i < change->request->permit_count; i++)
+        if (change_inserts(change, &change->request->permits[i]))
+            write_permit(row, count++, &change->request->permits[i], change->request->state);
+    row->request.permit_count = count;
 }
 
 /* Copies the texts of the image, which do not outlive its batch. */
@@ -730,6 +783,9 @@ static void write_texts(struct request_row *row, const struct request *request)
     row->request.nonce = (struct bytes){row->nonce, request->nonce.length};
     if (request->nonce.length)
         memmove(row->nonce, request->nonce.data, request->nonce.length);
+    row->request.change_nonce = (struct bytes){row->change_nonce, request->change_nonce.length};
+    if (request->change_nonce.length)
+        memmove(row->change_nonce, request->change_nonce.data, request->change_nonce.length);
     row->request.wanted = (struct bytes){0};
     if (request->state == REQUEST_WAITING && request->wanted.data) {
         row->request.wanted = (struct bytes){row->wanted, request->wanted.length};
@@ -785,6 +841,7 @@ static void update_request(struct db_key *key, const struct request_change *chan
     row->ended_at = after->ended_at != before->ended_at ? after->ended_at : row->ended_at;
     row->server_id = after->server_id != before->server_id ? after->server_id : row->server_id;
     row->errand = after->errand;
+    row->changes = after->changes;
     if (before->state == REQUEST_WAITING) {
         row->priority = after->priority;
         write_place_times(row, after);
@@ -796,6 +853,8 @@ static void update_request(struct db_key *key, const struct request_change *chan
     write_texts(&key->row, after);
     if (change->grants)
         write_permits(&key->row, after);
+    if (change->exchanges)
+        exchange_permits(&key->row, change);
     for (size_t i = 0; change->ends && i < row->permit_count; i++)
         key->row.permit_states[i] = REQUEST_RELEASED;
 }
@@ -1003,6 +1062,18 @@ const struct request_row *database_before(const struct db_key *key)
             break;
         if (undo->object == key)
             return &undo->before.request;
+    }
+    return NULL;
+}
+
+const struct db_semaphore_row *database_semaphore_before(const struct db_semaphore *semaphore)
+{
+    for (struct list *node = journal.prev; node != &journal; node = node->prev) {
+        const struct undo *undo = LIST_ENTRY(node, struct undo, node);
+        if (undo->lsn != database.lsn)
+            break;
+        if (undo->object == semaphore)
+            return &undo->before.semaphore;
     }
     return NULL;
 }

@@ -27,6 +27,8 @@ enum {
     SLOTS_MAX = 24,
     ROW_PERMITS_MAX = 3,
     ROW_SLOTS_MAX = 4,
+    HELD_PERMITS_MAX = 6, /* of a request after exchanges */
+    HELD_SLOTS_MAX = 12,
     WANTED_MAX = 512,
     MAIL_MAX = 4096, /* rows of `mail` */
     KEY_SIZE = 32,
@@ -62,10 +64,11 @@ struct db_semaphore {
     struct db_semaphore_row row;
     struct row_lock lock;
     char name[16];
-    mono_us changed_at; /* last change of its row */
-    mono_us set_at;     /* last change of its settings or labels */
-    uint64_t max_token; /* largest token in an answer; a failover does not lower it */
-    utc_us acquired_at; /* of the last grant */
+    mono_us changed_at;                  /* last change of its row */
+    mono_us set_at;                      /* last change of its settings or labels */
+    uint64_t max_token;                  /* largest token in an answer; a failover does not lower it */
+    uint64_t slot_tokens[SLOTS_MAX + 1]; /* the largest one under which each slot was held */
+    utc_us acquired_at;                  /* of the last grant */
 
     /* For the oracle, of names that a template may cover. */
     mono_us
@@ -126,11 +129,11 @@ struct request_row {
     char wanted[WANTED_MAX];
     struct place_row places[ROW_PERMITS_MAX];
     size_t place_count;
-    struct permit permits[ROW_PERMITS_MAX];
-    uint32_t numbers[ROW_PERMITS_MAX][ROW_SLOTS_MAX];
-    uint8_t labels[ROW_PERMITS_MAX][ROW_SLOTS_MAX]; /* as at the grant */
-    char nonce[NONCE_MAX_BYTES];
-    enum request_state permit_states[ROW_PERMITS_MAX];
+    struct permit permits[HELD_PERMITS_MAX];
+    uint32_t numbers[HELD_PERMITS_MAX][HELD_SLOTS_MAX];
+    uint8_t labels[HELD_PERMITS_MAX][HELD_SLOTS_MAX]; /* as at the grant */
+    char nonce[NONCE_MAX_BYTES], change_nonce[NONCE_MAX_BYTES];
+    enum request_state permit_states[HELD_PERMITS_MAX];
     bool ordered; /* a shop has committed an order with its sale, and has not given it back */
 };
 
@@ -308,6 +311,8 @@ uint64_t database_commit_server(struct db_server *server, const struct db_server
 uint64_t database_drop_mail(uint64_t server_id, const uint64_t *request_ids, size_t count);
 /* The row of the key before the latest commit; NULL: that commit has not changed it. */
 const struct request_row *database_before(const struct db_key *key);
+/* The same for a semaphore. */
+const struct db_semaphore_row *database_semaphore_before(const struct db_semaphore *semaphore);
 /* Makes all commits up to this lsn durable. */
 void database_flushed(uint64_t lsn);
 

@@ -31,7 +31,7 @@ static void resolve_key(struct resolve_key *key, struct arena *arena)
     const struct request_row *row = &database_key(key->external_id)->row;
     if (!row->exists)
         return;
-    uint64_t *ids = arena_array(arena, 2 * ROW_PERMITS_MAX, sizeof *ids);
+    uint64_t *ids = arena_array(arena, HELD_PERMITS_MAX + ROW_PERMITS_MAX, sizeof *ids);
     for (size_t i = 0; i < row->request.permit_count; i++) {
         ids[key->ret_count++] = row->request.permits[i].semaphore_id;
         key->ret_slots += row->request.permits[i].slots.count;
@@ -90,6 +90,7 @@ void fake_batch_copy_request(const struct request_row *row, struct arena *arena,
 {
     *ret_request = row->request;
     ret_request->nonce = arena_copy(arena, row->request.nonce);
+    ret_request->change_nonce = arena_copy(arena, row->request.change_nonce);
     if (row_is_waiting(row))
         row_decode_wants(ret_request, arena);
     ret_request->permits = arena_array(arena, row->request.permit_count, sizeof *ret_request->permits);
@@ -671,6 +672,8 @@ static size_t packet_size(const struct changes *changes)
         bool moves = inserts || change->grants || change->ends;
         size += inserts || change->grants ? PACKET_GRANT : 0;
         size += moves ? packet_of_end(change->request) : 0; /* a grant has as many permits and slots */
+        if (change->exchanges)                              /* into the record, and anew */
+            size += PACKET_GRANT + 2 * packet_of_end(change->before) + packet_of_end(change->request);
     }
     return size;
 }

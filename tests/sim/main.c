@@ -125,6 +125,9 @@ static void add(const struct result *one)
     sum.made += one->made;
     sum.labelled += one->labelled;
     sum.templates_changed += one->templates_changed;
+    sum.exchanges += one->exchanges;
+    sum.exchanges_refused += one->exchanges_refused;
+    sum.exchanges_repeated += one->exchanges_repeated;
     sum.cached += one->cached;
     sum.cached_grants += one->cached_grants;
     sum.mismatches += one->mismatches;
@@ -173,6 +176,8 @@ static void print_sum(uint64_t seeds, int64_t seconds)
            COUNT(cached), COUNT(cached_grants), COUNT(mismatches), COUNT(too_large));
     printf("%llu semaphores made by templates, %llu changes of templates, %llu of labels\n", COUNT(made),
            COUNT(templates_changed), COUNT(labelled));
+    printf("%llu exchanges, %llu that were refused, %llu that were made before\n", COUNT(exchanges),
+           COUNT(exchanges_refused), COUNT(exchanges_repeated));
     printf(
         "%llu kills, %llu stops and %llu pauses of permitd; %llu crashes, %llu failovers and %llu clock steps of the "
         "database; %llu cuts, %llu calls that failed, %llu "

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "exchange.h"
 #include "run.h"
 
 enum { STEPS = 600, STEP_SIZE = 200 };
@@ -110,7 +111,7 @@ bool story_is_specific(const struct story *story)
 
 static bool surely_holds(const struct story *story)
 {
-    return story->surely_held && !story->release_sent && !story->lost &&
+    return story->surely_held && !story->release_sent && !story->lost && !story->exchanges &&
            sim_now() < story->surely_until - oracle_early_us(story->first_sent_at);
 }
 
@@ -141,7 +142,7 @@ static void check_answered_slots(const struct sure *list, const struct story *st
 /* P1, by the answers alone. */
 static void count_sure(struct story *story)
 {
-    if (story->surely_held || story->release_sent || story->lost || profile.capacity_changes)
+    if (story->surely_held || story->release_sent || story->lost || story->exchanges || profile.capacity_changes)
         return;
     story->surely_held = true;
     for (size_t i = 0; i < story->want_count; i++) {
@@ -175,6 +176,7 @@ void oracle_commits(const struct transaction *transaction)
 {
     const struct changes *changes = transaction->changes;
     committing = transaction;
+    exchange_check_locks(transaction);
     for (size_t i = 0; i < changes->request_count; i++) {
         const struct request *request = changes->requests[i].request;
         for (size_t j = 0; j < request->permit_count; j++)
@@ -399,7 +401,8 @@ static void extended(struct db_key *key, struct story *story, const char *how)
 static void check_permits_kept(const struct db_key *key, const struct request_row *before)
 {
     const struct request_row *row = &key->row;
-    bool had = before->exists && before->request.acquired_at != NEVER;
+    bool had =
+        before->exists && before->request.acquired_at != NEVER && before->request.changes == row->request.changes;
     for (size_t i = 0; row->exists && i < row->request.permit_count; i++) {
         if (row->permit_states[i] != row->request.state)
             violation("P2", "%s has ended in part", key->text);
@@ -459,6 +462,7 @@ void oracle_changed(struct db_key *key, const struct request_row *before)
              (long long)(row->request.place - SIM_WALL_BASE));
     if (row_is_waiting(before) && !row->exists)
         step("%s waits no longer", key->text);
+    exchange_committed(committing, key, before);
     if (was_held && !row_is_held(row))
         ended(key, story, before);
     if (row_is_waiting(before) && row->exists && row->request.state == REQUEST_RELEASED && !was_held &&
@@ -525,6 +529,19 @@ static void check_semaphore(const struct db_semaphore *semaphore)
                   (long long)row->in_use);
 }
 
+/* P10: of a slot the tokens rise. */
+static void check_slot_tokens(struct db_semaphore *semaphore)
+{
+    for (uint32_t number = 1; number <= semaphore->row.slot_rows && !run_is_contract(); number++) {
+        uint64_t token = semaphore->row.slots[number];
+        uint64_t *last = &semaphore->slot_tokens[number];
+        if (token && token < *last)
+            violation("P10", "slot %u of %s is held under token %llu, and was held under %llu", number, semaphore->name,
+                      (unsigned long long)token, (unsigned long long)*last);
+        *last = token ? token : *last;
+    }
+}
+
 /* The label of a held slot does not change. */
 static void check_labels_kept(const struct db_semaphore *semaphore, const struct db_semaphore_row *before)
 {
@@ -542,6 +559,7 @@ void oracle_semaphore_changed(struct db_semaphore *semaphore, const struct db_se
     if (!row_in_service(&semaphore->row) && row->in_use > 0)
         violation("P1", "%s goes out of service and is held", semaphore->name);
     check_labels_kept(semaphore, before);
+    check_slot_tokens(semaphore);
     names_update(semaphore);
     if (row->next_token < before->semaphore.next_token)
         violation("P9", "the next token of %s goes back", semaphore->name);
@@ -558,6 +576,7 @@ void oracle_semaphore_changed(struct db_semaphore *semaphore, const struct db_se
 void oracle_semaphore_undone(struct db_semaphore *semaphore)
 {
     semaphore->set_at = semaphore->changed_at = sim_now();
+    memcpy(semaphore->slot_tokens, semaphore->row.slots, sizeof semaphore->slot_tokens); /* all that is sure now */
     names_update(semaphore);
 }
 
@@ -584,6 +603,7 @@ void oracle_undone(struct db_key *key, const struct request_row *undone, bool fa
     story->due_set_at = -1;
     if (failover)
         story->lost = true;
+    exchange_undone(key, failover);
     if (story->lost)
         return;
     if (story->grant_answered && (!key->row.exists || row_is_waiting(&key->row)))
@@ -639,6 +659,8 @@ void oracle_sent(struct call *call)
         story->first_sent_at = sim_now();
     if (call->operation.kind == OP_RELEASE || call->operation.kind == OP_FORCE_RELEASE)
         story->release_sent = true;
+    if (call->exchange)
+        exchange_sent(call);
     counts.waited += acquires && call->wait_until;
 }
 
@@ -702,7 +724,9 @@ static void record_grant(struct call *call, const struct request *request)
     check_held(call, "the acquire");
     if (!same_digest(call, &story->key->row))
         violation("P3", "another request under the key %s was granted", story->key->text);
-    for (size_t i = 0; i < story->want_count; i++) {
+    if (story->exchanges || request->changes)
+        exchange_check_shown(story, request);
+    for (size_t i = 0; i < story->want_count && !story->exchanges; i++) {
         struct db_semaphore *semaphore = story->semaphores[i];
         size_t at = permit_of(story, i, request);
         if (at == request->permit_count)
@@ -840,7 +864,7 @@ static void other_answered(struct call *call, const struct decision *decision)
     enum operation_kind kind = call->operation.kind;
     switch (decision->status) {
     case PERMIT_OK:
-        if (kind == OP_RELEASE || kind == OP_FORCE_RELEASE) {
+        if (kind == OP_RELEASE || kind == OP_FORCE_RELEASE || decision->outcome->request->state == REQUEST_RELEASED) {
             record_end(story);
             return;
         }
@@ -880,8 +904,12 @@ void oracle_answered(struct call *call, const struct decision *decision)
         return;
     if (call->story->lost) {
         call->story->unknown += call->operation.kind == OP_ACQUIRE;
+        if (call->exchange)
+            exchange_unknown(call);
         return;
     }
+    if (call->exchange)
+        exchange_answered(call, decision);
     if (call->operation.kind == OP_ACQUIRE)
         acquire_answered(call, decision);
     else
@@ -893,6 +921,8 @@ void oracle_result_unknown(struct call *call)
     list_remove(&call->of_key);
     if (call->story && call->operation.kind == OP_ACQUIRE)
         call->story->unknown++;
+    if (call->exchange)
+        exchange_unknown(call);
 }
 
 void oracle_client_left(struct call *call)

@@ -9,6 +9,9 @@
 #include "database.h"
 #include "engine/engine.h"
 
+struct exchange;
+struct exchanges;
+
 /* Ends the run. `promise` is "P1", ... */
 void violation(const char *promise, const char *format, ...) PRINTF_LIKE(2, 3) __attribute__((noreturn));
 /* Records a step, for the analysis of a failed run. Cheap if steps are not wanted. */
@@ -46,6 +49,7 @@ struct call {
     int64_t excused_us;          /* time during which its process was stopped */
     bool answered_late;          /* the HTTP loop answered at the deadline, without a decision */
     struct client *client;
+    struct exchange *exchange; /* exchange.h */
 };
 
 /* The calls under one key, and their answers. */
@@ -79,7 +83,8 @@ struct story {
     mono_us surely_until;             /* it does not expire before */
     bool release_sent;
     bool confirm_sent;
-    bool lost; /* a failover has lost a part of it */
+    bool lost;                   /* a failover has lost a part of it */
+    struct exchanges *exchanges; /* exchange.h; NULL: none was sent */
 
     /* Of its last place in the queue. */
     uint64_t place_id; /* of its row; 0: it has had none */
@@ -118,6 +123,7 @@ struct profile {
     int64_t shared_pause_ms;
     bool strangers;   /* sessions of others lock rows of semaphores, change nothing, and give them up */
     bool shops;       /* procedures sell and end held requests in transactions of their callers */
+    bool exchanges;   /* clients exchange what they hold */
     bool few_waits;   /* most acquires do not wait, so that queues are empty and the short path is taken */
     bool plain_waits; /* clients ask for any units of one semaphore, so that its queue is cached */
     int64_t backfill_bound_ms;
@@ -213,6 +219,9 @@ void queue_settles(void);
 void walk_check_grant(const struct transaction *transaction, const struct db_key *key);
 /* True if the waiter fits beside all that those before it need or have reserved; false also if that is not sure. */
 bool walk_would_grant(const struct db_key *key);
+/* Checks what an exchange of the commit that is visible now has taken. */
+void walk_check_exchange(const struct transaction *transaction, const struct db_key *key,
+                         const struct exchange *exchange);
 /* P20: a request that does not wait is refused only if the walk does not grant it. Exact if nothing has changed since. */
 void walk_check_refusal(const struct call *call);
 
@@ -230,6 +239,7 @@ extern struct counts {
     uint64_t waited, served_after_wait, abandoned, certain; /* grants of specific slots */
     uint64_t made, revived, labelled, templates_changed;    /* by templates; by operators */
     mono_us longest_servable;
+    uint64_t exchanges, exchanges_refused, exchanges_repeated;
     uint64_t order_judged, refusals_judged; /* grants and refusals that the all-knowing walk could judge */
 } counts;
 #endif

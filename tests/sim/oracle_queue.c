@@ -421,6 +421,12 @@ static bool held_in_between(const struct db_key *ended, const struct request_row
            row_place(before, semaphore_id);
 }
 
+/* True if this commit has exchanged what a request holds: it may have given units back after others were decided. */
+static bool exchanged(const struct db_key *key, const struct request_row *before)
+{
+    return row_is_held(before) && key->row.request.changes != before->request.changes;
+}
+
 /* True if units that are free after this commit were taken when its requests were decided. */
 static bool freed_late(const struct transaction *transaction, uint64_t semaphore_id)
 {
@@ -430,7 +436,7 @@ static bool freed_late(const struct transaction *transaction, uint64_t semaphore
         const struct request_row *before = database_before(ended);
         if (before && ended->story &&
             (ends_after_acquires(transaction, ended, before, semaphore_id) ||
-             held_in_between(ended, before, semaphore_id)))
+             held_in_between(ended, before, semaphore_id) || exchanged(ended, before)))
             return true;
     }
     return false;

@@ -4,6 +4,7 @@
  * other in the order of their places, as if one batch had locked everything. It counts units only; a waiter for specific
  * slots makes its semaphores unsure, and so does one whose state the batch may have seen otherwise.
  */
+#include "exchange.h"
 #include "fake_session.h"
 #include "world.h"
 
@@ -253,6 +254,49 @@ void walk_check_grant(const struct transaction *transaction, const struct db_key
     counts.order_judged++;
     if (!fits(story))
         violation("P20", "%s is granted, and takes what a waiter before it needs or has reserved", key->text);
+}
+
+/* True if the commit has granted units to others, or freed them, beside the exchange. */
+static bool is_mixed(const struct transaction *transaction, const struct db_key *key)
+{
+    const struct changes *changes = transaction->changes;
+    for (size_t i = 0; i < changes->request_count; i++) {
+        const struct db_key *other = database_key(changes->requests[i].request->external_id);
+        const struct request_row *before = database_before(other);
+        if (other != key && before && (row_is_held(&other->row) || row_is_held(before)))
+            return true;
+    }
+    return false;
+}
+
+/*
+ * P20: what an exchange takes beyond what it gives back of the same semaphore is nothing that a waiter needs. Judged if
+ * the commit has decided about nothing else.
+ */
+void walk_check_exchange(const struct transaction *transaction, const struct db_key *key,
+                         const struct exchange *exchange)
+{
+    utc_us now = transaction->read_time;
+    if (key->story->lost || is_mixed(transaction, key))
+        return;
+    since = now;
+    sort_waiters();
+    look_at_rows(now);
+    for (size_t i = 0; i < exchange->taken_count; i++)
+        known_of(database_semaphore_named(exchange->taken[i].semaphore))->free += exchange->taken[i].count;
+    for (size_t i = 0; i < exchange->given_count; i++)
+        known_of(database_semaphore_named(exchange->given[i].semaphore))->free -= exchange->given[i].count;
+    walk_to(transaction, key, now, UINT64_MAX, now);
+    for (size_t i = 0; i < exchange->taken_count; i++) {
+        const struct want *taken = &exchange->taken[i];
+        const struct known *semaphore = known_of(database_semaphore_named(taken->semaphore));
+        int64_t own = exchange_gives(exchange, taken->semaphore);
+        if (taken->count <= own || semaphore->unsure)
+            continue;
+        counts.order_judged++;
+        if (semaphore->closed || semaphore->shut || semaphore->free + own - semaphore->reserved < taken->count)
+            violation("P20", "%s takes by an exchange what a waiter before it needs or has reserved", key->text);
+    }
 }
 
 bool walk_would_grant(const struct db_key *key)

@@ -322,6 +322,7 @@ static void choose_profile(void)
         .calm = dice_once_in(4),
         .engines = (int)dice_between(1, 3),
     };
+    profile.exchanges = world.seed % 5 == 2; /* no dice: the other seeds run as without */
     profile.ttl_max_ms = TTL_MAX_MS;
     profile.low_load = profile.calm && dice_once_in(3);
     profile.deaths = !profile.calm && !faults.only_call && dice_once_in(3);
@@ -423,6 +424,9 @@ static void collect(void)
     result->commits = database.commits;
     result->made = counts.made + counts.revived;
     result->labelled = counts.labelled;
+    result->exchanges = counts.exchanges;
+    result->exchanges_refused = counts.exchanges_refused;
+    result->exchanges_repeated = counts.exchanges_repeated;
     result->templates_changed = counts.templates_changed;
     result->crashes = database.crashes;
     result->deadlocks = database.deadlocks;
@@ -463,6 +467,7 @@ void run_violated(const char *promise, const char *text)
 void run_seed(uint64_t seed, uint64_t operations, struct result *result)
 {
     dice_seed(seed);
+    world.seed = seed;
     world.result = result;
     fault_ways = result->ways;
     world.wanted = operations;

@@ -18,9 +18,10 @@ struct result {
     uint64_t commits, cached, cached_grants, mismatches, too_large, deadlocks, duplicates, kills, stops, pauses,
         crashes, failovers, steps_of_clock, cuts, faults;
     uint64_t made, labelled, templates_changed; /* created from templates; by operators */
-    uint64_t calls;                             /* of the database */
-    uint64_t allocations;                       /* of permitd */
-    uint64_t struck;                            /* calls and allocations that failed because they were chosen */
+    uint64_t exchanges, exchanges_refused, exchanges_repeated;
+    uint64_t calls;                /* of the database */
+    uint64_t allocations;          /* of permitd */
+    uint64_t struck;               /* calls and allocations that failed because they were chosen */
     unsigned char ways[CALLS_MAX]; /* per call: bits of the ways in which it could have failed (enum fault_kind) */
     uint64_t switches;
     mono_us simulated;

@@ -39,6 +39,7 @@ struct server {
 
 extern struct world {
     struct result *result;
+    uint64_t seed;
     uint64_t wanted; /* wanted operations */
     struct server servers[ENGINES_MAX];
     struct client clients[CLIENTS_MAX];
@@ -55,6 +56,11 @@ extern struct world {
 void clients_begin(void);
 /* Starts a new key with its request. */
 struct story *story_begin(void);
+/*
+ * Sometimes makes the want one for specific slots: among the first few, so that many requests name the same. `names` has
+ * room for ROW_SLOTS_MAX.
+ */
+void want_choose_slots(struct want *want, struct slot_name *names, const struct db_semaphore_row *row);
 /* A call that is not sent yet. story NULL: a call of an operator. */
 struct call *call_new(int process, struct story *story, enum operation_kind kind);
 /* Sends the call. Returns false if it was refused immediately and freed. */
