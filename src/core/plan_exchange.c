@@ -319,6 +319,8 @@ static void make_change(struct planner *planner, struct key *key, const struct o
 {
     planner->packet_size += fit->packet_size + 2 * packet_of_end(key->request) +
                             packet_of_end_event(planner, key->request) + 2 * acquire->nonce.length;
+    if (key->request->server_id)
+        claim(planner, key);
     touch_all(planner, key->request, given);
     note_change(planner, key, acquire);
     set_permits(planner, key, acquire, given);
@@ -413,8 +415,6 @@ void plan_exchange(struct planner *planner, struct outcome *outcome, struct key 
             outcome_put_back(planner, outcome, key, operation, NULL, 0);
             return;
         }
-    if (key->request->server_id)
-        claim(planner, key);
     struct permit *given = arena_must_array(planner->arena, key->request->permit_count, sizeof *given);
     const char *refusal = find_given(planner, key->request, operation, given);
     if (refusal) {

@@ -318,6 +318,13 @@ Test(plan_exchange, unclaimed_grant_is_claimed)
     then("k1 server=0 due=1s");
 }
 
+/* Its client does not know yet that it holds something: a refused exchange does not tell. */
+Test(plan_exchange, that_is_refused_claims_nothing)
+{
+    given("a capacity=2; k1 holds a due=5s ttl=none server=2; k2 holds b");
+    batch("exchange k1 b nonce=n; exchange k1 -b nonce=n", "no_capacity b; invalid", "");
+}
+
 Test(plan_exchange, request_granted_in_the_batch_is_changed_by_the_next_one)
 {
     given("a capacity=3");
