@@ -145,8 +145,9 @@ static int64_t own_units_missing(const struct planner *planner, const struct que
                                  const struct want *want)
 {
     int64_t free = queue->semaphore->capacity - queue->semaphore->in_use;
-    if (is_locked_and_slotted(queue)) {
-        const struct slot_pool *pool = &planner->slot_views[queue - planner->queues].free;
+    size_t index = (size_t)(queue - planner->queues);
+    if (is_locked_and_slotted(queue) && planner->view->free_slots[index].complete) { /* else more are free */
+        const struct slot_pool *pool = &planner->slot_views[index].free;
         free = min_i64(free, (int64_t)pool->count - slot_pool_count_reserved(pool));
     }
     return want->count - free;
