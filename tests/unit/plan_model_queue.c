@@ -305,6 +305,7 @@ static void enter_row(struct model *model, const struct model_operation *operati
 {
     const struct step *step = operation->step;
     utc_us now = now_of(model);
+    utc_us until = from_of(model) + (step->wait == WAIT_ASK ? step->wait_us : 0);
     model->requests[step->key] = (struct model_request){
         .exists = true,
         .content = step,
@@ -313,14 +314,14 @@ static void enter_row(struct model *model, const struct model_operation *operati
         .confirmed_at = NEVER,
         .acquired_at = NEVER,
         .ended_at = NEVER,
-        .due_at = from_of(model) + step->wait_us + PLACE_KEPT_US,
+        .due_at = until + PLACE_KEPT_US,
         .owner = step->owner,
         .nonce = step->nonce,
         .server = model->batch.moment.server,
         .priority = step->priority,
         .place = place_of(model, operation),
         .since = operation->since ? operation->since : now,
-        .until = from_of(model) + step->wait_us,
+        .until = until,
         .entry = ++model->entries,
     };
     model->walk.entered |= 1U << step->key;
