@@ -358,6 +358,9 @@ static void end_due_holders(struct planner *planner, const struct operation *ope
     for (size_t i = 0; i < count; i++) {
         end_request(planner, planner->chosen[i], due_reason(planner->chosen[i]->request));
     }
+    for (size_t i = 0; count > 0 && i < operation->want_count; i++)
+        if (operation->wants[i].choice == CHOOSE_BEST)
+            planner->named[i] = (struct slots){0}; /* chosen again: better seats may be free now */
     planner->walk_again = walk_again;
 }
 

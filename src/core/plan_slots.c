@@ -192,8 +192,10 @@ static bool choose_best(struct planner *planner, const struct want *want, size_t
     struct best wish;
     planner->named[index] = (struct slots){0};
     planner->largest_together[index] = 0;
-    if (!slot_view->map || !best_decode(want->best, want->count, planner->arena, &wish))
+    if (!slot_view->map)
         return false;
+    if (!best_decode(want->best, want->count, planner->arena, &wish)) /* the form was checked when it was read */
+        arena_leave(planner->arena);
     if (all || slot_pool_has_reserved(&slot_view->free))
         view = make_seat_view(planner, slot_view, all);
     else

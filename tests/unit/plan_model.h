@@ -13,6 +13,7 @@
  *     plan_model_order.c       the order of grants, checked by the rows alone, by a walk that knows all of them
  *     plan_model_text.c        operations and outcomes as text, both ways
  *     plan_model_generate.c    seeded scripts
+ *     plan_model_seats.c       the seats of the model, and the choice of the best
  *     plan_model_split.c       the same decisions in other batches
  *     plan_model.c             the generated test
  *     plan_model_transcript.h  transcripts written by hand, in plan_model_table.c, plan_model_end.c and
@@ -85,6 +86,7 @@ struct model_want {
     int64_t count;
     enum slot_choice choice;
     bool adjacent;
+    bool together, front, no_aisle;       /* CHOOSE_BEST: the wish */
     struct model_name names[MODEL_NAMES]; /* as want_sort_named leaves them */
     unsigned name_count;
 };
@@ -133,6 +135,17 @@ struct script {
     unsigned rounds;      /* of reads, in place of MODEL_ROUNDS; 0: as there */
     unsigned max_packet;  /* plan_settings.max_packet */
 };
+
+/* ---- seats ---- */
+
+enum { WISH_SIZE = 32 };
+
+/* The seats of every semaphore. */
+const struct seat_map *model_seat_map(void);
+/* The form of the wish; data NULL: it is no want for best seats. */
+struct bytes model_wish(const struct model_want *want, char form[WISH_SIZE]);
+/* Returns the best of these slots, a bit each, for the wish; 0: there is no choice. */
+uint64_t model_choose_seats(const struct model_want *want, uint64_t slots);
 
 /* Fills in the derived members: the digest. */
 void step_finish(struct step *step);

@@ -415,3 +415,10 @@ Test(plan_end, limited_read_refuses_and_keeps_next_due_at)
            {"acquire k3 a:2 cut=1", "no_capacity a:2+2>2 -", 10, 0},
            {"acquire k3 a:2", "ok created ACQUIRED a=3[1,2] ttl=600s due=610s", 0, 0});
 }
+
+/* k1 ends because k2 needs its unit of a. Its seat in b has the lowest rank, 3, of those that are free then. */
+Test(plan_end, best_seats_are_chosen_again_when_due_holders_have_ended)
+{
+    EXPECT(PUT_A(1), PUT_B(4), {"acquire k1 a b@2 ttl=5s", "ok created ACQUIRED a=1[1] b=1[2] ttl=5s due=5s", 0, 0},
+           {"acquire k2 a b:1?", "ok created ACQUIRED a=2[1] b=2[2] ttl=600s due=605s", 5, 0});
+}

@@ -25,6 +25,7 @@ struct mixture {
     unsigned later_percent;    /* of steps with operations that come after the batch */
     unsigned several_percent;  /* of contents of several semaphores */
     unsigned adjacent_percent; /* of wants for specific slots that are for adjacent ones */
+    unsigned best_percent;     /* of wants for specific slots that are for best seats */
     unsigned queues_percent;   /* of small capacities and counts, so that requests queue */
     unsigned fifo_percent;     /* of semaphores */
     unsigned specific_percent; /* of wants for specific slots */
@@ -95,6 +96,14 @@ static void random_choice(struct mixture *mixture, struct model_want *want)
 {
     if (!percent(mixture, mixture->specific_percent))
         return;
+    if (percent(mixture, mixture->best_percent)) {
+        want->choice = CHOOSE_BEST;
+        want->count = 1 + below(mixture, 4);
+        want->together = percent(mixture, 60);
+        want->front = percent(mixture, 25);
+        want->no_aisle = percent(mixture, 25);
+        return;
+    }
     want->choice = percent(mixture, mixture->adjacent_percent) ? CHOOSE_LOWEST : (enum slot_choice)below(mixture, 3);
     want->adjacent = want->choice == CHOOSE_LOWEST || (want->choice == CHOOSE_ANY_OF && percent(mixture, 40));
     if (want->choice != CHOOSE_LOWEST)
@@ -454,6 +463,7 @@ static void random_mixture(struct mixture *mixture)
     if (mixture->small_packets) /* the model knows nothing of the bytes of labels */
         mixture->specific_percent = 0;
     mixture->adjacent_percent = percent(mixture, 20) ? 90 : 0;
+    mixture->best_percent = percent(mixture, 30) ? 30 + below(mixture, 60) : 0;
     if (mixture->age_percent && !mixture->small_packets && percent(mixture, 8))
         neighbours(mixture);
     mixture->weights[OP_SEMAPHORE_LABELS] = mixture->specific_percent ? below(mixture, 3) : 0;

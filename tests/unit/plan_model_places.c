@@ -121,7 +121,7 @@ static void want_slots(const struct view *view, const struct queue_read *read, u
             if (want->semaphore_id != semaphore->id)
                 continue;
             name_slots(want, all->names[index], &all->name_count[index]);
-            adjacent |= want->adjacent;
+            adjacent |= want->adjacent || want->choice == CHOOSE_BEST;
             units += want->count;
         }
     all->slots_wanted[index] =

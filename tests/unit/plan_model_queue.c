@@ -417,7 +417,7 @@ static uint64_t choose_for_want(struct model *model, const struct model_want *wa
         return model->rules.no_more_runs++, 0;
     if (want->adjacent && !holders_are_known && confirmed_units(model, want->semaphore) > 0 && !model->batch.reads_end)
         model->walk.read_held |= 1U << want->semaphore;
-    if (want_possible(model, want) != PERMIT_OK)
+    if (want_possible(model, want) != PERMIT_OK || want->choice == CHOOSE_BEST)
         return 0;
     uint64_t can_come = listed_slots(model, want) & ~taken.slots;
     for (uint32_t number = 1; number < 64; number++)

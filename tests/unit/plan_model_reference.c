@@ -311,7 +311,7 @@ static bool is_listed(const struct model *model, const struct model_want *want, 
     for (unsigned i = 0; i < want->name_count; i++)
         if (number_of(model, want->semaphore, &want->names[i]) == number)
             return true;
-    return want->choice == CHOOSE_LOWEST;
+    return want->choice == CHOOSE_LOWEST || want->choice == CHOOSE_BEST;
 }
 
 /* Returns true if one of the keys (a bit each) holds the slot. */
@@ -348,12 +348,14 @@ static uint64_t free_slots(const struct model *model, unsigned semaphore, unsign
 
 /*
  * Returns the slots that a want for certain slots may take if these requests are ended: free ones of its list that those
- * before it have not taken; of adjacent ones the lowest run.
+ * before it have not taken; of adjacent ones the lowest run; of seats the best.
  */
 static uint64_t usable(const struct model *model, const struct model_want *want, unsigned ended)
 {
     uint64_t free = free_slots(model, want->semaphore, ended) & listed_slots(model, want) &
                     ~taken_before(model, want->semaphore).slots;
+    if (want->choice == CHOOSE_BEST)
+        return model_choose_seats(want, free);
     if (!want->adjacent || want->count >= 64)
         return want->adjacent ? 0 : free;
     uint64_t run = (1ULL << want->count) - 1;
@@ -366,6 +368,12 @@ static uint64_t usable(const struct model *model, const struct model_want *want,
 static int64_t count_bits(uint64_t bits)
 {
     return __builtin_popcountll(bits);
+}
+
+/* Returns true if the choice is one group of slots, of which all must be free. */
+static bool is_group(const struct model_want *want)
+{
+    return want->adjacent || want->choice == CHOOSE_BEST;
 }
 
 /* Unknown label, number over the capacity, retired slot: never_satisfiable. Duplicate slot: invalid. */
@@ -383,6 +391,8 @@ static enum permit_status names_possible(const struct model *model, const struct
             return PERMIT_INVALID;
         seen |= bit;
     }
+    if (want->choice == CHOOSE_BEST)
+        return model_choose_seats(want, listed_slots(model, want)) ? PERMIT_OK : PERMIT_NEVER_SATISFIABLE;
     if (want->count > (int64_t)want->name_count)
         return PERMIT_NEVER_SATISFIABLE;
     for (uint64_t run = (1ULL << want->count) - 1; want->adjacent; run <<= 1) {
@@ -468,13 +478,13 @@ int64_t missing_without(const struct model *model, const struct model_want *want
 
 /*
  * Returns how many of the specific slots are missing if these requests are ended. For adjacent slots: of the lowest run
- * that is free or due, unless a run is free already.
+ * that is free or due, unless a run is free already; so for best seats.
  */
 static int64_t slots_missing(const struct model *model, const struct model_want *want, unsigned ended, unsigned due)
 {
     if (!is_specific(want) || count_bits(usable(model, want, 0)) >= want->count)
         return 0;
-    if (!want->adjacent)
+    if (!is_group(want))
         return max_i64(0, want->count - count_bits(usable(model, want, ended)));
     uint64_t run = usable(model, want, due);
     int64_t missing = run ? 0 : want->count;
@@ -508,7 +518,7 @@ static bool helps_want(const struct model *model, const struct model_want *want,
     int64_t missing = missing_without(model, want, ended);
     if (missing > slots && missing_without(model, want, ended | 1U << key) < missing)
         return true;
-    uint64_t sought = usable(model, want, want->adjacent ? due : ~0U);
+    uint64_t sought = usable(model, want, is_group(want) ? due : ~0U);
     for (uint32_t number = 1; slots > 0 && number < 64; number++)
         if ((sought >> number & 1) && is_held_by(model, 1U << key, want->semaphore, number))
             return true;
@@ -590,7 +600,8 @@ static unsigned due_to_end(struct model *model, const struct step *step)
 static bool same_want(const struct model_want *a, const struct model_want *b)
 {
     bool same = a->semaphore == b->semaphore && a->count == b->count && a->choice == b->choice &&
-                a->adjacent == b->adjacent && a->name_count == b->name_count;
+                a->adjacent == b->adjacent && a->together == b->together && a->front == b->front &&
+                a->no_aisle == b->no_aisle && a->name_count == b->name_count;
     for (unsigned i = 0; same && i < a->name_count; i++)
         same = a->names[i].number == b->names[i].number && a->names[i].label == b->names[i].label;
     return same;

@@ -233,11 +233,13 @@ static bool view_semaphores(const struct rows *rows, const struct rows_read *rea
     view->free_slots = arena_array(arena, view->semaphore_count + 1, sizeof *view->free_slots);
     view->named_slots = arena_array(arena, view->semaphore_count + 1, sizeof *view->named_slots);
     view->next_due = arena_array(arena, view->semaphore_count + 1, sizeof *view->next_due);
-    if (!view->semaphores || !view->free_slots || !view->named_slots || !view->next_due)
+    view->seat_maps = arena_array(arena, view->semaphore_count + 1, sizeof *view->seat_maps);
+    if (!view->seat_maps || !view->semaphores || !view->free_slots || !view->named_slots || !view->next_due)
         return false;
     for (size_t i = 0; i < view->semaphore_count; i++) {
         unsigned index = (unsigned)(locked[i] - rows->semaphores);
         view->semaphores[i] = *locked[i];
+        view->seat_maps[i] = model_seat_map();
         view->next_due[i] = locked[i]->next_due_at;
         if (!rows_read_slots(rows, read, index, arena, view, i))
             return false;

@@ -18,6 +18,7 @@ struct batch {
     struct operation operations[MODEL_STEPS];
     struct want wants[MODEL_STEPS][MODEL_WANTS];
     struct slot_name names[MODEL_STEPS][MODEL_WANTS][MODEL_NAMES];
+    char wishes[MODEL_STEPS][MODEL_WANTS][WISH_SIZE];
     struct bytes labels[MODEL_LABELS]; /* labels of the one operation that sets any */
     struct semaphore_change change;
     struct rows_read read;
@@ -183,14 +184,17 @@ static void make_operation(const struct run *run, unsigned index, struct batch *
     operation->since = operation->kind == OP_LOOK ? known->since : 0;
     if (step->mailed)
         operation->mailed = rows_mail_of(&run->rows, batch->moment.server, step->key);
-    for (unsigned i = 0; i < step->want_count; i++)
+    for (unsigned i = 0; i < step->want_count; i++) {
         make_want(run, &step->wants[i], batch->names[index][i], &wants[i]);
+        wants[i].best = model_wish(&step->wants[i], batch->wishes[index][i]);
+    }
 }
 
-/* Reads as many free slots as the want requests, of either kind; for adjacent slots all. Also reads the named slots. */
+/* Reads as many free slots as the want requests, of either kind; for adjacent slots and best seats all. Also reads the named slots. */
 static void read_want(const struct model_want *want, unsigned extra, struct rows_read *read)
 {
-    int64_t count = want->adjacent ? SLOTS_MAX_CAPACITY : min_i64(want->count, SLOTS_MAX_COUNT) + extra;
+    bool all = want->adjacent || want->choice == CHOOSE_BEST;
+    int64_t count = all ? SLOTS_MAX_CAPACITY : min_i64(want->count, SLOTS_MAX_COUNT) + extra;
     read->slots_wanted[want->semaphore] = min_i64(read->slots_wanted[want->semaphore] + count, SLOTS_MAX_CAPACITY);
     struct model_name *names = read->names[want->semaphore];
     unsigned *name_count = &read->name_count[want->semaphore];

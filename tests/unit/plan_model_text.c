@@ -8,6 +8,7 @@ void step_finish(struct step *step)
 {
     struct want wants[MODEL_WANTS];
     struct slot_name names[MODEL_WANTS][MODEL_NAMES];
+    char wishes[MODEL_WANTS][WISH_SIZE];
     for (unsigned i = 0; i < step->want_count; i++) {
         const struct model_want *want = &step->wants[i];
         wants[i] = (struct want){.semaphore = semaphore_name(want->semaphore),
@@ -15,7 +16,8 @@ void step_finish(struct step *step)
                                  .choice = want->choice,
                                  .adjacent = want->adjacent,
                                  .named = names[i],
-                                 .named_count = want->name_count};
+                                 .named_count = want->name_count,
+                                 .best = model_wish(want, wishes[i])};
         for (unsigned j = 0; j < want->name_count; j++)
             names[i][j] = (struct slot_name){want->names[j].number, label_text(want->names[j].label)};
     }
@@ -87,7 +89,21 @@ static bool read_names(struct bytes list, struct model_want *want)
     return want->name_count > 0;
 }
 
-/* Reads a want: "a" or "a:2", "a:2~", "a:2@1,L2", "a@1,L2": see step_parse. */
+/* Reads the wish of best seats, such as "!f" behind "a:2": '!' together or '?' apart, 'f' in front, 'n' no aisle. */
+static const char *read_wish(const char *at, const char *end, struct model_want *want)
+{
+    if (at == end || (*at != '!' && *at != '?'))
+        return at;
+    want->choice = CHOOSE_BEST;
+    for (; at < end; at++) {
+        want->together |= *at == '!';
+        want->front |= *at == 'f';
+        want->no_aisle |= *at == 'n';
+    }
+    return at;
+}
+
+/* Reads a want: "a" or "a:2", "a:2~", "a:2!", "a:2@1,L2", "a@1,L2": see step_parse. */
 static bool read_want(struct bytes word, struct step *step)
 {
     struct model_want want = {.count = 1};
@@ -102,6 +118,7 @@ static bool read_want(struct bytes word, struct step *step)
         at = behind;
         want.adjacent = at < end && *at == '~';
         at += want.adjacent;
+        at = read_wish(at, end, &want);
     }
     if (word.length > 1 && at < end && *at == '@') {
         if (!read_names((struct bytes){at + 1, (size_t)(end - at) - 1}, &want))
@@ -386,6 +403,8 @@ static void print_request_step(const struct step *step, struct buf *out)
         buf_printf(out, " %c", 'a' + (int)want->semaphore);
         if (want->choice != CHOOSE_NAMED)
             buf_printf(out, ":%lld%s", (long long)want->count, want->adjacent ? "~" : "");
+        if (want->choice == CHOOSE_BEST)
+            buf_printf(out, "%s%s%s", want->together ? "!" : "?", want->front ? "f" : "", want->no_aisle ? "n" : "");
         print_names(want, out);
     }
     if (step->ttl.kind == TTL_OWNER)

@@ -610,3 +610,16 @@ Test(plan_wait, t10_new_request_of_high_priority_is_bound_by_those_before_it_alo
            {"acquire k3 b", "no_capacity b:0+1>2 behind -", 7, 0},
            {"acquire k4 b priority=9", "ok created ACQUIRED b=1[1] ttl=600s due=607s", 7, 0});
 }
+
+/* The seats 1 to 4 are one row. The first release makes no pair. */
+Test(plan_wait, waiter_for_seats_together_is_granted_when_the_group_is_free)
+{
+    EXPECT(PUT_A(4),
+           {"acquire k1 a@2; acquire k3 a@4; acquire k4 a@1",
+            "ok created ACQUIRED a=1[2] ttl=600s due=600s; ok created ACQUIRED a=2[4] ttl=600s due=600s; "
+            "ok created ACQUIRED a=3[1] ttl=600s due=600s",
+            0, 0},
+           {"acquire k2 a:2! wait=60s", "no_capacity waits WAITING place=0s server=1 due=70s a:3+2>4", 0, 0},
+           {"release k4", "ok released a=3[1] due=604801s", 1, 0},
+           {"release k3", "ok released a=2[4] due=604802s; k2: ok created ACQUIRED a=4[3,4] ttl=600s due=602s", 2, 0});
+}
