@@ -211,6 +211,23 @@ void want_choose_slots(struct want *want, struct slot_name *names, const struct 
         want->count = min_i64(want->count, (int64_t)want->named_count);
 }
 
+/* In a hall, often the best seats: together or not, of a section, with or without a tag. */
+static void choose_best(struct want *want, char *form, const struct db_semaphore_row *row)
+{
+    struct bytes section = dice_once_in(2) ? BYTES("A") : BYTES("B"), tag = dice_once_in(2) ? BYTES("a") : BYTES("b");
+    struct best wish = {.count = (uint32_t)want->count, .sections = &section, .tags = &tag, .not_tags = &tag};
+    if (!row->exists || row->semaphore.kind == KIND_COUNTED || !dice_once_in(2))
+        return;
+    wish.together = !dice_once_in(3);
+    wish.section_count = dice_once_in(4);
+    wish.tag_count = dice_once_in(8);
+    wish.not_tag_count = !wish.tag_count && dice_once_in(4);
+    *want = (struct want){.semaphore = want->semaphore, .count = want->count, .choice = CHOOSE_BEST};
+    want->best = best_encode(&wish, form);
+    if (want->best.length > WISH_SIZE)
+        abort();
+}
+
 static void choose_want(struct story *story, struct db_semaphore *semaphore)
 {
     const struct semaphore *row = &semaphore->row.semaphore;
@@ -221,6 +238,8 @@ static void choose_want(struct story *story, struct db_semaphore *semaphore)
     story->semaphores[index] = semaphore;
     if (!profile.plain_waits)
         want_choose_slots(want, story->names[index], &semaphore->row);
+    if (profile.halls && !profile.plain_waits)
+        choose_best(want, story->wishes[index], &semaphore->row);
 }
 
 /*

@@ -1021,17 +1021,20 @@ static void write_text(char *to, size_t size, struct bytes text)
         memcpy(to, text.data, text.length);
 }
 
+void row_set_seat(struct db_semaphore_row *row, const struct seat *seat)
+{
+    struct db_seat *to = &row->seats[seat->number];
+    write_text(to->section, sizeof to->section, seat->section);
+    write_text(to->row, sizeof to->row, seat->row);
+    write_text(to->tags, sizeof to->tags, seat->tags);
+    to->position = seat->position;
+    to->rank = seat->rank == SEAT_RANK_NONE ? 0 : seat->rank + 1;
+}
+
 static void write_seats(const struct changes *changes)
 {
-    for (size_t i = 0; i < changes->seat_count; i++) {
-        const struct seat *seat = &changes->seats[i].seat;
-        struct db_seat *row = &database_semaphore(changes->seats[i].semaphore_id)->row.seats[seat->number];
-        write_text(row->section, sizeof row->section, seat->section);
-        write_text(row->row, sizeof row->row, seat->row);
-        write_text(row->tags, sizeof row->tags, seat->tags);
-        row->position = seat->position;
-        row->rank = seat->rank == SEAT_RANK_NONE ? 0 : seat->rank + 1;
-    }
+    for (size_t i = 0; i < changes->seat_count; i++)
+        row_set_seat(&database_semaphore(changes->seats[i].semaphore_id)->row, &changes->seats[i].seat);
 }
 
 /* Shows the changes of this commit to the oracle, after all of them are made. */

@@ -82,6 +82,7 @@ struct db_semaphore {
 struct bytes label_text(uint8_t label);
 /* The seat of a slot; its texts are in the row. */
 struct seat slot_seat(const struct db_semaphore_row *row, uint32_t number);
+void row_set_seat(struct db_semaphore_row *row, const struct seat *seat);
 /* The label of a slot; data is NULL if it has none. */
 struct bytes slot_label(const struct db_semaphore_row *row, uint32_t number);
 static inline bool row_in_service(const struct db_semaphore_row *row)

@@ -144,6 +144,7 @@ static void add(const struct result *one)
     sum.faults += one->faults;
     sum.simulated += one->simulated;
     sum.order_judged += one->order_judged;
+    sum.seats_judged += one->seats_judged;
     sum.refusals_judged += one->refusals_judged;
     sum.longest_servable = max_i64(sum.longest_servable, one->longest_servable);
 }
@@ -181,12 +182,13 @@ static void print_sum(uint64_t seeds, int64_t seconds)
     printf(
         "%llu kills, %llu stops and %llu pauses of permitd; %llu crashes, %llu failovers and %llu clock steps of the "
         "database; %llu cuts, %llu calls that failed, %llu "
-        "deadlocks, %llu duplicate keys; %llu grants and %llu refusals judged by the all-knowing walk; longest wait of "
+        "deadlocks, %llu duplicate keys; %llu grants and %llu refusals judged by the all-knowing walk, %llu grants of "
+        "best seats; longest wait of "
         "a fitting waiter: "
         "%lld ms\n",
         COUNT(kills), COUNT(stops), COUNT(pauses), COUNT(crashes), COUNT(failovers), COUNT(steps_of_clock), COUNT(cuts),
         COUNT(faults), COUNT(deadlocks), COUNT(duplicates), COUNT(order_judged), COUNT(refusals_judged),
-        (long long)(sum.longest_servable / US_PER_MS));
+        COUNT(seats_judged), (long long)(sum.longest_servable / US_PER_MS));
 }
 
 static int usage(void)

@@ -128,6 +128,50 @@ static void begin_templates(void)
     }
 }
 
+/* ---- seats ---- */
+
+/* The text of a seat's row is that of the database, which may change: returns the same one that stays. */
+static struct bytes lasting(struct bytes text)
+{
+    static const char *const texts[] = {"A", "B", "a", "b", "a b"};
+    for (size_t i = 0; i < ARRAY_LENGTH(texts); i++)
+        if (bytes_equal(text, bytes_of(texts[i])))
+            return bytes_of(texts[i]);
+    return (struct bytes){0};
+}
+
+/* A seat at the place of its number: one row in each section. */
+static struct seat any_seat(const struct db_semaphore_row *row, uint32_t number)
+{
+    static const char *const tags[] = {"", "", "a", "b", "a b"};
+    bool front = number <= row->semaphore.capacity / 2;
+    return (struct seat){.number = number,
+                         .position = number,
+                         .rank = dice_once_in(8) ? SEAT_RANK_NONE : (uint32_t)dice_between(0, 9),
+                         .section = front ? BYTES("A") : BYTES("B"),
+                         .tags = bytes_of(tags[dice_between(0, ARRAY_LENGTH(tags) - 1)])};
+}
+
+void operators_make_seat(struct db_semaphore_row *row, uint32_t number)
+{
+    const struct seat seat = any_seat(row, number);
+    row_set_seat(row, &seat);
+}
+
+/* The seats of the page: one is described anew, the others stay. */
+static void change_seats(struct call *call, const struct db_semaphore_row *row, uint32_t one)
+{
+    const struct semaphore_change *change = &call->change;
+    for (uint32_t i = 0; i < change->label_count; i++) {
+        struct seat *seat = &call->seats[i];
+        *seat = i == one ? any_seat(row, change->labels_from + i) : slot_seat(row, change->labels_from + i);
+        seat->section = lasting(seat->section);
+        seat->row = lasting(seat->row);
+        seat->tags = lasting(seat->tags);
+    }
+    call->change.seats = call->seats;
+}
+
 /* ---- labels ---- */
 
 static uint32_t any_slot(const struct db_semaphore_row *row, uint32_t from, uint32_t count)
@@ -161,6 +205,8 @@ static void change_page(struct call *call, const struct db_semaphore_row *row)
     call->change.labels = call->labels;
     call->change.labels_from = from;
     call->change.label_count = count;
+    if (profile.halls && dice_once_in(2))
+        change_seats(call, row, one);
 }
 
 /* Returns NULL if the chosen semaphore has no slots. */

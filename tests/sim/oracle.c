@@ -199,7 +199,7 @@ bool want_lists(const struct want *want, const struct db_semaphore_row *row, uin
     for (size_t i = 0; i < want->named_count; i++)
         if (want->named[i].number ? want->named[i].number == number : bytes_equal(want->named[i].label, label))
             return true;
-    return want->choice == CHOOSE_LOWEST;
+    return want->choice == CHOOSE_LOWEST || (want->choice == CHOOSE_BEST && seat_is_wanted(want, row, number));
 }
 
 /* The number of slots in service with this name. */
@@ -221,6 +221,8 @@ bool want_is_unsatisfiable(const struct want *want, const struct db_semaphore_ro
         return true;
     if (!want_is_specific(want))
         return false;
+    if (want->choice == CHOOSE_BEST)
+        return !seats_exist(want, row);
     for (size_t i = 0; i < want->named_count; i++)
         if (!slots_named(&want->named[i], row))
             return true;
@@ -290,6 +292,8 @@ static void check_grant_is_whole(const struct story *story, const struct request
         if (permit->count != story->wants[i].count || permit->slots.count != (slotted ? permit->count : 0))
             violation("P2", "%s was granted other units than it asked for", story->key->text);
         check_choice(story, &story->wants[i], &semaphore->row, row, at);
+        if (story->wants[i].choice == CHOOSE_BEST)
+            seats_check_grant(committing, story, &story->wants[i], semaphore, permit);
         if (permit->token <= semaphore->max_token)
             violation("P9", "%s was granted token %llu of %s, of which %llu was out already", story->key->text,
                       (unsigned long long)permit->token, semaphore->name, (unsigned long long)semaphore->max_token);
@@ -616,11 +620,14 @@ void oracle_undone(struct db_key *key, const struct request_row *undone, bool fa
 
 /* ---- calls ---- */
 
-/* Writes " s1:2", " s1:2~" for adjacent slots, " s1:2@1,3,S4" for named slots. */
+/* Writes " s1:2", " s1:2~" for adjacent slots, " s1:2!" for best seats, " s1:2@1,3,S4" for named slots. */
 static size_t write_want(const struct want *want, char *at, size_t room)
 {
     size_t length = (size_t)snprintf(at, room, " %.*s:%lld%s", (int)want->semaphore.length, want->semaphore.data,
-                                     (long long)want->count, want->adjacent ? "~" : "");
+                                     (long long)want->count,
+                                     want->adjacent                ? "~"
+                                     : want->choice == CHOOSE_BEST ? "!"
+                                                                   : "");
     for (size_t i = 0; i < want->named_count; i++) {
         const struct slot_name *name = &want->named[i];
         if (name->number)
@@ -798,6 +805,22 @@ static void check_due(const struct call *call)
         violation("P7", "%s is answered no_capacity, although holders are due", call->story->key->text);
 }
 
+/* P7: free seats that are as an acquire wishes are not refused. Exact if nothing has changed since it was sent. */
+static void check_best(const struct call *call)
+{
+    const struct story *story = call->story;
+    for (size_t i = 0; i < story->want_count; i++) {
+        const struct db_semaphore *semaphore = story->semaphores[i];
+        const struct semaphore *row = &semaphore->row.semaphore;
+        if (story->wants[i].choice != CHOOSE_BEST || !row_in_service(&semaphore->row) || row->paused_reason.data ||
+            semaphore->changed_at >= call->sent_at || story->wants[i].count > row->capacity - row->in_use ||
+            !seats_are_free(&story->wants[i], &semaphore->row))
+            return;
+    }
+    if (!others_wait(call))
+        violation("P7", "%s is answered no_capacity, although the seats are free", story->key->text);
+}
+
 /* Checks "never satisfiable": the want could not be satisfied now or at some time during the call. */
 static void check_never_satisfiable(const struct call *call)
 {
@@ -839,6 +862,8 @@ static void acquire_answered(struct call *call, const struct decision *decision)
         check_refusal(call);
     if (status == PERMIT_NO_CAPACITY && profile.calm && !call->other_payload)
         check_due(call);
+    if (status == PERMIT_NO_CAPACITY && profile.calm && !call->other_payload)
+        check_best(call);
     if (status == PERMIT_NO_CAPACITY && profile.calm && !call->other_payload)
         walk_check_refusal(call);
     if (status == PERMIT_BUSY && profile.calm)

@@ -23,6 +23,8 @@ void violation(const char *promise, const char *format, ...) PRINTF_LIKE(2, 3) _
 extern bool steps_wanted;
 void step_write(const char *format, ...) PRINTF_LIKE(1, 2);
 
+enum { WISH_SIZE = 32 };
+
 /* One call of a client. Freed when it is decided or its process is dead. */
 struct call {
     struct op op;
@@ -30,6 +32,7 @@ struct call {
     struct want wants[ROW_PERMITS_MAX];
     struct semaphore_change change;
     struct bytes labels[SLOTS_MAX]; /* of the change */
+    struct seat seats[SLOTS_MAX];   /* of the change */
     char principal[24];             /* the time it was sent; events of a creation have it */
     char nonce[NONCE_MAX_BYTES];
     struct list node;   /* in the list of its process */
@@ -58,6 +61,7 @@ struct story {
     struct want wants[ROW_PERMITS_MAX];
     struct db_semaphore *semaphores[ROW_PERMITS_MAX];       /* the semaphores it wants */
     struct slot_name names[ROW_PERMITS_MAX][ROW_SLOTS_MAX]; /* the slots it names */
+    char wishes[ROW_PERMITS_MAX][WISH_SIZE];                /* how it chooses seats */
     size_t want_count;
     struct ttl ttl;
     unsigned char digest[DIGEST_SIZE];
@@ -119,6 +123,7 @@ struct profile {
     bool failovers;
     bool deaths;   /* permitd are killed, stopped or paused for long, and clients wait for long */
     bool lopsided; /* most clients call one permitd */
+    bool halls;    /* slots have seats, operators change them, and clients ask for the best */
     bool short_path;
     int64_t shared_pause_ms;
     bool strangers;   /* sessions of others lock rows of semaphores, change nothing, and give them up */
@@ -147,6 +152,17 @@ bool want_is_unsatisfiable(const struct want *want, const struct db_semaphore_ro
 /* True if it wants specific slots of a semaphore. */
 bool story_is_specific(const struct story *story);
 struct story *story_new(struct db_key *key);
+
+/* ---- oracle_seats.c: best seats ---- */
+
+/* True if the wish accepts the seat of this slot. */
+bool seat_is_wanted(const struct want *want, const struct db_semaphore_row *row, uint32_t number);
+/* True if the wish can be met by free seats; if all were free. */
+bool seats_are_free(const struct want *want, const struct db_semaphore_row *row);
+bool seats_exist(const struct want *want, const struct db_semaphore_row *row);
+/* Checks the seats of a grant of the commit that is visible now. */
+void seats_check_grant(const struct transaction *transaction, const struct story *story, const struct want *want,
+                       const struct db_semaphore *semaphore, const struct permit *permit);
 
 /* ---- rows ---- */
 
@@ -241,5 +257,6 @@ extern struct counts {
     mono_us longest_servable;
     uint64_t exchanges, exchanges_refused, exchanges_repeated;
     uint64_t order_judged, refusals_judged; /* grants and refusals that the all-knowing walk could judge */
+    uint64_t seats_judged;                  /* grants of best seats, as the best of all that are free */
 } counts;
 #endif

@@ -26,7 +26,7 @@ struct result {
     uint64_t switches;
     mono_us simulated;
     mono_us longest_servable;
-    uint64_t order_judged, refusals_judged;
+    uint64_t order_judged, refusals_judged, seats_judged;
 };
 
 /* Each key is one of three tenants: the same words in two namespaces and in the empty one, as src/api stores them. */

@@ -73,6 +73,8 @@ void call_free(struct call *call);
 void operators_begin(void);
 /* Starts an operator who changes templates through a newly started permitd. */
 void operators_join(struct server *server);
+/* Gives a slot a seat before the run. */
+void operators_make_seat(struct db_semaphore_row *row, uint32_t number);
 /* Adds a template for every name. Inside a fiber, when no more faults happen. */
 void operators_cover_all(void);
 
