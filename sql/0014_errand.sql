@@ -1,4 +1,4 @@
--- What procedures do to requests in the transactions of their callers (docs/design.md, "Errands").
+-- Errands: the procedures mark a request in the transaction of their caller, and a batch settles the mark (docs/design.md, "Errands").
 ALTER TABLE permit_request
   ADD COLUMN errand TINYINT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'done in SQL, and not settled by a batch yet, as bits: 1 confirmed, 2 to be released';
 

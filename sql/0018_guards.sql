@@ -1,4 +1,4 @@
--- What the database refuses in rows (docs/design.md, "The database refuses a plan that sells twice"). Rows that are there are not
+-- Guards: rows that the database refuses (docs/design.md, "The database refuses a plan that sells twice"). Existing rows are not
 -- read, so each statement takes milliseconds, however large the table is: a CHECK of a table would copy it, while nothing is
 -- written. On MariaDB the CHECK belongs to a column, whose definition is otherwise the same. MySQL copies for each CHECK, so there
 -- a column that is computed from the others must not be NULL; it takes no room.

@@ -77,8 +77,8 @@ enum { PRIORITY_MAX = 9 };
 #define PLACE_KEPT_US (10LL * US_PER_SECOND)
 
 /*
- * What procedures have done to a row in SQL, in a transaction of their caller, as bits (docs/design.md, "Errands"). A
- * batch settles it under the locks of all semaphores, before it decides anything about the row.
+ * Marks that procedures set in a row, in a transaction of their caller, as bits (docs/design.md, "Errands"). A batch
+ * settles them under the locks of all semaphores, before it decides anything about the row.
  */
 enum errand {
     ERRAND_CONFIRM = 1 << 0,

@@ -22,7 +22,7 @@
 /* The numbers below are stored in rows: never change one. They count the words from 1. */
 enum semaphore_kind { KIND_SLOTTED = 1, KIND_COUNTED = 2 };
 enum semaphore_queue { QUEUE_BACKFILL = 1, QUEUE_FIFO = 2 };
-/* What the feed tells of its requests: nothing; confirmed, and ended after it; everything (core/feed.h). */
+/* Which events of its requests the feed has: none; confirmed, and ended after that; all (core/feed.h). */
 enum semaphore_feed { FEED_NONE = 1, FEED_SALES = 2, FEED_ALL = 3 };
 
 /* The words of a choice, the first is that of value 1; NULL at the end. */
