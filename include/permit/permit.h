@@ -99,6 +99,9 @@ extern "C" {
 /* The highest priority of an acquire that waits. */
 #define PERMIT_MAX_PRIORITY 9
 
+/* The most requests that are confirmed together. */
+#define PERMIT_CONFIRM_MAX 64
+
 /* ttl_ms: until it is released; in results: no ttl. */
 #define PERMIT_TTL_NONE  (-1)
 /* ttl_ms of an acquire: held while its owner, which must be named, sends heartbeats (PUT /v1/owners/{owner}). */
@@ -319,6 +322,13 @@ enum permit_status permit_renew(struct permit_client *client, const char *extern
  */
 enum permit_status permit_confirm(struct permit_client *client, const char *external_id,
                                   struct permit_request **ret_request) PERMIT_MUST_CHECK;
+/*
+ * Confirms 1 to PERMIT_CONFIRM_MAX requests of together at most 64 semaphores: all, or none. Idempotent. PERMIT_ENDED,
+ * PERMIT_UNKNOWN_REQUEST: at least one is no longer held, and none was confirmed by this call; permit_client_answer has
+ * the key of the first (`external_id`).
+ */
+enum permit_status permit_confirm_all(struct permit_client *client, const char *const *external_ids,
+                                      size_t count) PERMIT_MUST_CHECK;
 /*
  * Releases the request. Idempotent: PERMIT_OK also if it had already ended or was never granted (it then cannot be
  * granted later either); already_released and end_reason tell these apart. PERMIT_CONFIRMED: the request is confirmed

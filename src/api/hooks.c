@@ -22,8 +22,9 @@ static void time_out(struct exchange *exchange, struct answer *answer)
         status = engine_database_up(exchange->service->engine) ? PERMIT_BUSY : PERMIT_DATABASE_UNAVAILABLE;
     problem_head(answer, status, 0);
     problem_begin(&answer->body, status, NULL);
-    if (call->item_count == 1 && !call->batch && call->first.operation.external_id.data)
-        write_member_text(&answer->body, "external_id", key_split(call->first.operation.external_id).key);
+    const struct operation *operation = &call->first.operation;
+    if (call->item_count == 1 && !call->batch && operation->external_id.data && !operation->keys)
+        write_member_text(&answer->body, "external_id", key_split(operation->external_id).key);
     problem_retry_after(&answer->body, answer->retry_after_ms);
     problem_end(&answer->body);
 }

@@ -721,8 +721,8 @@ static size_t strings_size(struct wire_list list)
 }
 
 /*
- * Reads an element: a number is the number of a slot, a string always its label. The label is decoded to *room, which
- * moves past it.
+ * Reads an element: a number is the number of a slot, a string always its label, or a key. The string is decoded to
+ * *room, which moves past it.
  */
 static bool read_element(struct bytes value, const struct wire_member *element, char **room, void *place)
 {
@@ -732,11 +732,11 @@ static bool read_element(struct bytes value, const struct wire_member *element, 
     if (is_string(value)) {
         *label = (struct bytes){*room, decode(value, *room)};
         *room += label->length + 1;
-        return name_is_label(*label);
+        return element->type == WIRE_KEY ? name_is_key(*label) : name_is_label(*label);
     }
     *label = (struct bytes){0};
     if (!slot)
-        return bytes_equal(value, BYTES("null"));
+        return element->type == WIRE_LABEL && bytes_equal(value, BYTES("null"));
     if (!read_integer(value, element, &number))
         return false;
     slot->number = (uint32_t)number;

@@ -110,8 +110,8 @@ bool wire_is_word(struct bytes value, const char *word);
 /* Returns the next element; length 0: the end. */
 struct bytes wire_next(struct wire_list *list);
 /*
- * Reads all elements, which are slots or labels, into places[], an array of struct slot_name or struct bytes. `where`
- * is the list's name in messages, such as "permits[1].slots".
+ * Reads all elements, which are slots, labels or keys, into places[], an array of struct slot_name or struct bytes.
+ * `where` is the list's name in messages, such as "permits[1].slots".
  */
 enum permit_status wire_read_elements(const struct wire_reading *reading, struct wire_list *list,
                                       const struct wire_member *element, const char *where, void *places) MUST_CHECK;

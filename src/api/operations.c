@@ -222,6 +222,43 @@ enum permit_status operation_read_hold(struct exchange *exchange, struct operati
     return status;
 }
 
+/* Reads the keys of the list into the operation. */
+static enum permit_status read_keys(struct exchange *exchange, struct wire_list *list, struct operation *operation)
+{
+    static const struct wire_member element = {.type = WIRE_KEY, .expected = KEY_EXPECTED};
+    const struct wire_reading reading = reading_of(exchange);
+    size_t count = list->count;
+    struct bytes *keys = arena_array(reading.arena, count, sizeof *keys);
+    enum permit_status status =
+        keys ? wire_read_elements(&reading, list, &element, "external_ids", keys) : PERMIT_NO_MEMORY;
+    for (size_t i = 0; status == PERMIT_OK && i < count; i++) {
+        keys[i] = namespace_store(exchange, keys[i]);
+        if (!keys[i].data)
+            return PERMIT_NO_MEMORY;
+        for (size_t j = 0; j < i; j++)
+            if (bytes_equal(keys[i], keys[j])) {
+                buf_printf(reading.message, "external_ids[%zu] is the same as external_ids[%zu]", i, j);
+                return PERMIT_INVALID;
+            }
+    }
+    if (status == PERMIT_OK)
+        *operation = (struct operation){.kind = OP_CONFIRM, .external_id = keys[0], .keys = keys, .key_count = count};
+    return status;
+}
+
+enum permit_status operation_read_confirm(struct exchange *exchange, struct operation *operation)
+{
+    static const struct wire_member member = {
+        "external_ids", WIRE_LIST, true, 0, 0, 1, CONFIRM_MAX_KEYS, NULL, "an array of 1 to 64 keys"};
+    static const struct wire_table table = {&member, 1};
+    static const struct wire_limit limit = {CONFIRM_MAX_KEYS, PERMIT_INVALID,
+                                            "external_ids must be an array of 1 to 64 keys"};
+    const struct wire_reading reading = reading_of(exchange);
+    struct wire_list list = {.count = 0};
+    enum permit_status status = wire_read_body(&reading, exchange->body, &limit, &table, &list);
+    return status == PERMIT_OK ? read_keys(exchange, &list, operation) : status;
+}
+
 enum permit_status operation_check_reason(struct exchange *exchange, struct bytes reason)
 {
     struct buf *message = &exchange->service->message;
@@ -272,6 +309,21 @@ static void write_acquired(struct buf *out, const struct batch_item *item, const
     buf_append_char(out, '}');
 }
 
+/* Writes when each key of a confirm of several was confirmed. */
+static void write_confirmed(struct buf *out, const struct batch_item *item, const struct decision *decision)
+{
+    const struct viewer viewer = viewer_of(item->exchange);
+    buf_append_text(out, "{\"confirmed\":[");
+    for (size_t i = 0; i < item->operation.key_count; i++) {
+        buf_append_text(out, i ? "," : "");
+        write_key_begin(out, &viewer, item->operation.keys[i]);
+        buf_append_text(out, ",\"confirmed_at\":");
+        write_time(out, lease_to_wall(decision->clock, decision->outcome->confirmed_at[i]));
+        buf_append_char(out, '}');
+    }
+    buf_append_text(out, "]}");
+}
+
 /*
  * Writes the answer to a successful operation. False: the decision lacks the required data, which is an internal error.
  */
@@ -290,6 +342,10 @@ static bool write_success(struct buf *out, const struct batch_item *item, const 
         break;
     case OP_RENEW:
     case OP_CONFIRM:
+        if (outcome->confirmed_at) {
+            write_confirmed(out, item, decision);
+            break;
+        }
         write_held_begin(out, item, decision);
         buf_append_char(out, '}');
         break;

@@ -422,7 +422,8 @@ static void refusal_sentence(const struct batch_item *item, const struct decisio
                              struct buf *out)
 {
     const struct outcome *outcome = decision->outcome;
-    struct bytes key = key_split(item->operation.external_id).key;
+    bool has_failed = outcome && outcome->failed.data;
+    struct bytes key = key_split(has_failed ? outcome->failed : item->operation.external_id).key;
     struct bytes owner = key_split(item->operation.owner).key;
     if (status == PERMIT_NO_CAPACITY && item->refusal)
         no_capacity_sentence(item, decision, out);
@@ -462,7 +463,9 @@ void refusal_write(struct buf *out, const struct batch_item *item, const struct 
             time.clock = *decision->clock;
         write_blocking(out, &viewer, refusal ? refusal->blocking : NULL, refusal ? refusal->count : 0, &time);
     }
-    if (status == PERMIT_OUTCOME_UNKNOWN && item->operation.external_id.data)
+    if (item->operation.keys && decision->outcome && decision->outcome->failed.data)
+        write_member_text(out, "external_id", key_split(decision->outcome->failed).key);
+    if (status == PERMIT_OUTCOME_UNKNOWN && item->operation.external_id.data && !item->operation.keys)
         write_member_text(out, "external_id", key_split(item->operation.external_id).key);
     if (status == PERMIT_INTERNAL)
         write_member_text(out, "request_id", bytes_of(item->exchange->id));

@@ -100,6 +100,16 @@ bool request_confirm(struct exchange *exchange)
     return change_hold(exchange, OP_CONFIRM);
 }
 
+/* Confirms several requests, all or none. */
+bool requests_confirm(struct exchange *exchange)
+{
+    struct operation *operation = &call_of(exchange)->first.operation;
+    enum permit_status status = operation_read_confirm(exchange, operation);
+    if (!quota_take(exchange, QUOTA_RATE, status == PERMIT_OK ? (int64_t)operation->key_count : 1))
+        return true;
+    return status == PERMIT_OK ? operation_submit(exchange) : operation_refuse(exchange, status);
+}
+
 bool request_renew(struct exchange *exchange)
 {
     return change_hold(exchange, OP_RENEW);

@@ -46,6 +46,7 @@ static const struct route routes[] = {
     ROUTE(POST,   USE,           ONE,    "/v1/requests/{external_id}/shrink",            request_shrink,         USUAL_BODY,      "namespace"),
     ROUTE(POST,   USE,           ONE,    "/v1/requests/{external_id}/grow",              request_grow,           USUAL_BODY,      "namespace"),
     ROUTE(POST,   USE,           ONE,    "/v1/requests/{external_id}/exchange",          request_exchange,       USUAL_BODY,      "namespace"),
+    ROUTE(POST,   USE,           LATER,  "/v1/confirm",                                  requests_confirm,       USUAL_BODY,      "namespace"),
     ROUTE(POST,   USE,           LATER,  "/v1/batch",                                    request_batch,          SERVER_MAX_BODY, NULL),
     ROUTE(GET,    LOOK,          ONE,    "/v1/requests/{external_id}",                   request_get,            0,               "namespace"),
     ROUTE(GET,    LOOK,          LIST,   "/v1/requests/{external_id}/why",               request_why,            0,               "namespace"),
@@ -229,8 +230,7 @@ bool routes_handle(struct exchange *exchange)
         return true;
     enum permit_status status =
         route ? check(exchange, route, segment, message) : router_answer_other(&table, exchange, message);
-    bool uncounted =
-        status != PERMIT_OK && route && (route->handle == request_batch || route->handle == availability_get);
+    bool uncounted = status != PERMIT_OK && route && route->cost == COST_LATER && route->right != RIGHT_OPEN;
     if (uncounted && !quota_take(exchange, QUOTA_RATE, COST_ONE))
         return true;
     if (status != PERMIT_OK)

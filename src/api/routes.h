@@ -36,6 +36,7 @@ bool request_shrink(struct exchange *exchange); /* changes.c */
 bool request_grow(struct exchange *exchange);
 bool request_exchange(struct exchange *exchange);
 bool request_confirm(struct exchange *exchange);
+bool requests_confirm(struct exchange *exchange);
 bool request_force_release(struct exchange *exchange);
 bool request_get(struct exchange *exchange);
 bool request_why(struct exchange *exchange);      /* why.c */

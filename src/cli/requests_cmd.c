@@ -87,8 +87,31 @@ int verb_force_release(struct cli *cli)
     return cli_finish(cli, permit_force_release(cli->client, cli->words[0], cli->options.reason, NULL), request_print);
 }
 
+static void print_confirmed(struct json_object *answer)
+{
+    static const struct json_column columns[] = {
+        {"CONFIRMED", "confirmed_at"}, {"NAMESPACE", "namespace"}, {"KEY", "external_id"}};
+    json_print_table(answer, "confirmed", columns, ARRAY_LENGTH(columns), 0);
+}
+
+/* Confirms several requests, all or none. */
+static int confirm_all(struct cli *cli)
+{
+    const char *namespace = cli->options.namespace;
+    char path[CLI_PATH_MAX];
+    (void)snprintf(path, sizeof(path), "/v1/confirm%s%s", namespace ? "?namespace=" : "", namespace ? namespace : "");
+    struct json_writer *body = json_writer_new();
+    json_add_texts(body, "external_ids", (const char *const *)cli->words, (size_t)cli->word_count);
+    const char *text = json_text(body);
+    enum permit_status status = text ? permit_call(cli->client, "POST", path, text) : PERMIT_NO_MEMORY;
+    json_writer_free(body);
+    return cli_finish(cli, status, print_confirmed);
+}
+
 int verb_confirm(struct cli *cli)
 {
+    if (cli->word_count > 1)
+        return confirm_all(cli);
     if (cli->options.namespace)
         return resource_call(cli, &resource_request, "POST", "/confirm", request_print);
     return cli_finish(cli, permit_confirm(cli->client, cli->words[0], NULL), request_print);

@@ -107,8 +107,10 @@ static const struct verb verbs[] = {
      ". Safe to repeat; also ends a request that has not arrived yet. A confirmed request needs --confirmed"},
     {"renew", "KEY [--ttl TIME] [--namespace NAMESPACE]", VERB_RENEW, 1, 1, false, verb_renew,
      "Extends a request by its ttl, from now", ". Exit status 76: it is no longer held"},
-    {"confirm", "KEY [--namespace NAMESPACE]", VERB_CONFIRM, 1, 1, false, verb_confirm,
-     "Makes a hold permanent: a sale", ". It then has no deadline. Exit status 76: it is no longer held"},
+    {"confirm", "KEY... [--namespace NAMESPACE]", VERB_CONFIRM, 1, PERMIT_CONFIRM_MAX, false, verb_confirm,
+     "Makes holds permanent: sales",
+     ". They then have no deadline. Several are confirmed together or not at\n"
+     "all. Exit status 76: one of them is no longer held"},
     {"show", "KEY [--namespace NAMESPACE]", VERB_SHOW, 1, 1, false, verb_show, "Shows a request", NULL},
     {"requests", "[-s NAME] [--owner OWNER] [--state waiting|held|released] [--at TIME]", VERB_REQUESTS, 0, 0, false,
      verb_requests, "Lists requests: waiting, held and ended",

@@ -95,6 +95,20 @@ enum permit_status permit_confirm(struct permit_client *client, const char *exte
     return call_request(client, "POST", external_id, "/confirm", NULL, ret_request);
 }
 
+enum permit_status permit_confirm_all(struct permit_client *client, const char *const *external_ids, size_t count)
+{
+    struct json_writer *body = json_writer_new();
+    json_add_texts(body, "external_ids", external_ids, count);
+    const char *text = wire_text(body);
+    enum permit_status status = text ? permit_call(client, "POST", "/v1/confirm", text) : PERMIT_NO_MEMORY;
+    json_writer_free(body);
+    struct json_object *answer = status ? NULL : json_read(permit_client_answer(client));
+    if (!status && json_length_of(answer, "confirmed") != count)
+        status = client_fail(client, PERMIT_INTERNAL, "the server's answer is not about these requests");
+    json_free(answer);
+    return status;
+}
+
 enum permit_status permit_force_release(struct permit_client *client, const char *external_id, const char *reason,
                                         struct permit_request **ret_request)
 {

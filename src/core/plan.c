@@ -350,10 +350,8 @@ static enum phase plan_operation(struct planner *planner, size_t index, enum pha
         kinds[operation->kind].administer(planner, outcome, operation);
     else if (phase == PHASE_ANSWER)
         answer_ask(planner, outcome, key, operation);
-    else if (key->needs)
-        outcome_put_back(planner, outcome, key, operation, NULL, 0);
-    else if (key->request && key->request->lock == ROW_LOCKED_ELSEWHERE)
-        outcome_refuse(outcome, PERMIT_IN_TRANSACTION, NULL);
+    else if (key_is_blocked(planner, outcome, key, operation))
+        return phase;
     else if (!operation_asks(operation->kind))
         kinds[operation->kind].decide(planner, outcome, key, operation);
     else if (key->request && key->request->state != REQUEST_WAITING)
@@ -391,13 +389,33 @@ static void copy_semaphores(struct planner *planner)
     planner->image_count = view->semaphore_count;
 }
 
-/* By key, then in order of arrival. */
-static int compare_operations(const void *a, const void *b)
+/* A key of an operation. */
+struct named_key {
+    struct bytes external_id;
+    size_t operation;
+};
+static int compare_named_keys(const void *a, const void *b)
 {
-    const struct operation *const *left = *(const struct operation *const *const *)a;
-    const struct operation *const *right = *(const struct operation *const *const *)b;
-    int order = bytes_compare((*left)->external_id, (*right)->external_id);
-    return order ? order : (left > right) - (left < right);
+    return bytes_compare(((const struct named_key *)a)->external_id, ((const struct named_key *)b)->external_id);
+}
+
+/* Returns the keys of all operations in byte order. */
+static struct named_key *sort_keys(const struct planner *planner, size_t *ret_count)
+{
+    size_t room = 0, count = 0;
+    for (size_t i = 0; i < planner->operation_count; i++)
+        room += operation_key_count(planner->operations[i]);
+    struct named_key *sorted = arena_must_array(planner->arena, room, sizeof *sorted);
+    for (size_t i = 0; i < planner->operation_count; i++) {
+        const struct operation *operation = planner->operations[i];
+        if (operation_is_administrative(operation->kind))
+            continue;
+        for (size_t j = 0; j < operation_key_count(operation); j++)
+            sorted[count++] = (struct named_key){operation_key(operation, j), i};
+    }
+    qsort(sorted, count, sizeof *sorted, compare_named_keys);
+    *ret_count = count;
+    return sorted;
 }
 
 static void add_key_of_row(struct planner *planner, const struct request *before, struct request *copy)
@@ -412,24 +430,21 @@ static void add_key_of_row(struct planner *planner, const struct request *before
 static void collect_keys(struct planner *planner)
 {
     const struct view *view = planner->view;
-    const struct operation *const **sorted = arena_must_array(planner->arena, planner->operation_count, sizeof *sorted);
-    size_t count = 0;
-    for (size_t i = 0; i < planner->operation_count; i++)
-        if (!operation_is_administrative(planner->operations[i]->kind))
-            sorted[count++] = &planner->operations[i];
-    qsort(sorted, count, sizeof *sorted, compare_operations);
+    size_t count;
+    const struct named_key *sorted = sort_keys(planner, &count);
     struct request *rows = arena_must_array(planner->arena, view->request_count, sizeof *rows);
     planner->keys = arena_must_array(planner->arena, count + view->request_count, sizeof *planner->keys);
     planner->key_of = arena_must_array(planner->arena, planner->operation_count, sizeof *planner->key_of);
     size_t row = 0;
     for (size_t i = 0; i < count; i++) {
-        struct bytes external_id = (*sorted[i])->external_id;
+        struct bytes external_id = sorted[i].external_id;
         for (; row < view->request_count && bytes_compare(view->requests[row].external_id, external_id) <= 0; row++)
             add_key_of_row(planner, &view->requests[row], &rows[row]);
         bool known = planner->key_count && bytes_equal(planner->keys[planner->key_count - 1].external_id, external_id);
         if (!known)
             planner->keys[planner->key_count++] = (struct key){.external_id = external_id};
-        planner->key_of[sorted[i] - planner->operations] = &planner->keys[planner->key_count - 1];
+        if (bytes_equal(planner->operations[sorted[i].operation]->external_id, external_id))
+            planner->key_of[sorted[i].operation] = &planner->keys[planner->key_count - 1];
     }
     for (; row < view->request_count; row++)
         add_key_of_row(planner, &view->requests[row], &rows[row]);
@@ -485,6 +500,15 @@ static enum phase phase_of(const struct planner *planner, const struct operation
     return waits && operation_asks(operation->kind) ? PHASE_ASK : kinds[operation->kind].phase;
 }
 
+/* Returns the index in planner->keys of a key of an operation that has any. */
+static size_t key_index(const struct planner *planner, size_t operation, size_t index)
+{
+    const struct key *key = planner->key_of[operation];
+    if (index > 0)
+        key = planner_key(planner, operation_key(planner->operations[operation], index));
+    return (size_t)(key - planner->keys);
+}
+
 /*
  * Assigns each operation its phase, but never before an earlier operation on the same key. An ask is answered after the
  * walk, and other operations follow it only then.
@@ -500,13 +524,14 @@ static enum phase *assign_phases(struct planner *planner)
             phases[i] = kinds[operation->kind].phase;
             continue;
         }
-        enum phase *key_phase = &key_phases[key - planner->keys];
         phases[i] = phase_of(planner, operation, key);
-        if (phases[i] < *key_phase)
-            phases[i] = *key_phase;
+        for (size_t j = 0; j < operation_key_count(operation); j++)
+            if (phases[i] < key_phases[key_index(planner, i, j)])
+                phases[i] = key_phases[key_index(planner, i, j)];
         if (phases[i] == PHASE_ASK && !operation_asks(operation->kind))
             phases[i] = PHASE_NEW;
-        *key_phase = phases[i];
+        for (size_t j = 0; j < operation_key_count(operation); j++)
+            key_phases[key_index(planner, i, j)] = phases[i];
     }
     return phases;
 }

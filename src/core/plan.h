@@ -51,6 +51,12 @@ enum { WIDENED_MAX = 2 };
 struct operation {
     enum operation_kind kind;
     struct bytes external_id; /* the key; unused if administrative */
+    /*
+     * confirm: the keys that are confirmed together, all or none; no duplicates, and the first one is external_id. NULL:
+     * that one alone.
+     */
+    const struct bytes *keys;
+    size_t key_count; /* 1 to CONFIRM_MAX_KEYS */
     struct bytes owner;
     struct bytes principal;
     /*
@@ -100,6 +106,15 @@ static inline bool operation_names_semaphores(const struct operation *operation)
     return operation->kind == OP_ACQUIRE || (operation->kind == OP_EXCHANGE && operation->want_count > 0);
 }
 
+static inline size_t operation_key_count(const struct operation *operation)
+{
+    return operation->keys ? operation->key_count : 1;
+}
+static inline struct bytes operation_key(const struct operation *operation, size_t index)
+{
+    return operation->keys ? operation->keys[index] : operation->external_id;
+}
+
 /* Returns true if the wait of the key ends with this decision: its place is kept without a subscriber (server_id 0). */
 static inline bool operation_ends_wait(const struct operation *operation)
 {
@@ -109,7 +124,8 @@ static inline bool operation_ends_wait(const struct operation *operation)
 enum {
     /* Limits of one batch. */
     BATCH_MAX_SEMAPHORES = 64,
-    BATCH_MAX_OPERATIONS = 500,
+    BATCH_MAX_OPERATIONS = 500, /* and as many keys */
+    CONFIRM_MAX_KEYS = 64,
 };
 
 /*
@@ -272,7 +288,9 @@ struct outcome {
     const struct semaphore *semaphore; /* PUT and other administrative operations: the semaphore after it */
     const struct shortage *shortages;  /* no_capacity: in the order of the wants */
     size_t shortage_count;
-    const char *detail;    /* free text for the answer; NULL: the status's title */
+    struct bytes failed;        /* confirm, refused: the key that the refusal is about; data NULL: all of them */
+    const utc_us *confirmed_at; /* confirm with `keys`, done: one per key, lease clock */
+    const char *detail;         /* free text for the answer; NULL: the status's title */
     int64_t max_ttl_ms;    /* refused: the longest ttl that all its semaphores accept, and its own is longer; 0: the
                               ttl is not too long */
     int64_t max_hold_ms;   /* `request` is held and has no ttl: it becomes stale so long after its last renewal; 0: it

@@ -347,19 +347,56 @@ static void confirm(struct planner *planner, struct key *key, utc_us at)
     }
 }
 
-/* Confirms the request, even if it is due: the client may have taken a payment for it. */
+/* Returns true if the requests have more semaphores than a batch can lock. */
+static bool have_too_many_semaphores(struct planner *planner, const struct operation *operation)
+{
+    size_t room = operation_key_count(operation) * REQUEST_MAX_SEMAPHORES;
+    return operation->keys &&
+           semaphores_of_keys(planner, operation, arena_must_array(planner->arena, room, sizeof(uint64_t))) >
+               BATCH_MAX_SEMAPHORES;
+}
+
+/*
+ * Returns true if all requests of the operation are held, and their semaphores are locked. False: the outcome is set;
+ * none of them is changed.
+ */
+static bool check_all_held(struct planner *planner, struct outcome *outcome, const struct operation *operation)
+{
+    if (have_too_many_semaphores(planner, operation)) {
+        outcome_refuse(outcome, PERMIT_INVALID, "these requests have more than 64 semaphores");
+        return false;
+    }
+    for (size_t i = 0; i < operation_key_count(operation); i++) {
+        struct key *key = planner_key(planner, operation_key(operation, i));
+        outcome->failed = key->external_id;
+        if (key_is_blocked(planner, outcome, key, operation) || !check_held(planner, outcome, key, operation))
+            return false;
+    }
+    outcome->failed = (struct bytes){0};
+    return true;
+}
+
+/* Confirms the requests, even if they are due: the client may have taken a payment for them. */
 void plan_confirm(struct planner *planner, struct outcome *outcome, struct key *key, const struct operation *operation)
 {
-    if (!check_held(planner, outcome, key, operation))
+    (void)key;
+    if (!check_all_held(planner, outcome, operation))
         return;
-    if (key->request->confirmed_at != NEVER) {
-        outcome_count_replay(planner, outcome, key);
-        return;
+    size_t count = operation_key_count(operation);
+    utc_us *confirmed_at = arena_must_array(planner->arena, count, sizeof *confirmed_at);
+    for (size_t i = 0; i < count; i++) {
+        struct key *each = planner_key(planner, operation_key(operation, i));
+        if (each->request->confirmed_at != NEVER) {
+            outcome_count_replay(planner, outcome, each);
+        } else {
+            confirm(planner, each, planner->now);
+            request_set_metadata(planner, each->request, operation);
+            planner->packet_size += 2 * operation->metadata.length;
+            outcome_attach_row(planner, outcome, each->request);
+        }
+        confirmed_at[i] = each->request->confirmed_at;
     }
-    confirm(planner, key, planner->now);
-    request_set_metadata(planner, key->request, operation);
-    planner->packet_size += 2 * operation->metadata.length;
-    outcome_attach_row(planner, outcome, key->request);
+    outcome->confirmed_at = operation->keys ? confirmed_at : NULL;
 }
 
 /* ---- errands ---- */

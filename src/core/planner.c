@@ -82,10 +82,16 @@ int compare_key(const void *external_id, const void *row)
     return bytes_compare(*(const struct bytes *)external_id, *(const struct bytes *)row);
 }
 
+struct key *planner_key(const struct planner *planner, struct bytes external_id)
+{
+    if (planner->key_count == 0)
+        return NULL;
+    return bsearch(&external_id, planner->keys, planner->key_count, sizeof *planner->keys, compare_key);
+}
+
 const struct request *planner_request(const struct planner *planner, struct bytes external_id)
 {
-    const struct key *key =
-        planner->key_count ? bsearch(&external_id, planner->keys, planner->key_count, sizeof *key, compare_key) : NULL;
+    const struct key *key = planner_key(planner, external_id);
     return key ? key->request : NULL;
 }
 
@@ -145,14 +151,35 @@ void outcome_count_replay(struct planner *planner, struct outcome *outcome, stru
     outcome_attach_row(planner, outcome, key->request);
 }
 
+bool key_is_blocked(struct planner *planner, struct outcome *outcome, struct key *key,
+                    const struct operation *operation)
+{
+    if (key->needs)
+        outcome_put_back(planner, outcome, key, operation, NULL, 0);
+    else if (key->request && key->request->lock == ROW_LOCKED_ELSEWHERE)
+        outcome_refuse(outcome, PERMIT_IN_TRANSACTION, NULL);
+    else
+        return false;
+    return true;
+}
+
+size_t semaphores_of_keys(const struct planner *planner, const struct operation *operation, uint64_t *ret_ids)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < operation_key_count(operation); i++) {
+        const struct request *request = planner_request(planner, operation_key(operation, i));
+        for (size_t j = 0; request && j < request_semaphore_count(request); j++)
+            ret_ids[count++] = request_semaphore_id(request, j);
+    }
+    return u64_sort_unique(ret_ids, count);
+}
+
 void outcome_put_back(struct planner *planner, struct outcome *outcome, struct key *key,
                       const struct operation *operation, const uint64_t *more, size_t more_count)
 {
-    size_t room = REQUEST_MAX_SEMAPHORES + operation->want_count + more_count;
+    size_t room = operation_key_count(operation) * REQUEST_MAX_SEMAPHORES + operation->want_count + more_count;
     uint64_t *needs = arena_must_array(planner->arena, room, sizeof *needs);
-    size_t count = 0;
-    for (size_t i = 0; key->request && i < request_semaphore_count(key->request); i++)
-        needs[count++] = request_semaphore_id(key->request, i);
+    size_t count = semaphores_of_keys(planner, operation, needs);
     for (size_t i = 0; i < operation->want_count; i++)
         if (operation->wants[i].semaphore_id) /* 0: no such semaphore */
             needs[count++] = operation->wants[i].semaphore_id;
@@ -164,10 +191,15 @@ void outcome_put_back(struct planner *planner, struct outcome *outcome, struct k
     bool keeps = operation_asks(operation->kind) && !key->needs && (!request || waits_no_more);
     outcome->put_back = true;
     outcome->widened = more_count > 0;
-    outcome->needs = key->needs = needs;
-    outcome->need_count = key->need_count = u64_sort_unique(needs, count);
+    outcome->needs = needs;
+    outcome->need_count = u64_sort_unique(needs, count);
+    for (size_t i = 0; i < operation_key_count(operation); i++) {
+        struct key *each = planner_key(planner, operation_key(operation, i));
+        each->needs = needs;
+        each->need_count = outcome->need_count;
+    }
     if (keeps)
-        stand_put_back(planner, operation, needs, key->need_count);
+        stand_put_back(planner, operation, needs, outcome->need_count);
 }
 
 /* ---- events ---- */

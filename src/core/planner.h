@@ -180,7 +180,7 @@ struct planner {
     const struct request **overdue; /* see struct plan; NULL: none yet */
     size_t overdue_count;
     struct key **chosen; /* those that the current acquire would end */
-    struct key **key_of; /* per operation; NULL: administrative */
+    struct key **key_of; /* per operation, of its external_id; NULL: administrative */
     struct outcome *outcomes;
     struct label_change *labels; /* changes of the one operation on labels */
     size_t label_count;
@@ -204,6 +204,8 @@ struct queue_state *planner_known(const struct planner *planner, uint64_t semaph
 /* Returns the image of a locked semaphore; NULL: not locked, or no such row. */
 struct semaphore_image *planner_image(struct planner *planner, uint64_t semaphore_id);
 struct queue_state *planner_queue(const struct planner *planner, const struct semaphore_image *image);
+/* Returns the key; NULL: no operation and no row of the batch has it. */
+struct key *planner_key(const struct planner *planner, struct bytes external_id);
 /* Returns the image of the row with this key; NULL: not among the rows of the batch. */
 const struct request *planner_request(const struct planner *planner, struct bytes external_id);
 /* Marks the semaphore as changed; its version rises once per batch. */
@@ -443,8 +445,19 @@ void outcome_attach_row(struct planner *planner, struct outcome *outcome, const 
 /* Same as outcome_attach_row, for a row that the operation does not otherwise change: it is still written. */
 void outcome_count_replay(struct planner *planner, struct outcome *outcome, struct key *key);
 /*
- * Puts the operation back into the queue. `needs` lists the semaphores of the operation, of the row of its key, and
- * `more` (NULL with 0). Later operations on the key are put back too. An acquire keeps its need in this batch.
+ * Returns true if nothing is decided about the key now, because an earlier operation on it was put back, or another
+ * session has locked its row. Sets the outcome.
+ */
+bool key_is_blocked(struct planner *planner, struct outcome *outcome, struct key *key,
+                    const struct operation *operation);
+/*
+ * Collects the semaphores of the rows of the operation's keys, ascending: REQUEST_MAX_SEMAPHORES of each, at most.
+ * Returns their number.
+ */
+size_t semaphores_of_keys(const struct planner *planner, const struct operation *operation, uint64_t *ret_ids);
+/*
+ * Puts the operation back into the queue. `needs` lists the semaphores of the operation, of the rows of its keys,
+ * and `more` (NULL with 0). Later operations on these keys are put back too. An acquire keeps its need in this batch.
  */
 void outcome_put_back(struct planner *planner, struct outcome *outcome, struct key *key,
                       const struct operation *operation, const uint64_t *more, size_t more_count);

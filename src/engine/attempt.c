@@ -373,7 +373,7 @@ static enum permit_status lock_rows(struct worker *worker, struct run *run, bool
     uint64_t ids[BATCH_MAX_SEMAPHORES];
     struct slots_wanted slots[BATCH_MAX_SEMAPHORES] = {0};
     size_t ahead[BATCH_MAX_SEMAPHORES];
-    struct bytes *keys = arena_array(worker->arena, run->count, sizeof *keys);
+    struct bytes *keys = arena_array(worker->arena, run_key_count(run), sizeof *keys);
     if (!keys)
         return PERMIT_NO_MEMORY;
     struct lock_set set = {.semaphore_ids = ids, .slots_wanted = slots, .keys = keys, .lock_held = lock_held};
@@ -403,7 +403,8 @@ static enum permit_status lock_rows(struct worker *worker, struct run *run, bool
     if (short_path)
         know_slots(worker, run, ids, slots, set.semaphore_count);
     for (size_t i = 0; i < run->count; i++)
-        keys[set.key_count++] = run->ops[i]->operation->external_id;
+        for (size_t j = 0; j < operation_key_count(run->ops[i]->operation); j++)
+            keys[set.key_count++] = operation_key(run->ops[i]->operation, j);
     set.owners = collect_owners(worker, run, &set.owner_count);
     return set.owners ? lock_set_read(worker, run, &set) : PERMIT_NO_MEMORY;
 }
@@ -646,16 +647,21 @@ static bool view_has_semaphores(const struct view *view, const struct key_entry 
 }
 
 /*
- * Adds the copy of the request of the key of an op. An acquire with an unknown key is for a new request; the other
- * operations need theirs. False: it must be read.
+ * Adds the copies of the requests of the keys of an op. An acquire with an unknown key is for a new request; the other
+ * operations need theirs. False: one must be read.
  */
-static bool load_request(struct worker *worker, const struct op *op, struct view *view) REQUIRES(engine_mutex)
+static bool load_requests(struct worker *worker, const struct operation *operation, struct view *view)
+    REQUIRES(engine_mutex)
 {
-    const struct key_entry *entry = rows_find_key(&worker->engine->queue.rows, op->operation->external_id);
-    if (!entry)
-        return op->operation->kind == OP_ACQUIRE;
-    return entry->has_row && view_has_semaphores(view, entry) &&
-           request_load(&entry->request, worker->arena, &view->requests[view->request_count++]);
+    for (size_t i = 0; i < operation_key_count(operation); i++) {
+        const struct key_entry *entry = rows_find_key(&worker->engine->queue.rows, operation_key(operation, i));
+        if (!entry && operation->kind == OP_ACQUIRE)
+            continue;
+        if (!entry || !entry->has_row || !view_has_semaphores(view, entry) ||
+            !request_load(&entry->request, worker->arena, &view->requests[view->request_count++]))
+            return false;
+    }
+    return true;
 }
 
 /* Sorts the requests and removes duplicates, which several operations of one key make. */
@@ -720,7 +726,7 @@ static bool load_view(struct worker *worker, struct run *run) REQUIRES(engine_mu
     view->free_slots = arena_array(worker->arena, count, sizeof *view->free_slots);
     view->named_slots = arena_array(worker->arena, count, sizeof *view->named_slots);
     view->next_due = arena_array(worker->arena, count, sizeof *view->next_due);
-    view->requests = arena_array(worker->arena, run->count, sizeof *view->requests);
+    view->requests = arena_array(worker->arena, run_key_count(run), sizeof *view->requests);
     if (!view->seat_maps || !view->semaphores || !view->free_slots || !view->named_slots || !view->next_due ||
         !view->requests)
         return false;
@@ -728,7 +734,7 @@ static bool load_view(struct worker *worker, struct run *run) REQUIRES(engine_mu
         if (!load_semaphore(worker, run, entries[i], now))
             return false;
     for (size_t i = 0; i < run->count; i++)
-        if (!load_request(worker, run->ops[i], view))
+        if (!load_requests(worker, run->ops[i]->operation, view))
             return false;
     sort_requests(view);
     return count > 0;

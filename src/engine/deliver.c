@@ -45,7 +45,7 @@ static void update_caches(struct engine *engine, const struct op *op, const stru
 {
     struct queue *queue = &engine->queue;
     if (outcome->request && outcome->request->state != REQUEST_ACQUIRED)
-        rows_remove_key(&queue->rows, op->operation->external_id);
+        rows_remove_key(&queue->rows, outcome->request->external_id);
     bool retired = op->operation->kind == OP_SEMAPHORE_RETIRE && outcome->status == PERMIT_OK;
     bool gone = retired || outcome->status == PERMIT_UNKNOWN_SEMAPHORE;
     for (size_t i = 0; i < op->entry_count; i++) {
@@ -248,8 +248,8 @@ static void set_result(const struct op *op, const struct outcome *outcome, struc
     } else if (outcome->waits) {
         /* Its client has left, or out of memory: its row waits until its place is given up or its wait passes. */
         ret_result->status = PERMIT_OUTCOME_UNKNOWN;
-    } else if (outcome->status == PERMIT_IN_TRANSACTION) { /* an earlier try may have written it */
-        ret_result->status = transaction_answer(PERMIT_IN_TRANSACTION, &op->stage);
+    } else if (outcome->status == PERMIT_IN_TRANSACTION && stage_is_sent(&op->stage)) {
+        ret_result->status = PERMIT_OUTCOME_UNKNOWN; /* an earlier try may have written it */
     } else if (outcome->may_wait && op->wait_refusal == WAIT_REFUSED_CLOSED) {
         ret_result->status = PERMIT_SHUTTING_DOWN;
     } else if (outcome->may_wait && op->wait_refusal != WAIT_ALLOWED) {

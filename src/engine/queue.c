@@ -129,20 +129,30 @@ static bool resolve_waiter(struct op *op, const struct waiter *waiter)
     return true;
 }
 
-/* Another operation: finds the semaphores of its key in the copied rows. */
-static bool resolve_key(struct queue *queue, struct op *op) REQUIRES(engine_mutex)
+/* Another operation: finds the semaphores of its keys in the copied rows. */
+static bool resolve_keys(struct queue *queue, struct op *op) REQUIRES(engine_mutex)
 {
-    const struct waiter *waiter = waiters_find(&queue->waiters, op->operation->external_id);
+    const struct operation *operation = op->operation;
+    const struct waiter *waiter = waiters_find(&queue->waiters, operation->external_id);
     if (waiter)
         return resolve_waiter(op, waiter);
-    const struct key_entry *entry = rows_find_key(&queue->rows, op->operation->external_id);
-    uint64_t ids[BATCH_MAX_SEMAPHORES];
-    assert(!entry || entry->count <= BATCH_MAX_SEMAPHORES);
-    for (size_t i = 0; entry && i < entry->count; i++)
-        ids[i] = entry->shares[i].semaphore_id;
-    if (!entry || !queue_set_entries(queue, op, ids, entry->count))
+    const struct key_entry *entry = NULL;
+    uint64_t ids[2 * BATCH_MAX_SEMAPHORES];
+    size_t count = 0;
+    for (size_t i = 0; i < operation_key_count(operation); i++) {
+        entry = rows_find_key(&queue->rows, operation_key(operation, i));
+        assert(!entry || entry->count <= BATCH_MAX_SEMAPHORES);
+        for (size_t j = 0; entry && j < entry->count; j++)
+            ids[count++] = entry->shares[j].semaphore_id;
+        count = u64_sort_unique(ids, count);
+        if (!entry || count > BATCH_MAX_SEMAPHORES)
+            return false;
+    }
+    if (!queue_set_entries(queue, op, ids, count))
         return false;
     op->held_slots = 0;
+    if (operation->keys) /* a confirm moves no slots */
+        return true;
     for (size_t i = 0; i < entry->count; i++)
         op->held_slots += op->entries[i]->kind == KIND_COUNTED ? 0 : entry->shares[i].count;
     return true;
@@ -154,7 +164,7 @@ static bool resolve_from_caches(struct queue *queue, struct op *op) REQUIRES(eng
     if (operation_names_semaphores(op->operation))
         return resolve_wants(queue, op);
     if (!operation_is_administrative(op->operation->kind))
-        return resolve_key(queue, op);
+        return resolve_keys(queue, op);
     /* Its batch locks the row by name; the pre-lock only keeps the other batches of this process off it. */
     struct semaphore_entry *entry = semaphore_cache_find_name(&queue->semaphores, op->operation->semaphore);
     op->entries = op->few_entries;
@@ -413,9 +423,10 @@ void queue_resolve_again(struct queue *queue, struct template_create *creation)
 
 size_t queue_take_unresolved(struct queue *queue, struct op **ret_ops, size_t max)
 {
-    size_t count = 0;
-    while (count < max && !list_empty(&queue->unresolved)) {
+    size_t count = 0, keys = 0;
+    while (keys < max && !list_empty(&queue->unresolved)) {
         struct op *op = LIST_ENTRY(queue->unresolved.next, struct op, node);
+        keys += operation_key_count(op->operation);
         queue_take_out(queue, op);
         ret_ops[count++] = op;
     }
@@ -482,9 +493,10 @@ static bool must_wait_for_large(const struct queue *queue, const struct op *op)
     return waits;
 }
 
-static bool batch_has_slots_for(const struct batch *batch, const struct op *op)
+static bool batch_has_room_for(const struct batch *batch, const struct op *op)
 {
-    return batch->op_count == 0 || batch->slots + slots_moved_by(op) <= BATCH_MAX_SLOTS;
+    return batch->op_count == 0 || (batch->slots + slots_moved_by(op) <= BATCH_MAX_SLOTS &&
+                                    batch->key_count + operation_key_count(op->operation) <= BATCH_MAX_OPERATIONS);
 }
 
 /* Adds an op to a batch, and takes the pre-locks of its semaphores, which are free or held by the batch. */
@@ -493,6 +505,7 @@ static void batch_add(struct batch *batch, struct op *op)
     assert(!op->queued && batch->op_count < BATCH_MAX_OPERATIONS);
     batch->ops[batch->op_count++] = op;
     batch->slots += slots_moved_by(op);
+    batch->key_count += operation_key_count(op->operation);
     for (size_t i = 0; i < op->entry_count; i++) {
         if (op->entries[i]->prelock_holder == batch)
             continue;
@@ -509,7 +522,7 @@ static bool take_from(struct queue *queue, struct batch *batch, struct list *lis
         struct op *op = LIST_ENTRY(node, struct op, node);
         bool alone = operation_is_administrative(op->operation->kind);
         assert(next == list || op->arrival <= LIST_ENTRY(next, struct op, node)->arrival);
-        if (!can_lock(queue, batch, op) || !batch_has_slots_for(batch, op) || (alone && batch->op_count) ||
+        if (!can_lock(queue, batch, op) || !batch_has_room_for(batch, op) || (alone && batch->op_count) ||
             must_wait_for_large(queue, op)) {
             for (size_t i = 0; i < op->entry_count; i++)
                 op->entries[i]->reserved = queue->pass; /* later ops of this pass do not pass it */
@@ -619,6 +632,7 @@ void queue_finish(struct batch *batch)
     batch->entry_count = 0;
     batch->op_count = 0;
     batch->slots = 0;
+    batch->key_count = 0;
 }
 
 static void take_expired_from(struct queue *queue, struct list *list, mono_us now, struct list *ret_expired)

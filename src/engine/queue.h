@@ -45,7 +45,8 @@ struct queue {
 struct batch {
     struct op *ops[BATCH_MAX_OPERATIONS];
     size_t op_count;
-    int64_t slots; /* slots that its operations may move, or name, as far as known */
+    size_t key_count; /* of its operations: at most BATCH_MAX_OPERATIONS */
+    int64_t slots;    /* slots that its operations may move, or name, as far as known */
     struct semaphore_entry *entries[BATCH_MAX_SEMAPHORES];
     size_t entry_count;
     mono_us taken_at; /* when it last took operations; the end of a wait is compared with it */
@@ -105,7 +106,7 @@ void op_drop_entries(struct op *op);
 bool queue_asks_for(const struct queue *queue, struct bytes external_id) REQUIRES(engine_mutex);
 /* Removes a decided op from the order of its key. Safe to repeat. */
 void queue_forget_key(struct queue *queue, struct op *op) REQUIRES(engine_mutex);
-/* Moves up to `max` unresolved operations to `ret_ops`; returns their number. */
+/* Moves unresolved operations to `ret_ops`, until they have `max` keys; returns their number. */
 size_t queue_take_unresolved(struct queue *queue, struct op **ret_ops, size_t max) REQUIRES(engine_mutex);
 /*
  * Wakes a waiter: queues its op among the woken ones by arrival. Does nothing if it is woken already, or if out of

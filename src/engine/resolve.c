@@ -71,6 +71,21 @@ static enum resolution resolve_wants(struct engine *engine, struct op *op, const
     return *ret_status == PERMIT_OK ? RESOLVED : REFUSED;
 }
 
+/* Sets the semaphores of the keys of an op, as far as a batch can lock them: of more, the plan refuses it. */
+static bool set_keys(struct engine *engine, struct op *op, const struct resolve_key *keys) REQUIRES(engine_mutex)
+{
+    uint64_t ids[BATCH_MAX_SEMAPHORES + REQUEST_MAX_SEMAPHORES];
+    size_t count = 0;
+    op->held_slots = 0;
+    for (size_t i = 0; i < operation_key_count(op->operation); i++) {
+        op->held_slots += keys[i].ret_slots;
+        if (keys[i].ret_count)
+            memcpy(ids + count, keys[i].ret_semaphore_ids, keys[i].ret_count * sizeof *ids);
+        count = (size_t)min_i64(BATCH_MAX_SEMAPHORES, (int64_t)u64_sort_unique(ids, count + keys[i].ret_count));
+    }
+    return queue_set_entries(&engine->queue, op, ids, count);
+}
+
 /* Queues each op with its semaphores at the position of its arrival, or in the list of a creation; or refuses it. */
 static void apply_resolved(struct engine *engine, struct run *run, const struct resolve *resolve)
 {
@@ -80,6 +95,7 @@ static void apply_resolved(struct engine *engine, struct run *run, const struct 
         struct op *op = run->ops[i];
         size_t name_count = op->operation->want_count;
         bool by_names = operation_names_semaphores(op->operation);
+        size_t key_count = by_names ? 0 : operation_key_count(op->operation);
         enum permit_status status = PERMIT_BUSY;
         enum resolution resolution = REFUSED;
         char detail[NAME_DETAIL_SIZE] = "out of memory";
@@ -89,9 +105,7 @@ static void apply_resolved(struct engine *engine, struct run *run, const struct 
         } else if (by_names) {
             resolution = resolve_wants(engine, op, name, &status, detail);
         } else {
-            op->held_slots = key->ret_slots;
-            if (queue_set_entries(&engine->queue, op, key->ret_semaphore_ids, key->ret_count))
-                resolution = RESOLVED;
+            resolution = set_keys(engine, op, key) ? RESOLVED : REFUSED;
         }
         if (resolution == RESOLVED) {
             queue_follow_key(op);
@@ -101,7 +115,7 @@ static void apply_resolved(struct engine *engine, struct run *run, const struct 
         if (resolution == REFUSED)
             decide_status(engine, op, status, detail);
         name += name_count;
-        key += !by_names;
+        key += key_count;
     }
 }
 
@@ -122,7 +136,7 @@ static enum permit_status try_resolve(struct transaction *transaction)
     for (size_t i = 0; i < run->count; i++)
         name_count += run->ops[i]->operation->want_count;
     resolve->names = arena_array(worker->arena, name_count, sizeof *resolve->names);
-    resolve->keys = arena_array(worker->arena, run->count, sizeof *resolve->keys);
+    resolve->keys = arena_array(worker->arena, run_key_count(run), sizeof *resolve->keys);
     if (!resolve->names || !resolve->keys)
         return PERMIT_NO_MEMORY;
     resolve->name_count = resolve->key_count = 0;
@@ -130,8 +144,8 @@ static enum permit_status try_resolve(struct transaction *transaction)
         const struct operation *operation = run->ops[i]->operation;
         for (size_t j = 0; j < operation->want_count; j++)
             resolve->names[resolve->name_count++].name = operation->wants[j].semaphore;
-        if (!operation_names_semaphores(operation))
-            resolve->keys[resolve->key_count++].external_id = operation->external_id;
+        for (size_t j = 0; !operation_names_semaphores(operation) && j < operation_key_count(operation); j++)
+            resolve->keys[resolve->key_count++].external_id = operation_key(operation, j);
     }
     enum permit_status status = task_connect(worker->task);
     return status == PERMIT_OK ? worker->store->batch->resolve(worker->store, resolve, worker->arena) : status;

@@ -44,6 +44,15 @@ struct run {
     bool is_whole;       /* it has all operations of the batch that are not decided */
 };
 
+/* Returns the number of keys of the operations of the run. */
+static inline size_t run_key_count(const struct run *run)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < run->count; i++)
+        count += operation_key_count(run->ops[i]->operation);
+    return count;
+}
+
 /*
  * One try of a batch: PERMIT_OK after COMMIT, or if the plan changes nothing, or no operation is left. Clears the
  * worker's arena first. After a failure the transaction may be open, and run->applied says how far it came.

@@ -90,9 +90,12 @@ with_bodies() {
 }
 
 prepare() {
-    local number
+    local number key
     put PUT /v1/semaphores/backups '{"capacity": 100}' # of the examples
     put PUT /v1/semaphores/secret '{"capacity": 1000, "kind": "counted"}'
+    for key in seats-4711 parking-4711; do # of the example of /v1/confirm
+        put POST /v1/requests "{\"external_id\": \"$key\", \"ttl\": \"10h\", \"permits\": [{\"semaphore\": \"secret\"}]}"
+    done
     while read -r number _; do
         put PUT "/v1/semaphores/secret-s-$number" '{"capacity": 100, "note": "secret"}'
         put PUT "/v1/templates/secret-t-$number:" '{"capacity": 3}'

@@ -780,6 +780,23 @@ static void another_server_is_no_server(void)
           "a url that is not http");
 }
 
+static void several_requests_are_confirmed_in_one_call(void)
+{
+    static const char *const keys[] = {"a", "b"};
+    SCRIPT(script, {ANSWER, 409, PROBLEM("in_transaction", ",\"retry_after_ms\":1"), "POST /v1/confirm "},
+           {ANSWER, 200, "{\"confirmed\":[{\"external_id\":\"a\"},{\"external_id\":\"b\"}]}",
+            "{\"external_ids\":[\"a\",\"b\"]}"},
+           {ANSWER, 410, PROBLEM("ended", ",\"external_id\":\"b\""), NULL}, {ANSWER, 200, "{\"confirmed\":[]}", NULL});
+    struct permit_client *client = client_of(&script, 0);
+    check(permit_confirm_all(client, keys, 2) == PERMIT_OK, "several requests are confirmed, after a transaction");
+    check(permit_confirm_all(client, keys, 2) == PERMIT_ENDED &&
+              strstr(permit_client_answer(client), "\"external_id\":\"b\""),
+          "or none, and the answer names one that has ended");
+    check(permit_confirm_all(client, keys, 2) == PERMIT_INTERNAL, "an answer about others is none");
+    permit_client_free(client);
+    check(script_end(&script), "in one call");
+}
+
 /* Another server may answer 200 to anything: that is no release and no confirmation. */
 static void success_of_another_server_is_none(void)
 {
@@ -2085,6 +2102,7 @@ int main(int argc, char **argv)
     running_piece_can_be_cancelled();
     every_call_can_be_cancelled();
     another_server_is_no_server();
+    several_requests_are_confirmed_in_one_call();
     success_of_another_server_is_none();
     refusal_of_a_proxy_is_reported_as_such();
     call_abandons_a_silent_connection();

@@ -3,7 +3,7 @@
 
 #include "contract.h"
 
-enum { IDS = 1000, WANTS_MAX = 4, REQUESTS_MAX = 2000 };
+enum { IDS = 1000, WANTS_MAX = 4, KEYS_MAX = 4, REQUESTS_MAX = 2000 };
 
 const struct plan_settings fixture_settings = {
     .retention_us = 7LL * 86400 * US_PER_SECOND,
@@ -35,13 +35,17 @@ void fixture_close(struct fixture *fixture)
 
 struct lock_set lock_set_of(struct fixture *fixture, struct operation *operation)
 {
-    static uint64_t ids[WANTS_MAX + 1];
-    static struct slots_wanted wanted[WANTS_MAX + 1];
+    static uint64_t ids[KEYS_MAX * WANTS_MAX];
+    static struct slots_wanted wanted[KEYS_MAX * WANTS_MAX];
     static struct resolve_name names[WANTS_MAX];
-    static struct resolve_key key;
-    struct resolve resolve = {.names = names, .name_count = operation->want_count, .keys = &key, .key_count = 1};
-    struct lock_set set = {
-        .semaphore_ids = ids, .slots_wanted = wanted, .keys = &operation->external_id, .key_count = 1};
+    static struct resolve_key keys[KEYS_MAX];
+    size_t key_count = operation_key_count(operation);
+    struct resolve resolve = {
+        .names = names, .name_count = operation->want_count, .keys = keys, .key_count = key_count};
+    struct lock_set set = {.semaphore_ids = ids,
+                           .slots_wanted = wanted,
+                           .keys = operation->keys ? operation->keys : &operation->external_id,
+                           .key_count = key_count};
     if (operation_is_administrative(operation->kind))
         return (struct lock_set){.semaphore_name = operation->semaphore,
                                  .semaphore_ids = ids,
@@ -49,7 +53,8 @@ struct lock_set lock_set_of(struct fixture *fixture, struct operation *operation
                                  .all_slots = operation->change && operation->change->has_labels};
     for (size_t i = 0; i < operation->want_count; i++)
         names[i] = (struct resolve_name){.name = operation->wants[i].semaphore};
-    key = (struct resolve_key){.external_id = operation->external_id};
+    for (size_t i = 0; i < key_count; i++)
+        keys[i] = (struct resolve_key){.external_id = operation_key(operation, i)};
     MUST_OK(fixture->store, fixture->store->batch->resolve(fixture->store, &resolve, &fixture->arena));
     for (size_t i = 0; i < operation->want_count; i++) {
         operation->wants[i].semaphore_id = names[i].ret_id;
@@ -60,9 +65,12 @@ struct lock_set lock_set_of(struct fixture *fixture, struct operation *operation
                                   .named_count = operation->wants[i].named_count};
         ids[set.semaphore_count++] = names[i].ret_id;
     }
-    for (size_t i = 0; i < key.ret_count && operation->want_count == 0; i++) {
-        wanted[set.semaphore_count] = (struct slots_wanted){0};
-        ids[set.semaphore_count++] = key.ret_semaphore_ids[i];
+    for (size_t i = 0; i < key_count && operation->want_count == 0; i++)
+        for (size_t j = 0; j < keys[i].ret_count; j++)
+            ids[set.semaphore_count++] = keys[i].ret_semaphore_ids[j];
+    if (operation->want_count == 0) {
+        set.semaphore_count = u64_sort_unique(ids, set.semaphore_count);
+        memset(wanted, 0, sizeof wanted);
     }
     return set;
 }

@@ -288,6 +288,37 @@ static void plan_from_before_an_errand_is_refused(struct fixture *one, struct fi
     is_used(two, 0, 3);
 }
 
+static void several_keys_are_confirmed_together(struct fixture *one, struct fixture *two)
+{
+    const struct bytes paid[] = {BYTES("c"), BYTES("k"), BYTES("a")}, unknown[] = {BYTES("b"), BYTES("nobody")};
+    struct operation confirm = {.kind = OP_CONFIRM, .external_id = paid[0], .keys = paid, .key_count = 3};
+    struct operation of_unknown = {.kind = OP_CONFIRM, .external_id = unknown[0], .keys = unknown, .key_count = 2};
+    struct want wants[2];
+    struct operation acquire = acquire_both(wants);
+    acquire.wants[1].count = 1;
+    MUST(batch_run(one, &acquire)->created);
+    acquire_three(one);
+    const struct outcome *outcome = batch_run(two, &of_unknown);
+    MUST(outcome->status == PERMIT_UNKNOWN_REQUEST && bytes_equal(outcome->failed, BYTES("nobody")));
+    MUST(semaphore_named(one, BYTES("beta")).confirmed == 0);
+    mark_as_shop("b", ERRAND_RELEASE);
+    mark_as_shop("k", ERRAND_CONFIRM);
+    outcome = batch_run(one, &confirm);
+    MUST(outcome->status == PERMIT_OK && outcome->confirmed_at && outcome->confirmed_at[2] != NEVER);
+    MUST(semaphore_named(two, BYTES("alpha")).confirmed == 2 && semaphore_named(two, BYTES("beta")).confirmed == 3);
+    utc_us confirmed_at = outcome->confirmed_at[2];
+    outcome = batch_run(two, &confirm);
+    MUST(outcome->status == PERMIT_OK && outcome->confirmed_at[2] == confirmed_at);
+    const struct bytes ended[] = {BYTES("a"), BYTES("b")};
+    confirm.external_id = ended[0];
+    confirm.keys = ended;
+    confirm.key_count = 2;
+    outcome = batch_run(one, &confirm);
+    MUST(outcome->status == PERMIT_ENDED && bytes_equal(outcome->failed, BYTES("b")));
+    MUST(outcome->request->end_reason == END_RELEASED);
+    is_used(two, 2, 3);
+}
+
 /* ---- plans that are wrong ---- */
 
 /* The store refuses the plan of `one` as it is, and leaves nothing of it: `two` decides the operation. */
@@ -1495,6 +1526,7 @@ const struct contract_case contract_cases[] = {
     {"request_that_another_session_has_locked_is_not_expired", request_that_another_session_has_locked_is_not_expired},
     {"errands_are_paged_until_they_are_settled", errands_are_paged_until_they_are_settled},
     {"errand_is_settled_before_an_operation_on_its_key", errand_is_settled_before_an_operation_on_its_key},
+    {"several_keys_are_confirmed_together", several_keys_are_confirmed_together},
     {"plan_from_before_an_errand_is_refused", plan_from_before_an_errand_is_refused},
     {"held_slot_is_not_sold_again", held_slot_is_not_sold_again},
     {"free_slot_is_not_sold_twice_in_one_batch", free_slot_is_not_sold_twice_in_one_batch},

@@ -206,6 +206,26 @@ Test(queue, batch_takes_no_more_slots_than_its_limit)
     cr_assert_str_eq(take(&second), "k3 k4");
 }
 
+Test(queue, batch_takes_no_more_keys_than_its_limit)
+{
+    static const char *const names[] = {"k1", "k2", "k3", "k4", "k5", "k6", "k7", "k8", "k9"};
+    static struct bytes keys[ARRAY_LENGTH(names)][CONFIRM_MAX_KEYS];
+    const uint64_t id = 1;
+    for (size_t i = 0; i < ARRAY_LENGTH(names); i++) {
+        struct asked *confirm = fixture_op();
+        keys[i][0] = bytes_of(names[i]);
+        confirm->operation = (struct operation){
+            .kind = OP_CONFIRM, .external_id = keys[i][0], .keys = keys[i], .key_count = CONFIRM_MAX_KEYS};
+        op_init(&confirm->op, &confirm->operation, NEVER, fixture_decided);
+        cr_assert(queue_set_entries(&queue, &confirm->op, &id, 1));
+        confirm->op.arrival = i + 1;
+        queue_put_back(&queue, &confirm->op);
+    }
+    cr_assert_str_eq(take(&first), "k1 k2 k3 k4 k5 k6 k7");
+    queue_finish(&first);
+    cr_assert_str_eq(take(&second), "k8 k9");
+}
+
 Test(queue, operation_over_the_slot_limit_runs_alone)
 {
     acquire_many("k1", "a", BATCH_MAX_SLOTS + 1);

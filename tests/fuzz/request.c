@@ -70,6 +70,7 @@ static const struct {
     {METHOD_GET, "/v1/templates", ""},                /* c */
     {METHOD_OPTIONS, "", ""},                         /* d */
     {METHOD_GET, "/v1/availability", ""},             /* e */
+    {METHOD_POST, "/v1/confirm", ""},                 /* f */
 };
 
 /* Without C: the usual type of a body. */

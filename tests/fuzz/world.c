@@ -237,6 +237,17 @@ static bool is_key_of_row(const struct operation *operation)
            bytes_equal(operation->external_id, world_text(255));
 }
 
+static void check_keys(const struct operation *operation)
+{
+    MUST(operation_key_count(operation) >= 1 && operation_key_count(operation) <= CONFIRM_MAX_KEYS);
+    MUST(bytes_equal(operation_key(operation, 0), operation->external_id));
+    for (size_t i = 0; operation->keys && i < operation->key_count; i++) {
+        MUST(reference_key(operation->keys[i]));
+        for (size_t j = 0; j < i; j++)
+            MUST(!bytes_equal(operation->keys[i], operation->keys[j]));
+    }
+}
+
 static void check_operation(const struct operation *operation)
 {
     bool administrative = operation_is_administrative(operation->kind);
@@ -252,9 +263,9 @@ static void check_operation(const struct operation *operation)
         break;
     case OP_FORCE_RELEASE:
     case OP_SEMAPHORE_PAUSE: check_reason(operation->why); break;
+    case OP_CONFIRM: check_keys(operation); break;
     case OP_RELEASE:
     case OP_RENEW:
-    case OP_CONFIRM:
     case OP_SEMAPHORE_RESUME: break;
     case OP_SEMAPHORE_RETIRE:
         if (operation->why.data)
@@ -378,6 +389,8 @@ static void note_said(const struct operation *operation)
 {
     bool put = operation->kind == OP_SEMAPHORE_PUT && operation->change->note.data;
     world.said_member = put ? "note" : operation_is_administrative(operation->kind) ? "name" : "external_id";
+    if (operation->keys)
+        world.said_member = NULL;
     world.said = put                                            ? operation->change->note
                  : operation_is_administrative(operation->kind) ? operation->semaphore
                                                                 : operation->external_id;
@@ -385,6 +398,7 @@ static void note_said(const struct operation *operation)
 
 static void decide(struct op *op)
 {
+    static const utc_us confirmed_at[CONFIRM_MAX_KEYS];
     static struct made made;
     const struct operation *operation = op->operation;
     bool planned = world.decided == PERMIT_OK || world.decided == PERMIT_ENDED || world.decided == PERMIT_NO_CAPACITY;
@@ -398,6 +412,8 @@ static void decide(struct op *op)
         .semaphore = operation_is_administrative(operation->kind) ? &made.semaphore : NULL,
         .shortages = &made.shortage,
         .shortage_count = refused_for_room,
+        .confirmed_at = operation->keys ? confirmed_at : NULL,
+        .failed = operation->keys ? operation->keys[operation->key_count - 1] : (struct bytes){0},
     };
     const size_t waiting = operation->want_count % 3;
     if (refused_for_room)

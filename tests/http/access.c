@@ -169,6 +169,8 @@ static const char *body_of(const struct route_line *route, const char *semaphore
         return NULL;
     if (!strcmp(path, "/v1/requests"))
         return text("{%s}", permits);
+    if (!strcmp(path, "/v1/confirm"))
+        return "{\"external_ids\":[\"nobody\"]}";
     if (!strcmp(path, "/v1/batch"))
         return text("{\"operations\":[{\"op\":\"acquire\",%s}]}", permits);
     if (strstr(path, "/shrink"))
@@ -626,6 +628,10 @@ Test(access, batch_refuses_what_is_out_of_scope_alone, .timeout = 300)
     text_is(&scene.talk, "results.1.body.detail", "needs the right use on out:a");
     cr_expect_eq(number_of(&scene.talk, "results.2.status"), 404);
     cr_expect_eq(number_of(&scene.talk, "results.3.status"), 404);
+    by(&scene, USER, 404, "unknown_request", "POST", "/v1/confirm", "{\"external_ids\":[\"a\",\"out\"]}");
+    text_is(&scene.talk, "external_id", "out");
+    by(&scene, USER, 200, NULL, "GET", "/v1/requests/a", NULL);
+    cr_expect_not(kit_json_has(scene.talk.reply.body, "confirmed_at"));
     by(&scene, USER, 403, "forbidden", "POST", "/v1/requests",
        "{\"external_id\":\"b\",\"permits\":[{\"semaphore\":\"in:a\"},{\"semaphore\":\"out:a\"}]}");
     scene_end(&scene);
@@ -672,6 +678,9 @@ static const struct evasion {
     {"POST", "/v1/requests/secret/renew?namespace=", "", "{\"ttl\":\"1h\"}", 403},
     {"POST", "/v1/requests/secret/renew", "", "{\"ttl\":\"1h\"}", 404},
     {"POST", "/v1/requests/secret/confirm", "", NULL, 404},
+    {"POST", "/v1/confirm", "", "{\"external_ids\":[\"secret\"]}", 404},
+    {"POST", "/v1/confirm?namespace=", "", "{\"external_ids\":[\"secret\"]}", 403},
+    {"POST", "/v1/confirm", "", "{\"external_ids\":[\"\\u0001\\u0001secret\"]}", 422},
     {"POST", "/v1/requests/secret/force-release", "", "{\"reason\":\"because\"}", 403},
     {"DELETE", "/v1/requests/secret?namespace=", "", NULL, 422},
     {"PUT", "/v1/semaphores/in:a", "If-Match: \"1\"\r\n", "{\"capacity\":9}", 403},

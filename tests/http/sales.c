@@ -178,6 +178,36 @@ Test(sales, thousand_open_callers_delay_no_other_key, .timeout = 600)
     ended(&scene);
 }
 
+/* What a shop has done to a request of a cart is settled before the cart is confirmed, and what it is doing is waited for. */
+Test(sales, cart_is_confirmed_beside_a_shop, .timeout = 600)
+{
+    static const char cart[] = "{\"external_ids\":[\"a\",\"b\",\"c\"]}";
+    struct scene scene = begun(NULL);
+    for (const char *key = "abc"; *key; key++)
+        say(&scene.talk, 201, "POST", "/v1/requests", acquire_body(text("%c", *key), "hall", 1, ""));
+    struct kit_sql *shop = kit_sql_open(scene.database->socket, "permitd");
+    kit_sql_run(shop, "BEGIN");
+    kit_sql_run(shop, "CALL permit_confirm('b')");
+    refused(&scene.talk, 409, "in_transaction", "POST", "/v1/confirm", cart);
+    text_is(&scene.talk, "external_id", "b");
+    cr_expect(kit_json_int(scene.talk.reply.body, "retry_after_ms") > 0, "%s", scene.talk.reply.body);
+    cr_expect_eq(kit_sql_number(scene.sql, "SELECT COUNT(*) FROM permit_request WHERE confirmed_at IS NOT NULL"), 0);
+    others_are_served(&scene, "a cart in a transaction");
+    kit_sql_run(shop, "COMMIT");
+    say(&scene.talk, 200, "POST", "/v1/confirm", cart);
+    cr_expect_eq(kit_sql_number(scene.sql, "SELECT COUNT(*) FROM permit_request WHERE confirmed_at IS NOT NULL"), 3);
+    say(&scene.talk, 201, "POST", "/v1/requests", acquire_body("d", "hall", 1, ""));
+    say(&scene.talk, 201, "POST", "/v1/requests", acquire_body("e", "hall", 1, ""));
+    kit_sql_run(shop, "BEGIN");
+    kit_sql_run(shop, "CALL permit_release('e')");
+    kit_sql_run(shop, "COMMIT");
+    refused(&scene.talk, 410, "ended", "POST", "/v1/confirm", "{\"external_ids\":[\"d\",\"e\"]}");
+    text_is(&scene.talk, "external_id", "e");
+    cr_expect_eq(kit_sql_number(scene.sql, "SELECT COUNT(*) FROM permit_request WHERE confirmed_at IS NOT NULL"), 3);
+    kit_sql_close(shop);
+    ended(&scene);
+}
+
 /* A copy that accepts no writes: the sale is refused there, also by an account that owns the procedures. */
 Test(sales, read_only_replica_refuses, .timeout = 600)
 {

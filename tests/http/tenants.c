@@ -909,6 +909,8 @@ Test(tenants, operator_of_some_semaphores_reaches_no_owner_or_tombstone_of_anoth
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
         by(&scene, FOREMAN, 404, "unknown_request", calls[i][0],
            text("/v1/requests/secret%s?namespace=%s", calls[i][1], bank), calls[i][2]);
+    by(&scene, FOREMAN, 404, "unknown_request", "POST", text("/v1/confirm?namespace=%s", bank),
+       "{\"external_ids\":[\"secret\"]}");
     /* Those of its own namespace it sees, as every principal of it does. */
     by(&scene, SHOP, 200, NULL, "DELETE", "/v1/requests/own", NULL);
     by(&scene, FOREMAN, 200, NULL, "GET", "/v1/requests/own", NULL);
@@ -930,13 +932,17 @@ Test(tenants, each_change_in_a_named_namespace_is_a_line_of_the_log, .timeout = 
     by(&scene, SHOP, 201, NULL, "POST", "/v1/requests", owned_body("job", "worker", ""));
     by(&scene, OPERATOR, 200, NULL, "POST", "/v1/requests/job/renew?namespace=shop", "{}");
     by(&scene, OPERATOR, 200, NULL, "POST", "/v1/requests/job/confirm?namespace=shop", "{}");
+    by(&scene, OPERATOR, 200, NULL, "POST", "/v1/confirm?namespace=shop", "{\"external_ids\":[\"job\"]}");
+    text_is(&scene.talks[0], "confirmed.0.namespace", "shop");
+    by(&scene, SHOP, 200, NULL, "POST", "/v1/confirm", "{\"external_ids\":[\"job\"]}");
+    cr_expect_not(kit_json_has(scene.talks[0].reply.body, "confirmed.0.namespace"));
     by(&scene, OPERATOR, 200, NULL, "DELETE", "/v1/owners/worker?namespace=shop", NULL);
     by(&scene, FOREMAN, 403, "forbidden", "DELETE", text("/v1/owners/worker?namespace=%s", people[BANK].namespace),
        NULL);
     by(&scene, SHOP, 200, NULL, "POST", "/v1/requests/job/renew", "{}");
     by(&scene, OPERATOR, 200, NULL, "GET", "/v1/requests/job?namespace=shop", NULL);
     char *log = kit_read_file(scene.permitd[0]->log_path);
-    cr_expect_eq(count_lines(log, " change "), 5, "%s", log); /* with that of the PUT */
+    cr_expect_eq(count_lines(log, " change "), 6, "%s", log); /* with that of the PUT */
     static const char *const lines[] = {
         "what=\"POST /v1/requests/{external_id}/renew\" name=job why=\"\" outcome=200",
         "what=\"POST /v1/requests/{external_id}/confirm\" name=job why=\"\" outcome=200",

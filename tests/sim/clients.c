@@ -306,7 +306,7 @@ static enum action choose_action(const struct story *story)
     int action = 0;
     while (at >= row[action])
         at -= row[action++];
-    if (action == CONFIRM && (story->confirm_sent || profile.calm))
+    if (action == CONFIRM && ((story->confirm_sent && !story->basket) || profile.calm))
         return RENEW;
     if (action == OTHER_PAYLOAD && (!story->key->row.exists || story->lost || !profile.calm))
         return ACQUIRE;
@@ -324,6 +324,45 @@ static int64_t choose_wait(void)
 static bool may_forget(const struct story *story)
 {
     return !story->confirm_sent || story->end_answered || story->lost;
+}
+
+/* Sometimes: puts the story into a basket with others, of which some may not be held. */
+static void fill_basket(struct story *story)
+{
+    if (story->basket || story->confirm_sent || dice_once_in(2))
+        return;
+    struct basket *basket = calloc(1, sizeof *basket);
+    if (!basket)
+        abort();
+    basket->stories[basket->count++] = story;
+    size_t wanted = (size_t)dice_between(1, BASKET_MAX);
+    for (int i = 0; i < 4 * BASKET_MAX && basket->count < wanted; i++) {
+        struct story *other = world.stories[dice_between(0, world.story_count - 1)];
+        bool taken = other->basket || other->confirm_sent || (!other->grant_answered && !dice_once_in(8));
+        for (size_t j = 0; j < basket->count; j++)
+            taken |= basket->stories[j] == other;
+        if (!taken)
+            basket->stories[basket->count++] = other;
+    }
+    for (size_t i = 0; i < basket->count; i++) {
+        basket->stories[i]->basket = basket;
+        basket->stories[i]->confirm_sent = true;
+    }
+}
+
+static struct call *make_confirm(struct story *story, int process)
+{
+    fill_basket(story);
+    story->confirm_sent = true;
+    if (!story->basket)
+        return call_new(process, story, OP_CONFIRM);
+    const struct basket *basket = story->basket;
+    struct call *call = call_new(process, basket->stories[0], OP_CONFIRM);
+    for (size_t i = 0; i < basket->count; i++)
+        call->keys[i] = basket->stories[i]->key->external_id;
+    call->operation.keys = call->keys;
+    call->operation.key_count = basket->count;
+    return call;
 }
 
 /* *ret_wait_us above 0: it waits. */
@@ -356,10 +395,7 @@ static struct call *make_call(struct story *story, int process, int64_t *ret_wai
         if (dice_once_in(2))
             call->operation.ttl = (struct ttl){TTL_DURATION, dice_between(200, profile.ttl_max_ms)};
         return call;
-    case CONFIRM:
-        call = call_new(process, story, OP_CONFIRM);
-        story->confirm_sent = true;
-        return call;
+    case CONFIRM: return make_confirm(story, process);
     default: return NULL;
     }
 }

@@ -270,7 +270,7 @@ static uint32_t any_errand(const struct db_key *key)
     bool sold = request->confirmed_at != NEVER;
     if (!row_is_held(&key->row) || !story || story->lost)
         return 0;
-    if (!sold && !request->errand && !dice_once_in(4)) {
+    if (!sold && !request->errand && !story->basket && !dice_once_in(4)) {
         story->confirm_sent = true;
         return ERRAND_CONFIRM;
     }

@@ -171,6 +171,27 @@ static void count_sure(struct story *story)
 
 /* ---- rows ---- */
 
+/* True if the request is confirmed after this commit. */
+static bool is_confirmed_after(const struct changes *changes, const struct db_key *key)
+{
+    for (size_t i = 0; i < changes->request_count; i++)
+        if (bytes_equal(changes->requests[i].request->external_id, key->external_id) && !changes->requests[i].remove)
+            return changes->requests[i].request->confirmed_at != NEVER;
+    return key->row.exists && key->row.request.confirmed_at != NEVER;
+}
+
+/* P2: the commit that confirms a request of a basket confirms the others, unless they are. */
+static void check_basket(const struct changes *changes, const struct db_key *key, const struct request *after)
+{
+    const struct basket *basket = key->story ? key->story->basket : NULL;
+    bool confirms = after->confirmed_at != NEVER && (!key->row.exists || key->row.request.confirmed_at == NEVER);
+    for (size_t i = 0; confirms && basket && i < basket->count; i++) {
+        const struct db_key *other = basket->stories[i]->key;
+        if (!is_confirmed_after(changes, other))
+            violation("P2", "%s is confirmed without %s, which was to be confirmed with it", key->text, other->text);
+    }
+}
+
 /* A transaction that changes a request, its permits or its slots holds the X locks of all its semaphores. */
 void oracle_commits(const struct transaction *transaction)
 {
@@ -184,6 +205,8 @@ void oracle_commits(const struct transaction *transaction)
                 violation("P2", "%.*s is changed by a transaction that has not locked all its semaphores",
                           (int)request->external_id.length, request->external_id.data);
         const struct request_row *row = &database_key(request->external_id)->row;
+        if (!changes->requests[i].remove)
+            check_basket(changes, database_key(request->external_id), request);
         for (size_t j = 0; j < row->place_count; j++)
             if (!database_semaphore(row->places[j].semaphore_id) ||
                 database_semaphore(row->places[j].semaphore_id)->lock.holder != transaction)
@@ -883,16 +906,37 @@ static void acquire_answered(struct call *call, const struct decision *decision)
         story->unknown++;
 }
 
+/* All requests of the basket are confirmed, or were before their end. */
+static void basket_answered(const struct basket *basket)
+{
+    for (size_t i = 0; i < basket->count; i++) {
+        const struct story *story = basket->stories[i];
+        if (!story->lost && (!story->key->row.exists || story->key->row.request.confirmed_at == NEVER))
+            violation("P4", "%s is answered as confirmed, but is not", story->key->text);
+    }
+}
+
+/* The story of the key that the answer is about. */
+static struct story *story_of_answer(const struct call *call, const struct decision *decision)
+{
+    bool names_key = decision->outcome && decision->outcome->failed.data;
+    return names_key ? database_key(decision->outcome->failed)->story : call->story;
+}
+
 static void other_answered(struct call *call, const struct decision *decision)
 {
-    struct story *story = call->story;
+    struct story *story = story_of_answer(call, decision);
     enum operation_kind kind = call->operation.kind;
+    if (story->lost)
+        return;
     switch (decision->status) {
     case PERMIT_OK:
         if (kind == OP_RELEASE || kind == OP_FORCE_RELEASE || decision->outcome->request->state == REQUEST_RELEASED) {
             record_end(story);
             return;
         }
+        if (call->operation.keys)
+            basket_answered(story->basket);
         check_held(call, operation_kind_word(kind));
         if (kind == OP_RENEW && decision->outcome->request->renewals > story->renewals_answered)
             story->renewals_answered = decision->outcome->request->renewals;

@@ -11,6 +11,7 @@
 
 struct exchange;
 struct exchanges;
+enum { BASKET_MAX = 4 };
 
 /* Ends the run. `promise` is "P1", ... */
 void violation(const char *promise, const char *format, ...) PRINTF_LIKE(2, 3) __attribute__((noreturn));
@@ -24,12 +25,18 @@ extern bool steps_wanted;
 void step_write(const char *format, ...) PRINTF_LIKE(1, 2);
 
 enum { WISH_SIZE = 32 };
+/* Keys that are confirmed only together, by one call or repetitions of it. */
+struct basket {
+    struct story *stories[BASKET_MAX];
+    size_t count;
+};
 
 /* One call of a client. Freed when it is decided or its process is dead. */
 struct call {
     struct op op;
     struct operation operation;
     struct want wants[ROW_PERMITS_MAX];
+    struct bytes keys[BASKET_MAX]; /* of the basket that it confirms */
     struct semaphore_change change;
     struct bytes labels[SLOTS_MAX]; /* of the change */
     struct seat seats[SLOTS_MAX];   /* of the change */
@@ -87,6 +94,7 @@ struct story {
     mono_us surely_until;             /* it does not expire before */
     bool release_sent;
     bool confirm_sent;
+    struct basket *basket;       /* NULL: it is confirmed alone */
     bool lost;                   /* a failover has lost a part of it */
     struct exchanges *exchanges; /* exchange.h; NULL: none was sent */
 
