@@ -9,7 +9,7 @@ set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
 export PERMIT_BUILD=${PERMIT_BUILD:-$PWD/build}
 unset PERMITD_URL PERMITD_TOKEN PERMIT_CREDENTIAL PERMIT_CREDENTIAL_FILE PERMIT_CA PERMIT_FIGURES
-names=(backups atomic_pair fenced_writer ad_inventory flash_sale seat_map tickets cluster tls proxy)
+names=(backups atomic_pair fenced_writer ad_inventory flash_sale shop seat_map hall tickets cluster tls proxy)
 [ $# -eq 0 ] || names=("$@")
 
 directory=$(mktemp -d "${TMPDIR:-/tmp}/permit-examples.XXXXXX")

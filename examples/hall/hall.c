@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A hall whose seats have a section, a row, a position and a rank: thousands of clients click the best seat, groups get
+ * the best seats that are left side by side, a cart of seats and a parking space becomes a sale as a whole, and a page
+ * shows the seats. examples/hall/run.sh runs it.
+ *
+ * The rank says how good a seat is, small is good; section, row and position say who sits beside whom. So seats in the
+ * middle of the front may be the best ones, and still nobody is seated across an aisle or the end of a row.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "crowd.h"
+
+enum { ROWS = 24, SEATS = 40, CAPACITY = ROWS * SEATS, STALLS = 12, GROUPS = 330, BEST = SEATS / 2, WHEELCHAIRS = 4 };
+
+struct hall {
+    unsigned won, told, unexplained; /* clicks on the best seat */
+    double clicked_ms, last_ms;
+    unsigned taken[CAPACITY + 1]; /* by number of slot: grants that clients were told of */
+    unsigned groups, seats, apart, twice, elsewhere, refused, unhelpful;
+};
+
+/* ---- The hall ---- */
+
+/* Row A is at the stage. Slots are numbered row by row. */
+static unsigned row_of(int64_t slot)
+{
+    return (unsigned)(slot - 1) / SEATS;
+}
+
+static unsigned seat_of(int64_t slot)
+{
+    return (unsigned)(slot - 1) % SEATS + 1;
+}
+
+/* The square of the distance to the middle of the stage. */
+static unsigned rank_of(int64_t slot)
+{
+    int aside = 2 * (int)seat_of(slot) - SEATS - 1;
+
+    return 4 * row_of(slot) * row_of(slot) + (unsigned)(aside * aside);
+}
+
+static const char *tags_of(int64_t slot)
+{
+    unsigned seat = seat_of(slot);
+
+    if (row_of(slot) == STALLS - 1 && seat <= 2 * WHEELCHAIRS)
+        return seat <= WHEELCHAIRS ? "\"wheelchair\"" : "\"companion\"";
+    return seat == 1 || seat == SEATS ? "\"aisle\"" : "";
+}
+
+static char *seats(void)
+{
+    char *text = malloc(CAPACITY * 128), *end = text;
+
+    if (!text)
+        exit(1);
+    for (int64_t slot = 1; slot <= CAPACITY; slot++)
+        end += sprintf(
+            end, "%s{\"label\":\"%c%u\",\"section\":\"%s\",\"row\":\"%c\",\"seat\":%u,\"rank\":%u,\"tags\":[%s]}",
+            slot > 1 ? "," : "", 'A' + row_of(slot), seat_of(slot), row_of(slot) < STALLS ? "stalls" : "circle",
+            'A' + row_of(slot), seat_of(slot), rank_of(slot), tags_of(slot));
+    return text;
+}
+
+static void must(int status, int expected, const char *what)
+{
+    if (status == expected)
+        return;
+    fprintf(stderr, "hall: %s: %d\n", what, status);
+    exit(1);
+}
+
+static void build(struct crowd *crowd)
+{
+    char *all = seats();
+
+    must(crowd_ask(crowd, NULL, "PUT", "/v1/semaphores/hall",
+                   "{\"capacity\":%d,\"default_ttl\":\"8m\",\"grace\":\"10s\"}", CAPACITY),
+         201, "PUT hall");
+    must(crowd_ask(crowd, NULL, "PUT", "/v1/semaphores/hall/slots", "{\"slots\":[%s]}", all), 200, "PUT slots");
+    must(crowd_ask(crowd, NULL, "PUT", "/v1/semaphores/parking",
+                   "{\"capacity\":50,\"kind\":\"counted\",\"default_ttl\":\"8m\"}"),
+         201, "PUT parking");
+    free(all);
+}
+
+/* Returns true for a grant. 200: the first try, whose answer was lost, had been granted. */
+static bool granted(const struct answer *answer)
+{
+    return answer->status == 201 || answer->status == 200;
+}
+
+/* ---- Everybody clicks the best seat ---- */
+
+static void clicked(struct crowd *crowd, unsigned client, struct answer *answer)
+{
+    struct hall *hall = crowd_context(crowd);
+    const char *label;
+
+    (void)client;
+    hall->last_ms = now_ms();
+    if (granted(answer)) {
+        hall->won++;
+        hall->taken[BEST]++;
+        return;
+    }
+    label = json_object_get_string(answer_find(answer, "/blocking/0/taken/0/label"));
+    if (answer->status == 423 && label && !strcmp(label, "A20"))
+        hall->told++;
+    else if (hall->unexplained++ == 0)
+        fprintf(stderr, "hall: A20: %d %s\n", answer->status, answer->text);
+}
+
+static void click(struct crowd *crowd, struct hall *hall, unsigned clients)
+{
+    crowd_connect(crowd);
+    hall->clicked_ms = now_ms();
+    for (unsigned i = 0; i < clients; i++)
+        crowd_send(crowd, i, clicked, "POST", "/v1/requests",
+                   "{\"external_id\":\"click-%u\",\"permits\":[{\"semaphore\":\"hall\",\"slots\":[\"A%u\"]}]}", i,
+                   (unsigned)BEST);
+    crowd_run(crowd);
+    claim(hall->won == 1, "the best seat was given to %u of %u", hall->won, clients);
+    claim(hall->told == clients - 1, "%u were told that it is taken", hall->told);
+    figure("hall: 10,000 clients click one seat at once", "exactly one winner, all answered within 1 s",
+           hall->won == 1 && hall->last_ms - hall->clicked_ms <= 1000, "%u of %u won, all answered in %.2f s",
+           hall->won, clients, (hall->last_ms - hall->clicked_ms) / 1000);
+}
+
+/* ---- Best seats ---- */
+
+/* Returns the sum of the ranks of the best pair that is left: two seats side by side. */
+static unsigned best_pair(const struct hall *hall)
+{
+    unsigned best = 0;
+
+    for (int64_t slot = 1; slot < CAPACITY; slot++) {
+        unsigned sum = rank_of(slot) + rank_of(slot + 1);
+        bool is_pair = seat_of(slot) < SEATS && !hall->taken[slot] && !hall->taken[slot + 1];
+
+        best = is_pair && (!best || sum < best) ? sum : best;
+    }
+    return best;
+}
+
+static void seat_a_pair(struct crowd *crowd, struct hall *hall)
+{
+    unsigned best = best_pair(hall);
+    struct json_object *grant;
+    int64_t left, right;
+
+    must(crowd_ask(crowd, &grant, "POST", "/v1/requests",
+                   "{\"external_id\":\"pair\",\"permits\":[{\"semaphore\":\"hall\",\"count\":2,"
+                   "\"best\":{\"together\":true}}]}"),
+         201, "the best pair");
+    left = json_number(grant, "/permits/0/slots/0");
+    right = json_number(grant, "/permits/0/slots/1");
+    json_object_put(grant);
+    hall->taken[left]++;
+    hall->taken[right]++;
+    claim(right == left + 1 && rank_of(left) + rank_of(right) == best,
+          "a pair gets the two best seats that are left side by side: %c%u and %c%u", 'A' + row_of(left), seat_of(left),
+          'A' + row_of(right), seat_of(right));
+}
+
+/* One seat for a wheelchair, one for the companion, and no other of these seats is spent. */
+static void seat_a_wheelchair(struct crowd *crowd, struct hall *hall)
+{
+    struct json_object *grant;
+    int64_t left, right;
+
+    must(crowd_ask(crowd, &grant, "POST", "/v1/requests",
+                   "{\"external_id\":\"wheelchair\",\"permits\":[{\"semaphore\":\"hall\",\"count\":2,"
+                   "\"best\":{\"together\":true,\"with\":{\"wheelchair\":1,\"companion\":1}}}]}"),
+         201, "a wheelchair and a companion");
+    left = json_number(grant, "/permits/0/slots/0");
+    right = json_number(grant, "/permits/0/slots/1");
+    json_object_put(grant);
+    hall->taken[left]++;
+    hall->taken[right]++;
+    claim(!strcmp(tags_of(left), "\"wheelchair\"") && !strcmp(tags_of(right), "\"companion\"") && right == left + 1,
+          "a wheelchair has its place, and a companion sits beside it");
+}
+
+static unsigned size_of_group(unsigned client)
+{
+    return 1 + client % 6;
+}
+
+/* Returns true for every third group: it has tickets for the circle. */
+static bool wants_circle(unsigned client)
+{
+    return client % 3 == 0;
+}
+
+static void seated(struct crowd *crowd, unsigned client, struct answer *answer)
+{
+    struct hall *hall = crowd_context(crowd);
+    unsigned count = size_of_group(client);
+    int64_t first = answer_number(answer, "/permits/0/slots/0");
+
+    if (!granted(answer)) {
+        hall->refused++;
+        hall->unhelpful += answer->status != 423 || answer_number(answer, "/blocking/0/largest_together") >= count;
+        return;
+    }
+    hall->groups++;
+    for (unsigned i = 0; i < count; i++) {
+        char pointer[32];
+        int64_t slot;
+
+        snprintf(pointer, sizeof(pointer), "/permits/0/slots/%u", i);
+        slot = answer_number(answer, pointer);
+        if (slot < 1 || slot > CAPACITY)
+            exit(1);
+        hall->apart += slot != first + i || row_of(slot) != row_of(first);
+        hall->twice += hall->taken[slot]++ > 0;
+        hall->elsewhere += (row_of(slot) >= STALLS) != wants_circle(client) || strstr(tags_of(slot), "wheelchair");
+        hall->seats++;
+    }
+}
+
+static void seat_groups(struct crowd *crowd, struct hall *hall)
+{
+    for (unsigned i = 0; i < GROUPS; i++)
+        crowd_send(crowd, i, seated, "POST", "/v1/requests",
+                   "{\"external_id\":\"group-%u\",\"permits\":[{\"semaphore\":\"hall\",\"count\":%u,\"best\":"
+                   "{\"section\":[\"%s\"],\"together\":true,\"not_tags\":[\"wheelchair\"],\"no_orphans\":true}}]}",
+                   i, size_of_group(i), wants_circle(i) ? "circle" : "stalls");
+    crowd_run(crowd);
+    printf("     %u groups found %u seats, %u did not\n", hall->groups, hall->seats, hall->refused);
+    claim(hall->groups > 0 && hall->groups + hall->refused == GROUPS && !hall->unhelpful,
+          "every group has an answer, if it is refused with the size of the largest that would fit");
+    claim(hall->apart == 0, "every group sits side by side, in one row");
+    claim(hall->elsewhere == 0, "in its section, and on no place of a wheelchair");
+    claim(hall->twice == 0, "no seat was given to two");
+}
+
+/* ---- A cart ---- */
+
+static bool is_sold(struct crowd *crowd, const char *path)
+{
+    struct json_object *request;
+    bool sold;
+
+    crowd_ask(crowd, &request, "GET", path, NULL);
+    sold = json_object_object_get(request, "confirmed_at") != NULL;
+    json_object_put(request);
+    return sold;
+}
+
+/*
+ * The pair takes a parking space, too. Its two holds become sales together, or neither does.
+ *
+ * The change to other seats without losing the old ones, POST /v1/requests/{external_id}/exchange, has its place here.
+ */
+static void sell_a_cart(struct crowd *crowd)
+{
+    static const char cart[] = "{\"external_ids\":[\"pair\",\"%s\"]}";
+    int late;
+
+    must(crowd_ask(crowd, NULL, "POST", "/v1/requests",
+                   "{\"external_id\":\"space\",\"permits\":[{\"semaphore\":\"parking\"}]}"),
+         201, "a parking space");
+    must(crowd_ask(crowd, NULL, "DELETE", "/v1/requests/space", NULL), 200, "the space is given back");
+    late = crowd_ask(crowd, NULL, "POST", "/v1/confirm", cart, "space");
+    claim(late == 410 && !is_sold(crowd, "/v1/requests/pair"),
+          "a cart of which one hold has ended is not sold in part");
+    must(crowd_ask(crowd, NULL, "POST", "/v1/requests",
+                   "{\"external_id\":\"space-2\",\"permits\":[{\"semaphore\":\"parking\"}]}"),
+         201, "another parking space");
+    must(crowd_ask(crowd, NULL, "POST", "/v1/confirm", cart, "space-2"), 200, "the sale");
+    claim(is_sold(crowd, "/v1/requests/pair") && is_sold(crowd, "/v1/requests/space-2"),
+          "seats and parking space are sold together");
+}
+
+/* ---- The page ---- */
+
+/* Draws one seat: a colour for its state, paler for a worse rank. */
+static void draw(FILE *page, int64_t slot, bool is_held)
+{
+    fprintf(
+        page,
+        "<rect x=\"%u\" y=\"%u\" width=\"9\" height=\"9\" class=\"%s\" opacity=\"%.2f\"><title>%c%u</title></rect>\n",
+        12 * seat_of(slot), 12 * row_of(slot) + (row_of(slot) < STALLS ? 20 : 40), is_held ? "held" : "free",
+        1 - 0.6 * rank_of(slot) / rank_of(CAPACITY), 'A' + row_of(slot), seat_of(slot));
+}
+
+/* Writes the page from the public seat map, and compares the map with the answers that the clients got. */
+static void show(struct crowd *crowd, struct hall *hall, const char *path)
+{
+    FILE *page = fopen(path, "w");
+    struct json_object *map, *slots;
+    unsigned same = 0, listed;
+
+    if (!page)
+        exit(1);
+    crowd_ask(crowd, &map, "GET", "/v1/semaphores/hall/slots?limit=1000", NULL);
+    slots = json_object_object_get(map, "slots");
+    listed = (unsigned)json_object_array_length(slots);
+    fprintf(page,
+            "<!DOCTYPE html><meta charset=\"utf-8\"><title>The hall</title>\n"
+            "<style>.free{fill:#2a7} .held{fill:#999}</style>\n"
+            "<svg viewBox=\"0 0 %u %u\"><text x=\"200\" y=\"14\" font-size=\"12\">stage</text>\n",
+            12 * SEATS + 24, 12 * ROWS + 60);
+    for (unsigned i = 0; i < listed; i++) {
+        struct json_object *slot = json_object_array_get_idx(slots, i);
+        int64_t number = json_number(slot, "/number");
+        bool is_held = json_object_object_get(slot, "token") != NULL;
+
+        same += is_held == (hall->taken[number] == 1) && json_number(slot, "/rank") == rank_of(number);
+        draw(page, number, is_held);
+    }
+    fprintf(page, "</svg>\n");
+    json_object_put(map);
+    claim(fclose(page) == 0 && listed == CAPACITY && same == listed,
+          "the page shows %u of %u seats as the clients know them", same, listed);
+}
+
+int main(int argc, char **argv)
+{
+    unsigned clients = argc > 3 ? (unsigned)atoi(argv[3]) : 10000;
+    struct hall hall = {0};
+    struct crowd *crowd;
+
+    if (argc < 3 || clients < GROUPS) {
+        fprintf(stderr, "usage: hall URL PAGE [CLIENTS]     at least %d\n", GROUPS);
+        return 64;
+    }
+    crowd = crowd_new(argv[1], clients, &hall);
+    build(crowd);
+    click(crowd, &hall, clients);
+    seat_a_pair(crowd, &hall);
+    seat_a_wheelchair(crowd, &hall);
+    seat_groups(crowd, &hall);
+    sell_a_cart(crowd);
+    show(crowd, &hall, argv[2]);
+    crowd_free(crowd);
+    return claims_kept() ? 0 : 1;
+}
