@@ -25,14 +25,17 @@
 #include "api/refusal.h"
 #include "api/routes.h"
 #include "api/service.h"
+#include "api/webhooks.h"
 #include "base/clock.h"
 #include "base/escape.h"
 #include "base/log.h"
 #include "base/map.h"
 #include "base/memory.h"
+#include "base/private_file.h"
 #include "base/user.h"
 #include "base/uuid.h"
 #include "engine/engine.h"
+#include "engine/webhooks.h"
 #include "http/server.h"
 #include "mariadb/data_dir.h"
 #include "mariadb/private_server.h"
@@ -49,6 +52,7 @@ enum {
     OWN_DESCRIPTORS = 128,         /* descriptors beside client connections */
     ROW_BYTES = 128 * 1024 * 1024, /* about 200,000 requests */
     SHARED_PAUSE_MS = 1000,
+    WEBHOOK_FILE_MAX = 4096,
     SCHEMA_TRIES = 12, /* of an upgrade of the schema that other programs hold up */
     SCHEMA_PAUSE_S = 4,
 };
@@ -62,7 +66,8 @@ struct permitd {
     struct database_address own_address; /* of the setting `database` */
     const struct database_address *address;
     struct doctor_options doctor;
-    struct probe *probe;   /* NULL: no liveness probe */
+    struct probe *probe; /* NULL: no liveness probe */
+    struct webhook_policy webhooks;
     struct engine *engine; /* NULL until it has started */
     struct server *server;
     struct service service;      /* for handlers on the loop */
@@ -175,6 +180,31 @@ static bool open_credentials_first(struct permitd *permitd)
     return open_credentials(permitd, !is_final && is_known ? file.st_uid : geteuid());
 }
 
+/* Reads webhook_secret, whose file must belong to the user of the process or to root, and sets the rest of the policy. */
+static bool load_webhooks(struct permitd *permitd, struct buf *message)
+{
+    const struct settings *settings = &permitd->settings;
+    struct webhook_policy policy = {.may_be_private = settings->webhook_private};
+    const char *fault = NULL;
+    struct buf content;
+    bool readable = true;
+    snprintf(policy.hosts, sizeof policy.hosts, "%s", settings->webhook_hosts ? settings->webhook_hosts : "");
+    if (settings->webhook_secret) {
+        readable = private_file_read(settings->webhook_secret, geteuid(), WEBHOOK_FILE_MAX, &content, message);
+        if (readable)
+            fault = webhook_read_secrets((struct bytes){content.data, content.length}, &policy);
+        buf_release(&content);
+    }
+    if (fault)
+        buf_printf(message, "webhook_secret: %s: %s", settings->webhook_secret, fault);
+    if (!readable || fault) { /* the secrets of before stay */
+        memcpy(policy.secrets, permitd->webhooks.secrets, sizeof policy.secrets);
+        policy.secret_count = permitd->webhooks.secret_count;
+    }
+    permitd->webhooks = policy;
+    return readable && !fault;
+}
+
 static struct data_dir_user data_dir_user_of(const struct settings *settings)
 {
     return (struct data_dir_user){.name = settings->user, .allow_root = settings->allow_root};
@@ -220,7 +250,7 @@ static bool open_database(struct permitd *permitd)
 {
     struct settings *settings = &permitd->settings;
     permitd->doctor.unsafe_multi_writer = settings->unsafe_multi_writer;
-    if (!become_final_user(permitd))
+    if (!become_final_user(permitd) || !load_webhooks(permitd, &permitd->message))
         return false;
     if (settings->data_dir) {
         permitd->address = private_server_address(permitd->private_server);
@@ -372,6 +402,7 @@ static void complete_engine_settings(struct permitd *permitd)
     engine->open_context = permitd;
     engine->ask_probe = permitd->probe ? probe_ask_all : NULL;
     engine->probe_context = permitd->probe;
+    engine->write_webhook = webhook_write_event;
     engine->address = named ? settings->advertise : server_url_at(permitd->server, 0);
     engine->version = PERMIT_VERSION;
     engine->tasks = tasks_all;
@@ -413,6 +444,17 @@ static void reload_credentials(struct permitd *permitd)
     buf_release(&message);
 }
 
+static void reload_webhooks(struct permitd *permitd)
+{
+    struct buf message;
+    buf_init(&message, 16 * 1024);
+    if (!load_webhooks(permitd, &message))
+        log_write(LOG_ERROR, "webhook_secret reload failed, the earlier one stays", "why", buf_text(&message), NULL);
+    if (permitd->engine)
+        engine_set_webhook_policy(permitd->engine, &permitd->webhooks);
+    buf_release(&message);
+}
+
 static void on_reload(void *context)
 {
     struct permitd *permitd = context;
@@ -428,6 +470,7 @@ static void on_reload(void *context)
         if (permitd->engine)
             engine_reload(permitd->engine, &permitd->settings.engine);
         server_reload(permitd->server, &permitd->settings.server);
+        reload_webhooks(permitd);
         log_write(LOG_INFO, "settings reloaded", "needs_restart", buf_text(&message), NULL);
     } else {
         log_write(LOG_ERROR, "settings reload failed", "why", buf_text(&message), NULL);
@@ -505,6 +548,7 @@ static bool start(struct permitd *permitd)
     complete_engine_settings(permitd);
     if (!engine_start(&permitd->settings.engine, &permitd->engine, message))
         return false;
+    engine_set_webhook_policy(permitd->engine, &permitd->webhooks);
     permitd->service.engine = permitd->body_service.engine = permitd->engine;
     atomic_store(&permitd->engine_ready, true);
     return true;

@@ -6,6 +6,7 @@
 
 #include "base/help.h"
 #include "core/name.h"
+#include "core/webhook.h"
 #include "store/servers.h"
 
 /* ---- the table ---- */
@@ -88,6 +89,29 @@ static const struct config_row own_rows[] = {
      .placeholder = "FILE",
      .help = "CA certificates (PEM) that the server of an https liveness_url is checked against, instead of the "
              "system's."},
+    {.name = "webhook_secret",
+     .type = CONFIG_TEXT,
+     .offset = AT(webhook_secret),
+     .placeholder = "FILE",
+     .help =
+         "File of the secret from which the keys of webhooks are made: a line of 32 to 255 bytes, or two while it is "
+         "changed (operating.md). Its mode is 0600 or stricter. All permitd of a database have the same. It is read "
+         "again on SIGHUP; while it has a mistake, the last good version stays in use. Without this setting nothing is "
+         "sent, and semaphores cannot name a URL."},
+    {.name = "webhook_hosts",
+     .type = CONFIG_TEXT,
+     .offset = AT(webhook_hosts),
+     .flags = CONFIG_RELOADABLE,
+     .placeholder = "NAMES",
+     .help =
+         "Hosts to which events may be sent, separated by commas, as they stand in URLs. By default any host with a "
+         "public address."},
+    {.name = "webhook_private",
+     .type = CONFIG_BOOL,
+     .offset = AT(webhook_private),
+     .default_text = "false",
+     .flags = CONFIG_RELOADABLE,
+     .help = "Hosts of webhook_hosts may have loopback and private addresses, but never link-local ones."},
     {.name = "log_level",
      .type = CONFIG_CHOICE,
      .offset = AT(log_level),
@@ -201,6 +225,10 @@ bool settings_load(const struct command_line *line, struct settings *settings, s
     }
     /* An address is 1 to 255 bytes of printable ASCII without space, as a key. "": the default. */
     struct bytes address = bytes_of(settings->advertise ? settings->advertise : "");
+    if (settings->webhook_hosts && strlen(settings->webhook_hosts) > WEBHOOK_HOSTS_MAX) {
+        buf_append_text(message, "webhook_hosts: longer than 4095 bytes");
+        return false;
+    }
     if (address.length == 0 || (address.length <= SERVER_ADDRESS_MAX && name_is_key(address)))
         return true;
     buf_append_text(message,

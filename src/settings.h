@@ -28,6 +28,9 @@ struct settings {
     bool unsafe_multi_writer;
     char *liveness_url;
     char *liveness_ca;
+    char *webhook_secret;
+    char *webhook_hosts;
+    bool webhook_private;
     const char *log_level;
     const char *log_format;
 };

@@ -5,6 +5,7 @@
 #include "api/queries.h"
 #include "api/routes.h"
 #include "api/service.h"
+#include "api/webhooks.h"
 #include "base/clock.h"
 #include "store/locks.h"
 
@@ -83,10 +84,7 @@ static enum permit_status find_plans(const struct service *service, struct store
 /* Each row examines our own tables and adds its findings to the report. */
 static enum permit_status (*const own_findings[])(const struct service *service, struct store *store,
                                                   struct doctor_report *report) = {
-    find_served_time,
-    find_usage,
-    find_locks,
-    find_plans,
+    find_served_time, find_usage, find_locks, find_plans, webhooks_find,
 };
 
 /* ---- the answer ---- */

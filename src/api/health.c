@@ -8,6 +8,7 @@
 #include "api/queries.h"
 #include "api/routes.h"
 #include "api/service.h"
+#include "api/webhooks.h"
 #include "base/clock.h"
 #include "base/metric.h"
 #include "http/server.h"
@@ -193,6 +194,7 @@ static void metrics_work(struct query *query, struct store *store, enum permit_s
     if (status == PERMIT_OK) {
         append_all_semaphores(exchange, store);
         append_owners(&answer->body, store);
+        webhooks_write_metrics(&answer->body, store, &exchange->arena);
     }
     answer->content_type = METRICS_TYPE;
     exchange_finish(exchange);

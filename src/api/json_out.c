@@ -78,7 +78,7 @@ void write_member_i64(struct buf *out, const char *name, int64_t number)
     buf_append_i64(out, number);
 }
 
-static void write_member_u64(struct buf *out, const char *name, uint64_t number)
+void write_member_u64(struct buf *out, const char *name, uint64_t number)
 {
     write_name(out, name);
     buf_append_u64(out, number);
@@ -338,13 +338,16 @@ void write_suspect(struct buf *out, const struct request *request, bool suspect)
         write_member_bool(out, "suspect", suspect);
 }
 
-/* Writes the settings after kind and capacity, which have their places at the beginning. */
-static void write_settings(struct buf *out, const struct semaphore *semaphore)
+/* Writes the settings after kind and capacity, which have their places at the beginning, as far as the viewer sees them. */
+static void write_settings(struct buf *out, const struct viewer *viewer, const struct semaphore *semaphore)
 {
     for (size_t i = SETTING_default_ttl; i < SETTING_COUNT; i++) {
         const struct semaphore_setting *setting = &semaphore_settings[i];
         struct bytes text = setting_text(setting, semaphore);
-        if (text.data)
+        bool is_private = setting->flags & SETTING_OPERATE;
+        if (text.data && is_private && viewer->sees_all)
+            write_member_text(out, setting->column, key_split(text).key);
+        else if (text.data && !is_private)
             write_member_text(out, setting->column, text);
         else if (setting_is_number(setting) && setting_number(setting, semaphore) != SETTING_NONE)
             write_member_i64(out, setting->column, setting_number(setting, semaphore));
@@ -356,8 +359,8 @@ static void write_settings(struct buf *out, const struct semaphore *semaphore)
 }
 
 /* floor 0, oldest_wait_ms -1: not written. */
-static void write_semaphore_members(struct buf *out, const struct semaphore *semaphore, uint64_t floor,
-                                    int64_t oldest_wait_ms)
+static void write_semaphore_members(struct buf *out, const struct viewer *viewer, const struct semaphore *semaphore,
+                                    uint64_t floor, int64_t oldest_wait_ms)
 {
     buf_append_text(out, "{\"name\":");
     write_text(out, semaphore->name);
@@ -373,19 +376,19 @@ static void write_semaphore_members(struct buf *out, const struct semaphore *sem
         write_member_u64(out, "floor", floor);
     write_member_u64(out, "version", semaphore->version);
     write_member_u64(out, "config_version", semaphore->config_version);
-    write_settings(out, semaphore);
+    write_settings(out, viewer, semaphore);
     if (semaphore->retired_at != NEVER)
         write_member_bool(out, "retired", true);
 }
 
-void write_semaphore_begin(struct buf *out, const struct semaphore *semaphore)
+void write_semaphore_begin(struct buf *out, const struct viewer *viewer, const struct semaphore *semaphore)
 {
-    write_semaphore_members(out, semaphore, 0, -1);
+    write_semaphore_members(out, viewer, semaphore, 0, -1);
 }
 
-void write_semaphore(struct buf *out, const struct semaphore *semaphore)
+void write_semaphore(struct buf *out, const struct viewer *viewer, const struct semaphore *semaphore)
 {
-    write_semaphore_begin(out, semaphore);
+    write_semaphore_begin(out, viewer, semaphore);
     buf_append_char(out, '}');
 }
 
@@ -395,10 +398,11 @@ static int64_t elapsed_ms(utc_us since, const struct query_time *time)
     return max_i64(0, (lease_time(&time->clock, time->now) - since) / US_PER_MS);
 }
 
-void write_semaphore_row(struct buf *out, const struct semaphore_row *row, const struct query_time *time)
+void write_semaphore_row(struct buf *out, const struct viewer *viewer, const struct semaphore_row *row,
+                         const struct query_time *time)
 {
     int64_t oldest_wait_ms = row->waiting_since == NEVER ? 0 : elapsed_ms(row->waiting_since, time);
-    write_semaphore_members(out, &row->semaphore, row->floor, oldest_wait_ms);
+    write_semaphore_members(out, viewer, &row->semaphore, row->floor, oldest_wait_ms);
     buf_append_char(out, '}');
 }
 
@@ -412,7 +416,7 @@ void write_availability(struct buf *out, const struct availability *row)
     buf_append_char(out, '}');
 }
 
-void write_template(struct buf *out, const struct template *template)
+void write_template(struct buf *out, const struct viewer *viewer, const struct template *template)
 {
     const struct semaphore *settings = &template->settings;
     buf_append_text(out, "{\"prefix\":");
@@ -420,7 +424,7 @@ void write_template(struct buf *out, const struct template *template)
     write_member_text(out, "kind", bytes_of(semaphore_kind_word(settings->kind)));
     write_member_i64(out, "capacity", settings->capacity);
     write_member_u64(out, "config_version", settings->config_version);
-    write_settings(out, settings);
+    write_settings(out, viewer, settings);
     buf_append_char(out, '}');
 }
 

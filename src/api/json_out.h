@@ -38,16 +38,17 @@ void write_overdue(struct buf *out, const struct request *request, const struct 
 /* Writes ,"suspect":... for a held request: true if its owner may not be alive (owners.h). */
 void write_suspect(struct buf *out, const struct request *request, bool suspect);
 /* Writes a semaphore as the answer to a change of it, without its closing brace. */
-void write_semaphore_begin(struct buf *out, const struct semaphore *semaphore);
+void write_semaphore_begin(struct buf *out, const struct viewer *viewer, const struct semaphore *semaphore);
 /* Like write_semaphore_begin, with the closing brace. */
-void write_semaphore(struct buf *out, const struct semaphore *semaphore);
+void write_semaphore(struct buf *out, const struct viewer *viewer, const struct semaphore *semaphore);
 /* Writes a semaphore as queries answer it, with its floor and the age of its first wait. */
-void write_semaphore_row(struct buf *out, const struct semaphore_row *row, const struct query_time *time);
+void write_semaphore_row(struct buf *out, const struct viewer *viewer, const struct semaphore_row *row,
+                         const struct query_time *time);
 /* Writes an entry of /v1/availability. */
 void write_availability(struct buf *out, const struct availability *row);
-/* Writes a template. */
 void write_sql_account(struct buf *out, const struct sql_account *account); /* sql_accounts.c */
-void write_template(struct buf *out, const struct template *template);
+/* Writes a template. */
+void write_template(struct buf *out, const struct viewer *viewer, const struct template *template);
 /* Writes an entry of /holders. */
 void write_holder(struct buf *out, const struct viewer *viewer, const struct holder_row *holder,
                   const struct query_time *time, bool suspect);
@@ -79,6 +80,7 @@ void write_owner(struct buf *out, const struct viewer *viewer, struct bytes stor
 void write_member_bool(struct buf *out, const char *name, bool value);
 /* Writes ,"name":7 */
 void write_member_i64(struct buf *out, const char *name, int64_t number);
+void write_member_u64(struct buf *out, const char *name, uint64_t number);
 /* Writes ,"holders":[...]. */
 void write_longest_holders(struct buf *out, const struct viewer *viewer, const struct front_holder *holders,
                            size_t count, const struct query_time *time);

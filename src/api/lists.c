@@ -79,7 +79,9 @@ static enum permit_status read_semaphores(struct listing *listing, struct store 
 
 static void write_semaphore_of(struct listing *listing, size_t index)
 {
-    write_semaphore_row(&listing->exchange->answer.body, &listing->page.semaphores[index], &listing->page.time);
+    const struct viewer viewer = viewer_of(listing->exchange);
+    write_semaphore_row(&listing->exchange->answer.body, &viewer, &listing->page.semaphores[index],
+                        &listing->page.time);
 }
 
 /* A template is in scope if all names that begin with its prefix are: exact names of the scope have no templates. */
@@ -95,7 +97,8 @@ static enum permit_status read_templates(struct listing *listing, struct store *
 
 static void write_template_of(struct listing *listing, size_t index)
 {
-    write_template(&listing->exchange->answer.body, &listing->page.templates[index]);
+    const struct viewer viewer = viewer_of(listing->exchange);
+    write_template(&listing->exchange->answer.body, &viewer, &listing->page.templates[index]);
 }
 
 static enum permit_status read_holders(struct listing *listing, struct store *store)

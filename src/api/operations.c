@@ -330,6 +330,7 @@ static void write_confirmed(struct buf *out, const struct batch_item *item, cons
 static bool write_success(struct buf *out, const struct batch_item *item, const struct decision *decision)
 {
     const struct outcome *outcome = decision->outcome;
+    const struct viewer viewer = viewer_of(item->exchange);
     if (!outcome || (operation_is_administrative(item->operation.kind) ? !outcome->semaphore : !outcome->request))
         return false;
     switch (item->operation.kind) {
@@ -358,7 +359,7 @@ static bool write_success(struct buf *out, const struct batch_item *item, const 
     case OP_SEMAPHORE_LABELS:
     case OP_SEMAPHORE_PAUSE:
     case OP_SEMAPHORE_RESUME:
-    case OP_SEMAPHORE_RETIRE: write_semaphore(out, outcome->semaphore); break;
+    case OP_SEMAPHORE_RETIRE: write_semaphore(out, &viewer, outcome->semaphore); break;
     case OP_EXPIRE:
     case OP_SETTLE:
     case OP_LOOK:

@@ -135,7 +135,8 @@ static void on_retired(struct op *op, const struct decision *decision)
         return;
     }
     const struct semaphore *semaphore = decision->outcome->semaphore;
-    write_semaphore_begin(&eviction->exchange->answer.body, semaphore);
+    const struct viewer viewer = viewer_of(eviction->exchange);
+    write_semaphore_begin(&eviction->exchange->answer.body, &viewer, semaphore);
     finish_answer(eviction);
 }
 

@@ -55,6 +55,7 @@ static const struct route routes[] = {
     ROUTE(GET,    LOOK,          ONE,    "/v1/semaphores/{semaphore}",                   semaphore_get,          0,               NULL),
     ROUTE(GET,    LOOK,          LATER,  "/v1/availability",                             availability_get,       0,               "semaphore", "prefix", "after", "limit"),
     ROUTE(GET,    LOOK,          LIST,   "/v1/feed",                                     feed_get,               0,               "after", "limit", "wait", "semaphore", "prefix", "owner", "namespace"),
+    ROUTE(GET,    OPERATE,       LIST,   "/v1/webhooks",                                 webhooks_get,           0,               NULL),
     ROUTE(GET,    LOOK_OR_FENCE, ONE,    "/v1/semaphores/{semaphore}/fence",             semaphore_fence,        0,               "token", "slot"),
     ROUTE(GET,    LOOK,          LIST,   "/v1/semaphores/{semaphore}/holders",           list_answer,            0,               "after", "limit"),
     ROUTE(GET,    LOOK,          LIST,   "/v1/semaphores/{semaphore}/waiters",           list_answer,            0,               "after", "limit"),

@@ -66,6 +66,7 @@ bool ops_health(struct exchange *exchange);    /* health.c */
 bool ops_ready(struct exchange *exchange);
 bool ops_metrics(struct exchange *exchange);
 bool ops_openapi(struct exchange *exchange);
-bool ops_doctor(struct exchange *exchange); /* doctor.c */
-bool ops_locks(struct exchange *exchange);  /* locks.c */
+bool ops_doctor(struct exchange *exchange);   /* doctor.c */
+bool ops_locks(struct exchange *exchange);    /* locks.c */
+bool webhooks_get(struct exchange *exchange); /* webhooks.c */
 #endif

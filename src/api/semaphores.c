@@ -14,6 +14,7 @@
 #include "api/routes.h"
 #include "api/semaphores.h"
 #include "api/service.h"
+#include "api/webhooks.h"
 
 /* ---- PUT ---- */
 
@@ -147,11 +148,11 @@ bool semaphore_take_units(struct exchange *exchange, const struct semaphore_chan
     return quota_take(exchange, QUOTA_UNITS, units_of(change));
 }
 
-bool semaphore_check_feed(struct exchange *exchange, const struct semaphore_change *change)
+bool semaphore_check_feed(struct exchange *exchange, struct semaphore_change *change)
 {
     if (!change->has_feed || change->feed != FEED_ALL || exchange->service->settings->feed_tenants ||
         access_has(exchange, RIGHT_ADMIN))
-        return true;
+        return webhook_enter(exchange, change);
     return !problem_answer(exchange, PERMIT_FORBIDDEN,
                            "feed \"all\" needs the right admin, or the setting feed_tenants");
 }
@@ -208,7 +209,8 @@ static enum permit_status answer_get(struct exchange *exchange, struct store *st
         store->queries->semaphore(store, exchange->path_values[0], &exchange->arena, &row, &time);
     if (status != PERMIT_OK)
         return status;
-    write_semaphore_row(&answer->body, &row, &time);
+    const struct viewer viewer = viewer_of(exchange);
+    write_semaphore_row(&answer->body, &viewer, &row, &time);
     etag_of_semaphore(answer, &row.semaphore);
     return PERMIT_OK;
 }

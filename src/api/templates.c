@@ -20,7 +20,8 @@
 static void answer_template(struct exchange *exchange, const struct template *template)
 {
     struct answer *answer = &exchange->answer;
-    write_template(&answer->body, template);
+    const struct viewer viewer = viewer_of(exchange);
+    write_template(&answer->body, &viewer, template);
     snprintf(answer->etag, sizeof answer->etag, "\"%" PRIu64 "\"", template->settings.config_version);
 }
 
@@ -81,7 +82,8 @@ static enum permit_status answer_delete(struct exchange *exchange, struct store 
     status = store->templates->delete (store, exchange->path_values[0], &exchange->arena, &template);
     if (status != PERMIT_OK)
         return answer_failed_change(exchange, status, NULL);
-    write_template(&exchange->answer.body, &template);
+    const struct viewer viewer = viewer_of(exchange);
+    write_template(&exchange->answer.body, &viewer, &template);
     return PERMIT_OK;
 }
 

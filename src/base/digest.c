@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 #include "base/digest.h"
 
+#include <limits.h>
 #include <openssl/evp.h>
+#include <openssl/hmac.h>
 #include <stdatomic.h>
 
 /*
@@ -26,4 +28,12 @@ bool digest_sha256(struct bytes message, unsigned char ret_digest[DIGEST_SIZE])
 {
     const EVP_MD *algorithm = sha256();
     return algorithm && EVP_Digest(message.data, message.length, ret_digest, NULL, algorithm, NULL) == 1;
+}
+
+bool digest_hmac_sha256(struct bytes key, struct bytes message, unsigned char ret_digest[DIGEST_SIZE])
+{
+    const EVP_MD *algorithm = sha256();
+    return algorithm && key.length <= INT_MAX &&
+           HMAC(algorithm, key.data, (int)key.length, (const unsigned char *)message.data, message.length, ret_digest,
+                NULL);
 }

@@ -225,6 +225,7 @@ int verb_servers(struct cli *cli);
 int verb_doctor(struct cli *cli);
 int verb_feed(struct cli *cli);
 int verb_locks(struct cli *cli);
+int verb_webhooks(struct cli *cli);
 int verb_reconcile(struct cli *cli);
 int verb_report(struct cli *cli);
 int verb_fence_bump(struct cli *cli);

@@ -48,8 +48,9 @@ enum setting_type {
 #define SETTING_NONE (-1)
 
 enum {
-    SETTING_FIXED = 1 << 0, /* given when the semaphore is created; never changes */
-    SETTING_EVENT = 1 << 1, /* a change is an event */
+    SETTING_FIXED = 1 << 0,   /* given when the semaphore is created; never changes */
+    SETTING_EVENT = 1 << 1,   /* a change is an event */
+    SETTING_OPERATE = 1 << 2, /* shown to the right operate only; a text with a namespace, as a stored key */
 };
 
 #define DURATION_EXPECTED "a duration such as \"10m\" or a number of seconds"
@@ -105,6 +106,9 @@ enum {
       "\"none\", \"sales\" or \"all\"",                                                                                \
       0, "feed", "none|sales|all",                                                                                     \
       "events in the feed: sales and their ends, or all; all needs the right admin")                                   \
+    X(feed_url, struct bytes, feed_url, TEXT, SETTING_OPERATE, 0, 1024, 0, NULL,                                       \
+      "an http or https URL of at most 1024 bytes, or \"\" for none",                                                  \
+      0, "feed-url", "URL", "URL to which events of the feed are sent; '' for none")                                   \
     X(note, struct bytes, note, TEXT, 0, 0, 1000, 0, NULL,                                                             \
       "a text of at most 1000 bytes",                                                                                  \
       0, "note", "TEXT", "free text")

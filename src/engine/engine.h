@@ -25,6 +25,7 @@
 #include "store/store.h"
 
 struct engine;
+struct feed_permit; /* core/feed.h */
 struct semaphore_entry;
 struct task_kind;
 struct template_create;
@@ -153,6 +154,10 @@ struct probe_question {
  */
 typedef void probe_ask(void *context, struct probe_question *questions, size_t count, const atomic_bool *stopping);
 
+/* Writes an event with these permits of it, as GET /v1/feed shows it to an operator, for a stored URL. */
+typedef void webhook_write(struct buf *out, struct bytes stored_url, const struct feed_row *event, uint64_t epoch,
+                           const struct feed_permit *permits, size_t count);
+
 struct engine_settings {
     size_t workers;
     size_t max_pending;           /* limit of BOUND_PENDING; more are answered too_many */
@@ -179,6 +184,7 @@ struct engine_settings {
     void *open_context;
     probe_ask *ask_probe; /* NULL: no liveness probe */
     void *probe_context;
+    webhook_write *write_webhook;  /* NULL: no webhooks */
     const char *address;           /* of this permitd, for lists; must outlive the engine */
     const char *version;           /* the same */
     const struct task_kind *tasks; /* the tasks beside workers and readers (tasks/tasks.h) */

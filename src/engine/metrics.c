@@ -153,6 +153,14 @@ static void print_feed(struct metrics *metrics, struct buf *out)
                  load(&metrics->feed_stored));
     metric_write(out, "permitd_feed_full", "gauge", "1 while the feed is full and events are left out.",
                  atomic_load(&metrics->feed_full));
+    static const char *const ends[] = {"taken", "refused", "failed"};
+    metric_head(out, "permitd_webhook_calls_total", "counter",
+                "Calls of webhooks: their events were taken, they had another status, or no answer.");
+    for (enum webhook_end end = 0; end < WEBHOOK_END_COUNT; end++)
+        buf_printf(out, "permitd_webhook_calls_total{result=\"%s\"} %llu\n", ends[end],
+                   load(&metrics->webhook_calls[end]));
+    metric_write(out, "permitd_webhook_events_total", "counter", "Events that webhooks of this permitd have taken.",
+                 load(&metrics->webhook_events));
 }
 
 static void print_owners(struct metrics *metrics, struct buf *out)

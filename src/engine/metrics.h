@@ -39,6 +39,9 @@ enum cleaned { CLEANED_REQUESTS, CLEANED_EVENTS, CLEANED_COUNT };
 /* How a wait ended. */
 enum wait_end { WAIT_GRANTED, WAIT_GIVEN_UP, WAIT_ABANDONED, WAIT_FAILED, WAIT_END_COUNT };
 
+/* How a call of a webhook ended: its events were taken; it has another status; it was not answered, or not made. */
+enum webhook_end { WEBHOOK_TAKEN, WEBHOOK_REFUSED, WEBHOOK_FAILED, WEBHOOK_END_COUNT };
+
 struct metrics {
     atomic_uint_fast64_t operations[OP_KIND_COUNT][PERMIT_STATUS_COUNT];
     atomic_uint_fast64_t ended[END_REASON_COUNT];
@@ -63,7 +66,9 @@ struct metrics {
     atomic_uint_fast64_t feed_deleted[2];     /* after their retention; before, because there were too many */
     atomic_uint_fast64_t feed_stored;         /* rows, about; as last read by the permitd that leads */
     atomic_bool feed_full;                    /* the same */
-    atomic_bool database_up;                  /* the database answers; engine_database_up adds whether it is safe */
+    atomic_uint_fast64_t webhook_calls[WEBHOOK_END_COUNT];
+    atomic_uint_fast64_t webhook_events; /* that were taken */
+    atomic_bool database_up;             /* the database answers; engine_database_up adds whether it is safe */
 };
 
 void metrics_init(struct metrics *metrics);

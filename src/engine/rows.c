@@ -235,13 +235,14 @@ struct semaphore_copy *rows_find(const struct rows *rows, struct semaphore_entry
 
 static size_t strings_size(const struct semaphore *row)
 {
-    return row->name.length + row->note.length + row->paused_reason.length;
+    return row->name.length + row->feed_url.length + row->note.length + row->paused_reason.length;
 }
 
 /* Points the strings of the row to copies in `text`, which has room. */
 static void move_strings(struct semaphore *row, char *text)
 {
     row->name = bytes_copy_to(&text, row->name);
+    row->feed_url = bytes_copy_to(&text, row->feed_url);
     row->note = bytes_copy_to(&text, row->note);
     row->paused_reason = bytes_copy_to(&text, row->paused_reason);
 }

@@ -6,6 +6,7 @@
 #ifndef ENGINE_STATE_H
 #define ENGINE_STATE_H
 
+#include "core/webhook.h"
 #include "engine/engine.h"
 #include "engine/metrics.h"
 #include "engine/queue.h"
@@ -62,7 +63,10 @@ struct engine {
     bool feed_idle GUARDED_BY(engine_mutex);         /* the task feed sleeps until feed_wake, for a second at most */
     struct list feed_waits GUARDED_BY(engine_mutex); /* struct feed_wait (feed.h) */
     size_t feed_wait_count GUARDED_BY(engine_mutex);
-    bool feed_closed GUARDED_BY(engine_mutex);  /* nothing may wait any more */
+    bool feed_closed GUARDED_BY(engine_mutex); /* nothing may wait any more */
+    struct webhook_policy webhook_policy GUARDED_BY(engine_mutex);
+    char webhook_ids[WEBHOOKS_MAX][WEBHOOK_ID_SIZE] GUARDED_BY(engine_mutex); /* of the URLs that there are */
+    size_t webhook_count GUARDED_BY(engine_mutex);
     unsigned settling GUARDED_BY(engine_mutex); /* settle operations that are not decided */
     struct expiry_pause expiry_pauses[EXPIRY_PAUSES] GUARDED_BY(engine_mutex);
     struct own_clock own_clock GUARDED_BY(engine_mutex);

@@ -30,14 +30,16 @@ static void template_create_decided(struct op *op, const struct decision *decisi
 static struct template_create *template_create_new(struct engine *engine, struct bytes name,
                                                    const struct template *template, struct bytes principal)
 {
-    size_t text =
-        sizeof WHY_TEMPLATE + name.length + template->prefix.length + template->settings.note.length + principal.length;
+    const struct semaphore *settings = &template->settings;
+    size_t text = sizeof WHY_TEMPLATE + name.length + template->prefix.length + settings->feed_url.length +
+                  settings->note.length + principal.length;
     struct template_create *creation = malloc(sizeof *creation + text);
     if (!creation)
         return NULL;
     char *at = creation->text;
     *creation = (struct template_create){.engine = engine, .change = template_change(template)};
-    creation->change.note = bytes_copy_to(&at, template->settings.note);
+    creation->change.feed_url = bytes_copy_to(&at, settings->feed_url);
+    creation->change.note = bytes_copy_to(&at, settings->note);
     struct bytes why = bytes_copy_to(&at, BYTES(WHY_TEMPLATE)); /* for the event: "template <prefix>" */
     why.length += bytes_copy_to(&at, template->prefix).length;
     creation->operation = (struct operation){

@@ -4,7 +4,7 @@
  * - semaphores, in ascending id order, by a compare-and-set: if it misses, NULL goes into a NOT NULL column, which is
  *   error 1048 in strict mode and stops the packet before COMMIT; several semaphores in one statement;
  * - on MySQL, the locks of the requests that change and are not locked yet: all of a batch on copies, else waiters;
- * - events;
+ * - the URL that a semaphore names for its events; events;
  * - mail and the watches of freed slots; then requests and places that are deleted;
  * - which permits are held, and the deadlines of waiting requests (held.c); slots, labels;
  * - changed requests, by primary key;
@@ -142,6 +142,8 @@ static void semaphore_sql(const struct semaphore_image *image, bool queue, struc
     if (changes_usage(image))
         return;
     batch_check_guard_sql(guard, sql);
+    if (image->semaphore->feed_url.data)
+        webhook_name_sql(image->semaphore->feed_url, sql);
     if (image->drop_labels)
         buf_printf(
             sql,

@@ -13,6 +13,7 @@
 #include "store/sql_accounts.h"
 #include "store/store.h"
 #include "store/templates.h"
+#include "store/webhooks.h"
 
 extern const struct store_queries mysql_queries;
 extern const struct store_owners mysql_owners;
@@ -22,6 +23,7 @@ extern const struct store_audit mysql_audit;
 extern const struct store_servers mysql_servers;
 extern const struct store_sql_accounts mysql_sql_accounts;
 extern const struct store_feed mysql_feed;
+extern const struct store_webhooks mysql_webhooks;
 
 /* The session of a store that store_open has made. */
 struct session *session_of(struct store *store);

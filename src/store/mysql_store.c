@@ -630,6 +630,7 @@ struct store *store_open(const struct database_address *address, enum store_use 
         .servers = &mysql_servers,
         .sql_accounts = &mysql_sql_accounts,
         .feed = &mysql_feed,
+        .webhooks = &mysql_webhooks,
     };
     mysql->address = address;
     mysql->use = use;

@@ -58,7 +58,8 @@ static const struct {
     {"feed", &feed_table, 17, 2},
     {"feed_head", NULL, 17, 3},
     {"feed_epoch", NULL, 17, 5},
-    {"past_permit", &past_table, 19, 2},
+    {"webhook", &webhook_table, 19, 3},
+    {"past_permit", &past_table, 20, 2},
 };
 
 /* Columns that a later migration adds to a table. */
@@ -69,9 +70,11 @@ static const struct {
     {"permit_request", "errand", 14, 0},
     {"semaphore", "feed", 17, 0},
     {"template", "feed", 17, 1},
-    {"permit_request", "changes", 19, 0},
-    {"permit_request", "change_nonce", 19, 0},
-    {"permit", "granted_at", 19, 1},
+    {"semaphore", "feed_url", 19, 0},
+    {"template", "feed_url", 19, 2},
+    {"permit_request", "changes", 20, 0},
+    {"permit_request", "change_nonce", 20, 0},
+    {"permit", "granted_at", 20, 1},
 };
 
 /* schema_version is in no migration, because it must exist before the first one is applied. */

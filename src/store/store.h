@@ -16,6 +16,7 @@
  *     audit       audit.h             comparison of the rows with each other
  *     servers     servers.h           the permitd that run on this database, and their mail
  *     feed        feed.h              the feed: its numbers, its end, its pages
+ *     webhooks    webhooks.h          the URLs to which events are sent, and how far each is
  *     sql_accounts sql_accounts.h     SQL users that may call the procedures of shops
  *
  * A batch of the engine uses the calls in this order (tests/contract/checked_store.c asserts it):
@@ -375,6 +376,7 @@ struct store {
     const struct store_servers *servers;
     const struct store_sql_accounts *sql_accounts;
     const struct store_feed *feed;
+    const struct store_webhooks *webhooks;
     uint64_t sessions;                /* number of sessions opened so far */
     size_t max_packet;                /* of a worker: bytes of the largest packet that the server accepts; set when the
                                          session is opened */

@@ -69,6 +69,8 @@ static const struct row_column server_columns[] = {SERVER_COLUMNS(COLUMN, COLUMN
 static const struct row_column event_columns[] = {EVENT_COLUMNS(COLUMN, COLUMN, struct event_row)};
 static const struct row_column feed_columns[] = {FEED_COLUMNS(COLUMN, COLUMN, struct feed_row)};
 
+static const struct row_column webhook_columns[] = {WEBHOOK_COLUMNS(COLUMN, COLUMN, struct webhook_row)};
+
 #define ROW_TABLE(name, columns, written)                                                                              \
     {                                                                                                                  \
         name, columns, ARRAY_LENGTH(columns), ARRAY_LENGTH(columns) - (written)                                        \
@@ -90,3 +92,4 @@ const struct row_table owner_table = ROW_TABLE("owner", owner_columns, 0);
 const struct row_table server_table = ROW_TABLE("server", server_columns, 0);
 const struct row_table event_table = ROW_TABLE("semaphore_event", event_columns, 0);
 const struct row_table feed_table = ROW_TABLE("feed", feed_columns, 0);
+const struct row_table webhook_table = ROW_TABLE("webhook", webhook_columns, 0);

@@ -17,6 +17,7 @@
 #include "core/template.h"
 #include "store/query.h"
 #include "store/servers.h"
+#include "store/webhooks.h"
 
 /* The types of columns and of their members. A column is NOT NULL unless it says NULL. */
 enum column_type {
@@ -246,6 +247,21 @@ struct waiting_row {
     X(c, principal,         principal,      BYTES,          COLUMN_INSERT)                                             \
     X(c, permits,           permits,        BYTES,          COLUMN_INSERT)
 
+/* webhook: struct webhook_row. Its writers are in webhooks.c. */
+#define WEBHOOK_COLUMNS(F, X, c)                                                                                       \
+    F(c, url,               url,            BYTES,          0)                                                         \
+    X(c, namings,           namings,        U64,            0)                                                         \
+    X(c, epoch,             position.epoch, U64,            0)                                                         \
+    X(c, seq,               position.seq,   U64,            0)                                                         \
+    X(c, server_id,         server_id,      U64,            0)                                                         \
+    X(c, claimed_until,     claimed_until,  TIME,           0)                                                         \
+    X(c, failures,          failures,       U64,            0)                                                         \
+    X(c, retry_at,          retry_at,       TIME,           0)                                                         \
+    X(c, status,            status,         U32,            0)                                                         \
+    X(c, error,             error,          BYTES,          0)                                                         \
+    X(c, called_at,         called_at,      TIME,           0)                                                         \
+    X(c, failing_since,     failing_since,  TIME,           0)
+
 /* A SELECT list: REQUEST_COLUMNS(SELECT_FIRST, SELECT_NEXT, "r.") is "r.id,r.external_id,...". */
 #define SELECT_FIRST(alias, column, ...) alias #column
 #define SELECT_NEXT(alias, column, ...)  "," alias #column
@@ -275,5 +291,5 @@ struct row_table {
 
 extern const struct row_table request_table, errand_table, metadata_table, permit_table, past_table, semaphore_table,
     template_table, waiter_table, mail_table, held_table, waiting_table, slot_table, owner_table, server_table,
-    event_table, feed_table;
+    event_table, feed_table, webhook_table;
 #endif

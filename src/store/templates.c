@@ -124,6 +124,8 @@ static void write_sql(const struct template *template, bool exists, struct buf *
         row_insert_sql(&insert, template, sql);
         row_insert_end_sql(&insert, sql);
     }
+    if (template->settings.feed_url.data)
+        webhook_name_sql(template->settings.feed_url, sql);
     buf_append_text(sql, "COMMIT");
 }
 

@@ -2,15 +2,14 @@
 #include "tasks/liveness_probe.h"
 
 #include <arpa/inet.h>
-#include <curl/curl.h>
 #include <errno.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <unistd.h>
 
 #include "base/log.h"
+#include "tasks/outgoing.h"
 
 enum {
     CALLS_MAX = 16,       /* calls that run at the same time */
@@ -80,15 +79,9 @@ static const char *url_fault(const char *url, bool *ret_loopback)
     return code ? curl_url_strerror(code) : NULL;
 }
 
-static void curl_set_up(void)
-{
-    (void)curl_global_init(CURL_GLOBAL_DEFAULT);
-}
-
 struct probe *probe_new(const char *url, const char *ca_file, struct buf *message)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    (void)pthread_once(&once, curl_set_up);
+    outgoing_begin();
     bool has_ca = ca_file && *ca_file;
     struct probe *probe = calloc(1, sizeof *probe);
     if (!probe || !(probe->url = strdup(url)) || (has_ca && !(probe->ca_file = strdup(ca_file)))) {
@@ -130,22 +123,9 @@ static size_t count_received(char *data, size_t size, size_t count, void *contex
 
 static CURL *call_open(struct probe_call *call, const struct probe *probe)
 {
-    CURL *easy = curl_easy_init();
+    CURL *easy = outgoing_new(call, call->error, count_received, TIMEOUT_MS);
     if (!easy)
         return NULL;
-    curl_easy_setopt(easy, CURLOPT_PRIVATE, call);
-    curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
-    curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L); /* a stop does not wait for the resolver */
-    curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
-    curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
-    curl_easy_setopt(easy, CURLOPT_PATH_AS_IS, 1L);
-    curl_easy_setopt(easy, CURLOPT_USERAGENT, "permitd/" PERMIT_VERSION);
-    curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, (long)TIMEOUT_MS);
-    curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, count_received);
-    curl_easy_setopt(easy, CURLOPT_HEADERDATA, call);
-    curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, count_received);
-    curl_easy_setopt(easy, CURLOPT_WRITEDATA, call);
-    curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, call->error);
     if (probe->loopback) /* for other hosts, http_proxy, https_proxy and no_proxy in the environment count */
         curl_easy_setopt(easy, CURLOPT_PROXY, "");
     if (probe->ca_file) {

@@ -16,6 +16,7 @@ const struct task_kind tasks_all[TASK_COUNT] = {
     {"server membership", STORE_WORKER, PAGE_ARENA, .run = servers_run},
     {"procedures", STORE_ADMIN, PAGE_ARENA, .run = procedures_run},
     {"feed", STORE_WORKER, PAGE_ARENA, .run = feed_run},
+    {"webhooks", STORE_WORKER, PAGE_ARENA, .run = webhooks_run},
 };
 
 bool task_leads(const struct engine *engine)

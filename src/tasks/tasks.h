@@ -5,7 +5,7 @@
 
 #include "engine/task.h"
 
-enum { TASK_COUNT = 11 };
+enum { TASK_COUNT = 12 };
 /* For the settings of the engine. */
 extern const struct task_kind tasks_all[TASK_COUNT];
 
@@ -32,4 +32,5 @@ void heartbeat_expiry_run(struct task *task);
 void liveness_run(struct task *task);
 void servers_run(struct task *task);
 void procedures_run(struct task *task);
+void webhooks_run(struct task *task);
 #endif

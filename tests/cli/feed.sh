@@ -29,3 +29,32 @@ call "$permitctl" acquire -s stage --id cart-2
 check "--follow waits for more" soon grep -q "acquired  cart-2" "$dir/followed"
 kill "$follower"
 wait "$follower"
+
+# Webhooks: this permitd has no secret; one that has some is in the suite http.
+call "$permitctl" semaphore put stage --feed-url https://shop.example/permits
+check "--feed-url needs a secret" contains "$code $err" "65 permitctl: invalid: feed_url: this permitd sends nothing"
+call "$permitctl" webhooks
+check "without a URL webhooks says so" contains "$code $out" "0 no semaphore and no template names a URL"
+call "$permitctl" --json webhooks
+check "with --json too" test "$code $(jq -c .webhooks <<<"$out")" = "0 []"
+openssl rand -hex 32 >"$dir/secret"
+chmod 600 "$dir/secret"
+"$permitd" --database "mysql://root@/permitd?socket=$dir/server/mariadb.sock" --listen 127.0.0.1:0 --webhook-secret "$dir/secret" \
+    >"$dir/hooks.out" 2>"$dir/hooks.err" &
+beside[hooks]=$!
+check "a permitd with a secret serves" soon grep -q '^permitd: listening on ' "$dir/hooks.out"
+hooks=$(sed -n 's/^permitd: listening on //p' "$dir/hooks.out")
+call "$permitctl" --url "$hooks" semaphore put stage --feed-url http://127.0.0.1:1/permits
+check "a URL is named" contains "$code $out" "0 "
+call "$permitctl" --url "$hooks" semaphore get stage
+check "and shown" contains "$out" "http://127.0.0.1:1/permits"
+call "$permitctl" --url "$hooks" webhooks
+check "webhooks lists it" contains "$code $out" "http://127.0.0.1:1/permits"
+call "$permitctl" --url "$hooks" --json webhooks
+check "with its key" test "$code $(jq -r '.webhooks[0].keys[0] | length' <<<"$out")" = "0 64"
+call "$permitctl" --json doctor
+check "doctor of the permitd without a secret warns" \
+    contains "$(jq -r '.findings[] | select(.check == "webhooks" and .verdict == "warn") | .sentence' <<<"$out")" "no webhook_secret"
+call "$permitctl" --url "$hooks" semaphore put stage --feed-url ""
+check "an empty one takes it away" test "$code $("$permitctl" --url "$hooks" --json semaphore get stage | jq -r .feed_url)" = "0 null"
+end_beside hooks TERM

@@ -374,8 +374,8 @@ static void begin(void)
                                              .address = "",
                                              .version = "",
                                              .tasks = tasks_all,
-                                             .task_count =
-                                                 TASK_COUNT - 1, /* without the feed, which these stores do not have */
+                                             .task_count = TASK_COUNT -
+                                                           2, /* without feed and webhooks, which these stores lack */
                                              .liveness_interval_ms = 1000,
                                              .wait_poll_ms = 1000};
     struct buf message;

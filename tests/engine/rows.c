@@ -387,10 +387,12 @@ Test(rows, row_has_strings_of_its_own)
     struct commit *commit = commit_new(KIND_SLOTTED);
     commit->after[0].name = (struct bytes){name, 4};
     commit->after[0].note = BYTES("a note");
+    commit->after[0].feed_url = BYTES("http://a");
     store(commit, false);
     name[0] = 'x';
     cr_assert(semaphore_copy_load(copy, &arena, &loaded));
     cr_assert(bytes_equal(loaded.name, BYTES("name")) && bytes_equal(loaded.note, BYTES("a note")));
+    cr_assert(bytes_equal(loaded.feed_url, BYTES("http://a")));
     cr_assert(loaded.version == 2 && !loaded.paused_reason.data);
 }
 

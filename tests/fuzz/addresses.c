@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* Addresses in settings: the database's URL, the listen address, the liveness URL. The first byte selects one. */
+/* Addresses in settings: the database's URL, the listen address, the liveness URL; and webhooks. The first byte selects one. */
+#include <curl/curl.h>
 #include <netinet/in.h>
+#include <strings.h>
+
+#include "core/webhook.h"
 
 #include "fuzz.h"
 #include "http/listen_address.h"
@@ -80,6 +84,25 @@ static void feed_probe(const char *text, struct buf *message)
     probe_free(probe);
 }
 
+/* libcurl, which makes the call, finds the host that was judged; of an address of IPv4 it may write another form. */
+static void feed_webhook(const char *text)
+{
+    struct bytes host;
+    char *found = NULL, *user = NULL;
+    CURLU *parts = curl_url();
+    if (webhook_url_fault(bytes_of(text), &host) == NULL && curl_url_set(parts, CURLUPART_URL, text, 0) == CURLUE_OK) {
+        MUST(curl_url_get(parts, CURLUPART_HOST, &found, 0) == CURLUE_OK && found);
+        MUST(curl_url_get(parts, CURLUPART_USER, &user, 0) == CURLUE_NO_USER);
+        size_t bracket = found[0] == '[';
+        bool same =
+            strlen(found) == host.length + 2 * bracket && strncasecmp(found + bracket, host.data, host.length) == 0;
+        MUST(same || bracket || strspn(found, "0123456789.") == strlen(found));
+    }
+    curl_free(found);
+    curl_free(user);
+    curl_url_cleanup(parts);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     unsigned choice = fuzz_choice(&data, &size);
@@ -90,6 +113,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     case 'l':
     case 'a': feed_listen(text, &message); break;
     case 'p': feed_probe(text, &message); break;
+    case 'w': feed_webhook(text); break;
     default: feed_database(text, &message);
     }
     buf_release(&message);

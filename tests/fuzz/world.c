@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/uuid.h"
 #include "engine/feed.h"
+#include "engine/webhooks.h"
 #include "fuzz.h"
 #include "http/server.h"
 #include "reference.h"
@@ -216,6 +217,7 @@ static void check_change(const struct semaphore_change *change)
          (change->max_ttl_ms >= 1 && change->max_ttl_ms <= DURATION_MAX_MS));
     MUST(!change->has_grace || (change->grace_ms >= 0 && change->grace_ms <= DURATION_MAX_MS));
     MUST(!change->has_max_hold || (change->max_hold_ms >= 1 && change->max_hold_ms <= DURATION_MAX_MS));
+    MUST(!change->has_feed_url || !change->feed_url.data || change->feed_url.length <= WEBHOOK_STORED_URL_MAX);
     MUST(!change->has_note || (change->note.length <= 1000 && reference_utf8(change->note)));
     MUST(change->match_count <= MATCH_MAX &&
          (change->match_count > 0) + change->if_exists + change->if_none_match <= 1);
@@ -358,6 +360,7 @@ static void make_semaphore(struct made *made, const struct operation *operation)
         .default_ttl_ms = change->default_ttl_ms,
         .max_ttl_ms = change->has_max_ttl ? change->max_ttl_ms : -1,
         .paused_reason = operation->why,
+        .feed_url = change->feed_url,
         .note = change->note,
         .retired_at = operation->kind == OP_SEMAPHORE_RETIRE ? world_now : NEVER,
     };
@@ -570,6 +573,20 @@ size_t feed_waiting(struct engine *engine)
 {
     (void)engine;
     return 0;
+}
+
+/* Any host. */
+void engine_webhook_policy(struct engine *engine, struct webhook_policy *ret_policy)
+{
+    (void)engine;
+    *ret_policy = (struct webhook_policy){.secrets = {"a-secret-of-32-bytes-and-some-more"}, .secret_count = 1};
+}
+
+bool engine_may_name_webhook(struct engine *engine, struct bytes stored_url)
+{
+    (void)engine;
+    MUST(stored_url.length >= 8 && stored_url.length <= WEBHOOK_STORED_URL_MAX);
+    return stored_url.length % 2;
 }
 
 bool engine_refusal(struct engine *engine, char ret_sentence[STORE_MESSAGE_SIZE])

@@ -11,6 +11,7 @@
 #include "store/query.h"
 #include "store/servers.h"
 #include "store/templates.h"
+#include "store/webhooks.h"
 #include "world.h"
 
 /* Returns the status of a query's reads. */
@@ -613,6 +614,31 @@ static enum permit_status feed_read(struct store *store, struct feed_page *page,
     return page->ret_rows ? PERMIT_OK : PERMIT_NO_MEMORY;
 }
 
+static enum permit_status webhooks_show(struct store *store, const struct scope *scope, struct arena *arena,
+                                        struct webhook_list *list)
+{
+    MUST(store);
+    (void)scope;
+    if (ends() != PERMIT_OK)
+        return ends();
+    list->ret_rows = arena_array(arena, 1, sizeof *list->ret_rows);
+    if (!list->ret_rows)
+        return PERMIT_NO_MEMORY;
+    list->ret_count = 1;
+    list->ret_head = 9;
+    list->ret_rows[0] = (struct webhook_row){.url = world_text(STORED_KEY_MAX_BYTES),
+                                             .position = {7, 3},
+                                             .failures = 2,
+                                             .status = 500,
+                                             .error = world_text(WEBHOOK_ERROR_MAX),
+                                             .called_at = world_now,
+                                             .failing_since = world_now,
+                                             .retry_at = NEVER,
+                                             .claimed_until = NEVER,
+                                             .behind_since = world_now};
+    return PERMIT_OK;
+}
+
 static const struct store_queries queries = {
     .locks_missing_grant = missing_grant,
     .plans = plans,
@@ -651,6 +677,7 @@ static const struct store_templates templates = {
 };
 static const struct store_servers servers = {.list = servers_list};
 static const struct store_feed feed = {.read = feed_read};
+static const struct store_webhooks webhooks = {.show = webhooks_show};
 static const struct store_session session = {.doctor = doctor};
 static const struct store_clock clock_methods = {.advance_epoch = advance_epoch};
 
@@ -664,6 +691,7 @@ struct store *world_store(void)
                                  .templates = &templates,
                                  .servers = &servers,
                                  .feed = &feed,
+                                 .webhooks = &webhooks,
                                  .message = message};
     snprintf(message, sizeof message, "away: %.*s", (int)world_text(200).length, world_text(200).data);
     return &store;

@@ -318,7 +318,9 @@ Test(start, upgrade_goes_on_when_an_open_transaction_ends, .timeout = 300)
 {
     kit_permitd_stop(own_permitd(NULL));
     struct kit_sql *sql = own_sql("own0"), *shop = own_sql("own0");
-    kit_sql_run(sql, "DROP TABLE feed, feed_head, feed_epoch, request_metadata");
+    kit_sql_run(sql, "DROP TABLE webhook, feed, feed_head, feed_epoch, request_metadata");
+    kit_sql_run(sql, "ALTER TABLE semaphore DROP KEY semaphore_feed_url, DROP COLUMN feed_url");
+    kit_sql_run(sql, "ALTER TABLE template DROP KEY template_feed_url, DROP COLUMN feed_url");
     kit_sql_run(sql,
                 "ALTER TABLE slot DROP COLUMN section, DROP COLUMN seat_row, DROP COLUMN seat, DROP COLUMN seat_rank,"
                 " DROP COLUMN tags");
@@ -333,7 +335,7 @@ Test(start, upgrade_goes_on_when_an_open_transaction_ends, .timeout = 300)
     cr_assert(kit_wait_until(upgrade_waits, permitd, 60000));
     kit_sql_run(shop, "COMMIT");
     cr_assert(kit_permitd_wait_served(permitd, 60000));
-    cr_expect_eq(kit_sql_number(sql, "SELECT MAX(version) FROM schema_version WHERE applied_at IS NOT NULL"), 18);
+    cr_expect_eq(kit_sql_number(sql, "SELECT MAX(version) FROM schema_version WHERE applied_at IS NOT NULL"), 19);
     cr_expect(kit_wait_until(has_procedures, sql, 60000));
     kit_permitd_stop(permitd);
     kit_sql_close(shop);

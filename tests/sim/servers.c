@@ -49,7 +49,7 @@ static void start_server(int process)
         .address = "http://127.0.0.1:7070",
         .version = "0",
         .tasks = tasks_all,
-        .task_count = TASK_COUNT - 1, /* without the feed, of which the database in memory knows nothing */
+        .task_count = TASK_COUNT - 2, /* without feed and webhooks, of which the database in memory knows nothing */
         .max_waiters = dice_once_in(6) ? 5 : 1000,
         .max_semaphores = profile.max_semaphores,
         .wait_poll_ms = 50,

@@ -16,6 +16,8 @@
 #define BACK_TO_14                                                                                                     \
     "DROP TABLE past_permit; ALTER TABLE permit DROP COLUMN granted_at;"                                               \
     "ALTER TABLE permit_request DROP COLUMN changes, DROP COLUMN change_nonce;"                                        \
+    "DROP TABLE webhook; ALTER TABLE semaphore DROP KEY semaphore_feed_url, DROP COLUMN feed_url;"                     \
+    "ALTER TABLE template DROP KEY template_feed_url, DROP COLUMN feed_url;"                                           \
     "ALTER TABLE permit /*M! MODIFY COLUMN count BIGINT NOT NULL *//*!80000 DROP COLUMN valid */;"                     \
     "ALTER TABLE waiter /*M! MODIFY COLUMN count BIGINT NOT NULL *//*!80000 DROP COLUMN valid */;"                     \
     "ALTER TABLE semaphore /*M! MODIFY COLUMN capacity BIGINT NOT NULL *//*!80000 DROP COLUMN valid */;"               \
@@ -347,6 +349,9 @@ Test(schema, foreign_table_among_permitds_is_refused, .timeout = 600)
         {"feed", "ALTER TABLE feed DROP COLUMN permits"},
         {"semaphore", "ALTER TABLE semaphore DROP COLUMN feed"},
         {"template", "ALTER TABLE template DROP COLUMN feed"},
+        {"semaphore", "ALTER TABLE semaphore DROP COLUMN feed_url"},
+        {"template", "ALTER TABLE template DROP COLUMN feed_url"},
+        {"webhook", "ALTER TABLE webhook DROP COLUMN namings"},
         {"cluster", "DROP TABLE cluster"},
         {"schema_version", "ALTER TABLE schema_version CHANGE statements description VARCHAR(20)"},
     };
