@@ -186,6 +186,36 @@ static void seat_a_wheelchair(struct crowd *crowd, struct hall *hall)
           "a wheelchair has its place, and a companion sits beside it");
 }
 
+/* The pair moves to the circle. It keeps its seats until it has the others. */
+static void move_the_pair(struct crowd *crowd, struct hall *hall)
+{
+    static const char exchange[] =
+        "{\"give\":[{\"semaphore\":\"hall\",\"count\":2}],\"take\":[{\"semaphore\":\"hall\",%s}],"
+        "\"nonce\":\"%s\",\"changes\":0}";
+    struct json_object *grant;
+    int64_t before[2], now[2];
+
+    must(crowd_ask(crowd, &grant, "GET", "/v1/requests/pair", NULL), 200, "the pair");
+    before[0] = json_number(grant, "/permits/0/slots/0");
+    before[1] = json_number(grant, "/permits/0/slots/1");
+    json_object_put(grant);
+    claim(crowd_ask(crowd, NULL, "POST", "/v1/requests/pair/exchange", exchange, "\"slots\":[\"A20\"]", "a") == 423,
+          "a seat that somebody else holds is refused, and the pair keeps its own");
+    must(crowd_ask(crowd, &grant, "POST", "/v1/requests/pair/exchange", exchange,
+                   "\"count\":2,\"best\":{\"section\":[\"circle\"],\"together\":true}", "b"),
+         200, "the exchange");
+    now[0] = json_number(grant, "/permits/0/slots/0");
+    now[1] = json_number(grant, "/permits/0/slots/1");
+    json_object_put(grant);
+    for (int i = 0; i < 2; i++) {
+        hall->taken[before[i]]--;
+        hall->taken[now[i]]++;
+    }
+    claim(now[1] == now[0] + 1 && row_of(now[0]) >= STALLS && hall->taken[now[0]] == 1 && hall->taken[now[1]] == 1,
+          "the pair moves to %c%u and %c%u of the circle", 'A' + row_of(now[0]), seat_of(now[0]), 'A' + row_of(now[1]),
+          seat_of(now[1]));
+}
+
 static unsigned size_of_group(unsigned client)
 {
     return 1 + client % 6;
@@ -253,11 +283,7 @@ static bool is_sold(struct crowd *crowd, const char *path)
     return sold;
 }
 
-/*
- * The pair takes a parking space, too. Its two holds become sales together, or neither does.
- *
- * The change to other seats without losing the old ones, POST /v1/requests/{external_id}/exchange, has its place here.
- */
+/* The pair takes a parking space, too. Its two holds become sales together, or neither does. */
 static void sell_a_cart(struct crowd *crowd)
 {
     static const char cart[] = "{\"external_ids\":[\"pair\",\"%s\"]}";
@@ -336,6 +362,7 @@ int main(int argc, char **argv)
     click(crowd, &hall, clients);
     seat_a_pair(crowd, &hall);
     seat_a_wheelchair(crowd, &hall);
+    move_the_pair(crowd, &hall);
     seat_groups(crowd, &hall);
     sell_a_cart(crowd);
     show(crowd, &hall, argv[2]);
