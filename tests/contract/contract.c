@@ -1581,6 +1581,13 @@ const struct contract_case contract_cases[] = {
     {"cached_batch_proves_that_its_permitd_lives", cached_batch_proves_that_its_permitd_lives},
     {"cached_batch_does_not_wait_for_a_request_that_it_expires",
      cached_batch_does_not_wait_for_a_request_that_it_expires},
+    {"event_is_read_when_it_has_a_number", event_is_read_when_it_has_a_number},
+    {"events_of_a_key_are_in_order", events_of_a_key_are_in_order},
+    {"event_of_a_rolled_back_batch_takes_no_number", event_of_a_rolled_back_batch_takes_no_number},
+    {"numbers_go_on_through_another_store", numbers_go_on_through_another_store},
+    {"oldest_events_are_deleted_and_their_readers_told", oldest_events_are_deleted_and_their_readers_told},
+    {"full_feed_has_an_event_gap_and_reopens", full_feed_has_an_event_gap_and_reopens},
+    {"reader_of_lost_events_is_told", reader_of_lost_events_is_told},
     {"places_at_dead_servers_are_abandoned", places_at_dead_servers_are_abandoned},
 };
 const size_t contract_case_count = ARRAY_LENGTH(contract_cases);

@@ -38,6 +38,14 @@ void cached_batch_proves_the_time_and_the_epoch(struct fixture *one, struct fixt
 void cached_batch_is_not_stopped_by_a_tick(struct fixture *one, struct fixture *two);
 void cached_batch_proves_that_its_permitd_lives(struct fixture *one, struct fixture *two);
 void cached_batch_does_not_wait_for_a_request_that_it_expires(struct fixture *one, struct fixture *two);
+/* contract_feed.c: the feed. */
+void event_is_read_when_it_has_a_number(struct fixture *one, struct fixture *two);
+void events_of_a_key_are_in_order(struct fixture *one, struct fixture *two);
+void event_of_a_rolled_back_batch_takes_no_number(struct fixture *one, struct fixture *two);
+void numbers_go_on_through_another_store(struct fixture *one, struct fixture *two);
+void oldest_events_are_deleted_and_their_readers_told(struct fixture *one, struct fixture *two);
+void full_feed_has_an_event_gap_and_reopens(struct fixture *one, struct fixture *two);
+void reader_of_lost_events_is_told(struct fixture *one, struct fixture *two);
 
 extern const struct contract_case contract_cases[];
 extern const size_t contract_case_count;

@@ -19,7 +19,7 @@ static struct db_key *buckets[BUCKETS];
 
 /* ---- undo ---- */
 
-enum undo_kind { UNDO_KEY, UNDO_SEMAPHORE, UNDO_TEMPLATE, UNDO_SERVER, UNDO_MAIL, UNDO_GLOBALS };
+enum undo_kind { UNDO_KEY, UNDO_SEMAPHORE, UNDO_TEMPLATE, UNDO_SERVER, UNDO_MAIL, UNDO_EVENT, UNDO_GLOBALS };
 
 /* A row as it was before a commit. */
 struct undo {
@@ -34,6 +34,7 @@ struct undo {
         struct template_row template;
         struct db_server_row server;
         struct db_mail mail;
+        struct db_event event;
         struct globals globals;
     } before;
 };
@@ -62,6 +63,7 @@ static void journal_row(enum undo_kind kind, void *object)
     case UNDO_TEMPLATE: undo->before.template = ((struct db_template *)object)->row; break;
     case UNDO_SERVER: undo->before.server = ((struct db_server *)object)->row; break;
     case UNDO_MAIL: undo->before.mail = *(struct db_mail *)object; break;
+    case UNDO_EVENT: undo->before.event = *(struct db_event *)object; break;
     default: undo->before.globals = database.globals; break;
     }
     list_append(&journal, &undo->node);
@@ -85,6 +87,7 @@ void database_begin(void)
     list_init(&journal);
     list_init(&unused);
     list_init(&database.open);
+    list_init(&database.feed_head.waiting.fibers);
     database.server = 1;
     database.start = 1; /* a session that was cut has start 0 */
     database.globals.next_id = database.globals.next_server_id = 1;
@@ -429,6 +432,9 @@ static void end(struct transaction *transaction)
     if (transaction->locked_template)
         unlock_row(&transaction->locked_template->lock);
     transaction->locked_template = NULL;
+    if (transaction->locked_feed)
+        unlock_row(&database.feed_head);
+    transaction->locked_feed = false;
     if (transaction->waits_for)
         fiber_wake_all(&transaction->waits_for->waiting); /* the fiber that runs it, if any, is one of them */
     transaction->waits_for = NULL;
@@ -447,6 +453,8 @@ void transaction_free(struct transaction *transaction)
     if (!transaction)
         return;
     transaction_rollback(transaction);
+    free(transaction->events);
+    free(transaction->numbered);
     free(transaction->keys);
     free(transaction);
 }
@@ -649,6 +657,103 @@ enum permit_status transaction_write_template(struct transaction *transaction, s
     return PERMIT_OK;
 }
 
+/* ---- the feed ---- */
+
+enum permit_status transaction_lock_feed(struct transaction *transaction)
+{
+    enum permit_status status = take_lock(transaction, &database.feed_head);
+    transaction->locked_feed = status == PERMIT_OK;
+    return status;
+}
+
+struct db_event *database_event(uint64_t id)
+{
+    struct db_event *event = &database.events[id % EVENTS_MAX];
+    return event->exists && event->id == id ? event : NULL;
+}
+
+static void copy_permits(const struct feed_event *from, struct db_event *event)
+{
+    struct buf permits;
+    buf_init(&permits, EVENT_PERMITS_SIZE);
+    feed_permits_format(from->permits, from->permit_count, &permits);
+    if (permits.broken)
+        violation("P26", "the permits of an event are too long");
+    memcpy(event->permits, permits.data, permits.length);
+    event->permits_length = permits.length;
+    buf_release(&permits);
+    for (size_t i = 0; i < from->permit_count; i++) {
+        const struct db_semaphore *semaphore = database_semaphore_named(from->permits[i].semaphore);
+        event->semaphores |= 1U << (semaphore - database.semaphores);
+    }
+}
+
+/* Gives the events of a batch their ids, after all other writes. A rollback does not take ids back. */
+static void prepare_events(struct transaction *transaction, const struct changes *changes)
+{
+    free(transaction->events);
+    transaction->events = calloc(changes->feed_count + 1, sizeof *transaction->events);
+    if (!transaction->events)
+        abort();
+    transaction->event_count = changes->feed_count;
+    for (size_t i = 0; i < changes->feed_count; i++) {
+        const struct feed_event *from = &changes->feed[i];
+        struct db_event *event = &transaction->events[i];
+        *event = (struct db_event){.exists = true,
+                                   .id = ++database.next_event_id,
+                                   .at = changes->wall_now,
+                                   .what = from->what,
+                                   .end_reason = from->end_reason,
+                                   .key = database_key(from->external_id)};
+        copy_permits(from, event);
+    }
+}
+
+static void insert_event(const struct db_event *event)
+{
+    struct db_event *row = &database.events[event->id % EVENTS_MAX];
+    if (row->exists)
+        violation("P26", "%u events are stored: none is deleted any more", EVENTS_MAX);
+    journal_row(UNDO_EVENT, row);
+    *row = *event;
+    row->lsn = database.lsn;
+    if (!database.first_event_id || row->id < database.first_event_id)
+        database.first_event_id = row->id;
+}
+
+static void write_numbers(const struct transaction *transaction)
+{
+    journal_row(UNDO_GLOBALS, NULL);
+    for (size_t i = 0; i < transaction->numbered_count; i++) {
+        struct db_event *event = database_event(transaction->numbered[i]);
+        if (!event)
+            continue;
+        journal_row(UNDO_EVENT, event);
+        event->seq = ++database.globals.feed_seq;
+    }
+}
+
+uint64_t database_commit_feed(const struct globals *globals, uint64_t first, bool gap)
+{
+    database.lsn++;
+    database.commits++;
+    journal_row(UNDO_GLOBALS, NULL);
+    database.globals = *globals;
+    for (uint64_t id = database.first_event_id; id && id <= database.next_event_id; id++) {
+        struct db_event *event = database_event(id);
+        if (!event || !event->seq || event->seq >= first)
+            continue;
+        journal_row(UNDO_EVENT, event);
+        event->exists = false;
+    }
+    if (gap)
+        insert_event(&(struct db_event){
+            .exists = true, .judged = true, .id = ++database.next_event_id, .at = database_now(), .what = FEED_GAP});
+    feed_trimmed();
+    trim_journal();
+    return database.lsn;
+}
+
 enum permit_status transaction_write(struct transaction *transaction, const struct changes *changes)
 {
     enum permit_status made = insert_names(transaction, changes);
@@ -668,7 +773,10 @@ enum permit_status transaction_write(struct transaction *transaction, const stru
             return PERMIT_CONFLICT;
         }
     }
-    return guards_hold(changes) ? PERMIT_OK : PERMIT_INTERNAL;
+    if (!guards_hold(changes))
+        return PERMIT_INTERNAL;
+    prepare_events(transaction, changes);
+    return PERMIT_OK;
 }
 
 /* Writes the columns that an operator changes, and the slot rows. */
@@ -1114,12 +1222,18 @@ void transaction_commit(struct transaction *transaction)
     database.committed_at = sim_now();
     if (transaction->template) {
         write_template(transaction->template, &transaction->template_row);
+    } else if (transaction->numbered_count) {
+        write_numbers(transaction);
+        feed_numbered(transaction);
     } else {
         oracle_commits(transaction);
         write_changes(transaction->changes);
+        for (size_t i = 0; i < transaction->event_count; i++)
+            insert_event(&transaction->events[i]);
     }
     show_to_oracle(transaction->lsn);
-    if (!transaction->template)
+    feed_committed(transaction);
+    if (transaction->changes)
         queue_committed(transaction);
     end(transaction);
     trim_journal();
@@ -1136,6 +1250,7 @@ uint64_t database_commit_errand(struct transaction *transaction, struct db_key *
     request->errand |= errand;
     key->row.ordered = (errand & ERRAND_CONFIRM) != 0;
     show_to_oracle(transaction->lsn);
+    feed_committed(transaction);
     end(transaction);
     trim_journal();
     return database.lsn;
@@ -1212,6 +1327,7 @@ static void end_sessions(void)
         fiber_wake_all(&database.semaphores[i].lock.waiting);
     for (size_t i = 0; i < database.template_count; i++)
         fiber_wake_all(&database.templates[i].lock.waiting);
+    fiber_wake_all(&database.feed_head.waiting);
 }
 
 static void undo(struct undo *undo, bool failover)
@@ -1235,6 +1351,7 @@ static void undo(struct undo *undo, bool failover)
         break;
     case UNDO_SERVER: ((struct db_server *)undo->object)->row = undo->before.server; break;
     case UNDO_MAIL: *(struct db_mail *)undo->object = undo->before.mail; break;
+    case UNDO_EVENT: *(struct db_event *)undo->object = undo->before.event; break;
     default: {
         uint64_t last_id = database.globals.last_id;
         database.globals = undo->before.globals;

@@ -17,6 +17,7 @@
 #include "core/plan.h"
 #include "core/template.h"
 #include "scheduler.h"
+#include "store/feed.h"
 
 enum {
     SEMAPHORES_CREATED = 8, /* created by operators before the run */
@@ -30,7 +31,10 @@ enum {
     HELD_PERMITS_MAX = 6, /* of a request after exchanges */
     HELD_SLOTS_MAX = 12,
     WANTED_MAX = 512,
-    MAIL_MAX = 4096, /* rows of `mail` */
+    MAIL_MAX = 4096,      /* rows of `mail` */
+    EVENTS_MAX = 1 << 14, /* of `feed` */
+    EVENT_PERMITS_SIZE = 256,
+    FEED_EPOCHS_MAX = 16,
     KEY_SIZE = 32,
 };
 
@@ -158,6 +162,22 @@ struct db_mail {
     uint64_t request_id;
 };
 
+/* A row of `feed`, at the place id % EVENTS_MAX of the table. */
+struct db_event {
+    bool exists;
+    bool judged; /* by the oracle, in the commit that has written it */
+    uint64_t id;
+    uint64_t seq; /* 0: it has no number */
+    uint64_t lsn; /* of that commit: the order in which events happened */
+    utc_us at;
+    enum feed_what what;
+    enum end_reason end_reason;
+    struct db_key *key;  /* NULL: a gap */
+    uint32_t semaphores; /* a bit for each, by its place in database.semaphores */
+    char permits[EVENT_PERMITS_SIZE];
+    size_t permits_length;
+};
+
 /* The values that exist once. */
 struct globals {
     uint64_t identity; /* identity of the server that last served; 0: none */
@@ -167,6 +187,12 @@ struct globals {
     uint64_t last_id; /* largest id of a row */
     uint64_t ticks;
     uint64_t next_server_id;
+    /* feed_head */
+    uint64_t feed_seq;
+    enum feed_full feed_full;
+    utc_us feed_since;
+    struct feed_position feed_epochs[FEED_EPOCHS_MAX]; /* the rows of feed_epoch */
+    size_t feed_epoch_count;
 };
 
 enum commit_state {
@@ -183,10 +209,15 @@ struct transaction {
     struct db_key **keys; /* keys locked */
     size_t key_count, key_room;
     struct db_template *locked_template;
+    bool locked_feed; /* feed_head */
     struct row_lock *waits_for;
     const struct changes *changes; /* the write in progress */
     struct db_template *template;  /* the same for a template */
     struct template_row template_row;
+    struct db_event *events; /* the same for the feed; the transaction owns them */
+    size_t event_count;
+    uint64_t *numbered; /* the ids of events that get the next numbers; it owns them, too */
+    size_t numbered_count;
     int process;        /* that has begun it */
     mono_us began_at;   /* before its locks */
     mono_us read_at;    /* when it read the clock used by its plan */
@@ -203,6 +234,9 @@ extern struct database {
     size_t template_count;
     struct db_server servers[SERVERS_MAX];
     struct db_mail mail[MAIL_MAX];
+    struct db_event events[EVENTS_MAX];
+    uint64_t first_event_id, next_event_id; /* the ids of all rows are between them */
+    struct row_lock feed_head;
     struct globals globals;
     struct db_key **held; /* keys of held requests */
     size_t held_count, held_room;
@@ -288,7 +322,7 @@ enum permit_status transaction_write_template(struct transaction *transaction, s
 /* True once it has sent all its writes. */
 static inline bool transaction_is_written(const struct transaction *transaction)
 {
-    return transaction->changes || transaction->template;
+    return transaction->changes || transaction->template || transaction->numbered_count;
 }
 /* COMMIT: makes the writes visible and frees the locks. They are durable when database_flushed is called with its lsn. */
 void transaction_commit(struct transaction *transaction);
@@ -300,6 +334,15 @@ void transaction_free(struct transaction *transaction);
  * its row, with the shop's order, and ends the transaction. Returns the lsn.
  */
 uint64_t database_commit_errand(struct transaction *transaction, struct db_key *key, uint32_t errand);
+/* The same for feed_head, whose lock orders the numbering. */
+enum permit_status transaction_lock_feed(struct transaction *transaction);
+/* The event with this id; NULL: there is none. */
+struct db_event *database_event(uint64_t id);
+/*
+ * Commits these values of feed_head, the deletion of the numbered events below `first`, and (gap) an event of a gap, in a
+ * transaction of their own. Returns its lsn.
+ */
+uint64_t database_commit_feed(const struct globals *globals, uint64_t first, bool gap);
 /* Commits these `globals` in a transaction of their own. Returns its lsn. */
 uint64_t database_commit_globals(const struct globals *globals);
 /* The row with this id; NULL: there is none. */

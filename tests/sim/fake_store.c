@@ -118,6 +118,18 @@ static uint64_t next_epoch(void)
     return by_clock > database.globals.clock.epoch ? by_clock : database.globals.clock.epoch + 1;
 }
 
+/* The rows of feed_epoch; the oldest two are one, with the smaller head, when there is no room. */
+static void add_feed_epoch(struct globals *globals)
+{
+    struct feed_position *epochs = globals->feed_epochs;
+    if (globals->feed_epoch_count == FEED_EPOCHS_MAX) {
+        epochs[1].seq = epochs[0].seq < epochs[1].seq ? epochs[0].seq : epochs[1].seq;
+        memmove(&epochs[0], &epochs[1], (FEED_EPOCHS_MAX - 1) * sizeof *epochs);
+        globals->feed_epoch_count--;
+    }
+    epochs[globals->feed_epoch_count++] = (struct feed_position){globals->clock.epoch, globals->feed_seq};
+}
+
 static enum permit_status advance_epoch(struct store *store, struct epoch_advance *advance)
 {
     struct fake_store *fake = fake_of(store);
@@ -132,6 +144,7 @@ static enum permit_status advance_epoch(struct store *store, struct epoch_advanc
     globals.identity = database.server;
     if (raises) {
         globals.clock.epoch = next_epoch();
+        add_feed_epoch(&globals);
         globals.grants_from = lease_time(&globals.clock, database_now()) + advance->hold_ms * US_PER_MS;
     }
     if (globals.next_id <= globals.last_id)
@@ -198,6 +211,7 @@ struct store *fake_store_open(void *context, enum store_use use)
     fake->store.retention = &fake_retention;
     fake->store.audit = &fake_audit;
     fake->store.servers = &fake_servers;
+    fake->store.feed = &fake_feed;
     fake->store.message = fake->message;
     checked_store_init(&fake->checked, &fake->store);
     return &fake->store;

@@ -8,4 +8,5 @@ extern const struct store_owners fake_owners;
 extern const struct store_retention fake_retention;
 extern const struct store_templates fake_templates;
 extern const struct store_audit fake_audit;
+extern const struct store_feed fake_feed;
 #endif

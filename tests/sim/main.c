@@ -3,11 +3,11 @@
  * The simulation: several permitd, their database and their clients in one thread and in simulated time, from a seed.
  *
  *     sim [--seeds A-B | --seed N] [--operations N (of each seed)] [--minutes N] [--until-violated] [--each [--stride N]]
- *         [--tenants]
+ *         [--tenants] [--feed]
  *
  * With --each (P18) one database call at a time fails, each in turn and in every way, and nothing else; then one
  * allocation of permitd, each in turn (--stride N: each Nth). --contract runs the cases of tests/contract.
- * --tenants: three tenants use the same keys.
+ * --tenants: three tenants use the same keys. --feed: semaphores have events in the feed (P26).
  *
  * Each seed runs in its own process, so no memory is shared. A seed that fails is run again with fewer operations, to
  * find the shortest prefix that still fails, and then once more with its last steps recorded. The first seed runs twice,
@@ -109,7 +109,10 @@ static void report(uint64_t seed)
     operations = shortest(seed, operations < options.operations ? operations + 1 : options.operations);
     run_child(seed, operations, true);
     printf("seed %llu, again with --operations %llu%s: %s: %s\n", (unsigned long long)seed,
-           (unsigned long long)operations, run_with_tenants ? " --tenants" : "",
+           (unsigned long long)operations,
+           run_with_tenants ? " --tenants"
+           : run_with_feed  ? " --feed"
+                            : "",
            result->violated ? result->promise : "nothing is broken", result->text);
 }
 
@@ -146,6 +149,8 @@ static void add(const struct result *one)
     sum.order_judged += one->order_judged;
     sum.seats_judged += one->seats_judged;
     sum.refusals_judged += one->refusals_judged;
+    sum.events += one->events;
+    sum.omitted += one->omitted;
     sum.longest_servable = max_i64(sum.longest_servable, one->longest_servable);
 }
 
@@ -179,6 +184,8 @@ static void print_sum(uint64_t seeds, int64_t seconds)
            COUNT(templates_changed), COUNT(labelled));
     printf("%llu exchanges, %llu that were refused, %llu that were made before\n", COUNT(exchanges),
            COUNT(exchanges_refused), COUNT(exchanges_repeated));
+    if (run_with_feed)
+        printf("%llu events in the feed, %llu more were left out while it was full\n", COUNT(events), COUNT(omitted));
     printf(
         "%llu kills, %llu stops and %llu pauses of permitd; %llu crashes, %llu failovers and %llu clock steps of the "
         "database; %llu cuts, %llu calls that failed, %llu "
@@ -194,18 +201,24 @@ static void print_sum(uint64_t seeds, int64_t seconds)
 static int usage(void)
 {
     fprintf(stderr, "usage: sim [--seeds A-B | --seed N] [--operations N] [--minutes N] [--until-violated] [--each "
-                    "[--stride N]] [--tenants] | --contract\n");
+                    "[--stride N]] [--tenants] [--feed] | --contract\n");
     return 64;
 }
 
 static bool read_options(int argc, char **argv)
 {
     static const struct option names[] = {
-        {"seeds", required_argument, NULL, 's'},      {"seed", required_argument, NULL, '1'},
-        {"operations", required_argument, NULL, 'o'}, {"minutes", required_argument, NULL, 'm'},
-        {"until-violated", no_argument, NULL, 'u'},   {"each", no_argument, NULL, 'e'},
-        {"stride", required_argument, NULL, 'd'},     {"contract", no_argument, NULL, 'c'},
-        {"tenants", no_argument, NULL, 't'},          {NULL, 0, NULL, 0},
+        {"seeds", required_argument, NULL, 's'},
+        {"seed", required_argument, NULL, '1'},
+        {"operations", required_argument, NULL, 'o'},
+        {"minutes", required_argument, NULL, 'm'},
+        {"until-violated", no_argument, NULL, 'u'},
+        {"each", no_argument, NULL, 'e'},
+        {"stride", required_argument, NULL, 'd'},
+        {"contract", no_argument, NULL, 'c'},
+        {"tenants", no_argument, NULL, 't'},
+        {"feed", no_argument, NULL, 'f'},
+        {NULL, 0, NULL, 0},
     };
     unsigned long long first, last;
     int option;
@@ -224,6 +237,7 @@ static bool read_options(int argc, char **argv)
         case 'd': options.stride = strtoull(optarg, NULL, 10); break;
         case 'm': options.minutes = strtoll(optarg, NULL, 10); break;
         case 't': run_with_tenants = true; break;
+        case 'f': run_with_feed = true; break;
         case 'u': options.until_violated = true; break;
         default: return false;
         }

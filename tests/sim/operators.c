@@ -22,7 +22,7 @@ static struct timer next_change;
 
 static struct semaphore_change any_settings(void)
 {
-    return (struct semaphore_change){
+    struct semaphore_change change = {
         .has_capacity = true,
         .has_default_ttl = true,
         .has_grace = true,
@@ -36,6 +36,10 @@ static struct semaphore_change any_settings(void)
         .queue = dice_once_in(2) ? QUEUE_FIFO : QUEUE_BACKFILL,
         .max_waiters = dice_between(1, 20),
     };
+    change.has_feed = run_with_feed;
+    if (run_with_feed)
+        change.feed = (enum semaphore_feed)dice_between(FEED_NONE, FEED_ALL);
+    return change;
 }
 
 static enum semaphore_kind any_kind(void)

@@ -469,6 +469,7 @@ void oracle_changed(struct db_key *key, const struct request_row *before)
     if (before->exists && row->exists && before->request.id != row->request.id && !row_is_waiting(before))
         violation("P3", "the row of %s is replaced by another", key->text);
     check_permits_kept(key, before);
+    feed_expect(key, before);
     if (before->exists && before->request.state == REQUEST_RELEASED && row->request.due_at != before->request.due_at)
         violation("P11", "%s is renewed after its end", key->text);
     if (!story) /* no client of the simulation asked for it (contract_cases.c) */

@@ -139,6 +139,7 @@ struct profile {
     bool exchanges;   /* clients exchange what they hold */
     bool few_waits;   /* most acquires do not wait, so that queues are empty and the short path is taken */
     bool plain_waits; /* clients ask for any units of one semaphore, so that its queue is cached */
+    uint64_t feed_rows; /* with run_with_feed: so many events are kept */
     int64_t backfill_bound_ms;
     int64_t wait_max_ms, ttl_max_ms;
     int engines;
@@ -197,6 +198,19 @@ void names_created(struct db_semaphore *semaphore, const struct db_semaphore_row
 void names_update(struct db_semaphore *semaphore);
 /* An acquire was refused. */
 void names_refused(const struct call *call, const struct decision *decision);
+
+/* ---- oracle_feed.c: events of the feed (P26) ---- */
+
+/* The commit that is becoming visible has changed the row of this key. */
+void feed_expect(const struct db_key *key, const struct request_row *before);
+/* The commit is visible: its events are those of its changes. */
+void feed_committed(const struct transaction *transaction);
+/* Events have got numbers. */
+void feed_numbered(const struct transaction *transaction);
+/* Events were deleted. */
+void feed_trimmed(void);
+/* Waits until all events have numbers. Inside a fiber, when no more faults happen. */
+void feed_settles(void);
 
 /* ---- oracle_servers.c: the permitd that run on the database (P20) ---- */
 
@@ -266,5 +280,6 @@ extern struct counts {
     uint64_t exchanges, exchanges_refused, exchanges_repeated;
     uint64_t order_judged, refusals_judged; /* grants and refusals that the all-knowing walk could judge */
     uint64_t seats_judged;                  /* grants of best seats, as the best of all that are free */
+    uint64_t events, omitted;               /* of the feed: with a number; while it was full */
 } counts;
 #endif

@@ -11,7 +11,7 @@
 # `breaks P1 P7`, names the promises of which one must be seen broken first (`crash`: an assertion of the sources). If only
 # a late seed shows the fault, a line `seed 272` follows: that seed is tried first, and then all. Without a fault these seeds
 # must pass, too. A line `rare 1-9000` names the seeds that a fault needs which the suite has no time for: the script tries
-# it only by its number.
+# it only by its number. A line `with --feed` has options of the simulation, without which nothing shows the fault.
 #
 # A change of the simulation or of what it runs shifts the seeds. A fault whose line is out of date is still caught, but
 # only after a walk through all seeds, which takes minutes. --seeds writes these lines anew.
@@ -55,15 +55,17 @@ passed=0
 failed=0
 
 # header WORD PATCH: what follows the word in the header of the patch; nothing if the word is not there.
-header() { sed -n "2,4s/^$1 //p" "$2"; }
+header() { sed -n "2,5s/^$1 //p" "$2"; }
 
 # True if the simulation breaks a promise; the log has it.
+# shellcheck disable=SC2086 # options without spaces
 is_violated() {
-    local first rare
+    local first rare with
     first=$(header seed "$1")
     rare=$(header rare "$1")
-    [ -n "$first" ] && ! "$simulation" --until-violated --seed "$first" >"$log" && return
-    ! "$simulation" --until-violated --seeds "${rare:-$seeds}" >"$log"
+    with=$(header with "$1")
+    [ -n "$first" ] && ! "$simulation" $with --until-violated --seed "$first" >"$log" && return
+    ! "$simulation" $with --until-violated --seeds "${rare:-$seeds}" >"$log"
 }
 
 # True if the promise that the log shows broken is one of those that the patch names.
@@ -80,7 +82,8 @@ passes_without_fault() {
     "$simulation" --until-violated --seeds 1-10 >"$log" || return
     for patch in "$mutants"/M*.patch; do
         first=$(header seed "$patch")
-        [ -z "$first" ] || "$simulation" --until-violated --seed "$first" >"$log" || return
+        # shellcheck disable=SC2046 # options without spaces
+        [ -z "$first" ] || "$simulation" $(header with "$patch") --until-violated --seed "$first" >"$log" || return
     done
 }
 
@@ -88,7 +91,7 @@ passes_without_fault() {
 write_seed() {
     local seed
     seed=$(sed -n 's/^caught: [^,]*, seed \([0-9]*\), .*/\1/p' "$log")
-    sed -i '3,4{/^seed /d}' "$1"
+    sed -i '3,5{/^seed /d}' "$1"
     [ "$seed" -le 3 ] || sed -i "2a seed $seed" "$1"
 }
 

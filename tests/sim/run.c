@@ -302,6 +302,7 @@ static void *direct(void *context)
     make_all_usable(OP_SEMAPHORE_PUT);
     wait_for_calls();
     wait_for_errands();
+    feed_settles();
     release_confirmed();
     wait_for_calls();
     queue_settles();
@@ -383,6 +384,14 @@ static void choose_profile(void)
                                   .late_flush = 150};
 }
 
+/* With events, what a packet has of an operation is larger. */
+static void choose_feed(void)
+{
+    profile.feed_rows = (uint64_t)(dice_once_in(2) ? dice_between(10, 60) : 1500);
+    if (profile.max_packet)
+        profile.max_packet += 3 * ROW_PERMITS_MAX * PACKET_FEED;
+}
+
 static void make_semaphores(void)
 {
     world.made_count = (size_t)dice_between(1, SEMAPHORES_CREATED);
@@ -397,6 +406,8 @@ static void make_semaphores(void)
         like.max_priority = dice_once_in(3) ? dice_between(0, PRIORITY_MAX) : PRIORITY_MAX;
         like.grace_ms = dice_between(0, GRACE_MAX_MS);
         like.max_hold_ms = TTL_MAX_MS;
+        if (run_with_feed)
+            like.feed = (enum semaphore_feed)dice_between(FEED_NONE, FEED_ALL);
         struct db_semaphore *semaphore = database_add_semaphore(name, &like);
         for (uint32_t number = 1; profile.halls && number <= semaphore->row.in_service; number++)
             operators_make_seat(&semaphore->row, number);
@@ -409,6 +420,8 @@ static void begin(uint64_t seed)
 {
     choose_profile();
     choose_halls(seed);
+    if (run_with_feed)
+        choose_feed();
     scheduler_begin();
     database_begin();
     make_semaphores();
@@ -458,6 +471,8 @@ static void collect(void)
     result->order_judged = counts.order_judged;
     result->refusals_judged = counts.refusals_judged;
     result->seats_judged = counts.seats_judged;
+    result->events = counts.events;
+    result->omitted = counts.omitted;
 }
 
 bool run_is_contract(void)
@@ -465,7 +480,7 @@ bool run_is_contract(void)
     return !world.result;
 }
 
-bool run_with_tenants;
+bool run_with_tenants, run_with_feed;
 
 void run_violated(const char *promise, const char *text)
 {

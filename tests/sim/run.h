@@ -27,10 +27,14 @@ struct result {
     mono_us simulated;
     mono_us longest_servable;
     uint64_t order_judged, refusals_judged, seats_judged;
+    uint64_t events, omitted; /* of the feed */
 };
 
 /* Each key is one of three tenants: the same words in two namespaces and in the empty one, as src/api stores them. */
 extern bool run_with_tenants;
+
+/* Semaphores have events in the feed. */
+extern bool run_with_feed;
 
 /* Runs the seed with faults until `operations` are answered, then without faults until all final checks are done. */
 void run_seed(uint64_t seed, uint64_t operations, struct result *result);

@@ -49,7 +49,9 @@ static void start_server(int process)
         .address = "http://127.0.0.1:7070",
         .version = "0",
         .tasks = tasks_all,
-        .task_count = TASK_COUNT - 2, /* without feed and webhooks, of which the database in memory knows nothing */
+        .task_count = TASK_COUNT - (run_with_feed ? 1 : 2), /* the last ones are feed and webhooks */
+        .feed_retention_ms = 7 * 86400LL * 1000,
+        .feed_rows = profile.feed_rows,
         .max_waiters = dice_once_in(6) ? 5 : 1000,
         .max_semaphores = profile.max_semaphores,
         .wait_poll_ms = 50,

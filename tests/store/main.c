@@ -46,7 +46,7 @@ static char *text_made(const char *format, const char *a, int b, int c)
 
 const struct database_address *fresh_address(void)
 {
-    enum { ADDRESSES_MAX = 64 };
+    enum { ADDRESSES_MAX = 128 };
     static struct database_address addresses[ADDRESSES_MAX]; /* kept to the end: sessions point to them */
     static size_t count;
     const char *socket = getenv(SOCKET_VARIABLE);

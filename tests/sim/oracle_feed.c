@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * P26: the events of a commit are those that follow from the rows before and after it; their numbers have no gaps, and respect
+ * the history of each key and of each semaphore.
+ */
+#include "oracle.h"
+#include "run.h"
+
+enum { EXPECTED_MAX = 4096 };
+
+/* An event that the commit which is becoming visible has to write. */
+static struct expected {
+    const struct db_key *key;
+    enum feed_what what;
+    enum end_reason end_reason;
+    uint32_t semaphores;
+    bool found;
+} expected[EXPECTED_MAX];
+static size_t expected_count;
+
+/* ---- events of a commit ---- */
+
+/* Settled: a batch has written it. */
+static bool is_sold(const struct request_row *row)
+{
+    return row->exists && row->request.state != REQUEST_WAITING && row->request.confirmed_at != NEVER &&
+           !(row->request.errand & ERRAND_CONFIRM);
+}
+
+static bool was_granted(const struct request_row *row)
+{
+    return row->exists && row->request.state != REQUEST_WAITING && row->request.permit_count > 0;
+}
+
+static void expect(const struct db_key *key, const struct request_row *row, enum feed_what what)
+{
+    bool waits = row_is_waiting(row);
+    bool sold = !waits && row->request.confirmed_at != NEVER;
+    struct expected event = {.key = key, .what = what};
+    if (what == FEED_ENDED)
+        event.end_reason = waits ? END_NEVER_HELD : row->request.end_reason;
+    for (size_t i = 0; i < (waits ? row->place_count : row->request.permit_count); i++) {
+        uint64_t id = waits ? row->places[i].semaphore_id : row->permits[i].semaphore_id;
+        const struct db_semaphore *semaphore = database_semaphore(id);
+        enum semaphore_feed feed = semaphore->row.semaphore.feed;
+        bool in_sales = what == FEED_CONFIRMED || (what == FEED_ENDED && sold);
+        if (feed == FEED_ALL || (feed == FEED_SALES && in_sales))
+            event.semaphores |= 1U << (semaphore - database.semaphores);
+    }
+    if (!event.semaphores)
+        return;
+    if (expected_count == EXPECTED_MAX)
+        abort();
+    expected[expected_count++] = event;
+}
+
+void feed_expect(const struct db_key *key, const struct request_row *before)
+{
+    const struct request_row *row = &key->row;
+    bool same = before->exists && row->exists && before->request.id == row->request.id;
+    bool granted_before = same && was_granted(before);
+    if (row_is_waiting(before) && !(same && (row_is_waiting(row) || was_granted(row))))
+        expect(key, before, FEED_ENDED);
+    if (row_is_waiting(row) && !same)
+        expect(key, row, FEED_WAITING);
+    if (!was_granted(row))
+        return;
+    if (!granted_before)
+        expect(key, row, FEED_ACQUIRED);
+    if (row->request.renewals != (granted_before ? before->request.renewals : 0))
+        expect(key, row, FEED_RENEWED);
+    if (is_sold(row) && !(granted_before && is_sold(before)))
+        expect(key, row, FEED_CONFIRMED);
+    if (row->request.state == REQUEST_RELEASED && !(granted_before && before->request.state == REQUEST_RELEASED))
+        expect(key, row, FEED_ENDED);
+}
+
+static bool take_expected(const struct db_event *event)
+{
+    for (size_t i = 0; i < expected_count; i++) {
+        struct expected *one = &expected[i];
+        if (one->found || one->key != event->key || one->what != event->what || one->end_reason != event->end_reason ||
+            one->semaphores != event->semaphores)
+            continue;
+        one->found = true;
+        return true;
+    }
+    return false;
+}
+
+/* The end of a request that waited comes first: another one may follow under its key. */
+static int rank(const struct db_event *event)
+{
+    return event->end_reason == END_NEVER_HELD ? 0 : (int)event->what;
+}
+
+static void check_order_in_commit(const struct db_event *events, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        for (size_t j = i + 1; j < count; j++)
+            if (events[i].key == events[j].key && rank(&events[i]) >= rank(&events[j]))
+                violation("P26", "the feed has %s of %s before %s", feed_what_word(events[i].what), events[i].key->text,
+                          feed_what_word(events[j].what));
+}
+
+void feed_committed(const struct transaction *transaction)
+{
+    size_t wanted = expected_count;
+    expected_count = 0;
+    if (run_is_contract())
+        return;
+    if (transaction->event_count == 0 && database.globals.feed_full != FEED_HAS_ROOM) {
+        counts.omitted += wanted;
+        return;
+    }
+    expected_count = wanted;
+    for (size_t i = 0; i < transaction->event_count; i++) {
+        const struct db_event *event = &transaction->events[i];
+        if (!take_expected(event))
+            violation("P26", "the feed has an event %s of %s that has not happened", feed_what_word(event->what),
+                      event->key->text);
+        database_event(event->id)->judged = true;
+    }
+    for (size_t i = 0; i < wanted; i++)
+        if (!expected[i].found)
+            violation("P26", "the feed lacks an event %s of %s", feed_what_word(expected[i].what),
+                      expected[i].key->text);
+    check_order_in_commit(transaction->events, transaction->event_count);
+    expected_count = 0;
+}
+
+/* ---- numbers ---- */
+
+static bool share_history(const struct db_event *a, const struct db_event *b)
+{
+    return a->key && b->key && (a->key == b->key || a->semaphores & b->semaphores);
+}
+
+/* Returns true if the second event happened before the first: in an earlier commit, or earlier in the same. */
+static bool happened_before(const struct db_event *later, const struct db_event *event)
+{
+    return event->lsn < later->lsn || (event->lsn == later->lsn && event->id < later->id);
+}
+
+/* All that happened before the event, and shares its history, has a smaller number. */
+static void check_history(const struct db_event *event)
+{
+    for (uint64_t id = database.first_event_id; id <= database.next_event_id; id++) {
+        const struct db_event *other = database_event(id);
+        if (!other || !share_history(event, other) || !happened_before(event, other))
+            continue;
+        if (!other->seq || other->seq > event->seq)
+            violation("P26", "the feed has %s of %s as number %llu before %s of %s, which happened earlier",
+                      feed_what_word(event->what), event->key->text, (unsigned long long)event->seq,
+                      feed_what_word(other->what), other->key->text);
+    }
+}
+
+/* The numbers of the rows have no gaps: the first ones were deleted, and the last is the head. */
+static void check_numbers(void)
+{
+    static unsigned char seen[EVENTS_MAX];
+    uint64_t count = 0, head = database.globals.feed_seq;
+    memset(seen, 0, sizeof seen);
+    for (uint64_t id = database.first_event_id; id && id <= database.next_event_id; id++)
+        count += database_event(id) && database_event(id)->seq;
+    for (uint64_t id = database.first_event_id; id && id <= database.next_event_id; id++) {
+        const struct db_event *event = database_event(id);
+        if (!event || !event->seq)
+            continue;
+        bool in_range = event->seq <= head && event->seq > head - count;
+        if (!in_range || seen[event->seq % EVENTS_MAX]++)
+            violation("P26", "number %llu of the feed is given twice, or a number is missing: the head is %llu",
+                      (unsigned long long)event->seq, (unsigned long long)head);
+    }
+}
+
+void feed_numbered(const struct transaction *transaction)
+{
+    if (run_is_contract())
+        return;
+    counts.events += transaction->numbered_count;
+    check_numbers();
+    for (size_t i = 0; i < transaction->numbered_count; i++) {
+        const struct db_event *event = database_event(transaction->numbered[i]);
+        if (event && !event->judged)
+            violation("P26", "the feed has an event of %s whose change was not committed", event->key->text);
+        if (event)
+            check_history(event);
+    }
+}
+
+void feed_trimmed(void)
+{
+    if (!run_is_contract())
+        check_numbers();
+}
+
+static bool all_numbered(void)
+{
+    for (uint64_t id = database.first_event_id; id && id <= database.next_event_id; id++)
+        if (database_event(id) && !database_event(id)->seq)
+            return false;
+    return true;
+}
+
+void feed_settles(void)
+{
+    mono_us until = sim_now() + 5 * US_PER_SECOND;
+    while (!all_numbered() && sim_now() < until)
+        fiber_sleep(10000);
+    if (!all_numbered())
+        violation("P26", "an event of the feed has no number 5 s after the last fault");
+}
