@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PATH_SIZE = 512, BODY_SIZE = 512, INSPECT_EVERY_MS = 200 };
+/* AUDIT_MS: the audit rests thirty times as long as it runs, so it is very slow on a slow machine. */
+enum { PATH_SIZE = 512, BODY_SIZE = 512, INSPECT_EVERY_MS = 200, AUDIT_MS = 300000 };
 
 struct kit_sql *fixture_sql(const struct kit_database *database)
 {
@@ -92,19 +93,43 @@ static double metric_of(const char *text, const char *name)
     return 0;
 }
 
+double permitd_metric(unsigned port, const char *name)
+{
+    struct kit_http http = kit_http(port);
+    struct reply reply;
+    if (!kit_http_get(&http, "/metrics", &reply) || reply.status != 200)
+        kit_fail("GET /metrics: %d", reply.status);
+    double value = metric_of(reply.body, name);
+    reply_release(&reply);
+    kit_http_close(&http);
+    return value;
+}
+
 double fixture_metric(const struct fixture *fixture, const char *name)
 {
     double sum = 0;
-    for (size_t i = 0; i < fixture->count; i++) {
-        struct kit_http http = kit_http(fixture->permitd[i]->port);
-        struct reply reply;
-        if (!kit_http_get(&http, "/metrics", &reply) || reply.status != 200)
-            kit_fail("GET /metrics: %d", reply.status);
-        sum += metric_of(reply.body, name);
-        reply_release(&reply);
-        kit_http_close(&http);
-    }
+    for (size_t i = 0; i < fixture->count; i++)
+        sum += permitd_metric(fixture->permitd[i]->port, name);
     return sum;
+}
+
+struct rounds {
+    unsigned port;
+    double end;
+};
+
+static bool rounds_are_over(void *context)
+{
+    const struct rounds *rounds = context;
+    return permitd_metric(rounds->port, "permitd_audit_rounds_total") >= rounds->end;
+}
+
+double permitd_audit(unsigned port)
+{
+    struct rounds rounds = {port, permitd_metric(port, "permitd_audit_rounds_total") + 2};
+    if (!kit_wait_until(rounds_are_over, &rounds, AUDIT_MS))
+        kit_fail("the audit does not complete two rounds");
+    return permitd_metric(port, "permitd_usage_drift");
 }
 
 size_t fixture_waiting(const struct fixture *fixture, const char *semaphore)

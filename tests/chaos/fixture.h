@@ -32,7 +32,11 @@ struct kit_sql *fixture_sql(const struct kit_database *database);
 void fixture_semaphore(struct fixture *fixture, const char *name, const char *body);
 /* Sets the ports of the world to these permitd. */
 void fixture_world(const struct fixture *fixture, struct world *world);
-/* Sum of a metric over all permitd. The name includes the labels. */
+/* A metric of a permitd; 0: it is missing. The name includes the labels. */
+double permitd_metric(unsigned port, const char *name);
+/* Waits for two rounds of the audit, of which one has begun after the call, and returns the number of drifts. */
+double permitd_audit(unsigned port);
+/* Sum of a metric over all permitd. */
 double fixture_metric(const struct fixture *fixture, const char *name);
 /* The database's wall clock, in microseconds. */
 int64_t fixture_clock_us(struct fixture *fixture);

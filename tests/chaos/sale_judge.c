@@ -6,9 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fixture.h"
 #include "rows.h"
 
-enum { SETTLED_MS = 180000, AUDIT_MS = 300000, LINES_MAX = 20, STATEMENT_SIZE = 2048 };
+enum { SETTLED_MS = 180000, LINES_MAX = 20, STATEMENT_SIZE = 2048 };
 
 #define IS_SALE "r.state=1 AND r.confirmed_at IS NOT NULL AND r.errand=0 AND r.due_at IS NULL"
 
@@ -94,44 +95,12 @@ static bool all_is_settled(void *context)
                                    " OR (state<>2 AND confirmed_at IS NULL))") == 0;
 }
 
-/* A value from /metrics; -1 if it is missing. */
-static double metric(unsigned port, const char *name)
-{
-    struct kit_http http = kit_http(port);
-    struct reply reply;
-    double value = -1;
-    char line[64];
-    snprintf(line, sizeof line, "\n%s ", name);
-    if (kit_http_get(&http, "/metrics", &reply)) {
-        const char *found = strstr(reply.body, line);
-        value = found ? atof(found + strlen(line)) : -1;
-    }
-    reply_release(&reply);
-    kit_http_close(&http);
-    return value;
-}
-
-struct rounds {
-    unsigned port;
-    double end;
-};
-
-static bool rounds_are_over(void *context)
-{
-    const struct rounds *rounds = context;
-    return metric(rounds->port, "permitd_audit_rounds_total") >= rounds->end;
-}
-
 /* Two rounds of the audit on the final rows, at each permitd. */
 static unsigned judge_audit(const struct sale *sale)
 {
     unsigned violations = 0;
     for (unsigned i = 0; i < PERMITDS; i++) {
-        unsigned port = atomic_load(&sale->hall->ports[i]);
-        struct rounds rounds = {port, metric(port, "permitd_audit_rounds_total") + 2};
-        if (!kit_wait_until(rounds_are_over, &rounds, AUDIT_MS))
-            violations++, printf("sale: violation: the audit does not complete two rounds\n");
-        double drift = metric(port, "permitd_usage_drift");
+        double drift = permitd_audit(atomic_load(&sale->hall->ports[i]));
         if (drift != 0)
             violations++, printf("sale: violation: the audit has found %.0f drifts\n", drift);
     }
