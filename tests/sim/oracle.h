@@ -134,11 +134,11 @@ struct profile {
     bool halls;    /* slots have seats, operators change them, and clients ask for the best */
     bool short_path;
     int64_t shared_pause_ms;
-    bool strangers;   /* sessions of others lock rows of semaphores, change nothing, and give them up */
-    bool shops;       /* procedures sell and end held requests in transactions of their callers */
-    bool exchanges;   /* clients exchange what they hold */
-    bool few_waits;   /* most acquires do not wait, so that queues are empty and the short path is taken */
-    bool plain_waits; /* clients ask for any units of one semaphore, so that its queue is cached */
+    bool strangers;     /* sessions of others lock rows of semaphores, change nothing, and give them up */
+    bool shops;         /* procedures sell and end held requests in transactions of their callers */
+    bool exchanges;     /* clients exchange what they hold */
+    bool few_waits;     /* most acquires do not wait, so that queues are empty and the short path is taken */
+    bool plain_waits;   /* clients ask for any units of one semaphore, so that its queue is cached */
     uint64_t feed_rows; /* with run_with_feed: so many events are kept */
     int64_t backfill_bound_ms;
     int64_t wait_max_ms, ttl_max_ms;

@@ -32,21 +32,32 @@ static bool was_granted(const struct request_row *row)
     return row->exists && row->request.state != REQUEST_WAITING && row->request.permit_count > 0;
 }
 
-static void expect(const struct db_key *key, const struct request_row *row, enum feed_what what)
+/* Returns the semaphores of the row whose setting admits the event. */
+static uint32_t admitting(const struct request_row *row, enum feed_what what)
 {
     bool waits = row_is_waiting(row);
     bool sold = !waits && row->request.confirmed_at != NEVER;
-    struct expected event = {.key = key, .what = what};
-    if (what == FEED_ENDED)
-        event.end_reason = waits ? END_NEVER_HELD : row->request.end_reason;
+    uint32_t semaphores = 0;
     for (size_t i = 0; i < (waits ? row->place_count : row->request.permit_count); i++) {
         uint64_t id = waits ? row->places[i].semaphore_id : row->permits[i].semaphore_id;
         const struct db_semaphore *semaphore = database_semaphore(id);
         enum semaphore_feed feed = semaphore->row.semaphore.feed;
         bool in_sales = what == FEED_CONFIRMED || (what == FEED_ENDED && sold);
         if (feed == FEED_ALL || (feed == FEED_SALES && in_sales))
-            event.semaphores |= 1U << (semaphore - database.semaphores);
+            semaphores |= 1U << (semaphore - database.semaphores);
     }
+    return semaphores;
+}
+
+/* `before`: of FEED_CHANGED, which also tells of the semaphores that only that row has; else NULL. */
+static void expect(const struct db_key *key, const struct request_row *row, enum feed_what what,
+                   const struct request_row *before)
+{
+    struct expected event = {.key = key, .what = what, .semaphores = admitting(row, what)};
+    if (what == FEED_ENDED)
+        event.end_reason = row_is_waiting(row) ? END_NEVER_HELD : row->request.end_reason;
+    if (before)
+        event.semaphores |= admitting(before, what);
     if (!event.semaphores)
         return;
     if (expected_count == EXPECTED_MAX)
@@ -60,19 +71,21 @@ void feed_expect(const struct db_key *key, const struct request_row *before)
     bool same = before->exists && row->exists && before->request.id == row->request.id;
     bool granted_before = same && was_granted(before);
     if (row_is_waiting(before) && !(same && (row_is_waiting(row) || was_granted(row))))
-        expect(key, before, FEED_ENDED);
+        expect(key, before, FEED_ENDED, NULL);
     if (row_is_waiting(row) && !same)
-        expect(key, row, FEED_WAITING);
+        expect(key, row, FEED_WAITING, NULL);
     if (!was_granted(row))
         return;
     if (!granted_before)
-        expect(key, row, FEED_ACQUIRED);
+        expect(key, row, FEED_ACQUIRED, NULL);
     if (row->request.renewals != (granted_before ? before->request.renewals : 0))
-        expect(key, row, FEED_RENEWED);
+        expect(key, row, FEED_RENEWED, NULL);
+    if (granted_before && row_is_held(row) && row->request.changes != before->request.changes)
+        expect(key, row, FEED_CHANGED, before);
     if (is_sold(row) && !(granted_before && is_sold(before)))
-        expect(key, row, FEED_CONFIRMED);
+        expect(key, row, FEED_CONFIRMED, NULL);
     if (row->request.state == REQUEST_RELEASED && !(granted_before && before->request.state == REQUEST_RELEASED))
-        expect(key, row, FEED_ENDED);
+        expect(key, row, FEED_ENDED, NULL);
 }
 
 static bool take_expected(const struct db_event *event)
@@ -88,10 +101,12 @@ static bool take_expected(const struct db_event *event)
     return false;
 }
 
-/* The end of a request that waited comes first: another one may follow under its key. */
+/* The end of a request that waited comes first: another one may follow under its key. A change comes before a sale. */
 static int rank(const struct db_event *event)
 {
-    return event->end_reason == END_NEVER_HELD ? 0 : (int)event->what;
+    if (event->what == FEED_CHANGED)
+        return 2 * (int)FEED_RENEWED + 1;
+    return event->end_reason == END_NEVER_HELD ? 0 : 2 * (int)event->what;
 }
 
 static void check_order_in_commit(const struct db_event *events, size_t count)
