@@ -7,6 +7,7 @@
  *     plan_model_reference.c   the model of docs/design.md and docs/protocol.md; open points follow plan.c and are
  *                              marked by a comment
  *     plan_model_queue.c       the part of the model that is about waiting: asks, and the walk along the waiters
+ *     plan_model_exchange.c    the part of the model that changes what a held request has
  *     plan_model_rows.c        the tables: the rows a batch reads, and its changes written as SQL would
  *     plan_model_places.c      the tables of waiting requests, waiter and mail, and what a batch reads of them
  *     plan_model_run.c         batches, rounds of reads, put-backs, decision order, comparison
@@ -29,7 +30,8 @@ enum {
     MODEL_SEMAPHORES = 5,
     MODEL_KEYS = 32,
     MODEL_WANTS = 3,
-    MODEL_SLOTS = 12,  /* the most slots of one permit in a script */
+    MODEL_PERMITS = MODEL_SEMAPHORES, /* of a request after exchanges */
+    MODEL_SLOTS = 12,                 /* the most slots of one permit in a script */
     MODEL_STEPS = 600, /* steps of a script; a generated one has at most 50, each decided up to 5 times */
     MODEL_SLOT_ROWS = 1101,
     MODEL_OWNERS = 4, /* the first is none */
@@ -89,6 +91,7 @@ struct model_want {
     bool together, front, no_aisle;       /* CHOOSE_BEST: the wish */
     struct model_name names[MODEL_NAMES]; /* as want_sort_named leaves them */
     unsigned name_count;
+    int64_t own; /* exchange: units that the request gives back for it */
 };
 
 /* One operation, and its arrival. */
@@ -97,10 +100,13 @@ struct step {
     unsigned key;       /* operations that are not administrative */
     unsigned semaphore; /* administrative operations */
     unsigned owner;
-    unsigned nonce; /* acquire */
+    unsigned nonce; /* acquire, exchange */
     struct ttl ttl;
     struct model_want wants[MODEL_WANTS]; /* ascending by name, as wants_sort leaves them */
     unsigned want_count;
+    struct model_want given[MODEL_WANTS]; /* exchange */
+    unsigned given_count;
+    unsigned changes; /* exchange */
     unsigned char digest[DIGEST_SIZE];
     struct semaphore_change change;
     bool allow_confirmed;          /* release */
@@ -174,8 +180,10 @@ struct model_request {
     utc_us acquired_at, ended_at;
     unsigned owner;
     unsigned nonce; /* of the acquire that was granted */
-    struct model_permit permits[MODEL_WANTS];
+    struct model_permit permits[MODEL_PERMITS];
     unsigned permit_count;
+    unsigned changes;
+    unsigned change_nonce; /* of the last one */
 
     unsigned server; /* waiting: where its client waits; held: unclaimed; 0: neither */
     int priority;
@@ -358,7 +366,8 @@ struct model_walk {
     struct model_request beyond[MODEL_SEMAPHORES];       /* the requests of model_batch.beyond, as they were read */
     struct model_operation asks[MODEL_KEYS][MODEL_ASKS]; /* in the order of arrival */
     unsigned ask_count[MODEL_KEYS];
-    unsigned put_back; /* keys: an operation is put back, and so are all later ones */
+    unsigned granted_keys; /* keys that were granted */
+    unsigned put_back;     /* keys: an operation is put back, or an exchange is made, and all later ones are put back */
     unsigned put_back_needs[MODEL_KEYS];
     size_t packet;                  /* bytes of the transaction so far, without labels */
     size_t packet_begin;            /* of these, before its first grant or end */
@@ -500,6 +509,20 @@ void open_way(struct model *model, const struct model_request *request);
 /* Tells the server of a waiter that something has happened to it. */
 void tell_server(struct model *model, unsigned key);
 
+/* ---- exchanges ---- */
+
+void model_exchange(struct model *model, const struct model_operation *operation);
+/* What it needs of the other parts, where these are described. */
+void model_put_back(struct model *model, const struct model_operation *operation, unsigned needs);
+void model_judge_last(struct model *model);
+void model_claim(struct model *model, unsigned key);
+void model_end(struct model *model, struct model_request *request, enum end_reason reason);
+void model_end_if_due(struct model *model, struct model_request *request);
+void model_write_again(const struct model *model, struct model_request *request);
+struct model_permit model_give_permit(struct model *model, const struct model_want *want);
+size_t model_packet_of_end(const struct model_request *request);
+size_t model_packet_of_grant(const struct model *model, const struct step *step);
+
 /* ---- the tables ---- */
 
 struct model_slot {
@@ -513,7 +536,7 @@ struct rows {
     struct model_slot slots[MODEL_SEMAPHORES][MODEL_SLOT_ROWS];
     unsigned slot_rows[MODEL_SEMAPHORES]; /* number of the first slot without a row */
     struct request requests[MODEL_KEYS];  /* id 0: no such row; permits below */
-    struct permit permits[MODEL_KEYS][MODEL_WANTS];
+    struct permit permits[MODEL_KEYS][MODEL_PERMITS];
     struct place_change places[MODEL_PLACES]; /* rows of `waiter`, in no order */
     unsigned place_count;
     struct mail mail[MODEL_MAIL]; /* in no order */
@@ -680,6 +703,7 @@ bool verdict_equal(const struct verdict *expected, const struct verdict *got, st
 
 /*
  * One operation: "acquire k1 a b:2 ttl=30s owner=1", "release k1", "~renew k1 ttl=none", "release k1 confirmed",
+ * "exchange k1 -a:2 b changes=1 nonce=2" gives back two units of a and takes one of b,
  * "expire k1 owner_dead", "force_release k1 why=1", "put a capacity=2 counted", "pause a why=1", "retire a". A leading
  * ~ is an empty set of locks from a stale directory; "walks" and "cut=1" say how an acquire's batch reads due holders;
  * "locked=3" are the keys, a bit each, whose rows another session has locked;

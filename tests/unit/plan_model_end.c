@@ -422,3 +422,27 @@ Test(plan_end, best_seats_are_chosen_again_when_due_holders_have_ended)
     EXPECT(PUT_A(1), PUT_B(4), {"acquire k1 a b@2 ttl=5s", "ok created ACQUIRED a=1[1] b=1[2] ttl=5s due=5s", 0, 0},
            {"acquire k2 a b:1?", "ok created ACQUIRED a=2[1] b=2[2] ttl=600s due=605s", 5, 0});
 }
+
+/* ---- exchanges ---- */
+
+Test(plan_end, exchange_takes_under_a_new_token_and_a_shrink_keeps_the_old_one)
+{
+    EXPECT(PUT_A(3), PUT_B(1), {"acquire k1 a:2", "ok created ACQUIRED a=1[1,2] ttl=600s due=600s", 0, 0},
+           {"exchange k1 -a@1 nonce=1", "ok ACQUIRED a=1[2] ttl=600s due=600s", 0, 0},
+           {"exchange k1 -a a@1 b changes=1 nonce=2", "ok ACQUIRED a=2[1] b=1[1] ttl=600s due=600s", 0, 0},
+           {"exchange k1 -a a@1 b changes=1 nonce=2", "ok replayed ACQUIRED a=2[1] b=1[1] ttl=600s due=600s replays=1",
+            0, 0},
+           {"exchange k1 -b changes=1 nonce=3", "version_mismatch ACQUIRED a=2[1] b=1[1] ttl=600s due=600s replays=2",
+            0, 0},
+           {"exchange k1 -a -b changes=2 nonce=3", "ok released a=2[1] b=1[1] due=604800s replays=2", 0, 0});
+}
+
+Test(plan_end, exchange_waits_for_a_batch_of_its_own_behind_a_grant)
+{
+    EXPECT(
+        PUT_A(3),
+        {"acquire k1 a:2; exchange k1 -a nonce=1; release k1",
+         "ok created ACQUIRED a=1[1,2] ttl=600s due=600s; put_back ok ACQUIRED a=1[1] ttl=600s due=600s; put_back ok "
+         "released a=1[1] due=604800s",
+         0, 0});
+}

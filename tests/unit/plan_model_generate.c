@@ -183,6 +183,34 @@ static void random_known(struct mixture *mixture, enum operation_kind kind, stru
         step->reason = 1 + below(mixture, MODEL_REASONS - 1);
 }
 
+/* Gives back some of what the key usually holds, and takes other units: often again of the same semaphore. */
+static void random_exchange(struct mixture *mixture, struct step *step)
+{
+    struct step other;
+    random_known(mixture, OP_EXCHANGE, step);
+    const struct step *usual = &mixture->usual[step->key];
+    random_content(mixture, step->key, &other);
+    const struct step *taken = percent(mixture, 40) ? usual : &other;
+    step->nonce = 1 + below(mixture, MODEL_NONCES - 1);
+    step->changes = percent(mixture, 60) ? 0 : 1 + below(mixture, 2);
+    for (unsigned i = 0; i < usual->want_count && percent(mixture, 65); i++) {
+        struct model_want *given = &step->given[step->given_count++];
+        *given = (struct model_want){.semaphore = usual->wants[i].semaphore, .count = 1 + below(mixture, 2)};
+        if (!percent(mixture, usual->wants[i].choice == CHOOSE_NAMED ? 70 : 15))
+            continue;
+        given->choice = CHOOSE_NAMED;
+        if (usual->wants[i].name_count && percent(mixture, 60))
+            given->names[given->name_count++] = usual->wants[i].names[0];
+        else
+            random_names(mixture, given);
+        given->count = given->name_count;
+    }
+    if (step->given_count && percent(mixture, 35))
+        return;
+    memcpy(step->wants, taken->wants, sizeof step->wants);
+    step->want_count = taken->want_count;
+}
+
 /* ---- administration ---- */
 
 static int64_t random_capacity(struct mixture *mixture)
@@ -458,6 +486,7 @@ static void random_mixture(struct mixture *mixture)
         reservations(mixture);
     }
     mixture->step_percent = mixture->priority_percent && percent(mixture, 50) ? 20 + below(mixture, 80) : 0;
+    mixture->weights[OP_EXCHANGE] = percent(mixture, 40) ? 1 + below(mixture, 4) : 0;
     mixture->later_percent = mixture->wait_percent && percent(mixture, 20) ? below(mixture, 20) : 0;
     mixture->specific_percent = percent(mixture, mixture->queues_percent ? 20 : 35) ? 15 + below(mixture, 75) : 0;
     if (mixture->small_packets) /* the model knows nothing of the bytes of labels */
@@ -502,6 +531,7 @@ static void random_step(struct mixture *mixture, struct step *step)
         *step = (struct step){.kind = kind, .semaphore = below(mixture, mixture->semaphores)};
         step->reason = 1 + below(mixture, MODEL_REASONS - 1);
         break;
+    case OP_EXCHANGE: random_exchange(mixture, step); break;
     default: random_known(mixture, kind, step); break;
     }
     step->new_batch = percent(mixture, mixture->batch_percent);

@@ -145,6 +145,12 @@ static void judge(struct model *model, utc_us place, uint64_t entry)
     model->walk.entry = entry;
 }
 
+/* Behind all that waits. */
+void model_judge_last(struct model *model)
+{
+    judge(model, now_of(model), UINT64_MAX);
+}
+
 void judge_new(struct model *model, const struct model_operation *operation)
 {
     judge(model, place_of(model, operation), UINT64_MAX);
@@ -660,6 +666,11 @@ static void put_back(struct model *model, const struct model_operation *operatio
                                                    .semaphores = wants_of(step),
                                                    .needs = needs,
                                                    .put_back = true});
+}
+
+void model_put_back(struct model *model, const struct model_operation *operation, unsigned needs)
+{
+    put_back(model, operation, needs);
 }
 
 bool model_puts_back(struct model *model, const struct model_operation *operation, unsigned touched, unsigned overdue)

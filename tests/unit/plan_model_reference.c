@@ -149,7 +149,7 @@ static int64_t longest_ttl(struct ttl ttl, const struct limits *limits)
 
 static struct limits limits_of_permits(const struct model *model, const struct model_request *request)
 {
-    unsigned semaphores[MODEL_WANTS];
+    unsigned semaphores[MODEL_PERMITS];
     for (unsigned i = 0; i < request->permit_count; i++)
         semaphores[i] = request->permits[i].semaphore;
     return limits_of(model, semaphores, request->permit_count);
@@ -462,8 +462,29 @@ int64_t confirmed_units(const struct model *model, unsigned semaphore)
  * Returns the units of a want that are missing if these requests (a bit per key) are ended: what those before it have taken
  * is not free for it, certain slots only as far as they are free.
  */
+static int64_t own_missing(const struct model *model, const struct model_want *want, unsigned ended)
+{
+    int64_t free = model->semaphores[want->semaphore].capacity - model_in_use(model, want->semaphore);
+    for (unsigned key = 0; key < MODEL_KEYS; key++)
+        for (unsigned i = 0; (ended >> key & 1) && i < model->requests[key].permit_count; i++)
+            if (model->requests[key].permits[i].semaphore == want->semaphore)
+                free += model->requests[key].permits[i].count;
+    uint64_t slots = free_slots(model, want->semaphore, ended) & ~taken_before(model, want->semaphore).slots;
+    if (model->semaphores[want->semaphore].kind == KIND_SLOTTED)
+        free = min_i64(free, count_bits(slots));
+    return want->count - free;
+}
+
+/* No waiter has a claim on units that the request gives back for this want, but on slots that it has reserved. */
+static bool is_own(const struct model_want *want)
+{
+    return want->own >= want->count;
+}
+
 int64_t missing_without(const struct model *model, const struct model_want *want, unsigned ended)
 {
+    if (is_own(want))
+        return own_missing(model, want, ended);
     struct model_taken_before taken = taken_before(model, want->semaphore);
     int64_t missing =
         want->count + model_in_use(model, want->semaphore) + taken.units - model->semaphores[want->semaphore].capacity;
@@ -571,7 +592,7 @@ static unsigned due_in_the_way(const struct model *model, const struct step *ste
 {
     unsigned ended = 0;
     for (unsigned i = 0; i < step->want_count; i++)
-        if (taken_before(model, step->wants[i].semaphore).fifo != MODEL_OPEN)
+        if (!is_own(&step->wants[i]) && taken_before(model, step->wants[i].semaphore).fifo != MODEL_OPEN)
             return 0;
     while (any_is_missing(model, step, ended, all_due(model, now))) {
         unsigned key = longest_due(model, step, now, ended);
@@ -677,8 +698,8 @@ enum permit_status want_possible(const struct model *model, const struct model_w
 
 static bool is_short_of(const struct model *model, const struct model_want *want)
 {
-    return taken_before(model, want->semaphore).fifo != MODEL_OPEN || missing_without(model, want, 0) > 0 ||
-           slots_missing(model, want, 0, 0) > 0;
+    bool shut = taken_before(model, want->semaphore).fifo != MODEL_OPEN && !is_own(want);
+    return shut || missing_without(model, want, 0) > 0 || slots_missing(model, want, 0, 0) > 0;
 }
 
 /* Behind: those before it have taken something of what is free. */
@@ -693,6 +714,8 @@ static void find_shortage(struct model *model, const struct model_want *want, st
     };
     bool slots = (taken.slots & free_slots(model, want->semaphore, 0)) != 0;
     shortage.behind = taken.fifo != MODEL_OPEN || taken.units > 0 || slots;
+    if (is_own(want))
+        shortage.behind = own_missing(model, want, 0) > want->count - (shortage.capacity - shortage.in_use);
     model->rules.shut += taken.fifo != MODEL_OPEN && model->semaphores[want->semaphore].queue == QUEUE_FIFO;
     model->rules.shut_unread += taken.fifo != MODEL_OPEN && model->semaphores[want->semaphore].queue != QUEUE_FIFO;
     model->rules.behind_slots += slots;
@@ -759,6 +782,7 @@ static void grant(struct model *model, const struct step *step, struct verdict *
     request->grace_ms = limits.grace_ms;
     request->confirmed_at = request->ended_at = NEVER;
     request->acquired_at = now_of(model);
+    model->walk.granted_keys |= 1U << step->key;
     for (unsigned i = 0; i < step->want_count; i++)
         request->permits[request->permit_count++] = give_permit(model, &step->wants[i], model->batch.moment.epoch);
     request->server = 0;
@@ -816,7 +840,7 @@ bool would_fit(struct model *model, const struct step *step)
     unsigned due = all_due(model, due_of(model));
     unsigned ended = due_to_end(model, step);
     for (unsigned i = 0; i < step->want_count; i++)
-        if (taken_before(model, step->wants[i].semaphore).fifo != MODEL_OPEN)
+        if (!is_own(&step->wants[i]) && taken_before(model, step->wants[i].semaphore).fifo != MODEL_OPEN)
             return false;
     return !any_is_missing(model, step, ended, due);
 }
@@ -993,6 +1017,44 @@ static void expire(struct model *model, const struct step *step, struct verdict 
     answer_request(model, verdict, request);
 }
 
+/* ---- for exchanges ---- */
+
+void model_claim(struct model *model, unsigned key)
+{
+    claim(model, key);
+}
+
+void model_end(struct model *model, struct model_request *request, enum end_reason reason)
+{
+    end(model, request, reason, now_of(model));
+}
+
+void model_end_if_due(struct model *model, struct model_request *request)
+{
+    if (is_due(request, due_of(model)))
+        end_due(model, request, now_of(model));
+}
+
+void model_write_again(const struct model *model, struct model_request *request)
+{
+    write_again(request, now_of(model));
+}
+
+struct model_permit model_give_permit(struct model *model, const struct model_want *want)
+{
+    return give_permit(model, want, model->batch.moment.epoch);
+}
+
+size_t model_packet_of_end(const struct model_request *request)
+{
+    return packet_of_end_of(request);
+}
+
+size_t model_packet_of_grant(const struct model *model, const struct step *step)
+{
+    return packet_of_grant(model, step);
+}
+
 /* ---- renew and confirm ---- */
 
 /* Succeeds until RELEASED is written; afterwards 410 with the end reason. */
@@ -1084,7 +1146,7 @@ unsigned model_touches(const struct model *model, const struct step *step)
         return 0;
     if (step->kind == OP_ACQUIRE)
         return acquire_touches(model, step);
-    if ((step->kind == OP_RENEW || step->kind == OP_CONFIRM) && is_waiting(request))
+    if ((step->kind == OP_RENEW || step->kind == OP_CONFIRM || step->kind == OP_EXCHANGE) && is_waiting(request))
         return 0; /* it holds nothing */
     if (step->kind == OP_EXPIRE && !expires(request, step, due_of(model)) && !expires_place(model, step))
         return 0;
@@ -1391,7 +1453,7 @@ void model_do(struct model *model, const struct model_operation *operation)
     case OP_SEMAPHORE_RESUME: pause_or_resume(model, step, ret_verdict); break;
     case OP_SEMAPHORE_RETIRE: retire(model, step, ret_verdict); break;
     case OP_SEMAPHORE_LABELS: label(model, step, ret_verdict); break;
-    case OP_EXCHANGE:
+    case OP_EXCHANGE: model_exchange(model, operation); break;
     case OP_SETTLE:
     case OP_LOOK:
     case OP_LEAVE:

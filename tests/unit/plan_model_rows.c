@@ -535,7 +535,7 @@ static bool write_semaphores(struct rows *rows, const struct changes *changes)
 
 static bool copy_permits(struct rows *rows, unsigned key, const struct request *image)
 {
-    if (image->permit_count > MODEL_WANTS)
+    if (image->permit_count > MODEL_PERMITS)
         FAIL("%zu permits", image->permit_count);
     for (size_t i = 0; i < image->permit_count; i++) {
         struct permit *permit = &rows->permits[key][i];
@@ -611,6 +611,8 @@ static void keep_strings(struct request *row)
     row->external_id = key < 0 ? nobody : key_name((unsigned)key);
     row->owner = owner < 0 ? nobody : owner_name((unsigned)owner);
     row->nonce = nonce < 0 ? nobody : nonce_text((unsigned)nonce);
+    nonce = nonce_index(row->change_nonce);
+    row->change_nonce = nonce < 0 ? nobody : nonce_text((unsigned)nonce);
     row->principal = bytes_equal(row->principal, BYTES("someone")) ? BYTES("someone") : nobody;
 }
 
@@ -653,6 +655,43 @@ static bool is_as_read(const struct request *row, const struct request *before)
            before->waiting_until == row->waiting_until && before->place == row->place;
 }
 
+static const struct permit *same_permit(const struct request *request, const struct permit *permit)
+{
+    const struct permit *same = request_permit_of(request, permit->semaphore_id);
+    return same && same->token == permit->token && same->count == permit->count ? same : NULL;
+}
+
+/* The rows that the store neither deletes nor inserts are those that the exchange leaves as they are. */
+static bool check_exchange(struct rows *rows, const struct request_change *change, unsigned key)
+{
+    for (size_t i = 0; i < change->before->permit_count; i++) {
+        const struct permit *permit = &change->before->permits[i], *same = same_permit(change->request, permit);
+        if (change_deletes(change, permit) == (same != NULL) || (same && change_inserts(change, same)))
+            FAIL("%s: a permit is deleted, or not, against the exchange", key_name(key).data);
+        if (same && (same->slots.count != permit->slots.count || same->granted_at != permit->granted_at))
+            FAIL("%s: a permit that is not written has changed", key_name(key).data);
+    }
+    if (change->request->changes != change->before->changes + 1)
+        FAIL("%s: %u changes after %u", key_name(key).data, change->request->changes, change->before->changes);
+    return true;
+}
+
+/* P10: what is taken has a token above all, what is only given back keeps its own. */
+static bool check_new_tokens(struct rows *rows, unsigned key, const struct request_change *change, uint64_t *seen)
+{
+    for (size_t i = 0; i < rows->requests[key].permit_count; i++) {
+        const struct permit *permit = &rows->permits[key][i];
+        const struct permit *before = request_permit_of(change->before, permit->semaphore_id);
+        unsigned index = (unsigned)rows_semaphore(rows, permit->semaphore_id);
+        bool same = before && before->token == permit->token;
+        if (same ? permit->count > before->count : permit->token <= rows->last_tokens[index])
+            FAIL("%s has %ld of %c under token %lu", key_name(key).data, permit->count, 'a' + (int)index,
+                 permit->token);
+        seen[index] = (uint64_t)max_i64((int64_t)seen[index], (int64_t)permit->token);
+    }
+    return true;
+}
+
 /* Writes the columns of an UPDATE; `state` changes one way only. */
 static bool update_request(struct rows *rows, const struct request_change *change, unsigned key, uint64_t *seen)
 {
@@ -682,6 +721,8 @@ static bool update_request(struct rows *rows, const struct request_change *chang
     row->ended_at = image->ended_at;
     row->nonce = image->nonce;
     row->server_id = image->server_id;
+    row->changes = image->changes;
+    row->change_nonce = image->change_nonce;
     keep_strings(row);
     row->waiting_until = image->waiting_until;
     if (change->grants) {
@@ -690,6 +731,9 @@ static bool update_request(struct rows *rows, const struct request_change *chang
         if (!copy_permits(rows, key, image) || !check_tokens(rows, key, seen))
             return false;
     }
+    if (change->exchanges && (!check_exchange(rows, change, key) || !copy_permits(rows, key, image) ||
+                              !check_new_tokens(rows, key, change, seen)))
+        return false;
     return copy_wanted(rows, key, image) && check_deadline(rows, key);
 }
 
@@ -949,7 +993,9 @@ void rows_request(const struct rows *rows, const struct request *request, struct
         .ended_at = request->ended_at,
         .owner = (unsigned)owner_index(request->owner),
         .nonce = (unsigned)nonce_index(request->nonce),
-        .permit_count = (unsigned)min_i64((int64_t)request->permit_count, MODEL_WANTS),
+        .changes = request->changes,
+        .change_nonce = (unsigned)nonce_index(request->change_nonce),
+        .permit_count = (unsigned)min_i64((int64_t)request->permit_count, MODEL_PERMITS),
         .server = (unsigned)request->server_id,
         .priority = request->priority,
         .place = request->place,

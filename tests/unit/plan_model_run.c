@@ -19,6 +19,8 @@ struct batch {
     struct want wants[MODEL_STEPS][MODEL_WANTS];
     struct slot_name names[MODEL_STEPS][MODEL_WANTS][MODEL_NAMES];
     char wishes[MODEL_STEPS][MODEL_WANTS][WISH_SIZE];
+    struct want given[MODEL_STEPS][MODEL_WANTS];
+    struct slot_name given_names[MODEL_STEPS][MODEL_WANTS][MODEL_NAMES];
     struct bytes labels[MODEL_LABELS]; /* labels of the one operation that sets any */
     struct semaphore_change change;
     struct rows_read read;
@@ -108,6 +110,7 @@ static int step_rank(const struct run *run, const struct step *step)
     switch (step->kind) {
     case OP_RELEASE:
     case OP_FORCE_RELEASE: return 0;
+    case OP_EXCHANGE: return step->want_count ? RANK_REST : 0;
     case OP_RENEW: return 1;
     case OP_CONFIRM: return 2;
     case OP_EXPIRE: return 3;
@@ -125,7 +128,7 @@ static unsigned locks_of_step(const struct run *run, const struct step *step)
     if (step_is_administrative(step))
         return 1U << step->semaphore;
     if (step->kind != OP_ACQUIRE)
-        return locks | (step->stale ? step->stale_locks : rows_semaphores_of_key(&run->rows, step->key));
+        locks |= (step->stale ? step->stale_locks : rows_semaphores_of_key(&run->rows, step->key));
     for (unsigned i = 0; i < step->want_count; i++)
         locks |= 1U << step->wants[i].semaphore;
     return locks;
@@ -174,6 +177,7 @@ static void make_operation(const struct run *run, unsigned index, struct batch *
     operation->allow_confirmed = step->allow_confirmed;
     operation->expire_as = step->expire_as;
     operation->ttl = step->ttl;
+    operation->changes = step->changes;
     memcpy(operation->digest, step->digest, DIGEST_SIZE);
     operation->wants = wants;
     operation->want_count = step->want_count;
@@ -188,6 +192,10 @@ static void make_operation(const struct run *run, unsigned index, struct batch *
         make_want(run, &step->wants[i], batch->names[index][i], &wants[i]);
         wants[i].best = model_wish(&step->wants[i], batch->wishes[index][i]);
     }
+    operation->given = batch->given[index];
+    operation->given_count = step->given_count;
+    for (unsigned i = 0; i < step->given_count; i++)
+        make_want(run, &step->given[i], batch->given_names[index][i], &batch->given[index][i]);
 }
 
 /* Reads as many free slots as the want requests, of either kind; for adjacent slots and best seats all. Also reads the named slots. */
@@ -235,7 +243,7 @@ static void batch_read(const struct run *run, const struct batch *batch, struct 
         read->walks_due |= step->walks_due;
         read->locked_rows |= step->locked_rows;
         read->later |= step->later;
-        for (unsigned j = 0; step->kind == OP_ACQUIRE && j < step->want_count; j++)
+        for (unsigned j = 0; j < step->want_count; j++)
             read_want(&step->wants[j], step->extra_slots, read);
     }
 }
@@ -406,6 +414,8 @@ static bool requests_equal(const struct model_request *expected, const struct mo
     DIFFERS(ended_at, "%ld");
     DIFFERS(owner, "%u");
     DIFFERS(nonce, "%u");
+    DIFFERS(changes, "%u");
+    DIFFERS(change_nonce, "%u");
     DIFFERS(server, "%u");
     DIFFERS(priority, "%d");
     DIFFERS(place, "%ld");
@@ -691,7 +701,7 @@ static void collect_queue(struct run *run, const struct batch *batch, const stru
         const struct step *step = &run->script.steps[batch->arrivals[i].step];
         struct arrival arrival = batch->arrivals[i];
         if (outcome->put_back) {
-            arrival.locks |= needs_of(run, outcome) | (step->kind == OP_ACQUIRE ? locks_of_overdue(run, plan) : 0);
+            arrival.locks |= needs_of(run, outcome) | (step->want_count ? locks_of_overdue(run, plan) : 0);
             queue_insert(&run->queue, &arrival);
         } else if (step->kind == OP_ACQUIRE && !is_refused_copy(run, batch, i, outcome)) {
             struct known *known = &run->known[id_of(&batch->moment)][step->key];

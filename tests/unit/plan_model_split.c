@@ -11,6 +11,7 @@ static int rank_of(const struct step *step)
     switch (step->kind) {
     case OP_RELEASE:
     case OP_FORCE_RELEASE: return 0;
+    case OP_EXCHANGE: return step->want_count ? 4 : 0;
     case OP_RENEW: return 1;
     case OP_CONFIRM: return 2;
     case OP_EXPIRE: return 3;
@@ -18,11 +19,20 @@ static int rank_of(const struct step *step)
     }
 }
 
-/* Returns true if the operation may follow the one before it in a batch: ranks do not fall, and time stands still. */
+static bool is_exchange(const struct run *run, unsigned at)
+{
+    return run->script.steps[run->decided[at].step].kind == OP_EXCHANGE;
+}
+
+/*
+ * Returns true if the operation may follow the one before it in a batch: ranks do not fall, and time stands still. An
+ * exchange stays alone, because a batch puts back what comes to its key after it, and it after a grant.
+ */
 static bool may_join(const struct run *run, unsigned at, int last_rank)
 {
     const struct decided *decided = &run->decided[at];
-    return at > 0 && rank_of(&run->script.steps[decided->step]) >= last_rank &&
+    return at > 0 && !is_exchange(run, at) && !is_exchange(run, at - 1) &&
+           rank_of(&run->script.steps[decided->step]) >= last_rank &&
            memcmp(&decided[-1].moment, &decided->moment, sizeof decided->moment) == 0;
 }
 

@@ -104,10 +104,10 @@ static const char *read_wish(const char *at, const char *end, struct model_want 
 }
 
 /* Reads a want: "a" or "a:2", "a:2~", "a:2!", "a:2@1,L2", "a@1,L2": see step_parse. */
-static bool read_want(struct bytes word, struct step *step)
+static bool read_want(struct bytes word, struct model_want *wants, unsigned *count)
 {
     struct model_want want = {.count = 1};
-    if (step->want_count == MODEL_WANTS || !read_semaphore(word, &want.semaphore))
+    if (*count == MODEL_WANTS || !read_semaphore(word, &want.semaphore))
         return false;
     const char *at = word.length > 1 ? word.data + 1 : "";
     const char *end = word.data + word.length;
@@ -127,7 +127,7 @@ static bool read_want(struct bytes word, struct step *step)
         want.count = counted ? want.count : (int64_t)want.name_count;
         at = end;
     }
-    step->wants[step->want_count++] = want;
+    wants[(*count)++] = want;
     return word.length == 1 || at == end;
 }
 
@@ -194,7 +194,11 @@ static bool read_word(struct bytes word, struct step *step)
     }
     if (word_has(word, "nonce", &value)) {
         step->nonce = (unsigned)strtoul(value.data, NULL, 10);
-        return step->kind == OP_ACQUIRE && step->nonce < MODEL_NONCES;
+        return (step->kind == OP_ACQUIRE || step->kind == OP_EXCHANGE) && step->nonce < MODEL_NONCES;
+    }
+    if (word_has(word, "changes", &value)) {
+        step->changes = (unsigned)strtoul(value.data, NULL, 10);
+        return step->kind == OP_EXCHANGE;
     }
     if (word_has(word, "why", &value)) {
         step->reason = (unsigned)strtoul(value.data, NULL, 10);
@@ -220,7 +224,9 @@ static bool read_word(struct bytes word, struct step *step)
         return step->expire_as = END_NEVER_HELD, true;
     if (bytes_equal(word, BYTES("vanished")))
         return step->vanished = true;
-    return step->kind == OP_ACQUIRE && read_want(word, step);
+    if (step->kind == OP_EXCHANGE && word.data[0] == '-')
+        return read_want((struct bytes){word.data + 1, word.length - 1}, step->given, &step->given_count);
+    return (step->kind == OP_ACQUIRE || step->kind == OP_EXCHANGE) && read_want(word, step->wants, &step->want_count);
 }
 
 /* Reads a member that is a duration or a number: name=value. */
@@ -395,22 +401,29 @@ static void print_labels(const struct step *step, struct buf *out)
     }
 }
 
-static void print_request_step(const struct step *step, struct buf *out)
+static void print_wants(const char *sign, const struct model_want *wants, unsigned count, struct buf *out)
 {
-    buf_printf(out, "%s%s %s", step->stale ? "~" : "", kind_word(step->kind), key_name(step->key).data);
-    for (unsigned i = 0; i < step->want_count; i++) {
-        const struct model_want *want = &step->wants[i];
-        buf_printf(out, " %c", 'a' + (int)want->semaphore);
+    for (const struct model_want *want = wants; want < wants + count; want++) {
+        buf_printf(out, " %s%c", sign, 'a' + (int)want->semaphore);
         if (want->choice != CHOOSE_NAMED)
             buf_printf(out, ":%lld%s", (long long)want->count, want->adjacent ? "~" : "");
         if (want->choice == CHOOSE_BEST)
             buf_printf(out, "%s%s%s", want->together ? "!" : "?", want->front ? "f" : "", want->no_aisle ? "n" : "");
         print_names(want, out);
     }
+}
+
+static void print_request_step(const struct step *step, struct buf *out)
+{
+    buf_printf(out, "%s%s %s", step->stale ? "~" : "", kind_word(step->kind), key_name(step->key).data);
+    print_wants("-", step->given, step->given_count, out);
+    print_wants("", step->wants, step->want_count, out);
     if (step->ttl.kind == TTL_OWNER)
         buf_append_text(out, " ttl=owner");
     else if (step->ttl.kind != TTL_ABSENT)
         print_ms("ttl", step->ttl.kind == TTL_DURATION ? step->ttl.ms : -1, out);
+    if (step->changes)
+        buf_printf(out, " changes=%u", step->changes);
     if (step->owner)
         buf_printf(out, " owner=%u", step->owner);
     if (step->nonce)
