@@ -636,7 +636,18 @@ static bool compare_outcome(struct run *run, const struct batch *batch, const st
            check_written(run, outcome, &batch->moment, &plan->changes);
 }
 
-/* next_due_at alone is written only if it says due and no holder is. */
+static bool exchanges(const struct run *run, const struct batch *batch)
+{
+    for (unsigned i = 0; i < batch->count; i++)
+        if (run->script.steps[batch->arrivals[i].step].kind == OP_EXCHANGE)
+            return true;
+    return false;
+}
+
+/*
+ * next_due_at alone is written only if it says due and no holder is; and first_free beside it, if an exchange that does not
+ * fit has found a better bound.
+ */
 static bool only_next_due(const struct run *run, const struct batch *batch, const struct changes *changes)
 {
     utc_us now = model_due(&batch->moment);
@@ -646,7 +657,7 @@ static bool only_next_due(const struct run *run, const struct batch *batch, cons
             continue;
         const struct semaphore *row = &run->rows.semaphores[rows_semaphore(&run->rows, image->id)];
         if (row->next_due_at > now || image->next_due_at <= now || row->in_use != image->in_use ||
-            row->next_token != image->next_token || row->first_free != image->first_free)
+            row->next_token != image->next_token || (row->first_free != image->first_free && !exchanges(run, batch)))
             return false;
     }
     return changes->request_count == 0 && changes->slot_count == 0 && changes->event_count == 0 &&
