@@ -263,6 +263,21 @@ static const struct rule rules[] = {
      "SELECT COUNT(*) FROM permit p JOIN permit_request r ON r.id = p.permit_request_id "
      "WHERE " HELD_BITS " <> (r.state = 1)",
      "held"},
+    {"a past permit has no request, or is of an exchange that its request has not made",
+     "SELECT COUNT(*) FROM past_permit q LEFT JOIN permit_request r ON r.id = q.permit_request_id "
+     "WHERE r.id IS NULL OR r.state = 3 OR q.changes NOT BETWEEN 1 AND r.changes",
+     "past_permit"},
+    {"a past permit is held under its token, of which no unit was given back",
+     "SELECT COUNT(*) FROM past_permit q JOIN permit p ON p.semaphore_id = q.semaphore_id AND p.id = q.id "
+     "WHERE q.end_reason <> 1 OR p.permit_request_id <> q.permit_request_id OR p.count >= q.count",
+     "past_permit"},
+    {"a past permit ended before it was granted, or its token is not below its semaphore's next_permit_id",
+     "SELECT COUNT(*) FROM past_permit q JOIN permit_request r ON r.id = q.permit_request_id "
+     "JOIN semaphore s ON s.id = q.semaphore_id "
+     "WHERE q.ended_at < COALESCE(q.granted_at, r.acquired_at) OR q.id >= s.next_permit_id",
+     "past_permit"},
+    {"a request has exchanges and no nonce of the last one, or the reverse",
+     "SELECT COUNT(*) FROM permit_request WHERE (changes = 0) <> (change_nonce = '')", "past_permit"},
     {"`held` has another number of bits than there are held permits",
      "SELECT ABS(CAST((SELECT COALESCE(SUM(BIT_COUNT(bits)), 0) FROM held) AS SIGNED) - (SELECT COUNT(*) FROM permit p "
      "JOIN permit_request r ON r.id = p.permit_request_id AND r.state = 1))",

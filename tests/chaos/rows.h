@@ -24,7 +24,8 @@ int64_t rows_ticked(struct kit_sql *sql);
  * Checks that the tables are consistent: in_use equals the units of the permits held and is within the capacity, every
  * held request has permits, slots and permits refer to each other, `held` has one bit for each held permit, in the row
  * with the second of the deadline and the owner, and no other bits, and `waiting_due` has one row for each waiting
- * request, with the second of its deadline, and no other rows. Each rule is one statement, so permitd may be at work.
+ * request, with the second of its deadline, and no other rows; and past permits are of exchanges of their requests, and held
+ * no more, but for what was not given back. Each rule is one statement, so permitd may be at work.
  * Needs a database whose capacities were not changed.
  */
 bool rows_check(struct kit_sql *sql, char message[MESSAGE_SIZE]);

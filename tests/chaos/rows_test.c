@@ -16,7 +16,7 @@ static void acquire(struct kit_http *http, const char *body)
     reply_release(&reply);
 }
 
-/* Held with an owner, held for ever, ended, and waiting. */
+/* Held with an owner after an exchange, held for ever, ended, and waiting. */
 static void write_requests(struct fixture *fixture)
 {
     struct kit_http http = kit_http(fixture->permitd[0]->port), waiting = kit_http(fixture->permitd[0]->port);
@@ -25,6 +25,13 @@ static void write_requests(struct fixture *fixture)
     acquire(&http,
             "{\"external_id\":\"t1-0\",\"owner\":\"worker\",\"ttl\":\"1h\",\"permits\":[{\"semaphore\":\"units\"},"
             "{\"semaphore\":\"seats\",\"count\":3}]}");
+    cr_assert(kit_http_post(&http, "/v1/requests/t1-0/exchange",
+                            "{\"give\":[{\"semaphore\":\"seats\",\"count\":2},{\"semaphore\":\"units\"}],"
+                            "\"take\":[{\"semaphore\":\"units\"}],\"nonce\":\"n\",\"changes\":0}",
+                            &reply) &&
+                  reply.status == 200,
+              "%s", reply.body);
+    reply_release(&reply);
     acquire(&http, "{\"external_id\":\"t1-1\",\"permits\":[{\"semaphore\":\"units\",\"count\":9}]}");
     cr_assert(kit_http_post(&http, "/v1/requests/t1-1/confirm", NULL, &reply) && reply.status == 200, "%s", reply.body);
     reply_release(&reply);
@@ -52,6 +59,7 @@ static bool replays(struct kit_sql *sql)
 #define PERMITS    "permit p JOIN permit_request r ON r.id = p.permit_request_id"
 #define OF_BITS    "a held permit has not one bit"
 #define OF_SUM     "`held` has another number of bits"
+#define OF_PAST    "a past permit "
 #define OF_WAITING "a waiting request has no row of its deadline"
 
 static const struct {
@@ -76,6 +84,16 @@ static const struct {
     {"INSERT INTO held VALUES (1, 0, 7, '', 0)", "a row of `held` has no bits", false},
     {"DELETE FROM held_bit WHERE n = 63", "`held_bit` has not the 64 bits", false},
     {"UPDATE held_bit SET mask = 3 WHERE n = 1", "`held_bit` has not the 64 bits", false},
+    {"UPDATE past_permit SET permit_request_id = 999", OF_PAST "has no request", false},
+    {"UPDATE past_permit SET changes = 2", OF_PAST "has no request", false},
+    {"UPDATE permit_request SET changes = 0, change_nonce = '' WHERE changes = 1", OF_PAST "has no request", false},
+    {"UPDATE past_permit SET end_reason = 7", OF_PAST "is held", false},
+    {"UPDATE past_permit SET count = 1 WHERE end_reason = 1", OF_PAST "is held", false},
+    {"UPDATE past_permit q JOIN permit p ON p.semaphore_id = q.semaphore_id SET q.id = p.id WHERE q.end_reason = 7",
+     OF_PAST "is held", false},
+    {"UPDATE past_permit SET ended_at = '2000-01-01'", OF_PAST "ended before", false},
+    {"UPDATE past_permit SET id = 999", OF_PAST "ended before", false},
+    {"UPDATE permit_request SET change_nonce = '' WHERE changes = 1", "a request has exchanges and no nonce", false},
     {"DELETE FROM waiting_due", OF_WAITING, false},
     {"UPDATE waiting_due SET due_s = due_s + 1", OF_WAITING, false},
     {"UPDATE permit_request SET due_at = due_at + INTERVAL 1 SECOND WHERE state = 3", OF_WAITING, false},

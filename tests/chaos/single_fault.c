@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * P18: one database call or one allocation at a time fails during an acquire, a wait, a release, a renewal, a confirm,
- * an expiry, and the settlement of what a shop has done in SQL. The connection is closed, or an error answered, before or after the packet ran; or an allocation of
+ * an exchange, an expiry, and the settlement of what a shop has done in SQL. The connection is closed, or an error answered, before or after the packet ran; or an allocation of
  * permitd, or of a library that it uses, returns NULL. Each time the answer must be true: a second call gets the same
  * answer, the rows agree, and permitd stays up and works. permitd may die only of an allocation of libevent or the
  * connector.
@@ -43,6 +43,7 @@ struct step {
     int good[2];                          /* statuses of the call without faults, and of its repetition */
     bool held;                            /* the key holds its unit afterwards */
     bool own_only;                        /* allocations of libraries are those of the other steps */
+    int changes;                          /* exchanges that the request has made afterwards */
 };
 
 /* ---- calls ---- */
@@ -143,16 +144,25 @@ static int run_confirm(struct stage *stage)
     return call(stage, "POST", stage->key, "/confirm", NULL);
 }
 
+/* Takes the only unit of `one` again, under a new token, and gives back the other one. */
+static int run_exchange(struct stage *stage)
+{
+    return call(stage, "POST", stage->key, "/exchange",
+                "{\"give\":[{\"semaphore\":\"one\"},{\"semaphore\":\"many\"}],"
+                "\"take\":[{\"semaphore\":\"one\"}],\"nonce\":\"n\",\"changes\":0}");
+}
+
 static const struct step steps[] = {
-    {"acquire", NULL, run_acquire, {201, 200}, true, false},
-    {"release", prepare_held, run_release, {200, 200}, false, false},
-    {"release of an unknown key", NULL, run_release, {200, 200}, false, false},
-    {"renew", prepare_held, run_renew, {200, 200}, true, false},
-    {"confirm", prepare_held, run_confirm, {200, 200}, true, false},
-    {"confirm of what a shop has sold", prepare_sold, run_confirm, {200, 200}, true, true},
-    {"renewal of what a shop has sold", prepare_sold, run_renew, {200, 200}, true, true},
-    {"release of what a shop has given back", prepare_given_back, run_release, {200, 200}, false, true},
-    {"acquire of a due unit", prepare_due, run_wait, {201, 200}, true, false},
+    {"acquire", NULL, run_acquire, {201, 200}, true, false, 0},
+    {"release", prepare_held, run_release, {200, 200}, false, false, 0},
+    {"release of an unknown key", NULL, run_release, {200, 200}, false, false, 0},
+    {"renew", prepare_held, run_renew, {200, 200}, true, false, 0},
+    {"confirm", prepare_held, run_confirm, {200, 200}, true, false, 0},
+    {"exchange", prepare_held, run_exchange, {200, 200}, true, true, 1},
+    {"confirm of what a shop has sold", prepare_sold, run_confirm, {200, 200}, true, true, 0},
+    {"renewal of what a shop has sold", prepare_sold, run_renew, {200, 200}, true, true, 0},
+    {"release of what a shop has given back", prepare_given_back, run_release, {200, 200}, false, true, 0},
+    {"acquire of a due unit", prepare_due, run_wait, {201, 200}, true, false, 0},
 };
 enum { STEPS = sizeof(steps) / sizeof(steps[0]) };
 
@@ -207,7 +217,8 @@ static void judge(struct stage *stage, const struct step *step, int status)
     if (again != step->good[1] && !may_be_new)
         kit_fail("each: %s: answered %d, and %d when repeated", stage->what, status, again);
     int64_t held = kit_sql_number(
-        stage->sql, "SELECT COUNT(*) FROM permit_request WHERE external_id = '%s' AND state = 1", stage->key);
+        stage->sql, "SELECT COUNT(*) FROM permit_request WHERE external_id = '%s' AND state = 1 AND changes = %d",
+        stage->key, step->changes);
     if (held != step->held)
         kit_fail("each: %s: answered %d, but %s", stage->what, status, held ? "it is held" : "it is not held");
     if (!rows_check(stage->sql, message))
