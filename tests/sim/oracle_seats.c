@@ -152,7 +152,8 @@ static bool is_only_grant(const struct transaction *transaction, const struct db
         if (changes->slots[i].semaphore_id == permit->semaphore_id &&
             (changes->slots[i].token != permit->token || changes->slots[i].replaced))
             return false;
-    for (size_t i = 0; i < changes->request_count; i++) { /* one that was granted and ended in this batch is in no slot */
+    for (size_t i = 0; i < changes->request_count;
+         i++) { /* one that was granted and ended in this batch is in no slot */
         const struct permit *other = request_permit_of(changes->requests[i].request, permit->semaphore_id);
         if (other && other->token != permit->token)
             return false;
