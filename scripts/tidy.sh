@@ -13,7 +13,7 @@ esac
 scripts/packages.sh tidy || exit 1
 build=build-tidy # its own, so that it can run beside a build
 found=0
-[ -f $build/CMakeCache.txt ] || cmake --preset release -G Ninja >/dev/null || exit 1
+[ -f $build/CMakeCache.txt ] || cmake --preset release -B $build -G Ninja >/dev/null || exit 1
 cmake -S . -B $build -DCMAKE_EXPORT_COMPILE_COMMANDS=ON >/dev/null || exit 1
 if [ $# -gt 0 ]; then printf '%s\0' "$@"; else find src -name '*.c' -print0; fi |
     xargs -0 -n 10 -P "$(nproc)" clang-tidy -p $build --extra-arg=-Wthread-safety --quiet 2>/dev/null || found=1

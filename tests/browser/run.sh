@@ -90,18 +90,24 @@ with_bodies() {
 }
 
 prepare() {
-    local number key
+    local number key path held
+    put PUT /v1/semaphores/hall '{"capacity": 7, "labels": ["A1", "A2", "A3", "A4", "A5", "A6", "B7"]}'
     put PUT /v1/semaphores/backups '{"capacity": 100}' # of the examples
     put PUT /v1/semaphores/secret '{"capacity": 1000, "kind": "counted"}'
     for key in seats-4711 parking-4711; do # of the example of /v1/confirm
         put POST /v1/requests "{\"external_id\": \"$key\", \"ttl\": \"10h\", \"permits\": [{\"semaphore\": \"secret\"}]}"
     done
-    while read -r number _; do
+    while read -r number _ path; do
+        case "$path" in # of the examples
+        */shrink) held='{"semaphore": "hall", "slots": ["A1", "A2"]}' ;;
+        */exchange) held='{"semaphore": "hall", "slots": ["A5"]}' ;;
+        *) held='{"semaphore": "secret"}' ;;
+        esac
         put PUT "/v1/semaphores/secret-s-$number" '{"capacity": 100, "note": "secret"}'
         put PUT "/v1/templates/secret-t-$number:" '{"capacity": 3}'
         put PUT "/v1/owners/secret-o-$number" '{"ttl": "10h"}'
         put PUT "/v1/sql-accounts/secret-u-$number" ''
-        put POST /v1/requests "{\"external_id\": \"secret-k-$number\", \"ttl\": \"10h\", \"permits\": [{\"semaphore\": \"secret\"}]}"
+        put POST /v1/requests "{\"external_id\": \"secret-k-$number\", \"ttl\": \"10h\", \"permits\": [$held]}"
     done < <(targets)
 }
 

@@ -129,16 +129,16 @@ call "$permitctl" run -s network --id run-labelled --label $'note=\xc2\x9b31m\e[
 check "run --label, too; a terminal gets no control characters of it" contains "$code $(grep ^metadata "$dir/out")" 31m
 check "of either kind" not grep -qP '\xc2\x9b|\e' "$dir/out"
 call "$permitctl" --json release labelled
-for key in cart-1 cart-2 cart-3; do "$permitctl" --json acquire -s network --id $key >/dev/null; done
-call "$permitctl" confirm cart-1 nobody cart-2
+for key in basket-1 basket-2 basket-3; do "$permitctl" --json acquire -s network --id $key >/dev/null; done
+call "$permitctl" confirm basket-1 nobody basket-2
 check "confirm of several keys, of which one is unknown: 76" contains "$code $err" '76 permitctl: unknown_request: there is no request "nobody"'
-call "$permitctl" --json show cart-1
+call "$permitctl" --json show basket-1
 check "confirms none" test "$(jq .confirmed_at <<<"$out")" = null
-call "$permitctl" confirm cart-1 cart-2
-check "and else all" test "$code $(awk '{ print $NF }' <<<"$out" | xargs)" = "0 KEY cart-1 cart-2"
-call "$permitctl" --json confirm cart-1 cart-3
-check "confirm --json of several keys" test "$code $(jq -c '[.confirmed[].external_id]' <<<"$out")" = '0 ["cart-1","cart-3"]'
-for key in cart-1 cart-2 cart-3; do "$permitctl" --json release --confirmed $key >/dev/null; done
+call "$permitctl" confirm basket-1 basket-2
+check "and else all" test "$code $(awk '{ print $NF }' <<<"$out" | xargs)" = "0 KEY basket-1 basket-2"
+call "$permitctl" --json confirm basket-1 basket-3
+check "confirm --json of several keys" test "$code $(jq -c '[.confirmed[].external_id]' <<<"$out")" = '0 ["basket-1","basket-3"]'
+for key in basket-1 basket-2 basket-3; do "$permitctl" --json release --confirmed $key >/dev/null; done
 call "$permitctl" --json renew k/1% --ttl 10m
 check "renew" test "$code $(jq .ttl_ms <<<"$out")" = "0 600000"
 call "$permitctl" fence check backups "$token"
