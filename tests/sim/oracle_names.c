@@ -169,7 +169,7 @@ void names_created(struct db_semaphore *semaphore, const struct db_semaphore_row
          (long long)semaphore->row.semaphore.capacity);
     if (!record->why.data)
         return; /* by an operator */
-    if (record->who.length < sizeof who)
+    if (record->who.length && record->who.length < sizeof who)
         memcpy(who, record->who.data, record->who.length);
     mono_us asked_at = strtoll(who, NULL, 10);
     counts.made += !before->exists;

@@ -184,6 +184,7 @@ static struct plan plan_one(const struct view *view, const struct operation *ope
     static struct arena arena;
     struct plan plan;
     struct plan_settings settings = {.retention_us = 1, .tombstone_us = 1, .default_ttl_ms = 1000, .server_id = HERE};
+    arena_release(&arena);
     arena_init(&arena, 4096, 4 << 20);
     cr_assert_eq(plan_batch(view, &operation, 1, (struct id_range){10, 20}, &settings, &arena, &plan), PERMIT_OK);
     return plan;
