@@ -30,7 +30,7 @@ static const struct wire_member want_members[] = {
     {"count", WIRE_INTEGER, false, offsetof(struct want_form, count), offsetof(struct want_form, has_count), 1,
      COUNTED_MAX_CAPACITY, NULL, "a whole number from 1 to 9007199254740991"},
     {"slots", WIRE_LIST, false, offsetof(struct want_form, slots), 0, 1, SLOTS_MAX_COUNT, NULL, SLOTS_EXPECTED},
-    /* What is given back has only the members before this line. */
+    /* A permit to give back has only the members before this line. */
     {"any_of", WIRE_LIST, false, offsetof(struct want_form, any_of), 0, 1, SLOTS_MAX_COUNT, NULL, SLOTS_EXPECTED},
     {"best", WIRE_OBJECT, false, offsetof(struct want_form, best), 0, 0, BEST_MAX_BYTES, NULL,
      "an object of at most 64 KiB"},

@@ -313,7 +313,7 @@ static void note_change(struct planner *planner, struct key *key, const struct o
     key->need_count = 0;
 }
 
-/* The exchange fits: makes the change. What is given back is free already. */
+/* Makes an exchange that fits. Its units to give back are free already. */
 static void make_change(struct planner *planner, struct key *key, const struct operation *acquire,
                         const struct fit *fit, const struct permit *given)
 {

@@ -314,9 +314,9 @@ struct outcome outcome_of_fit(const struct fit *fit);
 void note_overdue(struct planner *planner, const struct fit *fit);
 /* After acquire_fit: returns true if the acquire would fit now, also by ending due holders; ends none. */
 bool acquire_would_fit(struct planner *planner, const struct operation *operation);
-/* Makes the row of an acquire that has none. */
-/* Sets what the batch writes as the metadata of the request, if the operation has any. */
+/* Sets the metadata that the batch writes for the request, if the operation has any. */
 void request_set_metadata(struct planner *planner, struct request *request, const struct operation *operation);
+/* Makes the row of an acquire that has none. */
 struct request *request_of_acquire(struct planner *planner, struct key *key, const struct operation *operation);
 /*
  * Returns the reason for which a want of a locked semaphore can never be granted as it is, whatever is free; PERMIT_OK:

@@ -23,7 +23,7 @@ enum {
     WEBHOOK_ID_SIZE = 12 + 1, /* of webhook_id, with its zero */
 };
 
-/* What an operator allows. */
+/* The hosts and addresses that an operator allows. */
 struct webhook_policy {
     char secrets[WEBHOOK_SECRETS_MAX][WEBHOOK_SECRET_MAX + 1];
     size_t secret_count;               /* 0: nothing is sent */

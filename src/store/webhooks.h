@@ -36,7 +36,7 @@ struct webhook_list {
     struct query_time ret_time;
 };
 
-/* What a call came to. */
+/* The result of a call. */
 struct webhook_result {
     struct feed_position position; /* behind the events that were taken; of a failure the one before */
     unsigned status;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the calls that permitd makes have in common: a handle of libcurl for the files of this folder that speak to it. */
+/* Calls that permitd makes: each begins with a handle of libcurl from here. */
 #ifndef TASKS_OUTGOING_H
 #define TASKS_OUTGOING_H
 

@@ -71,7 +71,7 @@ struct webhooks {
     mono_us sweep_at;
 };
 
-/* What is sent to a URL. */
+/* A call with events to a URL. */
 struct delivery {
     struct hook *hook;
     struct buf body;

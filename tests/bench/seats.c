@@ -178,7 +178,7 @@ static void run(struct bench *bench, enum kind kind, unsigned calls, unsigned cl
     series_add(series, result);
 }
 
-/* What the halls have sold must be what was asked for. */
+/* The halls must have sold as many seats as were asked for. */
 static void check_sold(struct bench *bench)
 {
     struct kit_sql *sql = kit_sql_open(bench->instance.socket, "permitd");

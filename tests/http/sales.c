@@ -178,7 +178,7 @@ Test(sales, thousand_open_callers_delay_no_other_key, .timeout = 600)
     ended(&scene);
 }
 
-/* What a shop has done to a request of a cart is settled before the cart is confirmed, and what it is doing is waited for. */
+/* A cart is confirmed after the sales that shops have committed, and waits for one that is open. */
 Test(sales, cart_is_confirmed_beside_a_shop, .timeout = 600)
 {
     static const char cart[] = "{\"external_ids\":[\"a\",\"b\",\"c\"]}";

@@ -10,7 +10,7 @@
 
 enum { CHANGES_MAX = 24 };
 
-/* What a request holds of one semaphore. */
+/* The units and slots that a request holds of one semaphore. */
 struct held_units {
     struct db_semaphore *semaphore;
     uint64_t token;
