@@ -245,6 +245,10 @@ struct result instance_loadgen(struct instance *instance, const struct load *loa
         append(options, " --known %s", load->known);
     if (load->rate > 0)
         append(options, " --rate %g", load->rate);
+    if (load->units)
+        append(options, " --units %u", load->units);
+    if (load->keep)
+        append(options, " --keep");
     if (load->repeat)
         append(options, " --repeat %u", load->repeat);
     if (instance->token)

@@ -31,6 +31,8 @@ struct load {
     unsigned burst;        /* 0: acquire and release for `seconds` */
     const char *semaphore; /* loadgen only */
     unsigned spread;       /* loadgen only: over so many semaphores of that name (loadgen.c); 0: one */
+    unsigned units;        /* loadgen only: of each acquire; 0: one */
+    bool keep;             /* loadgen only: nothing is released */
     unsigned repeat;       /* loadgen only: every so many acquires use a key again (loadgen.c); 0: none */
     const char *get;       /* loadgen only: a path to GET; NULL: acquires */
     const char *known;     /* with `get`: the ETag that the client knows, without its quotes; NULL: none */

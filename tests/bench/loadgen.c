@@ -12,6 +12,8 @@
  * --repeat N: every Nth acquire uses a key that its client used before and released. It counts as refused if it is
  * answered 410, and as failed otherwise. Single operations only.
  *
+ * --units N: each acquire takes so many units (1). --keep: nothing is released.
+ *
  * --owners: each client has an owner of its own.
  *
  * --burst N: N acquires and no release, as fast as the connections carry them.
@@ -44,6 +46,8 @@ struct settings {
     unsigned spread;   /* number of semaphores; 0: the one that is named */
     unsigned batch;    /* operations per request */
     unsigned repeat;   /* 0: all keys are new */
+    unsigned units;    /* of each acquire */
+    bool keep;         /* nothing is released */
     bool owners;       /* each client has an owner of its own */
     uint64_t burst;    /* 0: acquire and release for `seconds` */
     const char *get;   /* NULL: acquires */
@@ -134,8 +138,8 @@ static void build_requests(const struct load *load, struct client *client, unsig
     snprintf(key, sizeof(key), "b%08x-%04x-SSSSSSSS", run, number & 0xffffu);
     snprintf(owner, sizeof(owner), "bench-%04x", load->settings.owners ? number & 0xffffu : 0);
     snprintf(permit, sizeof(permit),
-             "\"external_id\":\"%s\",\"owner\":\"%s\",\"permits\":[{\"semaphore\":\"%s%s\",\"count\":1}]", key, owner,
-             load->settings.semaphore, load->settings.spread ? "-MMMM" : "");
+             "\"external_id\":\"%s\",\"owner\":\"%s\",\"permits\":[{\"semaphore\":\"%s%s\",\"count\":%u}]", key, owner,
+             load->settings.semaphore, load->settings.spread ? "-MMMM" : "", load->settings.units);
     if (load->settings.get) {
         build_request(load, client->port, &client->acquire, "GET", load->settings.get, NULL);
     } else if (load->settings.batch <= 1) {
@@ -183,7 +187,7 @@ static void renew_keys(struct load *load, struct client *client)
         if (client->acquire.semaphores[i]) /* the multiplier mixes the numbers: neighbours take different ones */
             write_number(client->acquire.data + client->acquire.semaphores[i], SEMAPHORE_LENGTH,
                          (serial * 2654435761u >> 8) % load->settings.spread);
-        if (!load->settings.burst)
+        if (!load->settings.keep)
             write_number(client->release.data + client->release.serials[i], SERIAL_LENGTH, serial);
     }
 }
@@ -274,7 +278,7 @@ static void take_answer(void *context, unsigned number, const struct load_answer
     told = told || unexpected;
     client->has_ended = client->has_ended || (client->releasing && granted);
     /* A failed release is repeated; a refused acquire has nothing to release. */
-    if (!load->settings.burst && !load->settings.get)
+    if (!load->settings.keep && !load->settings.get)
         client->releasing = client->releasing ? !granted && !load->stopping : granted;
     send_next(load, number);
 }
@@ -357,14 +361,24 @@ static void close_connections(struct load *load)
 }
 
 static const struct option options[] = {
-    {"port", required_argument, NULL, 'p'},      {"clients", required_argument, NULL, 'c'},
-    {"seconds", required_argument, NULL, 't'},   {"warmup", required_argument, NULL, 'w'},
-    {"semaphore", required_argument, NULL, 's'}, {"spread", required_argument, NULL, 'S'},
-    {"batch", required_argument, NULL, 'b'},     {"burst", required_argument, NULL, 'n'},
-    {"get", required_argument, NULL, 'g'},       {"watch", required_argument, NULL, 'W'},
-    {"token", required_argument, NULL, 'T'},     {"repeat", required_argument, NULL, 'r'},
-    {"owners", no_argument, NULL, 'o'},          {"known", required_argument, NULL, 'k'},
-    {"rate", required_argument, NULL, 'R'},      {NULL, 0, NULL, 0},
+    {"port", required_argument, NULL, 'p'},
+    {"clients", required_argument, NULL, 'c'},
+    {"seconds", required_argument, NULL, 't'},
+    {"warmup", required_argument, NULL, 'w'},
+    {"semaphore", required_argument, NULL, 's'},
+    {"spread", required_argument, NULL, 'S'},
+    {"batch", required_argument, NULL, 'b'},
+    {"burst", required_argument, NULL, 'n'},
+    {"get", required_argument, NULL, 'g'},
+    {"watch", required_argument, NULL, 'W'},
+    {"token", required_argument, NULL, 'T'},
+    {"repeat", required_argument, NULL, 'r'},
+    {"owners", no_argument, NULL, 'o'},
+    {"known", required_argument, NULL, 'k'},
+    {"rate", required_argument, NULL, 'R'},
+    {"units", required_argument, NULL, 'u'},
+    {"keep", no_argument, NULL, 'K'},
+    {NULL, 0, NULL, 0},
 };
 
 /* "7070,7071" */
@@ -388,7 +402,12 @@ static void take_option(struct settings *settings, int option)
     case 'b': settings->batch = (unsigned)atoi(optarg); break;
     case 'r': settings->repeat = (unsigned)atoi(optarg); break;
     case 'o': settings->owners = true; break;
-    case 'n': settings->burst = strtoull(optarg, NULL, 10); break;
+    case 'u': settings->units = (unsigned)atoi(optarg); break;
+    case 'K': settings->keep = true; break;
+    case 'n':
+        settings->burst = strtoull(optarg, NULL, 10);
+        settings->keep = true;
+        break;
     case 'g': settings->get = optarg; break;
     case 'W': settings->watch = optarg; break;
     case 'T': settings->token = optarg; break;
@@ -400,14 +419,16 @@ static void take_option(struct settings *settings, int option)
 
 int main(int argc, char **argv)
 {
-    struct load load = {.settings = {.clients = 64, .seconds = 3, .warmup = 0.5, .semaphore = "hot", .batch = 1}};
+    struct load load = {
+        .settings = {.clients = 64, .seconds = 3, .warmup = 0.5, .semaphore = "hot", .batch = 1, .units = 1}};
     int option;
     while ((option = getopt_long(argc, argv, "", options, NULL)) != -1)
         take_option(&load.settings, option);
     if (!load.settings.port_count || !load.settings.clients || load.settings.batch < 1 ||
         load.settings.batch > BATCH_MAX || (load.settings.repeat && load.settings.batch > 1)) {
         fprintf(stderr, "usage: loadgen --port P[,P...] [--clients N] [--seconds S] [--warmup S] [--semaphore NAME] "
-                        "[--spread N] [--batch N | --repeat N] [--owners] [--burst N] [--get PATH] [--known TAG] "
+                        "[--spread N] [--batch N | --repeat N] [--units N] [--keep] [--owners] [--burst N] [--get "
+                        "PATH] [--known TAG] "
                         "[--rate N] [--watch PID,PID] [--token TOKEN]\n");
         return 2;
     }

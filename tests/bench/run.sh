@@ -17,6 +17,7 @@
 #     tests/bench/run.sh availability [--rounds N] [--seconds S] [--rate N]
 #     tests/bench/run.sh sale [--rounds N] [--seconds S] [--clients N] [--open S]
 #     tests/bench/run.sh seats [--rounds N] [--groups N] [--clients N] [--clicks N] [--clickers N]
+#     tests/bench/run.sh events [--rounds N] [--seconds S]
 #     tests/bench/run.sh databases [--database mariadb|mysql] [--rounds N] [--seconds S]
 #     tests/bench/run.sh peers [--quick] [--before PERMITD] [--peers] [--rounds N] [--seconds S]
 #     tests/bench/run.sh scale [--quick] [PART ...]
@@ -33,6 +34,7 @@
 # scale    small loads on large databases: slots, due, semaphores, ended (50,000,000 rows: 15 GiB of disk and memory)
 # sale     an order with CALL permit_confirm, and open transactions of shops beside others
 # seats    groups that take the best seats together beside groups that name their seats, and many clicks on one seat
+# events   the cost of the feed, and reservations of 10 units in batches, without and with their releases
 # clean    the cost of retention: deletes 5,000,000 ended requests while the hot benchmark runs (about 40 minutes)
 # --quick  one short round with fewer permits held: a trial, not for figures
 #
@@ -89,6 +91,10 @@ sale)
     ;;
 seats)
     program=bench_seats
+    shift
+    ;;
+events)
+    program=bench_events
     shift
     ;;
 databases)
