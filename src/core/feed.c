@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "core/feed.h"
 
+#include <limits.h>
+
 const char *feed_what_word(uint32_t what)
 {
     static const char *const words[] = {
@@ -41,11 +43,11 @@ static bool take_field(struct bytes *text, char end, struct bytes *ret_field)
     return true;
 }
 
-static bool take_number(struct bytes *text, uint64_t *ret_number)
+static bool take_number(struct bytes *text, char end, uint64_t *ret_number)
 {
     struct bytes digits;
     uint64_t number = 0;
-    if (!take_field(text, ' ', &digits) || digits.length == 0 || digits.length > 19)
+    if (!take_field(text, end, &digits) || digits.length == 0 || digits.length > 19)
         return false;
     for (size_t i = 0; i < digits.length; i++) {
         if (digits.data[i] < '0' || digits.data[i] > '9')
@@ -60,8 +62,8 @@ static bool take_permit(struct bytes *text, struct arena *arena, struct feed_per
 {
     struct bytes slots;
     uint64_t count;
-    if (!take_field(text, ' ', &ret_permit->semaphore) || !take_number(text, &count) ||
-        !take_number(text, &ret_permit->token) || !take_field(text, '\n', &slots))
+    if (!take_field(text, ' ', &ret_permit->semaphore) || !take_number(text, ' ', &count) ||
+        !take_number(text, ' ', &ret_permit->token) || !take_field(text, '\n', &slots))
         return false;
     ret_permit->count = (int64_t)count;
     return slots_parse(slots, arena, &ret_permit->slots);
@@ -83,6 +85,54 @@ bool feed_permits_parse(struct bytes text, struct arena *arena, struct feed_perm
     *ret_permits = permits;
     *ret_count = lines;
     return true;
+}
+
+/* ---- events ---- */
+
+static void append_text(struct bytes text, struct buf *out)
+{
+    buf_append_u64(out, text.length);
+    buf_append_char(out, ':');
+    buf_append(out, text.data, text.length);
+}
+
+void feed_event_format(const struct feed_event *event, struct buf *out)
+{
+    struct buf permits;
+    buf_init(&permits, out->max);
+    feed_permits_format(event->permits, event->permit_count, &permits);
+    buf_append_u64(out, event->what);
+    buf_append_char(out, ' ');
+    buf_append_u64(out, event->end_reason);
+    buf_append_char(out, ' ');
+    append_text(event->external_id, out);
+    append_text(event->owner, out);
+    append_text(event->principal, out);
+    append_text((struct bytes){permits.data, permits.length}, out);
+    out->broken |= permits.broken;
+    buf_release(&permits);
+}
+
+static bool take_text(struct bytes *text, struct bytes *ret_text)
+{
+    uint64_t length;
+    if (!take_number(text, ':', &length) || length > text->length)
+        return false;
+    *ret_text = (struct bytes){text->data, (size_t)length};
+    *text = (struct bytes){text->data + length, text->length - (size_t)length};
+    return true;
+}
+
+bool feed_event_take(struct bytes *text, struct feed_row *ret_row)
+{
+    uint64_t what, end_reason;
+    if (!take_number(text, ' ', &what) || !take_number(text, ' ', &end_reason) || what > UINT32_MAX ||
+        end_reason > UINT_MAX)
+        return false;
+    ret_row->what = (uint32_t)what;
+    ret_row->end_reason = (unsigned)end_reason;
+    return take_text(text, &ret_row->external_id) && take_text(text, &ret_row->owner) &&
+           take_text(text, &ret_row->principal) && take_text(text, &ret_row->permits);
 }
 
 /* ---- positions ---- */

@@ -40,6 +40,16 @@ struct feed_event {
     size_t permit_count;
 };
 
+/* An event as it is stored and read. */
+struct feed_row {
+    uint64_t seq; /* its number */
+    utc_us at;    /* the database's clock at the batch */
+    uint32_t what;
+    unsigned end_reason;
+    struct bytes external_id, owner, principal;
+    struct bytes permits; /* feed_permits_format */
+};
+
 /* A position behind an event: EPOCH-SEQ in a cursor. */
 struct feed_position {
     uint64_t epoch; /* of tokens, when the cursor was given */
@@ -72,4 +82,12 @@ void feed_permits_format(const struct feed_permit *permits, size_t count, struct
 /* False: not such a text, or out of memory; the outputs are then untouched. The result points into the text. */
 bool feed_permits_parse(struct bytes text, struct arena *arena, struct feed_permit **ret_permits,
                         size_t *ret_count) MUST_CHECK;
+
+/*
+ * Events as they are stored together, one behind the other: `WHAT END_REASON `, then external_id, owner, principal and
+ * permits, each as `LENGTH:BYTES`. Appends one.
+ */
+void feed_event_format(const struct feed_event *event, struct buf *out);
+/* Takes the first event from the text; *ret_row points into it. False: no such text; *text is then unspecified. */
+bool feed_event_take(struct bytes *text, struct feed_row *ret_row) MUST_CHECK;
 #endif

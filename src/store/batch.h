@@ -101,6 +101,8 @@ enum permit_status batch_read_seats(struct session *session, uint64_t semaphore_
 struct batch_guard;
 /* Appends the statements that write the seats that change. */
 void batch_seats_sql(const struct changes *changes, struct batch_guard *guard, struct buf *sql);
+/* Appends the statement that writes the events. */
+void batch_feed_sql(const struct changes *changes, struct batch_guard *guard, struct buf *sql);
 
 /* Reads semaphores that are not locked, as batch->read_glimpses says. */
 enum permit_status batch_read_glimpses(const struct batch_reading *reading, const uint64_t *ids, size_t count,

@@ -572,31 +572,6 @@ static void delete_metadata_sql(const struct changes *changes, size_t inserts, s
     row_delete_end_sql(&deletion, sql);
 }
 
-/* ---- the feed ---- */
-
-static void feed_sql(const struct changes *changes, struct batch_guard *guard, struct buf *sql)
-{
-    struct row_insert insert = {.table = &feed_table, .columns = COLUMN_INSERT, .guard = guard, .counts = 1};
-    struct buf permits;
-    buf_init(&permits, sql->max);
-    for (size_t i = 0; i < changes->feed_count; i++) {
-        const struct feed_event *event = &changes->feed[i];
-        buf_clear(&permits);
-        feed_permits_format(event->permits, event->permit_count, &permits);
-        sql->broken |= permits.broken;
-        const struct feed_row row = {.at = changes->wall_now,
-                                     .what = event->what,
-                                     .end_reason = event->end_reason,
-                                     .external_id = event->external_id,
-                                     .owner = event->owner,
-                                     .principal = event->principal,
-                                     .permits = {permits.data, permits.length}};
-        row_insert_sql(&insert, &row, sql);
-    }
-    row_insert_end_sql(&insert, sql);
-    buf_release(&permits);
-}
-
 /* Returns true if a request changes that is not locked. */
 static bool any_unlocked(const struct changes *changes, size_t inserts)
 {
@@ -651,7 +626,7 @@ bool batch_changes_sql(const struct changes *changes, bool is_mariadb, struct ar
     past_permits_sql(changes, &guard, sql);
     insert_permits_sql(changes, &guard, sql);
     write_metadata_sql(changes, &guard, sql);
-    feed_sql(changes, &guard, sql);
+    batch_feed_sql(changes, &guard, sql);
     batch_check_guard_sql(&guard, sql);
     return unlocked;
 }

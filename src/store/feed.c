@@ -2,6 +2,10 @@
 #include "store/feed.h"
 
 #include "store/packet.h"
+#include "store/sql_text.h"
+
+/* The number of the first event of the row that has the event of this number; no row: there is none, and no earlier one. */
+#define FEED_ROW_START "SELECT b.seq FROM feed b FORCE INDEX (feed_seq) WHERE b.seq<=%llu ORDER BY b.seq DESC LIMIT 1"
 
 static enum permit_status feed_head(struct store *store, struct feed_head *ret_head)
 {
@@ -19,18 +23,24 @@ static enum permit_status feed_head(struct store *store, struct feed_head *ret_h
 
 /* ---- numbering ---- */
 
+/* A row without a number. */
+struct unnumbered {
+    uint64_t id, count;
+};
+
 /*
  * Each statement reads anew (READ COMMITTED), so the one that reads the rows sees all that was committed before the head was
  * locked. It is ONE plain read of the first ids: of two rows of a semaphore, it has the earlier one if it has the later,
  * because that was committed before the later was inserted. Several reads, SKIP LOCKED, or "ids above the last" lose
  * this order.
  */
-static void read_unnumbered(struct packet *packet, struct store *store, uint64_t *ret_seq, uint64_t *ids, size_t *count)
+static void read_unnumbered(struct packet *packet, struct store *store, uint64_t *ret_seq, struct unnumbered *rows,
+                            size_t *count)
 {
     buf_printf(&packet->sql,
                "BEGIN;SELECT seq FROM feed_head FORCE INDEX (PRIMARY) WHERE id=1 FOR UPDATE;"
                "SELECT identity=%s FROM cluster WHERE id=1;"
-               "SELECT id FROM feed FORCE INDEX (feed_seq) WHERE seq IS NULL ORDER BY id LIMIT %d",
+               "SELECT id,count FROM feed FORCE INDEX (feed_seq) WHERE seq IS NULL ORDER BY id LIMIT %d",
                identity_of(store), FEED_ROWS_A_STEP);
     packet_send(packet);
     packet_next(packet);
@@ -39,37 +49,60 @@ static void read_unnumbered(struct packet *packet, struct store *store, uint64_t
     packet_next(packet);
     bool same_server = packet_only_row(packet, PERMIT_INTERNAL) && row_u64(&packet->row);
     packet_next(packet);
-    while (*count < FEED_ROWS_A_STEP && packet_row(packet))
-        ids[(*count)++] = row_u64(&packet->row);
+    for (; *count < FEED_ROWS_A_STEP && packet_row(packet); ++*count) {
+        rows[*count].id = row_u64(&packet->row);
+        rows[*count].count = row_u64(&packet->row);
+    }
     *count = same_server ? *count : 0;
 }
 
-/* INTERVAL(id, ids) is the place of the id among them, from 1. Each row is found by its primary key. */
-static void number_sql(uint64_t seq, const uint64_t *ids, size_t count, struct buf *sql)
+/*
+ * INTERVAL(id, ids) is the place of the row among them, from 1; ELT is the number of its first event. Each row is found by
+ * its primary key. Returns the number of events.
+ */
+static uint64_t number_sql(uint64_t seq, const struct unnumbered *rows, size_t count, struct buf *sql)
 {
-    buf_printf(sql, "UPDATE feed FORCE INDEX (PRIMARY) SET seq=%llu+INTERVAL(id,", (unsigned long long)seq);
-    sql_ids(sql, ids, count);
-    buf_append_text(sql, ") WHERE id IN (");
-    sql_ids(sql, ids, count);
-    buf_printf(sql, ");UPDATE feed_head SET seq=IF(ROW_COUNT()=%zu,seq+%zu,NULL) WHERE id=1;COMMIT", count, count);
+    uint64_t events = 0;
+    struct buf ids;
+    buf_init(&ids, sql->max);
+    for (size_t i = 0; i < count; i++) {
+        buf_append_char(&ids, ',');
+        buf_append_u64(&ids, rows[i].id);
+    }
+    buf_append_text(sql, "UPDATE feed FORCE INDEX (PRIMARY) SET seq=ELT(INTERVAL(id");
+    buf_append(sql, ids.data, ids.length);
+    buf_append_char(sql, ')');
+    for (size_t i = 0; i < count; i++) {
+        buf_append_char(sql, ',');
+        buf_append_u64(sql, seq + 1 + events);
+        events += rows[i].count;
+    }
+    buf_append_text(sql, ") WHERE id IN (0");
+    buf_append(sql, ids.data, ids.length);
+    sql->broken |= ids.broken;
+    buf_release(&ids);
+    buf_printf(sql, ");UPDATE feed_head SET seq=IF(ROW_COUNT()=%zu,seq+%llu,NULL) WHERE id=1;COMMIT", count,
+               (unsigned long long)events);
+    return events;
 }
 
 static enum permit_status feed_number(struct store *store, struct arena *arena, size_t *ret_count)
 {
     struct packet packet = packet_begin(session_of(store), arena);
-    uint64_t seq = 0, *ids = arena_array(arena, FEED_ROWS_A_STEP, sizeof *ids);
+    struct unnumbered *rows = arena_array(arena, FEED_ROWS_A_STEP, sizeof *rows);
+    uint64_t seq = 0, events = 0;
     size_t count = 0;
-    packet.row.broken = !ids;
-    if (ids)
-        read_unnumbered(&packet, store, &seq, ids, &count);
+    packet.row.broken = !rows;
+    if (rows)
+        read_unnumbered(&packet, store, &seq, rows, &count);
     if (count)
-        number_sql(seq, ids, count, &packet.sql);
+        events = number_sql(seq, rows, count, &packet.sql);
     else
         buf_append_text(&packet.sql, "ROLLBACK");
     packet_send(&packet);
     enum permit_status status = packet_end(&packet);
     if (status == PERMIT_OK)
-        *ret_count = count;
+        *ret_count = (size_t)events;
     else
         (void)session_rollback(session_of(store));
     return status;
@@ -79,7 +112,7 @@ static enum permit_status feed_number(struct store *store, struct arena *arena, 
 
 struct extent {
     uint64_t head, first; /* numbers; first: of the oldest, head + 1 if there is none */
-    uint64_t unnumbered;  /* about */
+    uint64_t unnumbered;  /* of events; of at most a million rows */
     uint64_t first_young; /* the first number, from `first` on, that the retention keeps; at most FEED_DELETED on */
     enum feed_full full;
     int64_t since_us; /* how long `full` has been so */
@@ -92,8 +125,8 @@ static void read_extent(struct packet *packet, int64_t retention_us, struct exte
     buf_append_text(&packet->sql,
                     "SELECT seq,full,TIMESTAMPDIFF(MICROSECOND,since,SYSDATE(6)),COALESCE((SELECT f.seq FROM feed f"
                     " FORCE INDEX (feed_seq) WHERE f.seq>0 ORDER BY f.seq LIMIT 1),seq+1) FROM feed_head WHERE id=1;"
-                    "SELECT COALESCE((SELECT id FROM feed FORCE INDEX (PRIMARY) ORDER BY id DESC LIMIT 1)+1-(SELECT id"
-                    " FROM feed FORCE INDEX (feed_seq) WHERE seq IS NULL ORDER BY id LIMIT 1),0)");
+                    "SELECT COALESCE(SUM(u.count),0) FROM (SELECT count FROM feed FORCE INDEX (feed_seq) WHERE seq IS"
+                    " NULL LIMIT 1000000) u");
     packet_send(packet);
     if (packet_only_row(packet, PERMIT_INTERNAL)) {
         ret_extent->head = row_u64(row);
@@ -114,16 +147,33 @@ static void read_extent(struct packet *packet, int64_t retention_us, struct exte
         ret_extent->first_young = row_u64(row);
 }
 
+/* Returns the number behind the last event that goes, if `gone` from the first on may go: rows go whole. */
+static uint64_t end_of_gone(struct packet *packet, const struct extent *extent, uint64_t gone)
+{
+    uint64_t end = extent->first + gone;
+    if (gone == 0 || end > extent->head)
+        return end;
+    buf_printf(&packet->sql, "SELECT COALESCE((" FEED_ROW_START "),%llu)", (unsigned long long)end,
+               (unsigned long long)extent->first);
+    packet_send(packet);
+    return packet_only_row(packet, PERMIT_INTERNAL) ? row_u64(&packet->row) : extent->first;
+}
+
 /* Appends the change of `full`, and the event of it, which is written only if this call made the change. */
 static void full_sql(enum feed_full from, enum feed_full to, bool gap, struct buf *sql)
 {
+    struct buf text;
+    buf_init(&text, sql->max);
+    feed_event_format(&(struct feed_event){.what = FEED_GAP}, &text);
     buf_printf(sql, "BEGIN;UPDATE feed_head SET full=%d,since=SYSDATE(6) WHERE id=1 AND full=%d;", to, from);
-    if (gap)
-        buf_printf(sql,
-                   "INSERT INTO feed (at,what,end_reason,external_id,owner,principal,permits)"
-                   " SELECT SYSDATE(6),%d,0,'','','','' FROM feed_head WHERE id=1 AND ROW_COUNT()=1;",
-                   FEED_GAP);
+    if (gap) {
+        buf_append_text(sql, "INSERT INTO feed (count,at,events) SELECT 1,SYSDATE(6),");
+        sql_bytes(sql, (struct bytes){text.data, text.length});
+        buf_append_text(sql, " FROM feed_head WHERE id=1 AND ROW_COUNT()=1;");
+    }
     buf_append_text(sql, "COMMIT");
+    sql->broken |= text.broken;
+    buf_release(&text);
 }
 
 static enum permit_status feed_trim(struct store *store, struct feed_trim *trim)
@@ -136,7 +186,8 @@ static enum permit_status feed_trim(struct store *store, struct feed_trim *trim)
     uint64_t most = numbered < FEED_DELETED ? numbered : FEED_DELETED;
     uint64_t old = extent.first_young - extent.first < most ? extent.first_young - extent.first : most;
     uint64_t beyond = numbered > rows ? numbered - rows : 0;
-    uint64_t gone = beyond > old ? (beyond < most ? beyond : most) : old;
+    uint64_t end = end_of_gone(&packet, &extent, beyond > old ? (beyond < most ? beyond : most) : old);
+    uint64_t gone = end - extent.first;
     uint64_t stored = numbered - gone + extent.unnumbered;
     enum feed_full full = extent.full;
     if (full == FEED_HAS_ROOM && stored >= 2 * rows)
@@ -147,7 +198,7 @@ static enum permit_status feed_trim(struct store *store, struct feed_trim *trim)
         full = FEED_HAS_ROOM;
     if (gone)
         buf_printf(&packet.sql, "DELETE f FROM feed f FORCE INDEX (feed_seq) WHERE f.seq>=%llu AND f.seq<%llu;",
-                   (unsigned long long)extent.first, (unsigned long long)(extent.first + gone));
+                   (unsigned long long)extent.first, (unsigned long long)end);
     if (full != extent.full)
         full_sql(extent.full, full, full != FEED_REOPENS, &packet.sql);
     if (packet.sql.length)
@@ -166,33 +217,72 @@ static enum permit_status feed_trim(struct store *store, struct feed_trim *trim)
 
 /* ---- pages ---- */
 
+/* *ret_oldest: the number of the oldest event; head + 1: there is none. */
+static void read_facts(struct packet *packet, uint64_t epoch, struct feed_facts *ret_facts, uint64_t *ret_oldest)
+{
+    struct row_reader *row = &packet->row;
+    buf_printf(&packet->sql,
+               "SELECT c.epoch,h.seq,(SELECT MIN(e.seq) FROM feed_epoch e FORCE INDEX (PRIMARY) WHERE e.epoch>%llu),"
+               "COALESCE((SELECT f.seq FROM feed f FORCE INDEX (feed_seq) WHERE f.seq>0 ORDER BY f.seq LIMIT 1),"
+               "h.seq+1) FROM feed_head h JOIN cluster c ON c.id=1 WHERE h.id=1",
+               (unsigned long long)epoch);
+    packet_send(packet);
+    if (!packet_only_row(packet, PERMIT_INTERNAL))
+        return;
+    ret_facts->epoch = row_u64(row);
+    ret_facts->head = row_u64(row);
+    struct bytes least = row_column(row);
+    ret_facts->least = least.data ? column_u64(least) : UINT64_MAX;
+    *ret_oldest = row_u64(row);
+}
+
+/* Takes those of its events that are behind `after`, as far as there is room. */
+static void take_events(struct packet *packet, const struct feed_record *record, uint64_t after, struct feed_page *page)
+{
+    struct bytes text = record->events;
+    for (uint64_t seq = record->seq; seq < record->seq + record->count && page->ret_count < page->limit; seq++) {
+        struct feed_row *row = &page->ret_rows[page->ret_count];
+        *row = (struct feed_row){.seq = seq, .at = record->at};
+        if (!feed_event_take(&text, row)) {
+            packet_fail(packet, PERMIT_INTERNAL);
+            return;
+        }
+        page->ret_count += seq > after;
+    }
+}
+
+/* Reads the events behind `after`, in the rows that have them. */
+static void read_events(struct packet *packet, uint64_t after, struct arena *arena, struct feed_page *page)
+{
+    struct feed_record record;
+    page->ret_rows = arena_array(arena, page->limit, sizeof *page->ret_rows);
+    page->ret_count = 0;
+    packet->row.broken |= !page->ret_rows;
+    buf_printf(&packet->sql,
+               "SELECT " FEED_COLUMNS(SELECT_FIRST, SELECT_NEXT,
+                                      "f.") " FROM feed f FORCE INDEX (feed_seq) WHERE f.seq>=COALESCE((" FEED_ROW_START
+                                            "),0) AND f.seq<=%llu ORDER BY f.seq",
+               (unsigned long long)after + 1, (unsigned long long)after + page->limit);
+    packet_send(packet);
+    while (page->ret_rows && packet_row(packet)) {
+        row_read(&packet->row, &feed_table, &record);
+        take_events(packet, &record, after, page);
+    }
+}
+
 static enum permit_status feed_read(struct store *store, struct feed_page *page, struct arena *arena)
 {
     struct packet packet = packet_begin(session_of(store), arena);
-    struct row_reader *row = &packet.row;
     struct feed_facts facts = {.least = UINT64_MAX};
     struct feed_position go_on;
-    buf_printf(&packet.sql,
-               "SELECT c.epoch,h.seq,(SELECT MIN(e.seq) FROM feed_epoch e FORCE INDEX (PRIMARY) WHERE e.epoch>%llu)"
-               " FROM feed_head h JOIN cluster c ON c.id=1 WHERE h.id=1;"
-               "SELECT " FEED_COLUMNS(SELECT_FIRST, SELECT_NEXT, "f.") " FROM feed f FORCE INDEX (feed_seq)"
-                                                                       " WHERE f.seq>%llu ORDER BY f.seq LIMIT %u",
-               (unsigned long long)page->after.epoch, (unsigned long long)page->after.seq, page->limit);
-    packet_send(&packet);
-    if (packet_only_row(&packet, PERMIT_INTERNAL)) {
-        facts.epoch = row_u64(row);
-        facts.head = row_u64(row);
-        struct bytes least = row_column(row);
-        facts.least = least.data ? column_u64(least) : UINT64_MAX;
-    }
-    packet_next(&packet);
-    page->ret_rows = packet_rows(&packet, sizeof *page->ret_rows, &page->ret_count);
-    for (size_t i = 0; i < page->ret_count && packet_row(&packet); i++)
-        row_read(row, &feed_table, &page->ret_rows[i]);
+    uint64_t oldest = 1;
+    read_facts(&packet, page->after.epoch, &facts, &oldest);
+    uint64_t after = page->from_oldest ? oldest - 1 : page->after.seq;
+    read_events(&packet, after, arena, page);
     enum permit_status status = packet_end(&packet);
     if (status != PERMIT_OK)
         return status;
-    facts.first = page->ret_count ? page->ret_rows[0].seq : 0;
+    facts.first = page->ret_count ? page->ret_rows[0].seq : oldest;
     page->ret_verdict = FEED_KNOWN;
     if (!page->from_oldest)
         page->ret_verdict = feed_judge(page->after, &facts, &go_on);
@@ -201,9 +291,8 @@ static enum permit_status feed_read(struct store *store, struct feed_page *page,
         page->ret_next = go_on;
         return PERMIT_OK;
     }
-    uint64_t last = page->from_oldest ? facts.head : page->after.seq;
-    page->ret_next =
-        (struct feed_position){facts.epoch, page->ret_count ? page->ret_rows[page->ret_count - 1].seq : last};
+    uint64_t last = page->ret_count ? page->ret_rows[page->ret_count - 1].seq : after;
+    page->ret_next = (struct feed_position){facts.epoch, last};
     return PERMIT_OK;
 }
 

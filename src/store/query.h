@@ -128,17 +128,6 @@ struct event_row {
     uint64_t next_token; /* next token of the semaphore at the event */
 };
 
-/* A row of `feed`. */
-struct feed_row {
-    uint64_t id;
-    uint64_t seq; /* 0: not numbered yet */
-    utc_us at;    /* the database's clock at the batch */
-    uint32_t what;
-    unsigned end_reason;
-    struct bytes external_id, owner, principal;
-    struct bytes permits; /* feed_permits_format */
-};
-
 /* What pages show of a semaphore. */
 struct availability {
     struct bytes name;

@@ -67,9 +67,16 @@ static const struct {
     const char *table, *column;
     unsigned version, statement;
 } schema_columns[] = {
-    {"permit_request", "errand", 14, 0},       {"semaphore", "feed", 17, 0},    {"template", "feed", 17, 1},
-    {"semaphore", "feed_url", 19, 0},          {"template", "feed_url", 19, 2}, {"permit_request", "changes", 20, 0},
-    {"permit_request", "change_nonce", 20, 0}, {"permit", "granted_at", 20, 1},
+    {"permit_request", "errand", 14, 0},
+    {"semaphore", "feed", 17, 0},
+    {"template", "feed", 17, 1},
+    {"semaphore", "feed_url", 19, 0},
+    {"template", "feed_url", 19, 2},
+    {"permit_request", "changes", 20, 0},
+    {"permit_request", "change_nonce", 20, 0},
+    {"permit", "granted_at", 20, 1},
+    {"feed", "events", 21, 0},
+    {"feed", "count", 21, 0},
 };
 
 /* schema_version is in no migration, because it must exist before the first one is applied. */

@@ -67,7 +67,7 @@ static const struct row_column slot_columns[] = {SLOT_COLUMNS(COLUMN, COLUMN, st
 static const struct row_column owner_columns[] = {OWNER_COLUMNS(COLUMN, COLUMN, struct owner)};
 static const struct row_column server_columns[] = {SERVER_COLUMNS(COLUMN, COLUMN, struct server_row)};
 static const struct row_column event_columns[] = {EVENT_COLUMNS(COLUMN, COLUMN, struct event_row)};
-static const struct row_column feed_columns[] = {FEED_COLUMNS(COLUMN, COLUMN, struct feed_row)};
+static const struct row_column feed_columns[] = {FEED_COLUMNS(COLUMN, COLUMN, struct feed_record)};
 
 static const struct row_column webhook_columns[] = {WEBHOOK_COLUMNS(COLUMN, COLUMN, struct webhook_row)};
 

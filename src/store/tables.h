@@ -82,6 +82,15 @@ struct waiting_row {
     uint64_t request_id;
 };
 
+/* A row of `feed`: some events of one batch. */
+struct feed_record {
+    uint64_t id;
+    uint64_t seq;        /* the number of its first event; 0: not numbered yet */
+    utc_us at;           /* the database's clock at the batch */
+    uint32_t count;      /* of its events */
+    struct bytes events; /* feed_event_format, one behind the other */
+};
+
 /* clang-format off */
 
 /* permit_request: struct request. `state` is not COLUMN_UPDATE: each UPDATE checks it and sets it. */
@@ -235,17 +244,13 @@ struct waiting_row {
     X(c, why,               why,            TEXT_OR_NULL,   COLUMN_INSERT)                                             \
     X(c, next_permit_id,    next_token,     U64,            COLUMN_INSERT)
 
-/* feed: struct feed_row. `what` is a number, which the INSERT guards. */
+/* feed: struct feed_record. Its writers are in batch_feed.c and feed.c. */
 #define FEED_COLUMNS(F, X, c)                                                                                          \
     F(c, id,                id,             U64,            0)                                                         \
     X(c, seq,               seq,            ID_OR_NULL,     0)                                                         \
-    X(c, at,                at,             TIME,           COLUMN_INSERT)                                             \
-    X(c, what,              what,           U32,            COLUMN_INSERT)                                             \
-    X(c, end_reason,        end_reason,     ENUM,           COLUMN_INSERT)                                             \
-    X(c, external_id,       external_id,    BYTES,          COLUMN_INSERT)                                             \
-    X(c, owner,             owner,          BYTES,          COLUMN_INSERT)                                             \
-    X(c, principal,         principal,      BYTES,          COLUMN_INSERT)                                             \
-    X(c, permits,           permits,        BYTES,          COLUMN_INSERT)
+    X(c, at,                at,             TIME,           0)                                                         \
+    X(c, count,             count,          U32,            0)                                                         \
+    X(c, events,            events,         BYTES,          0)
 
 /* webhook: struct webhook_row. Its writers are in webhooks.c. */
 #define WEBHOOK_COLUMNS(F, X, c)                                                                                       \

@@ -337,7 +337,7 @@ Test(start, upgrade_goes_on_when_an_open_transaction_ends, .timeout = 300)
     cr_assert(kit_wait_until(upgrade_waits, permitd, 60000));
     kit_sql_run(shop, "COMMIT");
     cr_assert(kit_permitd_wait_served(permitd, 60000));
-    cr_expect_eq(kit_sql_number(sql, "SELECT MAX(version) FROM schema_version WHERE applied_at IS NOT NULL"), 20);
+    cr_expect_eq(kit_sql_number(sql, "SELECT MAX(version) FROM schema_version WHERE applied_at IS NOT NULL"), 21);
     cr_expect(kit_wait_until(has_procedures, sql, 60000));
     kit_permitd_stop(permitd);
     kit_sql_close(shop);

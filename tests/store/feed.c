@@ -87,8 +87,18 @@ static void rows_written(int count)
 {
     char sql[400];
     snprintf(sql, sizeof sql,
-             "INSERT INTO feed (at,what,end_reason,external_id,owner,principal,permits)"
-             " SELECT SYSDATE(6),2,0,'k','','','a 1 1 \n' FROM held_bit x, held_bit y, held_bit z LIMIT %d",
+             "INSERT INTO feed (at,count,events)"
+             " SELECT SYSDATE(6),1,'2 0 1:k0:0:7:a 1 1 \n' FROM held_bit x, held_bit y, held_bit z LIMIT %d",
+             count);
+    must_run(other, sql);
+}
+
+/* The same events, in one row. */
+static void events_written(int count)
+{
+    char sql[200];
+    snprintf(sql, sizeof sql,
+             "INSERT INTO feed (at,count,events) VALUES (SYSDATE(6),%d,REPEAT('2 0 1:k0:0:7:a 1 1 \n',%d))", count,
              count);
     must_run(other, sql);
 }
@@ -103,10 +113,12 @@ Test(feed, batch_writes_its_events_after_all_else_and_in_its_transaction)
     cr_assert(sent);
     cr_expect(!strstr(sent + 1, "INSERT") && !strstr(sent, "UPDATE"), "%s", sent);
     cr_expect(strstr(sent, "COMMIT"), "%s", sent);
-    cr_expect_str_eq(text_of(other, "SELECT permits FROM feed WHERE seq IS NULL AND what=2 AND external_id='k'"),
-                     "a 1 1 \n");
+    cr_expect_eq(
+        number_of(other,
+                  "SELECT COUNT(*) FROM feed WHERE seq IS NULL AND events LIKE '2 0 1:k%7:a 1 1 \n' AND count=1"),
+        1);
     releases("k");
-    cr_expect_eq(number_of(other, "SELECT COUNT(*) FROM feed WHERE what=5 AND end_reason=1"), 1);
+    cr_expect_eq(number_of(other, "SELECT COUNT(*) FROM feed WHERE events LIKE '5 1 1:k%'"), 1);
 }
 
 Test(feed, semaphore_without_feed_costs_no_statement_and_no_byte)
@@ -152,7 +164,8 @@ Test(feed, numbers_have_no_gaps_and_the_order_of_ids)
     cr_assert_eq(numbered(), 1);
     cr_expect_eq(head_of_feed().seq, 3);
     cr_expect_not(head_of_feed().pending);
-    cr_expect_str_eq(text_of(other, "SELECT GROUP_CONCAT(external_id,what ORDER BY seq) FROM feed"), "k12,k22,k15");
+    cr_expect_str_eq(text_of(other, "SELECT GROUP_CONCAT(SUBSTR(events,1,8) ORDER BY seq) FROM feed"),
+                     "2 0 2:k1,2 0 2:k2,5 1 2:k1");
     cr_expect_eq(number_of(other, "SELECT MAX(seq) FROM feed"), 3);
 }
 
@@ -175,8 +188,8 @@ Test(feed, row_that_is_not_committed_is_passed_over_without_waiting)
     cr_assert_eq(numbered(), 1);
     must_run(other, "COMMIT");
     cr_assert_eq(numbered(), 1);
-    cr_expect_str_eq(text_of(other, "SELECT GROUP_CONCAT(what,'/',seq,'/',external_id='k' ORDER BY id) FROM feed"),
-                     "2/2/1,2/1/1");
+    cr_expect_str_eq(text_of(other, "SELECT GROUP_CONCAT(seq,'/',events LIKE '2 0 1:k%' ORDER BY id) FROM feed"),
+                     "2/1,1/1");
 }
 
 Test(feed, another_server_is_not_numbered_before_the_epoch_rises)
@@ -203,7 +216,97 @@ Test(feed, two_that_number_give_no_number_twice)
     store_free(second);
 }
 
+/* A batch's events are in few rows. Their numbers go on through the rows. */
+Test(feed, row_has_many_events_and_each_its_number)
+{
+    events_written(3);
+    events_written(64);
+    cr_assert_eq(numbered(), 67);
+    cr_expect_str_eq(text_of(other, "SELECT GROUP_CONCAT(seq,'/',count ORDER BY id) FROM feed"), "1/3,4/64");
+    cr_expect_eq(head_of_feed().seq, 67);
+}
+
+Test(feed, batch_writes_rows_of_at_most_64_events)
+{
+    enum { EVENTS = 130 };
+    struct feed_event events[EVENTS];
+    struct want want = {.semaphore = BYTES("a"), .count = 1};
+    struct operation operation = acquire_of("k", &want, 1);
+    char keys[EVENTS][8];
+    cr_assert_eq(batch_decide(&fixture, &operation)->status, PERMIT_OK);
+    for (int i = 0; i < EVENTS; i++) {
+        snprintf(keys[i], sizeof keys[i], "k%d", i);
+        events[i] = fixture.plan.changes.feed[0];
+        events[i].external_id = bytes_of(keys[i]);
+    }
+    fixture.plan.changes.feed = events;
+    fixture.plan.changes.feed_count = EVENTS;
+    cr_assert_eq(fixture.store->batch->commit(fixture.store, &fixture.plan.changes), PERMIT_OK, "%s",
+                 fixture.store->message);
+    cr_expect_str_eq(text_of(other, "SELECT GROUP_CONCAT(count ORDER BY id) FROM feed"), "64,64,2");
+    cr_assert_eq(numbered(), EVENTS);
+    struct feed_page page = {.from_oldest = true, .limit = EVENTS};
+    cr_assert_eq(fixture.store->feed->read(fixture.store, &page, &arena), PERMIT_OK);
+    cr_assert_eq(page.ret_count, EVENTS);
+    for (int i = 0; i < EVENTS; i++)
+        cr_expect(bytes_equal(page.ret_rows[i].external_id, bytes_of(keys[i])));
+}
+
 /* ---- readers ---- */
+
+/* Pages begin and end within rows. */
+Test(feed, pages_have_each_event_once)
+{
+    events_written(3);
+    events_written(1);
+    events_written(64);
+    events_written(5);
+    cr_assert_eq(numbered(), 73);
+    for (unsigned limit = 1; limit < 75; limit += 6) {
+        uint64_t seq = 0;
+        struct feed_page page;
+        do {
+            page = (struct feed_page){.after = {epoch_now(), seq}, .limit = limit};
+            cr_assert_eq(fixture.store->feed->read(fixture.store, &page, &arena), PERMIT_OK);
+            cr_assert_eq(page.ret_verdict, FEED_KNOWN);
+            cr_assert_eq(page.ret_count, seq + limit < 73 ? limit : 73 - seq);
+            for (size_t i = 0; i < page.ret_count; i++)
+                cr_assert_eq(page.ret_rows[i].seq, ++seq);
+            cr_assert_eq(page.ret_next.seq, seq);
+        } while (page.ret_count);
+        cr_assert_eq(seq, 73);
+        arena_clear(&arena);
+    }
+}
+
+Test(feed, oldest_row_is_read_from_its_first_event_on)
+{
+    events_written(40);
+    events_written(40);
+    cr_assert_eq(numbered(), 80);
+    must_run(other, "DELETE FROM feed WHERE seq=1");
+    struct feed_page page = {.from_oldest = true, .limit = 7};
+    cr_assert_eq(fixture.store->feed->read(fixture.store, &page, &arena), PERMIT_OK);
+    cr_assert_eq(page.ret_count, 7);
+    cr_expect_eq(page.ret_rows[0].seq, 41);
+    page = page_after(epoch_now(), 10);
+    cr_expect_eq(page.ret_verdict, FEED_GONE);
+    cr_expect_eq(page.ret_next.seq, 40);
+    cr_expect_eq(page_after(epoch_now(), 40).ret_count, 40);
+}
+
+Test(feed, row_that_is_no_text_of_events_is_an_error)
+{
+    static const char *const texts[] = {"", "2 0 1:k0:0:7:a 1 1 ", "2 0 1:k0:0:", "2 x 1:k0:0:0:"};
+    for (size_t i = 0; i < ARRAY_LENGTH(texts); i++) {
+        char sql[200];
+        snprintf(sql, sizeof sql,
+                 "DELETE FROM feed; INSERT INTO feed (seq,at,count,events) VALUES (1,SYSDATE(6),1,'%s')", texts[i]);
+        must_run(other, sql);
+        struct feed_page page = {.from_oldest = true, .limit = 7};
+        cr_expect_eq(fixture.store->feed->read(fixture.store, &page, &arena), PERMIT_INTERNAL, "%s", texts[i]);
+    }
+}
 
 Test(feed, reader_goes_on_where_it_was)
 {
@@ -295,6 +398,22 @@ Test(feed, oldest_events_beyond_the_limit_are_deleted_in_bounded_steps)
     cr_expect_eq(number_of(other, "SELECT MAX(seq) FROM feed"), FEED_DELETED + 100);
 }
 
+Test(feed, row_goes_when_all_its_events_go)
+{
+    events_written(10);
+    events_written(10);
+    events_written(10);
+    cr_assert_eq(numbered(), 30);
+    struct feed_trim trim = trimmed(HOUR_US, 15);
+    cr_expect_eq(trim.ret_deleted, 10);
+    cr_expect_eq(trim.ret_stored, 20);
+    cr_expect_eq(number_of(other, "SELECT MIN(seq) FROM feed"), 11);
+    must_run(other, "UPDATE feed SET at=at-INTERVAL 2 HOUR");
+    cr_expect_eq(trimmed(HOUR_US, 1000).ret_deleted, 20);
+    cr_expect_eq(number_of(other, "SELECT COUNT(*) FROM feed"), 0);
+    cr_expect_eq(page_after(epoch_now(), 30).ret_verdict, FEED_KNOWN);
+}
+
 /* Rows without a number cannot be deleted, so they are what fills the feed. */
 Test(feed, full_feed_is_closed_and_opened_between_two_gaps)
 {
@@ -302,15 +421,15 @@ Test(feed, full_feed_is_closed_and_opened_between_two_gaps)
     struct feed_trim trim = trimmed(HOUR_US, 10);
     cr_expect_eq(trim.ret_full, FEED_IS_FULL);
     cr_expect_eq(head_of_feed().full, FEED_IS_FULL);
-    cr_expect_eq(number_of(other, "SELECT COUNT(*) FROM feed WHERE what=6"), 1);
+    cr_expect_eq(number_of(other, "SELECT COUNT(*) FROM feed WHERE events LIKE '6 %'"), 1);
     cr_expect_eq(trimmed(HOUR_US, 10).ret_full, FEED_IS_FULL, "it is written once");
-    cr_expect_eq(number_of(other, "SELECT COUNT(*) FROM feed WHERE what=6"), 1);
+    cr_expect_eq(number_of(other, "SELECT COUNT(*) FROM feed WHERE events LIKE '6 %'"), 1);
     cr_assert_eq(numbered(), 21);
     cr_expect_eq(trimmed(HOUR_US, 10).ret_full, FEED_REOPENS);
     must_run(other, "UPDATE feed_head SET since=since+INTERVAL 1 HOUR");
     cr_expect_eq(trimmed(HOUR_US, 10).ret_full, FEED_REOPENS, "batches may still have read that it is full");
-    cr_expect_eq(number_of(other, "SELECT COUNT(*) FROM feed WHERE what=6"), 1);
+    cr_expect_eq(number_of(other, "SELECT COUNT(*) FROM feed WHERE events LIKE '6 %'"), 1);
     must_run(other, "UPDATE feed_head SET since=SYSDATE(6)-INTERVAL 2 SECOND");
     cr_expect_eq(trimmed(HOUR_US, 10).ret_full, FEED_HAS_ROOM);
-    cr_expect_eq(number_of(other, "SELECT COUNT(*) FROM feed WHERE what=6"), 2);
+    cr_expect_eq(number_of(other, "SELECT COUNT(*) FROM feed WHERE events LIKE '6 %'"), 2);
 }

@@ -13,6 +13,11 @@
 /* MySQL: a column that is computed from others goes with the first of them. */
 #define WITH_VALID "/*!80000 valid, DROP COLUMN */ "
 /* Make a database of an earlier version of one of the newest version. */
+#define BACK_TO_20                                                                                                     \
+    "ALTER TABLE feed DROP COLUMN count, DROP COLUMN events, ADD COLUMN what TINYINT UNSIGNED NOT NULL,"               \
+    " ADD COLUMN end_reason TINYINT UNSIGNED NOT NULL, ADD COLUMN external_id VARBINARY(289) NOT NULL,"                \
+    " ADD COLUMN owner VARBINARY(289) NOT NULL, ADD COLUMN principal VARBINARY(255) NOT NULL,"                         \
+    " ADD COLUMN permits MEDIUMBLOB NOT NULL; DELETE FROM schema_version WHERE version > 20;"
 #define BACK_TO_14                                                                                                     \
     "DROP TABLE past_permit; ALTER TABLE permit DROP COLUMN granted_at;"                                               \
     "ALTER TABLE permit_request DROP COLUMN changes, DROP COLUMN change_nonce;"                                        \
@@ -111,6 +116,23 @@ Test(schema, newer_schema_is_refused)
     buf_init(&message, 4000);
     cr_assert_neq(apply(address, &message), PERMIT_OK);
     cr_assert(strstr(buf_text(&message), "9999"), "%s", buf_text(&message));
+    buf_release(&message);
+    session_free(session);
+}
+
+/* Each event of before has a row of its own. */
+Test(schema, events_of_before_keep_their_numbers)
+{
+    struct buf message;
+    const struct database_address *address = fresh_database();
+    struct session *session = connected(address, STORE_READER);
+    must_run(session,
+             BACK_TO_20 "INSERT INTO feed (id,seq,at,what,end_reason,external_id,owner,principal,permits) VALUES"
+                        " (7,1,SYSDATE(6),5,2,'k1','o','','a 1 1 \n'),(9,NULL,SYSDATE(6),6,0,'','','','')");
+    buf_init(&message, 4000);
+    cr_assert_eq(apply(address, &message), PERMIT_OK, "%s", buf_text(&message));
+    cr_expect_str_eq(text_of(session, "SELECT GROUP_CONCAT(id,'/',COALESCE(seq,'-'),'/',count,'/',events) FROM feed"),
+                     "7/1/1/5 2 2:k11:o0:7:a 1 1 \n,9/-/1/6 0 0:0:0:0:");
     buf_release(&message);
     session_free(session);
 }
@@ -346,7 +368,7 @@ Test(schema, foreign_table_among_permitds_is_refused, .timeout = 600)
         {"served_offset", "DROP TABLE served_offset"},
         {"sql_account", BACK_TO_14 "UPDATE schema_version SET statements = 2, applied_at = NULL WHERE version = 14"},
         {"feed", "DROP TABLE feed"},
-        {"feed", "ALTER TABLE feed DROP COLUMN permits"},
+        {"feed", "ALTER TABLE feed DROP COLUMN events"},
         {"semaphore", "ALTER TABLE semaphore DROP COLUMN feed"},
         {"template", "ALTER TABLE template DROP COLUMN feed"},
         {"semaphore", "ALTER TABLE semaphore DROP COLUMN feed_url"},

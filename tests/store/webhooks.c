@@ -164,12 +164,23 @@ Test(webhooks, show_has_those_that_the_scope_names)
     cr_assert_eq(list.ret_count, 1);
     cr_expect(bytes_equal(list.ret_rows[0].url, BYTES(URL)) && list.ret_rows[0].behind_since == NEVER);
     scope.count = 2;
-    must_run(other, "INSERT INTO feed (seq,at,what,end_reason,external_id,owner,principal,permits)"
-                    " VALUES (41,'2026-11-21 09:14:31',2,0,'k','','',''),(42,'2026-11-21 09:14:32',2,0,'k','','','')");
+    must_run(other,
+             "INSERT INTO feed (seq,at,count,events)"
+             " VALUES (41,'2026-11-21 09:14:31',3,'2 0 1:k0:0:0:'),(44,'2026-11-21 09:14:32',1,'2 0 1:k0:0:0:')");
     cr_assert_eq(store->webhooks->show(store, &scope, &arena, &list), PERMIT_OK);
     cr_expect_eq(list.ret_count, 2);
-    cr_expect_eq(list.ret_rows[0].behind_since, number_of(other, "SELECT TIMESTAMPDIFF(MICROSECOND,'1970-01-01',"
-                                                                 "'2026-11-21 09:14:31')"));
+    static const char *const since[] = {"'2026-11-21 09:14:31'", "'2026-11-21 09:14:32'"};
+    static const char *const moves[] = {"UPDATE webhook SET seq=42", "UPDATE webhook SET seq=43"};
+    for (size_t i = 0; i < ARRAY_LENGTH(moves); i++) { /* of the row with the next event; the position may be in it */
+        char sql[100];
+        must_run(other, moves[i]);
+        snprintf(sql, sizeof sql, "SELECT TIMESTAMPDIFF(MICROSECOND,'1970-01-01',%s)", since[i]);
+        cr_assert_eq(store->webhooks->show(store, &scope, &arena, &list), PERMIT_OK);
+        cr_expect_eq(list.ret_rows[0].behind_since, number_of(other, sql));
+    }
+    must_run(other, "UPDATE webhook SET seq=44");
+    cr_assert_eq(store->webhooks->show(store, &scope, &arena, &list), PERMIT_OK);
+    cr_expect_eq(list.ret_rows[0].behind_since, NEVER);
     cr_assert_eq(store->webhooks->show(store, &scope_of_nothing, &arena, &list), PERMIT_OK);
     cr_expect_eq(list.ret_count, 0);
 }

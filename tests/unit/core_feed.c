@@ -168,6 +168,41 @@ Test(feed, positions_are_read_as_they_are_written)
         cr_expect_not(feed_position_parse(bytes_of(bad[i]), &position), "%s", bad[i]);
 }
 
+/* ---- events as stored ---- */
+
+Test(feed, events_are_read_as_they_were_written)
+{
+    const struct feed_permit permits[] = {{.semaphore = BYTES("a"), .count = 2, .token = 7},
+                                          {.semaphore = BYTES("b"), .count = 1, .token = 8}};
+    const struct feed_event first = {.what = FEED_ENDED,
+                                     .end_reason = END_EXPIRED,
+                                     .external_id = BYTES("9:k 1"),
+                                     .owner = BYTES("o"),
+                                     .principal = BYTES("p:"),
+                                     .permits = permits,
+                                     .permit_count = 2};
+    struct buf text;
+    struct feed_row row;
+    buf_init(&text, 1000);
+    feed_event_format(&first, &text);
+    feed_event_format(&(struct feed_event){.what = FEED_GAP}, &text);
+    struct bytes rest = {text.data, text.length};
+    cr_assert(feed_event_take(&rest, &row));
+    cr_expect(row.what == FEED_ENDED && row.end_reason == END_EXPIRED);
+    cr_expect(bytes_equal(row.external_id, BYTES("9:k 1")));
+    cr_expect(bytes_equal(row.owner, BYTES("o")));
+    cr_expect(bytes_equal(row.principal, BYTES("p:")));
+    cr_expect(bytes_equal(row.permits, BYTES("a 2 7 \nb 1 8 \n")));
+    cr_assert(feed_event_take(&rest, &row));
+    cr_expect(row.what == FEED_GAP && row.external_id.length == 0 && row.permits.length == 0);
+    cr_expect_eq(rest.length, 0);
+    for (size_t length = 0; length < text.length; length++) { /* a text that was cut */
+        struct bytes cut = {text.data, length};
+        cr_expect(!feed_event_take(&cut, &row) || !feed_event_take(&cut, &row), "%zu", length);
+    }
+    buf_release(&text);
+}
+
 static enum feed_verdict judged(uint64_t epoch, uint64_t seq, struct feed_facts facts, struct feed_position *ret_go_on)
 {
     return feed_judge((struct feed_position){epoch, seq}, &facts, ret_go_on);
