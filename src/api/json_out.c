@@ -226,7 +226,9 @@ void write_feed_event(struct buf *out, const struct viewer *viewer, const struct
         if (permits[i].slots.count)
             write_slots(out, &permits[i].slots);
     }
-    buf_append_text(out, count ? "}]}" : "}");
+    buf_append_text(out, count ? "}]" : "");
+    write_metadata(out, viewer, event->external_id, event->metadata);
+    buf_append_char(out, '}');
 }
 
 /* Orders the permits by the names of their semaphores. Those of a grant are in this order, those of a row are not. */
@@ -318,12 +320,12 @@ void write_request_begin(struct buf *out, const struct viewer *viewer, const str
     }
 }
 
-void write_metadata(struct buf *out, const struct viewer *viewer, const struct request *request)
+void write_metadata(struct buf *out, const struct viewer *viewer, struct bytes external_id, struct bytes metadata)
 {
-    if (!request->metadata.data || !viewer_sees(viewer, request->external_id))
+    if (!metadata.data || !viewer_sees(viewer, external_id))
         return;
     write_name(out, "metadata");
-    buf_append(out, request->metadata.data, request->metadata.length);
+    buf_append(out, metadata.data, metadata.length);
 }
 
 void write_overdue(struct buf *out, const struct request *request, const struct lease_clock *clock)

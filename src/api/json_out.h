@@ -31,8 +31,8 @@ struct permit_facts {
 /* Writes a request as POST, GET, DELETE and renew answer it, without its closing brace. */
 void write_request_begin(struct buf *out, const struct viewer *viewer, const struct request *request,
                          const struct permit_facts *facts, const struct query_time *time);
-/* Writes ,"metadata":{...} as its client has sent it, if the request has any and the viewer sees its key. */
-void write_metadata(struct buf *out, const struct viewer *viewer, const struct request *request);
+/* Writes ,"metadata":{...} as the client has sent it, if there is any (data) and the viewer sees the key. */
+void write_metadata(struct buf *out, const struct viewer *viewer, struct bytes external_id, struct bytes metadata);
 /* Writes ,"overdue":... for a held request: true if it is due and its end is not committed. */
 void write_overdue(struct buf *out, const struct request *request, const struct lease_clock *clock);
 /* Writes ,"suspect":... for a held request: true if its owner may not be alive (owners.h). */

@@ -128,7 +128,7 @@ static void write_queried(struct exchange *exchange, const struct request *reque
     struct buf *out = &exchange->answer.body;
     const struct viewer viewer = viewer_of(exchange);
     write_request_begin(out, &viewer, request, &(struct permit_facts){.names = names}, time);
-    write_metadata(out, &viewer, request);
+    write_metadata(out, &viewer, request->external_id, request->metadata);
     write_overdue(out, request, &time->clock);
     write_suspect(out, request, suspect);
     write_principal(exchange, request);
@@ -140,7 +140,7 @@ static void write_waiting(struct exchange *exchange, const struct request *reque
 {
     const struct viewer viewer = viewer_of(exchange);
     write_waiting_begin(&exchange->answer.body, &viewer, request, positions, kept_until, time);
-    write_metadata(&exchange->answer.body, &viewer, request);
+    write_metadata(&exchange->answer.body, &viewer, request->external_id, request->metadata);
     write_principal(exchange, request);
     buf_append_char(&exchange->answer.body, '}');
 }

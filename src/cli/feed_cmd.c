@@ -6,7 +6,7 @@
 enum { CURSOR_MAX_BYTES = 64, LINE_MAX_BYTES = 64 * 1024 };
 #define WAIT "3s" /* of one call, which may take longer: less than a third of its time-out */
 
-/* Prints "28040550847-91  2026-11-21T09:14:31.123456Z  ended expired  cart-4711  hall:2 network:1". */
+/* Prints `28040550847-91  2026-11-21T09:14:31.123456Z  ended expired  cart-4711  hall:2 network:1  {"order":"4711"}`. */
 static void print_event(struct json_object *event)
 {
     static const char *const members[] = {"cursor", "at", "what", "end_reason", "external_id"};
@@ -22,6 +22,9 @@ static void print_event(struct json_object *event)
         const char *name = json_text_of(permit, "semaphore");
         buf_printf(&line, "%s%s:%lld", i ? " " : "  ", name ? name : "?", (long long)json_number_of(permit, "count"));
     }
+    struct json_object *metadata = json_object_of(event, "metadata");
+    buf_append_text(&line, metadata ? "  " : "");
+    buf_append_text(&line, metadata ? json_string(metadata) : "");
     if (line.data)
         escape_control_chars(line.data, line.length);
     (void)printf("%s\n", buf_text(&line));

@@ -188,10 +188,9 @@ static const struct verb verbs[] = {
     {"feed", "[--after CURSOR] [--follow] [-s NAME | --prefix TEXT] [--owner OWNER] [--namespace NAMESPACE]", VERB_FEED,
      0, 0, false, verb_feed, "Shows what happened to requests, in order",
      ", of the semaphores whose setting feed is\n"
-     "sales or all: CURSOR, time, word, reason, key and permits, a line for each event. With --json it prints the "
-     "answers of\n"
-     "the server, one a line; `next` is the cursor to go on from. Exit status 65: events behind the cursor were "
-     "deleted"},
+     "sales or all: CURSOR, time, word, reason, key, permits and metadata, a line for each event. With --json it\n"
+     "prints the answers of the server, one a line; `next` is the cursor to go on from. Exit status 65: events\n"
+     "behind the cursor were deleted"},
     {"fence check", "NAME TOKEN [--slot N]", VERB_FENCE, 2, 2, false, verb_fence_check, "Shows whether a token is live",
      ". Exit status 76 if it is not"},
     {"fence bump", "--reason TEXT [--yes]", VERB_BUMP, 0, 0, false, verb_fence_bump,

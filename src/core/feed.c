@@ -131,8 +131,12 @@ bool feed_event_take(struct bytes *text, struct feed_row *ret_row)
         return false;
     ret_row->what = (uint32_t)what;
     ret_row->end_reason = (unsigned)end_reason;
-    return take_text(text, &ret_row->external_id) && take_text(text, &ret_row->owner) &&
-           take_text(text, &ret_row->principal) && take_text(text, &ret_row->permits);
+    bool taken = take_text(text, &ret_row->external_id) && take_text(text, &ret_row->owner) &&
+                 take_text(text, &ret_row->principal) && take_text(text, &ret_row->permits) &&
+                 take_text(text, &ret_row->metadata);
+    if (taken && ret_row->metadata.length == 0)
+        ret_row->metadata.data = NULL;
+    return taken;
 }
 
 /* ---- positions ---- */

@@ -38,6 +38,7 @@ struct feed_event {
     struct bytes external_id, owner, principal;
     const struct feed_permit *permits; /* at least one, but of FEED_GAP */
     size_t permit_count;
+    uint64_t metadata_of; /* the id of its request, if that may have metadata; 0: it has none */
 };
 
 /* An event as it is stored and read. */
@@ -47,7 +48,8 @@ struct feed_row {
     uint32_t what;
     unsigned end_reason;
     struct bytes external_id, owner, principal;
-    struct bytes permits; /* feed_permits_format */
+    struct bytes permits;  /* feed_permits_format */
+    struct bytes metadata; /* a JSON object; data NULL: none */
 };
 
 /* A position behind an event: EPOCH-SEQ in a cursor. */
@@ -84,9 +86,10 @@ bool feed_permits_parse(struct bytes text, struct arena *arena, struct feed_perm
                         size_t *ret_count) MUST_CHECK;
 
 /*
- * Events as they are stored together, one behind the other: `WHAT END_REASON `, then external_id, owner, principal and
- * permits, each as `LENGTH:BYTES`. Appends one.
+ * Events as they are stored together, one behind the other: `WHAT END_REASON `, then external_id, owner, principal,
+ * permits and metadata, each as `LENGTH:BYTES`. Appends one without its metadata; FEED_NO_METADATA: it has none.
  */
+#define FEED_NO_METADATA "0:"
 void feed_event_format(const struct feed_event *event, struct buf *out);
 /* Takes the first event from the text; *ret_row points into it. False: no such text; *text is then unspecified. */
 bool feed_event_take(struct bytes *text, struct feed_row *ret_row) MUST_CHECK;

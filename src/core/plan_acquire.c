@@ -455,8 +455,10 @@ void grant_permit(struct planner *planner, const struct want *want, size_t index
 
 void request_set_metadata(struct planner *planner, struct request *request, const struct operation *operation)
 {
-    if (operation->metadata.data)
-        request->metadata = arena_must_copy(planner->arena, operation->metadata);
+    if (!operation->metadata.data)
+        return;
+    request->metadata = arena_must_copy(planner->arena, operation->metadata);
+    request->has_metadata = 1;
 }
 
 struct request *request_of_acquire(struct planner *planner, struct key *key, const struct operation *operation)

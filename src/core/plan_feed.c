@@ -56,6 +56,7 @@ static void add_event(struct planner *planner, const struct request *request, en
         .principal = request->principal,
         .permits = permits,
         .permit_count = count,
+        .metadata_of = request->has_metadata ? request->id : 0,
     };
 }
 

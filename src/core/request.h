@@ -141,6 +141,7 @@ struct request {
     size_t want_count;
 
     struct bytes metadata; /* not in the row: a JSON object. In a plan: what the batch writes; data NULL: nothing */
+    uint32_t has_metadata; /* 1: it may have metadata; 0: it has none */
     uint32_t errand;       /* of enum errand; 0: none */
     uint32_t bucket;       /* not in the row: of its row of `errand`, if that is there; ERRAND_BUCKETS: it is not */
     enum lock_state lock;  /* not in the row */

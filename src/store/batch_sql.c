@@ -10,7 +10,8 @@
  * - changed requests, by primary key;
  * - new requests, in up to three INSERTs (enum insert_kind), each sorted by the bytes of external_id;
  * - new places, the permits that exchanges replace, and the permits of grants;
- * - events of the feed: their ids follow the order of the changes of each key and each semaphore.
+ * - events of the feed: their ids follow the order of the changes of each key and each semaphore;
+ * - the metadata that is deleted, which the events may have.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -615,7 +616,6 @@ bool batch_changes_sql(const struct changes *changes, bool is_mariadb, struct ar
     delete_requests_sql(changes, inserts, &guard, sql);
     delete_places_sql(changes, places_removed, &guard, sql);
     delete_errands_sql(changes, inserts, &guard, sql);
-    delete_metadata_sql(changes, inserts, &guard, sql);
     held_changes_sql(changes, arena, &guard, sql);
     move_slots_sql(changes, &guard, sql);
     changed_labels_sql(changes, &guard, sql);
@@ -627,6 +627,7 @@ bool batch_changes_sql(const struct changes *changes, bool is_mariadb, struct ar
     insert_permits_sql(changes, &guard, sql);
     write_metadata_sql(changes, &guard, sql);
     batch_feed_sql(changes, &guard, sql);
+    delete_metadata_sql(changes, inserts, &guard, sql);
     batch_check_guard_sql(&guard, sql);
     return unlocked;
 }

@@ -165,6 +165,7 @@ static void full_sql(enum feed_full from, enum feed_full to, bool gap, struct bu
     struct buf text;
     buf_init(&text, sql->max);
     feed_event_format(&(struct feed_event){.what = FEED_GAP}, &text);
+    buf_append_text(&text, FEED_NO_METADATA);
     buf_printf(sql, "BEGIN;UPDATE feed_head SET full=%d,since=SYSDATE(6) WHERE id=1 AND full=%d;", to, from);
     if (gap) {
         buf_append_text(sql, "INSERT INTO feed (count,at,events) SELECT 1,SYSDATE(6),");

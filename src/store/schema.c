@@ -75,8 +75,9 @@ static const struct {
     {"permit_request", "changes", 20, 0},
     {"permit_request", "change_nonce", 20, 0},
     {"permit", "granted_at", 20, 1},
-    {"feed", "events", 21, 0},
-    {"feed", "count", 21, 0},
+    {"permit_request", "has_metadata", 21, 0},
+    {"feed", "events", 21, 1},
+    {"feed", "count", 21, 1},
 };
 
 /* schema_version is in no migration, because it must exist before the first one is applied. */

@@ -119,7 +119,8 @@ struct feed_record {
     X(c, wanted,            wanted,         WANTED,         COLUMN_QUEUE | COLUMN_UPDATE)                              \
     X(c, errand,            errand,         U32,            COLUMN_UPDATE)                                             \
     X(c, changes,           changes,        U32,            COLUMN_UPDATE)                                             \
-    X(c, change_nonce,      change_nonce,   BYTES,          COLUMN_UPDATE)
+    X(c, change_nonce,      change_nonce,   BYTES,          COLUMN_UPDATE)                                             \
+    X(c, has_metadata,      has_metadata,   U32,            COLUMN_INSERT | COLUMN_UPDATE)
 
 /* permit: struct permit, and at the end the column of struct permit_row that is never read. */
 #define PERMIT_COLUMNS(F, X, c)                                                                                        \

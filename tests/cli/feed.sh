@@ -4,13 +4,14 @@
 
 call "$permitctl" semaphore put stage -c 5 --feed all
 check "a semaphore is put into the feed" test "$code" = 0
-call "$permitctl" acquire -s stage:2 --id cart-1
+call "$permitctl" acquire -s stage:2 --id cart-1 --label order=4711 --label "by=$(printf 'red\033[31m')"
 call "$permitctl" release cart-1
 sees() { "$permitctl" feed -s stage | grep -q "ended released"; }
 check "its events come" soon sees
 call "$permitctl" feed -s stage
 check "a line for each, in order" test "$code $(awk '{ print $3 }' <<<"$out" | xargs)" = "0 acquired ended"
-check "with key and permits" contains "$out" "ended released  cart-1  stage:2"
+check "with key, permits and metadata" contains "$out" 'ended released  cart-1  stage:2  { "order": "4711"'
+check "without its control characters" test "$(grep -c "$(printf '\033')" <<<"$out")" = 0
 cursor=$(sed -n '1s/ .*//p' <<<"$out")
 call "$permitctl" feed -s stage --after "$cursor"
 check "--after shows those behind a cursor" test "$code $(awk '{ print $3 }' <<<"$out")" = "0 ended"

@@ -1582,6 +1582,7 @@ const struct contract_case contract_cases[] = {
     {"cached_batch_does_not_wait_for_a_request_that_it_expires",
      cached_batch_does_not_wait_for_a_request_that_it_expires},
     {"event_is_read_when_it_has_a_number", event_is_read_when_it_has_a_number},
+    {"event_has_the_metadata_of_its_request", event_has_the_metadata_of_its_request},
     {"events_of_a_key_are_in_order", events_of_a_key_are_in_order},
     {"event_of_a_rolled_back_batch_takes_no_number", event_of_a_rolled_back_batch_takes_no_number},
     {"numbers_go_on_through_another_store", numbers_go_on_through_another_store},

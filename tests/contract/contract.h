@@ -40,6 +40,7 @@ void cached_batch_proves_that_its_permitd_lives(struct fixture *one, struct fixt
 void cached_batch_does_not_wait_for_a_request_that_it_expires(struct fixture *one, struct fixture *two);
 /* contract_feed.c: the feed. */
 void event_is_read_when_it_has_a_number(struct fixture *one, struct fixture *two);
+void event_has_the_metadata_of_its_request(struct fixture *one, struct fixture *two);
 void events_of_a_key_are_in_order(struct fixture *one, struct fixture *two);
 void event_of_a_rolled_back_batch_takes_no_number(struct fixture *one, struct fixture *two);
 void numbers_go_on_through_another_store(struct fixture *one, struct fixture *two);

@@ -109,6 +109,26 @@ void events_of_a_key_are_in_order(struct fixture *one, struct fixture *two)
     MUST(page.ret_count == 2 && page.ret_rows[0].seq == 3);
 }
 
+void event_has_the_metadata_of_its_request(struct fixture *one, struct fixture *two)
+{
+    struct want wants[] = {{.semaphore = BYTES("alpha"), .count = 1}};
+    struct operation ordered = acquire_of("ordered", wants, 1);
+    ordered.metadata = BYTES("{\"order\":\"4711\"}");
+    feed_begin(one);
+    acquire(one, "plain");
+    MUST(batch_run(one, &ordered)->status == PERMIT_OK);
+    struct operation renew = {
+        .kind = OP_RENEW, .external_id = BYTES("ordered"), .metadata = BYTES("{\"order\":\"4712\"}")};
+    MUST(batch_run(two, &renew)->status == PERMIT_OK);
+    release(one, "ordered");
+    number(two, 4);
+    struct feed_page page = read_oldest(one);
+    MUST(page.ret_count == 4 && !page.ret_rows[0].metadata.data);
+    MUST(bytes_equal(page.ret_rows[1].metadata, BYTES("{\"order\":\"4711\"}")));
+    MUST(bytes_equal(page.ret_rows[2].metadata, BYTES("{\"order\":\"4712\"}")));
+    MUST(bytes_equal(page.ret_rows[3].metadata, BYTES("{\"order\":\"4712\"}")));
+}
+
 void event_of_a_rolled_back_batch_takes_no_number(struct fixture *one, struct fixture *two)
 {
     struct want want[] = {{.semaphore = BYTES("alpha"), .count = 1}};

@@ -610,6 +610,7 @@ static enum permit_status feed_read(struct store *store, struct feed_page *page,
             .owner = world_text(STORED_KEY_MAX_BYTES),
             .principal = world_text(255),
             .permits = i ? BYTES("") : BYTES("hall 2 57 1-2\n"),
+            .metadata = i ? (struct bytes){0} : BYTES("{\"order\":\"4711\"}"),
         };
     return page->ret_rows ? PERMIT_OK : PERMIT_NO_MEMORY;
 }

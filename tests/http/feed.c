@@ -127,7 +127,8 @@ Test(feed, tells_what_happened_to_a_request_in_order_and_once, .timeout = 300)
     const char *path = text("/v1/feed?semaphore=%s", name);
     events_come(&talk, path, 0);
     const char *begin = next_of(&talk);
-    say(&talk, 201, "POST", "/v1/requests", acquire_body(key, name, 2, ",\"owner\":\"me\",\"ttl\":\"1h\""));
+    say(&talk, 201, "POST", "/v1/requests",
+        acquire_body(key, name, 2, ",\"owner\":\"me\",\"ttl\":\"1h\",\"metadata\":{\"order\": 4711}"));
     say(&talk, 200, "POST", text("%s/renew", request_path(key)), "{}");
     say(&talk, 200, "POST", text("%s/confirm", request_path(key)), NULL);
     say(&talk, 200, "DELETE", text("%s?confirmed=true", request_path(key)), NULL);
@@ -135,6 +136,8 @@ Test(feed, tells_what_happened_to_a_request_in_order_and_once, .timeout = 300)
     cr_expect_str_eq(words(&talk), "acquired renewed confirmed ended");
     text_is(&talk, "events.0.external_id", key);
     text_is(&talk, "events.0.owner", "me");
+    for (int i = 0; i < 4; i++)
+        cr_expect_eq(number_of(&talk, text("events.%d.metadata.order", i)), 4711);
     text_is(&talk, "events.0.permits.0.semaphore", name);
     cr_expect_eq(number_of(&talk, "events.0.permits.0.count"), 2);
     cr_expect_eq(number_of(&talk, "events.0.permits.0.token"), number_of(&talk, "events.3.permits.0.token"));
@@ -152,6 +155,25 @@ Test(feed, tells_what_happened_to_a_request_in_order_and_once, .timeout = 300)
     cr_expect_str_eq(words(&talk), "");
     say(&talk, 200, "GET", text("/v1/feed?owner=me&prefix=%s&after=%s", name, begin), NULL);
     cr_expect_str_eq(words(&talk), "acquired renewed confirmed ended");
+    talk_end(&talk);
+}
+
+/* The batch that deletes the row of its metadata writes the event. */
+Test(feed, place_that_is_given_up_is_told_with_its_metadata, .timeout = 300)
+{
+    struct talk talk = talk_to(shared_port()), waiting = talk_to(shared_port());
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":1,\"feed\":\"all\"}"), *key = fresh_name("w");
+    const char *path = text("/v1/feed?semaphore=%s", name);
+    say(&talk, 201, "POST", "/v1/requests", acquire_body(NULL, name, 1, ""));
+    tell(&waiting, "POST", "/v1/requests", acquire_body(key, name, 1, ",\"wait\":\"1m\",\"metadata\":{\"w\":1}"));
+    events_come(&talk, path, 2);
+    say(&talk, 200, "DELETE", request_path(key), NULL);
+    events_come(&talk, path, 3);
+    cr_expect_str_eq(words(&talk), "acquired waiting ended");
+    cr_expect(!kit_json_has(talk.reply.body, "events.0.metadata"));
+    cr_expect_eq(number_of(&talk, "events.1.metadata.w"), 1);
+    cr_expect_eq(number_of(&talk, "events.2.metadata.w"), 1);
+    talk_end(&waiting);
     talk_end(&talk);
 }
 

@@ -110,6 +110,15 @@ static void answer_late(struct call *call)
     }
 }
 
+/* No dice: every third acquire or renewal has metadata. */
+static void choose_metadata(struct call *call)
+{
+    if (call->number % 3)
+        return;
+    int length = snprintf(call->metadata, sizeof call->metadata, "{\"n\":%llu}", (unsigned long long)call->number);
+    call->operation.metadata = (struct bytes){call->metadata, (size_t)length};
+}
+
 struct call *call_new(int process, struct story *story, enum operation_kind kind)
 {
     struct call *call = calloc(1, sizeof *call);
@@ -125,6 +134,8 @@ struct call *call_new(int process, struct story *story, enum operation_kind kind
         return call;
     story->calls++;
     call->operation.external_id = story->key->external_id;
+    if (kind == OP_ACQUIRE || kind == OP_RENEW)
+        choose_metadata(call);
     if (kind != OP_ACQUIRE)
         return call;
     int length = snprintf(call->principal, sizeof call->principal, "%lld", (long long)call->sent_at);

@@ -688,6 +688,26 @@ static void copy_permits(const struct feed_event *from, struct db_event *event)
     }
 }
 
+static void write_metadata(struct db_metadata *metadata, struct bytes text)
+{
+    if (!text.data)
+        return;
+    assert(text.length <= sizeof metadata->text);
+    metadata->length = text.length;
+    memcpy(metadata->text, text.data, text.length);
+}
+
+/* What the batch writes for the request, or else what the row has. */
+static void read_metadata(const struct changes *changes, const struct feed_event *from, struct db_event *event)
+{
+    const struct request_row *row = &event->key->row;
+    if (from->metadata_of && row->exists && row->request.id == from->metadata_of)
+        event->metadata = row->metadata;
+    for (size_t i = 0; i < changes->request_count; i++)
+        if (changes->requests[i].request->id == from->metadata_of && !changes->requests[i].remove)
+            write_metadata(&event->metadata, changes->requests[i].request->metadata);
+}
+
 /* Gives the events of a batch their ids, after all other writes. A rollback does not take ids back. */
 static void prepare_events(struct transaction *transaction, const struct changes *changes)
 {
@@ -706,6 +726,7 @@ static void prepare_events(struct transaction *transaction, const struct changes
                                    .end_reason = from->end_reason,
                                    .key = database_key(from->external_id)};
         copy_permits(from, event);
+        read_metadata(changes, from, event);
     }
 }
 
@@ -926,6 +947,8 @@ static void insert_request(struct db_key *key, const struct request *request)
     row->request.want_count = 0;
     write_place_times(&row->request, request);
     write_texts(row, request);
+    write_metadata(&row->metadata, request->metadata);
+    row->request.metadata = (struct bytes){0};
     write_permits(row, request);
     if (request->id > database.globals.last_id)
         database.globals.last_id = request->id; /* as an index it is not undone, which only makes it larger */
@@ -950,6 +973,8 @@ static void update_request(struct db_key *key, const struct request_change *chan
     row->server_id = after->server_id != before->server_id ? after->server_id : row->server_id;
     row->errand = after->errand;
     row->changes = after->changes;
+    row->has_metadata = after->has_metadata;
+    write_metadata(&key->row.metadata, after->metadata);
     if (before->state == REQUEST_WAITING) {
         row->priority = after->priority;
         write_place_times(row, after);

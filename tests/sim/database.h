@@ -36,6 +36,7 @@ enum {
     EVENT_PERMITS_SIZE = 256,
     FEED_EPOCHS_MAX = 16,
     KEY_SIZE = 32,
+    METADATA_SIZE = 32,
 };
 
 struct transaction;
@@ -128,6 +129,11 @@ struct place_row {
 };
 
 /* A row of `permit_request`, its rows of `permit`, and the rows of `waiter` of the key. */
+struct db_metadata {
+    char text[METADATA_SIZE];
+    size_t length; /* 0: none */
+};
+
 struct request_row {
     bool exists;
     struct request request; /* strings belong to the key, permits are below; wants are not decoded */
@@ -138,6 +144,7 @@ struct request_row {
     uint32_t numbers[HELD_PERMITS_MAX][HELD_SLOTS_MAX];
     uint8_t labels[HELD_PERMITS_MAX][HELD_SLOTS_MAX]; /* as at the grant */
     char nonce[NONCE_MAX_BYTES], change_nonce[NONCE_MAX_BYTES];
+    struct db_metadata metadata; /* its row in request_metadata */
     enum request_state permit_states[HELD_PERMITS_MAX];
     bool ordered; /* a shop has committed an order with its sale, and has not given it back */
 };
@@ -176,6 +183,7 @@ struct db_event {
     uint32_t semaphores; /* a bit for each, by its place in database.semaphores */
     char permits[EVENT_PERMITS_SIZE];
     size_t permits_length;
+    struct db_metadata metadata;
 };
 
 /* The values that exist once. */

@@ -176,8 +176,11 @@ static int compare_numbers(const void *a, const void *b)
 static struct feed_row row_of(const struct db_event *event, struct arena *arena)
 {
     const struct bytes permits = {event->permits, event->permits_length};
+    const struct bytes metadata = {event->metadata.text, event->metadata.length};
     struct feed_row row = {.seq = event->seq, .at = event->at, .what = event->what, .end_reason = event->end_reason};
     row.permits = arena_copy(arena, permits);
+    if (metadata.length)
+        row.metadata = arena_copy(arena, metadata);
     if (event->key)
         row.external_id = arena_copy(arena, event->key->external_id);
     return row;

@@ -42,6 +42,7 @@ struct call {
     struct seat seats[SLOTS_MAX];   /* of the change */
     char principal[24];             /* the time it was sent; events of a creation have it */
     char nonce[NONCE_MAX_BYTES];
+    char metadata[METADATA_SIZE];
     struct list node;   /* in the list of its process */
     struct list of_key; /* in the list of its story's pending acquires */
     struct story *story;

@@ -14,6 +14,7 @@ static struct expected {
     enum feed_what what;
     enum end_reason end_reason;
     uint32_t semaphores;
+    const struct db_metadata *metadata; /* of the row, before or after the commit */
     bool found;
 } expected[EXPECTED_MAX];
 static size_t expected_count;
@@ -53,7 +54,7 @@ static uint32_t admitting(const struct request_row *row, enum feed_what what)
 static void expect(const struct db_key *key, const struct request_row *row, enum feed_what what,
                    const struct request_row *before)
 {
-    struct expected event = {.key = key, .what = what, .semaphores = admitting(row, what)};
+    struct expected event = {.key = key, .what = what, .semaphores = admitting(row, what), .metadata = &row->metadata};
     if (what == FEED_ENDED)
         event.end_reason = row_is_waiting(row) ? END_NEVER_HELD : row->request.end_reason;
     if (before)
@@ -88,12 +89,18 @@ void feed_expect(const struct db_key *key, const struct request_row *before)
         expect(key, row, FEED_ENDED, NULL);
 }
 
+static bool has_metadata(const struct db_event *event, const struct db_metadata *metadata)
+{
+    return event->metadata.length == metadata->length &&
+           memcmp(event->metadata.text, metadata->text, metadata->length) == 0;
+}
+
 static bool take_expected(const struct db_event *event)
 {
     for (size_t i = 0; i < expected_count; i++) {
         struct expected *one = &expected[i];
         if (one->found || one->key != event->key || one->what != event->what || one->end_reason != event->end_reason ||
-            one->semaphores != event->semaphores)
+            one->semaphores != event->semaphores || !has_metadata(event, one->metadata))
             continue;
         one->found = true;
         return true;

@@ -88,7 +88,7 @@ static void rows_written(int count)
     char sql[400];
     snprintf(sql, sizeof sql,
              "INSERT INTO feed (at,count,events)"
-             " SELECT SYSDATE(6),1,'2 0 1:k0:0:7:a 1 1 \n' FROM held_bit x, held_bit y, held_bit z LIMIT %d",
+             " SELECT SYSDATE(6),1,'2 0 1:k0:0:7:a 1 1 \n0:' FROM held_bit x, held_bit y, held_bit z LIMIT %d",
              count);
     must_run(other, sql);
 }
@@ -98,7 +98,7 @@ static void events_written(int count)
 {
     char sql[200];
     snprintf(sql, sizeof sql,
-             "INSERT INTO feed (at,count,events) VALUES (SYSDATE(6),%d,REPEAT('2 0 1:k0:0:7:a 1 1 \n',%d))", count,
+             "INSERT INTO feed (at,count,events) VALUES (SYSDATE(6),%d,REPEAT('2 0 1:k0:0:7:a 1 1 \n0:',%d))", count,
              count);
     must_run(other, sql);
 }
@@ -115,7 +115,7 @@ Test(feed, batch_writes_its_events_after_all_else_and_in_its_transaction)
     cr_expect(strstr(sent, "COMMIT"), "%s", sent);
     cr_expect_eq(
         number_of(other,
-                  "SELECT COUNT(*) FROM feed WHERE seq IS NULL AND events LIKE '2 0 1:k%7:a 1 1 \n' AND count=1"),
+                  "SELECT COUNT(*) FROM feed WHERE seq IS NULL AND events LIKE '2 0 1:k%7:a 1 1 \n0:' AND count=1"),
         1);
     releases("k");
     cr_expect_eq(number_of(other, "SELECT COUNT(*) FROM feed WHERE events LIKE '5 1 1:k%'"), 1);
@@ -133,6 +133,20 @@ Test(feed, semaphore_without_feed_costs_no_statement_and_no_byte)
     cr_assert(commit);
     cr_expect(!strstr(commit, "feed"), "%s", commit);
     cr_expect_eq(number_of(other, "SELECT COUNT(*) FROM feed"), 1);
+}
+
+/* A row that an older permitd has written says 1. */
+Test(feed, metadata_is_looked_up_only_if_the_row_says_so)
+{
+    sent_record();
+    acquires("k");
+    releases("k");
+    cr_expect(!strstr(sent_text(), "request_metadata"), "%s", sent_text());
+    acquires("old");
+    must_run(other, "INSERT INTO request_metadata SELECT id,'{}' FROM permit_request WHERE external_id='old';"
+                    "UPDATE permit_request SET has_metadata=DEFAULT WHERE external_id='old'");
+    releases("old");
+    cr_expect_eq(number_of(other, "SELECT COUNT(*) FROM feed WHERE events LIKE '5 1 3:old%\n2:{}'"), 1);
 }
 
 Test(feed, batch_that_does_not_commit_leaves_no_event)
@@ -297,7 +311,7 @@ Test(feed, oldest_row_is_read_from_its_first_event_on)
 
 Test(feed, row_that_is_no_text_of_events_is_an_error)
 {
-    static const char *const texts[] = {"", "2 0 1:k0:0:7:a 1 1 ", "2 0 1:k0:0:", "2 x 1:k0:0:0:"};
+    static const char *const texts[] = {"", "2 0 1:k0:0:7:a 1 1 0:", "2 0 1:k0:0:0:", "2 x 1:k0:0:0:0:"};
     for (size_t i = 0; i < ARRAY_LENGTH(texts); i++) {
         char sql[200];
         snprintf(sql, sizeof sql,

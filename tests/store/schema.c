@@ -17,8 +17,10 @@
     "ALTER TABLE feed DROP COLUMN count, DROP COLUMN events, ADD COLUMN what TINYINT UNSIGNED NOT NULL,"               \
     " ADD COLUMN end_reason TINYINT UNSIGNED NOT NULL, ADD COLUMN external_id VARBINARY(289) NOT NULL,"                \
     " ADD COLUMN owner VARBINARY(289) NOT NULL, ADD COLUMN principal VARBINARY(255) NOT NULL,"                         \
-    " ADD COLUMN permits MEDIUMBLOB NOT NULL; DELETE FROM schema_version WHERE version > 20;"
+    " ADD COLUMN permits MEDIUMBLOB NOT NULL; ALTER TABLE permit_request DROP COLUMN has_metadata; DELETE FROM "       \
+    "schema_version WHERE version > 20;"
 #define BACK_TO_14                                                                                                     \
+    "ALTER TABLE permit_request DROP COLUMN has_metadata;"                                                             \
     "DROP TABLE past_permit; ALTER TABLE permit DROP COLUMN granted_at;"                                               \
     "ALTER TABLE permit_request DROP COLUMN changes, DROP COLUMN change_nonce;"                                        \
     "DROP TABLE webhook; ALTER TABLE semaphore DROP KEY semaphore_feed_url, DROP COLUMN feed_url;"                     \
@@ -132,7 +134,7 @@ Test(schema, events_of_before_keep_their_numbers)
     buf_init(&message, 4000);
     cr_assert_eq(apply(address, &message), PERMIT_OK, "%s", buf_text(&message));
     cr_expect_str_eq(text_of(session, "SELECT GROUP_CONCAT(id,'/',COALESCE(seq,'-'),'/',count,'/',events) FROM feed"),
-                     "7/1/1/5 2 2:k11:o0:7:a 1 1 \n,9/-/1/6 0 0:0:0:0:");
+                     "7/1/1/5 2 2:k11:o0:7:a 1 1 \n0:,9/-/1/6 0 0:0:0:0:0:");
     buf_release(&message);
     session_free(session);
 }

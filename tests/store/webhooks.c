@@ -166,7 +166,7 @@ Test(webhooks, show_has_those_that_the_scope_names)
     scope.count = 2;
     must_run(other,
              "INSERT INTO feed (seq,at,count,events)"
-             " VALUES (41,'2026-11-21 09:14:31',3,'2 0 1:k0:0:0:'),(44,'2026-11-21 09:14:32',1,'2 0 1:k0:0:0:')");
+             " VALUES (41,'2026-11-21 09:14:31',3,'2 0 1:k0:0:0:0:'),(44,'2026-11-21 09:14:32',1,'2 0 1:k0:0:0:0:')");
     cr_assert_eq(store->webhooks->show(store, &scope, &arena, &list), PERMIT_OK);
     cr_expect_eq(list.ret_count, 2);
     static const char *const since[] = {"'2026-11-21 09:14:31'", "'2026-11-21 09:14:32'"};

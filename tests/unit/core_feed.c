@@ -185,7 +185,9 @@ Test(feed, events_are_read_as_they_were_written)
     struct feed_row row;
     buf_init(&text, 1000);
     feed_event_format(&first, &text);
+    buf_append_text(&text, "2:{}");
     feed_event_format(&(struct feed_event){.what = FEED_GAP}, &text);
+    buf_append_text(&text, FEED_NO_METADATA);
     struct bytes rest = {text.data, text.length};
     cr_assert(feed_event_take(&rest, &row));
     cr_expect(row.what == FEED_ENDED && row.end_reason == END_EXPIRED);
@@ -193,7 +195,9 @@ Test(feed, events_are_read_as_they_were_written)
     cr_expect(bytes_equal(row.owner, BYTES("o")));
     cr_expect(bytes_equal(row.principal, BYTES("p:")));
     cr_expect(bytes_equal(row.permits, BYTES("a 2 7 \nb 1 8 \n")));
+    cr_expect(bytes_equal(row.metadata, BYTES("{}")));
     cr_assert(feed_event_take(&rest, &row));
+    cr_expect(!row.metadata.data);
     cr_expect(row.what == FEED_GAP && row.external_id.length == 0 && row.permits.length == 0);
     cr_expect_eq(rest.length, 0);
     for (size_t length = 0; length < text.length; length++) { /* a text that was cut */

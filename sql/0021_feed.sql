@@ -1,5 +1,8 @@
--- The feed: a row has many events of a batch (docs/design.md, "The feed").
--- From here on a permitd of before cannot write events: its rows have no `events`.
+-- The feed: metadata in its events, and many events of a batch in a row (docs/design.md, "The feed").
+-- From the second statement on a permitd of before cannot write events: its rows have no `events`.
+ALTER TABLE permit_request
+  ADD COLUMN has_metadata TINYINT UNSIGNED NOT NULL DEFAULT 1 COMMENT '0: it has no row in request_metadata; 1: it may have one';
+
 ALTER TABLE feed
   ADD COLUMN count INT UNSIGNED NOT NULL     COMMENT 'of its events: their numbers are seq and those that follow',
   ADD COLUMN events MEDIUMBLOB NOT NULL      COMMENT 'one behind the other (src/core/feed.h)',
@@ -7,7 +10,7 @@ ALTER TABLE feed
 
 UPDATE feed SET count = 1,
   events = CONCAT(what, ' ', end_reason, ' ', LENGTH(external_id), ':', external_id, LENGTH(owner), ':', owner,
-    LENGTH(principal), ':', principal, LENGTH(permits), ':', permits)
+    LENGTH(principal), ':', principal, LENGTH(permits), ':', permits, '0:')
   WHERE count = 0;
 
 ALTER TABLE feed
