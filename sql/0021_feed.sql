@@ -1,5 +1,6 @@
--- The feed: metadata in its events, and many events of a batch in a row (docs/design.md, "The feed").
--- From the second statement on a permitd of before cannot write events: its rows have no `events`.
+-- The feed: metadata in its events, many events of a batch in a row, and numbers that a crash does not undo
+-- (docs/design.md, "The feed"). From the second statement on a permitd of before cannot write events: its rows have no
+-- `events`.
 ALTER TABLE permit_request
   ADD COLUMN has_metadata TINYINT UNSIGNED NOT NULL DEFAULT 1 COMMENT '0: it has no row in request_metadata; 1: it may have one';
 
@@ -20,3 +21,7 @@ ALTER TABLE feed
   DROP COLUMN owner,
   DROP COLUMN principal,
   DROP COLUMN permits;
+
+ALTER TABLE feed_head
+  ADD COLUMN durable BIGINT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'readers see the numbers up to this one: their transaction is flushed',
+  ADD COLUMN flushes BIGINT UNSIGNED NOT NULL DEFAULT 0 COMMENT '+1 by a task that only flushes the numbers of another one';

@@ -151,7 +151,7 @@ enum feed_verdict feed_judge(struct feed_position position, const struct feed_fa
         return FEED_LOST;
     }
     /* Numbers have no gaps: if the next one is not there, it was deleted, with all before it. */
-    uint64_t next = facts->first ? facts->first : facts->head + 1;
+    uint64_t next = facts->first ? facts->first : facts->durable + 1;
     if (next <= position.seq + 1)
         return FEED_KNOWN;
     ret_go_on->seq = next - 1;

@@ -60,10 +60,11 @@ struct feed_position {
 
 /* A reader of the feed has read this in the database. */
 struct feed_facts {
-    uint64_t epoch; /* the present one */
-    uint64_t head;  /* the last number that was given */
-    uint64_t least; /* the smallest head recorded when an epoch began after that of the position; UINT64_MAX: none */
-    uint64_t first; /* the number of the first event behind the position; 0: there is none */
+    uint64_t epoch;   /* the present one */
+    uint64_t head;    /* the last number that was given */
+    uint64_t durable; /* readers see the numbers up to this one: a crash of the database does not undo them */
+    uint64_t least;   /* the smallest head recorded when an epoch began after that of the position; UINT64_MAX: none */
+    uint64_t first;   /* the number of the first event behind the position, up to `durable`; 0: there is none */
 };
 
 enum feed_verdict {

@@ -10,11 +10,13 @@
 static enum permit_status feed_head(struct store *store, struct feed_head *ret_head)
 {
     struct packet packet = packet_begin(session_of(store), NULL);
-    buf_append_text(&packet.sql, "SELECT seq,full,EXISTS(SELECT 1 FROM feed FORCE INDEX (feed_seq) WHERE seq IS NULL)"
-                                 " FROM feed_head FORCE INDEX (PRIMARY) WHERE id=1");
+    buf_append_text(
+        &packet.sql,
+        "SELECT durable,full,seq>durable OR EXISTS(SELECT 1 FROM feed FORCE INDEX (feed_seq) WHERE seq IS NULL)"
+        " FROM feed_head FORCE INDEX (PRIMARY) WHERE id=1");
     packet_send(&packet);
     if (packet_only_row(&packet, PERMIT_INTERNAL)) { /* the migration that creates the table inserts its row */
-        ret_head->seq = row_u64(&packet.row);
+        ret_head->durable = row_u64(&packet.row);
         ret_head->full = (enum feed_full)row_u64(&packet.row);
         ret_head->pending = row_u64(&packet.row) != 0;
     }
@@ -23,9 +25,14 @@ static enum permit_status feed_head(struct store *store, struct feed_head *ret_h
 
 /* ---- numbering ---- */
 
-/* A row without a number. */
-struct unnumbered {
-    uint64_t id, count;
+/* What a transaction that numbers has read. */
+struct numbering {
+    uint64_t seq, durable; /* feed_head */
+    bool same_server;      /* as in `cluster` */
+    struct unnumbered {
+        uint64_t id, count;
+    } * rows; /* the first without a number */
+    size_t count;
 };
 
 /*
@@ -34,69 +41,86 @@ struct unnumbered {
  * because that was committed before the later was inserted. Several reads, SKIP LOCKED, or "ids above the last" lose
  * this order.
  */
-static void read_unnumbered(struct packet *packet, struct store *store, uint64_t *ret_seq, struct unnumbered *rows,
-                            size_t *count)
+static void read_unnumbered(struct packet *packet, struct store *store, struct numbering *numbering)
 {
     buf_printf(&packet->sql,
-               "BEGIN;SELECT seq FROM feed_head FORCE INDEX (PRIMARY) WHERE id=1 FOR UPDATE;"
+               "BEGIN;SELECT seq,durable FROM feed_head FORCE INDEX (PRIMARY) WHERE id=1 FOR UPDATE;"
                "SELECT identity=%s FROM cluster WHERE id=1;"
                "SELECT id,count FROM feed FORCE INDEX (feed_seq) WHERE seq IS NULL ORDER BY id LIMIT %d",
                identity_of(store), FEED_ROWS_A_STEP);
     packet_send(packet);
     packet_next(packet);
-    if (packet_only_row(packet, PERMIT_INTERNAL))
-        *ret_seq = row_u64(&packet->row);
-    packet_next(packet);
-    bool same_server = packet_only_row(packet, PERMIT_INTERNAL) && row_u64(&packet->row);
-    packet_next(packet);
-    for (; *count < FEED_ROWS_A_STEP && packet_row(packet); ++*count) {
-        rows[*count].id = row_u64(&packet->row);
-        rows[*count].count = row_u64(&packet->row);
+    if (packet_only_row(packet, PERMIT_INTERNAL)) {
+        numbering->seq = row_u64(&packet->row);
+        numbering->durable = row_u64(&packet->row);
     }
-    *count = same_server ? *count : 0;
+    packet_next(packet);
+    numbering->same_server = packet_only_row(packet, PERMIT_INTERNAL) && row_u64(&packet->row);
+    packet_next(packet);
+    for (; numbering->count < FEED_ROWS_A_STEP && packet_row(packet); numbering->count++) {
+        numbering->rows[numbering->count].id = row_u64(&packet->row);
+        numbering->rows[numbering->count].count = row_u64(&packet->row);
+    }
 }
 
 /*
  * INTERVAL(id, ids) is the place of the row among them, from 1; ELT is the number of its first event. Each row is found by
  * its primary key. Returns the number of events.
  */
-static uint64_t number_sql(uint64_t seq, const struct unnumbered *rows, size_t count, struct buf *sql)
+static uint64_t number_sql(const struct numbering *numbering, struct buf *sql)
 {
+    size_t count = numbering->count;
     uint64_t events = 0;
     struct buf ids;
     buf_init(&ids, sql->max);
     for (size_t i = 0; i < count; i++) {
         buf_append_char(&ids, ',');
-        buf_append_u64(&ids, rows[i].id);
+        buf_append_u64(&ids, numbering->rows[i].id);
     }
     buf_append_text(sql, "UPDATE feed FORCE INDEX (PRIMARY) SET seq=ELT(INTERVAL(id");
     buf_append(sql, ids.data, ids.length);
     buf_append_char(sql, ')');
     for (size_t i = 0; i < count; i++) {
         buf_append_char(sql, ',');
-        buf_append_u64(sql, seq + 1 + events);
-        events += rows[i].count;
+        buf_append_u64(sql, numbering->seq + 1 + events);
+        events += numbering->rows[i].count;
     }
     buf_append_text(sql, ") WHERE id IN (0");
     buf_append(sql, ids.data, ids.length);
     sql->broken |= ids.broken;
     buf_release(&ids);
-    buf_printf(sql, ");UPDATE feed_head SET seq=IF(ROW_COUNT()=%zu,seq+%llu,NULL) WHERE id=1;COMMIT", count,
+    buf_printf(sql, ");UPDATE feed_head SET seq=IF(ROW_COUNT()=%zu,seq+%llu,NULL) WHERE id=1;", count,
                (unsigned long long)events);
     return events;
+}
+
+/*
+ * Ends the transaction, and shows the numbers to readers when its COMMIT has returned: others see a commit before it is
+ * flushed, and after a crash another event may get the number that a reader has seen. A COMMIT that returns has flushed
+ * all before it, if it has written something: so the numbers of a task that did not come to this are shown, too.
+ */
+static void show_sql(const struct numbering *numbering, uint64_t events, struct buf *sql)
+{
+    if (events == 0)
+        buf_append_text(sql, "UPDATE feed_head SET flushes=flushes+1 WHERE id=1;");
+    buf_printf(sql, "COMMIT;UPDATE feed_head SET durable=GREATEST(durable,%llu) WHERE id=1",
+               (unsigned long long)(numbering->seq + events));
 }
 
 static enum permit_status feed_number(struct store *store, struct arena *arena, size_t *ret_count)
 {
     struct packet packet = packet_begin(session_of(store), arena);
-    struct unnumbered *rows = arena_array(arena, FEED_ROWS_A_STEP, sizeof *rows);
-    uint64_t seq = 0, events = 0;
-    size_t count = 0;
-    packet.row.broken = !rows;
-    if (rows)
-        read_unnumbered(&packet, store, &seq, rows, &count);
-    if (count)
-        events = number_sql(seq, rows, count, &packet.sql);
+    struct numbering numbering = {.rows = arena_array(arena, FEED_ROWS_A_STEP, sizeof *numbering.rows)};
+    uint64_t events = 0;
+    packet.row.broken = !numbering.rows;
+    if (numbering.rows)
+        read_unnumbered(&packet, store, &numbering);
+    if (!numbering.same_server)
+        numbering.count = 0;
+    if (numbering.count)
+        events = number_sql(&numbering, &packet.sql);
+    if (numbering.count || (numbering.same_server && numbering.durable < numbering.seq))
+        show_sql(&numbering, events, &packet.sql);
     else
         buf_append_text(&packet.sql, "ROLLBACK");
     packet_send(&packet);
@@ -218,30 +242,33 @@ static enum permit_status feed_trim(struct store *store, struct feed_trim *trim)
 
 /* ---- pages ---- */
 
-/* *ret_oldest: the number of the oldest event; head + 1: there is none. */
+/* *ret_oldest: the number of the oldest event that readers see; durable + 1: there is none. */
 static void read_facts(struct packet *packet, uint64_t epoch, struct feed_facts *ret_facts, uint64_t *ret_oldest)
 {
     struct row_reader *row = &packet->row;
-    buf_printf(&packet->sql,
-               "SELECT c.epoch,h.seq,(SELECT MIN(e.seq) FROM feed_epoch e FORCE INDEX (PRIMARY) WHERE e.epoch>%llu),"
-               "COALESCE((SELECT f.seq FROM feed f FORCE INDEX (feed_seq) WHERE f.seq>0 ORDER BY f.seq LIMIT 1),"
-               "h.seq+1) FROM feed_head h JOIN cluster c ON c.id=1 WHERE h.id=1",
-               (unsigned long long)epoch);
+    buf_printf(
+        &packet->sql,
+        "SELECT c.epoch,h.seq,h.durable,(SELECT MIN(e.seq) FROM feed_epoch e FORCE INDEX (PRIMARY) WHERE e.epoch>%llu),"
+        "LEAST(h.durable+1,COALESCE((SELECT f.seq FROM feed f FORCE INDEX (feed_seq) WHERE f.seq>0 ORDER BY f.seq"
+        " LIMIT 1),h.durable+1)) FROM feed_head h JOIN cluster c ON c.id=1 WHERE h.id=1",
+        (unsigned long long)epoch);
     packet_send(packet);
     if (!packet_only_row(packet, PERMIT_INTERNAL))
         return;
     ret_facts->epoch = row_u64(row);
     ret_facts->head = row_u64(row);
+    ret_facts->durable = row_u64(row);
     struct bytes least = row_column(row);
     ret_facts->least = least.data ? column_u64(least) : UINT64_MAX;
     *ret_oldest = row_u64(row);
 }
 
-/* Takes those of its events that are behind `after`, as far as there is room. */
-static void take_events(struct packet *packet, const struct feed_record *record, uint64_t after, struct feed_page *page)
+/* Takes those of its events that are behind `after`, up to the number `last`. */
+static void take_events(struct packet *packet, const struct feed_record *record, uint64_t after, uint64_t last,
+                        struct feed_page *page)
 {
     struct bytes text = record->events;
-    for (uint64_t seq = record->seq; seq < record->seq + record->count && page->ret_count < page->limit; seq++) {
+    for (uint64_t seq = record->seq; seq < record->seq + record->count && seq <= last; seq++) {
         struct feed_row *row = &page->ret_rows[page->ret_count];
         *row = (struct feed_row){.seq = seq, .at = record->at};
         if (!feed_event_take(&text, row)) {
@@ -252,10 +279,12 @@ static void take_events(struct packet *packet, const struct feed_record *record,
     }
 }
 
-/* Reads the events behind `after`, in the rows that have them. */
-static void read_events(struct packet *packet, uint64_t after, struct arena *arena, struct feed_page *page)
+/* Reads the events behind `after` that readers see, in the rows that have them. */
+static void read_events(struct packet *packet, uint64_t after, uint64_t durable, struct arena *arena,
+                        struct feed_page *page)
 {
     struct feed_record record;
+    uint64_t last = after + page->limit < durable ? after + page->limit : durable;
     page->ret_rows = arena_array(arena, page->limit, sizeof *page->ret_rows);
     page->ret_count = 0;
     packet->row.broken |= !page->ret_rows;
@@ -263,11 +292,11 @@ static void read_events(struct packet *packet, uint64_t after, struct arena *are
                "SELECT " FEED_COLUMNS(SELECT_FIRST, SELECT_NEXT,
                                       "f.") " FROM feed f FORCE INDEX (feed_seq) WHERE f.seq>=COALESCE((" FEED_ROW_START
                                             "),0) AND f.seq<=%llu ORDER BY f.seq",
-               (unsigned long long)after + 1, (unsigned long long)after + page->limit);
+               (unsigned long long)after + 1, (unsigned long long)last);
     packet_send(packet);
     while (page->ret_rows && packet_row(packet)) {
         row_read(&packet->row, &feed_table, &record);
-        take_events(packet, &record, after, page);
+        take_events(packet, &record, after, last, page);
     }
 }
 
@@ -279,7 +308,7 @@ static enum permit_status feed_read(struct store *store, struct feed_page *page,
     uint64_t oldest = 1;
     read_facts(&packet, page->after.epoch, &facts, &oldest);
     uint64_t after = page->from_oldest ? oldest - 1 : page->after.seq;
-    read_events(&packet, after, arena, page);
+    read_events(&packet, after, facts.durable, arena, page);
     enum permit_status status = packet_end(&packet);
     if (status != PERMIT_OK)
         return status;

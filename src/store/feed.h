@@ -23,9 +23,9 @@ enum feed_full {
 #define FEED_REOPENS_US (2LL * US_PER_SECOND)
 
 struct feed_head {
-    uint64_t seq; /* the last number that was given */
+    uint64_t durable; /* readers see the numbers up to this one */
     enum feed_full full;
-    bool pending; /* there are rows without a number */
+    bool pending; /* there are others, or rows without a number */
 };
 
 /* How much of the feed is kept. */
@@ -57,9 +57,9 @@ struct store_feed {
     /* Reads without locks. */
     enum permit_status (*head)(struct store *store, struct feed_head *ret_head);
     /*
-     * Numbers the first rows without a number, at most FEED_ROWS_A_STEP, in one transaction. Numbers none if the server
-     * is not the one in `cluster`: the rise of the epoch comes first. After a failure call session->disconnect, or
-     * batch->rollback.
+     * Numbers the first rows without a number, at most FEED_ROWS_A_STEP, in one transaction, and shows all numbers to
+     * readers when that is durable. Does neither if the server is not the one in `cluster`: the rise of the epoch comes
+     * first. After a failure call session->disconnect, or batch->rollback.
      */
     enum permit_status (*number)(struct store *store, struct arena *arena, size_t *ret_count);
     /* Deletes at most FEED_DELETED numbered rows that are no longer kept, and moves `full` on, with its events. */

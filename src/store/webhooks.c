@@ -7,7 +7,7 @@
 
 #define SELECT_WEBHOOK "SELECT " WEBHOOK_COLUMNS(SELECT_FIRST, SELECT_NEXT, "w.")
 #define FROM_WEBHOOK   " FROM webhook w FORCE INDEX (PRIMARY)"
-#define LAST_NUMBER    ";SELECT seq FROM feed_head FORCE INDEX (PRIMARY) WHERE id=1;"
+#define LAST_NUMBER    ";SELECT durable FROM feed_head FORCE INDEX (PRIMARY) WHERE id=1;"
 /* Of the first row with an event behind the position: the one that it is in, or the next. Found by the index of numbers. */
 #define BEHIND_SINCE                                                                                                   \
     ",COALESCE((SELECT IF(f.seq+f.count>w.seq+1,f.at,NULL) FROM feed f FORCE INDEX (feed_seq) WHERE f.seq<=w.seq"      \

@@ -32,7 +32,7 @@ struct webhook_list {
     struct webhook_row *ret_rows; /* by URL, at most WEBHOOKS_MAX; in the arena */
     size_t ret_count;
     bool ret_more;     /* there are others, which nobody calls */
-    uint64_t ret_head; /* the last number of the feed */
+    uint64_t ret_head; /* the last number of the feed that readers see */
     struct query_time ret_time;
 };
 

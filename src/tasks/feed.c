@@ -25,8 +25,8 @@ enum {
 struct feed_work {
     struct task *task;
     struct engine *engine;
-    uint64_t head;         /* as last read */
-    mono_us pending_since; /* since when events have no number although the head is the same; 0: none have not */
+    uint64_t head;         /* the last number that readers see, as last read */
+    mono_us pending_since; /* since when events are not shown although the head is the same; 0: all are */
     mono_us event_at;      /* when there was an event without a number */
     mono_us trim_at;
     bool early; /* events go before their retention has passed; it is logged */
@@ -35,13 +35,13 @@ struct feed_work {
 
 static void note_head(struct feed_work *work, const struct feed_head *head, mono_us asked_at)
 {
-    if (!head->pending || head->seq != work->head)
+    if (!head->pending || head->durable != work->head)
         work->pending_since = 0;
     if (head->pending && !work->pending_since)
         work->pending_since = asked_at;
     if (head->pending)
         work->event_at = asked_at;
-    work->head = head->seq;
+    work->head = head->durable;
     atomic_store(&work->engine->feed_full_at, head->full == FEED_IS_FULL ? asked_at : 0);
 }
 

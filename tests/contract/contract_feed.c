@@ -77,10 +77,10 @@ void event_is_read_when_it_has_a_number(struct fixture *one, struct fixture *two
     feed_begin(one);
     MUST(!read_head(two).pending);
     acquire(one, "k");
-    MUST(read_head(two).pending && read_head(two).seq == 0);
+    MUST(read_head(two).pending && read_head(two).durable == 0);
     MUST(read_oldest(two).ret_count == 0);
     number(two, 1);
-    MUST(!read_head(one).pending && read_head(one).seq == 1);
+    MUST(!read_head(one).pending && read_head(one).durable == 1);
     struct feed_page page = read_oldest(one);
     MUST(page.ret_count == 1 && page.ret_next.seq == 1);
     is_event(&page, 0, 1, FEED_ACQUIRED, "k");

@@ -12,7 +12,13 @@ Judgements, of each state:
   gaps     the numbers are 1, 2, 3, ... without gaps, and none is given twice;
   all      when nothing runs any more, a task numbers all that is committed.
 
-Then it leaves out one rule at a time: a judgement must fail.
+A second model has the database that crashes, or fails over to a copy that lacks the last commits: others see a commit before it
+is flushed. Its judgements are of a reader that keeps the number of the last event that it was given:
+
+  missed   an event that it was given keeps its number, so no other one gets a number that the reader has passed;
+  told     it is told that events are lost only after a failover.
+
+Then it leaves out one rule of a model at a time: a judgement must fail.
 
     tests/model/feed.py                         prints "N passed, N failed"
 """
@@ -132,15 +138,115 @@ def judge(rules):
     return len(seen), None
 
 
+# ---- durability ----
+
+DURABLE_RULES = dict(
+    returned="`durable` is written after the COMMIT of the numbers has returned",
+    real_write="a pass without events commits a write before it writes `durable`",
+    bounded="readers read numbers up to `durable`",
+    by_head="a position is lost if it is beyond the head, not if it is beyond `durable`",
+)
+# A version of the database: the number of each event (None: not committed, 0: none yet), head, durable, the server in
+# `cluster`, the epochs with the head that each found. Each commit appends one, visible at once; a commit that returns
+# flushes it and those before it; a crash undoes others. A task: None, or the index of its commit and the head in it.
+# A reader: the epoch and the number of its cursor, the events that it was given, whether it is misled.
+FIRST = ((None, None), 0, 0, 1, ((1, 0),))
+DURABLE_START = ((FIRST,), 0, 1, 2, (None, None), (1, 0, (), None), (1, 1, 1))
+
+
+def read(version, reader, rules, failed_over):
+    """What the reader is after it has read the next event, or was told that its position is lost."""
+    numbers, head, durable, _, epochs = version
+    epoch, seq, given, _ = reader
+    least = min([found for began, found in epochs if began > epoch], default=head)
+    last = min(least, head if rules["by_head"] else durable)
+    if epoch > epochs[-1][0] or seq > last:
+        go_on = min(seq, last)
+        return (epochs[-1][0], go_on, given[:go_on], None if failed_over else "told")
+    for at, event in enumerate(given):
+        if numbers[event] != at + 1:
+            return (epoch, seq, given, "missed")
+    if seq < (durable if rules["bounded"] else head):
+        return (epochs[-1][0], seq + 1, given + (numbers.index(seq + 1),), None)
+    return (epochs[-1][0], seq, given, None)
+
+
+def forget(state):
+    """The same state without what decides nothing: the order of the tasks, and versions that cannot return."""
+    versions, flushed, server, clock, tasks, reader, budgets = state
+    cut = 0 if budgets[1] else flushed
+    tasks = sorted((max(task[0] - cut, 0), task[1]) for task in tasks if task)
+    tasks = tuple(tasks) + (None,) * (2 - len(tasks))
+    return (versions[cut:], flushed - cut, server, clock, tasks, reader, budgets)
+
+
+def durable_steps(state, rules):
+    versions, flushed, server, clock, tasks, reader, budgets = state
+    crashes, failovers, deaths = budgets
+    now = versions[-1]
+    numbers, head, durable, served, epochs = now
+
+    def commit(version, new_tasks=tasks, new_flushed=flushed, new_clock=clock):
+        return (versions + (version,), new_flushed, server, new_clock, new_tasks, reader, budgets)
+
+    for i, number in enumerate(numbers):  # a batch
+        if number is None:
+            yield commit((numbers[:i] + (0,) + numbers[i + 1:], head, durable, served, epochs))
+    if served != server:  # the epoch rises
+        yield commit((numbers, head, durable, server, epochs + ((clock, head),)), new_clock=clock + 1)
+    for t, task in enumerate(tasks):
+        def with_task(value):
+            return tasks[:t] + (value,) + tasks[t + 1:]
+
+        waiting = [i for i, number in enumerate(numbers) if number == 0]
+        if task is None and served == server and (waiting or durable < head):
+            new = tuple(head + 1 + waiting.index(i) if i in waiting else number for i, number in enumerate(numbers))
+            after = head + len(waiting)
+            if not waiting and not rules["real_write"]:
+                yield commit((numbers, head, head, served, epochs))
+            else:
+                shown = durable if rules["returned"] else after
+                yield commit((new, after, shown, served, epochs), with_task((len(versions), after)))
+        if task is not None:
+            index, after = task
+            yield commit((numbers, head, max(durable, after), served, epochs), with_task(None), max(flushed, index))
+            if deaths:
+                yield (versions, flushed, server, clock, with_task(None), reader, (crashes, failovers, deaths - 1))
+    if crashes:
+        for k in range(flushed, len(versions)):
+            yield (versions[:k + 1], k, server, clock, (None, None), reader, (crashes - 1, failovers, deaths))
+    if failovers:  # to a copy, which may lack flushed versions, and has flushed none
+        for k in range(len(versions)):
+            yield (versions[:k + 1], 0, server + 1, clock, (None, None), reader, (crashes, failovers - 1, deaths))
+    read_on = read(now, reader, rules, failovers == 0)
+    if read_on != reader:
+        yield (versions, flushed, server, clock, tasks, read_on, budgets)
+
+
+def judge_durable(rules):
+    """Returns the number of states, and the judgement that fails first."""
+    seen, queue = {DURABLE_START}, deque([DURABLE_START])
+    while queue:
+        state = queue.popleft()
+        if state[5][3]:
+            return len(seen), state[5][3]
+        for new in map(forget, durable_steps(state, rules)):
+            if new not in seen:
+                seen.add(new)
+                queue.append(new)
+    return len(seen), None
+
+
 def main():
     passed = failed = 0
-    states, name = judge({rule: True for rule in RULES})
-    print(f"{'ok' if name is None else 'not ok'} - all rules: {states} states, {name or 'no judgement fails'}")
-    passed, failed = passed + (name is None), failed + (name is not None)
-    for rule, text in RULES.items():
-        states, name = judge({other: other != rule for other in RULES})
-        print(f"{'ok' if name else 'not ok'} - without {rule} ({text}): {name or f'nothing fails in {states} states'}")
-        passed, failed = passed + (name is not None), failed + (name is None)
+    for model, rules in ((judge, RULES), (judge_durable, DURABLE_RULES)):
+        states, name = model({rule: True for rule in rules})
+        print(f"{'ok' if name is None else 'not ok'} - all rules: {states} states, {name or 'no judgement fails'}")
+        passed, failed = passed + (name is None), failed + (name is not None)
+        for rule, text in rules.items():
+            states, name = model({other: other != rule for other in rules})
+            print(f"{'ok' if name else 'not ok'} - without {rule} ({text}): {name or f'nothing fails in {states} states'}")
+            passed, failed = passed + (name is not None), failed + (name is None)
     print(f"{passed} passed, {failed} failed")
     return failed > 0
 

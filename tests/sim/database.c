@@ -775,6 +775,18 @@ uint64_t database_commit_feed(const struct globals *globals, uint64_t first, boo
     return database.lsn;
 }
 
+uint64_t database_commit_durable(uint64_t seq)
+{
+    database.lsn++;
+    database.commits++;
+    journal_row(UNDO_GLOBALS, NULL);
+    if (seq > database.globals.feed_durable)
+        database.globals.feed_durable = seq;
+    feed_shown();
+    trim_journal();
+    return database.lsn;
+}
+
 enum permit_status transaction_write(struct transaction *transaction, const struct changes *changes)
 {
     enum permit_status made = insert_names(transaction, changes);
@@ -1247,7 +1259,7 @@ void transaction_commit(struct transaction *transaction)
     database.committed_at = sim_now();
     if (transaction->template) {
         write_template(transaction->template, &transaction->template_row);
-    } else if (transaction->numbered_count) {
+    } else if (transaction->numbers) {
         write_numbers(transaction);
         feed_numbered(transaction);
     } else {
@@ -1407,6 +1419,7 @@ void database_crash(void)
     database.durable_lsn = database.lsn;
     end_sessions();
     oracle_rows_agree();
+    feed_undone(false);
 }
 
 void database_start(void)
@@ -1425,4 +1438,5 @@ void database_fail_over(int64_t tail_us, int64_t skew_us)
     database.durable_lsn = database.lsn;
     end_sessions();
     oracle_rows_agree();
+    feed_undone(true);
 }

@@ -28,8 +28,10 @@ static enum permit_status feed_head(struct store *store, struct feed_head *ret_h
     enum permit_status status = call_enter(fake_of(store));
     if (status != PERMIT_OK)
         return status;
-    *ret_head = (struct feed_head){
-        .seq = database.globals.feed_seq, .full = database.globals.feed_full, .pending = first_unnumbered() != NULL};
+    *ret_head =
+        (struct feed_head){.durable = database.globals.feed_durable,
+                           .full = database.globals.feed_full,
+                           .pending = first_unnumbered() || database.globals.feed_durable < database.globals.feed_seq};
     return call_leave(fake_of(store));
 }
 
@@ -66,10 +68,19 @@ static enum permit_status read_for_numbers(struct fake_store *fake)
     transaction->numbered = calloc(limit, sizeof *transaction->numbered);
     if (!transaction->numbered)
         abort();
-    if (database.globals.identity == database.server)
+    if (database.globals.identity == database.server) {
         transaction->numbered_count = read_unnumbered(transaction->numbered, limit);
+        transaction->numbers = transaction->numbered_count || database.globals.feed_durable < database.globals.feed_seq;
+    }
     next_statement();
     return call_reaches(fake) ? call_random_error(fake) : call_lose(fake, false);
+}
+
+/* After the COMMIT has returned, in the same packet. */
+static enum permit_status show_numbers(struct fake_store *fake, uint64_t seq)
+{
+    next_statement();
+    return call_reaches(fake) ? call_flush(fake, database_commit_durable(seq)) : call_lose(fake, false);
 }
 
 static enum permit_status feed_number(struct store *store, struct arena *arena, size_t *ret_count)
@@ -82,10 +93,14 @@ static enum permit_status feed_number(struct store *store, struct arena *arena, 
     fake_batch_begin(fake);
     status = read_for_numbers(fake);
     size_t count = status == PERMIT_OK ? fake->transaction->numbered_count : 0;
-    if (status == PERMIT_OK && count)
+    bool numbers = status == PERMIT_OK && fake->transaction->numbers;
+    uint64_t seq = database.globals.feed_seq + count;
+    if (numbers)
         status = fake_batch_commit(fake);
     else
         (void)fake_session_rollback(store);
+    if (numbers && status == PERMIT_OK)
+        status = show_numbers(fake, seq);
     if (status == PERMIT_OK)
         *ret_count = count;
     return status;
@@ -160,7 +175,10 @@ static enum permit_status feed_trim(struct store *store, struct feed_trim *trim)
 static struct feed_facts facts_for(struct feed_position position)
 {
     const struct globals *globals = &database.globals;
-    struct feed_facts facts = {.epoch = globals->clock.epoch, .head = globals->feed_seq, .least = UINT64_MAX};
+    struct feed_facts facts = {.epoch = globals->clock.epoch,
+                               .head = globals->feed_seq,
+                               .durable = globals->feed_durable,
+                               .least = UINT64_MAX};
     for (size_t i = 0; i < globals->feed_epoch_count; i++)
         if (globals->feed_epochs[i].epoch > position.epoch && globals->feed_epochs[i].seq < facts.least)
             facts.least = globals->feed_epochs[i].seq;
@@ -198,7 +216,7 @@ static enum permit_status feed_read(struct store *store, struct feed_page *page,
     page->ret_count = 0;
     for (uint64_t id = database.first_event_id; id && id <= database.next_event_id; id++) {
         const struct db_event *event = database_event(id);
-        if (event && event->seq > page->after.seq)
+        if (event && event->seq > page->after.seq && event->seq <= facts.durable)
             page->ret_rows[page->ret_count++] = row_of(event, arena);
     }
     if (page->ret_count)
@@ -211,7 +229,7 @@ static enum permit_status feed_read(struct store *store, struct feed_page *page,
         page->ret_next = go_on;
         return call_leave(fake);
     }
-    uint64_t last = page->from_oldest ? facts.head : page->after.seq;
+    uint64_t last = page->from_oldest ? facts.durable : page->after.seq;
     page->ret_next =
         (struct feed_position){facts.epoch, page->ret_count ? page->ret_rows[page->ret_count - 1].seq : last};
     return call_leave(fake);

@@ -210,6 +210,10 @@ void feed_committed(const struct transaction *transaction);
 void feed_numbered(const struct transaction *transaction);
 /* Events were deleted. */
 void feed_trimmed(void);
+/* Readers see numbers up to database.globals.feed_durable from now on. */
+void feed_shown(void);
+/* Commits were undone, by a crash or a failover. */
+void feed_undone(bool failover);
 /* Waits until all events have numbers. Inside a fiber, when no more faults happen. */
 void feed_settles(void);
 

@@ -176,7 +176,7 @@ Test(feed, numbers_have_no_gaps_and_the_order_of_ids)
     cr_assert_eq(numbered(), 0);
     releases("k1");
     cr_assert_eq(numbered(), 1);
-    cr_expect_eq(head_of_feed().seq, 3);
+    cr_expect_eq(head_of_feed().durable, 3);
     cr_expect_not(head_of_feed().pending);
     cr_expect_str_eq(text_of(other, "SELECT GROUP_CONCAT(SUBSTR(events,1,8) ORDER BY seq) FROM feed"),
                      "2 0 2:k1,2 0 2:k2,5 1 2:k1");
@@ -237,7 +237,7 @@ Test(feed, row_has_many_events_and_each_its_number)
     events_written(64);
     cr_assert_eq(numbered(), 67);
     cr_expect_str_eq(text_of(other, "SELECT GROUP_CONCAT(seq,'/',count ORDER BY id) FROM feed"), "1/3,4/64");
-    cr_expect_eq(head_of_feed().seq, 67);
+    cr_expect_eq(head_of_feed().durable, 67);
 }
 
 Test(feed, batch_writes_rows_of_at_most_64_events)
@@ -264,6 +264,48 @@ Test(feed, batch_writes_rows_of_at_most_64_events)
     cr_assert_eq(page.ret_count, EVENTS);
     for (int i = 0; i < EVENTS; i++)
         cr_expect(bytes_equal(page.ret_rows[i].external_id, bytes_of(keys[i])));
+}
+
+/* ---- durable numbers ---- */
+
+Test(feed, numbers_are_shown_after_their_commit)
+{
+    acquires("k");
+    sent_record();
+    cr_assert_eq(numbered(), 1);
+    const char *commit = strstr(sent_text(), "COMMIT");
+    cr_assert(commit);
+    cr_expect(strstr(commit, "SET durable=GREATEST(durable,1)"), "%s", sent_text());
+    cr_expect(!strstr(sent_text(), "flushes"), "the numbers are a write");
+}
+
+/* As a permitd leaves it that dies after its COMMIT. */
+Test(feed, numbers_of_a_task_that_did_not_show_them_are_flushed_and_shown)
+{
+    rows_written(3);
+    cr_assert_eq(numbered(), 3);
+    must_run(other, "UPDATE feed_head SET durable=1");
+    cr_expect_eq(page_after(epoch_now(), 0).ret_count, 1);
+    struct feed_page page = page_after(epoch_now(), 2);
+    cr_expect(page.ret_verdict == FEED_KNOWN && page.ret_count == 0 && page.ret_next.seq == 2);
+    cr_expect(head_of_feed().pending);
+    sent_record();
+    cr_assert_eq(numbered(), 0);
+    const char *write = strstr(sent_text(), "UPDATE feed_head SET flushes=flushes+1");
+    cr_expect(write && strstr(write, "COMMIT;UPDATE feed_head SET durable"), "%s", sent_text());
+    cr_expect(head_of_feed().durable == 3 && !head_of_feed().pending);
+    cr_expect_eq(page_after(epoch_now(), 2).ret_count, 1);
+    sent_record();
+    cr_assert_eq(numbered(), 0);
+    cr_expect(!strstr(sent_text(), "COMMIT"), "%s", sent_text());
+}
+
+Test(feed, later_numbers_that_are_shown_stay_so)
+{
+    rows_written(1);
+    must_run(other, "UPDATE feed_head SET durable=5");
+    cr_assert_eq(numbered(), 1);
+    cr_expect_eq(head_of_feed().durable, 5);
 }
 
 /* ---- readers ---- */
@@ -315,7 +357,9 @@ Test(feed, row_that_is_no_text_of_events_is_an_error)
     for (size_t i = 0; i < ARRAY_LENGTH(texts); i++) {
         char sql[200];
         snprintf(sql, sizeof sql,
-                 "DELETE FROM feed; INSERT INTO feed (seq,at,count,events) VALUES (1,SYSDATE(6),1,'%s')", texts[i]);
+                 "UPDATE feed_head SET seq=1,durable=1; DELETE FROM feed; INSERT INTO feed (seq,at,count,events) "
+                 "VALUES (1,SYSDATE(6),1,'%s')",
+                 texts[i]);
         must_run(other, sql);
         struct feed_page page = {.from_oldest = true, .limit = 7};
         cr_expect_eq(fixture.store->feed->read(fixture.store, &page, &arena), PERMIT_INTERNAL, "%s", texts[i]);
@@ -366,7 +410,9 @@ Test(feed, position_in_a_lost_tail_is_lost_and_one_before_it_is_not)
     rows_written(10);
     cr_assert_eq(numbered(), 10);
     uint64_t before = epoch_now();
-    must_run(other, "DELETE FROM feed WHERE seq>6; UPDATE feed_head SET seq=6; UPDATE cluster SET identity='another'");
+    must_run(
+        other,
+        "DELETE FROM feed WHERE seq>6; UPDATE feed_head SET seq=6,durable=6; UPDATE cluster SET identity='another'");
     struct feed_page page = page_after(before, 9);
     cr_expect_eq(page.ret_verdict, FEED_LOST, "before the epoch has risen");
     cr_expect_eq(page.ret_next.seq, 6);

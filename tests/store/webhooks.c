@@ -28,7 +28,7 @@ static void webhooks_begin(void)
     cr_assert_eq(fixture_advance_epoch(store, EPOCH_SERVER, 0, 1000), PERMIT_OK);
     other = connected(address, STORE_READER);
     arena_init(&arena, 1 << 16, 1 << 26);
-    must_run(other, "UPDATE feed_head SET seq=40");
+    must_run(other, "UPDATE feed_head SET seq=40,durable=40");
     semaphore_make(&fixture, "a", KIND_COUNTED, 1000);
 }
 
@@ -90,7 +90,7 @@ Test(webhooks, change_that_names_a_url_makes_its_row_at_the_end_of_the_feed)
     cr_expect(row.namings == 1 && row.server_id == 0 && row.claimed_until == NEVER && row.retry_at == NEVER);
     cr_expect(row.status == 0 && row.error.length == 0 && row.called_at == NEVER && row.failing_since == NEVER);
     /* Another one that names it leaves the position. */
-    must_run(other, "UPDATE feed_head SET seq=50");
+    must_run(other, "UPDATE feed_head SET seq=50,durable=50");
     semaphore_make(&fixture, "b", KIND_COUNTED, 1000);
     puts_url("b", URL);
     row = row_of(URL);

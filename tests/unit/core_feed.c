@@ -215,23 +215,33 @@ static enum feed_verdict judged(uint64_t epoch, uint64_t seq, struct feed_facts 
 Test(feed, position_is_known_if_the_next_number_is_there_or_none_is)
 {
     struct feed_position go_on;
-    cr_expect_eq(judged(7, 3, (struct feed_facts){7, 9, UINT64_MAX, 4}, &go_on), FEED_KNOWN);
-    cr_expect_eq(judged(7, 9, (struct feed_facts){7, 9, UINT64_MAX, 0}, &go_on), FEED_KNOWN);
-    cr_expect_eq(judged(7, 3, (struct feed_facts){7, 9, UINT64_MAX, 5}, &go_on), FEED_GONE);
+    cr_expect_eq(judged(7, 3, (struct feed_facts){7, 9, 9, UINT64_MAX, 4}, &go_on), FEED_KNOWN);
+    cr_expect_eq(judged(7, 9, (struct feed_facts){7, 9, 9, UINT64_MAX, 0}, &go_on), FEED_KNOWN);
+    cr_expect_eq(judged(7, 3, (struct feed_facts){7, 9, 9, UINT64_MAX, 5}, &go_on), FEED_GONE);
     cr_expect_eq(go_on.seq, 4);
-    cr_expect_eq(judged(7, 3, (struct feed_facts){7, 9, UINT64_MAX, 0}, &go_on), FEED_GONE);
+    cr_expect_eq(judged(7, 3, (struct feed_facts){7, 9, 9, UINT64_MAX, 0}, &go_on), FEED_GONE);
     cr_expect_eq(go_on.seq, 9);
+}
+
+/* After a crash `durable` may be below the position of a reader. */
+Test(feed, position_up_to_the_head_is_known_if_no_later_number_is_shown)
+{
+    struct feed_position go_on;
+    cr_expect_eq(judged(7, 6, (struct feed_facts){7, 9, 6, UINT64_MAX, 0}, &go_on), FEED_KNOWN);
+    cr_expect_eq(judged(7, 8, (struct feed_facts){7, 9, 6, UINT64_MAX, 0}, &go_on), FEED_KNOWN);
+    cr_expect_eq(judged(7, 4, (struct feed_facts){7, 9, 6, UINT64_MAX, 0}, &go_on), FEED_GONE);
+    cr_expect_eq(go_on.seq, 6);
 }
 
 Test(feed, position_beyond_a_head_of_a_later_epoch_is_lost)
 {
     struct feed_position go_on;
-    cr_expect_eq(judged(7, 6, (struct feed_facts){8, 9, 6, 7}, &go_on), FEED_KNOWN);
-    cr_expect_eq(judged(7, 7, (struct feed_facts){8, 9, 6, 8}, &go_on), FEED_LOST);
+    cr_expect_eq(judged(7, 6, (struct feed_facts){8, 9, 9, 6, 7}, &go_on), FEED_KNOWN);
+    cr_expect_eq(judged(7, 7, (struct feed_facts){8, 9, 9, 6, 8}, &go_on), FEED_LOST);
     cr_expect(go_on.epoch == 8 && go_on.seq == 6);
-    cr_expect_eq(judged(8, 7, (struct feed_facts){8, 9, UINT64_MAX, 8}, &go_on), FEED_KNOWN);
-    cr_expect_eq(judged(8, 10, (struct feed_facts){8, 9, UINT64_MAX, 0}, &go_on), FEED_LOST, "beyond the head");
+    cr_expect_eq(judged(8, 7, (struct feed_facts){8, 9, 9, UINT64_MAX, 8}, &go_on), FEED_KNOWN);
+    cr_expect_eq(judged(8, 10, (struct feed_facts){8, 9, 9, UINT64_MAX, 0}, &go_on), FEED_LOST, "beyond the head");
     cr_expect_eq(go_on.seq, 9);
-    cr_expect_eq(judged(9, 3, (struct feed_facts){8, 9, UINT64_MAX, 4}, &go_on), FEED_LOST, "an older copy");
+    cr_expect_eq(judged(9, 3, (struct feed_facts){8, 9, 9, UINT64_MAX, 4}, &go_on), FEED_LOST, "an older copy");
     cr_expect_eq(go_on.seq, 3);
 }
