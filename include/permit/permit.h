@@ -199,7 +199,7 @@ bool permit_client_in_doubt(const struct permit_client *client);
 /* Returns the Retry-After of the server; 0: none. */
 int64_t permit_client_retry_after_ms(const struct permit_client *client);
 
-/* ---- Requests: acquire, renew, confirm, release ---- */
+/* ---- Requests: acquire, renew, confirm, change, release ---- */
 
 /* The free slots of a slotted semaphore that are granted. */
 enum permit_choice {
@@ -242,7 +242,7 @@ struct permit_request {
     char *external_id;     /* the key */
     char *owner;           /* NULL: none */
     bool held;             /* ACQUIRED, not WAITING or RELEASED */
-    bool replayed;         /* acquire: the server had granted it before this try */
+    bool replayed;         /* acquire, change: an earlier try had done it */
     bool yours;            /* acquire: the grant belongs to a try with the nonce of this call. False: another client
                               holds the permits under this key; do not use, renew or release them. */
     bool already_released; /* release: it had already ended */
@@ -256,6 +256,7 @@ struct permit_request {
     char *ended_at;        /* NULL while it waits or is held */
     int64_t held_until_us; /* proved to be held until this time (see Time); INT64_MAX: does not expire; 0: not held */
     int64_t max_hold_ms;   /* acquire and renew, without a ttl: it ends so long after the last one; 0: not reported */
+    int64_t changes;       /* shrinks, grows and exchanges since the grant, 0 to UINT32_MAX */
 };
 
 struct permit_acquire_options {
@@ -329,6 +330,44 @@ enum permit_status permit_confirm(struct permit_client *client, const char *exte
  */
 enum permit_status permit_confirm_all(struct permit_client *client, const char *const *external_ids,
                                       size_t count) PERMIT_MUST_CHECK;
+
+/* A change of what a request holds. */
+struct permit_change {
+    /*
+     * What is given back, of semaphores of which the request holds units: all of `slots` with PERMIT_THESE, or `count`
+     * with PERMIT_LOWEST, which gives back the slots with the highest numbers. `adjacent` and `best` must not be set.
+     */
+    const struct permit_want *give;
+    size_t give_count;              /* 1 to 64; permit_grow: 0 */
+    const struct permit_want *take; /* what is taken, as in an acquire */
+    size_t take_count;              /* 1 to 64; permit_shrink: 0 */
+    int64_t changes;   /* that of the last permit_request of this key, on which the caller has based the change */
+    const char *nonce; /* 1 to 64 printable ASCII bytes, the same in every call for one change; NULL: random for each
+                          call. All tries of a call have the same nonce, so a retry changes nothing twice. */
+};
+
+/*
+ * Change what the request holds, at once or not at all; its deadline stays. permit_shrink gives back, and the rest
+ * keeps its tokens; all given back is a release (`held` is then false). permit_grow takes. permit_exchange does both,
+ * and may take what it gives back. Each semaphore of which the request takes units has a new token for all its units
+ * in the request; the old one is dead: read ret_request->permits, which has all that is held then.
+ *
+ * PERMIT_NO_CAPACITY, PERMIT_PAUSED: not now; there is no wait. PERMIT_VERSION_MISMATCH: `changes` is another number:
+ * read it again (permit_show), and decide again. PERMIT_CONFIRMED: a sale stays as it is. PERMIT_ENDED,
+ * PERMIT_UNKNOWN_REQUEST: it is not held, or waits. PERMIT_INVALID: among other reasons, it does not hold what it would
+ * give back. PERMIT_NEVER_SATISFIABLE, PERMIT_UNKNOWN_SEMAPHORE: as for an acquire. After all of these nothing has
+ * changed, unless permit_client_in_doubt says so: then an answer was lost, and the change may have been made, perhaps
+ * before another one. To repeat such a call safely, give the same `nonce` and `changes`. ret_request may be NULL.
+ */
+enum permit_status permit_shrink(struct permit_client *client, const char *external_id,
+                                 const struct permit_change *change,
+                                 struct permit_request **ret_request) PERMIT_MUST_CHECK;
+enum permit_status permit_grow(struct permit_client *client, const char *external_id,
+                               const struct permit_change *change,
+                               struct permit_request **ret_request) PERMIT_MUST_CHECK;
+enum permit_status permit_exchange(struct permit_client *client, const char *external_id,
+                                   const struct permit_change *change,
+                                   struct permit_request **ret_request) PERMIT_MUST_CHECK;
 /*
  * Releases the request. Idempotent: PERMIT_OK also if it had already ended or was never granted (it then cannot be
  * granted later either); already_released and end_reason tell these apart. PERMIT_CONFIRMED: the request is confirmed

@@ -54,7 +54,7 @@ static enum permit_status call_request(struct permit_client *client, const char 
     return status;
 }
 
-/* ---- Renew, confirm, release, show ---- */
+/* ---- Renew, confirm, release ---- */
 
 /* The same with a body, which it frees. */
 static enum permit_status send_request(struct permit_client *client, const char *external_id, const char *suffix,
@@ -108,6 +108,46 @@ enum permit_status permit_confirm_all(struct permit_client *client, const char *
     json_free(answer);
     return status;
 }
+
+/* ---- Shrink, grow, exchange ---- */
+
+/* A kind of change: its route, and the names of its lists in the body; NULL: it has none. */
+struct change_kind {
+    const char *suffix, *give, *take;
+};
+
+static enum permit_status send_change(struct permit_client *client, const char *external_id,
+                                      const struct change_kind *kind, const struct permit_change *change,
+                                      struct permit_request **ret_request)
+{
+    char made[UUID_TEXT_SIZE];
+    if ((!kind->give && change->give_count) || (!kind->take && change->take_count))
+        return client_fail(client, PERMIT_INVALID, "a shrink takes nothing, and a grow gives nothing back");
+    if (!change->nonce)
+        uuid_make(made);
+    return send_request(client, external_id, kind->suffix,
+                        wire_change(change, kind->give, kind->take, change->nonce ? change->nonce : made), ret_request);
+}
+
+enum permit_status permit_shrink(struct permit_client *client, const char *external_id,
+                                 const struct permit_change *shrink, struct permit_request **ret_request)
+{
+    return send_change(client, external_id, &(struct change_kind){"/shrink", "permits", NULL}, shrink, ret_request);
+}
+
+enum permit_status permit_grow(struct permit_client *client, const char *external_id, const struct permit_change *grow,
+                               struct permit_request **ret_request)
+{
+    return send_change(client, external_id, &(struct change_kind){"/grow", NULL, "permits"}, grow, ret_request);
+}
+
+enum permit_status permit_exchange(struct permit_client *client, const char *external_id,
+                                   const struct permit_change *exchange, struct permit_request **ret_request)
+{
+    return send_change(client, external_id, &(struct change_kind){"/exchange", "give", "take"}, exchange, ret_request);
+}
+
+/* ---- Force-release, show ---- */
 
 enum permit_status permit_force_release(struct permit_client *client, const char *external_id, const char *reason,
                                         struct permit_request **ret_request)

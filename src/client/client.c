@@ -394,7 +394,9 @@ bool client_leaves_doubt(const struct call_state *state, enum permit_status stat
     bool of_caller = status == PERMIT_UNAUTHENTICATED || status == PERMIT_FORBIDDEN;
     /* A refusal for now by one server does not settle what a silent one will do when it continues. */
     bool of_another = state->silent_elsewhere && permit_status_retry(status) == PERMIT_RETRY_LATER;
-    return state->answer_lost && (client_retry_may_help(status) || of_caller || of_another);
+    /* Another change of the request came before this try, but perhaps after an earlier one that was carried out. */
+    bool of_change = status == PERMIT_VERSION_MISMATCH;
+    return state->answer_lost && (client_retry_may_help(status) || of_caller || of_another || of_change);
 }
 
 enum permit_status client_call(struct permit_client *client, struct http_call *call, struct call_state *state)

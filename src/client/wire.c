@@ -18,10 +18,10 @@ const char *wire_text(struct json_writer *body)
 }
 
 /*
- * Appends a want: the number of units and the choice of slots. A count given together with PERMIT_THESE is sent too:
- * the server refuses it.
+ * Appends a want to the list: the number of units and the choice of slots. A count given together with PERMIT_THESE is
+ * sent too: the server refuses it.
  */
-static void append_want(struct json_writer *body, const struct permit_want *want)
+static void append_want(struct json_writer *body, const char *list, const struct permit_want *want)
 {
     struct json_writer *item = json_writer_new();
     const char *slots = want->choice == PERMIT_THESE ? "slots" : "any_of";
@@ -43,8 +43,16 @@ static void append_want(struct json_writer *body, const struct permit_want *want
         json_add_bool(item, "adjacent", true);
     if (want->best)
         json_add_body(item, "best", want->best);
-    json_add_item(body, "permits", item);
+    json_add_item(body, list, item);
     json_writer_free(item);
+}
+
+/* Adds a list of wants. */
+static void add_wants(struct json_writer *body, const char *list, const struct permit_want *wants, size_t count)
+{
+    json_add_items(body, list);
+    for (size_t i = 0; i < count; i++)
+        append_want(body, list, &wants[i]);
 }
 
 struct json_writer *wire_acquire(const struct permit_acquire_options *options, const char *external_id,
@@ -54,15 +62,26 @@ struct json_writer *wire_acquire(const struct permit_acquire_options *options, c
     json_add_text(body, "external_id", external_id);
     json_add_text(body, "owner", options->owner);
     json_add_text(body, "nonce", nonce);
-    json_add_items(body, "permits");
-    for (size_t i = 0; i < options->permit_count; i++)
-        append_want(body, &options->permits[i]);
+    add_wants(body, "permits", options->permits, options->permit_count);
     json_add_duration(body, "ttl", options->ttl_ms ? options->ttl_ms : JSON_ABSENT);
     json_add_duration(body, "wait", wait_ms ? wait_ms : JSON_ABSENT);
     if (options->priority)
         json_add_number(body, "priority", options->priority);
     if (options->metadata)
         json_add_body(body, "metadata", options->metadata);
+    return body;
+}
+
+struct json_writer *wire_change(const struct permit_change *change, const char *give, const char *take,
+                                const char *nonce)
+{
+    struct json_writer *body = json_writer_new();
+    if (give)
+        add_wants(body, give, change->give, change->give_count);
+    if (take)
+        add_wants(body, take, change->take, change->take_count);
+    json_add_text(body, "nonce", nonce);
+    json_add_number(body, "changes", change->changes);
     return body;
 }
 
@@ -189,6 +208,7 @@ static bool read_request(struct json_object *object, boot_us sent, struct permit
     request->ttl_ms = bounded_number_of(
         object, "ttl_ms", word && strcmp(word, "owner") == 0 ? PERMIT_TTL_OWNER : PERMIT_TTL_NONE, 1, LONGEST_TTL_MS);
     request->max_hold_ms = bounded_number_of(object, "max_hold_ms", 0, 1, LONGEST_TTL_MS);
+    request->changes = bounded_number_of(object, "changes", 0, 0, UINT32_MAX);
     /* By the local clock: the time left by the server's, counted from before the call was sent. */
     int64_t left_ms = json_integer_of(object, "expires_in_ms", request->max_hold_ms ? request->max_hold_ms : INT64_MAX);
     request->held_until_us = request->held ? moment_after(sent, max_i64(left_ms, 0)) : 0;

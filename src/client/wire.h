@@ -14,6 +14,9 @@
  */
 struct json_writer *wire_acquire(const struct permit_acquire_options *options, const char *external_id,
                                  const char *nonce, int64_t wait_ms) MUST_CHECK;
+/* The body of a change. The lists have these names; NULL: there is none. The caller frees it. */
+struct json_writer *wire_change(const struct permit_change *change, const char *give, const char *take,
+                                const char *nonce) MUST_CHECK;
 /* Returns the text of a body. NULL: out of memory, or longer than 1 MiB. */
 const char *wire_text(struct json_writer *body) MUST_CHECK;
 

@@ -797,6 +797,69 @@ static void several_requests_are_confirmed_in_one_call(void)
     check(script_end(&script), "in one call");
 }
 
+/* The nonce is the same in all tries, so that a change whose answer was lost is made once. */
+static void changes_are_sent_again_with_their_nonce(void)
+{
+    static const char *const slots[] = {"A1", "#12"};
+    static const char answer[] =
+        "{\"external_id\":\"" KEY "\",\"state\":\"ACQUIRED\",\"permits\":[{\"semaphore\":\"s\","
+        "\"count\":1,\"token\":58,\"slots\":[3]}],\"changes\":3,\"ttl_ms\":9}";
+    static const char released[] =
+        "{\"external_id\":\"" KEY "\",\"state\":\"RELEASED\",\"permits\":[],\"changes\":4294967296}";
+    SCRIPT(script, {CUT, 0, NULL, "POST /v1/requests/k/shrink "}, {ANSWER, 200, answer, NULL},
+           {ANSWER, 200, answer,
+            "{\"permits\":[{\"semaphore\":\"s\",\"count\":2,\"adjacent\":true}],\"nonce\":\"mine\",\"changes\":2}"},
+           {ANSWER, 200, released,
+            "{\"give\":[{\"semaphore\":\"s\",\"slots\":[\"A1\",12]}],\"take\":[{\"semaphore\":\"t\",\"count\":1}],"
+            "\"nonce\":\""});
+    const struct permit_want named = {.semaphore = "s", .slots = slots, .slot_count = 2, .choice = PERMIT_THESE};
+    const struct permit_want two = {.semaphore = "s", .count = 2, .adjacent = true}, other = {.semaphore = "t"};
+    struct permit_client *client = client_of(&script, 0);
+    struct permit_request *shrunk = NULL, *exchanged = NULL;
+    check(permit_shrink(client, "k", &(struct permit_change){.give = &named, .give_count = 1, .changes = 2}, &shrunk) ==
+                  PERMIT_OK &&
+              shrunk->permit_count == 1 && shrunk->permits[0].token == 58 && shrunk->changes == 3,
+          "a shrink whose answer was lost is sent again, and shows what is held");
+    check(strlen(script.nonces[0]) == 36 && strcmp(script.nonces[0], script.nonces[1]) == 0, "with the same nonce");
+    check(permit_grow(client, "k",
+                      &(struct permit_change){.take = &two, .take_count = 1, .changes = 2, .nonce = "mine"},
+                      NULL) == PERMIT_OK,
+          "a grow, with a nonce of the caller");
+    check(permit_exchange(client, "k",
+                          &(struct permit_change){.give = &named, .give_count = 1, .take = &other, .take_count = 1},
+                          &exchanged) == PERMIT_OK &&
+              !exchanged->held && exchanged->changes == UINT32_MAX,
+          "an exchange, whose number of changes is clamped");
+    check(strcmp(script.nonces[3], script.nonces[1]) != 0, "and which has a nonce of its own");
+    const struct permit_change both = {.give = &two, .give_count = 1, .take = &two, .take_count = 1};
+    check(permit_shrink(client, "k", &both, NULL) == PERMIT_INVALID &&
+              permit_grow(client, "k", &both, NULL) == PERMIT_INVALID && *permit_client_message(client),
+          "a shrink that takes and a grow that gives are not sent");
+    permit_request_free(shrunk);
+    permit_request_free(exchanged);
+    permit_client_free(client);
+    check(script_end(&script), "sent as documented");
+}
+
+/* Between two tries of a change another client may have made the next one. */
+static void mismatch_after_a_lost_answer_leaves_doubt(void)
+{
+    SCRIPT(script, {ANSWER, 412, PROBLEM("version_mismatch", ""), NULL}, {CUT, 0, NULL, NULL},
+           {ANSWER, 412, PROBLEM("version_mismatch", ""), NULL}, {ANSWER, 423, PROBLEM("no_capacity", ""), NULL},
+           {ANSWER, 409, PROBLEM("confirmed", ""), NULL});
+    struct permit_client *client = client_of(&script, 0);
+    const struct permit_change change = {.take = &want, .take_count = 1};
+    check(permit_grow(client, "k", &change, NULL) == PERMIT_VERSION_MISMATCH && !permit_client_in_doubt(client),
+          "another number of changes is final");
+    check(permit_grow(client, "k", &change, NULL) == PERMIT_VERSION_MISMATCH && permit_client_in_doubt(client),
+          "after a lost answer the change may have been made");
+    check(permit_grow(client, "k", &change, NULL) == PERMIT_NO_CAPACITY && !permit_client_in_doubt(client),
+          "there is no wait for capacity");
+    check(permit_grow(client, "k", &change, NULL) == PERMIT_CONFIRMED, "a sale does not grow");
+    permit_client_free(client);
+    check(script_end(&script), "no refusal is sent again");
+}
+
 /* Another server may answer 200 to anything: that is no release and no confirmation. */
 static void success_of_another_server_is_none(void)
 {
@@ -2103,6 +2166,8 @@ int main(int argc, char **argv)
     every_call_can_be_cancelled();
     another_server_is_no_server();
     several_requests_are_confirmed_in_one_call();
+    changes_are_sent_again_with_their_nonce();
+    mismatch_after_a_lost_answer_leaves_doubt();
     success_of_another_server_is_none();
     refusal_of_a_proxy_is_reported_as_such();
     call_abandons_a_silent_connection();
