@@ -41,9 +41,9 @@ bool acquire_cmd_release(const struct cli *cli, const char *key, int signal_fd)
  */
 static void print_hint(const struct cli_options *given, const char *owner, enum permit_status status)
 {
-    for (size_t i = 0; status == PERMIT_UNKNOWN_SEMAPHORE && i < given->want_count; i++) {
-        const char *name = given->wants[i].semaphore;
-        long long count = given->wants[i].count;
+    for (size_t i = 0; status == PERMIT_UNKNOWN_SEMAPHORE && i < given->taken.count; i++) {
+        const char *name = given->taken.wants[i].semaphore;
+        long long count = given->taken.wants[i].count;
         if (count > 0)
             (void)cli_error(0, "-s %s:%lld asks for %lld of %s; one unit of \"%s:%lld\" is -s %s:%lld:1", name, count,
                             count, name, name, count, name, count);
@@ -136,8 +136,8 @@ bool acquire_cmd_run(struct cli *cli, const struct acquire_cmd *cmd, struct perm
     struct permit_acquire_options options = {
         .external_id = given->id,
         .owner = given->owner || given->id ? given->owner : owner_default(owner),
-        .permits = given->wants,
-        .permit_count = given->want_count,
+        .permits = given->taken.wants,
+        .permit_count = given->taken.count,
         .ttl_ms = given->ttl_ms == CLI_UNSET ? cmd->ttl_ms : given->ttl_ms,
         .wait_ms = given->flags[FLAG_NO_WAIT]    ? 0
                    : given->wait_ms == CLI_UNSET ? cmd->wait_ms

@@ -60,6 +60,12 @@ enum cli_flag {
     FLAG_COUNT,
 };
 
+/* The units of several semaphores. */
+struct want_list {
+    struct permit_want wants[CLI_MAX_WANTS];
+    size_t count;
+};
+
 /* Every option of every verb. argv owns the strings. */
 struct cli_options {
     const char *url;
@@ -70,8 +76,9 @@ struct cli_options {
     const char *key;
     bool flags[FLAG_COUNT]; /* those that were given */
 
-    struct permit_want wants[CLI_MAX_WANTS];
-    size_t want_count;
+    struct want_list taken, given; /* given: back, by shrink and exchange */
+    struct permit_want *last_want; /* of either; NULL: none yet */
+    int64_t changes;               /* CLI_UNSET: those of the request when the verb runs */
     const char **names; /* of --slot, --any-of or --label; those of one want are adjacent; cli_main frees the array */
     size_t name_count;
     int64_t ttl_ms; /* PERMIT_TTL_NONE: no ttl; PERMIT_TTL_OWNER: held by heartbeat */
@@ -167,6 +174,9 @@ struct verb {
 #define VERB_RECONCILE        (UINT64_C(1) << 32)
 #define VERB_REPORT           (UINT64_C(1) << 33)
 #define VERB_FEED             (UINT64_C(1) << 34)
+#define VERB_SHRINK           (UINT64_C(1) << 35)
+#define VERB_GROW             (UINT64_C(1) << 36)
+#define VERB_EXCHANGE         (UINT64_C(1) << 37)
 #define VERB_ANY              UINT64_MAX
 /* Verbs that call no server, or connect by themselves. */
 #define VERBS_UNCONNECTED     (VERB_LOGIN | VERB_LOGOUT | VERB_TOKEN_MAKE | VERB_TOKEN_CHECK)
@@ -195,6 +205,9 @@ int verb_acquire(struct cli *cli);
 int verb_release(struct cli *cli);
 int verb_renew(struct cli *cli);
 int verb_confirm(struct cli *cli);
+int verb_shrink(struct cli *cli);
+int verb_grow(struct cli *cli);
+int verb_exchange(struct cli *cli);
 int verb_show(struct cli *cli);
 int verb_force_release(struct cli *cli);
 int verb_requests(struct cli *cli);

@@ -42,9 +42,9 @@ static void add_held(const struct cli_options *given, const struct permit_reques
                      struct outer *outers)
 {
     for (size_t i = 0; i < request->permit_count; i++)
-        for (size_t j = 0; j < given->want_count; j++) {
+        for (size_t j = 0; j < given->taken.count; j++) {
             const struct permit_held *held = &request->permits[i];
-            const struct permit_want *want = &given->wants[j];
+            const struct permit_want *want = &given->taken.wants[j];
             if (strcmp(held->semaphore, want->semaphore) != 0)
                 continue;
             outers[j].key = key;
@@ -102,9 +102,9 @@ bool nested_waits_for_itself(struct cli *cli, int signal_fd)
     buf_init(&reason, SENTENCE_MAX);
     permit_client_set_cancel_fd(cli->client, signal_fd);
     query_outer_runs(cli, keys, outers);
-    for (size_t i = 0; i < given->want_count && !reason.length; i++)
+    for (size_t i = 0; i < given->taken.count && !reason.length; i++)
         if (outers[i].key)
-            explain(cli, &given->wants[i], &outers[i], &reason);
+            explain(cli, &given->taken.wants[i], &outers[i], &reason);
     permit_client_set_cancel_fd(cli->client, 0);
     bool waits = reason.length > 0;
     if (waits && given->flags[FLAG_JSON])

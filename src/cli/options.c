@@ -24,7 +24,7 @@ enum option_type {
     OPTION_DURATION_OR_NONE,   /* as OPTION_DURATION; "none" is PERMIT_TTL_NONE, which is SETTING_NONE */
     OPTION_DURATION_OR_STRICT, /* the same with "strict" */
     OPTION_HOLD,               /* as OPTION_DURATION_OR_NONE, or "owner" */
-    OPTION_WANT,               /* appended to wants */
+    OPTION_WANT,               /* appended to a want_list */
     OPTION_SLOT,               /* appended to the slots of the last want: exactly these */
     OPTION_ANY_OF,             /* appended to the slots of the last want: any of these */
     OPTION_ADJACENT,           /* a flag of the last want */
@@ -47,25 +47,38 @@ struct option {
 
 #define AT(member)         offsetof(struct cli_options, member)
 #define ACQUIRES           (VERB_RUN | VERB_ACQUIRE)
+#define CHANGES            (VERB_SHRINK | VERB_GROW | VERB_EXCHANGE)
+#define TAKES              (ACQUIRES | VERB_GROW | VERB_EXCHANGE)
 #define VERBS_IN_NAMESPACE (VERB_RENEW | VERB_CONFIRM | VERB_SHOW | VERB_FORCE | VERB_WHY | VERB_OWNER)
 #define SETTING_OPTION(name, c_type, member, type, flags, min, max, initial, words, expected, letter, option,          \
                        placeholder, help)                                                                              \
     {letter, option, placeholder, VERB_PUT | VERB_TEMPLATE, OPTION_##type, AT(settings[SETTING_##name]), min, help},
 
+#define GIVE_HELP                                                                                                      \
+    "give back COUNT units (default: 1) of this semaphore, of slots those with the highest numbers; repeat for "       \
+    "several semaphores"
+#define TAKE_HELP                                                                                                      \
+    "take COUNT units (default: 1) of this semaphore, beside what the request holds; repeat for several semaphores, "  \
+    "all or nothing"
+
 /*
  * letter  name  placeholder  verbs that take it  type  member  minimum  help
  */
 static const struct option options[] = {
-    {'s', "semaphore", "NAME[:COUNT]", ACQUIRES, OPTION_WANT, 0, 0,
+    {'s', "semaphore", "NAME[:COUNT]", ACQUIRES, OPTION_WANT, AT(taken), 0,
      "acquire COUNT units (default: 1) of this semaphore; repeat for several semaphores, all or nothing. The last "
      ":DIGITS are the count: user:7 is 7 units of user, user:7:1 is one unit of user:7"},
-    {0, "slot", "SLOT", ACQUIRES, OPTION_SLOT, 0, 0,
-     "acquire exactly this slot of the preceding -s: its label, or '#12' for number 12; repeat for several slots"},
-    {0, "any-of", "SLOT", ACQUIRES, OPTION_ANY_OF, 0, 0,
-     "acquire COUNT of these slots of the preceding -s, lowest free first; repeat for each slot"},
-    {0, "adjacent", NULL, ACQUIRES, OPTION_ADJACENT, 0, 0, "acquire adjacent slots of the preceding -s"},
-    {0, "best", "JSON", ACQUIRES, OPTION_BEST, 0, 0,
-     "acquire the best seats of the preceding -s: '{}', or '{\"together\":true,\"section\":[\"B\"]}', ..."},
+    {'s', "semaphore", "NAME[:COUNT]", VERB_GROW, OPTION_WANT, AT(taken), 0, TAKE_HELP},
+    {'s', "semaphore", "NAME[:COUNT]", VERB_SHRINK, OPTION_WANT, AT(given), 0, GIVE_HELP},
+    {0, "give", "NAME[:COUNT]", VERB_EXCHANGE, OPTION_WANT, AT(given), 0, GIVE_HELP},
+    {0, "take", "NAME[:COUNT]", VERB_EXCHANGE, OPTION_WANT, AT(taken), 0, TAKE_HELP},
+    {0, "slot", "SLOT", ACQUIRES | CHANGES, OPTION_SLOT, 0, 0,
+     "exactly this slot of the preceding semaphore: its label, or '#12' for number 12; repeat for several slots"},
+    {0, "any-of", "SLOT", TAKES, OPTION_ANY_OF, 0, 0,
+     "acquire COUNT of these slots of the preceding semaphore, lowest free first; repeat for each slot"},
+    {0, "adjacent", NULL, TAKES, OPTION_ADJACENT, 0, 0, "acquire adjacent slots of the preceding semaphore"},
+    {0, "best", "JSON", TAKES, OPTION_BEST, 0, 0,
+     "acquire the best seats of the preceding semaphore: '{}', or '{\"together\":true,\"section\":[\"B\"]}', ..."},
     {'w', "wait", "TIME", ACQUIRES, OPTION_DURATION, AT(wait_ms), 0,
      "maximum wait for capacity, such as 10m (default: run waits without limit, acquire does not wait)"},
     {0, "wait-piece", "TIME", ACQUIRES, OPTION_DURATION, AT(wait_piece_ms), 100,
@@ -77,7 +90,9 @@ static const struct option options[] = {
     {'n', "no-wait", NULL, ACQUIRES, OPTION_FLAG, AT(flags[FLAG_NO_WAIT]), 0, "do not wait"},
     {0, "no-retry", NULL, ACQUIRES, OPTION_FLAG, AT(flags[FLAG_NO_RETRY]), 0,
      "end at once if no server answers, or if too many requests wait already (default: ask again until the wait ends)"},
-    {'E', "conflict-exit-code", "N", ACQUIRES, OPTION_INTEGER, AT(exit_code), 0, "exit with N instead of 75"},
+    {0, "changes", "N", CHANGES, OPTION_INTEGER, AT(changes), 0,
+     "change the request only if it has been changed N times, the number that show prints (default: read it first)"},
+    {'E', "conflict-exit-code", "N", TAKES, OPTION_INTEGER, AT(exit_code), 0, "exit with N instead of 75"},
     {'t', "ttl", "TIME", ACQUIRES | VERB_RENEW | VERB_BEAT, OPTION_HOLD, AT(ttl_ms), 1,
      "the permit expires after this time unless renewed; none: never, but the semaphore's max_hold ends it if it is "
      "not "
@@ -274,9 +289,9 @@ static int read_choice(const struct option *option, const char *value, const cha
 }
 
 /* Parses "name" or "name:count"; the last ":digits" is the count. Cuts the name out of argv. */
-static int read_want(const struct option *option, char *value, struct cli_options *into)
+static int read_want(const struct option *option, char *value, struct want_list *list, struct permit_want **ret_want)
 {
-    if (into->want_count == CLI_MAX_WANTS)
+    if (list->count == CLI_MAX_WANTS)
         return refuse(option, value, "at most 64 semaphores");
     int64_t count = 0; /* default: 1, or the number of slots given */
     char *colon = strrchr(value, ':');
@@ -290,25 +305,15 @@ static int read_want(const struct option *option, char *value, struct cli_option
             *colon = ':'; /* restored for the error message */
         return refuse(option, value, "NAME or NAME:COUNT; names have A-Z a-z 0-9 . _ : @ -, a count is at least 1");
     }
-    into->wants[into->want_count++] = (struct permit_want){.semaphore = value, .count = count};
+    *ret_want = &list->wants[list->count++];
+    **ret_want = (struct permit_want){.semaphore = value, .count = count};
     return CLI_OK;
-}
-
-/* Returns the want of the preceding -s. NULL: there is none; an error has been printed. */
-static struct permit_want *last_want(const struct option *option, struct cli_options *into)
-{
-    if (into->want_count)
-        return &into->wants[into->want_count - 1];
-    (void)cli_error(CLI_USAGE, "--%s must follow an -s NAME", option->name);
-    return NULL;
 }
 
 static int read_slot(const struct option *option, const char *value, struct cli_options *into)
 {
     enum permit_choice choice = option->type == OPTION_SLOT ? PERMIT_THESE : PERMIT_ANY_OF;
-    struct permit_want *want = last_want(option, into);
-    if (!want)
-        return CLI_USAGE;
+    struct permit_want *want = into->last_want;
     if (!want->slot_count)
         want->slots = into->names + into->name_count;
     else if (want->choice != choice)
@@ -370,7 +375,6 @@ static bool is_json_object(const char *text)
 static int store_value(const struct option *option, char *value, struct cli *cli)
 {
     void *member = (char *)&cli->options + option->offset;
-    struct permit_want *want;
     switch (option->type) {
     case OPTION_FLAG: *(bool *)member = true; return CLI_OK;
     case OPTION_KEY:
@@ -396,23 +400,24 @@ static int store_value(const struct option *option, char *value, struct cli *cli
     case OPTION_DURATION_OR_NONE:
     case OPTION_DURATION_OR_STRICT:
     case OPTION_HOLD: return read_duration(option, value, member);
-    case OPTION_WANT: return read_want(option, value, &cli->options);
+    case OPTION_WANT: return read_want(option, value, member, &cli->options.last_want);
     case OPTION_SLOT:
     case OPTION_ANY_OF: return read_slot(option, value, &cli->options);
-    case OPTION_ADJACENT:
-        if (!(want = last_want(option, &cli->options)))
-            return CLI_USAGE;
-        want->adjacent = true;
-        return CLI_OK;
+    case OPTION_ADJACENT: cli->options.last_want->adjacent = true; return CLI_OK;
     case OPTION_BEST:
-        if (!(want = last_want(option, &cli->options)))
-            return CLI_USAGE;
-        want->best = value;
+        cli->options.last_want->best = value;
         return is_json_object(value) ? CLI_OK : refuse(option, value, "a JSON object");
     case OPTION_METADATA: return read_metadata(option, value, member);
     case OPTION_LABEL: cli->options.names[cli->options.name_count++] = value; return CLI_OK;
     }
     return CLI_USAGE;
+}
+
+/* Returns true for an option that says more of a semaphore before it. */
+static bool follows_want(const struct option *option)
+{
+    return option->type == OPTION_SLOT || option->type == OPTION_ANY_OF || option->type == OPTION_ADJACENT ||
+           option->type == OPTION_BEST;
 }
 
 static bool is_flag(const struct option *option)
@@ -432,6 +437,9 @@ static int apply(const struct option *option, char *value, struct cli *cli, int 
         return cli_error(CLI_USAGE, "--%s %s", option->name, value ? "takes no value" : "needs a value");
     if (!value && !is_flag(option))
         value = argv[++*at];
+    if (follows_want(option) && !cli->options.last_want)
+        return cli_error(CLI_USAGE, "--%s must follow %s NAME", option->name,
+                         cli->verb->bit == VERB_EXCHANGE ? "--give NAME or --take" : "an -s");
     return store_value(option, value, cli);
 }
 
@@ -500,6 +508,36 @@ static int refuse_verb(const char *word, const char *next)
     return CLI_USAGE;
 }
 
+/* Checks what options together say of the units of each semaphore. */
+static int check_wants(const struct want_list *list)
+{
+    for (size_t i = 0; i < list->count; i++) {
+        const struct permit_want *want = &list->wants[i];
+        if (want->best && (want->slot_count || want->adjacent))
+            return cli_error(CLI_USAGE, "%s: --best cannot be combined with --slot, --any-of or --adjacent",
+                             want->semaphore);
+        if (want->choice == PERMIT_THESE && (want->count || want->adjacent)) /* --slot gives slots and number */
+            return cli_error(CLI_USAGE, "%s: --slot cannot be combined with :COUNT or --adjacent", want->semaphore);
+    }
+    return CLI_OK;
+}
+
+/* Checks the semaphores of a verb about units. */
+static int check_units(const struct cli *cli)
+{
+    uint64_t bit = cli->verb->bit;
+    const struct want_list *taken = &cli->options.taken, *given = &cli->options.given;
+    if (bit == VERB_EXCHANGE && (!taken->count || !given->count))
+        return cli_error(CLI_USAGE, "exchange requires at least one --give NAME and one --take NAME");
+    if ((bit & (TAKES | VERB_SHRINK)) && !taken->count && !given->count)
+        return cli_error(CLI_USAGE, "%s requires at least one -s NAME", cli->verb->name);
+    for (size_t i = 0; i < given->count; i++)
+        if (given->wants[i].choice == PERMIT_ANY_OF || given->wants[i].adjacent || given->wants[i].best)
+            return cli_error(CLI_USAGE, "--any-of, --adjacent and --best must follow a --take NAME");
+    int code = check_wants(taken);
+    return code ? code : check_wants(given);
+}
+
 static int check_words(const struct cli *cli)
 {
     const struct verb *verb = cli->verb;
@@ -508,16 +546,9 @@ static int check_words(const struct cli *cli)
     if (!verb || cli->word_count < verb->min_words || (!verb->takes_command && cli->word_count > verb->max_words))
         return cli_error(CLI_USAGE, "usage: permitctl %s %s", verb ? verb->name : "VERB ...",
                          verb ? verb->arguments : "(permitctl --help)");
-    if ((verb->bit & ACQUIRES) && cli->options.want_count == 0)
-        return cli_error(CLI_USAGE, "%s requires at least one -s NAME", verb->name);
-    for (size_t i = 0; i < cli->options.want_count; i++) {
-        const struct permit_want *want = &cli->options.wants[i];
-        if (want->best && (want->slot_count || want->adjacent))
-            return cli_error(CLI_USAGE, "%s: --best cannot be combined with --slot, --any-of or --adjacent",
-                             want->semaphore);
-        if (want->choice == PERMIT_THESE && (want->count || want->adjacent)) /* --slot gives slots and number */
-            return cli_error(CLI_USAGE, "%s: --slot cannot be combined with :COUNT or --adjacent", want->semaphore);
-    }
+    int code = check_units(cli);
+    if (code)
+        return code;
     if (cli->options.exit_code > 255)
         return cli_error(CLI_USAGE, "--conflict-exit-code: expected 0 to 255");
     if (cli->options.priority > PERMIT_MAX_PRIORITY)

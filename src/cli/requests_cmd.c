@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The verbs about requests: acquire, release, renew, confirm, show, force-release, requests. */
+/* The verbs about requests: acquire, release, renew, confirm, grow, shrink, exchange, show, force-release, requests. */
 #include "cli/requests_cmd.h"
 
 #include <unistd.h>
@@ -35,6 +35,7 @@ void request_print(struct json_object *answer)
         {"until", "until"},
         {"server", "server"},
         {"kept", "kept"},
+        {"changes", "changes"},
         {"metadata", "metadata"},
     };
     static const struct json_column permits[] = {
@@ -127,6 +128,50 @@ int verb_renew(struct cli *cli)
     }
     return cli_finish(cli, permit_renew(cli->client, cli->words[0], ttl_ms == CLI_UNSET ? 0 : ttl_ms, NULL),
                       request_print);
+}
+
+/* Reads how often the request has been changed, unless --changes says it, and changes it. */
+static int change(struct cli *cli,
+                  enum permit_status (*send)(struct permit_client *client, const char *external_id,
+                                             const struct permit_change *change, struct permit_request **ret_request))
+{
+    const struct cli_options *given = &cli->options;
+    const char *key = cli->words[0];
+    struct permit_change change = {.give = given->given.wants,
+                                   .give_count = given->given.count,
+                                   .take = given->taken.wants,
+                                   .take_count = given->taken.count,
+                                   .changes = given->changes};
+    if (given->changes == CLI_UNSET) {
+        struct permit_request *request = NULL;
+        enum permit_status status = permit_show(cli->client, key, &request);
+        if (status)
+            return cli_fail(cli, status);
+        change.changes = request->changes;
+        permit_request_free(request);
+    }
+    int code = cli_finish(cli, send(cli->client, key, &change, NULL), request_print);
+    if (permit_client_in_doubt(cli->client))
+        (void)cli_error(0,
+                        "%s may have been changed: look with permitctl show %s. With --changes %lld this call can be "
+                        "repeated: it is then refused if the change was made",
+                        key, key, (long long)change.changes);
+    return code;
+}
+
+int verb_shrink(struct cli *cli)
+{
+    return change(cli, permit_shrink);
+}
+
+int verb_grow(struct cli *cli)
+{
+    return change(cli, permit_grow);
+}
+
+int verb_exchange(struct cli *cli)
+{
+    return change(cli, permit_exchange);
 }
 
 int verb_show(struct cli *cli)

@@ -55,6 +55,30 @@ static const char acquire_more[] =
     "If another client holds the permits under the key of --id, that grant is printed, with \"yours no\", and the\n"
     "exit status is 75; with --allow-replay it is 0";
 
+#define CHANGE_MORE                                                                                                    \
+    "\n"                                                                                                               \
+    "Exit status 76: it is no longer held; 65: it is confirmed, or was changed meanwhile, and other refusals. A "      \
+    "call\n"                                                                                                           \
+    "that got no answer may be repeated with the --changes that it prints: it is refused if the change was made"
+
+static const char shrink_more[] = ". The rest keeps its tokens;\n"
+                                  "all given back is a release.\n"
+                                  "\n"
+                                  "One of two seats:   permitctl shrink cart-7 -s hall --slot A2\n" CHANGE_MORE;
+
+static const char grow_more[] =
+    ", at once or not at all. Its deadline\n"
+    "stays. The semaphores that grow have a new token for all their units of the request; the old one is dead.\n"
+    "\n"
+    "Two adjacent seats: permitctl grow cart-7 -s hall:2 --adjacent\n" CHANGE_MORE;
+
+static const char exchange_more[] =
+    ", at once or not at\n"
+    "all: another seat, without losing the old one. Its deadline stays. The semaphores of which it takes units have a\n"
+    "new token for all their units of the request; the old one is dead.\n"
+    "\n"
+    "Another seat:       permitctl exchange cart-7 --give hall --slot A3 --take hall --slot B7\n" CHANGE_MORE;
+
 static const char put_more[] =
     ". Options that are not given keep their value.\n"
     "Labels are sent in pages of 1000: the first page together with the other options, the rest after it";
@@ -111,6 +135,12 @@ static const struct verb verbs[] = {
      "Makes holds permanent: sales",
      ". They then have no deadline. Several are confirmed together or not at\n"
      "all. Exit status 76: one of them is no longer held"},
+    {"grow", "KEY -s NAME[:COUNT]... [--changes N] [options]", VERB_GROW, 1, 1, false, verb_grow,
+     "Adds units to what a request holds", grow_more},
+    {"shrink", "KEY -s NAME[:COUNT]... [--changes N] [options]", VERB_SHRINK, 1, 1, false, verb_shrink,
+     "Gives back a part of what a request holds", shrink_more},
+    {"exchange", "KEY --give NAME[:COUNT]... --take NAME[:COUNT]... [--changes N] [options]", VERB_EXCHANGE, 1, 1,
+     false, verb_exchange, "Gives back units of a request and takes others", exchange_more},
     {"show", "KEY [--namespace NAMESPACE]", VERB_SHOW, 1, 1, false, verb_show, "Shows a request", NULL},
     {"requests", "[-s NAME] [--owner OWNER] [--state waiting|held|released] [--at TIME]", VERB_REQUESTS, 0, 0, false,
      verb_requests, "Lists requests: waiting, held and ended",
@@ -268,6 +298,9 @@ int cli_error(int code, const char *format, ...)
     return code;
 }
 
+/* The verbs about a hold: without it they have nothing to do. */
+#define HOLD_VERBS (VERB_RENEW | VERB_CONFIRM | VERB_BEAT | VERB_SHRINK | VERB_GROW | VERB_EXCHANGE)
+
 int cli_exit_of(const struct cli *cli, enum permit_status status)
 {
     switch (status) {
@@ -276,8 +309,7 @@ int cli_exit_of(const struct cli *cli, enum permit_status status)
     case PERMIT_PAUSED:
     case PERMIT_TOO_MANY: return (int)cli->options.exit_code;
     case PERMIT_ENDED:
-    case PERMIT_UNKNOWN_REQUEST:
-        return cli->verb->bit & (VERB_RENEW | VERB_CONFIRM | VERB_BEAT) ? CLI_LOST : CLI_REFUSED;
+    case PERMIT_UNKNOWN_REQUEST: return cli->verb->bit & HOLD_VERBS ? CLI_LOST : CLI_REFUSED;
     case PERMIT_NO_MEMORY: return CLI_NO_START;
     case PERMIT_UNAUTHENTICATED: return CLI_UNAUTHENTICATED;
     case PERMIT_FORBIDDEN: return CLI_FORBIDDEN;
@@ -349,6 +381,7 @@ int cli_main(int argc, char **argv)
                                   .min_age_ms = 10 * 60 * 1000,
                                   .exit_code = CLI_NO_CAPACITY,
                                   .on_lost = "term",
+                                  .changes = CLI_UNSET,
                                   .limit = CLI_UNSET}};
     settings_unset(&cli.options);
     descriptors_note(&cli.inherited);

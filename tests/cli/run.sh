@@ -7,7 +7,7 @@
 set -u
 
 lanes='
-usage token access verbs waiting doctor slots locks reconcile feed
+usage token access verbs waiting doctor slots changes locks reconcile feed
 libpermit
 command signals
 terminal lost
