@@ -90,12 +90,14 @@ struct operation {
     size_t want_count;
     int priority; /* acquire, look */
     int64_t
-        wait_us; /* acquire, look: how long it still waits; 0: not. Set by the engine, as is all down to `widened` */
+        wait_us; /* acquire, look: how long it still waits; 0: not. Set by the engine, as is all down to `checked` */
     bool may_have_place; /* an earlier try may have entered it, and a look is for a place: if it does not wait any more,
                             the place is given up */
     utc_us place, since; /* look: the place of its row, and since when it waits; for the case that the row is gone */
     uint64_t mailed;     /* id of the request in the mail that led to this operation, deleted with it; 0: none */
     unsigned widened;    /* how often it was put back, because it lacked only kept units: at most WIDENED_MAX times */
+    size_t checked;      /* confirm of keys with more semaphores than a batch can lock: so many of its first keys were
+                            found to be held, before it was put back */
     struct bytes semaphore;                /* administrative */
     const struct semaphore_change *change; /* OP_SEMAPHORE_PUT */
 };
@@ -297,6 +299,7 @@ struct outcome {
                               has another deadline, or none */
     const uint64_t *needs; /* put_back: ids of all semaphores to lock, ascending */
     size_t need_count;
+    size_t checked; /* put_back: see `checked` of the operation */
 };
 
 /* A request row to be written. */

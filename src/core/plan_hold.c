@@ -347,33 +347,54 @@ static void confirm(struct planner *planner, struct key *key, utc_us at)
     }
 }
 
-/* Returns true if the requests have more semaphores than a batch can lock. */
-static bool have_too_many_semaphores(struct planner *planner, const struct operation *operation)
+/* Returns the confirm of the keys from this index on, of as many as a batch can lock. */
+static struct operation confirm_from(struct planner *planner, const struct operation *operation, size_t from)
 {
-    size_t room = operation_key_count(operation) * REQUEST_MAX_SEMAPHORES;
-    return operation->keys &&
-           semaphores_of_keys(planner, operation, arena_must_array(planner->arena, room, sizeof(uint64_t))) >
-               BATCH_MAX_SEMAPHORES;
+    struct operation part = *operation;
+    if (!operation->keys)
+        return part;
+    part.keys += from;
+    part.key_count -= from;
+    uint64_t *ids = arena_must_array(planner->arena, part.key_count * REQUEST_MAX_SEMAPHORES, sizeof *ids);
+    while (semaphores_of_keys(planner, &part, ids) > BATCH_MAX_SEMAPHORES)
+        part.key_count--;
+    return part;
 }
 
-/*
- * Returns true if all requests of the operation are held, and their semaphores are locked. False: the outcome is set;
- * none of them is changed.
- */
-static bool check_all_held(struct planner *planner, struct outcome *outcome, const struct operation *operation)
+/* Returns true if all requests of the part are held, and their semaphores are locked. False: the outcome is set. */
+static bool check_part_held(struct planner *planner, struct outcome *outcome, const struct operation *part)
 {
-    if (have_too_many_semaphores(planner, operation)) {
-        outcome_refuse(outcome, PERMIT_INVALID, "these requests have more than 64 semaphores");
-        return false;
-    }
-    for (size_t i = 0; i < operation_key_count(operation); i++) {
-        struct key *key = planner_key(planner, operation_key(operation, i));
+    for (size_t i = 0; i < operation_key_count(part); i++) {
+        struct key *key = planner_key(planner, operation_key(part, i));
         outcome->failed = key->external_id;
-        if (key_is_blocked(planner, outcome, key, operation) || !check_held(planner, outcome, key, operation))
+        if (key_is_blocked(planner, outcome, key, part) || !check_held(planner, outcome, key, part))
             return false;
     }
     outcome->failed = (struct bytes){0};
     return true;
+}
+
+/*
+ * Returns true if all requests of the operation are held, and their semaphores are locked. False: the outcome is set;
+ * none of them is changed. If they have more semaphores than a batch can lock, one part after the other is locked and
+ * checked before the refusal: it must tell nothing of a request that the client may not see.
+ */
+static bool check_all_held(struct planner *planner, struct outcome *outcome, const struct operation *operation)
+{
+    size_t count = operation_key_count(operation);
+    struct operation part = confirm_from(planner, operation, 0);
+    bool too_many = operation_key_count(&part) < count;
+    size_t checked = too_many ? operation->checked : 0;
+    for (; checked < count; checked += operation_key_count(&part)) {
+        if (checked)
+            part = confirm_from(planner, operation, checked);
+        outcome->checked = checked;
+        if (!check_part_held(planner, outcome, &part))
+            return false;
+    }
+    if (too_many)
+        outcome_refuse(outcome, PERMIT_INVALID, "these requests have more than 64 semaphores");
+    return !too_many;
 }
 
 /* Confirms the requests, even if they are due: the client may have taken a payment for them. */

@@ -60,6 +60,7 @@ static bool put_back(struct engine *engine, struct op *op, const struct outcome 
 {
     op->put_backs++;
     op->operation->widened += outcome->widened;
+    op->operation->checked = outcome->checked;
     metrics_count(&engine->metrics.put_backs);
     bool too_often = operation_asks(op->operation->kind) && op->put_backs > MAX_PUT_BACKS;
     if (too_often || outcome->need_count > BATCH_MAX_SEMAPHORES ||

@@ -566,6 +566,51 @@ Test(access, keys_out_of_scope_are_not_there, .timeout = 300)
     scene_end(&scene);
 }
 
+/* The user acquires a unit of each of these semaphores, which the template makes. */
+static void hold_in(struct scene *scene, const char *key, int from, int to)
+{
+    const char *permits = "";
+    for (int i = from; i < to; i++)
+        permits = text("%s%s{\"semaphore\":\"in:x%d\"}", permits, *permits ? "," : "", i);
+    by(scene, USER, 201, NULL, "POST", "/v1/requests", text("{\"external_id\":\"%s\",\"permits\":[%s]}", key, permits));
+}
+
+/* A confirm of too many semaphores must not tell that there is a request which its client may not see. */
+Test(access, confirm_of_too_many_semaphores_tells_of_no_other_key, .timeout = 300)
+{
+    static const struct {
+        const char *keys;
+        const char *failed; /* NULL: too many */
+    } rows[] = {
+        {"\"wide\",\"out\"", "out"},
+        {"\"wide\",\"nobody\"", "nobody"},
+        {"\"out\",\"wide\"", "out"},
+        {"\"wide\",\"both\",\"other\"", "both"},
+        {"\"other\",\"out\",\"wide\",\"both\"", "out"},
+        {"\"other\",\"wide\",\"third\",\"nobody\",\"out\"", "nobody"},
+        {"\"other\",\"wide\",\"third\"", NULL},
+    };
+    struct scene scene;
+    scene_begin(&scene);
+    by(&scene, ADMIN, 201, NULL, "POST", "/v1/requests",
+       "{\"external_id\":\"both\",\"permits\":[{\"semaphore\":\"in:a\"},{\"semaphore\":\"out:a\"}]}");
+    by(&scene, ADMIN, 201, NULL, "POST", "/v1/requests", ACQUIRE("out", "out:a"));
+    by(&scene, ADMIN, 201, NULL, "PUT", "/v1/templates/in:", "{\"capacity\":1}");
+    hold_in(&scene, "wide", 0, 64);
+    hold_in(&scene, "other", 64, 66);
+    hold_in(&scene, "third", 66, 67);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        by(&scene, USER, rows[i].failed ? 404 : 422, rows[i].failed ? "unknown_request" : "invalid", "POST",
+           "/v1/confirm", text("{\"external_ids\":[%s]}", rows[i].keys));
+        if (rows[i].failed)
+            text_is(&scene.talk, "external_id", rows[i].failed);
+    }
+    by(&scene, USER, 200, NULL, "GET", "/v1/requests/other", NULL);
+    cr_expect_not(kit_json_has(scene.talk.reply.body, "confirmed_at"), "%s", scene.talk.reply.body);
+    by(&scene, ADMIN, 422, "invalid", "POST", "/v1/confirm", "{\"external_ids\":[\"out\",\"wide\",\"other\"]}");
+    scene_end(&scene);
+}
+
 Test(access, lists_have_what_is_in_scope, .timeout = 300)
 {
     struct scene scene;

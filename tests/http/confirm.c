@@ -145,6 +145,7 @@ Test(confirm_cart, requests_have_64_semaphores_together)
     refused(&talk, 422, "invalid", "POST", PATH, body_of(text("%s,%s,%s", a, b, c)));
     text_is(&talk, "detail", "these requests have more than 64 semaphores");
     is_confirmed(&talk, a, false);
+    fails(&talk, 404, "unknown_request", text("%s,%s,%s,nobody", a, b, c), "nobody");
     say(&talk, 200, "POST", PATH, body_of(text("%s,%s", a, b)));
     is_confirmed(&talk, a, true);
     is_confirmed(&talk, b, true);
