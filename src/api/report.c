@@ -123,7 +123,7 @@ static void write_report(struct exchange *exchange, struct report_call *call, co
     write_member_i64(out, "confirmed", report->confirmed);
     write_spread(out, "hold", &report->holds);
     buf_append_text(out, ",\"ended\":[");
-    for (unsigned i = 0, count = 0; i < END_REASON_COUNT; i++)
+    for (unsigned i = 0, count = 0; i < PERMIT_END_COUNT; i++)
         if (report->ended[i] && end_reason_word((enum end_reason)i))
             buf_printf(out, "%s{\"end_reason\":\"%s\",\"count\":%lld}", count++ ? "," : "",
                        end_reason_word((enum end_reason)i), (long long)report->ended[i]);

@@ -70,7 +70,7 @@ static void sum_add(struct report_sum *sum, const struct report_permit *permit, 
     sum->unit_us += unit_us;
     if (!granted)
         return;
-    sum->grants++;
+    sum->grants += !permit->is_part;
     sum->units = permit->count > INT64_MAX - sum->units ? INT64_MAX : sum->units + permit->count;
 }
 
@@ -101,14 +101,14 @@ void report_add(struct report *report, const struct report_permit *permit)
         return;
     sum_add(&report->all, permit, granted, unit_us);
     sum_add(sum_of_owner(report, permit->owner), permit, granted, unit_us);
-    if (granted) {
+    if (granted && !permit->is_part) {
         bool waited = permit->waiting_since != NEVER;
         report->waited += waited;
         spread_add(&report->waits, waited ? (permit->acquired_at - permit->waiting_since) / US_PER_MS : 0);
     }
     report->confirmed += is_within(report, permit->confirmed_at);
     if (is_within(report, permit->ended_at)) {
-        if ((unsigned)permit->end_reason < END_REASON_COUNT)
+        if ((unsigned)permit->end_reason < PERMIT_END_COUNT)
             report->ended[permit->end_reason]++;
         spread_add(&report->holds, (permit->ended_at - permit->acquired_at) / US_PER_MS);
     }

@@ -16,16 +16,17 @@ enum {
     SPREAD_STEPS = SPREAD_EXACT * 59,
 };
 
-/* A permit that was granted, held or ended. Times are lease clock. */
+/* Units of a permit that were granted, held and ended together. Times are lease clock. */
 struct report_permit {
     uint64_t token;
     int64_t count;
+    bool is_part;       /* these were given back before the rest of its permit, which counts the grant */
     struct bytes owner; /* stored; length 0: none */
     enum end_reason end_reason;
     utc_us acquired_at;
     utc_us ended_at;      /* NEVER: held */
     utc_us confirmed_at;  /* NEVER: not confirmed */
-    utc_us waiting_since; /* NEVER: it was granted without a wait */
+    utc_us waiting_since; /* NEVER: it was granted without a wait, or by an exchange */
 };
 
 /* How long things took. */
@@ -40,7 +41,7 @@ void spread_add(struct spread *spread, int64_t ms);
 int64_t spread_percentile(const struct spread *spread, unsigned percent);
 
 struct report_sum {
-    int64_t grants;
+    int64_t grants; /* tokens */
     int64_t units;  /* of these grants */
     double unit_us; /* units held * time, of all permits, granted in the time or before it */
 };
@@ -50,9 +51,9 @@ struct report {
     struct report_sum all;
     int64_t waited;    /* grants after a wait */
     int64_t confirmed; /* permits confirmed in the time */
-    int64_t ended[END_REASON_COUNT];
+    int64_t ended[PERMIT_END_COUNT];
     struct spread waits; /* of the grants; 0 without a wait */
-    struct spread holds; /* of permits that ended in the time */
+    struct spread holds; /* of permits, and parts of them, that ended in the time */
     double unit_us[REPORT_PARTS];
     struct report_owner {
         char text[STORED_KEY_MAX_BYTES];

@@ -34,6 +34,7 @@ enum end_reason {
     END_NEVER_HELD = 6, /* a tombstone: the release came before the acquire, or before the grant */
     END_REASON_COUNT,   /* of the reasons above, of requests */
     END_REPLACED = 7,   /* of a permit alone: its request was held on under another token */
+    PERMIT_END_COUNT,   /* of all reasons */
 };
 
 /* Return the word of a value, such as "ACQUIRED", "expired" (NULL for END_NONE). */

@@ -275,34 +275,63 @@ enum permit_status query_held_at(struct store *store, const struct request_filte
 
 /* ---- permits ---- */
 
+/* Units of the past permit q that it had after the exchange too, under the same token. */
+#define REST_OF_PAST                                                                                                   \
+    "COALESCE((SELECT n.count FROM past_permit n FORCE INDEX (PRIMARY) WHERE n.semaphore_id=q.semaphore_id"            \
+    " AND n.id=q.id AND n.changes>q.changes ORDER BY n.changes LIMIT 1),"                                              \
+    "(SELECT p.count FROM permit p FORCE INDEX (PRIMARY) WHERE p.semaphore_id=q.semaphore_id AND p.id=q.id),0)"
+
+/*
+ * The permits of both tables by token, those of a token from the last on. One statement has one read view, so that a
+ * permit which an exchange moves is in one of them.
+ */
+static void permits_sql(uint64_t semaphore_id, const struct page *page, struct buf *sql)
+{
+    unsigned long long id = semaphore_id, before = page->after.number ? page->after.number : UINT64_MAX;
+    unsigned limit = page->limit + 1;
+    buf_printf(
+        sql,
+        "SELECT STRAIGHT_JOIN p.id,p.count,p.rest,r.owner,COALESCE(p.end_reason,r.end_reason),"
+        "COALESCE(p.granted_at,r.acquired_at),COALESCE(p.ended_at,r.ended_at),"
+        "IF(p.ended_at IS NULL,r.confirmed_at,NULL),IF(p.granted_at IS NULL,r.waiting_since,NULL),p.changes FROM ("
+        "(SELECT id,%u AS changes,count,0 AS rest,permit_request_id,granted_at,NULL AS ended_at,NULL AS end_reason"
+        " FROM permit FORCE INDEX (PRIMARY) WHERE semaphore_id=%llu AND id<%llu ORDER BY id DESC LIMIT %u)",
+        UINT32_MAX, id, before, limit);
+    buf_printf(sql,
+               " UNION ALL (SELECT q.id,q.changes,q.count," REST_OF_PAST ",q.permit_request_id,q.granted_at,q.ended_at,"
+               "q.end_reason FROM past_permit q FORCE INDEX (PRIMARY) WHERE q.semaphore_id=%llu AND (q.id<%llu OR"
+               " (q.id=%llu AND q.changes<%lu)) ORDER BY q.id DESC,q.changes DESC LIMIT %u)) p"
+               " JOIN permit_request r FORCE INDEX (PRIMARY) ON r.id=p.permit_request_id"
+               " ORDER BY p.id DESC,p.changes DESC LIMIT %u;" SQL_CLOCK,
+               id, before, before, (unsigned long)page->after.changes, limit, limit);
+}
+
 enum permit_status query_permits(struct store *store, uint64_t semaphore_id, struct page *page)
 {
     struct packet packet = packet_begin(session_of(store), page->arena);
-    buf_printf(&packet.sql,
-               "SELECT STRAIGHT_JOIN "
-               "p.id,p.count,r.owner,r.end_reason,COALESCE(p.granted_at,r.acquired_at),r.ended_at,r.confirmed_at,"
-               "r.waiting_since FROM permit p FORCE INDEX (PRIMARY) JOIN permit_request r FORCE INDEX (PRIMARY)"
-               " ON r.id=p.permit_request_id WHERE p.semaphore_id=%llu AND p.id<%llu ORDER BY p.id DESC"
-               " LIMIT %u;" SQL_CLOCK,
-               (unsigned long long)semaphore_id,
-               (unsigned long long)(page->after.number ? page->after.number : UINT64_MAX), page->limit + 1);
+    permits_sql(semaphore_id, page, &packet.sql);
     packet_send(&packet);
-    size_t count;
+    size_t count, read = 0;
     struct report_permit *rows = packet_rows(&packet, sizeof *rows, &count);
-    for (size_t i = 0; i < count && packet_row(&packet); i++) {
-        rows[i].token = row_u64(&packet.row);
-        rows[i].count = row_i64(&packet.row);
-        rows[i].owner = row_bytes(&packet.row);
-        rows[i].end_reason = (enum end_reason)row_u64(&packet.row);
-        rows[i].acquired_at = row_time(&packet.row);
-        rows[i].ended_at = row_time(&packet.row);
-        rows[i].confirmed_at = row_time(&packet.row);
-        rows[i].waiting_since = row_time(&packet.row);
+    for (; read < count && packet_row(&packet); read++) {
+        struct report_permit *row = &rows[read];
+        row->token = row_u64(&packet.row);
+        row->count = row_i64(&packet.row);
+        int64_t rest = row_i64(&packet.row);
+        row->is_part = rest > 0;
+        row->count = max_i64(0, row->count - rest);
+        row->owner = row_bytes(&packet.row);
+        row->end_reason = (enum end_reason)row_u64(&packet.row);
+        row->acquired_at = row_time(&packet.row);
+        row->ended_at = row_time(&packet.row);
+        row->confirmed_at = row_time(&packet.row);
+        row->waiting_since = row_time(&packet.row);
+        uint32_t changes = (uint32_t)row_u64(&packet.row);
+        if (read < page->limit)
+            page->next = (struct cursor){.number = row->token, .changes = changes};
     }
     page->permits = rows;
     page_end(page, count);
-    if (page->count)
-        page->next.number = rows[page->count - 1].token;
     packet_time(&packet, &page->time);
     return packet_end(&packet);
 }

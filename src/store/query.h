@@ -199,6 +199,7 @@ struct cursor {
     uint64_t number;   /* other lists: token, slot number or id of the row; in a queue the id of the request */
     utc_us place;      /* queue */
     uint64_t waiters;  /* queue: number of waiters up to here that a client asks for */
+    uint32_t changes;  /* permits: of its request when its exchange moved the row; UINT32_MAX: none did */
 };
 
 /*
@@ -359,8 +360,8 @@ struct store_queries {
      */
     enum permit_status (*held_at)(struct store *store, const struct request_filter *filter, struct page *page);
     /*
-     * Lists the permits of a semaphore, of held and of ended requests, the last token first; page->after.number is the
-     * token before which the page begins, 0: behind the last.
+     * Lists the permits of a semaphore, of held and of ended requests, the last token first. A permit from which an
+     * exchange has given back units is several rows: the units of each have one end.
      */
     enum permit_status (*permits)(struct store *store, uint64_t semaphore_id, struct page *page);
     /*

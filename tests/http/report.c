@@ -66,6 +66,25 @@ Test(report, grants_waits_and_holds_are_summed_up_from_rows)
     talk_end(&waiter);
 }
 
+Test(report, exchanges_count_the_units_that_were_held_before)
+{
+    struct talk talk = talk_to(shared_port());
+    const char *name = fresh_semaphore(&talk, "{\"capacity\":9}");
+    const char *path = request_path(hold(&talk, name, 3, ""));
+    const char *body = "{\"permits\":[{\"semaphore\":\"%s\",\"count\":2}],\"nonce\":\"n%d\",\"changes\":%d}";
+    say(&talk, 200, "POST", text("%s/shrink", path), text(body, name, 0, 0));
+    say(&talk, 200, "POST", text("%s/grow", path), text(body, name, 1, 1));
+    say(&talk, 200, "GET", report_path(name, ""), NULL);
+    const char *answer = talk.reply.body;
+    cr_expect_eq(number_of(&talk, "grants"), 2, "%s", answer);
+    cr_expect_eq(number_of(&talk, "units"), 6, "%s", answer);
+    cr_expect_eq(number_of(&talk, "in_use"), 3, "%s", answer);
+    cr_expect_not_null(strstr(answer, "\"ended\":[{\"end_reason\":\"released\",\"count\":1},"
+                                      "{\"end_reason\":\"replaced\",\"count\":1}]"),
+                       "%s", answer);
+    talk_end(&talk);
+}
+
 Test(report, semaphore_that_nobody_used_has_no_times)
 {
     struct talk talk = talk_to(shared_port());

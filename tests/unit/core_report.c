@@ -55,6 +55,24 @@ Test(report, use_is_cut_at_both_ends_of_the_time)
     cr_assert_eq(report.owner_count, 2, "c did not hold in the time");
 }
 
+Test(report, parts_of_a_permit_are_one_grant_and_have_ends_of_their_own)
+{
+    struct report_permit part = permit("a", 2, 10, 20), rest = permit("a", 3, 10, 0);
+    begin();
+    part.is_part = true;
+    part.waiting_since = rest.waiting_since = FROM + 8 * SECOND;
+    add(part);
+    add(rest);
+    cr_assert_eq(report.all.grants, 1);
+    cr_assert_eq(report.all.units, 5);
+    cr_assert_eq(report.waited, 1);
+    cr_assert_eq(report.waits.count, 1);
+    cr_assert_eq(report.holds.count, 1);
+    cr_assert_eq(report.holds.longest_ms, 10000);
+    cr_assert_eq(report.ended[END_RELEASED], 1);
+    cr_assert(is_near(report.all.unit_us, (2 * 10.0 + 3 * 230.0) * (double)SECOND));
+}
+
 Test(report, grants_and_ends_count_where_they_happened)
 {
     begin();
