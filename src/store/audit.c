@@ -33,6 +33,7 @@ enum {
     BITS_WITHOUT_PERMIT,
     BITS_IN_OTHER_ROWS,
     CONFIRMED,
+    PAST_PERMITS,
     PLACES
 };
 
@@ -174,6 +175,28 @@ static void check_request_of(struct audit *audit, struct row_reader *reader)
     audit->differences[BITS_IN_OTHER_ROWS] += held && !fits;
 }
 
+static void past_sql(const struct audit *audit, struct buf *sql)
+{
+    unsigned long long id = audit->semaphore.id, last = audit->last;
+    buf_printf(sql,
+               AUDIT_SELECT "q.id,q.changes,r.id IS NULL OR r.state=3 OR q.changes NOT BETWEEN 1 AND r.changes"
+                            " OR q.id>=s.next_permit_id OR (p.id IS NOT NULL AND (q.end_reason<>1"
+                            " OR p.permit_request_id<>q.permit_request_id OR p.count>=q.count))"
+                            " FROM past_permit q FORCE INDEX (PRIMARY) STRAIGHT_JOIN semaphore s FORCE INDEX (PRIMARY)"
+                            " ON s.id=q.semaphore_id LEFT JOIN permit_request r FORCE INDEX (PRIMARY)"
+                            " ON r.id=q.permit_request_id LEFT JOIN permit p FORCE INDEX (PRIMARY)"
+                            " ON p.semaphore_id=q.semaphore_id AND p.id=q.id WHERE q.semaphore_id=%llu"
+                            " AND (q.id>%llu OR (q.id=%llu AND q.changes>%lu)) ORDER BY q.id,q.changes LIMIT %d",
+               id, last, last, (unsigned long)audit->changes, REQUESTS_PAGE);
+}
+
+static void check_past(struct audit *audit, struct row_reader *reader)
+{
+    audit->last = row_u64(reader);
+    audit->changes = (uint32_t)row_u64(reader);
+    audit->differences[PAST_PERMITS] += row_u64(reader) != 0;
+}
+
 /* The steps of an audit, in this order. */
 static const struct {
     void (*sql)(const struct audit *audit, struct buf *sql); /* appends the SELECT of the page after audit->last */
@@ -185,6 +208,7 @@ static const struct {
     [AUDIT_PERMITS] = {permits_sql, PERMITS_PAGE, check_permit, true, false},
     [AUDIT_SLOTS] = {slots_sql, SLOTS_PAGE, check_slot, true, true},
     [AUDIT_REQUESTS] = {requests_sql, REQUESTS_PAGE, check_request_of, false, false},
+    [AUDIT_PAST] = {past_sql, REQUESTS_PAGE, check_past, false, false},
 };
 
 /*
@@ -229,6 +253,7 @@ static const char *const drift_texts[AUDIT_NUMBERS] = {
     [BITS_WITHOUT_PERMIT] = "bits of permits that do not exist",
     [BITS_IN_OTHER_ROWS] = "held permits whose bit has another owner or deadline",
     [CONFIRMED] = "units too many in `confirmed`",
+    [PAST_PERMITS] = "past permits that no exchange of their request has left",
 };
 
 static enum permit_status report_drift(struct audit *audit, struct audit_result *ret_result)

@@ -14,7 +14,7 @@
 
 struct store;
 
-enum { AUDIT_SUBJECT_SIZE = STORED_KEY_MAX_BYTES + 1, AUDIT_SENTENCE_SIZE = 1000, AUDIT_NUMBERS = 9 };
+enum { AUDIT_SUBJECT_SIZE = STORED_KEY_MAX_BYTES + 1, AUDIT_SENTENCE_SIZE = 1000, AUDIT_NUMBERS = 10 };
 /* Limits of a page of requests. */
 enum { AUDIT_PAGE = 1000, AUDIT_PAGE_DRIFTS = 100 };
 
@@ -39,7 +39,9 @@ struct audit_result {
  * - waiting is the number of places in its queue that a client asks for;
  * - a slot is held by the permit that names it and by no other, and is out of service if and only if its number is
  *   above the capacity;
- * - each permit belongs to an ACQUIRED request, and its bit is in the row of the request's owner and deadline.
+ * - each permit belongs to an ACQUIRED request, and its bit is in the row of the request's owner and deadline;
+ * - each past permit is of an exchange that its request has made, and its token is not held but by the rest of it. Times
+ *   are not compared: the lease clock may step back.
  *
  *     status = store->audit->begin(&audit, store, after, arena);
  *     while (status == PERMIT_OK && audit.step != AUDIT_DONE)
@@ -49,7 +51,7 @@ struct audit_result {
 struct audit {
     struct store *store;
     struct arena *arena;
-    enum { AUDIT_PERMITS, AUDIT_SLOTS, AUDIT_REQUESTS, AUDIT_DONE } step;
+    enum { AUDIT_PERMITS, AUDIT_SLOTS, AUDIT_REQUESTS, AUDIT_PAST, AUDIT_DONE } step;
     bool in_view;               /* a read view is open; the server keeps old row versions until it closes */
     struct semaphore semaphore; /* id, name, kind, capacity, in_use, confirmed, waiting; id 0: no semaphore is left */
     int64_t held, confirmed;    /* units of its permits; the part of them whose request is confirmed */
@@ -57,6 +59,7 @@ struct audit {
     int64_t differences[AUDIT_NUMBERS];
     uint64_t *holders; /* by slot number: token of the permit that names the slot; NULL: a counted semaphore */
     uint64_t last;     /* token or slot number after which the next page starts */
+    uint32_t changes;  /* AUDIT_PAST: with `last`, the past permit after which it starts */
 };
 
 /* The methods; store->audit. */
