@@ -43,63 +43,41 @@ enum permit_status locks_missing_grant(struct store *store, char ret_grant[LOCK_
 
 /* ---- the server's tables ---- */
 
+/* clang-format off */
+/* Columns 1 to 5 of a row; then its table, index, record and mode, and the session that waits for it, since when. */
 #define TRANSACTION(time)                                                                                              \
     "SELECT t.trx_mysql_thread_id," SQL_US(time("t.trx_started")) ",CONCAT(p.USER,'@',p.HOST),LEFT(t.trx_query,1000)," \
-                                                                  "t.trx_rows_locked,"
-#define CONNECTION " LEFT JOIN information_schema.PROCESSLIST p ON p.ID=t.trx_mysql_thread_id"
+    "t.trx_rows_locked,"
+#define WAITING(time)    ",r.trx_id," SQL_US(time("r.trx_wait_started"))
+#define CONNECTION       " LEFT JOIN information_schema.PROCESSLIST p ON p.ID=t.trx_mysql_thread_id"
+#define OLD(time)        time("t.trx_started") "<UTC_TIMESTAMP()-INTERVAL 1 SECOND"
 
 /* The rows for which sessions wait, and the transactions older than a second that have locked or changed any row. */
-static const char mariadb_locks[] = "(" TRANSACTION(
-    DIALECT_TRX_TIME_MARIADB) "TRIM(BOTH '`' FROM SUBSTRING_INDEX(l.lock_table,'.',-1)),"
-                              "TRIM(BOTH '`' FROM l.lock_index),l.lock_data,l.lock_mode,r.trx_id," SQL_US(
-                                  DIALECT_TRX_TIME_MARIADB(
-                                      "r.trx_wait_started")) " FROM information_schema.INNODB_LOCK_WAITS w"
-                                                             " JOIN information_schema.INNODB_LOCKS l ON "
-                                                             "l.lock_id=w.requested_lock_id"
-                                                             " JOIN information_schema.INNODB_TRX t ON "
-                                                             "t.trx_id=w.blocking_trx_id"
-                                                             " JOIN information_schema.INNODB_TRX r ON "
-                                                             "r.trx_id=w.requesting_trx_id" CONNECTION " WHERE "
-                                                             "LEFT(l.lock_table,CHAR_LENGTH(DATABASE())+3)=CONCAT('`',"
-                                                             "DATABASE(),'`.'))"
-                                                             " UNION ALL (" TRANSACTION(
-                                                                 DIALECT_TRX_TIME_MARIADB) "NULL,NULL,NULL,NULL,NULL,"
-                                                                                           "NULL"
-                                                                                           " FROM "
-                                                                                           "information_schema.INNODB_"
-                                                                                           "TRX t" CONNECTION " WHERE "
-                                                                                           "(t.trx_rows_locked>0 OR "
-                                                                                           "t.trx_rows_modified>0)"
-                                                                                           " AND"
-                                                                                           " " DIALECT_TRX_TIME_MARIADB(
-                                                                                               "t.trx_started") "<UTC_"
-                                                                                                                "TIMEST"
-                                                                                                                "AMP()-"
-                                                                                                                "INTERV"
-                                                                                                                "AL 1 "
-                                                                                                                "SECOND"
-                                                                                                                ") "
-                                                                                                                "ORDER "
-                                                                                                                "BY "
-                                                                                                                "2,1,6,"
-                                                                                                                "7,8 "
-                                                                                                                "LIMIT"
-                                                                                                                " ";
+static const char mariadb_locks[] =
+    "(" TRANSACTION(DIALECT_TRX_TIME_MARIADB)
+    "TRIM(BOTH '`' FROM SUBSTRING_INDEX(l.lock_table,'.',-1)),TRIM(BOTH '`' FROM l.lock_index),l.lock_data,l.lock_mode"
+    WAITING(DIALECT_TRX_TIME_MARIADB)
+    " FROM information_schema.INNODB_LOCK_WAITS w"
+    " JOIN information_schema.INNODB_LOCKS l ON l.lock_id=w.requested_lock_id"
+    " JOIN information_schema.INNODB_TRX t ON t.trx_id=w.blocking_trx_id"
+    " JOIN information_schema.INNODB_TRX r ON r.trx_id=w.requesting_trx_id" CONNECTION
+    " WHERE LEFT(l.lock_table,CHAR_LENGTH(DATABASE())+3)=CONCAT('`',DATABASE(),'`.'))"
+    " UNION ALL (" TRANSACTION(DIALECT_TRX_TIME_MARIADB) "NULL,NULL,NULL,NULL,NULL,NULL"
+    " FROM information_schema.INNODB_TRX t" CONNECTION
+    " WHERE (t.trx_rows_locked>0 OR t.trx_rows_modified>0) AND " OLD(DIALECT_TRX_TIME_MARIADB) ")"
+    " ORDER BY 2,1,6,7,8 LIMIT ";
 
 /* All locked rows of transactions older than a second, and the younger ones for which sessions wait. */
 static const char mysql_locks[] =
-    TRANSACTION(DIALECT_TRX_TIME_MYSQL) "l.OBJECT_NAME,l.INDEX_NAME,l.LOCK_DATA,l.LOCK_MODE,r.trx_id," SQL_US(
-        DIALECT_TRX_TIME_MYSQL(
-            "r.trx_wait_started")) " FROM performance_schema.data_locks l"
-                                   " JOIN information_schema.INNODB_TRX t ON t.trx_id=l.ENGINE_TRANSACTION_ID"
-                                   " LEFT JOIN performance_schema.data_lock_waits w ON "
-                                   "w.BLOCKING_ENGINE_LOCK_ID=l.ENGINE_LOCK_ID"
-                                   " LEFT JOIN information_schema.INNODB_TRX r ON "
-                                   "r.trx_id=w.REQUESTING_ENGINE_TRANSACTION_ID" CONNECTION
-                                   " WHERE l.OBJECT_SCHEMA=DATABASE() AND l.LOCK_STATUS='GRANTED' AND "
-                                   "l.LOCK_TYPE='RECORD'"
-                                   " AND (r.trx_id IS NOT NULL OR " DIALECT_TRX_TIME_MYSQL(
-                                       "t.trx_started") "<UTC_TIMESTAMP()-INTERVAL 1 SECOND) ORDER BY 2,1,6,7,8 LIMIT ";
+    TRANSACTION(DIALECT_TRX_TIME_MYSQL) "l.OBJECT_NAME,l.INDEX_NAME,l.LOCK_DATA,l.LOCK_MODE"
+    WAITING(DIALECT_TRX_TIME_MYSQL)
+    " FROM performance_schema.data_locks l"
+    " JOIN information_schema.INNODB_TRX t ON t.trx_id=l.ENGINE_TRANSACTION_ID"
+    " LEFT JOIN performance_schema.data_lock_waits w ON w.BLOCKING_ENGINE_LOCK_ID=l.ENGINE_LOCK_ID"
+    " LEFT JOIN information_schema.INNODB_TRX r ON r.trx_id=w.REQUESTING_ENGINE_TRANSACTION_ID" CONNECTION
+    " WHERE l.OBJECT_SCHEMA=DATABASE() AND l.LOCK_STATUS='GRANTED' AND l.LOCK_TYPE='RECORD'"
+    " AND (r.trx_id IS NOT NULL OR " OLD(DIALECT_TRX_TIME_MYSQL) ") ORDER BY 2,1,6,7,8 LIMIT ";
+/* clang-format on */
 
 /* "shop@10.0.0.4:51234" without the port. */
 static struct bytes account_without_port(struct bytes account)
@@ -283,6 +261,14 @@ static uint64_t row_target(const struct lock_row *row, bool *ret_is_request)
     return 0;
 }
 
+static const char names_of_semaphores[] =
+    "SELECT s.id,s.name,NULL FROM semaphore s FORCE INDEX (PRIMARY) WHERE s.id IN (";
+/* With the first semaphore of each. */
+static const char names_of_requests[] =
+    "SELECT r.id,(SELECT s.name FROM permit p FORCE INDEX (permit_request) JOIN semaphore s FORCE INDEX (PRIMARY)"
+    " ON s.id=p.semaphore_id WHERE p.permit_request_id=r.id ORDER BY s.id LIMIT 1),r.external_id"
+    " FROM permit_request r FORCE INDEX (PRIMARY) WHERE r.id IN (";
+
 static void read_names(struct packet *packet, struct lock_list *list, bool of_requests)
 {
     uint64_t ids[LOCKS_MAX];
@@ -294,15 +280,7 @@ static void read_names(struct packet *packet, struct lock_list *list, bool of_re
             ids[i] = 0;
         if (!ids[i])
             continue;
-        buf_append_text(
-            &packet->sql,
-            count++ ? ","
-            : of_requests
-                ? "SELECT r.id,(SELECT s.name FROM permit p FORCE INDEX (permit_request) JOIN semaphore s FORCE INDEX "
-                  "(PRIMARY)"
-                  " ON s.id=p.semaphore_id WHERE p.permit_request_id=r.id ORDER BY s.id LIMIT 1),r.external_id"
-                  " FROM permit_request r FORCE INDEX (PRIMARY) WHERE r.id IN ("
-                : "SELECT s.id,s.name,NULL FROM semaphore s FORCE INDEX (PRIMARY) WHERE s.id IN (");
+        buf_append_text(&packet->sql, count++ ? "," : of_requests ? names_of_requests : names_of_semaphores);
         buf_append_u64(&packet->sql, ids[i]);
     }
     if (!count)
