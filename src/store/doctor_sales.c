@@ -27,7 +27,6 @@ struct examination {
  */
 static bool ask(struct examination *examination, const char *sql, char ret_text[TEXT_SIZE])
 {
-    enum { NO_RIGHT_TO_TABLE = 1142, NO_RIGHT = 1227, NO_RIGHT_TO_COLUMN = 1143 };
     struct packet packet = packet_begin(examination->session, NULL);
     bool known = false;
     if (examination->status != PERMIT_OK)
@@ -40,17 +39,14 @@ static bool ask(struct examination *examination, const char *sql, char ret_text[
         snprintf(ret_text, TEXT_SIZE, "%.*s", (int)value.length, known ? value.data : "");
     }
     enum permit_status status = packet_end(&packet);
-    unsigned error = session_errno(examination->session);
-    if (error == NO_RIGHT_TO_TABLE || error == NO_RIGHT || error == NO_RIGHT_TO_COLUMN)
+    if (status != PERMIT_OK && session_lacks_right(examination->session))
         return false;
     examination->status = status;
     return known && status == PERMIT_OK;
 }
 
 /* The user of the session as information_schema has it: 'permitd'@'10.0.0.%'. */
-#define HOST_OF(account) "SUBSTRING_INDEX(" account ",'@',-1)"
-#define USER_OF(account) "LEFT(" account ",CHAR_LENGTH(" account ")-LOCATE('@',REVERSE(" account ")))"
-#define GRANTEE          "CONCAT(''''," USER_OF("CURRENT_USER()") ",'''@'''," HOST_OF("CURRENT_USER()") ",'''')"
+#define GRANTEE "CONCAT(''''," SQL_USER_OF("CURRENT_USER()") ",'''@'''," SQL_HOST_OF("CURRENT_USER()") ",'''')"
 #define MAY_CREATE                                                                                                     \
     "SELECT (SELECT COUNT(*) FROM information_schema.USER_PRIVILEGES WHERE PRIVILEGE_TYPE='CREATE ROUTINE' AND"        \
     " GRANTEE=" GRANTEE ")+(SELECT COUNT(*) FROM information_schema.SCHEMA_PRIVILEGES WHERE"                           \
@@ -70,8 +66,7 @@ static void examine_texts(struct examination *examination)
     (void)ask(examination, MAY_CREATE, may);
     (void)ask(examination, SCHEMA_IS_NEW, is_new);
     (void)ask(examination, "SELECT DATABASE()", database);
-    (void)ask(examination,
-              "SELECT CONCAT(QUOTE(" USER_OF("CURRENT_USER()") "),'@',QUOTE(" HOST_OF("CURRENT_USER()") "))", user);
+    (void)ask(examination, "SELECT " SQL_QUOTED_ACCOUNT("CURRENT_USER()"), user);
     bool comes = missing && may[0] != '0';
     if (missing && !comes)
         doctor_add(examination->report, "procedures", DOCTOR_WARN,

@@ -13,8 +13,6 @@ enum { LOCKS_READ = 1000 };
 
 enum permit_status locks_missing_grant(struct store *store, char ret_grant[LOCK_GRANT_SIZE])
 {
-    static const char account[] = "SELECT CONCAT(QUOTE(SUBSTRING_INDEX(CURRENT_USER(),'@',1)),'@',"
-                                  "QUOTE(SUBSTRING_INDEX(CURRENT_USER(),'@',-1)))";
     static const char *const needs[][2] = {
         {"SELECT COUNT(*) FROM information_schema.INNODB_TRX", "PROCESS ON *.*"},
         {"SELECT 1 FROM performance_schema.data_locks LIMIT 0", "SELECT ON performance_schema.*"}, /* MySQL only */
@@ -32,7 +30,7 @@ enum permit_status locks_missing_grant(struct store *store, char ret_grant[LOCK_
     if (!missing)
         return PERMIT_OK;
     struct packet packet = packet_begin(session, NULL);
-    buf_append_text(&packet.sql, account);
+    buf_append_text(&packet.sql, "SELECT " SQL_QUOTED_ACCOUNT("CURRENT_USER()"));
     packet_send(&packet);
     if (packet_only_row(&packet, PERMIT_INTERNAL)) {
         struct bytes name = row_column(&packet.row);

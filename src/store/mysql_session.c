@@ -326,8 +326,15 @@ unsigned session_errno(const struct session *session)
 
 bool session_lacks_right(const struct session *session)
 {
-    enum { TABLE = 1142, COLUMN = 1143, GLOBAL = 1227 };
-    return session->last_errno == TABLE || session->last_errno == COLUMN || session->last_errno == GLOBAL;
+    enum { DATABASE = 1044, TABLE = 1142, COLUMN = 1143, GLOBAL = 1227, ROUTINE = 1370 };
+    switch (session->last_errno) {
+    case DATABASE:
+    case TABLE:
+    case COLUMN:
+    case GLOBAL:
+    case ROUTINE: return true;
+    default: return false;
+    }
 }
 
 size_t session_max_packet(const struct session *session)

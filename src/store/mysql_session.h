@@ -35,7 +35,7 @@ const char *session_message(const struct session *session);
 enum permit_status session_refuse(struct session *session, enum permit_status status, const char *sentence);
 /* mysql_errno of the last failure; 0 if permitd itself refused. */
 unsigned session_errno(const struct session *session);
-/* Returns true if the last call failed because the account lacks a right to what the statement reads. */
+/* Returns true if the last call failed because the account lacks a right that the statement needs. */
 bool session_lacks_right(const struct session *session);
 /* Bytes of the longest packet, as text, that max_allowed_packet of the server allows. Valid while connected. */
 size_t session_max_packet(const struct session *session);

@@ -104,13 +104,6 @@ enum permit_status procedures_find(struct session *session, struct procedure_fou
     return packet_end(&packet);
 }
 
-/* The server's words for a missing right: to the database, to a routine, or in general. */
-static bool error_is_missing_right(unsigned error)
-{
-    enum { DATABASE = 1044, TABLE = 1142, ROUTINE = 1370, GENERAL = 1227 };
-    return error == DATABASE || error == TABLE || error == ROUTINE || error == GENERAL;
-}
-
 static enum permit_status create(struct session *session, const struct procedure *procedure)
 {
     struct packet packet = packet_begin(session, NULL);
@@ -137,7 +130,7 @@ static enum permit_status create_all(struct session *session, struct procedures_
     if (status == PERMIT_OK)
         return PERMIT_OK;
     buf_append_text(message, session_message(session));
-    if (!error_is_missing_right(session_errno(session)))
+    if (!session_lacks_right(session))
         return status;
     result->state = PROCEDURES_DENIED;
     return PERMIT_OK;

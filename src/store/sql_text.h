@@ -14,6 +14,12 @@
 /* SQL expression: the server's clock at execution, not at the start of the statement. */
 #define SQL_NOW_US     SQL_US("SYSDATE(6)")
 
+/* SQL expressions: the user and the host of an account USER@HOST. The user may have an @, the host has none. */
+#define SQL_USER_OF(account)        "LEFT(" account ",CHAR_LENGTH(" account ")-LOCATE('@',REVERSE(" account ")))"
+#define SQL_HOST_OF(account)        "SUBSTRING_INDEX(" account ",'@',-1)"
+/* The same for a GRANT: 'shop'@'10.0.0.%'. */
+#define SQL_QUOTED_ACCOUNT(account) "CONCAT(QUOTE(" SQL_USER_OF(account) "),'@',QUOTE(" SQL_HOST_OF(account) "))"
+
 /* permit_request.ended_at of a held request. */
 #define SQL_HELD "'9999-12-31 00:00:00'"
 
