@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* GET /v1/availability: what pages that many look at show of semaphores, from memory (availability_cache.h). */
+/* GET /v1/availability: free units and waiters of many semaphores, from memory (availability_cache.h). */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -13,8 +13,6 @@
 #include "api/routes.h"
 #include "api/service.h"
 #include "base/clock.h"
-
-enum { MOST = AVAILABILITY_ROWS };
 
 struct question {
     struct availability_ask ask;
@@ -30,7 +28,7 @@ static bool read_names(struct exchange *exchange, struct bytes list, struct avai
     size_t count = 1;
     for (size_t i = 0; i < list.length; i++)
         count += list.data[i] == ',';
-    if (count > MOST)
+    if (count > AVAILABILITY_ROWS)
         return !problem_answer(exchange, PERMIT_INVALID, "semaphore: at most 1000 names; use prefix, or several calls");
     struct scope_entry *parts = arena_array(&exchange->arena, count, sizeof *parts);
     if (!parts)
@@ -47,7 +45,7 @@ static bool read_names(struct exchange *exchange, struct bytes list, struct avai
         list = (struct bytes){name.data + name.length + 1, list.length - name.length - (comma != NULL)};
     }
     ask->parts = parts;
-    ask->limit = MOST;
+    ask->limit = AVAILABILITY_ROWS;
     return true;
 }
 
@@ -61,7 +59,7 @@ static bool read_prefix(struct exchange *exchange, struct bytes prefix, struct a
     size_t count = 0;
     if (prefix.length > NAME_MAX_BYTES || walk.after.length > NAME_MAX_BYTES)
         return !problem_answer(exchange, PERMIT_INVALID, "prefix and after: at most 255 bytes");
-    if (!param_number(exchange, "limit", 1, MOST, MOST, &limit))
+    if (!param_number(exchange, "limit", 1, AVAILABILITY_ROWS, AVAILABILITY_ROWS, &limit))
         return false;
     for (struct scope_walk counted = walk; scope_walk_next(&counted, &part);)
         count++;

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "api/etag.h"
 #include "api/json_out.h"
 #include "base/clock.h"
 #include "base/list.h"
@@ -58,21 +59,6 @@ struct availability_cache *availability_cache_new(void)
     return cache;
 }
 
-/* FNV-1a over bytes or other values: no client chooses values that collide. */
-#define DIGEST_BEGIN 0xcbf29ce484222325
-static uint64_t digest_add(uint64_t digest, uint64_t value)
-{
-    return (digest ^ value) * 0x100000001b3;
-}
-
-static uint64_t digest_of(struct bytes text)
-{
-    uint64_t digest = DIGEST_BEGIN;
-    for (size_t i = 0; i < text.length; i++)
-        digest = digest_add(digest, (unsigned char)text.data[i]);
-    return digest;
-}
-
 /* ---- entries ---- */
 
 /* Returns the key of a part: a name itself, or a range in the buffer. */
@@ -102,7 +88,7 @@ static struct availability_range range_of(struct bytes key)
 }
 
 /* Sets how much memory the rows have. */
-static void entry_count(struct availability_cache *cache, struct entry *entry, size_t bytes) REQUIRES(cache->mutex)
+static void entry_set_bytes(struct availability_cache *cache, struct entry *entry, size_t bytes) REQUIRES(cache->mutex)
 {
     cache->bytes -= entry->bytes;
     entry->bytes = sizeof *entry + entry->by_key.key.length + bytes;
@@ -119,7 +105,7 @@ static void entry_clear(struct availability_cache *cache, struct entry *entry) R
     entry->count = 0;
     entry->next = (struct bytes){0};
     entry->read_at = 0;
-    entry_count(cache, entry, 0);
+    entry_set_bytes(cache, entry, 0);
 }
 
 static void entry_drop(struct availability_cache *cache, struct entry *entry) REQUIRES(cache->mutex)
@@ -177,7 +163,7 @@ static bool entry_fill(struct availability_cache *cache, struct entry *entry, co
     }
     buf_append(&text, next.data, next.length);
     buf_fit(&text);
-    entry_count(cache, entry, count * sizeof *entry->rows + text.capacity);
+    entry_set_bytes(cache, entry, count * sizeof *entry->rows + text.capacity);
     entry->text = buf_steal(&text);
     buf_release(&text);
     if ((count && !entry->rows) || !entry->text) {
@@ -189,7 +175,7 @@ static bool entry_fill(struct availability_cache *cache, struct entry *entry, co
         struct shown *row = &entry->rows[i];
         row->name.data = at;
         row->json.data = at + row->name.length;
-        row->digest = digest_of(row->json);
+        row->digest = etag_digest(row->json);
         at += row->name.length + row->json.length;
     }
     entry->next = (struct bytes){at, next.length};
@@ -216,7 +202,7 @@ static struct entry *entry_ask(struct availability_cache *cache, const struct av
 
 static void page_cut(struct availability_page *page, struct bytes next)
 {
-    page->digest = digest_add(page->digest, digest_of(next));
+    page->digest = etag_digest_add(page->digest, etag_digest(next));
     page->next_length = next.length;
     memcpy(page->next, next.data, next.length);
 }
@@ -226,7 +212,7 @@ static bool get_page(struct availability_cache *cache, const struct availability
 {
     size_t shown = 0;
     struct bytes last = {0};
-    page->digest = DIGEST_BEGIN;
+    page->digest = ETAG_DIGEST_BEGIN;
     page->next_length = 0;
     for (size_t i = 0; i < ask->part_count; i++) {
         const struct entry *entry = entry_ask(cache, ask, &ask->parts[i]);
@@ -237,7 +223,7 @@ static bool get_page(struct availability_cache *cache, const struct availability
             if (shown)
                 buf_append_char(out, ',');
             buf_append(out, entry->rows[row].json.data, entry->rows[row].json.length);
-            page->digest = digest_add(page->digest, entry->rows[row].digest);
+            page->digest = etag_digest_add(page->digest, entry->rows[row].digest);
             last = entry->rows[row].name;
         }
         if (row == entry->count && entry->next.length) {

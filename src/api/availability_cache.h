@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Availability cache: what pages show of semaphores, as JSON, read at most one second before a client asked for it. An
- * entry is a name, or the first names with a prefix. If a client asks for one that is too old, all entries for which
- * clients have asked in the last ten seconds are read again with it: so one read a second serves all clients, and while
- * none asks nothing is read. On any thread.
+ * Availability cache: the entries of /v1/availability, as JSON, read at most one second before a client asked for them.
+ * An entry of the cache is a name, or the first names with a prefix. If a client asks for one that is too old, all
+ * entries for which clients have asked in the last ten seconds are read again with it. So one read a second serves all
+ * clients, and nothing is read while none asks. On any thread.
  */
 #ifndef API_AVAILABILITY_CACHE_H
 #define API_AVAILABILITY_CACHE_H

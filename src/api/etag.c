@@ -23,6 +23,19 @@ struct bytes etag_next(struct bytes *list)
     return tag;
 }
 
+uint64_t etag_digest_add(uint64_t digest, uint64_t value)
+{
+    return (digest ^ value) * 0x100000001b3;
+}
+
+uint64_t etag_digest(struct bytes text)
+{
+    uint64_t digest = ETAG_DIGEST_BEGIN;
+    for (size_t i = 0; i < text.length; i++)
+        digest = etag_digest_add(digest, (unsigned char)text.data[i]);
+    return digest;
+}
+
 void etag_not_modified(struct answer *answer, struct bytes tag)
 {
     snprintf(answer->etag, sizeof answer->etag, "%.*s", (int)tag.length, tag.data);

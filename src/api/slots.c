@@ -22,15 +22,6 @@ enum { DETAIL_SIZE = 320, DIGEST_DIGITS = SLOTS_DIGEST - 1 };
  * digest shows it.
  */
 
-/* FNV-1a: no client chooses pages that collide. */
-static uint64_t digest_of(const struct buf *body)
-{
-    uint64_t digest = 0xcbf29ce484222325;
-    for (size_t i = 0; i < body->length; i++)
-        digest = (digest ^ (unsigned char)body->data[i]) * 0x100000001b3;
-    return digest;
-}
-
 /* Returns true if the tag is `stem`, 16 digits and a quote. Only such a tag is copied into our ETag header. */
 static bool is_own_tag(struct bytes tag, struct bytes stem)
 {
@@ -93,7 +84,8 @@ void slots_write(struct listing *listing, size_t index)
 void slots_end(struct listing *listing)
 {
     struct answer *answer = &listing->exchange->answer;
-    snprintf(answer->etag, sizeof answer->etag, "%s%016" PRIx64 "\"", listing->slots.stem, digest_of(&answer->body));
+    uint64_t digest = etag_digest((struct bytes){answer->body.data, answer->body.length});
+    snprintf(answer->etag, sizeof answer->etag, "%s%016" PRIx64 "\"", listing->slots.stem, digest);
     if (bytes_equal(listing->slots.known, bytes_of(answer->etag)))
         etag_not_modified(answer, listing->slots.known);
 }

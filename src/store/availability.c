@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Reads what pages show of many semaphores: by their names, or by the beginning of their names. */
+/* Reads free units and waiters of many semaphores: by their names, or by the beginning of their names. */
 #include "store/query_packet.h"
 
 enum { NAMES_A_STATEMENT = 500 };

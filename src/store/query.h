@@ -128,7 +128,7 @@ struct event_row {
     uint64_t next_token; /* next token of the semaphore at the event */
 };
 
-/* What pages show of a semaphore. */
+/* An entry of /v1/availability. */
 struct availability {
     struct bytes name;
     int64_t available; /* free units, never below 0 */
@@ -376,7 +376,7 @@ struct store_queries {
      */
     enum permit_status (*nearest)(struct store *store, enum nearest_kind kind, struct bytes name, struct bytes within,
                                   struct arena *arena, struct nearest *ret_nearest);
-    /* Reads what pages show of these names and ranges. Unknown and retired semaphores have no row. */
+    /* Reads the entries of these names and ranges. Unknown and retired semaphores have no row. */
     enum permit_status (*availability)(struct store *store, struct availability_read *read, struct arena *arena);
     /* Reads the head. PERMIT_UNKNOWN_SEMAPHORE: the semaphore does not exist or is retired. */
     enum permit_status (*slot_list_head)(struct store *store, struct bytes semaphore, struct slot_list_head *ret_head);
