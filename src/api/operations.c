@@ -246,7 +246,7 @@ static enum permit_status read_keys(struct exchange *exchange, struct wire_list 
     return status;
 }
 
-enum permit_status operation_read_confirm(struct exchange *exchange, struct operation *operation)
+enum permit_status operation_read_confirm_all(struct exchange *exchange, struct operation *operation)
 {
     static const struct wire_member member = {
         "external_ids", WIRE_LIST, true, 0, 0, 1, CONFIRM_MAX_KEYS, NULL, "an array of 1 to 64 keys"};

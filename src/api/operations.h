@@ -49,7 +49,7 @@ enum permit_status operation_read_batched(struct exchange *exchange, struct byte
 /* Reads the body of a renew or confirm, which may be absent, into the operation. */
 enum permit_status operation_read_hold(struct exchange *exchange, struct operation *operation) MUST_CHECK;
 /* Reads the body {"external_ids"} of a confirm of several keys into the operation. */
-enum permit_status operation_read_confirm(struct exchange *exchange, struct operation *operation) MUST_CHECK;
+enum permit_status operation_read_confirm_all(struct exchange *exchange, struct operation *operation) MUST_CHECK;
 /* Checks that the body is absent or {}. */
 enum permit_status operation_read_nothing(struct exchange *exchange) MUST_CHECK;
 /* Reads the body {"reason"}, which force-release, pause and fence bump require. */

@@ -101,10 +101,10 @@ bool request_confirm(struct exchange *exchange)
 }
 
 /* Confirms several requests, all or none. */
-bool requests_confirm(struct exchange *exchange)
+bool request_confirm_all(struct exchange *exchange)
 {
     struct operation *operation = &call_of(exchange)->first.operation;
-    enum permit_status status = operation_read_confirm(exchange, operation);
+    enum permit_status status = operation_read_confirm_all(exchange, operation);
     if (!quota_take(exchange, QUOTA_RATE, status == PERMIT_OK ? (int64_t)operation->key_count : 1))
         return true;
     return status == PERMIT_OK ? operation_submit(exchange) : operation_refuse(exchange, status);

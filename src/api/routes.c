@@ -30,8 +30,8 @@ enum {
     }
 
 /*
- * {semaphore}, {prefix}, {external_id}, {user} and {owner} stand for one segment of the path. The path is split before it is
- * percent-decoded. The values are checked here. The most frequent routes come first.
+ * {semaphore}, {prefix}, {external_id}, {user} and {owner} stand for one segment of the path. The path is split before
+ * it is percent-decoded. The values are checked here. The most frequent routes come first.
  */
 /* clang-format off */
 static const struct route routes[] = {
@@ -46,7 +46,7 @@ static const struct route routes[] = {
     ROUTE(POST,   USE,           ONE,    "/v1/requests/{external_id}/shrink",            request_shrink,         USUAL_BODY,      "namespace"),
     ROUTE(POST,   USE,           ONE,    "/v1/requests/{external_id}/grow",              request_grow,           USUAL_BODY,      "namespace"),
     ROUTE(POST,   USE,           ONE,    "/v1/requests/{external_id}/exchange",          request_exchange,       USUAL_BODY,      "namespace"),
-    ROUTE(POST,   USE,           LATER,  "/v1/confirm",                                  requests_confirm,       USUAL_BODY,      "namespace"),
+    ROUTE(POST,   USE,           LATER,  "/v1/confirm",                                  request_confirm_all,    USUAL_BODY,      "namespace"),
     ROUTE(POST,   USE,           LATER,  "/v1/batch",                                    request_batch,          SERVER_MAX_BODY, NULL),
     ROUTE(GET,    LOOK,          ONE,    "/v1/requests/{external_id}",                   request_get,            0,               "namespace"),
     ROUTE(GET,    LOOK,          LIST,   "/v1/requests/{external_id}/why",               request_why,            0,               "namespace"),
@@ -227,12 +227,12 @@ bool routes_handle(struct exchange *exchange)
     const struct route *route = router_find(&table, exchange, &segment);
     call_of(exchange)->route = route;
     buf_clear(message);
-    if (!quota_take(exchange, QUOTA_RATE, route ? route->cost : COST_ONE))
+    const unsigned cost = route ? route->cost : COST_ONE;
+    if (cost != COST_LATER && !quota_take(exchange, QUOTA_RATE, cost))
         return true;
     enum permit_status status =
         route ? check(exchange, route, segment, message) : router_answer_other(&table, exchange, message);
-    bool uncounted = status != PERMIT_OK && route && route->cost == COST_LATER && route->right != RIGHT_OPEN;
-    if (uncounted && !quota_take(exchange, QUOTA_RATE, COST_ONE))
+    if (status != PERMIT_OK && cost == COST_LATER && !quota_take(exchange, QUOTA_RATE, COST_ONE))
         return true;
     if (status != PERMIT_OK)
         return problem_answer(exchange, status, message->length ? buf_text(message) : NULL);

@@ -3,15 +3,16 @@
 #ifndef API_ROUTES_H
 #define API_ROUTES_H
 
+#include <limits.h>
 #include <stdio.h>
 
 #include "http/exchange.h"
 
 /*
  * Costs of routes for the quota `rate`, in operations that take about as long. LATER: the handler counts, when it knows
- * how many operations a batch has, or what is read.
+ * how many operations a batch has, or what is read; a call that does not get there counts as ONE.
  */
-enum { COST_NONE, COST_ONE, COST_LIST = 20, COST_LABELS = 50, COST_LATER = 0 };
+enum { COST_NONE, COST_ONE, COST_LIST = 20, COST_LABELS = 50, COST_LATER = INT_MAX };
 
 /*
  * Called when the headers are complete. Sets *ret_body_max to the body size accepted for the method and path. False:
@@ -36,7 +37,7 @@ bool request_shrink(struct exchange *exchange); /* changes.c */
 bool request_grow(struct exchange *exchange);
 bool request_exchange(struct exchange *exchange);
 bool request_confirm(struct exchange *exchange);
-bool requests_confirm(struct exchange *exchange);
+bool request_confirm_all(struct exchange *exchange);
 bool request_force_release(struct exchange *exchange);
 bool request_get(struct exchange *exchange);
 bool request_why(struct exchange *exchange);      /* why.c */
