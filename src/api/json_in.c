@@ -582,7 +582,9 @@ static bool read_value(struct bytes value, const struct wire_member *member, voi
     case WIRE_LIST: return read_list(value, member, place);
     case WIRE_OBJECT: return read_object(value, member, arena, place);
     case WIRE_SLOT:
-    case WIRE_LABEL: break; /* elements of lists */
+    case WIRE_LABEL:
+    case WIRE_SECTION:
+    case WIRE_TAG: break; /* elements of lists */
     }
     return false;
 }
@@ -720,9 +722,19 @@ static size_t strings_size(struct wire_list list)
     return size;
 }
 
+static bool is_name_of(enum wire_type type, struct bytes text)
+{
+    switch (type) {
+    case WIRE_KEY: return name_is_key(text);
+    case WIRE_SECTION: return name_is_seat_name(text);
+    case WIRE_TAG: return name_is_tag(text);
+    default: return name_is_label(text);
+    }
+}
+
 /*
- * Reads an element: a number is the number of a slot, a string always its label, or a key. The string is decoded to
- * *room, which moves past it.
+ * Reads an element. Of a slot a number is its number, a string always its label. The string is decoded to *room, which
+ * moves past it.
  */
 static bool read_element(struct bytes value, const struct wire_member *element, char **room, void *place)
 {
@@ -732,7 +744,7 @@ static bool read_element(struct bytes value, const struct wire_member *element, 
     if (is_string(value)) {
         *label = (struct bytes){*room, decode(value, *room)};
         *room += label->length + 1;
-        return element->type == WIRE_KEY ? name_is_key(*label) : name_is_label(*label);
+        return is_name_of(element->type, *label);
     }
     *label = (struct bytes){0};
     if (!slot)

@@ -37,9 +37,13 @@ enum wire_type {
     WIRE_LIST,               /* struct wire_list: an array of min to max elements */
     WIRE_OBJECT, /* struct bytes: an object of at most max bytes, as sent (a copy in the arena; data NULL: absent) */
     /* Elements of lists, read by wire_read_elements. */
-    WIRE_SLOT,  /* struct slot_name: number of a slot, min to max, or its label (a copy in the arena) */
-    WIRE_LABEL, /* struct bytes: a label (a copy in the arena), or null: data NULL */
+    WIRE_SLOT,    /* struct slot_name: number of a slot, min to max, or its label (a copy in the arena) */
+    WIRE_LABEL,   /* struct bytes: a label (a copy in the arena), or null: data NULL */
+    WIRE_SECTION, /* struct bytes: a section of seats (a copy in the arena) */
+    WIRE_TAG,     /* struct bytes: a tag of a seat (a copy in the arena) */
 };
+
+#define TAG_EXPECTED "a word of 1 to 32 bytes of printable ASCII without space"
 
 struct wire_member {
     const char *name;
@@ -110,8 +114,8 @@ bool wire_is_word(struct bytes value, const char *word);
 /* Returns the next element; length 0: the end. */
 struct bytes wire_next(struct wire_list *list);
 /*
- * Reads all elements, which are slots, labels or keys, into places[], an array of struct slot_name or struct bytes.
- * `where` is the list's name in messages, such as "permits[1].slots".
+ * Reads all elements, keys or one of the types of elements, into places[], an array of struct slot_name or struct
+ * bytes. `where` is the list's name in messages, such as "permits[1].slots".
  */
 enum permit_status wire_read_elements(const struct wire_reading *reading, struct wire_list *list,
                                       const struct wire_member *element, const char *where, void *places) MUST_CHECK;

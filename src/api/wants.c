@@ -76,8 +76,6 @@ struct best_form {
     bool together, no_orphans;
 };
 
-#define WORD_EXPECTED "a word of 1 to 32 bytes of printable ASCII without space"
-
 static const struct wire_member best_members[] = {
     /* name, type, required, value, given, min, max, choices, expected */
     {"section", WIRE_LIST, false, offsetof(struct best_form, sections), 0, 0, BEST_MAX_SECTIONS, NULL,
@@ -95,25 +93,20 @@ static const struct wire_member best_members[] = {
 };
 static const struct wire_table best_table = {best_members, ARRAY_LENGTH(best_members)};
 
-/* Reads a list of words; `expected` is how messages describe one, and `is_word` checks it. */
+static const struct wire_member section_word = {
+    .name = "section", .type = WIRE_SECTION, .expected = "a section, 1 to 32 bytes without control characters"};
+static const struct wire_member tag_word = {.name = "tags", .type = WIRE_TAG, .expected = TAG_EXPECTED};
+static const struct wire_member not_tag_word = {.name = "not_tags", .type = WIRE_TAG, .expected = TAG_EXPECTED};
+
+/* Reads a list of words, which has the name of its elements. */
 static enum permit_status read_words(const struct wire_reading *reading, struct wire_list *list, const char *where,
-                                     const char *member, bool (*is_word)(struct bytes), const char *expected,
-                                     struct bytes **ret_words, uint32_t *ret_count)
+                                     const struct wire_member *word, struct bytes **ret_words, uint32_t *ret_count)
 {
-    const struct wire_member word = {.type = WIRE_LABEL, .expected = expected};
     char name[64];
-    snprintf(name, sizeof name, "%s%s", where, member);
+    snprintf(name, sizeof name, "%s%s", where, word->name);
     *ret_count = (uint32_t)list->count;
     *ret_words = arena_array(reading->arena, list->count + 1, sizeof **ret_words);
-    if (!*ret_words)
-        return PERMIT_NO_MEMORY;
-    enum permit_status status = wire_read_elements(reading, list, &word, name, *ret_words);
-    for (uint32_t i = 0; status == PERMIT_OK && i < *ret_count; i++)
-        if (!is_word((*ret_words)[i])) {
-            buf_printf(reading->message, "%s[%u] must be %s", name, i, expected);
-            return PERMIT_INVALID;
-        }
-    return status;
+    return *ret_words ? wire_read_elements(reading, list, word, name, *ret_words) : PERMIT_NO_MEMORY;
 }
 
 static enum permit_status read_with(const struct wire_reading *reading, struct bytes object, const char *where,
@@ -129,8 +122,8 @@ static enum permit_status read_with(const struct wire_reading *reading, struct b
         if (wish->with_count == BEST_MAX_WITH || !name_is_tag(name) ||
             !wire_read_integer(value, 1, wish->count, &count)) {
             buf_printf(reading->message,
-                       "%s%s must have at most %d members: a tag, and how many seats have it, 1 to the count", where,
-                       "with", BEST_MAX_WITH);
+                       "%swith must have at most %d members: a tag, and how many seats have it, 1 to the count", where,
+                       BEST_MAX_WITH);
             return PERMIT_INVALID;
         }
         with[wish->with_count++] = (struct best_with){name, (uint32_t)count};
@@ -156,14 +149,11 @@ static enum permit_status read_best(const struct wire_reading *reading, const st
                         .together = best.together,
                         .no_orphans = best.no_orphans};
     if (status == PERMIT_OK)
-        status = read_words(reading, &best.sections, where, "section", name_is_seat_name,
-                            "a section, 1 to 32 bytes without control characters", &wish.sections, &wish.section_count);
+        status = read_words(reading, &best.sections, where, &section_word, &wish.sections, &wish.section_count);
     if (status == PERMIT_OK)
-        status =
-            read_words(reading, &best.tags, where, "tags", name_is_tag, WORD_EXPECTED, &wish.tags, &wish.tag_count);
+        status = read_words(reading, &best.tags, where, &tag_word, &wish.tags, &wish.tag_count);
     if (status == PERMIT_OK)
-        status = read_words(reading, &best.not_tags, where, "not_tags", name_is_tag, WORD_EXPECTED, &wish.not_tags,
-                            &wish.not_tag_count);
+        status = read_words(reading, &best.not_tags, where, &not_tag_word, &wish.not_tags, &wish.not_tag_count);
     if (status == PERMIT_OK)
         status = read_with(reading, best.with, where, &wish);
     if (status != PERMIT_OK)
@@ -185,8 +175,8 @@ static enum permit_status read_best(const struct wire_reading *reading, const st
 }
 
 /*
- * Reads slots, any_of, adjacent and best. The number of `slots` is the permit's count, so count, any_of and adjacent cannot
- * be combined with it.
+ * Reads slots, any_of, adjacent and best. The number of `slots` is the permit's count, so count, any_of and adjacent
+ * cannot be combined with it.
  */
 static enum permit_status read_choice(const struct wire_reading *reading, struct want_form *form, const char *where,
                                       struct want *want)
