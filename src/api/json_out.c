@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/utf8.h"
+#include "store/sql_accounts.h"
 
 /* Writes a character that must be escaped or checked. Returns the number of bytes used. */
 static size_t write_escaped(struct buf *out, const unsigned char *at, size_t left)
@@ -340,7 +341,7 @@ void write_suspect(struct buf *out, const struct request *request, bool suspect)
         write_member_bool(out, "suspect", suspect);
 }
 
-/* Writes the settings after kind and capacity, which have their places at the beginning, as far as the viewer sees them. */
+/* Writes the settings that the viewer sees, after kind and capacity, which have their places at the beginning. */
 static void write_settings(struct buf *out, const struct viewer *viewer, const struct semaphore *semaphore)
 {
     for (size_t i = SETTING_default_ttl; i < SETTING_COUNT; i++) {
@@ -418,6 +419,19 @@ void write_availability(struct buf *out, const struct availability *row)
     buf_append_char(out, '}');
 }
 
+void write_sql_account_begin(struct buf *out, const struct sql_account *account)
+{
+    buf_append_text(out, "{\"user\":");
+    write_text(out, account->user);
+    write_member_text(out, "namespace", account->namespace);
+}
+
+void write_sql_account(struct buf *out, const struct sql_account *account)
+{
+    write_sql_account_begin(out, account);
+    buf_append_char(out, '}');
+}
+
 void write_template(struct buf *out, const struct viewer *viewer, const struct template *template)
 {
     const struct semaphore *settings = &template->settings;
@@ -446,7 +460,7 @@ void write_event(struct buf *out, const struct viewer *viewer, const struct even
         write_member_text(out, "to", event->to);
     if (event->why.data)
         write_member_text(out, "why", event->why);
-    if (event->next_token) /* a change that is none of semaphores has no tokens */
+    if (event->next_token) /* 0: a change of an SQL account */
         write_member_u64(out, "next_permit_id", event->next_token);
     buf_append_char(out, '}');
 }

@@ -46,7 +46,9 @@ void write_semaphore_row(struct buf *out, const struct viewer *viewer, const str
                          const struct query_time *time);
 /* Writes an entry of /v1/availability. */
 void write_availability(struct buf *out, const struct availability *row);
-void write_sql_account(struct buf *out, const struct sql_account *account); /* sql_accounts.c */
+/* Writes an SQL account, without and with its closing brace. */
+void write_sql_account_begin(struct buf *out, const struct sql_account *account);
+void write_sql_account(struct buf *out, const struct sql_account *account);
 /* Writes a template. */
 void write_template(struct buf *out, const struct viewer *viewer, const struct template *template);
 /* Writes an entry of /holders. */

@@ -12,20 +12,11 @@
 #include "api/service.h"
 #include "store/procedures.h"
 
-void write_sql_account(struct buf *out, const struct sql_account *account)
-{
-    buf_append_text(out, "{\"user\":");
-    write_text(out, account->user);
-    write_member_text(out, "namespace", account->namespace);
-    buf_append_char(out, '}');
-}
-
-/* Writes the statements by which an administrator of the database lets the account call the procedures. */
+/* Writes ,"grants":[...], the statements by which an administrator lets the account call the procedures. */
 static void write_grants(struct buf *out, struct bytes database, struct bytes user)
 {
     struct buf grant;
     buf_init(&grant, 2048);
-    out->length--; /* the brace */
     buf_append_text(out, ",\"grants\":[");
     for (size_t i = 0; i < ARRAY_LENGTH(procedures_public); i++) {
         buf_clear(&grant);
@@ -34,7 +25,7 @@ static void write_grants(struct buf *out, struct bytes database, struct bytes us
         buf_append_text(out, i ? "," : "");
         write_text(out, bytes_of(buf_text(&grant)));
     }
-    buf_append_text(out, "]}");
+    buf_append_char(out, ']');
     buf_release(&grant);
 }
 
@@ -74,8 +65,9 @@ static enum permit_status answer_put(struct exchange *exchange, struct store *st
     if (status != PERMIT_OK || out->length)
         return status;
     exchange->answer.http_status = change->ret_before.user.data ? 200 : 201;
-    write_sql_account(out, &change->account);
+    write_sql_account_begin(out, &change->account);
     write_grants(out, change->ret_database, change->account.user);
+    buf_append_char(out, '}');
     return PERMIT_OK;
 }
 
@@ -85,7 +77,8 @@ bool sql_account_put(struct exchange *exchange)
     struct bytes namespace = call_of(exchange)->namespace;
     const struct principals *principals = exchange->service->principals;
     if (namespace.length && !(principals && principals_have_namespace(principals, namespace)))
-        return problem_answer(exchange, PERMIT_INVALID, "no principal has this namespace");
+        return problem_answer(exchange, PERMIT_INVALID,
+                              "no principal has this namespace; add one to the credentials first");
     return submit_change(exchange, answer_put, namespace);
 }
 
