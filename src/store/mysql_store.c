@@ -481,19 +481,17 @@ static enum permit_status read_tick(struct store *store, struct tick *tick)
 }
 
 /*
- * Writes the copy of the offset for permit_hold. A transaction of a stranger that has locked it delays no tick: the next
- * tick writes it.
+ * Writes the copy of the offset for permit_hold. A stranger's transaction that has locked it delays no tick: the next one
+ * writes it.
  */
 static void write_served_offset(struct store *store, int64_t offset_us)
 {
     struct packet packet = packet_begin(session_of(store), NULL);
     buf_printf(&packet.sql,
                "BEGIN;SELECT id FROM served_offset FORCE INDEX (PRIMARY) WHERE id=1 FOR UPDATE NOWAIT;"
-               "UPDATE served_offset FORCE INDEX (PRIMARY) SET offset_us=%lld WHERE id=1;COMMIT",
+               "UPDATE served_offset FORCE INDEX (PRIMARY) SET offset_us=%lld WHERE id=1;",
                (long long)offset_us);
-    packet_send(&packet);
-    if (packet_end(&packet) != PERMIT_OK)
-        (void)session_rollback(session_of(store));
+    (void)!packet_commit(&packet);
 }
 
 /* The compare-and-set on the whole row lets one of several permitd advance the clock, and none in another life. */

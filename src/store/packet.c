@@ -82,3 +82,13 @@ enum permit_status packet_end(struct packet *packet)
     buf_release(&packet->sql);
     return packet->status;
 }
+
+enum permit_status packet_commit(struct packet *packet)
+{
+    buf_append_text(&packet->sql, "COMMIT");
+    packet_send(packet);
+    enum permit_status status = packet_end(packet);
+    if (status != PERMIT_OK)
+        (void)session_rollback(packet->session);
+    return status;
+}

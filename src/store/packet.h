@@ -49,4 +49,6 @@ void packet_time(struct packet *packet, struct query_time *ret_time);
 void packet_finish(struct packet *packet);
 /* The same, and releases the text. Returns the first failure. */
 enum permit_status packet_end(struct packet *packet) MUST_CHECK;
+/* Ends the packet, which is a transaction: sends the rest with COMMIT. After a failure it rolls back. */
+enum permit_status packet_commit(struct packet *packet) MUST_CHECK;
 #endif

@@ -64,18 +64,6 @@ static utc_us begin(struct packet *packet, struct sql_account_change *change)
     return now;
 }
 
-/* Sends the rest of the transaction, unless it has failed, and ends the packet; after a failure, also the transaction. */
-static enum permit_status commit(struct packet *packet)
-{
-    struct session *session = packet->session;
-    buf_append_text(&packet->sql, "COMMIT");
-    packet_send(packet);
-    enum permit_status status = packet_end(packet);
-    if (status != PERMIT_OK)
-        (void)session_rollback(session);
-    return status;
-}
-
 static enum permit_status accounts_put(struct store *store, struct sql_account_change *change, struct arena *arena)
 {
     enum permit_status status = PERMIT_CONFLICT;
@@ -93,7 +81,7 @@ static enum permit_status accounts_put(struct store *store, struct sql_account_c
             buf_append_char(&packet.sql, ';');
             event_sql(change, now, &change->account, &packet.sql);
         }
-        status = commit(&packet);
+        status = packet_commit(&packet);
     }
     return status;
 }
@@ -110,7 +98,7 @@ static enum permit_status accounts_delete(struct store *store, struct sql_accoun
         sql_bytes(&packet.sql, change->account.user);
         buf_append_char(&packet.sql, ';');
         event_sql(change, now, &(struct sql_account){{0}, {0}}, &packet.sql);
-        status = commit(&packet);
+        status = packet_commit(&packet);
     }
     return status;
 }

@@ -110,7 +110,7 @@ static bool lock_row(struct packet *packet, struct bytes prefix, struct template
     return true;
 }
 
-/* Appends the write and COMMIT. If two transactions insert a prefix, the second gets PERMIT_CONFLICT and retries. */
+/* Appends the write. If two transactions insert a prefix, the second gets PERMIT_CONFLICT and retries. */
 static void write_sql(const struct template *template, bool exists, struct buf *sql)
 {
     struct row_insert insert = {.table = &template_table, .columns = COLUMN_INSERT | COLUMN_SETTING};
@@ -126,18 +126,6 @@ static void write_sql(const struct template *template, bool exists, struct buf *
     }
     if (template->settings.feed_url.data)
         webhook_name_sql(template->settings.feed_url, sql);
-    buf_append_text(sql, "COMMIT");
-}
-
-/* Sends the rest of a transaction, unless it has failed, and ends the packet; after a failure, also the transaction. */
-static enum permit_status commit(struct packet *packet)
-{
-    struct session *session = packet->session;
-    packet_send(packet);
-    enum permit_status status = packet_end(packet);
-    if (status != PERMIT_OK)
-        (void)session_rollback(session);
-    return status;
 }
 
 static enum permit_status templates_put(struct store *store, struct template_change *change, struct arena *arena)
@@ -154,7 +142,7 @@ static enum permit_status templates_put(struct store *store, struct template_cha
             packet_fail(&packet, template_apply(template, exists, &change->change, change->default_ttl_ms,
                                                 &change->ret_refusal));
         write_sql(template, exists, &packet.sql);
-        status = commit(&packet);
+        status = packet_commit(&packet);
         change->ret_created = !exists;
     }
     return status;
@@ -171,8 +159,8 @@ static enum permit_status templates_delete(struct store *store, struct bytes pre
             packet_fail(&packet, PERMIT_UNKNOWN_TEMPLATE);
         buf_append_text(&packet.sql, "DELETE FROM template WHERE prefix=");
         sql_bytes(&packet.sql, prefix);
-        buf_append_text(&packet.sql, ";COMMIT");
-        status = commit(&packet);
+        buf_append_text(&packet.sql, ";");
+        status = packet_commit(&packet);
         if (status == PERMIT_OK)
             *ret_template = template;
     }
