@@ -76,11 +76,17 @@ static inline int bytes_compare(struct bytes a, struct bytes b)
     return order ? order : (a.length > b.length) - (a.length < b.length);
 }
 
-/* Comparison for qsort: uint64_t, ascending. */
+/* Comparisons for qsort, ascending: of uint64_t, and of uint32_t. */
 static inline int compare_u64(const void *a, const void *b)
 {
     uint64_t left = *(const uint64_t *)a;
     uint64_t right = *(const uint64_t *)b;
+    return (left > right) - (left < right);
+}
+static inline int compare_u32(const void *a, const void *b)
+{
+    uint32_t left = *(const uint32_t *)a;
+    uint32_t right = *(const uint32_t *)b;
     return (left > right) - (left < right);
 }
 

@@ -50,14 +50,14 @@ int seat_compare_places(const struct seat *a, const struct seat *b)
 {
     int order = compare_names(a->section, b->section);
     order = order ? order : compare_names(a->row, b->row);
-    return order ? order : (a->position > b->position) - (a->position < b->position);
+    return order ? order : compare_u32(&a->position, &b->position);
 }
 
-static int compare_seats(const void *left, const void *right)
+int seat_compare(const void *left, const void *right)
 {
     const struct seat *a = *(const struct seat *const *)left, *b = *(const struct seat *const *)right;
     int order = seat_compare_places(a, b);
-    return order ? order : (a->number > b->number) - (a->number < b->number);
+    return order ? order : compare_u32(&a->number, &b->number);
 }
 
 bool seat_same(const struct seat *a, const struct seat *b)
@@ -102,7 +102,7 @@ void seat_map_init(struct seat_map *map, const struct seat *seats, uint32_t coun
             map->tag_sets[map->tag_set_count++] = order[i]->tags;
         tag_sets[order[i] - seats] = map->tag_set_count - 1;
     }
-    qsort(order, count, sizeof *order, compare_seats);
+    qsort(order, count, sizeof *order, seat_compare);
     for (uint32_t i = 0; i < count; i++) {
         const struct seat *seat = order[i], *before = i ? order[i - 1] : NULL;
         if (!before || !bytes_equal(seat->section, before->section) || !bytes_equal(seat->row, before->row) ||
@@ -564,11 +564,6 @@ static void search_apart(struct chooser *c, struct best_choice *found)
         *found = choice;
 }
 
-static int compare_numbers(const void *a, const void *b)
-{
-    return (*(const uint32_t *)a > *(const uint32_t *)b) - (*(const uint32_t *)a < *(const uint32_t *)b);
-}
-
 bool best_choose(const struct seat_view *view, const struct best *wish, struct arena *arena,
                  struct best_choice *ret_choice, uint32_t *ret_largest_together)
 {
@@ -596,7 +591,7 @@ bool best_choose(const struct seat_view *view, const struct best *wish, struct a
     }
     for (uint32_t i = 0; i < wish->count; i++)
         best.slots.numbers[i] = view->map->seats[best.slots.numbers[i]].number;
-    qsort(best.slots.numbers, wish->count, sizeof *best.slots.numbers, compare_numbers);
+    qsort(best.slots.numbers, wish->count, sizeof *best.slots.numbers, compare_u32);
     *ret_choice = best;
     return true;
 }

@@ -47,8 +47,10 @@ struct seats {
 bool seat_next_tag(struct bytes *text, struct bytes *ret_tag);
 /* Returns true if both have the same description, whatever their numbers. */
 bool seat_same(const struct seat *a, const struct seat *b);
-/* Orders by section, row and position, for qsort; sections and rows by length, then bytes. */
+/* Orders by section, row and position; sections and rows by length, then bytes. 0: the same place. */
 int seat_compare_places(const struct seat *a, const struct seat *b);
+/* The same for qsort of pointers; seats at one place by number. */
+int seat_compare(const void *left, const void *right);
 /* Checks a description, but not its number: lengths, ranges, tags that are words and all different. */
 bool seat_is_valid(const struct seat *seat) MUST_CHECK;
 

@@ -628,7 +628,7 @@ static int compare_slots(const void *a, const void *b)
     const struct slot_change *right = b;
     int order = compare_u64(&left->semaphore_id, &right->semaphore_id);
     if (!order)
-        order = (left->number > right->number) - (left->number < right->number);
+        order = compare_u32(&left->number, &right->number);
     return order ? order : compare_u64(&left->token, &right->token);
 }
 

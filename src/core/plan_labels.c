@@ -123,14 +123,6 @@ static enum permit_status change_labels_of_page(struct planner *planner, uint64_
 
 /* ---- seats ---- */
 
-static int compare_places(const void *a, const void *b)
-{
-    const struct seat *left = *(const struct seat *const *)a;
-    const struct seat *right = *(const struct seat *const *)b;
-    int order = seat_compare_places(left, right);
-    return order ? order : (left->number > right->number) - (left->number < right->number);
-}
-
 /* Checks that no two slots in service have one place after the change. Seats without a position have none. */
 static enum permit_status check_places(struct planner *planner, const struct semaphore_change *change,
                                        const struct seat *page, int64_t capacity, const char **ret_detail)
@@ -144,7 +136,7 @@ static enum permit_status check_places(struct planner *planner, const struct sem
     for (size_t i = 0; i < seats->count; i++)
         if (seats->rows[i].position && seats->rows[i].number <= capacity && !in_page(change, seats->rows[i].number))
             placed[count++] = &seats->rows[i];
-    qsort(placed, count, sizeof *placed, compare_places);
+    qsort(placed, count, sizeof *placed, seat_compare);
     for (size_t i = 1; i < count; i++) {
         const struct seat *seat = placed[i];
         if (seat_compare_places(placed[i - 1], seat) != 0)

@@ -95,18 +95,11 @@ static const struct slot_row *find_row_by_label(const struct slot_view *slot_vie
     return found ? *found : NULL;
 }
 
-static int compare_numbers(const void *a, const void *b)
-{
-    uint32_t left = *(const uint32_t *)a;
-    uint32_t right = *(const uint32_t *)b;
-    return (left > right) - (left < right);
-}
-
 /* Returns the row of a named slot, which begins with its number; NULL: not named. */
 static const struct slot_row *find_row_by_number(const struct slot_view *slot_view, uint32_t number)
 {
     const struct named_slots *named = slot_view->named;
-    return named->count ? bsearch(&number, named->rows, named->count, sizeof *named->rows, compare_numbers) : NULL;
+    return named->count ? bsearch(&number, named->rows, named->count, sizeof *named->rows, compare_u32) : NULL;
 }
 
 /*
@@ -147,7 +140,7 @@ static enum permit_status resolve_names(struct planner *planner, const struct wa
             return status;
     }
     if (list.count > 1)
-        qsort(list.numbers, list.count, sizeof *list.numbers, compare_numbers);
+        qsort(list.numbers, list.count, sizeof *list.numbers, compare_u32);
     for (uint32_t i = 1; i < list.count; i++)
         if (list.numbers[i - 1] == list.numbers[i]) {
             *ret_detail = planner_sentence(planner, "%.*s: slot %u is named twice, by its number and by its label",
