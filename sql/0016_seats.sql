@@ -1,4 +1,4 @@
--- Where a slot is in its hall, and how good it is, apart from its number (docs/protocol.md, "Seats").
+-- Where a slot is in its hall, and how good it is, apart from its number (docs/protocol.md, PUT .../slots).
 ALTER TABLE slot
   ADD COLUMN section VARBINARY(32) NULL      COMMENT 'part of the hall, such as B',
   ADD COLUMN seat_row VARBINARY(32) NULL     COMMENT 'row in the section',

@@ -9,7 +9,7 @@ CREATE TABLE feed (
   id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT COMMENT 'in the order of the changes of each key and of each semaphore',
   seq BIGINT UNSIGNED NULL                   COMMENT 'from 1 without gaps; NULL: not numbered yet, readers do not see it',
   at DATETIME(6) NOT NULL                    COMMENT 'the database''s clock',
-  what TINYINT UNSIGNED NOT NULL             COMMENT '1 waiting, 2 acquired, 3 renewed, 4 confirmed, 5 ended, 6 gap',
+  what TINYINT UNSIGNED NOT NULL             COMMENT '1 waiting, 2 acquired, 3 renewed, 4 confirmed, 5 ended, 6 gap, 7 changed',
   end_reason TINYINT UNSIGNED NOT NULL       COMMENT 'ended: as in permit_request; else 0',
   external_id VARBINARY(289) NOT NULL        COMMENT 'as in permit_request; empty: gap',
   owner VARBINARY(289) NOT NULL              COMMENT 'as in permit_request',

@@ -221,7 +221,7 @@ struct permit_want {
     size_t slot_count;
     enum permit_choice choice;
     bool adjacent;    /* consecutive numbers, the lowest that are free; not with PERMIT_THESE */
-    const char *best; /* with PERMIT_LOWEST: a JSON object as in docs/protocol.md, "Best seats"; NULL: none */
+    const char *best; /* with PERMIT_LOWEST: a JSON object as in docs/protocol.md, "Specific slots"; NULL: none */
 };
 
 /* The units held of one semaphore. */
