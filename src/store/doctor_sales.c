@@ -217,9 +217,9 @@ enum permit_status doctor_examine_sales(struct session *session, struct doctor_r
     return examination.status;
 }
 
-enum permit_status doctor_read_undo(struct session *session, struct doctor_undo *ret_undo)
+enum permit_status doctor_read_undo(struct store *store, struct doctor_undo *ret_undo)
 {
-    struct examination examination = {.session = session};
+    struct examination examination = {.session = session_of(store)};
     struct doctor_undo undo;
     read_undo(&examination, &undo);
     if (examination.status == PERMIT_OK)

@@ -42,5 +42,5 @@ enum permit_status doctor_check(struct session *session, const struct doctor_opt
                                 struct doctor_report *ret_report) MUST_CHECK;
 /* Adds findings about the procedures, their callers, and open transactions. Adds none before migration 14. */
 enum permit_status doctor_examine_sales(struct session *session, struct doctor_report *report) MUST_CHECK;
-enum permit_status doctor_read_undo(struct session *session, struct doctor_undo *ret_undo) MUST_CHECK;
+enum permit_status doctor_read_undo(struct store *store, struct doctor_undo *ret_undo) MUST_CHECK;
 #endif

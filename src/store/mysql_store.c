@@ -555,11 +555,6 @@ static enum permit_status install_procedures(struct store *store, struct procedu
     return procedures_install(mysql->session, mysql->address->database, ret_result, message);
 }
 
-static enum permit_status read_undo(struct store *store, struct doctor_undo *ret_undo)
-{
-    return doctor_read_undo(session_of(store), ret_undo);
-}
-
 static enum permit_status keepalive(struct store *store)
 {
     return session_ping(session_of(store));
@@ -607,7 +602,7 @@ static const struct store_clock clock_methods = {
     .advance_epoch = advance_epoch,
 };
 static const struct store_schema schema_methods = {
-    .apply = apply_schema, .version = schema_version, .procedures = install_procedures, .undo = read_undo};
+    .apply = apply_schema, .version = schema_version, .procedures = install_procedures};
 
 struct store *store_open(const struct database_address *address, enum store_use use,
                          const struct doctor_options *options)

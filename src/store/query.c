@@ -518,4 +518,5 @@ const struct store_queries mysql_queries = {
     .locks = locks_read,
     .deadlock = deadlock_read,
     .plans = plans_check,
+    .undo = doctor_read_undo,
 };

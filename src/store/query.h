@@ -15,6 +15,7 @@
 
 struct deadlock; /* locks.h */
 struct doctor_report;
+struct doctor_undo; /* doctor.h */
 struct lock_list;   /* locks.h */
 struct owner;       /* core/owner.h */
 struct server_row;  /* servers.h */
@@ -400,5 +401,7 @@ struct store_queries {
     enum permit_status (*locks)(struct store *store, struct arena *arena, struct lock_list *ret_list);
     enum permit_status (*deadlock)(struct store *store, struct arena *arena, struct deadlock *ret_deadlock);
     enum permit_status (*plans)(struct store *store, struct doctor_report *report);
+    /* Reads what open transactions keep in the database (doctor.h). */
+    enum permit_status (*undo)(struct store *store, struct doctor_undo *ret_undo);
 };
 #endif

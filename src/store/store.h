@@ -194,7 +194,6 @@ struct epoch_advance {
 
 struct store;
 struct doctor_report;
-struct doctor_undo;
 struct procedures_result; /* procedures.h */
 
 /* The methods; store->session. */
@@ -343,7 +342,7 @@ struct store_clock {
     enum permit_status (*advance_epoch)(struct store *store, struct epoch_advance *advance);
 };
 
-/* The methods; store->schema, on a STORE_SCHEMA unless they say so. On failure `message` has the cause. */
+/* The methods; store->schema, on a STORE_SCHEMA but for `procedures`. On failure `message` has the cause. */
 struct store_schema {
     /*
      * Creates the database if it is missing, and applies the migrations that it lacks. Refuses, without any change, a
@@ -358,8 +357,6 @@ struct store_schema {
     enum permit_status (*version)(struct store *store, unsigned *ret_version, struct buf *message);
     /* On a STORE_ADMIN: installs the procedures of shops (procedures.h), and says what has become of them. */
     enum permit_status (*procedures)(struct store *store, struct procedures_result *ret_result, struct buf *message);
-    /* Reads what open transactions keep in the database (doctor.h). */
-    enum permit_status (*undo)(struct store *store, struct doctor_undo *ret_undo);
 };
 
 /* The part of a store that all implementations have; it is a member of their struct. */

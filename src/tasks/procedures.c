@@ -46,7 +46,7 @@ void procedures_run(struct task *task)
             status = task->store->schema->procedures(task->store, &now, &message);
         struct doctor_undo undo = {.history = -1, .oldest_s = -1};
         if (status == PERMIT_OK)
-            status = task->store->schema->undo(task->store, &undo);
+            status = task->store->queries->undo(task->store, &undo);
         atomic_store(&task->engine->metrics.history, undo.history);
         atomic_store(&task->engine->metrics.oldest_transaction_s, undo.oldest_s);
         (void)task_record_status(task, status);

@@ -7,7 +7,6 @@
 #include "fake_session.h"
 #include "fake_tasks.h"
 #include "oracle.h"
-#include "store/doctor.h"
 #include "store/procedures.h"
 
 /* An epoch counts milliseconds since then, as in src/store/epoch.c. */
@@ -186,14 +185,7 @@ static enum permit_status no_procedures(struct store *store, struct procedures_r
     return PERMIT_OK;
 }
 
-static enum permit_status no_undo(struct store *store, struct doctor_undo *ret_undo)
-{
-    (void)store;
-    *ret_undo = (struct doctor_undo){.history = -1, .oldest_s = -1};
-    return PERMIT_OK;
-}
-
-static const struct store_schema schema_methods = {.procedures = no_procedures, .undo = no_undo};
+static const struct store_schema schema_methods = {.procedures = no_procedures};
 
 struct store *fake_store_open(void *context, enum store_use use)
 {

@@ -9,6 +9,7 @@
 #include "fake_session.h"
 #include "oracle.h"
 #include "store/audit.h"
+#include "store/doctor.h"
 #include "store/owners.h"
 #include "store/query.h"
 #include "store/retention_batch.h"
@@ -328,7 +329,15 @@ static enum permit_status errands(struct store *store, struct errand_page *page,
     return call_leave(fake);
 }
 
+static enum permit_status no_undo(struct store *store, struct doctor_undo *ret_undo)
+{
+    (void)store;
+    *ret_undo = (struct doctor_undo){.history = -1, .oldest_s = -1};
+    return PERMIT_OK;
+}
+
 const struct store_queries fake_queries = {.clock = clock_now,
+                                           .undo = no_undo,
                                            .holders = holders,
                                            .fronts = fronts,
                                            .ahead = ahead,
