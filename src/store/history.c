@@ -171,8 +171,8 @@ static enum permit_status sort_as_walked(const struct walk_found *found, struct 
 
 /* ---- permits at that time ---- */
 
-/* Appends the ids of the requests of the page whose permits have changed; returns their number. */
-static size_t changed_sql(const struct page *page, struct buf *sql)
+/* Appends the ids of the requests of the page whose permits have changed; returns how many there are. */
+static size_t changed_ids_sql(const struct page *page, struct buf *sql)
 {
     size_t count = 0;
     for (size_t i = 0; i < page->count; i++)
@@ -181,18 +181,18 @@ static size_t changed_sql(const struct page *page, struct buf *sql)
     return count;
 }
 
-static void permits_at_sql(const struct page *page, utc_us at, struct buf *sql)
+static void permits_at_sql(const struct buf *ids, utc_us at, struct buf *sql)
 {
     buf_append_text(sql, "SELECT " ROW_PERMIT_COLUMNS ",p.permit_request_id,s.name FROM (SELECT " PERMIT_COLUMNS(
                              SELECT_FIRST, SELECT_NEXT, ) ",permit_request_id,ended_at FROM past_permit"
                                                           " FORCE INDEX (permit_request) WHERE permit_request_id IN (");
-    changed_sql(page, sql);
+    buf_append(sql, ids->data, ids->length);
     buf_append_text(sql, ") AND ended_at>");
     sql_time(sql, at);
     buf_append_text(sql, " UNION ALL SELECT " PERMIT_COLUMNS(
                              SELECT_FIRST, SELECT_NEXT, ) ",permit_request_id,'9999-12-31' FROM permit"
                                                           " FORCE INDEX (permit_request) WHERE permit_request_id IN (");
-    changed_sql(page, sql);
+    buf_append(sql, ids->data, ids->length);
     buf_append_text(sql, ")) p JOIN permit_request r FORCE INDEX (PRIMARY) ON r.id=p.permit_request_id"
                          " JOIN semaphore s FORCE INDEX (PRIMARY) ON s.id=p.semaphore_id"
                          " WHERE COALESCE(p.granted_at,r.acquired_at)<=");
@@ -221,11 +221,10 @@ static enum permit_status restore_permits(struct session *session, struct page *
     struct packet packet = packet_begin(session, page->arena);
     struct buf ids;
     buf_init(&ids, SIZE_MAX);
-    size_t changed = changed_sql(page, &ids), next = 0;
-    buf_release(&ids);
+    size_t changed = changed_ids_sql(page, &ids), next = 0;
     struct permit *permits = arena_array(page->arena, changed * REQUEST_MAX_SEMAPHORES, sizeof *permits);
     struct bytes *names = arena_array(page->arena, changed * REQUEST_MAX_SEMAPHORES, sizeof *names);
-    if (changed && (!permits || !names))
+    if (changed && (!permits || !names || ids.broken))
         packet_fail(&packet, PERMIT_NO_MEMORY);
     for (size_t i = 0; permits && names && i < page->count; i++) {
         struct listed_request *row = &page->requests[i];
@@ -237,7 +236,7 @@ static enum permit_status restore_permits(struct session *session, struct page *
         next += REQUEST_MAX_SEMAPHORES;
     }
     if (changed) {
-        permits_at_sql(page, at, &packet.sql);
+        permits_at_sql(&ids, at, &packet.sql);
         packet_send(&packet);
     }
     while (changed && packet_row(&packet)) {
@@ -246,6 +245,7 @@ static enum permit_status restore_permits(struct session *session, struct page *
         uint64_t request_id = row_u64(&packet.row);
         add_permit_at(page, &permit, request_id, row_bytes(&packet.row));
     }
+    buf_release(&ids);
     return packet_end(&packet);
 }
 
