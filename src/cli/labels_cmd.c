@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "cli/labels_cmd.h"
 
-#include <stdlib.h>
-
 #include "cli/json_print.h"
 #include "cli/list_pages.h"
-#include "cli/text_file.h"
 
 /*
  * permitd accepts a body of 256 KiB for PUT semaphore. A byte of a label takes at most two bytes in JSON (six only for
@@ -13,35 +10,12 @@
  */
 enum { PAGE_LABELS = 1000, PAGE_BYTES = 100000, FILE_MAX = 32 << 20 };
 
-/* Ends each line by a zero in place of its line feed (and of a carriage return before it). */
-static void cut_lines(struct labels *labels, size_t length)
-{
-    char *at = labels->file;
-    const char *end = labels->file + length;
-    while (at < end) {
-        size_t line = strcspn(at, "\n");
-        labels->texts[labels->count++] = at;
-        at[line] = '\0';
-        if (line && at[line - 1] == '\r')
-            at[line - 1] = '\0';
-        at += line + 1;
-    }
-}
-
 static int read_lines(const char *path, struct labels *labels)
 {
-    size_t length;
-    int code = text_file_read(path, FILE_MAX, &labels->file, &length);
-    if (code)
-        return code;
-    size_t lines = 1;
-    for (size_t i = 0; i < length; i++)
-        lines += labels->file[i] == '\n';
-    labels->texts = calloc(lines, sizeof(*labels->texts));
-    if (!labels->texts)
-        return cli_error(CLI_NO_START, "out of memory");
-    cut_lines(labels, length);
-    return CLI_OK;
+    int code = text_file_read(path, FILE_MAX, &labels->file);
+    labels->texts = (const char *const *)labels->file.lines;
+    labels->count = labels->file.count;
+    return code;
 }
 
 /* Checks that each line is one JSON object; permitd checks its members. */
@@ -71,11 +45,8 @@ int labels_read(const struct cli_options *given, struct labels *ret_labels)
         ret_labels->are_seats = true;
         return code == CLI_OK ? check_seats(given->seats, ret_labels) : code;
     }
-    ret_labels->texts = calloc(given->name_count + 1, sizeof(*ret_labels->texts));
-    if (!ret_labels->texts)
-        return cli_error(CLI_NO_START, "out of memory");
-    for (size_t i = 0; i < given->name_count; i++)
-        ret_labels->texts[ret_labels->count++] = given->names[i];
+    ret_labels->texts = given->names;
+    ret_labels->count = given->name_count;
     return CLI_OK;
 }
 
@@ -115,6 +86,5 @@ enum permit_status labels_put(struct cli *cli, const char *path, const struct la
 
 void labels_release(struct labels *labels)
 {
-    free(labels->texts);
-    free(labels->file);
+    text_file_release(&labels->file);
 }

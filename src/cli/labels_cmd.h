@@ -7,12 +7,13 @@
 #define CLI_LABELS_CMD_H
 
 #include "cli/cli.h"
+#include "cli/text_file.h"
 
 struct labels {
-    const char **texts; /* "": no label */
+    const char *const *texts; /* "": no label */
     size_t count;
-    bool are_seats; /* JSON objects, not labels */
-    char *file;     /* contents of the file; texts point into it; NULL: from --label */
+    bool are_seats;        /* JSON objects, not labels */
+    struct text_file file; /* zeroed: the texts are those of --label */
 };
 
 /* Reads the labels. Returns CLI_OK, or another exit status after an error message. Call labels_release in any case. */

@@ -56,7 +56,7 @@ struct finding {
 
 struct reconcile {
     struct cli *cli;
-    char *file;
+    struct text_file file;
     struct order *orders; /* in order of keys */
     size_t order_count;
     utc_us newest; /* later requests are in flight */
@@ -94,25 +94,14 @@ static bool order_parse(char *line, size_t number, struct order *ret_order)
 
 static int orders_read(struct reconcile *run, const char *path)
 {
-    size_t length = 0, lines = 1, number = 0;
-    int code = text_file_read(path, ORDERS_MAX_BYTES, &run->file, &length);
+    int code = text_file_read(path, ORDERS_MAX_BYTES, &run->file);
     if (code)
         return code;
-    for (size_t i = 0; i < length; i++)
-        lines += run->file[i] == '\n';
-    if (!(run->orders = calloc(lines, sizeof(*run->orders))))
+    if (!(run->orders = calloc(run->file.count + 1, sizeof(*run->orders))))
         return cli_error(CLI_NO_START, "out of memory");
-    for (char *at = run->file, *end = at + length; at < end;) {
-        size_t line = strcspn(at, "\n");
-        at[line] = '\0';
-        if (line && at[line - 1] == '\r')
-            at[line - 1] = '\0';
-        if (!order_parse(at, ++number, &run->orders[run->order_count]))
-            return cli_error(CLI_USAGE, "%s:%zu: expected a key, a blank, and paid, pending or cancelled", path,
-                             number);
-        run->order_count++;
-        at += line + 1;
-    }
+    for (size_t i = 0; i < run->file.count; i++, run->order_count++)
+        if (!order_parse(run->file.lines[i], i + 1, &run->orders[i]))
+            return cli_error(CLI_USAGE, "%s:%zu: expected a key, a blank, and paid, pending or cancelled", path, i + 1);
     qsort(run->orders, run->order_count, sizeof(*run->orders), compare_orders);
     for (size_t i = 1; i < run->order_count; i++)
         if (strcmp(run->orders[i - 1].key, run->orders[i].key) == 0)
@@ -121,21 +110,14 @@ static int orders_read(struct reconcile *run, const char *path)
     return CLI_OK;
 }
 
+static int compare_key(const void *key, const void *order)
+{
+    return strcmp(key, ((const struct order *)order)->key);
+}
+
 static struct order *order_find(const struct reconcile *run, const char *key)
 {
-    const struct order wanted = {.key = key};
-    size_t low = 0, high = run->order_count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        int order = strcmp(run->orders[middle].key, wanted.key);
-        if (order == 0)
-            return &run->orders[middle];
-        if (order < 0)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return NULL;
+    return run->order_count ? bsearch(key, run->orders, run->order_count, sizeof(*run->orders), compare_key) : NULL;
 }
 
 /* ---- findings ---- */
@@ -404,6 +386,6 @@ int verb_reconcile(struct cli *cli)
     }
     buf_release(&list);
     free(run.orders);
-    free(run.file);
+    text_file_release(&run.file);
     return code;
 }

@@ -1,13 +1,20 @@
 /* SPDX-License-Identifier: MIT */
-/* Reads the text files that an option names. */
+/* Reads the lines of a file that an option names. */
 #ifndef CLI_TEXT_FILE_H
 #define CLI_TEXT_FILE_H
 
 #include "base/base.h"
 
+struct text_file {
+    char **lines; /* zero-terminated, without line feed, and carriage return before it */
+    size_t count;
+    char *text; /* the lines point into it */
+};
+
 /*
- * Reads the whole file (-: standard input), which has at most `max` bytes and no zero byte; zero-terminated. The caller
- * frees *ret_text. Returns CLI_OK, or another exit status after an error message.
+ * Reads a file (-: standard input), which has at most `max` bytes and no zero byte. Returns CLI_OK, or another exit
+ * status after an error message. Call text_file_release in any case.
  */
-int text_file_read(const char *path, size_t max, char **ret_text, size_t *ret_length) MUST_CHECK;
+int text_file_read(const char *path, size_t max, struct text_file *ret_file) MUST_CHECK;
+void text_file_release(struct text_file *file);
 #endif
