@@ -77,15 +77,8 @@ bool param_number(struct exchange *exchange, const char *name, uint64_t min, uin
                   uint64_t *ret_number)
 {
     struct bytes text = query_param(exchange, name);
-    uint64_t number = 0;
-    bool good = text.data == NULL || (text.length > 0 && text.length <= 19);
-    for (size_t i = 0; good && i < text.length; i++) {
-        good = text.data[i] >= '0' && text.data[i] <= '9';
-        number = number * 10 + (uint64_t)(text.data[i] - '0');
-    }
-    if (!text.data)
-        number = fallback;
-    if (good && (!text.data || (number >= min && number <= max))) {
+    uint64_t number = fallback;
+    if (!text.data || (bytes_read_u64(text, max, &number) && number >= min)) {
         *ret_number = number;
         return true;
     }

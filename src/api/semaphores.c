@@ -34,25 +34,12 @@ static const struct wire_member put_members[] = {
 static const struct wire_table put_table = {put_members, ARRAY_LENGTH(put_members)};
 static const struct wire_table template_table = {put_members, SETTING_COUNT};
 
-static bool parse_number(struct bytes text, uint64_t *ret_number)
-{
-    uint64_t number = 0;
-    for (size_t i = 0; i < text.length; i++) {
-        if (text.data[i] < '0' || text.data[i] > '9')
-            return false;
-        number = number * 10 + (uint64_t)(text.data[i] - '0');
-    }
-    *ret_number = number;
-    return text.length > 0;
-}
-
 /*
  * Parses an ETag, of which only the config_version counts: "7.117", "7" or 7. The weak tag W/"7" becomes 0, which never
  * matches (RFC 9110, 13.1.1).
  */
 static bool parse_tag(struct bytes tag, uint64_t *ret_version)
 {
-    enum { CONFIG_DIGITS = 18 };
     bool weak = bytes_begin_with(tag, BYTES("W/"));
     if (weak)
         tag = (struct bytes){tag.data + 2, tag.length - 2};
@@ -61,8 +48,8 @@ static bool parse_tag(struct bytes tag, uint64_t *ret_version)
     const char *point = tag.length ? memchr(tag.data, '.', tag.length) : NULL;
     struct bytes config = {tag.data, point ? (size_t)(point - tag.data) : tag.length};
     uint64_t config_version, version;
-    if (config.length > CONFIG_DIGITS || !parse_number(config, &config_version) ||
-        (point && !parse_number((struct bytes){point + 1, tag.length - config.length - 1}, &version)))
+    if (!bytes_read_u64(config, INT64_MAX, &config_version) ||
+        (point && !bytes_read_u64((struct bytes){point + 1, tag.length - config.length - 1}, INT64_MAX, &version)))
         return false;
     *ret_version = weak ? 0 : config_version;
     return true;

@@ -3,7 +3,6 @@
  * Parses and prints database URLs; opens no connection. An error message quotes no part of the URL: if the parts were
  * misread, any of them may be a piece of the password.
  */
-#include <ctype.h>
 #include <stdlib.h>
 
 #include "store/mysql_session.h"
@@ -89,15 +88,10 @@ static bool set_part(char **member, struct bytes text, const char *what, struct 
 
 static bool parse_port(struct database_address *address, struct bytes text, struct buf *message)
 {
-    unsigned port = 0;
-    bool good = text.length > 0 && text.length <= 5;
-    for (size_t i = 0; i < text.length && good; i++) {
-        good = isdigit((unsigned char)text.data[i]);
-        port = port * 10 + (unsigned)(text.data[i] - '0');
-    }
-    if (!good || port == 0 || port > 65535)
+    uint64_t port;
+    if (!bytes_read_u64(text, 65535, &port) || port == 0)
         return refuse(message, "the port must be a number from 1 to 65535" HINT);
-    address->port = port;
+    address->port = (unsigned)port;
     return true;
 }
 
