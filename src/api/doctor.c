@@ -71,7 +71,7 @@ static enum permit_status find_locks(const struct service *service, struct store
     enum permit_status status = store->queries->locks_missing_grant(store, grant);
     if (status == PERMIT_OK)
         doctor_add(report, "locks", DOCTOR_OK, "permitctl locks %s%s",
-                   grant[0] ? "needs, if you want it, " : "has its rights", grant);
+                   grant[0] ? "is not set up; to use it: " : "has its rights", grant);
     return status;
 }
 

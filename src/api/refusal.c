@@ -349,12 +349,11 @@ static void free_slots_sentence(const struct want *want, struct buf *out)
         buf_printf(out, " among the %zu named", want->named_count);
 }
 
-/* Writes "hall: no 4 free seats are as `best` wishes; the largest group has 3". */
+/* Writes "hall: no 4 free seats match `best`; the largest group has 3". */
 static void best_sentence(const struct shortage *first, struct buf *out)
 {
-    buf_printf(out, "%.*s: no %lld free seats are as `best` wishes; the largest group has %u",
-               (int)first->semaphore.length, first->semaphore.data, (long long)first->requested,
-               first->largest_together);
+    buf_printf(out, "%.*s: no %lld free seats match `best`; the largest group has %u", (int)first->semaphore.length,
+               first->semaphore.data, (long long)first->requested, first->largest_together);
 }
 
 /*

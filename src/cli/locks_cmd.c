@@ -35,7 +35,7 @@ static void print_locks(struct json_object *answer)
     else if (json_array_of(answer, "locks"))
         (void)printf("no transaction has locked rows of permitd for longer than a second\n");
     if (json_true_of(answer, "more"))
-        (void)printf("and more\n");
+        (void)printf("there are more\n");
     if (!deadlock)
         return;
     const char *at = json_text_of(deadlock, "at");

@@ -207,8 +207,8 @@ static enum permit_status resolve_best(struct planner *planner, const struct wan
     if (choose_best(planner, want, index, false) || choose_best(planner, want, index, true))
         return PERMIT_OK;
     *ret_detail =
-        planner_sentence(planner, "%.*s: no %lld seats are as `best` wishes; the largest group has %u",
-                         (int)name.length, name.data, (long long)want->count, planner->largest_together[index]);
+        planner_sentence(planner, "%.*s: no %lld seats match `best`; the largest group has %u", (int)name.length,
+                         name.data, (long long)want->count, planner->largest_together[index]);
     return PERMIT_NEVER_SATISFIABLE;
 }
 

@@ -231,7 +231,7 @@ Test(seats, best_that_cannot_be_met_names_the_largest_group)
     (void)best_is(&talk, name, 2, "{\"together\":true,\"section\":[\"A\"]}", "[7,8]");
     (void)best_is(&talk, name, 1, "{\"section\":[\"A\"]}", "[1]");
     none_is(&talk, 423, name, 4, "{\"together\":true}", "\"largest_together\":3");
-    cr_expect_not_null(strstr(talk.reply.body, "no 4 free seats are as `best` wishes; the largest group has 3"), "%s",
+    cr_expect_not_null(strstr(talk.reply.body, "no 4 free seats match `best`; the largest group has 3"), "%s",
                        talk.reply.body);
     none_is(&talk, 423, name, 2, "{\"together\":true,\"section\":[\"A\"],\"tags\":[\"aisle\"],\"split\":2}",
             "\"largest_together\":0");
