@@ -29,7 +29,7 @@ static void time_out(struct exchange *exchange, struct answer *answer)
     problem_end(&answer->body);
 }
 
-/* An acquire can wait, which is the call's only operation, and a reader of the feed. */
+/* Those who can wait are a reader of the feed, and an acquire that is the only operation of its call. */
 static bool abandon(struct exchange *exchange)
 {
     return feed_is_read(exchange) ? feed_abandon(exchange)

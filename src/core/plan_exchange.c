@@ -365,7 +365,10 @@ static void release_all(struct planner *planner, struct outcome *outcome, struct
     outcome_attach_row(planner, outcome, key->request);
 }
 
-/* Returns false if the request is not one to change, and sets the outcome: a refusal, or what the same exchange has done. */
+/*
+ * Returns false if the request is not one to change, and sets the outcome: a refusal, or what the same exchange has
+ * done.
+ */
 static bool may_change(struct planner *planner, struct outcome *outcome, struct key *key,
                        const struct operation *operation)
 {

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Shared by the files of plan_batch only. plan.c runs the batch and collects the result. planner.c has the row images
- * and the ways to finish an outcome. plan_slots.c tracks free slots and resolves the slots of an acquire.
- * plan_feed.c has the events of the feed. plan_acquire.c decides acquires, plan_walk.c the requests that wait; plan_queue.c has their rows and the operations
- * that ask for them. plan_hold.c decides the operations on a request that is held or waits (renew, confirm, release,
- * expire, force-release), plan_exchange.c the change of its permits, plan_semaphore.c administrative operations, plan_labels.c their labels.
+ * and the ways to finish an outcome. plan_slots.c tracks free slots and resolves the slots of an acquire. plan_feed.c
+ * has the events of the feed. plan_acquire.c decides acquires, plan_walk.c the requests that wait; plan_queue.c has
+ * their rows and the operations that ask for them. plan_hold.c decides the operations on a request that is held or
+ * waits (renew, confirm, release, expire, force-release), plan_exchange.c the change of its permits, plan_semaphore.c
+ * administrative operations, plan_labels.c the labels of slots.
  *
  * All memory is in planner->arena, which plan_batch has given an exit: if there is none, arena_must_alloc and its kin
  * end plan_batch with PERMIT_NO_MEMORY. So no function below fails. A status is that of an outcome, or why there is

@@ -52,7 +52,10 @@ static char *put_name(char *at, struct bytes name)
     return at + name.length;
 }
 
-/* Computes the digest of a wish for best seats, or of a list that may be long: hashes each name together with the hash of the names before it. */
+/*
+ * Computes the digest of a wish for best seats, or of a list that may be long: hashes each name together with the hash
+ * of the names before it.
+ */
 static bool named_digest(const struct want *want, unsigned char ret_digest[DIGEST_SIZE])
 {
     char link[DIGEST_SIZE + 8 + 2 + LABEL_MAX_BYTES];

@@ -307,8 +307,8 @@ void worker_drop_layouts(struct worker *worker)
 }
 
 /*
- * Returns the copy of a semaphore if it has all free slots, and the batch can use them: if they have labels, it needs the
- * seat map, too. NULL: there is none.
+ * Returns the copy of a semaphore if it has all free slots, and the batch can use them: if they have labels, it needs
+ * the seat map, too. NULL: there is none.
  */
 static const struct semaphore_copy *find_all_slots(struct worker *worker, uint64_t semaphore_id, bool has_map)
     REQUIRES(engine_mutex)
@@ -839,9 +839,9 @@ static enum permit_status make_plan(struct worker *worker, struct run *run, bool
 
 /*
  * P22: marks the operations that the packet writes as sent: those that are not refused without a place in the queue (a
- * last decision may give up a place) or because of a locked row, and of those that are put back the ones with a place. False: a client was
- * answered since the batch began; the packet must not be sent. The clients of waiters are marked since they were
- * parked.
+ * last decision may give up a place) or because of a locked row, and of those that are put back the ones with a place.
+ * False: a client was answered since the batch began; the packet must not be sent. The clients of waiters are marked
+ * since they were parked.
  */
 static bool mark_sent(struct run *run)
 {
@@ -918,8 +918,9 @@ static enum permit_status write_changes(struct worker *worker, struct run *run)
  *
  * The long way is for everything rare: administrative operations, looks and leaves of waiters, mail, forced releases,
  * ttl "owner", specific slots, best seats and slots with labels whose seat map is not cached, queues that are not
- * copied, due holders, keys whose request is not copied (except unknown keys of acquires), ends of a dead owner's requests, and refusals for another reason than
- * capacity that write nothing: an errand raises no version, so none of these proves them.
+ * copied, due holders, keys whose request is not copied (except unknown keys of acquires), ends of a dead owner's
+ * requests, and refusals for another reason than capacity that write nothing: an errand raises no version, so none of
+ * these proves them.
  */
 
 /*

@@ -13,7 +13,10 @@ struct own_op {
     char key[];
 };
 
-/* Makes an operation that gives up after 10 s; copies the key. `expire_as`: as there; END_NONE of a settle. NULL: out of memory. */
+/*
+ * Makes an operation that gives up after 10 s; copies the key. `expire_as` is that of the operation; END_NONE for a
+ * settle. NULL: out of memory.
+ */
 struct own_op *own_op_new(enum operation_kind kind, struct bytes key, enum end_reason expire_as, void *context,
                           void (*decided)(struct op *op, const struct decision *decision)) MUST_CHECK;
 /*

@@ -47,7 +47,10 @@ static const struct resolve_name *first_missing(const struct resolve_name *names
 
 enum resolution { RESOLVED, WAITS_FOR_TEMPLATE, REFUSED };
 
-/* Resolves an operation that names semaphores. WAITS_FOR_TEMPLATE: it waits for a creation. REFUSED: *ret_status has the reason. */
+/*
+ * Resolves an operation that names semaphores. WAITS_FOR_TEMPLATE: it waits for a creation. REFUSED: *ret_status has
+ * the reason.
+ */
 static enum resolution resolve_wants(struct engine *engine, struct op *op, const struct resolve_name *names,
                                      enum permit_status *ret_status, char ret_detail[NAME_DETAIL_SIZE])
     REQUIRES(engine_mutex)

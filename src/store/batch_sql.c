@@ -387,8 +387,8 @@ static const char *const row_conditions[][4] = {
 
 /*
  * Appends one UPDATE for all rows with the same new values; usually one for all releases of the batch. It fails if a
- * row is no longer in the state it was read in, or has another errand. Without the index hint the server scans the table if the list names
- * most of it, and waits for the locks of other rows.
+ * row is no longer in the state it was read in, or has another errand. Without the index hint the server scans the
+ * table if the list names most of it, and waits for the locks of other rows.
  */
 static void update_requests_sql(const struct changes *changes, size_t inserts, struct arena *arena,
                                 struct batch_guard *guard, struct buf *sql)

@@ -61,7 +61,10 @@ static void lock_sql(const struct lock_set *set, struct buf *sql)
     }
 }
 
-/* Walks PRIMARY from first_free on; at the version that is known, from behind the last slot. The semaphore's row is locked. */
+/*
+ * Walks PRIMARY from first_free on; at the version that is known, from behind the last slot. The semaphore's row is
+ * locked.
+ */
 static void slots_sql(uint64_t semaphore_id, const struct slots_wanted *wanted, struct buf *sql)
 {
     buf_append_text(sql, "SELECT number,label FROM slot FORCE INDEX (PRIMARY) WHERE semaphore_id=");

@@ -363,7 +363,10 @@ static bool add_requests(const struct queue_part *parts, size_t count, struct ar
 
 /* ---- the slots that they may take ---- */
 
-/* Appends the names of all waiters of the view to those that the operations want; `adjacent`: one wants a run, or best seats. */
+/*
+ * Appends the names of all waiters of the view to those that the operations want. *ret_adjacent: one of them wants a
+ * run, or best seats.
+ */
 static bool add_names(const struct view *view, uint64_t semaphore_id, struct slots_wanted *wanted, bool *ret_adjacent,
                       struct arena *arena)
 {
