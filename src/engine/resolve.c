@@ -51,8 +51,8 @@ enum resolution { RESOLVED, WAITS_FOR_TEMPLATE, REFUSED };
  * Resolves an operation that names semaphores. WAITS_FOR_TEMPLATE: it waits for a creation. REFUSED: *ret_status has
  * the reason.
  */
-static enum resolution resolve_wants(struct engine *engine, struct op *op, const struct resolve_name *names,
-                                     enum permit_status *ret_status, char ret_detail[NAME_DETAIL_SIZE])
+static enum resolution resolve_operation(struct engine *engine, struct op *op, const struct resolve_name *names,
+                                         enum permit_status *ret_status, char ret_detail[NAME_DETAIL_SIZE])
     REQUIRES(engine_mutex)
 {
     const struct resolve_name *missing = first_missing(names, op->operation->want_count);
@@ -106,7 +106,7 @@ static void apply_resolved(struct engine *engine, struct run *run, const struct 
         if (template_create_follow_key(engine, op)) {
             resolution = WAITS_FOR_TEMPLATE;
         } else if (by_names) {
-            resolution = resolve_wants(engine, op, name, &status, detail);
+            resolution = resolve_operation(engine, op, name, &status, detail);
         } else {
             resolution = set_keys(engine, op, key) ? RESOLVED : REFUSED;
         }
