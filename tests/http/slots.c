@@ -34,6 +34,21 @@ static void get_if_none_match(struct talk *talk, int status, const char *path, c
         cr_assert_eq(talk->reply.body_length, 0);
 }
 
+struct expiry {
+    struct talk *talk;
+    const char *key, *slots;
+};
+
+/* A deadline is shown by the database's clock as permitd has last read it: two answers differ if it read it in between. */
+static bool first_slot_expires_with_its_holder(void *context)
+{
+    const struct expiry *expiry = context;
+    say(expiry->talk, 200, "GET", request_path(expiry->key), NULL);
+    const char *expires_at = kept(kit_json_text(expiry->talk->reply.body, "expires_at"));
+    say(expiry->talk, 200, "GET", expiry->slots, NULL);
+    return kit_json_text_is(expiry->talk->reply.body, "slots.0.expires_at", expires_at);
+}
+
 Test(slots, are_shown_with_their_holders)
 {
     struct talk talk = talk_to(shared_port());
@@ -41,19 +56,18 @@ Test(slots, are_shown_with_their_holders)
     const char *key = fresh_name("k"), *sold = fresh_name("k"), *kept_open = fresh_name("k");
     acquire(&talk, key, name, 1, "\"10m\"");
     int64_t token = number_of(&talk, "permits.0.token");
-    char *expires_at = kept(kit_json_text(talk.reply.body, "expires_at"));
     acquire(&talk, sold, name, 1, "\"10m\"");
     say(&talk, 200, "POST", text("/v1/requests/%s/confirm", sold), NULL);
     acquire(&talk, kept_open, name, 1, "\"none\"");
 
-    say(&talk, 200, "GET", slots_path(name, ""), NULL);
+    struct expiry expiry = {&talk, key, slots_path(name, "")};
+    cr_assert(kit_wait_until(first_slot_expires_with_its_holder, &expiry, 120000), "%s", talk.reply.body);
     cr_assert_eq(kit_json_length(talk.reply.body, "slots"), 8);
     cr_assert_not(kit_json_has(talk.reply.body, "next"));
     cr_expect_eq(number_of(&talk, "slots.0.number"), 1);
     text_is(&talk, "slots.0.label", "A1");
     cr_expect_eq(number_of(&talk, "slots.0.token"), token);
     text_is(&talk, "slots.0.external_id", key);
-    text_is(&talk, "slots.0.expires_at", expires_at);
     cr_expect_not(kit_json_has(talk.reply.body, "slots.0.confirmed"));
     text_is(&talk, "slots.1.external_id", sold);
     cr_expect(kit_json_true(talk.reply.body, "slots.1.confirmed"));
