@@ -10,6 +10,7 @@
 struct fault_rates faults;
 struct fault_counts fault_counts;
 unsigned char *fault_ways;
+bool (*fault_branch)(uint64_t number, int kind);
 
 enum {
     CALL_US_MIN = 30,
@@ -266,9 +267,12 @@ bool call_reaches(const struct fake_store *fake)
 /* Fails at random, or because it is the chosen call. */
 bool call_fails(const struct fake_store *fake, enum fault_kind kind, unsigned once_in)
 {
-    if (fake->call < CALLS_MAX)
-        fault_ways[fake->call] |= (unsigned char)(1 << kind);
     bool chosen = faults.only_call == fake->call && faults.only_kind == kind;
+    if (fake->call < CALLS_MAX) {
+        bool is_new = !(fault_ways[fake->call] & 1 << kind);
+        fault_ways[fake->call] |= (unsigned char)(1 << kind);
+        chosen |= is_new && fault_branch && fault_branch(fake->call, kind);
+    }
     fault_counts.struck += chosen;
     return chosen || dice_once_in(once_in);
 }

@@ -46,6 +46,12 @@ void fake_store_cut(int process);
 /* The process is stopped: after this time the server rolls back the open transactions of its sessions. */
 void fake_store_time_out(int process, int64_t after_us);
 
+/*
+ * --each: called where call `number` can fail in the way `kind` for the first time, or an allocation (FAULT_KIND_COUNT).
+ * Returns true in the copy of the process in which it fails. NULL: nothing is tried.
+ */
+extern bool (*fault_branch)(uint64_t number, int kind);
+
 /* For each call, the bits of enum fault_kind that could have happened to it. */
 extern unsigned char *fault_ways;
 extern struct fault_counts {

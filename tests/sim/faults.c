@@ -325,6 +325,7 @@ void faults_begin(void)
 void faults_end(void)
 {
     faults = (struct fault_rates){0};
+    fault_branch = NULL;
     timer_drop(&faults_state.next);
     timer_drop(&faults_state.database_back);
     timer_drop(&faults_state.second_failover);

@@ -5,8 +5,9 @@
  *     sim [--seeds A-B | --seed N] [--operations N (of each seed)] [--minutes N] [--until-violated] [--each [--stride N]]
  *         [--tenants] [--feed]
  *
- * With --each (P18) one database call at a time fails, each in turn and in every way, and nothing else; then one
- * allocation of permitd, each in turn (--stride N: each Nth). --contract runs the cases of tests/contract.
+ * With --each (P18) one database call at a time fails, each in turn and in every way, and nothing else; or one
+ * allocation of permitd, each in turn (--stride N: each Nth). The process is copied where one can fail, so that what
+ * comes before runs once. --contract runs the cases of tests/contract.
  * --tenants: three tenants use the same keys. --feed: semaphores have events in the feed (P26).
  *
  * Each seed runs in its own process, so no memory is shared. A seed that fails is run again with fewer operations, to
@@ -19,12 +20,14 @@
 #include <signal.h>
 #include <stdio.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/log.h"
 #include "fake_store.h"
+#include "memory.h"
 #include "run.h"
 
 enum { SEED_SECONDS = 120 };
@@ -38,7 +41,26 @@ static struct options {
     uint64_t stride;
 } options = {.first = 1, .last = 20, .operations = 10000, .stride = 1};
 
-static struct result *result; /* shared with the child */
+enum { FAILURES_MAX = 50 };
+
+/* The failures of --each: each broke a promise. */
+struct failure {
+    const char *what;
+    uint64_t number;
+    int kind;
+};
+
+/* Shared by all processes. */
+static struct shared {
+    struct result result; /* of the run that ended last */
+    struct result sum;    /* over all runs */
+    struct each {
+        uint64_t calls, allocations, failed;
+        struct failure failures[FAILURES_MAX]; /* of the seed that runs */
+        size_t failure_count;
+    } each;
+} * shared;
+static struct result *result;
 
 /* SIGINT, SIGTERM: the running seed is the last. */
 static volatile sig_atomic_t stopped;
@@ -49,28 +71,15 @@ static void stop(int signal)
     stopped = 1;
 }
 
-/* Sum over all seeds. */
-static struct result sum;
-
 /* Real time, from a function that the linker does not wrap. */
 static int64_t seconds_now(void)
 {
     return (int64_t)time(NULL);
 }
 
-static void run_child(uint64_t seed, uint64_t operations, bool with_steps)
+/* Waits for the end of a run. If the process did not end as it should, that is a violation. */
+static void await(pid_t child)
 {
-    fflush(stdout);
-    *result = (struct result){0};
-    pid_t child = fork();
-    if (child == 0) {
-        signal(SIGINT, SIG_IGN);
-        signal(SIGTERM, SIG_IGN);
-        alarm(SEED_SECONDS);
-        steps_wanted = with_steps;
-        run_seed(seed, operations, result);
-        _exit(0);
-    }
     int status = 0;
     while (child < 0 || waitpid(child, &status, 0) != child) {
         if (child > 0 && errno == EINTR)
@@ -84,6 +93,23 @@ static void run_child(uint64_t seed, uint64_t operations, bool with_steps)
     snprintf(result->promise, sizeof result->promise, "crash");
     snprintf(result->text, sizeof result->text, "the simulation ended with status %d%s", status,
              WIFSIGNALED(status) && WTERMSIG(status) == 14 ? ": it took too long" : "");
+}
+
+static void run_child(uint64_t seed, uint64_t operations, bool with_steps)
+{
+    fflush(stdout);
+    *result = (struct result){0};
+    pid_t child = fork();
+    if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        signal(SIGINT, SIG_IGN);
+        signal(SIGTERM, SIG_IGN);
+        alarm(SEED_SECONDS);
+        steps_wanted = with_steps;
+        run_seed(seed, operations, result);
+        _exit(0);
+    }
+    await(child);
 }
 
 /* The smallest number of operations with faults for which the seed still fails. */
@@ -118,40 +144,40 @@ static void report(uint64_t seed)
 
 static void add(const struct result *one)
 {
-    sum.operations += one->operations;
-    sum.waits += one->waits;
-    sum.served_after_wait += one->served_after_wait;
-    sum.abandoned += one->abandoned;
-    sum.grants += one->grants;
-    sum.refusals += one->refusals;
-    sum.commits += one->commits;
-    sum.made += one->made;
-    sum.labelled += one->labelled;
-    sum.templates_changed += one->templates_changed;
-    sum.exchanges += one->exchanges;
-    sum.exchanges_refused += one->exchanges_refused;
-    sum.exchanges_repeated += one->exchanges_repeated;
-    sum.cached += one->cached;
-    sum.cached_grants += one->cached_grants;
-    sum.mismatches += one->mismatches;
-    sum.too_large += one->too_large;
-    sum.deadlocks += one->deadlocks;
-    sum.duplicates += one->duplicates;
-    sum.kills += one->kills;
-    sum.stops += one->stops;
-    sum.pauses += one->pauses;
-    sum.crashes += one->crashes;
-    sum.failovers += one->failovers;
-    sum.steps_of_clock += one->steps_of_clock;
-    sum.cuts += one->cuts;
-    sum.faults += one->faults;
-    sum.simulated += one->simulated;
-    sum.order_judged += one->order_judged;
-    sum.seats_judged += one->seats_judged;
-    sum.refusals_judged += one->refusals_judged;
-    sum.events += one->events;
-    sum.omitted += one->omitted;
-    sum.longest_servable = max_i64(sum.longest_servable, one->longest_servable);
+    shared->sum.operations += one->operations;
+    shared->sum.waits += one->waits;
+    shared->sum.served_after_wait += one->served_after_wait;
+    shared->sum.abandoned += one->abandoned;
+    shared->sum.grants += one->grants;
+    shared->sum.refusals += one->refusals;
+    shared->sum.commits += one->commits;
+    shared->sum.made += one->made;
+    shared->sum.labelled += one->labelled;
+    shared->sum.templates_changed += one->templates_changed;
+    shared->sum.exchanges += one->exchanges;
+    shared->sum.exchanges_refused += one->exchanges_refused;
+    shared->sum.exchanges_repeated += one->exchanges_repeated;
+    shared->sum.cached += one->cached;
+    shared->sum.cached_grants += one->cached_grants;
+    shared->sum.mismatches += one->mismatches;
+    shared->sum.too_large += one->too_large;
+    shared->sum.deadlocks += one->deadlocks;
+    shared->sum.duplicates += one->duplicates;
+    shared->sum.kills += one->kills;
+    shared->sum.stops += one->stops;
+    shared->sum.pauses += one->pauses;
+    shared->sum.crashes += one->crashes;
+    shared->sum.failovers += one->failovers;
+    shared->sum.steps_of_clock += one->steps_of_clock;
+    shared->sum.cuts += one->cuts;
+    shared->sum.faults += one->faults;
+    shared->sum.simulated += one->simulated;
+    shared->sum.order_judged += one->order_judged;
+    shared->sum.seats_judged += one->seats_judged;
+    shared->sum.refusals_judged += one->refusals_judged;
+    shared->sum.events += one->events;
+    shared->sum.omitted += one->omitted;
+    shared->sum.longest_servable = max_i64(shared->sum.longest_servable, one->longest_servable);
 }
 
 /* Runs the first seed twice: everything random must follow from the seed. */
@@ -168,14 +194,15 @@ static bool replays(uint64_t seed)
     return same;
 }
 
-#define COUNT(field) (unsigned long long)sum.field
+#define COUNT(field) (unsigned long long)shared->sum.field
 
 static void print_sum(uint64_t seeds, int64_t seconds)
 {
     printf("%llu seeds, %llu operations in %lld s (%lld s simulated), %llu commits; %llu grants, %llu without room; "
            "%llu waited, %llu of them were served, %llu left\n",
-           (unsigned long long)seeds, COUNT(operations), (long long)seconds, (long long)(sum.simulated / US_PER_SECOND),
-           COUNT(commits), COUNT(grants), COUNT(refusals), COUNT(waits), COUNT(served_after_wait), COUNT(abandoned));
+           (unsigned long long)seeds, COUNT(operations), (long long)seconds,
+           (long long)(shared->sum.simulated / US_PER_SECOND), COUNT(commits), COUNT(grants), COUNT(refusals),
+           COUNT(waits), COUNT(served_after_wait), COUNT(abandoned));
     printf("%llu batches in one packet, with %llu grants to waiters; %llu more that found other rows than cached; %llu "
            "that "
            "were too large\n",
@@ -195,7 +222,7 @@ static void print_sum(uint64_t seeds, int64_t seconds)
         "%lld ms\n",
         COUNT(kills), COUNT(stops), COUNT(pauses), COUNT(crashes), COUNT(failovers), COUNT(steps_of_clock), COUNT(cuts),
         COUNT(faults), COUNT(deadlocks), COUNT(duplicates), COUNT(order_judged), COUNT(refusals_judged),
-        COUNT(seats_judged), (long long)(sum.longest_servable / US_PER_MS));
+        COUNT(seats_judged), (long long)(shared->sum.longest_servable / US_PER_MS));
 }
 
 static int usage(void)
@@ -245,55 +272,80 @@ static bool read_options(int argc, char **argv)
     return optind == argc && options.operations > 0 && options.stride > 0;
 }
 
-/* Counters of --each. */
-struct each {
-    uint64_t calls, allocations, failed;
-};
-
-/* One run in which the chosen call or allocation fails. Adds to *count if the failure occurred. */
-static void fail_one(uint64_t seed, const char *what, uint64_t number, int kind, uint64_t *count, uint64_t *failed)
+/* Counts the run that has ended, in which the chosen call or allocation failed. */
+static void count_failure(const char *what, uint64_t number, int kind)
 {
-    run_child(seed, options.operations, false);
+    struct each *each = &shared->each;
     add(result);
-    *count += result->struck > 0;
-    if (!result->violated)
-        return;
-    ++*failed;
-    run_child(seed, options.operations, true);
-    printf("seed %llu, %s %llu fails in way %d: %s: %s\n", (unsigned long long)seed, what, (unsigned long long)number,
-           kind, result->promise, result->text);
+    *(kind == FAULT_KIND_COUNT ? &each->allocations : &each->calls) += result->struck > 0;
+    each->failed += result->violated;
+    if (result->violated && each->failure_count < FAILURES_MAX)
+        each->failures[each->failure_count++] = (struct failure){what, number, kind};
 }
 
-/* Fails each database call in turn, in each possible way, and then each allocation. */
-static void fail_each(uint64_t seed, struct each *each)
+/*
+ * Called where a call can fail in this way, or an allocation (FAULT_KIND_COUNT). A copy of the process returns true and
+ * runs to its end; then this one returns false and goes on. So what comes before a failure runs once for all failures.
+ */
+static bool fail_in_copy(uint64_t number, int kind)
 {
-    static struct result whole;
+    static struct result before;
+    before = *result;
+    alarm(2 * SEED_SECONDS);
+    fflush(stdout);
+    pid_t copy = fork();
+    if (copy == 0) {
+        alarm(SEED_SECONDS);
+        fault_branch = NULL;
+        faults.only_call = kind == FAULT_KIND_COUNT ? UINT64_MAX : number;
+        faults.only_kind = (enum fault_kind)kind;
+        return true;
+    }
+    await(copy);
+    count_failure(kind == FAULT_KIND_COUNT ? "allocation" : "call", number, kind);
+    *result = before;
+    return false;
+}
+
+/* Runs the seed once more with the failure, and shows its last steps. */
+static void show_failure(uint64_t seed, const struct failure *failure)
+{
+    bool is_call = failure->kind != FAULT_KIND_COUNT;
+    faults.only_call = is_call ? failure->number : UINT64_MAX;
+    faults.only_kind = (enum fault_kind)failure->kind;
+    allocations.only = is_call ? 0 : failure->number;
+    run_child(seed, options.operations, true);
+    allocations.only = 0;
+    printf("seed %llu, %s %llu fails in way %d: %s: %s\n", (unsigned long long)seed, failure->what,
+           (unsigned long long)failure->number, failure->kind, result->promise, result->text);
+}
+
+/* Fails each database call in each possible way, and each allocation. */
+static void fail_each(uint64_t seed)
+{
+    shared->each.failure_count = 0;
+    fault_branch = fail_in_copy;
+    allocations.stride = options.stride;
     faults.only_call = UINT64_MAX; /* none */
     run_child(seed, options.operations, false);
-    whole = *result;
-    for (uint64_t call = 1; call <= whole.calls && call < CALLS_MAX; call++)
-        for (int kind = 0; kind < FAULT_KIND_COUNT; kind++) {
-            if (!(whole.ways[call] & 1 << kind))
-                continue;
-            faults.only_call = call;
-            faults.only_kind = (enum fault_kind)kind;
-            fail_one(seed, "call", call, kind, &each->calls, &each->failed);
-        }
-    faults.only_call = UINT64_MAX;
-    for (allocations.only = 1; allocations.only <= whole.allocations; allocations.only += options.stride)
-        fail_one(seed, "allocation", allocations.only, 0, &each->allocations, &each->failed);
-    allocations.only = 0;
+    fault_branch = NULL;
+    if (result->violated) {
+        shared->each.failed++;
+        printf("seed %llu without a failure: %s: %s\n", (unsigned long long)seed, result->promise, result->text);
+    }
+    for (size_t i = 0; i < shared->each.failure_count; i++)
+        show_failure(seed, &shared->each.failures[i]);
 }
 
 static int run_each(void)
 {
-    struct each each = {0};
+    const struct each *each = &shared->each;
     for (uint64_t seed = options.first; seed <= options.last; seed++)
-        fail_each(seed, &each);
+        fail_each(seed);
     printf("%llu calls and %llu allocations failed, in %llu operations and %llu first uses\n%llu passed, %llu failed\n",
-           (unsigned long long)each.calls, (unsigned long long)each.allocations, COUNT(operations), COUNT(made),
-           (unsigned long long)(each.calls + each.allocations - each.failed), (unsigned long long)each.failed);
-    return each.failed ? 1 : 0;
+           (unsigned long long)each->calls, (unsigned long long)each->allocations, COUNT(operations), COUNT(made),
+           (unsigned long long)(each->calls + each->allocations - each->failed), (unsigned long long)each->failed);
+    return each->failed ? 1 : 0;
 }
 
 int main(int argc, char **argv)
@@ -302,9 +354,10 @@ int main(int argc, char **argv)
     uint64_t failed = 0;
     if (!read_options(argc, argv))
         return usage();
-    result = mmap(NULL, sizeof *result, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (result == MAP_FAILED)
+    shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED)
         return 1;
+    result = &shared->result;
     log_configure((enum log_level)(LOG_ERROR + 1), LOG_TEXT);
     if (options.contract)
         return run_contract();
@@ -327,7 +380,7 @@ int main(int argc, char **argv)
         passed += !caught.violated;
         if (options.until_violated && failed) {
             printf("caught: %s, seed %llu, after %llu operations: %s\n", caught.promise, (unsigned long long)seed,
-                   (unsigned long long)(sum.operations), caught.text);
+                   (unsigned long long)(shared->sum.operations), caught.text);
             break;
         }
     }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "memory.h"
 
+#include "fake_store.h"
+
 /* The linker redirects f to __wrap_f. */
 void *__wrap_malloc(size_t size);
 void *__wrap_calloc(size_t count, size_t size);
@@ -26,6 +28,8 @@ static bool fails(void)
     if (!counting)
         return false;
     bool chosen = ++allocations.made == allocations.only;
+    if (fault_branch && (allocations.made - 1) % allocations.stride == 0)
+        chosen |= fault_branch(allocations.made, FAULT_KIND_COUNT);
     allocations.struck += chosen;
     return chosen;
 }

@@ -17,6 +17,7 @@
 extern struct allocations {
     uint64_t made;   /* number of counted allocations */
     uint64_t only;   /* number of the allocation that fails, from 1; 0: none */
+    uint64_t stride; /* --each: only every so many of them can fail */
     uint64_t struck; /* it has failed */
 } allocations;
 
