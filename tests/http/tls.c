@@ -537,11 +537,30 @@ static const char clients_program[] =
     "assert min(served) > 0, served\n"
     "print('uncut')\n";
 
+/* Two certificates for localhost, with their keys and serial numbers. */
+struct pair {
+    const char *certificates[2], *keys[2], *serials[2];
+};
+
+static struct pair make_pair(void)
+{
+    struct pair pair;
+    for (int i = 0; i < 2; i++) {
+        make_certificate("ca", "server", "/CN=server", "DNS:localhost", 9);
+        pair.certificates[i] = kept(kit_read_file(file("server.pem")));
+        pair.keys[i] = kept(kit_read_file(file("server.key")));
+        pair.serials[i] = run("openssl x509 -noout -serial -in server.pem");
+    }
+    cr_assert_str_neq(pair.serials[0], pair.serials[1]);
+    return pair;
+}
+
 /* The certificate of permitd is another one after each reload, and a second token comes and goes. */
 Test(tls, hundred_swaps_of_certificate_and_token_cut_no_connection, .timeout = 600)
 {
     enum { RELOADS = 100, CLIENTS = 64 };
     write_tokens(false);
+    const struct pair pair = make_pair();
     struct served served = serve(text("--credentials=%s", file("tokens")), NULL, NULL, NULL);
     write_file(file("clients.py"), clients_program, 0600);
     FILE *clients = popen(text("cd '%s' && python3 clients.py %u stop %d 2>&1", directory, served.port, CLIENTS), "re");
@@ -549,10 +568,10 @@ Test(tls, hundred_swaps_of_certificate_and_token_cut_no_connection, .timeout = 6
         int status;
         bool valid = i % 2 == 1;
         write_tokens(valid);
-        make_certificate("ca", "server", "/CN=server", "DNS:localhost", 9);
-        const char *serial = run("openssl x509 -noout -serial -in server.pem");
+        write_file(file("server.pem"), pair.certificates[valid ? 0 : 1], 0600);
+        write_file(file("server.key"), pair.keys[valid ? 0 : 1], 0600);
         reload(&served, i, "settings reloaded");
-        cr_assert_str_eq(serial_shown(&served), serial, "reload %zu", i);
+        cr_assert_str_eq(serial_shown(&served), pair.serials[valid ? 0 : 1], "reload %zu", i);
         const char *answer =
             curl(&served, "--cacert ca.pem -w '%{http_code}' -H 'Authorization: Bearer " SWAPPED_TOKEN "'",
                  "/v1/whoami", &status);
