@@ -357,6 +357,50 @@ def judge_rest(state):
             raise Failure("ends")
 
 
+def unread_left_out(state, max_faults):
+    """
+    The state without what no later step reads: of the states that differ only in that, one is visited. Unread are
+      - the rows before the last commit, if no failover can follow: a client was told, or there may be no more faults;
+      - the mail of a permitd that has ended;
+      - of a batch to be delivered: its operations but the looks, if it was committed, and else its notices but the grants;
+      - how a client ended, but for what the judgement `ends` and a failed batch ask of it;
+      - of places all but their order.
+    """
+    rows, before, mail, clients, looks, flying, alive, dead, faults, _ = state
+    if any(flying) or not all(alive):
+        flying = tuple(f and part_read(*f) for f in flying)
+        mail = frozenset(m for m in mail if alive[m[0]])
+    if faults == max_faults or any(type(now) is not tuple and now not in ("away", "lost") for now in clients):
+        before = None
+    clients = clients_as_read(clients, flying, faults == max_faults)
+    places = sorted({row[2] for row in rows + (before or ()) if row and row[0] == "W"})
+    if places and places[-1] > len(places):
+        rank = {place: at + 1 for at, place in enumerate(places)}
+        rows, before = (each and tuple(("W", row[1], rank[row[2]]) if row and row[0] == "W" else row for row in each)
+                        for each in (rows, before))
+    return State(rows, before, mail, clients, looks, flying, alive, dead, faults, len(places) + 1)
+
+
+def part_read(operations, notices, fault):
+    if fault:
+        return operations, tuple(n for n in notices if n[0] == "granted"), "fault"
+    return tuple(o for o in operations if o[0] in ("look", "leave")), notices, ""
+
+
+def clients_as_read(clients, flying, last_fault):
+    """
+    A client that was told that it is unknown, or that left, is as one that was granted; so is one that was refused beside
+    such a client of its key, and one whose permitd has ended, if there may be no more faults. A failed batch asks for those
+    that left.
+    """
+    failed = {c for f in flying if f and f[2] for what, c in f[0] if what == "acquire"}
+    as_granted = ("unknown", "left", "lost") if last_fault else ("unknown", "left")
+    clients = tuple("granted" if now in as_granted and not (now == "left" and c in failed) else now
+                    for c, now in enumerate(clients))
+    reached = {CLIENTS[c][0] for c, now in enumerate(clients) if now in ("granted", "left", "lost")}
+    return tuple("granted" if now == "refused" and CLIENTS[c][0] in reached else now for c, now in enumerate(clients))
+
+
 def visit(rule, max_faults, states_max):
     """Returns the number of states, and the judgements that fail. States are remembered by 64-bit hashes."""
     seen, stack, failed = {hash(START)}, [START], set()
@@ -375,10 +419,10 @@ def visit(rule, max_faults, states_max):
             if rule is not RULE:
                 break
         for step in steps:
-            if step.faults == max_faults and step.before is not None:
-                step = step._replace(before=None)
-            if hash(step) not in seen:
-                seen.add(hash(step))
+            step = unread_left_out(step, max_faults)
+            number = hash(step)
+            if number not in seen:
+                seen.add(number)
                 stack.append(step)
     if len(seen) >= states_max:
         failed.add("not all states were visited")
