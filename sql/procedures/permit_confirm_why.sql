@@ -10,7 +10,7 @@ BEGIN
     CALL permit_raise(v_state, v_reason);
   END IF;
   IF NOT v_sold THEN -- granted between the read of the short way and this one
+    INSERT IGNORE INTO errand (bucket, permit_request_id, account) VALUES (CONNECTION_ID() & 63, v_id, USER());
     UPDATE permit_request FORCE INDEX (PRIMARY) SET confirmed_at = UTC_TIMESTAMP(6), errand = 1 WHERE id = v_id;
-    INSERT INTO errand (bucket, permit_request_id, account) VALUES (CONNECTION_ID() & 63, v_id, USER());
   END IF;
 END

@@ -11,10 +11,10 @@ BEGIN
     IF v_sold AND NOT v_errand & 2 AND NOT p_sale THEN
       SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'permit: confirmed';
     END IF;
-    UPDATE permit_request FORCE INDEX (PRIMARY) SET errand = errand | 2 WHERE id = v_id;
-    IF v_errand = 0 THEN
-      INSERT INTO errand (bucket, permit_request_id, account) VALUES (CONNECTION_ID() & 63, v_id, USER());
+    IF v_errand = 0 THEN -- before the mark, as in permit_confirm
+      INSERT IGNORE INTO errand (bucket, permit_request_id, account) VALUES (CONNECTION_ID() & 63, v_id, USER());
     END IF;
+    UPDATE permit_request FORCE INDEX (PRIMARY) SET errand = errand | 2 WHERE id = v_id;
   ELSEIF NOT v_state <=> 2 THEN
     CALL permit_raise(v_state, v_reason);
   END IF;

@@ -296,6 +296,35 @@ Test(procedures, calls_can_be_repeated_and_combined)
     ended(&scene);
 }
 
+/* A caller that commits after an error has no mark: whether the row of the errand or that of the request cannot be written. */
+Test(procedures, call_that_fails_marks_nothing, .timeout = 120)
+{
+    static const char *const calls[] = {"CALL permit_release('k')", "CALL permit_refund('k')",
+                                        "CALL permit_confirm('k')"};
+    static const char *const locks[] = {"INSERT INTO errand (bucket,permit_request_id) SELECT n,1 FROM held_bit",
+                                        "UPDATE permit_request SET renewals=renewals+1 WHERE id=1"};
+    struct scene scene = begun();
+    connect_all(&scene);
+    add(scene.admin, 1, "'k'", HELD);
+    must_run(scene.shop, "SET SESSION innodb_lock_wait_timeout=1");
+    for (size_t i = 0; i < ARRAY_LENGTH(calls) * ARRAY_LENGTH(locks); i++) {
+        const char *call = calls[i / ARRAY_LENGTH(locks)], *lock = locks[i % ARRAY_LENGTH(locks)];
+        must_run(scene.admin, "DELETE FROM errand WHERE permit_request_id=1; START TRANSACTION");
+        must_run(scene.admin, lock);
+        must_run(scene.shop, "START TRANSACTION");
+        cr_expect_eq(session_run(scene.shop, call), PERMIT_LOCK_TIMEOUT, "%s: %s", call, session_message(scene.shop));
+        must_run(scene.shop, "COMMIT");
+        must_run(scene.admin, "ROLLBACK");
+        cr_expect_eq(number_of(scene.admin, "SELECT errand+(confirmed_at IS NOT NULL) FROM permit_request"), 0,
+                     "%s, %s", call, lock);
+    }
+    /* The row of an errand that was left is used again. */
+    must_run(scene.shop, "START TRANSACTION; CALL permit_confirm('k'); COMMIT");
+    cr_expect_eq(number_of(scene.admin, "SELECT errand FROM permit_request"), 1);
+    cr_expect_eq(number_of(scene.admin, "SELECT COUNT(*) FROM errand WHERE permit_request_id=1"), 1);
+    ended(&scene);
+}
+
 Test(procedures, confirms_a_hold_that_is_due)
 {
     struct scene scene = begun();
