@@ -26,7 +26,7 @@ struct webhook_call {
     struct curl_slist *headers;
     void *context;
     size_t received;
-    bool in_body;         /* the headers of the answer are complete */
+    bool answered;        /* the headers of the answer are complete: its status decides, however the rest ends */
     bool cut;             /* the answer is longer than ANSWER_MAX */
     bool address_refused; /* an address of the host is not allowed */
     char error[CURL_ERROR_SIZE];
@@ -70,18 +70,21 @@ static size_t count_received(struct webhook_call *call, size_t bytes)
     return call->cut ? 0 : bytes;
 }
 
+/* The line that ends the headers is empty. Those of a 100 Continue are not the last. */
 static size_t on_header(char *data, size_t size, size_t count, void *context)
 {
-    (void)data;
-    return count_received(context, size * count);
+    struct webhook_call *call = context;
+    long status = 0;
+    if (data[0] == '\r' || data[0] == '\n')
+        (void)curl_easy_getinfo(call->easy, CURLINFO_RESPONSE_CODE, &status);
+    call->answered |= status >= 200;
+    return count_received(call, size * count);
 }
 
 static size_t on_body(char *data, size_t size, size_t count, void *context)
 {
-    struct webhook_call *call = context;
     (void)data;
-    call->in_body = true;
-    return count_received(call, size * count);
+    return count_received(context, size * count);
 }
 
 static CURL *call_open(struct webhook_call *call)
@@ -145,7 +148,7 @@ bool webhook_call_begin(struct webhook_caller *caller, struct webhook_request *r
     call->host_length = request->host.length;
     memcpy(call->host, request->host.data, request->host.length);
     call->received = 0;
-    call->in_body = call->cut = call->address_refused = false;
+    call->answered = call->cut = call->address_refused = false;
     call->error[0] = '\0';
     call->runs =
         call->easy && set_request(call, request) && curl_multi_add_handle(caller->multi, call->easy) == CURLM_OK;
@@ -162,7 +165,7 @@ static void set_error(const struct webhook_call *call, CURLcode result, struct w
         why = "the host has an address that is not allowed (webhook_hosts, webhook_private)";
     else if (call->cut)
         why = "the headers of the answer are longer than 4 KiB";
-    if (result != CURLE_OK && !(call->cut && call->in_body))
+    if (!call->answered)
         snprintf(answer->error, sizeof answer->error, "%s", why);
     else if (answer->status >= 300 && answer->status < 400)
         snprintf(answer->error, sizeof answer->error, "HTTP %u: redirects are not followed", answer->status);
@@ -224,7 +227,7 @@ bool webhook_caller_next(struct webhook_caller *caller, struct webhook_answer *r
     (void)curl_easy_getinfo(call->easy, CURLINFO_RESPONSE_CODE, &status);
     (void)curl_multi_remove_handle(caller->multi, call->easy);
     ret_answer->context = call->context;
-    ret_answer->status = result == CURLE_OK || call->in_body ? (unsigned)status : 0;
+    ret_answer->status = call->answered ? (unsigned)status : 0;
     set_error(call, result, ret_answer);
     call_release(call);
     return true;

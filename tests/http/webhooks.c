@@ -31,6 +31,7 @@ enum manner {
     REDIRECT, /* 307 to /elsewhere */
     ENDLESS,  /* 200, and a body without end */
     BABBLE,   /* headers without end */
+    CUT,      /* 200, and the connection is closed before the body has come */
 };
 
 struct received {
@@ -128,6 +129,7 @@ static void *serve_connection(void *context)
             [REDIRECT] = "HTTP/1.1 307 Away\r\nLocation: /elsewhere\r\nContent-Length: 0\r\n\r\n",
             [ENDLESS] = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
             [BABBLE] = "HTTP/1.1 200 OK\r\n",
+            [CUT] = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n",
         };
         enum manner manner = keep_call(request, body);
         (void)send(fd, answers[manner], strlen(answers[manner]), MSG_NOSIGNAL);
@@ -206,7 +208,7 @@ static const char *taken(const char *path)
     size_t count = calls_of(path);
     for (size_t i = 0; i < count; i++) {
         const struct received *call = call_of_path(path, (int)i);
-        if (call->manner != TAKE && call->manner != ENDLESS)
+        if (call->manner != TAKE && call->manner != ENDLESS && call->manner != CUT)
             continue;
         for (long j = 0; j < kit_json_length(call->body, "events"); j++) {
             const char *what = kept(kit_json_text(call->body, text("events.%ld.what", j)));
@@ -506,6 +508,22 @@ Test(webhooks, redirect_is_not_followed_and_long_answers_are_cut)
     takes("/endless", "acquired:e");
     error_is(&talk, url_of("/endless"), "");
     cr_expect_eq(calls_of("/elsewhere"), 0);
+    talk_end(&talk);
+    kit_permitd_stop(permitd);
+}
+
+/* The status says it, however the rest of the answer ends. */
+Test(webhooks, events_are_taken_by_a_2xx_whose_body_does_not_come)
+{
+    struct kit_permitd *permitd = permitd_with(NULL, NULL);
+    struct talk talk = talk_to(permitd->port);
+    const char *cut = semaphore_with(&talk, "/cut");
+    behave("/cut", CUT);
+    acquire(&talk, cut, "c");
+    takes("/cut", "acquired:c");
+    error_is(&talk, url_of("/cut"), "");
+    acquire(&talk, cut, "d");
+    takes("/cut", "acquired:c acquired:d");
     talk_end(&talk);
     kit_permitd_stop(permitd);
 }
