@@ -22,11 +22,13 @@ bool engine_may_name_webhook(struct engine *engine, struct bytes stored_url)
     char id[WEBHOOK_ID_SIZE];
     webhook_id(stored_url, id);
     engine_lock(engine);
-    bool may = engine->webhook_count < WEBHOOKS_MAX;
-    for (size_t i = 0; !may && i < engine->webhook_count; i++)
-        may = memcmp(engine->webhook_ids[i], id, sizeof id) == 0;
+    size_t i = 0;
+    while (i < engine->webhook_count && memcmp(engine->webhook_ids[i], id, sizeof id) != 0)
+        i++;
+    if (i == engine->webhook_count && i < WEBHOOKS_MAX)
+        memcpy(engine->webhook_ids[engine->webhook_count++], id, sizeof id);
     engine_unlock(engine);
-    return may;
+    return i < WEBHOOKS_MAX;
 }
 
 void engine_note_webhooks(struct engine *engine, const struct webhook_list *list)

@@ -12,7 +12,8 @@ void engine_set_webhook_policy(struct engine *engine, const struct webhook_polic
 void engine_webhook_policy(struct engine *engine, struct webhook_policy *ret_policy) EXCLUDES(engine_mutex);
 /*
  * Returns true if a semaphore may name this stored URL: it has been named before, or there are fewer than WEBHOOKS_MAX, as
- * the task has read them within a second.
+ * the task has read them within a second, with those that were named here since then. Others may be named meanwhile through
+ * another permitd.
  */
 bool engine_may_name_webhook(struct engine *engine, struct bytes stored_url) EXCLUDES(engine_mutex) MUST_CHECK;
 /* The task has read these rows. */

@@ -29,10 +29,13 @@ void webhook_name_sql(struct bytes url, struct buf *sql)
 
 /* ---- lists ---- */
 
-/* Sends the packet, which ends with LIMIT, and reads the rows, the head and the clock. */
+/*
+ * Sends the packet, which ends with LIMIT, and reads the rows, the head and the clock. Those that have been called come
+ * first: if more are named than may be, at several permitd at once, none of these is left out for a newer one.
+ */
 static enum permit_status run_list(struct packet *packet, bool shows, struct webhook_list *list)
 {
-    buf_printf(&packet->sql, " ORDER BY w.url LIMIT %d" LAST_NUMBER SQL_CLOCK, WEBHOOKS_MAX + 1);
+    buf_printf(&packet->sql, " ORDER BY w.called_at IS NULL,w.url LIMIT %d" LAST_NUMBER SQL_CLOCK, WEBHOOKS_MAX + 1);
     packet_send(packet);
     list->ret_rows = packet_rows(packet, sizeof *list->ret_rows, &list->ret_count);
     for (size_t i = 0; i < list->ret_count && packet_row(packet); i++) {

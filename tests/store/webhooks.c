@@ -146,6 +146,23 @@ Test(webhooks, at_most_100_rows_are_read)
     cr_expect(list_of().ret_count == WEBHOOKS_MAX && list_of().ret_more);
 }
 
+/* Such as those of another tenant, whose URLs come first in the alphabet. */
+Test(webhooks, one_that_was_called_is_not_left_out_for_newer_ones)
+{
+    puts_url("a", URL);
+    struct webhook_row row = row_of(URL);
+    cr_assert(claims(&row, ME, 100, 200));
+    settles(&row, ME, 45, 200, "");
+    semaphore_make(&fixture, "b", KIND_COUNTED, 1000);
+    for (int i = 0; i < WEBHOOKS_MAX; i++) {
+        char url[40];
+        snprintf(url, sizeof url, "http://0/%03d", i);
+        puts_url("b", url);
+    }
+    cr_expect(list_of().ret_more);
+    cr_expect_eq(row_of(URL).position.seq, 45);
+}
+
 Test(webhooks, show_has_those_that_the_scope_names)
 {
     struct scope_entry entries[] = {{BYTES("a"), false}, {BYTES("t:"), true}};
