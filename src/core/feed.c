@@ -46,16 +46,7 @@ static bool take_field(struct bytes *text, char end, struct bytes *ret_field)
 static bool take_number(struct bytes *text, char end, uint64_t *ret_number)
 {
     struct bytes digits;
-    uint64_t number = 0;
-    if (!take_field(text, end, &digits) || digits.length == 0 || digits.length > 19)
-        return false;
-    for (size_t i = 0; i < digits.length; i++) {
-        if (digits.data[i] < '0' || digits.data[i] > '9')
-            return false;
-        number = number * 10 + (uint64_t)(digits.data[i] - '0');
-    }
-    *ret_number = number;
-    return number <= INT64_MAX;
+    return take_field(text, end, &digits) && bytes_read_u64(digits, INT64_MAX, ret_number);
 }
 
 static bool take_permit(struct bytes *text, struct arena *arena, struct feed_permit *ret_permit)
