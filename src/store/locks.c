@@ -11,24 +11,40 @@ enum { LOCKS_READ = 1000 };
 
 /* ---- rights ---- */
 
-enum permit_status locks_missing_grant(struct store *store, char ret_grant[LOCK_GRANT_SIZE])
+/* Finds the first right that the session lacks. *ret_missing NULL: none. */
+static enum permit_status find_missing(struct session *session, const char **ret_missing)
 {
     static const char *const needs[][2] = {
         {"SELECT COUNT(*) FROM information_schema.INNODB_TRX", "PROCESS ON *.*"},
         {"SELECT 1 FROM performance_schema.data_locks LIMIT 0", "SELECT ON performance_schema.*"}, /* MySQL only */
     };
-    struct session *session = session_of(store);
-    const char *missing = NULL;
-    ret_grant[0] = '\0';
-    for (size_t i = 0; !missing && i < (session_is_mariadb(session) ? 1 : ARRAY_LENGTH(needs)); i++) {
+    *ret_missing = NULL;
+    for (size_t i = 0; !*ret_missing && i < (session_is_mariadb(session) ? 1 : ARRAY_LENGTH(needs)); i++) {
         enum permit_status status = session_run(session, needs[i][0]);
         if (status != PERMIT_OK && !session_lacks_right(session))
             return status;
         if (status != PERMIT_OK)
-            missing = needs[i][1];
+            *ret_missing = needs[i][1];
     }
-    if (!missing)
-        return PERMIT_OK;
+    return PERMIT_OK;
+}
+
+enum permit_status locks_missing_grant(struct store *store, char ret_grant[LOCK_GRANT_SIZE])
+{
+    static const char account[] = "SELECT CONCAT(QUOTE(SUBSTRING_INDEX(CURRENT_USER(),'@',1)),'@',"
+                                  "QUOTE(SUBSTRING_INDEX(CURRENT_USER(),'@',-1)))";
+    struct session *session = session_of(store);
+    const char *missing;
+    enum permit_status status = find_missing(session, &missing);
+    ret_grant[0] = '\0';
+    if (status == PERMIT_OK && missing) { /* a right on *.* that was given meanwhile is one of new sessions */
+        store->session->disconnect(store);
+        status = store->session->reconnect(store);
+        if (status == PERMIT_OK)
+            status = find_missing(session, &missing);
+    }
+    if (status != PERMIT_OK || !missing)
+        return status;
     struct packet packet = packet_begin(session, NULL);
     buf_append_text(&packet.sql, "SELECT " SQL_QUOTED_ACCOUNT("CURRENT_USER()"));
     packet_send(&packet);

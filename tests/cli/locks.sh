@@ -76,4 +76,7 @@ check "without the right: 65, and the grant" test "$code" = 65
 check "by its account" contains "$err" "GRANT PROCESS ON *.* TO 'lean'@'localhost'"
 call "$permitctl" --url "$lean" --json doctor
 check "doctor names the grant, and does not warn" contains "$out" "GRANT PROCESS ON"
+sql "GRANT PROCESS ON *.* TO lean@localhost"
+call "$permitctl" --url "$lean" locks
+check "the right counts as soon as it is given" test "$code" = 0
 end_beside lean TERM
