@@ -34,8 +34,8 @@ void fixture_semaphore(struct fixture *fixture, const char *name, const char *bo
 void fixture_world(const struct fixture *fixture, struct world *world);
 /* A metric of a permitd; 0: it is missing. The name includes the labels. */
 double permitd_metric(unsigned port, const char *name);
-/* Waits for two rounds of the audit, of which one has begun after the call, and returns the number of drifts. */
-double permitd_audit(unsigned port);
+/* Waits for two rounds of the audit of each permitd, of which one has begun after the call. Returns the number of drifts. */
+double permitd_audit(const unsigned *ports, size_t count);
 /* Sum of a metric over all permitd. */
 double fixture_metric(const struct fixture *fixture, const char *name);
 /* The database's wall clock, in microseconds. */

@@ -88,7 +88,7 @@ static inline enum point kill_point(int number)
 
 static inline enum victim kill_victim(int number)
 {
-    return (enum victim)(number / POINTS % VICTIMS);
+    return (enum victim)(number % VICTIMS);
 }
 
 /* The key of a purchase, "s<seed>-<number>". */

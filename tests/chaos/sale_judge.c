@@ -98,13 +98,13 @@ static bool all_is_settled(void *context)
 /* Two rounds of the audit on the final rows, at each permitd. */
 static unsigned judge_audit(const struct sale *sale)
 {
-    unsigned violations = 0;
-    for (unsigned i = 0; i < PERMITDS; i++) {
-        double drift = permitd_audit(atomic_load(&sale->hall->ports[i]));
-        if (drift != 0)
-            violations++, printf("sale: violation: the audit has found %.0f drifts\n", drift);
-    }
-    return violations;
+    unsigned ports[PERMITDS];
+    for (unsigned i = 0; i < PERMITDS; i++)
+        ports[i] = atomic_load(&sale->hall->ports[i]);
+    double drifts = permitd_audit(ports, PERMITDS);
+    if (drifts != 0)
+        printf("sale: violation: the audit has found %.0f drifts\n", drifts);
+    return drifts != 0;
 }
 
 unsigned sale_judge(const struct sale *sale)

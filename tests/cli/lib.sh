@@ -106,12 +106,32 @@ free_address() {
     echo "127.0.0.1:$port"
 }
 
+# The database of permitd: a private MariaDB, or with PERMIT_MYSQL_ROOT (tests/mysql/root.sh) a MySQL of the test.
+socket=$dir/server/mariadb.sock
+database=(--data-dir "$dir/server")
+if [ -n "${PERMIT_MYSQL_ROOT-}" ]; then
+    socket=$dir/mysql.sock
+    database=(--database "mysql://root@/permitd?socket=$socket")
+fi
+start_mysql() {
+    cp -R --preserve=mode --sparse=always "$PERMIT_MYSQL_ROOT/var/lib/mysql-initial" "$dir/mysql"
+    "$here/../mysql/mysqld" --no-defaults --secure-file-priv=NULL --mysqlx=OFF --datadir="$dir/mysql" --socket="$socket" \
+        --pid-file="$dir/mysql.pid" --tmpdir="$dir" --skip-networking --user="$(id -un)" >"$dir/mysql.log" 2>&1 &
+    mysql_pid=$!
+    soon mariadb --no-defaults -u root -S "$socket" -e 'DO 0'
+}
+stop_mysql() {
+    [ -n "${mysql_pid-}" ] || return 0
+    kill "$mysql_pid"
+    wait "$mysql_pid" 2>/dev/null
+}
+
 # serve_at ADDRESS FLAG...: starts a permitd, on the database of the previous one if there is one. Fails if it does not
 # serve. A new database is created first; no test requires this to be fast.
 export PERMITD_ALLOW_ROOT=true # tests in a container run as root, and so do their servers
 serve_at() {
     : >"$dir/permitd.out" # remove the line of the previous one, which says that it serves
-    "$permitd" --data-dir "$dir/server" --listen "$@" >"$dir/permitd.out" 2>"$dir/permitd.err" &
+    "$permitd" "${database[@]}" --listen "$@" >"$dir/permitd.out" 2>"$dir/permitd.err" &
     permitd_pid=$!
     within 180000 serves_or_dead && serves || return 1
     PERMITD_URL=$(sed -n 's/^permitd: listening on //p' "$dir/permitd.out")
@@ -137,14 +157,14 @@ stop_permitd() {
     permitd_pid=
 }
 
-# ---- More permitd, on the MariaDB of the first ----
+# ---- More permitd, on the database of the first ----
 
 declare -A beside # their pids, by name
 
 # serve_beside NAME ADDRESS: starts one. Its output goes to $dir/NAME.out and .err.
 serve_beside() {
     : >"$dir/$1.out"
-    "$permitd" --database "mysql://root@/permitd?socket=$dir/server/mariadb.sock" --listen "$2" >"$dir/$1.out" 2>"$dir/$1.err" &
+    "$permitd" --database "mysql://root@/permitd?socket=$socket" --listen "$2" >"$dir/$1.out" 2>"$dir/$1.err" &
     beside[$1]=$!
     check "permitd $1 serves" soon grep -q '^permitd: listening on ' "$dir/$1.out"
 }

@@ -3,7 +3,7 @@
 # locks: which transactions lock permitd's rows. A second session holds the locks, with an account of its own.
 
 # A wait ends when the test ends it: neither a lock time-out of the server nor the time limit of an acquire may come first.
-sql() { mariadb --no-defaults -u root -S "$dir/server/mariadb.sock" -e "SET innodb_lock_wait_timeout=3600; $1"; }
+sql() { mariadb --no-defaults -u root -S "$socket" -e "SET innodb_lock_wait_timeout=3600; $1"; }
 # MariaDB reads its list of transactions anew only if no session has read it for 0.1 s: quicker polls would see the first
 # answer forever.
 seen() {
@@ -13,7 +13,7 @@ seen() {
 
 sql "CREATE USER shop@localhost; GRANT ALL ON permitd.* TO shop@localhost"
 mkfifo "$dir/shop"
-mariadb --no-defaults -u shop -S "$dir/server/mariadb.sock" permitd <"$dir/shop" >/dev/null 2>"$dir/shop.err" &
+mariadb --no-defaults -u shop -S "$socket" permitd <"$dir/shop" >/dev/null 2>"$dir/shop.err" &
 shop=$!
 exec 7>"$dir/shop"
 call "$permitctl" semaphore put vault --capacity 2
@@ -21,7 +21,11 @@ call "$permitctl" locks
 check "no stranger's lock: 0" test "$code" = 0
 echo "SET innodb_lock_wait_timeout=3600; BEGIN; SELECT id FROM semaphore WHERE name = 'vault' FOR UPDATE;" >&7
 check "an open transaction is listed, with its account" soon seen '.locks[] | select(.account == "shop@localhost" and .rows_locked > 0)'
-check "MariaDB lists no row for which no session waits" seen '.complete == false'
+# MariaDB lists no row for which no session waits. MySQL lists each, in each index.
+complete=false
+found_by_name=1
+[ -z "${PERMIT_MYSQL_ROOT-}" ] || { complete=true && found_by_name=2; }
+check "the list is complete: $complete" seen ".complete == $complete"
 until "$permitctl" acquire -s vault --id vault-1 --ttl 1h --allow-replay >"$dir/acquired" 2>&1; do [ $? = 69 ] || break; done &
 acquirer=$!
 check "the row for which permitd waits is named, with its semaphore" \
@@ -41,7 +45,7 @@ check "a request that a procedure has locked is named, with its semaphore, thoug
     soon seen ".locks[] | select($shop_confirms and .semaphore == \"vault\" and .waiting == 0)"
 echo "ROLLBACK; BEGIN; SELECT id FROM semaphore WHERE name = 'vault' FOR UPDATE;" >&7
 check "after ROLLBACK it is not, though the session has another transaction" \
-    soon seen '[.locks[] | select(.account == "shop@localhost")] | length == 1 and .[0].external_id == null'
+    soon seen '[.locks[] | select(.account == "shop@localhost")] | length == '$found_by_name' and all(.external_id == null)'
 echo "ROLLBACK; BEGIN; CALL permit_confirm('vault-2'); COMMIT;" >&7
 check "nor after COMMIT" soon seen '[.locks[] | select(.account == "shop@localhost")] == []'
 echo "BEGIN; SELECT n FROM held_bit WHERE n = 1 FOR UPDATE;" >&7
@@ -67,7 +71,7 @@ exec 7>&-
 finish "$shop"
 
 sql "CREATE USER lean@localhost; GRANT ALL ON permitd.* TO lean@localhost"
-"$permitd" --database "mysql://lean@/permitd?socket=$dir/server/mariadb.sock" --listen 127.0.0.1:0 >"$dir/lean.out" 2>"$dir/lean.err" &
+"$permitd" --database "mysql://lean@/permitd?socket=$socket" --listen 127.0.0.1:0 >"$dir/lean.out" 2>"$dir/lean.err" &
 beside[lean]=$!
 check "a permitd without the right serves" soon grep -q '^permitd: listening on ' "$dir/lean.out"
 lean=$(sed -n 's/^permitd: listening on //p' "$dir/lean.out")

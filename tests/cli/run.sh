@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT
 # permitctl against a real permitd: tests/cli/run.sh BUILD_DIRECTORY [SUITE ...]. Prints one line per check, and a last
 # line with the sums; exits non-zero if any check failed. Needs jq and script(1). Named suites run one after the other
-# on one permitd. Without names all suites run, in parallel lanes: most of the time they wait.
+# on one permitd. Without names all suites run, in parallel lanes: most of the time they wait. On MySQL runs only locks
+# (tests/mysql/run.sh).
 # shellcheck disable=SC2034,SC2154
 set -u
 
@@ -31,6 +32,7 @@ export XDG_CONFIG_HOME=$dir/config # no file of the user who runs the tests
 leave() {
     stop_beside
     stop_permitd
+    stop_mysql
     rm -rf "$dir"
 }
 trap leave EXIT
@@ -50,11 +52,16 @@ make_semaphores() {
     "$permitctl" --json semaphore put network --capacity 10 --kind counted >/dev/null
 }
 
+start_server() {
+    [ -z "${PERMIT_MYSQL_ROOT-}" ] || start_mysql
+    start_permitd
+}
+
 run_suite() {
     case $1 in
     usage | access | token) ;; # without a permitd
     tenants | names) ;;        # with one of their own
-    *) [ -n "${PERMITD_URL-}" ] || start_permitd ;;
+    *) [ -n "${PERMITD_URL-}" ] || start_server ;;
     esac
     case $1 in
     command | signals | terminal | waiting | lost | slots | servers) make_semaphores ;;

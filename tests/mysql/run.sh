@@ -3,9 +3,9 @@
 # Runs the suites that need a database on MySQL: the server of tests/mysql/root.sh instead of MariaDB.
 #
 #     tests/mysql/run.sh              the short form: contract, schema, doctor and logins of the store, transcripts, a storm,
-#                                     the guard on MySQL
+#                                     the guard on MySQL, permitctl locks, sales in SQL
 #     tests/mysql/run.sh --all        all of them in full; a quarter of an hour on 2 cores
-#     tests/mysql/run.sh PART ...     these: store http guards right durable ends waiting storm each promoted election
+#     tests/mysql/run.sh PART ...     these: store http guards locks sale right durable ends waiting storm each promoted election
 #
 # Runs the programs in $PERMIT_BUILD/tests (tests/run.sh builds them). Prints one line per part, and the output of a
 # failed one. The last line is `N passed, N failed`; without a server, `skipped: WHY` and `0 passed, 0 failed`.
@@ -14,27 +14,30 @@ cd "$(dirname "$0")/../.." || exit 1
 
 build=${PERMIT_BUILD:-$PWD/build}
 
-# part      counts     command, in $build/tests
+# part      counts     command. {build} is $build, {bin} is $build/tests
 parts='
-contract    criterion  store/store --filter @(contract|schema|procedures|doctor|session|login|plugins)/*
-transcripts criterion  http/http --jobs 3 --filter @(acquire|batch|fence|not_found|ops|release|renew|request|semaphore)/*
-calm        lines      chaos/storm --operations 10000
-guards      lines      guards/guards mariadb mariadb-rows
-store       criterion  store/store
-http        criterion  http/http --jobs 3
-right       lines      chaos/right
-durable     lines      chaos/durable
-ends        lines      chaos/ends
-waiting     lines      chaos/waiting
-storm       lines      chaos/storm
-each        lines      chaos/each
-promoted    lines      chaos/promoted
-election    lines      chaos/election
+contract    criterion  {bin}/store/store --filter @(contract|schema|procedures|doctor|session|login|plugins)/*
+transcripts criterion  {bin}/http/http --jobs 3 --filter @(acquire|batch|fence|not_found|ops|release|renew|request|semaphore)/*
+calm        lines      {bin}/chaos/storm --operations 10000
+guards      lines      {bin}/guards/guards mariadb mariadb-rows
+locks       lines      tests/cli/run.sh {build} locks
+sales       lines      {bin}/chaos/sale --orders 100 --kills 3 --shops 16
+store       criterion  {bin}/store/store
+http        criterion  {bin}/http/http --jobs 3
+right       lines      {bin}/chaos/right
+durable     lines      {bin}/chaos/durable
+ends        lines      {bin}/chaos/ends
+waiting     lines      {bin}/chaos/waiting
+storm       lines      {bin}/chaos/storm
+sale        lines      {bin}/chaos/sale
+each        lines      {bin}/chaos/each
+promoted    lines      {bin}/chaos/promoted
+election    lines      {bin}/chaos/election
 '
 
 case "${1-}" in
-'') set -- contract transcripts calm guards ;;
---all) set -- store http guards right durable ends waiting storm each promoted election ;;
+'') set -- contract transcripts calm guards locks sales ;;
+--all) set -- store http guards locks sale right durable ends waiting storm each promoted election ;;
 esac
 for part in "$@"; do
     grep -q "^$part " <<<"$parts" || { sed -n '5,8s/^# \{0,1\}//p' "$0" >&2 && exit 64; }
@@ -60,12 +63,11 @@ number_after() { grep -a 'Synthesis:' "$log" | grep -aoE "$1: [0-9]+" | tail -n 
 passed=0
 failed=0
 run_part() {
-    local name=$1 how=$2 started=$SECONDS status=0 good bad
+    local name=$1 how=$2 started=$SECONDS status=0 good bad command
     shift 2
-    set -f
-    # shellcheck disable=SC2086 # split the command of the table into words; the suite expands its patterns
-    timeout -k 10 900 "$build/tests/"$* >"$log" 2>&1 </dev/null &
-    set +f
+    command=("${@//\{bin\}/$build/tests}")
+    command=("${command[@]//\{build\}/$build}")
+    timeout -k 10 900 "${command[@]}" >"$log" 2>&1 </dev/null &
     wait $! || status=$?
     if [ "$how" = criterion ]; then
         good=$(number_after Passing)
