@@ -107,18 +107,18 @@ free_address() {
 }
 
 # The database of permitd: a private MariaDB, or with PERMIT_MYSQL_ROOT (tests/mysql/root.sh) a MySQL of the test.
-socket=$dir/server/mariadb.sock
-database=(--data-dir "$dir/server")
+server_socket=$dir/server/mariadb.sock
+server_database=(--data-dir "$dir/server")
 if [ -n "${PERMIT_MYSQL_ROOT-}" ]; then
-    socket=$dir/mysql.sock
-    database=(--database "mysql://root@/permitd?socket=$socket")
+    server_socket=$dir/mysql.sock
+    server_database=(--database "mysql://root@/permitd?socket=$server_socket")
 fi
 start_mysql() {
     cp -R --preserve=mode --sparse=always "$PERMIT_MYSQL_ROOT/var/lib/mysql-initial" "$dir/mysql"
-    "$here/../mysql/mysqld" --no-defaults --secure-file-priv=NULL --mysqlx=OFF --datadir="$dir/mysql" --socket="$socket" \
+    "$here/../mysql/mysqld" --no-defaults --secure-file-priv=NULL --mysqlx=OFF --datadir="$dir/mysql" --socket="$server_socket" \
         --pid-file="$dir/mysql.pid" --tmpdir="$dir" --skip-networking --user="$(id -un)" >"$dir/mysql.log" 2>&1 &
     mysql_pid=$!
-    soon mariadb --no-defaults -u root -S "$socket" -e 'DO 0'
+    soon mariadb --no-defaults -u root -S "$server_socket" -e 'DO 0'
 }
 stop_mysql() {
     [ -n "${mysql_pid-}" ] || return 0
@@ -131,7 +131,7 @@ stop_mysql() {
 export PERMITD_ALLOW_ROOT=true # tests in a container run as root, and so do their servers
 serve_at() {
     : >"$dir/permitd.out" # remove the line of the previous one, which says that it serves
-    "$permitd" "${database[@]}" --listen "$@" >"$dir/permitd.out" 2>"$dir/permitd.err" &
+    "$permitd" "${server_database[@]}" --listen "$@" >"$dir/permitd.out" 2>"$dir/permitd.err" &
     permitd_pid=$!
     within 180000 serves_or_dead && serves || return 1
     PERMITD_URL=$(sed -n 's/^permitd: listening on //p' "$dir/permitd.out")
@@ -164,7 +164,7 @@ declare -A beside # their pids, by name
 # serve_beside NAME ADDRESS: starts one. Its output goes to $dir/NAME.out and .err.
 serve_beside() {
     : >"$dir/$1.out"
-    "$permitd" --database "mysql://root@/permitd?socket=$socket" --listen "$2" >"$dir/$1.out" 2>"$dir/$1.err" &
+    "$permitd" --database "mysql://root@/permitd?socket=$server_socket" --listen "$2" >"$dir/$1.out" 2>"$dir/$1.err" &
     beside[$1]=$!
     check "permitd $1 serves" soon grep -q '^permitd: listening on ' "$dir/$1.out"
 }

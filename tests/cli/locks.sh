@@ -3,7 +3,7 @@
 # locks: which transactions lock permitd's rows. A second session holds the locks, with an account of its own.
 
 # A wait ends when the test ends it: neither a lock time-out of the server nor the time limit of an acquire may come first.
-sql() { mariadb --no-defaults -u root -S "$socket" -e "SET innodb_lock_wait_timeout=3600; $1"; }
+sql() { mariadb --no-defaults -u root -S "$server_socket" -e "SET innodb_lock_wait_timeout=3600; $1"; }
 # MariaDB reads its list of transactions anew only if no session has read it for 0.1 s: quicker polls would see the first
 # answer forever.
 seen() {
@@ -13,7 +13,7 @@ seen() {
 
 sql "CREATE USER shop@localhost; GRANT ALL ON permitd.* TO shop@localhost"
 mkfifo "$dir/shop"
-mariadb --no-defaults -u shop -S "$socket" permitd <"$dir/shop" >/dev/null 2>"$dir/shop.err" &
+mariadb --no-defaults -u shop -S "$server_socket" permitd <"$dir/shop" >/dev/null 2>"$dir/shop.err" &
 shop=$!
 exec 7>"$dir/shop"
 call "$permitctl" semaphore put vault --capacity 2
@@ -71,7 +71,7 @@ exec 7>&-
 finish "$shop"
 
 sql "CREATE USER lean@localhost; GRANT ALL ON permitd.* TO lean@localhost"
-"$permitd" --database "mysql://lean@/permitd?socket=$socket" --listen 127.0.0.1:0 >"$dir/lean.out" 2>"$dir/lean.err" &
+"$permitd" --database "mysql://lean@/permitd?socket=$server_socket" --listen 127.0.0.1:0 >"$dir/lean.out" 2>"$dir/lean.err" &
 beside[lean]=$!
 check "a permitd without the right serves" soon grep -q '^permitd: listening on ' "$dir/lean.out"
 lean=$(sed -n 's/^permitd: listening on //p' "$dir/lean.out")

@@ -15,13 +15,13 @@ run_lost() {
 }
 
 # permitctl renews after every third of the ttl.
-run_lost released 15s
+run_lost released 30s
 start=$(now_ms)
 "$permitctl" --json release released >/dev/null
 finish "$pid"
 check "a permit that another client released is lost: 76" test "$code" = 76
 check "the command got TERM" test -e "$dir/released.term"
-check "at the next renewal" between "$(($(now_ms) - start))" 0 14000
+check "at the next renewal" between "$(($(now_ms) - start))" 0 29000
 check "permitctl reported the loss" grep -q 'the permit is lost: ended' "$dir/err"
 
 # At most 10 seconds later, whatever the ttl. The command would go on for two minutes.
@@ -64,7 +64,7 @@ dir=$dir "$permitctl" run -s backups -- sh -c '(setsid sh -c "echo \$\$ >$dir/le
 check "a command that ends by itself may leave something running" not dead "$(cat "$dir/leaves.group")"
 kill "$(cat "$dir/leaves.group")"
 
-"$permitctl" run -s backups --ttl 6s --id deaf -- sh -c "trap '' TERM; echo > '$dir/deaf'; sleep 180 & $(until_there "$dir/never")" \
+"$permitctl" run -s backups --ttl 15s --id deaf -- sh -c "trap '' TERM; echo > '$dir/deaf'; sleep 180 & $(until_there "$dir/never")" \
     2>"$dir/err" &
 pid=$!
 soon test -e "$dir/deaf"
@@ -72,7 +72,7 @@ start=$(now_ms)
 "$permitctl" --json release deaf >/dev/null
 finish "$pid"
 check "a command that ignores TERM gets KILL: 76" test "$code" = 76
-check "5 seconds later" between "$(($(now_ms) - start))" 4900 30000
+check "5 seconds later" between "$(($(now_ms) - start))" 4900 60000
 
 "$permitctl" run -s backups --ttl 6s --id goes-on --on-lost continue -- sh -c "echo > '$dir/goes-on'; $(until_there "$dir/told"); exit 3" \
     2>"$dir/err" &

@@ -222,7 +222,7 @@ check "so does an expiry" test "$code" = 0
 "$permitctl" --json acquire -s backups:2 --id full5 >/dev/null
 granted_to() { [ "$("$permitctl" --json requests -s backups --owner "$1" | jq '.requests | length')" = 1 ]; }
 expired_of() { [ "$("$permitctl" --json requests -s backups --owner "$1" | jq -r '.requests[].end_reason')" = expired ]; }
-"$permitctl" run -s backups --ttl 3s --owner sleeper -- touch "$dir/awake" 2>"$dir/err" &
+"$permitctl" run -s backups --ttl 10s --owner sleeper -- touch "$dir/awake" 2>"$dir/err" &
 pid=$!
 soon waiting backups 1
 kill -STOP "$pid"
