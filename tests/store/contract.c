@@ -73,7 +73,7 @@ void mark_as_shop(const char *key, uint32_t errand)
     must_run(observer, sql);
 }
 
-Test(contract, cases_of_every_store_hold)
+Test(contract, cases_of_every_store_hold, .timeout = 900)
 {
     for (size_t i = 0; i < contract_case_count; i++) {
         if (i > 0) { /* each case has a database of its own */

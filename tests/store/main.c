@@ -61,16 +61,84 @@ const struct database_address *fresh_address(void)
     return &addresses[count++];
 }
 
+/* ---- a database as schema_apply makes it, and its copies: its migrations run once ---- */
+
+#define TEMPLATE "template"
+
+static char *template_path(void)
+{
+    return text_made("%s/template.sql", getenv(DIRECTORY_VARIABLE), 0, 0);
+}
+
+struct template_writer {
+    struct kit_sql *sql;
+    FILE *file;
+};
+
+static void write_table(void *context, char **columns)
+{
+    fprintf(((struct template_writer *)context)->file, ";%s", columns[1]);
+}
+
+/*
+ * columns: the name of a table, its columns that are not generated, and what they are in a copy. A time that is the one of
+ * the migration is that of the copy.
+ */
+static void write_table_and_rows(void *context, char **columns)
+{
+    struct template_writer *writer = context;
+    char *show = text_made("SHOW CREATE TABLE " TEMPLATE ".`%s`", columns[0], 0, 0);
+    kit_sql_each(writer->sql, show, write_table, writer);
+    free(show);
+    if (kit_sql_number(writer->sql, "SELECT COUNT(*) FROM " TEMPLATE ".`%s`", columns[0]) > 0)
+        fprintf(writer->file, ";INSERT INTO `%s` (%s) SELECT %s FROM " TEMPLATE ".`%s`", columns[0], columns[1],
+                columns[2], columns[0]);
+}
+
+static void template_make(struct kit_sql *sql, const char *socket)
+{
+    char user[] = "root", name[] = TEMPLATE;
+    const struct database_address address = {.socket = text_made("%s", socket, 0, 0), .user = user, .database = name};
+    struct session *session = connected(&address, STORE_ADMIN);
+    struct buf message;
+    buf_init(&message, 4000);
+    if (schema_apply(session, TEMPLATE, &message) != PERMIT_OK)
+        fail(buf_text(&message));
+    buf_release(&message);
+    session_free(session);
+    kit_sql_run(sql, "SET SESSION group_concat_max_len = 100000");
+    char *path = template_path();
+    struct template_writer writer = {sql, fopen(path, "we")};
+    if (!writer.file)
+        fail(path);
+    kit_sql_each(sql,
+                 "SELECT TABLE_NAME, GROUP_CONCAT('`', COLUMN_NAME, '`' ORDER BY ORDINAL_POSITION),"
+                 " GROUP_CONCAT(IF(DATA_TYPE = 'datetime', REPLACE('IF(? > UTC_TIMESTAMP() - INTERVAL 1 DAY,"
+                 " UTC_TIMESTAMP(6), ?)', '?', COLUMN_NAME), CONCAT('`', COLUMN_NAME, '`')) ORDER BY ORDINAL_POSITION)"
+                 " FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = '" TEMPLATE "'"
+                 " AND COALESCE(GENERATION_EXPRESSION, '') = '' GROUP BY TABLE_NAME",
+                 write_table_and_rows, &writer);
+    fclose(writer.file);
+    free(path);
+    free(address.socket);
+}
+
 const struct database_address *fresh_database(void)
 {
-    struct buf message;
     const struct database_address *address = fresh_address();
     struct session *session = connected(address, STORE_ADMIN);
-    buf_init(&message, 4000);
-    if (schema_apply(session, address->database, &message) != PERMIT_OK)
-        fail(buf_text(&message));
+    char *path = template_path();
+    char *tables = kit_read_file(path);
+    cr_assert_not_null(tables);
+    char *create = text_made("CREATE DATABASE `%s` DEFAULT CHARACTER SET utf8mb4; USE `", address->database, 0, 0);
+    char *all = NULL;
+    cr_assert_geq(asprintf(&all, "%s%s`%s", create, address->database, tables), 0);
+    must_run(session, all);
+    free(all);
+    free(create);
+    free(tables);
+    free(path);
     session_free(session);
-    buf_release(&message);
     return address;
 }
 
@@ -294,6 +362,7 @@ static int run_tests(int argc, char **argv, const char *socket)
 {
     struct kit_sql *sql = kit_sql_open(socket, NULL);
     kit_sql_make_numbers(sql);
+    template_make(sql, socket);
     kit_sql_close(sql);
     setenv(SOCKET_VARIABLE, socket, 1);
     struct criterion_test_set *tests = criterion_initialize();
@@ -350,11 +419,13 @@ static int run_with_mariadb(int argc, char **argv, const char *directory)
 int main(int argc, char **argv)
 {
     enum { OPEN_DIRECTORIES = 16 };
-    char directory[] = "/tmp/permit-store-XXXXXX";
+    const char *parent = getenv("TMPDIR");
+    char *directory = text_made("%s/permit-store-XXXXXX", parent && *parent ? parent : "/tmp", 0, 0);
     if (!store_library_begin() || !mkdtemp(directory) || setenv(DIRECTORY_VARIABLE, directory, 1) != 0)
         return 2;
     int result = kit_database_is_mysql() ? run_with_mysql(argc, argv) : run_with_mariadb(argc, argv, directory);
     (void)nftw(directory, remove_one, OPEN_DIRECTORIES, FTW_DEPTH | FTW_PHYS);
+    free(directory);
     store_library_end();
     return result;
 }
