@@ -707,7 +707,8 @@ Test(tls, handshakes_beyond_the_rate_wait_and_delay_no_other_client)
     cr_assert_eq(count, CLIENTS);
     cr_assert_geq(ms, (CLIENTS / RATE - 2) * 1000, "the rate was not kept");
     cr_assert_eq(handshakes(&served, "ok"), CLIENTS);
-    cr_assert_lt(slowest, 5000000, "another client waited %lld us", (long long)slowest);
+    /* One that waits behind the storm waits for most of it. On a machine that is not busy this is 5 s. */
+    cr_assert_lt(slowest, ms * INT64_C(400), "another client waited %lld us of %d ms", (long long)slowest, ms);
     talk_end(&talk);
     kit_permitd_stop(served.permitd);
 }
