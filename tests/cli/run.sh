@@ -29,7 +29,9 @@ export XDG_CONFIG_HOME=$dir/config # no file of the user who runs the tests
 # shellcheck source=/dev/null
 . "$here/lib.sh"
 
+# A process that the shell has forked still has its traps for a moment, and must not take the directory away.
 leave() {
+    [ "$BASHPID" = $$ ] || return
     stop_beside
     stop_permitd
     stop_mysql
