@@ -83,5 +83,19 @@ permitd_stop() {
     permitd_pid=
 }
 
+# page_polls KEY: the page of the semaphore hall polls with the version that it has. While nothing has changed, the answer is
+# 304 and empty; after the release of KEY it has the seats.
+page_polls() {
+    local hall=$PERMITD_URL/v1/semaphores/hall etag before=0 after tries
+    look() { curl -s -o /dev/null -w '%{http_code}' -H "If-None-Match: $etag" "$hall/slots?limit=1000"; }
+    for ((tries = 0; tries < 20 && before != 304; tries++)); do # permitd may have had to write the row once more
+        etag=$(curl -s -D - -o /dev/null "$hall/slots?limit=1000" | sed -n 's/^[Ee][Tt]ag: *//p' | tr -d '\r')
+        before=$(look)
+    done
+    curl -s -o /dev/null -X DELETE "$PERMITD_URL/v1/requests/$1?confirmed=true"
+    after=$(look)
+    claim "a look that finds nothing new is a $before; after a change it has the seats: $after" [ "$before $after" = "304 200" ]
+}
+
 # Queries the database directly, bypassing permitd.
 sql() { mariadb --no-defaults --protocol=socket --socket="$work/data/mariadb.sock" --user=root --database=permitd -N "$@"; }

@@ -11,13 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "crowd.h"
+#include "seats.h"
 
 enum { ROWS = 20, SEATS = 25, ROW = SEATS + 1, CAPACITY = ROWS * ROW, STALLS = 5, STANDING = 300 };
 
 struct hall {
-    unsigned won, refused, unexplained; /* clicks on A1 */
-    double clicked_ms, last_ms;
+    struct clicks clicks;         /* on A1 */
     unsigned taken[CAPACITY + 1]; /* by number of slot: grants that clients were told of */
     unsigned groups, group_seats, apart, twice, in_stalls, outside_stalls, no_room;
     unsigned standing; /* places granted */
@@ -55,14 +54,6 @@ static char *aisles(void)
     return text;
 }
 
-static void must(int status, int expected, const char *what)
-{
-    if (status == expected)
-        return;
-    fprintf(stderr, "seat_map: %s: %d\n", what, status);
-    exit(1);
-}
-
 static void build(struct crowd *crowd)
 {
     char *labels = labels_of(ROWS), *house = aisles();
@@ -79,49 +70,6 @@ static void build(struct crowd *crowd)
     must(crowd_ask(crowd, NULL, "POST", "/v1/requests/aisles/confirm", NULL), 200, "the aisles, for good");
     free(labels);
     free(house);
-}
-
-/* Returns true for a grant. 200: the first try, whose answer was lost, had been granted. */
-static bool granted(const struct answer *answer)
-{
-    return answer->status == 201 || answer->status == 200;
-}
-
-/* ---- Everybody clicks A1 ---- */
-
-static void clicked(struct crowd *crowd, unsigned client, struct answer *answer)
-{
-    struct hall *hall = crowd_context(crowd);
-    const char *label;
-
-    (void)client;
-    hall->last_ms = now_ms();
-    if (granted(answer)) {
-        hall->won++;
-        hall->taken[1]++;
-        return;
-    }
-    /* A refusal names the seat that is taken, and the end of its hold: the page can colour it immediately. */
-    label = json_object_get_string(answer_find(answer, "/blocking/0/taken/0/label"));
-    if (answer->status == 423 && label && !strcmp(label, "A1"))
-        hall->refused++;
-    else if (hall->unexplained++ == 0)
-        fprintf(stderr, "seat_map: A1: %d %s\n", answer->status, answer->text);
-}
-
-static void click(struct crowd *crowd, struct hall *hall, unsigned clients)
-{
-    crowd_connect(crowd);
-    hall->clicked_ms = now_ms();
-    for (unsigned i = 0; i < clients; i++)
-        crowd_send(crowd, i, clicked, "POST", "/v1/requests",
-                   "{\"external_id\":\"click-%u\",\"permits\":[{\"semaphore\":\"hall\",\"slots\":[\"A1\"]}]}", i);
-    crowd_run(crowd);
-    claim(hall->won == 1, "A1 was given to %u of %u", hall->won, clients);
-    claim(hall->refused == clients - 1, "%u were told at once that it is taken, and until when", hall->refused);
-    figure("seat_map: 2,000 clients click A1 at once", "exactly one winner, all answered within 1 s",
-           hall->won == 1 && hall->last_ms - hall->clicked_ms <= 1000, "%u of %u won, all answered in %.2f s",
-           hall->won, clients, (hall->last_ms - hall->clicked_ms) / 1000);
 }
 
 /* ---- Groups want the best seats that are left, together ---- */
@@ -141,7 +89,7 @@ static void seated(struct crowd *crowd, unsigned client, struct answer *answer)
 {
     struct hall *hall = crowd_context(crowd);
     unsigned count = size_of_group(client);
-    int64_t first = answer_number(answer, "/permits/0/slots/0");
+    int64_t first = slot_of(answer, 0);
 
     if (!granted(answer)) {
         hall->no_room += answer->status == 423;
@@ -149,11 +97,8 @@ static void seated(struct crowd *crowd, unsigned client, struct answer *answer)
     }
     hall->groups++;
     for (unsigned i = 0; i < count; i++) {
-        char pointer[32];
-        int64_t slot;
+        int64_t slot = slot_of(answer, i);
 
-        snprintf(pointer, sizeof(pointer), "/permits/0/slots/%u", i);
-        slot = answer_number(answer, pointer);
         hall->apart += slot != first + i || slot % ROW == 0 || (slot - 1) / ROW != (first - 1) / ROW;
         hall->twice += hall->taken[slot]++ > 0;
         hall->outside_stalls += wants_stalls(client) && slot > STALLS * ROW;
@@ -247,7 +192,8 @@ int main(int argc, char **argv)
     }
     crowd = crowd_new(argv[1], clients, &hall);
     build(crowd);
-    click(crowd, &hall, clients);
+    click_one_seat(crowd, clients, "A1", "seat_map: 2,000 clients click A1 at once");
+    hall.taken[1] = hall.clicks.won;
     seat_groups(crowd, &hall, 200);
     compare(crowd, &hall);
     fill_standing(crowd, &hall, clients);

@@ -26,12 +26,7 @@ Test(feed, setting_is_none_sales_or_all, .timeout = 300)
     text_is(&talk, "events.0.to", "all");
     say(&talk, 200, "PUT", path, "{\"note\":\"as before\"}");
     text_is(&talk, "feed", "all");
-    const char *prefix = text("%s:", fresh_name("t"));
-    say(&talk, 201, "PUT", text("/v1/templates/%s", prefix), "{\"capacity\":1,\"feed\":\"sales\"}");
-    text_is(&talk, "feed", "sales");
-    say(&talk, 201, "POST", "/v1/requests", acquire_body(NULL, text("%sone", prefix), 1, ""));
-    say(&talk, 200, "GET", semaphore_path(text("%sone", prefix)), NULL);
-    text_is(&talk, "feed", "sales");
+    template_passes_on(&talk, "feed", "sales");
     talk_end(&talk);
 }
 
@@ -230,13 +225,22 @@ Test(feed, reader_waits_for_an_event, .timeout = 300)
     talk_end(&talk);
 }
 
-Test(feed, readers_that_wait_are_limited_and_leave_when_their_client_does, .timeout = 300)
+/* Starts a permitd for one reader, which waits. The answer of the talk is the refusal of another one. */
+static struct kit_permitd *permitd_with_a_reader(struct talk *ret_talk, struct talk *ret_reader)
 {
     const char *flags[] = {"--max-streams", "1", NULL};
     struct kit_permitd *permitd = own_permitd(flags);
-    struct talk talk = talk_to(permitd->port), reader = talk_to(permitd->port);
-    tell(&reader, "GET", "/v1/feed?wait=1m", NULL);
-    say_until(&talk, 429, "GET", "/v1/feed?wait=1ms", NULL);
+    *ret_talk = talk_to(permitd->port);
+    *ret_reader = talk_to(permitd->port);
+    tell(ret_reader, "GET", "/v1/feed?wait=1m", NULL);
+    say_until(ret_talk, 429, "GET", "/v1/feed?wait=1ms", NULL);
+    return permitd;
+}
+
+Test(feed, readers_that_wait_are_limited_and_leave_when_their_client_does, .timeout = 300)
+{
+    struct talk talk, reader;
+    struct kit_permitd *permitd = permitd_with_a_reader(&talk, &reader);
     detail_has(&talk, "max_streams");
     say(&talk, 200, "GET", "/v1/feed", NULL);
     talk_end(&reader);
@@ -247,11 +251,8 @@ Test(feed, readers_that_wait_are_limited_and_leave_when_their_client_does, .time
 
 Test(feed, reader_that_waits_is_answered_when_permitd_stops, .timeout = 300)
 {
-    const char *flags[] = {"--max-streams", "1", NULL};
-    struct kit_permitd *permitd = own_permitd(flags);
-    struct talk talk = talk_to(permitd->port), reader = talk_to(permitd->port);
-    tell(&reader, "GET", "/v1/feed?wait=1m", NULL);
-    say_until(&talk, 429, "GET", "/v1/feed?wait=1ms", NULL);
+    struct talk talk, reader;
+    struct kit_permitd *permitd = permitd_with_a_reader(&talk, &reader);
     talk_end(&talk);
     kit_permitd_stop(permitd);
     talk_end(&reader);

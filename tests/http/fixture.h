@@ -83,6 +83,8 @@ const char *acquire_body(const char *key, const char *semaphore, int count, cons
 void release(struct talk *talk, const char *key);
 /* Creates a semaphore with this body. Returns its name. */
 const char *fresh_semaphore(struct talk *talk, const char *body);
+/* Asserts that a semaphore which a template with this text as a setting creates has it, too. */
+void template_passes_on(struct talk *talk, const char *setting, const char *value);
 
 /*
  * Creates a semaphore of STALLS slots, all of them held, with labels of STALL_LABEL_LENGTH bytes, and returns an acquire that

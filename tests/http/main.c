@@ -292,6 +292,16 @@ const char *fresh_semaphore(struct talk *talk, const char *body)
     return name;
 }
 
+void template_passes_on(struct talk *talk, const char *setting, const char *value)
+{
+    const char *prefix = text("%s:", fresh_name("t"));
+    say(talk, 201, "PUT", text("/v1/templates/%s", prefix), text("{\"capacity\":1,\"%s\":\"%s\"}", setting, value));
+    text_is(talk, setting, value);
+    say(talk, 201, "POST", "/v1/requests", acquire_body(NULL, text("%sone", prefix), 1, ""));
+    say(talk, 200, "GET", semaphore_path(text("%sone", prefix)), NULL);
+    text_is(talk, setting, value);
+}
+
 static const char *labels(int from, int count, int length)
 {
     char *list = kept(malloc((size_t)count * ((size_t)length + 3) + 3));
