@@ -107,6 +107,7 @@ struct step {
     struct model_want given[MODEL_WANTS]; /* exchange */
     unsigned given_count;
     unsigned changes; /* exchange */
+    unsigned with;    /* confirm: 1 + another key, which is confirmed with it or not at all; 0: none */
     unsigned char digest[DIGEST_SIZE];
     struct semaphore_change change;
     bool allow_confirmed;          /* release */
@@ -153,6 +154,11 @@ struct bytes model_wish(const struct model_want *want, char form[WISH_SIZE]);
 /* Returns the best of these slots, a bit each, for the wish; 0: there is no choice. */
 uint64_t model_choose_seats(const struct model_want *want, uint64_t slots);
 
+/* Returns a bit per key of an operation that is not administrative. */
+static inline unsigned step_keys(const struct step *step)
+{
+    return 1U << step->key | (step->with ? 1U << (step->with - 1) : 0);
+}
 /* Fills in the derived members: the digest. */
 void step_finish(struct step *step);
 
@@ -511,6 +517,7 @@ void tell_server(struct model *model, unsigned key);
 
 /* ---- exchanges ---- */
 
+void model_confirm_both(struct model *model, const struct model_operation *operation);
 void model_exchange(struct model *model, const struct model_operation *operation);
 /* What it needs of the other parts, where these are described. */
 void model_put_back(struct model *model, const struct model_operation *operation, unsigned needs);
@@ -703,7 +710,7 @@ bool verdict_equal(const struct verdict *expected, const struct verdict *got, st
 
 /*
  * One operation: "acquire k1 a b:2 ttl=30s owner=1", "release k1", "~renew k1 ttl=none", "release k1 confirmed",
- * "exchange k1 -a:2 b changes=1 nonce=2" gives back two units of a and takes one of b,
+ * "confirm k1 with=k2"; "exchange k1 -a:2 b changes=1 nonce=2" gives back two units of a and takes one of b,
  * "expire k1 owner_dead", "force_release k1 why=1", "put a capacity=2 counted", "pause a why=1", "retire a". A leading
  * ~ is an empty set of locks from a stale directory; "walks" and "cut=1" say how an acquire's batch reads due holders;
  * "locked=3" are the keys, a bit each, whose rows another session has locked;

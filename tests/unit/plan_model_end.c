@@ -142,6 +142,30 @@ Test(plan_end, confirm_of_a_due_request_keeps_it_held)
            {"expire k1", "ok -", 0, 0}, {"acquire k2 a", "no_capacity a:1+1>1 -", 0, 0});
 }
 
+/* ---- two requests, confirmed together ---- */
+
+Test(plan_end, two_requests_are_confirmed_together_under_the_locks_of_both)
+{
+    EXPECT(PUT_A(2), PUT_B(1), {"acquire k1 a ttl=1s", "ok created ACQUIRED a=1[1] ttl=1s due=1s", 0, 0},
+           {"acquire k2 b ttl=9s", "ok created ACQUIRED b=1[1] ttl=9s due=9s", 0, 0},
+           {"~confirm k1 with=k2", "put_back ok ACQUIRED b=1[1] ttl=9s due=never confirmed", 5, 0},
+           {"renew k1; release k2",
+            "ok ACQUIRED a=1[1] ttl=1s due=never confirmed "
+            "renewals=1; confirmed ACQUIRED b=1[1] ttl=9s due=never confirmed replays=1",
+            0, 0});
+}
+
+Test(plan_end, none_of_two_requests_is_confirmed_if_one_has_ended)
+{
+    EXPECT(PUT_A(3), {"acquire k1 a ttl=9s", "ok created ACQUIRED a=1[1] ttl=9s due=9s", 0, 0},
+           {"acquire k2 a", "ok created ACQUIRED a=2[2] ttl=600s due=600s", 0, 0},
+           {"release k2; confirm k1 with=k2; confirm k2 with=k1; confirm k1 with=k9",
+            "ok released a=2[2] due=604800s; ended released a=2[2] due=604800s replays=1; "
+            "ended released a=2[2] due=604800s replays=2; unknown_request",
+            0, 0},
+           {"expire k1", "ok expired a=1[1] due=604810s", 10, 0});
+}
+
 Test(plan_end, replay_of_a_due_request_ends_it)
 {
     EXPECT(PUT_A(1), {"acquire k1 a ttl=1s", "ok created ACQUIRED a=1[1] ttl=1s due=1s", 0, 0},

@@ -173,6 +173,8 @@ static void random_known(struct mixture *mixture, enum operation_kind kind, stru
     step->vanished = mixture->wait_percent && percent(mixture, mixture->age_percent ? 2 : 8);
     if (kind == OP_RENEW)
         step->ttl = random_ttl(mixture);
+    unsigned with = kind == OP_CONFIRM && percent(mixture, 40) ? known_key(mixture) : step->key;
+    step->with = with == step->key ? 0 : with + 1;
     if (kind == OP_RELEASE)
         step->allow_confirmed = percent(mixture, 30);
     if (kind == OP_EXPIRE && percent(mixture, mixture->locked_percent))
@@ -534,7 +536,8 @@ static void random_step(struct mixture *mixture, struct step *step)
     case OP_EXCHANGE: random_exchange(mixture, step); break;
     default: random_known(mixture, kind, step); break;
     }
-    step->new_batch = percent(mixture, mixture->batch_percent);
+    /* A confirm of two that is put back for the one takes the other out of a walk that has answered its ask before. */
+    step->new_batch = step->with || percent(mixture, mixture->batch_percent);
     step->later = percent(mixture, mixture->later_percent) ? 1U << known_key(mixture) : 0;
 }
 

@@ -650,12 +650,15 @@ static void put_back(struct model *model, const struct model_operation *operatio
     const struct step *step = operation->step;
     const struct model_request *request = &model->requests[step->key];
     bool follows = model->walk.put_back >> step->key & 1; /* another one, which keeps the need */
-    needs |= semaphores_of(request);
     for (unsigned i = 0; i < step->want_count; i++)
         needs |= (unsigned)model->semaphores[step->wants[i].semaphore].exists << step->wants[i].semaphore;
+    for (unsigned key = 0; key < MODEL_KEYS; key++)
+        needs |= (step_keys(step) >> key & 1) ? semaphores_of(&model->requests[key]) : 0;
     *operation->verdict = (struct verdict){.put_back = true, .needs = needs};
-    model->walk.put_back |= 1U << step->key;
-    model->walk.put_back_needs[step->key] = needs;
+    model->walk.put_back |= step_keys(step);
+    for (unsigned key = 0; key < MODEL_KEYS; key++)
+        if (step_keys(step) >> key & 1)
+            model->walk.put_back_needs[key] = needs;
     bool stands_itself = is_waiting(request) && is_alive(model, request->server);
     bool has_ended_its_wait = request->exists && !is_waiting(request);
     if (step->kind == OP_ACQUIRE && !follows && !stands_itself && !has_ended_its_wait)

@@ -1163,6 +1163,33 @@ unsigned model_overdue_of_new(struct model *model, const struct model_operation 
     return possible ? model_overdue(model, step) : 0;
 }
 
+/*
+ * Confirms two requests, or none. The first that is not held decides; before it is judged, its semaphores must be
+ * locked. What a confirm needs before it is put back: the semaphores of both.
+ */
+void model_confirm_both(struct model *model, const struct model_operation *operation)
+{
+    struct step each[] = {*operation->step, *operation->step};
+    each[1].key = each[0].with - 1;
+    memset(operation->verdict, 0, sizeof *operation->verdict);
+    for (unsigned i = 0; i < ARRAY_LENGTH(each); i++) {
+        struct model_request *request = &model->requests[each[i].key];
+        bool follows = model->walk.put_back >> each[i].key & 1;
+        if (!follows && model_row_is_locked(model, &each[i])) {
+            operation->verdict->status = PERMIT_IN_TRANSACTION;
+            return;
+        }
+        if (follows || (model_touches(model, &each[i]) & ~model->batch.locks)) {
+            model_put_back(model, operation, 0);
+            return;
+        }
+        if (!still_held(model, request, now_of(model), operation->verdict))
+            return;
+    }
+    for (unsigned i = 0; i < ARRAY_LENGTH(each); i++)
+        confirm(model, &each[i], operation->verdict);
+}
+
 /* ---- semaphores ---- */
 
 static void answer_semaphore(const struct model *model, unsigned index, struct verdict *verdict)

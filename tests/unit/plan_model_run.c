@@ -16,6 +16,7 @@ struct batch {
     unsigned count;
     struct moment moment;
     struct operation operations[MODEL_STEPS];
+    struct bytes keys[MODEL_STEPS][2]; /* of a confirm of two */
     struct want wants[MODEL_STEPS][MODEL_WANTS];
     struct slot_name names[MODEL_STEPS][MODEL_WANTS][MODEL_NAMES];
     char wishes[MODEL_STEPS][MODEL_WANTS][WISH_SIZE];
@@ -129,6 +130,8 @@ static unsigned locks_of_step(const struct run *run, const struct step *step)
         return 1U << step->semaphore;
     if (step->kind != OP_ACQUIRE)
         locks |= (step->stale ? step->stale_locks : rows_semaphores_of_key(&run->rows, step->key));
+    if (step->with && !step->stale)
+        locks |= rows_semaphores_of_key(&run->rows, step->with - 1);
     for (unsigned i = 0; i < step->want_count; i++)
         locks |= 1U << step->wants[i].semaphore;
     return locks;
@@ -172,6 +175,12 @@ static void make_operation(const struct run *run, unsigned index, struct batch *
         return;
     }
     operation->external_id = key_name(step->key);
+    if (step->with) {
+        batch->keys[index][0] = key_name(step->key);
+        batch->keys[index][1] = key_name(step->with - 1);
+        operation->keys = batch->keys[index];
+        operation->key_count = 2;
+    }
     operation->owner = owner_name(step->owner);
     operation->nonce = nonce_text(step->nonce);
     operation->allow_confirmed = step->allow_confirmed;
@@ -234,7 +243,7 @@ static void batch_read(const struct run *run, const struct batch *batch, struct 
         const struct step *step = &run->script.steps[batch->arrivals[i].step];
         read->locks |= batch->arrivals[i].locks;
         if (!step_is_administrative(step))
-            read->keys |= 1U << step->key;
+            read->keys |= step_keys(step);
         read->all_slots |= step->change.has_labels;
         if (step->kind == OP_ACQUIRE && step->ttl.kind == TTL_OWNER)
             read->owners |= 1U << step->owner;
@@ -248,13 +257,13 @@ static void batch_read(const struct run *run, const struct batch *batch, struct 
     }
 }
 
-/* Returns the rank of an operation now: it is never decided before an earlier one on its key. */
+/* Returns the rank of an operation now: it is never decided before an earlier one on one of its keys. */
 static int rank_of(const struct run *run, const struct batch *batch, unsigned index)
 {
     const struct step *step = &run->script.steps[batch->arrivals[index].step];
     int rank = step_rank(run, step);
     for (unsigned i = 0; i < index && !step_is_administrative(step); i++)
-        if (run->script.steps[batch->arrivals[i].step].key == step->key && batch->ranks[i] > rank)
+        if ((step_keys(&run->script.steps[batch->arrivals[i].step]) & step_keys(step)) && batch->ranks[i] > rank)
             rank = batch->ranks[i];
     return rank == RANK_ASK && step->kind != OP_ACQUIRE ? RANK_REST : rank;
 }
@@ -593,7 +602,7 @@ static bool check_identity(struct run *run, const struct step *step, const struc
     const struct request *request = outcome->request;
     if (!request)
         return true;
-    if (!bytes_equal(request->external_id, key_name(step->key)) || !bytes_equal(request->principal, BYTES("someone")))
+    if (!(step_keys(step) >> key_index(request->external_id) & 1) || !bytes_equal(request->principal, BYTES("someone")))
         FAIL(run, "the request is somebody else's");
     bool tombstone = request->end_reason == END_NEVER_HELD;
     if ((!request->has_digest && !tombstone) ||
@@ -748,6 +757,10 @@ static void decide_one(struct run *run, struct batch *batch, unsigned index)
     unsigned due = run->model.ended[END_EXPIRED] + run->model.ended[END_STALE];
     bool is_new = true;
     batch->order[batch->decided++] = index;
+    if (operation.step->with) {
+        model_confirm_both(&run->model, &operation);
+        return;
+    }
     if (model_puts_back(&run->model, &operation, model_touches(&run->model, operation.step),
                         model_overdue_of_new(&run->model, &operation)))
         return;
@@ -775,7 +788,7 @@ static void hear_ask(struct run *run, struct batch *batch, unsigned index)
         return;
     }
     for (unsigned i = index; i < batch->count; i++) /* later operations on the key follow it */
-        if (run->script.steps[batch->arrivals[i].step].key == step->key && batch->ranks[i] == RANK_ASK)
+        if ((step_keys(&run->script.steps[batch->arrivals[i].step]) & step_keys(step)) && batch->ranks[i] == RANK_ASK)
             batch->ranks[i] = RANK_REST;
 }
 
@@ -1269,10 +1282,10 @@ static bool check_order(struct run *run, const struct batch *batch, const struct
     unsigned keys = 0;
     bool administrative = step_is_administrative(&run->script.steps[batch->arrivals[0].step]);
     for (unsigned i = 0; i < batch->count; i++) {
-        unsigned key = 1U << run->script.steps[batch->arrivals[i].step].key;
-        if (administrative || (keys & key))
+        unsigned own = step_keys(&run->script.steps[batch->arrivals[i].step]);
+        if (administrative || (keys & own))
             return true;
-        keys |= key;
+        keys |= own;
     }
     for (unsigned key = 0; key < MODEL_KEYS; key++)
         if ((batch->read.locked_rows >> key & 1) && run->rows.requests[key].state == REQUEST_WAITING)

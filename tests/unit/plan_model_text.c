@@ -196,6 +196,10 @@ static bool read_word(struct bytes word, struct step *step)
         step->nonce = (unsigned)strtoul(value.data, NULL, 10);
         return (step->kind == OP_ACQUIRE || step->kind == OP_EXCHANGE) && step->nonce < MODEL_NONCES;
     }
+    if (word_has(word, "with", &value)) {
+        step->with = (unsigned)(key_index(value) + 1);
+        return step->kind == OP_CONFIRM && step->with && step->with - 1 != step->key;
+    }
     if (word_has(word, "changes", &value)) {
         step->changes = (unsigned)strtoul(value.data, NULL, 10);
         return step->kind == OP_EXCHANGE;
@@ -422,6 +426,8 @@ static void print_request_step(const struct step *step, struct buf *out)
         buf_append_text(out, " ttl=owner");
     else if (step->ttl.kind != TTL_ABSENT)
         print_ms("ttl", step->ttl.kind == TTL_DURATION ? step->ttl.ms : -1, out);
+    if (step->with)
+        buf_printf(out, " with=%s", key_name(step->with - 1).data);
     if (step->changes)
         buf_printf(out, " changes=%u", step->changes);
     if (step->owner)
