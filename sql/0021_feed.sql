@@ -25,3 +25,15 @@ ALTER TABLE feed
 ALTER TABLE feed_head
   ADD COLUMN durable BIGINT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'readers see the numbers up to this one: their transaction is flushed',
   ADD COLUMN flushes BIGINT UNSIGNED NOT NULL DEFAULT 0 COMMENT '+1 by a task that only flushes the numbers of another one';
+
+CREATE TABLE feed_full (
+  id TINYINT UNSIGNED NOT NULL               COMMENT 'always 1',
+  full TINYINT UNSIGNED NOT NULL             COMMENT '1: batches write no events',
+  PRIMARY KEY (id)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COMMENT='a batch that leaves events out locks the row until it ends';
+
+INSERT IGNORE INTO feed_full (id, full) SELECT 1, full<>0 FROM feed_head WHERE id=1;
+
+ALTER TABLE feed_head
+  DROP COLUMN full,
+  DROP COLUMN since;

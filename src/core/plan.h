@@ -417,7 +417,7 @@ struct changes {
     size_t mail_count;
     const struct feed_event *feed; /* in order of occurrence; written after all else */
     size_t feed_count;
-    bool feed_omitted; /* there would be some, if the feed had room */
+    bool feed_omitted; /* there would be some, if the feed had room: the COMMIT proves that it has none */
     utc_us wall_now;   /* the database's clock, for events */
     bool empty;
 };

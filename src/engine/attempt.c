@@ -446,7 +446,7 @@ static enum permit_status lock_and_read(struct worker *worker, struct run *run)
     if (status == PERMIT_OK && feed_may_be_full(worker->engine)) { /* no events are left out for what was read before */
         struct feed_head head;
         status = worker->store->feed->head(worker->store, &head);
-        run->view.feed_full = status == PERMIT_OK && head.full == FEED_IS_FULL;
+        run->view.feed_full = status == PERMIT_OK && head.full;
     }
     return status;
 }

@@ -11,7 +11,8 @@
  * - new requests, in up to three INSERTs (enum insert_kind), each sorted by the bytes of external_id;
  * - new places, the permits that exchanges replace, and the permits of grants;
  * - events of the feed: their ids follow the order of the changes of each key and each semaphore;
- * - the metadata that is deleted, which the events may have.
+ * - the metadata that is deleted, which the events may have;
+ * - the lock of feed_full, if events are left out.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -573,6 +574,18 @@ static void delete_metadata_sql(const struct changes *changes, size_t inserts, s
     row_delete_end_sql(&deletion, sql);
 }
 
+/*
+ * A batch that leaves events out has read that the feed is full, perhaps long ago. It locks the row, which then says so until
+ * its COMMIT; else it fails as a conflict (1242: a subquery with two rows), and runs again. It is the last statement, so
+ * the lock is held for the COMMIT only.
+ */
+static void omit_events_sql(struct buf *sql)
+{
+    buf_append_text(sql,
+                    "SELECT IF(f.full=1,1,(SELECT 1 UNION ALL SELECT f.full)) FROM feed_full f FORCE INDEX (PRIMARY)"
+                    " WHERE f.id=1 LOCK IN SHARE MODE;");
+}
+
 /* Returns true if a request changes that is not locked. */
 static bool any_unlocked(const struct changes *changes, size_t inserts)
 {
@@ -629,6 +642,8 @@ bool batch_changes_sql(const struct changes *changes, bool is_mariadb, struct ar
     batch_feed_sql(changes, &guard, sql);
     delete_metadata_sql(changes, inserts, &guard, sql);
     batch_check_guard_sql(&guard, sql);
+    if (changes->feed_omitted)
+        omit_events_sql(sql);
     return unlocked;
 }
 

@@ -10,14 +10,13 @@
 static enum permit_status feed_head(struct store *store, struct feed_head *ret_head)
 {
     struct packet packet = packet_begin(session_of(store), NULL);
-    buf_append_text(
-        &packet.sql,
-        "SELECT durable,full,seq>durable OR EXISTS(SELECT 1 FROM feed FORCE INDEX (feed_seq) WHERE seq IS NULL)"
-        " FROM feed_head FORCE INDEX (PRIMARY) WHERE id=1");
+    buf_append_text(&packet.sql, "SELECT durable,(SELECT full FROM feed_full FORCE INDEX (PRIMARY) WHERE id=1),"
+                                 "seq>durable OR EXISTS(SELECT 1 FROM feed FORCE INDEX (feed_seq) WHERE seq IS NULL)"
+                                 " FROM feed_head FORCE INDEX (PRIMARY) WHERE id=1");
     packet_send(&packet);
     if (packet_only_row(&packet, PERMIT_INTERNAL)) { /* the migration that creates the table inserts its row */
         ret_head->durable = row_u64(&packet.row);
-        ret_head->full = (enum feed_full)row_u64(&packet.row);
+        ret_head->full = row_u64(&packet.row) != 0;
         ret_head->pending = row_u64(&packet.row) != 0;
     }
     return packet_end(&packet);
@@ -138,24 +137,23 @@ struct extent {
     uint64_t head, first; /* numbers; first: of the oldest, head + 1 if there is none */
     uint64_t unnumbered;  /* of events; of at most a million rows */
     uint64_t first_young; /* the first number, from `first` on, that the retention keeps; at most FEED_DELETED on */
-    enum feed_full full;
-    int64_t since_us; /* how long `full` has been so */
+    bool full;
 };
 
 /* The first rows are found by the index of numbers, and the rows without a number are its beginning. */
 static void read_extent(struct packet *packet, int64_t retention_us, struct extent *ret_extent)
 {
     struct row_reader *row = &packet->row;
-    buf_append_text(&packet->sql,
-                    "SELECT seq,full,TIMESTAMPDIFF(MICROSECOND,since,SYSDATE(6)),COALESCE((SELECT f.seq FROM feed f"
-                    " FORCE INDEX (feed_seq) WHERE f.seq>0 ORDER BY f.seq LIMIT 1),seq+1) FROM feed_head WHERE id=1;"
-                    "SELECT COALESCE(SUM(u.count),0) FROM (SELECT count FROM feed FORCE INDEX (feed_seq) WHERE seq IS"
-                    " NULL LIMIT 1000000) u");
+    buf_append_text(
+        &packet->sql,
+        "SELECT seq,(SELECT full FROM feed_full FORCE INDEX (PRIMARY) WHERE id=1),COALESCE((SELECT f.seq FROM feed f"
+        " FORCE INDEX (feed_seq) WHERE f.seq>0 ORDER BY f.seq LIMIT 1),seq+1) FROM feed_head WHERE id=1;"
+        "SELECT COALESCE(SUM(u.count),0) FROM (SELECT count FROM feed FORCE INDEX (feed_seq) WHERE seq IS NULL LIMIT"
+        " 1000000) u");
     packet_send(packet);
     if (packet_only_row(packet, PERMIT_INTERNAL)) {
         ret_extent->head = row_u64(row);
-        ret_extent->full = (enum feed_full)row_u64(row);
-        ret_extent->since_us = row_i64(row);
+        ret_extent->full = row_u64(row) != 0;
         ret_extent->first = row_u64(row);
     }
     packet_next(packet);
@@ -183,20 +181,22 @@ static uint64_t end_of_gone(struct packet *packet, const struct extent *extent, 
     return packet_only_row(packet, PERMIT_INTERNAL) ? row_u64(&packet->row) : extent->first;
 }
 
-/* Appends the change of `full`, and the event of it, which is written only if this call made the change. */
-static void full_sql(enum feed_full from, enum feed_full to, bool gap, struct buf *sql)
+/*
+ * Appends the change of `full`, and the event of it, which is written only if this call made the change. The UPDATE waits
+ * for the batches that have locked the row and leave events out. The packet is whole, so no batch waits for this task.
+ */
+static void full_sql(bool full, struct buf *sql)
 {
     struct buf text;
     buf_init(&text, sql->max);
     feed_event_format(&(struct feed_event){.what = FEED_GAP}, &text);
     buf_append_text(&text, FEED_NO_METADATA);
-    buf_printf(sql, "BEGIN;UPDATE feed_head SET full=%d,since=SYSDATE(6) WHERE id=1 AND full=%d;", to, from);
-    if (gap) {
-        buf_append_text(sql, "INSERT INTO feed (count,at,events) SELECT 1,SYSDATE(6),");
-        sql_bytes(sql, (struct bytes){text.data, text.length});
-        buf_append_text(sql, " FROM feed_head WHERE id=1 AND ROW_COUNT()=1;");
-    }
-    buf_append_text(sql, "COMMIT");
+    buf_printf(sql,
+               "BEGIN;UPDATE feed_full SET full=%d WHERE id=1 AND full<>%d;"
+               "INSERT INTO feed (count,at,events) SELECT 1,SYSDATE(6),",
+               full, full);
+    sql_bytes(sql, (struct bytes){text.data, text.length});
+    buf_append_text(sql, " FROM feed_full WHERE id=1 AND ROW_COUNT()=1;COMMIT");
     sql->broken |= text.broken;
     buf_release(&text);
 }
@@ -214,18 +214,12 @@ static enum permit_status feed_trim(struct store *store, struct feed_trim *trim)
     uint64_t end = end_of_gone(&packet, &extent, beyond > old ? (beyond < most ? beyond : most) : old);
     uint64_t gone = end - extent.first;
     uint64_t stored = numbered - gone + extent.unnumbered;
-    enum feed_full full = extent.full;
-    if (full == FEED_HAS_ROOM && stored >= 2 * rows)
-        full = FEED_IS_FULL;
-    else if (full == FEED_IS_FULL && stored < 2 * rows - rows / 10)
-        full = FEED_REOPENS;
-    else if (full == FEED_REOPENS && extent.since_us >= FEED_REOPENS_US)
-        full = FEED_HAS_ROOM;
+    bool full = stored >= 2 * rows - (extent.full ? rows / 10 : 0);
     if (gone)
         buf_printf(&packet.sql, "DELETE f FROM feed f FORCE INDEX (feed_seq) WHERE f.seq>=%llu AND f.seq<%llu;",
                    (unsigned long long)extent.first, (unsigned long long)end);
     if (full != extent.full)
-        full_sql(extent.full, full, full != FEED_REOPENS, &packet.sql);
+        full_sql(full, &packet.sql);
     if (packet.sql.length)
         packet_send(&packet);
     enum permit_status status = packet_end(&packet);

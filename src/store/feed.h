@@ -14,18 +14,10 @@ struct store;
 enum { FEED_ROWS_A_STEP = 500 }; /* that one call numbers or reads at most; FEED_DELETED of those it deletes */
 enum { FEED_DELETED = 2000 };
 
-/* feed_head.full. */
-enum feed_full {
-    FEED_HAS_ROOM = 0,
-    FEED_IS_FULL = 1, /* batches that have read it write no events */
-    FEED_REOPENS = 2, /* batches write events again; the event that ends the gap is written FEED_REOPENS_US later */
-};
-#define FEED_REOPENS_US (2LL * US_PER_SECOND)
-
 struct feed_head {
     uint64_t durable; /* readers see the numbers up to this one */
-    enum feed_full full;
-    bool pending; /* there are others, or rows without a number */
+    bool full;        /* batches that have read it write no events */
+    bool pending;     /* there are others, or rows without a number */
 };
 
 /* How much of the feed is kept. */
@@ -37,9 +29,9 @@ struct feed_limits {
 struct feed_trim {
     struct feed_limits limits;
     uint64_t ret_deleted;
-    bool ret_early;          /* some of them because of limits.rows */
-    uint64_t ret_stored;     /* rows, about, after it */
-    enum feed_full ret_full; /* the same */
+    bool ret_early;      /* some of them because of limits.rows */
+    uint64_t ret_stored; /* rows, about, after it */
+    bool ret_full;       /* the same */
 };
 
 struct feed_page {
@@ -62,7 +54,10 @@ struct store_feed {
      * first. After a failure call session->disconnect, or batch->rollback.
      */
     enum permit_status (*number)(struct store *store, struct arena *arena, size_t *ret_count);
-    /* Deletes at most FEED_DELETED numbered rows that are no longer kept, and moves `full` on, with its events. */
+    /*
+     * Deletes at most FEED_DELETED numbered rows that are no longer kept, and changes `full`, with an event. Its end waits
+     * for the batches that leave events out (PERMIT_LOCK_TIMEOUT: in vain), so it comes after all that lacks.
+     */
     enum permit_status (*trim)(struct store *store, struct feed_trim *trim);
     enum permit_status (*read)(struct store *store, struct feed_page *page, struct arena *arena);
 };

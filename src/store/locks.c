@@ -31,8 +31,6 @@ static enum permit_status find_missing(struct session *session, const char **ret
 
 enum permit_status locks_missing_grant(struct store *store, char ret_grant[LOCK_GRANT_SIZE])
 {
-    static const char account[] = "SELECT CONCAT(QUOTE(SUBSTRING_INDEX(CURRENT_USER(),'@',1)),'@',"
-                                  "QUOTE(SUBSTRING_INDEX(CURRENT_USER(),'@',-1)))";
     struct session *session = session_of(store);
     const char *missing;
     enum permit_status status = find_missing(session, &missing);

@@ -348,8 +348,9 @@ static enum permit_status commit(struct store *store, const struct changes *chan
 {
     struct mysql_store *mysql = mysql_store_of(store);
     enum permit_status status = session_end(mysql->session, send_changes(mysql, changes, NULL));
-    store->was_stopped = status == PERMIT_INTERNAL && mismatch_of(mysql->session) != MISMATCH_NONE;
-    return status;
+    enum mismatch mismatch = status == PERMIT_INTERNAL ? mismatch_of(mysql->session) : MISMATCH_NONE;
+    store->was_stopped = mismatch != MISMATCH_NONE;
+    return mismatch == MISMATCH_KEY ? PERMIT_CONFLICT : status; /* the feed is not full any more */
 }
 
 static enum permit_status prove_cached(struct mysql_store *mysql, const struct changes *changes,

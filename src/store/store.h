@@ -296,7 +296,7 @@ struct store_batch {
      * Writes all changes and commits. PERMIT_OK: they are durable. `changes` must not be empty; for an empty plan call
      * `rollback`. PERMIT_DATABASE_LOST: the outcome is unknown. PERMIT_INTERNAL with was_stopped: the database has
      * refused the plan before COMMIT, so nothing is written. PERMIT_LOCK_TIMEOUT at once: another session has locked
-     * a row that `lock` was not given.
+     * a row that `lock` was not given. PERMIT_CONFLICT: also if events are left out, and the feed is not full any more.
      */
     enum permit_status (*commit)(struct store *store, const struct changes *changes);
     /*

@@ -30,7 +30,7 @@ struct feed_work {
     mono_us event_at;      /* when there was an event without a number */
     mono_us trim_at;
     bool early; /* events go before their retention has passed; it is logged */
-    enum feed_full full;
+    bool full;
 };
 
 static void note_head(struct feed_work *work, const struct feed_head *head, mono_us asked_at)
@@ -42,7 +42,7 @@ static void note_head(struct feed_work *work, const struct feed_head *head, mono
     if (head->pending)
         work->event_at = asked_at;
     work->head = head->durable;
-    atomic_store(&work->engine->feed_full_at, head->full == FEED_IS_FULL ? asked_at : 0);
+    atomic_store(&work->engine->feed_full_at, head->full ? asked_at : 0);
 }
 
 /* Numbers what has no number, if this permitd leads, or the leader has not done it. */
@@ -70,9 +70,9 @@ static void log_trim(struct feed_work *work, const struct feed_trim *trim)
     if (trim->ret_early && !work->early)
         log_write(LOG_WARN,
                   "events of the feed are deleted before feed_retention, because there are more than feed_rows", NULL);
-    if (trim->ret_full == FEED_IS_FULL && work->full != FEED_IS_FULL)
+    if (trim->ret_full && !work->full)
         log_write(LOG_ERROR, "the feed is full: no events are written until there is room", NULL);
-    if (trim->ret_full == FEED_HAS_ROOM && work->full != FEED_HAS_ROOM)
+    if (!trim->ret_full && work->full)
         log_write(LOG_WARN, "the feed has room again: events are written", NULL);
     work->early = trim->ret_early;
     work->full = trim->ret_full;
@@ -95,7 +95,7 @@ static enum permit_status delete_oldest(struct feed_work *work)
     struct metrics *metrics = &work->engine->metrics;
     metrics_add(&metrics->feed_deleted[trim.ret_early], trim.ret_deleted);
     atomic_store(&metrics->feed_stored, trim.ret_stored);
-    atomic_store(&metrics->feed_full, trim.ret_full == FEED_IS_FULL);
+    atomic_store(&metrics->feed_full, trim.ret_full);
     if (trim.ret_deleted == FEED_DELETED)
         work->trim_at = now;
     return PERMIT_OK;

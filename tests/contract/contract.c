@@ -1588,6 +1588,7 @@ const struct contract_case contract_cases[] = {
     {"numbers_go_on_through_another_store", numbers_go_on_through_another_store},
     {"oldest_events_are_deleted_and_their_readers_told", oldest_events_are_deleted_and_their_readers_told},
     {"full_feed_has_an_event_gap_and_reopens", full_feed_has_an_event_gap_and_reopens},
+    {"events_are_left_out_only_while_the_feed_is_full", events_are_left_out_only_while_the_feed_is_full},
     {"reader_of_lost_events_is_told", reader_of_lost_events_is_told},
     {"places_at_dead_servers_are_abandoned", places_at_dead_servers_are_abandoned},
 };

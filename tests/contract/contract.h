@@ -46,6 +46,7 @@ void event_of_a_rolled_back_batch_takes_no_number(struct fixture *one, struct fi
 void numbers_go_on_through_another_store(struct fixture *one, struct fixture *two);
 void oldest_events_are_deleted_and_their_readers_told(struct fixture *one, struct fixture *two);
 void full_feed_has_an_event_gap_and_reopens(struct fixture *one, struct fixture *two);
+void events_are_left_out_only_while_the_feed_is_full(struct fixture *one, struct fixture *two);
 void reader_of_lost_events_is_told(struct fixture *one, struct fixture *two);
 
 extern const struct contract_case contract_cases[];

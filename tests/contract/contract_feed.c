@@ -170,7 +170,7 @@ void oldest_events_are_deleted_and_their_readers_told(struct fixture *one, struc
     number(one, 3);
     struct feed_position first = {read_oldest(two).ret_next.epoch, 1};
     struct feed_trim done = trim(one, 2);
-    MUST(done.ret_deleted == 1 && done.ret_early && done.ret_stored == 2 && done.ret_full == FEED_HAS_ROOM);
+    MUST(done.ret_deleted == 1 && done.ret_early && done.ret_stored == 2 && !done.ret_full);
     struct feed_page page = read_oldest(two);
     MUST(page.ret_count == 2);
     is_event(&page, 0, 2, FEED_ACQUIRED, "b");
@@ -187,15 +187,47 @@ void full_feed_has_an_event_gap_and_reopens(struct fixture *one, struct fixture 
     acquire(one, "a");
     acquire(one, "b");
     struct feed_trim done = trim(one, 1); /* none has a number, so none is deleted */
-    MUST(done.ret_full == FEED_IS_FULL && done.ret_deleted == 0);
-    MUST(read_head(two).full == FEED_IS_FULL);
+    MUST(done.ret_full && done.ret_deleted == 0);
+    MUST(read_head(two).full);
     number(two, 3);
     struct feed_page page = read_oldest(two);
     MUST(page.ret_count == 3);
     is_event(&page, 2, 3, FEED_GAP, "");
     done = trim(two, 1);
-    MUST(done.ret_full == FEED_REOPENS && read_head(one).full == FEED_REOPENS);
-    MUST(!read_head(one).pending); /* the second gap comes 2 s later */
+    MUST(!done.ret_full && !read_head(one).full);
+    number(two, 1);
+    page = read_oldest(two);
+    is_event(&page, page.ret_count - 1, 4, FEED_GAP, "");
+}
+
+/* The plan of a batch that has read that the feed is full. */
+static void leave_events_out(struct fixture *fixture, const char *key)
+{
+    struct want want[] = {{.semaphore = BYTES("alpha"), .count = 1}};
+    struct operation acquire_key = acquire_of(key, want, 1);
+    MUST(batch_decide(fixture, &acquire_key)->status == PERMIT_OK && fixture->plan.changes.feed_count == 1);
+    fixture->plan.changes.feed_count = 0;
+    fixture->plan.changes.feed_omitted = true;
+}
+
+void events_are_left_out_only_while_the_feed_is_full(struct fixture *one, struct fixture *two)
+{
+    feed_begin(one);
+    acquire(one, "a");
+    acquire(one, "b");
+    MUST(trim(two, 1).ret_full);
+    release(one, "a");
+    number(two, 4);
+    leave_events_out(one, "c");
+    MUST_OK(one->store, one->store->batch->commit(one->store, &one->plan.changes));
+    release(one, "b");
+    number(two, 1);
+    leave_events_out(one, "d");
+    MUST(!trim(two, 1).ret_full); /* does not wait for the batch, which has locked only alpha */
+    MUST(one->store->batch->commit(one->store, &one->plan.changes) == PERMIT_CONFLICT);
+    MUST_OK(one->store, one->store->batch->rollback(one->store));
+    acquire(one, "d");
+    number(two, 2); /* the gap, and d: c is between the gaps */
 }
 
 void reader_of_lost_events_is_told(struct fixture *one, struct fixture *two)

@@ -318,7 +318,7 @@ Test(start, upgrade_goes_on_when_an_open_transaction_ends, .timeout = 300)
 {
     kit_permitd_stop(own_permitd(NULL));
     struct kit_sql *sql = own_sql("own0"), *shop = own_sql("own0");
-    kit_sql_run(sql, "DROP TABLE past_permit, webhook, feed, feed_head, feed_epoch, request_metadata");
+    kit_sql_run(sql, "DROP TABLE past_permit, webhook, feed, feed_head, feed_full, feed_epoch, request_metadata");
     kit_sql_run(sql, "ALTER TABLE permit DROP COLUMN granted_at");
     kit_sql_run(sql,
                 "ALTER TABLE permit_request DROP COLUMN changes, DROP COLUMN change_nonce, DROP COLUMN has_metadata");

@@ -754,6 +754,14 @@ static void write_numbers(const struct transaction *transaction)
     }
 }
 
+bool database_omits_events(void)
+{
+    list_for_each (node, next, &database.open)
+        if (LIST_ENTRY(node, struct transaction, node)->omits)
+            return true;
+    return false;
+}
+
 uint64_t database_commit_feed(const struct globals *globals, uint64_t first, bool gap)
 {
     database.lsn++;

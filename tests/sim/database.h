@@ -197,8 +197,7 @@ struct globals {
     uint64_t next_server_id;
     /* feed_head */
     uint64_t feed_seq, feed_durable;
-    enum feed_full feed_full;
-    utc_us feed_since;
+    bool feed_full;
     struct feed_position feed_epochs[FEED_EPOCHS_MAX]; /* the rows of feed_epoch */
     size_t feed_epoch_count;
 };
@@ -226,6 +225,7 @@ struct transaction {
     size_t event_count;
     uint64_t *numbered; /* the ids of events that get the next numbers; it owns them, too */
     size_t numbered_count;
+    bool omits;         /* it leaves events out, because the feed is full: that does not change before it ends */
     bool numbers;       /* it gives numbers, or flushes those of others */
     int process;        /* that has begun it */
     mono_us began_at;   /* before its locks */
@@ -352,6 +352,8 @@ struct db_event *database_event(uint64_t id);
  * transaction of their own. Returns its lsn.
  */
 uint64_t database_commit_feed(const struct globals *globals, uint64_t first, bool gap);
+/* Returns true if an open transaction leaves events out. */
+bool database_omits_events(void);
 /* Commits that readers see the numbers up to this one, in a transaction of its own. Returns its lsn. */
 uint64_t database_commit_durable(uint64_t seq);
 /* Commits these `globals` in a transaction of their own. Returns its lsn. */

@@ -882,6 +882,9 @@ enum permit_status fake_batch_commit_changes(struct store *store, const struct c
         return call_lose(fake, false);
     }
     status = lock_requests(fake, changes) ? transaction_write(fake->transaction, changes) : PERMIT_LOCK_TIMEOUT;
+    if (status == PERMIT_OK && changes->feed_omitted && !database.globals.feed_full)
+        status = PERMIT_CONFLICT;
+    fake->transaction->omits = changes->feed_omitted;
     store->was_stopped = status == PERMIT_INTERNAL;
     if (status == PERMIT_INTERNAL && !run_is_contract())
         violation("P1",

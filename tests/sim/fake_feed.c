@@ -10,6 +10,8 @@ enum {
     NUMBERED_FEW = 4,       /* sometimes the numbering reads so few rows */
     STATEMENT_US_MAX = 300, /* between two statements of it */
     STATEMENT_SLOW_US_MAX = 30000,
+    LOCK_WAIT_US = 2000000,
+    LOCK_POLL_US = 100,
     DELETED_FEW = 8, /* sometimes no more rows are deleted at once, so that the feed becomes full */
 };
 
@@ -127,22 +129,30 @@ static uint64_t count_events(int64_t retention_us, uint64_t *ret_numbered, uint6
 }
 
 /* As in feed_trim of src/store/feed.c. */
-static enum feed_full next_full(uint64_t stored, uint64_t rows)
+static bool next_full(uint64_t stored, uint64_t rows)
 {
-    const struct globals *globals = &database.globals;
-    if (globals->feed_full == FEED_HAS_ROOM && stored >= 2 * rows)
-        return FEED_IS_FULL;
-    if (globals->feed_full == FEED_IS_FULL && stored < 2 * rows - rows / 10)
-        return FEED_REOPENS;
-    if (globals->feed_full == FEED_REOPENS && database_now() - globals->feed_since >= FEED_REOPENS_US)
-        return FEED_HAS_ROOM;
-    return globals->feed_full;
+    return stored >= 2 * rows - (database.globals.feed_full ? rows / 10 : 0);
+}
+
+/* The lock of feed_full. */
+static enum permit_status await_omitting_batches(struct fake_store *fake)
+{
+    mono_us until = sim_now() + LOCK_WAIT_US;
+    while (call_reaches(fake) && database_omits_events() && sim_now() < until)
+        fiber_sleep(LOCK_POLL_US);
+    if (!call_reaches(fake))
+        return call_lose(fake, false);
+    return database_omits_events() ? call_report(fake, PERMIT_LOCK_TIMEOUT, "feed_full") : PERMIT_OK;
 }
 
 static enum permit_status feed_trim(struct store *store, struct feed_trim *trim)
 {
     struct fake_store *fake = fake_of(store);
     enum permit_status status = call_enter(fake);
+    if (status != PERMIT_OK)
+        return status;
+    if (database.globals.feed_full)
+        status = await_omitting_batches(fake);
     if (status != PERMIT_OK)
         return status;
     uint64_t numbered, old;
@@ -154,11 +164,8 @@ static enum permit_status feed_trim(struct store *store, struct feed_trim *trim)
     struct globals globals = database.globals;
     globals.feed_full = next_full(count - gone, trim->limits.rows);
     bool moves = globals.feed_full != database.globals.feed_full;
-    if (moves)
-        globals.feed_since = database_now();
     if (gone || moves)
-        status = call_flush(fake, database_commit_feed(&globals, globals.feed_seq - numbered + gone + 1,
-                                                       moves && globals.feed_full != FEED_REOPENS));
+        status = call_flush(fake, database_commit_feed(&globals, globals.feed_seq - numbered + gone + 1, moves));
     else
         status = call_leave(fake);
     if (status != PERMIT_OK)

@@ -131,7 +131,7 @@ void feed_committed(const struct transaction *transaction)
     expected_count = 0;
     if (run_is_contract())
         return;
-    if (transaction->event_count == 0 && database.globals.feed_full != FEED_HAS_ROOM) {
+    if (transaction->event_count == 0 && database.globals.feed_full) {
         counts.omitted += wanted;
         return;
     }

@@ -31,7 +31,7 @@
     "ALTER TABLE semaphore /*M! MODIFY COLUMN capacity BIGINT NOT NULL *//*!80000 DROP COLUMN valid */;"               \
     "ALTER TABLE template /*M! MODIFY COLUMN capacity BIGINT NOT NULL *//*!80000 DROP COLUMN valid */;"                \
     "ALTER TABLE slot DROP COLUMN section, DROP COLUMN seat_row, DROP COLUMN seat, DROP COLUMN seat_rank,"             \
-    " DROP COLUMN tags; DROP TABLE request_metadata, feed, feed_head, feed_epoch;"                                     \
+    " DROP COLUMN tags; DROP TABLE request_metadata, feed, feed_head, feed_full, feed_epoch;"                          \
     "ALTER TABLE semaphore DROP COLUMN feed; ALTER TABLE template DROP COLUMN feed;"                                   \
     " DELETE FROM schema_version WHERE version > 14;"
 #define BACK_TO_13                                                                                                     \
