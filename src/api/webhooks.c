@@ -149,7 +149,8 @@ static double seconds_since(utc_us since, const struct webhook_list *list)
 void webhooks_write_metrics(struct buf *out, struct store *store, struct arena *arena)
 {
     static const char *const gauges[][2] = {
-        {"permitd_webhook_behind_events", "Events of the feed behind the position of a webhook."},
+        {"permitd_webhook_behind_events",
+         "Events of the feed behind the position of a webhook, those of other semaphores included."},
         {"permitd_webhook_behind_seconds", "Age of the first of them."},
         {"permitd_webhook_failures", "Calls of it that failed since the last that did not."},
         {"permitd_webhook_http_status", "Status of its last call; 0: no answer."},

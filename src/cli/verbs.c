@@ -252,9 +252,10 @@ static const struct verb verbs[] = {
      "Exit status 65 if permitd refuses to serve because of one"},
     {"webhooks", "", VERB_PLAIN, 0, 0, false, verb_webhooks, "Shows the URLs to which events of the feed are sent",
      ": how many events\n"
-     "each is behind, and since when; the calls that failed in a row, and the last error. WEBHOOK is its name in "
-     "metrics\n"
-     "and the log. --json also prints the keys, with which its receiver verifies the calls"},
+     "each is behind, those of other semaphores included, and since when; the calls that failed in a row, and the "
+     "last\n"
+     "error. WEBHOOK is its name in metrics and the log. --json also prints the keys, with which its receiver verifies "
+     "the calls"},
     {"locks", "", VERB_PLAIN, 0, 0, false, verb_locks, "Shows which transactions lock permitd's rows",
      ", also those of other\n"
      "programs, by semaphore and key: how long they are open, their account and statement, how many sessions wait for\n"
