@@ -4,7 +4,7 @@
  * and the third replicate the first asynchronously and are stopped while grants continue. The first is killed and the
  * second takes over; then the same happens with the third. The last grants are lost, as always with asynchronous
  * replication. But no token may be issued again, nor a lower one: a store that has seen a lost grant must accept the
- * new ones.
+ * new ones. A reader of the feed that has seen a lost event is told so, and where to go on.
  *
  * promoted [--seed N]
  */
@@ -232,6 +232,92 @@ static void await_grants(struct run *run, const char *after)
         kit_fail("promoted: no grants within %d s after %s", AGAIN_MS / 1000, after);
 }
 
+/* ---- the feed ---- */
+
+enum { CURSOR_SIZE = 64 };
+
+static void put_into_feed(struct run *run)
+{
+    struct reply reply;
+    struct kit_http http = kit_http(run->permitd[0]->port);
+    KIT_CHECK(kit_http_put(&http, "/v1/semaphores/many", "{\"feed\":\"all\"}", &reply) && reply.status == 200);
+    reply_release(&reply);
+    kit_http_close(&http);
+}
+
+/* Reads a page behind a cursor ("": the oldest), at the first permitd. The caller releases it. */
+static struct reply read_feed(struct run *run, const char *after)
+{
+    char path[TEXT_SIZE];
+    struct reply reply;
+    struct kit_http http = kit_http(run->permitd[0]->port);
+    snprintf(path, sizeof path, "/v1/feed?limit=1000%s%s", *after ? "&after=" : "", after);
+    (void)kit_http_get(&http, path, &reply);
+    kit_http_close(&http);
+    return reply;
+}
+
+static void take_cursor(const char *body, const char *member, char cursor[CURSOR_SIZE])
+{
+    char *text = kit_json_text(body, member);
+    KIT_CHECK(text && strchr(text, '-') && strlen(text) < CURSOR_SIZE);
+    strcpy(cursor, text);
+    free(text);
+}
+
+static int64_t number_of(const char *cursor)
+{
+    return strtoll(strchr(cursor, '-') + 1, NULL, 10);
+}
+
+struct feed_goal {
+    struct run *run;
+    int64_t number;
+    char cursor[CURSOR_SIZE]; /* of the reader; behind the number in the end */
+};
+
+static bool is_read(void *context)
+{
+    struct feed_goal *goal = context;
+    struct reply reply = read_feed(goal->run, goal->cursor);
+    KIT_CHECK(reply.status == 200);
+    take_cursor(reply.body, "next", goal->cursor);
+    reply_release(&reply);
+    return number_of(goal->cursor) > goal->number;
+}
+
+/* Returns a reader that has seen events which the replica lacks. */
+static struct feed_goal read_beyond(struct run *run, const struct server *replica)
+{
+    struct kit_sql *sql = kit_sql_open(replica->database->socket, "permitd");
+    struct feed_goal goal = {.run = run, .number = kit_sql_number(sql, "SELECT seq FROM feed_head")};
+    kit_sql_close(sql);
+    if (!kit_wait_until(is_read, &goal, AGAIN_MS))
+        kit_fail("promoted: the feed does not go on beyond %lld", (long long)goal.number);
+    return goal;
+}
+
+/* The reader is told that events are lost, and goes on with those that followed on the new server. */
+static void expect_lost(const struct feed_goal *reader)
+{
+    char oldest[CURSOR_SIZE], next[CURSOR_SIZE];
+    struct reply reply = read_feed(reader->run, reader->cursor);
+    if (reply.status != 410 || !kit_json_true(reply.body, "lost"))
+        kit_fail("promoted: a reader at %s is answered %d %s", reader->cursor, reply.status, reply.body);
+    take_cursor(reply.body, "oldest", oldest);
+    reply_release(&reply);
+    if (number_of(oldest) != reader->number || strtoull(oldest, NULL, 10) <= strtoull(reader->cursor, NULL, 10))
+        kit_fail("promoted: it is to go on from %s, and the replica had %lld events", oldest,
+                 (long long)reader->number);
+    reply = read_feed(reader->run, oldest);
+    if (reply.status != 200 || kit_json_length(reply.body, "events") < 1)
+        kit_fail("promoted: from there it is answered %d %s", reply.status, reply.body);
+    take_cursor(reply.body, "events.0.cursor", next);
+    reply_release(&reply);
+    if (number_of(next) != reader->number + 1)
+        kit_fail("promoted: the event behind %s is %s", oldest, next);
+}
+
 /* ---- failing over ---- */
 
 /*
@@ -243,6 +329,7 @@ static void fail_over(struct run *run, unsigned primary)
     struct server *next = &run->servers[primary + 1];
     stop_replicas(run, primary);
     await_grants(run, "the replicas stopped");
+    const struct feed_goal reader = read_beyond(run, next);
     kit_database_kill(run->servers[primary].database);
     int64_t died = kit_now_us();
     server_run(next, dialect()->forget_primary);
@@ -259,6 +346,7 @@ static void fail_over(struct run *run, unsigned primary)
     await_grants(run, "the failover");
     if (kit_now_us() - died > run->longest_us)
         run->longest_us = kit_now_us() - died;
+    expect_lost(&reader);
 }
 
 static void run_all(struct run *run)
@@ -273,6 +361,7 @@ static void run_all(struct run *run)
         atomic_store(&run->world.ports[i], run->permitd[i]->port);
     }
     make_semaphores(&run->world.facts, run->permitd[0]->port);
+    put_into_feed(run);
     for (unsigned i = 1; i < SERVERS; i++)
         await_replica(&run->servers[i]);
     for (unsigned i = 0; i < CLIENTS; i++) {
