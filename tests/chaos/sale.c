@@ -2,7 +2,8 @@
 /*
  * Sales in SQL under kills: shops, each a process, hold units through two permitd and sell them in the transaction that
  * writes the order (docs/protocol.md, "Sales in SQL"). A shop, a permitd or the database is killed at each statement in
- * turn, just after it is sent and just after it is answered. At the end each order has its sale and each sale its order.
+ * turn, just after it is sent and just after it is answered. At the end each order has its sale and each sale its order,
+ * and a reader of the feed was told each sale once.
  *
  *     sale [--orders N] [--kills N] [--shops N] [--seed N]
  *
@@ -31,7 +32,7 @@ static const char *const victims[VICTIMS] = {"shop", "permitd", "database"};
 struct run {
     struct sale sale;
     struct kit_permitd *permitd[PERMITDS];
-    pid_t shops[SHOPS_MAX];
+    pid_t shops[SHOPS_MAX], reader; /* of the feed */
     unsigned shop_count, kills;
     unsigned counts[VICTIMS][POINTS];
     int next_kill, repaired; /* numbers */
@@ -45,21 +46,30 @@ static void start_permitd(struct run *run, unsigned at)
     atomic_store(&run->sale.hall->ports[at], run->permitd[at]->port);
 }
 
-static void start_shop(struct run *run, unsigned at)
+/* Returns 0 in the child, which ends with its parent. */
+static pid_t start_child(void)
 {
-    uint64_t random = run->sale.seed * 0x9e3779b97f4a7c15u + ++run->started * 0xd1342543de82ef95u;
     pid_t parent = getpid();
     fflush(stdout);
     pid_t pid = fork();
     if (pid < 0)
         kit_fail("fork");
-    if (!pid) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        if (getppid() == parent)
-            shop_run(&run->sale, random);
+    if (pid)
+        return pid;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent)
         _exit(0);
-    }
-    run->shops[at] = pid;
+    return 0;
+}
+
+static void start_shop(struct run *run, unsigned at)
+{
+    uint64_t random = run->sale.seed * 0x9e3779b97f4a7c15u + ++run->started * 0xd1342543de82ef95u;
+    run->shops[at] = start_child();
+    if (run->shops[at])
+        return;
+    shop_run(&run->sale, random);
+    _exit(0);
 }
 
 static void put(unsigned port, const char *path, const char *body)
@@ -85,8 +95,8 @@ static void prepare(struct run *run)
     char path[64], body[128];
     for (unsigned i = 0; i < SEMAPHORES; i++) {
         snprintf(path, sizeof path, "/v1/semaphores/s%u", i);
-        snprintf(body, sizeof body, "{\"capacity\":%u,\"kind\":\"%s\"}", 60 + run->sale.orders / SEMAPHORES * 4,
-                 i % 2 ? "slotted" : "counted");
+        snprintf(body, sizeof body, "{\"capacity\":%u,\"kind\":\"%s\",\"feed\":\"sales\"}",
+                 60 + run->sale.orders / SEMAPHORES * 4, i % 2 ? "slotted" : "counted");
         put(port, path, body);
     }
     put(port, "/v1/sql-accounts/root", NULL);
@@ -243,10 +253,16 @@ int main(int argc, char **argv)
     for (unsigned i = 0; i < PERMITDS; i++)
         start_permitd(&run, i);
     prepare(&run);
+    run.reader = start_child();
+    if (!run.reader)
+        feed_run(&run.sale);
     int64_t began = kit_now_us();
     trade(&run);
     print_counts(&run, (double)(kit_now_us() - began) / 1e6);
-    unsigned violations = atomic_load(&hall->complaints) + sale_judge(&run.sale);
+    unsigned violations = sale_judge(&run.sale);
+    kill(run.reader, SIGKILL);
+    waitpid(run.reader, NULL, 0);
+    violations += atomic_load(&hall->complaints);
     for (unsigned i = 0; i < PERMITDS; i++)
         kit_permitd_stop(run.permitd[i]);
     kit_database_stop(run.sale.database);

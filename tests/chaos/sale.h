@@ -42,6 +42,9 @@ enum record {
     RECORDS
 };
 
+/* What the feed has told of a purchase. */
+enum told { TOLD_NOTHING, TOLD_SOLD, TOLD_ENDED };
+
 /* What is counted for the last lines. */
 enum tally {
     GRANTS,
@@ -72,6 +75,8 @@ struct hall {
     atomic_uint ports[PERMITDS];
     atomic_int database_pid;
     _Atomic uint8_t records[RECORDS_MAX];
+    _Atomic uint8_t told[RECORDS_MAX];
+    atomic_ullong feed_read; /* the last number of the feed that its reader has seen */
 };
 
 struct sale {
@@ -96,6 +101,12 @@ void sale_key(const struct sale *sale, unsigned number, char key[KEY_SIZE]);
 
 /* The process of a shop: buys until the hall closes. random: its dice. */
 void shop_run(struct sale *sale, uint64_t random);
+
+/* Prints a violation. */
+void sale_complain(const struct sale *sale, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* The process that reads the feed, until it is killed. */
+_Noreturn void feed_run(const struct sale *sale);
 
 /* Waits until all is settled, prints one line for each violation, and returns their number. */
 unsigned sale_judge(const struct sale *sale);

@@ -64,6 +64,17 @@ static void take_order(void *context, char **columns)
     lines->ordered[strtoul(number + 1, NULL, 10)] = true;
 }
 
+static void judge_told(const struct sale *sale, unsigned purchase, unsigned record, bool ordered)
+{
+    static const char *const names[] = {"nothing", "a sale", "its refund"};
+    bool refunded = record == REFUNDING || record == REFUNDED;
+    enum told expected = ordered ? TOLD_SOLD : refunded ? TOLD_ENDED : TOLD_NOTHING;
+    unsigned told = atomic_load(&sale->hall->told[purchase]);
+    if (told != expected)
+        sale_complain(sale, "the feed has told %s of purchase %u, and there was %s", names[told], purchase,
+                      names[expected]);
+}
+
 /* Compares the orders with the records of the shops. Returns the number of violations. */
 static unsigned judge_records(const struct sale *sale, struct kit_sql *sql)
 {
@@ -76,6 +87,7 @@ static unsigned judge_records(const struct sale *sale, struct kit_sql *sql)
     kit_sql_each(sql, "SELECT hold FROM shop.orders", take_order, &lines);
     for (unsigned i = 0; i < claimed; i++) {
         unsigned record = atomic_load(&sale->hall->records[i]);
+        judge_told(sale, i, record, lines.ordered[i]);
         if (expected[record] == -1)
             lines.uncertain[lines.ordered[i]]++;
         else if (expected[record] != lines.ordered[i] && violations++ < LINES_MAX)
@@ -93,6 +105,20 @@ static bool all_is_settled(void *context)
     return kit_sql_number(context, "SELECT (SELECT COUNT(*) FROM permitd.errand WHERE permit_request_id>0) +"
                                    " (SELECT COUNT(*) FROM permitd.permit_request WHERE errand<>0"
                                    " OR (state<>2 AND confirmed_at IS NULL))") == 0;
+}
+
+struct feed_end {
+    const struct sale *sale;
+    struct kit_sql *sql;
+};
+
+static bool feed_is_read(void *context)
+{
+    const struct feed_end *end = context;
+    int64_t head =
+        kit_sql_number(end->sql, "SELECT IF(seq=durable AND NOT EXISTS(SELECT 1 FROM permitd.feed WHERE seq IS"
+                                 " NULL),seq,-1) FROM permitd.feed_head");
+    return head >= 0 && atomic_load(&end->sale->hall->feed_read) == (unsigned long long)head;
 }
 
 /* Two rounds of the audit on the final rows, at each permitd. */
@@ -114,6 +140,12 @@ unsigned sale_judge(const struct sale *sale)
     int64_t began = kit_now_us();
     (void)kit_wait_until(all_is_settled, sql, SETTLED_MS); /* the rules say what is not */
     printf("sale: all was settled %.1f s after the last purchase\n", (double)(kit_now_us() - began) / 1e6);
+    struct feed_end end = {sale, sql};
+    began = kit_now_us();
+    if (!kit_wait_until(feed_is_read, &end, SETTLED_MS))
+        sale_complain(sale, "the reader of the feed does not come to its end");
+    printf("sale: the reader of the feed has seen its %llu events %.1f s later\n", atomic_load(&sale->hall->feed_read),
+           (double)(kit_now_us() - began) / 1e6);
     unsigned violations = judge_records(sale, sql);
     for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) {
         struct lines lines = {.sale = sale, .name = rules[i].name};

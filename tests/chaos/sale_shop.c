@@ -86,14 +86,14 @@ static enum record recorded(struct shop *shop, const struct purchase *purchase)
     return (enum record)atomic_load(&shop->sale->hall->records[purchase->number]);
 }
 
-__attribute__((format(printf, 2, 3))) static void complain(struct shop *shop, const char *format, ...)
+void sale_complain(const struct sale *sale, const char *format, ...)
 {
     char text[TEXT_SIZE];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    if (atomic_fetch_add(&shop->sale->hall->complaints, 1) < 50)
+    if (atomic_fetch_add(&sale->hall->complaints, 1) < 50)
         dprintf(STDOUT_FILENO, "sale: violation: %s\n", text);
 }
 
@@ -177,9 +177,9 @@ static bool acquire(struct shop *shop, struct purchase *purchase)
         if (status == 409 || status == 410) /* a repeat: it was granted, and has expired by now */
             return false;
         if (status && status != 503 && status != 504 && status != 429)
-            complain(shop, "acquire of %s: status %d", purchase->key, status);
+            sale_complain(shop->sale, "acquire of %s: status %d", purchase->key, status);
         if (kit_now_us() > end) {
-            complain(shop, "acquire of %s: no answer", purchase->key);
+            sale_complain(shop->sale, "acquire of %s: no answer", purchase->key);
             return false;
         }
         shop->permitd = (shop->permitd + 1) % PERMITDS;
@@ -259,7 +259,7 @@ static unsigned buy(struct shop *shop, struct purchase *purchase)
     }
     error = commit(shop, purchase, UNCERTAIN);
     if (!error && purchase->let_in)
-        complain(shop, "%s was renewed or released while its transaction was open", purchase->key);
+        sale_complain(shop->sale, "%s was renewed or released while its transaction was open", purchase->key);
     return error;
 }
 
@@ -287,7 +287,7 @@ static bool connect_shop(struct shop *shop)
     while (!shop->sql) {
         shop->sql = kit_sql_try_open(shop->sale->database->socket, NULL);
         if (!shop->sql && kit_now_us() > end) {
-            complain(shop, "the database does not come back");
+            sale_complain(shop->sale, "the database does not come back");
             return false;
         }
         if (!shop->sql)
@@ -314,7 +314,7 @@ static unsigned run(struct shop *shop, struct purchase *purchase,
             return error;
         }
         if (error != DEADLOCK && error != LOCK_TIMEOUT && error != CHANGED_SINCE)
-            complain(shop, "%s: %u %s", purchase->key, error, kit_sql_message(shop->sql));
+            sale_complain(shop->sale, "%s: %u %s", purchase->key, error, kit_sql_message(shop->sql));
         count(shop, CONFLICTS);
         if (kit_sql_try(shop->sql, "ROLLBACK"))
             hang_up(shop);
@@ -329,7 +329,7 @@ static void check_refusal(struct shop *shop, const struct purchase *purchase)
     if (!strcmp(message, "permit: ended (expired)"))
         count(shop, EXPIRED);
     else if (strcmp(message, "permit: ended (released)") != 0 || !purchase->raced)
-        complain(shop, "%s is refused: %s", purchase->key, message);
+        sale_complain(shop->sale, "%s is refused: %s", purchase->key, message);
 }
 
 /* Returns true if the order is sold. */
@@ -342,7 +342,7 @@ static bool sell(struct shop *shop, struct purchase *purchase)
     if (error == RAISED)
         check_refusal(shop, purchase);
     if (error == DUPLICATE && !sent)
-        complain(shop, "the order of %s is there, and no COMMIT was sent", purchase->key);
+        sale_complain(shop->sale, "the order of %s is there, and no COMMIT was sent", purchase->key);
     bool sold = sent && (!error || error == DUPLICATE);
     /* Refused after a COMMIT without an answer: the order could be inserted again, so that COMMIT had failed. */
     record(shop, purchase, sold ? SOLD : NOT_SOLD);
@@ -362,7 +362,7 @@ static void end_hold(struct shop *shop, struct purchase *purchase)
 {
     unsigned error = run(shop, purchase, give_back);
     if (error == RAISED)
-        complain(shop, "permit_release of %s is refused: %s", purchase->key, kit_sql_message(shop->sql));
+        sale_complain(shop->sale, "permit_release of %s is refused: %s", purchase->key, kit_sql_message(shop->sql));
     if (error)
         return;
     record(shop, purchase, RELEASED);
@@ -373,7 +373,7 @@ static void undo_sale(struct shop *shop, struct purchase *purchase)
 {
     unsigned error = run(shop, purchase, refund);
     if (error == RAISED)
-        complain(shop, "permit_refund of %s is refused: %s", purchase->key, kit_sql_message(shop->sql));
+        sale_complain(shop->sale, "permit_refund of %s is refused: %s", purchase->key, kit_sql_message(shop->sql));
     if (error)
         return;
     record(shop, purchase, REFUNDED);
@@ -420,7 +420,7 @@ void shop_run(struct sale *sale, uint64_t random)
     while (!atomic_load(&sale->hall->closing)) {
         unsigned number = atomic_fetch_add(&sale->hall->claimed, 1);
         if (number >= RECORDS_MAX) {
-            complain(&shop, "more than %d purchases", RECORDS_MAX);
+            sale_complain(shop.sale, "more than %d purchases", RECORDS_MAX);
             break;
         }
         purchase_run(&shop, number);
