@@ -490,6 +490,27 @@ Test(feed, full_feed_is_closed_and_opened_between_two_gaps)
     cr_expect_eq(number_of(other, "SELECT COUNT(*) FROM feed WHERE events LIKE '6 %'"), 2);
 }
 
+static enum permit_status commits_without_events(const char *key)
+{
+    struct want want = {.semaphore = BYTES("a"), .count = 1};
+    struct operation operation = acquire_of(key, &want, 1);
+    cr_assert_eq(batch_decide(&fixture, &operation)->status, PERMIT_OK);
+    fixture.plan.changes.feed_count = 0;
+    fixture.plan.changes.feed_omitted = true;
+    return fixture.store->batch->commit(fixture.store, &fixture.plan.changes);
+}
+
+Test(feed, batch_that_leaves_events_out_proves_that_the_feed_is_full)
+{
+    must_run(other, "UPDATE feed_full SET full=1");
+    cr_expect_eq(commits_without_events("k1"), PERMIT_OK, "%s", fixture.store->message);
+    must_run(other, "UPDATE feed_full SET full=0");
+    cr_expect_eq(commits_without_events("k2"), PERMIT_CONFLICT, "%s", fixture.store->message);
+    cr_assert_eq(fixture.store->batch->rollback(fixture.store), PERMIT_OK);
+    acquires("k2");
+    cr_expect_eq(number_of(other, "SELECT COUNT(*) FROM feed"), 1);
+}
+
 /* Such a batch has locked feed_full from its last statement on; a permitd that is stopped then is killed by the server. */
 Test(feed, second_gap_waits_for_a_batch_that_leaves_events_out)
 {
