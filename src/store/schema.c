@@ -60,7 +60,7 @@ static const struct {
     {"feed_epoch", NULL, 17, 5},
     {"webhook", &webhook_table, 19, 3},
     {"past_permit", &past_table, 20, 2},
-    {"feed_full", NULL, 21, 3},
+    {"feed_full", NULL, 21, 5},
 };
 
 /* Columns that a later migration adds to a table. */

@@ -794,7 +794,7 @@ Test(queue_batch, batch_without_waiters_writes_no_queue)
     cr_assert_null(strstr(buf_text(&sql), "waiter"));
     cr_assert_null(strstr(buf_text(&sql), "wanted"));
     cr_assert_null(strstr(buf_text(&sql), "DELETE"));
-    cr_assert_not_null(strstr(buf_text(&sql), "acquired_at,nonce) VALUES"), "%s", buf_text(&sql));
+    cr_assert_not_null(strstr(buf_text(&sql), "acquired_at,nonce,has_metadata) VALUES"), "%s", buf_text(&sql));
     buf_release(&sql);
     cr_assert_eq(batch.store->batch->rollback(batch.store), PERMIT_OK);
 }

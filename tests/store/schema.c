@@ -17,9 +17,10 @@
     "ALTER TABLE feed DROP COLUMN count, DROP COLUMN events, ADD COLUMN what TINYINT UNSIGNED NOT NULL,"               \
     " ADD COLUMN end_reason TINYINT UNSIGNED NOT NULL, ADD COLUMN external_id VARBINARY(289) NOT NULL,"                \
     " ADD COLUMN owner VARBINARY(289) NOT NULL, ADD COLUMN principal VARBINARY(255) NOT NULL,"                         \
-    " ADD COLUMN permits MEDIUMBLOB NOT NULL; ALTER TABLE permit_request DROP COLUMN has_metadata; ALTER TABLE "       \
-    "feed_head DROP COLUMN durable, DROP COLUMN flushes; DELETE FROM "                                                 \
-    "schema_version WHERE version > 20;"
+    " ADD COLUMN permits MEDIUMBLOB NOT NULL; DROP TABLE feed_full;"                                                   \
+    "ALTER TABLE feed_head DROP COLUMN durable, DROP COLUMN flushes, ADD COLUMN full TINYINT UNSIGNED NOT NULL,"       \
+    " ADD COLUMN since DATETIME(6) NOT NULL; ALTER TABLE permit_request DROP COLUMN has_metadata;"                     \
+    "DELETE FROM schema_version WHERE version > 20;"
 #define BACK_TO_14                                                                                                     \
     "ALTER TABLE permit_request DROP COLUMN has_metadata;"                                                             \
     "DROP TABLE past_permit; ALTER TABLE permit DROP COLUMN granted_at;"                                               \
