@@ -214,6 +214,19 @@ static void return_new_grants(const struct transaction *transaction, const struc
     }
 }
 
+/* A waiter that leaves by this commit may have stood in the way of others when the grant was decided. */
+static void excuse_leavers(const struct transaction *transaction)
+{
+    const struct changes *changes = transaction->changes;
+    for (size_t i = 0; i < changes->request_count; i++) {
+        const struct db_key *other = database_key(changes->requests[i].request->external_id);
+        const struct request_row *before = database_before(other);
+        bool left = before && row_is_waiting(before) && !row_is_waiting(&other->row) && !row_is_held(&other->row);
+        if (left && other->story)
+            make_unsure(other->story);
+    }
+}
+
 /*
  * The place at which a grant was judged. A new request has that of its entry now, by the highest priority that a client
  * asks for; one that has left may have asked with another.
@@ -245,6 +258,7 @@ void walk_check_grant(const struct transaction *transaction, const struct db_key
     sort_waiters();
     look_at_rows(now);
     return_new_grants(transaction, key);
+    excuse_leavers(transaction);
     for (size_t i = 0; i < story->want_count; i++)
         known_of(story->semaphores[i])->free += story->wants[i].count;
     bool waited = has_waited(request);
