@@ -106,8 +106,8 @@ mailer() {
         [ -z "$mails" ] || shop -e "START TRANSACTION; $mails COMMIT"
     done
 }
-# CURSOR WORD KEY of the lines of the feed: CURSOR TIME WORD [REASON] KEY PERMIT.
-mail_lines() { awk '$3 == "confirmed" || $3 == "ended" { print $1, $3, $(NF - 1) }'; }
+# CURSOR WORD KEY of the lines of the feed: CURSOR TIME confirmed KEY ..., or CURSOR TIME ended REASON KEY ...
+mail_lines() { awk '$3 == "confirmed" { print $1, $3, $4 } $3 == "ended" { print $1, $3, $5 }'; }
 
 # ---- The run ----
 

@@ -49,7 +49,7 @@ static bool parse_tag(struct bytes tag, uint64_t *ret_version)
     struct bytes config = {tag.data, point ? (size_t)(point - tag.data) : tag.length};
     uint64_t config_version, version;
     if (!bytes_read_u64(config, INT64_MAX, &config_version) ||
-        (point && !bytes_read_u64((struct bytes){point + 1, tag.length - config.length - 1}, INT64_MAX, &version)))
+        (point && !bytes_read_u64((struct bytes){point + 1, tag.length - config.length - 1}, UINT64_MAX, &version)))
         return false;
     *ret_version = weak ? 0 : config_version;
     return true;

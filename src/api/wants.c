@@ -122,8 +122,9 @@ static enum permit_status read_with(const struct wire_reading *reading, struct b
         if (wish->with_count == BEST_MAX_WITH || !name_is_tag(name) ||
             !wire_read_integer(value, 1, wish->count, &count)) {
             buf_printf(reading->message,
-                       "%swith must have at most %d members: a tag, and how many seats have it, 1 to the count", where,
-                       BEST_MAX_WITH);
+                       "%s"
+                       "with must have at most %d members: a tag, and how many seats have it, 1 to the count",
+                       where, BEST_MAX_WITH);
             return PERMIT_INVALID;
         }
         with[wish->with_count++] = (struct best_with){name, (uint32_t)count};

@@ -68,19 +68,20 @@ static inline struct bytes bytes_copy_to(char **at, struct bytes bytes)
     return copy;
 }
 
-/* Reads a number of 1 to 19 decimal digits. False: it is none, or more than `max`. */
+/* Reads a number of 1 to 20 decimal digits. False: it is none, or more than `max`. */
 static inline bool bytes_read_u64(struct bytes text, uint64_t max, uint64_t *ret_number)
 {
     uint64_t number = 0;
-    if (text.length == 0 || text.length > 19)
+    if (text.length == 0 || text.length > 20)
         return false;
     for (size_t i = 0; i < text.length; i++) {
-        if (text.data[i] < '0' || text.data[i] > '9')
+        unsigned digit = (unsigned)(unsigned char)text.data[i] - '0';
+        if (digit > 9 || number > max / 10 || digit > max - number * 10)
             return false;
-        number = number * 10 + (uint64_t)(text.data[i] - '0');
+        number = number * 10 + digit;
     }
     *ret_number = number;
-    return number <= max;
+    return true;
 }
 
 /* Compares in memcmp order, shorter first if one is a prefix of the other: the order of VARBINARY. */

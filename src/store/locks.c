@@ -11,20 +11,22 @@ enum { LOCKS_READ = 1000 };
 
 /* ---- rights ---- */
 
-/* Finds the first right that the session lacks. *ret_missing NULL: none. */
-static enum permit_status find_missing(struct session *session, const char **ret_missing)
+static const struct need {
+    const char *statement, *right;
+} needs[] = {
+    {"SELECT COUNT(*) FROM information_schema.INNODB_TRX", "PROCESS ON *.*"},
+    {"SELECT 1 FROM performance_schema.data_locks LIMIT 0", "SELECT ON performance_schema.*"}, /* MySQL only */
+};
+
+/* *ret_missing: bit n for needs[n], if the session lacks that right. */
+static enum permit_status find_missing(struct session *session, unsigned *ret_missing)
 {
-    static const char *const needs[][2] = {
-        {"SELECT COUNT(*) FROM information_schema.INNODB_TRX", "PROCESS ON *.*"},
-        {"SELECT 1 FROM performance_schema.data_locks LIMIT 0", "SELECT ON performance_schema.*"}, /* MySQL only */
-    };
-    *ret_missing = NULL;
-    for (size_t i = 0; !*ret_missing && i < (session_is_mariadb(session) ? 1 : ARRAY_LENGTH(needs)); i++) {
-        enum permit_status status = session_run(session, needs[i][0]);
+    *ret_missing = 0;
+    for (size_t i = 0; i < (session_is_mariadb(session) ? 1 : ARRAY_LENGTH(needs)); i++) {
+        enum permit_status status = session_run(session, needs[i].statement);
         if (status != PERMIT_OK && !session_lacks_right(session))
             return status;
-        if (status != PERMIT_OK)
-            *ret_missing = needs[i][1];
+        *ret_missing |= (unsigned)(status != PERMIT_OK) << i;
     }
     return PERMIT_OK;
 }
@@ -32,7 +34,7 @@ static enum permit_status find_missing(struct session *session, const char **ret
 enum permit_status locks_missing_grant(struct store *store, char ret_grant[LOCK_GRANT_SIZE])
 {
     struct session *session = session_of(store);
-    const char *missing;
+    unsigned missing;
     enum permit_status status = find_missing(session, &missing);
     ret_grant[0] = '\0';
     if (status == PERMIT_OK && missing) { /* a right on *.* that was given meanwhile is one of new sessions */
@@ -48,7 +50,10 @@ enum permit_status locks_missing_grant(struct store *store, char ret_grant[LOCK_
     packet_send(&packet);
     if (packet_only_row(&packet, PERMIT_INTERNAL)) {
         struct bytes name = row_column(&packet.row);
-        snprintf(ret_grant, LOCK_GRANT_SIZE, "GRANT %s TO %.*s", missing, (int)name.length, name.data);
+        for (size_t i = 0, length = 0; i < ARRAY_LENGTH(needs) && length < LOCK_GRANT_SIZE; i++)
+            if (missing >> i & 1)
+                length += (size_t)snprintf(ret_grant + length, LOCK_GRANT_SIZE - length, "%sGRANT %s TO %.*s",
+                                           length ? "; " : "", needs[i].right, (int)name.length, name.data);
     }
     return packet_end(&packet);
 }

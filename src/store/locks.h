@@ -19,7 +19,7 @@ enum {
     LOCKS_MAX = 100,           /* rows of a list */
     LOCK_STATEMENT_MAX = 1000, /* bytes of a statement that are shown */
     DEADLOCK_MAX = 8,          /* transactions of a deadlock that are shown */
-    LOCK_GRANT_SIZE = 600,
+    LOCK_GRANT_SIZE = 1200,
 };
 
 /* A row that a transaction has locked, or a transaction with locked rows that are not known. */
@@ -63,8 +63,8 @@ struct deadlock {
 };
 
 /*
- * Writes the GRANT that permitd's account lacks for reading locks; "" if it lacks none. Constant parts and the name of
- * the account.
+ * Writes the GRANTs that permitd's account lacks for reading locks, with "; " between them; "" if it lacks none. Constant
+ * parts and the name of the account.
  */
 enum permit_status locks_missing_grant(struct store *store, char ret_grant[LOCK_GRANT_SIZE]) MUST_CHECK;
 /* Both need the rights. The rows are in the arena. */
