@@ -108,6 +108,34 @@ static void copy_records(const struct changes *changes, struct arena *arena, str
     copy->events = events;
 }
 
+static struct slots copy_slots(const struct slots *slots, struct arena *arena)
+{
+    struct slots copy = {arena_array(arena, slots->count, sizeof *copy.numbers), slots->count};
+    for (uint32_t i = 0; i < slots->count; i++)
+        copy.numbers[i] = slots->numbers[i];
+    return copy;
+}
+
+static const struct feed_event *copy_feed(const struct changes *changes, struct arena *arena)
+{
+    struct feed_event *events = arena_array(arena, changes->feed_count, sizeof *events);
+    for (size_t i = 0; i < changes->feed_count; i++) {
+        const struct feed_event *from = &changes->feed[i];
+        struct feed_permit *permits = arena_array(arena, from->permit_count, sizeof *permits);
+        for (size_t j = 0; j < from->permit_count; j++) {
+            permits[j] = from->permits[j];
+            permits[j].semaphore = arena_copy(arena, from->permits[j].semaphore);
+            permits[j].slots = copy_slots(&from->permits[j].slots, arena);
+        }
+        events[i] = *from;
+        events[i].external_id = arena_copy(arena, from->external_id);
+        events[i].owner = arena_copy(arena, from->owner);
+        events[i].principal = arena_copy(arena, from->principal);
+        events[i].permits = permits;
+    }
+    return events;
+}
+
 /* Copies of data that must outlive the caller. */
 static struct changes *copy_changes(const struct changes *changes, struct arena *arena)
 {
@@ -123,6 +151,7 @@ static struct changes *copy_changes(const struct changes *changes, struct arena 
         copy->semaphores[i].semaphore->name = arena_copy(arena, changes->semaphores[i].semaphore->name);
     }
     copy_records(changes, arena, copy);
+    copy->feed = copy_feed(changes, arena);
     for (size_t i = 0; i < changes->request_count; i++) {
         const struct request_change *from = &changes->requests[i];
         struct request *request = arena_alloc(arena, sizeof *request);
@@ -130,6 +159,9 @@ static struct changes *copy_changes(const struct changes *changes, struct arena 
         *request = *from->request;
         request->external_id = arena_copy(arena, from->request->external_id);
         request->nonce = arena_copy(arena, from->request->nonce);
+        request->change_nonce = arena_copy(arena, from->request->change_nonce);
+        if (request->metadata.data)
+            request->metadata = arena_copy(arena, from->request->metadata);
         if (request->wanted.data)
             request->wanted = arena_copy(arena, from->request->wanted);
         request->wants = NULL;
@@ -138,13 +170,15 @@ static struct changes *copy_changes(const struct changes *changes, struct arena 
         for (size_t j = 0; j < request->permit_count; j++) {
             struct permit *permit = &request->permits[j];
             *permit = from->request->permits[j];
-            permit->slots.numbers = arena_array(arena, permit->slots.count, sizeof *permit->slots.numbers);
-            for (uint32_t k = 0; k < permit->slots.count; k++)
-                permit->slots.numbers[k] = from->request->permits[j].slots.numbers[k];
+            permit->slots = copy_slots(&from->request->permits[j].slots, arena);
             copy_labels(&from->request->permits[j], arena, permit);
         }
-        if (from->before)
-            *before = *from->before; /* its numbers and states only */
+        if (from->before) { /* its numbers and states, and the tokens of its permits */
+            *before = *from->before;
+            before->permits = arena_array(arena, before->permit_count, sizeof *before->permits);
+            for (size_t j = 0; j < before->permit_count; j++)
+                before->permits[j] = from->before->permits[j];
+        }
         copy->requests[i] = *from;
         copy->requests[i].request = request;
         copy->requests[i].before = from->before ? before : NULL;
