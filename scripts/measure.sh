@@ -15,7 +15,7 @@ set -euo pipefail
 
 # The most lines that src/ and include/ may have. A change that needs more raises it in a commit of its own, which names
 # the room that grows and why.
-budget=68345
+budget=68352
 
 list=
 case "${1-}" in
