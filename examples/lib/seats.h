@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the examples with halls share: all clients click one seat. */
+/* Many clients click one seat: shared by the examples with halls. */
 #ifndef SEATS_H
 #define SEATS_H
 

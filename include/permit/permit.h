@@ -334,8 +334,8 @@ enum permit_status permit_confirm_all(struct permit_client *client, const char *
 /* A change of what a request holds. */
 struct permit_change {
     /*
-     * What is given back, of semaphores of which the request holds units: all of `slots` with PERMIT_THESE, or `count`
-     * with PERMIT_LOWEST, which gives back the slots with the highest numbers. `adjacent` and `best` must not be set.
+     * The units to give back. The request holds units of each of these semaphores. PERMIT_THESE gives back all of
+     * `slots`; PERMIT_LOWEST gives back `count`: the slots with the highest numbers. `adjacent` and `best` must not be set.
      */
     const struct permit_want *give;
     size_t give_count;              /* 1 to 64; permit_grow: 0 */

@@ -29,7 +29,7 @@ static void time_out(struct exchange *exchange, struct answer *answer)
     problem_end(&answer->body);
 }
 
-/* Those who can wait are a reader of the feed, and an acquire that is the only operation of its call. */
+/* Two kinds of calls wait: a reader of the feed, and an acquire that is the only operation of its call. */
 static bool abandon(struct exchange *exchange)
 {
     return feed_is_read(exchange) ? feed_abandon(exchange)

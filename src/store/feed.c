@@ -24,7 +24,7 @@ static enum permit_status feed_head(struct store *store, struct feed_head *ret_h
 
 /* ---- numbering ---- */
 
-/* What a transaction that numbers has read. */
+/* The reads of a transaction that numbers rows. */
 struct numbering {
     uint64_t seq, durable; /* feed_head */
     bool same_server;      /* as in `cluster` */
@@ -257,12 +257,11 @@ static void read_facts(struct packet *packet, uint64_t epoch, struct feed_facts 
     *ret_oldest = row_u64(row);
 }
 
-/* Takes those of its events that are behind `after`, up to the number `last`. */
-static void take_events(struct packet *packet, const struct feed_record *record, uint64_t after, uint64_t last,
-                        struct feed_page *page)
+/* Takes those of its events that are behind `after`, as far as there is room. `durable` is the last event of a row. */
+static void take_events(struct packet *packet, const struct feed_record *record, uint64_t after, struct feed_page *page)
 {
     struct bytes text = record->events;
-    for (uint64_t seq = record->seq; seq < record->seq + record->count && seq <= last; seq++) {
+    for (uint64_t seq = record->seq, end = seq + record->count; seq < end && page->ret_count < page->limit; seq++) {
         struct feed_row *row = &page->ret_rows[page->ret_count];
         *row = (struct feed_row){.seq = seq, .at = record->at};
         if (!feed_event_take(&text, row)) {
@@ -290,7 +289,7 @@ static void read_events(struct packet *packet, uint64_t after, uint64_t durable,
     packet_send(packet);
     while (page->ret_rows && packet_row(packet)) {
         row_read(&packet->row, &feed_table, &record);
-        take_events(packet, &record, after, last, page);
+        take_events(packet, &record, after, page);
     }
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What events cost, by turns in one run: the same load on semaphores whose changes the feed does not tell, of which it
- * tells the sales, and of which it tells all. Then reservations of 10 units in batches, only acquires beside acquires
+ * The cost of events, by turns in one run: the same load on a semaphore without events, on one with events of sales,
+ * and on one with all events. Then reservations of 10 units in batches, only acquires beside acquires
  * and releases, in the unit in which others publish them: reservations a minute. Prints Markdown on standard output and
  * progress on standard error.
  *

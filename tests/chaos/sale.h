@@ -42,7 +42,7 @@ enum record {
     RECORDS
 };
 
-/* What the feed has told of a purchase. */
+/* The last event of a purchase that the reader of the feed has seen. */
 enum told { TOLD_NOTHING, TOLD_SOLD, TOLD_ENDED };
 
 /* What is counted for the last lines. */

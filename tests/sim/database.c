@@ -697,7 +697,7 @@ static void write_metadata(struct db_metadata *metadata, struct bytes text)
     memcpy(metadata->text, text.data, text.length);
 }
 
-/* What the batch writes for the request, or else what the row has. */
+/* Takes the metadata that the batch writes for the request, or else that of its row. */
 static void read_metadata(const struct changes *changes, const struct feed_event *from, struct db_event *event)
 {
     const struct request_row *row = &event->key->row;

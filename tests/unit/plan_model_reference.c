@@ -1165,7 +1165,7 @@ unsigned model_overdue_of_new(struct model *model, const struct model_operation 
 
 /*
  * Confirms two requests, or none. The first that is not held decides; before it is judged, its semaphores must be
- * locked. What a confirm needs before it is put back: the semaphores of both.
+ * locked. The confirm needs the semaphores of both before it is put back.
  */
 void model_confirm_both(struct model *model, const struct model_operation *operation)
 {
